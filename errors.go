@@ -1,0 +1,163 @@
+package hapax
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Code is a stable, machine-readable name of an error's cause. Every protocol
+// carries it; the set is closed and codes never change their meaning.
+type Code string
+
+// An Error is a sentinel: one cause with one stable code. Match it with
+// errors.Is; what callers get wraps it with the details.
+type Error struct {
+	code Code
+	text string
+}
+
+// Error returns the sentence that describes the cause.
+func (e *Error) Error() string { return "hapax: " + e.text }
+
+// Code returns the stable code of the cause.
+func (e *Error) Code() Code { return e.code }
+
+// codes holds every sentinel by its code.
+var codes = map[Code]*Error{}
+
+func newError(code Code, text string) *Error {
+	if _, taken := codes[code]; taken {
+		panic("hapax: error code used twice: " + string(code))
+	}
+	e := &Error{code: code, text: text}
+	codes[code] = e
+	return e
+}
+
+// Bad input. Nothing was issued and nothing changed.
+var (
+	ErrInvalidArgument = newError("invalid_argument", "an argument is out of range")
+	ErrInvalidTag      = newError("invalid_tag", "a tag name is valid UTF-8 of 1 to 128 bytes without control characters")
+	ErrInvalidLayout   = newError("invalid_layout", "the layout cannot be used")
+	ErrInvalidID       = newError("invalid_id", "the text or number is not an ID")
+	ErrFieldRange      = newError("field_range", "a field's value does not fit its layout")
+)
+
+// Tags and pools.
+var (
+	ErrTagNotFound    = newError("tag_not_found", "the tag does not exist")
+	ErrTagDeleted     = newError("tag_deleted", "the tag was deleted; create it explicitly to resume above its mark")
+	ErrTagExists      = newError("tag_exists", "the tag exists already")
+	ErrKindMismatch   = newError("kind_mismatch", "the tag is frozen as another kind")
+	ErrLayoutMismatch = newError("layout_mismatch", "the pool is frozen with another layout, unit or epoch")
+	ErrLineExhausted  = newError("line_exhausted", "no numbers are left on the line")
+	ErrTimeExhausted  = newError("time_exhausted", "the layout's time bits are used up")
+)
+
+// Waiting. They come joined with the error of the context that ended the wait.
+var (
+	ErrTickExhausted = newError("tick_exhausted", "every number up to the allowed lead over the clock is issued")
+	ErrRefillPending = newError("refill_pending", "the next grant has not arrived yet")
+	ErrNoWorker      = newError("no_worker", "every worker ID of the pool is in use")
+)
+
+// Workers and clocks.
+var (
+	ErrLeaseLost      = newError("lease_lost", "the worker's lease belongs to somebody else")
+	ErrWorkerPoisoned = newError("worker_poisoned", "the worker's mark lies absurdly far beyond the clock")
+	ErrClockRollback  = newError("clock_rollback", "the clock went back and the issuer is set to refuse")
+	ErrClockSkew      = newError("clock_skew", "the local clock and the store's differ too much")
+)
+
+// Stores.
+var (
+	ErrStoreUnavailable = newError("store_unavailable", "the store cannot be reached or did not answer in time")
+	ErrStoreLocked      = newError("store_locked", "another process has the store open")
+	ErrStoreCopied      = newError("store_copied", "the store's files were copied or moved to another machine; see hapax adopt")
+	ErrStoreCorrupt     = newError("store_corrupt", "the store's data cannot be understood")
+	ErrStoreReplaced    = newError("store_replaced", "the store is not the one known to this node; see hapax adopt")
+	ErrStoreRolledBack  = newError("store_rolled_back", "the store is behind what this node has used; raise the floor")
+	ErrStoreUnsafe      = newError("store_unsafe", "the store may lose what it acknowledged")
+	ErrNotSupported     = newError("not_supported", "the store does not support this")
+)
+
+// Issuing and serving.
+var (
+	ErrClosed           = newError("closed", "the issuer is closed")
+	ErrRejected         = newError("rejected", "the request was refused by policy")
+	ErrLimitExceeded    = newError("limit_exceeded", "a limit of the service is reached")
+	ErrUnauthenticated  = newError("unauthenticated", "credentials are missing or wrong")
+	ErrPermissionDenied = newError("permission_denied", "the credentials do not allow this")
+	ErrInternal         = newError("internal", "an internal error")
+)
+
+// CodeOf returns the code of the first sentinel in err's tree: "" for nil, and
+// the code of ErrInternal for an error that carries none.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.code
+	}
+	return ErrInternal.code
+}
+
+// ErrorOf returns the sentinel with the given code, or nil if there is none.
+func ErrorOf(code Code) *Error { return codes[code] }
+
+// A ValueError tells which argument was refused, and what is allowed.
+type ValueError struct {
+	Field   string // the argument, as the caller knows it
+	Value   any    // what was given
+	Allowed string // what would have been accepted
+	Err     error  // the sentinel
+}
+
+func (e *ValueError) Error() string {
+	v := fmt.Sprintf("%v", e.Value)
+	if s, ok := e.Value.(string); ok {
+		v = fmt.Sprintf("%.140q", s)
+	}
+	return fmt.Sprintf("hapax: %s is %s; allowed is %s", e.Field, v, e.Allowed)
+}
+
+// Unwrap returns the sentinel.
+func (e *ValueError) Unwrap() error { return e.Err }
+
+// A NoWorkerError tells why no worker ID could be had, and when to ask again.
+type NoWorkerError struct {
+	Pool     string
+	Size     int64     // how many worker IDs the caller may use
+	NextFree time.Time // when the next one frees up, as far as is known; may be zero
+}
+
+func (e *NoWorkerError) Error() string {
+	s := fmt.Sprintf("hapax: all %d worker IDs of pool %q are in use", e.Size, e.Pool)
+	if !e.NextFree.IsZero() {
+		s += "; the next one frees up at " + e.NextFree.UTC().Format(time.RFC3339Nano)
+	}
+	return s
+}
+
+// Unwrap returns ErrNoWorker.
+func (e *NoWorkerError) Unwrap() error { return ErrNoWorker }
+
+// A WaitError is returned when a call's context ended while it waited. It
+// matches both the cause of the wait and the context's error.
+type WaitError struct {
+	Cause   error // what was waited for
+	Context error // why the wait ended
+}
+
+func (e *WaitError) Error() string { return e.Cause.Error() + " (" + e.Context.Error() + ")" }
+
+// Unwrap returns the cause and the context's error.
+func (e *WaitError) Unwrap() []error { return []error{e.Cause, e.Context} }
+
+// waitError reports that ctx ended while waiting for cause.
+func waitError(ctx context.Context, cause error) error {
+	return &WaitError{Cause: cause, Context: context.Cause(ctx)}
+}
