@@ -1,0 +1,61 @@
+package testservers
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+)
+
+// Where distributions put the binaries; the last version is taken.
+const postgresDirs = "/usr/lib/postgresql/*/bin"
+
+// Postgres starts a PostgreSQL server, whose account postgres has no password.
+// Further arguments go to the server's command line. HAPAX_TEST_POSTGRES_URL
+// names an existing server instead. The server refuses to run as root; tests
+// that run as root start it under the account postgres.
+func Postgres(t testing.TB, args ...string) *Server {
+	t.Helper()
+	if s := External(t, "HAPAX_TEST_POSTGRES_URL"); s != nil {
+		return s
+	}
+	return PostgresIn(t, newPostgresDir(t), args...)
+}
+
+// newPostgresDir returns an initialized data directory.
+func newPostgresDir(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(newDir(t, "postgres", "postgres"), "d")
+	run(t, "postgres", filepath.Dir(dir), Require(t, []string{"initdb"}, postgresDirs),
+		"-D", dir, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	return dir
+}
+
+// PostgresIn starts a server over a data directory that exists, such as a copy.
+func PostgresIn(t testing.TB, dir string, args ...string) *Server {
+	t.Helper()
+	isReady := Require(t, []string{"pg_isready"}, postgresDirs)
+	return start(t, spec{
+		name: "postgres", bin: Require(t, []string{"postgres"}, postgresDirs),
+		user: "postgres", dir: dir, stop: syscall.SIGINT,
+		args: func(port int) []string {
+			return append([]string{"-D", dir, "-p", strconv.Itoa(port), "-k", dir,
+				"-c", "listen_addresses=127.0.0.1", "-c", "max_connections=1000", "-c", "shared_buffers=32MB"}, args...)
+		},
+		url: func(addr string) string { return "postgres://postgres@" + addr + "/postgres?sslmode=disable" },
+		ready: func(ctx context.Context, addr string) error {
+			host, port, err := net.SplitHostPort(addr)
+			if err != nil {
+				return err
+			}
+			if out, err := exec.CommandContext(ctx, isReady, "-h", host, "-p", port).CombinedOutput(); err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		},
+	})
+}

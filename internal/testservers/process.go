@@ -1,0 +1,368 @@
+// Package testservers starts the real servers that the stores are tested
+// against: each on loopback, on a free port, over a fresh directory, ended with
+// the test. A Server can be killed, stopped, paused and started again on the
+// same data; a Proxy in front of it breaks the network at chosen moments.
+//
+//	           Kill, Stop             Pause
+//	stopped <------------- running ----------> paused
+//	        -------------> (ready) <----------
+//	             Start                Resume
+//
+// A test that finds its server missing is skipped, unless CI=true or
+// HAPAX_TEST_REQUIRE=1 is set: then it fails. A variable such as
+// HAPAX_TEST_MYSQL_URL points a test at a server that exists already; that one
+// cannot be controlled, and a test that tries to is skipped.
+package testservers
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	readyWithin   = 60 * time.Second // for a server to answer after its start
+	stopWithin    = 30 * time.Second // for a server to end by itself when asked to
+	pollEvery     = 20 * time.Millisecond
+	startAttempts = 3       // with another port each time: a free port may be taken meanwhile
+	logTail       = 8 << 10 // bytes of the server's log that are printed when it fails
+)
+
+// A spec tells how one kind of server is started.
+type spec struct {
+	name string // for messages
+	bin  string
+	user string // the account to run under when the tests run as root; empty: root
+	dir  string // the data directory, from newDir
+	stop syscall.Signal
+	// args returns the command line without the binary.
+	args func(port int) []string
+	// url returns what clients connect to.
+	url func(addr string) string
+	// ready tells whether the server at addr can be used; it is asked repeatedly.
+	ready func(ctx context.Context, addr string) error
+}
+
+// A Server is one running server. Its control methods report failures to the
+// test and may be called from any goroutine, one at a time.
+type Server struct {
+	URL  string // as a store's Open takes it
+	Addr string // host:port; empty for a server that exists already
+	Dir  string // the data directory; empty for a server that exists already
+
+	t    testing.TB
+	spec spec
+	port int
+
+	mu   sync.Mutex // guards cmd and done
+	cmd  *exec.Cmd  // nil: not running
+	done chan error // holds the exit of cmd once it has ended
+}
+
+// External returns the server that the environment variable names, or nil.
+func External(t testing.TB, variable string) *Server {
+	if url := os.Getenv(variable); url != "" {
+		return &Server{URL: url, t: t}
+	}
+	return nil
+}
+
+// Require returns the path of the first of the binaries that exists, looked for
+// in PATH and in the given extra directories, which may be glob patterns.
+// Without one the test is skipped, or fails where servers are required.
+func Require(t testing.TB, names []string, dirs ...string) string {
+	t.Helper()
+	if !supported {
+		Missing(t, "servers for tests run on Linux only")
+	}
+	for _, name := range names {
+		for _, dir := range dirs {
+			found, _ := filepath.Glob(filepath.Join(dir, name))
+			if len(found) > 0 {
+				return found[len(found)-1]
+			}
+		}
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	Missing(t, strings.Join(names, " or ")+" is not installed")
+	return ""
+}
+
+// Missing ends a test that lacks what it needs: as a failure where servers are
+// required, and as a skip elsewhere.
+func Missing(t testing.TB, why string) {
+	t.Helper()
+	if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci || os.Getenv("HAPAX_TEST_REQUIRE") == "1" {
+		t.Fatalf("%s, and HAPAX_TEST_REQUIRE or CI asks for it", why)
+	}
+	t.Skip(why)
+}
+
+// newDir makes a directory for a server's data that is removed with the test.
+// It is not below t.TempDir, which other accounts cannot enter and whose names
+// are too long for sockets.
+func newDir(t testing.TB, name, user string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hapax-"+name+"-")
+	if err == nil {
+		err = own(dir, user)
+	}
+	if err != nil {
+		t.Fatalf("%s: data directory: %v", name, err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Logf("%s: %v", name, err)
+		}
+	})
+	return dir
+}
+
+// run executes a helper program, such as initdb, to its end.
+func run(t testing.TB, user, dir, bin string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), readyWithin)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin, args...)
+	cmd.Dir = dir
+	attr, err := processAttr(user)
+	if err != nil {
+		t.Fatalf("%s: %v", bin, err)
+	}
+	cmd.SysProcAttr = attr
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", bin, err, out)
+	}
+}
+
+// start starts a server and waits until it is ready; the test's end ends it.
+func start(t testing.TB, c spec) *Server {
+	t.Helper()
+	s := &Server{Dir: c.dir, t: t, spec: c}
+	t.Cleanup(s.kill)
+	var err error
+	for range startAttempts {
+		s.port = FreePort(t)
+		s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+		s.URL = c.url(s.Addr)
+		if err = s.launch(); err == nil {
+			return s
+		}
+	}
+	t.Fatalf("%s: %v\n%s", c.name, err, s.Log())
+	return nil
+}
+
+// FreePort returns a TCP port on loopback that is free now. It lies below the
+// range from which systems number outgoing connections, so that it also stays
+// free while its server is down.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	for range 100 {
+		port := 15000 + rand.IntN(17000)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return port
+	}
+	t.Fatal("no free port found on loopback")
+	return 0
+}
+
+// Kill ends the server and its children at once with SIGKILL, as a crash would.
+func (s *Server) Kill() {
+	s.t.Helper()
+	s.mustControl()
+	s.kill()
+}
+
+// Stop asks the server to shut down in good order and waits until it did.
+func (s *Server) Stop() {
+	s.t.Helper()
+	s.mustControl()
+	s.mu.Lock()
+	cmd, done := s.cmd, s.done
+	s.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	if err := cmd.Process.Signal(s.spec.stop); err != nil {
+		s.t.Errorf("%s: stop: %v", s.spec.name, err)
+	}
+	select {
+	case err := <-done:
+		done <- err
+	case <-time.After(stopWithin):
+		s.t.Errorf("%s: still running %v after it was asked to stop\n%s", s.spec.name, stopWithin, s.Log())
+	}
+	s.kill()
+}
+
+// Start starts the server again on the same data and port, and waits until it
+// is ready. It does nothing while the server runs.
+func (s *Server) Start() {
+	s.t.Helper()
+	s.mustControl()
+	s.mu.Lock()
+	running := s.cmd != nil
+	s.mu.Unlock()
+	if running {
+		return
+	}
+	if err := s.launch(); err != nil {
+		s.t.Errorf("%s: start again: %v\n%s", s.spec.name, err, s.Log())
+	}
+}
+
+// Pause stops the server and its children with SIGSTOP: connections stay open
+// and nothing answers.
+func (s *Server) Pause() { s.signalAll(syscallStop) }
+
+// Resume lets a paused server go on.
+func (s *Server) Resume() { s.signalAll(syscallCont) }
+
+// Log returns the end of what the server has printed.
+func (s *Server) Log() string {
+	f, err := os.Open(s.logPath())
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > logTail {
+		_, _ = f.Seek(-logTail, io.SeekEnd)
+	}
+	out, err := io.ReadAll(io.LimitReader(f, logTail))
+	if err != nil {
+		return err.Error()
+	}
+	return string(out)
+}
+
+func (s *Server) logPath() string { return filepath.Join(s.Dir, "hapax-test.log") }
+
+// mustControl skips a test that wants to control a server that is not its own.
+func (s *Server) mustControl() {
+	s.t.Helper()
+	if s.spec.bin == "" {
+		s.t.Skip("needs a server of its own, and an existing one was given")
+	}
+}
+
+func (s *Server) signalAll(sig syscall.Signal) {
+	s.t.Helper()
+	s.mustControl()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		s.t.Errorf("%s: not running", s.spec.name)
+		return
+	}
+	for _, pid := range tree(s.cmd.Process.Pid) {
+		if err := signal(pid, sig); err != nil {
+			s.t.Errorf("%s: signal %v to process %d: %v", s.spec.name, sig, pid, err)
+		}
+	}
+}
+
+// launch starts the process and waits until it is ready; if it is not, the
+// process is ended.
+func (s *Server) launch() error {
+	log, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	attr, err := processAttr(s.spec.user)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(s.spec.bin, s.spec.args(s.port)...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = s.Dir, log, log, attr
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }() // kill waits for it
+	s.mu.Lock()
+	s.cmd, s.done = cmd, done
+	s.mu.Unlock()
+	if err := s.awaitReady(done); err != nil {
+		s.kill()
+		return err
+	}
+	return nil
+}
+
+func (s *Server) awaitReady(done chan error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), readyWithin)
+	defer cancel()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		err := s.spec.ready(ctx, s.Addr)
+		if err == nil {
+			return nil
+		}
+		select {
+		case exit := <-done:
+			done <- exit
+			return fmt.Errorf("ended before it was ready: %v", exit)
+		case <-ctx.Done():
+			return fmt.Errorf("not ready after %v: %w", readyWithin, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// kill ends the process with its children and waits until they are gone.
+func (s *Server) kill() {
+	s.mu.Lock()
+	cmd, done := s.cmd, s.done
+	s.cmd, s.done = nil, nil
+	s.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	// A stopped parent starts no more children while they are counted.
+	_ = cmd.Process.Signal(syscallStop) // it may have ended already
+	pids := tree(cmd.Process.Pid)
+	for _, pid := range pids {
+		if err := signal(pid, syscall.SIGKILL); err != nil {
+			s.t.Errorf("%s: kill process %d: %v", s.spec.name, pid, err)
+		}
+	}
+	<-done
+	deadline := time.Now().Add(stopWithin)
+	for _, pid := range pids {
+		for alive(pid) && time.Now().Before(deadline) {
+			time.Sleep(pollEvery)
+		}
+	}
+}
+
+// dialed is the readiness test of servers that listen only when they are ready.
+func dialed(ctx context.Context, addr string) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}

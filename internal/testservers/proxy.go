@@ -1,0 +1,265 @@
+package testservers
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A Proxy forwards TCP connections on loopback to a server, and breaks them
+// when told to. It is safe for concurrent use; the test's end ends it.
+type Proxy struct {
+	Addr   string // where it listens
+	target string
+
+	listener net.Listener
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+
+	mu      sync.Mutex // guards everything below
+	mode    proxyMode
+	delay   [2]time.Duration // by direction
+	match   func(request []byte) bool
+	onReply bool          // cut when the reply comes, not before the request goes on
+	fired   int           // how often match has cut a connection
+	changed chan struct{} // closed and replaced at every change
+	conns   map[*link]struct{}
+}
+
+type proxyMode int
+
+const (
+	modePass proxyMode = iota
+	modeCut
+	modeBlackhole
+)
+
+type direction int
+
+const (
+	toServer direction = iota
+	toClient
+)
+
+// A link is one proxied connection.
+type link struct {
+	ends    [2]net.Conn // by the direction that writes to it: server, client
+	matched bool        // the next reply cuts it; guarded by Proxy.mu
+}
+
+func (l *link) close() {
+	for _, c := range l.ends {
+		if c != nil {
+			_ = c.Close()
+		}
+	}
+}
+
+// NewProxy starts a proxy in front of the server at target (host:port).
+func NewProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Proxy{
+		Addr: listener.Addr().String(), target: target, listener: listener, cancel: cancel,
+		changed: make(chan struct{}), conns: map[*link]struct{}{},
+	}
+	p.wg.Go(func() { p.accept(ctx) })
+	t.Cleanup(p.close)
+	return p
+}
+
+// URL returns a server's URL with the proxy's address in it.
+func (p *Proxy) URL(server string) string {
+	u, err := url.Parse(server)
+	if err != nil {
+		return server
+	}
+	u.Host = p.Addr
+	return u.String()
+}
+
+// Pass forwards everything, at once.
+func (p *Proxy) Pass() {
+	p.set(func() {
+		p.mode, p.delay, p.match = modePass, [2]time.Duration{}, nil
+		for l := range p.conns {
+			l.matched = false
+		}
+	})
+}
+
+// Cut closes all connections, and every new one, until Pass.
+func (p *Proxy) Cut() {
+	p.set(func() {
+		p.mode = modeCut
+		for l := range p.conns {
+			l.close()
+		}
+	})
+}
+
+// Blackhole keeps connections open and lets nothing through until Pass; what
+// was sent meanwhile arrives then, as after a broken network is mended.
+func (p *Proxy) Blackhole() { p.set(func() { p.mode = modeBlackhole }) }
+
+// Delay holds every chunk for the given time in each direction.
+func (p *Proxy) Delay(request, reply time.Duration) {
+	p.set(func() { p.mode, p.delay = modePass, [2]time.Duration{toServer: request, toClient: reply} })
+}
+
+// CutReply forwards the next request for which match returns true, waits until
+// the server answers, and then closes the connection without the answer: the
+// server has done it and the client cannot know. It works once. What counts as
+// a request is one chunk as read from the network; match is called with the
+// proxy's lock held.
+func (p *Proxy) CutReply(match func(request []byte) bool) {
+	p.set(func() { p.mode, p.match, p.onReply = modePass, match, true })
+}
+
+// CutRequest closes the connection instead of forwarding the next request for
+// which match returns true, once.
+func (p *Proxy) CutRequest(match func(request []byte) bool) {
+	p.set(func() { p.mode, p.match, p.onReply = modePass, match, false })
+}
+
+// Fired tells how often CutReply and CutRequest have cut a connection.
+func (p *Proxy) Fired() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fired
+}
+
+// Contains matches requests that hold the text.
+func Contains(text string) func([]byte) bool {
+	return func(b []byte) bool { return bytes.Contains(b, []byte(text)) }
+}
+
+// Nth matches the nth request from now on, counted from 1 over all connections.
+func Nth(n int) func([]byte) bool {
+	return func([]byte) bool { n--; return n == 0 }
+}
+
+func (p *Proxy) set(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *Proxy) close() {
+	p.cancel()
+	_ = p.listener.Close()
+	p.Cut()
+	p.wg.Wait()
+}
+
+func (p *Proxy) accept(ctx context.Context) {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return // the listener is closed
+		}
+		p.wg.Go(func() { p.serve(ctx, client) })
+	}
+}
+
+func (p *Proxy) serve(ctx context.Context, client net.Conn) {
+	l := &link{}
+	l.ends[toClient] = client
+	defer client.Close()
+	if !p.pass(ctx, toServer) {
+		return
+	}
+	var d net.Dialer
+	server, err := d.DialContext(ctx, "tcp", p.target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	l.ends[toServer] = server
+	p.mu.Lock()
+	cut := p.mode == modeCut
+	p.conns[l] = struct{}{}
+	p.mu.Unlock()
+	if cut {
+		l.close()
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { p.pump(ctx, l, toServer) })
+	wg.Go(func() { p.pump(ctx, l, toClient) })
+	wg.Wait()
+	p.mu.Lock()
+	delete(p.conns, l)
+	p.mu.Unlock()
+}
+
+// pump copies one direction until either end closes; then it closes both.
+func (p *Proxy) pump(ctx context.Context, l *link, dir direction) {
+	defer l.close()
+	src, dst := l.ends[1-dir], l.ends[dir]
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := src.Read(buf)
+		if err != nil || !p.pass(ctx, dir) || p.cuts(l, dir, buf[:n]) {
+			return
+		}
+		if _, err := dst.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// pass waits for as long as the mode and the delay say, and tells whether the
+// chunk may go on.
+func (p *Proxy) pass(ctx context.Context, dir direction) bool {
+	for {
+		p.mu.Lock()
+		mode, delay, changed := p.mode, p.delay[dir], p.changed
+		p.mu.Unlock()
+		var late <-chan time.Time
+		switch {
+		case mode == modeCut:
+			return false
+		case mode == modeBlackhole:
+		case delay == 0:
+			return true
+		default:
+			late = time.After(delay)
+		}
+		select {
+		case <-late:
+			return true
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// cuts tells whether a one-shot cut strikes this chunk.
+func (p *Proxy) cuts(l *link, dir direction, chunk []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	strike := false
+	switch {
+	case dir == toClient:
+		strike = l.matched
+	case p.match != nil && p.match(chunk):
+		p.match = nil
+		l.matched = p.onReply
+		strike = !p.onReply
+	}
+	if strike {
+		p.fired++
+	}
+	return strike
+}

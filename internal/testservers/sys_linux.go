@@ -1,0 +1,108 @@
+package testservers
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+const supported = true
+
+const (
+	syscallStop = syscall.SIGSTOP
+	syscallCont = syscall.SIGCONT
+)
+
+// processAttr lets the process die with the tests, and run under the named
+// account when the tests run as root. The death signal is tied to the thread
+// that starts the process; Go ends threads only together with a goroutine that
+// was locked to one, which no test does.
+func processAttr(account string) (*syscall.SysProcAttr, error) {
+	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	uid, gid, err := lookup(account)
+	if err == nil && uid > 0 {
+		attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	}
+	return attr, err
+}
+
+// own gives a directory to the account that processAttr would use.
+func own(dir, account string) error {
+	uid, gid, err := lookup(account)
+	if err != nil || uid < 0 {
+		return err
+	}
+	return os.Chown(dir, uid, gid)
+}
+
+// lookup returns the account's IDs, or -1 where no change is needed or allowed.
+func lookup(account string) (uid, gid int, err error) {
+	if account == "" || os.Geteuid() != 0 {
+		return -1, -1, nil
+	}
+	u, err := user.Lookup(account)
+	if err != nil {
+		return -1, -1, err
+	}
+	uid, err = strconv.Atoi(u.Uid)
+	if err == nil {
+		gid, err = strconv.Atoi(u.Gid)
+	}
+	return uid, gid, err
+}
+
+// signal sends a signal; to a process that is gone already it does nothing.
+func signal(pid int, sig syscall.Signal) error {
+	if err := syscall.Kill(pid, sig); !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return nil
+}
+
+// tree returns the process and all its descendants, parents first.
+func tree(root int) []int {
+	children := map[int][]int{}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			continue
+		}
+		if _, parent, err := stat(pid); err == nil {
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	pids := []int{root}
+	for i := 0; i < len(pids); i++ {
+		pids = slices.Concat(pids, children[pids[i]])
+	}
+	return pids
+}
+
+// alive tells whether the process still runs; one that only waits to be reaped
+// does not.
+func alive(pid int) bool {
+	state, _, err := stat(pid)
+	return err == nil && state != "Z" && state != "X"
+}
+
+// stat returns the state and the parent of a process.
+func stat(pid int) (state string, parent int, err error) {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", 0, err
+	}
+	// The name comes second, in parentheses, and may hold anything.
+	fields := strings.Fields(string(line[strings.LastIndexByte(string(line), ')')+1:]))
+	if len(fields) < 2 {
+		return "", 0, fmt.Errorf("process %d: cannot read its state", pid)
+	}
+	parent, err = strconv.Atoi(fields[1])
+	return fields[0], parent, err
+}
