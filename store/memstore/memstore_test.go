@@ -5,6 +5,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/store/storetest"
 )
 
 func TestSnapshotAndRestore(t *testing.T) {
@@ -49,4 +50,10 @@ func BenchmarkAllocate(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, storetest.Harness{
+		Open: func(testing.TB) storetest.Handle { return memstore.New() },
+	})
 }
