@@ -1,0 +1,64 @@
+package hapax
+
+import (
+	"sync"
+	"time"
+)
+
+// A Clock is where an issuer reads the time. The default reads the system's.
+// Tests and simulations give their own.
+type Clock interface {
+	// Now returns the wall clock and, read at the same moment, a monotonic
+	// clock that counts from an arbitrary origin.
+	Now() (wall time.Time, mono time.Duration)
+}
+
+// SystemClock is the system's wall and monotonic clock.
+type SystemClock struct{}
+
+var processStart = time.Now()
+
+// Now implements Clock.
+func (SystemClock) Now() (time.Time, time.Duration) {
+	t := time.Now()
+	return t.Round(0), t.Sub(processStart)
+}
+
+// engineClock is the time that an issuer goes by: the wall clock, except that
+// it never goes back. Where the wall clock does, engine time goes on with the
+// monotonic clock from the last reading that was ahead.
+type engineClock struct {
+	source Clock
+
+	mu   sync.Mutex    // guards the anchor
+	wall time.Time     // the highest engine time at which the wall clock led
+	mono time.Duration // the monotonic clock at that moment
+}
+
+func newEngineClock(source Clock) *engineClock {
+	if source == nil {
+		source = SystemClock{}
+	}
+	c := &engineClock{source: source}
+	c.wall, c.mono = source.Now()
+	return c
+}
+
+// now returns engine time, and how far the wall clock lies behind it.
+func (c *engineClock) now() (engine time.Time, lag time.Duration) {
+	wall, mono := c.source.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	engine = c.wall.Add(max(0, mono-c.mono))
+	if !wall.Before(engine) {
+		c.wall, c.mono = wall, mono
+		return wall, 0
+	}
+	return engine, engine.Sub(wall)
+}
+
+// elapsed returns the monotonic clock.
+func (c *engineClock) elapsed() time.Duration {
+	_, mono := c.source.Now()
+	return mono
+}

@@ -1,0 +1,152 @@
+package hapax
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+)
+
+// sealedCursor lies above every limit and, with room for refused adds, below
+// the end of int64.
+const sealedCursor = MaxMark + 1<<31
+
+// A SequenceStart tells where the sequence begins when the clock enters a new
+// tick. SequenceZero is the default; SequenceContinue goes on where the last
+// tick stopped; a positive value n begins at random below n. The latter two
+// spread id % n evenly at low rates; numbers skipped cost capacity in that
+// tick. A tick that is entered because the one before is used up begins at 0.
+type SequenceStart int64
+
+// The sequence starts that are not random.
+const (
+	SequenceZero     SequenceStart = 0
+	SequenceContinue SequenceStart = -1
+)
+
+// timeline tells how cursors of a line of ticks are built: tick<<bits | sequence.
+// The zero value suits a line of plain numbers.
+type timeline struct {
+	bits  uint8
+	start SequenceStart
+}
+
+// enter returns where issuing goes on at tick: the cursor itself unless it lies
+// in an earlier tick.
+func (t timeline) enter(cursor, tick int64) int64 {
+	if cursor>>t.bits >= tick {
+		return cursor
+	}
+	first := tick << t.bits
+	switch {
+	case t.start == SequenceContinue:
+		first |= cursor & (1<<t.bits - 1)
+	case t.start > 0:
+		first |= rand.Int64N(int64(t.start))
+	}
+	return first
+}
+
+// A populator produces the cursors of one grant: each at most once, rising.
+// Both kinds are held to one test suite and to each other.
+type populator interface {
+	// take claims between least and most consecutive cursors below limit, from
+	// where issuing goes on at tick. It returns n = 0 if there are too few.
+	take(least, most, tick, limit int64) (lo, n int64)
+
+	// position returns the next cursor, and how many were skipped so far.
+	position() (next, skipped int64)
+
+	// seal refuses every later claim and returns the first cursor that was
+	// never claimed. Later seals return a value above every limit.
+	seal() int64
+}
+
+// cursor is the lock-free populator, and the pair of words that the hot path
+// works on: an issuer adds one to next and may use what it got if that lies
+// below the limit it read before.
+type cursor struct {
+	timeline
+
+	_ [64]byte
+	// next is the next cursor to issue. Every issue writes it, so it has a
+	// cache line (and the neighbour that the prefetcher pairs with it) to itself.
+	next atomic.Int64
+	_    [120]byte
+	// limit is what single adds must stay below; 0 parks them, and issuing goes
+	// through take. Every issue reads it; slow paths and the pacer write it, and
+	// never beyond the end of the grant. It shares its line with read-only words.
+	limit atomic.Int64
+	enc   encoder
+	_     [64]byte
+
+	skipped atomic.Int64 // cursors passed over without being issued
+}
+
+func newCursor(t timeline, first int64) *cursor {
+	c := &cursor{timeline: t}
+	c.next.Store(first)
+	return c
+}
+
+func (c *cursor) take(least, most, tick, limit int64) (lo, n int64) {
+	for {
+		old := c.next.Load()
+		lo := c.enter(old, tick)
+		n := min(most, limit-lo)
+		if n < least {
+			return 0, 0
+		}
+		if c.next.CompareAndSwap(old, lo+n) {
+			c.skipped.Add(lo - old)
+			return lo, n
+		}
+	}
+}
+
+// refuse parks single adds after one of them came out at or above limit, so
+// that callers who have to wait do not run the cursor away.
+func (c *cursor) refuse(limit int64) {
+	c.limit.CompareAndSwap(limit, 0)
+	c.skipped.Add(1)
+}
+
+func (c *cursor) position() (next, skipped int64) { return c.next.Load(), c.skipped.Load() }
+
+func (c *cursor) seal() int64 { return c.next.Swap(sealedCursor) }
+
+// mutexCursor is the populator with a lock: the readable reference, and a
+// choice for those who prefer it.
+type mutexCursor struct {
+	timeline
+
+	mu      sync.Mutex // guards next and skipped
+	next    int64
+	skipped int64
+}
+
+func (m *mutexCursor) take(least, most, tick, limit int64) (lo, n int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	lo = m.enter(m.next, tick)
+	n = min(most, limit-lo)
+	if n < least {
+		return 0, 0
+	}
+	m.skipped += lo - m.next
+	m.next = lo + n
+	return lo, n
+}
+
+func (m *mutexCursor) position() (next, skipped int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.next, m.skipped
+}
+
+func (m *mutexCursor) seal() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.next
+	m.next = sealedCursor
+	return old
+}

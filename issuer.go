@@ -1,0 +1,24 @@
+package hapax
+
+import "context"
+
+// Issuer issues numbers, each at most once and, as seen by any one caller,
+// strictly increasing. All methods are safe for concurrent use.
+type Issuer interface {
+	// Next issues one number. The context is consulted only when the call must
+	// wait; when it ends first, the error is a *WaitError.
+	Next(ctx context.Context) (ID, error)
+
+	// NextN fills dst in ascending order, waiting as needed. dst[:n] is issued
+	// even when err is not nil.
+	NextN(ctx context.Context, dst []ID) (n int, err error)
+
+	// Close stops issuing and hands back what the store can take back. It is
+	// idempotent; later calls of the other methods return ErrClosed.
+	Close(ctx context.Context) error
+}
+
+var (
+	_ Issuer = (*Segment)(nil)
+	_ Issuer = (*Snowflake)(nil)
+)

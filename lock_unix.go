@@ -1,0 +1,37 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package hapax
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+)
+
+// lockFile takes the lock that the file at path stands for until it is closed
+// or the process ends, or returns ErrStoreLocked. The file itself stays.
+func lockFile(path string) (io.Closer, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		cause := ErrStoreUnavailable
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			cause = ErrStoreLocked
+		}
+		return nil, errors.Join(fmt.Errorf("%w: lock file %s: %w", cause, path, err), f.Close())
+	}
+	return f, nil
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

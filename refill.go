@@ -1,0 +1,162 @@
+package hapax
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// refill takes one grant of time from the store and publishes it. It runs in
+// one goroutine at a time.
+func (s *Snowflake) refill(ctx context.Context) error {
+	if err := s.identity.verify(ctx, s.workers, s.opts.Witness); err != nil {
+		return err
+	}
+	if err := s.checkSkew(ctx); err != nil {
+		s.identity.doubt(err)
+		return err
+	}
+	began := s.clock.elapsed()
+	lease, err := s.obtain(ctx)
+	if err != nil {
+		s.identity.doubt(err)
+		return err
+	}
+	if err := s.accept(lease); err != nil {
+		return err
+	}
+	s.publish(lease)
+	s.observe(Event{Kind: EventGrant, Worker: lease.Worker, Grant: lease.Grant, Took: s.clock.elapsed() - began})
+	s.warnOfEnd()
+	return nil
+}
+
+// checkSkew compares the local clock with the store's, where it has one.
+func (s *Snowflake) checkSkew(ctx context.Context) error {
+	clock, ok := s.workers.(StoreClock)
+	if !ok {
+		return nil
+	}
+	before, began := s.clock.source.Now()
+	theirs, err := clock.StoreTime(ctx)
+	if errors.Is(err, ErrNotSupported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	round := s.clock.elapsed() - began
+	ours := before.Add(round / 2)
+	skew := ours.Sub(theirs)
+	s.skew.Store(int64(skew))
+	if skew.Abs() > s.opts.MaxSkew+round/2 {
+		return fmt.Errorf("%w: here it is %s, there %s; allowed is %v: set the clock that is wrong", ErrClockSkew,
+			ours.UTC().Format(time.RFC3339Nano), theirs.UTC().Format(time.RFC3339Nano), s.opts.MaxSkew)
+	}
+	return nil
+}
+
+// obtain extends the lease, or acquires a worker ID where there is none to extend.
+func (s *Snowflake) obtain(ctx context.Context) (Lease, error) {
+	now, _ := s.clock.now()
+	tick, err := s.layout.TickOf(now)
+	if err != nil {
+		return Lease{}, err
+	}
+	if s.held {
+		lease, err := s.workers.ExtendWorker(ctx, s.lease, ExtendRequest{
+			To: tick + s.ticks(s.span), End: s.end, Now: now, TTL: s.span + s.opts.Lease,
+		})
+		if !errors.Is(err, ErrLeaseLost) {
+			if err == nil {
+				s.span = min(2*s.span, s.opts.MaxGrant)
+			}
+			return lease, err
+		}
+		s.held, s.span = false, s.opts.Grant
+		s.observe(Event{Kind: EventWorkerLost, Worker: s.lease.Worker, Err: err})
+	}
+	lease, err := s.workers.AcquireWorker(ctx, AcquireRequest{
+		Pool: s.opts.Pool, Layout: s.spec, IDs: s.opts.Workers, Holder: s.opts.Holder,
+		Floor: max(0, tick-s.behind), Latest: tick + s.ahead, To: tick + s.ticks(s.span), End: s.end,
+		Poison: tick + s.ticks(poisonMargin), Now: now, TTL: s.span + s.opts.Lease, Tick: s.layout.Unit(),
+	})
+	if err == nil {
+		s.observe(Event{Kind: EventWorkerAcquired, Worker: lease.Worker, Grant: lease.Grant})
+	}
+	return lease, err
+}
+
+// ticks returns a duration in whole ticks, rounded up.
+func (s *Snowflake) ticks(d time.Duration) int64 {
+	unit := s.layout.Unit()
+	return int64((d + unit - 1) / unit)
+}
+
+// accept decides whether a lease can be used, and records it with the witness.
+func (s *Snowflake) accept(l Lease) error {
+	g := l.Grant
+	if l.Worker < s.opts.Workers.Lo || l.Worker >= s.opts.Workers.Hi || g.Lo < 0 || g.Len() <= 0 || g.Hi > s.end || l.Epoch < 1 {
+		return fmt.Errorf("%w: pool %q: the store granted worker %d ticks [%d, %d) under epoch %d", ErrStoreCorrupt, s.opts.Pool, l.Worker, g.Lo, g.Hi, l.Epoch)
+	}
+	if mark := s.marks[l.Worker]; g.Lo < mark {
+		return fmt.Errorf("%w: pool %q, worker %d: the store granted ticks from %d, but those below %d are taken", ErrStoreRolledBack, s.opts.Pool, l.Worker, g.Lo, mark)
+	}
+	if s.opts.Witness != nil {
+		if err := s.opts.Witness.Accept(WorkerLine(s.opts.Pool, l.Worker), g); err != nil {
+			return err
+		}
+	}
+	s.marks[l.Worker] = g.Hi
+	return nil
+}
+
+// publish makes an accepted grant available: an adjacent extension lengthens
+// the current stretch, anything else takes its place.
+func (s *Snowflake) publish(l Lease) {
+	s.mu.Lock()
+	s.lease, s.held = l, true
+	s.grants++
+	r := s.cur.Load()
+	if r.worker == l.Worker && r.epoch == l.Epoch && r.hi.Load() == l.Grant.Lo {
+		r.hi.Store(l.Grant.Hi)
+		s.mu.Unlock()
+		return
+	}
+	first := l.Grant.Lo << s.line.bits
+	next := s.retireLocked(r)
+	if r.worker >= 0 { // stay above what was issued, also under another worker ID
+		first = max(first, ceilTick(next, s.line.bits)<<s.line.bits)
+	}
+	s.cur.Store(s.newStretch(l, first))
+	s.mu.Unlock()
+	s.observe(Event{Kind: EventSwapped, Worker: l.Worker, Grant: l.Grant})
+}
+
+func (s *Snowflake) newStretch(l Lease, first int64) *stretch {
+	r := &stretch{worker: l.Worker, epoch: l.Epoch, first: first}
+	r.timeline = s.line
+	r.next.Store(first)
+	r.hi.Store(l.Grant.Hi)
+	r.pop = &r.cursor
+	if s.opts.Populator == PopulatorMutex {
+		r.pop = &mutexCursor{timeline: s.line, next: first}
+	}
+	enc, err := s.layout.encoder(l.Worker, s.opts.Fields)
+	if err != nil {
+		panic(err) // the options were checked, and accept checked the worker
+	}
+	r.enc = enc
+	return r
+}
+
+// warnOfEnd announces the end of the layout's time, once a day in its last year.
+func (s *Snowflake) warnOfEnd() {
+	now, _ := s.clock.now()
+	ends := s.layout.Ends()
+	if ends.Sub(now) < timeWarning && now.Sub(s.warned) >= 24*time.Hour {
+		s.warned = now
+		s.observe(Event{Kind: EventTimeRunningOut, Until: ends})
+	}
+}

@@ -1,0 +1,536 @@
+package hapax
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Defaults of a Snowflake.
+const (
+	DefaultLease      = 30 * time.Second // how long past its grant a silent worker keeps its ID
+	DefaultGrant      = 10 * time.Second // the first grant
+	DefaultMaxGrant   = 5 * time.Minute  // what grants double up to
+	DefaultFixedGrant = 3 * time.Second  // the grant of the only worker of its range
+	DefaultMaxAhead   = 10 * time.Millisecond
+	DefaultMaxSkew    = 10 * time.Second
+)
+
+const (
+	poisonMargin  = 24 * time.Hour       // a mark further ahead of the clock is absurd
+	rollbackSlack = 5 * time.Millisecond // a smaller step back is not worth a word
+	timeWarning   = 365 * 24 * time.Hour // when the end of a layout's time is announced
+)
+
+// A PopulatorKind names the part that produces tick and sequence.
+type PopulatorKind string
+
+// The populators. Both issue the same numbers.
+const (
+	PopulatorAtomic PopulatorKind = "atomic" // lock-free, the default
+	PopulatorMutex  PopulatorKind = "mutex"  // one lock; several times slower, and plain to read
+)
+
+// A RollbackPolicy tells what an issuer does while the wall clock is behind
+// what it was.
+type RollbackPolicy string
+
+// The rollback policies.
+const (
+	// RollbackContinue goes on: the granted ticks are the issuer's alone,
+	// whatever the clock says. The default.
+	RollbackContinue RollbackPolicy = "continue"
+	// RollbackRefuse fails with ErrClockRollback until the clock is right again.
+	RollbackRefuse RollbackPolicy = "refuse"
+)
+
+// SnowflakeOptions tune a Snowflake. The zero value suits most uses.
+type SnowflakeOptions struct {
+	// Pool is the worker pool; default DefaultPool.
+	Pool string
+
+	// Layout is the pool's layout; default the built-in "leaf". The store
+	// freezes it when the pool is first used.
+	Layout Layout
+
+	// Workers is the range of worker IDs to choose from, [Lo, Hi); the zero
+	// value stands for all that the layout can hold. A range of one fixes the ID.
+	Workers Grant
+
+	// Fields are the values of the layout's constant fields; default 0 each.
+	Fields Fields
+
+	// Holder identifies this instance with the store, so that it finds its own
+	// worker ID again: 1 to 128 bytes, unlike any other instance's. Default random.
+	Holder string
+
+	// Lease is how long past the end of its grant a silent instance keeps its
+	// worker ID from being recycled; default 30 s. Safety does not depend on it.
+	Lease time.Duration
+
+	// Grant is the length of the first grant, which doubles with each extension
+	// up to MaxGrant: defaults 10 s and 5 min, or 3 s each when Workers holds
+	// one ID only. A crash can cost the next holder that much waiting.
+	Grant, MaxGrant time.Duration
+
+	// MaxAhead is how far the numbers may lead the clock; default 10 ms, or one
+	// tick if that is longer. MaxBehind is how far they may lag behind it, so
+	// that a burst can use ticks just past; default 0.
+	MaxAhead, MaxBehind time.Duration
+
+	// SequenceStart is where the sequence begins in a tick; default 0.
+	SequenceStart SequenceStart
+
+	// Populator chooses the populator; default PopulatorAtomic.
+	Populator PopulatorKind
+
+	// OnRollback chooses what to do while the wall clock is behind; default
+	// RollbackContinue.
+	OnRollback RollbackPolicy
+
+	// KeepWarm extends the grant also while no numbers are asked for.
+	KeepWarm bool
+
+	// MaxSkew is how far the local clock may differ from the store's, where the
+	// store has one; default 10 s.
+	MaxSkew time.Duration
+
+	// StoreTimeout bounds one answer of the store; default 5 s.
+	StoreTimeout time.Duration
+
+	// Witness, if set, records every grant outside the store before it is used,
+	// so that a store that was rolled back or replaced is noticed.
+	Witness *Witness
+
+	// Observer, if set, receives events.
+	Observer Observer
+
+	// Clock is for tests and simulations; default the system's clocks.
+	Clock Clock
+}
+
+// SnowflakeStats describe a Snowflake at one moment.
+type SnowflakeStats struct {
+	Pool       string
+	Worker     int64         // the worker ID in use; -1 before the first grant
+	Epoch      int64         // the lease's fencing number
+	Issued     int64         // numbers issued
+	Grants     int64         // grants taken
+	StoreWaits int64         // times a call waited for the store
+	TickWaits  int64         // times a call waited for the clock
+	Remaining  time.Duration // how far the grant reaches beyond engine time
+	Rollback   time.Duration // how far the wall clock is behind engine time
+	Skew       time.Duration // local clock less store clock, where the store has one
+	Ends       time.Time     // when the layout's time runs out
+}
+
+// A Snowflake issues numbers that hold time, worker and sequence as its layout
+// says. Its worker ID comes from a WorkerStore, which grants it stretches of
+// that worker's time: within one, no other process can issue the same numbers,
+// whatever happens to clocks, leases and pauses.
+type Snowflake struct {
+	_   [64]byte
+	cur atomic.Pointer[stretch] // read by every issue; written at a swap
+	_   [64]byte
+
+	supply  supply
+	workers WorkerStore
+	opts    SnowflakeOptions
+	layout  Layout
+	line    timeline
+	spec    string
+	clock   *engineClock
+	ahead   int64 // MaxAhead in ticks
+	behind  int64 // MaxBehind in ticks
+	end     int64 // the tick after the layout's last
+
+	pacer      pacer
+	tickWaits  atomic.Int64
+	rolledBack atomic.Bool // a rollback was announced and is not over
+	skew       atomic.Int64
+
+	// Used by refill alone.
+	identity storeIdentity
+	held     bool // whether lease is
+	span     time.Duration
+	marks    map[int64]int64 // the highest mark used, by worker ID
+	warned   time.Time       // when the end of time was last announced
+
+	mu     sync.Mutex // guards the fields below; never held while waiting
+	lease  Lease
+	issued int64 // by stretches past
+	grants int64
+}
+
+// stretch is one grant on a worker's timeline. Adjacent extensions lengthen it.
+type stretch struct {
+	cursor
+	pop    populator // the cursor, or a mutexCursor
+	worker int64
+	epoch  int64
+	first  int64        // the first cursor
+	hi     atomic.Int64 // the tick at which the grant ends; raised by refill
+}
+
+// bound returns the cursor that issuing must stay below at tick.
+func (r *stretch) bound(tick, ahead int64) int64 {
+	return min(r.hi.Load(), tick+ahead+1) << r.bits
+}
+
+// issuedSoFar returns how many numbers the stretch has issued.
+func (r *stretch) issuedSoFar(next, skipped int64) int64 { return next - r.first - skipped }
+
+// NewSnowflake returns an issuer with a worker ID of its pool and a first
+// grant; it waits for both until the context ends.
+//
+// A nil store leaves uniqueness across restarts to the clock: the worker ID
+// must be fixed by opts.Workers, nobody else may use it, and issuing begins one
+// tick after the start.
+//
+// Errors: ErrInvalidArgument, ErrInvalidTag, ErrFieldRange, ErrLayoutMismatch,
+// ErrWorkerPoisoned, ErrTimeExhausted, ErrClockSkew, ErrStoreRolledBack,
+// ErrStoreReplaced, and a *WaitError (matching ErrNoWorker, ErrStoreUnavailable)
+// when the context ends.
+func NewSnowflake(ctx context.Context, workers WorkerStore, opts SnowflakeOptions) (*Snowflake, error) {
+	opts, err := opts.withDefaults(workers == nil)
+	if err != nil {
+		return nil, err
+	}
+	if workers == nil {
+		workers = newLocalWorker()
+	}
+	s := &Snowflake{
+		workers: workers,
+		opts:    opts,
+		layout:  opts.Layout,
+		line:    timeline{bits: uint8(opts.Layout.SequenceBits()), start: opts.SequenceStart},
+		spec:    opts.Layout.String(),
+		clock:   newEngineClock(opts.Clock),
+		ahead:   int64(opts.MaxAhead / opts.Layout.Unit()),
+		behind:  int64(opts.MaxBehind / opts.Layout.Unit()),
+		end:     opts.Layout.EndTick(),
+		span:    opts.Grant,
+		marks:   map[int64]int64{},
+	}
+	s.supply.init(s.refill, opts.StoreTimeout, s.clock, s.observe)
+	none := &stretch{cursor: cursor{timeline: s.line}, worker: -1}
+	none.pop = &none.cursor
+	s.cur.Store(none)
+	if err := s.ready(ctx); err != nil {
+		_ = s.Close(context.WithoutCancel(ctx))
+		return nil, err
+	}
+	if opts.KeepWarm {
+		s.supply.start(s.keepWarm)
+	}
+	return s, nil
+}
+
+func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error) {
+	if o.Pool == "" {
+		o.Pool = DefaultPool
+	}
+	if err := ValidateName("pool", o.Pool); err != nil {
+		return o, err
+	}
+	if o.Layout.IsZero() {
+		o.Layout = defaultLayout()
+	}
+	if o.Holder == "" {
+		o.Holder = rand.Text()
+	}
+	all := Grant{0, o.Layout.Workers()}
+	if storeless && o.Workers.Len() != 1 && all.Len() != 1 {
+		return o, &ValueError{"workers", fmt.Sprint(o.Workers), "exactly one worker ID when there is no store to tell workers apart", ErrInvalidArgument}
+	}
+	if o.Workers == (Grant{}) {
+		o.Workers = all
+	}
+	if o.Workers.Lo < 0 || o.Workers.Len() <= 0 || o.Workers.Hi > all.Hi {
+		return o, &ValueError{"workers", fmt.Sprintf("[%d, %d)", o.Workers.Lo, o.Workers.Hi), fmt.Sprintf("a range of worker IDs within 0 to %d", all.Hi-1), ErrInvalidArgument}
+	}
+	grant, maxGrant := DefaultGrant, DefaultMaxGrant
+	if o.Workers.Len() == 1 {
+		grant, maxGrant = DefaultFixedGrant, DefaultFixedGrant
+	}
+	unit := o.Layout.Unit()
+	if o.Grant == 0 {
+		o.Grant = max(grant, 4*unit)
+	}
+	if o.MaxGrant == 0 {
+		o.MaxGrant = max(maxGrant, o.Grant)
+	}
+	for _, d := range []struct {
+		name     string
+		value    *time.Duration
+		standard time.Duration
+		least    time.Duration
+		most     time.Duration
+	}{
+		{"lease", &o.Lease, DefaultLease, time.Second, poisonMargin},
+		{"grant", &o.Grant, o.Grant, 2 * unit, poisonMargin / 2},
+		{"max_grant", &o.MaxGrant, o.MaxGrant, o.Grant, poisonMargin / 2},
+		{"max_ahead", &o.MaxAhead, max(DefaultMaxAhead, unit), 0, poisonMargin / 2},
+		{"max_behind", &o.MaxBehind, 0, 0, poisonMargin / 2},
+		{"max_skew", &o.MaxSkew, DefaultMaxSkew, time.Millisecond, poisonMargin},
+	} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+		if *d.value < d.least || *d.value > d.most {
+			return o, &ValueError{d.name, *d.value, fmt.Sprintf("%v to %v", d.least, d.most), ErrInvalidArgument}
+		}
+	}
+	if perTick := o.Layout.PerTick(); o.SequenceStart < SequenceContinue || int64(o.SequenceStart) > perTick {
+		return o, &ValueError{"sequence_start", int64(o.SequenceStart), fmt.Sprintf("zero, continue, or random below 1 to %d", perTick), ErrInvalidArgument}
+	}
+	switch o.Populator {
+	case "":
+		o.Populator = PopulatorAtomic
+	case PopulatorAtomic, PopulatorMutex:
+	default:
+		return o, &ValueError{"populator", string(o.Populator), `"atomic" or "mutex"`, ErrInvalidArgument}
+	}
+	switch o.OnRollback {
+	case "":
+		o.OnRollback = RollbackContinue
+	case RollbackContinue, RollbackRefuse:
+	default:
+		return o, &ValueError{"on_rollback", string(o.OnRollback), `"continue" or "refuse"`, ErrInvalidArgument}
+	}
+	_, err := o.Layout.encoder(o.Workers.Lo, o.Fields)
+	return o, err
+}
+
+func (s *Snowflake) observe(e Event) {
+	e.Pool = s.opts.Pool
+	if e.Worker == 0 {
+		e.Worker = s.cur.Load().worker
+	}
+	s.opts.Observer.observe(e)
+}
+
+// ready waits for the first grant.
+func (s *Snowflake) ready(ctx context.Context) error {
+	for {
+		change := s.supply.watch()
+		if s.cur.Load().worker >= 0 {
+			return nil
+		}
+		if err := s.supply.want(); err != nil {
+			return err
+		}
+		if err := s.supply.wait(ctx, change, nil); err != nil {
+			return err
+		}
+	}
+}
+
+// Next issues one number. See Issuer.
+func (s *Snowflake) Next(ctx context.Context) (ID, error) {
+	r := s.cur.Load()
+	if limit := r.limit.Load(); limit != 0 {
+		c := r.next.Add(1) - 1
+		if c < limit {
+			return r.enc.encode(c), nil
+		}
+		if s.admit(r, c, limit) {
+			return r.enc.encode(c), nil
+		}
+	}
+	r, c, _, err := s.claim(ctx, 1)
+	if err != nil {
+		return 0, err
+	}
+	return r.enc.encode(c), nil
+}
+
+// admit decides on a cursor that a single add produced at or beyond the limit.
+func (s *Snowflake) admit(r *stretch, c, limit int64) bool {
+	tick, err := s.tick()
+	if err != nil || c >= r.bound(tick, s.ahead) {
+		r.refuse(limit)
+		return false
+	}
+	s.pacer.open(s, r, tick)
+	return true
+}
+
+// NextN fills dst with numbers in ascending order of issue. See Issuer.
+func (s *Snowflake) NextN(ctx context.Context, dst []ID) (int, error) {
+	done := 0
+	for done < len(dst) {
+		r, lo, n, err := s.claim(ctx, int64(len(dst)-done))
+		if err != nil {
+			return done, err
+		}
+		r.enc.fill(dst[done:done+int(n)], lo)
+		done += int(n)
+	}
+	return done, nil
+}
+
+// claim issues up to most cursors in a row from one stretch, waiting as needed.
+func (s *Snowflake) claim(ctx context.Context, most int64) (r *stretch, lo, n int64, err error) {
+	var change <-chan struct{}
+	for {
+		r := s.cur.Load()
+		tick, err := s.tick()
+		if err != nil {
+			return nil, 0, 0, err
+		}
+		if lo, n := r.pop.take(1, most, tick-s.behind, r.bound(tick, s.ahead)); n > 0 {
+			s.pacer.open(s, r, tick)
+			s.extendIfDue(r, tick)
+			return r, lo, n, nil
+		}
+		if change == nil { // then look once more, lest the change is missed
+			change = s.supply.watch()
+			continue
+		}
+		if err := s.await(ctx, change, r, tick); err != nil {
+			return nil, 0, 0, err
+		}
+		change = nil
+	}
+}
+
+// await blocks until there may be a number to issue: until the clock moves on,
+// or, where the grant is used up, until the store has answered.
+func (s *Snowflake) await(ctx context.Context, change <-chan struct{}, r *stretch, tick int64) error {
+	next, _ := r.pop.position()
+	if r.enter(next, tick-s.behind) < r.hi.Load()<<r.bits {
+		if !s.pacer.run(s) {
+			return ErrClosed
+		}
+		s.tickWaits.Add(1)
+		s.pacer.starved(s)
+		return s.supply.wait(ctx, change, ErrTickExhausted)
+	}
+	if err := s.supply.want(); err != nil {
+		return err
+	}
+	return s.supply.wait(ctx, change, nil)
+}
+
+// tick returns the current tick of engine time.
+func (s *Snowflake) tick() (int64, error) {
+	now, lag := s.clock.now()
+	if err := s.noteRollback(lag); err != nil {
+		return 0, err
+	}
+	return s.layout.TickOf(now)
+}
+
+// noteRollback announces a rollback once, and refuses if that is the policy.
+func (s *Snowflake) noteRollback(lag time.Duration) error {
+	if lag <= rollbackSlack {
+		if lag == 0 && s.rolledBack.Load() {
+			s.rolledBack.Store(false)
+		}
+		return nil
+	}
+	if s.rolledBack.CompareAndSwap(false, true) {
+		s.observe(Event{Kind: EventRollback, By: lag})
+	}
+	if s.opts.OnRollback == RollbackRefuse {
+		return fmt.Errorf("%w: it is %v behind what it was; set it right, or wait", ErrClockRollback, lag)
+	}
+	return nil
+}
+
+// extendIfDue asks for more time when half of the grant is over.
+func (s *Snowflake) extendIfDue(r *stretch, tick int64) {
+	hi := r.hi.Load()
+	s.mu.Lock()
+	due := hi-tick < s.lease.Grant.Len()/2 && hi < s.end && r.worker >= 0
+	s.mu.Unlock()
+	if due {
+		_ = s.supply.want() // a failure is told to those who will have to wait
+	}
+}
+
+// keepWarm extends the grant of an idle issuer.
+func (s *Snowflake) keepWarm() {
+	for {
+		select {
+		case <-s.supply.life.Done():
+			return
+		case <-time.After(max(time.Second, s.opts.Grant/4)):
+		}
+		if tick, err := s.tick(); err == nil {
+			s.extendIfDue(s.cur.Load(), tick)
+		}
+	}
+}
+
+// Stats returns the issuer's counts, derived from its cursors.
+func (s *Snowflake) Stats() SnowflakeStats {
+	now, lag := s.clock.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.cur.Load()
+	st := SnowflakeStats{
+		Pool: s.opts.Pool, Worker: r.worker, Epoch: r.epoch, Grants: s.grants, Issued: s.issued,
+		StoreWaits: s.supply.waitCount(), TickWaits: s.tickWaits.Load(),
+		Rollback: lag, Skew: time.Duration(s.skew.Load()), Ends: s.layout.Ends(),
+	}
+	if next, skipped := r.pop.position(); next < sealedCursor {
+		st.Issued += r.issuedSoFar(next, skipped)
+		st.Remaining = max(0, s.layout.TimeOf(r.hi.Load()).Sub(now))
+	}
+	return st
+}
+
+// Close stops issuing and seals the lease: the worker ID and the time that was
+// not used are free again at once. A seal that does not reach the store costs
+// the next holder no more than a crash would.
+func (s *Snowflake) Close(ctx context.Context) error {
+	first, err := s.supply.close(ctx)
+	if !first || err != nil {
+		return err
+	}
+	s.mu.Lock()
+	r := s.cur.Load()
+	next := s.retireLocked(r)
+	lease := s.lease
+	s.mu.Unlock()
+	if !s.held || r.worker < 0 {
+		return nil
+	}
+	last := max(min(ceilTick(next, r.bits), r.hi.Load()), lease.From)
+	if s.opts.Witness != nil {
+		if err := s.opts.Witness.Lower(WorkerLine(lease.Pool, lease.Worker), last); err != nil {
+			return err
+		}
+	}
+	err = s.workers.SealWorker(ctx, lease, last)
+	if errors.Is(err, ErrLeaseLost) {
+		return nil // somebody else goes on from a mark above ours
+	}
+	if err == nil {
+		s.observe(Event{Kind: EventWorkerSealed, Worker: lease.Worker, Value: last})
+	}
+	return err
+}
+
+// retireLocked seals a stretch, adds it to the books, and returns the first
+// cursor that it never issued.
+func (s *Snowflake) retireLocked(r *stretch) int64 {
+	r.limit.Store(0)
+	_, skipped := r.pop.position()
+	next := r.pop.seal()
+	if r.worker >= 0 && next < sealedCursor {
+		s.issued += r.issuedSoFar(next, skipped)
+	}
+	return next
+}
+
+// ceilTick returns the first tick of which no cursor below next is part.
+func ceilTick(next int64, bits uint8) int64 {
+	return (next + 1<<bits - 1) >> bits
+}

@@ -1,0 +1,290 @@
+package hapax
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// DefaultStoreTimeout is how long an issuer waits for one answer of its store
+// before it abandons the attempt and asks anew.
+const DefaultStoreTimeout = 5 * time.Second
+
+const (
+	firstBackoff = 5 * time.Millisecond   // wait after the first failed attempt
+	maxBackoff   = 700 * time.Millisecond // so that issuing recovers within a second of the store
+	failureLife  = time.Second            // how long a definite failure answers for the store
+)
+
+// supply keeps an issuer supplied with grants: one fetch at a time, tried again
+// with backoff while the store is in trouble, and callers that wait for it.
+type supply struct {
+	fetch    func(context.Context) error // takes the next grant and publishes it
+	timeout  time.Duration
+	elapsed  func() time.Duration // a monotonic clock
+	observe  func(Event)
+	life     context.Context // ends when the issuer closes
+	stop     context.CancelFunc
+	children sync.WaitGroup // fetches and other goroutines of the issuer
+
+	mu       sync.Mutex // guards the fields below
+	closed   bool
+	fetching bool
+	waiting  int           // callers in wait
+	waits    int64         // waits for the store so far
+	changed  chan struct{} // closed at the next change that callers may wait for
+	trouble  error         // why the running fetch has not succeeded yet
+	lostAt   time.Duration // when the store stopped answering
+	lost     bool
+	failure  error // why the last fetch gave up
+	failedAt time.Duration
+}
+
+func (s *supply) init(fetch func(context.Context) error, timeout time.Duration, clock *engineClock, observe func(Event)) {
+	if timeout <= 0 {
+		timeout = DefaultStoreTimeout
+	}
+	s.fetch, s.timeout, s.elapsed, s.observe = fetch, timeout, clock.elapsed, observe
+	s.life, s.stop = context.WithCancel(context.Background())
+}
+
+// start runs f in a goroutine that close waits for, unless the issuer is closed.
+func (s *supply) start(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.children.Go(f)
+	return true
+}
+
+// want sees to it that a fetch is under way. It returns a failure instead if
+// the last fetch gave up just now.
+func (s *supply) want() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return ErrClosed
+	case s.fetching:
+		return nil
+	case s.failure != nil && s.elapsed()-s.failedAt < failureLife:
+		return s.failure
+	}
+	s.fetching, s.trouble = true, nil
+	s.children.Go(s.run)
+	return nil
+}
+
+func (s *supply) run() {
+	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
+		ctx, cancel := context.WithTimeout(s.life, s.timeout)
+		err := s.fetch(ctx)
+		cancel()
+		switch {
+		case s.life.Err() != nil:
+			err = ErrClosed
+		case err != nil && CodeOf(err) == ErrInternal.code: // not a word from the store
+			err = fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
+		}
+		again := err != nil && isTransient(err)
+		s.report(err, again)
+		if !again {
+			return
+		}
+		select {
+		case <-s.life.Done():
+		case <-time.After(retryDelay(err, backoff)):
+		}
+	}
+}
+
+// isTransient tells whether asking again may help without anybody's doing.
+func isTransient(err error) bool {
+	switch CodeOf(err) {
+	case ErrStoreUnavailable.code, ErrNoWorker.code, ErrLeaseLost.code, ErrLimitExceeded.code:
+		return true
+	}
+	return false
+}
+
+// retryDelay spreads attempts around the backoff, so that many nodes do not
+// come back at once. A worker ID that frees up later is worth waiting for.
+func retryDelay(err error, backoff time.Duration) time.Duration {
+	if e, ok := errors.AsType[*NoWorkerError](err); ok && !e.NextFree.IsZero() {
+		backoff = maxBackoff
+	}
+	return backoff/2 + rand.N(backoff)
+}
+
+// report records how an attempt ended and wakes those who wait.
+func (s *supply) report(err error, again bool) {
+	var event Event
+	s.mu.Lock()
+	unavailable := err != nil && CodeOf(err) == ErrStoreUnavailable.code
+	switch {
+	case unavailable && !s.lost:
+		s.lost, s.lostAt = true, s.elapsed()
+		event = Event{Kind: EventStoreLost, Err: err}
+	case !unavailable && s.lost && err != ErrClosed:
+		s.lost = false
+		event = Event{Kind: EventStoreBack, Took: s.elapsed() - s.lostAt}
+	}
+	s.fetching, s.trouble = again, err
+	if !again {
+		s.failure, s.failedAt = err, s.elapsed()
+	}
+	s.wakeLocked()
+	s.mu.Unlock()
+	if event.Kind != "" {
+		s.observe(event)
+	}
+	if err != nil && !again && err != ErrClosed {
+		s.observe(Event{Kind: eventOf(err), Err: err})
+	}
+}
+
+func eventOf(err error) EventKind {
+	switch CodeOf(err) {
+	case ErrLineExhausted.code:
+		return EventLineExhausted
+	case ErrTimeExhausted.code:
+		return EventTimeExhausted
+	case ErrTagDeleted.code:
+		return EventTagDeleted
+	case ErrClockSkew.code:
+		return EventClockSkew
+	}
+	return EventRefused
+}
+
+// watch returns a channel that is closed at the next change. Take it before
+// looking whether there is anything to wait for.
+func (s *supply) watch() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return s.changed
+}
+
+// signal wakes those who wait.
+func (s *supply) signal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wakeLocked()
+}
+
+func (s *supply) wakeLocked() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// wait blocks until the change that watch promised, or fails with the context.
+// The cause is what the caller waits for; nil means the store.
+func (s *supply) wait(ctx context.Context, change <-chan struct{}, cause error) error {
+	s.mu.Lock()
+	s.waiting++
+	if cause == nil {
+		s.waits++
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.waiting--
+		s.mu.Unlock()
+	}()
+	select {
+	case <-change:
+		return nil
+	case <-ctx.Done():
+	}
+	if cause == nil {
+		cause = s.cause()
+	}
+	return waitError(ctx, cause)
+}
+
+// cause tells why the next grant is not there yet.
+func (s *supply) cause() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.trouble != nil {
+		return s.trouble
+	}
+	return ErrRefillPending
+}
+
+func (s *supply) hasWaiters() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting > 0
+}
+
+func (s *supply) waitCount() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waits
+}
+
+// close ends all waits and goroutines. It tells whether this call was the first.
+func (s *supply) close(ctx context.Context) (first bool, err error) {
+	s.mu.Lock()
+	first, s.closed = !s.closed, true
+	s.wakeLocked()
+	s.mu.Unlock()
+	s.stop()
+	ended := make(chan struct{})
+	go func() { s.children.Wait(); close(ended) }()
+	select {
+	case <-ended:
+		return first, nil
+	case <-ctx.Done():
+		return first, waitError(ctx, ErrClosed)
+	}
+}
+
+// storeIdentity remembers which store an issuer uses.
+type storeIdentity struct {
+	id      string
+	trusted bool // verified since the last trouble
+}
+
+// verify makes sure, at first and after trouble, that the store is the one
+// used before, here and by the witness.
+func (i *storeIdentity) verify(ctx context.Context, store interface {
+	StoreID(ctx context.Context) (string, error)
+}, witness *Witness,
+) error {
+	if i.trusted {
+		return nil
+	}
+	id, err := store.StoreID(ctx)
+	if err != nil {
+		return err
+	}
+	if i.id != "" && i.id != id {
+		return fmt.Errorf("%w: it was %s and is now %s", ErrStoreReplaced, i.id, id)
+	}
+	if witness != nil {
+		if err := witness.Store(id); err != nil {
+			return err
+		}
+	}
+	i.id, i.trusted = id, true
+	return nil
+}
+
+// doubt makes the next verify ask again, if err may mean that the store restarted.
+func (i *storeIdentity) doubt(err error) {
+	if isTransient(err) || CodeOf(err) == ErrInternal.code {
+		i.trusted = false
+	}
+}
