@@ -150,3 +150,27 @@ func (m *mutexCursor) seal() int64 {
 	m.next = sealedCursor
 	return old
 }
+
+// fill encodes consecutive cursors from lo on.
+func (e *encoder) fill(dst []ID, lo int64) {
+	for len(dst) > 0 {
+		n := min(int64(len(dst)), e.seqMask+1-lo&e.seqMask) // up to the end of the tick
+		fillSteps(dst[:n], e.encode(lo), 1<<(e.seqShift&63))
+		dst, lo = dst[n:], lo+n
+	}
+}
+
+// fillSteps fills dst with id, id+step, and so on. Four at a time let the
+// stores overlap.
+func fillSteps(dst []ID, id, step ID) {
+	for len(dst) >= 4 {
+		d := (*[4]ID)(dst)
+		d[0], d[1], d[2], d[3] = id, id+step, id+2*step, id+3*step
+		id += 4 * step
+		dst = dst[4:]
+	}
+	for i := range dst {
+		dst[i] = id
+		id += step
+	}
+}

@@ -26,15 +26,35 @@ type pacer struct {
 	opened   time.Time // when the limit was last raised
 	count    int64     // numbers issued at that moment
 	burst    int64
-	starving bool      // somebody waited for the clock
-	starvedT time.Time // when somebody last did
+	seen     int64     // cursor less skipped at the last interval
+	idle     int       // intervals since that changed
+	waiting  int       // callers that wait for the clock
+	starving bool      // somebody waited for the clock, and that is not over
+	starved  time.Time // when somebody last did
 }
 
-// run sees to it that the pacer runs; false tells that the issuer is closed.
-func (p *pacer) run(s *Snowflake) bool {
+// enter announces a caller that waits for the clock, and keeps the pacer
+// running until it leaves. False tells that the issuer is closed.
+func (p *pacer) enter(s *Snowflake) bool {
+	now, _ := s.clock.now()
+	p.mu.Lock()
+	ok := p.runLocked(s)
+	first := ok && !p.starving
+	if ok {
+		p.waiting++
+		p.starving, p.starved = true, now
+	}
+	p.mu.Unlock()
+	if first {
+		s.observe(Event{Kind: EventTickExhausted})
+	}
+	return ok
+}
+
+func (p *pacer) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.runLocked(s)
+	p.waiting--
 }
 
 func (p *pacer) runLocked(s *Snowflake) bool {
@@ -46,13 +66,14 @@ func (p *pacer) runLocked(s *Snowflake) bool {
 
 // open raises the limit of single adds as far as the clock, the grant and the
 // current rate allow.
-func (p *pacer) open(s *Snowflake, r *stretch, tick int64) {
+func (p *pacer) open(s *Snowflake, r *stretch) {
 	if s.opts.Populator != PopulatorAtomic {
 		return
 	}
+	tick, err := s.tick()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.runLocked(s) {
+	if err == nil && p.runLocked(s) {
 		p.openLocked(s, r, tick)
 	}
 }
@@ -71,24 +92,12 @@ func (p *pacer) openLocked(s *Snowflake, r *stretch, tick int64) {
 	r.limit.Store(min(r.bound(tick, s.ahead), next+p.burst))
 }
 
-// starved notes that somebody waits for the clock.
-func (p *pacer) starved(s *Snowflake) {
-	now, _ := s.clock.now()
-	p.mu.Lock()
-	first := !p.starving
-	p.starving, p.starvedT = true, now
-	p.mu.Unlock()
-	if first {
-		s.observe(Event{Kind: EventTickExhausted})
-	}
-}
-
 // loop follows the clock until no numbers flow.
 func (p *pacer) loop(s *Snowflake) {
 	ticker := time.NewTicker(paceInterval)
 	defer ticker.Stop()
-	var issued, lastTick int64
-	for idle := 0; ; {
+	var last int64
+	for {
 		select {
 		case <-s.supply.life.Done():
 			return
@@ -98,44 +107,42 @@ func (p *pacer) loop(s *Snowflake) {
 		tick, err := s.tick()
 		if err != nil {
 			r.limit.Store(0)
-			tick = lastTick
+		} else {
+			r.pop.take(0, 0, tick-s.behind, r.bound(tick, s.ahead))
+			s.extendIfDue(r, tick)
 		}
-		if tick != lastTick || err != nil {
+		if tick != last || err != nil {
 			s.supply.signal()
 		}
-		lastTick = tick
-		next, skipped := r.pop.position()
-		if n := next - skipped; n != issued || s.supply.hasWaiters() {
-			issued, idle = n, 0
-		} else {
-			idle++
-		}
-		if p.step(s, r, tick, idle, err == nil) {
+		last = tick
+		if p.step(s, r, tick, err == nil) {
 			return
 		}
 	}
 }
 
-// step does the work of one interval and tells whether the pacer ended.
-func (p *pacer) step(s *Snowflake, r *stretch, tick int64, idle int, open bool) (ended bool) {
-	if open {
-		r.pop.take(0, 0, tick-s.behind, r.bound(tick, s.ahead))
-		s.extendIfDue(r, tick)
-	}
+// step does the pacer's own part of an interval and tells whether it ended.
+func (p *pacer) step(s *Snowflake, r *stretch, tick int64, open bool) (ended bool) {
+	next, skipped := r.pop.position()
 	now, _ := s.clock.now()
 	p.mu.Lock()
-	resumed := p.starving && now.Sub(p.starvedT) >= starvedQuiet
+	if count := next - skipped; count != p.seen || p.waiting > 0 {
+		p.seen, p.idle = count, 0
+	} else {
+		p.idle++
+	}
+	ended = p.idle >= paceIdle
+	resumed := p.starving && p.waiting == 0 && (ended || now.Sub(p.starved) >= starvedQuiet)
 	if resumed {
 		p.starving = false
 	}
-	if idle >= paceIdle {
+	switch {
+	case ended:
 		r.limit.Store(0)
-		p.running = false
-		resumed, p.starving = resumed || p.starving, false
-	} else if open && s.opts.Populator == PopulatorAtomic {
+		p.running, p.idle = false, 0
+	case open && s.opts.Populator == PopulatorAtomic:
 		p.openLocked(s, r, tick)
 	}
-	ended = !p.running
 	p.mu.Unlock()
 	if resumed {
 		s.observe(Event{Kind: EventTickResumed})

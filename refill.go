@@ -27,7 +27,7 @@ func (s *Snowflake) refill(ctx context.Context) error {
 		return err
 	}
 	s.publish(lease)
-	s.observe(Event{Kind: EventGrant, Worker: lease.Worker, Grant: lease.Grant, Took: s.clock.elapsed() - began})
+	s.observeOn(lease.Worker, Event{Kind: EventGrant, Grant: lease.Grant, Took: s.clock.elapsed() - began})
 	s.warnOfEnd()
 	return nil
 }
@@ -75,7 +75,7 @@ func (s *Snowflake) obtain(ctx context.Context) (Lease, error) {
 			return lease, err
 		}
 		s.held, s.span = false, s.opts.Grant
-		s.observe(Event{Kind: EventWorkerLost, Worker: s.lease.Worker, Err: err})
+		s.observeOn(s.lease.Worker, Event{Kind: EventWorkerLost, Err: err})
 	}
 	lease, err := s.workers.AcquireWorker(ctx, AcquireRequest{
 		Pool: s.opts.Pool, Layout: s.spec, IDs: s.opts.Workers, Holder: s.opts.Holder,
@@ -83,7 +83,7 @@ func (s *Snowflake) obtain(ctx context.Context) (Lease, error) {
 		Poison: tick + s.ticks(poisonMargin), Now: now, TTL: s.span + s.opts.Lease, Tick: s.layout.Unit(),
 	})
 	if err == nil {
-		s.observe(Event{Kind: EventWorkerAcquired, Worker: lease.Worker, Grant: lease.Grant})
+		s.observeOn(lease.Worker, Event{Kind: EventWorkerAcquired, Grant: lease.Grant})
 	}
 	return lease, err
 }
@@ -120,7 +120,7 @@ func (s *Snowflake) publish(l Lease) {
 	s.grants++
 	r := s.cur.Load()
 	if r.worker == l.Worker && r.epoch == l.Epoch && r.hi.Load() == l.Grant.Lo {
-		r.hi.Store(l.Grant.Hi)
+		r.reach(l.Grant, s.end)
 		s.mu.Unlock()
 		return
 	}
@@ -131,14 +131,14 @@ func (s *Snowflake) publish(l Lease) {
 	}
 	s.cur.Store(s.newStretch(l, first))
 	s.mu.Unlock()
-	s.observe(Event{Kind: EventSwapped, Worker: l.Worker, Grant: l.Grant})
+	s.observeOn(l.Worker, Event{Kind: EventSwapped, Grant: l.Grant})
 }
 
 func (s *Snowflake) newStretch(l Lease, first int64) *stretch {
 	r := &stretch{worker: l.Worker, epoch: l.Epoch, first: first}
 	r.timeline = s.line
 	r.next.Store(first)
-	r.hi.Store(l.Grant.Hi)
+	r.reach(l.Grant, s.end)
 	r.pop = &r.cursor
 	if s.opts.Populator == PopulatorMutex {
 		r.pop = &mutexCursor{timeline: s.line, next: first}

@@ -63,11 +63,13 @@ type Segment struct {
 	opts   SegmentOptions
 	clock  *engineClock
 
-	mu      sync.Mutex // guards the fields below; never held while waiting
-	next    *segment   // the segment after cur, once it has arrived
-	need    int64      // numbers in a row that a caller of Reserve waits for
-	stats   SegmentStats
-	pace    stepPace
+	mu     sync.Mutex // guards the fields below; never held while waiting
+	next   *segment   // the segment after cur, once it has arrived
+	need   int64      // numbers in a row that a caller of Reserve waits for
+	stats  SegmentStats
+	pace   stepPace
+	since  time.Duration // when cur became the current segment
+	lasted time.Duration // how long it lasted, once it has run dry
 
 	identity storeIdentity // used by refill alone
 	mark     int64         // the end of the highest grant taken; used by refill alone
@@ -166,9 +168,7 @@ func (s *Segment) NextN(ctx context.Context, dst []ID) (int, error) {
 		if err != nil {
 			return done, err
 		}
-		for i := range dst[done : done+int(n)] {
-			dst[done+i] = ID(lo + int64(i))
-		}
+		fillSteps(dst[done:done+int(n)], ID(lo), 1)
 		done += int(n)
 	}
 	return done, nil
@@ -200,11 +200,7 @@ func (s *Segment) claim(ctx context.Context, least, most int64) (lo, n int64, er
 			change = s.supply.watch()
 			continue
 		}
-		if least > 1 {
-			s.mu.Lock()
-			s.need = max(s.need, least)
-			s.mu.Unlock()
-		}
+		s.ranDry(r, least)
 		if err := s.supply.want(); err != nil {
 			return 0, 0, err
 		}
@@ -212,6 +208,19 @@ func (s *Segment) claim(ctx context.Context, least, most int64) (lo, n int64, er
 			return 0, 0, err
 		}
 		change = nil
+	}
+}
+
+// ranDry notes that nothing was left in r for a caller who wants so many.
+func (s *Segment) ranDry(r *segment, least int64) {
+	now := s.clock.elapsed()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if least > 1 {
+		s.need = max(s.need, least)
+	}
+	if s.cur.Load() == r && s.lasted == 0 {
+		s.lasted = max(1, now-s.since)
 	}
 }
 
@@ -239,6 +248,7 @@ func (s *Segment) promote(old *segment) bool {
 	s.retireLocked(old)
 	r := s.next
 	s.next = nil
+	s.since, s.lasted = s.clock.elapsed(), 0
 	r.limit.Store(r.threshold)
 	s.cur.Store(r)
 	return true
@@ -344,8 +354,7 @@ func (s *Segment) publish(a Allocation, began, took time.Duration) {
 	}
 	s.stats.Refills++
 	s.stats.Took = took
-	next, _ := s.cur.Load().position()
-	changed := s.pace.taken(a, next >= s.cur.Load().grant.Hi && s.stats.Refills > 1, began, took)
+	changed := s.pace.taken(a.Tag, began, took, s.cur.Load().grant.Len(), s.lasted)
 	step := s.pace.step
 	s.mu.Unlock()
 	s.observe(Event{Kind: EventGrant, Grant: a.Grant, Took: took})
@@ -369,7 +378,7 @@ func (s *Segment) Stats() SegmentStats {
 		st.Remaining += s.next.grant.Len()
 	}
 	st.Step = s.pace.step
-	st.Waits = s.supply.waitCount()
+	st.Waits = s.supply.waits.Load()
 	return st
 }
 
@@ -392,50 +401,49 @@ func (s *Segment) Close(ctx context.Context) error {
 
 // stepPace adapts the step to the rate of use.
 type stepPace struct {
-	step     int64 // what the next fetch asks for
-	own      int64 // the tag's own step, as last seen
-	fetches  int
+	step    int64 // what the next fetch asks for
+	own     int64 // the tag's own step, as last seen
+	fetches int
 	last    time.Duration // when the last fetch began
 }
 
-// ask returns how many numbers to ask for. The first two fetches leave it to
-// the tag.
+// ask returns how many numbers to ask for: 0, the tag's own step, until it has
+// changed.
 func (p *stepPace) ask() int64 {
-	if p.fetches < 2 {
+	if p.step == p.own {
 		return 0
 	}
 	return p.step
 }
 
-// taken learns from a grant that was asked for at began and took so long. Dry
-// tells that the segment before was used up when it arrived. It reports
-// whether the step changed.
+// taken learns from a grant that was asked for at began and took so long, while
+// size numbers lasted so long before callers had to wait (0: they had not). It
+// reports whether the step changed.
 //
 // A fetch sooner than 15 minutes after the last one doubles the step, one later
-// than 30 minutes halves it. A step that does not last as long as the store
-// takes would let callers wait again and again while it doubles its way up;
-// after a dry fetch it goes to four times that at once.
-func (p *stepPace) taken(a Allocation, dry bool, began, took time.Duration) bool {
+// than 30 minutes halves it. Where callers had to wait, doubling would let them
+// wait again and again: the step goes at once to what four fetches would use at
+// that rate, though to no more than 16 times what ran dry.
+func (p *stepPace) taken(tag Tag, began, took time.Duration, size int64, lasted time.Duration) bool {
 	before, since := p.step, began-p.last
 	p.fetches++
 	p.last = began
 	step := p.step
+	if p.own != tag.Step { // the first fetch, or edited in the store
+		step, p.own = tag.Step, tag.Step
+	}
 	switch {
-	case p.own != a.Tag.Step: // first fetch, or edited in the store
-		step = a.Tag.Step
+	case lasted > 0:
+		step = max(step, int64(float64(size)*min(16, 4*float64(took)/float64(lasted))))
 	case p.fetches <= 2:
-	case dry:
-		during := min(1, float64(took)/float64(max(since, 1))) // share of the grant used while the store worked
-		step = max(2*step, int64(min(4*during*float64(a.Grant.Len()), MaxStep)))
 	case since < stepGrowsBelow:
 		step *= 2
 	case since > stepShrinksAbove:
 		step /= 2
 	}
-	p.own = a.Tag.Step
-	if a.Tag.MaxStep > 0 {
-		step = min(step, a.Tag.MaxStep)
+	if tag.MaxStep > 0 {
+		step = min(step, tag.MaxStep)
 	}
-	p.step = max(step, a.Tag.MinStep, 1)
+	p.step = max(step, tag.MinStep, 1)
 	return p.step != before && before != 0
 }

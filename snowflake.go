@@ -147,6 +147,9 @@ type Snowflake struct {
 	ahead   int64 // MaxAhead in ticks
 	behind  int64 // MaxBehind in ticks
 	end     int64 // the tick after the layout's last
+	epoch   int64 // the layout's epoch in Unix milliseconds
+	unit    int64 // the layout's tick in milliseconds
+	length  int64 // the layout's time in milliseconds
 
 	pacer      pacer
 	tickWaits  atomic.Int64
@@ -174,11 +177,21 @@ type stretch struct {
 	epoch  int64
 	first  int64        // the first cursor
 	hi     atomic.Int64 // the tick at which the grant ends; raised by refill
+	due    atomic.Int64 // the tick at which an extension is due
 }
 
 // bound returns the cursor that issuing must stay below at tick.
 func (r *stretch) bound(tick, ahead int64) int64 {
 	return min(r.hi.Load(), tick+ahead+1) << r.bits
+}
+
+// reach sets where the stretch ends, and that half-way through its latest grant
+// an extension is due, unless that is where the layout's time ends.
+func (r *stretch) reach(g Grant, end int64) {
+	r.hi.Store(g.Hi)
+	if r.due.Store(g.Hi - g.Len()/2); g.Hi >= end {
+		r.due.Store(end)
+	}
 }
 
 // issuedSoFar returns how many numbers the stretch has issued.
@@ -213,6 +226,9 @@ func NewSnowflake(ctx context.Context, workers WorkerStore, opts SnowflakeOption
 		ahead:   int64(opts.MaxAhead / opts.Layout.Unit()),
 		behind:  int64(opts.MaxBehind / opts.Layout.Unit()),
 		end:     opts.Layout.EndTick(),
+		epoch:   opts.Layout.Epoch().UnixMilli(),
+		unit:    opts.Layout.Unit().Milliseconds(),
+		length:  opts.Layout.Ends().UnixMilli() - opts.Layout.Epoch().UnixMilli(),
 		span:    opts.Grant,
 		marks:   map[int64]int64{},
 	}
@@ -238,7 +254,7 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 		return o, err
 	}
 	if o.Layout.IsZero() {
-		o.Layout = defaultLayout()
+		o.Layout, _ = ParseLayout(LayoutLeaf)
 	}
 	if o.Holder == "" {
 		o.Holder = rand.Text()
@@ -306,11 +322,11 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 	return o, err
 }
 
-func (s *Snowflake) observe(e Event) {
-	e.Pool = s.opts.Pool
-	if e.Worker == 0 {
-		e.Worker = s.cur.Load().worker
-	}
+// observe tells the observer of an event on the current worker.
+func (s *Snowflake) observe(e Event) { s.observeOn(s.cur.Load().worker, e) }
+
+func (s *Snowflake) observeOn(worker int64, e Event) {
+	e.Pool, e.Worker = s.opts.Pool, worker
 	s.opts.Observer.observe(e)
 }
 
@@ -346,6 +362,7 @@ func (s *Snowflake) Next(ctx context.Context) (ID, error) {
 	if err != nil {
 		return 0, err
 	}
+	s.pacer.open(s, r)
 	return r.enc.encode(c), nil
 }
 
@@ -356,7 +373,7 @@ func (s *Snowflake) admit(r *stretch, c, limit int64) bool {
 		r.refuse(limit)
 		return false
 	}
-	s.pacer.open(s, r, tick)
+	s.pacer.open(s, r)
 	return true
 }
 
@@ -384,7 +401,6 @@ func (s *Snowflake) claim(ctx context.Context, most int64) (r *stretch, lo, n in
 			return nil, 0, 0, err
 		}
 		if lo, n := r.pop.take(1, most, tick-s.behind, r.bound(tick, s.ahead)); n > 0 {
-			s.pacer.open(s, r, tick)
 			s.extendIfDue(r, tick)
 			return r, lo, n, nil
 		}
@@ -404,11 +420,11 @@ func (s *Snowflake) claim(ctx context.Context, most int64) (r *stretch, lo, n in
 func (s *Snowflake) await(ctx context.Context, change <-chan struct{}, r *stretch, tick int64) error {
 	next, _ := r.pop.position()
 	if r.enter(next, tick-s.behind) < r.hi.Load()<<r.bits {
-		if !s.pacer.run(s) {
+		if !s.pacer.enter(s) {
 			return ErrClosed
 		}
+		defer s.pacer.leave()
 		s.tickWaits.Add(1)
-		s.pacer.starved(s)
 		return s.supply.wait(ctx, change, ErrTickExhausted)
 	}
 	if err := s.supply.want(); err != nil {
@@ -423,7 +439,10 @@ func (s *Snowflake) tick() (int64, error) {
 	if err := s.noteRollback(lag); err != nil {
 		return 0, err
 	}
-	return s.layout.TickOf(now)
+	if ms := now.UnixMilli() - s.epoch; ms >= 0 && ms < s.length {
+		return ms / s.unit, nil
+	}
+	return s.layout.TickOf(now) // says what is wrong
 }
 
 // noteRollback announces a rollback once, and refuses if that is the policy.
@@ -445,11 +464,7 @@ func (s *Snowflake) noteRollback(lag time.Duration) error {
 
 // extendIfDue asks for more time when half of the grant is over.
 func (s *Snowflake) extendIfDue(r *stretch, tick int64) {
-	hi := r.hi.Load()
-	s.mu.Lock()
-	due := hi-tick < s.lease.Grant.Len()/2 && hi < s.end && r.worker >= 0
-	s.mu.Unlock()
-	if due {
+	if tick >= r.due.Load() {
 		_ = s.supply.want() // a failure is told to those who will have to wait
 	}
 }
@@ -476,7 +491,7 @@ func (s *Snowflake) Stats() SnowflakeStats {
 	r := s.cur.Load()
 	st := SnowflakeStats{
 		Pool: s.opts.Pool, Worker: r.worker, Epoch: r.epoch, Grants: s.grants, Issued: s.issued,
-		StoreWaits: s.supply.waitCount(), TickWaits: s.tickWaits.Load(),
+		StoreWaits: s.supply.waits.Load(), TickWaits: s.tickWaits.Load(),
 		Rollback: lag, Skew: time.Duration(s.skew.Load()), Ends: s.layout.Ends(),
 	}
 	if next, skipped := r.pop.position(); next < sealedCursor {
@@ -513,7 +528,7 @@ func (s *Snowflake) Close(ctx context.Context) error {
 		return nil // somebody else goes on from a mark above ours
 	}
 	if err == nil {
-		s.observe(Event{Kind: EventWorkerSealed, Worker: lease.Worker, Value: last})
+		s.observeOn(lease.Worker, Event{Kind: EventWorkerSealed, Value: last})
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,12 +30,11 @@ type supply struct {
 	life     context.Context // ends when the issuer closes
 	stop     context.CancelFunc
 	children sync.WaitGroup // fetches and other goroutines of the issuer
+	waits    atomic.Int64   // waits for the store so far
 
 	mu       sync.Mutex // guards the fields below
 	closed   bool
 	fetching bool
-	waiting  int           // callers in wait
-	waits    int64         // waits for the store so far
 	changed  chan struct{} // closed at the next change that callers may wait for
 	trouble  error         // why the running fetch has not succeeded yet
 	lostAt   time.Duration // when the store stopped answering
@@ -190,17 +190,9 @@ func (s *supply) wakeLocked() {
 // wait blocks until the change that watch promised, or fails with the context.
 // The cause is what the caller waits for; nil means the store.
 func (s *supply) wait(ctx context.Context, change <-chan struct{}, cause error) error {
-	s.mu.Lock()
-	s.waiting++
 	if cause == nil {
-		s.waits++
+		s.waits.Add(1)
 	}
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		s.waiting--
-		s.mu.Unlock()
-	}()
 	select {
 	case <-change:
 		return nil
@@ -220,18 +212,6 @@ func (s *supply) cause() error {
 		return s.trouble
 	}
 	return ErrRefillPending
-}
-
-func (s *supply) hasWaiters() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.waiting > 0
-}
-
-func (s *supply) waitCount() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.waits
 }
 
 // close ends all waits and goroutines. It tells whether this call was the first.

@@ -1,0 +1,48 @@
+package hapax_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// testClock runs with the bubble's time, thirty years on, and can be set wrong.
+type testClock struct {
+	origin time.Time
+	offset atomic.Int64
+}
+
+func newTestClock() *testClock { return &testClock{origin: time.Now()} }
+
+func (c *testClock) Now() (time.Time, time.Duration) {
+	now := time.Now()
+	return c.at(now), now.Sub(c.origin)
+}
+
+func (c *testClock) at(now time.Time) time.Time {
+	return now.Round(0).AddDate(26, 0, 0).Add(time.Duration(c.offset.Load()))
+}
+
+// wall is what the clock shows now.
+func (c *testClock) wall() time.Time { return c.at(time.Now()) }
+
+// step moves the wall clock alone.
+func (c *testClock) step(d time.Duration) { c.offset.Add(int64(d)) }
+
+func mustLayout(t testing.TB, name string) hapax.Layout {
+	t.Helper()
+	l, err := hapax.ParseLayout(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// bubble runs a test in virtual time.
+func bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}

@@ -1,0 +1,167 @@
+package hapax
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// populators are held to one suite.
+var populators = map[string]func(t timeline, first int64) populator{
+	"atomic": func(t timeline, first int64) populator {
+		c := &cursor{timeline: t}
+		c.next.Store(first)
+		return c
+	},
+	"mutex": func(t timeline, first int64) populator { return &mutexCursor{timeline: t, next: first} },
+}
+
+func TestPopulator(t *testing.T) {
+	for name, open := range populators {
+		t.Run(name, func(t *testing.T) {
+			t.Run("stays below the limit", func(t *testing.T) {
+				p := open(timeline{bits: 4}, 16)
+				if lo, n := p.take(1, 100, 1, 32); lo != 16 || n != 16 {
+					t.Fatalf("took %d from %d, want 16 from 16", n, lo)
+				}
+				if _, n := p.take(1, 1, 1, 32); n != 0 {
+					t.Fatal("took past the limit")
+				}
+			})
+			t.Run("gives no fewer than asked", func(t *testing.T) {
+				p := open(timeline{}, 1)
+				if _, n := p.take(11, 11, 0, 11); n != 0 {
+					t.Fatal("took 11 of 10")
+				}
+				if lo, n := p.take(10, 10, 0, 11); lo != 1 || n != 10 {
+					t.Fatalf("took %d from %d, want 10 from 1", n, lo)
+				}
+			})
+			t.Run("follows the tick and never goes back", func(t *testing.T) {
+				p := open(timeline{bits: 4}, 0)
+				p.take(1, 3, 0, 1<<20)
+				lo, _ := p.take(1, 1, 7, 1<<20)
+				if lo != 7<<4 {
+					t.Fatalf("entered tick 7 at %d, want %d", lo, 7<<4)
+				}
+				if lo, _ := p.take(1, 1, 2, 1<<20); lo != 7<<4+1 {
+					t.Fatalf("with the tick back at 2 it went on at %d, want %d", lo, 7<<4+1)
+				}
+				if next, skipped := p.position(); next-skipped != 5 {
+					t.Fatalf("counts %d issued, want 5", next-skipped)
+				}
+			})
+			t.Run("carries into the next tick", func(t *testing.T) {
+				p := open(timeline{bits: 2}, 0)
+				var got []int64
+				for range 6 {
+					lo, _ := p.take(1, 1, 0, 8)
+					got = append(got, lo)
+				}
+				if want := []int64{0, 1, 2, 3, 4, 5}; !slices.Equal(got, want) {
+					t.Fatalf("got %v, want %v", got, want)
+				}
+			})
+			t.Run("starts a tick where it is told", func(t *testing.T) {
+				p := open(timeline{bits: 12, start: SequenceContinue}, 0)
+				p.take(1, 9, 0, 1<<30)
+				if lo, _ := p.take(1, 1, 5, 1<<30); lo != 5<<12|9 {
+					t.Fatalf("continued at %d, want %d", lo, 5<<12|9)
+				}
+				p = open(timeline{bits: 12, start: 100}, 0)
+				seen := map[int64]int{}
+				for tick := int64(1); tick <= 5000; tick++ {
+					lo, _ := p.take(1, 1, tick, 1<<40)
+					if lo>>12 != tick || lo&4095 >= 100 {
+						t.Fatalf("tick %d started at tick %d, sequence %d", tick, lo>>12, lo&4095)
+					}
+					seen[lo&4095]++
+				}
+				if len(seen) != 100 {
+					t.Fatalf("%d of 100 starts seen in 5,000 ticks", len(seen))
+				}
+			})
+			t.Run("seal refuses and tells the first unissued", func(t *testing.T) {
+				p := open(timeline{bits: 4}, 16)
+				p.take(1, 5, 1, 1<<20)
+				if last := p.seal(); last != 21 {
+					t.Fatalf("sealed at %d, want 21", last)
+				}
+				if _, n := p.take(1, 1, 1<<40, MaxMark); n != 0 {
+					t.Fatal("took after the seal")
+				}
+				if last := p.seal(); last < MaxMark {
+					t.Fatalf("second seal gave %d, want above every limit", last)
+				}
+			})
+			t.Run("gives each number once under contention", func(t *testing.T) {
+				const takers, each = 8, 2000
+				p := open(timeline{bits: 5}, 0)
+				got := make([][]int64, takers)
+				var wg sync.WaitGroup
+				for i := range takers {
+					wg.Go(func() {
+						for k := range int64(each) {
+							lo, n := p.take(1, 3, k/50, MaxMark)
+							for c := range n {
+								got[i] = append(got[i], lo+c)
+							}
+						}
+					})
+				}
+				wg.Wait()
+				for _, g := range got {
+					if !slices.IsSorted(g) {
+						t.Fatal("a taker saw numbers go back")
+					}
+				}
+				all := slices.Sorted(slices.Values(slices.Concat(got...)))
+				if unique := slices.Compact(slices.Clone(all)); len(unique) != len(all) || len(all) != takers*each*3 {
+					t.Fatalf("%d numbers, %d different, want %d", len(all), len(unique), takers*each*3)
+				}
+			})
+		})
+	}
+}
+
+// Both populators answer every sequence of calls alike.
+func TestPopulatorsAgree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		line := timeline{
+			bits:  uint8(rapid.IntRange(0, 22).Draw(t, "bits")),
+			start: rapid.SampledFrom([]SequenceStart{SequenceZero, SequenceContinue}).Draw(t, "start"),
+		}
+		first := rapid.Int64Range(0, 1<<30).Draw(t, "first")
+		a, m := populators["atomic"](line, first), populators["mutex"](line, first)
+		t.Repeat(map[string]func(*rapid.T){
+			"take": func(t *rapid.T) {
+				least := rapid.Int64Range(0, 5).Draw(t, "least")
+				most := least + rapid.Int64Range(0, 1<<12).Draw(t, "more")
+				tick := rapid.Int64Range(0, 1<<20).Draw(t, "tick")
+				limit := rapid.Int64Range(0, 1<<42).Draw(t, "limit")
+				alo, an := a.take(least, most, tick, limit)
+				mlo, mn := m.take(least, most, tick, limit)
+				if alo != mlo || an != mn {
+					t.Fatalf("atomic took %d from %d, mutex %d from %d", an, alo, mn, mlo)
+				}
+			},
+			"seal": func(t *rapid.T) {
+				if rapid.IntRange(0, 20).Draw(t, "rarely") > 0 {
+					return
+				}
+				if x, y := a.seal(), m.seal(); x != y {
+					t.Fatalf("atomic sealed at %d, mutex at %d", x, y)
+				}
+			},
+			"": func(t *rapid.T) {
+				an, as := a.position()
+				mn, ms := m.position()
+				if an != mn || as != ms {
+					t.Fatalf("atomic is at %d (%d skipped), mutex at %d (%d)", an, as, mn, ms)
+				}
+			},
+		})
+	})
+}

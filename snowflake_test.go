@@ -1,0 +1,515 @@
+package hapax_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/store/storetest"
+)
+
+// wide is a layout whose ticks hold more than anybody can use.
+const wide = "time:40,worker:1,sequence:22,unit=1ms,epoch=2020-01-01T00:00:00Z"
+
+// events collects what an observer was told.
+type events struct {
+	mu  sync.Mutex
+	all []hapax.Event
+}
+
+func (e *events) observe(ev hapax.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, ev)
+}
+
+func (e *events) count(kind hapax.EventKind) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := 0
+	for _, ev := range e.all {
+		if ev.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+func newSnowflake(t *testing.T, store hapax.WorkerStore, opts hapax.SnowflakeOptions) *hapax.Snowflake {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s, err := hapax.NewSnowflake(ctx, store, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	return s
+}
+
+func next(t *testing.T, s hapax.Issuer) hapax.ID {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	id, err := s.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestSnowflakeZeroOptions(t *testing.T) {
+	s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{})
+	before := time.Now()
+	id := next(t, s)
+	leaf := mustLayout(t, "leaf")
+	at, err := leaf.Time(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := at.Sub(before); d < -10*time.Millisecond || d > time.Second {
+		t.Errorf("ID carries %v, it was %v", at, before)
+	}
+	if w := s.Stats().Worker; w != 0 {
+		t.Errorf("worker is %d, want the lowest, 0", w)
+	}
+}
+
+func TestSnowflakeOptionsAreChecked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		opts  hapax.SnowflakeOptions
+		field string
+	}{
+		"worker beyond the layout": {hapax.SnowflakeOptions{Workers: hapax.Grant{Lo: 1020, Hi: 1025}}, "workers"},
+		"worker below zero":        {hapax.SnowflakeOptions{Workers: hapax.Grant{Lo: -1, Hi: 1}}, "workers"},
+		"empty range":              {hapax.SnowflakeOptions{Workers: hapax.Grant{Lo: 5, Hi: 5}}, "workers"},
+		"lease too short":          {hapax.SnowflakeOptions{Lease: time.Nanosecond}, "lease"},
+		"grant below two ticks":    {hapax.SnowflakeOptions{Grant: time.Millisecond}, "grant"},
+		"grant above its maximum":  {hapax.SnowflakeOptions{Grant: time.Hour, MaxGrant: time.Minute}, "max_grant"},
+		"negative lead":            {hapax.SnowflakeOptions{MaxAhead: -1}, "max_ahead"},
+		"sequence start too large": {hapax.SnowflakeOptions{SequenceStart: 4097}, "sequence_start"},
+		"unknown populator":        {hapax.SnowflakeOptions{Populator: "spin"}, "populator"},
+		"unknown policy":           {hapax.SnowflakeOptions{OnRollback: "panic"}, "on_rollback"},
+		"unknown constant":         {hapax.SnowflakeOptions{Fields: hapax.Fields{{Name: "rack", Value: 1}}}, "field"},
+		"bad pool":                 {hapax.SnowflakeOptions{Pool: "a\nb"}, "pool"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := hapax.NewSnowflake(t.Context(), memstore.New(), tc.opts)
+			e, ok := errors.AsType[*hapax.ValueError](err)
+			if !ok || e.Field != tc.field {
+				t.Errorf("error is %v, want one about %s", err, tc.field)
+			}
+		})
+	}
+	if _, err := hapax.NewSnowflake(t.Context(), nil, hapax.SnowflakeOptions{}); !errors.Is(err, hapax.ErrInvalidArgument) {
+		t.Errorf("without store and worker: %v, want ErrInvalidArgument", err)
+	}
+}
+
+func TestSnowflakeNumbersAreUniqueAndRise(t *testing.T) {
+	for _, kind := range []hapax.PopulatorKind{hapax.PopulatorAtomic, hapax.PopulatorMutex} {
+		for _, layout := range []string{"leaf", wide, "js-safe-53"} {
+			t.Run(string(kind)+"/"+layout[:4], func(t *testing.T) {
+				s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Layout: mustLayout(t, layout), Populator: kind, Grant: 20 * time.Millisecond, MaxGrant: 40 * time.Millisecond})
+				const callers, each = 6, 3000
+				got := make([][]hapax.ID, callers)
+				var wg sync.WaitGroup
+				for i := range callers {
+					wg.Go(func() {
+						buf := make([]hapax.ID, 7)
+						for len(got[i]) < each {
+							id, err := s.Next(t.Context())
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							n, err := s.NextN(t.Context(), buf)
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							got[i] = append(append(got[i], id), buf[:n]...)
+						}
+					})
+				}
+				wg.Wait()
+				var all []hapax.ID
+				for _, g := range got {
+					if !slices.IsSorted(g) {
+						t.Error("one caller saw numbers go back")
+					}
+					all = append(all, g...)
+				}
+				slices.Sort(all)
+				if n := len(all); len(slices.Compact(all)) != n {
+					t.Error("a number was issued twice")
+				}
+				if st := s.Stats(); st.Issued != int64(len(all)) {
+					t.Errorf("Stats says %d issued, %d were", st.Issued, len(all))
+				}
+			})
+		}
+	}
+}
+
+func TestSnowflakeIdleLag(t *testing.T) {
+	bubble(t, "a call after a pause reads the clock itself", func(t *testing.T) {
+		clock := newTestClock()
+		leaf := mustLayout(t, "leaf")
+		s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: clock})
+		for _, pause := range []time.Duration{0, 500 * time.Microsecond, 3 * time.Millisecond, 9 * time.Millisecond, 11 * time.Millisecond, 40 * time.Millisecond, time.Second, time.Hour} {
+			for range 20 {
+				time.Sleep(pause)
+				id := next(t, s)
+				at, _ := leaf.Time(id)
+				if lag := clock.wall().Sub(at); lag > 10*time.Millisecond || lag < -10*time.Millisecond {
+					t.Fatalf("after a pause of %v the number is %v behind the clock", pause, lag)
+				}
+			}
+		}
+	})
+}
+
+func TestSnowflakeCeiling(t *testing.T) {
+	bubble(t, "callers wait for the clock and get all of it", func(t *testing.T) {
+		var ev events
+		clock := newTestClock()
+		s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: clock, Observer: ev.observe, Layout: mustLayout(t, "js-safe-53")})
+		began := time.Now()
+		buf := make([]hapax.ID, 100)
+		for range 10_240 {
+			if _, err := s.NextN(t.Context(), buf); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// 1,024,000 numbers at 512 a millisecond take 2 s, less the 10 ms lead.
+		if took := time.Since(began); took < 1980*time.Millisecond || took > 2010*time.Millisecond {
+			t.Errorf("2 s worth of numbers took %v", took)
+		}
+		if n := ev.count(hapax.EventTickExhausted); n != 1 {
+			t.Errorf("%d events for the beginning of the wait, want 1", n)
+		}
+		time.Sleep(3 * time.Second)
+		if n := ev.count(hapax.EventTickResumed); n != 1 {
+			t.Errorf("%d events for the end of the wait, want 1", n)
+		}
+		if s.Stats().TickWaits == 0 {
+			t.Error("no wait was counted")
+		}
+	})
+	bubble(t, "a deadline ends the wait with both causes", func(t *testing.T) {
+		s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: newTestClock(), Layout: mustLayout(t, "uidgenerator-29-21-13")})
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		buf := make([]hapax.ID, 100_000)
+		n, err := s.NextN(ctx, buf)
+		if !errors.Is(err, hapax.ErrTickExhausted) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("error is %v, want ErrTickExhausted and the deadline", err)
+		}
+		if n != 2*8192 && n != 3*8192 { // this second and the one ahead, and perhaps a third
+			t.Errorf("issued %d before the deadline", n)
+		}
+	})
+}
+
+func TestSnowflakeMaxBehind(t *testing.T) {
+	bubble(t, "a burst uses the ticks just past", func(t *testing.T) {
+		s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: newTestClock(), MaxBehind: time.Second, Layout: mustLayout(t, "js-safe-53")})
+		next(t, s)
+		time.Sleep(2 * time.Second)
+		began := time.Now()
+		buf := make([]hapax.ID, 512*1000) // one second's worth
+		if _, err := s.NextN(t.Context(), buf); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("a burst within MaxBehind had to wait %v", took)
+		}
+	})
+}
+
+func TestSnowflakeClockSteps(t *testing.T) {
+	for _, kind := range []hapax.PopulatorKind{hapax.PopulatorAtomic, hapax.PopulatorMutex} {
+		bubble(t, "continue/"+string(kind), func(t *testing.T) {
+			var ev events
+			clock := newTestClock()
+			s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: clock, Observer: ev.observe, Populator: kind})
+			var last hapax.ID
+			for i, step := range []time.Duration{0, -time.Hour, time.Second, time.Hour, -time.Second, 2 * time.Hour, -3 * time.Hour} {
+				clock.step(step)
+				for range 200 {
+					id := next(t, s)
+					if id <= last {
+						t.Fatalf("after step %d (%v) %d follows %d", i, step, id, last)
+					}
+					last = id
+					time.Sleep(time.Millisecond)
+				}
+			}
+			if ev.count(hapax.EventRollback) == 0 {
+				t.Error("no rollback was announced")
+			}
+		})
+		bubble(t, "refuse/"+string(kind), func(t *testing.T) {
+			clock := newTestClock()
+			s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: clock, OnRollback: hapax.RollbackRefuse, Populator: kind})
+			last := next(t, s)
+			clock.step(-time.Minute)
+			time.Sleep(2 * time.Millisecond) // the pacer looks every millisecond
+			if _, err := s.Next(t.Context()); !errors.Is(err, hapax.ErrClockRollback) {
+				t.Fatalf("a minute back: %v, want ErrClockRollback", err)
+			}
+			time.Sleep(time.Second)
+			if _, err := s.Next(t.Context()); !errors.Is(err, hapax.ErrClockRollback) {
+				t.Fatalf("a second later: %v, want ErrClockRollback", err)
+			}
+			clock.step(time.Minute)
+			if id := next(t, s); id <= last {
+				t.Fatalf("with the clock right %d follows %d", id, last)
+			}
+		})
+	}
+}
+
+func TestSnowflakeSealHandsBackTime(t *testing.T) {
+	bubble(t, "the next holder starts at once, above what was issued", func(t *testing.T) {
+		store, clock := memstore.New(), newTestClock()
+		opts := hapax.SnowflakeOptions{Clock: clock, Workers: hapax.Grant{Lo: 3, Hi: 4}}
+		s := newSnowflake(t, store, opts)
+		last := next(t, s)
+		if err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Next(t.Context()); !errors.Is(err, hapax.ErrClosed) {
+			t.Fatalf("after Close: %v, want ErrClosed", err)
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Fatalf("second Close: %v", err)
+		}
+		began := time.Now()
+		s = newSnowflake(t, store, opts)
+		if id := next(t, s); id <= last {
+			t.Fatalf("%d follows %d", id, last)
+		}
+		if took := time.Since(began); took > 20*time.Millisecond {
+			t.Errorf("the next holder waited %v after a seal", took)
+		}
+	})
+	bubble(t, "after a crash it waits until the grant is over", func(t *testing.T) {
+		store, clock := memstore.New(), newTestClock()
+		opts := hapax.SnowflakeOptions{Clock: clock, Workers: hapax.Grant{Lo: 3, Hi: 4}}
+		opts.Holder = "me"
+		last := next(t, newSnowflake(t, store, opts))
+		began := time.Now()
+		s := newSnowflake(t, store, opts) // the first one never says goodbye
+		if id := next(t, s); id <= last {
+			t.Fatalf("%d follows %d", id, last)
+		}
+		if took := time.Since(began); took < 2900*time.Millisecond || took > 4*time.Second {
+			t.Errorf("waited %v for a grant of 3 s", took)
+		}
+	})
+}
+
+func TestSnowflakeStoreOutage(t *testing.T) {
+	bubble(t, "rides on its grant, then waits, then recovers within a second", func(t *testing.T) {
+		var ev events
+		faults := storetest.NewFaults(memstore.New())
+		s := newSnowflake(t, faults, hapax.SnowflakeOptions{Clock: newTestClock(), Observer: ev.observe, KeepWarm: true})
+		time.Sleep(20 * time.Minute) // grants have grown to 5 min
+		next(t, s)
+		faults.Down()
+		began := time.Now()
+		for s.Stats().Remaining > 0 {
+			next(t, s)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if rode := time.Since(began); rode < 2*time.Minute {
+			t.Errorf("issued on for %v only", rode)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		time.Sleep(time.Second)
+		if _, err := s.Next(ctx); !errors.Is(err, hapax.ErrStoreUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("with the grant used up: %v, want ErrStoreUnavailable and the deadline", err)
+		}
+		faults.Up()
+		back := time.Now()
+		next(t, s)
+		if took := time.Since(back); took > time.Second {
+			t.Errorf("recovered after %v", took)
+		}
+		synctest.Wait()
+		if ev.count(hapax.EventStoreLost) != 1 || ev.count(hapax.EventStoreBack) != 1 {
+			t.Errorf("%d lost, %d back, want one each", ev.count(hapax.EventStoreLost), ev.count(hapax.EventStoreBack))
+		}
+	})
+}
+
+func TestSnowflakeIdleLapsesUnlessKeptWarm(t *testing.T) {
+	for name, tc := range map[string]struct{ warm, remains bool }{"cold": {false, false}, "warm": {true, true}} {
+		bubble(t, name, func(t *testing.T) {
+			faults := storetest.NewFaults(memstore.New())
+			s := newSnowflake(t, faults, hapax.SnowflakeOptions{Clock: newTestClock(), KeepWarm: tc.warm})
+			time.Sleep(time.Hour)
+			if got := s.Stats().Remaining > 0; got != tc.remains {
+				t.Errorf("time remains: %v, want %v", got, tc.remains)
+			}
+			if calls := faults.Calls("ExtendWorker"); calls > 60*60/60 {
+				t.Errorf("%d extensions in an idle hour", calls)
+			}
+			next(t, s)
+		})
+	}
+}
+
+func TestSnowflakeLostLease(t *testing.T) {
+	bubble(t, "goes on with another worker, rising", func(t *testing.T) {
+		var ev events
+		store, clock := memstore.New(), newTestClock()
+		a := newSnowflake(t, store, hapax.SnowflakeOptions{Clock: clock, Observer: ev.observe})
+		last := next(t, a)
+		time.Sleep(time.Hour) // the idle issuer's grant and lease run out
+		b := newSnowflake(t, store, hapax.SnowflakeOptions{Clock: clock, Workers: hapax.Grant{Lo: 0, Hi: 1}})
+		other := next(t, b)
+		id := next(t, a)
+		if id <= last || id == other {
+			t.Errorf("%d follows %d, the other issued %d", id, last, other)
+		}
+		if a.Stats().Worker == b.Stats().Worker {
+			t.Error("both hold one worker")
+		}
+		synctest.Wait()
+		if ev.count(hapax.EventWorkerLost) != 1 {
+			t.Errorf("%d events of a lost lease, want 1", ev.count(hapax.EventWorkerLost))
+		}
+	})
+}
+
+func TestSnowflakePoolExhausted(t *testing.T) {
+	bubble(t, "names the pool and when a worker frees up, and takes it then", func(t *testing.T) {
+		store, clock := memstore.New(), newTestClock()
+		opts := hapax.SnowflakeOptions{Clock: clock, Pool: "p", Workers: hapax.Grant{Lo: 0, Hi: 2}, KeepWarm: true}
+		newSnowflake(t, store, opts)
+		b := newSnowflake(t, store, opts)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := hapax.NewSnowflake(ctx, store, opts)
+		e, ok := errors.AsType[*hapax.NoWorkerError](err)
+		if !ok || e.Pool != "p" || e.Size != 2 || e.NextFree.IsZero() || !errors.Is(err, hapax.ErrNoWorker) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("error is %v, want one with pool, size and time", err)
+		}
+		go func() { time.Sleep(10 * time.Second); _ = b.Close(context.Background()) }()
+		began := time.Now()
+		c := newSnowflake(t, store, opts)
+		if took := time.Since(began); took < 10*time.Second || took > 11*time.Second {
+			t.Errorf("took the freed worker after %v, it was freed after 10 s", took)
+		}
+		if c.Stats().Worker != 1 {
+			t.Errorf("got worker %d, want 1", c.Stats().Worker)
+		}
+	})
+}
+
+func TestSnowflakePoisonedMark(t *testing.T) {
+	bubble(t, "is refused at once and not repaired", func(t *testing.T) {
+		store, clock := memstore.New(), newTestClock()
+		opts := hapax.SnowflakeOptions{Clock: clock, Workers: hapax.Grant{Lo: 7, Hi: 8}}
+		clock.step(20 * 365 * 24 * time.Hour)
+		s := newSnowflake(t, store, opts)
+		next(t, s)
+		_ = s.Close(t.Context())
+		clock.step(-20 * 365 * 24 * time.Hour)
+		if _, err := hapax.NewSnowflake(t.Context(), store, opts); !errors.Is(err, hapax.ErrWorkerPoisoned) {
+			t.Fatalf("error is %v, want ErrWorkerPoisoned", err)
+		}
+		opts.Workers = hapax.Grant{Lo: 0, Hi: 1024}
+		if w := newSnowflake(t, store, opts).Stats().Worker; w == 7 {
+			t.Error("took the poisoned worker")
+		}
+	})
+}
+
+func TestSnowflakeTimeEnds(t *testing.T) {
+	bubble(t, "warned a year ahead, an error at the end, never negative", func(t *testing.T) {
+		var ev events
+		layout := mustLayout(t, "uidgenerator-29-21-13")
+		clock := newTestClock()
+		clock.step(layout.Ends().Add(-time.Minute).Sub(clock.wall()))
+		s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: clock, Layout: layout, Observer: ev.observe, KeepWarm: true})
+		var err error
+		var last hapax.ID
+		for err == nil {
+			var id hapax.ID
+			if id, err = s.Next(t.Context()); err == nil && id <= last {
+				t.Fatalf("%d follows %d", id, last)
+			}
+			last = max(last, id)
+			time.Sleep(10 * time.Millisecond)
+		}
+		if !errors.Is(err, hapax.ErrTimeExhausted) {
+			t.Fatalf("error is %v, want ErrTimeExhausted", err)
+		}
+		if at, _ := layout.Time(last); layout.Ends().Sub(at) > 2*time.Second {
+			t.Errorf("the last number carries %v, time ends at %v", at, layout.Ends())
+		}
+		if ev.count(hapax.EventTimeRunningOut) == 0 {
+			t.Error("no warning")
+		}
+	})
+}
+
+func TestSnowflakeLayoutIsFrozen(t *testing.T) {
+	store := memstore.New()
+	newSnowflake(t, store, hapax.SnowflakeOptions{})
+	_, err := hapax.NewSnowflake(t.Context(), store, hapax.SnowflakeOptions{Layout: mustLayout(t, "js-safe-53")})
+	if !errors.Is(err, hapax.ErrLayoutMismatch) {
+		t.Fatalf("error is %v, want ErrLayoutMismatch", err)
+	}
+}
+
+func TestSnowflakeWithoutStore(t *testing.T) {
+	bubble(t, "waits out one tick at start", func(t *testing.T) {
+		clock := newTestClock()
+		opts := hapax.SnowflakeOptions{Clock: clock, Workers: hapax.Grant{Lo: 5, Hi: 6}}
+		a := newSnowflake(t, nil, opts)
+		buf := make([]hapax.ID, 4096*8)
+		if _, err := a.NextN(t.Context(), buf); err != nil {
+			t.Fatal(err)
+		}
+		b := newSnowflake(t, nil, opts) // as after a crash
+		if id := next(t, b); id <= buf[len(buf)-1] {
+			t.Errorf("%d follows %d", id, buf[len(buf)-1])
+		}
+	})
+}
+
+func TestSnowflakeSkew(t *testing.T) {
+	bubble(t, "a local clock far from the store's is refused, saying both", func(t *testing.T) {
+		clock := newTestClock()
+		var ev events
+		store := clockedStore{memstore.New(), newTestClock()}
+		clock.step(time.Hour)
+		_, err := hapax.NewSnowflake(t.Context(), store, hapax.SnowflakeOptions{Clock: clock, Observer: ev.observe})
+		if !errors.Is(err, hapax.ErrClockSkew) {
+			t.Fatalf("error is %v, want ErrClockSkew", err)
+		}
+		clock.step(-time.Hour + 9*time.Second)
+		if skew := newSnowflake(t, store, hapax.SnowflakeOptions{Clock: clock}).Stats().Skew; skew != 9*time.Second {
+			t.Errorf("skew is %v, want 9 s", skew)
+		}
+	})
+}
+
+type clockedStore struct {
+	hapax.Store
+	clock *testClock
+}
+
+func (s clockedStore) StoreTime(context.Context) (time.Time, error) { return s.clock.wall(), nil }
