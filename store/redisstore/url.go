@@ -1,0 +1,221 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/url"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hapax-id/hapax"
+)
+
+// Delays between attempts to connect: they double, with jitter.
+const (
+	dialBackoffMin = 20 * time.Millisecond
+	dialBackoffMax = time.Second
+)
+
+// A target is what a URL says, ready to connect; one of the three is set.
+type target struct {
+	opts     Options
+	single   *redis.Options
+	sentinel *redis.FailoverOptions
+	cluster  *redis.ClusterOptions
+}
+
+type onConnect func(ctx context.Context, cn *redis.Conn) error
+
+// parseURL reads the URL over the options. Its errors never quote the URL,
+// which may hold a password anywhere when it is mistyped.
+func parseURL(raw string, opts Options) (target, error) {
+	bad := func(detail string) (target, error) {
+		return target{}, &hapax.ValueError{Field: "store", Value: "a Redis URL with " + detail,
+			Allowed: "redis[s]://, redis[s]+sentinel://, redis[s]+cluster:// or unix://, with special characters in names and passwords percent-encoded",
+			Err:     hapax.ErrInvalidArgument}
+	}
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return bad("no scheme")
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	authority, path, _ := strings.Cut(rest, "/")
+	hosts := authority
+	var user *url.Userinfo
+	if i := strings.LastIndex(authority, "@"); i >= 0 {
+		name, password, _ := strings.Cut(authority[:i], ":")
+		name, err1 := url.PathUnescape(name)
+		password, err2 := url.PathUnescape(password)
+		if err1 != nil || err2 != nil {
+			return bad("a user or password that is not percent-encoded")
+		}
+		user, hosts = url.UserPassword(name, password), authority[i+1:]
+	}
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return bad("parameters that are not percent-encoded")
+	}
+	if opts, err = opts.withQuery(q); err != nil {
+		return target{}, err
+	}
+	t := target{opts: opts}
+	addrs := strings.Split(hosts, ",")
+	for _, a := range addrs {
+		if !validHost(a) {
+			return bad("an address that is not host or host:port")
+		}
+	}
+	if q.Del("addr"); len(addrs) > 1 {
+		q["addr"] = withPorts(addrs[1:])
+	}
+	base := url.URL{Scheme: scheme, User: user, Host: addrs[0], Path: "/" + path}
+	transport, mode, _ := strings.Cut(scheme, "+")
+	switch {
+	case scheme == "unix" || (scheme == "redis" || scheme == "rediss") && len(addrs) == 1:
+		base.RawQuery = q.Encode()
+		t.single, err = redis.ParseURL(base.String())
+	case mode == "sentinel" && (transport == "redis" || transport == "rediss"):
+		master, db, _ := strings.Cut(path, "/")
+		master, unescapeErr := url.PathUnescape(master)
+		if master == "" || unescapeErr != nil {
+			return bad("no master name after the addresses")
+		}
+		sentinelUser, sentinelPassword := q.Get("sentinel_username"), q.Get("sentinel_password")
+		q.Del("sentinel_username")
+		q.Del("sentinel_password")
+		q.Set("master_name", master)
+		base.Scheme, base.Path, base.RawQuery = transport, "/"+db, q.Encode()
+		if t.sentinel, err = redis.ParseFailoverURL(base.String()); err == nil {
+			t.sentinel.Username, t.sentinel.Password = t.sentinel.SentinelUsername, t.sentinel.SentinelPassword
+			t.sentinel.SentinelUsername, t.sentinel.SentinelPassword = sentinelUser, sentinelPassword
+		}
+	case mode == "cluster" && (transport == "redis" || transport == "rediss"):
+		if path != "" && path != "0" {
+			return bad("a database, which Cluster does not have")
+		}
+		base.Scheme, base.Path, base.RawQuery = transport, "", q.Encode()
+		t.cluster, err = redis.ParseClusterURL(base.String())
+	default:
+		return bad("an unknown scheme, or several addresses without +sentinel or +cluster")
+	}
+	if err != nil {
+		if strings.HasPrefix(err.Error(), "redis: unexpected option") {
+			return bad("an unknown parameter")
+		}
+		return bad("a database or parameter that go-redis does not accept")
+	}
+	return t, nil
+}
+
+// withQuery takes the store's own parameters out of q and checks the options.
+func (o Options) withQuery(q url.Values) (Options, error) {
+	if q.Has("prefix") {
+		o.Prefix = q.Get("prefix")
+	}
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if len(o.Prefix) > maxPrefixBytes || strings.ContainsAny(o.Prefix, "{}") || hapax.ValidateName("prefix", o.Prefix) != nil {
+		return o, &hapax.ValueError{Field: "prefix", Value: o.Prefix, Allowed: "up to 64 bytes without braces and control characters", Err: hapax.ErrInvalidArgument}
+	}
+	if q.Has("wait") {
+		n, err := strconv.Atoi(q.Get("wait"))
+		if err != nil {
+			n = -1
+		}
+		o.Wait = n
+	}
+	if o.Wait < 0 || o.Wait > maxWait {
+		return o, &hapax.ValueError{Field: "wait", Value: o.Wait, Allowed: fmt.Sprintf("0 to %d replicas", maxWait), Err: hapax.ErrInvalidArgument}
+	}
+	if q.Has("failover") {
+		o.Failover = Failover(q.Get("failover"))
+	}
+	if !slices.Contains([]Failover{FailoverAuto, FailoverRefuse, FailoverAdopt}, o.Failover) {
+		return o, &hapax.ValueError{Field: "failover", Value: string(o.Failover), Allowed: `"refuse" or "adopt"`, Err: hapax.ErrInvalidArgument}
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = DefaultTimeout
+	}
+	for _, own := range []string{"prefix", "wait", "failover"} {
+		q.Del(own)
+	}
+	return o, nil
+}
+
+// validHost tells whether a is a host with or without a port.
+func validHost(a string) bool {
+	if strings.ContainsAny(a, "@/?#%") {
+		return false
+	}
+	if _, port, err := net.SplitHostPort(a); err == nil {
+		_, err := strconv.ParseUint(port, 10, 16)
+		return err == nil
+	}
+	return !strings.Contains(a, ":") || strings.HasPrefix(a, "[") && strings.HasSuffix(a, "]")
+}
+
+func withPorts(addrs []string) []string {
+	full := slices.Clone(addrs)
+	for i, a := range full {
+		if _, _, err := net.SplitHostPort(a); err != nil {
+			full[i] = net.JoinHostPort(strings.Trim(a, "[]"), "6379")
+		}
+	}
+	return full
+}
+
+// connect makes the client, which connects at its first use. Scripts are never
+// sent twice (see eval); reads and connecting are tried again with growing
+// delays. What goes to replicas is switched off.
+func (t target) connect(hook onConnect) redis.UniversalClient {
+	tlsFor := func(c *tls.Config) *tls.Config {
+		if c != nil && t.opts.TLS != nil {
+			return t.opts.TLS.Clone()
+		}
+		return c
+	}
+	backoff := redis.DialRetryBackoffExponential(dialBackoffMin, dialBackoffMax)
+	poolSize := 10 * runtime.GOMAXPROCS(0)
+	switch {
+	case t.sentinel != nil:
+		o := t.sentinel
+		o.OnConnect, o.ContextTimeoutEnabled, o.DisableIdentity = hook, true, true
+		o.ReplicaOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
+		o.DialerRetryBackoff = backoff
+		if o.PoolSize == 0 {
+			o.PoolSize = poolSize
+		}
+		if o.TLSConfig = tlsFor(o.TLSConfig); o.TLSConfig != nil && t.opts.TLS == nil {
+			o.TLSConfig.ServerName = "" // of each address, not of the first
+		}
+		return redis.NewFailoverClient(o)
+	case t.cluster != nil:
+		o := t.cluster
+		o.OnConnect, o.ContextTimeoutEnabled, o.DisableIdentity = hook, true, true
+		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
+		o.DialerRetryBackoff, o.DisableRoutingPolicies = backoff, true
+		if o.PoolSize == 0 {
+			o.PoolSize = poolSize
+		}
+		if o.TLSConfig = tlsFor(o.TLSConfig); o.TLSConfig != nil && t.opts.TLS == nil {
+			o.TLSConfig.ServerName = ""
+		}
+		return redis.NewClusterClient(o)
+	}
+	o := t.single
+	o.OnConnect, o.ContextTimeoutEnabled, o.DisableIdentity = hook, true, true
+	o.DialerRetryBackoff = backoff
+	if o.PoolSize == 0 {
+		o.PoolSize = poolSize
+	}
+	o.TLSConfig = tlsFor(o.TLSConfig)
+	return redis.NewClient(o)
+}
