@@ -62,6 +62,7 @@ func (g *guard) opened(id string) {
 
 // A server is what a server tells about itself.
 type server struct {
+	sentinel bool // and nothing else is known
 	runID    string
 	role     string
 	promoted bool // it continues another server's history
@@ -70,6 +71,13 @@ type server struct {
 
 // connected is called for every new connection before it is used.
 func (g *guard) connected(ctx context.Context, cn *redis.Conn) error {
+	if err := g.check(ctx, cn); err != nil {
+		return fmt.Errorf("new connection: %w", err) // go-redis takes the outer error off
+	}
+	return nil
+}
+
+func (g *guard) check(ctx context.Context, cn *redis.Conn) error {
 	srv, err := identify(ctx, cn)
 	if err != nil {
 		if redis.HasErrorPrefix(err, "NOPERM") {
@@ -77,6 +85,9 @@ func (g *guard) connected(ctx context.Context, cn *redis.Conn) error {
 			return nil
 		}
 		return err
+	}
+	if srv.sentinel {
+		return nil // it only tells where the master is
 	}
 	if srv.role != "master" {
 		return fmt.Errorf("%w: redis: the server is a replica", hapax.ErrStoreUnsafe)
@@ -172,6 +183,9 @@ func identify(ctx context.Context, cn *redis.Conn) (server, error) {
 		return server{}, err
 	}
 	p, r := infoFields(process.Val()), infoFields(replication.Val())
+	if p["redis_mode"] == "sentinel" {
+		return server{sentinel: true}, nil
+	}
 	replicas, _, err := number(r["connected_slaves"])
 	if err != nil || p["run_id"] == "" {
 		return server{}, fmt.Errorf("%w: redis: INFO lacks run_id or connected_slaves", hapax.ErrStoreUnsafe)

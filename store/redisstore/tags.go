@@ -28,11 +28,12 @@ func (s *Store) Allocate(ctx context.Context, tag string, n int64) (hapax.Alloca
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return hapax.Allocation{}, err
 	}
-	if n < 0 || n > hapax.MaxStep {
-		return hapax.Allocation{}, &hapax.ValueError{Field: "n", Value: n, Allowed: fmt.Sprintf("0 to %d", int64(hapax.MaxStep)), Err: hapax.ErrInvalidArgument}
+	asked := n
+	if n > hapax.MaxStep {
+		asked = -1 // refused by the script; Advance tells why
 	}
 	return request(ctx, s, "allocate", func(ctx context.Context) (hapax.Allocation, error) {
-		r, err := s.evalTag(ctx, allocateScript, tag, n)
+		r, err := s.evalTag(ctx, allocateScript, tag, asked)
 		if err != nil {
 			return hapax.Allocation{}, err
 		}
