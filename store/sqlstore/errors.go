@@ -1,0 +1,124 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A class tells what an error of the server or the network means.
+type class int
+
+const (
+	unknown   class = iota // it may have been carried out, or trying again is of no use
+	undone                 // certainly not carried out, and worth another try
+	exists                 // a row with this key, or a table, exists already
+	noTable                // a table does not exist
+	readOnly               // the server does not accept writes
+	forbidden              // the account is not allowed to do this
+)
+
+// A connectError is a failure to make a connection: nothing was sent on it.
+type connectError struct{ err error }
+
+func (e *connectError) Error() string { return "connect: " + e.err.Error() }
+func (e *connectError) Unwrap() error { return e.err }
+
+// Delays between attempts: they double from the first to the last, and each is
+// shortened by a random part of up to one half.
+const (
+	firstDelay = 10 * time.Millisecond
+	lastDelay  = 500 * time.Millisecond
+)
+
+// do runs f within the call's time limit, and again as long as it certainly had
+// no effect.
+func (s *Store) do(ctx context.Context, op string, f func(ctx context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	defer cancel()
+	delay := firstDelay
+	for {
+		err := limited.Err()
+		if err == nil {
+			err = f(limited)
+		}
+		if err == nil {
+			return nil
+		}
+		if s.class(err) != undone || !pause(limited, delay-rand.N(delay/2)) {
+			return s.fail(ctx, op, err)
+		}
+		delay = min(2*delay, lastDelay)
+	}
+}
+
+// once runs f once within the call's time limit.
+func (s *Store) once(ctx context.Context, op string, f func(ctx context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	defer cancel()
+	err := limited.Err()
+	if err == nil {
+		err = f(limited)
+	}
+	if err == nil {
+		return nil
+	}
+	return s.fail(ctx, op, err)
+}
+
+// pause waits for d, and tells whether the context allowed it.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (s *Store) class(err error) class {
+	if carriesSentinel(err) {
+		return unknown
+	}
+	c := s.dialect.classify(err)
+	if _, ok := errors.AsType[*connectError](err); ok && c == unknown && !s.dialect.answered(err) {
+		return undone
+	}
+	return c
+}
+
+func carriesSentinel(err error) bool {
+	_, ok := errors.AsType[*hapax.Error](err)
+	return ok
+}
+
+// fail turns what went wrong into an error with a sentinel. The error of the
+// caller's own context stays visible; the store's time limit does not look like
+// it.
+func (s *Store) fail(ctx context.Context, op string, err error) error {
+	op = string(s.dialect.name()) + ": " + op
+	cause := context.Cause(ctx)
+	switch {
+	case carriesSentinel(err):
+		return err
+	case cause != nil:
+		return fmt.Errorf("%w: %s: %w", hapax.ErrStoreUnavailable, op, cause)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %s: no answer within %v: %v", hapax.ErrStoreUnavailable, op, s.opts.Timeout, err)
+	}
+	switch s.dialect.classify(err) {
+	case readOnly:
+		return fmt.Errorf("%w: %s: the server is read-only; use the primary: %w", hapax.ErrStoreUnsafe, op, err)
+	case noTable:
+		return fmt.Errorf("%w: %s: a table is gone: %w", hapax.ErrStoreReplaced, op, err)
+	case forbidden:
+		return fmt.Errorf("%w: %s: the account lacks a right, see sqlstore.Open: %w", hapax.ErrStoreUnavailable, op, err)
+	}
+	return fmt.Errorf("%w: %s: %w", hapax.ErrStoreUnavailable, op, err)
+}

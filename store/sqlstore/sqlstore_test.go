@@ -1,0 +1,331 @@
+package sqlstore
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/storetest"
+)
+
+func TestMain(m *testing.M) {
+	storetest.Main(m, func(ctx context.Context, url string) (storetest.Handle, error) {
+		return Open(ctx, url, Options{})
+	})
+}
+
+// kinds are the servers that every test of this package runs on.
+var kinds = map[string]struct {
+	dialect Dialect
+	start   func(testing.TB, ...string) *testservers.Server
+}{
+	"mariadb":  {MySQL, testservers.MariaDB},
+	"postgres": {PostgreSQL, testservers.Postgres},
+}
+
+// onServers runs the test on a server of each kind. The server is its own; the
+// store's tables are fresh also on a server that existed.
+func onServers(t *testing.T, f func(t *testing.T, s *testservers.Server, url string), args ...string) {
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			s := kind.start(t, args...)
+			f(t, s, fresh(s.URL))
+		})
+	}
+}
+
+// fresh returns the URL with a prefix that nobody else uses.
+func fresh(raw string) string {
+	return with(raw, "prefix", "hapax_"+strings.ToLower(rand.Text()[:10])+"_")
+}
+
+func with(raw, param, value string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		panic(err)
+	}
+	q := u.Query()
+	q.Set(param, value)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+func open(t testing.TB, url string, opts Options) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), url, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func create(t testing.TB, s *Store, name string) hapax.Tag {
+	t.Helper()
+	def, err := hapax.Tag{Name: name, Step: 10}.WithDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tag, err := s.CreateTag(t.Context(), def, hapax.CreateFirstUse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tag
+}
+
+func allocate(t testing.TB, s *Store, name string, n int64) hapax.Grant {
+	t.Helper()
+	a, err := s.Allocate(t.Context(), name, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Grant
+}
+
+// run executes statements on the server behind the store's back.
+func run(t testing.TB, s *Store, statements ...string) {
+	t.Helper()
+	for _, statement := range statements {
+		if _, err := admin(t, s).ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+// admin returns connections to the store's server without its checks.
+func admin(t testing.TB, s *Store) *sql.DB {
+	db := sql.OpenDB(s.dialect.connector())
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func wantErr(t testing.TB, what string, err error, want ...error) {
+	t.Helper()
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			t.Errorf("%s: error is %v, want %v", what, err, w)
+		}
+	}
+}
+
+func TestConformance(t *testing.T) {
+	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
+		storetest.Run(t, storetest.Harness{
+			Open:         func(t testing.TB) storetest.Handle { return open(t, url, Options{}) },
+			URL:          url,
+			Capabilities: storetest.Capabilities{Shared: true, Durable: true},
+		})
+	})
+}
+
+// What was acknowledged before a server was killed in the middle of its work is
+// not granted again after its restart, and callers need not open the store anew.
+func TestKilledServer(t *testing.T) {
+	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
+		s := open(t, url, Options{})
+		create(t, s, "orders")
+		ctx, stop := context.WithCancel(t.Context())
+		var mu sync.Mutex // guards granted
+		var granted []hapax.Grant
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					a, err := s.Allocate(ctx, "orders", 0)
+					if err != nil {
+						wantErr(t, "allocate while the server is killed", err, hapax.ErrStoreUnavailable)
+						continue
+					}
+					mu.Lock()
+					granted = append(granted, a.Grant)
+					mu.Unlock()
+				}
+			})
+		}
+		count := func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(granted)
+		}
+		for range 3 {
+			for before := count(); count() < before+30 && !t.Failed(); time.Sleep(time.Millisecond) {
+			}
+			server.Kill()
+			server.Start()
+		}
+		for before := count(); count() < before+30 && !t.Failed(); time.Sleep(time.Millisecond) {
+		}
+		stop()
+		wg.Wait()
+		disjoint(t, granted)
+	})
+}
+
+func disjoint(t testing.TB, grants []hapax.Grant) {
+	t.Helper()
+	seen := map[int64]bool{}
+	for _, g := range grants {
+		for n := g.Lo; n < g.Hi; n++ {
+			if seen[n] {
+				t.Errorf("%d was granted twice, the second time in %v", n, g)
+				return
+			}
+			seen[n] = true
+		}
+	}
+}
+
+// A write whose answer was lost is reported as unknown and not repeated: the
+// mark has moved by exactly one step, and what follows lies above it.
+func TestAmbiguousWrite(t *testing.T) {
+	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
+		if server.Addr == "" {
+			t.Skip("an existing server was given")
+		}
+		proxy := testservers.NewProxy(t, server.Addr)
+		s := open(t, proxy.URL(url), Options{MaxConns: 1})
+		direct := open(t, url, Options{})
+		create(t, s, "orders")
+		worker := hapax.Worker{Pool: "p", ID: 1, Mark: 5, Epoch: 1, Holder: "me"}
+		if ok, err := s.SwapWorker(t.Context(), hapax.Worker{}, worker); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		for i := range int64(3) {
+			allocate(t, s, "orders", 10) // the connection and the definition are there
+			before, err := direct.Tag(t.Context(), "orders")
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			// The driver's next request is the statement itself.
+			proxy.CutReply(testservers.Nth(1))
+			_, err = s.Allocate(t.Context(), "orders", 10)
+			wantErr(t, "allocate with a lost answer", err, hapax.ErrStoreUnavailable)
+			if got, want := int64(proxy.Fired()), 2*i+1; got != want {
+				t.Fatalf("%d connections were cut, want %d", got, want)
+			}
+			after, err := direct.Tag(t.Context(), "orders")
+			if err != nil || after.Mark != before.Mark+10 {
+				t.Fatalf("the mark went from %d to %d (%v), want one step of 10", before.Mark, after.Mark, err)
+			}
+			if g := allocate(t, s, "orders", 10); g.Lo != after.Mark {
+				t.Errorf("the next grant is %v, want it to begin at %d", g, after.Mark)
+			}
+
+			next := worker
+			next.Epoch, next.Mark = worker.Epoch+1, worker.Mark+100
+			swap := func() (bool, error) { return s.SwapWorker(t.Context(), worker, next) }
+			proxy.CutReply(testservers.Nth(s.warm(t)))
+			_, err = swap()
+			wantErr(t, "swap with a lost answer", err, hapax.ErrStoreUnavailable)
+			if ok, err := swap(); ok || err != nil {
+				t.Errorf("the swap that had happened: %v, %v, want it refused", ok, err)
+			}
+			worker = next
+		}
+	})
+}
+
+// warm makes the driver know the statement that writes a worker, and returns
+// which of the following requests will be that statement.
+func (s *Store) warm(t testing.TB) int {
+	t.Helper()
+	if ok, err := s.SwapWorker(t.Context(), hapax.Worker{Epoch: 99}, hapax.Worker{Pool: "p", ID: 99, Epoch: 100}); ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	return 1
+}
+
+// A network that swallows everything ends calls at their time limit or their
+// context, whichever is first, and the store works again when it is mended.
+func TestBlackhole(t *testing.T) {
+	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
+		if server.Addr == "" {
+			t.Skip("an existing server was given")
+		}
+		proxy := testservers.NewProxy(t, server.Addr)
+		s := open(t, proxy.URL(url), Options{Timeout: 300 * time.Millisecond, MaxConns: 2})
+		create(t, s, "orders")
+		first := allocate(t, s, "orders", 10)
+		proxy.Blackhole()
+		for range 3 {
+			_, err := s.Allocate(t.Context(), "orders", 10)
+			wantErr(t, "allocate", err, hapax.ErrStoreUnavailable)
+			if errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the store's own limit looks like the caller's: %v", err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := s.Allocate(ctx, "orders", 10)
+		wantErr(t, "allocate until a deadline", err, hapax.ErrStoreUnavailable, context.DeadlineExceeded)
+		wantErr(t, "ping", s.Ping(t.Context()), hapax.ErrStoreUnavailable)
+		proxy.Pass()
+		granted := []hapax.Grant{first}
+		for end := time.Now().Add(30 * time.Second); len(granted) < 10; {
+			a, err := s.Allocate(t.Context(), "orders", 10)
+			if err == nil {
+				granted = append(granted, a.Grant)
+			} else if time.Now().After(end) {
+				t.Fatal("the store does not come back: ", err)
+			}
+		}
+		disjoint(t, granted)
+	})
+}
+
+// A call waits for a server that restarts, as long as its time limit allows:
+// a connection that could not be made has done nothing.
+func TestWaitsForServer(t *testing.T) {
+	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
+		s := open(t, url, Options{Timeout: 30 * time.Second})
+		create(t, s, "orders")
+		server.Stop()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := s.Tag(ctx, "orders") // also finds the connections dead
+		wantErr(t, "tag without a server", err, hapax.ErrStoreUnavailable, context.DeadlineExceeded)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := s.Allocate(t.Context(), "orders", 10); err != nil {
+				t.Error(err)
+			}
+		})
+		server.Start()
+		wg.Wait()
+
+		server.Kill()
+		if _, err := Open(t.Context(), url, Options{Timeout: -1}); !errors.Is(err, hapax.ErrInvalidArgument) {
+			t.Errorf("a negative time limit: %v", err)
+		}
+		_, err = Open(t.Context(), url, Options{Timeout: 100 * time.Millisecond})
+		wantErr(t, "open without a server", err, hapax.ErrStoreUnavailable)
+	})
+}
+
+func TestStoreTime(t *testing.T) {
+	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
+		s := open(t, url, Options{})
+		before := time.Now()
+		now, err := s.StoreTime(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The server runs on this machine's clock, unless it existed before.
+		if d := now.Sub(before); d < -time.Minute || d > time.Minute {
+			t.Errorf("the server's clock is off by %v", d)
+		}
+	})
+}
