@@ -1,0 +1,319 @@
+// Package etcdstore keeps tags and workers in etcd 3.4 or later.
+//
+// # Keys
+//
+// Every key begins with the URL's prefix, "hapax" unless another is given. The
+// values are JSON, so that etcdctl shows them; integers are exact.
+//
+//	hapax/store                     {"id":"…","cluster":"…"}
+//	hapax/tags/<name>               {"kind":"segment","step":1000,…,"mark":4001}
+//	hapax/pools/<name>              {"layout":"…"}
+//	hapax/workers/<pool>/<19 digits> {"mark":…,"epoch":3,"holder":"…","expires_ms":…}
+//
+// In the part <pool>, "/" is written %2F and "%" is written %25.
+//
+// # Safety
+//
+// A change is one transaction: if the store's identity and the key's whole old
+// value are still what this handle knows, put the new value; else return both.
+// The value holds everything that a decision rests on, and its mark or epoch
+// only grows, so that equal values mean equal states. In the steady state that
+// is one round trip. After a lost race the transaction has brought the current
+// value along, and the next attempt starts from it. Reads are linearizable. No
+// etcd lease is used: safety rests on marks alone.
+//
+// etcd acknowledges a write once a quorum has it on disk. A member that runs
+// with --unsafe-no-fsync gives that up, and cannot be told from outside.
+//
+// A handle refuses what is not the store that it opened: another store ID or
+// cluster ID is ErrStoreReplaced, a revision that went back ErrStoreRolledBack.
+// As the cluster ID is stored too, Open notices that the data has come to
+// another cluster, as it does when a snapshot is restored, and refuses until
+// Adopt. A snapshot restored under the same cluster token and peer URLs while no
+// handle is open cannot be noticed here; that is what a witness is for.
+//
+// # Operation
+//
+// Every change leaves an old revision behind. Run etcd with
+// --auto-compaction-retention, or its database fills up.
+package etcdstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/internal/coord"
+)
+
+var (
+	_ hapax.Store       = (*Store)(nil)
+	_ hapax.WorkerTable = (*Store)(nil)
+)
+
+// Options change how a store is used. The zero value is useful.
+type Options struct {
+	// Timeout bounds a call whose context has no deadline; default 5 s.
+	Timeout time.Duration
+
+	// Warn receives what an operator should know about the cluster's setup, with
+	// a stable code: "single_member" (the cluster has fewer than three voting
+	// members: a lost disk loses the store). It is called by Open only.
+	Warn func(code, message string)
+}
+
+const (
+	keepAlive        = 10 * time.Second // a silent connection is probed after this,
+	keepAliveTimeout = 3 * time.Second  // and given up after this much more
+	maxRequest       = 1 << 20          // bytes
+	maxReply         = 16 << 20         // bytes
+)
+
+var urlForm = coord.Form{Scheme: "etcd", Port: "2379"}
+
+// identity is the value of the key "store".
+type identity struct {
+	ID      string `json:"id"`      // the store ID
+	Cluster string `json:"cluster"` // the cluster that the store lives in, in hex
+}
+
+// rows gives a Store its methods without a field that outsiders see.
+type rows = coord.Rows
+
+// A Store is a handle on a store in etcd. Its methods are safe for concurrent
+// use. It connects again by itself.
+type Store struct {
+	*rows  // tags and workers
+	space  *space
+	cancel context.CancelFunc // ends the client's background work
+}
+
+// Open connects to the etcd cluster that the URL names and creates the store if
+// there is none under the prefix:
+//
+//	etcd://[user:password@]host[:port][,host…][/prefix][?tls=true&ca=FILE&cert=FILE&key=FILE]
+//
+// The port defaults to 2379. User, password and prefix are percent-encoded.
+// etcds:// and tls=true ask for TLS; ca names the file with the authorities to
+// trust instead of the system's, cert and key the client's own certificate, all
+// in PEM form. ErrInvalidArgument, ErrStoreUnavailable, ErrStoreReplaced,
+// ErrStoreCorrupt.
+func Open(ctx context.Context, url string, opts Options) (*Store, error) {
+	s, found, err := connect(ctx, url, opts)
+	if err != nil {
+		return nil, err
+	}
+	if here := clusterName(s.space.cluster); found.Cluster != here {
+		s.Close()
+		return nil, fmt.Errorf("%w: store %s was made in etcd cluster %s and is now in cluster %s, as after a restored snapshot; "+
+			"see that no node runs on the old cluster, adopt the store and raise its tags' floors",
+			hapax.ErrStoreReplaced, found.ID, found.Cluster, here)
+	}
+	if opts.Warn != nil {
+		s.probe(ctx, opts.Warn)
+	}
+	return s, nil
+}
+
+// Adopt accepts that the store's data has come to another cluster, so that Open
+// does too, and returns the store ID. Whatever the old cluster acknowledged
+// after the data was copied is missing: before nodes use the store again, the
+// old cluster must be dead, and every tag's floor raised above all that was
+// issued (TagUpdate.Floor). Workers need no more than that the time granted
+// from the old cluster, minutes at most, has passed.
+func Adopt(ctx context.Context, url string, opts Options) (string, error) {
+	s, found, err := connect(ctx, url, opts)
+	if err != nil {
+		return "", err
+	}
+	defer s.Close()
+	k := s.space
+	ctx, cancel, err := k.calls.Begin(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer cancel()
+	next := string(coord.Encode(identity{found.ID, clusterName(k.cluster)}))
+	reply, err := k.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.Value(k.identityKey()), "=", k.identity)).
+		Then(clientv3.OpPut(k.identityKey(), next)).Commit()
+	if err != nil {
+		return "", k.calls.Unavailable(ctx, err)
+	}
+	if !reply.Succeeded {
+		return "", fmt.Errorf("%w: the identity changed meanwhile", hapax.ErrStoreReplaced)
+	}
+	return found.ID, nil
+}
+
+// connect opens a handle whose cluster is not judged yet.
+func connect(ctx context.Context, url string, opts Options) (*Store, identity, error) {
+	u, err := urlForm.Parse(url)
+	if err != nil {
+		return nil, identity{}, err
+	}
+	k := &space{
+		prefix: u.Prefix + "/",
+		calls:  coord.Calls{Service: "etcd at " + strings.Join(u.Hosts, ","), Timeout: opts.Timeout},
+	}
+	s := &Store{rows: coord.NewRows(&k.calls, k), space: k}
+	ctx, cancel, err := k.calls.Begin(ctx)
+	if err != nil {
+		return nil, identity{}, err
+	}
+	defer cancel()
+
+	// The client outlives ctx, but as it may log in at once ctx can end that.
+	life, end := context.WithCancel(context.Background())
+	s.cancel = end
+	stop := context.AfterFunc(ctx, end)
+	k.client, err = clientv3.New(clientv3.Config{
+		Context:              life,
+		Endpoints:            endpoints(u),
+		Username:             u.User,
+		Password:             u.Password,
+		TLS:                  u.TLS,
+		DialKeepAliveTime:    keepAlive,
+		DialKeepAliveTimeout: keepAliveTimeout,
+		MaxCallSendMsgSize:   maxRequest,
+		MaxCallRecvMsgSize:   maxReply,
+		Logger:               zap.NewNop(), // errors are returned
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 3 * time.Second,
+		})},
+	})
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		s.Close()
+		return nil, identity{}, k.calls.Unavailable(ctx, err)
+	}
+	found, err := k.identify(ctx)
+	if err != nil {
+		s.Close()
+		return nil, identity{}, err
+	}
+	return s, found, nil
+}
+
+// endpoints are the hosts with the scheme that turns TLS on or off.
+func endpoints(u coord.URL) []string {
+	scheme := "http://"
+	if u.TLS != nil {
+		scheme = "https://"
+	}
+	var all []string
+	for _, host := range u.Hosts {
+		all = append(all, scheme+host)
+	}
+	return all
+}
+
+// identify reads the store's identity, or creates it. Of several handles that
+// do so at once, one creates it and the others find that one's.
+func (s *space) identify(ctx context.Context) (identity, error) {
+	reply, err := s.client.Get(ctx, s.identityKey())
+	if err != nil {
+		return identity{}, s.calls.Unavailable(ctx, err)
+	}
+	s.cluster = reply.Header.ClusterId
+	s.revision.Store(reply.Header.Revision)
+	if len(reply.Kvs) > 0 {
+		s.identity = string(reply.Kvs[0].Value)
+	} else {
+		fresh := string(coord.Encode(identity{rand.Text(), clusterName(s.cluster)}))
+		done, err := s.client.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(s.identityKey()), "=", 0)).
+			Then(clientv3.OpPut(s.identityKey(), fresh)).
+			Else(clientv3.OpGet(s.identityKey())).Commit()
+		if err != nil {
+			return identity{}, s.calls.Unavailable(ctx, err)
+		}
+		if err := s.observe(done.Header, reply.Header.Revision); err != nil {
+			return identity{}, err
+		}
+		if s.identity = fresh; !done.Succeeded {
+			s.identity = string(done.Responses[0].GetResponseRange().Kvs[0].Value)
+		}
+	}
+	found, err := coord.Decode[identity](coord.Key{Table: "store"}, []byte(s.identity))
+	if err == nil && (found.ID == "" || found.Cluster == "") {
+		err = fmt.Errorf("%w: etcd key %q: id or cluster is missing", hapax.ErrStoreCorrupt, s.identityKey())
+	}
+	s.id = found.ID
+	return found, err
+}
+
+// clusterName writes a cluster ID as etcdctl does.
+func clusterName(id uint64) string { return fmt.Sprintf("%x", id) }
+
+// probe warns of a setup that can lose the store. That the question is not
+// answered, perhaps not even permitted, is no reason to warn.
+func (s *Store) probe(ctx context.Context, warn func(code, message string)) {
+	ctx, cancel, err := s.space.calls.Begin(ctx)
+	if err != nil {
+		return
+	}
+	defer cancel()
+	members, err := s.space.client.MemberList(ctx)
+	if err != nil {
+		return
+	}
+	voters := 0
+	for _, m := range members.Members {
+		if !m.IsLearner {
+			voters++
+		}
+	}
+	if voters < 3 {
+		warn("single_member", fmt.Sprintf("the etcd cluster has %d voting members: with fewer than three, one lost disk loses the store or its quorum", voters))
+	}
+}
+
+// StoreID implements hapax.SegmentStore.
+func (s *Store) StoreID(ctx context.Context) (string, error) {
+	if err := s.Ping(ctx); err != nil {
+		return "", err
+	}
+	return s.space.id, nil
+}
+
+// Ping implements hapax.Store. It asks a quorum for the store's identity.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel, err := s.space.calls.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	raw, err := s.space.get(ctx, s.space.identityKey())
+	if err != nil {
+		return err
+	}
+	return s.space.same(raw)
+}
+
+// Close implements hapax.Store. Calls in flight fail.
+func (s *Store) Close() error {
+	if !s.space.calls.End() {
+		return nil
+	}
+	s.cancel()
+	if s.space.client == nil {
+		return nil
+	}
+	if err := s.space.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("etcd: close: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+// Package zkstore keeps tags and workers in ZooKeeper 3.5 or later.
+//
+// # Nodes
+//
+// Every node lies below the URL's path, /hapax unless another is given, and is
+// persistent. The contents are JSON; integers are exact. In names of tags and
+// pools, all but letters, digits and "-_:@+=,." is percent-encoded.
+//
+//	/hapax/store                       {"id":"…"}
+//	/hapax/tags/<name>                 {"kind":"segment","step":1000,…,"mark":4001}
+//	/hapax/pools/<name>                {"layout":"…"}
+//	/hapax/workers/<pool>/<19 digits>  {"mark":…,"epoch":3,"holder":"…","expires_ms":…}
+//
+// # Safety
+//
+// A change is one write on condition of the node's version, or one creation. In
+// the steady state that is one round trip, with the version from the handle's
+// last write. Where a read decides, a sync goes before it, since a server may
+// lag behind its leader; a stale version only loses the write. Neither ephemeral
+// nor sequential nodes are used: safety rests on marks alone.
+//
+// A handle's session ends with its connection. The next connection begins with a
+// look at the store's identity, which is ErrStoreReplaced if it is another one,
+// and with no knowledge of versions. A write whose transaction ID is not above
+// that of the handle's previous write is ErrStoreRolledBack. A store that was
+// restored from an older copy while no handle was open, or under a new leader,
+// cannot be noticed here; that is what a witness is for.
+//
+// ZooKeeper acknowledges a write once a quorum has it on disk. An ensemble that
+// runs with forceSync=no gives that up, and cannot be told from outside.
+//
+// # Limits
+//
+// ZooKeeper lists the children of a node only as a whole. Listings of tags, and
+// acquisitions from a pool of several workers, read every name, and some hundred
+// thousand of them are too many for one reply.
+package zkstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/internal/coord"
+)
+
+var (
+	_ hapax.Store       = (*Store)(nil)
+	_ hapax.WorkerTable = (*Store)(nil)
+)
+
+// Options change how a store is used. The zero value is useful.
+type Options struct {
+	// Timeout bounds a call whose context has no deadline; default 5 s.
+	Timeout time.Duration
+
+	// Warn receives what an operator should know about the ensemble's setup, with
+	// a stable code: "single_member" (the ensemble has fewer than three voting
+	// members: a lost disk loses the store). It is called by Open only.
+	Warn func(code, message string)
+}
+
+var urlForm = coord.Form{Scheme: "zk", Port: "2181", Params: []string{"acl"}}
+
+// rows gives a Store its methods without a field that outsiders see.
+type rows = coord.Rows
+
+// A Store is a handle on a store in ZooKeeper. Its methods are safe for
+// concurrent use. It connects again by itself when it is next used.
+type Store struct {
+	*rows // tags and workers
+	space *space
+}
+
+// Open connects to the ensemble that the URL names and creates the store if
+// there is none below the path:
+//
+//	zk://[user:password@]host[:port][,host…][/path][?acl=open&tls=true&ca=FILE&cert=FILE&key=FILE]
+//
+// The port defaults to 2181. User, password and path are percent-encoded. User
+// and password are for the digest scheme. acl tells who may use the nodes that
+// are created: "creator" is whoever knows user and password, and the default
+// with them; "open" is everybody, and the default without. zks:// and tls=true
+// ask for TLS; ca names the file with the authorities to trust instead of the
+// system's, cert and key the client's own certificate, all in PEM form.
+// ErrInvalidArgument, ErrStoreUnavailable, ErrStoreCorrupt.
+func Open(ctx context.Context, url string, opts Options) (*Store, error) {
+	u, err := urlForm.Parse(url)
+	if err != nil {
+		return nil, err
+	}
+	life, end := context.WithCancel(context.Background())
+	k := &space{
+		calls:   coord.Calls{Service: "ZooKeeper at " + strings.Join(u.Hosts, ","), Timeout: opts.Timeout},
+		hosts:   u.Hosts,
+		tls:     u.TLS,
+		base:    "/" + u.Prefix,
+		renewAt: renewVersion,
+		slots:   make(chan struct{}, maxCalls),
+		life:    life,
+		end:     end,
+	}
+	s := &Store{rows: coord.NewRows(&k.calls, k), space: k}
+	if u.User != "" {
+		k.auth = u.User + ":" + u.Password
+	}
+	if k.acl, err = acl(u); err == nil {
+		err = validPath(u.Prefix)
+	}
+	if err == nil {
+		err = s.start(ctx, opts.Warn)
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func acl(u coord.URL) ([]zk.ACL, error) {
+	switch given := u.Params.Get("acl"); {
+	case given == "creator" && u.User != "", given == "" && u.User != "":
+		return zk.AuthACL(zk.PermAll), nil
+	case given == "open", given == "":
+		return zk.WorldACL(zk.PermAll), nil
+	}
+	return nil, fmt.Errorf("%w: ZooKeeper URL: acl is open, or creator together with user:password", hapax.ErrInvalidArgument)
+}
+
+func validPath(path string) error {
+	for part := range strings.SplitSeq(path, "/") {
+		if part == "" || escape(part) != part {
+			return &hapax.ValueError{Field: "path of the ZooKeeper URL", Value: path, Allowed: "parts of letters, digits and -_:@+=,.", Err: hapax.ErrInvalidArgument}
+		}
+	}
+	return nil
+}
+
+// start makes the first connection.
+func (s *Store) start(ctx context.Context, warn func(code, message string)) error {
+	ctx, cancel, err := s.space.calls.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	l, err := s.space.current(ctx)
+	if err != nil || warn == nil {
+		return err
+	}
+	// That the question is not answered, perhaps not even permitted, is no reason
+	// to warn.
+	raw, _, err := s.space.get(ctx, l, "/zookeeper/config")
+	if err != nil || raw == nil {
+		return nil
+	}
+	voters := 0
+	for line := range strings.Lines(string(raw)) {
+		if strings.HasPrefix(line, "server.") && !strings.Contains(line, ":observer") {
+			voters++
+		}
+	}
+	if voters < 3 {
+		warn("single_member", fmt.Sprintf("the ZooKeeper ensemble has %d voting members: with fewer than three, one lost disk loses the store or its quorum", max(1, voters)))
+	}
+	return nil
+}
+
+// StoreID implements hapax.SegmentStore.
+func (s *Store) StoreID(ctx context.Context) (string, error) {
+	if err := s.Ping(ctx); err != nil {
+		return "", err
+	}
+	s.space.mu.Lock()
+	defer s.space.mu.Unlock()
+	return s.space.id, nil
+}
+
+// Ping implements hapax.Store. It reads the store's identity.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel, err := s.space.calls.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	l, err := s.space.current(ctx)
+	if err != nil {
+		return err
+	}
+	return s.space.verify(ctx, l)
+}
+
+// Close implements hapax.Store. Calls in flight fail; Close waits for the
+// goroutines of the handle, a second or two if the server does not answer.
+func (s *Store) Close() error {
+	if !s.space.calls.End() {
+		return nil
+	}
+	s.space.mu.Lock()
+	s.space.closed = true
+	s.space.mu.Unlock()
+	s.space.end()
+	s.space.running.Wait()
+	return nil
+}
