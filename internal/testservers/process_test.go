@@ -12,7 +12,7 @@ import (
 )
 
 func TestServerLife(t *testing.T) {
-	for name, open := range map[string]func(testing.TB, ...string) *Server{"mariadb": MariaDB, "postgres": Postgres} {
+	for name, open := range map[string]func(testing.TB, ...string) *Server{"mariadb": MariaDB, "postgres": Postgres, "etcd": Etcd, "zookeeper": ZooKeeper} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
 			if s.Addr == "" {

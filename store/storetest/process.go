@@ -95,12 +95,14 @@ func (j job) takeWorkers(ctx context.Context, s hapax.WorkerStore, out io.Writer
 	req := e.request("pool")
 	req.Pool, req.TTL, req.Holder = j.Name, 0, fmt.Sprint("process ", os.Getpid())
 	req.IDs, req.Floor, req.Latest, req.To = hapax.Grant{Lo: 0, Hi: 4}, 0, math.MaxInt32, 0
+	ext := e.extension(0)
+	ext.TTL = 0
 	var lease hapax.Lease
 	for range j.Rounds {
 		var err error
 		if lease.Epoch == 0 || rand.IntN(4) == 0 {
 			lease, err = s.AcquireWorker(ctx, req)
-		} else if lease, err = s.ExtendWorker(ctx, lease, e.extension(0)); errors.Is(err, hapax.ErrLeaseLost) {
+		} else if lease, err = s.ExtendWorker(ctx, lease, ext); errors.Is(err, hapax.ErrLeaseLost) {
 			lease, err = s.AcquireWorker(ctx, req)
 		}
 		if err != nil {
