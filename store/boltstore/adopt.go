@@ -1,0 +1,180 @@
+package boltstore
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A Margin is how far Adopt raises the marks. It must exceed all that the
+// original granted after the copy was made.
+type Margin struct {
+	Numbers int64         // for every tag; 1 to MaxMark
+	Time    time.Duration // for every worker, beyond its mark and beyond now; default 10 min
+}
+
+// An Adoption tells what Adopt has changed.
+type Adoption struct {
+	StoreID     string
+	Differences []string // between the recorded file and machine and the present ones
+	Raised      []Raised
+}
+
+// Raised is one mark that was raised, in numbers or in ticks.
+type Raised struct {
+	Tag      string // of a tag's line; else empty
+	Pool     string // of a worker's timeline; else empty
+	Worker   int64
+	From, To int64
+}
+
+// Adopt makes a copied store usable: it raises the mark of every tag and every
+// worker and records the present file and machine as the store's. The store ID
+// stays. The original must never be used again; nothing can check that.
+//
+// Every lease ends, so that whoever holds one from the original must acquire
+// anew. A mark that the margin would raise beyond the end of its line is raised
+// to the end: such a line has nothing left. The file must not be open.
+func Adopt(ctx context.Context, path string, margin Margin) (Adoption, error) {
+	return adopt(ctx, path, margin, identify)
+}
+
+func adopt(ctx context.Context, path string, margin Margin, identify identifier) (Adoption, error) {
+	if margin.Time == 0 {
+		margin.Time = 10 * time.Minute
+	}
+	switch {
+	case margin.Numbers < 1 || margin.Numbers > hapax.MaxMark:
+		return Adoption{}, &hapax.ValueError{Field: "margin", Value: margin.Numbers, Allowed: fmt.Sprintf("1 to %d numbers", int64(hapax.MaxMark)), Err: hapax.ErrInvalidArgument}
+	case margin.Time < 0:
+		return Adoption{}, &hapax.ValueError{Field: "margin", Value: margin.Time, Allowed: "a positive duration", Err: hapax.ErrInvalidArgument}
+	}
+	if _, err := os.Stat(path); err != nil {
+		return Adoption{}, explain(path, err)
+	}
+	s, file, err := openFile(ctx, path, 0)
+	if err != nil {
+		return Adoption{}, err
+	}
+	defer s.db.Close()
+	var a Adoption
+	err = guard(func() error {
+		now, err := identify(file)
+		if err != nil {
+			return err
+		}
+		if err := s.db.Update(func(tx *bbolt.Tx) error {
+			a, err = raise(tx, margin, now)
+			return err
+		}); err != nil {
+			return err
+		}
+		// A second transaction renews the other meta page too, should it be damaged.
+		return s.db.Update(func(*bbolt.Tx) error { return nil })
+	})
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return Adoption{}, explain(path, err)
+	}
+	return a, nil
+}
+
+// raise raises every mark and records the identity.
+func raise(inner *bbolt.Tx, margin Margin, now identity) (Adoption, error) {
+	head, err := readHeader(inner)
+	if err != nil {
+		return Adoption{}, err
+	}
+	if head.ID == "" {
+		return Adoption{}, fmt.Errorf("%w: it is empty, there is nothing to adopt", errDamaged)
+	}
+	if err := verify(inner); err != nil {
+		return Adoption{}, err
+	}
+	tx, err := newTransaction(inner)
+	if err != nil {
+		return Adoption{}, err
+	}
+	tags, err := raiseTags(tx, margin.Numbers)
+	if err != nil {
+		return Adoption{}, err
+	}
+	workers, err := raiseWorkers(tx, margin.Time)
+	if err != nil {
+		return Adoption{}, err
+	}
+	if err := tx.finish(); err != nil {
+		return Adoption{}, err
+	}
+	a := Adoption{StoreID: head.ID, Differences: head.Identity.compare(now), Raised: append(tags, workers...)}
+	head.Identity = now
+	return a, writeHeader(inner, head)
+}
+
+func raiseTags(tx *transaction, margin int64) ([]Raised, error) {
+	var tags []hapax.Tag
+	err := tx.Bucket(bucketTags).ForEach(func(key, value []byte) error {
+		var r tagRecord
+		err := decode(bucketTags, key, value, &r)
+		tags = append(tags, r.tag(key))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var raised []Raised
+	for _, t := range tags {
+		if t.Kind != hapax.KindSegment {
+			continue
+		}
+		from := t.Mark
+		t.Mark = max(from, min(from, hapax.MaxMark-margin)+margin)
+		if err := putTag(tx, t); err != nil {
+			return nil, err
+		}
+		raised = append(raised, Raised{Tag: t.Name, From: from, To: t.Mark})
+	}
+	return raised, nil
+}
+
+func raiseWorkers(tx *transaction, margin time.Duration) ([]Raised, error) {
+	all, err := pools(tx.Tx)
+	if err != nil {
+		return nil, err
+	}
+	var raised []Raised
+	for _, p := range all {
+		rows, err := workers(tx.Tx, p.Name)
+		if err != nil {
+			return nil, err
+		}
+		layout, err := hapax.ParseLayout(p.Layout)
+		if err != nil {
+			return nil, fmt.Errorf("pool %q: %w", p.Name, err)
+		}
+		now, err := layout.TickOf(time.Now())
+		if err != nil {
+			return nil, fmt.Errorf("pool %q: %w", p.Name, err)
+		}
+		ticks := int64((margin + layout.Unit() - 1) / layout.Unit())
+		for _, w := range rows {
+			from := w.Mark
+			w.Mark = max(from, min(max(from, now)+ticks, layout.EndTick()))
+			w.Epoch++
+			w.Holder, w.Expires = "", time.Time{}
+			if err := putWorker(tx, w); err != nil {
+				return nil, err
+			}
+			raised = append(raised, Raised{Pool: p.Name, Worker: w.ID, From: from, To: w.Mark})
+		}
+	}
+	return raised, nil
+}

@@ -1,0 +1,311 @@
+// Package boltstore keeps tags and workers in one local file, with bbolt. It is
+// the store of a single process: the file is locked while it is open.
+//
+// A grant is acknowledged when its transaction is synced to disk; grants that
+// are asked for while another transaction is being written share the next one.
+// There is one transaction per grant at most, and never one per number.
+//
+// # File
+//
+// The bucket "store" holds the format, the store ID and the identity of file and
+// machine; "tags", "pools" and "workers" hold a record each per name or worker.
+// A record is JSON after a CRC-32C of its key and itself, and a total over all
+// of them is kept beside the header, so that a mark that has decayed on disk is
+// not taken for one, nor a record that has vanished for one that never was.
+//
+// # Copies
+//
+// Two copies of the file would both grant the same numbers. Open therefore
+// refuses a file that is not the one it was when the store was created, by its
+// time of birth where the file system tells it and else by its inode, or that
+// is on another machine by /etc/machine-id. What cannot be told is not
+// compared: a container's machine ID says nothing about the machine, and device
+// numbers change from boot to boot. So a restart, a move within a file system
+// and a container that mounts the file from outside raise no alarm; a restored
+// backup, a copied directory and a disk moved to another machine do, until Adopt
+// has raised every mark. A cloned disk image, whose file and machine are both
+// the same, cannot be told from its original, and neither can a backup that was
+// written into the existing file.
+package boltstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/hapax-id/hapax"
+)
+
+var (
+	_ hapax.Store       = (*Store)(nil)
+	_ hapax.WorkerTable = (*Store)(nil)
+)
+
+// Options configure a store. The zero value is ready to use.
+type Options struct {
+	// LockWait is how long to wait for another process to let go of the file;
+	// default 1 s.
+	LockWait time.Duration
+
+	// SkipIdentity opens the file even if it or the machine is another one. It
+	// is for file systems that tell no lasting identity, such as some network
+	// and user-space ones; nothing then protects against a copy.
+	SkipIdentity bool
+}
+
+// A Store is an open file. Its methods are safe for concurrent use.
+type Store struct {
+	path string
+	db   *bbolt.DB
+	file os.FileInfo // of the open file
+
+	requests chan request
+	stop     chan struct{} // closed by Close
+	stopped  chan struct{} // closed by the committer when it has ended
+	closing  sync.Once
+	closeErr error
+
+	failed atomic.Pointer[error] // why nothing more is granted; set by the committer
+}
+
+// Open opens the store in the file at path, and creates it if there is none;
+// its directory must exist. It reads and checks every record.
+//
+// It fails with ErrStoreLocked if the file is open already, with ErrStoreCopied
+// if the file or the machine is not the one that the store was created with,
+// with ErrStoreCorrupt if the file is damaged or not a store, and with
+// ErrStoreUnavailable if the file cannot be opened or written.
+func Open(ctx context.Context, path string, opts Options) (*Store, error) {
+	return openStore(ctx, path, opts, identify)
+}
+
+// openStore is Open with a given way to tell the identity.
+func openStore(ctx context.Context, path string, opts Options, identify identifier) (*Store, error) {
+	s, file, err := openFile(ctx, path, opts.LockWait)
+	if err != nil {
+		return nil, err
+	}
+	err = guard(func() error {
+		if err := checkMeta(file, s.db.Info().PageSize); err != nil {
+			return err
+		}
+		return s.prepare(file, opts, identify)
+	})
+	if err != nil {
+		s.db.Close()
+		return nil, explain(path, err)
+	}
+	go s.commitAll()
+	return s, nil
+}
+
+// openFile opens and locks the file. The committer is not running yet.
+func openFile(ctx context.Context, path string, wait time.Duration) (*Store, *os.File, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, nil, unavailable(err)
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, nil, &hapax.ValueError{Field: "path", Value: path, Allowed: "a file, or a name for a new one in an existing directory", Err: hapax.ErrInvalidArgument}
+	}
+	if wait <= 0 {
+		wait = time.Second
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = max(1, min(wait, time.Until(deadline)))
+	}
+	var file *os.File
+	var db *bbolt.DB
+	err := guard(func() (err error) {
+		db, err = bbolt.Open(path, 0o600, &bbolt.Options{
+			Timeout:      wait,
+			FreelistType: bbolt.FreelistMapType,
+			OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
+				f, err = os.OpenFile(name, flag, mode)
+				file = f
+				return f, err
+			},
+		})
+		return err
+	})
+	if err == nil {
+		var info os.FileInfo
+		if info, err = file.Stat(); err == nil {
+			return &Store{
+				path:     path,
+				db:       db,
+				file:     info,
+				requests: make(chan request, maxBatch),
+				stop:     make(chan struct{}),
+				stopped:  make(chan struct{}),
+			}, file, nil
+		}
+	}
+	if file != nil {
+		file.Close() // bbolt has closed it already, unless it panicked
+	}
+	return nil, nil, explain(path, err)
+}
+
+// prepare creates the store in an empty file, or checks the one that is there.
+func (s *Store) prepare(file *os.File, opts Options, identify identifier) error {
+	now, err := identify(file)
+	if err != nil {
+		return err
+	}
+	var head header
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		if head, err = readHeader(tx); err != nil || head.ID == "" {
+			return err
+		}
+		return verify(tx)
+	})
+	if err != nil {
+		return err
+	}
+	switch {
+	case head.ID == "":
+		head = header{Format: format, ID: rand.Text(), Identity: now}
+	case opts.SkipIdentity:
+		return nil
+	default:
+		if diff := head.Identity.compare(now); len(diff) > 0 {
+			return copied(s.path, diff)
+		}
+		known := head.Identity.merge(now)
+		if known == head.Identity {
+			return nil
+		}
+		head.Identity = known
+	}
+	if err := s.db.Update(func(tx *bbolt.Tx) error { return writeHeader(tx, head) }); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(s.path))
+}
+
+// syncDir makes a new file's name durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(ignoreUnsupported(d.Sync()), d.Close())
+}
+
+// ignoreUnsupported drops the errors of systems that cannot sync a directory.
+func ignoreUnsupported(err error) error {
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
+// Close lets go of the file, after the transaction that is being written. Later
+// calls, and those that wait for another transaction, fail with
+// ErrStoreUnavailable.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		close(s.stop)
+		<-s.stopped
+		s.closeErr = s.db.Close()
+	})
+	return s.closeErr
+}
+
+// Ping implements hapax.Store. It does not write.
+func (s *Store) Ping(ctx context.Context) error {
+	if failed := s.failed.Load(); failed != nil {
+		return *failed
+	}
+	if _, err := s.StoreID(ctx); err != nil {
+		return err
+	}
+	return s.checkPath()
+}
+
+// checkPath fails if the store's path does not lead to the open file any more:
+// the next start would find another store or none.
+func (s *Store) checkPath() error {
+	info, err := os.Stat(s.path)
+	switch {
+	case err == nil && os.SameFile(info, s.file):
+		return nil
+	case err == nil:
+		err = errors.New("another file is in its place")
+	}
+	return fmt.Errorf("%w: the open file is no longer at %s: %w; put it back, or restart", hapax.ErrStoreReplaced, s.path, err)
+}
+
+// StoreID implements hapax.SegmentStore.
+func (s *Store) StoreID(ctx context.Context) (string, error) {
+	return read(ctx, s, func(tx *bbolt.Tx) (string, error) {
+		head, err := readHeader(tx)
+		return head.ID, err
+	})
+}
+
+// read runs f in a transaction that sees what was committed.
+func read[T any](ctx context.Context, s *Store, f func(*bbolt.Tx) (T, error)) (T, error) {
+	var result, zero T
+	if err := context.Cause(ctx); err != nil {
+		return zero, unavailable(err)
+	}
+	err := guard(func() error {
+		return s.db.View(func(tx *bbolt.Tx) (err error) {
+			result, err = f(tx)
+			return err
+		})
+	})
+	if err != nil {
+		return zero, explain(s.path, err)
+	}
+	return result, nil
+}
+
+// errDamaged marks what explain turns into ErrStoreCorrupt.
+var errDamaged = errors.New("it is damaged or not a store")
+
+// guard runs f and turns its panics into errDamaged: bbolt panics, or faults on
+// its memory map, when a page makes no sense.
+func guard(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", errDamaged, p)
+		}
+	}()
+	return f()
+}
+
+// explain gives an error that has none its sentinel, and tells what to do.
+func explain(path string, err error) error {
+	if _, ok := errors.AsType[*hapax.Error](err); ok {
+		return err
+	}
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return fmt.Errorf("%w: another process has %s open; stop it, or use another data directory", hapax.ErrStoreLocked, path)
+	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
+		return errClosed()
+	case errors.Is(err, errDamaged), errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch), errors.Is(err, bolterrors.ErrChecksum):
+		return fmt.Errorf("%w: %s: %w; use another file, or restore a backup and raise its marks above all that was issued since with: hapax adopt", hapax.ErrStoreCorrupt, path, err)
+	}
+	return fmt.Errorf("%w: %s: %w", hapax.ErrStoreUnavailable, path, err)
+}
+
+func unavailable(cause error) error {
+	return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, cause)
+}
+
+func errClosed() error { return fmt.Errorf("%w: the store is closed", hapax.ErrStoreUnavailable) }

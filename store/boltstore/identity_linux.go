@@ -1,0 +1,19 @@
+package boltstore
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func identifyFile(file *os.File) (identity, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(int(file.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
+		return identity{}, os.NewSyscallError("statx", err)
+	}
+	id := identity{Inode: st.Ino}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		id.Born = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
+	}
+	return id, nil
+}

@@ -1,0 +1,180 @@
+package boltstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"hash/fnv"
+	"io"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/hapax-id/hapax"
+)
+
+// format is the version of everything in the file.
+const format = "hapax store 1"
+
+var (
+	bucketStore   = []byte("store")
+	bucketTags    = []byte("tags")
+	bucketPools   = []byte("pools")
+	bucketWorkers = []byte("workers")
+
+	keyHeader = []byte("header")
+	keyTotal  = []byte("total")
+)
+
+// A header says what the file is.
+type header struct {
+	Format   string   `json:"format"`
+	ID       string   `json:"id"`
+	Identity identity `json:"identity"`
+}
+
+// A tagRecord is a hapax.Tag without the name, which is its key.
+type tagRecord struct {
+	Kind    hapax.Kind `json:"kind"`
+	Start   int64      `json:"start,omitempty"`
+	Step    int64      `json:"step,omitempty"`
+	MinStep int64      `json:"min_step,omitempty"`
+	MaxStep int64      `json:"max_step,omitempty"`
+	Mark    int64      `json:"mark,omitempty"`
+	Pool    string     `json:"pool,omitempty"`
+	Deleted bool       `json:"deleted,omitempty"`
+}
+
+func recordOf(t hapax.Tag) tagRecord {
+	return tagRecord{t.Kind, t.Start, t.Step, t.MinStep, t.MaxStep, t.Mark, t.Pool, t.Deleted}
+}
+
+func (r tagRecord) tag(name []byte) hapax.Tag {
+	return hapax.Tag{
+		Name: string(name), Kind: r.Kind, Start: r.Start, Step: r.Step, MinStep: r.MinStep, MaxStep: r.MaxStep,
+		Mark: r.Mark, Pool: r.Pool, Deleted: r.Deleted,
+	}
+}
+
+type poolRecord struct {
+	Layout string `json:"layout"`
+}
+
+// A workerRecord is a hapax.Worker without pool and ID, which are its key.
+type workerRecord struct {
+	Mark    int64  `json:"mark"`
+	Epoch   int64  `json:"epoch"`
+	Holder  string `json:"holder,omitempty"`
+	Expires int64  `json:"expires"` // in ms since 1970
+}
+
+func (r workerRecord) worker(key []byte) hapax.Worker {
+	pool, id := splitWorkerKey(key)
+	return hapax.Worker{Pool: pool, ID: id, Mark: r.Mark, Epoch: r.Epoch, Holder: r.Holder, Expires: time.UnixMilli(r.Expires)}
+}
+
+// workerKey orders workers by pool and ID. No pool's name contains a zero byte.
+func workerKey(pool string, id int64) []byte {
+	return binary.BigEndian.AppendUint64(workerPrefix(pool), uint64(id))
+}
+
+func workerPrefix(pool string) []byte { return append([]byte(pool), 0) }
+
+func splitWorkerKey(key []byte) (pool string, id int64) {
+	n := len(key) - 9
+	return string(key[:n]), int64(binary.BigEndian.Uint64(key[n+1:]))
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// sum is a checksum of a record and of where it belongs.
+func sum(bucket, key, text []byte) uint32 {
+	return crc32.Checksum(bytes.Join([][]byte{bucket, key, text}, []byte{0}), castagnoli)
+}
+
+// encode returns a record as it is stored.
+func encode(bucket, key []byte, record any) ([]byte, error) {
+	text, err := json.Marshal(record)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", hapax.ErrInternal, err)
+	}
+	return append(binary.LittleEndian.AppendUint32(nil, sum(bucket, key, text)), text...), nil
+}
+
+// decode reads a record that encode has made.
+func decode(bucket, key, value []byte, record any) error {
+	if len(value) < 4 || binary.LittleEndian.Uint32(value) != sum(bucket, key, value[4:]) {
+		return fmt.Errorf("%w: the record of %q in %s does not match its checksum", errDamaged, key, bucket)
+	}
+	if err := json.Unmarshal(value[4:], record); err != nil {
+		return fmt.Errorf("%w: the record of %q in %s: %w", errDamaged, key, bucket, err)
+	}
+	return nil
+}
+
+// get reads a record if there is one.
+func get(tx *bbolt.Tx, bucket, key []byte, record any) (bool, error) {
+	value := tx.Bucket(bucket).Get(key)
+	if value == nil {
+		return false, nil
+	}
+	return true, decode(bucket, key, value, record)
+}
+
+// readHeader returns the zero header if the file is empty.
+func readHeader(tx *bbolt.Tx) (header, error) {
+	var head header
+	if tx.Bucket(bucketStore) == nil {
+		if name, _ := tx.Cursor().First(); name != nil {
+			return head, fmt.Errorf("%w: it is a bbolt file of another program", errDamaged)
+		}
+		return head, nil
+	}
+	for _, name := range [][]byte{bucketTags, bucketPools, bucketWorkers} {
+		if tx.Bucket(name) == nil {
+			return head, fmt.Errorf("%w: the bucket %s is missing", errDamaged, name)
+		}
+	}
+	ok, err := get(tx, bucketStore, keyHeader, &head)
+	switch {
+	case err != nil:
+		return head, err
+	case !ok || head.ID == "":
+		return head, fmt.Errorf("%w: it has no header", errDamaged)
+	case head.Format != format:
+		return head, fmt.Errorf("%w: its format is %q, this version reads %q", errDamaged, head.Format, format)
+	}
+	return head, nil
+}
+
+func writeHeader(tx *bbolt.Tx, head header) error {
+	for _, name := range [][]byte{bucketStore, bucketTags, bucketPools, bucketWorkers} {
+		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			return err
+		}
+	}
+	return putMeta(tx, keyHeader, head)
+}
+
+// checkMeta fails if one of bbolt's two meta pages is damaged. bbolt itself
+// would fall back to the other one, and with it to the state before the last
+// acknowledged transaction.
+//
+// A meta page is a header of 16 bytes, 56 bytes of content and the FNV-1a hash
+// of these; both are written when a file is created.
+func checkMeta(file io.ReaderAt, pageSize int) error {
+	for i := range int64(2) {
+		var page [80]byte
+		if _, err := file.ReadAt(page[:], i*int64(pageSize)); err != nil {
+			return err
+		}
+		hash := fnv.New64a()
+		hash.Write(page[16:72])
+		if hash.Sum64() != binary.NativeEndian.Uint64(page[72:]) {
+			return fmt.Errorf("%w: meta page %d is damaged, so that the last grants may be missing", errDamaged, i)
+		}
+	}
+	return nil
+}

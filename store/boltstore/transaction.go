@@ -1,0 +1,92 @@
+package boltstore
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+)
+
+// A total sums up all records but those of the bucket "store", so that one that
+// has vanished from a damaged page is missed.
+type total struct {
+	Records int64  `json:"records"`
+	Sum     uint32 `json:"sum"` // of the records' checksums, by exclusive or
+}
+
+// count takes a stored record into the total, or out of it.
+func (t *total) count(value []byte, n int64) {
+	t.Records += n
+	if len(value) >= 4 {
+		t.Sum ^= binary.LittleEndian.Uint32(value)
+	}
+}
+
+// A transaction writes records and keeps the total.
+type transaction struct {
+	*bbolt.Tx
+	total   total
+	changed bool
+}
+
+func newTransaction(inner *bbolt.Tx) (*transaction, error) {
+	tx := &transaction{Tx: inner}
+	_, err := get(inner, bucketStore, keyTotal, &tx.total)
+	return tx, err
+}
+
+// put writes one record.
+func (tx *transaction) put(bucket, key []byte, record any) error {
+	value, err := encode(bucket, key, record)
+	if err != nil {
+		return err
+	}
+	b := tx.Bucket(bucket)
+	if old := b.Get(key); old != nil {
+		tx.total.count(old, -1)
+	}
+	tx.total.count(value, 1)
+	tx.changed = true
+	return b.Put(key, value)
+}
+
+// finish writes the total. The caller commits.
+func (tx *transaction) finish() error {
+	return putMeta(tx.Tx, keyTotal, tx.total)
+}
+
+// putMeta writes one record of the bucket "store".
+func putMeta(tx *bbolt.Tx, key []byte, record any) error {
+	value, err := encode(bucketStore, key, record)
+	if err != nil {
+		return err
+	}
+	return tx.Bucket(bucketStore).Put(key, value)
+}
+
+// verify reads every record and compares the total.
+func verify(tx *bbolt.Tx) error {
+	var found, want total
+	if _, err := get(tx, bucketStore, keyTotal, &want); err != nil {
+		return err
+	}
+	for _, b := range []struct {
+		name []byte
+		into func() any
+	}{
+		{bucketTags, func() any { return new(tagRecord) }},
+		{bucketPools, func() any { return new(poolRecord) }},
+		{bucketWorkers, func() any { return new(workerRecord) }},
+	} {
+		if err := tx.Bucket(b.name).ForEach(func(key, value []byte) error {
+			found.count(value, 1)
+			return decode(b.name, key, value, b.into())
+		}); err != nil {
+			return err
+		}
+	}
+	if found != want {
+		return fmt.Errorf("%w: %d records are there, with sum %08x, instead of %d with sum %08x", errDamaged, found.Records, found.Sum, want.Records, want.Sum)
+	}
+	return nil
+}
