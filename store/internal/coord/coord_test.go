@@ -1,0 +1,207 @@
+package coord
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/storetest"
+)
+
+// memory is a space in memory. Its tokens count writes, as ZooKeeper's do.
+type memory struct {
+	mu    sync.Mutex // guards cells and reads
+	cells map[Key]Cell
+	reads int
+}
+
+func (m *memory) Read(_ context.Context, key Key) (Cell, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reads++
+	return m.cellLocked(key), nil
+}
+
+func (m *memory) cellLocked(key Key) Cell {
+	c, ok := m.cells[key]
+	if !ok {
+		c.Token = 0
+	}
+	c.Known = true
+	return c
+}
+
+func (m *memory) Swap(_ context.Context, key Key, old Cell, next []byte) (bool, Cell, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now := m.cellLocked(key); old.Token != now.Token {
+		return false, Cell{}, nil
+	}
+	m.cells[key] = Cell{Raw: next, Known: true, Token: old.Token.(int) + 1}
+	return true, m.cells[key], nil
+}
+
+func (m *memory) List(_ context.Context, dir Key, after string, limit int, f func(string, []byte) error) error {
+	m.mu.Lock()
+	cells := maps.Clone(m.cells)
+	m.mu.Unlock()
+	keys := slices.SortedFunc(maps.Keys(cells), func(a, b Key) int { return strings.Compare(a.Name, b.Name) })
+	for _, key := range keys {
+		if key.Table != dir.Table || key.Pool != dir.Pool || key.Name <= after || limit <= 0 {
+			continue
+		}
+		limit--
+		if err := f(key.Name, cells[key].Raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handle makes a whole store of rows in memory.
+type handle struct {
+	*Rows
+	id string
+}
+
+func newHandle(m *memory) handle {
+	return handle{NewRows(&Calls{Service: "memory"}, m), rand.Text()}
+}
+
+func (h handle) StoreID(ctx context.Context) (string, error) { return h.id, h.Ping(ctx) }
+func (h handle) Ping(ctx context.Context) error {
+	_, cancel, err := h.calls.Begin(ctx)
+	if err == nil {
+		cancel()
+	}
+	return err
+}
+func (h handle) Close() error { h.calls.End(); return nil }
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, storetest.Harness{
+		Open: func(testing.TB) storetest.Handle { return newHandle(&memory{cells: map[Key]Cell{}}) },
+	})
+}
+
+// TestOldRows: what a handle remembers is never the reason for an error, and
+// saves it the read.
+func TestOldRows(t *testing.T) {
+	m := &memory{cells: map[Key]Cell{}}
+	a, b := newHandle(m), newHandle(m)
+	def, err := hapax.Tag{Name: "t"}.WithDefaults()
+	must(t, err)
+	_, err = a.CreateTag(t.Context(), def, hapax.CreateFirstUse)
+	must(t, err)
+	_, err = a.DeleteTag(t.Context(), "t")
+	must(t, err)
+	_, err = b.CreateTag(t.Context(), def, hapax.CreateExplicit)
+	must(t, err)
+	got, err := a.Allocate(t.Context(), "t", 5)
+	must(t, err)
+	if got.Grant != (hapax.Grant{Lo: 1, Hi: 6}) {
+		t.Errorf("the grant after another handle revived the tag is %v", got.Grant)
+	}
+	m.reads = 0
+	for range 10 {
+		_, err := a.Allocate(t.Context(), "t", 5)
+		must(t, err)
+	}
+	if m.reads != 0 {
+		t.Errorf("%d reads for ten grants in a row; want none", m.reads)
+	}
+	_, err = b.Allocate(t.Context(), "t", 5)
+	must(t, err)
+	if m.reads != 1 {
+		t.Errorf("%d reads for a grant after another handle's; want one", m.reads)
+	}
+}
+
+// TestForgetting: a handle remembers a bounded number of rows.
+func TestForgetting(t *testing.T) {
+	r := newHandle(&memory{})
+	for i := range int64(maxSlots + 10) {
+		r.slot(workerKey("p", i))
+	}
+	if n := len(r.slots); n > maxSlots {
+		t.Errorf("%d rows are remembered; at most %d are allowed", n, maxSlots)
+	}
+}
+
+// TestRowText holds the stored form, which other versions read.
+func TestRowText(t *testing.T) {
+	full := hapax.Tag{Name: "t", Kind: hapax.KindSegment, Start: 1, Step: 2, MinStep: 1, MaxStep: 3, Mark: 1<<53 + 1, Deleted: true}
+	flake := hapax.Tag{Name: "t", Kind: hapax.KindSnowflake, Pool: "p"}
+	for name, c := range map[string]struct {
+		raw  []byte
+		want string
+	}{
+		"segment":   {Encode(tagRow(full)), `{"kind":"segment","start":1,"step":2,"min_step":1,"max_step":3,"mark":9007199254740993,"deleted":true}`},
+		"snowflake": {Encode(tagRow(flake)), `{"kind":"snowflake","pool":"p"}`},
+		"pool":      {Encode(poolRow{"spec"}), `{"layout":"spec"}`},
+		"worker":    {encodeWorker(hapax.Worker{Pool: "p", ID: 1, Mark: 7, Epoch: 2, Holder: "h"}), `{"mark":7,"epoch":2,"holder":"h"}`},
+	} {
+		if string(c.raw) != c.want {
+			t.Errorf("%s: %s; want %s", name, c.raw, c.want)
+		}
+	}
+	for _, tag := range []hapax.Tag{full, flake} {
+		got, err := decodeTag(tagKey("t"), Encode(tagRow(tag)))
+		if err != nil || got != tag {
+			t.Errorf("%+v, error %v; want %+v", got, err, tag)
+		}
+	}
+	if _, err := decodeTag(tagKey("t"), append(Encode(tagRow(full)), '\n')); err != nil {
+		t.Errorf("with the line end of an editor: %v", err)
+	}
+}
+
+// TestCorruptRows: what hapax did not write is refused, not guessed at.
+func TestCorruptRows(t *testing.T) {
+	for name, raw := range map[string]string{
+		"empty":         ``,
+		"no JSON":       `orders`,
+		"cut off":       `{"kind":"segment","start":1`,
+		"two objects":   `{"kind":"snowflake","pool":"p"}{}`,
+		"unknown field": `{"kind":"snowflake","pool":"p","colour":1}`,
+		"no kind":       `{"start":1,"step":1,"min_step":1,"max_step":1,"mark":1}`,
+		"no mark":       `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1}`,
+		"mark too high": `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"mark":9223372036854775807}`,
+		"negative step": `{"kind":"segment","start":1,"step":-1,"min_step":1,"max_step":1,"mark":1}`,
+		"fraction":      `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"mark":1.5}`,
+		"beyond int64":  `{"kind":"segment","start":1,"step":1,"min_step":1,"max_step":1,"mark":9223372036854775808}`,
+	} {
+		m := &memory{cells: map[Key]Cell{tagKey("t"): {Raw: []byte(raw), Token: 1}}}
+		h := newHandle(m)
+		if _, err := h.Allocate(t.Context(), "t", 1); !errors.Is(err, hapax.ErrStoreCorrupt) {
+			t.Errorf("%s: Allocate: error is %v; want ErrStoreCorrupt", name, err)
+		}
+		if _, err := h.Tags(t.Context(), "", 10); !errors.Is(err, hapax.ErrStoreCorrupt) {
+			t.Errorf("%s: Tags: error is %v; want ErrStoreCorrupt", name, err)
+		}
+		if got := m.cells[tagKey("t")].Raw; !bytes.Equal(got, []byte(raw)) {
+			t.Errorf("%s: it was overwritten with %s", name, got)
+		}
+	}
+	for name, raw := range map[string]string{"empty": ``, "no epoch": `{"mark":1}`, "text as mark": `{"mark":"1","epoch":1}`} {
+		m := &memory{cells: map[Key]Cell{workerKey("p", 1): {Raw: []byte(raw), Token: 1}}}
+		h := newHandle(m)
+		if _, err := h.SwapWorker(t.Context(), hapax.Worker{}, hapax.Worker{Pool: "p", ID: 1, Epoch: 1}); !errors.Is(err, hapax.ErrStoreCorrupt) {
+			t.Errorf("worker, %s: error is %v; want ErrStoreCorrupt", name, err)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
