@@ -52,7 +52,7 @@ func (s *space) observe(h *pb.ResponseHeader, before int64) error {
 			hapax.ErrStoreReplaced, clusterName(h.ClusterId), clusterName(s.cluster))
 	}
 	if h.Revision < before {
-		return fmt.Errorf("%w: etcd is at revision %d and was at %d", hapax.ErrStoreRolledBack, h.Revision, before)
+		return s.calls.RolledBack("revision", h.Revision, before)
 	}
 	for {
 		seen := s.revision.Load()
@@ -62,31 +62,37 @@ func (s *space) observe(h *pb.ResponseHeader, before int64) error {
 	}
 }
 
-// same checks the value of the key "store".
-func (s *space) same(raw []byte) error {
-	switch {
-	case string(raw) == s.identity:
-		return nil
+// same checks an answer that holds the key "store".
+func (s *space) same(reply *pb.ResponseOp) error {
+	switch raw := first(reply.GetResponseRange().Kvs); {
 	case raw == nil:
 		return fmt.Errorf("%w: etcd key %q, which names the store, is gone; it was %s", hapax.ErrStoreReplaced, s.identityKey(), s.id)
+	case string(raw) != s.identity:
+		return fmt.Errorf("%w: etcd key %q does not name store %s in cluster %s any more", hapax.ErrStoreReplaced, s.identityKey(), s.id, clusterName(s.cluster))
 	}
-	return fmt.Errorf("%w: etcd key %q names another store than %s", hapax.ErrStoreReplaced, s.identityKey(), s.id)
+	return nil
 }
 
-// get returns a key's current value, nil if there is none.
-func (s *space) get(ctx context.Context, key string) ([]byte, error) {
+// read does op, a get, in one transaction with a look at the store's identity.
+func (s *space) read(ctx context.Context, op clientv3.Op) (*pb.RangeResponse, error) {
 	before := s.revision.Load()
-	reply, err := s.client.Get(ctx, key)
+	reply, err := s.client.Txn(ctx).Then(clientv3.OpGet(s.identityKey()), op).Commit()
 	if err != nil {
 		return nil, s.calls.Unavailable(ctx, err)
 	}
-	return first(reply.Kvs), s.observe(reply.Header, before)
+	if err := s.same(reply.Responses[0]); err != nil {
+		return nil, err
+	}
+	return reply.Responses[1].GetResponseRange(), s.observe(reply.Header, before)
 }
 
 // Read implements coord.Space.
 func (s *space) Read(ctx context.Context, key coord.Key) (coord.Cell, error) {
-	raw, err := s.get(ctx, s.path(key))
-	return coord.Cell{Raw: raw, Known: err == nil}, err
+	reply, err := s.read(ctx, clientv3.OpGet(s.path(key)))
+	if err != nil {
+		return coord.Cell{}, err
+	}
+	return coord.Cell{Raw: first(reply.Kvs), Known: true}, nil
 }
 
 // List implements coord.Space.
@@ -94,12 +100,8 @@ func (s *space) List(ctx context.Context, dir coord.Key, after string, limit int
 	base := s.path(dir)
 	from, end := base+after+"\x00", clientv3.GetPrefixRangeEnd(base)
 	for more := true; more && limit > 0; {
-		before := s.revision.Load()
-		reply, err := s.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(int64(min(limit, pageSize))))
+		reply, err := s.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(int64(min(limit, pageSize)))))
 		if err != nil {
-			return s.calls.Unavailable(ctx, err)
-		}
-		if err := s.observe(reply.Header, before); err != nil {
 			return err
 		}
 		for _, kv := range reply.Kvs {
@@ -131,14 +133,16 @@ func (s *space) Swap(ctx context.Context, key coord.Key, old coord.Cell, next []
 	if err != nil {
 		return false, coord.Cell{}, s.calls.Unavailable(ctx, err)
 	}
+	if !reply.Succeeded {
+		if err := s.same(reply.Responses[0]); err != nil {
+			return false, coord.Cell{}, err
+		}
+	}
 	if err := s.observe(reply.Header, before); err != nil {
 		return false, coord.Cell{}, err
 	}
 	if reply.Succeeded {
 		return true, coord.Cell{Raw: next, Known: true}, nil
-	}
-	if err := s.same(first(reply.Responses[0].GetResponseRange().Kvs)); err != nil {
-		return false, coord.Cell{}, err
 	}
 	return false, coord.Cell{Raw: first(reply.Responses[1].GetResponseRange().Kvs), Known: true}, nil
 }

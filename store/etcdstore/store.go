@@ -296,11 +296,8 @@ func (s *Store) Ping(ctx context.Context) error {
 		return err
 	}
 	defer cancel()
-	raw, err := s.space.get(ctx, s.space.identityKey())
-	if err != nil {
-		return err
-	}
-	return s.space.same(raw)
+	_, err = s.space.read(ctx, clientv3.OpGet(s.space.identityKey()))
+	return err
 }
 
 // Close implements hapax.Store. Calls in flight fail.

@@ -152,7 +152,7 @@ func (s *space) set(ctx context.Context, l *link, node string, v int32, next []b
 		return 0, err
 	}
 	if stat.Mzxid <= before {
-		return 0, fmt.Errorf("%w: ZooKeeper is at zxid %#x and was at %#x", hapax.ErrStoreRolledBack, stat.Mzxid, before)
+		return 0, s.calls.RolledBack("zxid", stat.Mzxid, before)
 	}
 	for {
 		seen := s.zxid.Load()

@@ -1,0 +1,24 @@
+package etcdstore_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/etcdstore"
+	"github.com/hapax-id/hapax/store/internal/coordtest"
+)
+
+var driver = coordtest.Driver{
+	Server: testservers.Etcd,
+	Open: func(ctx context.Context, url string) (hapax.Store, error) {
+		s, err := etcdstore.Open(ctx, url, etcdstore.Options{})
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	},
+}
+
+func TestTrouble(t *testing.T) { coordtest.Run(t, driver) }

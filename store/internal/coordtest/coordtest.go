@@ -1,0 +1,429 @@
+// Package coordtest tries the drivers for coordination services on real servers
+// in trouble: killed, paused, cut off, emptied, rolled back.
+package coordtest
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/testservers"
+)
+
+// A Driver is what is tested.
+type Driver struct {
+	Server func(t testing.TB, args ...string) *testservers.Server // keeps its state in the directory "data"
+	Open   func(ctx context.Context, url string) (hapax.Store, error)
+}
+
+const (
+	soon  = time.Second      // for calls that should fail, or may
+	later = 30 * time.Second // until something has happened at the latest
+)
+
+// Run runs all tests.
+func Run(t *testing.T, d Driver) {
+	t.Run("killed", d.killed)
+	t.Run("paused", d.paused)
+	t.Run("lost answers", d.lostAnswers)
+	t.Run("lost requests", d.lostRequests)
+	t.Run("emptied", d.emptied)
+	t.Run("rolled back", d.rolledBack)
+	t.Run("not there", d.notThere)
+	t.Run("many handles", d.manyHandles)
+}
+
+func (d Driver) open(t testing.TB, url string) hapax.Store {
+	t.Helper()
+	s, err := d.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// own starts a server that the test controls.
+func (d Driver) own(t *testing.T) *testservers.Server {
+	t.Helper()
+	server := d.Server(t)
+	if server.Addr == "" {
+		t.Skip("needs a server of its own, and an existing one was given")
+	}
+	return server
+}
+
+func create(t testing.TB, s hapax.Store, name string) {
+	t.Helper()
+	def, err := hapax.Tag{Name: name}.WithDefaults()
+	if err == nil {
+		_, err = s.CreateTag(t.Context(), def, hapax.CreateExplicit)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func allocate(t testing.TB, s hapax.Store, name string, n int64) (hapax.Grant, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	a, err := s.Allocate(ctx, name, n)
+	return a.Grant, err
+}
+
+// eventually allocates until it succeeds, with no error but ErrStoreUnavailable
+// meanwhile.
+func eventually(t testing.TB, s hapax.Store, name string, n int64) hapax.Grant {
+	t.Helper()
+	for end := time.Now().Add(later); ; time.Sleep(10 * time.Millisecond) {
+		g, err := allocate(t, s, name, n)
+		if err == nil {
+			return g
+		}
+		if !errors.Is(err, hapax.ErrStoreUnavailable) || time.Now().After(end) {
+			t.Fatalf("the store did not come back: %v", err)
+		}
+	}
+}
+
+// refuses allocates until it is refused for the wanted reason, with no other
+// error but ErrStoreUnavailable meanwhile and with no success.
+func refuses(t testing.TB, s hapax.Store, name string, want *hapax.Error) {
+	t.Helper()
+	for end := time.Now().Add(later); ; time.Sleep(10 * time.Millisecond) {
+		g, err := allocate(t, s, name, 1)
+		if errors.Is(err, want) {
+			return
+		}
+		if err == nil || !errors.Is(err, hapax.ErrStoreUnavailable) || time.Now().After(end) {
+			t.Fatalf("granted %v, error is %v; want %v", g, err, want)
+		}
+	}
+}
+
+func mark(t testing.TB, s hapax.Store, name string) int64 {
+	t.Helper()
+	tag, err := s.Tag(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tag.Mark
+}
+
+func disjoint(t testing.TB, grants []hapax.Grant, whole bool) {
+	t.Helper()
+	slices.SortFunc(grants, func(a, b hapax.Grant) int { return cmp.Compare(a.Lo, b.Lo) })
+	for i, g := range grants {
+		if i > 0 && (g.Lo < grants[i-1].Hi || whole && g.Lo > grants[i-1].Hi) {
+			t.Errorf("[%d, %d) comes after [%d, %d)", g.Lo, g.Hi, grants[i-1].Lo, grants[i-1].Hi)
+		}
+	}
+}
+
+// killed: while several handles allocate, the server is killed and started
+// again, twice. Nothing that was granted is granted again, and every handle goes
+// on by itself.
+func (d Driver) killed(t *testing.T) {
+	server := d.own(t)
+	create(t, d.open(t, server.URL), "t")
+	const most = 20_000 // grants of one handle
+	var count atomic.Int64
+	var mu sync.Mutex // guards all
+	var all []hapax.Grant
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 3 {
+		s := d.open(t, server.URL)
+		wg.Go(func() {
+			var mine []hapax.Grant
+			for len(mine) < most {
+				select {
+				case <-stop:
+					mine = append(mine, eventually(t, s, "t", 5))
+					mu.Lock()
+					defer mu.Unlock()
+					all = append(all, mine...)
+					return
+				default:
+				}
+				g, err := allocate(t, s, "t", 5)
+				switch {
+				case err == nil:
+					mine = append(mine, g)
+					count.Add(1)
+				case !errors.Is(err, hapax.ErrStoreUnavailable):
+					t.Errorf("while the server was killed: %v", err)
+				}
+			}
+		})
+	}
+	await := func(more int64) {
+		want, end := count.Load()+more, time.Now().Add(later)
+		for count.Load() < want && time.Now().Before(end) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for range 2 {
+		await(50)
+		server.Kill()
+		server.Start()
+	}
+	await(50)
+	close(stop)
+	wg.Wait()
+	if len(all) < 150 {
+		t.Errorf("only %d grants", len(all))
+	}
+	disjoint(t, all, false)
+	if last, now := all[len(all)-1].Hi, mark(t, d.open(t, server.URL), "t"); now < last {
+		t.Errorf("the mark is %d; %d was granted", now, last)
+	}
+}
+
+// paused: calls to a server that does not answer fail at their deadline, and
+// succeed again once it does.
+func (d Driver) paused(t *testing.T) {
+	server := d.own(t)
+	s := d.open(t, server.URL)
+	create(t, s, "t")
+	before := eventually(t, s, "t", 5)
+	server.Pause()
+	for what, call := range map[string]func(context.Context) error{
+		"Allocate": func(ctx context.Context) error { _, err := s.Allocate(ctx, "t", 5); return err },
+		"Tag":      func(ctx context.Context) error { _, err := s.Tag(ctx, "t"); return err },
+		"Ping":     s.Ping,
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		err := call(ctx)
+		cancel()
+		if !errors.Is(err, hapax.ErrStoreUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: error is %v; want ErrStoreUnavailable and the context's", what, err)
+		}
+	}
+	server.Resume()
+	if after := eventually(t, s, "t", 5); after.Lo < before.Hi {
+		t.Errorf("%v was granted after %v", after, before)
+	}
+}
+
+// behind opens a handle through a proxy and another one around it.
+func (d Driver) behind(t *testing.T) (*testservers.Proxy, hapax.Store, hapax.Store) {
+	t.Helper()
+	server := d.own(t)
+	proxy := testservers.NewProxy(t, server.Addr)
+	s := d.open(t, proxy.URL(server.URL))
+	create(t, s, "t")
+	if g, err := allocate(t, s, "t", 10); err != nil || g.Lo != 1 {
+		t.Fatalf("the first grant is %v, error %v", g, err)
+	}
+	return proxy, s, d.open(t, server.URL)
+}
+
+// lostAnswers: a write that was done although its answer was lost is a gap.
+func (d Driver) lostAnswers(t *testing.T) {
+	proxy, s, direct := d.behind(t)
+	proxy.CutReply(testservers.Contains("tags/t"))
+	if g, err := allocate(t, s, "t", 10); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 1 {
+		t.Fatalf("the grant whose answer was lost: %v, error %v, %d connections cut", g, err, proxy.Fired())
+	}
+	if m := mark(t, direct, "t"); m != 21 {
+		t.Errorf("the mark after the lost answer is %d; want 21", m)
+	}
+	if g := eventually(t, s, "t", 10); g != (hapax.Grant{Lo: 21, Hi: 31}) {
+		t.Errorf("the next grant is %v; want [21, 31)", g)
+	}
+
+	req := hapax.AcquireRequest{
+		Pool: "p", Layout: "layout", IDs: hapax.Grant{Lo: 0, Hi: 4}, Holder: "me", Latest: 1000, To: 100,
+		End: 1 << 40, Poison: 1 << 30, Now: time.UnixMilli(1), TTL: time.Hour, Tick: time.Millisecond,
+	}
+	lease, err := s.AcquireWorker(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ext := hapax.ExtendRequest{To: 200, End: req.End, Now: req.Now, TTL: req.TTL}
+	proxy.CutReply(testservers.Contains("workers/p"))
+	if _, err = s.ExtendWorker(t.Context(), lease, ext); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 2 {
+		t.Fatalf("the extension whose answer was lost: error %v, %d connections cut", err, proxy.Fired())
+	}
+	ext.To = 300
+	if lease, err = s.ExtendWorker(t.Context(), lease, ext); err != nil || lease.Grant != (hapax.Grant{Lo: 200, Hi: 300}) {
+		t.Fatalf("the next extension grants %v, error %v; want [200, 300)", lease.Grant, err)
+	}
+	proxy.CutReply(testservers.Contains("workers/p"))
+	if err = s.SealWorker(t.Context(), lease, 250); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 3 {
+		t.Fatalf("the seal whose answer was lost: error %v, %d connections cut", err, proxy.Fired())
+	}
+	if err = s.SealWorker(t.Context(), lease, 220); !errors.Is(err, hapax.ErrLeaseLost) {
+		t.Errorf("the repeated seal: error is %v; want ErrLeaseLost", err)
+	}
+	rows, err := direct.Workers(t.Context(), "p")
+	if err != nil || len(rows) != 1 || rows[0].Mark != 250 {
+		t.Errorf("the workers are %+v, error %v; want the mark 250", rows, err)
+	}
+}
+
+// lostRequests: a write that never arrived changes nothing, also not later.
+func (d Driver) lostRequests(t *testing.T) {
+	proxy, s, direct := d.behind(t)
+	proxy.CutRequest(testservers.Contains("tags/t"))
+	if g, err := allocate(t, s, "t", 10); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 1 {
+		t.Fatalf("the grant whose request was lost: %v, error %v, %d connections cut", g, err, proxy.Fired())
+	}
+	if g := eventually(t, s, "t", 10); g != (hapax.Grant{Lo: 11, Hi: 21}) {
+		t.Errorf("the next grant is %v; want [11, 21)", g)
+	}
+	proxy.Cut()
+	if g, err := allocate(t, s, "t", 10); !errors.Is(err, hapax.ErrStoreUnavailable) {
+		t.Errorf("without a network: %v, error %v", g, err)
+	}
+	proxy.Pass()
+	if g := eventually(t, s, "t", 10); g != (hapax.Grant{Lo: 21, Hi: 31}) {
+		t.Errorf("the grant after the network is back is %v; want [21, 31)", g)
+	}
+	if m := mark(t, direct, "t"); m != 31 {
+		t.Errorf("the mark is %d; want 31", m)
+	}
+}
+
+// emptied: a handle refuses a server that has lost its data, and also the new
+// store that another handle then creates there.
+func (d Driver) emptied(t *testing.T) {
+	server := d.own(t)
+	s := d.open(t, server.URL)
+	create(t, s, "t")
+	id, err := s.StoreID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, s, "t", 10)
+	server.Stop()
+	if err := os.RemoveAll(filepath.Join(server.Dir, "data")); err != nil {
+		t.Fatal(err)
+	}
+	server.Start()
+	refuses(t, s, "t", hapax.ErrStoreReplaced)
+	fresh := d.open(t, server.URL)
+	create(t, fresh, "t")
+	refuses(t, s, "t", hapax.ErrStoreReplaced)
+	for what, err := range map[string]error{
+		"Ping":    s.Ping(t.Context()),
+		"StoreID": func() error { _, err := s.StoreID(t.Context()); return err }(),
+		"Tag":     func() error { _, err := s.Tag(t.Context(), "t"); return err }(),
+		"Tags":    func() error { _, err := s.Tags(t.Context(), "", 10); return err }(),
+	} {
+		if !errors.Is(err, hapax.ErrStoreReplaced) {
+			t.Errorf("%s: error is %v; want ErrStoreReplaced", what, err)
+		}
+	}
+	if other, err := fresh.StoreID(t.Context()); err != nil || other == id {
+		t.Errorf("the new store's ID is %s, error %v; the old one's was %s", other, err, id)
+	}
+	if m := mark(t, fresh, "t"); m != 1 {
+		t.Errorf("the refused handle raised the mark to %d", m)
+	}
+}
+
+// rolledBack: a handle refuses a server that is back in an earlier state, and
+// goes on refusing.
+func (d Driver) rolledBack(t *testing.T) {
+	server := d.own(t)
+	s := d.open(t, server.URL)
+	create(t, s, "t")
+	eventually(t, s, "t", 10)
+	data, backup := filepath.Join(server.Dir, "data"), filepath.Join(t.TempDir(), "backup")
+	server.Stop()
+	if err := os.CopyFS(backup, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	server.Start()
+	for range 50 {
+		eventually(t, s, "t", 10)
+	}
+	server.Stop()
+	if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(backup))); err != nil {
+		t.Fatal(err)
+	}
+	server.Start()
+	refuses(t, s, "t", hapax.ErrStoreRolledBack)
+	for range 100 {
+		if g, err := allocate(t, s, "t", 10); !errors.Is(err, hapax.ErrStoreRolledBack) {
+			t.Fatalf("granted %v, error is %v; want ErrStoreRolledBack again", g, err)
+		}
+	}
+}
+
+// notThere: Open waits for a server up to the deadline.
+func (d Driver) notThere(t *testing.T) {
+	server := d.own(t)
+	server.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	s, err := d.Open(ctx, server.URL)
+	if err == nil {
+		s.Close()
+	}
+	if !errors.Is(err, hapax.ErrStoreUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Open: error is %v; want ErrStoreUnavailable and the context's", err)
+	}
+}
+
+// manyHandles: handles that open an empty place at once find one store, and
+// those that race for one tag all get their share.
+func (d Driver) manyHandles(t *testing.T) {
+	url := d.Server(t).URL + "/" + rand.Text()
+	const handles, rounds = 16, 10
+	ids := make([]string, handles)
+	grants := make([][]hapax.Grant, handles)
+	var wg sync.WaitGroup
+	for i := range handles {
+		wg.Go(func() {
+			s, err := d.Open(t.Context(), url)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			if ids[i], err = s.StoreID(t.Context()); err != nil {
+				t.Error(err)
+			}
+			def, err := hapax.Tag{Name: "t"}.WithDefaults()
+			if err == nil {
+				_, err = s.CreateTag(t.Context(), def, hapax.CreateFirstUse)
+			}
+			if err != nil && !errors.Is(err, hapax.ErrTagExists) {
+				t.Error(err)
+			}
+			for range rounds {
+				a, err := s.Allocate(t.Context(), "t", 3)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				grants[i] = append(grants[i], a.Grant)
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(slices.Compact(slices.Sorted(slices.Values(ids)))); n != 1 || ids[0] == "" {
+		t.Errorf("the handles found the stores %q", ids)
+	}
+	all := slices.Concat(grants...)
+	if len(all) != handles*rounds {
+		t.Errorf("%d grants; want %d", len(all), handles*rounds)
+	}
+	disjoint(t, all, true)
+}

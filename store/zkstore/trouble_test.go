@@ -1,0 +1,24 @@
+package zkstore_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/internal/coordtest"
+	"github.com/hapax-id/hapax/store/zkstore"
+)
+
+var driver = coordtest.Driver{
+	Server: testservers.ZooKeeper,
+	Open: func(ctx context.Context, url string) (hapax.Store, error) {
+		s, err := zkstore.Open(ctx, url, zkstore.Options{})
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	},
+}
+
+func TestTrouble(t *testing.T) { coordtest.Run(t, driver) }
