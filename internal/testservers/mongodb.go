@@ -1,0 +1,86 @@
+package testservers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// MongoDB starts a MongoDB-compatible server with an empty database "hapax": the
+// program in the folder ferretdb, which stands in for mongod. It is built at its
+// first use. HAPAX_TEST_MONGODB_URL names an existing server instead, which
+// should be a replica set, and whose URL ends in a database for the tests.
+func MongoDB(t testing.TB) *Server {
+	t.Helper()
+	if s := External(t, "HAPAX_TEST_MONGODB_URL"); s != nil {
+		return s
+	}
+	dir := newDir(t, "mongodb", "")
+	return start(t, spec{
+		name: "mongodb", bin: buildFerretDB(t), dir: dir, stop: syscall.SIGTERM,
+		args: func(port int) []string {
+			return []string{"-listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), "-dir", dir}
+		},
+		url:   func(addr string) string { return "mongodb://" + addr + "/hapax" },
+		ready: dialed,
+	})
+}
+
+// buildFerretDB returns the path of the program, which is kept in the user's
+// cache under a name that depends on its sources.
+func buildFerretDB(t testing.TB) string {
+	t.Helper()
+	if !supported {
+		Missing(t, "servers for tests run on Linux only")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*readyWithin)
+	defer cancel()
+	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		Missing(t, fmt.Sprintf("the go command does not run: %v", err))
+	}
+	src := filepath.Join(filepath.Dir(strings.TrimSpace(string(mod))), "internal", "testservers", "ferretdb")
+	sum := sha256.New()
+	fmt.Fprintln(sum, runtime.Version())
+	for _, name := range []string{"main.go", "go.mod", "go.sum"} {
+		text, err := os.ReadFile(filepath.Join(src, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum.Write(text)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	cache = filepath.Join(cache, "hapax-test")
+	bin := filepath.Join(cache, "ferretdb-"+hex.EncodeToString(sum.Sum(nil)[:8]))
+	if _, err := os.Stat(bin); err == nil {
+		return bin
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// Packages are tested at the same time; the rename lets one build win.
+	tmp := bin + "." + strconv.Itoa(os.Getpid())
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", tmp, ".")
+	cmd.Dir = src
+	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		Missing(t, fmt.Sprintf("the stand-in for mongod cannot be built: %v\n%s", err, out))
+	}
+	if err := os.Rename(tmp, bin); err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}

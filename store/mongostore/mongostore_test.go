@@ -1,0 +1,400 @@
+package mongostore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/mongostore"
+	"github.com/hapax-id/hapax/store/storetest"
+)
+
+func TestMain(m *testing.M) {
+	storetest.Main(m, func(ctx context.Context, url string) (storetest.Handle, error) {
+		return mongostore.Open(ctx, url, mongostore.Options{})
+	})
+}
+
+// open opens a store that the test's end closes.
+func open(t testing.TB, url string, opts mongostore.Options) *mongostore.Store {
+	t.Helper()
+	s, err := mongostore.Open(t.Context(), url, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// raw returns the database itself.
+func raw(t testing.TB, s *testservers.Server) *mongo.Database {
+	t.Helper()
+	c, err := mongo.Connect(options.Client().ApplyURI(s.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Disconnect(context.Background()) })
+	return c.Database("hapax")
+}
+
+// own starts a server that the test controls; without one it is skipped.
+func own(t testing.TB) *testservers.Server {
+	t.Helper()
+	srv := testservers.MongoDB(t)
+	if srv.Addr == "" {
+		t.Skip("needs a server of its own, and an existing one was given")
+	}
+	return srv
+}
+
+// must returns v, or ends the test.
+func must[T any](t testing.TB) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func create(t testing.TB, s *mongostore.Store, def hapax.Tag) hapax.Tag {
+	t.Helper()
+	def = must[hapax.Tag](t)(def.WithDefaults())
+	return must[hapax.Tag](t)(s.CreateTag(t.Context(), def, hapax.CreateExplicit))
+}
+
+func allocate(t testing.TB, s *mongostore.Store, tag string, n int64) hapax.Grant {
+	t.Helper()
+	return must[hapax.Allocation](t)(s.Allocate(t.Context(), tag, n)).Grant
+}
+
+// allocateUntil allocates until it succeeds.
+func allocateUntil(t testing.TB, s *mongostore.Store, tag string) hapax.Grant {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for {
+		a, err := s.Allocate(ctx, tag, 1)
+		if err == nil {
+			return a.Grant
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func acquire(t testing.TB, s *mongostore.Store) hapax.Lease {
+	t.Helper()
+	return must[hapax.Lease](t)(s.AcquireWorker(t.Context(), hapax.AcquireRequest{
+		Pool: "p", Layout: "x", IDs: hapax.Grant{Lo: 0, Hi: 4}, Holder: "h", Latest: 10, To: 20, End: 100, Poison: 1000,
+		Now: time.Now(), TTL: time.Minute, Tick: time.Millisecond,
+	}))
+}
+
+func wantErr(t testing.TB, what string, err error, sentinel *hapax.Error) {
+	t.Helper()
+	if !errors.Is(err, sentinel) {
+		t.Errorf("%s: error is %v; want %v", what, err, sentinel)
+	}
+}
+
+func TestConformance(t *testing.T) {
+	srv := testservers.MongoDB(t)
+	storetest.Run(t, storetest.Harness{
+		Open:         func(t testing.TB) storetest.Handle { return open(t, srv.URL, mongostore.Options{}) },
+		URL:          srv.URL,
+		Capabilities: storetest.Capabilities{Shared: true},
+	})
+}
+
+// Marks go beyond what a double or a 32-bit integer holds.
+func TestTopOfTheRange(t *testing.T) {
+	s := open(t, testservers.MongoDB(t).URL, mongostore.Options{Prefix: "top_" + fmt.Sprint(time.Now().UnixNano()) + "_"})
+	for _, lo := range []int64{1<<31 - 3, 1<<53 - 1, 1<<53 + 1, 1<<62 + 1} {
+		name := fmt.Sprint("t", lo)
+		create(t, s, hapax.Tag{Name: name, Start: lo, Step: 7})
+		for i := range int64(3) {
+			want := hapax.Grant{Lo: lo + 7*i, Hi: lo + 7*i + 7}
+			if got := allocate(t, s, name, 7*(i&1)); got != want {
+				t.Errorf("allocation is %v; want %v", got, want)
+			}
+		}
+	}
+	create(t, s, hapax.Tag{Name: "end", Start: hapax.MaxMark - 10, Step: 7})
+	for _, n := range []int64{11, hapax.MaxStep} {
+		_, err := s.Allocate(t.Context(), "end", n)
+		wantErr(t, "too many numbers", err, hapax.ErrLineExhausted)
+	}
+	if got, want := allocate(t, s, "end", 0), (hapax.Grant{Lo: hapax.MaxMark - 10, Hi: hapax.MaxMark - 3}); got != want {
+		t.Errorf("allocation is %v; want %v", got, want)
+	}
+	_, err := s.Allocate(t.Context(), "end", 0)
+	wantErr(t, "a whole step at the end", err, hapax.ErrLineExhausted)
+	if got, want := allocate(t, s, "end", 3), (hapax.Grant{Lo: hapax.MaxMark - 3, Hi: hapax.MaxMark}); got != want {
+		t.Errorf("allocation is %v; want %v", got, want)
+	}
+}
+
+// A step that another handle changed is adopted with the next grant, whole.
+func TestStepChanges(t *testing.T) {
+	srv := testservers.MongoDB(t)
+	prefix := "step_" + fmt.Sprint(time.Now().UnixNano()) + "_"
+	a, b := open(t, srv.URL, mongostore.Options{Prefix: prefix}), open(t, srv.URL, mongostore.Options{Prefix: prefix})
+	create(t, a, hapax.Tag{Name: "t", Step: 10})
+	last := allocate(t, a, "t", 0)
+	for _, step := range []int64{20, 5, 5, 30} {
+		if _, err := b.UpdateTag(t.Context(), "t", hapax.TagUpdate{Step: &step, MinStep: new(int64(1))}); err != nil {
+			t.Fatal(err)
+		}
+		got := must[hapax.Allocation](t)(a.Allocate(t.Context(), "t", 0))
+		if want := (hapax.Grant{Lo: last.Hi, Hi: last.Hi + step}); got.Grant != want || got.Tag.Step != step {
+			t.Errorf("allocation is %v; want %v", got, want)
+		}
+		last = got.Grant
+	}
+}
+
+// Grants that were acknowledged while a server was killed are not repeated.
+func TestCrashUnderLoad(t *testing.T) {
+	srv := own(t)
+	s := open(t, srv.URL, mongostore.Options{})
+	create(t, s, hapax.Tag{Name: "t"})
+	var mu sync.Mutex // guards granted
+	var granted []hapax.Grant
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if a, err := s.Allocate(ctx, "t", 3); err == nil {
+					mu.Lock()
+					granted = append(granted, a.Grant)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for range 2 {
+		time.Sleep(100 * time.Millisecond)
+		srv.Kill()
+		srv.Start()
+		allocateUntil(t, s, "t")
+	}
+	cancel()
+	wg.Wait()
+	granted = append(granted, allocateUntil(t, s, "t"))
+	slices.SortFunc(granted, func(a, b hapax.Grant) int { return int(a.Lo - b.Lo) })
+	for i := 1; i < len(granted); i++ {
+		if granted[i].Lo < granted[i-1].Hi {
+			t.Fatalf("%v was granted after %v", granted[i], granted[i-1])
+		}
+	}
+	t.Logf("%d grants", len(granted))
+}
+
+// A store whose data was deleted under it notices at every call, and makes
+// nothing new.
+func TestEmptied(t *testing.T) {
+	srv := own(t)
+	s := open(t, srv.URL, mongostore.Options{})
+	create(t, s, hapax.Tag{Name: "t"})
+	lease := acquire(t, s)
+	ctx := t.Context()
+	check := func(t *testing.T, sameNames bool) {
+		step := int64(5)
+		calls := map[string]func() error{
+			"StoreID":      func() error { _, err := s.StoreID(ctx); return err },
+			"Ping":         func() error { return s.Ping(ctx) },
+			"Allocate":     func() error { _, err := s.Allocate(ctx, "t", 1); return err },
+			"own step":     func() error { _, err := s.Allocate(ctx, "t", 0); return err },
+			"CreateTag":    func() error { _, err := s.CreateTag(ctx, hapax.Tag{Name: "t"}, hapax.CreateFirstUse); return err },
+			"Tag":          func() error { _, err := s.Tag(ctx, "t"); return err },
+			"Tags":         func() error { _, err := s.Tags(ctx, "", 1); return err },
+			"UpdateTag":    func() error { _, err := s.UpdateTag(ctx, "t", hapax.TagUpdate{Step: &step}); return err },
+			"DeleteTag":    func() error { _, err := s.DeleteTag(ctx, "t"); return err },
+			"FreezePool":   func() error { _, err := s.FreezePool(ctx, "p", "x"); return err },
+			"Pools":        func() error { _, err := s.Pools(ctx); return err },
+			"Worker":       func() error { _, err := s.Worker(ctx, "p", 1); return err },
+			"Workers":      func() error { _, err := s.Workers(ctx, "p"); return err },
+			"ExtendWorker": func() error { _, err := s.ExtendWorker(ctx, lease, hapax.ExtendRequest{To: 30, End: 100}); return err },
+			"SwapWorker": func() error {
+				_, err := s.SwapWorker(ctx, hapax.Worker{}, hapax.Worker{Pool: "p", ID: 3, Epoch: 1})
+				return err
+			},
+		}
+		for name, call := range calls {
+			wantErr(t, name, call(), hapax.ErrStoreReplaced)
+		}
+	}
+	db := raw(t, srv)
+	if err := db.Drop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("empty", func(t *testing.T) { check(t, false) })
+	if names := must[[]string](t)(db.ListCollectionNames(ctx, bson.D{})); len(names) != 0 {
+		for _, name := range names {
+			if n := must[int64](t)(db.Collection(name).CountDocuments(ctx, bson.D{})); n != 0 {
+				t.Errorf("%d documents were made in %s of an empty database", n, name)
+			}
+		}
+	}
+	other := open(t, srv.URL, mongostore.Options{})
+	t.Run("another store", func(t *testing.T) { check(t, false) })
+	create(t, other, hapax.Tag{Name: "t"})
+	acquire(t, other)
+	t.Run("another store with the same names", func(t *testing.T) { check(t, true) })
+}
+
+// When the answer to a grant is lost, the numbers are skipped.
+func TestLostAnswer(t *testing.T) {
+	srv := own(t)
+	proxy := testservers.NewProxy(t, srv.Addr)
+	s := open(t, proxy.URL(srv.URL)+"?retryWrites=false", mongostore.Options{})
+	create(t, s, hapax.Tag{Name: "t"})
+	lease := acquire(t, s)
+	last := allocate(t, s, "t", 10)
+	for i, cut := range []func(func([]byte) bool){proxy.CutReply, proxy.CutRequest} {
+		cut(testservers.Contains("findAndModify"))
+		_, err := s.Allocate(t.Context(), "t", 10)
+		wantErr(t, "a lost answer", err, hapax.ErrStoreUnavailable)
+		if n := proxy.Fired(); n != i+1 {
+			t.Fatalf("the proxy cut %d connections; want %d", n, i+1)
+		}
+	}
+	want := hapax.Grant{Lo: last.Hi + 10, Hi: last.Hi + 20} // one grant was lost, one never happened
+	if got := allocate(t, s, "t", 10); got != want {
+		t.Errorf("the grant after a lost one is %v; want %v", got, want)
+	}
+
+	proxy.CutReply(testservers.Contains("hapax_workers"))
+	_, err := s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: 30, End: 100})
+	wantErr(t, "a lost extension", err, hapax.ErrStoreUnavailable)
+	lease = must[hapax.Lease](t)(s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: 40, End: 100}))
+	if want := (hapax.Grant{Lo: 30, Hi: 40}); lease.Grant != want {
+		t.Errorf("the extension after a lost one is %v; want %v", lease.Grant, want)
+	}
+}
+
+// Calls end with their context, and the error tells so.
+func TestSilence(t *testing.T) {
+	srv := own(t)
+	proxy := testservers.NewProxy(t, srv.Addr)
+	s := open(t, proxy.URL(srv.URL), mongostore.Options{Timeout: 200 * time.Millisecond})
+	create(t, s, hapax.Tag{Name: "t"})
+	proxy.Blackhole()
+	tests := map[string]struct {
+		ctx  func() (context.Context, context.CancelFunc)
+		want error
+	}{
+		"cancelled": {func() (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(50*time.Millisecond, cancel)
+			return ctx, cancel
+		}, context.Canceled},
+		"deadline": {func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(t.Context(), 50*time.Millisecond)
+		}, context.DeadlineExceeded},
+		"no deadline": {func() (context.Context, context.CancelFunc) {
+			return context.WithCancel(t.Context())
+		}, context.DeadlineExceeded},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := tt.ctx()
+			defer cancel()
+			_, err := s.Allocate(ctx, "t", 1)
+			if !errors.Is(err, tt.want) || !errors.Is(err, hapax.ErrStoreUnavailable) {
+				t.Errorf("error is %v; want %v and ErrStoreUnavailable", err, tt.want)
+			}
+		})
+	}
+	proxy.Pass()
+	allocateUntil(t, s, "t")
+}
+
+// Numbers that a hand's edit made into something else are refused, not rounded.
+func TestEditedByHand(t *testing.T) {
+	srv := own(t)
+	s := open(t, srv.URL, mongostore.Options{})
+	db, ctx := raw(t, srv), t.Context()
+	for i, mark := range []any{5000.0, int32(5000), "5000", nil, int64(-5)} {
+		name := fmt.Sprint("t", i)
+		create(t, s, hapax.Tag{Name: name})
+		must[*mongo.UpdateResult](t)(db.Collection("hapax_tags").UpdateByID(ctx, name, bson.D{{Key: "$set", Value: bson.D{{Key: "mark", Value: mark}}}}))
+		for _, n := range []int64{1, 0} {
+			a, err := s.Allocate(ctx, name, n)
+			if !errors.Is(err, hapax.ErrStoreCorrupt) {
+				t.Errorf("mark %v (%T): %v, %v; want ErrStoreCorrupt", mark, mark, a.Grant, err)
+			}
+		}
+	}
+	must[*mongo.UpdateResult](t)(db.Collection("hapax_store").UpdateByID(ctx, "store", bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: int64(9)}}}}))
+	_, err := mongostore.Open(ctx, srv.URL, mongostore.Options{})
+	wantErr(t, "another format", err, hapax.ErrStoreCorrupt)
+}
+
+func TestOpenRefuses(t *testing.T) {
+	for name, url := range map[string]string{
+		"scheme":   "redis://localhost",
+		"database": "mongodb://localhost/a.b",
+		"prefix":   "mongodb://localhost/?prefix=a$b",
+		"option":   "mongodb://localhost/?maxPoolSize=many",
+		"password": "mongodb://user:pa/s3cret@localhost",
+		"percent":  "mongodb://user:%zzs3cret@localhost",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := mongostore.Open(t.Context(), url, mongostore.Options{})
+			wantErr(t, url, err, hapax.ErrInvalidArgument)
+			if err != nil && strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("the error tells the password: %v", err)
+			}
+		})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := mongostore.Open(ctx, "mongodb://user:s3cret@127.0.0.1:1", mongostore.Options{})
+	wantErr(t, "a server that is not there", err, hapax.ErrStoreUnavailable)
+	if strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("the error tells the password: %v", err)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	var codes []string
+	s := open(t, own(t).URL, mongostore.Options{Warn: func(code, _ string) { codes = append(codes, code) }})
+	if !slices.Equal(codes, []string{mongostore.WarnStandalone}) {
+		t.Errorf("warnings are %q; want %q", codes, mongostore.WarnStandalone)
+	}
+	now := must[time.Time](t)(s.StoreTime(t.Context()))
+	if d := time.Since(now).Abs(); d > time.Minute {
+		t.Errorf("the server's clock is %v away", d)
+	}
+}
+
+func BenchmarkAllocate(b *testing.B) {
+	s := open(b, testservers.MongoDB(b).URL, mongostore.Options{Prefix: "bench_"})
+	if _, err := s.Tag(b.Context(), "t"); err != nil {
+		create(b, s, hapax.Tag{Name: "t"})
+	}
+	for b.Loop() {
+		allocate(b, s, "t", 0)
+	}
+}
