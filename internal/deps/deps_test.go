@@ -1,0 +1,304 @@
+// Package deps holds the rules of which package may import which, and the test
+// that the tree keeps them.
+package deps
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+const module = "github.com/hapax-id/hapax"
+
+// A rule says what the packages that match a pattern may import of this module.
+// Patterns are paths below the module; "root" is the module itself, and /* stands
+// for everything below.
+type rule struct {
+	of    string
+	allow []string
+}
+
+// rules has a row for every package; the first that matches counts. Tests are
+// free to import more.
+var rules = []rule{
+	{"root", nil},
+	{"codec", nil},
+	{"internal/deps", nil},
+	{"internal/testservers", nil},
+	{"store/internal/*", []string{"root"}},
+	{"store/storetest", []string{"root"}},
+	{"store/*", []string{"root", "store/internal/*"}},
+	{"client", []string{"root", "api/rpcapi/*"}},
+	{"service", []string{"root", "codec"}},
+	{"api/rpcapi/*", []string{"root", "service"}},
+	{"api/*", []string{"root", "service"}},
+	{"compat/*", []string{"root", "service"}},
+	{"console", []string{"service"}},
+	{"server", slices.Concat([]string{"root", "codec", "service", "api/*", "compat/*", "console"}, stores)},
+	{"internal/cli", []string{"root", "client", "server"}},
+	{"cmd/hapax", []string{"internal/cli"}},
+}
+
+// stores are what the server can choose from.
+var stores = []string{
+	"store/memstore", "store/filestore", "store/boltstore", "store/sqlstore",
+	"store/redisstore", "store/mongostore", "store/etcdstore", "store/zkstore",
+}
+
+// drivers are the stores that need other modules. A program that uses one gets
+// none of the others; the packages below server get none at all.
+var drivers = map[string][]string{
+	"store/boltstore":  {"go.etcd.io/bbolt"},
+	"store/sqlstore":   {"github.com/go-sql-driver/mysql", "github.com/jackc/pgx"},
+	"store/redisstore": {"github.com/redis/go-redis"},
+	"store/mongostore": {"go.mongodb.org/mongo-driver"},
+	"store/etcdstore":  {"go.etcd.io/etcd"},
+	"store/zkstore":    {"github.com/go-zookeeper/zk"},
+}
+
+// aboveDrivers are the packages that may depend on every driver.
+var aboveDrivers = []string{"server", "internal/cli", "cmd/hapax"}
+
+// pkg is what go list tells of a package.
+type pkg struct {
+	ImportPath string
+	Standard   bool
+	Imports    []string
+	Deps       []string
+}
+
+// name returns a package's path below the module.
+func name(importPath string) (string, bool) {
+	if importPath == module {
+		return "root", true
+	}
+	return strings.CutPrefix(importPath, module+"/")
+}
+
+func matches(pattern, name string) bool {
+	if dir, ok := strings.CutSuffix(pattern, "/*"); ok {
+		return strings.HasPrefix(name, dir+"/")
+	}
+	return pattern == name
+}
+
+// violations returns one line for each rule that is broken.
+func violations(pkgs []pkg) []string {
+	var found []string
+	standard := map[string]bool{}
+	for _, p := range pkgs {
+		standard[p.ImportPath] = p.Standard
+	}
+	for _, p := range pkgs {
+		from, ours := name(p.ImportPath)
+		if !ours {
+			continue
+		}
+		found = append(found, wrongImports(from, p)...)
+		found = append(found, wrongDrivers(from, p)...)
+		for _, dep := range p.Deps {
+			if from == "root" && !standard[dep] {
+				found = append(found, fmt.Sprintf("root depends on %s; it may use the standard library only", dep))
+			}
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+func wrongImports(from string, p pkg) (found []string) {
+	i := slices.IndexFunc(rules, func(r rule) bool { return matches(r.of, from) })
+	if i < 0 {
+		return []string{from + " has no row in rules"}
+	}
+	for _, path := range p.Imports {
+		to, ours := name(path)
+		allowed := slices.ContainsFunc(rules[i].allow, func(pattern string) bool { return matches(pattern, to) })
+		if ours && !allowed {
+			found = append(found, fmt.Sprintf("%s imports %s; it may import of this module: %v", from, to, rules[i].allow))
+		}
+	}
+	return found
+}
+
+func wrongDrivers(from string, p pkg) (found []string) {
+	if slices.Contains(aboveDrivers, from) {
+		return nil
+	}
+	for driver, modules := range drivers {
+		if from == driver {
+			continue
+		}
+		for _, dep := range p.Deps {
+			for _, m := range modules {
+				if dep == m || strings.HasPrefix(dep, m+"/") {
+					found = append(found, fmt.Sprintf("%s drags in %s, which is for %s", from, m, driver))
+				}
+			}
+		}
+	}
+	return found
+}
+
+func TestImports(t *testing.T) {
+	for _, v := range violations(list(t)) {
+		t.Error(v)
+	}
+}
+
+// list returns all packages of the module and all that they depend on.
+func list(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Standard,Imports,Deps", module+"/...")
+	cmd.Dir = top(t)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", cmd, err, stderr.Bytes())
+	}
+	var pkgs []pkg
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// top returns the directory of the module.
+func top(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "env", "GOMOD").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(out)))
+}
+
+// TestViolations breaks every rule once.
+func TestViolations(t *testing.T) {
+	ours := func(name string, imports, deps []string) pkg {
+		return pkg{ImportPath: strings.TrimSuffix(module+"/"+name, "/"), Imports: imports, Deps: deps}
+	}
+	for _, tt := range []struct {
+		name string
+		pkg  pkg
+		want string
+	}{
+		{"root uses a library", ours("", nil, []string{"golang.org/x/sys/unix"}), "root depends on golang.org/x/sys/unix"},
+		{"root imports a store", ours("", []string{module + "/store/memstore"}, nil), "root imports store/memstore"},
+		{"store imports a store", ours("store/boltstore", []string{module + "/store/memstore"}, nil), "store/boltstore imports store/memstore"},
+		{"store imports the service", ours("store/memstore", []string{module + "/service"}, nil), "store/memstore imports service"},
+		{"suite imports a store", ours("store/storetest", []string{module + "/store/memstore"}, nil), "store/storetest imports store/memstore"},
+		{"protocol imports a protocol", ours("api/httpapi", []string{module + "/api/respapi"}, nil), "api/httpapi imports api/respapi"},
+		{"protocol imports a store", ours("api/respapi", []string{module + "/store/redisstore"}, nil), "api/respapi imports store/redisstore"},
+		{"service imports a protocol", ours("service", []string{module + "/api/httpapi"}, nil), "service imports api/httpapi"},
+		{"server imports the client", ours("server", []string{module + "/client"}, nil), "server imports client"},
+		{"server imports the suite", ours("server", []string{module + "/store/storetest"}, nil), "server imports store/storetest"},
+		{"main imports the server", ours("cmd/hapax", []string{module + "/server"}, nil), "cmd/hapax imports server"},
+		{"unknown package", ours("util", nil, nil), "util has no row"},
+		{"driver drags in another", ours("store/zkstore", nil, []string{"go.etcd.io/etcd/client/v3"}), "store/zkstore drags in go.etcd.io/etcd"},
+		{"service drags in a driver", ours("service", nil, []string{"go.etcd.io/bbolt"}), "service drags in go.etcd.io/bbolt"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := violations([]pkg{tt.pkg})
+			if len(got) != 1 || !strings.HasPrefix(got[0], tt.want) {
+				t.Errorf("got %q, want one that begins with %q", got, tt.want)
+			}
+		})
+	}
+	allowed := []pkg{
+		{ImportPath: "fmt", Standard: true},
+		ours("", []string{"fmt"}, []string{"fmt"}),
+		ours("store/boltstore", []string{module, "go.etcd.io/bbolt"}, []string{"go.etcd.io/bbolt", "go.etcd.io/bbolt/errors"}),
+		ours("store/etcdstore", []string{module, module + "/store/internal/coord"}, []string{"go.etcd.io/etcd/client/v3"}),
+		ours("server", []string{module + "/store/boltstore", module + "/api/httpapi"}, slices.Concat(slices.Collect(maps.Values(drivers))...)),
+	}
+	if got := violations(allowed); len(got) != 0 {
+		t.Errorf("refused what is allowed: %q", got)
+	}
+}
+
+// maxLines is how long a file may be. Generated ones may be longer.
+const maxLines = 600
+
+func TestFileLength(t *testing.T) {
+	for _, v := range longFiles(t, os.DirFS(top(t))) {
+		t.Error(v)
+	}
+}
+
+// longFiles returns one line for each Go file of the tree, nested modules
+// included, that is too long.
+func longFiles(t *testing.T, tree fs.FS) (found []string) {
+	t.Helper()
+	err := fs.WalkDir(tree, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "node_modules" || d.Name() == ".git") {
+			return fs.SkipDir
+		}
+		if d.IsDir() || filepath.Ext(path) != ".go" {
+			return nil
+		}
+		data, err := fs.ReadFile(tree, path)
+		if err != nil {
+			return err
+		}
+		if n := bytes.Count(data, []byte("\n")); n > maxLines && !generated(data) {
+			found = append(found, fmt.Sprintf("%s has %d lines; at most %d are allowed", path, n, maxLines))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// generated tells whether a file carries the mark of generated code before its
+// package clause.
+func generated(data []byte) bool {
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		line := lines.Text()
+		if strings.HasPrefix(line, "// Code generated ") && strings.HasSuffix(line, " DO NOT EDIT.") {
+			return true
+		}
+		if strings.HasPrefix(line, "package ") {
+			return false
+		}
+	}
+	return false
+}
+
+func TestLongFiles(t *testing.T) {
+	body := "package p\n" + strings.Repeat("\n", maxLines)
+	tree := fstest.MapFS{
+		"long.go":           {Data: []byte(body)},
+		"bench/long.go":     {Data: []byte(body)},
+		"short.go":          {Data: []byte(body[:len(body)-1])},
+		"gen.go":            {Data: []byte("// Code generated by x. DO NOT EDIT.\n" + body)},
+		"text.md":           {Data: []byte(body)},
+		"node_modules/x.go": {Data: []byte(body)},
+	}
+	if got := longFiles(t, tree); len(got) != 2 {
+		t.Errorf("got %q, want long.go and bench/long.go", got)
+	}
+}
