@@ -1,0 +1,44 @@
+GO ?= go
+TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
+MODULES = . bench examples/embedded
+RACE = . ./internal/... ./service/... ./store/memstore/...
+FUZZTIME ?= 3s
+SOAK ?= 5
+
+.PHONY: test vet modules race fuzz bench lint soak deps
+
+# The tests come last, so that the output ends with their verdict.
+test: vet modules race fuzz
+	$(GO) test -timeout 10m ./...
+
+vet:
+	for m in $(MODULES); do $(GO) -C $$m vet ./... || exit; done
+
+# The modules beside the root one: the example runs, the benchmarks run briefly.
+modules:
+	$(GO) -C examples/embedded test ./...
+	$(GO) -C bench run . -quick
+
+# The packages that everything else stands on, under the race detector.
+race:
+	$(GO) test -race -timeout 10m $(RACE)
+
+# Every fuzz target for FUZZTIME.
+fuzz:
+	.ci/fuzz $(FUZZTIME)
+
+# Writes docs/benchmarks.md; takes about two minutes on an idle machine.
+bench:
+	$(GO) -C bench run . -o ../docs/benchmarks.md
+
+lint:
+	@unformatted=$$($(TOOL) gofumpt -l .); test -z "$$unformatted" || { echo "not formatted with gofumpt:"; echo "$$unformatted"; exit 1; }
+	for m in $(MODULES); do (cd $$m && $(TOOL) golangci-lint run --config $(CURDIR)/.golangci.yml ./... && $(TOOL) staticcheck ./...) || exit; done
+
+# Everything under the race detector, SOAK times over.
+soak:
+	$(GO) test -race -count=$(SOAK) -timeout 120m ./...
+
+# What the tests and benchmarks use, on Debian.
+deps:
+	.ci/deps
