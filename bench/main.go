@@ -1,0 +1,121 @@
+// Command bench measures hapax beside a bare atomic add and beside other
+// issuers, in one run, and prints a table of ratios.
+//
+// A shared machine's speed changes from second to second. So every measurement
+// is taken right after one of the bare add, several rounds long, and what counts
+// is the median of the ratios.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"time"
+)
+
+func main() {
+	quick := flag.Bool("quick", false, "a short run, to see that everything works")
+	rounds := flag.Int("rounds", 5, "how often each pair is measured, 1 to 100")
+	each := flag.Duration("time", 250*time.Millisecond, "length of one measurement, 1ms to 1m")
+	out := flag.String("o", "", "also write the report to this file")
+	flag.Parse()
+	if *quick {
+		*rounds, *each = 1, 20*time.Millisecond
+	}
+	if *rounds < 1 || *rounds > 100 || *each < time.Millisecond || *each > time.Minute {
+		fmt.Fprintln(os.Stderr, "bench: -rounds is 1 to 100, -time is 1ms to 1m")
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *rounds, *each, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, rounds int, each time.Duration, out string) error {
+	list, err := contenders(ctx)
+	if err != nil {
+		return err
+	}
+	rows, err := compare(ctx, list, rounds, each)
+	if err != nil {
+		return err
+	}
+	w := io.Writer(os.Stdout)
+	if out != "" {
+		f, err := os.Create(out)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		w = io.MultiWriter(w, f)
+	}
+	return report(w, rows, rounds, each)
+}
+
+// row is what was measured of one contender.
+type row struct {
+	contender
+	one, all pair
+}
+
+// pair holds medians of one contender and of the bare add beside it.
+type pair struct {
+	sample
+	ratio float64 // to the bare add of the same moment
+}
+
+// compare measures every contender beside the bare add, from one goroutine and
+// from one on each core.
+func compare(ctx context.Context, list []contender, rounds int, each time.Duration) ([]row, error) {
+	var bare bareAdd
+	samples := make([][2][]pair, len(list))
+	for range rounds {
+		for i, c := range list {
+			for j, goroutines := range []int{1, runtime.GOMAXPROCS(0)} {
+				if err := ctx.Err(); err != nil {
+					return nil, err
+				}
+				base := measure(goroutines, each/2, bare.worker)
+				s := measure(goroutines, each, c.worker)
+				samples[i][j] = append(samples[i][j], pair{s, s.wall / base.wall})
+			}
+		}
+	}
+	rows := make([]row, len(list))
+	for i, c := range list {
+		rows[i] = row{c, median(samples[i][0]), median(samples[i][1])}
+		if err := c.close(ctx); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	return rows, nil
+}
+
+// median takes the median of each value on its own.
+func median(samples []pair) pair {
+	of := func(value func(pair) float64) float64 {
+		values := make([]float64, len(samples))
+		for i, s := range samples {
+			values[i] = value(s)
+		}
+		slices.Sort(values)
+		n := len(values)
+		return (values[(n-1)/2] + values[n/2]) / 2
+	}
+	return pair{
+		sample: sample{
+			wall:   of(func(p pair) float64 { return p.wall }),
+			cpu:    of(func(p pair) float64 { return p.cpu }),
+			allocs: of(func(p pair) float64 { return p.allocs }),
+		},
+		ratio: of(func(p pair) float64 { return p.ratio }),
+	}
+}
