@@ -38,6 +38,7 @@ func Run(t *testing.T, d Driver) {
 	t.Run("lost requests", d.lostRequests)
 	t.Run("emptied", d.emptied)
 	t.Run("rolled back", d.rolledBack)
+	t.Run("overtaken", d.overtaken)
 	t.Run("not there", d.notThere)
 	t.Run("many handles", d.manyHandles)
 }
@@ -305,6 +306,7 @@ func (d Driver) emptied(t *testing.T) {
 	server := d.own(t)
 	s := d.open(t, server.URL)
 	create(t, s, "t")
+	create(t, s, "same in both")
 	id, err := s.StoreID(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -317,7 +319,13 @@ func (d Driver) emptied(t *testing.T) {
 	server.Start()
 	refuses(t, s, "t", hapax.ErrStoreReplaced)
 	fresh := d.open(t, server.URL)
-	create(t, fresh, "t")
+	for _, name := range []string{"t", "same in both", "another"} {
+		create(t, fresh, name)
+	}
+	for range 50 { // so that the new store's history is the longer one
+		eventually(t, fresh, "another", 1)
+	}
+	refuses(t, s, "same in both", hapax.ErrStoreReplaced)
 	refuses(t, s, "t", hapax.ErrStoreReplaced)
 	for what, err := range map[string]error{
 		"Ping":    s.Ping(t.Context()),
@@ -337,6 +345,23 @@ func (d Driver) emptied(t *testing.T) {
 	}
 }
 
+// rollBack puts the server back into the state before do.
+func rollBack(t *testing.T, server *testservers.Server, do func()) {
+	t.Helper()
+	data, backup := filepath.Join(server.Dir, "data"), filepath.Join(t.TempDir(), "backup")
+	server.Stop()
+	if err := os.CopyFS(backup, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	server.Start()
+	do()
+	server.Stop()
+	if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(backup))); err != nil {
+		t.Fatal(err)
+	}
+	server.Start()
+}
+
 // rolledBack: a handle refuses a server that is back in an earlier state, and
 // goes on refusing.
 func (d Driver) rolledBack(t *testing.T) {
@@ -344,25 +369,47 @@ func (d Driver) rolledBack(t *testing.T) {
 	s := d.open(t, server.URL)
 	create(t, s, "t")
 	eventually(t, s, "t", 10)
-	data, backup := filepath.Join(server.Dir, "data"), filepath.Join(t.TempDir(), "backup")
-	server.Stop()
-	if err := os.CopyFS(backup, os.DirFS(data)); err != nil {
-		t.Fatal(err)
-	}
-	server.Start()
-	for range 50 {
-		eventually(t, s, "t", 10)
-	}
-	server.Stop()
-	if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(backup))); err != nil {
-		t.Fatal(err)
-	}
-	server.Start()
+	rollBack(t, server, func() {
+		for range 50 {
+			eventually(t, s, "t", 10)
+		}
+	})
 	refuses(t, s, "t", hapax.ErrStoreRolledBack)
 	for range 100 {
 		if g, err := allocate(t, s, "t", 10); !errors.Is(err, hapax.ErrStoreRolledBack) {
 			t.Fatalf("granted %v, error is %v; want ErrStoreRolledBack again", g, err)
 		}
+	}
+}
+
+// overtaken: after a rollback others have written so much that the row has been
+// changed as often as the handle remembers. The handle may not notice, but what
+// it remembers must not lower the mark.
+func (d Driver) overtaken(t *testing.T) {
+	server := d.own(t)
+	s := d.open(t, server.URL)
+	create(t, s, "t")
+	const changes = 20
+	rollBack(t, server, func() {
+		for range changes {
+			eventually(t, s, "t", 10)
+		}
+	})
+	other := d.open(t, server.URL)
+	create(t, other, "another")
+	for range changes {
+		eventually(t, other, "t", 20)
+		eventually(t, other, "another", 1)
+		eventually(t, other, "another", 1)
+	}
+	before := mark(t, other, "t")
+	for range 10 {
+		if g, err := allocate(t, s, "t", 10); err == nil && g.Lo < before {
+			t.Errorf("granted %v below the mark %d", g, before)
+		}
+	}
+	if after := mark(t, other, "t"); after < before {
+		t.Errorf("the mark went from %d to %d", before, after)
 	}
 }
 
