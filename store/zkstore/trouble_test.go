@@ -22,3 +22,5 @@ var driver = coordtest.Driver{
 }
 
 func TestTrouble(t *testing.T) { coordtest.Run(t, driver) }
+
+func BenchmarkAllocate(b *testing.B) { coordtest.Benchmark(b, driver) }
