@@ -124,10 +124,13 @@ func (l *link) dial(ctx context.Context, host string, conf *tls.Config) (net.Con
 		return nil, err
 	}
 	if conf != nil {
+		conf = conf.Clone()
+		if conf.ServerName, _, err = net.SplitHostPort(host); err != nil {
+			return nil, errors.Join(err, raw.Close())
+		}
 		secure := tls.Client(raw, conf)
 		if err := secure.HandshakeContext(ctx); err != nil {
-			_ = raw.Close()
-			return nil, err
+			return nil, errors.Join(err, raw.Close())
 		}
 		raw = secure
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,6 +42,7 @@ func Run(t *testing.T, d Driver) {
 	t.Run("overtaken", d.overtaken)
 	t.Run("not there", d.notThere)
 	t.Run("many handles", d.manyHandles)
+	t.Run("secured", d.secured)
 }
 
 func (d Driver) open(t testing.TB, url string) hapax.Store {
@@ -473,4 +475,30 @@ func (d Driver) manyHandles(t *testing.T) {
 		t.Errorf("%d grants; want %d", len(all), handles*rounds)
 	}
 	disjoint(t, all, true)
+}
+
+// secured: TLS with certificates on both sides; without the right ones there is
+// no connection.
+func (d Driver) secured(t *testing.T) {
+	server := d.own(t)
+	front := testservers.NewTLSFront(t, server.Addr)
+	scheme, _, _ := strings.Cut(server.URL, "://")
+	plain := scheme + "://" + front.Addr
+	ca, pair := "?ca="+front.Cert, "&cert="+front.Cert+"&key="+front.Key
+	for _, url := range []string{plain + ca + pair + "&tls=true", scheme + "s://" + front.Addr + "/p" + ca + pair} {
+		s := d.open(t, url)
+		create(t, s, "t")
+		eventually(t, s, "t", 1)
+	}
+	for _, url := range []string{plain, scheme + "s://" + front.Addr, plain + ca + "&tls=true", plain + "?tls=true" + pair} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		s, err := d.Open(ctx, url)
+		cancel()
+		if err == nil {
+			s.Close()
+		}
+		if !errors.Is(err, hapax.ErrStoreUnavailable) {
+			t.Errorf("%s: error is %v; want ErrStoreUnavailable", url, err)
+		}
+	}
 }
