@@ -27,7 +27,7 @@ var (
 var notIDs = []string{
 	"", "-", "+1", "-+1", "--1", "01", "00", "-0", "-01", " 1", "1 ", "1_000", "0x1f", "1e3", "1.0", "١",
 	"9223372036854775808", "-9223372036854775809", "18446744073709551615",
-	"123456789012345678901", strings.Repeat("0", 1<<20),
+	"123456789012345678901", "-12345678901234567890", strings.Repeat("0", 1<<20),
 }
 
 func TestParseIDRefuses(t *testing.T) {
@@ -38,6 +38,10 @@ func TestParseIDRefuses(t *testing.T) {
 			t.Errorf("ParseID(%.40q) = %v, want ErrInvalidID on field id", text, err)
 		} else if len(err.Error()) > 400 {
 			t.Errorf("ParseID(%.40q): the error has %d bytes", text, len(err.Error()))
+		}
+		id := ID(42)
+		if err := id.UnmarshalText([]byte(text)); !errors.Is(err, ErrInvalidID) || id != 42 {
+			t.Errorf("UnmarshalText(%.40q) = %d, %v, want ErrInvalidID", text, id, err)
 		}
 	}
 }
@@ -109,6 +113,12 @@ func TestIDUnmarshalJSON(t *testing.T) {
 		err := json.Unmarshal([]byte(test.json), &id)
 		if (err == nil) != test.ok || id != test.want {
 			t.Errorf("%.40s: %d, %v", test.json, id, err)
+		}
+	}
+	for _, data := range []string{"", `"`, `"1`} { // what encoding/json never passes on
+		var id ID
+		if err := id.UnmarshalJSON([]byte(data)); !errors.Is(err, ErrInvalidID) {
+			t.Errorf("UnmarshalJSON(%s) = %d, %v, want ErrInvalidID", data, id, err)
 		}
 	}
 	var keyed map[ID]string

@@ -340,10 +340,11 @@ func TestLayoutTime(t *testing.T) {
 			t.Errorf("%s: TickOf(%s) = %d, %v, want %d, %v", test.layout, test.at, tick, err, test.tick, test.want)
 		}
 	}
-	// A count of milliseconds overflows at the ends of time.Time.
-	for _, at := range []time.Time{time.Unix(math.MaxInt64/2, 0), time.Unix(math.MinInt64/2, 0)} {
-		if tick, err := leaf.TickOf(at); err == nil {
-			t.Errorf("TickOf(%v) = %d", at, tick)
+	// As a count of milliseconds these wrap around to an instant of 2023.
+	const wrap = math.MaxUint64/1000 + 1
+	for sec, want := range map[int64]error{1_700_000_000 - wrap: ErrFieldRange, 1_700_000_000 + wrap: ErrTimeExhausted} {
+		if tick, err := leaf.TickOf(time.Unix(sec, 0)); !errors.Is(err, want) {
+			t.Errorf("TickOf(%v) = %d, %v, want %v", time.Unix(sec, 0), tick, err, want)
 		}
 	}
 	for tick, want := range map[int64]time.Time{
