@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -107,6 +109,9 @@ func CodeOf(err error) Code {
 
 // ErrorOf returns the sentinel with the given code, or nil if there is none.
 func ErrorOf(code Code) *Error { return codes[code] }
+
+// Codes returns every code, sorted.
+func Codes() []Code { return slices.Sorted(maps.Keys(codes)) }
 
 // A ValueError tells which argument was refused, and what is allowed.
 type ValueError struct {

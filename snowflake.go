@@ -246,6 +246,13 @@ func NewSnowflake(ctx context.Context, workers WorkerStore, opts SnowflakeOption
 	return s, nil
 }
 
+// Validate returns the error that NewSnowflake would return for these options,
+// as far as that can be told without a store.
+func (o SnowflakeOptions) Validate() error {
+	_, err := o.withDefaults(false)
+	return err
+}
+
 func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error) {
 	if o.Pool == "" {
 		o.Pool = DefaultPool

@@ -1,0 +1,293 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// Tag returns one tag, also when it is a tombstone. ErrTagNotFound.
+func (s *Service) Tag(ctx context.Context, name string) (hapax.Tag, error) {
+	if err := hapax.ValidateName("tag", name); err != nil {
+		return hapax.Tag{}, err
+	}
+	return admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.Tag(ctx, name) })
+}
+
+// Tags returns up to limit tags, 1 to MaxPage, tombstones among them, whose
+// names come after the given one, in the byte order of their names.
+func (s *Service) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
+	if limit < 1 || limit > MaxPage {
+		return nil, outOfRange("limit", limit, fmt.Sprintf("1 to %d", MaxPage))
+	}
+	return admin(ctx, s, func(ctx context.Context) ([]hapax.Tag, error) { return s.store.Tags(ctx, after, limit) })
+}
+
+// CreateTag creates a tag and returns it as stored. CreateExplicit revives a
+// tombstone above its mark. CreateFirstUse is what a client does that leases
+// from a tag that does not exist yet: a definition in the options replaces the
+// client's, and without one the options' NoAutoCreate and MaxTags apply.
+// ErrTagExists, ErrTagDeleted, ErrKindMismatch, ErrLimitExceeded.
+func (s *Service) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+	if mode == hapax.CreateFirstUse {
+		if def, ok := s.declared(tag.Name); ok {
+			tag = def
+		} else if err := s.mayCreate(ctx, tag.Name); err != nil {
+			return hapax.Tag{}, err
+		}
+	}
+	tag, err := tag.WithDefaults()
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.CreateTag(ctx, tag, mode) })
+	if err != nil {
+		return t, err
+	}
+	s.mu.Lock()
+	delete(s.refused, t.Name)
+	if s.live >= 0 {
+		s.live++
+	}
+	s.mu.Unlock()
+	s.observe(hapax.Event{Kind: hapax.EventTagCreated, Tag: t.Name})
+	return t, nil
+}
+
+// mayCreate tells whether first use may create an undeclared tag.
+func (s *Service) mayCreate(ctx context.Context, name string) error {
+	if s.opts.NoAutoCreate {
+		return fmt.Errorf("%w: %q; create it first", hapax.ErrTagNotFound, name)
+	}
+	s.mu.Lock()
+	live := s.live
+	s.mu.Unlock()
+	if live < 0 {
+		n, err := s.review(ctx)
+		if err != nil {
+			return err
+		}
+		live = n
+	}
+	if live >= s.opts.MaxTags {
+		return fmt.Errorf("%w: there are %d tags, and first use creates no more than %d; create %q explicitly, or raise max_tags",
+			hapax.ErrLimitExceeded, live, s.opts.MaxTags, name)
+	}
+	return nil
+}
+
+// UpdateTag changes a segment tag; issuers adopt the change with their next
+// grant. ErrTagNotFound, ErrTagDeleted, ErrKindMismatch.
+func (s *Service) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+	if err := hapax.ValidateName("tag", name); err != nil {
+		return hapax.Tag{}, err
+	}
+	t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.UpdateTag(ctx, name, u) })
+	if err == nil && u.Floor != nil {
+		s.reopen(name) // what is granted here may lie below the floor
+	}
+	return t, err
+}
+
+// DeleteTag leaves a tombstone, which keeps the mark, and returns it. This node
+// stops issuing at once, others within Options.Refresh. ErrTagNotFound,
+// ErrTagDeleted.
+func (s *Service) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
+	if err := hapax.ValidateName("tag", name); err != nil {
+		return hapax.Tag{}, err
+	}
+	t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.DeleteTag(ctx, name) })
+	if err != nil {
+		return t, err
+	}
+	s.mu.Lock()
+	s.live = max(s.live-1, -1)
+	s.mu.Unlock()
+	s.reopen(name)
+	s.observe(hapax.Event{Kind: hapax.EventTagDeleted, Tag: name})
+	return t, nil
+}
+
+// reopen closes the tag's line, so that the next use learns what the tag is now.
+func (s *Service) reopen(name string) {
+	s.mu.Lock()
+	if a := s.opening[name]; a != nil {
+		a.stale = true
+	}
+	s.mu.Unlock()
+	if l := s.tags.find(name); l != nil {
+		s.drop(l)
+	}
+}
+
+// Workers returns the workers of a pool that were ever used, by worker ID.
+func (s *Service) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
+	if err := hapax.ValidateName("pool", pool); err != nil {
+		return nil, err
+	}
+	return admin(ctx, s, func(ctx context.Context) ([]hapax.Worker, error) { return s.store.Workers(ctx, pool) })
+}
+
+// Pools returns the pools that were ever used, by name.
+func (s *Service) Pools(ctx context.Context) ([]hapax.Pool, error) {
+	return admin(ctx, s, func(ctx context.Context) ([]hapax.Pool, error) { return s.store.Pools(ctx) })
+}
+
+// A PoolStatus is a pool as seen from this node.
+type PoolStatus struct {
+	hapax.Pool
+	Configured bool                  // named in the options
+	Issuer     *hapax.SnowflakeStats // nil if no tag of the pool was used here
+}
+
+// PoolStatuses returns the pools that are configured or were ever used, by name.
+func (s *Service) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
+	stored, err := s.Pools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string]*PoolStatus{}
+	for _, p := range stored {
+		byName[p.Name] = &PoolStatus{Pool: p}
+	}
+	for _, name := range append(slices.Collect(maps.Keys(s.opts.Pools)), hapax.DefaultPool) {
+		p := byName[name]
+		if p == nil {
+			layout, err := s.configuredLayout(name)
+			if err != nil {
+				return nil, err
+			}
+			p = &PoolStatus{Pool: hapax.Pool{Name: name, Layout: layout.String()}}
+			byName[name] = p
+		}
+		_, p.Configured = s.opts.Pools[name]
+	}
+	for _, p := range s.openPools() {
+		stats := p.issuer.Load().Stats()
+		if status := byName[p.name]; status != nil {
+			status.Issuer = &stats
+		}
+	}
+	var statuses []PoolStatus
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		statuses = append(statuses, *byName[name])
+	}
+	return statuses, nil
+}
+
+// configuredLayout returns the layout that a pool will be frozen with.
+func (s *Service) configuredLayout(pool string) (hapax.Layout, error) {
+	l, err := s.opts.Pools[pool].layout()
+	if err == nil && l.IsZero() {
+		l, err = hapax.ParseLayout(hapax.LayoutLeaf)
+	}
+	return l, err
+}
+
+// admin makes one call on the store, bounded like every other wait, and has its
+// error match ErrStoreUnavailable and the context's when that ended it.
+func admin[T any](ctx context.Context, s *Service, f func(context.Context) (T, error)) (T, error) {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		var zero T
+		return zero, hapax.ErrClosed
+	}
+	ctx, cancel := s.capped(ctx)
+	defer cancel()
+	v, err := f(ctx)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
+		err = &hapax.WaitError{Cause: err, Context: context.Cause(ctx)}
+	}
+	return v, err
+}
+
+// Parsed is what an ID says.
+type Parsed struct {
+	ID     hapax.ID     `json:"id"`
+	Layout string       `json:"layout"` // the name, or else the spec
+	Time   time.Time    `json:"time"`
+	Fields hapax.Fields `json:"fields"`
+}
+
+// Parse takes an ID apart by a layout's name or spec; "" stands for the layout
+// of the default pool. ErrInvalidLayout, ErrInvalidID.
+func (s *Service) Parse(id hapax.ID, layout string) (Parsed, error) {
+	l, err := s.Layout(layout)
+	if err != nil {
+		return Parsed{}, err
+	}
+	fields, err := l.Parse(id)
+	if err != nil {
+		return Parsed{}, err
+	}
+	at, err := l.Time(id)
+	if err != nil {
+		return Parsed{}, err
+	}
+	return Parsed{ID: id, Layout: LayoutName(l), Time: at, Fields: fields}, nil
+}
+
+// Compose returns the ID with the given fields in a layout, by name or spec; ""
+// stands for the layout of the default pool. Fields other than the time may be
+// missing and are 0 then. ErrInvalidLayout, ErrFieldRange, ErrInvalidArgument.
+func (s *Service) Compose(layout string, fields hapax.Fields) (hapax.ID, error) {
+	l, err := s.Layout(layout)
+	if err != nil {
+		return 0, err
+	}
+	fields = slices.Clone(fields)
+	for f := range l.Fields() {
+		if _, ok := fields.Get(f.Name); !ok && f.Name != hapax.FieldTime {
+			fields = append(fields, hapax.Field{Name: f.Name})
+		}
+	}
+	return l.Compose(fields)
+}
+
+// Layout returns the layout with that name or spec; "" stands for the layout of
+// the default pool.
+func (s *Service) Layout(nameOrSpec string) (hapax.Layout, error) {
+	if nameOrSpec != "" {
+		return hapax.ParseLayout(nameOrSpec)
+	}
+	s.mu.Lock()
+	frozen := s.layouts[hapax.DefaultPool]
+	s.mu.Unlock()
+	if !frozen.IsZero() {
+		return frozen, nil
+	}
+	return s.configuredLayout(hapax.DefaultPool)
+}
+
+// Layouts returns the built-in layouts and those of the configured pools that
+// are not among them.
+func (s *Service) Layouts() []hapax.Layout {
+	var layouts []hapax.Layout
+	add := func(nameOrSpec string) {
+		if l, err := hapax.ParseLayout(nameOrSpec); err == nil && !slices.Contains(layouts, l) {
+			layouts = append(layouts, l)
+		}
+	}
+	for _, name := range hapax.Layouts() {
+		add(name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.opts.Pools)) {
+		add(s.opts.Pools[name].Layout)
+	}
+	return layouts
+}
+
+// LayoutName returns the name of a built-in layout, and the spec of any other.
+func LayoutName(l hapax.Layout) string {
+	if name := l.Name(); name != "" {
+		return name
+	}
+	return l.String()
+}

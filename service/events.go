@@ -1,0 +1,160 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+const (
+	throttleWindow = 10 * time.Second
+	throttleLines  = 10 // log lines of one kind in a window
+)
+
+// A throttle lets through so many log lines of one kind in a window, so that
+// trouble which hits every tag at once does not drown the log.
+type throttle struct {
+	mu    sync.Mutex // guards kinds
+	kinds map[string]*throttled
+}
+
+type throttled struct {
+	since   time.Time
+	lines   int
+	dropped int // in the window before this line
+}
+
+// pass tells whether a line of this kind may be logged, and how many were not
+// since the last one that was.
+func (t *throttle) pass(kind string) (ok bool, dropped int) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.kinds == nil {
+		t.kinds = map[string]*throttled{}
+	}
+	k := t.kinds[kind]
+	if k == nil {
+		k = &throttled{since: now}
+		t.kinds[kind] = k
+	}
+	if now.Sub(k.since) >= throttleWindow {
+		k.since, k.lines = now, 0
+	}
+	if k.lines >= throttleLines {
+		k.dropped++
+		return false, 0
+	}
+	k.lines++
+	dropped, k.dropped = k.dropped, 0
+	return true, dropped
+}
+
+// levels tells how loud an event is; those that are not here are for debugging.
+var levels = map[hapax.EventKind]slog.Level{
+	hapax.EventLineExhausted:  slog.LevelError,
+	hapax.EventTimeExhausted:  slog.LevelError,
+	hapax.EventRefused:        slog.LevelError,
+	hapax.EventClockSkew:      slog.LevelError,
+	hapax.EventTimeRunningOut: slog.LevelWarn,
+	hapax.EventRollback:       slog.LevelWarn,
+	hapax.EventWorkerLost:     slog.LevelWarn,
+	hapax.EventStoreLost:      slog.LevelWarn,
+	hapax.EventTickExhausted:  slog.LevelInfo,
+	hapax.EventStoreBack:      slog.LevelInfo,
+	hapax.EventWorkerAcquired: slog.LevelInfo,
+	hapax.EventWorkerSealed:   slog.LevelInfo,
+	hapax.EventTagCreated:     slog.LevelInfo,
+	hapax.EventTagDeleted:     slog.LevelInfo,
+}
+
+// observe counts and logs what happened. It is the Observer of every issuer.
+func (s *Service) observe(e hapax.Event) {
+	s.metrics.event(e)
+	level, ok := levels[e.Kind]
+	if !ok {
+		level = slog.LevelDebug
+	}
+	if !s.log.Enabled(context.Background(), level) {
+		return
+	}
+	pass, dropped := s.throttle.pass(string(e.Kind))
+	if !pass {
+		return
+	}
+	attrs := []slog.Attr{slog.String("event", string(e.Kind))}
+	if e.Tag != "" {
+		attrs = append(attrs, slog.String("tag", e.Tag))
+	}
+	if e.Pool != "" {
+		attrs = append(attrs, slog.String("pool", e.Pool), slog.Int64("worker", e.Worker))
+	}
+	if e.Grant != (hapax.Grant{}) {
+		attrs = append(attrs, slog.Int64("lo", e.Grant.Lo), slog.Int64("hi", e.Grant.Hi))
+	}
+	if e.Value != 0 {
+		attrs = append(attrs, slog.Int64("value", e.Value))
+	}
+	if e.Took != 0 {
+		attrs = append(attrs, slog.Duration("took", e.Took))
+	}
+	if e.By != 0 {
+		attrs = append(attrs, slog.Duration("by", e.By))
+	}
+	if !e.Until.IsZero() {
+		attrs = append(attrs, slog.Time("until", e.Until))
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.String("error", e.Err.Error()))
+	}
+	if dropped > 0 {
+		attrs = append(attrs, slog.Int("suppressed", dropped))
+	}
+	s.log.LogAttrs(context.Background(), level, message(e.Kind), attrs...)
+}
+
+// message says an event in words.
+func message(kind hapax.EventKind) string {
+	if m, ok := messages[kind]; ok {
+		return m
+	}
+	return "issuer event"
+}
+
+var messages = map[hapax.EventKind]string{
+	hapax.EventGrant:          "grant taken",
+	hapax.EventSwapped:        "issuing moved to another grant",
+	hapax.EventStepChanged:    "step changed",
+	hapax.EventLineExhausted:  "no numbers are left",
+	hapax.EventTimeExhausted:  "the layout's time is over",
+	hapax.EventTimeRunningOut: "the layout's time ends within a year",
+	hapax.EventTickExhausted:  "callers wait for the clock",
+	hapax.EventTickResumed:    "callers no longer wait for the clock",
+	hapax.EventRollback:       "the wall clock went back",
+	hapax.EventClockSkew:      "local clock and store clock differ too much",
+	hapax.EventWorkerAcquired: "worker ID acquired",
+	hapax.EventWorkerLost:     "worker ID lost",
+	hapax.EventWorkerSealed:   "worker ID sealed",
+	hapax.EventTagCreated:     "tag created",
+	hapax.EventTagDeleted:     "tag deleted",
+	hapax.EventStoreLost:      "the store does not answer",
+	hapax.EventStoreBack:      "the store answers again",
+	hapax.EventRefused:        "the store's answer cannot be used",
+}
+
+// Failed counts an error that a protocol has told its client, and logs it if it
+// is one that nobody expects. Every protocol calls it once per error, where it
+// translates errors; api is the protocol's name.
+func (s *Service) Failed(api string, err error) {
+	code := hapax.CodeOf(err)
+	s.metrics.errors.WithLabelValues(api, string(code)).Inc()
+	if code != hapax.ErrInternal.Code() && code != hapax.ErrStoreCorrupt.Code() {
+		return
+	}
+	if pass, dropped := s.throttle.pass("failed"); pass {
+		s.log.Error("request failed", "api", api, "code", string(code), "error", err.Error(), "suppressed", dropped)
+	}
+}

@@ -1,0 +1,187 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// otherTags is the label of the tags that have none of their own.
+const otherTags = "_other"
+
+// metrics counts what cannot be derived from the issuers when it is read.
+type metrics struct {
+	refills    prometheus.Histogram
+	events     *prometheus.CounterVec
+	rollbacks  *prometheus.CounterVec
+	errors     *prometheus.CounterVec
+	waits      *prometheus.CounterVec
+	storeWaits prometheus.Counter
+	tickWaits  prometheus.Counter
+
+	mu      sync.Mutex         // guards retired
+	retired hapax.SegmentStats // of closed lines that had no label of their own
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		refills: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "hapax_refill_seconds", Help: "How long the store took for a grant.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 11),
+		}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hapax_events_total", Help: "What happened in the issuers, by kind.",
+		}, []string{"kind"}),
+		rollbacks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hapax_rollbacks_total", Help: "Times the wall clock was seen to go back.",
+		}, []string{"pool"}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hapax_errors_total", Help: "Errors told to clients, by protocol and code.",
+		}, []string{"api", "code"}),
+		waits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hapax_waits_total", Help: "Calls that had to wait, by what for: the store, or the next tick.",
+		}, []string{"for"}),
+	}
+	m.storeWaits = m.waits.WithLabelValues("store")
+	m.tickWaits = m.waits.WithLabelValues("tick")
+	return m
+}
+
+// waited counts a call that could not be served without a wait.
+func (m *metrics) waited(err error) {
+	switch w, ok := errors.AsType[*hapax.WaitError](err); {
+	case !ok:
+	case errors.Is(w.Cause, hapax.ErrTickExhausted):
+		m.tickWaits.Inc()
+	default:
+		m.storeWaits.Inc()
+	}
+}
+
+func (m *metrics) event(e hapax.Event) {
+	m.events.WithLabelValues(string(e.Kind)).Inc()
+	switch e.Kind {
+	case hapax.EventGrant:
+		m.refills.Observe(e.Took.Seconds())
+	case hapax.EventRollback:
+		m.rollbacks.WithLabelValues(e.Pool).Inc()
+	}
+}
+
+// retire keeps the counts of a closed line that was counted among the others,
+// so that their sums do not fall.
+func (m *metrics) retire(l *line) {
+	if l.labelled {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.retired = addStats(m.retired, l.segment.Stats())
+}
+
+func addStats(a, b hapax.SegmentStats) hapax.SegmentStats {
+	a.Issued += b.Issued
+	a.Burnt += b.Burnt
+	a.Remaining += b.Remaining
+	a.Refills += b.Refills
+	return a
+}
+
+var (
+	lineLabels = []string{"tag", "pool"}
+	poolLabels = []string{"pool"}
+
+	descIssued    = prometheus.NewDesc("hapax_issued_total", "Numbers issued, by segment tag or worker pool. The first 100 tags have labels of their own.", lineLabels, nil)
+	descRefills   = prometheus.NewDesc("hapax_refills_total", "Grants taken from the store, by segment tag or worker pool.", lineLabels, nil)
+	descBurnt     = prometheus.NewDesc("hapax_burnt_total", "Numbers granted that will never be issued, by segment tag.", []string{"tag"}, nil)
+	descRemaining = prometheus.NewDesc("hapax_remaining", "Numbers granted and not issued yet, by segment tag.", []string{"tag"}, nil)
+	descWorker    = prometheus.NewDesc("hapax_worker_id", "The worker ID in use, by pool.", poolLabels, nil)
+	descGrant     = prometheus.NewDesc("hapax_grant_remaining_seconds", "How far the pool's grant reaches beyond now.", poolLabels, nil)
+	descTime      = prometheus.NewDesc("hapax_time_remaining_seconds", "How long the time bits of the pool's layout last.", poolLabels, nil)
+	descOffset    = prometheus.NewDesc("hapax_clock_offset_seconds", "Local clock less the store's, where the store has one.", poolLabels, nil)
+	descRollback  = prometheus.NewDesc("hapax_clock_rollback_seconds", "How far the wall clock is behind what it was.", poolLabels, nil)
+	descTags      = prometheus.NewDesc("hapax_tags", "Tags in use on this node.", nil, nil)
+	descReady     = prometheus.NewDesc("hapax_ready", "1 if the service can issue, else 0.", nil, nil)
+)
+
+// Collector returns the service's metrics, which are read from the issuers when
+// they are collected. The number of tag labels is bounded.
+func (s *Service) Collector() prometheus.Collector { return collector{s} }
+
+type collector struct{ s *Service }
+
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descIssued, descRefills, descBurnt, descRemaining, descWorker, descGrant,
+		descTime, descOffset, descRollback, descTags, descReady,
+	} {
+		ch <- d
+	}
+	m := c.s.metrics
+	for _, own := range []prometheus.Collector{m.refills, m.events, m.rollbacks, m.errors, m.waits} {
+		own.Describe(ch)
+	}
+}
+
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	c.segments(ch)
+	c.pools(ch)
+	ctx, cancel := context.WithTimeout(c.s.life, time.Second)
+	defer cancel()
+	ready := 0.0
+	if c.s.Ready(ctx) == nil {
+		ready = 1
+	}
+	ch <- prometheus.MustNewConstMetric(descReady, prometheus.GaugeValue, ready)
+	m := c.s.metrics
+	for _, own := range []prometheus.Collector{m.refills, m.events, m.rollbacks, m.errors, m.waits} {
+		own.Collect(ch)
+	}
+}
+
+func (c collector) segments(ch chan<- prometheus.Metric) {
+	m := c.s.metrics
+	m.mu.Lock()
+	others := m.retired
+	m.mu.Unlock()
+	others.Remaining = 0
+	tags, anyOthers := 0, others.Refills > 0
+	for l := range c.s.tags.all() {
+		tags++
+		switch {
+		case l.segment == nil:
+		case l.labelled:
+			emitSegment(ch, l.name, l.segment.Stats())
+		default:
+			others, anyOthers = addStats(others, l.segment.Stats()), true
+		}
+	}
+	if anyOthers {
+		emitSegment(ch, otherTags, others)
+	}
+	ch <- prometheus.MustNewConstMetric(descTags, prometheus.GaugeValue, float64(tags))
+}
+
+func emitSegment(ch chan<- prometheus.Metric, tag string, st hapax.SegmentStats) {
+	ch <- prometheus.MustNewConstMetric(descIssued, prometheus.CounterValue, float64(st.Issued), tag, "")
+	ch <- prometheus.MustNewConstMetric(descRefills, prometheus.CounterValue, float64(st.Refills), tag, "")
+	ch <- prometheus.MustNewConstMetric(descBurnt, prometheus.CounterValue, float64(st.Burnt), tag)
+	ch <- prometheus.MustNewConstMetric(descRemaining, prometheus.GaugeValue, float64(st.Remaining), tag)
+}
+
+func (c collector) pools(ch chan<- prometheus.Metric) {
+	for _, p := range c.s.openPools() {
+		st := p.issuer.Load().Stats()
+		ch <- prometheus.MustNewConstMetric(descIssued, prometheus.CounterValue, float64(st.Issued), "", p.name)
+		ch <- prometheus.MustNewConstMetric(descRefills, prometheus.CounterValue, float64(st.Grants), "", p.name)
+		ch <- prometheus.MustNewConstMetric(descWorker, prometheus.GaugeValue, float64(st.Worker), p.name)
+		ch <- prometheus.MustNewConstMetric(descGrant, prometheus.GaugeValue, st.Remaining.Seconds(), p.name)
+		ch <- prometheus.MustNewConstMetric(descTime, prometheus.GaugeValue, time.Until(st.Ends).Seconds(), p.name)
+		ch <- prometheus.MustNewConstMetric(descOffset, prometheus.GaugeValue, st.Skew.Seconds(), p.name)
+		ch <- prometheus.MustNewConstMetric(descRollback, prometheus.GaugeValue, st.Rollback.Seconds(), p.name)
+	}
+}

@@ -1,0 +1,382 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+const (
+	firstBackoff = 5 * time.Millisecond
+	maxBackoff   = 700 * time.Millisecond
+)
+
+// trouble is why something has not succeeded yet.
+type trouble struct{ err atomic.Pointer[error] }
+
+func (t *trouble) set(err error) {
+	if err == nil {
+		t.err.Store(nil)
+	} else {
+		t.err.Store(&err)
+	}
+}
+
+// cause returns the trouble, or that the answer is still on its way.
+func (t *trouble) cause() error {
+	if err := t.err.Load(); err != nil {
+		return *err
+	}
+	return hapax.ErrRefillPending
+}
+
+// An attempt opens the line of one tag, for all callers that ask for it.
+type attempt struct {
+	on   atomic.Pointer[trouble] // what it is held up by: its own or its pool's
+	done chan struct{}           // closed when line and err are set
+	line *line
+	err  error
+
+	stale bool // the tag was deleted meanwhile; guarded by Service.mu
+}
+
+// A pool is a worker pool in use on this node.
+type pool struct {
+	name    string
+	slot    chan struct{} // held by the one who opens the issuer
+	issuer  atomic.Pointer[hapax.Snowflake]
+	trouble trouble
+}
+
+// line returns the tag's line, opening it if need be. It waits until the
+// context ends.
+func (s *Service) line(ctx context.Context, tag string) (*line, error) {
+	for waited := false; ; waited = true {
+		if l := s.tags.find(tag); l != nil {
+			return l, nil
+		}
+		if !waited {
+			if err := hapax.ValidateName("tag", tag); err != nil {
+				return nil, err
+			}
+		}
+		a, err := s.attempt(ctx, tag)
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-a.done:
+		case <-ctx.Done():
+			s.metrics.storeWaits.Inc()
+			return nil, &hapax.WaitError{Cause: a.on.Load().cause(), Context: context.Cause(ctx)}
+		}
+		_, gaveUp := errors.AsType[*hapax.WaitError](a.err)
+		switch {
+		case a.err == nil:
+			return a.line, nil
+		case !gaveUp:
+			return nil, a.err
+		case ctx.Err() != nil:
+			return nil, &hapax.WaitError{Cause: a.err, Context: context.Cause(ctx)}
+		}
+	}
+}
+
+// attempt returns the attempt to open the tag's line, which it starts if need be.
+func (s *Service) attempt(ctx context.Context, tag string) (*attempt, error) {
+	s.mu.Lock()
+	a, err := s.knownLocked(tag)
+	s.mu.Unlock()
+	if a != nil || err != nil {
+		return a, err
+	}
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, &hapax.WaitError{Cause: hapax.ErrRefillPending, Context: context.Cause(ctx)}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a, err = s.knownLocked(tag); a != nil || err != nil {
+		<-s.slots
+		return a, err
+	}
+	a = &attempt{done: make(chan struct{})}
+	a.on.Store(&trouble{})
+	s.opening[tag] = a
+	s.children.Go(func() { s.run(a, tag) })
+	return a, nil
+}
+
+// knownLocked returns an attempt under way, or an error if there must be none now.
+func (s *Service) knownLocked(tag string) (*attempt, error) {
+	if s.closed {
+		return nil, hapax.ErrClosed
+	}
+	if r, ok := s.refused[tag]; ok {
+		if time.Now().Before(r.until) {
+			return nil, r.err
+		}
+		delete(s.refused, tag)
+	}
+	return s.opening[tag], nil
+}
+
+// run carries out an attempt. It outlasts the callers that wait for it by a
+// while, so that a slow store is not asked in vain.
+func (s *Service) run(a *attempt, tag string) {
+	defer func() { <-s.slots }()
+	ctx, cancel := context.WithTimeout(s.life, s.opts.MaxWait+s.opts.StoreTimeout)
+	defer cancel()
+	a.line, a.err = s.open(ctx, a, tag)
+	s.mu.Lock()
+	delete(s.opening, tag)
+	discard := a.line != nil && (a.stale || s.closed)
+	switch {
+	case s.closed:
+		a.err = hapax.ErrClosed
+	case discard:
+		a.err = fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag)
+	case a.err == nil:
+		s.tags.add(a.line)
+	case isDefinite(a.err):
+		s.refuseLocked(tag, a.err)
+	}
+	s.mu.Unlock()
+	close(a.done)
+	if discard && a.line.segment != nil {
+		s.discard(a.line.segment)
+	}
+}
+
+// isDefinite tells that asking again at once would give the same answer.
+func isDefinite(err error) bool {
+	_, gaveUp := errors.AsType[*hapax.WaitError](err)
+	return !gaveUp && !isTransient(err)
+}
+
+// isTransient tells that the store may answer when it is asked again.
+func isTransient(err error) bool {
+	code := hapax.CodeOf(err)
+	return code == hapax.ErrStoreUnavailable.Code() || code == hapax.ErrInternal.Code()
+}
+
+// refuse remembers for a moment that a tag cannot be used, so that the store is
+// not asked by every call.
+func (s *Service) refuse(tag string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuseLocked(tag, err)
+}
+
+func (s *Service) refuseLocked(tag string, err error) {
+	if len(s.refused) >= maxRefusals {
+		clear(s.refused)
+	}
+	s.refused[tag] = refusal{err, time.Now().Add(refusalLife)}
+}
+
+// open learns what the tag is, creates it at first use, and returns its line.
+func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, error) {
+	t, err := s.tag(ctx, a.on.Load(), tag)
+	switch {
+	case err != nil:
+		return nil, err
+	case t.Deleted:
+		return nil, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag)
+	case t.Kind == hapax.KindSnowflake:
+		p := s.pool(t.Pool)
+		a.on.Store(&p.trouble)
+		issuer, err := s.openPool(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		return &line{name: tag, issuer: issuer, pool: p.name}, nil
+	}
+	seg, err := hapax.NewSegment(ctx, probe{s.store, a.on.Load()}, tag, hapax.SegmentOptions{
+		NoCreate: true, StoreTimeout: s.opts.StoreTimeout, Observer: s.observe, Clock: s.opts.Clock,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &line{name: tag, issuer: seg, segment: seg}, nil
+}
+
+// tag returns the tag as the store has it, and creates it if that is allowed.
+func (s *Service) tag(ctx context.Context, why *trouble, name string) (t hapax.Tag, err error) {
+	err = s.retry(ctx, why, func(ctx context.Context) error {
+		t, err = s.store.Tag(ctx, name)
+		if !errors.Is(err, hapax.ErrTagNotFound) {
+			return err
+		}
+		def, ok := s.declared(name)
+		if !ok {
+			def = hapax.Tag{Name: name, Kind: hapax.KindSegment}
+		}
+		if t, err = s.CreateTag(ctx, def, hapax.CreateFirstUse); errors.Is(err, hapax.ErrTagExists) {
+			t, err = s.store.Tag(ctx, name)
+		}
+		return err
+	})
+	return t, err
+}
+
+// declared returns the configured definition of a tag.
+func (s *Service) declared(name string) (hapax.Tag, bool) {
+	c, ok := s.opts.Tags[name]
+	if !ok && name == SnowflakeTag {
+		c, ok = TagConfig{Kind: hapax.KindSnowflake}, true
+	}
+	if !ok {
+		return hapax.Tag{}, false
+	}
+	t, err := c.definition(name)
+	return t, err == nil // the options were checked
+}
+
+// pool returns the pool of that name, whose issuer may not be open yet.
+func (s *Service) pool(name string) *pool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.pools[name]
+	if !ok {
+		p = &pool{name: name, slot: make(chan struct{}, 1)}
+		s.pools[name] = p
+	}
+	return p
+}
+
+// openPools returns the pools whose issuer is open.
+func (s *Service) openPools() []*pool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var open []*pool
+	for _, p := range s.pools {
+		if p.issuer.Load() != nil {
+			open = append(open, p)
+		}
+	}
+	return open
+}
+
+// openPool returns the pool's issuer, which all its tags share.
+func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, error) {
+	select {
+	case p.slot <- struct{}{}:
+		defer func() { <-p.slot }()
+	case <-ctx.Done():
+		return nil, &hapax.WaitError{Cause: p.trouble.cause(), Context: context.Cause(ctx)}
+	}
+	if issuer := p.issuer.Load(); issuer != nil {
+		return issuer, nil
+	}
+	var layout hapax.Layout
+	err := s.retry(ctx, &p.trouble, func(ctx context.Context) (err error) {
+		layout, err = s.poolLayout(ctx, p.name)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	opts, err := s.opts.Pools[p.name].options(layout)
+	if err != nil {
+		return nil, err
+	}
+	opts.Pool = p.name
+	opts.Holder = s.opts.Holder
+	opts.KeepWarm = true
+	opts.StoreTimeout = s.opts.StoreTimeout
+	opts.Observer = s.observe
+	opts.Clock = s.opts.Clock
+	issuer, err := hapax.NewSnowflake(ctx, probe{s.store, &p.trouble}, opts)
+	if err != nil {
+		return nil, err
+	}
+	p.issuer.Store(issuer)
+	return issuer, nil
+}
+
+// poolLayout returns the layout that the pool is configured or frozen with, or
+// the zero Layout if that is open.
+func (s *Service) poolLayout(ctx context.Context, name string) (hapax.Layout, error) {
+	if l, err := s.opts.Pools[name].layout(); err != nil || !l.IsZero() {
+		return l, err
+	}
+	pools, err := s.store.Pools(ctx)
+	if err != nil {
+		return hapax.Layout{}, err
+	}
+	for _, p := range pools {
+		if p.Name == name {
+			return hapax.ParseLayout(p.Layout)
+		}
+	}
+	return hapax.Layout{}, nil
+}
+
+// retry calls f until it succeeds or fails for good, with backoff while the
+// store is in trouble, until the context ends.
+func (s *Service) retry(ctx context.Context, why *trouble, f func(context.Context) error) error {
+	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
+		err := f(ctx)
+		why.set(err)
+		if err == nil || !isTransient(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return &hapax.WaitError{Cause: err, Context: context.Cause(ctx)}
+		case <-time.After(backoff/2 + rand.N(backoff)):
+		}
+	}
+}
+
+// drop takes a line out of use and closes its segment. A pool's issuer goes on.
+func (s *Service) drop(l *line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || !s.tags.remove(l) || l.segment == nil {
+		return
+	}
+	s.children.Go(func() {
+		s.discard(l.segment)
+		s.metrics.retire(l)
+	})
+}
+
+// discard closes a segment; what it holds is burnt whatever the outcome.
+func (s *Service) discard(seg *hapax.Segment) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.StoreTimeout)
+	defer cancel()
+	_ = seg.Close(ctx)
+}
+
+// probe is the store as one opening issuer sees it. It keeps the last error, to
+// tell callers what they wait for.
+type probe struct {
+	*guardedStore
+	why *trouble
+}
+
+func (p probe) StoreID(ctx context.Context) (string, error) {
+	id, err := p.guardedStore.StoreID(ctx)
+	p.why.set(err)
+	return id, err
+}
+
+func (p probe) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
+	a, err := p.guardedStore.Allocate(ctx, tag, n)
+	p.why.set(err)
+	return a, err
+}
+
+func (p probe) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	l, err := p.guardedStore.AcquireWorker(ctx, req)
+	p.why.set(err)
+	return l, err
+}

@@ -1,0 +1,280 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// Defaults of the Options.
+const (
+	DefaultMaxTags  = 10_000
+	DefaultMaxWait  = 2 * time.Second
+	DefaultMaxCount = 10_000
+	DefaultRefresh  = time.Minute
+)
+
+// Limits that have no setting.
+const (
+	// MaxReserve is how many numbers in a row one call of Reserve may take.
+	MaxReserve = 1_000_000
+	// MaxPage is how many tags one call of Tags returns.
+	MaxPage = 1000
+)
+
+// SnowflakeTag is the tag that exists from the start: snowflake numbers of the
+// default pool.
+const SnowflakeTag = "snowflake"
+
+// Options tune a Service. The zero value suits most uses.
+type Options struct {
+	// Tags are the tags to create at their first use, by name. A tag that the
+	// store knows keeps what the store says.
+	Tags map[string]TagConfig
+
+	// Pools are the settings of worker pools, by name. A pool that is not
+	// mentioned has the zero PoolConfig.
+	Pools map[string]PoolConfig
+
+	// NoAutoCreate makes the first use of a tag that is neither in the store nor
+	// in Tags fail with ErrTagNotFound, instead of creating a segment tag.
+	NoAutoCreate bool
+
+	// MaxTags is how many live tags the store may hold before first use stops
+	// to create more (ErrLimitExceeded); default 10,000. Tags that are created
+	// explicitly or named in Tags are not limited.
+	MaxTags int
+
+	// MaxWait caps how long one call may wait, for whatever; default 2 s.
+	MaxWait time.Duration
+
+	// MaxCount is how many numbers one call of NextN may ask for; default 10,000.
+	MaxCount int
+
+	// Refresh is how often the store is asked which tags were deleted elsewhere;
+	// default 1 min.
+	Refresh time.Duration
+
+	// Witness, if set, records every grant outside the store before any of it is
+	// used here or leaves for a client.
+	Witness *hapax.Witness
+
+	// Logger receives what operators should know; default slog.Default().
+	Logger *slog.Logger
+
+	// Holder identifies this instance with the store, so that it finds its own
+	// worker IDs again: 1 to 128 bytes, unlike any other instance's. Default random.
+	Holder string
+
+	// StoreTimeout bounds one answer of the store; default 5 s.
+	StoreTimeout time.Duration
+
+	// Clock is for tests and simulations; default the system's clocks.
+	Clock hapax.Clock
+}
+
+// A TagConfig defines a tag. Zero fields have the defaults of hapax.Tag.
+type TagConfig struct {
+	Kind    hapax.Kind `koanf:"kind" yaml:"kind" json:"kind,omitempty"`
+	Step    int64      `koanf:"step" yaml:"step" json:"step,omitempty"`
+	MinStep int64      `koanf:"min_step" yaml:"min_step" json:"min_step,omitempty"`
+	MaxStep int64      `koanf:"max_step" yaml:"max_step" json:"max_step,omitempty"`
+	Start   int64      `koanf:"start" yaml:"start" json:"start,omitempty"`
+	Pool    string     `koanf:"pool" yaml:"pool" json:"pool,omitempty"`
+}
+
+// A PoolConfig tells how this node issues from a worker pool. Zero fields have
+// the defaults of hapax.SnowflakeOptions.
+type PoolConfig struct {
+	// Layout is the name or the spec of the pool's layout; default what the
+	// store has frozen, or else "leaf".
+	Layout string `koanf:"layout" yaml:"layout" json:"layout,omitempty"`
+
+	// Workers is the range of worker IDs to choose from, both ends included:
+	// "0-63", or "7" to fix the ID. Default all that the layout can hold.
+	Workers string `koanf:"workers" yaml:"workers" json:"workers,omitempty"`
+
+	Lease     time.Duration `koanf:"lease" yaml:"lease" json:"lease,omitempty"`
+	Grant     time.Duration `koanf:"grant" yaml:"grant" json:"grant,omitempty"`
+	MaxGrant  time.Duration `koanf:"max_grant" yaml:"max_grant" json:"max_grant,omitempty"`
+	MaxAhead  time.Duration `koanf:"max_ahead" yaml:"max_ahead" json:"max_ahead,omitempty"`
+	MaxBehind time.Duration `koanf:"max_behind" yaml:"max_behind" json:"max_behind,omitempty"`
+	MaxSkew   time.Duration `koanf:"max_skew" yaml:"max_skew" json:"max_skew,omitempty"`
+
+	// SequenceStart is where the sequence begins in a tick: "zero" (the
+	// default), "continue", or a number n for random below n.
+	SequenceStart string `koanf:"sequence_start" yaml:"sequence_start" json:"sequence_start,omitempty"`
+
+	// Populator is "atomic" (the default) or "mutex".
+	Populator string `koanf:"populator" yaml:"populator" json:"populator,omitempty"`
+
+	// OnRollback is "continue" (the default) or "refuse".
+	OnRollback string `koanf:"on_rollback" yaml:"on_rollback" json:"on_rollback,omitempty"`
+
+	// Fields are the values of the layout's constant fields, by name; default 0 each.
+	Fields map[string]int64 `koanf:"fields" yaml:"fields" json:"fields,omitempty"`
+}
+
+// Validate checks everything that can be judged without a store. Errors name
+// the setting as it is spelled in the configuration.
+func (o Options) Validate() error {
+	_, err := o.withDefaults()
+	return err
+}
+
+func (o Options) withDefaults() (Options, error) {
+	setDefault(&o.MaxTags, DefaultMaxTags)
+	setDefault(&o.MaxWait, DefaultMaxWait)
+	setDefault(&o.MaxCount, DefaultMaxCount)
+	setDefault(&o.Refresh, DefaultRefresh)
+	setDefault(&o.StoreTimeout, hapax.DefaultStoreTimeout)
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	for _, v := range []struct {
+		name        string
+		value       int64
+		least, most int64
+	}{
+		{"max_tags", int64(o.MaxTags), 1, 1_000_000},
+		{"max_count", int64(o.MaxCount), 1, 1_000_000},
+	} {
+		if v.value < v.least || v.value > v.most {
+			return o, outOfRange(v.name, v.value, fmt.Sprintf("%d to %d", v.least, v.most))
+		}
+	}
+	for _, v := range []struct {
+		name        string
+		value       time.Duration
+		least, most time.Duration
+	}{
+		{"max_wait", o.MaxWait, time.Millisecond, time.Hour},
+		{"refresh", o.Refresh, time.Second, 24 * time.Hour},
+		{"store_timeout", o.StoreTimeout, time.Millisecond, time.Hour},
+	} {
+		if v.value < v.least || v.value > v.most {
+			return o, outOfRange(v.name, v.value, fmt.Sprintf("%v to %v", v.least, v.most))
+		}
+	}
+	if len(o.Holder) > hapax.MaxTagBytes {
+		return o, outOfRange("holder", o.Holder, fmt.Sprintf("up to %d bytes", hapax.MaxTagBytes))
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Tags)) {
+		if _, err := o.Tags[name].definition(name); err != nil {
+			return o, inSetting("tags."+name, err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Pools)) {
+		if err := hapax.ValidateName("pool", name); err != nil {
+			return o, inSetting("pools."+name, err)
+		}
+		opts, err := o.Pools[name].options(hapax.Layout{})
+		if err == nil {
+			err = opts.Validate()
+		}
+		if err != nil {
+			return o, inSetting("pools."+name, err)
+		}
+	}
+	return o, nil
+}
+
+// definition returns the tag that c describes, with every field filled in.
+func (c TagConfig) definition(name string) (hapax.Tag, error) {
+	return hapax.Tag{
+		Name: name, Kind: c.Kind, Pool: c.Pool,
+		Start: c.Start, Step: c.Step, MinStep: c.MinStep, MaxStep: c.MaxStep,
+	}.WithDefaults()
+}
+
+// layout returns the configured layout; the zero Layout if there is none.
+func (c PoolConfig) layout() (hapax.Layout, error) {
+	if c.Layout == "" {
+		return hapax.Layout{}, nil
+	}
+	return hapax.ParseLayout(c.Layout)
+}
+
+// options returns what c asks of an issuer. The layout stands in where c names none.
+func (c PoolConfig) options(layout hapax.Layout) (hapax.SnowflakeOptions, error) {
+	o := hapax.SnowflakeOptions{
+		Lease: c.Lease, Grant: c.Grant, MaxGrant: c.MaxGrant,
+		MaxAhead: c.MaxAhead, MaxBehind: c.MaxBehind, MaxSkew: c.MaxSkew,
+		Populator: hapax.PopulatorKind(c.Populator), OnRollback: hapax.RollbackPolicy(c.OnRollback),
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Fields)) {
+		o.Fields = append(o.Fields, hapax.Field{Name: name, Value: c.Fields[name]})
+	}
+	var err error
+	if o.Layout, err = c.layout(); err != nil {
+		return o, err
+	}
+	if o.Layout.IsZero() {
+		o.Layout = layout
+	}
+	if o.Workers, err = parseWorkers(c.Workers); err != nil {
+		return o, err
+	}
+	o.SequenceStart, err = parseSequenceStart(c.SequenceStart)
+	return o, err
+}
+
+// parseWorkers reads "LOW-HIGH" or "ID", both ends included.
+func parseWorkers(text string) (hapax.Grant, error) {
+	if text == "" {
+		return hapax.Grant{}, nil
+	}
+	low, high, isRange := strings.Cut(text, "-")
+	if !isRange {
+		high = low
+	}
+	lo, errLo := strconv.ParseUint(strings.TrimSpace(low), 10, 62)
+	hi, errHi := strconv.ParseUint(strings.TrimSpace(high), 10, 62)
+	if errLo != nil || errHi != nil || lo > hi {
+		return hapax.Grant{}, outOfRange("workers", text, `one worker ID such as "7", or a range such as "0-63"`)
+	}
+	return hapax.Grant{Lo: int64(lo), Hi: int64(hi) + 1}, nil
+}
+
+// parseSequenceStart reads "zero", "continue" or a number.
+func parseSequenceStart(text string) (hapax.SequenceStart, error) {
+	switch text {
+	case "", "zero":
+		return hapax.SequenceZero, nil
+	case "continue":
+		return hapax.SequenceContinue, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 62)
+	if err != nil || n == 0 {
+		return 0, outOfRange("sequence_start", text, `"zero", "continue", or a number n from 1 for random below n`)
+	}
+	return hapax.SequenceStart(n), nil
+}
+
+// inSetting names the setting in which err occurred.
+func inSetting(setting string, err error) error {
+	if v, ok := errors.AsType[*hapax.ValueError](err); ok {
+		named := *v
+		named.Field = setting + "." + v.Field
+		return &named
+	}
+	return fmt.Errorf("%s: %w", setting, err)
+}
+
+func outOfRange(field string, value any, allowed string) error {
+	return &hapax.ValueError{Field: field, Value: value, Allowed: allowed, Err: hapax.ErrInvalidArgument}
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}

@@ -1,0 +1,111 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// refresh creates the tag that exists from the start, and then keeps up with
+// tags that were deleted elsewhere, until the service closes.
+func (s *Service) refresh() {
+	for started := false; ; {
+		wait := s.opts.Refresh
+		if !started {
+			started = s.begin(s.life) == nil
+		}
+		if _, err := s.review(s.life); err != nil || !started {
+			wait = min(wait, time.Second) // issuers report the store's trouble
+		}
+		select {
+		case <-s.life.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// begin creates the tag that exists from the start, unless it was deleted.
+func (s *Service) begin(ctx context.Context) error {
+	_, err := s.store.Tag(ctx, SnowflakeTag)
+	if !errors.Is(err, hapax.ErrTagNotFound) {
+		return err
+	}
+	def, _ := s.declared(SnowflakeTag)
+	_, err = s.CreateTag(ctx, def, hapax.CreateFirstUse)
+	if errors.Is(err, hapax.ErrTagExists) || errors.Is(err, hapax.ErrTagDeleted) {
+		return nil
+	}
+	return err
+}
+
+// review goes through the store's tags: it counts those alive, and takes lines
+// out of use whose tag was deleted or is another than it was. It also learns
+// the layouts of the pools.
+func (s *Service) review(ctx context.Context) (live int, err error) {
+	for after := ""; ; {
+		page, err := s.store.Tags(ctx, after, MaxPage)
+		if err != nil {
+			return 0, err
+		}
+		for _, t := range page {
+			if !t.Deleted {
+				live++
+			}
+			if l := s.tags.find(t.Name); l != nil && !l.matches(t) {
+				s.drop(l)
+				if t.Deleted {
+					s.refuse(t.Name, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, t.Name))
+					s.observe(hapax.Event{Kind: hapax.EventTagDeleted, Tag: t.Name})
+				}
+			}
+		}
+		if len(page) < MaxPage {
+			break
+		}
+		after = page[len(page)-1].Name
+	}
+	s.mu.Lock()
+	s.live = live
+	s.mu.Unlock()
+	return live, s.learnPools(ctx)
+}
+
+// matches tells whether the line still issues what the tag is.
+func (l *line) matches(t hapax.Tag) bool {
+	return !t.Deleted && (l.segment != nil) == (t.Kind == hapax.KindSegment) && l.pool == t.Pool
+}
+
+// Ready tells whether the service can issue: the store answers and is the one
+// known, or every issuer in use has numbers left without it.
+func (s *Service) Ready(ctx context.Context) error {
+	_, err := admin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.store.Ping(ctx) })
+	if err == nil || !isTransient(err) || !s.supplied() {
+		return err
+	}
+	return nil
+}
+
+// supplied tells whether issuers are open and every one has numbers left.
+func (s *Service) supplied() bool {
+	open := 0
+	for l := range s.tags.all() {
+		if l.segment == nil {
+			continue
+		}
+		if l.segment.Stats().Remaining == 0 {
+			return false
+		}
+		open++
+	}
+	for _, p := range s.openPools() {
+		if p.issuer.Load().Stats().Remaining == 0 {
+			return false
+		}
+		open++
+	}
+	return open > 0
+}

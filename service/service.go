@@ -1,0 +1,300 @@
+// Package service turns tags and pools into numbers: it is what every protocol
+// of the server stands on.
+//
+// A tag in use has a line: a segment issuer of its own, or the issuer of its
+// worker pool, which all snowflake tags of that pool share. Lines are opened at
+// first use, by one goroutine however many callers wait for it, and found from
+// then on by one look-up in a table that readers never lock.
+//
+//	           first use                    found deleted, Close
+//	(nothing) ------------> opening ----> open -----------------> closed
+//	    ^                      |                                     |
+//	    |   refused, for 1 s   |                                     |
+//	    +----------------------+-------------------------------------+
+//
+// A service starts and stays up while its store is away: it issues what is
+// granted, and what it cannot issue fails with ErrStoreUnavailable until the
+// store comes. No call waits longer than Options.MaxWait.
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+var (
+	_ hapax.SegmentStore = (*Service)(nil)
+	_ hapax.TagStore     = (*Service)(nil)
+	_ hapax.WorkerStore  = (*Service)(nil)
+)
+
+const (
+	maxOpening  = 64          // lines that are opened at the same time
+	maxRefusals = 4096        // refused names remembered
+	refusalLife = time.Second // how long a refusal answers for the store
+	staleTries  = 3           // how often a call looks a line up again that was closed under it
+)
+
+// A Service issues the numbers of many tags over one store. Its methods are
+// safe for concurrent use.
+//
+// It implements the store interfaces too, for clients that lease grants instead
+// of numbers: a grant is recorded with the witness before it leaves.
+type Service struct {
+	store    *guardedStore
+	opts     Options
+	log      *slog.Logger
+	metrics  *metrics
+	errWait  error // why a wait ends at Options.MaxWait
+	throttle throttle
+	tags     tagTable
+
+	life     context.Context // ends with Close
+	stop     context.CancelFunc
+	children sync.WaitGroup
+	slots    chan struct{} // one per line being opened
+
+	mu      sync.Mutex // guards the fields below; never held while waiting
+	closed  bool
+	opening map[string]*attempt
+	pools   map[string]*pool
+	refused map[string]refusal
+	layouts map[string]hapax.Layout // frozen layouts, by pool
+	live    int                     // live tags in the store, as far as is known; -1 before the first count
+}
+
+type refusal struct {
+	err   error
+	until time.Time
+}
+
+// New returns a service over a store, which stays the caller's to close. It does
+// not wait for the store; errors are about the options.
+func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{
+		store:   newGuardedStore(store, opts.Witness, opts.StoreTimeout),
+		opts:    opts,
+		log:     opts.Logger,
+		metrics: newMetrics(),
+		errWait: fmt.Errorf("the service waits no longer than %v: %w", opts.MaxWait, context.DeadlineExceeded),
+		slots:   make(chan struct{}, maxOpening),
+		opening: map[string]*attempt{},
+		pools:   map[string]*pool{},
+		refused: map[string]refusal{},
+		layouts: map[string]hapax.Layout{},
+		live:    -1,
+	}
+	s.tags.init()
+	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.children.Go(s.refresh)
+	return s, nil
+}
+
+// Next issues one number of a tag. Errors, beyond those of hapax.Issuer:
+// ErrInvalidTag, ErrTagNotFound, ErrTagDeleted, ErrLimitExceeded.
+func (s *Service) Next(ctx context.Context, tag string) (hapax.ID, error) {
+	if l := s.tags.find(tag); l != nil {
+		id, err := l.issuer.Next(noWait{})
+		if err == nil {
+			return id, nil
+		}
+		s.metrics.waited(err)
+	}
+	return s.nextWaiting(ctx, tag)
+}
+
+// NextBytes is Next for callers that have the tag's name in a buffer.
+func (s *Service) NextBytes(ctx context.Context, tag []byte) (hapax.ID, error) {
+	if l := s.tags.findBytes(tag); l != nil {
+		id, err := l.issuer.Next(noWait{})
+		if err == nil {
+			return id, nil
+		}
+		s.metrics.waited(err)
+	}
+	return s.nextWaiting(ctx, string(tag))
+}
+
+func (s *Service) nextWaiting(ctx context.Context, tag string) (id hapax.ID, err error) {
+	err = s.issue(ctx, tag, func(ctx context.Context, l *line) error {
+		id, err = l.issuer.Next(ctx)
+		return err
+	})
+	return id, err
+}
+
+// NextN fills dst with ascending numbers of a tag, at most Options.MaxCount.
+// dst[:n] is issued even when the error is not nil.
+func (s *Service) NextN(ctx context.Context, tag string, dst []hapax.ID) (n int, err error) {
+	if len(dst) > s.opts.MaxCount {
+		return 0, outOfRange("count", len(dst), fmt.Sprintf("1 to %d", s.opts.MaxCount))
+	}
+	if l := s.tags.find(tag); l != nil {
+		if n, err = l.issuer.NextN(noWait{}, dst); err == nil {
+			return n, nil
+		}
+		s.metrics.waited(err)
+	}
+	err = s.issue(ctx, tag, func(ctx context.Context, l *line) error {
+		m, err := l.issuer.NextN(ctx, dst[n:])
+		n += m
+		return err
+	})
+	return n, err
+}
+
+// Reserve issues n numbers in a row of a segment tag, 1 to MaxReserve.
+func (s *Service) Reserve(ctx context.Context, tag string, n int64) (hapax.Grant, error) {
+	if n < 1 || n > MaxReserve {
+		return hapax.Grant{}, outOfRange("count", n, fmt.Sprintf("1 to %d", MaxReserve))
+	}
+	var g hapax.Grant
+	err := s.issue(ctx, tag, func(ctx context.Context, l *line) (err error) {
+		if l.segment == nil {
+			return fmt.Errorf("%w: %q is a snowflake tag; only a segment tag has numbers in a row", hapax.ErrKindMismatch, tag)
+		}
+		if g, err = l.segment.Reserve(noWait{}, n); err != nil {
+			s.metrics.waited(err)
+			g, err = l.segment.Reserve(ctx, n)
+		}
+		return err
+	})
+	return g, err
+}
+
+// Issuer returns what issues the tag's numbers, opening it as Next does. Calls
+// on it are not capped by Options.MaxWait; when it returns ErrClosed, the tag
+// was deleted or the service closed: ask again. It is not the caller's to close.
+func (s *Service) Issuer(ctx context.Context, tag string) (hapax.Issuer, error) {
+	if l := s.tags.find(tag); l != nil {
+		return l.issuer, nil
+	}
+	ctx, cancel := s.capped(ctx)
+	defer cancel()
+	l, err := s.line(ctx, tag)
+	if err != nil {
+		return nil, err
+	}
+	return l.issuer, nil
+}
+
+// Last returns the number of a segment tag that this node issued last; false if
+// it issued none, or if the tag's numbers have no order that would tell.
+func (s *Service) Last(tag string) (hapax.ID, bool) {
+	if l := s.tags.find(tag); l != nil {
+		if i, ok := l.issuer.(interface{ Last() (hapax.ID, bool) }); ok {
+			return i.Last()
+		}
+	}
+	return 0, false
+}
+
+// issue calls f with the tag's line, which it opens if need be, and looks it up
+// again if it was closed meanwhile.
+func (s *Service) issue(ctx context.Context, tag string, f func(context.Context, *line) error) error {
+	ctx, cancel := s.capped(ctx)
+	defer cancel()
+	for try := 1; ; try++ {
+		l, err := s.line(ctx, tag)
+		if err != nil {
+			return err
+		}
+		err = f(ctx, l)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, hapax.ErrClosed) && try < staleTries:
+			s.drop(l) // it was closed under this call, or the service is
+		case isGone(err):
+			s.drop(l)
+			s.refuse(tag, err)
+			return err
+		default:
+			return err
+		}
+	}
+}
+
+// isGone tells whether err means that the tag is not what it was when its line
+// was opened.
+func isGone(err error) bool {
+	return errors.Is(err, hapax.ErrTagDeleted) || errors.Is(err, hapax.ErrTagNotFound)
+}
+
+// capped bounds a context by Options.MaxWait.
+func (s *Service) capped(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, s.opts.MaxWait, s.errWait)
+}
+
+// Close stops opening lines, closes every issuer, which gives worker IDs back,
+// and waits for all goroutines, until the context ends. It is idempotent; other
+// methods fail with ErrClosed from then on.
+func (s *Service) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	ended := make(chan struct{})
+	go func() { s.children.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		return &hapax.WaitError{Cause: hapax.ErrClosed, Context: context.Cause(ctx)}
+	}
+	var (
+		wg    sync.WaitGroup
+		slots = make(chan struct{}, maxOpening)
+		mu    sync.Mutex // guards errs
+		errs  []error
+	)
+	for issuer := range s.issuers() {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := issuer.Close(ctx); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// issuers yields every issuer once.
+func (s *Service) issuers() func(yield func(hapax.Issuer) bool) {
+	return func(yield func(hapax.Issuer) bool) {
+		for l := range s.tags.all() {
+			if l.segment != nil && !yield(l.segment) {
+				return
+			}
+		}
+		for _, p := range s.openPools() {
+			if !yield(p.issuer.Load()) {
+				return
+			}
+		}
+	}
+}
+
+// noWait is a context that has ended: an issuer consults it only when a call
+// would have to wait, so that what is granted is issued without a timer.
+type noWait struct{}
+
+var ended = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+func (noWait) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (noWait) Done() <-chan struct{}       { return ended }
+func (noWait) Err() error                  { return context.DeadlineExceeded }
+func (noWait) Value(any) any               { return nil }

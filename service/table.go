@@ -1,0 +1,96 @@
+package service
+
+import (
+	"hash/maphash"
+	"iter"
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A line is a tag in use on this node.
+type line struct {
+	name     string
+	issuer   hapax.Issuer   // the segment, or the pool's snowflake
+	segment  *hapax.Segment // nil for a snowflake tag
+	pool     string         // of a snowflake tag
+	labelled bool           // has metrics under its own name
+}
+
+const (
+	tableShards = 256
+	maxLabelled = 100 // tags with metrics under their own name
+)
+
+// tagTable holds the lines by name. Readers take no lock; a writer replaces the
+// one shard that it changes.
+type tagTable struct {
+	seed   maphash.Seed
+	shards [tableShards]atomic.Pointer[map[string]*line] // read by every issue; written under mu
+
+	mu       sync.Mutex // serializes writers, and guards labelled
+	labelled int
+}
+
+func (t *tagTable) init() {
+	t.seed = maphash.MakeSeed()
+	for i := range t.shards {
+		t.shards[i].Store(&map[string]*line{})
+	}
+}
+
+// find returns the line of a tag, or nil.
+func (t *tagTable) find(name string) *line {
+	return (*t.shards[maphash.String(t.seed, name)%tableShards].Load())[name]
+}
+
+// findBytes is find for a name in a buffer.
+func (t *tagTable) findBytes(name []byte) *line {
+	return (*t.shards[maphash.Bytes(t.seed, name)%tableShards].Load())[string(name)]
+}
+
+// add puts a line into the table.
+func (t *tagTable) add(l *line) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l.segment != nil && l.name != otherTags && t.labelled < maxLabelled {
+		l.labelled = true
+		t.labelled++
+	}
+	shard := &t.shards[maphash.String(t.seed, l.name)%tableShards]
+	next := maps.Clone(*shard.Load())
+	next[l.name] = l
+	shard.Store(&next)
+}
+
+// remove takes a line out of the table, and tells whether it was in it.
+func (t *tagTable) remove(l *line) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	shard := &t.shards[maphash.String(t.seed, l.name)%tableShards]
+	if (*shard.Load())[l.name] != l {
+		return false
+	}
+	next := maps.Clone(*shard.Load())
+	delete(next, l.name)
+	shard.Store(&next)
+	if l.labelled {
+		t.labelled--
+	}
+	return true
+}
+
+// all yields the lines, in no order.
+func (t *tagTable) all() iter.Seq[*line] {
+	return func(yield func(*line) bool) {
+		for i := range t.shards {
+			for _, l := range *t.shards[i].Load() {
+				if !yield(l) {
+					return
+				}
+			}
+		}
+	}
+}
