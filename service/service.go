@@ -153,6 +153,9 @@ func (s *Service) NextN(ctx context.Context, tag string, dst []hapax.ID) (n int,
 	return n, err
 }
 
+// MaxCount is how many numbers one call of NextN may ask for.
+func (s *Service) MaxCount() int { return s.opts.MaxCount }
+
 // Reserve issues n numbers in a row of a segment tag, 1 to MaxReserve.
 func (s *Service) Reserve(ctx context.Context, tag string, n int64) (hapax.Grant, error) {
 	if n < 1 || n > MaxReserve {

@@ -1,0 +1,196 @@
+// Package httpapi serves a service over HTTP: numbers, tags, layouts and pools
+// under /v1, and /healthz, /readyz and /metrics beside them.
+//
+// IDs are JSON strings, or bare decimal text on the number routes; errors are
+// application/problem+json with a stable code. No response may be cached. A
+// tag's name stands percent-encoded in the path.
+package httpapi
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax/service"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Options tune the handler. The zero value suits most uses.
+type Options struct {
+	// LoopbackOnly refuses what a web page could make a browser on this machine
+	// send: a Host that is not a loopback name, a foreign Origin, and requests
+	// that the browser calls cross-site. Set it where the listener is on loopback.
+	LoopbackOnly bool
+
+	// Logger receives panics, and every request at debug level; default
+	// slog.Default().
+	Logger *slog.Logger
+
+	// Gatherer is what /metrics shows; default the service's metrics and those
+	// of the Go runtime and the process.
+	Gatherer prometheus.Gatherer
+}
+
+// api is what the handlers share.
+type api struct {
+	svc  *service.Service
+	opts Options
+	mux  *http.ServeMux
+}
+
+// routes lists what is served, as patterns of http.ServeMux.
+func (a *api) routes() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"GET /v1/tags":                 a.listTags,
+		"GET /v1/tags/{tag}":           a.getTag,
+		"PUT /v1/tags/{tag}":           a.putTag,
+		"DELETE /v1/tags/{tag}":        a.deleteTag,
+		"POST /v1/tags/{tag}/ids":      a.postIDs,
+		"GET /v1/tags/{tag}/next":      a.getNext,
+		"HEAD /v1/tags/{tag}/next":     a.unrouted, // it would take a number and not show it
+		"GET /v1/ids/{id}":             a.getID,
+		"POST /v1/ids/compose":         a.compose,
+		"GET /v1/layouts":              a.listLayouts,
+		"GET /v1/pools":                a.listPools,
+		"GET /v1/pools/{pool}/workers": a.listWorkers,
+		"GET /healthz":                 a.healthz,
+		"GET /readyz":                  a.readyz,
+		"GET /metrics":                 a.metrics(),
+		"/":                            a.unrouted,
+	}
+}
+
+// New returns the handler of all routes.
+func New(svc *service.Service, opts Options) http.Handler {
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	if opts.Gatherer == nil {
+		r := prometheus.NewRegistry()
+		r.MustRegister(svc.Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		opts.Gatherer = r
+	}
+	a := &api{svc: svc, opts: opts, mux: http.NewServeMux()}
+	for pattern, handler := range a.routes() {
+		a.mux.HandleFunc(pattern, handler)
+	}
+	return a
+}
+
+// Header values that every response shares; nobody changes them.
+var (
+	noStore         = []string{"no-store"}
+	typeText        = []string{"text/plain; charset=utf-8"}
+	typeJSON        = []string{"application/json"}
+	typeProblemJSON = []string{"application/problem+json"}
+)
+
+// ServeHTTP implements http.Handler.
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer a.recover(w, r)
+	w.Header()["Cache-Control"] = noStore
+	if a.opts.LoopbackOnly && !isLocal(r) {
+		a.problem(w, http.StatusForbidden, problem{
+			Code: "permission_denied", Title: "the request comes from elsewhere",
+			Detail: "this listener serves programs on the same machine: Host must be a loopback name, and a page of another origin cannot call it",
+		})
+		return
+	}
+	if a.opts.Logger.Enabled(r.Context(), slog.LevelDebug) {
+		began := time.Now()
+		logged := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		defer func() {
+			a.opts.Logger.Debug("request", "method", r.Method, "path", r.URL.Path, "status", logged.status, "took", time.Since(began))
+		}()
+		w = logged
+	}
+	if tag, ok := plainNext(r); ok {
+		a.writeNext(w, r, tag)
+		return
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+// recover answers for a handler that panicked. The client learns nothing of it.
+func (a *api) recover(w http.ResponseWriter, r *http.Request) {
+	switch p := recover(); p {
+	case nil:
+	case http.ErrAbortHandler:
+		panic(p)
+	default:
+		a.opts.Logger.Error("panic while serving a request", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		a.problem(w, http.StatusInternalServerError, problem{Code: "internal", Title: "an internal error"})
+	}
+}
+
+// A statusWriter remembers the status for the access log.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// isLocal tells whether a request names this machine by a loopback name and, if
+// a browser sent it, whether a page of this server or the user made it.
+func isLocal(r *http.Request) bool {
+	if !isLoopbackHost(r.Host) {
+		return false
+	}
+	if origin := r.Header["Origin"]; len(origin) > 0 {
+		u, err := url.Parse(origin[0])
+		if err != nil || len(origin) > 1 || !strings.EqualFold(u.Host, r.Host) {
+			return false
+		}
+	}
+	site := r.Header["Sec-Fetch-Site"]
+	return len(site) == 0 || site[0] == "same-origin" || site[0] == "none"
+}
+
+func isLoopbackHost(host string) bool {
+	if host == "" {
+		return true // an HTTP/1.0 client; browsers always send it
+	}
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.Trim(host, "[]")
+	}
+	if strings.EqualFold(name, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(name)
+	return err == nil && ip.IsLoopback()
+}
+
+func (a *api) healthz(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok\n") }
+
+func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
+	if err := a.svc.Ready(r.Context()); err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	writeText(w, "ready\n")
+}
+
+func (a *api) metrics() http.HandlerFunc {
+	return promhttp.HandlerFor(a.opts.Gatherer, promhttp.HandlerOpts{}).ServeHTTP
+}
+
+func writeText(w http.ResponseWriter, text string) {
+	w.Header()["Content-Type"] = typeText
+	_, _ = w.Write([]byte(text)) // a client that is gone is no error of ours
+}

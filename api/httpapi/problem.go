@@ -1,0 +1,191 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A problem is an error as RFC 9457 has it, with the stable code.
+type problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+	Code   string `json:"code"`
+}
+
+// statuses gives every code its HTTP status.
+var statuses = map[hapax.Code]int{
+	hapax.ErrInvalidArgument.Code(): http.StatusBadRequest,
+	hapax.ErrInvalidTag.Code():      http.StatusBadRequest,
+	hapax.ErrInvalidLayout.Code():   http.StatusBadRequest,
+	hapax.ErrInvalidID.Code():       http.StatusBadRequest,
+	hapax.ErrFieldRange.Code():      http.StatusBadRequest,
+
+	hapax.ErrTagNotFound.Code():    http.StatusNotFound,
+	hapax.ErrTagDeleted.Code():     http.StatusGone,
+	hapax.ErrTagExists.Code():      http.StatusConflict,
+	hapax.ErrKindMismatch.Code():   http.StatusConflict,
+	hapax.ErrLayoutMismatch.Code(): http.StatusConflict,
+	hapax.ErrLineExhausted.Code():  http.StatusInsufficientStorage,
+	hapax.ErrTimeExhausted.Code():  http.StatusInsufficientStorage,
+
+	hapax.ErrTickExhausted.Code(): http.StatusServiceUnavailable,
+	hapax.ErrRefillPending.Code(): http.StatusServiceUnavailable,
+	hapax.ErrNoWorker.Code():      http.StatusServiceUnavailable,
+
+	hapax.ErrLeaseLost.Code():      http.StatusConflict,
+	hapax.ErrWorkerPoisoned.Code(): http.StatusInternalServerError,
+	hapax.ErrClockRollback.Code():  http.StatusServiceUnavailable,
+	hapax.ErrClockSkew.Code():      http.StatusServiceUnavailable,
+
+	hapax.ErrStoreUnavailable.Code(): http.StatusServiceUnavailable,
+	hapax.ErrStoreLocked.Code():      http.StatusServiceUnavailable,
+	hapax.ErrStoreCopied.Code():      http.StatusInternalServerError,
+	hapax.ErrStoreCorrupt.Code():     http.StatusInternalServerError,
+	hapax.ErrStoreReplaced.Code():    http.StatusInternalServerError,
+	hapax.ErrStoreRolledBack.Code():  http.StatusInternalServerError,
+	hapax.ErrStoreUnsafe.Code():      http.StatusInternalServerError,
+	hapax.ErrNotSupported.Code():     http.StatusNotImplemented,
+
+	hapax.ErrClosed.Code():           http.StatusServiceUnavailable,
+	hapax.ErrRejected.Code():         http.StatusForbidden,
+	hapax.ErrLimitExceeded.Code():    http.StatusTooManyRequests,
+	hapax.ErrUnauthenticated.Code():  http.StatusUnauthorized,
+	hapax.ErrPermissionDenied.Code(): http.StatusForbidden,
+	hapax.ErrInternal.Code():         http.StatusInternalServerError,
+}
+
+// statusOf returns the HTTP status of a code.
+func statusOf(code hapax.Code) int {
+	if status, ok := statuses[code]; ok {
+		return status
+	}
+	return http.StatusInternalServerError
+}
+
+// fail answers with an error of the service.
+func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil && errors.Is(err, r.Context().Err()) {
+		panic(http.ErrAbortHandler) // nobody is there to be told
+	}
+	a.svc.Failed("http", err)
+	code := hapax.CodeOf(err)
+	status := statusOf(code)
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		status = http.StatusRequestEntityTooLarge
+	}
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", retryAfter(err))
+	}
+	a.problem(w, status, problem{Code: string(code), Title: title(code), Detail: detail(err, status)})
+}
+
+// title returns what a code means, in words.
+func title(code hapax.Code) string {
+	if e := hapax.ErrorOf(code); e != nil {
+		return e.Error()[len("hapax: "):]
+	}
+	return string(code)
+}
+
+// detail returns what the client may know. What went wrong inside may name
+// hosts and files; it is in the log.
+func detail(err error, status int) string {
+	if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok {
+		return e.Error()
+	}
+	if status < http.StatusInternalServerError || status == http.StatusInsufficientStorage {
+		return err.Error()
+	}
+	return ""
+}
+
+// retryAfter tells in whole seconds when it is worth to try again.
+func retryAfter(err error) string {
+	seconds := 1
+	if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok && !e.NextFree.IsZero() {
+		seconds = int(min(max(time.Until(e.NextFree)+time.Second-1, time.Second), time.Minute) / time.Second)
+	}
+	return strconv.Itoa(seconds)
+}
+
+func (a *api) problem(w http.ResponseWriter, status int, p problem) {
+	p.Type, p.Status = "urn:hapax:error:"+p.Code, status
+	body, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // strings and a number
+	}
+	w.Header()["Content-Type"] = typeProblemJSON
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// unrouted answers where no route takes the path, or none the method.
+func (a *api) unrouted(w http.ResponseWriter, r *http.Request) {
+	var allow []string
+	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPost, http.MethodPut} {
+		if _, pattern := a.mux.Handler(&http.Request{Method: method, URL: r.URL, Host: r.Host}); pattern != "/" {
+			allow = append(allow, method)
+		}
+	}
+	if allow == nil {
+		a.problem(w, http.StatusNotFound, problem{
+			Code: "route_not_found", Title: "there is nothing at this address", Detail: fmt.Sprintf("%.200q is not a route", r.URL.EscapedPath()),
+		})
+		return
+	}
+	w.Header()["Allow"] = []string{strings.Join(allow, ", ")}
+	a.problem(w, http.StatusMethodNotAllowed, problem{
+		Code: "method_not_allowed", Title: "the method cannot be used here",
+		Detail: fmt.Sprintf("%.40q is not allowed; allowed is %s", r.Method, strings.Join(allow, ", ")),
+	})
+}
+
+// maxBody bounds what is read of a request's body, in bytes.
+const maxBody = 64 << 10
+
+// decode reads a JSON body into v. It answers and returns false if that fails.
+func (a *api) decode(w http.ResponseWriter, r *http.Request, v any) bool {
+	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
+		a.problem(w, http.StatusUnsupportedMediaType, problem{
+			Code: "unsupported_media_type", Title: "the body is of another type than the route takes", Detail: "Content-Type must be application/json",
+		})
+		return false
+	}
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	d.DisallowUnknownFields()
+	err := d.Decode(v)
+	if err == nil {
+		if _, err = d.Token(); err == io.EOF {
+			return true
+		} else if err == nil {
+			err = errors.New("there is more after the JSON value")
+		}
+	}
+	if hapax.CodeOf(err) == hapax.ErrInternal.Code() {
+		err = fmt.Errorf("%w: body, up to %d bytes of JSON: %w", hapax.ErrInvalidArgument, maxBody, err)
+	}
+	a.fail(w, r, err)
+	return false
+}
+
+// writeJSON answers with a value.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // our own types
+	}
+	w.Header()["Content-Type"] = typeJSON
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // a client that is gone is no error of ours
+}

@@ -1,0 +1,48 @@
+package service
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/memstore"
+)
+
+// BenchmarkNext holds the service's Next against the issuer that it calls.
+func BenchmarkNext(b *testing.B) {
+	s, err := New(b.Context(), memstore.New(), Options{
+		Logger: slog.New(slog.DiscardHandler),
+		Tags:   map[string]TagConfig{"orders": {Step: 1 << 30, MaxStep: 1 << 30}},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range 1000 {
+		if _, err := s.Next(b.Context(), fmt.Sprintf("tag-%d", i)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	issuer, err := s.Issuer(b.Context(), "orders")
+	if err != nil {
+		b.Fatal(err)
+	}
+	name := []byte("orders")
+	for _, c := range []struct {
+		name string
+		next func() (hapax.ID, error)
+	}{
+		{"issuer", func() (hapax.ID, error) { return issuer.Next(b.Context()) }},
+		{"string", func() (hapax.ID, error) { return s.Next(b.Context(), "orders") }},
+		{"bytes", func() (hapax.ID, error) { return s.NextBytes(b.Context(), name) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := c.next(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
