@@ -3,8 +3,16 @@ package etcdstore_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/etcdstore"
 	"github.com/hapax-id/hapax/store/storetest"
@@ -38,4 +46,106 @@ func open(t testing.TB, url string) *etcdstore.Store {
 		}
 	})
 	return s
+}
+
+func client(t *testing.T, s *testservers.Server) *clientv3.Client {
+	t.Helper()
+	if s.Addr == "" {
+		t.Skip("needs a server of its own, and an existing one was given")
+	}
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// TestAnotherCluster: data that comes to another cluster, as by a restored
+// snapshot, is refused until it is adopted.
+func TestAnotherCluster(t *testing.T) {
+	from, to := testservers.Etcd(t), testservers.Etcd(t, "--initial-cluster-token", "another")
+	target := client(t, to)
+	s := open(t, from.URL)
+	def, err := hapax.Tag{Name: "orders"}.WithDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.CreateTag(t.Context(), def, hapax.CreateFirstUse); err != nil {
+		t.Fatal(err)
+	}
+	all, err := client(t, from).Get(t.Context(), "hapax/", clientv3.WithPrefix())
+	if err != nil || len(all.Kvs) != 2 {
+		t.Fatalf("%d keys, error %v; want the store's and the tag's", len(all.Kvs), err)
+	}
+	for _, kv := range all.Kvs {
+		if _, err := target.Put(t.Context(), string(kv.Key), string(kv.Value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if _, err := etcdstore.Open(t.Context(), to.URL, etcdstore.Options{}); !errors.Is(err, hapax.ErrStoreReplaced) {
+		t.Fatalf("Open of the copy: error is %v; want ErrStoreReplaced", err)
+	}
+	id, err := s.StoreID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := etcdstore.Adopt(t.Context(), to.URL, etcdstore.Options{}); err != nil || got != id {
+		t.Fatalf("Adopt: store %q, error %v; want %q", got, err, id)
+	}
+	copied := open(t, to.URL)
+	if got, err := copied.StoreID(t.Context()); err != nil || got != id {
+		t.Errorf("the adopted store's ID is %q, error %v; want %q", got, err, id)
+	}
+	if _, err := copied.Allocate(t.Context(), "orders", 1); err != nil {
+		t.Errorf("Allocate from the adopted store: %v", err)
+	}
+	open(t, from.URL) // the original is still one
+}
+
+// TestCredentials: a user and a password are used, and are in no error.
+func TestCredentials(t *testing.T) {
+	server := testservers.Etcd(t)
+	c := client(t, server)
+	_, err := c.RoleAdd(t.Context(), "root")
+	if err == nil {
+		_, err = c.UserAdd(t.Context(), "root", "pass@word")
+	}
+	if err == nil {
+		_, err = c.UserGrantRole(t.Context(), "root", "root")
+	}
+	if err == nil {
+		_, err = c.AuthEnable(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(user string) string { return strings.Replace(server.URL, "://", "://"+user, 1) }
+	s := open(t, with("root:pass%40word@"))
+	if err := s.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, user := range []string{"", "root:wr0ng@", "nobody:pass%40word@"} {
+		_, err := etcdstore.Open(t.Context(), with(user), etcdstore.Options{})
+		if !errors.Is(err, hapax.ErrStoreUnavailable) {
+			t.Errorf("as %q: error is %v; want ErrStoreUnavailable", user, err)
+		}
+		if text := fmt.Sprint(err); strings.Contains(text, "wr0ng") || strings.Contains(text, "word@") {
+			t.Errorf("as %q: the error tells the password: %v", user, err)
+		}
+	}
+}
+
+func TestWarn(t *testing.T) {
+	server := testservers.Etcd(t)
+	var codes []string
+	s, err := etcdstore.Open(t.Context(), server.URL, etcdstore.Options{Warn: func(code, _ string) { codes = append(codes, code) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if server.Addr != "" && !slices.Equal(codes, []string{"single_member"}) {
+		t.Errorf("warnings of a cluster of one: %q", codes)
+	}
 }

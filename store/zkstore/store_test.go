@@ -3,8 +3,16 @@ package zkstore_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/storetest"
 	"github.com/hapax-id/hapax/store/zkstore"
@@ -38,4 +46,61 @@ func open(t testing.TB, url string) *zkstore.Store {
 		}
 	})
 	return s
+}
+
+// TestCredentials: with credentials, nodes are for those who have them; they are
+// in no error.
+func TestCredentials(t *testing.T) {
+	server := testservers.ZooKeeper(t)
+	path := "/" + rand.Text()
+	with := func(user string) string { return strings.Replace(server.URL, "://", "://"+user, 1) + path }
+	s := open(t, with("me:pass%40word@"))
+	def, err := hapax.Tag{Name: "t"}.WithDefaults()
+	if err == nil {
+		_, err = s.CreateTag(t.Context(), def, hapax.CreateFirstUse)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(t, with("me:pass%40word@")).Allocate(t.Context(), "t", 1); err != nil {
+		t.Errorf("with the credentials: %v", err)
+	}
+	for _, user := range []string{"", "me:wr0ng@"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_, err := zkstore.Open(ctx, with(user), zkstore.Options{})
+		cancel()
+		if !errors.Is(err, hapax.ErrStoreUnavailable) || !errors.Is(err, zk.ErrNoAuth) {
+			t.Errorf("as %q: error is %v; want ErrStoreUnavailable for lack of authority", user, err)
+		}
+		if text := fmt.Sprint(err); strings.Contains(text, "wr0ng") || strings.Contains(text, "word@") {
+			t.Errorf("as %q: the error tells the password: %v", user, err)
+		}
+	}
+
+	path = "/" + rand.Text()
+	open(t, with("me:pass%40word@")+"?acl=open")
+	if err := open(t, with("")).Ping(t.Context()); err != nil {
+		t.Errorf("without credentials, acl=open: %v", err)
+	}
+}
+
+func TestBadURLs(t *testing.T) {
+	for _, url := range []string{"zk://h/a//b", "zk://h/.", "zk://h/a/../b", "zk://h/a%00", "zk://h/a%20b", "zk://h?acl=creator", "zk://h?acl=world", "etcd://h"} {
+		if _, err := zkstore.Open(t.Context(), url, zkstore.Options{}); !errors.Is(err, hapax.ErrInvalidArgument) {
+			t.Errorf("%s: error is %v; want ErrInvalidArgument", url, err)
+		}
+	}
+}
+
+func TestWarn(t *testing.T) {
+	server := testservers.ZooKeeper(t)
+	var codes []string
+	s, err := zkstore.Open(t.Context(), server.URL, zkstore.Options{Warn: func(code, _ string) { codes = append(codes, code) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if server.Addr != "" && !slices.Equal(codes, []string{"single_member"}) {
+		t.Errorf("warnings of a standalone server: %q", codes)
+	}
 }

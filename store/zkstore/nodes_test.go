@@ -1,0 +1,148 @@
+package zkstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/internal/coord"
+)
+
+// TestEscape: every name has a node name of its own that ZooKeeper takes.
+func TestEscape(t *testing.T) {
+	for name, want := range map[string]string{
+		"orders": "orders", "a.b": "a.b", ".": "%2E", "..": "%2E.", "a/b": "a%2Fb", "a%2Fb": "a%252Fb", "é ": "%C3%A9%20", "A_b-1:@+=,": "A_b-1:@+=,",
+	} {
+		if got := escape(name); got != want {
+			t.Errorf("%q: node %s; want %s", name, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.OneOf(rapid.String(), rapid.StringOf(rapid.SampledFrom([]rune("%/.2Fa")))).Draw(t, "name")
+		node := escape(name)
+		if strings.ContainsAny(node, "/ \x00") || node == "." || node == ".." {
+			t.Errorf("%q: node %q", name, node)
+		}
+		if got, err := unescape(node); err != nil || got != name {
+			t.Errorf("%q: read back as %q, error %v", name, got, err)
+		}
+	})
+	for _, node := range []string{"a b", "%2e", "%61", "a%", "%zz", "é", ".a"} {
+		if name, err := unescape(node); !errors.Is(err, hapax.ErrStoreCorrupt) {
+			t.Errorf("node %q: name %q, error %v; want ErrStoreCorrupt", node, name, err)
+		}
+	}
+}
+
+// TestRenew: a node whose version has come far is replaced by a new one, and no
+// grant is lost or repeated by that, whoever else writes.
+func TestRenew(t *testing.T) {
+	url := testservers.ZooKeeper(t).URL + "/" + rand.Text()
+	const handles, rounds, limit = 3, 40, 4
+	seen := map[hapax.Grant]bool{}
+	var mu sync.Mutex // guards seen
+	var wg sync.WaitGroup
+	var last *Store
+	for range handles {
+		s, err := Open(t.Context(), url, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		s.space.renewAt = limit
+		last = s
+		def, err := hapax.Tag{Name: "t"}.WithDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.CreateTag(t.Context(), def, hapax.CreateFirstUse); err != nil && !errors.Is(err, hapax.ErrTagExists) {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			for range rounds {
+				a, err := s.Allocate(t.Context(), "t", 1)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				cell, err := s.space.Read(t.Context(), coord.Key{Table: "tags", Name: "t"})
+				if v := cell.Token.(version).of; err != nil || v > limit {
+					t.Errorf("the version is %d, error %v; at most %d is allowed", v, err, limit)
+				}
+				mu.Lock()
+				if seen[a.Grant] {
+					t.Errorf("%v was granted twice", a.Grant)
+				}
+				seen[a.Grant] = true
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if tag, err := last.Tag(t.Context(), "t"); err != nil || tag.Mark != 1+handles*rounds {
+		t.Errorf("the mark is %d, error %v; want %d", tag.Mark, err, 1+handles*rounds)
+	}
+}
+
+// TestCloseEndsGoroutines: also while calls hang because the server does not
+// answer, or the connection was lost.
+func TestCloseEndsGoroutines(t *testing.T) {
+	server := testservers.ZooKeeper(t)
+	if server.Addr == "" {
+		t.Skip("needs a server of its own, and an existing one was given")
+	}
+	proxy := testservers.NewProxy(t, server.Addr)
+	for _, c := range []struct {
+		name    string
+		trouble func()
+		mend    func()
+	}{
+		{"at rest", func() {}, func() {}},
+		{"paused", server.Pause, server.Resume},
+		{"cut off", proxy.Cut, proxy.Pass},
+		{"black hole", proxy.Blackhole, proxy.Pass},
+	} {
+		before := count()
+		s, err := Open(t.Context(), proxy.URL(server.URL), Options{})
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		c.trouble()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		for range 3 {
+			if err := s.Ping(ctx); err != nil && !errors.Is(err, hapax.ErrStoreUnavailable) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+		cancel()
+		if err := s.Close(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if after := count(); after > before {
+			t.Errorf("%s: %d goroutines of the store and its library are left", c.name, after-before)
+		}
+		c.mend()
+	}
+}
+
+// count tells how many goroutines run code of this package or its library,
+// the test's own among them.
+func count() int {
+	buf := make([]byte, 1<<20)
+	n := 0
+	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if strings.Contains(stack, "zkstore.") || strings.Contains(stack, "go-zookeeper/zk.") {
+			n++
+		}
+	}
+	return n
+}
