@@ -492,19 +492,3 @@ func TestFieldsJSON(t *testing.T) {
 		t.Errorf("Get of a missing field = %d, %v", v, ok)
 	}
 }
-
-var sinkID ID
-
-func BenchmarkEncode(b *testing.B) {
-	l, err := ParseLayout(LayoutLeaf)
-	if err != nil {
-		b.Fatal(err)
-	}
-	e, err := l.encoder(1, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for cursor := int64(0); b.Loop(); cursor++ {
-		sinkID = e.encode(cursor)
-	}
-}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"os"
 	"path/filepath"
@@ -201,4 +202,31 @@ func TestWitnessRewriteFails(t *testing.T) {
 	if info, err := os.Stat(w.log.path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode is %v, %v", info.Mode(), err)
 	}
+}
+
+// What the log accepts it writes again with the same meaning.
+func FuzzWitnessRecord(f *testing.F) {
+	for _, payload := range []string{
+		"", "\t", witnessSnapshot, witnessSnapshot + "\t", witnessSnapshot + "\tstore-1\t17\ttag/a\t9\tworker/p/1",
+		witnessSnapshot + "\t\t-1\t", witnessSnapshot + "\ts\t99999999999999999999\ttag/a", witnessChange + "\t\t1\ttag/a",
+	} {
+		f.Add(payload)
+	}
+	f.Fuzz(func(t *testing.T, payload string) {
+		state, again := newWitnessRecord(), newWitnessRecord()
+		line := strings.ReplaceAll(payload, "\n", " ")
+		line = fmt.Sprintf("%08x\t%s\n", crc32.Checksum([]byte(line), castagnoli), line)
+		if err := state.replay(strings.NewReader(line), "path"); err != nil {
+			if !errors.Is(err, ErrStoreCorrupt) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if err := again.replay(bytes.NewReader(state.encode(witnessSnapshot)), "path"); err != nil {
+			t.Fatal(err)
+		}
+		if again.storeID != state.storeID || !maps.Equal(again.marks, state.marks) {
+			t.Fatalf("%q comes back as %v, want %v", line, again, state)
+		}
+	})
 }
