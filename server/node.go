@@ -1,0 +1,223 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// The files of a data directory, beside the embedded store.
+const (
+	instanceFile = "instance" // the node's identity with the store
+	witnessFile  = "witness"  // what the node has used; its lock is the directory's
+	addressFile  = "address"  // the URL of the server that runs in the directory
+)
+
+// A Node is an open data directory with its store. Only one process has a data
+// directory open at a time.
+type Node struct {
+	Store    hapax.Store
+	Instance string         // identifies the node with the store; unlike any other's
+	Witness  *hapax.Witness // nil for a store that forgets everything anyway
+
+	dir  string
+	lock *hapax.Witness // stands for the lock on the directory
+}
+
+// OpenNode opens the data directory, which is made if it does not exist, and the
+// store. A shared store that cannot be reached is opened later, when it can:
+// until then its methods return hapax.ErrStoreUnavailable.
+//
+// hapax.ErrStoreLocked if another process has the directory or its store open.
+// Close must be called.
+func OpenNode(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
+	n := &Node{dir: c.Data}
+	if err := n.open(ctx, newOpener(c, log)); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+// OpenStore opens the store alone, for a command that leaves no data directory
+// behind: the node has a new identity and no witness. Close must be called.
+func OpenStore(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
+	store, err := newOpener(c, log).open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Node{Store: store, Instance: rand.Text()}, nil
+}
+
+func (n *Node) open(ctx context.Context, o opener) error {
+	if err := makeDir(n.dir); err != nil {
+		return err
+	}
+	witness, err := openWitness(n.dir)
+	if err != nil {
+		return err
+	}
+	n.lock = witness
+	if !isVolatile(o.url) {
+		n.Witness = witness
+	}
+	if n.Instance, err = readInstance(filepath.Join(n.dir, instanceFile)); err != nil {
+		return err
+	}
+	n.Store, err = o.open(ctx)
+	switch {
+	case err != nil && o.isShared() && errors.Is(err, hapax.ErrStoreUnavailable):
+		o.log.Warn("the store cannot be reached; it is tried again and again", "err", err)
+		n.Store = &lazyStore{open: o.open, err: err, tried: time.Now()}
+		return nil
+	case err != nil:
+		n.Store = nil
+		return err
+	}
+	return n.identify(ctx)
+}
+
+// identify refuses a store that is not the one this node knows. One that cannot
+// be reached now is identified before its first grant is used.
+func (n *Node) identify(ctx context.Context) error {
+	if n.Witness == nil {
+		return nil
+	}
+	id, err := n.Store.StoreID(ctx)
+	if errors.Is(err, hapax.ErrStoreUnavailable) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return n.Witness.Store(id)
+}
+
+// openWitness opens the witness of a data directory, whose lock stands for the
+// directory's.
+func openWitness(dir string) (*hapax.Witness, error) {
+	w, err := hapax.OpenWitness(filepath.Join(dir, witnessFile))
+	if errors.Is(err, hapax.ErrStoreLocked) {
+		return nil, fmt.Errorf("%w: the data directory %s is in use; stop that process, or use another --data", hapax.ErrStoreLocked, dir)
+	}
+	return w, err
+}
+
+// Close releases store and directory.
+func (n *Node) Close() error {
+	var errs []error
+	if n.Store != nil {
+		errs = append(errs, n.Store.Close())
+	}
+	if n.lock != nil {
+		errs = append(errs, n.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// makeDir makes the data directory and checks that it can be written.
+func makeDir(path string) error {
+	err := os.MkdirAll(path, 0o700)
+	if err == nil {
+		var probe *os.File
+		if probe, err = os.CreateTemp(path, ".probe-*"); err == nil {
+			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w: the data directory %s cannot be written; choose another with --data: %w", hapax.ErrStoreUnavailable, path, bare(err))
+	}
+	return nil
+}
+
+// bare returns the cause within an error that repeats a path.
+func bare(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// instanceForm is what an instance file holds.
+var instanceForm = regexp.MustCompile(`^[A-Z2-7]{20,64}$`)
+
+// readInstance returns the node's identity, which is made at first use. It is a
+// random text, so that no two directories have the same.
+func readInstance(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		id := rand.Text()
+		return id, writeDurably(path, id+"\n")
+	case err != nil:
+		return "", fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+	}
+	id := strings.TrimSpace(string(data))
+	if !instanceForm.MatchString(id) {
+		return "", fmt.Errorf("%w: %s does not hold an instance ID; remove the file, and the node gets a new one", hapax.ErrStoreCorrupt, path)
+	}
+	return id, nil
+}
+
+// writeDurably replaces a file in one step that survives a power loss.
+func writeDurably(path, text string) error {
+	err := replaceFile(path, text)
+	if err != nil {
+		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+	}
+	return nil
+}
+
+func replaceFile(path, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// announce leaves the server's URL in the directory for commands that find it
+// locked.
+func (n *Node) announce(url string) error {
+	return writeDurably(filepath.Join(n.dir, addressFile), url+"\n")
+}
+
+// withdraw removes what announce left.
+func (n *Node) withdraw() error {
+	return os.Remove(filepath.Join(n.dir, addressFile))
+}
+
+// Announced returns the URL of the server that runs, or ran last, in a data
+// directory; empty if there is none.
+func Announced(dir string) string {
+	data, err := os.ReadFile(filepath.Join(dir, addressFile))
+	if err != nil || len(data) > 1024 {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}

@@ -1,0 +1,169 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api/httpapi"
+	"github.com/hapax-id/hapax/service"
+)
+
+// Limits of the HTTP listener that have no setting.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 30 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 16 << 10
+	sealTimeout       = 5 * time.Second // for what Close has to tell the store
+)
+
+// Run serves until the context ends, then lets requests in flight finish, seals
+// and returns nil. It logs to the given writer.
+//
+// What keeps it from starting comes as one error: a *hapax.ValueError for a
+// setting, hapax.ErrPermissionDenied for an address that may not be listened on,
+// and what OpenNode and service.New return.
+func Run(ctx context.Context, c Config, logTo io.Writer) error {
+	log := newLogger(c, logTo)
+	opts, err := serviceOptions(c, log)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(ctx, c)
+	if err != nil {
+		return err
+	}
+	node, err := OpenNode(ctx, c, log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	opts.Holder, opts.Witness = node.Instance, node.Witness
+	if node.Witness == nil {
+		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
+	}
+	svc, err := service.New(ctx, node.Store, opts)
+	if err != nil {
+		return errors.Join(err, listener.Close(), node.Close())
+	}
+	s := &server{config: c, log: log, node: node, service: svc, listener: listener}
+	return s.run(ctx)
+}
+
+func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
+	clock, err := testClock()
+	if err != nil {
+		return service.Options{}, err
+	}
+	opts := service.Options{
+		Tags: c.Tags, Pools: c.Pools, NoAutoCreate: !c.AutoCreate,
+		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, StoreTimeout: c.StoreTimeout,
+		Logger: log, Clock: clock,
+	}
+	return opts, opts.Validate()
+}
+
+// listen opens the HTTP listener, if the configuration allows the address.
+func listen(ctx context.Context, c Config) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.HTTP)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("the address %s is in use by another process; stop it, or choose another address with --http", c.HTTP)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("the address %s may not be listened on by this user; choose another one with --http", c.HTTP)
+	case err != nil:
+		return nil, &hapax.ValueError{Field: "http", Value: c.HTTP, Allowed: "an address of this machine as HOST:PORT, such as 127.0.0.1:8080", Err: hapax.ErrInvalidArgument}
+	}
+	if !isLoopback(listener) && !c.AllowUnauthenticated {
+		return nil, errors.Join(&hapax.ValueError{
+			Field: "http", Value: c.HTTP,
+			Allowed: "an address on loopback, such as 127.0.0.1:8080, because nobody is asked for credentials; --allow-unauthenticated lifts this",
+			Err:     hapax.ErrInvalidArgument,
+		}, listener.Close())
+	}
+	return listener, nil
+}
+
+func isLoopback(l net.Listener) bool {
+	addr, ok := l.Addr().(*net.TCPAddr)
+	return ok && addr.IP.IsLoopback()
+}
+
+// A server is what Run keeps while it serves.
+type server struct {
+	config   Config
+	log      *slog.Logger
+	node     *Node
+	service  *service.Service
+	listener net.Listener
+}
+
+// run serves until the context ends or the listener fails, and stops
+// everything.
+func (s *server) run(ctx context.Context) error {
+	handler := httpapi.New(s.service, httpapi.Options{LoopbackOnly: isLoopback(s.listener), Logger: s.log})
+	web := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 1)
+	var serving sync.WaitGroup
+	serving.Go(func() { failed <- web.Serve(s.listener) })
+
+	url := "http://" + s.listener.Addr().String()
+	err := s.node.announce(url)
+	if err == nil {
+		s.logStart(url)
+		select {
+		case <-ctx.Done():
+		case err = <-failed:
+		}
+	}
+	err = errors.Join(err, s.stop(web))
+	serving.Wait()
+	return err
+}
+
+func (s *server) logStart(url string) {
+	data, err := filepath.Abs(s.config.Data)
+	if err != nil {
+		data = s.config.Data
+	}
+	store := s.config.Store
+	if path := boltPath(store, data); path != "" {
+		store = "bolt:" + path
+	}
+	s.log.Info("serving", "http", url, "store", redact(store), "data", data, "instance", s.node.Instance)
+}
+
+// stop takes no new requests, waits for those in flight, and seals.
+func (s *server) stop(web *http.Server) error {
+	began := time.Now()
+	s.log.Info("stopping", "drain", s.config.Drain.String())
+	drain, cancel := context.WithTimeout(context.Background(), s.config.Drain)
+	defer cancel()
+	if err := web.Shutdown(drain); err != nil {
+		s.log.Warn("requests in flight were cut off", "after", s.config.Drain.String())
+		_ = web.Close() // Shutdown has closed the listener; connections have nothing to report
+	}
+	seal, cancel := context.WithTimeout(context.Background(), sealTimeout)
+	defer cancel()
+	err := errors.Join(s.service.Close(seal), s.node.withdraw(), s.node.Close())
+	if err == nil {
+		s.log.Info("stopped", "took", time.Since(began).String())
+	}
+	return err
+}

@@ -1,0 +1,114 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/boltstore"
+	"github.com/hapax-id/hapax/store/etcdstore"
+	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/store/mongostore"
+	"github.com/hapax-id/hapax/store/redisstore"
+	"github.com/hapax-id/hapax/store/sqlstore"
+	"github.com/hapax-id/hapax/store/zkstore"
+)
+
+// A StoreForm describes one kind of store URL.
+type StoreForm struct {
+	URL string
+	Doc string
+}
+
+// StoreForms returns the URLs that the setting store takes.
+func StoreForms() []StoreForm {
+	return []StoreForm{
+		{"bolt:PATH", "the embedded store in one local file, for one process; without PATH it is hapax.db in the data directory"},
+		{"memory:", "a store that forgets everything when the process ends, for tests"},
+		{"mysql://USER:PASSWORD@HOST:3306/DATABASE", "MySQL and MariaDB; tls, tls_ca, tls_cert, tls_key, socket and prefix may follow as parameters"},
+		{"postgres://USER:PASSWORD@HOST:5432/DATABASE", "PostgreSQL, with the parameters of libpq, and prefix"},
+		{"redis://USER:PASSWORD@HOST:6379/0", "Redis; also rediss:// for TLS, redis+sentinel://, redis+cluster:// and unix://"},
+		{"mongodb://USER:PASSWORD@HOST:27017/DATABASE", "MongoDB; also mongodb+srv://, with the parameters of its drivers, and prefix"},
+		{"etcd://HOST:2379,HOST:2379/PREFIX", "etcd; etcds:// for TLS"},
+		{"zk://HOST:2181,HOST:2181/PATH", "ZooKeeper; zks:// for TLS"},
+	}
+}
+
+// boltFile is the embedded store in the data directory.
+const boltFile = "hapax.db"
+
+// isVolatile tells that a store forgets everything when the process ends.
+func isVolatile(storeURL string) bool { return strings.HasPrefix(storeURL, "memory:") }
+
+// boltPath returns the file of an embedded store, or "" for other URLs.
+func boltPath(storeURL, data string) string {
+	path, ok := strings.CutPrefix(storeURL, "bolt:")
+	switch {
+	case !ok:
+		return ""
+	case path == "":
+		return filepath.Join(data, boltFile)
+	}
+	return path
+}
+
+// An opener opens the store that a URL names.
+type opener struct {
+	url     string
+	data    string // the directory where "bolt:" without a path lies
+	timeout time.Duration
+	adopt   bool // accept a shared store that has moved to another primary or cluster
+	log     *slog.Logger
+}
+
+func newOpener(c Config, log *slog.Logger) opener {
+	return opener{url: c.Store, data: c.Data, timeout: c.StoreTimeout, log: log}
+}
+
+func (o opener) warn(code, message string) {
+	o.log.Warn("the store is not as safe as it could be", "warning", code, "detail", message)
+}
+
+func (o opener) open(ctx context.Context) (hapax.Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	scheme, _, _ := strings.Cut(o.url, ":")
+	switch scheme {
+	case "memory":
+		return memstore.New(), nil
+	case "bolt":
+		return boltstore.Open(ctx, boltPath(o.url, o.data), boltstore.Options{})
+	case "mysql", "postgres":
+		return sqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
+	case "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "unix":
+		opts := redisstore.Options{Timeout: o.timeout, Warn: o.warn}
+		if o.adopt {
+			opts.Failover = redisstore.FailoverAdopt
+		}
+		return redisstore.Open(ctx, o.url, opts)
+	case "mongodb", "mongodb+srv":
+		return mongostore.Open(ctx, o.url, mongostore.Options{Timeout: o.timeout, Warn: o.warn})
+	case "etcd", "etcds":
+		opts := etcdstore.Options{Timeout: o.timeout, Warn: o.warn}
+		if o.adopt {
+			if _, err := etcdstore.Adopt(ctx, o.url, opts); err != nil {
+				return nil, err
+			}
+		}
+		return etcdstore.Open(ctx, o.url, opts)
+	case "zk", "zks":
+		return zkstore.Open(ctx, o.url, zkstore.Options{Timeout: o.timeout, Warn: o.warn})
+	}
+	var forms []string
+	for _, f := range StoreForms() {
+		forms = append(forms, f.URL)
+	}
+	return nil, &hapax.ValueError{Field: "store", Value: redact(o.url), Allowed: strings.Join(forms, ", "), Err: hapax.ErrInvalidArgument}
+}
+
+// isShared tells that other processes may use the store, too: one that cannot be
+// reached now may come back.
+func (o opener) isShared() bool { return boltPath(o.url, o.data) == "" && !isVolatile(o.url) }
