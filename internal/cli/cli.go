@@ -1,0 +1,180 @@
+// Package cli is the hapax command: one file a subcommand, over the server's
+// configuration and the library.
+//
+// Results go to standard output, in a form for people where that is a terminal
+// and in columns separated by tabs where it is not; --json prints one JSON value
+// a line. An error is one line on standard error, "hapax: …", and nothing else.
+// The exit code is 0 for success, 1 for a failure, and 2 where the command line
+// or the configuration is wrong, so that trying again cannot help.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hapax-id/hapax"
+)
+
+// The exit codes.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// Streams are the command's standard streams. Where Out or Err is the *os.File
+// of a terminal, what is written there is laid out for people.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// Main runs the command and returns its exit code.
+func Main(ctx context.Context, args []string, streams Streams) int {
+	root := newRoot(streams)
+	root.SetArgs(spareNegativeIDs(args))
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintln(streams.Err, errorLine(err))
+	return exitCode(err)
+}
+
+func newRoot(streams Streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "hapax",
+		Short: "Issue unique 64-bit numbers",
+		Long: `hapax issues unique 64-bit numbers: order numbers, user IDs, event IDs.
+
+  hapax serve            run a server, by default on 127.0.0.1:8080
+  hapax next orders      issue a number of the tag "orders"
+  hapax parse ID         show the time, worker and sequence in a number
+
+Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.Err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%v; see %s --help", err, cmd.CommandPath())
+	})
+	group(root,
+		serveCommand(),
+		nextCommand(),
+		parseCommand(),
+		makeCommand(),
+		layoutsCommand(),
+		tagsCommand(),
+		workersCommand(),
+		adoptCommand(),
+		versionCommand(),
+	)
+	return root
+}
+
+// group makes cmd one that does nothing without one of its subcommands.
+func group(cmd *cobra.Command, commands ...*cobra.Command) {
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		meant := cmd.SuggestionsFor(args[0])
+		path := strings.TrimPrefix(cmd.CommandPath()+" "+args[0], "hapax ")
+		return usagef("there is no command %q%s; see %s --help", path, didYouMean(meant), cmd.CommandPath())
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(commands...)
+}
+
+// usageError is a command line that cannot be carried out.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// badInput are the sentinels that tell that the command line is at fault.
+var badInput = []error{
+	hapax.ErrInvalidArgument, hapax.ErrInvalidTag, hapax.ErrInvalidLayout, hapax.ErrInvalidID, hapax.ErrFieldRange,
+}
+
+func exitCode(err error) int {
+	_, usage := errors.AsType[*usageError](err)
+	if usage || slices.ContainsFunc(badInput, func(target error) bool { return errors.Is(err, target) }) {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// errorLine returns the error as one line.
+func errorLine(err error) string {
+	text := strings.TrimPrefix(err.Error(), "hapax: ")
+	return "hapax: " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
+}
+
+func didYouMean(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %s?)", strings.Join(names, " or "))
+}
+
+// arguments returns a check of the number of arguments, whose error tells how
+// the command is used.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return usagef("an argument is missing; usage: %s", cmd.UseLine())
+		case len(args) > most:
+			return usagef("%q is one argument too many; usage: %s", args[most], cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+var negativeID = regexp.MustCompile(`^-[0-9]+$`)
+
+// spareNegativeIDs keeps IDs with a set sign bit, as some layouts have them,
+// from being taken for flags of parse.
+func spareNegativeIDs(args []string) []string {
+	if len(args) == 0 || args[0] != "parse" || slices.Contains(args, "--") || !slices.ContainsFunc(args, negativeID.MatchString) {
+		return args
+	}
+	spared := []string{"parse"}
+	var ids []string
+	for i := 1; i < len(args); i++ {
+		switch arg := args[i]; {
+		case arg == "--layout" && i+1 < len(args):
+			i++
+			spared = append(spared, arg, args[i])
+		case strings.HasPrefix(arg, "-") && arg != "-" && !negativeID.MatchString(arg):
+			spared = append(spared, arg)
+		default:
+			ids = append(ids, arg)
+		}
+	}
+	return append(append(spared, "--"), ids...)
+}
+
+// isTerminal tells whether what is written to w is seen by a person.
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

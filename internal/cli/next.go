@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hapax-id/hapax"
+)
+
+func nextCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "next TAG",
+		Short: "Issue numbers",
+		Long: `Next issues numbers of a tag and prints them, one a line, in ascending order. An
+unknown tag is created as a segment tag, which counts from 1; the tag "snowflake"
+issues numbers that hold time and worker.
+
+On a store it takes as many numbers as it prints, not a whole segment.` + "\n" + targetHelp,
+		Example: `  hapax next orders
+  hapax next orders -n 100 --server http://127.0.0.1:9000
+  hapax next snowflake --store bolt:/var/lib/hapax/hapax.db`,
+		Args: arguments(1, 1),
+	}
+	n := cmd.Flags().Int64P("number", "n", 1, "how many numbers to issue (1 to 1000000)")
+	asJSON := jsonFlag(cmd)
+	where := addTarget(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := hapax.ValidateName("tag", args[0]); err != nil {
+			return err
+		}
+		if *n < 1 || *n > maxNext {
+			return &hapax.ValueError{Field: "n", Value: *n, Allowed: "1 to 1000000", Err: hapax.ErrInvalidArgument}
+		}
+		return where.with(cmd, func(ctx context.Context, t target) error {
+			ids, err := t.Next(ctx, args[0], int(*n))
+			if printErr := printIDs(cmd, ids, *asJSON); printErr != nil {
+				return printErr
+			}
+			return err
+		})
+	}
+	return cmd
+}
+
+// printIDs prints numbers, which are issued whether or not an error came after
+// them.
+func printIDs(cmd *cobra.Command, ids []hapax.ID, asJSON bool) error {
+	if asJSON {
+		if len(ids) == 0 {
+			return nil
+		}
+		out := newOutput(cmd, true)
+		return out.add(struct {
+			IDs []hapax.ID `json:"ids"`
+		}{ids})
+	}
+	w := bufio.NewWriter(cmd.OutOrStdout())
+	var line []byte
+	for _, id := range ids {
+		line = append(id.Append(line[:0]), '\n')
+		if _, err := w.Write(line); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}

@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+)
+
+const (
+	remoteBatch = 10_000   // numbers asked for at a time: what a server allows by default
+	maxAnswer   = 16 << 20 // bytes read of an answer
+)
+
+// remote is a server, over its HTTP interface.
+type remote struct {
+	base   *url.URL
+	client *http.Client
+}
+
+func newRemote(address string) (target, error) {
+	base, err := url.Parse(address)
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+		return nil, &hapax.ValueError{Field: "server", Value: address, Allowed: "a URL such as http://127.0.0.1:8080", Err: hapax.ErrInvalidArgument}
+	}
+	return &remote{base: base, client: &http.Client{}}, nil
+}
+
+func (r *remote) Close(context.Context) error {
+	r.client.CloseIdleConnections()
+	return nil
+}
+
+// A serverError is an error that a server told.
+type serverError struct {
+	text  string
+	cause *hapax.Error // may be nil
+}
+
+func (e *serverError) Error() string { return e.text }
+
+func (e *serverError) Unwrap() error {
+	if e.cause == nil {
+		return nil
+	}
+	return e.cause
+}
+
+// call makes one request and decodes its JSON answer. The segments of the path
+// are escaped here.
+func (r *remote) call(ctx context.Context, method string, path []string, query url.Values, header http.Header, body, answer any) error {
+	var text bytes.Buffer
+	if body != nil {
+		if err := json.NewEncoder(&text).Encode(body); err != nil {
+			return err
+		}
+	}
+	for i := range path {
+		path[i] = url.PathEscape(path[i])
+	}
+	target := strings.TrimRight(r.base.String(), "/") + "/v1/" + strings.Join(path, "/")
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, &text)
+	if err != nil {
+		return err
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return &serverError{fmt.Sprintf("the server at %s cannot be reached: %v", r.base.Redacted(), reason(err)), nil}
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("the answer of %s broke off: %w", r.base.Redacted(), reason(err))
+	}
+	if resp.StatusCode >= http.StatusBadRequest {
+		return r.failure(resp, data)
+	}
+	if err := json.Unmarshal(data, answer); err != nil {
+		return fmt.Errorf("the answer of %s is not that of a hapax server: %w", r.base.Redacted(), err)
+	}
+	return nil
+}
+
+// reason drops the method and URL, which url.Error repeats.
+func reason(err error) error {
+	if e, ok := err.(*url.Error); ok {
+		return e.Err
+	}
+	return err
+}
+
+// failure returns the error that an answer tells.
+func (r *remote) failure(resp *http.Response, data []byte) error {
+	var problem struct{ Title, Detail, Code string }
+	if json.Unmarshal(data, &problem) != nil || problem.Code == "" {
+		return fmt.Errorf("%s answered %s, which is not an answer of a hapax server", r.base.Redacted(), resp.Status)
+	}
+	text := problem.Detail
+	if text == "" {
+		text = problem.Title + "; the server's log tells more"
+	}
+	return &serverError{text, hapax.ErrorOf(hapax.Code(problem.Code))}
+}
+
+func (r *remote) Next(ctx context.Context, tag string, n int) ([]hapax.ID, error) {
+	var ids []hapax.ID
+	for len(ids) < n {
+		var answer struct{ IDs []hapax.ID }
+		query := url.Values{"count": {strconv.Itoa(min(n-len(ids), remoteBatch))}}
+		if err := r.call(ctx, http.MethodPost, []string{"tags", tag, "ids"}, query, nil, nil, &answer); err != nil {
+			return ids, err
+		}
+		if len(answer.IDs) == 0 {
+			return ids, fmt.Errorf("%s answered without numbers, unlike a hapax server", r.base.Redacted())
+		}
+		ids = append(ids, answer.IDs...)
+	}
+	return ids, nil
+}
+
+// tagCall makes a request about one tag, which answers with the tag.
+func (r *remote) tagCall(ctx context.Context, method, name string, header http.Header, body any) (hapax.Tag, error) {
+	var answer tagJSON
+	err := r.call(ctx, method, []string{"tags", name}, nil, header, body, &answer)
+	return answer.tag(), err
+}
+
+func (r *remote) Tag(ctx context.Context, name string) (hapax.Tag, error) {
+	return r.tagCall(ctx, http.MethodGet, name, nil, nil)
+}
+
+func (r *remote) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
+	var answer struct{ Tags []tagJSON }
+	query := url.Values{"after": {after}, "limit": {strconv.Itoa(limit)}}
+	if err := r.call(ctx, http.MethodGet, []string{"tags"}, query, nil, nil, &answer); err != nil {
+		return nil, err
+	}
+	tags := make([]hapax.Tag, len(answer.Tags))
+	for i, t := range answer.Tags {
+		tags[i] = t.tag()
+	}
+	return tags, nil
+}
+
+// putJSON is what a tag should be; what is missing has its default, or stays as
+// it is.
+type putJSON struct {
+	Kind    hapax.Kind `json:"kind,omitempty"`
+	Start   *hapax.ID  `json:"start,omitempty"`
+	Step    *int64     `json:"step,omitempty"`
+	MinStep *int64     `json:"min_step,omitempty"`
+	MaxStep *int64     `json:"max_step,omitempty"`
+	Pool    string     `json:"pool,omitempty"`
+	Floor   *hapax.ID  `json:"floor,omitempty"`
+}
+
+func (r *remote) CreateTag(ctx context.Context, tag hapax.Tag, _ hapax.CreateMode) (hapax.Tag, error) {
+	body := putJSON{Kind: tag.Kind, Pool: tag.Pool}
+	if tag.Kind == hapax.KindSegment {
+		body.Start, body.Step, body.MinStep, body.MaxStep = new(hapax.ID(tag.Start)), &tag.Step, &tag.MinStep, &tag.MaxStep
+	}
+	return r.tagCall(ctx, http.MethodPut, tag.Name, http.Header{"If-None-Match": {"*"}}, body)
+}
+
+func (r *remote) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+	body := putJSON{Step: u.Step, MinStep: u.MinStep, MaxStep: u.MaxStep, Floor: (*hapax.ID)(u.Floor)}
+	return r.tagCall(ctx, http.MethodPut, name, http.Header{"If-Match": {"*"}}, body)
+}
+
+func (r *remote) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
+	return r.tagCall(ctx, http.MethodDelete, name, nil, nil)
+}
+
+func (r *remote) Pools(ctx context.Context) ([]hapax.Pool, error) {
+	var answer struct {
+		Pools []struct{ Name, Layout string }
+	}
+	if err := r.call(ctx, http.MethodGet, []string{"pools"}, nil, nil, nil, &answer); err != nil {
+		return nil, err
+	}
+	pools := make([]hapax.Pool, len(answer.Pools))
+	for i, p := range answer.Pools {
+		pools[i] = hapax.Pool{Name: p.Name, Layout: p.Layout}
+	}
+	return pools, nil
+}
+
+func (r *remote) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
+	var answer struct{ Workers []workerJSON }
+	if err := r.call(ctx, http.MethodGet, []string{"pools", pool, "workers"}, nil, nil, nil, &answer); err != nil {
+		return nil, err
+	}
+	workers := make([]hapax.Worker, len(answer.Workers))
+	for i, w := range answer.Workers {
+		workers[i] = w.worker(pool)
+	}
+	return workers, nil
+}

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/hapax-id/hapax/server"
+)
+
+// How the file with the settings is named.
+const (
+	configFlag = "config"
+	configEnv  = "HAPAX_CONFIG"
+)
+
+// settingFlags collects what a command's flags say about settings.
+type settingFlags struct {
+	file  string
+	given map[string]string
+}
+
+// addSettings adds flags for the named settings, or for all, and for the
+// configuration file.
+func addSettings(flags *pflag.FlagSet, names ...string) *settingFlags {
+	s := &settingFlags{given: map[string]string{}}
+	flags.StringVar(&s.file, configFlag, "", "YAML file with settings (or $"+configEnv+")")
+	for _, setting := range server.Settings() {
+		if len(names) > 0 && !slices.Contains(names, setting.Name) {
+			continue
+		}
+		f := flags.VarPF(&settingValue{setting, s.given}, setting.Flag(), "", flagUsage(setting))
+		if setting.Type == "bool" {
+			f.NoOptDefVal = "true"
+		}
+	}
+	return s
+}
+
+func flagUsage(s server.Setting) string {
+	usage := s.Doc
+	if s.Allowed != "" && s.Type != "bool" {
+		usage += " (" + s.Allowed + ")"
+	}
+	return usage
+}
+
+// load returns the configuration from file, environment and flags.
+func (s *settingFlags) load() (server.Config, error) {
+	file := s.file
+	if file == "" {
+		file = os.Getenv(configEnv)
+	}
+	return server.Load(server.Sources{File: file, Env: os.LookupEnv, Flags: s.given})
+}
+
+// settingValue is the flag of one setting. What it is given is judged later,
+// with all other sources.
+type settingValue struct {
+	setting server.Setting
+	given   map[string]string
+}
+
+func (v *settingValue) Set(text string) error {
+	v.given[v.setting.Name] = text
+	return nil
+}
+
+func (v *settingValue) String() string { return v.setting.Default }
+
+func (v *settingValue) Type() string { return v.setting.Type }
+
+func serveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a server",
+		Long: `Serve issues numbers over HTTP until it is told to stop by SIGINT or SIGTERM. Then
+it finishes the requests in flight, gives back what it holds and exits with 0. A
+second signal ends it at once, with 1: that costs numbers, but repeats none.
+
+Every setting is a flag, an environment variable (HAPAX_ and the flag's name in
+upper case, with _ for -) and a key of the YAML file (with _ for -). A flag wins
+over the environment, and that over the file.`,
+		Example: `  hapax serve
+  hapax serve --data /var/lib/hapax --http 127.0.0.1:9000
+  hapax serve --print-config > hapax.yaml`,
+		Args: arguments(0, 0),
+	}
+	settings := addSettings(cmd.Flags())
+	printConfig := cmd.Flags().Bool("print-config", false, "print the configuration that results, as a YAML file, and exit")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		config, err := settings.load()
+		if err != nil {
+			return err
+		}
+		if *printConfig {
+			text, err := config.AppendYAML(nil)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		}
+		ctx, stop := untilSignal(cmd.Context(), cmd.ErrOrStderr())
+		defer stop()
+		return server.Run(ctx, config, cmd.ErrOrStderr())
+	}
+	return cmd
+}
+
+// untilSignal returns a context that ends with the first SIGINT or SIGTERM. The
+// second one ends the process.
+func untilSignal(ctx context.Context, errs io.Writer) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	over := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for n := 1; ; n++ {
+			select {
+			case <-over:
+				return
+			case <-signals:
+			}
+			if n == 2 {
+				fmt.Fprintln(errs, "hapax: stopped at once by a second signal; what was held is not given back")
+				os.Exit(exitFailure)
+			}
+			cancel()
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(over)
+		<-ended
+		cancel()
+	}
+}

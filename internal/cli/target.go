@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/server"
+	"github.com/hapax-id/hapax/service"
+)
+
+const (
+	// maxNext is how many numbers one command may ask for.
+	maxNext = 1_000_000
+
+	// serverEnv names the server to talk to, as --server does, and dataEnv the data
+	// directory, as --data does.
+	serverEnv = "HAPAX_SERVER"
+	dataEnv   = "HAPAX_DATA"
+
+	callTimeout  = 20 * time.Second       // for everything that a command asks of a target
+	maxWait      = 10 * time.Second       // for a store that is away, or a free worker ID
+	lockedFor    = 5 * time.Second        // how long to wait for a data directory that is in use
+	lockedRetry  = 50 * time.Millisecond  // how often to look whether it still is
+	probeTimeout = 500 * time.Millisecond // for a server to take a connection
+)
+
+// quiet keeps the server's parts from logging: a command tells what went wrong
+// by its error.
+var quiet = slog.New(slog.DiscardHandler)
+
+// A target is where a command finds numbers and tags: a server or a store.
+type target interface {
+	// Next issues n numbers of a tag and no more.
+	Next(ctx context.Context, tag string, n int) ([]hapax.ID, error)
+
+	hapax.TagStore
+	CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error)
+	Pools(ctx context.Context) ([]hapax.Pool, error)
+	Workers(ctx context.Context, pool string) ([]hapax.Worker, error)
+
+	Close(ctx context.Context) error
+}
+
+// targetFlags tell which target a command works on.
+type targetFlags struct {
+	settings *settingFlags
+	server   string
+}
+
+const targetHelp = `
+Without --server, --store or --data it works on the data directory ./hapax-data,
+through the server that runs there if one does; where there is no such directory,
+on the server at 127.0.0.1:8080.`
+
+func addTarget(cmd *cobra.Command) *targetFlags {
+	f := &targetFlags{settings: addSettings(cmd.Flags(), "data", "store")}
+	cmd.Flags().StringVar(&f.server, "server", "", "URL of the server to ask (or $"+serverEnv+")")
+	return f
+}
+
+// with opens the target, calls f, and closes it.
+func (f *targetFlags) with(cmd *cobra.Command, do func(context.Context, target) error) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
+	defer cancel()
+	t, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(ctx, t), t.Close(ctx))
+}
+
+func (f *targetFlags) open(ctx context.Context) (target, error) {
+	_, store := f.settings.given["store"]
+	_, data := f.settings.given["data"]
+	address := f.server
+	switch {
+	case address != "" && store:
+		return nil, usagef("--server and --store exclude each other")
+	case address != "" && data:
+		return nil, usagef("--server and --data exclude each other")
+	case address == "" && !store && !data:
+		address = os.Getenv(serverEnv)
+	}
+	if address != "" {
+		return newRemote(address)
+	}
+	config, err := f.settings.load()
+	if err != nil {
+		return nil, err
+	}
+	if store && !data {
+		node, err := server.OpenStore(ctx, config, quiet)
+		if err != nil {
+			return nil, err
+		}
+		return newLocal(ctx, node, config)
+	}
+	if !data && os.Getenv(dataEnv) == "" && !exists(config.Data) { // one that was named may be made
+		address := "http://" + config.HTTP
+		if !answers(ctx, address) {
+			return nil, fmt.Errorf("no server answers on %s, and there is no data directory %s; start one with hapax serve, or give --server, --store or --data", address, config.Data)
+		}
+		return newRemote(address)
+	}
+	return openData(ctx, config)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// openData opens a data directory, or turns to the server that has it open. One
+// that another command has open is waited for.
+func openData(ctx context.Context, config server.Config) (target, error) {
+	over := time.After(lockedFor)
+	for {
+		node, err := server.OpenNode(ctx, config, quiet)
+		if err == nil {
+			return newLocal(ctx, node, config)
+		}
+		if !errors.Is(err, hapax.ErrStoreLocked) {
+			return nil, err
+		}
+		if address := server.Announced(config.Data); address != "" && answers(ctx, address) {
+			return newRemote(address)
+		}
+		select {
+		case <-over:
+			return nil, err
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(lockedRetry):
+		}
+	}
+}
+
+// answers tells whether something takes connections at the URL.
+func answers(ctx context.Context, address string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	dialer := net.Dialer{Timeout: probeTimeout}
+	conn, err := dialer.DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return false
+	}
+	return conn.Close() == nil
+}
+
+// local is a store that is open in this process. The service over it records
+// what is taken with the witness, and seals what was acquired.
+type local struct {
+	*service.Service
+	node   *server.Node
+	config server.Config
+}
+
+func newLocal(ctx context.Context, node *server.Node, config server.Config) (target, error) {
+	svc, err := service.New(ctx, node.Store, service.Options{
+		Tags: config.Tags, Pools: config.Pools, NoAutoCreate: !config.AutoCreate, MaxTags: config.MaxTags,
+		MaxCount: maxNext, MaxWait: maxWait, StoreTimeout: config.StoreTimeout,
+		Holder: node.Instance, Witness: node.Witness, Logger: quiet,
+	})
+	if err != nil {
+		return nil, errors.Join(err, node.Close())
+	}
+	return &local{svc, node, config}, nil
+}
+
+// Next takes exactly n numbers of a segment tag from the store, so that none is
+// lost with this process. A snowflake tag's worker is acquired, used and sealed.
+func (l *local) Next(ctx context.Context, tag string, n int) ([]hapax.ID, error) {
+	ids := make([]hapax.ID, n)
+	snowflake, err := l.isSnowflake(ctx, tag)
+	if err != nil {
+		return nil, err
+	}
+	if snowflake {
+		n, err := l.NextN(ctx, tag, ids)
+		return ids[:n], err
+	}
+	a, err := l.Allocate(ctx, tag, int64(n))
+	if errors.Is(err, hapax.ErrTagNotFound) {
+		_, err = l.CreateTag(ctx, hapax.Tag{Name: tag}, hapax.CreateFirstUse)
+		if err == nil || errors.Is(err, hapax.ErrTagExists) {
+			a, err = l.Allocate(ctx, tag, int64(n))
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range ids {
+		ids[i] = hapax.ID(a.Grant.Lo + int64(i))
+	}
+	return ids, nil
+}
+
+// isSnowflake tells what kind a tag is or, at its first use, will be.
+func (l *local) isSnowflake(ctx context.Context, name string) (bool, error) {
+	tag, err := l.Tag(ctx, name)
+	if errors.Is(err, hapax.ErrTagNotFound) {
+		def, declared := l.config.Tags[name]
+		return def.Kind == hapax.KindSnowflake || !declared && name == service.SnowflakeTag, nil
+	}
+	return tag.Kind == hapax.KindSnowflake, err
+}
+
+func (l *local) Close(ctx context.Context) error {
+	return errors.Join(l.Service.Close(ctx), l.node.Close())
+}
