@@ -59,3 +59,17 @@ func PostgresIn(t testing.TB, dir string, args ...string) *Server {
 		},
 	})
 }
+
+// PostgresReplica starts a streaming replica of the server.
+func PostgresReplica(t testing.TB, primary *Server, args ...string) *Server {
+	t.Helper()
+	primary.mustControl()
+	dir := filepath.Join(newDir(t, "replica", "postgres"), "d")
+	host, port, err := net.SplitHostPort(primary.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, "postgres", filepath.Dir(dir), Require(t, []string{"pg_basebackup"}, postgresDirs),
+		"-D", dir, "-R", "-h", host, "-p", port, "-U", "postgres", "--checkpoint=fast", "--no-sync")
+	return PostgresIn(t, dir, args...)
+}

@@ -55,6 +55,7 @@ import (
 	"crypto/tls"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -228,7 +229,7 @@ func (s *Store) StoreID(ctx context.Context) (id string, err error) {
 
 func (s *Store) storeID(ctx context.Context) (id string, err error) {
 	err = s.queryRow(ctx, s.sql.meta, []any{metaStoreID}, &id)
-	if err == sql.ErrNoRows {
+	if errors.Is(err, sql.ErrNoRows) {
 		return "", fmt.Errorf("%w: its ID is gone, it was %s", hapax.ErrStoreReplaced, s.id)
 	}
 	return id, err

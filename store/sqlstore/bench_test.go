@@ -1,0 +1,54 @@
+package sqlstore
+
+import (
+	"testing"
+
+	"github.com/hapax-id/hapax/internal/testservers"
+)
+
+// BenchmarkAllocate shows what a grant costs, beside a read of one row and, as
+// the limit, a bare UPDATE of one.
+func BenchmarkAllocate(b *testing.B) {
+	for name, kind := range kinds {
+		b.Run(name, func(b *testing.B) {
+			benchmarkAllocate(b, kind.start(b))
+		})
+	}
+}
+
+func benchmarkAllocate(b *testing.B, server *testservers.Server) {
+	url := fresh(server.URL)
+	s := open(b, url, Options{})
+	create(b, s, "orders")
+	b.Run("read", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := s.StoreID(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("update", func(b *testing.B) {
+		query := s.dialect.bind("UPDATE " + prefixOf(url) + "tags SET mark = mark + 1 WHERE name = ?")
+		for b.Loop() {
+			if _, err := s.exec(b.Context(), query, []any{"orders"}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("allocate", func(b *testing.B) {
+		for b.Loop() {
+			allocate(b, s, "orders", 0)
+		}
+	})
+	b.Run("allocate from 8", func(b *testing.B) {
+		b.SetParallelism(4)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if _, err := s.Allocate(b.Context(), "orders", 0); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	})
+}

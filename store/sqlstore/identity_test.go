@@ -1,0 +1,403 @@
+package sqlstore
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/testservers"
+)
+
+// warnings collects what Options.Warn receives.
+type warnings struct {
+	mu   sync.Mutex // guards said
+	said []string
+}
+
+func (w *warnings) warn(code, message string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, code+": "+message)
+}
+
+// about returns the warnings that hold the text.
+func (w *warnings) about(text string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(w.said), func(s string) bool { return !strings.Contains(s, text) })
+}
+
+func TestReadOnlyServer(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind    string
+		on, off string
+	}{
+		"mariadb":  {"mariadb", "SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0"},
+		"postgres": {"postgres", "ALTER ROLE postgres SET default_transaction_read_only = on", "SET default_transaction_read_only = off; ALTER ROLE postgres RESET default_transaction_read_only"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := kinds[c.kind].start(t)
+			if server.Addr == "" {
+				t.Skip("an existing server was given")
+			}
+			proxy := testservers.NewProxy(t, server.Addr)
+			url := fresh(server.URL)
+			s := open(t, proxy.URL(url), Options{})
+			create(t, s, "orders")
+			db := admin(t, s)
+			db.SetMaxOpenConns(1)
+			if _, err := db.ExecContext(t.Context(), c.on); err != nil {
+				t.Fatal(err)
+			}
+			proxy.Cut() // the role's setting counts for new connections
+			proxy.Pass()
+			_, err := Open(t.Context(), url, Options{})
+			wantErr(t, "open", err, hapax.ErrStoreUnsafe)
+			wantErr(t, "ping", s.Ping(t.Context()), hapax.ErrStoreUnsafe)
+			_, err = s.Allocate(t.Context(), "orders", 1)
+			wantErr(t, "allocate", err, hapax.ErrStoreUnsafe)
+
+			proxy.Cut() // the session itself is read-only
+			proxy.Pass()
+			db = admin(t, s)
+			db.SetMaxOpenConns(1)
+			for statement := range strings.SplitSeq(c.off, "; ") {
+				if _, err := db.ExecContext(t.Context(), statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+			allocate(t, s, "orders", 1)
+		})
+	}
+}
+
+// A demotion under an open connection is noticed by the write itself.
+func TestDemotedServer(t *testing.T) {
+	server := testservers.MariaDB(t)
+	if server.Addr == "" {
+		t.Skip("an existing server was given")
+	}
+	s := open(t, fresh(server.URL), Options{})
+	// The statement that the server refuses must not be one that root may do.
+	run(t, s, "CREATE USER clerk IDENTIFIED BY 'secret'", "GRANT ALL ON hapax.* TO clerk")
+	url := strings.Replace(fresh(server.URL), "root@", "clerk:secret@", 1)
+	clerk := open(t, url, Options{MaxConns: 1})
+	create(t, clerk, "orders")
+	before := allocate(t, clerk, "orders", 1)
+	run(t, s, "SET GLOBAL read_only = 1")
+	_, err := clerk.Allocate(t.Context(), "orders", 1)
+	wantErr(t, "allocate", err, hapax.ErrStoreUnsafe)
+	run(t, s, "SET GLOBAL read_only = 0")
+	if after := allocate(t, clerk, "orders", 1); after.Lo != before.Hi {
+		t.Errorf("the grant after %v is %v", before, after)
+	}
+}
+
+// Another primary is refused until somebody adopts it; then also the stores
+// that are open follow.
+func TestPrimaryChanges(t *testing.T) {
+	server := testservers.MariaDB(t)
+	if server.Addr == "" {
+		t.Skip("an existing server was given")
+	}
+	proxy := testservers.NewProxy(t, server.Addr)
+	url := fresh(server.URL)
+	s := open(t, proxy.URL(url), Options{})
+	create(t, s, "orders")
+	before := allocate(t, s, "orders", 10)
+
+	run(t, s, "SET GLOBAL server_id = 4711")
+	wantErr(t, "ping on the open connection", s.Ping(t.Context()), hapax.ErrStoreReplaced)
+	proxy.Cut()
+	proxy.Pass()
+	_, err := s.Allocate(t.Context(), "orders", 10)
+	wantErr(t, "allocate", err, hapax.ErrStoreReplaced)
+	_, err = Open(t.Context(), url, Options{})
+	wantErr(t, "open", err, hapax.ErrStoreReplaced)
+	if !strings.Contains(err.Error(), "server_id 4711") {
+		t.Errorf("the error %v does not name the primary", err)
+	}
+
+	var w warnings
+	adopted := open(t, url, Options{Adopt: true, Warn: w.warn})
+	if len(w.about(WarnPrimaryChanged)) != 1 {
+		t.Errorf("warnings are %q, want one that the primary changed", w.said)
+	}
+	for _, s := range []*Store{adopted, s, open(t, url, Options{})} {
+		g := allocate(t, s, "orders", 10)
+		if g.Lo != before.Hi {
+			t.Errorf("the grant after %v is %v", before, g)
+		}
+		before = g
+	}
+}
+
+func TestPromotedReplica(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		quorum bool
+	}{{"asynchronous", false}, {"synchronous", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			primary := testservers.Postgres(t)
+			if primary.Addr == "" {
+				t.Skip("an existing server was given")
+			}
+			url := fresh(primary.URL)
+			s := open(t, url, Options{})
+			create(t, s, "orders")
+			replica := testservers.PostgresReplica(t, primary)
+			replicaURL := strings.Replace(url, primary.Addr, replica.Addr, 1)
+			if c.quorum {
+				run(t, s, "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
+				awaitSync(t, s)
+				if err := s.Ping(t.Context()); err != nil { // takes note of it
+					t.Fatal(err)
+				}
+			}
+			last := allocate(t, s, "orders", 10)
+			_, err := Open(t.Context(), replicaURL, Options{})
+			wantErr(t, "open on the replica", err, hapax.ErrStoreUnsafe)
+
+			awaitReplay(t, s)
+			primary.Kill()
+			promote(t, replicaURL)
+			if !c.quorum {
+				_, err := Open(t.Context(), replicaURL, Options{})
+				wantErr(t, "open on the promoted replica", err, hapax.ErrStoreReplaced)
+			}
+			var w warnings
+			next := open(t, replicaURL, Options{Adopt: !c.quorum, Warn: w.warn})
+			if len(w.about(WarnPrimaryChanged)) != 1 {
+				t.Errorf("warnings are %q, want one that the primary changed", w.said)
+			}
+			if g := allocate(t, next, "orders", 10); g.Lo != last.Hi {
+				t.Errorf("the grant after %v is %v", last, g)
+			}
+			// The new primary has no replica, and is recorded so.
+			meta := readMeta(t, next)
+			if meta[metaFailover] != failoverRefuse || !strings.HasSuffix(meta[metaPrimary], "/timeline 00000002") {
+				t.Errorf("recorded is %q", meta)
+			}
+		})
+	}
+}
+
+func readMeta(t testing.TB, s *Store) map[string]string {
+	t.Helper()
+	conn, err := connect(t.Context(), s.dialect)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	meta, err := s.readMeta(t.Context(), session{conn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return meta
+}
+
+// eventually waits until the query's result on the store's server is true.
+func eventually(t testing.TB, s *Store, query string) {
+	t.Helper()
+	db := admin(t, s)
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		var ok bool
+		err := db.QueryRowContext(t.Context(), query).Scan(&ok)
+		if ok {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: %v, %v", query, ok, err)
+		}
+	}
+}
+
+func awaitSync(t testing.TB, s *Store) {
+	eventually(t, s, "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')")
+}
+
+func awaitReplay(t testing.TB, s *Store) {
+	eventually(t, s, "SELECT count(*) = 1 FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()")
+}
+
+func promote(t testing.TB, url string) {
+	t.Helper()
+	opts, err := Options{}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, _, err := parseURL(url, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Store{dialect: d}
+	run(t, s, "SELECT pg_promote()")
+	eventually(t, s, "SELECT NOT pg_is_in_recovery()")
+}
+
+// Every write of an open store refuses another store behind the same address,
+// also on a connection that was checked before, and whatever that one holds.
+func TestReplacedStore(t *testing.T) {
+	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
+		prefix := prefixOf(url)
+		for what, replace := range map[string]func(t *testing.T, s *Store){
+			"another store": func(t *testing.T, s *Store) {
+				for _, table := range []string{"meta", "tags", "pools", "workers"} {
+					run(t, s, "DROP TABLE "+prefix+table)
+				}
+				other := open(t, url, Options{})
+				create(t, other, "orders")
+				if _, err := other.SwapWorker(t.Context(), hapax.Worker{}, hapax.Worker{Pool: "p", ID: 1, Mark: 5, Epoch: 1}); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"its ID is gone": func(t *testing.T, s *Store) { run(t, s, "DELETE FROM "+prefix+"meta") },
+			"its tables are gone": func(t *testing.T, s *Store) {
+				for _, table := range []string{"meta", "tags", "pools", "workers"} {
+					run(t, s, "DROP TABLE "+prefix+table)
+				}
+			},
+		} {
+			t.Run(what, func(t *testing.T) {
+				s := open(t, url, Options{MaxConns: 1})
+				if _, err := s.DeleteTag(t.Context(), "orders"); err == nil {
+					if _, err := s.CreateTag(t.Context(), must(hapax.Tag{Name: "orders", Step: 10}.WithDefaults()), hapax.CreateExplicit); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					create(t, s, "orders")
+				}
+				allocate(t, s, "orders", 10)
+				held, err := s.Worker(t.Context(), "p", 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				next := hapax.Worker{Pool: "p", ID: 1, Mark: 5, Epoch: held.Epoch + 1}
+				if ok, err := s.SwapWorker(t.Context(), held, next); !ok || err != nil {
+					t.Fatal(ok, err)
+				}
+				replace(t, s)
+				step := int64(20)
+				beyond := next
+				beyond.Mark, beyond.Epoch = 10, next.Epoch+1
+				for call, err := range map[string]error{
+					"Allocate":       second(s.Allocate(t.Context(), "orders", 10)),
+					"CreateTag":      second(s.CreateTag(t.Context(), must(hapax.Tag{Name: "new"}.WithDefaults()), hapax.CreateFirstUse)),
+					"UpdateTag":      second(s.UpdateTag(t.Context(), "orders", hapax.TagUpdate{Step: &step})),
+					"SwapWorker":     second(s.SwapWorker(t.Context(), next, beyond)),
+					"SwapWorker new": second(s.SwapWorker(t.Context(), hapax.Worker{}, hapax.Worker{Pool: "p", ID: 2, Epoch: 1})),
+					"FreezePool":     second(s.FreezePool(t.Context(), "p", "layout")),
+					"DeleteTag":      second(s.DeleteTag(t.Context(), "orders")),
+					"Ping":           s.Ping(t.Context()),
+				} {
+					wantErr(t, call, err, hapax.ErrStoreReplaced)
+				}
+			})
+		}
+	})
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func prefixOf(url string) string {
+	_, p, _ := strings.Cut(url, "prefix=")
+	p, _, _ = strings.Cut(p, "&")
+	return p
+}
+
+func TestLossySettings(t *testing.T) {
+	for _, c := range []struct {
+		kind string
+		args []string
+		want []string
+	}{
+		{"mariadb", nil, nil},
+		{"mariadb", []string{"--innodb-flush-log-at-trx-commit=2", "--log-bin=b", "--server-id=3", "--sync-binlog=0"}, []string{"innodb_flush_log_at_trx_commit is 2", "sync_binlog is 0"}},
+		{"postgres", []string{"-c", "synchronous_commit=off"}, nil},
+		{"postgres", []string{"-c", "fsync=off", "-c", "full_page_writes=off"}, []string{"fsync is off", "full_page_writes is off"}},
+	} {
+		t.Run(c.kind+strings.Join(c.args, " "), func(t *testing.T) {
+			server := kinds[c.kind].start(t, c.args...)
+			if server.Addr == "" {
+				t.Skip("an existing server was given")
+			}
+			var w warnings
+			s := open(t, fresh(server.URL), Options{Warn: w.warn})
+			if len(w.said) != len(c.want) {
+				t.Errorf("warnings are %q, want %q", w.said, c.want)
+			}
+			for _, text := range c.want {
+				if len(w.about(WarnNotDurable)) == 0 || len(w.about(text)) != 1 {
+					t.Errorf("warnings are %q, want one that has %q", w.said, text)
+				}
+			}
+			if c.kind == "postgres" { // what the session can make durable, it does
+				var commit string
+				if err := s.queryRow(t.Context(), "SHOW synchronous_commit", nil, &commit); err != nil || commit != "on" {
+					t.Errorf("synchronous_commit is %q, %v, want on", commit, err)
+				}
+			}
+		})
+	}
+}
+
+// The server's defaults, however odd, change nothing.
+func TestOddServerDefaults(t *testing.T) {
+	for _, c := range []struct {
+		kind string
+		args []string
+	}{
+		{"mariadb", []string{"--transaction-isolation=READ-UNCOMMITTED", "--autocommit=0", "--sql-mode=ANSI_QUOTES,PAD_CHAR_TO_FULL_LENGTH", "--character-set-server=latin1", "--log-bin=b", "--binlog-format=STATEMENT"}},
+		{"mariadb", []string{"--transaction-isolation=SERIALIZABLE", "--sql-mode=NO_BACKSLASH_ESCAPES,SIMULTANEOUS_ASSIGNMENT"}},
+		{"postgres", []string{"-c", "default_transaction_isolation=serializable", "-c", "standard_conforming_strings=off", "-c", "TimeZone=Asia/Kathmandu"}},
+	} {
+		t.Run(c.kind+strings.Join(c.args, " "), func(t *testing.T) {
+			server := kinds[c.kind].start(t, c.args...)
+			if server.Addr == "" {
+				t.Skip("an existing server was given")
+			}
+			url := fresh(server.URL)
+			stores := []*Store{open(t, url, Options{}), open(t, url, Options{})}
+			name := `o'r\d"ers `
+			create(t, stores[0], name)
+			var mu sync.Mutex // guards granted
+			var granted []hapax.Grant
+			var wg sync.WaitGroup
+			for i := range 8 {
+				wg.Go(func() {
+					for range 20 {
+						a, err := stores[i%2].Allocate(context.Background(), name, 0)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						mu.Lock()
+						granted = append(granted, a.Grant)
+						mu.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+			disjoint(t, granted)
+			tag, err := stores[1].Tag(t.Context(), name)
+			if err != nil || tag.Mark != 1+8*20*10 || tag.Name != name {
+				t.Errorf("the tag is %+v, %v; want 160 steps of 10 without a gap", tag, err)
+			}
+			now, err := stores[0].StoreTime(t.Context())
+			if d := time.Since(now); err != nil || d > time.Minute || d < -time.Minute {
+				t.Errorf("the server's clock is off by %v, %v", d, err)
+			}
+		})
+	}
+}

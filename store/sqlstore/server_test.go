@@ -1,0 +1,381 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/testservers"
+)
+
+// The printed schema is what Open creates, and an account that may not create,
+// alter, drop or delete anything can work on it.
+func TestSchemaAndRights(t *testing.T) {
+	onServers(t, func(t *testing.T, server *testservers.Server, created string) {
+		if server.Addr == "" {
+			t.Skip("an existing server was given")
+		}
+		root := open(t, created, Options{})
+		printed := fresh(server.URL)
+		script, err := Schema(root.dialect.name(), prefixOf(printed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for statement := range strings.SplitSeq(strings.TrimSpace(script), ";\n") {
+			if strings.TrimSpace(statement) != "" {
+				run(t, root, strings.TrimSuffix(statement, ";"))
+			}
+		}
+		a, b := describe(t, root, prefixOf(created)), describe(t, root, prefixOf(printed))
+		if a != b {
+			t.Errorf("Open created\n%s\nthe script created\n%s", a, b)
+		}
+
+		clerk := strings.Replace(printed, userOf(printed)+"@", "clerk:s3cret-w0rd@", 1)
+		if root.dialect.name() == MySQL {
+			run(t, root, "CREATE USER clerk IDENTIFIED BY 's3cret-w0rd'")
+		} else {
+			run(t, root, "CREATE ROLE clerk LOGIN PASSWORD 's3cret-w0rd'", "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+		}
+		_, err = Open(t.Context(), clerk, Options{})
+		wantErr(t, "open without rights", err, hapax.ErrStoreUnavailable)
+		if strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("the error %q holds the password", err)
+		}
+		for _, table := range []string{"meta", "tags", "pools", "workers"} {
+			run(t, root, "GRANT SELECT, INSERT, UPDATE ON "+prefixOf(printed)+table+" TO clerk")
+		}
+		s := open(t, clerk, Options{})
+		create(t, s, "orders")
+		allocate(t, s, "orders", 10)
+		if _, err := s.DeleteTag(t.Context(), "orders"); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.CreateTag(t.Context(), must(hapax.Tag{Name: "orders"}.WithDefaults()), hapax.CreateExplicit); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.FreezePool(t.Context(), "p", "layout"); err != nil {
+			t.Error(err)
+		}
+		row := hapax.Worker{Pool: "p", ID: 1, Mark: 5, Epoch: 1}
+		if ok, err := s.SwapWorker(t.Context(), hapax.Worker{}, row); !ok || err != nil {
+			t.Error(ok, err)
+		}
+		if err := s.Ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func userOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		panic(err)
+	}
+	return u.User.Username()
+}
+
+// describe returns how the server itself describes the tables.
+func describe(t testing.TB, s *Store, prefix string) string {
+	t.Helper()
+	db := admin(t, s)
+	var b strings.Builder
+	for _, table := range []string{"meta", "tags", "pools", "workers"} {
+		query := "SHOW CREATE TABLE " + prefix + table
+		if s.dialect.name() == PostgreSQL {
+			query = `SELECT 'column', string_agg(concat_ws(' ', column_name, data_type, collation_name, is_nullable, column_default), ', ' ORDER BY ordinal_position)
+				FROM information_schema.columns WHERE table_name = '` + prefix + table + `'
+				UNION ALL SELECT 'index', indexdef FROM pg_indexes WHERE tablename = '` + prefix + table + `' ORDER BY 1`
+		}
+		rows, err := db.QueryContext(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for rows.Next() {
+			var name, text string
+			if err := rows.Scan(&name, &text); err != nil {
+				t.Fatal(err)
+			}
+			b.WriteString(strings.ReplaceAll(text, prefix, "PREFIX_") + "\n")
+			n++
+		}
+		if err := rows.Err(); err != nil || n == 0 {
+			t.Fatal(n, err)
+		}
+	}
+	return b.String()
+}
+
+// Open creates the tables when many processes do so at once.
+func TestOpenAtOnce(t *testing.T) {
+	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
+		const stores = 16
+		ids := make([]string, stores)
+		var wg sync.WaitGroup
+		for i := range stores {
+			wg.Go(func() {
+				s, err := Open(t.Context(), url, Options{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer s.Close()
+				if ids[i], err = s.StoreID(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for _, id := range ids {
+			if id != ids[0] || id == "" {
+				t.Fatalf("the stores have the IDs %q, want one", ids)
+			}
+		}
+	})
+}
+
+// In the steady state a call is one request on the network.
+func TestRoundTrips(t *testing.T) {
+	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
+		if server.Addr == "" {
+			t.Skip("an existing server was given")
+		}
+		proxy := testservers.NewProxy(t, server.Addr)
+		s := open(t, proxy.URL(url), Options{MaxConns: 1})
+		create(t, s, "orders")
+		worker := hapax.Worker{Pool: "p", ID: 1, Mark: 5, Epoch: 1}
+		if ok, err := s.SwapWorker(t.Context(), hapax.Worker{}, worker); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		lease := hapax.Lease{Pool: "p", Worker: 1, Epoch: 1, Grant: hapax.Grant{Lo: 1, Hi: 5}}
+		calls := map[string]func(){
+			"Allocate": func() { allocate(t, s, "orders", 0) },
+			"ExtendWorker": func() {
+				var err error
+				lease, err = s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: lease.Grant.Hi + 10, End: hapax.MaxMark})
+				if err != nil {
+					t.Error(err)
+				}
+			},
+		}
+		for name, call := range calls {
+			call() // now the driver knows the statement
+			var mu sync.Mutex
+			requests := 0
+			proxy.CutReply(func([]byte) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				requests++
+				return false
+			})
+			call()
+			proxy.Pass()
+			mu.Lock()
+			if requests != 1 {
+				t.Errorf("%s made %d requests, want 1", name, requests)
+			}
+			mu.Unlock()
+		}
+	})
+}
+
+// PostgreSQL sends the new mark before it commits. A commit that fails then
+// must fail the call, and grant nothing.
+func TestCommitFailsAfterRow(t *testing.T) {
+	server := testservers.Postgres(t)
+	url := fresh(server.URL)
+	s := open(t, url, Options{})
+	create(t, s, "orders")
+	first := allocate(t, s, "orders", 10)
+	f := prefixOf(url) + "refuse"
+	run(t, s, "CREATE FUNCTION "+f+"() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused'; END $$",
+		"CREATE CONSTRAINT TRIGGER "+f+" AFTER UPDATE ON "+prefixOf(url)+"tags DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION "+f+"()")
+	a, err := s.Allocate(t.Context(), "orders", 10)
+	wantErr(t, "allocate", err, hapax.ErrStoreUnavailable)
+	if a != (hapax.Allocation{}) {
+		t.Errorf("granted %+v together with the error", a)
+	}
+	run(t, s, "DROP TRIGGER "+f+" ON "+prefixOf(url)+"tags", "DROP FUNCTION "+f+"()")
+	if next := allocate(t, s, "orders", 10); next.Lo != first.Hi {
+		t.Errorf("the grant after %v is %v", first, next)
+	}
+}
+
+// A deadlock's victim was rolled back for certain, and is tried again.
+func TestDeadlock(t *testing.T) {
+	server := testservers.MariaDB(t)
+	url := fresh(server.URL)
+	s := open(t, url, Options{})
+	create(t, s, "orders")
+	first := allocate(t, s, "orders", 10)
+	deadlocks := func() (name string, n int) {
+		if err := admin(t, s).QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &n); err != nil {
+			t.Fatal(err)
+		}
+		return name, n
+	}
+	_, before := deadlocks()
+
+	tx, err := admin(t, s).BeginTx(t.Context(), &sql.TxOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	tags, meta := prefixOf(url)+"tags", prefixOf(url)+"meta"
+	// The victim is the one that has changed less.
+	if _, err := tx.ExecContext(t.Context(), "UPDATE "+tags+" SET max_step = max_step + 1 WHERE name = 'orders'"); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if next, err := s.Allocate(t.Context(), "orders", 10); err != nil || next.Grant.Lo != first.Hi {
+			t.Errorf("the grant after %v is %v, %v", first, next.Grant, err)
+		}
+	})
+	eventually(t, s, "SELECT COUNT(*) = 1 FROM information_schema.INNODB_LOCK_WAITS")
+	if _, err := tx.ExecContext(t.Context(), "UPDATE "+meta+" SET value = 'x' WHERE name = 'nothing' OR name = 'store_id' AND value = 'nothing'"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	if _, after := deadlocks(); after == before {
+		t.Error("there was no deadlock, so nothing was tested")
+	}
+}
+
+// A tag edited behind the store's back counts at the next grant; nonsense is
+// refused.
+func TestEditedTag(t *testing.T) {
+	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
+		s := open(t, url, Options{})
+		create(t, s, "orders")
+		first := allocate(t, s, "orders", 0)
+		tags := prefixOf(url) + "tags"
+		run(t, s, "UPDATE "+tags+" SET step = 25, min_step = 25 WHERE name = 'orders'")
+		a, err := s.Allocate(t.Context(), "orders", 0)
+		if err != nil || a.Tag.Step != 25 || a.Grant != (hapax.Grant{Lo: first.Hi, Hi: first.Hi + 25}) {
+			t.Errorf("the grant is %+v, %v; want 25 numbers from %d", a, err, first.Hi)
+		}
+		for _, nonsense := range []string{"mark = -5", "mark = 0", "kind = 'other'", "mark = 9223372036854775807"} {
+			run(t, s, "UPDATE "+tags+" SET kind = 'segment', mark = 100 WHERE name = 'orders'")
+			allocate(t, s, "orders", 1)
+			run(t, s, "UPDATE "+tags+" SET "+nonsense+" WHERE name = 'orders'")
+			for range 2 { // with and without the definition known
+				if a, err := s.Allocate(t.Context(), "orders", 1); !errors.Is(err, hapax.ErrStoreCorrupt) {
+					t.Errorf("%s: granted %v, %v", nonsense, a.Grant, err)
+					break
+				}
+				s.forget("orders")
+				run(t, s, "UPDATE "+tags+" SET "+nonsense+" WHERE name = 'orders'")
+			}
+		}
+	})
+}
+
+// Holders are bytes; names differ by case, spaces and form.
+func TestOddBytes(t *testing.T) {
+	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
+		s := open(t, url, Options{})
+		holder := "\x00\xff'\\\"é%_ "
+		names := []string{"a", "A", "a ", " a", "á", "a\u0301", "'; --", `\`, "%", "_", "🙂", strings.Repeat("é", 64)}
+		for i, name := range names {
+			create(t, s, name)
+			row := hapax.Worker{Pool: name, ID: int64(i), Mark: 1, Epoch: 1, Holder: holder}
+			if ok, err := s.SwapWorker(t.Context(), hapax.Worker{}, row); !ok || err != nil {
+				t.Errorf("pool %q: %v, %v", name, ok, err)
+			}
+			rows, err := s.Workers(t.Context(), name)
+			if err != nil || len(rows) != 1 || rows[0] != row {
+				t.Errorf("pool %q: %+v, %v; want %+v", name, rows, err, row)
+			}
+			if layout, err := s.FreezePool(t.Context(), name, "layout "+name); err != nil || layout != "layout "+name {
+				t.Errorf("pool %q: layout %q, %v", name, layout, err)
+			}
+		}
+		for i, name := range names {
+			if g := allocate(t, s, name, int64(i+1)); g != (hapax.Grant{Lo: 1, Hi: int64(i + 2)}) {
+				t.Errorf("tag %q: %v", name, g)
+			}
+		}
+		for _, bad := range []string{"", "\x00", "\xff", strings.Repeat("x", 129)} {
+			for call, err := range map[string]error{
+				"Allocate":   second(s.Allocate(t.Context(), bad, 1)),
+				"Tag":        second(s.Tag(t.Context(), bad)),
+				"UpdateTag":  second(s.UpdateTag(t.Context(), bad, hapax.TagUpdate{})),
+				"DeleteTag":  second(s.DeleteTag(t.Context(), bad)),
+				"Worker":     second(s.Worker(t.Context(), bad, 1)),
+				"Workers":    second(s.Workers(t.Context(), bad)),
+				"FreezePool": second(s.FreezePool(t.Context(), bad, "x")),
+				"SwapWorker": second(s.SwapWorker(t.Context(), hapax.Worker{}, hapax.Worker{Pool: bad, Epoch: 1})),
+			} {
+				wantErr(t, call, err, hapax.ErrInvalidTag)
+			}
+		}
+		_, err := s.FreezePool(t.Context(), "p", strings.Repeat("x", maxLayoutBytes+1))
+		wantErr(t, "a long layout", err, hapax.ErrInvalidLayout)
+		_, err = s.SwapWorker(t.Context(), hapax.Worker{}, hapax.Worker{Pool: "p", Epoch: 1, Holder: strings.Repeat("x", 129)})
+		wantErr(t, "a long holder", err, hapax.ErrInvalidArgument)
+	})
+}
+
+// More callers than connections wait for one another, and only as long as their
+// contexts say.
+func TestBoundedPool(t *testing.T) {
+	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
+		if server.Addr == "" {
+			t.Skip("an existing server was given")
+		}
+		s := open(t, url, Options{MaxConns: 2})
+		create(t, s, "orders")
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if _, err := s.Allocate(t.Context(), "orders", 1); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := s.db.Stats().OpenConnections; n > 2 {
+			t.Errorf("%d connections are open, want 2 at most", n)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		server.Pause()
+		var errs [4]error
+		for i := range errs {
+			wg.Go(func() { _, errs[i] = s.Allocate(ctx, "orders", 1) })
+		}
+		cancel()
+		wg.Wait()
+		server.Resume()
+		for _, err := range errs {
+			wantErr(t, "allocate from a paused server", err, hapax.ErrStoreUnavailable, context.Canceled)
+		}
+	})
+}
+
+func TestUnixSocket(t *testing.T) {
+	onServers(t, func(t *testing.T, server *testservers.Server, raw string) {
+		if server.Addr == "" {
+			t.Skip("an existing server was given")
+		}
+		u := strings.Replace(raw, server.Addr, "", 1)
+		if strings.HasPrefix(u, "mysql:") {
+			u = with(u, "socket", server.Dir+"/s")
+		} else {
+			_, port, _ := strings.Cut(server.Addr, ":")
+			u = with(with(u, "host", server.Dir), "port", port)
+		}
+		s := open(t, u, Options{})
+		create(t, s, "orders")
+		allocate(t, s, "orders", 1)
+	})
+}
