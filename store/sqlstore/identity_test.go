@@ -88,6 +88,7 @@ func TestDemotedServer(t *testing.T) {
 	clerk := open(t, url, Options{MaxConns: 1})
 	create(t, clerk, "orders")
 	before := allocate(t, clerk, "orders", 1)
+	connection := connectionID(t, clerk)
 	run(t, s, "SET GLOBAL read_only = 1")
 	_, err := clerk.Allocate(t.Context(), "orders", 1)
 	wantErr(t, "allocate", err, hapax.ErrStoreUnsafe)
@@ -95,6 +96,28 @@ func TestDemotedServer(t *testing.T) {
 	if after := allocate(t, clerk, "orders", 1); after.Lo != before.Hi {
 		t.Errorf("the grant after %v is %v", before, after)
 	}
+	if connectionID(t, clerk) == connection {
+		t.Error("the connection to the demoted server is still in use")
+	}
+}
+
+func connectionID(t testing.TB, s *Store) (id int64) {
+	t.Helper()
+	if err := s.queryRow(t.Context(), "SELECT CONNECTION_ID()", nil, &id); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// A column that is too narrow refuses a name instead of cutting it, also where
+// the server's default is to cut.
+func TestNothingIsCut(t *testing.T) {
+	server := testservers.MariaDB(t, "--sql-mode=")
+	url := fresh(server.URL)
+	s := open(t, url, Options{})
+	run(t, s, "ALTER TABLE "+prefixOf(url)+"tags MODIFY name VARBINARY(4) NOT NULL")
+	_, err := s.CreateTag(t.Context(), must(hapax.Tag{Name: "orders"}.WithDefaults()), hapax.CreateFirstUse)
+	wantErr(t, "a name that does not fit", err, hapax.ErrStoreUnavailable)
 }
 
 // Another primary is refused until somebody adopts it; then also the stores

@@ -136,11 +136,12 @@ func (o Options) withDefaults() (Options, error) {
 // A Store is a store in a SQL database. Its methods are safe for concurrent
 // use.
 type Store struct {
-	db      *sql.DB
-	dialect dialect
-	opts    Options
-	sql     statements
-	id      string // the store's ID as Open found it
+	db        *sql.DB
+	connector *connector // makes the connections of db
+	dialect   dialect
+	opts      Options
+	sql       statements
+	id        string // the store's ID as Open found it
 
 	mu   sync.Mutex // guards defs
 	defs map[string]hapax.Tag
@@ -192,9 +193,10 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.db = sql.OpenDB(&connector{d, opts.Timeout, func(ctx context.Context, conn driver.Conn) error {
+	s.connector = &connector{d, opts.Timeout, func(ctx context.Context, conn driver.Conn) error {
 		return s.verify(ctx, session{conn})
-	}})
+	}}
+	s.db = sql.OpenDB(s.connector)
 	s.db.SetMaxOpenConns(opts.MaxConns)
 	s.db.SetMaxIdleConns(opts.MaxConns)
 	s.db.SetConnMaxLifetime(connMaxLifetime)

@@ -272,6 +272,10 @@ func TestBlackhole(t *testing.T) {
 		_, err := s.Allocate(ctx, "orders", 10)
 		wantErr(t, "allocate until a deadline", err, hapax.ErrStoreUnavailable, context.DeadlineExceeded)
 		wantErr(t, "ping", s.Ping(t.Context()), hapax.ErrStoreUnavailable)
+		// The pool makes connections for later without a deadline.
+		if _, err := s.connector.Connect(context.Background()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("connect without a deadline: %v", err)
+		}
 		proxy.Pass()
 		granted := []hapax.Grant{first}
 		for end := time.Now().Add(30 * time.Second); len(granted) < 10; {
