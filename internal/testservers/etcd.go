@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,22 +20,66 @@ func Etcd(t testing.TB, args ...string) *Server {
 	if s := External(t, "HAPAX_TEST_ETCD_URL"); s != nil {
 		return s
 	}
+	peer := peerURL(t)
+	return start(t, etcdSpec(t, "default", peer, "default="+peer, etcdReady, args...))
+}
+
+// EtcdCluster starts an etcd cluster of n members, and returns them with the URL
+// that names them all.
+func EtcdCluster(t testing.TB, n int) ([]*Server, string) {
+	t.Helper()
+	peers := make([]string, n)
+	all := make([]string, n)
+	for i := range peers {
+		peers[i] = peerURL(t)
+		all[i] = fmt.Sprintf("m%d=%s", i, peers[i])
+	}
+	// A member alone is not healthy, so it must do that it listens.
+	var members []*Server
+	var addrs []string
+	for i, peer := range peers {
+		m := start(t, etcdSpec(t, fmt.Sprintf("m%d", i), peer, strings.Join(all, ","), dialed))
+		members, addrs = append(members, m), append(addrs, m.Addr)
+	}
+	if err := members[0].awaitHealth(t.Context()); err != nil {
+		t.Fatalf("etcd: %v\n%s", err, members[0].Log())
+	}
+	return members, "etcd://" + strings.Join(addrs, ",")
+}
+
+func (s *Server) awaitHealth(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	for {
+		err := etcdReady(ctx, s.Addr)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(pollEvery)
+	}
+}
+
+func peerURL(t testing.TB) string {
+	return "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(t)))
+}
+
+func etcdSpec(t testing.TB, name, peer, cluster string, ready func(context.Context, string) error, args ...string) spec {
+	t.Helper()
 	bin := Require(t, []string{"etcd"})
 	dir := newDir(t, "etcd", "")
-	peer := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(t)))
-	return start(t, spec{
+	return spec{
 		name: "etcd", bin: bin, dir: dir, stop: syscall.SIGTERM,
 		args: func(port int) []string {
 			client := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 			return append([]string{
-				"--data-dir", dir + "/data",
+				"--name", name, "--data-dir", filepath.Join(dir, "data"),
 				"--listen-client-urls", client, "--advertise-client-urls", client,
-				"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" + peer,
+				"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", cluster,
 			}, args...)
 		},
 		url:   func(addr string) string { return "etcd://" + addr },
-		ready: etcdReady,
-	})
+		ready: ready,
+	}
 }
 
 // etcdReady asks whether the cluster has a leader.

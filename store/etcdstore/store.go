@@ -66,7 +66,7 @@ type Options struct {
 	Timeout time.Duration
 
 	// Warn receives what an operator should know about the cluster's setup, with
-	// a stable code: "single_member" (the cluster has fewer than three voting
+	// a stable code: "few_members" (the cluster has fewer than three voting
 	// members: a lost disk loses the store). It is called by Open only.
 	Warn func(code, message string)
 }
@@ -108,7 +108,7 @@ type Store struct {
 // in PEM form. ErrInvalidArgument, ErrStoreUnavailable, ErrStoreReplaced,
 // ErrStoreCorrupt.
 func Open(ctx context.Context, url string, opts Options) (*Store, error) {
-	s, found, err := connect(ctx, url, opts)
+	s, found, err := connect(ctx, url, opts, true)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 // issued (TagUpdate.Floor). Workers need no more than that the time granted
 // from the old cluster, minutes at most, has passed.
 func Adopt(ctx context.Context, url string, opts Options) (string, error) {
-	s, found, err := connect(ctx, url, opts)
+	s, found, err := connect(ctx, url, opts, false)
 	if err != nil {
 		return "", err
 	}
@@ -155,8 +155,9 @@ func Adopt(ctx context.Context, url string, opts Options) (string, error) {
 	return found.ID, nil
 }
 
-// connect opens a handle whose cluster is not judged yet.
-func connect(ctx context.Context, url string, opts Options) (*Store, identity, error) {
+// connect opens a handle whose cluster is not judged yet. If there is no store,
+// it creates one or fails.
+func connect(ctx context.Context, url string, opts Options, create bool) (*Store, identity, error) {
 	u, err := urlForm.Parse(url)
 	if err != nil {
 		return nil, identity{}, err
@@ -199,7 +200,7 @@ func connect(ctx context.Context, url string, opts Options) (*Store, identity, e
 		s.Close()
 		return nil, identity{}, k.calls.Unavailable(ctx, err)
 	}
-	found, err := k.identify(ctx)
+	found, err := k.identify(ctx, create)
 	if err != nil {
 		s.Close()
 		return nil, identity{}, err
@@ -220,18 +221,21 @@ func endpoints(u coord.URL) []string {
 	return all
 }
 
-// identify reads the store's identity, or creates it. Of several handles that
-// do so at once, one creates it and the others find that one's.
-func (s *space) identify(ctx context.Context) (identity, error) {
+// identify reads the store's identity, or creates it if it may. Of several
+// handles that do so at once, one creates it and the others find that one's.
+func (s *space) identify(ctx context.Context, create bool) (identity, error) {
 	reply, err := s.client.Get(ctx, s.identityKey())
 	if err != nil {
 		return identity{}, s.calls.Unavailable(ctx, err)
 	}
 	s.cluster = reply.Header.ClusterId
 	s.revision.Store(reply.Header.Revision)
-	if len(reply.Kvs) > 0 {
+	switch {
+	case len(reply.Kvs) > 0:
 		s.identity = string(reply.Kvs[0].Value)
-	} else {
+	case !create:
+		return identity{}, fmt.Errorf("%w: etcd has no key %q: there is no store under this prefix", hapax.ErrInvalidArgument, s.identityKey())
+	default:
 		fresh := string(coord.Encode(identity{rand.Text(), clusterName(s.cluster)}))
 		done, err := s.client.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(s.identityKey()), "=", 0)).
@@ -277,7 +281,7 @@ func (s *Store) probe(ctx context.Context, warn func(code, message string)) {
 		}
 	}
 	if voters < 3 {
-		warn("single_member", fmt.Sprintf("the etcd cluster has %d voting members: with fewer than three, one lost disk loses the store or its quorum", voters))
+		warn("few_members", fmt.Sprintf("the etcd cluster has %d voting members: with fewer than three, one lost disk loses the store or its quorum", voters))
 	}
 }
 

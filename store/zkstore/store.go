@@ -59,7 +59,7 @@ type Options struct {
 	Timeout time.Duration
 
 	// Warn receives what an operator should know about the ensemble's setup, with
-	// a stable code: "single_member" (the ensemble has fewer than three voting
+	// a stable code: "few_members" (the ensemble has fewer than three voting
 	// members: a lost disk loses the store). It is called by Open only.
 	Warn func(code, message string)
 }
@@ -164,7 +164,7 @@ func (s *Store) start(ctx context.Context, warn func(code, message string)) erro
 		}
 	}
 	if voters < 3 {
-		warn("single_member", fmt.Sprintf("the ZooKeeper ensemble has %d voting members: with fewer than three, one lost disk loses the store or its quorum", max(1, voters)))
+		warn("few_members", fmt.Sprintf("the ZooKeeper ensemble has %d voting members: with fewer than three, one lost disk loses the store or its quorum", max(1, voters)))
 	}
 	return nil
 }

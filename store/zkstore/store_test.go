@@ -100,7 +100,7 @@ func TestWarn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if server.Addr != "" && !slices.Equal(codes, []string{"single_member"}) {
+	if server.Addr != "" && !slices.Equal(codes, []string{"few_members"}) {
 		t.Errorf("warnings of a standalone server: %q", codes)
 	}
 }
