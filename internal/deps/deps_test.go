@@ -48,7 +48,8 @@ var rules = []rule{
 	{"compat/*", []string{"root", "service"}},
 	{"console", []string{"service"}},
 	{"server", slices.Concat([]string{"root", "codec", "service", "api/*", "compat/*", "console"}, stores)},
-	{"internal/cli", []string{"root", "client", "server"}},
+	{"internal/cli", []string{"root", "client", "server", "service"}},
+	{"internal/configdoc", []string{"server"}},
 	{"cmd/hapax", []string{"internal/cli"}},
 }
 
