@@ -1,6 +1,6 @@
 GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
-MODULES = . bench examples/embedded
+MODULES = . bench examples/embedded internal/testservers/ferretdb
 RACE = . ./internal/... ./service/... ./store/memstore/...
 FUZZTIME ?= 3s
 SOAK ?= 5
