@@ -1,9 +1,25 @@
-// Package httpapi serves a service over HTTP: numbers, tags, layouts and pools
-// under /v1, and /healthz, /readyz and /metrics beside them.
+// Package httpapi serves a service over HTTP:
 //
-// IDs are JSON strings, or bare decimal text on the number routes; errors are
-// application/problem+json with a stable code. No response may be cached. A
-// tag's name stands percent-encoded in the path.
+//	GET    /v1/tags/{tag}/next?count=N   numbers as text, one a line; JSON if Accept says so
+//	POST   /v1/tags/{tag}/ids?count=N    {"ids":["1","2"]}; text if Accept says so
+//	GET    /v1/ids/{id}?layout=L         what an ID says: layout, time and fields
+//	POST   /v1/ids/compose               {"layout":L,"fields":{"time":T,"worker":W}} to an ID
+//	GET    /v1/tags?after=NAME&limit=N   a page of tags, tombstones among them
+//	GET    /v1/tags/{tag}                one tag
+//	PUT    /v1/tags/{tag}                create or change: kind, start, step, min_step, max_step, pool, floor
+//	DELETE /v1/tags/{tag}                leave a tombstone
+//	GET    /v1/layouts                   the known layouts
+//	GET    /v1/pools                     the worker pools
+//	GET    /v1/pools/{pool}/workers      the worker IDs of a pool that were ever used
+//	GET    /healthz, /readyz, /metrics   is it alive, can it issue, and Prometheus
+//
+// L is a layout's name or spec, and the default pool's if it is missing; T is
+// RFC 3339 or ticks. A tag's name stands percent-encoded in the path. A PUT with
+// "If-None-Match: *" only creates, with "If-Match: *" only changes.
+//
+// IDs and the numbers of a tag's line are JSON strings, or bare decimal text on
+// the number routes. Errors are application/problem+json with a stable code. No
+// response may be cached.
 package httpapi
 
 import (

@@ -75,10 +75,9 @@ func statusOf(code hapax.Code) int {
 
 // fail answers with an error of the service.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil && errors.Is(err, r.Context().Err()) {
-		panic(http.ErrAbortHandler) // nobody is there to be told
+	if r.Context().Err() == nil { // else the client is gone, which is no error of ours
+		a.svc.Failed("http", err)
 	}
-	a.svc.Failed("http", err)
 	code := hapax.CodeOf(err)
 	status := statusOf(code)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
