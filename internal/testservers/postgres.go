@@ -63,7 +63,7 @@ func PostgresIn(t testing.TB, dir string, args ...string) *Server {
 // PostgresReplica starts a streaming replica of the server.
 func PostgresReplica(t testing.TB, primary *Server, args ...string) *Server {
 	t.Helper()
-	primary.mustControl()
+	primary.MustControl()
 	dir := filepath.Join(newDir(t, "replica", "postgres"), "d")
 	host, port, err := net.SplitHostPort(primary.Addr)
 	if err != nil {

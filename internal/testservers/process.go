@@ -189,14 +189,14 @@ func FreePort(t testing.TB) int {
 // Kill ends the server and its children at once with SIGKILL, as a crash would.
 func (s *Server) Kill() {
 	s.t.Helper()
-	s.mustControl()
+	s.MustControl()
 	s.kill()
 }
 
 // Stop asks the server to shut down in good order and waits until it did.
 func (s *Server) Stop() {
 	s.t.Helper()
-	s.mustControl()
+	s.MustControl()
 	s.mu.Lock()
 	cmd, done := s.cmd, s.done
 	s.mu.Unlock()
@@ -219,7 +219,7 @@ func (s *Server) Stop() {
 // is ready. It does nothing while the server runs.
 func (s *Server) Start() {
 	s.t.Helper()
-	s.mustControl()
+	s.MustControl()
 	s.mu.Lock()
 	running := s.cmd != nil
 	s.mu.Unlock()
@@ -257,8 +257,10 @@ func (s *Server) Log() string {
 
 func (s *Server) logPath() string { return filepath.Join(s.Dir, "hapax-test.log") }
 
-// mustControl skips a test that wants to control a server that is not its own.
-func (s *Server) mustControl() {
+// MustControl skips a test that wants to control a server that is not its own.
+// The control methods call it; a test calls it first if it has other goroutines
+// by the time it uses them.
+func (s *Server) MustControl() {
 	s.t.Helper()
 	if s.spec.bin == "" {
 		s.t.Skip("needs a server of its own, and an existing one was given")
@@ -267,7 +269,7 @@ func (s *Server) mustControl() {
 
 func (s *Server) signalAll(sig syscall.Signal) {
 	s.t.Helper()
-	s.mustControl()
+	s.MustControl()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cmd == nil {

@@ -41,9 +41,7 @@ func TestReadOnlyServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := kinds[c.kind].start(t)
-			if server.Addr == "" {
-				t.Skip("an existing server was given")
-			}
+			server.MustControl()
 			proxy := testservers.NewProxy(t, server.Addr)
 			url := fresh(server.URL)
 			s := open(t, proxy.URL(url), Options{})
@@ -78,9 +76,7 @@ func TestReadOnlyServer(t *testing.T) {
 // A demotion under an open connection is noticed by the write itself.
 func TestDemotedServer(t *testing.T) {
 	server := testservers.MariaDB(t)
-	if server.Addr == "" {
-		t.Skip("an existing server was given")
-	}
+	server.MustControl()
 	s := open(t, fresh(server.URL), Options{})
 	// The statement that the server refuses must not be one that root may do.
 	run(t, s, "CREATE USER clerk IDENTIFIED BY 'secret'", "GRANT ALL ON hapax.* TO clerk")
@@ -124,9 +120,7 @@ func TestNothingIsCut(t *testing.T) {
 // that are open follow.
 func TestPrimaryChanges(t *testing.T) {
 	server := testservers.MariaDB(t)
-	if server.Addr == "" {
-		t.Skip("an existing server was given")
-	}
+	server.MustControl()
 	proxy := testservers.NewProxy(t, server.Addr)
 	url := fresh(server.URL)
 	s := open(t, proxy.URL(url), Options{})
@@ -166,9 +160,7 @@ func TestPromotedReplica(t *testing.T) {
 	}{{"asynchronous", false}, {"synchronous", true}} {
 		t.Run(c.name, func(t *testing.T) {
 			primary := testservers.Postgres(t)
-			if primary.Addr == "" {
-				t.Skip("an existing server was given")
-			}
+			primary.MustControl()
 			url := fresh(primary.URL)
 			s := open(t, url, Options{})
 			create(t, s, "orders")
@@ -352,9 +344,7 @@ func TestLossySettings(t *testing.T) {
 	} {
 		t.Run(c.kind+strings.Join(c.args, " "), func(t *testing.T) {
 			server := kinds[c.kind].start(t, c.args...)
-			if server.Addr == "" {
-				t.Skip("an existing server was given")
-			}
+			server.MustControl()
 			var w warnings
 			s := open(t, fresh(server.URL), Options{Warn: w.warn})
 			if len(w.said) != len(c.want) {
@@ -387,9 +377,7 @@ func TestOddServerDefaults(t *testing.T) {
 	} {
 		t.Run(c.kind+strings.Join(c.args, " "), func(t *testing.T) {
 			server := kinds[c.kind].start(t, c.args...)
-			if server.Addr == "" {
-				t.Skip("an existing server was given")
-			}
+			server.MustControl()
 			url := fresh(server.URL)
 			stores := []*Store{open(t, url, Options{}), open(t, url, Options{})}
 			name := `o'r\d"ers `

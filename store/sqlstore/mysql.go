@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -8,6 +9,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -40,6 +42,18 @@ const mysqlIsolation = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 type mysqlDialect struct{ plain driver.Connector }
 
 func newMySQL(u *url.URL, query url.Values, opts Options) (*mysqlDialect, error) {
+	cfg, err := mysqlConfig(u, query, opts)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%w: store URL: %w", hapax.ErrInvalidArgument, err)
+	}
+	return &mysqlDialect{plain}, nil
+}
+
+func mysqlConfig(u *url.URL, query url.Values, opts Options) (*mysql.Config, error) {
 	var ca, cert, key string
 	for param, dst := range map[string]*string{"tls_ca": &ca, "tls_cert": &cert, "tls_key": &key} {
 		*dst = query.Get(param)
@@ -63,10 +77,7 @@ func newMySQL(u *url.URL, query url.Values, opts Options) (*mysqlDialect, error)
 	if cfg.DBName == "" {
 		return nil, &hapax.ValueError{Field: "store URL path", Value: u.Path, Allowed: "the name of a database", Err: hapax.ErrInvalidArgument}
 	}
-	cfg.Net, cfg.Addr = "tcp", u.Host
-	if u.Host == "" {
-		cfg.Addr = "127.0.0.1"
-	}
+	cfg.Net, cfg.Addr = "tcp", net.JoinHostPort(cmp.Or(u.Hostname(), "127.0.0.1"), cmp.Or(u.Port(), "3306"))
 	if socket != "" {
 		if u.Host != "" {
 			return nil, &hapax.ValueError{Field: "store URL host", Value: u.Host, Allowed: "none together with socket", Err: hapax.ErrInvalidArgument}
@@ -87,11 +98,7 @@ func newMySQL(u *url.URL, query url.Values, opts Options) (*mysqlDialect, error)
 	cfg.InterpolateParams = true    // one round trip instead of three
 	cfg.ClientFoundRows = true      // a row that already is as wanted counts as matched
 	cfg.RejectReadOnly = true       // after a demotion, look for the primary on a new connection
-	plain, err := mysql.NewConnector(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("%w: store URL: %w", hapax.ErrInvalidArgument, err)
-	}
-	return &mysqlDialect{plain}, nil
+	return cfg, nil
 }
 
 func tlsFromFiles(ca, cert, key string) (*tls.Config, error) {

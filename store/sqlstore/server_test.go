@@ -17,9 +17,7 @@ import (
 // alter, drop or delete anything can work on it.
 func TestSchemaAndRights(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, created string) {
-		if server.Addr == "" {
-			t.Skip("an existing server was given")
-		}
+		server.MustControl()
 		root := open(t, created, Options{})
 		printed := fresh(server.URL)
 		script, err := Schema(root.dialect.name(), prefixOf(printed))
@@ -143,9 +141,7 @@ func TestOpenAtOnce(t *testing.T) {
 // In the steady state a call is one request on the network.
 func TestRoundTrips(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		if server.Addr == "" {
-			t.Skip("an existing server was given")
-		}
+		server.MustControl()
 		proxy := testservers.NewProxy(t, server.Addr)
 		s := open(t, proxy.URL(url), Options{MaxConns: 1})
 		create(t, s, "orders")
@@ -330,9 +326,7 @@ func TestOddBytes(t *testing.T) {
 // contexts say.
 func TestBoundedPool(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		if server.Addr == "" {
-			t.Skip("an existing server was given")
-		}
+		server.MustControl()
 		s := open(t, url, Options{MaxConns: 2})
 		create(t, s, "orders")
 		var wg sync.WaitGroup
@@ -364,9 +358,7 @@ func TestBoundedPool(t *testing.T) {
 
 func TestUnixSocket(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, raw string) {
-		if server.Addr == "" {
-			t.Skip("an existing server was given")
-		}
+		server.MustControl()
 		u := strings.Replace(raw, server.Addr, "", 1)
 		if strings.HasPrefix(u, "mysql:") {
 			u = with(u, "socket", server.Dir+"/s")

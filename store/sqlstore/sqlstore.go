@@ -43,11 +43,21 @@
 //   - of PostgreSQL, the system identifier and the timeline, which a promotion
 //     and a point-in-time recovery change. Commits count as made by quorum while
 //     synchronous_standby_names is set and synchronous_commit is on or
-//     remote_apply; then another timeline of the same system is adopted.
+//     remote_apply; then another timeline of the same system is adopted, and a
+//     point-in-time recovery is left for a node's witness to notice.
 //
 // A proxy that hands an open connection over to another server hides the change
 // until the connection is replaced, after half an hour at the latest. Poolers
 // must keep a session on one connection.
+//
+// # Durability
+//
+// What a grant relies on is that a commit which the server acknowledged is still
+// there after a crash. Open warns (WarnNotDurable) where the settings do not
+// promise it: innodb_flush_log_at_trx_commit other than 1, sync_binlog other
+// than 1 with a binlog, fsync or full_page_writes off. synchronous_commit is
+// switched on for the store's own sessions where it is off. A server that lost
+// marks in a crash keeps its identity; only a node's witness can notice.
 package sqlstore
 
 import (

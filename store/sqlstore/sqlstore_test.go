@@ -134,6 +134,7 @@ func TestConformance(t *testing.T) {
 // not granted again after its restart, and callers need not open the store anew.
 func TestKilledServer(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
+		server.MustControl()
 		s := open(t, url, Options{})
 		create(t, s, "orders")
 		ctx, stop := context.WithCancel(t.Context())
@@ -191,9 +192,7 @@ func disjoint(t testing.TB, grants []hapax.Grant) {
 // mark has moved by exactly one step, and what follows lies above it.
 func TestAmbiguousWrite(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		if server.Addr == "" {
-			t.Skip("an existing server was given")
-		}
+		server.MustControl()
 		proxy := testservers.NewProxy(t, server.Addr)
 		s := open(t, proxy.URL(url), Options{MaxConns: 1})
 		direct := open(t, url, Options{})
@@ -252,9 +251,7 @@ func (s *Store) warm(t testing.TB) int {
 // context, whichever is first, and the store works again when it is mended.
 func TestBlackhole(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		if server.Addr == "" {
-			t.Skip("an existing server was given")
-		}
+		server.MustControl()
 		proxy := testservers.NewProxy(t, server.Addr)
 		s := open(t, proxy.URL(url), Options{Timeout: 300 * time.Millisecond, MaxConns: 2})
 		create(t, s, "orders")
@@ -294,6 +291,7 @@ func TestBlackhole(t *testing.T) {
 // a connection that could not be made has done nothing.
 func TestWaitsForServer(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
+		server.MustControl()
 		s := open(t, url, Options{Timeout: 30 * time.Second})
 		create(t, s, "orders")
 		server.Stop()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -64,6 +65,31 @@ func TestURL(t *testing.T) {
 		}
 		if strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("the error %q holds the password", err)
+		}
+	}
+}
+
+func TestMySQLConfig(t *testing.T) {
+	for _, c := range []struct{ url, user, password, net, addr, db, tls string }{
+		{"mysql://u:p%40%2F@h:1/db", "u", "p@/", "tcp", "h:1", "db", ""},
+		{"mysql://u@h/db?tls=skip-verify", "u", "", "tcp", "h:3306", "db", "skip-verify"},
+		{"mysql:///db", "", "", "tcp", "127.0.0.1:3306", "db", ""},
+		{"mysql://[::1]/db?tls=true", "", "", "tcp", "[::1]:3306", "db", "true"},
+		{"mysql://u:p@/a%20b?socket=/run/s&timeout=3s", "u", "p", "unix", "/run/s", "a b", ""},
+	} {
+		u, err := url.Parse(c.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := mysqlConfig(u, u.Query(), Options{})
+		if err != nil {
+			t.Errorf("%s: %v", c.url, err)
+			continue
+		}
+		got := c
+		got.user, got.password, got.net, got.addr, got.db, got.tls = cfg.User, cfg.Passwd, cfg.Net, cfg.Addr, cfg.DBName, cfg.TLSConfig
+		if got != c {
+			t.Errorf("got %+v, want %+v", got, c)
 		}
 	}
 }
