@@ -2,10 +2,13 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/boltstore"
@@ -84,6 +87,7 @@ func (o opener) open(ctx context.Context) (hapax.Store, error) {
 	case "mysql", "postgres":
 		return sqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
 	case "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "unix":
+		redis.SetLogger(redisLog{o.log}) // it has one logger for the whole process
 		opts := redisstore.Options{Timeout: o.timeout, Warn: o.warn}
 		if o.adopt {
 			opts.Failover = redisstore.FailoverAdopt
@@ -107,6 +111,14 @@ func (o opener) open(ctx context.Context) (hapax.Store, error) {
 		forms = append(forms, f.URL)
 	}
 	return nil, &hapax.ValueError{Field: "store", Value: redact(o.url), Allowed: strings.Join(forms, ", "), Err: hapax.ErrInvalidArgument}
+}
+
+// redisLog takes what go-redis would print on standard error. Errors are
+// returned, too.
+type redisLog struct{ log *slog.Logger }
+
+func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
+	l.log.DebugContext(ctx, "redis client", "detail", fmt.Sprintf(format, args...))
 }
 
 // isShared tells that other processes may use the store, too: one that cannot be
