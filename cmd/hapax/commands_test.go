@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"flag"
 	"net"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -455,35 +453,5 @@ func TestConfigPrecedence(t *testing.T) {
 	again := runWith(t, dir, first.out, nil, "serve", "--config", "/dev/stdin", "--print-config")
 	if again.code != 0 || again.out != first.out {
 		t.Errorf("read back as\n%s%s\nwant\n%s", again.out, again.err, first.out)
-	}
-}
-
-// A second signal ends the server at once.
-func TestSecondSignal(t *testing.T) {
-	dir := t.TempDir()
-	s := serve(t, dir, nil)
-	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	// A request whose body never comes keeps the server from draining. That it is
-	// being served shows in the server's asking for the body.
-	if _, err := conn.Write([]byte("POST /v1/ids/compose HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n")); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := bufio.NewReader(conn).ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 100 ") {
-		t.Fatalf("the answer is %q, %v", line, err)
-	}
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	s.await("stopping")
-	s.end(syscall.SIGINT)
-	if code := s.cmd.ProcessState.ExitCode(); code != 1 {
-		t.Errorf("the exit code is %d", code)
-	}
-	if log := s.logged(); !strings.Contains(log, "stopped at once by a second signal") {
-		t.Errorf("the log is %s", log)
 	}
 }
