@@ -15,6 +15,9 @@ import (
 	"github.com/hapax-id/hapax/store/boltstore"
 )
 
+// A Margin tells how far Adopt raises the marks of an embedded store.
+type Margin = boltstore.Margin
+
 // An Adoption tells what Adopt has changed.
 type Adoption struct {
 	StoreID     string
@@ -30,7 +33,7 @@ type Adoption struct {
 //
 // The original must never be used again, which nothing can check. A shared
 // store's marks stay, but for those that are behind what this node knows.
-func Adopt(ctx context.Context, c Config, margin boltstore.Margin) (Adoption, error) {
+func Adopt(ctx context.Context, c Config, margin Margin) (Adoption, error) {
 	if _, err := os.Stat(c.Data); err != nil {
 		return Adoption{}, fmt.Errorf("%w: the data directory: %w", hapax.ErrStoreUnavailable, err)
 	}
@@ -42,7 +45,7 @@ func Adopt(ctx context.Context, c Config, margin boltstore.Margin) (Adoption, er
 	return a, errors.Join(err, witness.Close())
 }
 
-func adopt(ctx context.Context, c Config, margin boltstore.Margin, witness *hapax.Witness) (Adoption, error) {
+func adopt(ctx context.Context, c Config, margin Margin, witness *hapax.Witness) (Adoption, error) {
 	var a Adoption
 	if path := boltPath(c.Store, c.Data); path != "" {
 		adopted, err := boltstore.Adopt(ctx, path, margin)

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax/server"
-	"github.com/hapax-id/hapax/store/boltstore"
 )
 
 func adoptCommand() *cobra.Command {
@@ -34,7 +33,7 @@ and two live copies issue the same numbers.`,
 		if err != nil {
 			return err
 		}
-		adoption, err := server.Adopt(cmd.Context(), config, boltstore.Margin{Numbers: *numbers, Time: *ahead})
+		adoption, err := server.Adopt(cmd.Context(), config, server.Margin{Numbers: *numbers, Time: *ahead})
 		if err != nil {
 			return err
 		}

@@ -71,7 +71,7 @@ var drivers = map[string][]string{
 }
 
 // aboveDrivers are the packages that may depend on every driver.
-var aboveDrivers = []string{"server", "internal/cli", "cmd/hapax"}
+var aboveDrivers = []string{"server", "internal/cli", "internal/configdoc", "cmd/hapax"}
 
 // pkg is what go list tells of a package.
 type pkg struct {
