@@ -1,7 +1,6 @@
 package hapax
 
 import (
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 )
@@ -41,7 +40,7 @@ func (t timeline) enter(cursor, tick int64) int64 {
 	case t.start == SequenceContinue:
 		first |= cursor & (1<<t.bits - 1)
 	case t.start > 0:
-		first |= rand.Int64N(int64(t.start))
+		first |= randomN(int64(t.start))
 	}
 	return first
 }

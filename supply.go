@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -118,7 +117,7 @@ func retryDelay(err error, backoff time.Duration) time.Duration {
 	if e, ok := errors.AsType[*NoWorkerError](err); ok && !e.NextFree.IsZero() {
 		backoff = maxBackoff
 	}
-	return backoff/2 + rand.N(backoff)
+	return backoff/2 + time.Duration(randomN(int64(backoff)))
 }
 
 // report records how an attempt ended and wakes those who wait.

@@ -3,7 +3,6 @@ package hapax
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -24,8 +23,8 @@ type Worker struct {
 	ID      int64     // the value of the layout's worker field
 	Mark    int64     // high-water mark in ticks: the next grant starts here or later
 	Epoch   int64     // fencing number: grows with every acquisition and seal; 0: never used
-	Holder  string    // identity of the instance that holds it; empty: nobody
-	Expires time.Time // when it may be recycled although it was not sealed; precision 1 ms
+	Holder  string    // identity of the instance that holds it, or held it last
+	Expires time.Time // when others may have it; in the past once sealed; precision 1 ms
 }
 
 // A Lease is a worker ID held under an epoch, with its current grant.
@@ -186,7 +185,7 @@ func (req AcquireRequest) pick(rows []Worker, random bool) (Worker, error) {
 	}
 	if len(eligible) > 0 {
 		if random {
-			return eligible[rand.IntN(len(eligible))], nil
+			return eligible[randomN(int64(len(eligible)))], nil
 		}
 		return slices.MinFunc(eligible, func(a, b Worker) int { return int(min(max(a.Mark-b.Mark, -1), 1)) }), nil
 	}
@@ -198,13 +197,13 @@ func (req AcquireRequest) pick(rows []Worker, random bool) (Worker, error) {
 }
 
 // freeAt tells when the worker becomes eligible: when its granted time is over
-// and, unless it is the caller's own or nobody's, its lease has run out.
+// and, unless it is the caller's own, its lease has run out.
 func (req AcquireRequest) freeAt(w Worker) time.Time {
 	at := req.Now
 	if over := w.Mark - req.Latest; over > 0 {
 		at = at.Add(time.Duration(min(over, int64(1<<62/req.Tick))) * req.Tick)
 	}
-	if w.Holder != "" && w.Holder != req.Holder && w.Expires.After(at) {
+	if w.Holder != req.Holder && w.Expires.After(at) {
 		at = w.Expires
 	}
 	return at
@@ -213,22 +212,22 @@ func (req AcquireRequest) freeAt(w Worker) time.Time {
 // unused returns a worker ID that has no row, or -1: the lowest one, or, after
 // a lost race, one of the lowest 64 at random. Rows are ordered by ID.
 func (req AcquireRequest) unused(rows []Worker, random bool) int64 {
-	skip := 0
+	skip := int64(0)
 	if free := req.IDs.Len() - int64(len(rows)); free <= 0 {
 		return -1
 	} else if random {
-		skip = rand.IntN(int(min(free, 64)))
+		skip = randomN(min(free, 64))
 	}
 	id := req.IDs.Lo
 	for _, w := range rows {
-		if gap := w.ID - id; gap > int64(skip) {
+		if gap := w.ID - id; gap > skip {
 			break
 		} else {
-			skip -= int(gap)
+			skip -= gap
 		}
 		id = w.ID + 1
 	}
-	return id + int64(skip)
+	return id + skip
 }
 
 // ExtendWorker implements WorkerStore.ExtendWorker over a table. In the steady
@@ -263,13 +262,14 @@ func ExtendWorker(ctx context.Context, t WorkerTable, lease Lease, req ExtendReq
 }
 
 // SealWorker implements WorkerStore.SealWorker over a table. The bumped epoch
-// makes a late or repeated seal do nothing.
+// makes a late or repeated seal do nothing. The row keeps the name of its last
+// holder, who thus finds its own worker ID again.
 func SealWorker(ctx context.Context, t WorkerTable, lease Lease, last int64) error {
 	if last < lease.From || last > lease.Grant.Hi {
 		return &ValueError{"last", last, fmt.Sprintf("%d to %d, what the lease was granted", lease.From, lease.Grant.Hi), ErrInvalidArgument}
 	}
 	old := Worker{Pool: lease.Pool, ID: lease.Worker, Mark: lease.Grant.Hi, Epoch: lease.Epoch}
-	next := Worker{Pool: lease.Pool, ID: lease.Worker, Mark: last, Epoch: lease.Epoch + 1}
+	next := Worker{Pool: lease.Pool, ID: lease.Worker, Mark: last, Epoch: lease.Epoch + 1, Holder: lease.Holder, Expires: time.UnixMilli(0)}
 	ok, err := t.SwapWorker(ctx, old, next)
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: pool %q, worker %d: epoch or mark changed before the seal", ErrLeaseLost, lease.Pool, lease.Worker)

@@ -386,7 +386,7 @@ func TestControls(t *testing.T) {
 		}, []string{"workers/late seal", "workers/lost acknowledgement"}},
 		{"a seal that keeps the epoch", func(s *twin) {
 			s.swap = func(ctx context.Context, old, next hapax.Worker) (bool, error) {
-				if next.Holder == "" {
+				if !next.Expires.After(time.UnixMilli(0)) {
 					next.Epoch = old.Epoch
 				}
 				return s.Store.SwapWorker(ctx, old, next)

@@ -350,8 +350,8 @@ func checkSeal(e *env) {
 		e.must(e.workers.SealWorker(e.ctx, lease, mark))
 		row := e.row(lease)
 		epoch = row.Epoch
-		if row.Mark != mark || row.Epoch <= lease.Epoch || row.Holder != "" {
-			e.Errorf("%s: the worker is %+v; want mark %d, an epoch above %d and no holder", c.name, row, mark, lease.Epoch)
+		if row.Mark != mark || row.Epoch <= lease.Epoch || row.Holder != lease.Holder || row.Expires.After(now) {
+			e.Errorf("%s: the worker is %+v; want mark %d, an epoch above %d, its last holder and no lease", c.name, row, mark, lease.Epoch)
 		}
 	}
 }
@@ -585,7 +585,7 @@ func checkWorkersStay(e *env) {
 	e.reopen()
 	e.wantRow(held, now.Add(ttl))
 	got := e.row(sealed)
-	if got.Mark != 1010 || got.Epoch != row.Epoch || got.Holder != "" {
+	if got.Mark != 1010 || got.Epoch != row.Epoch || got.Holder != row.Holder || got.Expires.After(now) {
 		e.Errorf("the sealed worker is %+v; want %+v", got, row)
 	}
 	req.Layout += " changed"

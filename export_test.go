@@ -1,0 +1,8 @@
+package hapax
+
+// SetRandom replaces the source of random choices and returns how to undo that.
+func SetRandom(n func(int64) int64) (undo func()) {
+	old := randomN
+	randomN = n
+	return func() { randomN = old }
+}

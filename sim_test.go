@@ -1,0 +1,622 @@
+package hapax_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/store/storetest"
+)
+
+// The simulator runs whole worlds in virtual time: a store, nodes that issue
+// over it from the real engine, clients that call them, and a fate that steps
+// clocks, cuts links, loses acknowledgements, pauses, crashes and restarts
+// nodes, and deletes tags. All of it follows from a seed. A ledger checks that
+// no number is issued twice, that each lies inside a grant that the store
+// acknowledged to the one who issued it, and that every caller sees numbers
+// rise; at the end, with everything healed, every node must issue again.
+
+var (
+	simSeeds = flag.Int("sim.seeds", 24, "how many seeds TestSimulation runs")
+	simSeed  = flag.Uint64("sim.seed", 0, "run this seed only")
+)
+
+// simLayouts have few numbers in a tick, so that ticks run out all the time.
+var simLayouts = []string{
+	"time:41,worker:5,sequence:4,unit=1ms,epoch=2020-01-01T00:00:00Z",
+	"time:41,sequence:3,worker:5,unit=10ms,epoch=2020-01-01T00:00:00Z",
+	"type:2,worker:5,time:41,sequence:5,unit=1ms,epoch=2020-01-01T00:00:00Z",
+	"time:30,worker:5,sequence:14,unit=1s,epoch=2020-01-01T00:00:00Z",
+}
+
+// simTags are the segment tags of every world.
+var simTags = []string{"orders", "users"}
+
+// world is what the nodes of one simulation share.
+type world struct {
+	t      *testing.T
+	seed   uint64
+	rng    *rand.Rand // of the fate; used by one goroutine
+	store  *memstore.Store
+	layout hapax.Layout
+	// timeFirst tells that numbers rise also from one worker ID to another.
+	timeFirst bool
+	nodes     []*node
+	ledger    ledger
+	twin      twin
+	stops     sync.WaitGroup
+	end       chan struct{} // closed when the clients are to stop
+	healed    bool          // guarded by mu of each node's decisions below
+	mu        sync.Mutex    // guards healed
+}
+
+// node is one machine: its clock, its data directory, and the process on it.
+type node struct {
+	world   *world
+	id      int
+	rng     *rand.Rand // of this node's link; guarded by mu
+	clock   *testClock
+	holder  string
+	witness string // path of the witness file, or ""
+	workers hapax.Grant
+
+	mu   sync.Mutex
+	proc *process
+	down time.Time // the link is down until then
+	all  []*process
+}
+
+// process is one run of the program on a node.
+type process struct {
+	node    *node
+	link    *storetest.Faults
+	records *recorder
+	witness *hapax.Witness
+	life    context.Context
+	kill    context.CancelFunc
+
+	mu     sync.Mutex
+	flake  hapax.Issuer
+	tags   map[string]hapax.Issuer
+	closed bool
+}
+
+// recorder notes which grants the store acknowledged to one process.
+type recorder struct {
+	hapax.Store
+
+	mu     sync.Mutex
+	grants map[string][]hapax.Grant // by line
+}
+
+func (r *recorder) note(line string, g hapax.Grant, err error) {
+	if err == nil {
+		r.mu.Lock()
+		r.grants[line] = append(r.grants[line], g)
+		r.mu.Unlock()
+	}
+}
+
+func (r *recorder) holds(line string, n int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range r.grants[line] {
+		if g.Lo <= n && n < g.Hi {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *recorder) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
+	a, err := r.Store.Allocate(ctx, tag, n)
+	r.note(hapax.TagLine(tag), a.Grant, err)
+	return a, err
+}
+
+func (r *recorder) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	l, err := r.Store.AcquireWorker(ctx, req)
+	r.note(hapax.WorkerLine(req.Pool, l.Worker), l.Grant, err)
+	return l, err
+}
+
+func (r *recorder) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	l, err := r.Store.ExtendWorker(ctx, lease, req)
+	r.note(hapax.WorkerLine(lease.Pool, l.Worker), l.Grant, err)
+	return l, err
+}
+
+// ledger holds every number issued in a world.
+type ledger struct {
+	mu      sync.Mutex
+	issued  map[string]map[hapax.ID]int // by pool or tag, to the node
+	total   int
+	faults  []string
+	byCode  map[hapax.Code]int
+	stopped bool
+}
+
+func (l *ledger) fault(format string, args ...any) {
+	if len(l.faults) < 5 {
+		l.faults = append(l.faults, fmt.Sprintf(format, args...))
+	}
+}
+
+// enter checks numbers that a process issued to one caller, whose last number
+// on that line was last.
+func (l *ledger) enter(p *process, line string, ids []hapax.ID, last hapax.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.issued[line] == nil {
+		l.issued[line] = map[hapax.ID]int{}
+	}
+	for _, id := range ids {
+		if other, twice := l.issued[line][id]; twice {
+			l.fault("%s: %d was issued by node %d and by node %d", line, id, other, p.node.id)
+		}
+		l.issued[line][id] = p.node.id
+		l.total++
+		if id <= last && (line != hapax.DefaultPool || p.node.world.timeFirst) {
+			l.fault("%s: node %d issued %d after %d", line, p.node.id, id, last)
+		}
+		last = id
+		grantLine, unit := hapax.TagLine(line), int64(id)
+		if line == hapax.DefaultPool {
+			fields, err := p.node.world.layout.Parse(id)
+			if err != nil {
+				l.fault("node %d issued %d: %v", p.node.id, id, err)
+				continue
+			}
+			worker, _ := fields.Get("worker")
+			unit, _ = fields.Get("time")
+			grantLine = hapax.WorkerLine(line, worker)
+		}
+		if !p.records.holds(grantLine, unit) {
+			l.fault("node %d issued %d of %s, outside every grant acknowledged to it", p.node.id, id, grantLine)
+		}
+	}
+}
+
+func (l *ledger) refused(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.byCode[hapax.CodeOf(err)]++
+}
+
+// newWorld makes a world from a seed. A lone node has a witness and may see
+// its store restored; several nodes share a store that keeps what it has.
+func newWorld(t *testing.T, seed uint64, tw twin) *world {
+	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), store: memstore.New(), twin: tw, end: make(chan struct{})}
+	w.ledger = ledger{issued: map[string]map[hapax.ID]int{}, byCode: map[hapax.Code]int{}}
+	w.layout = mustLayout(t, simLayouts[w.rng.IntN(len(simLayouts))])
+	if tw.layout != "" {
+		w.layout = mustLayout(t, tw.layout)
+	}
+	for f := range w.layout.Fields() {
+		w.timeFirst = f.Name == hapax.FieldTime
+		break
+	}
+	count := []int{1, 2, 3, 5}[w.rng.IntN(4)]
+	if tw.nodes > 0 {
+		count = tw.nodes
+	}
+	spare := w.rng.Int64N(3)
+	for i := range count {
+		n := &node{world: w, id: i, rng: rand.New(rand.NewPCG(seed, uint64(100+i))), clock: newTestClock(), holder: fmt.Sprintf("node-%d", i)}
+		n.workers = hapax.Grant{Lo: 0, Hi: int64(count) + spare}
+		if count == 1 {
+			n.witness = filepath.Join(t.TempDir(), "witness")
+		}
+		if tw.node != nil {
+			tw.node(n)
+		}
+		w.nodes = append(w.nodes, n)
+	}
+	return w
+}
+
+// fault decides what happens to one call on a node's link.
+func (n *node) fault(storetest.Op) storetest.Fault {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.world.isHealed() {
+		return storetest.Fault{}
+	}
+	f := storetest.Fault{Before: n.some(5 * time.Millisecond), After: n.some(5 * time.Millisecond)}
+	if time.Now().Before(n.down) {
+		f.Fail = fmt.Errorf("%w: the link is down", hapax.ErrStoreUnavailable)
+		return f
+	}
+	switch n.rng.IntN(24) {
+	case 0:
+		f.Fail = fmt.Errorf("%w: refused", hapax.ErrStoreUnavailable)
+	case 1, 2:
+		f.Lose = fmt.Errorf("%w: connection lost", hapax.ErrStoreUnavailable)
+	case 3:
+		f.After = n.some(20 * time.Second) // often beyond the deadline: ambiguous
+	case 4:
+		f.Before = n.some(20 * time.Second)
+	}
+	return f
+}
+
+// some returns a random time, never twice the same instant for two nodes.
+func (n *node) some(most time.Duration) time.Duration {
+	return time.Duration(n.rng.Int64N(int64(most)))/1000*1000 + time.Duration(n.id+1)
+}
+
+func (w *world) isHealed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.healed
+}
+
+// start runs a new process on the node.
+func (n *node) start() *process {
+	p := &process{node: n, link: storetest.NewFaults(n.world.twin.storeOf(n)), tags: map[string]hapax.Issuer{}}
+	p.link.Inject(n.fault)
+	p.records = &recorder{Store: p.link, grants: map[string][]hapax.Grant{}}
+	p.life, p.kill = context.WithCancel(context.Background())
+	if n.witness != "" && !n.world.twin.noWitness {
+		w, err := hapax.OpenWitness(n.witness)
+		if err != nil {
+			n.world.t.Error(err)
+		}
+		p.witness = w
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.proc = p
+	n.all = append(n.all, p)
+	return p
+}
+
+func (n *node) running() *process {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.proc
+}
+
+// issuer returns the process's issuer of a line, opening it if needed.
+func (p *process) issuer(ctx context.Context, line string) (hapax.Issuer, error) {
+	p.mu.Lock()
+	is := p.tags[line]
+	closed := p.closed
+	p.mu.Unlock()
+	if is != nil {
+		return is, nil
+	}
+	if closed {
+		return nil, hapax.ErrClosed
+	}
+	is, err := p.open(ctx, line)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if other := p.tags[line]; other != nil || p.closed {
+		go func() { _ = is.Close(context.Background()) }()
+		if p.closed {
+			return nil, hapax.ErrClosed
+		}
+		return other, nil
+	}
+	p.tags[line] = is
+	return is, nil
+}
+
+func (p *process) open(ctx context.Context, line string) (hapax.Issuer, error) {
+	n := p.node
+	if line != hapax.DefaultPool {
+		return hapax.NewSegment(ctx, p.records, line, hapax.SegmentOptions{
+			Step: 20, MaxStep: 200, Clock: n.clock, Witness: p.witness,
+		})
+	}
+	opts := hapax.SnowflakeOptions{
+		Layout: n.world.layout, Workers: n.workers, Holder: n.holder, Clock: n.clock, Witness: p.witness,
+		Grant: 4 * time.Second, MaxGrant: 20 * time.Second, Lease: 5 * time.Second,
+		KeepWarm: n.id%2 == 0, SequenceStart: hapax.SequenceStart(n.id%3 - 1),
+	}
+	if n.id%3 == 2 {
+		opts.Populator = hapax.PopulatorMutex
+	}
+	if n.world.twin.open != nil {
+		return n.world.twin.open(ctx, p, opts)
+	}
+	return hapax.NewSnowflake(ctx, p.records, opts)
+}
+
+// client calls whatever process runs on the node until the end.
+func (n *node) client(k int) {
+	rng := rand.New(rand.NewPCG(n.world.seed, uint64(1000+10*n.id+k)))
+	last := map[string]hapax.ID{}
+	var seen *process
+	for {
+		d := time.Duration(rng.Int64N(int64(200*time.Millisecond)))/1000*1000 + time.Duration(100+10*n.id+k)
+		if rng.IntN(3) > 0 {
+			d /= 100
+		}
+		select {
+		case <-n.world.end:
+			return
+		case <-time.After(d):
+		}
+		p := n.running()
+		if p == nil {
+			continue
+		}
+		if p != seen {
+			seen, last = p, map[string]hapax.ID{}
+		}
+		line := hapax.DefaultPool
+		if rng.IntN(3) == 0 {
+			line = simTags[rng.IntN(len(simTags))]
+		}
+		ids, err := p.call(rng, line)
+		n.world.ledger.enter(p, line, ids, last[line])
+		if len(ids) > 0 {
+			last[line] = ids[len(ids)-1]
+		}
+		if err != nil {
+			n.world.ledger.refused(err)
+		}
+	}
+}
+
+func (p *process) call(rng *rand.Rand, line string) ([]hapax.ID, error) {
+	ctx, cancel := context.WithTimeout(p.life, 2*time.Second)
+	defer cancel()
+	is, err := p.issuer(ctx, line)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]hapax.ID, 1)
+	if rng.IntN(4) == 0 {
+		ids = make([]hapax.ID, 1+rng.IntN(60))
+		n, err := is.NextN(ctx, ids)
+		return ids[:n], err
+	}
+	if ids[0], err = is.Next(ctx); err != nil {
+		return nil, err
+	}
+	return ids, nil
+}
+
+// crash ends the process with no goodbye: what it had in flight may still
+// reach the store, what it holds is never heard of again.
+func (n *node) crash() {
+	n.mu.Lock()
+	p := n.proc
+	n.proc = nil
+	n.mu.Unlock()
+	if p != nil {
+		p.link.Down()
+		p.kill()
+		if p.witness != nil {
+			_ = p.witness.Close()
+		}
+	}
+}
+
+// stop ends the process in good order, which may take longer than its lease.
+func (n *node) stop() {
+	n.mu.Lock()
+	p := n.proc
+	n.proc = nil
+	n.mu.Unlock()
+	if p != nil {
+		p.close()
+	}
+}
+
+func (p *process) close() {
+	p.mu.Lock()
+	p.closed = true
+	var all []hapax.Issuer
+	for _, is := range p.tags {
+		all = append(all, is)
+	}
+	p.mu.Unlock()
+	for _, is := range all {
+		_ = is.Close(context.Background())
+	}
+	p.kill()
+	if p.witness != nil {
+		_ = p.witness.Close()
+	}
+}
+
+// live lets fate do its work for a while.
+func (w *world) live(events int) {
+	for _, n := range w.nodes {
+		n.start()
+	}
+	for range events {
+		time.Sleep(time.Duration(w.rng.Int64N(int64(4*time.Second)))/1000*1000 + 7)
+		n := w.nodes[w.rng.IntN(len(w.nodes))]
+		switch w.rng.IntN(9) {
+		case 0:
+			n.crash()
+			time.Sleep(time.Duration(w.rng.Int64N(int64(3 * time.Second))))
+			n.start()
+		case 1:
+			w.stops.Go(n.stop) // its seal may come late, after the next process has started
+			time.Sleep(time.Duration(w.rng.Int64N(int64(10 * time.Millisecond))))
+			if n.witness != "" {
+				time.Sleep(time.Minute) // a witness has one owner at a time
+			}
+			n.start()
+		case 2:
+			n.clock.step(time.Duration(w.rng.Int64N(int64(20*time.Second))) - 10*time.Second)
+		case 3:
+			n.clock.step(time.Duration(w.rng.Int64N(int64(2*time.Hour))) - time.Hour)
+		case 4:
+			n.mu.Lock()
+			n.down = time.Now().Add(time.Duration(w.rng.Int64N(int64(90 * time.Second))))
+			n.mu.Unlock()
+		case 5:
+			time.Sleep(time.Duration(w.rng.Int64N(int64(40 * time.Second)))) // longer than any lease
+		case 6:
+			n.clock.offset.Store(0)
+		case 7:
+			w.recreate(simTags[w.rng.IntN(len(simTags))])
+		case 8:
+			if len(w.nodes) == 1 {
+				w.restoreLater(n)
+			}
+		}
+	}
+}
+
+// recreate deletes a tag and, after a moment, creates it again.
+func (w *world) recreate(tag string) {
+	store := w.twin.storeOf(w.nodes[0])
+	if _, err := store.DeleteTag(context.Background(), tag); err != nil {
+		return
+	}
+	time.Sleep(time.Duration(w.rng.Int64N(int64(time.Second))))
+	def, _ := hapax.Tag{Name: tag, Step: 20, MaxStep: 200}.WithDefaults()
+	if _, err := store.CreateTag(context.Background(), def, hapax.CreateExplicit); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// restoreLater takes a backup, lets the node work, and puts the backup back
+// while the node is down. Then an operator raises the floors of the tags.
+func (w *world) restoreLater(n *node) {
+	backup := w.store.Snapshot()
+	time.Sleep(time.Duration(w.rng.Int64N(int64(10 * time.Second))))
+	if w.rng.IntN(2) == 0 {
+		n.crash()
+		defer n.start()
+	}
+	w.store.Restore(backup)
+	if w.twin.noWitness {
+		return
+	}
+	time.Sleep(time.Duration(w.rng.Int64N(int64(5 * time.Second))))
+	for _, tag := range simTags {
+		floor := int64(1)
+		w.ledger.mu.Lock()
+		for id := range w.ledger.issued[tag] {
+			floor = max(floor, int64(id)+1000)
+		}
+		w.ledger.mu.Unlock()
+		if _, err := w.store.UpdateTag(context.Background(), tag, hapax.TagUpdate{Floor: &floor}); errors.Is(err, hapax.ErrTagNotFound) {
+			def, _ := hapax.Tag{Name: tag, Start: floor}.WithDefaults()
+			_, _ = w.store.CreateTag(context.Background(), def, hapax.CreateExplicit)
+		}
+	}
+}
+
+// heal ends all trouble, and finds out whether every node issues again.
+func (w *world) heal() {
+	w.mu.Lock()
+	w.healed = true
+	w.mu.Unlock()
+	for _, n := range w.nodes {
+		n.clock.offset.Store(0)
+		n.mu.Lock()
+		n.down = time.Time{}
+		idle := n.proc == nil
+		n.mu.Unlock()
+		if idle {
+			n.start()
+		}
+	}
+	time.Sleep(3 * time.Hour) // clocks were up to hours ahead, and so are marks
+	for _, n := range w.nodes {
+		for _, line := range append(simTags, hapax.DefaultPool) {
+			var err error
+			for range 30 {
+				if _, err = n.running().call(rand.New(rand.NewPCG(1, 1)), line); err == nil {
+					break
+				}
+				time.Sleep(time.Second)
+			}
+			if err != nil {
+				w.ledger.mu.Lock()
+				w.ledger.fault("healed, node %d does not issue from %s: %v", n.id, line, err)
+				w.ledger.mu.Unlock()
+			}
+		}
+	}
+}
+
+// simulate runs one world and returns what the ledger found wrong.
+func simulate(t *testing.T, seed uint64, tw twin) (faults []string, l *ledger) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one thread keeps runs alike
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(seed, 2))
+	defer hapax.SetRandom(func(n int64) int64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return rng.Int64N(n)
+	})()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, seed, tw)
+		var clients sync.WaitGroup
+		for _, n := range w.nodes {
+			for k := range 2 {
+				clients.Go(func() { n.client(k) })
+			}
+		}
+		w.live(25)
+		close(w.end)
+		clients.Wait()
+		w.stops.Wait()
+		if !tw.broken {
+			w.heal()
+		}
+		for _, n := range w.nodes {
+			for _, p := range n.all {
+				p.link.Down()
+				p.close()
+			}
+		}
+		synctest.Wait()
+		faults, l = w.ledger.faults, &w.ledger
+	})
+	return faults, l
+}
+
+func TestSimulation(t *testing.T) {
+	first, count := uint64(1), *simSeeds
+	if *simSeed != 0 {
+		first, count = *simSeed, 1
+	}
+	if testing.Short() {
+		count = min(count, 10)
+	}
+	total, refusals := 0, map[hapax.Code]int{}
+	for seed := first; seed < first+uint64(count); seed++ {
+		faults, l := simulate(t, seed, twin{})
+		total += l.total
+		for code, n := range l.byCode {
+			refusals[code] += n
+		}
+		for _, f := range faults {
+			t.Errorf("seed %d: %s (repeat with -run TestSimulation -sim.seed=%d)", seed, f, seed)
+		}
+		if l.total < 500 {
+			t.Errorf("seed %d: only %d numbers were issued", seed, l.total)
+		}
+	}
+	t.Logf("%d worlds from seed %d: %d numbers, refusals %v", count, first, total, refusals)
+	for _, code := range []error{hapax.ErrStoreUnavailable, hapax.ErrTagDeleted} {
+		if count >= 24 && refusals[hapax.CodeOf(code)] == 0 {
+			t.Errorf("%v never happened: the worlds are too kind", code)
+		}
+	}
+}
