@@ -104,12 +104,20 @@ func (s *Snowflake) accept(l Lease) error {
 		return fmt.Errorf("%w: pool %q, worker %d: the store granted ticks from %d, but those below %d are taken", ErrStoreRolledBack, s.opts.Pool, l.Worker, g.Lo, mark)
 	}
 	if s.opts.Witness != nil {
-		if err := s.opts.Witness.Accept(WorkerLine(s.opts.Pool, l.Worker), g); err != nil {
+		if err := s.opts.Witness.Accept(WorkerLine(s.opts.Pool, l.Worker), g, s.witnessed(l.Worker)); err != nil {
 			return err
 		}
 	}
 	s.marks[l.Worker] = g.Hi
 	return nil
+}
+
+// witnessed returns the mark of a worker that the witness knows. Only this
+// issuer uses the pool's workers here, so it has not changed since the store was
+// asked.
+func (s *Snowflake) witnessed(worker int64) int64 {
+	mark, _ := s.opts.Witness.Mark(WorkerLine(s.opts.Pool, worker))
+	return mark
 }
 
 // publish makes an accepted grant available: an adjacent extension lengthens

@@ -271,6 +271,7 @@ func (s *Segment) refill(ctx context.Context) error {
 	s.mu.Lock()
 	ask := max(s.pace.ask(), s.need)
 	s.mu.Unlock()
+	since, _ := s.witnessed()
 	began := s.clock.elapsed()
 	a, err := s.allocate(ctx, ask)
 	if err != nil {
@@ -278,7 +279,7 @@ func (s *Segment) refill(ctx context.Context) error {
 		return err
 	}
 	took := s.clock.elapsed() - began
-	if err := s.accept(a); err != nil {
+	if err := s.accept(a, since); err != nil {
 		return err
 	}
 	s.publish(a, began, took)
@@ -323,7 +324,7 @@ func (s *Segment) witnessed() (int64, bool) {
 }
 
 // accept decides whether a grant can be used, and records it with the witness.
-func (s *Segment) accept(a Allocation) error {
+func (s *Segment) accept(a Allocation, since int64) error {
 	g := a.Grant
 	if g.Lo < 0 || g.Len() <= 0 || g.Hi > MaxMark {
 		return fmt.Errorf("%w: tag %q: the store granted [%d, %d)", ErrStoreCorrupt, s.tag, g.Lo, g.Hi)
@@ -332,7 +333,7 @@ func (s *Segment) accept(a Allocation) error {
 		return fmt.Errorf("%w: tag %q: the store granted [%d, %d), but numbers up to %d are taken; raise the tag's floor above that", ErrStoreRolledBack, s.tag, g.Lo, g.Hi, s.mark-1)
 	}
 	if s.opts.Witness != nil {
-		if err := s.opts.Witness.Accept(TagLine(s.tag), g); err != nil {
+		if err := s.opts.Witness.Accept(TagLine(s.tag), g, since); err != nil {
 			return err
 		}
 	}

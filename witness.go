@@ -110,10 +110,10 @@ func (w *Witness) Adopt(id string) error {
 }
 
 // Accept records that this node is about to use a grant, and returns when that
-// is durable. It is ErrStoreRolledBack if the grant begins below the line's mark.
-// Accept the grants of one line in the order in which they were granted: an
-// earlier one that comes later looks like a rollback.
-func (w *Witness) Accept(line string, g Grant) error {
+// is durable. It is ErrStoreRolledBack if the grant begins below since, which is
+// what Mark returned before the store was asked: a store's marks only grow. So
+// several grants of one line may be under way at a time.
+func (w *Witness) Accept(line string, g Grant, since int64) error {
 	if err := checkWitnessName("line", line); err != nil {
 		return err
 	}
@@ -123,13 +123,14 @@ func (w *Witness) Accept(line string, g Grant) error {
 	return w.commit(func(b *witnessRecord) error {
 		mark, known := w.state.marks[line]
 		switch {
-		case known && g.Lo < mark:
+		case g.Lo < since:
 			return fmt.Errorf("%w: line %q: the store granted [%d, %d), this node has used what is below %d; if the store was restored or edited, raise the line's floor to %d or higher",
-				ErrStoreRolledBack, line, g.Lo, g.Hi, mark, mark)
+				ErrStoreRolledBack, line, g.Lo, g.Hi, since, since)
 		case !known && len(w.state.marks) >= maxWitnessLines:
 			return fmt.Errorf("%w: the witness keeps at most %d lines", ErrLimitExceeded, maxWitnessLines)
 		}
-		w.state.marks[line], b.marks[line] = g.Hi, g.Hi
+		mark = max(mark, g.Hi)
+		w.state.marks[line], b.marks[line] = mark, mark
 		return nil
 	})
 }

@@ -39,18 +39,18 @@ func recordWitness(t *testing.T) witnessLogOf {
 		}
 		log.points = append(log.points, witnessPoint{len(log.data), w.state.storeID, w.Lines()})
 	}
-	if err := w.Accept("tag/old", Grant{1, 9}); err != nil {
+	if err := acceptNow(w, "tag/old", Grant{1, 9}); err != nil {
 		t.Fatal(err)
 	}
 	w = reopen(t, w) // so that the snapshot holds something
 	note(nil)
 	note(w.Store("store-1"))
-	note(w.Accept("tag/a", Grant{1, 1001}))
-	note(w.Accept("worker/default/3", Grant{17, 99}))
-	note(w.Accept("tag/a", Grant{1001, 2001}))
+	note(acceptNow(w, "tag/a", Grant{1, 1001}))
+	note(acceptNow(w, "worker/default/3", Grant{17, 99}))
+	note(acceptNow(w, "tag/a", Grant{1001, 2001}))
 	note(w.Lower("worker/default/3", 40))
 	note(w.Adopt("store-2"))
-	note(w.Accept("tag/old", Grant{9, 10}))
+	note(acceptNow(w, "tag/old", Grant{9, 10}))
 	return log
 }
 
@@ -184,7 +184,7 @@ func TestWitnessRewriteFails(t *testing.T) {
 	}
 	w.log.long = 0
 	for range 2 {
-		if err := w.Accept("a", Grant{10, 20}); !errors.Is(err, ErrStoreUnavailable) {
+		if err := acceptNow(w, "a", Grant{10, 20}); !errors.Is(err, ErrStoreUnavailable) {
 			t.Errorf("%v, want ErrStoreUnavailable", err)
 		}
 	}

@@ -18,6 +18,28 @@ import (
 	"pgregory.net/rapid"
 )
 
+// acceptNow asks and accepts with nothing in between.
+func acceptNow(w *Witness, line string, g Grant) error {
+	since, _ := w.Mark(line)
+	return w.Accept(line, g, since)
+}
+
+func TestWitnessAcceptsGrantsUnderWayTogether(t *testing.T) {
+	w := newWitness(t)
+	since, _ := w.Mark("tag/orders") // both are asked for now
+	for _, g := range []Grant{{1001, 2001}, {1, 1001}} {
+		if err := w.Accept("tag/orders", g, since); err != nil {
+			t.Errorf("Accept(%v): %v", g, err)
+		}
+	}
+	if mark, _ := w.Mark("tag/orders"); mark != 2001 {
+		t.Errorf("mark is %d, want 2001", mark)
+	}
+	if err := acceptNow(w, "tag/orders", Grant{1001, 3001}); !errors.Is(err, ErrStoreRolledBack) {
+		t.Errorf("a grant asked for later that begins below the mark: %v, want ErrStoreRolledBack", err)
+	}
+}
+
 func openWitness(t testing.TB, path string) *Witness {
 	t.Helper()
 	w, err := OpenWitness(path)
@@ -41,7 +63,7 @@ func reopen(t testing.TB, w *Witness) *Witness {
 
 func accept(t testing.TB, w *Witness, line string, lo, hi int64) {
 	t.Helper()
-	if err := w.Accept(line, Grant{lo, hi}); err != nil {
+	if err := acceptNow(w, line, Grant{lo, hi}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -81,7 +103,7 @@ func TestWitnessRolledBack(t *testing.T) {
 	w := newWitness(t)
 	accept(t, w, "tag/orders", 1, 1001)
 	for _, g := range []Grant{{1000, 2000}, {1, 1001}, {0, 5000}} {
-		err := w.Accept("tag/orders", g)
+		err := acceptNow(w, "tag/orders", g)
 		if !errors.Is(err, ErrStoreRolledBack) {
 			t.Errorf("Accept(%v) = %v, want ErrStoreRolledBack", g, err)
 			continue
@@ -95,7 +117,7 @@ func TestWitnessRolledBack(t *testing.T) {
 	if mark, _ := w.Mark("tag/orders"); mark != 1001 {
 		t.Errorf("after refusals the mark is %d", mark)
 	}
-	if err := reopen(t, w).Accept("tag/orders", Grant{1000, 2000}); !errors.Is(err, ErrStoreRolledBack) {
+	if err := acceptNow(reopen(t, w), "tag/orders", Grant{1000, 2000}); !errors.Is(err, ErrStoreRolledBack) {
 		t.Errorf("after opening again: %v", err)
 	}
 }
@@ -121,7 +143,7 @@ func TestWitnessReplacedStore(t *testing.T) {
 	if err := w.Store("first"); !errors.Is(err, ErrStoreReplaced) {
 		t.Errorf("the old store: %v, want ErrStoreReplaced", err)
 	}
-	if err := w.Accept("tag/orders", Grant{1, 1001}); !errors.Is(err, ErrStoreRolledBack) {
+	if err := acceptNow(w, "tag/orders", Grant{1, 1001}); !errors.Is(err, ErrStoreRolledBack) {
 		t.Errorf("adopting dropped the mark: %v", err)
 	}
 }
@@ -155,14 +177,14 @@ func TestWitnessRefusesArguments(t *testing.T) {
 	w := newWitness(t)
 	good := Grant{1, 2}
 	for name, err := range map[string]error{
-		"grant empty":     w.Accept("a", Grant{5, 5}),
-		"grant backwards": w.Accept("a", Grant{5, 4}),
-		"grant negative":  w.Accept("a", Grant{-1, 4}),
-		"line empty":      w.Accept("", good),
-		"line with tab":   w.Accept("a\tb", good),
-		"line with break": w.Accept("a\nb", good),
-		"line not UTF-8":  w.Accept("\xff", good),
-		"line too long":   w.Accept(strings.Repeat("a", maxWitnessName+1), good),
+		"grant empty":     acceptNow(w, "a", Grant{5, 5}),
+		"grant backwards": acceptNow(w, "a", Grant{5, 4}),
+		"grant negative":  acceptNow(w, "a", Grant{-1, 4}),
+		"line empty":      acceptNow(w, "", good),
+		"line with tab":   acceptNow(w, "a\tb", good),
+		"line with break": acceptNow(w, "a\nb", good),
+		"line not UTF-8":  acceptNow(w, "\xff", good),
+		"line too long":   acceptNow(w, strings.Repeat("a", maxWitnessName+1), good),
 		"store ID empty":  w.Store(""),
 		"store ID break":  w.Store("a\nb"),
 		"adopt empty":     w.Adopt(""),
@@ -185,7 +207,7 @@ func TestWitnessIsFull(t *testing.T) {
 	for i := range maxWitnessLines - 1 {
 		w.state.marks[TagLine(strconv.Itoa(i))] = 1
 	}
-	if err := w.Accept("one more", Grant{1, 2}); !errors.Is(err, ErrLimitExceeded) {
+	if err := acceptNow(w, "one more", Grant{1, 2}); !errors.Is(err, ErrLimitExceeded) {
 		t.Errorf("%v, want ErrLimitExceeded", err)
 	}
 	accept(t, w, "known", 2, 3)
@@ -211,7 +233,7 @@ func TestWitnessClose(t *testing.T) {
 		}
 	}
 	for name, err := range map[string]error{
-		"Accept": w.Accept("a", Grant{1, 2}), "Lower": w.Lower("a", 1), "Store": w.Store("s"), "Adopt": w.Adopt("s"),
+		"Accept": acceptNow(w, "a", Grant{1, 2}), "Lower": w.Lower("a", 1), "Store": w.Store("s"), "Adopt": w.Adopt("s"),
 	} {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("%s after Close: %v, want ErrClosed", name, err)
@@ -270,11 +292,11 @@ func TestWitnessFailureStays(t *testing.T) {
 		accept(t, w, "a", 1, 10)
 		spy.witnessFile = w.log.file
 		w.log.file = spy
-		if err := w.Accept("a", Grant{10, 20}); !errors.Is(err, ErrStoreUnavailable) || !errors.Is(err, broken) {
+		if err := acceptNow(w, "a", Grant{10, 20}); !errors.Is(err, ErrStoreUnavailable) || !errors.Is(err, broken) {
 			t.Errorf("%s: %v, want ErrStoreUnavailable and the cause", name, err)
 		}
 		w.log.file = spy.witnessFile // the disk is well again, what it holds is unknown
-		for i, err := range []error{w.Accept("a", Grant{20, 30}), w.Accept("b", Grant{1, 2}), w.Lower("a", 1), w.Store("s"), w.Adopt("s")} {
+		for i, err := range []error{acceptNow(w, "a", Grant{20, 30}), acceptNow(w, "b", Grant{1, 2}), w.Lower("a", 1), w.Store("s"), w.Adopt("s")} {
 			if !errors.Is(err, ErrStoreUnavailable) || !errors.Is(err, broken) {
 				t.Errorf("%s: later call %d: %v, want the first failure", name, i, err)
 			}
@@ -301,7 +323,7 @@ func TestWitnessGroupCommit(t *testing.T) {
 	var wg sync.WaitGroup
 	start := func(line string) {
 		wg.Go(func() {
-			if err := w.Accept(line, Grant{1, 2}); err != nil {
+			if err := acceptNow(w, line, Grant{1, 2}); err != nil {
 				t.Error(err)
 			}
 			data, err := os.ReadFile(w.log.path)
@@ -339,9 +361,9 @@ func TestWitnessCloseWhileWriting(t *testing.T) {
 	}}
 	var first, second error
 	var wg sync.WaitGroup
-	wg.Go(func() { first = w.Accept("first", Grant{1, 2}) })
+	wg.Go(func() { first = acceptNow(w, "first", Grant{1, 2}) })
 	<-syncing
-	wg.Go(func() { second = w.Accept("second", Grant{1, 2}) })
+	wg.Go(func() { second = acceptNow(w, "second", Grant{1, 2}) })
 	for len(w.Lines()) < 2 {
 		time.Sleep(time.Millisecond)
 	}
@@ -371,7 +393,7 @@ func TestWitnessConcurrent(t *testing.T) {
 		line := TagLine(fmt.Sprint(i))
 		wg.Go(func() {
 			for n := range int64(grants) {
-				if err := w.Accept(line, Grant{n, n + 1}); err != nil {
+				if err := acceptNow(w, line, Grant{n, n + 1}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -408,7 +430,7 @@ func TestWitnessModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"Accept": func(t *rapid.T) {
 				l, lo := line.Draw(t, "line"), mark.Draw(t, "lo")
-				err := w.Accept(l, Grant{lo, lo + 3})
+				err := acceptNow(w, l, Grant{lo, lo + 3})
 				if lo < model[l] {
 					if !errors.Is(err, ErrStoreRolledBack) {
 						t.Fatalf("%v, want ErrStoreRolledBack", err)

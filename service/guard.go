@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"sync/atomic"
 	"time"
 
@@ -24,20 +23,10 @@ type guardedStore struct {
 	witness *hapax.Witness // may be nil
 	timeout time.Duration
 	trusted atomic.Bool // the store's identity was verified since the last trouble
-
-	// lines has the grants of a tag recorded in the order in which the store made
-	// them. A call holds its tag's slot from before it asks until the grant is
-	// recorded; tags share slots by their hash.
-	seed  maphash.Seed
-	lines [512]chan struct{}
 }
 
 func newGuardedStore(store hapax.Store, witness *hapax.Witness, timeout time.Duration) *guardedStore {
-	g := &guardedStore{Store: store, witness: witness, timeout: timeout, seed: maphash.MakeSeed()}
-	for i := range g.lines {
-		g.lines[i] = make(chan struct{}, 1)
-	}
-	return g
+	return &guardedStore{Store: store, witness: witness, timeout: timeout}
 }
 
 // call makes one call with its timeout, after verifying the store's identity
@@ -110,28 +99,29 @@ func (g *guardedStore) Ping(ctx context.Context) error {
 }
 
 func (g *guardedStore) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
-	if g.witness != nil {
-		slot := g.lines[maphash.String(g.seed, tag)%uint64(len(g.lines))]
-		select {
-		case slot <- struct{}{}:
-			defer func() { <-slot }()
-		case <-ctx.Done():
-			return hapax.Allocation{}, &hapax.WaitError{Cause: hapax.ErrStoreUnavailable, Context: context.Cause(ctx)}
-		}
-	}
+	since := g.mark(hapax.TagLine(tag))
 	a, err := call(ctx, g, func(ctx context.Context) (hapax.Allocation, error) { return g.Store.Allocate(ctx, tag, n) })
 	if err != nil {
 		return a, g.missing(tag, err)
 	}
-	return a, g.accept(hapax.TagLine(tag), a.Grant)
+	return a, g.accept(hapax.TagLine(tag), a.Grant, since)
+}
+
+// mark returns what the witness knows of a line before the store is asked.
+func (g *guardedStore) mark(line string) int64 {
+	if g.witness == nil {
+		return 0
+	}
+	mark, _ := g.witness.Mark(line)
+	return mark
 }
 
 // accept records a grant with the witness.
-func (g *guardedStore) accept(line string, grant hapax.Grant) error {
+func (g *guardedStore) accept(line string, grant hapax.Grant, since int64) error {
 	if g.witness == nil {
 		return nil
 	}
-	return g.witness.Accept(line, grant)
+	return g.witness.Accept(line, grant, since)
 }
 
 func (g *guardedStore) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
@@ -162,7 +152,8 @@ func (g *guardedStore) AcquireWorker(ctx context.Context, req hapax.AcquireReque
 	if err != nil {
 		return l, err
 	}
-	return l, g.accept(hapax.WorkerLine(l.Pool, l.Worker), l.Grant)
+	line := hapax.WorkerLine(l.Pool, l.Worker)
+	return l, g.accept(line, l.Grant, g.mark(line)) // nobody else was granted that time since
 }
 
 func (g *guardedStore) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
@@ -170,7 +161,8 @@ func (g *guardedStore) ExtendWorker(ctx context.Context, lease hapax.Lease, req 
 	if err != nil {
 		return l, err
 	}
-	return l, g.accept(hapax.WorkerLine(l.Pool, l.Worker), l.Grant)
+	line := hapax.WorkerLine(l.Pool, l.Worker)
+	return l, g.accept(line, l.Grant, g.mark(line)) // nobody else was granted that time since
 }
 
 func (g *guardedStore) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
