@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 )
 
@@ -135,10 +136,11 @@ func (s *Store) runAll(batch []request, errs []error) error {
 
 // recoverable tells whether a failed write left the file as it was. That is so
 // when there was no room for it; after another error, such as a failed sync, a
-// later success proves nothing about what is on disk.
+// later success proves nothing about what is on disk. bbolt passes the cause of
+// a failed resize on as text.
 func recoverable(err error) bool {
-	for _, no := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
-		if errors.Is(err, no) {
+	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+		if errors.Is(err, full) || strings.HasSuffix(err.Error(), full.Error()) {
 			return true
 		}
 	}
