@@ -143,6 +143,8 @@ func (req AcquireRequest) validate() error {
 		return &ValueError{"holder", req.Holder, "1 to 128 bytes", ErrInvalidArgument}
 	case req.To > req.Poison:
 		return &ValueError{"to", req.To, fmt.Sprintf("at most %d", req.Poison), ErrInvalidArgument}
+	case req.Tick <= 0:
+		return &ValueError{"tick", req.Tick, "a positive duration", ErrInvalidArgument}
 	}
 	return nil
 }

@@ -460,6 +460,7 @@ func checkBadRequests(e *env) {
 		{"negative workers", func(r *hapax.AcquireRequest) { r.IDs.Lo = -1 }, hapax.ErrInvalidArgument},
 		{"no holder", func(r *hapax.AcquireRequest) { r.Holder = "" }, hapax.ErrInvalidArgument},
 		{"a long holder", func(r *hapax.AcquireRequest) { r.Holder = strings.Repeat("x", 129) }, hapax.ErrInvalidArgument},
+		{"no tick", func(r *hapax.AcquireRequest) { r.Tick = 0 }, hapax.ErrInvalidArgument},
 		{"a grant that would be absurd", func(r *hapax.AcquireRequest) { r.To = r.Poison + 1 }, hapax.ErrInvalidArgument},
 	} {
 		req := e.request("pool")
