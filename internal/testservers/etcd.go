@@ -41,19 +41,24 @@ func EtcdCluster(t testing.TB, n int) ([]*Server, string) {
 		m := start(t, etcdSpec(t, fmt.Sprintf("m%d", i), peer, strings.Join(all, ","), dialed))
 		members, addrs = append(members, m), append(addrs, m.Addr)
 	}
-	if err := members[0].awaitHealth(t.Context()); err != nil {
-		t.Fatalf("etcd: %v\n%s", err, members[0].Log())
+	for _, m := range members {
+		m.await(t, etcdReady)
 	}
 	return members, "etcd://" + strings.Join(addrs, ",")
 }
 
-func (s *Server) awaitHealth(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+// await waits until the server is ready in the given sense.
+func (s *Server) await(t testing.TB, ready func(context.Context, string) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), readyWithin)
 	defer cancel()
 	for {
-		err := etcdReady(ctx, s.Addr)
-		if err == nil || ctx.Err() != nil {
-			return err
+		err := ready(ctx, s.Addr)
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%s: not ready after %v: %v\n%s", s.spec.name, readyWithin, err, s.Log())
 		}
 		time.Sleep(pollEvery)
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,20 +22,54 @@ func ZooKeeper(t testing.TB, lines ...string) *Server {
 	if s := External(t, "HAPAX_TEST_ZK_URL"); s != nil {
 		return s
 	}
+	return start(t, zooKeeperSpec(t, 0, lines, zooKeeperReady))
+}
+
+// ZooKeeperEnsemble starts a ZooKeeper ensemble of n members, and returns them
+// with the URL that names them all.
+func ZooKeeperEnsemble(t testing.TB, n int) ([]*Server, string) {
+	t.Helper()
+	lines := []string{"initLimit=10", "syncLimit=4"}
+	for i := range n {
+		lines = append(lines, fmt.Sprintf("server.%d=127.0.0.1:%d:%d", i+1, FreePort(t), FreePort(t)))
+	}
+	// A member alone does not serve, so it must do that it listens.
+	var members []*Server
+	var addrs []string
+	for i := range n {
+		m := start(t, zooKeeperSpec(t, i+1, lines, dialed))
+		members, addrs = append(members, m), append(addrs, m.Addr)
+	}
+	for _, m := range members {
+		m.await(t, zooKeeperReady)
+	}
+	return members, "zk://" + strings.Join(addrs, ",")
+}
+
+// zooKeeperSpec tells how a member with the given number, or a standalone server
+// with number 0, is started.
+func zooKeeperSpec(t testing.TB, number int, lines []string, ready func(context.Context, string) error) spec {
+	t.Helper()
 	bin := Require(t, []string{"java"})
 	jars, _ := filepath.Glob("/usr/share/java/zookeeper.jar") // the pattern is valid
 	if len(jars) == 0 {
 		Missing(t, "zookeeper.jar is not installed")
 	}
 	dir := newDir(t, "zookeeper", "")
-	return start(t, spec{
+	data, conf := filepath.Join(dir, "data"), filepath.Join(dir, "zoo.cfg")
+	return spec{
 		name: "zookeeper", bin: bin, dir: dir, stop: syscall.SIGTERM,
 		args: func(port int) []string {
-			conf := filepath.Join(dir, "zoo.cfg")
 			text := fmt.Sprintf("tickTime=1000\ndataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\n"+
 				"admin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr\n%s\n",
-				filepath.Join(dir, "data"), port, strings.Join(lines, "\n"))
-			if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
+				data, port, strings.Join(lines, "\n"))
+			err := os.WriteFile(conf, []byte(text), 0o644)
+			if err == nil && number > 0 {
+				if err = os.MkdirAll(data, 0o755); err == nil {
+					err = os.WriteFile(filepath.Join(data, "myid"), []byte(strconv.Itoa(number)), 0o644)
+				}
+			}
+			if err != nil {
 				t.Errorf("zookeeper: %v", err)
 			}
 			return []string{
@@ -43,8 +78,8 @@ func ZooKeeper(t testing.TB, lines ...string) *Server {
 			}
 		},
 		url:   func(addr string) string { return "zk://" + addr },
-		ready: zooKeeperReady,
-	})
+		ready: ready,
+	}
 }
 
 // zooKeeperReady sends srvr, which a server that takes sessions answers with its

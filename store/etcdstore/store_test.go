@@ -5,10 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -138,75 +136,5 @@ func TestCredentials(t *testing.T) {
 		if text := fmt.Sprint(err); strings.Contains(text, "wr0ng") || strings.Contains(text, "word@") {
 			t.Errorf("as %q: the error tells the password: %v", user, err)
 		}
-	}
-}
-
-// TestQuorum: a cluster that lost a member goes on, without a quorum calls fail
-// at their deadline, and nothing is granted twice.
-func TestQuorum(t *testing.T) {
-	members, url := testservers.EtcdCluster(t, 3)
-	s, err := etcdstore.Open(t.Context(), url, etcdstore.Options{Warn: func(code, text string) { t.Errorf("%s: %s", code, text) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	def, err := hapax.Tag{Name: "t"}.WithDefaults()
-	if err == nil {
-		_, err = s.CreateTag(t.Context(), def, hapax.CreateFirstUse)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	allocate := func(timeout time.Duration) (hapax.Grant, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), timeout)
-		defer cancel()
-		a, err := s.Allocate(ctx, "t", 5)
-		return a.Grant, err
-	}
-	var last int64
-	goesOn := func(when string) {
-		t.Helper()
-		for end, n := time.Now().Add(30*time.Second), 0; n < 10; {
-			g, err := allocate(2 * time.Second)
-			switch {
-			case err == nil && g.Lo < last:
-				t.Fatalf("%s: granted %v; %d was granted", when, g, last)
-			case err == nil:
-				last, n = g.Hi, n+1
-			case !errors.Is(err, hapax.ErrStoreUnavailable) || time.Now().After(end):
-				t.Fatalf("%s: %v", when, err)
-			}
-		}
-	}
-	goesOn("all members")
-	for i := range members { // the leader among them
-		members[i].Kill()
-		goesOn("a member killed")
-		members[i].Start()
-	}
-	members[0].Kill()
-	members[1].Kill()
-	if g, err := allocate(500 * time.Millisecond); !errors.Is(err, hapax.ErrStoreUnavailable) {
-		t.Errorf("without a quorum: granted %v, error is %v; want ErrStoreUnavailable", g, err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	if err := s.Ping(ctx); !errors.Is(err, hapax.ErrStoreUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Ping without a quorum: error is %v; want ErrStoreUnavailable and the context's", err)
-	}
-	members[0].Start()
-	goesOn("a quorum again")
-}
-
-func TestWarn(t *testing.T) {
-	server := testservers.Etcd(t)
-	var codes []string
-	s, err := etcdstore.Open(t.Context(), server.URL, etcdstore.Options{Warn: func(code, _ string) { codes = append(codes, code) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if server.Addr != "" && !slices.Equal(codes, []string{"few_members"}) {
-		t.Errorf("warnings of a cluster of one: %q", codes)
 	}
 }

@@ -11,9 +11,10 @@ import (
 )
 
 var driver = coordtest.Driver{
-	Server: testservers.Etcd,
-	Open: func(ctx context.Context, url string) (hapax.Store, error) {
-		s, err := etcdstore.Open(ctx, url, etcdstore.Options{})
+	Server:  testservers.Etcd,
+	Cluster: testservers.EtcdCluster,
+	Open: func(ctx context.Context, url string, warn func(code, message string)) (hapax.Store, error) {
+		s, err := etcdstore.Open(ctx, url, etcdstore.Options{Warn: warn})
 		if err != nil {
 			return nil, err
 		}

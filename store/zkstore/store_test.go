@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,8 +23,17 @@ func TestMain(m *testing.M) {
 	})
 }
 
-func TestConformance(t *testing.T) {
-	url := testservers.ZooKeeper(t).URL + "/" + rand.Text()
+func TestConformance(t *testing.T) { conform(t, testservers.ZooKeeper(t).URL) }
+
+// TestConformanceOfEnsemble: handles are connected to members that lag behind
+// each other.
+func TestConformanceOfEnsemble(t *testing.T) {
+	_, url := testservers.ZooKeeperEnsemble(t, 3)
+	conform(t, url)
+}
+
+func conform(t *testing.T, url string) {
+	url += "/" + rand.Text()
 	storetest.Run(t, storetest.Harness{
 		URL:          url,
 		Capabilities: storetest.Capabilities{Shared: true, Durable: true},
@@ -89,18 +97,5 @@ func TestBadURLs(t *testing.T) {
 		if _, err := zkstore.Open(t.Context(), url, zkstore.Options{}); !errors.Is(err, hapax.ErrInvalidArgument) {
 			t.Errorf("%s: error is %v; want ErrInvalidArgument", url, err)
 		}
-	}
-}
-
-func TestWarn(t *testing.T) {
-	server := testservers.ZooKeeper(t)
-	var codes []string
-	s, err := zkstore.Open(t.Context(), server.URL, zkstore.Options{Warn: func(code, _ string) { codes = append(codes, code) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if server.Addr != "" && !slices.Equal(codes, []string{"few_members"}) {
-		t.Errorf("warnings of a standalone server: %q", codes)
 	}
 }

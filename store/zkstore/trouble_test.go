@@ -11,9 +11,10 @@ import (
 )
 
 var driver = coordtest.Driver{
-	Server: testservers.ZooKeeper,
-	Open: func(ctx context.Context, url string) (hapax.Store, error) {
-		s, err := zkstore.Open(ctx, url, zkstore.Options{})
+	Server:  testservers.ZooKeeper,
+	Cluster: testservers.ZooKeeperEnsemble,
+	Open: func(ctx context.Context, url string, warn func(code, message string)) (hapax.Store, error) {
+		s, err := zkstore.Open(ctx, url, zkstore.Options{Warn: warn})
 		if err != nil {
 			return nil, err
 		}

@@ -22,8 +22,9 @@ import (
 
 // A Driver is what is tested.
 type Driver struct {
-	Server func(t testing.TB, args ...string) *testservers.Server // keeps its state in the directory "data"
-	Open   func(ctx context.Context, url string) (hapax.Store, error)
+	Server  func(t testing.TB, args ...string) *testservers.Server // keeps its state in the directory "data"
+	Cluster func(t testing.TB, n int) ([]*testservers.Server, string)
+	Open    func(ctx context.Context, url string, warn func(code, message string)) (hapax.Store, error)
 }
 
 const (
@@ -43,11 +44,13 @@ func Run(t *testing.T, d Driver) {
 	t.Run("not there", d.notThere)
 	t.Run("many handles", d.manyHandles)
 	t.Run("secured", d.secured)
+	t.Run("quorum", d.quorum)
+	t.Run("warnings", d.warnings)
 }
 
 func (d Driver) open(t testing.TB, url string) hapax.Store {
 	t.Helper()
-	s, err := d.Open(t.Context(), url)
+	s, err := d.Open(t.Context(), url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,7 +424,7 @@ func (d Driver) notThere(t *testing.T) {
 	server.Stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	s, err := d.Open(ctx, server.URL)
+	s, err := d.Open(ctx, server.URL, nil)
 	if err == nil {
 		s.Close()
 	}
@@ -440,7 +443,7 @@ func (d Driver) manyHandles(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range handles {
 		wg.Go(func() {
-			s, err := d.Open(t.Context(), url)
+			s, err := d.Open(t.Context(), url, nil)
 			if err != nil {
 				t.Error(err)
 				return
@@ -492,7 +495,7 @@ func (d Driver) secured(t *testing.T) {
 	}
 	for _, url := range []string{plain, scheme + "s://" + front.Addr, plain + ca + "&tls=true", plain + "?tls=true" + pair} {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		s, err := d.Open(ctx, url)
+		s, err := d.Open(ctx, url, nil)
 		cancel()
 		if err == nil {
 			s.Close()
@@ -500,5 +503,62 @@ func (d Driver) secured(t *testing.T) {
 		if !errors.Is(err, hapax.ErrStoreUnavailable) {
 			t.Errorf("%s: error is %v; want ErrStoreUnavailable", url, err)
 		}
+	}
+}
+
+// quorum: a cluster that lost a member goes on, without a quorum calls fail at
+// their deadline, and nothing is granted twice.
+func (d Driver) quorum(t *testing.T) {
+	members, url := d.Cluster(t, 3)
+	warn := func(code, message string) { t.Errorf("a warning about a cluster of three: %s: %s", code, message) }
+	s, err := d.Open(t.Context(), url, warn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	create(t, s, "t")
+	var all []hapax.Grant
+	goOn := func() {
+		t.Helper()
+		for range 10 {
+			all = append(all, eventually(t, s, "t", 5))
+		}
+	}
+	goOn()
+	for _, m := range members { // the leader among them
+		m.Kill()
+		goOn()
+		m.Start()
+	}
+	goOn()
+	members[0].Kill()
+	members[1].Kill()
+	for range 3 {
+		if g, err := allocate(t, s, "t", 5); !errors.Is(err, hapax.ErrStoreUnavailable) {
+			t.Errorf("without a quorum: granted %v, error is %v; want ErrStoreUnavailable", g, err)
+		}
+	}
+	members[0].Start()
+	goOn()
+	if !slices.IsSortedFunc(all, func(a, b hapax.Grant) int { return cmp.Compare(a.Lo, b.Lo) }) {
+		t.Errorf("the grants went back: %v", all)
+	}
+	disjoint(t, all, false)
+	if last, now := all[len(all)-1].Hi, mark(t, s, "t"); now < last {
+		t.Errorf("the mark is %d; %d was granted", now, last)
+	}
+}
+
+// warnings: a server alone is told to the operator.
+func (d Driver) warnings(t *testing.T) {
+	server := d.own(t)
+	var codes []string
+	s, err := d.Open(t.Context(), server.URL, func(code, _ string) { codes = append(codes, code) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if !slices.Equal(codes, []string{"few_members"}) {
+		t.Errorf("the warnings are %q; want few_members", codes)
 	}
 }
