@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +56,74 @@ func open(t testing.TB, url string) *zkstore.Store {
 		}
 	})
 	return s
+}
+
+// TestLaggingMember: a read from a member that lags behind waits until it has
+// caught up.
+func TestLaggingMember(t *testing.T) {
+	members, _ := testservers.ZooKeeperEnsemble(t, 3)
+	var leader, follower *testservers.Server
+	for _, m := range members {
+		if leads(t, m) {
+			leader = m
+		} else {
+			follower = m
+		}
+	}
+	if leader == nil {
+		t.Fatal("the ensemble has no leader")
+	}
+	ahead, behind := open(t, leader.URL), open(t, follower.URL)
+	def, err := hapax.Tag{Name: "t"}.WithDefaults()
+	if err == nil {
+		_, err = ahead.CreateTag(t.Context(), def, hapax.CreateFirstUse)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 6 {
+		follower.Pause()
+		var last int64
+		for range 100 {
+			a, err := ahead.Allocate(t.Context(), "t", 1)
+			if err != nil {
+				follower.Resume()
+				t.Fatal(err)
+			}
+			last = a.Grant.Hi
+		}
+		follower.Resume()
+		tag := hapax.Tag{}
+		if round%2 == 0 {
+			tag, err = behind.Tag(t.Context(), "t")
+		} else {
+			var tags []hapax.Tag
+			if tags, err = behind.Tags(t.Context(), "", 1); len(tags) == 1 {
+				tag = tags[0]
+			}
+		}
+		if err != nil || tag.Mark < last {
+			t.Fatalf("round %d: the member that lags behind tells the mark %d, error %v; want %d", round, tag.Mark, err, last)
+		}
+	}
+}
+
+// leads asks a member for its mode with the command srvr.
+func leads(t *testing.T, s *testservers.Server) bool {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("srvr")); err != nil {
+		t.Fatal(err)
+	}
+	reply, err := io.ReadAll(io.LimitReader(conn, 4096))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(reply), "Mode: leader")
 }
 
 // TestCredentials: with credentials, nodes are for those who have them; they are
