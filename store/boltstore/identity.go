@@ -29,8 +29,12 @@ func identify(file *os.File) (identity, error) {
 }
 
 // machine returns a hash of the machine's ID, which is confidential, or the
-// empty string where there is none that lasts.
+// empty string where there is none that lasts: in a container it may come from
+// the image, or be made anew at each start.
 func machine() string {
+	if os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+		return ""
+	}
 	for _, container := range []string{"/.dockerenv", "/run/.containerenv"} {
 		if _, err := os.Stat(container); err == nil {
 			return ""
