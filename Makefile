@@ -1,7 +1,7 @@
 GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 MODULES = . bench examples/embedded internal/testservers/ferretdb
-RACE = . ./internal/... ./service/... ./store/memstore/...
+RACE = . ./service/... ./api/... ./store/memstore/...
 FUZZTIME ?= 3s
 SOAK ?= 5
 

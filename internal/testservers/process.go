@@ -232,11 +232,25 @@ func (s *Server) Start() {
 }
 
 // Pause stops the server and its children with SIGSTOP: connections stay open
-// and nothing answers.
-func (s *Server) Pause() { s.signalAll(syscallStop) }
+// and nothing answers. It returns when every thread has stopped.
+func (s *Server) Pause() {
+	s.t.Helper()
+	deadline := time.Now().Add(readyWithin)
+	for _, pid := range s.signalAll(syscallStop) {
+		for !stopped(pid) {
+			if time.Now().After(deadline) {
+				s.t.Fatalf("%s: process %d does not stop", s.spec.name, pid)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
 
 // Resume lets a paused server go on.
-func (s *Server) Resume() { s.signalAll(syscallCont) }
+func (s *Server) Resume() {
+	s.t.Helper()
+	s.signalAll(syscallCont)
+}
 
 // Log returns the end of what the server has printed.
 func (s *Server) Log() string {
@@ -267,20 +281,23 @@ func (s *Server) MustControl() {
 	}
 }
 
-func (s *Server) signalAll(sig syscall.Signal) {
+// signalAll sends a signal to the server and its children, and returns them.
+func (s *Server) signalAll(sig syscall.Signal) []int {
 	s.t.Helper()
 	s.MustControl()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cmd == nil {
 		s.t.Errorf("%s: not running", s.spec.name)
-		return
+		return nil
 	}
-	for _, pid := range tree(s.cmd.Process.Pid) {
+	pids := tree(s.cmd.Process.Pid)
+	for _, pid := range pids {
 		if err := signal(pid, sig); err != nil {
 			s.t.Errorf("%s: signal %v to process %d: %v", s.spec.name, sig, pid, err)
 		}
 	}
+	return pids
 }
 
 // launch starts the process and waits until it is ready; if it is not, the

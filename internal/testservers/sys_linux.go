@@ -1,6 +1,7 @@
 package testservers
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -74,7 +75,7 @@ func tree(root int) []int {
 		if err != nil {
 			continue
 		}
-		if _, parent, err := stat(pid); err == nil {
+		if _, parent, err := stat(path); err == nil {
 			children[parent] = append(children[parent], pid)
 		}
 	}
@@ -88,20 +89,31 @@ func tree(root int) []int {
 // alive tells whether the process still runs; one that only waits to be reaped
 // does not.
 func alive(pid int) bool {
-	state, _, err := stat(pid)
+	state, _, err := stat(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && state != "Z" && state != "X"
 }
 
-// stat returns the state and the parent of a process.
-func stat(pid int) (state string, parent int, err error) {
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+// stopped tells whether no thread of the process runs, be it that the process
+// has stopped or that it has ended.
+func stopped(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*/stat", pid))
+	return !slices.ContainsFunc(threads, func(path string) bool {
+		state, _, err := stat(path)
+		return err == nil && !strings.Contains("TtZX", state)
+	})
+}
+
+// stat returns the state and the parent of a process or thread, from its file
+// stat in /proc.
+func stat(path string) (state string, parent int, err error) {
+	line, err := os.ReadFile(path)
 	if err != nil {
 		return "", 0, err
 	}
 	// The name comes second, in parentheses, and may hold anything.
-	fields := strings.Fields(string(line[strings.LastIndexByte(string(line), ')')+1:]))
+	fields := strings.Fields(string(line[bytes.LastIndexByte(line, ')')+1:]))
 	if len(fields) < 2 {
-		return "", 0, fmt.Errorf("process %d: cannot read its state", pid)
+		return "", 0, fmt.Errorf("%s: cannot read the state", path)
 	}
 	parent, err = strconv.Atoi(fields[1])
 	return fields[0], parent, err

@@ -23,3 +23,4 @@ func own(dir, account string) error                    { return errUnsupported }
 func signal(pid int, sig syscall.Signal) error         { return errUnsupported }
 func tree(root int) []int                              { return []int{root} }
 func alive(pid int) bool                               { return false }
+func stopped(pid int) bool                             { return true }
