@@ -210,6 +210,34 @@ func TestLeasesAreBounded(t *testing.T) {
 	})
 }
 
+// TestTheServiceKnowsTheLayout leases in the last hour of a layout's time, with
+// a request that claims to know better than the layout.
+func TestTheServiceKnowsTheLayout(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
+		now, _ := s.opts.Clock.Now()
+		epoch := now.Add(time.Hour).Add(-time.Second << 20).UTC().Format(time.RFC3339)
+		layout, err := s.Layout("time:20,worker:1,sequence:12,unit=1s,epoch=" + epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tick := layout.EndTick() - 3600
+		req := hapax.AcquireRequest{
+			Pool: "short", Layout: layout.String(), IDs: hapax.Grant{Lo: 0, Hi: 1}, Holder: "client",
+			Floor: tick, Latest: tick, To: tick + 7200, End: 1 << 62, Poison: tick + 86_400, Now: now, TTL: time.Minute,
+		}
+		lease, err := s.AcquireWorker(t.Context(), req)
+		if err != nil || lease.Grant.Hi != layout.EndTick() {
+			t.Fatalf("%+v, %v; the last tick is %d", lease, err, layout.EndTick()-1)
+		}
+		if _, err := s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: tick + 7200, End: 1 << 62, Now: now, TTL: time.Minute}); !errors.Is(err, hapax.ErrTimeExhausted) {
+			t.Errorf("an extension beyond the end: %v", err)
+		}
+		if _, err := s.AcquireWorker(t.Context(), req); !errors.Is(err, hapax.ErrNoWorker) { // with no Tick to divide by
+			t.Errorf("a second lease: %v", err)
+		}
+	})
+}
+
 // TestALateSealLeavesTheWitness seals a lease that was taken over meanwhile.
 func TestALateSealLeavesTheWitness(t *testing.T) {
 	w := openWitness(t)

@@ -148,7 +148,6 @@ func (c collector) segments(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	others := m.retired
 	m.mu.Unlock()
-	others.Remaining = 0
 	tags, anyOthers := 0, others.Refills > 0
 	for l := range c.s.tags.all() {
 		tags++

@@ -42,8 +42,11 @@ type attempt struct {
 	line *line
 	err  error
 
-	stale bool // the tag was deleted meanwhile; guarded by Service.mu
+	stale bool // the tag was changed meanwhile; guarded by Service.mu
 }
+
+// errStale has the callers of an attempt try again.
+var errStale = &hapax.WaitError{Cause: hapax.ErrRefillPending, Context: context.Canceled}
 
 // A pool is a worker pool in use on this node.
 type pool struct {
@@ -141,7 +144,7 @@ func (s *Service) run(a *attempt, tag string) {
 	case s.closed:
 		a.err = hapax.ErrClosed
 	case discard:
-		a.err = fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag)
+		a.err = errStale
 	case a.err == nil:
 		s.tags.add(a.line)
 	case isDefinite(a.err):

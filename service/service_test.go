@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -318,6 +319,9 @@ func TestStoreDownAtStart(t *testing.T) {
 				if !errors.Is(err, hapax.ErrStoreUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("Next: %v", err)
 				}
+				if !strings.Contains(err.Error(), "waits no longer than 2s") {
+					t.Errorf("the error does not tell whose limit it was: %v", err)
+				}
 				if waited := time.Since(began); waited != DefaultMaxWait {
 					t.Errorf("the call waited %v, want %v", waited, DefaultMaxWait)
 				}
@@ -338,6 +342,99 @@ func TestStoreDownAtStart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTheCauseOfAWaitIsTold lets one method of the store fail at a time.
+func TestTheCauseOfAWaitIsTold(t *testing.T) {
+	for tag, methods := range map[string][]string{
+		"orders":     {"Tag", "CreateTag", "StoreID", "Allocate"},
+		SnowflakeTag: {"Tag", "Pools", "StoreID", "AcquireWorker"},
+	} {
+		for _, method := range methods {
+			t.Run(tag+"/"+method, func(t *testing.T) {
+				bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
+					synctest.Wait()
+					store.Inject(func(op storetest.Op) storetest.Fault {
+						if op.Method == method {
+							return storetest.Fault{Fail: hapax.ErrStoreUnavailable}
+						}
+						return storetest.Fault{}
+					})
+					if _, err := s.Next(t.Context(), tag); !errors.Is(err, hapax.ErrStoreUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("got %v", err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestChangedUnderAnAttempt deletes a tag, or raises its floor, while its line
+// is being opened.
+func TestChangedUnderAnAttempt(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(context.Context, *Service) error
+		want   hapax.ID
+		err    error
+	}{
+		"deleted": {func(ctx context.Context, s *Service) error {
+			_, err := s.DeleteTag(ctx, "orders")
+			return err
+		}, 0, hapax.ErrTagDeleted},
+		"raised": {func(ctx context.Context, s *Service) error {
+			_, err := s.UpdateTag(ctx, "orders", hapax.TagUpdate{Floor: new(int64(5000))})
+			return err
+		}, 5000, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
+				if _, err := s.CreateTag(t.Context(), hapax.Tag{Name: "orders"}, hapax.CreateExplicit); err != nil {
+					t.Fatal(err)
+				}
+				store.Inject(func(op storetest.Op) storetest.Fault {
+					if op.Method == "Allocate" {
+						return storetest.Fault{After: 100 * time.Millisecond} // granted, and the answer is on its way
+					}
+					return storetest.Fault{}
+				})
+				time.AfterFunc(50*time.Millisecond, func() {
+					if err := c.change(context.Background(), s); err != nil {
+						t.Error(err)
+					}
+				})
+				if id, err := s.Next(t.Context(), "orders"); id != c.want || !errors.Is(err, c.err) {
+					t.Errorf("got %d, %v; want %d, %v", id, err, c.want, c.err)
+				}
+			})
+		})
+	}
+}
+
+// TestClosedUnderAWait raises the floor of a tag while a caller waits for its
+// next grant: the caller is served from the new line.
+func TestClosedUnderAWait(t *testing.T) {
+	opts := Options{Tags: map[string]TagConfig{"orders": {Step: 10, MaxStep: 10}}}
+	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+		mustNext(t, s, "orders")
+		store.Inject(func(op storetest.Op) storetest.Fault {
+			if op.Method == "Allocate" {
+				return storetest.Fault{Before: 300 * time.Millisecond}
+			}
+			return storetest.Fault{}
+		})
+		time.AfterFunc(100*time.Millisecond, func() {
+			if _, err := s.UpdateTag(context.Background(), "orders", hapax.TagUpdate{Floor: new(int64(5000))}); err != nil {
+				t.Error(err)
+			}
+		})
+		last := hapax.ID(0)
+		for range 30 {
+			last = mustNext(t, s, "orders")
+		}
+		if last < 5000 {
+			t.Errorf("the last number is %d", last)
+		}
+	})
 }
 
 func TestACallThatWaitsIsServedWhenTheStoreReturns(t *testing.T) {

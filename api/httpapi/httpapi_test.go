@@ -328,6 +328,16 @@ func TestMethodNotAllowed(t *testing.T) {
 	})
 }
 
+func TestDotSegmentsAreNoTags(t *testing.T) {
+	bubble(t, service.Options{}, func(t *testing.T, h http.Handler, store *storetest.Faults) {
+		for _, path := range []string{"/v1/tags/../next", "/v1/tags/./next", "/v1/tags//next"} {
+			if w := call(t, h, "GET", path, ""); w.Code < 300 {
+				t.Errorf("%s: %d %q", path, w.Code, w.Body)
+			}
+		}
+	})
+}
+
 func TestLocalRequestsAreServed(t *testing.T) {
 	bubble(t, service.Options{}, func(t *testing.T, h http.Handler, store *storetest.Faults) {
 		for _, headers := range [][]string{
