@@ -13,6 +13,14 @@ type Clock interface {
 	Now() (wall time.Time, mono time.Duration)
 }
 
+// A SleepClock is a Clock that can tell how long the machine has been asleep
+// since it booted, as a suspended laptop or a paused virtual machine is. On Linux
+// SystemClock can.
+type SleepClock interface {
+	Clock
+	Asleep() time.Duration
+}
+
 // SystemClock is the system's wall and monotonic clock.
 type SystemClock struct{}
 
@@ -61,4 +69,46 @@ func (c *engineClock) now() (engine time.Time, lag time.Duration) {
 func (c *engineClock) elapsed() time.Duration {
 	_, mono := c.source.Now()
 	return mono
+}
+
+// sleepLimit is how much longer than before the machine may have been asleep
+// until that counts; reading two clocks takes a moment between them.
+const sleepLimit = 100 * time.Millisecond
+
+// sleepWatch notices that the machine was asleep.
+type sleepWatch struct {
+	clock SleepClock // nil: cannot be told
+
+	mu     sync.Mutex // guards the fields below
+	asleep time.Duration
+	looked time.Time
+}
+
+func newSleepWatch(source Clock) *sleepWatch {
+	w := &sleepWatch{}
+	if w.clock, _ = source.(SleepClock); w.clock != nil {
+		w.asleep = w.clock.Asleep()
+	}
+	return w
+}
+
+// woke returns how long the machine was asleep since the last look, if that is
+// worth a word. It looks no more often than 20 times a second.
+func (w *sleepWatch) woke(now time.Time) time.Duration {
+	if w.clock == nil {
+		return 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if since := now.Sub(w.looked); since >= 0 && since < 50*time.Millisecond {
+		return 0
+	}
+	w.looked = now
+	asleep := w.clock.Asleep()
+	slept := asleep - w.asleep
+	w.asleep = asleep
+	if slept < sleepLimit {
+		return 0
+	}
+	return slept
 }

@@ -13,6 +13,7 @@ import (
 type testClock struct {
 	origin time.Time
 	offset atomic.Int64
+	asleep atomic.Int64
 }
 
 func newTestClock() *testClock { return &testClock{origin: time.Now()} }
@@ -21,6 +22,8 @@ func (c *testClock) Now() (time.Time, time.Duration) {
 	now := time.Now()
 	return c.at(now), now.Sub(c.origin)
 }
+
+func (c *testClock) Asleep() time.Duration { return time.Duration(c.asleep.Load()) }
 
 func (c *testClock) at(now time.Time) time.Time {
 	return now.Round(0).AddDate(26, 0, 0).Add(time.Duration(c.offset.Load()))

@@ -17,6 +17,7 @@ const (
 	EventTickExhausted  EventKind = "tick_exhausted"   // callers wait for the clock
 	EventTickResumed    EventKind = "tick_resumed"     // callers no longer wait for the clock
 	EventRollback       EventKind = "rollback"         // the wall clock went back: By
+	EventSuspended      EventKind = "suspended"        // the machine was asleep, and the grant is dropped: By
 	EventClockSkew      EventKind = "clock_skew"       // local and store clock differ too much: By, Err
 	EventWorkerAcquired EventKind = "worker_acquired"  // a worker ID was acquired: Grant
 	EventWorkerLost     EventKind = "worker_lost"      // the lease was lost to somebody else: Err

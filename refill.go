@@ -64,6 +64,9 @@ func (s *Snowflake) obtain(ctx context.Context) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
+	if s.dropped.Swap(false) {
+		s.held, s.span = false, s.opts.Grant
+	}
 	if s.held {
 		lease, err := s.workers.ExtendWorker(ctx, s.lease, ExtendRequest{
 			To: tick + s.ticks(s.span), End: s.end, Now: now, TTL: s.span + s.opts.Lease,

@@ -152,6 +152,8 @@ type Snowflake struct {
 	length  int64 // the layout's time in milliseconds
 
 	pacer      pacer
+	sleep      *sleepWatch
+	dropped    atomic.Bool // the lease is to be given up at the next refill
 	tickWaits  atomic.Int64
 	rolledBack atomic.Bool // a rollback was announced and is not over
 	skew       atomic.Int64
@@ -232,6 +234,7 @@ func NewSnowflake(ctx context.Context, workers WorkerStore, opts SnowflakeOption
 		span:    opts.Grant,
 		marks:   map[int64]int64{},
 	}
+	s.sleep = newSleepWatch(s.clock.source)
 	s.supply.init(s.refill, opts.StoreTimeout, s.clock, s.observe)
 	none := &stretch{cursor: cursor{timeline: s.line}, worker: -1}
 	none.pop = &none.cursor
@@ -443,6 +446,9 @@ func (s *Snowflake) await(ctx context.Context, change <-chan struct{}, r *stretc
 // tick returns the current tick of engine time.
 func (s *Snowflake) tick() (int64, error) {
 	now, lag := s.clock.now()
+	if slept := s.sleep.woke(now); slept > 0 {
+		s.drop(slept)
+	}
 	if err := s.noteRollback(lag); err != nil {
 		return 0, err
 	}
@@ -450,6 +456,16 @@ func (s *Snowflake) tick() (int64, error) {
 		return ms / s.unit, nil
 	}
 	return s.layout.TickOf(now) // says what is wrong
+}
+
+// drop gives up the grant after the machine was asleep: whoever restores a
+// suspended machine may do so twice, so what it had in hand is not used.
+func (s *Snowflake) drop(slept time.Duration) {
+	s.dropped.Store(true)
+	r := s.cur.Load()
+	r.hi.Store(0)
+	r.limit.Store(0)
+	s.observe(Event{Kind: EventSuspended, By: slept})
 }
 
 // noteRollback announces a rollback once, and refuses if that is the policy.
@@ -501,6 +517,9 @@ func (s *Snowflake) Stats() SnowflakeStats {
 		StoreWaits: s.supply.waits.Load(), TickWaits: s.tickWaits.Load(),
 		Rollback: lag, Skew: time.Duration(s.skew.Load()), Ends: s.layout.Ends(),
 	}
+	if lag <= rollbackSlack {
+		st.Rollback = 0
+	}
 	if next, skipped := r.pop.position(); next < sealedCursor {
 		st.Issued += r.issuedSoFar(next, skipped)
 		st.Remaining = max(0, s.layout.TimeOf(r.hi.Load()).Sub(now))
@@ -524,7 +543,7 @@ func (s *Snowflake) Close(ctx context.Context) error {
 	if !s.held || r.worker < 0 {
 		return nil
 	}
-	last := max(min(ceilTick(next, r.bits), r.hi.Load()), lease.From)
+	last := max(min(ceilTick(next, r.bits), lease.Grant.Hi), lease.From)
 	if s.opts.Witness != nil {
 		if err := s.opts.Witness.Lower(WorkerLine(lease.Pool, lease.Worker), last); err != nil {
 			return err

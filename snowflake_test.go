@@ -392,6 +392,28 @@ func TestSnowflakeLostLease(t *testing.T) {
 	})
 }
 
+func TestSnowflakeSuspend(t *testing.T) {
+	bubble(t, "drops the grant and takes another, rising", func(t *testing.T) {
+		var ev events
+		clock := newTestClock()
+		s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: clock, Observer: ev.observe})
+		last, epoch := next(t, s), s.Stats().Epoch
+		worker := s.Stats().Worker
+		clock.asleep.Add(int64(2 * time.Second)) // as much as the grant still holds
+		clock.step(2 * time.Second)
+		time.Sleep(time.Second)
+		if id := next(t, s); id <= last {
+			t.Errorf("%d follows %d", id, last)
+		}
+		if st := s.Stats(); st.Epoch == epoch && st.Worker == worker {
+			t.Error("goes on under the old lease")
+		}
+		if n := ev.count(hapax.EventSuspended); n != 1 {
+			t.Errorf("%d events, want 1", n)
+		}
+	})
+}
+
 func TestSnowflakePoolExhausted(t *testing.T) {
 	bubble(t, "names the pool and when a worker frees up, and takes it then", func(t *testing.T) {
 		store, clock := memstore.New(), newTestClock()

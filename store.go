@@ -203,8 +203,8 @@ func (t Tag) Revive(def Tag, mode CreateMode) (Tag, error) {
 		return t, fmt.Errorf("%w: %q", ErrTagExists, t.Name)
 	case mode != CreateExplicit:
 		return t, fmt.Errorf("%w: %q", ErrTagDeleted, t.Name)
-	case t.Kind != def.Kind:
-		return t, fmt.Errorf("%w: %q was a %s tag", ErrKindMismatch, t.Name, t.Kind)
+	case t.Kind != def.Kind || t.Pool != def.Pool:
+		return t, fmt.Errorf("%w: %q was a %s tag %s", ErrKindMismatch, t.Name, t.Kind, t.Pool)
 	}
 	def.Mark = max(def.Mark, t.Mark)
 	return def, nil

@@ -259,6 +259,9 @@ func ExtendWorker(ctx context.Context, t WorkerTable, lease Lease, req ExtendReq
 		if old.Epoch != lease.Epoch {
 			return lease, fmt.Errorf("%w: pool %q, worker %d: epoch %d, the store has %d", ErrLeaseLost, lease.Pool, lease.Worker, lease.Epoch, old.Epoch)
 		}
+		if old.Mark < lease.Grant.Hi {
+			return lease, fmt.Errorf("%w: pool %q, worker %d: its mark is tick %d, ticks below %d are granted", ErrStoreRolledBack, lease.Pool, lease.Worker, old.Mark, lease.Grant.Hi)
+		}
 	}
 	return lease, fmt.Errorf("%w: pool %q, worker %d: lost %d races to extend", ErrStoreUnavailable, lease.Pool, lease.Worker, swapAttempts)
 }

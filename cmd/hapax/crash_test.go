@@ -179,7 +179,7 @@ func TestStopSeals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w := workerNow(t, dir); w.Until.After(at.Add(10*time.Millisecond)) {
+		if w := workerNow(t, dir); w.Until.After(at.Add(10 * time.Millisecond)) {
 			t.Errorf("after the stop the worker is %+v, the last number was issued at %v", w, at)
 		}
 	}

@@ -1,0 +1,27 @@
+package hapax
+
+import (
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// The clocks of clock_gettime(2) that differ by the time spent asleep.
+const (
+	clockMonotonic = 1
+	clockBoottime  = 7
+)
+
+// Asleep implements SleepClock.
+func (SystemClock) Asleep() time.Duration {
+	var mono, boot syscall.Timespec
+	if !readClock(clockMonotonic, &mono) || !readClock(clockBoottime, &boot) {
+		return 0
+	}
+	return time.Duration(boot.Nano() - mono.Nano())
+}
+
+func readClock(clock uintptr, ts *syscall.Timespec) bool {
+	_, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clock, uintptr(unsafe.Pointer(ts)), 0)
+	return errno == 0
+}
