@@ -73,14 +73,14 @@ type Options struct {
 	Timeout time.Duration // of a call whose context has no deadline; default DefaultTimeout; in the URL: timeoutMS
 	TLS     *tls.Config   // instead of what the URL says about TLS; default nil
 
-	// Warn is told by Open what makes the store unsafe. Default: nobody is told.
+	// Warn is told by Open what an operator should know. Default: nobody is told.
 	Warn func(code, message string)
 }
 
-// What Options.Warn is called with.
+// Codes of Options.Warn.
 const (
-	WarnStandalone = "mongodb_standalone" // one server: a lost disk is a lost store
-	WarnVolatile   = "mongodb_volatile"   // the storage engine forgets with the process
+	WarnSingleMember = "single_member" // no replica set: a lost disk is a lost store
+	WarnNotDurable   = "not_durable"   // the storage engine forgets with the process
 )
 
 // A Store is a store in MongoDB. Its methods are safe for concurrent use. It
@@ -233,7 +233,7 @@ func (s *Store) probe(ctx context.Context) error {
 		return failed(ctx, "open", err)
 	}
 	if hello.SetName == "" && hello.Msg != "isdbgrid" {
-		s.opts.Warn(WarnStandalone, "the server is not a replica set: losing its disk loses the store, and no other server takes over")
+		s.opts.Warn(WarnSingleMember, "the server is not a replica set: losing its disk loses the store, and no other server takes over")
 	}
 	var status struct {
 		StorageEngine struct {
@@ -243,7 +243,7 @@ func (s *Store) probe(ctx context.Context) error {
 	// Few accounts may ask for this; nothing depends on the answer.
 	err = s.meta.Database().RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Decode(&status)
 	if p := status.StorageEngine.Persistent; err == nil && p != nil && !*p {
-		s.opts.Warn(WarnVolatile, "the storage engine keeps nothing on disk: a restart loses the store")
+		s.opts.Warn(WarnNotDurable, "the storage engine keeps nothing on disk: a restart loses the store")
 	}
 	return nil
 }

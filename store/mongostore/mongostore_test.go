@@ -380,8 +380,8 @@ func TestOpenRefuses(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	var codes []string
 	s := open(t, own(t).URL, mongostore.Options{Warn: func(code, _ string) { codes = append(codes, code) }})
-	if !slices.Equal(codes, []string{mongostore.WarnStandalone}) {
-		t.Errorf("warnings are %q; want %q", codes, mongostore.WarnStandalone)
+	if !slices.Equal(codes, []string{mongostore.WarnSingleMember}) {
+		t.Errorf("warnings are %q; want %q", codes, mongostore.WarnSingleMember)
 	}
 	now := must[time.Time](t)(s.StoreTime(t.Context()))
 	if d := time.Since(now).Abs(); d > time.Minute {

@@ -3,6 +3,8 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -89,9 +91,9 @@ func TestRestartThatMayLose(t *testing.T) {
 		want *hapax.Error
 	}{
 		{"without persistence", []string{"--appendonly", "no"}, redisstore.Options{}, hapax.ErrStoreReplaced},
-		{"without persistence, adopting", []string{"--appendonly", "no"}, redisstore.Options{Failover: redisstore.FailoverAdopt}, hapax.ErrStoreReplaced},
+		{"without persistence, adopting", []string{"--appendonly", "no"}, redisstore.Options{Adopt: true}, hapax.ErrStoreReplaced},
 		{"with late fsync", everysec, redisstore.Options{}, hapax.ErrStoreUnsafe},
-		{"with late fsync, adopting", everysec, redisstore.Options{Failover: redisstore.FailoverAdopt}, nil},
+		{"with late fsync, adopting", everysec, redisstore.Options{Adopt: true}, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -99,8 +101,8 @@ func TestRestartThatMayLose(t *testing.T) {
 			var codes []string
 			tt.opts.Warn = func(code, _ string) { codes = append(codes, code) }
 			s := open(t, srv.URL, tt.opts)
-			if !slices.Equal(codes, []string{redisstore.WarnPersistence}) {
-				t.Errorf("warnings are %q; want %q", codes, redisstore.WarnPersistence)
+			if !slices.Equal(codes, []string{redisstore.WarnNotDurable}) {
+				t.Errorf("warnings are %q; want %q", codes, redisstore.WarnNotDurable)
 			}
 			create(t, s, hapax.Tag{Name: "t"})
 			last := allocate(t, s, "t", 5)
@@ -111,8 +113,8 @@ func TestRestartThatMayLose(t *testing.T) {
 				if err != nil || g.Lo < last.Hi {
 					t.Errorf("after an adopted restart: %v, %v; %v was granted before", g, err, last)
 				}
-				if !slices.Contains(codes, redisstore.WarnAdopted) {
-					t.Errorf("warnings are %q; want %q among them", codes, redisstore.WarnAdopted)
+				if !slices.Contains(codes, redisstore.WarnPrimaryChanged) {
+					t.Errorf("warnings are %q; want %q among them", codes, redisstore.WarnPrimaryChanged)
 				}
 				return
 			}
@@ -120,9 +122,41 @@ func TestRestartThatMayLose(t *testing.T) {
 			wantErr(t, "Ping after the restart", s.Ping(t.Context()), tt.want)
 			_, err = s.CreateTag(t.Context(), hapax.Tag{Name: "new"}, hapax.CreateFirstUse)
 			wantErr(t, "CreateTag after the restart", err, tt.want)
+			if tt.want == hapax.ErrStoreReplaced { // there is nothing left to be careful with
+				open(t, srv.URL, redisstore.Options{})
+				return
+			}
+			_, err = redisstore.Open(t.Context(), srv.URL, redisstore.Options{})
+			wantErr(t, "Open after the restart", err, tt.want)
+			open(t, srv.URL+"?adopt=true", redisstore.Options{})
 			open(t, srv.URL, redisstore.Options{})
+			allocate(t, s, "t", 1) // it follows the adoption
 		})
 	}
+}
+
+// A server that used to keep everything and no longer does is no safer for it.
+func TestRestartWithLessDurability(t *testing.T) {
+	conf := filepath.Join(t.TempDir(), "redis.conf")
+	write := func(text string) {
+		if err := os.WriteFile(conf, []byte(text+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("appendfsync always")
+	srv := testservers.Redis(t, "--include", conf)
+	s := open(t, srv.URL, redisstore.Options{})
+	create(t, s, hapax.Tag{Name: "t"})
+	srv.Kill()
+	srv.Start()
+	if _, err := allocateUntil(t, s, "t", nil); err != nil {
+		t.Fatal(err)
+	}
+	srv.Kill()
+	write("appendfsync everysec")
+	srv.Start()
+	_, err := allocateUntil(t, s, "t", hapax.ErrStoreUnsafe)
+	wantErr(t, "Allocate", err, hapax.ErrStoreUnsafe)
 }
 
 // A store whose data was deleted under it notices at every call, and makes
@@ -168,6 +202,9 @@ func TestEmptied(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("another store with the same names", check)
+	if mark := must[hapax.Tag](t)(other.Tag(ctx, "t")).Mark; mark != 1 {
+		t.Errorf("the other store's mark is %d; want 1", mark)
+	}
 }
 
 func acquire(t testing.TB, s *redisstore.Store) hapax.Lease {
@@ -265,36 +302,34 @@ func TestLostAnswer(t *testing.T) {
 func TestSilence(t *testing.T) {
 	srv := testservers.Redis(t, "--appendfsync", "always")
 	proxy := testservers.NewProxy(t, srv.Addr)
-	s := open(t, proxy.URL(srv.URL), redisstore.Options{Timeout: 200 * time.Millisecond})
-	create(t, s, hapax.Tag{Name: "t"})
+	patient := open(t, proxy.URL(srv.URL), redisstore.Options{Timeout: time.Hour})
+	hasty := open(t, proxy.URL(srv.URL), redisstore.Options{Timeout: 50 * time.Millisecond})
+	create(t, patient, hapax.Tag{Name: "t"})
+	allocate(t, hasty, "t", 1)
 	proxy.Blackhole()
-	for name, tt := range map[string]struct {
-		ctx  func() (context.Context, context.CancelFunc)
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	cancelled, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	for _, tt := range []struct {
+		name string
+		s    *redisstore.Store
+		ctx  context.Context
 		want error
 	}{
-		"cancelled": {func() (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(50*time.Millisecond, cancel)
-			return ctx, cancel
-		}, context.Canceled},
-		"deadline": {func() (context.Context, context.CancelFunc) {
-			return context.WithTimeout(t.Context(), 50*time.Millisecond)
-		}, context.DeadlineExceeded},
-		"no deadline": {func() (context.Context, context.CancelFunc) {
-			return context.WithCancel(t.Context())
-		}, context.DeadlineExceeded},
+		{"cancelled", patient, cancelled, context.Canceled},
+		{"deadline", patient, short, context.DeadlineExceeded},
+		{"no deadline", hasty, t.Context(), context.DeadlineExceeded},
 	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := tt.ctx()
-			defer cancel()
-			_, err := s.Allocate(ctx, "t", 1)
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := tt.s.Allocate(tt.ctx, "t", 1)
 			if !errors.Is(err, tt.want) || !errors.Is(err, hapax.ErrStoreUnavailable) {
 				t.Errorf("error is %v; want %v and ErrStoreUnavailable", err, tt.want)
 			}
 		})
 	}
 	proxy.Pass()
-	if _, err := allocateUntil(t, s, "t", nil); err != nil {
+	if _, err := allocateUntil(t, hasty, "t", nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -366,7 +401,11 @@ func failover(t *testing.T, opts redisstore.Options, query string, want *hapax.E
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
-		s = open(t, url, redisstore.Options{})
+		if s, err := redisstore.Open(t.Context(), url, redisstore.Options{}); err == nil {
+			t.Error("the promoted replica was accepted by Open")
+			_ = s.Close()
+		}
+		open(t, url+"?adopt=true", redisstore.Options{})
 	} else {
 		c := raw(t, replica)
 		for !strings.Contains(c.Info(t.Context(), "replication").Val(), "role:master") {
@@ -389,7 +428,7 @@ func TestFailoverIsRefused(t *testing.T) {
 
 func TestFailoverAfterWaitIsAdopted(t *testing.T) {
 	adopted := false
-	failover(t, redisstore.Options{Warn: func(code, _ string) { adopted = adopted || code == redisstore.WarnAdopted }}, "?wait=1", nil)
+	failover(t, redisstore.Options{Warn: func(code, _ string) { adopted = adopted || code == redisstore.WarnPrimaryChanged }}, "?wait=1", nil)
 	if !adopted {
 		t.Error("the adoption was not reported")
 	}

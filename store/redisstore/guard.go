@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -13,60 +15,74 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// A guard looks at the server behind every new connection, and accepts it, once
-// the store is open, only if nothing can have been lost. It knows servers by
-// their run ID, which names one process from its start to its end.
+// A guard looks at the server behind every new connection, and accepts another
+// one than the last only if nothing can have been lost. It knows servers by
+// their run ID, which names one process from its start to its end. The last one
+// that was accepted is recorded in the store, so that a restart of the client
+// does not make it forget.
 //
-//	new connection -> replica? ------------------------> ErrStoreUnsafe
-//	               -> known process? ------------------> accepted
-//	               -> the store is being opened? ------> noted, accepted
-//	               -> no or another store ID? ---------> ErrStoreReplaced
-//	               -> restart that keeps everything? --> noted, accepted
-//	               -> adoption allowed? ---------------> noted, accepted, Warn
-//	               -> otherwise -----------------------> ErrStoreUnsafe
+//	new connection -> replica? ---------------------------> ErrStoreUnsafe
+//	               -> the recorded process? --------------> accepted
+//	               -> no or another store ID? ------------> ErrStoreReplaced
+//	               -> restart that kept everything? ------> accepted, recorded
+//	               -> promoted, and had every grant? -----> accepted, recorded, Warn
+//	               -> Options.Adopt? ---------------------> accepted, recorded, Warn
+//	               -> otherwise --------------------------> ErrStoreUnsafe
 type guard struct {
 	warn     func(code, message string)
 	wait     int
-	failover Failover
+	adopt    bool
 	storeKey string
 
-	mu       sync.Mutex // guards everything below
-	id       string     // the store's; empty until it is open
-	known    map[string]bool
-	durable  bool // every server seen so far keeps what it acknowledges
-	adopt    bool // a failover loses nothing, or may
-	warnings [][2]string
+	mu       sync.Mutex          // guards everything below
+	id       string              // the store's; empty until it is open
+	found    map[string]server   // by node: what was met while the store was being opened
+	accepted map[string]accepted // by node: the servers that are in use
+	unsaved  bool                // accepted has what is not recorded yet
+	synced   bool                // a grant waits for all replicas
+	warnings [][2]string         // until the store is open
+}
+
+// accepted is a server that is in use, as it is recorded.
+type accepted struct {
+	runID   string
+	durable bool // it keeps what it acknowledged
+}
+
+// serverField begins the fields of the store's key that record servers. The
+// node's ID follows: Cluster's own, empty elsewhere.
+const serverField = "server:"
+
+func (a accepted) encode() string {
+	if a.durable {
+		return a.runID + " durable"
+	}
+	return a.runID + " lossy"
+}
+
+func decodeAccepted(text string) accepted {
+	id, kind, _ := strings.Cut(text, " ")
+	return accepted{runID: id, durable: kind == "durable"}
 }
 
 func newGuard(opts Options, storeKey string) *guard {
-	g := &guard{warn: opts.Warn, wait: opts.Wait, failover: opts.Failover, storeKey: storeKey, known: map[string]bool{}, durable: true}
+	g := &guard{warn: opts.Warn, wait: opts.Wait, adopt: opts.Adopt, storeKey: storeKey,
+		found: map[string]server{}, accepted: map[string]accepted{}, synced: opts.Wait > 0}
 	if g.warn == nil {
 		g.warn = func(string, string) {}
 	}
-	g.adopt = g.failover == FailoverAdopt || g.failover == FailoverAuto && g.wait > 0
 	return g
-}
-
-// opened tells that the store is open: from now on an unknown server is judged.
-// What was found meanwhile is reported.
-func (g *guard) opened(id string) {
-	g.mu.Lock()
-	g.id = id
-	warnings := g.warnings
-	g.warnings = nil
-	g.mu.Unlock()
-	for _, w := range warnings {
-		g.warn(w[0], w[1])
-	}
 }
 
 // A server is what a server tells about itself.
 type server struct {
 	sentinel bool // and nothing else is known
 	runID    string
+	node     string // Cluster's ID of it
 	role     string
 	promoted bool // it continues another server's history
 	replicas int
+	risk     string // what of acknowledged writes a crash may lose
 }
 
 // connected is called for every new connection before it is used.
@@ -79,48 +95,45 @@ func (g *guard) connected(ctx context.Context, cn *redis.Conn) error {
 
 func (g *guard) check(ctx context.Context, cn *redis.Conn) error {
 	srv, err := identify(ctx, cn)
-	if err != nil {
-		if redis.HasErrorPrefix(err, "NOPERM") {
-			g.note(WarnUnverified, "the user may not run INFO, so that restarts and failovers go unnoticed: "+err.Error())
-			return nil
-		}
-		return err
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		g.note(WarnNoIdentity, "the account may not run INFO, so that restarts and failovers go unnoticed: "+err.Error())
+		return nil
 	}
-	if srv.sentinel {
-		return nil // it only tells where the master is
+	if err != nil || srv.sentinel { // a Sentinel only tells where the master is
+		return err
 	}
 	if srv.role != "master" {
 		return fmt.Errorf("%w: redis: the server is a replica", hapax.ErrStoreUnsafe)
 	}
 	g.mu.Lock()
-	known, id := g.known[srv.runID], g.id
+	known, id := g.accepted[srv.node].runID == srv.runID || g.found[srv.node].runID == srv.runID, g.id
 	g.mu.Unlock()
 	if known {
 		return nil
 	}
-	risk, err := persistence(ctx, cn)
-	if err != nil {
+	if srv.risk, err = persistence(ctx, cn); err != nil {
 		return err
 	}
 	if id == "" {
-		g.firstSeen(ctx, cn, srv, risk)
+		g.meet(ctx, cn, srv)
 		return nil
 	}
-	return g.judge(ctx, cn, srv, risk, id)
+	recorded, err := g.recorded(ctx, cn, srv.node)
+	if err != nil {
+		return err
+	}
+	return g.judge(srv, recorded)
 }
 
-// firstSeen notes a server while the store is being opened.
-func (g *guard) firstSeen(ctx context.Context, cn *redis.Conn, srv server, risk string) {
+// meet notes a server while the store is being opened.
+func (g *guard) meet(ctx context.Context, cn *redis.Conn, srv server) {
 	eviction := evicts(ctx, cn)
 	g.mu.Lock()
-	g.known[srv.runID] = true
-	g.durable = g.durable && risk == ""
-	if g.failover == FailoverAuto && srv.replicas > g.wait {
-		g.adopt = false
-	}
+	g.found[srv.node] = srv
+	g.synced = g.synced && srv.replicas <= g.wait
 	g.mu.Unlock()
-	if risk != "" {
-		g.note(WarnPersistence, "a crash may lose numbers that were acknowledged: "+risk+`; set "appendonly yes" and "appendfsync always"`)
+	if srv.risk != "" {
+		g.note(WarnNotDurable, "a crash may lose numbers that were acknowledged: "+srv.risk+`; set "appendonly yes" and "appendfsync always"`)
 	}
 	if srv.replicas > g.wait {
 		g.note(WarnReplication, fmt.Sprintf("a failover may lose numbers that were acknowledged: the server has %d replicas, and a grant waits for %d (wait)", srv.replicas, g.wait))
@@ -130,48 +143,102 @@ func (g *guard) firstSeen(ctx context.Context, cn *redis.Conn, srv server, risk 
 	}
 }
 
-// judge decides on a server that was not there when the store was opened.
-func (g *guard) judge(ctx context.Context, cn *redis.Conn, srv server, risk, id string) error {
-	found, err := cn.HGet(ctx, g.storeKey, "id").Result()
+// recorded reads which server of this node the store was last used on, and
+// whether this is the store at all.
+func (g *guard) recorded(ctx context.Context, cn *redis.Conn, node string) (accepted, error) {
+	found, err := cn.HMGet(ctx, g.storeKey, "id", serverField+node).Result()
 	switch {
 	case redis.HasErrorPrefix(err, "MOVED"): // another node of a Cluster has it
-	case err != nil && !errors.Is(err, redis.Nil):
-		return err
-	case found != id:
-		return fmt.Errorf("%w: redis: the server is another process than before and holds store %.40q, not %q", hapax.ErrStoreReplaced, found, id)
+		return accepted{}, nil
+	case err != nil:
+		return accepted{}, err
 	}
 	g.mu.Lock()
-	kept := g.durable && risk == "" && !srv.promoted
-	if kept || g.adopt {
-		g.known[srv.runID] = true
+	id := g.id
+	g.mu.Unlock()
+	if got := reply(found).text(0); got != id {
+		return accepted{}, fmt.Errorf("%w: redis: the server is another process than before and holds store %.40q, not %q", hapax.ErrStoreReplaced, got, id)
 	}
-	adopt := g.adopt
+	return decodeAccepted(reply(found).text(1)), nil
+}
+
+// opened tells that the store is open, and what is recorded about its servers.
+// It judges the servers that were met meanwhile and reports the warnings.
+func (g *guard) opened(id string, recorded map[string]accepted) error {
+	g.mu.Lock()
+	g.id = id
+	found, warnings := g.found, g.warnings
+	g.found, g.warnings = map[string]server{}, nil
+	maps.Copy(g.accepted, recorded)
+	g.mu.Unlock()
+	for _, w := range warnings {
+		g.warn(w[0], w[1])
+	}
+	for _, node := range slices.Sorted(maps.Keys(found)) {
+		if len(recorded) == 0 { // the first use
+			g.accept(found[node])
+		} else if err := g.judge(found[node], recorded[node]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judge decides on a server; recorded is what the store says about its node.
+func (g *guard) judge(srv server, recorded accepted) error {
+	g.mu.Lock()
+	last, known := g.accepted[srv.node]
+	if !known { // a node that is new to the Cluster counts as the worst of the others
+		last.durable = !slices.ContainsFunc(slices.Collect(maps.Values(g.accepted)), func(a accepted) bool { return !a.durable })
+	}
+	synced := g.synced
 	g.mu.Unlock()
 	switch {
-	case kept:
-		return nil
-	case adopt:
-		g.warn(WarnAdopted, "another server process was adopted, with run ID "+srv.runID)
-		return nil
+	case recorded.runID == srv.runID: // somebody else accepted it, or nothing happened
+	case !srv.promoted && last.durable && srv.risk == "":
+	case srv.promoted && synced, g.adopt:
+		g.warn(WarnPrimaryChanged, "another server process was adopted, with run ID "+srv.runID)
 	case srv.promoted:
-		return fmt.Errorf("%w: redis: a replica was promoted and may lack numbers that were acknowledged; check, then open the store anew, or set failover=adopt", hapax.ErrStoreUnsafe)
-	case risk == "":
-		risk = "it did not keep everything when the store was opened"
+		return fmt.Errorf("%w: redis: a replica was promoted and may lack numbers that were acknowledged; raise the marks or make sure that nothing is missing, then open the store with adopt=true once", hapax.ErrStoreUnsafe)
+	default:
+		return fmt.Errorf("%w: redis: the server was restarted and may lack numbers that were acknowledged, because it does or did not keep everything; raise the marks or make sure that nothing is missing, then open the store with adopt=true once", hapax.ErrStoreUnsafe)
 	}
-	return fmt.Errorf("%w: redis: the server was restarted and may lack numbers that were acknowledged (%s); check, then open the store anew, or set failover=adopt", hapax.ErrStoreUnsafe, risk)
+	g.accept(srv)
+	return nil
+}
+
+func (g *guard) accept(srv server) {
+	now := accepted{runID: srv.runID, durable: srv.risk == ""}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.unsaved = g.unsaved || g.accepted[srv.node] != now
+	g.accepted[srv.node] = now
+}
+
+// save returns what is to be recorded, or nothing. Whoever asked records it, and
+// calls unsave if that fails.
+func (g *guard) save() map[string]accepted {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.unsaved {
+		return nil
+	}
+	g.unsaved = false
+	return maps.Clone(g.accepted)
+}
+
+func (g *guard) unsave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.unsaved = true
 }
 
 // note keeps a warning until the store is open, once each.
 func (g *guard) note(code, message string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, w := range g.warnings {
-		if w == [2]string{code, message} {
-			return
-		}
-	}
-	if g.id == "" {
-		g.warnings = append(g.warnings, [2]string{code, message})
+	if w := [2]string{code, message}; g.id == "" && !slices.Contains(g.warnings, w) {
+		g.warnings = append(g.warnings, w)
 	}
 }
 
@@ -192,7 +259,11 @@ func identify(ctx context.Context, cn *redis.Conn) (server, error) {
 	}
 	// A server that started with its own data has no second replication ID.
 	former := strings.Trim(r["master_replid2"], "0")
-	return server{runID: p["run_id"], role: r["role"], promoted: former != "", replicas: int(replicas)}, nil
+	srv := server{runID: p["run_id"], role: r["role"], promoted: former != "", replicas: int(replicas)}
+	if p["redis_mode"] == "cluster" {
+		srv.node, err = cn.Do(ctx, "cluster", "myid").Text()
+	}
+	return srv, err
 }
 
 // persistence tells what of acknowledged writes a crash may lose; empty: nothing.

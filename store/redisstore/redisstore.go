@@ -8,25 +8,29 @@
 //
 //   - With "appendonly yes" and "appendfsync always" a server that crashes
 //     keeps what it acknowledged; its restart is accepted.
-//   - A restart without that, and every failover, may have lost grants: the
-//     store answers ErrStoreUnsafe until it is opened anew, or goes on where
-//     Options.Failover says so. Options.Wait makes each grant wait for replicas.
+//   - Any other restart, and a failover, may have lost grants: the store answers
+//     ErrStoreUnsafe, and Open too, until somebody has opened it with
+//     Options.Adopt. If Options.Wait makes each grant wait for all replicas, a
+//     failover is accepted.
 //   - A server that comes back empty, or with other data, is ErrStoreReplaced; a
 //     single tag or pool that vanished is ErrStoreRolledBack.
 //   - A replica is refused with ErrStoreUnsafe.
 //
 // A store looks at the server's process and role whenever it makes a
-// connection, because neither a crash nor a failover leaves one open. A proxy
-// that hides this from clients takes the protection away, and so does a replica
-// that was promoted and then restarted before it is seen: it looks like a
-// restart. The witness that nodes keep outside the store is the second line.
+// connection, because neither a crash nor a failover leaves one open, and
+// records the process that it uses in the store. All programs that share a store
+// use the same settings. A proxy that hides failovers from clients takes the
+// protection away, and so does a replica that was promoted and then restarted
+// before it is seen: it looks like a restart. In a Cluster each node counts for
+// itself, and stores that are open follow an adoption only when they are opened
+// anew. The witness that nodes keep outside the store is the second line.
 //
 // # Keys
 //
 // With the default prefix; every script works on one slot, so that Cluster runs
 // it too.
 //
-//	hapax:{hapax}:store    hash: id, format
+//	hapax:{hapax}:store    hash: id, format, server:NODE → the last server process
 //	hapax:{hapax}:tags     sorted set, all scores 0: the names of all tags
 //	hapax:{hapax}:pools    hash: pool → layout
 //	hapax:{hapax}:pending  set: tag/NAME or pool/NAME while its own key is made
@@ -51,6 +55,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -78,39 +83,27 @@ const (
 	waitFor        = time.Second // how long a grant waits for its replicas
 )
 
-// A Failover tells what a store does when the server became another process
-// and may have lost what it had acknowledged.
-type Failover string
-
-// What Options.Failover can be.
-const (
-	// FailoverAuto refuses, unless Wait is at least 1 and covered all replicas
-	// that the server had when the store was opened.
-	FailoverAuto   Failover = ""
-	FailoverRefuse Failover = "refuse" // ErrStoreUnsafe until the store is opened anew
-	FailoverAdopt  Failover = "adopt"  // warn, and go on
-)
-
 // Options are the settings of a store; the zero value is useful.
 type Options struct {
-	Prefix   string        // of all keys; up to 64 bytes without braces; default DefaultPrefix; in the URL: prefix
-	Timeout  time.Duration // of a call whose context has no deadline; default DefaultTimeout
-	Wait     int           // replicas that must have a write before it counts; 0 to 100, default 0; in the URL: wait
-	Failover Failover      // default FailoverAuto; in the URL: failover
-	TLS      *tls.Config   // for rediss URLs instead of the system's roots; default nil
+	Prefix  string        // of all keys; up to 64 bytes without braces; default DefaultPrefix; in the URL: prefix
+	Timeout time.Duration // of a call whose context has no deadline; default DefaultTimeout
+	Wait    int           // replicas that must have a write before it counts; 0 to 100, default 0; in the URL: wait
+	Adopt   bool          // accept a server that may have lost something; default false; in the URL: adopt=true
+	TLS     *tls.Config   // for rediss URLs instead of the system's roots; default nil
 
-	// Warn is told what makes the store unsafe: by Open, and when another server
-	// is adopted. It may be called from any goroutine. Default: nobody is told.
+	// Warn is told what an operator should know: by Open, and when another
+	// server is adopted. It may be called from any goroutine and must not call
+	// the store. Default: nobody is told.
 	Warn func(code, message string)
 }
 
-// What Options.Warn is called with.
+// Codes of Options.Warn.
 const (
-	WarnPersistence = "redis_persistence" // a crash may lose acknowledged writes
-	WarnReplication = "redis_replication" // a failover may lose acknowledged writes
-	WarnEviction    = "redis_eviction"    // the server may evict tags when memory runs out
-	WarnUnverified  = "redis_unverified"  // the user may not read what the checks need
-	WarnAdopted     = "redis_adopted"     // another server process was adopted
+	WarnNotDurable     = "not_durable"       // a crash may lose acknowledged writes
+	WarnReplication    = "async_replication" // a failover may lose acknowledged writes
+	WarnEviction       = "eviction"          // the server may evict tags when memory runs out
+	WarnNoIdentity     = "no_identity"       // the account may not read what the checks need
+	WarnPrimaryChanged = "primary_changed"   // another server process was adopted
 )
 
 // A Store is a store in Redis. Its methods are safe for concurrent use. It
@@ -138,12 +131,13 @@ type Store struct {
 //	unix://[user:password@]/path/to.sock[?db=…]
 //
 // rediss instead of redis asks for TLS. After the question mark may stand
-// prefix, wait, failover, and for Sentinels with their own accounts
+// prefix, wait, adopt, and for Sentinels with their own accounts
 // sentinel_username and sentinel_password; what else go-redis knows in URLs is
 // passed to it.
 //
-// ErrStoreUnavailable, ErrStoreUnsafe (a replica), ErrStoreCorrupt, and
-// *hapax.ValueError for a URL or option that cannot be used.
+// ErrStoreUnavailable, ErrStoreUnsafe (a replica, or a server that may have lost
+// something), ErrStoreCorrupt, and *hapax.ValueError for a URL or option that
+// cannot be used.
 func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	t, err := parseURL(url, opts)
 	if err != nil {
@@ -160,7 +154,7 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 }
 
 func (s *Store) open(ctx context.Context) error {
-	id, err := request(ctx, s, "open", func(ctx context.Context) (string, error) {
+	_, err := request(ctx, s, "open", func(ctx context.Context) (string, error) {
 		if c, ok := s.rdb.(*redis.ClusterClient); ok {
 			err := c.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error { return m.Ping(ctx).Err() })
 			if err != nil {
@@ -171,17 +165,40 @@ func (s *Store) open(ctx context.Context) error {
 		if err != nil {
 			return "", err
 		}
-		if got := reply.text(1); got != format {
-			return "", fmt.Errorf("%w: redis: the keys have format %.20q, this version understands %q", hapax.ErrStoreCorrupt, got, format)
+		m := reply.fields(0)
+		if m["format"] != format {
+			return "", fmt.Errorf("%w: redis: the keys have format %.20q, this version understands %q", hapax.ErrStoreCorrupt, m["format"], format)
 		}
-		return reply.text(0), nil
+		servers := map[string]accepted{}
+		for field, value := range m {
+			if node, ok := strings.CutPrefix(field, serverField); ok {
+				servers[node] = decodeAccepted(value)
+			}
+		}
+		s.id = m["id"]
+		if err := s.guard.opened(s.id, servers); err != nil {
+			return "", err
+		}
+		return "", s.recordServers(ctx)
 	})
-	if err != nil {
-		return err
+	return err
+}
+
+// recordServers writes down which servers are in use, if that changed.
+func (s *Store) recordServers(ctx context.Context) error {
+	servers := s.guard.save()
+	if servers == nil {
+		return nil
 	}
-	s.id = id
-	s.guard.opened(id)
-	return nil
+	args := []any{s.id}
+	for node, a := range servers {
+		args = append(args, serverField+node, a.encode())
+	}
+	_, err := s.eval(ctx, recordScript, []string{s.keys.store()}, args...)
+	if err != nil {
+		s.guard.unsave()
+	}
+	return err
 }
 
 // StoreID implements hapax.SegmentStore. It fails with ErrStoreReplaced once
@@ -259,6 +276,9 @@ func request[T any](ctx context.Context, s *Store, doing string, f func(context.
 	s.calls.Go(func() {
 		defer cancel()
 		v, err := f(ctx)
+		if err == nil {
+			err = s.recordServers(ctx)
+		}
 		done <- result{v, err}
 	})
 	s.mu.Unlock()

@@ -137,6 +137,12 @@ func TestTopOfTheRange(t *testing.T) {
 	if got, want := allocate(t, s, "end", 3), (hapax.Grant{Lo: hapax.MaxMark - 3, Hi: hapax.MaxMark}); got != want {
 		t.Errorf("allocation is %v; want %v", got, want)
 	}
+	create(t, s, hapax.Tag{Name: "carry", Start: hapax.MaxMark - 600_000_000})
+	_, err = s.Allocate(t.Context(), "carry", 600_000_001)
+	wantErr(t, "one number too many, with a carry", err, hapax.ErrLineExhausted)
+	if got := allocate(t, s, "carry", 600_000_000); got.Hi != hapax.MaxMark {
+		t.Errorf("allocation is %v; want the end at %d", got, int64(hapax.MaxMark))
+	}
 	floor := int64(hapax.MaxMark - 1)
 	create(t, s, hapax.Tag{Name: "floor"})
 	if tag := must[hapax.Tag](t)(s.UpdateTag(t.Context(), "floor", hapax.TagUpdate{Floor: &floor})); tag.Mark != floor {

@@ -20,7 +20,7 @@ func newScript(source string) script {
 	return script{source, hex.EncodeToString(sum[:])}
 }
 
-// Every script but open and ping answers a list that starts with what happened:
+// Every script but open, ping and record answers a list that starts with what happened:
 // one of these words.
 const (
 	saidOK       = "ok"
@@ -30,11 +30,18 @@ const (
 )
 
 // openScript makes the store unless it exists. KEYS: store. ARGV: an ID and a
-// format for a new store. It answers those of the store.
+// format for a new store. It answers the store's fields.
 var openScript = newScript(`
 redis.call('HSETNX', KEYS[1], 'id', ARGV[1])
 redis.call('HSETNX', KEYS[1], 'format', ARGV[2])
-return redis.call('HMGET', KEYS[1], 'id', 'format')`)
+return redis.call('HGETALL', KEYS[1])`)
+
+// recordScript sets fields of the store's key. KEYS: store. ARGV: store ID,
+// fields and values.
+var recordScript = newScript(`
+local id = redis.call('HGET', KEYS[1], 'id') or ''
+if id == ARGV[1] then redis.call('HSET', KEYS[1], unpack(ARGV, 2)) end
+return {id}`)
 
 // pingScript answers the store's ID and, if it is the expected one, tries to
 // write. KEYS: store. ARGV: store ID.

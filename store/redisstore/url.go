@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -135,16 +136,17 @@ func (o Options) withQuery(q url.Values) (Options, error) {
 	if o.Wait < 0 || o.Wait > maxWait {
 		return o, &hapax.ValueError{Field: "wait", Value: o.Wait, Allowed: fmt.Sprintf("0 to %d replicas", maxWait), Err: hapax.ErrInvalidArgument}
 	}
-	if q.Has("failover") {
-		o.Failover = Failover(q.Get("failover"))
-	}
-	if !slices.Contains([]Failover{FailoverAuto, FailoverRefuse, FailoverAdopt}, o.Failover) {
-		return o, &hapax.ValueError{Field: "failover", Value: string(o.Failover), Allowed: `"refuse" or "adopt"`, Err: hapax.ErrInvalidArgument}
+	if q.Has("adopt") {
+		adopt, err := strconv.ParseBool(q.Get("adopt"))
+		if err != nil {
+			return o, &hapax.ValueError{Field: "adopt", Value: q.Get("adopt"), Allowed: "true or false", Err: hapax.ErrInvalidArgument}
+		}
+		o.Adopt = adopt
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
 	}
-	for _, own := range []string{"prefix", "wait", "failover"} {
+	for _, own := range []string{"prefix", "wait", "adopt"} {
 		q.Del(own)
 	}
 	return o, nil
@@ -190,9 +192,7 @@ func (t target) connect(hook onConnect) redis.UniversalClient {
 		o.OnConnect, o.ContextTimeoutEnabled, o.DisableIdentity = hook, true, true
 		o.ReplicaOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 		o.DialerRetryBackoff = backoff
-		if o.PoolSize == 0 {
-			o.PoolSize = poolSize
-		}
+		o.PoolSize, o.ReadTimeout = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout)
 		if o.TLSConfig = tlsFor(o.TLSConfig); o.TLSConfig != nil && t.opts.TLS == nil {
 			o.TLSConfig.ServerName = "" // of each address, not of the first
 		}
@@ -202,9 +202,7 @@ func (t target) connect(hook onConnect) redis.UniversalClient {
 		o.OnConnect, o.ContextTimeoutEnabled, o.DisableIdentity = hook, true, true
 		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 		o.DialerRetryBackoff, o.DisableRoutingPolicies = backoff, true
-		if o.PoolSize == 0 {
-			o.PoolSize = poolSize
-		}
+		o.PoolSize, o.ReadTimeout = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout)
 		if o.TLSConfig = tlsFor(o.TLSConfig); o.TLSConfig != nil && t.opts.TLS == nil {
 			o.TLSConfig.ServerName = ""
 		}
@@ -213,9 +211,7 @@ func (t target) connect(hook onConnect) redis.UniversalClient {
 	o := t.single
 	o.OnConnect, o.ContextTimeoutEnabled, o.DisableIdentity = hook, true, true
 	o.DialerRetryBackoff = backoff
-	if o.PoolSize == 0 {
-		o.PoolSize = poolSize
-	}
+	o.PoolSize, o.ReadTimeout = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout)
 	o.TLSConfig = tlsFor(o.TLSConfig)
 	return redis.NewClient(o)
 }
