@@ -1,4 +1,4 @@
-// Package mongostore keeps tags and workers in MongoDB (4.4 or later).
+// Package mongostore keeps tags and workers in MongoDB (5.0 or later).
 //
 // Every write waits for a majority of the replica set to have it in the journal,
 // whatever the URL says about write concern, so a failover keeps what was

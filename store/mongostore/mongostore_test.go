@@ -1,12 +1,14 @@
 package mongostore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -374,6 +376,30 @@ func TestOpenRefuses(t *testing.T) {
 	wantErr(t, "a server that is not there", err, hapax.ErrStoreUnavailable)
 	if strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("the error tells the password: %v", err)
+	}
+}
+
+// Grants wait for a journalled majority, whatever the URL says.
+func TestWriteConcern(t *testing.T) {
+	srv := own(t)
+	proxy := testservers.NewProxy(t, srv.Addr)
+	var writes, majority atomic.Int64
+	proxy.CutRequest(func(request []byte) bool {
+		if bytes.Contains(request, []byte("findAndModify")) || bytes.Contains(request, []byte("\x02update\x00")) || bytes.Contains(request, []byte("\x02insert\x00")) {
+			writes.Add(1)
+			if bytes.Contains(request, []byte("\x02w\x00\x09\x00\x00\x00majority\x00\x08j\x00\x01")) || bytes.Contains(request, []byte("\x08j\x00\x01\x02w\x00\x09\x00\x00\x00majority\x00")) {
+				majority.Add(1)
+			}
+		}
+		return false
+	})
+	s := open(t, proxy.URL(srv.URL)+"?w=1&journal=false&readPreference=secondary", mongostore.Options{})
+	create(t, s, hapax.Tag{Name: "t"})
+	allocate(t, s, "t", 1)
+	lease := acquire(t, s)
+	must[hapax.Lease](t)(s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: 30, End: 100}))
+	if w, m := writes.Load(), majority.Load(); w < 6 || m != w {
+		t.Errorf("%d of %d writes ask for a journalled majority; want all of at least 6", m, w)
 	}
 }
 

@@ -135,26 +135,39 @@ func TestRestartThatMayLose(t *testing.T) {
 	}
 }
 
-// A server that used to keep everything and no longer does is no safer for it.
-func TestRestartWithLessDurability(t *testing.T) {
-	conf := filepath.Join(t.TempDir(), "redis.conf")
-	write := func(text string) {
-		if err := os.WriteFile(conf, []byte(text+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+// A restart is safe only between two times of keeping everything.
+func TestRestartWithOtherDurability(t *testing.T) {
+	for _, order := range [][2]string{{"always", "everysec"}, {"everysec", "always"}} {
+		t.Run(order[0]+" to "+order[1], func(t *testing.T) {
+			conf := filepath.Join(t.TempDir(), "redis.conf")
+			write := func(fsync string) {
+				if err := os.WriteFile(conf, []byte("appendfsync "+fsync+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write(order[0])
+			srv := testservers.Redis(t, "--include", conf)
+			s := open(t, srv.URL, redisstore.Options{})
+			create(t, s, hapax.Tag{Name: "t"})
+			srv.Stop()
+			write(order[1])
+			srv.Start()
+			_, err := allocateUntil(t, s, "t", hapax.ErrStoreUnsafe)
+			wantErr(t, "Allocate", err, hapax.ErrStoreUnsafe)
+			_, err = redisstore.Open(t.Context(), srv.URL, redisstore.Options{})
+			wantErr(t, "Open", err, hapax.ErrStoreUnsafe)
+		})
 	}
-	write("appendfsync always")
-	srv := testservers.Redis(t, "--include", conf)
-	s := open(t, srv.URL, redisstore.Options{})
+}
+
+// Replicas that have every grant do not help a master that lost its own.
+func TestRestartOfMasterWithReplica(t *testing.T) {
+	master := testservers.Redis(t, "--appendfsync", "everysec")
+	testservers.RedisReplica(t, master)
+	s := open(t, master.URL+"?wait=1", redisstore.Options{})
 	create(t, s, hapax.Tag{Name: "t"})
-	srv.Kill()
-	srv.Start()
-	if _, err := allocateUntil(t, s, "t", nil); err != nil {
-		t.Fatal(err)
-	}
-	srv.Kill()
-	write("appendfsync everysec")
-	srv.Start()
+	master.Kill()
+	master.Start()
 	_, err := allocateUntil(t, s, "t", hapax.ErrStoreUnsafe)
 	wantErr(t, "Allocate", err, hapax.ErrStoreUnsafe)
 }

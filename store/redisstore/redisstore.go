@@ -1,4 +1,4 @@
-// Package redisstore keeps tags and workers in Redis (5 or later): one server,
+// Package redisstore keeps tags and workers in Redis (6.2 or later): one server,
 // Sentinel or Cluster.
 //
 // Redis acknowledges before its replicas have a write, and by default before

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,6 +181,35 @@ func TestEviction(t *testing.T) {
 	open(t, srv.URL, redisstore.Options{Warn: func(code, _ string) { codes = append(codes, code) }})
 	if !slices.Equal(codes, []string{redisstore.WarnEviction}) {
 		t.Errorf("warnings are %q; want %q", codes, redisstore.WarnEviction)
+	}
+}
+
+// An account may lack the rights that only the checks need.
+func TestAccounts(t *testing.T) {
+	srv := testservers.Redis(t, "--appendfsync", "always")
+	c, ctx := raw(t, srv), t.Context()
+	for user, rights := range map[string]string{"blind": "-info", "half": "-config"} {
+		if err := c.Do(ctx, "acl", "setuser", user, "on", ">s3cret", "~*", "&*", "+@all", rights).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct{ user, warning string }{{"blind", redisstore.WarnNoIdentity}, {"half", redisstore.WarnNotDurable}} {
+		t.Run(tt.user, func(t *testing.T) {
+			var codes []string
+			s := open(t, "redis://"+tt.user+":s3cret@"+srv.Addr+"?prefix="+tt.user, redisstore.Options{Warn: func(code, _ string) { codes = append(codes, code) }})
+			if !slices.Equal(codes, []string{tt.warning}) {
+				t.Errorf("warnings are %q; want %q", codes, tt.warning)
+			}
+			create(t, s, hapax.Tag{Name: "t"})
+			allocate(t, s, "t", 1)
+		})
+	}
+	for _, login := range []string{"half:s3cret2", "nobody:s3cret2"} {
+		_, err := redisstore.Open(ctx, "redis://"+login+"@"+srv.Addr, redisstore.Options{})
+		wantErr(t, login, err, hapax.ErrStoreUnavailable)
+		if err != nil && strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("the error tells the password: %v", err)
+		}
 	}
 }
 
