@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -41,6 +42,7 @@ func (s *Store) do(ctx context.Context, op string, f func(ctx context.Context) e
 	limited, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
 	delay := firstDelay
+	var last error // of the attempt before
 	for {
 		err := limited.Err()
 		if err == nil {
@@ -49,6 +51,10 @@ func (s *Store) do(ctx context.Context, op string, f func(ctx context.Context) e
 		if err == nil {
 			return nil
 		}
+		if last != nil && errors.Is(err, context.DeadlineExceeded) {
+			err = last // it says more than that the time is over
+		}
+		last = err
 		if s.class(err) != undone || !pause(limited, delay-rand.N(delay/2)) {
 			return s.fail(ctx, op, err)
 		}
@@ -87,7 +93,9 @@ func (s *Store) class(err error) class {
 		return unknown
 	}
 	c := s.dialect.classify(err)
-	if _, ok := errors.AsType[*connectError](err); ok && c == unknown && !s.dialect.answered(err) {
+	_, connecting := errors.AsType[*connectError](err)
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	if connecting && c == unknown && !untrusted && !s.dialect.answered(err) {
 		return undone
 	}
 	return c
@@ -107,8 +115,10 @@ func (s *Store) fail(ctx context.Context, op string, err error) error {
 	switch {
 	case carriesSentinel(err):
 		return err
-	case cause != nil:
+	case cause != nil && (errors.Is(err, cause) || errors.Is(err, ctx.Err())):
 		return fmt.Errorf("%w: %s: %w", hapax.ErrStoreUnavailable, op, cause)
+	case cause != nil:
+		return fmt.Errorf("%w: %s: %w: %w", hapax.ErrStoreUnavailable, op, cause, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: %s: no answer within %v: %v", hapax.ErrStoreUnavailable, op, s.opts.Timeout, err)
 	}

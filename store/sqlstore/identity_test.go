@@ -40,6 +40,7 @@ func TestReadOnlyServer(t *testing.T) {
 		"postgres": {"postgres", "ALTER ROLE postgres SET default_transaction_read_only = on", "SET default_transaction_read_only = off; ALTER ROLE postgres RESET default_transaction_read_only"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			server := kinds[c.kind].start(t)
 			server.MustControl()
 			proxy := testservers.NewProxy(t, server.Addr)
@@ -159,6 +160,7 @@ func TestPromotedReplica(t *testing.T) {
 		quorum bool
 	}{{"asynchronous", false}, {"synchronous", true}} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			primary := testservers.Postgres(t)
 			primary.MustControl()
 			url := fresh(primary.URL)
@@ -343,6 +345,7 @@ func TestLossySettings(t *testing.T) {
 		{"postgres", []string{"-c", "fsync=off", "-c", "full_page_writes=off"}, []string{"fsync is off", "full_page_writes is off"}},
 	} {
 		t.Run(c.kind+strings.Join(c.args, " "), func(t *testing.T) {
+			t.Parallel()
 			server := kinds[c.kind].start(t, c.args...)
 			server.MustControl()
 			var w warnings
@@ -376,6 +379,7 @@ func TestOddServerDefaults(t *testing.T) {
 		{"postgres", []string{"-c", "default_transaction_isolation=serializable", "-c", "standard_conforming_strings=off", "-c", "TimeZone=Asia/Kathmandu"}},
 	} {
 		t.Run(c.kind+strings.Join(c.args, " "), func(t *testing.T) {
+			t.Parallel()
 			server := kinds[c.kind].start(t, c.args...)
 			server.MustControl()
 			url := fresh(server.URL)

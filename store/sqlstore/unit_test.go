@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -134,6 +135,7 @@ func TestClasses(t *testing.T) {
 		{pg, &connectError{&pgconn.PgError{Code: "3D000"}}, unknown}, // no such database
 		{my, &connectError{&mysql.MySQLError{Number: 1045}}, forbidden},
 		{my, &connectError{hapax.ErrStoreReplaced}, unknown},
+		{my, &connectError{&tls.CertificateVerificationError{Err: errors.New("who is it")}}, unknown},
 		{my, &mysql.MySQLError{Number: 1213}, undone},
 		{my, &mysql.MySQLError{Number: 1053}, unknown}, // shutdown: the commit may have happened
 		{my, &mysql.MySQLError{Number: 1317}, unknown}, // interrupted
@@ -183,6 +185,18 @@ func TestAttempts(t *testing.T) {
 		}
 		if len(at) < 12 || !irregular {
 			t.Errorf("attempts at %v, want at least 12 at random intervals", at)
+		}
+
+		at = nil
+		err = s.do(t.Context(), "test", func(ctx context.Context) error {
+			if at = append(at, 0); len(at) == 1 {
+				return refused
+			}
+			<-ctx.Done()
+			return &connectError{ctx.Err()}
+		})
+		if len(at) != 2 || !errors.Is(err, refused) {
+			t.Errorf("%d attempts, the last of which took too long: %v, want the reason before", len(at), err)
 		}
 
 		at = nil
