@@ -364,6 +364,18 @@ func (s *Segment) publish(a Allocation, began, took time.Duration) {
 	}
 }
 
+// Last returns the number issued last, and false if none was issued from the
+// current segment. Under concurrent use it may be one that a caller is about to
+// receive.
+func (s *Segment) Last() (ID, bool) {
+	r := s.cur.Load()
+	next, _ := r.position()
+	if next >= sealedCursor || next <= r.grant.Lo {
+		return 0, false
+	}
+	return ID(min(next, r.grant.Hi) - 1), true
+}
+
 // Stats returns the issuer's counts, derived from its cursors.
 func (s *Segment) Stats() SegmentStats {
 	s.mu.Lock()

@@ -192,12 +192,10 @@ func (s *Service) Issuer(ctx context.Context, tag string) (hapax.Issuer, error) 
 }
 
 // Last returns the number of a segment tag that this node issued last; false if
-// it issued none, or if the tag's numbers have no order that would tell.
+// there is none. Numbers of snowflake tags have no last one that could be told.
 func (s *Service) Last(tag string) (hapax.ID, bool) {
-	if l := s.tags.find(tag); l != nil {
-		if i, ok := l.issuer.(interface{ Last() (hapax.ID, bool) }); ok {
-			return i.Last()
-		}
+	if l := s.tags.find(tag); l != nil && l.segment != nil {
+		return l.segment.Last()
 	}
 	return 0, false
 }

@@ -97,6 +97,41 @@ func TestFirstUseCreatesASegmentTag(t *testing.T) {
 	})
 }
 
+func TestLast(t *testing.T) {
+	opts := Options{Tags: map[string]TagConfig{"orders": {Step: 10, MaxStep: 10}}}
+	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+		if id, ok := s.Last("orders"); ok {
+			t.Errorf("of a tag not in use: %d", id)
+		}
+		for range 35 { // through the ends of segments
+			id := mustNext(t, s, "orders")
+			if last, ok := s.Last("orders"); last != id || !ok {
+				t.Errorf("after %d the last one is %d, %v", id, last, ok)
+			}
+		}
+		store.Down()
+		for {
+			if _, err := s.Next(t.Context(), "orders"); err != nil {
+				break
+			}
+		}
+		if last, ok := s.Last("orders"); last%10 != 0 || !ok { // failed calls do not count
+			t.Errorf("used up, the last one is %d, %v", last, ok)
+		}
+		store.Up()
+		mustNext(t, s, SnowflakeTag)
+		if id, ok := s.Last(SnowflakeTag); ok {
+			t.Errorf("of a snowflake tag: %d", id)
+		}
+		if _, err := s.DeleteTag(t.Context(), "orders"); err != nil {
+			t.Fatal(err)
+		}
+		if id, ok := s.Last("orders"); ok {
+			t.Errorf("of a deleted tag: %d", id)
+		}
+	})
+}
+
 func TestColdCallersShareOneAttempt(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
 		synctest.Wait() // let the first review pass
