@@ -45,6 +45,11 @@ const (
 	toClient
 )
 
+const (
+	quiet       = 300 * time.Millisecond // no more of an answer comes after that
+	maxDiscards = 100                    // pieces of an answer
+)
+
 // A link is one proxied connection.
 type link struct {
 	ends    [2]net.Conn // by the direction that writes to it: server, client
@@ -116,7 +121,7 @@ func (p *Proxy) Delay(request, reply time.Duration) {
 }
 
 // CutReply forwards the next request for which match returns true, waits until
-// the server answers, and then closes the connection without the answer: the
+// the server has answered, and then closes the connection without the answer: the
 // server has done it and the client cannot know. It works once. What counts as
 // a request is one chunk as read from the network; match is called with the
 // proxy's lock held.
@@ -209,10 +214,30 @@ func (p *Proxy) pump(ctx context.Context, l *link, dir direction) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := src.Read(buf)
-		if err != nil || !p.pass(ctx, dir) || p.cuts(l, dir, buf[:n]) {
+		if err != nil || !p.pass(ctx, dir) {
+			return
+		}
+		if p.cuts(l, dir, buf[:n]) {
+			if dir == toClient {
+				discard(src, buf)
+			}
 			return
 		}
 		if _, err := dst.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// discard reads what the server sends until it is quiet: the first bytes after a
+// request may be of the transport, and a server that loses the connection before
+// it has answered may not do what it was asked.
+func discard(server net.Conn, buf []byte) {
+	for range maxDiscards {
+		if server.SetReadDeadline(time.Now().Add(quiet)) != nil {
+			return
+		}
+		if _, err := server.Read(buf); err != nil {
 			return
 		}
 	}
