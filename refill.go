@@ -81,7 +81,7 @@ func (s *Snowflake) obtain(ctx context.Context) (Lease, error) {
 		s.observeOn(s.lease.Worker, Event{Kind: EventWorkerLost, Err: err})
 	}
 	lease, err := s.workers.AcquireWorker(ctx, AcquireRequest{
-		Pool: s.opts.Pool, Layout: s.spec, IDs: s.opts.Workers, Holder: s.opts.Holder,
+		Pool: s.opts.Pool, Layout: s.spec, IDs: s.opts.Workers, Among: s.opts.Among, Holder: s.opts.Holder,
 		Floor: max(0, tick-s.behind), Latest: tick + s.ahead, To: tick + s.ticks(s.span), End: s.end,
 		Poison: tick + s.ticks(poisonMargin), Now: now, TTL: s.span + s.opts.Lease, Tick: s.layout.Unit(),
 	})
@@ -100,7 +100,7 @@ func (s *Snowflake) ticks(d time.Duration) int64 {
 // accept decides whether a lease can be used, and records it with the witness.
 func (s *Snowflake) accept(l Lease) error {
 	g := l.Grant
-	if l.Worker < s.opts.Workers.Lo || l.Worker >= s.opts.Workers.Hi || g.Lo < 0 || g.Len() <= 0 || g.Hi > s.end || l.Epoch < 1 {
+	if !s.opts.mayUse(l.Worker) || g.Lo < 0 || g.Len() <= 0 || g.Hi > s.end || l.Epoch < 1 {
 		return fmt.Errorf("%w: pool %q: the store granted worker %d ticks [%d, %d) under epoch %d", ErrStoreCorrupt, s.opts.Pool, l.Worker, g.Lo, g.Hi, l.Epoch)
 	}
 	if mark := s.marks[l.Worker]; g.Lo < mark {
@@ -113,6 +113,11 @@ func (s *Snowflake) accept(l Lease) error {
 	}
 	s.marks[l.Worker] = g.Hi
 	return nil
+}
+
+// mayUse tells whether the options allow a worker ID.
+func (o *SnowflakeOptions) mayUse(worker int64) bool {
+	return worker >= o.Workers.Lo && worker < o.Workers.Hi && (len(o.Among) == 0 || isIn(o.Among, worker))
 }
 
 // witnessed returns the mark of a worker that the witness knows. Only this

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,6 +62,9 @@ type SnowflakeOptions struct {
 	// value stands for all that the layout can hold. A range of one fixes the ID.
 	Workers Grant
 
+	// Among, if not empty, lists the only worker IDs within Workers to choose from.
+	Among []int64
+
 	// Fields are the values of the layout's constant fields; default 0 each.
 	Fields Fields
 
@@ -73,8 +77,8 @@ type SnowflakeOptions struct {
 	Lease time.Duration
 
 	// Grant is the length of the first grant, which doubles with each extension
-	// up to MaxGrant: defaults 10 s and 5 min, or 3 s each when Workers holds
-	// one ID only. A crash can cost the next holder that much waiting.
+	// up to MaxGrant: defaults 10 s and 5 min, or 3 s each when there is one ID
+	// to choose from. A crash can cost the next holder that much waiting.
 	Grant, MaxGrant time.Duration
 
 	// MaxAhead is how far the numbers may lead the clock; default 10 ms, or one
@@ -279,8 +283,11 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 	if o.Workers.Lo < 0 || o.Workers.Len() <= 0 || o.Workers.Hi > all.Hi {
 		return o, &ValueError{"workers", fmt.Sprintf("[%d, %d)", o.Workers.Lo, o.Workers.Hi), fmt.Sprintf("a range of worker IDs within 0 to %d", all.Hi-1), ErrInvalidArgument}
 	}
+	if err := o.sortAmong(); err != nil {
+		return o, err
+	}
 	grant, maxGrant := DefaultGrant, DefaultMaxGrant
-	if o.Workers.Len() == 1 {
+	if o.Workers.Len() == 1 || len(o.Among) == 1 {
 		grant, maxGrant = DefaultFixedGrant, DefaultFixedGrant
 	}
 	unit := o.Layout.Unit()
@@ -330,6 +337,22 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 	}
 	_, err := o.Layout.encoder(o.Workers.Lo, o.Fields)
 	return o, err
+}
+
+// sortAmong puts Among in order, and narrows Workers to it.
+func (o *SnowflakeOptions) sortAmong() error {
+	if len(o.Among) == 0 {
+		return nil
+	}
+	o.Among = slices.Compact(slices.Sorted(slices.Values(o.Among)))
+	first, last := o.Among[0], o.Among[len(o.Among)-1]
+	for _, id := range []int64{first, last} {
+		if id < o.Workers.Lo || id >= o.Workers.Hi {
+			return &ValueError{"among", id, fmt.Sprintf("worker IDs from %d to %d", o.Workers.Lo, o.Workers.Hi-1), ErrInvalidArgument}
+		}
+	}
+	o.Workers = Grant{first, last + 1}
+	return nil
 }
 
 // observe tells the observer of an event on the current worker.

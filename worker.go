@@ -43,6 +43,7 @@ type AcquireRequest struct {
 	Pool   string
 	Layout string    // canonical spec, frozen at the pool's first use
 	IDs    Grant     // the worker IDs that may be used, [Lo, Hi)
+	Among  []int64   // if not empty, only these within IDs may be used; ascending
 	Holder string    // identity of the instance, 1 to 128 bytes
 	Floor  int64     // the first tick of use to the caller; its clock less the allowed lag
 	Latest int64     // the highest mark that is acceptable: the caller's clock plus the allowed lead
@@ -139,6 +140,8 @@ func (req AcquireRequest) validate() error {
 	switch {
 	case req.IDs.Lo < 0 || req.IDs.Len() <= 0:
 		return &ValueError{"workers", fmt.Sprintf("[%d, %d)", req.IDs.Lo, req.IDs.Hi), "a range of at least one worker ID", ErrInvalidArgument}
+	case !req.amongIDs():
+		return &ValueError{"among", fmt.Sprintf("%d worker IDs", len(req.Among)), fmt.Sprintf("ascending worker IDs within [%d, %d)", req.IDs.Lo, req.IDs.Hi), ErrInvalidArgument}
 	case len(req.Holder) < 1 || len(req.Holder) > MaxTagBytes:
 		return &ValueError{"holder", req.Holder, "1 to 128 bytes", ErrInvalidArgument}
 	case req.To > req.Poison:
@@ -149,17 +152,59 @@ func (req AcquireRequest) validate() error {
 	return nil
 }
 
+// amongIDs tells whether Among holds ascending worker IDs of the range.
+func (req AcquireRequest) amongIDs() bool {
+	next := req.IDs.Lo
+	for _, id := range req.Among {
+		if id < next || id >= req.IDs.Hi {
+			return false
+		}
+		next = id + 1
+	}
+	return true
+}
+
+// size returns how many worker IDs may be used.
+func (req AcquireRequest) size() int64 {
+	if n := len(req.Among); n > 0 {
+		return int64(n)
+	}
+	return req.IDs.Len()
+}
+
+// nth returns the worker ID that comes after n lower ones that may be used.
+func (req AcquireRequest) nth(n int64) int64 {
+	if len(req.Among) > 0 {
+		return req.Among[n]
+	}
+	return req.IDs.Lo + n
+}
+
+// allows tells whether a worker ID may be used.
+func (req AcquireRequest) allows(id int64) bool {
+	if len(req.Among) > 0 {
+		return isIn(req.Among, id)
+	}
+	return id >= req.IDs.Lo && id < req.IDs.Hi
+}
+
+// isIn tells whether ascending worker IDs hold one.
+func isIn(ids []int64, id int64) bool {
+	_, ok := slices.BinarySearch(ids, id)
+	return ok
+}
+
 // rows returns the existing rows among the worker IDs that may be used.
 func (req AcquireRequest) rows(ctx context.Context, t WorkerTable) ([]Worker, error) {
-	if req.IDs.Len() == 1 {
-		w, err := t.Worker(ctx, req.Pool, req.IDs.Lo)
+	if req.size() == 1 {
+		w, err := t.Worker(ctx, req.Pool, req.nth(0))
 		if err != nil || w.Epoch == 0 {
 			return nil, err
 		}
 		return []Worker{w}, nil
 	}
 	rows, err := t.Workers(ctx, req.Pool)
-	rows = slices.DeleteFunc(rows, func(w Worker) bool { return w.ID < req.IDs.Lo || w.ID >= req.IDs.Hi })
+	rows = slices.DeleteFunc(rows, func(w Worker) bool { return !req.allows(w.ID) })
 	return rows, err
 }
 
@@ -171,7 +216,7 @@ func (req AcquireRequest) pick(rows []Worker, random bool) (Worker, error) {
 	for _, w := range rows {
 		free := req.freeAt(w)
 		switch {
-		case w.Mark > req.Poison:
+		case w.Mark > req.Poison && !w.Retired():
 			poisoned = w
 		case !free.After(req.Now):
 			if w.Holder == req.Holder {
@@ -195,7 +240,7 @@ func (req AcquireRequest) pick(rows []Worker, random bool) (Worker, error) {
 		return Worker{}, fmt.Errorf("%w: pool %q, worker %d: its mark is tick %d, the clock plus the allowed margin is tick %d; correct the clock, or retire the worker",
 			ErrWorkerPoisoned, req.Pool, poisoned.ID, poisoned.Mark, req.Poison)
 	}
-	return Worker{}, &NoWorkerError{Pool: req.Pool, Size: req.IDs.Len(), NextFree: nextFree}
+	return Worker{}, &NoWorkerError{Pool: req.Pool, Size: req.size(), NextFree: nextFree}
 }
 
 // freeAt tells when the worker becomes eligible: when its granted time is over
@@ -215,21 +260,19 @@ func (req AcquireRequest) freeAt(w Worker) time.Time {
 // a lost race, one of the lowest 64 at random. Rows are ordered by ID.
 func (req AcquireRequest) unused(rows []Worker, random bool) int64 {
 	skip := int64(0)
-	if free := req.IDs.Len() - int64(len(rows)); free <= 0 {
+	if free := req.size() - int64(len(rows)); free <= 0 {
 		return -1
 	} else if random {
 		skip = randomN(min(free, 64))
 	}
-	id := req.IDs.Lo
+	n := skip // what nth takes if every row comes after it
 	for _, w := range rows {
-		if gap := w.ID - id; gap > skip {
+		if w.ID > req.nth(n) {
 			break
-		} else {
-			skip -= gap
 		}
-		id = w.ID + 1
+		n++
 	}
-	return id + skip
+	return req.nth(n)
 }
 
 // ExtendWorker implements WorkerStore.ExtendWorker over a table. In the steady
@@ -281,3 +324,49 @@ func SealWorker(ctx context.Context, t WorkerTable, lease Lease, last int64) err
 	}
 	return err
 }
+
+// A WorkerRetirer is a store that retires worker IDs by itself, such as one that
+// stands in front of another. For the others RetireWorker does.
+type WorkerRetirer interface {
+	// RetireWorker does what the function of that name says.
+	RetireWorker(ctx context.Context, pool string, id int64) (Worker, error)
+}
+
+// RetireWorker takes a worker ID out of use until the clock passes its mark: the
+// lease on it ends, and its mark stays. It is the way out for a mark that a wrong
+// clock has set years ahead. The holder, if it lives, may use up what it was
+// granted, and then finds its lease lost.
+//
+// It returns the worker as stored: without a holder, under a new epoch. Errors:
+// ErrInvalidArgument for a worker ID that was never used, ErrNotSupported.
+func RetireWorker(ctx context.Context, store WorkerStore, pool string, id int64) (Worker, error) {
+	if r, ok := store.(WorkerRetirer); ok {
+		return r.RetireWorker(ctx, pool, id)
+	}
+	t, ok := store.(WorkerTable)
+	if !ok {
+		return Worker{}, fmt.Errorf("%w: %T cannot retire a worker ID", ErrNotSupported, store)
+	}
+	if err := ValidateName("pool", pool); err != nil {
+		return Worker{}, err
+	}
+	for range swapAttempts {
+		old, err := t.Worker(ctx, pool, id)
+		if err != nil {
+			return Worker{}, err
+		}
+		if old.Epoch == 0 {
+			return Worker{}, &ValueError{FieldWorker, id, fmt.Sprintf("a worker ID of pool %q that was used", pool), ErrInvalidArgument}
+		}
+		next := old
+		next.Epoch++
+		next.Holder, next.Expires = "", time.UnixMilli(0)
+		if ok, err := t.SwapWorker(ctx, old, next); err != nil || ok {
+			return next, err
+		}
+	}
+	return Worker{}, fmt.Errorf("%w: pool %q, worker %d: lost %d races to retire", ErrStoreUnavailable, pool, id, swapAttempts)
+}
+
+// Retired tells whether the worker ID was taken out of use; see RetireWorker.
+func (w Worker) Retired() bool { return w.Epoch > 0 && w.Holder == "" }

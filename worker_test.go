@@ -2,72 +2,141 @@ package hapax_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
-func TestExtendWorkerSeesARollbackWithinItsLease(t *testing.T) {
-	store := memstore.New()
-	lease, err := store.AcquireWorker(t.Context(), hapax.AcquireRequest{
-		Pool: "p", Layout: mustLayout(t, "leaf").String(), IDs: hapax.Grant{Lo: 0, Hi: 8}, Holder: "me",
-		To: 100, End: 1 << 41, Poison: 1 << 40, Now: time.Now(), TTL: time.Minute, Tick: time.Millisecond,
+// Whatever range or list may be used, and however much of it is in use, every
+// worker ID is handed out once and none outside; the error tells how many there
+// are.
+func TestAcquireWorkerHandsOutWhatItMay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		store := memstore.New()
+		req := hapax.AcquireRequest{
+			Pool: "p", Layout: "l", IDs: hapax.Grant{Lo: rapid.Int64Range(0, 5).Draw(t, "lo"), Hi: rapid.Int64Range(6, 20).Draw(t, "hi")},
+			To: 100, End: 1 << 40, Poison: 1 << 30, Now: time.UnixMilli(0), TTL: time.Second, Tick: time.Millisecond,
+		}
+		want := map[int64]bool{}
+		for id := req.IDs.Lo; id < req.IDs.Hi; id++ {
+			want[id] = true
+		}
+		if rapid.Bool().Draw(t, "list") {
+			clear(want)
+			req.Among = rapid.SliceOfNDistinct(rapid.Int64Range(req.IDs.Lo, req.IDs.Hi-1), 1, 10, rapid.ID).Draw(t, "among")
+			slices.Sort(req.Among)
+			for _, id := range req.Among {
+				want[id] = true
+			}
+		}
+		for _, id := range rapid.SliceOfDistinct(rapid.Int64Range(0, 20), rapid.ID).Draw(t, "in use") {
+			other := req
+			other.IDs, other.Among, other.Holder = hapax.Grant{Lo: id, Hi: id + 1}, nil, "other"
+			if _, err := store.AcquireWorker(t.Context(), other); err != nil {
+				t.Fatal(err)
+			}
+			delete(want, id)
+		}
+		size := req.IDs.Len()
+		if req.Among != nil {
+			size = int64(len(req.Among))
+		}
+		for n := len(want); n > 0; n-- {
+			req.Holder = fmt.Sprint("holder ", n)
+			lease, err := store.AcquireWorker(t.Context(), req)
+			if err != nil || !want[lease.Worker] {
+				t.Fatalf("worker %d, error %v; want one of %v", lease.Worker, err, want)
+			}
+			delete(want, lease.Worker)
+		}
+		req.Holder = "one too many"
+		_, err := store.AcquireWorker(t.Context(), req)
+		if no, ok := errors.AsType[*hapax.NoWorkerError](err); !ok || no.Size != size {
+			t.Fatalf("with all in use the error is %v; want a NoWorkerError of size %d", err, size)
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	backup := store.Snapshot()
-	lease, err = store.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: 200, End: 1 << 41, Now: time.Now(), TTL: time.Minute})
-	if err != nil || lease.Grant != (hapax.Grant{Lo: 100, Hi: 200}) {
-		t.Fatal(lease, err)
-	}
-	store.Restore(backup)
-	if l, err := store.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: 300, End: 1 << 41, Now: time.Now(), TTL: time.Minute}); !errors.Is(err, hapax.ErrStoreRolledBack) {
-		t.Errorf("granted %v, %v; want ErrStoreRolledBack", l.Grant, err)
-	}
 }
 
-func TestReviveKeepsWhatIsFrozen(t *testing.T) {
-	for name, tc := range map[string]struct{ was, is hapax.Tag }{
-		"another kind": {hapax.Tag{Name: "a"}, hapax.Tag{Name: "a", Kind: hapax.KindSnowflake}},
-		"another pool": {hapax.Tag{Name: "a", Kind: hapax.KindSnowflake}, hapax.Tag{Name: "a", Kind: hapax.KindSnowflake, Pool: "other"}},
+// An instance with a list of worker IDs that crashes goes on with the next one,
+// and comes back to the first when its time is over.
+func TestSnowflakeRollsAlongAList(t *testing.T) {
+	bubble(t, "3, 7, 9", func(t *testing.T) {
+		store, clock := memstore.New(), newTestClock()
+		opts := hapax.SnowflakeOptions{Clock: clock, Holder: "me", Among: []int64{9, 3, 7}}
+		var used []int64
+		for range 3 {
+			s := newSnowflake(t, store, opts) // and crashes: nothing is sealed
+			next(t, s)
+			used = append(used, s.Stats().Worker)
+		}
+		time.Sleep(time.Minute)
+		used = append(used, newSnowflake(t, store, opts).Stats().Worker)
+		if !slices.Equal(used, []int64{3, 7, 9, 3}) {
+			t.Errorf("the workers were %v", used)
+		}
+	})
+}
+
+// Nodes of two kinds share a pool, each in its part of the worker IDs.
+func TestReservedParts(t *testing.T) {
+	bubble(t, "0-923 and 924-1023", func(t *testing.T) {
+		store, clock := memstore.New(), newTestClock()
+		for _, part := range []hapax.Grant{{Lo: 0, Hi: 924}, {Lo: 924, Hi: 1024}} {
+			for range 3 {
+				s := newSnowflake(t, store, hapax.SnowflakeOptions{Clock: clock, Workers: part})
+				if w := s.Stats().Worker; w < part.Lo || w >= part.Hi {
+					t.Errorf("got worker %d, want one of %v", w, part)
+				}
+			}
+		}
+	})
+}
+
+func TestAmongIsChecked(t *testing.T) {
+	for name, opts := range map[string]hapax.SnowflakeOptions{
+		"beyond the layout": {Among: []int64{0, 1024}},
+		"negative":          {Among: []int64{-1}},
+		"outside Workers":   {Workers: hapax.Grant{Lo: 5, Hi: 8}, Among: []int64{5, 8}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			store := memstore.New()
-			was, err := tc.was.WithDefaults()
-			if err != nil {
-				t.Fatal(err)
-			}
-			is, err := tc.is.WithDefaults()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := store.CreateTag(t.Context(), was, hapax.CreateExplicit); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := store.DeleteTag(t.Context(), "a"); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := store.CreateTag(t.Context(), is, hapax.CreateExplicit); !errors.Is(err, hapax.ErrKindMismatch) {
-				t.Errorf("error is %v, want ErrKindMismatch", err)
-			}
-		})
+		if err := opts.Validate(); !errors.Is(err, hapax.ErrInvalidArgument) {
+			t.Errorf("%s: error is %v", name, err)
+		}
 	}
 }
 
-func TestErrorCodes(t *testing.T) {
-	if code := hapax.CodeOf(errors.New("something")); code != "internal" {
-		t.Errorf("an unknown error has code %q", code)
-	}
-	for _, err := range []*hapax.Error{hapax.ErrTagNotFound, hapax.ErrNoWorker, hapax.ErrStoreUnavailable, hapax.ErrFieldRange} {
-		if got := hapax.ErrorOf(err.Code()); got != err {
-			t.Errorf("code %q leads to %v", err.Code(), got)
+// The way out of a poisoned mark: no number is issued in the worker's past, and
+// others are told when it frees up.
+func TestRetiredWorkerWaitsForTheClock(t *testing.T) {
+	bubble(t, "years ahead", func(t *testing.T) {
+		store, clock := memstore.New(), newTestClock()
+		opts := hapax.SnowflakeOptions{Clock: clock, Workers: hapax.Grant{Lo: 7, Hi: 8}}
+		const ahead = 365 * 24 * time.Hour
+		clock.step(ahead)
+		newSnowflake(t, store, opts) // and crashes
+		clock.step(-ahead)
+		if _, err := hapax.NewSnowflake(t.Context(), store, opts); !errors.Is(err, hapax.ErrWorkerPoisoned) {
+			t.Fatalf("error is %v, want ErrWorkerPoisoned", err)
 		}
-		wrapped := &hapax.WaitError{Cause: err, Context: t.Context().Err()}
-		if hapax.CodeOf(wrapped) != err.Code() {
-			t.Errorf("wrapped, %q became %q", err.Code(), hapax.CodeOf(wrapped))
+		w, err := hapax.RetireWorker(t.Context(), store, hapax.DefaultPool, 7)
+		if err != nil || !w.Retired() {
+			t.Fatalf("retired is %+v, error %v", w, err)
 		}
-	}
+		_, err = store.AcquireWorker(t.Context(), hapax.AcquireRequest{
+			Pool: hapax.DefaultPool, Layout: mustLayout(t, hapax.LayoutLeaf).String(), IDs: opts.Workers, Holder: "x",
+			End: 1 << 41, Poison: 1, Now: clock.wall(), TTL: time.Second, Tick: time.Millisecond,
+		})
+		if _, ok := errors.AsType[*hapax.NoWorkerError](err); !ok {
+			t.Errorf("error is %v, want a NoWorkerError", err)
+		}
+		clock.step(ahead + time.Minute)
+		if got := newSnowflake(t, store, opts).Stats().Epoch; got != w.Epoch+1 {
+			t.Errorf("after the mark the epoch is %d, want %d", got, w.Epoch+1)
+		}
+	})
 }
