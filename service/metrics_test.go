@@ -80,6 +80,7 @@ func TestMetrics(t *testing.T) {
 		}
 		for name, least := range map[string]float64{
 			"hapax_time_remaining_seconds{pool=default}": 1e9,
+			"hapax_waits_total{for=store}":               2, // the first use of each tag
 			"hapax_remaining{tag=orders}":                200,
 			"hapax_refills_total{tag=orders}":            2,
 		} {
@@ -91,6 +92,7 @@ func TestMetrics(t *testing.T) {
 		if err != nil || len(problems) > 0 {
 			t.Errorf("lint: %v, %v", problems, err)
 		}
+		waits := values["hapax_waits_total{for=store}"]
 		store.Down()
 		for range 5000 {
 			_, _ = s.NextN(t.Context(), "orders", make([]hapax.ID, 1000))
@@ -98,8 +100,12 @@ func TestMetrics(t *testing.T) {
 				break
 			}
 		}
-		if values["hapax_ready{}"] != 0 || values["hapax_waits_total{for=store}"] == 0 {
-			t.Errorf("used up without a store: ready %v, waits %v", values["hapax_ready{}"], values["hapax_waits_total{for=store}"])
+		if _, err := s.Next(t.Context(), "orders"); err == nil {
+			t.Error("a number without a store")
+		}
+		values, _ = gather(t, s)
+		if values["hapax_ready{}"] != 0 || values["hapax_waits_total{for=store}"] <= waits {
+			t.Errorf("used up without a store: ready %v, waits %v after %v", values["hapax_ready{}"], values["hapax_waits_total{for=store}"], waits)
 		}
 	})
 }

@@ -72,10 +72,12 @@ func (s *Service) line(ctx context.Context, tag string) (*line, error) {
 		if err != nil {
 			return nil, err
 		}
+		if !waited {
+			s.metrics.storeWaits.Inc()
+		}
 		select {
 		case <-a.done:
 		case <-ctx.Done():
-			s.metrics.storeWaits.Inc()
 			return nil, &hapax.WaitError{Cause: a.on.Load().cause(), Context: context.Cause(ctx)}
 		}
 		_, gaveUp := errors.AsType[*hapax.WaitError](a.err)
@@ -301,6 +303,7 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 		return nil, err
 	}
 	p.issuer.Store(issuer)
+	s.metrics.rollbacks.WithLabelValues(p.name) // so that the series begins at 0
 	return issuer, nil
 }
 
