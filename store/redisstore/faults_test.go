@@ -162,14 +162,25 @@ func TestRestartWithOtherDurability(t *testing.T) {
 
 // Replicas that have every grant do not help a master that lost its own.
 func TestRestartOfMasterWithReplica(t *testing.T) {
-	master := testservers.Redis(t, "--appendfsync", "everysec")
-	testservers.RedisReplica(t, master)
-	s := open(t, master.URL+"?wait=1", redisstore.Options{})
-	create(t, s, hapax.Tag{Name: "t"})
-	master.Kill()
-	master.Start()
-	_, err := allocateUntil(t, s, "t", hapax.ErrStoreUnsafe)
-	wantErr(t, "Allocate", err, hapax.ErrStoreUnsafe)
+	for name, args := range map[string][]string{
+		"late fsync": {"--appendfsync", "everysec"},
+		"snapshot":   {"--appendonly", "no", "--save", "3600 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			master := testservers.Redis(t, args...)
+			testservers.RedisReplica(t, master)
+			s := open(t, master.URL+"?wait=1", redisstore.Options{})
+			create(t, s, hapax.Tag{Name: "t"})
+			if err := raw(t, master).Save(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			allocate(t, s, "t", 1)
+			master.Kill()
+			master.Start()
+			_, err := allocateUntil(t, s, "t", hapax.ErrStoreUnsafe)
+			wantErr(t, "Allocate", err, hapax.ErrStoreUnsafe)
+		})
+	}
 }
 
 // A store whose data was deleted under it notices at every call, and makes
@@ -369,6 +380,17 @@ func TestReplica(t *testing.T) {
 	_, err = s.Allocate(t.Context(), "t", 1)
 	wantErr(t, "Allocate on a master that was demoted", err, hapax.ErrStoreUnsafe)
 	wantErr(t, "Ping of a master that was demoted", s.Ping(t.Context()), hapax.ErrStoreUnsafe)
+
+	// When it is a master again, it is the same process with another history.
+	if err := raw(t, master).SlaveOf(t.Context(), "no", "one").Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Allocate(t.Context(), "t", 1)
+	wantErr(t, "Allocate on a master that was a replica meanwhile", err, hapax.ErrStoreUnsafe)
+	_, err = redisstore.Open(t.Context(), master.URL, redisstore.Options{})
+	wantErr(t, "Open of a master that was a replica meanwhile", err, hapax.ErrStoreUnsafe)
+	open(t, master.URL+"?adopt=true", redisstore.Options{})
+	allocate(t, s, "t", 1) // it follows the adoption
 }
 
 func TestWait(t *testing.T) {

@@ -17,9 +17,10 @@ import (
 
 // A guard looks at the server behind every new connection, and accepts another
 // one than the last only if nothing can have been lost. It knows servers by
-// their run ID, which names one process from its start to its end. The last one
-// that was accepted is recorded in the store, so that a restart of the client
-// does not make it forget.
+// their run ID, which names one process from its start to its end, and by the
+// history that the process took over when it was promoted. The last one that was
+// accepted is recorded in the store, so that a restart of the client does not
+// make it forget.
 //
 //	new connection -> replica? ---------------------------> ErrStoreUnsafe
 //	               -> the recorded process? --------------> accepted
@@ -46,23 +47,32 @@ type guard struct {
 // accepted is a server that is in use, as it is recorded.
 type accepted struct {
 	runID   string
-	durable bool // it keeps what it acknowledged
+	former  string // as in server
+	durable bool   // it keeps what it acknowledged
+}
+
+// is tells whether srv is the server that was accepted. Only a promotion brings
+// another history; servers forget an old one by themselves.
+func (a accepted) is(srv server) bool {
+	return a.runID == srv.runID && (srv.former == "" || srv.former == a.former)
 }
 
 // serverField begins the fields of the store's key that record servers. The
 // node's ID follows: Cluster's own, empty elsewhere.
 const serverField = "server:"
 
+// encode writes "durable" or "lossy", the run ID, and the history if there is one.
 func (a accepted) encode() string {
+	kind := "lossy"
 	if a.durable {
-		return a.runID + " durable"
+		kind = "durable"
 	}
-	return a.runID + " lossy"
+	return strings.TrimSpace(kind + " " + a.runID + " " + a.former)
 }
 
 func decodeAccepted(text string) accepted {
-	id, kind, _ := strings.Cut(text, " ")
-	return accepted{runID: id, durable: kind == "durable"}
+	words := append(strings.Split(text, " "), "", "", "")
+	return accepted{runID: words[1], former: words[2], durable: words[0] == "durable"}
 }
 
 func newGuard(opts Options, storeKey string) *guard {
@@ -80,10 +90,12 @@ type server struct {
 	runID    string
 	node     string // Cluster's ID of it
 	role     string
-	promoted bool // it continues another server's history
+	former   string // the history that it continues since it was promoted, or ""
 	replicas int
 	risk     string // what of acknowledged writes a crash may lose
 }
+
+func (s server) same(other server) bool { return s.runID == other.runID && s.former == other.former }
 
 // connected is called for every new connection before it is used.
 func (g *guard) connected(ctx context.Context, cn *redis.Conn) error {
@@ -106,7 +118,7 @@ func (g *guard) check(ctx context.Context, cn *redis.Conn) error {
 		return fmt.Errorf("%w: redis: the server is a replica", hapax.ErrStoreUnsafe)
 	}
 	g.mu.Lock()
-	known, id := g.accepted[srv.node].runID == srv.runID || g.found[srv.node].runID == srv.runID, g.id
+	known, id := g.accepted[srv.node].is(srv) || g.found[srv.node].same(srv), g.id
 	g.mu.Unlock()
 	if known {
 		return nil
@@ -191,14 +203,15 @@ func (g *guard) judge(srv server, recorded accepted) error {
 	if !known { // a node that is new to the Cluster counts as the worst of the others
 		last.durable = !slices.ContainsFunc(slices.Collect(maps.Values(g.accepted)), func(a accepted) bool { return !a.durable })
 	}
-	synced := g.synced
+	synced, promoted := g.synced, srv.former != ""
 	g.mu.Unlock()
 	switch {
-	case recorded.runID == srv.runID: // somebody else accepted it, or nothing happened
-	case !srv.promoted && last.durable && srv.risk == "":
-	case srv.promoted && synced, g.adopt:
+	case recorded.is(srv): // somebody else accepted it, or nothing happened
+	case !promoted && last.durable && srv.risk == "": // a restart that kept everything
+	// A master that reloaded a snapshot looks promoted too; one with a log does not.
+	case promoted && synced && srv.risk == "", g.adopt:
 		g.warn(WarnPrimaryChanged, "another server process was adopted, with run ID "+srv.runID)
-	case srv.promoted:
+	case promoted:
 		return fmt.Errorf("%w: redis: a replica was promoted and may lack numbers that were acknowledged; raise the marks or make sure that nothing is missing, then open the store with adopt=true once", hapax.ErrStoreUnsafe)
 	default:
 		return fmt.Errorf("%w: redis: the server was restarted and may lack numbers that were acknowledged, because it does or did not keep everything; raise the marks or make sure that nothing is missing, then open the store with adopt=true once", hapax.ErrStoreUnsafe)
@@ -208,7 +221,7 @@ func (g *guard) judge(srv server, recorded accepted) error {
 }
 
 func (g *guard) accept(srv server) {
-	now := accepted{runID: srv.runID, durable: srv.risk == ""}
+	now := accepted{runID: srv.runID, former: srv.former, durable: srv.risk == ""}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.unsaved = g.unsaved || g.accepted[srv.node] != now
@@ -258,8 +271,11 @@ func identify(ctx context.Context, cn *redis.Conn) (server, error) {
 		return server{}, fmt.Errorf("%w: redis: INFO lacks run_id or connected_slaves", hapax.ErrStoreUnsafe)
 	}
 	// A server that started with its own data has no second replication ID.
-	former := strings.Trim(r["master_replid2"], "0")
-	srv := server{runID: p["run_id"], role: r["role"], promoted: former != "", replicas: int(replicas)}
+	former := r["master_replid2"]
+	if strings.Trim(former, "0") == "" {
+		former = ""
+	}
+	srv := server{runID: p["run_id"], former: former, role: r["role"], replicas: int(replicas)}
 	if p["redis_mode"] == "cluster" {
 		srv.node, err = cn.Do(ctx, "cluster", "myid").Text()
 	}

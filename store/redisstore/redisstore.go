@@ -10,8 +10,8 @@
 //     keeps what it acknowledged; its restart is accepted.
 //   - Any other restart, and a failover, may have lost grants: the store answers
 //     ErrStoreUnsafe, and Open too, until somebody has opened it with
-//     Options.Adopt. If Options.Wait makes each grant wait for all replicas, a
-//     failover is accepted.
+//     Options.Adopt. If Options.Wait makes each grant wait for all replicas, and
+//     they keep everything too, a failover is accepted.
 //   - A server that comes back empty, or with other data, is ErrStoreReplaced; a
 //     single tag or pool that vanished is ErrStoreRolledBack.
 //   - A replica is refused with ErrStoreUnsafe.
@@ -147,7 +147,7 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	s.guard = newGuard(t.opts, s.keys.store())
 	s.rdb = t.connect(s.guard.connected)
 	if err := s.open(ctx); err != nil {
-		_ = s.rdb.Close() // the first error tells more
+		_ = s.Close() // the first error tells more
 		return nil, err
 	}
 	return s, nil
@@ -254,12 +254,12 @@ func (s *Store) Close() error {
 // time is over or the store is closed.
 func request[T any](ctx context.Context, s *Store, doing string, f func(context.Context) (T, error)) (T, error) {
 	var none T
-	cancel := func() {}
 	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.opts.Timeout)
+		defer cancel()
 	}
 	if err := ctx.Err(); err != nil {
-		cancel()
 		return none, failed(ctx, doing, err)
 	}
 	type result struct {
@@ -270,11 +270,9 @@ func request[T any](ctx context.Context, s *Store, doing string, f func(context.
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		cancel()
 		return none, fmt.Errorf("%w: redis: the store is closed", hapax.ErrStoreUnavailable)
 	}
 	s.calls.Go(func() {
-		defer cancel()
 		v, err := f(ctx)
 		if err == nil {
 			err = s.recordServers(ctx)

@@ -18,8 +18,10 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// Delays between attempts to connect: they double, with jitter.
+// Delays between attempts to connect double, with jitter. Connections end after
+// a while, so that what was behind them is looked at again.
 const (
+	connLifetime   = 30 * time.Minute
 	dialBackoffMin = 20 * time.Millisecond
 	dialBackoffMax = time.Second
 )
@@ -193,6 +195,7 @@ func (t target) connect(hook onConnect) redis.UniversalClient {
 		o.ReplicaOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 		o.DialerRetryBackoff = backoff
 		o.PoolSize, o.ReadTimeout = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout)
+		o.ConnMaxLifetime = cmp.Or(o.ConnMaxLifetime, connLifetime)
 		if o.TLSConfig = tlsFor(o.TLSConfig); o.TLSConfig != nil && t.opts.TLS == nil {
 			o.TLSConfig.ServerName = "" // of each address, not of the first
 		}
@@ -203,6 +206,7 @@ func (t target) connect(hook onConnect) redis.UniversalClient {
 		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 		o.DialerRetryBackoff, o.DisableRoutingPolicies = backoff, true
 		o.PoolSize, o.ReadTimeout = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout)
+		o.ConnMaxLifetime = cmp.Or(o.ConnMaxLifetime, connLifetime)
 		if o.TLSConfig = tlsFor(o.TLSConfig); o.TLSConfig != nil && t.opts.TLS == nil {
 			o.TLSConfig.ServerName = ""
 		}
@@ -212,6 +216,7 @@ func (t target) connect(hook onConnect) redis.UniversalClient {
 	o.OnConnect, o.ContextTimeoutEnabled, o.DisableIdentity = hook, true, true
 	o.DialerRetryBackoff = backoff
 	o.PoolSize, o.ReadTimeout = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout)
+	o.ConnMaxLifetime = cmp.Or(o.ConnMaxLifetime, connLifetime)
 	o.TLSConfig = tlsFor(o.TLSConfig)
 	return redis.NewClient(o)
 }
