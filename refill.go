@@ -132,6 +132,10 @@ func (s *Snowflake) witnessed(worker int64) int64 {
 // the current stretch, anything else takes its place.
 func (s *Snowflake) publish(l Lease) {
 	s.mu.Lock()
+	if s.supply.life.Err() != nil { // Close did not wait for this refill
+		s.mu.Unlock()
+		return
+	}
 	s.lease, s.held = l, true
 	s.grants++
 	r := s.cur.Load()

@@ -346,6 +346,10 @@ func (s *Segment) accept(a Allocation, since int64) error {
 func (s *Segment) publish(a Allocation, began, took time.Duration) {
 	r := newSegment(a.Grant)
 	s.mu.Lock()
+	if s.supply.life.Err() != nil { // Close did not wait for this refill
+		s.mu.Unlock()
+		return
+	}
 	if s.next != nil {
 		s.retireLocked(s.next)
 	}

@@ -515,13 +515,16 @@ func (s *Snowflake) extendIfDue(r *stretch, tick int64) {
 	}
 }
 
-// keepWarm extends the grant of an idle issuer.
+// keepWarm extends the grant of an idle issuer when that is due. It looks at
+// least twice a minute, since clocks can be set.
 func (s *Snowflake) keepWarm() {
 	for {
+		now, _ := s.clock.now()
+		due := s.layout.TimeOf(s.cur.Load().due.Load()).Sub(now)
 		select {
 		case <-s.supply.life.Done():
 			return
-		case <-time.After(max(time.Second, s.opts.Grant/4)):
+		case <-time.After(min(max(due, time.Second), 30*time.Second)):
 		}
 		if tick, err := s.tick(); err == nil {
 			s.extendIfDue(s.cur.Load(), tick)
@@ -555,7 +558,7 @@ func (s *Snowflake) Stats() SnowflakeStats {
 // the next holder no more than a crash would.
 func (s *Snowflake) Close(ctx context.Context) error {
 	first, err := s.supply.close(ctx)
-	if !first || err != nil {
+	if !first {
 		return err
 	}
 	s.mu.Lock()
@@ -563,8 +566,8 @@ func (s *Snowflake) Close(ctx context.Context) error {
 	next := s.retireLocked(r)
 	lease := s.lease
 	s.mu.Unlock()
-	if !s.held || r.worker < 0 {
-		return nil
+	if err != nil || !s.held || r.worker < 0 {
+		return err // with a refill still under way, what there is to seal is unknown
 	}
 	last := max(min(ceilTick(next, r.bits), lease.Grant.Hi), lease.From)
 	if s.opts.Witness != nil {

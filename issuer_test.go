@@ -1,0 +1,75 @@
+package hapax_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/memstore"
+)
+
+// deafStore answers an hour late and does not listen to contexts.
+type deafStore struct {
+	hapax.Store
+	calls int
+}
+
+func (s *deafStore) wait() {
+	if s.calls++; s.calls > 1 {
+		time.Sleep(time.Hour)
+	}
+}
+
+func (s *deafStore) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
+	a, err := s.Store.Allocate(context.WithoutCancel(ctx), tag, n)
+	s.wait()
+	return a, err
+}
+
+func (s *deafStore) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	l, err := s.Store.ExtendWorker(context.WithoutCancel(ctx), l, req)
+	s.calls++
+	s.wait()
+	return l, err
+}
+
+// Whatever the store does, after Close nothing is issued.
+func TestCloseIsFinalWhileTheStoreHangs(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) hapax.Issuer{
+		"segment": func(t *testing.T) hapax.Issuer {
+			store := memstore.New()
+			def, _ := hapax.Tag{Name: "orders", Step: 10}.WithDefaults()
+			if _, err := store.CreateTag(t.Context(), def, hapax.CreateExplicit); err != nil {
+				t.Fatal(err)
+			}
+			return newSegment(t, &deafStore{Store: store}, hapax.SegmentOptions{Clock: newTestClock()})
+		},
+		"snowflake": func(t *testing.T) hapax.Issuer {
+			return newSnowflake(t, &deafStore{Store: memstore.New()}, hapax.SnowflakeOptions{Clock: newTestClock()})
+		},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			s := open(t)
+			for range 9 { // far enough that a refill is under way
+				next(t, s)
+				time.Sleep(time.Second)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := s.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Close during the refill: %v, want the deadline", err)
+			}
+			for range 3 {
+				if id, err := s.Next(t.Context()); !errors.Is(err, hapax.ErrClosed) {
+					t.Fatalf("after Close: %d, %v, want ErrClosed", id, err)
+				}
+				if n, err := s.NextN(t.Context(), make([]hapax.ID, 5)); n != 0 || !errors.Is(err, hapax.ErrClosed) {
+					t.Fatalf("after Close: %d numbers, %v, want ErrClosed", n, err)
+				}
+				time.Sleep(2 * time.Hour) // the store answers
+			}
+		})
+	}
+}
