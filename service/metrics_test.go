@@ -169,6 +169,28 @@ func TestEventsAreLoggedAndThrottled(t *testing.T) {
 	})
 }
 
+func TestAnotherDefinitionInTheStoreIsTold(t *testing.T) {
+	var log bytes.Buffer
+	opts := Options{
+		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Tags:   map[string]TagConfig{"same": {Step: 10}, "other": {Step: 10}},
+	}
+	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+		if _, err := s.CreateTag(t.Context(), hapax.Tag{Name: "other", Step: 20}, hapax.CreateExplicit); err != nil {
+			t.Fatal(err)
+		}
+		mustNext(t, s, "same")
+		mustNext(t, s, SnowflakeTag)
+		if log.Len() > 0 {
+			t.Errorf("warned in vain: %s", log.String())
+		}
+		mustNext(t, s, "other")
+		if strings.Count(log.String(), "level=WARN") != 1 || !strings.Contains(log.String(), "tag=other") {
+			t.Errorf("logged: %s", log.String())
+		}
+	})
+}
+
 // TestLoudEventsAreWorded fails when an event that operators see has no words.
 func TestLoudEventsAreWorded(t *testing.T) {
 	for kind := range levels {

@@ -189,12 +189,14 @@ func (s *Service) refuseLocked(tag string, err error) {
 // open learns what the tag is, creates it at first use, and returns its line.
 func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, error) {
 	t, err := s.tag(ctx, a.on.Load(), tag)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case t.Deleted:
+	}
+	if t.Deleted {
 		return nil, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag)
-	case t.Kind == hapax.KindSnowflake:
+	}
+	s.warnIfOther(t)
+	if t.Kind == hapax.KindSnowflake {
 		p := s.pool(t.Pool)
 		a.on.Store(&p.trouble)
 		issuer, err := s.openPool(ctx, p)
@@ -229,6 +231,23 @@ func (s *Service) tag(ctx context.Context, why *trouble, name string) (t hapax.T
 		return err
 	})
 	return t, err
+}
+
+// warnIfOther tells the operator when the store has another definition of a tag
+// than the options: the store's counts, and an edit of the options is in vain.
+func (s *Service) warnIfOther(t hapax.Tag) {
+	def, ok := s.declared(t.Name)
+	if !ok {
+		return
+	}
+	t.Mark, def.Mark = 0, 0
+	if t == def {
+		return
+	}
+	if pass, dropped := s.throttle.pass("definition"); pass {
+		s.log.Warn("the store defines a tag otherwise than the configuration, and the store's definition counts; change it through the API",
+			"tag", t.Name, "stored", fmt.Sprintf("%+v", t), "configured", fmt.Sprintf("%+v", def), "suppressed", dropped)
+	}
 }
 
 // declared returns the configured definition of a tag.

@@ -72,7 +72,7 @@ func FuzzBodies(f *testing.F) {
 			serve(t, h, r)
 		}
 		serve(t, h, (&http.Request{
-			Method: "GET", Host: "localhost", Header: http.Header{},
+			Method: http.MethodGet, Host: "localhost", Header: http.Header{},
 			URL: &url.URL{Path: "/v1/ids/" + id, RawPath: "/v1/ids/" + url.PathEscape(id), RawQuery: url.Values{"layout": {layout}}.Encode()},
 		}).WithContext(context.Background()))
 	})

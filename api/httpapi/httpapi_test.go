@@ -69,11 +69,12 @@ func call(t testing.TB, h http.Handler, method, path, body string, headers ...st
 	}
 	for _, header := range headers {
 		name, value, _ := strings.Cut(header, ": ")
-		if name == "Host" {
+		switch {
+		case name == "Host":
 			r.Host = value
-		} else if value == "" {
+		case value == "":
 			r.Header.Del(name)
-		} else {
+		default:
 			r.Header.Set(name, value)
 		}
 	}

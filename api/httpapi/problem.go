@@ -165,9 +165,11 @@ func (a *api) decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	d.DisallowUnknownFields()
 	err := d.Decode(v)
 	if err == nil {
-		if _, err = d.Token(); err == io.EOF {
+		_, err = d.Token()
+		if errors.Is(err, io.EOF) {
 			return true
-		} else if err == nil {
+		}
+		if err == nil {
 			err = errors.New("there is more after the JSON value")
 		}
 	}
