@@ -81,12 +81,6 @@ type cursor struct {
 	skipped atomic.Int64 // cursors passed over without being issued
 }
 
-func newCursor(t timeline, first int64) *cursor {
-	c := &cursor{timeline: t}
-	c.next.Store(first)
-	return c
-}
-
 func (c *cursor) take(least, most, tick, limit int64) (lo, n int64) {
 	for {
 		old := c.next.Load()

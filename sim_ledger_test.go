@@ -55,12 +55,11 @@ func (r *recorder) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapa
 
 // ledger holds every number issued in a world.
 type ledger struct {
-	mu      sync.Mutex
-	issued  map[string]map[hapax.ID]int // by pool or tag, to the node
-	total   int
-	faults  []string
-	byCode  map[hapax.Code]int
-	stopped bool
+	mu     sync.Mutex
+	issued map[string]map[hapax.ID]int // by pool or tag, to the node
+	total  int
+	faults []string
+	byCode map[hapax.Code]int
 }
 
 func (l *ledger) fault(format string, args ...any) {

@@ -86,7 +86,6 @@ type process struct {
 	kill    context.CancelFunc
 
 	mu     sync.Mutex
-	flake  hapax.Issuer
 	tags   map[string]hapax.Issuer
 	closed bool
 }

@@ -315,7 +315,7 @@ func (s reviver) Allocate(ctx context.Context, tag string, n int64) (hapax.Alloc
 type forgetful struct{ *memstore.Store }
 
 func (s forgetful) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
-	return hapax.AcquireWorker(ctx, unmarked{s.Store}, req)
+	return hapax.AcquireWorker(ctx, unmarked(s), req)
 }
 
 // unmarked shows the mark of every worker as passed.

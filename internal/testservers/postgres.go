@@ -43,8 +43,10 @@ func PostgresIn(t testing.TB, dir string, args ...string) *Server {
 		name: "postgres", bin: Require(t, []string{"postgres"}, postgresDirs),
 		user: "postgres", dir: dir, stop: syscall.SIGINT,
 		args: func(port int) []string {
-			return append([]string{"-D", dir, "-p", strconv.Itoa(port), "-k", dir,
-				"-c", "listen_addresses=127.0.0.1", "-c", "max_connections=1000", "-c", "shared_buffers=32MB"}, args...)
+			return append([]string{
+				"-D", dir, "-p", strconv.Itoa(port), "-k", dir,
+				"-c", "listen_addresses=127.0.0.1", "-c", "max_connections=1000", "-c", "shared_buffers=32MB",
+			}, args...)
 		},
 		url: func(addr string) string { return "postgres://postgres@" + addr + "/postgres?sslmode=disable" },
 		ready: func(ctx context.Context, addr string) error {

@@ -28,9 +28,11 @@ func Redis(t testing.TB, args ...string) *Server {
 	return start(t, spec{
 		name: "redis", bin: Require(t, []string{"redis-server"}), dir: dir, stop: syscall.SIGTERM,
 		args: func(port int) []string {
-			return append([]string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
+			return append([]string{
+				"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
 				"--save", "", "--appendonly", "yes", "--appendfsync", "always",
-				"--auto-aof-rewrite-percentage", "0", "--repl-diskless-sync-delay", "0"}, args...)
+				"--auto-aof-rewrite-percentage", "0", "--repl-diskless-sync-delay", "0",
+			}, args...)
 		},
 		url:   func(addr string) string { return "redis://" + addr },
 		ready: redisReady,
@@ -134,8 +136,10 @@ func RedisCluster(t testing.TB, args ...string) []*Server {
 	var all []*Server
 	var addrs []string
 	for range 3 {
-		s := Redis(t, append([]string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
-			"--cluster-node-timeout", "2000"}, args...)...)
+		s := Redis(t, append([]string{
+			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
+			"--cluster-node-timeout", "2000",
+		}, args...)...)
 		all = append(all, s)
 		addrs = append(addrs, s.Addr)
 	}

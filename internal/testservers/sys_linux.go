@@ -99,7 +99,7 @@ func stopped(pid int) bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*/stat", pid))
 	return !slices.ContainsFunc(threads, func(path string) bool {
 		state, _, err := stat(path)
-		return err == nil && !strings.Contains("TtZX", state)
+		return err == nil && !strings.ContainsAny(state, "TtZX")
 	})
 }
 

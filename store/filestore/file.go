@@ -71,21 +71,20 @@ func (st *state) pool(name string) *pool {
 	return st.Pools[name]
 }
 
-// append encodes the state.
-func (st *state) append(dst []byte) ([]byte, error) {
+// encode returns the state as it stands in the file.
+func (st *state) encode() ([]byte, error) {
 	text, err := json.Marshal(st)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", hapax.ErrInternal, err)
 	}
-	dst = append(dst, text...)
-	return fmt.Appendf(dst, "\n%08x\n", checksum(text)), nil
+	return fmt.Appendf(text, "\n%08x\n", checksum(text)), nil
 }
 
 func checksum(text []byte) uint32 {
 	return crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli))
 }
 
-// parse decodes what append has encoded.
+// parse decodes what encode has encoded.
 func parse(data []byte) (*state, error) {
 	text, sum, _ := bytes.Cut(data, []byte("\n"))
 	if string(sum) != fmt.Sprintf("%08x\n", checksum(text)) {
@@ -179,7 +178,7 @@ func (s *Store) change(ctx context.Context, f func(*state) (bool, error)) (state
 	if err != nil {
 		return state{}, s.explain(err)
 	}
-	defer unlock()
+	defer func() { _ = unlock() }()
 	st, err := s.load()
 	if err != nil {
 		return state{}, s.explain(err)
@@ -196,7 +195,7 @@ func (s *Store) change(ctx context.Context, f func(*state) (bool, error)) (state
 
 // save replaces the file. The caller holds the lock.
 func (s *Store) save(st *state) error {
-	data, err := st.append(nil)
+	data, err := st.encode()
 	if err != nil {
 		return err
 	}

@@ -123,7 +123,7 @@ func TestEveryBit(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	st := state{Format: format, ID: "id", Pools: map[string]*pool{"p": {Layout: "l", Workers: map[int64]worker{1: {Mark: 2, Epoch: 3}}}}}
-	data, err := st.append(nil)
+	data, err := st.encode()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func FuzzParse(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			again, err := st.append(nil)
+			again, err := st.encode()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -159,7 +159,7 @@ func TestRoundTrip(t *testing.T) {
 		id := rapid.Int64().Draw(t, "id")
 		w := worker{rapid.Int64().Draw(t, "mark"), rapid.Int64().Draw(t, "epoch"), rapid.String().Draw(t, "holder"), rapid.Int64Range(0, math.MaxInt64).Draw(t, "expires")}
 		st := state{Format: format, ID: "id", Pools: map[string]*pool{name: {Layout: rapid.String().Draw(t, "layout"), Workers: map[int64]worker{id: w}}}}
-		data, err := st.append(nil)
+		data, err := st.encode()
 		if err != nil {
 			t.Fatal(err)
 		}

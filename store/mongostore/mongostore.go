@@ -113,9 +113,11 @@ func Open(ctx context.Context, rawURL string, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("%w: mongodb: connect: %w", hapax.ErrStoreUnavailable, err)
 	}
 	db := c.Database(database)
-	s := &Store{client: c, opts: opts,
+	s := &Store{
+		client: c, opts: opts,
 		meta: db.Collection(opts.Prefix + "store"), tags: db.Collection(opts.Prefix + "tags"),
-		pools: db.Collection(opts.Prefix + "pools"), workers: db.Collection(opts.Prefix + "workers")}
+		pools: db.Collection(opts.Prefix + "pools"), workers: db.Collection(opts.Prefix + "workers"),
+	}
 	if err := s.open(ctx); err != nil {
 		_ = s.Close() // the first error tells more
 		return nil, err
@@ -127,8 +129,10 @@ func Open(ctx context.Context, rawURL string, opts Options) (*Store, error) {
 // options and the database.
 func clientOptions(raw string, opts *Options) (*options.ClientOptions, string, error) {
 	bad := func(detail string) (*options.ClientOptions, string, error) {
-		return nil, "", &hapax.ValueError{Field: "store", Value: "a MongoDB URL " + detail,
-			Allowed: "mongodb:// or mongodb+srv://, with special characters in names and passwords percent-encoded", Err: hapax.ErrInvalidArgument}
+		return nil, "", &hapax.ValueError{
+			Field: "store", Value: "a MongoDB URL " + detail,
+			Allowed: "mongodb:// or mongodb+srv://, with special characters in names and passwords percent-encoded", Err: hapax.ErrInvalidArgument,
+		}
 	}
 	address, query, _ := strings.Cut(raw, "?")
 	var params []string
@@ -206,8 +210,12 @@ func (s *Store) open(ctx context.Context) error {
 	defer cancel()
 	m, err := s.readMeta(ctx)
 	if err == nil && m.ID == "" {
-		_, err = s.meta.InsertOne(ctx, bson.D{{Key: "_id", Value: storeDocument}, {Key: "id", Value: rand.Text()},
-			{Key: "format", Value: int64(format)}, {Key: "created", Value: time.Now()}})
+		_, err = s.meta.InsertOne(ctx, bson.D{
+			{Key: "_id", Value: storeDocument},
+			{Key: "id", Value: rand.Text()},
+			{Key: "format", Value: int64(format)},
+			{Key: "created", Value: time.Now()},
+		})
 		if err == nil || mongo.IsDuplicateKeyError(err) {
 			m, err = s.readMeta(ctx)
 		}
@@ -273,10 +281,10 @@ func (s *Store) readMeta(ctx context.Context) (meta, error) {
 
 // same checks a store ID that the server gave.
 func (s *Store) same(id string) error {
-	switch {
-	case id == s.id:
+	switch id {
+	case s.id:
 		return nil
-	case id == "":
+	case "":
 		return fmt.Errorf("%w: mongodb: the server came back without its data, or the data was deleted", hapax.ErrStoreReplaced)
 	}
 	return fmt.Errorf("%w: mongodb: the server now holds store %.40q, not %q", hapax.ErrStoreReplaced, id, s.id)

@@ -34,14 +34,23 @@ type tagDocument struct {
 }
 
 func (d tagDocument) tag() hapax.Tag {
-	return hapax.Tag{Name: d.Name, Kind: hapax.Kind(d.Kind), Deleted: d.Deleted, Mark: int64(d.Mark), Start: int64(d.Start),
-		Step: int64(d.Step), MinStep: int64(d.MinStep), MaxStep: int64(d.MaxStep), Pool: d.Pool}
+	return hapax.Tag{
+		Name: d.Name, Kind: hapax.Kind(d.Kind), Deleted: d.Deleted, Mark: int64(d.Mark), Start: int64(d.Start),
+		Step: int64(d.Step), MinStep: int64(d.MinStep), MaxStep: int64(d.MaxStep), Pool: d.Pool,
+	}
 }
 
 // definition is what a change of the definition sets; the mark is not in it.
 func definition(t hapax.Tag) bson.D {
-	return bson.D{{Key: "kind", Value: string(t.Kind)}, {Key: "deleted", Value: t.Deleted}, {Key: "start", Value: t.Start},
-		{Key: "step", Value: t.Step}, {Key: "min_step", Value: t.MinStep}, {Key: "max_step", Value: t.MaxStep}, {Key: "pool", Value: t.Pool}}
+	return bson.D{
+		{Key: "kind", Value: string(t.Kind)},
+		{Key: "deleted", Value: t.Deleted},
+		{Key: "start", Value: t.Start},
+		{Key: "step", Value: t.Step},
+		{Key: "min_step", Value: t.MinStep},
+		{Key: "max_step", Value: t.MaxStep},
+		{Key: "pool", Value: t.Pool},
+	}
 }
 
 // now sets the time of the last change, for people to read.
@@ -101,8 +110,12 @@ func tooOften(name string) error {
 // advance tries to raise the mark by n or by the remembered step, and tells
 // whether the tag was as it must be for that.
 func (s *Store) advance(ctx context.Context, tag string, n int64) (hapax.Allocation, bool, error) {
-	filter := bson.D{{Key: "_id", Value: tag}, {Key: "store", Value: s.id},
-		{Key: "kind", Value: string(hapax.KindSegment)}, {Key: "deleted", Value: false}}
+	filter := bson.D{
+		{Key: "_id", Value: tag},
+		{Key: "store", Value: s.id},
+		{Key: "kind", Value: string(hapax.KindSegment)},
+		{Key: "deleted", Value: false},
+	}
 	if n == 0 {
 		n = s.steps.get(tag)
 		filter = append(filter, bson.E{Key: "step", Value: n})
@@ -199,8 +212,12 @@ func (s *Store) insertTag(ctx context.Context, t hapax.Tag) error {
 // whether it did. The mark is raised to the tag's, not set.
 func (s *Store) define(ctx context.Context, old tagDocument, next hapax.Tag) (hapax.Tag, bool, error) {
 	filter := bson.D{{Key: "_id", Value: old.Name}, {Key: "store", Value: s.id}, {Key: "rev", Value: old.Rev}}
-	update := bson.D{{Key: "$set", Value: definition(next)}, {Key: "$max", Value: bson.D{{Key: "mark", Value: next.Mark}}},
-		{Key: "$inc", Value: bson.D{{Key: "rev", Value: int64(1)}}}, now}
+	update := bson.D{
+		{Key: "$set", Value: definition(next)},
+		{Key: "$max", Value: bson.D{{Key: "mark", Value: next.Mark}}},
+		{Key: "$inc", Value: bson.D{{Key: "rev", Value: int64(1)}}},
+		now,
+	}
 	var d tagDocument
 	err := s.tags.FindOneAndUpdate(ctx, filter, update, options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&d)
 	if errors.Is(err, mongo.ErrNoDocuments) {

@@ -134,8 +134,10 @@ func (s *Store) SwapWorker(ctx context.Context, old, next hapax.Worker) (bool, e
 	}
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
-	d := workerDocument{Key: workerKey(next.Pool, next.ID), Store: s.id, Pool: next.Pool, Worker: exact(next.ID),
-		Epoch: exact(next.Epoch), Mark: exact(next.Mark), Holder: next.Holder}
+	d := workerDocument{
+		Key: workerKey(next.Pool, next.ID), Store: s.id, Pool: next.Pool, Worker: exact(next.ID),
+		Epoch: exact(next.Epoch), Mark: exact(next.Mark), Holder: next.Holder,
+	}
 	if !next.Expires.IsZero() {
 		d.Expires = &next.Expires
 	}

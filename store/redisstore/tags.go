@@ -295,7 +295,8 @@ func (s *Store) tagsNamed(ctx context.Context, names []string) ([]hapax.Tag, err
 	var tags []hapax.Tag
 	for i, cmd := range cmds {
 		m := cmd.(*redis.MapStringStringCmd).Val()
-		t, err := record{}, error(nil)
+		var t record
+		var err error
 		if len(m) > 0 {
 			t, err = s.decodeTag(names[i], m)
 		} else if t, err = s.tag(ctx, names[i]); errors.Is(err, hapax.ErrTagNotFound) {
@@ -315,8 +316,10 @@ func (s *Store) decodeTag(name string, m map[string]string) (record, error) {
 		return record{}, s.same(m["store"])
 	}
 	t := record{Tag: hapax.Tag{Name: name, Kind: hapax.Kind(m["kind"]), Pool: m["pool"], Deleted: m["deleted"] == "1"}}
-	for field, to := range map[string]*int64{"rev": &t.rev, "mark": &t.Mark, "start": &t.Start,
-		"step": &t.Step, "min_step": &t.MinStep, "max_step": &t.MaxStep} {
+	for field, to := range map[string]*int64{
+		"rev": &t.rev, "mark": &t.Mark, "start": &t.Start,
+		"step": &t.Step, "min_step": &t.MinStep, "max_step": &t.MaxStep,
+	} {
 		v, _, err := number(m[field])
 		if err != nil {
 			return record{}, corrupt(s.keys.tag(name), field, m[field])

@@ -63,8 +63,10 @@ func mysqlConfig(u *url.URL, query url.Values, opts Options) (*mysql.Config, err
 	query.Del("socket")
 	for param := range query {
 		if !slices.Contains(mysqlDriverParams, param) {
-			return nil, &hapax.ValueError{Field: "store URL parameter", Value: param, Err: hapax.ErrInvalidArgument,
-				Allowed: "prefix, socket, tls_ca, tls_cert, tls_key, " + strings.Join(mysqlDriverParams, ", ")}
+			return nil, &hapax.ValueError{
+				Field: "store URL parameter", Value: param, Err: hapax.ErrInvalidArgument,
+				Allowed: "prefix, socket, tls_ca, tls_cert, tls_key, " + strings.Join(mysqlDriverParams, ", "),
+			}
 		}
 	}
 	cfg, err := mysql.ParseDSN("/?" + query.Encode())

@@ -41,7 +41,7 @@ func (s *Store) allocate(ctx context.Context, name string, n int64) (hapax.Alloc
 			if err != nil {
 				return hapax.Allocation{}, err
 			}
-			def, known = tag, true
+			def = tag
 		}
 		// Whether n fits above the mark is up to the statement, unless the mark
 		// was just read. In a remembered definition it is zero.

@@ -226,7 +226,7 @@ func checkRecycle(e *env) {
 	if second.Worker != first.Worker || second.Epoch <= first.Epoch || second.Grant.Lo < first.Grant.Hi {
 		e.Errorf("after the lease has run out: %+v; want worker 2 above epoch and mark of %+v", second, first)
 	}
-	second = e.extend(second, 100_000)
+	e.extend(second, 100_000)
 	_, err = e.workers.AcquireWorker(e.ctx, at(req, "c", 50_000))
 	e.wantErr("before the granted time is over", err, hapax.ErrNoWorker)
 	third := e.acquire(at(req, "c", 99_000))

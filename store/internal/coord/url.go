@@ -86,12 +86,12 @@ func (f Form) Parse(raw string) (URL, error) {
 
 // bad never gets a part of the URL that may be a secret.
 func (f Form) bad(format string, args ...any) error {
-	extra := ""
+	var extra strings.Builder
 	for _, name := range f.Params {
-		extra += "&" + name + "=…"
+		extra.WriteString("&" + name + "=…")
 	}
 	return fmt.Errorf("%w: %s URL: %s; the form is %[2]s://[user:password@]host[:port][,host…][/prefix][?tls=true&ca=FILE&cert=FILE&key=FILE%[4]s]",
-		hapax.ErrInvalidArgument, f.Scheme, fmt.Sprintf(format, args...), extra)
+		hapax.ErrInvalidArgument, f.Scheme, fmt.Sprintf(format, args...), extra.String())
 }
 
 // host completes host[:port].
