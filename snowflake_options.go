@@ -1,0 +1,205 @@
+package hapax
+
+import (
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Defaults of a Snowflake.
+const (
+	DefaultLease      = 30 * time.Second // how long past its grant a silent worker keeps its ID
+	DefaultGrant      = 10 * time.Second // the first grant
+	DefaultMaxGrant   = 5 * time.Minute  // what grants double up to
+	DefaultFixedGrant = 3 * time.Second  // the grant of the only worker of its range
+	DefaultMaxAhead   = 10 * time.Millisecond
+	DefaultMaxSkew    = 10 * time.Second
+)
+
+// A PopulatorKind names the part that produces tick and sequence.
+type PopulatorKind string
+
+// The populators. Both issue the same numbers.
+const (
+	PopulatorAtomic PopulatorKind = "atomic" // lock-free, the default
+	PopulatorMutex  PopulatorKind = "mutex"  // one lock; several times slower, and plain to read
+)
+
+// A RollbackPolicy tells what an issuer does while the wall clock is behind
+// what it was.
+type RollbackPolicy string
+
+// The rollback policies.
+const (
+	// RollbackContinue goes on: the granted ticks are the issuer's alone,
+	// whatever the clock says. The default.
+	RollbackContinue RollbackPolicy = "continue"
+	// RollbackRefuse fails with ErrClockRollback until the clock is right again.
+	RollbackRefuse RollbackPolicy = "refuse"
+)
+
+// SnowflakeOptions tune a Snowflake. The zero value suits most uses.
+type SnowflakeOptions struct {
+	// Pool is the worker pool; default DefaultPool.
+	Pool string
+
+	// Layout is the pool's layout; default the built-in "leaf". The store
+	// freezes it when the pool is first used.
+	Layout Layout
+
+	// Workers is the range of worker IDs to choose from, [Lo, Hi); the zero
+	// value stands for all that the layout can hold. A range of one fixes the ID.
+	Workers Grant
+
+	// Among, if not empty, lists the only worker IDs within Workers to choose from.
+	Among []int64
+
+	// Fields are the values of the layout's constant fields; default 0 each.
+	Fields Fields
+
+	// Holder identifies this instance with the store, so that it finds its own
+	// worker ID again: 1 to 128 bytes, unlike any other instance's. Default random.
+	Holder string
+
+	// Lease is how long past the end of its grant a silent instance keeps its
+	// worker ID from being recycled; default 30 s. Safety does not depend on it.
+	Lease time.Duration
+
+	// Grant is the length of the first grant, which doubles with each extension
+	// up to MaxGrant: defaults 10 s and 5 min, or 3 s each when there is one ID
+	// to choose from. A crash can cost the next holder that much waiting.
+	Grant, MaxGrant time.Duration
+
+	// MaxAhead is how far the numbers may lead the clock; default 10 ms, or one
+	// tick if that is longer. MaxBehind is how far they may lag behind it, so
+	// that a burst can use ticks just past; default 0.
+	MaxAhead, MaxBehind time.Duration
+
+	// SequenceStart is where the sequence begins in a tick; default 0.
+	SequenceStart SequenceStart
+
+	// Populator chooses the populator; default PopulatorAtomic.
+	Populator PopulatorKind
+
+	// OnRollback chooses what to do while the wall clock is behind; default
+	// RollbackContinue.
+	OnRollback RollbackPolicy
+
+	// KeepWarm extends the grant also while no numbers are asked for.
+	KeepWarm bool
+
+	// MaxSkew is how far the local clock may differ from the store's, where the
+	// store has one; default 10 s.
+	MaxSkew time.Duration
+
+	// StoreTimeout bounds one answer of the store; default 5 s.
+	StoreTimeout time.Duration
+
+	// Witness, if set, records every grant outside the store before it is used,
+	// so that a store that was rolled back or replaced is noticed.
+	Witness *Witness
+
+	// Observer, if set, receives events.
+	Observer Observer
+
+	// Clock is for tests and simulations; default the system's clocks.
+	Clock Clock
+}
+
+// withDefaults returns the options with every unset field filled in, or an error
+// that names the first one that is out of range.
+func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error) {
+	if o.Pool == "" {
+		o.Pool = DefaultPool
+	}
+	if err := ValidateName("pool", o.Pool); err != nil {
+		return o, err
+	}
+	if o.Layout.IsZero() {
+		o.Layout, _ = ParseLayout(LayoutLeaf)
+	}
+	if o.Holder == "" {
+		o.Holder = rand.Text()
+	}
+	all := Grant{0, o.Layout.Workers()}
+	if storeless && o.Workers.Len() != 1 && all.Len() != 1 {
+		return o, &ValueError{"workers", fmt.Sprint(o.Workers), "exactly one worker ID when there is no store to tell workers apart", ErrInvalidArgument}
+	}
+	if o.Workers == (Grant{}) {
+		o.Workers = all
+	}
+	if o.Workers.Lo < 0 || o.Workers.Len() <= 0 || o.Workers.Hi > all.Hi {
+		return o, &ValueError{"workers", fmt.Sprintf("[%d, %d)", o.Workers.Lo, o.Workers.Hi), fmt.Sprintf("a range of worker IDs within 0 to %d", all.Hi-1), ErrInvalidArgument}
+	}
+	if err := o.sortAmong(); err != nil {
+		return o, err
+	}
+	grant, maxGrant := DefaultGrant, DefaultMaxGrant
+	if o.Workers.Len() == 1 || len(o.Among) == 1 {
+		grant, maxGrant = DefaultFixedGrant, DefaultFixedGrant
+	}
+	unit := o.Layout.Unit()
+	if o.Grant == 0 {
+		o.Grant = max(grant, 4*unit)
+	}
+	if o.MaxGrant == 0 {
+		o.MaxGrant = max(maxGrant, o.Grant)
+	}
+	for _, d := range []struct {
+		name     string
+		value    *time.Duration
+		standard time.Duration
+		least    time.Duration
+		most     time.Duration
+	}{
+		{"lease", &o.Lease, DefaultLease, time.Second, poisonMargin},
+		{"grant", &o.Grant, o.Grant, 2 * unit, poisonMargin / 2},
+		{"max_grant", &o.MaxGrant, o.MaxGrant, o.Grant, poisonMargin / 2},
+		{"max_ahead", &o.MaxAhead, max(DefaultMaxAhead, unit), 0, poisonMargin / 2},
+		{"max_behind", &o.MaxBehind, 0, 0, poisonMargin / 2},
+		{"max_skew", &o.MaxSkew, DefaultMaxSkew, time.Millisecond, poisonMargin},
+	} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+		if *d.value < d.least || *d.value > d.most {
+			return o, &ValueError{d.name, *d.value, fmt.Sprintf("%v to %v", d.least, d.most), ErrInvalidArgument}
+		}
+	}
+	if perTick := o.Layout.PerTick(); o.SequenceStart < SequenceContinue || int64(o.SequenceStart) > perTick {
+		return o, &ValueError{"sequence_start", int64(o.SequenceStart), fmt.Sprintf("zero, continue, or random below 1 to %d", perTick), ErrInvalidArgument}
+	}
+	switch o.Populator {
+	case "":
+		o.Populator = PopulatorAtomic
+	case PopulatorAtomic, PopulatorMutex:
+	default:
+		return o, &ValueError{"populator", string(o.Populator), `"atomic" or "mutex"`, ErrInvalidArgument}
+	}
+	switch o.OnRollback {
+	case "":
+		o.OnRollback = RollbackContinue
+	case RollbackContinue, RollbackRefuse:
+	default:
+		return o, &ValueError{"on_rollback", string(o.OnRollback), `"continue" or "refuse"`, ErrInvalidArgument}
+	}
+	_, err := o.Layout.encoder(o.Workers.Lo, o.Fields)
+	return o, err
+}
+
+// sortAmong puts Among in order, and narrows Workers to it.
+func (o *SnowflakeOptions) sortAmong() error {
+	if len(o.Among) == 0 {
+		return nil
+	}
+	o.Among = slices.Compact(slices.Sorted(slices.Values(o.Among)))
+	first, last := o.Among[0], o.Among[len(o.Among)-1]
+	for _, id := range []int64{first, last} {
+		if id < o.Workers.Lo || id >= o.Workers.Hi {
+			return &ValueError{"among", id, fmt.Sprintf("worker IDs from %d to %d", o.Workers.Lo, o.Workers.Hi-1), ErrInvalidArgument}
+		}
+	}
+	o.Workers = Grant{first, last + 1}
+	return nil
+}
