@@ -45,6 +45,11 @@ func (t timeline) enter(cursor, tick int64) int64 {
 	return first
 }
 
+// ceilTick returns the first tick of which no cursor below next is part.
+func ceilTick(next int64, bits uint8) int64 {
+	return (next + 1<<bits - 1) >> bits
+}
+
 // A populator produces the cursors of one grant: each at most once, rising.
 // Both kinds are held to one test suite and to each other.
 type populator interface {

@@ -399,8 +399,3 @@ func (s *Snowflake) retireLocked(r *stretch) int64 {
 	}
 	return next
 }
-
-// ceilTick returns the first tick of which no cursor below next is part.
-func ceilTick(next int64, bits uint8) int64 {
-	return (next + 1<<bits - 1) >> bits
-}

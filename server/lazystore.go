@@ -115,6 +115,11 @@ func (l *lazyStore) StoreTime(ctx context.Context) (time.Time, error) {
 	})
 }
 
+// RetireWorker implements hapax.WorkerRetirer for stores that can.
+func (l *lazyStore) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
+	return through(ctx, l, func(s hapax.Store) (hapax.Worker, error) { return hapax.RetireWorker(ctx, s, pool, id) })
+}
+
 func (l *lazyStore) StoreID(ctx context.Context) (string, error) {
 	return through(ctx, l, func(s hapax.Store) (string, error) { return s.StoreID(ctx) })
 }

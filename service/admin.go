@@ -133,6 +133,15 @@ func (s *Service) Workers(ctx context.Context, pool string) ([]hapax.Worker, err
 	return admin(ctx, s, func(ctx context.Context) ([]hapax.Worker, error) { return s.store.Workers(ctx, pool) })
 }
 
+// RetireWorker takes a worker ID out of use until the clock passes its mark; see
+// hapax.RetireWorker.
+func (s *Service) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
+	if err := hapax.ValidateName("pool", pool); err != nil {
+		return hapax.Worker{}, err
+	}
+	return admin(ctx, s, func(ctx context.Context) (hapax.Worker, error) { return s.store.RetireWorker(ctx, pool, id) })
+}
+
 // Pools returns the pools that were ever used, by name.
 func (s *Service) Pools(ctx context.Context) ([]hapax.Pool, error) {
 	return admin(ctx, s, func(ctx context.Context) ([]hapax.Pool, error) { return s.store.Pools(ctx) })

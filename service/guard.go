@@ -11,8 +11,9 @@ import (
 )
 
 var (
-	_ hapax.Store      = (*guardedStore)(nil)
-	_ hapax.StoreClock = (*guardedStore)(nil)
+	_ hapax.Store         = (*guardedStore)(nil)
+	_ hapax.StoreClock    = (*guardedStore)(nil)
+	_ hapax.WorkerRetirer = (*guardedStore)(nil)
 )
 
 // guardedStore is the store behind the witness: no grant gets past it, to an
@@ -190,6 +191,11 @@ func (g *guardedStore) lower(lease hapax.Lease, last int64) error {
 
 func (g *guardedStore) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
 	return call(ctx, g, func(ctx context.Context) ([]hapax.Worker, error) { return g.Store.Workers(ctx, pool) })
+}
+
+// RetireWorker implements hapax.WorkerRetirer for stores that can.
+func (g *guardedStore) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
+	return call(ctx, g, func(ctx context.Context) (hapax.Worker, error) { return hapax.RetireWorker(ctx, g.Store, pool, id) })
 }
 
 func (g *guardedStore) Pools(ctx context.Context) ([]hapax.Pool, error) {

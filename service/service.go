@@ -29,9 +29,10 @@ import (
 )
 
 var (
-	_ hapax.SegmentStore = (*Service)(nil)
-	_ hapax.TagStore     = (*Service)(nil)
-	_ hapax.WorkerStore  = (*Service)(nil)
+	_ hapax.SegmentStore  = (*Service)(nil)
+	_ hapax.TagStore      = (*Service)(nil)
+	_ hapax.WorkerStore   = (*Service)(nil)
+	_ hapax.WorkerRetirer = (*Service)(nil)
 )
 
 const (

@@ -11,6 +11,8 @@
 //	GET    /v1/layouts                   the known layouts
 //	GET    /v1/pools                     the worker pools
 //	GET    /v1/pools/{pool}/workers      the worker IDs of a pool that were ever used
+//	POST   /v1/pools/{pool}/workers/{worker}/retire
+//	                                     take a worker ID out of use until the clock passes its mark
 //	GET    /healthz, /readyz, /metrics   is it alive, can it issue, and Prometheus
 //
 // L is a layout's name or spec, and the default pool's if it is missing; T is
@@ -65,22 +67,23 @@ type api struct {
 // routes lists what is served, as patterns of http.ServeMux.
 func (a *api) routes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
-		"GET /v1/tags":                 a.listTags,
-		"GET /v1/tags/{tag}":           a.getTag,
-		"PUT /v1/tags/{tag}":           a.putTag,
-		"DELETE /v1/tags/{tag}":        a.deleteTag,
-		"POST /v1/tags/{tag}/ids":      a.postIDs,
-		"GET /v1/tags/{tag}/next":      a.getNext,
-		"HEAD /v1/tags/{tag}/next":     a.unrouted, // it would take a number and not show it
-		"GET /v1/ids/{id}":             a.getID,
-		"POST /v1/ids/compose":         a.compose,
-		"GET /v1/layouts":              a.listLayouts,
-		"GET /v1/pools":                a.listPools,
-		"GET /v1/pools/{pool}/workers": a.listWorkers,
-		"GET /healthz":                 a.healthz,
-		"GET /readyz":                  a.readyz,
-		"GET /metrics":                 a.metrics(),
-		"/":                            a.unrouted,
+		"GET /v1/tags":                                  a.listTags,
+		"GET /v1/tags/{tag}":                            a.getTag,
+		"PUT /v1/tags/{tag}":                            a.putTag,
+		"DELETE /v1/tags/{tag}":                         a.deleteTag,
+		"POST /v1/tags/{tag}/ids":                       a.postIDs,
+		"GET /v1/tags/{tag}/next":                       a.getNext,
+		"HEAD /v1/tags/{tag}/next":                      a.unrouted, // it would take a number and not show it
+		"GET /v1/ids/{id}":                              a.getID,
+		"POST /v1/ids/compose":                          a.compose,
+		"GET /v1/layouts":                               a.listLayouts,
+		"GET /v1/pools":                                 a.listPools,
+		"GET /v1/pools/{pool}/workers":                  a.listWorkers,
+		"POST /v1/pools/{pool}/workers/{worker}/retire": a.retireWorker,
+		"GET /healthz":                                  a.healthz,
+		"GET /readyz":                                   a.readyz,
+		"GET /metrics":                                  a.metrics(),
+		"/":                                             a.unrouted,
 	}
 }
 

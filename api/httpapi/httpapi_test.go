@@ -188,6 +188,12 @@ func TestSnowflakeOverHTTP(t *testing.T) {
 			workers.Workers[0].Worker != 7 || workers.Workers[0].Holder == "" || workers.Workers[0].Expires == nil {
 			t.Errorf("workers: %v, %s", err, w.Body)
 		}
+		var retired workerJSON
+		w = call(t, h, "POST", "/v1/pools/default/workers/7/retire", "")
+		if err := json.Unmarshal(w.Body.Bytes(), &retired); err != nil || w.Code != 200 || !retired.Retired || retired.Holder != "" ||
+			retired.Expires != nil || retired.Mark != workers.Workers[0].Mark || retired.Epoch <= workers.Workers[0].Epoch {
+			t.Errorf("retired: %v, %s", err, w.Body)
+		}
 	})
 }
 
@@ -272,6 +278,10 @@ func TestErrors(t *testing.T) {
 		{"change, step", "PUT", "/v1/tags/orders", `{"min_step":5000}`, nil, 400, "invalid_argument", "min_step"},
 		{"change, snowflake", "PUT", "/v1/tags/snowflake", `{"step":5}`, []string{"If-Match: *"}, 409, "kind_mismatch", "snowflake"},
 		{"pool name", "GET", "/v1/pools/%00/workers", "", nil, 400, "invalid_tag", "pool"},
+		{"worker, never used", "POST", "/v1/pools/default/workers/5/retire", "", nil, 400, "invalid_argument", "worker"},
+		{"worker, text", "POST", "/v1/pools/default/workers/x/retire", "", nil, 400, "invalid_argument", "worker is \"x\""},
+		{"worker, negative", "POST", "/v1/pools/default/workers/-1/retire", "", nil, 400, "invalid_argument", "worker is \"-1\""},
+		{"worker, pool name", "POST", "/v1/pools/%00/workers/1/retire", "", nil, 400, "invalid_tag", "pool"},
 		{"route", "GET", "/v2/tags", "", nil, 404, "route_not_found", "/v2/tags"},
 		{"route, root", "GET", "/", "", nil, 404, "route_not_found", ""},
 		{"route, slash in a tag", "GET", "/v1/tags/a/b/next", "", nil, 404, "route_not_found", ""},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -253,7 +254,16 @@ type workerJSON struct {
 	Mark    int64      `json:"mark"` // in ticks
 	Epoch   int64      `json:"epoch"`
 	Holder  string     `json:"holder,omitempty"`
-	Expires *time.Time `json:"expires,omitempty"`
+	Expires *time.Time `json:"expires,omitempty"` // while a lease runs or may run
+	Retired bool       `json:"retired,omitempty"`
+}
+
+func newWorkerJSON(v hapax.Worker) workerJSON {
+	j := workerJSON{Worker: v.ID, Mark: v.Mark, Epoch: v.Epoch, Holder: v.Holder, Retired: v.Retired()}
+	if v.Expires.UnixMilli() > 0 {
+		j.Expires = new(v.Expires.UTC())
+	}
+	return j
 }
 
 func (a *api) listWorkers(w http.ResponseWriter, r *http.Request) {
@@ -266,11 +276,22 @@ func (a *api) listWorkers(w http.ResponseWriter, r *http.Request) {
 		Workers []workerJSON `json:"workers"`
 	}{Workers: make([]workerJSON, len(workers))}
 	for i, v := range workers {
-		j := workerJSON{Worker: v.ID, Mark: v.Mark, Epoch: v.Epoch, Holder: v.Holder}
-		if !v.Expires.IsZero() {
-			j.Expires = new(v.Expires.UTC())
-		}
-		list.Workers[i] = j
+		list.Workers[i] = newWorkerJSON(v)
 	}
 	writeJSON(w, http.StatusOK, list)
+}
+
+func (a *api) retireWorker(w http.ResponseWriter, r *http.Request) {
+	text := r.PathValue("worker")
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || id < 0 {
+		a.fail(w, r, &hapax.ValueError{Field: hapax.FieldWorker, Value: text, Allowed: "a worker ID from 0", Err: hapax.ErrInvalidArgument})
+		return
+	}
+	worker, err := a.svc.RetireWorker(r.Context(), r.PathValue("pool"), id)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, newWorkerJSON(worker))
 }

@@ -226,6 +226,11 @@ func (f *Faults) SealWorker(ctx context.Context, lease hapax.Lease, last int64) 
 	return err
 }
 
+// RetireWorker implements hapax.WorkerRetirer, where the store behind can.
+func (f *Faults) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
+	return do(ctx, f, "RetireWorker", pool, func(s hapax.Store) (hapax.Worker, error) { return hapax.RetireWorker(ctx, s, pool, id) })
+}
+
 // Workers implements hapax.WorkerStore.
 func (f *Faults) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
 	return do(ctx, f, "Workers", pool, func(s hapax.Store) ([]hapax.Worker, error) { return s.Workers(ctx, pool) })
