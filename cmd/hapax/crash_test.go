@@ -32,22 +32,40 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// take asks a server for numbers of a tag.
+// A refusal is an answer that is no success.
+type refusal struct {
+	Status int
+	Code   hapax.Code
+	text   string
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("%d: %s", r.Status, r.text) }
+
+// take asks a server for numbers of a tag. What the server refuses is a *refusal.
 func take(client *http.Client, url, tag string, count int) ([]hapax.ID, error) {
 	resp, err := client.Post(fmt.Sprintf("%s/v1/tags/%s/ids?count=%d", url, tag, count), "", nil)
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	body, err := answer(resp)
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", resp.Status, body)
+	var numbers struct{ IDs []hapax.ID }
+	return numbers.IDs, json.Unmarshal(body, &numbers)
+}
+
+// answer returns the body of a success, or a *refusal.
+func answer(resp *http.Response) ([]byte, error) {
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode == http.StatusOK {
+		return body, err
 	}
-	var answer struct{ IDs []hapax.ID }
-	return answer.IDs, json.Unmarshal(body, &answer)
+	r := &refusal{text: string(body)}
+	_ = json.Unmarshal(body, r) // another body tells no code
+	r.Status = resp.StatusCode
+	return nil, r
 }
 
 // mustTake is take for a server that runs.

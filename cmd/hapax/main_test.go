@@ -22,6 +22,13 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	if text, ok := os.LookupEnv(memberVariable); ok {
+		if err := runMember(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(runTests(m))
 }
 
