@@ -14,11 +14,13 @@ type testClock struct {
 	origin time.Time
 	offset atomic.Int64
 	asleep atomic.Int64
+	reads  atomic.Int64
 }
 
 func newTestClock() *testClock { return &testClock{origin: time.Now()} }
 
 func (c *testClock) Now() (time.Time, time.Duration) {
+	c.reads.Add(1)
 	now := time.Now()
 	return c.at(now), now.Sub(c.origin)
 }

@@ -73,3 +73,28 @@ func TestCloseIsFinalWhileTheStoreHangs(t *testing.T) {
 		})
 	}
 }
+
+// The hot paths do not allocate.
+func TestIssuingDoesNotAllocate(t *testing.T) {
+	ctx, buf := t.Context(), make([]hapax.ID, 256)
+	for name, s := range map[string]hapax.Issuer{
+		"segment":         newSegment(t, memstore.New(), hapax.SegmentOptions{Step: 10_000_000, MaxStep: 10_000_000}),
+		"snowflake":       newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Layout: mustLayout(t, wide)}),
+		"mutex snowflake": newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Layout: mustLayout(t, wide), Populator: hapax.PopulatorMutex}),
+	} {
+		if n := testing.AllocsPerRun(5000, func() {
+			if _, err := s.Next(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%s: Next allocates %v times", name, n)
+		}
+		if n := testing.AllocsPerRun(1000, func() {
+			if _, err := s.NextN(ctx, buf); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%s: NextN allocates %v times", name, n)
+		}
+	}
+}

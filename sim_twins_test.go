@@ -58,6 +58,9 @@ func crowded(tw twin) twin {
 }
 
 func TestSimulationCatchesBrokenTwins(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
 	twins := map[string]twin{
 		"time and sequence in two variables":             plainTwin("two variables", narrow, 2),
 		"a cursor reused across grants":                  plainTwin("reused cursor", narrow, 3),

@@ -369,6 +369,20 @@ func TestSnowflakeIdleLapsesUnlessKeptWarm(t *testing.T) {
 	}
 }
 
+func TestSnowflakeIdleSleeps(t *testing.T) {
+	bubble(t, "an idle issuer does nothing more than once a second", func(t *testing.T) {
+		clock := newTestClock()
+		s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: clock, KeepWarm: true})
+		next(t, s)
+		time.Sleep(time.Second)
+		before := clock.reads.Load()
+		time.Sleep(time.Hour)
+		if reads := clock.reads.Load() - before; reads > 3600 {
+			t.Errorf("read the clock %d times in an idle hour", reads)
+		}
+	})
+}
+
 func TestSnowflakeLostLease(t *testing.T) {
 	bubble(t, "goes on with another worker, rising", func(t *testing.T) {
 		var ev events
