@@ -21,7 +21,7 @@ modules:
 
 # The packages that everything else stands on, under the race detector.
 race:
-	$(GO) test -race -timeout 10m $(RACE)
+	$(GO) test -race -short -timeout 10m $(RACE)
 
 # Every fuzz target for FUZZTIME.
 fuzz:
