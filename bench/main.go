@@ -57,7 +57,7 @@ func run(ctx context.Context, rounds int, each time.Duration, out string) error 
 		defer f.Close()
 		w = io.MultiWriter(w, f)
 	}
-	return report(w, rows, rounds, each)
+	return report(ctx, w, rows, rounds, each)
 }
 
 // row is what was measured of one contender.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -12,14 +13,15 @@ import (
 )
 
 // report writes the rows as a page of Markdown.
-func report(w io.Writer, rows []row, rounds int, each time.Duration) error {
+func report(ctx context.Context, w io.Writer, rows []row, rounds int, each time.Duration) error {
 	b := bufio.NewWriter(w)
 	cores := runtime.GOMAXPROCS(0)
 	fmt.Fprintf(b, "# Benchmarks\n\n")
 	fmt.Fprintf(b, "Written by `make bench`, which runs `go -C bench run . -o ../docs/benchmarks.md`.\n\n")
 	fmt.Fprintf(b, "- Machine: %s, %d cores in use, %s/%s\n", processor(), cores, runtime.GOOS, runtime.GOARCH)
-	fmt.Fprintf(b, "- Go: %s\n- Commit: %s\n- Date: %s\n", runtime.Version(), commit(), time.Now().UTC().Format(time.DateOnly))
-	fmt.Fprintf(b, "- Measured: %d rounds of %v each; the table shows medians\n\n", rounds, each)
+	fmt.Fprintf(b, "- Go: %s\n- Commit: %s\n- Date: %s\n", runtime.Version(), commit(ctx), time.Now().UTC().Format(time.DateOnly))
+	fmt.Fprintf(b, "- Measured: %d rounds of %v each; the table shows medians\n", rounds, each)
+	fmt.Fprintf(b, "- Load average at the end: %s; where it is above 1 others had a part of the cores, and only\n  CPU and the ratios tell something\n\n", load())
 	fmt.Fprintf(b, `"× bare" is the ratio to one `+"`atomic.Int64.Add`"+` per number, measured right before from as
 many goroutines. Times are elapsed time divided by the numbers issued by all goroutines
 together. CPU is the processor time of the whole process per number, from one goroutine.
@@ -76,8 +78,18 @@ func processor() string {
 	return "unknown processor"
 }
 
-func commit() string {
-	out, err := exec.Command("git", "describe", "--always", "--dirty").Output()
+// load returns the load average of the last minute as Linux tells it.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	last, _, _ := strings.Cut(string(text), " ")
+	return last
+}
+
+func commit(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
 	if err != nil {
 		return "unknown"
 	}
