@@ -21,7 +21,7 @@ func report(ctx context.Context, w io.Writer, rows []row, rounds int, each time.
 	fmt.Fprintf(b, "- Machine: %s, %d cores in use, %s/%s\n", processor(), cores, runtime.GOOS, runtime.GOARCH)
 	fmt.Fprintf(b, "- Go: %s\n- Commit: %s\n- Date: %s\n", runtime.Version(), commit(ctx), time.Now().UTC().Format(time.DateOnly))
 	fmt.Fprintf(b, "- Measured: %d rounds of %v each; the table shows medians\n", rounds, each)
-	fmt.Fprintf(b, "- Load average at the end: %s; where it is above 1 others had a part of the cores, and only\n  CPU and the ratios tell something\n\n", load())
+	fmt.Fprintf(b, "- Load average at the end: %s; where that exceeds the cores,\n  others had a part of them, and only CPU is to be trusted\n\n", load())
 	fmt.Fprintf(b, `"× bare" is the ratio to one `+"`atomic.Int64.Add`"+` per number, measured right before from as
 many goroutines. Times are elapsed time divided by the numbers issued by all goroutines
 together. CPU is the processor time of the whole process per number, from one goroutine.
