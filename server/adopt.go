@@ -15,15 +15,19 @@ import (
 	"github.com/hapax-id/hapax/store/boltstore"
 )
 
-// A Margin tells how far Adopt raises the marks of an embedded store.
+// A Margin is how far Adopt raises the marks of an embedded store. It must exceed
+// all that the original granted after the copy was made.
 type Margin = boltstore.Margin
 
 // An Adoption tells what Adopt has changed.
 type Adoption struct {
 	StoreID     string
-	Differences []string           // between the recorded file and machine and the present ones
-	Raised      []boltstore.Raised // the marks that were raised
+	Differences []string // between the recorded file and machine and the present ones
+	Raised      []Raised
 }
+
+// Raised is one mark that was raised.
+type Raised = boltstore.Raised
 
 // Adopt makes the data directory, and an embedded store in it, usable again
 // after they were copied, moved to another machine or restored from a backup: it
@@ -90,7 +94,7 @@ func raiseFloors(ctx context.Context, store hapax.Store, witness *hapax.Witness,
 			return fmt.Errorf("tag %q: %w", name, err)
 		}
 		if from < lines[line] {
-			a.Raised = append(a.Raised, boltstore.Raised{Tag: name, From: from, To: lines[line]})
+			a.Raised = append(a.Raised, Raised{Tag: name, From: from, To: lines[line]})
 		}
 	}
 	return nil
