@@ -164,7 +164,8 @@ func TestHigherAfterCrash(t *testing.T) {
 func workerNow(t *testing.T, dir string) (w struct {
 	Until  time.Time
 	Holder string
-}) {
+},
+) {
 	t.Helper()
 	text := ok(t, dir, "workers", "list", "--json", "--data", "hapax-data")
 	if err := json.Unmarshal([]byte(text), &w); err != nil {
