@@ -222,8 +222,8 @@ func TestKeysAreComplete(t *testing.T) {
 		for _, k := range pair.described {
 			described = append(described, k.Name)
 		}
-		for i := range pair.actual.NumField() {
-			actual = append(actual, pair.actual.Field(i).Tag.Get("koanf"))
+		for f := range pair.actual.Fields() {
+			actual = append(actual, f.Tag.Get("koanf"))
 		}
 		slices.Sort(described)
 		slices.Sort(actual)

@@ -21,9 +21,8 @@ const reopenEvery = 500 * time.Millisecond
 // A lazyStore is a store that could not be reached when the server started. It
 // is opened at the first call that finds it back.
 type lazyStore struct {
-	open func(context.Context) (hapax.Store, error)
-
-	opening sync.Mutex // held by the one that opens
+	open    func(context.Context) (hapax.Store, error)
+	opening chan struct{} // holds an element while somebody opens
 
 	mu     sync.Mutex // guards what follows; never held during I/O
 	store  hapax.Store
@@ -32,13 +31,22 @@ type lazyStore struct {
 	closed bool
 }
 
+// newLazyStore returns a store that could not be opened just now because of err.
+func newLazyStore(open func(context.Context) (hapax.Store, error), err error) *lazyStore {
+	return &lazyStore{open: open, opening: make(chan struct{}, 1), err: err, tried: time.Now()}
+}
+
 // get returns the store, and opens it where that was not tried just now.
 func (l *lazyStore) get(ctx context.Context) (hapax.Store, error) {
 	if store, err, due := l.state(); !due {
 		return store, err
 	}
-	l.opening.Lock()
-	defer l.opening.Unlock()
+	select {
+	case l.opening <- struct{}{}:
+		defer func() { <-l.opening }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
+	}
 	if store, err, due := l.state(); !due {
 		return store, err
 	}

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/hapax-id/hapax"
 )
@@ -77,7 +76,7 @@ func (n *Node) open(ctx context.Context, o opener) error {
 	switch {
 	case err != nil && o.isShared() && errors.Is(err, hapax.ErrStoreUnavailable):
 		o.log.Warn("the store cannot be reached; it is tried again and again", "err", err)
-		n.Store = &lazyStore{open: o.open, err: err, tried: time.Now()}
+		n.Store = newLazyStore(o.open, err)
 		return nil
 	case err != nil:
 		n.Store = nil

@@ -22,6 +22,7 @@ import (
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 30 * time.Second
+	writeTimeout      = 30 * time.Second // beyond what a request may wait
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 16 << 10
 	sealTimeout       = 5 * time.Second // for what Close has to tell the store
@@ -31,21 +32,41 @@ const (
 // and returns nil. It logs to the given writer.
 //
 // What keeps it from starting comes as one error: a *hapax.ValueError for a
-// setting, hapax.ErrPermissionDenied for an address that may not be listened on,
-// and what OpenNode and service.New return.
+// setting, and what OpenNode returns.
 func Run(ctx context.Context, c Config, logTo io.Writer) error {
-	log := newLogger(c, logTo)
+	s, err := start(ctx, c, newLogger(c, logTo))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // told to stop before it served
+	case err != nil:
+		return err
+	}
+	return s.run(ctx)
+}
+
+// A server is what Run keeps while it serves.
+type server struct {
+	config   Config
+	log      *slog.Logger
+	node     *Node
+	service  *service.Service
+	listener net.Listener
+}
+
+// start opens everything. The listener comes first: an address that cannot be
+// used leaves no data directory behind.
+func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	opts, err := serviceOptions(c, log)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	listener, err := listen(ctx, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	node, err := OpenNode(ctx, c, log)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return nil, errors.Join(err, listener.Close())
 	}
 	opts.Holder, opts.Witness = node.Instance, node.Witness
 	if node.Witness == nil {
@@ -53,10 +74,9 @@ func Run(ctx context.Context, c Config, logTo io.Writer) error {
 	}
 	svc, err := service.New(ctx, node.Store, opts)
 	if err != nil {
-		return errors.Join(err, listener.Close(), node.Close())
+		return nil, errors.Join(err, listener.Close(), node.Close())
 	}
-	s := &server{config: c, log: log, node: node, service: svc, listener: listener}
-	return s.run(ctx)
+	return &server{config: c, log: log, node: node, service: svc, listener: listener}, nil
 }
 
 func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
@@ -98,15 +118,6 @@ func isLoopback(l net.Listener) bool {
 	return ok && addr.IP.IsLoopback()
 }
 
-// A server is what Run keeps while it serves.
-type server struct {
-	config   Config
-	log      *slog.Logger
-	node     *Node
-	service  *service.Service
-	listener net.Listener
-}
-
 // run serves until the context ends or the listener fails, and stops
 // everything.
 func (s *server) run(ctx context.Context) error {
@@ -115,6 +126,7 @@ func (s *server) run(ctx context.Context) error {
 		Handler:           handler,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
+		WriteTimeout:      s.config.MaxWait + writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),

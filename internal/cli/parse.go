@@ -84,9 +84,9 @@ func printParsed(out *output, layout hapax.Layout, text string) error {
 	return out.add(service.Parsed{ID: id, Layout: service.LayoutName(layout), Time: at, Fields: fields}, cells...)
 }
 
-// readArgs yields the arguments, with the lines of in in place of "-". Empty
+// readArgs yields the arguments, and the lines of stdin where one is "-". Empty
 // lines are skipped.
-func readArgs(args []string, in io.Reader) iter.Seq2[string, error] {
+func readArgs(args []string, stdin io.Reader) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for _, arg := range args {
 			if arg != "-" {
@@ -95,7 +95,7 @@ func readArgs(args []string, in io.Reader) iter.Seq2[string, error] {
 				}
 				continue
 			}
-			lines := bufio.NewScanner(in)
+			lines := bufio.NewScanner(stdin)
 			lines.Buffer(nil, maxLineBytes)
 			for lines.Scan() {
 				if text := strings.TrimSpace(lines.Text()); text != "" && !yield(text, nil) {

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -73,9 +75,7 @@ func (r *remote) call(ctx context.Context, method string, path []string, query u
 	if err != nil {
 		return err
 	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, header)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -100,7 +100,7 @@ func (r *remote) call(ctx context.Context, method string, path []string, query u
 
 // reason drops the method and URL, which url.Error repeats.
 func reason(err error) error {
-	if e, ok := err.(*url.Error); ok {
+	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err
 	}
 	return err
