@@ -260,7 +260,9 @@ func (s *Snowflake) await(ctx context.Context, change <-chan struct{}, r *stretc
 			return ErrClosed
 		}
 		defer s.pacer.leave()
-		s.tickWaits.Add(1)
+		if ctx.Err() == nil {
+			s.tickWaits.Add(1)
+		}
 		return s.supply.wait(ctx, change, ErrTickExhausted)
 	}
 	if err := s.supply.want(); err != nil {

@@ -189,13 +189,15 @@ func (s *supply) wakeLocked() {
 // wait blocks until the change that watch promised, or fails with the context.
 // The cause is what the caller waits for; nil means the store.
 func (s *supply) wait(ctx context.Context, change <-chan struct{}, cause error) error {
-	if cause == nil {
-		s.waits.Add(1)
-	}
-	select {
-	case <-change:
-		return nil
-	case <-ctx.Done():
+	if ctx.Err() == nil { // else the caller does not mean to wait
+		if cause == nil {
+			s.waits.Add(1)
+		}
+		select {
+		case <-change:
+			return nil
+		case <-ctx.Done():
+		}
 	}
 	if cause == nil {
 		cause = s.cause()
