@@ -4,6 +4,7 @@ MODULES = . bench examples/embedded internal/testservers/ferretdb
 RACE = . ./service/... ./api/... ./store/memstore/...
 FUZZTIME ?= 3s
 SOAK ?= 5
+SEEDS ?= 1000
 
 .PHONY: test vet modules race fuzz bench lint soak deps
 
