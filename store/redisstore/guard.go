@@ -169,7 +169,7 @@ func (g *guard) recorded(ctx context.Context, cn *redis.Conn, node string) (acce
 	id := g.id
 	g.mu.Unlock()
 	if got := reply(found).text(0); got != id {
-		return accepted{}, fmt.Errorf("%w: redis: the server is another process than before and holds store %.40q, not %q", hapax.ErrStoreReplaced, got, id)
+		return accepted{}, replaced(got, id)
 	}
 	return decodeAccepted(reply(found).text(1)), nil
 }

@@ -304,13 +304,18 @@ func (k keys) workers(pool string) string { return string(k) + "workers:" + pool
 
 // same checks a store ID that the server gave.
 func (s *Store) same(id string) error {
-	switch {
-	case id == s.id:
+	if id == s.id {
 		return nil
-	case id == "":
+	}
+	return replaced(id, s.id)
+}
+
+// replaced is the error for a server that holds another store ID, or none.
+func replaced(found, want string) error {
+	if found == "" {
 		return fmt.Errorf("%w: redis: the server came back without its data, or the data was deleted", hapax.ErrStoreReplaced)
 	}
-	return fmt.Errorf("%w: redis: the server now holds store %.40q, not %q", hapax.ErrStoreReplaced, id, s.id)
+	return fmt.Errorf("%w: redis: the server now holds store %.40q, not %q", hapax.ErrStoreReplaced, found, want)
 }
 
 // lost is the error for a key that is known to have existed.

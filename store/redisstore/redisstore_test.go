@@ -79,7 +79,7 @@ func allocateUntil(t testing.TB, s *redisstore.Store, tag string, want *hapax.Er
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for {
-		a, err := s.Allocate(ctx, tag, 1)
+		a, err := s.Allocate(t.Context(), tag, 1)
 		if err == nil || want != nil && errors.Is(err, want) || ctx.Err() != nil {
 			return a.Grant, err
 		}
