@@ -283,22 +283,18 @@ func identify(ctx context.Context, cn *redis.Conn) (server, error) {
 }
 
 // persistence tells what of acknowledged writes a crash may lose; empty: nothing.
+// It goes by the settings: INFO says that there is no log while one is loaded.
 func persistence(ctx context.Context, cn *redis.Conn) (string, error) {
-	info, err := cn.Info(ctx, "persistence").Result()
-	if err != nil {
-		return "", err
-	}
-	if infoFields(info)["aof_enabled"] != "1" {
-		return "appendonly is no", nil
-	}
 	conf, err := cn.ConfigGet(ctx, "*append*").Result() // the pattern serves versions that take one name
 	if err != nil {
 		if _, ok := errors.AsType[redis.Error](err); ok {
-			return "appendfsync is unknown, because the server does not let it be read", nil
+			return "appendonly and appendfsync are unknown, because the server does not let them be read", nil
 		}
 		return "", err
 	}
 	switch {
+	case conf["appendonly"] != "yes":
+		return "appendonly is " + conf["appendonly"], nil
 	case conf["appendfsync"] != "always":
 		return "appendfsync is " + conf["appendfsync"], nil
 	case conf["no-appendfsync-on-rewrite"] == "yes":
