@@ -83,7 +83,7 @@ func (s *Snowflake) obtain(ctx context.Context) (Lease, error) {
 	lease, err := s.workers.AcquireWorker(ctx, AcquireRequest{
 		Pool: s.opts.Pool, Layout: s.spec, IDs: s.opts.Workers, Among: s.opts.Among, Holder: s.opts.Holder,
 		Floor: max(0, tick-s.behind), Latest: tick + s.ahead, To: tick + s.ticks(s.span), End: s.end,
-		Poison: tick + s.ticks(poisonMargin), Now: now, TTL: s.span + s.opts.Lease, Tick: s.layout.Unit(),
+		Poison: tick + s.ticks(PoisonMargin), Now: now, TTL: s.span + s.opts.Lease, Tick: s.layout.Unit(),
 	})
 	if err == nil {
 		s.observeOn(lease.Worker, Event{Kind: EventWorkerAcquired, Grant: lease.Grant})

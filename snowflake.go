@@ -10,7 +10,6 @@ import (
 )
 
 const (
-	poisonMargin  = 24 * time.Hour       // a mark further ahead of the clock is absurd
 	rollbackSlack = 5 * time.Millisecond // a smaller step back is not worth a word
 	timeWarning   = 365 * 24 * time.Hour // when the end of a layout's time is announced
 )

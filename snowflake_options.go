@@ -153,12 +153,12 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 		least    time.Duration
 		most     time.Duration
 	}{
-		{"lease", &o.Lease, DefaultLease, time.Second, poisonMargin},
-		{"grant", &o.Grant, o.Grant, 2 * unit, poisonMargin / 2},
-		{"max_grant", &o.MaxGrant, o.MaxGrant, o.Grant, poisonMargin / 2},
-		{"max_ahead", &o.MaxAhead, max(DefaultMaxAhead, unit), 0, poisonMargin / 2},
-		{"max_behind", &o.MaxBehind, 0, 0, poisonMargin / 2},
-		{"max_skew", &o.MaxSkew, DefaultMaxSkew, time.Millisecond, poisonMargin},
+		{"lease", &o.Lease, DefaultLease, time.Second, PoisonMargin},
+		{"grant", &o.Grant, o.Grant, 2 * unit, PoisonMargin / 2},
+		{"max_grant", &o.MaxGrant, o.MaxGrant, o.Grant, PoisonMargin / 2},
+		{"max_ahead", &o.MaxAhead, max(DefaultMaxAhead, unit), 0, PoisonMargin / 2},
+		{"max_behind", &o.MaxBehind, 0, 0, PoisonMargin / 2},
+		{"max_skew", &o.MaxSkew, DefaultMaxSkew, time.Millisecond, PoisonMargin},
 	} {
 		if *d.value == 0 {
 			*d.value = d.standard

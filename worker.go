@@ -10,6 +10,10 @@ import (
 // DefaultPool is the worker pool that is used when none is named.
 const DefaultPool = "default"
 
+// PoisonMargin is how far a mark may lie ahead of the clock. A mark beyond it is
+// absurd: one of them is wrong.
+const PoisonMargin = 24 * time.Hour
+
 // A Pool is a set of worker IDs that share a layout, which is frozen when the
 // pool is first used.
 type Pool struct {

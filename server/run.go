@@ -60,6 +60,9 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := opts.CheckIdentities(ctx); err != nil {
+		return nil, err
+	}
 	listener, err := listen(ctx, c)
 	if err != nil {
 		return nil, err

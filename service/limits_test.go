@@ -62,6 +62,15 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"on_rollback", pool(PoolConfig{OnRollback: "panic"}), "pools.p.on_rollback", hapax.ErrInvalidArgument},
 		{"grant", pool(PoolConfig{Grant: time.Nanosecond}), "pools.p.grant", hapax.ErrInvalidArgument},
 		{"max_ahead", pool(PoolConfig{MaxAhead: -1}), "pools.p.max_ahead", hapax.ErrInvalidArgument},
+		{"identity", pool(PoolConfig{Identity: "random"}), "pools.p.identity", hapax.ErrInvalidArgument},
+		{"identity, number", pool(PoolConfig{Identity: "fixed:x"}), "pools.p.identity", hapax.ErrInvalidArgument},
+		{"split", pool(PoolConfig{Split: "a:0"}), "pools.p.split", hapax.ErrInvalidArgument},
+		{"split, width", pool(PoolConfig{Layout: "leaf", Split: "a:5,b:4"}), "pools.p.split", hapax.ErrInvalidArgument},
+		{"parts without a split", pool(PoolConfig{Parts: map[string]string{"a": "1"}}), "pools.p.parts", hapax.ErrInvalidArgument},
+		{"parts, range", pool(PoolConfig{Split: "a:5,b:5", Parts: map[string]string{"a": "32"}}), "pools.p.parts.a", hapax.ErrInvalidArgument},
+		{"parts, text", pool(PoolConfig{Split: "a:5,b:5", Parts: map[string]string{"a": "one"}}), "pools.p.parts.a", hapax.ErrInvalidArgument},
+		{"parts, name", pool(PoolConfig{Split: "a:5,b:5", Parts: map[string]string{"c": "env:X"}}), "pools.p.parts", hapax.ErrInvalidArgument},
+		{"parts and disposable", pool(PoolConfig{Identity: "disposable", Split: "a:5,b:5", Parts: map[string]string{"a": "1"}}), "pools.p.parts", hapax.ErrInvalidArgument},
 		{"constant field", pool(PoolConfig{Fields: map[string]int64{"colour": 1}}), "pools.p.field", hapax.ErrInvalidArgument},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/identity"
 )
 
 const (
@@ -54,6 +55,7 @@ type pool struct {
 	slot    chan struct{} // held by the one who opens the issuer
 	issuer  atomic.Pointer[hapax.Snowflake]
 	trouble trouble
+	choice  atomic.Pointer[identity.Choice] // which worker IDs may be used, once it is known
 }
 
 // line returns the tag's line, opening it if need be. It waits until the
@@ -311,6 +313,11 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 	if err != nil {
 		return nil, err
 	}
+	choice, err := s.choose(ctx, p, opts.Layout)
+	if err != nil {
+		return nil, err
+	}
+	choice.Apply(&opts)
 	opts.Pool = p.name
 	opts.Holder = s.opts.Holder
 	opts.KeepWarm = true

@@ -101,6 +101,15 @@ type PoolConfig struct {
 	// "0-63", or "7" to fix the ID. Default all that the layout can hold.
 	Workers string `koanf:"workers" yaml:"workers" json:"workers,omitempty"`
 
+	// Identity tells which of these worker IDs this node may use: "pool" (any, the
+	// default), or what identity.Parse reads.
+	Identity string `koanf:"identity" yaml:"identity" json:"identity,omitempty"`
+
+	// Split divides the worker ID into parts, as identity.ParseSplit reads them.
+	// Parts fixes some of them for this node, to a number or "env:VARIABLE".
+	Split string            `koanf:"split" yaml:"split" json:"split,omitempty"`
+	Parts map[string]string `koanf:"parts" yaml:"parts" json:"parts,omitempty"`
+
 	Lease     time.Duration `koanf:"lease" yaml:"lease" json:"lease,omitempty"`
 	Grant     time.Duration `koanf:"grant" yaml:"grant" json:"grant,omitempty"`
 	MaxGrant  time.Duration `koanf:"max_grant" yaml:"max_grant" json:"max_grant,omitempty"`
@@ -178,6 +187,9 @@ func (o Options) withDefaults() (Options, error) {
 		opts, err := o.Pools[name].options(hapax.Layout{})
 		if err == nil {
 			err = opts.Validate()
+		}
+		if err == nil {
+			err = o.Pools[name].checkIdentity()
 		}
 		if err != nil {
 			return o, inSetting("pools."+name, err)
