@@ -36,9 +36,10 @@ lint:
 	@unformatted=$$($(TOOL) gofumpt -l .); test -z "$$unformatted" || { echo "not formatted with gofumpt:"; echo "$$unformatted"; exit 1; }
 	for m in $(MODULES); do (cd $$m && $(TOOL) golangci-lint run --config $(CURDIR)/.golangci.yml ./... && $(TOOL) staticcheck ./...) || exit; done
 
-# Everything under the race detector, SOAK times over; then shared stores in full
+# SEEDS simulated worlds; everything under the race detector, SOAK times over; then shared stores in full
 # length, with three servers, two hundred processes, crashes and outages.
 soak:
+	$(GO) test -timeout 120m -run '^TestSimulation$$' . -sim.seeds=$(SEEDS)
 	$(GO) test -race -count=$(SOAK) -timeout 120m ./...
 	HAPAX_TEST_SOAK=1 $(GO) test -v -timeout 120m -run 'Shared|Forgets|Clock' ./cmd/hapax
 
