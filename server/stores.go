@@ -84,7 +84,7 @@ func (o opener) open(ctx context.Context) (hapax.Store, error) {
 		return memstore.New(), nil
 	case "bolt":
 		return boltstore.Open(ctx, boltPath(o.url, o.data), boltstore.Options{})
-	case "mysql", "postgres":
+	case "mysql", "postgres", "postgresql":
 		return sqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
 	case "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "unix":
 		redis.SetLogger(redisLog{o.log}) // it has one logger for the whole process

@@ -221,6 +221,41 @@ func TestTags(t *testing.T) {
 	}
 }
 
+// A worker ID that is retired has no holder any more and keeps its mark.
+func TestRetireWorker(t *testing.T) {
+	for _, where := range []string{"store", "server"} {
+		t.Run(where, func(t *testing.T) {
+			dir := t.TempDir()
+			target := []string{"--data", "hapax-data"}
+			s := serve(t, dir, nil)
+			ok(t, dir, "next", "snowflake", "--server", s.url)
+			if where == "store" {
+				s.kill()
+			} else {
+				target = []string{"--server", s.url}
+			}
+			do := func(args ...string) result { return run(t, dir, append(args, target...)...) }
+			before := strings.Split(do("workers", "list").out, "\t")
+			after := strings.Split(do("workers", "retire", "default", "0").out, "\t")
+			if len(before) != 6 || before[5] == "-\n" || len(after) != 6 || after[2] != before[2] || after[4] != "-" || after[5] != "-\n" {
+				t.Errorf("the worker was %q and is %q", before, after)
+			}
+			for _, test := range []struct {
+				args []string
+				err  string
+			}{
+				{[]string{"default", "1"}, `hapax: worker is 1; allowed is a worker ID of pool "default" that was used`},
+				{[]string{"default", "x"}, `hapax: worker is "x"; allowed is a worker ID from 0`},
+				{[]string{"none", "0"}, `hapax: pool is "none"; allowed is a pool that was used`},
+			} {
+				if r := do(append([]string{"workers", "retire"}, test.args...)...); r.code != 2 || r.err != test.err+"\n" {
+					t.Errorf("retire %q: exit code %d, %s", test.args, r.code, r.err)
+				}
+			}
+		})
+	}
+}
+
 // Without flags the commands find the server that runs in the data directory.
 func TestFindsServer(t *testing.T) {
 	dir := t.TempDir()

@@ -40,11 +40,15 @@ type workerJSON struct {
 	Until   time.Time `json:"until,omitzero"` // the time of the mark
 	Epoch   int64     `json:"epoch"`
 	Holder  string    `json:"holder,omitempty"`
-	Expires time.Time `json:"expires,omitzero"`
+	Expires time.Time `json:"expires,omitzero"` // while a lease runs or may run
 }
 
 func newWorkerJSON(layout hapax.Layout, w hapax.Worker) workerJSON {
-	return workerJSON{w.Pool, w.ID, w.Mark, layout.TimeOf(w.Mark), w.Epoch, w.Holder, w.Expires.UTC()}
+	j := workerJSON{Pool: w.Pool, Worker: w.ID, Mark: w.Mark, Until: layout.TimeOf(w.Mark), Epoch: w.Epoch, Holder: w.Holder}
+	if w.Expires.UnixMilli() > 0 {
+		j.Expires = w.Expires.UTC()
+	}
+	return j
 }
 
 func (j workerJSON) worker(pool string) hapax.Worker {

@@ -213,3 +213,10 @@ func (r *remote) Workers(ctx context.Context, pool string) ([]hapax.Worker, erro
 	}
 	return workers, nil
 }
+
+func (r *remote) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
+	var answer workerJSON
+	path := []string{"pools", pool, "workers", strconv.FormatInt(id, 10), "retire"}
+	err := r.call(ctx, http.MethodPost, path, nil, nil, nil, &answer)
+	return answer.worker(pool), err
+}

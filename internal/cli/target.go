@@ -47,6 +47,7 @@ type target interface {
 	CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error)
 	Pools(ctx context.Context) ([]hapax.Pool, error)
 	Workers(ctx context.Context, pool string) ([]hapax.Worker, error)
+	hapax.WorkerRetirer
 
 	Close(ctx context.Context) error
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -10,12 +11,24 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
+var workerHeader = []string{"POOL", "WORKER", "GRANTED UNTIL", "EPOCH", "EXPIRES", "HOLDER"}
+
+// addWorker adds a worker as a row under workerHeader.
+func addWorker(out *output, layout hapax.Layout, w hapax.Worker) error {
+	j := newWorkerJSON(layout, w)
+	expires := "-"
+	if !j.Expires.IsZero() {
+		expires = j.Expires.Format(time.RFC3339)
+	}
+	return out.add(j, j.Pool, strconv.FormatInt(j.Worker, 10), j.Until.Format(time.RFC3339Nano), strconv.FormatInt(j.Epoch, 10), expires, dash(j.Holder))
+}
+
 func workersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workers",
-		Short: "Show the worker IDs of snowflake pools",
+		Short: "Show and retire the worker IDs of snowflake pools",
 	}
-	group(cmd, workersListCommand())
+	group(cmd, workersListCommand(), workersRetireCommand())
 	return cmd
 }
 
@@ -36,7 +49,7 @@ numbers were granted to it, and when its lease can be recycled.
 			if err != nil {
 				return err
 			}
-			out := newOutput(cmd, *asJSON, "POOL", "WORKER", "GRANTED UNTIL", "EPOCH", "EXPIRES", "HOLDER")
+			out := newOutput(cmd, *asJSON, workerHeader...)
 			for _, pool := range pools {
 				if len(args) == 1 && pool.Name != args[0] {
 					continue
@@ -61,15 +74,53 @@ func listWorkers(ctx context.Context, out *output, t target, pool hapax.Pool) er
 		return err
 	}
 	for _, w := range workers {
-		expires := "-"
-		if !w.Expires.IsZero() {
-			expires = w.Expires.UTC().Format(time.RFC3339)
-		}
-		err := out.add(newWorkerJSON(layout, w), w.Pool, strconv.FormatInt(w.ID, 10), layout.TimeOf(w.Mark).Format(time.RFC3339Nano),
-			strconv.FormatInt(w.Epoch, 10), expires, dash(w.Holder))
-		if err != nil {
+		if err := addWorker(out, layout, w); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func workersRetireCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "retire POOL WORKER",
+		Short: "Take a worker ID out of use until the clock passes its mark",
+		Long: `Retire is the way out for a worker ID that a wrong clock has granted time years
+ahead: its lease ends, its mark stays, and others are used until the clock gets
+there. Whoever holds it finds its lease lost and takes another.
+` + targetHelp,
+		Args: arguments(2, 2),
+	}
+	asJSON := jsonFlag(cmd)
+	where := addTarget(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := strconv.ParseInt(args[1], 10, 64)
+		if err != nil || id < 0 {
+			return &hapax.ValueError{Field: "worker", Value: args[1], Allowed: "a worker ID from 0", Err: hapax.ErrInvalidArgument}
+		}
+		return where.with(cmd, func(ctx context.Context, t target) error {
+			pools, err := t.Pools(ctx)
+			if err != nil {
+				return err
+			}
+			i := slices.IndexFunc(pools, func(p hapax.Pool) bool { return p.Name == args[0] })
+			if i < 0 {
+				return &hapax.ValueError{Field: "pool", Value: args[0], Allowed: "a pool that was used", Err: hapax.ErrInvalidArgument}
+			}
+			layout, err := hapax.ParseLayout(pools[i].Layout)
+			if err != nil {
+				return err
+			}
+			w, err := t.RetireWorker(ctx, args[0], id)
+			if err != nil {
+				return err
+			}
+			out := newOutput(cmd, *asJSON, workerHeader...)
+			if err := addWorker(out, layout, w); err != nil {
+				return err
+			}
+			return out.flush()
+		})
+	}
+	return cmd
 }
