@@ -19,6 +19,9 @@
 // RFC 3339 or ticks. A tag's name stands percent-encoded in the path. A PUT with
 // "If-None-Match: *" only creates, with "If-Match: *" only changes.
 //
+// Where the policy has tokens, "Authorization: Bearer TOKEN" must come with every
+// request but the first two of the last line.
+//
 // IDs and the numbers of a tag's line are JSON strings, or bare decimal text on
 // the number routes. Errors are application/problem+json with a stable code. No
 // response may be cached.
@@ -36,6 +39,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/service/auth"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -47,6 +51,10 @@ type Options struct {
 	// send: a Host that is not a loopback name, a foreign Origin, and requests
 	// that the browser calls cross-site. Set it where the listener is on loopback.
 	LoopbackOnly bool
+
+	// Policy asks clients for tokens, and knows what each is good for; nil asks
+	// for none.
+	Policy *auth.Policy
 
 	// Logger receives panics, and every request at debug level; default
 	// slog.Default().
@@ -99,7 +107,7 @@ func New(svc *service.Service, opts Options) http.Handler {
 	}
 	a := &api{svc: svc, opts: opts, mux: http.NewServeMux()}
 	for pattern, handler := range a.routes() {
-		a.mux.HandleFunc(pattern, handler)
+		a.mux.HandleFunc(pattern, a.guarded(pattern, handler))
 	}
 	return a
 }
@@ -132,6 +140,13 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w = logged
 	}
 	if tag, ok := plainNext(r); ok {
+		if a.opts.Policy != nil {
+			caller := a.admit(w, r, auth.Issue, tag)
+			if caller == nil {
+				return
+			}
+			defer caller.End()
+		}
 		a.writeNext(w, r, tag)
 		return
 	}

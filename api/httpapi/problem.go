@@ -7,9 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/hapax-id/hapax"
 )
@@ -83,9 +81,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		status = http.StatusRequestEntityTooLarge
 	}
-	if status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", retryAfter(err))
-	}
+	setHints(w.Header(), status, err)
 	a.problem(w, status, problem{Code: string(code), Title: title(code), Detail: detail(err, status)})
 }
 
@@ -107,15 +103,6 @@ func detail(err error, status int) string {
 		return err.Error()
 	}
 	return ""
-}
-
-// retryAfter tells in whole seconds when it is worth to try again.
-func retryAfter(err error) string {
-	seconds := 1
-	if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok && !e.NextFree.IsZero() {
-		seconds = int(min(max(time.Until(e.NextFree)+time.Second-1, time.Second), time.Minute) / time.Second)
-	}
-	return strconv.Itoa(seconds)
 }
 
 func (a *api) problem(w http.ResponseWriter, status int, p problem) {

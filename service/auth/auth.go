@@ -1,0 +1,190 @@
+// Package auth decides who may do what, for every protocol. A protocol finds a
+// token among what its clients send, asks the Policy for the Caller behind it,
+// and asks that before it does anything:
+//
+//	        Policy.Caller            Caller.Begin            Caller.Allow
+//	token ----------------> Caller ---------------> request --------------> done, End
+//	           |                        |                       |
+//	           v                        v                       v
+//	    ErrUnauthenticated        ErrLimitExceeded      ErrPermissionDenied
+//
+// A nil *Policy is one that asks for nothing and has the nil *Caller for
+// everybody, whose methods cost a comparison and always agree.
+//
+// The configuration holds tokens as their SHA-256. A token from NewToken has 130
+// random bits, so that its digest can neither be inverted nor be guessed; a slow
+// hash, which protects passwords that people choose, would only make every
+// request slow.
+package auth
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+)
+
+// Limits on what a configuration may hold.
+const (
+	maxTokens   = 10_000
+	maxPatterns = 1000
+	maxLimit    = 1_000_000
+	maxToken    = 256 // bytes; a longer one is not looked at
+)
+
+// A TokenConfig is what the configuration says of one token. The zero value of
+// all but Hash suits a program that issues numbers.
+type TokenConfig struct {
+	// Hash is the token's digest, as HashToken returns it.
+	Hash string `koanf:"hash" yaml:"hash"`
+
+	// Scopes are what the token is for: "issue" (the default), "admin", "metrics".
+	Scopes []string `koanf:"scopes" yaml:"scopes"`
+
+	// Tags and Pools are which ones the token is for: names, or the beginnings of
+	// names with * behind. Without Tags it is for all tags, and without both also
+	// for all pools.
+	Tags  []string `koanf:"tags" yaml:"tags"`
+	Pools []string `koanf:"pools" yaml:"pools"`
+
+	// Rate is how many requests a second the token is good for; default no limit.
+	// Burst is how many may come at once before the rate counts; default Rate.
+	Rate  int `koanf:"rate" yaml:"rate"`
+	Burst int `koanf:"burst" yaml:"burst"`
+
+	// Requests is how many requests may be in flight, and Connections how many
+	// connections may use the token, at the same time; default no limit.
+	Requests    int `koanf:"requests" yaml:"requests"`
+	Connections int `koanf:"connections" yaml:"connections"`
+}
+
+// A Policy knows the tokens. It does not change; its methods are safe for
+// concurrent use.
+type Policy struct {
+	callers   map[digestKey]*Caller
+	anonymous *Caller // who comes without a token; nil if there are tokens
+}
+
+type digest [sha256.Size]byte
+
+// digestKey is the part of a digest that tokens are found by.
+type digestKey [8]byte
+
+// NewPolicy returns the policy of the tokens, by name: nil if there are none. A
+// *hapax.ValueError names what is wrong, and never repeats what stands where a
+// digest should.
+func NewPolicy(tokens map[string]TokenConfig) (*Policy, error) {
+	if len(tokens) == 0 {
+		return nil, nil
+	}
+	if len(tokens) > maxTokens {
+		return nil, invalid("tokens", len(tokens), fmt.Sprintf("up to %d tokens", maxTokens))
+	}
+	p := &Policy{callers: map[digestKey]*Caller{}}
+	for _, name := range slices.Sorted(maps.Keys(tokens)) {
+		c, err := newCaller(name, tokens[name])
+		if err != nil {
+			return nil, err
+		}
+		key := digestKey(c.digest[:])
+		if other := p.callers[key]; other != nil {
+			return nil, invalid("tokens."+name+".hash", "(not shown)", fmt.Sprintf("another digest than that of tokens.%s", other.name))
+		}
+		p.callers[key] = c
+	}
+	return p, nil
+}
+
+// Without returns a policy in which nobody has the scopes. The limits of its
+// callers count together with those of p.
+func (p *Policy) Without(scopes Scope) *Policy {
+	if p == nil {
+		return &Policy{anonymous: &Caller{name: "anonymous", scopes: everything &^ scopes, limits: &limits{}}}
+	}
+	q := &Policy{callers: map[digestKey]*Caller{}, anonymous: p.anonymous.without(scopes)}
+	for key, c := range p.callers {
+		q.callers[key] = c.without(scopes)
+	}
+	return q
+}
+
+// HasTokens tells whether callers must show a token.
+func (p *Policy) HasTokens() bool { return p != nil && len(p.callers) > 0 }
+
+// Caller returns who holds a token; an empty one stands for none.
+// ErrUnauthenticated.
+func (p *Policy) Caller(token string) (*Caller, error) {
+	switch {
+	case p == nil:
+		return nil, nil
+	case !p.HasTokens():
+		return p.anonymous, nil
+	case token == "":
+		return nil, fmt.Errorf("%w: a token is needed", hapax.ErrUnauthenticated)
+	}
+	if c := p.find(token); c != nil {
+		return c, nil
+	}
+	return nil, fmt.Errorf("%w: the token is not known", hapax.ErrUnauthenticated)
+}
+
+// find looks a token up by a part of its digest, and compares all of it in
+// constant time. What a look-up could tell by its time is of no use: nobody can
+// choose tokens by their digest.
+func (p *Policy) find(token string) *Caller {
+	if len(token) > maxToken {
+		return nil
+	}
+	d := digest(sha256.Sum256([]byte(token)))
+	c := p.callers[digestKey(d[:])]
+	if c == nil || subtle.ConstantTimeCompare(c.digest[:], d[:]) != 1 {
+		return nil
+	}
+	return c
+}
+
+// Bearer returns who the values of an Authorization header stand for, as Caller
+// does.
+func (p *Policy) Bearer(authorization []string) (*Caller, error) {
+	if !p.HasTokens() || len(authorization) == 0 {
+		return p.Caller("")
+	}
+	scheme, token, _ := strings.Cut(authorization[0], " ")
+	if token = strings.TrimSpace(token); len(authorization) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return nil, fmt.Errorf("%w: the Authorization header must be: Bearer TOKEN", hapax.ErrUnauthenticated)
+	}
+	return p.Caller(token)
+}
+
+// tokenPrefix lets people and scanners of secrets know a token when they see it.
+const tokenPrefix = "hapax_"
+
+// NewToken returns a new random token of 32 letters, digits and an underscore.
+func NewToken() string { return tokenPrefix + rand.Text() }
+
+const hashPrefix = "sha256:"
+
+// HashToken returns a token's digest as configurations hold it.
+func HashToken(token string) string {
+	d := sha256.Sum256([]byte(token))
+	return hashPrefix + hex.EncodeToString(d[:])
+}
+
+func parseHash(text string) (d digest, ok bool) {
+	text, ok = strings.CutPrefix(text, hashPrefix)
+	if !ok || hex.DecodedLen(len(text)) != len(d) {
+		return d, false
+	}
+	_, err := hex.Decode(d[:], []byte(text))
+	return d, err == nil
+}
+
+func invalid(field string, value any, allowed string) error {
+	return &hapax.ValueError{Field: field, Value: value, Allowed: allowed, Err: hapax.ErrInvalidArgument}
+}

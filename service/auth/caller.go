@@ -1,0 +1,219 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A Scope is what a token is for.
+type Scope uint8
+
+// The scopes, which combine.
+const (
+	ScopeIssue   Scope = 1 << iota // numbers, and leases of them
+	ScopeAdmin                     // tags, pools and workers; it includes ScopeMetrics
+	ScopeMetrics                   // what monitoring reads
+
+	everything = ScopeIssue | ScopeAdmin | ScopeMetrics
+)
+
+var scopeNames = map[string]Scope{"issue": ScopeIssue, "admin": ScopeAdmin | ScopeMetrics, "metrics": ScopeMetrics}
+
+// A Permission is one kind of thing to do.
+type Permission uint8
+
+// The permissions. A name that goes with one is that of a tag unless it says
+// otherwise.
+const (
+	Nothing   Permission = iota // what any token is good for; no name
+	Issue                       // to take or lease numbers
+	Lease                       // to lease a worker of a pool
+	Show                        // to see one tag
+	List                        // to see which tags there are; no name
+	Define                      // to create, change or delete a tag
+	Workers                     // to see and change the workers of a pool
+	ListPools                   // to see which pools there are; no name
+	Metrics                     // no name
+)
+
+// permissions tell what each one takes: any of the scopes, and the right to the
+// name.
+var permissions = [...]struct {
+	scopes Scope
+	subject
+	to string // for the error
+}{
+	Nothing:   {everything, noName, "do this"},
+	Issue:     {ScopeIssue, aTag, "take numbers of the tag"},
+	Lease:     {ScopeIssue, aPool, "lease workers of the pool"},
+	Show:      {ScopeIssue | ScopeAdmin, aTag, "see the tag"},
+	List:      {ScopeIssue | ScopeAdmin, everyTag, "list tags"},
+	Define:    {ScopeAdmin, aTag, "create, change or delete the tag"},
+	Workers:   {ScopeAdmin, aPool, "see or change the workers of the pool"},
+	ListPools: {ScopeAdmin, everyPool, "list pools"},
+	Metrics:   {ScopeMetrics, noName, "see metrics"},
+}
+
+// A subject is what the name that goes with a permission must be allowed as.
+type subject uint8
+
+const (
+	noName subject = iota
+	aTag
+	aPool
+	everyTag
+	everyPool
+)
+
+// A Caller is who makes a request. The nil *Caller may do everything. Its
+// methods are safe for concurrent use.
+type Caller struct {
+	name        string
+	digest      digest
+	scopes      Scope
+	tags, pools []string // patterns; nil: all
+	*limits
+}
+
+func newCaller(name string, config TokenConfig) (*Caller, error) {
+	field := "tokens." + name
+	if err := hapax.ValidateName(field, name); err != nil {
+		return nil, err
+	}
+	c := &Caller{name: name, limits: &limits{}}
+	var ok bool
+	if c.digest, ok = parseHash(config.Hash); !ok {
+		return nil, invalid(field+".hash", "(not shown)", "sha256: and 64 hexadecimal digits, as hapax token new prints them")
+	}
+	if config.Scopes == nil {
+		config.Scopes = []string{"issue"}
+	}
+	for _, s := range config.Scopes {
+		if scopeNames[s] == 0 {
+			return nil, invalid(field+".scopes", s, "issue, admin, metrics")
+		}
+		c.scopes |= scopeNames[s]
+	}
+	var err error
+	if c.tags, err = patterns(field+".tags", config.Tags); err != nil {
+		return nil, err
+	}
+	if c.pools, err = patterns(field+".pools", config.Pools); err != nil {
+		return nil, err
+	}
+	if c.tags != nil && c.pools == nil {
+		c.pools = []string{}
+	}
+	return c, c.limits.set(field, config)
+}
+
+// patterns checks names and beginnings of names.
+func patterns(field string, list []string) ([]string, error) {
+	if len(list) > maxPatterns {
+		return nil, invalid(field, len(list), fmt.Sprintf("up to %d names", maxPatterns))
+	}
+	for _, pattern := range list {
+		if pattern == "*" {
+			continue
+		}
+		if err := hapax.ValidateName(field, strings.TrimSuffix(pattern, "*")); err != nil {
+			return nil, invalid(field, pattern, "names, or beginnings of names with * behind")
+		}
+	}
+	return slices.Clone(list), nil
+}
+
+func matches(patterns []string, name string) bool {
+	if patterns == nil {
+		return true
+	}
+	for _, p := range patterns {
+		if beginning, ok := strings.CutSuffix(p, "*"); ok && strings.HasPrefix(name, beginning) || p == name {
+			return true
+		}
+	}
+	return false
+}
+
+// isAll tells that patterns match every name.
+func isAll(patterns []string) bool { return patterns == nil || slices.Contains(patterns, "*") }
+
+// without returns the caller without scopes.
+func (c *Caller) without(scopes Scope) *Caller {
+	if c == nil {
+		return nil
+	}
+	less := *c
+	less.scopes &^= scopes
+	return &less
+}
+
+// Name returns the name of the caller's token in the configuration, for logs.
+func (c *Caller) Name() string {
+	if c == nil {
+		return "anonymous"
+	}
+	return c.name
+}
+
+// Allow tells whether the caller has a permission for a tag or pool.
+// ErrPermissionDenied.
+func (c *Caller) Allow(p Permission, name string) error {
+	if c == nil {
+		return nil
+	}
+	needs := permissions[p]
+	if c.scopes&needs.scopes != 0 && c.mayUse(needs.subject, name) {
+		return nil
+	}
+	return c.denied(p, name)
+}
+
+func (c *Caller) denied(p Permission, name string) error {
+	needs := permissions[p]
+	if needs.subject == aTag || needs.subject == aPool {
+		return fmt.Errorf("%w: %q may not %s %.140q", hapax.ErrPermissionDenied, c.name, needs.to, name)
+	}
+	return fmt.Errorf("%w: %q may not %s", hapax.ErrPermissionDenied, c.name, needs.to)
+}
+
+func (c *Caller) mayUse(s subject, name string) bool {
+	switch s {
+	case noName:
+		return true
+	case aTag:
+		return matches(c.tags, name)
+	case aPool:
+		return matches(c.pools, name)
+	case everyTag:
+		return isAll(c.tags)
+	case everyPool:
+		return isAll(c.pools)
+	}
+	return false
+}
+
+// MayIssue is Allow(Issue, tag) for a name in a buffer.
+func (c *Caller) MayIssue(tag []byte) error {
+	if c == nil || c.scopes&ScopeIssue != 0 && matches(c.tags, string(tag)) {
+		return nil
+	}
+	return c.denied(Issue, string(tag))
+}
+
+type callerKey struct{}
+
+// NewContext returns a context that carries the caller of a request.
+func NewContext(ctx context.Context, c *Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+// FromContext returns the caller that a context carries; nil if there is none.
+func FromContext(ctx context.Context) *Caller {
+	c, _ := ctx.Value(callerKey{}).(*Caller)
+	return c
+}

@@ -1,0 +1,185 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A LimitError tells that a token is used more than it is good for.
+type LimitError struct {
+	Caller string        // the token's name
+	Limit  string        // in words
+	After  time.Duration // when it is worth to try again; 0: when another use has ended
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("hapax: %q is limited to %s", e.Caller, e.Limit)
+}
+
+// Unwrap returns hapax.ErrLimitExceeded.
+func (e *LimitError) Unwrap() error { return hapax.ErrLimitExceeded }
+
+// limits is what a token is good for; 0 is no limit.
+type limits struct {
+	requests, connections int64
+	rate                  int64
+	interval, burst       time.Duration // between requests; what may be used ahead
+
+	inFlight  atomic.Int64
+	connected atomic.Int64
+	start     time.Time    // what free counts from
+	free      atomic.Int64 // when the rate has caught up with the requests so far, in nanoseconds
+}
+
+func (l *limits) set(field string, config TokenConfig) error {
+	for _, v := range []struct {
+		name  string
+		value int
+	}{
+		{"rate", config.Rate}, {"burst", config.Burst}, {"requests", config.Requests}, {"connections", config.Connections},
+	} {
+		if v.value < 0 || v.value > maxLimit {
+			return invalid(field+"."+v.name, v.value, fmt.Sprintf("0, for no limit, to %d", maxLimit))
+		}
+	}
+	if config.Burst > 0 && config.Rate == 0 {
+		return invalid(field+".burst", config.Burst, "a value only beside a rate")
+	}
+	l.requests, l.connections, l.rate = int64(config.Requests), int64(config.Connections), int64(config.Rate)
+	if l.rate > 0 {
+		burst := config.Burst
+		if burst == 0 {
+			burst = config.Rate
+		}
+		l.interval = time.Second / time.Duration(l.rate)
+		l.burst = l.interval * time.Duration(burst)
+		l.start = time.Now()
+	}
+	return nil
+}
+
+// Begin counts a request. If the error is nil, End must be called.
+func (c *Caller) Begin() error {
+	if c == nil {
+		return nil
+	}
+	if n := c.inFlight.Add(1); c.requests > 0 && n > c.requests {
+		c.inFlight.Add(-1)
+		return &LimitError{Caller: c.name, Limit: fmt.Sprintf("%d requests in flight", c.requests)}
+	}
+	if err := c.Spend(); err != nil {
+		c.inFlight.Add(-1)
+		return err
+	}
+	return nil
+}
+
+// End ends what Begin began.
+func (c *Caller) End() {
+	if c != nil {
+		c.inFlight.Add(-1)
+	}
+}
+
+// HasRate tells whether requests must be counted one by one.
+func (c *Caller) HasRate() bool { return c != nil && c.rate > 0 }
+
+// Spend takes one request off the rate.
+func (c *Caller) Spend() error {
+	if !c.HasRate() {
+		return nil
+	}
+	for {
+		now := time.Since(c.start)
+		was := c.free.Load()
+		next := max(time.Duration(was), now) + c.interval
+		if wait := next - now - c.burst; wait > 0 {
+			return &LimitError{Caller: c.name, Limit: fmt.Sprintf("%d requests a second", c.rate), After: wait}
+		}
+		if c.free.CompareAndSwap(was, int64(next)) {
+			return nil
+		}
+	}
+}
+
+// Wait is Spend that waits until there is something to spend, or the context
+// ends.
+func (c *Caller) Wait(ctx context.Context) error {
+	for {
+		err := c.Spend()
+		if err == nil {
+			return nil
+		}
+		timer := time.NewTimer(err.(*LimitError).After)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return &hapax.WaitError{Cause: err, Context: context.Cause(ctx)}
+		}
+	}
+}
+
+// A Conn is a connection, which counts for each token that is used on it. The
+// nil *Conn counts for none. It is safe for concurrent use.
+type Conn struct {
+	mu     sync.Mutex // guards the fields below
+	used   []*limits
+	closed bool
+}
+
+// Use tells that the connection is used by the caller. ErrLimitExceeded if it
+// has too many.
+func (n *Conn) Use(c *Caller) error {
+	if n == nil || c == nil || c.connections == 0 {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.used {
+		if l == c.limits {
+			return nil
+		}
+	}
+	if n.closed {
+		return nil
+	}
+	if open := c.connected.Add(1); open > c.connections {
+		c.connected.Add(-1)
+		return &LimitError{Caller: c.name, Limit: fmt.Sprintf("%d connections", c.connections)}
+	}
+	n.used = append(n.used, c.limits)
+	return nil
+}
+
+// Close tells that the connection has ended.
+func (n *Conn) Close() {
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.used {
+		l.connected.Add(-1)
+	}
+	n.used, n.closed = nil, true
+}
+
+type connKey struct{}
+
+// NewConnContext returns a context that carries the connection of its requests.
+func NewConnContext(ctx context.Context, n *Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, n)
+}
+
+// ConnFromContext returns the connection that a context carries; nil if there is
+// none.
+func ConnFromContext(ctx context.Context) *Conn {
+	n, _ := ctx.Value(connKey{}).(*Conn)
+	return n
+}
