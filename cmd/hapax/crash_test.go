@@ -263,14 +263,21 @@ func halfRequest(t *testing.T, s *serving, body string) (net.Conn, *bufio.Reader
 	return conn, answer
 }
 
-// A second signal ends the server at once.
+// A second signal ends the server at once, but not one that comes with the first.
 func TestSecondSignal(t *testing.T) {
 	s := serve(t, t.TempDir(), nil)
 	halfRequest(t, s, "{}")
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
 	s.await("stopping")
+	time.Sleep(300 * time.Millisecond)
+	if log := s.logged(); strings.Contains(log, "second signal") {
+		t.Fatalf("a signal that came twice ended the server: %s", log)
+	}
 	s.end(syscall.SIGINT)
 	if code := s.cmd.ProcessState.ExitCode(); code != 1 {
 		t.Errorf("the exit code is %d", code)

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -115,6 +116,10 @@ over the environment, and that over the file.`,
 	return cmd
 }
 
+// oneSignal is how soon after the first a signal counts as the same: some tools
+// signal a process and then its group.
+const oneSignal = 200 * time.Millisecond
+
 // untilSignal returns a context that ends with the first SIGINT or SIGTERM. The
 // second one ends the process.
 func untilSignal(ctx context.Context, errs io.Writer) (context.Context, func()) {
@@ -125,17 +130,21 @@ func untilSignal(ctx context.Context, errs io.Writer) (context.Context, func()) 
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for n := 1; ; n++ {
+		var first time.Time
+		for {
 			select {
 			case <-over:
 				return
 			case <-signals:
 			}
-			if n == 2 {
+			switch {
+			case first.IsZero():
+				first = time.Now()
+				cancel()
+			case time.Since(first) > oneSignal:
 				fmt.Fprintln(errs, "hapax: stopped at once by a second signal; what was held is not given back")
 				os.Exit(exitFailure)
 			}
-			cancel()
 		}
 	}()
 	return ctx, func() {
