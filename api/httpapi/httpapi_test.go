@@ -215,6 +215,18 @@ func TestLayouts(t *testing.T) {
 	})
 }
 
+// JSON has no year 10000, where the time of some layouts ends.
+func TestLayoutWithoutEnd(t *testing.T) {
+	endless := "time:41,worker:10,sequence:12,unit=1h,epoch=2020-01-01T00:00:00Z"
+	opts := service.Options{Pools: map[string]service.PoolConfig{"p": {Layout: endless}}}
+	bubble(t, opts, func(t *testing.T, h http.Handler, store *storetest.Faults) {
+		w := call(t, h, "GET", "/v1/layouts", "")
+		if w.Code != 200 || !strings.Contains(w.Body.String(), `"spec":"`+endless+`"`) || !strings.Contains(w.Body.String(), `"ends":"9999-12-31T23:59:59`) {
+			t.Errorf("%d: %s", w.Code, w.Body)
+		}
+	})
+}
+
 func TestErrors(t *testing.T) {
 	opts := service.Options{
 		NoAutoCreate: true, MaxCount: 50,

@@ -197,13 +197,22 @@ type bitFieldJSON struct {
 	Bits int    `json:"bits"`
 }
 
+// ends returns when the layout's time ends, or the last instant that JSON can
+// tell where it ends with the year 9999.
+func ends(l hapax.Layout) time.Time {
+	if at := l.Ends(); at.Year() <= 9999 {
+		return at
+	}
+	return time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
+}
+
 func (a *api) listLayouts(w http.ResponseWriter, _ *http.Request) {
 	var list struct {
 		Layouts []layoutJSON `json:"layouts"`
 	}
 	for _, l := range a.svc.Layouts() {
 		j := layoutJSON{
-			Name: l.Name(), Spec: l.String(), Unit: l.Unit().String(), Epoch: l.Epoch(), Ends: l.Ends(),
+			Name: l.Name(), Spec: l.String(), Unit: l.Unit().String(), Epoch: l.Epoch(), Ends: ends(l),
 			Workers: l.Workers(), PerSecond: l.PerSecond(),
 		}
 		for f := range l.Fields() {
