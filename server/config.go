@@ -32,6 +32,9 @@ type Config struct {
 	Data                 string
 	Store                string
 	HTTP                 string
+	RESP                 string
+	RESPConnections      int
+	RESPIdle             time.Duration
 	AllowUnauthenticated bool
 	AutoCreate           bool
 	MaxTags              int

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/httpapi"
+	"github.com/hapax-id/hapax/api/respapi"
 	"github.com/hapax-id/hapax/service"
 )
 
@@ -46,14 +47,14 @@ func Run(ctx context.Context, c Config, logTo io.Writer) error {
 
 // A server is what Run keeps while it serves.
 type server struct {
-	config   Config
-	log      *slog.Logger
-	node     *Node
-	service  *service.Service
-	listener net.Listener
+	config    Config
+	log       *slog.Logger
+	node      *Node
+	service   *service.Service
+	listeners listeners
 }
 
-// start opens everything. The listener comes first: an address that cannot be
+// start opens everything. The listeners come first: an address that cannot be
 // used leaves no data directory behind.
 func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	opts, err := serviceOptions(c, log)
@@ -63,13 +64,13 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err := opts.CheckIdentities(ctx); err != nil {
 		return nil, err
 	}
-	listener, err := listen(ctx, c)
+	ls, err := listenAll(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	node, err := OpenNode(ctx, c, log)
 	if err != nil {
-		return nil, errors.Join(err, listener.Close())
+		return nil, errors.Join(err, ls.close())
 	}
 	opts.Holder, opts.Witness = node.Instance, node.Witness
 	if node.Witness == nil {
@@ -77,9 +78,9 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	}
 	svc, err := service.New(ctx, node.Store, opts)
 	if err != nil {
-		return nil, errors.Join(err, listener.Close(), node.Close())
+		return nil, errors.Join(err, ls.close(), node.Close())
 	}
-	return &server{config: c, log: log, node: node, service: svc, listener: listener}, nil
+	return &server{config: c, log: log, node: node, service: svc, listeners: ls}, nil
 }
 
 func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
@@ -95,21 +96,47 @@ func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
 	return opts, opts.Validate()
 }
 
-// listen opens the HTTP listener, if the configuration allows the address.
-func listen(ctx context.Context, c Config) (net.Listener, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.HTTP)
+// listeners are what clients connect to.
+type listeners struct {
+	http net.Listener
+	resp net.Listener // nil: the Redis protocol is not spoken
+}
+
+// listenAll opens the listeners that the configuration asks for, if it allows
+// their addresses.
+func listenAll(ctx context.Context, c Config) (ls listeners, err error) {
+	if ls.http, err = listen(ctx, c, "http", c.HTTP, "127.0.0.1:8080"); err != nil || c.RESP == "" {
+		return ls, err
+	}
+	if ls.resp, err = listen(ctx, c, "resp", c.RESP, "127.0.0.1:6380"); err != nil {
+		return ls, errors.Join(err, ls.http.Close())
+	}
+	return ls, nil
+}
+
+func (ls listeners) close() error {
+	err := ls.http.Close()
+	if ls.resp != nil {
+		err = errors.Join(err, ls.resp.Close())
+	}
+	return err
+}
+
+// listen opens the listener of a setting; example is an address for its errors.
+func listen(ctx context.Context, c Config, setting, address, example string) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("the address %s is in use by another process; stop it, or choose another address with --http", c.HTTP)
+		return nil, fmt.Errorf("the address %s is in use by another process; stop it, or choose another address with --%s", address, setting)
 	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("the address %s may not be listened on by this user; choose another one with --http", c.HTTP)
+		return nil, fmt.Errorf("the address %s may not be listened on by this user; choose another one with --%s", address, setting)
 	case err != nil:
-		return nil, &hapax.ValueError{Field: "http", Value: c.HTTP, Allowed: "an address of this machine as HOST:PORT, such as 127.0.0.1:8080", Err: hapax.ErrInvalidArgument}
+		return nil, &hapax.ValueError{Field: setting, Value: address, Allowed: "an address of this machine as HOST:PORT, such as " + example, Err: hapax.ErrInvalidArgument}
 	}
 	if !isLoopback(listener) && !c.AllowUnauthenticated {
 		return nil, errors.Join(&hapax.ValueError{
-			Field: "http", Value: c.HTTP,
-			Allowed: "an address on loopback, such as 127.0.0.1:8080, because nobody is asked for credentials; --allow-unauthenticated lifts this",
+			Field: setting, Value: address,
+			Allowed: "an address on loopback, such as " + example + ", because nobody is asked for credentials; --allow-unauthenticated lifts this",
 			Err:     hapax.ErrInvalidArgument,
 		}, listener.Close())
 	}
@@ -121,10 +148,10 @@ func isLoopback(l net.Listener) bool {
 	return ok && addr.IP.IsLoopback()
 }
 
-// run serves until the context ends or the listener fails, and stops
+// run serves until the context ends or a listener fails, and stops
 // everything.
 func (s *server) run(ctx context.Context) error {
-	handler := httpapi.New(s.service, httpapi.Options{LoopbackOnly: isLoopback(s.listener), Logger: s.log})
+	handler := httpapi.New(s.service, httpapi.Options{LoopbackOnly: isLoopback(s.listeners.http), Logger: s.log})
 	web := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: readHeaderTimeout,
@@ -134,11 +161,17 @@ func (s *server) run(ctx context.Context) error {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	failed := make(chan error, 1)
+	redis := respapi.New(s.service, respapi.Options{
+		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, Logger: s.log,
+	})
+	failed := make(chan error, 2)
 	var serving sync.WaitGroup
-	serving.Go(func() { failed <- web.Serve(s.listener) })
+	serving.Go(func() { failed <- web.Serve(s.listeners.http) })
+	if s.listeners.resp != nil {
+		serving.Go(func() { failed <- redis.Serve(s.listeners.resp) })
+	}
 
-	url := "http://" + s.listener.Addr().String()
+	url := "http://" + s.listeners.http.Addr().String()
 	err := s.node.announce(url)
 	if err == nil {
 		s.logStart(url)
@@ -147,7 +180,7 @@ func (s *server) run(ctx context.Context) error {
 		case err = <-failed:
 		}
 	}
-	err = errors.Join(err, s.stop(web))
+	err = errors.Join(err, s.stop(web, redis))
 	serving.Wait()
 	return err
 }
@@ -161,16 +194,25 @@ func (s *server) logStart(url string) {
 	if path := boltPath(store, data); path != "" {
 		store = "bolt:" + path
 	}
-	s.log.Info("serving", "http", url, "store", redact(store), "data", data, "instance", s.node.Instance)
+	redis := ""
+	if s.listeners.resp != nil {
+		redis = s.listeners.resp.Addr().String()
+	}
+	s.log.Info("serving", "http", url, "resp", redis, "store", redact(store), "data", data, "instance", s.node.Instance)
 }
 
 // stop takes no new requests, waits for those in flight, and seals.
-func (s *server) stop(web *http.Server) error {
+func (s *server) stop(web *http.Server, redis *respapi.Server) error {
 	began := time.Now()
 	s.log.Info("stopping", "drain", s.config.Drain.String())
 	drain, cancel := context.WithTimeout(context.Background(), s.config.Drain)
 	defer cancel()
-	if err := web.Shutdown(drain); err != nil {
+	var draining sync.WaitGroup
+	var webErr, redisErr error
+	draining.Go(func() { webErr = web.Shutdown(drain) })
+	draining.Go(func() { redisErr = redis.Shutdown(drain) })
+	draining.Wait()
+	if webErr != nil || redisErr != nil {
 		s.log.Warn("requests in flight were cut off", "after", s.config.Drain.String())
 		_ = web.Close() // Shutdown has closed the listener; connections have nothing to report
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api/respapi"
 )
 
 // A Setting describes one setting of the server. The command's flags, the
@@ -52,6 +53,12 @@ var settings = []Setting{
 		func(c *Config) *string { return &c.Store }),
 	text("http", "127.0.0.1:8080", "Address that HTTP listens on",
 		func(c *Config) *string { return &c.HTTP }),
+	text("resp", "127.0.0.1:6380", "Address that the Redis protocol is spoken on; empty for none",
+		func(c *Config) *string { return &c.RESP }),
+	integer("resp_connections", respapi.DefaultMaxConnections, 1, 1_000_000, "How many Redis clients may be connected",
+		func(c *Config) *int { return &c.RESPConnections }),
+	duration("resp_idle", time.Hour, 0, 30*24*time.Hour, "After how long without a command a Redis client's connection is closed; 0s is never",
+		func(c *Config) *time.Duration { return &c.RESPIdle }),
 	boolean("allow_unauthenticated", false, "Listen beyond loopback although nobody is asked for credentials: whoever reaches the address can issue numbers and change tags",
 		func(c *Config) *bool { return &c.AllowUnauthenticated }),
 	boolean("auto_create", true, "Create an unknown tag as a segment tag when it is first used",

@@ -60,7 +60,7 @@ type result struct {
 }
 
 // command returns the binary with arguments, to be run in dir with nothing of
-// hapax in its environment but what is given.
+// hapax in its environment but what is given and a free port for RESP.
 func command(ctx context.Context, dir string, env []string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = dir
@@ -69,7 +69,7 @@ func command(ctx context.Context, dir string, env []string, args ...string) *exe
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = append(cmd.Env, env...)
+	cmd.Env = append(append(cmd.Env, "HAPAX_RESP=127.0.0.1:0"), env...) // a free port
 	return cmd
 }
 

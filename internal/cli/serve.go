@@ -82,9 +82,10 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a server",
-		Long: `Serve issues numbers over HTTP until it is told to stop by SIGINT or SIGTERM. Then
-it finishes the requests in flight, gives back what it holds and exits with 0. A
-second signal ends it at once, with 1: that costs numbers, but repeats none.
+		Long: `Serve issues numbers over HTTP and the Redis protocol until it is told to stop
+by SIGINT or SIGTERM. Then it finishes the requests in flight, gives back what it
+holds and exits with 0. A second signal ends it at once, with 1: that costs numbers,
+but repeats none.
 
 Every setting is a flag, an environment variable (HAPAX_ and the flag's name in
 upper case, with _ for -) and a key of the YAML file (with _ for -). A flag wins
