@@ -349,3 +349,29 @@ func TestSegmentRolledBackStore(t *testing.T) {
 		}
 	})
 }
+
+func TestSegmentLast(t *testing.T) {
+	s := newSegment(t, memstore.New(), hapax.SegmentOptions{Start: 5, Step: 3, MaxStep: 3})
+	if id, ok := s.Last(); ok {
+		t.Errorf("before the first number: %d", id)
+	}
+	check := func(want hapax.ID) {
+		t.Helper()
+		if id, ok := s.Last(); !ok || id != want {
+			t.Errorf("got %d, %v; want %d", id, ok, want)
+		}
+	}
+	for range 10 { // across segments of three
+		id := next(t, s)
+		check(id)
+	}
+	g, err := s.Reserve(t.Context(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(hapax.ID(g.Hi - 1))
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check(hapax.ID(g.Hi - 1))
+}

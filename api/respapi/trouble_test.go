@@ -1,0 +1,339 @@
+package respapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/store/storetest"
+)
+
+// quick has the server lose patience within milliseconds instead of seconds.
+func quick(p *pace) {
+	p.tick, p.half, p.write, p.close = 10*time.Millisecond, 3, 3, 50*time.Millisecond
+}
+
+func TestHostileFrames(t *testing.T) {
+	srv := newTestServer(t, testConfig{pace: quick})
+	for _, tt := range []struct{ name, in, want string }{
+		{"huge length", "*2\r\n$9223372036854775800\r\n", "-ERR Protocol error: invalid bulk length\r\n"},
+		{"length without an array", "$9223372036854775800\r\n", "-ERR unknown command '$9223372036854775800', with args beginning with: \r\n"},
+		{"huge count", "*2000000000\r\n", "-ERR Protocol error: invalid multibulk length\r\n"},
+		{"deep nesting", strings.Repeat("*1\r\n", 100_000), "-ERR Protocol error: expected '$', got '*'\r\n"},
+		{"endless line", strings.Repeat("x", 10*MaxFrame), "-ERR Protocol error: too big inline request\r\n"},
+		{"endless zeros", strings.Repeat("\x00", 10*MaxFrame), "-ERR Protocol error: too big inline request\r\n"},
+		{"negative length", "*1\r\n$-5\r\n", "-ERR Protocol error: invalid bulk length\r\n"},
+		{"CR without LF", "*1\r$4\r\nPING\r\n", "-ERR Protocol error: invalid multibulk length\r\n"},
+		{"after good commands", frame("PING") + frame("PING") + "*x\r\n" + frame("PING"), "+PONG\r\n+PONG\r\n-ERR Protocol error: invalid multibulk length\r\n"},
+		{"open quotes", "ECHO \"\r\n", "-ERR Protocol error: unbalanced quotes in request\r\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := srv.dial(t)
+			// The server may hang up before it has everything.
+			_, _ = io.WriteString(c, tt.in)
+			if strings.HasPrefix(tt.in, "$") {
+				c.expect(tt.want)
+				return
+			}
+			if got := c.expectEnd(); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestHTTPIsClosed(t *testing.T) {
+	srv := newTestServer(t, testConfig{})
+	body := frame("INCR", "stolen") + "INCR stolen\r\n"
+	for _, in := range []string{
+		"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" + body,
+		"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" + body,
+		"PUT /x HTTP/1.1\r\n\r\n" + body,
+		"host: 127.0.0.1\r\n" + body,
+		frame("POST", "x") + body,
+		frame("Host:", "x") + body,
+	} {
+		c := srv.dial(t)
+		_, _ = io.WriteString(c, in)
+		if got := c.expectEnd(); got != "" {
+			t.Errorf("%.20q is answered with %q", in, got)
+		}
+	}
+	srv.dial(t).do("GET stolen", "$-1\r\n")
+}
+
+func TestQuit(t *testing.T) {
+	srv := newTestServer(t, testConfig{pace: quick})
+	c := srv.dial(t)
+	c.send(frame("QUIT") + frame("INCR", "orders"))
+	if got := c.expectEnd(); got != "+OK\r\n" {
+		t.Errorf("got %q", got)
+	}
+	srv.dial(t).do("INCR orders", ":1\r\n")
+}
+
+// A client that sends and closes its half gets its replies, and the end.
+func TestHalfClosed(t *testing.T) {
+	srv := newTestServer(t, testConfig{})
+	c := srv.dial(t)
+	c.send(frame("PING"))
+	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.expectEnd(); got != "+PONG\r\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestStandingStill(t *testing.T) {
+	idle := func(p *pace) { quick(p); p.idle = 3 }
+	for _, tt := range []struct {
+		name string
+		pace func(*pace)
+		send []string
+		ends bool
+	}{
+		{"half a frame", quick, []string{"*2\r\n$4\r\nINCR\r\n"}, true},
+		{"half a line", quick, []string{"INCR"}, true},
+		{"half a frame after a whole one", quick, []string{frame("PING") + "*1"}, true},
+		{"a frame byte by byte, too slowly", quick, strings.Split("ECHO "+strings.Repeat("x", 1000), ""), true},
+		{"idle, with a limit", idle, []string{frame("PING")}, true},
+		{"nothing at all, with a limit", idle, nil, true},
+		{"idle, without a limit", quick, []string{frame("PING")}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			srv := newTestServer(t, testConfig{pace: tt.pace})
+			c := srv.dial(t)
+			c.do("PING", "+PONG\r\n")
+			for _, piece := range tt.send {
+				if _, err := io.WriteString(c, piece); err != nil {
+					return // it was closed, as it should
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if tt.ends {
+				c.expectEnd()
+				return
+			}
+			for start := srv.now.Load(); srv.now.Load() < start+10; {
+				time.Sleep(time.Millisecond)
+			}
+			c.expect("+PONG\r\n")
+			c.do("PING", "+PONG\r\n")
+		})
+	}
+}
+
+// A client that does not read is closed, and keeps nobody else from being served.
+func TestSlowReader(t *testing.T) {
+	srv := newTestServer(t, testConfig{pace: quick, service: service.Options{MaxCount: 100_000}})
+	slow := srv.dial(t)
+	sent := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := io.WriteString(slow, frame("HAPAX.NEXT", "orders", "COUNT", "100000")); err != nil {
+				sent <- err
+				return
+			}
+		}
+	}()
+	other := srv.dial(t)
+	for {
+		other.do("PING", "+PONG\r\n")
+		select {
+		case err := <-sent:
+			if isNetTimeout(err) {
+				t.Fatal("a client that does not read is still connected")
+			}
+			return
+		default:
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+func TestMaxConnections(t *testing.T) {
+	srv := newTestServer(t, testConfig{opts: Options{MaxConnections: 3}})
+	var conns []*testClient
+	for range 3 {
+		c := srv.dial(t)
+		c.do("PING", "+PONG\r\n")
+		conns = append(conns, c)
+	}
+	if got := srv.dial(t).expectEnd(); got != "-ERR max number of clients reached\r\n" {
+		t.Fatalf("the fourth: %q", got)
+	}
+	conns[0].Close()
+	for { // until the server has noticed
+		c := srv.dial(t)
+		c.send(frame("PING"))
+		if c.line() == "+PONG" {
+			return
+		}
+		c.Close()
+	}
+}
+
+// holdTag has the store stand still for the tag "slow", until release is called.
+// The channel tells when it does.
+func holdTag(t *testing.T, store *storetest.Faults) (reached <-chan struct{}, release func()) {
+	first, end := make(chan struct{}), make(chan struct{})
+	var onceReached, onceReleased sync.Once
+	store.Inject(func(op storetest.Op) storetest.Fault {
+		if op.Line == "slow" {
+			onceReached.Do(func() { close(first) })
+			<-end
+		}
+		return storetest.Fault{}
+	})
+	release = func() { onceReleased.Do(func() { close(end) }) }
+	t.Cleanup(release)
+	return first, release
+}
+
+// A wait for the store holds up only who waits.
+func TestSlowStore(t *testing.T) {
+	srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience}})
+	reached, release := holdTag(t, srv.store)
+	waiting, others := srv.dial(t), srv.dial(t)
+	waiting.send(frame("PING") + frame("INCR", "slow") + frame("PING"))
+	<-reached
+	for range 10 {
+		others.do("PING", "+PONG\r\n")
+	}
+	others.do("INCR fast", ":1\r\n")
+	release()
+	waiting.expect("+PONG\r\n:1\r\n+PONG\r\n")
+}
+
+// What a store that is away costs: an error for each command, once the wait is
+// over, and no more than one wait for a run of them.
+func TestStoreDown(t *testing.T) {
+	srv := newTestServer(t, testConfig{service: service.Options{
+		MaxWait: 50 * time.Millisecond, Tags: map[string]service.TagConfig{"orders": {Step: 5, MaxStep: 5}},
+	}})
+	c := srv.dial(t)
+	c.do("INCR orders", ":1\r\n")
+	srv.store.Down()
+	unavailable := "-UNAVAILABLE store_unavailable: the store cannot be reached or did not answer in time\r\n"
+	c.send(strings.Repeat(frame("INCR", "orders"), 100))
+	issued := 0
+	for range 100 {
+		switch line := c.line(); {
+		case strings.HasPrefix(line, ":"):
+			issued++
+		case line+"\r\n" != unavailable:
+			t.Fatalf("got %q", line)
+		}
+	}
+	if issued < 4 || issued > 9 {
+		t.Errorf("%d numbers; 4 were left, and 5 more may have been fetched before", issued)
+	}
+	c.do("INCRBY orders 3", unavailable)
+	c.do("HAPAX.NEXT orders COUNT 3", unavailable)
+	srv.store.Up()
+	for {
+		c.send(frame("INCR", "orders"))
+		if strings.HasPrefix(c.line(), ":") {
+			return
+		}
+	}
+}
+
+// Shutdown lets a command finish that waits for the store, and its reply arrive.
+func TestShutdownFinishesCommands(t *testing.T) {
+	srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience}})
+	reached, release := holdTag(t, srv.store)
+	busy, idle := srv.dial(t), srv.dial(t)
+	idle.do("PING", "+PONG\r\n")
+	busy.send(frame("INCR", "slow"))
+	<-reached
+	done := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		done <- srv.Shutdown(ctx)
+	}()
+	if got := idle.expectEnd(); got != "" {
+		t.Errorf("an idle connection ended with %q", got)
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("did not wait: %v", err)
+	default:
+	}
+	release()
+	if got := busy.expectEnd(); got != ":1\r\n" {
+		t.Errorf("the command in flight: %q", got)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := net.Dial("tcp", srv.addr); err == nil {
+		t.Error("it still accepts")
+	}
+}
+
+// Shutdown cuts off what does not end in time, and leaves no goroutine behind.
+func TestShutdownCutsOff(t *testing.T) {
+	before := runtime.NumGoroutine()
+	t.Run("server", func(t *testing.T) {
+		srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience}})
+		reached, _ := holdTag(t, srv.store)
+		c := srv.dial(t)
+		c.send(frame("INCR", "slow"))
+		<-reached
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := srv.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		c.expectEnd()
+	})
+	for over := time.Now().Add(patience); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(over) {
+			buf := make([]byte, 1<<16)
+			t.Fatalf("goroutines left: %s", buf[:runtime.Stack(buf, true)])
+		}
+	}
+}
+
+// A panic costs the connection, not the server.
+func TestPanic(t *testing.T) {
+	srv := newTestServer(t, testConfig{opts: Options{Authenticate: func(context.Context, string, string) error { panic("test") }}})
+	c := srv.dial(t)
+	c.send(frame("AUTH", "x"))
+	c.expectEnd()
+	srv.dial(t).do("PING", "-NOAUTH Authentication required.\r\n")
+}
+
+// An error of the listener ends Serve; one that passes does not.
+func TestAcceptErrors(t *testing.T) {
+	srv := newTestServer(t, testConfig{})
+	l := &failingListener{errs: []error{syscall.EMFILE, hapax.ErrInternal}}
+	if err := srv.Serve(l); !errors.Is(err, hapax.ErrInternal) || len(l.errs) != 0 {
+		t.Errorf("got %v, with %d errors to come", err, len(l.errs))
+	}
+}
+
+type failingListener struct {
+	net.Listener
+	errs []error
+}
+
+func (l *failingListener) Accept() (net.Conn, error) {
+	err := l.errs[0]
+	l.errs = l.errs[1:]
+	return nil, err
+}
+
+func (*failingListener) Close() error { return nil }
