@@ -370,8 +370,4 @@ func TestSegmentLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(hapax.ID(g.Hi - 1))
-	if err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	check(hapax.ID(g.Hi - 1))
 }
