@@ -133,15 +133,6 @@ func (s *Service) Workers(ctx context.Context, pool string) ([]hapax.Worker, err
 	return admin(ctx, s, func(ctx context.Context) ([]hapax.Worker, error) { return s.store.Workers(ctx, pool) })
 }
 
-// RetireWorker takes a worker ID out of use until the clock passes its mark; see
-// hapax.RetireWorker.
-func (s *Service) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
-	if err := hapax.ValidateName("pool", pool); err != nil {
-		return hapax.Worker{}, err
-	}
-	return admin(ctx, s, func(ctx context.Context) (hapax.Worker, error) { return s.store.RetireWorker(ctx, pool, id) })
-}
-
 // Pools returns the pools that were ever used, by name.
 func (s *Service) Pools(ctx context.Context) ([]hapax.Pool, error) {
 	return admin(ctx, s, func(ctx context.Context) ([]hapax.Pool, error) { return s.store.Pools(ctx) })
@@ -152,6 +143,11 @@ type PoolStatus struct {
 	hapax.Pool
 	Configured bool                  // named in the options
 	Issuer     *hapax.SnowflakeStats // nil if no tag of the pool was used here
+
+	// Counted tells that every start uses up a worker ID of the pool; StartsLeft
+	// is how many more starts there can be.
+	Counted    bool
+	StartsLeft int64
 }
 
 // PoolStatuses returns the pools that are configured or were ever used, by name.
@@ -180,6 +176,9 @@ func (s *Service) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
 		stats := p.issuer.Load().Stats()
 		if status := byName[p.name]; status != nil {
 			status.Issuer = &stats
+			if c := p.choice.Load(); c != nil {
+				status.Counted, status.StartsLeft = c.Counted, c.Left
+			}
 		}
 	}
 	var statuses []PoolStatus

@@ -83,11 +83,7 @@ func (s *Service) SealWorker(ctx context.Context, lease hapax.Lease, last int64)
 
 // reach returns the highest tick that a lease may reach now.
 func (s *Service) reach(layout hapax.Layout) (int64, error) {
-	now := time.Now()
-	if s.opts.Clock != nil {
-		now, _ = s.opts.Clock.Now()
-	}
-	tick, err := layout.TickOf(now)
+	tick, err := layout.TickOf(s.now())
 	return tick + int64(maxLeaseTime/layout.Unit()), err
 }
 

@@ -104,6 +104,8 @@ var (
 	descTime      = prometheus.NewDesc("hapax_time_remaining_seconds", "How long the time bits of the pool's layout last.", poolLabels, nil)
 	descOffset    = prometheus.NewDesc("hapax_clock_offset_seconds", "Local clock less the store's, where the store has one.", poolLabels, nil)
 	descRollback  = prometheus.NewDesc("hapax_clock_rollback_seconds", "How far the wall clock is behind what it was.", poolLabels, nil)
+	descWorkers   = prometheus.NewDesc("hapax_workers", "Worker IDs of the pool by state, as counted in the store once in a while.", []string{"pool", "state"}, nil)
+	descStarts    = prometheus.NewDesc("hapax_worker_starts_left", "How many more starts the pool's worker IDs last, where each start uses one up.", poolLabels, nil)
 	descTags      = prometheus.NewDesc("hapax_tags", "Tags in use on this node.", nil, nil)
 	descReady     = prometheus.NewDesc("hapax_ready", "1 if the service can issue, else 0.", nil, nil)
 )
@@ -117,7 +119,7 @@ type collector struct{ s *Service }
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descIssued, descRefills, descBurnt, descRemaining, descWorker, descGrant,
-		descTime, descOffset, descRollback, descTags, descReady,
+		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descReady,
 	} {
 		ch <- d
 	}
@@ -182,5 +184,13 @@ func (c collector) pools(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(descTime, prometheus.GaugeValue, time.Until(st.Ends).Seconds(), p.name)
 		ch <- prometheus.MustNewConstMetric(descOffset, prometheus.GaugeValue, st.Skew.Seconds(), p.name)
 		ch <- prometheus.MustNewConstMetric(descRollback, prometheus.GaugeValue, st.Rollback.Seconds(), p.name)
+		if choice := p.choice.Load(); choice != nil && choice.Counted {
+			ch <- prometheus.MustNewConstMetric(descStarts, prometheus.GaugeValue, float64(choice.Left), p.name)
+		}
+		if census := p.census.Load(); census != nil {
+			for _, state := range WorkerStates() {
+				ch <- prometheus.MustNewConstMetric(descWorkers, prometheus.GaugeValue, float64((*census)[state]), p.name, string(state))
+			}
+		}
 	}
 }

@@ -55,7 +55,8 @@ type pool struct {
 	slot    chan struct{} // held by the one who opens the issuer
 	issuer  atomic.Pointer[hapax.Snowflake]
 	trouble trouble
-	choice  atomic.Pointer[identity.Choice] // which worker IDs may be used, once it is known
+	choice  atomic.Pointer[identity.Choice]       // which worker IDs may be used, once it is known
+	census  atomic.Pointer[map[WorkerState]int64] // how many worker IDs are in each state; set by refresh
 }
 
 // line returns the tag's line, opening it if need be. It waits until the

@@ -10,7 +10,7 @@ import (
 )
 
 // refresh creates the tag that exists from the start, and then keeps up with
-// tags that were deleted elsewhere, until the service closes.
+// tags that were deleted elsewhere and workers in use, until the service closes.
 func (s *Service) refresh() {
 	for started := false; ; {
 		wait := s.opts.Refresh
@@ -19,6 +19,8 @@ func (s *Service) refresh() {
 		}
 		if _, err := s.review(s.life); err != nil || !started {
 			wait = min(wait, time.Second) // issuers report the store's trouble
+		} else {
+			_ = s.census(s.life) // counted anew in a while
 		}
 		select {
 		case <-s.life.Done():

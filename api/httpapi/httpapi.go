@@ -11,6 +11,8 @@
 //	GET    /v1/layouts                   the known layouts
 //	GET    /v1/pools                     the worker pools
 //	GET    /v1/pools/{pool}/workers      the worker IDs of a pool that were ever used
+//	GET    /v1/pools/{pool}/workers/{worker}
+//	                                     one worker ID, used or not
 //	POST   /v1/pools/{pool}/workers/{worker}/retire
 //	                                     take a worker ID out of use until the clock passes its mark
 //	GET    /healthz, /readyz, /metrics   is it alive, can it issue, and Prometheus
@@ -87,6 +89,7 @@ func (a *api) routes() map[string]http.HandlerFunc {
 		"GET /v1/layouts":                               a.listLayouts,
 		"GET /v1/pools":                                 a.listPools,
 		"GET /v1/pools/{pool}/workers":                  a.listWorkers,
+		"GET /v1/pools/{pool}/workers/{worker}":         a.getWorker,
 		"POST /v1/pools/{pool}/workers/{worker}/retire": a.retireWorker,
 		"GET /healthz":                                  a.healthz,
 		"GET /readyz":                                   a.readyz,

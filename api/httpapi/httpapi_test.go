@@ -188,9 +188,18 @@ func TestSnowflakeOverHTTP(t *testing.T) {
 			workers.Workers[0].Worker != 7 || workers.Workers[0].Holder == "" || workers.Workers[0].Expires == nil {
 			t.Errorf("workers: %v, %s", err, w.Body)
 		}
+		var one workerJSON
+		w = call(t, h, "GET", "/v1/pools/default/workers/7", "")
+		if err := json.Unmarshal(w.Body.Bytes(), &one); err != nil || one.State != service.WorkerHeld || one.Free == nil || one.Mark != workers.Workers[0].Mark {
+			t.Errorf("worker 7: %v, %s", err, w.Body)
+		}
+		w = call(t, h, "GET", "/v1/pools/default/workers/8", "")
+		if want := `{"worker":8,"state":"free","mark":0,"until":"2010-11-04T01:42:54.657Z","epoch":0}` + "\n"; w.Body.String() != want {
+			t.Errorf("worker 8, which was never used: %s", w.Body)
+		}
 		var retired workerJSON
 		w = call(t, h, "POST", "/v1/pools/default/workers/7/retire", "")
-		if err := json.Unmarshal(w.Body.Bytes(), &retired); err != nil || w.Code != 200 || !retired.Retired || retired.Holder != "" ||
+		if err := json.Unmarshal(w.Body.Bytes(), &retired); err != nil || w.Code != 200 || !retired.Retired || retired.State != service.WorkerRetired || retired.Holder != "" ||
 			retired.Expires != nil || retired.Mark != workers.Workers[0].Mark || retired.Epoch <= workers.Workers[0].Epoch {
 			t.Errorf("retired: %v, %s", err, w.Body)
 		}
@@ -290,6 +299,9 @@ func TestErrors(t *testing.T) {
 		{"change, step", "PUT", "/v1/tags/orders", `{"min_step":5000}`, nil, 400, "invalid_argument", "min_step"},
 		{"change, snowflake", "PUT", "/v1/tags/snowflake", `{"step":5}`, []string{"If-Match: *"}, 409, "kind_mismatch", "snowflake"},
 		{"pool name", "GET", "/v1/pools/%00/workers", "", nil, 400, "invalid_tag", "pool"},
+		{"worker, beyond the layout", "GET", "/v1/pools/default/workers/1024", "", nil, 400, "invalid_argument", "0 to 1023"},
+		{"worker, get, text", "GET", "/v1/pools/default/workers/x", "", nil, 400, "invalid_argument", "worker is \"x\""},
+		{"worker, get, pool name", "GET", "/v1/pools/%00/workers/1", "", nil, 400, "invalid_tag", "pool"},
 		{"worker, never used", "POST", "/v1/pools/default/workers/5/retire", "", nil, 400, "invalid_argument", "worker"},
 		{"worker, text", "POST", "/v1/pools/default/workers/x/retire", "", nil, 400, "invalid_argument", "worker is \"x\""},
 		{"worker, negative", "POST", "/v1/pools/default/workers/-1/retire", "", nil, 400, "invalid_argument", "worker is \"-1\""},

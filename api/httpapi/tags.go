@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -221,86 +220,4 @@ func (a *api) listLayouts(w http.ResponseWriter, _ *http.Request) {
 		list.Layouts = append(list.Layouts, j)
 	}
 	writeJSON(w, http.StatusOK, list)
-}
-
-type poolJSON struct {
-	Name       string      `json:"name"`
-	Layout     string      `json:"layout"` // the name, or else the spec
-	Configured bool        `json:"configured"`
-	Issuer     *issuerJSON `json:"issuer,omitempty"` // if the pool is in use on this node
-}
-
-type issuerJSON struct {
-	Worker           int64   `json:"worker"`
-	Issued           int64   `json:"issued"`
-	RemainingSeconds float64 `json:"grant_remaining_seconds"`
-}
-
-func (a *api) listPools(w http.ResponseWriter, r *http.Request) {
-	pools, err := a.svc.PoolStatuses(r.Context())
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	list := struct {
-		Pools []poolJSON `json:"pools"`
-	}{Pools: make([]poolJSON, len(pools))}
-	for i, p := range pools {
-		j := poolJSON{Name: p.Name, Layout: p.Layout, Configured: p.Configured}
-		if l, err := hapax.ParseLayout(p.Layout); err == nil {
-			j.Layout = service.LayoutName(l)
-		}
-		if st := p.Issuer; st != nil {
-			j.Issuer = &issuerJSON{st.Worker, st.Issued, st.Remaining.Seconds()}
-		}
-		list.Pools[i] = j
-	}
-	writeJSON(w, http.StatusOK, list)
-}
-
-type workerJSON struct {
-	Worker  int64      `json:"worker"`
-	Mark    int64      `json:"mark"` // in ticks
-	Epoch   int64      `json:"epoch"`
-	Holder  string     `json:"holder,omitempty"`
-	Expires *time.Time `json:"expires,omitempty"` // while a lease runs or may run
-	Retired bool       `json:"retired,omitempty"`
-}
-
-func newWorkerJSON(v hapax.Worker) workerJSON {
-	j := workerJSON{Worker: v.ID, Mark: v.Mark, Epoch: v.Epoch, Holder: v.Holder, Retired: v.Retired()}
-	if v.Expires.UnixMilli() > 0 {
-		j.Expires = new(v.Expires.UTC())
-	}
-	return j
-}
-
-func (a *api) listWorkers(w http.ResponseWriter, r *http.Request) {
-	workers, err := a.svc.Workers(r.Context(), r.PathValue("pool"))
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	list := struct {
-		Workers []workerJSON `json:"workers"`
-	}{Workers: make([]workerJSON, len(workers))}
-	for i, v := range workers {
-		list.Workers[i] = newWorkerJSON(v)
-	}
-	writeJSON(w, http.StatusOK, list)
-}
-
-func (a *api) retireWorker(w http.ResponseWriter, r *http.Request) {
-	text := r.PathValue("worker")
-	id, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || id < 0 {
-		a.fail(w, r, &hapax.ValueError{Field: hapax.FieldWorker, Value: text, Allowed: "a worker ID from 0", Err: hapax.ErrInvalidArgument})
-		return
-	}
-	worker, err := a.svc.RetireWorker(r.Context(), r.PathValue("pool"), id)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, newWorkerJSON(worker))
 }

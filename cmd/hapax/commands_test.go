@@ -237,7 +237,7 @@ func TestRetireWorker(t *testing.T) {
 			do := func(args ...string) result { return run(t, dir, append(args, target...)...) }
 			before := strings.Split(do("workers", "list").out, "\t")
 			after := strings.Split(do("workers", "retire", "default", "0").out, "\t")
-			if len(before) != 6 || before[5] == "-\n" || len(after) != 6 || after[2] != before[2] || after[4] != "-" || after[5] != "-\n" {
+			if len(before) != 8 || before[3] != "held" || before[7] == "-\n" || len(after) != 8 || after[3] != "retired" || after[4] != before[4] || after[7] != "-\n" {
 				t.Errorf("the worker was %q and is %q", before, after)
 			}
 			for _, test := range []struct {

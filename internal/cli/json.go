@@ -1,9 +1,13 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/service"
 )
 
 // tagJSON is a tag as the server writes it and --json prints it. Numbers of its
@@ -31,26 +35,57 @@ func (j tagJSON) tag() hapax.Tag {
 	}
 }
 
-// workerJSON is a worker as the server writes it; --json adds the pool and what
-// the mark means.
+// workerJSON is a worker ID as the server writes it; --json adds the pool.
 type workerJSON struct {
-	Pool    string    `json:"pool,omitempty"`
-	Worker  int64     `json:"worker"`
-	Mark    int64     `json:"mark"`           // in ticks
-	Until   time.Time `json:"until,omitzero"` // the time of the mark
-	Epoch   int64     `json:"epoch"`
-	Holder  string    `json:"holder,omitempty"`
-	Expires time.Time `json:"expires,omitzero"` // while a lease runs or may run
+	Pool    string              `json:"pool,omitempty"`
+	Worker  int64               `json:"worker"`
+	State   service.WorkerState `json:"state"`
+	Mark    int64               `json:"mark"`  // in ticks
+	Until   time.Time           `json:"until"` // the time of the mark
+	Epoch   int64               `json:"epoch"`
+	Holder  string              `json:"holder,omitempty"`
+	Expires time.Time           `json:"expires,omitzero"`
+	Free    time.Time           `json:"free,omitzero"`
+	Parts   partsJSON           `json:"parts,omitempty"`
 }
 
-func newWorkerJSON(layout hapax.Layout, w hapax.Worker) workerJSON {
-	j := workerJSON{Pool: w.Pool, Worker: w.ID, Mark: w.Mark, Until: layout.TimeOf(w.Mark), Epoch: w.Epoch, Holder: w.Holder}
-	if w.Expires.UnixMilli() > 0 {
-		j.Expires = w.Expires.UTC()
+func newWorkerJSON(w service.WorkerStatus) workerJSON {
+	j := workerJSON{w.Pool, w.ID, w.State, w.Mark, w.Until, w.Epoch, w.Holder, w.Expires.UTC(), w.Free.UTC(), partsJSON(w.Parts)}
+	if w.Expires.UnixMilli() <= 0 {
+		j.Expires = time.Time{}
 	}
 	return j
 }
 
-func (j workerJSON) worker(pool string) hapax.Worker {
-	return hapax.Worker{Pool: pool, ID: j.Worker, Mark: j.Mark, Epoch: j.Epoch, Holder: j.Holder, Expires: j.Expires}
+func (j workerJSON) status(pool string) service.WorkerStatus {
+	return service.WorkerStatus{
+		Worker: hapax.Worker{Pool: pool, ID: j.Worker, Mark: j.Mark, Epoch: j.Epoch, Holder: j.Holder, Expires: j.Expires},
+		State:  j.State, Until: j.Until, Free: j.Free, Parts: hapax.Fields(j.Parts),
+	}
+}
+
+// partsJSON are the parts of a worker ID as an object, whose order counts.
+type partsJSON hapax.Fields
+
+// MarshalJSON implements json.Marshaler.
+func (p partsJSON) MarshalJSON() ([]byte, error) { return hapax.Fields(p).MarshalJSON() }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *partsJSON) UnmarshalJSON(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if _, err := d.Token(); err != nil { // the brace
+		return err
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var value int64
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+		*p = append(*p, hapax.Field{Name: fmt.Sprint(name), Value: value})
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/service"
 )
 
 const (
@@ -202,21 +203,26 @@ func (r *remote) Pools(ctx context.Context) ([]hapax.Pool, error) {
 	return pools, nil
 }
 
-func (r *remote) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
+func (r *remote) WorkerStatuses(ctx context.Context, pool string) ([]service.WorkerStatus, error) {
 	var answer struct{ Workers []workerJSON }
 	if err := r.call(ctx, http.MethodGet, []string{"pools", pool, "workers"}, nil, nil, nil, &answer); err != nil {
 		return nil, err
 	}
-	workers := make([]hapax.Worker, len(answer.Workers))
+	workers := make([]service.WorkerStatus, len(answer.Workers))
 	for i, w := range answer.Workers {
-		workers[i] = w.worker(pool)
+		workers[i] = w.status(pool)
 	}
 	return workers, nil
 }
 
+func (r *remote) WorkerStatus(ctx context.Context, pool string, id int64) (service.WorkerStatus, error) {
+	var answer workerJSON
+	err := r.call(ctx, http.MethodGet, []string{"pools", pool, "workers", strconv.FormatInt(id, 10)}, nil, nil, nil, &answer)
+	return answer.status(pool), err
+}
+
 func (r *remote) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
 	var answer workerJSON
-	path := []string{"pools", pool, "workers", strconv.FormatInt(id, 10), "retire"}
-	err := r.call(ctx, http.MethodPost, path, nil, nil, nil, &answer)
-	return answer.worker(pool), err
+	err := r.call(ctx, http.MethodPost, []string{"pools", pool, "workers", strconv.FormatInt(id, 10), "retire"}, nil, nil, nil, &answer)
+	return answer.status(pool).Worker, err
 }

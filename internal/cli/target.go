@@ -46,8 +46,9 @@ type target interface {
 	hapax.TagStore
 	CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error)
 	Pools(ctx context.Context) ([]hapax.Pool, error)
-	Workers(ctx context.Context, pool string) ([]hapax.Worker, error)
-	hapax.WorkerRetirer
+	WorkerStatuses(ctx context.Context, pool string) ([]service.WorkerStatus, error)
+	WorkerStatus(ctx context.Context, pool string, id int64) (service.WorkerStatus, error)
+	RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error)
 
 	Close(ctx context.Context) error
 }

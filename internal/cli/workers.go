@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -9,54 +10,92 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/service"
 )
-
-var workerHeader = []string{"POOL", "WORKER", "GRANTED UNTIL", "EPOCH", "EXPIRES", "HOLDER"}
-
-// addWorker adds a worker as a row under workerHeader.
-func addWorker(out *output, layout hapax.Layout, w hapax.Worker) error {
-	j := newWorkerJSON(layout, w)
-	expires := "-"
-	if !j.Expires.IsZero() {
-		expires = j.Expires.Format(time.RFC3339)
-	}
-	return out.add(j, j.Pool, strconv.FormatInt(j.Worker, 10), j.Until.Format(time.RFC3339Nano), strconv.FormatInt(j.Epoch, 10), expires, dash(j.Holder))
-}
 
 func workersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workers",
-		Short: "Show and retire the worker IDs of snowflake pools",
+		Short: "Show and mend the worker IDs of snowflake pools",
 	}
-	group(cmd, workersListCommand(), workersRetireCommand())
+	group(cmd, workersListCommand(), workersShowCommand(), workersRetireCommand(), workersFixCommand())
 	return cmd
+}
+
+const stateHelp = `
+The states of a worker ID:
+
+  free      anybody may take it
+  held      an instance's lease on it runs
+  waiting   nobody holds it, and the time that was granted is not over
+  retired   out of use until the clock passes the time granted
+  poisoned  granted to a time more than a day ahead: a clock is or was wrong
+`
+
+var workerHeader = []string{"POOL", "WORKER", "PARTS", "STATE", "GRANTED UNTIL", "FREE", "EPOCH", "HOLDER"}
+
+func addWorker(out *output, w service.WorkerStatus) error {
+	parts, free := "", "-"
+	for i, p := range w.Parts {
+		if i > 0 {
+			parts += ","
+		}
+		parts += fmt.Sprintf("%s=%d", p.Name, p.Value)
+	}
+	if !w.Free.IsZero() {
+		free = w.Free.UTC().Format(time.RFC3339)
+	}
+	return out.add(newWorkerJSON(w), w.Pool, strconv.FormatInt(w.ID, 10), dash(parts), string(w.State),
+		w.Until.Format(time.RFC3339Nano), free, strconv.FormatInt(w.Epoch, 10), dash(w.Holder))
+}
+
+// eachWorker calls f for the worker IDs that were ever used, of one pool or of
+// all.
+func eachWorker(ctx context.Context, t target, args []string, f func(service.WorkerStatus) error) error {
+	pools, err := t.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	if len(args) == 1 {
+		if err := wasUsed(pools, args[0]); err != nil {
+			return err
+		}
+	}
+	for _, pool := range pools {
+		if len(args) == 1 && pool.Name != args[0] {
+			continue
+		}
+		workers, err := t.WorkerStatuses(ctx, pool.Name)
+		if err != nil {
+			return err
+		}
+		for _, w := range workers {
+			if err := f(w); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func workersListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [POOL]",
 		Short: "List the worker IDs that were ever used, of one pool or of all",
-		Long: `List shows each worker ID with the instance that holds it, the time up to which
-numbers were granted to it, and when its lease can be recycled.
-` + targetHelp,
+		Long: `List shows each worker ID with its parts where the pool's split is configured, its
+state, the time up to which numbers were granted to it, when others may have it,
+and the instance that holds it or held it last.
+` + stateHelp + targetHelp,
 		Args: arguments(0, 1),
 	}
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return where.with(cmd, func(ctx context.Context, t target) error {
-			pools, err := t.Pools(ctx)
-			if err != nil {
-				return err
-			}
 			out := newOutput(cmd, *asJSON, workerHeader...)
-			for _, pool := range pools {
-				if len(args) == 1 && pool.Name != args[0] {
-					continue
-				}
-				if err := listWorkers(ctx, out, t, pool); err != nil {
-					return errorAfter(out, err)
-				}
+			err := eachWorker(ctx, t, args, func(w service.WorkerStatus) error { return addWorker(out, w) })
+			if err != nil {
+				return errorAfter(out, err)
 			}
 			return out.flush()
 		})
@@ -64,21 +103,44 @@ numbers were granted to it, and when its lease can be recycled.
 	return cmd
 }
 
-func listWorkers(ctx context.Context, out *output, t target, pool hapax.Pool) error {
-	layout, err := hapax.ParseLayout(pool.Layout)
-	if err != nil {
-		return err
+func workersShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show POOL WORKER",
+		Short: "Show one worker ID, whether it was used or not",
+		Long:  "Show prints one worker ID as list does.\n" + stateHelp + targetHelp,
+		Args:  arguments(2, 2),
 	}
-	workers, err := t.Workers(ctx, pool.Name)
-	if err != nil {
-		return err
-	}
-	for _, w := range workers {
-		if err := addWorker(out, layout, w); err != nil {
+	asJSON := jsonFlag(cmd)
+	where := addTarget(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := parseWorkerID(args[1])
+		if err != nil {
 			return err
 		}
+		return where.with(cmd, func(ctx context.Context, t target) error {
+			return printWorker(ctx, newOutput(cmd, *asJSON, workerHeader...), t, args[0], id)
+		})
 	}
-	return nil
+	return cmd
+}
+
+func parseWorkerID(text string) (int64, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || id < 0 {
+		return 0, &hapax.ValueError{Field: hapax.FieldWorker, Value: text, Allowed: "a worker ID from 0", Err: hapax.ErrInvalidArgument}
+	}
+	return id, nil
+}
+
+func printWorker(ctx context.Context, out *output, t target, pool string, id int64) error {
+	w, err := t.WorkerStatus(ctx, pool, id)
+	if err == nil {
+		err = addWorker(out, w)
+	}
+	if err != nil {
+		return err
+	}
+	return out.flush()
 }
 
 func workersRetireCommand() *cobra.Command {
@@ -87,40 +149,106 @@ func workersRetireCommand() *cobra.Command {
 		Short: "Take a worker ID out of use until the clock passes its mark",
 		Long: `Retire is the way out for a worker ID that a wrong clock has granted time years
 ahead: its lease ends, its mark stays, and others are used until the clock gets
-there. Whoever holds it finds its lease lost and takes another.
+there. Whoever holds it finds its lease lost and takes another. Fix finds such
+worker IDs, and retires them.
 ` + targetHelp,
 		Args: arguments(2, 2),
 	}
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := strconv.ParseInt(args[1], 10, 64)
-		if err != nil || id < 0 {
-			return &hapax.ValueError{Field: "worker", Value: args[1], Allowed: "a worker ID from 0", Err: hapax.ErrInvalidArgument}
+		id, err := parseWorkerID(args[1])
+		if err != nil {
+			return err
 		}
 		return where.with(cmd, func(ctx context.Context, t target) error {
 			pools, err := t.Pools(ctx)
 			if err != nil {
 				return err
 			}
-			i := slices.IndexFunc(pools, func(p hapax.Pool) bool { return p.Name == args[0] })
-			if i < 0 {
-				return &hapax.ValueError{Field: "pool", Value: args[0], Allowed: "a pool that was used", Err: hapax.ErrInvalidArgument}
+			if err := wasUsed(pools, args[0]); err != nil {
+				return err
 			}
-			layout, err := hapax.ParseLayout(pools[i].Layout)
+			if _, err := t.RetireWorker(ctx, args[0], id); err != nil {
+				return err
+			}
+			return printWorker(ctx, newOutput(cmd, *asJSON, workerHeader...), t, args[0], id)
+		})
+	}
+	return cmd
+}
+
+// wasUsed refuses a pool that the store does not know.
+func wasUsed(pools []hapax.Pool, name string) error {
+	if !slices.ContainsFunc(pools, func(p hapax.Pool) bool { return p.Name == name }) {
+		return &hapax.ValueError{Field: "pool", Value: name, Allowed: "a pool that was used", Err: hapax.ErrInvalidArgument}
+	}
+	return nil
+}
+
+// fixJSON is what fix does, or would do, to a worker ID.
+type fixJSON struct {
+	Pool    string    `json:"pool"`
+	Worker  int64     `json:"worker"`
+	Action  string    `json:"action"` // always "retire"
+	Applied bool      `json:"applied"`
+	Free    time.Time `json:"free"` // when the clock passes the mark
+	Holder  string    `json:"holder,omitempty"`
+}
+
+func workersFixCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "fix [POOL]",
+		Short: "Retire worker IDs that a wrong clock has poisoned",
+		Long: `Fix finds worker IDs whose granted time lies more than a day ahead, which every
+instance refuses, and prints what it would do: retire each of them, which ends its
+lease and keeps it out of use until the clock passes that time, printed as the last
+column. With --apply it does so. No mark is lowered: numbers up to it may have been
+issued.
+
+First set the clocks right, here and on the instance that held the worker ID. If
+this machine's clock is the one that is behind, set it, and nothing needs a fix.
+` + targetHelp,
+		Example: "  hapax workers fix\n  hapax workers fix --apply",
+		Args:    arguments(0, 1),
+	}
+	apply := cmd.Flags().Bool("apply", false, "do it")
+	asJSON := jsonFlag(cmd)
+	where := addTarget(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return where.with(cmd, func(ctx context.Context, t target) error {
+			out := newOutput(cmd, *asJSON, "ACTION", "POOL", "WORKER", "HOLDER", "FREE")
+			found := 0
+			err := eachWorker(ctx, t, args, func(w service.WorkerStatus) error {
+				if w.State != service.WorkerPoisoned {
+					return nil
+				}
+				found++
+				return fix(ctx, t, out, w, *apply)
+			})
 			if err != nil {
-				return err
+				return errorAfter(out, err)
 			}
-			w, err := t.RetireWorker(ctx, args[0], id)
-			if err != nil {
-				return err
-			}
-			out := newOutput(cmd, *asJSON, workerHeader...)
-			if err := addWorker(out, layout, w); err != nil {
-				return err
+			switch {
+			case found == 0:
+				fmt.Fprintln(cmd.ErrOrStderr(), "hapax: no worker ID is poisoned; nothing to fix")
+			case !*apply:
+				fmt.Fprintln(cmd.ErrOrStderr(), "hapax: nothing was changed; --apply does it")
 			}
 			return out.flush()
 		})
 	}
 	return cmd
+}
+
+func fix(ctx context.Context, t target, out *output, w service.WorkerStatus, apply bool) error {
+	action := "would retire"
+	if apply {
+		if _, err := t.RetireWorker(ctx, w.Pool, w.ID); err != nil {
+			return err
+		}
+		action = "retired"
+	}
+	return out.add(fixJSON{w.Pool, w.ID, "retire", apply, w.Until, w.Holder},
+		action, w.Pool, strconv.FormatInt(w.ID, 10), dash(w.Holder), w.Until.Format(time.RFC3339))
 }

@@ -1,0 +1,153 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A WorkerState tells whether a worker ID can be had.
+type WorkerState string
+
+// The states of a worker ID.
+const (
+	WorkerFree     WorkerState = "free"     // anybody may take it
+	WorkerHeld     WorkerState = "held"     // an instance's lease on it runs
+	WorkerWaiting  WorkerState = "waiting"  // nobody holds it, and the time that was granted is not over
+	WorkerRetired  WorkerState = "retired"  // taken out of use until the clock passes its mark
+	WorkerPoisoned WorkerState = "poisoned" // its mark lies absurdly far ahead: a clock is or was wrong
+)
+
+// WorkerStates returns every state.
+func WorkerStates() []WorkerState {
+	return []WorkerState{WorkerFree, WorkerHeld, WorkerWaiting, WorkerRetired, WorkerPoisoned}
+}
+
+// A WorkerStatus is a worker ID as an operator sees it.
+type WorkerStatus struct {
+	hapax.Worker
+	State WorkerState
+	Until time.Time    // the time of the mark, up to which time was granted
+	Free  time.Time    // when others may have it, unless it is extended; zero when free
+	Parts hapax.Fields // of the worker ID, where the pool's split is configured here
+}
+
+// WorkerStatuses returns the worker IDs of a pool that were ever used.
+func (s *Service) WorkerStatuses(ctx context.Context, pool string) ([]WorkerStatus, error) {
+	workers, err := s.Workers(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	layout, err := s.layoutOf(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	statuses := make([]WorkerStatus, len(workers))
+	for i, w := range workers {
+		statuses[i] = s.status(layout, w)
+	}
+	return statuses, nil
+}
+
+// WorkerStatus returns one worker ID of a pool, which need not have been used.
+// ErrInvalidArgument for one that the pool cannot have.
+func (s *Service) WorkerStatus(ctx context.Context, pool string, id int64) (WorkerStatus, error) {
+	if err := hapax.ValidateName("pool", pool); err != nil {
+		return WorkerStatus{}, err
+	}
+	layout, err := s.layoutOf(ctx, pool)
+	if err != nil {
+		return WorkerStatus{}, err
+	}
+	if id < 0 || id >= layout.Workers() {
+		return WorkerStatus{}, outOfRange(hapax.FieldWorker, id, fmt.Sprintf("0 to %d", layout.Workers()-1))
+	}
+	workers, err := s.Workers(ctx, pool)
+	if err != nil {
+		return WorkerStatus{}, err
+	}
+	for _, w := range workers {
+		if w.ID == id {
+			return s.status(layout, w), nil
+		}
+	}
+	return s.status(layout, hapax.Worker{Pool: pool, ID: id}), nil
+}
+
+// RetireWorker takes a worker ID out of use until the clock passes its mark; see
+// hapax.RetireWorker.
+func (s *Service) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
+	if err := hapax.ValidateName("pool", pool); err != nil {
+		return hapax.Worker{}, err
+	}
+	w, err := admin(ctx, s, func(ctx context.Context) (hapax.Worker, error) { return s.store.RetireWorker(ctx, pool, id) })
+	if err == nil {
+		s.log.Warn("a worker ID was retired", "pool", pool, "worker", id, "epoch", w.Epoch)
+	}
+	return w, err
+}
+
+// layoutOf returns the layout that a pool is frozen with, or will be.
+func (s *Service) layoutOf(ctx context.Context, pool string) (hapax.Layout, error) {
+	layout, err := admin(ctx, s, func(ctx context.Context) (hapax.Layout, error) { return s.frozenLayout(ctx, pool) })
+	if hapax.CodeOf(err) == hapax.ErrLeaseLost.Code() {
+		return s.configuredLayout(pool)
+	}
+	return layout, err
+}
+
+func (s *Service) status(layout hapax.Layout, w hapax.Worker) WorkerStatus {
+	now := s.now()
+	st := WorkerStatus{Worker: w, State: WorkerFree, Until: layout.TimeOf(w.Mark)}
+	if split, err := s.opts.Pools[w.Pool].split(); err == nil && split != nil && fits(split, layout) == nil {
+		st.Parts = split.Parts(w.ID)
+	}
+	open, leased := st.Until.After(now), w.Expires.After(now)
+	switch {
+	case open && w.Retired():
+		st.State = WorkerRetired
+	case st.Until.After(now.Add(hapax.PoisonMargin)):
+		st.State = WorkerPoisoned
+	case leased:
+		st.State = WorkerHeld
+	case open:
+		st.State = WorkerWaiting
+	}
+	if open {
+		st.Free = st.Until
+	}
+	if leased && w.Expires.After(st.Free) {
+		st.Free = w.Expires
+	}
+	return st
+}
+
+func (s *Service) now() time.Time {
+	if s.opts.Clock == nil {
+		return time.Now()
+	}
+	now, _ := s.opts.Clock.Now()
+	return now
+}
+
+// census counts the worker IDs of the pools in use on this node, for the metrics.
+func (s *Service) census(ctx context.Context) error {
+	for _, p := range s.openPools() {
+		statuses, err := s.WorkerStatuses(ctx, p.name)
+		if err != nil {
+			return err
+		}
+		layout, err := s.layoutOf(ctx, p.name)
+		if err != nil {
+			return err
+		}
+		count := map[WorkerState]int64{WorkerFree: layout.Workers() - int64(len(statuses))}
+		for _, st := range statuses {
+			count[st.State]++
+		}
+		p.census.Store(&count)
+	}
+	return nil
+}

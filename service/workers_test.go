@@ -1,0 +1,138 @@
+package service
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/storetest"
+)
+
+func TestWorkerStates(t *testing.T) {
+	opts := Options{Pools: map[string]PoolConfig{"default": {Workers: "5", Split: "service:8:1,rack:2:1"}}}
+	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+		status := func() WorkerStatus {
+			t.Helper()
+			st, err := s.WorkerStatus(t.Context(), "default", 5)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := s.WorkerStatuses(t.Context(), "default")
+			if err != nil || len(all) > 1 || len(all) == 1 && (all[0].State != st.State || !all[0].Free.Equal(st.Free)) {
+				t.Errorf("listed are %+v, error %v; the one is %+v", all, err, st)
+			}
+			return st
+		}
+		if st := status(); st.State != WorkerFree || st.Epoch != 0 || !st.Free.IsZero() {
+			t.Errorf("never used: %+v", st)
+		}
+		// Somebody else takes the worker and dies.
+		clock := s.opts.Clock
+		leaf, err := hapax.ParseLayout(hapax.LayoutLeaf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, _ := clock.Now()
+		tick, err := leaf.TickOf(now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := hapax.AcquireRequest{
+			Pool: "default", Layout: leaf.String(), IDs: hapax.Grant{Lo: 5, Hi: 6}, Holder: "other", Floor: tick, Latest: tick, To: tick + 60_000,
+			End: leaf.EndTick(), Poison: leaf.EndTick(), Now: now, TTL: 10 * time.Second, Tick: leaf.Unit(),
+		}
+		lease, err := store.AcquireWorker(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		until := leaf.TimeOf(tick + 60_000)
+		if st := status(); st.State != WorkerHeld || !st.Until.Equal(until) || !st.Free.Equal(until) || len(st.Parts) != 2 || st.Parts[0].Value != 1 || st.Parts[1].Value != 1 {
+			t.Errorf("held: %+v", st)
+		}
+		time.Sleep(11 * time.Second)
+		if st := status(); st.State != WorkerWaiting || !st.Free.Equal(until) {
+			t.Errorf("after the lease: %+v", st)
+		}
+		time.Sleep(time.Minute)
+		if st := status(); st.State != WorkerFree || !st.Free.IsZero() {
+			t.Errorf("after the granted time: %+v", st)
+		}
+		// And once more, with a clock that is years ahead.
+		const ahead = 48 * 60 * 60_000
+		lease, err = store.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: tick + ahead, End: leaf.EndTick(), Now: now, TTL: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st := status(); st.State != WorkerPoisoned {
+			t.Errorf("far ahead: %+v", st)
+		}
+		if _, err := s.Next(t.Context(), SnowflakeTag); !errors.Is(err, hapax.ErrWorkerPoisoned) {
+			t.Errorf("with a poisoned worker the error is %v", err)
+		}
+		if _, err := s.RetireWorker(t.Context(), "default", 5); err != nil {
+			t.Fatal(err)
+		}
+		if st := status(); st.State != WorkerRetired || !st.Free.Equal(leaf.TimeOf(lease.Grant.Hi)) || st.Mark != lease.Grant.Hi {
+			t.Errorf("retired: %+v", st)
+		}
+		time.Sleep(2 * time.Second) // a refusal answers for the store that long
+		_, err = s.Next(t.Context(), SnowflakeTag)
+		if no, ok := errors.AsType[*hapax.NoWorkerError](err); !ok || !no.NextFree.Round(time.Millisecond).After(leaf.TimeOf(lease.Grant.Hi).Add(-time.Second)) {
+			t.Errorf("with a retired worker the error is %v", err)
+		}
+		time.Sleep(ahead * time.Millisecond)
+		if st := status(); st.State != WorkerFree {
+			t.Errorf("when the clock has passed the mark: %+v", st)
+		}
+		mustNext(t, s, SnowflakeTag)
+		if st := status(); st.State != WorkerHeld {
+			t.Errorf("taken again: %+v", st)
+		}
+	})
+}
+
+func TestWorkerStatusIsChecked(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
+		for _, id := range []int64{-1, 1024} {
+			if _, err := s.WorkerStatus(t.Context(), "default", id); !errors.Is(err, hapax.ErrInvalidArgument) {
+				t.Errorf("worker %d: error is %v", id, err)
+			}
+		}
+		if _, err := s.WorkerStatus(t.Context(), "\n", 1); !errors.Is(err, hapax.ErrInvalidTag) {
+			t.Errorf("a bad pool: error is %v", err)
+		}
+		if _, err := s.RetireWorker(t.Context(), "default", 1); !errors.Is(err, hapax.ErrInvalidArgument) {
+			t.Errorf("retiring an unused worker: error is %v", err)
+		}
+	})
+}
+
+// The worker IDs in use and free, and the starts that are left, are metrics.
+func TestWorkerMetrics(t *testing.T) {
+	opts := Options{Pools: map[string]PoolConfig{"default": {Identity: "disposable", Workers: "0-99"}}}
+	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+		for range 3 {
+			mustNext(t, open(t, store, opts), SnowflakeTag)
+		}
+		mustNext(t, s, SnowflakeTag)
+		time.Sleep(2 * time.Minute)
+		values, _ := gather(t, s)
+		for name, want := range map[string]float64{
+			"hapax_workers{pool=default,state=held}":     4,
+			"hapax_workers{pool=default,state=free}":     1020,
+			"hapax_workers{pool=default,state=waiting}":  0,
+			"hapax_workers{pool=default,state=retired}":  0,
+			"hapax_workers{pool=default,state=poisoned}": 0,
+			"hapax_worker_starts_left{pool=default}":     96,
+		} {
+			if got, ok := values[name]; !ok || got != want {
+				t.Errorf("%s is %v, want %v", name, got, want)
+			}
+		}
+		pools, err := s.PoolStatuses(t.Context())
+		if err != nil || len(pools) != 1 || !pools[0].Counted || pools[0].StartsLeft != 96 {
+			t.Errorf("pools are %+v, error %v", pools, err)
+		}
+	})
+}
