@@ -399,6 +399,20 @@ func (s *Segment) Stats() SegmentStats {
 	return st
 }
 
+// Drop burns what is granted and not issued, so that the next call waits for the
+// store. It is for those who learn that the grants must not be used any more.
+func (s *Segment) Drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retireLocked(s.cur.Load())
+	s.cur.Store(newSegment(Grant{}))
+	if s.next != nil {
+		s.retireLocked(s.next)
+		s.next = nil
+	}
+	s.since, s.lasted = s.clock.elapsed(), 0
+}
+
 // Close stops issuing. What is left of the granted segments is burnt: a tag's
 // mark never goes back.
 func (s *Segment) Close(ctx context.Context) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/httpapi"
 	"github.com/hapax-id/hapax/api/respapi"
+	"github.com/hapax-id/hapax/api/rpcapi"
 	"github.com/hapax-id/hapax/service"
 )
 
@@ -148,12 +149,27 @@ func isLoopback(l net.Listener) bool {
 	return ok && addr.IP.IsLoopback()
 }
 
+// protocols are what the HTTP listener speaks; gRPC needs HTTP/2, also without
+// TLS.
+func protocols() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetHTTP2(true)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
 // run serves until the context ends or a listener fails, and stops
 // everything.
 func (s *server) run(ctx context.Context) error {
-	handler := httpapi.New(s.service, httpapi.Options{LoopbackOnly: isLoopback(s.listeners.http), Logger: s.log})
+	handler := httpapi.New(s.service, httpapi.Options{
+		LoopbackOnly: isLoopback(s.listeners.http),
+		Logger:       s.log,
+		Routes:       rpcapi.New(s.service, rpcapi.Options{Stopping: ctx.Done(), Logger: s.log}),
+	})
 	web := &http.Server{
 		Handler:           handler,
+		Protocols:         protocols(),
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      s.config.MaxWait + writeTimeout,

@@ -188,6 +188,19 @@ func (s *Service) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
 	return statuses, nil
 }
 
+// PoolLayout returns the layout that a pool is frozen with, or will be when it is
+// first used.
+func (s *Service) PoolLayout(ctx context.Context, pool string) (hapax.Layout, error) {
+	if err := hapax.ValidateName("pool", pool); err != nil {
+		return hapax.Layout{}, err
+	}
+	l, err := admin(ctx, s, func(ctx context.Context) (hapax.Layout, error) { return s.poolLayout(ctx, pool) })
+	if err == nil && l.IsZero() {
+		return s.configuredLayout(pool)
+	}
+	return l, err
+}
+
 // configuredLayout returns the layout that a pool will be frozen with.
 func (s *Service) configuredLayout(pool string) (hapax.Layout, error) {
 	l, err := s.opts.Pools[pool].layout()

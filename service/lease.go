@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -79,6 +80,24 @@ func (s *Service) SealWorker(ctx context.Context, lease hapax.Lease, last int64)
 		return struct{}{}, s.store.SealWorker(ctx, lease, last)
 	})
 	return err
+}
+
+// StoreTime returns the store's time, or this node's where the store has no
+// clock, for clients to compare theirs with.
+func (s *Service) StoreTime(ctx context.Context) (time.Time, error) {
+	t, err := admin(ctx, s, s.store.StoreTime)
+	if errors.Is(err, hapax.ErrNotSupported) {
+		return s.now(), nil
+	}
+	return t, err
+}
+
+func (s *Service) now() time.Time {
+	if s.opts.Clock == nil {
+		return time.Now()
+	}
+	now, _ := s.opts.Clock.Now()
+	return now
 }
 
 // reach returns the highest tick that a lease may reach now.

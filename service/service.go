@@ -33,6 +33,7 @@ var (
 	_ hapax.TagStore      = (*Service)(nil)
 	_ hapax.WorkerStore   = (*Service)(nil)
 	_ hapax.WorkerRetirer = (*Service)(nil)
+	_ hapax.StoreClock    = (*Service)(nil)
 )
 
 const (

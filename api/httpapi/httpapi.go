@@ -58,6 +58,11 @@ type Options struct {
 	// for none.
 	Policy *auth.Policy
 
+	// Routes are further handlers that share the address, by patterns of
+	// http.ServeMux. What is refused by Host and Origin here, and logged, holds
+	// for them, too; they ask for tokens themselves.
+	Routes map[string]http.Handler
+
 	// Logger receives panics, and every request at debug level; default
 	// slog.Default().
 	Logger *slog.Logger
@@ -111,6 +116,9 @@ func New(svc *service.Service, opts Options) http.Handler {
 	a := &api{svc: svc, opts: opts, mux: http.NewServeMux()}
 	for pattern, handler := range a.routes() {
 		a.mux.HandleFunc(pattern, a.guarded(pattern, handler))
+	}
+	for pattern, handler := range opts.Routes {
+		a.mux.Handle(pattern, handler)
 	}
 	return a
 }
@@ -177,6 +185,11 @@ type statusWriter struct {
 func (w *statusWriter) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// Flush implements http.Flusher, which streams look for.
+func (w *statusWriter) Flush() {
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // a client that is gone is no error of ours
 }
 
 // Unwrap is for http.ResponseController.

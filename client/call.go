@@ -1,0 +1,160 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api/rpcapi/hapaxv1"
+	"github.com/hapax-id/hapax/api/rpcapi/wire"
+)
+
+const (
+	firstBackoff = 5 * time.Millisecond
+	maxBackoff   = 700 * time.Millisecond
+)
+
+// A mode tells how a call may be repeated.
+type mode int
+
+const (
+	// repeatable calls do no harm when a server has carried them out and its
+	// reply was lost: at worst they leave a gap.
+	repeatable mode = iota
+	// leasing calls are repeatable, and go only to servers whose store is known
+	// to be the right one.
+	leasing
+	// single calls would mean another thing the second time: they go to another
+	// server only if they cannot have reached the first.
+	single
+)
+
+// call asks the servers one after the other until one answers. An error that
+// another server would not change ends the round.
+func call[T any](ctx context.Context, c *Client, m mode, ask func(context.Context, *server) (T, error)) (T, error) {
+	var zero T
+	servers := c.order()
+	var errs []error
+	for i, s := range servers {
+		if c.isClosed() {
+			return zero, hapax.ErrClosed
+		}
+		v, err := attempt(ctx, c, s, m, len(servers)-i, ask)
+		if err == nil {
+			c.prefer(s)
+			return v, nil
+		}
+		errs = append(errs, err)
+		if !isTroubled(err) {
+			return zero, err
+		}
+		c.failures.Add(1)
+		s.verified.Store(false)
+		if ctx.Err() != nil || m == single && !neverSent(err) {
+			break
+		}
+		if i+1 < len(servers) {
+			c.failovers.Add(1)
+		}
+	}
+	if len(errs) == 1 {
+		return zero, errs[0]
+	}
+	return zero, fmt.Errorf("%w: none of %d servers: %w", hapax.ErrStoreUnavailable, len(errs), errors.Join(errs...))
+}
+
+// attempt asks one server, leaving time for as many others.
+func attempt[T any](ctx context.Context, c *Client, s *server, m mode, turns int, ask func(context.Context, *server) (T, error)) (T, error) {
+	timeout := c.opts.Timeout
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(deadline)/time.Duration(turns))
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
+	if m == leasing {
+		if err := c.verify(ctx, s); err != nil {
+			var zero T
+			return zero, err
+		}
+	}
+	c.calls.Add(1)
+	v, err := ask(ctx, s)
+	if err != nil {
+		return v, at(s, wire.Cause(err))
+	}
+	return v, nil
+}
+
+// at names the server in an error that another one may not have.
+func at(s *server, err error) error {
+	if isTroubled(err) {
+		return fmt.Errorf("%w (server %s)", err, s.url)
+	}
+	return err
+}
+
+// verify makes sure that a server has the store that the others have.
+func (c *Client) verify(ctx context.Context, s *server) error {
+	if s.verified.Load() {
+		return nil
+	}
+	c.calls.Add(1)
+	res, err := s.lease.GetStoreID(ctx, &hapaxv1.GetStoreIDRequest{})
+	if err != nil {
+		return at(s, wire.Cause(err))
+	}
+	return c.checkStore(s, res.GetStoreId())
+}
+
+// checkStore notes the identity of a server's store. The first one is that of
+// all.
+func (c *Client) checkStore(s *server, id string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.storeID == "" {
+		c.storeID = id
+	}
+	if id != c.storeID {
+		return fmt.Errorf("%w: server %s has store %s, and %s was used before; servers of one client must share a store", hapax.ErrStoreReplaced, s.url, id, c.storeID)
+	}
+	s.verified.Store(true)
+	return nil
+}
+
+// isTroubled tells that another server, or the same one later, may do better.
+func isTroubled(err error) bool {
+	switch hapax.ErrorOf(hapax.CodeOf(err)) {
+	case hapax.ErrStoreUnavailable, hapax.ErrRefillPending, hapax.ErrClosed, hapax.ErrInternal:
+		return true
+	}
+	return false
+}
+
+// neverSent tells that no connection came about.
+func neverSent(err error) bool {
+	e, ok := errors.AsType[*net.OpError](err)
+	return ok && e.Op == "dial"
+}
+
+// persist calls f until it succeeds or fails for good, with backoff while the
+// servers are in trouble, until the context ends.
+func persist[T any](ctx context.Context, c *Client, f func(context.Context) (T, error)) (T, error) {
+	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
+		v, err := f(ctx)
+		if err == nil || !isTroubled(err) || c.isClosed() {
+			return v, err
+		}
+		select {
+		case <-ctx.Done():
+			return v, &hapax.WaitError{Cause: err, Context: context.Cause(ctx)}
+		case <-c.life.Done():
+			return v, hapax.ErrClosed
+		case <-time.After(backoff/2 + rand.N(backoff)):
+		}
+	}
+}

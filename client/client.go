@@ -1,0 +1,275 @@
+// Package client gets numbers from hapax servers: in this process, from ranges
+// that it leases, or one call at a time.
+//
+//	c, err := client.Dial(ctx, client.Options{}, "http://127.0.0.1:8080")
+//	orders, err := c.Segment(ctx, "orders", hapax.SegmentOptions{})
+//	id, err := orders.Next(ctx) // no call, mostly
+//
+// To the library a Client is one more store: it implements hapax.Store, and each
+// lease that an issuer asks for is forwarded to the server's store. Issuers on a
+// Client issue at the speed of memory, fetch ahead, and go on through an outage
+// of every server as long as what is leased lasts.
+//
+// With several servers a call that one of them does not answer goes on to the
+// next. A lease whose reply was lost is abandoned and never used, so that this
+// leaves a gap and never a duplicate. All servers must share one store; one that
+// has another is refused.
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api/rpcapi/hapaxv1/hapaxv1connect"
+)
+
+// DefaultTimeout is how long one server may take to answer.
+const DefaultTimeout = 2500 * time.Millisecond
+
+const (
+	maxServers   = 100
+	maxReply     = 64 << 20 // bytes
+	dialTimeout  = 2 * time.Second
+	idleTimeout  = 90 * time.Second
+	maxIdleConns = 64 // for each server
+	closeTimeout = 5 * time.Second
+)
+
+// Options tune a Client. The zero value suits servers that ask for no
+// credentials.
+type Options struct {
+	// Token is sent with every call. Use it with https:// only, or on loopback.
+	Token string
+
+	// TLS is used for https:// addresses; default the system's roots.
+	TLS *tls.Config
+
+	// Timeout is how long one server may take to answer a call before the next
+	// is asked; default 2.5 s, which is more than servers wait themselves by
+	// default. A call's own deadline shortens it, so that all servers get a turn.
+	Timeout time.Duration
+}
+
+// Stats count what a Client did. Numbers that issuers take from leases are
+// counted by the issuers' own Stats.
+type Stats struct {
+	Calls     int64 // calls sent to a server
+	Failures  int64 // calls that a server did not answer, or could not fulfil just now
+	Failovers int64 // times a call went on to another server
+	Leases    int64 // leases of numbers, and leases and extensions of workers
+	Renewals  int64 // times a server confirmed that leased numbers may still be used
+	Dropped   int64 // times leased numbers were given up because that ended
+}
+
+// A Client talks to one or several servers. Its methods are safe for concurrent
+// use. It implements hapax.Store and hapax.StoreClock; tags are administered
+// with its methods CreateTag (with hapax.CreateExplicit), UpdateTag and
+// DeleteTag.
+type Client struct {
+	opts      Options
+	servers   []*server
+	preferred atomic.Int64 // index of the server that answered last
+	transport *http.Transport
+	began     time.Time // what leases' validity is counted from
+
+	calls, failures, failovers, leases, renewals, dropped atomic.Int64
+
+	life     context.Context // ends with Close
+	stop     context.CancelFunc
+	children sync.WaitGroup
+
+	mu      sync.Mutex // guards the fields below; never held while waiting
+	closing bool   // no issuers are kept any more
+	closed  bool   // no calls are made any more
+	storeID string                  // of the one store behind all servers; empty before it is known
+	open    map[hapax.Issuer]*lease // issuers to close with the client
+}
+
+// A server is one of the addresses.
+type server struct {
+	url      string
+	issue    hapaxv1connect.IssueServiceClient
+	lease    hapaxv1connect.LeaseServiceClient
+	admin    hapaxv1connect.AdminServiceClient
+	verified atomic.Bool // has the right store, as far as is known since its last trouble
+}
+
+// Dial returns a client of the servers at the given addresses, such as
+// "http://127.0.0.1:8080", of which one must answer before the context ends.
+// Close must be called.
+//
+// Errors: ErrInvalidArgument; ErrUnauthenticated and ErrPermissionDenied; a
+// *hapax.WaitError that matches ErrStoreUnavailable when the context ends, so
+// give it a deadline.
+func Dial(ctx context.Context, opts Options, urls ...string) (*Client, error) {
+	c, err := newClient(opts, urls)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := persist(ctx, c, c.StoreID); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	c.children.Go(c.watch)
+	return c, nil
+}
+
+func newClient(opts Options, urls []string) (*Client, error) {
+	if opts.Timeout == 0 {
+		opts.Timeout = DefaultTimeout
+	}
+	if opts.Timeout < time.Millisecond || opts.Timeout > time.Hour {
+		return nil, outOfRange("timeout", opts.Timeout, "1ms to 1h")
+	}
+	if strings.ContainsFunc(opts.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, outOfRange("token", "(not shown)", "ASCII without spaces and control characters")
+	}
+	if len(urls) < 1 || len(urls) > maxServers {
+		return nil, outOfRange("urls", len(urls), fmt.Sprintf("1 to %d addresses", maxServers))
+	}
+	c := &Client{opts: opts, began: time.Now(), open: map[hapax.Issuer]*lease{}}
+	c.transport = &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSClientConfig:     opts.TLS,
+		TLSHandshakeTimeout: dialTimeout,
+		ForceAttemptHTTP2:   true,
+		MaxIdleConnsPerHost: maxIdleConns,
+		IdleConnTimeout:     idleTimeout,
+	}
+	caller := &http.Client{
+		Transport:     authorized{c.transport, opts.Token},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	for _, given := range urls {
+		base, err := parseURL(given)
+		if err != nil {
+			return nil, err
+		}
+		options := []connect.ClientOption{connect.WithReadMaxBytes(maxReply), connect.WithAcceptCompression("gzip", nil, nil)}
+		c.servers = append(c.servers, &server{
+			url:   base,
+			issue: hapaxv1connect.NewIssueServiceClient(caller, base, options...),
+			lease: hapaxv1connect.NewLeaseServiceClient(caller, base, options...),
+			admin: hapaxv1connect.NewAdminServiceClient(caller, base, options...),
+		})
+	}
+	c.preferred.Store(rand.Int64N(int64(len(c.servers))))
+	c.life, c.stop = context.WithCancel(context.Background())
+	return c, nil
+}
+
+func parseURL(given string) (string, error) {
+	u, err := url.Parse(given)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		shown := given
+		if u == nil || u.User != nil {
+			shown = "(not shown)"
+		}
+		return "", outOfRange("url", shown, "http:// or https://, a host and a port, such as http://127.0.0.1:8080")
+	}
+	return strings.TrimRight(u.String(), "/"), nil
+}
+
+// authorized adds the token to every request.
+type authorized struct {
+	next  http.RoundTripper
+	token string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a authorized) RoundTrip(r *http.Request) (*http.Response, error) {
+	if a.token != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+a.token)
+	}
+	return a.next.RoundTrip(r)
+}
+
+// Stats returns the client's counts.
+func (c *Client) Stats() Stats {
+	return Stats{
+		Calls: c.calls.Load(), Failures: c.failures.Load(), Failovers: c.failovers.Load(),
+		Leases: c.leases.Load(), Renewals: c.renewals.Load(), Dropped: c.dropped.Load(),
+	}
+}
+
+// Close closes the issuers that the client made, which gives their worker IDs
+// back if a server can be reached within 5 s, and then all connections. It is
+// idempotent; other methods fail with hapax.ErrClosed from then on.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closing {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closing = true
+	issuers := make([]hapax.Issuer, 0, len(c.open))
+	for issuer := range c.open {
+		issuers = append(issuers, issuer)
+	}
+	c.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex // guards errs
+		errs []error
+	)
+	for _, issuer := range issuers {
+		wg.Go(func() {
+			if err := issuer.Close(ctx); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			}
+		})
+	}
+	wg.Wait()
+
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.stop()
+	c.children.Wait()
+	c.transport.CloseIdleConnections()
+	return errors.Join(errs...)
+}
+
+func (c *Client) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// order returns the servers as they are to be asked: the one that answered last
+// comes first.
+func (c *Client) order() []*server {
+	first := int(c.preferred.Load())
+	return slices.Concat(c.servers[first:], c.servers[:first])
+}
+
+// prefer has later calls begin with a server.
+func (c *Client) prefer(s *server) {
+	if i := slices.Index(c.servers, s); int64(i) != c.preferred.Load() {
+		c.preferred.Store(int64(i))
+	}
+}
+
+func outOfRange(field string, value any, allowed string) error {
+	return &hapax.ValueError{Field: field, Value: value, Allowed: allowed, Err: hapax.ErrInvalidArgument}
+}

@@ -1,0 +1,236 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api/rpcapi/hapaxv1"
+	"github.com/hapax-id/hapax/api/rpcapi/wire"
+)
+
+var (
+	_ hapax.Store      = (*Client)(nil)
+	_ hapax.StoreClock = (*Client)(nil)
+)
+
+// maxPage is how many tags a server lists at once.
+const maxPage = 1000
+
+// StoreID returns the identity of the servers' store. ErrStoreReplaced if it is
+// not the one that was used before.
+func (c *Client) StoreID(ctx context.Context) (string, error) {
+	return call(ctx, c, repeatable, func(ctx context.Context, s *server) (string, error) {
+		res, err := s.lease.GetStoreID(ctx, &hapaxv1.GetStoreIDRequest{})
+		if err != nil {
+			return "", err
+		}
+		return res.GetStoreId(), c.checkStore(s, res.GetStoreId())
+	})
+}
+
+// StoreTime returns the store's time, or a server's where the store has no
+// clock.
+func (c *Client) StoreTime(ctx context.Context) (time.Time, error) {
+	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.GetStoreTimeResponse, error) {
+		return s.lease.GetStoreTime(ctx, &hapaxv1.GetStoreTimeRequest{})
+	})
+	return res.GetTime().AsTime(), err
+}
+
+// Ping tells whether a server can lease now.
+func (c *Client) Ping(ctx context.Context) error {
+	_, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.PingResponse, error) {
+		return s.lease.Ping(ctx, &hapaxv1.PingRequest{})
+	})
+	return err
+}
+
+// Allocate implements hapax.SegmentStore. What it returns has no end of
+// validity: issuers made by Segment watch theirs.
+func (c *Client) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
+	a, _, err := c.allocate(ctx, tag, n)
+	return a, err
+}
+
+// allocate also returns how long the numbers may be used, from the start of the
+// call.
+func (c *Client) allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, time.Duration, error) {
+	if err := hapax.ValidateName("tag", tag); err != nil {
+		return hapax.Allocation{}, 0, err
+	}
+	res, err := call(ctx, c, leasing, func(ctx context.Context, s *server) (*hapaxv1.AllocateResponse, error) {
+		return s.lease.Allocate(ctx, &hapaxv1.AllocateRequest{Tag: tag, N: n})
+	})
+	if err != nil {
+		return hapax.Allocation{}, 0, err
+	}
+	c.leases.Add(1)
+	t, err := wire.Tag(res.GetTag())
+	return hapax.Allocation{Grant: wire.Grant(res.GetGrant()), Tag: t}, res.GetValidFor().AsDuration(), err
+}
+
+// CreateTag implements hapax.SegmentStore. With hapax.CreateFirstUse the
+// server's configuration has the last word on whether and how the tag is
+// created.
+//
+// A call whose reply is lost is not repeated: ErrStoreUnavailable may mean that
+// the tag was created. The same goes for DeleteTag.
+func (c *Client) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+	tag, err := tag.WithDefaults()
+	if err != nil {
+		return tag, err
+	}
+	m := wire.NewTag(tag)
+	if mode == hapax.CreateFirstUse {
+		res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.FirstUseResponse, error) {
+			return s.lease.FirstUse(ctx, &hapaxv1.FirstUseRequest{Tag: m})
+		})
+		return tagOf(res.GetTag(), err)
+	}
+	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.CreateTagResponse, error) {
+		return s.admin.CreateTag(ctx, &hapaxv1.CreateTagRequest{Tag: m})
+	})
+	return tagOf(res.GetTag(), err)
+}
+
+func tagOf(m *hapaxv1.Tag, err error) (hapax.Tag, error) {
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	return wire.Tag(m)
+}
+
+// Tag implements hapax.TagStore.
+func (c *Client) Tag(ctx context.Context, name string) (hapax.Tag, error) {
+	if err := hapax.ValidateName("tag", name); err != nil {
+		return hapax.Tag{}, err
+	}
+	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.GetTagResponse, error) {
+		return s.admin.GetTag(ctx, &hapaxv1.GetTagRequest{Name: name})
+	})
+	return tagOf(res.GetTag(), err)
+}
+
+// Tags implements hapax.TagStore.
+func (c *Client) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
+	var tags []hapax.Tag
+	for len(tags) < limit {
+		ask := min(limit-len(tags), maxPage)
+		res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.ListTagsResponse, error) {
+			return s.admin.ListTags(ctx, &hapaxv1.ListTagsRequest{After: after, Limit: int32(ask)})
+		})
+		if err != nil {
+			return nil, err
+		}
+		page, err := wire.Tags(res.GetTags())
+		if err != nil {
+			return nil, err
+		}
+		tags = append(tags, page...)
+		if len(page) < ask {
+			break
+		}
+		after = page[len(page)-1].Name
+	}
+	return tags, nil
+}
+
+// UpdateTag implements hapax.TagStore.
+func (c *Client) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+	if err := hapax.ValidateName("tag", name); err != nil {
+		return hapax.Tag{}, err
+	}
+	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.UpdateTagResponse, error) {
+		return s.admin.UpdateTag(ctx, &hapaxv1.UpdateTagRequest{Name: name, Step: u.Step, MinStep: u.MinStep, MaxStep: u.MaxStep, Floor: u.Floor})
+	})
+	return tagOf(res.GetTag(), err)
+}
+
+// DeleteTag implements hapax.TagStore.
+func (c *Client) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
+	if err := hapax.ValidateName("tag", name); err != nil {
+		return hapax.Tag{}, err
+	}
+	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.DeleteTagResponse, error) {
+		return s.admin.DeleteTag(ctx, &hapaxv1.DeleteTagRequest{Name: name})
+	})
+	return tagOf(res.GetTag(), err)
+}
+
+// AcquireWorker implements hapax.WorkerStore.
+func (c *Client) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	if err := hapax.ValidateName("pool", req.Pool); err != nil {
+		return hapax.Lease{}, err
+	}
+	m := wire.NewAcquireRequest(req)
+	res, err := call(ctx, c, leasing, func(ctx context.Context, s *server) (*hapaxv1.AcquireWorkerResponse, error) {
+		return s.lease.AcquireWorker(ctx, m)
+	})
+	if err != nil {
+		return hapax.Lease{}, err
+	}
+	c.leases.Add(1)
+	return wire.Lease(res.GetLease()), nil
+}
+
+// ExtendWorker implements hapax.WorkerStore.
+func (c *Client) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	m := wire.NewExtendRequest(lease, req)
+	res, err := call(ctx, c, leasing, func(ctx context.Context, s *server) (*hapaxv1.ExtendWorkerResponse, error) {
+		return s.lease.ExtendWorker(ctx, m)
+	})
+	if err != nil {
+		return lease, err
+	}
+	c.leases.Add(1)
+	return wire.Lease(res.GetLease()), nil
+}
+
+// SealWorker implements hapax.WorkerStore.
+func (c *Client) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
+	_, err := call(ctx, c, leasing, func(ctx context.Context, s *server) (*hapaxv1.SealWorkerResponse, error) {
+		return s.lease.SealWorker(ctx, &hapaxv1.SealWorkerRequest{Lease: wire.NewLease(lease), Last: last})
+	})
+	return err
+}
+
+// Workers implements hapax.WorkerStore.
+func (c *Client) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
+	if err := hapax.ValidateName("pool", pool); err != nil {
+		return nil, err
+	}
+	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.ListWorkersResponse, error) {
+		return s.admin.ListWorkers(ctx, &hapaxv1.ListWorkersRequest{Pool: pool})
+	})
+	return wire.Workers(res.GetWorkers()), err
+}
+
+// Pools implements hapax.WorkerStore.
+func (c *Client) Pools(ctx context.Context) ([]hapax.Pool, error) {
+	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.ListPoolsResponse, error) {
+		return s.admin.ListPools(ctx, &hapaxv1.ListPoolsRequest{})
+	})
+	return wire.Pools(res.GetPools()), err
+}
+
+// poolLayout returns the layout that a pool is, or will be, frozen with.
+func (c *Client) poolLayout(ctx context.Context, pool string) (hapax.Layout, error) {
+	if pool != "" {
+		if err := hapax.ValidateName("pool", pool); err != nil {
+			return hapax.Layout{}, err
+		}
+	}
+	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.GetPoolResponse, error) {
+		return s.lease.GetPool(ctx, &hapaxv1.GetPoolRequest{Pool: pool})
+	})
+	if err != nil {
+		return hapax.Layout{}, err
+	}
+	l, err := hapax.ParseLayout(res.GetPool().GetLayout())
+	if err != nil {
+		return l, fmt.Errorf("pool %q, as the server has it: %w", res.GetPool().GetName(), err)
+	}
+	return l, nil
+}
