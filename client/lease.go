@@ -15,7 +15,7 @@ import (
 // How often the validity of leased numbers is renewed, well before it ends.
 const (
 	renewEvery    = time.Minute
-	minRenewEvery = 100 * time.Millisecond
+	minRenewEvery = time.Second
 	renewsPerTerm = 10
 	maxRenewing   = 8 // at a time
 )
@@ -168,6 +168,9 @@ func (c *Client) watch() {
 		case <-tick.C:
 		}
 		due := c.expire(time.Since(c.began))
+		if len(due) == 0 {
+			continue
+		}
 		select {
 		case renewing <- struct{}{}:
 			c.children.Go(func() {

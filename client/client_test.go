@@ -1,0 +1,587 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api/rpcapi"
+	"github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/store/storetest"
+)
+
+// patience bounds what a test waits for on a busy machine; it is no expectation.
+const patience = time.Minute
+
+// A node is a server in this process.
+type node struct {
+	*httptest.Server
+
+	svc *service.Service
+}
+
+// serve starts a server over a store. wrap, if given, comes before its handlers.
+func serve(t testing.TB, store hapax.Store, opts rpcapi.Options, wrap ...func(http.Handler) http.Handler) *node {
+	t.Helper()
+	svc, err := service.New(t.Context(), store, service.Options{MaxWait: 500 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var h http.Handler = muxOf(rpcapi.New(svc, opts))
+	for _, w := range wrap {
+		h = w(h)
+	}
+	n := &node{httptest.NewServer(h), svc}
+	t.Cleanup(func() {
+		n.kill()
+		_ = svc.Close(context.Background())
+	})
+	return n
+}
+
+// kill makes the server unreachable.
+func (n *node) kill() {
+	n.CloseClientConnections()
+	n.Close()
+}
+
+// ledger notes numbers, and reports those that come twice.
+type ledger struct {
+	t testing.TB
+
+	mu   sync.Mutex // guards seen
+	seen map[hapax.ID]bool
+}
+
+func newLedger(t testing.TB) *ledger { return &ledger{t: t, seen: map[hapax.ID]bool{}} }
+
+func (l *ledger) note(ids ...hapax.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range ids {
+		if l.seen[id] {
+			l.t.Errorf("%d was issued twice", id)
+		}
+		l.seen[id] = true
+	}
+}
+
+// within returns a context that ends with the test's patience.
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestEveryWayOfIssuing takes numbers of the same tags from leases, one call at
+// a time, and from the server itself.
+func TestEveryWayOfIssuing(t *testing.T) {
+	ctx := within(t)
+	n := serve(t, memstore.New(), rpcapi.Options{})
+	c := dial(t, client.Options{}, n.URL)
+	segment, err := c.Segment(ctx, "orders", hapax.SegmentOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flake, err := c.Snowflake(ctx, hapax.SnowflakeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	orders, flakes := newLedger(t), newLedger(t)
+	var wg sync.WaitGroup
+	for _, way := range []struct {
+		to    *ledger
+		count int
+		next  func() (hapax.ID, error)
+	}{
+		{orders, 5000, func() (hapax.ID, error) { return segment.Next(ctx) }},
+		{orders, 100, func() (hapax.ID, error) { return c.Next(ctx, "orders") }},
+		{orders, 5000, func() (hapax.ID, error) { return n.svc.Next(ctx, "orders") }},
+		{flakes, 5000, func() (hapax.ID, error) { return flake.Next(ctx) }},
+		{flakes, 100, func() (hapax.ID, error) { return c.Next(ctx, service.SnowflakeTag) }},
+		{flakes, 5000, func() (hapax.ID, error) { return n.svc.Next(ctx, service.SnowflakeTag) }},
+	} {
+		wg.Go(func() {
+			for range way.count {
+				id, err := way.next()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				way.to.note(id)
+			}
+		})
+	}
+	batch := make([]hapax.ID, 1000)
+	if got, err := c.NextN(ctx, "orders", batch); err != nil || got != len(batch) || !slices.IsSorted(batch) {
+		t.Errorf("NextN: %d, %v", got, err)
+	}
+	orders.note(batch...)
+	wg.Wait()
+	st := c.Stats()
+	if st.Leases < 2 || st.Calls < 202 || st.Failures != 0 || st.Failovers != 0 {
+		t.Errorf("stats are %+v", st)
+	}
+}
+
+// TestSnowflakeLearnsItsLayout: the pool's layout comes from the server.
+func TestSnowflakeLearnsItsLayout(t *testing.T) {
+	ctx := within(t)
+	svc, err := service.New(ctx, memstore.New(), service.Options{Logger: slog.New(slog.DiscardHandler), Pools: map[string]service.PoolConfig{"js": {Layout: "js-safe-53"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = svc.Close(context.Background()) }()
+	srv := httptest.NewServer(muxOf(rpcapi.New(svc, rpcapi.Options{})))
+	defer srv.Close()
+	c := dial(t, client.Options{}, srv.URL)
+	flake, err := c.Snowflake(ctx, hapax.SnowflakeOptions{Pool: "js"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := flake.Next(ctx)
+	if err != nil || id >= 1<<53 {
+		t.Errorf("%d, %v; want a number below 2^53", id, err)
+	}
+	pools, err := c.Pools(ctx)
+	if err != nil || len(pools) != 1 || pools[0].Name != "js" {
+		t.Errorf("%+v, %v", pools, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	workers, err := svc.Workers(ctx, "js")
+	if err != nil || len(workers) != 1 || workers[0].Expires.After(time.Now()) {
+		t.Errorf("Close left %+v, %v; want a sealed worker", workers, err)
+	}
+}
+
+// TestFailover kills the servers in turn; while one lives, no call fails.
+func TestFailover(t *testing.T) {
+	ctx := within(t)
+	store := memstore.New()
+	a, b := serve(t, store, rpcapi.Options{}), serve(t, store, rpcapi.Options{})
+	c := dial(t, client.Options{}, a.URL, b.URL)
+	segment, err := c.Segment(ctx, "orders", hapax.SegmentOptions{Step: 10, MaxStep: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLedger(t)
+	take := func() {
+		for range 200 {
+			id, err := segment.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			one, err := c.Next(ctx, "orders")
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.note(id, one)
+		}
+	}
+	take()
+	a.kill()
+	take()
+	third := serve(t, store, rpcapi.Options{})
+	d := dial(t, client.Options{}, b.URL, third.URL)
+	b.kill()
+	if id, err := d.Next(ctx, "orders"); err != nil {
+		t.Fatal(err)
+	} else {
+		l.note(id)
+	}
+	if c.Stats().Failovers == 0 && d.Stats().Failovers == 0 {
+		t.Error("no call went on to another server")
+	}
+}
+
+// TestLostReplies loses the replies of leases and of single calls; what they
+// issued is never used, and what comes next is new.
+func TestLostReplies(t *testing.T) {
+	ctx := within(t)
+	store := memstore.New()
+	n := serve(t, store, rpcapi.Options{})
+	proxy := testservers.NewProxy(t, strings.TrimPrefix(n.URL, "http://"))
+	c := dial(t, client.Options{}, proxy.URL(n.URL))
+	segment, err := c.Segment(ctx, "orders", hapax.SegmentOptions{Step: 10, MaxStep: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLedger(t)
+	for i := range 4 {
+		path := []string{"LeaseService/Allocate", "IssueService/Next"}[i%2]
+		proxy.CutReply(testservers.Contains(path))
+		for range 100 {
+			id, err := segment.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			one, err := c.Next(ctx, "orders")
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.note(id, one)
+		}
+		if fired := proxy.Fired(); fired != i+1 {
+			t.Fatalf("%d replies were lost, want %d", fired, i+1)
+		}
+	}
+	if c.Stats().Failures == 0 {
+		t.Error("no call failed")
+	}
+	tag, err := n.svc.Tag(ctx, "orders")
+	if err != nil || tag.Mark-1 <= int64(len(l.seen)) {
+		t.Errorf("the mark is %d, error %v; lost leases should have left gaps in %d numbers", tag.Mark, err, len(l.seen))
+	}
+
+	// A creation is not repeated: the second would fail, and mislead.
+	proxy.CutReply(testservers.Contains("AdminService/CreateTag"))
+	_, err = c.CreateTag(ctx, hapax.Tag{Name: "new"}, hapax.CreateExplicit)
+	if !errors.Is(err, hapax.ErrStoreUnavailable) {
+		t.Errorf("a creation whose reply was lost: %v; want ErrStoreUnavailable", err)
+	}
+	if _, err := c.Tag(ctx, "new"); err != nil {
+		t.Errorf("the tag: %v", err)
+	}
+}
+
+// TestLostExtension loses the reply of an extension of a worker's time.
+func TestLostExtension(t *testing.T) {
+	ctx := within(t)
+	n := serve(t, memstore.New(), rpcapi.Options{})
+	proxy := testservers.NewProxy(t, strings.TrimPrefix(n.URL, "http://"))
+	c := dial(t, client.Options{}, proxy.URL(n.URL))
+	layout, err := hapax.ParseLayout(hapax.LayoutLeaf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	tick, err := layout.TickOf(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := c.AcquireWorker(ctx, hapax.AcquireRequest{
+		Pool: "p", Layout: layout.String(), IDs: hapax.Grant{Lo: 0, Hi: 4}, Holder: "h", Floor: tick, Latest: tick, To: tick + 1000,
+		End: layout.EndTick(), Poison: tick + 100_000, Now: now, TTL: time.Minute, Tick: layout.Unit(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.CutReply(testservers.Contains("LeaseService/ExtendWorker"))
+	req := hapax.ExtendRequest{To: tick + 2000, End: layout.EndTick(), Now: now, TTL: time.Minute}
+	if _, err := c.ExtendWorker(ctx, lease, req); !errors.Is(err, hapax.ErrStoreUnavailable) {
+		t.Fatalf("a lost extension: %v; want ErrStoreUnavailable", err)
+	}
+	again, err := c.ExtendWorker(ctx, lease, req)
+	if want := (hapax.Grant{Lo: tick + 2000, Hi: tick + 2001}); err != nil || again.Grant != want {
+		t.Errorf("after a lost extension: %v, %v; want %v, above what was lost", again.Grant, err, want)
+	}
+}
+
+// TestHungServer: a server that takes connections and says nothing is passed by.
+func TestHungServer(t *testing.T) {
+	ctx := within(t)
+	store := memstore.New()
+	a, b := serve(t, store, rpcapi.Options{}), serve(t, store, rpcapi.Options{})
+	proxies := []*testservers.Proxy{}
+	var urls []string
+	for _, n := range []*node{a, b} {
+		p := testservers.NewProxy(t, strings.TrimPrefix(n.URL, "http://"))
+		proxies = append(proxies, p)
+		urls = append(urls, p.URL(n.URL))
+	}
+	c := dial(t, client.Options{Timeout: 200 * time.Millisecond}, urls...)
+	l := newLedger(t)
+	for i := range 6 {
+		proxies[i%2].Blackhole()
+		id, err := c.Next(ctx, "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.note(id)
+		proxies[i%2].Pass()
+	}
+	if c.Stats().Failovers == 0 {
+		t.Error("no call went on to another server")
+	}
+}
+
+// TestOutage: while no server can be reached, what is leased is issued, and
+// callers who find nothing left wait until a server is back.
+func TestOutage(t *testing.T) {
+	ctx := within(t)
+	n := serve(t, memstore.New(), rpcapi.Options{})
+	proxy := testservers.NewProxy(t, strings.TrimPrefix(n.URL, "http://"))
+	c := dial(t, client.Options{}, proxy.URL(n.URL))
+	segment, err := c.Segment(ctx, "orders", hapax.SegmentOptions{Step: 100, MaxStep: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Cut()
+	l := newLedger(t)
+	for segment.Stats().Remaining > 0 {
+		id, err := segment.Next(ctx)
+		if err != nil {
+			t.Fatalf("with %d numbers left: %v", segment.Stats().Remaining, err)
+		}
+		l.note(id)
+	}
+	if len(l.seen) < 100 {
+		t.Errorf("%d numbers outlasted the outage; want 100 at least", len(l.seen))
+	}
+	for name, next := range map[string]func(context.Context) (hapax.ID, error){
+		"leased": segment.Next,
+		"called": func(ctx context.Context) (hapax.ID, error) { return c.Next(ctx, "orders") },
+	} {
+		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		_, err := next(short)
+		cancel()
+		if !errors.Is(err, hapax.ErrStoreUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v; want ErrStoreUnavailable and the context's error", name, err)
+		}
+	}
+	proxy.Pass()
+	for range 300 {
+		id, err := segment.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.note(id)
+	}
+}
+
+// nextError returns the first error of an issuer, within the test's patience.
+func nextError(t *testing.T, next func(context.Context) (hapax.ID, error)) error {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_, err := next(ctx)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestValidity: leased numbers are given up when the server takes their tag or
+// the client's rights away, and when no server was heard of for too long.
+func TestValidity(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(t *testing.T, n *node, p *testservers.Proxy, denied *atomic.Bool)
+		want *hapax.Error
+		back func(p *testservers.Proxy, denied *atomic.Bool) // nil: it is over
+	}{
+		"tag deleted": {
+			end: func(t *testing.T, n *node, _ *testservers.Proxy, _ *atomic.Bool) {
+				if _, err := n.svc.DeleteTag(t.Context(), "orders"); err != nil {
+					t.Fatal(err)
+				}
+			},
+			want: hapax.ErrTagDeleted,
+		},
+		"token revoked": {
+			end:  func(_ *testing.T, _ *node, _ *testservers.Proxy, denied *atomic.Bool) { denied.Store(true) },
+			want: hapax.ErrUnauthenticated,
+			back: func(_ *testservers.Proxy, denied *atomic.Bool) { denied.Store(false) },
+		},
+		"cut off": {
+			end:  func(_ *testing.T, _ *node, p *testservers.Proxy, _ *atomic.Bool) { p.Cut() },
+			want: hapax.ErrStoreUnavailable,
+			back: func(p *testservers.Proxy, _ *atomic.Bool) { p.Pass() },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := within(t)
+			var denied atomic.Bool
+			n := serve(t, memstore.New(), rpcapi.Options{Validity: 6 * time.Second}, func(h http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if denied.Load() || r.Header.Get("Authorization") != "Bearer open-sesame" {
+						w.WriteHeader(http.StatusUnauthorized)
+						return
+					}
+					h.ServeHTTP(w, r)
+				})
+			})
+			p := testservers.NewProxy(t, strings.TrimPrefix(n.URL, "http://"))
+			cl := dial(t, client.Options{Token: "open-sesame"}, p.URL(n.URL))
+			segment, err := cl.Segment(ctx, "orders", hapax.SegmentOptions{Step: 1_000_000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, err := segment.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for cl.Stats().Renewals < 7 { // longer than the validity
+				if ctx.Err() != nil {
+					t.Fatal("leases were not renewed")
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			if id, err := segment.Next(ctx); err != nil || id != first+1 {
+				t.Fatalf("%d, %v; a renewed lease should go on after %d", id, err, first)
+			}
+			c.end(t, n, p, &denied)
+			if err := nextError(t, segment.Next); !errors.Is(err, c.want) {
+				t.Fatalf("error is %v; want %v", err, c.want)
+			}
+			if cl.Stats().Dropped != 1 {
+				t.Errorf("leases were given up %d times; want once", cl.Stats().Dropped)
+			}
+			if c.back == nil {
+				return
+			}
+			c.back(p, &denied)
+			for {
+				id, err := segment.Next(ctx)
+				if err == nil && id > first+1_000_000-1 {
+					return
+				}
+				if ctx.Err() != nil || err == nil {
+					t.Fatalf("%d, %v; want a number of a new lease", id, err)
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+	}
+}
+
+// TestErrorsCrossTheWire has a store fail with every sentinel.
+func TestErrorsCrossTheWire(t *testing.T) {
+	store := storetest.NewFaults(memstore.New())
+	c := serveStore(t, store)
+	for _, code := range hapax.Codes() {
+		t.Run(string(code), func(t *testing.T) {
+			sentinel := hapax.ErrorOf(code)
+			store.Inject(func(op storetest.Op) storetest.Fault {
+				if op.Method != "UpdateTag" {
+					return storetest.Fault{}
+				}
+				return storetest.Fault{Fail: fmt.Errorf("%w: details", sentinel)}
+			})
+			_, err := c.UpdateTag(t.Context(), "t", hapax.TagUpdate{})
+			if !errors.Is(err, sentinel) || hapax.CodeOf(err) != code {
+				t.Errorf("error is %v; want %v", err, sentinel)
+			}
+		})
+	}
+	for name, want := range map[string]*hapax.ValueError{
+		"number": {Field: "n", Value: int64(-1), Allowed: "1 to 2", Err: hapax.ErrInvalidArgument},
+		"text":   {Field: "layout", Value: "x\xff", Allowed: "a layout", Err: hapax.ErrInvalidLayout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{Fail: want} })
+			_, err := c.UpdateTag(t.Context(), "t", hapax.TagUpdate{})
+			got, ok := errors.AsType[*hapax.ValueError](err)
+			if !ok || got.Field != want.Field || got.Allowed != want.Allowed || !errors.Is(err, want.Err) {
+				t.Fatalf("error is %#v; want %#v", err, want)
+			}
+			if name == "number" && got.Value != want.Value {
+				t.Errorf("the value is %#v; want %#v", got.Value, want.Value)
+			}
+		})
+	}
+}
+
+// TestServersMustShareAStore: a server with another store is refused.
+func TestServersMustShareAStore(t *testing.T) {
+	ctx := within(t)
+	a, b := serve(t, memstore.New(), rpcapi.Options{}), serve(t, memstore.New(), rpcapi.Options{})
+	proxies := map[string]*testservers.Proxy{}
+	var urls []string
+	for _, n := range []*node{a, b} {
+		p := testservers.NewProxy(t, strings.TrimPrefix(n.URL, "http://"))
+		proxies[p.URL(n.URL)] = p
+		urls = append(urls, p.URL(n.URL))
+	}
+	proxies[urls[1]].Cut()
+	c := dial(t, client.Options{}, urls...)
+	if _, err := c.Segment(ctx, "orders", hapax.SegmentOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	proxies[urls[0]].Cut()
+	proxies[urls[1]].Pass()
+	if _, err := c.Segment(ctx, "orders", hapax.SegmentOptions{}); !errors.Is(err, hapax.ErrStoreReplaced) {
+		t.Errorf("error is %v; want ErrStoreReplaced", err)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts  client.Options
+		urls  []string
+		field string
+	}{
+		"no server":    {client.Options{}, nil, "urls"},
+		"scheme":       {client.Options{}, []string{"tcp://127.0.0.1:1"}, "url"},
+		"no host":      {client.Options{}, []string{"http://"}, "url"},
+		"password":     {client.Options{}, []string{"http://u:hunter2@127.0.0.1:1"}, "url"},
+		"query":        {client.Options{}, []string{"http://127.0.0.1:1?x=hunter2"}, "url"},
+		"token":        {client.Options{Token: "hunter2\r\nX: y"}, []string{"http://127.0.0.1:1"}, "token"},
+		"timeout":      {client.Options{Timeout: -1}, []string{"http://127.0.0.1:1"}, "timeout"},
+		"not a url":    {client.Options{}, []string{"http://a b%hunter2"}, "url"},
+		"many servers": {client.Options{}, make([]string, 101), "urls"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := client.Dial(t.Context(), c.opts, c.urls...)
+			v, ok := errors.AsType[*hapax.ValueError](err)
+			if !ok || v.Field != c.field {
+				t.Fatalf("error is %v; want one that names %s", err, c.field)
+			}
+			if name != "query" && strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("the error tells a secret: %v", err)
+			}
+		})
+	}
+}
+
+func TestDialNobody(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := client.Dial(ctx, client.Options{}, "http://127.0.0.1:1")
+	if !errors.Is(err, hapax.ErrStoreUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error is %v; want ErrStoreUnavailable and the context's", err)
+	}
+}
+
+// TestClosed: after Close nothing works, and nothing is left running.
+func TestClosed(t *testing.T) {
+	ctx := within(t)
+	n := serve(t, memstore.New(), rpcapi.Options{})
+	c := dial(t, client.Options{}, n.URL)
+	segment, err := c.Segment(ctx, "orders", hapax.SegmentOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, do := range map[string]func() error{
+		"a segment":     func() error { _, err := segment.Next(ctx); return err },
+		"a call":        func() error { _, err := c.Next(ctx, "orders"); return err },
+		"a lease":       func() error { _, err := c.Allocate(ctx, "orders", 1); return err },
+		"a new segment": func() error { _, err := c.Segment(ctx, "other", hapax.SegmentOptions{}); return err },
+	} {
+		if err := do(); !errors.Is(err, hapax.ErrClosed) {
+			t.Errorf("%s after Close: %v; want ErrClosed", name, err)
+		}
+	}
+}
