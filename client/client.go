@@ -92,9 +92,9 @@ type Client struct {
 	stop     context.CancelFunc
 	children sync.WaitGroup
 
-	mu      sync.Mutex // guards the fields below; never held while waiting
-	closing bool   // no issuers are kept any more
-	closed  bool   // no calls are made any more
+	mu      sync.Mutex              // guards the fields below; never held while waiting
+	closing bool                    // no issuers are kept any more
+	closed  bool                    // no calls are made any more
 	storeID string                  // of the one store behind all servers; empty before it is known
 	open    map[hapax.Issuer]*lease // issuers to close with the client
 }

@@ -11,8 +11,9 @@ import (
 )
 
 var (
-	_ hapax.Store      = (*Client)(nil)
-	_ hapax.StoreClock = (*Client)(nil)
+	_ hapax.Store         = (*Client)(nil)
+	_ hapax.StoreClock    = (*Client)(nil)
+	_ hapax.WorkerRetirer = (*Client)(nil)
 )
 
 // maxPage is how many tags a server lists at once.
@@ -205,6 +206,20 @@ func (c *Client) Workers(ctx context.Context, pool string) ([]hapax.Worker, erro
 		return s.admin.ListWorkers(ctx, &hapaxv1.ListWorkersRequest{Pool: pool})
 	})
 	return wire.Workers(res.GetWorkers()), err
+}
+
+// RetireWorker implements hapax.WorkerRetirer.
+func (c *Client) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
+	if err := hapax.ValidateName("pool", pool); err != nil {
+		return hapax.Worker{}, err
+	}
+	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.RetireWorkerResponse, error) {
+		return s.admin.RetireWorker(ctx, &hapaxv1.RetireWorkerRequest{Pool: pool, Worker: id})
+	})
+	if err != nil {
+		return hapax.Worker{}, err
+	}
+	return wire.Workers([]*hapaxv1.Worker{res.GetWorker()})[0], nil
 }
 
 // Pools implements hapax.WorkerStore.

@@ -89,3 +89,12 @@ func (s *adminServer) ListWorkers(ctx context.Context, req *hapaxv1.ListWorkersR
 	}
 	return &hapaxv1.ListWorkersResponse{Workers: wire.NewWorkers(workers)}, nil
 }
+
+// RetireWorker implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) RetireWorker(ctx context.Context, req *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error) {
+	worker, err := hapax.RetireWorker(ctx, s.store, req.GetPool(), req.GetWorker())
+	if err != nil {
+		return nil, err
+	}
+	return &hapaxv1.RetireWorkerResponse{Worker: wire.NewWorkers([]hapax.Worker{worker})[0]}, nil
+}

@@ -701,6 +701,107 @@ func (x *ListWorkersResponse) GetWorkers() []*Worker {
 	return nil
 }
 
+// Asks for a worker ID to be taken out of use.
+type RetireWorkerRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pool's name.
+	Pool string `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// The worker ID, which must have been used.
+	Worker        int64 `protobuf:"varint,2,opt,name=worker,proto3" json:"worker,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetireWorkerRequest) Reset() {
+	*x = RetireWorkerRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetireWorkerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetireWorkerRequest) ProtoMessage() {}
+
+func (x *RetireWorkerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetireWorkerRequest.ProtoReflect.Descriptor instead.
+func (*RetireWorkerRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RetireWorkerRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *RetireWorkerRequest) GetWorker() int64 {
+	if x != nil {
+		return x.Worker
+	}
+	return 0
+}
+
+// The worker ID is out of use.
+type RetireWorkerResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As stored.
+	Worker        *Worker `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetireWorkerResponse) Reset() {
+	*x = RetireWorkerResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetireWorkerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetireWorkerResponse) ProtoMessage() {}
+
+func (x *RetireWorkerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetireWorkerResponse.ProtoReflect.Descriptor instead.
+func (*RetireWorkerResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RetireWorkerResponse) GetWorker() *Worker {
+	if x != nil {
+		return x.Worker
+	}
+	return nil
+}
+
 var File_hapax_v1_admin_proto protoreflect.FileDescriptor
 
 const file_hapax_v1_admin_proto_rawDesc = "" +
@@ -741,7 +842,12 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x12ListWorkersRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"A\n" +
 	"\x13ListWorkersResponse\x12*\n" +
-	"\aworkers\x18\x01 \x03(\v2\x10.hapax.v1.WorkerR\aworkers2\x80\x04\n" +
+	"\aworkers\x18\x01 \x03(\v2\x10.hapax.v1.WorkerR\aworkers\"A\n" +
+	"\x13RetireWorkerRequest\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
+	"\x06worker\x18\x02 \x01(\x03R\x06worker\"@\n" +
+	"\x14RetireWorkerResponse\x12(\n" +
+	"\x06worker\x18\x01 \x01(\v2\x10.hapax.v1.WorkerR\x06worker2\xd1\x04\n" +
 	"\fAdminService\x12=\n" +
 	"\x06GetTag\x12\x17.hapax.v1.GetTagRequest\x1a\x18.hapax.v1.GetTagResponse\"\x00\x12C\n" +
 	"\bListTags\x12\x19.hapax.v1.ListTagsRequest\x1a\x1a.hapax.v1.ListTagsResponse\"\x00\x12F\n" +
@@ -749,7 +855,8 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\tUpdateTag\x12\x1a.hapax.v1.UpdateTagRequest\x1a\x1b.hapax.v1.UpdateTagResponse\"\x00\x12F\n" +
 	"\tDeleteTag\x12\x1a.hapax.v1.DeleteTagRequest\x1a\x1b.hapax.v1.DeleteTagResponse\"\x00\x12F\n" +
 	"\tListPools\x12\x1a.hapax.v1.ListPoolsRequest\x1a\x1b.hapax.v1.ListPoolsResponse\"\x00\x12L\n" +
-	"\vListWorkers\x12\x1c.hapax.v1.ListWorkersRequest\x1a\x1d.hapax.v1.ListWorkersResponse\"\x00B6Z4github.com/hapax-id/hapax/api/rpcapi/hapaxv1;hapaxv1b\x06proto3"
+	"\vListWorkers\x12\x1c.hapax.v1.ListWorkersRequest\x1a\x1d.hapax.v1.ListWorkersResponse\"\x00\x12O\n" +
+	"\fRetireWorker\x12\x1d.hapax.v1.RetireWorkerRequest\x1a\x1e.hapax.v1.RetireWorkerResponse\"\x00B6Z4github.com/hapax-id/hapax/api/rpcapi/hapaxv1;hapaxv1b\x06proto3"
 
 var (
 	file_hapax_v1_admin_proto_rawDescOnce sync.Once
@@ -763,54 +870,59 @@ func file_hapax_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hapax_v1_admin_proto_rawDescData
 }
 
-var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_hapax_v1_admin_proto_goTypes = []any{
-	(*GetTagRequest)(nil),       // 0: hapax.v1.GetTagRequest
-	(*GetTagResponse)(nil),      // 1: hapax.v1.GetTagResponse
-	(*ListTagsRequest)(nil),     // 2: hapax.v1.ListTagsRequest
-	(*ListTagsResponse)(nil),    // 3: hapax.v1.ListTagsResponse
-	(*CreateTagRequest)(nil),    // 4: hapax.v1.CreateTagRequest
-	(*CreateTagResponse)(nil),   // 5: hapax.v1.CreateTagResponse
-	(*UpdateTagRequest)(nil),    // 6: hapax.v1.UpdateTagRequest
-	(*UpdateTagResponse)(nil),   // 7: hapax.v1.UpdateTagResponse
-	(*DeleteTagRequest)(nil),    // 8: hapax.v1.DeleteTagRequest
-	(*DeleteTagResponse)(nil),   // 9: hapax.v1.DeleteTagResponse
-	(*ListPoolsRequest)(nil),    // 10: hapax.v1.ListPoolsRequest
-	(*ListPoolsResponse)(nil),   // 11: hapax.v1.ListPoolsResponse
-	(*ListWorkersRequest)(nil),  // 12: hapax.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil), // 13: hapax.v1.ListWorkersResponse
-	(*Tag)(nil),                 // 14: hapax.v1.Tag
-	(*Pool)(nil),                // 15: hapax.v1.Pool
-	(*Worker)(nil),              // 16: hapax.v1.Worker
+	(*GetTagRequest)(nil),        // 0: hapax.v1.GetTagRequest
+	(*GetTagResponse)(nil),       // 1: hapax.v1.GetTagResponse
+	(*ListTagsRequest)(nil),      // 2: hapax.v1.ListTagsRequest
+	(*ListTagsResponse)(nil),     // 3: hapax.v1.ListTagsResponse
+	(*CreateTagRequest)(nil),     // 4: hapax.v1.CreateTagRequest
+	(*CreateTagResponse)(nil),    // 5: hapax.v1.CreateTagResponse
+	(*UpdateTagRequest)(nil),     // 6: hapax.v1.UpdateTagRequest
+	(*UpdateTagResponse)(nil),    // 7: hapax.v1.UpdateTagResponse
+	(*DeleteTagRequest)(nil),     // 8: hapax.v1.DeleteTagRequest
+	(*DeleteTagResponse)(nil),    // 9: hapax.v1.DeleteTagResponse
+	(*ListPoolsRequest)(nil),     // 10: hapax.v1.ListPoolsRequest
+	(*ListPoolsResponse)(nil),    // 11: hapax.v1.ListPoolsResponse
+	(*ListWorkersRequest)(nil),   // 12: hapax.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),  // 13: hapax.v1.ListWorkersResponse
+	(*RetireWorkerRequest)(nil),  // 14: hapax.v1.RetireWorkerRequest
+	(*RetireWorkerResponse)(nil), // 15: hapax.v1.RetireWorkerResponse
+	(*Tag)(nil),                  // 16: hapax.v1.Tag
+	(*Pool)(nil),                 // 17: hapax.v1.Pool
+	(*Worker)(nil),               // 18: hapax.v1.Worker
 }
 var file_hapax_v1_admin_proto_depIdxs = []int32{
-	14, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
-	14, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
-	14, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
-	14, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
-	14, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
-	14, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
-	15, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
-	16, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
-	0,  // 8: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
-	2,  // 9: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
-	4,  // 10: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
-	6,  // 11: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
-	8,  // 12: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
-	10, // 13: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
-	12, // 14: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
-	1,  // 15: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
-	3,  // 16: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
-	5,  // 17: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
-	7,  // 18: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
-	9,  // 19: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
-	11, // 20: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
-	13, // 21: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
-	15, // [15:22] is the sub-list for method output_type
-	8,  // [8:15] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	16, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
+	16, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
+	16, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
+	16, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
+	16, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
+	16, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
+	17, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
+	18, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
+	18, // 8: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
+	0,  // 9: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
+	2,  // 10: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
+	4,  // 11: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
+	6,  // 12: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
+	8,  // 13: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
+	10, // 14: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
+	12, // 15: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
+	14, // 16: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
+	1,  // 17: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
+	3,  // 18: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
+	5,  // 19: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
+	7,  // 20: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
+	9,  // 21: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
+	11, // 22: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
+	13, // 23: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
+	15, // 24: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
+	17, // [17:25] is the sub-list for method output_type
+	9,  // [9:17] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_admin_proto_init() }
@@ -826,7 +938,7 @@ func file_hapax_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_admin_proto_rawDesc), len(file_hapax_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

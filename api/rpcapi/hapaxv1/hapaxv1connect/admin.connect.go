@@ -48,6 +48,9 @@ const (
 	// AdminServiceListWorkersProcedure is the fully-qualified name of the AdminService's ListWorkers
 	// RPC.
 	AdminServiceListWorkersProcedure = "/hapax.v1.AdminService/ListWorkers"
+	// AdminServiceRetireWorkerProcedure is the fully-qualified name of the AdminService's RetireWorker
+	// RPC.
+	AdminServiceRetireWorkerProcedure = "/hapax.v1.AdminService/RetireWorker"
 )
 
 // AdminServiceClient is a client for the hapax.v1.AdminService service.
@@ -66,6 +69,8 @@ type AdminServiceClient interface {
 	ListPools(context.Context, *hapaxv1.ListPoolsRequest) (*hapaxv1.ListPoolsResponse, error)
 	// Lists the worker IDs of a pool that were ever used.
 	ListWorkers(context.Context, *hapaxv1.ListWorkersRequest) (*hapaxv1.ListWorkersResponse, error)
+	// Takes a worker ID out of use until the clock passes its mark.
+	RetireWorker(context.Context, *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error)
 }
 
 // NewAdminServiceClient constructs a client for the hapax.v1.AdminService service. By default, it
@@ -121,18 +126,25 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("ListWorkers")),
 			connect.WithClientOptions(opts...),
 		),
+		retireWorker: connect.NewClient[hapaxv1.RetireWorkerRequest, hapaxv1.RetireWorkerResponse](
+			httpClient,
+			baseURL+AdminServiceRetireWorkerProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("RetireWorker")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // adminServiceClient implements AdminServiceClient.
 type adminServiceClient struct {
-	getTag      *connect.Client[hapaxv1.GetTagRequest, hapaxv1.GetTagResponse]
-	listTags    *connect.Client[hapaxv1.ListTagsRequest, hapaxv1.ListTagsResponse]
-	createTag   *connect.Client[hapaxv1.CreateTagRequest, hapaxv1.CreateTagResponse]
-	updateTag   *connect.Client[hapaxv1.UpdateTagRequest, hapaxv1.UpdateTagResponse]
-	deleteTag   *connect.Client[hapaxv1.DeleteTagRequest, hapaxv1.DeleteTagResponse]
-	listPools   *connect.Client[hapaxv1.ListPoolsRequest, hapaxv1.ListPoolsResponse]
-	listWorkers *connect.Client[hapaxv1.ListWorkersRequest, hapaxv1.ListWorkersResponse]
+	getTag       *connect.Client[hapaxv1.GetTagRequest, hapaxv1.GetTagResponse]
+	listTags     *connect.Client[hapaxv1.ListTagsRequest, hapaxv1.ListTagsResponse]
+	createTag    *connect.Client[hapaxv1.CreateTagRequest, hapaxv1.CreateTagResponse]
+	updateTag    *connect.Client[hapaxv1.UpdateTagRequest, hapaxv1.UpdateTagResponse]
+	deleteTag    *connect.Client[hapaxv1.DeleteTagRequest, hapaxv1.DeleteTagResponse]
+	listPools    *connect.Client[hapaxv1.ListPoolsRequest, hapaxv1.ListPoolsResponse]
+	listWorkers  *connect.Client[hapaxv1.ListWorkersRequest, hapaxv1.ListWorkersResponse]
+	retireWorker *connect.Client[hapaxv1.RetireWorkerRequest, hapaxv1.RetireWorkerResponse]
 }
 
 // GetTag calls hapax.v1.AdminService.GetTag.
@@ -198,6 +210,15 @@ func (c *adminServiceClient) ListWorkers(ctx context.Context, req *hapaxv1.ListW
 	return nil, err
 }
 
+// RetireWorker calls hapax.v1.AdminService.RetireWorker.
+func (c *adminServiceClient) RetireWorker(ctx context.Context, req *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error) {
+	response, err := c.retireWorker.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AdminServiceHandler is an implementation of the hapax.v1.AdminService service.
 type AdminServiceHandler interface {
 	// Returns one tag, also when it is a tombstone.
@@ -214,6 +235,8 @@ type AdminServiceHandler interface {
 	ListPools(context.Context, *hapaxv1.ListPoolsRequest) (*hapaxv1.ListPoolsResponse, error)
 	// Lists the worker IDs of a pool that were ever used.
 	ListWorkers(context.Context, *hapaxv1.ListWorkersRequest) (*hapaxv1.ListWorkersResponse, error)
+	// Takes a worker ID out of use until the clock passes its mark.
+	RetireWorker(context.Context, *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error)
 }
 
 // NewAdminServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -265,6 +288,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("ListWorkers")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceRetireWorkerHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceRetireWorkerProcedure,
+		svc.RetireWorker,
+		connect.WithSchema(adminServiceMethods.ByName("RetireWorker")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/hapax.v1.AdminService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminServiceGetTagProcedure:
@@ -281,6 +310,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceListPoolsHandler.ServeHTTP(w, r)
 		case AdminServiceListWorkersProcedure:
 			adminServiceListWorkersHandler.ServeHTTP(w, r)
+		case AdminServiceRetireWorkerProcedure:
+			adminServiceRetireWorkerHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -316,4 +347,8 @@ func (UnimplementedAdminServiceHandler) ListPools(context.Context, *hapaxv1.List
 
 func (UnimplementedAdminServiceHandler) ListWorkers(context.Context, *hapaxv1.ListWorkersRequest) (*hapaxv1.ListWorkersResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.ListWorkers is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) RetireWorker(context.Context, *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.RetireWorker is not implemented"))
 }
