@@ -231,7 +231,17 @@ func (l *lease) renew(ctx context.Context) {
 	case err == nil:
 		l.extend(began, res.GetValidFor().AsDuration())
 		l.renewals.Add(1)
-	case !isTroubled(err):
+	case revokes(err):
 		l.giveUp()
 	}
+}
+
+// revokes tells that an error means that leased numbers must not be used.
+func revokes(err error) bool {
+	switch hapax.ErrorOf(hapax.CodeOf(err)) {
+	case hapax.ErrTagDeleted, hapax.ErrTagNotFound, hapax.ErrKindMismatch,
+		hapax.ErrUnauthenticated, hapax.ErrPermissionDenied, hapax.ErrStoreReplaced, hapax.ErrStoreRolledBack:
+		return true
+	}
+	return false
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hapax-id/hapax/api/rpcapi/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/api/rpcapi/wire"
 	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/service/auth"
 )
 
 var _ hapaxv1connect.IssueServiceHandler = (*issueServer)(nil)
@@ -65,6 +66,10 @@ func (s *issueServer) NextStream(ctx context.Context, req *hapaxv1.NextStreamReq
 	if left < 0 {
 		return outOfRange("count", left, "0, for numbers without end, or more")
 	}
+	caller := auth.FromContext(ctx)
+	if err := caller.Allow(auth.Issue, req.GetTag()); err != nil {
+		return err
+	}
 	endless := left == 0
 	ids := make([]hapax.ID, min(streamBatch, s.svc.MaxCount()))
 	res := &hapaxv1.NextStreamResponse{Ids: make([]int64, 0, len(ids))}
@@ -90,7 +95,11 @@ func (s *issueServer) NextStream(ctx context.Context, req *hapaxv1.NextStreamReq
 		if err != nil {
 			return err
 		}
-		left -= int64(n)
+		if left -= int64(n); endless || left > 0 {
+			if err := caller.Wait(ctx); err != nil { // a batch counts as a request
+				return err
+			}
+		}
 	}
 	return nil
 }

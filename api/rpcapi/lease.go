@@ -115,10 +115,7 @@ func create(ctx context.Context, store hapax.Store, m *hapaxv1.Tag, mode hapax.C
 
 // GetPool implements hapaxv1connect.LeaseServiceHandler.
 func (s *leaseServer) GetPool(ctx context.Context, req *hapaxv1.GetPoolRequest) (*hapaxv1.GetPoolResponse, error) {
-	name := req.GetPool()
-	if name == "" {
-		name = hapax.DefaultPool
-	}
+	name := poolName(req)
 	if err := hapax.ValidateName("pool", name); err != nil {
 		return nil, err
 	}

@@ -15,7 +15,6 @@ package rpcapi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -31,6 +30,7 @@ import (
 	"github.com/hapax-id/hapax/api/rpcapi/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/api/rpcapi/wire"
 	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/service/auth"
 )
 
 // DefaultValidity is how long leased numbers may be used without a word from a
@@ -45,6 +45,10 @@ const maxRequest = 64 << 10
 type Options struct {
 	// Validity is what leases of numbers carry; default DefaultValidity.
 	Validity time.Duration
+
+	// Policy asks clients for tokens, and knows what each is good for; nil asks
+	// for none.
+	Policy *auth.Policy
 
 	// Stopping, if set, is closed when the server is about to stop: streams end
 	// then with ErrClosed, instead of being cut off.
@@ -105,7 +109,7 @@ func (o Options) handlerOptions(failed func(error)) []connect.HandlerOption {
 	return []connect.HandlerOption{
 		connect.WithReadMaxBytes(maxRequest),
 		connect.WithCompressMinBytes(math.MaxInt), // numbers hardly shrink, and time matters
-		connect.WithInterceptors(boundary{failed}),
+		connect.WithInterceptors(boundary{o.Policy, failed}),
 		connect.WithRecover(func(_ context.Context, spec connect.Spec, _ http.Header, p any) error {
 			o.Logger.Error("panic while serving a call", "procedure", spec.Procedure, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			return wire.Error(hapax.ErrInternal)
@@ -119,39 +123,6 @@ func uncached(h http.Handler) http.Handler {
 		w.Header()["Cache-Control"] = []string{"no-store"}
 		h.ServeHTTP(w, r)
 	})
-}
-
-// A boundary is where errors become what clients see.
-type boundary struct{ failed func(error) }
-
-func (b boundary) translate(ctx context.Context, err error) error {
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(context.Cause(ctx), context.Canceled) { // else the client is gone, which is no error of ours
-		b.failed(err)
-	}
-	return wire.Error(err)
-}
-
-// WrapUnary implements connect.Interceptor.
-func (b boundary) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
-	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		res, err := next(ctx, req)
-		return res, b.translate(ctx, err)
-	}
-}
-
-// WrapStreamingClient implements connect.Interceptor.
-func (b boundary) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
-	return next
-}
-
-// WrapStreamingHandler implements connect.Interceptor.
-func (b boundary) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
-	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		return b.translate(ctx, next(ctx, conn))
-	}
 }
 
 // health answers gRPC's health checks: the server serves if it can issue.

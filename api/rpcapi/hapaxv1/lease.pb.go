@@ -685,7 +685,9 @@ type AcquireWorkerRequest struct {
 	// How long the worker ID is kept from others.
 	Ttl *durationpb.Duration `protobuf:"bytes,11,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// The layout's unit.
-	Tick          *durationpb.Duration `protobuf:"bytes,12,opt,name=tick,proto3" json:"tick,omitempty"`
+	Tick *durationpb.Duration `protobuf:"bytes,12,opt,name=tick,proto3" json:"tick,omitempty"`
+	// If not empty, only these of the worker IDs may be used; ascending.
+	Among         []int64 `protobuf:"varint,13,rep,packed,name=among,proto3" json:"among,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -800,6 +802,13 @@ func (x *AcquireWorkerRequest) GetTtl() *durationpb.Duration {
 func (x *AcquireWorkerRequest) GetTick() *durationpb.Duration {
 	if x != nil {
 		return x.Tick
+	}
+	return nil
+}
+
+func (x *AcquireWorkerRequest) GetAmong() []int64 {
+	if x != nil {
+		return x.Among
 	}
 	return nil
 }
@@ -1101,7 +1110,7 @@ const file_hapax_v1_lease_proto_rawDesc = "" +
 	"\x0eGetPoolRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"5\n" +
 	"\x0fGetPoolResponse\x12\"\n" +
-	"\x04pool\x18\x01 \x01(\v2\x0e.hapax.v1.PoolR\x04pool\"\xef\x02\n" +
+	"\x04pool\x18\x01 \x01(\v2\x0e.hapax.v1.PoolR\x04pool\"\x85\x03\n" +
 	"\x14AcquireWorkerRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06layout\x18\x02 \x01(\tR\x06layout\x12!\n" +
@@ -1115,7 +1124,8 @@ const file_hapax_v1_lease_proto_rawDesc = "" +
 	"\x03now\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12+\n" +
 	"\x03ttl\x18\v \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12-\n" +
-	"\x04tick\x18\f \x01(\v2\x19.google.protobuf.DurationR\x04tick\">\n" +
+	"\x04tick\x18\f \x01(\v2\x19.google.protobuf.DurationR\x04tick\x12\x14\n" +
+	"\x05among\x18\r \x03(\x03R\x05among\">\n" +
 	"\x15AcquireWorkerResponse\x12%\n" +
 	"\x05lease\x18\x01 \x01(\v2\x0f.hapax.v1.LeaseR\x05lease\"\xb9\x01\n" +
 	"\x13ExtendWorkerRequest\x12%\n" +

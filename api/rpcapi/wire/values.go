@@ -130,7 +130,7 @@ func Pools(ms []*hapaxv1.Pool) []hapax.Pool {
 // NewAcquireRequest returns the message of a request for a worker.
 func NewAcquireRequest(r hapax.AcquireRequest) *hapaxv1.AcquireWorkerRequest {
 	return &hapaxv1.AcquireWorkerRequest{
-		Pool: r.Pool, Layout: r.Layout, Ids: NewGrant(r.IDs), Holder: r.Holder,
+		Pool: r.Pool, Layout: r.Layout, Ids: NewGrant(r.IDs), Among: r.Among, Holder: r.Holder,
 		Floor: r.Floor, Latest: r.Latest, To: r.To, End: r.End, Poison: r.Poison,
 		Now: timestamppb.New(r.Now), Ttl: durationpb.New(r.TTL), Tick: durationpb.New(r.Tick),
 	}
@@ -140,7 +140,7 @@ func NewAcquireRequest(r hapax.AcquireRequest) *hapaxv1.AcquireWorkerRequest {
 // or duration that is missing or cannot be.
 func AcquireRequest(m *hapaxv1.AcquireWorkerRequest) (hapax.AcquireRequest, error) {
 	r := hapax.AcquireRequest{
-		Pool: m.GetPool(), Layout: m.GetLayout(), IDs: Grant(m.GetIds()), Holder: m.GetHolder(),
+		Pool: m.GetPool(), Layout: m.GetLayout(), IDs: Grant(m.GetIds()), Among: m.GetAmong(), Holder: m.GetHolder(),
 		Floor: m.GetFloor(), Latest: m.GetLatest(), To: m.GetTo(), End: m.GetEnd(), Poison: m.GetPoison(),
 		Now: timeOf(m.GetNow()), TTL: m.GetTtl().AsDuration(), Tick: m.GetTick().AsDuration(),
 	}
