@@ -92,14 +92,6 @@ func (s *Service) StoreTime(ctx context.Context) (time.Time, error) {
 	return t, err
 }
 
-func (s *Service) now() time.Time {
-	if s.opts.Clock == nil {
-		return time.Now()
-	}
-	now, _ := s.opts.Clock.Now()
-	return now
-}
-
 // reach returns the highest tick that a lease may reach now.
 func (s *Service) reach(layout hapax.Layout) (int64, error) {
 	tick, err := layout.TickOf(s.now())
