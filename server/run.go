@@ -37,10 +37,10 @@ const (
 // setting, and what OpenNode returns.
 func Run(ctx context.Context, c Config, logTo io.Writer) error {
 	s, err := start(ctx, c, newLogger(c, logTo))
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return nil // told to stop before it served
-	case err != nil:
+	if err != nil {
+		if ctx.Err() != nil {
+			err = nil // told to stop before it served
+		}
 		return err
 	}
 	return s.run(ctx)

@@ -32,7 +32,8 @@ func TestWorkersFix(t *testing.T) {
 				State string
 				Until time.Time
 				Epoch int64
-			}) {
+			},
+			) {
 				t.Helper()
 				text := ok(t, dir, append([]string{"workers", "show", "default", "5", "--json"}, data...)...)
 				if err := json.Unmarshal([]byte(text), &w); err != nil {

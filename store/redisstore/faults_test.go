@@ -375,10 +375,10 @@ func TestReplica(t *testing.T) {
 	create(t, s, hapax.Tag{Name: "t"})
 	awaitMark(t, replica, 1)
 	host, port, _ := strings.Cut(replica.Addr, ":")
-	if err := raw(t, replica).SlaveOf(t.Context(), "no", "one").Err(); err != nil {
+	if err := raw(t, replica).ReplicaOf(t.Context(), "no", "one").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := raw(t, master).SlaveOf(t.Context(), host, port).Err(); err != nil {
+	if err := raw(t, master).ReplicaOf(t.Context(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.Allocate(t.Context(), "t", 1)
@@ -386,7 +386,7 @@ func TestReplica(t *testing.T) {
 	wantErr(t, "Ping of a master that was demoted", s.Ping(t.Context()), hapax.ErrStoreUnsafe)
 
 	// When it is a master again, it is the same process with another history.
-	if err := raw(t, master).SlaveOf(t.Context(), "no", "one").Err(); err != nil {
+	if err := raw(t, master).ReplicaOf(t.Context(), "no", "one").Err(); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.Allocate(t.Context(), "t", 1)

@@ -76,8 +76,10 @@ func decodeAccepted(text string) accepted {
 }
 
 func newGuard(opts Options, storeKey string) *guard {
-	g := &guard{warn: opts.Warn, wait: opts.Wait, adopt: opts.Adopt, storeKey: storeKey,
-		found: map[string]server{}, accepted: map[string]accepted{}, synced: opts.Wait > 0}
+	g := &guard{
+		warn: opts.Warn, wait: opts.Wait, adopt: opts.Adopt, storeKey: storeKey,
+		found: map[string]server{}, accepted: map[string]accepted{}, synced: opts.Wait > 0,
+	}
 	if g.warn == nil {
 		g.warn = func(string, string) {}
 	}

@@ -40,9 +40,11 @@ type onConnect func(ctx context.Context, cn *redis.Conn) error
 // which may hold a password anywhere when it is mistyped.
 func parseURL(raw string, opts Options) (target, error) {
 	bad := func(detail string) (target, error) {
-		return target{}, &hapax.ValueError{Field: "store", Value: "a Redis URL with " + detail,
+		return target{}, &hapax.ValueError{
+			Field: "store", Value: "a Redis URL with " + detail,
 			Allowed: "redis[s]://, redis[s]+sentinel://, redis[s]+cluster:// or unix://, with special characters in names and passwords percent-encoded",
-			Err:     hapax.ErrInvalidArgument}
+			Err:     hapax.ErrInvalidArgument,
+		}
 	}
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
