@@ -6,7 +6,7 @@ FUZZTIME ?= 3s
 SOAK ?= 5
 SEEDS ?= 1000
 
-.PHONY: test vet modules race fuzz bench lint soak deps
+.PHONY: test vet modules race fuzz bench lint generate fresh soak deps
 
 # The tests come last, so that the output ends with their verdict.
 test: vet modules race fuzz
@@ -32,9 +32,20 @@ fuzz:
 bench:
 	$(GO) -C bench run . -o ../docs/benchmarks.md
 
-lint:
+lint: fresh
+	cd proto && $(TOOL) buf lint
 	@unformatted=$$($(TOOL) gofumpt -l .); test -z "$$unformatted" || { echo "not formatted with gofumpt:"; echo "$$unformatted"; exit 1; }
 	for m in $(MODULES); do (cd $$m && $(TOOL) golangci-lint run --config $(CURDIR)/.golangci.yml ./... && $(TOOL) staticcheck ./...) || exit; done
+
+# Writes the code of the RPC API from proto/; needs no network.
+generate:
+	cd proto && $(TOOL) buf generate
+
+# Fails unless the generated code is what generate would write.
+fresh:
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && mkdir "$$dir/proto" && \
+	(cd proto && $(TOOL) buf generate -o "$$dir/proto") && \
+	diff -r api/rpcapi/hapaxv1 "$$dir/api/rpcapi/hapaxv1" || { echo "run make generate"; exit 1; }
 
 # SEEDS simulated worlds; everything under the race detector, SOAK times over; then shared stores in full
 # length, with three servers, two hundred processes, crashes and outages.
