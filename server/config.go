@@ -17,6 +17,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/service/auth"
 )
 
 // maxConfigBytes bounds a configuration file.
@@ -26,7 +27,7 @@ const maxConfigBytes = 16 << 20
 // but control characters.
 const noDelimiter = "\x00"
 
-// Config is what a server is run with. Its fields, but for Tags and Pools, are
+// Config is what a server is run with. Its fields, but for Tokens, Tags and Pools, are
 // described by Settings.
 type Config struct {
 	Data                 string
@@ -35,6 +36,10 @@ type Config struct {
 	RESP                 string
 	RESPConnections      int
 	RESPIdle             time.Duration
+	AdminHTTP            string
+	TLSCert              string
+	TLSKey               string
+	TLSClientCA          string
 	AllowUnauthenticated bool
 	AutoCreate           bool
 	MaxTags              int
@@ -46,8 +51,9 @@ type Config struct {
 	LogFormat            string
 	LogLevel             string
 
-	Tags  map[string]service.TagConfig
-	Pools map[string]service.PoolConfig
+	Tokens map[string]auth.TokenConfig
+	Tags   map[string]service.TagConfig
+	Pools  map[string]service.PoolConfig
 }
 
 // Sources are where Load takes settings from, the weakest first. A setting that
@@ -60,8 +66,9 @@ type Sources struct {
 
 // The sections.
 const (
-	tagsKey  = "tags"
-	poolsKey = "pools"
+	tokensKey = "tokens"
+	tagsKey   = "tags"
+	poolsKey  = "pools"
 )
 
 // DefaultConfig returns the configuration with every default.
@@ -179,6 +186,9 @@ func (l *loader) texts(lookup func(string) (string, bool), nameOf func(Setting) 
 		values[s.Name] = given
 		if s.isSection() {
 			inner, err := parseYAML([]byte(given))
+			if err != nil && s.Name == tokensKey {
+				err = errors.New("it is not a mapping in YAML") // the reason might repeat a token
+			}
 			if err == nil {
 				err = checkKeys(map[string]any{s.Name: inner})
 			}
@@ -221,17 +231,23 @@ func (l *loader) config() (Config, error) {
 			return Config{}, err
 		}
 	}
-	if err := l.decode(tagsKey, &c.Tags); err != nil {
-		return Config{}, err
+	for _, section := range []struct {
+		key  string
+		into any
+	}{{tokensKey, &c.Tokens}, {tagsKey, &c.Tags}, {poolsKey, &c.Pools}} {
+		if err := l.decode(section.key, section.into); err != nil {
+			return Config{}, err
+		}
 	}
-	return c, l.decode(poolsKey, &c.Pools)
+	_, err := auth.NewPolicy(c.Tokens)
+	return c, err
 }
 
-// decode reads the tags or the pools.
+// decode reads a section.
 func (l *loader) decode(key string, into any) error {
 	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
 		TagName:     "koanf",
-		DecodeHook:  mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), numberToText),
+		DecodeHook:  mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), numberToText, oneForList),
 		ErrorUnused: true,
 		Result:      into,
 	})
@@ -248,9 +264,18 @@ func (l *loader) decode(key string, into any) error {
 	}
 	field := key + strings.NewReplacer("[", ".", "]", "").Replace(e.Name())
 	if u, ok := errors.AsType[*mapstructure.UnconvertibleTypeError](err); ok {
-		return &hapax.ValueError{Field: field, Value: u.Value, Allowed: kindOf(u.Expected.Type()), Err: hapax.ErrInvalidArgument}
+		return &hapax.ValueError{Field: field, Value: showable(key, u.Value), Allowed: kindOf(u.Expected.Type()), Err: hapax.ErrInvalidArgument}
 	}
 	return configErrorf(e.Unwrap(), "%s", field)
+}
+
+// showable returns what an error may tell of a value in a section: where a token's
+// digest belongs, somebody may have written the token.
+func showable(section string, value any) any {
+	if section == tokensKey {
+		return "(not shown)"
+	}
+	return value
 }
 
 // numberToText lets YAML's numbers stand for text, as in "workers: 7".
@@ -261,12 +286,22 @@ func numberToText(from, to reflect.Type, value any) (any, error) {
 	return value, nil
 }
 
+// oneForList lets one text stand for a list, as in "scopes: admin".
+func oneForList(from, to reflect.Type, value any) (any, error) {
+	if to.Kind() == reflect.Slice && from.Kind() == reflect.String {
+		return []any{value}, nil
+	}
+	return value, nil
+}
+
 func kindOf(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
 		return "a duration, such as 10s"
-	case t.Kind() == reflect.Int64:
+	case t.Kind() == reflect.Int64, t.Kind() == reflect.Int:
 		return "an integer"
+	case t.Kind() == reflect.Slice:
+		return "a list, such as [a, b]"
 	case t.Kind() == reflect.Map:
 		return "a mapping from names to integers"
 	}
@@ -297,7 +332,7 @@ func checkKeys(values map[string]any) error {
 func checkSection(s Setting, value any) error {
 	entries, ok := value.(map[string]any)
 	if !ok && value != nil {
-		return &hapax.ValueError{Field: s.Name, Value: value, Allowed: "a mapping from names to definitions", Err: hapax.ErrInvalidArgument}
+		return &hapax.ValueError{Field: s.Name, Value: showable(s.Name, value), Allowed: "a mapping from names to definitions", Err: hapax.ErrInvalidArgument}
 	}
 	var known []string
 	for _, k := range s.Keys {
@@ -306,7 +341,7 @@ func checkSection(s Setting, value any) error {
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		entry, ok := entries[name].(map[string]any)
 		if !ok && entries[name] != nil {
-			return &hapax.ValueError{Field: s.Name + "." + name, Value: entries[name], Allowed: "a mapping", Err: hapax.ErrInvalidArgument}
+			return &hapax.ValueError{Field: s.Name + "." + name, Value: showable(s.Name, entries[name]), Allowed: "a mapping", Err: hapax.ErrInvalidArgument}
 		}
 		if err := checkKnown(s.Name+"."+name+".", entry, known); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/service/auth"
 )
 
 func writeFile(t *testing.T, text string) string {
@@ -27,6 +28,9 @@ func env(values map[string]string) func(string) (string, bool) {
 	return func(name string) (string, bool) { v, ok := values[name]; return v, ok }
 }
 
+// hashA is the digest of some token.
+var hashA = auth.HashToken("a")
+
 // Every setting, from every source, reaches its field, and the stronger source
 // wins.
 func TestPrecedence(t *testing.T) {
@@ -37,7 +41,12 @@ func TestPrecedence(t *testing.T) {
 		"resp":                  {"127.0.0.1:1", "", "127.0.0.1:3"},
 		"resp_connections":      {"1", "2", "3"},
 		"resp_idle":             {"1s", "0s", "3s"},
+		"admin_http":            {"127.0.0.1:1", "", "127.0.0.1:3"},
+		"tls_cert":              {"a", "b", "c"},
+		"tls_key":               {"a", "b", "c"},
+		"tls_client_ca":         {"a", "b", "c"},
 		"allow_unauthenticated": {"true", "false", "true"},
+		"tokens":                {"{a: {hash: " + hashA + ", rate: 1}}", "{a: {hash: " + hashA + ", rate: 2}}", "{a: {hash: " + hashA + ", rate: 3}}"},
 		"auto_create":           {"false", "true", "false"},
 		"max_tags":              {"1", "2", "3"},
 		"max_count":             {"1", "2", "3"},
@@ -120,6 +129,7 @@ pools:
 }
 
 func TestBadConfig(t *testing.T) {
+	const secret = "hapax_QWERTYUIOPASDFGHJKLZXCVBNM"
 	tests := []struct {
 		name string
 		file string
@@ -147,6 +157,15 @@ func TestBadConfig(t *testing.T) {
 		{name: "text for a tag's number", file: "tags: {a: {step: lots}}", want: `tags.a.step is "lots"; allowed is an integer`},
 		{name: "number for a duration", file: "pools: {p: {lease: [1]}}", want: "pools.p.lease is [1]; allowed is a duration, such as 10s"},
 		{name: "bad duration", file: "pools: {p: {lease: soon}}", want: "pools.p.lease"},
+
+		{name: "token for a digest", file: "tokens: {a: {hash: " + secret + "}}", want: "tokens.a.hash is"},
+		{name: "token for a section", file: "tokens: " + secret, want: "tokens is"},
+		{name: "token for a definition", file: "tokens: {a: " + secret + "}", want: "tokens.a is"},
+		{name: "token in the environment", env: map[string]string{"HAPAX_TOKENS": secret}, want: "HAPAX_TOKENS: it is not a mapping"},
+		{name: "list of tokens", file: "tokens: {a: {hash: [" + secret + "]}}", want: "tokens.a.hash is"},
+		{name: "scalar for a list", file: "tokens: {a: {hash: " + hashA + ", scopes: {}}}", want: "tokens.a.scopes"},
+		{name: "text for a limit", file: "tokens: {a: {hash: " + hashA + ", rate: " + secret + "}}", want: "tokens.a.rate is"},
+		{name: "scope", file: "tokens: {a: {hash: " + hashA + ", scopes: [root]}}", want: `tokens.a.scopes is "root"; allowed is issue, admin, metrics`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -160,6 +179,9 @@ func TestBadConfig(t *testing.T) {
 			}
 			if !errors.Is(err, hapax.ErrInvalidArgument) || !strings.HasPrefix(err.Error(), "hapax: ") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("not one line of ErrInvalidArgument: %v", err)
+			}
+			if strings.Contains(err.Error(), secret[:8]) {
+				t.Errorf("the error tells a token: %v", err)
 			}
 		})
 	}
@@ -175,7 +197,7 @@ func TestMissingFile(t *testing.T) {
 // What is printed is read back as the same configuration.
 func TestPrintRoundTrip(t *testing.T) {
 	c, err := Load(Sources{
-		File: writeFile(t, "tags: {\"o: {\": {step: 7}, s: {kind: snowflake}, p: }\npools: {default: {lease: 90s, fields: {x: 1}}}"),
+		File: writeFile(t, "tokens: {app: {hash: '"+hashA+"', scopes: [issue, admin], tags: [a*], rate: 5}}\ntags: {\"o: {\": {step: 7}, s: {kind: snowflake}, p: }\npools: {default: {lease: 90s, fields: {x: 1}}}"),
 		Flags: map[string]string{
 			"data": "a: 'b'", "store": "etcd://h:1?x=y", "max_wait": "1m30s", "auto_create": "false", "log_level": "warn",
 		},
@@ -218,8 +240,9 @@ func TestKeysAreComplete(t *testing.T) {
 		described []Key
 		actual    reflect.Type
 	}{
-		"tags":  {tagKeys, reflect.TypeFor[service.TagConfig]()},
-		"pools": {poolKeys, reflect.TypeFor[service.PoolConfig]()},
+		"tokens": {tokenKeys, reflect.TypeFor[auth.TokenConfig]()},
+		"tags":   {tagKeys, reflect.TypeFor[service.TagConfig]()},
+		"pools":  {poolKeys, reflect.TypeFor[service.PoolConfig]()},
 	} {
 		var described, actual []string
 		for _, k := range pair.described {

@@ -2,33 +2,24 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sync"
-	"syscall"
 	"time"
 
-	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/api/httpapi"
 	"github.com/hapax-id/hapax/api/respapi"
-	"github.com/hapax-id/hapax/api/rpcapi"
 	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/service/auth"
 )
 
-// Limits of the HTTP listener that have no setting.
-const (
-	readHeaderTimeout = 5 * time.Second
-	readTimeout       = 30 * time.Second
-	writeTimeout      = 30 * time.Second // beyond what a request may wait
-	idleTimeout       = 2 * time.Minute
-	maxHeaderBytes    = 16 << 10
-	sealTimeout       = 5 * time.Second // for what Close has to tell the store
-)
+// sealTimeout bounds what Close has to tell the store.
+const sealTimeout = 5 * time.Second
 
 // Run serves until the context ends, then lets requests in flight finish, seals
 // and returns nil. It logs to the given writer.
@@ -53,6 +44,10 @@ type server struct {
 	node      *Node
 	service   *service.Service
 	listeners listeners
+	certs     *certificates // nil: no TLS
+
+	policy *auth.Policy // may be nil
+	public *auth.Policy // for the listeners that do not administer
 }
 
 // start opens everything. The listeners come first: an address that cannot be
@@ -63,6 +58,18 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 		return nil, err
 	}
 	if err := opts.CheckIdentities(ctx); err != nil {
+		return nil, err
+	}
+	policy, err := auth.NewPolicy(c.Tokens)
+	if err != nil {
+		return nil, err
+	}
+	public := policy
+	if c.AdminHTTP != "" {
+		public = policy.Without(auth.ScopeAdmin | auth.ScopeMetrics)
+	}
+	certs, err := newCertificates(c, log)
+	if err != nil {
 		return nil, err
 	}
 	ls, err := listenAll(ctx, c)
@@ -81,7 +88,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, errors.Join(err, ls.close(), node.Close())
 	}
-	return &server{config: c, log: log, node: node, service: svc, listeners: ls}, nil
+	return &server{config: c, log: log, node: node, service: svc, listeners: ls, certs: certs, policy: policy, public: public}, nil
 }
 
 func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
@@ -97,111 +104,61 @@ func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
 	return opts, opts.Validate()
 }
 
-// listeners are what clients connect to.
-type listeners struct {
-	http net.Listener
-	resp net.Listener // nil: the Redis protocol is not spoken
-}
-
-// listenAll opens the listeners that the configuration asks for, if it allows
-// their addresses.
-func listenAll(ctx context.Context, c Config) (ls listeners, err error) {
-	if ls.http, err = listen(ctx, c, "http", c.HTTP, "127.0.0.1:8080"); err != nil || c.RESP == "" {
-		return ls, err
-	}
-	if ls.resp, err = listen(ctx, c, "resp", c.RESP, "127.0.0.1:6380"); err != nil {
-		return ls, errors.Join(err, ls.http.Close())
-	}
-	return ls, nil
-}
-
-func (ls listeners) close() error {
-	err := ls.http.Close()
-	if ls.resp != nil {
-		err = errors.Join(err, ls.resp.Close())
-	}
-	return err
-}
-
-// listen opens the listener of a setting; example is an address for its errors.
-func listen(ctx context.Context, c Config, setting, address, example string) (net.Listener, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("the address %s is in use by another process; stop it, or choose another address with --%s", address, setting)
-	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("the address %s may not be listened on by this user; choose another one with --%s", address, setting)
-	case err != nil:
-		return nil, &hapax.ValueError{Field: setting, Value: address, Allowed: "an address of this machine as HOST:PORT, such as " + example, Err: hapax.ErrInvalidArgument}
-	}
-	if !isLoopback(listener) && !c.AllowUnauthenticated {
-		return nil, errors.Join(&hapax.ValueError{
-			Field: setting, Value: address,
-			Allowed: "an address on loopback, such as " + example + ", because nobody is asked for credentials; --allow-unauthenticated lifts this",
-			Err:     hapax.ErrInvalidArgument,
-		}, listener.Close())
-	}
-	return listener, nil
-}
-
-func isLoopback(l net.Listener) bool {
-	addr, ok := l.Addr().(*net.TCPAddr)
-	return ok && addr.IP.IsLoopback()
-}
-
-// protocols are what the HTTP listener speaks; gRPC needs HTTP/2, also without
-// TLS.
-func protocols() *http.Protocols {
-	p := new(http.Protocols)
-	p.SetHTTP1(true)
-	p.SetHTTP2(true)
-	p.SetUnencryptedHTTP2(true)
-	return p
-}
-
 // run serves until the context ends or a listener fails, and stops
 // everything.
 func (s *server) run(ctx context.Context) error {
-	handler := httpapi.New(s.service, httpapi.Options{
-		LoopbackOnly: isLoopback(s.listeners.http),
-		Logger:       s.log,
-		Routes:       rpcapi.New(s.service, rpcapi.Options{Stopping: ctx.Done(), Logger: s.log}),
-	})
-	web := &http.Server{
-		Handler:           handler,
-		Protocols:         protocols(),
-		ReadHeaderTimeout: readHeaderTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      s.config.MaxWait + writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	web := []*http.Server{s.newWeb(ctx, s.listeners.http, s.public)}
+	at := []net.Listener{s.listeners.http}
+	if s.listeners.admin != nil {
+		web = append(web, s.newWeb(ctx, s.listeners.admin, s.policy))
+		at = append(at, s.listeners.admin)
 	}
 	redis := respapi.New(s.service, respapi.Options{
-		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, Logger: s.log,
+		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, Policy: s.public, Logger: s.log,
 	})
-	failed := make(chan error, 2)
+	failed := make(chan error, len(web)+1)
 	var serving sync.WaitGroup
-	serving.Go(func() { failed <- web.Serve(s.listeners.http) })
-	if s.listeners.resp != nil {
-		serving.Go(func() { failed <- redis.Serve(s.listeners.resp) })
+	for i := range web {
+		serving.Go(func() { failed <- serveWeb(web[i], at[i]) })
+	}
+	if l := s.listeners.resp; l != nil {
+		if s.certs != nil {
+			l = tls.NewListener(l, s.certs.redis())
+		}
+		serving.Go(func() { failed <- redis.Serve(l) })
+	}
+	watching, unwatch := context.WithCancel(context.Background())
+	defer unwatch()
+	if s.certs != nil {
+		serving.Go(func() { s.certs.watch(watching) })
 	}
 
-	url := "http://" + s.listeners.http.Addr().String()
-	err := s.node.announce(url)
+	err := s.node.announce(s.url(at[len(at)-1])) // the one that administers
 	if err == nil {
-		s.logStart(url)
+		s.logStart()
 		select {
 		case <-ctx.Done():
 		case err = <-failed:
 		}
 	}
 	err = errors.Join(err, s.stop(web, redis))
+	unwatch()
 	serving.Wait()
 	return err
 }
 
-func (s *server) logStart(url string) {
+// url returns the address of an HTTP listener; empty for none.
+func (s *server) url(l net.Listener) string {
+	switch {
+	case l == nil:
+		return ""
+	case s.certs != nil:
+		return "https://" + l.Addr().String()
+	}
+	return "http://" + l.Addr().String()
+}
+
+func (s *server) logStart() {
 	data, err := filepath.Abs(s.config.Data)
 	if err != nil {
 		data = s.config.Data
@@ -214,23 +171,31 @@ func (s *server) logStart(url string) {
 	if s.listeners.resp != nil {
 		redis = s.listeners.resp.Addr().String()
 	}
-	s.log.Info("serving", "http", url, "resp", redis, "store", redact(store), "data", data, "instance", s.node.Instance)
+	s.log.Info("serving", "http", s.url(s.listeners.http), "admin_http", s.url(s.listeners.admin), "resp", redis,
+		"store", redact(store), "data", data, "instance", s.node.Instance)
+	if s.certs == nil && len(s.config.Tokens) > 0 && slices.ContainsFunc(s.listeners.all(), func(l net.Listener) bool { return !isLoopback(l) }) {
+		s.log.Warn("tokens can be read on the network: set tls_cert and tls_key, unless something in front speaks TLS")
+	}
 }
 
 // stop takes no new requests, waits for those in flight, and seals.
-func (s *server) stop(web *http.Server, redis *respapi.Server) error {
+func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	began := time.Now()
 	s.log.Info("stopping", "drain", s.config.Drain.String())
 	drain, cancel := context.WithTimeout(context.Background(), s.config.Drain)
 	defer cancel()
 	var draining sync.WaitGroup
-	var webErr, redisErr error
-	draining.Go(func() { webErr = web.Shutdown(drain) })
-	draining.Go(func() { redisErr = redis.Shutdown(drain) })
+	errs := make([]error, len(web)+1)
+	for i := range web {
+		draining.Go(func() { errs[i] = web[i].Shutdown(drain) })
+	}
+	draining.Go(func() { errs[len(web)] = redis.Shutdown(drain) })
 	draining.Wait()
-	if webErr != nil || redisErr != nil {
+	if errors.Join(errs...) != nil {
 		s.log.Warn("requests in flight were cut off", "after", s.config.Drain.String())
-		_ = web.Close() // Shutdown has closed the listener; connections have nothing to report
+		for i := range web {
+			_ = web[i].Close() // Shutdown has closed the listener; connections have nothing to report
+		}
 	}
 	seal, cancel := context.WithTimeout(context.Background(), sealTimeout)
 	defer cancel()

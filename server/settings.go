@@ -59,7 +59,15 @@ var settings = []Setting{
 		func(c *Config) *int { return &c.RESPConnections }),
 	duration("resp_idle", time.Hour, 0, 30*24*time.Hour, "After how long without a command a Redis client's connection is closed; 0s is never",
 		func(c *Config) *time.Duration { return &c.RESPIdle }),
-	boolean("allow_unauthenticated", false, "Listen beyond loopback although nobody is asked for credentials: whoever reaches the address can issue numbers and change tags",
+	text("admin_http", "", "Address of one more HTTP listener. If it is given, tags and workers are administered and metrics shown only there",
+		func(c *Config) *string { return &c.AdminHTTP }),
+	text("tls_cert", "", "File with the certificate, in PEM form, that all listeners show; empty for no TLS. It is read anew when it changes, and on SIGHUP",
+		func(c *Config) *string { return &c.TLSCert }),
+	text("tls_key", "", "File with the certificate's key, in PEM form",
+		func(c *Config) *string { return &c.TLSKey }),
+	text("tls_client_ca", "", "File with the authorities, in PEM form, one of which must have signed the certificate that every client then has to show; empty for none",
+		func(c *Config) *string { return &c.TLSClientCA }),
+	boolean("allow_unauthenticated", false, "Listen beyond loopback although nobody is asked for a token or a certificate: whoever reaches the address can issue numbers and change tags",
 		func(c *Config) *bool { return &c.AllowUnauthenticated }),
 	boolean("auto_create", true, "Create an unknown tag as a segment tag when it is first used",
 		func(c *Config) *bool { return &c.AutoCreate }),
@@ -79,10 +87,23 @@ var settings = []Setting{
 		func(c *Config) *string { return &c.LogFormat }),
 	choice("log_level", "info", []string{"debug", "info", "warn", "error"}, "The least important messages to log",
 		func(c *Config) *string { return &c.LogLevel }),
+	section(tokensKey, "API tokens by name. If there are any, every client must show one; see hapax token new", tokenKeys,
+		func(c *Config) any { return sparse(c.Tokens) }),
 	section(tagsKey, "Definitions of tags by name. A definition is used when the tag is first used; a tag that the store knows keeps what the store says", tagKeys,
 		func(c *Config) any { return sparse(c.Tags) }),
 	section(poolsKey, "Worker pools of snowflake tags by name. A pool's layout is frozen in the store when the pool is first used", poolKeys,
 		func(c *Config) any { return sparse(c.Pools) }),
+}
+
+var tokenKeys = []Key{
+	{"hash", "string", "none", "The token's SHA-256, as hapax token new prints it"},
+	{"scopes", "list", "[issue]", "What the token is for: issue (numbers and leases), admin (tags, pools, workers, metrics), metrics"},
+	{"tags", "list", "all", "The tags that the token is for: names, or beginnings of names with * behind"},
+	{"pools", "list", "all, or none beside tags", "The pools whose workers the token may lease or administer, as with tags"},
+	{"rate", "int", "no limit", "How many requests a second the token is good for; a batch is one request"},
+	{"burst", "int", "rate", "How many requests may come at once before the rate counts"},
+	{"requests", "int", "no limit", "How many requests may be in flight at the same time"},
+	{"connections", "int", "no limit", "How many connections may use the token at the same time"},
 }
 
 var tagKeys = []Key{

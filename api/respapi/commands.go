@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/hapax-id/hapax/service/auth"
 )
 
 // A command is one that clients may send.
@@ -13,8 +15,9 @@ type command struct {
 	arity   int    // arguments with the name; negative: at least so many
 	summary string
 	flags   []string
-	key     int  // position of the tag among the arguments; 0: none
-	open    bool // allowed before AUTH
+	key     int             // position of the tag among the arguments; 0: none
+	needs   auth.Permission // for that tag, if there is one
+	open    bool            // allowed before AUTH
 	run     func(c *conn, args [][]byte)
 	sub     map[string]*command // subcommands by name, if it has some
 }
@@ -25,12 +28,12 @@ var commands map[string]*command
 func init() { // not a literal: COMMAND reads the table
 	read, fast := []string{"readonly", "fast"}, []string{"loading", "stale", "fast"}
 	commands = table("",
-		&command{name: "incr", arity: 2, key: 1, run: (*conn).incr, flags: []string{"write", "denyoom", "fast"}, summary: "Issues the next number of a tag."},
-		&command{name: "incrby", arity: 3, key: 1, run: (*conn).incrBy, flags: []string{"write", "denyoom", "fast"}, summary: "Issues n numbers in a row of a segment tag and returns the last."},
-		&command{name: "get", arity: 2, key: 1, run: (*conn).get, flags: read, summary: "Returns the last number of a tag that was issued here. Issues none."},
-		&command{name: "hapax.next", arity: -2, key: 1, run: (*conn).next, flags: []string{"write", "denyoom", "fast"}, summary: "Issues one number of a tag, or with COUNT an array of n."},
+		&command{name: "incr", arity: 2, key: 1, needs: auth.Issue, run: (*conn).incr, flags: []string{"write", "denyoom", "fast"}, summary: "Issues the next number of a tag."},
+		&command{name: "incrby", arity: 3, key: 1, needs: auth.Issue, run: (*conn).incrBy, flags: []string{"write", "denyoom", "fast"}, summary: "Issues n numbers in a row of a segment tag and returns the last."},
+		&command{name: "get", arity: 2, key: 1, needs: auth.Show, run: (*conn).get, flags: read, summary: "Returns the last number of a tag that was issued here. Issues none."},
+		&command{name: "hapax.next", arity: -2, key: 1, needs: auth.Issue, run: (*conn).next, flags: []string{"write", "denyoom", "fast"}, summary: "Issues one number of a tag, or with COUNT an array of n."},
 		&command{name: "hapax.parse", arity: -2, run: (*conn).parseID, flags: read, summary: "Tells what an ID says, by a layout's name or spec."},
-		&command{name: "hapax.tags", arity: -1, run: (*conn).tags, flags: read, summary: "Returns the names of live tags, in byte order."},
+		&command{name: "hapax.tags", arity: -1, needs: auth.List, run: (*conn).tags, flags: read, summary: "Returns the names of live tags, in byte order."},
 
 		&command{name: "ping", arity: -1, run: (*conn).ping, flags: fast, summary: "Returns PONG, or its argument."},
 		&command{name: "echo", arity: 2, run: (*conn).echo, flags: fast, summary: "Returns its argument."},
@@ -96,12 +99,34 @@ func lookup(in map[string]*command, name []byte) *command {
 // fits tells whether n arguments are as many as the command takes.
 func (cmd *command) fits(n int) bool { return n == cmd.arity || cmd.arity < 0 && n >= -cmd.arity }
 
-// execute answers a command and, if it is an INCR, those after it that are the
+// execute answers a command and those after it that run answers with it, if the
+// caller may send it now.
+func (c *conn) execute(args [][]byte, frame, after []byte) int {
+	caller := c.caller // AUTH changes it
+	if caller == nil {
+		return c.run(args, frame, after)
+	}
+	if err := caller.Begin(); err != nil {
+		c.failWith(err)
+		return 1
+	}
+	defer caller.End()
+	if caller.HasRate() {
+		after = nil // each counts
+	}
+	return c.run(args, frame, after)
+}
+
+// run answers a command and, if it is an INCR, those after it that are the
 // same. It returns how many it answered. The frame is the command as it came, and
 // after is what came after it.
-func (c *conn) execute(args [][]byte, frame, after []byte) int {
+func (c *conn) run(args [][]byte, frame, after []byte) int {
 	name := args[0]
 	if len(args) == 2 && len(name) == 4 && c.trusted && bytes.EqualFold(name, incrName) {
+		if err := c.caller.MayIssue(args[1]); err != nil {
+			c.failWith(err)
+			return 1
+		}
 		return c.incrRun(args[1], frame, after)
 	}
 	cmd := lookup(commands, name)
@@ -128,8 +153,22 @@ func (c *conn) execute(args [][]byte, frame, after []byte) int {
 		c.fail(wrongArgs(cmd.name))
 		return 1
 	}
+	if c.caller != nil {
+		if err := c.caller.Allow(cmd.needs, cmd.tag(args)); err != nil {
+			c.failWith(err)
+			return 1
+		}
+	}
 	cmd.run(c, args)
 	return 1
+}
+
+// tag returns the tag among a command's arguments.
+func (cmd *command) tag(args [][]byte) string {
+	if cmd.key == 0 {
+		return ""
+	}
+	return string(args[cmd.key])
 }
 
 var incrName = []byte("INCR")

@@ -1,6 +1,8 @@
 package respapi
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/service/auth"
 )
 
 // What a connection is doing, as watch sees it.
@@ -62,7 +65,9 @@ type conn struct {
 	over    bool     // to be closed when the replies are written
 	linger  bool     // so that an error arrives before the end
 	resp3   bool
-	trusted bool // may use commands
+	trusted bool         // may use commands
+	caller  *auth.Caller // who they come from; nil: anybody
+	link    auth.Conn    // what the connection counts for
 
 	name, library, version string // as the client calls itself
 
@@ -71,7 +76,8 @@ type conn struct {
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{srv: s, net: nc, id: s.ids.Add(1), since: time.Now(), trusted: s.opts.Authenticate == nil}
+	c := &conn{srv: s, net: nc, id: s.ids.Add(1), since: time.Now()}
+	c.distrust()
 	c.enter(phaseWaiting)
 	return c
 }
@@ -95,22 +101,37 @@ func (c *conn) isOverdue(now int64) bool {
 
 // serve answers commands until the connection ends.
 func (c *conn) serve() {
+	defer c.link.Close()
 	defer c.net.Close()
 	defer func() {
 		if p := recover(); p != nil {
 			c.srv.opts.Logger.Error("panic while serving a connection", "api", "resp", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 	}()
+	if c.shakeHands() != nil {
+		return
+	}
 	c.read()
 	if c.linger {
 		c.lingerOn()
 	}
 }
 
+// shakeHands begins TLS, where that is spoken.
+func (c *conn) shakeHands() error {
+	secure, ok := c.net.(*tls.Conn)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.srv.life, handshakeTimeout)
+	defer cancel()
+	return secure.HandshakeContext(ctx)
+}
+
 // lingerOn ends the connection's way out and drops what still comes in: closing
 // at once would reset the connection, and with it an error on its way.
 func (c *conn) lingerOn() {
-	if tcp, ok := c.net.(*net.TCPConn); !ok || tcp.CloseWrite() != nil {
+	if w, ok := c.net.(interface{ CloseWrite() error }); !ok || w.CloseWrite() != nil {
 		return
 	}
 	if c.net.SetReadDeadline(time.Now().Add(c.srv.pace.close)) != nil {

@@ -49,7 +49,7 @@ var translations = map[hapax.Code]translation{
 
 	hapax.ErrClosed.Code():           {"UNAVAILABLE", true},
 	hapax.ErrRejected.Code():         {"NOPERM", false},
-	hapax.ErrLimitExceeded.Code():    {"LIMIT", false},
+	hapax.ErrLimitExceeded.Code():    {"ERR", false},
 	hapax.ErrUnauthenticated.Code():  {"WRONGPASS", true},
 	hapax.ErrPermissionDenied.Code(): {"NOPERM", false},
 	hapax.ErrInternal.Code():         {"FAILED", true},

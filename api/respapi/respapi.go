@@ -36,6 +36,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/service/auth"
 )
 
 // Limits that have no setting.
@@ -45,12 +46,13 @@ const (
 	// MaxArgs is how many arguments one command may have, its name included.
 	MaxArgs = 1024
 
-	maxRun      = 256      // numbers of one tag taken at once for a pipeline
-	maxUnsent   = 32 << 10 // bytes of replies after which a pipeline's are written
-	maxDiscard  = 1 << 20  // bytes read and dropped after an error, so that it arrives
-	minBackoff  = 5 * time.Millisecond
-	maxBackoff  = time.Second
-	refuseWrite = time.Second // for telling a client that it is one too many
+	maxRun           = 256              // numbers of one tag taken at once for a pipeline
+	maxUnsent        = 32 << 10         // bytes of replies after which a pipeline's are written
+	maxDiscard       = 1 << 20          // bytes read and dropped after an error, so that it arrives
+	handshakeTimeout = 10 * time.Second // for TLS to begin
+	minBackoff       = 5 * time.Millisecond
+	maxBackoff       = time.Second
+	refuseWrite      = time.Second // for telling a client that it is one too many
 )
 
 // DefaultMaxConnections is the default of Options.MaxConnections.
@@ -67,10 +69,10 @@ type Options struct {
 	// which is the listener's.
 	IdleTimeout time.Duration
 
-	// Authenticate judges the credentials of AUTH and HELLO; a password without
-	// a user comes with the user "default". Its error should match
-	// hapax.ErrUnauthenticated. Nil: nobody is asked.
-	Authenticate func(ctx context.Context, user, password string) error
+	// Policy asks clients for tokens, as the password of AUTH or HELLO, and knows
+	// what each is good for; nil asks for none. The user is "default" or the
+	// token's name.
+	Policy *auth.Policy
 
 	// Logger receives panics and trouble with accepting; default slog.Default().
 	Logger *slog.Logger

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/service/auth"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -272,25 +273,23 @@ func TestGetSnowflake(t *testing.T) {
 }
 
 func TestAuthenticate(t *testing.T) {
-	srv := newTestServer(t, testConfig{opts: Options{Authenticate: func(_ context.Context, user, password string) error {
-		if user == "default" && password == "secret" {
-			return nil
-		}
-		return hapax.ErrUnauthenticated
-	}}})
+	token := auth.NewToken()
+	policy := newPolicy(t, map[string]auth.TokenConfig{"app": {Hash: auth.HashToken(token)}})
+	srv := newTestServer(t, testConfig{opts: Options{Policy: policy}})
 	c := srv.dial(t)
 	for _, cmd := range []string{"INCR orders", "PING", "NOTHING", "CLIENT ID", "HAPAX.TAGS"} {
 		c.do(cmd, "-NOAUTH Authentication required.\r\n")
 	}
 	c.do("HELLO 3", "-"+errHelloNoAuth+"\r\n")
 	c.do("AUTH wrong", "-"+errWrongPass+"\r\n")
+	c.do("AUTH other "+token, "-"+errWrongPass+"\r\n")
 	c.do("HELLO 3 AUTH default wrong", "-"+errWrongPass+"\r\n")
 	c.do("INCR orders", "-NOAUTH Authentication required.\r\n")
-	c.do("AUTH secret", "+OK\r\n")
+	c.do("AUTH "+token, "+OK\r\n")
 	c.do("INCR orders", ":1\r\n")
 	c.do("RESET", "+RESET\r\n")
 	c.do("INCR orders", "-NOAUTH Authentication required.\r\n")
-	c.send(frame("HELLO", "2", "AUTH", "default", "secret"))
+	c.send(frame("HELLO", "2", "AUTH", "app", token))
 	if got := c.line(); got != "*14" {
 		t.Fatalf("HELLO with credentials: %q", got)
 	}

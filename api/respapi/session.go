@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/service/auth"
 )
 
 // likeVersion is the version of Redis whose replies these are. Clients look at it
@@ -30,7 +33,7 @@ func (c *conn) echo(args [][]byte) { c.b.out = appendBulk(c.b.out, args[1]) }
 // hello answers HELLO [2|3 [AUTH user password] [SETNAME name]]. It changes
 // nothing if any of it is wrong.
 func (c *conn) hello(args [][]byte) {
-	resp3, trusted, name := c.resp3, c.trusted, c.name
+	resp3, trusted, caller, name := c.resp3, c.trusted, c.caller, c.name
 	if len(args) > 1 {
 		switch v, err := strconv.ParseInt(string(args[1]), 10, 64); {
 		case err != nil:
@@ -46,10 +49,10 @@ func (c *conn) hello(args [][]byte) {
 	for rest := args[min(len(args), 2):]; len(rest) > 0; {
 		switch {
 		case len(rest) >= 3 && bytes.EqualFold(rest[0], []byte("AUTH")):
-			if !c.authenticate(string(rest[1]), string(rest[2])) {
+			if caller, trusted = c.authenticate(string(rest[1]), string(rest[2])); !trusted {
 				return
 			}
-			trusted, rest = true, rest[3:]
+			rest = rest[3:]
 		case len(rest) >= 2 && bytes.EqualFold(rest[0], []byte("SETNAME")):
 			if !isClientName(rest[1]) {
 				c.fail(errClientName)
@@ -65,7 +68,7 @@ func (c *conn) hello(args [][]byte) {
 		c.fail(errHelloNoAuth)
 		return
 	}
-	c.resp3, c.trusted, c.name = resp3, trusted, name
+	c.resp3, c.trusted, c.caller, c.name = resp3, trusted, caller, name
 	out := appendMap(c.b.out, 7, c.resp3)
 	proto := int64(2)
 	if c.resp3 {
@@ -91,24 +94,37 @@ func (c *conn) auth(args [][]byte) {
 	case len(args) == 3:
 		user = string(args[1])
 	}
-	if c.authenticate(user, string(password)) {
-		c.trusted = true
+	if caller, ok := c.authenticate(user, string(password)); ok {
+		c.trusted, c.caller = true, caller
 		c.ok()
 	}
 }
 
-// authenticate judges credentials. It returns false, and has answered, if they are
-// not accepted.
-func (c *conn) authenticate(user, password string) bool {
-	if c.srv.opts.Authenticate == nil {
+// distrust makes the connection one of somebody who has shown no token.
+func (c *conn) distrust() {
+	caller, err := c.srv.opts.Policy.Caller("")
+	c.trusted, c.caller = err == nil, caller
+}
+
+// authenticate returns who has a token. It returns false, and has answered, if
+// nobody has, under that name.
+func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
+	if !c.srv.opts.Policy.HasTokens() {
 		c.fail(errNoPassword)
-		return false
+		return nil, false
 	}
-	if err := c.srv.opts.Authenticate(c.srv.life, user, password); err != nil {
+	caller, err := c.srv.opts.Policy.Caller(token)
+	if err == nil && user != "default" && user != caller.Name() {
+		err = hapax.ErrUnauthenticated
+	}
+	if err == nil {
+		err = c.link.Use(caller)
+	}
+	if err != nil {
 		c.failWith(err)
-		return false
+		return nil, false
 	}
-	return true
+	return caller, true
 }
 
 func (c *conn) selectDB(args [][]byte) {
@@ -129,7 +145,8 @@ func (c *conn) quit([][]byte) {
 
 // reset makes the connection as it began.
 func (c *conn) reset([][]byte) {
-	c.resp3, c.trusted, c.name = false, c.srv.opts.Authenticate == nil, ""
+	c.distrust()
+	c.resp3, c.name = false, ""
 	c.b.out = appendSimple(c.b.out, "RESET")
 }
 

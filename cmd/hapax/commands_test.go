@@ -328,7 +328,7 @@ func TestBadInput(t *testing.T) {
 		{"data directory not writable", []string{"serve", "--data", "file/d", "--http", "127.0.0.1:0"}, 1, `hapax: the store cannot be reached or did not answer in time: the data directory file/d cannot be written; choose another with --data: not a directory`},
 		{"port in use", []string{"serve", "--http", address}, 1, `hapax: the address ` + address + ` is in use by another process; stop it, or choose another address with --http`},
 		{"not an address", []string{"serve", "--http", "nowhere"}, 2, `hapax: http is "nowhere"; allowed is an address of this machine as HOST:PORT, such as 127.0.0.1:8080`},
-		{"beyond loopback", []string{"serve", "--http", "0.0.0.0:0"}, 2, `hapax: http is "0.0.0.0:0"; allowed is an address on loopback, such as 127.0.0.1:8080, because nobody is asked for credentials; --allow-unauthenticated lifts this`},
+		{"beyond loopback", []string{"serve", "--http", "0.0.0.0:0"}, 2, `hapax: http is "0.0.0.0:0"; allowed is an address on loopback, such as 127.0.0.1:8080, because nobody is asked for credentials; tokens or --allow-unauthenticated lift this`},
 		{"bad setting", []string{"serve", "--max-wait", "soon"}, 2, `hapax: --max-wait is "soon"; allowed is 1ms to 1h`},
 		{"bad pool", []string{"serve", "--pools", "{p: {layout: leaff}}"}, 2, `hapax: pools.p.layout is "leaff"; allowed is one of leaf, `},
 		{"bad tag", []string{"serve", "--tags", "{a: {kind: k}}"}, 2, `hapax: tags.a.kind is "k"; allowed is "segment" or "snowflake"`},

@@ -1,0 +1,178 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	certificatesCheck = 5 * time.Second // how often the files are looked at
+	maxCertificates   = 1 << 20         // bytes of one file
+)
+
+// certificates are what TLS shows and what it wants to see. They come from files
+// and are read anew when these change, or on SIGHUP; connections that exist keep
+// what they have. Files that cannot be used change nothing.
+type certificates struct {
+	files [3]string // with certificate, key, and authorities of clients (may be empty)
+	log   *slog.Logger
+
+	tried   [3][]byte // what the files held last; watch's
+	current atomic.Pointer[tlsConfigs]
+}
+
+// tlsConfigs are made from one state of the files.
+type tlsConfigs struct {
+	web, redis *tls.Config
+	expires    time.Time
+}
+
+// newCertificates reads the files that the configuration names; nil if it names
+// none.
+func newCertificates(c Config, log *slog.Logger) (*certificates, error) {
+	settings := [...]struct{ name, file string }{{"tls_cert", c.TLSCert}, {"tls_key", c.TLSKey}, {"tls_client_ca", c.TLSClientCA}}
+	given := 0
+	certs := &certificates{log: log}
+	for i, s := range settings {
+		certs.files[i] = s.file
+		if s.file != "" {
+			given++
+		}
+	}
+	switch {
+	case given == 0:
+		return nil, nil
+	case c.TLSCert == "" || c.TLSKey == "":
+		return nil, configErrorf(nil, "tls_cert and tls_key must both be given where one of the tls settings is")
+	}
+	held, err := certs.read()
+	if err != nil {
+		return nil, configErrorf(err, "TLS")
+	}
+	if err := certs.use(held); err != nil {
+		return nil, configErrorf(err, "TLS")
+	}
+	return certs, nil
+}
+
+// read returns what the files hold.
+func (c *certificates) read() (held [3][]byte, err error) {
+	for i, file := range c.files {
+		if file == "" {
+			continue
+		}
+		if held[i], err = readUpTo(file, maxCertificates); err != nil {
+			return held, err
+		}
+	}
+	return held, nil
+}
+
+func readUpTo(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("%s has more than %d bytes", path, most)
+	}
+	return data, err
+}
+
+// use puts what the files hold into effect.
+func (c *certificates) use(held [3][]byte) error {
+	c.tried = held
+	pair, err := tls.X509KeyPair(held[0], held[1])
+	if err != nil {
+		return fmt.Errorf("%s and %s do not go together: %w", c.files[0], c.files[1], err)
+	}
+	base := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if c.files[2] != "" {
+		base.ClientCAs, base.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		if !base.ClientCAs.AppendCertsFromPEM(held[2]) {
+			return fmt.Errorf("%s holds no certificate in PEM form", c.files[2])
+		}
+	}
+	next := &tlsConfigs{web: base.Clone(), redis: base, expires: pair.Leaf.NotAfter}
+	next.web.NextProtos = []string{"h2", "http/1.1"}
+	c.current.Store(next)
+	return nil
+}
+
+// web returns the configuration of HTTP listeners.
+func (c *certificates) web() *tls.Config {
+	return dynamic(func() *tls.Config { return c.current.Load().web })
+}
+
+// redis returns the configuration of the listener of the Redis protocol.
+func (c *certificates) redis() *tls.Config {
+	return dynamic(func() *tls.Config { return c.current.Load().redis })
+}
+
+func dynamic(current func() *tls.Config) *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current(), nil },
+	}
+}
+
+// watch reads the files anew when they change and on SIGHUP, until the context
+// ends.
+func (c *certificates) watch(ctx context.Context) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	ticker := time.NewTicker(certificatesCheck)
+	defer ticker.Stop()
+	failed := ""
+	for {
+		asked := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+			asked = true
+		case <-ticker.C:
+		}
+		switch err := c.reload(asked); {
+		case err == nil:
+			failed = ""
+		case asked || err.Error() != failed:
+			failed = err.Error()
+			c.log.Warn("the certificates cannot be used; those in use stay", "err", err)
+		}
+	}
+}
+
+// reload reads the files, and puts them into effect if they changed or if it was
+// asked to.
+func (c *certificates) reload(asked bool) error {
+	held, err := c.read()
+	if err != nil {
+		return err
+	}
+	same := true
+	for i := range held {
+		same = same && bytes.Equal(held[i], c.tried[i])
+	}
+	if same && !asked {
+		return nil
+	}
+	if err := c.use(held); err != nil {
+		return err
+	}
+	c.log.Info("certificates read", "expires", c.current.Load().expires)
+	return nil
+}
