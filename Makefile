@@ -6,7 +6,7 @@ FUZZTIME ?= 3s
 SOAK ?= 5
 SEEDS ?= 1000
 
-.PHONY: test vet modules race fuzz bench lint generate fresh soak deps
+.PHONY: test vet modules race fuzz bench bench-rpc lint generate fresh soak deps
 
 # The tests come last, so that the output ends with their verdict.
 test: vet modules race fuzz
@@ -19,6 +19,7 @@ vet:
 modules:
 	$(GO) -C examples/embedded test ./...
 	$(GO) -C bench run . -quick
+	$(GO) -C bench run ./rpc -quick
 
 # The packages that everything else stands on, under the race detector.
 race:
@@ -31,6 +32,10 @@ fuzz:
 # Writes docs/benchmarks.md; takes about two minutes on an idle machine.
 bench:
 	$(GO) -C bench run . -o ../docs/benchmarks.md
+
+# Writes docs/benchmarks-rpc.md; takes about a minute on an idle machine.
+bench-rpc:
+	$(GO) -C bench run ./rpc -o ../docs/benchmarks-rpc.md
 
 lint: fresh
 	cd proto && $(TOOL) buf lint
