@@ -75,6 +75,18 @@ func listen(ctx context.Context, c Config, setting, address, example string) (ne
 	return listener, nil
 }
 
+// URL returns where the server that runs with the configuration is administered.
+func (c Config) URL() string {
+	address, scheme := c.HTTP, "http://"
+	if c.AdminHTTP != "" {
+		address = c.AdminHTTP
+	}
+	if c.TLSCert != "" {
+		scheme = "https://"
+	}
+	return scheme + address
+}
+
 // asksForCredentials tells that only those get in who have a token or a
 // certificate.
 func (c Config) asksForCredentials() bool { return len(c.Tokens) > 0 || c.TLSClientCA != "" }

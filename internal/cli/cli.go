@@ -79,6 +79,7 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
 		tagsCommand(),
 		workersCommand(),
 		adoptCommand(),
+		tokenCommand(),
 		versionCommand(),
 	)
 	return root

@@ -26,14 +26,23 @@ const (
 type remote struct {
 	base   *url.URL
 	client *http.Client
+	token  string // empty: none
 }
 
-func newRemote(address string) (target, error) {
+func newRemote(address string, c *credentials) (target, error) {
 	base, err := url.Parse(address)
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
 		return nil, &hapax.ValueError{Field: "server", Value: address, Allowed: "a URL such as http://127.0.0.1:8080", Err: hapax.ErrInvalidArgument}
 	}
-	return &remote{base: base, client: &http.Client{}}, nil
+	token, err := c.token()
+	if err != nil {
+		return nil, err
+	}
+	client, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	return &remote{base: base, client: client, token: token}, nil
 }
 
 func (r *remote) Close(context.Context) error {
@@ -81,6 +90,9 @@ func (r *remote) call(ctx context.Context, method string, path []string, query u
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("Accept", "application/json")
+	if r.token != "" {
+		req.Header.Set("Authorization", "Bearer "+r.token)
+	}
 	resp, err := r.client.Do(req)
 	if err != nil {
 		return &serverError{fmt.Sprintf("the server at %s cannot be reached: %v", r.base.Redacted(), reason(err)), nil}
@@ -116,6 +128,9 @@ func (r *remote) failure(resp *http.Response, data []byte) error {
 	text := problem.Detail
 	if text == "" {
 		text = problem.Title + "; the server's log tells more"
+	}
+	if problem.Code == string(hapax.ErrUnauthenticated.Code()) {
+		text += "; give one in $" + tokenEnv + " or with --token-file"
 	}
 	return &serverError{text, hapax.ErrorOf(hapax.Code(problem.Code))}
 }

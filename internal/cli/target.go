@@ -55,8 +55,9 @@ type target interface {
 
 // targetFlags tell which target a command works on.
 type targetFlags struct {
-	settings *settingFlags
-	server   string
+	settings    *settingFlags
+	server      string
+	credentials *credentials
 }
 
 const targetHelp = `
@@ -67,6 +68,7 @@ on the server at 127.0.0.1:8080.`
 func addTarget(cmd *cobra.Command) *targetFlags {
 	f := &targetFlags{settings: addSettings(cmd.Flags(), "data", "store")}
 	cmd.Flags().StringVar(&f.server, "server", "", "URL of the server to ask (or $"+serverEnv+")")
+	f.credentials = addCredentials(cmd.Flags())
 	return f
 }
 
@@ -94,7 +96,7 @@ func (f *targetFlags) open(ctx context.Context) (target, error) {
 		address = os.Getenv(serverEnv)
 	}
 	if address != "" {
-		return newRemote(address)
+		return newRemote(address, f.credentials)
 	}
 	config, err := f.settings.load()
 	if err != nil {
@@ -108,13 +110,13 @@ func (f *targetFlags) open(ctx context.Context) (target, error) {
 		return newLocal(ctx, node, config)
 	}
 	if !data && os.Getenv(dataEnv) == "" && !exists(config.Data) { // one that was named may be made
-		address := "http://" + config.HTTP
+		address := config.URL()
 		if !answers(ctx, address) {
 			return nil, fmt.Errorf("no server answers on %s, and there is no data directory %s; start one with hapax serve, or give --server, --store or --data", address, config.Data)
 		}
-		return newRemote(address)
+		return newRemote(address, f.credentials)
 	}
-	return openData(ctx, config)
+	return f.openData(ctx, config)
 }
 
 func exists(path string) bool {
@@ -124,7 +126,7 @@ func exists(path string) bool {
 
 // openData opens a data directory, or turns to the server that has it open. One
 // that another command has open is waited for.
-func openData(ctx context.Context, config server.Config) (target, error) {
+func (f *targetFlags) openData(ctx context.Context, config server.Config) (target, error) {
 	over := time.After(lockedFor)
 	for {
 		node, err := server.OpenNode(ctx, config, quiet)
@@ -135,7 +137,7 @@ func openData(ctx context.Context, config server.Config) (target, error) {
 			return nil, err
 		}
 		if address := server.Announced(config.Data); address != "" && answers(ctx, address) {
-			return newRemote(address)
+			return newRemote(address, f.credentials)
 		}
 		select {
 		case <-over:

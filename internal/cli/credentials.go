@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/hapax-id/hapax"
+)
+
+// Where a command finds what it shows to servers. A token is not a flag, which
+// every process of the machine could read.
+const (
+	tokenEnv = "HAPAX_TOKEN" //nolint:gosec // no token
+	caEnv    = "HAPAX_CA_FILE"
+	certEnv  = "HAPAX_CERT_FILE"
+
+	maxCredentials = 1 << 20 // bytes of one file
+)
+
+// credentials are what a command shows to a server, and whom it trusts.
+type credentials struct {
+	tokenFile, caFile, certFile string
+}
+
+func addCredentials(flags *pflag.FlagSet) *credentials {
+	c := &credentials{}
+	flags.StringVar(&c.tokenFile, "token-file", "", "file with the API token for the server (or the token in $"+tokenEnv+")")
+	flags.StringVar(&c.caFile, "ca-file", "", "PEM file with the authorities to trust beside the system's (or $"+caEnv+")")
+	flags.StringVar(&c.certFile, "cert-file", "", "PEM file with a client certificate and its key (or $"+certEnv+")")
+	return c
+}
+
+// token returns the API token; empty for none.
+func (c *credentials) token() (string, error) {
+	if c.tokenFile == "" {
+		return strings.TrimSpace(os.Getenv(tokenEnv)), nil
+	}
+	text, err := readCredentials("token-file", c.tokenFile)
+	return strings.TrimSpace(string(text)), err
+}
+
+// client returns an HTTP client that shows the certificate.
+func (c *credentials) client() (*http.Client, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if file := either(c.caFile, caEnv); file != "" {
+		text, err := readCredentials("ca-file", file)
+		if err != nil {
+			return nil, err
+		}
+		if config.RootCAs, err = x509.SystemCertPool(); err != nil {
+			config.RootCAs = x509.NewCertPool()
+		}
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, &hapax.ValueError{Field: "ca-file", Value: file, Allowed: "a file with certificates in PEM form", Err: hapax.ErrInvalidArgument}
+		}
+	}
+	if file := either(c.certFile, certEnv); file != "" {
+		text, err := readCredentials("cert-file", file)
+		if err != nil {
+			return nil, err
+		}
+		pair, err := tls.X509KeyPair(text, text)
+		if err != nil {
+			return nil, &hapax.ValueError{Field: "cert-file", Value: file, Allowed: "a file with a certificate and its key in PEM form", Err: hapax.ErrInvalidArgument}
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = config
+	return &http.Client{Transport: transport}, nil
+}
+
+func either(flag, env string) string {
+	if flag != "" {
+		return flag
+	}
+	return os.Getenv(env)
+}
+
+func readCredentials(flag, path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: --%s: %w", hapax.ErrInvalidArgument, flag, err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxCredentials))
+	if err != nil {
+		return nil, fmt.Errorf("%w: --%s: %w", hapax.ErrInvalidArgument, flag, err)
+	}
+	return text, nil
+}
