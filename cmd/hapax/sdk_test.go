@@ -171,3 +171,30 @@ func batched(issuer hapax.Issuer) func(context.Context) ([]hapax.ID, error) {
 		return ids, err
 	}
 }
+
+// A web page that reaches the server on loopback is refused on RPC paths, too.
+func TestRPCIsLoopbackOnly(t *testing.T) {
+	s := serve(t, t.TempDir(), nil)
+	for name, header := range map[string][2]string{
+		"foreign host":   {"Host", "evil.example"},
+		"foreign origin": {"Origin", "http://evil.example"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+hapaxv1connect.IssueServiceNextProcedure, strings.NewReader(`{"tag":"orders"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set(header[0], header[1])
+		if header[0] == "Host" {
+			req.Host = header[1]
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %s", name, resp.Status)
+		}
+	}
+}
