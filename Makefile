@@ -6,7 +6,7 @@ FUZZTIME ?= 3s
 SOAK ?= 5
 SEEDS ?= 1000
 
-.PHONY: test vet modules race fuzz bench bench-rpc lint generate fresh soak deps
+.PHONY: test vet modules race fuzz bench bench-rpc bench-redis lint generate fresh soak deps
 
 # The tests come last, so that the output ends with their verdict.
 test: vet modules race fuzz
@@ -36,6 +36,10 @@ bench:
 # Writes docs/benchmarks-rpc.md; takes about a minute on an idle machine.
 bench-rpc:
 	$(GO) -C bench run ./rpc -o ../docs/benchmarks-rpc.md
+
+# Writes docs/benchmarks-redis.md; needs redis-server and redis-benchmark.
+bench-redis:
+	$(GO) -C bench run ./redis -o ../docs/benchmarks-redis.md
 
 lint: fresh
 	cd proto && $(TOOL) buf lint

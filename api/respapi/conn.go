@@ -60,6 +60,7 @@ type conn struct {
 	state atomic.Int64 // the tick in which it was set, and the phase; written here, read by watch
 
 	b       *scratch // while busy
+	fd      int      // the socket while it is read here; 0: it is read by net
 	rest    []byte   // the beginning of a command, while waiting for its end
 	begun   int64    // the tick in which that began; 0: a command ended since
 	over    bool     // to be closed when the replies are written
@@ -199,8 +200,10 @@ func (c *conn) flush() {
 		return
 	}
 	c.enter(phaseWriting)
-	if _, err := c.net.Write(c.b.out); err != nil {
-		c.over, c.linger = true, false
+	if n := c.writeNow(c.b.out); n < len(c.b.out) {
+		if _, err := c.net.Write(c.b.out[n:]); err != nil {
+			c.over, c.linger = true, false
+		}
 	}
 	c.b.out = c.b.out[:0]
 	c.enter(phaseBusy)

@@ -342,6 +342,21 @@ func TestLongCommand(t *testing.T) {
 	c.expect(fmt.Sprintf("$%d\r\n%s\r\n+PONG\r\n", len(text), text))
 }
 
+// Where a connection is not a socket, or this is not Linux, it is read by other
+// means, which answer the same.
+func TestPlainConnection(t *testing.T) {
+	srv := newTestServer(t, testConfig{})
+	ours, theirs := net.Pipe()
+	srv.admit(theirs)
+	c := &testClient{ours, t, bufio.NewReader(ours)}
+	c.do("INCR orders", ":1\r\n")
+	go c.send(frame("INCR", "orders") + "*1\r\n$4\r\nPI")
+	c.expect(":2\r\n")
+	go c.send("NG\r\n*x")
+	c.expect("+PONG\r\n-ERR Protocol error: invalid multibulk length\r\n")
+	c.expectEnd()
+}
+
 func TestManyConnections(t *testing.T) {
 	const conns, rounds, run = 200, 5, 10
 	srv := newTestServer(t, testConfig{})

@@ -1,0 +1,328 @@
+// Command redis measures INCR of hapax, with its numbers granted by the durable
+// embedded store, beside INCR of a redis-server without persistence, with
+// redis-benchmark for both.
+//
+// The two take turns, because a shared machine's speed changes from second to
+// second, and what counts is the median of the ratios of each turn.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// clients is how many connections redis-benchmark uses.
+const clients = 50
+
+// pipelines are the depths measured, with how many requests one measurement
+// makes and the ratio that hapax should reach.
+var pipelines = []struct {
+	depth, requests int
+	target          float64
+}{
+	{1, 100_000, 0.9},
+	{16, 1_000_000, 1.0},
+	{64, 3_000_000, 1.5},
+}
+
+func main() {
+	quick := flag.Bool("quick", false, "a short run, to see that everything works")
+	pairs := flag.Int("pairs", 10, "how many turns of each are measured, 1 to 100")
+	out := flag.String("o", "", "also write the report to this file")
+	flag.Parse()
+	share := 1
+	if *quick {
+		*pairs, share = 1, 50
+	}
+	if *pairs < 1 || *pairs > 100 {
+		fmt.Fprintln(os.Stderr, "redis: -pairs is 1 to 100")
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *pairs, share, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "redis:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, pairs, share int, out string) error {
+	dir, err := os.MkdirTemp("", "hapax-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	redis, err := startRedis(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer redis.stop()
+	ours, err := startHapax(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer ours.stop()
+
+	var rows []row
+	for _, p := range pipelines {
+		r := row{depth: p.depth, target: p.target}
+		for i := range pairs + 1 {
+			pair, err := measurePair(ctx, ours, redis, p.depth, p.requests/share, i%2 == 0)
+			if err != nil {
+				return err
+			}
+			if i > 0 { // the first turn warms both up
+				r.pairs = append(r.pairs, pair)
+			}
+		}
+		rows = append(rows, r)
+	}
+	w := io.Writer(os.Stdout)
+	if out != "" {
+		f, err := os.Create(out)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		w = io.MultiWriter(w, f)
+	}
+	return report(w, rows, pairs)
+}
+
+// A server is one that the benchmark started.
+type server struct {
+	cmd  *exec.Cmd
+	port string
+}
+
+func (s *server) stop() {
+	_ = s.cmd.Process.Signal(os.Interrupt) // it may have ended
+	_ = s.cmd.Wait()
+}
+
+func startRedis(ctx context.Context, dir string) (*server, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no"), port}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:"+port)
+		if err == nil {
+			return s, conn.Close()
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			s.stop()
+			return nil, fmt.Errorf("redis-server does not answer: %w", err)
+		}
+	}
+}
+
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, err
+}
+
+// startHapax builds the command and runs it on the embedded store.
+func startHapax(ctx context.Context, dir string) (*server, error) {
+	bin := filepath.Join(dir, "hapax")
+	build := exec.CommandContext(ctx, "go", "build", "-o", bin, "./cmd/hapax")
+	build.Dir = ".."
+	if text, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, text)
+	}
+	s := &server{cmd: exec.Command(bin, "serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--log-format", "json")}
+	log, err := s.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	var text strings.Builder
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		var line struct{ Msg, RESP string }
+		text.WriteString(lines.Text() + "\n")
+		if json.Unmarshal(lines.Bytes(), &line) != nil || line.Msg != "serving" {
+			continue
+		}
+		go func() { _, _ = io.Copy(io.Discard, log) }() // ends with the process
+		_, s.port, err = net.SplitHostPort(line.RESP)
+		return s, err
+	}
+	s.stop()
+	return nil, errors.New("hapax does not start: " + text.String())
+}
+
+// sample is what one run of redis-benchmark told of a server.
+type sample struct {
+	rate           float64 // requests a second
+	p50, p99, p999 float64 // ms
+	cpu            float64 // µs of the server's processor time per request
+}
+
+// pair is one turn.
+type pair struct{ ours, redis sample }
+
+func measurePair(ctx context.Context, ours, redis *server, depth, requests int, oursFirst bool) (p pair, err error) {
+	for _, first := range []bool{true, false} {
+		s, into := redis, &p.redis
+		if first == oursFirst {
+			s, into = ours, &p.ours
+		}
+		if *into, err = measure(ctx, s, depth, requests); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+func measure(ctx context.Context, s *server, depth, requests int) (sample, error) {
+	cpu := s.cpuTime()
+	cmd := exec.CommandContext(ctx, "redis-benchmark", "-p", s.port, "-c", strconv.Itoa(clients),
+		"-n", strconv.Itoa(requests), "-P", strconv.Itoa(depth), "-t", "incr", "--precision", "3")
+	text, err := cmd.Output()
+	if err != nil {
+		return sample{}, fmt.Errorf("redis-benchmark: %w", err)
+	}
+	result, err := parseReport(string(text))
+	result.cpu = float64((s.cpuTime() - cpu).Microseconds()) / float64(requests)
+	return result, err
+}
+
+// parseReport reads what redis-benchmark prints.
+func parseReport(text string) (s sample, err error) {
+	lines := strings.Split(strings.ReplaceAll(text, "\r", "\n"), "\n")
+	for i, line := range lines {
+		var percent, ms, avg, lowest, p95, highest float64
+		if n, _ := fmt.Sscanf(line, "%f%% <= %f milliseconds", &percent, &ms); n == 2 && percent >= 99.9 && s.p999 == 0 {
+			s.p999 = ms
+		}
+		if strings.Contains(line, "throughput summary:") {
+			_, err = fmt.Sscanf(strings.TrimSpace(line), "throughput summary: %f requests per second", &s.rate)
+		}
+		if strings.Contains(line, "latency summary") && i+2 < len(lines) {
+			_, err = fmt.Sscan(lines[i+2], &avg, &lowest, &s.p50, &p95, &s.p99, &highest)
+		}
+		if err != nil {
+			return s, fmt.Errorf("redis-benchmark printed %q: %w", line, err)
+		}
+	}
+	if s.rate == 0 || s.p50 == 0 || s.p999 == 0 {
+		return s, fmt.Errorf("redis-benchmark printed no summary: %s", text)
+	}
+	return s, nil
+}
+
+// cpuTime returns the processor time that the server has used, as Linux tells it.
+func (s *server) cpuTime() time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	_, after, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(after)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond // 100 ticks a second everywhere
+}
+
+type row struct {
+	depth  int
+	target float64
+	pairs  []pair
+}
+
+// median returns the median of a value of the row's turns.
+func (r row) median(of func(pair) float64) float64 {
+	values := make([]float64, len(r.pairs))
+	for i, p := range r.pairs {
+		values[i] = of(p)
+	}
+	slices.Sort(values)
+	n := len(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
+}
+
+// report writes the rows as a page of Markdown.
+func report(w io.Writer, rows []row, pairs int) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprintf(b, "# Benchmarks of the Redis protocol\n\n")
+	fmt.Fprintf(b, "Written by `make bench-redis`, which runs `go -C bench run ./redis -o ../docs/benchmarks-redis.md`.\n\n")
+	fmt.Fprintf(b, "- Machine: %s, %d cores, %s/%s\n", processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(b, "- Go %s; %s\n", strings.TrimPrefix(runtime.Version(), "go"), redisVersion())
+	fmt.Fprintf(b, "- Date: %s\n", time.Now().UTC().Format(time.DateOnly))
+	fmt.Fprintf(b, "- Load: `redis-benchmark -t incr -c %d`, on the same machine\n", clients)
+	fmt.Fprintf(b, "- Measured: %d turns of each, one after the other; the table shows medians\n\n", pairs)
+	fmt.Fprintf(b, `hapax issues from the embedded store, which syncs every grant to disk before it is used;
+redis-server runs with `+"`--save \"\" --appendonly no`"+` and would lose everything. The ratio is
+hapax's rate to redis-server's in the same turn. CPU is the server's processor time per
+request, of all its threads.
+
+`)
+	fmt.Fprintf(b, "| pipeline | server | requests/s | ratio | target | p50 ms | p99 ms | p99.9 ms | CPU µs |\n|--:|---|--:|--:|--:|--:|--:|--:|--:|\n")
+	for _, r := range rows {
+		for _, s := range []struct {
+			name, ratio, target string
+			of                  func(pair) sample
+		}{
+			{"hapax", fmt.Sprintf("%.2f", r.median(func(p pair) float64 { return p.ours.rate / p.redis.rate })), fmt.Sprintf("%.1f", r.target), func(p pair) sample { return p.ours }},
+			{"redis-server", "", "", func(p pair) sample { return p.redis }},
+		} {
+			fmt.Fprintf(b, "| %d | %s | %.0f | %s | %s | %.3f | %.3f | %.3f | %.2f |\n", r.depth, s.name,
+				r.median(func(p pair) float64 { return s.of(p).rate }), s.ratio, s.target,
+				r.median(func(p pair) float64 { return s.of(p).p50 }), r.median(func(p pair) float64 { return s.of(p).p99 }),
+				r.median(func(p pair) float64 { return s.of(p).p999 }), r.median(func(p pair) float64 { return s.of(p).cpu }))
+		}
+	}
+	return b.Flush()
+}
+
+// processor names the processor as Linux knows it.
+func processor() string {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "unknown processor"
+	}
+	for line := range strings.Lines(string(info)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown processor"
+}
+
+func redisVersion() string {
+	out, err := exec.Command("redis-server", "--version").Output()
+	if err != nil {
+		return "redis-server of unknown version"
+	}
+	fields := strings.Fields(string(out))
+	return "redis-server " + strings.TrimPrefix(fields[min(2, len(fields)-1)], "v=")
+}
