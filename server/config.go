@@ -300,6 +300,8 @@ func kindOf(t reflect.Type) string {
 		return "a duration, such as 10s"
 	case t.Kind() == reflect.Int64, t.Kind() == reflect.Int:
 		return "an integer"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
 	case t.Kind() == reflect.Slice:
 		return "a list, such as [a, b]"
 	case t.Kind() == reflect.Map:

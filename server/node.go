@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,14 +13,17 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/filestore"
 )
 
 // The files of a data directory, beside the embedded store.
 const (
 	instanceFile = "instance" // the node's identity with the store
 	witnessFile  = "witness"  // what the node has used; its lock is the directory's
+	leasePrefix  = "lease-"   // begins the names of files with a pool's lease; see service.PoolConfig.Cache
 	addressFile  = "address"  // the URL of the server that runs in the directory
 )
 
@@ -31,6 +36,10 @@ type Node struct {
 
 	dir  string
 	lock *hapax.Witness // stands for the lock on the directory
+	log  *slog.Logger
+
+	mu     sync.Mutex // guards caches
+	caches []*filestore.Cache
 }
 
 // OpenNode opens the data directory, which is made if it does not exist, and the
@@ -40,7 +49,7 @@ type Node struct {
 // hapax.ErrStoreLocked if another process has the directory or its store open.
 // Close must be called.
 func OpenNode(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
-	n := &Node{dir: c.Data}
+	n := &Node{dir: c.Data, log: log}
 	if err := n.open(ctx, newOpener(c, log)); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -117,10 +126,35 @@ func (n *Node) Close() error {
 	if n.Store != nil {
 		errs = append(errs, n.Store.Close())
 	}
+	n.mu.Lock()
+	caches := n.caches
+	n.mu.Unlock()
+	for _, c := range caches {
+		errs = append(errs, c.Close())
+	}
 	if n.lock != nil {
 		errs = append(errs, n.lock.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// cache returns a cache of a pool's lease in the data directory, in front of the
+// store. Where there can be none it is the store.
+func (n *Node) cache(ctx context.Context, pool string, store hapax.WorkerStore) (hapax.WorkerStore, error) {
+	sum := sha256.Sum256([]byte(pool)) // a pool's name may hold what a file's cannot
+	path := filepath.Join(n.dir, leasePrefix+hex.EncodeToString(sum[:8]))
+	warn := func(code, message string) {
+		n.log.Warn("the lease in the data directory is not used", "pool", pool, "code", code, "detail", message)
+	}
+	c, err := filestore.OpenCache(ctx, path, store, filestore.CacheOptions{Warn: warn})
+	if err != nil {
+		warn(string(hapax.CodeOf(err)), err.Error())
+		return store, nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.caches = append(n.caches, c)
+	return c, nil
 }
 
 // makeDir makes the data directory and checks that it can be written.

@@ -80,7 +80,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, errors.Join(err, ls.close())
 	}
-	opts.Holder, opts.Witness = node.Instance, node.Witness
+	opts.Holder, opts.Witness, opts.Cache = node.Instance, node.Witness, node.cache
 	if node.Witness == nil {
 		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
 	}

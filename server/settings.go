@@ -121,6 +121,7 @@ var poolKeys = []Key{
 	{"identity", "string", "pool", "Which of these worker IDs this node uses: pool (any that is free), fixed:ID, env:VARIABLE, statefulset or statefulset:BASE (the ordinal of the host name), address:IP,IP (the index of this host's address), list:ID,ID (to roll along), or disposable (each start uses one up)"},
 	{"split", "string", "none", "Parts of the worker ID, from the highest bits down, as NAME:BITS or NAME:BITS:START, such as service:8:1,rack:2:1"},
 	{"parts", "mapping", "none", "Values of parts of the split that are settled for this node: numbers, or env:VARIABLE"},
+	{"cache", "bool", "false", "Keep the lease in a file of the data directory too: a restart goes on within the granted time, also while the store is away"},
 	{"lease", "duration", "30s", "How long past the end of its grant a silent node keeps its worker ID"},
 	{"grant", "duration", "10s, or 3s with one worker ID", "How much time is granted at first; doubled with each extension"},
 	{"max_grant", "duration", "5m, or 3s with one worker ID", "What grants double up to: how long an outage of the store is ridden out"},

@@ -194,11 +194,11 @@ func (s *Service) PoolLayout(ctx context.Context, pool string) (hapax.Layout, er
 	if err := hapax.ValidateName("pool", pool); err != nil {
 		return hapax.Layout{}, err
 	}
-	l, err := admin(ctx, s, func(ctx context.Context) (hapax.Layout, error) { return s.poolLayout(ctx, pool) })
-	if err == nil && l.IsZero() {
+	layout, err := admin(ctx, s, func(ctx context.Context) (hapax.Layout, error) { return s.frozenLayout(ctx, pool) })
+	if hapax.CodeOf(err) == hapax.ErrLeaseLost.Code() {
 		return s.configuredLayout(pool)
 	}
-	return l, err
+	return layout, err
 }
 
 // configuredLayout returns the layout that a pool will be frozen with.

@@ -34,6 +34,10 @@ func (c PoolConfig) checkIdentity() error {
 	if err != nil {
 		return err
 	}
+	_, disposable := p.(identity.Disposable)
+	if disposable && c.Cache {
+		return outOfRange("cache", c.Cache, "false with the identity disposable, whose starts the store counts")
+	}
 	split, err := c.split()
 	if err != nil {
 		return err
@@ -56,7 +60,7 @@ func (c PoolConfig) checkIdentity() error {
 	if len(known) == 0 {
 		return nil
 	}
-	if _, ok := p.(identity.Disposable); ok {
+	if disposable {
 		return outOfRange("parts", known, "none with the identity disposable, which takes one worker ID after the other")
 	}
 	return split.Check(known)

@@ -52,7 +52,8 @@ var errStale = &hapax.WaitError{Cause: hapax.ErrRefillPending, Context: context.
 // A pool is a worker pool in use on this node.
 type pool struct {
 	name    string
-	slot    chan struct{} // held by the one who opens the issuer
+	slot    chan struct{}     // held by the one who opens the issuer
+	workers hapax.WorkerStore // where its workers come from; set while slot is held
 	issuer  atomic.Pointer[hapax.Snowflake]
 	trouble trouble
 	choice  atomic.Pointer[identity.Choice]       // which worker IDs may be used, once it is known
@@ -221,10 +222,13 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 func (s *Service) tag(ctx context.Context, why *trouble, name string) (t hapax.Tag, err error) {
 	err = s.retry(ctx, why, func(ctx context.Context) error {
 		t, err = s.store.Tag(ctx, name)
+		def, ok := s.declared(name)
+		if err != nil && isTransient(err) && ok && s.opts.Pools[def.Pool].Cache && s.opts.Cache != nil {
+			t, err = def, nil // its pool may go on without the store; refresh tells if the tag is another
+		}
 		if !errors.Is(err, hapax.ErrTagNotFound) {
 			return err
 		}
-		def, ok := s.declared(name)
 		if !ok {
 			def = hapax.Tag{Name: name, Kind: hapax.KindSegment}
 		}
@@ -302,9 +306,13 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 	if issuer := p.issuer.Load(); issuer != nil {
 		return issuer, nil
 	}
+	workers, err := s.workersOf(ctx, p)
+	if err != nil {
+		return nil, err
+	}
 	var layout hapax.Layout
-	err := s.retry(ctx, &p.trouble, func(ctx context.Context) (err error) {
-		layout, err = s.poolLayout(ctx, p.name)
+	err = s.retry(ctx, &p.trouble, func(ctx context.Context) (err error) {
+		layout, err = s.poolLayout(ctx, p.name, workers)
 		return err
 	})
 	if err != nil {
@@ -325,7 +333,7 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 	opts.StoreTimeout = s.opts.StoreTimeout
 	opts.Observer = s.observe
 	opts.Clock = s.opts.Clock
-	issuer, err := hapax.NewSnowflake(ctx, probe{s.store, &p.trouble}, opts)
+	issuer, err := hapax.NewSnowflake(ctx, workers, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -334,13 +342,29 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 	return issuer, nil
 }
 
+// workersOf returns where an opening pool gets its workers from: the store, or
+// the pool's cache in front of it, which is opened once.
+func (s *Service) workersOf(ctx context.Context, p *pool) (hapax.WorkerStore, error) {
+	if p.workers == nil {
+		var workers hapax.WorkerStore = probe{s.store, &p.trouble}
+		if s.opts.Cache != nil && s.opts.Pools[p.name].Cache {
+			var err error
+			if workers, err = s.opts.Cache(ctx, p.name, workers); err != nil {
+				return nil, err
+			}
+		}
+		p.workers = workers
+	}
+	return p.workers, nil
+}
+
 // poolLayout returns the layout that the pool is configured or frozen with, or
 // the zero Layout if that is open.
-func (s *Service) poolLayout(ctx context.Context, name string) (hapax.Layout, error) {
+func (s *Service) poolLayout(ctx context.Context, name string, workers hapax.WorkerStore) (hapax.Layout, error) {
 	if l, err := s.opts.Pools[name].layout(); err != nil || !l.IsZero() {
 		return l, err
 	}
-	pools, err := s.store.Pools(ctx)
+	pools, err := workers.Pools(ctx)
 	if err != nil {
 		return hapax.Layout{}, err
 	}

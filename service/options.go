@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -66,6 +67,11 @@ type Options struct {
 	// used here or leaves for a client.
 	Witness *hapax.Witness
 
+	// Cache, if set, stands between the issuer of a pool with PoolConfig.Cache and
+	// the store, so that it can start while the store is away. What it returns is
+	// the caller's to close, after Close.
+	Cache func(ctx context.Context, pool string, store hapax.WorkerStore) (hapax.WorkerStore, error)
+
 	// Logger receives what operators should know; default slog.Default().
 	Logger *slog.Logger
 
@@ -109,6 +115,10 @@ type PoolConfig struct {
 	// Parts fixes some of them for this node, to a number or "env:VARIABLE".
 	Split string            `koanf:"split" yaml:"split" json:"split,omitempty"`
 	Parts map[string]string `koanf:"parts" yaml:"parts" json:"parts,omitempty"`
+
+	// Cache keeps the lease in a local file too, so that a restart can go on within
+	// the granted time while the store is away. It needs Options.Cache.
+	Cache bool `koanf:"cache" yaml:"cache" json:"cache,omitempty"`
 
 	Lease     time.Duration `koanf:"lease" yaml:"lease" json:"lease,omitempty"`
 	Grant     time.Duration `koanf:"grant" yaml:"grant" json:"grant,omitempty"`

@@ -40,7 +40,7 @@ func (s *Service) WorkerStatuses(ctx context.Context, pool string) ([]WorkerStat
 	if err != nil {
 		return nil, err
 	}
-	layout, err := s.layoutOf(ctx, pool)
+	layout, err := s.PoolLayout(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (s *Service) WorkerStatus(ctx context.Context, pool string, id int64) (Work
 	if err := hapax.ValidateName("pool", pool); err != nil {
 		return WorkerStatus{}, err
 	}
-	layout, err := s.layoutOf(ctx, pool)
+	layout, err := s.PoolLayout(ctx, pool)
 	if err != nil {
 		return WorkerStatus{}, err
 	}
@@ -87,15 +87,6 @@ func (s *Service) RetireWorker(ctx context.Context, pool string, id int64) (hapa
 		s.log.Warn("a worker ID was retired", "pool", pool, "worker", id, "epoch", w.Epoch)
 	}
 	return w, err
-}
-
-// layoutOf returns the layout that a pool is frozen with, or will be.
-func (s *Service) layoutOf(ctx context.Context, pool string) (hapax.Layout, error) {
-	layout, err := admin(ctx, s, func(ctx context.Context) (hapax.Layout, error) { return s.frozenLayout(ctx, pool) })
-	if hapax.CodeOf(err) == hapax.ErrLeaseLost.Code() {
-		return s.configuredLayout(pool)
-	}
-	return layout, err
 }
 
 func (s *Service) status(layout hapax.Layout, w hapax.Worker) WorkerStatus {
@@ -139,7 +130,7 @@ func (s *Service) census(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		layout, err := s.layoutOf(ctx, p.name)
+		layout, err := s.PoolLayout(ctx, p.name)
 		if err != nil {
 			return err
 		}

@@ -69,6 +69,7 @@ const directory = `
 | ` + "`hapax.db`" + ` | the embedded store, where the setting ` + "`store`" + ` names no other |
 | ` + "`witness`" + ` | which store this node works with and how far it has used each line; its lock file keeps a second process out |
 | ` + "`instance`" + ` | the identity by which this node finds its worker IDs again |
+| ` + "`lease-…`" + ` | the lease of a pool with ` + "`cache: true`" + ` |
 | ` + "`address`" + ` | the URL of the server that runs in the directory, for ` + "`hapax next`" + ` and other commands |
 
 Do not copy the directory to a second place and use both. Where it was copied,

@@ -114,7 +114,7 @@ func raise(inner *bbolt.Tx, margin Margin, now identity) (Adoption, error) {
 	if err := tx.finish(); err != nil {
 		return Adoption{}, err
 	}
-	a := Adoption{StoreID: head.ID, Differences: head.Identity.compare(now), Raised: append(tags, workers...)}
+	a := Adoption{StoreID: head.ID, Differences: head.Identity.Compare(now), Raised: append(tags, workers...)}
 	head.Identity = now
 	return a, writeHeader(inner, head)
 }

@@ -54,18 +54,18 @@ func TestCompare(t *testing.T) {
 		copied   bool
 	}{
 		{"the same", was, was, false},
-		{"copied", was, identity{8, 80, "m"}, true},
-		{"copied onto a fresh disk, to the same inode", was, identity{7, 80, "m"}, true},
+		{"copied", was, identity{Inode: 8, Born: 80, Machine: "m"}, true},
+		{"copied onto a fresh disk, to the same inode", was, identity{Inode: 7, Born: 80, Machine: "m"}, true},
 		{"copied, no time of birth", identity{Inode: 7}, identity{Inode: 8}, true},
-		{"another machine", was, identity{7, 70, "n"}, true},
-		{"inodes change with each mount", was, identity{8, 70, "m"}, false},
-		{"in a container now", was, identity{7, 70, ""}, false},
-		{"was in a container", identity{7, 70, ""}, was, false},
-		{"time of birth no longer told", was, identity{7, 0, "m"}, false},
-		{"time of birth told for the first time", identity{7, 0, "m"}, was, false},
+		{"another machine", was, identity{Inode: 7, Born: 70, Machine: "n"}, true},
+		{"inodes change with each mount", was, identity{Inode: 8, Born: 70, Machine: "m"}, false},
+		{"in a container now", was, identity{Inode: 7, Born: 70, Machine: ""}, false},
+		{"was in a container", identity{Inode: 7, Born: 70, Machine: ""}, was, false},
+		{"time of birth no longer told", was, identity{Inode: 7, Born: 0, Machine: "m"}, false},
+		{"time of birth told for the first time", identity{Inode: 7, Born: 0, Machine: "m"}, was, false},
 		{"nothing is told", identity{}, identity{}, false},
 	} {
-		if got := c.was.compare(c.now); len(got) > 0 != c.copied {
+		if got := c.was.Compare(c.now); len(got) > 0 != c.copied {
 			t.Errorf("%s: differences are %q", c.name, got)
 		}
 	}
@@ -77,7 +77,7 @@ func TestMachineLearned(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	open := func(machine string) error {
 		s, err := openStore(t.Context(), path, Options{}, func(f *os.File) (identity, error) {
-			id, err := identifyFile(f)
+			id, err := identify(f)
 			id.Machine = machine
 			return id, err
 		})

@@ -179,10 +179,10 @@ func (s *Store) prepare(file *os.File, opts Options, identify identifier) error 
 	case opts.SkipIdentity:
 		return nil
 	default:
-		if diff := head.Identity.compare(now); len(diff) > 0 {
+		if diff := head.Identity.Compare(now); len(diff) > 0 {
 			return copied(s.path, diff)
 		}
-		known := head.Identity.merge(now)
+		known := head.Identity.Merge(now)
 		if known == head.Identity {
 			return nil
 		}

@@ -8,6 +8,9 @@
 //
 // It knows nothing of other machines: give each machine a range of worker IDs
 // of its own, and do not take the file to another one while the first goes on.
+//
+// A Cache is something else: the lease of a shared store, kept in a local file so
+// that an issuer can start again while that store is away.
 package filestore
 
 import (

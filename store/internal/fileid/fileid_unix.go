@@ -1,18 +1,18 @@
 //go:build unix && !linux
 
-package boltstore
+package fileid
 
 import (
 	"os"
 	"syscall"
 )
 
-func identifyFile(file *os.File) (identity, error) {
+func ofFile(file *os.File) (Identity, error) {
 	info, err := file.Stat()
 	if err != nil {
-		return identity{}, err
+		return Identity{}, err
 	}
-	var id identity
+	var id Identity
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		id.Inode = uint64(st.Ino)
 	}

@@ -1,4 +1,4 @@
-package boltstore
+package fileid
 
 import (
 	"os"
@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func identifyFile(file *os.File) (identity, error) {
+func ofFile(file *os.File) (Identity, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(int(file.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
-		return identity{}, os.NewSyscallError("statx", err)
+		return Identity{}, os.NewSyscallError("statx", err)
 	}
-	id := identity{Inode: st.Ino}
+	id := Identity{Inode: st.Ino}
 	if st.Mask&unix.STATX_BTIME != 0 {
 		id.Born = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
 	}
