@@ -71,6 +71,9 @@ func (s *Snowflake) obtain(ctx context.Context) (Lease, error) {
 		lease, err := s.workers.ExtendWorker(ctx, s.lease, ExtendRequest{
 			To: tick + s.ticks(s.span), End: s.end, Now: now, TTL: s.span + s.opts.Lease,
 		})
+		if errors.Is(err, ErrStoreRolledBack) {
+			s.held = false // time goes on: a later grant may lie above what was used
+		}
 		if !errors.Is(err, ErrLeaseLost) {
 			if err == nil {
 				s.span = min(2*s.span, s.opts.MaxGrant)
