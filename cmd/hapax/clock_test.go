@@ -104,7 +104,7 @@ func (c *clockTest) expect(when string, want hapax.Code) {
 	enough := grants() + 2
 	last := hapax.Code("")
 	for over := time.Now().Add(startWithin); time.Now().Before(over); time.Sleep(10 * time.Millisecond) {
-		ids, err := take(clusterClient, c.s.url, c.tag, 100)
+		ids, err := take(patient, c.s.url, c.tag, 100)
 		c.taken = append(c.taken, ids...)
 		if last = refused(err); err != nil && last == "" {
 			c.t.Fatalf("%s: %v", when, err)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,11 +35,11 @@ type cluster struct {
 }
 
 type node struct {
-	dir, address string
-	args         []string
-	server       *serving
-	lives        atomic.Int64 // odd while the server is dead
-	clients      []*client    // segment, snowflake
+	dir, data, address string
+	args               []string
+	server             *serving
+	lives              atomic.Int64 // odd while the server is dead
+	clients            []*client    // segment, snowflake
 }
 
 // A client takes the numbers of one tag from one node.
@@ -65,9 +64,9 @@ func newCluster(t *testing.T, store *testservers.Server) *cluster {
 	c := &cluster{t: t, store: store}
 	segment, snowflake, pool := unusedName("orders"), unusedName("events"), unusedName("pool")
 	for i := range 3 {
-		n := &node{dir: t.TempDir(), address: "127.0.0.1:" + strconv.Itoa(testservers.FreePort(t))}
+		n := &node{dir: t.TempDir(), data: fmt.Sprint("node", i), address: "127.0.0.1:" + strconv.Itoa(testservers.FreePort(t))}
 		n.args = []string{
-			"--store", store.URL, "--http", n.address, "--data", fmt.Sprint("node", i),
+			"--store", store.URL, "--http", n.address, "--data", n.data,
 			"--tags", fmt.Sprintf("{%s: {step: %d, max_step: %d}, %s: {kind: snowflake, pool: %s}}", segment, clusterStep, clusterStep, snowflake, pool),
 			// Granted time outlasts every outage of this test, even where a store starts slowly.
 			"--pools", fmt.Sprintf("{%s: {grant: 2m}}", pool),
@@ -134,7 +133,7 @@ func (l *client) takeLocked(count int) error {
 	if count == 1 {
 		get = takeOne
 	}
-	ids, err := get(clusterClient, "http://"+l.node.address, l.tag, count)
+	ids, err := get(patient, "http://"+l.node.address, l.tag, count)
 	for _, id := range ids {
 		if n := len(l.ids); n > 0 && id <= l.ids[n-1] {
 			l.c.t.Errorf("%s of %s: after %d came %d", l.tag, l.node.address, l.ids[n-1], id)
@@ -144,8 +143,6 @@ func (l *client) takeLocked(count int) error {
 	l.count.Add(int64(len(ids)))
 	return err
 }
-
-var clusterClient = &http.Client{Timeout: startWithin}
 
 // takeOne asks for a number by the route for one.
 func takeOne(web *http.Client, url, tag string, _ int) ([]hapax.ID, error) {
@@ -351,7 +348,7 @@ func TestStoreThatForgets(t *testing.T) {
 		}
 	}
 	for _, n := range c.nodes {
-		if r := run(t, n.dir, "adopt", "--store", store.URL, "--data", filepath.Base(n.args[5])); r.code != 0 {
+		if r := run(t, n.dir, "adopt", "--store", store.URL, "--data", n.data); r.code != 0 {
 			t.Fatalf("adopt: exit code %d, %s", r.code, r.err)
 		}
 	}

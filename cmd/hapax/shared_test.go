@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"net/http"
 	"os"
 	"slices"
@@ -60,12 +61,16 @@ func TestSharedStores(t *testing.T) {
 	}
 }
 
+// patience bounds what a crowd of processes may take on a busy machine; it is no
+// expectation.
+var patience = scale(startWithin, 5*startWithin)
+
 // eventually waits until something is so.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for over := time.Now().Add(startWithin); !so(); time.Sleep(5 * time.Millisecond) {
+	for over := time.Now().Add(patience); !so(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(over) {
-			t.Fatalf("not within %v: %s", startWithin, what)
+			t.Fatalf("not within %v: %s", patience, what)
 		}
 	}
 }
@@ -102,6 +107,9 @@ func distinct(t *testing.T, what string, ids []hapax.ID) {
 	}
 }
 
+// patient outlasts whatever a server may let a request wait.
+var patient = &http.Client{Timeout: startWithin}
+
 // takeSoon takes numbers as soon as the server has them. Until then it may refuse
 // for want of a grant, or with the given codes.
 func takeSoon(t *testing.T, s *serving, tag string, count int, excused ...hapax.Code) (ids []hapax.ID) {
@@ -119,7 +127,7 @@ func takeSoon(t *testing.T, s *serving, tag string, count int, excused ...hapax.
 
 // refused returns the code of an answer that was no success; "" if err is none.
 func refused(err error) hapax.Code {
-	if r, ok := err.(*refusal); ok {
+	if r, ok := errors.AsType[*refusal](err); ok {
 		return r.Code
 	}
 	return ""
@@ -128,7 +136,7 @@ func refused(err error) hapax.Code {
 // wantsGrant tells that a request failed because the store is away and what it
 // granted is used up.
 func wantsGrant(err error) bool {
-	r, ok := err.(*refusal)
+	r, ok := errors.AsType[*refusal](err)
 	return ok && r.Status == http.StatusServiceUnavailable &&
 		(r.Code == hapax.ErrStoreUnavailable.Code() || r.Code == hapax.ErrRefillPending.Code())
 }

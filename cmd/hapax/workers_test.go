@@ -45,12 +45,12 @@ func runMember(text string) error {
 		cancel()
 	}()
 	config := server.DefaultConfig()
-	config.Store, config.StoreTimeout = m.Store, startWithin/2
+	config.Store, config.StoreTimeout = m.Store, patience/2
 	node, err := server.OpenStore(ctx, config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	patient, done := context.WithTimeout(ctx, startWithin)
+	patient, done := context.WithTimeout(ctx, patience)
 	defer done()
 	issuer, err := hapax.NewSnowflake(patient, node.Store, hapax.SnowflakeOptions{
 		Pool: m.Pool, Workers: hapax.Grant{Lo: 0, Hi: m.Workers}, Holder: node.Instance,
@@ -84,13 +84,13 @@ func (m member) issue(ctx context.Context, issuer *hapax.Snowflake) error {
 		if _, err := os.Stdout.Write(text); err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // NextN fails because it is told to end
+		case err != nil:
 			return err
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
