@@ -56,8 +56,9 @@ fresh:
 	(cd proto && $(TOOL) buf generate -o "$$dir/proto") && \
 	diff -r api/rpcapi/hapaxv1 "$$dir/api/rpcapi/hapaxv1" || { echo "run make generate"; exit 1; }
 
-# SEEDS simulated worlds; everything under the race detector, SOAK times over; then shared stores in full
-# length, with three servers, two hundred processes, crashes and outages.
+# SEEDS simulated worlds; everything under the race detector, SOAK times over; and
+# shared stores in full length, with three servers, two hundred processes, crashes
+# and outages.
 soak:
 	$(GO) test -timeout 120m -run '^TestSimulation$$' . -sim.seeds=$(SEEDS)
 	$(GO) test -race -count=$(SOAK) -timeout 120m ./...
