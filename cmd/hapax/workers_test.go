@@ -101,6 +101,7 @@ type running struct {
 	stderr strings.Builder
 	reader sync.WaitGroup
 	worker atomic.Int64 // of the last number; -1 before the first
+	ended  atomic.Bool  // it prints no more
 	ids    []hapax.ID   // to be read after reader
 }
 
@@ -134,7 +135,10 @@ func (m member) start(t *testing.T) *running {
 			_ = r.end(t, true)
 		}
 	})
-	r.reader.Go(func() { r.read(bufio.NewReader(stdout)) })
+	r.reader.Go(func() {
+		r.read(bufio.NewReader(stdout))
+		r.ended.Store(true)
+	})
 	return r
 }
 
@@ -183,6 +187,10 @@ func startFleet(t *testing.T, m member, size int) fleet {
 		for _, r := range f {
 			if w := r.worker.Load(); w >= 0 {
 				workers[w] = true
+			}
+			if r.ended.Load() {
+				r.end(t, false)
+				t.Fatal("a member ended by itself")
 			}
 		}
 		return len(workers) == size
