@@ -278,8 +278,9 @@ func report(w io.Writer, rows []row, pairs int) error {
 	fmt.Fprintf(b, "- Machine: %s, %d cores, %s/%s\n", processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
 	fmt.Fprintf(b, "- Go %s; %s\n", strings.TrimPrefix(runtime.Version(), "go"), redisVersion())
 	fmt.Fprintf(b, "- Date: %s\n", time.Now().UTC().Format(time.DateOnly))
-	fmt.Fprintf(b, "- Load: `redis-benchmark -t incr -c %d`, on the same machine\n", clients)
-	fmt.Fprintf(b, "- Measured: %d turns of each, one after the other; the table shows medians\n\n", pairs)
+	fmt.Fprintf(b, "- Clients: `redis-benchmark -t incr -c %d`, on the same machine\n", clients)
+	fmt.Fprintf(b, "- Measured: %d turns of each, one after the other; the table shows medians\n", pairs)
+	fmt.Fprintf(b, "- Load average at the end: %s; redis-benchmark and a server are good for about 2\n\n", load())
 	fmt.Fprintf(b, `hapax issues from the embedded store, which syncs every grant to disk before it is used;
 redis-server runs with `+"`--save \"\" --appendonly no`"+` and would lose everything. The ratio is
 hapax's rate to redis-server's in the same turn. CPU is the server's processor time per
@@ -316,6 +317,16 @@ func processor() string {
 		}
 	}
 	return "unknown processor"
+}
+
+// load returns the load average of the last minute as Linux tells it.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	average, _, _ := strings.Cut(string(text), " ")
+	return average
 }
 
 func redisVersion() string {
