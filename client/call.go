@@ -135,18 +135,23 @@ func isTroubled(err error) bool {
 	return false
 }
 
+// isPassing tells that waiting may help, even where another server would not.
+func isPassing(err error) bool {
+	return isTroubled(err) || errors.Is(err, hapax.ErrTickExhausted) || errors.Is(err, hapax.ErrNoWorker)
+}
+
 // neverSent tells that no connection came about.
 func neverSent(err error) bool {
 	e, ok := errors.AsType[*net.OpError](err)
 	return ok && e.Op == "dial"
 }
 
-// persist calls f until it succeeds or fails for good, with backoff while the
-// servers are in trouble, until the context ends.
+// persist calls f until it succeeds or fails for good, with backoff while there
+// is something to wait for, until the context ends.
 func persist[T any](ctx context.Context, c *Client, f func(context.Context) (T, error)) (T, error) {
 	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		v, err := f(ctx)
-		if err == nil || !isTroubled(err) || c.isClosed() {
+		if err == nil || !isPassing(err) || c.isClosed() {
 			return v, err
 		}
 		select {

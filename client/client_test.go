@@ -14,8 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/rpcapi"
+	"github.com/hapax-id/hapax/api/rpcapi/wire"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/service"
@@ -492,6 +495,27 @@ func TestErrorsCrossTheWire(t *testing.T) {
 				t.Errorf("the value is %#v; want %#v", got.Value, want.Value)
 			}
 		})
+	}
+}
+
+// TestCallsOutlastTheServersWait: a server waits only so long for the clock; the
+// client goes on until its own deadline.
+func TestCallsOutlastTheServersWait(t *testing.T) {
+	var refusals atomic.Int64
+	n := serve(t, memstore.New(), rpcapi.Options{}, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "IssueService/Next") && refusals.Add(1) <= 3 {
+				_ = connect.NewErrorWriter().Write(w, r, wire.Error(hapax.ErrTickExhausted))
+				return
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	if id, err := dial(t, client.Options{}, n.URL).Next(within(t), "orders"); err != nil || id != 1 {
+		t.Errorf("%d, %v", id, err)
+	}
+	if refusals.Load() != 4 {
+		t.Errorf("%d calls; want 4", refusals.Load())
 	}
 }
 

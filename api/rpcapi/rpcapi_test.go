@@ -44,7 +44,7 @@ type node struct {
 	svc *service.Service
 }
 
-func serve(t testing.TB, store hapax.Store, opts rpcapi.Options) *node {
+func serve(t testing.TB, store hapax.Store, opts rpcapi.Options, configure ...func(*http.Server)) *node {
 	t.Helper()
 	svc, err := service.New(t.Context(), store, service.Options{
 		MaxWait: 300 * time.Millisecond, MaxCount: 5000, Logger: quiet,
@@ -62,6 +62,9 @@ func serve(t testing.TB, store hapax.Store, opts rpcapi.Options) *node {
 	srv.Config.Protocols = new(http.Protocols)
 	srv.Config.Protocols.SetHTTP1(true)
 	srv.Config.Protocols.SetUnencryptedHTTP2(true)
+	for _, f := range configure {
+		f(srv.Config)
+	}
 	srv.Start()
 	t.Cleanup(func() {
 		srv.CloseClientConnections()
@@ -408,6 +411,33 @@ func TestWaiting(t *testing.T) {
 	defer cancel()
 	if _, err := issue.Next(ctx, &hapaxv1.NextRequest{Tag: "orders"}); connect.CodeOf(err) != connect.CodeDeadlineExceeded && connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("the call's deadline: %v", err)
+	}
+}
+
+// TestStreamOutlastsTimeouts: the limits that a server sets for requests do not
+// end a stream.
+func TestStreamOutlastsTimeouts(t *testing.T) {
+	const limit = 200 * time.Millisecond
+	n := serve(t, memstore.New(), rpcapi.Options{}, func(s *http.Server) { s.ReadTimeout, s.WriteTimeout = limit, limit })
+	for name, c := range map[string]struct {
+		http    *http.Client
+		options []connect.ClientOption
+	}{
+		"Connect": {http.DefaultClient, nil},
+		"gRPC":    {h2c(), []connect.ClientOption{connect.WithGRPC()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stream, err := hapaxv1connect.NewIssueServiceClient(c.http, n.URL, c.options...).NextStream(t.Context(), &hapaxv1.NextStreamRequest{Tag: "bulk"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stream.Close()
+			for began := time.Now(); time.Since(began) < 5*limit; time.Sleep(limit / 20) {
+				if !stream.Receive() {
+					t.Fatalf("after %v: %v", time.Since(began), stream.Err())
+				}
+			}
+		})
 	}
 }
 
