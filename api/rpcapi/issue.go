@@ -3,7 +3,6 @@ package rpcapi
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -104,7 +103,8 @@ func (s *issueServer) NextStream(ctx context.Context, req *hapaxv1.NextStreamReq
 	return nil
 }
 
-// streamLimit has a caller cut off that takes nothing for streamTimeout.
+// streamLimit has a caller cut off that takes nothing for streamTimeout, in place
+// of the server's limit on how long a response may take.
 type streamLimit struct {
 	control *http.ResponseController // may be nil
 	set     time.Time
@@ -122,29 +122,11 @@ func (l *streamLimit) extend() {
 
 type controlKey struct{}
 
-// untimed lifts the server's limit on how long a request may take to be read,
-// which would end a stream, and hands its connection to the stream's handler.
-func untimed(h http.Handler) http.Handler {
+// controlled hands the connection of a stream to its handler.
+func controlled(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(streamTimeout)) // not every connection can
-		r.Body = &requestBody{r.Body, control}
-		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), controlKey{}, control)))
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), controlKey{}, http.NewResponseController(w))))
 	})
-}
-
-// requestBody lifts the limit when the request has been read.
-type requestBody struct {
-	io.ReadCloser
-	control *http.ResponseController
-}
-
-func (b *requestBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
-		_ = b.control.SetReadDeadline(time.Time{}) // not every connection can
-	}
-	return n, err
 }
 
 func controlOf(ctx context.Context) *http.ResponseController {

@@ -89,7 +89,7 @@ func New(svc *service.Service, opts Options) map[string]http.Handler {
 	mount(grpcreflect.NewHandlerV1(reflector, shared...))
 	mount(grpcreflect.NewHandlerV1Alpha(reflector, shared...))
 	path := hapaxv1connect.IssueServiceNextStreamProcedure
-	routes[path] = untimed(routes["/"+hapaxv1connect.IssueServiceName+"/"])
+	routes[path] = controlled(routes["/"+hapaxv1connect.IssueServiceName+"/"])
 	return routes
 }
 
