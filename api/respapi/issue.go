@@ -69,6 +69,10 @@ func (c *conn) incrBy(args [][]byte) {
 		c.fail(errNotInteger)
 		return
 	}
+	if n == 1 { // what redis-py sends for INCR; a snowflake tag has one number, too
+		c.incrRun(args[1], nil, nil)
+		return
+	}
 	tag := c.tagName(args[1])
 	g, err := c.srv.svc.Reserve(c.srv.life, tag, n)
 	if err != nil {

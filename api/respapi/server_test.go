@@ -265,7 +265,7 @@ func TestGetSnowflake(t *testing.T) {
 	srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience}})
 	c := srv.dial(t)
 	c.do("GET snowflake", "$-1\r\n")
-	for _, cmd := range []string{"INCR snowflake", "HAPAX.NEXT snowflake"} {
+	for _, cmd := range []string{"INCR snowflake", "HAPAX.NEXT snowflake", "INCRBY snowflake 1"} {
 		c.send(frame(strings.Fields(cmd)...))
 		id := strings.TrimPrefix(c.line(), ":")
 		c.do("GET snowflake", fmt.Sprintf("$%d\r\n%s\r\n", len(id), id))
