@@ -137,8 +137,9 @@ func (h health) Check(ctx context.Context, req *grpchealth.CheckRequest) (*grpch
 	if !known {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("no service has the name %.100q", req.Service))
 	}
+	res := &grpchealth.CheckResponse{Status: grpchealth.StatusServing}
 	if h.svc.Ready(ctx) != nil {
-		return &grpchealth.CheckResponse{Status: grpchealth.StatusNotServing}, nil
+		res.Status = grpchealth.StatusNotServing
 	}
-	return &grpchealth.CheckResponse{Status: grpchealth.StatusServing}, nil
+	return res, nil
 }
