@@ -66,20 +66,20 @@ func newParts(ctx context.Context) (p *parts, err error) {
 	for pattern, h := range rpcapi.New(p.svc, rpcapi.Options{}) {
 		mux.Handle(pattern, h)
 	}
-	if p.ours, err = p.serve(mux); err != nil {
+	if p.ours, err = p.serve(ctx, mux); err != nil {
 		return p, err
 	}
 	bare := http.NewServeMux()
 	bare.Handle(hapaxv1connect.NewIssueServiceHandler(&counter{}, connect.WithCompressMinBytes(math.MaxInt))) // as ours
-	if p.bare, err = p.serve(bare); err != nil {
+	if p.bare, err = p.serve(ctx, bare); err != nil {
 		return p, err
 	}
 	p.client, err = client.Dial(ctx, client.Options{}, p.ours)
 	return p, err
 }
 
-func (p *parts) serve(h http.Handler) (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func (p *parts) serve(ctx context.Context, h http.Handler) (string, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
