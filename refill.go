@@ -74,14 +74,20 @@ func (s *Snowflake) obtain(ctx context.Context) (Lease, error) {
 		if errors.Is(err, ErrStoreRolledBack) {
 			s.held = false // time goes on: a later grant may lie above what was used
 		}
-		if !errors.Is(err, ErrLeaseLost) {
+		switch {
+		case errors.Is(err, ErrLeaseLost):
+			s.held, s.span = false, s.opts.Grant
+			s.observeOn(s.lease.Worker, Event{Kind: EventWorkerLost, Err: err})
+		case err == nil && lease.Grant.Lo > max(s.lease.Grant.Hi, tick+s.ahead):
+			// The answer to an earlier extension was lost, and its time abandoned.
+			// What comes after it begins too far ahead: another worker issues now.
+			s.held, s.span = false, s.opts.Grant
+		default:
 			if err == nil {
 				s.span = min(2*s.span, s.opts.MaxGrant)
 			}
 			return lease, err
 		}
-		s.held, s.span = false, s.opts.Grant
-		s.observeOn(s.lease.Worker, Event{Kind: EventWorkerLost, Err: err})
 	}
 	lease, err := s.workers.AcquireWorker(ctx, AcquireRequest{
 		Pool: s.opts.Pool, Layout: s.spec, IDs: s.opts.Workers, Among: s.opts.Among, Holder: s.opts.Holder,

@@ -428,6 +428,40 @@ func TestSnowflakeSuspend(t *testing.T) {
 	})
 }
 
+// A lost answer abandons minutes of a worker's time. Nobody waits for them to
+// pass: the issuer goes on as another worker.
+func TestSnowflakeLostAnswerStallsNobody(t *testing.T) {
+	bubble(t, "goes on as another worker", func(t *testing.T) {
+		store, clock := storetest.NewFaults(memstore.New()), newTestClock()
+		s := newSnowflake(t, store, hapax.SnowflakeOptions{Clock: clock, KeepWarm: true})
+		time.Sleep(30 * time.Minute) // until grants are long
+		lost := false
+		store.Inject(func(op storetest.Op) storetest.Fault {
+			if op.Method != "ExtendWorker" || lost {
+				return storetest.Fault{}
+			}
+			lost = true
+			return storetest.Fault{Lose: hapax.ErrStoreUnavailable}
+		})
+		var last hapax.ID
+		for range 1200 {
+			began := time.Now()
+			if id := next(t, s); id <= last {
+				t.Fatalf("after %d came %d", last, id)
+			} else {
+				last = id
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Fatalf("a call took %v", took)
+			}
+			time.Sleep(time.Second)
+		}
+		if !lost || s.Stats().Worker == 0 {
+			t.Errorf("lost: %v; it is worker %d", lost, s.Stats().Worker)
+		}
+	})
+}
+
 func TestSnowflakePoolExhausted(t *testing.T) {
 	bubble(t, "names the pool and when a worker frees up, and takes it then", func(t *testing.T) {
 		store, clock := memstore.New(), newTestClock()
