@@ -80,8 +80,13 @@ func (s *Snowflake) obtain(ctx context.Context) (Lease, error) {
 			s.observeOn(s.lease.Worker, Event{Kind: EventWorkerLost, Err: err})
 		case err == nil && lease.Grant.Lo > max(s.lease.Grant.Hi, tick+s.ahead):
 			// The answer to an earlier extension was lost, and its time abandoned.
-			// What comes after it begins too far ahead: another worker issues now.
-			s.held, s.span = false, s.opts.Grant
+			// What comes after it begins too far ahead: another worker issues now,
+			// if there is one.
+			s.span = s.opts.Grant
+			if other, err := s.acquire(ctx, now, tick); err == nil {
+				return other, nil
+			}
+			return lease, nil
 		default:
 			if err == nil {
 				s.span = min(2*s.span, s.opts.MaxGrant)
@@ -89,6 +94,10 @@ func (s *Snowflake) obtain(ctx context.Context) (Lease, error) {
 			return lease, err
 		}
 	}
+	return s.acquire(ctx, now, tick)
+}
+
+func (s *Snowflake) acquire(ctx context.Context, now time.Time, tick int64) (Lease, error) {
 	lease, err := s.workers.AcquireWorker(ctx, AcquireRequest{
 		Pool: s.opts.Pool, Layout: s.spec, IDs: s.opts.Workers, Among: s.opts.Among, Holder: s.opts.Holder,
 		Floor: max(0, tick-s.behind), Latest: tick + s.ahead, To: tick + s.ticks(s.span), End: s.end,

@@ -376,7 +376,7 @@ func (s lowerer) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (h
 	}
 	for _, w := range rows {
 		if fixed := w; w.Mark > req.Latest+int64(time.Minute/req.Tick) {
-			fixed.Mark, fixed.Epoch, fixed.Holder = req.Latest, w.Epoch+1, ""
+			fixed.Mark, fixed.Epoch, fixed.Expires = req.Latest, w.Epoch+1, time.UnixMilli(0)
 			_, _ = s.Store.SwapWorker(ctx, w, fixed)
 		}
 	}
