@@ -8,9 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hapax-id/hapax/api/respapi"
@@ -24,9 +27,12 @@ const sealTimeout = 5 * time.Second
 // Run serves until the context ends, then lets requests in flight finish, seals
 // and returns nil. It logs to the given writer.
 //
+// On SIGHUP it calls reload, unless that is nil, and takes over the tokens of what
+// it returns; and it reads the certificates anew.
+//
 // What keeps it from starting comes as one error: a *hapax.ValueError for a
 // setting, and what OpenNode returns.
-func Run(ctx context.Context, c Config, logTo io.Writer) error {
+func Run(ctx context.Context, c Config, reload func() (Config, error), logTo io.Writer) error {
 	s, err := start(ctx, c, newLogger(c, logTo))
 	if err != nil {
 		if ctx.Err() != nil {
@@ -34,6 +40,7 @@ func Run(ctx context.Context, c Config, logTo io.Writer) error {
 		}
 		return err
 	}
+	s.reload = reload
 	return s.run(ctx)
 }
 
@@ -44,7 +51,8 @@ type server struct {
 	node      *Node
 	service   *service.Service
 	listeners listeners
-	certs     *certificates // nil: no TLS
+	certs     *certificates          // nil: no TLS
+	reload    func() (Config, error) // may be nil
 
 	policy *auth.Policy // may be nil
 	public *auth.Policy // for the listeners that do not administer
@@ -127,11 +135,12 @@ func (s *server) run(ctx context.Context) error {
 		}
 		serving.Go(func() { failed <- redis.Serve(l) })
 	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	defer signal.Stop(signals)
 	watching, unwatch := context.WithCancel(context.Background())
 	defer unwatch()
-	if s.certs != nil {
-		serving.Go(func() { s.certs.watch(watching) })
-	}
+	serving.Go(func() { s.watch(watching, signals) })
 
 	err := s.node.announce(s.url(at[len(at)-1])) // the one that administers
 	if err == nil {

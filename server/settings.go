@@ -87,7 +87,7 @@ var settings = []Setting{
 		func(c *Config) *string { return &c.LogFormat }),
 	choice("log_level", "info", []string{"debug", "info", "warn", "error"}, "The least important messages to log",
 		func(c *Config) *string { return &c.LogLevel }),
-	section(tokensKey, "API tokens by name. If there are any, every client must show one; see hapax token new", tokenKeys,
+	section(tokensKey, "API tokens by name. If there are any, every client must show one; see hapax token new. They are read anew on SIGHUP", tokenKeys,
 		func(c *Config) any { return sparse(c.Tokens) }),
 	section(tagsKey, "Definitions of tags by name. A definition is used when the tag is first used; a tag that the store knows keeps what the store says", tagKeys,
 		func(c *Config) any { return sparse(c.Tags) }),

@@ -2,16 +2,13 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -27,7 +24,8 @@ type certificates struct {
 	files [3]string // with certificate, key, and authorities of clients (may be empty)
 	log   *slog.Logger
 
-	tried   [3][]byte // what the files held last; watch's
+	tried   [3][]byte // what the files held last; check's, as is failed
+	failed  string    // what was wrong with that
 	current atomic.Pointer[tlsConfigs]
 }
 
@@ -128,31 +126,16 @@ func dynamic(current func() *tls.Config) *tls.Config {
 	}
 }
 
-// watch reads the files anew when they change and on SIGHUP, until the context
-// ends.
-func (c *certificates) watch(ctx context.Context) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
-	ticker := time.NewTicker(certificatesCheck)
-	defer ticker.Stop()
-	failed := ""
-	for {
-		asked := false
-		select {
-		case <-ctx.Done():
-			return
-		case <-hangups:
-			asked = true
-		case <-ticker.C:
-		}
-		switch err := c.reload(asked); {
-		case err == nil:
-			failed = ""
-		case asked || err.Error() != failed:
-			failed = err.Error()
-			c.log.Warn("the certificates cannot be used; those in use stay", "err", err)
-		}
+// check reads the files anew if they changed or if it was asked to, and logs what
+// comes of it, once.
+func (c *certificates) check(asked bool) {
+	err := c.reload(asked)
+	switch {
+	case err == nil:
+		c.failed = ""
+	case asked || err.Error() != c.failed:
+		c.failed = err.Error()
+		c.log.Warn("the certificates cannot be used; those in use stay", "err", err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -317,6 +318,65 @@ func TestForeignPages(t *testing.T) {
 }
 
 func second(_ int, err error) error { return err }
+
+// SIGHUP revokes a token, on connections that exist, too.
+func TestRevokedToken(t *testing.T) {
+	dir := t.TempDir()
+	stays, staysHash := newToken(t)
+	goes, goesHash := newToken(t)
+	comes, comesHash := newToken(t)
+	config := filepath.Join(dir, "hapax.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(fmt.Sprintf("tokens: {stays: {hash: '%s'}, goes: {hash: '%s'}}", staysHash, goesHash))
+	s := serve(t, dir, nil, "--config", config, "--admin-http", "127.0.0.1:0")
+	clients := map[string]*redis.Client{}
+	for _, token := range []string{stays, goes} {
+		clients[token] = redis.NewClient(&redis.Options{Addr: s.addresses().RESP, Password: token, MaxRetries: -1, PoolSize: 1})
+		defer clients[token].Close()
+		if err := clients[token].Incr(t.Context(), "orders").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hangUp := func(awaited string) {
+		t.Helper()
+		if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		s.await(awaited)
+	}
+	check := func(revoked bool) {
+		t.Helper()
+		for token, want := range map[string]int{stays: 200, goes: 200, comes: 401} {
+			if revoked && token != stays {
+				want = 601 - want
+			}
+			if status, code := request(t, &http.Client{}, "GET", s.url+"/v1/tags/orders/next", "Authorization: Bearer "+token); status != want {
+				t.Errorf("%d %s, want %d", status, code, want)
+			}
+		}
+		if err := clients[stays].Incr(t.Context(), "orders").Err(); err != nil {
+			t.Error(err)
+		}
+		if err := clients[goes].Incr(t.Context(), "orders").Err(); revoked != (err != nil) {
+			t.Errorf("on the connection from before: %v", err)
+		}
+	}
+	check(false)
+	write("tokens: {stays: {hash: " + stays + "}}")
+	hangUp("the tokens cannot be used")
+	check(false)
+	write(fmt.Sprintf("tokens: {stays: {hash: '%s'}, comes: {hash: '%s'}}", staysHash, comesHash))
+	hangUp("tokens read")
+	check(true)
+	if strings.Contains(s.logged(), stays) {
+		t.Error("the log tells a token")
+	}
+}
 
 // A connection counts for its token until it ends, in HTTP/1 and HTTP/2.
 func TestConnectionLimit(t *testing.T) {

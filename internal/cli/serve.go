@@ -85,7 +85,7 @@ func serveCommand() *cobra.Command {
 		Long: `Serve issues numbers over HTTP and the Redis protocol until it is told to stop
 by SIGINT or SIGTERM. Then it finishes the requests in flight, gives back what it
 holds and exits with 0. A second signal ends it at once, with 1: that costs numbers,
-but repeats none.
+but repeats none. On SIGHUP it reads tokens and certificates anew.
 
 Every setting is a flag, an environment variable (HAPAX_ and the flag's name in
 upper case, with _ for -) and a key of the YAML file (with _ for -). A flag wins
@@ -112,7 +112,7 @@ over the environment, and that over the file.`,
 		}
 		ctx, stop := untilSignal(cmd.Context(), cmd.ErrOrStderr())
 		defer stop()
-		return server.Run(ctx, config, cmd.ErrOrStderr())
+		return server.Run(ctx, config, settings.load, cmd.ErrOrStderr())
 	}
 	return cmd
 }

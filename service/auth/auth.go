@@ -24,8 +24,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/hapax-id/hapax"
 )
@@ -64,11 +67,23 @@ type TokenConfig struct {
 	Connections int `koanf:"connections" yaml:"connections"`
 }
 
-// A Policy knows the tokens. It does not change; its methods are safe for
-// concurrent use.
+// A Policy knows the tokens. Its methods are safe for concurrent use.
 type Policy struct {
-	callers   map[digestKey]*Caller
-	anonymous *Caller // who comes without a token; nil if there are tokens
+	callers   atomic.Pointer[table] // read by every request, written under mu; nil without tokens
+	anonymous *Caller               // who comes without a token; nil if there are tokens
+
+	mu       sync.Mutex // serializes Replace and Without, and guards the fields below
+	configs  map[string]TokenConfig
+	children []child
+}
+
+// table finds callers by their tokens. It does not change.
+type table map[digestKey]*Caller
+
+// A child is a policy that Without made.
+type child struct {
+	*Policy
+	lacks Scope
 }
 
 type digest [sha256.Size]byte
@@ -86,36 +101,90 @@ func NewPolicy(tokens map[string]TokenConfig) (*Policy, error) {
 	if len(tokens) > maxTokens {
 		return nil, invalid("tokens", len(tokens), fmt.Sprintf("up to %d tokens", maxTokens))
 	}
-	p := &Policy{callers: map[digestKey]*Caller{}}
+	callers, err := newTable(tokens, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	p := &Policy{configs: maps.Clone(tokens)}
+	p.callers.Store(&callers)
+	return p, nil
+}
+
+// newTable makes the callers of tokens. Of those that are as they were, the
+// callers stay.
+func newTable(tokens, old map[string]TokenConfig, kept table) (table, error) {
+	callers := table{}
 	for _, name := range slices.Sorted(maps.Keys(tokens)) {
 		c, err := newCaller(name, tokens[name])
 		if err != nil {
 			return nil, err
 		}
 		key := digestKey(c.digest[:])
-		if other := p.callers[key]; other != nil {
+		if other := callers[key]; other != nil {
 			return nil, invalid("tokens."+name+".hash", "(not shown)", fmt.Sprintf("another digest than that of tokens.%s", other.name))
 		}
-		p.callers[key] = c
+		if was, ok := old[name]; ok && reflect.DeepEqual(was, tokens[name]) {
+			c = kept[key]
+		}
+		callers[key] = c
 	}
-	return p, nil
+	return callers, nil
+}
+
+// Replace puts other tokens in the place of those that there are. What was begun
+// with a token that is gone, or is good for something else now, fails from then
+// on with ErrUnauthenticated, on connections that exist, too. Errors are those of
+// NewPolicy, and change nothing.
+func (p *Policy) Replace(tokens map[string]TokenConfig) error {
+	if !p.HasTokens() || len(tokens) == 0 || len(tokens) > maxTokens {
+		return invalid("tokens", len(tokens), fmt.Sprintf("1 to %d tokens, where there were some", maxTokens))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old := *p.callers.Load()
+	callers, err := newTable(tokens, p.configs, old)
+	if err != nil {
+		return err
+	}
+	p.configs = maps.Clone(tokens)
+	p.callers.Store(&callers)
+	for _, c := range p.children {
+		c.callers.Store(callers.without(c.lacks))
+	}
+	for key, c := range old {
+		if callers[key] != c {
+			c.revoked.Store(true)
+		}
+	}
+	return nil
 }
 
 // Without returns a policy in which nobody has the scopes. The limits of its
-// callers count together with those of p.
+// callers count together with those of p, whose tokens it has at all times.
 func (p *Policy) Without(scopes Scope) *Policy {
 	if p == nil {
 		return &Policy{anonymous: &Caller{name: "anonymous", scopes: everything &^ scopes, limits: &limits{}}}
 	}
-	q := &Policy{callers: map[digestKey]*Caller{}, anonymous: p.anonymous.without(scopes)}
-	for key, c := range p.callers {
-		q.callers[key] = c.without(scopes)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q := &Policy{anonymous: p.anonymous.without(scopes)}
+	if callers := p.callers.Load(); callers != nil {
+		q.callers.Store(callers.without(scopes))
 	}
+	p.children = append(p.children, child{q, scopes})
 	return q
 }
 
+func (t table) without(scopes Scope) *table {
+	less := table{}
+	for key, c := range t {
+		less[key] = c.without(scopes)
+	}
+	return &less
+}
+
 // HasTokens tells whether callers must show a token.
-func (p *Policy) HasTokens() bool { return p != nil && len(p.callers) > 0 }
+func (p *Policy) HasTokens() bool { return p != nil && p.callers.Load() != nil }
 
 // Caller returns who holds a token; an empty one stands for none.
 // ErrUnauthenticated.
@@ -142,7 +211,7 @@ func (p *Policy) find(token string) *Caller {
 		return nil
 	}
 	d := digest(sha256.Sum256([]byte(token)))
-	c := p.callers[digestKey(d[:])]
+	c := (*p.callers.Load())[digestKey(d[:])]
 	if c == nil || subtle.ConstantTimeCompare(c.digest[:], d[:]) != 1 {
 		return nil
 	}

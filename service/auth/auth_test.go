@@ -76,7 +76,7 @@ func TestWholeDigestCounts(t *testing.T) {
 	near := *c
 	near.digest = d
 	near.digest[31] ^= 1
-	p.callers[digestKey(d[:])] = &near
+	(*p.callers.Load())[digestKey(d[:])] = &near
 	if got, err := p.Caller(token); err == nil {
 		t.Errorf("taken for %s", got.Name())
 	}
@@ -190,6 +190,61 @@ func TestWithout(t *testing.T) {
 	}
 	if none.Without(ScopeAdmin).HasTokens() || !less.HasTokens() {
 		t.Error("HasTokens is wrong")
+	}
+}
+
+func TestReplace(t *testing.T) {
+	kept, changed, gone, added := NewToken(), NewToken(), NewToken(), NewToken()
+	p, err := NewPolicy(map[string]TokenConfig{
+		"kept": {Hash: HashToken(kept), Tags: []string{"x"}, Requests: 2}, "changed": {Hash: HashToken(changed)}, "gone": {Hash: HashToken(gone)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, policy := range map[string]*Policy{"itself": p, "without admin": p.Without(ScopeAdmin)} {
+		for i, token := range []string{kept, changed, gone} {
+			if _, err := policy.Caller(token); err != nil {
+				t.Errorf("%s, token %d: %v", name, i, err)
+			}
+		}
+	}
+	child := p.Without(ScopeMetrics)
+	before := map[string]*Caller{}
+	for _, token := range []string{kept, changed, gone} {
+		c, err := child.Caller(token)
+		if err = errors.Join(err, c.Begin()); err != nil {
+			t.Fatal(err)
+		}
+		before[token] = c
+	}
+	for name, tokens := range map[string]map[string]TokenConfig{"none": nil, "a wrong one": {"kept": {}}} {
+		if err := p.Replace(tokens); !errors.Is(err, hapax.ErrInvalidArgument) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	err = p.Replace(map[string]TokenConfig{
+		"kept": {Hash: HashToken(kept), Tags: []string{"x"}, Requests: 2}, "changed": {Hash: HashToken(changed), Tags: []string{"x"}}, "added": {Hash: HashToken(added)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, token string
+		begun, new  bool // whether what was begun goes on, and whether it can be begun
+	}{{"kept", kept, true, true}, {"changed", changed, false, true}, {"gone", gone, false, false}, {"added", added, true, true}} {
+		if c := before[tt.token]; c != nil && (c.Begin() == nil) != tt.begun || c != nil && (c.Wait(t.Context()) == nil) != tt.begun {
+			t.Errorf("%s: what was begun goes on: %t", tt.name, !tt.begun)
+		}
+		c, err := child.Caller(tt.token)
+		if (err == nil) != tt.new || err != nil && !errors.Is(err, hapax.ErrUnauthenticated) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if tt.name == "kept" && c.Begin() == nil {
+			t.Error("the requests in flight were forgotten")
+		}
+		if tt.name == "changed" && c.Allow(Issue, "y") == nil {
+			t.Error("the change does not count")
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,7 @@ type limits struct {
 	rate                  int64
 	interval, burst       time.Duration // between requests; what may be used ahead
 
+	revoked   atomic.Bool
 	inFlight  atomic.Int64
 	connected atomic.Int64
 	start     time.Time    // what free counts from
@@ -63,7 +65,8 @@ func (l *limits) set(field string, config TokenConfig) error {
 	return nil
 }
 
-// Begin counts a request. If the error is nil, End must be called.
+// Begin counts a request. If the error is nil, End must be called. Its errors are
+// ErrLimitExceeded, and ErrUnauthenticated where the token was revoked.
 func (c *Caller) Begin() error {
 	if c == nil {
 		return nil
@@ -91,6 +94,9 @@ func (c *Caller) HasRate() bool { return c != nil && c.rate > 0 }
 
 // Spend takes one request off the rate.
 func (c *Caller) Spend() error {
+	if c != nil && c.revoked.Load() {
+		return fmt.Errorf("%w: the token was revoked", hapax.ErrUnauthenticated)
+	}
 	if !c.HasRate() {
 		return nil
 	}
@@ -112,10 +118,11 @@ func (c *Caller) Spend() error {
 func (c *Caller) Wait(ctx context.Context) error {
 	for {
 		err := c.Spend()
-		if err == nil {
-			return nil
+		limit, ok := errors.AsType[*LimitError](err)
+		if !ok {
+			return err
 		}
-		timer := time.NewTimer(err.(*LimitError).After)
+		timer := time.NewTimer(limit.After)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
