@@ -105,7 +105,7 @@ func TestStandingStill(t *testing.T) {
 		{"half a frame", quick, []string{"*2\r\n$4\r\nINCR\r\n"}, true},
 		{"half a line", quick, []string{"INCR"}, true},
 		{"half a frame after a whole one", quick, []string{frame("PING") + "*1"}, true},
-		{"a frame byte by byte, too slowly", quick, strings.Split("ECHO "+strings.Repeat("x", 1000), ""), true},
+		{"a frame byte by byte, too slowly", quick, strings.Split("ECHO "+strings.Repeat("x", MaxFrame/2), ""), true},
 		{"idle, with a limit", idle, []string{frame("PING")}, true},
 		{"nothing at all, with a limit", idle, nil, true},
 		{"idle, without a limit", quick, []string{frame("PING")}, false},
@@ -119,6 +119,9 @@ func TestStandingStill(t *testing.T) {
 					return // it was closed, as it should
 				}
 				time.Sleep(time.Millisecond)
+			}
+			if len(tt.send) > 1 {
+				t.Fatal("all of it was waited for")
 			}
 			if tt.ends {
 				c.expectEnd()
