@@ -30,6 +30,7 @@ type testConfig struct {
 	opts    Options
 	service service.Options
 	pace    func(*pace)
+	setup   func(*Server) // before it serves
 }
 
 type testServer struct {
@@ -51,6 +52,9 @@ func newTestServer(t testing.TB, cfg testConfig) testServer {
 	s := New(svc, cfg.opts)
 	if cfg.pace != nil {
 		cfg.pace(&s.pace)
+	}
+	if cfg.setup != nil {
+		cfg.setup(s)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -312,8 +312,7 @@ func TestShutdownCutsOff(t *testing.T) {
 
 // A panic costs the connection, not the server.
 func TestPanic(t *testing.T) {
-	srv := newTestServer(t, testConfig{})
-	srv.svc = nil
+	srv := newTestServer(t, testConfig{setup: func(s *Server) { s.svc = nil }})
 	c := srv.dial(t)
 	c.send(frame("INCR", "orders"))
 	c.expectEnd()
