@@ -176,7 +176,7 @@ func TestTLS(t *testing.T) {
 	ok(t, dir, "next", "orders", "--ca-file", ca.file("ca.pem"))
 
 	old := ca.client("")
-	old.MaxVersion = tls.VersionTLS11 //nolint:gosec // which must be refused
+	old.MaxVersion = tls.VersionTLS11
 	for _, address := range []string{strings.TrimPrefix(a.HTTP, "https://"), a.RESP} {
 		if c, err := tls.Dial("tcp", address, old); err == nil {
 			c.Close()

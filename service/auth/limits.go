@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -148,12 +149,7 @@ func (n *Conn) Use(c *Caller) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, l := range n.used {
-		if l == c.limits {
-			return nil
-		}
-	}
-	if n.closed {
+	if n.closed || slices.Contains(n.used, c.limits) {
 		return nil
 	}
 	if open := c.connected.Add(1); open > c.connections {
