@@ -421,3 +421,19 @@ func TestConnectionLimit(t *testing.T) {
 		})
 	}
 }
+
+// However a store's URL is wrong, its password is not told.
+func TestStorePasswords(t *testing.T) {
+	for _, store := range []string{
+		"mysql://u:S3CRETPW@h:x/db", "mysql://u:S3CRETPW@h/db?zz=1", "mysql://u:S3%zzCRETPW@h/db",
+		"postgres://u:S3CRETPW@h:x/db", "postgres://h/db?password=S3CRETPW&sslmode=bogus",
+		"redis://u:S3CRETPW@h:x/y", "redis://:S3CRETPW@h/zz", "redis+sentinel://u:S3CRETPW@h1:1,h2:2/m?bad=1",
+		"mongodb://u:S3CRETPW@h:x/?y", "mongodb://u:S3CR/ETPW@h",
+		"nonsense://u:S3CRETPW@h",
+	} {
+		r := run(t, t.TempDir(), "next", "orders", "--store", store)
+		if r.code == 0 || strings.Contains(r.out+r.err, "S3") || strings.Contains(r.out+r.err, "ETPW") {
+			t.Errorf("%s: %+v", store, r)
+		}
+	}
+}
