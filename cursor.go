@@ -153,7 +153,7 @@ func (m *mutexCursor) seal() int64 {
 func (e *encoder) fill(dst []ID, lo int64) {
 	for len(dst) > 0 {
 		n := min(int64(len(dst)), e.seqMask+1-lo&e.seqMask) // up to the end of the tick
-		fillSteps(dst[:n], e.encode(lo), 1<<(e.seqShift&63))
+		fillSteps(dst[:n], e.encode(lo), ID(e.seqUnit))
 		dst, lo = dst[n:], lo+n
 	}
 }

@@ -261,17 +261,18 @@ func (l Layout) Time(id ID) (time.Time, error) {
 // An encoder turns the cursor of one worker into IDs. The constant fields were
 // checked once; the caller keeps the cursor's tick below the layout's EndTick.
 type encoder struct {
-	base      int64 // the constant fields, in place
-	seqMask   int64
-	seqBits   uint8
-	timeShift uint8
-	seqShift  uint8
+	base    int64 // the constant fields, in place
+	seqUnit int64 // what one number of the sequence adds to the ID
+	tickGap int64 // what one tick adds beyond the sequence that it carries over
+	seqMask int64
+	seqBits uint8
 }
 
-// encode returns the ID of a cursor, which is tick << seqBits | sequence. The
-// masks of the shifts spare their overflow checks.
+// encode returns the ID of a cursor, which is tick << seqBits | sequence. Both
+// fields move to their places by one multiplication each, which is quicker than
+// shifts by variable amounts; the time lies above the sequence.
 func (e *encoder) encode(cursor int64) ID {
-	return ID((cursor>>(e.seqBits&63))<<(e.timeShift&63) | (cursor&e.seqMask)<<(e.seqShift&63) | e.base)
+	return ID(cursor*e.seqUnit + (cursor>>(e.seqBits&63))*e.tickGap + e.base)
 }
 
 // encoder returns the encoder of a worker. Constant fields that are not given
@@ -282,10 +283,10 @@ func (l Layout) encoder(worker int64, constants Fields) (encoder, error) {
 	}
 	seq := l.fields[l.sequence]
 	e := encoder{
-		seqMask:   seq.Max,
-		seqBits:   uint8(seq.Bits),
-		timeShift: uint8(l.fields[l.time].Shift),
-		seqShift:  uint8(seq.Shift),
+		seqMask: seq.Max,
+		seqBits: uint8(seq.Bits),
+		seqUnit: 1 << seq.Shift,
+		tickGap: 1<<l.fields[l.time].Shift - 1<<(seq.Shift+seq.Bits),
 	}
 	var seen [maxFields]bool
 	for _, field := range constants {
