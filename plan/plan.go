@@ -193,7 +193,7 @@ func ofTick(l hapax.Layout, tick int64) Span {
 // Collisions returns when a layout, from a moment on, issues numbers among those
 // that are in use: from the first instant until just before the second. It is
 // false if it never does.
-func Collisions(l hapax.Layout, from time.Time, used Span) (first, until time.Time, any bool) {
+func Collisions(l hapax.Layout, from time.Time, used Span) (first, until time.Time, ok bool) {
 	lo, err := firstTick(l, from)
 	if err != nil {
 		return first, until, false

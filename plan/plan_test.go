@@ -147,7 +147,7 @@ func TestDisjointIsDisjoint(t *testing.T) {
 				below++
 			}
 		}
-		if _, _, any := Collisions(l, from, used); any {
+		if _, _, ok := Collisions(l, from, used); ok {
 			t.Errorf("%s collides with %v", l, used)
 		}
 		if load, err := Carry(l, w); err != nil || len(load.Lacks) > 0 {
@@ -173,11 +173,11 @@ func TestCollisions(t *testing.T) {
 				ticks = append(ticks, tick)
 			}
 		}
-		first, until, any := Collisions(small, small.TimeOf(start), used)
+		first, until, ok := Collisions(small, small.TimeOf(start), used)
 		switch {
-		case any != (len(ticks) > 0):
-			t.Errorf("collisions: %v; the ticks are %v", any, ticks)
-		case any && (!first.Equal(small.TimeOf(ticks[0])) || !until.Equal(small.TimeOf(ticks[len(ticks)-1]+1))):
+		case ok != (len(ticks) > 0):
+			t.Errorf("collisions: %v; the ticks are %v", ok, ticks)
+		case ok && (!first.Equal(small.TimeOf(ticks[0])) || !until.Equal(small.TimeOf(ticks[len(ticks)-1]+1))):
 			t.Errorf("collisions from %v until %v; the ticks are %v", first, until, ticks)
 		}
 	})
@@ -196,9 +196,9 @@ func TestWayOutOfUIDGenerator(t *testing.T) {
 	at := time.Date(2024, 11, 21, 0, 0, 0, 0, time.UTC)
 
 	copied := mustLayout(t, "time:30,worker:22,sequence:11,unit=1s,epoch=2021-01-20T00:00:00+08:00")
-	first, until, any := Collisions(copied, at, used)
-	if !any || until.Before(at.AddDate(1, 0, 0)) {
-		t.Errorf("the layout that is widely copied collides from %v until %v, %v", first, until, any)
+	first, until, ok := Collisions(copied, at, used)
+	if !ok || until.Before(at.AddDate(1, 0, 0)) {
+		t.Errorf("the layout that is widely copied collides from %v until %v, %v", first, until, ok)
 	}
 	load, err := Carry(copied, Wishes{Now: at})
 	if err != nil || !load.Values.Overlaps(used) {

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,7 +69,7 @@ func (c PoolConfig) checkIdentity() error {
 
 // named makes name the field of an error about a value.
 func named(err error, name string) error {
-	if v, ok := err.(*hapax.ValueError); ok {
+	if v, ok := errors.AsType[*hapax.ValueError](err); ok {
 		v.Field = name
 	}
 	return err

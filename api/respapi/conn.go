@@ -22,8 +22,10 @@ const (
 	phaseHalf           // for the rest of one
 	phaseBusy
 	phaseWriting
-	phaseBits = 2
 )
+
+// phaseBits is how many bits of a connection's state are its phase.
+const phaseBits = 2
 
 // scratch is what a connection works with while it has something to answer. They
 // are shared, so that few are in use and those stay in the processor's caches.

@@ -64,6 +64,6 @@ func (c *conn) writeNow(p []byte) int {
 // the scheduler is not told of it, which would cost a third of the time that a
 // command takes.
 func transfer(call uintptr, fd int, p []byte) (int, syscall.Errno) {
-	n, _, err := syscall.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p))) //nolint:gosec // the pointer is one for the call alone
+	n, _, err := syscall.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
 	return int(n), err
 }

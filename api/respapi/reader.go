@@ -3,6 +3,7 @@ package respapi
 import (
 	"bytes"
 	"strconv"
+	"strings"
 )
 
 // A protocolError ends a connection, after its text was sent.
@@ -221,7 +222,7 @@ func unescape(after []byte) (c byte, size int) {
 			return byte(v), 3
 		}
 	}
-	if i := bytes.IndexByte([]byte("nrtba"), after[0]); i >= 0 {
+	if i := strings.IndexByte("nrtba", after[0]); i >= 0 {
 		return "\n\r\t\b\a"[i], 1
 	}
 	return after[0], 1

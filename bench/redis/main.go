@@ -66,7 +66,7 @@ func run(ctx context.Context, pairs, share int, out string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // what stays is in the folder for temporary files
 	redis, err := startRedis(ctx, dir)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func run(ctx context.Context, pairs, share int, out string) error {
 		defer f.Close()
 		w = io.MultiWriter(w, f)
 	}
-	return report(w, rows, pairs)
+	return report(ctx, w, rows, pairs)
 }
 
 // A server is one that the benchmark started.
@@ -115,12 +115,17 @@ func (s *server) stop() {
 	_ = s.cmd.Wait()
 }
 
+// serving returns a command that stop ends, also when ctx has ended.
+func serving(ctx context.Context, name string, args ...string) *exec.Cmd {
+	return exec.CommandContext(context.WithoutCancel(ctx), name, args...)
+}
+
 func startRedis(ctx context.Context, dir string) (*server, error) {
-	port, err := freePort()
+	port, err := freePort(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no"), port}
+	s := &server{serving(ctx, "redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no"), port}
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -136,8 +141,8 @@ func startRedis(ctx context.Context, dir string) (*server, error) {
 	}
 }
 
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func freePort(ctx context.Context) (string, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
@@ -154,7 +159,7 @@ func startHapax(ctx context.Context, dir string) (*server, error) {
 	if text, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, text)
 	}
-	s := &server{cmd: exec.Command(bin, "serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--log-format", "json")}
+	s := &server{cmd: serving(ctx, bin, "serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--log-format", "json")}
 	log, err := s.cmd.StderrPipe()
 	if err != nil {
 		return nil, err
@@ -271,12 +276,12 @@ func (r row) median(of func(pair) float64) float64 {
 }
 
 // report writes the rows as a page of Markdown.
-func report(w io.Writer, rows []row, pairs int) error {
+func report(ctx context.Context, w io.Writer, rows []row, pairs int) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "# Benchmarks of the Redis protocol\n\n")
 	fmt.Fprintf(b, "Written by `make bench-redis`, which runs `go -C bench run ./redis -o ../docs/benchmarks-redis.md`.\n\n")
 	fmt.Fprintf(b, "- Machine: %s, %d cores, %s/%s\n", processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
-	fmt.Fprintf(b, "- Go %s; %s\n", strings.TrimPrefix(runtime.Version(), "go"), redisVersion())
+	fmt.Fprintf(b, "- Go %s; %s\n", strings.TrimPrefix(runtime.Version(), "go"), redisVersion(ctx))
 	fmt.Fprintf(b, "- Date: %s\n", time.Now().UTC().Format(time.DateOnly))
 	fmt.Fprintf(b, "- Clients: `redis-benchmark -t incr -c %d`, on the same machine\n", clients)
 	fmt.Fprintf(b, "- Measured: %d turns of each, one after the other; the table shows medians\n", pairs)
@@ -329,8 +334,8 @@ func load() string {
 	return average
 }
 
-func redisVersion() string {
-	out, err := exec.Command("redis-server", "--version").Output()
+func redisVersion(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "redis-server", "--version").Output()
 	if err != nil {
 		return "redis-server of unknown version"
 	}

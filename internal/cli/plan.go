@@ -141,9 +141,9 @@ func newPlanJSON(l hapax.Layout, load plan.Load, used *plan.Span) planJSON {
 		StoreWrites: load.StoreWrites, From: load.From.UTC().Truncate(time.Second), Values: spanJSON(load.Values), Lacks: load.Lacks,
 	}
 	if used != nil {
-		first, until, any := plan.Collisions(l, load.From, *used)
-		p.Used, p.Disjoint = (*spanJSON)(used), new(!any && !load.Values.Overlaps(*used))
-		if any {
+		first, until, collide := plan.Collisions(l, load.From, *used)
+		p.Used, p.Disjoint = (*spanJSON)(used), new(!collide && !load.Values.Overlaps(*used))
+		if collide {
 			p.OverlapFrom, p.OverlapUntil = first, earlier(until, ends(l))
 		}
 	}
