@@ -58,12 +58,13 @@ fresh:
 	diff -r api/rpcapi/hapaxv1 "$$dir/api/rpcapi/hapaxv1" || { echo "run make generate"; exit 1; }
 
 # SEEDS simulated worlds; everything under the race detector, SOAK times over; and
-# shared stores in full length, with three servers, two hundred processes, crashes
-# and outages.
+# in full length shared stores, with three servers, two hundred processes, crashes
+# and outages, and 11,000 connections. The cache of tests does not see that they
+# soak.
 soak:
 	$(GO) test -timeout 120m -run '^TestSimulation$$' . -sim.seeds=$(SEEDS)
 	$(GO) test -race -count=$(SOAK) -timeout 120m ./...
-	HAPAX_TEST_SOAK=1 $(GO) test -v -timeout 120m -run 'Shared|Forgets|Clock' ./cmd/hapax
+	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m -run 'Shared|Forgets|Clock|ManyConnections' ./cmd/hapax
 
 # What the tests and benchmarks use, on Debian.
 deps:

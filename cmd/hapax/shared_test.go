@@ -15,7 +15,7 @@ import (
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
-// soaking makes the tests of shared stores run in full length; see "make soak".
+// soaking makes the tests that scale run in full length; see "make soak".
 var soaking = os.Getenv("HAPAX_TEST_SOAK") != ""
 
 // scale returns what a test does each time, or in a soak.
