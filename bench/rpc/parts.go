@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"math"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api/httpapi"
 	"github.com/hapax-id/hapax/api/rpcapi"
 	"github.com/hapax-id/hapax/api/rpcapi/hapaxv1"
 	"github.com/hapax-id/hapax/api/rpcapi/hapaxv1/hapaxv1connect"
@@ -65,6 +68,7 @@ func newParts(ctx context.Context) (p *parts, err error) {
 		return p, err
 	}
 	mux := http.NewServeMux()
+	mux.Handle("/v1/", httpapi.New(p.svc, httpapi.Options{LoopbackOnly: true, Logger: slog.New(slog.DiscardHandler)}))
 	for pattern, h := range rpcapi.New(p.svc, rpcapi.Options{}) {
 		mux.Handle(pattern, h)
 	}
@@ -73,6 +77,7 @@ func newParts(ctx context.Context) (p *parts, err error) {
 	}
 	bare := http.NewServeMux()
 	bare.Handle(hapaxv1connect.NewIssueServiceHandler(&counter{}, connect.WithCompressMinBytes(math.MaxInt))) // as ours
+	bare.HandleFunc(numberRoute, writeCounter(new(atomic.Int64)))
 	if p.bare, err = p.serve(ctx, bare); err != nil {
 		return p, err
 	}
@@ -159,11 +164,53 @@ func (p *parts) pairs(ctx context.Context) ([]pair, error) {
 	} {
 		list = append(list, pair{
 			"`IssueService.Next`, " + proto.name + ", 50 callers, beside a bare handler", "", "k/s",
-			calls(hapaxv1connect.NewIssueServiceClient(proto.http(), p.bare, proto.options...)),
-			calls(hapaxv1connect.NewIssueServiceClient(proto.http(), p.ours, proto.options...)),
+			calls(nextBy(hapaxv1connect.NewIssueServiceClient(proto.http(), p.bare, proto.options...))),
+			calls(nextBy(hapaxv1connect.NewIssueServiceClient(proto.http(), p.ours, proto.options...))),
 		})
 	}
-	return list, nil
+	return append(list, pair{
+		"`GET " + numberRoute + "`, 50 callers, beside a bare `net/http` handler that writes a counter", "0.95", "k/s",
+		calls(nextByGet(plain(), p.bare+numberRoute)), calls(nextByGet(plain(), p.ours+numberRoute)),
+	}), nil
+}
+
+// numberRoute is the REST route of one number.
+const numberRoute = "/v1/tags/calls/next"
+
+// writeCounter is the least that a number route can do.
+func writeCounter(n *atomic.Int64) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		var buf [20]byte
+		_, _ = w.Write(strconv.AppendInt(buf[:0], n.Add(1), 10)) // the client is told by the connection
+	}
+}
+
+func nextBy(c hapaxv1connect.IssueServiceClient) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := c.Next(ctx, &hapaxv1.NextRequest{Tag: "calls"})
+		return err
+	}
+}
+
+func nextByGet(c *http.Client, url string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return err
+		}
+		res, err := c.Do(req)
+		if err != nil {
+			return err
+		}
+		defer res.Body.Close()
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			return err
+		}
+		if res.StatusCode != http.StatusOK {
+			return errors.New(res.Status)
+		}
+		return nil
+	}
 }
 
 // bareAdd is an atomic word on a cache line of its own.
@@ -233,7 +280,7 @@ func loop(goroutines int, f func(n int) error) measurement {
 
 // calls measures calls for one number each, from as many callers as there are
 // connections.
-func calls(c hapaxv1connect.IssueServiceClient) measurement {
+func calls(next func(context.Context) error) measurement {
 	return func(ctx context.Context, d time.Duration) (sample, error) {
 		var (
 			wg        sync.WaitGroup
@@ -245,7 +292,7 @@ func calls(c hapaxv1connect.IssueServiceClient) measurement {
 			wg.Go(func() {
 				for errs[i] == nil && time.Since(began) < d {
 					at := time.Now()
-					_, errs[i] = c.Next(ctx, &hapaxv1.NextRequest{Tag: "calls"})
+					errs[i] = next(ctx)
 					latencies[i] = append(latencies[i], time.Since(at))
 				}
 			})
