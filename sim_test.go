@@ -432,7 +432,7 @@ func (w *world) heal() {
 			n.start()
 		}
 	}
-	time.Sleep(3 * time.Hour) // clocks were up to hours ahead, and so are marks
+	time.Sleep(12 * time.Hour) // steps of an hour add up, and marks are as far ahead
 	for _, n := range w.nodes {
 		for _, line := range append(simTags, hapax.DefaultPool) {
 			var err error
@@ -506,7 +506,7 @@ func TestSimulation(t *testing.T) {
 		for _, f := range faults {
 			t.Errorf("seed %d: %s (repeat with -run TestSimulation -sim.seed=%d)", seed, f, seed)
 		}
-		if l.total < 500 {
+		if l.total < 100 {
 			t.Errorf("seed %d: only %d numbers were issued", seed, l.total)
 		}
 	}
