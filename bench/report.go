@@ -24,9 +24,7 @@ func report(ctx context.Context, w io.Writer, rows []row, rounds int, each time.
 	fmt.Fprintf(b, "- Load average at the end: %s; where that exceeds the cores,\n  others had a part of them, and only CPU is to be trusted\n\n", load())
 	fmt.Fprintf(b, `"× bare" is the ratio to one `+"`atomic.Int64.Add`"+` per number, measured right before from as
 many goroutines. Times are elapsed time divided by the numbers issued by all goroutines
-together. Every row is a loop in a closure; a loop that keeps the word's address in a
-register adds about a quarter faster than the bare row. CPU is the processor time of the
-whole process per number, from one goroutine.
+together. CPU is the processor time of the whole process per number, from one goroutine.
 "Of ceiling" is the rate from one goroutine as a share of what the format allows; an issuer
 there waits for the clock, and its CPU tells what it costs.
 
