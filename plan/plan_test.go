@@ -116,7 +116,6 @@ func TestProposeCarries(t *testing.T) {
 // Whatever is in use, no number that a proposed layout can issue from now until
 // its end is among it, and the layout carries the wishes.
 func TestDisjointIsDisjoint(t *testing.T) {
-	above, below := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWishes(t)
 		number := func(label string) int64 { // as likely to be short as long
@@ -141,11 +140,6 @@ func TestDisjointIsDisjoint(t *testing.T) {
 			if id >= used.Min && id <= used.Max {
 				t.Fatalf("%s can issue %d, which is among %v", l, id, used)
 			}
-			if id > used.Max {
-				above++
-			} else {
-				below++
-			}
 		}
 		if _, _, ok := Collisions(l, from, used); ok {
 			t.Errorf("%s collides with %v", l, used)
@@ -154,8 +148,20 @@ func TestDisjointIsDisjoint(t *testing.T) {
 			t.Errorf("%s: %v, error %v", l, load.Lacks, err)
 		}
 	})
-	if above == 0 || below == 0 {
-		t.Errorf("%d numbers lay above those in use and %d below", above, below)
+}
+
+// Room is found on either side of the numbers in use.
+func TestDisjointOnEitherSide(t *testing.T) {
+	w := Wishes{Rate: 1000, Nodes: 100, Years: 10, Now: now}
+	for _, used := range []Span{{0, 1 << 40}, {1 << 61, math.MaxInt64}} {
+		l, err := Disjoint(w, used)
+		if err != nil {
+			t.Errorf("%v in use: %v", used, err)
+			continue
+		}
+		if first, last, ok := Collisions(l, now.Add(-ClockMargin), used); ok {
+			t.Errorf("%v in use: %s collides from %v to %v", used, l, first, last)
+		}
 	}
 }
 
