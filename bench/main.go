@@ -2,8 +2,8 @@
 // issuers, in one run, and prints a table of ratios.
 //
 // A shared machine's speed changes from second to second. So every measurement
-// is taken right after one of the bare add, several rounds long, and what counts
-// is the median of the ratios.
+// is taken right after one of the bare add, in the loop and behind a call, several
+// rounds long, and what counts is the median of the ratios.
 package main
 
 import (
@@ -66,16 +66,17 @@ type row struct {
 	one, all pair
 }
 
-// pair holds medians of one contender and of the bare add beside it.
+// pair holds what was measured of one contender, and its ratios to the bare add
+// of the same moment.
 type pair struct {
 	sample
-	ratio float64 // to the bare add of the same moment
+	bare, called float64 // to the add in the loop, and to the add behind a call
 }
 
 // compare measures every contender beside the bare add, from one goroutine and
 // from one on each core.
 func compare(ctx context.Context, list []contender, rounds int, each time.Duration) ([]row, error) {
-	var bare bareAdd
+	var add bareAdd
 	samples := make([][2][]pair, len(list))
 	for range rounds {
 		for i, c := range list {
@@ -83,9 +84,10 @@ func compare(ctx context.Context, list []contender, rounds int, each time.Durati
 				if err := ctx.Err(); err != nil {
 					return nil, err
 				}
-				base := measure(goroutines, each/2, bare.worker)
+				bare := measure(goroutines, each/2, add.worker)
+				called := measure(goroutines, each/2, add.calledWorker)
 				s := measure(goroutines, each, c.worker)
-				samples[i][j] = append(samples[i][j], pair{s, s.wall / base.wall})
+				samples[i][j] = append(samples[i][j], pair{s, s.wall / bare.wall, s.wall / called.wall})
 			}
 		}
 	}
@@ -116,6 +118,7 @@ func median(samples []pair) pair {
 			cpu:    of(func(p pair) float64 { return p.cpu }),
 			allocs: of(func(p pair) float64 { return p.allocs }),
 		},
-		ratio: of(func(p pair) float64 { return p.ratio }),
+		bare:   of(func(p pair) float64 { return p.bare }),
+		called: of(func(p pair) float64 { return p.called }),
 	}
 }

@@ -146,13 +146,16 @@ func (p *parts) pairs(ctx context.Context) ([]pair, error) {
 	p.library = library
 	bare := new(bareAdd)
 	add := func(n int) error { return bare.issue(n) }
+	called := func(n int) error { return bare.issueCalled(n) }
 	next := func(n int) error { return issue(ctx, segment, n) }
 	local := func(n int) error { return issueLocally(ctx, library, n) }
 	cores := runtime.GOMAXPROCS(0)
 	list := []pair{
 		{"client `Segment.Next`, 1 goroutine, beside a bare `atomic.Int64.Add`", "1.3 × the time, or 0.77 × the rate", "M/s", loop(1, add), loop(1, next)},
+		{"client `Segment.Next`, 1 goroutine, beside that add behind a call", "as the first", "M/s", loop(1, called), loop(1, next)},
 		{"client `Segment.Next`, 1 goroutine, beside the library's on a store in memory", "1: the client adds nothing", "M/s", loop(1, local), loop(1, next)},
 		{"client `Segment.Next`, all cores, beside a bare `atomic.Int64.Add`", "as the first", "M/s", loop(cores, add), loop(cores, next)},
+		{"client `Segment.Next`, all cores, beside that add behind a call", "as the first", "M/s", loop(cores, called), loop(cores, next)},
 	}
 	for _, proto := range []struct {
 		name    string
@@ -226,6 +229,18 @@ func (b *bareAdd) issue(n int) error {
 	}
 	return nil
 }
+
+// issueCalled adds behind a call that is not inlined: the least that a function
+// can do which issues a number.
+func (b *bareAdd) issueCalled(n int) error {
+	for range n {
+		b.next()
+	}
+	return nil
+}
+
+//go:noinline
+func (b *bareAdd) next() int64 { return b.n.Add(1) }
 
 func issue(ctx context.Context, s *client.Segment, n int) error {
 	for range n {

@@ -34,7 +34,8 @@ grant. The bare handler only counts.
 		if len(r.oursLat) == 0 {
 			continue
 		}
-		fmt.Fprintf(b, "| %s |", strings.TrimSuffix(p.name, ", beside a bare handler"))
+		name, _, _ := strings.Cut(p.name, ", beside")
+		fmt.Fprintf(b, "| %s |", name)
 		for _, l := range [][]time.Duration{r.oursLat, r.bareLat} {
 			for _, q := range []float64{0.5, 0.99, 0.999} {
 				fmt.Fprintf(b, " %v |", quantile(l, q).Round(time.Microsecond))
