@@ -272,7 +272,7 @@ type encoder struct {
 // fields move to their places by one multiplication each, which is quicker than
 // shifts by variable amounts; the time lies above the sequence.
 func (e *encoder) encode(cursor int64) ID {
-	return ID(cursor*e.seqUnit + (cursor>>(e.seqBits&63))*e.tickGap + e.base)
+	return ID(cursor*e.seqUnit + e.base + (cursor>>(e.seqBits&63))*e.tickGap)
 }
 
 // encoder returns the encoder of a worker. Constant fields that are not given
