@@ -154,6 +154,9 @@ func openFile(ctx context.Context, path string, wait time.Duration) (*Store, *os
 	if file != nil {
 		file.Close() // bbolt has closed it already, unless it panicked
 	}
+	if _, ok := errors.AsType[syscall.Errno](err); !ok && !errors.Is(err, bolterrors.ErrTimeout) {
+		err = fmt.Errorf("%w: %w", errDamaged, err) // the system lets it be read, and bbolt cannot
+	}
 	return nil, nil, explain(path, err)
 }
 

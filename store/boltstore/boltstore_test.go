@@ -177,11 +177,13 @@ func TestDecay(t *testing.T) {
 		t.Error("no decayed store was refused")
 	}
 
-	if err := os.WriteFile(path, good[:4096*3], 0o600); err != nil {
-		t.Fatal(err)
+	for _, size := range []int{1, 5000, 4096 * 3} {
+		if err := os.WriteFile(path, good[:size], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err = Open(t.Context(), path, Options{})
+		wantError(t, err, hapax.ErrStoreCorrupt, path)
 	}
-	_, err = Open(t.Context(), path, Options{})
-	wantError(t, err, hapax.ErrStoreCorrupt, path)
 }
 
 // offsetsInUse returns the offsets of the two meta pages' contents and of
