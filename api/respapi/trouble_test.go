@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -133,6 +134,54 @@ func TestStandingStill(t *testing.T) {
 			c.expect("+PONG\r\n")
 			c.do("PING", "+PONG\r\n")
 		})
+	}
+}
+
+// How long half a frame has been there counts from when it began, whatever comes
+// of it since; and a client whose every piece ends in half a frame is not slow, as
+// long as others end in it.
+func TestHalfFrameClock(t *testing.T) {
+	const half = 3 // ticks
+	command := frame("PING")
+	for _, tt := range []struct {
+		name   string
+		pieces []string // one each tick
+		want   bool     // overdue after the last
+	}{
+		{"as long as is allowed", strings.Split(command[:half+1], ""), false},
+		{"byte by byte, too slowly", strings.Split(command[:half+2], ""), true},
+		{"after a whole one", []string{command + "*", "1", "\r", "\n", "$"}, true},
+		{"always half of another", append([]string{command[:5]}, slices.Repeat([]string{command[5:9], command[9:] + command[:5]}, 2*half)...), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			srv := newTestServer(t, testConfig{pace: func(p *pace) { p.tick, p.half = time.Hour, half }})
+			c := newConn(srv.Server, discardConn{})
+			for i, piece := range tt.pieces {
+				if i > 0 {
+					srv.now.Add(1)
+				}
+				have := c.lend()
+				c.pause(c.received(have + copy(c.b.in[have:], piece)))
+				if last := i == len(tt.pieces)-1; c.isOverdue(srv.now.Load()) != (last && tt.want) {
+					t.Fatalf("after piece %d of %d: overdue is %t", i+1, len(tt.pieces), !(last && tt.want))
+				}
+			}
+		})
+	}
+}
+
+// An error arrives, and then the end, also when more was sent than the server
+// cared to read: it must not reset the connection.
+func TestErrorArrives(t *testing.T) {
+	srv := newTestServer(t, testConfig{pace: func(p *pace) { p.close = patience }})
+	c := srv.dial(t)
+	c.send("*x\r\n" + strings.Repeat("x", maxDiscard/2))
+	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(c.r)
+	if want := "-ERR Protocol error: invalid multibulk length\r\n"; string(got) != want || err != nil {
+		t.Errorf("got %q (%v), want %q and the end", got, err, want)
 	}
 }
 
@@ -283,6 +332,31 @@ func TestShutdownFinishesCommands(t *testing.T) {
 	}
 	if _, err := net.Dial("tcp", srv.addr); err == nil {
 		t.Error("it still accepts")
+	}
+}
+
+// A client that never pauses does not hold Shutdown up: what it sent after the
+// command in flight is not begun.
+func TestShutdownOfABusyClient(t *testing.T) {
+	srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience}})
+	reached, release := holdTag(t, srv.store)
+	c := srv.dial(t)
+	c.send(frame("INCR", "slow"))
+	<-reached
+	c.send(strings.Repeat(frame("PING"), 1000)) // waits in the socket
+	done := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		done <- srv.Shutdown(ctx)
+	}()
+	<-srv.done
+	release()
+	if got := c.expectEnd(); got != ":1\r\n" {
+		t.Errorf("%d bytes, %.40q", len(got), got)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
