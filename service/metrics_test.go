@@ -191,8 +191,12 @@ func TestAnotherDefinitionInTheStoreIsTold(t *testing.T) {
 	})
 }
 
-// TestLoudEventsAreWorded fails when an event that operators see has no words.
+// TestLoudEventsAreWorded fails when an event that operators see has no words, or
+// one that they have to see is not logged.
 func TestLoudEventsAreWorded(t *testing.T) {
+	if levels[hapax.EventSuspended] < slog.LevelWarn {
+		t.Error("nobody is told that the machine was asleep")
+	}
 	for kind := range levels {
 		if message(kind) == "issuer event" {
 			t.Errorf("%s has no message", kind)
