@@ -78,6 +78,13 @@ func (p *pacer) open(s *Snowflake, r *stretch) {
 	}
 }
 
+// shut ends the single adds of a stretch that has no time left.
+func (p *pacer) shut(r *stretch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r.limit.Store(0)
+}
+
 func (p *pacer) openLocked(s *Snowflake, r *stretch, tick int64) {
 	next, skipped := r.position()
 	now, _ := s.clock.now()

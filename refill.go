@@ -26,7 +26,9 @@ func (s *Snowflake) refill(ctx context.Context) error {
 	if err := s.accept(lease); err != nil {
 		return err
 	}
-	s.publish(lease)
+	if !s.publish(lease) {
+		return fmt.Errorf("%w: pool %q, worker %d: the machine was asleep when the store answered", ErrLeaseLost, lease.Pool, lease.Worker)
+	}
 	s.observeOn(lease.Worker, Event{Kind: EventGrant, Grant: lease.Grant, Took: s.clock.elapsed() - began})
 	s.warnOfEnd()
 	return nil
@@ -147,12 +149,17 @@ func (s *Snowflake) witnessed(worker int64) int64 {
 }
 
 // publish makes an accepted grant available: an adjacent extension lengthens
-// the current stretch, anything else takes its place.
-func (s *Snowflake) publish(l Lease) {
+// the current stretch, anything else takes its place. It is false for a grant
+// that is to be given up with all that was in hand before.
+func (s *Snowflake) publish(l Lease) bool {
 	s.mu.Lock()
 	if s.supply.life.Err() != nil { // Close did not wait for this refill
 		s.mu.Unlock()
-		return
+		return true
+	}
+	if s.dropped.Load() {
+		s.mu.Unlock()
+		return false
 	}
 	s.lease, s.held = l, true
 	s.grants++
@@ -160,7 +167,7 @@ func (s *Snowflake) publish(l Lease) {
 	if r.worker == l.Worker && r.epoch == l.Epoch && r.hi.Load() == l.Grant.Lo {
 		r.reach(l.Grant, s.end)
 		s.mu.Unlock()
-		return
+		return true
 	}
 	first := l.Grant.Lo << s.line.bits
 	next := s.retireLocked(r)
@@ -170,6 +177,7 @@ func (s *Snowflake) publish(l Lease) {
 	s.cur.Store(s.newStretch(l, first))
 	s.mu.Unlock()
 	s.observeOn(l.Worker, Event{Kind: EventSwapped, Grant: l.Grant})
+	return true
 }
 
 func (s *Snowflake) newStretch(l Lease, first int64) *stretch {

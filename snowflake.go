@@ -288,10 +288,12 @@ func (s *Snowflake) tick() (int64, error) {
 // drop gives up the grant after the machine was asleep: whoever restores a
 // suspended machine may do so twice, so what it had in hand is not used.
 func (s *Snowflake) drop(slept time.Duration) {
+	s.mu.Lock()
 	s.dropped.Store(true)
 	r := s.cur.Load()
 	r.hi.Store(0)
-	r.limit.Store(0)
+	s.mu.Unlock()
+	s.pacer.shut(r)
 	s.observe(Event{Kind: EventSuspended, By: slept})
 }
 

@@ -426,6 +426,26 @@ func TestSnowflakeSuspend(t *testing.T) {
 			t.Errorf("%d events, want 1", n)
 		}
 	})
+	bubble(t, "drops what the store granted meanwhile", func(t *testing.T) {
+		var ev events
+		clock, store := newTestClock(), storetest.NewFaults(memstore.New())
+		s := newSnowflake(t, store, hapax.SnowflakeOptions{Clock: clock, Observer: ev.observe})
+		epoch, worker := s.Stats().Epoch, s.Stats().Worker
+		store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{After: 100 * time.Millisecond} })
+		time.Sleep(6 * time.Second)
+		next(t, s) // more than half of the grant is over: an extension is under way
+		time.Sleep(60 * time.Millisecond)
+		clock.asleep.Add(int64(2 * time.Second))
+		next(t, s)
+		time.Sleep(time.Second)
+		next(t, s)
+		if st := s.Stats(); st.Epoch == epoch && st.Worker == worker {
+			t.Error("goes on under the old lease")
+		}
+		if n := ev.count(hapax.EventSuspended); n != 1 {
+			t.Errorf("%d events, want 1", n)
+		}
+	})
 }
 
 // A lost answer abandons minutes of a worker's time. Nobody waits for them to
