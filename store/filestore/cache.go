@@ -56,9 +56,10 @@ type CacheOptions struct {
 //	                          ^crash ^goes on here
 //
 // Where that is not possible it does what the store says: when the granted time
-// is over, when layout, holder or worker IDs are others, or when the file is a
-// copy, came from another machine or is damaged. The parts of a lease that was
-// dropped are lost, never repeated.
+// is over, when layout, holder or worker IDs are others, when the machine was
+// started anew, perhaps with an older disk, or when the file is a copy, came from
+// another machine or is damaged. The parts of a lease that was dropped are lost,
+// never repeated.
 //
 // A Cache serves one pool and one issuer. Its methods are safe for concurrent
 // use. The file is locked until Close.
@@ -85,7 +86,8 @@ type Cache struct {
 // second.
 type kept struct {
 	Format string          `json:"format"`
-	File   fileid.Identity `json:"file"` // of the very file
+	File   fileid.Identity `json:"file"`           // of the very file
+	Boot   string          `json:"boot,omitempty"` // of the machine, when it was written; empty: cannot be told
 	Store  string          `json:"store"`
 	Layout string          `json:"layout"`
 	Lease  *keptLease      `json:"lease"` // null: none
@@ -452,7 +454,7 @@ func (c *Cache) SealWorker(ctx context.Context, lease hapax.Lease, last int64) e
 func (c *Cache) write(next kept) error {
 	next.Format = cacheFormat
 	err := replaceSynced(c.path, func(id fileid.Identity) ([]byte, error) {
-		next.File = id
+		next.File, next.Boot = id, fileid.Boot()
 		text, err := json.Marshal(next)
 		return fmt.Appendf(text, "\n%08x\n", checksum(text)), err
 	})

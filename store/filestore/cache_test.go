@@ -1,7 +1,9 @@
 package filestore
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -185,9 +187,21 @@ func TestCacheFallsBack(t *testing.T) {
 			rename(t, path)
 			write(t, path, data)
 		}, code: "store_copied"},
-		"damaged":        {file: func(t *testing.T, path string, data []byte) { data[20] ^= 1; write(t, path, data) }, code: "store_corrupt"},
-		"cut":            {file: func(t *testing.T, path string, data []byte) { write(t, path, data[:len(data)/2]) }, code: "store_corrupt"},
-		"empty":          {file: func(t *testing.T, path string, _ []byte) { write(t, path, nil) }, code: "store_corrupt"},
+		"damaged": {file: func(t *testing.T, path string, data []byte) { data[20] ^= 1; write(t, path, data) }, code: "store_corrupt"},
+		"cut":     {file: func(t *testing.T, path string, data []byte) { write(t, path, data[:len(data)/2]) }, code: "store_corrupt"},
+		"empty":   {file: func(t *testing.T, path string, _ []byte) { write(t, path, nil) }, code: "store_corrupt"},
+		"another boot": {file: func(t *testing.T, path string, data []byte) {
+			var k kept
+			text, _, _ := bytes.Cut(data, []byte("\n"))
+			if err := json.Unmarshal(text, &k); err != nil {
+				t.Fatal(err)
+			}
+			if k.Boot == "" {
+				t.Skip("the system does not tell one boot from another")
+			}
+			text = bytes.Replace(text, []byte(k.Boot), []byte("another"), 1)
+			write(t, path, fmt.Appendf(text, "\n%08x\n", checksum(text)))
+		}, code: "store_copied"},
 		"gone":           {file: func(t *testing.T, path string, _ []byte) { rename(t, path) }},
 		"another holder": {opts: func(o *hapax.SnowflakeOptions) { o.Holder = "you" }},
 		"other workers":  {opts: func(o *hapax.SnowflakeOptions) { o.Workers = hapax.Grant{Lo: 5, Hi: 7} }},

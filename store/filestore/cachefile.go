@@ -18,8 +18,8 @@ import (
 // maxCacheFile bounds the file of a Cache, in bytes.
 const maxCacheFile = 64 << 10
 
-// readCache reads the file of a Cache; one that does not exist is empty. A copy
-// is ErrStoreCopied.
+// readCache reads the file of a Cache; one that does not exist is empty. A copy,
+// or what may be one, is ErrStoreCopied.
 func readCache(path string) (kept, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -41,7 +41,11 @@ func readCache(path string) (kept, error) {
 	if err != nil {
 		return kept{}, fmt.Errorf("%w: %s: %w", hapax.ErrStoreUnavailable, path, err)
 	}
-	if diff := k.File.Compare(now); len(diff) > 0 {
+	diff := k.File.Compare(now)
+	if boot := fileid.Boot(); k.Boot != "" && boot != "" && k.Boot != boot {
+		diff = append(diff, "the machine was started anew, and its disk may be an older one")
+	}
+	if len(diff) > 0 {
 		return kept{}, fmt.Errorf("%w: %s: %s", hapax.ErrStoreCopied, path, strings.Join(diff, ", "))
 	}
 	return k, nil

@@ -47,6 +47,16 @@ func machine() string {
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
+// Boot returns the ID of this run of the machine's kernel, which is another one
+// after each start; the empty string where it cannot be told.
+func Boot() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
 // Compare returns what shows that now is not the recorded identity; nothing if
 // it may be.
 func (recorded Identity) Compare(now Identity) []string {
