@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/boltstore"
@@ -32,8 +34,8 @@ type Raised = boltstore.Raised
 // Adopt makes the data directory, and an embedded store in it, usable again
 // after they were copied, moved to another machine or restored from a backup: it
 // raises every mark of an embedded store by the margin, accepts the store as the
-// one that this node works with, raises the floor of each tag that this node
-// knows to be further, and gives the node a new identity.
+// one that this node works with, raises each tag and worker that this node knows
+// to be further, and gives the node a new identity.
 //
 // The original must never be used again, which nothing can check. A shared
 // store's marks stay, but for those that are behind what this node knows.
@@ -51,7 +53,9 @@ func Adopt(ctx context.Context, c Config, margin Margin) (Adoption, error) {
 
 func adopt(ctx context.Context, c Config, margin Margin, witness *hapax.Witness) (Adoption, error) {
 	var a Adoption
+	beyond := int64(0)
 	if path := boltPath(c.Store, c.Data); path != "" {
+		beyond = margin.Numbers
 		adopted, err := boltstore.Adopt(ctx, path, margin)
 		if err != nil {
 			return a, err
@@ -66,7 +70,7 @@ func adopt(ctx context.Context, c Config, margin Margin, witness *hapax.Witness)
 	}
 	a.StoreID, err = store.StoreID(ctx)
 	if err == nil {
-		err = raiseFloors(ctx, store, witness, &a)
+		err = raiseFloors(ctx, store, witness, beyond, &a)
 	}
 	if err == nil {
 		err = witness.Adopt(a.StoreID)
@@ -80,39 +84,70 @@ func adopt(ctx context.Context, c Config, margin Margin, witness *hapax.Witness)
 	return a, errors.Join(err, store.Close())
 }
 
-// raiseFloors lifts the tags that are behind what this node has used, and
-// restores those that the store has lost.
-func raiseFloors(ctx context.Context, store hapax.Store, witness *hapax.Witness, a *Adoption) error {
+// raiseFloors lifts the tags and workers that are behind what this node has used,
+// and restores those that the store has lost. An embedded store was perhaps used
+// without this node's witness, so its tags are lifted by the margin more.
+func raiseFloors(ctx context.Context, store hapax.Store, witness *hapax.Witness, margin int64, a *Adoption) error {
 	lines := witness.Lines()
 	for _, line := range slices.Sorted(maps.Keys(lines)) {
-		name, ok := strings.CutPrefix(line, hapax.TagLine(""))
-		if !ok {
-			continue
+		var r Raised
+		var err error
+		if name, ok := strings.CutPrefix(line, hapax.TagLine("")); ok {
+			r, err = raiseFloor(ctx, store, name, lines[line], margin)
+		} else if pool, id, ok := cutWorkerLine(line); ok {
+			r, err = raiseWorker(ctx, store, pool, id, lines[line])
 		}
-		from, err := raiseFloor(ctx, store, name, lines[line])
 		if err != nil {
-			return fmt.Errorf("tag %q: %w", name, err)
+			return fmt.Errorf("line %q: %w", line, err)
 		}
-		if from < lines[line] {
-			a.Raised = append(a.Raised, Raised{Tag: name, From: from, To: lines[line]})
+		if r.To > r.From {
+			a.Raised = append(a.Raised, r)
 		}
 	}
 	return nil
 }
 
-// raiseFloor returns the tag's mark as it was.
-func raiseFloor(ctx context.Context, store hapax.Store, name string, mark int64) (int64, error) {
+// raiseFloor returns what it did to the tag.
+func raiseFloor(ctx context.Context, store hapax.Store, name string, mark, margin int64) (Raised, error) {
+	floor := min(mark, hapax.MaxMark-margin) + margin
 	tag, err := store.Tag(ctx, name)
 	if errors.Is(err, hapax.ErrTagNotFound) {
-		def, err := hapax.Tag{Name: name, Start: mark}.WithDefaults()
+		def, err := hapax.Tag{Name: name, Start: floor}.WithDefaults()
 		if err == nil {
 			_, err = store.CreateTag(ctx, def, hapax.CreateExplicit)
 		}
-		return 0, err
+		return Raised{Tag: name, To: floor}, err
 	}
 	if err != nil || tag.Deleted || tag.Mark >= mark {
-		return max(tag.Mark, mark), err
+		return Raised{}, err
 	}
-	_, err = store.UpdateTag(ctx, name, hapax.TagUpdate{Floor: &mark})
-	return tag.Mark, err
+	_, err = store.UpdateTag(ctx, name, hapax.TagUpdate{Floor: &floor})
+	return Raised{Tag: name, From: tag.Mark, To: floor}, err
+}
+
+// raiseWorker returns what it did to the worker, which nobody holds then. In a
+// store that has no table of workers they catch up as time goes on.
+func raiseWorker(ctx context.Context, store hapax.Store, pool string, id, mark int64) (Raised, error) {
+	t, ok := store.(hapax.WorkerTable)
+	if !ok {
+		return Raised{}, nil
+	}
+	old, err := t.Worker(ctx, pool, id)
+	if err != nil || old.Mark >= mark {
+		return Raised{}, err
+	}
+	next := hapax.Worker{Pool: pool, ID: id, Mark: mark, Epoch: old.Epoch + 1, Expires: time.UnixMilli(0)}
+	ok, err = t.SwapWorker(ctx, old, next)
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: pool %q, worker %d was changed meanwhile; run adopt again", hapax.ErrLeaseLost, pool, id)
+	}
+	return Raised{Pool: pool, Worker: id, From: old.Mark, To: mark}, err
+}
+
+// cutWorkerLine returns what hapax.WorkerLine was given, and false for other lines.
+func cutWorkerLine(line string) (pool string, id int64, ok bool) {
+	i := strings.LastIndexByte(line, '/')
+	id, err := strconv.ParseInt(line[i+1:], 10, 64)
+	_, pool, _ = strings.Cut(line[:max(i, 0)], "/") // a pool may have slashes in its name
+	return pool, id, err == nil && line == hapax.WorkerLine(pool, id)
 }

@@ -464,11 +464,33 @@ func TestAdopt(t *testing.T) {
 	if r := run(t, dir, "next", "orders", "--data", "copy"); r.code != 1 {
 		t.Fatalf("a store that was lost goes unnoticed: %s", r.out)
 	}
-	if r := run(t, dir, "adopt", "--data", "copy"); r.code != 0 || r.out != "tag orders\t0\t107\n" {
+	if r := run(t, dir, "adopt", "--data", "copy"); r.code != 0 || r.out != "tag orders\t0\t1000107\n" {
 		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.err)
 	}
-	if got := ok(t, dir, "next", "orders", "--data", "copy"); got != "107\n" {
+	if got := ok(t, dir, "next", "orders", "--data", "copy"); got != "1000107\n" {
 		t.Errorf("the next number after the loss is %q", got)
+	}
+}
+
+// Once a lost store is adopted, snowflakes are issued at once, and not from the
+// time that the lost store had granted.
+func TestAdoptLostWorkers(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"--pools", "{default: {grant: 1h, max_grant: 1h}}", "--max-wait", "2s"}
+	s := serve(t, dir, nil, args...)
+	last := mustTake(t, s, "snowflake", 1)[0]
+	s.kill() // an hour of worker 0 is granted
+	if err := os.Remove(filepath.Join(dir, "hapax-data", "hapax.db")); err != nil {
+		t.Fatal(err)
+	}
+	if r := run(t, dir, "next", "snowflake"); r.code != 1 {
+		t.Fatalf("a store that was lost goes unnoticed: %s", r.out)
+	}
+	if r := run(t, dir, "adopt"); r.code != 0 || !strings.HasPrefix(r.out, "worker default/0\t0\t") {
+		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.err)
+	}
+	if got := strings.TrimSpace(ok(t, dir, "next", "snowflake")); len(got) != len(last.String()) || got <= last.String() {
+		t.Errorf("after %d and the loss came %s", last, got)
 	}
 }
 
