@@ -1,12 +1,14 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"github.com/hapax-id/hapax"
@@ -160,11 +162,26 @@ func (a *api) decode(w http.ResponseWriter, r *http.Request, v any) bool {
 			err = errors.New("there is more after the JSON value")
 		}
 	}
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		err = wrongType(e)
+	}
 	if hapax.CodeOf(err) == hapax.ErrInternal.Code() {
 		err = fmt.Errorf("%w: body, up to %d bytes of JSON: %w", hapax.ErrInvalidArgument, maxBody, err)
 	}
 	a.fail(w, r, err)
 	return false
+}
+
+// wrongType says in JSON's words what the decoder says in Go's.
+func wrongType(e *json.UnmarshalTypeError) error {
+	allowed := "a JSON object"
+	switch e.Type.Kind() {
+	case reflect.String:
+		allowed = "a JSON string"
+	case reflect.Int64:
+		allowed = "a JSON integer of 64 bits"
+	}
+	return fmt.Errorf("%w: %s is a JSON %s; allowed is %s", hapax.ErrInvalidArgument, cmp.Or(e.Field, "body"), e.Value, allowed)
 }
 
 // writeJSON answers with a value.
