@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -370,4 +371,19 @@ func TestSegmentLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(hapax.ID(g.Hi - 1))
+}
+
+func TestReviveAsAnotherKind(t *testing.T) {
+	for _, c := range []struct {
+		old  hapax.Tag
+		want string
+	}{
+		{hapax.Tag{Name: "a", Kind: hapax.KindSegment, Deleted: true}, `: "a" was a segment tag`},
+		{hapax.Tag{Name: "a", Kind: hapax.KindSnowflake, Pool: "p", Deleted: true}, `: "a" was a snowflake tag of pool "p"`},
+	} {
+		_, err := c.old.Revive(hapax.Tag{Name: "a", Kind: hapax.KindSnowflake, Pool: "q"}, hapax.CreateExplicit)
+		if !errors.Is(err, hapax.ErrKindMismatch) || !strings.HasSuffix(err.Error(), c.want) {
+			t.Errorf("a %s tag: %v", c.old.Kind, err)
+		}
+	}
 }

@@ -204,10 +204,18 @@ func (t Tag) Revive(def Tag, mode CreateMode) (Tag, error) {
 	case mode != CreateExplicit:
 		return t, fmt.Errorf("%w: %q", ErrTagDeleted, t.Name)
 	case t.Kind != def.Kind || t.Pool != def.Pool:
-		return t, fmt.Errorf("%w: %q was a %s tag %s", ErrKindMismatch, t.Name, t.Kind, t.Pool)
+		return t, fmt.Errorf("%w: %q was a %s", ErrKindMismatch, t.Name, t.kindInWords())
 	}
 	def.Mark = max(def.Mark, t.Mark)
 	return def, nil
+}
+
+// kindInWords names the kind and, where there is one, the pool.
+func (t Tag) kindInWords() string {
+	if t.Kind == KindSegment {
+		return "segment tag"
+	}
+	return fmt.Sprintf("%s tag of pool %q", t.Kind, t.Pool)
 }
 
 // CreateMode tells whether a creation may revive a deleted tag.
