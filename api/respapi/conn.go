@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -102,6 +103,16 @@ func (c *conn) isOverdue(now int64) bool {
 	return false // the service bounds what a command waits for
 }
 
+// giveUp ends the connection. One that waits for the rest of a command says why
+// first.
+func (c *conn) giveUp() {
+	if c.state.Load()&(1<<phaseBits-1) == phaseHalf {
+		_ = c.net.SetReadDeadline(past)
+		return
+	}
+	_ = c.net.Close()
+}
+
 // serve answers commands until the connection ends.
 func (c *conn) serve() {
 	defer c.link.Close()
@@ -114,7 +125,12 @@ func (c *conn) serve() {
 	if c.shakeHands() != nil {
 		return
 	}
-	c.read()
+	err := c.read()
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.begun != 0 && !c.isDraining() {
+		c.b = scratches.Get().(*scratch)
+		c.refuse(errTooSlow)
+		c.flush()
+	}
 	if c.linger {
 		c.lingerOn()
 	}
@@ -227,8 +243,9 @@ func (c *conn) pause(left int) {
 	c.b = nil
 }
 
-// readPlain answers what the connection receives, until its end.
-func (c *conn) readPlain() {
+// readPlain answers what the connection receives, until its end. It returns why
+// nothing more can be read, if that is the reason.
+func (c *conn) readPlain() error {
 	for {
 		have := c.lend()
 		n, err := c.net.Read(c.b.in[have:])
@@ -236,7 +253,7 @@ func (c *conn) readPlain() {
 			have = c.received(have + n)
 		}
 		if c.over || err != nil {
-			return
+			return err
 		}
 		c.pause(have)
 	}

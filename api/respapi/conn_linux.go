@@ -6,24 +6,25 @@ import (
 )
 
 // read answers what the connection receives, until its end. It reads the socket
-// itself, so that it needs no buffer before something is there to be read.
-func (c *conn) read() {
+// itself, so that it needs no buffer before something is there to be read. It
+// returns why nothing more can be read, if that is the reason.
+func (c *conn) read() error {
 	socket, ok := c.net.(syscall.Conn)
 	if !ok {
-		c.readPlain()
-		return
+		return c.readPlain()
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return // it was closed already
+		return err // it was closed already
 	}
 	// The socket stays open as long as this call; an error says that it was
-	// closed, or Shutdown.
-	_ = raw.Read(func(fd uintptr) bool {
+	// closed, given up, or Shutdown.
+	err = raw.Read(func(fd uintptr) bool {
 		c.fd = int(fd)
 		return c.ready()
 	})
 	c.fd = 0
+	return err
 }
 
 // ready answers what can be read without a wait. It returns false to be called

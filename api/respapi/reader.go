@@ -16,7 +16,9 @@ const (
 	errArgCount    = protocolError("invalid multibulk length")
 	errArgLength   = protocolError("invalid bulk length")
 	errNoArg       = protocolError("expected '$'")
+	errNoCommand   = protocolError("expected '*' before '$'")
 	errNoEnd       = protocolError("expected CRLF after a bulk string")
+	errTooSlow     = protocolError("the rest of a command did not come in time")
 	errTooBig      = protocolError("too big request, allowed are 65536 bytes")
 	errQuotes      = protocolError("unbalanced quotes in request")
 	errHTTP        = protocolError("this is not an HTTP server") // never sent
@@ -35,7 +37,11 @@ func parse(buf []byte, args [][]byte) ([][]byte, int, error) {
 	if len(buf) == 0 {
 		return args, 0, nil
 	}
-	if buf[0] != '*' {
+	switch buf[0] {
+	case '*':
+	case '$': // no command begins so, and what comes after it is out of step
+		return args, 0, errNoCommand
+	default:
 		return parseInline(buf, args)
 	}
 	count, pos := parseLength(buf[1:])

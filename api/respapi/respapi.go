@@ -78,6 +78,9 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// past is a deadline that ends a read at once.
+var past = time.Unix(1, 0)
+
 // pace is how often and after how long connections are given up, in ticks.
 type pace struct {
 	tick  time.Duration // how often connections are looked at
@@ -227,11 +230,16 @@ func (s *Server) watch() {
 			return
 		case <-ticker.C:
 		}
-		now := s.now.Add(1)
-		for _, c := range s.connections() {
-			if c.isOverdue(now) {
-				_ = c.net.Close()
-			}
+		s.look()
+	}
+}
+
+// look begins a tick.
+func (s *Server) look() {
+	now := s.now.Add(1)
+	for _, c := range s.connections() {
+		if c.isOverdue(now) {
+			c.giveUp()
 		}
 	}
 }
@@ -259,7 +267,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		_ = l.Close() // Serve may have closed it
 	}
 	s.mu.Unlock()
-	past := time.Unix(1, 0)
 	for _, c := range s.connections() {
 		_ = c.net.SetReadDeadline(past) // wakes those that wait for commands
 	}
