@@ -131,7 +131,11 @@ func (s Split) Check(parts hapax.Fields) error {
 			for _, p := range s {
 				names = append(names, p.Name)
 			}
-			return &hapax.ValueError{Field: "parts", Value: f.Name, Allowed: "a part of split: " + strings.Join(names, ", "), Err: hapax.ErrInvalidArgument}
+			allowed := "a part of split: " + strings.Join(names, ", ")
+			if len(s) == 0 {
+				allowed = "none without a split"
+			}
+			return &hapax.ValueError{Field: "parts", Value: f.Name, Allowed: allowed, Err: hapax.ErrInvalidArgument}
 		}
 		if p := s[i]; f.Value < p.Start || f.Value > p.max() {
 			return badPart(f.Name, f.Value, p)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -61,6 +62,9 @@ func TestBadParts(t *testing.T) {
 		if w, err := s.Worker(parts); !errors.Is(err, hapax.ErrInvalidArgument) {
 			t.Errorf("%s: worker %d, error %v", name, w, err)
 		}
+	}
+	if err := Split(nil).Check(hapax.Fields{{Name: "rack", Value: 1}}); err == nil || !strings.Contains(err.Error(), "none without a split") {
+		t.Errorf("parts without a split: error %v", err)
 	}
 }
 
