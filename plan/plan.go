@@ -24,6 +24,9 @@ const (
 	day  = 24 * time.Hour
 	year = 365.2425 * 86400 // in seconds
 
+	// kept is how long a node that crashed keeps its worker ID.
+	kept = hapax.DefaultMaxGrant + hapax.DefaultLease
+
 	intBits = 63 // of a positive int64
 	jsBits  = 53 // of an integer that JavaScript's numbers hold
 )
@@ -81,7 +84,6 @@ func (w Wishes) WithDefaults() (Wishes, error) {
 // Workers returns how many worker IDs are needed: one for each node, and those
 // that nodes which crashed keep for a while, at worst one a start.
 func (w Wishes) Workers() int64 {
-	kept := hapax.DefaultMaxGrant + hapax.DefaultLease
 	return w.Nodes + int64(math.Ceil(w.Starts*kept.Seconds()/day.Seconds()))
 }
 
@@ -92,6 +94,7 @@ type Load struct {
 	PerNode     float64       // numbers a second that a node has to issue
 	Workers     int64         // worker IDs there are
 	Needed      int64         // worker IDs that are needed
+	Starts      float64       // starts a day that the worker IDs beyond the nodes' allow, if each follows a crash
 	Ends        time.Time     // when the layout's time ends
 	Years       float64       // until then
 	Disposable  float64       // years that the worker IDs last if every start uses one up; 0: no starts
@@ -114,6 +117,7 @@ func Carry(l hapax.Layout, w Wishes) (Load, error) {
 		Workers: l.Workers(), Needed: w.Workers(), Ends: l.Ends(), Years: seconds(w.Now, l.Ends()) / year,
 		From: w.Now.Add(-ClockMargin), Extension: hapax.DefaultMaxGrant * 2 / 3,
 	}
+	load.Starts = float64(max(0, l.Workers()-w.Nodes)) * day.Seconds() / kept.Seconds()
 	// Half-way through a grant that reaches a third of MaxGrant on, the next one is
 	// asked for, up to MaxGrant from then.
 	load.StoreWrites = float64(w.Nodes)/load.Extension.Seconds() + 2*w.Starts/day.Seconds()

@@ -276,6 +276,9 @@ func TestCarryTellsWhatLacks(t *testing.T) {
 	if load.Needed != 10+39 { // 10,000 starts × 330 s / day
 		t.Errorf("%d worker IDs are needed", load.Needed)
 	}
+	if want := (2097152 - 10) * 86400 / 330.0; math.Abs(load.Starts-want) > 1e-3 {
+		t.Errorf("it carries %v starts a day, want %v", load.Starts, want)
+	}
 	if load, err = Carry(mustLayout(t, hapax.LayoutJSSafe53), Wishes{Nodes: 9, Now: now}); err != nil || len(load.Lacks) != 1 || !strings.Contains(load.Lacks[0], "9 worker IDs") {
 		t.Errorf("it lacks %q, error %v", load.Lacks, err)
 	}

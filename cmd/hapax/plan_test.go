@@ -45,6 +45,12 @@ func TestPlan(t *testing.T) {
 	if !strings.Contains(text, "\ndisjoint\tyes: "+found.Values.Max+" < 3289184013515161600\n") {
 		t.Errorf("the proof is missing:\n%s", text)
 	}
+	text = ok(t, dir, "plan", "--layout", "leaf", "--nodes", "24") // 1,000 more worker IDs, each taken for 330 s
+	for _, want := range []string{"\nstarts a day\t261818, if each follows a crash\n", "\nif each start uses one up\tthey last 1024 starts\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing:\n%s", want, text)
+		}
+	}
 	copied, r := plan(1, append([]string{"--layout", "time:30,worker:22,sequence:11,unit=1s,epoch=2021-01-19T16:00:00Z"}, uidInUse...)...)
 	if *copied.Disjoint || !strings.Contains(r.err, "among those in use, from 20") {
 		t.Errorf("the layout that is widely copied: %+v, %s", copied, r.err)

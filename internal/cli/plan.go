@@ -22,6 +22,7 @@ type planJSON struct {
 	InAll        float64   `json:"ids_per_second"`
 	Workers      int64     `json:"workers"`
 	Needed       int64     `json:"workers_needed"`
+	Starts       int64     `json:"starts_per_day"`                        // if each follows a crash
 	Disposable   float64   `json:"years_of_disposable_workers,omitempty"` // if every start uses one up
 	Ends         time.Time `json:"ends"`
 	Years        float64   `json:"years"`
@@ -137,7 +138,7 @@ func plannedLayout(text string, w plan.Wishes, used *plan.Span) (hapax.Layout, e
 func newPlanJSON(l hapax.Layout, load plan.Load, used *plan.Span) planJSON {
 	p := planJSON{
 		Layout: service.LayoutName(l), Epoch: l.Epoch(), Unit: unit(l.Unit()), PerWorker: load.PerWorker, InAll: load.InAll,
-		Workers: load.Workers, Needed: load.Needed, Disposable: load.Disposable, Ends: ends(l), Years: load.Years,
+		Workers: load.Workers, Needed: load.Needed, Starts: int64(load.Starts), Disposable: load.Disposable, Ends: ends(l), Years: load.Years,
 		StoreWrites: load.StoreWrites, From: load.From.UTC().Truncate(time.Second), Values: spanJSON(load.Values), Lacks: load.Lacks,
 	}
 	if used != nil {
@@ -184,11 +185,14 @@ func printPlan(cmd *cobra.Command, l hapax.Layout, load plan.Load, p planJSON) e
 		{"numbers a second in all", number(p.InAll)},
 		{"a node has to issue", rounded(load.PerNode) + " a second"},
 		{"worker IDs", fmt.Sprintf("%d, of which %d are needed", p.Workers, p.Needed)},
+		{"starts a day", fmt.Sprintf("%d, if each follows a crash", p.Starts)},
 	}
+	last := fmt.Sprintf("%d starts", p.Workers)
 	if p.Disposable > 0 {
-		rows = append(rows, [2]string{"if each start uses one up", "they last " + rounded(p.Disposable) + " years"})
+		last += ", " + strconv.FormatFloat(p.Disposable, 'g', 3, 64) + " years"
 	}
 	rows = append(rows,
+		[2]string{"if each start uses one up", "they last " + last},
 		[2]string{"store writes a second", strconv.FormatFloat(p.StoreWrites, 'g', 3, 64)},
 		[2]string{"numbers from " + p.From.Format(time.RFC3339), fmt.Sprintf("%d to %d", p.Values.Min, p.Values.Max)})
 	if p.Used != nil {
