@@ -61,6 +61,11 @@ func TestParseAndMake(t *testing.T) {
 			`{"id":"-4611686017353646077","layout":"vesta-max-peak","time":"2014-12-31T16:00:01Z","fields":{"version":1,"type":1,"genMethod":0,"time":1,"sequence":0,"machine":3}}`,
 		},
 		{
+			[]string{"--layout", "vesta-max-peak", "--time", "1", "machine=3", "sequence=5"},
+			"1073746947",
+			`{"id":"1073746947","layout":"vesta-max-peak","time":"2014-12-31T16:00:01Z","fields":{"version":0,"type":0,"genMethod":0,"time":1,"sequence":5,"machine":3}}`,
+		},
+		{
 			[]string{"--layout", "time:41,sequence:10,unit=10ms,epoch=2020-01-01T00:00:00Z", "--time", "2020-01-01T00:00:01Z"},
 			"102400",
 			`{"id":"102400","layout":"time:41,sequence:10,unit=10ms,epoch=2020-01-01T00:00:00Z","time":"2020-01-01T00:00:01Z","fields":{"time":100,"sequence":0}}`,
@@ -312,6 +317,7 @@ func TestBadInput(t *testing.T) {
 		{"field overflow", []string{"make", "--time", "1", "--worker", "1024"}, 2, `hapax: worker is 1024; allowed is 0 to 1023`},
 		{"negative field", []string{"make", "--time", "1", "--sequence", "-1"}, 2, `hapax: sequence is -1; allowed is 0 to 4095`},
 		{"unknown field", []string{"make", "--time", "1", "type=1"}, 2, `hapax: field is "type"; allowed is one of time, worker, sequence`},
+		{"field twice", []string{"make", "--time", "1", "--worker", "1", "worker=1"}, 2, `hapax: field is "worker"; allowed is each field once`},
 		{"not a field", []string{"make", "--time", "1", "type"}, 2, `hapax: field is "type"; allowed is FIELD=VALUE with an integer`},
 		{"count of zero", []string{"next", "a", "-n", "0", "--data", "d"}, 2, `hapax: n is 0; allowed is 1 to 1000000`},
 		{"negative count", []string{"next", "a", "-n", "-1", "--data", "d"}, 2, `hapax: n is -1; allowed is 1 to 1000000`},

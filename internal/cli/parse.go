@@ -150,11 +150,16 @@ before, or may be issued later.`,
 		if err != nil {
 			return err
 		}
-		given := hapax.Fields{{Name: hapax.FieldTime, Value: tick}, {Name: hapax.FieldSequence, Value: *sequence}}
-		if name := layout.WorkerField(); name != "" {
+		given := hapax.Fields{{Name: hapax.FieldTime, Value: tick}}
+		if cmd.Flags().Changed("sequence") {
+			given = append(given, hapax.Field{Name: hapax.FieldSequence, Value: *sequence})
+		}
+		if cmd.Flags().Changed("worker") {
+			name := layout.WorkerField()
+			if name == "" {
+				return usagef("--worker does not fit: layout %s has no worker field", service.LayoutName(layout))
+			}
 			given = append(given, hapax.Field{Name: name, Value: *worker})
-		} else if cmd.Flags().Changed("worker") {
-			return usagef("--worker does not fit: layout %s has no worker field", service.LayoutName(layout))
 		}
 		if given, err = addFields(given, args); err != nil {
 			return err
