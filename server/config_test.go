@@ -226,7 +226,13 @@ func TestRedact(t *testing.T) {
 		"redis+sentinel://u:s@h1:1,h2:2/m?sentinel_password=s": "redis+sentinel://u:xxxxx@h1:1,h2:2/m?sentinel_password=xxxxx",
 		"postgres://h/db?user=a&password=secret&sslmode=off":   "postgres://h/db?user=a&password=xxxxx&sslmode=off",
 		"mysql://u:se%zzcret@h/db":                             "mysql://u:xxxxx@h/db",
+		"mysql://u:se/cret@h/db":                               "mysql://u:xxxxx@h/db",
+		"mysql:u:secret@h/db":                                  "mysql:xxxxx@h/db",
+		"u:secret@h/db":                                        "u:xxxxx@h/db",
 		"etcd://root@h:1":                                      "etcd://root@h:1",
+		"zk://h:1/p@th":                                        "zk://h:1/p@th",
+		"unix:///run/redis@1.sock":                             "unix:///run/redis@1.sock",
+		"bolt:data@home/hapax.db":                              "bolt:data@home/hapax.db",
 	} {
 		if got := redact(given); got != want {
 			t.Errorf("redact(%q) is %q, want %q", given, got, want)

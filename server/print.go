@@ -55,17 +55,19 @@ func sparse[T any](entries map[string]T) map[string]map[string]any {
 const redacted = "xxxxx"
 
 // userinfo finds the password in URLs that net/url cannot read, such as those
-// that list several hosts.
-var userinfo = regexp.MustCompile(`(://[^:/@]*:)[^/]*@`)
+// that list several hosts, and in what was meant to be one.
+var userinfo = regexp.MustCompile(`((?:^|://)[^:/@]*:)[^?]*@`)
 
 // secretQuery finds passwords among a URL's parameters.
 var secretQuery = regexp.MustCompile(`(?i)([?&][^=&]*(?:password|passwd|secret|token)=)[^&]*`)
 
 // redact replaces what is secret in a store's URL.
 func redact(store string) string {
-	if u, err := url.Parse(store); err == nil && u.User != nil {
+	switch u, err := url.Parse(store); {
+	case err == nil && u.User != nil:
 		store = u.Redacted()
-	} else {
+	case err == nil && strings.Contains(store, "://"), boltPath(store, "") != "":
+	default:
 		store = userinfo.ReplaceAllString(store, "${1}"+redacted+"@")
 	}
 	return secretQuery.ReplaceAllString(strings.TrimSpace(store), "${1}"+redacted)
