@@ -34,9 +34,10 @@ type Node struct {
 	Instance string         // identifies the node with the store; unlike any other's
 	Witness  *hapax.Witness // nil for a store that forgets everything anyway
 
-	dir  string
-	lock *hapax.Witness // stands for the lock on the directory
-	log  *slog.Logger
+	dir    string
+	lock   *hapax.Witness // stands for the lock on the directory
+	log    *slog.Logger
+	warned *warnings
 
 	mu     sync.Mutex // guards caches
 	caches []*filestore.Cache
@@ -49,8 +50,9 @@ type Node struct {
 // hapax.ErrStoreLocked if another process has the directory or its store open.
 // Close must be called.
 func OpenNode(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
-	n := &Node{dir: c.Data, log: log}
-	if err := n.open(ctx, newOpener(c, log)); err != nil {
+	o := newOpener(c, log)
+	n := &Node{dir: c.Data, log: log, warned: o.warned}
+	if err := n.open(ctx, o); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil

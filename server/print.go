@@ -56,7 +56,7 @@ const redacted = "xxxxx"
 
 // userinfo finds the password in URLs that net/url cannot read, such as those
 // that list several hosts, and in what was meant to be one.
-var userinfo = regexp.MustCompile(`((?:^|://)[^:/@]*:)[^?]*@`)
+var userinfo = regexp.MustCompile(`^((?:[^:/@]*://)?[^:/@]*:)[^?]*@`)
 
 // secretQuery finds passwords among a URL's parameters.
 var secretQuery = regexp.MustCompile(`(?i)([?&][^=&]*(?:password|passwd|secret|token)=)[^&]*`)

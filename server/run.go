@@ -89,6 +89,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 		return nil, errors.Join(err, ls.close())
 	}
 	opts.Holder, opts.Witness, opts.Cache = node.Instance, node.Witness, node.cache
+	opts.StoreWarnings = node.warned.snapshot
 	if node.Witness == nil {
 		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
 	}

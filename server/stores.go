@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -65,13 +67,33 @@ type opener struct {
 	timeout time.Duration
 	adopt   bool // accept a shared store that has moved to another primary or cluster
 	log     *slog.Logger
+	warned  *warnings
 }
 
 func newOpener(c Config, log *slog.Logger) opener {
-	return opener{url: c.Store, data: c.Data, timeout: c.StoreTimeout, log: log}
+	return opener{url: c.Store, data: c.Data, timeout: c.StoreTimeout, log: log, warned: &warnings{counts: map[string]int{}}}
+}
+
+// warnings counts what drivers warn of, by code.
+type warnings struct {
+	mu     sync.Mutex // guards counts
+	counts map[string]int
+}
+
+func (w *warnings) add(code string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts[code]++
+}
+
+func (w *warnings) snapshot() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.counts)
 }
 
 func (o opener) warn(code, message string) {
+	o.warned.add(code)
 	o.log.Warn("the store is not as safe as it could be", "warning", code, "detail", message)
 }
 

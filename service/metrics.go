@@ -107,6 +107,7 @@ var (
 	descWorkers   = prometheus.NewDesc("hapax_workers", "Worker IDs of the pool by state, as counted in the store once in a while.", []string{"pool", "state"}, nil)
 	descStarts    = prometheus.NewDesc("hapax_worker_starts_left", "How many more starts the pool's worker IDs last, where each start uses one up.", poolLabels, nil)
 	descTags      = prometheus.NewDesc("hapax_tags", "Tags in use on this node.", nil, nil)
+	descWarnings  = prometheus.NewDesc("hapax_store_warnings_total", "Warnings about the store, at the start and when another primary was found, by code.", []string{"code"}, nil)
 	descReady     = prometheus.NewDesc("hapax_ready", "1 if the service can issue, else 0.", nil, nil)
 )
 
@@ -119,7 +120,7 @@ type collector struct{ s *Service }
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descIssued, descRefills, descBurnt, descRemaining, descWorker, descGrant,
-		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descReady,
+		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady,
 	} {
 		ch <- d
 	}
@@ -139,6 +140,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		ready = 1
 	}
 	ch <- prometheus.MustNewConstMetric(descReady, prometheus.GaugeValue, ready)
+	if warnings := c.s.opts.StoreWarnings; warnings != nil {
+		for code, n := range warnings() {
+			ch <- prometheus.MustNewConstMetric(descWarnings, prometheus.CounterValue, float64(n), code)
+		}
+	}
 	m := c.s.metrics
 	for _, own := range []prometheus.Collector{m.refills, m.events, m.rollbacks, m.errors, m.waits} {
 		own.Collect(ch)

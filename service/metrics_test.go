@@ -43,7 +43,8 @@ func gather(t *testing.T, s *Service) (map[string]float64, []*dto.MetricFamily) 
 }
 
 func TestMetrics(t *testing.T) {
-	bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
+	warned := func() map[string]int { return map[string]int{"not_durable": 2} }
+	bubble(t, Options{StoreWarnings: warned}, func(t *testing.T, s *Service, store *storetest.Faults) {
 		for range 250 {
 			mustNext(t, s, "orders")
 		}
@@ -70,9 +71,10 @@ func TestMetrics(t *testing.T) {
 			"hapax_errors_total{api=http,code=tag_not_found}": 1,
 			"hapax_errors_total{api=http,code=internal}":      1,
 			"hapax_waits_total{for=tick}":                     0,
-			"hapax_tags{}":                                    2,
-			"hapax_ready{}":                                   1,
-			"hapax_refill_seconds{}":                          values["hapax_refills_total{tag=orders}"] + 1,
+			"hapax_store_warnings_total{code=not_durable}":    2,
+			"hapax_tags{}":           2,
+			"hapax_ready{}":          1,
+			"hapax_refill_seconds{}": values["hapax_refills_total{tag=orders}"] + 1,
 		} {
 			if got, ok := values[name]; !ok || got != want {
 				t.Errorf("%s is %v, want %v", name, got, want)

@@ -72,6 +72,10 @@ type Options struct {
 	// the caller's to close, after Close.
 	Cache func(ctx context.Context, pool string, store hapax.WorkerStore) (hapax.WorkerStore, error)
 
+	// StoreWarnings, if set, returns how often the store's driver has warned, by
+	// the warning's code.
+	StoreWarnings func() map[string]int
+
 	// Logger receives what operators should know; default slog.Default().
 	Logger *slog.Logger
 

@@ -317,6 +317,9 @@ func TestStoreThatForgets(t *testing.T) {
 	}
 	for _, n := range c.nodes {
 		n.server.await(`"warning":"not_durable"`)
+		if warnings := n.server.metric(`hapax_store_warnings_total{code="not_durable"}`); warnings == 0 {
+			t.Errorf("%s: no warning is counted", n.address)
+		}
 	}
 	store.Kill()
 	store.Start()
