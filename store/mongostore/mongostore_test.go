@@ -28,10 +28,12 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// open opens a store that the test's end closes.
+// open opens a store that the test's end closes. Its time limit is not the store's.
 func open(t testing.TB, url string, opts mongostore.Options) *mongostore.Store {
 	t.Helper()
-	s, err := mongostore.Open(t.Context(), url, opts)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	s, err := mongostore.Open(ctx, url, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,22 +301,24 @@ func TestLostAnswer(t *testing.T) {
 func TestSilence(t *testing.T) {
 	srv := own(t)
 	proxy := testservers.NewProxy(t, srv.Addr)
-	s := open(t, proxy.URL(srv.URL), mongostore.Options{Timeout: 200 * time.Millisecond})
-	create(t, s, hapax.Tag{Name: "t"})
+	patient := open(t, proxy.URL(srv.URL), mongostore.Options{Timeout: time.Hour})
+	hasty := open(t, proxy.URL(srv.URL), mongostore.Options{Timeout: 50 * time.Millisecond})
+	create(t, patient, hapax.Tag{Name: "t"})
 	proxy.Blackhole()
 	tests := map[string]struct {
+		s    *mongostore.Store
 		ctx  func() (context.Context, context.CancelFunc)
 		want error
 	}{
-		"cancelled": {func() (context.Context, context.CancelFunc) {
+		"cancelled": {patient, func() (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(50*time.Millisecond, cancel)
 			return ctx, cancel
 		}, context.Canceled},
-		"deadline": {func() (context.Context, context.CancelFunc) {
+		"deadline": {patient, func() (context.Context, context.CancelFunc) {
 			return context.WithTimeout(t.Context(), 50*time.Millisecond)
 		}, context.DeadlineExceeded},
-		"no deadline": {func() (context.Context, context.CancelFunc) {
+		"no deadline": {hasty, func() (context.Context, context.CancelFunc) {
 			return context.WithCancel(t.Context())
 		}, context.DeadlineExceeded},
 	}
@@ -322,14 +326,14 @@ func TestSilence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := tt.ctx()
 			defer cancel()
-			_, err := s.Allocate(ctx, "t", 1)
+			_, err := tt.s.Allocate(ctx, "t", 1)
 			if !errors.Is(err, tt.want) || !errors.Is(err, hapax.ErrStoreUnavailable) {
 				t.Errorf("error is %v; want %v and ErrStoreUnavailable", err, tt.want)
 			}
 		})
 	}
 	proxy.Pass()
-	allocateUntil(t, s, "t")
+	allocateUntil(t, hasty, "t")
 }
 
 // Numbers that a hand's edit made into something else are refused, not rounded.

@@ -330,9 +330,11 @@ func TestSilence(t *testing.T) {
 	srv := testservers.Redis(t, "--appendfsync", "always")
 	proxy := testservers.NewProxy(t, srv.Addr)
 	patient := open(t, proxy.URL(srv.URL), redisstore.Options{Timeout: time.Hour})
-	hasty := open(t, proxy.URL(srv.URL), redisstore.Options{Timeout: 50 * time.Millisecond})
+	hasty := open(t, proxy.URL(srv.URL)+"?read_timeout=1h", redisstore.Options{Timeout: 50 * time.Millisecond})
 	create(t, patient, hapax.Tag{Name: "t"})
-	allocate(t, hasty, "t", 1)
+	if _, err := allocateUntil(t, hasty, "t", nil); err != nil {
+		t.Fatal(err)
+	}
 	proxy.Blackhole()
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -23,10 +23,12 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// open opens a store that the test's end closes.
+// open opens a store that the test's end closes. Its time limit is not the store's.
 func open(t testing.TB, url string, opts redisstore.Options) *redisstore.Store {
 	t.Helper()
-	s, err := redisstore.Open(t.Context(), url, opts)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	s, err := redisstore.Open(ctx, url, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

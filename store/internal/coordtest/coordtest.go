@@ -84,7 +84,13 @@ func create(t testing.TB, s hapax.Store, name string) {
 }
 
 func allocate(t testing.TB, s hapax.Store, name string, n int64) (hapax.Grant, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	t.Helper()
+	return allocateWithin(t, soon, s, name, n)
+}
+
+func allocateWithin(t testing.TB, limit time.Duration, s hapax.Store, name string, n int64) (hapax.Grant, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	a, err := s.Allocate(ctx, name, n)
 	return a.Grant, err
@@ -232,7 +238,7 @@ func (d Driver) behind(t *testing.T) (*testservers.Proxy, hapax.Store, hapax.Sto
 	proxy := testservers.NewProxy(t, server.Addr)
 	s := d.open(t, proxy.URL(server.URL))
 	create(t, s, "t")
-	if g, err := allocate(t, s, "t", 10); err != nil || g.Lo != 1 {
+	if g, err := allocateWithin(t, later, s, "t", 10); err != nil || g.Lo != 1 {
 		t.Fatalf("the first grant is %v, error %v", g, err)
 	}
 	return proxy, s, d.open(t, server.URL)
@@ -242,7 +248,7 @@ func (d Driver) behind(t *testing.T) (*testservers.Proxy, hapax.Store, hapax.Sto
 func (d Driver) lostAnswers(t *testing.T) {
 	proxy, s, direct := d.behind(t)
 	proxy.CutReply(testservers.Contains("tags/t"))
-	if g, err := allocate(t, s, "t", 10); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 1 {
+	if g, err := allocateWithin(t, later, s, "t", 10); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 1 {
 		t.Fatalf("the grant whose answer was lost: %v, error %v, %d connections cut", g, err, proxy.Fired())
 	}
 	if m := mark(t, direct, "t"); m != 21 {
@@ -286,7 +292,7 @@ func (d Driver) lostAnswers(t *testing.T) {
 func (d Driver) lostRequests(t *testing.T) {
 	proxy, s, direct := d.behind(t)
 	proxy.CutRequest(testservers.Contains("tags/t"))
-	if g, err := allocate(t, s, "t", 10); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 1 {
+	if g, err := allocateWithin(t, later, s, "t", 10); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 1 {
 		t.Fatalf("the grant whose request was lost: %v, error %v, %d connections cut", g, err, proxy.Fired())
 	}
 	if g := eventually(t, s, "t", 10); g != (hapax.Grant{Lo: 11, Hi: 21}) {
