@@ -67,8 +67,8 @@ func RedisCommand(ctx context.Context, addr, command string) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// RedisReplica starts a Redis server that follows master, and waits until it is
-// in step.
+// RedisReplica starts a Redis server that follows master, and waits until both
+// say that it is in step: until then the master does not wait for it.
 func RedisReplica(t testing.TB, master *Server, args ...string) *Server {
 	t.Helper()
 	host, port, err := net.SplitHostPort(master.Addr)
@@ -82,6 +82,17 @@ func RedisReplica(t testing.TB, master *Server, args ...string) *Server {
 			err = fmt.Errorf("master_link_status is %q", role)
 		}
 		return err
+	})
+	eventually(t, "the replica online", func(ctx context.Context) error {
+		for i := 0; ; i++ {
+			replica, err := redisInfo(ctx, master.Addr, "replication", "slave"+strconv.Itoa(i))
+			if err != nil {
+				return err // there are no more
+			}
+			if strings.Contains(replica, ",port="+strconv.Itoa(s.port)+",state=online,") {
+				return nil
+			}
+		}
 	})
 	return s
 }

@@ -171,7 +171,7 @@ func TestRestartOfMasterWithReplica(t *testing.T) {
 			master := testservers.Redis(t, args...)
 			testservers.RedisReplica(t, master)
 			s := open(t, master.URL+"?wait=1", redisstore.Options{})
-			create(t, s, hapax.Tag{Name: "t"})
+			createUntil(t, s)
 			if err := raw(t, master).Save(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -403,8 +403,8 @@ func TestWait(t *testing.T) {
 	master := testservers.Redis(t, "--appendfsync", "always")
 	replica := testservers.RedisReplica(t, master)
 	s := open(t, master.URL+"?wait=1", redisstore.Options{Warn: func(code, message string) { t.Errorf("warning %s: %s", code, message) }})
-	create(t, s, hapax.Tag{Name: "t"})
-	last := allocate(t, s, "t", 10)
+	createUntil(t, s)
+	last := must[hapax.Grant](t)(allocateUntil(t, s, "t", nil))
 	replica.Pause()
 	_, err := s.Allocate(t.Context(), "t", 10)
 	wantErr(t, "a grant that the replica does not have", err, hapax.ErrStoreUnavailable)
@@ -434,8 +434,8 @@ func failover(t *testing.T, opts redisstore.Options, query string, want *hapax.E
 	replica := testservers.RedisReplica(t, master)
 	url := testservers.RedisSentinels(t, master, 1, 1)[0].URL + query
 	s := open(t, url, opts)
-	create(t, s, hapax.Tag{Name: "t"})
-	last := allocate(t, s, "t", 10)
+	createUntil(t, s)
+	last := must[hapax.Grant](t)(allocateUntil(t, s, "t", nil))
 	awaitMark(t, replica, last.Hi)
 	master.Kill()
 	if want != nil {

@@ -29,6 +29,9 @@ func open(t testing.TB, url string, opts redisstore.Options) *redisstore.Store {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	s, err := redisstore.Open(ctx, url, opts)
+	for errors.Is(err, hapax.ErrStoreUnavailable) && ctx.Err() == nil { // it waits for replicas, and one may be late
+		s, err = redisstore.Open(ctx, url, opts)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +70,22 @@ func create(t testing.TB, s *redisstore.Store, def hapax.Tag) hapax.Tag {
 	t.Helper()
 	def = must[hapax.Tag](t)(def.WithDefaults())
 	return must[hapax.Tag](t)(s.CreateTag(t.Context(), def, hapax.CreateExplicit))
+}
+
+// createUntil creates tag t through a store that waits for replicas, which a busy
+// machine may make late.
+func createUntil(t testing.TB, s *redisstore.Store) {
+	t.Helper()
+	def := must[hapax.Tag](t)(hapax.Tag{Name: "t"}.WithDefaults())
+	for end := time.Now().Add(30 * time.Second); ; {
+		_, err := s.CreateTag(t.Context(), def, hapax.CreateExplicit)
+		if err == nil || errors.Is(err, hapax.ErrTagExists) {
+			return
+		}
+		if !errors.Is(err, hapax.ErrStoreUnavailable) || time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
 }
 
 func allocate(t testing.TB, s *redisstore.Store, tag string, n int64) hapax.Grant {
