@@ -1,0 +1,98 @@
+package hapax_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/memstore"
+)
+
+// liar is a store that answers something else than it has recorded.
+type liar struct {
+	*memstore.Store
+	grant func(*hapax.Grant)
+	lease func(*hapax.Lease)
+}
+
+func (s liar) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
+	a, err := s.Store.Allocate(ctx, tag, n)
+	s.grant(&a.Grant)
+	return a, err
+}
+
+func (s liar) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	l, err := s.Store.AcquireWorker(ctx, req)
+	s.lease(&l)
+	return l, err
+}
+
+// A grant that no store can have given is not used.
+func TestImpossibleGrantsAreRefused(t *testing.T) {
+	layout := mustLayout(t, hapax.LayoutLeaf)
+	for name, lie := range map[string]liar{
+		"tag, negative":           {grant: func(g *hapax.Grant) { g.Lo = -1 }},
+		"tag, empty":              {grant: func(g *hapax.Grant) { g.Hi = g.Lo }},
+		"tag, beyond the end":     {grant: func(g *hapax.Grant) { g.Hi = hapax.MaxMark + 1 }},
+		"worker, below the range": {lease: func(l *hapax.Lease) { l.Worker = 1 }},
+		"worker, above the range": {lease: func(l *hapax.Lease) { l.Worker = 8 }},
+		"worker, not among":       {lease: func(l *hapax.Lease) { l.Worker = 4 }},
+		"time, negative":          {lease: func(l *hapax.Lease) { l.Grant.Lo = -1 }},
+		"time, empty":             {lease: func(l *hapax.Lease) { l.Grant.Hi = l.Grant.Lo }},
+		"time, beyond the end":    {lease: func(l *hapax.Lease) { l.Grant.Hi = layout.EndTick() + 1 }},
+		"time, without an epoch":  {lease: func(l *hapax.Lease) { l.Epoch = 0 }},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			lie.Store = memstore.New()
+			var s hapax.Issuer
+			var err error
+			if lie.grant != nil {
+				s, err = hapax.NewSegment(t.Context(), lie, "orders", hapax.SegmentOptions{Clock: newTestClock()})
+			} else {
+				s, err = hapax.NewSnowflake(t.Context(), lie, hapax.SnowflakeOptions{
+					Clock: newTestClock(), Layout: layout, Workers: hapax.Grant{Lo: 2, Hi: 8}, Among: []int64{2, 3, 7},
+				})
+			}
+			if err == nil {
+				_ = s.Close(t.Context())
+			}
+			if !errors.Is(err, hapax.ErrStoreCorrupt) {
+				t.Errorf("error is %v, want ErrStoreCorrupt", err)
+			}
+		})
+	}
+}
+
+// A store that has forgotten a worker grants time that is taken.
+func TestSnowflakeRolledBackStore(t *testing.T) {
+	bubble(t, "is refused while its grants lie below what was granted", func(t *testing.T) {
+		store := memstore.New()
+		backup := store.Snapshot()
+		refused := make(chan error, 100)
+		s := newSnowflake(t, store, hapax.SnowflakeOptions{
+			Clock: newTestClock(), Workers: hapax.Grant{Lo: 0, Hi: 1}, Grant: time.Minute, KeepWarm: true,
+			Observer: func(e hapax.Event) {
+				if e.Kind == hapax.EventRefused {
+					refused <- e.Err
+				}
+			},
+		})
+		last := next(t, s)
+		store.Restore(backup)
+		time.Sleep(50 * time.Second) // half of the grant is over
+		select {
+		case err := <-refused:
+			if !errors.Is(err, hapax.ErrStoreRolledBack) {
+				t.Errorf("error is %v, want ErrStoreRolledBack", err)
+			}
+		default:
+			t.Error("the store's grant was used")
+		}
+		time.Sleep(time.Minute)
+		if id := next(t, s); id <= last {
+			t.Errorf("after %d came %d", last, id)
+		}
+	})
+}
