@@ -43,12 +43,12 @@ func plainNext(r *http.Request) (tag string, ok bool) {
 	}
 	tag, ok = strings.CutSuffix(tag, "/next")
 	ok = ok && tag != "" && tag != "." && tag != ".." && strings.IndexByte(tag, '/') < 0
-	return tag, ok && !asksFor(r.Header["Accept"], "application/json")
+	return tag, ok && !asksFor(r.Header["Accept"], "application/json", "text/plain")
 }
 
 // getNext answers with bare numbers, one a line, or with JSON if asked to.
 func (a *api) getNext(w http.ResponseWriter, r *http.Request) {
-	if asJSON := asksFor(r.Header["Accept"], "application/json"); asJSON || r.URL.RawQuery != "" {
+	if asJSON := asksFor(r.Header["Accept"], "application/json", "text/plain"); asJSON || r.URL.RawQuery != "" {
 		a.issue(w, r, asJSON)
 		return
 	}
@@ -71,14 +71,16 @@ func (a *api) writeNext(w http.ResponseWriter, r *http.Request, tag string) {
 
 // postIDs answers with JSON, or with one number a line if asked to.
 func (a *api) postIDs(w http.ResponseWriter, r *http.Request) {
-	a.issue(w, r, !asksFor(r.Header["Accept"], "text/plain"))
+	a.issue(w, r, !asksFor(r.Header["Accept"], "text/plain", "application/json"))
 }
 
-// asksFor tells whether an Accept header names a media type.
-func asksFor(accept []string, mediaType string) bool {
+// asksFor tells whether an Accept header names a media type, and not the other one
+// before it: a browser's libraries often name both.
+func asksFor(accept []string, mediaType, other string) bool {
 	for _, v := range accept {
-		if strings.Contains(v, mediaType) {
-			return true
+		at, otherAt := strings.Index(v, mediaType), strings.Index(v, other)
+		if at >= 0 || otherAt >= 0 {
+			return at >= 0 && (otherAt < 0 || at < otherAt)
 		}
 	}
 	return false
