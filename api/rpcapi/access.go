@@ -164,7 +164,10 @@ func (b boundary) translate(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	if !errors.Is(context.Cause(ctx), context.Canceled) { // else the client is gone, which is no error of ours
+	// A client that is gone is no error of ours, and neither is what was said of the
+	// connection or of a health check. Internal is how a panic comes here.
+	said, ok := errors.AsType[*connect.Error](err)
+	if gone := errors.Is(context.Cause(ctx), context.Canceled); !gone && (!ok || said.Code() == connect.CodeInternal) {
 		b.failed(err)
 	}
 	out := wire.Error(err)

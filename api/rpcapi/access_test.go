@@ -13,8 +13,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/rpcapi/hapaxv1"
 	"github.com/hapax-id/hapax/api/rpcapi/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/api/rpcapi/wire"
 	"github.com/hapax-id/hapax/service"
 	"github.com/hapax-id/hapax/service/auth"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -214,4 +216,29 @@ func TestLimits(t *testing.T) {
 		return
 	}
 	t.Error("no call was refused")
+}
+
+// Only errors of the service count: not that a client asked for the health of what
+// is not there, or is gone.
+func TestWhatCountsAsFailed(t *testing.T) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		name string
+		ctx  context.Context
+		err  error
+		want bool
+	}{
+		{"of the service", t.Context(), hapax.ErrTagDeleted, true},
+		{"a panic", t.Context(), wire.Error(hapax.ErrInternal), true},
+		{"said already", t.Context(), connect.NewError(connect.CodeNotFound, errors.New("no such service")), false},
+		{"the client is gone", gone, hapax.ErrStoreUnavailable, false},
+		{"none", t.Context(), nil, false},
+	} {
+		failed := false
+		_ = boundary{failed: func(error) { failed = true }}.translate(tt.ctx, tt.err)
+		if failed != tt.want {
+			t.Errorf("%s: counted is %t", tt.name, failed)
+		}
+	}
 }
