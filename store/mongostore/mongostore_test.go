@@ -383,11 +383,12 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// Grants wait for a journalled majority, whatever the URL says.
+// Grants wait for a journalled majority, and reads see what it has, whatever the
+// URL says.
 func TestWriteConcern(t *testing.T) {
 	srv := own(t)
 	proxy := testservers.NewProxy(t, srv.Addr)
-	var writes, majority atomic.Int64
+	var writes, majority, reads, weak atomic.Int64
 	proxy.CutRequest(func(request []byte) bool {
 		if bytes.Contains(request, []byte("findAndModify")) || bytes.Contains(request, []byte("\x02update\x00")) || bytes.Contains(request, []byte("\x02insert\x00")) {
 			writes.Add(1)
@@ -395,15 +396,24 @@ func TestWriteConcern(t *testing.T) {
 				majority.Add(1)
 			}
 		}
+		if bytes.Contains(request, []byte("\x02find\x00")) {
+			reads.Add(1)
+			if !bytes.Contains(request, []byte("\x02level\x00\x09\x00\x00\x00majority\x00")) {
+				weak.Add(1)
+			}
+		}
 		return false
 	})
-	s := open(t, proxy.URL(srv.URL)+"?w=1&journal=false&readPreference=secondary", mongostore.Options{})
+	s := open(t, proxy.URL(srv.URL)+"?w=1&journal=false&readConcernLevel=local&readPreference=secondary", mongostore.Options{})
 	create(t, s, hapax.Tag{Name: "t"})
 	allocate(t, s, "t", 1)
 	lease := acquire(t, s)
 	must[hapax.Lease](t)(s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: 30, End: 100}))
 	if w, m := writes.Load(), majority.Load(); w < 6 || m != w {
 		t.Errorf("%d of %d writes ask for a journalled majority; want all of at least 6", m, w)
+	}
+	if r, w := reads.Load(), weak.Load(); r == 0 || w != 0 {
+		t.Errorf("%d of %d reads may see what a majority does not have; want none of some", w, r)
 	}
 }
 
