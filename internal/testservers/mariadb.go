@@ -28,7 +28,10 @@ func MariaDB(t testing.TB, args ...string) *Server {
 	if os.Geteuid() == 0 {
 		asRoot = append(asRoot, "--user=root")
 	}
-	run(t, "", dir, install, append(asRoot, "--no-defaults", "--datadir="+dir,
+	// A server that starts removes every temporary table from its directory for
+	// them, also those that another one uses.
+	tmp := "--tmpdir=" + newDir(t, "mariadb-tmp", "")
+	run(t, "", dir, install, append(asRoot, "--no-defaults", "--datadir="+dir, tmp,
 		"--auth-root-authentication-method=normal", "--skip-test-db")...)
 	script := filepath.Join(dir, "init.sql")
 	if err := os.WriteFile(script, []byte("CREATE DATABASE IF NOT EXISTS hapax;\n"), 0o644); err != nil {
@@ -38,7 +41,7 @@ func MariaDB(t testing.TB, args ...string) *Server {
 		name: "mariadb", bin: bin, dir: dir, stop: syscall.SIGTERM,
 		args: func(port int) []string {
 			all := append([]string{"--no-defaults"}, asRoot...) // --no-defaults must be the first
-			all = append(all, "--datadir="+dir, "--socket="+filepath.Join(dir, "s"),
+			all = append(all, "--datadir="+dir, tmp, "--socket="+filepath.Join(dir, "s"),
 				"--port="+strconv.Itoa(port), "--bind-address=127.0.0.1", "--pid-file="+filepath.Join(dir, "pid"),
 				"--max-connections=1000", "--innodb-buffer-pool-size=32M", "--init-file="+script)
 			return append(all, args...)
