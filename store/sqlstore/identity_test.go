@@ -256,6 +256,25 @@ func promote(t testing.TB, url string) {
 	eventually(t, s, "SELECT NOT pg_is_in_recovery()")
 }
 
+// Commits by quorum make another timeline of the same system acceptable, and no
+// other system.
+func TestAnotherSystem(t *testing.T) {
+	server := testservers.Postgres(t)
+	server.MustControl()
+	url := fresh(server.URL)
+	s := open(t, url, Options{})
+	system, _, _ := strings.Cut(readMeta(t, s)[metaPrimary], "/")
+	record := func(primary string) {
+		run(t, s, "UPDATE "+prefixOf(url)+"meta SET value = '"+primary+"' WHERE name = '"+metaPrimary+"'",
+			"UPDATE "+prefixOf(url)+"meta SET value = '"+failoverAdopt+"' WHERE name = '"+metaFailover+"'")
+	}
+	record("system 1/timeline 00000001")
+	_, err := Open(t.Context(), url, Options{})
+	wantErr(t, "open after another system", err, hapax.ErrStoreReplaced)
+	record(system + "/timeline 000000FF")
+	open(t, url, Options{})
+}
+
 // Every write of an open store refuses another store behind the same address,
 // also on a connection that was checked before, and whatever that one holds.
 func TestReplacedStore(t *testing.T) {
