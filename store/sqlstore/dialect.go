@@ -73,7 +73,8 @@ type server struct {
 	lossy    []string // settings that let it lose what it acknowledged
 }
 
-// Schema returns the script that creates the tables, as Open does. The prefix
+// Schema returns the script that creates the tables, as Open does; mysql.sql and
+// postgres.sql beside this file have it for the default prefix. The prefix
 // begins their names: lower-case letters, digits and underscores, at most 32;
 // empty: DefaultPrefix.
 func Schema(d Dialect, prefix string) (string, error) {

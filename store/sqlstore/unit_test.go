@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -105,6 +106,19 @@ func TestSchemaArguments(t *testing.T) {
 	script, err := Schema(PostgreSQL, "")
 	if err != nil || !strings.Contains(script, " "+DefaultPrefix+"tags (") {
 		t.Errorf("the script has no default prefix: %v\n%s", err, script)
+	}
+}
+
+// The scripts that operators can read and run are those of Schema.
+func TestSchemaFiles(t *testing.T) {
+	for _, d := range []Dialect{MySQL, PostgreSQL} {
+		want, err := Schema(d, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(string(d) + ".sql"); err != nil || string(got) != want {
+			t.Errorf("%s.sql is not what Schema returns: %v", d, err)
+		}
 	}
 }
 
