@@ -140,3 +140,25 @@ func TestRetiredWorkerWaitsForTheClock(t *testing.T) {
 		}
 	})
 }
+
+// A worker whose mark has gone back under its lease is not extended from there:
+// the ticks above it are in use.
+func TestExtendRefusesALowerMark(t *testing.T) {
+	store, ctx := memstore.New(), t.Context()
+	lease, err := store.AcquireWorker(ctx, hapax.AcquireRequest{
+		Pool: "p", Layout: hapax.LayoutLeaf, IDs: hapax.Grant{Lo: 0, Hi: 4}, Holder: "h", Floor: 100, Latest: 110, To: 1000, End: 1 << 40,
+		Poison: 1 << 30, Now: time.Now(), TTL: time.Minute, Tick: time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	backup := store.Snapshot()
+	extend := hapax.ExtendRequest{To: 2000, End: 1 << 40, Now: time.Now(), TTL: time.Minute}
+	if lease, err = store.ExtendWorker(ctx, lease, extend); err != nil {
+		t.Fatal(err)
+	}
+	store.Restore(backup)
+	if l, err := store.ExtendWorker(ctx, lease, extend); !errors.Is(err, hapax.ErrStoreRolledBack) {
+		t.Errorf("extended to %+v, error %v", l, err)
+	}
+}
