@@ -14,6 +14,7 @@ type testClock struct {
 	origin time.Time
 	offset atomic.Int64
 	asleep atomic.Int64
+	frozen atomic.Int64 // since the origin, where it stands still; 0: it runs
 	reads  atomic.Int64
 }
 
@@ -22,6 +23,9 @@ func newTestClock() *testClock { return &testClock{origin: time.Now()} }
 func (c *testClock) Now() (time.Time, time.Duration) {
 	c.reads.Add(1)
 	now := time.Now()
+	if at := c.frozen.Load(); at != 0 {
+		now = c.origin.Add(time.Duration(at))
+	}
 	return c.at(now), now.Sub(c.origin)
 }
 
@@ -33,6 +37,14 @@ func (c *testClock) at(now time.Time) time.Time {
 
 // wall is what the clock shows now.
 func (c *testClock) wall() time.Time { return c.at(time.Now()) }
+
+// pause stops the clock for a while. Whoever goes by it does what a process does
+// that is stopped after it has read the clock, and goes on later.
+func (c *testClock) pause(d time.Duration) {
+	c.frozen.Store(int64(time.Since(c.origin)))
+	time.Sleep(d)
+	c.frozen.Store(0)
+}
 
 // step moves the wall clock alone.
 func (c *testClock) step(d time.Duration) { c.offset.Add(int64(d)) }

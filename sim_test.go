@@ -20,7 +20,7 @@ import (
 
 // The simulator runs whole worlds in virtual time: a store, nodes that issue
 // over it from the real engine, clients that call them, and a fate that steps
-// clocks, cuts links, loses acknowledgements, pauses, crashes and restarts
+// clocks, cuts links, loses acknowledgements, pauses, suspends, crashes and restarts
 // nodes, and deletes tags. All of it follows from a seed. A ledger checks that
 // no number is issued twice, that each lies inside a grant that the store
 // acknowledged to the one who issued it, and that every caller sees numbers
@@ -363,7 +363,11 @@ func (w *world) live(events int) {
 			n.down = time.Now().Add(time.Duration(w.rng.Int64N(int64(90 * time.Second))))
 			n.mu.Unlock()
 		case 5:
-			time.Sleep(time.Duration(w.rng.Int64N(int64(40 * time.Second)))) // longer than any lease
+			d := time.Duration(w.rng.Int64N(int64(40 * time.Second))) // longer than any lease
+			n.clock.pause(d)
+			if w.rng.IntN(2) == 0 { // not the process alone, but the machine
+				n.clock.asleep.Add(int64(d))
+			}
 		case 6:
 			n.clock.offset.Store(0)
 		case 7:

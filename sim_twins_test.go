@@ -79,13 +79,13 @@ func TestSimulationCatchesBrokenTwins(t *testing.T) {
 	}
 	for name, tw := range twins {
 		t.Run(name, func(t *testing.T) {
-			for seed := uint64(1); seed <= 40; seed++ {
+			for seed := uint64(1); seed <= 200; seed++ {
 				if faults, _ := simulate(t, seed, tw); len(faults) > 0 {
 					t.Logf("caught with seed %d: %s", seed, faults[0])
 					return
 				}
 			}
-			t.Error("not caught in 40 worlds")
+			t.Error("not caught in 200 worlds")
 		})
 	}
 	t.Run("and not the simple issuer without a fault", func(t *testing.T) {
@@ -121,7 +121,7 @@ func (p *plain) Next(ctx context.Context) (hapax.ID, error) {
 		return p.nextUnlocked(ctx)
 	}
 	if p.fault == "seal in flight" {
-		time.Sleep(time.Millisecond) // the caller was let in before Close
+		time.Sleep(20 * time.Millisecond) // the caller was let in before Close
 	}
 	for {
 		id, wait, err := p.try(ctx)
