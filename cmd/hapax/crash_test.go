@@ -182,7 +182,7 @@ func TestStopSeals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := []string{"--pools", "{default: {workers: 5, grant: 1h, max_grant: 1h}}", "--max-wait", "50ms"}
+	one := []string{"--pools", "{default: {workers: 5, grant: 1h, max_grant: 1h}}", "--max-wait", "3s"}
 	var last hapax.ID
 	for range 3 {
 		s := serve(t, dir, nil, one...)
@@ -293,7 +293,7 @@ func TestClockGoesBack(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "offset")
 	env := []string{"HAPAX_TEST_CLOCK_OFFSET=@" + file}
-	args := []string{"--pools", "{default: {workers: 5}}", "--max-wait", "50ms"}
+	args := []string{"--pools", "{default: {workers: 5}}", "--max-wait", "3s"}
 	s := serve(t, dir, env, args...)
 	last := mustTake(t, s, "snowflake", 100)[99]
 	if err := os.WriteFile(file, []byte("-1h\n"), 0o600); err != nil {
