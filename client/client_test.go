@@ -254,11 +254,18 @@ func TestLostReplies(t *testing.T) {
 		t.Errorf("the mark is %d, error %v; lost leases should have left gaps in %d numbers", tag.Mark, err, len(l.seen))
 	}
 
-	// A creation is not repeated: the second would fail, and mislead.
-	proxy.CutReply(testservers.Contains("AdminService/CreateTag"))
-	_, err = c.CreateTag(ctx, hapax.Tag{Name: "new"}, hapax.CreateExplicit)
-	if !errors.Is(err, hapax.ErrStoreUnavailable) {
-		t.Errorf("a creation whose reply was lost: %v; want ErrStoreUnavailable", err)
+	// A creation is not repeated, not even by another server: the second would
+	// fail, and mislead.
+	n2 := serve(t, store, rpcapi.Options{})
+	proxy2 := testservers.NewProxy(t, strings.TrimPrefix(n2.URL, "http://"))
+	two := dial(t, client.Options{}, proxy.URL(n.URL), proxy2.URL(n2.URL))
+	before := proxy.Fired()
+	for _, p := range []*testservers.Proxy{proxy, proxy2} {
+		p.CutReply(testservers.Contains("AdminService/CreateTag"))
+	}
+	_, err = two.CreateTag(ctx, hapax.Tag{Name: "new"}, hapax.CreateExplicit)
+	if asked := proxy.Fired() - before + proxy2.Fired(); asked != 1 || !errors.Is(err, hapax.ErrStoreUnavailable) {
+		t.Errorf("a creation whose reply was lost was sent %d times: %v; want once, and ErrStoreUnavailable", asked, err)
 	}
 	if _, err := c.Tag(ctx, "new"); err != nil {
 		t.Errorf("the tag: %v", err)
@@ -380,12 +387,16 @@ func nextError(t *testing.T, next func(context.Context) (hapax.ID, error)) error
 // TestValidity: leased numbers are given up when the server takes their tag or
 // the client's rights away, and when no server was heard of for too long.
 func TestValidity(t *testing.T) {
+	const long = time.Minute
 	for name, c := range map[string]struct {
-		end  func(t *testing.T, n *node, p *testservers.Proxy, denied *atomic.Bool)
-		want *hapax.Error
-		back func(p *testservers.Proxy, denied *atomic.Bool) // nil: it is over
+		validity time.Duration
+		renewals int64 // to see first
+		end      func(t *testing.T, n *node, p *testservers.Proxy, denied *atomic.Bool)
+		want     *hapax.Error
+		back     func(p *testservers.Proxy, denied *atomic.Bool) // nil: it is over
 	}{
 		"tag deleted": {
+			validity: long, renewals: 1,
 			end: func(t *testing.T, n *node, _ *testservers.Proxy, _ *atomic.Bool) {
 				if _, err := n.svc.DeleteTag(t.Context(), "orders"); err != nil {
 					t.Fatal(err)
@@ -394,11 +405,13 @@ func TestValidity(t *testing.T) {
 			want: hapax.ErrTagDeleted,
 		},
 		"token revoked": {
+			validity: long, renewals: 1,
 			end:  func(_ *testing.T, _ *node, _ *testservers.Proxy, denied *atomic.Bool) { denied.Store(true) },
 			want: hapax.ErrUnauthenticated,
 			back: func(_ *testservers.Proxy, denied *atomic.Bool) { denied.Store(false) },
 		},
 		"cut off": {
+			validity: 6 * time.Second, renewals: 7, // longer than the validity
 			end:  func(_ *testing.T, _ *node, p *testservers.Proxy, _ *atomic.Bool) { p.Cut() },
 			want: hapax.ErrStoreUnavailable,
 			back: func(p *testservers.Proxy, _ *atomic.Bool) { p.Pass() },
@@ -408,7 +421,7 @@ func TestValidity(t *testing.T) {
 			t.Parallel()
 			ctx := within(t)
 			var denied atomic.Bool
-			n := serve(t, memstore.New(), rpcapi.Options{Validity: 6 * time.Second}, func(h http.Handler) http.Handler {
+			n := serve(t, memstore.New(), rpcapi.Options{Validity: c.validity}, func(h http.Handler) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if denied.Load() || r.Header.Get("Authorization") != "Bearer open-sesame" {
 						w.WriteHeader(http.StatusUnauthorized)
@@ -427,7 +440,7 @@ func TestValidity(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for cl.Stats().Renewals < 7 { // longer than the validity
+			for cl.Stats().Renewals < c.renewals {
 				if ctx.Err() != nil {
 					t.Fatal("leases were not renewed")
 				}
@@ -437,8 +450,12 @@ func TestValidity(t *testing.T) {
 				t.Fatalf("%d, %v; a renewed lease should go on after %d", id, err, first)
 			}
 			c.end(t, n, p, &denied)
+			ended := time.Now()
 			if err := nextError(t, segment.Next); !errors.Is(err, c.want) {
 				t.Fatalf("error is %v; want %v", err, c.want)
+			}
+			if took := time.Since(ended); c.validity == long && took > long/2 {
+				t.Errorf("given up after %v; want at the next renewal, long before the validity of %v ends", took, long)
 			}
 			if cl.Stats().Dropped != 1 {
 				t.Errorf("leases were given up %d times; want once", cl.Stats().Dropped)
