@@ -257,6 +257,12 @@ func TestRetireWorker(t *testing.T) {
 					t.Errorf("retire %q: exit code %d, %s", test.args, r.code, r.err)
 				}
 			}
+			if r := do("workers", "show", "none", "0"); r.code != 2 || !strings.Contains(r.err, "allowed is a pool that was used") {
+				t.Errorf("show of an unknown pool: %+v", r)
+			}
+			if got := do("workers", "show", "default", "1").out; got != "default\t1\t-\tfree\t-\t-\t0\t-\n" {
+				t.Errorf("a worker ID that was never used is %q", got)
+			}
 		})
 	}
 }

@@ -35,31 +35,34 @@ The states of a worker ID:
 var workerHeader = []string{"POOL", "WORKER", "PARTS", "STATE", "GRANTED UNTIL", "FREE", "EPOCH", "HOLDER"}
 
 func addWorker(out *output, w service.WorkerStatus) error {
-	parts, free := "", "-"
+	parts, until, free := "", "-", "-"
 	for i, p := range w.Parts {
 		if i > 0 {
 			parts += ","
 		}
 		parts += fmt.Sprintf("%s=%d", p.Name, p.Value)
 	}
+	if w.Epoch > 0 {
+		until = w.Until.Format(time.RFC3339Nano)
+	}
 	if !w.Free.IsZero() {
 		free = w.Free.UTC().Format(time.RFC3339)
 	}
 	return out.add(newWorkerJSON(w), w.Pool, strconv.FormatInt(w.ID, 10), dash(parts), string(w.State),
-		w.Until.Format(time.RFC3339Nano), free, strconv.FormatInt(w.Epoch, 10), dash(w.Holder))
+		until, free, strconv.FormatInt(w.Epoch, 10), dash(w.Holder))
 }
 
 // eachWorker calls f for the worker IDs that were ever used, of one pool or of
 // all.
 func eachWorker(ctx context.Context, t target, args []string, f func(service.WorkerStatus) error) error {
+	if len(args) == 1 {
+		if err := wasUsed(ctx, t, args[0]); err != nil {
+			return err
+		}
+	}
 	pools, err := t.Pools(ctx)
 	if err != nil {
 		return err
-	}
-	if len(args) == 1 {
-		if err := wasUsed(pools, args[0]); err != nil {
-			return err
-		}
 	}
 	for _, pool := range pools {
 		if len(args) == 1 && pool.Name != args[0] {
@@ -118,6 +121,9 @@ func workersShowCommand() *cobra.Command {
 			return err
 		}
 		return where.with(cmd, func(ctx context.Context, t target) error {
+			if err := wasUsed(ctx, t, args[0]); err != nil {
+				return err
+			}
 			return printWorker(ctx, newOutput(cmd, *asJSON, workerHeader...), t, args[0], id)
 		})
 	}
@@ -162,11 +168,7 @@ worker IDs, and retires them.
 			return err
 		}
 		return where.with(cmd, func(ctx context.Context, t target) error {
-			pools, err := t.Pools(ctx)
-			if err != nil {
-				return err
-			}
-			if err := wasUsed(pools, args[0]); err != nil {
+			if err := wasUsed(ctx, t, args[0]); err != nil {
 				return err
 			}
 			if _, err := t.RetireWorker(ctx, args[0], id); err != nil {
@@ -179,7 +181,11 @@ worker IDs, and retires them.
 }
 
 // wasUsed refuses a pool that the store does not know.
-func wasUsed(pools []hapax.Pool, name string) error {
+func wasUsed(ctx context.Context, t target, name string) error {
+	pools, err := t.Pools(ctx)
+	if err != nil {
+		return err
+	}
 	if !slices.ContainsFunc(pools, func(p hapax.Pool) bool { return p.Name == name }) {
 		return &hapax.ValueError{Field: "pool", Value: name, Allowed: "a pool that was used", Err: hapax.ErrInvalidArgument}
 	}
