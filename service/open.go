@@ -339,6 +339,10 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 	}
 	p.issuer.Store(issuer)
 	s.metrics.rollbacks.WithLabelValues(p.name) // so that the series begins at 0
+	select {
+	case s.opened <- struct{}{}:
+	default:
+	}
 	return issuer, nil
 }
 

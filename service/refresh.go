@@ -25,6 +25,7 @@ func (s *Service) refresh() {
 		select {
 		case <-s.life.Done():
 			return
+		case <-s.opened:
 		case <-time.After(wait):
 		}
 	}

@@ -58,6 +58,7 @@ type Service struct {
 	tags     tagTable
 
 	life     context.Context // ends with Close
+	opened   chan struct{}   // a pool was opened, whose workers are to be counted
 	stop     context.CancelFunc
 	children sync.WaitGroup
 	slots    chan struct{} // one per line being opened
@@ -90,6 +91,7 @@ func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error)
 		metrics: newMetrics(),
 		errWait: fmt.Errorf("the service waits no longer than %v: %w", opts.MaxWait, context.DeadlineExceeded),
 		slots:   make(chan struct{}, maxOpening),
+		opened:  make(chan struct{}, 1),
 		opening: map[string]*attempt{},
 		pools:   map[string]*pool{},
 		refused: map[string]refusal{},

@@ -3,6 +3,7 @@ package service
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -116,7 +117,7 @@ func TestWorkerMetrics(t *testing.T) {
 			mustNext(t, open(t, store, opts), SnowflakeTag)
 		}
 		mustNext(t, s, SnowflakeTag)
-		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		values, _ := gather(t, s)
 		for name, want := range map[string]float64{
 			"hapax_workers{pool=default,state=held}":     4,
