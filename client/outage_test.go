@@ -1,0 +1,169 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api/rpcapi"
+	"github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/memstore"
+)
+
+// TestOutage: while no server can be reached, what is leased is issued, and
+// callers who find nothing left wait until a server is back.
+func TestOutage(t *testing.T) {
+	ctx := within(t)
+	n := serve(t, memstore.New(), rpcapi.Options{})
+	proxy := testservers.NewProxy(t, strings.TrimPrefix(n.URL, "http://"))
+	c := dial(t, client.Options{}, proxy.URL(n.URL))
+	segment, err := c.Segment(ctx, "orders", hapax.SegmentOptions{Step: 100, MaxStep: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Cut()
+	l := newLedger(t)
+	for segment.Stats().Remaining > 0 {
+		id, err := segment.Next(ctx)
+		if err != nil {
+			t.Fatalf("with %d numbers left: %v", segment.Stats().Remaining, err)
+		}
+		l.note(id)
+	}
+	if len(l.seen) < 100 {
+		t.Errorf("%d numbers outlasted the outage; want 100 at least", len(l.seen))
+	}
+	for name, next := range map[string]func(context.Context) (hapax.ID, error){
+		"leased": segment.Next,
+		"called": func(ctx context.Context) (hapax.ID, error) { return c.Next(ctx, "orders") },
+	} {
+		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		_, err := next(short)
+		cancel()
+		if !errors.Is(err, hapax.ErrStoreUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v; want ErrStoreUnavailable and the context's error", name, err)
+		}
+	}
+	proxy.Pass()
+	for range 300 {
+		id, err := segment.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.note(id)
+	}
+}
+
+// nextError returns the first error of an issuer, within the test's patience.
+func nextError(t *testing.T, next func(context.Context) (hapax.ID, error)) error {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_, err := next(ctx)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestValidity: leased numbers are given up when the server takes their tag or
+// the client's rights away, and when no server was heard of for too long.
+func TestValidity(t *testing.T) {
+	const long = time.Minute
+	for name, c := range map[string]struct {
+		validity time.Duration
+		renewals int64 // to see first
+		end      func(t *testing.T, n *node, p *testservers.Proxy, denied *atomic.Bool)
+		want     *hapax.Error
+		back     func(p *testservers.Proxy, denied *atomic.Bool) // nil: it is over
+	}{
+		"tag deleted": {
+			validity: long, renewals: 1,
+			end: func(t *testing.T, n *node, _ *testservers.Proxy, _ *atomic.Bool) {
+				if _, err := n.svc.DeleteTag(t.Context(), "orders"); err != nil {
+					t.Fatal(err)
+				}
+			},
+			want: hapax.ErrTagDeleted,
+		},
+		"token revoked": {
+			validity: long, renewals: 1,
+			end:  func(_ *testing.T, _ *node, _ *testservers.Proxy, denied *atomic.Bool) { denied.Store(true) },
+			want: hapax.ErrUnauthenticated,
+			back: func(_ *testservers.Proxy, denied *atomic.Bool) { denied.Store(false) },
+		},
+		"cut off": {
+			validity: 6 * time.Second, renewals: 7, // longer than the validity
+			end:  func(_ *testing.T, _ *node, p *testservers.Proxy, _ *atomic.Bool) { p.Cut() },
+			want: hapax.ErrStoreUnavailable,
+			back: func(p *testservers.Proxy, _ *atomic.Bool) { p.Pass() },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := within(t)
+			var denied atomic.Bool
+			n := serve(t, memstore.New(), rpcapi.Options{Validity: c.validity}, func(h http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if denied.Load() || r.Header.Get("Authorization") != "Bearer open-sesame" {
+						w.WriteHeader(http.StatusUnauthorized)
+						return
+					}
+					h.ServeHTTP(w, r)
+				})
+			})
+			p := testservers.NewProxy(t, strings.TrimPrefix(n.URL, "http://"))
+			cl := dial(t, client.Options{Token: "open-sesame"}, p.URL(n.URL))
+			segment, err := cl.Segment(ctx, "orders", hapax.SegmentOptions{Step: 1_000_000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, err := segment.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for cl.Stats().Renewals < c.renewals {
+				if ctx.Err() != nil {
+					t.Fatal("leases were not renewed")
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			if id, err := segment.Next(ctx); err != nil || id != first+1 {
+				t.Fatalf("%d, %v; a renewed lease should go on after %d", id, err, first)
+			}
+			c.end(t, n, p, &denied)
+			ended := time.Now()
+			if err := nextError(t, segment.Next); !errors.Is(err, c.want) {
+				t.Fatalf("error is %v; want %v", err, c.want)
+			}
+			if took := time.Since(ended); c.validity == long && took > long/2 {
+				t.Errorf("given up after %v; want at the next renewal, long before the validity of %v ends", took, long)
+			}
+			if cl.Stats().Dropped != 1 {
+				t.Errorf("leases were given up %d times; want once", cl.Stats().Dropped)
+			}
+			if c.back == nil {
+				return
+			}
+			c.back(p, &denied)
+			for {
+				id, err := segment.Next(ctx)
+				if err == nil && id > first+1_000_000-1 {
+					return
+				}
+				if ctx.Err() != nil || err == nil {
+					t.Fatalf("%d, %v; want a number of a new lease", id, err)
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+	}
+}
