@@ -81,9 +81,12 @@ func hapaxContenders(ctx context.Context) ([]contender, error) {
 // the concrete type, as a program does that embeds one.
 func segmentWorker(issuer *hapax.Segment) func() work {
 	return func() work {
+		ctx := context.Background()
 		return func(n int) {
 			for range n {
-				must(issuer.Next(context.Background()))
+				if _, err := issuer.Next(ctx); err != nil {
+					panic(err)
+				}
 			}
 		}
 	}
@@ -91,9 +94,12 @@ func segmentWorker(issuer *hapax.Segment) func() work {
 
 func snowflakeWorker(issuer *hapax.Snowflake) func() work {
 	return func() work {
+		ctx := context.Background()
 		return func(n int) {
 			for range n {
-				must(issuer.Next(context.Background()))
+				if _, err := issuer.Next(ctx); err != nil {
+					panic(err)
+				}
 			}
 		}
 	}
