@@ -40,6 +40,7 @@ func main() {
 }
 
 func run(ctx context.Context, rounds int, each time.Duration, out string) error {
+	at := commit(ctx) // before the report changes a file
 	list, err := contenders(ctx)
 	if err != nil {
 		return err
@@ -57,7 +58,7 @@ func run(ctx context.Context, rounds int, each time.Duration, out string) error 
 		defer f.Close()
 		w = io.MultiWriter(w, f)
 	}
-	return report(ctx, w, rows, rounds, each)
+	return report(w, at, rows, rounds, each)
 }
 
 // row is what was measured of one contender.

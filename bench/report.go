@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// report writes the rows as a page of Markdown.
-func report(ctx context.Context, w io.Writer, rows []row, rounds int, each time.Duration) error {
+// report writes the rows, measured at the commit, as a page of Markdown.
+func report(w io.Writer, commit string, rows []row, rounds int, each time.Duration) error {
 	b := bufio.NewWriter(w)
 	cores := runtime.GOMAXPROCS(0)
 	fmt.Fprintf(b, "# Benchmarks\n\n")
 	fmt.Fprintf(b, "Written by `make bench`, which runs `go -C bench run . -o ../docs/benchmarks.md`.\n\n")
 	fmt.Fprintf(b, "- Machine: %s, %d cores in use, %s/%s\n", processor(), cores, runtime.GOOS, runtime.GOARCH)
-	fmt.Fprintf(b, "- Go: %s\n- Commit: %s\n- Date: %s\n", runtime.Version(), commit(ctx), time.Now().UTC().Format(time.DateOnly))
+	fmt.Fprintf(b, "- Go: %s\n- Commit: %s\n- Date: %s\n", runtime.Version(), commit, time.Now().UTC().Format(time.DateOnly))
 	fmt.Fprintf(b, "- Measured: %d rounds of %v each; the table shows medians\n", rounds, each)
 	fmt.Fprintf(b, "- Load average at the end: %s; where that exceeds the cores,\n  others had a part of them, and only CPU is to be trusted\n\n", load())
 	fmt.Fprintf(b, `"× bare" is the ratio to one `+"`atomic.Int64.Add`"+` per number in the loop itself, and "× call" to
@@ -28,8 +28,8 @@ number. Both are measured right before from as many goroutines. A locked add wai
 stores before it, such as a call's return address, and holds up the loads after it; so a
 call costs more around it than elsewhere. Times are elapsed time divided by the numbers
 issued by all goroutines together. CPU is the processor time of the whole process per
-number, from one goroutine. "Of ceiling" is the rate from one goroutine as a share of what the format allows; an issuer
-there waits for the clock, and its CPU tells what it costs.
+number, from one goroutine. "Of ceiling" is the rate from one goroutine as a share of what
+the format allows; an issuer there waits for the clock, and its CPU tells what it costs.
 
 `)
 	fmt.Fprintf(b, "| issuer | ns/ID, 1 goroutine | × bare | × call | ns/ID, %d goroutines | × bare | × call | allocs/ID | CPU ns/ID | ceiling | of ceiling | note |\n", cores)
