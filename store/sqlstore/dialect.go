@@ -74,7 +74,7 @@ type server struct {
 }
 
 // Schema returns the script that creates the tables, as Open does; mysql.sql and
-// postgres.sql beside this file have it for the default prefix. The prefix
+// postgres.sql beside this file are it for the default prefix. The prefix
 // begins their names: lower-case letters, digits and underscores, at most 32;
 // empty: DefaultPrefix.
 func Schema(d Dialect, prefix string) (string, error) {
@@ -94,6 +94,12 @@ func Schema(d Dialect, prefix string) (string, error) {
 		return "", &hapax.ValueError{Field: "dialect", Value: string(d), Allowed: `"mysql" or "postgres"`, Err: hapax.ErrInvalidArgument}
 	}
 	return strings.Join(impl.schema(prefix), ";\n\n") + ";\n", nil
+}
+
+// tables returns the statements of a script, with the prefix of their tables.
+func tables(script, prefix string) []string {
+	script = strings.ReplaceAll(strings.TrimSuffix(script, ";\n"), " "+DefaultPrefix, " "+prefix)
+	return strings.Split(script, ";\n\n")
 }
 
 func checkPrefix(prefix string) error {

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"database/sql"
 	"database/sql/driver"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net"
@@ -194,39 +195,11 @@ func (d *mysqlDialect) inspect(ctx context.Context, s session) (server, error) {
 
 // Names and layouts are VARBINARY, so that they are compared byte by byte,
 // trailing spaces included.
-func (d *mysqlDialect) schema(prefix string) []string {
-	const options = " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
-	return []string{
-		"CREATE TABLE IF NOT EXISTS " + prefix + `meta (
-  name VARBINARY(64) NOT NULL PRIMARY KEY,
-  value VARBINARY(255) NOT NULL
-)` + options,
-		"CREATE TABLE IF NOT EXISTS " + prefix + `tags (
-  name VARBINARY(128) NOT NULL PRIMARY KEY,
-  kind VARBINARY(16) NOT NULL,
-  start BIGINT NOT NULL,
-  step BIGINT NOT NULL,
-  min_step BIGINT NOT NULL,
-  max_step BIGINT NOT NULL,
-  mark BIGINT NOT NULL,
-  pool VARBINARY(128) NOT NULL,
-  deleted BOOLEAN NOT NULL
-)` + options,
-		"CREATE TABLE IF NOT EXISTS " + prefix + `pools (
-  name VARBINARY(128) NOT NULL PRIMARY KEY,
-  layout VARBINARY(1024) NOT NULL
-)` + options,
-		"CREATE TABLE IF NOT EXISTS " + prefix + `workers (
-  pool VARBINARY(128) NOT NULL,
-  id BIGINT NOT NULL,
-  mark BIGINT NOT NULL,
-  epoch BIGINT NOT NULL,
-  holder VARBINARY(128) NOT NULL,
-  expires BIGINT NOT NULL,
-  PRIMARY KEY (pool, id)
-)` + options,
-	}
-}
+//
+//go:embed mysql.sql
+var mysqlScript string
+
+func (d *mysqlDialect) schema(prefix string) []string { return tables(mysqlScript, prefix) }
 
 func (d *mysqlDialect) bind(query string) string { return query }
 

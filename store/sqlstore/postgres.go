@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"database/sql"
 	"database/sql/driver"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net/url"
@@ -105,38 +106,11 @@ func (d *postgresDialect) inspect(ctx context.Context, s session) (server, error
 
 // Names are compared and ordered byte by byte under the collation "C". A holder
 // need not be valid text.
-func (d *postgresDialect) schema(prefix string) []string {
-	return []string{
-		"CREATE TABLE IF NOT EXISTS " + prefix + `meta (
-  name text COLLATE "C" NOT NULL PRIMARY KEY,
-  value text COLLATE "C" NOT NULL
-)`,
-		"CREATE TABLE IF NOT EXISTS " + prefix + `tags (
-  name text COLLATE "C" NOT NULL PRIMARY KEY,
-  kind text COLLATE "C" NOT NULL,
-  start bigint NOT NULL,
-  step bigint NOT NULL,
-  min_step bigint NOT NULL,
-  max_step bigint NOT NULL,
-  mark bigint NOT NULL,
-  pool text COLLATE "C" NOT NULL,
-  deleted boolean NOT NULL
-)`,
-		"CREATE TABLE IF NOT EXISTS " + prefix + `pools (
-  name text COLLATE "C" NOT NULL PRIMARY KEY,
-  layout text COLLATE "C" NOT NULL
-)`,
-		"CREATE TABLE IF NOT EXISTS " + prefix + `workers (
-  pool text COLLATE "C" NOT NULL,
-  id bigint NOT NULL,
-  mark bigint NOT NULL,
-  epoch bigint NOT NULL,
-  holder bytea NOT NULL,
-  expires bigint NOT NULL,
-  PRIMARY KEY (pool, id)
-)`,
-	}
-}
+//
+//go:embed postgres.sql
+var postgresScript string
+
+func (d *postgresDialect) schema(prefix string) []string { return tables(postgresScript, prefix) }
 
 func (d *postgresDialect) bind(query string) string {
 	var b strings.Builder

@@ -109,15 +109,21 @@ func TestSchemaArguments(t *testing.T) {
 	}
 }
 
-// The scripts that operators can read and run are those of Schema.
+// The scripts that operators can read and run are those of Schema, but for the
+// prefix.
 func TestSchemaFiles(t *testing.T) {
 	for _, d := range []Dialect{MySQL, PostgreSQL} {
-		want, err := Schema(d, "")
+		file, err := os.ReadFile(string(d) + ".sql")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := os.ReadFile(string(d) + ".sql"); err != nil || string(got) != want {
-			t.Errorf("%s.sql is not what Schema returns: %v", d, err)
+		plain, err := Schema(d, "")
+		other, err2 := Schema(d, "my_")
+		if err != nil || err2 != nil || plain != string(file) {
+			t.Errorf("%s.sql is not what Schema returns: %v, %v", d, err, err2)
+		}
+		if strings.Count(other, "CREATE TABLE IF NOT EXISTS my_") != 4 || strings.Contains(other, DefaultPrefix) {
+			t.Errorf("the tables of another prefix are %s", other)
 		}
 	}
 }
