@@ -5,11 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/hapax-id/hapax/bench/internal/host"
 )
 
 // report writes the rows, measured at the commit, as a page of Markdown.
@@ -18,10 +19,10 @@ func report(w io.Writer, commit string, rows []row, rounds int, each time.Durati
 	cores := runtime.GOMAXPROCS(0)
 	fmt.Fprintf(b, "# Benchmarks\n\n")
 	fmt.Fprintf(b, "Written by `make bench`, which runs `go -C bench run . -o ../docs/benchmarks.md`.\n\n")
-	fmt.Fprintf(b, "- Machine: %s, %d cores in use, %s/%s\n", processor(), cores, runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(b, "- Machine: %s, %d cores in use, %s/%s\n", host.Processor(), cores, runtime.GOOS, runtime.GOARCH)
 	fmt.Fprintf(b, "- Go: %s\n- Commit: %s\n- Date: %s\n", runtime.Version(), commit, time.Now().UTC().Format(time.DateOnly))
 	fmt.Fprintf(b, "- Measured: %d rounds of %v each; the table shows medians\n", rounds, each)
-	fmt.Fprintf(b, "- Load average at the end: %s; where that exceeds the cores,\n  others had a part of them, and only CPU is to be trusted\n\n", load())
+	fmt.Fprintf(b, "- Load average at the end: %s; where that exceeds the cores,\n  others had a part of them, and only CPU is to be trusted\n\n", host.Load())
 	fmt.Fprintf(b, `"× bare" is the ratio to one `+"`atomic.Int64.Add`"+` per number in the loop itself, and "× call" to
 that add behind a call that is not inlined: the least that a function can do which issues a
 number. Both are measured right before from as many goroutines. A locked add waits for the
@@ -65,30 +66,6 @@ func rate(perSecond float64) string {
 		return fmt.Sprintf("%.2f M/s", perSecond/1e6)
 	}
 	return fmt.Sprintf("%.1f k/s", perSecond/1e3)
-}
-
-// processor names the processor as Linux knows it.
-func processor() string {
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return "unknown processor"
-	}
-	for line := range strings.Lines(string(info)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return "unknown processor"
-}
-
-// load returns the load average of the last minute as Linux tells it.
-func load() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	last, _, _ := strings.Cut(string(text), " ")
-	return last
 }
 
 func commit(ctx context.Context) string {

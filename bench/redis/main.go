@@ -24,6 +24,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hapax-id/hapax/bench/internal/host"
 )
 
 // clients is how many connections redis-benchmark uses.
@@ -280,12 +282,12 @@ func report(ctx context.Context, w io.Writer, rows []row, pairs int) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "# Benchmarks of the Redis protocol\n\n")
 	fmt.Fprintf(b, "Written by `make bench-redis`, which runs `go -C bench run ./redis -o ../docs/benchmarks-redis.md`.\n\n")
-	fmt.Fprintf(b, "- Machine: %s, %d cores, %s/%s\n", processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(b, "- Machine: %s, %d cores, %s/%s\n", host.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
 	fmt.Fprintf(b, "- Go %s; %s\n", strings.TrimPrefix(runtime.Version(), "go"), redisVersion(ctx))
 	fmt.Fprintf(b, "- Date: %s\n", time.Now().UTC().Format(time.DateOnly))
 	fmt.Fprintf(b, "- Clients: `redis-benchmark -t incr -c %d`, on the same machine\n", clients)
 	fmt.Fprintf(b, "- Measured: %d turns of each, one after the other; the table shows medians\n", pairs)
-	fmt.Fprintf(b, "- Load average at the end: %s; redis-benchmark and a server are good for about 2\n\n", load())
+	fmt.Fprintf(b, "- Load average at the end: %s; redis-benchmark and a server are good for about 2\n\n", host.Load())
 	fmt.Fprintf(b, `hapax issues from the embedded store, which syncs every grant to disk before it is used;
 redis-server runs with `+"`--save \"\" --appendonly no`"+` and would lose everything. The ratio is
 hapax's rate to redis-server's in the same turn. CPU is the server's processor time per
@@ -308,30 +310,6 @@ request, of all its threads.
 		}
 	}
 	return b.Flush()
-}
-
-// processor names the processor as Linux knows it.
-func processor() string {
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return "unknown processor"
-	}
-	for line := range strings.Lines(string(info)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return "unknown processor"
-}
-
-// load returns the load average of the last minute as Linux tells it.
-func load() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	average, _, _ := strings.Cut(string(text), " ")
-	return average
 }
 
 func redisVersion(ctx context.Context) string {

@@ -4,10 +4,11 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/hapax-id/hapax/bench/internal/host"
 )
 
 // report writes what was found as a page of Markdown.
@@ -16,7 +17,7 @@ func report(w io.Writer, pairs []pair, results []result, streams []stream, round
 	fmt.Fprintf(b, "# Benchmarks of the RPC server and the Go client\n\n")
 	fmt.Fprintf(b, "Written by `make bench-rpc`, which runs `go -C bench run ./rpc -o ../docs/benchmarks-rpc.md`.\n\n")
 	fmt.Fprintf(b, "- Machine: %d cores, %s/%s, shared with other work\n- Go: %s\n- Date: %s\n", runtime.GOMAXPROCS(0), runtime.GOOS, runtime.GOARCH, runtime.Version(), time.Now().UTC().Format(time.DateOnly))
-	fmt.Fprintf(b, "- Measured: %d alternating pairs of %v each; the tables show medians\n- Load average at the end: %s\n\n", rounds, each, load())
+	fmt.Fprintf(b, "- Measured: %d alternating pairs of %v each; the tables show medians\n- Load average at the end: %s\n\n", rounds, each, host.Load())
 	fmt.Fprint(b, `Client and servers run in one process, on loopback, so that a call's cost is that of both
 ends. Our server is durable: it keeps a bolt store and a witness, and syncs both for every
 grant. The bare handler only counts.
@@ -55,13 +56,4 @@ func rate(perSecond float64, unit string) string {
 		return fmt.Sprintf("%.1f k/s", perSecond/1e3)
 	}
 	return fmt.Sprintf("%.1f M/s", perSecond/1e6)
-}
-
-func load() string {
-	data, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	text, _, _ := strings.Cut(string(data), " ")
-	return text
 }
