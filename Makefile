@@ -1,7 +1,7 @@
 GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 MODULES = . bench examples/embedded internal/testservers/ferretdb
-RACE = . ./service/... ./api/... ./store/memstore/...
+RACE = . ./internal/service/... ./internal/api/... ./store/memstore/...
 FUZZTIME ?= 3s
 SOAK ?= 5
 SEEDS ?= 1000
@@ -55,7 +55,7 @@ generate:
 fresh:
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && mkdir "$$dir/proto" && \
 	(cd proto && $(TOOL) buf generate -o "$$dir/proto") && \
-	diff -r api/rpcapi/hapaxv1 "$$dir/api/rpcapi/hapaxv1" || { echo "run make generate"; exit 1; }
+	diff -r api/hapaxv1 "$$dir/api/hapaxv1" || { echo "run make generate"; exit 1; }
 
 # SEEDS simulated worlds; everything under the race detector, SOAK times over; and
 # in full length shared stores, with three servers, two hundred processes, crashes
@@ -64,7 +64,7 @@ fresh:
 soak:
 	$(GO) test -timeout 120m -run '^TestSimulation$$' . -sim.seeds=$(SEEDS)
 	$(GO) test -race -count=$(SOAK) -timeout 120m ./...
-	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m -run 'Shared|Forgets|Clock|ManyConnections' ./cmd/hapax
+	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m -run 'Shared|Forgets|Clock|ManyConnections' ./internal/e2e
 
 # What the tests and benchmarks use, on Debian.
 deps:

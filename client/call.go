@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/api/rpcapi/hapaxv1"
-	"github.com/hapax-id/hapax/api/rpcapi/wire"
+	"github.com/hapax-id/hapax/api/hapaxv1"
+	"github.com/hapax-id/hapax/internal/wire"
 )
 
 const (

@@ -34,7 +34,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/api/rpcapi/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 )
 
 // DefaultTimeout is how long one server may take to answer.

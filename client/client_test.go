@@ -17,11 +17,11 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/api/rpcapi"
-	"github.com/hapax-id/hapax/api/rpcapi/wire"
 	"github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/api/rpcapi"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/testservers"
-	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/internal/wire"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )

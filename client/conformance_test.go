@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/api/rpcapi"
 	"github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/api/rpcapi"
 	"github.com/hapax-id/hapax/store/boltstore"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"

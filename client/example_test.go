@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/api/rpcapi"
 	"github.com/hapax-id/hapax/client"
-	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/internal/api/rpcapi"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 

@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/api/rpcapi/hapaxv1"
+	"github.com/hapax-id/hapax/api/hapaxv1"
 )
 
 // Next has a server issue one number of a tag, which is created if the server

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/api/rpcapi/hapaxv1"
+	"github.com/hapax-id/hapax/api/hapaxv1"
 )
 
 // How often the validity of leased numbers is renewed, well before it ends.

@@ -20,12 +20,12 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/api/httpapi"
-	"github.com/hapax-id/hapax/api/rpcapi"
-	"github.com/hapax-id/hapax/api/rpcapi/hapaxv1"
-	"github.com/hapax-id/hapax/api/rpcapi/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/api/hapaxv1"
+	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/client"
-	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/internal/api/httpapi"
+	"github.com/hapax-id/hapax/internal/api/rpcapi"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/boltstore"
 	"github.com/hapax-id/hapax/store/memstore"
 )

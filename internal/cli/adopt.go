@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hapax-id/hapax/server"
+	"github.com/hapax-id/hapax/internal/server"
 )
 
 func adoptCommand() *cobra.Command {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/internal/service"
 )
 
 // tagJSON is a tag as the server writes it and --json prints it. Numbers of its

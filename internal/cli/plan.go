@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/plan"
-	"github.com/hapax-id/hapax/service"
 )
 
 // planJSON is what a layout can carry, and how its numbers lie to those in use.

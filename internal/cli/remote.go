@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/internal/service"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/hapax-id/hapax/server"
+	"github.com/hapax-id/hapax/internal/server"
 )
 
 // How the file with the settings is named.

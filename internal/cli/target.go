@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/server"
-	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/internal/server"
+	"github.com/hapax-id/hapax/internal/service"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hapax-id/hapax/service/auth"
+	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
 func tokenCommand() *cobra.Command {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/service"
+	"github.com/hapax-id/hapax/internal/service"
 )
 
 func workersCommand() *cobra.Command {

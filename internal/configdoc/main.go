@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/hapax-id/hapax/server"
+	"github.com/hapax-id/hapax/internal/server"
 )
 
 func main() {

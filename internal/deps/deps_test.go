@@ -44,17 +44,19 @@ var rules = []rule{
 	{"store/internal/*", []string{"root"}},
 	{"store/storetest", []string{"root"}},
 	{"store/*", []string{"root", "store/internal/coord", "store/internal/fileid"}},
-	{"client", []string{"root", "api/rpcapi/*"}},
-	{"service", []string{"root", "codec", "identity"}},
-	{"service/auth", []string{"root"}},
-	{"api/rpcapi/*", []string{"root", "api/rpcapi/*"}},
-	{"api/rpcapi", []string{"root", "service", "service/auth", "api/rpcapi/*"}},
-	{"api/*", []string{"root", "service", "service/auth"}},
-	{"compat/*", []string{"root", "service", "service/auth"}},
-	{"console", []string{"service"}},
-	{"server", slices.Concat([]string{"root", "codec", "service", "service/auth", "api/*", "compat/*", "console"}, stores)},
-	{"internal/cli", []string{"root", "client", "plan", "server", "service", "service/auth"}},
-	{"internal/configdoc", []string{"server"}},
+	{"client", []string{"root", "api/hapaxv1/*", "api/hapaxv1", "internal/wire"}},
+	{"api/hapaxv1/*", []string{"api/hapaxv1"}},
+	{"api/hapaxv1", nil},
+	{"internal/wire", []string{"root", "api/hapaxv1"}},
+	{"internal/service", []string{"root", "codec", "identity"}},
+	{"internal/service/auth", []string{"root"}},
+	{"internal/api/rpcapi", []string{"root", "internal/service", "internal/service/auth", "internal/wire", "api/hapaxv1", "api/hapaxv1/*"}},
+	{"internal/api/*", []string{"root", "internal/service", "internal/service/auth"}},
+	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
+	{"internal/console", []string{"internal/service"}},
+	{"internal/server", slices.Concat([]string{"root", "codec", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
+	{"internal/cli", []string{"root", "client", "plan", "internal/server", "internal/service", "internal/service/auth"}},
+	{"internal/configdoc", []string{"internal/server"}},
 	{"cmd/hapax", []string{"internal/cli"}},
 }
 
@@ -76,7 +78,7 @@ var drivers = map[string][]string{
 }
 
 // aboveDrivers are the packages that may depend on every driver.
-var aboveDrivers = []string{"server", "internal/cli", "internal/configdoc", "cmd/hapax"}
+var aboveDrivers = []string{"internal/server", "internal/cli", "internal/configdoc", "cmd/hapax"}
 
 // pkg is what go list tells of a package.
 type pkg struct {
@@ -211,17 +213,17 @@ func TestViolations(t *testing.T) {
 		{"root uses a library", ours("", nil, []string{"golang.org/x/sys/unix"}), "root depends on golang.org/x/sys/unix"},
 		{"root imports a store", ours("", []string{module + "/store/memstore"}, nil), "root imports store/memstore"},
 		{"store imports a store", ours("store/boltstore", []string{module + "/store/memstore"}, nil), "store/boltstore imports store/memstore"},
-		{"store imports the service", ours("store/memstore", []string{module + "/service"}, nil), "store/memstore imports service"},
+		{"store imports the service", ours("store/memstore", []string{module + "/internal/service"}, nil), "store/memstore imports internal/service"},
 		{"suite imports a store", ours("store/storetest", []string{module + "/store/memstore"}, nil), "store/storetest imports store/memstore"},
-		{"protocol imports a protocol", ours("api/httpapi", []string{module + "/api/respapi"}, nil), "api/httpapi imports api/respapi"},
-		{"protocol imports a store", ours("api/respapi", []string{module + "/store/redisstore"}, nil), "api/respapi imports store/redisstore"},
-		{"service imports a protocol", ours("service", []string{module + "/api/httpapi"}, nil), "service imports api/httpapi"},
-		{"server imports the client", ours("server", []string{module + "/client"}, nil), "server imports client"},
-		{"server imports the suite", ours("server", []string{module + "/store/storetest"}, nil), "server imports store/storetest"},
-		{"main imports the server", ours("cmd/hapax", []string{module + "/server"}, nil), "cmd/hapax imports server"},
+		{"protocol imports a protocol", ours("internal/api/httpapi", []string{module + "/internal/api/respapi"}, nil), "internal/api/httpapi imports internal/api/respapi"},
+		{"protocol imports a store", ours("internal/api/respapi", []string{module + "/store/redisstore"}, nil), "internal/api/respapi imports store/redisstore"},
+		{"service imports a protocol", ours("internal/service", []string{module + "/internal/api/httpapi"}, nil), "internal/service imports internal/api/httpapi"},
+		{"server imports the client", ours("internal/server", []string{module + "/client"}, nil), "internal/server imports client"},
+		{"server imports the suite", ours("internal/server", []string{module + "/store/storetest"}, nil), "internal/server imports store/storetest"},
+		{"main imports the server", ours("cmd/hapax", []string{module + "/internal/server"}, nil), "cmd/hapax imports internal/server"},
 		{"unknown package", ours("util", nil, nil), "util has no row"},
 		{"driver drags in another", ours("store/zkstore", nil, []string{"go.etcd.io/etcd/client/v3"}), "store/zkstore drags in go.etcd.io/etcd"},
-		{"service drags in a driver", ours("service", nil, []string{"go.etcd.io/bbolt"}), "service drags in go.etcd.io/bbolt"},
+		{"service drags in a driver", ours("internal/service", nil, []string{"go.etcd.io/bbolt"}), "internal/service drags in go.etcd.io/bbolt"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := violations([]pkg{tt.pkg})
@@ -235,7 +237,7 @@ func TestViolations(t *testing.T) {
 		ours("", []string{"fmt"}, []string{"fmt"}),
 		ours("store/boltstore", []string{module, "go.etcd.io/bbolt"}, []string{"go.etcd.io/bbolt", "go.etcd.io/bbolt/errors"}),
 		ours("store/etcdstore", []string{module, module + "/store/internal/coord"}, []string{"go.etcd.io/etcd/client/v3"}),
-		ours("server", []string{module + "/store/boltstore", module + "/api/httpapi"}, slices.Concat(slices.Collect(maps.Values(drivers))...)),
+		ours("internal/server", []string{module + "/store/boltstore", module + "/internal/api/httpapi"}, slices.Concat(slices.Collect(maps.Values(drivers))...)),
 	}
 	if got := violations(allowed); len(got) != 0 {
 		t.Errorf("refused what is allowed: %q", got)

@@ -1,0 +1,98 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/auth"
+)
+
+// public are the routes that ask for no credentials: they tell nothing.
+var public = map[string]bool{"GET /healthz": true, "GET /readyz": true, "/": true}
+
+// permissionOf returns what a route asks for.
+func permissionOf(pattern string) auth.Permission {
+	method, path, _ := strings.Cut(pattern, " ")
+	switch {
+	case strings.HasPrefix(path, "/v1/tags/{tag}/"):
+		return auth.Issue
+	case path == "/v1/tags/{tag}" && method == http.MethodGet:
+		return auth.Show
+	case path == "/v1/tags/{tag}":
+		return auth.Define
+	case path == "/v1/tags":
+		return auth.List
+	case strings.HasPrefix(path, "/v1/ids/"), path == "/v1/layouts":
+		return auth.Nothing
+	case strings.HasPrefix(path, "/v1/pools/{pool}/"):
+		return auth.Workers
+	case path == "/metrics":
+		return auth.Metrics
+	}
+	return auth.ListPools // and whatever is forgotten here: for administrators of everything
+}
+
+// guarded returns a handler that answers only those who may use the route.
+func (a *api) guarded(pattern string, h http.HandlerFunc) http.HandlerFunc {
+	if a.opts.Policy == nil || public[pattern] {
+		return h
+	}
+	permission := permissionOf(pattern)
+	return func(w http.ResponseWriter, r *http.Request) {
+		name := r.PathValue("tag")
+		if permission == auth.Workers {
+			name = r.PathValue("pool")
+		}
+		if caller := a.admit(w, r, permission, name); caller != nil {
+			defer caller.End()
+			h(w, r)
+		}
+	}
+}
+
+// admit returns who makes a request, if they may, and counts it until End; nil if
+// it was answered with an error.
+func (a *api) admit(w http.ResponseWriter, r *http.Request, permission auth.Permission, name string) *auth.Caller {
+	caller, err := a.opts.Policy.Bearer(r.Header["Authorization"])
+	if err == nil {
+		err = caller.Allow(permission, name)
+	}
+	if err == nil {
+		err = auth.ConnFromContext(r.Context()).Use(caller)
+	}
+	if err == nil {
+		err = caller.Begin()
+	}
+	if err != nil {
+		a.fail(w, r, err)
+		return nil
+	}
+	return caller
+}
+
+// setHints tells the client how to do better, in the headers of an error.
+func setHints(header http.Header, status int, err error) {
+	_, limited := errors.AsType[*auth.LimitError](err)
+	switch {
+	case status == http.StatusUnauthorized:
+		header.Set("WWW-Authenticate", `Bearer realm="hapax"`)
+	case status == http.StatusServiceUnavailable || limited:
+		header.Set("Retry-After", retryAfter(err))
+	}
+}
+
+// retryAfter tells in whole seconds when it is worth to try again.
+func retryAfter(err error) string {
+	wait := time.Second
+	if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok && !e.NextFree.IsZero() {
+		wait = time.Until(e.NextFree)
+	}
+	if e, ok := errors.AsType[*auth.LimitError](err); ok {
+		wait = e.After
+	}
+	return strconv.Itoa(int(min(max(wait+time.Second-1, time.Second), time.Minute) / time.Second))
+}

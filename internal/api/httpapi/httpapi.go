@@ -1,0 +1,246 @@
+// Package httpapi serves a service over HTTP:
+//
+//	GET    /v1/tags/{tag}/next?count=N   numbers as text, one a line; JSON if Accept says so
+//	POST   /v1/tags/{tag}/ids?count=N    {"ids":["1","2"]}; text if Accept says so
+//	GET    /v1/ids/{id}?layout=L         what an ID says: layout, time and fields
+//	POST   /v1/ids/compose               {"layout":L,"fields":{"time":T,"worker":W}} to an ID
+//	GET    /v1/tags?after=NAME&limit=N   a page of tags, tombstones among them
+//	GET    /v1/tags/{tag}                one tag
+//	PUT    /v1/tags/{tag}                create or change: kind, start, step, min_step, max_step, pool, floor
+//	DELETE /v1/tags/{tag}                leave a tombstone
+//	GET    /v1/layouts                   the known layouts
+//	GET    /v1/pools                     the worker pools
+//	GET    /v1/pools/{pool}/workers      the worker IDs of a pool that were ever used
+//	GET    /v1/pools/{pool}/workers/{worker}
+//	                                     one worker ID, used or not
+//	POST   /v1/pools/{pool}/workers/{worker}/retire
+//	                                     take a worker ID out of use until the clock passes its mark
+//	GET    /healthz, /readyz, /metrics   is it alive, can it issue, and Prometheus
+//
+// L is a layout's name or spec, and the default pool's if it is missing; T is
+// RFC 3339 or ticks. A tag's name stands percent-encoded in the path. A PUT with
+// "If-None-Match: *" only creates, with "If-Match: *" only changes.
+//
+// Where the policy has tokens, "Authorization: Bearer TOKEN" must come with every
+// request but the first two of the last line.
+//
+// IDs and the numbers of a tag's line are JSON strings, or bare decimal text on
+// the number routes. Errors are application/problem+json with a stable code. No
+// response may be cached.
+package httpapi
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Options tune the handler. The zero value suits most uses.
+type Options struct {
+	// LoopbackOnly refuses what a web page could make a browser on this machine
+	// send: a Host that is not a loopback name, a foreign Origin, and requests
+	// that the browser calls cross-site. Set it where the listener is on loopback.
+	LoopbackOnly bool
+
+	// Policy asks clients for tokens, and knows what each is good for; nil asks
+	// for none.
+	Policy *auth.Policy
+
+	// Routes are further handlers that share the address, by patterns of
+	// http.ServeMux. What is refused by Host and Origin here, and logged, holds
+	// for them, too; they ask for tokens themselves.
+	Routes map[string]http.Handler
+
+	// Logger receives panics, and every request at debug level; default
+	// slog.Default().
+	Logger *slog.Logger
+
+	// Gatherer is what /metrics shows; default the service's metrics and those
+	// of the Go runtime and the process.
+	Gatherer prometheus.Gatherer
+}
+
+// api is what the handlers share.
+type api struct {
+	svc  *service.Service
+	opts Options
+	mux  *http.ServeMux
+}
+
+// routes lists what is served, as patterns of http.ServeMux.
+func (a *api) routes() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"GET /v1/tags":                                  a.listTags,
+		"GET /v1/tags/{tag}":                            a.getTag,
+		"PUT /v1/tags/{tag}":                            a.putTag,
+		"DELETE /v1/tags/{tag}":                         a.deleteTag,
+		"POST /v1/tags/{tag}/ids":                       a.postIDs,
+		"GET /v1/tags/{tag}/next":                       a.getNext,
+		"HEAD /v1/tags/{tag}/next":                      a.unrouted, // it would take a number and not show it
+		"GET /v1/ids/{id}":                              a.getID,
+		"POST /v1/ids/compose":                          a.compose,
+		"GET /v1/layouts":                               a.listLayouts,
+		"GET /v1/pools":                                 a.listPools,
+		"GET /v1/pools/{pool}/workers":                  a.listWorkers,
+		"GET /v1/pools/{pool}/workers/{worker}":         a.getWorker,
+		"POST /v1/pools/{pool}/workers/{worker}/retire": a.retireWorker,
+		"GET /healthz":                                  a.healthz,
+		"GET /readyz":                                   a.readyz,
+		"GET /metrics":                                  a.metrics(),
+		"/":                                             a.unrouted,
+	}
+}
+
+// New returns the handler of all routes.
+func New(svc *service.Service, opts Options) http.Handler {
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	if opts.Gatherer == nil {
+		r := prometheus.NewRegistry()
+		r.MustRegister(svc.Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		opts.Gatherer = r
+	}
+	a := &api{svc: svc, opts: opts, mux: http.NewServeMux()}
+	for pattern, handler := range a.routes() {
+		a.mux.HandleFunc(pattern, a.guarded(pattern, handler))
+	}
+	for pattern, handler := range opts.Routes {
+		a.mux.Handle(pattern, handler)
+	}
+	return a
+}
+
+// Header values that every response shares; nobody changes them.
+var (
+	noStore         = []string{"no-store"}
+	typeText        = []string{"text/plain; charset=utf-8"}
+	typeJSON        = []string{"application/json"}
+	typeProblemJSON = []string{"application/problem+json"}
+)
+
+// ServeHTTP implements http.Handler.
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer a.recover(w, r)
+	w.Header()["Cache-Control"] = noStore
+	if a.opts.LoopbackOnly && !isLocal(r) {
+		a.problem(w, http.StatusForbidden, problem{
+			Code: "permission_denied", Title: "the request comes from elsewhere",
+			Detail: "this listener serves programs on the same machine: Host must be a loopback name, and a page of another origin cannot call it",
+		})
+		return
+	}
+	if a.opts.Logger.Enabled(r.Context(), slog.LevelDebug) {
+		began := time.Now()
+		logged := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		defer func() {
+			a.opts.Logger.Debug("request", "method", r.Method, "path", r.URL.Path, "status", logged.status, "took", time.Since(began))
+		}()
+		w = logged
+	}
+	if tag, ok := plainNext(r); ok {
+		if a.opts.Policy != nil {
+			caller := a.admit(w, r, auth.Issue, tag)
+			if caller == nil {
+				return
+			}
+			defer caller.End()
+		}
+		a.writeNext(w, r, tag)
+		return
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+// recover answers for a handler that panicked. The client learns nothing of it.
+func (a *api) recover(w http.ResponseWriter, r *http.Request) {
+	switch p := recover(); p {
+	case nil:
+	case http.ErrAbortHandler:
+		panic(p)
+	default:
+		a.opts.Logger.Error("panic while serving a request", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		a.problem(w, http.StatusInternalServerError, problem{Code: "internal", Title: "an internal error"})
+	}
+}
+
+// A statusWriter remembers the status for the access log.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Flush implements http.Flusher, which streams look for.
+func (w *statusWriter) Flush() {
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // a client that is gone is no error of ours
+}
+
+// Unwrap is for http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// isLocal tells whether a request names this machine by a loopback name and, if
+// a browser sent it, whether a page of this server or the user made it.
+func isLocal(r *http.Request) bool {
+	if !isLoopbackHost(r.Host) {
+		return false
+	}
+	if origin := r.Header["Origin"]; len(origin) > 0 {
+		u, err := url.Parse(origin[0])
+		if err != nil || len(origin) > 1 || !strings.EqualFold(u.Host, r.Host) {
+			return false
+		}
+	}
+	site := r.Header["Sec-Fetch-Site"]
+	return len(site) == 0 || site[0] == "same-origin" || site[0] == "none"
+}
+
+func isLoopbackHost(host string) bool {
+	if host == "" {
+		return true // an HTTP/1.0 client; browsers always send it
+	}
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.Trim(host, "[]")
+	}
+	if strings.EqualFold(name, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(name)
+	return err == nil && ip.IsLoopback()
+}
+
+func (a *api) healthz(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok\n") }
+
+func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
+	if err := a.svc.Ready(r.Context()); err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	writeText(w, "ready\n")
+}
+
+func (a *api) metrics() http.HandlerFunc {
+	return promhttp.HandlerFor(a.opts.Gatherer, promhttp.HandlerOpts{}).ServeHTTP
+}
+
+func writeText(w http.ResponseWriter, text string) {
+	w.Header()["Content-Type"] = typeText
+	_, _ = w.Write([]byte(text)) // a client that is gone is no error of ours
+}

@@ -1,0 +1,249 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
+)
+
+// scratch is what a number route works in.
+type scratch struct {
+	ids []hapax.ID
+	buf []byte
+}
+
+// maxPooled bounds the batches whose scratch is kept.
+const maxPooled = 1024
+
+var scratches = sync.Pool{New: func() any { return &scratch{buf: make([]byte, 0, 64)} }}
+
+func (s *scratch) release() {
+	if cap(s.ids) <= maxPooled {
+		scratches.Put(s)
+	}
+}
+
+// plainNext recognises the commonest request by its looks, sparing it the
+// router: one number of a tag whose name needs no decoding.
+func plainNext(r *http.Request) (tag string, ok bool) {
+	if r.Method != http.MethodGet || r.URL.RawPath != "" || r.URL.RawQuery != "" {
+		return "", false
+	}
+	tag, ok = strings.CutPrefix(r.URL.Path, "/v1/tags/")
+	if !ok {
+		return "", false
+	}
+	tag, ok = strings.CutSuffix(tag, "/next")
+	ok = ok && tag != "" && tag != "." && tag != ".." && strings.IndexByte(tag, '/') < 0
+	return tag, ok && !asksFor(r.Header["Accept"], "application/json", "text/plain")
+}
+
+// getNext answers with bare numbers, one a line, or with JSON if asked to.
+func (a *api) getNext(w http.ResponseWriter, r *http.Request) {
+	if asJSON := asksFor(r.Header["Accept"], "application/json", "text/plain"); asJSON || r.URL.RawQuery != "" {
+		a.issue(w, r, asJSON)
+		return
+	}
+	a.writeNext(w, r, r.PathValue("tag"))
+}
+
+// writeNext answers with one bare number.
+func (a *api) writeNext(w http.ResponseWriter, r *http.Request, tag string) {
+	id, err := a.svc.Next(r.Context(), tag)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	s := scratches.Get().(*scratch)
+	defer s.release()
+	s.buf = id.Append(s.buf[:0])
+	w.Header()["Content-Type"] = typeText
+	_, _ = w.Write(s.buf) // a client that is gone is no error of ours
+}
+
+// postIDs answers with JSON, or with one number a line if asked to.
+func (a *api) postIDs(w http.ResponseWriter, r *http.Request) {
+	a.issue(w, r, !asksFor(r.Header["Accept"], "text/plain", "application/json"))
+}
+
+// asksFor tells whether an Accept header names a media type, and not the other one
+// before it: a browser's libraries often name both.
+func asksFor(accept []string, mediaType, other string) bool {
+	for _, v := range accept {
+		at, otherAt := strings.Index(v, mediaType), strings.Index(v, other)
+		if at >= 0 || otherAt >= 0 {
+			return at >= 0 && (otherAt < 0 || at < otherAt)
+		}
+	}
+	return false
+}
+
+// issue answers with as many numbers as the query asks for.
+func (a *api) issue(w http.ResponseWriter, r *http.Request, asJSON bool) {
+	count, err := a.count(r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	s := scratches.Get().(*scratch)
+	defer s.release()
+	if cap(s.ids) < count {
+		s.ids = make([]hapax.ID, count)
+	}
+	ids := s.ids[:count]
+	if _, err := a.svc.NextN(r.Context(), r.PathValue("tag"), ids); err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	header := w.Header()
+	if asJSON {
+		header["Content-Type"] = typeJSON
+		s.buf = appendJSON(s.buf[:0], ids)
+	} else {
+		header["Content-Type"] = typeText
+		s.buf = appendLines(s.buf[:0], ids)
+	}
+	header.Set("Content-Length", strconv.Itoa(len(s.buf)))
+	_, _ = w.Write(s.buf) // a client that is gone is no error of ours
+}
+
+func appendJSON(dst []byte, ids []hapax.ID) []byte {
+	dst = append(dst, `{"ids":[`...)
+	for i, id := range ids {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, '"')
+		dst = append(id.Append(dst), '"')
+	}
+	return append(dst, "]}\n"...)
+}
+
+func appendLines(dst []byte, ids []hapax.ID) []byte {
+	for i, id := range ids {
+		if i > 0 {
+			dst = append(dst, '\n')
+		}
+		dst = id.Append(dst)
+	}
+	return dst
+}
+
+// count reads the query's count; 1 if there is none.
+func (a *api) count(r *http.Request) (int, error) {
+	return queryInt(r, "count", 1, a.svc.MaxCount())
+}
+
+// queryInt reads one number from 1 to most from the query.
+func queryInt(r *http.Request, name string, standard, most int) (int, error) {
+	text, ok, err := queryValue(r, name)
+	if err != nil || !ok {
+		return standard, err
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, &hapax.ValueError{Field: name, Value: text, Allowed: fmt.Sprintf("1 to %d", most), Err: hapax.ErrInvalidArgument}
+	}
+	return n, nil
+}
+
+// queryValue reads a parameter that may be given once.
+func queryValue(r *http.Request, name string) (value string, ok bool, err error) {
+	if r.URL.RawQuery == "" {
+		return "", false, nil
+	}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return "", false, &hapax.ValueError{Field: "query", Value: r.URL.RawQuery, Allowed: "name=value, joined by & and percent-encoded", Err: hapax.ErrInvalidArgument}
+	}
+	switch given := values[name]; len(given) {
+	case 0:
+		return "", false, nil
+	case 1:
+		return given[0], true, nil
+	default:
+		return "", false, &hapax.ValueError{Field: name, Value: strings.Join(given, ", "), Allowed: "one value", Err: hapax.ErrInvalidArgument}
+	}
+}
+
+// getID takes an ID apart.
+func (a *api) getID(w http.ResponseWriter, r *http.Request) {
+	layout, _, err := queryValue(r, "layout")
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	id, err := hapax.ParseID(r.PathValue("id"))
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	parsed, err := a.svc.Parse(id, layout)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, parsed)
+}
+
+// compose puts an ID together.
+func (a *api) compose(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Layout string                     `json:"layout"`
+		Fields map[string]json.RawMessage `json:"fields"`
+	}
+	if !a.decode(w, r, &body) {
+		return
+	}
+	layout, err := a.svc.Layout(body.Layout)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	var fields hapax.Fields
+	for name, raw := range body.Fields {
+		value, err := fieldValue(layout, name, raw)
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		fields = append(fields, hapax.Field{Name: name, Value: value})
+	}
+	id, err := a.svc.Compose(layout.String(), fields)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, struct {
+		ID     hapax.ID `json:"id"`
+		Layout string   `json:"layout"`
+	}{id, service.LayoutName(layout)})
+}
+
+// fieldValue reads the value of a field: a number, as JSON has it or in a
+// string, or for the time also an RFC 3339 time.
+func fieldValue(layout hapax.Layout, name string, raw json.RawMessage) (int64, error) {
+	text := string(raw)
+	if json.Unmarshal(raw, &text) == nil && name == hapax.FieldTime {
+		if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+			return layout.TickOf(t)
+		}
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		allowed := "a whole number"
+		if name == hapax.FieldTime {
+			allowed = "a whole number of ticks, or a time as in RFC 3339"
+		}
+		return 0, &hapax.ValueError{Field: name, Value: text, Allowed: allowed, Err: hapax.ErrInvalidArgument}
+	}
+	return n, nil
+}

@@ -1,0 +1,223 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
+)
+
+// tagJSON is a tag as clients see it. Numbers of its line are strings, as IDs are.
+type tagJSON struct {
+	Name    string     `json:"name"`
+	Kind    hapax.Kind `json:"kind"`
+	Start   *hapax.ID  `json:"start,omitempty"`
+	Step    int64      `json:"step,omitempty"`
+	MinStep int64      `json:"min_step,omitempty"`
+	MaxStep int64      `json:"max_step,omitempty"`
+	Mark    *hapax.ID  `json:"mark,omitempty"`
+	Pool    string     `json:"pool,omitempty"`
+	Deleted bool       `json:"deleted,omitempty"`
+}
+
+func newTagJSON(t hapax.Tag) tagJSON {
+	j := tagJSON{Name: t.Name, Kind: t.Kind, Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep, Pool: t.Pool, Deleted: t.Deleted}
+	if t.Kind == hapax.KindSegment {
+		j.Start, j.Mark = new(hapax.ID(t.Start)), new(hapax.ID(t.Mark))
+	}
+	return j
+}
+
+// listTags answers with a page of tags, and the name to go on after.
+func (a *api) listTags(w http.ResponseWriter, r *http.Request) {
+	after, _, err := queryValue(r, "after")
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	limit, err := queryInt(r, "limit", 100, service.MaxPage)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	tags, err := a.svc.Tags(r.Context(), after, limit)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	page := struct {
+		Tags []tagJSON `json:"tags"`
+		Next string    `json:"next,omitempty"` // the after of the next page
+	}{Tags: make([]tagJSON, len(tags))}
+	for i, t := range tags {
+		page.Tags[i] = newTagJSON(t)
+	}
+	if len(tags) == limit {
+		page.Next = tags[limit-1].Name
+	}
+	writeJSON(w, http.StatusOK, page)
+}
+
+func (a *api) getTag(w http.ResponseWriter, r *http.Request) {
+	t, err := a.svc.Tag(r.Context(), r.PathValue("tag"))
+	a.answerTag(w, r, http.StatusOK, t, err)
+}
+
+func (a *api) deleteTag(w http.ResponseWriter, r *http.Request) {
+	t, err := a.svc.DeleteTag(r.Context(), r.PathValue("tag"))
+	a.answerTag(w, r, http.StatusOK, t, err)
+}
+
+func (a *api) answerTag(w http.ResponseWriter, r *http.Request, status int, t hapax.Tag, err error) {
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	writeJSON(w, status, newTagJSON(t))
+}
+
+// putBody is what a tag should be; fields that are missing have their defaults
+// at creation and stay as they are in a change.
+type putBody struct {
+	Kind    hapax.Kind `json:"kind"`
+	Start   *hapax.ID  `json:"start"`
+	Step    *int64     `json:"step"`
+	MinStep *int64     `json:"min_step"`
+	MaxStep *int64     `json:"max_step"`
+	Pool    string     `json:"pool"`
+	Floor   *hapax.ID  `json:"floor"` // the next number is at least this
+}
+
+// putTag creates a tag, explicitly, or changes one. "If-None-Match: *" makes it
+// create only, "If-Match: *" change only.
+func (a *api) putTag(w http.ResponseWriter, r *http.Request) {
+	var body putBody
+	if !a.decode(w, r, &body) {
+		return
+	}
+	mayCreate, err := onlyStar(r, "If-Match")
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	mayChange, err := onlyStar(r, "If-None-Match")
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	name := r.PathValue("tag")
+	if mayCreate {
+		def, err := body.definition(name)
+		var t hapax.Tag
+		if err == nil {
+			t, err = a.svc.CreateTag(r.Context(), def, hapax.CreateExplicit)
+		}
+		if !mayChange || !errors.Is(err, hapax.ErrTagExists) {
+			a.answerTag(w, r, http.StatusCreated, t, err)
+			return
+		}
+	}
+	t, err := a.change(r, name, body)
+	a.answerTag(w, r, http.StatusOK, t, err)
+}
+
+// onlyStar tells that a precondition is absent; if it is there it must be "*".
+func onlyStar(r *http.Request, header string) (absent bool, err error) {
+	switch v := r.Header.Get(header); v {
+	case "":
+		return true, nil
+	case "*":
+		return false, nil
+	default:
+		return false, &hapax.ValueError{Field: header, Value: v, Allowed: "*", Err: hapax.ErrInvalidArgument}
+	}
+}
+
+// definition returns the tag to create. A zero that was given is not "unset".
+func (b putBody) definition(name string) (hapax.Tag, error) {
+	t := hapax.Tag{Name: name, Kind: b.Kind, Pool: b.Pool}
+	for _, f := range []struct {
+		name  string
+		given *int64
+		to    *int64
+		most  int64
+	}{
+		{"step", b.Step, &t.Step, hapax.MaxStep},
+		{"min_step", b.MinStep, &t.MinStep, hapax.MaxStep},
+		{"max_step", b.MaxStep, &t.MaxStep, hapax.MaxStep},
+		{"start", (*int64)(b.Start), &t.Start, hapax.MaxMark - 1},
+		{"floor", (*int64)(b.Floor), &t.Mark, hapax.MaxMark - 1},
+	} {
+		if f.given == nil {
+			continue
+		}
+		if *f.given < 1 || *f.given > f.most {
+			return t, &hapax.ValueError{Field: f.name, Value: *f.given, Allowed: fmt.Sprintf("1 to %d", f.most), Err: hapax.ErrInvalidArgument}
+		}
+		*f.to = *f.given
+	}
+	return t, nil
+}
+
+// change applies the body to a tag that exists.
+func (a *api) change(r *http.Request, name string, b putBody) (hapax.Tag, error) {
+	t, err := a.svc.Tag(r.Context(), name)
+	switch {
+	case err != nil:
+		return t, err
+	case b.Kind != "" && b.Kind != t.Kind:
+		return t, fmt.Errorf("%w: %q is a %s tag", hapax.ErrKindMismatch, name, t.Kind)
+	case b.Pool != "" && b.Pool != t.Pool:
+		return t, &hapax.ValueError{Field: "pool", Value: b.Pool, Allowed: fmt.Sprintf("%q, which cannot change", t.Pool), Err: hapax.ErrInvalidArgument}
+	case b.Start != nil && int64(*b.Start) != t.Start:
+		return t, &hapax.ValueError{Field: "start", Value: *b.Start, Allowed: fmt.Sprintf("%d, which cannot change; floor raises the next number", t.Start), Err: hapax.ErrInvalidArgument}
+	case b.Step == nil && b.MinStep == nil && b.MaxStep == nil && b.Floor == nil:
+		return t, nil
+	}
+	return a.svc.UpdateTag(r.Context(), name, hapax.TagUpdate{Step: b.Step, MinStep: b.MinStep, MaxStep: b.MaxStep, Floor: (*int64)(b.Floor)})
+}
+
+type layoutJSON struct {
+	Name      string         `json:"name,omitempty"`
+	Spec      string         `json:"spec"`
+	Fields    []bitFieldJSON `json:"fields"` // from the highest bit down
+	Unit      string         `json:"unit"`
+	Epoch     time.Time      `json:"epoch"`
+	Ends      time.Time      `json:"ends"`
+	Workers   int64          `json:"workers"`
+	PerSecond float64        `json:"per_second"` // IDs a second and worker
+}
+
+type bitFieldJSON struct {
+	Name string `json:"name"`
+	Bits int    `json:"bits"`
+}
+
+// ends returns when the layout's time ends, or the last instant that JSON can
+// tell where it ends with the year 9999.
+func ends(l hapax.Layout) time.Time {
+	if at := l.Ends(); at.Year() <= 9999 {
+		return at
+	}
+	return time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
+}
+
+func (a *api) listLayouts(w http.ResponseWriter, _ *http.Request) {
+	var list struct {
+		Layouts []layoutJSON `json:"layouts"`
+	}
+	for _, l := range a.svc.Layouts() {
+		j := layoutJSON{
+			Name: l.Name(), Spec: l.String(), Unit: l.Unit().String(), Epoch: l.Epoch(), Ends: ends(l),
+			Workers: l.Workers(), PerSecond: l.PerSecond(),
+		}
+		for f := range l.Fields() {
+			j.Fields = append(j.Fields, bitFieldJSON{f.Name, f.Bits})
+		}
+		list.Layouts = append(list.Layouts, j)
+	}
+	writeJSON(w, http.StatusOK, list)
+}

@@ -1,0 +1,309 @@
+package respapi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/testservers"
+)
+
+// newClientServer starts a server for real clients. Its calls wait long, because
+// the machine may be busy.
+func newClientServer(t *testing.T) (srv testServer, port string) {
+	t.Helper()
+	srv = newTestServer(t, testConfig{service: service.Options{MaxWait: patience}})
+	_, port, err := net.SplitHostPort(srv.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return srv, port
+}
+
+// runTool runs a program to its end and returns what it printed.
+func runTool(t *testing.T, dir, stdin, bin string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin, args...)
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(stdin)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s%s", cmd, err, out, errs.String())
+	}
+	return string(out)
+}
+
+func TestRedisCLI(t *testing.T) {
+	cli := testservers.Require(t, []string{"redis-cli"})
+	_, port := newClientServer(t)
+	for _, tt := range []struct {
+		args string
+		want string
+	}{
+		{"INCR orders", "1\n"},
+		{"-3 INCR orders", "2\n"},
+		{"INCRBY orders 10", "12\n"},
+		{"GET orders", "12\n"},
+		{"HAPAX.NEXT orders COUNT 2", "13\n14\n"},
+		{"-n 0 PING", "PONG\n"},
+		{"-r 3 INCR orders", "15\n16\n17\n"},
+		{"GET nobody", "\n"},
+		{"HAPAX.PARSE 250551203758067712 leaf", "id\n250551203758067712\nlayout\nleaf\ntime\n2012-09-25T11:03:56.649Z\nfields\ntime\n59736061992\nworker\n189\nsequence\n0\n"},
+	} {
+		if got := runTool(t, "", "", cli, append([]string{"-p", port}, strings.Fields(tt.args)...)...); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.args, got, tt.want)
+		}
+	}
+	piped := runTool(t, "", strings.Repeat("INCR piped\r\n", 1000), cli, "-p", port, "--pipe")
+	if !strings.Contains(piped, "errors: 0, replies: 1000") {
+		t.Errorf("--pipe: %s", piped)
+	}
+	if got := runTool(t, "", "", cli, "-p", port, "INCR", "piped"); got != "1001\n" {
+		t.Errorf("after --pipe: %s", got)
+	}
+}
+
+func TestRedisBenchmark(t *testing.T) {
+	bin := testservers.Require(t, []string{"redis-benchmark"})
+	srv, port := newClientServer(t)
+	const requests = 20_000
+	for _, pipeline := range []string{"1", "16", "64"} {
+		out := runTool(t, "", "", bin, "-p", port, "-c", "50", "-n", strconv.Itoa(requests), "-P", pipeline, "-t", "incr,ping", "--csv")
+		if !strings.Contains(out, `"INCR","`) || !strings.Contains(out, `"PING_MBULK","`) {
+			t.Errorf("pipeline %s: %s", pipeline, out)
+		}
+	}
+	id, err := srv.svc.Next(t.Context(), "counter:__rand_int__")
+	if err != nil || id <= 3*requests {
+		t.Errorf("after %d numbers comes %d, %v", 3*requests, id, err)
+	}
+}
+
+func TestGoRedis(t *testing.T) {
+	for _, protocol := range []int{2, 3} {
+		t.Run(fmt.Sprint("RESP", protocol), func(t *testing.T) {
+			srv, _ := newClientServer(t)
+			client := redis.NewClient(&redis.Options{Addr: srv.addr, Protocol: protocol, MaxRetries: -1, ClientName: "test"})
+			defer client.Close()
+			testGoRedis(t, client)
+		})
+	}
+}
+
+func testGoRedis(t *testing.T, client *redis.Client) {
+	ctx := t.Context()
+	for want := int64(1); want <= 3; want++ {
+		if id, err := client.Incr(ctx, "orders").Result(); err != nil || id != want {
+			t.Fatalf("got %d, %v; want %d", id, err, want)
+		}
+	}
+	pipe := client.Pipeline()
+	var cmds []*redis.IntCmd
+	for range 500 {
+		cmds = append(cmds, pipe.Incr(ctx, "orders"))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i, cmd := range cmds {
+		if cmd.Val() != int64(4+i) {
+			t.Fatalf("number %d of the pipeline is %d", i, cmd.Val())
+		}
+	}
+	if last, err := client.IncrBy(ctx, "orders", 100).Result(); err != nil || last != 603 {
+		t.Errorf("INCRBY: %d, %v", last, err)
+	}
+	if last, err := client.Get(ctx, "orders").Int64(); err != nil || last != 603 {
+		t.Errorf("GET: %d, %v", last, err)
+	}
+	if _, err := client.Get(ctx, "nobody").Result(); err != redis.Nil {
+		t.Errorf("GET of a tag never used: %v", err)
+	}
+	if _, err := client.Do(ctx, "HAPAX.PARSE", "250551203758067712").Result(); err != nil {
+		t.Error(err)
+	}
+	if commands, err := client.Command(ctx).Result(); err != nil || commands["incr"].Arity != 2 {
+		t.Errorf("COMMAND: %v, %v", commands["incr"], err)
+	}
+	if name, err := client.ClientGetName(ctx).Result(); err != nil || name != "test" {
+		t.Errorf("CLIENT GETNAME: %q, %v", name, err)
+	}
+	if err := client.IncrBy(ctx, "snowflake", 2).Err(); err == nil || !strings.HasPrefix(err.Error(), "WRONGTYPE kind_mismatch: ") {
+		t.Errorf("INCRBY of a snowflake tag: %v", err)
+	}
+}
+
+func TestPython(t *testing.T) {
+	python := requirePython(t)
+	_, port := newClientServer(t)
+	out := runTool(t, "", `
+import redis, sys
+r = redis.Redis(port=int(sys.argv[1]), client_name="test")
+assert [r.incr("orders") for _ in range(3)] == [1, 2, 3]
+assert r.incrby("orders", 10) == 13
+assert r.get("orders") == b"13"
+assert r.get("nobody") is None
+ids = r.execute_command("HAPAX.NEXT", "snowflake", "COUNT", 5)
+assert len(set(ids)) == 5 and ids == sorted(ids) and ids[0] > 2**53
+pipe = r.pipeline(transaction=False)
+for _ in range(100):
+    pipe.incr("orders")
+assert pipe.execute() == list(range(14, 114))
+assert r.client_getname() == "test" and r.client_id() > 0
+assert r.info()["redis_mode"] == "standalone"
+assert r.config_get("save") == {"save": ""}
+assert r.command()["incr"]["arity"] == 2
+assert b"orders" in r.execute_command("HAPAX.TAGS")
+try:
+    r.set("a", "b")
+    assert False
+except redis.ResponseError as e:
+    assert str(e).startswith("unknown command 'SET', with args beginning with: 'a' 'b'"), e
+print("passed")
+`, python, "-", port)
+	if out != "passed\n" {
+		t.Error(out)
+	}
+}
+
+// requirePython returns a Python that has the client: Debian's own, which is not
+// the first one everywhere.
+func requirePython(t *testing.T) string {
+	t.Helper()
+	for _, python := range []string{"/usr/bin/python3", "python3"} {
+		if exec.Command(python, "-c", "import redis").Run() == nil {
+			return python
+		}
+	}
+	testservers.Missing(t, "Python's redis is not installed")
+	return ""
+}
+
+func TestIoredis(t *testing.T) {
+	node, dir := requireIoredis(t)
+	_, port := newClientServer(t)
+	out := runTool(t, dir, fmt.Sprintf(`
+const assert = require("assert");
+const { Redis } = require("ioredis");
+async function main() {
+  const redis = new Redis({ port: %s, stringNumbers: true, connectionName: "test" });
+  assert.deepStrictEqual([await redis.incr("orders"), await redis.incr("orders")], ["1", "2"]);
+  assert.strictEqual(await redis.incrby("orders", 10), "12");
+  assert.strictEqual(await redis.get("orders"), "12");
+  const ids = await redis.call("HAPAX.NEXT", "snowflake", "COUNT", 5);
+  assert.strictEqual(new Set(ids).size, 5);
+  for (const id of ids) assert(BigInt(id) > 2n ** 53n && String(BigInt(id)) === id);
+  const pipeline = redis.pipeline();
+  for (let i = 0; i < 100; i++) pipeline.incr("orders");
+  const replies = await pipeline.exec();
+  assert.deepStrictEqual(replies.map(([err, id]) => id), Array.from({ length: 100 }, (_, i) => String(13 + i)));
+  assert.strictEqual(await redis.client("GETNAME"), "test");
+  await assert.rejects(redis.set("a", "b"), /unknown command/i);
+  await redis.quit();
+  console.log("passed");
+}
+main();
+`, port), node, "-")
+	if out != "passed\n" {
+		t.Error(out)
+	}
+}
+
+// requireIoredis returns Node.js and the directory that has the client.
+func requireIoredis(t *testing.T) (node, dir string) {
+	t.Helper()
+	node = testservers.Require(t, []string{"node"})
+	dir = filepath.Join("testdata", "ioredis")
+	if _, err := os.Stat(filepath.Join(dir, "node_modules", "ioredis")); err != nil {
+		testservers.Missing(t, "ioredis is not installed: run npm ci in internal/api/respapi/testdata/ioredis")
+	}
+	return node, dir
+}
+
+// The snippets of the documentation do what it says.
+func TestSnippets(t *testing.T) {
+	doc, err := os.ReadFile("../../../docs/api-redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := map[string]string{}
+	for _, m := range regexp.MustCompile("(?s)```(sh|python|js|go)\n(.*?)```").FindAllStringSubmatch(string(doc), -1) {
+		if _, ok := blocks[m[1]]; !ok {
+			blocks[m[1]] = m[2]
+		}
+	}
+	for _, tt := range []struct {
+		lang  string
+		run   func(t *testing.T, snippet string) string
+		words int // in what it prints
+	}{
+		{"sh", func(t *testing.T, s string) string {
+			testservers.Require(t, []string{"redis-cli"})
+			return runTool(t, "", s, "sh", "-e")
+		}, 6},
+		{"python", func(t *testing.T, s string) string { return runTool(t, "", s, requirePython(t), "-") }, 1 + 2 + 3 + 10},
+		{"js", func(t *testing.T, s string) string {
+			node, dir := requireIoredis(t)
+			return runTool(t, dir, s, node, "-")
+		}, 4},
+		{"go", func(t *testing.T, s string) string {
+			file := filepath.Join(t.TempDir(), "main.go")
+			if err := os.WriteFile(file, []byte(s), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return runTool(t, "", "", "go", "run", file)
+		}, 4},
+	} {
+		t.Run(tt.lang, func(t *testing.T) {
+			_, port := newClientServer(t)
+			snippet := strings.ReplaceAll(blocks[tt.lang], "6380", port)
+			if !strings.Contains(snippet, port) {
+				t.Fatalf("no snippet with the port: %q", snippet)
+			}
+			out := tt.run(t, snippet)
+			numbers := regexp.MustCompile(`[0-9]+`).FindAllString(out, -1)
+			if len(numbers) != tt.words {
+				t.Fatalf("%d numbers in %q, want %d", len(numbers), out, tt.words)
+			}
+			if tt.lang == "sh" || tt.lang == "python" {
+				return // ranges, besides single numbers
+			}
+			slices.Sort(numbers)
+			if len(slices.Compact(numbers)) != tt.words {
+				t.Errorf("repeated numbers: %q", out)
+			}
+		})
+	}
+}
+
+// Numbers above 2^53 arrive whole.
+func TestLargeNumbers(t *testing.T) {
+	const start = math.MaxInt64 - 1<<33
+	srv := newTestServer(t, testConfig{service: service.Options{
+		MaxWait: patience, Tags: map[string]service.TagConfig{"large": {Start: start}},
+	}})
+	client := redis.NewClient(&redis.Options{Addr: srv.addr, MaxRetries: -1, ReadTimeout: patience})
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if id, err := client.Incr(ctx, "large").Result(); err != nil || id != start {
+		t.Errorf("got %d, %v; want %d", id, err, int64(start))
+	}
+}

@@ -1,0 +1,283 @@
+package respapi
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hapax-id/hapax/internal/service/auth"
+)
+
+// A command is one that clients may send.
+type command struct {
+	name    string // in lower case; a subcommand's is "client|id"
+	arity   int    // arguments with the name; negative: at least so many
+	summary string
+	flags   []string
+	key     int             // position of the tag among the arguments; 0: none
+	needs   auth.Permission // for that tag, if there is one
+	open    bool            // allowed before AUTH
+	run     func(c *conn, args [][]byte)
+	sub     map[string]*command // subcommands by name, if it has some
+}
+
+// commands holds every command by its name in upper case.
+var commands map[string]*command
+
+func init() { // not a literal: COMMAND reads the table
+	read, fast := []string{"readonly", "fast"}, []string{"loading", "stale", "fast"}
+	commands = table("",
+		&command{name: "incr", arity: 2, key: 1, needs: auth.Issue, run: (*conn).incr, flags: []string{"write", "denyoom", "fast"}, summary: "Issues the next number of a tag."},
+		&command{name: "incrby", arity: 3, key: 1, needs: auth.Issue, run: (*conn).incrBy, flags: []string{"write", "denyoom", "fast"}, summary: "Issues n numbers in a row of a segment tag and returns the last."},
+		&command{name: "get", arity: 2, key: 1, needs: auth.Show, run: (*conn).get, flags: read, summary: "Returns the last number of a tag that was issued here. Issues none."},
+		&command{name: "hapax.next", arity: -2, key: 1, needs: auth.Issue, run: (*conn).next, flags: []string{"write", "denyoom", "fast"}, summary: "Issues one number of a tag, or with COUNT an array of n."},
+		&command{name: "hapax.parse", arity: -2, run: (*conn).parseID, flags: read, summary: "Tells what an ID says, by a layout's name or spec."},
+		&command{name: "hapax.tags", arity: -1, needs: auth.List, run: (*conn).tags, flags: read, summary: "Returns the names of live tags, in byte order."},
+
+		&command{name: "ping", arity: -1, run: (*conn).ping, flags: fast, summary: "Returns PONG, or its argument."},
+		&command{name: "echo", arity: 2, run: (*conn).echo, flags: fast, summary: "Returns its argument."},
+		&command{name: "hello", arity: -1, open: true, run: (*conn).hello, flags: fast, summary: "Chooses the protocol's version and tells about the server."},
+		&command{name: "auth", arity: -2, open: true, run: (*conn).auth, flags: fast, summary: "Authenticates the connection."},
+		&command{name: "select", arity: 2, run: (*conn).selectDB, flags: fast, summary: "Accepts database 0, the only one."},
+		&command{name: "info", arity: -1, run: (*conn).info, flags: fast, summary: "Tells about the server."},
+		&command{name: "reset", arity: 1, open: true, run: (*conn).reset, flags: fast, summary: "Makes the connection as new."},
+		&command{name: "quit", arity: -1, open: true, run: (*conn).quit, flags: fast, summary: "Closes the connection."},
+		&command{name: "client", arity: -2, flags: fast, summary: "Commands about this connection.", sub: table("client|",
+			&command{name: "id", arity: 2, run: (*conn).clientID},
+			&command{name: "getname", arity: 2, run: (*conn).clientGetName},
+			&command{name: "setname", arity: 3, run: (*conn).clientSetName},
+			&command{name: "setinfo", arity: 4, run: (*conn).clientSetInfo},
+			&command{name: "info", arity: 2, run: (*conn).clientInfo},
+			&command{name: "list", arity: -2, run: (*conn).clientInfo},
+			&command{name: "no-evict", arity: 3, run: (*conn).onOff},
+			&command{name: "no-touch", arity: 3, run: (*conn).onOff},
+			&command{name: "help", arity: 2, run: help("id", "getname", "setname NAME", "setinfo lib-name|lib-ver VALUE", "info", "list", "no-evict on|off", "no-touch on|off")},
+		)},
+		&command{name: "command", arity: -1, run: (*conn).allCommands, flags: fast, summary: "Tells about commands.", sub: table("command|",
+			&command{name: "count", arity: 2, run: (*conn).commandCount},
+			&command{name: "docs", arity: -2, run: (*conn).commandDocs},
+			&command{name: "info", arity: -2, run: (*conn).commandInfo},
+			&command{name: "list", arity: -2, run: (*conn).commandList},
+			&command{name: "help", arity: 2, run: help("count", "docs [NAME ...]", "info [NAME ...]", "list")},
+		)},
+		&command{name: "config", arity: -2, flags: fast, summary: "Shows settings.", sub: table("config|",
+			&command{name: "get", arity: -3, run: (*conn).configGet},
+			&command{name: "help", arity: 2, run: help("get NAME [NAME ...]")},
+		)},
+	)
+}
+
+// table indexes commands by name, and gives them the full one.
+func table(of string, list ...*command) map[string]*command {
+	byName := map[string]*command{}
+	for _, cmd := range list {
+		byName[strings.ToUpper(cmd.name)] = cmd
+		cmd.name = of + cmd.name
+	}
+	return byName
+}
+
+// maxName is longer than every command's name.
+const maxName = 16
+
+// lookup finds a command by name, in whatever case.
+func lookup(in map[string]*command, name []byte) *command {
+	if len(name) > maxName {
+		return nil
+	}
+	var upper [maxName]byte
+	for i, c := range name {
+		if 'a' <= c && c <= 'z' {
+			c -= 'a' - 'A'
+		}
+		upper[i] = c
+	}
+	return in[string(upper[:len(name)])]
+}
+
+// fits tells whether n arguments are as many as the command takes.
+func (cmd *command) fits(n int) bool { return n == cmd.arity || cmd.arity < 0 && n >= -cmd.arity }
+
+// execute answers a command and those after it that run answers with it, if the
+// caller may send it now.
+func (c *conn) execute(args [][]byte, frame, after []byte) int {
+	caller := c.caller // AUTH changes it
+	if caller == nil {
+		return c.run(args, frame, after)
+	}
+	if err := caller.Begin(); err != nil {
+		c.failWith(err)
+		return 1
+	}
+	defer caller.End()
+	if caller.HasRate() {
+		after = nil // each counts
+	}
+	return c.run(args, frame, after)
+}
+
+// run answers a command and, if it is an INCR, those after it that are the
+// same. It returns how many it answered. The frame is the command as it came, and
+// after is what came after it.
+func (c *conn) run(args [][]byte, frame, after []byte) int {
+	name := args[0]
+	if len(args) == 2 && len(name) == 4 && c.trusted && bytes.EqualFold(name, incrName) {
+		if err := c.caller.MayIssue(args[1]); err != nil {
+			c.failWith(err)
+			return 1
+		}
+		return c.incrRun(args[1], frame, after)
+	}
+	cmd := lookup(commands, name)
+	switch {
+	case cmd == nil && isHTTPWord(name):
+		c.over = true
+		return 1
+	case cmd == nil && c.trusted:
+		c.fail(unknownCommand(args))
+		return 1
+	case !c.trusted && (cmd == nil || !cmd.open):
+		c.fail(errNoAuth)
+		return 1
+	}
+	if cmd.sub != nil && len(args) > 1 {
+		sub := lookup(cmd.sub, args[1])
+		if sub == nil {
+			c.fail(unknownSubcommand(cmd.name, args[1]))
+			return 1
+		}
+		cmd = sub
+	}
+	if !cmd.fits(len(args)) {
+		c.fail(wrongArgs(cmd.name))
+		return 1
+	}
+	if c.caller != nil {
+		if err := c.caller.Allow(cmd.needs, cmd.tag(args)); err != nil {
+			c.failWith(err)
+			return 1
+		}
+	}
+	cmd.run(c, args)
+	return 1
+}
+
+// tag returns the tag among a command's arguments.
+func (cmd *command) tag(args [][]byte) string {
+	if cmd.key == 0 {
+		return ""
+	}
+	return string(args[cmd.key])
+}
+
+var incrName = []byte("INCR")
+
+// fail replies an error.
+func (c *conn) fail(text string) { c.b.out = appendError(c.b.out, text) }
+
+// failWith replies an error of the service.
+func (c *conn) failWith(err error) {
+	c.srv.svc.Failed("resp", err)
+	c.fail(errorText(err))
+}
+
+func (c *conn) ok() { c.b.out = appendSimple(c.b.out, "OK") }
+
+func (c *conn) bulk(text string) { c.b.out = appendBulk(c.b.out, text) }
+
+func (c *conn) strings(list ...string) {
+	c.b.out = appendArray(c.b.out, len(list))
+	for _, s := range list {
+		c.bulk(s)
+	}
+}
+
+// sorted returns the commands in the order of their names.
+func sorted() []*command {
+	var list []*command
+	for _, name := range slices.Sorted(maps.Keys(commands)) {
+		list = append(list, commands[name])
+	}
+	return list
+}
+
+// named returns the commands of those names; all, if there are none. One that
+// does not exist is nil.
+func named(names [][]byte) []*command {
+	if len(names) == 0 {
+		return sorted()
+	}
+	list := make([]*command, 0, len(names))
+	for _, name := range names {
+		list = append(list, lookup(commands, name))
+	}
+	return list
+}
+
+func (c *conn) allCommands([][]byte) { c.describe(sorted()) }
+
+func (c *conn) commandInfo(args [][]byte) { c.describe(named(args[2:])) }
+
+func (c *conn) commandCount([][]byte) { c.b.out = appendInt(c.b.out, int64(len(commands))) }
+
+func (c *conn) commandList(args [][]byte) {
+	if len(args) > 2 {
+		c.fail(errSyntax)
+		return
+	}
+	c.b.out = appendArray(c.b.out, len(commands))
+	for _, cmd := range sorted() {
+		c.bulk(cmd.name)
+	}
+}
+
+// describe replies what COMMAND tells: name, arity, flags, where the keys are,
+// and what there is none of here.
+func (c *conn) describe(list []*command) {
+	out := appendArray(c.b.out, len(list))
+	for _, cmd := range list {
+		if cmd == nil {
+			if c.resp3 {
+				out = appendNull(out, true)
+			} else {
+				out = append(out, "*-1\r\n"...)
+			}
+			continue
+		}
+		out = appendArray(out, 10)
+		out = appendBulk(out, cmd.name)
+		out = appendInt(out, int64(cmd.arity))
+		out = appendArray(out, len(cmd.flags))
+		for _, flag := range cmd.flags {
+			out = appendSimple(out, flag)
+		}
+		for _, v := range []int{cmd.key, cmd.key, min(cmd.key, 1)} { // first, last, step
+			out = appendInt(out, int64(v))
+		}
+		for range 4 { // categories, tips, key specifications, subcommands
+			out = appendArray(out, 0)
+		}
+	}
+	c.b.out = out
+}
+
+// commandDocs replies a map of summaries. Names that do not exist are left out.
+func (c *conn) commandDocs(args [][]byte) {
+	list := slices.DeleteFunc(named(args[2:]), func(cmd *command) bool { return cmd == nil })
+	out := appendMap(c.b.out, len(list), c.resp3)
+	for _, cmd := range list {
+		out = appendBulk(out, cmd.name)
+		out = appendMap(out, 2, c.resp3)
+		out = appendBulk(out, "summary")
+		out = appendBulk(out, cmd.summary)
+		out = appendBulk(out, "group")
+		out = appendBulk(out, "generic")
+	}
+	c.b.out = out
+}
+
+// help returns what answers HELP.
+func help(lines ...string) func(*conn, [][]byte) {
+	return func(c *conn, _ [][]byte) { c.strings(lines...) }
+}

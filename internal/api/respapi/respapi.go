@@ -1,0 +1,310 @@
+// Package respapi serves a service over the Redis protocol, RESP2 and RESP3, to
+// any Redis client:
+//
+//	INCR tag                           issues the next number
+//	INCRBY tag n                       issues n numbers in a row and returns the last
+//	GET tag                            the last number issued here; issues none
+//	HAPAX.NEXT tag [COUNT n]           one number, or an array of n
+//	HAPAX.PARSE id [layout]            what an ID says: layout, time and fields
+//	HAPAX.TAGS [AFTER name] [COUNT n]  the names of the live tags, in byte order
+//
+// and what clients send by themselves: PING, ECHO, HELLO, AUTH, SELECT, CLIENT,
+// COMMAND, CONFIG GET, INFO, RESET and QUIT. Numbers are RESP integers.
+//
+// A connection has one goroutine. Whatever has arrived is answered in order, with
+// one write; buffers are lent to a connection only while it has something to say:
+//
+//	           data                   all answered
+//	waiting --------> busy, writing ---------------> waiting
+//	   |                    |
+//	   +-- end, idle, ------+--> closed
+//	       half a frame,    error in the protocol, QUIT, HTTP,
+//	       shutdown         slow reader, shutdown
+//
+// What a client may make the server keep is bounded: see the constants.
+package respapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/auth"
+)
+
+// Limits that have no setting.
+const (
+	// MaxFrame is how many bytes one command may have.
+	MaxFrame = 64 << 10
+	// MaxArgs is how many arguments one command may have, its name included.
+	MaxArgs = 1024
+
+	maxRun           = 256              // numbers of one tag taken at once for a pipeline
+	maxUnsent        = 32 << 10         // bytes of replies after which a pipeline's are written
+	maxDiscard       = 1 << 20          // bytes read and dropped after an error, so that it arrives
+	handshakeTimeout = 10 * time.Second // for TLS to begin
+	minBackoff       = 5 * time.Millisecond
+	maxBackoff       = time.Second
+	refuseWrite      = time.Second // for telling a client that it is one too many
+)
+
+// DefaultMaxConnections is the default of Options.MaxConnections.
+const DefaultMaxConnections = 20_000
+
+// Options tune a Server. The zero value suits most uses.
+type Options struct {
+	// MaxConnections is how many clients may be connected; default 20,000. One
+	// more is told so and closed.
+	MaxConnections int
+
+	// IdleTimeout closes a connection on which no command came for so long, give
+	// or take five seconds; 0 is never. Half-open ones end by TCP keep-alive,
+	// which is the listener's.
+	IdleTimeout time.Duration
+
+	// Policy asks clients for tokens, as the password of AUTH or HELLO, and knows
+	// what each is good for; nil asks for none. The user is "default" or the
+	// token's name.
+	Policy *auth.Policy
+
+	// Logger receives panics and trouble with accepting; default slog.Default().
+	Logger *slog.Logger
+}
+
+// past is a deadline that ends a read at once.
+var past = time.Unix(1, 0)
+
+// pace is how often and after how long connections are given up, in ticks.
+type pace struct {
+	tick  time.Duration // how often connections are looked at
+	half  int64         // a frame that has begun and does not end
+	write int64         // a client that does not take its replies
+	idle  int64         // a connection without a command; 0: never
+	close time.Duration // for a client to take the error before the end
+}
+
+// A Server serves connections. Its methods are safe for concurrent use.
+type Server struct {
+	svc     *service.Service
+	opts    Options
+	pace    pace
+	started time.Time
+	last    lastIssued
+
+	life context.Context // ends when Shutdown gives up waiting
+	stop context.CancelFunc
+	done chan struct{} // closed when Shutdown begins
+	wg   sync.WaitGroup
+
+	now     atomic.Int64 // ticks so far, from 1; written by watch, read by connections
+	ids     atomic.Int64 // connections so far
+	refused atomic.Int64
+
+	mu        sync.Mutex // guards the fields below
+	draining  bool
+	listeners map[net.Listener]struct{}
+	conns     map[*conn]struct{}
+}
+
+// New returns a server of svc's numbers. Shutdown must be called.
+func New(svc *service.Service, opts Options) *Server {
+	if opts.MaxConnections <= 0 {
+		opts.MaxConnections = DefaultMaxConnections
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	s := &Server{
+		svc: svc, opts: opts, started: time.Now(),
+		pace: pace{tick: 5 * time.Second, half: 6, write: 2, close: time.Second},
+		done: make(chan struct{}), listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
+	}
+	if opts.IdleTimeout > 0 {
+		s.pace.idle = max(1, int64(opts.IdleTimeout/s.pace.tick))
+	}
+	s.now.Store(1)
+	s.life, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// Serve accepts connections until Shutdown, and then returns nil. It closes the
+// listener.
+func (s *Server) Serve(l net.Listener) error {
+	defer l.Close()
+	if !s.enlist(l) {
+		return nil
+	}
+	backoff := minBackoff
+	for {
+		nc, err := l.Accept()
+		switch {
+		case err == nil:
+			backoff = minBackoff
+			s.admit(nc)
+			continue
+		case s.isDraining():
+			return nil
+		case !isTemporary(err):
+			return err
+		}
+		s.opts.Logger.Warn("a connection could not be accepted", "api", "resp", "err", err, "again_in", backoff.String())
+		select {
+		case <-s.done:
+			return nil
+		case <-time.After(backoff):
+		}
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// isTemporary tells that accepting may work again when connections have ended.
+func isTemporary(err error) bool {
+	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ECONNABORTED, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// enlist notes a listener, so that Shutdown closes it, and has connections
+// watched. It returns false if it came too late.
+func (s *Server) enlist(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return false
+	}
+	if len(s.listeners) == 0 {
+		s.wg.Go(s.watch)
+	}
+	s.listeners[l] = struct{}{}
+	return true
+}
+
+func (s *Server) isDraining() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draining
+}
+
+// admit starts to serve a connection, or tells it that there are too many.
+func (s *Server) admit(nc net.Conn) {
+	c := newConn(s, nc)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.draining:
+		_ = nc.Close()
+	case len(s.conns) >= s.opts.MaxConnections:
+		s.refused.Add(1)
+		// A new connection's buffer takes so little without a wait.
+		_ = nc.SetWriteDeadline(time.Now().Add(refuseWrite))
+		_, _ = nc.Write([]byte("-ERR max number of clients reached\r\n"))
+		_ = nc.Close()
+	default:
+		s.conns[c] = struct{}{}
+		s.wg.Go(func() {
+			c.serve()
+			s.mu.Lock()
+			delete(s.conns, c)
+			s.mu.Unlock()
+		})
+	}
+}
+
+// watch ends connections that have stood still for too long, until Shutdown.
+func (s *Server) watch() {
+	ticker := time.NewTicker(s.pace.tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.done:
+			return
+		case <-ticker.C:
+		}
+		s.look()
+	}
+}
+
+// look begins a tick.
+func (s *Server) look() {
+	now := s.now.Add(1)
+	for _, c := range s.connections() {
+		if c.isOverdue(now) {
+			c.giveUp()
+		}
+	}
+}
+
+func (s *Server) connections() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		all = append(all, c)
+	}
+	return all
+}
+
+// Shutdown accepts nothing more, lets the commands in flight finish, closes all
+// connections and waits for their goroutines. When the context ends it cuts off
+// what is still running, and returns the context's error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.draining {
+		s.draining = true
+		close(s.done)
+	}
+	for l := range s.listeners {
+		_ = l.Close() // Serve may have closed it
+	}
+	s.mu.Unlock()
+	for _, c := range s.connections() {
+		_ = c.net.SetReadDeadline(past) // wakes those that wait for commands
+	}
+	ended := make(chan struct{})
+	go func() { s.wg.Wait(); close(ended) }()
+	var err error
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	s.stop()
+	for _, c := range s.connections() {
+		_ = c.net.Close()
+	}
+	<-ended
+	return err
+}
+
+// lastIssued remembers the last number of each tag that was issued through this
+// server, for tags of which the service does not know it.
+type lastIssued struct {
+	byTag sync.Map // string to *atomic.Int64; an entry is made with its tag's first number
+}
+
+// cell returns where the last number of a tag is kept.
+func (l *lastIssued) cell(tag string) *atomic.Int64 {
+	if v, ok := l.byTag.Load(tag); ok {
+		return v.(*atomic.Int64)
+	}
+	v, _ := l.byTag.LoadOrStore(tag, new(atomic.Int64))
+	return v.(*atomic.Int64)
+}
+
+func (l *lastIssued) get(tag string) (hapax.ID, bool) {
+	v, ok := l.byTag.Load(tag)
+	if !ok {
+		return 0, false
+	}
+	return hapax.ID(v.(*atomic.Int64).Load()), true
+}

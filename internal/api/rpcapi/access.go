@@ -1,0 +1,178 @@
+package rpcapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpchealth"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api/hapaxv1"
+	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/wire"
+)
+
+// permissions tell what a procedure asks for. The name that goes with it is in
+// the request.
+var permissions = map[string]auth.Permission{
+	hapaxv1connect.IssueServiceNextProcedure:        auth.Issue,
+	hapaxv1connect.IssueServiceNextStreamProcedure:  auth.Issue,
+	hapaxv1connect.IssueServiceParseProcedure:       auth.Nothing,
+	hapaxv1connect.IssueServiceComposeProcedure:     auth.Nothing,
+	hapaxv1connect.IssueServiceExplainTagProcedure:  auth.Show,
+	hapaxv1connect.IssueServiceListLayoutsProcedure: auth.Nothing,
+
+	hapaxv1connect.LeaseServiceGetStoreIDProcedure:    auth.Nothing,
+	hapaxv1connect.LeaseServiceGetStoreTimeProcedure:  auth.Nothing,
+	hapaxv1connect.LeaseServicePingProcedure:          auth.Nothing,
+	hapaxv1connect.LeaseServiceAllocateProcedure:      auth.Issue,
+	hapaxv1connect.LeaseServiceRenewProcedure:         auth.Issue,
+	hapaxv1connect.LeaseServiceFirstUseProcedure:      auth.Issue,
+	hapaxv1connect.LeaseServiceGetPoolProcedure:       auth.Lease,
+	hapaxv1connect.LeaseServiceAcquireWorkerProcedure: auth.Lease,
+	hapaxv1connect.LeaseServiceExtendWorkerProcedure:  auth.Lease,
+	hapaxv1connect.LeaseServiceSealWorkerProcedure:    auth.Lease,
+
+	hapaxv1connect.AdminServiceGetTagProcedure:       auth.Show,
+	hapaxv1connect.AdminServiceListTagsProcedure:     auth.List,
+	hapaxv1connect.AdminServiceCreateTagProcedure:    auth.Define,
+	hapaxv1connect.AdminServiceUpdateTagProcedure:    auth.Define,
+	hapaxv1connect.AdminServiceDeleteTagProcedure:    auth.Define,
+	hapaxv1connect.AdminServiceListPoolsProcedure:    auth.ListPools,
+	hapaxv1connect.AdminServiceListWorkersProcedure:  auth.Workers,
+	hapaxv1connect.AdminServiceRetireWorkerProcedure: auth.Workers,
+}
+
+// permissionOf returns what a procedure asks for.
+func permissionOf(procedure string) auth.Permission {
+	if p, ok := permissions[procedure]; ok {
+		return p
+	}
+	if strings.HasPrefix(procedure, "/grpc.reflection.") {
+		return auth.Nothing
+	}
+	return auth.ListPools // whatever is forgotten here: for administrators of everything
+}
+
+// isPublic tells that a procedure asks for no credentials: health tells nothing
+// that /healthz would not.
+func isPublic(procedure string) bool {
+	return strings.HasPrefix(procedure, "/"+grpchealth.HealthV1ServiceName+"/")
+}
+
+// nameIn returns the name of the tag or pool that a request is about.
+func nameIn(m any) string {
+	switch m := m.(type) {
+	case *hapaxv1.GetPoolRequest:
+		return poolName(m)
+	case interface{ GetLease() *hapaxv1.Lease }:
+		return m.GetLease().GetPool()
+	case interface{ GetTag() *hapaxv1.Tag }:
+		return m.GetTag().GetName()
+	case interface{ GetTag() string }:
+		return m.GetTag()
+	case interface{ GetName() string }:
+		return m.GetName()
+	case interface{ GetPool() string }:
+		return m.GetPool()
+	}
+	return ""
+}
+
+func poolName(m *hapaxv1.GetPoolRequest) string {
+	if m.GetPool() == "" {
+		return hapax.DefaultPool
+	}
+	return m.GetPool()
+}
+
+var _ connect.Interceptor = boundary{}
+
+// A boundary is where callers are let in, and where errors become what clients
+// see.
+type boundary struct {
+	policy *auth.Policy // may be nil
+	failed func(error)
+}
+
+// admit returns who makes a call, and counts it until End.
+func (b boundary) admit(ctx context.Context, procedure string, header http.Header, allow func(*auth.Caller) error) (*auth.Caller, error) {
+	if b.policy == nil || isPublic(procedure) {
+		return nil, nil
+	}
+	caller, err := b.policy.Bearer(header["Authorization"])
+	if err == nil {
+		err = allow(caller)
+	}
+	if err == nil {
+		err = auth.ConnFromContext(ctx).Use(caller)
+	}
+	if err == nil {
+		err = caller.Begin()
+	}
+	return caller, err
+}
+
+// WrapUnary implements connect.Interceptor.
+func (b boundary) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		procedure := req.Spec().Procedure
+		caller, err := b.admit(ctx, procedure, req.Header(), func(c *auth.Caller) error {
+			return c.Allow(permissionOf(procedure), nameIn(req.Any()))
+		})
+		if err != nil {
+			return nil, b.translate(ctx, err)
+		}
+		defer caller.End()
+		res, err := next(ctx, req)
+		return res, b.translate(ctx, err)
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor.
+func (b boundary) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// WrapStreamingHandler implements connect.Interceptor. The request has not been
+// read yet: where a name matters, the handler asks the caller that the context
+// carries.
+func (b boundary) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		caller, err := b.admit(ctx, conn.Spec().Procedure, conn.RequestHeader(), func(c *auth.Caller) error {
+			return c.Allow(auth.Nothing, "")
+		})
+		if err != nil {
+			return b.translate(ctx, err)
+		}
+		defer caller.End()
+		if caller != nil {
+			ctx = auth.NewContext(ctx, caller)
+		}
+		return b.translate(ctx, next(ctx, conn))
+	}
+}
+
+// translate returns an error as it goes to the client.
+func (b boundary) translate(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	// A client that is gone is no error of ours, and neither is what was said of the
+	// connection or of a health check. Internal is how a panic comes here.
+	said, ok := errors.AsType[*connect.Error](err)
+	if gone := errors.Is(context.Cause(ctx), context.Canceled); !gone && (!ok || said.Code() == connect.CodeInternal) {
+		b.failed(err)
+	}
+	out := wire.Error(err)
+	if limit, ok := errors.AsType[*auth.LimitError](err); ok {
+		out.Meta().Set("Retry-After", strconv.Itoa(int((limit.After+time.Second-1)/time.Second)))
+	}
+	return out
+}

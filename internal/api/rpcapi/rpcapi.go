@@ -1,0 +1,145 @@
+// Package rpcapi serves a service by remote procedure calls: gRPC, gRPC-Web and
+// the Connect protocol, which is plain HTTP with JSON or binary bodies, all from
+// the same address and the same handlers. The calls are those of proto/hapax/v1:
+//
+//	IssueService   numbers one by one, in batches or in bulk; what a number says
+//	LeaseService   stretches of numbers and of workers' time, for the Go client
+//	AdminService   tags, pools and workers
+//
+// Beside them are the health and reflection services that gRPC's tools know.
+//
+// Every error carries an ErrorDetail with the stable code. A call waits no
+// longer than its own deadline or the service's limit, whichever comes first. No
+// response may be cached.
+package rpcapi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpchealth"
+	"connectrpc.com/grpcreflect"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/wire"
+)
+
+// DefaultValidity is how long leased numbers may be used without a word from a
+// server: it bounds both how long a client outlasts an outage and how long one
+// that is cut off goes on with a tag that was deleted.
+const DefaultValidity = time.Hour
+
+// maxRequest bounds a request, in bytes.
+const maxRequest = 64 << 10
+
+// Options tune the handlers. The zero value suits most uses.
+type Options struct {
+	// Validity is what leases of numbers carry; default DefaultValidity.
+	Validity time.Duration
+
+	// Policy asks clients for tokens, and knows what each is good for; nil asks
+	// for none.
+	Policy *auth.Policy
+
+	// Stopping, if set, is closed when the server is about to stop: streams end
+	// then with ErrClosed, instead of being cut off.
+	Stopping <-chan struct{}
+
+	// Logger receives panics; default slog.Default().
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.Validity == 0 {
+		o.Validity = DefaultValidity
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+// services are the names of the services, as health and reflection tell them.
+var services = []string{
+	hapaxv1connect.IssueServiceName,
+	hapaxv1connect.LeaseServiceName,
+	hapaxv1connect.AdminServiceName,
+}
+
+// New returns the handlers of all services, by the prefix of their paths.
+func New(svc *service.Service, opts Options) map[string]http.Handler {
+	opts = opts.withDefaults()
+	shared := opts.handlerOptions(func(err error) { svc.Failed("rpc", err) })
+	routes := map[string]http.Handler{}
+	mount := func(path string, h http.Handler) { routes[path] = uncached(h) }
+	mount(hapaxv1connect.NewIssueServiceHandler(&issueServer{svc: svc, stopping: opts.Stopping}, shared...))
+	mount(hapaxv1connect.NewLeaseServiceHandler(&leaseServer{store: serviceStore{svc}, validity: opts.Validity}, shared...))
+	mount(hapaxv1connect.NewAdminServiceHandler(&adminServer{store: serviceStore{svc}}, shared...))
+	mount(grpchealth.NewHandler(health{svc}, shared...))
+	reflector := grpcreflect.NewStaticReflector(services...)
+	mount(grpcreflect.NewHandlerV1(reflector, shared...))
+	mount(grpcreflect.NewHandlerV1Alpha(reflector, shared...))
+	path := hapaxv1connect.IssueServiceNextStreamProcedure
+	routes[path] = controlled(routes["/"+hapaxv1connect.IssueServiceName+"/"])
+	return routes
+}
+
+// NewStore returns the handlers of LeaseService and AdminService over a store,
+// without the policy of a service.
+func NewStore(store hapax.Store, opts Options) map[string]http.Handler {
+	opts = opts.withDefaults()
+	shared := opts.handlerOptions(func(error) {})
+	routes := map[string]http.Handler{}
+	mount := func(path string, h http.Handler) { routes[path] = uncached(h) }
+	mount(hapaxv1connect.NewLeaseServiceHandler(&leaseServer{store: store, validity: opts.Validity}, shared...))
+	mount(hapaxv1connect.NewAdminServiceHandler(&adminServer{store: store}, shared...))
+	return routes
+}
+
+func (o Options) handlerOptions(failed func(error)) []connect.HandlerOption {
+	return []connect.HandlerOption{
+		connect.WithReadMaxBytes(maxRequest),
+		connect.WithCompressMinBytes(math.MaxInt), // numbers hardly shrink, and time matters
+		connect.WithInterceptors(boundary{o.Policy, failed}),
+		connect.WithRecover(func(_ context.Context, spec connect.Spec, _ http.Header, p any) error {
+			o.Logger.Error("panic while serving a call", "procedure", spec.Procedure, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			return wire.Error(hapax.ErrInternal)
+		}),
+	}
+}
+
+// uncached forbids caches to keep replies.
+func uncached(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Cache-Control"] = []string{"no-store"}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// health answers gRPC's health checks: the server serves if it can issue.
+type health struct{ svc *service.Service }
+
+// Check implements grpchealth.Checker.
+func (h health) Check(ctx context.Context, req *grpchealth.CheckRequest) (*grpchealth.CheckResponse, error) {
+	known := req.Service == ""
+	for _, name := range services {
+		known = known || req.Service == name
+	}
+	if !known {
+		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("no service has the name %.100q", req.Service))
+	}
+	res := &grpchealth.CheckResponse{Status: grpchealth.StatusServing}
+	if h.svc.Ready(ctx) != nil {
+		res.Status = grpchealth.StatusNotServing
+	}
+	return res, nil
+}

@@ -1,0 +1,200 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// binary is the real command, which the tests run.
+var binary string
+
+func TestMain(m *testing.M) {
+	if text, ok := os.LookupEnv(memberVariable); ok {
+		if err := runMember(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "hapax-cmd-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "hapax")
+		var out []byte
+		if out, err = exec.Command("go", "build", "-o", binary, "../../cmd/hapax").CombinedOutput(); err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// startWithin bounds what a process may take on a busy machine; it is no
+// expectation.
+const startWithin = time.Minute
+
+// result is what a finished command left.
+type result struct {
+	out, err string
+	code     int
+}
+
+// command returns the binary with arguments, to be run in dir with nothing of
+// hapax in its environment but what is given and a free port for RESP.
+func command(ctx context.Context, dir string, env []string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir = dir
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "HAPAX_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(append(cmd.Env, "HAPAX_RESP=127.0.0.1:0"), env...) // a free port
+	return cmd
+}
+
+// run runs a command to its end. A stack trace or a second line of error fails
+// the test.
+func run(t *testing.T, dir string, args ...string) result {
+	t.Helper()
+	return runWith(t, dir, "", nil, args...)
+}
+
+func runWith(t *testing.T, dir, in string, env []string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
+	defer cancel()
+	cmd := command(ctx, dir, env, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs
+	err := cmd.Run()
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		t.Fatalf("hapax %q: %v", args, err)
+	}
+	r := result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
+	if strings.Contains(r.err, "goroutine ") || strings.Contains(r.err, "panic") {
+		t.Fatalf("hapax %q: a stack trace: %s", args, r.err)
+	}
+	return r
+}
+
+// ok returns what a command printed that must succeed.
+func ok(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	r := run(t, dir, args...)
+	if r.code != 0 || r.err != "" {
+		t.Fatalf("hapax %q: exit code %d, %s", args, r.code, r.err)
+	}
+	return r.out
+}
+
+// A serving process is a server that the test started.
+type serving struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	url  string
+	logs sync.WaitGroup // the reader of its log
+
+	mu  sync.Mutex // guards log
+	log bytes.Buffer
+}
+
+// serve starts a server on a free port in dir, and waits until it serves.
+func serve(t *testing.T, dir string, env []string, args ...string) *serving {
+	t.Helper()
+	s := &serving{t: t}
+	s.cmd = command(context.Background(), dir, env, append([]string{"serve", "--http", "127.0.0.1:0", "--log-format", "json"}, args...)...)
+	stderr, err := s.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan string, 1)
+	s.logs.Go(func() { s.read(stderr, started) })
+	t.Cleanup(func() {
+		if s.cmd.ProcessState == nil {
+			s.kill()
+		}
+	})
+	select {
+	case s.url = <-started:
+	case <-time.After(startWithin):
+	}
+	if s.url == "" {
+		t.Fatalf("the server did not start: %s", s.logged())
+	}
+	return s
+}
+
+// read collects the log and reports the address that it tells, or that it ended.
+func (s *serving) read(stderr io.Reader, started chan<- string) {
+	defer close(started)
+	told := false
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		s.mu.Lock()
+		s.log.Write(append(lines.Bytes(), '\n'))
+		s.mu.Unlock()
+		var line struct{ Msg, HTTP string }
+		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "serving" && !told {
+			started <- line.HTTP
+			told = true
+		}
+	}
+}
+
+func (s *serving) logged() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.String()
+}
+
+// kill ends the server as a power loss does.
+func (s *serving) kill() { s.end(syscall.SIGKILL) }
+
+// stop asks the server to stop and returns its exit code.
+func (s *serving) stop() int {
+	s.end(syscall.SIGTERM)
+	return s.cmd.ProcessState.ExitCode()
+}
+
+func (s *serving) end(sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Error(err)
+	}
+	s.logs.Wait()
+	_ = s.cmd.Wait() // the exit code is in ProcessState
+}
+
+// await waits until the log tells of something.
+func (s *serving) await(text string) {
+	s.t.Helper()
+	for over := time.Now().Add(startWithin); time.Now().Before(over); time.Sleep(5 * time.Millisecond) {
+		if strings.Contains(s.logged(), text) {
+			return
+		}
+	}
+	s.t.Fatalf("the log never told of %q: %s", text, s.logged())
+}

@@ -1,0 +1,72 @@
+package e2e
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/server"
+	"github.com/hapax-id/hapax/internal/testservers"
+)
+
+// BenchmarkGrant shows what a grant costs in each store: of a segment, and of
+// more time for a worker, as the store's caller sees it.
+func BenchmarkGrant(b *testing.B) {
+	embedded := sharedStore{"bolt", func(t testing.TB) *testservers.Server {
+		return &testservers.Server{URL: "bolt:" + t.TempDir() + "/hapax.db"}
+	}}
+	for _, store := range append([]sharedStore{embedded}, sharedStores...) {
+		b.Run(store.name, func(b *testing.B) {
+			config := server.DefaultConfig()
+			config.Store = store.start(b).URL
+			node, err := server.OpenStore(b.Context(), config, slog.New(slog.DiscardHandler))
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer node.Close()
+			b.Run("segment", func(b *testing.B) { benchmarkSegment(b, node.Store) })
+			b.Run("worker", func(b *testing.B) { benchmarkWorker(b, node.Store) })
+		})
+	}
+}
+
+func benchmarkSegment(b *testing.B, store hapax.Store) {
+	tag, err := hapax.Tag{Name: unusedName("orders")}.WithDefaults()
+	if err == nil {
+		_, err = store.CreateTag(b.Context(), tag, hapax.CreateExplicit)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := store.Allocate(b.Context(), tag.Name, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func benchmarkWorker(b *testing.B, store hapax.Store) {
+	layout, err := hapax.ParseLayout(hapax.LayoutLeaf)
+	if err != nil {
+		b.Fatal(err)
+	}
+	now := time.Now()
+	tick, err := layout.TickOf(now)
+	if err != nil {
+		b.Fatal(err)
+	}
+	lease, err := store.AcquireWorker(b.Context(), hapax.AcquireRequest{
+		Pool: unusedName("pool"), Layout: layout.String(), IDs: hapax.Grant{Lo: 0, Hi: 16}, Holder: "benchmark",
+		Floor: tick, Latest: tick, To: tick + 1, End: layout.EndTick(), Poison: layout.EndTick(), Now: now, TTL: time.Minute, Tick: layout.Unit(),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		lease, err = store.ExtendWorker(b.Context(), lease, hapax.ExtendRequest{To: lease.Grant.Hi + 1, End: layout.EndTick(), Now: now, TTL: time.Minute})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}

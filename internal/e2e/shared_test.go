@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"bufio"
+	"errors"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/testservers"
+)
+
+// soaking makes the tests that scale run in full length; see "make soak".
+var soaking = os.Getenv("HAPAX_TEST_SOAK") != ""
+
+// scale returns what a test does each time, or in a soak.
+func scale[T any](each, soak T) T {
+	if soaking {
+		return soak
+	}
+	return each
+}
+
+// A sharedStore is a store that several nodes can share.
+type sharedStore struct {
+	name  string
+	start func(t testing.TB) *testservers.Server
+}
+
+// sharedStores are all of them, over real servers that keep what they
+// acknowledge.
+var sharedStores = []sharedStore{
+	{"mariadb", func(t testing.TB) *testservers.Server { return testservers.MariaDB(t) }},
+	{"postgres", func(t testing.TB) *testservers.Server { return testservers.Postgres(t) }},
+	{"redis", func(t testing.TB) *testservers.Server { return testservers.Redis(t) }},
+	{"mongodb", testservers.MongoDB},
+	{"etcd", func(t testing.TB) *testservers.Server { return testservers.Etcd(t) }},
+	{"zookeeper", func(t testing.TB) *testservers.Server { return testservers.ZooKeeper(t) }},
+}
+
+// Servers, processes and networks fail under every shared store.
+func TestSharedStores(t *testing.T) {
+	for _, store := range sharedStores {
+		t.Run(store.name, func(t *testing.T) {
+			t.Parallel()
+			s := store.start(t)
+			t.Run("nodes", func(t *testing.T) { testNodes(t, s) })
+			t.Run("workers", func(t *testing.T) { testWorkers(t, s) })
+			t.Run("outage", func(t *testing.T) { testOutage(t, s) })
+			t.Run("pause", func(t *testing.T) { testPause(t, s) })
+			t.Run("clone", func(t *testing.T) { testClone(t, s) })
+			if soaking || store.name == "redis" { // it is about the server, not the store
+				t.Run("latency", func(t *testing.T) { testLatency(t, s) })
+			}
+		})
+	}
+}
+
+// patience bounds what a crowd of processes may take on a busy machine; it is no
+// expectation.
+var patience = scale(startWithin, 5*startWithin)
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for over := time.Now().Add(patience); !so(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(over) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// metric returns one number of the server's metrics, named with its labels; 0 if
+// it is not there.
+func (s *serving) metric(name string) float64 {
+	s.t.Helper()
+	resp, err := http.Get(s.url + "/metrics")
+	if err != nil {
+		s.t.Error(err)
+		return 0
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if text, found := strings.CutPrefix(lines.Text(), name+" "); found {
+			v, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				s.t.Error(err)
+			}
+			return v
+		}
+	}
+	return 0
+}
+
+// distinct fails the test if a number came twice.
+func distinct(t *testing.T, what string, ids []hapax.ID) {
+	t.Helper()
+	sorted := slices.Clone(ids)
+	slices.Sort(sorted)
+	if twice := len(sorted) - len(slices.Compact(sorted)); twice > 0 {
+		t.Errorf("%s: %d numbers of %d came twice", what, twice, len(ids))
+	}
+}
+
+// patient outlasts whatever a server may let a request wait.
+var patient = &http.Client{Timeout: startWithin}
+
+// takeSoon takes numbers as soon as the server has them. Until then it may refuse
+// for want of a grant, or with the given codes.
+func takeSoon(t *testing.T, s *serving, tag string, count int, excused ...hapax.Code) (ids []hapax.ID) {
+	t.Helper()
+	eventually(t, "the server issues "+tag, func() bool {
+		var err error
+		ids, err = take(http.DefaultClient, s.url, tag, count)
+		if err != nil && !wantsGrant(err) && !slices.Contains(excused, refused(err)) {
+			t.Fatalf("%s: %v", tag, err)
+		}
+		return err == nil
+	})
+	return ids
+}
+
+// refused returns the code of an answer that was no success; "" if err is none.
+func refused(err error) hapax.Code {
+	if r, ok := errors.AsType[*refusal](err); ok {
+		return r.Code
+	}
+	return ""
+}
+
+// wantsGrant tells that a request failed because the store is away and what it
+// granted is used up.
+func wantsGrant(err error) bool {
+	r, ok := errors.AsType[*refusal](err)
+	return ok && r.Status == http.StatusServiceUnavailable &&
+		(r.Code == hapax.ErrStoreUnavailable.Code() || r.Code == hapax.ErrRefillPending.Code())
+}

@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/hapax-id/hapax/internal/testservers"
+)
+
+// snippets returns the first block of code of each section of a document.
+func snippets(t *testing.T, path string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, section := range strings.Split(string(text), "\n## ")[1:] {
+		title, body, _ := strings.Cut(section, "\n")
+		if block := regexp.MustCompile("(?s)```[a-z]+\n(.*?)```").FindStringSubmatch(body); block != nil {
+			found[title] = block[1]
+		}
+	}
+	return found
+}
+
+// interpreters tell how to run the snippet of a section; nil: it is not run. They
+// return a command that reads it from a file, and where to run it.
+var interpreters = map[string]func(t *testing.T) (dir string, command []string){
+	"curl":      shell("curl"),
+	"redis-cli": shell("redis-cli"),
+	"Python": func(t *testing.T) (string, []string) {
+		for _, python := range []string{"/usr/bin/python3", "python3"} {
+			if exec.Command(python, "-c", "import redis").Run() == nil {
+				return "", []string{python}
+			}
+		}
+		testservers.Missing(t, "Python's redis is not installed")
+		return "", nil
+	},
+	"Node.js": func(t *testing.T) (string, []string) {
+		node := testservers.Require(t, []string{"node"})
+		modules := filepath.Join("..", "..", "internal", "api", "respapi", "testdata", "ioredis")
+		if _, err := os.Stat(filepath.Join(modules, "node_modules", "ioredis")); err != nil {
+			testservers.Missing(t, "ioredis is not installed: run npm ci in internal/api/respapi/testdata/ioredis")
+		}
+		return modules, []string{node, "-e", `eval(require("fs").readFileSync(process.argv[1], "utf8"))`}
+	},
+	"Go, leasing":       goRun,
+	"Go, with go-redis": goRun,
+	"Go, with grpc-go":  goRun,
+	"Java":              nil,
+}
+
+func shell(tool string) func(t *testing.T) (string, []string) {
+	return func(t *testing.T) (string, []string) {
+		testservers.Require(t, []string{tool})
+		return "", []string{"sh", "-e"}
+	}
+}
+
+func goRun(*testing.T) (string, []string) { return "", []string{"go", "run"} }
+
+// Every snippet of the page does what it says, and none gets a number that another
+// got.
+func TestFromYourLanguage(t *testing.T) {
+	s := serve(t, t.TempDir(), []string{"HAPAX_MAX_WAIT=1m"}) // the machine may be busy
+	a := s.addresses()
+	local := strings.NewReplacer("127.0.0.1:8080", strings.TrimPrefix(a.HTTP, "http://"), "127.0.0.1:6380", a.RESP, "6380", port(t, a.RESP))
+	issued := map[int64]string{}
+	found := snippets(t, filepath.Join("..", "..", "docs", "from-your-language.md"))
+	for title := range interpreters {
+		if _, ok := found[title]; !ok {
+			t.Errorf("the page has no section %q with a snippet", title)
+		}
+	}
+	for title, snippet := range found {
+		t.Run(title, func(t *testing.T) {
+			interpreter, known := interpreters[title]
+			if !known {
+				t.Fatal("this test does not know how to run it")
+			}
+			if interpreter == nil {
+				return
+			}
+			dir, command := interpreter(t)
+			text := local.Replace(snippet)
+			if text == snippet {
+				t.Fatal("it has no address")
+			}
+			numbers := runSnippet(t, dir, command, text)
+			if len(numbers) != 2 || numbers[0] < 1 || numbers[0] > 1_000_000 || numbers[1] < 1<<53 {
+				t.Fatalf("got %v, want a number of orders and a snowflake", numbers)
+			}
+			for _, n := range numbers {
+				if other, taken := issued[n]; taken {
+					t.Errorf("%d was printed by %q, too", n, other)
+				}
+				issued[n] = title
+			}
+		})
+	}
+}
+
+func port(t *testing.T, address string) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// runSnippet runs a snippet from a file and returns the numbers that it printed,
+// one a line and nothing else.
+func runSnippet(t *testing.T, dir string, command []string, text string) (numbers []int64) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "main.go") // a name that only go run looks at
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*startWithin) // go run compiles
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], append(command[1:], file)...)
+	cmd.Dir = dir
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s%s", cmd, err, out, errs.String())
+	}
+	for line := range strings.Lines(string(out)) {
+		n, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+		if err != nil {
+			t.Fatalf("it printed %q", out)
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers
+}

@@ -1,0 +1,388 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/knadh/koanf/v2"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/auth"
+)
+
+// maxConfigBytes bounds a configuration file.
+const maxConfigBytes = 16 << 20
+
+// noDelimiter keeps koanf from taking names apart: tags may hold any character
+// but control characters.
+const noDelimiter = "\x00"
+
+// Config is what a server is run with. Its fields, but for Tokens, Tags and Pools, are
+// described by Settings.
+type Config struct {
+	Data                 string
+	Store                string
+	HTTP                 string
+	RESP                 string
+	RESPConnections      int
+	RESPIdle             time.Duration
+	AdminHTTP            string
+	TLSCert              string
+	TLSKey               string
+	TLSClientCA          string
+	AllowUnauthenticated bool
+	AutoCreate           bool
+	MaxTags              int
+	MaxCount             int
+	MaxWait              time.Duration
+	Refresh              time.Duration
+	StoreTimeout         time.Duration
+	Drain                time.Duration
+	LogFormat            string
+	LogLevel             string
+
+	Tokens map[string]auth.TokenConfig
+	Tags   map[string]service.TagConfig
+	Pools  map[string]service.PoolConfig
+}
+
+// Sources are where Load takes settings from, the weakest first. A setting that
+// none of them gives has its default.
+type Sources struct {
+	File  string                           // path of a YAML file; empty: none
+	Env   func(name string) (string, bool) // as os.LookupEnv; nil: none
+	Flags map[string]string                // by the setting's name
+}
+
+// The sections.
+const (
+	tokensKey = "tokens"
+	tagsKey   = "tags"
+	poolsKey  = "pools"
+)
+
+// DefaultConfig returns the configuration with every default.
+func DefaultConfig() Config {
+	c, err := Load(Sources{})
+	if err != nil {
+		panic(err) // a default outside of its own range, which a test would show
+	}
+	return c
+}
+
+// A configError is a configuration that cannot be used, in words of its own.
+type configError struct {
+	text  string
+	cause error // may be nil
+}
+
+func configErrorf(cause error, format string, args ...any) error {
+	return &configError{fmt.Sprintf(format, args...), cause}
+}
+
+func (e *configError) Error() string {
+	if e.cause == nil {
+		return "hapax: " + e.text
+	}
+	return "hapax: " + e.text + ": " + strings.TrimPrefix(e.cause.Error(), "hapax: ")
+}
+
+// Unwrap returns hapax.ErrInvalidArgument and the cause.
+func (e *configError) Unwrap() []error { return []error{hapax.ErrInvalidArgument, e.cause} }
+
+// Load reads the configuration. Errors are a *hapax.ValueError that names the
+// setting as the user gave it and matches hapax.ErrInvalidArgument, or the
+// file's own.
+func Load(from Sources) (Config, error) {
+	l := loader{merged: koanf.New(noDelimiter), origin: map[string]string{}}
+	if err := l.file(from.File); err != nil {
+		return Config{}, err
+	}
+	if from.Env != nil {
+		if err := l.texts(from.Env, Setting.Env); err != nil {
+			return Config{}, err
+		}
+	}
+	flags := func(name string) (string, bool) { v, ok := from.Flags[name]; return v, ok }
+	if err := l.texts(flags, func(s Setting) string { return s.Name }); err != nil {
+		return Config{}, err
+	}
+	return l.config()
+}
+
+// A loader merges sources and remembers which one gave each setting.
+type loader struct {
+	merged *koanf.Koanf
+	origin map[string]string // what the user calls the setting there, by its name
+}
+
+// layer is a source that is in memory already, as koanf wants it.
+type layer map[string]any
+
+func (l layer) Read() (map[string]any, error) { return l, nil }
+
+func (l layer) ReadBytes() ([]byte, error) { return nil, errors.ErrUnsupported }
+
+func (l *loader) file(path string) error {
+	if path == "" {
+		return nil
+	}
+	data, err := readConfig(path)
+	if err != nil {
+		return err
+	}
+	values, err := parseYAML(data)
+	if err != nil {
+		return configErrorf(err, "%s", path)
+	}
+	for name := range values {
+		l.origin[name] = name
+	}
+	if err := checkKeys(values); err != nil {
+		return configErrorf(err, "%s", path)
+	}
+	return l.merged.Load(layer(values), nil)
+}
+
+func readConfig(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, configErrorf(err, "the configuration file")
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
+	switch {
+	case err != nil:
+		return nil, configErrorf(err, "the configuration file")
+	case len(data) > maxConfigBytes:
+		return nil, configErrorf(nil, "%s has more than %d bytes", path, maxConfigBytes)
+	}
+	return data, nil
+}
+
+// texts merges a source that gives text.
+func (l *loader) texts(lookup func(string) (string, bool), nameOf func(Setting) string) error {
+	values := layer{}
+	for _, s := range settings {
+		given, ok := lookup(nameOf(s))
+		if !ok {
+			continue
+		}
+		called := nameOf(s)
+		if called == s.Name {
+			called = "--" + s.Flag()
+		}
+		l.origin[s.Name] = called
+		values[s.Name] = given
+		if s.isSection() {
+			inner, err := parseYAML([]byte(given))
+			if err != nil && s.Name == tokensKey {
+				err = errors.New("it is not a mapping in YAML") // the reason might repeat a token
+			}
+			if err == nil {
+				err = checkKeys(map[string]any{s.Name: inner})
+			}
+			if err != nil {
+				return configErrorf(err, "%s", called)
+			}
+			values[s.Name] = inner
+		}
+	}
+	return l.merged.Load(values, nil)
+}
+
+func parseYAML(data []byte) (map[string]any, error) {
+	values := map[string]any{}
+	if err := yaml.Unmarshal(data, &values); err != nil {
+		return nil, errors.New(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n ", ""))
+	}
+	return values, nil
+}
+
+// config turns the merged values into a Config.
+func (l *loader) config() (Config, error) {
+	var c Config
+	for _, s := range settings {
+		if s.isSection() {
+			continue
+		}
+		given := s.Default
+		switch value := l.merged.Get(s.Name).(type) {
+		case nil:
+		case []any, map[string]any:
+			return Config{}, &hapax.ValueError{Field: s.Name, Value: value, Allowed: "one value", Err: hapax.ErrInvalidArgument}
+		default:
+			given = fmt.Sprint(value)
+		}
+		if err := s.set(&c, given); err != nil {
+			if v, ok := errors.AsType[*hapax.ValueError](err); ok && l.origin[s.Name] != "" {
+				v.Field = l.origin[s.Name]
+			}
+			return Config{}, err
+		}
+	}
+	for _, section := range []struct {
+		key  string
+		into any
+	}{{tokensKey, &c.Tokens}, {tagsKey, &c.Tags}, {poolsKey, &c.Pools}} {
+		if err := l.decode(section.key, section.into); err != nil {
+			return Config{}, err
+		}
+	}
+	_, err := auth.NewPolicy(c.Tokens)
+	return c, err
+}
+
+// decode reads a section.
+func (l *loader) decode(key string, into any) error {
+	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
+		TagName:     "koanf",
+		DecodeHook:  mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), numberToText, oneForList),
+		ErrorUnused: true,
+		Result:      into,
+	})
+	if err != nil {
+		return err
+	}
+	err = d.Decode(l.merged.Get(key))
+	if err == nil {
+		return nil
+	}
+	e, ok := errors.AsType[*mapstructure.DecodeError](err)
+	if !ok {
+		return configErrorf(err, "%s", key)
+	}
+	field := key + strings.NewReplacer("[", ".", "]", "").Replace(e.Name())
+	if u, ok := errors.AsType[*mapstructure.UnconvertibleTypeError](err); ok {
+		return &hapax.ValueError{Field: field, Value: showable(key, u.Value), Allowed: kindOf(u.Expected.Type()), Err: hapax.ErrInvalidArgument}
+	}
+	return configErrorf(e.Unwrap(), "%s", field)
+}
+
+// showable returns what an error may tell of a value in a section: where a token's
+// digest belongs, somebody may have written the token.
+func showable(section string, value any) any {
+	if section == tokensKey {
+		return "(not shown)"
+	}
+	return value
+}
+
+// numberToText lets YAML's numbers stand for text, as in "workers: 7".
+func numberToText(from, to reflect.Type, value any) (any, error) {
+	if to.Kind() == reflect.String && from.Kind() == reflect.Int {
+		return fmt.Sprint(value), nil
+	}
+	return value, nil
+}
+
+// oneForList lets one text stand for a list, as in "scopes: admin".
+func oneForList(from, to reflect.Type, value any) (any, error) {
+	if to.Kind() == reflect.Slice && from.Kind() == reflect.String {
+		return []any{value}, nil
+	}
+	return value, nil
+}
+
+func kindOf(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return "a duration, such as 10s"
+	case t.Kind() == reflect.Int64, t.Kind() == reflect.Int:
+		return "an integer"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case t.Kind() == reflect.Slice:
+		return "a list, such as [a, b]"
+	case t.Kind() == reflect.Map:
+		return "a mapping from names to integers"
+	}
+	return "text"
+}
+
+// checkKeys refuses keys that mean nothing, and names the one that was probably
+// meant.
+func checkKeys(values map[string]any) error {
+	var known []string
+	for _, s := range settings {
+		known = append(known, s.Name)
+	}
+	if err := checkKnown("", values, known); err != nil {
+		return err
+	}
+	for _, s := range settings {
+		if !s.isSection() {
+			continue
+		}
+		if err := checkSection(s, values[s.Name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkSection(s Setting, value any) error {
+	entries, ok := value.(map[string]any)
+	if !ok && value != nil {
+		return &hapax.ValueError{Field: s.Name, Value: showable(s.Name, value), Allowed: "a mapping from names to definitions", Err: hapax.ErrInvalidArgument}
+	}
+	var known []string
+	for _, k := range s.Keys {
+		known = append(known, k.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		entry, ok := entries[name].(map[string]any)
+		if !ok && entries[name] != nil {
+			return &hapax.ValueError{Field: s.Name + "." + name, Value: showable(s.Name, entries[name]), Allowed: "a mapping", Err: hapax.ErrInvalidArgument}
+		}
+		if err := checkKnown(s.Name+"."+name+".", entry, known); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkKnown(path string, values map[string]any, known []string) error {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(known, key) {
+			return configErrorf(nil, "there is no setting %s%s; did you mean %s%s?", path, key, path, nearest(key, known))
+		}
+	}
+	return nil
+}
+
+// nearest returns the name with the fewest letters to insert, delete or replace
+// to get there.
+func nearest(given string, names []string) string {
+	return slices.MinFunc(names, func(a, b string) int { return distance(given, a) - distance(given, b) })
+}
+
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,278 @@
+package server
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/auth"
+)
+
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hapax.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func env(values map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) { v, ok := values[name]; return v, ok }
+}
+
+// hashA is the digest of some token.
+var hashA = auth.HashToken("a")
+
+// Every setting, from every source, reaches its field, and the stronger source
+// wins.
+func TestPrecedence(t *testing.T) {
+	values := map[string][3]string{ // file, environment, flag
+		"data":                  {"a", "b", "c"},
+		"store":                 {"memory:", "bolt:x", "etcd://h:1"},
+		"http":                  {"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"},
+		"resp":                  {"127.0.0.1:1", "", "127.0.0.1:3"},
+		"resp_connections":      {"1", "2", "3"},
+		"resp_idle":             {"1s", "0s", "3s"},
+		"admin_http":            {"127.0.0.1:1", "", "127.0.0.1:3"},
+		"tls_cert":              {"a", "b", "c"},
+		"tls_key":               {"a", "b", "c"},
+		"tls_client_ca":         {"a", "b", "c"},
+		"allow_unauthenticated": {"true", "false", "true"},
+		"tokens":                {"{a: {hash: " + hashA + ", rate: 1}}", "{a: {hash: " + hashA + ", rate: 2}}", "{a: {hash: " + hashA + ", rate: 3}}"},
+		"auto_create":           {"false", "true", "false"},
+		"max_tags":              {"1", "2", "3"},
+		"max_count":             {"1", "2", "3"},
+		"max_wait":              {"1s", "2s", "3s"},
+		"refresh":               {"1s", "2s", "3s"},
+		"store_timeout":         {"1s", "2s", "3s"},
+		"drain":                 {"1s", "2s", "3s"},
+		"log_format":            {"text", "json", "auto"},
+		"log_level":             {"debug", "warn", "error"},
+		"tags":                  {"{a: {step: 1}}", "{a: {step: 2}}", "{a: {step: 3}}"},
+		"pools":                 {"{p: {workers: 1}}", "{p: {workers: 2}}", "{p: {workers: 3}}"},
+	}
+	for _, s := range Settings() {
+		t.Run(s.Name, func(t *testing.T) {
+			v, ok := values[s.Name]
+			if !ok {
+				t.Fatal("the setting is not in this test")
+			}
+			from := Sources{}
+			want := func(text string) {
+				t.Helper()
+				c, err := Load(from)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := s.get(&c)
+				reference, err := Load(Sources{Flags: map[string]string{s.Name: text}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !reflect.DeepEqual(got, s.get(&reference)) {
+					t.Errorf("got %v, want %v", got, text)
+				}
+			}
+			want(s.Default)
+			from.File = writeFile(t, s.Name+": "+strings.ReplaceAll(v[0], "memory:", "'memory:'"))
+			want(v[0])
+			from.Env = env(map[string]string{s.Env(): v[1]})
+			want(v[1])
+			from.Flags = map[string]string{s.Name: v[2]}
+			want(v[2])
+		})
+	}
+}
+
+func TestSectionsMerge(t *testing.T) {
+	c, err := Load(Sources{
+		File: writeFile(t, `
+tags:
+  orders: {step: 5000, max_step: 50000}
+  "a.b/ü": {kind: snowflake, pool: p}
+  plain:
+pools:
+  p:
+    layout: vesta-max-peak
+    workers: 3
+    lease: 1m
+    fields: {type: 1}
+`),
+		Env: env(map[string]string{"HAPAX_TAGS": "{orders: {step: 7000}, users: {start: 10}}"}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantTags := map[string]service.TagConfig{
+		"orders": {Step: 7000, MaxStep: 50000},
+		"a.b/ü":  {Kind: hapax.KindSnowflake, Pool: "p"},
+		"plain":  {},
+		"users":  {Start: 10},
+	}
+	if !reflect.DeepEqual(c.Tags, wantTags) {
+		t.Errorf("tags are %v, want %v", c.Tags, wantTags)
+	}
+	wantPools := map[string]service.PoolConfig{
+		"p": {Layout: "vesta-max-peak", Workers: "3", Lease: time.Minute, Fields: map[string]int64{"type": 1}},
+	}
+	if !reflect.DeepEqual(c.Pools, wantPools) {
+		t.Errorf("pools are %v, want %v", c.Pools, wantPools)
+	}
+}
+
+func TestBadConfig(t *testing.T) {
+	const secret = "hapax_QWERTYUIOPASDFGHJKLZXCVBNM"
+	tests := []struct {
+		name string
+		file string
+		env  map[string]string
+		flag map[string]string
+		want string // in the error
+	}{
+		{name: "unknown key", file: "max_wiat: 2s", want: "there is no setting max_wiat; did you mean max_wait?"},
+		{name: "unknown key of a tag", file: "tags: {orders: {stpe: 1}}", want: "there is no setting tags.orders.stpe; did you mean tags.orders.step?"},
+		{name: "unknown key of a pool", file: "pools: {p: {layuot: leaf}}", want: "there is no setting pools.p.layuot; did you mean pools.p.layout?"},
+		{name: "unknown key in the environment", env: map[string]string{"HAPAX_TAGS": "{a: {b: 1}}"}, want: "HAPAX_TAGS"},
+		{name: "key twice", file: "drain: 1s\ndrain: 2s", want: `mapping key "drain" already defined at line 1`},
+		{name: "not YAML", file: "a: [", want: "hapax.yaml"},
+		{name: "a list", file: "- 1", want: "hapax.yaml"},
+		{name: "list for a value", file: "http: [a, b]", want: "http is [a b]; allowed is one value"},
+		{name: "scalar for a section", file: "tags: 3", want: "tags is 3; allowed is a mapping from names to definitions"},
+		{name: "scalar for a tag", file: "tags: {a: 3}", want: "tags.a is 3; allowed is a mapping"},
+		{name: "text for a number", file: "max_tags: many", want: `max_tags is "many"; allowed is 1 to 1000000`},
+		{name: "number without unit", file: "max_wait: 10", want: `max_wait is "10"; allowed is 1ms to 1h`},
+		{name: "below the range", env: map[string]string{"HAPAX_MAX_COUNT": "0"}, want: `HAPAX_MAX_COUNT is "0"; allowed is 1 to 1000000`},
+		{name: "above the range", flag: map[string]string{"drain": "2h"}, want: `--drain is "2h"; allowed is 0s to 1h`},
+		{name: "huge number", flag: map[string]string{"max_tags": "99999999999999999999"}, want: "--max-tags is"},
+		{name: "not a choice", flag: map[string]string{"log_level": "loud"}, want: `--log-level is "loud"; allowed is debug, info, warn, error`},
+		{name: "yes is not true", file: "auto_create: \"yes\"", want: `auto_create is "yes"; allowed is true, false`},
+		{name: "text for a tag's number", file: "tags: {a: {step: lots}}", want: `tags.a.step is "lots"; allowed is an integer`},
+		{name: "number for a duration", file: "pools: {p: {lease: [1]}}", want: "pools.p.lease is [1]; allowed is a duration, such as 10s"},
+		{name: "bad duration", file: "pools: {p: {lease: soon}}", want: "pools.p.lease"},
+
+		{name: "token for a digest", file: "tokens: {a: {hash: " + secret + "}}", want: "tokens.a.hash is"},
+		{name: "token for a section", file: "tokens: " + secret, want: "tokens is"},
+		{name: "token for a definition", file: "tokens: {a: " + secret + "}", want: "tokens.a is"},
+		{name: "token in the environment", env: map[string]string{"HAPAX_TOKENS": secret}, want: "HAPAX_TOKENS: it is not a mapping"},
+		{name: "list of tokens", file: "tokens: {a: {hash: [" + secret + "]}}", want: "tokens.a.hash is"},
+		{name: "scalar for a list", file: "tokens: {a: {hash: " + hashA + ", scopes: {}}}", want: "tokens.a.scopes"},
+		{name: "text for a limit", file: "tokens: {a: {hash: " + hashA + ", rate: " + secret + "}}", want: "tokens.a.rate is"},
+		{name: "scope", file: "tokens: {a: {hash: " + hashA + ", scopes: [root]}}", want: `tokens.a.scopes is "root"; allowed is issue, admin, metrics`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			from := Sources{Env: env(test.env), Flags: test.flag}
+			if test.file != "" {
+				from.File = writeFile(t, test.file)
+			}
+			_, err := Load(from)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("the error is %v, want it to tell %s", err, test.want)
+			}
+			if !errors.Is(err, hapax.ErrInvalidArgument) || !strings.HasPrefix(err.Error(), "hapax: ") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("not one line of ErrInvalidArgument: %v", err)
+			}
+			if strings.Contains(err.Error(), secret[:8]) {
+				t.Errorf("the error tells a token: %v", err)
+			}
+		})
+	}
+}
+
+func TestMissingFile(t *testing.T) {
+	_, err := Load(Sources{File: filepath.Join(t.TempDir(), "none.yaml")})
+	if !errors.Is(err, hapax.ErrInvalidArgument) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// What is printed is read back as the same configuration.
+func TestPrintRoundTrip(t *testing.T) {
+	c, err := Load(Sources{
+		File: writeFile(t, "tokens: {app: {hash: '"+hashA+"', scopes: [issue, admin], tags: [a*], rate: 5}}\ntags: {\"o: {\": {step: 7}, s: {kind: snowflake}, p: }\npools: {default: {lease: 90s, fields: {x: 1}}}"),
+		Flags: map[string]string{
+			"data": "a: 'b'", "store": "etcd://h:1?x=y", "max_wait": "1m30s", "auto_create": "false", "log_level": "warn",
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := c.AppendYAML(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Load(Sources{File: writeFile(t, string(text))})
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	if !reflect.DeepEqual(c, again) {
+		t.Errorf("read back as %+v, want %+v", again, c)
+	}
+}
+
+func TestRedact(t *testing.T) {
+	for given, want := range map[string]string{
+		"bolt:":                          "bolt:",
+		"mysql://u:secret@h:3306/db":     "mysql://u:xxxxx@h:3306/db",
+		"mongodb://u:secret@h1:1,h2:2/d": "mongodb://u:xxxxx@h1:1,h2:2/d",
+		"redis+sentinel://u:s@h1:1,h2:2/m?sentinel_password=s": "redis+sentinel://u:xxxxx@h1:1,h2:2/m?sentinel_password=xxxxx",
+		"postgres://h/db?user=a&password=secret&sslmode=off":   "postgres://h/db?user=a&password=xxxxx&sslmode=off",
+		"mysql://u:se%zzcret@h/db":                             "mysql://u:xxxxx@h/db",
+		"mysql://u:se/cret@h/db":                               "mysql://u:xxxxx@h/db",
+		"mysql:u:secret@h/db":                                  "mysql:xxxxx@h/db",
+		"u:secret@h/db":                                        "u:xxxxx@h/db",
+		"etcd://root@h:1":                                      "etcd://root@h:1",
+		"zk://h:1/p@th":                                        "zk://h:1/p@th",
+		"unix:///run/redis@1.sock":                             "unix:///run/redis@1.sock",
+		"bolt:data@home/hapax.db":                              "bolt:data@home/hapax.db",
+	} {
+		if got := redact(given); got != want {
+			t.Errorf("redact(%q) is %q, want %q", given, got, want)
+		}
+	}
+}
+
+// The keys of tags and pools that are described are those that exist.
+func TestKeysAreComplete(t *testing.T) {
+	for name, pair := range map[string]struct {
+		described []Key
+		actual    reflect.Type
+	}{
+		"tokens": {tokenKeys, reflect.TypeFor[auth.TokenConfig]()},
+		"tags":   {tagKeys, reflect.TypeFor[service.TagConfig]()},
+		"pools":  {poolKeys, reflect.TypeFor[service.PoolConfig]()},
+	} {
+		var described, actual []string
+		for _, k := range pair.described {
+			described = append(described, k.Name)
+		}
+		for f := range pair.actual.Fields() {
+			actual = append(actual, f.Tag.Get("koanf"))
+		}
+		slices.Sort(described)
+		slices.Sort(actual)
+		if !slices.Equal(described, actual) {
+			t.Errorf("%s: described are %v, there are %v", name, described, actual)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	for given, want := range map[string]string{"dta": "data", "htpp": "http", "loglevel": "log_level", "": "data", "max-wait": "max_wait"} {
+		var names []string
+		for _, s := range settings {
+			names = append(names, s.Name)
+		}
+		if got := nearest(given, names); got != want && distance(given, got) >= distance(given, want) {
+			t.Errorf("nearest to %q is %q, want %q", given, got, want)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+package server
+
+//go:generate sh -c "go run ../configdoc > ../../docs/configuration.md"

@@ -1,0 +1,217 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hapax-id/hapax/internal/api/respapi"
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/auth"
+)
+
+// sealTimeout bounds what Close has to tell the store.
+const sealTimeout = 5 * time.Second
+
+// Run serves until the context ends, then lets requests in flight finish, seals
+// and returns nil. It logs to the given writer.
+//
+// On SIGHUP it calls reload, unless that is nil, and takes over the tokens of what
+// it returns; and it reads the certificates anew.
+//
+// What keeps it from starting comes as one error: a *hapax.ValueError for a
+// setting, and what OpenNode returns.
+func Run(ctx context.Context, c Config, reload func() (Config, error), logTo io.Writer) error {
+	s, err := start(ctx, c, newLogger(c, logTo))
+	if err != nil {
+		if ctx.Err() != nil {
+			err = nil // told to stop before it served
+		}
+		return err
+	}
+	s.reload = reload
+	return s.run(ctx)
+}
+
+// A server is what Run keeps while it serves.
+type server struct {
+	config    Config
+	log       *slog.Logger
+	node      *Node
+	service   *service.Service
+	listeners listeners
+	certs     *certificates          // nil: no TLS
+	reload    func() (Config, error) // may be nil
+
+	policy *auth.Policy // may be nil
+	public *auth.Policy // for the listeners that do not administer
+}
+
+// start opens everything. The listeners come first: an address that cannot be
+// used leaves no data directory behind.
+func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
+	opts, err := serviceOptions(c, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := opts.CheckIdentities(ctx); err != nil {
+		return nil, err
+	}
+	policy, err := auth.NewPolicy(c.Tokens)
+	if err != nil {
+		return nil, err
+	}
+	public := policy
+	if c.AdminHTTP != "" {
+		public = policy.Without(auth.ScopeAdmin | auth.ScopeMetrics)
+	}
+	certs, err := newCertificates(c, log)
+	if err != nil {
+		return nil, err
+	}
+	ls, err := listenAll(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	node, err := OpenNode(ctx, c, log)
+	if err != nil {
+		return nil, errors.Join(err, ls.close())
+	}
+	opts.Holder, opts.Witness, opts.Cache = node.Instance, node.Witness, node.cache
+	opts.StoreWarnings = node.warned.snapshot
+	if node.Witness == nil {
+		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
+	}
+	svc, err := service.New(ctx, node.Store, opts)
+	if err != nil {
+		return nil, errors.Join(err, ls.close(), node.Close())
+	}
+	return &server{config: c, log: log, node: node, service: svc, listeners: ls, certs: certs, policy: policy, public: public}, nil
+}
+
+func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
+	clock, err := testClock()
+	if err != nil {
+		return service.Options{}, err
+	}
+	opts := service.Options{
+		Tags: c.Tags, Pools: c.Pools, NoAutoCreate: !c.AutoCreate,
+		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, StoreTimeout: c.StoreTimeout,
+		Logger: log, Clock: clock,
+	}
+	return opts, opts.Validate()
+}
+
+// run serves until the context ends or a listener fails, and stops
+// everything.
+func (s *server) run(ctx context.Context) error {
+	web := []*http.Server{s.newWeb(ctx, s.listeners.http, s.public)}
+	at := []net.Listener{s.listeners.http}
+	if s.listeners.admin != nil {
+		web = append(web, s.newWeb(ctx, s.listeners.admin, s.policy))
+		at = append(at, s.listeners.admin)
+	}
+	redis := respapi.New(s.service, respapi.Options{
+		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, Policy: s.public, Logger: s.log,
+	})
+	failed := make(chan error, len(web)+1)
+	var serving sync.WaitGroup
+	for i := range web {
+		serving.Go(func() { failed <- serveWeb(web[i], at[i]) })
+	}
+	if l := s.listeners.resp; l != nil {
+		if s.certs != nil {
+			l = tls.NewListener(l, s.certs.redis())
+		}
+		serving.Go(func() { failed <- redis.Serve(l) })
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	watching, unwatch := context.WithCancel(context.Background())
+	defer unwatch()
+	serving.Go(func() { s.watch(watching, signals) })
+
+	err := s.node.announce(s.url(at[len(at)-1])) // the one that administers
+	if err == nil {
+		s.logStart()
+		select {
+		case <-ctx.Done():
+		case err = <-failed:
+		}
+	}
+	err = errors.Join(err, s.stop(web, redis))
+	unwatch()
+	serving.Wait()
+	return err
+}
+
+// url returns the address of an HTTP listener; empty for none.
+func (s *server) url(l net.Listener) string {
+	switch {
+	case l == nil:
+		return ""
+	case s.certs != nil:
+		return "https://" + l.Addr().String()
+	}
+	return "http://" + l.Addr().String()
+}
+
+func (s *server) logStart() {
+	data, err := filepath.Abs(s.config.Data)
+	if err != nil {
+		data = s.config.Data
+	}
+	store := s.config.Store
+	if path := boltPath(store, data); path != "" {
+		store = "bolt:" + path
+	}
+	redis := ""
+	if s.listeners.resp != nil {
+		redis = s.listeners.resp.Addr().String()
+	}
+	s.log.Info("serving", "http", s.url(s.listeners.http), "admin_http", s.url(s.listeners.admin), "resp", redis,
+		"store", redact(store), "data", data, "instance", s.node.Instance)
+	if s.certs == nil && len(s.config.Tokens) > 0 && slices.ContainsFunc(s.listeners.all(), func(l net.Listener) bool { return !isLoopback(l) }) {
+		s.log.Warn("tokens can be read on the network: set tls_cert and tls_key, unless something in front speaks TLS")
+	}
+}
+
+// stop takes no new requests, waits for those in flight, and seals.
+func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
+	began := time.Now()
+	s.log.Info("stopping", "drain", s.config.Drain.String())
+	drain, cancel := context.WithTimeout(context.Background(), s.config.Drain)
+	defer cancel()
+	var draining sync.WaitGroup
+	errs := make([]error, len(web)+1)
+	for i := range web {
+		draining.Go(func() { errs[i] = web[i].Shutdown(drain) })
+	}
+	draining.Go(func() { errs[len(web)] = redis.Shutdown(drain) })
+	draining.Wait()
+	if errors.Join(errs...) != nil {
+		s.log.Warn("requests in flight were cut off", "after", s.config.Drain.String())
+		for i := range web {
+			_ = web[i].Close() // Shutdown has closed the listener; connections have nothing to report
+		}
+	}
+	seal, cancel := context.WithTimeout(context.Background(), sealTimeout)
+	defer cancel()
+	err := errors.Join(s.service.Close(seal), s.node.withdraw(), s.node.Close())
+	if err == nil {
+		s.log.Info("stopped", "took", time.Since(began).String())
+	}
+	return err
+}

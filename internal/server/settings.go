@@ -1,0 +1,205 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/api/respapi"
+)
+
+// A Setting describes one setting of the server. The command's flags, the
+// environment, the YAML keys and the documentation are all made from Settings.
+type Setting struct {
+	Name    string // the YAML key, such as "max_wait"
+	Type    string // what its values are called in help: "duration", …
+	Default string
+	Allowed string // which values are allowed; empty: any
+	Doc     string // one sentence or more, without the period at the end
+	Keys    []Key  // of the entries of a section, which is a mapping by name
+
+	set func(c *Config, text string) error // nil: a section
+	get func(c *Config) any                // what YAML shows
+}
+
+// A Key describes one key of a tag's or pool's definition in the YAML file.
+type Key struct {
+	Name    string
+	Type    string
+	Default string
+	Doc     string
+}
+
+// isSection tells that the setting is a mapping from names to definitions. As a
+// flag or in the environment it is given as YAML.
+func (s Setting) isSection() bool { return s.set == nil }
+
+// Flag returns the name of the setting's flag, without the dashes before it.
+func (s Setting) Flag() string { return strings.ReplaceAll(s.Name, "_", "-") }
+
+// Env returns the name of the setting's environment variable.
+func (s Setting) Env() string { return "HAPAX_" + strings.ToUpper(s.Name) }
+
+// Settings returns every setting, in the order of the documentation.
+func Settings() []Setting { return slices.Clone(settings) }
+
+var settings = []Setting{
+	text("data", "./hapax-data", "Data directory: the embedded store, this node's identity and its witness of what it used. Made, readable by its owner only, if it does not exist",
+		func(c *Config) *string { return &c.Data }),
+	text("store", "bolt:", "URL of the store: bolt:PATH (without a path: hapax.db in the data directory), memory:, or the URL of a shared store; see the documentation for the forms",
+		func(c *Config) *string { return &c.Store }),
+	text("http", "127.0.0.1:8080", "Address that HTTP listens on",
+		func(c *Config) *string { return &c.HTTP }),
+	text("resp", "127.0.0.1:6380", "Address that the Redis protocol is spoken on; empty for none",
+		func(c *Config) *string { return &c.RESP }),
+	integer("resp_connections", respapi.DefaultMaxConnections, 1, 1_000_000, "How many Redis clients may be connected",
+		func(c *Config) *int { return &c.RESPConnections }),
+	duration("resp_idle", time.Hour, 0, 30*24*time.Hour, "After how long without a command a Redis client's connection is closed; 0s is never",
+		func(c *Config) *time.Duration { return &c.RESPIdle }),
+	text("admin_http", "", "Address of one more HTTP listener. If it is given, tags and workers are administered and metrics shown only there",
+		func(c *Config) *string { return &c.AdminHTTP }),
+	text("tls_cert", "", "File with the certificate, in PEM form, that all listeners show; empty for no TLS. It is read anew when it changes, and on SIGHUP",
+		func(c *Config) *string { return &c.TLSCert }),
+	text("tls_key", "", "File with the certificate's key, in PEM form",
+		func(c *Config) *string { return &c.TLSKey }),
+	text("tls_client_ca", "", "File with the authorities, in PEM form, one of which must have signed the certificate that every client then has to show; empty for none",
+		func(c *Config) *string { return &c.TLSClientCA }),
+	boolean("allow_unauthenticated", false, "Listen beyond loopback although nobody is asked for a token or a certificate: whoever reaches the address can issue numbers and change tags",
+		func(c *Config) *bool { return &c.AllowUnauthenticated }),
+	boolean("auto_create", true, "Create an unknown tag as a segment tag when it is first used",
+		func(c *Config) *bool { return &c.AutoCreate }),
+	integer("max_tags", 10_000, 1, 1_000_000, "How many tags there may be before first use creates no more, so that misspelt names cannot pile up",
+		func(c *Config) *int { return &c.MaxTags }),
+	integer("max_count", 10_000, 1, 1_000_000, "How many numbers one request may ask for",
+		func(c *Config) *int { return &c.MaxCount }),
+	duration("max_wait", 2*time.Second, time.Millisecond, time.Hour, "How long a request waits for the store, for a worker ID or for the clock before it fails with 503",
+		func(c *Config) *time.Duration { return &c.MaxWait }),
+	duration("refresh", time.Minute, time.Second, 24*time.Hour, "How often deleted and changed tags are looked up in the store",
+		func(c *Config) *time.Duration { return &c.Refresh }),
+	duration("store_timeout", 5*time.Second, 10*time.Millisecond, time.Hour, "How long one answer of the store may take",
+		func(c *Config) *time.Duration { return &c.StoreTimeout }),
+	duration("drain", 10*time.Second, 0, time.Hour, "How long requests in flight may take to finish when the server is told to stop",
+		func(c *Config) *time.Duration { return &c.Drain }),
+	choice("log_format", "auto", []string{"auto", "text", "json"}, "Form of the log on standard error; auto is text on a terminal and JSON elsewhere",
+		func(c *Config) *string { return &c.LogFormat }),
+	choice("log_level", "info", []string{"debug", "info", "warn", "error"}, "The least important messages to log",
+		func(c *Config) *string { return &c.LogLevel }),
+	section(tokensKey, "API tokens by name. If there are any, every client must show one; see hapax token new. They are read anew on SIGHUP", tokenKeys,
+		func(c *Config) any { return sparse(c.Tokens) }),
+	section(tagsKey, "Definitions of tags by name. A definition is used when the tag is first used; a tag that the store knows keeps what the store says", tagKeys,
+		func(c *Config) any { return sparse(c.Tags) }),
+	section(poolsKey, "Worker pools of snowflake tags by name. A pool's layout is frozen in the store when the pool is first used", poolKeys,
+		func(c *Config) any { return sparse(c.Pools) }),
+}
+
+var tokenKeys = []Key{
+	{"hash", "string", "none", "The token's SHA-256, as hapax token new prints it"},
+	{"scopes", "list", "[issue]", "What the token is for: issue (numbers and leases), admin (tags, pools, workers, metrics), metrics"},
+	{"tags", "list", "all", "The tags that the token is for: names, or beginnings of names with * behind"},
+	{"pools", "list", "all, or none beside tags", "The pools whose workers the token may lease or administer, as with tags"},
+	{"rate", "int", "no limit", "How many requests a second the token is good for; a batch is one request"},
+	{"burst", "int", "rate", "How many requests may come at once before the rate counts"},
+	{"requests", "int", "no limit", "How many requests may be in flight at the same time"},
+	{"connections", "int", "no limit", "How many connections may use the token at the same time"},
+}
+
+var tagKeys = []Key{
+	{"kind", "string", "segment", "segment counts; snowflake issues numbers that hold time and worker"},
+	{"start", "int", "1", "The first number of a segment tag"},
+	{"step", "int", "1000", "How many numbers a segment begins with, before it adapts to the rate"},
+	{"min_step", "int", "step", "Lower bound of the adaptive step"},
+	{"max_step", "int", "1000000, or step if that is more", "Upper bound of the adaptive step"},
+	{"pool", "string", "default", "The worker pool of a snowflake tag"},
+}
+
+var poolKeys = []Key{
+	{"layout", "string", "leaf", "Name or spec of the layout; see hapax layouts"},
+	{"workers", "string", "all of the layout", "The worker IDs that this node may use, such as 0-63, or 7 to fix it"},
+	{"identity", "string", "pool", "Which of these worker IDs this node uses: pool (any that is free), fixed:ID, env:VARIABLE, statefulset or statefulset:BASE (the ordinal of the host name), address:IP,IP (the index of this host's address), list:ID,ID (to roll along), or disposable (each start uses one up)"},
+	{"split", "string", "none", "Parts of the worker ID, from the highest bits down, as NAME:BITS or NAME:BITS:START, such as service:8:1,rack:2:1"},
+	{"parts", "mapping", "none", "Values of parts of the split that are settled for this node: numbers, or env:VARIABLE"},
+	{"cache", "bool", "false", "Keep the lease in a file of the data directory too: a restart goes on within the granted time, also while the store is away"},
+	{"lease", "duration", "30s", "How long past the end of its grant a silent node keeps its worker ID"},
+	{"grant", "duration", "10s, or 3s with one worker ID", "How much time is granted at first; doubled with each extension"},
+	{"max_grant", "duration", "5m, or 3s with one worker ID", "What grants double up to: how long an outage of the store is ridden out"},
+	{"max_ahead", "duration", "10ms, or a tick if that is more", "How far numbers may lead the clock"},
+	{"max_behind", "duration", "0s", "How far numbers may lag behind the clock, so that a burst uses ticks just past"},
+	{"max_skew", "duration", "10s", "How far the local clock may differ from the store's, where the store has one"},
+	{"sequence_start", "string", "zero", "Where the sequence begins in a tick: zero, continue, or a number n for random below n"},
+	{"populator", "string", "atomic", "What produces tick and sequence: atomic or mutex; both issue the same numbers"},
+	{"on_rollback", "string", "continue", "While the clock is behind what it was: continue, which is safe, or refuse"},
+	{"fields", "mapping", "0 each", "Values of the layout's other fields, by their names"},
+}
+
+func section(name, doc string, keys []Key, get func(*Config) any) Setting {
+	return Setting{Name: name, Type: "mapping", Default: "{}", Doc: doc, Keys: keys, get: get}
+}
+
+func newSetting(name, kind, standard, allowed, doc string, get func(*Config) any, set func(*Config, string) bool) Setting {
+	return Setting{
+		Name: name, Type: kind, Default: standard, Allowed: allowed, Doc: doc, get: get,
+		set: func(c *Config, text string) error {
+			if !set(c, text) {
+				return &hapax.ValueError{Field: name, Value: text, Allowed: allowed, Err: hapax.ErrInvalidArgument}
+			}
+			return nil
+		},
+	}
+}
+
+func text(name, standard, doc string, field func(*Config) *string) Setting {
+	return newSetting(name, "string", standard, "", doc,
+		func(c *Config) any { return *field(c) },
+		func(c *Config, text string) bool { *field(c) = text; return true })
+}
+
+func choice(name, standard string, options []string, doc string, field func(*Config) *string) Setting {
+	return newSetting(name, "string", standard, strings.Join(options, ", "), doc,
+		func(c *Config) any { return *field(c) },
+		func(c *Config, text string) bool { *field(c) = text; return slices.Contains(options, text) })
+}
+
+func boolean(name string, standard bool, doc string, field func(*Config) *bool) Setting {
+	return newSetting(name, "bool", strconv.FormatBool(standard), "true, false", doc,
+		func(c *Config) any { return *field(c) },
+		func(c *Config, text string) bool {
+			*field(c) = text == "true"
+			return text == "true" || text == "false"
+		})
+}
+
+func integer(name string, standard, lo, hi int, doc string, field func(*Config) *int) Setting {
+	return newSetting(name, "int", strconv.Itoa(standard), fmt.Sprintf("%d to %d", lo, hi), doc,
+		func(c *Config) any { return *field(c) },
+		func(c *Config, text string) bool {
+			v, err := strconv.Atoi(text)
+			*field(c) = v
+			return err == nil && v >= lo && v <= hi
+		})
+}
+
+func duration(name string, standard, lo, hi time.Duration, doc string, field func(*Config) *time.Duration) Setting {
+	return newSetting(name, "duration", formatDuration(standard), formatDuration(lo)+" to "+formatDuration(hi), doc,
+		func(c *Config) any { return formatDuration(*field(c)) },
+		func(c *Config, text string) bool {
+			v, err := time.ParseDuration(text)
+			*field(c) = v
+			return err == nil && v >= lo && v <= hi
+		})
+}
+
+// formatDuration writes a duration without the zeros of smaller units: 1m, not
+// 1m0s.
+func formatDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

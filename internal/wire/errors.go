@@ -1,0 +1,210 @@
+// Package wire translates between the messages of hapax.v1 and the library's
+// values and errors. Server and client share it, so that what one says is what
+// the other understands: an error that the server returns matches the same
+// sentinel at the client, and a *hapax.ValueError keeps its fields.
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api/hapaxv1"
+)
+
+// statuses gives every code its status. Unavailable means that asking again, or
+// another server, may help.
+var statuses = map[hapax.Code]connect.Code{
+	hapax.ErrInvalidArgument.Code(): connect.CodeInvalidArgument,
+	hapax.ErrInvalidTag.Code():      connect.CodeInvalidArgument,
+	hapax.ErrInvalidLayout.Code():   connect.CodeInvalidArgument,
+	hapax.ErrInvalidID.Code():       connect.CodeInvalidArgument,
+	hapax.ErrFieldRange.Code():      connect.CodeInvalidArgument,
+
+	hapax.ErrTagNotFound.Code():    connect.CodeNotFound,
+	hapax.ErrTagDeleted.Code():     connect.CodeFailedPrecondition,
+	hapax.ErrTagExists.Code():      connect.CodeAlreadyExists,
+	hapax.ErrKindMismatch.Code():   connect.CodeFailedPrecondition,
+	hapax.ErrLayoutMismatch.Code(): connect.CodeFailedPrecondition,
+	hapax.ErrLineExhausted.Code():  connect.CodeOutOfRange,
+	hapax.ErrTimeExhausted.Code():  connect.CodeOutOfRange,
+
+	hapax.ErrTickExhausted.Code(): connect.CodeUnavailable,
+	hapax.ErrRefillPending.Code(): connect.CodeUnavailable,
+	hapax.ErrNoWorker.Code():      connect.CodeUnavailable,
+
+	hapax.ErrLeaseLost.Code():      connect.CodeAborted,
+	hapax.ErrWorkerPoisoned.Code(): connect.CodeFailedPrecondition,
+	hapax.ErrClockRollback.Code():  connect.CodeUnavailable,
+	hapax.ErrClockSkew.Code():      connect.CodeUnavailable,
+
+	hapax.ErrStoreUnavailable.Code(): connect.CodeUnavailable,
+	hapax.ErrStoreLocked.Code():      connect.CodeUnavailable,
+	hapax.ErrStoreCopied.Code():      connect.CodeDataLoss,
+	hapax.ErrStoreCorrupt.Code():     connect.CodeDataLoss,
+	hapax.ErrStoreReplaced.Code():    connect.CodeDataLoss,
+	hapax.ErrStoreRolledBack.Code():  connect.CodeDataLoss,
+	hapax.ErrStoreUnsafe.Code():      connect.CodeFailedPrecondition,
+	hapax.ErrNotSupported.Code():     connect.CodeUnimplemented,
+
+	hapax.ErrClosed.Code():           connect.CodeUnavailable,
+	hapax.ErrRejected.Code():         connect.CodePermissionDenied,
+	hapax.ErrLimitExceeded.Code():    connect.CodeResourceExhausted,
+	hapax.ErrUnauthenticated.Code():  connect.CodeUnauthenticated,
+	hapax.ErrPermissionDenied.Code(): connect.CodePermissionDenied,
+	hapax.ErrInternal.Code():         connect.CodeInternal,
+}
+
+// Status returns the status of a code.
+func Status(code hapax.Code) connect.Code {
+	if status, ok := statuses[code]; ok {
+		return status
+	}
+	return connect.CodeInternal
+}
+
+// maxText bounds what is repeated of a refused value, in bytes.
+const maxText = 512
+
+// Error returns err as it goes to a client. What went wrong inside the server
+// may name hosts and files: of that, only the sentinel leaves.
+func Error(err error) *connect.Error {
+	if e, ok := errors.AsType[*connect.Error](err); ok {
+		return e
+	}
+	code := hapax.CodeOf(err)
+	status := Status(code)
+	detail := &hapaxv1.ErrorDetail{Code: string(code)}
+	message := hapax.ErrorOf(code).Error()
+	switch status {
+	case connect.CodeUnavailable, connect.CodeDataLoss, connect.CodeInternal, connect.CodeUnimplemented:
+	default:
+		message = err.Error()
+	}
+	if e, ok := errors.AsType[*hapax.ValueError](err); ok {
+		detail.Field, detail.Allowed = e.Field, e.Allowed
+		setValue(detail, e.Value)
+	}
+	if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok {
+		message = e.Error()
+		detail.Pool, detail.Size = e.Pool, e.Size
+		if !e.NextFree.IsZero() {
+			detail.NextFree = timestamppb.New(e.NextFree)
+		}
+	}
+	out := connect.NewError(status, errors.New(clean(message, 4*maxText)))
+	if d, err := connect.NewErrorDetail(detail); err == nil {
+		out.AddDetail(d)
+	}
+	return out
+}
+
+func setValue(d *hapaxv1.ErrorDetail, value any) {
+	switch v := value.(type) {
+	case int:
+		d.Value = &hapaxv1.ErrorDetail_Number{Number: int64(v)}
+	case int64:
+		d.Value = &hapaxv1.ErrorDetail_Number{Number: v}
+	case hapax.ID:
+		d.Value = &hapaxv1.ErrorDetail_Number{Number: int64(v)}
+	default:
+		d.Value = &hapaxv1.ErrorDetail_Text{Text: clean(fmt.Sprint(v), maxText)}
+	}
+	d.Field, d.Allowed = clean(d.Field, maxText), clean(d.Allowed, maxText)
+}
+
+// Cause returns an error of a call as the library's: one that matches the
+// sentinel whose code the server sent, or hapax.ErrStoreUnavailable if it was
+// not a server of hapax that answered, or none. Errors of the context stay
+// visible, and the library's own as they are.
+func Cause(err error) error {
+	if err == nil {
+		return nil
+	}
+	e, ok := errors.AsType[*connect.Error](err)
+	if _, ours := errors.AsType[*hapax.Error](err); ours {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+	}
+	if d := detailOf(e); d != nil {
+		return fromDetail(d, e.Message())
+	}
+	switch e.Code() {
+	case connect.CodeUnauthenticated:
+		return fmt.Errorf("%w: %w", hapax.ErrUnauthenticated, err)
+	case connect.CodePermissionDenied:
+		return fmt.Errorf("%w: %w", hapax.ErrPermissionDenied, err)
+	case connect.CodeInvalidArgument:
+		return fmt.Errorf("%w: %w", hapax.ErrInvalidArgument, err)
+	case connect.CodeDeadlineExceeded:
+		if !errors.Is(err, context.DeadlineExceeded) { // the server's word
+			err = errors.Join(err, context.DeadlineExceeded)
+		}
+	}
+	return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+}
+
+// detailOf returns the detail that a server of hapax has sent, or nil.
+func detailOf(e *connect.Error) *hapaxv1.ErrorDetail {
+	for _, d := range e.Details() {
+		if m, err := d.Value(); err == nil {
+			if m, ok := m.(*hapaxv1.ErrorDetail); ok {
+				return m
+			}
+		}
+	}
+	return nil
+}
+
+func fromDetail(d *hapaxv1.ErrorDetail, message string) error {
+	sentinel := hapax.ErrorOf(hapax.Code(d.GetCode()))
+	switch {
+	case sentinel == nil: // of a newer server
+		return &remoteError{fmt.Sprintf("hapax: %s (%s)", message, d.GetCode()), hapax.ErrInternal}
+	case d.GetField() != "":
+		value := any(d.GetText())
+		if n, ok := d.GetValue().(*hapaxv1.ErrorDetail_Number); ok {
+			value = n.Number
+		}
+		return &hapax.ValueError{Field: d.GetField(), Value: value, Allowed: d.GetAllowed(), Err: sentinel}
+	case sentinel == hapax.ErrNoWorker && d.GetPool() != "":
+		e := &hapax.NoWorkerError{Pool: d.GetPool(), Size: d.GetSize()}
+		if d.GetNextFree() != nil {
+			e.NextFree = d.GetNextFree().AsTime()
+		}
+		return e
+	}
+	return &remoteError{message, sentinel}
+}
+
+// A remoteError is an error in the words of the server.
+type remoteError struct {
+	text     string
+	sentinel *hapax.Error
+}
+
+func (e *remoteError) Error() string { return e.text }
+
+func (e *remoteError) Unwrap() error { return e.sentinel }
+
+// timeOf returns the time of a message, and the zero time for none.
+func timeOf(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
+}
+
+func newTime(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}

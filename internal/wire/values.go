@@ -1,0 +1,205 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api/hapaxv1"
+)
+
+// clean returns text as a message can hold it: valid UTF-8, and no longer than
+// most bytes.
+func clean(text string, most int) string {
+	if len(text) > most {
+		for most > 0 && !utf8.RuneStart(text[most]) {
+			most--
+		}
+		text = text[:most]
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}
+
+var kinds = map[hapax.Kind]hapaxv1.Kind{
+	"":                  hapaxv1.Kind_KIND_UNSPECIFIED,
+	hapax.KindSegment:   hapaxv1.Kind_KIND_SEGMENT,
+	hapax.KindSnowflake: hapaxv1.Kind_KIND_SNOWFLAKE,
+}
+
+// NewTag returns the message of a tag.
+func NewTag(t hapax.Tag) *hapaxv1.Tag {
+	return &hapaxv1.Tag{
+		Name: t.Name, Kind: kinds[t.Kind], Start: t.Start, Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep,
+		Mark: t.Mark, Pool: t.Pool, Deleted: t.Deleted,
+	}
+}
+
+// NewTags returns the messages of tags.
+func NewTags(tags []hapax.Tag) []*hapaxv1.Tag {
+	ms := make([]*hapaxv1.Tag, len(tags))
+	for i, t := range tags {
+		ms[i] = NewTag(t)
+	}
+	return ms
+}
+
+// Tag returns the tag of a message. ErrInvalidArgument for a kind that is not
+// known.
+func Tag(m *hapaxv1.Tag) (hapax.Tag, error) {
+	t := hapax.Tag{
+		Name: m.GetName(), Start: m.GetStart(), Step: m.GetStep(), MinStep: m.GetMinStep(), MaxStep: m.GetMaxStep(),
+		Mark: m.GetMark(), Pool: m.GetPool(), Deleted: m.GetDeleted(),
+	}
+	for kind, number := range kinds {
+		if number == m.GetKind() {
+			t.Kind = kind
+			return t, nil
+		}
+	}
+	return t, &hapax.ValueError{Field: "kind", Value: int64(m.GetKind()), Allowed: "KIND_SEGMENT or KIND_SNOWFLAKE", Err: hapax.ErrInvalidArgument}
+}
+
+// Tags returns the tags of messages.
+func Tags(ms []*hapaxv1.Tag) ([]hapax.Tag, error) {
+	tags := make([]hapax.Tag, len(ms))
+	for i, m := range ms {
+		var err error
+		if tags[i], err = Tag(m); err != nil {
+			return nil, err
+		}
+	}
+	return tags, nil
+}
+
+// NewGrant returns the message of a grant.
+func NewGrant(g hapax.Grant) *hapaxv1.Grant { return &hapaxv1.Grant{Lo: g.Lo, Hi: g.Hi} }
+
+// Grant returns the grant of a message.
+func Grant(m *hapaxv1.Grant) hapax.Grant { return hapax.Grant{Lo: m.GetLo(), Hi: m.GetHi()} }
+
+// NewLease returns the message of a lease.
+func NewLease(l hapax.Lease) *hapaxv1.Lease {
+	return &hapaxv1.Lease{Pool: l.Pool, Worker: l.Worker, Epoch: l.Epoch, Holder: l.Holder, Grant: NewGrant(l.Grant), From: l.From}
+}
+
+// Lease returns the lease of a message.
+func Lease(m *hapaxv1.Lease) hapax.Lease {
+	return hapax.Lease{Pool: m.GetPool(), Worker: m.GetWorker(), Epoch: m.GetEpoch(), Holder: m.GetHolder(), Grant: Grant(m.GetGrant()), From: m.GetFrom()}
+}
+
+// NewWorkers returns the messages of workers.
+func NewWorkers(workers []hapax.Worker) []*hapaxv1.Worker {
+	ms := make([]*hapaxv1.Worker, len(workers))
+	for i, w := range workers {
+		ms[i] = &hapaxv1.Worker{Pool: w.Pool, Id: w.ID, Mark: w.Mark, Epoch: w.Epoch, Holder: w.Holder, Expires: newTime(w.Expires)}
+	}
+	return ms
+}
+
+// Workers returns the workers of messages.
+func Workers(ms []*hapaxv1.Worker) []hapax.Worker {
+	workers := make([]hapax.Worker, len(ms))
+	for i, m := range ms {
+		workers[i] = hapax.Worker{Pool: m.GetPool(), ID: m.GetId(), Mark: m.GetMark(), Epoch: m.GetEpoch(), Holder: m.GetHolder(), Expires: timeOf(m.GetExpires())}
+	}
+	return workers
+}
+
+// NewPools returns the messages of pools.
+func NewPools(pools []hapax.Pool) []*hapaxv1.Pool {
+	ms := make([]*hapaxv1.Pool, len(pools))
+	for i, p := range pools {
+		ms[i] = &hapaxv1.Pool{Name: p.Name, Layout: p.Layout}
+	}
+	return ms
+}
+
+// Pools returns the pools of messages.
+func Pools(ms []*hapaxv1.Pool) []hapax.Pool {
+	pools := make([]hapax.Pool, len(ms))
+	for i, m := range ms {
+		pools[i] = hapax.Pool{Name: m.GetName(), Layout: m.GetLayout()}
+	}
+	return pools
+}
+
+// NewAcquireRequest returns the message of a request for a worker.
+func NewAcquireRequest(r hapax.AcquireRequest) *hapaxv1.AcquireWorkerRequest {
+	return &hapaxv1.AcquireWorkerRequest{
+		Pool: r.Pool, Layout: r.Layout, Ids: NewGrant(r.IDs), Among: r.Among, Holder: r.Holder,
+		Floor: r.Floor, Latest: r.Latest, To: r.To, End: r.End, Poison: r.Poison,
+		Now: timestamppb.New(r.Now), Ttl: durationpb.New(r.TTL), Tick: durationpb.New(r.Tick),
+	}
+}
+
+// AcquireRequest returns the request of a message. ErrInvalidArgument for a time
+// or duration that is missing or cannot be.
+func AcquireRequest(m *hapaxv1.AcquireWorkerRequest) (hapax.AcquireRequest, error) {
+	r := hapax.AcquireRequest{
+		Pool: m.GetPool(), Layout: m.GetLayout(), IDs: Grant(m.GetIds()), Among: m.GetAmong(), Holder: m.GetHolder(),
+		Floor: m.GetFloor(), Latest: m.GetLatest(), To: m.GetTo(), End: m.GetEnd(), Poison: m.GetPoison(),
+		Now: timeOf(m.GetNow()), TTL: m.GetTtl().AsDuration(), Tick: m.GetTick().AsDuration(),
+	}
+	if err := checkTimes(m.GetNow(), map[string]*durationpb.Duration{"ttl": m.GetTtl(), "tick": m.GetTick()}); err != nil {
+		return r, err
+	}
+	return r, nil
+}
+
+// NewExtendRequest returns the message of a request for more time.
+func NewExtendRequest(l hapax.Lease, r hapax.ExtendRequest) *hapaxv1.ExtendWorkerRequest {
+	return &hapaxv1.ExtendWorkerRequest{Lease: NewLease(l), To: r.To, End: r.End, Now: timestamppb.New(r.Now), Ttl: durationpb.New(r.TTL)}
+}
+
+// ExtendRequest returns the request of a message; errors are those of
+// AcquireRequest.
+func ExtendRequest(m *hapaxv1.ExtendWorkerRequest) (hapax.ExtendRequest, error) {
+	r := hapax.ExtendRequest{To: m.GetTo(), End: m.GetEnd(), Now: timeOf(m.GetNow()), TTL: m.GetTtl().AsDuration()}
+	return r, checkTimes(m.GetNow(), map[string]*durationpb.Duration{"ttl": m.GetTtl()})
+}
+
+func checkTimes(now *timestamppb.Timestamp, durations map[string]*durationpb.Duration) error {
+	if now.CheckValid() != nil {
+		return &hapax.ValueError{Field: "now", Value: fmt.Sprint(now), Allowed: "a time in the years 1 to 9999", Err: hapax.ErrInvalidArgument}
+	}
+	for name, d := range durations {
+		if d.CheckValid() != nil {
+			return &hapax.ValueError{Field: name, Value: fmt.Sprint(d), Allowed: "a duration", Err: hapax.ErrInvalidArgument}
+		}
+	}
+	return nil
+}
+
+// NewLayout returns the message of a layout.
+func NewLayout(l hapax.Layout) *hapaxv1.Layout {
+	m := &hapaxv1.Layout{
+		Name: l.Name(), Spec: l.String(), Epoch: timestamppb.New(l.Epoch()), Ends: timestamppb.New(l.Ends()),
+		UnitMilliseconds: l.Unit().Milliseconds(), Workers: l.Workers(), PerSecond: l.PerSecond(),
+	}
+	for f := range l.Fields() {
+		m.Fields = append(m.Fields, &hapaxv1.BitField{Name: f.Name, Bits: int32(f.Bits)})
+	}
+	return m
+}
+
+// NewFields returns the messages of a number's fields.
+func NewFields(fields hapax.Fields) []*hapaxv1.Field {
+	ms := make([]*hapaxv1.Field, len(fields))
+	for i, f := range fields {
+		ms[i] = &hapaxv1.Field{Name: f.Name, Value: f.Value}
+	}
+	return ms
+}
+
+// Fields returns the fields of messages.
+func Fields(ms []*hapaxv1.Field) hapax.Fields {
+	fields := make(hapax.Fields, len(ms))
+	for i, m := range ms {
+		fields[i] = hapax.Field{Name: m.GetName(), Value: m.GetValue()}
+	}
+	return fields
+}
