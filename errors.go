@@ -53,6 +53,8 @@ var (
 	ErrTagDeleted     = newError("tag_deleted", "the tag was deleted; create it explicitly to resume above its mark")
 	ErrTagExists      = newError("tag_exists", "the tag exists already")
 	ErrKindMismatch   = newError("kind_mismatch", "the tag is frozen as another kind")
+	ErrPoolNotFound   = newError("pool_not_found", "the pool does not exist")
+	ErrPoolDeleted    = newError("pool_deleted", "the pool was deleted; create it explicitly, with the layout it had")
 	ErrLayoutMismatch = newError("layout_mismatch", "the pool is frozen with another layout, unit or epoch")
 	ErrLineExhausted  = newError("line_exhausted", "no numbers are left on the line")
 	ErrTimeExhausted  = newError("time_exhausted", "the layout's time bits are used up")
@@ -67,7 +69,7 @@ var (
 
 // Workers and clocks.
 var (
-	ErrLeaseLost      = newError("lease_lost", "the worker's lease belongs to somebody else")
+	ErrLeaseLost      = newError("lease_lost", "the lease or the segment is no longer the caller's")
 	ErrWorkerPoisoned = newError("worker_poisoned", "the worker's mark lies absurdly far beyond the clock")
 	ErrClockRollback  = newError("clock_rollback", "the clock went back and the issuer is set to refuse")
 	ErrClockSkew      = newError("clock_skew", "the local clock and the store's differ too much")
@@ -80,7 +82,8 @@ var (
 	ErrStoreCopied      = newError("store_copied", "the store's files were copied or moved to another machine; see hapax adopt")
 	ErrStoreCorrupt     = newError("store_corrupt", "the store's data cannot be understood")
 	ErrStoreReplaced    = newError("store_replaced", "the store is not the one known to this node; see hapax adopt")
-	ErrStoreRolledBack  = newError("store_rolled_back", "the store is behind what this node has used; raise the floor")
+	ErrStoreRolledBack  = newError("store_rolled_back", "the store is behind what was used; see hapax adopt")
+	ErrFenced           = newError("fenced", "the store is fenced: nothing is granted until an operator has run hapax adopt")
 	ErrStoreUnsafe      = newError("store_unsafe", "the store may lose what it acknowledged")
 	ErrNotSupported     = newError("not_supported", "the store does not support this")
 )

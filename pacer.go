@@ -96,7 +96,11 @@ func (p *pacer) openLocked(s *Snowflake, r *stretch, tick int64) {
 		p.burst = int64(min(max(rate*float64(burstLength), minBurst), maxBurst))
 	}
 	p.opened, p.count = now, count
-	r.limit.Store(min(r.bound(tick, s.ahead), next+p.burst))
+	limit := min(r.bound(tick, s.ahead), next+p.burst)
+	if limit <= next { // an add could only come out too high, and burn a number
+		limit = 0
+	}
+	r.limit.Store(limit)
 }
 
 // loop follows the clock until no numbers flow.

@@ -4,23 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
 // refill takes one grant of time from the store and publishes it. It runs in
 // one goroutine at a time.
 func (s *Snowflake) refill(ctx context.Context) error {
-	if err := s.identity.verify(ctx, s.workers, s.opts.Witness); err != nil {
-		return err
-	}
 	if err := s.checkSkew(ctx); err != nil {
-		s.identity.doubt(err)
 		return err
 	}
 	began := s.clock.elapsed()
 	lease, err := s.obtain(ctx)
 	if err != nil {
-		s.identity.doubt(err)
 		return err
 	}
 	if err := s.accept(lease); err != nil {
@@ -61,49 +57,29 @@ func (s *Snowflake) checkSkew(ctx context.Context) error {
 
 // obtain extends the lease, or acquires a worker ID where there is none to extend.
 func (s *Snowflake) obtain(ctx context.Context) (Lease, error) {
-	now, _ := s.clock.now()
-	tick, err := s.layout.TickOf(now)
-	if err != nil {
-		return Lease{}, err
-	}
 	if s.dropped.Swap(false) {
 		s.held, s.span = false, s.opts.Grant
 	}
-	if s.held {
-		lease, err := s.workers.ExtendWorker(ctx, s.lease, ExtendRequest{
-			To: tick + s.ticks(s.span), End: s.end, Now: now, TTL: s.span + s.opts.Lease,
-		})
-		if errors.Is(err, ErrStoreRolledBack) {
-			s.held = false // time goes on: a later grant may lie above what was used
-		}
-		switch {
-		case errors.Is(err, ErrLeaseLost):
-			s.held, s.span = false, s.opts.Grant
-			s.observeOn(s.lease.Worker, Event{Kind: EventWorkerLost, Err: err})
-		case err == nil && lease.Grant.Lo > max(s.lease.Grant.Hi, tick+s.ahead):
-			// The answer to an earlier extension was lost, and its time abandoned.
-			// What comes after it begins too far ahead: another worker issues now,
-			// if there is one.
-			s.span = s.opts.Grant
-			if other, err := s.acquire(ctx, now, tick); err == nil {
-				return other, nil
-			}
-			return lease, nil
-		default:
-			if err == nil {
-				s.span = min(2*s.span, s.opts.MaxGrant)
-			}
-			return lease, err
-		}
+	if !s.held {
+		return s.acquire(ctx)
 	}
-	return s.acquire(ctx, now, tick)
+	lease, err := s.workers.ExtendWorker(ctx, s.lease, ExtendRequest{Layout: s.layout, Term: s.term()})
+	switch {
+	case errors.Is(err, ErrLeaseLost):
+		s.held, s.span = false, s.opts.Grant
+		s.observeOn(s.lease.Worker, Event{Kind: EventWorkerLost, Err: err})
+		return s.acquire(ctx)
+	case err == nil && lease.Grant.Lo != s.lease.Grant.Hi:
+		return lease, fmt.Errorf("%w: pool %q, worker %d: the store extended a grant that ends at tick %d from tick %d on", ErrStoreCorrupt, s.opts.Pool, lease.Worker, s.lease.Grant.Hi, lease.Grant.Lo)
+	case err == nil:
+		s.span = min(2*s.span, s.opts.MaxGrant)
+	}
+	return lease, err
 }
 
-func (s *Snowflake) acquire(ctx context.Context, now time.Time, tick int64) (Lease, error) {
+func (s *Snowflake) acquire(ctx context.Context) (Lease, error) {
 	lease, err := s.workers.AcquireWorker(ctx, AcquireRequest{
-		Pool: s.opts.Pool, Layout: s.spec, IDs: s.opts.Workers, Among: s.opts.Among, Holder: s.opts.Holder,
-		Floor: max(0, tick-s.behind), Latest: tick + s.ahead, To: tick + s.ticks(s.span), End: s.end,
-		Poison: tick + s.ticks(PoisonMargin), Now: now, TTL: s.span + s.opts.Lease, Tick: s.layout.Unit(),
+		Pool: s.opts.Pool, Layout: s.layout, Workers: s.opts.Workers, Among: s.opts.Among, Holder: s.opts.Holder, Term: s.term(),
 	})
 	if err == nil {
 		s.observeOn(lease.Worker, Event{Kind: EventWorkerAcquired, Grant: lease.Grant})
@@ -111,41 +87,30 @@ func (s *Snowflake) acquire(ctx context.Context, now time.Time, tick int64) (Lea
 	return lease, err
 }
 
-// ticks returns a duration in whole ticks, rounded up.
-func (s *Snowflake) ticks(d time.Duration) int64 {
-	unit := s.layout.Unit()
-	return int64((d + unit - 1) / unit)
+// term returns what the next grant is for. It reaches beyond what numbers may
+// lead the clock by, so that a cursor far ahead does not need a grant a tick.
+func (s *Snowflake) term() Term {
+	now, _ := s.clock.now()
+	return Term{Now: now, Length: s.span + s.opts.MaxAhead, Ahead: s.opts.MaxAhead, Behind: s.opts.MaxBehind, TTL: s.span + s.opts.MaxAhead + s.opts.Lease}
 }
 
-// accept decides whether a lease can be used, and records it with the witness.
+// accept decides whether a lease can be used: its grant must lie above all that
+// this issuer took of that worker before (condition 3).
 func (s *Snowflake) accept(l Lease) error {
 	g := l.Grant
-	if !s.opts.mayUse(l.Worker) || g.Lo < 0 || g.Len() <= 0 || g.Hi > s.end || l.Epoch < 1 {
-		return fmt.Errorf("%w: pool %q: the store granted worker %d ticks [%d, %d) under epoch %d", ErrStoreCorrupt, s.opts.Pool, l.Worker, g.Lo, g.Hi, l.Epoch)
+	if !s.opts.mayUse(l.Worker) || g.Lo < 0 || g.Len() <= 0 || g.Hi > s.end || l.Token < 1 || l.From < 0 || l.From > g.Lo {
+		return fmt.Errorf("%w: pool %q: the store granted worker %d ticks [%d, %d) from %d under token %d", ErrStoreCorrupt, s.opts.Pool, l.Worker, g.Lo, g.Hi, l.From, l.Token)
 	}
 	if mark := s.marks[l.Worker]; g.Lo < mark {
 		return fmt.Errorf("%w: pool %q, worker %d: the store granted ticks from %d, but those below %d are taken", ErrStoreRolledBack, s.opts.Pool, l.Worker, g.Lo, mark)
-	}
-	if s.opts.Witness != nil {
-		if err := s.opts.Witness.Accept(WorkerLine(s.opts.Pool, l.Worker), g, s.witnessed(l.Worker)); err != nil {
-			return err
-		}
 	}
 	s.marks[l.Worker] = g.Hi
 	return nil
 }
 
-// mayUse tells whether the options allow a worker ID.
+// mayUse reports whether the options allow a worker ID.
 func (o *SnowflakeOptions) mayUse(worker int64) bool {
-	return worker >= o.Workers.Lo && worker < o.Workers.Hi && (len(o.Among) == 0 || isIn(o.Among, worker))
-}
-
-// witnessed returns the mark of a worker that the witness knows. Only this
-// issuer uses the pool's workers here, so it has not changed since the store was
-// asked.
-func (s *Snowflake) witnessed(worker int64) int64 {
-	mark, _ := s.opts.Witness.Mark(WorkerLine(s.opts.Pool, worker))
-	return mark
+	return o.Workers.Contains(worker) && (len(o.Among) == 0 || slices.Contains(o.Among, worker))
 }
 
 // publish makes an accepted grant available: an adjacent extension lengthens
@@ -164,7 +129,7 @@ func (s *Snowflake) publish(l Lease) bool {
 	s.lease, s.held = l, true
 	s.grants++
 	r := s.cur.Load()
-	if r.worker == l.Worker && r.epoch == l.Epoch && r.hi.Load() == l.Grant.Lo {
+	if r.worker == l.Worker && r.token == l.Token && r.hi.Load() == l.Grant.Lo {
 		r.reach(l.Grant, s.end)
 		s.mu.Unlock()
 		return true
@@ -181,7 +146,7 @@ func (s *Snowflake) publish(l Lease) bool {
 }
 
 func (s *Snowflake) newStretch(l Lease, first int64) *stretch {
-	r := &stretch{worker: l.Worker, epoch: l.Epoch, first: first}
+	r := &stretch{worker: l.Worker, token: l.Token, first: first}
 	r.timeline = s.line
 	r.next.Store(first)
 	r.reach(l.Grant, s.end)

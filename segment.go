@@ -17,19 +17,16 @@ const (
 
 // SegmentOptions tune a Segment. The zero value suits most uses.
 type SegmentOptions struct {
-	// Start, Step, MinStep and MaxStep define the tag if this issuer is the
-	// first to use it (see Tag for the defaults). An existing tag keeps its own.
-	Start, Step, MinStep, MaxStep int64
+	// Start, Step, MinStep, MaxStep, Delta and Remainder define the tag if this
+	// issuer is the first to use it (see Tag for the defaults). An existing tag
+	// keeps its own.
+	Start, Step, MinStep, MaxStep, Delta, Remainder int64
 
 	// NoCreate makes the use of an unknown tag an error, ErrTagNotFound.
 	NoCreate bool
 
 	// StoreTimeout bounds one answer of the store; default 5 s.
 	StoreTimeout time.Duration
-
-	// Witness, if set, records every grant outside the store before it is used,
-	// so that a store that was rolled back or replaced is noticed.
-	Witness *Witness
 
 	// Observer, if set, receives events.
 	Observer Observer
@@ -71,21 +68,47 @@ type Segment struct {
 	since  time.Duration // when cur became the current segment
 	lasted time.Duration // how long it lasted, once it has run dry
 
-	identity storeIdentity // used by refill alone
-	mark     int64         // the end of the highest grant taken; used by refill alone
+	mark int64    // below it numbers are taken; used by refill alone
+	last GrantKey // of the last grant, used by refill alone
 }
 
-// segment is one grant being issued from.
+// segment is one grant being issued from. Its cursor counts the tag's numbers:
+// those of the line that leave remainder when divided by delta.
 type segment struct {
 	cursor
-	grant     Grant
+	delta     int64
+	remainder int64
+	lo, hi    int64 // the cursors of the grant, [lo, hi)
 	threshold int64 // when issuing gets here, the next segment is fetched
+	from      Allocation
 }
 
-func newSegment(g Grant) *segment {
-	r := &segment{grant: g, threshold: g.Lo + g.Len()/10}
-	r.next.Store(g.Lo)
+func newSegment(a Allocation) *segment {
+	r := &segment{from: a, delta: max(1, a.Tag.Delta), remainder: a.Tag.Remainder}
+	r.lo, r.hi = r.cursorAt(a.Grant.Lo), r.cursorAt(a.Grant.Hi)
+	r.threshold = r.lo + (r.hi-r.lo)/10
+	r.next.Store(r.lo)
 	return r
+}
+
+// size returns how many numbers the grant holds.
+func (r *segment) size() int64 { return r.hi - r.lo }
+
+// id returns the number of a cursor.
+func (r *segment) id(c int64) ID { return ID(c*r.delta + r.remainder) }
+
+// cursorAt returns the cursor of the first number at or above n.
+func (r *segment) cursorAt(n int64) int64 {
+	return (max(0, n-r.remainder) + r.delta - 1) / r.delta
+}
+
+// unissued returns the first number of the grant that was not issued where
+// issuing has reached next.
+func (r *segment) unissued(next int64) int64 {
+	if next <= r.lo {
+		return r.from.Grant.Lo
+	}
+	return min(int64(r.id(next)), r.from.Grant.Hi)
 }
 
 // NewSegment returns an issuer of the tag's numbers, once it has a first
@@ -101,16 +124,19 @@ func NewSegment(ctx context.Context, store SegmentStore, tag string, opts Segmen
 	}
 	s := &Segment{store: store, tag: tag, opts: opts, clock: newEngineClock(opts.Clock)}
 	s.supply.init(s.refill, opts.StoreTimeout, s.clock, s.observe)
-	s.cur.Store(newSegment(Grant{}))
+	s.cur.Store(newSegment(Allocation{}))
 	if err := s.ready(ctx); err != nil {
-		_ = s.Close(context.WithoutCancel(ctx))
+		_ = s.Close(ctx)
 		return nil, err
 	}
 	return s, nil
 }
 
 func (o SegmentOptions) definition(tag string) (Tag, error) {
-	return Tag{Name: tag, Kind: KindSegment, Start: o.Start, Step: o.Step, MinStep: o.MinStep, MaxStep: o.MaxStep}.WithDefaults()
+	return Tag{
+		Name: tag, Kind: KindSegment, Start: o.Start, Step: o.Step, MinStep: o.MinStep, MaxStep: o.MaxStep,
+		Delta: o.Delta, Remainder: o.Remainder,
+	}.WithDefaults()
 }
 
 func (s *Segment) observe(e Event) {
@@ -135,24 +161,52 @@ func (s *Segment) ready(ctx context.Context) error {
 }
 
 // Next issues one number. See Issuer.
+//
+// A load, an add and a compare are enough, whatever happens at the same time:
+// the add alone makes the number this caller's, and it is issued only below a
+// limit that was read before the add and never lies beyond the grant (condition
+// 4). A seal moves the cursor above every limit, so that an add after it is
+// refused, while one before it is below the cursor that the seal returns. A swap
+// publishes another object; adds on the old one stay within the old grant.
 func (s *Segment) Next(ctx context.Context) (ID, error) {
 	r := s.cur.Load()
 	if limit := r.limit.Load(); limit != 0 {
 		n := r.next.Add(1) - 1
 		if n < limit {
-			return ID(n), nil
+			return r.id(n), nil
 		}
 		if s.admit(r, n, limit) {
-			return ID(n), nil
+			return r.id(n), nil
 		}
 	}
-	lo, _, err := s.claim(ctx, 1, 1)
-	return ID(lo), err
+	r, lo, _, err := s.claim(ctx, 1, 1)
+	if err != nil {
+		return 0, err
+	}
+	return r.id(lo), nil
+}
+
+// TryNext issues one number if there is one without waiting, and reports whether
+// there was. Where there is none it asks for the next segment.
+func (s *Segment) TryNext() (ID, bool) {
+	r := s.cur.Load()
+	if limit := r.limit.Load(); limit != 0 {
+		n := r.next.Add(1) - 1
+		if n < limit || s.admit(r, n, limit) {
+			return r.id(n), true
+		}
+	}
+	r, lo, n := s.tryClaim(1, 1)
+	if n == 0 {
+		_ = s.supply.want() // a failure is told to those who will have to wait
+		return 0, false
+	}
+	return r.id(lo), true
 }
 
 // admit decides on a number that a single add produced at or beyond the limit.
 func (s *Segment) admit(r *segment, n, limit int64) bool {
-	if n >= r.grant.Hi {
+	if n >= r.hi {
 		r.refuse(limit)
 		return false
 	}
@@ -164,50 +218,79 @@ func (s *Segment) admit(r *segment, n, limit int64) bool {
 func (s *Segment) NextN(ctx context.Context, dst []ID) (int, error) {
 	done := 0
 	for done < len(dst) {
-		lo, n, err := s.claim(ctx, 1, int64(len(dst)-done))
+		r, lo, n, err := s.claim(ctx, 1, int64(len(dst)-done))
 		if err != nil {
 			return done, err
 		}
-		fillSteps(dst[done:done+int(n)], ID(lo), 1)
+		fillSteps(dst[done:done+int(n)], r.id(lo), ID(r.delta))
 		done += int(n)
 	}
 	return done, nil
 }
 
-// Reserve issues n numbers in a row, 1 to MaxStep, as the grant [Lo, Lo+n). It
-// may burn what is left of the current segment.
+// TryNextN fills dst, or the beginning of it, with what can be issued without
+// waiting, and returns how many numbers that are.
+func (s *Segment) TryNextN(dst []ID) int {
+	done := 0
+	for done < len(dst) {
+		r, lo, n := s.tryClaim(1, int64(len(dst)-done))
+		if n == 0 {
+			_ = s.supply.want() // a failure is told to those who will have to wait
+			break
+		}
+		fillSteps(dst[done:done+int(n)], r.id(lo), ID(r.delta))
+		done += int(n)
+	}
+	return done
+}
+
+// Reserve issues n numbers in a row, 1 to MaxStep, as the grant [Lo, Hi) that
+// they lie in: Lo is the first of them, and each of the others is the tag's delta
+// above the one before. It may burn what is left of the current segment.
 func (s *Segment) Reserve(ctx context.Context, n int64) (Grant, error) {
 	if n < 1 || n > MaxStep {
 		return Grant{}, &ValueError{"n", n, fmt.Sprintf("1 to %d", int64(MaxStep)), ErrInvalidArgument}
 	}
-	lo, _, err := s.claim(ctx, n, n)
-	return Grant{lo, lo + n}, err
+	r, lo, _, err := s.claim(ctx, n, n)
+	if err != nil {
+		return Grant{}, err
+	}
+	return Grant{int64(r.id(lo)), int64(r.id(lo + n))}, nil
+}
+
+// tryClaim issues between least and most numbers in a row, or none if they are
+// not there.
+func (s *Segment) tryClaim(least, most int64) (r *segment, lo, n int64) {
+	for {
+		r := s.cur.Load()
+		if lo, n := r.take(least, most, 0, r.hi); n > 0 {
+			s.taken(r, lo+n)
+			return r, lo, n
+		}
+		if !s.promote(r) {
+			return r, 0, 0
+		}
+	}
 }
 
 // claim issues between least and most numbers in a row, waiting as needed.
-func (s *Segment) claim(ctx context.Context, least, most int64) (lo, n int64, err error) {
-	var change <-chan struct{}
+func (s *Segment) claim(ctx context.Context, least, most int64) (r *segment, lo, n int64, err error) {
 	for {
-		r := s.cur.Load()
-		if lo, n := r.take(least, most, 0, r.grant.Hi); n > 0 {
-			s.taken(r, lo+n)
-			return lo, n, nil
+		r, lo, n := s.tryClaim(least, most)
+		if n > 0 {
+			return r, lo, n, nil
 		}
-		if s.promote(r) {
-			continue
-		}
-		if change == nil { // then look once more, lest the change is missed
-			change = s.supply.watch()
-			continue
+		change := s.supply.watch()
+		if r, lo, n = s.tryClaim(least, most); n > 0 { // once more, lest the change is missed
+			return r, lo, n, nil
 		}
 		s.ranDry(r, least)
 		if err := s.supply.want(); err != nil {
-			return 0, 0, err
+			return nil, 0, 0, err
 		}
 		if err := s.supply.wait(ctx, change, nil); err != nil {
-			return 0, 0, err
+			return nil, 0, 0, err
 		}
-		change = nil
 	}
 }
 
@@ -227,15 +310,15 @@ func (s *Segment) ranDry(r *segment, least int64) {
 // taken is called when issuing has reached next by a slow path: it lets single
 // adds go on, and asks for the next segment when that is due.
 func (s *Segment) taken(r *segment, next int64) {
-	if next < r.threshold || r.limit.Load() == r.grant.Hi {
+	if next < r.threshold || r.limit.Load() == r.hi {
 		return
 	}
-	r.limit.Store(r.grant.Hi)
+	r.limit.Store(r.hi)
 	_ = s.supply.want() // a failure is told to those who will have to wait
 }
 
 // promote makes the next segment the current one in place of old, burning what
-// is left of old. It tells whether there is a new current segment.
+// is left of old. It reports whether there is a new current segment.
 func (s *Segment) promote(old *segment) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,32 +337,29 @@ func (s *Segment) promote(old *segment) bool {
 	return true
 }
 
-// retireLocked seals a segment and adds it to the books.
-func (s *Segment) retireLocked(r *segment) {
+// retireLocked seals a segment, adds it to the books, and returns the first
+// cursor that was not issued.
+func (s *Segment) retireLocked(r *segment) int64 {
 	r.limit.Store(0)
-	next := min(r.seal(), r.grant.Hi)
-	s.stats.Issued += next - r.grant.Lo
-	s.stats.Burnt += r.grant.Hi - next
+	next := min(r.seal(), r.hi)
+	s.stats.Issued += next - r.lo
+	s.stats.Burnt += r.hi - next
+	return next
 }
 
 // refill takes one grant from the store and publishes it as the next segment.
 // It runs in one goroutine at a time.
 func (s *Segment) refill(ctx context.Context) error {
-	if err := s.identity.verify(ctx, s.store, s.opts.Witness); err != nil {
-		return err
-	}
 	s.mu.Lock()
 	ask := max(s.pace.ask(), s.need)
 	s.mu.Unlock()
-	since, _ := s.witnessed()
 	began := s.clock.elapsed()
 	a, err := s.allocate(ctx, ask)
 	if err != nil {
-		s.identity.doubt(err)
 		return err
 	}
 	took := s.clock.elapsed() - began
-	if err := s.accept(a, since); err != nil {
+	if err := s.accept(a); err != nil {
 		return err
 	}
 	s.publish(a, began, took)
@@ -288,12 +368,12 @@ func (s *Segment) refill(ctx context.Context) error {
 
 // allocate asks the store, and creates the tag on first use.
 func (s *Segment) allocate(ctx context.Context, n int64) (Allocation, error) {
-	a, err := s.store.Allocate(ctx, s.tag, n)
+	a, err := s.store.Allocate(ctx, s.tag, n, s.last)
 	if !errors.Is(err, ErrTagNotFound) {
 		return a, err
 	}
-	if mark, ok := s.witnessed(); ok {
-		return a, fmt.Errorf("%w: it does not know tag %q, which was used up to %d here", ErrStoreRolledBack, s.tag, mark-1)
+	if s.mark > 0 {
+		return a, fmt.Errorf("%w: it does not know tag %q, which was used up to %d here", ErrStoreRolledBack, s.tag, s.mark-1)
 	}
 	if s.opts.NoCreate {
 		return a, err
@@ -309,42 +389,27 @@ func (s *Segment) allocate(ctx context.Context, n int64) (Allocation, error) {
 	case !errors.Is(err, ErrTagExists): // else somebody else was first
 		return a, err
 	}
-	return s.store.Allocate(ctx, s.tag, n)
+	return s.store.Allocate(ctx, s.tag, n, s.last)
 }
 
-// witnessed returns the highest mark that this issuer or the witness knows.
-func (s *Segment) witnessed() (int64, bool) {
-	mark := s.mark
-	if s.opts.Witness != nil {
-		if m, ok := s.opts.Witness.Mark(TagLine(s.tag)); ok {
-			mark = max(mark, m)
-		}
-	}
-	return mark, mark > 0
-}
-
-// accept decides whether a grant can be used, and records it with the witness.
-func (s *Segment) accept(a Allocation, since int64) error {
+// accept decides whether a grant can be used: it must lie above all that this
+// issuer took before (condition 3).
+func (s *Segment) accept(a Allocation) error {
 	g := a.Grant
-	if g.Lo < 0 || g.Len() <= 0 || g.Hi > MaxMark {
-		return fmt.Errorf("%w: tag %q: the store granted [%d, %d)", ErrStoreCorrupt, s.tag, g.Lo, g.Hi)
+	if g.Lo < 0 || g.Len() <= 0 || g.Hi > MaxMark || a.From < 0 || a.From > g.Lo || a.Tag.Delta < 1 || a.Tag.Remainder < 0 || a.Tag.Remainder >= a.Tag.Delta {
+		return fmt.Errorf("%w: tag %q: the store granted [%d, %d) from %d, delta %d, remainder %d", ErrStoreCorrupt, s.tag, g.Lo, g.Hi, a.From, a.Tag.Delta, a.Tag.Remainder)
 	}
 	if g.Lo < s.mark {
 		return fmt.Errorf("%w: tag %q: the store granted [%d, %d), but numbers up to %d are taken; raise the tag's floor above that", ErrStoreRolledBack, s.tag, g.Lo, g.Hi, s.mark-1)
 	}
-	if s.opts.Witness != nil {
-		if err := s.opts.Witness.Accept(TagLine(s.tag), g, since); err != nil {
-			return err
-		}
-	}
-	s.mark = g.Hi
+	s.mark, s.last = g.Hi, a.Key
 	return nil
 }
 
 // publish makes an accepted grant the next segment, in place of one that was
 // too short for a caller of Reserve.
 func (s *Segment) publish(a Allocation, began, took time.Duration) {
-	r := newSegment(a.Grant)
+	r := newSegment(a)
 	s.mu.Lock()
 	if s.supply.life.Err() != nil { // Close did not wait for this refill
 		s.mu.Unlock()
@@ -354,12 +419,12 @@ func (s *Segment) publish(a Allocation, began, took time.Duration) {
 		s.retireLocked(s.next)
 	}
 	s.next = r
-	if s.need <= a.Grant.Len() {
+	if s.need <= r.hi-r.lo {
 		s.need = 0
 	}
 	s.stats.Refills++
 	s.stats.Took = took
-	changed := s.pace.taken(a.Tag, began, took, s.cur.Load().grant.Len(), s.lasted)
+	changed := s.pace.taken(a.Tag, began, took, s.cur.Load().size(), s.lasted)
 	step := s.pace.step
 	s.mu.Unlock()
 	s.observe(Event{Kind: EventGrant, Grant: a.Grant, Took: took})
@@ -374,10 +439,10 @@ func (s *Segment) publish(a Allocation, began, took time.Duration) {
 func (s *Segment) Last() (ID, bool) {
 	r := s.cur.Load()
 	next, _ := r.position()
-	if next >= sealedCursor || next <= r.grant.Lo {
+	if next >= sealedCursor || next <= r.lo {
 		return 0, false
 	}
-	return ID(min(next, r.grant.Hi) - 1), true
+	return r.id(min(next, r.hi) - 1), true
 }
 
 // Stats returns the issuer's counts, derived from its cursors.
@@ -387,12 +452,12 @@ func (s *Segment) Stats() SegmentStats {
 	st := s.stats
 	r := s.cur.Load()
 	if next, _ := r.position(); next < sealedCursor {
-		next = min(next, r.grant.Hi)
-		st.Issued += next - r.grant.Lo
-		st.Remaining = r.grant.Hi - next
+		next = min(next, r.hi)
+		st.Issued += next - r.lo
+		st.Remaining = r.hi - next
 	}
 	if s.next != nil {
-		st.Remaining += s.next.grant.Len()
+		st.Remaining += s.next.size()
 	}
 	st.Step = s.pace.step
 	st.Waits = s.supply.waits.Load()
@@ -405,7 +470,7 @@ func (s *Segment) Drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.retireLocked(s.cur.Load())
-	s.cur.Store(newSegment(Grant{}))
+	s.cur.Store(newSegment(Allocation{}))
 	if s.next != nil {
 		s.retireLocked(s.next)
 		s.next = nil
@@ -413,19 +478,53 @@ func (s *Segment) Drop() {
 	s.since, s.lasted = s.clock.elapsed(), 0
 }
 
-// Close stops issuing. What is left of the granted segments is burnt: a tag's
-// mark never goes back.
+// Close stops issuing and hands back what is left, so that the next caller goes
+// on where this issuer stopped. What others' grants lie above is burnt, and so
+// is what cannot be handed back because the store is away: the error says so,
+// and nothing else is lost.
 func (s *Segment) Close(ctx context.Context) error {
 	first, err := s.supply.close(ctx)
 	if !first {
 		return err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.retireLocked(s.cur.Load())
-	if s.next != nil {
-		s.retireLocked(s.next)
-		s.next = nil
+	r, following := s.cur.Load(), s.next
+	s.next = nil
+	rest := r.unissued(s.retireLocked(r))
+	if following != nil {
+		s.retireLocked(following)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err // with a refill still under way, what there is to hand back is unknown
+	}
+	last := r.from
+	if following != nil {
+		last = following.from
+		if r.from.Grant.Hi != last.Grant.Lo || rest < last.From {
+			rest = last.Grant.Lo // others were granted what lies between, or it is held apart
+		}
+	}
+	return s.handBack(ctx, last, rest)
+}
+
+// handBack gives back what lies from next on in the last grant, with the ones
+// before that adjoin it.
+func (s *Segment) handBack(ctx context.Context, last Allocation, next int64) error {
+	if last.Key == "" || next >= last.Grant.Hi {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.supply.timeout)
+	defer cancel()
+	err := s.store.HandBack(ctx, last, next)
+	switch {
+	case err == nil:
+		s.mu.Lock()
+		s.stats.Burnt -= (last.Grant.Hi - next) / max(1, last.Tag.Delta)
+		s.mu.Unlock()
+		s.observe(Event{Kind: EventHandedBack, Grant: Grant{next, last.Grant.Hi}})
+	case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrTagDeleted), errors.Is(err, ErrNotSupported):
+		return nil // somebody else goes on from a mark above ours
 	}
 	return err
 }

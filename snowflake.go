@@ -18,7 +18,7 @@ const (
 type SnowflakeStats struct {
 	Pool       string
 	Worker     int64         // the worker ID in use; -1 before the first grant
-	Epoch      int64         // the lease's fencing number
+	Token      int64         // the lease's fencing token
 	Issued     int64         // numbers issued
 	Grants     int64         // grants taken
 	StoreWaits int64         // times a call waited for the store
@@ -43,7 +43,6 @@ type Snowflake struct {
 	opts    SnowflakeOptions
 	layout  Layout
 	line    timeline
-	spec    string
 	clock   *engineClock
 	ahead   int64 // MaxAhead in ticks
 	behind  int64 // MaxBehind in ticks
@@ -60,11 +59,10 @@ type Snowflake struct {
 	skew       atomic.Int64
 
 	// Used by refill alone.
-	identity storeIdentity
-	held     bool // whether lease is
-	span     time.Duration
-	marks    map[int64]int64 // the highest mark used, by worker ID
-	warned   time.Time       // when the end of time was last announced
+	held   bool // whether lease is
+	span   time.Duration
+	marks  map[int64]int64 // the highest mark used, by worker ID
+	warned time.Time       // when the end of time was last announced
 
 	mu     sync.Mutex // guards the fields below; never held while waiting
 	lease  Lease
@@ -77,7 +75,7 @@ type stretch struct {
 	cursor
 	pop    populator // the cursor, or a mutexCursor
 	worker int64
-	epoch  int64
+	token  int64
 	first  int64        // the first cursor
 	hi     atomic.Int64 // the tick at which the grant ends; raised by refill
 	due    atomic.Int64 // the tick at which an extension is due
@@ -117,14 +115,13 @@ func NewSnowflake(ctx context.Context, workers WorkerStore, opts SnowflakeOption
 		return nil, err
 	}
 	if workers == nil {
-		workers = newLocalWorker()
+		workers = &localWorker{}
 	}
 	s := &Snowflake{
 		workers: workers,
 		opts:    opts,
 		layout:  opts.Layout,
 		line:    timeline{bits: uint8(opts.Layout.SequenceBits()), start: opts.SequenceStart},
-		spec:    opts.Layout.String(),
 		clock:   newEngineClock(opts.Clock),
 		ahead:   int64(opts.MaxAhead / opts.Layout.Unit()),
 		behind:  int64(opts.MaxBehind / opts.Layout.Unit()),
@@ -141,7 +138,7 @@ func NewSnowflake(ctx context.Context, workers WorkerStore, opts SnowflakeOption
 	none.pop = &none.cursor
 	s.cur.Store(none)
 	if err := s.ready(ctx); err != nil {
-		_ = s.Close(context.WithoutCancel(ctx))
+		_ = s.Close(ctx)
 		return nil, err
 	}
 	if opts.KeepWarm {
@@ -182,6 +179,10 @@ func (s *Snowflake) ready(ctx context.Context) error {
 }
 
 // Next issues one number. See Issuer.
+//
+// A load, an add and a compare are enough for the reasons given at Segment.Next.
+// An adjacent extension raises the end of the live stretch, never the limit that
+// this call has read; the pacer raises the limit, and never beyond that end.
 func (s *Snowflake) Next(ctx context.Context) (ID, error) {
 	r := s.cur.Load()
 	if limit := r.limit.Load(); limit != 0 {
@@ -212,6 +213,48 @@ func (s *Snowflake) admit(r *stretch, c, limit int64) bool {
 	return true
 }
 
+// TryNext issues one number if there is one without waiting, and reports whether
+// there was. Where the grant is used up it asks for the next one.
+func (s *Snowflake) TryNext() (ID, bool) {
+	r := s.cur.Load()
+	if limit := r.limit.Load(); limit != 0 {
+		c := r.next.Add(1) - 1
+		if c < limit || s.admit(r, c, limit) {
+			return r.enc.encode(c), true
+		}
+	}
+	r, tick, c, n, err := s.tryClaim(1)
+	if n == 0 {
+		s.wantIfUsedUp(r, tick, err)
+		return 0, false
+	}
+	s.pacer.open(s, r)
+	return r.enc.encode(c), true
+}
+
+// TryNextN fills dst, or the beginning of it, with what can be issued without
+// waiting, and returns how many numbers that are.
+func (s *Snowflake) TryNextN(dst []ID) int {
+	done := 0
+	for done < len(dst) {
+		r, tick, lo, n, err := s.tryClaim(int64(len(dst) - done))
+		if n == 0 {
+			s.wantIfUsedUp(r, tick, err)
+			break
+		}
+		r.enc.fill(dst[done:done+int(n)], lo)
+		done += int(n)
+	}
+	return done
+}
+
+// wantIfUsedUp asks for the next grant where nothing but that is missing.
+func (s *Snowflake) wantIfUsedUp(r *stretch, tick int64, err error) {
+	if err == nil && s.usedUp(r, tick) {
+		_ = s.supply.want() // a failure is told to those who will have to wait
+	}
+}
+
 // NextN fills dst with numbers in ascending order of issue. See Issuer.
 func (s *Snowflake) NextN(ctx context.Context, dst []ID) (int, error) {
 	done := 0
@@ -226,35 +269,47 @@ func (s *Snowflake) NextN(ctx context.Context, dst []ID) (int, error) {
 	return done, nil
 }
 
+// tryClaim issues up to most cursors in a row from one stretch, or none if none
+// can be issued now.
+func (s *Snowflake) tryClaim(most int64) (r *stretch, tick, lo, n int64, err error) {
+	r = s.cur.Load()
+	if tick, err = s.tick(); err != nil {
+		return r, 0, 0, 0, err
+	}
+	if lo, n = r.pop.take(1, most, tick-s.behind, r.bound(tick, s.ahead)); n > 0 {
+		s.extendIfDue(r, tick)
+	}
+	return r, tick, lo, n, nil
+}
+
 // claim issues up to most cursors in a row from one stretch, waiting as needed.
 func (s *Snowflake) claim(ctx context.Context, most int64) (r *stretch, lo, n int64, err error) {
-	var change <-chan struct{}
 	for {
-		r := s.cur.Load()
-		tick, err := s.tick()
-		if err != nil {
-			return nil, 0, 0, err
+		r, _, lo, n, err := s.tryClaim(most)
+		if n > 0 || err != nil {
+			return r, lo, n, err
 		}
-		if lo, n := r.pop.take(1, most, tick-s.behind, r.bound(tick, s.ahead)); n > 0 {
-			s.extendIfDue(r, tick)
-			return r, lo, n, nil
-		}
-		if change == nil { // then look once more, lest the change is missed
-			change = s.supply.watch()
-			continue
+		change := s.supply.watch()
+		r, tick, lo, n, err := s.tryClaim(most) // once more, lest the change is missed
+		if n > 0 || err != nil {
+			return r, lo, n, err
 		}
 		if err := s.await(ctx, change, r, tick); err != nil {
 			return nil, 0, 0, err
 		}
-		change = nil
 	}
+}
+
+// usedUp reports whether nothing is left of a stretch at tick.
+func (s *Snowflake) usedUp(r *stretch, tick int64) bool {
+	next, _ := r.pop.position()
+	return r.enter(next, tick-s.behind) >= r.hi.Load()<<r.bits
 }
 
 // await blocks until there may be a number to issue: until the clock moves on,
 // or, where the grant is used up, until the store has answered.
 func (s *Snowflake) await(ctx context.Context, change <-chan struct{}, r *stretch, tick int64) error {
-	next, _ := r.pop.position()
-	if r.enter(next, tick-s.behind) < r.hi.Load()<<r.bits {
+	if !s.usedUp(r, tick) {
 		if !s.pacer.enter(s) {
 			return ErrClosed
 		}
@@ -345,7 +400,7 @@ func (s *Snowflake) Stats() SnowflakeStats {
 	defer s.mu.Unlock()
 	r := s.cur.Load()
 	st := SnowflakeStats{
-		Pool: s.opts.Pool, Worker: r.worker, Epoch: r.epoch, Grants: s.grants, Issued: s.issued,
+		Pool: s.opts.Pool, Worker: r.worker, Token: r.token, Grants: s.grants, Issued: s.issued,
 		StoreWaits: s.supply.waits.Load(), TickWaits: s.tickWaits.Load(),
 		Rollback: lag, Skew: time.Duration(s.skew.Load()), Ends: s.layout.Ends(),
 	}
@@ -376,11 +431,8 @@ func (s *Snowflake) Close(ctx context.Context) error {
 		return err // with a refill still under way, what there is to seal is unknown
 	}
 	last := max(min(ceilTick(next, r.bits), lease.Grant.Hi), lease.From)
-	if s.opts.Witness != nil {
-		if err := s.opts.Witness.Lower(WorkerLine(lease.Pool, lease.Worker), last); err != nil {
-			return err
-		}
-	}
+	ctx, cancel := context.WithTimeout(ctx, s.supply.timeout)
+	defer cancel()
 	err = s.workers.SealWorker(ctx, lease, last)
 	if errors.Is(err, ErrLeaseLost) {
 		return nil // somebody else goes on from a mark above ours

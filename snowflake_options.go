@@ -50,7 +50,7 @@ type SnowflakeOptions struct {
 
 	// Workers is the range of worker IDs to choose from, [Lo, Hi); the zero
 	// value stands for all that the layout can hold. A range of one fixes the ID.
-	Workers Grant
+	Workers WorkerRange
 
 	// Among, if not empty, lists the only worker IDs within Workers to choose from.
 	Among []int64
@@ -96,10 +96,6 @@ type SnowflakeOptions struct {
 	// StoreTimeout bounds one answer of the store; default 5 s.
 	StoreTimeout time.Duration
 
-	// Witness, if set, records every grant outside the store before it is used,
-	// so that a store that was rolled back or replaced is noticed.
-	Witness *Witness
-
 	// Observer, if set, receives events.
 	Observer Observer
 
@@ -122,11 +118,11 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 	if o.Holder == "" {
 		o.Holder = rand.Text()
 	}
-	all := Grant{0, o.Layout.Workers()}
+	all := WorkerRange{0, o.Layout.Workers()}
 	if storeless && o.Workers.Len() != 1 && all.Len() != 1 {
 		return o, &ValueError{"workers", fmt.Sprint(o.Workers), "exactly one worker ID when there is no store to tell workers apart", ErrInvalidArgument}
 	}
-	if o.Workers == (Grant{}) {
+	if o.Workers == (WorkerRange{}) {
 		o.Workers = all
 	}
 	if o.Workers.Lo < 0 || o.Workers.Len() <= 0 || o.Workers.Hi > all.Hi {
@@ -200,6 +196,6 @@ func (o *SnowflakeOptions) sortAmong() error {
 			return &ValueError{"among", id, fmt.Sprintf("worker IDs from %d to %d", o.Workers.Lo, o.Workers.Hi-1), ErrInvalidArgument}
 		}
 	}
-	o.Workers = Grant{first, last + 1}
+	o.Workers = WorkerRange{first, last + 1}
 	return nil
 }

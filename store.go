@@ -19,6 +19,8 @@ const (
 	DefaultStep    = 1000      // numbers in a segment, until the rate is known
 	DefaultMaxStep = 1_000_000 // the largest segment that the rate can lead to
 	MaxStep        = 1 << 40   // the largest segment that can be asked for
+	MaxDelta       = 1 << 20   // the largest delta
+	MaxExtraBytes  = 2048      // length of Tag.Extra
 )
 
 // A Grant is the half-open stretch [Lo, Hi) of a line from which exactly one
@@ -50,8 +52,17 @@ type Tag struct {
 	MaxStep int64 // upper bound of the adaptive step; default max(Step, DefaultMaxStep)
 	Mark    int64 // high-water mark: the next grant starts here; set by the store
 
+	// Delta and Remainder choose which numbers of the line are issued: those
+	// that leave Remainder when divided by Delta; default all, 1 and 0. Frozen.
+	Delta     int64
+	Remainder int64
+
 	// Of a snowflake tag.
 	Pool string // the worker pool; default "default"
+
+	// Extra is what layers above the library keep with the tag: up to
+	// MaxExtraBytes of valid UTF-8, which the library and the stores only carry.
+	Extra string
 
 	Deleted bool // a tombstone: only its name, kind, pool and mark matter
 }
@@ -61,6 +72,9 @@ type Tag struct {
 func (t Tag) WithDefaults() (Tag, error) {
 	if err := ValidateName("tag", t.Name); err != nil {
 		return t, err
+	}
+	if len(t.Extra) > MaxExtraBytes || !utf8.ValidString(t.Extra) {
+		return t, &ValueError{"extra", fmt.Sprintf("%d bytes", len(t.Extra)), fmt.Sprintf("valid UTF-8 of up to %d bytes", MaxExtraBytes), ErrInvalidArgument}
 	}
 	switch t.Kind {
 	case KindSegment, "":
@@ -80,6 +94,7 @@ func (t Tag) segmentDefaults() (Tag, error) {
 	setDefault(&t.Step, DefaultStep)
 	setDefault(&t.MinStep, t.Step)
 	setDefault(&t.MaxStep, max(t.Step, t.MinStep, DefaultMaxStep))
+	setDefault(&t.Delta, 1)
 	t.Mark = max(t.Mark, t.Start)
 	switch {
 	case t.Start < 1 || t.Start >= MaxMark:
@@ -90,13 +105,17 @@ func (t Tag) segmentDefaults() (Tag, error) {
 		return t, &ValueError{"min_step", t.MinStep, fmt.Sprintf("1 to step (%d)", t.Step), ErrInvalidArgument}
 	case t.MaxStep < t.Step || t.MaxStep > MaxStep:
 		return t, &ValueError{"max_step", t.MaxStep, fmt.Sprintf("step (%d) to %d", t.Step, int64(MaxStep)), ErrInvalidArgument}
+	case t.Delta < 1 || t.Delta > MaxDelta:
+		return t, &ValueError{"delta", t.Delta, fmt.Sprintf("1 to %d", int64(MaxDelta)), ErrInvalidArgument}
+	case t.Remainder < 0 || t.Remainder >= t.Delta:
+		return t, &ValueError{"remainder", t.Remainder, fmt.Sprintf("0 to delta - 1 (%d)", t.Delta-1), ErrInvalidArgument}
 	}
 	return t, nil
 }
 
 func (t Tag) snowflakeDefaults() (Tag, error) {
-	if t.Start != 0 || t.Step != 0 || t.MinStep != 0 || t.MaxStep != 0 || t.Mark != 0 {
-		return t, &ValueError{"step", t.Step, "no start, step, min_step or max_step on a snowflake tag", ErrInvalidArgument}
+	if t.Start != 0 || t.Step != 0 || t.MinStep != 0 || t.MaxStep != 0 || t.Mark != 0 || t.Delta != 0 || t.Remainder != 0 {
+		return t, &ValueError{"step", t.Step, "no start, step, min_step, max_step, delta or remainder on a snowflake tag", ErrInvalidArgument}
 	}
 	if t.Pool == "" {
 		t.Pool = DefaultPool
@@ -113,7 +132,12 @@ func setDefault(v *int64, d int64) {
 // ValidateName checks a tag's or pool's name: valid UTF-8, 1 to MaxTagBytes
 // bytes, no control characters. What is "tag" or "pool" and names the field in
 // the error.
-func ValidateName(what, name string) error {
+func ValidateName(what, name string) error { return validateName(what, name, ErrInvalidTag) }
+
+// ValidateHolder checks the identity of an instance by the rule of ValidateName.
+func ValidateHolder(holder string) error { return validateName("holder", holder, ErrInvalidArgument) }
+
+func validateName(what, name string, sentinel error) error {
 	ok := len(name) >= 1 && len(name) <= MaxTagBytes && utf8.ValidString(name)
 	for _, r := range name {
 		ok = ok && !unicode.IsControl(r)
@@ -122,7 +146,7 @@ func ValidateName(what, name string) error {
 		}
 	}
 	if !ok {
-		return &ValueError{what, name, "valid UTF-8 of 1 to 128 bytes without control characters", ErrInvalidTag}
+		return &ValueError{what, name, "valid UTF-8 of 1 to 128 bytes without control characters", sentinel}
 	}
 	return nil
 }
@@ -131,94 +155,10 @@ func ValidateName(what, name string) error {
 type TagUpdate struct {
 	Step, MinStep, MaxStep *int64
 	Floor                  *int64 // the next number is at least this; marks only grow
+	Extra                  *string
 }
 
-// Apply returns t changed by u, or an error that names the first bad field.
-// Stores use it, so that all of them judge an update alike.
-func (u TagUpdate) Apply(t Tag) (Tag, error) {
-	if t.Deleted {
-		return t, fmt.Errorf("%w: %q", ErrTagDeleted, t.Name)
-	}
-	if t.Kind != KindSegment {
-		return t, fmt.Errorf("%w: %q is a %s tag and has no step or floor", ErrKindMismatch, t.Name, t.Kind)
-	}
-	for _, f := range []struct{ to, from *int64 }{{&t.Step, u.Step}, {&t.MinStep, u.MinStep}, {&t.MaxStep, u.MaxStep}} {
-		if f.from != nil {
-			*f.to = *f.from
-		}
-	}
-	if u.Step != nil { // bounds that were not given follow the step
-		if u.MinStep == nil {
-			t.MinStep = min(t.MinStep, t.Step)
-		}
-		if u.MaxStep == nil {
-			t.MaxStep = max(t.MaxStep, t.Step)
-		}
-	}
-	for _, f := range []struct {
-		name string
-		v    int64
-	}{{"step", t.Step}, {"min_step", t.MinStep}, {"max_step", t.MaxStep}} {
-		if f.v == 0 { // zero is "unset" at creation, and an error here
-			return t, &ValueError{f.name, f.v, fmt.Sprintf("1 to %d", int64(MaxStep)), ErrInvalidArgument}
-		}
-	}
-	if u.Floor != nil {
-		if *u.Floor < 1 || *u.Floor >= MaxMark {
-			return t, &ValueError{"floor", *u.Floor, fmt.Sprintf("1 to %d", int64(MaxMark-1)), ErrInvalidArgument}
-		}
-		t.Mark = max(t.Mark, *u.Floor)
-	}
-	return t.WithDefaults()
-}
-
-// Advance returns the grant of n numbers (0: the tag's step) and the tag with
-// its mark moved past it. Stores that compute the new mark in Go use it; the
-// others must agree with it.
-func (t Tag) Advance(n int64) (Grant, Tag, error) {
-	switch {
-	case t.Deleted:
-		return Grant{}, t, fmt.Errorf("%w: %q", ErrTagDeleted, t.Name)
-	case t.Kind != KindSegment:
-		return Grant{}, t, fmt.Errorf("%w: %q is a %s tag", ErrKindMismatch, t.Name, t.Kind)
-	case n < 0 || n > MaxStep:
-		return Grant{}, t, &ValueError{"n", n, fmt.Sprintf("0 to %d", int64(MaxStep)), ErrInvalidArgument}
-	case n == 0:
-		n = t.Step
-	}
-	if t.Mark > MaxMark-n {
-		return Grant{}, t, fmt.Errorf("%w: tag %q has %d numbers left, %d were asked for", ErrLineExhausted, t.Name, max(0, MaxMark-t.Mark), n)
-	}
-	g := Grant{t.Mark, t.Mark + n}
-	t.Mark = g.Hi
-	return g, t, nil
-}
-
-// Revive returns the tag that results from creating def where old stands:
-// ErrTagExists if old is alive, ErrTagDeleted if it is a tombstone and mode is
-// CreateFirstUse, and otherwise def resuming above old's mark.
-func (t Tag) Revive(def Tag, mode CreateMode) (Tag, error) {
-	switch {
-	case !t.Deleted:
-		return t, fmt.Errorf("%w: %q", ErrTagExists, t.Name)
-	case mode != CreateExplicit:
-		return t, fmt.Errorf("%w: %q", ErrTagDeleted, t.Name)
-	case t.Kind != def.Kind || t.Pool != def.Pool:
-		return t, fmt.Errorf("%w: %q was a %s", ErrKindMismatch, t.Name, t.kindInWords())
-	}
-	def.Mark = max(def.Mark, t.Mark)
-	return def, nil
-}
-
-// kindInWords names the kind and, where there is one, the pool.
-func (t Tag) kindInWords() string {
-	if t.Kind == KindSegment {
-		return "segment tag"
-	}
-	return fmt.Sprintf("%s tag of pool %q", t.Kind, t.Pool)
-}
-
-// CreateMode tells whether a creation may revive a deleted tag.
+// CreateMode says whether a creation may revive a deleted tag.
 type CreateMode int
 
 // The modes of CreateTag.
@@ -227,10 +167,34 @@ const (
 	CreateExplicit                   // a tombstone is revived, above its mark
 )
 
+// A GrantKey is the secret of one grant: whoever shows it holds the grant. It is
+// made by the side that grants, at random, and the store keeps only its hash.
+// Formatting it hides it.
+type GrantKey string
+
+// String hides the key.
+func (k GrantKey) String() string {
+	if k == "" {
+		return ""
+	}
+	return "(secret)"
+}
+
+// GoString hides the key.
+func (k GrantKey) GoString() string { return k.String() }
+
 // An Allocation is a segment granted, with the tag's definition at that moment.
 type Allocation struct {
 	Grant Grant
 	Tag   Tag
+
+	// Key is what the segment can be handed back with; empty where the store
+	// takes nothing back.
+	Key GrantKey
+
+	// From is where the run of adjoining segments began that were granted one
+	// after the other with each other's keys: how far a hand-back may go.
+	From int64
 }
 
 // SegmentStore grants numbers of tags. All methods are safe for concurrent use
@@ -238,13 +202,20 @@ type Allocation struct {
 // for bad input and tags means that the outcome is unknown: the caller abandons
 // what may have been granted and asks anew.
 type SegmentStore interface {
-	// StoreID returns the store's random identity, read from the store itself.
-	StoreID(ctx context.Context) (string, error)
-
-	// Allocate raises the tag's mark by n (0: the tag's own step) in one atomic
-	// step and returns [old mark, new mark) once that is durable.
+	// Allocate raises the tag's mark past n of its numbers (0: the tag's own
+	// step) in one atomic step and returns [old mark, new mark) once that is
+	// durable. last is the key of the caller's last allocation of this tag, if it
+	// has one: where nobody else was granted any since, both can be handed back
+	// together.
 	// ErrTagNotFound, ErrTagDeleted, ErrKindMismatch, ErrLineExhausted.
-	Allocate(ctx context.Context, tag string, n int64) (Allocation, error)
+	Allocate(ctx context.Context, tag string, n int64, last GrantKey) (Allocation, error)
+
+	// HandBack lowers the tag's mark from a.Grant.Hi to next, the first number
+	// that was not issued, in one atomic step. It does nothing and returns
+	// ErrLeaseLost unless the mark is still a.Grant.Hi under a.Key, and next is
+	// a.From or more; a late or repeated hand-back does nothing for that reason.
+	// ErrNotSupported where the store takes nothing back.
+	HandBack(ctx context.Context, a Allocation, next int64) error
 
 	// CreateTag creates a tag from a definition that WithDefaults has filled in,
 	// and returns it as stored. ErrTagExists, ErrTagDeleted, ErrKindMismatch.
@@ -260,8 +231,8 @@ type TagStore interface {
 	// after the given one, in the byte order of their names.
 	Tags(ctx context.Context, after string, limit int) ([]Tag, error)
 
-	// UpdateTag changes a live segment tag (see TagUpdate.Apply) in one atomic
-	// step and returns it as stored. ErrTagNotFound, ErrTagDeleted, ErrKindMismatch.
+	// UpdateTag changes a live tag (see TagUpdate) in one atomic step and returns
+	// it as stored. ErrTagNotFound, ErrTagDeleted, ErrKindMismatch.
 	UpdateTag(ctx context.Context, name string, u TagUpdate) (Tag, error)
 
 	// DeleteTag leaves a tombstone, which keeps the mark, and returns it.
@@ -270,31 +241,47 @@ type TagStore interface {
 }
 
 // WorkerStore grants stretches of the timelines of a pool's worker IDs. The
-// rules of concurrency and of unknown outcomes are those of SegmentStore. A
-// driver implements WorkerTable and gets these methods from Workers.
+// rules of concurrency and of unknown outcomes are those of SegmentStore.
 type WorkerStore interface {
-	// StoreID returns the store's random identity, read from the store itself.
-	StoreID(ctx context.Context) (string, error)
-
 	// AcquireWorker takes a worker ID that is free and whose granted time is
 	// over, and grants it a stretch of its timeline. ErrLayoutMismatch,
 	// *NoWorkerError, ErrWorkerPoisoned, ErrTimeExhausted.
 	AcquireWorker(ctx context.Context, req AcquireRequest) (Lease, error)
 
-	// ExtendWorker raises the worker's mark to at least req.To and returns the
-	// lease with the grant [mark before, mark after). ErrLeaseLost.
+	// ExtendWorker raises the worker's mark and returns the lease with the grant
+	// [lease.Grant.Hi, mark), also where an earlier extension whose answer was
+	// lost had raised it already. ErrLeaseLost; ErrStoreRolledBack where only a
+	// store that went back explains the row.
 	ExtendWorker(ctx context.Context, lease Lease, req ExtendRequest) (Lease, error)
 
 	// SealWorker ends the lease and lowers the mark from lease.Grant.Hi to last,
 	// which is at or above every tick issued. It does nothing and returns
-	// ErrLeaseLost unless epoch and mark are still the lease's.
+	// ErrLeaseLost unless fencing token, key and mark are still the lease's.
 	SealWorker(ctx context.Context, lease Lease, last int64) error
+}
+
+// PoolStore administers pools and their workers.
+type PoolStore interface {
+	// Pools returns the pools that exist, tombstones among them, by name.
+	Pools(ctx context.Context) ([]Pool, error)
+
+	// CreatePool freezes the pool's layout, and returns the pool as stored. A
+	// tombstone is revived only with the layout it had. ErrLayoutMismatch.
+	CreatePool(ctx context.Context, pool, layout string) (Pool, error)
+
+	// DeletePool removes a pool that no worker ID was ever used of, and leaves a
+	// tombstone, which keeps the workers' marks, of any other. ErrPoolNotFound.
+	DeletePool(ctx context.Context, pool string) (Pool, error)
 
 	// Workers returns the workers of a pool that were ever used, by worker ID.
 	Workers(ctx context.Context, pool string) ([]Worker, error)
 
-	// Pools returns the pools that were ever used, by name.
-	Pools(ctx context.Context) ([]Pool, error)
+	// RetireWorker takes a worker ID out of use until the clock passes its mark:
+	// the lease on it ends, and its mark stays. It is the way out for a mark that
+	// a wrong clock has set years ahead. The holder, if it lives, may use up what
+	// it was granted, and then finds its lease lost. ErrInvalidArgument for a
+	// worker ID that was never used.
+	RetireWorker(ctx context.Context, pool string, id int64) (Worker, error)
 }
 
 // A Store carries every role. Servers and tools ask for it; the issuers ask
@@ -303,6 +290,10 @@ type Store interface {
 	SegmentStore
 	TagStore
 	WorkerStore
+	PoolStore
+
+	// StoreID returns the store's random identity, read from the store itself.
+	StoreID(ctx context.Context) (string, error)
 
 	// Ping reports whether the store can grant now.
 	Ping(ctx context.Context) error

@@ -40,6 +40,7 @@ type supply struct {
 	lost     bool
 	failure  error // why the last fetch gave up
 	failedAt time.Duration
+	refusal  error // set once: the store is behind what was used here, and asking again would only hide it
 }
 
 func (s *supply) init(fetch func(context.Context) error, timeout time.Duration, clock *engineClock, observe func(Event)) {
@@ -69,6 +70,8 @@ func (s *supply) want() error {
 	switch {
 	case s.closed:
 		return ErrClosed
+	case s.refusal != nil:
+		return s.refusal
 	case s.fetching:
 		return nil
 	case s.failure != nil && s.elapsed()-s.failedAt < failureLife:
@@ -102,7 +105,7 @@ func (s *supply) run() {
 	}
 }
 
-// isTransient tells whether asking again may help without anybody's doing.
+// isTransient reports whether asking again may help without anybody's doing.
 func isTransient(err error) bool {
 	switch CodeOf(err) {
 	case ErrStoreUnavailable.code, ErrNoWorker.code, ErrLeaseLost.code, ErrLimitExceeded.code:
@@ -136,6 +139,9 @@ func (s *supply) report(err error, again bool) {
 	s.fetching, s.trouble = again, err
 	if !again {
 		s.failure, s.failedAt = err, s.elapsed()
+	}
+	if errors.Is(err, ErrStoreRolledBack) && !errors.Is(err, ErrFenced) { // a fence is lifted by an operator
+		s.refusal = err
 	}
 	s.wakeLocked()
 	s.mu.Unlock()
@@ -229,43 +235,5 @@ func (s *supply) close(ctx context.Context) (first bool, err error) {
 		return first, nil
 	case <-ctx.Done():
 		return first, waitError(ctx, ErrClosed)
-	}
-}
-
-// storeIdentity remembers which store an issuer uses.
-type storeIdentity struct {
-	id      string
-	trusted bool // verified since the last trouble
-}
-
-// verify makes sure, at first and after trouble, that the store is the one
-// used before, here and by the witness.
-func (i *storeIdentity) verify(ctx context.Context, store interface {
-	StoreID(ctx context.Context) (string, error)
-}, witness *Witness,
-) error {
-	if i.trusted {
-		return nil
-	}
-	id, err := store.StoreID(ctx)
-	if err != nil {
-		return err
-	}
-	if i.id != "" && i.id != id {
-		return fmt.Errorf("%w: it was %s and is now %s", ErrStoreReplaced, i.id, id)
-	}
-	if witness != nil {
-		if err := witness.Store(id); err != nil {
-			return err
-		}
-	}
-	i.id, i.trusted = id, true
-	return nil
-}
-
-// doubt makes the next verify ask again, if err may mean that the store restarted.
-func (i *storeIdentity) doubt(err error) {
-	if isTransient(err) || CodeOf(err) == ErrInternal.code {
-		i.trusted = false
 	}
 }

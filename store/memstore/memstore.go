@@ -4,6 +4,7 @@
 package memstore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -13,41 +14,42 @@ import (
 	"sync"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 var (
-	_ hapax.Store       = (*Store)(nil)
-	_ hapax.WorkerTable = (*Store)(nil)
+	_ hapax.Store = (*Store)(nil)
+	_ driver.Rows = (*Store)(nil)
 )
 
 // A Store is a store in memory. Its methods are safe for concurrent use.
 type Store struct {
+	driver.Leases
+
 	mu     sync.Mutex // guards everything below
 	state  state
 	closed bool
 }
 
-// state is what a store remembers; its values hold no pointers.
+// state is what a store remembers; the values of its maps are never changed in
+// place.
 type state struct {
-	id      string
-	tags    map[string]hapax.Tag
-	pools   map[string]string
-	workers map[workerKey]hapax.Worker
+	id   string
+	tags map[string]driver.Tag
+	rows map[rowKey][]byte
 }
 
-type workerKey struct {
-	pool string
-	id   int64
-}
+type rowKey struct{ table, name string }
 
 // New returns an empty store with a random identity.
 func New() *Store {
-	return &Store{state: state{
-		id:      rand.Text(),
-		tags:    map[string]hapax.Tag{},
-		pools:   map[string]string{},
-		workers: map[workerKey]hapax.Worker{},
-	}}
+	return open(state{rand.Text(), map[string]driver.Tag{}, map[rowKey][]byte{}})
+}
+
+func open(st state) *Store {
+	s := &Store{state: st}
+	s.Leases = driver.LeasesIn(s)
+	return s
 }
 
 // Snapshot returns an independent store in the same state and with the same
@@ -55,7 +57,7 @@ func New() *Store {
 func (s *Store) Snapshot() *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &Store{state: s.state.clone()}
+	return open(s.state.clone())
 }
 
 // Restore puts s into the state and identity of from, which stays usable. With
@@ -68,7 +70,7 @@ func (s *Store) Restore(from *Store) {
 }
 
 func (s state) clone() state {
-	return state{s.id, maps.Clone(s.tags), maps.Clone(s.pools), maps.Clone(s.workers)}
+	return state{s.id, maps.Clone(s.tags), maps.Clone(s.rows)}
 }
 
 // lock takes the lock unless the call cannot be served. On success the caller
@@ -113,12 +115,11 @@ func (s *Store) Close() error {
 }
 
 // Allocate implements hapax.SegmentStore.
-func (s *Store) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
+func (s *Store) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
 	var a hapax.Allocation
-	_, err := s.change(ctx, tag, func(t hapax.Tag) (hapax.Tag, error) {
-		g, t, err := t.Advance(n)
-		a = hapax.Allocation{Grant: g, Tag: t}
-		return t, err
+	err := s.change(ctx, tag, func(t driver.Tag) (next driver.Tag, err error) {
+		a, next, err = driver.Advance(t, n, last)
+		return next, err
 	})
 	if err != nil {
 		return hapax.Allocation{}, err
@@ -126,38 +127,52 @@ func (s *Store) Allocate(ctx context.Context, tag string, n int64) (hapax.Alloca
 	return a, nil
 }
 
+// HandBack implements hapax.SegmentStore.
+func (s *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	return s.change(ctx, a.Tag.Name, func(t driver.Tag) (driver.Tag, error) { return driver.HandBack(t, a, next) })
+}
+
 // UpdateTag implements hapax.TagStore.
 func (s *Store) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
-	return s.change(ctx, name, u.Apply)
+	return s.redefine(ctx, name, func(t hapax.Tag) (hapax.Tag, error) { return driver.Update(t, u) })
 }
 
 // DeleteTag implements hapax.TagStore.
 func (s *Store) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
-	return s.change(ctx, name, func(t hapax.Tag) (hapax.Tag, error) {
-		if t.Deleted {
-			return t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, name)
-		}
-		t.Deleted = true
-		return t, nil
+	return s.redefine(ctx, name, driver.Delete)
+}
+
+// redefine replaces the definition of an existing tag by what f makes of it.
+func (s *Store) redefine(ctx context.Context, name string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
+	var defined hapax.Tag
+	err := s.change(ctx, name, func(t driver.Tag) (driver.Tag, error) {
+		var err error
+		t.Tag, err = f(t.Tag)
+		defined = t.Tag
+		return t, err
 	})
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	return defined, nil
 }
 
 // change replaces an existing tag by what f makes of it, unless f fails.
-func (s *Store) change(ctx context.Context, name string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
+func (s *Store) change(ctx context.Context, name string, f func(driver.Tag) (driver.Tag, error)) error {
 	if err := s.lock(ctx); err != nil {
-		return hapax.Tag{}, err
+		return err
 	}
 	defer s.mu.Unlock()
 	t, ok := s.state.tags[name]
 	if !ok {
-		return hapax.Tag{}, notFound(name)
+		return notFound(name)
 	}
 	t, err := f(t)
 	if err != nil {
-		return hapax.Tag{}, err
+		return err
 	}
 	s.state.tags[name] = t
-	return t, nil
+	return nil
 }
 
 func notFound(name string) error { return fmt.Errorf("%w: %q", hapax.ErrTagNotFound, name) }
@@ -173,12 +188,14 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 		return hapax.Tag{}, err
 	}
 	defer s.mu.Unlock()
-	if old, ok := s.state.tags[tag.Name]; ok {
-		if tag, err = old.Revive(tag, mode); err != nil {
+	stored := s.state.tags[tag.Name]
+	if stored.Name != "" {
+		if tag, err = driver.Revive(stored.Tag, tag, mode); err != nil {
 			return hapax.Tag{}, err
 		}
 	}
-	s.state.tags[tag.Name] = tag
+	stored.Tag = tag
+	s.state.tags[tag.Name] = stored
 	return tag, nil
 }
 
@@ -192,7 +209,7 @@ func (s *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	if !ok {
 		return hapax.Tag{}, notFound(name)
 	}
-	return t, nil
+	return t.Tag, nil
 }
 
 // Tags implements hapax.TagStore.
@@ -207,89 +224,59 @@ func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag,
 			break
 		}
 		if name > after {
-			page = append(page, s.state.tags[name])
+			page = append(page, s.state.tags[name].Tag)
 		}
 	}
 	return page, nil
 }
 
-// FreezePool implements hapax.WorkerTable.
-func (s *Store) FreezePool(ctx context.Context, pool, layout string) (string, error) {
-	if err := s.lock(ctx); err != nil {
-		return "", err
-	}
-	defer s.mu.Unlock()
-	if frozen, ok := s.state.pools[pool]; ok {
-		return frozen, nil
-	}
-	s.state.pools[pool] = layout
-	return layout, nil
-}
-
-// Pools implements hapax.WorkerStore.
-func (s *Store) Pools(ctx context.Context) ([]hapax.Pool, error) {
+// Row implements driver.Rows.
+func (s *Store) Row(ctx context.Context, table, name string) ([]byte, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	var pools []hapax.Pool
-	for _, name := range slices.Sorted(maps.Keys(s.state.pools)) {
-		pools = append(pools, hapax.Pool{Name: name, Layout: s.state.pools[name]})
-	}
-	return pools, nil
+	return s.state.rows[rowKey{table, name}], nil
 }
 
-// Worker implements hapax.WorkerTable.
-func (s *Store) Worker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
-	if err := s.lock(ctx); err != nil {
-		return hapax.Worker{}, err
-	}
-	defer s.mu.Unlock()
-	return s.state.workers[workerKey{pool, id}], nil
-}
-
-// Workers implements hapax.WorkerTable and hapax.WorkerStore.
-func (s *Store) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
+// ListRows implements driver.Rows.
+func (s *Store) ListRows(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
-	var rows []hapax.Worker
-	for k, w := range s.state.workers {
-		if k.pool == pool {
-			rows = append(rows, w)
+	var rows []driver.Row
+	for k, v := range s.state.rows {
+		if k.table == table && k.name > after {
+			rows = append(rows, driver.Row{Name: k.name, Value: v})
 		}
 	}
-	slices.SortFunc(rows, func(a, b hapax.Worker) int { return cmp.Compare(a.ID, b.ID) })
-	return rows, nil
+	slices.SortFunc(rows, func(a, b driver.Row) int { return cmp.Compare(a.Name, b.Name) })
+	return rows[:min(len(rows), max(0, limit))], nil
 }
 
-// SwapWorker implements hapax.WorkerTable.
-func (s *Store) SwapWorker(ctx context.Context, old, next hapax.Worker) (bool, error) {
+// SwapRow implements driver.Rows.
+func (s *Store) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {
+	if err := driver.CheckSwap(table, name, old, next); err != nil {
+		return false, err
+	}
 	if err := s.lock(ctx); err != nil {
 		return false, err
 	}
 	defer s.mu.Unlock()
-	key := workerKey{next.Pool, next.ID}
-	row, exists := s.state.workers[key]
-	if exists != (old.Epoch != 0) || exists && (row.Epoch != old.Epoch || row.Mark != old.Mark) {
+	key := rowKey{table, name}
+	stored, exists := s.state.rows[key]
+	if exists != (old != nil) || !bytes.Equal(stored, old) {
 		return false, nil
 	}
-	s.state.workers[key] = next
+	if next == nil {
+		delete(s.state.rows, key)
+	} else {
+		s.state.rows[key] = bytes.Clone(next)
+	}
 	return true, nil
 }
 
-// AcquireWorker implements hapax.WorkerStore.
-func (s *Store) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
-	return hapax.AcquireWorker(ctx, s, req)
-}
-
-// ExtendWorker implements hapax.WorkerStore.
-func (s *Store) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	return hapax.ExtendWorker(ctx, s, lease, req)
-}
-
-// SealWorker implements hapax.WorkerStore.
-func (s *Store) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
-	return hapax.SealWorker(ctx, s, lease, last)
-}
+// Shared implements driver.Rows: several issuers of a process may stand for
+// several nodes.
+func (s *Store) Shared() bool { return true }

@@ -1,0 +1,146 @@
+// Package driver is what the author of a store needs: the rules of tags, as
+// functions that every store follows or agrees with, and the rules of pools and
+// workers over small rows that change by compare-and-swap.
+//
+// A driver keeps tags in its own way, since granting segments has to be quick,
+// and uses Advance, HandBack, Update, Revive and Delete to judge what may be
+// done. It implements Rows for everything else, and embeds Leases, which turns
+// rows into a hapax.WorkerStore and a hapax.PoolStore:
+//
+//	type Store struct {
+//		driver.Leases
+//		…
+//	}
+//
+//	s.Leases = driver.LeasesIn(s)
+//
+// The suite in store/storetest shows whether a store keeps its promises.
+package driver
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A Row is a small record of a table.
+type Row struct {
+	Name  string
+	Value []byte
+}
+
+// Limits of rows.
+const (
+	MaxTableBytes = 256       // length of a table's name
+	MaxNameBytes  = 256       // length of a row's name
+	MaxValueBytes = 128 << 10 // length of a row's value
+)
+
+// The tables that this package and store/witness keep in a store.
+const (
+	tablePools   = "pools"
+	tableWorkers = "workers/" // followed by the pool's name
+
+	TableNodes    = "nodes"    // a row a node: its heartbeat
+	TableFence    = "fence"    // one row while nothing may be granted
+	TableEvidence = "evidence" // what the nodes know while there is a fence
+)
+
+// Rows are small records in named tables, which change by compare-and-swap.
+// Names of tables and rows are valid UTF-8 without control characters, 1 to 256
+// bytes. All methods are safe for concurrent use, read from the primary, and
+// return when the context ends.
+type Rows interface {
+	// Row returns a row's value, or nil if there is no such row.
+	Row(ctx context.Context, table, name string) ([]byte, error)
+
+	// ListRows returns up to limit rows whose names come after the given one, in
+	// the byte order of their names.
+	ListRows(ctx context.Context, table, after string, limit int) ([]Row, error)
+
+	// SwapRow writes next in one atomic, durable step if the stored value is
+	// still old, and reports whether it did. A nil old stands for no row, a nil
+	// next removes it; old and next differ. An error leaves the outcome unknown.
+	SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error)
+
+	// Shared reports whether other nodes may use the store at the same time.
+	Shared() bool
+}
+
+// CheckSwap judges the arguments of SwapRow.
+func CheckSwap(table, name string, old, next []byte) error {
+	for _, f := range []struct {
+		field, name string
+		most        int
+	}{{"table", table, MaxTableBytes}, {"row", name, MaxNameBytes}} {
+		ok := len(f.name) >= 1 && len(f.name) <= f.most && utf8.ValidString(f.name)
+		if !ok || strings.ContainsFunc(f.name, unicode.IsControl) {
+			return &hapax.ValueError{Field: f.field, Value: f.name, Allowed: fmt.Sprintf("valid UTF-8 of 1 to %d bytes without control characters", f.most), Err: hapax.ErrInvalidArgument}
+		}
+	}
+	switch {
+	case len(next) > MaxValueBytes:
+		return &hapax.ValueError{Field: "value", Value: fmt.Sprintf("%d bytes", len(next)), Allowed: fmt.Sprintf("at most %d bytes", MaxValueBytes), Err: hapax.ErrInvalidArgument}
+	case next != nil && len(next) == 0, old != nil && len(old) == 0:
+		return &hapax.ValueError{Field: "value", Value: "", Allowed: "at least one byte, or nil for no row", Err: hapax.ErrInvalidArgument}
+	case bytes.Equal(old, next):
+		return &hapax.ValueError{Field: "value", Value: "unchanged", Allowed: "another value than the one that is expected", Err: hapax.ErrInvalidArgument}
+	}
+	return nil
+}
+
+// listPage is how many rows are asked for at a time.
+const listPage = 500
+
+// AllRows calls f for every row of a table, in the byte order of their names.
+func AllRows(ctx context.Context, rows Rows, table string, f func(Row) error) error {
+	after := ""
+	for {
+		page, err := rows.ListRows(ctx, table, after, listPage)
+		if err != nil {
+			return err
+		}
+		for _, row := range page {
+			if err := f(row); err != nil {
+				return err
+			}
+			after = row.Name
+		}
+		if len(page) < listPage {
+			return nil
+		}
+	}
+}
+
+// NewKey returns a fresh key of 128 random bits and the hash that is stored in
+// its place.
+func NewKey() (key hapax.GrantKey, hash string) {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	key = hapax.GrantKey(hex.EncodeToString(b[:]))
+	return key, HashKey(key)
+}
+
+// HashKey returns what is stored in place of a key: 32 hexadecimal digits, or
+// nothing for no key.
+func HashKey(key hapax.GrantKey) string {
+	if key == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:16])
+}
+
+// holds reports whether a key is the one whose hash is stored.
+func holds(key hapax.GrantKey, hash string) bool {
+	return key != "" && hash != "" && subtle.ConstantTimeCompare([]byte(HashKey(key)), []byte(hash)) == 1
+}

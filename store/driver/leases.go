@@ -1,0 +1,539 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// swapAttempts bounds how often a lost race is tried again.
+const swapAttempts = 1000
+
+// Leases are the pools and workers of a store, over its rows. They implement
+// hapax.WorkerStore and hapax.PoolStore.
+type Leases struct{ rows Rows }
+
+// LeasesIn returns the leases that the rows hold.
+func LeasesIn(rows Rows) Leases { return Leases{rows} }
+
+// A poolRow is a pool as it is stored.
+type poolRow struct {
+	Layout  string `json:"layout"`
+	Deleted bool   `json:"deleted,omitempty"`
+}
+
+// A workerRow is a worker as it is stored.
+type workerRow struct {
+	Mark    int64  `json:"mark"`
+	From    int64  `json:"from"`
+	Token   int64  `json:"token"`
+	KeyHash string `json:"key_hash,omitempty"` // empty: nobody holds the worker
+	Holder  string `json:"holder,omitempty"`
+	Expires int64  `json:"expires_ms,omitempty"` // Unix milliseconds
+}
+
+// A worker is a row together with the bytes it was read from, by which it is
+// swapped.
+type worker struct {
+	hapax.Worker
+	keyHash string
+	raw     []byte // nil: there is no row
+}
+
+func (w worker) encode() []byte {
+	return encode(workerRow{w.Mark, w.From, w.Token, w.keyHash, w.Holder, w.Expires.UnixMilli()})
+}
+
+func encode(row any) []byte {
+	raw, err := json.Marshal(row)
+	if err != nil {
+		panic(err) // rows hold strings, numbers and truth values
+	}
+	return raw
+}
+
+// DecodeRow reads a row's value as JSON into row. A field that is not known was
+// written by a later version or by hand: it is refused, because rewriting the
+// row would drop it.
+func DecodeRow(table, name string, value []byte, row any) error {
+	d := json.NewDecoder(bytes.NewReader(value))
+	d.DisallowUnknownFields()
+	err := d.Decode(row)
+	if err == nil && len(bytes.TrimSpace(value[d.InputOffset():])) > 0 {
+		err = fmt.Errorf("something follows the object")
+	}
+	if err != nil {
+		return fmt.Errorf("%w: row %q of table %q: %w", hapax.ErrStoreCorrupt, name, table, err)
+	}
+	return nil
+}
+
+// workerName returns the name of a worker's row: digits that sort as numbers do.
+func workerName(id int64) string { return fmt.Sprintf("%019d", id) }
+
+func decodeWorker(pool, name string, raw []byte) (worker, error) {
+	table := tableWorkers + pool
+	id, err := strconv.ParseInt(name, 10, 64)
+	if err != nil || workerName(id) != name {
+		return worker{}, fmt.Errorf("%w: row %q of table %q is not named after a worker ID", hapax.ErrStoreCorrupt, name, table)
+	}
+	var row workerRow
+	if err := DecodeRow(table, name, raw, &row); err != nil {
+		return worker{}, err
+	}
+	if row.Token < 1 || row.Mark < 0 || row.From < 0 || row.From > row.Mark {
+		return worker{}, fmt.Errorf("%w: row %q of table %q has token %d, mark %d and from %d", hapax.ErrStoreCorrupt, name, table, row.Token, row.Mark, row.From)
+	}
+	return worker{hapax.Worker{
+		Pool: pool, ID: id, Mark: row.Mark, From: row.From, Token: row.Token, Holder: row.Holder, Expires: time.UnixMilli(row.Expires).UTC(),
+	}, row.KeyHash, raw}, nil
+}
+
+// read returns one worker; the zero Token says that it was never used.
+func (l Leases) read(ctx context.Context, pool string, id int64) (worker, error) {
+	raw, err := l.rows.Row(ctx, tableWorkers+pool, workerName(id))
+	if err != nil || raw == nil {
+		return worker{Worker: hapax.Worker{Pool: pool, ID: id}}, err
+	}
+	return decodeWorker(pool, workerName(id), raw)
+}
+
+// swap writes next if the row is still old's.
+func (l Leases) swap(ctx context.Context, old, next worker) (bool, error) {
+	return l.rows.SwapRow(ctx, tableWorkers+old.Pool, workerName(old.ID), old.raw, next.encode())
+}
+
+// list returns the workers of a pool that were ever used, by ID.
+func (l Leases) list(ctx context.Context, pool string) ([]worker, error) {
+	var workers []worker
+	err := AllRows(ctx, l.rows, tableWorkers+pool, func(r Row) error {
+		w, err := decodeWorker(pool, r.Name, r.Value)
+		workers = append(workers, w)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return workers, nil
+}
+
+// Workers implements hapax.PoolStore.
+func (l Leases) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
+	if err := hapax.ValidateName("pool", pool); err != nil {
+		return nil, err
+	}
+	rows, err := l.list(ctx, pool)
+	var workers []hapax.Worker
+	for _, w := range rows {
+		workers = append(workers, w.Worker)
+	}
+	return workers, err
+}
+
+// AcquireWorker implements hapax.WorkerStore.
+//
+// Eligible is a worker whose mark is at or below the caller's clock plus
+// Term.Ahead, so that its grant is not open, and that nobody else holds a
+// running lease on. One's own previous worker comes first, then one that was
+// never used, then the one whose mark is oldest. After a lost race the choice is
+// random, so that many instances that start at once spread out.
+func (l Leases) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	a, err := newAcquisition(req)
+	if err != nil {
+		return hapax.Lease{}, err
+	}
+	if err := l.freezePool(ctx, req.Pool, req.Layout.String()); err != nil {
+		return hapax.Lease{}, err
+	}
+	for attempt := range swapAttempts {
+		rows, err := l.candidates(ctx, a)
+		if err != nil {
+			return hapax.Lease{}, err
+		}
+		old, err := a.pick(rows, attempt > 0)
+		if err != nil {
+			return hapax.Lease{}, err
+		}
+		lo := max(old.Mark, a.floor, 0)
+		if lo >= a.end {
+			return hapax.Lease{}, fmt.Errorf("%w: pool %q, worker %d", hapax.ErrTimeExhausted, req.Pool, old.ID)
+		}
+		next := old
+		key, hash := NewKey()
+		next.Mark, next.From = a.reach(lo), lo
+		next.Token++
+		next.keyHash, next.Holder, next.Expires = hash, req.Holder, expiry(req.Term)
+		ok, err := l.swap(ctx, old, next)
+		if err != nil {
+			return hapax.Lease{}, err
+		}
+		if !ok {
+			continue
+		}
+		if old.raw == nil { // the pool may have been deleted since it was looked at
+			if err := l.freezePool(ctx, req.Pool, req.Layout.String()); err != nil {
+				return hapax.Lease{}, err
+			}
+		}
+		return hapax.Lease{
+			Pool: req.Pool, Worker: next.ID, Token: next.Token, Key: key, Holder: next.Holder,
+			Grant: hapax.Grant{Lo: lo, Hi: next.Mark}, From: lo, Expires: next.Expires,
+		}, nil
+	}
+	return hapax.Lease{}, lostRaces("pool", req.Pool)
+}
+
+// candidates returns the existing rows among the worker IDs that may be used.
+func (l Leases) candidates(ctx context.Context, a acquisition) ([]worker, error) {
+	if a.size() == 1 {
+		w, err := l.read(ctx, a.Pool, a.nth(0))
+		if err != nil || w.raw == nil {
+			return nil, err
+		}
+		return []worker{w}, nil
+	}
+	rows, err := l.list(ctx, a.Pool)
+	return slices.DeleteFunc(rows, func(w worker) bool { return !a.allows(w.ID) }), err
+}
+
+// ExtendWorker implements hapax.WorkerStore. Where the last answer got through
+// it is one round trip.
+func (l Leases) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	t, err := newTicks(req.Layout, req.Term)
+	if err != nil {
+		return lease, err
+	}
+	if err := checkLease(lease, req.Layout); err != nil {
+		return lease, err
+	}
+	old := asLeased(lease)
+	for attempt := range swapAttempts {
+		if attempt > 0 {
+			if old, err = l.read(ctx, lease.Pool, lease.Worker); err != nil {
+				return lease, err
+			}
+			if err := old.heldUnder(lease); err != nil {
+				return lease, err
+			}
+		}
+		if lease.Grant.Hi >= t.end {
+			return lease, fmt.Errorf("%w: pool %q, worker %d", hapax.ErrTimeExhausted, lease.Pool, lease.Worker)
+		}
+		next := old
+		next.Mark = max(old.Mark, t.reach(lease.Grant.Hi))
+		next.Expires = expiry(req.Term)
+		if bytes.Equal(next.encode(), old.raw) { // an extension whose answer was lost, in the same millisecond
+			next.Expires = next.Expires.Add(time.Millisecond)
+		}
+		ok, err := l.swap(ctx, old, next)
+		if err != nil {
+			return lease, err
+		}
+		if ok {
+			lease.Grant, lease.Expires = hapax.Grant{Lo: lease.Grant.Hi, Hi: next.Mark}, next.Expires
+			return lease, nil
+		}
+	}
+	return lease, lostRaces("worker of pool", lease.Pool)
+}
+
+// expiry returns when a term ends for others, as rows keep it.
+func expiry(t hapax.Term) time.Time { return t.Now.Add(t.TTL).Truncate(time.Millisecond).UTC() }
+
+// asLeased returns the worker as it is stored while nothing has changed since the
+// lease was granted.
+func asLeased(l hapax.Lease) worker {
+	w := worker{Worker: hapax.Worker{
+		Pool: l.Pool, ID: l.Worker, Mark: l.Grant.Hi, From: l.From, Token: l.Token, Holder: l.Holder, Expires: l.Expires,
+	}, keyHash: HashKey(l.Key)}
+	w.raw = w.encode()
+	return w
+}
+
+// heldUnder returns why a lease does not hold the worker, or nil. Fencing tokens
+// and marks only grow, and a token is given once: a row that is behind the lease,
+// or that somebody else has under the same token, was put back. The error does
+// not tell what would have been right.
+func (w worker) heldUnder(lease hapax.Lease) error {
+	switch {
+	case w.Token < lease.Token, w.Token == lease.Token && !holds(lease.Key, w.keyHash), w.Token == lease.Token && w.Mark < lease.Grant.Hi:
+		return fmt.Errorf("%w: pool %q, worker %d: the row is behind the lease", hapax.ErrStoreRolledBack, lease.Pool, lease.Worker)
+	case w.Token > lease.Token:
+		return notHeld(lease)
+	}
+	return nil
+}
+
+func notHeld(lease hapax.Lease) error {
+	return fmt.Errorf("%w: pool %q, worker %d", hapax.ErrLeaseLost, lease.Pool, lease.Worker)
+}
+
+// checkLease judges what the caller calls its lease.
+func checkLease(lease hapax.Lease, layout hapax.Layout) error {
+	if err := hapax.ValidateName("pool", lease.Pool); err != nil {
+		return err
+	}
+	switch {
+	case lease.Worker < 0 || !layout.IsZero() && lease.Worker >= layout.Workers():
+		return &hapax.ValueError{Field: "worker", Value: lease.Worker, Allowed: "a worker ID of the pool's layout", Err: hapax.ErrInvalidArgument}
+	case lease.Token < 1:
+		return &hapax.ValueError{Field: "token", Value: lease.Token, Allowed: "1 or more", Err: hapax.ErrInvalidArgument}
+	case lease.Grant.Lo < 0 || lease.Grant.Hi < lease.Grant.Lo:
+		return &hapax.ValueError{Field: "grant", Value: fmt.Sprintf("[%d, %d)", lease.Grant.Lo, lease.Grant.Hi), Allowed: "a stretch of ticks", Err: hapax.ErrInvalidArgument}
+	}
+	return nil
+}
+
+// SealWorker implements hapax.WorkerStore. The raised token makes a late or
+// repeated seal do nothing. The row keeps the name of its last holder, who thus
+// finds its own worker ID again.
+func (l Leases) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
+	if err := checkLease(lease, hapax.Layout{}); err != nil {
+		return err
+	}
+	old, err := l.read(ctx, lease.Pool, lease.Worker)
+	switch {
+	case err != nil:
+		return err
+	case old.Token != lease.Token || !holds(lease.Key, old.keyHash) || old.Mark != lease.Grant.Hi:
+		return notHeld(lease)
+	case last < old.From || last > old.Mark:
+		return &hapax.ValueError{Field: "last", Value: last, Allowed: "a tick that was granted under this lease, or the end of its grant", Err: hapax.ErrInvalidArgument}
+	}
+	next := old
+	next.Mark, next.From = last, last
+	next.Token++
+	next.keyHash, next.Expires = "", time.UnixMilli(0)
+	ok, err := l.swap(ctx, old, next)
+	if err == nil && !ok {
+		err = notHeld(lease)
+	}
+	return err
+}
+
+// RetireWorker implements hapax.PoolStore. The worker has no holder then.
+func (l Leases) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
+	return l.changeWorker(ctx, pool, id, func(w *worker) error {
+		if w.raw == nil {
+			return &hapax.ValueError{Field: hapax.FieldWorker, Value: id, Allowed: fmt.Sprintf("a worker ID of pool %q that was used", pool), Err: hapax.ErrInvalidArgument}
+		}
+		return nil
+	})
+}
+
+// RaiseWorker sets a worker's mark to at least mark and ends the lease on it, for
+// an operator who knows that the store is behind.
+func (l Leases) RaiseWorker(ctx context.Context, pool string, id, mark int64) (hapax.Worker, error) {
+	if id < 0 || mark < 0 {
+		return hapax.Worker{}, &hapax.ValueError{Field: "worker", Value: fmt.Sprintf("%d with mark %d", id, mark), Allowed: "0 or more each", Err: hapax.ErrInvalidArgument}
+	}
+	return l.changeWorker(ctx, pool, id, func(w *worker) error {
+		w.Mark = max(w.Mark, mark)
+		return nil
+	})
+}
+
+// changeWorker applies f to a worker and ends the lease on it.
+func (l Leases) changeWorker(ctx context.Context, pool string, id int64, f func(*worker) error) (hapax.Worker, error) {
+	if err := hapax.ValidateName("pool", pool); err != nil {
+		return hapax.Worker{}, err
+	}
+	for range swapAttempts {
+		old, err := l.read(ctx, pool, id)
+		if err != nil {
+			return hapax.Worker{}, err
+		}
+		next := old
+		if err := f(&next); err != nil {
+			return hapax.Worker{}, err
+		}
+		next.Token++
+		next.From, next.keyHash, next.Holder, next.Expires = next.Mark, "", "", time.UnixMilli(0).UTC()
+		if ok, err := l.swap(ctx, old, next); err != nil || ok {
+			return next.Worker, err
+		}
+	}
+	return hapax.Worker{}, lostRaces("worker of pool", pool)
+}
+
+func lostRaces(what, name string) error {
+	return fmt.Errorf("%w: %s %q: lost %d races", hapax.ErrStoreUnavailable, what, name, swapAttempts)
+}
+
+// An acquisition is a request in ticks.
+type acquisition struct {
+	hapax.AcquireRequest
+	ticks
+}
+
+func newAcquisition(req hapax.AcquireRequest) (acquisition, error) {
+	a := acquisition{AcquireRequest: req}
+	if err := hapax.ValidateName("pool", req.Pool); err != nil {
+		return a, err
+	}
+	t, err := newTicks(req.Layout, req.Term)
+	if err != nil {
+		return a, err
+	}
+	a.ticks = t
+	switch {
+	case req.Workers.Lo < 0 || req.Workers.Len() <= 0 || req.Workers.Hi > req.Layout.Workers():
+		return a, &hapax.ValueError{Field: "workers", Value: fmt.Sprintf("[%d, %d)", req.Workers.Lo, req.Workers.Hi), Allowed: fmt.Sprintf("a range of worker IDs within 0 to %d", req.Layout.Workers()-1), Err: hapax.ErrInvalidArgument}
+	case !a.amongWorkers():
+		return a, &hapax.ValueError{Field: "among", Value: fmt.Sprintf("%d worker IDs", len(req.Among)), Allowed: fmt.Sprintf("ascending worker IDs within [%d, %d)", req.Workers.Lo, req.Workers.Hi), Err: hapax.ErrInvalidArgument}
+	}
+	return a, hapax.ValidateHolder(req.Holder)
+}
+
+// amongWorkers reports whether Among holds ascending worker IDs of the range.
+func (a acquisition) amongWorkers() bool {
+	next := a.Workers.Lo
+	for _, id := range a.Among {
+		if id < next || id >= a.Workers.Hi {
+			return false
+		}
+		next = id + 1
+	}
+	return true
+}
+
+// size returns how many worker IDs may be used.
+func (a acquisition) size() int64 {
+	if n := len(a.Among); n > 0 {
+		return int64(n)
+	}
+	return a.Workers.Len()
+}
+
+// nth returns the worker ID that comes after n lower ones that may be used.
+func (a acquisition) nth(n int64) int64 {
+	if len(a.Among) > 0 {
+		return a.Among[n]
+	}
+	return a.Workers.Lo + n
+}
+
+// allows reports whether a worker ID may be used.
+func (a acquisition) allows(id int64) bool {
+	if len(a.Among) > 0 {
+		_, ok := slices.BinarySearch(a.Among, id)
+		return ok
+	}
+	return a.Workers.Contains(id)
+}
+
+// pick chooses the row to take, or an unused ID as a worker without a row.
+func (a acquisition) pick(rows []worker, random bool) (worker, error) {
+	var eligible []worker
+	var poisoned *worker
+	var nextFree time.Time
+	for _, w := range rows {
+		free := a.freeAt(w)
+		switch {
+		case w.Mark > a.poison && !w.Retired():
+			poisoned = &w
+		case !free.After(a.Term.Now):
+			if w.Holder == a.Holder {
+				return w, nil
+			}
+			eligible = append(eligible, w)
+		case nextFree.IsZero() || free.Before(nextFree):
+			nextFree = free
+		}
+	}
+	if unused := a.unused(rows, random); unused >= 0 {
+		return worker{Worker: hapax.Worker{Pool: a.Pool, ID: unused}}, nil
+	}
+	if len(eligible) > 0 {
+		if random {
+			return eligible[rand.N(len(eligible))], nil
+		}
+		return slices.MinFunc(eligible, func(x, y worker) int { return int(min(max(x.Mark-y.Mark, -1), 1)) }), nil
+	}
+	if nextFree.IsZero() && poisoned != nil {
+		return worker{}, fmt.Errorf("%w: pool %q, worker %d: its mark is tick %d, the clock plus the allowed margin is tick %d; correct the clock, or retire the worker",
+			hapax.ErrWorkerPoisoned, a.Pool, poisoned.ID, poisoned.Mark, a.poison)
+	}
+	return worker{}, &hapax.NoWorkerError{Pool: a.Pool, Size: a.size(), NextFree: nextFree}
+}
+
+// freeAt returns when the worker becomes eligible: when its granted time is over
+// and, unless it is the caller's own, its lease has run out.
+func (a acquisition) freeAt(w worker) time.Time {
+	at := a.Term.Now
+	if over := w.Mark - a.latest; over > 0 {
+		at = at.Add(time.Duration(min(over, int64(1<<62/a.unit))) * a.unit)
+	}
+	if w.Holder != a.Holder && w.Expires.After(at) {
+		at = w.Expires
+	}
+	return at
+}
+
+// unused returns a worker ID that has no row, or -1: the lowest one, or, after
+// a lost race, one of the lowest 64 at random. Rows are ordered by ID.
+func (a acquisition) unused(rows []worker, random bool) int64 {
+	skip := int64(0)
+	if free := a.size() - int64(len(rows)); free <= 0 {
+		return -1
+	} else if random {
+		skip = rand.N(min(free, 64))
+	}
+	n := skip // what nth takes if every row comes after it
+	for _, w := range rows {
+		if w.ID > a.nth(n) {
+			break
+		}
+		n++
+	}
+	return a.nth(n)
+}
+
+// ticks are a term in ticks of a layout, counted from its epoch.
+type ticks struct {
+	floor  int64 // the first tick of use to the caller
+	latest int64 // the highest mark of a worker that is free
+	to     int64 // where a grant should end
+	end    int64 // where the layout's time ends; no grant passes it
+	poison int64 // a mark above this is absurd
+	unit   time.Duration
+}
+
+func newTicks(layout hapax.Layout, term hapax.Term) (ticks, error) {
+	if layout.IsZero() {
+		return ticks{}, &hapax.ValueError{Field: "layout", Value: "", Allowed: "a layout", Err: hapax.ErrInvalidLayout}
+	}
+	for _, f := range []struct {
+		name string
+		d    time.Duration
+	}{{"length", term.Length}, {"ahead", term.Ahead}, {"behind", term.Behind}, {"ttl", term.TTL}} {
+		if f.d < 0 || f.d > 2*hapax.PoisonMargin {
+			return ticks{}, &hapax.ValueError{Field: f.name, Value: f.d, Allowed: fmt.Sprintf("0 to %v", 2*hapax.PoisonMargin), Err: hapax.ErrInvalidArgument}
+		}
+	}
+	now, err := layout.TickOf(term.Now)
+	if err != nil {
+		return ticks{}, err
+	}
+	unit := layout.Unit()
+	up := func(d time.Duration) int64 { return int64((d + unit - 1) / unit) }
+	t := ticks{
+		floor: max(0, now-int64(term.Behind/unit)), latest: now + int64(term.Ahead/unit), to: now + up(term.Length),
+		end: layout.EndTick(), poison: now + up(hapax.PoisonMargin), unit: unit,
+	}
+	if t.to > t.poison {
+		return t, &hapax.ValueError{Field: "length", Value: term.Length, Allowed: fmt.Sprintf("at most %v", hapax.PoisonMargin), Err: hapax.ErrInvalidArgument}
+	}
+	return t, nil
+}
+
+// reach returns where a grant that begins at lo ends: where it should, but after
+// a tick at least, and not past the layout's time.
+func (t ticks) reach(lo int64) int64 { return min(max(t.to, lo+1), t.end) }

@@ -1,0 +1,152 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hapax-id/hapax"
+)
+
+// maxLayoutBytes bounds a pool's layout specification.
+const maxLayoutBytes = 1024
+
+// readPool returns a pool and the bytes of its row, nil if there is none.
+func (l Leases) readPool(ctx context.Context, name string) (hapax.Pool, []byte, error) {
+	raw, err := l.rows.Row(ctx, tablePools, name)
+	if err != nil || raw == nil {
+		return hapax.Pool{Name: name}, nil, err
+	}
+	p, err := decodePool(name, raw)
+	return p, raw, err
+}
+
+func decodePool(name string, raw []byte) (hapax.Pool, error) {
+	var row poolRow
+	err := DecodeRow(tablePools, name, raw, &row)
+	return hapax.Pool{Name: name, Layout: row.Layout, Deleted: row.Deleted}, err
+}
+
+func encodePool(p hapax.Pool) []byte { return encode(poolRow{p.Layout, p.Deleted}) }
+
+// errUnchanged ends a change that leaves the pool as it is.
+var errUnchanged = errors.New("nothing to change")
+
+// changePool replaces a pool by what f makes of it, unless f fails. The pool has
+// no layout if there is none.
+func (l Leases) changePool(ctx context.Context, name string, f func(hapax.Pool) (hapax.Pool, error)) (hapax.Pool, error) {
+	if err := hapax.ValidateName("pool", name); err != nil {
+		return hapax.Pool{}, err
+	}
+	for range swapAttempts {
+		old, raw, err := l.readPool(ctx, name)
+		if err != nil {
+			return old, err
+		}
+		next, err := f(old)
+		if errors.Is(err, errUnchanged) {
+			return old, nil
+		}
+		if err != nil {
+			return old, err
+		}
+		var value []byte
+		if next.Layout != "" {
+			value = encodePool(next)
+		}
+		if ok, err := l.rows.SwapRow(ctx, tablePools, name, raw, value); err != nil || ok {
+			return next, err
+		}
+	}
+	return hapax.Pool{}, lostRaces("pool", name)
+}
+
+// freezePool makes sure that the pool has the layout: it creates the pool where
+// there is none.
+func (l Leases) freezePool(ctx context.Context, name, layout string) error {
+	_, err := l.changePool(ctx, name, func(p hapax.Pool) (hapax.Pool, error) {
+		switch {
+		case p.Layout == "":
+			p.Layout = layout
+			return p, checkLayout(layout)
+		case p.Deleted:
+			return p, fmt.Errorf("%w: %q", hapax.ErrPoolDeleted, name)
+		case p.Layout != layout:
+			return p, otherLayout(p, layout)
+		}
+		return p, errUnchanged
+	})
+	return err
+}
+
+func checkLayout(layout string) error {
+	if len(layout) > maxLayoutBytes {
+		return &hapax.ValueError{Field: "layout", Value: layout, Allowed: fmt.Sprintf("at most %d bytes", maxLayoutBytes), Err: hapax.ErrInvalidLayout}
+	}
+	_, err := hapax.ParseLayout(layout)
+	return err
+}
+
+func otherLayout(p hapax.Pool, layout string) error {
+	return fmt.Errorf("%w: pool %q has %s, the caller asks for %s", hapax.ErrLayoutMismatch, p.Name, p.Layout, layout)
+}
+
+// CreatePool implements hapax.PoolStore.
+func (l Leases) CreatePool(ctx context.Context, name, layout string) (hapax.Pool, error) {
+	if err := checkLayout(layout); err != nil {
+		return hapax.Pool{}, err
+	}
+	return l.changePool(ctx, name, func(p hapax.Pool) (hapax.Pool, error) {
+		switch {
+		case p.Layout != "" && p.Layout != layout:
+			return p, otherLayout(p, layout)
+		case p.Layout != "" && !p.Deleted:
+			return p, errUnchanged
+		}
+		p.Layout, p.Deleted = layout, false
+		return p, nil
+	})
+}
+
+// DeletePool implements hapax.PoolStore. The tombstone comes first: whoever takes
+// a worker ID that was never used looks at the pool once more afterwards, so that
+// one of the two sees the other.
+func (l Leases) DeletePool(ctx context.Context, name string) (hapax.Pool, error) {
+	p, err := l.changePool(ctx, name, func(p hapax.Pool) (hapax.Pool, error) {
+		switch {
+		case p.Layout == "":
+			return p, fmt.Errorf("%w: %q", hapax.ErrPoolNotFound, name)
+		case p.Deleted:
+			return p, errUnchanged
+		}
+		p.Deleted = true
+		return p, nil
+	})
+	if err != nil {
+		return p, err
+	}
+	used, err := l.rows.ListRows(ctx, tableWorkers+name, "", 1)
+	if err != nil || len(used) > 0 {
+		return p, err
+	}
+	return l.changePool(ctx, name, func(p hapax.Pool) (hapax.Pool, error) {
+		if !p.Deleted {
+			return p, errUnchanged
+		}
+		return hapax.Pool{Name: name, Deleted: true}, nil
+	})
+}
+
+// Pools implements hapax.PoolStore.
+func (l Leases) Pools(ctx context.Context) ([]hapax.Pool, error) {
+	var pools []hapax.Pool
+	err := AllRows(ctx, l.rows, tablePools, func(r Row) error {
+		p, err := decodePool(r.Name, r.Value)
+		pools = append(pools, p)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return pools, nil
+}

@@ -1,0 +1,179 @@
+package driver
+
+import (
+	"fmt"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A Tag is a tag as a store keeps it: with what tells who may hand back the
+// segment that was granted last.
+type Tag struct {
+	hapax.Tag
+
+	// KeyHash is the hash of the key of the last allocation; empty before the
+	// first and after a hand-back.
+	KeyHash string
+
+	// Run is how far below the mark that allocation began, together with the
+	// adjoining ones before it that the same caller holds.
+	Run int64
+}
+
+// Update returns t changed by u, or an error that names the first bad field.
+func Update(t hapax.Tag, u hapax.TagUpdate) (hapax.Tag, error) {
+	if t.Deleted {
+		return t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, t.Name)
+	}
+	if u.Extra != nil {
+		t.Extra = *u.Extra
+	}
+	if t.Kind != hapax.KindSegment {
+		if u.Step != nil || u.MinStep != nil || u.MaxStep != nil || u.Floor != nil {
+			return t, fmt.Errorf("%w: %q is a %s tag and has no step or floor", hapax.ErrKindMismatch, t.Name, t.Kind)
+		}
+		return t.WithDefaults()
+	}
+	for _, f := range []struct{ to, from *int64 }{{&t.Step, u.Step}, {&t.MinStep, u.MinStep}, {&t.MaxStep, u.MaxStep}} {
+		if f.from != nil {
+			*f.to = *f.from
+		}
+	}
+	if u.Step != nil { // bounds that were not given follow the step
+		if u.MinStep == nil {
+			t.MinStep = min(t.MinStep, t.Step)
+		}
+		if u.MaxStep == nil {
+			t.MaxStep = max(t.MaxStep, t.Step)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		v    int64
+	}{{"step", t.Step}, {"min_step", t.MinStep}, {"max_step", t.MaxStep}} {
+		if f.v == 0 { // zero is "unset" at creation, and an error here
+			return t, &hapax.ValueError{Field: f.name, Value: f.v, Allowed: fmt.Sprintf("1 to %d", int64(hapax.MaxStep)), Err: hapax.ErrInvalidArgument}
+		}
+	}
+	if u.Floor != nil {
+		if *u.Floor < 1 || *u.Floor >= hapax.MaxMark {
+			return t, &hapax.ValueError{Field: "floor", Value: *u.Floor, Allowed: fmt.Sprintf("1 to %d", int64(hapax.MaxMark-1)), Err: hapax.ErrInvalidArgument}
+		}
+		t.Mark = max(t.Mark, *u.Floor)
+	}
+	return t.WithDefaults()
+}
+
+// Width returns by how much n numbers of a tag (0: its own step) raise its mark,
+// or an error if the tag grants none or n is out of range. It does not look at
+// the mark.
+func Width(t hapax.Tag, n int64) (int64, error) {
+	switch {
+	case t.Deleted:
+		return 0, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, t.Name)
+	case t.Kind != hapax.KindSegment:
+		return 0, fmt.Errorf("%w: %q is a %s tag", hapax.ErrKindMismatch, t.Name, t.Kind)
+	case n < 0 || n > hapax.MaxStep:
+		return 0, &hapax.ValueError{Field: "n", Value: n, Allowed: fmt.Sprintf("0 to %d", int64(hapax.MaxStep)), Err: hapax.ErrInvalidArgument}
+	case n == 0:
+		n = t.Step
+	}
+	return n * t.Delta, nil // at most 2^60
+}
+
+// Advance returns the allocation of n numbers (0: the tag's step) and the tag
+// after it. last is the key of the caller's last allocation, if it has one.
+// Stores that compute the new mark in Go use it; the others must agree with it.
+func Advance(t Tag, n int64, last hapax.GrantKey) (hapax.Allocation, Tag, error) {
+	width, err := Width(t.Tag, n)
+	if err != nil {
+		return hapax.Allocation{}, t, err
+	}
+	if t.Mark > hapax.MaxMark-width {
+		return hapax.Allocation{}, t, Exhausted(t.Tag, width)
+	}
+	if !holds(last, t.KeyHash) {
+		t.Run = 0
+	}
+	g := hapax.Grant{Lo: t.Mark, Hi: t.Mark + width}
+	t.Mark, t.Run = g.Hi, t.Run+width
+	a := hapax.Allocation{Grant: g, Tag: t.Tag, From: g.Hi - t.Run}
+	a.Key, t.KeyHash = NewKey()
+	return a, t, nil
+}
+
+// Exhausted returns the error for a tag whose line is shorter than width.
+func Exhausted(t hapax.Tag, width int64) error {
+	return fmt.Errorf("%w: tag %q has %d numbers left, %d were asked for",
+		hapax.ErrLineExhausted, t.Name, max(0, hapax.MaxMark-t.Mark)/max(1, t.Delta), width/max(1, t.Delta))
+}
+
+// HandBack returns the tag after the hand-back of what lies from next on in a,
+// or ErrLeaseLost if it must not be handed back any more.
+func HandBack(t Tag, a hapax.Allocation, next int64) (Tag, error) {
+	if err := CheckHandBack(a, next); err != nil {
+		return t, err
+	}
+	switch {
+	case t.Deleted:
+		return t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, t.Name)
+	case !holds(a.Key, t.KeyHash) || t.Mark != a.Grant.Hi || next < t.Mark-t.Run:
+		return t, NotHeld(t.Name)
+	}
+	t.Mark, t.Run, t.KeyHash = next, 0, ""
+	return t, nil
+}
+
+// CheckHandBack judges the arguments of a hand-back without looking at the tag.
+func CheckHandBack(a hapax.Allocation, next int64) error {
+	if err := hapax.ValidateName("tag", a.Tag.Name); err != nil {
+		return err
+	}
+	if next < 0 || next > a.Grant.Hi {
+		return &hapax.ValueError{Field: "next", Value: next, Allowed: fmt.Sprintf("0 to %d, the end of the segment", a.Grant.Hi), Err: hapax.ErrInvalidArgument}
+	}
+	if a.Key == "" {
+		return NotHeld(a.Tag.Name)
+	}
+	return nil
+}
+
+// NotHeld returns the error for a segment that the caller cannot hand back.
+func NotHeld(tag string) error {
+	return fmt.Errorf("%w: tag %q has moved on since the segment was granted, or the key is not the segment's", hapax.ErrLeaseLost, tag)
+}
+
+// Revive returns the tag that results from creating def where old stands:
+// ErrTagExists if old is alive, ErrTagDeleted if it is a tombstone and mode is
+// CreateFirstUse, and otherwise def resuming above old's mark.
+func Revive(old, def hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+	switch {
+	case !old.Deleted:
+		return old, fmt.Errorf("%w: %q", hapax.ErrTagExists, old.Name)
+	case mode != hapax.CreateExplicit:
+		return old, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, old.Name)
+	case old.Kind != def.Kind || old.Pool != def.Pool:
+		return old, fmt.Errorf("%w: %q was a %s", hapax.ErrKindMismatch, old.Name, kindInWords(old))
+	case old.Delta != def.Delta || old.Remainder != def.Remainder:
+		return old, fmt.Errorf("%w: %q had delta %d and remainder %d", hapax.ErrKindMismatch, old.Name, old.Delta, old.Remainder)
+	}
+	def.Mark = max(def.Mark, old.Mark)
+	return def, nil
+}
+
+// kindInWords names the kind and, where there is one, the pool.
+func kindInWords(t hapax.Tag) string {
+	if t.Kind == hapax.KindSegment {
+		return "segment tag"
+	}
+	return fmt.Sprintf("%s tag of pool %q", t.Kind, t.Pool)
+}
+
+// Delete returns the tombstone that deleting a tag leaves.
+func Delete(t hapax.Tag) (hapax.Tag, error) {
+	if t.Deleted {
+		return t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, t.Name)
+	}
+	t.Deleted = true
+	return t, nil
+}
