@@ -355,3 +355,39 @@ func (r Raised) apply(ctx context.Context, store hapax.Store) error {
 	}
 	return err
 }
+
+// Adopt is the function of that name on the guarded store; this node's witness is
+// heard as those of the other nodes.
+func (g *Guarded) Adopt(ctx context.Context, req AdoptRequest) (Adoption, error) {
+	store, err := g.opened(ctx)
+	if err != nil {
+		return Adoption{}, err
+	}
+	req.Lines = append(slices.Clone(req.Lines), g.witness.Lines())
+	return Adopt(ctx, store, req)
+}
+
+// A Node is a node that the store knows.
+type Node struct {
+	ID    string
+	Name  string
+	At    time.Time // its last heartbeat, by its own clock
+	Since time.Time // when it joined, likewise
+}
+
+// Nodes returns the nodes that the store knows, by identity. ErrNotSupported for a
+// store that has no room for them.
+func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
+	return ask(ctx, g, func(ctx context.Context, s hapax.Store) ([]Node, error) {
+		r, ok := rows(s)
+		if !ok {
+			return nil, fmt.Errorf("%w: the store has no room for nodes", hapax.ErrNotSupported)
+		}
+		stored, err := listNodes(ctx, r)
+		var nodes []Node
+		for _, n := range stored {
+			nodes = append(nodes, Node{n.id, n.row.Name, n.at().UTC(), time.UnixMilli(n.row.Since).UTC()})
+		}
+		return nodes, err
+	})
+}
