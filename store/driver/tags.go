@@ -20,6 +20,17 @@ type Tag struct {
 	Run int64
 }
 
+// Redefined returns t with another definition. Where that raises the mark, the
+// numbers between were granted to nobody: the last allocation does not adjoin
+// what comes next any more, and cannot be handed back.
+func (t Tag) Redefined(def hapax.Tag) Tag {
+	if def.Mark != t.Mark {
+		t.KeyHash, t.Run = "", 0
+	}
+	t.Tag = def
+	return t
+}
+
 // Update returns t changed by u, or an error that names the first bad field.
 func Update(t hapax.Tag, u hapax.TagUpdate) (hapax.Tag, error) {
 	if t.Deleted {

@@ -82,12 +82,12 @@ func (s *Store) lock(ctx context.Context) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return fmt.Errorf("%w: the store is closed", hapax.ErrStoreUnavailable)
+		return fmt.Errorf("%w: the memory store", hapax.ErrClosed)
 	}
 	return nil
 }
 
-// StoreID implements hapax.SegmentStore.
+// StoreID implements hapax.Store.
 func (s *Store) StoreID(ctx context.Context) (string, error) {
 	if err := s.lock(ctx); err != nil {
 		return "", err
@@ -105,7 +105,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close implements hapax.Store. Later calls fail with ErrStoreUnavailable; the
+// Close implements hapax.Store. Later calls fail with ErrClosed; the
 // state stays available to Snapshot.
 func (s *Store) Close() error {
 	s.mu.Lock()
@@ -147,9 +147,8 @@ func (s *Store) redefine(ctx context.Context, name string, f func(hapax.Tag) (ha
 	var defined hapax.Tag
 	err := s.change(ctx, name, func(t driver.Tag) (driver.Tag, error) {
 		var err error
-		t.Tag, err = f(t.Tag)
-		defined = t.Tag
-		return t, err
+		defined, err = f(t.Tag)
+		return t.Redefined(defined), err
 	})
 	if err != nil {
 		return hapax.Tag{}, err
@@ -194,8 +193,7 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 			return hapax.Tag{}, err
 		}
 	}
-	stored.Tag = tag
-	s.state.tags[tag.Name] = stored
+	s.state.tags[tag.Name] = stored.Redefined(tag)
 	return tag, nil
 }
 

@@ -8,17 +8,21 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
-var _ hapax.Store = (*Faults)(nil)
+var (
+	_ hapax.Store = (*Faults)(nil)
+	_ driver.Rows = (*Faults)(nil)
+)
 
 // Forever is a delay that only the end of the call's context ends.
 const Forever time.Duration = math.MaxInt64
 
 // An Op is one call on a store that a Faults wraps.
 type Op struct {
-	Method string // of hapax.Store, such as "Allocate"
-	Line   string // the tag or pool, if the method has one
+	Method string // of hapax.Store or driver.Rows, such as "Allocate"
+	Line   string // the tag, pool or table, if the method has one
 	N      int64  // 1 for the first call on the wrapper, 2 for the second, …
 }
 
@@ -91,7 +95,7 @@ func (f *Faults) Swap(inner hapax.Store) {
 	f.inner = inner
 }
 
-// Calls tells how many calls of a method were made.
+// Calls returns how many calls of a method were made.
 func (f *Faults) Calls(method string) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -161,7 +165,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// StoreID implements hapax.SegmentStore.
+// StoreID implements hapax.Store.
 func (f *Faults) StoreID(ctx context.Context) (string, error) {
 	return do(ctx, f, "StoreID", "", func(s hapax.Store) (string, error) { return s.StoreID(ctx) })
 }
@@ -181,8 +185,14 @@ func (f *Faults) Close() error {
 }
 
 // Allocate implements hapax.SegmentStore.
-func (f *Faults) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
-	return do(ctx, f, "Allocate", tag, func(s hapax.Store) (hapax.Allocation, error) { return s.Allocate(ctx, tag, n) })
+func (f *Faults) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	return do(ctx, f, "Allocate", tag, func(s hapax.Store) (hapax.Allocation, error) { return s.Allocate(ctx, tag, n, last) })
+}
+
+// HandBack implements hapax.SegmentStore.
+func (f *Faults) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	_, err := do(ctx, f, "HandBack", a.Tag.Name, func(s hapax.Store) (struct{}, error) { return struct{}{}, s.HandBack(ctx, a, next) })
+	return err
 }
 
 // CreateTag implements hapax.SegmentStore.
@@ -226,17 +236,76 @@ func (f *Faults) SealWorker(ctx context.Context, lease hapax.Lease, last int64) 
 	return err
 }
 
-// RetireWorker implements hapax.WorkerRetirer, where the store behind can.
-func (f *Faults) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
-	return do(ctx, f, "RetireWorker", pool, func(s hapax.Store) (hapax.Worker, error) { return hapax.RetireWorker(ctx, s, pool, id) })
+// Pools implements hapax.PoolStore.
+func (f *Faults) Pools(ctx context.Context) ([]hapax.Pool, error) {
+	return do(ctx, f, "Pools", "", func(s hapax.Store) ([]hapax.Pool, error) { return s.Pools(ctx) })
 }
 
-// Workers implements hapax.WorkerStore.
+// CreatePool implements hapax.PoolStore.
+func (f *Faults) CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error) {
+	return do(ctx, f, "CreatePool", pool, func(s hapax.Store) (hapax.Pool, error) { return s.CreatePool(ctx, pool, layout) })
+}
+
+// DeletePool implements hapax.PoolStore.
+func (f *Faults) DeletePool(ctx context.Context, pool string) (hapax.Pool, error) {
+	return do(ctx, f, "DeletePool", pool, func(s hapax.Store) (hapax.Pool, error) { return s.DeletePool(ctx, pool) })
+}
+
+// Workers implements hapax.PoolStore.
 func (f *Faults) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
 	return do(ctx, f, "Workers", pool, func(s hapax.Store) ([]hapax.Worker, error) { return s.Workers(ctx, pool) })
 }
 
-// Pools implements hapax.WorkerStore.
-func (f *Faults) Pools(ctx context.Context) ([]hapax.Pool, error) {
-	return do(ctx, f, "Pools", "", func(s hapax.Store) ([]hapax.Pool, error) { return s.Pools(ctx) })
+// RetireWorker implements hapax.PoolStore.
+func (f *Faults) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
+	return do(ctx, f, "RetireWorker", pool, func(s hapax.Store) (hapax.Worker, error) { return s.RetireWorker(ctx, pool, id) })
+}
+
+// rows returns the rows of the store behind the wrapper.
+func rows(s hapax.Store) (driver.Rows, error) {
+	if r, ok := s.(driver.Rows); ok {
+		return r, nil
+	}
+	return nil, fmt.Errorf("%w: %T keeps no rows", hapax.ErrNotSupported, s)
+}
+
+// Row implements driver.Rows, where the store behind the wrapper does.
+func (f *Faults) Row(ctx context.Context, table, name string) ([]byte, error) {
+	return do(ctx, f, "Row", table, func(s hapax.Store) ([]byte, error) {
+		r, err := rows(s)
+		if err != nil {
+			return nil, err
+		}
+		return r.Row(ctx, table, name)
+	})
+}
+
+// ListRows implements driver.Rows, where the store behind the wrapper does.
+func (f *Faults) ListRows(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
+	return do(ctx, f, "ListRows", table, func(s hapax.Store) ([]driver.Row, error) {
+		r, err := rows(s)
+		if err != nil {
+			return nil, err
+		}
+		return r.ListRows(ctx, table, after, limit)
+	})
+}
+
+// SwapRow implements driver.Rows, where the store behind the wrapper does.
+func (f *Faults) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {
+	return do(ctx, f, "SwapRow", table, func(s hapax.Store) (bool, error) {
+		r, err := rows(s)
+		if err != nil {
+			return false, err
+		}
+		return r.SwapRow(ctx, table, name, old, next)
+	})
+}
+
+// Shared implements driver.Rows. No fault applies to it.
+func (f *Faults) Shared() bool {
+	f.mu.Lock()
+	r, err := rows(f.inner)
+	f.mu.Unlock()
+	return err == nil && r.Shared()
 }
