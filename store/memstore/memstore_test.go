@@ -15,7 +15,7 @@ func TestSnapshotAndRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := s.Snapshot()
-	first, err := s.Allocate(ctx, "a", 10)
+	first, err := s.Allocate(ctx, "a", 10, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func TestSnapshotAndRestore(t *testing.T) {
 	}
 
 	s.Restore(old)
-	again, err := s.Allocate(ctx, "a", 10)
+	again, err := s.Allocate(ctx, "a", 10, "")
 	if err != nil || again.Grant != first.Grant {
 		t.Fatalf("after the rollback: %v, error %v; want %v again", again.Grant, err, first.Grant)
 	}
@@ -46,7 +46,7 @@ func BenchmarkAllocate(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if _, err := s.Allocate(b.Context(), "a", 1); err != nil {
+		if _, err := s.Allocate(b.Context(), "a", 1, ""); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 func TestMain(m *testing.M) { Main(m, openForgetful) }
@@ -56,133 +56,6 @@ func (c check) failures(t *testing.T, h Harness) []string {
 	return w.failures
 }
 
-// A twin is a memstore that is broken where one of its functions is set.
-type twin struct {
-	*memstore.Store
-	storeID  func(ctx context.Context) (string, error)
-	ping     func(ctx context.Context) error
-	allocate func(ctx context.Context, tag string, n int64) (hapax.Allocation, error)
-	create   func(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error)
-	tags     func(ctx context.Context, after string, limit int) ([]hapax.Tag, error)
-	update   func(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error)
-	freeze   func(ctx context.Context, pool, layout string) (string, error)
-	swap     func(ctx context.Context, old, next hapax.Worker) (bool, error)
-	extend   func(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error)
-	seal     func(ctx context.Context, lease hapax.Lease, last int64) error
-	rename   func(string) string // how the store understands names
-}
-
-func (t *twin) StoreID(ctx context.Context) (string, error) {
-	if t.storeID != nil {
-		return t.storeID(ctx)
-	}
-	return t.Store.StoreID(ctx)
-}
-
-func (t *twin) Ping(ctx context.Context) error {
-	if t.ping != nil {
-		return t.ping(ctx)
-	}
-	return t.Store.Ping(ctx)
-}
-
-func (t *twin) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
-	if t.allocate != nil {
-		return t.allocate(ctx, tag, n)
-	}
-	return t.Store.Allocate(ctx, t.name(tag), n)
-}
-
-func (t *twin) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
-	if t.create != nil {
-		return t.create(ctx, tag, mode)
-	}
-	tag.Name = t.name(tag.Name)
-	return t.Store.CreateTag(ctx, tag, mode)
-}
-
-func (t *twin) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
-	if t.tags != nil {
-		return t.tags(ctx, after, limit)
-	}
-	return t.Store.Tags(ctx, after, limit)
-}
-
-func (t *twin) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
-	if t.update != nil {
-		return t.update(ctx, name, u)
-	}
-	return t.Store.UpdateTag(ctx, name, u)
-}
-
-func (t *twin) FreezePool(ctx context.Context, pool, layout string) (string, error) {
-	if t.freeze != nil {
-		return t.freeze(ctx, pool, layout)
-	}
-	return t.Store.FreezePool(ctx, t.name(pool), layout)
-}
-
-func (t *twin) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
-	return t.Store.Workers(ctx, t.name(pool))
-}
-
-func (t *twin) SwapWorker(ctx context.Context, old, next hapax.Worker) (bool, error) {
-	if t.swap != nil {
-		return t.swap(ctx, old, next)
-	}
-	next.Pool = t.name(next.Pool)
-	return t.Store.SwapWorker(ctx, old, next)
-}
-
-func (t *twin) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
-	return hapax.AcquireWorker(ctx, t, req)
-}
-
-func (t *twin) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	if t.extend != nil {
-		return t.extend(ctx, lease, req)
-	}
-	return hapax.ExtendWorker(ctx, t, lease, req)
-}
-
-func (t *twin) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
-	if t.seal != nil {
-		return t.seal(ctx, lease, last)
-	}
-	return hapax.SealWorker(ctx, t, lease, last)
-}
-
-func (t *twin) name(s string) string {
-	if t.rename != nil {
-		return t.rename(s)
-	}
-	return s
-}
-
-// setMark edits a tag's mark as the interface does not allow to.
-func (t *twin) setMark(tag hapax.Tag, mark int64) (hapax.Tag, error) {
-	ctx := context.Background()
-	edited := memstore.New()
-	all, err := t.Store.Tags(ctx, "", 1<<20)
-	if err != nil {
-		return tag, err
-	}
-	tag.Mark = mark
-	for _, other := range all {
-		if other.Name == tag.Name {
-			other = tag
-		}
-		if _, err := edited.CreateTag(ctx, other, hapax.CreateExplicit); err != nil {
-			return tag, err
-		}
-		if other.Deleted {
-			edited.DeleteTag(ctx, other.Name)
-		}
-	}
-	t.Restore(edited)
-	return tag, nil
-}
-
 // TestControls breaks a store in one way at a time and expects the suite to see
 // it, in the checks that are named.
 func TestControls(t *testing.T) {
@@ -192,42 +65,42 @@ func TestControls(t *testing.T) {
 		caught []string
 	}{
 		{"two allocations read the same mark", func(s *twin) {
-			s.allocate = func(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
+			s.allocate = func(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
 				before, err := s.Store.Tag(ctx, tag)
 				if err != nil {
 					return hapax.Allocation{}, err
 				}
-				g, after, err := before.Advance(n)
+				a, after, err := driver.Advance(driver.Tag{Tag: before}, n, last)
 				if err != nil {
 					return hapax.Allocation{}, err
 				}
 				time.Sleep(time.Millisecond)
 				_, err = s.Store.UpdateTag(ctx, tag, hapax.TagUpdate{Floor: &after.Mark})
-				return hapax.Allocation{Grant: g, Tag: after}, err
+				return a, err
 			}
 		}, []string{"segments/concurrent", "linearizable/allocate"}},
 		{"the end of the line is cut to what is left", func(s *twin) {
-			s.allocate = func(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
+			s.allocate = func(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
 				if t, err := s.Store.Tag(ctx, tag); err == nil && n > 0 {
 					n = min(n, max(1, hapax.MaxMark-t.Mark))
 				}
-				return s.Store.Allocate(ctx, tag, n)
+				return s.Store.Allocate(ctx, tag, n, last)
 			}
 		}, []string{"segments/line end"}},
 		{"a size of zero is one number", func(s *twin) {
-			s.allocate = func(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
-				return s.Store.Allocate(ctx, tag, max(n, 1))
+			s.allocate = func(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+				return s.Store.Allocate(ctx, tag, max(n, 1), last)
 			}
 		}, []string{"segments/consecutive", "segments/size"}},
 		{"a tag is created by its first allocation", func(s *twin) {
-			s.allocate = func(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
+			s.allocate = func(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
 				s.Store.CreateTag(ctx, hapax.Tag{Name: tag}, hapax.CreateFirstUse)
-				return s.Store.Allocate(ctx, tag, n)
+				return s.Store.Allocate(ctx, tag, n, last)
 			}
 		}, []string{"segments/refused"}},
 		{"an answer to a cancelled call", func(s *twin) {
-			s.allocate = func(_ context.Context, tag string, n int64) (hapax.Allocation, error) {
-				return s.Store.Allocate(context.Background(), tag, n)
+			s.allocate = func(_ context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+				return s.Store.Allocate(context.Background(), tag, n, last)
 			}
 		}, []string{"identity/context"}},
 		{"a revival begins at the start again", func(s *twin) {
@@ -271,9 +144,9 @@ func TestControls(t *testing.T) {
 				i := strings.IndexByte(name, '/') + 1 // keep the prefix, which is unique only with its case
 				return name[:i] + strings.ToLower(name[i:])
 			}
-		}, []string{"tags/names", "workers/names"}},
-		{"names without spaces around them", func(s *twin) { s.rename = strings.TrimSpace }, []string{"tags/names", "workers/names"}},
-		{"names as paths", func(s *twin) { s.rename = filepath.Clean }, []string{"tags/names", "workers/names"}},
+		}, []string{"tags/names", "workers/names", "rows/names"}},
+		{"names without spaces around them", func(s *twin) { s.rename = strings.TrimSpace }, []string{"tags/names", "workers/names", "rows/names"}},
+		{"names as paths", func(s *twin) { s.rename = filepath.Clean }, []string{"tags/names", "workers/names", "rows/names"}},
 		{"a list in the order of letters", func(s *twin) {
 			s.tags = func(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 				all, err := s.Store.Tags(ctx, after, 1<<20)
@@ -303,99 +176,10 @@ func TestControls(t *testing.T) {
 		{"a ping that never fails", func(s *twin) {
 			s.ping = func(context.Context) error { return nil }
 		}, []string{"identity/context", "identity/closed"}},
-		{"a layout that is overwritten", func(s *twin) {
-			s.freeze = func(_ context.Context, _, layout string) (string, error) { return layout, nil }
-		}, []string{"workers/layout is frozen", "table/freeze"}},
-		{"a swap that compares no mark", func(s *twin) {
-			s.swap = func(ctx context.Context, old, next hapax.Worker) (bool, error) {
-				row, err := s.Store.Worker(ctx, next.Pool, next.ID)
-				if err != nil || row.Epoch != old.Epoch {
-					return false, err
-				}
-				return s.Store.SwapWorker(ctx, row, next)
-			}
-		}, []string{"table/swap", "workers/lost acknowledgement"}},
-		{"a swap that compares no epoch", func(s *twin) {
-			s.swap = func(ctx context.Context, old, next hapax.Worker) (bool, error) {
-				row, err := s.Store.Worker(ctx, next.Pool, next.ID)
-				if err != nil || row.Mark != old.Mark {
-					return false, err
-				}
-				return s.Store.SwapWorker(ctx, row, next)
-			}
-		}, []string{"table/swap", "workers/extend under an old epoch", "workers/late seal"}},
-		{"a swap in two steps", func(s *twin) {
-			s.swap = func(ctx context.Context, old, next hapax.Worker) (bool, error) {
-				row, err := s.Store.Worker(ctx, next.Pool, next.ID)
-				if err != nil || row.Mark != old.Mark || row.Epoch != old.Epoch {
-					return false, err
-				}
-				time.Sleep(time.Millisecond)
-				for ok := false; !ok && err == nil; ok, err = s.Store.SwapWorker(ctx, row, next) {
-					row, _ = s.Store.Worker(ctx, next.Pool, next.ID)
-				}
-				return true, err
-			}
-		}, []string{"table/one swap wins", "linearizable/swap", "workers/start together"}},
-		{"a swap that counts changed rows", func(s *twin) {
-			s.swap = func(ctx context.Context, old, next hapax.Worker) (bool, error) {
-				row, err := s.Store.Worker(ctx, next.Pool, next.ID)
-				ok, err2 := s.Store.SwapWorker(ctx, old, next)
-				return ok && row != next, cmp.Or(err, err2)
-			}
-		}, []string{"table/swap"}},
-		{"ticks as floating point", func(s *twin) {
-			s.swap = func(ctx context.Context, old, next hapax.Worker) (bool, error) {
-				next.Mark = int64(float64(next.Mark))
-				return s.Store.SwapWorker(ctx, old, next)
-			}
-		}, []string{"table/values", "workers/extremes"}},
-		{"expiry in seconds", func(s *twin) {
-			s.swap = func(ctx context.Context, old, next hapax.Worker) (bool, error) {
-				next.Expires = next.Expires.Truncate(time.Second)
-				return s.Store.SwapWorker(ctx, old, next)
-			}
-		}, []string{"table/values", "workers/acquire"}},
-		{"an extension that asks for no epoch", func(s *twin) {
-			s.extend = func(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-				row, err := s.Store.Worker(ctx, l.Pool, l.Worker)
-				if err != nil || row.Epoch == 0 {
-					return l, cmp.Or(err, error(hapax.ErrLeaseLost))
-				}
-				l.Epoch, l.Grant.Hi = row.Epoch, row.Mark
-				return hapax.ExtendWorker(ctx, s, l, req)
-			}
-		}, []string{"workers/extend under an old epoch"}},
-		{"an extension that trusts the lease's mark", func(s *twin) {
-			s.extend = func(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-				lo := l.Grant.Hi
-				l, err := hapax.ExtendWorker(ctx, s, l, req)
-				l.Grant.Lo = lo
-				return l, err
-			}
-		}, []string{"workers/lost acknowledgement"}},
-		{"a seal that asks for no epoch", func(s *twin) {
-			s.seal = func(ctx context.Context, l hapax.Lease, last int64) error {
-				row, err := s.Store.Worker(ctx, l.Pool, l.Worker)
-				if err != nil || row.Epoch == 0 {
-					return cmp.Or(err, error(hapax.ErrLeaseLost))
-				}
-				l.Epoch, l.Grant.Hi = row.Epoch, row.Mark
-				return hapax.SealWorker(ctx, s, l, last)
-			}
-		}, []string{"workers/late seal", "workers/lost acknowledgement"}},
-		{"a seal that keeps the epoch", func(s *twin) {
-			s.swap = func(ctx context.Context, old, next hapax.Worker) (bool, error) {
-				if !next.Expires.After(time.UnixMilli(0)) {
-					next.Epoch = old.Epoch
-				}
-				return s.Store.SwapWorker(ctx, old, next)
-			}
-		}, []string{"workers/seal", "workers/late seal"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := Harness{Open: func(testing.TB) Handle {
-				s := &twin{Store: memstore.New()}
+				s := newTwin()
 				c.breaks(s)
 				return s
 			}}
@@ -419,9 +203,18 @@ func wantCaught(t *testing.T, h Harness, names []string) {
 
 // TestHonestTwin shows that the checks fail for what is broken, not for the twin.
 func TestHonestTwin(t *testing.T) {
-	h := Harness{Open: func(testing.TB) Handle { return &twin{Store: memstore.New()} }}
+	h := Harness{Open: func(testing.TB) Handle { return newTwin() }}
+	wantHonest(t, h, "")
+	h = Harness{Open: func(testing.TB) Handle { return newKeeper() }}
+	wantHonest(t, h, "hand-back/")
+	wantHonest(t, h, "segments/")
+}
+
+// wantHonest fails if a check does whose name begins with prefix.
+func wantHonest(t *testing.T, h Harness, prefix string) {
+	t.Helper()
 	for _, c := range checks() {
-		if c.needs(h.Capabilities) {
+		if c.needs(h.Capabilities) && strings.HasPrefix(c.name, prefix) {
 			if f := c.failures(t, h); f != nil {
 				t.Errorf("%s: %v", c.name, f)
 			}
@@ -437,7 +230,7 @@ type forgetful struct {
 }
 
 func openForgetful(ctx context.Context, path string) (Handle, error) {
-	s := &forgetful{&twin{Store: memstore.New()}, path}
+	s := &forgetful{newTwin(), path}
 	if name, err := os.ReadFile(path); err == nil {
 		if _, err := s.Store.CreateTag(ctx, hapax.Tag{Name: string(name)}, hapax.CreateExplicit); err != nil {
 			return nil, err
@@ -472,6 +265,8 @@ func TestForgetfulStore(t *testing.T) {
 		"identity/store ID of the next handle",
 		"segments/next handle",
 		"workers/next handle",
+		"pools/next handle",
+		"rows/next handle",
 		"processes/segments at the same time",
 		"processes/workers at the same time",
 		"processes/segments and kill",

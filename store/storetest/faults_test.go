@@ -52,7 +52,7 @@ func TestFaults(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				began := time.Now()
-				a, err := f.Allocate(ctx, "t", 10)
+				a, err := f.Allocate(ctx, "t", 10, "")
 				if !errors.Is(err, c.err) {
 					t.Errorf("error is %v; want %v", err, c.err)
 				}
@@ -78,7 +78,7 @@ func TestFaultsDown(t *testing.T) {
 		f, inner := newFaults(t)
 		f.Inject(func(Op) Fault { return Fault{Before: time.Second} })
 		result := make(chan error, 1)
-		go func() { _, err := f.Allocate(t.Context(), "t", 1); result <- err }()
+		go func() { _, err := f.Allocate(t.Context(), "t", 1, ""); result <- err }()
 		synctest.Wait()
 		f.Down()
 		if err := <-result; !errors.Is(err, hapax.ErrStoreUnavailable) {
@@ -106,12 +106,12 @@ func TestFaultsSwap(t *testing.T) {
 	f, inner := newFaults(t)
 	id, _ := f.StoreID(ctx)
 	old := inner.Snapshot()
-	first, err := f.Allocate(ctx, "t", 10)
+	first, err := f.Allocate(ctx, "t", 10, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Swap(old)
-	again, err := f.Allocate(ctx, "t", 10)
+	again, err := f.Allocate(ctx, "t", 10, "")
 	if same, _ := f.StoreID(ctx); err != nil || again.Grant != first.Grant || same != id {
 		t.Errorf("after a rollback: %v of store %s, error %v; want %v of store %s", again.Grant, same, err, first.Grant, id)
 	}
@@ -119,15 +119,29 @@ func TestFaultsSwap(t *testing.T) {
 	if other, _ := f.StoreID(ctx); other == id {
 		t.Error("the store ID did not change with the store")
 	}
-	if _, err := f.Allocate(ctx, "t", 10); !errors.Is(err, hapax.ErrTagNotFound) {
+	if _, err := f.Allocate(ctx, "t", 10, ""); !errors.Is(err, hapax.ErrTagNotFound) {
 		t.Errorf("after a replacement: error is %v; want ErrTagNotFound", err)
 	}
 }
 
 // TestFaultsPass: without faults the wrapper is a store like the one inside.
 func TestFaultsPass(t *testing.T) {
-	Run(t, Harness{
-		Open:         func(testing.TB) Handle { return NewFaults(memstore.New()) },
-		Capabilities: Capabilities{NoTable: true},
-	})
+	Run(t, Harness{Open: func(testing.TB) Handle { return NewFaults(memstore.New()) }})
+}
+
+// TestFaultsWithoutRows: the wrapper has no rows where the store inside has none.
+func TestFaultsWithoutRows(t *testing.T) {
+	ctx := t.Context()
+	f := NewFaults(struct{ hapax.Store }{memstore.New()})
+	_, rowErr := f.Row(ctx, "table", "row")
+	_, listErr := f.ListRows(ctx, "table", "", 1)
+	_, swapErr := f.SwapRow(ctx, "table", "row", nil, []byte("a"))
+	for _, err := range []error{rowErr, listErr, swapErr} {
+		if !errors.Is(err, hapax.ErrNotSupported) {
+			t.Errorf("error is %v; want ErrNotSupported", err)
+		}
+	}
+	if f.Shared() {
+		t.Error("a store without rows is called shared")
+	}
 }

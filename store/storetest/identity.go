@@ -44,27 +44,32 @@ func checkStoreIDStays(e *env) {
 
 // calls returns one call of every method. What they change does not matter.
 func (e *env) calls(ctx context.Context) map[string]func() error {
-	lease := hapax.Lease{Pool: e.name("pool"), Worker: 1, Epoch: 1, Holder: "h", Grant: hapax.Grant{Lo: 1, Hi: 2}}
+	lease := hapax.Lease{Pool: e.name("pool"), Worker: 1, Token: 1, Key: "k", Holder: "h", Grant: hapax.Grant{Lo: 1, Hi: 2}}
 	calls := map[string]func() error{
 		"StoreID":       func() error { _, err := e.handle.StoreID(ctx); return err },
 		"Ping":          func() error { return e.handle.Ping(ctx) },
 		"AcquireWorker": func() error { _, err := e.workers.AcquireWorker(ctx, e.request("pool")); return err },
 		"ExtendWorker":  func() error { _, err := e.workers.ExtendWorker(ctx, lease, e.extension(10)); return err },
 		"SealWorker":    func() error { return e.workers.SealWorker(ctx, lease, 1) },
-		"Workers":       func() error { _, err := e.workers.Workers(ctx, e.name("pool")); return err },
-		"Pools":         func() error { _, err := e.workers.Pools(ctx); return err },
+		"Workers":       func() error { _, err := e.pools.Workers(ctx, e.name("pool")); return err },
+		"Pools":         func() error { _, err := e.pools.Pools(ctx); return err },
+		"CreatePool":    func() error { _, err := e.pools.CreatePool(ctx, e.name("pool"), layout.String()); return err },
+		"DeletePool":    func() error { _, err := e.pools.DeletePool(ctx, e.name("pool")); return err },
+		"RetireWorker":  func() error { _, err := e.pools.RetireWorker(ctx, e.name("pool"), 1); return err },
 	}
-	if e.table != nil {
-		calls["FreezePool"] = func() error { _, err := e.table.FreezePool(ctx, e.name("pool"), "a"); return err }
-		calls["Worker"] = func() error { _, err := e.table.Worker(ctx, e.name("pool"), 1); return err }
-		calls["SwapWorker"] = func() error {
-			_, err := e.table.SwapWorker(ctx, hapax.Worker{}, hapax.Worker{Pool: e.name("pool"), ID: 1, Epoch: 1})
-			return err
-		}
+	if e.rows != nil {
+		calls["Row"] = func() error { _, err := e.rows.Row(ctx, e.name("table"), "a"); return err }
+		calls["ListRows"] = func() error { _, err := e.rows.ListRows(ctx, e.name("table"), "", 10); return err }
+		calls["SwapRow"] = func() error { _, err := e.rows.SwapRow(ctx, e.name("table"), "a", nil, []byte("x")); return err }
 	}
 	if e.store != nil {
 		step := int64(7)
-		calls["Allocate"] = func() error { _, err := e.store.Allocate(ctx, e.name("t"), 1); return err }
+		calls["Allocate"] = func() error { _, err := e.store.Allocate(ctx, e.name("t"), 1, ""); return err }
+		if !e.h.Capabilities.NoHandBack {
+			calls["HandBack"] = func() error {
+				return e.store.HandBack(ctx, hapax.Allocation{Grant: hapax.Grant{Lo: 1, Hi: 1}, Tag: hapax.Tag{Name: e.name("t")}, Key: "k", From: 1}, 1)
+			}
+		}
 		calls["CreateTag"] = func() error {
 			def, _ := hapax.Tag{Name: e.name("new")}.WithDefaults()
 			_, err := e.store.CreateTag(ctx, def, hapax.CreateExplicit)
@@ -78,11 +83,12 @@ func (e *env) calls(ctx context.Context) map[string]func() error {
 	return calls
 }
 
-// checkContext: a call whose context has ended fails with the context's error
-// and changes nothing. StoreID may answer from memory.
+// checkContext: a call whose context has ended fails with ErrStoreUnavailable
+// and the context's cause, and changes nothing. StoreID may answer from memory.
 func checkContext(e *env) {
-	ctx, cancel := context.WithCancel(e.ctx)
-	cancel()
+	cause := errors.New("the caller has given up")
+	ctx, cancel := context.WithCancelCause(e.ctx)
+	cancel(cause)
 	if e.store != nil {
 		e.segment("t", 10)
 	}
@@ -91,8 +97,8 @@ func checkContext(e *env) {
 		if name == "StoreID" && err == nil {
 			continue
 		}
-		if !errors.Is(err, context.Canceled) {
-			e.Errorf("%s with a cancelled context: error is %v; want context.Canceled", name, err)
+		if !errors.Is(err, cause) || !errors.Is(err, hapax.ErrStoreUnavailable) {
+			e.Errorf("%s with a cancelled context: error is %v; want ErrStoreUnavailable with the context's cause", name, err)
 		}
 	}
 	if e.store != nil {
@@ -111,8 +117,8 @@ func checkClosed(e *env) {
 		if name == "StoreID" && err == nil {
 			continue
 		}
-		if !errors.Is(err, hapax.ErrStoreUnavailable) && !errors.Is(err, hapax.ErrClosed) {
-			e.Errorf("%s on a closed store: error is %v; want ErrStoreUnavailable or ErrClosed", name, err)
+		if !errors.Is(err, hapax.ErrClosed) {
+			e.Errorf("%s on a closed store: error is %v; want ErrClosed", name, err)
 		}
 	}
 	e.handle.Close()

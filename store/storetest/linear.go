@@ -14,7 +14,7 @@ import (
 
 var linearChecks = []check{
 	{"linearizable/allocate", segments, checkAllocateLinear},
-	{"linearizable/swap", table, checkSwapLinear},
+	{"linearizable/swap", hasRows, checkSwapLinear},
 }
 
 // recorder collects a history of calls. Its clock only orders them.
@@ -66,7 +66,7 @@ func checkAllocateLinear(e *env) {
 					t, err := h.store.Tag(ctx, tag.Name)
 					return lineResult{hapax.Grant{Lo: t.Mark, Hi: t.Mark}}, err
 				}
-				a, err := h.store.Allocate(ctx, tag.Name, in.n)
+				a, err := h.store.Allocate(ctx, tag.Name, in.n, "")
 				return lineResult{a.Grant}, err
 			}); err != nil {
 				return err
@@ -83,40 +83,39 @@ func checkAllocateLinear(e *env) {
 	})
 }
 
-// rowState is what SwapWorker compares; the zero value is no row.
-type rowState struct{ epoch, mark int64 }
-
-func stateOf(w hapax.Worker) rowState { return rowState{w.Epoch, w.Mark} }
-
-// swapCall is a swap, or, if next is zero, a read.
-type swapCall struct{ old, next rowState }
+// swapCall is a swap of a row's value, or, if both are empty, a read. An empty
+// value stands for no row.
+type swapCall struct{ old, next string }
 
 // swapResult tells whether the swap was done, or what was read.
 type swapResult struct {
-	ok  bool
-	row rowState
+	ok    bool
+	value string
 }
 
-// checkSwapLinear does the same for the swaps and reads of one row.
+// checkSwapLinear does the same for the swaps and reads of one row. Values come
+// again, and the row goes and comes back.
 func checkSwapLinear(e *env) {
 	var r recorder
 	var clients atomic.Int64
 	inParallel(e, e.handles(4), func(ctx context.Context, h roles) error {
 		client := clients.Add(1)
-		var known rowState
+		known := ""
 		for range 20 {
-			in := swapCall{old: known}
+			var in swapCall
 			if rand.IntN(3) > 0 {
-				in.next = rowState{known.epoch + rand.Int64N(2), known.mark + rand.Int64N(3)}
-				in.next.epoch = max(1, in.next.epoch)
+				in = swapCall{known, []string{"", "a", "b", "c"}[rand.IntN(4)]}
+				if in.next == in.old {
+					in.next = known + "'"
+				}
 			}
 			if err := r.record(client, in, func() (any, error) {
-				if in.next == (rowState{}) {
-					w, err := h.table.Worker(ctx, e.name("pool"), 1)
-					known = stateOf(w)
-					return swapResult{row: known}, err
+				if in == (swapCall{}) {
+					value, err := h.rows.Row(ctx, e.name("table"), "row")
+					known = string(value)
+					return swapResult{value: known}, err
 				}
-				ok, err := h.table.SwapWorker(ctx, e.worker(in.old), e.worker(in.next))
+				ok, err := h.rows.SwapRow(ctx, e.name("table"), "row", valueOf(in.old), valueOf(in.next))
 				if ok {
 					known = in.next
 				}
@@ -128,21 +127,24 @@ func checkSwapLinear(e *env) {
 		return nil
 	})
 	r.check(e, porcupine.Model{
-		Init: func() any { return rowState{} },
+		Init: func() any { return "" },
 		Step: func(state, input, output any) (bool, any) {
-			row, in, out := state.(rowState), input.(swapCall), output.(swapResult)
+			value, in, out := state.(string), input.(swapCall), output.(swapResult)
 			switch {
-			case in.next == (rowState{}):
-				return out.row == row, row
+			case in == (swapCall{}):
+				return out.value == value, value
 			case out.ok:
-				return in.old == row, in.next
+				return in.old == value, in.next
 			}
-			return in.old != row, row
+			return in.old != value, value
 		},
 	})
 }
 
-// worker returns the row with the given epoch and mark.
-func (e *env) worker(s rowState) hapax.Worker {
-	return hapax.Worker{Pool: e.name("pool"), ID: 1, Epoch: s.epoch, Mark: s.mark, Holder: "h", Expires: now}
+// valueOf returns a row's value, nil for no row.
+func valueOf(s string) []byte {
+	if s == "" {
+		return nil
+	}
+	return []byte(s)
 }

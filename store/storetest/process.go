@@ -80,7 +80,7 @@ func (j job) run(ctx context.Context, out io.Writer) error {
 
 func (j job) takeSegments(ctx context.Context, s hapax.SegmentStore, out io.Writer) error {
 	for range j.Rounds {
-		a, err := s.Allocate(ctx, j.Name, 1+rand.Int64N(10))
+		a, err := s.Allocate(ctx, j.Name, 1+rand.Int64N(10), "")
 		if err != nil {
 			return err
 		}
@@ -91,16 +91,15 @@ func (j job) takeSegments(ctx context.Context, s hapax.SegmentStore, out io.Writ
 
 // takeWorkers takes short grants of workers that anybody may take over at once.
 func (j job) takeWorkers(ctx context.Context, s hapax.WorkerStore, out io.Writer) error {
-	e := &env{}
-	req := e.request("pool")
-	req.Pool, req.TTL, req.Holder = j.Name, 0, fmt.Sprint("process ", os.Getpid())
-	req.IDs, req.Floor, req.Latest, req.To = hapax.Grant{Lo: 0, Hi: 4}, 0, math.MaxInt32, 0
-	ext := e.extension(0)
-	ext.TTL = 0
+	term := hapax.Term{Now: now, Ahead: 24 * time.Hour}
+	req := hapax.AcquireRequest{
+		Pool: j.Name, Layout: layout, Workers: hapax.WorkerRange{Lo: 0, Hi: 4}, Holder: fmt.Sprint("process ", os.Getpid()), Term: term,
+	}
+	ext := hapax.ExtendRequest{Layout: layout, Term: term}
 	var lease hapax.Lease
 	for range j.Rounds {
 		var err error
-		if lease.Epoch == 0 || rand.IntN(4) == 0 {
+		if lease.Token == 0 || rand.IntN(4) == 0 {
 			lease, err = s.AcquireWorker(ctx, req)
 		} else if lease, err = s.ExtendWorker(ctx, lease, ext); errors.Is(err, hapax.ErrLeaseLost) {
 			lease, err = s.AcquireWorker(ctx, req)

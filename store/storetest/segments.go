@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hapax-id/hapax"
 )
@@ -14,9 +15,11 @@ import (
 var segmentChecks = []check{
 	{"segments/consecutive", segments, checkConsecutive},
 	{"segments/size", segments, checkSize},
+	{"segments/delta", segments, checkDelta},
 	{"segments/line end", segments, checkLineEnd},
 	{"segments/refused", segments, checkRefused},
 	{"segments/concurrent", segments, checkConcurrent},
+	{"segments/edited at the same time", segments, checkEdited},
 	{"segments/next handle", durableTags, checkSegmentsStay},
 }
 
@@ -42,7 +45,7 @@ func checkConsecutive(e *env) {
 func checkSize(e *env) {
 	tag := e.segment("t", 10)
 	for _, n := range []int64{-1, math.MinInt64, hapax.MaxStep + 1, math.MaxInt64} {
-		_, err := e.store.Allocate(e.ctx, tag.Name, n)
+		_, err := e.store.Allocate(e.ctx, tag.Name, n, "")
 		e.wantErr("a size out of range", err, hapax.ErrInvalidArgument)
 		if v, ok := errors.AsType[*hapax.ValueError](err); !ok || v.Field != "n" {
 			e.Errorf("the error for n = %d is %v; want a ValueError that names n", n, err)
@@ -52,11 +55,68 @@ func checkSize(e *env) {
 	equal(e, "the largest grant", e.allocate(tag.Name, hapax.MaxStep).Grant, hapax.Grant{Lo: 1, Hi: 1 + hapax.MaxStep})
 }
 
+// checkDelta: n numbers of a tag take n times its delta of the line.
+func checkDelta(e *env) {
+	tag := e.create(hapax.Tag{Name: e.name("t"), Start: 50, Step: 7, Delta: 100, Remainder: 99, Extra: "e\u0301\x00\n\"'"}, hapax.CreateFirstUse)
+	mark := int64(50)
+	for _, n := range []int64{1, 0, 3} {
+		a := e.allocate(tag.Name, n)
+		if n == 0 {
+			n = 7
+		}
+		equal(e, "the grant", a.Grant, hapax.Grant{Lo: mark, Hi: mark + 100*n})
+		mark += 100 * n
+		tag.Mark = mark
+		equal(e, "the allocation's tag", a.Tag, tag)
+	}
+	wide := e.create(hapax.Tag{Name: e.name("wide"), Delta: hapax.MaxDelta}, hapax.CreateFirstUse)
+	equal(e, "the largest grant of all", e.allocate(wide.Name, hapax.MaxStep).Grant, hapax.Grant{Lo: 1, Hi: 1 + hapax.MaxStep*hapax.MaxDelta})
+	end := e.create(hapax.Tag{Name: e.name("end"), Start: hapax.MaxMark - 25, Delta: 10}, hapax.CreateFirstUse)
+	_, err := e.store.Allocate(e.ctx, end.Name, 3, "")
+	e.wantErr("more than is left", err, hapax.ErrLineExhausted)
+	equal(e, "the last grant", e.allocate(end.Name, 2).Grant, hapax.Grant{Lo: hapax.MaxMark - 25, Hi: hapax.MaxMark - 5})
+}
+
+// checkEdited: no edit of the definition lowers a mark that allocations raise at
+// the same time.
+func checkEdited(e *env) {
+	const callers = 6
+	tag := e.segment("t", 10)
+	var n, edited atomic.Int64
+	var mu sync.Mutex // guards grants
+	var grants []hapax.Grant
+	inParallel(e, e.handles(callers), func(ctx context.Context, h roles) error {
+		if n.Add(1)%2 == 0 {
+			defer edited.Add(1)
+			for i := range int64(12) {
+				step, floor, extra := 1+rand.Int64N(20), 1+10*i, strings.Repeat("x", int(i))
+				if _, err := h.store.UpdateTag(ctx, tag.Name, hapax.TagUpdate{Step: &step, Floor: &floor, Extra: &extra}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		for edited.Load() < callers/2 {
+			a, err := h.store.Allocate(ctx, tag.Name, 0, "")
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			grants = append(grants, a.Grant)
+			mu.Unlock()
+		}
+		return nil
+	})
+	e.disjoint("allocations while the tag is edited", grants, false)
+	next := e.allocate(tag.Name, 1).Grant
+	e.disjoint("allocations while the tag is edited", append(grants, next), false)
+}
+
 // checkLineEnd: the last number is MaxMark-1; what does not fit is refused and
 // leaves the rest to be had.
 func checkLineEnd(e *env) {
 	tag := e.create(hapax.Tag{Name: e.name("t"), Start: hapax.MaxMark - 10, Step: 5}, hapax.CreateExplicit)
-	take := func(n int64) error { _, err := e.store.Allocate(e.ctx, tag.Name, n); return err }
+	take := func(n int64) error { _, err := e.store.Allocate(e.ctx, tag.Name, n, ""); return err }
 	e.must(take(7))
 	for _, n := range []int64{4, 0, hapax.MaxStep} {
 		e.wantErr("more than is left", take(n), hapax.ErrLineExhausted)
@@ -80,11 +140,11 @@ func checkRefused(e *env) {
 		gone.Name:         hapax.ErrTagDeleted,
 		flake.Name:        hapax.ErrKindMismatch,
 	} {
-		_, err := e.store.Allocate(e.ctx, name, 1)
+		_, err := e.store.Allocate(e.ctx, name, 1, "")
 		e.wantErr("Allocate", err, sentinel)
 	}
 	for _, name := range []string{"", strings.Repeat("x", hapax.MaxTagBytes+1), e.name("\xff"), e.name("\x00")} {
-		_, err := e.store.Allocate(e.ctx, name, 1)
+		_, err := e.store.Allocate(e.ctx, name, 1, "")
 		if !errors.Is(err, hapax.ErrTagNotFound) && !errors.Is(err, hapax.ErrInvalidTag) {
 			e.Errorf("Allocate of %q: error is %v; want ErrTagNotFound or ErrInvalidTag", name, err)
 		}
@@ -115,7 +175,7 @@ func (e *env) allocateFromAll(handles []roles, tags []hapax.Tag, rounds int) [][
 		last := make([]int64, len(tags))
 		for range rounds {
 			for i, tag := range tags {
-				a, err := h.store.Allocate(ctx, tag.Name, rand.Int64N(20))
+				a, err := h.store.Allocate(ctx, tag.Name, rand.Int64N(20), "")
 				if err != nil {
 					return err
 				}

@@ -28,10 +28,12 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A Handle is an open store. It also implements hapax.Store, or at least
-// hapax.WorkerStore if the capabilities say so.
+// hapax.WorkerStore and hapax.PoolStore, and driver.Rows, if the capabilities
+// say so.
 type Handle interface {
 	StoreID(ctx context.Context) (string, error)
 	Ping(ctx context.Context) error
@@ -57,11 +59,12 @@ type Harness struct {
 type Capabilities struct {
 	Shared      bool // several processes may have it open at once
 	Durable     bool // what was acknowledged is there for the next handle; Shared implies it
-	WorkersOnly bool // it implements hapax.WorkerStore, but not hapax.Store
-	NoTable     bool // it does not implement hapax.WorkerTable
+	WorkersOnly bool // it implements hapax.WorkerStore and hapax.PoolStore, but not hapax.Store
+	NoRows      bool // it does not implement driver.Rows
+	NoHandBack  bool // it takes no segments back: allocations have no key
 }
 
-// outlives tells whether the state is there for the next handle.
+// outlives reports whether the state is there for the next handle.
 func (c Capabilities) outlives() bool { return c.Shared || c.Durable }
 
 // A check is one test of the suite, as a function so that the suite's own tests
@@ -74,14 +77,16 @@ type check struct {
 
 func always(Capabilities) bool          { return true }
 func segments(c Capabilities) bool      { return !c.WorkersOnly }
-func table(c Capabilities) bool         { return !c.NoTable }
+func handsBack(c Capabilities) bool     { return !c.WorkersOnly && !c.NoHandBack }
+func hasRows(c Capabilities) bool       { return !c.NoRows }
 func durable(c Capabilities) bool       { return c.outlives() }
 func durableTags(c Capabilities) bool   { return c.outlives() && !c.WorkersOnly }
 func manyProcesses(c Capabilities) bool { return c.Shared }
+func durableRows(c Capabilities) bool   { return c.outlives() && !c.NoRows }
 func sharedTags(c Capabilities) bool    { return c.Shared && !c.WorkersOnly }
 
 func checks() []check {
-	return slices.Concat(identityChecks, segmentChecks, tagChecks, workerChecks, tableChecks, linearChecks, processChecks)
+	return slices.Concat(identityChecks, segmentChecks, handBackChecks, tagChecks, workerChecks, leaseChecks, poolChecks, rowChecks, linearChecks, processChecks)
 }
 
 // Run runs every check that the capabilities call for.
@@ -121,7 +126,8 @@ type roles struct {
 	handle  Handle
 	store   hapax.Store
 	workers hapax.WorkerStore
-	table   hapax.WorkerTable
+	pools   hapax.PoolStore
+	rows    driver.Rows
 }
 
 // open opens a handle, which is closed at the end of the test at the latest.
@@ -129,16 +135,21 @@ func (e *env) open() roles {
 	e.Helper()
 	r := roles{handle: e.h.Open(e.TB)}
 	e.Cleanup(func() { r.handle.Close() })
+	want := func(ok bool, what string) {
+		e.Helper()
+		if !ok {
+			e.Fatalf("%T does not implement %s", r.handle, what)
+		}
+	}
 	var ok bool
-	if r.workers, ok = r.handle.(hapax.WorkerStore); !ok {
-		e.Fatalf("%T does not implement hapax.WorkerStore", r.handle)
-	}
-	if r.store, ok = r.handle.(hapax.Store); !ok && !e.h.Capabilities.WorkersOnly {
-		e.Fatalf("%T does not implement hapax.Store", r.handle)
-	}
-	if r.table, ok = r.handle.(hapax.WorkerTable); !ok && !e.h.Capabilities.NoTable {
-		e.Fatalf("%T does not implement hapax.WorkerTable", r.handle)
-	}
+	r.workers, ok = r.handle.(hapax.WorkerStore)
+	want(ok, "hapax.WorkerStore")
+	r.pools, ok = r.handle.(hapax.PoolStore)
+	want(ok, "hapax.PoolStore")
+	r.store, ok = r.handle.(hapax.Store)
+	want(ok || e.h.Capabilities.WorkersOnly, "hapax.Store")
+	r.rows, ok = r.handle.(driver.Rows)
+	want(ok || e.h.Capabilities.NoRows, "driver.Rows")
 	return r
 }
 
@@ -217,7 +228,14 @@ func (e *env) tag(name string) hapax.Tag {
 // allocate takes n numbers.
 func (e *env) allocate(name string, n int64) hapax.Allocation {
 	e.Helper()
-	a, err := e.store.Allocate(e.ctx, name, n)
+	return e.allocateAfter(name, n, "")
+}
+
+// allocateAfter takes n numbers for a caller that has the key of its last
+// allocation.
+func (e *env) allocateAfter(name string, n int64, last hapax.GrantKey) hapax.Allocation {
+	e.Helper()
+	a, err := e.store.Allocate(e.ctx, name, n, last)
 	e.must(err)
 	return a
 }

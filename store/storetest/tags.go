@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 var tagChecks = []check{
@@ -28,7 +29,10 @@ func checkCreate(e *env) {
 		{Name: e.name("defaults")},
 		{Name: e.name("small"), Start: 1, Step: 1, MinStep: 1, MaxStep: 1},
 		{Name: e.name("large"), Start: hapax.MaxMark - 1, Step: hapax.MaxStep, MinStep: hapax.MaxStep, MaxStep: hapax.MaxStep},
-		{Name: e.name("flake"), Kind: hapax.KindSnowflake},
+		{Name: e.name("sparse"), Delta: hapax.MaxDelta, Remainder: hapax.MaxDelta - 1},
+		{Name: e.name("extra"), Extra: "{\"a\": [1, 'b', \x00\u2028 \r\n\t é 🂡 \\]} "},
+		{Name: e.name("long extra"), Extra: strings.Repeat("é", hapax.MaxExtraBytes/2)},
+		{Name: e.name("flake"), Kind: hapax.KindSnowflake, Extra: "x"},
 		{Name: e.name("flake pool"), Kind: hapax.KindSnowflake, Pool: e.name("Ω")},
 	} {
 		_, err := e.store.Tag(e.ctx, def.Name)
@@ -57,7 +61,7 @@ func checkRevive(e *env) {
 		}
 	}
 	step := int64(5)
-	_, err = e.store.Allocate(e.ctx, tag.Name, 1)
+	_, err = e.store.Allocate(e.ctx, tag.Name, 1, "")
 	e.wantErr("Allocate", err, hapax.ErrTagDeleted)
 	_, err = e.store.DeleteTag(e.ctx, tag.Name)
 	e.wantErr("DeleteTag again", err, hapax.ErrTagDeleted)
@@ -79,7 +83,8 @@ func checkRevive(e *env) {
 	}
 }
 
-// checkKind: not even a deleted tag can become one of the other kind.
+// checkKind: not even a deleted tag can become one of another kind, delta or
+// remainder.
 func checkKind(e *env) {
 	defs := []hapax.Tag{{Name: e.name("a")}, {Name: e.name("b"), Kind: hapax.KindSnowflake}}
 	for i, def := range defs {
@@ -94,13 +99,26 @@ func checkKind(e *env) {
 		e.wantErr("CreateTag as another kind", err, hapax.ErrKindMismatch)
 		e.create(def, hapax.CreateExplicit)
 	}
+	sparse := hapax.Tag{Name: e.name("sparse"), Delta: 10, Remainder: 3}
+	e.create(sparse, hapax.CreateExplicit)
+	_, err := e.store.DeleteTag(e.ctx, sparse.Name)
+	e.must(err)
+	for _, other := range []hapax.Tag{{Delta: 1}, {Delta: 20, Remainder: 3}, {Delta: 10, Remainder: 4}} {
+		other.Name = sparse.Name
+		other, err := other.WithDefaults()
+		e.must(err)
+		_, err = e.store.CreateTag(e.ctx, other, hapax.CreateExplicit)
+		e.wantErr("CreateTag with another delta or remainder", err, hapax.ErrKindMismatch)
+	}
+	e.create(sparse, hapax.CreateExplicit)
 }
 
 // checkUpdate: an update changes what it names, all or nothing, and no floor
 // lowers a mark.
 func checkUpdate(e *env) {
 	p := func(v int64) *int64 { return &v }
-	tag := e.segment("t", 10)
+	text := func(s string) *string { return &s }
+	tag := e.create(hapax.Tag{Name: e.name("t"), Step: 10, Extra: "first"}, hapax.CreateFirstUse)
 	e.allocate(tag.Name, 99)
 	tag.Mark = 100
 	for _, c := range []struct {
@@ -113,12 +131,16 @@ func checkUpdate(e *env) {
 		{"bounds", hapax.TagUpdate{MinStep: p(2), MaxStep: p(50)}},
 		{"everything", hapax.TagUpdate{Step: p(7), MinStep: p(6), MaxStep: p(hapax.MaxStep), Floor: p(101)}},
 		{"the same again", hapax.TagUpdate{Step: p(7), MinStep: p(6), MaxStep: p(hapax.MaxStep), Floor: p(101)}},
+		{"extra", hapax.TagUpdate{Extra: text("second '\"\\")}},
+		{"no extra", hapax.TagUpdate{Extra: text("")}},
+		{"extra and step", hapax.TagUpdate{Extra: text("third"), Step: p(8)}},
+		{"step back", hapax.TagUpdate{Step: p(7)}},
 		{"floor at the mark", hapax.TagUpdate{Floor: p(101)}},
 		{"floor below the mark", hapax.TagUpdate{Floor: p(1)}},
 		{"floor above the mark", hapax.TagUpdate{Floor: p(1_000_000)}},
 		{"highest floor", hapax.TagUpdate{Floor: p(hapax.MaxMark - 1)}},
 	} {
-		want, err := c.u.Apply(tag)
+		want, err := driver.Update(tag, c.u)
 		e.must(err)
 		got, err := e.store.UpdateTag(e.ctx, tag.Name, c.u)
 		if err != nil {
@@ -137,6 +159,8 @@ func checkUpdate(e *env) {
 		"max_step below the step": {MaxStep: p(6)},
 		"floor 0":                 {Step: p(6), Floor: p(0)},
 		"floor beyond the line":   {Step: p(6), Floor: p(hapax.MaxMark)},
+		"extra too long":          {Step: p(6), Extra: text(strings.Repeat("x", hapax.MaxExtraBytes+1))},
+		"extra that is no text":   {Step: p(6), Extra: text("\xff")},
 	} {
 		_, err := e.store.UpdateTag(e.ctx, tag.Name, u)
 		e.wantErr(name, err, hapax.ErrInvalidArgument)
@@ -148,7 +172,12 @@ func checkUpdate(e *env) {
 	e.wantErr("UpdateTag of a tag that does not exist", err, hapax.ErrTagNotFound)
 	flake := e.create(hapax.Tag{Name: e.name("flake"), Kind: hapax.KindSnowflake}, hapax.CreateExplicit)
 	_, err = e.store.UpdateTag(e.ctx, flake.Name, hapax.TagUpdate{Step: p(1)})
-	e.wantErr("UpdateTag of a snowflake tag", err, hapax.ErrKindMismatch)
+	e.wantErr("the step of a snowflake tag", err, hapax.ErrKindMismatch)
+	flake.Extra = "of a snowflake tag"
+	got, err := e.store.UpdateTag(e.ctx, flake.Name, hapax.TagUpdate{Extra: &flake.Extra})
+	e.must(err)
+	equal(e, "the snowflake tag after its extra", got, flake)
+	equal(e, "the stored snowflake tag", e.tag(flake.Name), flake)
 }
 
 // oddNames are endings of names, no two of which may be taken for each other.
@@ -270,7 +299,7 @@ func checkCreateRace(e *env) {
 			case !errors.Is(err, hapax.ErrTagExists):
 				return err
 			}
-			_, err = h.store.Allocate(ctx, def.Name, 1)
+			_, err = h.store.Allocate(ctx, def.Name, 1, "")
 			return err
 		})
 		equal(e, "the number of creations that succeeded", created.Load(), 1)
@@ -278,120 +307,4 @@ func checkCreateRace(e *env) {
 		_, err := e.store.DeleteTag(e.ctx, e.name("t"))
 		e.must(err)
 	}
-}
-
-// checkModel runs random calls against the store and against a map, which must
-// agree on every answer and on every error's code.
-func checkModel(e *env) {
-	seed := rand.Uint64()
-	e.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
-	m := model{}
-	p := func(bound int64) *int64 {
-		if rnd.IntN(2) == 0 {
-			return nil
-		}
-		v := rnd.Int64N(bound)
-		return &v
-	}
-	for range 250 {
-		name := e.name(string(rune('a' + rnd.IntN(3))))
-		var got, want hapax.Tag
-		var gotErr, wantErr error
-		var call string
-		switch op := rnd.IntN(10); {
-		case op < 4:
-			n := rnd.Int64N(30) - 1
-			call = "Allocate"
-			var a, b hapax.Allocation
-			a, gotErr = e.store.Allocate(e.ctx, name, n)
-			b, wantErr = m.allocate(name, n)
-			got, want = a.Tag, b.Tag
-			equal(e, "the grant", a.Grant, b.Grant)
-		case op < 6:
-			def := hapax.Tag{Name: name, Start: rnd.Int64N(1000), Step: rnd.Int64N(20)}
-			if rnd.IntN(4) == 0 {
-				def = hapax.Tag{Name: name, Kind: hapax.KindSnowflake}
-			}
-			def, err := def.WithDefaults()
-			e.must(err)
-			mode := hapax.CreateMode(rnd.IntN(2))
-			call = "CreateTag"
-			got, gotErr = e.store.CreateTag(e.ctx, def, mode)
-			want, wantErr = m.create(def, mode)
-		case op < 8:
-			u := hapax.TagUpdate{Step: p(30), MinStep: p(20), MaxStep: p(2_000_000), Floor: p(3000)}
-			call = "UpdateTag"
-			got, gotErr = e.store.UpdateTag(e.ctx, name, u)
-			want, wantErr = m.change(name, u.Apply)
-		case op < 9:
-			call = "DeleteTag"
-			got, gotErr = e.store.DeleteTag(e.ctx, name)
-			want, wantErr = m.delete(name)
-		default:
-			call = "Tag"
-			got, gotErr = e.store.Tag(e.ctx, name)
-			want, wantErr = m.change(name, func(t hapax.Tag) (hapax.Tag, error) { return t, nil })
-		}
-		if hapax.CodeOf(gotErr) != hapax.CodeOf(wantErr) {
-			e.Fatalf("%s: error is %v; want %v", call, gotErr, wantErr)
-		}
-		if wantErr == nil && comparableTag(got) != comparableTag(want) {
-			e.Fatalf("%s returned %+v; want %+v", call, got, want)
-		}
-	}
-}
-
-// comparableTag drops what does not matter in a tombstone.
-func comparableTag(t hapax.Tag) hapax.Tag {
-	if t.Deleted {
-		t.Start, t.Step, t.MinStep, t.MaxStep = 0, 0, 0, 0
-	}
-	return t
-}
-
-// model is what a store's tags should be.
-type model map[string]hapax.Tag
-
-func (m model) change(name string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
-	t, ok := m[name]
-	if !ok {
-		return t, hapax.ErrTagNotFound
-	}
-	t, err := f(t)
-	if err == nil {
-		m[name] = t
-	}
-	return t, err
-}
-
-func (m model) allocate(name string, n int64) (a hapax.Allocation, err error) {
-	_, err = m.change(name, func(t hapax.Tag) (hapax.Tag, error) {
-		var err error
-		a.Grant, a.Tag, err = t.Advance(n)
-		return a.Tag, err
-	})
-	return a, err
-}
-
-func (m model) create(def hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
-	if old, ok := m[def.Name]; ok {
-		t, err := old.Revive(def, mode)
-		if err != nil {
-			return t, err
-		}
-		def = t
-	}
-	m[def.Name] = def
-	return def, nil
-}
-
-func (m model) delete(name string) (hapax.Tag, error) {
-	return m.change(name, func(t hapax.Tag) (hapax.Tag, error) {
-		if t.Deleted {
-			return t, hapax.ErrTagDeleted
-		}
-		t.Deleted = true
-		return t, nil
-	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -22,12 +21,7 @@ var workerChecks = []check{
 	{"workers/own worker first", always, checkOwnFirst},
 	{"workers/range", always, checkRange},
 	{"workers/list", always, checkAmong},
-	{"workers/retire", table, checkRetire},
-	{"workers/extend", always, checkExtend},
-	{"workers/extend under an old epoch", always, checkExtendOldEpoch},
-	{"workers/seal", always, checkSeal},
-	{"workers/late seal", always, checkLateSeal},
-	{"workers/lost acknowledgement", always, checkLostAcknowledgement},
+	{"workers/retire", always, checkRetire},
 	{"workers/poisoned", always, checkPoisoned},
 	{"workers/end of time", always, checkTimeEnd},
 	{"workers/extremes", always, checkExtremes},
@@ -41,37 +35,44 @@ var workerChecks = []check{
 // now is the suite's clock; tick 1000 is now, and a tick is a millisecond.
 var now = time.UnixMilli(1_700_000_000_123)
 
+// The layout of most pools, and another one.
+var (
+	layout      = layoutAt("time:41,worker:10,sequence:12", 1000)
+	otherLayout = layoutAt("time:41,worker:9,sequence:13", 1000)
+)
+
+// layoutAt returns the layout with the given fields whose tick is now.
+func layoutAt(fields string, tick int64) hapax.Layout {
+	l, err := hapax.ParseLayout(fmt.Sprintf("%s,unit=1ms,epoch=%d", fields, now.UnixMilli()-tick))
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
 const ttl = 10 * time.Second
 
 // request asks for a worker of four, for the ticks from 1000 to 1100.
 func (e *env) request(pool string) hapax.AcquireRequest {
 	return hapax.AcquireRequest{
-		Pool:   e.name(pool),
-		Layout: "layout of " + pool,
-		IDs:    hapax.Grant{Lo: 0, Hi: 4},
-		Holder: "holder",
-		Floor:  1000,
-		Latest: 1000,
-		To:     1100,
-		End:    1 << 40,
-		Poison: 1 << 39,
-		Now:    now,
-		TTL:    ttl,
-		Tick:   time.Millisecond,
+		Pool:    e.name(pool),
+		Layout:  layout,
+		Workers: hapax.WorkerRange{Lo: 0, Hi: 4},
+		Holder:  "holder",
+		Term:    hapax.Term{Now: now, Length: 100 * time.Millisecond, TTL: ttl},
 	}
 }
 
 // at returns the request as made by the holder some ticks later.
 func at(r hapax.AcquireRequest, holder string, ticks int64) hapax.AcquireRequest {
 	r.Holder = holder
-	r.Floor, r.Latest, r.To = r.Floor+ticks, r.Latest+ticks, r.To+ticks
-	r.Now = r.Now.Add(time.Duration(ticks) * r.Tick)
+	r.Term.Now = r.Term.Now.Add(time.Duration(ticks) * time.Millisecond)
 	return r
 }
 
 // extension asks for time up to a tick.
 func (e *env) extension(to int64) hapax.ExtendRequest {
-	return hapax.ExtendRequest{To: to, End: 1 << 40, Now: now, TTL: ttl}
+	return hapax.ExtendRequest{Layout: layout, Term: hapax.Term{Now: now, Length: time.Duration(max(0, to-1000)) * time.Millisecond, TTL: ttl}}
 }
 
 func (e *env) acquire(req hapax.AcquireRequest) hapax.Lease {
@@ -91,7 +92,7 @@ func (e *env) extend(lease hapax.Lease, to int64) hapax.Lease {
 // row returns one worker of a pool.
 func (e *env) row(lease hapax.Lease) hapax.Worker {
 	e.Helper()
-	rows, err := e.workers.Workers(e.ctx, lease.Pool)
+	rows, err := e.pools.Workers(e.ctx, lease.Pool)
 	e.must(err)
 	for _, w := range rows {
 		if w.ID == lease.Worker {
@@ -105,7 +106,7 @@ func (e *env) row(lease hapax.Lease) hapax.Worker {
 // wantRow reports a row that is not the one of the held lease.
 func (e *env) wantRow(lease hapax.Lease, expires time.Time) {
 	e.Helper()
-	want := hapax.Worker{Pool: lease.Pool, ID: lease.Worker, Mark: lease.Grant.Hi, Epoch: lease.Epoch, Holder: lease.Holder}
+	want := hapax.Worker{Pool: lease.Pool, ID: lease.Worker, Mark: lease.Grant.Hi, From: lease.From, Token: lease.Token, Holder: lease.Holder}
 	got := e.row(lease)
 	if !got.Expires.Equal(expires) {
 		e.Errorf("worker %d expires at %v; want %v", got.ID, got.Expires, expires)
@@ -129,10 +130,10 @@ func (e *env) wantLost(what string, err error, before hapax.Worker) {
 
 func checkAcquire(e *env) {
 	req := e.request("pool")
-	rows, err := e.workers.Workers(e.ctx, req.Pool)
+	rows, err := e.pools.Workers(e.ctx, req.Pool)
 	e.must(err)
 	equal(e, "the number of workers before the first use", len(rows), 0)
-	seen := map[int64]bool{}
+	seen, keys := map[int64]bool{}, map[hapax.GrantKey]bool{}
 	for i := range 4 {
 		req.Holder = fmt.Sprint("holder ", i)
 		lease := e.acquire(req)
@@ -140,10 +141,17 @@ func checkAcquire(e *env) {
 			e.Errorf("worker %d; want another of 0 to 3", lease.Worker)
 		}
 		seen[lease.Worker] = true
-		if lease.Epoch < 1 {
-			e.Errorf("the first epoch is %d; want 1 at least", lease.Epoch)
+		if lease.Token < 1 {
+			e.Errorf("the first token is %d; want 1 at least", lease.Token)
 		}
-		want := hapax.Lease{Pool: req.Pool, Worker: lease.Worker, Epoch: lease.Epoch, Holder: req.Holder, Grant: hapax.Grant{Lo: 1000, Hi: 1100}, From: 1000}
+		if lease.Key == "" || keys[lease.Key] || !lease.Expires.Equal(now.Add(ttl).Truncate(time.Millisecond)) {
+			e.Errorf("the lease's key is empty or was there before, or it expires at %v and not at %v", lease.Expires, now.Add(ttl))
+		}
+		keys[lease.Key] = true
+		want := hapax.Lease{
+			Pool: req.Pool, Worker: lease.Worker, Token: lease.Token, Key: lease.Key, Holder: req.Holder,
+			Grant: hapax.Grant{Lo: 1000, Hi: 1100}, From: 1000, Expires: lease.Expires,
+		}
 		equal(e, "the lease", lease, want)
 		e.wantRow(lease, now.Add(ttl))
 	}
@@ -153,13 +161,13 @@ func checkAcquire(e *env) {
 func checkFrozen(e *env) {
 	req := e.request("pool")
 	e.acquire(req)
-	req.Layout += " changed"
+	req.Layout = otherLayout
 	_, err := e.workers.AcquireWorker(e.ctx, req)
 	e.wantErr("AcquireWorker with another layout", err, hapax.ErrLayoutMismatch)
 
 	other := e.request("other")
 	e.acquire(other)
-	pools, err := e.workers.Pools(e.ctx)
+	pools, err := e.pools.Pools(e.ctx)
 	e.must(err)
 	found := map[string]string{}
 	for i, p := range pools {
@@ -168,20 +176,20 @@ func checkFrozen(e *env) {
 		}
 		found[p.Name] = p.Layout
 	}
-	equal(e, "the pool's layout", found[req.Pool], "layout of pool")
-	equal(e, "the other pool's layout", found[other.Pool], "layout of other")
+	equal(e, "the pool's layout", found[req.Pool], layout.String())
+	equal(e, "the other pool's layout", found[other.Pool], layout.String())
 
 	var mu sync.Mutex // guards won
 	won := map[string]bool{}
 	inParallel(e, e.handles(4), func(ctx context.Context, h roles) error {
 		r := e.request("race")
-		r.Layout = fmt.Sprint("layout ", rand.Uint64())
-		r.Holder = r.Layout
+		r.Layout = layoutAt("time:41,worker:10,sequence:12", 1000+rand.Int64N(1e9))
+		r.Holder = fmt.Sprint("holder of ", r.Layout)
 		_, err := h.workers.AcquireWorker(ctx, r)
 		switch {
 		case err == nil:
 			mu.Lock()
-			won[r.Layout] = true
+			won[r.Layout.String()] = true
 			mu.Unlock()
 		case !errors.Is(err, hapax.ErrLayoutMismatch):
 			return err
@@ -195,7 +203,7 @@ func checkFrozen(e *env) {
 // worker, be it kept by its lease or by its granted time.
 func checkAllInUse(e *env) {
 	req := e.request("pool")
-	req.IDs = hapax.Grant{Lo: 0, Hi: 2}
+	req.Workers = hapax.WorkerRange{Lo: 0, Hi: 2}
 	e.acquire(at(req, "a", 0))
 	e.acquire(at(req, "b", 50))
 	for name, c := range map[string]struct {
@@ -218,13 +226,13 @@ func checkAllInUse(e *env) {
 // and its granted time is over, and not before.
 func checkRecycle(e *env) {
 	req := e.request("pool")
-	req.IDs = hapax.Grant{Lo: 2, Hi: 3}
+	req.Workers = hapax.WorkerRange{Lo: 2, Hi: 3}
 	first := e.acquire(at(req, "a", 0))
 	_, err := e.workers.AcquireWorker(e.ctx, at(req, "b", ttl.Milliseconds()-1))
 	e.wantErr("before the lease has run out", err, hapax.ErrNoWorker)
 	second := e.acquire(at(req, "b", ttl.Milliseconds()))
-	if second.Worker != first.Worker || second.Epoch <= first.Epoch || second.Grant.Lo < first.Grant.Hi {
-		e.Errorf("after the lease has run out: %+v; want worker 2 above epoch and mark of %+v", second, first)
+	if second.Worker != first.Worker || second.Token <= first.Token || second.Grant.Lo < first.Grant.Hi {
+		e.Errorf("after the lease has run out: %+v; want worker 2 above token and mark of %+v", second, first)
 	}
 	e.extend(second, 100_000)
 	_, err = e.workers.AcquireWorker(e.ctx, at(req, "c", 50_000))
@@ -246,8 +254,8 @@ func checkOwnFirst(e *env) {
 	again := e.acquire(at(req, "b", 100))
 	equal(e, "the worker of an instance that comes back", again.Worker, mine.Worker)
 	equal(e, "its first tick", again.Grant.Lo, 1100)
-	if again.Epoch <= mine.Epoch {
-		e.Errorf("the epoch went from %d to %d", mine.Epoch, again.Epoch)
+	if again.Token <= mine.Token {
+		e.Errorf("the token went from %d to %d", mine.Token, again.Token)
 	}
 }
 
@@ -255,11 +263,11 @@ func checkOwnFirst(e *env) {
 func checkRange(e *env) {
 	req := e.request("pool")
 	for i, id := range []int64{100, 2, 11, 5, 6} {
-		req.IDs = hapax.Grant{Lo: id, Hi: id + 1}
+		req.Workers = hapax.WorkerRange{Lo: id, Hi: id + 1}
 		req.Holder = fmt.Sprint("holder ", i)
 		equal(e, "the worker", e.acquire(req).Worker, id)
 	}
-	rows, err := e.workers.Workers(e.ctx, req.Pool)
+	rows, err := e.pools.Workers(e.ctx, req.Pool)
 	e.must(err)
 	var ids []int64
 	for _, w := range rows {
@@ -267,7 +275,7 @@ func checkRange(e *env) {
 	}
 	equal(e, "the order of the workers", fmt.Sprint(ids), "[2 5 6 11 100]")
 
-	req.IDs = hapax.Grant{Lo: 5, Hi: 8}
+	req.Workers = hapax.WorkerRange{Lo: 5, Hi: 8}
 	equal(e, "the free worker in the range", e.acquire(at(req, "x", 0)).Worker, 7)
 	_, err = e.workers.AcquireWorker(e.ctx, at(req, "y", 0))
 	if no, ok := errors.AsType[*hapax.NoWorkerError](err); !ok || no.Size != 3 {
@@ -275,174 +283,61 @@ func checkRange(e *env) {
 	}
 }
 
-// checkExtend: an extension grants from the mark that is stored to the tick
-// that was asked for, one tick at least.
-func checkExtend(e *env) {
-	lease := e.acquire(e.request("pool"))
-	epoch := lease.Epoch
-	for _, c := range []struct{ to, lo, hi int64 }{{1200, 1100, 1200}, {1150, 1200, 1201}, {math.MinInt64, 1201, 1202}, {1 << 30, 1202, 1 << 30}} {
-		lease = e.extend(lease, c.to)
-		equal(e, "the extension", lease.Grant, hapax.Grant{Lo: c.lo, Hi: c.hi})
-		equal(e, "the lease's first tick", lease.From, 1000)
-		equal(e, "the epoch", lease.Epoch, epoch)
-	}
-	req := e.extension(1<<30 + 1)
-	req.Now, req.TTL = now.Add(time.Hour), time.Minute
-	lease, err := e.workers.ExtendWorker(e.ctx, lease, req)
-	e.must(err)
-	e.wantRow(lease, now.Add(time.Hour+time.Minute))
-}
-
-func checkExtendOldEpoch(e *env) {
-	req := e.request("pool")
-	req.IDs = hapax.Grant{Lo: 1, Hi: 2}
-	lost := e.acquire(at(req, "a", 0))
-	e.acquire(at(req, "b", 20_000))
-	row := e.row(lost)
-	_, err := e.workers.ExtendWorker(e.ctx, lost, e.extension(30_000))
-	e.wantLost("extend after somebody else took the worker", err, row)
-
-	same := lost // even if the mark is by chance the one that the lease knows
-	same.Grant.Hi = row.Mark
-	_, err = e.workers.ExtendWorker(e.ctx, same, e.extension(30_000))
-	e.wantLost("extend under an old epoch from the right mark", err, row)
-
-	req.IDs = hapax.Grant{Lo: 2, Hi: 3}
-	sealed := e.acquire(at(req, "c", 0))
-	e.must(e.workers.SealWorker(e.ctx, sealed, sealed.Grant.Hi))
-	row = e.row(sealed)
-	_, err = e.workers.ExtendWorker(e.ctx, sealed, e.extension(30_000))
-	e.wantLost("extend after the seal", err, row)
-
-	never := hapax.Lease{Pool: req.Pool, Worker: 3, Epoch: 1, Holder: "a", Grant: hapax.Grant{Lo: 1, Hi: 2}, From: 1}
-	_, err = e.workers.ExtendWorker(e.ctx, never, e.extension(30_000))
-	e.wantErr("extend of a worker that was never acquired", err, hapax.ErrLeaseLost)
-}
-
-// checkSeal: a seal gives the unused rest of the lease to the next holder, who
-// need not wait, and grows the epoch.
-func checkSeal(e *env) {
-	req := e.request("pool")
-	req.IDs = hapax.Grant{Lo: 1, Hi: 2}
-	epoch, mark := int64(0), int64(1000)
-	for i, c := range []struct {
-		name    string
-		extends int
-		last    func(hapax.Lease) int64
-	}{
-		{"after some ticks", 0, func(l hapax.Lease) int64 { return l.From + 7 }},
-		{"after none", 0, func(l hapax.Lease) int64 { return l.From }},
-		{"at the end", 0, func(l hapax.Lease) int64 { return l.Grant.Hi }},
-		{"in an extension", 2, func(l hapax.Lease) int64 { return l.Grant.Lo + 3 }},
-		{"before the extension began", 1, func(l hapax.Lease) int64 { return l.From + 1 }},
-	} {
-		r := at(req, fmt.Sprint("holder ", i), mark-1000)
-		lease := e.acquire(r)
-		equal(e, "the first tick "+c.name, lease.Grant.Lo, mark)
-		if lease.Epoch <= epoch {
-			e.Errorf("%s: the epoch went from %d to %d", c.name, epoch, lease.Epoch)
-		}
-		for range c.extends {
-			lease = e.extend(lease, lease.Grant.Hi+100)
-		}
-		for _, last := range []int64{lease.From - 1, lease.Grant.Hi + 1, math.MinInt64, math.MaxInt64} {
-			e.wantErr("a seal outside the lease", e.workers.SealWorker(e.ctx, lease, last), hapax.ErrInvalidArgument)
-		}
-		mark = c.last(lease)
-		e.must(e.workers.SealWorker(e.ctx, lease, mark))
-		row := e.row(lease)
-		epoch = row.Epoch
-		if row.Mark != mark || row.Epoch <= lease.Epoch || row.Holder != lease.Holder || row.Expires.After(now) {
-			e.Errorf("%s: the worker is %+v; want mark %d, an epoch above %d, its last holder and no lease", c.name, row, mark, lease.Epoch)
-		}
-	}
-}
-
-// checkLateSeal: a seal that is repeated or late does nothing.
-func checkLateSeal(e *env) {
-	req := e.request("pool")
-	req.IDs = hapax.Grant{Lo: 1, Hi: 2}
-	lease := e.acquire(at(req, "a", 0))
-	e.must(e.workers.SealWorker(e.ctx, lease, 1100))
-	e.wantLost("a repeated seal", e.workers.SealWorker(e.ctx, lease, 1050), e.row(lease))
-
-	next := e.acquire(at(req, "b", 100))
-	e.wantLost("a seal after somebody else took the worker", e.workers.SealWorker(e.ctx, lease, 1050), e.row(lease))
-	stale := lease // even if the mark is by chance the one that the lease knows
-	stale.Grant.Hi = next.Grant.Hi
-	e.wantLost("a seal under an old epoch at the right mark", e.workers.SealWorker(e.ctx, stale, 1050), e.row(lease))
-
-	never := hapax.Lease{Pool: req.Pool, Worker: 3, Epoch: 1, Holder: "a", Grant: hapax.Grant{Lo: 1, Hi: 2}, From: 1}
-	e.wantErr("a seal of a worker that was never acquired", e.workers.SealWorker(e.ctx, never, 1), hapax.ErrLeaseLost)
-}
-
-// checkLostAcknowledgement: a lease that does not know of its own extension is
-// granted what comes after it, and cannot be sealed below it.
-func checkLostAcknowledgement(e *env) {
-	lease := e.acquire(e.request("pool"))
-	e.extend(lease, 1200) // the answer is lost
-	e.wantLost("a seal that does not know the mark", e.workers.SealWorker(e.ctx, lease, 1050), e.row(lease))
-	again := e.extend(lease, 1200)
-	equal(e, "the extension after a lost one", again.Grant, hapax.Grant{Lo: 1200, Hi: 1201})
-	equal(e, "the lease's first tick", again.From, 1000)
-	e.must(e.workers.SealWorker(e.ctx, again, 1201))
-}
+// dayAndMore is how far ahead a mark is absurd.
+const dayAndMore = int64(30 * time.Hour / time.Millisecond)
 
 // checkPoisoned: a mark that is absurdly far ahead is refused, unless another
 // worker is free.
 func checkPoisoned(e *env) {
 	req := e.request("pool")
-	req.IDs = hapax.Grant{Lo: 1, Hi: 2}
-	e.extend(e.acquire(at(req, "a", 0)), 1_000_000)
-	req.Poison = 500_000
-	_, err := e.workers.AcquireWorker(e.ctx, at(req, "a", 100_000))
+	req.Workers = hapax.WorkerRange{Lo: 1, Hi: 2}
+	e.acquire(at(req, "a", dayAndMore))
+	_, err := e.workers.AcquireWorker(e.ctx, at(req, "a", 0))
 	e.wantErr("AcquireWorker", err, hapax.ErrWorkerPoisoned)
-	req.IDs.Hi = 3
-	equal(e, "the worker that is not poisoned", e.acquire(at(req, "a", 100_000)).Worker, 2)
-	req.IDs.Hi = 2
-	req.Poison = 1 << 39
-	equal(e, "the first tick when the clock has come", e.acquire(at(req, "b", 1_000_000)).Grant.Lo, 1_001_000)
+	req.Workers.Hi = 3
+	equal(e, "the worker that is not poisoned", e.acquire(at(req, "a", 0)).Worker, 2)
+	req.Workers.Hi = 2
+	equal(e, "the first tick when the clock has come", e.acquire(at(req, "b", dayAndMore+20_000)).Grant.Lo, 1000+dayAndMore+20_000)
 }
 
 // checkTimeEnd: no grant passes the end of the layout's time.
 func checkTimeEnd(e *env) {
+	const end = 1 << 20
 	req := e.request("pool")
-	req.End = 1050
+	req.Layout = layoutAt("time:20,worker:10,sequence:12", end-50)
+	req.Workers.Hi = 1
 	lease := e.acquire(req)
-	equal(e, "the grant at the end of time", lease.Grant, hapax.Grant{Lo: 1000, Hi: 1050})
-	ext := e.extension(1100)
-	ext.End = 1050
-	_, err := e.workers.ExtendWorker(e.ctx, lease, ext)
+	equal(e, "the grant at the end of time", lease.Grant, hapax.Grant{Lo: end - 50, Hi: end})
+	_, err := e.workers.ExtendWorker(e.ctx, lease, hapax.ExtendRequest{Layout: req.Layout, Term: req.Term})
 	e.wantErr("ExtendWorker at the end of time", err, hapax.ErrTimeExhausted)
+	last := at(req, req.Holder, 49)
+	last.Term.Ahead = time.Millisecond
+	_, err = e.workers.AcquireWorker(e.ctx, last)
+	e.wantErr("AcquireWorker in the last tick, which is granted already", err, hapax.ErrTimeExhausted)
 	_, err = e.workers.AcquireWorker(e.ctx, at(req, "b", 50))
-	e.wantErr("AcquireWorker at the end of time", err, hapax.ErrTimeExhausted)
-	ext.End = 1060
-	lease, err = e.workers.ExtendWorker(e.ctx, lease, ext)
-	e.must(err)
-	equal(e, "the extension to the end of time", lease.Grant, hapax.Grant{Lo: 1050, Hi: 1060})
+	e.wantErr("AcquireWorker after the end of time", err, hapax.ErrTimeExhausted)
 }
 
-// checkExtremes: worker IDs and ticks may be any that fit.
+// checkExtremes: worker IDs and ticks may be any that fit a layout.
 func checkExtremes(e *env) {
+	const worker = 1<<13 - 1
 	req := e.request("pool")
-	req.IDs = hapax.Grant{Lo: math.MaxInt64 - 1, Hi: math.MaxInt64}
-	req.Floor, req.Latest, req.To = math.MaxInt64-1000, math.MaxInt64-1000, math.MaxInt64-500
-	req.End, req.Poison = math.MaxInt64, math.MaxInt64
+	req.Layout = layoutAt("time:49,worker:13,sequence:1", 1<<44)
+	req.Workers = hapax.WorkerRange{Lo: worker, Hi: worker + 1}
 	lease := e.acquire(req)
-	equal(e, "the worker", lease.Worker, math.MaxInt64-1)
-	equal(e, "the grant", lease.Grant, hapax.Grant{Lo: math.MaxInt64 - 1000, Hi: math.MaxInt64 - 500})
-	ext := e.extension(math.MaxInt64)
-	ext.End = math.MaxInt64
+	equal(e, "the worker", lease.Worker, worker)
+	equal(e, "the grant", lease.Grant, hapax.Grant{Lo: 1 << 44, Hi: 1<<44 + 100})
+	ext := hapax.ExtendRequest{Layout: req.Layout, Term: req.Term}
+	ext.Term.Length = hapax.PoisonMargin
 	lease, err := e.workers.ExtendWorker(e.ctx, lease, ext)
 	e.must(err)
-	equal(e, "the extension", lease.Grant, hapax.Grant{Lo: math.MaxInt64 - 500, Hi: math.MaxInt64})
+	equal(e, "the extension", lease.Grant, hapax.Grant{Lo: 1<<44 + 100, Hi: 1<<44 + hapax.PoisonMargin.Milliseconds()})
 	e.wantRow(lease, now.Add(ttl))
-	_, err = e.workers.ExtendWorker(e.ctx, lease, ext)
-	e.wantErr("ExtendWorker at the last tick", err, hapax.ErrTimeExhausted)
-	e.must(e.workers.SealWorker(e.ctx, lease, math.MaxInt64))
+	e.must(e.workers.SealWorker(e.ctx, lease, lease.Grant.Hi))
 
 	zero := e.request("zero")
-	zero.Floor, zero.Latest, zero.To = -5, 0, 0
+	zero.Layout = layoutAt("time:41,worker:10,sequence:12", 0)
+	zero.Term.Length, zero.Term.Behind = 0, time.Hour
 	lease = e.acquire(zero)
 	equal(e, "the first grant of all", lease.Grant, hapax.Grant{Lo: 0, Hi: 1})
 	e.must(e.workers.SealWorker(e.ctx, lease, 0))
@@ -458,21 +353,24 @@ func checkBadRequests(e *env) {
 		{"no pool", func(r *hapax.AcquireRequest) { r.Pool = "" }, hapax.ErrInvalidTag},
 		{"a control character", func(r *hapax.AcquireRequest) { r.Pool = "a\n" }, hapax.ErrInvalidTag},
 		{"a long pool", func(r *hapax.AcquireRequest) { r.Pool = strings.Repeat("x", 129) }, hapax.ErrInvalidTag},
-		{"no workers", func(r *hapax.AcquireRequest) { r.IDs = hapax.Grant{} }, hapax.ErrInvalidArgument},
-		{"negative workers", func(r *hapax.AcquireRequest) { r.IDs.Lo = -1 }, hapax.ErrInvalidArgument},
+		{"no workers", func(r *hapax.AcquireRequest) { r.Workers = hapax.WorkerRange{} }, hapax.ErrInvalidArgument},
+		{"negative workers", func(r *hapax.AcquireRequest) { r.Workers.Lo = -1 }, hapax.ErrInvalidArgument},
 		{"a list outside the range", func(r *hapax.AcquireRequest) { r.Among = []int64{3, 4} }, hapax.ErrInvalidArgument},
 		{"a list in disorder", func(r *hapax.AcquireRequest) { r.Among = []int64{2, 1} }, hapax.ErrInvalidArgument},
 		{"no holder", func(r *hapax.AcquireRequest) { r.Holder = "" }, hapax.ErrInvalidArgument},
 		{"a long holder", func(r *hapax.AcquireRequest) { r.Holder = strings.Repeat("x", 129) }, hapax.ErrInvalidArgument},
-		{"no tick", func(r *hapax.AcquireRequest) { r.Tick = 0 }, hapax.ErrInvalidArgument},
-		{"a grant that would be absurd", func(r *hapax.AcquireRequest) { r.To = r.Poison + 1 }, hapax.ErrInvalidArgument},
+		{"workers that the layout has not", func(r *hapax.AcquireRequest) { r.Workers.Hi = 1025 }, hapax.ErrInvalidArgument},
+		{"no layout", func(r *hapax.AcquireRequest) { r.Layout = hapax.Layout{} }, hapax.ErrInvalidLayout},
+		{"a clock before the epoch", func(r *hapax.AcquireRequest) { r.Term.Now = now.Add(-time.Hour) }, hapax.ErrFieldRange},
+		{"a grant that would be absurd", func(r *hapax.AcquireRequest) { r.Term.Length = hapax.PoisonMargin + time.Second }, hapax.ErrInvalidArgument},
+		{"a negative lease", func(r *hapax.AcquireRequest) { r.Term.TTL = -1 }, hapax.ErrInvalidArgument},
 	} {
 		req := e.request("pool")
 		c.change(&req)
 		_, err := e.workers.AcquireWorker(e.ctx, req)
 		e.wantErr(c.name, err, c.sentinel)
 	}
-	rows, err := e.workers.Workers(e.ctx, e.name("pool"))
+	rows, err := e.pools.Workers(e.ctx, e.name("pool"))
 	e.must(err)
 	equal(e, "the number of workers after bad requests", len(rows), 0)
 }
@@ -483,13 +381,13 @@ func checkPoolNames(e *env) {
 	names := append([]string{strings.Repeat("x", hapax.MaxTagBytes-len(e.prefix))}, oddNames...)
 	for i, name := range names {
 		req := e.request(name)
-		req.IDs = hapax.Grant{Lo: int64(i), Hi: int64(i + 1)}
+		req.Workers = hapax.WorkerRange{Lo: int64(i), Hi: int64(i + 1)}
 		req.Holder = strings.Repeat("h", i%hapax.MaxTagBytes) + "é"
 		lease := e.acquire(req)
 		e.wantRow(lease, now.Add(ttl))
 	}
 	for i, name := range names {
-		rows, err := e.workers.Workers(e.ctx, e.name(name))
+		rows, err := e.pools.Workers(e.ctx, e.name(name))
 		e.must(err)
 		if len(rows) != 1 || rows[0].ID != int64(i) || rows[0].Pool != e.name(name) {
 			e.Errorf("the workers of pool %q are %+v; want worker %d alone", e.name(name), rows, i)
@@ -506,7 +404,7 @@ func checkStartTogether(e *env) {
 	var n atomic.Int64
 	inParallel(e, e.handles(instances), func(ctx context.Context, h roles) error {
 		req := e.request("pool")
-		req.IDs = hapax.Grant{Lo: 0, Hi: instances}
+		req.Workers = hapax.WorkerRange{Lo: 0, Hi: instances}
 		req.Holder = fmt.Sprint("holder ", n.Add(1))
 		lease, err := h.workers.AcquireWorker(ctx, req)
 		mu.Lock()
@@ -529,7 +427,7 @@ func checkChurn(e *env) {
 		var stale hapax.Lease
 		for range 8 {
 			req := at(e.request("pool"), holder, clock.Add(40))
-			req.IDs.Hi, req.TTL = 3, time.Millisecond
+			req.Workers.Hi, req.Term.TTL = 3, time.Millisecond
 			lease, err := h.workers.AcquireWorker(ctx, req)
 			if errors.Is(err, hapax.ErrNoWorker) {
 				continue
@@ -590,11 +488,57 @@ func checkWorkersStay(e *env) {
 	e.reopen()
 	e.wantRow(held, now.Add(ttl))
 	got := e.row(sealed)
-	if got.Mark != 1010 || got.Epoch != row.Epoch || got.Holder != row.Holder || got.Expires.After(now) {
+	if got.Mark != 1010 || got.Token != row.Token || got.Holder != row.Holder || got.Expires.After(now) {
 		e.Errorf("the sealed worker is %+v; want %+v", got, row)
 	}
-	req.Layout += " changed"
+	req.Layout = otherLayout
 	_, err := e.workers.AcquireWorker(e.ctx, req)
 	e.wantErr("AcquireWorker with another layout", err, hapax.ErrLayoutMismatch)
 	equal(e, "the extension under the next handle", e.extend(held, 2000).Grant, hapax.Grant{Lo: 1234, Hi: 2000})
+}
+
+// checkAmong: of a list of worker IDs each is taken once, and no other.
+func checkAmong(e *env) {
+	req := e.request("pool")
+	req.Workers, req.Among = hapax.WorkerRange{Lo: 1, Hi: 100}, []int64{3, 7, 99}
+	seen := map[int64]bool{}
+	for i := range 3 {
+		seen[e.acquire(at(req, fmt.Sprint("holder ", i), 0)).Worker] = true
+	}
+	equal(e, "the workers taken", fmt.Sprint(seen), "map[3:true 7:true 99:true]")
+	_, err := e.workers.AcquireWorker(e.ctx, at(req, "x", 0))
+	if no, ok := errors.AsType[*hapax.NoWorkerError](err); !ok || no.Size != 3 {
+		e.Errorf("a list in use: error is %+v; want a NoWorkerError of size 3", err)
+	}
+	equal(e, "the worker of one that comes back", e.acquire(at(req, "holder 1", 200)).Worker, 7)
+}
+
+// checkRetire: a retired worker has no holder, and keeps its mark and what was
+// granted; it is free when the clock has passed the mark, and not before.
+func checkRetire(e *env) {
+	req := e.request("pool")
+	req.Workers = hapax.WorkerRange{Lo: 1, Hi: 2}
+	_, err := e.pools.RetireWorker(e.ctx, req.Pool, 1)
+	e.wantErr("retiring a worker that was never used", err, hapax.ErrInvalidArgument)
+
+	lease := e.acquire(at(req, "a", dayAndMore))
+	mark := lease.Grant.Hi
+	_, err = e.workers.AcquireWorker(e.ctx, at(req, "b", 0))
+	e.wantErr("AcquireWorker before the worker is retired", err, hapax.ErrWorkerPoisoned)
+	retired, err := e.pools.RetireWorker(e.ctx, req.Pool, 1)
+	e.must(err)
+	row := e.row(lease)
+	if row.Mark != mark || row.Token <= lease.Token || !row.Retired() || row.Expires.After(now) || retired.Token != row.Token || retired.Mark != row.Mark {
+		e.Errorf("the worker is %+v, returned was %+v; want the mark of %+v, a higher token, no holder and no lease", row, retired, lease)
+	}
+	_, err = e.workers.ExtendWorker(e.ctx, lease, e.extension(2_000_000))
+	e.wantLost("extend after the worker was retired", err, row)
+	e.wantLost("seal after the worker was retired", e.workers.SealWorker(e.ctx, lease, lease.From), row)
+
+	_, err = e.workers.AcquireWorker(e.ctx, at(req, "b", 0))
+	no, ok := errors.AsType[*hapax.NoWorkerError](err)
+	if want := now.Add(time.Duration(mark-1000) * time.Millisecond); !ok || !no.NextFree.Equal(want) {
+		e.Errorf("before the mark: error is %+v; want a NoWorkerError until %v", err, want)
+	}
+	equal(e, "the first tick after the mark", e.acquire(at(req, "b", mark-1000)).Grant.Lo, mark)
 }
