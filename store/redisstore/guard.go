@@ -317,13 +317,16 @@ func observe(ctx context.Context, c redis.Cmdable) (server, error) {
 		infos = append(infos, pipe.Info(ctx, section))
 	}
 	settings := pipe.ConfigGet(ctx, settingsPattern)
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_, failure := pipe.Exec(ctx)
 	m := map[string]string{}
 	for _, info := range infos {
 		if err := info.Err(); err != nil {
 			return server{}, err
 		}
 		readInfo(m, info.Val())
+	}
+	if failure != nil && len(m) == 0 { // nothing was sent
+		return server{}, failure
 	}
 	if m["run_id"] == "" || m["connected_slaves"] == "" {
 		return server{}, unsafe("INFO lacks run_id or connected_slaves")

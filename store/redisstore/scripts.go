@@ -346,8 +346,11 @@ func (s *Store) send(ctx context.Context, writes bool, verb, text string, keys [
 	if wait > 0 {
 		acks = pipe.Do(ctx, "wait", wait, patience.Milliseconds())
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_, failure := pipe.Exec(ctx)
 	r, err := cmd.Result()
+	if r == nil && err == nil { // nothing was sent
+		err = failure
+	}
 	if err != nil {
 		if c, ok := s.rdb.(*redis.ClusterClient); ok && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
 			c.ReloadState(ctx)
