@@ -332,6 +332,8 @@ func (w *Witness) shut() error {
 	return w.log.close()
 }
 
+func errWitnessClosed() error { return fmt.Errorf("%w: the witness", hapax.ErrClosed) }
+
 // errNoChange makes commit write nothing.
 var errNoChange = errors.New("no change")
 
@@ -357,7 +359,7 @@ func (w *Witness) join(change func(b *record) error) (b *batch, first bool, err 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return nil, false, fmt.Errorf("%w: the witness", hapax.ErrClosed)
+		return nil, false, errWitnessClosed()
 	}
 	one := newRecord()
 	if err := change(&one); err != nil {
@@ -386,8 +388,13 @@ func (w *Witness) write(b *batch) {
 	defer w.writer.Unlock()
 	w.mu.Lock()
 	w.next = nil
+	if w.closed {
+		b.err = errWitnessClosed()
+	}
 	w.mu.Unlock()
-	b.err = w.persist(b.change)
+	if b.err == nil {
+		b.err = w.persist(b.change)
+	}
 	close(b.done)
 }
 
