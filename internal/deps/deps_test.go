@@ -34,7 +34,7 @@ type rule struct {
 // free to import more.
 var rules = []rule{
 	{"root", nil},
-	{"codec", nil},
+	{"codec", []string{"root"}},
 	{"identity", []string{"root"}},
 	{"plan", []string{"root"}},
 	{"internal/deps", nil},
