@@ -173,6 +173,7 @@ func TestSpecErrors(t *testing.T) {
 		{"{id:6}{uuid}", 7, "one number"},
 		{"{check}{id:6}", 1, "before {check}"},
 		{"{id:6}{check:crc}", 13, "damm"},
+		{"{id:6}{check:}", 13, "damm"},
 		{"{id:6}{check:damm:}", 18, "at most one"},
 		{"{id:6:16}{check:damm}", 16, "has 16"},
 		{"{id:6:=abc}{check}", 12, "has 3"},

@@ -196,7 +196,8 @@ const maxOffset = 48 * time.Hour
 // one. Both are the same where clocks skip the period.
 func (c *calendar) bounds(p Period) (start, end time.Time) {
 	from, to := c.wall(p)
-	var skipped time.Time
+	found := false
+	var after time.Time // where clocks show the period's end or more at first
 	for t := from.Add(-maxOffset); t.Before(to.Add(maxOffset)); {
 		// One stretch of a single offset at a time.
 		local := t.In(c.zone)
@@ -211,21 +212,21 @@ func (c *calendar) bounds(p Period) (start, end time.Time) {
 			last = zoneEnd
 		}
 		if first.Before(last) {
-			if start.IsZero() {
-				start = first
+			if !found {
+				found, start = true, first
 			}
 			end = last
 		}
-		if skipped.IsZero() && !zoneStart.IsZero() && !zoneStart.Add(offset).Before(to) {
-			skipped = zoneStart
+		if after.IsZero() && !zoneStart.IsZero() && !zoneStart.Add(offset).Before(to) {
+			after = zoneStart
 		}
 		if zoneEnd.IsZero() {
 			break
 		}
 		t = zoneEnd
 	}
-	if start.IsZero() {
-		start, end = skipped, skipped
+	if !found {
+		start, end = after, after
 	}
 	return start.In(c.zone), end.In(c.zone)
 }

@@ -144,7 +144,7 @@ func (p *parser) part(pos int, text string) error {
 		if len(args) > 0 {
 			return p.errorf(args[0].pos, args[0].text, "nothing after {%s", name.text)
 		}
-		if p.check.text != "" {
+		if p.once["check"] {
 			return p.errorf(name.pos, name.text, "periods and numbers before {check}, which covers them")
 		}
 		p.flush()
@@ -482,7 +482,7 @@ func (p *parser) setUnit() error {
 }
 
 func (p *parser) setCheck() error {
-	if p.check.text == "" {
+	if !p.once["check"] {
 		return nil
 	}
 	n := &p.codec.number
@@ -495,7 +495,7 @@ func (p *parser) setCheck() error {
 		return p.errorf(p.check.pos, p.check.text, "no check; a UUID has 59 bits that tell a mistyped one")
 	}
 	check, ok := findCheck(name, size)
-	if !ok {
+	if !ok || p.check.text == "" {
 		return p.errorf(p.check.pos, p.check.text, "%s; this one has %d", checkIn, size)
 	}
 	covered := n.bands[len(n.bands)-1].width
