@@ -3,6 +3,7 @@ package codec
 import (
 	"errors"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -442,3 +443,34 @@ func TestAllocations(t *testing.T) {
 }
 
 func toID(n int) hapax.ID { return hapax.ID(n) }
+
+// TestDocs compares the first table of docs/codes.md with what the specs show.
+func TestDocs(t *testing.T) {
+	text, err := os.ReadFile("../docs/codes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := 0
+	for row := range strings.Lines(table) {
+		cells := strings.Split(row, "`") // | `spec` | `text` |
+		opts := options()
+		opts.Tag = "coupons"
+		c, err := Parse(cells[1], opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := c.Period(epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := mustAppend(t, c, p, 428); got != cells[3] {
+			t.Errorf("%s shows %s, and the table %s", c, got, cells[3])
+		}
+		rows++
+	}
+	if rows < 6 {
+		t.Errorf("the table has %d rows", rows)
+	}
+}

@@ -4,10 +4,9 @@
 // A [Codec] is described by a spec, which is frozen with the tag whose numbers it
 // shows. A spec is text with parts in braces; {{ and }} stand for braces:
 //
-//	INV-{yyyy}{MM}{dd}-{seq:6}{check}             INV-20261121-0000428
-//	{id:8:crockford32:feistel:group=4}{check}     7K0M-2XQ9R
-//	{type:user}{id:13:crockford32-lower}          user_00000000001a5
-//	{uuid:feistel}                                f0b7…-8…
+//	INV-{yyyy}{MM}{dd}-{seq:6}{check}             INV-20261121-0004282
+//	{id:8:crockford32:feistel:group=4}{check}     S1D8-Q3HCW
+//	{type:user}{id:13:crockford32-lower}          user_00000000000dc
 //
 // One of these parts shows the number:
 //
@@ -53,3 +52,5 @@
 // that grant something need a domain that is large against the number of guesses
 // as well as of codes.
 package codec
+
+//go:generate go run ../internal/codesdoc ../docs

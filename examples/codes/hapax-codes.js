@@ -3,7 +3,7 @@
 //
 //   const code = new Code("{id:8:crockford32:feistel=k1:group=4}{check}", "coupons", { k1: key })
 //   code.encode(42n)            // "…", the text of number 42
-//   code.decode("7K0M-2XQ9R")   // { number, period }, or a CodeError with its position
+//   code.decode("S1D8-Q3HCW")   // { number, period }, or a CodeError with its position
 //
 //   const day = new Code("{zone:Europe/Berlin}INV-{yyyy}{MM}{dd}-{seq:6}{check}", "invoices")
 //   day.encode(428n, "20261121")

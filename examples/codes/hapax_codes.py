@@ -2,7 +2,7 @@
 
     code = Code("{id:8:crockford32:feistel=k1:group=4}{check}", "coupons", {"k1": key})
     code.encode(42)            # "…", the text of number 42
-    code.decode("7K0M-2XQ9R")  # (number, period), or CodeError with its position
+    code.decode("S1D8-Q3HCW")  # (number, period), or CodeError with its position
 
     day = Code("{zone:Europe/Berlin}INV-{yyyy}{MM}{dd}-{seq:6}{check}", "invoices")
     day.encode(428, "20261121")
