@@ -181,7 +181,7 @@ func TestSpecErrors(t *testing.T) {
 		{"{id:15:16}{check:gf}", 17, "covers 14"},
 		{"{yyyy}{seq:6:=abcd}{check}", 20, "10 or more"},
 		{"{seq:6}{check}{yyyy}", 15, "before {check}"},
-		{"{uuid}{check}", 7, "59 bits"},
+		{"{uuid}{check}", 7, "no room"},
 		{"{uuid:base64}", 6, "feistel"},
 		{"{uuid:group=4}", 6, "base32"},
 		{"{id:6}{", 6, "closing"},

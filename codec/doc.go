@@ -53,4 +53,4 @@
 // as well as of codes.
 package codec
 
-//go:generate go run ../internal/codesdoc ../docs
+//go:generate go run ../internal/codesdoc

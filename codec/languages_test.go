@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -60,7 +61,7 @@ func TestLanguages(t *testing.T) {
 				testservers.Missing(t, tt.program+" is not installed")
 			}
 			v := committed
-			v.Codes = append(v.Codes[:len(v.Codes):len(v.Codes)], coupons(t, tt.coupons))
+			v.Codes = append(slices.Clip(v.Codes), coupons(t, tt.coupons))
 			text, err := json.Marshal(v)
 			if err != nil {
 				t.Fatal(err)

@@ -156,7 +156,7 @@ func (c *calendar) monthYear(year, month int) int {
 // wall returns the local times between which the period lies, as if they were
 // UTC.
 func (c *calendar) wall(p Period) (from, to time.Time) {
-	year, month, day, hour := int(p.year), 1, 1, 0
+	year, month, day, hour := int(p.year), int(p.part), 1, 0
 	switch p.unit {
 	case Week:
 		fourth := time.Date(year, time.January, 4, 0, 0, 0, 0, time.UTC) // lies in week 1
@@ -169,9 +169,7 @@ func (c *calendar) wall(p Period) (from, to time.Time) {
 		month = (c.fiscal-1+3*(int(p.part)-1))%12 + 1
 	case Day, Hour:
 		day, hour = int(p.day), int(p.hour)
-		fallthrough
 	default:
-		month = int(p.part)
 	}
 	from = time.Date(c.monthYear(year, month), time.Month(month), day, hour, 0, 0, 0, time.UTC)
 	switch p.unit {

@@ -348,7 +348,7 @@ func (p *parser) feistel(it item, keyID string, named bool) (string, error) {
 			if len(p.opts.Keys) != 1 {
 				return "", p.errorf(it.pos, it.text, "feistel=KEYID, because the options hold %d keys and name none", len(p.opts.Keys))
 			}
-			for keyID = range p.opts.Keys { //nolint:revive // takes the only one
+			for keyID = range p.opts.Keys { // takes the only one
 			}
 		}
 	}
@@ -492,7 +492,7 @@ func (p *parser) setCheck() error {
 		name = ""
 	}
 	if n.uuid != nil {
-		return p.errorf(p.check.pos, p.check.text, "no check; a UUID has 59 bits that tell a mistyped one")
+		return p.errorf(p.check.pos, p.check.text, "no check, for which a UUID has no room")
 	}
 	check, ok := findCheck(name, size)
 	if !ok || p.check.text == "" {

@@ -51,7 +51,7 @@ func main() {
 	}
 	all, err := contenders()
 	if err == nil {
-		fmt.Printf("%s, %d cores in use, %s/%s, %s; medians of %d rounds of %v; load average %s\n\n", host.Processor(),
+		fmt.Fprintf(os.Stdout, "%s, %d cores in use, %s/%s, %s; medians of %d rounds of %v; load average %s\n\n", host.Processor(),
 			runtime.GOMAXPROCS(0), runtime.GOOS, runtime.GOARCH, runtime.Version(), rounds, each, host.Load())
 		err = report(all, samples, rounds, each)
 	}
@@ -223,13 +223,13 @@ func report(all []contender, samples, rounds int, each time.Duration) error {
 			}))
 		}
 	}
-	fmt.Println("| | 428 is | one character changed passes | two neighbours swapped pass | random texts that are read, but written otherwise | ns to encode | ns to decode |")
-	fmt.Println("|---|---|--:|--:|--:|--:|--:|")
+	fmt.Fprintln(os.Stdout, "| | 428 is | one character changed passes | two neighbours swapped pass | random texts that are read, but written otherwise | ns to encode | ns to decode |")
+	fmt.Fprintln(os.Stdout, "|---|---|--:|--:|--:|--:|--:|")
 	for i, c := range all {
 		r := results[i]
 		slices.Sort(encodes[i])
 		slices.Sort(decodes[i])
-		fmt.Printf("| %s | `%s` | %s | %s | %s | %d | %d |\n", c.name, c.encode(428), percent(r.changed), percent(r.swaps), percent(r.aliases),
+		fmt.Fprintf(os.Stdout, "| %s | `%s` | %s | %s | %s | %d | %d |\n", c.name, c.encode(428), percent(r.changed), percent(r.swaps), percent(r.aliases),
 			encodes[i][rounds/2].Nanoseconds(), decodes[i][rounds/2].Nanoseconds())
 	}
 	return nil

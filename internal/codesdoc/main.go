@@ -1,5 +1,4 @@
-// Command codesdoc draws the plots of docs/codes.md into the directory that it is
-// given.
+// Command codesdoc draws the plots of docs/codes.md. "go generate ./codec" runs it.
 package main
 
 import (
@@ -13,15 +12,14 @@ import (
 	"github.com/hapax-id/hapax/codec"
 )
 
+// docs is seen from a package, where go generate runs commands.
+const docs = "../docs"
+
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: codesdoc DIRECTORY")
-		os.Exit(2)
-	}
 	all, err := plots()
 	if err == nil {
 		for name, svg := range all {
-			if err = os.WriteFile(filepath.Join(os.Args[1], name), []byte(svg), 0o600); err != nil {
+			if err = os.WriteFile(filepath.Join(docs, name), []byte(svg), 0o600); err != nil {
 				break
 			}
 		}
