@@ -287,6 +287,7 @@ func TestTextErrors(t *testing.T) {
 		{"{id:19}", "9999999999999999999", 0, false},
 		{"{id:13:crockford32}", "8000000000000", 0, false},
 		{"{id:13:crockford32}", "ZZZZZZZZZZZZZ", 0, false},
+		{"{id:13:crockford32}", "G000000000001", 0, false}, // 1 modulo 2^64
 		{"{uuid}", "00000000-0000-8000-8", 20, false},
 		{"{uuid}", mustAppend(t, mustParse(t, "{uuid}"), Period{}, 5)[:35] + "g", 35, false},
 		{"{zone:UTC}{yyyy}{MM}{dd}-{seq:2}", "20261321-01", 4, false},
