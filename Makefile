@@ -20,6 +20,7 @@ modules:
 	$(GO) -C examples/embedded test ./...
 	$(GO) -C bench run . -quick
 	$(GO) -C bench run ./rpc -quick
+	$(GO) -C bench run ./codes -quick
 	@if command -v redis-benchmark && command -v redis-server; then $(GO) -C bench run ./redis -quick; fi
 
 # The packages that everything else stands on, under the race detector.

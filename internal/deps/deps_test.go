@@ -34,7 +34,7 @@ type rule struct {
 // free to import more.
 var rules = []rule{
 	{"root", nil},
-	{"codec", nil},
+	{"codec", []string{"root"}},
 	{"identity", []string{"root"}},
 	{"plan", []string{"root"}},
 	{"internal/deps", nil},
@@ -57,6 +57,7 @@ var rules = []rule{
 	{"internal/server", slices.Concat([]string{"root", "codec", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
 	{"internal/cli", []string{"root", "client", "plan", "internal/server", "internal/service", "internal/service/auth"}},
 	{"internal/configdoc", []string{"internal/server"}},
+	{"internal/codesdoc", []string{"root", "codec"}},
 	{"cmd/hapax", []string{"internal/cli"}},
 }
 
