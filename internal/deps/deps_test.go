@@ -37,6 +37,7 @@ var rules = []rule{
 	{"codec", nil},
 	{"identity", []string{"root"}},
 	{"plan", []string{"root"}},
+	{"internal/audit", []string{"root"}},
 	{"internal/deps", nil},
 	{"internal/testservers", nil},
 	{"store/internal/coordtest", []string{"root", "internal/testservers"}},
@@ -55,7 +56,7 @@ var rules = []rule{
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/console", []string{"internal/service"}},
 	{"internal/server", slices.Concat([]string{"root", "codec", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
-	{"internal/cli", []string{"root", "client", "plan", "internal/server", "internal/service", "internal/service/auth"}},
+	{"internal/cli", []string{"root", "client", "plan", "internal/audit", "internal/server", "internal/service", "internal/service/auth"}},
 	{"internal/configdoc", []string{"internal/server"}},
 	{"cmd/hapax", []string{"internal/cli"}},
 }
