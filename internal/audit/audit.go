@@ -74,7 +74,10 @@ type audit struct {
 	header  string
 	granted *granted
 	cores   int
-	sorted  runs
+
+	blockSize int
+	chunk     int // keys that a core collects, with room for as many to sort them
+	sorted    runs
 
 	read    atomic.Int64 // bytes
 	numbers atomic.Int64
@@ -94,11 +97,26 @@ type phase struct {
 
 // Run audits files; "-" is stdin. The error tells that the audit could not be made;
 // what is wrong with the numbers is in the report.
-func Run(ctx context.Context, files []string, stdin io.Reader, opts Options) (report *Report, err error) {
-	a := &audit{files: files, stdin: stdin, opts: opts, cores: min(runtime.GOMAXPROCS(0), maxCores)}
+func Run(ctx context.Context, files []string, stdin io.Reader, opts Options) (*Report, error) {
+	a, err := newAudit(files, stdin, opts)
+	if err != nil {
+		return nil, err
+	}
+	return a.run(ctx)
+}
+
+func newAudit(files []string, stdin io.Reader, opts Options) (*audit, error) {
+	a := &audit{files: files, stdin: stdin, opts: opts, cores: min(runtime.GOMAXPROCS(0), maxCores), blockSize: blockSize}
 	if err := a.check(); err != nil {
 		return nil, err
 	}
+	each := a.opts.Memory / 2 / int64(a.cores)
+	a.chunk = int(each / 16)
+	a.sorted = runs{dir: opts.Temp, room: a.opts.Memory / 2, most: int(each / cursorBytes)}
+	return a, nil
+}
+
+func (a *audit) run(ctx context.Context) (report *Report, err error) {
 	size, err := a.stat()
 	if err != nil {
 		return nil, err
@@ -235,10 +253,10 @@ func (a *audit) readAll(ctx context.Context, r *reader, work func(blocks <-chan 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	blocks := 2*a.cores + 1
-	r.files, r.form, r.header, r.read = a.files, a.form, a.header, &a.read
+	r.files, r.form, r.header, r.read, r.blockSize = a.files, a.form, a.header, &a.read, a.blockSize
 	r.free, r.full = make(chan *block, blocks), make(chan *block, blocks) // no block ever waits for room
 	for range blocks {
-		r.free <- newBlock()
+		r.free <- newBlock(a.blockSize)
 	}
 	var wg sync.WaitGroup
 	for range a.cores {
@@ -257,16 +275,11 @@ func (a *audit) readAll(ctx context.Context, r *reader, work func(blocks <-chan 
 
 // sort reads all numbers into sorted runs.
 func (a *audit) sort(ctx context.Context) error {
-	o := a.opts
-	chunk := int(o.Memory / 2 / int64(a.cores) / 16) // keys; as many again for sorting
-	a.sorted.dir = o.Temp
-	a.sorted.room = o.Memory / 2
-	a.sorted.most = int(o.Memory / 2 / int64(a.cores) / cursorBytes)
 	r := &reader{stdin: a.stdin, invalid: a.invalid, broken: func(file int, lines int64, err error) {
 		a.report.Unreadable = append(a.report.Unreadable, Unreadable{a.files[file], lines, err.Error()})
 	}}
 	err := a.readAll(ctx, r, func(blocks <-chan *block, done func(*block)) error {
-		keys, scratch := make([]uint64, 0, chunk), make([]uint64, chunk)
+		keys, scratch := make([]uint64, 0, a.chunk), make([]uint64, a.chunk)
 		flush := func(keys []uint64) error {
 			if len(keys) == 0 {
 				return nil
@@ -286,7 +299,7 @@ func (a *audit) sort(ctx context.Context) error {
 		}
 		return flush(s.keys)
 	})
-	a.report.Invalid.trim(o.Show)
+	a.report.Invalid.trim(a.opts.Show)
 	return err
 }
 

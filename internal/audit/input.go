@@ -22,14 +22,14 @@ const blockSize = 1 << 20
 // A block is a piece of a file: whole lines or records, the last one ended by a
 // newline.
 type block struct {
-	buf  []byte // of blockSize+1+slack bytes: room for a newline that the file lacks
+	buf  []byte // room for a newline that the file lacks, and slack bytes
 	text []byte // of buf, slack bytes before its end
 	file int
 	line int64 // the first one's, counted from 1
 	form form
 }
 
-func newBlock() *block { return &block{buf: make([]byte, blockSize+1+slack)} }
+func newBlock(size int) *block { return &block{buf: make([]byte, size+1+slack)} }
 
 // open opens a file; "-" is standard input. What begins as gzip does is
 // unpacked; what begins with the mark of UTF-8 loses it.
@@ -81,8 +81,8 @@ type peeked struct {
 // read.
 func peek(r *io.Reader, n int) ([]byte, error) {
 	head := make([]byte, n)
-	n, err := io.ReadFull(*r, head)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+	n, err := fill(*r, head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	head = head[:n]
@@ -98,11 +98,12 @@ type reader struct {
 	form   form
 	header string // the name of the column, which each file's first record tells; "": none does
 
-	read    *atomic.Int64
-	free    chan *block // to fill
-	full    chan *block // for the workers
-	invalid func(file int, line int64, text []byte)
-	broken  func(file int, lines int64, err error) // a file that cannot be read to its end
+	blockSize int
+	read      *atomic.Int64
+	free      chan *block // to fill
+	full      chan *block // for the workers
+	invalid   func(file int, line int64, text []byte)
+	broken    func(file int, lines int64, err error) // a file that cannot be read to its end
 }
 
 // run reads all files. A file that breaks off is told to broken; an error is one
@@ -136,7 +137,7 @@ func (r *reader) runFile(ctx context.Context, file int, b *block) (*block, error
 	)
 	for {
 		var readErr error
-		if n, readErr = fill(src, b.buf[:blockSize], n); readErr != nil {
+		if n, readErr = fill(src, b.buf[:r.blockSize], n); readErr != nil {
 			n = endText(b.buf, n, readErr)
 		}
 		text := b.buf[:n]
