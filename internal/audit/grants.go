@@ -69,7 +69,7 @@ func readGrants(src io.Reader, name string) (*Grants, error) {
 		if count++; count > maxGrants {
 			return nil, fmt.Errorf("%s: more than %d grants; leave out the lines that the dump is not of", name, maxGrants)
 		}
-		line, s, node, err := parseGrant(text, fmt.Sprintf("%s:%d: ", name, n))
+		line, s, node, err := parseGrant(text, name, n)
 		if err != nil {
 			return nil, err
 		}
@@ -95,10 +95,10 @@ func readGrants(src io.Reader, name string) (*Grants, error) {
 	return g, nil
 }
 
-// parseGrant reads a line of the file; errors begin with where it stands.
-func parseGrant(text, where string) (line string, s stretch, node string, err error) {
+// parseGrant reads the nth line of the named file.
+func parseGrant(text, name string, n int) (line string, s stretch, node string, err error) {
 	bad := func(field, value, allowed string) error {
-		return &hapax.ValueError{Field: where + field, Value: value, Allowed: allowed, Err: hapax.ErrInvalidArgument}
+		return &hapax.ValueError{Field: fmt.Sprintf("%s:%d: %s", name, n, field), Value: value, Allowed: allowed, Err: hapax.ErrInvalidArgument}
 	}
 	fields := strings.Split(text, "\t")
 	if len(fields) < 5 {

@@ -74,18 +74,15 @@ of its pool's layout, and need --layout.`,
 		}
 		if *grants != "" {
 			if opts.Grants, err = audit.ReadGrants(*grants); err != nil {
-				return err
+				return missingIsUsage(err)
 			}
 		}
 		bar := newProgressBar(cmd.ErrOrStderr())
 		opts.Progress = bar.update
 		report, err := audit.Run(cmd.Context(), args, cmd.InOrStdin(), opts)
 		bar.clear()
-		if errors.Is(err, fs.ErrNotExist) {
-			return usagef("%v", err)
-		}
 		if err != nil {
-			return err
+			return missingIsUsage(err)
 		}
 		if *asJSON {
 			err = newOutput(cmd, true).add(report)
@@ -98,6 +95,15 @@ of its pool's layout, and need --layout.`,
 		return auditVerdict(report)
 	}
 	return cmd
+}
+
+// missingIsUsage makes an error of the command line of one that says that a file is
+// not there.
+func missingIsUsage(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return usagef("%v", err)
+	}
+	return err
 }
 
 // auditedLine returns the tag or pool whose grants count.

@@ -29,7 +29,7 @@ func (b *progressBar) update(p audit.Progress) {
 	}
 	text := progressLine(p)
 	fmt.Fprintf(b.w, "\r%-*s", b.width, text)
-	b.width = len(text)
+	b.width = max(b.width, len(text))
 }
 
 // clear leaves an empty line.
@@ -45,7 +45,7 @@ const barWidth = 20
 // progressLine tells the phase, how much of it is done, the rate and the time
 // left.
 func progressLine(p audit.Progress) string {
-	rate, unit := float64(p.Numbers), " numbers/s"
+	rate, unit := float64(p.Numbers), "numbers/s"
 	switch p.Phase {
 	case "merging":
 		rate = float64(p.Done)
@@ -64,19 +64,19 @@ func progressLine(p audit.Progress) string {
 			left = ", " + (time.Duration(seconds*(1-done)/done*float64(time.Second)).Round(time.Second) + time.Second).String() + " left"
 		}
 	} else if p.Phase == "reading" {
-		text += short(float64(p.Numbers)) + " numbers, "
+		text += short(float64(p.Numbers)) + "numbers, "
 	}
 	return text + short(rate/seconds) + unit + left
 }
 
-// short writes a number with three digits and a unit.
+// short writes a number with a unit, and the space that goes before the next word.
 func short(v float64) string {
 	for _, unit := range []struct {
 		value float64
 		name  string
-	}{{1e9, " G"}, {1e6, " M"}, {1e3, " k"}} {
+	}{{1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
 		if v >= unit.value {
-			return strconv.FormatFloat(v/unit.value, 'f', 1, 64) + unit.name
+			return strconv.FormatFloat(v/unit.value, 'f', 1, 64) + " " + unit.name + " "
 		}
 	}
 	return strconv.FormatFloat(v, 'f', 0, 64) + " "
