@@ -11,7 +11,7 @@ import (
 
 const (
 	secondsPerDay = 24 * 60 * 60
-	maxWorkers    = 1 << 20 // that are counted apart
+	maxWorkers    = 1 << 17 // that are counted apart
 	denseWorkers  = 1 << 16 // that are found in an array
 )
 

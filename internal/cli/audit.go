@@ -160,7 +160,7 @@ func printAudit(cmd *cobra.Command, r *audit.Report) error {
 		}
 		rows = append(rows, []string{what, number(f.Numbers)})
 		for _, x := range f.List {
-			rows = append(rows, []string{each, x.ID.String(), number(x.Times) + " times", places(x)})
+			rows = append(rows, []string{each, x.ID.String(), times(x.Times), places(x)})
 		}
 	}
 	findings("duplicates", "duplicate", &r.Duplicates)
@@ -191,6 +191,13 @@ func printAudit(cmd *cobra.Command, r *audit.Report) error {
 		}
 	}
 	return out.flush()
+}
+
+func times(n int64) string {
+	if n == 1 {
+		return "once"
+	}
+	return strconv.FormatInt(n, 10) + " times"
 }
 
 func place(p audit.Place) string {

@@ -56,13 +56,13 @@ func TestAudit(t *testing.T) {
 		{
 			args: "--grants grants.tsv --tag orders --show 1 bad.txt", code: 1,
 			out: "numbers\t6\ndifferent\t3\nsmallest\t-7\nlargest\t6\nduplicates\t1\nduplicate\t5\t4 times\tbad.txt:1, bad.txt:3, bad.txt:6, …\n" +
-				"outside every grant\t2\noutside\t-7\t1 times\tbad.txt:5\nlines without a number\t1\nno number\t\"x y\"\tbad.txt:4\nnode\tnode-b\t4\n",
+				"outside every grant\t2\noutside\t-7\tonce\tbad.txt:5\nlines without a number\t1\nno number\t\"x y\"\tbad.txt:4\nnode\tnode-b\t4\n",
 			errs: "hapax: 1 number occurs more than once; 2 numbers are outside every grant; 1 line holds no number\n",
 		},
 		{
 			args: "--layout leaf snow.txt", code: 1,
 			out: "numbers\t3\ndifferent\t3\nsmallest\t-1\nlargest\t2067301285494784001\nduplicates\t0\n" +
-				"not of the layout\t1\nmisfit\t-1\t1 times\tsnow.txt:3\nlines without a number\t0\nworker\t512\t2\nday\t2026-06-17\t2\n",
+				"not of the layout\t1\nmisfit\t-1\tonce\tsnow.txt:3\nlines without a number\t0\nworker\t512\t2\nday\t2026-06-17\t2\n",
 			errs: "hapax: 1 number is not of the layout\n",
 		},
 		{args: "", code: 2, errs: "hapax: an argument is missing; usage: hapax audit FILE... [flags]\n"},
