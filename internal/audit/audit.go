@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -185,10 +186,8 @@ func (a *audit) stat() (size int64, err error) {
 	var infos []os.FileInfo
 	for i, name := range a.files {
 		if name == "-" {
-			for _, earlier := range a.files[:i] {
-				if earlier == name {
-					return 0, &hapax.ValueError{Field: "file", Value: name, Allowed: "each file once", Err: hapax.ErrInvalidArgument}
-				}
+			if slices.Contains(a.files[:i], name) {
+				return 0, &hapax.ValueError{Field: "file", Value: name, Allowed: "each file once", Err: hapax.ErrInvalidArgument}
 			}
 			known = false
 			continue

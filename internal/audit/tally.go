@@ -224,7 +224,7 @@ func (t *tally) turn(tick int64) {
 
 // worker returns the tally of a worker, or nil where there are too many.
 func (t *tally) worker(id int64) *workerTally {
-	slot := int32(0)
+	var slot int32
 	if t.slots.dense != nil {
 		slot = t.slots.dense[id]
 	} else {
