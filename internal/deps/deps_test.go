@@ -44,6 +44,9 @@ var rules = []rule{
 	{"store/internal/fileid", nil},
 	{"store/internal/*", []string{"root"}},
 	{"store/storetest", []string{"root"}},
+	{"store/sqlstore/internal/handle", []string{"root"}},
+	{"store/sqlstore/*", []string{"root", "store/sqlstore", "store/sqlstore/internal/handle"}},
+	{"store/sqlstore", []string{"root", "store/driver", "store/sqlstore/internal/handle"}},
 	{"store/*", []string{"root", "store/internal/coord", "store/internal/fileid"}},
 	{"client", []string{"root", "api/hapaxv1/*", "api/hapaxv1", "internal/wire"}},
 	{"api/hapaxv1/*", []string{"api/hapaxv1"}},
@@ -64,19 +67,20 @@ var rules = []rule{
 
 // stores are what the server can choose from.
 var stores = []string{
-	"store/memstore", "store/filestore", "store/boltstore", "store/sqlstore",
+	"store/memstore", "store/filestore", "store/boltstore", "store/sqlstore", "store/sqlstore/mysqlstore", "store/sqlstore/postgresstore",
 	"store/redisstore", "store/mongostore", "store/etcdstore", "store/zkstore",
 }
 
 // drivers are the stores that need other modules. A program that uses one gets
 // none of the others; the packages below server get none at all.
 var drivers = map[string][]string{
-	"store/boltstore":  {"go.etcd.io/bbolt"},
-	"store/sqlstore":   {"github.com/go-sql-driver/mysql", "github.com/jackc/pgx"},
-	"store/redisstore": {"github.com/redis/go-redis"},
-	"store/mongostore": {"go.mongodb.org/mongo-driver"},
-	"store/etcdstore":  {"go.etcd.io/etcd"},
-	"store/zkstore":    {"github.com/go-zookeeper/zk"},
+	"store/boltstore":              {"go.etcd.io/bbolt"},
+	"store/sqlstore/mysqlstore":    {"github.com/go-sql-driver/mysql"},
+	"store/sqlstore/postgresstore": {"github.com/jackc/pgx"},
+	"store/redisstore":             {"github.com/redis/go-redis"},
+	"store/mongostore":             {"go.mongodb.org/mongo-driver"},
+	"store/etcdstore":              {"go.etcd.io/etcd"},
+	"store/zkstore":                {"github.com/go-zookeeper/zk"},
 }
 
 // aboveDrivers are the packages that may depend on every driver.

@@ -20,6 +20,8 @@ import (
 	"github.com/hapax-id/hapax/store/mongostore"
 	"github.com/hapax-id/hapax/store/redisstore"
 	"github.com/hapax-id/hapax/store/sqlstore"
+	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
+	"github.com/hapax-id/hapax/store/sqlstore/postgresstore"
 	"github.com/hapax-id/hapax/store/zkstore"
 )
 
@@ -109,8 +111,10 @@ func (o opener) open(ctx context.Context) (hapax.Store, error) {
 		return memstore.New(), nil
 	case "bolt":
 		return boltstore.Open(ctx, boltPath(o.url, o.data), boltstore.Options{})
-	case "mysql", "postgres", "postgresql":
-		return sqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
+	case "mysql":
+		return mysqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
+	case "postgres", "postgresql":
+		return postgresstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
 	case "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "unix":
 		redis.SetLogger(redisLog{o.log}) // it has one logger for the whole process
 		return redisstore.Open(ctx, o.url, redisstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
