@@ -16,7 +16,7 @@ import (
 	"sync"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/store/filestore"
+	"github.com/hapax-id/hapax/store/leasecache"
 )
 
 // The files of a data directory, beside the embedded store.
@@ -40,7 +40,7 @@ type Node struct {
 	warned *warnings
 
 	mu     sync.Mutex // guards caches
-	caches []*filestore.Cache
+	caches []*leasecache.Cache
 }
 
 // OpenNode opens the data directory, which is made if it does not exist, and the
@@ -148,7 +148,7 @@ func (n *Node) cache(ctx context.Context, pool string, store hapax.WorkerStore) 
 	warn := func(code, message string) {
 		n.log.Warn("the lease in the data directory is not used", "pool", pool, "code", code, "detail", message)
 	}
-	c, err := filestore.OpenCache(ctx, path, store, filestore.CacheOptions{Warn: warn})
+	c, err := leasecache.Open(ctx, path, store, leasecache.Options{Warn: warn})
 	if err != nil {
 		warn(string(hapax.CodeOf(err)), err.Error())
 		return store, nil
