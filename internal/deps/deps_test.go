@@ -39,11 +39,14 @@ var rules = []rule{
 	{"plan", []string{"root"}},
 	{"internal/deps", nil},
 	{"internal/testservers", nil},
+	{"internal/durable", nil},
+	{"internal/durable/losing", []string{"internal/durable"}},
 	{"store/internal/coordtest", []string{"root", "internal/testservers"}},
 	{"store/internal/fileid", nil},
-	{"store/internal/*", []string{"root"}},
-	{"store/storetest", []string{"root"}},
-	{"store/*", []string{"root", "store/internal/coord", "store/internal/fileid"}},
+	{"store/driver", []string{"root"}},
+	{"store/internal/*", []string{"root", "store/driver"}},
+	{"store/storetest", []string{"root", "store/driver"}},
+	{"store/*", []string{"root", "store/driver", "store/internal/coord", "store/internal/fileid", "internal/durable"}},
 	{"client", []string{"root", "api/hapaxv1/*", "api/hapaxv1", "internal/wire"}},
 	{"api/hapaxv1/*", []string{"api/hapaxv1"}},
 	{"api/hapaxv1", nil},
@@ -62,7 +65,7 @@ var rules = []rule{
 
 // stores are what the server can choose from.
 var stores = []string{
-	"store/memstore", "store/filestore", "store/boltstore", "store/sqlstore",
+	"store/memstore", "store/filestore", "store/leasecache", "store/boltstore", "store/sqlstore",
 	"store/redisstore", "store/mongostore", "store/etcdstore", "store/zkstore",
 }
 
