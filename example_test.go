@@ -32,7 +32,8 @@ func ExampleNewSegment() {
 	// 3
 }
 
-// A store outlives its issuers: the next one goes on above what was granted.
+// A store outlives its issuers: what one hands back when it is closed is what the
+// next one begins with.
 func ExampleNewSegment_restart() {
 	ctx := context.Background()
 	store := memstore.New()
@@ -52,7 +53,7 @@ func ExampleNewSegment_restart() {
 	}
 	// Output:
 	// 5000
-	// 5100
+	// 5001
 }
 
 // Numbers in a row, for a caller who counts them out itself.

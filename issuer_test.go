@@ -22,8 +22,8 @@ func (s *deafStore) wait() {
 	}
 }
 
-func (s *deafStore) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
-	a, err := s.Store.Allocate(context.WithoutCancel(ctx), tag, n)
+func (s *deafStore) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	a, err := s.Store.Allocate(context.WithoutCancel(ctx), tag, n, last)
 	s.wait()
 	return a, err
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -345,8 +346,11 @@ func TestSegmentRolledBackStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
-		if id := next(t, s); id != 1000 {
-			t.Errorf("went on at %d, want 1000", id)
+		if _, err := s.Next(t.Context()); !errors.Is(err, hapax.ErrStoreRolledBack) {
+			t.Errorf("the issuer forgot that it refuses: %v", err)
+		}
+		if id := next(t, newSegment(t, faults, hapax.SegmentOptions{Clock: newTestClock()})); id != 1000 {
+			t.Errorf("the next issuer went on at %d, want 1000", id)
 		}
 	})
 }
@@ -381,7 +385,7 @@ func TestReviveAsAnotherKind(t *testing.T) {
 		{hapax.Tag{Name: "a", Kind: hapax.KindSegment, Deleted: true}, `: "a" was a segment tag`},
 		{hapax.Tag{Name: "a", Kind: hapax.KindSnowflake, Pool: "p", Deleted: true}, `: "a" was a snowflake tag of pool "p"`},
 	} {
-		_, err := c.old.Revive(hapax.Tag{Name: "a", Kind: hapax.KindSnowflake, Pool: "q"}, hapax.CreateExplicit)
+		_, err := driver.Revive(c.old, hapax.Tag{Name: "a", Kind: hapax.KindSnowflake, Pool: "q"}, hapax.CreateExplicit)
 		if !errors.Is(err, hapax.ErrKindMismatch) || !strings.HasSuffix(err.Error(), c.want) {
 			t.Errorf("a %s tag: %v", c.old.Kind, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 // recorder notes which grants the store acknowledged to one process.
@@ -35,21 +36,21 @@ func (r *recorder) holds(line string, n int64) bool {
 	return false
 }
 
-func (r *recorder) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
-	a, err := r.Store.Allocate(ctx, tag, n)
-	r.note(hapax.TagLine(tag), a.Grant, err)
+func (r *recorder) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	a, err := r.Store.Allocate(ctx, tag, n, last)
+	r.note(witness.TagLine(tag), a.Grant, err)
 	return a, err
 }
 
 func (r *recorder) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
 	l, err := r.Store.AcquireWorker(ctx, req)
-	r.note(hapax.WorkerLine(req.Pool, l.Worker), l.Grant, err)
+	r.note(witness.WorkerLine(req.Pool, l.Worker), l.Grant, err)
 	return l, err
 }
 
 func (r *recorder) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
 	l, err := r.Store.ExtendWorker(ctx, lease, req)
-	r.note(hapax.WorkerLine(lease.Pool, l.Worker), l.Grant, err)
+	r.note(witness.WorkerLine(lease.Pool, l.Worker), l.Grant, err)
 	return l, err
 }
 
@@ -86,7 +87,7 @@ func (l *ledger) enter(p *process, line string, ids []hapax.ID, last hapax.ID) {
 			l.fault("%s: node %d issued %d after %d", line, p.node.id, id, last)
 		}
 		last = id
-		grantLine, unit := hapax.TagLine(line), int64(id)
+		grantLine, unit := witness.TagLine(line), int64(id)
 		if line == hapax.DefaultPool {
 			fields, err := p.node.world.layout.Parse(id)
 			if err != nil {
@@ -95,7 +96,7 @@ func (l *ledger) enter(p *process, line string, ids []hapax.ID, last hapax.ID) {
 			}
 			worker, _ := fields.Get("worker")
 			unit, _ = fields.Get("time")
-			grantLine = hapax.WorkerLine(line, worker)
+			grantLine = witness.WorkerLine(line, worker)
 		}
 		if !p.records.holds(grantLine, unit) {
 			l.fault("node %d issued %d of %s, outside every grant acknowledged to it", p.node.id, id, grantLine)

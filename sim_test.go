@@ -2,7 +2,6 @@ package hapax_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -16,15 +15,17 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 // The simulator runs whole worlds in virtual time: a store, nodes that issue
 // over it from the real engine, clients that call them, and a fate that steps
 // clocks, cuts links, loses acknowledgements, pauses, suspends, crashes and restarts
-// nodes, and deletes tags. All of it follows from a seed. A ledger checks that
-// no number is issued twice, that each lies inside a grant that the store
-// acknowledged to the one who issued it, and that every caller sees numbers
-// rise; at the end, with everything healed, every node must issue again.
+// nodes, deletes tags, and puts backups of the store back while nodes run and join.
+// All of it follows from a seed. A ledger checks that no number is issued twice,
+// that each lies inside a grant that the store acknowledged to the one who issued
+// it, and that every caller sees numbers rise; at the end, with everything healed
+// and adopted, every node must issue again.
 
 var (
 	simSeeds = flag.Int("sim.seeds", 24, "how many seeds TestSimulation runs")
@@ -38,6 +39,11 @@ var simLayouts = []string{
 	"type:2,worker:5,time:41,sequence:5,unit=1ms,epoch=2020-01-01T00:00:00Z",
 	"time:30,worker:5,sequence:14,unit=1s,epoch=2020-01-01T00:00:00Z",
 }
+
+const (
+	simHeartbeat = 5 * time.Second
+	joins        = 2 // nodes that may join a world later
+)
 
 // simTags are the segment tags of every world.
 var simTags = []string{"orders", "users"}
@@ -55,9 +61,13 @@ type world struct {
 	ledger    ledger
 	twin      twin
 	stops     sync.WaitGroup
+	clients   sync.WaitGroup
+	adopted   int           // fences lifted
+	joined    int           // nodes that joined later
 	end       chan struct{} // closed when the clients are to stop
-	healed    bool          // guarded by mu of each node's decisions below
-	mu        sync.Mutex    // guards healed
+	mu        sync.Mutex    // guards healed and calm
+	healed    bool          // the links are whole for good
+	calm      bool          // the links are whole for a while
 }
 
 // node is one machine: its clock, its data directory, and the process on it.
@@ -67,8 +77,8 @@ type node struct {
 	rng     *rand.Rand // of this node's link; guarded by mu
 	clock   *testClock
 	holder  string
-	witness string // path of the witness file, or ""
-	workers hapax.Grant
+	witness string // path of the witness file
+	workers hapax.WorkerRange
 
 	mu   sync.Mutex
 	proc *process
@@ -81,7 +91,8 @@ type process struct {
 	node    *node
 	link    *storetest.Faults
 	records *recorder
-	witness *hapax.Witness
+	witness *witness.Witness
+	guard   *witness.Guarded // nil where a twin has none
 	life    context.Context
 	kill    context.CancelFunc
 
@@ -90,8 +101,7 @@ type process struct {
 	closed bool
 }
 
-// newWorld makes a world from a seed. A lone node has a witness and may see
-// its store restored; several nodes share a store that keeps what it has.
+// newWorld makes a world from a seed.
 func newWorld(t *testing.T, seed uint64, tw twin) *world {
 	w := &world{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), store: memstore.New(), twin: tw, end: make(chan struct{})}
 	w.ledger = ledger{issued: map[string]map[hapax.ID]int{}, byCode: map[hapax.Code]int{}}
@@ -109,17 +119,20 @@ func newWorld(t *testing.T, seed uint64, tw twin) *world {
 	}
 	spare := w.rng.Int64N(3)
 	for i := range count {
-		n := &node{world: w, id: i, rng: rand.New(rand.NewPCG(seed, uint64(100+i))), clock: newTestClock(), holder: fmt.Sprintf("node-%d", i)}
-		n.workers = hapax.Grant{Lo: 0, Hi: int64(count) + spare}
-		if count == 1 {
-			n.witness = filepath.Join(t.TempDir(), "witness")
-		}
-		if tw.node != nil {
-			tw.node(n)
-		}
-		w.nodes = append(w.nodes, n)
+		w.nodes = append(w.nodes, w.newNode(i, hapax.WorkerRange{Lo: 0, Hi: int64(count) + spare + joins}))
 	}
 	return w
+}
+
+func (w *world) newNode(i int, workers hapax.WorkerRange) *node {
+	n := &node{
+		world: w, id: i, rng: rand.New(rand.NewPCG(w.seed, uint64(100+i))), clock: newTestClock(), holder: fmt.Sprintf("node-%d", i),
+		workers: workers, witness: filepath.Join(w.t.TempDir(), "witness"),
+	}
+	if w.twin.node != nil {
+		w.twin.node(n)
+	}
+	return n
 }
 
 // fault decides what happens to one call on a node's link.
@@ -128,6 +141,9 @@ func (n *node) fault(storetest.Op) storetest.Fault {
 	defer n.mu.Unlock()
 	if n.world.isHealed() {
 		return storetest.Fault{}
+	}
+	if n.world.isCalm() {
+		return storetest.Fault{Before: n.some(5 * time.Millisecond), After: n.some(5 * time.Millisecond)}
 	}
 	f := storetest.Fault{Before: n.some(5 * time.Millisecond), After: n.some(5 * time.Millisecond)}
 	if time.Now().Before(n.down) {
@@ -158,19 +174,38 @@ func (w *world) isHealed() bool {
 	return w.healed
 }
 
+func (w *world) isCalm() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calm
+}
+
+func (w *world) setCalm(calm bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calm = calm
+}
+
 // start runs a new process on the node.
 func (n *node) start() *process {
-	p := &process{node: n, link: storetest.NewFaults(n.world.twin.storeOf(n)), tags: map[string]hapax.Issuer{}}
+	p := &process{node: n, link: storetest.NewFaults(n.world.twin.linkOf(n)), tags: map[string]hapax.Issuer{}}
 	p.link.Inject(n.fault)
-	p.records = &recorder{Store: p.link, grants: map[string][]hapax.Grant{}}
 	p.life, p.kill = context.WithCancel(context.Background())
-	if n.witness != "" && !n.world.twin.noWitness {
-		w, err := hapax.OpenWitness(n.witness)
-		if err != nil {
+	var store hapax.Store = p.link
+	if !n.world.twin.noWitness {
+		var err error
+		if p.witness, err = witness.Open(n.witness); err != nil {
 			n.world.t.Error(err)
 		}
-		p.witness = w
+		if p.guard, err = witness.Guard(p.link, p.witness, witness.Options{Name: n.holder, Heartbeat: simHeartbeat}); err != nil {
+			n.world.t.Error(err)
+		}
+		store = p.guard
 	}
+	if n.world.twin.guard != nil {
+		store = n.world.twin.guard(p, store)
+	}
+	p.records = &recorder{Store: store, grants: map[string][]hapax.Grant{}}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.proc = p
@@ -217,11 +252,11 @@ func (p *process) open(ctx context.Context, line string) (hapax.Issuer, error) {
 	n := p.node
 	if line != hapax.DefaultPool {
 		return hapax.NewSegment(ctx, p.records, line, hapax.SegmentOptions{
-			Step: 20, MaxStep: 200, Clock: n.clock, Witness: p.witness,
+			Step: 20, MaxStep: 200, Clock: n.clock,
 		})
 	}
 	opts := hapax.SnowflakeOptions{
-		Layout: n.world.layout, Workers: n.workers, Holder: n.holder, Clock: n.clock, Witness: p.witness,
+		Layout: n.world.layout, Workers: n.workers, Holder: n.holder, Clock: n.clock,
 		Grant: 4 * time.Second, MaxGrant: 20 * time.Second, Lease: 5 * time.Second,
 		KeepWarm: n.id%2 == 0, SequenceStart: hapax.SequenceStart(n.id%3 - 1),
 	}
@@ -300,9 +335,16 @@ func (n *node) crash() {
 	if p != nil {
 		p.link.Down()
 		p.kill()
-		if p.witness != nil {
-			_ = p.witness.Close()
-		}
+		p.leave()
+	}
+}
+
+// leave releases the witness, as the end of a process does. The guard says no
+// goodbye: what it has under way is lost.
+func (p *process) leave() {
+	if p.guard != nil {
+		p.guard.Kill()
+		_ = p.witness.Close()
 	}
 }
 
@@ -329,9 +371,7 @@ func (p *process) close() {
 		_ = is.Close(context.Background())
 	}
 	p.kill()
-	if p.witness != nil {
-		_ = p.witness.Close()
-	}
+	p.leave()
 }
 
 // live lets fate do its work for a while.
@@ -350,7 +390,7 @@ func (w *world) live(events int) {
 		case 1:
 			w.stops.Go(n.stop) // its seal may come late, after the next process has started
 			time.Sleep(time.Duration(w.rng.Int64N(int64(10 * time.Millisecond))))
-			if n.witness != "" {
+			if !w.twin.noWitness {
 				time.Sleep(time.Minute) // a witness has one owner at a time
 			}
 			n.start()
@@ -373,9 +413,7 @@ func (w *world) live(events int) {
 		case 7:
 			w.recreate(simTags[w.rng.IntN(len(simTags))])
 		case 8:
-			if len(w.nodes) == 1 {
-				w.restoreLater(n)
-			}
+			w.restoreLater(n)
 		}
 	}
 }
@@ -393,31 +431,62 @@ func (w *world) recreate(tag string) {
 	}
 }
 
-// restoreLater takes a backup, lets the node work, and puts the backup back
-// while the node is down. Then an operator raises the floors of the tags.
+// restoreLater takes a backup, lets the nodes work, and puts the backup back,
+// perhaps while a node is down; another may join. An operator adopts the store in
+// the end. It takes more than a heartbeat until every node has written to the
+// store since the backup; and a node that is cut off cannot speak up, so the links
+// are whole when the backup is put back.
 func (w *world) restoreLater(n *node) {
-	backup := w.store.Snapshot()
-	time.Sleep(time.Duration(w.rng.Int64N(int64(10 * time.Second))))
-	if w.rng.IntN(2) == 0 {
-		n.crash()
-		defer n.start()
-	}
-	w.store.Restore(backup)
-	if w.twin.noWitness {
+	if w.twin.keepsStore {
 		return
 	}
-	time.Sleep(time.Duration(w.rng.Int64N(int64(5 * time.Second))))
-	for _, tag := range simTags {
-		floor := int64(1)
-		w.ledger.mu.Lock()
-		for id := range w.ledger.issued[tag] {
-			floor = max(floor, int64(id)+1000)
-		}
-		w.ledger.mu.Unlock()
-		if _, err := w.store.UpdateTag(context.Background(), tag, hapax.TagUpdate{Floor: &floor}); errors.Is(err, hapax.ErrTagNotFound) {
-			def, _ := hapax.Tag{Name: tag, Start: floor}.WithDefaults()
-			_, _ = w.store.CreateTag(context.Background(), def, hapax.CreateExplicit)
-		}
+	for _, other := range w.nodes {
+		other.mu.Lock()
+		other.down = time.Time{}
+		other.mu.Unlock()
+	}
+	time.Sleep(10 * time.Second)
+	backup := w.store.Snapshot()
+	time.Sleep(6*simHeartbeat + time.Duration(w.rng.Int64N(int64(20*time.Second))))
+	w.setCalm(true)
+	time.Sleep(10 * time.Second) // calls that began before have ended
+	crashes := w.rng.IntN(2) == 0 && len(w.nodes) > 1
+	if crashes {
+		n.crash()
+	}
+	w.store.Restore(backup)
+	if w.rng.IntN(2) == 0 && w.joined < joins {
+		w.joined++
+		w.join()
+	}
+	if crashes {
+		time.Sleep(time.Duration(w.rng.Int64N(int64(3 * time.Second))))
+		n.start()
+	}
+	time.Sleep(4 * simHeartbeat)
+	w.setCalm(false)
+	time.Sleep(time.Duration(w.rng.Int64N(int64(30 * time.Second))))
+	w.adopt(w.rng.IntN(3) > 0) // or nobody comes for a while
+}
+
+// join adds a node that nobody knows.
+func (w *world) join() {
+	n := w.newNode(len(w.nodes), w.nodes[0].workers)
+	w.nodes = append(w.nodes, n)
+	n.start()
+	for k := range 2 {
+		w.clients.Go(func() { n.client(k) })
+	}
+}
+
+// adopt is the operator's part after a restore.
+func (w *world) adopt(now bool) {
+	if !now || w.twin.noWitness {
+		return
+	}
+	a, err := witness.Adopt(context.Background(), w.twin.storeOf(w.nodes[0]), witness.AdoptRequest{Wait: time.Minute})
+	if err == nil && a.Fence != nil {
+		w.adopted++
 	}
 }
 
@@ -436,7 +505,18 @@ func (w *world) heal() {
 			n.start()
 		}
 	}
-	time.Sleep(12 * time.Hour) // steps of an hour add up, and marks are as far ahead
+	time.Sleep(time.Minute) // late calls of nodes that crashed arrive
+	for range 3 {           // a node that was away may know more than the adopted store
+		for _, n := range w.nodes {
+			if g := n.running().guard; g != nil {
+				_ = g.Ping(context.Background())
+			}
+		}
+		time.Sleep(time.Minute)
+		w.adopt(true)
+		time.Sleep(time.Minute)
+	}
+	time.Sleep(w.untilMarks()) // clocks that were wrong have left marks ahead
 	for _, n := range w.nodes {
 		for _, line := range append(simTags, hapax.DefaultPool) {
 			var err error
@@ -455,6 +535,24 @@ func (w *world) heal() {
 	}
 }
 
+// untilMarks returns how long it takes until the clock has passed every mark.
+func (w *world) untilMarks() time.Duration {
+	now := w.nodes[0].clock.wall()
+	latest := now
+	workers, err := w.store.Workers(context.Background(), hapax.DefaultPool)
+	if err != nil {
+		w.t.Error(err)
+	}
+	for _, worker := range workers {
+		for _, at := range []time.Time{w.layout.TimeOf(worker.Mark), worker.Expires} {
+			if at.After(latest) {
+				latest = at
+			}
+		}
+	}
+	return latest.Sub(now) + time.Minute
+}
+
 // simulate runs one world and returns what the ledger found wrong.
 func simulate(t *testing.T, seed uint64, tw twin) (faults []string, l *ledger) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one thread keeps runs alike
@@ -467,15 +565,14 @@ func simulate(t *testing.T, seed uint64, tw twin) (faults []string, l *ledger) {
 	})()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seed, tw)
-		var clients sync.WaitGroup
 		for _, n := range w.nodes {
 			for k := range 2 {
-				clients.Go(func() { n.client(k) })
+				w.clients.Go(func() { n.client(k) })
 			}
 		}
 		w.live(25)
 		close(w.end)
-		clients.Wait()
+		w.clients.Wait()
 		w.stops.Wait()
 		if !tw.broken {
 			w.heal()

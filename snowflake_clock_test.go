@@ -75,7 +75,7 @@ func TestSnowflakeSuspend(t *testing.T) {
 		var ev events
 		clock := newTestClock()
 		s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: clock, Observer: ev.observe})
-		last, epoch := next(t, s), s.Stats().Epoch
+		last, token := next(t, s), s.Stats().Token
 		worker := s.Stats().Worker
 		clock.asleep.Add(int64(2 * time.Second)) // as much as the grant still holds
 		clock.step(2 * time.Second)
@@ -83,7 +83,7 @@ func TestSnowflakeSuspend(t *testing.T) {
 		if id := next(t, s); id <= last {
 			t.Errorf("%d follows %d", id, last)
 		}
-		if st := s.Stats(); st.Epoch == epoch && st.Worker == worker {
+		if st := s.Stats(); st.Token == token && st.Worker == worker {
 			t.Error("goes on under the old lease")
 		}
 		if n := ev.count(hapax.EventSuspended); n != 1 {
@@ -94,7 +94,7 @@ func TestSnowflakeSuspend(t *testing.T) {
 		var ev events
 		clock, store := newTestClock(), storetest.NewFaults(memstore.New())
 		s := newSnowflake(t, store, hapax.SnowflakeOptions{Clock: clock, Observer: ev.observe})
-		epoch, worker := s.Stats().Epoch, s.Stats().Worker
+		token, worker := s.Stats().Token, s.Stats().Worker
 		store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{After: 100 * time.Millisecond} })
 		time.Sleep(6 * time.Second)
 		next(t, s) // more than half of the grant is over: an extension is under way
@@ -103,7 +103,7 @@ func TestSnowflakeSuspend(t *testing.T) {
 		next(t, s)
 		time.Sleep(time.Second)
 		next(t, s)
-		if st := s.Stats(); st.Epoch == epoch && st.Worker == worker {
+		if st := s.Stats(); st.Token == token && st.Worker == worker {
 			t.Error("goes on under the old lease")
 		}
 		if n := ev.count(hapax.EventSuspended); n != 1 {

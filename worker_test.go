@@ -17,19 +17,20 @@ import (
 // worker ID is handed out once and none outside; the error tells how many there
 // are.
 func TestAcquireWorkerHandsOutWhatItMay(t *testing.T) {
+	leaf := mustLayout(t, hapax.LayoutLeaf)
 	rapid.Check(t, func(t *rapid.T) {
 		store := memstore.New()
 		req := hapax.AcquireRequest{
-			Pool: "p", Layout: "l", IDs: hapax.Grant{Lo: rapid.Int64Range(0, 5).Draw(t, "lo"), Hi: rapid.Int64Range(6, 20).Draw(t, "hi")},
-			To: 100, End: 1 << 40, Poison: 1 << 30, Now: time.UnixMilli(0), TTL: time.Second, Tick: time.Millisecond,
+			Pool: "p", Layout: leaf, Workers: hapax.WorkerRange{Lo: rapid.Int64Range(0, 5).Draw(t, "lo"), Hi: rapid.Int64Range(6, 20).Draw(t, "hi")},
+			Term: hapax.Term{Now: time.Now(), Length: 100 * time.Millisecond, TTL: time.Second},
 		}
 		want := map[int64]bool{}
-		for id := req.IDs.Lo; id < req.IDs.Hi; id++ {
+		for id := req.Workers.Lo; id < req.Workers.Hi; id++ {
 			want[id] = true
 		}
 		if rapid.Bool().Draw(t, "list") {
 			clear(want)
-			req.Among = rapid.SliceOfNDistinct(rapid.Int64Range(req.IDs.Lo, req.IDs.Hi-1), 1, 10, rapid.ID).Draw(t, "among")
+			req.Among = rapid.SliceOfNDistinct(rapid.Int64Range(req.Workers.Lo, req.Workers.Hi-1), 1, 10, rapid.ID).Draw(t, "among")
 			slices.Sort(req.Among)
 			for _, id := range req.Among {
 				want[id] = true
@@ -37,13 +38,13 @@ func TestAcquireWorkerHandsOutWhatItMay(t *testing.T) {
 		}
 		for _, id := range rapid.SliceOfDistinct(rapid.Int64Range(0, 20), rapid.ID).Draw(t, "in use") {
 			other := req
-			other.IDs, other.Among, other.Holder = hapax.Grant{Lo: id, Hi: id + 1}, nil, "other"
+			other.Workers, other.Among, other.Holder = hapax.WorkerRange{Lo: id, Hi: id + 1}, nil, "other"
 			if _, err := store.AcquireWorker(t.Context(), other); err != nil {
 				t.Fatal(err)
 			}
 			delete(want, id)
 		}
-		size := req.IDs.Len()
+		size := req.Workers.Len()
 		if req.Among != nil {
 			size = int64(len(req.Among))
 		}
@@ -87,7 +88,7 @@ func TestSnowflakeRollsAlongAList(t *testing.T) {
 func TestReservedParts(t *testing.T) {
 	bubble(t, "0-923 and 924-1023", func(t *testing.T) {
 		store, clock := memstore.New(), newTestClock()
-		for _, part := range []hapax.Grant{{Lo: 0, Hi: 924}, {Lo: 924, Hi: 1024}} {
+		for _, part := range []hapax.WorkerRange{{Lo: 0, Hi: 924}, {Lo: 924, Hi: 1024}} {
 			for range 3 {
 				s := newSnowflake(t, store, hapax.SnowflakeOptions{Clock: clock, Workers: part})
 				if w := s.Stats().Worker; w < part.Lo || w >= part.Hi {
@@ -102,7 +103,7 @@ func TestAmongIsChecked(t *testing.T) {
 	for name, opts := range map[string]hapax.SnowflakeOptions{
 		"beyond the layout": {Among: []int64{0, 1024}},
 		"negative":          {Among: []int64{-1}},
-		"outside Workers":   {Workers: hapax.Grant{Lo: 5, Hi: 8}, Among: []int64{5, 8}},
+		"outside Workers":   {Workers: hapax.WorkerRange{Lo: 5, Hi: 8}, Among: []int64{5, 8}},
 	} {
 		if err := opts.Validate(); !errors.Is(err, hapax.ErrInvalidArgument) {
 			t.Errorf("%s: error is %v", name, err)
@@ -115,7 +116,7 @@ func TestAmongIsChecked(t *testing.T) {
 func TestRetiredWorkerWaitsForTheClock(t *testing.T) {
 	bubble(t, "years ahead", func(t *testing.T) {
 		store, clock := memstore.New(), newTestClock()
-		opts := hapax.SnowflakeOptions{Clock: clock, Workers: hapax.Grant{Lo: 7, Hi: 8}}
+		opts := hapax.SnowflakeOptions{Clock: clock, Workers: hapax.WorkerRange{Lo: 7, Hi: 8}}
 		const ahead = 365 * 24 * time.Hour
 		clock.step(ahead)
 		newSnowflake(t, store, opts) // and crashes
@@ -123,20 +124,20 @@ func TestRetiredWorkerWaitsForTheClock(t *testing.T) {
 		if _, err := hapax.NewSnowflake(t.Context(), store, opts); !errors.Is(err, hapax.ErrWorkerPoisoned) {
 			t.Fatalf("error is %v, want ErrWorkerPoisoned", err)
 		}
-		w, err := hapax.RetireWorker(t.Context(), store, hapax.DefaultPool, 7)
+		w, err := store.RetireWorker(t.Context(), hapax.DefaultPool, 7)
 		if err != nil || !w.Retired() {
 			t.Fatalf("retired is %+v, error %v", w, err)
 		}
 		_, err = store.AcquireWorker(t.Context(), hapax.AcquireRequest{
-			Pool: hapax.DefaultPool, Layout: mustLayout(t, hapax.LayoutLeaf).String(), IDs: opts.Workers, Holder: "x",
-			End: 1 << 41, Poison: 1, Now: clock.wall(), TTL: time.Second, Tick: time.Millisecond,
+			Pool: hapax.DefaultPool, Layout: mustLayout(t, hapax.LayoutLeaf), Workers: opts.Workers, Holder: "x",
+			Term: hapax.Term{Now: clock.wall(), Length: time.Second, TTL: time.Second},
 		})
 		if _, ok := errors.AsType[*hapax.NoWorkerError](err); !ok {
 			t.Errorf("error is %v, want a NoWorkerError", err)
 		}
 		clock.step(ahead + time.Minute)
-		if got := newSnowflake(t, store, opts).Stats().Epoch; got != w.Epoch+1 {
-			t.Errorf("after the mark the epoch is %d, want %d", got, w.Epoch+1)
+		if got := newSnowflake(t, store, opts).Stats().Token; got != w.Token+1 {
+			t.Errorf("after the mark the fencing token is %d, want %d", got, w.Token+1)
 		}
 	})
 }
@@ -144,16 +145,16 @@ func TestRetiredWorkerWaitsForTheClock(t *testing.T) {
 // A worker whose mark has gone back under its lease is not extended from there:
 // the ticks above it are in use.
 func TestExtendRefusesALowerMark(t *testing.T) {
-	store, ctx := memstore.New(), t.Context()
+	store, ctx, leaf := memstore.New(), t.Context(), mustLayout(t, hapax.LayoutLeaf)
 	lease, err := store.AcquireWorker(ctx, hapax.AcquireRequest{
-		Pool: "p", Layout: hapax.LayoutLeaf, IDs: hapax.Grant{Lo: 0, Hi: 4}, Holder: "h", Floor: 100, Latest: 110, To: 1000, End: 1 << 40,
-		Poison: 1 << 30, Now: time.Now(), TTL: time.Minute, Tick: time.Millisecond,
+		Pool: "p", Layout: leaf, Workers: hapax.WorkerRange{Lo: 0, Hi: 4}, Holder: "h",
+		Term: hapax.Term{Now: time.Now(), Length: time.Second, TTL: time.Minute},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	backup := store.Snapshot()
-	extend := hapax.ExtendRequest{To: 2000, End: 1 << 40, Now: time.Now(), TTL: time.Minute}
+	extend := hapax.ExtendRequest{Layout: leaf, Term: hapax.Term{Now: time.Now(), Length: time.Minute, TTL: time.Minute}}
 	if lease, err = store.ExtendWorker(ctx, lease, extend); err != nil {
 		t.Fatal(err)
 	}

@@ -22,13 +22,13 @@ import (
 // A Request asks a provider for worker IDs.
 type Request struct {
 	Pool  string
-	IDs   hapax.Grant        // the worker IDs that may be used, [Lo, Hi)
+	IDs   hapax.WorkerRange        // the worker IDs that may be used, [Lo, Hi)
 	Store hapax.SegmentStore // counts starts; only Disposable needs it
 }
 
 // A Choice is which worker IDs an instance may use.
 type Choice struct {
-	IDs   hapax.Grant // [Lo, Hi)
+	IDs   hapax.WorkerRange // [Lo, Hi)
 	Among []int64     // if not empty, only these, ascending
 
 	// Counted tells that every start uses up a worker ID for good. Left is how
@@ -83,7 +83,7 @@ func (l List) Choose(_ context.Context, r Request) (Choice, error) {
 			return Choice{}, err
 		}
 	}
-	return Choice{IDs: hapax.Grant{Lo: ids[0], Hi: ids[len(ids)-1] + 1}, Among: ids}, nil
+	return Choice{IDs: hapax.WorkerRange{Lo: ids[0], Hi: ids[len(ids)-1] + 1}, Among: ids}, nil
 }
 
 // one returns the choice of one worker ID, if it may be used.
@@ -91,7 +91,7 @@ func (r Request) one(provider string, id int64) (Choice, error) {
 	if id < r.IDs.Lo || id >= r.IDs.Hi {
 		return Choice{}, r.refused(provider, fmt.Sprintf("worker ID %d is outside", id))
 	}
-	return Choice{IDs: hapax.Grant{Lo: id, Hi: id + 1}}, nil
+	return Choice{IDs: hapax.WorkerRange{Lo: id, Hi: id + 1}}, nil
 }
 
 // refused is the error of a provider that has no worker ID to offer.
@@ -131,19 +131,19 @@ func (Disposable) Choose(ctx context.Context, r Request) (Choice, error) {
 			hapax.ErrLineExhausted, r.Pool, r.IDs.Len(), start)
 	}
 	id := r.IDs.Lo + start - 1
-	return Choice{IDs: hapax.Grant{Lo: id, Hi: id + 1}, Counted: true, Left: left}, nil
+	return Choice{IDs: hapax.WorkerRange{Lo: id, Hi: id + 1}, Counted: true, Left: left}, nil
 }
 
 // count takes the next number of a tag, from 1, which is created at first use.
 func count(ctx context.Context, store hapax.SegmentStore, name string) (int64, error) {
-	a, err := store.Allocate(ctx, name, 1)
+	a, err := store.Allocate(ctx, name, 1, "")
 	if hapax.CodeOf(err) == hapax.ErrTagNotFound.Code() {
 		var tag hapax.Tag
 		if tag, err = (hapax.Tag{Name: name, Step: 1, MaxStep: 1}).WithDefaults(); err != nil {
 			return 0, err
 		}
 		if _, err = store.CreateTag(ctx, tag, hapax.CreateFirstUse); err == nil || hapax.CodeOf(err) == hapax.ErrTagExists.Code() {
-			a, err = store.Allocate(ctx, name, 1)
+			a, err = store.Allocate(ctx, name, 1, "")
 		}
 	}
 	return a.Grant.Lo, err

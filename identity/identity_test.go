@@ -18,7 +18,7 @@ import (
 
 // leaf asks for one of 1,024 worker IDs.
 func leaf(store hapax.SegmentStore) Request {
-	return Request{Pool: "p", IDs: hapax.Grant{Lo: 0, Hi: 1024}, Store: store}
+	return Request{Pool: "p", IDs: hapax.WorkerRange{Lo: 0, Hi: 1024}, Store: store}
 }
 
 func addresses(texts ...string) func() ([]net.Addr, error) {
@@ -44,13 +44,13 @@ func TestProviders(t *testing.T) {
 	t.Setenv("HAPAX_TEST_SIGN", "-1")
 	t.Setenv("HAPAX_TEST_LARGE", "1024")
 	list := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::7")}
-	one := func(id int64) Choice { return Choice{IDs: hapax.Grant{Lo: id, Hi: id + 1}} }
+	one := func(id int64) Choice { return Choice{IDs: hapax.WorkerRange{Lo: id, Hi: id + 1}} }
 	for name, c := range map[string]struct {
 		provider Provider
 		want     Choice
 		refused  string // part of the error, if that is wanted
 	}{
-		"pool":                     {Pool{}, Choice{IDs: hapax.Grant{Lo: 0, Hi: 1024}}, ""},
+		"pool":                     {Pool{}, Choice{IDs: hapax.WorkerRange{Lo: 0, Hi: 1024}}, ""},
 		"fixed":                    {Fixed(7), one(7), ""},
 		"fixed beyond":             {Fixed(1024), Choice{}, "worker ID 1024 is outside"},
 		"fixed below":              {Fixed(-1), Choice{}, "outside"},
@@ -75,7 +75,7 @@ func TestProviders(t *testing.T) {
 		"address not listed":       {Address{list, addresses("127.0.0.1/8", "10.0.0.9/24")}, Choice{}, "10.0.0.9"},
 		"address listed twice":     {Address{list, addresses("10.0.0.1/24", "10.0.0.2/24")}, Choice{}, "both 10.0.0.1 and 10.0.0.2"},
 		"no addresses":             {Address{list, func() ([]net.Addr, error) { return nil, errors.New("no network") }}, Choice{}, "no network"},
-		"list":                     {List{9, 3, 7, 3}, Choice{IDs: hapax.Grant{Lo: 3, Hi: 10}, Among: []int64{3, 7, 9}}, ""},
+		"list":                     {List{9, 3, 7, 3}, Choice{IDs: hapax.WorkerRange{Lo: 3, Hi: 10}, Among: []int64{3, 7, 9}}, ""},
 		"list, empty":              {List{}, Choice{}, "empty"},
 		"list, beyond":             {List{3, 1024}, Choice{}, "1024"},
 		"disposable, no store":     {Disposable{}, Choice{}, "no store"},
@@ -129,9 +129,9 @@ func TestParse(t *testing.T) {
 // left; then the error tells how many starts there were.
 func TestDisposable(t *testing.T) {
 	store := memstore.New()
-	r := Request{Pool: "p", IDs: hapax.Grant{Lo: 10, Hi: 13}, Store: store}
+	r := Request{Pool: "p", IDs: hapax.WorkerRange{Lo: 10, Hi: 13}, Store: store}
 	for i := range int64(3) {
-		want := Choice{IDs: hapax.Grant{Lo: 10 + i, Hi: 11 + i}, Counted: true, Left: 2 - i}
+		want := Choice{IDs: hapax.WorkerRange{Lo: 10 + i, Hi: 11 + i}, Counted: true, Left: 2 - i}
 		if got, err := (Disposable{}).Choose(t.Context(), r); err != nil || !reflect.DeepEqual(got, want) {
 			t.Fatalf("start %d: %+v, error %v; want %+v", i+1, got, err, want)
 		}
@@ -183,7 +183,7 @@ func TestDisposableLostAnswer(t *testing.T) {
 // A choice is made for an issuer of the library.
 func TestApply(t *testing.T) {
 	store := memstore.New()
-	r := Request{Pool: hapax.DefaultPool, IDs: hapax.Grant{Lo: 0, Hi: 1024}, Store: store}
+	r := Request{Pool: hapax.DefaultPool, IDs: hapax.WorkerRange{Lo: 0, Hi: 1024}, Store: store}
 	for want := range int64(3) {
 		c, err := Disposable{}.Choose(t.Context(), r)
 		if err != nil {

@@ -175,7 +175,7 @@ func (s Split) Narrow(c Choice, parts hapax.Fields) (Choice, error) {
 		return c, &hapax.ValueError{Field: "parts", Value: fmt.Sprint(parts), Allowed: "what leaves a worker ID of those that identity and workers allow", Err: hapax.ErrInvalidArgument}
 	}
 	first, last := ids[0], ids[len(ids)-1]
-	c.IDs, c.Among = hapax.Grant{Lo: first, Hi: last + 1}, ids
+	c.IDs, c.Among = hapax.WorkerRange{Lo: first, Hi: last + 1}, ids
 	if int64(len(ids)) == c.IDs.Len() {
 		c.Among = nil
 	}

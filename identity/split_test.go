@@ -94,7 +94,7 @@ func TestNarrow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSplit(t)
 		all := int64(1) << s.Bits()
-		c := Choice{IDs: hapax.Grant{Lo: rapid.Int64Range(0, all-1).Draw(t, "lo")}}
+		c := Choice{IDs: hapax.WorkerRange{Lo: rapid.Int64Range(0, all-1).Draw(t, "lo")}}
 		c.IDs.Hi = rapid.Int64Range(c.IDs.Lo+1, all).Draw(t, "hi")
 		if rapid.Bool().Draw(t, "scattered") {
 			c.Among = []int64{c.IDs.Lo, c.IDs.Hi - 1}[:min(2, c.IDs.Len())]
@@ -142,12 +142,12 @@ func TestNarrow(t *testing.T) {
 
 // A list that would be too long is refused, a range of any length is not.
 func TestNarrowIsBounded(t *testing.T) {
-	all := Choice{IDs: hapax.Grant{Lo: 0, Hi: 1 << 20}}
+	all := Choice{IDs: hapax.WorkerRange{Lo: 0, Hi: 1 << 20}}
 	if _, err := mustSplit(t, "a:18,b:2").Narrow(all, hapax.Fields{{Name: "b", Value: 1}}); !errors.Is(err, hapax.ErrInvalidArgument) {
 		t.Errorf("error is %v", err)
 	}
 	c, err := mustSplit(t, "a:2,b:18").Narrow(all, hapax.Fields{{Name: "a", Value: 1}})
-	if err != nil || c.Among != nil || c.IDs != (hapax.Grant{Lo: 1 << 18, Hi: 1 << 19}) {
+	if err != nil || c.Among != nil || c.IDs != (hapax.WorkerRange{Lo: 1 << 18, Hi: 1 << 19}) {
 		t.Errorf("got %v, error %v", c.IDs, err)
 	}
 }

@@ -133,7 +133,39 @@ func (s *Service) Workers(ctx context.Context, pool string) ([]hapax.Worker, err
 	return admin(ctx, s, func(ctx context.Context) ([]hapax.Worker, error) { return s.store.Workers(ctx, pool) })
 }
 
-// Pools returns the pools that were ever used, by name.
+// CreatePool freezes a pool's layout. A configured pool has the layout that the
+// configuration says. ErrLayoutMismatch.
+func (s *Service) CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error) {
+	l, err := hapax.ParseLayout(layout)
+	if err != nil {
+		return hapax.Pool{}, err
+	}
+	if c, err := s.opts.Pools[pool].layout(); err != nil || !c.IsZero() && c != l {
+		return hapax.Pool{}, errors.Join(err, fmt.Errorf("%w: the configuration says %s for pool %q", hapax.ErrLayoutMismatch, c, pool))
+	}
+	return admin(ctx, s, func(ctx context.Context) (hapax.Pool, error) { return s.store.CreatePool(ctx, pool, l.String()) })
+}
+
+// DeletePool removes a pool of which no worker ID was used, and leaves a
+// tombstone of any other. ErrPoolNotFound, ErrInvalidArgument for a pool that is in
+// use on this node.
+func (s *Service) DeletePool(ctx context.Context, pool string) (hapax.Pool, error) {
+	s.mu.Lock()
+	p := s.pools[pool]
+	s.mu.Unlock()
+	if p != nil && p.issuer.Load() != nil {
+		return hapax.Pool{}, outOfRange("pool", pool, "a pool that this node does not issue from")
+	}
+	deleted, err := admin(ctx, s, func(ctx context.Context) (hapax.Pool, error) { return s.store.DeletePool(ctx, pool) })
+	if err == nil {
+		s.mu.Lock()
+		delete(s.layouts, pool)
+		s.mu.Unlock()
+	}
+	return deleted, err
+}
+
+// Pools returns the pools that exist, tombstones among them, by name.
 func (s *Service) Pools(ctx context.Context) ([]hapax.Pool, error) {
 	return admin(ctx, s, func(ctx context.Context) ([]hapax.Pool, error) { return s.store.Pools(ctx) })
 }

@@ -112,7 +112,7 @@ func (c PoolConfig) choose(ctx context.Context, pool string, layout hapax.Layout
 	if err != nil {
 		return none, err
 	}
-	if ids == (hapax.Grant{}) {
+	if ids == (hapax.WorkerRange{}) {
 		switch {
 		case !layout.IsZero():
 			ids.Hi = layout.Workers()

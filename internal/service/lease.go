@@ -7,14 +7,12 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
-// Bounds on what a client may lease at once. They are as wide as what the
-// library's issuers accept as settings.
-const (
-	maxLeaseTime = 24 * time.Hour
-	maxLeaseTTL  = 48 * time.Hour
-)
+// maxLeaseTime bounds what a client may ask for at once, which is as much as what
+// the library's issuers accept as settings. It gets less.
+const maxLeaseTime = 24 * time.Hour
 
 // StoreID returns the identity of the store, which clients keep as their own
 // store's.
@@ -22,38 +20,64 @@ func (s *Service) StoreID(ctx context.Context) (string, error) {
 	return admin(ctx, s, s.store.StoreID)
 }
 
+// KnownStore returns the identity of the store that this node works with, without
+// asking where it is known.
+func (s *Service) KnownStore(ctx context.Context) (string, error) {
+	if g := s.Guard(); g != nil {
+		if id := g.Witness().StoreID(); id != "" {
+			return id, nil
+		}
+	}
+	return s.StoreID(ctx)
+}
+
+// Guard returns the guard around the store; nil where there is none.
+func (s *Service) Guard() *witness.Guarded {
+	g, _ := s.store.(*witness.Guarded)
+	return g
+}
+
 // Allocate leases the next n numbers of a segment tag to a client; 0 stands for
 // the tag's step. It never creates the tag: see CreateTag. ErrTagNotFound,
 // ErrTagDeleted, ErrKindMismatch, ErrLineExhausted.
-func (s *Service) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
+func (s *Service) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return hapax.Allocation{}, err
 	}
-	return admin(ctx, s, func(ctx context.Context) (hapax.Allocation, error) { return s.store.Allocate(ctx, tag, n) })
+	return admin(ctx, s, func(ctx context.Context) (hapax.Allocation, error) { return s.store.Allocate(ctx, tag, n, last) })
 }
 
-// AcquireWorker leases a worker ID to a client. The layout must be the pool's;
-// the end of its time is the layout's, whatever the request says.
+// HandBack takes back what a client did not issue of a segment that was leased
+// to it. ErrLeaseLost.
+func (s *Service) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	if err := hapax.ValidateName("tag", a.Tag.Name); err != nil {
+		return err
+	}
+	_, err := admin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.store.HandBack(ctx, a, next) })
+	return err
+}
+
+// AcquireWorker leases a worker ID to a client. The server decides what is the
+// server's: the pool's layout, the time and how long the lease lasts at most; a
+// layout in the request is a check.
 func (s *Service) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
-	if err := hapax.ValidateName("pool", req.Pool); err != nil {
-		return hapax.Lease{}, err
-	}
-	layout, err := hapax.ParseLayout(req.Layout)
+	layout, err := s.PoolLayout(ctx, req.Pool)
 	if err != nil {
 		return hapax.Lease{}, err
 	}
-	if req.IDs.Lo < 0 || req.IDs.Len() < 1 || req.IDs.Hi > layout.Workers() {
-		return hapax.Lease{}, outOfRange("workers", fmt.Sprintf("[%d, %d)", req.IDs.Lo, req.IDs.Hi), fmt.Sprintf("a range within 0 to %d", layout.Workers()-1))
+	if !req.Layout.IsZero() && req.Layout != layout {
+		return hapax.Lease{}, fmt.Errorf("%w: pool %q has %s, the caller asks for %s", hapax.ErrLayoutMismatch, req.Pool, layout, req.Layout)
 	}
-	if err := s.checkReach(layout, req.To, req.TTL); err != nil {
+	req.Layout = layout
+	if req.Workers == (hapax.WorkerRange{}) {
+		req.Workers.Hi = layout.Workers()
+	}
+	if err := hapax.ValidateHolder(req.Holder); err != nil {
 		return hapax.Lease{}, err
 	}
-	latest, err := s.reach(layout)
-	if err != nil {
+	if req.Term, err = s.term(req.Pool, layout, req.Term); err != nil {
 		return hapax.Lease{}, err
 	}
-	req.Layout, req.Tick, req.End = layout.String(), layout.Unit(), layout.EndTick()
-	req.Latest, req.Poison = min(req.Latest, latest), min(req.Poison, latest)
 	return admin(ctx, s, func(ctx context.Context) (hapax.Lease, error) { return s.store.AcquireWorker(ctx, req) })
 }
 
@@ -63,10 +87,10 @@ func (s *Service) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax
 	if err != nil {
 		return lease, err
 	}
-	if err := s.checkReach(layout, req.To, req.TTL); err != nil {
+	req.Layout = layout
+	if req.Term, err = s.term(lease.Pool, layout, req.Term); err != nil {
 		return lease, err
 	}
-	req.End = layout.EndTick()
 	return admin(ctx, s, func(ctx context.Context) (hapax.Lease, error) { return s.store.ExtendWorker(ctx, lease, req) })
 }
 
@@ -82,34 +106,42 @@ func (s *Service) SealWorker(ctx context.Context, lease hapax.Lease, last int64)
 	return err
 }
 
+// term returns what a client may have of the term that it asks for: by this
+// server's clock, and no longer than this server itself would take.
+func (s *Service) term(pool string, layout hapax.Layout, asked hapax.Term) (hapax.Term, error) {
+	opts, err := s.opts.Pools[pool].options(layout)
+	if err != nil {
+		return asked, err
+	}
+	if asked.Length <= 0 || asked.Length > maxLeaseTime {
+		return asked, outOfRange("length", asked.Length, fmt.Sprintf("more than 0, up to %v", maxLeaseTime))
+	}
+	orDefault := func(d, standard time.Duration) time.Duration {
+		if d == 0 {
+			return standard
+		}
+		return d
+	}
+	length := min(asked.Length, orDefault(opts.MaxGrant, hapax.DefaultMaxGrant))
+	ahead := orDefault(opts.MaxAhead, max(hapax.DefaultMaxAhead, layout.Unit()))
+	return hapax.Term{
+		Now: s.now(), Length: length, Ahead: min(max(0, asked.Ahead), ahead), Behind: min(max(0, asked.Behind), opts.MaxBehind),
+		TTL: length + orDefault(opts.Lease, hapax.DefaultLease),
+	}, nil
+}
+
 // StoreTime returns the store's time, or this node's where the store has no
 // clock, for clients to compare theirs with.
 func (s *Service) StoreTime(ctx context.Context) (time.Time, error) {
-	t, err := admin(ctx, s, s.store.StoreTime)
+	clock, ok := s.store.(hapax.StoreClock)
+	if !ok {
+		return s.now(), nil
+	}
+	t, err := admin(ctx, s, clock.StoreTime)
 	if errors.Is(err, hapax.ErrNotSupported) {
 		return s.now(), nil
 	}
 	return t, err
-}
-
-// reach returns the highest tick that a lease may reach now.
-func (s *Service) reach(layout hapax.Layout) (int64, error) {
-	tick, err := layout.TickOf(s.now())
-	return tick + int64(maxLeaseTime/layout.Unit()), err
-}
-
-// checkReach refuses a lease that would lock a worker ID up for long.
-func (s *Service) checkReach(layout hapax.Layout, to int64, ttl time.Duration) error {
-	most, err := s.reach(layout)
-	switch {
-	case err != nil:
-		return err
-	case to > most:
-		return outOfRange("to", to, fmt.Sprintf("up to tick %d, which is %v from now", most, maxLeaseTime))
-	case ttl <= 0 || ttl > maxLeaseTTL:
-		return outOfRange("ttl", ttl, fmt.Sprintf("up to %v", maxLeaseTTL))
-	}
-	return nil
 }
 
 // frozenLayout returns the layout that the store has frozen the pool with.

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -51,13 +50,11 @@ func newMetrics() *metrics {
 	return m
 }
 
-// waited counts a call that could not be served without a wait.
-func (m *metrics) waited(err error) {
-	switch w, ok := errors.AsType[*hapax.WaitError](err); {
-	case !ok:
-	case errors.Is(w.Cause, hapax.ErrTickExhausted):
+// waited counts a call on a line that could not be served without a wait.
+func (m *metrics) waited(l *line) {
+	if s, ok := l.issuer.(*hapax.Snowflake); ok && s.Stats().Remaining > 0 {
 		m.tickWaits.Inc()
-	default:
+	} else {
 		m.storeWaits.Inc()
 	}
 }

@@ -169,11 +169,8 @@ func isDefinite(err error) bool {
 	return !gaveUp && !isTransient(err)
 }
 
-// isTransient tells that the store may answer when it is asked again.
-func isTransient(err error) bool {
-	code := hapax.CodeOf(err)
-	return code == hapax.ErrStoreUnavailable.Code() || code == hapax.ErrInternal.Code()
-}
+// isTransient reports whether the store may answer when it is asked again.
+func isTransient(err error) bool { return errors.Is(err, hapax.ErrStoreUnavailable) }
 
 // refuse remembers for a moment that a tag cannot be used, so that the store is
 // not asked by every call.
@@ -312,7 +309,7 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 	}
 	var layout hapax.Layout
 	err = s.retry(ctx, &p.trouble, func(ctx context.Context) (err error) {
-		layout, err = s.poolLayout(ctx, p.name, workers)
+		layout, err = s.poolLayout(ctx, p.name)
 		return err
 	})
 	if err != nil {
@@ -364,11 +361,11 @@ func (s *Service) workersOf(ctx context.Context, p *pool) (hapax.WorkerStore, er
 
 // poolLayout returns the layout that the pool is configured or frozen with, or
 // the zero Layout if that is open.
-func (s *Service) poolLayout(ctx context.Context, name string, workers hapax.WorkerStore) (hapax.Layout, error) {
+func (s *Service) poolLayout(ctx context.Context, name string) (hapax.Layout, error) {
 	if l, err := s.opts.Pools[name].layout(); err != nil || !l.IsZero() {
 		return l, err
 	}
-	pools, err := workers.Pools(ctx)
+	pools, err := s.store.Pools(ctx)
 	if err != nil {
 		return hapax.Layout{}, err
 	}
@@ -410,7 +407,7 @@ func (s *Service) drop(l *line) {
 	})
 }
 
-// discard closes a segment; what it holds is burnt whatever the outcome.
+// discard closes a segment, which hands back what it can.
 func (s *Service) discard(seg *hapax.Segment) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.StoreTimeout)
 	defer cancel()
@@ -420,24 +417,18 @@ func (s *Service) discard(seg *hapax.Segment) {
 // probe is the store as one opening issuer sees it. It keeps the last error, to
 // tell callers what they wait for.
 type probe struct {
-	*guardedStore
+	hapax.Store
 	why *trouble
 }
 
-func (p probe) StoreID(ctx context.Context) (string, error) {
-	id, err := p.guardedStore.StoreID(ctx)
-	p.why.set(err)
-	return id, err
-}
-
-func (p probe) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
-	a, err := p.guardedStore.Allocate(ctx, tag, n)
+func (p probe) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	a, err := p.Store.Allocate(ctx, tag, n, last)
 	p.why.set(err)
 	return a, err
 }
 
 func (p probe) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
-	l, err := p.guardedStore.AcquireWorker(ctx, req)
+	l, err := p.Store.AcquireWorker(ctx, req)
 	p.why.set(err)
 	return l, err
 }

@@ -63,10 +63,6 @@ type Options struct {
 	// default 1 min.
 	Refresh time.Duration
 
-	// Witness, if set, records every grant outside the store before any of it is
-	// used here or leaves for a client.
-	Witness *hapax.Witness
-
 	// Cache, if set, stands between the issuer of a pool with PoolConfig.Cache and
 	// the store, so that it can start while the store is away. What it returns is
 	// the caller's to close, after Close.
@@ -253,9 +249,9 @@ func (c PoolConfig) options(layout hapax.Layout) (hapax.SnowflakeOptions, error)
 }
 
 // parseWorkers reads "LOW-HIGH" or "ID", both ends included.
-func parseWorkers(text string) (hapax.Grant, error) {
+func parseWorkers(text string) (hapax.WorkerRange, error) {
 	if text == "" {
-		return hapax.Grant{}, nil
+		return hapax.WorkerRange{}, nil
 	}
 	low, high, isRange := strings.Cut(text, "-")
 	if !isRange {
@@ -264,9 +260,9 @@ func parseWorkers(text string) (hapax.Grant, error) {
 	lo, errLo := strconv.ParseUint(strings.TrimSpace(low), 10, 62)
 	hi, errHi := strconv.ParseUint(strings.TrimSpace(high), 10, 62)
 	if errLo != nil || errHi != nil || lo > hi {
-		return hapax.Grant{}, outOfRange("workers", text, `one worker ID such as "7", or a range such as "0-63"`)
+		return hapax.WorkerRange{}, outOfRange("workers", text, `one worker ID such as "7", or a range such as "0-63"`)
 	}
-	return hapax.Grant{Lo: int64(lo), Hi: int64(hi) + 1}, nil
+	return hapax.WorkerRange{Lo: int64(lo), Hi: int64(hi) + 1}, nil
 }
 
 // parseSequenceStart reads "zero", "continue" or a number.

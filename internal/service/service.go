@@ -29,11 +29,11 @@ import (
 )
 
 var (
-	_ hapax.SegmentStore  = (*Service)(nil)
-	_ hapax.TagStore      = (*Service)(nil)
-	_ hapax.WorkerStore   = (*Service)(nil)
-	_ hapax.WorkerRetirer = (*Service)(nil)
-	_ hapax.StoreClock    = (*Service)(nil)
+	_ hapax.SegmentStore = (*Service)(nil)
+	_ hapax.TagStore     = (*Service)(nil)
+	_ hapax.WorkerStore  = (*Service)(nil)
+	_ hapax.PoolStore    = (*Service)(nil)
+	_ hapax.StoreClock   = (*Service)(nil)
 )
 
 const (
@@ -47,9 +47,10 @@ const (
 // safe for concurrent use.
 //
 // It implements the store interfaces too, for clients that lease grants instead
-// of numbers: a grant is recorded with the witness before it leaves.
+// of numbers. The store given to New is one behind a witness (store/witness), so
+// that a grant is recorded before it is used or leaves.
 type Service struct {
-	store    *guardedStore
+	store    hapax.Store
 	opts     Options
 	log      *slog.Logger
 	metrics  *metrics
@@ -85,7 +86,7 @@ func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error)
 		return nil, err
 	}
 	s := &Service{
-		store:   newGuardedStore(store, opts.Witness, opts.StoreTimeout),
+		store:   store,
 		opts:    opts,
 		log:     opts.Logger,
 		metrics: newMetrics(),
@@ -108,11 +109,10 @@ func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error)
 // ErrInvalidTag, ErrTagNotFound, ErrTagDeleted, ErrLimitExceeded.
 func (s *Service) Next(ctx context.Context, tag string) (hapax.ID, error) {
 	if l := s.tags.find(tag); l != nil {
-		id, err := l.issuer.Next(noWait{})
-		if err == nil {
+		if id, ok := l.issuer.TryNext(); ok {
 			return id, nil
 		}
-		s.metrics.waited(err)
+		s.metrics.waited(l)
 	}
 	return s.nextWaiting(ctx, tag)
 }
@@ -120,11 +120,10 @@ func (s *Service) Next(ctx context.Context, tag string) (hapax.ID, error) {
 // NextBytes is Next for callers that have the tag's name in a buffer.
 func (s *Service) NextBytes(ctx context.Context, tag []byte) (hapax.ID, error) {
 	if l := s.tags.findBytes(tag); l != nil {
-		id, err := l.issuer.Next(noWait{})
-		if err == nil {
+		if id, ok := l.issuer.TryNext(); ok {
 			return id, nil
 		}
-		s.metrics.waited(err)
+		s.metrics.waited(l)
 	}
 	return s.nextWaiting(ctx, string(tag))
 }
@@ -144,10 +143,10 @@ func (s *Service) NextN(ctx context.Context, tag string, dst []hapax.ID) (n int,
 		return 0, outOfRange("count", len(dst), fmt.Sprintf("1 to %d", s.opts.MaxCount))
 	}
 	if l := s.tags.find(tag); l != nil {
-		if n, err = l.issuer.NextN(noWait{}, dst); err == nil {
+		if n = l.issuer.TryNextN(dst); n == len(dst) {
 			return n, nil
 		}
-		s.metrics.waited(err)
+		s.metrics.waited(l)
 	}
 	err = s.issue(ctx, tag, func(ctx context.Context, l *line) error {
 		m, err := l.issuer.NextN(ctx, dst[n:])
@@ -170,10 +169,7 @@ func (s *Service) Reserve(ctx context.Context, tag string, n int64) (hapax.Grant
 		if l.segment == nil {
 			return fmt.Errorf("%w: %q is a snowflake tag; only a segment tag has numbers in a row", hapax.ErrKindMismatch, tag)
 		}
-		if g, err = l.segment.Reserve(noWait{}, n); err != nil {
-			s.metrics.waited(err)
-			g, err = l.segment.Reserve(ctx, n)
-		}
+		g, err = l.segment.Reserve(ctx, n)
 		return err
 	})
 	return g, err
@@ -292,14 +288,3 @@ func (s *Service) issuers() func(yield func(hapax.Issuer) bool) {
 		}
 	}
 }
-
-// noWait is a context that has ended: an issuer consults it only when a call
-// would have to wait, so that what is granted is issued without a timer.
-type noWait struct{}
-
-var ended = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
-
-func (noWait) Deadline() (time.Time, bool) { return time.Time{}, false }
-func (noWait) Done() <-chan struct{}       { return ended }
-func (noWait) Err() error                  { return context.DeadlineExceeded }
-func (noWait) Value(any) any               { return nil }

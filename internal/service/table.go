@@ -10,10 +10,17 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
+// An issuer is a segment, or a pool's snowflake.
+type issuer interface {
+	hapax.Issuer
+	TryNext() (hapax.ID, bool)
+	TryNextN(dst []hapax.ID) int
+}
+
 // A line is a tag in use on this node.
 type line struct {
 	name     string
-	issuer   hapax.Issuer   // the segment, or the pool's snowflake
+	issuer   issuer         // the segment, or the pool's snowflake
 	segment  *hapax.Segment // nil for a snowflake tag
 	pool     string         // of a snowflake tag
 	labelled bool           // has metrics under its own name

@@ -77,14 +77,14 @@ func (s *Service) WorkerStatus(ctx context.Context, pool string, id int64) (Work
 }
 
 // RetireWorker takes a worker ID out of use until the clock passes its mark; see
-// hapax.RetireWorker.
+// hapax.PoolStore.
 func (s *Service) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
 	if err := hapax.ValidateName("pool", pool); err != nil {
 		return hapax.Worker{}, err
 	}
 	w, err := admin(ctx, s, func(ctx context.Context) (hapax.Worker, error) { return s.store.RetireWorker(ctx, pool, id) })
 	if err == nil {
-		s.log.Warn("a worker ID was retired", "pool", pool, "worker", id, "epoch", w.Epoch)
+		s.log.Warn("a worker ID was retired", "pool", pool, "worker", id, "token", w.Token)
 	}
 	return w, err
 }

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,7 +25,7 @@ func TestCrash(t *testing.T) {
 	last := allocate(t, s, "t", 5)
 	for range 2 {
 		srv.Kill()
-		_, err := s.Allocate(t.Context(), "t", 5)
+		_, err := s.Allocate(t.Context(), "t", 5, "")
 		wantErr(t, "a server that is down", err, hapax.ErrStoreUnavailable)
 		srv.Start()
 		g, err := allocateUntil(t, s, "t", nil)
@@ -53,7 +51,7 @@ func TestCrashUnderLoad(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if a, err := s.Allocate(ctx, "t", 3); err == nil {
+				if a, err := s.Allocate(ctx, "t", 3, ""); err == nil {
 					mu.Lock()
 					granted = append(granted, a.Grant)
 					mu.Unlock()
@@ -194,22 +192,26 @@ func TestEmptied(t *testing.T) {
 	create(t, s, hapax.Tag{Name: "t"})
 	lease := acquire(t, s)
 	ctx := t.Context()
+	granted := must[hapax.Allocation](t)(s.Allocate(ctx, "t", 1, ""))
 	check := func(t *testing.T) {
 		step := int64(5)
 		for name, call := range map[string]func() error{
 			"StoreID":      func() error { _, err := s.StoreID(ctx); return err },
 			"Ping":         func() error { return s.Ping(ctx) },
-			"Allocate":     func() error { _, err := s.Allocate(ctx, "t", 1); return err },
+			"Allocate":     func() error { _, err := s.Allocate(ctx, "t", 1, ""); return err },
 			"CreateTag":    func() error { _, err := s.CreateTag(ctx, hapax.Tag{Name: "t"}, hapax.CreateFirstUse); return err },
 			"Tag":          func() error { _, err := s.Tag(ctx, "t"); return err },
 			"Tags":         func() error { _, err := s.Tags(ctx, "", 1); return err },
 			"UpdateTag":    func() error { _, err := s.UpdateTag(ctx, "t", hapax.TagUpdate{Step: &step}); return err },
 			"DeleteTag":    func() error { _, err := s.DeleteTag(ctx, "t"); return err },
-			"FreezePool":   func() error { _, err := s.FreezePool(ctx, "p", "x"); return err },
+			"HandBack":     func() error { return s.HandBack(ctx, granted, granted.Grant.Lo) },
+			"Row":          func() error { _, err := s.Row(ctx, "table", "row"); return err },
+			"ListRows":     func() error { _, err := s.ListRows(ctx, "table", "", 1); return err },
+			"SwapRow":      func() error { _, err := s.SwapRow(ctx, "table", "row", nil, []byte("x")); return err },
+			"CreatePool":   func() error { _, err := s.CreatePool(ctx, "p", "leaf"); return err },
 			"Pools":        func() error { _, err := s.Pools(ctx); return err },
-			"Worker":       func() error { _, err := s.Worker(ctx, "p", 1); return err },
 			"Workers":      func() error { _, err := s.Workers(ctx, "p"); return err },
-			"ExtendWorker": func() error { _, err := s.ExtendWorker(ctx, lease, hapax.ExtendRequest{To: 30, End: 100}); return err },
+			"ExtendWorker": func() error { _, err := extend(ctx, t, s, lease, time.Minute); return err },
 		} {
 			wantErr(t, name, call(), hapax.ErrStoreReplaced)
 		}
@@ -225,9 +227,7 @@ func TestEmptied(t *testing.T) {
 	other := open(t, srv.URL, redisstore.Options{})
 	t.Run("another store", check)
 	create(t, other, hapax.Tag{Name: "t"})
-	if _, err := other.FreezePool(ctx, "p", "x"); err != nil {
-		t.Fatal(err)
-	}
+	acquire(t, other)
 	t.Run("another store with the same names", check)
 	if mark := must[hapax.Tag](t)(other.Tag(ctx, "t")).Mark; mark != 1 {
 		t.Errorf("the other store's mark is %d; want 1", mark)
@@ -237,9 +237,20 @@ func TestEmptied(t *testing.T) {
 func acquire(t testing.TB, s *redisstore.Store) hapax.Lease {
 	t.Helper()
 	return must[hapax.Lease](t)(s.AcquireWorker(t.Context(), hapax.AcquireRequest{
-		Pool: "p", Layout: "x", IDs: hapax.Grant{Lo: 0, Hi: 4}, Holder: "h", Latest: 10, To: 20, End: 100, Poison: 1000,
-		Now: time.Now(), TTL: time.Minute, Tick: time.Millisecond,
+		Pool: "p", Layout: layout(t), Workers: hapax.WorkerRange{Hi: 4}, Holder: "h", Term: term(time.Second),
 	}))
+}
+
+func layout(t testing.TB) hapax.Layout { return must[hapax.Layout](t)(hapax.ParseLayout("leaf")) }
+
+// extend extends a lease to somewhat more than a length from now.
+func extend(ctx context.Context, t testing.TB, s *redisstore.Store, lease hapax.Lease, length time.Duration) (hapax.Lease, error) {
+	t.Helper()
+	return s.ExtendWorker(ctx, lease, hapax.ExtendRequest{Layout: layout(t), Term: term(length)})
+}
+
+func term(length time.Duration) hapax.Term {
+	return hapax.Term{Now: time.Now(), Length: length, TTL: time.Minute}
 }
 
 // A single line that vanished is not begun anew.
@@ -247,23 +258,16 @@ func TestLostLine(t *testing.T) {
 	srv := testservers.Redis(t, "--appendfsync", "always")
 	s := open(t, srv.URL, redisstore.Options{})
 	create(t, s, hapax.Tag{Name: "t"})
-	lease := acquire(t, s)
 	c, ctx := raw(t, srv), t.Context()
-	if n := c.Del(ctx, "hapax:tag:t", "hapax:workers:p").Val(); n != 2 {
-		t.Fatalf("%d keys were deleted; want 2", n)
+	if n := c.Del(ctx, "hapax:tag:t").Val(); n != 1 {
+		t.Fatalf("%d keys were deleted; want 1", n)
 	}
-	_, err := s.Allocate(ctx, "t", 1)
+	_, err := s.Allocate(ctx, "t", 1, "")
 	wantErr(t, "Allocate", err, hapax.ErrStoreRolledBack)
 	_, err = s.CreateTag(ctx, must[hapax.Tag](t)(hapax.Tag{Name: "t"}.WithDefaults()), hapax.CreateFirstUse)
 	wantErr(t, "CreateTag", err, hapax.ErrStoreRolledBack)
 	_, err = s.Tags(ctx, "", 10)
 	wantErr(t, "Tags", err, hapax.ErrStoreRolledBack)
-	_, err = s.Workers(ctx, "p")
-	wantErr(t, "Workers", err, hapax.ErrStoreRolledBack)
-	_, err = s.ExtendWorker(ctx, lease, hapax.ExtendRequest{To: 30, End: 100})
-	wantErr(t, "ExtendWorker", err, hapax.ErrStoreRolledBack)
-	_, err = s.SwapWorker(ctx, hapax.Worker{}, hapax.Worker{Pool: "p", ID: 3, Epoch: 1})
-	wantErr(t, "SwapWorker", err, hapax.ErrStoreRolledBack)
 
 	// The way out that the package describes.
 	c.ZRem(ctx, "hapax:{hapax}:tags", "t")
@@ -273,22 +277,52 @@ func TestLostLine(t *testing.T) {
 	allocate(t, s, "t", 1)
 }
 
+// Rows that vanished are not made anew.
+func TestLostRows(t *testing.T) {
+	srv := testservers.Redis(t, "--appendfsync", "always")
+	s := open(t, srv.URL, redisstore.Options{})
+	lease := acquire(t, s)
+	c, ctx := raw(t, srv), t.Context()
+	const rows, names = "hapax:{hapax}:rows", "hapax:{hapax}:names"
+	check := func(t *testing.T) {
+		_, err := s.Workers(ctx, "p")
+		wantErr(t, "Workers", err, hapax.ErrStoreRolledBack)
+		_, err = s.Row(ctx, "table", "row")
+		wantErr(t, "Row", err, hapax.ErrStoreRolledBack)
+		_, err = extend(ctx, t, s, lease, time.Minute)
+		wantErr(t, "ExtendWorker", err, hapax.ErrStoreRolledBack)
+		_, err = s.SwapRow(ctx, "table", "row", nil, []byte("x"))
+		wantErr(t, "SwapRow", err, hapax.ErrStoreRolledBack)
+	}
+	value := c.HGet(ctx, rows, "pools\x00p").Val()
+	c.HDel(ctx, rows, "pools\x00p")
+	t.Run("a row", check)
+	c.HSet(ctx, rows, "pools\x00p", value)
+	must[[]hapax.Worker](t)(s.Workers(ctx, "p"))
+	c.Rename(ctx, names, "elsewhere")
+	t.Run("the names", check)
+	c.Rename(ctx, "elsewhere", names)
+	must[[]hapax.Worker](t)(s.Workers(ctx, "p"))
+	if n := c.Del(ctx, rows, names).Val(); n != 2 {
+		t.Fatalf("%d keys were deleted; want 2", n)
+	}
+	t.Run("both keys", check)
+}
+
 // A creation that was cut off between its steps is completed by the next one.
 func TestHalfCreated(t *testing.T) {
 	srv := testservers.Redis(t, "--appendfsync", "always")
 	s := open(t, srv.URL, redisstore.Options{})
 	c, ctx := raw(t, srv), t.Context()
 	c.ZAdd(ctx, "hapax:{hapax}:tags", redis.Z{Member: "t"})
-	c.SAdd(ctx, "hapax:{hapax}:pending", "tag/t", "pool/p")
-	c.HSet(ctx, "hapax:{hapax}:pools", "p", "x")
-	_, err := s.Allocate(ctx, "t", 1)
+	c.SAdd(ctx, "hapax:{hapax}:pending", "t")
+	_, err := s.Allocate(ctx, "t", 1, "")
 	wantErr(t, "Allocate", err, hapax.ErrTagNotFound)
 	if tags, err := s.Tags(ctx, "", 10); err != nil || len(tags) != 0 {
 		t.Errorf("tags are %v, %v; want none", tags, err)
 	}
 	create(t, s, hapax.Tag{Name: "t"})
 	allocate(t, s, "t", 1)
-	acquire(t, s)
 	if n := c.SCard(ctx, "hapax:{hapax}:pending").Val(); n != 0 {
 		t.Errorf("%d names are pending; want none", n)
 	}
@@ -305,7 +339,7 @@ func TestLostAnswer(t *testing.T) {
 	last := allocate(t, s, "t", 10)
 	for i, cut := range []func(func([]byte) bool){proxy.CutReply, proxy.CutRequest} {
 		cut(testservers.Contains("evalsha"))
-		_, err := s.Allocate(t.Context(), "t", 10)
+		_, err := s.Allocate(t.Context(), "t", 10, "")
 		wantErr(t, "a lost answer", err, hapax.ErrStoreUnavailable)
 		if n := proxy.Fired(); n != i+1 {
 			t.Fatalf("the proxy cut %d connections; want %d", n, i+1)
@@ -316,12 +350,13 @@ func TestLostAnswer(t *testing.T) {
 		t.Errorf("the grant after a lost one is %v; want %v", got, want)
 	}
 
+	// An extension whose answer was lost is granted with the next one.
 	proxy.CutReply(testservers.Contains("evalsha"))
-	_, err := s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: 30, End: 100})
+	_, err := extend(t.Context(), t, s, lease, 10*time.Second)
 	wantErr(t, "a lost extension", err, hapax.ErrStoreUnavailable)
-	lease = must[hapax.Lease](t)(s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: 40, End: 100}))
-	if want := (hapax.Grant{Lo: 30, Hi: 40}); lease.Grant != want {
-		t.Errorf("the extension after a lost one is %v; want %v", lease.Grant, want)
+	extended := must[hapax.Lease](t)(extend(t.Context(), t, s, lease, 20*time.Second))
+	if extended.Grant.Lo != lease.Grant.Hi || extended.Grant.Len() < 15_000 {
+		t.Errorf("the extension after a lost one is %v; want 20 s from %d on", extended.Grant, lease.Grant.Hi)
 	}
 }
 
@@ -351,7 +386,7 @@ func TestSilence(t *testing.T) {
 		{"no deadline", hasty, t.Context(), context.DeadlineExceeded},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := tt.s.Allocate(tt.ctx, "t", 1)
+			_, err := tt.s.Allocate(tt.ctx, "t", 1, "")
 			if !errors.Is(err, tt.want) || !errors.Is(err, hapax.ErrStoreUnavailable) {
 				t.Errorf("error is %v; want %v and ErrStoreUnavailable", err, tt.want)
 			}
@@ -360,128 +395,6 @@ func TestSilence(t *testing.T) {
 	proxy.Pass()
 	if _, err := allocateUntil(t, hasty, "t", nil); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestReplica(t *testing.T) {
-	master := testservers.Redis(t, "--appendfsync", "always")
-	replica := testservers.RedisReplica(t, master)
-	_, err := redisstore.Open(t.Context(), replica.URL, redisstore.Options{})
-	wantErr(t, "Open", err, hapax.ErrStoreUnsafe)
-
-	var codes []string
-	s := open(t, master.URL, redisstore.Options{Warn: func(code, _ string) { codes = append(codes, code) }})
-	if !slices.Contains(codes, redisstore.WarnReplication) {
-		t.Errorf("warnings are %q; want %q", codes, redisstore.WarnReplication)
-	}
-	create(t, s, hapax.Tag{Name: "t"})
-	awaitMark(t, replica, 1)
-	host, port, _ := strings.Cut(replica.Addr, ":")
-	if err := raw(t, replica).ReplicaOf(t.Context(), "no", "one").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := raw(t, master).ReplicaOf(t.Context(), host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
-	_, err = s.Allocate(t.Context(), "t", 1)
-	wantErr(t, "Allocate on a master that was demoted", err, hapax.ErrStoreUnsafe)
-	wantErr(t, "Ping of a master that was demoted", s.Ping(t.Context()), hapax.ErrStoreUnsafe)
-
-	// When it is a master again, it is the same process with another history.
-	if err := raw(t, master).ReplicaOf(t.Context(), "no", "one").Err(); err != nil {
-		t.Fatal(err)
-	}
-	_, err = s.Allocate(t.Context(), "t", 1)
-	wantErr(t, "Allocate on a master that was a replica meanwhile", err, hapax.ErrStoreUnsafe)
-	_, err = redisstore.Open(t.Context(), master.URL, redisstore.Options{})
-	wantErr(t, "Open of a master that was a replica meanwhile", err, hapax.ErrStoreUnsafe)
-	open(t, master.URL+"?adopt=true", redisstore.Options{})
-	allocate(t, s, "t", 1) // it follows the adoption
-}
-
-func TestWait(t *testing.T) {
-	master := testservers.Redis(t, "--appendfsync", "always")
-	replica := testservers.RedisReplica(t, master)
-	s := open(t, master.URL+"?wait=1", redisstore.Options{Warn: func(code, message string) { t.Errorf("warning %s: %s", code, message) }})
-	createUntil(t, s)
-	last := must[hapax.Grant](t)(allocateUntil(t, s, "t", nil))
-	replica.Pause()
-	_, err := s.Allocate(t.Context(), "t", 10)
-	wantErr(t, "a grant that the replica does not have", err, hapax.ErrStoreUnavailable)
-	replica.Resume()
-	g, err := allocateUntil(t, s, "t", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if g.Lo < last.Hi+10 {
-		t.Errorf("%v was granted after an abandoned grant that began at %d", g, last.Hi)
-	}
-}
-
-// awaitMark waits until a replica has the mark of tag t: what it lacks by chance
-// is no matter of the test.
-func awaitMark(t *testing.T, replica *testservers.Server, mark int64) {
-	t.Helper()
-	for c := raw(t, replica); c.HGet(t.Context(), "hapax:tag:t", "mark").Val() != strconv.FormatInt(mark, 10); {
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
-// failover starts a master with a replica and a Sentinel, opens a store through
-// the Sentinel and takes a grant, kills the master, and takes the next one.
-func failover(t *testing.T, opts redisstore.Options, query string, want *hapax.Error) {
-	master := testservers.Redis(t, "--appendfsync", "always")
-	replica := testservers.RedisReplica(t, master)
-	url := testservers.RedisSentinels(t, master, 1, 1)[0].URL + query
-	s := open(t, url, opts)
-	createUntil(t, s)
-	last := must[hapax.Grant](t)(allocateUntil(t, s, "t", nil))
-	awaitMark(t, replica, last.Hi)
-	master.Kill()
-	if want != nil {
-		// Until the promotion the replica is refused as one.
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
-		for {
-			_, err := s.Allocate(ctx, "t", 1)
-			if errors.Is(err, want) && strings.Contains(err.Error(), "promoted") {
-				break
-			}
-			if err == nil || ctx.Err() != nil {
-				t.Fatalf("after a failover: error is %v; want %v", err, want)
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-		if s, err := redisstore.Open(t.Context(), url, redisstore.Options{}); err == nil {
-			t.Error("the promoted replica was accepted by Open")
-			_ = s.Close()
-		}
-		open(t, url+"?adopt=true", redisstore.Options{})
-	} else {
-		c := raw(t, replica)
-		for !strings.Contains(c.Info(t.Context(), "replication").Val(), "role:master") {
-			time.Sleep(20 * time.Millisecond)
-		}
-		testservers.RedisReplica(t, replica) // WAIT needs one
-	}
-	g, err := allocateUntil(t, s, "t", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if g.Lo < last.Hi {
-		t.Errorf("after a failover %v was granted; %v was granted before", g, last)
-	}
-}
-
-func TestFailoverIsRefused(t *testing.T) {
-	failover(t, redisstore.Options{}, "", hapax.ErrStoreUnsafe)
-}
-
-func TestFailoverAfterWaitIsAdopted(t *testing.T) {
-	adopted := false
-	failover(t, redisstore.Options{Warn: func(code, _ string) { adopted = adopted || code == redisstore.WarnPrimaryChanged }}, "?wait=1", nil)
-	if !adopted {
-		t.Error("the adoption was not reported")
 	}
 }
 
@@ -509,7 +422,7 @@ func TestClusterNodeEmptied(t *testing.T) {
 		emptied++
 		refused := 0
 		for _, name := range names {
-			_, err := s.Allocate(t.Context(), name, 1)
+			_, err := s.Allocate(t.Context(), name, 1, "")
 			if errors.Is(err, hapax.ErrStoreRolledBack) || errors.Is(err, hapax.ErrStoreReplaced) {
 				refused++
 			} else if err != nil {

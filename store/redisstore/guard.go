@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,43 +16,57 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// A guard looks at the server behind every new connection, and accepts another
-// one than the last only if nothing can have been lost. It knows servers by
-// their run ID, which names one process from its start to its end, and by the
-// history that the process took over when it was promoted. The last one that was
-// accepted is recorded in the store, so that a restart of the client does not
-// make it forget.
+// A guard decides which servers may grant. It knows servers by their run ID,
+// which names one process from its start to its end, and by the history that the
+// process took over when it was promoted.
 //
-//	new connection -> replica? ---------------------------> ErrStoreUnsafe
-//	               -> the recorded process? --------------> accepted
-//	               -> no or another store ID? ------------> ErrStoreReplaced
-//	               -> restart that kept everything? ------> accepted, recorded
-//	               -> promoted, and had every grant? -----> accepted, recorded, Warn
-//	               -> Options.Adopt? ---------------------> accepted, recorded, Warn
-//	               -> otherwise --------------------------> ErrStoreUnsafe
+// Every script is told which servers, in which state, the guard trusts, and does
+// nothing on another one. Then the guard looks at the server:
+//
+//	a replica? -----------------------------------------> ErrStoreUnsafe
+//	the recorded process? --- it keeps less than before? > ErrStoreUnsafe
+//	                      --- otherwise -----------------> trusted
+//	no or another store ID? ----------------------------> ErrStoreReplaced
+//	another process, and nothing can be lost? ----------> recorded, trusted
+//	Options.Adopt? -------------------------------------> recorded, trusted, Warn
+//	otherwise ------------------------------------------> ErrStoreUnsafe
+//
+// Nothing can be lost if the recorded process kept everything on its disk, every
+// write waited for all the replicas it had, and the new process keeps everything
+// too. A restart cannot be told from a promotion: Redis forgets a promotion by
+// itself, after repl-backlog-ttl or when the promoted server gets a replica. So
+// one replica that may lack a write makes every later restart a case for an
+// operator, and that is recorded, and known to the replicas, before the next
+// write.
+//
+// What servers do not tell: a replica that took its copy and left longer than
+// repl-backlog-ttl ago, or that loses its master before it hears that it may lack
+// writes; a server that was demoted and promoted again without a write between
+// them; settings that were changed and changed back between two writes. There the
+// heartbeat of other nodes and the fence of store/witness have to notice.
 type guard struct {
-	warn     func(code, message string)
-	wait     int
-	adopt    bool
-	storeKey string
+	warn  func(code, message string)
+	wait  int
+	adopt bool
 
 	mu       sync.Mutex          // guards everything below
-	id       string              // the store's; empty until it is open
-	found    map[string]server   // by node: what was met while the store was being opened
 	accepted map[string]accepted // by node: the servers that are in use
+	trusted  map[string]string   // by node: their states, see server.state
+	states   string              // all of trusted, for scripts
+	blind    bool                // the account may not read what the checks need
 	unsaved  bool                // accepted has what is not recorded yet
-	synced   bool                // a grant waits for all replicas
-	warnings [][2]string         // until the store is open
+	told     map[string]bool     // the warnings that were given
 }
 
 // accepted is a server that is in use, as it is recorded.
 type accepted struct {
 	runID   string
 	former  string // as in server
-	durable bool   // it keeps what it acknowledged
+	durable bool   // it keeps on its disk what it acknowledged
+	synced  bool   // no replica can lack what it acknowledged
 }
 
-// is tells whether srv is the server that was accepted. Only a promotion brings
+// is reports whether srv is the server that was accepted. Only a promotion brings
 // another history; servers forget an old one by themselves.
 func (a accepted) is(srv server) bool {
 	return a.runID == srv.runID && (srv.former == "" || srv.former == a.former)
@@ -61,24 +76,28 @@ func (a accepted) is(srv server) bool {
 // node's ID follows: Cluster's own, empty elsewhere.
 const serverField = "server:"
 
-// encode writes "durable" or "lossy", the run ID, and the history if there is one.
+// encode writes two words for what the server keeps, the run ID, and the history
+// if there is one.
 func (a accepted) encode() string {
-	kind := "lossy"
+	durable, synced := "lossy", "behind"
 	if a.durable {
-		kind = "durable"
+		durable = "durable"
 	}
-	return strings.TrimSpace(kind + " " + a.runID + " " + a.former)
+	if a.synced {
+		synced = "synced"
+	}
+	return strings.TrimSpace(strings.Join([]string{durable, synced, a.runID, a.former}, " "))
 }
 
 func decodeAccepted(text string) accepted {
-	words := append(strings.Split(text, " "), "", "", "")
-	return accepted{runID: words[1], former: words[2], durable: words[0] == "durable"}
+	words := append(strings.Split(text, " "), "", "", "", "")
+	return accepted{runID: words[2], former: words[3], durable: words[0] == "durable", synced: words[1] == "synced"}
 }
 
-func newGuard(opts Options, storeKey string) *guard {
+func newGuard(opts Options) *guard {
 	g := &guard{
-		warn: opts.Warn, wait: opts.Wait, adopt: opts.Adopt, storeKey: storeKey,
-		found: map[string]server{}, accepted: map[string]accepted{}, synced: opts.Wait > 0,
+		warn: opts.Warn, wait: opts.Wait, adopt: opts.Adopt,
+		accepted: map[string]accepted{}, trusted: map[string]string{}, told: map[string]bool{},
 	}
 	if g.warn == nil {
 		g.warn = func(string, string) {}
@@ -86,148 +105,152 @@ func newGuard(opts Options, storeKey string) *guard {
 	return g
 }
 
-// A server is what a server tells about itself.
-type server struct {
-	sentinel bool // and nothing else is known
-	runID    string
-	node     string // Cluster's ID of it
-	role     string
-	former   string // the history that it continues since it was promoted, or ""
-	replicas int
-	risk     string // what of acknowledged writes a crash may lose
-}
-
-func (s server) same(other server) bool { return s.runID == other.runID && s.former == other.former }
-
-// connected is called for every new connection before it is used.
-func (g *guard) connected(ctx context.Context, cn *redis.Conn) error {
-	if err := g.check(ctx, cn); err != nil {
-		return fmt.Errorf("new connection: %w", err) // go-redis takes the outer error off
-	}
-	return nil
-}
-
-func (g *guard) check(ctx context.Context, cn *redis.Conn) error {
-	srv, err := identify(ctx, cn)
-	if redis.HasErrorPrefix(err, "NOPERM") {
-		g.note(WarnNoIdentity, "the account may not run INFO, so that restarts and failovers go unnoticed: "+err.Error())
-		return nil
-	}
-	if err != nil || srv.sentinel { // a Sentinel only tells where the master is
-		return err
-	}
-	if srv.role != "master" {
-		return fmt.Errorf("%w: redis: the server is a replica", hapax.ErrStoreUnsafe)
-	}
+// known returns the states that scripts may find, "" for any, and whether some
+// server is in use that has to keep everything.
+func (g *guard) known() (states string, durable bool) {
 	g.mu.Lock()
-	known, id := g.accepted[srv.node].is(srv) || g.found[srv.node].same(srv), g.id
-	g.mu.Unlock()
-	if known {
-		return nil
+	defer g.mu.Unlock()
+	if g.blind {
+		return "", false
 	}
-	if srv.risk, err = persistence(ctx, cn); err != nil {
-		return err
+	for _, a := range g.accepted {
+		durable = durable || a.durable
 	}
-	if id == "" {
-		g.meet(ctx, cn, srv)
-		return nil
-	}
-	recorded, err := g.recorded(ctx, cn, srv.node)
-	if err != nil {
-		return err
-	}
-	return g.judge(srv, recorded)
+	return cmp.Or(g.states, "|"), durable
 }
 
-// meet notes a server while the store is being opened.
-func (g *guard) meet(ctx context.Context, cn *redis.Conn, srv server) {
-	eviction := evicts(ctx, cn)
+// trust lets scripts run on a node in the state that it was seen in, "" for none.
+func (g *guard) trust(node, state string) {
 	g.mu.Lock()
-	g.found[srv.node] = srv
-	g.synced = g.synced && srv.replicas <= g.wait
-	g.mu.Unlock()
-	if srv.risk != "" {
-		g.note(WarnNotDurable, "a crash may lose numbers that were acknowledged: "+srv.risk+`; set "appendonly yes" and "appendfsync always"`)
+	defer g.mu.Unlock()
+	if g.trusted[node] = state; state == "" {
+		delete(g.trusted, node)
 	}
-	if srv.replicas > g.wait {
-		g.note(WarnReplication, fmt.Sprintf("a failover may lose numbers that were acknowledged: the server has %d replicas, and a grant waits for %d (wait)", srv.replicas, g.wait))
-	}
-	if eviction != "" {
-		g.note(WarnEviction, "memory that runs out may remove tags: maxmemory-policy is "+eviction+"; set it to noeviction")
+	g.states = ""
+	for _, t := range g.trusted {
+		g.states += "|" + t + "|"
 	}
 }
 
-// recorded reads which server of this node the store was last used on, and
-// whether this is the store at all.
-func (g *guard) recorded(ctx context.Context, cn *redis.Conn, node string) (accepted, error) {
-	found, err := cn.HMGet(ctx, g.storeKey, "id", serverField+node).Result()
-	switch {
-	case redis.HasErrorPrefix(err, "MOVED"): // another node of a Cluster has it
-		return accepted{}, nil
-	case err != nil:
-		return accepted{}, err
-	}
+// open judges the servers that the store is opened on; recorded is what the store
+// says about them. It gives the warnings first.
+func (g *guard) open(servers []server, recorded map[string]accepted) error {
 	g.mu.Lock()
-	id := g.id
-	g.mu.Unlock()
-	if got := reply(found).text(0); got != id {
-		return accepted{}, replaced(got, id)
-	}
-	return decodeAccepted(reply(found).text(1)), nil
-}
-
-// opened tells that the store is open, and what is recorded about its servers.
-// It judges the servers that were met meanwhile and reports the warnings.
-func (g *guard) opened(id string, recorded map[string]accepted) error {
-	g.mu.Lock()
-	g.id = id
-	found, warnings := g.found, g.warnings
-	g.found, g.warnings = map[string]server{}, nil
 	maps.Copy(g.accepted, recorded)
 	g.mu.Unlock()
-	for _, w := range warnings {
-		g.warn(w[0], w[1])
+	for _, srv := range servers {
+		g.warnOf(srv)
 	}
-	for _, node := range slices.Sorted(maps.Keys(found)) {
+	for _, srv := range servers {
 		if len(recorded) == 0 { // the first use
-			g.accept(found[node])
-		} else if err := g.judge(found[node], recorded[node]); err != nil {
+			g.accept(srv.node, g.fresh(srv))
+		} else if err := g.judge(srv, recorded[srv.node]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// judge decides on a server; recorded is what the store says about its node.
-func (g *guard) judge(srv server, recorded accepted) error {
+// warnOf tells an operator what should be known about a server.
+func (g *guard) warnOf(srv server) {
+	if srv.risk != "" {
+		g.tell(WarnNotDurable, "a crash may lose numbers that were acknowledged: "+srv.risk+`; set "appendonly yes" and "appendfsync always"`)
+	}
+	if srv.replicas() > g.wait {
+		g.tell(WarnReplication, fmt.Sprintf("a failover may lose numbers that were acknowledged: the server has or had %d replicas, and a grant waits for %d (wait)", srv.replicas(), g.wait))
+	}
+	if srv.eviction != "" {
+		g.tell(WarnEviction, "memory that runs out may remove tags: maxmemory-policy is "+srv.eviction+"; set it to noeviction")
+	}
+}
+
+// tell gives a warning, once.
+func (g *guard) tell(code, message string) {
 	g.mu.Lock()
-	last, known := g.accepted[srv.node]
-	if !known { // a node that is new to the Cluster counts as the worst of the others
-		last.durable = !slices.ContainsFunc(slices.Collect(maps.Values(g.accepted)), func(a accepted) bool { return !a.durable })
-	}
-	synced, promoted := g.synced, srv.former != ""
+	was := g.told[message]
+	g.told[message] = true
 	g.mu.Unlock()
-	switch {
-	case recorded.is(srv): // somebody else accepted it, or nothing happened
-	case !promoted && last.durable && srv.risk == "": // a restart that kept everything
-	// A master that reloaded a snapshot looks promoted too; one with a log does not.
-	case promoted && synced && srv.risk == "", g.adopt:
-		g.warn(WarnPrimaryChanged, "another server process was adopted, with run ID "+srv.runID)
-	case promoted:
-		return fmt.Errorf("%w: redis: a replica was promoted and may lack numbers that were acknowledged; raise the marks or make sure that nothing is missing, then open the store with adopt=true once", hapax.ErrStoreUnsafe)
-	default:
-		return fmt.Errorf("%w: redis: the server was restarted and may lack numbers that were acknowledged, because it does or did not keep everything; raise the marks or make sure that nothing is missing, then open the store with adopt=true once", hapax.ErrStoreUnsafe)
+	if !was {
+		g.warn(code, message)
 	}
-	g.accept(srv)
+}
+
+// fresh is what is recorded about a server that begins to be used.
+func (g *guard) fresh(srv server) accepted {
+	return accepted{runID: srv.runID, former: srv.former, durable: srv.risk == "", synced: srv.replicas() <= g.wait}
+}
+
+func unsafe(format string, args ...any) error {
+	return fmt.Errorf("%w: redis: %s", hapax.ErrStoreUnsafe, fmt.Sprintf(format, args...))
+}
+
+const wayOut = "raise the marks or make sure that nothing is missing, then open the store with adopt=true once"
+
+// judge decides on a server; recorded is what the store says about its node, the
+// zero value if nothing.
+func (g *guard) judge(srv server, recorded accepted) error {
+	if srv.role != "master" {
+		return unsafe("the server is a replica")
+	}
+	prior := g.prior(srv, recorded)
+	same := prior.is(srv)
+	next := g.fresh(srv)
+	switch {
+	case g.adopt:
+		if !same {
+			g.tell(WarnPrimaryChanged, "another server process was adopted, with run ID "+srv.runID)
+		}
+	case same && prior.durable && srv.risk != "" && !srv.secret:
+		return unsafe("the server no longer keeps what it acknowledges: %s; set it back, or open the store with adopt=true once", srv.risk)
+	case same: // nothing happened, or somebody else accepted it
+		next = prior
+		next.durable = next.durable && srv.risk == ""
+		next.synced = next.synced && srv.replicas() <= g.wait
+		g.warnOf(srv)
+	case prior.durable && prior.synced && srv.risk == "" && (srv.former == "" || g.wait > 0):
+		if srv.former != "" {
+			g.tell(WarnPrimaryChanged, "another server process was adopted, with run ID "+srv.runID)
+		}
+	case srv.former != "":
+		return unsafe("a replica was promoted and may lack numbers that were acknowledged; %s", wayOut)
+	case prior.durable && srv.risk == "":
+		return unsafe("the server was restarted, or a replica was promoted that may lack numbers that were acknowledged, because not every grant waited for all replicas; %s", wayOut)
+	default:
+		return unsafe("the server was restarted and may lack numbers that were acknowledged, because it does or did not keep everything; %s", wayOut)
+	}
+	g.accept(srv.node, next)
 	return nil
 }
 
-func (g *guard) accept(srv server) {
-	now := accepted{runID: srv.runID, former: srv.former, durable: srv.risk == ""}
+// prior is what is known of the process that was in use where srv is now: of srv
+// itself, if it was. What this process knows and what is recorded count both, by
+// the worse. A node that is new to the Cluster counts as the worst of the others.
+func (g *guard) prior(srv server, recorded accepted) accepted {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.unsaved = g.unsaved || g.accepted[srv.node] != now
-	g.accepted[srv.node] = now
+	last, known := g.accepted[srv.node]
+	switch {
+	case recorded.runID == "" && known:
+		return last
+	case recorded.is(srv) && !last.is(srv): // somebody else accepted it
+		return recorded
+	case known:
+		recorded.durable, recorded.synced = recorded.durable && last.durable, recorded.synced && last.synced
+		return recorded
+	case recorded.runID == "":
+		recorded.durable, recorded.synced = true, true
+	}
+	for _, a := range g.accepted {
+		recorded.durable, recorded.synced = recorded.durable && a.durable, recorded.synced && a.synced
+	}
+	return recorded
+}
+
+func (g *guard) accept(node string, now accepted) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.unsaved = g.unsaved || g.accepted[node] != now
+	g.accepted[node] = now
 }
 
 // save returns what is to be recorded, or nothing. Whoever asked records it, and
@@ -248,85 +271,222 @@ func (g *guard) unsave() {
 	g.unsaved = true
 }
 
-// note keeps a warning until the store is open, once each.
-func (g *guard) note(code, message string) {
+// goBlind ends all checks of servers: the account may not ask them.
+func (g *guard) goBlind(err error) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if w := [2]string{code, message}; g.id == "" && !slices.Contains(g.warnings, w) {
-		g.warnings = append(g.warnings, w)
-	}
+	g.blind = true
+	g.mu.Unlock()
+	g.tell(WarnNoIdentity, "the account may not run INFO, so that restarts and failovers go unnoticed: "+err.Error())
 }
 
-// identify asks who the server is. It fails with NOPERM where that is a secret.
-func identify(ctx context.Context, cn *redis.Conn) (server, error) {
-	pipe := cn.Pipeline()
-	process, replication := pipe.Info(ctx, "server"), pipe.Info(ctx, "replication")
-	if _, err := pipe.Exec(ctx); err != nil {
-		return server{}, err
+// A server is what a server tells about itself.
+type server struct {
+	runID     string
+	node      string // Cluster's ID of it
+	role      string
+	former    string // the history that it continues since it was promoted, or ""
+	connected string // replicas, in decimal
+	online    int    // of them, those that follow
+	backlog   string // "1": there is or was a replica
+	log       string // "1": it has an append-only file
+	risk      string // what of acknowledged writes a crash may lose
+	secret    bool   // the settings cannot be read
+	eviction  string // the policy by which it may remove keys without an expiry
+}
+
+// state is what a script compares; see the prelude of scripts.
+func (s server) state() string {
+	return strings.Join([]string{s.runID, s.role, s.former, s.connected, s.backlog, s.log}, " ")
+}
+
+// replicas returns how many replicas may lack a write. A backlog without replicas
+// says that there was one within repl-backlog-ttl.
+func (s server) replicas() int {
+	n, _, _ := number(s.connected)
+	if s.backlog == "1" {
+		n = max(n, 1)
 	}
-	p, r := infoFields(process.Val()), infoFields(replication.Val())
-	if p["redis_mode"] == "sentinel" {
-		return server{sentinel: true}, nil
+	return int(n)
+}
+
+// observe asks a server about itself. It fails with NOPERM where that is a secret.
+func observe(ctx context.Context, c redis.Cmdable) (server, error) {
+	pipe := c.Pipeline()
+	var infos []*redis.StringCmd
+	for _, section := range []string{"server", "replication", "persistence", "memory"} {
+		infos = append(infos, pipe.Info(ctx, section))
 	}
-	replicas, _, err := number(r["connected_slaves"])
-	if err != nil || p["run_id"] == "" {
-		return server{}, fmt.Errorf("%w: redis: INFO lacks run_id or connected_slaves", hapax.ErrStoreUnsafe)
+	settings := pipe.ConfigGet(ctx, settingsPattern)
+	_, failure := pipe.Exec(ctx)
+	m := map[string]string{}
+	for _, info := range infos {
+		if err := info.Err(); err != nil {
+			return server{}, err
+		}
+		readInfo(m, info.Val())
 	}
-	// A server that started with its own data has no second replication ID.
-	former := r["master_replid2"]
-	if strings.Trim(former, "0") == "" {
-		former = ""
+	if failure != nil && len(m) == 0 { // nothing was sent
+		return server{}, failure
 	}
-	srv := server{runID: p["run_id"], former: former, role: r["role"], replicas: int(replicas)}
-	if p["redis_mode"] == "cluster" {
-		srv.node, err = cn.Do(ctx, "cluster", "myid").Text()
+	if m["run_id"] == "" || m["connected_slaves"] == "" {
+		return server{}, unsafe("INFO lacks run_id or connected_slaves")
+	}
+	srv := server{
+		runID: m["run_id"], role: m["role"], former: former(m["master_replid2"]), connected: m["connected_slaves"],
+		backlog: m["repl_backlog_active"], log: m["aof_enabled"],
+	}
+	for name, value := range m {
+		if strings.HasPrefix(name, "slave") && strings.Contains(value, "state=online") {
+			srv.online++
+		}
+	}
+	if m["maxmemory"] != "0" && strings.HasPrefix(m["maxmemory_policy"], "allkeys") {
+		srv.eviction = m["maxmemory_policy"]
+	}
+	var err error
+	if srv.risk, srv.secret, err = risk(settings); err == nil && m["redis_mode"] == "cluster" {
+		srv.node, err = c.(*redis.Client).Do(ctx, "cluster", "myid").Text()
 	}
 	return srv, err
 }
 
-// persistence tells what of acknowledged writes a crash may lose; empty: nothing.
-// It goes by the settings: INFO says that there is no log while one is loaded.
-func persistence(ctx context.Context, cn *redis.Conn) (string, error) {
-	conf, err := cn.ConfigGet(ctx, "*append*").Result() // the pattern serves versions that take one name
+// former returns the history before a promotion: a server that started with its
+// own data has no second replication ID.
+func former(replid2 string) string {
+	if strings.Trim(replid2, "0") == "" {
+		return ""
+	}
+	return replid2
+}
+
+// settingsPattern names what risk reads; it serves versions that take one name.
+const settingsPattern = "*append*"
+
+// risk tells what of acknowledged writes a crash may lose, "" for nothing, and
+// whether that is a secret.
+func risk(cmd *redis.MapStringStringCmd) (what string, secret bool, err error) {
+	conf, err := cmd.Result()
 	if err != nil {
 		if _, ok := errors.AsType[redis.Error](err); ok {
-			return "appendonly and appendfsync are unknown, because the server does not let them be read", nil
+			return "appendonly and appendfsync are unknown, because the server does not let them be read", true, nil
 		}
-		return "", err
+		return "", false, err
 	}
-	switch {
-	case conf["appendonly"] != "yes":
-		return "appendonly is " + conf["appendonly"], nil
-	case conf["appendfsync"] != "always":
-		return "appendfsync is " + conf["appendfsync"], nil
-	case conf["no-appendfsync-on-rewrite"] == "yes":
-		return "no-appendfsync-on-rewrite is yes", nil
+	for _, f := range [][2]string{{"appendonly", "yes"}, {"appendfsync", "always"}, {"no-appendfsync-on-rewrite", "no"}} {
+		if conf[f[0]] != f[1] {
+			return f[0] + " is " + conf[f[0]], false, nil
+		}
 	}
-	return "", nil
+	return "", false, nil
 }
 
-// evicts returns the policy by which the server may remove keys without an
-// expiry, or "".
-func evicts(ctx context.Context, cn *redis.Conn) string {
-	info, err := cn.Info(ctx, "memory").Result()
-	if err != nil {
-		return "" // a later command will tell
-	}
-	m := infoFields(info)
-	if m["maxmemory"] != "0" && strings.HasPrefix(m["maxmemory_policy"], "allkeys") {
-		return m["maxmemory_policy"]
-	}
-	return ""
-}
-
-// infoFields reads the lines of INFO.
-func infoFields(info string) map[string]string {
-	m := map[string]string{}
+// readInfo adds the lines of INFO to m.
+func readInfo(m map[string]string, info string) {
 	lines := bufio.NewScanner(strings.NewReader(info))
 	for lines.Scan() {
 		if name, value, ok := strings.Cut(lines.Text(), ":"); ok {
 			m[name] = value
 		}
 	}
-	return m
+}
+
+// nodeOf returns the server that a key is on.
+func (s *Store) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
+	if c, ok := s.rdb.(*redis.ClusterClient); ok {
+		return c.MasterForKey(ctx, key)
+	}
+	return s.rdb.(*redis.Client), nil
+}
+
+// masters returns the servers that the store is on, one after the other.
+func (s *Store) masters(ctx context.Context) ([]server, error) {
+	c, ok := s.rdb.(*redis.ClusterClient)
+	if !ok {
+		srv, err := observe(ctx, s.rdb)
+		return []server{srv}, err
+	}
+	var mu sync.Mutex // guards all
+	var all []server
+	err := c.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error {
+		srv, err := observe(ctx, m)
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, srv)
+		return err
+	})
+	slices.SortFunc(all, func(a, b server) int { return strings.Compare(a.node, b.node) })
+	return all, err
+}
+
+// recheck judges the server that a key is on, and trusts it if it is accepted.
+func (s *Store) recheck(ctx context.Context, key string) error {
+	select {
+	case s.checking <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.checking }()
+	node, err := s.nodeOf(ctx, key)
+	if err != nil {
+		return err
+	}
+	srv, err := observe(ctx, node)
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		s.guard.goBlind(err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	found, err := s.rdb.HMGet(ctx, s.keys.store(), "id", serverField+srv.node).Result()
+	if err != nil {
+		return err
+	}
+	if err := s.same(reply(found).text(0)); err != nil {
+		return err
+	}
+	s.guard.trust(srv.node, "")
+	if err := s.guard.judge(srv, decodeAccepted(reply(found).text(1))); err != nil {
+		return err
+	}
+	if err := s.recordServers(ctx); err != nil {
+		return err
+	}
+	s.guard.trust(srv.node, srv.state())
+	return nil
+}
+
+// recordServers writes down which servers are in use, if that changed. All
+// replicas that follow must have it: one that is promoted later tells by it
+// whether it may lack something.
+func (s *Store) recordServers(ctx context.Context) error {
+	servers := s.guard.save()
+	if servers == nil {
+		return nil
+	}
+	err := s.writeServers(ctx, servers)
+	if err != nil {
+		s.guard.unsave()
+	}
+	return err
+}
+
+func (s *Store) writeServers(ctx context.Context, servers map[string]accepted) error {
+	node, err := s.nodeOf(ctx, s.keys.store())
+	if err != nil {
+		return err
+	}
+	holder, err := observe(ctx, node)
+	if err != nil {
+		return err
+	}
+	args := []any{"", s.id}
+	for name, a := range servers {
+		args = append(args, serverField+name, a.encode())
+	}
+	r, err := s.evalWaiting(ctx, recordScript, []string{s.keys.store()}, args, max(s.opts.Wait, holder.online))
+	if err == nil && r.text(0) == saidReplaced {
+		err = s.same(r.text(1))
+	}
+	return err
 }

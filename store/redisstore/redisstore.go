@@ -1,5 +1,5 @@
-// Package redisstore keeps tags and workers in Redis (6.2 or later): one server,
-// Sentinel or Cluster.
+// Package redisstore keeps a store in Redis (6.2 or later): one server, Sentinel
+// or Cluster.
 //
 // Redis acknowledges before its replicas have a write, and by default before
 // its disk has it. A plain Redis is therefore a best-effort authority: it is
@@ -7,41 +7,48 @@
 // once it may have been lost.
 //
 //   - With "appendonly yes" and "appendfsync always" a server that crashes
-//     keeps what it acknowledged; its restart is accepted.
+//     keeps what it acknowledged; its restart is accepted, if it never had
+//     replicas, or if Options.Wait made each grant wait for all of them.
 //   - Any other restart, and a failover, may have lost grants: the store answers
 //     ErrStoreUnsafe, and Open too, until somebody has opened it with
-//     Options.Adopt. If Options.Wait makes each grant wait for all replicas, and
-//     they keep everything too, a failover is accepted.
+//     Options.Adopt. If each grant waited for all replicas, and they keep
+//     everything too, a failover is accepted.
+//   - A server that keeps less than it did (appendonly was switched off) is
+//     refused until it is set back.
 //   - A server that comes back empty, or with other data, is ErrStoreReplaced; a
-//     single tag or pool that vanished is ErrStoreRolledBack.
+//     tag or rows that vanished are ErrStoreRolledBack.
 //   - A replica is refused with ErrStoreUnsafe.
 //
-// A store looks at the server's process and role whenever it makes a
-// connection, because neither a crash nor a failover leaves one open, and
-// records the process that it uses in the store. All programs that share a store
-// use the same settings. A proxy that hides failovers from clients takes the
-// protection away, and so does a replica that was promoted and then restarted
-// before it is seen: it looks like a restart. In a Cluster each node counts for
-// itself, and stores that are open follow an adoption only when they are opened
-// anew. The witness that nodes keep outside the store is the second line.
+// Every script compares the server's process, role and replicas with what was
+// accepted, in the same atomic step, and what it wrote counts only if the server
+// says afterwards that it still keeps everything. The process in use is recorded
+// in the store. All programs that share a store use the same settings. The type
+// guard says what cannot be seen in this way; the witness that nodes keep outside
+// the store and the heartbeat of nodes are the second line.
+//
+// In a Cluster each node counts for itself, and stores that are open follow an
+// adoption only when they are opened anew.
 //
 // # Keys
 //
 // With the default prefix; every script works on one slot, so that Cluster runs
 // it too.
 //
-//	hapax:{hapax}:store    hash: id, format, server:NODE → the last server process
+//	hapax:{hapax}:store    hash: id, format, rows, server:NODE → the last server process
 //	hapax:{hapax}:tags     sorted set, all scores 0: the names of all tags
-//	hapax:{hapax}:pools    hash: pool → layout
-//	hapax:{hapax}:pending  set: tag/NAME or pool/NAME while its own key is made
-//	hapax:tag:NAME         hash: store, rev, kind, deleted, mark, start, step, …
-//	hapax:workers:POOL     hash: store, and per worker "epoch mark expires holder"
+//	hapax:{hapax}:pending  set: the names of tags while their own keys are made
+//	hapax:{hapax}:rows     hash: TABLE, a zero byte, NAME → a row's value
+//	hapax:{hapax}:names    sorted set, all scores 0: the fields of rows
+//	hapax:tag:NAME         hash: store, rev, kind, deleted, mark, run, key_hash, start, step, …
 //
-// A name enters the index and the pending set first, then its key is made, then
-// it leaves the pending set. So the index misses no tag, and a name that is
+// A tag's name enters the index and the pending set first, then its key is made,
+// then it leaves the pending set. So the index misses no tag, and a name that is
 // indexed, not pending and without a key is a lost line. Who has chosen a floor
-// for it removes it from the index (ZREM, or HDEL for a pool) and creates it
-// again.
+// for it removes it from the index (ZREM) and creates it again.
+//
+// The store's field rows counts the rows; when the hash or the sorted set has
+// another number of them, rows were lost, and nothing goes on until an operator
+// has put them back or has set all three right.
 //
 // Numbers go through scripts as decimal strings; Lua's own lose integers above
 // 2^53. A script is sent by its hash, whole only where the server does not know
@@ -50,6 +57,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -62,12 +70,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 var (
-	_ hapax.Store       = (*Store)(nil)
-	_ hapax.WorkerTable = (*Store)(nil)
-	_ hapax.StoreClock  = (*Store)(nil)
+	_ hapax.Store      = (*Store)(nil)
+	_ hapax.StoreClock = (*Store)(nil)
+	_ driver.Rows      = (*Store)(nil)
 )
 
 // Defaults of Options.
@@ -77,7 +86,7 @@ const (
 )
 
 const (
-	format         = "1"         // of the keys; another one is refused
+	format         = "2"         // of the keys; another one is refused
 	maxPrefixBytes = 64          // of Options.Prefix
 	maxWait        = 100         // replicas
 	waitFor        = time.Second // how long a grant waits for its replicas
@@ -97,6 +106,21 @@ type Options struct {
 	Warn func(code, message string)
 }
 
+// withDefaults fills in what is not set, and checks the rest.
+func (o Options) withDefaults() (Options, error) {
+	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
+	if len(o.Prefix) > maxPrefixBytes || strings.ContainsAny(o.Prefix, "{}") || hapax.ValidateName("prefix", o.Prefix) != nil {
+		return o, &hapax.ValueError{Field: "prefix", Value: o.Prefix, Allowed: "up to 64 bytes without braces and control characters", Err: hapax.ErrInvalidArgument}
+	}
+	if o.Wait < 0 || o.Wait > maxWait {
+		return o, &hapax.ValueError{Field: "wait", Value: o.Wait, Allowed: fmt.Sprintf("0 to %d replicas", maxWait), Err: hapax.ErrInvalidArgument}
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = DefaultTimeout
+	}
+	return o, nil
+}
+
 // Codes of Options.Warn.
 const (
 	WarnNotDurable     = "not_durable"       // a crash may lose acknowledged writes
@@ -111,15 +135,19 @@ const (
 // and reconnects by itself. A write that may have reached the server is never
 // sent again.
 type Store struct {
-	rdb   redis.UniversalClient
-	opts  Options
-	keys  keys
-	id    string
-	guard *guard
+	driver.Leases
 
-	mu     sync.Mutex // guards closed, and calls.Add against calls.Wait
-	closed bool
-	calls  sync.WaitGroup // requests in flight, see request
+	rdb      redis.UniversalClient // a *redis.Client or a *redis.ClusterClient
+	own      bool                  // Close closes rdb
+	opts     Options
+	keys     keys
+	id       string
+	guard    *guard
+	checking chan struct{} // holds one element while a server is judged
+
+	mu    sync.Mutex     // guards closing done, and calls.Add against calls.Wait
+	done  chan struct{}  // closed by Close
+	calls sync.WaitGroup // requests in flight, see request
 }
 
 // Open connects to the server that the URL names and, at first use, makes it a
@@ -143,62 +171,79 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: t.opts, keys: keys(t.opts.Prefix)}
-	s.guard = newGuard(t.opts, s.keys.store())
-	s.rdb = t.connect(s.guard.connected)
-	if err := s.open(ctx); err != nil {
+	return open(ctx, t.connect(), true, t.opts)
+}
+
+// New makes a store of an existing client, a *redis.Client or a
+// *redis.ClusterClient that does not read from replicas, as Open does. Close
+// leaves the client open. Options.TLS is not used.
+func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Store, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	switch c := client.(type) {
+	case *redis.Client:
+	case *redis.ClusterClient:
+		if o := c.Options(); o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
+			return nil, &hapax.ValueError{Field: "client", Value: "reads from replicas", Allowed: "a client without ReadOnly, RouteByLatency and RouteRandomly", Err: hapax.ErrInvalidArgument}
+		}
+	default:
+		return nil, &hapax.ValueError{Field: "client", Value: fmt.Sprintf("%T", client), Allowed: "*redis.Client or *redis.ClusterClient", Err: hapax.ErrInvalidArgument}
+	}
+	return open(ctx, client, false, opts)
+}
+
+func open(ctx context.Context, client redis.UniversalClient, own bool, opts Options) (*Store, error) {
+	s := &Store{
+		rdb: client, own: own, opts: opts, keys: keys(opts.Prefix), guard: newGuard(opts),
+		checking: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	s.Leases = driver.LeasesIn(s)
+	if _, err := request(ctx, s, "open", s.begin); err != nil {
 		_ = s.Close() // the first error tells more
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Store) open(ctx context.Context) error {
-	_, err := request(ctx, s, "open", func(ctx context.Context) (string, error) {
-		if c, ok := s.rdb.(*redis.ClusterClient); ok {
-			err := c.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error { return m.Ping(ctx).Err() })
-			if err != nil {
-				return "", err
-			}
-		}
-		reply, err := s.eval(ctx, openScript, []string{s.keys.store()}, rand.Text(), format)
-		if err != nil {
-			return "", err
-		}
-		m := reply.fields(0)
-		if m["format"] != format {
-			return "", fmt.Errorf("%w: redis: the keys have format %.20q, this version understands %q", hapax.ErrStoreCorrupt, m["format"], format)
-		}
-		servers := map[string]accepted{}
-		for field, value := range m {
-			if node, ok := strings.CutPrefix(field, serverField); ok {
-				servers[node] = decodeAccepted(value)
-			}
-		}
-		s.id = m["id"]
-		if err := s.guard.opened(s.id, servers); err != nil {
-			return "", err
-		}
-		return "", s.recordServers(ctx)
-	})
-	return err
-}
-
-// recordServers writes down which servers are in use, if that changed.
-func (s *Store) recordServers(ctx context.Context) error {
-	servers := s.guard.save()
-	if servers == nil {
-		return nil
+// begin makes the store unless it exists, and judges the servers that it is on.
+func (s *Store) begin(ctx context.Context) (struct{}, error) {
+	none := struct{}{}
+	servers, err := s.masters(ctx)
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		s.guard.goBlind(err)
+	} else if err != nil {
+		return none, err
 	}
-	args := []any{s.id}
-	for node, a := range servers {
-		args = append(args, serverField+node, a.encode())
-	}
-	_, err := s.eval(ctx, recordScript, []string{s.keys.store()}, args...)
+	r, err := s.evalWaiting(ctx, openScript, []string{s.keys.store()}, []any{"", rand.Text(), format}, s.opts.Wait)
 	if err != nil {
-		s.guard.unsave()
+		return none, err
 	}
-	return err
+	m := r.fields(1)
+	if m["format"] != format {
+		return none, fmt.Errorf("%w: redis: the keys have format %.20q, this version understands %q", hapax.ErrStoreCorrupt, m["format"], format)
+	}
+	s.id = m["id"]
+	if states, _ := s.guard.known(); states == "" {
+		return none, nil
+	}
+	recorded := map[string]accepted{}
+	for field, value := range m {
+		if node, ok := strings.CutPrefix(field, serverField); ok {
+			recorded[node] = decodeAccepted(value)
+		}
+	}
+	if err := s.guard.open(servers, recorded); err != nil {
+		return none, err
+	}
+	if err := s.recordServers(ctx); err != nil {
+		return none, err
+	}
+	for _, srv := range servers {
+		s.guard.trust(srv.node, srv.state())
+	}
+	return none, nil
 }
 
 // StoreID implements hapax.SegmentStore. It fails with ErrStoreReplaced once
@@ -216,12 +261,8 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 // Ping implements hapax.Store. It sends a write that changes nothing, which
 // fails on a replica, on a full disk and on memory that has run out.
 func (s *Store) Ping(ctx context.Context) error {
-	_, err := request(ctx, s, "ping", func(ctx context.Context) (string, error) {
-		reply, err := s.eval(ctx, pingScript, []string{s.keys.store()}, s.id)
-		if err != nil {
-			return "", err
-		}
-		return "", s.same(reply.text(0))
+	_, err := request(ctx, s, "ping", func(ctx context.Context) (reply, error) {
+		return s.eval(ctx, pingScript, []string{s.keys.store()})
 	})
 	return err
 }
@@ -234,19 +275,26 @@ func (s *Store) StoreTime(ctx context.Context) (time.Time, error) {
 }
 
 // Close implements hapax.Store. It breaks calls in flight off; they and later
-// ones fail with ErrStoreUnavailable.
+// ones fail with ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	closed := s.closed
-	s.closed = true
-	s.mu.Unlock()
-	if closed {
+	select {
+	case <-s.done:
+		s.mu.Unlock()
 		return nil
+	default:
+		close(s.done)
+		s.mu.Unlock()
 	}
-	err := s.rdb.Close()
+	var err error
+	if s.own {
+		err = s.rdb.Close()
+	}
 	s.calls.Wait()
 	return err
 }
+
+func errClosed() error { return fmt.Errorf("%w: the Redis store", hapax.ErrClosed) }
 
 // request runs f, which talks to the server, under a deadline, and translates
 // its error. It returns when ctx ends although the client library sees only
@@ -254,37 +302,35 @@ func (s *Store) Close() error {
 // time is over or the store is closed.
 func request[T any](ctx context.Context, s *Store, doing string, f func(context.Context) (T, error)) (T, error) {
 	var none T
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.opts.Timeout)
-		defer cancel()
-	}
-	if err := ctx.Err(); err != nil {
-		return none, failed(ctx, doing, err)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout(ctx))
+	defer cancel()
+	if ctx.Err() != nil {
+		return none, failed(ctx, doing, context.Cause(ctx))
 	}
 	type result struct {
 		v   T
 		err error
 	}
-	done := make(chan result, 1)
+	answer := make(chan result, 1)
 	s.mu.Lock()
-	if s.closed {
+	select {
+	case <-s.done:
 		s.mu.Unlock()
-		return none, fmt.Errorf("%w: redis: the store is closed", hapax.ErrStoreUnavailable)
+		return none, errClosed()
+	default:
 	}
 	s.calls.Go(func() {
 		v, err := f(ctx)
-		if err == nil {
-			err = s.recordServers(ctx)
-		}
-		done <- result{v, err}
+		answer <- result{v, err}
 	})
 	s.mu.Unlock()
 	var r result
 	select {
-	case r = <-done:
+	case r = <-answer:
 	case <-ctx.Done():
-		r.err = ctx.Err()
+		r.err = context.Cause(ctx)
+	case <-s.done:
+		return none, errClosed()
 	}
 	if r.err != nil {
 		return none, failed(ctx, doing, r.err)
@@ -292,15 +338,23 @@ func request[T any](ctx context.Context, s *Store, doing string, f func(context.
 	return r.v, nil
 }
 
+// timeout returns how long a call may take.
+func (s *Store) timeout(ctx context.Context) time.Duration {
+	if at, ok := ctx.Deadline(); ok {
+		return time.Until(at)
+	}
+	return s.opts.Timeout
+}
+
 // keys makes the names of keys; it is their prefix.
 type keys string
 
-func (k keys) store() string              { return string(k) + "{hapax}:store" }
-func (k keys) tags() string               { return string(k) + "{hapax}:tags" }
-func (k keys) pools() string              { return string(k) + "{hapax}:pools" }
-func (k keys) pending() string            { return string(k) + "{hapax}:pending" }
-func (k keys) tag(name string) string     { return string(k) + "tag:" + name }
-func (k keys) workers(pool string) string { return string(k) + "workers:" + pool }
+func (k keys) store() string          { return string(k) + "{hapax}:store" }
+func (k keys) tags() string           { return string(k) + "{hapax}:tags" }
+func (k keys) pending() string        { return string(k) + "{hapax}:pending" }
+func (k keys) rows() string           { return string(k) + "{hapax}:rows" }
+func (k keys) names() string          { return string(k) + "{hapax}:names" }
+func (k keys) tag(name string) string { return string(k) + "tag:" + name }
 
 // same checks a store ID that the server gave.
 func (s *Store) same(id string) error {
@@ -318,9 +372,9 @@ func replaced(found, want string) error {
 	return fmt.Errorf("%w: redis: the server now holds store %.40q, not %q", hapax.ErrStoreReplaced, found, want)
 }
 
-// lost is the error for a key that is known to have existed.
-func lost(what, name string) error {
-	return fmt.Errorf("%w: redis: %s %q exists by the index and its key is gone", hapax.ErrStoreRolledBack, what, name)
+// lost is the error for a tag that is known to have existed.
+func lost(name string) error {
+	return fmt.Errorf("%w: redis: tag %q exists by the index and its key is gone", hapax.ErrStoreRolledBack, name)
 }
 
 func corrupt(key, field, value string) error {
@@ -340,11 +394,12 @@ func failed(ctx context.Context, doing string, err error) error {
 		cause, hint = hapax.ErrStoreCorrupt, " (another program uses these keys; choose another prefix)"
 	case redis.HasErrorPrefix(err, "BUSY"):
 		hint = " (SCRIPT KILL ends the script that blocks the server)"
+	case redis.HasErrorPrefix(err, "MISCONF"):
+		hint = " (the server cannot write to its disk, and takes nothing until it can)"
 	}
-	// The connection's deadline is the context's, and may be noticed first.
-	ended := ctx.Err()
+	ended := context.Cause(ctx)
 	if at, ok := ctx.Deadline(); ok && ended == nil && !time.Now().Before(at) {
-		ended = context.DeadlineExceeded
+		ended = context.DeadlineExceeded // the connection has the same deadline, and may notice first
 	}
 	if ended != nil && !errors.Is(err, ended) {
 		return fmt.Errorf("%w: redis: %s: %w%s (%w)", cause, doing, err, hint, ended)

@@ -90,7 +90,7 @@ func createUntil(t testing.TB, s *redisstore.Store) {
 
 func allocate(t testing.TB, s *redisstore.Store, tag string, n int64) hapax.Grant {
 	t.Helper()
-	return must[hapax.Allocation](t)(s.Allocate(t.Context(), tag, n)).Grant
+	return must[hapax.Allocation](t)(s.Allocate(t.Context(), tag, n, "")).Grant
 }
 
 // allocateUntil allocates until it succeeds or fails with the sentinel, which
@@ -100,7 +100,7 @@ func allocateUntil(t testing.TB, s *redisstore.Store, tag string, want *hapax.Er
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for {
-		a, err := s.Allocate(t.Context(), tag, 1)
+		a, err := s.Allocate(t.Context(), tag, 1, "")
 		if err == nil || want != nil && errors.Is(err, want) || ctx.Err() != nil {
 			return a.Grant, err
 		}
@@ -147,20 +147,20 @@ func TestTopOfTheRange(t *testing.T) {
 		}
 	}
 	create(t, s, hapax.Tag{Name: "end", Start: hapax.MaxMark - 10, Step: 7})
-	_, err := s.Allocate(t.Context(), "end", 11)
+	_, err := s.Allocate(t.Context(), "end", 11, "")
 	wantErr(t, "one number too many", err, hapax.ErrLineExhausted)
-	_, err = s.Allocate(t.Context(), "end", hapax.MaxStep)
+	_, err = s.Allocate(t.Context(), "end", hapax.MaxStep, "")
 	wantErr(t, "far too many numbers", err, hapax.ErrLineExhausted)
 	if got, want := allocate(t, s, "end", 0), (hapax.Grant{Lo: hapax.MaxMark - 10, Hi: hapax.MaxMark - 3}); got != want {
 		t.Errorf("allocation is %v; want %v", got, want)
 	}
-	_, err = s.Allocate(t.Context(), "end", 0)
+	_, err = s.Allocate(t.Context(), "end", 0, "")
 	wantErr(t, "a whole step at the end", err, hapax.ErrLineExhausted)
 	if got, want := allocate(t, s, "end", 3), (hapax.Grant{Lo: hapax.MaxMark - 3, Hi: hapax.MaxMark}); got != want {
 		t.Errorf("allocation is %v; want %v", got, want)
 	}
 	create(t, s, hapax.Tag{Name: "carry", Start: hapax.MaxMark - 600_000_000})
-	_, err = s.Allocate(t.Context(), "carry", 600_000_001)
+	_, err = s.Allocate(t.Context(), "carry", 600_000_001, "")
 	wantErr(t, "one number too many, with a carry", err, hapax.ErrLineExhausted)
 	if got := allocate(t, s, "carry", 600_000_000); got.Hi != hapax.MaxMark {
 		t.Errorf("allocation is %v; want the end at %d", got, int64(hapax.MaxMark))
@@ -186,7 +186,7 @@ func TestForeignKeys(t *testing.T) {
 	for _, mark := range []string{"", "abc", "-5", "1.5", "1e9", "00000000000000000000000001"} {
 		create(t, s, hapax.Tag{Name: "t" + mark})
 		c.HSet(ctx, "hapax:tag:t"+mark, "mark", mark)
-		a, err := s.Allocate(ctx, "t"+mark, 1)
+		a, err := s.Allocate(ctx, "t"+mark, 1, "")
 		if err == nil {
 			t.Errorf("mark %q: %v was granted", mark, a.Grant)
 		}

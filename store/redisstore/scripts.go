@@ -13,131 +13,235 @@ import (
 )
 
 // A script runs in one atomic step on the server.
-type script struct{ source, hash string }
-
-func newScript(source string) script {
-	sum := sha1.Sum([]byte(source))
-	return script{source, hex.EncodeToString(sum[:])}
+type script struct {
+	source, hash string
+	writes       bool // its answer counts only once it is kept; see eval
 }
 
-// Every script but open, ping and record answers a list that starts with what happened:
-// one of these words.
+func newScript(source string) script {
+	source = prelude + source
+	sum := sha1.Sum([]byte(source))
+	return script{source: source, hash: hex.EncodeToString(sum[:])}
+}
+
+func newWrite(source string) script {
+	sc := newScript(source)
+	sc.writes = true
+	return sc
+}
+
+// Every script answers a list that starts with what happened: one of these words.
 const (
 	saidOK       = "ok"
 	saidNo       = "no"       // the key is not as it was expected to be
 	saidMissing  = "missing"  // the key does not exist
+	saidLost     = "lost"     // rows are missing that were there
 	saidReplaced = "replaced" // followed by the store ID that was found, or ""
+	saidServer   = "server"   // the server is none that is trusted; nothing was done
 )
 
-// openScript makes the store unless it exists. KEYS: store. ARGV: an ID and a
-// format for a new store. It answers the store's fields.
-var openScript = newScript(`
-redis.call('HSETNX', KEYS[1], 'id', ARGV[1])
-redis.call('HSETNX', KEYS[1], 'format', ARGV[2])
-return redis.call('HGETALL', KEYS[1])`)
-
-// recordScript sets fields of the store's key. KEYS: store. ARGV: store ID,
-// fields and values.
-var recordScript = newScript(`
-local id = redis.call('HGET', KEYS[1], 'id') or ''
-if id == ARGV[1] then redis.call('HSET', KEYS[1], unpack(ARGV, 2)) end
-return {id}`)
-
-// pingScript answers the store's ID and, if it is the expected one, tries to
-// write. KEYS: store. ARGV: store ID.
-var pingScript = newScript(`
-local id = redis.call('HGET', KEYS[1], 'id') or ''
-if id == ARGV[1] then redis.call('HSETNX', KEYS[1], 'id', id) end
-return {id}`)
-
-// lookupScript tells whether a name is in an index. KEYS: store, index, pending.
-// ARGV: store ID, name, its pending entry. It answers ok for a name that has a
-// key, no for one whose key is being made, missing for one that is unknown.
-var lookupScript = newScript(`
-local id = redis.call('HGET', KEYS[1], 'id') or ''
-if id ~= ARGV[1] then return {'replaced', id} end
-if redis.call('SISMEMBER', KEYS[3], ARGV[3]) == 1 then return {'no'} end
-local known
-if redis.call('TYPE', KEYS[2]).ok == 'hash' then
-  known = redis.call('HGET', KEYS[2], ARGV[2])
-else
-  known = redis.call('ZSCORE', KEYS[2], ARGV[2])
+// Every script's first argument is the states of the servers that are trusted,
+// each between bars, or "" for any server; see server.state. The second one is
+// the store ID. refused answers what stands against going on: by a key that has
+// the store ID in a field.
+//
+// halves reads a decimal that is not negative in two halves of nine and more
+// digits, which Lua's numbers hold exactly as they do their sums.
+const prelude = `
+local function trusted()
+  if ARGV[1] == '' then return true end
+  local function words(section, ...)
+    local info, found = redis.call('INFO', section), {}
+    for i, name in ipairs({...}) do
+      found[i] = string.match(info, '\n' .. name .. ':([^\r\n]*)') or ''
+    end
+    return found
+  end
+  local run = words('server', 'run_id')
+  local repl = words('replication', 'role', 'master_replid2', 'connected_slaves', 'repl_backlog_active')
+  if not string.match(repl[2], '[^0]') then repl[2] = '' end
+  local log = words('persistence', 'aof_enabled')
+  local state = run[1] .. ' ' .. table.concat(repl, ' ') .. ' ' .. log[1]
+  return string.find(ARGV[1], '|' .. state .. '|', 1, true)
 end
-return {known and 'ok' or 'missing'}`)
-
-// indexTagScript enters a tag's name into the index before its key is made.
-// KEYS: store, tags, pending. ARGV: store ID, name, its pending entry.
-var indexTagScript = newScript(`
-local id = redis.call('HGET', KEYS[1], 'id') or ''
-if id ~= ARGV[1] then return {'replaced', id} end
-if redis.call('ZADD', KEYS[2], 0, ARGV[2]) == 1 then redis.call('SADD', KEYS[3], ARGV[3]) end
-return {'ok'}`)
-
-// freezePoolScript stores a pool's layout unless it has one. KEYS: store, pools,
-// pending. ARGV: store ID, pool, layout, the pending entry. It answers ok, or no
-// while the pool's key has yet to be made, and the layout that is stored.
-var freezePoolScript = newScript(`
-local id = redis.call('HGET', KEYS[1], 'id') or ''
-if id ~= ARGV[1] then return {'replaced', id} end
-if redis.call('HSETNX', KEYS[2], ARGV[2], ARGV[3]) == 1 then redis.call('SADD', KEYS[3], ARGV[4]) end
-local made = redis.call('SISMEMBER', KEYS[3], ARGV[4]) == 0
-return {made and 'ok' or 'no', redis.call('HGET', KEYS[2], ARGV[2])}`)
-
-// makeWorkersScript makes a pool's key. KEYS: workers. ARGV: store ID.
-var makeWorkersScript = newScript(`
-redis.call('HSETNX', KEYS[1], 'store', ARGV[1])
-local id = redis.call('HGET', KEYS[1], 'store')
-return {id == ARGV[1] and 'ok' or 'replaced', id}`)
-
-// allocateScript raises a tag's mark. KEYS: tag. ARGV: store ID, how many
-// numbers in decimal ("0": the tag's step). It answers ok or no with the tag as
-// it is now. Sums are checked in two halves of nine and more digits, which Lua
-// holds exactly.
-var allocateScript = newScript(fmt.Sprintf(`
-local t = redis.call('HMGET', KEYS[1], 'store', 'kind', 'deleted', 'mark', 'step')
-if not t[1] then return {'missing'} end
-if t[1] ~= ARGV[1] then return {'replaced', t[1]} end
-local n = ARGV[2]
-if n == '0' then n = t[5] end
+local function refused(key, field)
+  if not trusted() then return {'server'} end
+  local id = redis.call('HGET', key, field)
+  if not id and field == 'store' then return {'missing'} end
+  if id ~= ARGV[2] then return {'replaced', id or ''} end
+end
 local function halves(s)
-  if not s or #s > 19 or not string.match(s, '^[1-9]%%d*$') then return nil end
+  if not s or #s > 19 or not string.match(s, '^%d+$') then return nil end
   return tonumber(string.sub(s, 1, -10)) or 0, tonumber(string.sub(s, -9))
 end
-local mh, ml = halves(t[4])
-local nh, nl = halves(n)
-local said = 'no'
-if t[2] == 'segment' and t[3] == '0' and mh and nh then
-  local h, l = mh + nh, ml + nl
+local function added(ah, al, bh, bl)
+  local h, l = ah + bh, al + bl
   if l >= 1000000000 then h, l = h + 1, l - 1000000000 end
+  return h, l
+end
+`
+
+// openScript makes the store unless it exists. KEYS: store. ARGV: "", an ID and a
+// format for a new store. It answers ok and the store's fields.
+var openScript = newScript(`
+redis.call('HSETNX', KEYS[1], 'id', ARGV[2])
+redis.call('HSETNX', KEYS[1], 'format', ARGV[3])
+return {'ok', unpack(redis.call('HGETALL', KEYS[1]))}`)
+
+// recordScript sets fields of the store's key. KEYS: store. ARGV: "", store ID,
+// fields and values. Whoever records has just looked at the server.
+var recordScript = newScript(`
+local no = refused(KEYS[1], 'id')
+if no then return no end
+redis.call('HSET', KEYS[1], unpack(ARGV, 3))
+return {'ok'}`)
+
+// pingScript tries to write. KEYS: store. ARGV: states, store ID.
+var pingScript = newWrite(`
+local no = refused(KEYS[1], 'id')
+if no then return no end
+redis.call('HSETNX', KEYS[1], 'id', ARGV[2])
+return {'ok'}`)
+
+// lookupScript tells whether a tag is in the index. KEYS: store, tags, pending.
+// ARGV: states, store ID, name. It answers ok for a name that has a key, no for
+// one whose key is being made, missing for one that is unknown.
+var lookupScript = newScript(`
+local no = refused(KEYS[1], 'id')
+if no then return no end
+if redis.call('SISMEMBER', KEYS[3], ARGV[3]) == 1 then return {'no'} end
+return {redis.call('ZSCORE', KEYS[2], ARGV[3]) and 'ok' or 'missing'}`)
+
+// indexTagScript enters a tag's name into the index before its key is made.
+// KEYS: store, tags, pending. ARGV: states, store ID, name.
+var indexTagScript = newWrite(`
+local no = refused(KEYS[1], 'id')
+if no then return no end
+if redis.call('ZADD', KEYS[2], 0, ARGV[3]) == 1 then redis.call('SADD', KEYS[3], ARGV[3]) end
+return {'ok'}`)
+
+// listTagsScript answers ok and names of tags in byte order. KEYS: store, tags.
+// ARGV: states, store ID, where to begin, how many.
+var listTagsScript = newScript(`
+local no = refused(KEYS[1], 'id')
+if no then return no end
+return {'ok', unpack(redis.call('ZRANGEBYLEX', KEYS[2], ARGV[3], '+', 'LIMIT', 0, ARGV[4]))}`)
+
+// readTagScript answers ok and a tag's fields. KEYS: tag. ARGV: states, store ID.
+var readTagScript = newScript(`
+local no = refused(KEYS[1], 'store')
+if no then return no end
+return {'ok', unpack(redis.call('HGETALL', KEYS[1]))}`)
+
+// allocateScript raises a tag's mark. KEYS: tag. ARGV: states, store ID, how many
+// numbers in decimal ("0": the tag's step), the hash of the caller's last key,
+// the hash of the new one. It answers ok or no with the tag as it is now.
+var allocateScript = newWrite(fmt.Sprintf(`
+local no = refused(KEYS[1], 'store')
+if no then return no end
+local t = redis.call('HMGET', KEYS[1], 'kind', 'deleted', 'mark', 'step', 'delta', 'key_hash', 'run')
+local n = ARGV[3]
+if n == '0' then n = t[4] end
+local mh, ml = halves(t[3])
+local nh, nl = halves(n)
+local delta = t[5] and #t[5] <= 7 and tonumber(t[5])
+local said = 'no'
+if t[1] == 'segment' and t[2] == '0' and mh and mh + ml > 0 and nh and nh < 2000 and nh + nl > 0 and delta and delta > 0 and halves(t[7]) then
+  local carry = math.floor(nl * delta / 1000000000)
+  local wh, wl = nh * delta + carry, nl * delta - carry * 1000000000
+  local h, l = added(mh, ml, wh, wl)
   if h < %[1]d or (h == %[1]d and l <= %[2]d) then
-    redis.call('HINCRBY', KEYS[1], 'mark', n)
+    local width = string.format('%%d%%09d', wh, wl)
+    if wh == 0 then width = string.format('%%d', wl) end
+    if ARGV[4] == '' or t[6] ~= ARGV[4] then redis.call('HSET', KEYS[1], 'run', 0) end
+    redis.call('HINCRBY', KEYS[1], 'run', width)
+    redis.call('HINCRBY', KEYS[1], 'mark', width)
+    redis.call('HSET', KEYS[1], 'key_hash', ARGV[5])
     said = 'ok'
   end
 end
 return {said, unpack(redis.call('HGETALL', KEYS[1]))}`, hapax.MaxMark/1_000_000_000, hapax.MaxMark%1_000_000_000))
 
-// defineTagScript writes a tag's definition if its revision is still the
-// expected one, and raises its mark to a floor. KEYS: tag. ARGV: store ID,
-// revision ("": the tag must not exist), floor, fields and values. It answers ok
-// with the tag as it is now, or no.
-var defineTagScript = newScript(`
-local t = redis.call('HMGET', KEYS[1], 'store', 'rev', 'mark')
-if t[1] and t[1] ~= ARGV[1] then return {'replaced', t[1]} end
-if (t[2] or '') ~= ARGV[2] or (t[1] and not t[2]) then return {'no'} end
-local mark, floor = t[3] or '', ARGV[3]
-if #mark < #floor or (#mark == #floor and mark < floor) then mark = floor end
-redis.call('HSET', KEYS[1], 'store', ARGV[1], 'mark', mark, unpack(ARGV, 4))
+// handBackScript lowers a tag's mark. KEYS: tag. ARGV: states, store ID, the
+// expected mark, the expected hash of the key, the new mark. It answers ok, or no
+// with the tag as it is.
+var handBackScript = newWrite(`
+local no = refused(KEYS[1], 'store')
+if no then return no end
+local t = redis.call('HMGET', KEYS[1], 'deleted', 'mark', 'key_hash', 'run')
+local mh, ml = halves(t[2])
+local nh, nl = halves(ARGV[5])
+local rh, rl = halves(t[4])
+if t[1] == '0' and t[2] == ARGV[3] and t[3] == ARGV[4] and ARGV[4] ~= '' and mh and nh and rh then
+  local h, l = added(nh, nl, rh, rl)
+  if (h > mh or (h == mh and l >= ml)) and (nh < mh or (nh == mh and nl <= ml)) then
+    redis.call('HSET', KEYS[1], 'mark', ARGV[5], 'run', 0, 'key_hash', '')
+    return {'ok'}
+  end
+end
+return {'no', unpack(redis.call('HGETALL', KEYS[1]))}`)
+
+// defineTagScript writes a tag's definition if its revision is still the expected
+// one, and raises its mark to a floor, which ends the run of what was granted
+// last. KEYS: tag. ARGV: states, store ID, revision ("": the tag must not exist),
+// floor, fields and values. It answers ok with the tag as it is now, or no.
+var defineTagScript = newWrite(`
+local no = refused(KEYS[1], 'store')
+if no and not (no[1] == 'missing' and ARGV[3] == '') then return no end
+local t = redis.call('HMGET', KEYS[1], 'rev', 'mark')
+if (t[1] or '') ~= ARGV[3] or (not no and not t[1]) then return {'no'} end
+local mark, floor = t[2] or '', ARGV[4]
+if #mark < #floor or (#mark == #floor and mark < floor) then
+  redis.call('HSET', KEYS[1], 'mark', floor, 'run', 0, 'key_hash', '')
+end
+redis.call('HSET', KEYS[1], 'store', ARGV[2], unpack(ARGV, 5))
 return {'ok', unpack(redis.call('HGETALL', KEYS[1]))}`)
 
-// swapWorkerScript replaces a worker's row. KEYS: workers. ARGV: store ID,
-// worker ID, the expected "epoch mark" ("": no row), the new row.
-var swapWorkerScript = newScript(`
-local t = redis.call('HMGET', KEYS[1], 'store', ARGV[2])
-if not t[1] then return {'missing'} end
-if t[1] ~= ARGV[1] then return {'replaced', t[1]} end
-local now = t[2] and string.match(t[2], '^%-?%d+ %-?%d+') or ''
-if now ~= ARGV[3] then return {'no'} end
-redis.call('HSET', KEYS[1], ARGV[2], ARGV[4])
+// rowsPrelude begins the scripts on rows. KEYS: store, rows, names. Rows that were
+// lost make one of the three counts differ.
+const rowsPrelude = `
+local no = refused(KEYS[1], 'id')
+if no then return no end
+local count = tonumber(redis.call('HGET', KEYS[1], 'rows') or '0')
+if redis.call('HLEN', KEYS[2]) ~= count or redis.call('ZCARD', KEYS[3]) ~= count then return {'lost'} end
+`
+
+// readRowScript answers ok and the value, or missing. ARGV: states, store ID, row.
+var readRowScript = newScript(rowsPrelude + `
+local value = redis.call('HGET', KEYS[2], ARGV[3])
+if not value then return {'missing'} end
+return {'ok', value}`)
+
+// listRowsScript answers ok, names and values; no instead of ok if there may be
+// more. ARGV: states, store ID, the range's bounds, how many, how many bytes.
+var listRowsScript = newScript(rowsPrelude + `
+local names = redis.call('ZRANGEBYLEX', KEYS[3], ARGV[3], ARGV[4], 'LIMIT', 0, ARGV[5])
+local found, size = {#names < tonumber(ARGV[5]) and 'ok' or 'no'}, 0
+for i, name in ipairs(names) do
+  local value = redis.call('HGET', KEYS[2], name)
+  if not value then return {'lost'} end
+  found[#found + 1], found[#found + 2] = name, value
+  size = size + #value
+  if size > tonumber(ARGV[6]) and i < #names then
+    found[1] = 'no'
+    break
+  end
+end
+return found`)
+
+// swapRowScript replaces a row's value. ARGV: states, store ID, row, the expected
+// value ("": no row), the new one ("": remove it). It answers ok or no.
+var swapRowScript = newWrite(rowsPrelude + `
+local row, old, new = ARGV[3], ARGV[4], ARGV[5]
+if (redis.call('HGET', KEYS[2], row) or '') ~= old then return {'no'} end
+if new == '' then
+  redis.call('HDEL', KEYS[2], row)
+  redis.call('ZREM', KEYS[3], row)
+  redis.call('HINCRBY', KEYS[1], 'rows', -1)
+else
+  redis.call('HSET', KEYS[2], row, new)
+  if redis.call('ZADD', KEYS[3], 0, row) == 1 then redis.call('HINCRBY', KEYS[1], 'rows', 1) end
+end
 return {'ok'}`)
 
 // A command that may not be sent a second time.
@@ -158,12 +262,53 @@ func (r reply) text(i int) string {
 	return s
 }
 
-// eval runs a script, and waits for the replicas that Options.Wait asks for:
-// without their acknowledgement the outcome counts as unknown.
+// fields reads pairs from position i on.
+func (r reply) fields(i int) map[string]string {
+	m := make(map[string]string, (len(r)-i)/2)
+	for ; i+1 < len(r); i += 2 {
+		m[r.text(i)] = r.text(i + 1)
+	}
+	return m
+}
+
+// serverAttempts bounds how often a server is judged for one script.
+const serverAttempts = 10
+
+// eval runs a script on a server that is trusted, with the store ID before its
+// arguments. What a write answers counts only once the server has told, after it,
+// that it still keeps everything if it has to, and as many replicas as
+// Options.Wait asks for have the write; the outcome counts as unknown otherwise.
 func (s *Store) eval(ctx context.Context, sc script, keys []string, args ...any) (reply, error) {
-	r, err := s.evalBy(ctx, "evalsha", sc.hash, keys, args)
+	for range serverAttempts {
+		states, _ := s.guard.known()
+		wait := 0
+		if sc.writes {
+			wait = s.opts.Wait
+		}
+		r, err := s.evalWaiting(ctx, sc, keys, append([]any{states, s.id}, args...), wait)
+		if err != nil {
+			return nil, err
+		}
+		switch r.text(0) {
+		case saidReplaced:
+			return nil, s.same(r.text(1))
+		case saidServer:
+			if err := s.recheck(ctx, keys[0]); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		return r, nil
+	}
+	return nil, fmt.Errorf("%w: redis: the server's state changed %d times while a script was to run", hapax.ErrStoreUnavailable, serverAttempts)
+}
+
+// evalWaiting runs a script with its arguments as they are, and waits for the
+// given number of replicas.
+func (s *Store) evalWaiting(ctx context.Context, sc script, keys []string, args []any, wait int) (reply, error) {
+	r, err := s.send(ctx, sc.writes, "evalsha", sc.hash, keys, args, wait)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		r, err = s.evalBy(ctx, "eval", sc.source, keys, args)
+		r, err = s.send(ctx, sc.writes, "eval", sc.source, keys, args, wait)
 	}
 	if err != nil {
 		return nil, err
@@ -175,26 +320,17 @@ func (s *Store) eval(ctx context.Context, sc script, keys []string, args ...any)
 	return list, nil
 }
 
-func (s *Store) evalBy(ctx context.Context, verb, text string, keys []string, args []any) (any, error) {
+// send sends one script and, in the same round trip to the same server, asks for
+// its settings and for its replicas: WAIT counts for the connection that wrote.
+func (s *Store) send(ctx context.Context, writes bool, verb, text string, keys []string, args []any, wait int) (any, error) {
 	words := append(make([]any, 0, 3+len(keys)+len(args)), verb, text, len(keys))
 	for _, k := range keys {
 		words = append(words, k)
 	}
 	cmd := once{redis.NewCmd(ctx, append(words, args...)...)}
-	if s.opts.Wait == 0 {
-		_ = s.rdb.Process(ctx, cmd) // the error is the command's
-		return cmd.Result()
-	}
-	// WAIT counts for the connection that wrote, so both go in one pipeline to
-	// the node that has the key.
-	var node redis.Cmdable = s.rdb
-	cluster, isCluster := s.rdb.(*redis.ClusterClient)
-	if isCluster {
-		master, err := cluster.MasterForKey(ctx, keys[0])
-		if err != nil {
-			return nil, err
-		}
-		node = master
+	node, err := s.nodeOf(ctx, keys[0])
+	if err != nil {
+		return nil, err
 	}
 	patience := waitFor
 	if at, ok := ctx.Deadline(); ok {
@@ -202,28 +338,41 @@ func (s *Store) evalBy(ctx context.Context, verb, text string, keys []string, ar
 	}
 	pipe := node.Pipeline()
 	_ = pipe.Process(ctx, cmd)
-	acks := pipe.Do(ctx, "wait", s.opts.Wait, patience.Milliseconds())
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	var settings *redis.MapStringStringCmd
+	if _, durable := s.guard.known(); durable && writes {
+		settings = pipe.ConfigGet(ctx, settingsPattern)
+	}
+	var acks *redis.Cmd
+	if wait > 0 {
+		acks = pipe.Do(ctx, "wait", wait, patience.Milliseconds())
+	}
+	_, failure := pipe.Exec(ctx)
 	r, err := cmd.Result()
+	if r == nil && err == nil { // nothing was sent
+		err = failure
+	}
 	if err != nil {
-		if isCluster && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
-			cluster.ReloadState(ctx)
+		if c, ok := s.rdb.(*redis.ClusterClient); ok && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
+			c.ReloadState(ctx)
 		}
 		return nil, err
 	}
+	if settings != nil {
+		if what, _, err := risk(settings); err != nil {
+			return nil, err
+		} else if what != "" { // allowed only where it is known
+			if err := s.recheck(ctx, keys[0]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if acks == nil {
+		return r, nil
+	}
 	if n, err := acks.Int(); err != nil {
 		return nil, err
-	} else if n < s.opts.Wait {
-		return nil, fmt.Errorf("%w: redis: %d of %d replicas have the write after %v", hapax.ErrStoreUnavailable, n, s.opts.Wait, patience)
+	} else if n < wait {
+		return nil, fmt.Errorf("%w: redis: %d of %d replicas have the write after %v", hapax.ErrStoreUnavailable, n, wait, patience)
 	}
 	return r, nil
-}
-
-// fields reads pairs from position i on.
-func (r reply) fields(i int) map[string]string {
-	m := make(map[string]string, (len(r)-i)/2)
-	for ; i+1 < len(r); i += 2 {
-		m[r.text(i)] = r.text(i + 1)
-	}
-	return m
 }

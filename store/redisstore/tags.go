@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 const (
@@ -19,91 +20,101 @@ const (
 // A record is a tag with the revision of its definition. Grants leave the
 // revision as it is.
 type record struct {
-	hapax.Tag
+	driver.Tag
 	rev int64
 }
 
 // Allocate implements hapax.SegmentStore. It is one round trip.
-func (s *Store) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
+func (s *Store) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return hapax.Allocation{}, err
 	}
 	asked := n
 	if n > hapax.MaxStep {
-		asked = -1 // refused by the script; Advance tells why
+		asked = -1 // refused by the script; driver.Width tells why
 	}
+	key, hash := driver.NewKey()
 	return request(ctx, s, "allocate", func(ctx context.Context) (hapax.Allocation, error) {
-		r, err := s.evalTag(ctx, allocateScript, tag, asked)
-		if err != nil {
-			return hapax.Allocation{}, err
-		}
-		t, err := s.decodeTag(tag, r.fields(1))
+		r, t, err := s.evalTag(ctx, allocateScript, tag, asked, driver.HashKey(last), hash)
 		if err != nil {
 			return hapax.Allocation{}, err
 		}
 		if r.text(0) != saidOK {
-			_, _, err := t.Advance(n)
-			if err == nil {
-				err = fmt.Errorf("%w: redis: tag %q was refused for no reason that is known", hapax.ErrStoreCorrupt, tag)
+			if _, _, err = driver.Advance(t.Tag, n, last); err == nil {
+				err = unexplained(tag)
 			}
 			return hapax.Allocation{}, err
 		}
-		if n == 0 {
-			n = t.Step
+		width, err := driver.Width(t.Tag.Tag, n)
+		if err != nil {
+			return hapax.Allocation{}, err
 		}
-		return hapax.Allocation{Grant: hapax.Grant{Lo: t.Mark - n, Hi: t.Mark}, Tag: t.Tag}, nil
+		return hapax.Allocation{
+			Grant: hapax.Grant{Lo: t.Mark - width, Hi: t.Mark}, Tag: t.Tag.Tag, Key: key, From: t.Mark - t.Run,
+		}, nil
 	})
 }
 
-// evalTag runs a script on a tag's key.
-func (s *Store) evalTag(ctx context.Context, sc script, tag string, args ...any) (reply, error) {
-	for {
-		r, err := s.eval(ctx, sc, []string{s.keys.tag(tag)}, append([]any{s.id}, args...)...)
-		if err != nil {
+// unexplained is the error for a script that refused what the rules allow.
+func unexplained(tag string) error {
+	return fmt.Errorf("%w: redis: tag %q was refused for no reason that is known", hapax.ErrStoreCorrupt, tag)
+}
+
+// HandBack implements hapax.SegmentStore. It is one round trip.
+func (s *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	if err := driver.CheckHandBack(a, next); err != nil {
+		return err
+	}
+	_, err := request(ctx, s, "hand back", func(ctx context.Context) (reply, error) {
+		r, t, err := s.evalTag(ctx, handBackScript, a.Tag.Name, a.Grant.Hi, driver.HashKey(a.Key), next)
+		if err != nil || r.text(0) == saidOK {
 			return nil, err
 		}
-		switch r.text(0) {
-		case saidReplaced:
-			return nil, s.same(r.text(1))
-		case saidMissing:
+		if _, err = driver.HandBack(t.Tag, a, next); err == nil {
+			err = unexplained(a.Tag.Name)
+		}
+		return nil, err
+	})
+	return err
+}
+
+// evalTag runs a script on a tag's key, and decodes the tag that it answers. A tag
+// that does not exist is an error.
+func (s *Store) evalTag(ctx context.Context, sc script, tag string, args ...any) (reply, record, error) {
+	for {
+		r, err := s.eval(ctx, sc, []string{s.keys.tag(tag)}, args...)
+		if err != nil {
+			return nil, record{}, err
+		}
+		if r.text(0) == saidMissing {
 			if err := s.tagMissing(ctx, tag); err != nil {
-				return nil, err
+				return nil, record{}, err
 			}
 			continue
 		}
-		return r, nil
+		if len(r) == 1 {
+			return r, record{}, nil
+		}
+		t, err := s.decodeTag(tag, r.fields(1))
+		return r, t, err
 	}
 }
 
 // tagMissing returns why a tag has no key: it does not exist, it was lost, or
 // the whole store was. It returns nil if the key was made at this moment.
 func (s *Store) tagMissing(ctx context.Context, tag string) error {
-	known, err := s.lookup(ctx, s.keys.tags(), tag, pendingTag(tag))
+	r, err := s.eval(ctx, lookupScript, []string{s.keys.store(), s.keys.tags(), s.keys.pending()}, tag)
 	if err != nil {
 		return err
 	}
-	if !known {
+	if r.text(0) != saidOK {
 		return fmt.Errorf("%w: %q", hapax.ErrTagNotFound, tag)
 	}
 	n, err := s.rdb.Exists(ctx, s.keys.tag(tag)).Result()
 	if err == nil && n == 0 {
-		err = lost("tag", tag)
+		err = lost(tag)
 	}
 	return err
-}
-
-func pendingTag(name string) string { return "tag/" + name }
-
-// lookup tells whether a name is indexed and its key was made.
-func (s *Store) lookup(ctx context.Context, index, name, pending string) (bool, error) {
-	r, err := s.eval(ctx, lookupScript, []string{s.keys.store(), index, s.keys.pending()}, s.id, name, pending)
-	if err != nil {
-		return false, err
-	}
-	if r.text(0) == saidReplaced {
-		return false, s.same(r.text(1))
-	}
-	return r.text(0) == saidOK, nil
 }
 
 // CreateTag implements hapax.SegmentStore.
@@ -119,17 +130,17 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 			next := tag
 			switch {
 			case err == nil:
-				if next, err = old.Revive(tag, mode); err != nil {
+				if next, err = driver.Revive(old.Tag.Tag, tag, mode); err != nil {
 					return hapax.Tag{}, err
 				}
 			case !errors.Is(err, hapax.ErrTagNotFound):
 				return hapax.Tag{}, err
 			default:
-				if err := s.indexTag(ctx, tag.Name); err != nil {
+				if _, err := s.eval(ctx, indexTagScript, []string{s.keys.store(), s.keys.tags(), s.keys.pending()}, tag.Name); err != nil {
 					return hapax.Tag{}, err
 				}
 			}
-			stored, ok, err := s.define(ctx, old.rev, next)
+			stored, ok, err := s.define(ctx, old, next)
 			if err != nil || !ok {
 				if err != nil {
 					return hapax.Tag{}, err
@@ -137,7 +148,7 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 				continue
 			}
 			if old.rev == 0 {
-				err = s.rdb.SRem(ctx, s.keys.pending(), pendingTag(tag.Name)).Err()
+				err = s.rdb.SRem(ctx, s.keys.pending(), tag.Name).Err()
 			}
 			return stored, err
 		}
@@ -149,33 +160,25 @@ func tooOften(name string) error {
 	return fmt.Errorf("%w: redis: tag %q changed %d times while it was to be changed", hapax.ErrStoreUnavailable, name, defineAttempts)
 }
 
-func (s *Store) indexTag(ctx context.Context, name string) error {
-	r, err := s.eval(ctx, indexTagScript, []string{s.keys.store(), s.keys.tags(), s.keys.pending()}, s.id, name, pendingTag(name))
-	if err == nil && r.text(0) == saidReplaced {
-		err = s.same(r.text(1))
+// define stores a tag's definition if its revision is still old's (0: the tag must
+// not exist), and reports whether it did. A mark that the definition raises is a
+// floor: what was granted meanwhile may have raised it further.
+func (s *Store) define(ctx context.Context, old record, t hapax.Tag) (hapax.Tag, bool, error) {
+	expected, floor, deleted := "", "", "0"
+	if old.rev != 0 {
+		expected = strconv.FormatInt(old.rev, 10)
 	}
-	return err
-}
-
-// define stores a tag's definition if its revision is still rev (0: it must not
-// exist), and tells whether it did. The mark is raised to the tag's, not set.
-func (s *Store) define(ctx context.Context, rev int64, t hapax.Tag) (hapax.Tag, bool, error) {
-	expected := ""
-	if rev != 0 {
-		expected = strconv.FormatInt(rev, 10)
+	if old.rev == 0 || t.Mark > old.Mark {
+		floor = strconv.FormatInt(t.Mark, 10)
 	}
-	deleted := "0"
 	if t.Deleted {
 		deleted = "1"
 	}
-	r, err := s.evalTag(ctx, defineTagScript, t.Name, expected, t.Mark,
-		"rev", rev+1, "kind", string(t.Kind), "deleted", deleted, "start", t.Start,
-		"step", t.Step, "min_step", t.MinStep, "max_step", t.MaxStep, "pool", t.Pool)
-	if err != nil || r.text(0) != saidOK {
-		return hapax.Tag{}, false, err
-	}
-	stored, err := s.decodeTag(t.Name, r.fields(1))
-	return stored.Tag, err == nil, err
+	r, stored, err := s.evalTag(ctx, defineTagScript, t.Name, expected, floor,
+		"rev", old.rev+1, "kind", string(t.Kind), "deleted", deleted, "start", t.Start, "step", t.Step,
+		"min_step", t.MinStep, "max_step", t.MaxStep, "delta", t.Delta, "remainder", t.Remainder,
+		"pool", t.Pool, "extra", t.Extra)
+	return stored.Tag.Tag, err == nil && r.text(0) == saidOK, err
 }
 
 // change redefines an existing tag by what f makes of it, unless f fails.
@@ -189,11 +192,11 @@ func (s *Store) change(ctx context.Context, name, doing string, f func(hapax.Tag
 			if err != nil {
 				return hapax.Tag{}, err
 			}
-			next, err := f(old.Tag)
+			next, err := f(old.Tag.Tag)
 			if err != nil {
 				return hapax.Tag{}, err
 			}
-			if stored, ok, err := s.define(ctx, old.rev, next); err != nil || ok {
+			if stored, ok, err := s.define(ctx, old, next); err != nil || ok {
 				return stored, err
 			}
 		}
@@ -203,18 +206,12 @@ func (s *Store) change(ctx context.Context, name, doing string, f func(hapax.Tag
 
 // UpdateTag implements hapax.TagStore.
 func (s *Store) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
-	return s.change(ctx, name, "update a tag", u.Apply)
+	return s.change(ctx, name, "update a tag", func(t hapax.Tag) (hapax.Tag, error) { return driver.Update(t, u) })
 }
 
 // DeleteTag implements hapax.TagStore.
 func (s *Store) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
-	return s.change(ctx, name, "delete a tag", func(t hapax.Tag) (hapax.Tag, error) {
-		if t.Deleted {
-			return t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, name)
-		}
-		t.Deleted = true
-		return t, nil
-	})
+	return s.change(ctx, name, "delete a tag", driver.Delete)
 }
 
 // Tag implements hapax.TagStore.
@@ -224,24 +221,14 @@ func (s *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	}
 	return request(ctx, s, "read a tag", func(ctx context.Context) (hapax.Tag, error) {
 		t, err := s.tag(ctx, name)
-		return t.Tag, err
+		return t.Tag.Tag, err
 	})
 }
 
 // tag reads a tag; without one it returns the zero record and ErrTagNotFound.
 func (s *Store) tag(ctx context.Context, name string) (record, error) {
-	for {
-		m, err := s.rdb.HGetAll(ctx, s.keys.tag(name)).Result()
-		if err != nil {
-			return record{}, err
-		}
-		if len(m) > 0 {
-			return s.decodeTag(name, m)
-		}
-		if err := s.tagMissing(ctx, name); err != nil {
-			return record{}, err
-		}
-	}
+	_, t, err := s.evalTag(ctx, readTagScript, name)
+	return t, err
 }
 
 // Tags implements hapax.TagStore. A page takes two round trips for 500 tags.
@@ -273,13 +260,12 @@ func (s *Store) tagNames(ctx context.Context, after string, n int) ([]string, er
 	if after != "" {
 		from = "(" + after
 	}
-	pipe := s.rdb.Pipeline()
-	id := pipe.HGet(ctx, s.keys.store(), "id")
-	names := pipe.ZRangeArgs(ctx, redis.ZRangeArgs{Key: s.keys.tags(), Start: from, Stop: "+", ByLex: true, Count: int64(n)})
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, err
+	r, err := s.eval(ctx, listTagsScript, []string{s.keys.store(), s.keys.tags()}, from, n)
+	var names []string
+	for i := 1; i < len(r); i++ {
+		names = append(names, r.text(i))
 	}
-	return names.Val(), s.same(id.Val())
+	return names, err
 }
 
 // tagsNamed reads the tags that are made already.
@@ -305,7 +291,7 @@ func (s *Store) tagsNamed(ctx context.Context, names []string) ([]hapax.Tag, err
 		if err != nil {
 			return nil, err
 		}
-		tags = append(tags, t.Tag)
+		tags = append(tags, t.Tag.Tag)
 	}
 	return tags, nil
 }
@@ -315,19 +301,32 @@ func (s *Store) decodeTag(name string, m map[string]string) (record, error) {
 	if m["store"] != s.id {
 		return record{}, s.same(m["store"])
 	}
-	t := record{Tag: hapax.Tag{Name: name, Kind: hapax.Kind(m["kind"]), Pool: m["pool"], Deleted: m["deleted"] == "1"}}
+	t := record{Tag: driver.Tag{Tag: hapax.Tag{
+		Name: name, Kind: hapax.Kind(m["kind"]), Pool: m["pool"], Extra: m["extra"], Deleted: m["deleted"] == "1",
+	}, KeyHash: m["key_hash"]}}
 	for field, to := range map[string]*int64{
-		"rev": &t.rev, "mark": &t.Mark, "start": &t.Start,
-		"step": &t.Step, "min_step": &t.MinStep, "max_step": &t.MaxStep,
+		"rev": &t.rev, "mark": &t.Mark, "run": &t.Run, "start": &t.Start, "step": &t.Step,
+		"min_step": &t.MinStep, "max_step": &t.MaxStep, "delta": &t.Delta, "remainder": &t.Remainder,
 	} {
-		v, _, err := number(m[field])
-		if err != nil {
+		v, canonical, err := number(m[field])
+		if err != nil || !canonical || v < 0 {
 			return record{}, corrupt(s.keys.tag(name), field, m[field])
 		}
 		*to = v
 	}
-	if t.Kind != hapax.KindSegment && t.Kind != hapax.KindSnowflake {
+	switch {
+	case t.Kind != hapax.KindSegment && t.Kind != hapax.KindSnowflake:
 		return record{}, corrupt(s.keys.tag(name), "kind", m["kind"])
+	case t.Kind == hapax.KindSegment && t.Mark < 1:
+		return record{}, corrupt(s.keys.tag(name), "mark", m["mark"])
+	case t.Run > t.Mark:
+		return record{}, corrupt(s.keys.tag(name), "run", m["run"])
 	}
 	return t, nil
+}
+
+// number reads a decimal, and reports whether it is written as one would.
+func number(text string) (n int64, canonical bool, err error) {
+	n, err = strconv.ParseInt(text, 10, 64)
+	return n, err == nil && strconv.FormatInt(n, 10) == text, err
 }

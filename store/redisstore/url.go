@@ -2,9 +2,7 @@ package redisstore
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
-	"fmt"
 	"net"
 	"net/url"
 	"runtime"
@@ -33,8 +31,6 @@ type target struct {
 	sentinel *redis.FailoverOptions
 	cluster  *redis.ClusterOptions
 }
-
-type onConnect func(ctx context.Context, cn *redis.Conn) error
 
 // parseURL reads the URL over the options. Its errors never quote the URL,
 // which may hold a password anywhere when it is mistyped.
@@ -119,16 +115,11 @@ func parseURL(raw string, opts Options) (target, error) {
 	return t, nil
 }
 
-// withQuery takes the store's own parameters out of q and checks the options.
+// withQuery takes the store's own parameters out of q, fills in the defaults and
+// checks the options.
 func (o Options) withQuery(q url.Values) (Options, error) {
 	if q.Has("prefix") {
 		o.Prefix = q.Get("prefix")
-	}
-	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
-	}
-	if len(o.Prefix) > maxPrefixBytes || strings.ContainsAny(o.Prefix, "{}") || hapax.ValidateName("prefix", o.Prefix) != nil {
-		return o, &hapax.ValueError{Field: "prefix", Value: o.Prefix, Allowed: "up to 64 bytes without braces and control characters", Err: hapax.ErrInvalidArgument}
 	}
 	if q.Has("wait") {
 		n, err := strconv.Atoi(q.Get("wait"))
@@ -137,9 +128,6 @@ func (o Options) withQuery(q url.Values) (Options, error) {
 		}
 		o.Wait = n
 	}
-	if o.Wait < 0 || o.Wait > maxWait {
-		return o, &hapax.ValueError{Field: "wait", Value: o.Wait, Allowed: fmt.Sprintf("0 to %d replicas", maxWait), Err: hapax.ErrInvalidArgument}
-	}
 	if q.Has("adopt") {
 		adopt, err := strconv.ParseBool(q.Get("adopt"))
 		if err != nil {
@@ -147,13 +135,10 @@ func (o Options) withQuery(q url.Values) (Options, error) {
 		}
 		o.Adopt = adopt
 	}
-	if o.Timeout <= 0 {
-		o.Timeout = DefaultTimeout
-	}
 	for _, own := range []string{"prefix", "wait", "adopt"} {
 		q.Del(own)
 	}
-	return o, nil
+	return o.withDefaults()
 }
 
 // validHost tells whether a is a host with or without a port.
@@ -181,7 +166,7 @@ func withPorts(addrs []string) []string {
 // connect makes the client, which connects at its first use. Scripts are never
 // sent twice (see eval); reads and connecting are tried again with growing
 // delays. What goes to replicas is switched off.
-func (t target) connect(hook onConnect) redis.UniversalClient {
+func (t target) connect() redis.UniversalClient {
 	tlsFor := func(c *tls.Config) *tls.Config {
 		if c != nil && t.opts.TLS != nil {
 			return t.opts.TLS.Clone()
@@ -193,7 +178,7 @@ func (t target) connect(hook onConnect) redis.UniversalClient {
 	switch {
 	case t.sentinel != nil:
 		o := t.sentinel
-		o.OnConnect, o.ContextTimeoutEnabled, o.DisableIdentity = hook, true, true
+		o.ContextTimeoutEnabled, o.DisableIdentity = true, true
 		o.ReplicaOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 		o.DialerRetryBackoff = backoff
 		o.PoolSize, o.ReadTimeout = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout)
@@ -204,7 +189,7 @@ func (t target) connect(hook onConnect) redis.UniversalClient {
 		return redis.NewFailoverClient(o)
 	case t.cluster != nil:
 		o := t.cluster
-		o.OnConnect, o.ContextTimeoutEnabled, o.DisableIdentity = hook, true, true
+		o.ContextTimeoutEnabled, o.DisableIdentity = true, true
 		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 		o.DialerRetryBackoff, o.DisableRoutingPolicies = backoff, true
 		o.PoolSize, o.ReadTimeout = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout)
@@ -215,7 +200,7 @@ func (t target) connect(hook onConnect) redis.UniversalClient {
 		return redis.NewClusterClient(o)
 	}
 	o := t.single
-	o.OnConnect, o.ContextTimeoutEnabled, o.DisableIdentity = hook, true, true
+	o.ContextTimeoutEnabled, o.DisableIdentity = true, true
 	o.DialerRetryBackoff = backoff
 	o.PoolSize, o.ReadTimeout = cmp.Or(o.PoolSize, poolSize), cmp.Or(o.ReadTimeout, t.opts.Timeout)
 	o.ConnMaxLifetime = cmp.Or(o.ConnMaxLifetime, connLifetime)

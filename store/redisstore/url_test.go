@@ -101,7 +101,7 @@ func TestConnectOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := got.connect(nil).Close(); err != nil {
+	if err := got.connect().Close(); err != nil {
 		t.Fatal(err)
 	}
 	if o := got.cluster; o.ReadOnly || o.TLSConfig.ServerName != "own" || o.ReadTimeout != time.Minute {

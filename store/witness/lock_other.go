@@ -1,11 +1,13 @@
 //go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
 
-package hapax
+package witness
 
 import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/hapax-id/hapax"
 )
 
 // lockFile creates the lock file and keeps it open. The standard library cannot
@@ -13,7 +15,7 @@ import (
 func lockFile(path string) (io.Closer, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
 	return f, nil
 }

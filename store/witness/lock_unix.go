@@ -1,6 +1,6 @@
 //go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
 
-package hapax
+package witness
 
 import (
 	"errors"
@@ -8,19 +8,21 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/hapax-id/hapax"
 )
 
 // lockFile takes the lock that the file at path stands for until it is closed
-// or the process ends, or returns ErrStoreLocked. The file itself stays.
+// or the process ends, or returns hapax.ErrStoreLocked. The file itself stays.
 func lockFile(path string) (io.Closer, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		cause := ErrStoreUnavailable
+		cause := hapax.ErrStoreUnavailable
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			cause = ErrStoreLocked
+			cause = hapax.ErrStoreLocked
 		}
 		return nil, errors.Join(fmt.Errorf("%w: lock file %s: %w", cause, path, err), f.Close())
 	}

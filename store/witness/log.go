@@ -1,8 +1,9 @@
-package hapax
+package witness
 
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -11,96 +12,136 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
+
+	"github.com/hapax-id/hapax"
 )
 
-// A witnessLog is the file of a Witness. It is lines of text,
+// A log is the file of a Witness. It is lines of text,
 //
-//	checksum \t kind \t store ID \t mark \t line \t mark \t line …
+//	checksum \t kind \t JSON
 //
 // the checksum in hexadecimal over all that follows it. The first one is a
-// snapshot; the others are changes, one for each batch, of which an empty store
-// ID means no change. A crash can damage only what was not yet acknowledged,
-// which is the last line: anything else that is wrong is corruption. The log is
-// shortened by writing a new snapshot to another file and renaming it.
-type witnessLog struct {
+// snapshot; the others are changes, one for each batch. A crash can damage only
+// what was not yet acknowledged, which is the last line: anything else that is
+// wrong is corruption. The log is shortened by writing a new snapshot to another
+// file and renaming it, and mended in the same way after a failed write.
+type log struct {
 	path string
 	lock io.Closer
-	file witnessFile // nil while it is being replaced
-	size int64       // bytes in the file
-	long int64       // the size at which the log is rewritten
+	file logFile // nil while it is being replaced, and after a write that failed
+	size int64   // bytes in the file
+	long int64   // the size at which the log is rewritten
 }
 
-// A witnessFile is the part of os.File that a log is appended with.
-type witnessFile interface {
+// A logFile is the part of os.File that a log is appended with.
+type logFile interface {
 	io.WriteCloser
 	Sync() error
 }
 
-// A witnessRecord is a state, or a change of it.
-type witnessRecord struct {
-	storeID string // empty: unknown, or unchanged
-	marks   map[string]int64
+// A record is a state, or a change of it.
+type record struct {
+	Store   string           `json:"store,omitempty"`   // the store's identity; empty: unknown, or unchanged
+	Node    string           `json:"node,omitempty"`    // this node's identity; likewise
+	Beat    int64            `json:"beat,omitempty"`    // the node's last acknowledged heartbeat; -1: it has left; 0: unchanged
+	At      int64            `json:"at,omitempty"`      // when that was, in Unix milliseconds
+	Refusal *string          `json:"refusal,omitempty"` // why nothing is granted any more; empty: it is again
+	Fence   string           `json:"fence,omitempty"`   // the fence that stands for the refusal; empty: unchanged
+	Marks   map[string]int64 `json:"marks,omitempty"`
+	Offers  map[string]int64 `json:"offers,omitempty"` // hand-backs under way: the first number that was not used; -1: over
 }
 
-func newWitnessRecord() witnessRecord { return witnessRecord{marks: map[string]int64{}} }
+func newRecord() record {
+	return record{Marks: map[string]int64{}, Offers: map[string]int64{}}
+}
+
+// clone returns a copy that shares nothing with r.
+func (r record) clone() record {
+	r.Marks, r.Offers = maps.Clone(r.Marks), maps.Clone(r.Offers)
+	return r
+}
+
+// merge applies a change.
+func (r *record) merge(c record) {
+	if c.Store != "" {
+		r.Store = c.Store
+	}
+	if c.Node != "" {
+		r.Node = c.Node
+	}
+	if c.Beat != 0 {
+		r.Beat, r.At = c.Beat, c.At
+	}
+	if c.Refusal != nil {
+		r.Refusal = c.Refusal
+	}
+	if c.Fence != "" {
+		r.Fence = c.Fence
+	}
+	maps.Copy(r.Marks, c.Marks)
+	for line, next := range c.Offers {
+		if next < 0 {
+			delete(r.Offers, line)
+		} else {
+			r.Offers[line] = next
+		}
+	}
+}
 
 // The kinds of records. The snapshot's carries the version of the format.
 const (
-	witnessSnapshot = "hapax-witness-1"
-	witnessChange   = "change"
+	kindSnapshot = "hapax-witness-2"
+	kindChange   = "change"
 )
 
-const (
-	// witnessSlack is what a log may grow by before it is rewritten, if the
-	// snapshot is not larger than that.
-	witnessSlack = 1 << 20
-
-	// maxWitnessBytes is more than maxWitnessLines can lead to.
-	maxWitnessBytes = 1 << 30
-)
+// logSlack is what a log may grow by before it is rewritten, if the snapshot is
+// not larger than that.
+const logSlack = 1 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// openWitnessLog locks the log, reads the state and leaves a fresh snapshot of
-// it, so that what a crash left behind is gone.
-func openWitnessLog(path string) (*witnessLog, witnessRecord, error) {
+// openLog locks the log, reads the state and leaves a fresh snapshot of it, so
+// that what a crash left behind is gone.
+func openLog(path string) (*log, record, error) {
 	lock, err := lockFile(path + ".lock")
 	if err != nil {
-		return nil, witnessRecord{}, err
+		return nil, record{}, err
 	}
-	l := &witnessLog{path: path, lock: lock}
-	state, err := readWitness(path)
+	l := &log{path: path, lock: lock}
+	state, err := readLog(path)
 	if err == nil {
 		err = l.rewrite(state)
 	}
 	if err != nil {
-		return nil, witnessRecord{}, errors.Join(err, l.close())
+		return nil, record{}, errors.Join(err, l.close())
 	}
 	return l, state, nil
 }
 
-// append makes a change durable.
-func (l *witnessLog) append(change witnessRecord) error {
-	data := change.encode(witnessChange)
+// append makes a change durable. After an error what is on disk is unknown, and
+// the log is to be rewritten.
+func (l *log) append(change record) error {
+	data := change.encode(kindChange)
 	_, err := l.file.Write(data)
 	if err == nil {
 		err = l.file.Sync()
 	}
 	l.size += int64(len(data))
+	if err != nil {
+		_ = l.closeFile()
+	}
 	return l.unavailable("cannot be written", err)
 }
 
-// isLong tells whether rewriting the log is worth it.
-func (l *witnessLog) isLong() bool { return l.size >= l.long }
+// isDue reports whether the log is to be rewritten: it is long, or an earlier
+// write failed.
+func (l *log) isDue() bool { return l.file == nil || l.size >= l.long }
 
 // rewrite replaces the log by a snapshot in one atomic step.
-func (l *witnessLog) rewrite(state witnessRecord) error {
-	data := state.encode(witnessSnapshot)
-	err := errors.Join(l.closeFile(), replaceFile(l.path, data))
-	if err != nil {
+func (l *log) rewrite(state record) error {
+	data := state.encode(kindSnapshot)
+	_ = l.closeFile() // what it holds is about to be replaced
+	if err := replaceFile(l.path, data); err != nil {
 		return l.unavailable("cannot be replaced", err)
 	}
 	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND, 0)
@@ -109,13 +150,13 @@ func (l *witnessLog) rewrite(state witnessRecord) error {
 	}
 	l.file = f
 	l.size = int64(len(data))
-	l.long = l.size + max(l.size, witnessSlack)
+	l.long = l.size + max(l.size, logSlack)
 	return nil
 }
 
-func (l *witnessLog) close() error { return errors.Join(l.closeFile(), l.lock.Close()) }
+func (l *log) close() error { return errors.Join(l.closeFile(), l.lock.Close()) }
 
-func (l *witnessLog) closeFile() error {
+func (l *log) closeFile() error {
 	if l.file == nil {
 		return nil
 	}
@@ -124,11 +165,11 @@ func (l *witnessLog) closeFile() error {
 	return err
 }
 
-func (l *witnessLog) unavailable(what string, err error) error {
+func (l *log) unavailable(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: the witness %s %s: %w", ErrStoreUnavailable, l.path, what, err)
+	return fmt.Errorf("%w: the witness %s %s: %w", hapax.ErrStoreUnavailable, l.path, what, err)
 }
 
 // replaceFile writes a file that is at any time either the old or the new one,
@@ -155,99 +196,82 @@ func replaceFile(path string, data []byte) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// readWitness returns what the file at path says; nothing if there is none.
-func readWitness(path string) (witnessRecord, error) {
-	state := newWitnessRecord()
+// readLog returns what the file at path says; nothing if there is none.
+func readLog(path string) (record, error) {
+	state := newRecord()
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return state, nil
 	}
 	if err != nil {
-		return state, fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
+		return state, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return state, fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
-	}
-	if info.Size() > maxWitnessBytes {
-		return state, fmt.Errorf("%w: the witness %s has %d bytes, at most %d are possible", ErrStoreCorrupt, path, info.Size(), maxWitnessBytes)
-	}
 	return state, state.replay(f, path)
 }
 
 // replay applies all the records of the log that was opened at path.
-func (r *witnessRecord) replay(log io.Reader, path string) error {
+func (r *record) replay(log io.Reader, path string) error {
 	in := bufio.NewReader(log)
-	kind := witnessSnapshot
+	kind := kindSnapshot
 	damaged := int64(-1) // where the first line begins that is not intact
 	for offset := int64(0); ; {
 		line, err := in.ReadBytes('\n')
 		if err != nil && err != io.EOF {
-			return fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
+			return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 		}
-		if len(line) == 0 && kind == witnessChange {
+		if len(line) == 0 && kind == kindChange {
 			return nil
 		}
 		payload, intact := verify(line)
 		switch {
-		case kind == witnessSnapshot && !intact:
-			return fmt.Errorf("%w: the witness %s does not begin with an intact snapshot", ErrStoreCorrupt, path)
+		case kind == kindSnapshot && !intact:
+			return fmt.Errorf("%w: the witness %s does not begin with an intact snapshot", hapax.ErrStoreCorrupt, path)
 		case damaged >= 0 && intact:
-			return fmt.Errorf("%w: the witness %s: the record at byte %d is damaged and not the last", ErrStoreCorrupt, path, damaged)
+			return fmt.Errorf("%w: the witness %s: the record at byte %d is damaged and not the last", hapax.ErrStoreCorrupt, path, damaged)
 		case intact:
 			if err := r.apply(payload, kind); err != nil {
-				return fmt.Errorf("%w: the witness %s: the record at byte %d: %w", ErrStoreCorrupt, path, offset, err)
+				return fmt.Errorf("%w: the witness %s: the record at byte %d: %w", hapax.ErrStoreCorrupt, path, offset, err)
 			}
 		case damaged < 0:
 			damaged = offset
 		}
-		kind = witnessChange
+		kind = kindChange
 		offset += int64(len(line))
 	}
 }
 
 // apply applies the payload of one record.
-func (r *witnessRecord) apply(payload, kind string) error {
-	fields := strings.Split(payload, "\t")
-	if len(fields) < 2 || fields[0] != kind || len(fields)%2 != 0 {
+func (r *record) apply(payload []byte, kind string) error {
+	found, text, _ := bytes.Cut(payload, []byte{'\t'})
+	if string(found) != kind {
 		return fmt.Errorf("%.40q is not a record of kind %s", payload, kind)
 	}
-	if fields[1] != "" {
-		r.storeID = fields[1]
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	var change record
+	if err := d.Decode(&change); err != nil {
+		return err
 	}
-	for pair := range slices.Chunk(fields[2:], 2) {
-		mark, err := strconv.ParseInt(pair[0], 10, 64)
-		if err != nil {
-			return err
-		}
-		r.marks[pair[1]] = mark
-	}
+	r.merge(change)
 	return nil
 }
 
 // encode returns the record as a line of the log.
-func (r witnessRecord) encode(kind string) []byte {
-	const sum = len("00000000\t")
-	line := make([]byte, sum, sum+len(kind)+len(r.storeID)+64*(len(r.marks)+1))
-	line = append(line, kind...)
-	line = append(line, '\t')
-	line = append(line, r.storeID...)
-	for _, name := range slices.Sorted(maps.Keys(r.marks)) {
-		line = append(line, '\t')
-		line = strconv.AppendInt(line, r.marks[name], 10)
-		line = append(line, '\t')
-		line = append(line, name...)
+func (r record) encode(kind string) []byte {
+	text, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // a record holds strings and numbers
 	}
-	copy(line, fmt.Sprintf("%08x\t", crc32.Checksum(line[sum:], castagnoli)))
-	return append(line, '\n')
+	payload := append([]byte(kind+"\t"), text...)
+	return append(fmt.Appendf(nil, "%08x\t%s", crc32.Checksum(payload, castagnoli), payload), '\n')
 }
 
 // verify returns the payload of a line, and whether the line is whole and its
 // checksum right.
-func verify(line []byte) (payload string, intact bool) {
+func verify(line []byte) (payload []byte, intact bool) {
 	line, whole := bytes.CutSuffix(line, []byte{'\n'})
 	sum, rest, found := bytes.Cut(line, []byte{'\t'})
 	want := fmt.Sprintf("%08x", crc32.Checksum(rest, castagnoli))
-	return string(rest), whole && found && string(sum) == want
+	return rest, whole && found && string(sum) == want
 }

@@ -1,53 +1,62 @@
-package hapax
+package witness
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"sync"
-	"unicode"
-	"unicode/utf8"
-)
+	"time"
 
-const (
-	// maxWitnessName bounds a store ID and the name of a line, in bytes.
-	maxWitnessName = 256
-
-	// maxWitnessLines bounds how much a witness keeps.
-	maxWitnessLines = 1 << 20
+	"github.com/hapax-id/hapax"
 )
 
 // A Witness is what a node remembers outside the store: which store it works
-// with, and up to which mark it has used each line. A store that was restored
-// from a backup, replaced or edited hands out numbers a second time; the
-// witness tells, because it is written before a grant is used.
+// with, up to which mark it has used each line, its own heartbeat, and whether it
+// refuses to go on. A store that was restored from a backup, replaced or edited
+// hands out numbers a second time; the witness tells, because it is written
+// before a grant is used.
 //
 // It is a small file: it guards against a store that goes back, not against the
 // loss of the file itself, and it knows only what this node has used.
 //
 // All methods are safe for concurrent use. Changes that are made at the same
-// time share one fsync. When one cannot be made durable, what is on disk is
-// unknown: from then on every change is refused with ErrStoreUnavailable until
-// the witness is opened again.
+// time share one fsync. When one cannot be made durable, it is refused with
+// ErrStoreUnavailable, and the next one writes the whole file anew.
 type Witness struct {
 	shutOnce func() error // shut, with its result for every later call
 
-	writer sync.Mutex  // guards log; held while a batch is written, and taken before mu
-	log    *witnessLog // what is durable
+	writer sync.Mutex // guards log; held while a batch is written, and taken before mu
+	log    *log       // what is durable
 
-	mu      sync.Mutex // guards what follows; not held during I/O
-	state   witnessRecord
-	next    *witnessBatch // what changes join until its first writer takes it; nil: none
-	refusal error         // once set, no change is taken any more
+	mu     sync.Mutex // guards what follows; not held during I/O
+	state  record
+	calls  map[string]*calls // lines with calls to the store under way
+	next   *batch            // what changes join until its first writer takes it; nil: none
+	closed bool
 }
 
-// A witnessBatch is changes that become durable together. The one who opened it
-// writes it; the others wait.
-type witnessBatch struct {
-	record witnessRecord
+// A batch is changes that become durable together. The one who opened it writes
+// it; the others wait.
+type batch struct {
+	change record
 	done   chan struct{} // closed when err is set
 	err    error
+}
+
+// calls are the calls for grants of one line that are under way.
+type calls struct {
+	open  map[*call]struct{}
+	taken []hapax.Grant // what was accepted since the oldest of them began
+}
+
+// A call is one call for a grant of a line, from before the store is asked.
+type call struct {
+	line  string
+	since int64 // a grant below this is not new
+	again bool  // the grant may repeat what its holder was granted before: an extension whose answer was lost
 }
 
 // TagLine returns the name of a tag's line.
@@ -58,97 +67,72 @@ func WorkerLine(pool string, id int64) string {
 	return "worker/" + pool + "/" + strconv.FormatInt(id, 10)
 }
 
-// OpenWitness opens the witness in the file at path, or creates it, readable by
-// its owner only. Its directory must exist; a lock file stands beside it. A last
+// CutTagLine returns the tag whose line has that name, and false for other lines.
+func CutTagLine(line string) (tag string, ok bool) { return strings.CutPrefix(line, "tag/") }
+
+// CutWorkerLine returns what WorkerLine was given, and false for other lines.
+func CutWorkerLine(line string) (pool string, id int64, ok bool) {
+	i := strings.LastIndexByte(line, '/')
+	id, err := strconv.ParseInt(line[i+1:], 10, 64)
+	_, pool, _ = strings.Cut(line[:max(i, 0)], "/") // a pool may have slashes in its name
+	return pool, id, err == nil && line == WorkerLine(pool, id)
+}
+
+// Open opens the witness in the file at path, or creates it, readable by its
+// owner only. Its directory must exist; a lock file stands beside it. A last
 // change that a crash cut short was never acknowledged and is dropped.
 //
 // ErrStoreLocked if another process has it open (where the operating system can
 // tell), ErrStoreCorrupt if the file is damaged, ErrStoreUnavailable if it cannot
 // be read or written.
-func OpenWitness(path string) (*Witness, error) {
-	log, state, err := openWitnessLog(path)
+func Open(path string) (*Witness, error) {
+	log, state, err := openLog(path)
 	if err != nil {
 		return nil, err
 	}
-	w := &Witness{log: log, state: state}
+	w := &Witness{log: log, state: state, calls: map[string]*calls{}}
 	w.shutOnce = sync.OnceValue(w.shut)
+	if state.Node == "" {
+		if err := w.commit(func(b *record) error { b.Node = rand.Text(); return nil }); err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+	}
 	return w, nil
 }
 
-// Store checks that the store with the given ID is the one that this node has
-// worked with, or ErrStoreReplaced. The first call records the ID.
-func (w *Witness) Store(id string) error {
-	if err := checkWitnessName("store ID", id); err != nil {
-		return err
+// Read returns the lines with their marks of the witness in the file at path,
+// which may belong to another node, and the store that it knows.
+func Read(path string) (storeID string, marks map[string]int64, err error) {
+	state, err := readLog(path)
+	if err == nil && state.Node == "" {
+		err = fmt.Errorf("%w: there is no witness at %s", hapax.ErrStoreUnavailable, path)
 	}
-	return w.commit(func(b *witnessRecord) error {
-		switch known := w.state.storeID; known {
-		case id:
-			return errNoChange
-		case "":
-			w.state.storeID, b.storeID = id, id
-			return nil
-		default:
-			return fmt.Errorf("%w: this node knows the store %q, this is the store %q", ErrStoreReplaced, known, id)
-		}
-	})
+	return state.Store, state.Marks, err
 }
 
-// Adopt accepts the store with the given ID from now on. The marks stay: a line
-// that is behind in the new store is still refused.
-func (w *Witness) Adopt(id string) error {
-	if err := checkWitnessName("store ID", id); err != nil {
-		return err
-	}
-	return w.commit(func(b *witnessRecord) error {
-		if w.state.storeID == id {
-			return errNoChange
-		}
-		w.state.storeID, b.storeID = id, id
-		return nil
-	})
+// Node returns the node's identity, which is as old as the file.
+func (w *Witness) Node() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state.Node
 }
 
-// Accept records that this node is about to use a grant, and returns when that
-// is durable. It is ErrStoreRolledBack if the grant begins below since, which is
-// what Mark returned before the store was asked: a store's marks only grow. So
-// several grants of one line may be under way at a time.
-func (w *Witness) Accept(line string, g Grant, since int64) error {
-	if err := checkWitnessName("line", line); err != nil {
-		return err
-	}
-	if g.Lo < 0 || g.Hi <= g.Lo {
-		return &ValueError{"grant", fmt.Sprintf("[%d, %d)", g.Lo, g.Hi), "a stretch of at least one number, none negative", ErrInvalidArgument}
-	}
-	return w.commit(func(b *witnessRecord) error {
-		mark, known := w.state.marks[line]
-		switch {
-		case g.Lo < since:
-			return fmt.Errorf("%w: line %q: the store granted [%d, %d), this node has used what is below %d; if the store was restored or edited, raise the line's floor to %d or higher",
-				ErrStoreRolledBack, line, g.Lo, g.Hi, since, since)
-		case !known && len(w.state.marks) >= maxWitnessLines:
-			return fmt.Errorf("%w: the witness keeps at most %d lines", ErrLimitExceeded, maxWitnessLines)
-		}
-		mark = max(mark, g.Hi)
-		w.state.marks[line], b.marks[line] = mark, mark
-		return nil
-	})
+// StoreID returns the identity of the store that this node works with, empty
+// before the first use of one.
+func (w *Witness) StoreID() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state.Store
 }
 
-// Lower takes back what was accepted above mark and not used, before a seal
-// gives it back to the store. A line that is unknown or at mark or below stays
-// as it is.
-func (w *Witness) Lower(line string, mark int64) error {
-	if mark < 0 {
-		return &ValueError{"mark", mark, "0 or more", ErrInvalidArgument}
+// Refusal returns why this node is granted nothing any more, empty if it is.
+func (w *Witness) Refusal() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.state.Refusal == nil {
+		return ""
 	}
-	return w.commit(func(b *witnessRecord) error {
-		if known, ok := w.state.marks[line]; !ok || known <= mark {
-			return errNoChange
-		}
-		w.state.marks[line], b.marks[line] = mark, mark
-		return nil
-	})
+	return *w.state.Refusal
 }
 
 // Mark returns the line's mark, the first number that this node has not used,
@@ -156,7 +140,16 @@ func (w *Witness) Lower(line string, mark int64) error {
 func (w *Witness) Mark(line string) (int64, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	mark, ok := w.state.marks[line]
+	return w.markLocked(line)
+}
+
+// markLocked returns the lowest mark that a line can have in the store: what a
+// hand-back whose outcome is open offers, or else what was used.
+func (w *Witness) markLocked(line string) (int64, bool) {
+	mark, ok := w.state.Marks[line]
+	if next, offered := w.state.Offers[line]; offered {
+		mark = min(mark, next)
+	}
 	return mark, ok
 }
 
@@ -164,7 +157,165 @@ func (w *Witness) Mark(line string) (int64, bool) {
 func (w *Witness) Lines() map[string]int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return maps.Clone(w.state.marks)
+	lines := maps.Clone(w.state.Marks)
+	for line := range w.state.Offers {
+		lines[line], _ = w.markLocked(line)
+	}
+	return lines
+}
+
+// beat returns the last heartbeat that was acknowledged, 0 if there was none
+// since the node was last stopped in good order, and when that was.
+func (w *Witness) beat() (int64, time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return max(0, w.state.Beat), time.UnixMilli(w.state.At)
+}
+
+// setStore records which store this node works with.
+func (w *Witness) setStore(id string) error {
+	return w.commit(func(b *record) error {
+		if w.state.Store == id {
+			return errNoChange
+		}
+		b.Store = id
+		return nil
+	})
+}
+
+// setBeat records a heartbeat; -1 says that the node leaves.
+func (w *Witness) setBeat(beat int64, at time.Time) error {
+	return w.commit(func(b *record) error {
+		b.Beat, b.At = beat, at.UnixMilli()
+		return nil
+	})
+}
+
+// setRefusal records why nothing is granted any more; empty: it is again. The
+// first reason stays.
+func (w *Witness) setRefusal(reason string) error {
+	return w.commit(func(b *record) error {
+		if w.state.Refusal != nil && *w.state.Refusal != "" && reason != "" {
+			return errNoChange
+		}
+		b.Refusal = &reason
+		return nil
+	})
+}
+
+// setFence records the fence that stands because of the refusal.
+func (w *Witness) setFence(id string) error {
+	return w.commit(func(b *record) error {
+		if w.state.Fence == id {
+			return errNoChange
+		}
+		b.Fence = id
+		return nil
+	})
+}
+
+// fence returns the fence that was last seen while refusing.
+func (w *Witness) fence() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state.Fence
+}
+
+// begin notes what is known of a line before the store is asked for a grant of
+// it. The caller ends the call.
+func (w *Witness) begin(line string) *call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := &call{line: line}
+	c.since, _ = w.markLocked(line)
+	l := w.calls[line]
+	if l == nil {
+		l = &calls{open: map[*call]struct{}{}}
+		w.calls[line] = l
+	}
+	l.open[c] = struct{}{}
+	return c
+}
+
+func (w *Witness) end(c *call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := w.calls[c.line]
+	delete(l.open, c)
+	if len(l.open) == 0 {
+		delete(w.calls, c.line)
+	}
+}
+
+// accept records that this node is about to use a grant, and returns when that
+// is durable. It is ErrStoreRolledBack if the grant begins below what was used
+// when the store was asked, or overlaps what was accepted since: a store's marks
+// only grow, but for a hand-back. So several grants of one line may be under way
+// at a time.
+//
+// The last heartbeat that was acknowledged is recorded along with it.
+func (w *Witness) accept(c *call, g hapax.Grant, beat int64) error {
+	if g.Lo < 0 || g.Hi <= g.Lo {
+		return fmt.Errorf("%w: line %q: the store granted [%d, %d)", hapax.ErrStoreCorrupt, c.line, g.Lo, g.Hi)
+	}
+	return w.commit(func(b *record) error {
+		if g.Lo < c.since {
+			return fmt.Errorf("%w: line %q: the store granted [%d, %d), this node has used what is below %d", hapax.ErrStoreRolledBack, c.line, g.Lo, g.Hi, c.since)
+		}
+		l := w.calls[c.line]
+		for _, t := range l.taken {
+			if !c.again && g.Lo < t.Hi && t.Lo < g.Hi {
+				return fmt.Errorf("%w: line %q: the store granted [%d, %d) and, at the same time, [%d, %d)", hapax.ErrStoreRolledBack, c.line, t.Lo, t.Hi, g.Lo, g.Hi)
+			}
+		}
+		l.taken = append(l.taken, g)
+		mark := max(w.state.Marks[c.line], g.Hi)
+		if next, offered := w.state.Offers[c.line]; offered && g.Lo >= next && g.Lo < w.state.Marks[c.line] {
+			mark = g.Hi // the hand-back was carried out
+			b.Offers[c.line] = -1
+		}
+		b.Marks[c.line] = mark
+		if beat > 0 {
+			b.Beat, b.At = beat, time.Now().UnixMilli()
+		}
+		return nil
+	})
+}
+
+// offer records, before a hand-back or a seal, from where on the line was not
+// used, so that the store may go back that far.
+func (w *Witness) offer(line string, next int64) error {
+	return w.commit(func(b *record) error {
+		mark, known := w.markLocked(line)
+		if !known || next >= mark {
+			return errNoChange
+		}
+		b.Offers[line] = next
+		if l := w.calls[line]; l != nil { // calls under way may be answered after the hand-back
+			for c := range l.open {
+				c.since = min(c.since, next)
+			}
+			for i := range l.taken {
+				l.taken[i].Hi = max(l.taken[i].Lo, min(l.taken[i].Hi, next))
+			}
+		}
+		return nil
+	})
+}
+
+// settle ends an offer: the store has taken it, or has refused it for good.
+func (w *Witness) settle(line string, taken bool) error {
+	return w.commit(func(b *record) error {
+		next, offered := w.state.Offers[line]
+		if !offered {
+			return errNoChange
+		}
+		b.Offers[line] = -1
+		if taken {
+			b.Marks[line] = next
+		}
+		return nil
+	})
 }
 
 // Close waits for the batch that is being written and releases the file.
@@ -173,18 +324,20 @@ func (w *Witness) Lines() map[string]int64 {
 func (w *Witness) Close() error { return w.shutOnce() }
 
 func (w *Witness) shut() error {
-	w.refuse(fmt.Errorf("%w: the witness", ErrClosed))
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
 	w.writer.Lock()
 	defer w.writer.Unlock()
 	return w.log.close()
 }
 
-// errNoChange tells commit that there is nothing to write.
+// errNoChange makes commit write nothing.
 var errNoChange = errors.New("no change")
 
-// commit makes one change durable. The function runs with mu held; it checks
-// the change, applies it to the state, and adds it to the batch's record.
-func (w *Witness) commit(change func(b *witnessRecord) error) error {
+// commit makes one change durable. The function runs with mu held; it checks the
+// change and describes it in b, which it must not read.
+func (w *Witness) commit(change func(b *record) error) error {
 	b, first, err := w.join(change)
 	switch {
 	case err == errNoChange:
@@ -198,76 +351,55 @@ func (w *Witness) commit(change func(b *witnessRecord) error) error {
 	return b.err
 }
 
-// join adds a change to the open batch, and tells whether that opened it: then
-// the caller must write it.
-func (w *Witness) join(change func(b *witnessRecord) error) (b *witnessBatch, first bool, err error) {
+// join adds a change to the open batch and to the state, and reports whether
+// that opened the batch: then the caller must write it.
+func (w *Witness) join(change func(b *record) error) (b *batch, first bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.refusal != nil {
-		return nil, false, w.refusal
+	if w.closed {
+		return nil, false, fmt.Errorf("%w: the witness", hapax.ErrClosed)
 	}
-	b = w.next
-	if b == nil {
-		b = &witnessBatch{record: newWitnessRecord(), done: make(chan struct{})}
-	}
-	if err := change(&b.record); err != nil {
+	one := newRecord()
+	if err := change(&one); err != nil {
 		return nil, false, err
 	}
-	first = w.next == nil
-	w.next = b
-	return b, first, nil
+	w.state.merge(one)
+	if w.next == nil {
+		w.next, first = &batch{change: newRecord(), done: make(chan struct{})}, true
+	}
+	w.next.change.join(one)
+	return w.next, first, nil
+}
+
+// join adds a later change to an earlier one.
+func (r *record) join(c record) {
+	offers := r.Offers
+	r.Offers = map[string]int64{} // merge drops offers that are over; a change has to say so
+	r.merge(c)
+	maps.Copy(offers, c.Offers)
+	r.Offers = offers
 }
 
 // write makes a batch durable. While it waits for the batch before, others join.
-func (w *Witness) write(b *witnessBatch) {
+func (w *Witness) write(b *batch) {
 	w.writer.Lock()
 	defer w.writer.Unlock()
-
 	w.mu.Lock()
 	w.next = nil
-	b.err = w.refusal
 	w.mu.Unlock()
-
-	if b.err == nil {
-		if b.err = w.persist(b.record); b.err != nil {
-			w.refuse(b.err)
-		}
-	}
+	b.err = w.persist(b.change)
 	close(b.done)
 }
 
-// persist appends a record, or rewrites the log when it has grown too long. The
-// state may hold changes of the next batch already. It does no harm that they
-// become durable early: nobody was told yet.
-func (w *Witness) persist(r witnessRecord) error {
-	if !w.log.isLong() {
-		return w.log.append(r)
+// persist appends a change, or rewrites the log when it has grown too long or an
+// earlier write failed. The state may hold changes of the next batch already. It
+// does no harm that they become durable early: nobody was told yet.
+func (w *Witness) persist(change record) error {
+	if !w.log.isDue() {
+		return w.log.append(change)
 	}
 	w.mu.Lock()
-	state := witnessRecord{w.state.storeID, maps.Clone(w.state.marks)}
+	state := w.state.clone()
 	w.mu.Unlock()
 	return w.log.rewrite(state)
-}
-
-// refuse lets no further change in. The first reason stays.
-func (w *Witness) refuse(reason error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.refusal == nil {
-		w.refusal = reason
-	}
-}
-
-// checkWitnessName lets through what can stand between the tabs of a record.
-func checkWitnessName(what, name string) error {
-	ok := len(name) >= 1 && len(name) <= maxWitnessName && utf8.ValidString(name)
-	if ok {
-		for _, r := range name {
-			ok = ok && !unicode.IsControl(r)
-		}
-	}
-	if !ok {
-		return &ValueError{what, name, fmt.Sprintf("valid UTF-8 of 1 to %d bytes without control characters", maxWitnessName), ErrInvalidArgument}
-	}
-	return nil
 }

@@ -1,0 +1,407 @@
+package witness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// An AdoptRequest says how an operator decides about a store that went back, was
+// restored or replaced.
+type AdoptRequest struct {
+	// Lines are the lines and marks of witnesses whose nodes do not live; see Read.
+	Lines []map[string]int64
+
+	// Floor, if set, is what every segment tag is raised to at least.
+	Floor int64
+
+	// Ahead is how far past now the timeline of every known worker is raised when
+	// nodes are missing whose grants nobody knows; default 15 min.
+	Ahead time.Duration
+
+	// WithoutMissing goes on although nodes that the store knows have not said
+	// what they used. It needs Floor.
+	WithoutMissing bool
+
+	// DryRun changes nothing but to raise the fence where there is none and
+	// Stop is set.
+	DryRun bool
+
+	// Wait is how long nodes may take to speak; default 5 s.
+	Wait time.Duration
+
+	absent string // a node whose witness is among Lines
+}
+
+// An Adoption is what Adopt found and did.
+type Adoption struct {
+	StoreID string
+	Fence   *Fence   // the fence that stood; nil: nothing was wrong
+	Spoke   []string // nodes that have published what they used, by name
+	Missing []string // nodes that the store knows and that have not
+	Raised  []Raised // in a dry run: what would be raised
+}
+
+// Raised is one mark that was raised.
+type Raised struct {
+	Tag      string // of a tag
+	Pool     string // of a worker
+	Worker   int64
+	From, To int64
+}
+
+// Adopt raises every mark of the store above what the living nodes and the given
+// witnesses know, and lifts the fence. It is the way out of a refusal, for an
+// operator who knows why the store went back. Where there is no fence, and the
+// given lines are not ahead of the store, it changes nothing.
+//
+// It waits for the nodes that live. ErrFenced if a node that the store knows has
+// not said what it used, unless the request goes without it: raise the floor above
+// all that it can have issued, or give its witness.
+func Adopt(ctx context.Context, store hapax.Store, req AdoptRequest) (Adoption, error) {
+	var a Adoption
+	r, ok := rows(store)
+	if !ok {
+		return a, fmt.Errorf("%w: %T has no room for a fence; raise the tags' floors by hand", hapax.ErrNotSupported, store)
+	}
+	if req.Wait == 0 {
+		req.Wait = 5 * time.Second
+	}
+	if req.Ahead == 0 {
+		req.Ahead = 15 * time.Minute
+	}
+	if req.WithoutMissing && req.Floor < 1 {
+		return a, &hapax.ValueError{Field: "floor", Value: req.Floor, Allowed: "a number above all that the missing nodes can have issued", Err: hapax.ErrInvalidArgument}
+	}
+	var err error
+	if a.StoreID, err = store.StoreID(ctx); err != nil {
+		return a, err
+	}
+	lines := merge(req.Lines...)
+	if a.Fence, err = readFence(ctx, r); err != nil {
+		return a, err
+	}
+	if a.Fence == nil {
+		a.Raised, err = compare(ctx, store, lines)
+		if err != nil || len(a.Raised) == 0 && req.Floor == 0 {
+			return a, err
+		}
+	} else if err := a.hear(ctx, r, req, lines); err != nil {
+		return a, err
+	}
+	if a.Raised, err = plan(ctx, store, lines, req, len(a.Missing) > 0); err != nil {
+		return a, err
+	}
+	if len(a.Missing) > 0 && !req.WithoutMissing {
+		return a, fmt.Errorf("%w: %d nodes that the store knows have not said what they used: %s; start them, give their witness files, or give a floor above all that they can have issued",
+			hapax.ErrFenced, len(a.Missing), strings.Join(a.Missing, ", "))
+	}
+	if req.DryRun {
+		return a, nil
+	}
+	for _, raise := range a.Raised {
+		if err := raise.apply(ctx, store); err != nil {
+			return a, err
+		}
+	}
+	return a, a.lift(ctx, r)
+}
+
+// merge returns the highest mark of each line.
+func merge(witnesses ...map[string]int64) map[string]int64 {
+	all := map[string]int64{}
+	for _, lines := range witnesses {
+		for line, mark := range lines {
+			all[line] = max(all[line], mark)
+		}
+	}
+	return all
+}
+
+// hear waits until every node that lives has published its evidence, and adds it
+// to lines. A node lives while its heartbeat goes on.
+func (a *Adoption) hear(ctx context.Context, r driver.Rows, req AdoptRequest, lines map[string]int64) error {
+	deadline := time.Now().Add(req.Wait)
+	for {
+		spoken, err := a.evidence(ctx, r, lines)
+		if err != nil {
+			return err
+		}
+		nodes, err := listNodes(ctx, r)
+		if err != nil {
+			return err
+		}
+		a.Spoke, a.Missing = nil, nil
+		for _, n := range nodes {
+			if spoken[n.id] || n.id == req.absent {
+				a.Spoke = append(a.Spoke, n.row.Name)
+			} else {
+				a.Missing = append(a.Missing, n.row.Name)
+			}
+		}
+		if !r.Shared() {
+			a.Missing = nil
+		}
+		if len(a.Missing) == 0 || time.Now().After(deadline) {
+			return nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
+		}
+	}
+}
+
+// evidence adds what was published for the fence to lines, and returns the nodes
+// whose evidence is complete.
+func (a *Adoption) evidence(ctx context.Context, r driver.Rows, lines map[string]int64) (map[string]bool, error) {
+	parts, said := map[string]int64{}, map[string]int64{}
+	err := driver.AllRows(ctx, r, driver.TableEvidence, func(row driver.Row) error {
+		rest, ok := strings.CutPrefix(row.Name, a.Fence.ID+"/")
+		node, part, ok2 := strings.Cut(rest, "/")
+		if !ok || !ok2 {
+			return nil
+		}
+		var some map[string]int64
+		if err := driver.DecodeRow(driver.TableEvidence, row.Name, row.Value, &some); err != nil {
+			return err
+		}
+		if part == evidenceDone {
+			said[node] = some["parts"] + 1
+			return nil
+		}
+		parts[node]++
+		maps.Copy(lines, merge(lines, some))
+		return nil
+	})
+	complete := map[string]bool{}
+	for node, n := range said {
+		complete[node] = parts[node] == n-1
+	}
+	return complete, err
+}
+
+// lift ends the fence and removes the evidence.
+func (a *Adoption) lift(ctx context.Context, r driver.Rows) error {
+	if a.Fence == nil {
+		return nil
+	}
+	if err := putRow(ctx, r, driver.TableFence, rowLifted+a.Fence.ID, liftedRow{a.StoreID, time.Now().UTC()}); err != nil {
+		return err
+	}
+	raw, err := r.Row(ctx, driver.TableFence, rowFence)
+	if err != nil || raw == nil {
+		return err
+	}
+	if ok, err := r.SwapRow(ctx, driver.TableFence, rowFence, raw, nil); err != nil || !ok {
+		return errors.Join(err, fmt.Errorf("%w: the fence was changed meanwhile; run adopt again", hapax.ErrFenced))
+	}
+	var old []driver.Row
+	err = driver.AllRows(ctx, r, driver.TableEvidence, func(row driver.Row) error {
+		old = append(old, row)
+		return nil
+	})
+	for _, row := range old {
+		if err == nil {
+			_, err = r.SwapRow(ctx, driver.TableEvidence, row.Name, row.Value, nil)
+		}
+	}
+	return err
+}
+
+// compare returns what would have to be raised for the store to be at or above
+// the lines.
+func compare(ctx context.Context, store hapax.Store, lines map[string]int64) ([]Raised, error) {
+	return plan(ctx, store, lines, AdoptRequest{}, false)
+}
+
+// plan returns what has to be raised, tags first, by name.
+func plan(ctx context.Context, store hapax.Store, lines map[string]int64, req AdoptRequest, missing bool) ([]Raised, error) {
+	tags, pools := map[string]int64{}, map[string]map[int64]int64{}
+	for line, mark := range lines {
+		if name, ok := CutTagLine(line); ok {
+			tags[name] = mark
+		} else if pool, id, ok := CutWorkerLine(line); ok {
+			if pools[pool] == nil {
+				pools[pool] = map[int64]int64{}
+			}
+			pools[pool][id] = mark
+		}
+	}
+	raised, err := planTags(ctx, store, tags, req.Floor)
+	if err != nil {
+		return nil, err
+	}
+	known, err := store.Pools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	layouts := map[string]hapax.Layout{}
+	for _, p := range known {
+		layouts[p.Name], _ = hapax.ParseLayout(p.Layout) // one that cannot be read has no time to raise to
+		if missing && pools[p.Name] == nil {
+			pools[p.Name] = map[int64]int64{}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		more, err := planWorkers(ctx, store, name, layouts[name], pools[name], req.Ahead, missing)
+		if err != nil {
+			return nil, err
+		}
+		raised = append(raised, more...)
+	}
+	return raised, nil
+}
+
+const tagPage = 500
+
+func planTags(ctx context.Context, store hapax.Store, tags map[string]int64, floor int64) ([]Raised, error) {
+	var raised []Raised
+	after := ""
+	for {
+		page, err := store.Tags(ctx, after, tagPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range page {
+			after = t.Name
+			to := tags[t.Name]
+			delete(tags, t.Name)
+			if t.Kind == hapax.KindSegment {
+				if to = max(to, floor); to > t.Mark {
+					raised = append(raised, Raised{Tag: t.Name, From: t.Mark, To: to})
+				}
+			}
+		}
+		if len(page) < tagPage {
+			break
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(tags)) { // the store lost them
+		raised = append(raised, Raised{Tag: name, To: max(tags[name], floor)})
+	}
+	return raised, nil
+}
+
+func planWorkers(ctx context.Context, store hapax.Store, pool string, layout hapax.Layout, marks map[int64]int64, ahead time.Duration, missing bool) ([]Raised, error) {
+	var raised []Raised
+	workers, err := store.Workers(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	var least int64
+	if missing && !layout.IsZero() {
+		if least, err = layout.TickOf(time.Now().Add(ahead)); err != nil {
+			return nil, err
+		}
+	}
+	for _, w := range workers {
+		to := max(marks[w.ID], least)
+		delete(marks, w.ID)
+		if to > w.Mark {
+			raised = append(raised, Raised{Pool: pool, Worker: w.ID, From: w.Mark, To: to})
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(marks)) { // the store lost them
+		raised = append(raised, Raised{Pool: pool, Worker: id, To: max(marks[id], least)})
+	}
+	return raised, nil
+}
+
+// A raiser sets a worker's mark to at least mark, and ends the lease on it.
+type raiser interface {
+	RaiseWorker(ctx context.Context, pool string, id, mark int64) (hapax.Worker, error)
+}
+
+// apply raises the mark.
+func (r Raised) apply(ctx context.Context, store hapax.Store) error {
+	if r.Pool != "" {
+		w, ok := store.(raiser)
+		if !ok {
+			return fmt.Errorf("%w: %T cannot raise a worker's mark", hapax.ErrNotSupported, store)
+		}
+		_, err := w.RaiseWorker(ctx, r.Pool, r.Worker, r.To)
+		return err
+	}
+	_, err := store.UpdateTag(ctx, r.Tag, hapax.TagUpdate{Floor: &r.To})
+	deleted := errors.Is(err, hapax.ErrTagDeleted)
+	if !deleted && !errors.Is(err, hapax.ErrTagNotFound) {
+		return err
+	}
+	def := hapax.Tag{Name: r.Tag, Start: r.To}
+	if deleted { // a tombstone rises by coming alive for a moment
+		old, err := store.Tag(ctx, r.Tag)
+		if err != nil {
+			return err
+		}
+		def = old
+		def.Deleted, def.Mark = false, r.To
+	}
+	def, err = def.WithDefaults()
+	if err != nil {
+		return err
+	}
+	if _, err := store.CreateTag(ctx, def, hapax.CreateExplicit); err != nil {
+		return err
+	}
+	if deleted {
+		_, err = store.DeleteTag(ctx, r.Tag)
+	}
+	return err
+}
+
+// AdoptWith is Adopt for a node that does not live: its witness is among those
+// that are heard, and accepts the store.
+func AdoptWith(ctx context.Context, store hapax.Store, w *Witness, req AdoptRequest) (Adoption, error) {
+	req.Lines = append(slices.Clone(req.Lines), w.Lines())
+	req.absent = w.Node()
+	a, err := Adopt(ctx, store, req)
+	if err != nil || req.DryRun {
+		return a, err
+	}
+	return a, errors.Join(w.setBeat(-1, time.Now()), w.setStore(a.StoreID), w.setRefusal(""))
+}
+
+// Adopt is the function of that name on the guarded store; this node's witness is
+// heard as those of the other nodes.
+func (g *Guarded) Adopt(ctx context.Context, req AdoptRequest) (Adoption, error) {
+	store, err := g.opened(ctx)
+	if err != nil {
+		return Adoption{}, err
+	}
+	req.Lines = append(slices.Clone(req.Lines), g.witness.Lines())
+	return Adopt(ctx, store, req)
+}
+
+// A Node is a node that the store knows.
+type Node struct {
+	ID    string
+	Name  string
+	At    time.Time // its last heartbeat, by its own clock
+	Since time.Time // when it joined, likewise
+}
+
+// Nodes returns the nodes that the store knows, by identity. ErrNotSupported for a
+// store that has no room for them.
+func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
+	return ask(ctx, g, func(ctx context.Context, s hapax.Store) ([]Node, error) {
+		r, ok := rows(s)
+		if !ok {
+			return nil, fmt.Errorf("%w: the store has no room for nodes", hapax.ErrNotSupported)
+		}
+		stored, err := listNodes(ctx, r)
+		var nodes []Node
+		for _, n := range stored {
+			nodes = append(nodes, Node{n.id, n.row.Name, n.at().UTC(), time.UnixMilli(n.row.Since).UTC()})
+		}
+		return nodes, err
+	})
+}
