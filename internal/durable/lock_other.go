@@ -1,6 +1,6 @@
 //go:build !unix
 
-package filestore
+package durable
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-func lock(context.Context, string) (unlock func() error, err error) {
+// Lock takes an exclusive lock on a file; no file can be locked here.
+func Lock(context.Context, string) (unlock func() error, err error) {
 	return nil, fmt.Errorf("%w: files cannot be locked on %s", hapax.ErrNotSupported, runtime.GOOS)
 }

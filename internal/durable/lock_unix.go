@@ -1,6 +1,6 @@
 //go:build unix
 
-package filestore
+package durable
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock takes an exclusive lock on a file, which it creates, and returns what
+// Lock takes an exclusive lock on a file, which it creates, and returns what
 // releases it. The system releases it when the process dies.
-func lock(ctx context.Context, path string) (unlock func() error, err error) {
+func Lock(ctx context.Context, path string) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package filestore
+package leasecache
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,9 +22,9 @@ import (
 	"github.com/hapax-id/hapax/store/storetest"
 )
 
-func openCache(t *testing.T, path string, upstream hapax.WorkerStore) *Cache {
+func openCache(t *testing.T, path string, upstream Upstream) *Cache {
 	t.Helper()
-	c, err := OpenCache(t.Context(), path, upstream, CacheOptions{})
+	c, err := Open(t.Context(), path, upstream, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func openCache(t *testing.T, path string, upstream hapax.WorkerStore) *Cache {
 	return c
 }
 
-// modern moves virtual time, which begins in the year 2000, past every epoch.
+// modern moves virtual time, which begins in the year 2000, past every token.
 type modern struct{ start time.Time }
 
 func (m modern) Now() (time.Time, time.Duration) {
@@ -85,7 +86,7 @@ func TestStartWithoutTheStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen := issue(t, s, nil, 20*time.Second)
-		worker, epoch := s.Stats().Worker, s.Stats().Epoch
+		worker, token := s.Stats().Worker, s.Stats().Token
 		granted, err := store.Workers(t.Context(), hapax.DefaultPool)
 		if err != nil {
 			t.Fatal(err)
@@ -97,8 +98,8 @@ func TestStartWithoutTheStore(t *testing.T) {
 			if s, err = hapax.NewSnowflake(t.Context(), c, opts); err != nil {
 				t.Fatal(err)
 			}
-			if st := s.Stats(); st.Worker != worker || st.Epoch != epoch {
-				t.Fatalf("it goes on with worker %d, epoch %d; it had worker %d, epoch %d", st.Worker, st.Epoch, worker, epoch)
+			if st := s.Stats(); st.Worker != worker || st.Token != token {
+				t.Fatalf("it goes on with worker %d, token %d; it had worker %d, token %d", st.Worker, st.Token, worker, token)
 			}
 			seen = issue(t, s, seen, 5*time.Second)
 		}
@@ -161,17 +162,17 @@ func TestCacheSeal(t *testing.T) {
 		}
 		run(false)
 		rows, err := store.Workers(t.Context(), hapax.DefaultPool)
-		if err != nil || len(rows) != 1 || rows[0].Epoch != 2 {
+		if err != nil || len(rows) != 1 || rows[0].Token != 2 {
 			t.Fatalf("after a stop the workers are %+v, error %v", rows, err)
 		}
 		run(true) // a new lease, kept in the file
 		run(true) // the same
 		store.Up()
-		if rows, err = store.Workers(t.Context(), hapax.DefaultPool); err != nil || len(rows) != 1 || rows[0].Epoch != 3 {
+		if rows, err = store.Workers(t.Context(), hapax.DefaultPool); err != nil || len(rows) != 1 || rows[0].Token != 3 {
 			t.Fatalf("after two stops without the store the workers are %+v, error %v", rows, err)
 		}
 		run(false)
-		if rows, err = store.Workers(t.Context(), hapax.DefaultPool); err != nil || len(rows) != 1 || rows[0].Epoch != 4 {
+		if rows, err = store.Workers(t.Context(), hapax.DefaultPool); err != nil || len(rows) != 1 || rows[0].Token != 4 {
 			t.Fatalf("after a stop with the store again the workers are %+v, error %v", rows, err)
 		}
 	})
@@ -208,7 +209,7 @@ func TestCacheFallsBack(t *testing.T) {
 		}, code: "store_copied"},
 		"gone":           {file: func(t *testing.T, path string, _ []byte) { rename(t, path) }},
 		"another holder": {opts: func(o *hapax.SnowflakeOptions) { o.Holder = "you" }},
-		"other workers":  {opts: func(o *hapax.SnowflakeOptions) { o.Workers = hapax.Grant{Lo: 5, Hi: 7} }},
+		"other workers":  {opts: func(o *hapax.SnowflakeOptions) { o.Workers = hapax.WorkerRange{Lo: 5, Hi: 7} }},
 		"another list":   {opts: func(o *hapax.SnowflakeOptions) { o.Among = []int64{8, 9} }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +233,7 @@ func TestCacheFallsBack(t *testing.T) {
 					spoil.opts(&opts)
 				}
 				var warned hapax.Code
-				c, err = OpenCache(t.Context(), path, store, CacheOptions{Warn: func(code, _ string) { warned = hapax.Code(code) }})
+				c, err = Open(t.Context(), path, store, Options{Warn: func(code, _ string) { warned = hapax.Code(code) }})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -271,19 +272,32 @@ func rename(t *testing.T, path string) {
 	}
 }
 
+// wantError checks sentinel and text of an error.
+func wantError(t *testing.T, err error, sentinel *hapax.Error, parts ...string) {
+	t.Helper()
+	if !errors.Is(err, sentinel) || hapax.CodeOf(err) != sentinel.Code() {
+		t.Fatalf("error is %v; want %v", err, sentinel)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error is %q; want it to say %q", err, part)
+		}
+	}
+}
+
 // Two processes cannot have one cache.
 func TestCacheIsLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lease")
 	c := openCache(t, path, memstore.New())
-	_, err := OpenCache(t.Context(), path, memstore.New(), CacheOptions{})
+	_, err := Open(t.Context(), path, memstore.New(), Options{})
 	wantError(t, err, hapax.ErrStoreLocked, path)
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
 	openCache(t, path, memstore.New())
-	_, err = OpenCache(t.Context(), filepath.Join(path, "none", "x"), memstore.New(), CacheOptions{})
+	_, err = Open(t.Context(), filepath.Join(path, "none", "x"), memstore.New(), Options{})
 	wantError(t, err, hapax.ErrStoreUnavailable)
-	_, err = OpenCache(t.Context(), path, memstore.New(), CacheOptions{Part: time.Hour})
+	_, err = Open(t.Context(), path, memstore.New(), Options{Part: time.Hour})
 	wantError(t, err, hapax.ErrInvalidArgument)
 }
 
@@ -298,7 +312,7 @@ func TestCacheWithoutAFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen := issue(t, s, nil, time.Second)
-		if err := os.Mkdir(path+".tmp", 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(path+".tmp", "in the way"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
@@ -320,7 +334,7 @@ func TestCacheWithoutAFile(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := os.Remove(path + ".tmp"); err != nil {
+		if err := os.RemoveAll(path + ".tmp"); err != nil {
 			t.Fatal(err)
 		}
 		if s, err = hapax.NewSnowflake(t.Context(), openCache(t, path, store), opts); err != nil {
@@ -355,17 +369,13 @@ func TestCacheNeverRepeats(t *testing.T) {
 			used = append(used, g)
 		}
 		request := func(holder string) hapax.AcquireRequest {
-			tick, err := leaf.TickOf(clock)
-			if err != nil {
-				t.Fatal(err)
-			}
 			return hapax.AcquireRequest{
-				Pool: "p", Layout: leaf.String(), IDs: hapax.Grant{Lo: 0, Hi: 2}, Holder: holder, Floor: tick, Latest: tick + 10,
-				To: tick + 20_000, End: leaf.EndTick(), Poison: tick + 86_400_000, Now: clock, TTL: 30 * time.Second, Tick: leaf.Unit(),
+				Pool: "p", Layout: leaf, Workers: hapax.WorkerRange{Lo: 0, Hi: 2}, Holder: holder,
+				Term: hapax.Term{Now: clock, Length: 20 * time.Second, Ahead: 10 * time.Millisecond, TTL: 30 * time.Second},
 			}
 		}
 		open := func() *Cache {
-			c, err := OpenCache(context.Background(), path, store, CacheOptions{})
+			c, err := Open(context.Background(), path, store, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -391,12 +401,12 @@ func TestCacheNeverRepeats(t *testing.T) {
 			if err := acquire(); err != nil {
 				t.Fatal(err)
 			}
-			epoch := mine.Epoch
+			token := mine.Token
 			crash()
 			early := time.Duration(rapid.IntRange(0, 10).Draw(t, "early")) * time.Millisecond // as much as numbers may lead
 			clock = clock.Add(DefaultPart - early)
-			if err := acquire(); err != nil || mine.Epoch != epoch {
-				t.Fatalf("the lease of epoch %d was not resumed: %+v, error %v", epoch, mine, err)
+			if err := acquire(); err != nil || mine.Token != token {
+				t.Fatalf("the lease of token %d was not resumed: %+v, error %v", token, mine, err)
 			}
 		}
 		store.Inject(func(op storetest.Op) storetest.Fault {
@@ -415,7 +425,7 @@ func TestCacheNeverRepeats(t *testing.T) {
 				_ = acquire()
 			case "extend":
 				req := request("me")
-				if l, err := c.ExtendWorker(ctx, mine, hapax.ExtendRequest{To: req.To, End: req.End, Now: clock, TTL: req.TTL}); held && err == nil {
+				if l, err := c.ExtendWorker(ctx, mine, hapax.ExtendRequest{Layout: leaf, Term: req.Term}); held && err == nil {
 					note(l)
 					mine, at = l, len(used)-1
 				}
@@ -439,7 +449,7 @@ func TestCacheNeverRepeats(t *testing.T) {
 				if l, err := store.AcquireWorker(ctx, request("other")); err == nil {
 					note(l)
 					other = l
-				} else if l, err := store.ExtendWorker(ctx, other, hapax.ExtendRequest{To: other.Grant.Hi + 100, End: leaf.EndTick(), Now: clock, TTL: time.Second}); err == nil {
+				} else if l, err := store.ExtendWorker(ctx, other, hapax.ExtendRequest{Layout: leaf, Term: hapax.Term{Now: clock, TTL: time.Second}}); err == nil {
 					note(l)
 					other = l
 				}
@@ -448,12 +458,12 @@ func TestCacheNeverRepeats(t *testing.T) {
 	})
 }
 
-func FuzzParseCache(f *testing.F) {
-	text := []byte(`{"format":"hapax lease 1","file":{},"store":"S","layout":"L","lease":{"pool":"p","worker":1,"epoch":1,"holder":"h","lo":1,"hi":9,"from":1,"mark":5}}`)
+func FuzzParse(f *testing.F) {
+	text := []byte(`{"format":"hapax lease 2","file":{},"store":"S","layout":"L","lease":{"pool":"p","worker":1,"token":1,"key":"k","holder":"h","lo":1,"hi":9,"from":1,"mark":5}}`)
 	f.Add(fmt.Appendf(slices.Clone(text), "\n%08x\n", checksum(text)))
 	f.Add([]byte("{}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if k, err := parseCache(data); err == nil && k.Lease != nil && (k.Lease.Mark > k.Lease.Hi || k.Lease.Epoch < 1) {
+		if k, err := parse(data); err == nil && k.Lease != nil && (k.Lease.Mark > k.Lease.Hi || k.Lease.Token < 1) {
 			t.Errorf("%q is the lease %+v", data, k.Lease)
 		}
 	})
