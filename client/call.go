@@ -53,7 +53,6 @@ func call[T any](ctx context.Context, c *Client, m mode, ask func(context.Contex
 			return zero, err
 		}
 		c.failures.Add(1)
-		s.verified.Store(false)
 		if ctx.Err() != nil || m == single && !neverSent(err) {
 			break
 		}
@@ -85,6 +84,9 @@ func attempt[T any](ctx context.Context, c *Client, s *server, m mode, turns int
 	c.calls.Add(1)
 	v, err := ask(ctx, s)
 	if err != nil {
+		if replaced, ok := errors.AsType[*hapax.Error](err); ok && replaced == hapax.ErrStoreReplaced { // found by the transport
+			return v, fmt.Errorf("%w: server %s has another store than the one that was used before; servers of one client must share a store", hapax.ErrStoreReplaced, s.url)
+		}
 		return v, at(s, wire.Cause(err))
 	}
 	return v, nil
@@ -109,6 +111,14 @@ func (c *Client) verify(ctx context.Context, s *server) error {
 		return at(s, wire.Cause(err))
 	}
 	return c.checkStore(s, res.GetStoreId())
+}
+
+// knownStore returns the identity of the one store behind all servers, empty
+// before it is known.
+func (c *Client) knownStore() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.storeID
 }
 
 // checkStore notes the identity of a server's store. The first one is that of

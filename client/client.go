@@ -35,6 +35,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/internal/wire"
 )
 
 // DefaultTimeout is how long one server may take to answer.
@@ -150,22 +151,21 @@ func newClient(opts Options, urls []string) (*Client, error) {
 		MaxIdleConnsPerHost: maxIdleConns,
 		IdleConnTimeout:     idleTimeout,
 	}
-	caller := &http.Client{
-		Transport:     authorized{c.transport, opts.Token},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
 	for _, given := range urls {
 		base, err := parseURL(given)
 		if err != nil {
 			return nil, err
 		}
 		options := []connect.ClientOption{connect.WithReadMaxBytes(maxReply), connect.WithAcceptCompression("gzip", nil, nil)}
-		c.servers = append(c.servers, &server{
-			url:   base,
-			issue: hapaxv1connect.NewIssueServiceClient(caller, base, options...),
-			lease: hapaxv1connect.NewLeaseServiceClient(caller, base, options...),
-			admin: hapaxv1connect.NewAdminServiceClient(caller, base, options...),
-		})
+		s := &server{url: base}
+		caller := &http.Client{
+			Transport:     transport{c, s},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
+		s.issue = hapaxv1connect.NewIssueServiceClient(caller, base, options...)
+		s.lease = hapaxv1connect.NewLeaseServiceClient(caller, base, options...)
+		s.admin = hapaxv1connect.NewAdminServiceClient(caller, base, options...)
+		c.servers = append(c.servers, s)
 	}
 	c.preferred.Store(rand.Int64N(int64(len(c.servers))))
 	c.life, c.stop = context.WithCancel(context.Background())
@@ -184,19 +184,34 @@ func parseURL(given string) (string, error) {
 	return strings.TrimRight(u.String(), "/"), nil
 }
 
-// authorized adds the token to every request.
-type authorized struct {
-	next  http.RoundTripper
-	token string
+// transport carries the calls of one server: it adds the token and the store
+// that the client works with to every request, and checks that every reply comes
+// from a server with that store. So a call that fails over to a server with
+// another store, or meets one that was wiped since the last call, gets nothing.
+type transport struct {
+	client *Client
+	server *server
 }
 
 // RoundTrip implements http.RoundTripper.
-func (a authorized) RoundTrip(r *http.Request) (*http.Response, error) {
-	if a.token != "" {
-		r = r.Clone(r.Context())
-		r.Header.Set("Authorization", "Bearer "+a.token)
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	if token := t.client.opts.Token; token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	return a.next.RoundTrip(r)
+	if id := t.client.knownStore(); id != "" {
+		r.Header.Set(wire.StoreHeader, id)
+	}
+	res, err := t.client.transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if id := res.Header.Get(wire.StoreHeader); id != "" {
+		if err := t.client.checkStore(t.server, id); err != nil {
+			return nil, errors.Join(err, res.Body.Close())
+		}
+	}
+	return res, nil
 }
 
 // Stats returns the client's counts.

@@ -126,9 +126,9 @@ type lease struct {
 }
 
 // Allocate implements hapax.SegmentStore.
-func (l *lease) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
+func (l *lease) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
 	began := time.Since(l.began)
-	a, validFor, err := l.allocate(ctx, tag, n)
+	a, validFor, err := l.allocate(ctx, tag, n, last)
 	if err == nil {
 		l.extend(began, validFor)
 	}

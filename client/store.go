@@ -11,9 +11,8 @@ import (
 )
 
 var (
-	_ hapax.Store         = (*Client)(nil)
-	_ hapax.StoreClock    = (*Client)(nil)
-	_ hapax.WorkerRetirer = (*Client)(nil)
+	_ hapax.Store      = (*Client)(nil)
+	_ hapax.StoreClock = (*Client)(nil)
 )
 
 // maxPage is how many tags a server lists at once.
@@ -50,26 +49,35 @@ func (c *Client) Ping(ctx context.Context) error {
 
 // Allocate implements hapax.SegmentStore. What it returns has no end of
 // validity: issuers made by Segment watch theirs.
-func (c *Client) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
-	a, _, err := c.allocate(ctx, tag, n)
+func (c *Client) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	a, _, err := c.allocate(ctx, tag, n, last)
 	return a, err
 }
 
 // allocate also returns how long the numbers may be used, from the start of the
 // call.
-func (c *Client) allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, time.Duration, error) {
+func (c *Client) allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, time.Duration, error) {
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return hapax.Allocation{}, 0, err
 	}
 	res, err := call(ctx, c, leasing, func(ctx context.Context, s *server) (*hapaxv1.AllocateResponse, error) {
-		return s.lease.Allocate(ctx, &hapaxv1.AllocateRequest{Tag: tag, N: n})
+		return s.lease.Allocate(ctx, &hapaxv1.AllocateRequest{Tag: tag, N: n, LastKey: string(last)})
 	})
 	if err != nil {
 		return hapax.Allocation{}, 0, err
 	}
 	c.leases.Add(1)
 	t, err := wire.Tag(res.GetTag())
-	return hapax.Allocation{Grant: wire.Grant(res.GetGrant()), Tag: t}, res.GetValidFor().AsDuration(), err
+	a := hapax.Allocation{Grant: wire.Grant(res.GetGrant()), Tag: t, Key: hapax.GrantKey(res.GetKey()), From: res.GetFrom()}
+	return a, res.GetValidFor().AsDuration(), err
+}
+
+// HandBack implements hapax.SegmentStore.
+func (c *Client) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	_, err := call(ctx, c, leasing, func(ctx context.Context, s *server) (*hapaxv1.HandBackResponse, error) {
+		return s.lease.HandBack(ctx, &hapaxv1.HandBackRequest{Tag: a.Tag.Name, Grant: wire.NewGrant(a.Grant), Key: string(a.Key), From: a.From, Next: next})
+	})
+	return err
 }
 
 // CreateTag implements hapax.SegmentStore. With hapax.CreateFirstUse the
@@ -144,7 +152,7 @@ func (c *Client) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) 
 		return hapax.Tag{}, err
 	}
 	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.UpdateTagResponse, error) {
-		return s.admin.UpdateTag(ctx, &hapaxv1.UpdateTagRequest{Name: name, Step: u.Step, MinStep: u.MinStep, MaxStep: u.MaxStep, Floor: u.Floor})
+		return s.admin.UpdateTag(ctx, &hapaxv1.UpdateTagRequest{Name: name, Step: u.Step, MinStep: u.MinStep, MaxStep: u.MaxStep, Floor: u.Floor, Extra: u.Extra})
 	})
 	return tagOf(res.GetTag(), err)
 }
@@ -197,7 +205,7 @@ func (c *Client) SealWorker(ctx context.Context, lease hapax.Lease, last int64) 
 	return err
 }
 
-// Workers implements hapax.WorkerStore.
+// Workers implements hapax.PoolStore.
 func (c *Client) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
 	if err := hapax.ValidateName("pool", pool); err != nil {
 		return nil, err
@@ -208,7 +216,7 @@ func (c *Client) Workers(ctx context.Context, pool string) ([]hapax.Worker, erro
 	return wire.Workers(res.GetWorkers()), err
 }
 
-// RetireWorker implements hapax.WorkerRetirer.
+// RetireWorker implements hapax.PoolStore.
 func (c *Client) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
 	if err := hapax.ValidateName("pool", pool); err != nil {
 		return hapax.Worker{}, err
@@ -222,7 +230,23 @@ func (c *Client) RetireWorker(ctx context.Context, pool string, id int64) (hapax
 	return wire.Workers([]*hapaxv1.Worker{res.GetWorker()})[0], nil
 }
 
-// Pools implements hapax.WorkerStore.
+// CreatePool implements hapax.PoolStore.
+func (c *Client) CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error) {
+	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.CreatePoolResponse, error) {
+		return s.admin.CreatePool(ctx, &hapaxv1.CreatePoolRequest{Pool: pool, Layout: layout})
+	})
+	return wire.Pools([]*hapaxv1.Pool{res.GetPool()})[0], err
+}
+
+// DeletePool implements hapax.PoolStore.
+func (c *Client) DeletePool(ctx context.Context, pool string) (hapax.Pool, error) {
+	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.DeletePoolResponse, error) {
+		return s.admin.DeletePool(ctx, &hapaxv1.DeletePoolRequest{Pool: pool})
+	})
+	return wire.Pools([]*hapaxv1.Pool{res.GetPool()})[0], err
+}
+
+// Pools implements hapax.PoolStore.
 func (c *Client) Pools(ctx context.Context) ([]hapax.Pool, error) {
 	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.ListPoolsResponse, error) {
 		return s.admin.ListPools(ctx, &hapaxv1.ListPoolsRequest{})

@@ -9,6 +9,7 @@ package hapaxv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -318,7 +319,9 @@ type UpdateTagRequest struct {
 	// Upper bound of the adaptive step.
 	MaxStep *int64 `protobuf:"varint,4,opt,name=max_step,json=maxStep,proto3,oneof" json:"max_step,omitempty"`
 	// The next number is at least this.
-	Floor         *int64 `protobuf:"varint,5,opt,name=floor,proto3,oneof" json:"floor,omitempty"`
+	Floor *int64 `protobuf:"varint,5,opt,name=floor,proto3,oneof" json:"floor,omitempty"`
+	// What layers above the numbers keep with the tag.
+	Extra         *string `protobuf:"bytes,6,opt,name=extra,proto3,oneof" json:"extra,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -386,6 +389,13 @@ func (x *UpdateTagRequest) GetFloor() int64 {
 		return *x.Floor
 	}
 	return 0
+}
+
+func (x *UpdateTagRequest) GetExtra() string {
+	if x != nil && x.Extra != nil {
+		return *x.Extra
+	}
+	return ""
 }
 
 // A tag was changed.
@@ -802,11 +812,707 @@ func (x *RetireWorkerResponse) GetWorker() *Worker {
 	return nil
 }
 
+// Asks for a pool to be created.
+type CreatePoolRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Pool string `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// The name or spec of its layout.
+	Layout        string `protobuf:"bytes,2,opt,name=layout,proto3" json:"layout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreatePoolRequest) Reset() {
+	*x = CreatePoolRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreatePoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreatePoolRequest) ProtoMessage() {}
+
+func (x *CreatePoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreatePoolRequest.ProtoReflect.Descriptor instead.
+func (*CreatePoolRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *CreatePoolRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *CreatePoolRequest) GetLayout() string {
+	if x != nil {
+		return x.Layout
+	}
+	return ""
+}
+
+// A pool was created.
+type CreatePoolResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As stored.
+	Pool          *Pool `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreatePoolResponse) Reset() {
+	*x = CreatePoolResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreatePoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreatePoolResponse) ProtoMessage() {}
+
+func (x *CreatePoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreatePoolResponse.ProtoReflect.Descriptor instead.
+func (*CreatePoolResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *CreatePoolResponse) GetPool() *Pool {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+// Asks for a pool to be deleted.
+type DeletePoolRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Pool          string `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePoolRequest) Reset() {
+	*x = DeletePoolRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePoolRequest) ProtoMessage() {}
+
+func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePoolRequest.ProtoReflect.Descriptor instead.
+func (*DeletePoolRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *DeletePoolRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+// A pool was deleted.
+type DeletePoolResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tombstone, or what was removed.
+	Pool          *Pool `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePoolResponse) Reset() {
+	*x = DeletePoolResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePoolResponse) ProtoMessage() {}
+
+func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePoolResponse.ProtoReflect.Descriptor instead.
+func (*DeletePoolResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *DeletePoolResponse) GetPool() *Pool {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+// Asks how the node stands.
+type GetStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStatusRequest) Reset() {
+	*x = GetStatusRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStatusRequest) ProtoMessage() {}
+
+func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
+func (*GetStatusRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{20}
+}
+
+// How the node stands.
+type GetStatusResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty while the node is serving; else "refusing" or "fenced".
+	State string `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	// Why it is not serving.
+	Why string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	// The fence in the store, where there is one.
+	Fence *Fence `protobuf:"bytes,3,opt,name=fence,proto3" json:"fence,omitempty"`
+	// The nodes that the store knows, by identity; none where it is not shared.
+	Nodes []*Node `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// The store behind the server.
+	StoreId       string `protobuf:"bytes,5,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetStatusResponse) Reset() {
+	*x = GetStatusResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetStatusResponse) ProtoMessage() {}
+
+func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
+func (*GetStatusResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetStatusResponse) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *GetStatusResponse) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *GetStatusResponse) GetFence() *Fence {
+	if x != nil {
+		return x.Fence
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetNodes() []*Node {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+// Stands in the store while nobody is granted anything.
+type Fence struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Random.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// What the node that raised it is known by.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// When, by that node's clock.
+	At *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
+	// What it found.
+	Why           string `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fence) Reset() {
+	*x = Fence{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fence) ProtoMessage() {}
+
+func (x *Fence) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fence.ProtoReflect.Descriptor instead.
+func (*Fence) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Fence) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Fence) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Fence) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Fence) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+// A node that the store knows.
+type Node struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its identity.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// What operators know it by.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Its last heartbeat, by its own clock.
+	At *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
+	// When it joined, by its own clock.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Node) Reset() {
+	*x = Node{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Node) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Node) ProtoMessage() {}
+
+func (x *Node) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Node.ProtoReflect.Descriptor instead.
+func (*Node) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Node) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Node) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Node) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Node) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+// Asks for a store to be adopted.
+type AdoptRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only say what would be done.
+	DryRun bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// What every segment tag is raised to at least.
+	Floor int64 `protobuf:"varint,2,opt,name=floor,proto3" json:"floor,omitempty"`
+	// Go on although nodes that the store knows have not said what they used;
+	// needs a floor.
+	WithoutMissing bool `protobuf:"varint,3,opt,name=without_missing,json=withoutMissing,proto3" json:"without_missing,omitempty"`
+	// Lines and marks of witnesses whose nodes do not live.
+	Lines         map[string]int64 `protobuf:"bytes,4,rep,name=lines,proto3" json:"lines,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptRequest) Reset() {
+	*x = AdoptRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptRequest) ProtoMessage() {}
+
+func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
+func (*AdoptRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *AdoptRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *AdoptRequest) GetFloor() int64 {
+	if x != nil {
+		return x.Floor
+	}
+	return 0
+}
+
+func (x *AdoptRequest) GetWithoutMissing() bool {
+	if x != nil {
+		return x.WithoutMissing
+	}
+	return false
+}
+
+func (x *AdoptRequest) GetLines() map[string]int64 {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
+// What was found and done.
+type AdoptResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The store.
+	StoreId string `protobuf:"bytes,1,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	// The fence that stood; not given: nothing was wrong.
+	Fence *Fence `protobuf:"bytes,2,opt,name=fence,proto3" json:"fence,omitempty"`
+	// Nodes that have said what they used, by name.
+	Spoke []string `protobuf:"bytes,3,rep,name=spoke,proto3" json:"spoke,omitempty"`
+	// Nodes that the store knows and that have not.
+	Missing []string `protobuf:"bytes,4,rep,name=missing,proto3" json:"missing,omitempty"`
+	// The marks that were raised, or would be.
+	Raised        []*RaisedMark `protobuf:"bytes,5,rep,name=raised,proto3" json:"raised,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptResponse) Reset() {
+	*x = AdoptResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptResponse) ProtoMessage() {}
+
+func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptResponse.ProtoReflect.Descriptor instead.
+func (*AdoptResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *AdoptResponse) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+func (x *AdoptResponse) GetFence() *Fence {
+	if x != nil {
+		return x.Fence
+	}
+	return nil
+}
+
+func (x *AdoptResponse) GetSpoke() []string {
+	if x != nil {
+		return x.Spoke
+	}
+	return nil
+}
+
+func (x *AdoptResponse) GetMissing() []string {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
+}
+
+func (x *AdoptResponse) GetRaised() []*RaisedMark {
+	if x != nil {
+		return x.Raised
+	}
+	return nil
+}
+
+// A mark that was raised.
+type RaisedMark struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of a tag; empty for a worker's.
+	Tag string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
+	// Of a worker.
+	Pool string `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
+	// The worker ID.
+	Worker int64 `protobuf:"varint,3,opt,name=worker,proto3" json:"worker,omitempty"`
+	// What it was.
+	From int64 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
+	// What it is, or would be.
+	To            int64 `protobuf:"varint,5,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaisedMark) Reset() {
+	*x = RaisedMark{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaisedMark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaisedMark) ProtoMessage() {}
+
+func (x *RaisedMark) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaisedMark.ProtoReflect.Descriptor instead.
+func (*RaisedMark) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *RaisedMark) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *RaisedMark) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *RaisedMark) GetWorker() int64 {
+	if x != nil {
+		return x.Worker
+	}
+	return 0
+}
+
+func (x *RaisedMark) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *RaisedMark) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
 var File_hapax_v1_admin_proto protoreflect.FileDescriptor
 
 const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x14hapax/v1/admin.proto\x12\bhapax.v1\x1a\x14hapax/v1/types.proto\"#\n" +
+	"\x14hapax/v1/admin.proto\x12\bhapax.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14hapax/v1/types.proto\"#\n" +
 	"\rGetTagRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"1\n" +
 	"\x0eGetTagResponse\x12\x1f\n" +
@@ -819,17 +1525,19 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x10CreateTagRequest\x12\x1f\n" +
 	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\"4\n" +
 	"\x11CreateTagResponse\x12\x1f\n" +
-	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\"\xc7\x01\n" +
+	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\"\xec\x01\n" +
 	"\x10UpdateTagRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\x04step\x18\x02 \x01(\x03H\x00R\x04step\x88\x01\x01\x12\x1e\n" +
 	"\bmin_step\x18\x03 \x01(\x03H\x01R\aminStep\x88\x01\x01\x12\x1e\n" +
 	"\bmax_step\x18\x04 \x01(\x03H\x02R\amaxStep\x88\x01\x01\x12\x19\n" +
-	"\x05floor\x18\x05 \x01(\x03H\x03R\x05floor\x88\x01\x01B\a\n" +
+	"\x05floor\x18\x05 \x01(\x03H\x03R\x05floor\x88\x01\x01\x12\x19\n" +
+	"\x05extra\x18\x06 \x01(\tH\x04R\x05extra\x88\x01\x01B\a\n" +
 	"\x05_stepB\v\n" +
 	"\t_min_stepB\v\n" +
 	"\t_max_stepB\b\n" +
-	"\x06_floor\"4\n" +
+	"\x06_floorB\b\n" +
+	"\x06_extra\"4\n" +
 	"\x11UpdateTagResponse\x12\x1f\n" +
 	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\"&\n" +
 	"\x10DeleteTagRequest\x12\x12\n" +
@@ -847,7 +1555,55 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06worker\x18\x02 \x01(\x03R\x06worker\"@\n" +
 	"\x14RetireWorkerResponse\x12(\n" +
-	"\x06worker\x18\x01 \x01(\v2\x10.hapax.v1.WorkerR\x06worker2\xd1\x04\n" +
+	"\x06worker\x18\x01 \x01(\v2\x10.hapax.v1.WorkerR\x06worker\"?\n" +
+	"\x11CreatePoolRequest\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
+	"\x06layout\x18\x02 \x01(\tR\x06layout\"8\n" +
+	"\x12CreatePoolResponse\x12\"\n" +
+	"\x04pool\x18\x01 \x01(\v2\x0e.hapax.v1.PoolR\x04pool\"'\n" +
+	"\x11DeletePoolRequest\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\"8\n" +
+	"\x12DeletePoolResponse\x12\"\n" +
+	"\x04pool\x18\x01 \x01(\v2\x0e.hapax.v1.PoolR\x04pool\"\x12\n" +
+	"\x10GetStatusRequest\"\xa3\x01\n" +
+	"\x11GetStatusResponse\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\x12%\n" +
+	"\x05fence\x18\x03 \x01(\v2\x0f.hapax.v1.FenceR\x05fence\x12$\n" +
+	"\x05nodes\x18\x04 \x03(\v2\x0e.hapax.v1.NodeR\x05nodes\x12\x19\n" +
+	"\bstore_id\x18\x05 \x01(\tR\astoreId\"i\n" +
+	"\x05Fence\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\"\x88\x01\n" +
+	"\x04Node\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xd9\x01\n" +
+	"\fAdoptRequest\x12\x17\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x14\n" +
+	"\x05floor\x18\x02 \x01(\x03R\x05floor\x12'\n" +
+	"\x0fwithout_missing\x18\x03 \x01(\bR\x0ewithoutMissing\x127\n" +
+	"\x05lines\x18\x04 \x03(\v2!.hapax.v1.AdoptRequest.LinesEntryR\x05lines\x1a8\n" +
+	"\n" +
+	"LinesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xaf\x01\n" +
+	"\rAdoptResponse\x12\x19\n" +
+	"\bstore_id\x18\x01 \x01(\tR\astoreId\x12%\n" +
+	"\x05fence\x18\x02 \x01(\v2\x0f.hapax.v1.FenceR\x05fence\x12\x14\n" +
+	"\x05spoke\x18\x03 \x03(\tR\x05spoke\x12\x18\n" +
+	"\amissing\x18\x04 \x03(\tR\amissing\x12,\n" +
+	"\x06raised\x18\x05 \x03(\v2\x14.hapax.v1.RaisedMarkR\x06raised\"n\n" +
+	"\n" +
+	"RaisedMark\x12\x10\n" +
+	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x12\n" +
+	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x16\n" +
+	"\x06worker\x18\x03 \x01(\x03R\x06worker\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\x03R\x04from\x12\x0e\n" +
+	"\x02to\x18\x05 \x01(\x03R\x02to2\xeb\x06\n" +
 	"\fAdminService\x12=\n" +
 	"\x06GetTag\x12\x17.hapax.v1.GetTagRequest\x1a\x18.hapax.v1.GetTagResponse\"\x00\x12C\n" +
 	"\bListTags\x12\x19.hapax.v1.ListTagsRequest\x1a\x1a.hapax.v1.ListTagsResponse\"\x00\x12F\n" +
@@ -856,7 +1612,13 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\tDeleteTag\x12\x1a.hapax.v1.DeleteTagRequest\x1a\x1b.hapax.v1.DeleteTagResponse\"\x00\x12F\n" +
 	"\tListPools\x12\x1a.hapax.v1.ListPoolsRequest\x1a\x1b.hapax.v1.ListPoolsResponse\"\x00\x12L\n" +
 	"\vListWorkers\x12\x1c.hapax.v1.ListWorkersRequest\x1a\x1d.hapax.v1.ListWorkersResponse\"\x00\x12O\n" +
-	"\fRetireWorker\x12\x1d.hapax.v1.RetireWorkerRequest\x1a\x1e.hapax.v1.RetireWorkerResponse\"\x00B/Z-github.com/hapax-id/hapax/api/hapaxv1;hapaxv1b\x06proto3"
+	"\fRetireWorker\x12\x1d.hapax.v1.RetireWorkerRequest\x1a\x1e.hapax.v1.RetireWorkerResponse\"\x00\x12I\n" +
+	"\n" +
+	"CreatePool\x12\x1b.hapax.v1.CreatePoolRequest\x1a\x1c.hapax.v1.CreatePoolResponse\"\x00\x12I\n" +
+	"\n" +
+	"DeletePool\x12\x1b.hapax.v1.DeletePoolRequest\x1a\x1c.hapax.v1.DeletePoolResponse\"\x00\x12F\n" +
+	"\tGetStatus\x12\x1a.hapax.v1.GetStatusRequest\x1a\x1b.hapax.v1.GetStatusResponse\"\x00\x12:\n" +
+	"\x05Adopt\x12\x16.hapax.v1.AdoptRequest\x1a\x17.hapax.v1.AdoptResponse\"\x00B/Z-github.com/hapax-id/hapax/api/hapaxv1;hapaxv1b\x06proto3"
 
 var (
 	file_hapax_v1_admin_proto_rawDescOnce sync.Once
@@ -870,59 +1632,90 @@ func file_hapax_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hapax_v1_admin_proto_rawDescData
 }
 
-var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_hapax_v1_admin_proto_goTypes = []any{
-	(*GetTagRequest)(nil),        // 0: hapax.v1.GetTagRequest
-	(*GetTagResponse)(nil),       // 1: hapax.v1.GetTagResponse
-	(*ListTagsRequest)(nil),      // 2: hapax.v1.ListTagsRequest
-	(*ListTagsResponse)(nil),     // 3: hapax.v1.ListTagsResponse
-	(*CreateTagRequest)(nil),     // 4: hapax.v1.CreateTagRequest
-	(*CreateTagResponse)(nil),    // 5: hapax.v1.CreateTagResponse
-	(*UpdateTagRequest)(nil),     // 6: hapax.v1.UpdateTagRequest
-	(*UpdateTagResponse)(nil),    // 7: hapax.v1.UpdateTagResponse
-	(*DeleteTagRequest)(nil),     // 8: hapax.v1.DeleteTagRequest
-	(*DeleteTagResponse)(nil),    // 9: hapax.v1.DeleteTagResponse
-	(*ListPoolsRequest)(nil),     // 10: hapax.v1.ListPoolsRequest
-	(*ListPoolsResponse)(nil),    // 11: hapax.v1.ListPoolsResponse
-	(*ListWorkersRequest)(nil),   // 12: hapax.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),  // 13: hapax.v1.ListWorkersResponse
-	(*RetireWorkerRequest)(nil),  // 14: hapax.v1.RetireWorkerRequest
-	(*RetireWorkerResponse)(nil), // 15: hapax.v1.RetireWorkerResponse
-	(*Tag)(nil),                  // 16: hapax.v1.Tag
-	(*Pool)(nil),                 // 17: hapax.v1.Pool
-	(*Worker)(nil),               // 18: hapax.v1.Worker
+	(*GetTagRequest)(nil),         // 0: hapax.v1.GetTagRequest
+	(*GetTagResponse)(nil),        // 1: hapax.v1.GetTagResponse
+	(*ListTagsRequest)(nil),       // 2: hapax.v1.ListTagsRequest
+	(*ListTagsResponse)(nil),      // 3: hapax.v1.ListTagsResponse
+	(*CreateTagRequest)(nil),      // 4: hapax.v1.CreateTagRequest
+	(*CreateTagResponse)(nil),     // 5: hapax.v1.CreateTagResponse
+	(*UpdateTagRequest)(nil),      // 6: hapax.v1.UpdateTagRequest
+	(*UpdateTagResponse)(nil),     // 7: hapax.v1.UpdateTagResponse
+	(*DeleteTagRequest)(nil),      // 8: hapax.v1.DeleteTagRequest
+	(*DeleteTagResponse)(nil),     // 9: hapax.v1.DeleteTagResponse
+	(*ListPoolsRequest)(nil),      // 10: hapax.v1.ListPoolsRequest
+	(*ListPoolsResponse)(nil),     // 11: hapax.v1.ListPoolsResponse
+	(*ListWorkersRequest)(nil),    // 12: hapax.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),   // 13: hapax.v1.ListWorkersResponse
+	(*RetireWorkerRequest)(nil),   // 14: hapax.v1.RetireWorkerRequest
+	(*RetireWorkerResponse)(nil),  // 15: hapax.v1.RetireWorkerResponse
+	(*CreatePoolRequest)(nil),     // 16: hapax.v1.CreatePoolRequest
+	(*CreatePoolResponse)(nil),    // 17: hapax.v1.CreatePoolResponse
+	(*DeletePoolRequest)(nil),     // 18: hapax.v1.DeletePoolRequest
+	(*DeletePoolResponse)(nil),    // 19: hapax.v1.DeletePoolResponse
+	(*GetStatusRequest)(nil),      // 20: hapax.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),     // 21: hapax.v1.GetStatusResponse
+	(*Fence)(nil),                 // 22: hapax.v1.Fence
+	(*Node)(nil),                  // 23: hapax.v1.Node
+	(*AdoptRequest)(nil),          // 24: hapax.v1.AdoptRequest
+	(*AdoptResponse)(nil),         // 25: hapax.v1.AdoptResponse
+	(*RaisedMark)(nil),            // 26: hapax.v1.RaisedMark
+	nil,                           // 27: hapax.v1.AdoptRequest.LinesEntry
+	(*Tag)(nil),                   // 28: hapax.v1.Tag
+	(*Pool)(nil),                  // 29: hapax.v1.Pool
+	(*Worker)(nil),                // 30: hapax.v1.Worker
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
 }
 var file_hapax_v1_admin_proto_depIdxs = []int32{
-	16, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
-	16, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
-	16, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
-	16, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
-	16, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
-	16, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
-	17, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
-	18, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
-	18, // 8: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
-	0,  // 9: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
-	2,  // 10: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
-	4,  // 11: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
-	6,  // 12: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
-	8,  // 13: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
-	10, // 14: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
-	12, // 15: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
-	14, // 16: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
-	1,  // 17: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
-	3,  // 18: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
-	5,  // 19: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
-	7,  // 20: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
-	9,  // 21: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
-	11, // 22: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
-	13, // 23: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
-	15, // 24: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
-	17, // [17:25] is the sub-list for method output_type
-	9,  // [9:17] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	28, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
+	28, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
+	28, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
+	28, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
+	28, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
+	28, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
+	29, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
+	30, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
+	30, // 8: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
+	29, // 9: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
+	29, // 10: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
+	22, // 11: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
+	23, // 12: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
+	31, // 13: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
+	31, // 14: hapax.v1.Node.at:type_name -> google.protobuf.Timestamp
+	31, // 15: hapax.v1.Node.since:type_name -> google.protobuf.Timestamp
+	27, // 16: hapax.v1.AdoptRequest.lines:type_name -> hapax.v1.AdoptRequest.LinesEntry
+	22, // 17: hapax.v1.AdoptResponse.fence:type_name -> hapax.v1.Fence
+	26, // 18: hapax.v1.AdoptResponse.raised:type_name -> hapax.v1.RaisedMark
+	0,  // 19: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
+	2,  // 20: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
+	4,  // 21: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
+	6,  // 22: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
+	8,  // 23: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
+	10, // 24: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
+	12, // 25: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
+	14, // 26: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
+	16, // 27: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
+	18, // 28: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
+	20, // 29: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
+	24, // 30: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
+	1,  // 31: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
+	3,  // 32: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
+	5,  // 33: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
+	7,  // 34: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
+	9,  // 35: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
+	11, // 36: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
+	13, // 37: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
+	15, // 38: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
+	17, // 39: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
+	19, // 40: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
+	21, // 41: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
+	25, // 42: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
+	31, // [31:43] is the sub-list for method output_type
+	19, // [19:31] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_admin_proto_init() }
@@ -938,7 +1731,7 @@ func file_hapax_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_admin_proto_rawDesc), len(file_hapax_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

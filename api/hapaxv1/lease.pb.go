@@ -268,8 +268,11 @@ type AllocateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A segment tag that exists.
 	Tag string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
-	// How many, up to 2^40; 0 stands for the tag's step.
-	N             int64 `protobuf:"varint,2,opt,name=n,proto3" json:"n,omitempty"`
+	// How many, up to the tag's max_step; 0 stands for the tag's step.
+	N int64 `protobuf:"varint,2,opt,name=n,proto3" json:"n,omitempty"`
+	// The key of the caller's last segment of the tag, if it has one: where nobody
+	// else was leased any since, both can be handed back together.
+	LastKey       string `protobuf:"bytes,3,opt,name=last_key,json=lastKey,proto3" json:"last_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -318,6 +321,13 @@ func (x *AllocateRequest) GetN() int64 {
 	return 0
 }
 
+func (x *AllocateRequest) GetLastKey() string {
+	if x != nil {
+		return x.LastKey
+	}
+	return ""
+}
+
 // Numbers leased.
 type AllocateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -327,7 +337,12 @@ type AllocateResponse struct {
 	Tag *Tag `protobuf:"bytes,2,opt,name=tag,proto3" json:"tag,omitempty"`
 	// How long after the request the numbers may be used, unless renewed. They
 	// belong to the caller also afterwards; nobody else will get them.
-	ValidFor      *durationpb.Duration `protobuf:"bytes,3,opt,name=valid_for,json=validFor,proto3" json:"valid_for,omitempty"`
+	ValidFor *durationpb.Duration `protobuf:"bytes,3,opt,name=valid_for,json=validFor,proto3" json:"valid_for,omitempty"`
+	// What the numbers can be handed back with.
+	Key string `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
+	// How far down numbers can be handed back: where the run of adjoining segments
+	// of the caller began.
+	From          int64 `protobuf:"varint,5,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -383,6 +398,139 @@ func (x *AllocateResponse) GetValidFor() *durationpb.Duration {
 	return nil
 }
 
+func (x *AllocateResponse) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *AllocateResponse) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+// Hands numbers back.
+type HandBackRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tag.
+	Tag string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
+	// The segment that was leased last.
+	Grant *Grant `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"`
+	// Its key.
+	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// As it was returned.
+	From int64 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
+	// The first number that was not issued.
+	Next          int64 `protobuf:"varint,5,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HandBackRequest) Reset() {
+	*x = HandBackRequest{}
+	mi := &file_hapax_v1_lease_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HandBackRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HandBackRequest) ProtoMessage() {}
+
+func (x *HandBackRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_lease_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HandBackRequest.ProtoReflect.Descriptor instead.
+func (*HandBackRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *HandBackRequest) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *HandBackRequest) GetGrant() *Grant {
+	if x != nil {
+		return x.Grant
+	}
+	return nil
+}
+
+func (x *HandBackRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *HandBackRequest) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *HandBackRequest) GetNext() int64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
+}
+
+// The numbers were handed back.
+type HandBackResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HandBackResponse) Reset() {
+	*x = HandBackResponse{}
+	mi := &file_hapax_v1_lease_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HandBackResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HandBackResponse) ProtoMessage() {}
+
+func (x *HandBackResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_lease_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HandBackResponse.ProtoReflect.Descriptor instead.
+func (*HandBackResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{9}
+}
+
 // Asks whether a tag's numbers may still be used.
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -394,7 +542,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_hapax_v1_lease_proto_msgTypes[8]
+	mi := &file_hapax_v1_lease_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -406,7 +554,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_lease_proto_msgTypes[8]
+	mi := &file_hapax_v1_lease_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -419,7 +567,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{8}
+	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RenewRequest) GetTag() string {
@@ -440,7 +588,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_hapax_v1_lease_proto_msgTypes[9]
+	mi := &file_hapax_v1_lease_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -452,7 +600,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_lease_proto_msgTypes[9]
+	mi := &file_hapax_v1_lease_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -465,7 +613,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{9}
+	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RenewResponse) GetValidFor() *durationpb.Duration {
@@ -486,7 +634,7 @@ type FirstUseRequest struct {
 
 func (x *FirstUseRequest) Reset() {
 	*x = FirstUseRequest{}
-	mi := &file_hapax_v1_lease_proto_msgTypes[10]
+	mi := &file_hapax_v1_lease_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -498,7 +646,7 @@ func (x *FirstUseRequest) String() string {
 func (*FirstUseRequest) ProtoMessage() {}
 
 func (x *FirstUseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_lease_proto_msgTypes[10]
+	mi := &file_hapax_v1_lease_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -511,7 +659,7 @@ func (x *FirstUseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FirstUseRequest.ProtoReflect.Descriptor instead.
 func (*FirstUseRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{10}
+	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FirstUseRequest) GetTag() *Tag {
@@ -532,7 +680,7 @@ type FirstUseResponse struct {
 
 func (x *FirstUseResponse) Reset() {
 	*x = FirstUseResponse{}
-	mi := &file_hapax_v1_lease_proto_msgTypes[11]
+	mi := &file_hapax_v1_lease_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -544,7 +692,7 @@ func (x *FirstUseResponse) String() string {
 func (*FirstUseResponse) ProtoMessage() {}
 
 func (x *FirstUseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_lease_proto_msgTypes[11]
+	mi := &file_hapax_v1_lease_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -557,7 +705,7 @@ func (x *FirstUseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FirstUseResponse.ProtoReflect.Descriptor instead.
 func (*FirstUseResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{11}
+	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *FirstUseResponse) GetTag() *Tag {
@@ -578,7 +726,7 @@ type GetPoolRequest struct {
 
 func (x *GetPoolRequest) Reset() {
 	*x = GetPoolRequest{}
-	mi := &file_hapax_v1_lease_proto_msgTypes[12]
+	mi := &file_hapax_v1_lease_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -590,7 +738,7 @@ func (x *GetPoolRequest) String() string {
 func (*GetPoolRequest) ProtoMessage() {}
 
 func (x *GetPoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_lease_proto_msgTypes[12]
+	mi := &file_hapax_v1_lease_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -603,7 +751,7 @@ func (x *GetPoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPoolRequest.ProtoReflect.Descriptor instead.
 func (*GetPoolRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{12}
+	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetPoolRequest) GetPool() string {
@@ -624,7 +772,7 @@ type GetPoolResponse struct {
 
 func (x *GetPoolResponse) Reset() {
 	*x = GetPoolResponse{}
-	mi := &file_hapax_v1_lease_proto_msgTypes[13]
+	mi := &file_hapax_v1_lease_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -636,7 +784,7 @@ func (x *GetPoolResponse) String() string {
 func (*GetPoolResponse) ProtoMessage() {}
 
 func (x *GetPoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_lease_proto_msgTypes[13]
+	mi := &file_hapax_v1_lease_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -649,7 +797,7 @@ func (x *GetPoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPoolResponse.ProtoReflect.Descriptor instead.
 func (*GetPoolResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{13}
+	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetPoolResponse) GetPool() *Pool {
@@ -659,42 +807,29 @@ func (x *GetPoolResponse) GetPool() *Pool {
 	return nil
 }
 
-// Asks for a worker ID. All ticks count from the layout's epoch in its unit.
+// Asks for a worker ID. The server's clock, and the layout that the pool is
+// frozen with, decide which ticks are granted.
 type AcquireWorkerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The worker pool.
 	Pool string `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
-	// The canonical spec of the layout.
+	// The canonical spec of the layout that the caller expects; empty for any.
 	Layout string `protobuf:"bytes,2,opt,name=layout,proto3" json:"layout,omitempty"`
-	// The worker IDs that may be used.
-	Ids *Grant `protobuf:"bytes,3,opt,name=ids,proto3" json:"ids,omitempty"`
-	// Identity of the instance, 1 to 128 bytes.
-	Holder string `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`
-	// The first tick of use to the caller.
-	Floor int64 `protobuf:"varint,5,opt,name=floor,proto3" json:"floor,omitempty"`
-	// The highest mark that is acceptable.
-	Latest int64 `protobuf:"varint,6,opt,name=latest,proto3" json:"latest,omitempty"`
-	// Where the grant should end.
-	To int64 `protobuf:"varint,7,opt,name=to,proto3" json:"to,omitempty"`
-	// The tick at which the layout's time ends.
-	End int64 `protobuf:"varint,8,opt,name=end,proto3" json:"end,omitempty"`
-	// A mark above this is absurd and refused.
-	Poison int64 `protobuf:"varint,9,opt,name=poison,proto3" json:"poison,omitempty"`
-	// The caller's clock.
-	Now *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=now,proto3" json:"now,omitempty"`
-	// How long the worker ID is kept from others.
-	Ttl *durationpb.Duration `protobuf:"bytes,11,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	// The layout's unit.
-	Tick *durationpb.Duration `protobuf:"bytes,12,opt,name=tick,proto3" json:"tick,omitempty"`
+	// The worker IDs that may be used; not given: all.
+	Workers *WorkerRange `protobuf:"bytes,3,opt,name=workers,proto3" json:"workers,omitempty"`
 	// If not empty, only these of the worker IDs may be used; ascending.
-	Among         []int64 `protobuf:"varint,13,rep,packed,name=among,proto3" json:"among,omitempty"`
+	Among []int64 `protobuf:"varint,4,rep,packed,name=among,proto3" json:"among,omitempty"`
+	// Identity of the instance, 1 to 128 bytes.
+	Holder string `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`
+	// For how long, and from when.
+	Term          *Term `protobuf:"bytes,6,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AcquireWorkerRequest) Reset() {
 	*x = AcquireWorkerRequest{}
-	mi := &file_hapax_v1_lease_proto_msgTypes[14]
+	mi := &file_hapax_v1_lease_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -706,7 +841,7 @@ func (x *AcquireWorkerRequest) String() string {
 func (*AcquireWorkerRequest) ProtoMessage() {}
 
 func (x *AcquireWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_lease_proto_msgTypes[14]
+	mi := &file_hapax_v1_lease_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -719,7 +854,7 @@ func (x *AcquireWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireWorkerRequest.ProtoReflect.Descriptor instead.
 func (*AcquireWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{14}
+	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AcquireWorkerRequest) GetPool() string {
@@ -736,9 +871,16 @@ func (x *AcquireWorkerRequest) GetLayout() string {
 	return ""
 }
 
-func (x *AcquireWorkerRequest) GetIds() *Grant {
+func (x *AcquireWorkerRequest) GetWorkers() *WorkerRange {
 	if x != nil {
-		return x.Ids
+		return x.Workers
+	}
+	return nil
+}
+
+func (x *AcquireWorkerRequest) GetAmong() []int64 {
+	if x != nil {
+		return x.Among
 	}
 	return nil
 }
@@ -750,65 +892,9 @@ func (x *AcquireWorkerRequest) GetHolder() string {
 	return ""
 }
 
-func (x *AcquireWorkerRequest) GetFloor() int64 {
+func (x *AcquireWorkerRequest) GetTerm() *Term {
 	if x != nil {
-		return x.Floor
-	}
-	return 0
-}
-
-func (x *AcquireWorkerRequest) GetLatest() int64 {
-	if x != nil {
-		return x.Latest
-	}
-	return 0
-}
-
-func (x *AcquireWorkerRequest) GetTo() int64 {
-	if x != nil {
-		return x.To
-	}
-	return 0
-}
-
-func (x *AcquireWorkerRequest) GetEnd() int64 {
-	if x != nil {
-		return x.End
-	}
-	return 0
-}
-
-func (x *AcquireWorkerRequest) GetPoison() int64 {
-	if x != nil {
-		return x.Poison
-	}
-	return 0
-}
-
-func (x *AcquireWorkerRequest) GetNow() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Now
-	}
-	return nil
-}
-
-func (x *AcquireWorkerRequest) GetTtl() *durationpb.Duration {
-	if x != nil {
-		return x.Ttl
-	}
-	return nil
-}
-
-func (x *AcquireWorkerRequest) GetTick() *durationpb.Duration {
-	if x != nil {
-		return x.Tick
-	}
-	return nil
-}
-
-func (x *AcquireWorkerRequest) GetAmong() []int64 {
-	if x != nil {
-		return x.Among
+		return x.Term
 	}
 	return nil
 }
@@ -824,7 +910,7 @@ type AcquireWorkerResponse struct {
 
 func (x *AcquireWorkerResponse) Reset() {
 	*x = AcquireWorkerResponse{}
-	mi := &file_hapax_v1_lease_proto_msgTypes[15]
+	mi := &file_hapax_v1_lease_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -836,7 +922,7 @@ func (x *AcquireWorkerResponse) String() string {
 func (*AcquireWorkerResponse) ProtoMessage() {}
 
 func (x *AcquireWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_lease_proto_msgTypes[15]
+	mi := &file_hapax_v1_lease_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -849,7 +935,7 @@ func (x *AcquireWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireWorkerResponse.ProtoReflect.Descriptor instead.
 func (*AcquireWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{15}
+	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AcquireWorkerResponse) GetLease() *Lease {
@@ -859,26 +945,85 @@ func (x *AcquireWorkerResponse) GetLease() *Lease {
 	return nil
 }
 
+// The time that a grant is asked for. The server grants less where its limits
+// say so.
+type Term struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long past now the grant should reach.
+	Length *durationpb.Duration `protobuf:"bytes,1,opt,name=length,proto3" json:"length,omitempty"`
+	// How far past now the mark of a free worker ID may lie.
+	Ahead *durationpb.Duration `protobuf:"bytes,2,opt,name=ahead,proto3" json:"ahead,omitempty"`
+	// How far before now the grant may begin.
+	Behind        *durationpb.Duration `protobuf:"bytes,3,opt,name=behind,proto3" json:"behind,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Term) Reset() {
+	*x = Term{}
+	mi := &file_hapax_v1_lease_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Term) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Term) ProtoMessage() {}
+
+func (x *Term) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_lease_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Term.ProtoReflect.Descriptor instead.
+func (*Term) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Term) GetLength() *durationpb.Duration {
+	if x != nil {
+		return x.Length
+	}
+	return nil
+}
+
+func (x *Term) GetAhead() *durationpb.Duration {
+	if x != nil {
+		return x.Ahead
+	}
+	return nil
+}
+
+func (x *Term) GetBehind() *durationpb.Duration {
+	if x != nil {
+		return x.Behind
+	}
+	return nil
+}
+
 // Asks for more time.
 type ExtendWorkerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As it was returned last.
 	Lease *Lease `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Where the grant should end.
-	To int64 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
-	// The tick at which the layout's time ends.
-	End int64 `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"`
-	// The caller's clock.
-	Now *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=now,proto3" json:"now,omitempty"`
-	// How long the worker ID is kept from others.
-	Ttl           *durationpb.Duration `protobuf:"bytes,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// For how long.
+	Term          *Term `protobuf:"bytes,2,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExtendWorkerRequest) Reset() {
 	*x = ExtendWorkerRequest{}
-	mi := &file_hapax_v1_lease_proto_msgTypes[16]
+	mi := &file_hapax_v1_lease_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -890,7 +1035,7 @@ func (x *ExtendWorkerRequest) String() string {
 func (*ExtendWorkerRequest) ProtoMessage() {}
 
 func (x *ExtendWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_lease_proto_msgTypes[16]
+	mi := &file_hapax_v1_lease_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -903,7 +1048,7 @@ func (x *ExtendWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendWorkerRequest.ProtoReflect.Descriptor instead.
 func (*ExtendWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{16}
+	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExtendWorkerRequest) GetLease() *Lease {
@@ -913,30 +1058,9 @@ func (x *ExtendWorkerRequest) GetLease() *Lease {
 	return nil
 }
 
-func (x *ExtendWorkerRequest) GetTo() int64 {
+func (x *ExtendWorkerRequest) GetTerm() *Term {
 	if x != nil {
-		return x.To
-	}
-	return 0
-}
-
-func (x *ExtendWorkerRequest) GetEnd() int64 {
-	if x != nil {
-		return x.End
-	}
-	return 0
-}
-
-func (x *ExtendWorkerRequest) GetNow() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Now
-	}
-	return nil
-}
-
-func (x *ExtendWorkerRequest) GetTtl() *durationpb.Duration {
-	if x != nil {
-		return x.Ttl
+		return x.Term
 	}
 	return nil
 }
@@ -944,7 +1068,7 @@ func (x *ExtendWorkerRequest) GetTtl() *durationpb.Duration {
 // A lease extended.
 type ExtendWorkerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// With the new grant alone.
+	// With the new grant alone, which begins where the caller's ended.
 	Lease         *Lease `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -952,7 +1076,7 @@ type ExtendWorkerResponse struct {
 
 func (x *ExtendWorkerResponse) Reset() {
 	*x = ExtendWorkerResponse{}
-	mi := &file_hapax_v1_lease_proto_msgTypes[17]
+	mi := &file_hapax_v1_lease_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -964,7 +1088,7 @@ func (x *ExtendWorkerResponse) String() string {
 func (*ExtendWorkerResponse) ProtoMessage() {}
 
 func (x *ExtendWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_lease_proto_msgTypes[17]
+	mi := &file_hapax_v1_lease_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -977,7 +1101,7 @@ func (x *ExtendWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendWorkerResponse.ProtoReflect.Descriptor instead.
 func (*ExtendWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{17}
+	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExtendWorkerResponse) GetLease() *Lease {
@@ -1000,7 +1124,7 @@ type SealWorkerRequest struct {
 
 func (x *SealWorkerRequest) Reset() {
 	*x = SealWorkerRequest{}
-	mi := &file_hapax_v1_lease_proto_msgTypes[18]
+	mi := &file_hapax_v1_lease_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1136,7 @@ func (x *SealWorkerRequest) String() string {
 func (*SealWorkerRequest) ProtoMessage() {}
 
 func (x *SealWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_lease_proto_msgTypes[18]
+	mi := &file_hapax_v1_lease_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1149,7 @@ func (x *SealWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealWorkerRequest.ProtoReflect.Descriptor instead.
 func (*SealWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{18}
+	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SealWorkerRequest) GetLease() *Lease {
@@ -1051,7 +1175,7 @@ type SealWorkerResponse struct {
 
 func (x *SealWorkerResponse) Reset() {
 	*x = SealWorkerResponse{}
-	mi := &file_hapax_v1_lease_proto_msgTypes[19]
+	mi := &file_hapax_v1_lease_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +1187,7 @@ func (x *SealWorkerResponse) String() string {
 func (*SealWorkerResponse) ProtoMessage() {}
 
 func (x *SealWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_lease_proto_msgTypes[19]
+	mi := &file_hapax_v1_lease_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +1200,7 @@ func (x *SealWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealWorkerResponse.ProtoReflect.Descriptor instead.
 func (*SealWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{19}
+	return file_hapax_v1_lease_proto_rawDescGZIP(), []int{22}
 }
 
 var File_hapax_v1_lease_proto protoreflect.FileDescriptor
@@ -1091,14 +1215,24 @@ const file_hapax_v1_lease_proto_rawDesc = "" +
 	"\x14GetStoreTimeResponse\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\r\n" +
 	"\vPingRequest\"\x0e\n" +
-	"\fPingResponse\"1\n" +
+	"\fPingResponse\"L\n" +
 	"\x0fAllocateRequest\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\f\n" +
-	"\x01n\x18\x02 \x01(\x03R\x01n\"\x92\x01\n" +
+	"\x01n\x18\x02 \x01(\x03R\x01n\x12\x19\n" +
+	"\blast_key\x18\x03 \x01(\tR\alastKey\"\xb8\x01\n" +
 	"\x10AllocateResponse\x12%\n" +
 	"\x05grant\x18\x01 \x01(\v2\x0f.hapax.v1.GrantR\x05grant\x12\x1f\n" +
 	"\x03tag\x18\x02 \x01(\v2\r.hapax.v1.TagR\x03tag\x126\n" +
-	"\tvalid_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bvalidFor\" \n" +
+	"\tvalid_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bvalidFor\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\tR\x03key\x12\x12\n" +
+	"\x04from\x18\x05 \x01(\x03R\x04from\"\x84\x01\n" +
+	"\x0fHandBackRequest\x12\x10\n" +
+	"\x03tag\x18\x01 \x01(\tR\x03tag\x12%\n" +
+	"\x05grant\x18\x02 \x01(\v2\x0f.hapax.v1.GrantR\x05grant\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\x03R\x04from\x12\x12\n" +
+	"\x04next\x18\x05 \x01(\x03R\x04next\"\x12\n" +
+	"\x10HandBackResponse\" \n" +
 	"\fRenewRequest\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\"G\n" +
 	"\rRenewResponse\x126\n" +
@@ -1110,42 +1244,36 @@ const file_hapax_v1_lease_proto_rawDesc = "" +
 	"\x0eGetPoolRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"5\n" +
 	"\x0fGetPoolResponse\x12\"\n" +
-	"\x04pool\x18\x01 \x01(\v2\x0e.hapax.v1.PoolR\x04pool\"\x85\x03\n" +
+	"\x04pool\x18\x01 \x01(\v2\x0e.hapax.v1.PoolR\x04pool\"\xc5\x01\n" +
 	"\x14AcquireWorkerRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
-	"\x06layout\x18\x02 \x01(\tR\x06layout\x12!\n" +
-	"\x03ids\x18\x03 \x01(\v2\x0f.hapax.v1.GrantR\x03ids\x12\x16\n" +
-	"\x06holder\x18\x04 \x01(\tR\x06holder\x12\x14\n" +
-	"\x05floor\x18\x05 \x01(\x03R\x05floor\x12\x16\n" +
-	"\x06latest\x18\x06 \x01(\x03R\x06latest\x12\x0e\n" +
-	"\x02to\x18\a \x01(\x03R\x02to\x12\x10\n" +
-	"\x03end\x18\b \x01(\x03R\x03end\x12\x16\n" +
-	"\x06poison\x18\t \x01(\x03R\x06poison\x12,\n" +
-	"\x03now\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12+\n" +
-	"\x03ttl\x18\v \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12-\n" +
-	"\x04tick\x18\f \x01(\v2\x19.google.protobuf.DurationR\x04tick\x12\x14\n" +
-	"\x05among\x18\r \x03(\x03R\x05among\">\n" +
+	"\x06layout\x18\x02 \x01(\tR\x06layout\x12/\n" +
+	"\aworkers\x18\x03 \x01(\v2\x15.hapax.v1.WorkerRangeR\aworkers\x12\x14\n" +
+	"\x05among\x18\x04 \x03(\x03R\x05among\x12\x16\n" +
+	"\x06holder\x18\x05 \x01(\tR\x06holder\x12\"\n" +
+	"\x04term\x18\x06 \x01(\v2\x0e.hapax.v1.TermR\x04term\">\n" +
 	"\x15AcquireWorkerResponse\x12%\n" +
-	"\x05lease\x18\x01 \x01(\v2\x0f.hapax.v1.LeaseR\x05lease\"\xb9\x01\n" +
+	"\x05lease\x18\x01 \x01(\v2\x0f.hapax.v1.LeaseR\x05lease\"\x9d\x01\n" +
+	"\x04Term\x121\n" +
+	"\x06length\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06length\x12/\n" +
+	"\x05ahead\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05ahead\x121\n" +
+	"\x06behind\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06behind\"`\n" +
 	"\x13ExtendWorkerRequest\x12%\n" +
-	"\x05lease\x18\x01 \x01(\v2\x0f.hapax.v1.LeaseR\x05lease\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\x03R\x02to\x12\x10\n" +
-	"\x03end\x18\x03 \x01(\x03R\x03end\x12,\n" +
-	"\x03now\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12+\n" +
-	"\x03ttl\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"=\n" +
+	"\x05lease\x18\x01 \x01(\v2\x0f.hapax.v1.LeaseR\x05lease\x12\"\n" +
+	"\x04term\x18\x02 \x01(\v2\x0e.hapax.v1.TermR\x04term\"=\n" +
 	"\x14ExtendWorkerResponse\x12%\n" +
 	"\x05lease\x18\x01 \x01(\v2\x0f.hapax.v1.LeaseR\x05lease\"N\n" +
 	"\x11SealWorkerRequest\x12%\n" +
 	"\x05lease\x18\x01 \x01(\v2\x0f.hapax.v1.LeaseR\x05lease\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\x03R\x04last\"\x14\n" +
-	"\x12SealWorkerResponse2\xdb\x05\n" +
+	"\x12SealWorkerResponse2\xa0\x06\n" +
 	"\fLeaseService\x12I\n" +
 	"\n" +
 	"GetStoreID\x12\x1b.hapax.v1.GetStoreIDRequest\x1a\x1c.hapax.v1.GetStoreIDResponse\"\x00\x12O\n" +
 	"\fGetStoreTime\x12\x1d.hapax.v1.GetStoreTimeRequest\x1a\x1e.hapax.v1.GetStoreTimeResponse\"\x00\x127\n" +
 	"\x04Ping\x12\x15.hapax.v1.PingRequest\x1a\x16.hapax.v1.PingResponse\"\x00\x12C\n" +
-	"\bAllocate\x12\x19.hapax.v1.AllocateRequest\x1a\x1a.hapax.v1.AllocateResponse\"\x00\x12:\n" +
+	"\bAllocate\x12\x19.hapax.v1.AllocateRequest\x1a\x1a.hapax.v1.AllocateResponse\"\x00\x12C\n" +
+	"\bHandBack\x12\x19.hapax.v1.HandBackRequest\x1a\x1a.hapax.v1.HandBackResponse\"\x00\x12:\n" +
 	"\x05Renew\x12\x16.hapax.v1.RenewRequest\x1a\x17.hapax.v1.RenewResponse\"\x00\x12C\n" +
 	"\bFirstUse\x12\x19.hapax.v1.FirstUseRequest\x1a\x1a.hapax.v1.FirstUseResponse\"\x00\x12@\n" +
 	"\aGetPool\x12\x18.hapax.v1.GetPoolRequest\x1a\x19.hapax.v1.GetPoolResponse\"\x00\x12R\n" +
@@ -1166,7 +1294,7 @@ func file_hapax_v1_lease_proto_rawDescGZIP() []byte {
 	return file_hapax_v1_lease_proto_rawDescData
 }
 
-var file_hapax_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_hapax_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_hapax_v1_lease_proto_goTypes = []any{
 	(*GetStoreIDRequest)(nil),     // 0: hapax.v1.GetStoreIDRequest
 	(*GetStoreIDResponse)(nil),    // 1: hapax.v1.GetStoreIDResponse
@@ -1176,69 +1304,76 @@ var file_hapax_v1_lease_proto_goTypes = []any{
 	(*PingResponse)(nil),          // 5: hapax.v1.PingResponse
 	(*AllocateRequest)(nil),       // 6: hapax.v1.AllocateRequest
 	(*AllocateResponse)(nil),      // 7: hapax.v1.AllocateResponse
-	(*RenewRequest)(nil),          // 8: hapax.v1.RenewRequest
-	(*RenewResponse)(nil),         // 9: hapax.v1.RenewResponse
-	(*FirstUseRequest)(nil),       // 10: hapax.v1.FirstUseRequest
-	(*FirstUseResponse)(nil),      // 11: hapax.v1.FirstUseResponse
-	(*GetPoolRequest)(nil),        // 12: hapax.v1.GetPoolRequest
-	(*GetPoolResponse)(nil),       // 13: hapax.v1.GetPoolResponse
-	(*AcquireWorkerRequest)(nil),  // 14: hapax.v1.AcquireWorkerRequest
-	(*AcquireWorkerResponse)(nil), // 15: hapax.v1.AcquireWorkerResponse
-	(*ExtendWorkerRequest)(nil),   // 16: hapax.v1.ExtendWorkerRequest
-	(*ExtendWorkerResponse)(nil),  // 17: hapax.v1.ExtendWorkerResponse
-	(*SealWorkerRequest)(nil),     // 18: hapax.v1.SealWorkerRequest
-	(*SealWorkerResponse)(nil),    // 19: hapax.v1.SealWorkerResponse
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
-	(*Grant)(nil),                 // 21: hapax.v1.Grant
-	(*Tag)(nil),                   // 22: hapax.v1.Tag
-	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
-	(*Pool)(nil),                  // 24: hapax.v1.Pool
-	(*Lease)(nil),                 // 25: hapax.v1.Lease
+	(*HandBackRequest)(nil),       // 8: hapax.v1.HandBackRequest
+	(*HandBackResponse)(nil),      // 9: hapax.v1.HandBackResponse
+	(*RenewRequest)(nil),          // 10: hapax.v1.RenewRequest
+	(*RenewResponse)(nil),         // 11: hapax.v1.RenewResponse
+	(*FirstUseRequest)(nil),       // 12: hapax.v1.FirstUseRequest
+	(*FirstUseResponse)(nil),      // 13: hapax.v1.FirstUseResponse
+	(*GetPoolRequest)(nil),        // 14: hapax.v1.GetPoolRequest
+	(*GetPoolResponse)(nil),       // 15: hapax.v1.GetPoolResponse
+	(*AcquireWorkerRequest)(nil),  // 16: hapax.v1.AcquireWorkerRequest
+	(*AcquireWorkerResponse)(nil), // 17: hapax.v1.AcquireWorkerResponse
+	(*Term)(nil),                  // 18: hapax.v1.Term
+	(*ExtendWorkerRequest)(nil),   // 19: hapax.v1.ExtendWorkerRequest
+	(*ExtendWorkerResponse)(nil),  // 20: hapax.v1.ExtendWorkerResponse
+	(*SealWorkerRequest)(nil),     // 21: hapax.v1.SealWorkerRequest
+	(*SealWorkerResponse)(nil),    // 22: hapax.v1.SealWorkerResponse
+	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
+	(*Grant)(nil),                 // 24: hapax.v1.Grant
+	(*Tag)(nil),                   // 25: hapax.v1.Tag
+	(*durationpb.Duration)(nil),   // 26: google.protobuf.Duration
+	(*Pool)(nil),                  // 27: hapax.v1.Pool
+	(*WorkerRange)(nil),           // 28: hapax.v1.WorkerRange
+	(*Lease)(nil),                 // 29: hapax.v1.Lease
 }
 var file_hapax_v1_lease_proto_depIdxs = []int32{
-	20, // 0: hapax.v1.GetStoreTimeResponse.time:type_name -> google.protobuf.Timestamp
-	21, // 1: hapax.v1.AllocateResponse.grant:type_name -> hapax.v1.Grant
-	22, // 2: hapax.v1.AllocateResponse.tag:type_name -> hapax.v1.Tag
-	23, // 3: hapax.v1.AllocateResponse.valid_for:type_name -> google.protobuf.Duration
-	23, // 4: hapax.v1.RenewResponse.valid_for:type_name -> google.protobuf.Duration
-	22, // 5: hapax.v1.FirstUseRequest.tag:type_name -> hapax.v1.Tag
-	22, // 6: hapax.v1.FirstUseResponse.tag:type_name -> hapax.v1.Tag
-	24, // 7: hapax.v1.GetPoolResponse.pool:type_name -> hapax.v1.Pool
-	21, // 8: hapax.v1.AcquireWorkerRequest.ids:type_name -> hapax.v1.Grant
-	20, // 9: hapax.v1.AcquireWorkerRequest.now:type_name -> google.protobuf.Timestamp
-	23, // 10: hapax.v1.AcquireWorkerRequest.ttl:type_name -> google.protobuf.Duration
-	23, // 11: hapax.v1.AcquireWorkerRequest.tick:type_name -> google.protobuf.Duration
-	25, // 12: hapax.v1.AcquireWorkerResponse.lease:type_name -> hapax.v1.Lease
-	25, // 13: hapax.v1.ExtendWorkerRequest.lease:type_name -> hapax.v1.Lease
-	20, // 14: hapax.v1.ExtendWorkerRequest.now:type_name -> google.protobuf.Timestamp
-	23, // 15: hapax.v1.ExtendWorkerRequest.ttl:type_name -> google.protobuf.Duration
-	25, // 16: hapax.v1.ExtendWorkerResponse.lease:type_name -> hapax.v1.Lease
-	25, // 17: hapax.v1.SealWorkerRequest.lease:type_name -> hapax.v1.Lease
-	0,  // 18: hapax.v1.LeaseService.GetStoreID:input_type -> hapax.v1.GetStoreIDRequest
-	2,  // 19: hapax.v1.LeaseService.GetStoreTime:input_type -> hapax.v1.GetStoreTimeRequest
-	4,  // 20: hapax.v1.LeaseService.Ping:input_type -> hapax.v1.PingRequest
-	6,  // 21: hapax.v1.LeaseService.Allocate:input_type -> hapax.v1.AllocateRequest
-	8,  // 22: hapax.v1.LeaseService.Renew:input_type -> hapax.v1.RenewRequest
-	10, // 23: hapax.v1.LeaseService.FirstUse:input_type -> hapax.v1.FirstUseRequest
-	12, // 24: hapax.v1.LeaseService.GetPool:input_type -> hapax.v1.GetPoolRequest
-	14, // 25: hapax.v1.LeaseService.AcquireWorker:input_type -> hapax.v1.AcquireWorkerRequest
-	16, // 26: hapax.v1.LeaseService.ExtendWorker:input_type -> hapax.v1.ExtendWorkerRequest
-	18, // 27: hapax.v1.LeaseService.SealWorker:input_type -> hapax.v1.SealWorkerRequest
-	1,  // 28: hapax.v1.LeaseService.GetStoreID:output_type -> hapax.v1.GetStoreIDResponse
-	3,  // 29: hapax.v1.LeaseService.GetStoreTime:output_type -> hapax.v1.GetStoreTimeResponse
-	5,  // 30: hapax.v1.LeaseService.Ping:output_type -> hapax.v1.PingResponse
-	7,  // 31: hapax.v1.LeaseService.Allocate:output_type -> hapax.v1.AllocateResponse
-	9,  // 32: hapax.v1.LeaseService.Renew:output_type -> hapax.v1.RenewResponse
-	11, // 33: hapax.v1.LeaseService.FirstUse:output_type -> hapax.v1.FirstUseResponse
-	13, // 34: hapax.v1.LeaseService.GetPool:output_type -> hapax.v1.GetPoolResponse
-	15, // 35: hapax.v1.LeaseService.AcquireWorker:output_type -> hapax.v1.AcquireWorkerResponse
-	17, // 36: hapax.v1.LeaseService.ExtendWorker:output_type -> hapax.v1.ExtendWorkerResponse
-	19, // 37: hapax.v1.LeaseService.SealWorker:output_type -> hapax.v1.SealWorkerResponse
-	28, // [28:38] is the sub-list for method output_type
-	18, // [18:28] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	23, // 0: hapax.v1.GetStoreTimeResponse.time:type_name -> google.protobuf.Timestamp
+	24, // 1: hapax.v1.AllocateResponse.grant:type_name -> hapax.v1.Grant
+	25, // 2: hapax.v1.AllocateResponse.tag:type_name -> hapax.v1.Tag
+	26, // 3: hapax.v1.AllocateResponse.valid_for:type_name -> google.protobuf.Duration
+	24, // 4: hapax.v1.HandBackRequest.grant:type_name -> hapax.v1.Grant
+	26, // 5: hapax.v1.RenewResponse.valid_for:type_name -> google.protobuf.Duration
+	25, // 6: hapax.v1.FirstUseRequest.tag:type_name -> hapax.v1.Tag
+	25, // 7: hapax.v1.FirstUseResponse.tag:type_name -> hapax.v1.Tag
+	27, // 8: hapax.v1.GetPoolResponse.pool:type_name -> hapax.v1.Pool
+	28, // 9: hapax.v1.AcquireWorkerRequest.workers:type_name -> hapax.v1.WorkerRange
+	18, // 10: hapax.v1.AcquireWorkerRequest.term:type_name -> hapax.v1.Term
+	29, // 11: hapax.v1.AcquireWorkerResponse.lease:type_name -> hapax.v1.Lease
+	26, // 12: hapax.v1.Term.length:type_name -> google.protobuf.Duration
+	26, // 13: hapax.v1.Term.ahead:type_name -> google.protobuf.Duration
+	26, // 14: hapax.v1.Term.behind:type_name -> google.protobuf.Duration
+	29, // 15: hapax.v1.ExtendWorkerRequest.lease:type_name -> hapax.v1.Lease
+	18, // 16: hapax.v1.ExtendWorkerRequest.term:type_name -> hapax.v1.Term
+	29, // 17: hapax.v1.ExtendWorkerResponse.lease:type_name -> hapax.v1.Lease
+	29, // 18: hapax.v1.SealWorkerRequest.lease:type_name -> hapax.v1.Lease
+	0,  // 19: hapax.v1.LeaseService.GetStoreID:input_type -> hapax.v1.GetStoreIDRequest
+	2,  // 20: hapax.v1.LeaseService.GetStoreTime:input_type -> hapax.v1.GetStoreTimeRequest
+	4,  // 21: hapax.v1.LeaseService.Ping:input_type -> hapax.v1.PingRequest
+	6,  // 22: hapax.v1.LeaseService.Allocate:input_type -> hapax.v1.AllocateRequest
+	8,  // 23: hapax.v1.LeaseService.HandBack:input_type -> hapax.v1.HandBackRequest
+	10, // 24: hapax.v1.LeaseService.Renew:input_type -> hapax.v1.RenewRequest
+	12, // 25: hapax.v1.LeaseService.FirstUse:input_type -> hapax.v1.FirstUseRequest
+	14, // 26: hapax.v1.LeaseService.GetPool:input_type -> hapax.v1.GetPoolRequest
+	16, // 27: hapax.v1.LeaseService.AcquireWorker:input_type -> hapax.v1.AcquireWorkerRequest
+	19, // 28: hapax.v1.LeaseService.ExtendWorker:input_type -> hapax.v1.ExtendWorkerRequest
+	21, // 29: hapax.v1.LeaseService.SealWorker:input_type -> hapax.v1.SealWorkerRequest
+	1,  // 30: hapax.v1.LeaseService.GetStoreID:output_type -> hapax.v1.GetStoreIDResponse
+	3,  // 31: hapax.v1.LeaseService.GetStoreTime:output_type -> hapax.v1.GetStoreTimeResponse
+	5,  // 32: hapax.v1.LeaseService.Ping:output_type -> hapax.v1.PingResponse
+	7,  // 33: hapax.v1.LeaseService.Allocate:output_type -> hapax.v1.AllocateResponse
+	9,  // 34: hapax.v1.LeaseService.HandBack:output_type -> hapax.v1.HandBackResponse
+	11, // 35: hapax.v1.LeaseService.Renew:output_type -> hapax.v1.RenewResponse
+	13, // 36: hapax.v1.LeaseService.FirstUse:output_type -> hapax.v1.FirstUseResponse
+	15, // 37: hapax.v1.LeaseService.GetPool:output_type -> hapax.v1.GetPoolResponse
+	17, // 38: hapax.v1.LeaseService.AcquireWorker:output_type -> hapax.v1.AcquireWorkerResponse
+	20, // 39: hapax.v1.LeaseService.ExtendWorker:output_type -> hapax.v1.ExtendWorkerResponse
+	22, // 40: hapax.v1.LeaseService.SealWorker:output_type -> hapax.v1.SealWorkerResponse
+	30, // [30:41] is the sub-list for method output_type
+	19, // [19:30] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_lease_proto_init() }
@@ -1253,7 +1388,7 @@ func file_hapax_v1_lease_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_lease_proto_rawDesc), len(file_hapax_v1_lease_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -103,7 +103,14 @@ type Tag struct {
 	// The worker pool of a snowflake tag; default "default".
 	Pool string `protobuf:"bytes,8,opt,name=pool,proto3" json:"pool,omitempty"`
 	// A tombstone: it keeps its mark, and nothing is issued.
-	Deleted       bool `protobuf:"varint,9,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	Deleted bool `protobuf:"varint,9,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// Only the numbers that leave remainder when divided by delta are issued;
+	// default all. Frozen.
+	Delta int64 `protobuf:"varint,10,opt,name=delta,proto3" json:"delta,omitempty"`
+	// From 0 to delta - 1.
+	Remainder int64 `protobuf:"varint,11,opt,name=remainder,proto3" json:"remainder,omitempty"`
+	// What layers above the numbers keep with the tag.
+	Extra         string `protobuf:"bytes,12,opt,name=extra,proto3" json:"extra,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -201,6 +208,27 @@ func (x *Tag) GetDeleted() bool {
 	return false
 }
 
+func (x *Tag) GetDelta() int64 {
+	if x != nil {
+		return x.Delta
+	}
+	return 0
+}
+
+func (x *Tag) GetRemainder() int64 {
+	if x != nil {
+		return x.Remainder
+	}
+	return 0
+}
+
+func (x *Tag) GetExtra() string {
+	if x != nil {
+		return x.Extra
+	}
+	return ""
+}
+
 // A half-open stretch of a line: of numbers on a tag's, of ticks on a worker's.
 type Grant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -256,28 +284,87 @@ func (x *Grant) GetHi() int64 {
 	return 0
 }
 
-// A worker ID held under an epoch, with its latest grant.
+// The worker IDs from lo up to, and without, hi.
+type WorkerRange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first.
+	Lo int64 `protobuf:"varint,1,opt,name=lo,proto3" json:"lo,omitempty"`
+	// One past the last.
+	Hi            int64 `protobuf:"varint,2,opt,name=hi,proto3" json:"hi,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerRange) Reset() {
+	*x = WorkerRange{}
+	mi := &file_hapax_v1_types_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerRange) ProtoMessage() {}
+
+func (x *WorkerRange) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_types_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerRange.ProtoReflect.Descriptor instead.
+func (*WorkerRange) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_types_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *WorkerRange) GetLo() int64 {
+	if x != nil {
+		return x.Lo
+	}
+	return 0
+}
+
+func (x *WorkerRange) GetHi() int64 {
+	if x != nil {
+		return x.Hi
+	}
+	return 0
+}
+
+// A worker ID held under a fencing token, with its latest grant.
 type Lease struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The worker pool.
 	Pool string `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
 	// The worker ID.
 	Worker int64 `protobuf:"varint,2,opt,name=worker,proto3" json:"worker,omitempty"`
-	// Fencing number: grows with every acquisition and seal.
-	Epoch int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Fencing token: grows with every acquisition and seal.
+	Token int64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
 	// The instance that holds the worker ID.
 	Holder string `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`
 	// The latest grant, in ticks since the layout's epoch.
 	Grant *Grant `protobuf:"bytes,5,opt,name=grant,proto3" json:"grant,omitempty"`
 	// The tick at which the lease's first grant began.
-	From          int64 `protobuf:"varint,6,opt,name=from,proto3" json:"from,omitempty"`
+	From int64 `protobuf:"varint,6,opt,name=from,proto3" json:"from,omitempty"`
+	// Proves that the caller holds the lease: keep it secret.
+	Key string `protobuf:"bytes,7,opt,name=key,proto3" json:"key,omitempty"`
+	// When others may have the worker ID.
+	Expires       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=expires,proto3" json:"expires,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_hapax_v1_types_proto_msgTypes[2]
+	mi := &file_hapax_v1_types_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -289,7 +376,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_types_proto_msgTypes[2]
+	mi := &file_hapax_v1_types_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -302,7 +389,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_types_proto_rawDescGZIP(), []int{2}
+	return file_hapax_v1_types_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Lease) GetPool() string {
@@ -319,9 +406,9 @@ func (x *Lease) GetWorker() int64 {
 	return 0
 }
 
-func (x *Lease) GetEpoch() int64 {
+func (x *Lease) GetToken() int64 {
 	if x != nil {
-		return x.Epoch
+		return x.Token
 	}
 	return 0
 }
@@ -347,6 +434,20 @@ func (x *Lease) GetFrom() int64 {
 	return 0
 }
 
+func (x *Lease) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Lease) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
 // One worker ID's timeline.
 type Worker struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -356,19 +457,21 @@ type Worker struct {
 	Id int64 `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
 	// High-water mark in ticks.
 	Mark int64 `protobuf:"varint,3,opt,name=mark,proto3" json:"mark,omitempty"`
-	// Fencing number; 0 if the worker ID was never used.
-	Epoch int64 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Fencing token; 0 if the worker ID was never used.
+	Token int64 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
 	// The instance that holds the worker ID, or held it last.
 	Holder string `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`
 	// When others may have it.
-	Expires       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires,proto3" json:"expires,omitempty"`
+	Expires *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires,proto3" json:"expires,omitempty"`
+	// Where the latest lease began, in ticks.
+	From          int64 `protobuf:"varint,7,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_hapax_v1_types_proto_msgTypes[3]
+	mi := &file_hapax_v1_types_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -380,7 +483,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_types_proto_msgTypes[3]
+	mi := &file_hapax_v1_types_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -393,7 +496,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_hapax_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Worker) GetPool() string {
@@ -417,9 +520,9 @@ func (x *Worker) GetMark() int64 {
 	return 0
 }
 
-func (x *Worker) GetEpoch() int64 {
+func (x *Worker) GetToken() int64 {
 	if x != nil {
-		return x.Epoch
+		return x.Token
 	}
 	return 0
 }
@@ -438,20 +541,29 @@ func (x *Worker) GetExpires() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Worker) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
 // Worker IDs that share a layout.
 type Pool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The canonical spec of its layout, frozen at first use.
-	Layout        string `protobuf:"bytes,2,opt,name=layout,proto3" json:"layout,omitempty"`
+	Layout string `protobuf:"bytes,2,opt,name=layout,proto3" json:"layout,omitempty"`
+	// A tombstone: its worker IDs keep their marks.
+	Deleted       bool `protobuf:"varint,3,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_hapax_v1_types_proto_msgTypes[4]
+	mi := &file_hapax_v1_types_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -463,7 +575,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_types_proto_msgTypes[4]
+	mi := &file_hapax_v1_types_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -476,7 +588,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_types_proto_rawDescGZIP(), []int{4}
+	return file_hapax_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Pool) GetName() string {
@@ -491,6 +603,13 @@ func (x *Pool) GetLayout() string {
 		return x.Layout
 	}
 	return ""
+}
+
+func (x *Pool) GetDeleted() bool {
+	if x != nil {
+		return x.Deleted
+	}
+	return false
 }
 
 // How the bits of a snowflake number are used.
@@ -518,7 +637,7 @@ type Layout struct {
 
 func (x *Layout) Reset() {
 	*x = Layout{}
-	mi := &file_hapax_v1_types_proto_msgTypes[5]
+	mi := &file_hapax_v1_types_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -530,7 +649,7 @@ func (x *Layout) String() string {
 func (*Layout) ProtoMessage() {}
 
 func (x *Layout) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_types_proto_msgTypes[5]
+	mi := &file_hapax_v1_types_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -543,7 +662,7 @@ func (x *Layout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layout.ProtoReflect.Descriptor instead.
 func (*Layout) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_hapax_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Layout) GetName() string {
@@ -615,7 +734,7 @@ type BitField struct {
 
 func (x *BitField) Reset() {
 	*x = BitField{}
-	mi := &file_hapax_v1_types_proto_msgTypes[6]
+	mi := &file_hapax_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -627,7 +746,7 @@ func (x *BitField) String() string {
 func (*BitField) ProtoMessage() {}
 
 func (x *BitField) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_types_proto_msgTypes[6]
+	mi := &file_hapax_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -640,7 +759,7 @@ func (x *BitField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitField.ProtoReflect.Descriptor instead.
 func (*BitField) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_hapax_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BitField) GetName() string {
@@ -670,7 +789,7 @@ type Field struct {
 
 func (x *Field) Reset() {
 	*x = Field{}
-	mi := &file_hapax_v1_types_proto_msgTypes[7]
+	mi := &file_hapax_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -682,7 +801,7 @@ func (x *Field) String() string {
 func (*Field) ProtoMessage() {}
 
 func (x *Field) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_types_proto_msgTypes[7]
+	mi := &file_hapax_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -695,7 +814,7 @@ func (x *Field) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Field.ProtoReflect.Descriptor instead.
 func (*Field) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_hapax_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Field) GetName() string {
@@ -740,7 +859,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_hapax_v1_types_proto_msgTypes[8]
+	mi := &file_hapax_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -752,7 +871,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_types_proto_msgTypes[8]
+	mi := &file_hapax_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -765,7 +884,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_hapax_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ErrorDetail) GetCode() string {
@@ -857,7 +976,7 @@ var File_hapax_v1_types_proto protoreflect.FileDescriptor
 
 const file_hapax_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x14hapax/v1/types.proto\x12\bhapax.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdf\x01\n" +
+	"\x14hapax/v1/types.proto\x12\bhapax.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa9\x02\n" +
 	"\x03Tag\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x0e.hapax.v1.KindR\x04kind\x12\x14\n" +
@@ -867,27 +986,38 @@ const file_hapax_v1_types_proto_rawDesc = "" +
 	"\bmax_step\x18\x06 \x01(\x03R\amaxStep\x12\x12\n" +
 	"\x04mark\x18\a \x01(\x03R\x04mark\x12\x12\n" +
 	"\x04pool\x18\b \x01(\tR\x04pool\x12\x18\n" +
-	"\adeleted\x18\t \x01(\bR\adeleted\"'\n" +
+	"\adeleted\x18\t \x01(\bR\adeleted\x12\x14\n" +
+	"\x05delta\x18\n" +
+	" \x01(\x03R\x05delta\x12\x1c\n" +
+	"\tremainder\x18\v \x01(\x03R\tremainder\x12\x14\n" +
+	"\x05extra\x18\f \x01(\tR\x05extra\"'\n" +
 	"\x05Grant\x12\x0e\n" +
 	"\x02lo\x18\x01 \x01(\x03R\x02lo\x12\x0e\n" +
-	"\x02hi\x18\x02 \x01(\x03R\x02hi\"\x9c\x01\n" +
+	"\x02hi\x18\x02 \x01(\x03R\x02hi\"-\n" +
+	"\vWorkerRange\x12\x0e\n" +
+	"\x02lo\x18\x01 \x01(\x03R\x02lo\x12\x0e\n" +
+	"\x02hi\x18\x02 \x01(\x03R\x02hi\"\xe4\x01\n" +
 	"\x05Lease\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06worker\x18\x02 \x01(\x03R\x06worker\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\x12\x16\n" +
+	"\x05token\x18\x03 \x01(\x03R\x05token\x12\x16\n" +
 	"\x06holder\x18\x04 \x01(\tR\x06holder\x12%\n" +
 	"\x05grant\x18\x05 \x01(\v2\x0f.hapax.v1.GrantR\x05grant\x12\x12\n" +
-	"\x04from\x18\x06 \x01(\x03R\x04from\"\xa4\x01\n" +
+	"\x04from\x18\x06 \x01(\x03R\x04from\x12\x10\n" +
+	"\x03key\x18\a \x01(\tR\x03key\x124\n" +
+	"\aexpires\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"\xb8\x01\n" +
 	"\x06Worker\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x03R\x02id\x12\x12\n" +
 	"\x04mark\x18\x03 \x01(\x03R\x04mark\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x03R\x05epoch\x12\x16\n" +
+	"\x05token\x18\x04 \x01(\x03R\x05token\x12\x16\n" +
 	"\x06holder\x18\x05 \x01(\tR\x06holder\x124\n" +
-	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"2\n" +
+	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x12\n" +
+	"\x04from\x18\a \x01(\x03R\x04from\"L\n" +
 	"\x04Pool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06layout\x18\x02 \x01(\tR\x06layout\"\xa4\x02\n" +
+	"\x06layout\x18\x02 \x01(\tR\x06layout\x12\x18\n" +
+	"\adeleted\x18\x03 \x01(\bR\adeleted\"\xa4\x02\n" +
 	"\x06Layout\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04spec\x18\x02 \x01(\tR\x04spec\x12*\n" +
@@ -932,33 +1062,35 @@ func file_hapax_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_hapax_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hapax_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_hapax_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_hapax_v1_types_proto_goTypes = []any{
 	(Kind)(0),                     // 0: hapax.v1.Kind
 	(*Tag)(nil),                   // 1: hapax.v1.Tag
 	(*Grant)(nil),                 // 2: hapax.v1.Grant
-	(*Lease)(nil),                 // 3: hapax.v1.Lease
-	(*Worker)(nil),                // 4: hapax.v1.Worker
-	(*Pool)(nil),                  // 5: hapax.v1.Pool
-	(*Layout)(nil),                // 6: hapax.v1.Layout
-	(*BitField)(nil),              // 7: hapax.v1.BitField
-	(*Field)(nil),                 // 8: hapax.v1.Field
-	(*ErrorDetail)(nil),           // 9: hapax.v1.ErrorDetail
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
+	(*WorkerRange)(nil),           // 3: hapax.v1.WorkerRange
+	(*Lease)(nil),                 // 4: hapax.v1.Lease
+	(*Worker)(nil),                // 5: hapax.v1.Worker
+	(*Pool)(nil),                  // 6: hapax.v1.Pool
+	(*Layout)(nil),                // 7: hapax.v1.Layout
+	(*BitField)(nil),              // 8: hapax.v1.BitField
+	(*Field)(nil),                 // 9: hapax.v1.Field
+	(*ErrorDetail)(nil),           // 10: hapax.v1.ErrorDetail
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
 }
 var file_hapax_v1_types_proto_depIdxs = []int32{
 	0,  // 0: hapax.v1.Tag.kind:type_name -> hapax.v1.Kind
 	2,  // 1: hapax.v1.Lease.grant:type_name -> hapax.v1.Grant
-	10, // 2: hapax.v1.Worker.expires:type_name -> google.protobuf.Timestamp
-	7,  // 3: hapax.v1.Layout.fields:type_name -> hapax.v1.BitField
-	10, // 4: hapax.v1.Layout.epoch:type_name -> google.protobuf.Timestamp
-	10, // 5: hapax.v1.Layout.ends:type_name -> google.protobuf.Timestamp
-	10, // 6: hapax.v1.ErrorDetail.next_free:type_name -> google.protobuf.Timestamp
-	7,  // [7:7] is the sub-list for method output_type
-	7,  // [7:7] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	11, // 2: hapax.v1.Lease.expires:type_name -> google.protobuf.Timestamp
+	11, // 3: hapax.v1.Worker.expires:type_name -> google.protobuf.Timestamp
+	8,  // 4: hapax.v1.Layout.fields:type_name -> hapax.v1.BitField
+	11, // 5: hapax.v1.Layout.epoch:type_name -> google.protobuf.Timestamp
+	11, // 6: hapax.v1.Layout.ends:type_name -> google.protobuf.Timestamp
+	11, // 7: hapax.v1.ErrorDetail.next_free:type_name -> google.protobuf.Timestamp
+	8,  // [8:8] is the sub-list for method output_type
+	8,  // [8:8] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_types_proto_init() }
@@ -966,7 +1098,7 @@ func file_hapax_v1_types_proto_init() {
 	if File_hapax_v1_types_proto != nil {
 		return
 	}
-	file_hapax_v1_types_proto_msgTypes[8].OneofWrappers = []any{
+	file_hapax_v1_types_proto_msgTypes[9].OneofWrappers = []any{
 		(*ErrorDetail_Number)(nil),
 		(*ErrorDetail_Text)(nil),
 	}
@@ -976,7 +1108,7 @@ func file_hapax_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_types_proto_rawDesc), len(file_hapax_v1_types_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

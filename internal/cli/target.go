@@ -175,7 +175,7 @@ func newLocal(ctx context.Context, node *server.Node, config server.Config) (tar
 	svc, err := service.New(ctx, node.Store, service.Options{
 		Tags: config.Tags, Pools: config.Pools, NoAutoCreate: !config.AutoCreate, MaxTags: config.MaxTags,
 		MaxCount: maxNext, MaxWait: maxWait, StoreTimeout: config.StoreTimeout,
-		Holder: node.Instance, Witness: node.Witness, Logger: quiet,
+		Holder: node.Instance, Logger: quiet,
 	})
 	if err != nil {
 		return nil, errors.Join(err, node.Close())
@@ -195,18 +195,19 @@ func (l *local) Next(ctx context.Context, tag string, n int) ([]hapax.ID, error)
 		n, err := l.NextN(ctx, tag, ids)
 		return ids[:n], err
 	}
-	a, err := l.Allocate(ctx, tag, int64(n))
+	a, err := l.Allocate(ctx, tag, int64(n), "")
 	if errors.Is(err, hapax.ErrTagNotFound) {
 		_, err = l.CreateTag(ctx, hapax.Tag{Name: tag}, hapax.CreateFirstUse)
 		if err == nil || errors.Is(err, hapax.ErrTagExists) {
-			a, err = l.Allocate(ctx, tag, int64(n))
+			a, err = l.Allocate(ctx, tag, int64(n), "")
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
+	first := a.Grant.Lo + (a.Tag.Remainder-a.Grant.Lo%a.Tag.Delta+a.Tag.Delta)%a.Tag.Delta
 	for i := range ids {
-		ids[i] = hapax.ID(a.Grant.Lo + int64(i))
+		ids[i] = hapax.ID(first + int64(i)*a.Tag.Delta)
 	}
 	return ids, nil
 }

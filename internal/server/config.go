@@ -47,6 +47,8 @@ type Config struct {
 	MaxWait              time.Duration
 	Refresh              time.Duration
 	StoreTimeout         time.Duration
+	Heartbeat            time.Duration
+	Witness              string
 	Drain                time.Duration
 	LogFormat            string
 	LogLevel             string

@@ -16,7 +16,8 @@ import (
 	"sync"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/store/filestore"
+	"github.com/hapax-id/hapax/store/leasecache"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 // The files of a data directory, beside the embedded store.
@@ -31,16 +32,17 @@ const (
 // directory open at a time.
 type Node struct {
 	Store    hapax.Store
-	Instance string         // identifies the node with the store; unlike any other's
-	Witness  *hapax.Witness // nil for a store that forgets everything anyway
+	Instance string           // identifies the node with the store; unlike any other's
+	Guard    *witness.Guarded // the store again; nil for one that forgets everything anyway
 
-	dir    string
-	lock   *hapax.Witness // stands for the lock on the directory
-	log    *slog.Logger
-	warned *warnings
+	dir     string
+	passing bool             // the directory is removed again
+	lock    *witness.Witness // stands for the lock on the directory
+	log     *slog.Logger
+	warned  *warnings
 
 	mu     sync.Mutex // guards caches
-	caches []*filestore.Cache
+	caches []*leasecache.Cache
 }
 
 // OpenNode opens the data directory, which is made if it does not exist, and the
@@ -58,64 +60,69 @@ func OpenNode(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
 	return n, nil
 }
 
-// OpenStore opens the store alone, for a command that leaves no data directory
-// behind: the node has a new identity and no witness. Close must be called.
+// OpenStore opens the store for a command that leaves no data directory behind:
+// a node of its own, which joins the others for a moment. Close must be called.
 func OpenStore(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
-	store, err := newOpener(c, log).open(ctx)
+	o := newOpener(c, log)
+	dir, err := os.MkdirTemp("", "hapax-")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
-	return &Node{Store: store, Instance: rand.Text()}, nil
+	n := &Node{dir: dir, passing: true, log: log, warned: o.warned}
+	if err := n.open(ctx, o); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
 }
 
 func (n *Node) open(ctx context.Context, o opener) error {
 	if err := makeDir(n.dir); err != nil {
 		return err
 	}
-	witness, err := openWitness(n.dir)
+	w, err := openWitness(n.dir, o.witness)
 	if err != nil {
 		return err
 	}
-	n.lock = witness
-	if !isVolatile(o.url) {
-		n.Witness = witness
-	}
+	n.lock = w
 	if n.Instance, err = readInstance(filepath.Join(n.dir, instanceFile)); err != nil {
 		return err
 	}
-	n.Store, err = o.open(ctx)
-	switch {
-	case err != nil && o.isShared() && errors.Is(err, hapax.ErrStoreUnavailable):
-		o.log.Warn("the store cannot be reached; it is tried again and again", "err", err)
-		n.Store = newLazyStore(o.open, err)
-		return nil
-	case err != nil:
-		n.Store = nil
+	if isVolatile(o.url) {
+		n.Store, err = o.open(ctx)
 		return err
 	}
-	return n.identify(ctx)
-}
-
-// identify refuses a store that is not the one this node knows. One that cannot
-// be reached now is identified before its first grant is used.
-func (n *Node) identify(ctx context.Context) error {
-	if n.Witness == nil {
-		return nil
+	open := o.open
+	if !o.isShared() { // a file that cannot be opened now will not be later
+		store, err := o.open(ctx)
+		if err != nil {
+			return err
+		}
+		open = func(context.Context) (hapax.Store, error) { return store, nil }
 	}
-	id, err := n.Store.StoreID(ctx)
-	if errors.Is(err, hapax.ErrStoreUnavailable) {
-		return nil
-	}
+	n.Guard, err = witness.GuardOpened(open, w, witness.Options{Name: o.nodeName(), Timeout: o.timeout, Heartbeat: o.heartbeat, Changed: n.changed})
 	if err != nil {
 		return err
 	}
-	return n.Witness.Store(id)
+	n.Store = n.Guard
+	return nil
+}
+
+// changed tells operators that nothing is granted any more, or that it is again.
+func (n *Node) changed(st witness.Status) {
+	if st.State == witness.Serving {
+		n.log.Info("an operator has adopted the store; numbers are granted again")
+		return
+	}
+	n.log.Error("nothing is granted any more: the store cannot be trusted; find out why, then run hapax adopt", "state", string(st.State), "why", st.Why)
 }
 
 // openWitness opens the witness of a data directory, whose lock stands for the
 // directory's.
-func openWitness(dir string) (*hapax.Witness, error) {
-	w, err := hapax.OpenWitness(filepath.Join(dir, witnessFile))
+func openWitness(dir, path string) (*witness.Witness, error) {
+	if path == "" {
+		path = filepath.Join(dir, witnessFile)
+	}
+	w, err := witness.Open(path)
 	if errors.Is(err, hapax.ErrStoreLocked) {
 		return nil, fmt.Errorf("%w: the data directory %s is in use; stop that process, or use another --data", hapax.ErrStoreLocked, dir)
 	}
@@ -137,6 +144,9 @@ func (n *Node) Close() error {
 	if n.lock != nil {
 		errs = append(errs, n.lock.Close())
 	}
+	if n.passing {
+		errs = append(errs, os.RemoveAll(n.dir))
+	}
 	return errors.Join(errs...)
 }
 
@@ -148,7 +158,7 @@ func (n *Node) cache(ctx context.Context, pool string, store hapax.WorkerStore) 
 	warn := func(code, message string) {
 		n.log.Warn("the lease in the data directory is not used", "pool", pool, "code", code, "detail", message)
 	}
-	c, err := filestore.OpenCache(ctx, path, store, filestore.CacheOptions{Warn: warn})
+	c, err := leasecache.Open(ctx, path, store, leasecache.Options{Warn: warn})
 	if err != nil {
 		warn(string(hapax.CodeOf(err)), err.Error())
 		return store, nil

@@ -88,9 +88,9 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, errors.Join(err, ls.close())
 	}
-	opts.Holder, opts.Witness, opts.Cache = node.Instance, node.Witness, node.cache
+	opts.Holder, opts.Cache = node.Instance, node.cache
 	opts.StoreWarnings = node.warned.snapshot
-	if node.Witness == nil {
+	if node.Guard == nil {
 		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
 	}
 	svc, err := service.New(ctx, node.Store, opts)

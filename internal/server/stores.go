@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -62,16 +63,18 @@ func boltPath(storeURL, data string) string {
 
 // An opener opens the store that a URL names.
 type opener struct {
-	url     string
-	data    string // the directory where "bolt:" without a path lies
-	timeout time.Duration
-	adopt   bool // accept a shared store that has moved to another primary or cluster
-	log     *slog.Logger
-	warned  *warnings
+	url       string
+	data      string // the directory where "bolt:" without a path lies
+	timeout   time.Duration
+	heartbeat time.Duration
+	witness   string // file of the witness; empty for the one in the data directory
+	adopt     bool   // accept a shared store that has moved to another primary or cluster
+	log       *slog.Logger
+	warned    *warnings
 }
 
 func newOpener(c Config, log *slog.Logger) opener {
-	return opener{url: c.Store, data: c.Data, timeout: c.StoreTimeout, log: log, warned: &warnings{counts: map[string]int{}}}
+	return opener{url: c.Store, data: c.Data, timeout: c.StoreTimeout, heartbeat: c.Heartbeat, witness: c.Witness, log: log, warned: &warnings{counts: map[string]int{}}}
 }
 
 // warnings counts what drivers warn of, by code.
@@ -137,6 +140,19 @@ type redisLog struct{ log *slog.Logger }
 
 func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
 	l.log.DebugContext(ctx, "redis client", "detail", fmt.Sprintf(format, args...))
+}
+
+// nodeName returns what operators know this node by.
+func (o opener) nodeName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	dir, err := filepath.Abs(o.data)
+	if err != nil {
+		dir = o.data
+	}
+	return host + ":" + dir
 }
 
 // isShared tells that other processes may use the store, too: one that cannot be

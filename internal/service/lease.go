@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 // maxLeaseTime bounds what a client may ask for at once, which is as much as what
@@ -17,6 +18,23 @@ const maxLeaseTime = 24 * time.Hour
 // store's.
 func (s *Service) StoreID(ctx context.Context) (string, error) {
 	return admin(ctx, s, s.store.StoreID)
+}
+
+// KnownStore returns the identity of the store that this node works with, without
+// asking where it is known.
+func (s *Service) KnownStore(ctx context.Context) (string, error) {
+	if g := s.Guard(); g != nil {
+		if id := g.Witness().StoreID(); id != "" {
+			return id, nil
+		}
+	}
+	return s.StoreID(ctx)
+}
+
+// Guard returns the guard around the store; nil where there is none.
+func (s *Service) Guard() *witness.Guarded {
+	g, _ := s.store.(*witness.Guarded)
+	return g
 }
 
 // Allocate leases the next n numbers of a segment tag to a client; 0 stands for

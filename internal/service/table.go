@@ -20,7 +20,7 @@ type issuer interface {
 // A line is a tag in use on this node.
 type line struct {
 	name     string
-	issuer   issuer   // the segment, or the pool's snowflake
+	issuer   issuer         // the segment, or the pool's snowflake
 	segment  *hapax.Segment // nil for a snowflake tag
 	pool     string         // of a snowflake tag
 	labelled bool           // has metrics under its own name

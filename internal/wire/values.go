@@ -34,7 +34,7 @@ var kinds = map[hapax.Kind]hapaxv1.Kind{
 func NewTag(t hapax.Tag) *hapaxv1.Tag {
 	return &hapaxv1.Tag{
 		Name: t.Name, Kind: kinds[t.Kind], Start: t.Start, Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep,
-		Mark: t.Mark, Pool: t.Pool, Deleted: t.Deleted,
+		Mark: t.Mark, Pool: t.Pool, Deleted: t.Deleted, Delta: t.Delta, Remainder: t.Remainder, Extra: t.Extra,
 	}
 }
 
@@ -52,7 +52,7 @@ func NewTags(tags []hapax.Tag) []*hapaxv1.Tag {
 func Tag(m *hapaxv1.Tag) (hapax.Tag, error) {
 	t := hapax.Tag{
 		Name: m.GetName(), Start: m.GetStart(), Step: m.GetStep(), MinStep: m.GetMinStep(), MaxStep: m.GetMaxStep(),
-		Mark: m.GetMark(), Pool: m.GetPool(), Deleted: m.GetDeleted(),
+		Mark: m.GetMark(), Pool: m.GetPool(), Deleted: m.GetDeleted(), Delta: m.GetDelta(), Remainder: m.GetRemainder(), Extra: m.GetExtra(),
 	}
 	for kind, number := range kinds {
 		if number == m.GetKind() {
@@ -75,6 +75,10 @@ func Tags(ms []*hapaxv1.Tag) ([]hapax.Tag, error) {
 	return tags, nil
 }
 
+// StoreHeader is the header by which a reply names the server's store, and a
+// request the one that it is meant for.
+const StoreHeader = "Hapax-Store"
+
 // NewGrant returns the message of a grant.
 func NewGrant(g hapax.Grant) *hapaxv1.Grant { return &hapaxv1.Grant{Lo: g.Lo, Hi: g.Hi} }
 
@@ -83,19 +87,19 @@ func Grant(m *hapaxv1.Grant) hapax.Grant { return hapax.Grant{Lo: m.GetLo(), Hi:
 
 // NewLease returns the message of a lease.
 func NewLease(l hapax.Lease) *hapaxv1.Lease {
-	return &hapaxv1.Lease{Pool: l.Pool, Worker: l.Worker, Epoch: l.Epoch, Holder: l.Holder, Grant: NewGrant(l.Grant), From: l.From}
+	return &hapaxv1.Lease{Pool: l.Pool, Worker: l.Worker, Token: l.Token, Key: string(l.Key), Holder: l.Holder, Grant: NewGrant(l.Grant), From: l.From, Expires: newTime(l.Expires)}
 }
 
 // Lease returns the lease of a message.
 func Lease(m *hapaxv1.Lease) hapax.Lease {
-	return hapax.Lease{Pool: m.GetPool(), Worker: m.GetWorker(), Epoch: m.GetEpoch(), Holder: m.GetHolder(), Grant: Grant(m.GetGrant()), From: m.GetFrom()}
+	return hapax.Lease{Pool: m.GetPool(), Worker: m.GetWorker(), Token: m.GetToken(), Key: hapax.GrantKey(m.GetKey()), Holder: m.GetHolder(), Grant: Grant(m.GetGrant()), From: m.GetFrom(), Expires: timeOf(m.GetExpires())}
 }
 
 // NewWorkers returns the messages of workers.
 func NewWorkers(workers []hapax.Worker) []*hapaxv1.Worker {
 	ms := make([]*hapaxv1.Worker, len(workers))
 	for i, w := range workers {
-		ms[i] = &hapaxv1.Worker{Pool: w.Pool, Id: w.ID, Mark: w.Mark, Epoch: w.Epoch, Holder: w.Holder, Expires: newTime(w.Expires)}
+		ms[i] = &hapaxv1.Worker{Pool: w.Pool, Id: w.ID, Mark: w.Mark, From: w.From, Token: w.Token, Holder: w.Holder, Expires: newTime(w.Expires)}
 	}
 	return ms
 }
@@ -104,7 +108,7 @@ func NewWorkers(workers []hapax.Worker) []*hapaxv1.Worker {
 func Workers(ms []*hapaxv1.Worker) []hapax.Worker {
 	workers := make([]hapax.Worker, len(ms))
 	for i, m := range ms {
-		workers[i] = hapax.Worker{Pool: m.GetPool(), ID: m.GetId(), Mark: m.GetMark(), Epoch: m.GetEpoch(), Holder: m.GetHolder(), Expires: timeOf(m.GetExpires())}
+		workers[i] = hapax.Worker{Pool: m.GetPool(), ID: m.GetId(), Mark: m.GetMark(), From: m.GetFrom(), Token: m.GetToken(), Holder: m.GetHolder(), Expires: timeOf(m.GetExpires())}
 	}
 	return workers
 }
@@ -113,7 +117,7 @@ func Workers(ms []*hapaxv1.Worker) []hapax.Worker {
 func NewPools(pools []hapax.Pool) []*hapaxv1.Pool {
 	ms := make([]*hapaxv1.Pool, len(pools))
 	for i, p := range pools {
-		ms[i] = &hapaxv1.Pool{Name: p.Name, Layout: p.Layout}
+		ms[i] = &hapaxv1.Pool{Name: p.Name, Layout: p.Layout, Deleted: p.Deleted}
 	}
 	return ms
 }
@@ -122,56 +126,66 @@ func NewPools(pools []hapax.Pool) []*hapaxv1.Pool {
 func Pools(ms []*hapaxv1.Pool) []hapax.Pool {
 	pools := make([]hapax.Pool, len(ms))
 	for i, m := range ms {
-		pools[i] = hapax.Pool{Name: m.GetName(), Layout: m.GetLayout()}
+		pools[i] = hapax.Pool{Name: m.GetName(), Layout: m.GetLayout(), Deleted: m.GetDeleted()}
 	}
 	return pools
 }
 
-// NewAcquireRequest returns the message of a request for a worker.
+// NewAcquireRequest returns the message of a request for a worker. The server has
+// its own clock.
 func NewAcquireRequest(r hapax.AcquireRequest) *hapaxv1.AcquireWorkerRequest {
 	return &hapaxv1.AcquireWorkerRequest{
-		Pool: r.Pool, Layout: r.Layout, Ids: NewGrant(r.IDs), Among: r.Among, Holder: r.Holder,
-		Floor: r.Floor, Latest: r.Latest, To: r.To, End: r.End, Poison: r.Poison,
-		Now: timestamppb.New(r.Now), Ttl: durationpb.New(r.TTL), Tick: durationpb.New(r.Tick),
+		Pool: r.Pool, Layout: layoutSpec(r.Layout), Workers: &hapaxv1.WorkerRange{Lo: r.Workers.Lo, Hi: r.Workers.Hi}, Among: r.Among,
+		Holder: r.Holder, Term: newTerm(r.Term),
 	}
 }
 
-// AcquireRequest returns the request of a message. ErrInvalidArgument for a time
-// or duration that is missing or cannot be.
+func layoutSpec(l hapax.Layout) string {
+	if l.IsZero() {
+		return ""
+	}
+	return l.String()
+}
+
+// AcquireRequest returns the request of a message. ErrInvalidArgument for a
+// duration that cannot be, ErrInvalidLayout.
 func AcquireRequest(m *hapaxv1.AcquireWorkerRequest) (hapax.AcquireRequest, error) {
 	r := hapax.AcquireRequest{
-		Pool: m.GetPool(), Layout: m.GetLayout(), IDs: Grant(m.GetIds()), Among: m.GetAmong(), Holder: m.GetHolder(),
-		Floor: m.GetFloor(), Latest: m.GetLatest(), To: m.GetTo(), End: m.GetEnd(), Poison: m.GetPoison(),
-		Now: timeOf(m.GetNow()), TTL: m.GetTtl().AsDuration(), Tick: m.GetTick().AsDuration(),
+		Pool: m.GetPool(), Workers: hapax.WorkerRange{Lo: m.GetWorkers().GetLo(), Hi: m.GetWorkers().GetHi()}, Among: m.GetAmong(), Holder: m.GetHolder(),
 	}
-	if err := checkTimes(m.GetNow(), map[string]*durationpb.Duration{"ttl": m.GetTtl(), "tick": m.GetTick()}); err != nil {
-		return r, err
+	var err error
+	if m.GetLayout() != "" {
+		if r.Layout, err = hapax.ParseLayout(m.GetLayout()); err != nil {
+			return r, err
+		}
 	}
-	return r, nil
+	r.Term, err = term(m.GetTerm())
+	return r, err
 }
 
 // NewExtendRequest returns the message of a request for more time.
 func NewExtendRequest(l hapax.Lease, r hapax.ExtendRequest) *hapaxv1.ExtendWorkerRequest {
-	return &hapaxv1.ExtendWorkerRequest{Lease: NewLease(l), To: r.To, End: r.End, Now: timestamppb.New(r.Now), Ttl: durationpb.New(r.TTL)}
+	return &hapaxv1.ExtendWorkerRequest{Lease: NewLease(l), Term: newTerm(r.Term)}
 }
 
 // ExtendRequest returns the request of a message; errors are those of
 // AcquireRequest.
 func ExtendRequest(m *hapaxv1.ExtendWorkerRequest) (hapax.ExtendRequest, error) {
-	r := hapax.ExtendRequest{To: m.GetTo(), End: m.GetEnd(), Now: timeOf(m.GetNow()), TTL: m.GetTtl().AsDuration()}
-	return r, checkTimes(m.GetNow(), map[string]*durationpb.Duration{"ttl": m.GetTtl()})
+	t, err := term(m.GetTerm())
+	return hapax.ExtendRequest{Term: t}, err
 }
 
-func checkTimes(now *timestamppb.Timestamp, durations map[string]*durationpb.Duration) error {
-	if now.CheckValid() != nil {
-		return &hapax.ValueError{Field: "now", Value: fmt.Sprint(now), Allowed: "a time in the years 1 to 9999", Err: hapax.ErrInvalidArgument}
-	}
-	for name, d := range durations {
-		if d.CheckValid() != nil {
-			return &hapax.ValueError{Field: name, Value: fmt.Sprint(d), Allowed: "a duration", Err: hapax.ErrInvalidArgument}
+func newTerm(t hapax.Term) *hapaxv1.Term {
+	return &hapaxv1.Term{Length: durationpb.New(t.Length), Ahead: durationpb.New(t.Ahead), Behind: durationpb.New(t.Behind)}
+}
+
+func term(m *hapaxv1.Term) (hapax.Term, error) {
+	for name, d := range map[string]*durationpb.Duration{"length": m.GetLength(), "ahead": m.GetAhead(), "behind": m.GetBehind()} {
+		if d != nil && d.CheckValid() != nil {
+			return hapax.Term{}, &hapax.ValueError{Field: name, Value: fmt.Sprint(d), Allowed: "a duration", Err: hapax.ErrInvalidArgument}
 		}
 	}
-	return nil
+	return hapax.Term{Length: m.GetLength().AsDuration(), Ahead: m.GetAhead().AsDuration(), Behind: m.GetBehind().AsDuration()}, nil
 }
 
 // NewLayout returns the message of a layout.

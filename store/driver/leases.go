@@ -26,7 +26,7 @@ func LeasesIn(rows Rows) Leases { return Leases{rows} }
 // A poolRow is a pool as it is stored.
 type poolRow struct {
 	Layout  string `json:"layout"`
-	Deleted bool   `json:"deleted,omitempty"`
+	Deleted string `json:"deleted,omitempty"` // of a tombstone: a random text
 }
 
 // A workerRow is a worker as it is stored.
@@ -177,10 +177,10 @@ func (l Leases) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (ha
 		if !ok {
 			continue
 		}
-		if old.raw == nil { // the pool may have been deleted since it was looked at
-			if err := l.freezePool(ctx, req.Pool, req.Layout.String()); err != nil {
-				return hapax.Lease{}, err
-			}
+		// The pool may have been deleted, and created with another layout, since
+		// it was looked at.
+		if err := l.freezePool(ctx, req.Pool, req.Layout.String()); err != nil {
+			return hapax.Lease{}, err
 		}
 		return hapax.Lease{
 			Pool: req.Pool, Worker: next.ID, Token: next.Token, Key: key, Holder: next.Holder,

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 
@@ -24,10 +25,16 @@ func (l Leases) readPool(ctx context.Context, name string) (hapax.Pool, []byte, 
 func decodePool(name string, raw []byte) (hapax.Pool, error) {
 	var row poolRow
 	err := DecodeRow(tablePools, name, raw, &row)
-	return hapax.Pool{Name: name, Layout: row.Layout, Deleted: row.Deleted}, err
+	return hapax.Pool{Name: name, Layout: row.Layout, Deleted: row.Deleted != ""}, err
 }
 
-func encodePool(p hapax.Pool) []byte { return encode(poolRow{p.Layout, p.Deleted}) }
+func encodePool(p hapax.Pool) []byte {
+	row := poolRow{Layout: p.Layout}
+	if p.Deleted {
+		row.Deleted = rand.Text()
+	}
+	return encode(row)
+}
 
 // errUnchanged ends a change that leaves the pool as it is.
 var errUnchanged = errors.New("nothing to change")
@@ -50,11 +57,7 @@ func (l Leases) changePool(ctx context.Context, name string, f func(hapax.Pool) 
 		if err != nil {
 			return old, err
 		}
-		var value []byte
-		if next.Layout != "" {
-			value = encodePool(next)
-		}
-		if ok, err := l.rows.SwapRow(ctx, tablePools, name, raw, value); err != nil || ok {
+		if ok, err := l.rows.SwapRow(ctx, tablePools, name, raw, encodePool(next)); err != nil || ok {
 			return next, err
 		}
 	}
@@ -109,32 +112,38 @@ func (l Leases) CreatePool(ctx context.Context, name, layout string) (hapax.Pool
 }
 
 // DeletePool implements hapax.PoolStore. The tombstone comes first: whoever takes
-// a worker ID that was never used looks at the pool once more afterwards, so that
-// one of the two sees the other.
+// a worker ID looks at the pool once more afterwards, so that one of the two sees
+// the other. Every tombstone is another one, so that only the one that stood when
+// the workers were looked for is removed.
 func (l Leases) DeletePool(ctx context.Context, name string) (hapax.Pool, error) {
-	p, err := l.changePool(ctx, name, func(p hapax.Pool) (hapax.Pool, error) {
+	if err := hapax.ValidateName("pool", name); err != nil {
+		return hapax.Pool{}, err
+	}
+	for range swapAttempts {
+		p, raw, err := l.readPool(ctx, name)
 		switch {
+		case err != nil:
+			return p, err
 		case p.Layout == "":
 			return p, fmt.Errorf("%w: %q", hapax.ErrPoolNotFound, name)
-		case p.Deleted:
-			return p, errUnchanged
+		case !p.Deleted:
+			p.Deleted = true
+			old := raw
+			raw = encodePool(p)
+			if ok, err := l.rows.SwapRow(ctx, tablePools, name, old, raw); err != nil {
+				return p, err
+			} else if !ok {
+				continue
+			}
 		}
-		p.Deleted = true
-		return p, nil
-	})
-	if err != nil {
+		used, err := l.rows.ListRows(ctx, tableWorkers+name, "", 1)
+		if err != nil || len(used) > 0 {
+			return p, err
+		}
+		_, err = l.rows.SwapRow(ctx, tablePools, name, raw, nil)
 		return p, err
 	}
-	used, err := l.rows.ListRows(ctx, tableWorkers+name, "", 1)
-	if err != nil || len(used) > 0 {
-		return p, err
-	}
-	return l.changePool(ctx, name, func(p hapax.Pool) (hapax.Pool, error) {
-		if !p.Deleted {
-			return p, errUnchanged
-		}
-		return hapax.Pool{Name: name, Deleted: true}, nil
-	})
+	return hapax.Pool{}, lostRaces("pool", name)
 }
 
 // Pools implements hapax.PoolStore.

@@ -29,17 +29,20 @@ type space struct {
 	revision atomic.Int64 // the highest revision seen in an answer
 }
 
-// path returns a row's key. Names of tags and pools stay as they are: keys are
-// bytes to etcd, and nothing follows the name.
-func (s *space) path(key coord.Key) string {
-	if key.Table == "workers" {
-		return s.prefix + "workers/" + slashes.Replace(key.Pool) + "/" + key.Name
+// dir returns what the keys of a table's rows begin with; the names follow as
+// they are, since keys are bytes to etcd and nothing follows them.
+func (s *space) dir(table string) string {
+	if table == "" {
+		return s.prefix + "tags/"
 	}
-	return s.prefix + key.Table + "/" + key.Name
+	return s.prefix + "rows/" + slashes.Replace(table) + "/"
 }
 
-// slashes makes a pool's name one part of a path: a worker's ID follows it, and
-// no pool's workers may lie among another's.
+// path returns a row's key.
+func (s *space) path(key coord.Key) string { return s.dir(key.Table) + key.Name }
+
+// slashes makes a table's name one part of a path, so that no table's rows lie
+// among another's.
 var slashes = strings.NewReplacer("/", "%2F", "%", "%25")
 
 func (s *space) identityKey() string { return s.prefix + "store" }
@@ -96,8 +99,8 @@ func (s *space) Read(ctx context.Context, key coord.Key) (coord.Cell, error) {
 }
 
 // List implements coord.Space.
-func (s *space) List(ctx context.Context, dir coord.Key, after string, limit int, f func(name string, raw []byte) error) error {
-	base := s.path(dir)
+func (s *space) List(ctx context.Context, table, after string, limit int, f func(name string, raw []byte) error) error {
+	base := s.dir(table)
 	from, end := base+after+"\x00", clientv3.GetPrefixRangeEnd(base)
 	for more := true; more && limit > 0; {
 		reply, err := s.read(ctx, clientv3.OpGet(from, clientv3.WithRange(end), clientv3.WithLimit(int64(min(limit, pageSize)))))
@@ -124,10 +127,14 @@ func (s *space) Swap(ctx context.Context, key coord.Key, old coord.Cell, next []
 	if old.Raw == nil {
 		unchanged = clientv3.Compare(clientv3.CreateRevision(path), "=", 0)
 	}
+	write := clientv3.OpPut(path, string(next))
+	if next == nil {
+		write = clientv3.OpDelete(path)
+	}
 	before := s.revision.Load()
 	reply, err := s.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.Value(s.identityKey()), "=", s.identity), unchanged).
-		Then(clientv3.OpPut(path, string(next))).
+		Then(write).
 		Else(clientv3.OpGet(s.identityKey()), clientv3.OpGet(path)).
 		Commit()
 	if err != nil {

@@ -41,26 +41,26 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestPaths: the workers of one pool are never listed with those of another.
+// TestPaths: the rows of one table are never listed with those of another.
 func TestPaths(t *testing.T) {
 	s := &space{prefix: "x/"}
-	seen := map[string]coord.Key{}
-	for _, pool := range []string{"a", "a/", "a/b", "a%2Fb", "a%", "a%25", "/", "%2F"} {
-		key := coord.Key{Table: "workers", Pool: pool}
-		for path, other := range seen {
-			if strings.HasPrefix(path, s.path(key)) || strings.HasPrefix(s.path(key), path) {
-				t.Errorf("of %v and %v, one lies in the other", key, other)
+	seen := map[string]string{}
+	for _, table := range []string{"", "a", "a/", "a/b", "a%2Fb", "a%", "a%25", "/", "%2F", "tags"} {
+		dir := s.dir(table)
+		for other, of := range seen {
+			if strings.HasPrefix(other, dir) || strings.HasPrefix(dir, other) {
+				t.Errorf("of the tables %q and %q, one lies in the other", table, of)
 			}
 		}
-		seen[s.path(key)] = key
+		seen[dir] = table
 	}
-	for path, want := range map[string]coord.Key{
-		"x/tags/a/b%":                         {Table: "tags", Name: "a/b%"},
-		"x/pools/a/b":                         {Table: "pools", Name: "a/b"},
-		"x/workers/a%2Fb/0000000000000000007": {Table: "workers", Pool: "a/b", Name: "0000000000000000007"},
+	for path, key := range map[string]coord.Key{
+		"x/tags/a/b%":                            {Name: "a/b%"},
+		"x/rows/pools/a/b":                       {Table: "pools", Name: "a/b"},
+		"x/rows/workers%2Fa/0000000000000000007": {Table: "workers/a", Name: "0000000000000000007"},
 	} {
-		if got := s.path(want); got != path {
-			t.Errorf("%v: path %s; want %s", want, got, path)
+		if got := s.path(key); got != path {
+			t.Errorf("%v: path %s; want %s", key, got, path)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package etcdstore keeps tags and workers in etcd 3.4 or later.
+// Package etcdstore keeps a store in etcd 3.4 or later.
 //
 // # Keys
 //
@@ -7,18 +7,18 @@
 //
 //	hapax/store                     {"id":"…","cluster":"…"}
 //	hapax/tags/<name>               {"kind":"segment","step":1000,…,"mark":4001}
-//	hapax/pools/<name>              {"layout":"…"}
-//	hapax/workers/<pool>/<19 digits> {"mark":…,"epoch":3,"holder":"…","expires_ms":…}
+//	hapax/rows/pools/<name>         {"layout":"…"}
+//	hapax/rows/workers%2F<pool>/<19 digits> {"mark":…,"from":…,"token":3,…}
 //
-// In the part <pool>, "/" is written %2F and "%" is written %25.
+// In the name of a table, after rows/, "/" is written %2F and "%" is written %25.
 //
 // # Safety
 //
 // A change is one transaction: if the store's identity and the key's whole old
 // value are still what this handle knows, put the new value; else return both.
-// The value holds everything that a decision rests on, and its mark or epoch
-// only grows, so that equal values mean equal states. In the steady state that
-// is one round trip. After a lost race the transaction has brought the current
+// The value holds everything that a decision rests on, so that equal values mean
+// equal states, whatever came between. In the steady state that is one round
+// trip. After a lost race the transaction has brought the current
 // value along, and the next attempt starts from it. Reads are linearizable. No
 // etcd lease is used: safety rests on marks alone.
 //
@@ -52,12 +52,13 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/internal/coord"
 )
 
 var (
-	_ hapax.Store       = (*Store)(nil)
-	_ hapax.WorkerTable = (*Store)(nil)
+	_ hapax.Store = (*Store)(nil)
+	_ driver.Rows = (*Store)(nil)
 )
 
 // Options change how a store is used. The zero value is useful.
@@ -92,9 +93,9 @@ type rows = coord.Rows
 // A Store is a handle on a store in etcd. Its methods are safe for concurrent
 // use. It connects again by itself.
 type Store struct {
-	*rows  // tags and workers
+	*rows  // tags and rows
 	space  *space
-	cancel context.CancelFunc // ends the client's background work
+	cancel context.CancelFunc // ends the client's background work; nil if the client is the caller's
 }
 
 // Open connects to the etcd cluster that the URL names and creates the store if
@@ -112,6 +113,31 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.judge(ctx, found, opts)
+}
+
+// New is Open with a client that the caller has made and closes after the store.
+// The prefix begins every key; empty stands for "hapax".
+func New(ctx context.Context, client *clientv3.Client, prefix string, opts Options) (*Store, error) {
+	if prefix = strings.Trim(prefix, "/"); prefix == "" {
+		prefix = coord.DefaultPrefix
+	}
+	s := newStore(prefix, client.Endpoints(), opts)
+	s.space.client = client
+	ctx, cancel, err := s.space.calls.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	found, err := s.space.identify(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	return s.judge(ctx, found, opts)
+}
+
+// judge refuses a store that has come to another cluster, and warns.
+func (s *Store) judge(ctx context.Context, found identity, opts Options) (*Store, error) {
 	if here := clusterName(s.space.cluster); found.Cluster != here {
 		s.Close()
 		return nil, fmt.Errorf("%w: store %s was made in etcd cluster %s and is now in cluster %s, as after a restored snapshot; "+
@@ -122,6 +148,14 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 		s.probe(ctx, opts.Warn)
 	}
 	return s, nil
+}
+
+func newStore(prefix string, hosts []string, opts Options) *Store {
+	k := &space{
+		prefix: prefix + "/",
+		calls:  coord.Calls{Service: "etcd at " + strings.Join(hosts, ","), Timeout: opts.Timeout},
+	}
+	return &Store{rows: coord.NewRows(&k.calls, k), space: k}
 }
 
 // Adopt accepts that the store's data has come to another cluster, so that Open
@@ -162,11 +196,8 @@ func connect(ctx context.Context, url string, opts Options, create bool) (*Store
 	if err != nil {
 		return nil, identity{}, err
 	}
-	k := &space{
-		prefix: u.Prefix + "/",
-		calls:  coord.Calls{Service: "etcd at " + strings.Join(u.Hosts, ","), Timeout: opts.Timeout},
-	}
-	s := &Store{rows: coord.NewRows(&k.calls, k), space: k}
+	s := newStore(u.Prefix, u.Hosts, opts)
+	k := s.space
 	ctx, cancel, err := k.calls.Begin(ctx)
 	if err != nil {
 		return nil, identity{}, err
@@ -251,7 +282,8 @@ func (s *space) identify(ctx context.Context, create bool) (identity, error) {
 			s.identity = string(done.Responses[0].GetResponseRange().Kvs[0].Value)
 		}
 	}
-	found, err := coord.Decode[identity](coord.Key{Table: "store"}, []byte(s.identity))
+	var found identity
+	err = driver.DecodeRow("store", s.identityKey(), []byte(s.identity), &found)
 	if err == nil && (found.ID == "" || found.Cluster == "") {
 		err = fmt.Errorf("%w: etcd key %q: id or cluster is missing", hapax.ErrStoreCorrupt, s.identityKey())
 	}
@@ -285,7 +317,7 @@ func (s *Store) probe(ctx context.Context, warn func(code, message string)) {
 	}
 }
 
-// StoreID implements hapax.SegmentStore.
+// StoreID implements hapax.Store.
 func (s *Store) StoreID(ctx context.Context) (string, error) {
 	if err := s.Ping(ctx); err != nil {
 		return "", err
@@ -304,9 +336,13 @@ func (s *Store) Ping(ctx context.Context) error {
 	return err
 }
 
-// Close implements hapax.Store. Calls in flight fail.
+// Close implements hapax.Store. Calls in flight fail, unless the client is the
+// caller's.
 func (s *Store) Close() error {
 	if !s.space.calls.End() {
+		return nil
+	}
+	if s.cancel == nil {
 		return nil
 	}
 	s.cancel()

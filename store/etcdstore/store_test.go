@@ -97,7 +97,7 @@ func TestAnotherCluster(t *testing.T) {
 	if got, err := copied.StoreID(t.Context()); err != nil || got != id {
 		t.Errorf("the adopted store's ID is %q, error %v; want %q", got, err, id)
 	}
-	if _, err := copied.Allocate(t.Context(), "orders", 1); err != nil {
+	if _, err := copied.Allocate(t.Context(), "orders", 1, ""); err != nil {
 		t.Errorf("Allocate from the adopted store: %v", err)
 	}
 	open(t, from.URL) // the original is still one

@@ -36,6 +36,8 @@ type AdoptRequest struct {
 
 	// Wait is how long nodes may take to speak; default 5 s.
 	Wait time.Duration
+
+	absent string // a node whose witness is among Lines
 }
 
 // An Adoption is what Adopt found and did.
@@ -91,7 +93,7 @@ func Adopt(ctx context.Context, store hapax.Store, req AdoptRequest) (Adoption, 
 		if err != nil || len(a.Raised) == 0 && req.Floor == 0 {
 			return a, err
 		}
-	} else if err := a.hear(ctx, r, req.Wait, lines); err != nil {
+	} else if err := a.hear(ctx, r, req, lines); err != nil {
 		return a, err
 	}
 	if a.Raised, err = plan(ctx, store, lines, req, len(a.Missing) > 0); err != nil {
@@ -125,8 +127,8 @@ func merge(witnesses ...map[string]int64) map[string]int64 {
 
 // hear waits until every node that lives has published its evidence, and adds it
 // to lines. A node lives while its heartbeat goes on.
-func (a *Adoption) hear(ctx context.Context, r driver.Rows, wait time.Duration, lines map[string]int64) error {
-	deadline := time.Now().Add(wait)
+func (a *Adoption) hear(ctx context.Context, r driver.Rows, req AdoptRequest, lines map[string]int64) error {
+	deadline := time.Now().Add(req.Wait)
 	for {
 		spoken, err := a.evidence(ctx, r, lines)
 		if err != nil {
@@ -138,7 +140,7 @@ func (a *Adoption) hear(ctx context.Context, r driver.Rows, wait time.Duration, 
 		}
 		a.Spoke, a.Missing = nil, nil
 		for _, n := range nodes {
-			if spoken[n.id] {
+			if spoken[n.id] || n.id == req.absent {
 				a.Spoke = append(a.Spoke, n.row.Name)
 			} else {
 				a.Missing = append(a.Missing, n.row.Name)
@@ -147,7 +149,7 @@ func (a *Adoption) hear(ctx context.Context, r driver.Rows, wait time.Duration, 
 		if !r.Shared() {
 			a.Missing = nil
 		}
-		if time.Now().After(deadline) {
+		if len(a.Missing) == 0 || time.Now().After(deadline) {
 			return nil
 		}
 		select {
@@ -354,4 +356,52 @@ func (r Raised) apply(ctx context.Context, store hapax.Store) error {
 		_, err = store.DeleteTag(ctx, r.Tag)
 	}
 	return err
+}
+
+// AdoptWith is Adopt for a node that does not live: its witness is among those
+// that are heard, and accepts the store.
+func AdoptWith(ctx context.Context, store hapax.Store, w *Witness, req AdoptRequest) (Adoption, error) {
+	req.Lines = append(slices.Clone(req.Lines), w.Lines())
+	req.absent = w.Node()
+	a, err := Adopt(ctx, store, req)
+	if err != nil || req.DryRun {
+		return a, err
+	}
+	return a, errors.Join(w.setBeat(-1, time.Now()), w.setStore(a.StoreID), w.setRefusal(""))
+}
+
+// Adopt is the function of that name on the guarded store; this node's witness is
+// heard as those of the other nodes.
+func (g *Guarded) Adopt(ctx context.Context, req AdoptRequest) (Adoption, error) {
+	store, err := g.opened(ctx)
+	if err != nil {
+		return Adoption{}, err
+	}
+	req.Lines = append(slices.Clone(req.Lines), g.witness.Lines())
+	return Adopt(ctx, store, req)
+}
+
+// A Node is a node that the store knows.
+type Node struct {
+	ID    string
+	Name  string
+	At    time.Time // its last heartbeat, by its own clock
+	Since time.Time // when it joined, likewise
+}
+
+// Nodes returns the nodes that the store knows, by identity. ErrNotSupported for a
+// store that has no room for them.
+func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
+	return ask(ctx, g, func(ctx context.Context, s hapax.Store) ([]Node, error) {
+		r, ok := rows(s)
+		if !ok {
+			return nil, fmt.Errorf("%w: the store has no room for nodes", hapax.ErrNotSupported)
+		}
+		stored, err := listNodes(ctx, r)
+		var nodes []Node
+		for _, n := range stored {
+			nodes = append(nodes, Node{n.id, n.row.Name, n.at().UTC(), time.UnixMilli(n.row.Since).UTC()})
+		}
+		return nodes, err
+	})
 }

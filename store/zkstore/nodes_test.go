@@ -69,7 +69,7 @@ func TestRenew(t *testing.T) {
 		}
 		wg.Go(func() {
 			for range rounds {
-				a, err := s.Allocate(t.Context(), "t", 1)
+				a, err := s.Allocate(t.Context(), "t", 1, "")
 				if err != nil {
 					t.Error(err)
 					return

@@ -85,7 +85,7 @@ func TestLaggingMember(t *testing.T) {
 		follower.Pause()
 		var last int64
 		for range 100 {
-			a, err := ahead.Allocate(t.Context(), "t", 1)
+			a, err := ahead.Allocate(t.Context(), "t", 1, "")
 			if err != nil {
 				follower.Resume()
 				t.Fatal(err)
@@ -140,7 +140,7 @@ func TestCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(t, with("me:pass%40word@")).Allocate(t.Context(), "t", 1); err != nil {
+	if _, err := open(t, with("me:pass%40word@")).Allocate(t.Context(), "t", 1, ""); err != nil {
 		t.Errorf("with the credentials: %v", err)
 	}
 	for _, user := range []string{"", "me:wr0ng@"} {

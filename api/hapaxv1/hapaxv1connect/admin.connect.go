@@ -51,6 +51,14 @@ const (
 	// AdminServiceRetireWorkerProcedure is the fully-qualified name of the AdminService's RetireWorker
 	// RPC.
 	AdminServiceRetireWorkerProcedure = "/hapax.v1.AdminService/RetireWorker"
+	// AdminServiceCreatePoolProcedure is the fully-qualified name of the AdminService's CreatePool RPC.
+	AdminServiceCreatePoolProcedure = "/hapax.v1.AdminService/CreatePool"
+	// AdminServiceDeletePoolProcedure is the fully-qualified name of the AdminService's DeletePool RPC.
+	AdminServiceDeletePoolProcedure = "/hapax.v1.AdminService/DeletePool"
+	// AdminServiceGetStatusProcedure is the fully-qualified name of the AdminService's GetStatus RPC.
+	AdminServiceGetStatusProcedure = "/hapax.v1.AdminService/GetStatus"
+	// AdminServiceAdoptProcedure is the fully-qualified name of the AdminService's Adopt RPC.
+	AdminServiceAdoptProcedure = "/hapax.v1.AdminService/Adopt"
 )
 
 // AdminServiceClient is a client for the hapax.v1.AdminService service.
@@ -71,6 +79,15 @@ type AdminServiceClient interface {
 	ListWorkers(context.Context, *hapaxv1.ListWorkersRequest) (*hapaxv1.ListWorkersResponse, error)
 	// Takes a worker ID out of use until the clock passes its mark.
 	RetireWorker(context.Context, *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error)
+	// Creates a worker pool with its layout, or revives a tombstone.
+	CreatePool(context.Context, *hapaxv1.CreatePoolRequest) (*hapaxv1.CreatePoolResponse, error)
+	// Removes a pool that was never used, and leaves a tombstone of any other.
+	DeletePool(context.Context, *hapaxv1.DeletePoolRequest) (*hapaxv1.DeletePoolResponse, error)
+	// Tells whether this node is granted anything, and which nodes there are.
+	GetStatus(context.Context, *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error)
+	// Decides that a store which went back is to be used: raises every mark above
+	// what is known to be used, and lifts the fence.
+	Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error)
 }
 
 // NewAdminServiceClient constructs a client for the hapax.v1.AdminService service. By default, it
@@ -132,6 +149,30 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("RetireWorker")),
 			connect.WithClientOptions(opts...),
 		),
+		createPool: connect.NewClient[hapaxv1.CreatePoolRequest, hapaxv1.CreatePoolResponse](
+			httpClient,
+			baseURL+AdminServiceCreatePoolProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("CreatePool")),
+			connect.WithClientOptions(opts...),
+		),
+		deletePool: connect.NewClient[hapaxv1.DeletePoolRequest, hapaxv1.DeletePoolResponse](
+			httpClient,
+			baseURL+AdminServiceDeletePoolProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("DeletePool")),
+			connect.WithClientOptions(opts...),
+		),
+		getStatus: connect.NewClient[hapaxv1.GetStatusRequest, hapaxv1.GetStatusResponse](
+			httpClient,
+			baseURL+AdminServiceGetStatusProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("GetStatus")),
+			connect.WithClientOptions(opts...),
+		),
+		adopt: connect.NewClient[hapaxv1.AdoptRequest, hapaxv1.AdoptResponse](
+			httpClient,
+			baseURL+AdminServiceAdoptProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("Adopt")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -145,6 +186,10 @@ type adminServiceClient struct {
 	listPools    *connect.Client[hapaxv1.ListPoolsRequest, hapaxv1.ListPoolsResponse]
 	listWorkers  *connect.Client[hapaxv1.ListWorkersRequest, hapaxv1.ListWorkersResponse]
 	retireWorker *connect.Client[hapaxv1.RetireWorkerRequest, hapaxv1.RetireWorkerResponse]
+	createPool   *connect.Client[hapaxv1.CreatePoolRequest, hapaxv1.CreatePoolResponse]
+	deletePool   *connect.Client[hapaxv1.DeletePoolRequest, hapaxv1.DeletePoolResponse]
+	getStatus    *connect.Client[hapaxv1.GetStatusRequest, hapaxv1.GetStatusResponse]
+	adopt        *connect.Client[hapaxv1.AdoptRequest, hapaxv1.AdoptResponse]
 }
 
 // GetTag calls hapax.v1.AdminService.GetTag.
@@ -219,6 +264,42 @@ func (c *adminServiceClient) RetireWorker(ctx context.Context, req *hapaxv1.Reti
 	return nil, err
 }
 
+// CreatePool calls hapax.v1.AdminService.CreatePool.
+func (c *adminServiceClient) CreatePool(ctx context.Context, req *hapaxv1.CreatePoolRequest) (*hapaxv1.CreatePoolResponse, error) {
+	response, err := c.createPool.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeletePool calls hapax.v1.AdminService.DeletePool.
+func (c *adminServiceClient) DeletePool(ctx context.Context, req *hapaxv1.DeletePoolRequest) (*hapaxv1.DeletePoolResponse, error) {
+	response, err := c.deletePool.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetStatus calls hapax.v1.AdminService.GetStatus.
+func (c *adminServiceClient) GetStatus(ctx context.Context, req *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error) {
+	response, err := c.getStatus.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Adopt calls hapax.v1.AdminService.Adopt.
+func (c *adminServiceClient) Adopt(ctx context.Context, req *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error) {
+	response, err := c.adopt.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AdminServiceHandler is an implementation of the hapax.v1.AdminService service.
 type AdminServiceHandler interface {
 	// Returns one tag, also when it is a tombstone.
@@ -237,6 +318,15 @@ type AdminServiceHandler interface {
 	ListWorkers(context.Context, *hapaxv1.ListWorkersRequest) (*hapaxv1.ListWorkersResponse, error)
 	// Takes a worker ID out of use until the clock passes its mark.
 	RetireWorker(context.Context, *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error)
+	// Creates a worker pool with its layout, or revives a tombstone.
+	CreatePool(context.Context, *hapaxv1.CreatePoolRequest) (*hapaxv1.CreatePoolResponse, error)
+	// Removes a pool that was never used, and leaves a tombstone of any other.
+	DeletePool(context.Context, *hapaxv1.DeletePoolRequest) (*hapaxv1.DeletePoolResponse, error)
+	// Tells whether this node is granted anything, and which nodes there are.
+	GetStatus(context.Context, *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error)
+	// Decides that a store which went back is to be used: raises every mark above
+	// what is known to be used, and lifts the fence.
+	Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error)
 }
 
 // NewAdminServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -294,6 +384,30 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("RetireWorker")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceCreatePoolHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceCreatePoolProcedure,
+		svc.CreatePool,
+		connect.WithSchema(adminServiceMethods.ByName("CreatePool")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceDeletePoolHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceDeletePoolProcedure,
+		svc.DeletePool,
+		connect.WithSchema(adminServiceMethods.ByName("DeletePool")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceGetStatusHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceGetStatusProcedure,
+		svc.GetStatus,
+		connect.WithSchema(adminServiceMethods.ByName("GetStatus")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceAdoptHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceAdoptProcedure,
+		svc.Adopt,
+		connect.WithSchema(adminServiceMethods.ByName("Adopt")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/hapax.v1.AdminService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminServiceGetTagProcedure:
@@ -312,6 +426,14 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceListWorkersHandler.ServeHTTP(w, r)
 		case AdminServiceRetireWorkerProcedure:
 			adminServiceRetireWorkerHandler.ServeHTTP(w, r)
+		case AdminServiceCreatePoolProcedure:
+			adminServiceCreatePoolHandler.ServeHTTP(w, r)
+		case AdminServiceDeletePoolProcedure:
+			adminServiceDeletePoolHandler.ServeHTTP(w, r)
+		case AdminServiceGetStatusProcedure:
+			adminServiceGetStatusHandler.ServeHTTP(w, r)
+		case AdminServiceAdoptProcedure:
+			adminServiceAdoptHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -351,4 +473,20 @@ func (UnimplementedAdminServiceHandler) ListWorkers(context.Context, *hapaxv1.Li
 
 func (UnimplementedAdminServiceHandler) RetireWorker(context.Context, *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.RetireWorker is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) CreatePool(context.Context, *hapaxv1.CreatePoolRequest) (*hapaxv1.CreatePoolResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.CreatePool is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) DeletePool(context.Context, *hapaxv1.DeletePoolRequest) (*hapaxv1.DeletePoolResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.DeletePool is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) GetStatus(context.Context, *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.GetStatus is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.Adopt is not implemented"))
 }

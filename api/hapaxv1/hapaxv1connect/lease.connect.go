@@ -42,6 +42,8 @@ const (
 	LeaseServicePingProcedure = "/hapax.v1.LeaseService/Ping"
 	// LeaseServiceAllocateProcedure is the fully-qualified name of the LeaseService's Allocate RPC.
 	LeaseServiceAllocateProcedure = "/hapax.v1.LeaseService/Allocate"
+	// LeaseServiceHandBackProcedure is the fully-qualified name of the LeaseService's HandBack RPC.
+	LeaseServiceHandBackProcedure = "/hapax.v1.LeaseService/HandBack"
 	// LeaseServiceRenewProcedure is the fully-qualified name of the LeaseService's Renew RPC.
 	LeaseServiceRenewProcedure = "/hapax.v1.LeaseService/Renew"
 	// LeaseServiceFirstUseProcedure is the fully-qualified name of the LeaseService's FirstUse RPC.
@@ -68,6 +70,9 @@ type LeaseServiceClient interface {
 	Ping(context.Context, *hapaxv1.PingRequest) (*hapaxv1.PingResponse, error)
 	// Leases the next numbers of a segment tag.
 	Allocate(context.Context, *hapaxv1.AllocateRequest) (*hapaxv1.AllocateResponse, error)
+	// Takes back the numbers of a segment that were not issued, and makes them the
+	// next ones to be leased.
+	HandBack(context.Context, *hapaxv1.HandBackRequest) (*hapaxv1.HandBackResponse, error)
 	// Tells whether numbers leased from a tag may still be used.
 	Renew(context.Context, *hapaxv1.RenewRequest) (*hapaxv1.RenewResponse, error)
 	// Creates a tag at its first use, if the server allows that. It does not
@@ -118,6 +123,12 @@ func NewLeaseServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(leaseServiceMethods.ByName("Allocate")),
 			connect.WithClientOptions(opts...),
 		),
+		handBack: connect.NewClient[hapaxv1.HandBackRequest, hapaxv1.HandBackResponse](
+			httpClient,
+			baseURL+LeaseServiceHandBackProcedure,
+			connect.WithSchema(leaseServiceMethods.ByName("HandBack")),
+			connect.WithClientOptions(opts...),
+		),
 		renew: connect.NewClient[hapaxv1.RenewRequest, hapaxv1.RenewResponse](
 			httpClient,
 			baseURL+LeaseServiceRenewProcedure,
@@ -163,6 +174,7 @@ type leaseServiceClient struct {
 	getStoreTime  *connect.Client[hapaxv1.GetStoreTimeRequest, hapaxv1.GetStoreTimeResponse]
 	ping          *connect.Client[hapaxv1.PingRequest, hapaxv1.PingResponse]
 	allocate      *connect.Client[hapaxv1.AllocateRequest, hapaxv1.AllocateResponse]
+	handBack      *connect.Client[hapaxv1.HandBackRequest, hapaxv1.HandBackResponse]
 	renew         *connect.Client[hapaxv1.RenewRequest, hapaxv1.RenewResponse]
 	firstUse      *connect.Client[hapaxv1.FirstUseRequest, hapaxv1.FirstUseResponse]
 	getPool       *connect.Client[hapaxv1.GetPoolRequest, hapaxv1.GetPoolResponse]
@@ -201,6 +213,15 @@ func (c *leaseServiceClient) Ping(ctx context.Context, req *hapaxv1.PingRequest)
 // Allocate calls hapax.v1.LeaseService.Allocate.
 func (c *leaseServiceClient) Allocate(ctx context.Context, req *hapaxv1.AllocateRequest) (*hapaxv1.AllocateResponse, error) {
 	response, err := c.allocate.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// HandBack calls hapax.v1.LeaseService.HandBack.
+func (c *leaseServiceClient) HandBack(ctx context.Context, req *hapaxv1.HandBackRequest) (*hapaxv1.HandBackResponse, error) {
+	response, err := c.handBack.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -271,6 +292,9 @@ type LeaseServiceHandler interface {
 	Ping(context.Context, *hapaxv1.PingRequest) (*hapaxv1.PingResponse, error)
 	// Leases the next numbers of a segment tag.
 	Allocate(context.Context, *hapaxv1.AllocateRequest) (*hapaxv1.AllocateResponse, error)
+	// Takes back the numbers of a segment that were not issued, and makes them the
+	// next ones to be leased.
+	HandBack(context.Context, *hapaxv1.HandBackRequest) (*hapaxv1.HandBackResponse, error)
 	// Tells whether numbers leased from a tag may still be used.
 	Renew(context.Context, *hapaxv1.RenewRequest) (*hapaxv1.RenewResponse, error)
 	// Creates a tag at its first use, if the server allows that. It does not
@@ -315,6 +339,12 @@ func NewLeaseServiceHandler(svc LeaseServiceHandler, opts ...connect.HandlerOpti
 		LeaseServiceAllocateProcedure,
 		svc.Allocate,
 		connect.WithSchema(leaseServiceMethods.ByName("Allocate")),
+		connect.WithHandlerOptions(opts...),
+	)
+	leaseServiceHandBackHandler := connect.NewUnaryHandlerSimple(
+		LeaseServiceHandBackProcedure,
+		svc.HandBack,
+		connect.WithSchema(leaseServiceMethods.ByName("HandBack")),
 		connect.WithHandlerOptions(opts...),
 	)
 	leaseServiceRenewHandler := connect.NewUnaryHandlerSimple(
@@ -363,6 +393,8 @@ func NewLeaseServiceHandler(svc LeaseServiceHandler, opts ...connect.HandlerOpti
 			leaseServicePingHandler.ServeHTTP(w, r)
 		case LeaseServiceAllocateProcedure:
 			leaseServiceAllocateHandler.ServeHTTP(w, r)
+		case LeaseServiceHandBackProcedure:
+			leaseServiceHandBackHandler.ServeHTTP(w, r)
 		case LeaseServiceRenewProcedure:
 			leaseServiceRenewHandler.ServeHTTP(w, r)
 		case LeaseServiceFirstUseProcedure:
@@ -398,6 +430,10 @@ func (UnimplementedLeaseServiceHandler) Ping(context.Context, *hapaxv1.PingReque
 
 func (UnimplementedLeaseServiceHandler) Allocate(context.Context, *hapaxv1.AllocateRequest) (*hapaxv1.AllocateResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.LeaseService.Allocate is not implemented"))
+}
+
+func (UnimplementedLeaseServiceHandler) HandBack(context.Context, *hapaxv1.HandBackRequest) (*hapaxv1.HandBackResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.LeaseService.HandBack is not implemented"))
 }
 
 func (UnimplementedLeaseServiceHandler) Renew(context.Context, *hapaxv1.RenewRequest) (*hapaxv1.RenewResponse, error) {

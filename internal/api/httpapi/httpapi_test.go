@@ -198,7 +198,7 @@ func TestSnowflakeOverHTTP(t *testing.T) {
 			t.Errorf("worker 7: %v, %s", err, w.Body)
 		}
 		w = call(t, h, "GET", "/v1/pools/default/workers/8", "")
-		if want := `{"worker":8,"state":"free","mark":0,"until":"2010-11-04T01:42:54.657Z","epoch":0}` + "\n"; w.Body.String() != want {
+		if want := `{"worker":8,"state":"free","mark":0,"until":"2010-11-04T01:42:54.657Z","token":0}` + "\n"; w.Body.String() != want {
 			t.Errorf("worker 8, which was never used: %s", w.Body)
 		}
 		var retired workerJSON

@@ -54,7 +54,7 @@ type workerJSON struct {
 	State   service.WorkerState `json:"state"`
 	Mark    int64               `json:"mark"`  // in ticks
 	Until   time.Time           `json:"until"` // the time of the mark
-	Epoch   int64               `json:"epoch"` // 0: never used
+	Token   int64               `json:"token"` // 0: never used
 	Holder  string              `json:"holder,omitempty"`
 	Expires *time.Time          `json:"expires,omitempty"` // while a lease runs or may run
 	Free    *time.Time          `json:"free,omitempty"`    // when others may have it, if not now
@@ -64,7 +64,7 @@ type workerJSON struct {
 
 func newWorkerJSON(v service.WorkerStatus) workerJSON {
 	j := workerJSON{
-		Worker: v.ID, State: v.State, Mark: v.Mark, Until: v.Until, Epoch: v.Epoch, Holder: v.Holder, Parts: v.Parts, Retired: v.Retired(),
+		Worker: v.ID, State: v.State, Mark: v.Mark, Until: v.Until, Token: v.Token, Holder: v.Holder, Parts: v.Parts, Retired: v.Retired(),
 	}
 	if v.Expires.UnixMilli() > 0 {
 		j.Expires = new(v.Expires.UTC())

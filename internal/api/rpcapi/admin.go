@@ -2,13 +2,17 @@ package rpcapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/wire"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 var _ hapaxv1connect.AdminServiceHandler = (*adminServer)(nil)
@@ -55,7 +59,7 @@ func (s *adminServer) CreateTag(ctx context.Context, req *hapaxv1.CreateTagReque
 // UpdateTag implements hapaxv1connect.AdminServiceHandler.
 func (s *adminServer) UpdateTag(ctx context.Context, req *hapaxv1.UpdateTagRequest) (*hapaxv1.UpdateTagResponse, error) {
 	t, err := s.store.UpdateTag(ctx, req.GetName(), hapax.TagUpdate{
-		Step: req.Step, MinStep: req.MinStep, MaxStep: req.MaxStep, Floor: req.Floor,
+		Step: req.Step, MinStep: req.MinStep, MaxStep: req.MaxStep, Floor: req.Floor, Extra: req.Extra,
 	})
 	if err != nil {
 		return nil, err
@@ -92,9 +96,88 @@ func (s *adminServer) ListWorkers(ctx context.Context, req *hapaxv1.ListWorkersR
 
 // RetireWorker implements hapaxv1connect.AdminServiceHandler.
 func (s *adminServer) RetireWorker(ctx context.Context, req *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error) {
-	worker, err := hapax.RetireWorker(ctx, s.store, req.GetPool(), req.GetWorker())
+	worker, err := s.store.RetireWorker(ctx, req.GetPool(), req.GetWorker())
 	if err != nil {
 		return nil, err
 	}
 	return &hapaxv1.RetireWorkerResponse{Worker: wire.NewWorkers([]hapax.Worker{worker})[0]}, nil
+}
+
+// CreatePool implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) CreatePool(ctx context.Context, req *hapaxv1.CreatePoolRequest) (*hapaxv1.CreatePoolResponse, error) {
+	layout, err := hapax.ParseLayout(req.GetLayout())
+	if err != nil {
+		return nil, err
+	}
+	pool, err := s.store.CreatePool(ctx, req.GetPool(), layout.String())
+	if err != nil {
+		return nil, err
+	}
+	return &hapaxv1.CreatePoolResponse{Pool: wire.NewPools([]hapax.Pool{pool})[0]}, nil
+}
+
+// DeletePool implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) DeletePool(ctx context.Context, req *hapaxv1.DeletePoolRequest) (*hapaxv1.DeletePoolResponse, error) {
+	pool, err := s.store.DeletePool(ctx, req.GetPool())
+	if err != nil {
+		return nil, err
+	}
+	return &hapaxv1.DeletePoolResponse{Pool: wire.NewPools([]hapax.Pool{pool})[0]}, nil
+}
+
+// A guard is a store that can tell how this node stands with it.
+type guard interface {
+	Guard() *witness.Guarded
+}
+
+// guarded returns the guard around the store.
+func (s *adminServer) guarded() (*witness.Guarded, error) {
+	if g, ok := s.store.(guard); ok && g.Guard() != nil {
+		return g.Guard(), nil
+	}
+	return nil, fmt.Errorf("%w: the server keeps no witness", hapax.ErrNotSupported)
+}
+
+// GetStatus implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) GetStatus(ctx context.Context, _ *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error) {
+	g, err := s.guarded()
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := g.Nodes(ctx)
+	if err != nil && !errors.Is(err, hapax.ErrNotSupported) {
+		return nil, err
+	}
+	st := g.Status()
+	res := &hapaxv1.GetStatusResponse{State: string(st.State), Why: st.Why, Fence: newFence(st.Fence), StoreId: g.Witness().StoreID()}
+	for _, n := range nodes {
+		res.Nodes = append(res.Nodes, &hapaxv1.Node{Id: n.ID, Name: n.Name, At: timestamppb.New(n.At), Since: timestamppb.New(n.Since)})
+	}
+	return res, nil
+}
+
+// Adopt implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) Adopt(ctx context.Context, req *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error) {
+	g, err := s.guarded()
+	if err != nil {
+		return nil, err
+	}
+	a, err := g.Adopt(ctx, witness.AdoptRequest{
+		DryRun: req.GetDryRun(), Floor: req.GetFloor(), WithoutMissing: req.GetWithoutMissing(), Lines: []map[string]int64{req.GetLines()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	res := &hapaxv1.AdoptResponse{StoreId: a.StoreID, Fence: newFence(a.Fence), Spoke: a.Spoke, Missing: a.Missing}
+	for _, r := range a.Raised {
+		res.Raised = append(res.Raised, &hapaxv1.RaisedMark{Tag: r.Tag, Pool: r.Pool, Worker: r.Worker, From: r.From, To: r.To})
+	}
+	return res, nil
+}
+
+func newFence(f *witness.Fence) *hapaxv1.Fence {
+	if f == nil {
+		return nil
+	}
+	return &hapaxv1.Fence{Id: f.ID, Name: f.Name, At: timestamppb.New(f.At), Why: f.Why}
 }

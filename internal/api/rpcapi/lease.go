@@ -68,11 +68,22 @@ func (s *leaseServer) Ping(ctx context.Context, _ *hapaxv1.PingRequest) (*hapaxv
 
 // Allocate implements hapaxv1connect.LeaseServiceHandler.
 func (s *leaseServer) Allocate(ctx context.Context, req *hapaxv1.AllocateRequest) (*hapaxv1.AllocateResponse, error) {
-	a, err := s.store.Allocate(ctx, req.GetTag(), req.GetN())
+	a, err := s.store.Allocate(ctx, req.GetTag(), req.GetN(), hapax.GrantKey(req.GetLastKey()))
 	if err != nil {
 		return nil, err
 	}
-	return &hapaxv1.AllocateResponse{Grant: wire.NewGrant(a.Grant), Tag: wire.NewTag(a.Tag), ValidFor: durationpb.New(s.validity)}, nil
+	return &hapaxv1.AllocateResponse{
+		Grant: wire.NewGrant(a.Grant), Tag: wire.NewTag(a.Tag), ValidFor: durationpb.New(s.validity), Key: string(a.Key), From: a.From,
+	}, nil
+}
+
+// HandBack implements hapaxv1connect.LeaseServiceHandler.
+func (s *leaseServer) HandBack(ctx context.Context, req *hapaxv1.HandBackRequest) (*hapaxv1.HandBackResponse, error) {
+	a := hapax.Allocation{Grant: wire.Grant(req.GetGrant()), Tag: hapax.Tag{Name: req.GetTag()}, Key: hapax.GrantKey(req.GetKey()), From: req.GetFrom()}
+	if err := s.store.HandBack(ctx, a, req.GetNext()); err != nil {
+		return nil, err
+	}
+	return &hapaxv1.HandBackResponse{}, nil
 }
 
 // Renew implements hapaxv1connect.LeaseServiceHandler.

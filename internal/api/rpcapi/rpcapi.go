@@ -78,7 +78,7 @@ var services = []string{
 // New returns the handlers of all services, by the prefix of their paths.
 func New(svc *service.Service, opts Options) map[string]http.Handler {
 	opts = opts.withDefaults()
-	shared := opts.handlerOptions(func(err error) { svc.Failed("rpc", err) })
+	shared := opts.handlerOptions(svc.KnownStore, func(err error) { svc.Failed("rpc", err) })
 	routes := map[string]http.Handler{}
 	mount := func(path string, h http.Handler) { routes[path] = uncached(h) }
 	mount(hapaxv1connect.NewIssueServiceHandler(&issueServer{svc: svc, stopping: opts.Stopping}, shared...))
@@ -97,7 +97,7 @@ func New(svc *service.Service, opts Options) map[string]http.Handler {
 // without the policy of a service.
 func NewStore(store hapax.Store, opts Options) map[string]http.Handler {
 	opts = opts.withDefaults()
-	shared := opts.handlerOptions(func(error) {})
+	shared := opts.handlerOptions(store.StoreID, func(error) {})
 	routes := map[string]http.Handler{}
 	mount := func(path string, h http.Handler) { routes[path] = uncached(h) }
 	mount(hapaxv1connect.NewLeaseServiceHandler(&leaseServer{store: store, validity: opts.Validity}, shared...))
@@ -105,11 +105,11 @@ func NewStore(store hapax.Store, opts Options) map[string]http.Handler {
 	return routes
 }
 
-func (o Options) handlerOptions(failed func(error)) []connect.HandlerOption {
+func (o Options) handlerOptions(known func(context.Context) (string, error), failed func(error)) []connect.HandlerOption {
 	return []connect.HandlerOption{
 		connect.WithReadMaxBytes(maxRequest),
 		connect.WithCompressMinBytes(math.MaxInt), // numbers hardly shrink, and time matters
-		connect.WithInterceptors(boundary{o.Policy, failed}),
+		connect.WithInterceptors(boundary{o.Policy, failed}, named{known}),
 		connect.WithRecover(func(_ context.Context, spec connect.Spec, _ http.Header, p any) error {
 			o.Logger.Error("panic while serving a call", "procedure", spec.Procedure, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			return wire.Error(hapax.ErrInternal)

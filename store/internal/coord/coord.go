@@ -1,6 +1,6 @@
 // Package coord is what the drivers for coordination services, etcd and
-// ZooKeeper, share: tags and workers as JSON rows in a space of keys that change
-// by compare-and-swap, and the form of the URLs.
+// ZooKeeper, share: tags and rows in a space of keys that change by
+// compare-and-swap, and the form of the URLs.
 //
 // A row is read once and then kept together with what the service needs to
 // recognise it. Every change is one conditional write of the whole row:
@@ -26,23 +26,13 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A Key names a row.
 type Key struct {
-	Table string // "tags", "pools" or "workers"; a driver may use others for itself
-	Pool  string // of a worker
-	Name  string // of a tag or pool; a worker's ID, 19 digits; empty for the place that rows are listed from
-}
-
-func (k Key) String() string {
-	switch {
-	case k.Pool != "":
-		return fmt.Sprintf("%s/%q/%s", k.Table, k.Pool, k.Name)
-	case k.Name != "":
-		return fmt.Sprintf("%s/%q", k.Table, k.Name)
-	}
-	return k.Table
+	Table string // as in driver.Rows; empty for the tags
+	Name  string // empty for the place that rows are listed from
 }
 
 // A Cell is a row as the service had it.
@@ -58,20 +48,21 @@ type Space interface {
 	// Read returns the current row.
 	Read(ctx context.Context, key Key) (Cell, error)
 
-	// Swap writes next, durably and in one atomic step, if the row is still old.
-	// It tells whether it did, and returns the row as it is now; that cell may
-	// be unknown if Swap did not.
+	// Swap writes next, or removes the row if next is nil, durably and in one
+	// atomic step, if the row is still old. It reports whether it did, and
+	// returns the row as it is now; that cell may be unknown.
 	Swap(ctx context.Context, key Key, old Cell, next []byte) (bool, Cell, error)
 
-	// List calls f for up to limit rows of the table or pool of dir, whose names
-	// come after the given one, in the byte order of the names.
-	List(ctx context.Context, dir Key, after string, limit int, f func(name string, raw []byte) error) error
+	// List calls f for up to limit rows of a table whose names come after the
+	// given one, in the byte order of the names.
+	List(ctx context.Context, table, after string, limit int, f func(name string, raw []byte) error) error
 }
 
 const (
 	defaultTimeout = 5 * time.Second
 	maxPause       = 50 * time.Millisecond // unit of the pause after lost races
 	maxSlots       = 1 << 16
+	maxKept        = 4 << 10 // bytes; a larger row is read before each change
 )
 
 // Calls are the calls on one handle.
@@ -123,12 +114,14 @@ func (c *Calls) RolledBack(what string, now, before int64) error {
 	return err
 }
 
-// End makes Begin refuse from now on, and tells whether it did not before.
+// End makes Begin refuse from now on, and reports whether it did not before.
 func (c *Calls) End() bool { return !c.closed.Swap(true) }
 
-// Rows are the tags and workers in a space. They implement hapax.Store but for
-// StoreID, Ping and Close, and are safe for concurrent use.
+// Rows are the tags and rows in a space. They implement driver.Rows, and
+// hapax.Store but for StoreID, Ping and Close. They are safe for concurrent use.
 type Rows struct {
+	driver.Leases
+
 	calls *Calls
 	space Space
 
@@ -138,7 +131,9 @@ type Rows struct {
 
 // NewRows returns the rows of a space.
 func NewRows(calls *Calls, space Space) *Rows {
-	return &Rows{calls: calls, space: space, slots: map[Key]*slot{}}
+	r := &Rows{calls: calls, space: space, slots: map[Key]*slot{}}
+	r.Leases = driver.LeasesIn(r)
+	return r
 }
 
 // A slot is what a handle keeps about one key. Calls for the same key take
@@ -146,6 +141,13 @@ func NewRows(calls *Calls, space Space) *Rows {
 type slot struct {
 	turn chan struct{} // has room for one: the call that put it there owns cell
 	cell Cell
+}
+
+// keep remembers a row, unless it is large.
+func (s *slot) keep(c Cell) {
+	if len(c.Raw) <= maxKept {
+		s.cell = c
+	}
 }
 
 // slot returns the key's slot. When there are too many, all are forgotten: that
@@ -198,7 +200,7 @@ func (r *Rows) update(ctx context.Context, key Key, change func(raw []byte) ([]b
 			continue
 		}
 		if err != nil {
-			s.cell = cell
+			s.keep(cell)
 			return err
 		}
 		sent := time.Now()
@@ -207,7 +209,7 @@ func (r *Rows) update(ctx context.Context, key Key, change func(raw []byte) ([]b
 			return err
 		}
 		if ok {
-			s.cell = now
+			s.keep(now)
 			return nil
 		}
 		if err := pause(ctx, lost, time.Since(sent)); err != nil {
@@ -245,11 +247,11 @@ func (r *Rows) get(ctx context.Context, key Key) ([]byte, error) {
 	return cell.Raw, err
 }
 
-func (r *Rows) list(ctx context.Context, dir Key, after string, limit int, f func(name string, raw []byte) error) error {
+func (r *Rows) list(ctx context.Context, table, after string, limit int, f func(name string, raw []byte) error) error {
 	ctx, cancel, err := r.calls.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer cancel()
-	return r.space.List(ctx, dir, after, limit, f)
+	return r.space.List(ctx, table, after, limit, f)
 }

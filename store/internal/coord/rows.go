@@ -2,41 +2,30 @@ package coord
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
-// The rows are JSON objects, which operators can read. An object with a field
-// that is not known here was written by a later version or by hand; it is
-// refused, because rewriting it would drop that field.
-
-// tagRow is a tag, and the same struct as hapax.Tag.
+// tagRow is a tag as it is stored: a JSON object, which operators can read.
 type tagRow struct {
-	Name    string     `json:"-"`
-	Kind    hapax.Kind `json:"kind"`
-	Start   int64      `json:"start,omitempty"`
-	Step    int64      `json:"step,omitempty"`
-	MinStep int64      `json:"min_step,omitempty"`
-	MaxStep int64      `json:"max_step,omitempty"`
-	Mark    int64      `json:"mark,omitempty"`
-	Pool    string     `json:"pool,omitempty"`
-	Deleted bool       `json:"deleted,omitempty"`
-}
-
-// poolRow is a pool.
-type poolRow struct {
-	Layout string `json:"layout"`
-}
-
-// workerRow is a worker.
-type workerRow struct {
-	Mark    int64  `json:"mark"`
-	Epoch   int64  `json:"epoch"`
-	Holder  string `json:"holder,omitempty"`
-	Expires int64  `json:"expires_ms,omitempty"` // milliseconds of Unix time; 0: the zero time
+	Kind      hapax.Kind `json:"kind"`
+	Start     int64      `json:"start,omitempty"`
+	Step      int64      `json:"step,omitempty"`
+	MinStep   int64      `json:"min_step,omitempty"`
+	MaxStep   int64      `json:"max_step,omitempty"`
+	Delta     int64      `json:"delta,omitempty"`
+	Remainder int64      `json:"remainder,omitempty"`
+	Mark      int64      `json:"mark,omitempty"`
+	Run       int64      `json:"run,omitempty"`
+	KeyHash   string     `json:"key_hash,omitempty"`
+	Pool      string     `json:"pool,omitempty"`
+	Extra     string     `json:"extra,omitempty"`
+	Deleted   bool       `json:"deleted,omitempty"`
 }
 
 // Encode returns a row as JSON. It cannot fail for structs that hold only
@@ -46,51 +35,62 @@ func Encode[Row any](row Row) []byte {
 	return raw
 }
 
-// Decode is the reverse of Encode. What names the row in the error.
-func Decode[Row any](what fmt.Stringer, raw []byte) (row Row, err error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err = d.Decode(&row); err == nil && d.InputOffset() != int64(len(bytes.TrimRight(raw, " \r\n"))) {
-		err = fmt.Errorf("%d bytes after the object", int64(len(raw))-d.InputOffset())
-	}
-	if err != nil {
-		err = fmt.Errorf("%w: row %v: %w", hapax.ErrStoreCorrupt, what, err)
-	}
-	return row, err
+func encodeTag(t driver.Tag) []byte {
+	return Encode(tagRow{
+		t.Kind, t.Start, t.Step, t.MinStep, t.MaxStep, t.Delta, t.Remainder, t.Mark, t.Run, t.KeyHash, t.Pool, t.Extra, t.Deleted,
+	})
 }
 
-func decodeTag(key Key, raw []byte) (hapax.Tag, error) {
-	row, err := Decode[tagRow](key, raw)
-	if err != nil {
-		return hapax.Tag{}, err
+func decodeTag(name string, raw []byte) (driver.Tag, error) {
+	var r tagRow
+	if err := driver.DecodeRow("tags", name, raw, &r); err != nil {
+		return driver.Tag{}, err
 	}
-	row.Name = key.Name
-	tag := hapax.Tag(row)
-	if whole, err := tag.WithDefaults(); err != nil || whole != tag || tag.Mark > hapax.MaxMark {
-		return tag, fmt.Errorf("%w: row %v is no definition of a tag: %s", hapax.ErrStoreCorrupt, key, raw)
+	tag := hapax.Tag{
+		Name: name, Kind: r.Kind, Start: r.Start, Step: r.Step, MinStep: r.MinStep, MaxStep: r.MaxStep, Mark: r.Mark,
+		Delta: r.Delta, Remainder: r.Remainder, Pool: r.Pool, Extra: r.Extra, Deleted: r.Deleted,
 	}
-	return tag, nil
+	if whole, err := tag.WithDefaults(); err != nil || whole != tag || tag.Mark > hapax.MaxMark || r.Run < 0 || r.Run > tag.Mark {
+		return driver.Tag{}, fmt.Errorf("%w: row %q of table \"tags\" is no definition of a tag: %.500q", hapax.ErrStoreCorrupt, name, raw)
+	}
+	return driver.Tag{Tag: tag, KeyHash: r.KeyHash, Run: r.Run}, nil
 }
 
-func encodeWorker(w hapax.Worker) []byte {
-	row := workerRow{Mark: w.Mark, Epoch: w.Epoch, Holder: w.Holder}
-	if !w.Expires.IsZero() {
-		row.Expires = w.Expires.UnixMilli()
-	}
-	return Encode(row)
+// Row implements driver.Rows.
+func (r *Rows) Row(ctx context.Context, table, name string) ([]byte, error) {
+	return r.get(ctx, Key{table, name})
 }
 
-func decodeWorker(key Key, id int64, raw []byte) (hapax.Worker, error) {
-	row, err := Decode[workerRow](key, raw)
-	if err != nil {
-		return hapax.Worker{}, err
-	}
-	if row.Epoch == 0 {
-		return hapax.Worker{}, fmt.Errorf("%w: row %v: the epoch is missing", hapax.ErrStoreCorrupt, key)
-	}
-	w := hapax.Worker{Pool: key.Pool, ID: id, Mark: row.Mark, Epoch: row.Epoch, Holder: row.Holder}
-	if row.Expires != 0 {
-		w.Expires = time.UnixMilli(row.Expires).UTC()
-	}
-	return w, nil
+// ListRows implements driver.Rows.
+func (r *Rows) ListRows(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
+	var rows []driver.Row
+	err := r.list(ctx, table, after, limit, func(name string, raw []byte) error {
+		rows = append(rows, driver.Row{Name: name, Value: raw})
+		return nil
+	})
+	return rows, err
 }
+
+// errOtherValue ends a swap that expected another value.
+var errOtherValue = errors.New("another value")
+
+// SwapRow implements driver.Rows. It is one round trip if this handle has read
+// or written the row before.
+func (r *Rows) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {
+	if err := driver.CheckSwap(table, name, old, next); err != nil {
+		return false, err
+	}
+	err := r.update(ctx, Key{table, name}, func(raw []byte) ([]byte, error) {
+		if (raw == nil) != (old == nil) || !bytes.Equal(raw, old) {
+			return nil, errOtherValue
+		}
+		return next, nil
+	})
+	if errors.Is(err, errOtherValue) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Shared implements driver.Rows.
+func (r *Rows) Shared() bool { return true }

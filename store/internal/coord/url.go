@@ -13,6 +13,9 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
+// DefaultPrefix begins the names of everything in a store that has no other prefix.
+const DefaultPrefix = "hapax"
+
 const (
 	maxHosts  = 32
 	maxPrefix = 256 // bytes
@@ -75,7 +78,7 @@ func (f Form) Parse(raw string) (URL, error) {
 		return u, f.bad("the prefix after the hosts must be percent-encoded and at most %d bytes long", maxPrefix)
 	}
 	if u.Prefix == "" {
-		u.Prefix = "hapax"
+		u.Prefix = DefaultPrefix
 	}
 	if u.Params, err = url.ParseQuery(query); err != nil {
 		return u, f.bad("the part after ? cannot be understood")

@@ -26,7 +26,7 @@ func (d Driver) benchmark(b *testing.B, url string, handles int) {
 	all := make([]hapax.Store, handles)
 	for i := range all {
 		all[i] = d.open(b, url)
-		if _, err := all[i].Allocate(b.Context(), "t", 1); err != nil {
+		if _, err := all[i].Allocate(b.Context(), "t", 1, ""); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -35,7 +35,7 @@ func (d Driver) benchmark(b *testing.B, url string, handles int) {
 	for _, s := range all {
 		wg.Go(func() {
 			for left.Add(-1) >= 0 {
-				if _, err := s.Allocate(b.Context(), "t", 1); err != nil {
+				if _, err := s.Allocate(b.Context(), "t", 1, ""); err != nil {
 					b.Error(err)
 					return
 				}

@@ -92,7 +92,7 @@ func allocateWithin(t testing.TB, limit time.Duration, s hapax.Store, name strin
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	a, err := s.Allocate(ctx, name, n)
+	a, err := s.Allocate(ctx, name, n, "")
 	return a.Grant, err
 }
 
@@ -214,7 +214,7 @@ func (d Driver) paused(t *testing.T) {
 	before := eventually(t, s, "t", 5)
 	server.Pause()
 	for what, call := range map[string]func(context.Context) error{
-		"Allocate": func(ctx context.Context) error { _, err := s.Allocate(ctx, "t", 5); return err },
+		"Allocate": func(ctx context.Context) error { _, err := s.Allocate(ctx, "t", 5, ""); return err },
 		"Tag":      func(ctx context.Context) error { _, err := s.Tag(ctx, "t"); return err },
 		"Ping":     s.Ping,
 	} {
@@ -258,24 +258,28 @@ func (d Driver) lostAnswers(t *testing.T) {
 		t.Errorf("the next grant is %v; want [21, 31)", g)
 	}
 
-	req := hapax.AcquireRequest{
-		Pool: "p", Layout: "layout", IDs: hapax.Grant{Lo: 0, Hi: 4}, Holder: "me", Latest: 1000, To: 100,
-		End: 1 << 40, Poison: 1 << 30, Now: time.UnixMilli(1), TTL: time.Hour, Tick: time.Millisecond,
-	}
-	lease, err := s.AcquireWorker(t.Context(), req)
+	layout, err := hapax.ParseLayout("time:41,worker:10,sequence:12,epoch=0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ext := hapax.ExtendRequest{To: 200, End: req.End, Now: req.Now, TTL: req.TTL}
-	proxy.CutReply(testservers.Contains("workers/p"))
+	term := hapax.Term{Now: time.UnixMilli(0), Length: 100 * time.Millisecond, TTL: time.Hour}
+	lease, err := s.AcquireWorker(t.Context(), hapax.AcquireRequest{
+		Pool: "p", Layout: layout, Workers: hapax.WorkerRange{Lo: 0, Hi: 4}, Holder: "me", Term: term,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ext := hapax.ExtendRequest{Layout: layout, Term: term}
+	ext.Term.Length = 200 * time.Millisecond
+	proxy.CutReply(testservers.Contains("workers%2Fp"))
 	if _, err = s.ExtendWorker(t.Context(), lease, ext); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 2 {
 		t.Fatalf("the extension whose answer was lost: error %v, %d connections cut", err, proxy.Fired())
 	}
-	ext.To = 300
-	if lease, err = s.ExtendWorker(t.Context(), lease, ext); err != nil || lease.Grant != (hapax.Grant{Lo: 200, Hi: 300}) {
-		t.Fatalf("the next extension grants %v, error %v; want [200, 300)", lease.Grant, err)
+	ext.Term.Length = 300 * time.Millisecond
+	if lease, err = s.ExtendWorker(t.Context(), lease, ext); err != nil || lease.Grant != (hapax.Grant{Lo: 100, Hi: 300}) {
+		t.Fatalf("the next extension grants %v, error %v; want [100, 300)", lease.Grant, err)
 	}
-	proxy.CutReply(testservers.Contains("workers/p"))
+	proxy.CutReply(testservers.Contains("workers%2Fp"))
 	if err = s.SealWorker(t.Context(), lease, 250); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 3 {
 		t.Fatalf("the seal whose answer was lost: error %v, %d connections cut", err, proxy.Fired())
 	}
@@ -466,7 +470,7 @@ func (d Driver) manyHandles(t *testing.T) {
 				t.Error(err)
 			}
 			for range rounds {
-				a, err := s.Allocate(t.Context(), "t", 3)
+				a, err := s.Allocate(t.Context(), "t", 3, "")
 				if err != nil {
 					t.Error(err)
 					return
@@ -543,6 +547,11 @@ func (d Driver) quorum(t *testing.T) {
 		if g, err := allocate(t, s, "t", 5); !errors.Is(err, hapax.ErrStoreUnavailable) {
 			t.Errorf("without a quorum: granted %v, error is %v; want ErrStoreUnavailable", g, err)
 		}
+		ctx, cancel := context.WithTimeout(t.Context(), soon/4)
+		if tag, err := s.Tag(ctx, "t"); !errors.Is(err, hapax.ErrStoreUnavailable) {
+			t.Errorf("without a quorum: the mark %d was read, error is %v; want ErrStoreUnavailable", tag.Mark, err)
+		}
+		cancel()
 	}
 	members[0].Start()
 	goOn()
