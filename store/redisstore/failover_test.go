@@ -203,6 +203,54 @@ func TestPromotionInDisguise(t *testing.T) {
 	}
 }
 
+// A replica that took its copy and left may lack what is granted afterwards.
+func TestReplicaCameAndWent(t *testing.T) {
+	master := testservers.Redis(t, "--appendfsync", "always")
+	at := newAddress(t, master)
+	s := open(t, at.url(), redisstore.Options{})
+	create(t, s, hapax.Tag{Name: "t"})
+	replica := testservers.RedisReplica(t, master)
+	detach(t, replica)
+	for strings.Contains(raw(t, master).Info(t.Context(), "replication").Val(), "connected_slaves:1") {
+		time.Sleep(20 * time.Millisecond)
+	}
+	allocate(t, s, "t", 10)
+	for redisRewrites(t, replica) {
+		time.Sleep(20 * time.Millisecond)
+	}
+	master.Kill()
+	replica.Kill()
+	replica.Start()
+	promote(t, replica)
+	testservers.RedisReplica(t, replica)
+	at.move(replica)
+	g, err := allocateUntil(t, s, "t", hapax.ErrStoreUnsafe)
+	if !errors.Is(err, hapax.ErrStoreUnsafe) {
+		t.Errorf("%v, %v; want ErrStoreUnsafe", g, err)
+	}
+}
+
+// Nothing is granted before a new replica knows that it may come to lack grants:
+// promoted in ignorance, it would look like a server that was restarted.
+func TestReplicaThatDoesNotKnow(t *testing.T) {
+	master := testservers.Redis(t, "--appendfsync", "always")
+	s := open(t, master.URL, redisstore.Options{})
+	create(t, s, hapax.Tag{Name: "t"})
+	last := allocate(t, s, "t", 10)
+	replica := testservers.RedisReplica(t, master)
+	replica.Pause()
+	_, err := s.Allocate(t.Context(), "t", 10, "")
+	wantErr(t, "Allocate", err, hapax.ErrStoreUnavailable)
+	replica.Resume()
+	g, err := allocateUntil(t, s, "t", hapax.ErrStoreUnsafe)
+	if err != nil || g.Lo != last.Hi {
+		t.Errorf("when it knows: %v, %v; want a grant from %d on", g, err, last.Hi)
+	}
+	if known := raw(t, replica).HGet(t.Context(), "hapax:{hapax}:store", "server:").Val(); !strings.HasPrefix(known, "durable behind ") {
+		t.Errorf("the replica has %q; want a server that it may be behind", known)
+	}
+}
+
 // redisRewrites reports whether a server writes its log anew, as it does after
 // the first copy; a crash loses the copy until then.
 func redisRewrites(t *testing.T, srv *testservers.Server) bool {
