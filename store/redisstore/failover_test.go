@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -96,9 +97,16 @@ func detach(t *testing.T, replica *testservers.Server) {
 }
 
 // refusedEverywhere checks that neither the store that runs nor one that starts
-// goes on at the address.
-func refusedEverywhere(t *testing.T, s *redisstore.Store, url string) {
+// goes on at the address, which leads to srv, and that nothing is written there.
+func refusedEverywhere(t *testing.T, s *redisstore.Store, url string, srv *testservers.Server) {
 	t.Helper()
+	c := raw(t, srv)
+	before := c.HGetAll(t.Context(), "hapax:tag:t").Val()
+	defer func() {
+		if after := c.HGetAll(t.Context(), "hapax:tag:t").Val(); !maps.Equal(before, after) {
+			t.Errorf("a server that was refused had %v, and has %v", before, after)
+		}
+	}()
 	g, err := allocateUntil(t, s, "t", hapax.ErrStoreUnsafe)
 	if !errors.Is(err, hapax.ErrStoreUnsafe) {
 		t.Errorf("the store that runs: %v, %v; want ErrStoreUnsafe", g, err)
@@ -198,7 +206,7 @@ func TestPromotionInDisguise(t *testing.T) {
 			master.Kill()
 			tt.disguise(t, last)
 			at.move(last)
-			refusedEverywhere(t, s, url)
+			refusedEverywhere(t, s, url, last)
 		})
 	}
 }
@@ -278,6 +286,10 @@ func TestLessDurableMeanwhile(t *testing.T) {
 				"Open":     func() error { _, err := redisstore.Open(t.Context(), srv.URL, redisstore.Options{}); return err },
 			} {
 				wantErr(t, name, call(), hapax.ErrStoreUnsafe)
+				wantErr(t, name+" again", call(), hapax.ErrStoreUnsafe)
+			}
+			if mark, _ := strconv.ParseInt(c.HGet(t.Context(), "hapax:tag:t", "mark").Val(), 10, 64); mark > last.Hi+10 {
+				t.Errorf("the mark was raised to %d by writes that were refused; want one at most", mark)
 			}
 			if err := c.ConfigSet(t.Context(), setting[0], setting[2]).Err(); err != nil {
 				t.Fatal(err)
