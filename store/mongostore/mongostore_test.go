@@ -452,3 +452,27 @@ func BenchmarkAllocate(b *testing.B) {
 		allocate(b, s, "t", 0)
 	}
 }
+
+// A store of a client that exists leaves it connected, and waits for a majority
+// as any other.
+func TestNew(t *testing.T) {
+	srv := own(t)
+	db, ctx := raw(t, srv), t.Context()
+	s := must[*mongostore.Store](t)(mongostore.New(ctx, db, mongostore.Options{}))
+	create(t, s, hapax.Tag{Name: "t"})
+	last := allocate(t, s, "t", 10)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	_, err := s.Allocate(ctx, "t", 1, "")
+	wantErr(t, "Allocate on a closed store", err, hapax.ErrClosed)
+	wantErr(t, "Ping on a closed store", s.Ping(ctx), hapax.ErrClosed)
+	if err := db.Client().Ping(ctx, nil); err != nil {
+		t.Errorf("the client: %v", err)
+	}
+	if g := allocate(t, open(t, srv.URL, mongostore.Options{}), "t", 1); g.Lo != last.Hi {
+		t.Errorf("%v was granted after %v", g, last)
+	}
+	_, err = mongostore.New(ctx, db, mongostore.Options{Prefix: "a$b"})
+	wantErr(t, "a prefix", err, hapax.ErrInvalidArgument)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -167,7 +168,7 @@ func (s *Store) advance(ctx context.Context, tag string, n int64, last hapax.Gra
 	// The run goes on under the caller's last key, and begins anew under any other
 	// one: each write is made only in its own case.
 	if held := driver.HashKey(last); held != "" {
-		a, ok, err := s.grant(ctx, append(filter[:len(filter):len(filter)], bson.E{Key: "key_hash", Value: held}),
+		a, ok, err := s.grant(ctx, append(slices.Clip(filter), bson.E{Key: "key_hash", Value: held}),
 			bson.D{{Key: "$inc", Value: append(raise[:1:1], bson.E{Key: "run", Value: width})}, {Key: "$set", Value: set}, now}, width, key)
 		if err != nil || ok {
 			return a, ok, err
@@ -312,7 +313,7 @@ func (s *Store) define(ctx context.Context, old tagDocument, next hapax.Tag) (ha
 		return bson.D{{Key: "$set", Value: set}, {Key: "$inc", Value: bson.D{{Key: "rev", Value: int64(1)}}}, now}
 	}
 	if next.Mark > int64(old.Mark) {
-		below := append(filter[:3:3], bson.E{Key: "mark", Value: bson.D{{Key: "$lt", Value: next.Mark}}})
+		below := slices.Concat(filter, bson.D{{Key: "mark", Value: bson.D{{Key: "$lt", Value: next.Mark}}}})
 		d, ok, err := s.updateTag(ctx, below, update(append(definition(next), marked(next.Mark)...)))
 		if err != nil || ok {
 			return d.tag().Tag, ok, err

@@ -84,14 +84,14 @@ func (a *address) move(srv *testservers.Server) {
 // promote makes a replica a master, and detach a replica of nobody.
 func promote(t *testing.T, replica *testservers.Server) {
 	t.Helper()
-	if err := raw(t, replica).SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+	if err := raw(t, replica).ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func detach(t *testing.T, replica *testservers.Server) {
 	t.Helper()
-	if err := raw(t, replica).SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+	if err := raw(t, replica).ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 }

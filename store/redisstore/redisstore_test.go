@@ -302,6 +302,22 @@ func TestAccounts(t *testing.T) {
 			allocate(t, s, "t", 1)
 		})
 	}
+	t.Run("as documented", func(t *testing.T) { // in docs/choosing-a-store.md
+		args := []any{"acl", "setuser", "small", "on", ">s3cret"}
+		for right := range strings.FieldsSeq("~hapax:* +@connection +@hash +@set +@sortedset +exists +eval +evalsha +info +config|get +time +wait") {
+			args = append(args, right)
+		}
+		if err := c.Do(ctx, args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, "redis://small:s3cret@"+srv.Addr, redisstore.Options{Warn: func(code, message string) { t.Errorf("warning %s: %s", code, message) }})
+		create(t, s, hapax.Tag{Name: "t"})
+		allocate(t, s, "t", 1)
+		lease := acquire(t, s)
+		must[hapax.Lease](t)(extend(ctx, t, s, lease, time.Minute))
+		must[[]hapax.Tag](t)(s.Tags(ctx, "", 10))
+		must[time.Time](t)(s.StoreTime(ctx))
+	})
 	for _, login := range []string{"half:s3cret2", "nobody:s3cret2"} {
 		_, err := redisstore.Open(ctx, "redis://"+login+"@"+srv.Addr, redisstore.Options{})
 		wantErr(t, login, err, hapax.ErrStoreUnavailable)
