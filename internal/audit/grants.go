@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 // What a file of grants may hold.
@@ -23,8 +24,8 @@ const (
 	maxGrantBytes = 4 << 10 // a line
 )
 
-// Grants are what was granted, by line: hapax.TagLine for the numbers of a tag,
-// hapax.WorkerLine for the ticks of a pool's worker.
+// Grants are what was granted, by line: witness.TagLine for the numbers of a tag,
+// witness.WorkerLine for the ticks of a pool's worker.
 type Grants struct {
 	nodes []string
 	lines map[string][]stretch
@@ -126,7 +127,7 @@ func parseGrant(text, name string, n int) (line string, s stretch, node string, 
 // splitLine returns the tag, or the pool and its worker, that a line is of; the
 // worker is -1 for a tag.
 func splitLine(line string) (name string, worker int64, ok bool) {
-	if tag, found := strings.CutPrefix(line, hapax.TagLine("")); found && tag != "" {
+	if tag, found := strings.CutPrefix(line, witness.TagLine("")); found && tag != "" {
 		return tag, -1, true
 	}
 	rest, found := strings.CutPrefix(line, "worker/")
@@ -135,7 +136,7 @@ func splitLine(line string) (name string, worker int64, ok bool) {
 		return "", 0, false
 	}
 	worker, err := strconv.ParseInt(rest[cut+1:], 10, 64)
-	return rest[:cut], worker, err == nil && worker >= 0 && line == hapax.WorkerLine(rest[:cut], worker)
+	return rest[:cut], worker, err == nil && worker >= 0 && line == witness.WorkerLine(rest[:cut], worker)
 }
 
 // granted is what the numbers of one dump are held against: stretches of numbers

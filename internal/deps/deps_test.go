@@ -37,7 +37,7 @@ var rules = []rule{
 	{"codec", []string{"root"}},
 	{"identity", []string{"root"}},
 	{"plan", []string{"root"}},
-	{"internal/audit", []string{"root"}},
+	{"internal/audit", []string{"root", "store/witness"}},
 	{"internal/deps", nil},
 	{"internal/testservers", nil},
 	{"internal/durable", nil},

@@ -152,7 +152,7 @@ func (n *Node) Close() error {
 
 // cache returns a cache of a pool's lease in the data directory, in front of the
 // store. Where there can be none it is the store.
-func (n *Node) cache(ctx context.Context, pool string, store hapax.WorkerStore) (hapax.WorkerStore, error) {
+func (n *Node) cache(ctx context.Context, pool string, store hapax.Store) (hapax.WorkerStore, error) {
 	sum := sha256.Sum256([]byte(pool)) // a pool's name may hold what a file's cannot
 	path := filepath.Join(n.dir, leasePrefix+hex.EncodeToString(sum[:8]))
 	warn := func(code, message string) {

@@ -347,10 +347,11 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 // the pool's cache in front of it, which is opened once.
 func (s *Service) workersOf(ctx context.Context, p *pool) (hapax.WorkerStore, error) {
 	if p.workers == nil {
-		var workers hapax.WorkerStore = probe{s.store, &p.trouble}
+		store := probe{s.store, &p.trouble}
+		var workers hapax.WorkerStore = store
 		if s.opts.Cache != nil && s.opts.Pools[p.name].Cache {
 			var err error
-			if workers, err = s.opts.Cache(ctx, p.name, workers); err != nil {
+			if workers, err = s.opts.Cache(ctx, p.name, store); err != nil {
 				return nil, err
 			}
 		}

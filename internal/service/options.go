@@ -66,7 +66,7 @@ type Options struct {
 	// Cache, if set, stands between the issuer of a pool with PoolConfig.Cache and
 	// the store, so that it can start while the store is away. What it returns is
 	// the caller's to close, after Close.
-	Cache func(ctx context.Context, pool string, store hapax.WorkerStore) (hapax.WorkerStore, error)
+	Cache func(ctx context.Context, pool string, store hapax.Store) (hapax.WorkerStore, error)
 
 	// StoreWarnings, if set, returns how often the store's driver has warned, by
 	// the warning's code.

@@ -2,6 +2,7 @@ package boltstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,10 +44,18 @@ type Raised struct {
 // anew. A mark that the margin would raise beyond the end of its line is raised
 // to the end: such a line has nothing left. The file must not be open.
 func Adopt(ctx context.Context, path string, margin Margin) (Adoption, error) {
-	return adopt(ctx, path, margin, identify)
+	return adopt(ctx, path, margin, identify, false)
 }
 
-func adopt(ctx context.Context, path string, margin Margin, identify identifier) (Adoption, error) {
+// Inspect returns what Adopt would find and do, and changes nothing.
+func Inspect(ctx context.Context, path string, margin Margin) (Adoption, error) {
+	return adopt(ctx, path, margin, identify, true)
+}
+
+// errInspected rolls back what was done to see what would be.
+var errInspected = errors.New("nothing is to be changed")
+
+func adopt(ctx context.Context, path string, margin Margin, identify identifier, inspect bool) (Adoption, error) {
 	if margin.Time == 0 {
 		margin.Time = 10 * time.Minute
 	}
@@ -72,6 +81,9 @@ func adopt(ctx context.Context, path string, margin Margin, identify identifier)
 		}
 		if err := s.db.Update(func(tx *bbolt.Tx) error {
 			a, err = raise(ctx, tx, file, margin, now)
+			if err == nil && inspect {
+				err = errInspected
+			}
 			return err
 		}); err != nil {
 			return err
@@ -79,6 +91,9 @@ func adopt(ctx context.Context, path string, margin Margin, identify identifier)
 		// A second transaction renews the other meta page too, should it be damaged.
 		return s.renew()
 	})
+	if errors.Is(err, errInspected) {
+		return a, nil
+	}
 	if err == nil {
 		err = syncDir(filepath.Dir(path))
 	}
