@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -95,7 +96,7 @@ func adopt(ctx context.Context, path string, margin Margin, identify identifier,
 		return a, nil
 	}
 	if err == nil {
-		err = syncDir(filepath.Dir(path))
+		err = durable.OS.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		return Adoption{}, explain(path, err)

@@ -55,6 +55,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/internal/fileid"
 )
@@ -210,7 +211,7 @@ func (s *Store) prepare(file *os.File, opts Options, identify identifier) error 
 	if err := s.renew(); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(s.path))
+	return durable.OS.SyncDir(filepath.Dir(s.path))
 }
 
 // compareGeneration returns what shows that the file's contents are not those
@@ -245,23 +246,6 @@ func (s *Store) renew() error {
 		return err
 	}
 	return fileid.SetAttribute(s.handle, fresh)
-}
-
-// syncDir makes a new file's name durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(ignoreUnsupported(d.Sync()), d.Close())
-}
-
-// ignoreUnsupported drops the errors of systems that cannot sync a directory.
-func ignoreUnsupported(err error) error {
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
-		return nil
-	}
-	return err
 }
 
 // Close lets go of the file, after the transaction that is being written. Later
