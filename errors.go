@@ -52,6 +52,7 @@ var (
 	ErrTagNotFound    = newError("tag_not_found", "the tag does not exist")
 	ErrTagDeleted     = newError("tag_deleted", "the tag was deleted; create it explicitly to resume above its mark")
 	ErrTagExists      = newError("tag_exists", "the tag exists already")
+	ErrPoolNotFound   = newError("pool_not_found", "the worker pool does not exist")
 	ErrKindMismatch   = newError("kind_mismatch", "the tag is frozen as another kind")
 	ErrLayoutMismatch = newError("layout_mismatch", "the pool is frozen with another layout, unit or epoch")
 	ErrLineExhausted  = newError("line_exhausted", "no numbers are left on the line")

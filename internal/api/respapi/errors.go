@@ -24,6 +24,7 @@ var translations = map[hapax.Code]translation{
 	hapax.ErrTagNotFound.Code():    {"ERR", false},
 	hapax.ErrTagDeleted.Code():     {"ERR", false},
 	hapax.ErrTagExists.Code():      {"ERR", false},
+	hapax.ErrPoolNotFound.Code():   {"ERR", false},
 	hapax.ErrKindMismatch.Code():   {"WRONGTYPE", false},
 	hapax.ErrLayoutMismatch.Code(): {"WRONGTYPE", false},
 	hapax.ErrLineExhausted.Code():  {"ERR", false},
