@@ -113,10 +113,10 @@ func run(ctx context.Context, turns int, each time.Duration, out string) error {
 
 // sample is what one run of wrk told of a server.
 type sample struct {
-	rate          float64       // requests a second
-	cpu           float64       // µs of the server's processor time per request
-	p50, p99      time.Duration // of a request
-	requests      int
+	rate     float64       // requests a second
+	cpu      float64       // µs of the server's processor time per request
+	p50, p99 time.Duration // of a request
+	requests int
 }
 
 func measure(ctx context.Context, s *host.Server, each time.Duration) (sample, error) {
