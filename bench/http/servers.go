@@ -20,7 +20,6 @@ import (
 var peers = map[string]func(net.Listener) error{
 	"net/http": func(l net.Listener) error {
 		var n atomic.Int64
-		//nolint:gosec // no time-outs: the least that a server can do
 		return http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write(strconv.AppendInt(nil, n.Add(1), 10))
 		}))

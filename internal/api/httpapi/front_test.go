@@ -231,7 +231,7 @@ func TestNoFront(t *testing.T) {
 	}
 	for name, opts := range map[string]Options{
 		"tokens":  {Policy: policy, Logger: slog.New(slog.DiscardHandler)},
-		"logging": {Logger: slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}))},
+		"logging": {Logger: slog.New(slog.NewTextHandler(new(strings.Builder), &slog.HandlerOptions{Level: slog.LevelDebug}))},
 	} {
 		if _, front := NewFront(nil, New(newService(t), opts), time.Minute); front != nil {
 			t.Errorf("%s: there is a front", name)
@@ -243,7 +243,7 @@ func TestNoFront(t *testing.T) {
 // request that it takes is that one, up to the same byte.
 func FuzzFront(f *testing.F) {
 	for _, seed := range []string{
-		hot, cold, hot + hot, strings.Replace(hot, "orders", "a%2fb", 1), strings.Replace(hot, "orders", "..", 1), strings.Replace(hot, "\r\n", "\n", -1),
+		hot, cold, hot + hot, strings.Replace(hot, "orders", "a%2fb", 1), strings.Replace(hot, "orders", "..", 1), strings.ReplaceAll(hot, "\r\n", "\n"),
 		strings.Replace(hot, "Host: localhost", "Host: localhost\r\nHost: localhost", 1), strings.Replace(hot, "Host: localhost", "Host : localhost", 1),
 		strings.Replace(hot, "Host: localhost", "Host: localhost\r\n folded", 1), strings.Replace(hot, "Host: localhost", "hOST:\tlocalhost \r\nAccept: */*\r\nConnection: Keep-Alive\r\nUser-Agent: x", 1),
 		strings.Replace(hot, "\r\n\r\n", "\r\nContent-Length: 5\r\n\r\n", 1), strings.Replace(hot, "\r\n\r\n", "\r\nTransfer-Encoding: chunked\r\n\r\n", 1),

@@ -253,6 +253,35 @@ main();
 	}
 }
 
+// Node's official client has doubles for integers, and gets the numbers whole.
+func TestNodeRedis(t *testing.T) {
+	node, dir := requireIoredis(t)
+	_, port := newClientServer(t)
+	out := runTool(t, dir, fmt.Sprintf(`
+const assert = require("assert");
+const { createClient, RESP_TYPES } = require("redis");
+async function main() {
+  for (const RESP of [2, 3]) {
+    const client = await createClient({ url: "redis://127.0.0.1:%s", RESP }).connect();
+    const ids = await client.sendCommand(["HAPAX.NEXT", "snowflake", "COUNT", "3"]);
+    for (const id of ids) assert(BigInt(id) > 2n ** 53n && String(BigInt(id)) === id);
+    assert.strictEqual(new Set(ids).size, 3);
+    const parsed = await client.sendCommand(["HAPAX.PARSE", ids[0]]);
+    assert(JSON.stringify(parsed).includes('"' + ids[0] + '"'), JSON.stringify(parsed));
+    const exact = client.withTypeMapping({ [RESP_TYPES.NUMBER]: String });
+    assert(BigInt(await exact.incr("snowflake")) > BigInt(ids[2]));
+    assert.deepStrictEqual(await client.multi().incr("orders" + RESP).incrBy("orders" + RESP, 10).exec(), [1, 11]);
+    await client.close();
+  }
+  console.log("passed");
+}
+main();
+`, port), node, "-")
+	if out != "passed\n" {
+		t.Error(out)
+	}
+}
+
 // requireIoredis returns Node.js and the directory that has the client.
 func requireIoredis(t *testing.T) (node, dir string) {
 	t.Helper()

@@ -32,7 +32,7 @@ var hints = func() map[string]string {
 		"EVAL EVALSHA EVAL_RO SCRIPT FUNCTION FCALL":           "there are no scripts, and none are needed: every command is atomic",
 		"READONLY READWRITE ASKING SENTINEL REPLICAOF SLAVEOF": "hapax has neither Redis Cluster nor Sentinel: connect to any of its nodes as to a single server",
 	} {
-		for _, name := range strings.Fields(names) {
+		for name := range strings.FieldsSeq(names) {
 			byName[name] = hint
 		}
 	}
