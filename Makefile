@@ -6,7 +6,7 @@ FUZZTIME ?= 3s
 SOAK ?= 5
 SEEDS ?= 1000
 
-.PHONY: test vet modules race fuzz bench bench-rpc bench-redis lint generate fresh soak deps
+.PHONY: test vet modules race fuzz bench bench-rpc bench-redis bench-http lint generate fresh soak deps
 
 # The tests come last, so that the output ends with their verdict.
 test: vet modules race fuzz
@@ -22,6 +22,7 @@ modules:
 	$(GO) -C bench run ./rpc -quick
 	$(GO) -C bench run ./codes -quick
 	@if command -v redis-benchmark && command -v redis-server; then $(GO) -C bench run ./redis -quick; fi
+	@if command -v wrk; then $(GO) -C bench run ./http -quick; fi
 
 # The packages that everything else stands on, under the race detector.
 race:
@@ -42,6 +43,10 @@ bench-rpc:
 # Writes docs/benchmarks-redis.md; needs redis-server and redis-benchmark.
 bench-redis:
 	$(GO) -C bench run ./redis -o ../docs/benchmarks-redis.md
+
+# Writes docs/benchmarks-http.md; needs wrk.
+bench-http:
+	$(GO) -C bench run ./http -o ../docs/benchmarks-http.md
 
 lint: fresh
 	cd proto && $(TOOL) buf lint

@@ -52,6 +52,7 @@ var (
 	ErrTagNotFound    = newError("tag_not_found", "the tag does not exist")
 	ErrTagDeleted     = newError("tag_deleted", "the tag was deleted; create it explicitly to resume above its mark")
 	ErrTagExists      = newError("tag_exists", "the tag exists already")
+	ErrPoolNotFound   = newError("pool_not_found", "the worker pool does not exist")
 	ErrKindMismatch   = newError("kind_mismatch", "the tag is frozen as another kind")
 	ErrPoolNotFound   = newError("pool_not_found", "the pool does not exist")
 	ErrPoolDeleted    = newError("pool_deleted", "the pool was deleted; create it explicitly, with the layout it had")

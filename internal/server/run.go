@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/api/respapi"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
@@ -56,6 +57,7 @@ type server struct {
 
 	policy *auth.Policy // may be nil
 	public *auth.Policy // for the listeners that do not administer
+	fronts []*httpapi.Front
 }
 
 // start opens everything. The listeners come first: an address that cannot be
@@ -121,6 +123,14 @@ func (s *server) run(ctx context.Context) error {
 	if s.listeners.admin != nil {
 		web = append(web, s.newWeb(ctx, s.listeners.admin, s.policy))
 		at = append(at, s.listeners.admin)
+	}
+	if s.certs == nil {
+		for i := range web {
+			l, front := httpapi.NewFront(at[i], web[i].Handler, idleTimeout)
+			if at[i] = l; front != nil {
+				s.fronts = append(s.fronts, front)
+			}
+		}
 	}
 	redis := respapi.New(s.service, respapi.Options{
 		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, Policy: s.public, Logger: s.log,
@@ -195,7 +205,10 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	drain, cancel := context.WithTimeout(context.Background(), s.config.Drain)
 	defer cancel()
 	var draining sync.WaitGroup
-	errs := make([]error, len(web)+1)
+	errs := make([]error, len(web)+1+len(s.fronts))
+	for i, front := range s.fronts {
+		draining.Go(func() { errs[len(web)+1+i] = front.Shutdown(drain) })
+	}
 	for i := range web {
 		draining.Go(func() { errs[i] = web[i].Shutdown(drain) })
 	}

@@ -147,6 +147,20 @@ var messages = map[hapax.EventKind]string{
 	hapax.EventRefused:        "the store's answer cannot be used",
 }
 
+// Counting has the errors of a protocol counted from 0: those that every protocol
+// has, and its own.
+func (s *Service) Counting(api string, own ...hapax.Code) {
+	for _, code := range append(hapax.Codes(), own...) {
+		s.metrics.errors.WithLabelValues(api, string(code))
+	}
+}
+
+// Refused counts an error that a protocol has told its client by itself, about a
+// request that never became a call of the service.
+func (s *Service) Refused(api string, code hapax.Code) {
+	s.metrics.errors.WithLabelValues(api, string(code)).Inc()
+}
+
 // Failed counts an error that a protocol has told its client, and logs it if it
 // is one that nobody expects. Every protocol calls it once per error, where it
 // translates errors; api is the protocol's name.

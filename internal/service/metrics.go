@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +27,9 @@ type metrics struct {
 	retired hapax.SegmentStats // of closed lines that had no label of their own
 }
 
-func newMetrics() *metrics {
+// newMetrics returns metrics whose series, as far as they are known, are there from
+// the start: a rate cannot be told of a series that begins with its first event.
+func newMetrics(pools []string) *metrics {
 	m := &metrics{
 		refills: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "hapax_refill_seconds", Help: "How long the store took for a grant.",
@@ -47,6 +50,12 @@ func newMetrics() *metrics {
 	}
 	m.storeWaits = m.waits.WithLabelValues("store")
 	m.tickWaits = m.waits.WithLabelValues("tick")
+	for kind := range messages {
+		m.events.WithLabelValues(string(kind))
+	}
+	for _, pool := range pools {
+		m.rollbacks.WithLabelValues(pool)
+	}
 	return m
 }
 
@@ -153,6 +162,11 @@ func (c collector) segments(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	others := m.retired
 	m.mu.Unlock()
+	for name, t := range c.s.opts.Tags { // those that were not used yet
+		if len(c.s.opts.Tags) <= maxLabelled && t.Kind != hapax.KindSnowflake && c.s.tags.find(name) == nil {
+			emitSegment(ch, name, hapax.SegmentStats{})
+		}
+	}
 	tags, anyOthers := 0, others.Refills > 0
 	for l := range c.s.tags.all() {
 		tags++
@@ -178,7 +192,14 @@ func emitSegment(ch chan<- prometheus.Metric, tag string, st hapax.SegmentStats)
 }
 
 func (c collector) pools(ch chan<- prometheus.Metric) {
-	for _, p := range c.s.openPools() {
+	open := c.s.openPools()
+	for _, name := range c.s.opts.poolNames() {
+		if !slices.ContainsFunc(open, func(p *pool) bool { return p.name == name }) {
+			ch <- prometheus.MustNewConstMetric(descIssued, prometheus.CounterValue, 0, "", name)
+			ch <- prometheus.MustNewConstMetric(descRefills, prometheus.CounterValue, 0, "", name)
+		}
+	}
+	for _, p := range open {
 		st := p.issuer.Load().Stats()
 		ch <- prometheus.MustNewConstMetric(descIssued, prometheus.CounterValue, float64(st.Issued), "", p.name)
 		ch <- prometheus.MustNewConstMetric(descRefills, prometheus.CounterValue, float64(st.Grants), "", p.name)

@@ -300,3 +300,13 @@ func setDefault[T comparable](v *T, d T) {
 		*v = d
 	}
 }
+
+// poolNames returns the pools that are configured, and the default one, by name.
+func (o Options) poolNames() []string {
+	names := slices.Collect(maps.Keys(o.Pools))
+	if _, ok := o.Pools[hapax.DefaultPool]; !ok {
+		names = append(names, hapax.DefaultPool)
+	}
+	slices.Sort(names)
+	return names
+}

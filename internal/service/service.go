@@ -89,7 +89,7 @@ func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error)
 		store:   store,
 		opts:    opts,
 		log:     opts.Logger,
-		metrics: newMetrics(),
+		metrics: newMetrics(opts.poolNames()),
 		errWait: fmt.Errorf("the service waits no longer than %v: %w", opts.MaxWait, context.DeadlineExceeded),
 		slots:   make(chan struct{}, maxOpening),
 		opened:  make(chan struct{}, 1),
