@@ -126,6 +126,9 @@ func (e *ValueError) Error() string {
 	if s, ok := e.Value.(string); ok {
 		v = fmt.Sprintf("%.140q", s)
 	}
+	if e.Value == "" {
+		v = "missing"
+	}
 	return fmt.Sprintf("hapax: %s is %s; allowed is %s", e.Field, v, e.Allowed)
 }
 

@@ -19,7 +19,7 @@ func main() {
 
 const introduction = `# Configuration
 
-<!-- Made by "go generate ./server" from the settings in package server. -->
+<!-- Made by "go generate ./internal/server" from the settings in package server. -->
 
 Every setting of ` + "`hapax serve`" + ` is a flag, an environment variable and a key of the
 YAML file that ` + "`--config FILE`" + ` or ` + "`HAPAX_CONFIG`" + ` names. A flag wins over the
@@ -62,6 +62,11 @@ pools:
 `
 
 const directory = `
+In a user, a password, a path and a parameter, ` + "`?`, `#`, `/`, `@` and `%`" + ` are written
+` + "`%3F`, `%23`, `%2F`, `%40` and `%25`" + `; a URL that could be read in two ways is refused. A
+password can stay out of the URL: in a file of its own that ` + "`store_password_file`" + ` names,
+or in the variable ` + "`HAPAX_STORE_PASSWORD`" + `, as it is.
+
 ## The data directory
 
 | file | what it holds |

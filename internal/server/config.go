@@ -23,6 +23,9 @@ import (
 // maxConfigBytes bounds a configuration file.
 const maxConfigBytes = 16 << 20
 
+// maxPasswordBytes bounds a file with a password.
+const maxPasswordBytes = 4096
+
 // noDelimiter keeps koanf from taking names apart: tags may hold any character
 // but control characters.
 const noDelimiter = "\x00"
@@ -32,6 +35,7 @@ const noDelimiter = "\x00"
 type Config struct {
 	Data                 string
 	Store                string
+	StorePasswordFile    string
 	HTTP                 string
 	RESP                 string
 	RESPConnections      int
@@ -54,6 +58,8 @@ type Config struct {
 	Tokens map[string]auth.TokenConfig
 	Tags   map[string]service.TagConfig
 	Pools  map[string]service.PoolConfig
+
+	storePassword string // given beside Store; empty: none
 }
 
 // Sources are where Load takes settings from, the weakest first. A setting that
@@ -117,7 +123,45 @@ func Load(from Sources) (Config, error) {
 	if err := l.texts(flags, func(s Setting) string { return s.Name }); err != nil {
 		return Config{}, err
 	}
-	return l.config()
+	c, err := l.config()
+	if err != nil {
+		return Config{}, err
+	}
+	return c, l.completeStore(&c, from.Env)
+}
+
+// completeStore checks the store's URL, and finds the password that is given beside it.
+func (l *loader) completeStore(c *Config, env func(string) (string, bool)) error {
+	if err := checkStore(c.Store); err != nil {
+		return l.named(err, "store")
+	}
+	password := ""
+	if env != nil {
+		password, _ = env(storePasswordEnv)
+	}
+	if c.StorePasswordFile != "" {
+		if password != "" {
+			return configErrorf(nil, "the store's password is given twice: in $%s and in store_password_file; leave one out", storePasswordEnv)
+		}
+		text, err := readBounded(c.StorePasswordFile, maxPasswordBytes)
+		if err != nil {
+			return configErrorf(err, "store_password_file")
+		}
+		if password = strings.TrimRight(string(text), "\r\n"); password == "" {
+			return configErrorf(nil, "store_password_file: %s is empty", c.StorePasswordFile)
+		}
+	}
+	c.storePassword = password
+	_, err := withPassword(c.Store, password)
+	return err
+}
+
+// named makes an error name the setting as the user gave it.
+func (l *loader) named(err error, setting string) error {
+	if v, ok := errors.AsType[*hapax.ValueError](err); ok && l.origin[setting] != "" {
+		v.Field = l.origin[setting]
+	}
+	return err
 }
 
 // A loader merges sources and remembers which one gave each setting.
@@ -137,9 +181,9 @@ func (l *loader) file(path string) error {
 	if path == "" {
 		return nil
 	}
-	data, err := readConfig(path)
+	data, err := readBounded(path, maxConfigBytes)
 	if err != nil {
-		return err
+		return configErrorf(err, "the configuration file")
 	}
 	values, err := parseYAML(data)
 	if err != nil {
@@ -154,20 +198,17 @@ func (l *loader) file(path string) error {
 	return l.merged.Load(layer(values), nil)
 }
 
-func readConfig(path string) ([]byte, error) {
+func readBounded(path string, most int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, configErrorf(err, "the configuration file")
+		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
-	switch {
-	case err != nil:
-		return nil, configErrorf(err, "the configuration file")
-	case len(data) > maxConfigBytes:
-		return nil, configErrorf(nil, "%s has more than %d bytes", path, maxConfigBytes)
+	data, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
+	if err == nil && len(data) > most {
+		err = fmt.Errorf("%s has more than %d bytes", path, most)
 	}
-	return data, nil
+	return data, err
 }
 
 // texts merges a source that gives text.
@@ -225,10 +266,7 @@ func (l *loader) config() (Config, error) {
 			given = fmt.Sprint(value)
 		}
 		if err := s.set(&c, given); err != nil {
-			if v, ok := errors.AsType[*hapax.ValueError](err); ok && l.origin[s.Name] != "" {
-				v.Field = l.origin[s.Name]
-			}
-			return Config{}, err
+			return Config{}, l.named(err, s.Name)
 		}
 	}
 	for _, section := range []struct {
@@ -247,7 +285,7 @@ func (l *loader) config() (Config, error) {
 func (l *loader) decode(key string, into any) error {
 	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
 		TagName:     "koanf",
-		DecodeHook:  mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), numberToText, oneForList),
+		DecodeHook:  mapstructure.ComposeDecodeHookFunc(toDuration, numberToText, oneForList),
 		ErrorUnused: true,
 		Result:      into,
 	})
@@ -266,6 +304,9 @@ func (l *loader) decode(key string, into any) error {
 	if u, ok := errors.AsType[*mapstructure.UnconvertibleTypeError](err); ok {
 		return &hapax.ValueError{Field: field, Value: showable(key, u.Value), Allowed: kindOf(u.Expected.Type()), Err: hapax.ErrInvalidArgument}
 	}
+	if d, ok := errors.AsType[*badDuration](err); ok {
+		return &hapax.ValueError{Field: field, Value: d.value, Allowed: kindOf(reflect.TypeFor[time.Duration]()), Err: hapax.ErrInvalidArgument}
+	}
 	return configErrorf(e.Unwrap(), "%s", field)
 }
 
@@ -277,6 +318,33 @@ func showable(section string, value any) any {
 	}
 	return value
 }
+
+// toDuration reads a duration, which has a unit: a bare number would be nanoseconds.
+func toDuration(_, to reflect.Type, value any) (any, error) {
+	if to != reflect.TypeFor[time.Duration]() {
+		return value, nil
+	}
+	switch v := value.(type) {
+	case string:
+		d, err := time.ParseDuration(v)
+		if err != nil {
+			return nil, &badDuration{value}
+		}
+		return d, nil
+	case int:
+		if v != 0 {
+			return nil, &badDuration{value}
+		}
+	case float64:
+		return nil, &badDuration{value}
+	}
+	return value, nil
+}
+
+// badDuration is what was given for a duration and is none.
+type badDuration struct{ value any }
+
+func (*badDuration) Error() string { return "not a duration" }
 
 // numberToText lets YAML's numbers stand for text, as in "workers: 7".
 func numberToText(from, to reflect.Type, value any) (any, error) {
@@ -297,7 +365,7 @@ func oneForList(from, to reflect.Type, value any) (any, error) {
 func kindOf(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
-		return "a duration, such as 10s"
+		return "a duration with its unit, such as 10s"
 	case t.Kind() == reflect.Int64, t.Kind() == reflect.Int:
 		return "an integer"
 	case t.Kind() == reflect.Bool:

@@ -2,10 +2,7 @@ package server
 
 import (
 	"bytes"
-	"net/url"
 	"reflect"
-	"regexp"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -49,26 +46,4 @@ func sparse[T any](entries map[string]T) map[string]map[string]any {
 		}
 	}
 	return shown
-}
-
-// redacted stands where a password was.
-const redacted = "xxxxx"
-
-// userinfo finds the password in URLs that net/url cannot read, such as those
-// that list several hosts, and in what was meant to be one.
-var userinfo = regexp.MustCompile(`^((?:[^:/@]*://)?[^:/@]*:)[^?]*@`)
-
-// secretQuery finds passwords among a URL's parameters.
-var secretQuery = regexp.MustCompile(`(?i)([?&][^=&]*(?:password|passwd|secret|token)=)[^&]*`)
-
-// redact replaces what is secret in a store's URL.
-func redact(store string) string {
-	switch u, err := url.Parse(store); {
-	case err == nil && u.User != nil:
-		store = u.Redacted()
-	case err == nil && strings.Contains(store, "://"), boltPath(store, "") != "":
-	default:
-		store = userinfo.ReplaceAllString(store, "${1}"+redacted+"@")
-	}
-	return secretQuery.ReplaceAllString(strings.TrimSpace(store), "${1}"+redacted)
 }

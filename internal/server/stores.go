@@ -42,6 +42,14 @@ func StoreForms() []StoreForm {
 	}
 }
 
+func storeForms() string {
+	var forms []string
+	for _, f := range StoreForms() {
+		forms = append(forms, f.URL)
+	}
+	return strings.Join(forms, ", ")
+}
+
 // boltFile is the embedded store in the data directory.
 const boltFile = "hapax.db"
 
@@ -71,7 +79,11 @@ type opener struct {
 }
 
 func newOpener(c Config, log *slog.Logger) opener {
-	return opener{url: c.Store, data: c.Data, timeout: c.StoreTimeout, log: log, warned: &warnings{counts: map[string]int{}}}
+	store, err := withPassword(c.Store, c.storePassword)
+	if err != nil {
+		store = c.Store // Load has refused it; open does, too
+	}
+	return opener{url: store, data: c.Data, timeout: c.StoreTimeout, log: log, warned: &warnings{counts: map[string]int{}}}
 }
 
 // warnings counts what drivers warn of, by code.
@@ -124,11 +136,8 @@ func (o opener) open(ctx context.Context) (hapax.Store, error) {
 	case "zk", "zks":
 		return zkstore.Open(ctx, o.url, zkstore.Options{Timeout: o.timeout, Warn: o.warn})
 	}
-	var forms []string
-	for _, f := range StoreForms() {
-		forms = append(forms, f.URL)
-	}
-	return nil, &hapax.ValueError{Field: "store", Value: redact(o.url), Allowed: strings.Join(forms, ", "), Err: hapax.ErrInvalidArgument}
+	_, err := parseStoreURL(o.url)
+	return nil, err
 }
 
 // redisLog takes what go-redis would print on standard error. Errors are
