@@ -244,9 +244,9 @@ func TestRedact(t *testing.T) {
 		"redis+sentinel://u:s@h1:1,h2:2/m?sentinel_password=s": "redis+sentinel://u:xxxxx@h1:1,h2:2/m?sentinel_password=xxxxx",
 		"postgres://h/db?user=a&password=secret&sslmode=off":   "postgres://h/db?user=a&password=xxxxx&sslmode=off",
 		"postgres://h/db?pass%77ord=secret&sslPassword=s":      "postgres://h/db?pass%77ord=xxxxx&sslPassword=xxxxx",
-		"etcd://root@h:1":                                      "etcd://root@h:1",
-		"unix:///run/redis@1.sock":                             "unix:///run/redis@1.sock",
-		"bolt:data@home/hapax.db":                              "bolt:data@home/hapax.db",
+		"etcd://root@h:1":          "etcd://root@h:1",
+		"unix:///run/redis@1.sock": "unix:///run/redis@1.sock",
+		"bolt:data@home/hapax.db":  "bolt:data@home/hapax.db",
 	} {
 		if err := checkStore(given); err != nil {
 			t.Errorf("%s: %v", given, err)

@@ -42,6 +42,9 @@ func (s *Service) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Creat
 		}
 	}
 	tag, err := tag.WithDefaults()
+	if err == nil && tag.Kind == hapax.KindSnowflake {
+		err = s.admitPool(ctx, tag.Pool)
+	}
 	if err != nil {
 		return hapax.Tag{}, err
 	}
@@ -163,7 +166,7 @@ func (s *Service) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
 	for _, name := range append(slices.Collect(maps.Keys(s.opts.Pools)), hapax.DefaultPool) {
 		p := byName[name]
 		if p == nil {
-			layout, err := s.configuredLayout(name)
+			layout, err := s.opts.layoutOf(name)
 			if err != nil {
 				return nil, err
 			}
@@ -196,18 +199,9 @@ func (s *Service) PoolLayout(ctx context.Context, pool string) (hapax.Layout, er
 	}
 	layout, err := admin(ctx, s, func(ctx context.Context) (hapax.Layout, error) { return s.frozenLayout(ctx, pool) })
 	if hapax.CodeOf(err) == hapax.ErrLeaseLost.Code() {
-		return s.configuredLayout(pool)
+		return s.opts.layoutOf(pool)
 	}
 	return layout, err
-}
-
-// configuredLayout returns the layout that a pool will be frozen with.
-func (s *Service) configuredLayout(pool string) (hapax.Layout, error) {
-	l, err := s.opts.Pools[pool].layout()
-	if err == nil && l.IsZero() {
-		l, err = hapax.ParseLayout(hapax.LayoutLeaf)
-	}
-	return l, err
 }
 
 // admin makes one call on the store, bounded like every other wait, and has its
@@ -284,7 +278,7 @@ func (s *Service) Layout(nameOrSpec string) (hapax.Layout, error) {
 	if !frozen.IsZero() {
 		return frozen, nil
 	}
-	return s.configuredLayout(hapax.DefaultPool)
+	return s.opts.layoutOf(hapax.DefaultPool)
 }
 
 // Layouts returns the built-in layouts and those of the configured pools that

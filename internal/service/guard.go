@@ -24,6 +24,7 @@ type guardedStore struct {
 	witness *hapax.Witness // may be nil
 	timeout time.Duration
 	trusted atomic.Bool // the store's identity was verified since the last trouble
+	health  health
 }
 
 func newGuardedStore(store hapax.Store, witness *hapax.Witness, timeout time.Duration) *guardedStore {
@@ -33,20 +34,32 @@ func newGuardedStore(store hapax.Store, witness *hapax.Witness, timeout time.Dur
 // call makes one call with its timeout, after verifying the store's identity
 // where that is due.
 func call[T any](ctx context.Context, g *guardedStore, f func(context.Context) (T, error)) (T, error) {
+	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
+	defer g.health.begin()()
 	if err := g.verify(ctx); err != nil {
+		if caller.Err() == nil {
+			g.health.tell(err)
+		}
 		var zero T
 		return zero, err
 	}
 	v, err := f(ctx)
 	if err == nil {
+		g.health.tell(nil)
 		return v, nil
 	}
 	if hapax.CodeOf(err) == hapax.ErrInternal.Code() { // not a word from the store
 		err = fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
-	if isTransient(err) {
+	switch {
+	case !isTransient(err):
+		g.health.tell(nil)
+	case caller.Err() == nil: // else it was the caller who did not wait
+		g.health.tell(err)
+		fallthrough
+	default:
 		g.trusted.Store(false)
 	}
 	return v, err
@@ -100,6 +113,12 @@ func (g *guardedStore) Ping(ctx context.Context) error {
 }
 
 func (g *guardedStore) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
+	a, err := g.allocate(ctx, tag, n)
+	g.health.note(KindTag, tag, err)
+	return a, err
+}
+
+func (g *guardedStore) allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
 	since := g.mark(hapax.TagLine(tag))
 	a, err := call(ctx, g, func(ctx context.Context) (hapax.Allocation, error) { return g.Store.Allocate(ctx, tag, n) })
 	if err != nil {
@@ -150,20 +169,22 @@ func (g *guardedStore) DeleteTag(ctx context.Context, name string) (hapax.Tag, e
 
 func (g *guardedStore) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
 	l, err := call(ctx, g, func(ctx context.Context) (hapax.Lease, error) { return g.Store.AcquireWorker(ctx, req) })
-	if err != nil {
-		return l, err
+	if err == nil {
+		line := hapax.WorkerLine(l.Pool, l.Worker)
+		err = g.accept(line, l.Grant, g.mark(line)) // nobody else was granted that time since
 	}
-	line := hapax.WorkerLine(l.Pool, l.Worker)
-	return l, g.accept(line, l.Grant, g.mark(line)) // nobody else was granted that time since
+	g.health.note(KindPool, req.Pool, err)
+	return l, err
 }
 
 func (g *guardedStore) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
 	l, err := call(ctx, g, func(ctx context.Context) (hapax.Lease, error) { return g.Store.ExtendWorker(ctx, lease, req) })
-	if err != nil {
-		return l, err
+	if err == nil {
+		line := hapax.WorkerLine(l.Pool, l.Worker)
+		err = g.accept(line, l.Grant, g.mark(line)) // nobody else was granted that time since
 	}
-	line := hapax.WorkerLine(l.Pool, l.Worker)
-	return l, g.accept(line, l.Grant, g.mark(line)) // nobody else was granted that time since
+	g.health.note(KindPool, lease.Pool, err)
+	return l, err
 }
 
 func (g *guardedStore) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {

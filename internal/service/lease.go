@@ -48,6 +48,9 @@ func (s *Service) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 	if err := s.checkReach(layout, req.To, req.TTL); err != nil {
 		return hapax.Lease{}, err
 	}
+	if err := s.admitLayout(ctx, req.Pool, layout); err != nil {
+		return hapax.Lease{}, err
+	}
 	latest, err := s.reach(layout)
 	if err != nil {
 		return hapax.Lease{}, err
@@ -136,6 +139,14 @@ func (s *Service) learnPools(ctx context.Context) error {
 	pools, err := s.store.Pools(ctx)
 	if err != nil {
 		return err
+	}
+	for _, p := range pools {
+		if err := s.opts.checkPool(p); err != nil {
+			s.store.health.note(KindPool, p.Name, err)
+			if pass, dropped := s.throttle.pass("layout"); pass {
+				s.log.Error("a pool cannot be used", "pool", p.Name, "error", err.Error(), "suppressed", dropped)
+			}
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -312,7 +312,9 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 	}
 	var layout hapax.Layout
 	err = s.retry(ctx, &p.trouble, func(ctx context.Context) (err error) {
-		layout, err = s.poolLayout(ctx, p.name, workers)
+		if err = s.admitPool(ctx, p.name); err == nil {
+			layout, err = s.poolLayout(ctx, p.name, workers)
+		}
 		return err
 	})
 	if err != nil {

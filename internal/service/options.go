@@ -190,7 +190,11 @@ func (o Options) withDefaults() (Options, error) {
 		return o, outOfRange("holder", o.Holder, fmt.Sprintf("up to %d bytes", hapax.MaxTagBytes))
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Tags)) {
-		if _, err := o.Tags[name].definition(name); err != nil {
+		def, err := o.Tags[name].definition(name)
+		if err == nil && def.Kind == hapax.KindSnowflake && !o.hasPool(def.Pool) {
+			err = outOfRange("pool", def.Pool, o.poolNames())
+		}
+		if err != nil {
 			return o, inSetting("tags."+name, err)
 		}
 	}

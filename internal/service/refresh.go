@@ -81,34 +81,3 @@ func (s *Service) review(ctx context.Context) (live int, err error) {
 func (l *line) matches(t hapax.Tag) bool {
 	return !t.Deleted && (l.segment != nil) == (t.Kind == hapax.KindSegment) && l.pool == t.Pool
 }
-
-// Ready tells whether the service can issue: the store answers and is the one
-// known, or every issuer in use has numbers left without it.
-func (s *Service) Ready(ctx context.Context) error {
-	_, err := admin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.store.Ping(ctx) })
-	if err == nil || !isTransient(err) || !s.supplied() {
-		return err
-	}
-	return nil
-}
-
-// supplied tells whether issuers are open and every one has numbers left.
-func (s *Service) supplied() bool {
-	open := 0
-	for l := range s.tags.all() {
-		if l.segment == nil {
-			continue
-		}
-		if l.segment.Stats().Remaining == 0 {
-			return false
-		}
-		open++
-	}
-	for _, p := range s.openPools() {
-		if p.issuer.Load().Stats().Remaining == 0 {
-			return false
-		}
-		open++
-	}
-	return open > 0
-}

@@ -69,6 +69,7 @@ type Service struct {
 	pools   map[string]*pool
 	refused map[string]refusal
 	layouts map[string]hapax.Layout // frozen layouts, by pool
+	asking  chan struct{}           // closed when the store has answered Readiness; nil: it is not asked
 	live    int                     // live tags in the store, as far as is known; -1 before the first count
 }
 
@@ -212,7 +213,7 @@ func (s *Service) issue(ctx context.Context, tag string, f func(context.Context,
 	for try := 1; ; try++ {
 		l, err := s.line(ctx, tag)
 		if err != nil {
-			return err
+			return s.explain(err)
 		}
 		err = f(ctx, l)
 		switch {
@@ -225,7 +226,7 @@ func (s *Service) issue(ctx context.Context, tag string, f func(context.Context,
 			s.refuse(tag, err)
 			return err
 		default:
-			return err
+			return s.explain(err)
 		}
 	}
 }
