@@ -18,8 +18,8 @@ var (
 // reopenEvery is how often a store that cannot be reached is tried again.
 const reopenEvery = 500 * time.Millisecond
 
-// A lazyStore is a store that could not be reached when the server started. It
-// is opened at the first call that finds it back.
+// A lazyStore is a shared store that a server does not wait for when it starts. It
+// is opened by the first call, and again by later ones while that fails.
 type lazyStore struct {
 	open    func(context.Context) (hapax.Store, error)
 	opening chan struct{} // holds an element while somebody opens
@@ -31,9 +31,8 @@ type lazyStore struct {
 	closed bool
 }
 
-// newLazyStore returns a store that could not be opened just now because of err.
-func newLazyStore(open func(context.Context) (hapax.Store, error), err error) *lazyStore {
-	return &lazyStore{open: open, opening: make(chan struct{}, 1), err: err, tried: time.Now()}
+func newLazyStore(open func(context.Context) (hapax.Store, error)) *lazyStore {
+	return &lazyStore{open: open, opening: make(chan struct{}, 1)}
 }
 
 // get returns the store, and opens it where that was not tried just now.

@@ -14,8 +14,10 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/filestore"
 )
 
@@ -38,20 +40,25 @@ type Node struct {
 	lock   *hapax.Witness // stands for the lock on the directory
 	log    *slog.Logger
 	warned *warnings
+	first  chan error // tells how the first contact with the store ended, if OpenNode did not wait for it
+
+	stop       context.CancelFunc // ends the first contact
+	contacting sync.WaitGroup     // the first contact
 
 	mu     sync.Mutex // guards caches
 	caches []*filestore.Cache
 }
 
 // OpenNode opens the data directory, which is made if it does not exist, and the
-// store. A shared store that cannot be reached is opened later, when it can:
-// until then its methods return hapax.ErrStoreUnavailable.
+// store. A shared store that does not answer soon is opened when it does: until
+// then its methods return hapax.ErrStoreUnavailable.
 //
-// hapax.ErrStoreLocked if another process has the directory or its store open.
-// Close must be called.
+// hapax.ErrStoreLocked if another process has the directory or its store open;
+// hapax.ErrLayoutMismatch if the store has frozen a pool with another layout than
+// the configuration has. Close must be called.
 func OpenNode(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
 	o := newOpener(c, log)
-	n := &Node{dir: c.Data, log: log, warned: o.warned}
+	n := &Node{dir: c.Data, log: log, warned: o.warned, first: make(chan error, 1)}
 	if err := n.open(ctx, o); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -61,11 +68,16 @@ func OpenNode(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
 // OpenStore opens the store alone, for a command that leaves no data directory
 // behind: the node has a new identity and no witness. Close must be called.
 func OpenStore(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
-	store, err := newOpener(c, log).open(ctx)
-	if err != nil {
-		return nil, err
+	o := newOpener(c, log)
+	n := &Node{Instance: rand.Text()}
+	var err error
+	if n.Store, err = o.open(ctx); err != nil {
+		return nil, o.explain(err)
 	}
-	return &Node{Store: store, Instance: rand.Text()}, nil
+	if err := n.check(ctx, o); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
 }
 
 func (n *Node) open(ctx context.Context, o opener) error {
@@ -83,33 +95,94 @@ func (n *Node) open(ctx context.Context, o opener) error {
 	if n.Instance, err = readInstance(filepath.Join(n.dir, instanceFile)); err != nil {
 		return err
 	}
-	n.Store, err = o.open(ctx)
-	switch {
-	case err != nil && o.isShared() && errors.Is(err, hapax.ErrStoreUnavailable):
-		o.log.Warn("the store cannot be reached; it is tried again and again", "err", err)
-		n.Store = newLazyStore(o.open, err)
-		return nil
-	case err != nil:
-		n.Store = nil
-		return err
+	if o.isShared() {
+		return n.contact(ctx, o)
 	}
-	return n.identify(ctx)
+	store, err := o.open(ctx)
+	if err != nil {
+		return o.explain(err)
+	}
+	n.Store = store
+	return n.check(ctx, o)
 }
 
-// identify refuses a store that is not the one this node knows. One that cannot
-// be reached now is identified before its first grant is used.
-func (n *Node) identify(ctx context.Context) error {
-	if n.Witness == nil {
+// headStart is how long a shared store has to answer before a node goes on
+// without it.
+const headStart = 300 * time.Millisecond
+
+// contact opens a shared store. Where that takes long it goes on behind a store
+// that waits for it, and n.first tells how it ended.
+func (n *Node) contact(ctx context.Context, o opener) error {
+	lazy := newLazyStore(o.open)
+	n.Store = lazy
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	n.stop = stop
+	ended := make(chan error, 1)
+	var store hapax.Store // set when ended has nil
+	n.contacting.Go(func() {
+		opened, err := lazy.get(life)
+		if err == nil {
+			err = n.checkStore(life, opened, o)
+		}
+		store = opened
+		ended <- o.explain(err)
+	})
+	late := func(err error) error {
+		switch {
+		case err == nil:
+		case !errors.Is(err, hapax.ErrStoreUnavailable):
+			return err
+		case life.Err() == nil:
+			n.log.Warn("the store does not answer; it is tried again and again", "err", err)
+		}
 		return nil
 	}
-	id, err := n.Store.StoreID(ctx)
+	select {
+	case err := <-ended:
+		if err == nil {
+			n.Store = store
+		}
+		return late(err)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
+	case <-time.After(headStart):
+		n.contacting.Go(func() {
+			if err := late(<-ended); err != nil {
+				n.first <- err
+			}
+		})
+		return nil
+	}
+}
+
+func (n *Node) check(ctx context.Context, o opener) error { return n.checkStore(ctx, n.Store, o) }
+
+// checkStore refuses a store that is not the one this node knows, and one whose
+// pools are frozen otherwise than configured. A store that cannot be reached now
+// is identified before its first grant is used.
+func (n *Node) checkStore(ctx context.Context, store hapax.Store, o opener) error {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	if n.Witness != nil {
+		id, err := store.StoreID(ctx)
+		if err == nil {
+			err = n.Witness.Store(id)
+		}
+		if errors.Is(err, hapax.ErrStoreUnavailable) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	pools, err := store.Pools(ctx)
 	if errors.Is(err, hapax.ErrStoreUnavailable) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return n.Witness.Store(id)
+	return service.Options{Pools: o.pools}.CheckPools(pools)
 }
 
 // openWitness opens the witness of a data directory, whose lock stands for the
@@ -125,9 +198,13 @@ func openWitness(dir string) (*hapax.Witness, error) {
 // Close releases store and directory.
 func (n *Node) Close() error {
 	var errs []error
+	if n.stop != nil {
+		n.stop()
+	}
 	if n.Store != nil {
 		errs = append(errs, n.Store.Close())
 	}
+	n.contacting.Wait()
 	n.mu.Lock()
 	caches := n.caches
 	n.mu.Unlock()
@@ -244,7 +321,11 @@ func (n *Node) announce(url string) error {
 
 // withdraw removes what announce left.
 func (n *Node) withdraw() error {
-	return os.Remove(filepath.Join(n.dir, addressFile))
+	err := os.Remove(filepath.Join(n.dir, addressFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // Announced returns the URL of the server that runs, or ran last, in a data

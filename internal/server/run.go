@@ -149,6 +149,7 @@ func (s *server) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case err = <-failed:
+		case err = <-s.node.first:
 		}
 	}
 	err = errors.Join(err, s.stop(web, redis))
@@ -209,9 +210,12 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	}
 	seal, cancel := context.WithTimeout(context.Background(), sealTimeout)
 	defer cancel()
-	err := errors.Join(s.service.Close(seal), s.node.withdraw(), s.node.Close())
+	if err := s.service.Close(seal); err != nil {
+		s.log.Warn("what is held could not be given back: the numbers granted are lost, and a worker ID is free when its granted time is over", "err", err)
+	}
+	err := errors.Join(s.node.withdraw(), s.node.Close())
 	if err == nil {
-		s.log.Info("stopped", "took", time.Since(began).String())
+		s.log.Info("stopped", "took", time.Since(began))
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/boltstore"
 	"github.com/hapax-id/hapax/store/etcdstore"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -74,6 +75,7 @@ type opener struct {
 	data    string // the directory where "bolt:" without a path lies
 	timeout time.Duration
 	adopt   bool // accept a shared store that has moved to another primary or cluster
+	pools   map[string]service.PoolConfig
 	log     *slog.Logger
 	warned  *warnings
 }
@@ -83,7 +85,7 @@ func newOpener(c Config, log *slog.Logger) opener {
 	if err != nil {
 		store = c.Store // Load has refused it; open does, too
 	}
-	return opener{url: store, data: c.Data, timeout: c.StoreTimeout, log: log, warned: &warnings{counts: map[string]int{}}}
+	return opener{url: store, data: c.Data, timeout: c.StoreTimeout, pools: c.Pools, log: log, warned: &warnings{counts: map[string]int{}}}
 }
 
 // warnings counts what drivers warn of, by code.

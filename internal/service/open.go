@@ -220,11 +220,18 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 
 // tag returns the tag as the store has it, and creates it if that is allowed.
 func (s *Service) tag(ctx context.Context, why *trouble, name string) (t hapax.Tag, err error) {
+	def, ok := s.declared(name)
+	cached := ok && s.opts.Pools[def.Pool].Cache && s.opts.Cache != nil
 	err = s.retry(ctx, why, func(ctx context.Context) error {
-		t, err = s.store.Tag(ctx, name)
-		def, ok := s.declared(name)
-		if err != nil && isTransient(err) && ok && s.opts.Pools[def.Pool].Cache && s.opts.Cache != nil {
-			t, err = def, nil // its pool may go on without the store; refresh tells if the tag is another
+		if cached {
+			known, cancel := context.WithTimeout(ctx, askFor)
+			defer cancel()
+			if t, err = s.store.Tag(known, name); err != nil && isTransient(err) {
+				s.store.health.tell(err)
+				t, err = def, nil // its pool may go on without the store; refresh tells if the tag is another
+			}
+		} else {
+			t, err = s.store.Tag(ctx, name)
 		}
 		if !errors.Is(err, hapax.ErrTagNotFound) {
 			return err
@@ -355,7 +362,7 @@ func (s *Service) workersOf(ctx context.Context, p *pool) (hapax.WorkerStore, er
 		var workers hapax.WorkerStore = probe{s.store, &p.trouble}
 		if s.opts.Cache != nil && s.opts.Pools[p.name].Cache {
 			var err error
-			if workers, err = s.opts.Cache(ctx, p.name, workers); err != nil {
+			if workers, err = s.opts.Cache(ctx, p.name, impatient{probe{s.store, &p.trouble}}); err != nil {
 				return nil, err
 			}
 		}
@@ -443,3 +450,23 @@ func (p probe) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hap
 	p.why.set(err)
 	return l, err
 }
+
+// impatient is the store behind a cache, which can do without: while the store is
+// known to be away, questions about it are answered at once.
+type impatient struct{ probe }
+
+func ask[T any](ctx context.Context, i impatient, f func(context.Context) (T, error)) (T, error) {
+	if err := i.health.trouble(); err != nil {
+		var none T
+		return none, err
+	}
+	return f(ctx)
+}
+
+func (i impatient) StoreID(ctx context.Context) (string, error) { return ask(ctx, i, i.probe.StoreID) }
+
+func (i impatient) StoreTime(ctx context.Context) (time.Time, error) {
+	return ask(ctx, i, i.probe.StoreTime)
+}
+
+func (i impatient) Pools(ctx context.Context) ([]hapax.Pool, error) { return ask(ctx, i, i.probe.Pools) }
