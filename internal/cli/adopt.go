@@ -27,7 +27,7 @@ and two live copies issue the same numbers.`,
 	numbers := cmd.Flags().Int64("margin", 1_000_000, "how many numbers to skip in every tag of an embedded store")
 	ahead := cmd.Flags().Duration("time-margin", 10*time.Minute, "how much time to skip on every worker ID of an embedded store")
 	asJSON := jsonFlag(cmd)
-	settings := addSettings(cmd.Flags(), "data", "store")
+	settings := addSettings(cmd, "data", "store")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := settings.load()
 		if err != nil {

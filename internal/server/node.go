@@ -146,6 +146,7 @@ func (n *Node) contact(ctx context.Context, o opener) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
 	case <-time.After(headStart):
+		n.log.Warn("the store has not answered yet; the start goes on without it", "after", headStart)
 		n.contacting.Go(func() {
 			if err := late(<-ended); err != nil {
 				n.first <- err

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -33,7 +34,13 @@ const sealTimeout = 5 * time.Second
 // What keeps it from starting comes as one error: a *hapax.ValueError for a
 // setting, and what OpenNode returns.
 func Run(ctx context.Context, c Config, reload func() (Config, error), logTo io.Writer) error {
-	s, err := start(ctx, c, newLogger(c, logTo))
+	log := newLogger(c, logTo)
+	v := ReadVersion()
+	log.Info("hapax", "version", v.Version, "revision", v.Revision, "go", v.Go, "pid", os.Getpid())
+	if unknown := unknownVariables(os.Environ()); len(unknown) > 0 {
+		log.Warn("there are no such settings; the variables are ignored", "variables", strings.Join(unknown, ", "))
+	}
+	s, err := start(ctx, c, log)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = nil // told to stop before it served
@@ -98,6 +105,25 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 		return nil, errors.Join(err, ls.close(), node.Close())
 	}
 	return &server{config: c, log: log, node: node, service: svc, listeners: ls, certs: certs, policy: policy, public: public}, nil
+}
+
+// Check judges a configuration as Run does before it opens anything.
+func Check(ctx context.Context, c Config) error {
+	log := slog.New(slog.DiscardHandler)
+	opts, err := serviceOptions(c, log)
+	if err != nil {
+		return err
+	}
+	if err := opts.CheckIdentities(ctx); err != nil {
+		return err
+	}
+	if _, err := auth.NewPolicy(c.Tokens); err != nil {
+		return err
+	}
+	if _, err := newCertificates(c, log); err != nil {
+		return err
+	}
+	return checkAddresses(ctx, c)
 }
 
 func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
@@ -192,7 +218,7 @@ func (s *server) logStart() {
 // stop takes no new requests, waits for those in flight, and seals.
 func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	began := time.Now()
-	s.log.Info("stopping", "drain", s.config.Drain.String())
+	s.log.Info("stopping", "drain", s.config.Drain)
 	drain, cancel := context.WithTimeout(context.Background(), s.config.Drain)
 	defer cancel()
 	var draining sync.WaitGroup
@@ -203,7 +229,7 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	draining.Go(func() { errs[len(web)] = redis.Shutdown(drain) })
 	draining.Wait()
 	if errors.Join(errs...) != nil {
-		s.log.Warn("requests in flight were cut off", "after", s.config.Drain.String())
+		s.log.Warn("requests in flight were cut off", "after", s.config.Drain)
 		for i := range web {
 			_ = web[i].Close() // Shutdown has closed the listener; connections have nothing to report
 		}

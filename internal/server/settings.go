@@ -17,9 +17,10 @@ type Setting struct {
 	Name    string // the YAML key, such as "max_wait"
 	Type    string // what its values are called in help: "duration", …
 	Default string
-	Allowed string // which values are allowed; empty: any
-	Doc     string // one sentence or more, without the period at the end
-	Keys    []Key  // of the entries of a section, which is a mapping by name
+	Allowed string   // which values are allowed; empty: any
+	Doc     string   // one sentence or more, without the period at the end
+	Choices []string // all values, where they are few names
+	Keys    []Key    // of the entries of a section, which is a mapping by name
 
 	set func(c *Config, text string) error // nil: a section
 	get func(c *Config) any                // what YAML shows
@@ -159,9 +160,11 @@ func text(name, standard, doc string, field func(*Config) *string) Setting {
 }
 
 func choice(name, standard string, options []string, doc string, field func(*Config) *string) Setting {
-	return newSetting(name, "string", standard, strings.Join(options, ", "), doc,
+	s := newSetting(name, "string", standard, strings.Join(options, ", "), doc,
 		func(c *Config) any { return *field(c) },
 		func(c *Config, text string) bool { *field(c) = text; return slices.Contains(options, text) })
+	s.Choices = options
+	return s
 }
 
 func boolean(name string, standard bool, doc string, field func(*Config) *bool) Setting {

@@ -145,6 +145,7 @@ func (s *Service) Pools(ctx context.Context) ([]hapax.Pool, error) {
 type PoolStatus struct {
 	hapax.Pool
 	Configured bool                  // named in the options
+	Frozen     bool                  // in the store, which never changes its layout
 	Issuer     *hapax.SnowflakeStats // nil if no tag of the pool was used here
 
 	// Counted tells that every start uses up a worker ID of the pool; StartsLeft
@@ -161,7 +162,7 @@ func (s *Service) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
 	}
 	byName := map[string]*PoolStatus{}
 	for _, p := range stored {
-		byName[p.Name] = &PoolStatus{Pool: p}
+		byName[p.Name] = &PoolStatus{Pool: p, Frozen: true}
 	}
 	for _, name := range append(slices.Collect(maps.Keys(s.opts.Pools)), hapax.DefaultPool) {
 		p := byName[name]

@@ -383,7 +383,13 @@ func (s *Service) poolLayout(ctx context.Context, name string, workers hapax.Wor
 	}
 	for _, p := range pools {
 		if p.Name == name {
-			return hapax.ParseLayout(p.Layout)
+			l, err := hapax.ParseLayout(p.Layout)
+			if err == nil {
+				s.mu.Lock()
+				s.layouts[name] = l
+				s.mu.Unlock()
+			}
+			return l, err
 		}
 	}
 	return hapax.Layout{}, nil
@@ -469,4 +475,6 @@ func (i impatient) StoreTime(ctx context.Context) (time.Time, error) {
 	return ask(ctx, i, i.probe.StoreTime)
 }
 
-func (i impatient) Pools(ctx context.Context) ([]hapax.Pool, error) { return ask(ctx, i, i.probe.Pools) }
+func (i impatient) Pools(ctx context.Context) ([]hapax.Pool, error) {
+	return ask(ctx, i, i.probe.Pools)
+}
