@@ -346,6 +346,11 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 	if err != nil {
 		return nil, err
 	}
+	if choice.IsFixed() {
+		grant := max(opts.Grant, opts.MaxGrant)
+		s.log.Info("this node has one worker ID in the pool", "pool", p.name, "worker", choice.IDs.Lo, "grant", grant,
+			"rides_out_an_outage_of", grant/identity.OutageShare, "waits_after_a_crash_up_to", grant)
+	}
 	p.issuer.Store(issuer)
 	s.metrics.rollbacks.WithLabelValues(p.name) // so that the series begins at 0
 	select {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/identity"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -158,5 +159,52 @@ func TestPoolsAreMadeAsConfigured(t *testing.T) {
 		if err := o.CheckPools(stored); !errors.Is(err, want) {
 			t.Errorf("configured as %q: %v", layout, err)
 		}
+	}
+}
+
+// A node with one worker ID issues through an outage of a quarter of its grant, whenever
+// that begins, and after a crash waits for a grant at most.
+func TestOneWorkerRidesOutAnOutage(t *testing.T) {
+	for _, test := range []struct {
+		pool  PoolConfig
+		grant time.Duration
+	}{
+		{PoolConfig{Identity: "fixed:5"}, identity.FixedGrant},
+		{PoolConfig{Workers: "5"}, identity.FixedGrant},
+		{PoolConfig{Identity: "fixed:5", Grant: time.Minute}, time.Minute},
+	} {
+		opts := Options{Pools: map[string]PoolConfig{"default": test.pool}, Holder: "me"}
+		bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+			mustNext(t, s, SnowflakeTag)
+			for range 20 {
+				time.Sleep(test.grant/20*21 + time.Millisecond)
+				store.Down()
+				over := time.Now().Add(test.grant/identity.OutageShare - 20*time.Millisecond)
+				for time.Now().Before(over) {
+					if _, err := s.Next(noWait{}, SnowflakeTag); errors.Is(err, hapax.ErrStoreUnavailable) {
+						t.Fatalf("%+v: %v", test.pool, err)
+					}
+					time.Sleep(test.grant / 50)
+				}
+				store.Up()
+			}
+			began := time.Now()
+			other := open(t, store, opts) // the first one never says goodbye, and asks for no more
+			store.Inject(func(op storetest.Op) storetest.Fault {
+				if op.Method == "ExtendWorker" {
+					return storetest.Fault{Fail: hapax.ErrStoreUnavailable}
+				}
+				return storetest.Fault{}
+			})
+			for {
+				_, err := other.Next(t.Context(), SnowflakeTag)
+				if err == nil {
+					break
+				}
+				if !errors.Is(err, hapax.ErrNoWorker) || time.Since(began) > test.grant+2*DefaultMaxWait {
+					t.Fatalf("%+v: after %v: %v", test.pool, time.Since(began), err)
+				}
+			}
+		})
 	}
 }
