@@ -230,7 +230,7 @@ func (l *local) isSnowflake(ctx context.Context, name string) (bool, error) {
 		return false, fmt.Errorf("%w: %q; the servers of this store may define it: give their configuration with --config or $%s, or create the tag with hapax tags create",
 			hapax.ErrTagNotFound, name, configEnv)
 	}
-	if err == nil && tag.Kind == hapax.KindSnowflake && l.strict {
+	if err == nil && tag.Kind == hapax.KindSnowflake && !tag.Deleted && l.strict {
 		err = l.isFrozen(ctx, tag.Pool)
 	}
 	if errors.Is(err, hapax.ErrTagNotFound) {

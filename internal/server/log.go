@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -19,6 +21,35 @@ func newLogger(c Config, w io.Writer) *slog.Logger {
 	}
 	return slog.New(slog.NewJSONHandler(w, opts))
 }
+
+// headed is a handler whose first line tells the version. A start that fails before
+// it has anything to log leaves nothing but its error.
+type headed struct {
+	slog.Handler
+
+	head func(context.Context)
+}
+
+func newHeaded(h slog.Handler) headed {
+	var once sync.Once
+	return headed{h, func(ctx context.Context) {
+		once.Do(func() {
+			v := ReadVersion()
+			slog.New(h).InfoContext(ctx, "hapax", "version", v.Version, "revision", v.Revision, "go", v.Go, "pid", os.Getpid())
+		})
+	}}
+}
+
+func (h headed) Handle(ctx context.Context, r slog.Record) error {
+	h.head(ctx)
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h headed) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return headed{h.Handler.WithAttrs(attrs), h.head}
+}
+
+func (h headed) WithGroup(name string) slog.Handler { return headed{h.Handler.WithGroup(name), h.head} }
 
 // oneForm writes every duration in the form that settings have.
 func oneForm(_ []string, a slog.Attr) slog.Attr {

@@ -247,7 +247,10 @@ func makeDir(path string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%w: the data directory %s cannot be written; choose another with --data: %w", hapax.ErrStoreUnavailable, path, bare(err))
+		return &explained{
+			fmt.Sprintf("the data directory %s cannot be written; choose another with --data: %v", path, bare(err)),
+			fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err),
+		}
 	}
 	return nil
 }

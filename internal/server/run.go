@@ -34,18 +34,16 @@ const sealTimeout = 5 * time.Second
 // What keeps it from starting comes as one error: a *hapax.ValueError for a
 // setting, and what OpenNode returns.
 func Run(ctx context.Context, c Config, reload func() (Config, error), logTo io.Writer) error {
-	log := newLogger(c, logTo)
-	v := ReadVersion()
-	log.Info("hapax", "version", v.Version, "revision", v.Revision, "go", v.Go, "pid", os.Getpid())
-	if unknown := unknownVariables(os.Environ()); len(unknown) > 0 {
-		log.Warn("there are no such settings; the variables are ignored", "variables", strings.Join(unknown, ", "))
-	}
+	log := slog.New(newHeaded(newLogger(c, logTo).Handler()))
 	s, err := start(ctx, c, log)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = nil // told to stop before it served
 		}
 		return err
+	}
+	if unknown := unknownVariables(os.Environ()); len(unknown) > 0 {
+		log.Warn("there are no such settings; the variables are ignored", "variables", strings.Join(unknown, ", "))
 	}
 	s.reload = reload
 	return s.run(ctx)
