@@ -39,6 +39,7 @@ var rules = []rule{
 	{"plan", []string{"root"}},
 	{"internal/deps", nil},
 	{"internal/testservers", nil},
+	{"internal/e2e", nil}, // tests alone
 	{"store/internal/coordtest", []string{"root", "internal/testservers"}},
 	{"store/internal/fileid", nil},
 	{"store/internal/*", []string{"root"}},

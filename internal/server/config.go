@@ -135,6 +135,9 @@ func (l *loader) completeStore(c *Config, env func(string) (string, bool)) error
 	if err := checkStore(c.Store); err != nil {
 		return l.named(err, "store")
 	}
+	if c.Data == "" {
+		return l.named(&hapax.ValueError{Field: "data", Value: "", Allowed: "a directory", Err: hapax.ErrInvalidArgument}, "data")
+	}
 	password := ""
 	if env != nil {
 		password, _ = env(storePasswordEnv)

@@ -204,7 +204,7 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		opts, err := o.Pools[name].options(hapax.Layout{})
 		if err == nil {
-			err = opts.Validate()
+			err = o.Pools[name].inItsWords(opts.Validate())
 		}
 		if err == nil {
 			err = o.Pools[name].checkIdentity()
@@ -288,15 +288,37 @@ func parseSequenceStart(text string) (hapax.SequenceStart, error) {
 	return hapax.SequenceStart(n), nil
 }
 
+// inItsWords shows a range of worker IDs in an error as it is configured, with both
+// ends in it.
+func (c PoolConfig) inItsWords(err error) error {
+	v, ok := errors.AsType[*hapax.ValueError](err)
+	if !ok || v.Field != "workers" || c.Workers == "" {
+		return err
+	}
+	shown := *v
+	shown.Value = asWritten(c.Workers)
+	return &shown
+}
+
 // inSetting names the setting in which err occurred.
 func inSetting(setting string, err error) error {
 	if v, ok := errors.AsType[*hapax.ValueError](err); ok {
 		named := *v
 		named.Field = setting + "." + v.Field
+		named.Allowed = shortUnits.Replace(named.Allowed)
+		if d, ok := v.Value.(time.Duration); ok {
+			named.Value = asWritten(shortUnits.Replace(d.String()))
+		}
 		return &named
 	}
 	return fmt.Errorf("%s: %w", setting, err)
 }
+
+// asWritten is a value of an error that is shown without quotes.
+type asWritten string
+
+// shortUnits writes durations as settings do: 24h for 24h0m0s.
+var shortUnits = strings.NewReplacer("h0m0s", "h", "m0s", "m")
 
 func outOfRange(field string, value any, allowed string) error {
 	return &hapax.ValueError{Field: field, Value: value, Allowed: allowed, Err: hapax.ErrInvalidArgument}
