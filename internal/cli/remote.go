@@ -32,6 +32,9 @@ type remote struct {
 func newRemote(address string, c *credentials) (target, error) {
 	base, err := url.Parse(address)
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+		if strings.Contains(address, "@") {
+			address = "(not shown, for it may hold a password)"
+		}
 		return nil, &hapax.ValueError{Field: "server", Value: address, Allowed: "a URL such as http://127.0.0.1:8080", Err: hapax.ErrInvalidArgument}
 	}
 	token, err := c.token()

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-viper/mapstructure/v2"
-	"github.com/knadh/koanf/v2"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hapax-id/hapax"
@@ -25,10 +24,6 @@ const maxConfigBytes = 16 << 20
 
 // maxPasswordBytes bounds a file with a password.
 const maxPasswordBytes = 4096
-
-// noDelimiter keeps koanf from taking names apart: tags may hold any character
-// but control characters.
-const noDelimiter = "\x00"
 
 // Config is what a server is run with. Its fields, but for Tokens, Tags and Pools, are
 // described by Settings.
@@ -110,7 +105,7 @@ func (e *configError) Unwrap() []error { return []error{hapax.ErrInvalidArgument
 // setting as the user gave it and matches hapax.ErrInvalidArgument, or the
 // file's own.
 func Load(from Sources) (Config, error) {
-	l := loader{merged: koanf.New(noDelimiter), origin: map[string]string{}}
+	l := loader{merged: map[string]any{}, origin: map[string]string{}}
 	if err := l.file(from.File); err != nil {
 		return Config{}, err
 	}
@@ -169,16 +164,21 @@ func (l *loader) named(err error, setting string) error {
 
 // A loader merges sources and remembers which one gave each setting.
 type loader struct {
-	merged *koanf.Koanf
+	merged map[string]any
 	origin map[string]string // what the user calls the setting there, by its name
 }
 
-// layer is a source that is in memory already, as koanf wants it.
-type layer map[string]any
-
-func (l layer) Read() (map[string]any, error) { return l, nil }
-
-func (l layer) ReadBytes() ([]byte, error) { return nil, errors.ErrUnsupported }
+// merge puts the values of a stronger source over those of weaker ones, key by key.
+func merge(into, stronger map[string]any) {
+	for key, value := range stronger {
+		below, isMap := value.(map[string]any)
+		if old, ok := into[key].(map[string]any); ok && isMap {
+			merge(old, below)
+		} else {
+			into[key] = value
+		}
+	}
+}
 
 func (l *loader) file(path string) error {
 	if path == "" {
@@ -198,7 +198,8 @@ func (l *loader) file(path string) error {
 	if err := checkKeys(values); err != nil {
 		return configErrorf(err, "%s", path)
 	}
-	return l.merged.Load(layer(values), nil)
+	merge(l.merged, values)
+	return nil
 }
 
 func readBounded(path string, most int) ([]byte, error) {
@@ -216,7 +217,7 @@ func readBounded(path string, most int) ([]byte, error) {
 
 // texts merges a source that gives text.
 func (l *loader) texts(lookup func(string) (string, bool), nameOf func(Setting) string) error {
-	values := layer{}
+	values := map[string]any{}
 	for _, s := range settings {
 		given, ok := lookup(nameOf(s))
 		if !ok {
@@ -242,7 +243,8 @@ func (l *loader) texts(lookup func(string) (string, bool), nameOf func(Setting) 
 			values[s.Name] = inner
 		}
 	}
-	return l.merged.Load(values, nil)
+	merge(l.merged, values)
+	return nil
 }
 
 func parseYAML(data []byte) (map[string]any, error) {
@@ -261,7 +263,7 @@ func (l *loader) config() (Config, error) {
 			continue
 		}
 		given := s.Default
-		switch value := l.merged.Get(s.Name).(type) {
+		switch value := l.merged[s.Name].(type) {
 		case nil:
 		case []any, map[string]any:
 			return Config{}, &hapax.ValueError{Field: s.Name, Value: value, Allowed: "one value", Err: hapax.ErrInvalidArgument}
@@ -287,7 +289,7 @@ func (l *loader) config() (Config, error) {
 // decode reads a section.
 func (l *loader) decode(key string, into any) error {
 	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
-		TagName:     "koanf",
+		TagName:     "yaml",
 		DecodeHook:  mapstructure.ComposeDecodeHookFunc(toDuration, numberToText, oneForList),
 		ErrorUnused: true,
 		Result:      into,
@@ -295,7 +297,7 @@ func (l *loader) decode(key string, into any) error {
 	if err != nil {
 		return err
 	}
-	err = d.Decode(l.merged.Get(key))
+	err = d.Decode(l.merged[key])
 	if err == nil {
 		return nil
 	}

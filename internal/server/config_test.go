@@ -363,7 +363,7 @@ func TestKeysAreComplete(t *testing.T) {
 			described = append(described, k.Name)
 		}
 		for f := range pair.actual.Fields() {
-			actual = append(actual, f.Tag.Get("koanf"))
+			actual = append(actual, f.Tag.Get("yaml"))
 		}
 		slices.Sort(described)
 		slices.Sort(actual)

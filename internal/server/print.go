@@ -41,7 +41,7 @@ func sparse[T any](entries map[string]T) map[string]map[string]any {
 		v := reflect.ValueOf(entry)
 		for i := range v.NumField() {
 			if !v.Field(i).IsZero() {
-				shown[name][v.Type().Field(i).Tag.Get("koanf")] = v.Field(i).Interface()
+				shown[name][v.Type().Field(i).Tag.Get("yaml")] = v.Field(i).Interface()
 			}
 		}
 	}

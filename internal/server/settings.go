@@ -52,7 +52,7 @@ var settings = []Setting{
 		func(c *Config) *string { return &c.Data }),
 	text("store", "bolt:", "URL of the store: bolt:PATH (without a path: hapax.db in the data directory), memory:, or the URL of a shared store; see the documentation for the forms",
 		func(c *Config) *string { return &c.Store }),
-	text("store_password_file", "", "File with the password of the store's user, without anything that must be percent-encoded, where the URL has none. The variable HAPAX_STORE_PASSWORD holds the password itself",
+	text("store_password_file", "", "File with the password of the store's user, as it is, where the URL has none. Instead, the variable HAPAX_STORE_PASSWORD may hold the password itself",
 		func(c *Config) *string { return &c.StorePasswordFile }),
 	text("http", "127.0.0.1:8080", "Address that HTTP listens on",
 		func(c *Config) *string { return &c.HTTP }),
