@@ -309,7 +309,7 @@ func (l *loader) decode(key string, into any) error {
 	if u, ok := errors.AsType[*mapstructure.UnconvertibleTypeError](err); ok {
 		return &hapax.ValueError{Field: field, Value: showable(key, u.Value), Allowed: kindOf(u.Expected.Type()), Err: hapax.ErrInvalidArgument}
 	}
-	if d, ok := errors.AsType[*badDuration](err); ok {
+	if d, ok := errors.AsType[*durationError](err); ok {
 		return &hapax.ValueError{Field: field, Value: d.value, Allowed: kindOf(reflect.TypeFor[time.Duration]()), Err: hapax.ErrInvalidArgument}
 	}
 	return configErrorf(e.Unwrap(), "%s", field)
@@ -333,23 +333,23 @@ func toDuration(_, to reflect.Type, value any) (any, error) {
 	case string:
 		d, err := time.ParseDuration(v)
 		if err != nil {
-			return nil, &badDuration{value}
+			return nil, &durationError{value}
 		}
 		return d, nil
 	case int:
 		if v != 0 {
-			return nil, &badDuration{value}
+			return nil, &durationError{value}
 		}
 	case float64:
-		return nil, &badDuration{value}
+		return nil, &durationError{value}
 	}
 	return value, nil
 }
 
-// badDuration is what was given for a duration and is none.
-type badDuration struct{ value any }
+// A durationError is what was given for a duration and is none.
+type durationError struct{ value any }
 
-func (*badDuration) Error() string { return "not a duration" }
+func (*durationError) Error() string { return "not a duration" }
 
 // numberToText lets YAML's numbers stand for text, as in "workers: 7".
 func numberToText(from, to reflect.Type, value any) (any, error) {

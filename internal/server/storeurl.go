@@ -44,8 +44,8 @@ func parseStoreURL(text string) (storeURL, error) {
 	if !ok || !slices.Contains(storeSchemes, scheme) {
 		return storeURL{}, &hapax.ValueError{Field: "store", Value: unquoted("not a URL of a store"), Allowed: storeForms(), Err: hapax.ErrInvalidArgument}
 	}
-	wrong := func(what string) (storeURL, error) {
-		return storeURL{}, &hapax.ValueError{
+	wrong := func(what string) error {
+		return &hapax.ValueError{
 			Field: "store", Value: unquoted(what),
 			Allowed: scheme + "://USER:PASSWORD@HOST:PORT/… with ? # / @ and % in names and passwords written as %3F %23 %2F %40 and %25; or give the password in store_password_file or $" + storePasswordEnv,
 			Err:     hapax.ErrInvalidArgument,
@@ -53,7 +53,7 @@ func parseStoreURL(text string) (storeURL, error) {
 	}
 	u := storeURL{scheme: scheme}
 	if strings.ContainsFunc(rest, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '#' }) {
-		return wrong("a " + scheme + " URL with a #, a space or a control character")
+		return storeURL{}, wrong("a " + scheme + " URL with a #, a space or a control character")
 	}
 	end := strings.IndexAny(rest, "/?")
 	if end < 0 {
@@ -67,17 +67,17 @@ func parseStoreURL(text string) (storeURL, error) {
 		u.user, u.hosts, _ = strings.Cut(authority, "@")
 		u.hasUser = true
 	default:
-		return wrong("a " + scheme + " URL with more than one @")
+		return storeURL{}, wrong("a " + scheme + " URL with more than one @")
 	}
 	if authority != "" && strings.Contains(tail, "@") {
-		return wrong("a " + scheme + " URL with an @ behind a / or ?")
+		return storeURL{}, wrong("a " + scheme + " URL with an @ behind a / or ?")
 	}
 	if _, err := url.PathUnescape(u.user + u.hosts + tail); err != nil {
-		return wrong("a " + scheme + " URL with a % that encodes nothing")
+		return storeURL{}, wrong("a " + scheme + " URL with a % that encodes nothing")
 	}
 	for host := range strings.SplitSeq(u.hosts, ",") {
 		if !storeHost.MatchString(host) {
-			return wrong("a " + scheme + " URL whose hosts are not HOST or HOST:PORT")
+			return storeURL{}, wrong("a " + scheme + " URL whose hosts are not HOST or HOST:PORT")
 		}
 	}
 	_, _, u.password = strings.Cut(u.user, ":")
