@@ -186,7 +186,7 @@ type local struct {
 func newLocal(ctx context.Context, node *server.Node, config server.Config) (*local, error) {
 	svc, err := service.New(ctx, node.Store, service.Options{
 		Tags: config.Tags, Pools: config.Pools, NoAutoCreate: !config.AutoCreate, MaxTags: config.MaxTags,
-		MaxCount: maxNext, MaxWait: maxWait, StoreTimeout: config.StoreTimeout,
+		OneShot: true, MaxCount: maxNext, MaxWait: maxWait, StoreTimeout: config.StoreTimeout,
 		Holder: node.Instance, Witness: node.Witness, Logger: quiet,
 	})
 	if err != nil {

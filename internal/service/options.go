@@ -48,6 +48,10 @@ type Options struct {
 	// in Tags fail with ErrTagNotFound, instead of creating a segment tag.
 	NoAutoCreate bool
 
+	// OneShot is for a command: nothing is created in the store but what is asked
+	// for, not even SnowflakeTag.
+	OneShot bool
+
 	// MaxTags is how many live tags the store may hold before first use stops
 	// to create more (ErrLimitExceeded); default 10,000. Tags that are created
 	// explicitly or named in Tags are not limited.

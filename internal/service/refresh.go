@@ -12,7 +12,7 @@ import (
 // refresh creates the tag that exists from the start, and then keeps up with
 // tags that were deleted elsewhere and workers in use, until the service closes.
 func (s *Service) refresh() {
-	for started := false; ; {
+	for started := s.opts.OneShot; ; {
 		wait := s.opts.Refresh
 		if !started {
 			started = s.begin(s.life) == nil
