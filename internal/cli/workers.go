@@ -93,6 +93,7 @@ and the instance that holds it or held it last.
 	}
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
+	completeFirst(cmd, where, poolNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return where.with(cmd, func(ctx context.Context, t target) error {
 			out := newOutput(cmd, *asJSON, workerHeader...)
@@ -115,6 +116,7 @@ func workersShowCommand() *cobra.Command {
 	}
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
+	completeFirst(cmd, where, poolNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := parseWorkerID(args[1])
 		if err != nil {
@@ -162,6 +164,7 @@ worker IDs, and retires them.
 	}
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
+	completeFirst(cmd, where, poolNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := parseWorkerID(args[1])
 		if err != nil {
@@ -221,6 +224,7 @@ this machine's clock is the one that is behind, set it, and nothing needs a fix.
 	apply := cmd.Flags().Bool("apply", false, "do it")
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
+	completeFirst(cmd, where, poolNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return where.with(cmd, func(ctx context.Context, t target) error {
 			out := newOutput(cmd, *asJSON, "ACTION", "POOL", "WORKER", "HOLDER", "FREE")

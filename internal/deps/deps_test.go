@@ -63,7 +63,7 @@ var rules = []rule{
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/console", []string{"internal/service"}},
 	{"internal/server", slices.Concat([]string{"root", "store/witness", "codec", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
-	{"internal/cli", []string{"root", "client", "plan", "internal/audit", "internal/server", "internal/service", "internal/service/auth"}},
+	{"internal/cli", []string{"root", "store/witness", "client", "plan", "internal/audit", "internal/server", "internal/service", "internal/service/auth"}},
 	{"internal/e2e", nil}, // tests alone
 	{"internal/configdoc", []string{"internal/server"}},
 	{"internal/codesdoc", []string{"root", "codec"}},

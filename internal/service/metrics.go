@@ -114,6 +114,7 @@ var (
 	descStarts    = prometheus.NewDesc("hapax_worker_starts_left", "How many more starts the pool's worker IDs last, where each start uses one up.", poolLabels, nil)
 	descTags      = prometheus.NewDesc("hapax_tags", "Tags in use on this node.", nil, nil)
 	descWarnings  = prometheus.NewDesc("hapax_store_warnings_total", "Warnings about the store, at the start and when another primary was found, by code.", []string{"code"}, nil)
+	descDegraded  = prometheus.NewDesc("hapax_degraded", "Tags or pools, configured or in use, that cannot issue now; /readyz names them.", []string{"kind"}, nil)
 	descReady     = prometheus.NewDesc("hapax_ready", "1 if the service can issue, else 0.", nil, nil)
 )
 
@@ -126,7 +127,7 @@ type collector struct{ s *Service }
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descIssued, descRefills, descBurnt, descRemaining, descWorker, descGrant,
-		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady,
+		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady, descDegraded,
 	} {
 		ch <- d
 	}
@@ -141,9 +142,16 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.pools(ch)
 	ctx, cancel := context.WithTimeout(c.s.life, time.Second)
 	defer cancel()
-	ready := 0.0
-	if c.s.Ready(ctx) == nil {
+	ready, state := 0.0, c.s.Readiness(ctx)
+	if state.Ready {
 		ready = 1
+	}
+	lacks := map[string]int{KindTag: 0, KindPool: 0}
+	for _, lack := range state.Cannot {
+		lacks[lack.Kind]++
+	}
+	for kind, n := range lacks {
+		ch <- prometheus.MustNewConstMetric(descDegraded, prometheus.GaugeValue, float64(n), kind)
 	}
 	ch <- prometheus.MustNewConstMetric(descReady, prometheus.GaugeValue, ready)
 	if warnings := c.s.opts.StoreWarnings; warnings != nil {

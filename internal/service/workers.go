@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -84,7 +85,7 @@ func (s *Service) knownPool(ctx context.Context, pool string) (hapax.Layout, err
 	}
 	// It was used, or its layout is the one that it would have.
 	_, err = admin(ctx, s, func(ctx context.Context) (hapax.Layout, error) { return s.frozenLayout(ctx, pool) })
-	if hapax.CodeOf(err) == hapax.ErrLeaseLost.Code() {
+	if errors.Is(err, hapax.ErrPoolNotFound) {
 		err = fmt.Errorf("%w: %q is not configured and was never used", hapax.ErrPoolNotFound, pool)
 	}
 	return layout, err

@@ -248,11 +248,16 @@ func isLoopbackHost(host string) bool {
 func (a *api) healthz(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok\n") }
 
 func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
-	if err := a.svc.Ready(r.Context()); err != nil {
-		a.fail(w, r, err)
-		return
+	state, status := a.svc.Readiness(r.Context()), http.StatusOK
+	if !state.Ready {
+		status = http.StatusServiceUnavailable
+		w.Header().Set("Retry-After", "1")
 	}
-	writeText(w, "ready\n")
+	caller, err := a.opts.Policy.Bearer(r.Header["Authorization"])
+	if err != nil || caller.Allow(auth.Metrics, "") != nil {
+		state = state.Bare()
+	}
+	writeJSON(w, status, state)
 }
 
 func (a *api) metrics() http.HandlerFunc {

@@ -163,10 +163,10 @@ func TestBodies(t *testing.T) {
 			{"GET", "/v1/ids/2006515713442840575?layout=leaf", "", nil, 200, "application/json", `{"id":"2006515713442840575","layout":"leaf","time":"2026-01-01T00:00:00Z","fields":{"time":478390625343,"worker":1023,"sequence":4095}}` + "\n"},
 			{"POST", "/v1/ids/compose", `{"layout":"leaf","fields":{"time":478390625343,"worker":1023,"sequence":4095}}`, nil, 200, "application/json", `{"id":"2006515713442840575","layout":"leaf"}` + "\n"},
 			{"POST", "/v1/ids/compose", `{"fields":{"time":"2026-01-01T00:00:00Z","worker":"1023","sequence":"4095"}}`, nil, 200, "application/json", `{"id":"2006515713442840575","layout":"leaf"}` + "\n"},
-			{"GET", "/v1/pools", "", nil, 200, "application/json", `{"pools":[{"name":"default","layout":"leaf","configured":false},{"name":"web","layout":"js-safe-53","configured":true}]}` + "\n"},
+			{"GET", "/v1/pools", "", nil, 200, "application/json", `{"pools":[{"name":"default","layout":"leaf","configured":false,"frozen":false},{"name":"web","layout":"js-safe-53","configured":true,"frozen":false}]}` + "\n"},
 			{"GET", "/v1/pools/web/workers", "", nil, 200, "application/json", `{"workers":[]}` + "\n"},
 			{"GET", "/healthz", "", nil, 200, "text/plain; charset=utf-8", "ok\n"},
-			{"GET", "/readyz", "", nil, 200, "text/plain; charset=utf-8", "ready\n"},
+			{"GET", "/readyz", "", nil, 200, "application/json", `{"ready":true,"degraded":false,"store":"ok"}` + "\n"},
 		} {
 			w := call(t, h, c.method, c.path, c.body, c.headers...)
 			if w.Code != c.status || w.Body.String() != c.want || w.Header().Get("Content-Type") != c.contentType {
@@ -338,7 +338,7 @@ func TestErrors(t *testing.T) {
 		{"precondition", "PUT", "/v1/tags/orders", `{}`, []string{"If-None-Match: \"x\""}, 400, "invalid_argument", "If-None-Match"},
 		{"change, kind", "PUT", "/v1/tags/orders", `{"kind":"snowflake"}`, []string{"If-Match: *"}, 409, "kind_mismatch", "segment"},
 		{"change, start", "PUT", "/v1/tags/orders", `{"start":"7"}`, nil, 400, "invalid_argument", "floor"},
-		{"change, pool", "PUT", "/v1/tags/snowflake", `{"kind":"snowflake","pool":"other"}`, nil, 400, "invalid_argument", "cannot change"},
+		{"change, pool", "PUT", "/v1/tags/snowflake", `{"kind":"snowflake","pool":"other"}`, nil, 400, "invalid_argument", "pool is \"other\""},
 		{"change, step", "PUT", "/v1/tags/orders", `{"min_step":5000}`, nil, 400, "invalid_argument", "min_step"},
 		{"change, snowflake", "PUT", "/v1/tags/snowflake", `{"step":5}`, []string{"If-Match: *"}, 409, "kind_mismatch", "snowflake"},
 		{"pool name", "GET", "/v1/pools/%00/workers", "", nil, 400, "invalid_tag", "pool"},
@@ -438,8 +438,26 @@ func TestLocalRequestsAreServed(t *testing.T) {
 	})
 }
 
+// What /readyz tells while the store is down: at once, and nothing of hosts inside.
+func TestReadyz(t *testing.T) {
+	bubble(t, service.Options{}, func(t *testing.T, h http.Handler, store *storetest.Faults) {
+		store.Inject(func(storetest.Op) storetest.Fault {
+			return storetest.Fault{Fail: fmt.Errorf("%w: dial db.internal:3306", hapax.ErrStoreUnavailable)}
+		})
+		const away = `{"ready":false,"degraded":true,"store":"store_unavailable","store_detail":"the store cannot be reached or did not answer in time",` +
+			`"cannot":[{"kind":"pool","name":"default","code":"store_unavailable","detail":"the store cannot be reached or did not answer in time"}]}` + "\n"
+		if w := call(t, h, "GET", "/readyz", ""); w.Code != 503 || w.Body.String() != away || w.Header().Get("Retry-After") != "1" {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		store.Inject(nil)
+		if w := call(t, h, "GET", "/readyz", ""); w.Code != 200 {
+			t.Errorf("the store is back, and still: %d %s", w.Code, w.Body)
+		}
+	})
+}
+
 func TestStoreDown(t *testing.T) {
-	for _, path := range []string{"/v1/tags/orders/next", "/v1/tags/snowflake/next", "/readyz", "/v1/tags", "/v1/pools"} {
+	for _, path := range []string{"/v1/tags/orders/next", "/v1/tags/snowflake/next", "/v1/tags", "/v1/pools"} {
 		t.Run(path, func(t *testing.T) {
 			bubble(t, service.Options{MaxWait: time.Second}, func(t *testing.T, h http.Handler, store *storetest.Faults) {
 				store.Inject(func(storetest.Op) storetest.Fault {
