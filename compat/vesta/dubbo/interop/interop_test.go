@@ -3,16 +3,22 @@ package interop
 import (
 	"context"
 	"net"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"dubbo.apache.org/dubbo-go/v3/client"
 	_ "dubbo.apache.org/dubbo-go/v3/imports"
+	dubboregistry "dubbo.apache.org/dubbo-go/v3/registry"
 	hessian "github.com/apache/dubbo-go-hessian2"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/vesta"
 	"github.com/hapax-id/hapax/compat/vesta/dubbo"
+	"github.com/hapax-id/hapax/compat/vesta/dubbo/registry"
+	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
@@ -138,5 +144,122 @@ func everyMethod(t *testing.T, c *client.Connection) {
 		if got, want := *call[*ID](t, c, "expId", made), (ID{Machine: machine, Seq: 5, Time: 94990103, GenMethod: 1}); got != want {
 			t.Errorf("makeId%v made %d, which is %+v; want %+v", args, made, got, want)
 		}
+	}
+}
+
+// TestErrors shows that a consumer gets a text, and that the connection goes on.
+func TestErrors(t *testing.T) {
+	p := provide(t, memstore.New(), "127.0.0.1:0")
+	c := consume(t, client.WithURL("dubbo://"+p.addr))
+	for _, bad := range []struct {
+		method string
+		args   []any
+		want   string
+	}{
+		{"genIds", []any{}, "no method \"genIds\""},
+		{"genId", []any{int64(1)}, "no method \"genId\""},
+		{"expId", []any{"1"}, "no method \"expId\" with the parameters \"Ljava/lang/String;\""},
+		{"makeId", []any{int64(1), int64(1), int64(1024)}, "machine is 1024; allowed is 0 to 1023"},
+		{"makeId", []any{int64(1) << 30, int64(1)}, "time is 1073741824; allowed is 0 to 1073741823"},
+		{"transTime", []any{int64(-1)}, "time is -1"},
+	} {
+		var got int64
+		err := c.CallUnary(t.Context(), bad.args, &got, bad.method, client.WithCallRetries(0))
+		if err == nil || !strings.Contains(err.Error(), bad.want) {
+			t.Errorf("%s%v: %v; want an error with %q", bad.method, bad.args, err, bad.want)
+		}
+	}
+	everyMethod(t, c)
+}
+
+// TestRegistry finds providers through ZooKeeper, and goes on when one is replaced by
+// another at another address.
+func TestRegistry(t *testing.T) {
+	zk := testservers.ZooKeeper(t)
+	store := memstore.New()
+	register := func(p *provider) *registry.Registration {
+		t.Helper()
+		r, err := registry.Register(t.Context(), zk.URL, []string{dubbo.DefaultInterface}, p.addr, registry.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(r.Close)
+		return r
+	}
+	first := provide(t, store, "127.0.0.1:0")
+	registered := register(first)
+	c := consume(t, client.WithRegistry(dubboregistry.WithZookeeper(), dubboregistry.WithAddress(zk.Addr), dubboregistry.WithRegisterInterface()))
+	everyMethod(t, c)
+
+	// The provider restarts: first on its address, then it moves to another one.
+	registered.Close()
+	first.stop(t)
+	again := provide(t, store, first.addr)
+	registered = register(again)
+	eventually(t, c)
+	everyMethod(t, c)
+
+	registered.Close()
+	again.stop(t)
+	register(provide(t, store, "127.0.0.1:0"))
+	eventually(t, c)
+	everyMethod(t, c)
+}
+
+// eventually waits until a consumer has found a provider.
+func eventually(t *testing.T, c *client.Connection) {
+	t.Helper()
+	var err error
+	for range 300 {
+		var id int64
+		if err = c.CallUnary(t.Context(), []any{}, &id, "genId"); err == nil {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatalf("no provider after half a minute: %v", err)
+}
+
+// TestMillion takes numbers through eight consumers from two providers.
+func TestMillion(t *testing.T) {
+	total := 1_000_000
+	if testing.Short() {
+		total = 40_000
+	}
+	const consumers, inFlight = 8, 16
+	store := memstore.New()
+	providers := []*provider{provide(t, store, "127.0.0.1:0"), provide(t, store, "127.0.0.1:0")}
+	url := "dubbo://" + providers[0].addr + ";dubbo://" + providers[1].addr
+	taken := make([][]int64, consumers*inFlight)
+	var wg sync.WaitGroup
+	for i := range consumers {
+		c := consume(t, client.WithURL(url))
+		for j := range inFlight {
+			wg.Go(func() {
+				ids := make([]int64, 0, total/len(taken)+1)
+				for len(ids) < cap(ids) {
+					var id int64
+					if err := c.CallUnary(t.Context(), []any{}, &id, "genId"); err != nil {
+						t.Error(err)
+						return
+					}
+					ids = append(ids, id)
+				}
+				taken[i*inFlight+j] = ids
+			})
+		}
+	}
+	wg.Wait()
+	all := slices.Concat(taken...)
+	slices.Sort(all)
+	machines := map[int64]int{}
+	for i, id := range all {
+		if i > 0 && id == all[i-1] {
+			t.Fatalf("%d was issued twice", id)
+		}
+		machines[id&1023]++
+	}
+	if len(all) < total || len(machines) != 2 {
+		t.Errorf("%d numbers of the machines %v; want %d of two", len(all), machines, total)
 	}
 }
