@@ -143,17 +143,17 @@ func (d *decoder) text(limit int) (string, error) {
 	if err != nil || tag == 'N' {
 		return "", err
 	}
-	start := d.at
+	start := d.at + headOf(tag)
 	plain, err := d.runString(tag)
 	switch {
 	case err != nil:
 		return "", err
-	case d.at-start > limit:
-		return "", fmt.Errorf("a string of more than %d bytes", limit)
 	case !plain:
 		return "", errors.New("a string in several chunks")
+	case d.at-start > limit:
+		return "", fmt.Errorf("a string of more than %d bytes", limit)
 	}
-	return string(d.data[start+headOf(tag) : d.at]), nil
+	return string(d.data[start:d.at]), nil
 }
 
 // headOf returns how many bytes of length follow the tag of a string.
