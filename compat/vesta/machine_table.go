@@ -11,8 +11,10 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// maxSlots bounds the processes of one host that have a row.
-const maxSlots = 64
+const (
+	maxSlots    = 64 // processes of one host that have a row
+	maxFailures = 5  // statements in a row that fail to take a row
+)
 
 // Table is Vesta's table of machine IDs, on MySQL or MariaDB, as Vesta creates and
 // fills it:
@@ -110,9 +112,10 @@ func ownAddress() (string, error) {
 }
 
 // row finds the row of a key, or takes a free one. The statement that takes it changes
-// nothing when another process was first, so that it is safe to ask again.
+// nothing when another process was first, so that it is safe to try again, also when the
+// database chose it to end a deadlock.
 func (t Table) row(ctx context.Context, key string) (int64, error) {
-	for {
+	for failures := 0; ; {
 		var id int64
 		err := t.DB.QueryRowContext(ctx, "SELECT ID FROM DB_MACHINE_ID_PROVIDER WHERE IP = ?", key).Scan(&id)
 		switch {
@@ -131,7 +134,9 @@ func (t Table) row(ctx context.Context, key string) (int64, error) {
 			return 0, tableError(err)
 		}
 		if _, err = t.DB.ExecContext(ctx, "UPDATE DB_MACHINE_ID_PROVIDER SET IP = ? WHERE ID = ? AND IP IS NULL", key, id); err != nil {
-			return 0, tableError(err)
+			if failures++; failures == maxFailures || ctx.Err() != nil {
+				return 0, tableError(err)
+			}
 		}
 	}
 }
