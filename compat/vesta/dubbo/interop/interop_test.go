@@ -2,7 +2,9 @@ package interop
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +14,9 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/client"
 	_ "dubbo.apache.org/dubbo-go/v3/imports"
 	dubboregistry "dubbo.apache.org/dubbo-go/v3/registry"
+	getty "github.com/apache/dubbo-getty"
 	hessian "github.com/apache/dubbo-go-hessian2"
+	"github.com/dubbogo/gost/log/logger"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/vesta"
@@ -35,7 +39,15 @@ type ID struct {
 // JavaClassName implements hessian.POJO.
 func (ID) JavaClassName() string { return "com.robert.vesta.service.bean.Id" }
 
-func init() { hessian.RegisterPOJO(&ID{}) }
+func TestMain(m *testing.M) {
+	hessian.RegisterPOJO(&ID{})
+	logger.SetLoggerLevel("fatal") // they log every call
+	if err := getty.SetLoggerLevel(getty.LoggerLevelFatal); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
 
 // A provider is one central server.
 type provider struct {
@@ -99,12 +111,16 @@ func consume(t testing.TB, opts ...client.ReferenceOption) *client.Connection {
 	return conn
 }
 
+// within bounds every call: without it, dubbo-go waits for ever for the reply to a request
+// that a closing connection has taken.
+var within = client.WithCallRequestTimeout(5 * time.Second)
+
 func call[T any](t testing.TB, c *client.Connection, method string, args ...any) (got T) {
 	t.Helper()
 	if args == nil {
 		args = []any{}
 	}
-	if err := c.CallUnary(t.Context(), args, &got, method); err != nil {
+	if err := c.CallUnary(t.Context(), args, &got, method, within); err != nil {
 		t.Fatalf("%s%v: %v", method, args, err)
 	}
 	return got
@@ -113,6 +129,11 @@ func call[T any](t testing.TB, c *client.Connection, method string, args ...any)
 func TestDirect(t *testing.T) {
 	p := provide(t, memstore.New(), "127.0.0.1:0")
 	c := consume(t, client.WithURL("dubbo://"+p.addr))
+	everyMethod(t, c)
+
+	p.stop(t)
+	provide(t, memstore.New(), p.addr)
+	eventually(t, c)
 	everyMethod(t, c)
 }
 
@@ -164,7 +185,7 @@ func TestErrors(t *testing.T) {
 		{"transTime", []any{int64(-1)}, "time is -1"},
 	} {
 		var got int64
-		err := c.CallUnary(t.Context(), bad.args, &got, bad.method, client.WithCallRetries(0))
+		err := c.CallUnary(t.Context(), bad.args, &got, bad.method, within, client.WithCallRetries(0))
 		if err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%s%v: %v; want an error with %q", bad.method, bad.args, err, bad.want)
 		}
@@ -210,12 +231,11 @@ func TestRegistry(t *testing.T) {
 func eventually(t *testing.T, c *client.Connection) {
 	t.Helper()
 	var err error
-	for range 300 {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		var id int64
-		if err = c.CallUnary(t.Context(), []any{}, &id, "genId"); err == nil {
+		if err = c.CallUnary(t.Context(), []any{}, &id, "genId", within); err == nil {
 			return
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
 	t.Fatalf("no provider after half a minute: %v", err)
 }
@@ -239,7 +259,7 @@ func TestMillion(t *testing.T) {
 				ids := make([]int64, 0, total/len(taken)+1)
 				for len(ids) < cap(ids) {
 					var id int64
-					if err := c.CallUnary(t.Context(), []any{}, &id, "genId"); err != nil {
+					if err := c.CallUnary(t.Context(), []any{}, &id, "genId", within); err != nil {
 						t.Error(err)
 						return
 					}
