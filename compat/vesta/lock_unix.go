@@ -21,7 +21,7 @@ func lockFile(path string) (io.Closer, error) {
 		if !errors.Is(err, os.ErrNotExist) {
 			break
 		}
-		f, err = os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		f, err = os.OpenFile(path, os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // other users lock it, too; it is empty
 		if !errors.Is(err, os.ErrExist) {
 			break
 		}

@@ -33,15 +33,15 @@ func TestMain(m *testing.M) {
 	}
 	db, err := sql.Open("mysql", dsn)
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
 	id, release, err := Table{DB: db, Address: testAddress, Host: Host{Dir: os.Getenv("HAPAX_TEST_VESTA_DIR")}}.Machine(context.Background())
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
-	fmt.Println(id)
+	fmt.Fprintln(os.Stdout, id)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	release()
 }

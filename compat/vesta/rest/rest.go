@@ -106,8 +106,9 @@ func (h *handler) handle(answer func(ctx context.Context, dst []byte, q url.Valu
 			kind += ";charset=UTF-8"
 		}
 		w.Header().Set("Content-Type", kind)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-		_, _ = w.Write(body) // whoever asked has gone
+		_, _ = w.Write(body) //nolint:gosec // numbers and dates; an error means that whoever asked has gone
 	}
 }
 

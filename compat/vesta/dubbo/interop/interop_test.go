@@ -259,7 +259,7 @@ func TestMillion(t *testing.T) {
 				ids := make([]int64, 0, total/len(taken)+1)
 				for len(ids) < cap(ids) {
 					var id int64
-					if err := c.CallUnary(t.Context(), []any{}, &id, "genId", within); err != nil {
+					if err := c.CallUnary(t.Context(), []any{}, &id, "genId", client.WithCallRequestTimeout(time.Minute)); err != nil {
 						t.Error(err)
 						return
 					}
