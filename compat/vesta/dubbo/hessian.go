@@ -358,15 +358,16 @@ func (d *decoder) skipSizedList(typed bool, depth int) error {
 	return d.skipList(false, n, depth)
 }
 
-// skipList passes over the n values of a list, each of which is a byte at least.
+// skipList passes over the n values of a list. Each is a byte at least, so that the body
+// bounds them.
 func (d *decoder) skipList(typed bool, n int64, depth int) error {
 	if typed {
 		if err := d.skipType(); err != nil {
 			return err
 		}
 	}
-	if n < 0 || n > int64(d.left()) {
-		return errTruncated
+	if n < 0 {
+		return fmt.Errorf("a list of %d values", n)
 	}
 	for range n {
 		if err := d.skip(depth - 1); err != nil {

@@ -155,7 +155,7 @@ var values = []struct{ data, wrong string }{
 	{"H\x01a", "ends within"},
 	{"HE", "begins no value"},
 	{"X\x4c\x7f\xff\xff\xff\xff\xff\xff\xff", "ends within"},
-	{"X\xdf", "ends within"},
+	{"X\xdf", "a list of -1"},
 	{"X\x01a", "begins no long"},
 	{"V\x54\x90", "begins no string"},
 	{"C\x01t\x4c\x7f\xff\xff\xff\xff\xff\xff\xff", "a class of"},
