@@ -18,7 +18,7 @@ func ExampleChoice_Apply() {
 		log.Fatal(err)
 	}
 	opts := hapax.SnowflakeOptions{Pool: "events"}
-	choice, err := provider.Choose(ctx, identity.Request{Pool: opts.Pool, IDs: hapax.Grant{Lo: 0, Hi: 1024}})
+	choice, err := provider.Choose(ctx, identity.Request{Pool: opts.Pool, IDs: hapax.WorkerRange{Lo: 0, Hi: 1024}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -211,11 +211,11 @@ func TestApplyFixed(t *testing.T) {
 		given  hapax.SnowflakeOptions
 		want   time.Duration
 	}{
-		"one":     {Choice{IDs: hapax.Grant{Lo: 7, Hi: 8}}, hapax.SnowflakeOptions{}, FixedGrant},
-		"among":   {Choice{IDs: hapax.Grant{Lo: 7, Hi: 9}, Among: []int64{8}}, hapax.SnowflakeOptions{}, FixedGrant},
-		"several": {Choice{IDs: hapax.Grant{Lo: 7, Hi: 9}}, hapax.SnowflakeOptions{}, 0},
-		"given":   {Choice{IDs: hapax.Grant{Lo: 7, Hi: 8}}, hapax.SnowflakeOptions{Grant: time.Minute}, time.Minute},
-		"counted": {Choice{IDs: hapax.Grant{Lo: 7, Hi: 8}, Counted: true}, hapax.SnowflakeOptions{}, hapax.DefaultGrant},
+		"one":     {Choice{IDs: hapax.WorkerRange{Lo: 7, Hi: 8}}, hapax.SnowflakeOptions{}, FixedGrant},
+		"among":   {Choice{IDs: hapax.WorkerRange{Lo: 7, Hi: 9}, Among: []int64{8}}, hapax.SnowflakeOptions{}, FixedGrant},
+		"several": {Choice{IDs: hapax.WorkerRange{Lo: 7, Hi: 9}}, hapax.SnowflakeOptions{}, 0},
+		"given":   {Choice{IDs: hapax.WorkerRange{Lo: 7, Hi: 8}}, hapax.SnowflakeOptions{Grant: time.Minute}, time.Minute},
+		"counted": {Choice{IDs: hapax.WorkerRange{Lo: 7, Hi: 8}, Counted: true}, hapax.SnowflakeOptions{}, hapax.DefaultGrant},
 	} {
 		test.choice.Apply(&test.given)
 		if test.given.Grant != test.want {

@@ -31,7 +31,7 @@ func Example_embedded() {
 		return
 	}
 	issuer, err := hapax.NewSnowflake(ctx, memstore.New(), hapax.SnowflakeOptions{
-		Layout: layout, Workers: hapax.Grant{Lo: machine, Hi: machine + 1},
+		Layout: layout, Workers: hapax.WorkerRange{Lo: machine, Hi: machine + 1},
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -16,16 +16,16 @@ import (
 
 // The machine IDs, [Lo, Hi), and the ranges that Vesta's users keep to by convention.
 var (
-	Machines         = hapax.Grant{Lo: 0, Hi: 1024}
-	EmbeddedMachines = hapax.Grant{Lo: 0, Hi: 924}
-	ServerMachines   = hapax.Grant{Lo: 924, Hi: 1024}
+	Machines = hapax.WorkerRange{Lo: 0, Hi: 1024}
+	EmbeddedMachines = hapax.WorkerRange{Lo: 0, Hi: 924}
+	ServerMachines = hapax.WorkerRange{Lo: 924, Hi: 1024}
 )
 
 // A MachineProvider comes by a machine ID for this process. Which one it is goes into
 // hapax.SnowflakeOptions:
 //
 //	id, release, err := provider.Machine(ctx)
-//	opts.Workers = hapax.Grant{Lo: id, Hi: id + 1}
+//	opts.Workers = hapax.WorkerRange{Lo: id, Hi: id + 1}
 //
 // A provider that finds none fails; it never falls back to machine 0. Two processes on
 // one host never get the same one from the providers of this package while both run.

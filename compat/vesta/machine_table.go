@@ -40,14 +40,14 @@ type Table struct {
 	Address string
 
 	// Range is the machine IDs that a new row is chosen from; default all of them.
-	Range hapax.Grant
+	Range hapax.WorkerRange
 
 	Host Host
 }
 
 // Machine implements MachineProvider.
 func (t Table) Machine(ctx context.Context) (id int64, release func(), err error) {
-	if t.Range == (hapax.Grant{}) {
+	if t.Range == (hapax.WorkerRange{}) {
 		t.Range = Machines
 	}
 	if t.DB == nil || t.Range.Lo < Machines.Lo || t.Range.Hi > Machines.Hi || t.Range.Len() <= 0 {

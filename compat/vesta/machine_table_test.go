@@ -114,7 +114,7 @@ func TestTable(t *testing.T) {
 	}
 
 	// A range is kept to; then it is used up.
-	server := Table{DB: db, Key: "192.0.2.99", Range: hapax.Grant{Lo: 4, Hi: 5}, Host: host}
+	server := Table{DB: db, Key: "192.0.2.99", Range: hapax.WorkerRange{Lo: 4, Hi: 5}, Host: host}
 	if got, _ := take(t, server); got != 4 {
 		t.Errorf("got machine %d; want 4", got)
 	}
@@ -134,7 +134,7 @@ func TestTable(t *testing.T) {
 		"no database": {Key: "k"},
 		"long key":    {DB: db, Key: strings.Repeat("k", 65)},
 		"no address":  {DB: db, Address: "host"},
-		"range":       {DB: db, Key: "k", Range: hapax.Grant{Lo: 0, Hi: 1025}},
+		"range":       {DB: db, Key: "k", Range: hapax.WorkerRange{Lo: 0, Hi: 1025}},
 	} {
 		if _, _, err := wrong.Machine(t.Context()); !errors.Is(err, hapax.ErrInvalidArgument) {
 			t.Errorf("%s: %v", name, err)

@@ -288,7 +288,7 @@ func collision(t *testing.T, layout string, change func(hapax.ID) hapax.ID) (a, 
 // TestOneIssuerBehindAll publishes the numbers of one issuer in all ways at once.
 func TestOneIssuerBehindAll(t *testing.T) {
 	s, err := hapax.NewSnowflake(t.Context(), memstore.New(), hapax.SnowflakeOptions{
-		Layout: mustLayout(t, hapax.LayoutVestaMinGranularity), Workers: hapax.Grant{Lo: 924, Hi: 925},
+		Layout: mustLayout(t, hapax.LayoutVestaMinGranularity), Workers: hapax.WorkerRange{Lo: 924, Hi: 925},
 	})
 	if err != nil {
 		t.Fatal(err)

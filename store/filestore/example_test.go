@@ -25,7 +25,7 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer store.Close() // behind the issuer
-	events, err := hapax.NewSnowflake(ctx, store, hapax.SnowflakeOptions{Workers: hapax.Grant{Lo: 7, Hi: 8}})
+	events, err := hapax.NewSnowflake(ctx, store, hapax.SnowflakeOptions{Workers: hapax.WorkerRange{Lo: 7, Hi: 8}})
 	if err != nil {
 		log.Fatal(err)
 	}

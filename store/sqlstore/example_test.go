@@ -7,12 +7,13 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/sqlstore"
+	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
 )
 
 // Tables are made at first; postgres:// opens a PostgreSQL database. An @ in the password is %40.
-func ExampleOpen() {
+func Example() {
 	ctx := context.Background()
-	store, err := sqlstore.Open(ctx, "mysql://app:p%40ss@db.example:3306/ids", sqlstore.Options{})
+	store, err := mysqlstore.Open(ctx, "mysql://app:p%40ss@db.example:3306/ids", sqlstore.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -221,7 +221,7 @@ func TestSnowflakeOverHTTP(t *testing.T) {
 		var retired workerJSON
 		w = call(t, h, "POST", "/v1/pools/default/workers/7/retire", "")
 		if err := json.Unmarshal(w.Body.Bytes(), &retired); err != nil || w.Code != 200 || !retired.Retired || retired.State != service.WorkerRetired || retired.Holder != "" ||
-			retired.Expires != nil || retired.Mark != workers.Workers[0].Mark || retired.Epoch <= workers.Workers[0].Epoch {
+			retired.Expires != nil || retired.Mark != workers.Workers[0].Mark || retired.Token <= workers.Workers[0].Token {
 			t.Errorf("retired: %v, %s", err, w.Body)
 		}
 	})

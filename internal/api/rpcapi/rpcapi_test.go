@@ -393,7 +393,7 @@ func TestAdmin(t *testing.T) {
 		t.Fatalf("%v, %v", workers, err)
 	}
 	retired, err := admin.RetireWorker(ctx, &hapaxv1.RetireWorkerRequest{Pool: "default", Worker: workers.GetWorkers()[0].GetId()})
-	if err != nil || retired.GetWorker().GetHolder() != "" || retired.GetWorker().GetEpoch() <= workers.GetWorkers()[0].GetEpoch() {
+	if err != nil || retired.GetWorker().GetHolder() != "" || retired.GetWorker().GetToken() <= workers.GetWorkers()[0].GetToken() {
 		t.Errorf("%v, %v", retired, err)
 	}
 }
