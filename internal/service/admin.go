@@ -41,7 +41,13 @@ func (s *Service) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Creat
 			return hapax.Tag{}, err
 		}
 	}
+	if isPeriodLine(tag.Name) && mode == hapax.CreateFirstUse { // a client leases from it
+		return admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.lineTag(ctx, tag.Name) })
+	}
 	tag, err := tag.WithDefaults()
+	if err == nil {
+		tag, err = s.settleCode(ctx, tag, mode)
+	}
 	if err == nil && tag.Kind == hapax.KindSnowflake {
 		err = s.admitPool(ctx, tag.Pool)
 	}
@@ -90,8 +96,13 @@ func (s *Service) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate)
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
 	}
-	t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.UpdateTag(ctx, name, u) })
-	if err == nil && u.Floor != nil {
+	t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) {
+		if u.Extra != nil {
+			return s.updateCode(ctx, name, u)
+		}
+		return s.store.UpdateTag(ctx, name, u)
+	})
+	if err == nil && (u.Floor != nil || u.Extra != nil) {
 		s.reopen(name) // what is granted here may lie below the floor
 	}
 	return t, err
@@ -108,10 +119,18 @@ func (s *Service) DeleteTag(ctx context.Context, name string) (hapax.Tag, error)
 	if err != nil {
 		return t, err
 	}
-	s.mu.Lock()
-	s.live = max(s.live-1, -1)
-	s.mu.Unlock()
+	if !isPeriodLine(name) {
+		s.mu.Lock()
+		s.live = max(s.live-1, -1)
+		s.mu.Unlock()
+	}
 	s.reopen(name)
+	if c, err := s.opts.code(t); err == nil && c.hasPeriod() {
+		_, err = admin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.dropLines(ctx, name) })
+		if err != nil {
+			s.log.Warn("the lines of a deleted tag are still there; nothing is issued from them", "tag", name, "error", err.Error())
+		}
+	}
 	s.observe(hapax.Event{Kind: hapax.EventTagDeleted, Tag: name})
 	return t, nil
 }

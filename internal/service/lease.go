@@ -44,7 +44,13 @@ func (s *Service) Allocate(ctx context.Context, tag string, n int64, last hapax.
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return hapax.Allocation{}, err
 	}
-	return admin(ctx, s, func(ctx context.Context) (hapax.Allocation, error) { return s.store.Allocate(ctx, tag, n, last) })
+	return admin(ctx, s, func(ctx context.Context) (hapax.Allocation, error) {
+		a, err := s.store.Allocate(ctx, tag, n, last)
+		if err == nil {
+			err = checkLease(a.Tag, s.opts)
+		}
+		return a, err
+	})
 }
 
 // HandBack takes back what a client did not issue of a segment that was leased

@@ -61,6 +61,9 @@ func newMetrics(pools []string) *metrics {
 
 // waited counts a call on a line that could not be served without a wait.
 func (m *metrics) waited(l *line) {
+	if l.periods != nil {
+		return // the period's line counts
+	}
 	if s, ok := l.issuer.(*hapax.Snowflake); ok && s.Stats().Remaining > 0 {
 		m.tickWaits.Inc()
 	} else {

@@ -158,7 +158,7 @@ func (s *Service) run(a *attempt, tag string) {
 	}
 	s.mu.Unlock()
 	close(a.done)
-	if discard && a.line.segment != nil {
+	if discard && a.line.segment != nil { // a pool's issuer and periods go on
 		s.discard(a.line.segment)
 	}
 }
@@ -193,6 +193,10 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 	if err != nil {
 		return nil, err
 	}
+	code, err := s.opts.code(t)
+	if err != nil {
+		return nil, err
+	}
 	if t.Deleted {
 		return nil, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag)
 	}
@@ -204,7 +208,11 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 		if err != nil {
 			return nil, err
 		}
-		return &line{name: tag, issuer: issuer, pool: p.name}, nil
+		return &line{name: tag, issuer: issuer, pool: p.name, code: code, extra: t.Extra}, nil
+	}
+	if code.hasPeriod() {
+		p := &periods{svc: s, tag: tag, code: code}
+		return &line{name: tag, issuer: p, periods: p, code: code, extra: t.Extra}, nil
 	}
 	seg, err := hapax.NewSegment(ctx, probe{s.store, a.on.Load()}, tag, hapax.SegmentOptions{
 		NoCreate: true, StoreTimeout: s.opts.StoreTimeout, Observer: s.observe, Clock: s.opts.Clock,
@@ -212,7 +220,7 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 	if err != nil {
 		return nil, err
 	}
-	return &line{name: tag, issuer: seg, segment: seg}, nil
+	return &line{name: tag, issuer: seg, segment: seg, code: code, extra: t.Extra}, nil
 }
 
 // tag returns the tag as the store has it, and creates it if that is allowed.
@@ -220,6 +228,10 @@ func (s *Service) tag(ctx context.Context, why *trouble, name string) (t hapax.T
 	def, ok := s.declared(name)
 	cached := ok && s.opts.Pools[def.Pool].Cache && s.opts.Cache != nil
 	err = s.retry(ctx, why, func(ctx context.Context) error {
+		if isPeriodLine(name) {
+			t, err = s.lineTag(ctx, name)
+			return err
+		}
 		if cached {
 			known, cancel := context.WithTimeout(ctx, askFor)
 			defer cancel()
@@ -252,6 +264,11 @@ func (s *Service) warnIfOther(t hapax.Tag) {
 		return
 	}
 	t.Mark, def.Mark = 0, 0
+	if spec, _ := CodeOf(def); spec != "" {
+		if stored, _ := CodeOf(t); stored == spec { // it may know older ones, too
+			def.Extra = t.Extra
+		}
+	}
 	if t == def {
 		return
 	}
@@ -270,7 +287,7 @@ func (s *Service) declared(name string) (hapax.Tag, bool) {
 	if !ok {
 		return hapax.Tag{}, false
 	}
-	t, err := c.definition(name)
+	t, err := s.opts.define(c, name)
 	return t, err == nil // the options were checked
 }
 

@@ -20,6 +20,8 @@ const (
 	DefaultMaxWait  = 2 * time.Second
 	DefaultMaxCount = 10_000
 	DefaultRefresh  = time.Minute
+
+	DefaultRetireLines = 7 * 24 * time.Hour
 )
 
 // Limits that have no setting.
@@ -43,6 +45,13 @@ type Options struct {
 	// Pools are the settings of worker pools, by name. A pool that is not
 	// mentioned has the zero PoolConfig.
 	Pools map[string]PoolConfig
+
+	// CodeKeys are the keys that scramble codes, by their IDs: 16 to 64 random bytes each.
+	CodeKeys map[string][]byte
+
+	// RetireLines is how long after the end of its period a line of numbers that
+	// restart is deleted, which leaves a tombstone; default 7 days.
+	RetireLines time.Duration
 
 	// NoAutoCreate makes the first use of a tag that is neither in the store nor
 	// in Tags fail with ErrTagNotFound, instead of creating a segment tag.
@@ -98,6 +107,11 @@ type TagConfig struct {
 	MaxStep int64      `yaml:"max_step" json:"max_step,omitempty"`
 	Start   int64      `yaml:"start" json:"start,omitempty"`
 	Pool    string     `yaml:"pool" json:"pool,omitempty"`
+
+	// Code shows the tag's numbers; it is a spec of package codec. Zone is the time
+	// zone of its periods, where the spec names none.
+	Code string `yaml:"code" json:"code,omitempty"`
+	Zone string `yaml:"zone" json:"zone,omitempty"`
 }
 
 // A PoolConfig tells how this node issues from a worker pool. Zero fields have
@@ -158,6 +172,7 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.MaxCount, DefaultMaxCount)
 	setDefault(&o.Refresh, DefaultRefresh)
 	setDefault(&o.StoreTimeout, hapax.DefaultStoreTimeout)
+	setDefault(&o.RetireLines, DefaultRetireLines)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -181,6 +196,7 @@ func (o Options) withDefaults() (Options, error) {
 		{"max_wait", o.MaxWait, time.Millisecond, time.Hour},
 		{"refresh", o.Refresh, time.Second, 24 * time.Hour},
 		{"store_timeout", o.StoreTimeout, time.Millisecond, time.Hour},
+		{"retire_lines", o.RetireLines, time.Hour, 3650 * 24 * time.Hour},
 	} {
 		if v.value < v.least || v.value > v.most {
 			return o, outOfRange(v.name, v.value, fmt.Sprintf("%v to %v", v.least, v.most))
@@ -191,8 +207,11 @@ func (o Options) withDefaults() (Options, error) {
 			return o, err
 		}
 	}
+	if err := o.checkKeys(); err != nil {
+		return o, err
+	}
 	for _, name := range slices.Sorted(maps.Keys(o.Tags)) {
-		def, err := o.Tags[name].definition(name)
+		def, err := o.define(o.Tags[name], name)
 		if err == nil && def.Kind == hapax.KindSnowflake && !o.hasPool(def.Pool) {
 			err = outOfRange("pool", def.Pool, o.poolNamesInWords())
 		}
@@ -223,7 +242,20 @@ func (c TagConfig) definition(name string) (hapax.Tag, error) {
 	return hapax.Tag{
 		Name: name, Kind: c.Kind, Pool: c.Pool,
 		Start: c.Start, Step: c.Step, MinStep: c.MinStep, MaxStep: c.MaxStep,
+		Extra: CodeExtra(c.Code, c.Zone),
 	}.WithDefaults()
+}
+
+// define returns the definition as it is stored.
+func (o Options) define(c TagConfig, name string) (hapax.Tag, error) {
+	if c.Code == "" && c.Zone != "" {
+		return hapax.Tag{}, outOfRange("zone", c.Zone, "none without a code")
+	}
+	t, err := c.definition(name)
+	if err == nil {
+		t, err = o.canonical(t)
+	}
+	return t, err
 }
 
 // layout returns the configured layout; the zero Layout if there is none.

@@ -49,15 +49,17 @@ func (s *Service) begin(ctx context.Context) error {
 // out of use whose tag was deleted or is another than it was. It also learns
 // the layouts of the pools.
 func (s *Service) review(ctx context.Context) (live int, err error) {
+	var lines lineReview
 	for after := ""; ; {
 		page, err := s.store.Tags(ctx, after, MaxPage)
 		if err != nil {
 			return 0, err
 		}
 		for _, t := range page {
-			if !t.Deleted {
+			if !t.Deleted && !isPeriodLine(t.Name) {
 				live++
 			}
+			lines.see(s, t, s.now())
 			if l := s.tags.find(t.Name); l != nil && !l.matches(t) {
 				s.drop(l)
 				if t.Deleted {
@@ -74,10 +76,13 @@ func (s *Service) review(ctx context.Context) (live int, err error) {
 	s.mu.Lock()
 	s.live = live
 	s.mu.Unlock()
+	if !s.opts.OneShot {
+		lines.retire(ctx, s)
+	}
 	return live, s.learnPools(ctx)
 }
 
 // matches tells whether the line still issues what the tag is.
 func (l *line) matches(t hapax.Tag) bool {
-	return !t.Deleted && (l.segment != nil) == (t.Kind == hapax.KindSegment) && l.pool == t.Pool
+	return !t.Deleted && (l.pool == "") == (t.Kind == hapax.KindSegment) && l.pool == t.Pool && l.extra == t.Extra
 }

@@ -63,6 +63,7 @@ type Service struct {
 	stop     context.CancelFunc
 	children sync.WaitGroup
 	slots    chan struct{} // one per line being opened
+	recoding chan struct{} // held by the one who changes a tag's code
 
 	mu      sync.Mutex // guards the fields below; never held while waiting
 	closed  bool
@@ -87,18 +88,19 @@ func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error)
 		return nil, err
 	}
 	s := &Service{
-		store:   &watchedStore{Store: store},
-		opts:    opts,
-		log:     opts.Logger,
-		metrics: newMetrics(opts.poolNames()),
-		errWait: fmt.Errorf("the service waits no longer than %v: %w", opts.MaxWait, context.DeadlineExceeded),
-		slots:   make(chan struct{}, maxOpening),
-		opened:  make(chan struct{}, 1),
-		opening: map[string]*attempt{},
-		pools:   map[string]*pool{},
-		refused: map[string]refusal{},
-		layouts: map[string]hapax.Layout{},
-		live:    -1,
+		store:    &watchedStore{Store: store},
+		opts:     opts,
+		log:      opts.Logger,
+		metrics:  newMetrics(opts.poolNames()),
+		errWait:  fmt.Errorf("the service waits no longer than %v: %w", opts.MaxWait, context.DeadlineExceeded),
+		slots:    make(chan struct{}, maxOpening),
+		opened:   make(chan struct{}, 1),
+		recoding: make(chan struct{}, 1),
+		opening:  map[string]*attempt{},
+		pools:    map[string]*pool{},
+		refused:  map[string]refusal{},
+		layouts:  map[string]hapax.Layout{},
+		live:     -1,
 	}
 	s.tags.init()
 	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -167,6 +169,10 @@ func (s *Service) Reserve(ctx context.Context, tag string, n int64) (hapax.Grant
 	}
 	var g hapax.Grant
 	err := s.issue(ctx, tag, func(ctx context.Context, l *line) (err error) {
+		if l.periods != nil {
+			g, err = l.periods.reserve(ctx, n)
+			return err
+		}
 		if l.segment == nil {
 			return fmt.Errorf("%w: %q is a snowflake tag; only a segment tag has numbers in a row", hapax.ErrKindMismatch, tag)
 		}
@@ -195,7 +201,11 @@ func (s *Service) Issuer(ctx context.Context, tag string) (hapax.Issuer, error) 
 // Last returns the number of a segment tag that this node issued last; false if
 // there is none. Numbers of snowflake tags have no last one that could be told.
 func (s *Service) Last(tag string) (hapax.ID, bool) {
-	if l := s.tags.find(tag); l != nil && l.segment != nil {
+	l := s.tags.find(tag)
+	if l != nil && l.periods != nil {
+		l = l.periods.line()
+	}
+	if l != nil && l.segment != nil {
 		return l.segment.Last()
 	}
 	return 0, false

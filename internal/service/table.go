@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// An issuer is a segment, or a pool's snowflake.
+// An issuer is a segment, a pool's snowflake, or the lines of periods.
 type issuer interface {
 	hapax.Issuer
 	TryNext() (hapax.ID, bool)
@@ -23,6 +23,9 @@ type line struct {
 	issuer   issuer         // the segment, or the pool's snowflake
 	segment  *hapax.Segment // nil for a snowflake tag
 	pool     string         // of a snowflake tag
+	code     *code          // what shows its numbers; may be nil
+	periods  *periods       // issues from a line for each period; nil: the tag has one
+	extra    string         // of the tag, as it was when the line was opened
 	labelled bool           // has metrics under its own name
 }
 
@@ -62,7 +65,7 @@ func (t *tagTable) findBytes(name []byte) *line {
 func (t *tagTable) add(l *line) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l.segment != nil && l.name != otherTags && t.labelled < maxLabelled {
+	if l.segment != nil && l.name != otherTags && !isPeriodLine(l.name) && t.labelled < maxLabelled {
 		l.labelled = true
 		t.labelled++
 	}

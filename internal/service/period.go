@@ -1,0 +1,363 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/codec"
+)
+
+// A tag whose numbers restart has a line for each period: a tag of its own, named
+// after both, such as orders@@20261121. It is made at first use, and no mark is
+// ever set back. The period is the one that the wall clock says: if it jumps back,
+// issuing goes on in the old line above its mark, and a text, which shows period
+// and number, never comes twice.
+//
+//	          first use              period over, a while     Options.RetireLines
+//	(nothing) ---------> issued from -------------------> closed ------> tombstone
+//	                          ^                              |                |
+//	                          |        the clock is back     |                |
+//	                          +------------------------------+----------------+
+const lineMark = "@@"
+
+const (
+	maxPeriodName = len("2026112123")
+	maxPeriodTag  = hapax.MaxTagBytes - len(lineMark) - maxPeriodName
+
+	// lineGrace is how long a line stays open on this node after its period.
+	lineGrace = 10 * time.Minute
+
+	// maxRetired bounds how many lines are retired at once.
+	maxRetired = 100
+)
+
+func periodLine(tag string, p codec.Period) string { return tag + lineMark + p.String() }
+
+// cutLine takes the name of a period's line apart.
+func cutLine(name string) (tag, period string, ok bool) {
+	at := strings.LastIndex(name, lineMark)
+	if at < 1 {
+		return "", "", false
+	}
+	tag, period = name[:at], name[at+len(lineMark):]
+	form := strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return '0'
+		}
+		return r
+	}, period)
+	switch form {
+	case "0000", "0000Q0", "000000", "0000W00", "00000000", "0000000000":
+		return tag, period, true
+	}
+	return "", "", false
+}
+
+// isPeriodLine reports whether a name has the form of a period's line.
+func isPeriodLine(name string) bool {
+	_, _, ok := cutLine(name)
+	return ok
+}
+
+// periods issues the numbers of a tag from the line of the current period.
+type periods struct {
+	svc  *Service
+	tag  string
+	code *code
+	now  atomic.Pointer[moment] // of the latest use
+}
+
+// A moment is a second of the wall clock and the period that it lies in.
+type moment struct {
+	second int64
+	period codec.Period
+	line   string
+}
+
+var _ issuer = (*periods)(nil)
+
+// current returns what period it is.
+func (p *periods) current() (*moment, error) {
+	now := p.svc.now()
+	m := p.now.Load()
+	if m != nil && m.second == now.Unix() {
+		return m, nil
+	}
+	period, err := p.code.Period(now)
+	if err != nil {
+		return nil, fmt.Errorf("%w: tag %q: %w", hapax.ErrTimeExhausted, p.tag, err)
+	}
+	next := &moment{second: now.Unix(), period: period}
+	if m != nil && m.period == period {
+		next.line = m.line
+	} else {
+		next.line = periodLine(p.tag, period)
+	}
+	p.now.Store(next)
+	return next, nil
+}
+
+// line returns the line of the current period if it is open.
+func (p *periods) line() *line {
+	m, err := p.current()
+	if err != nil {
+		return nil
+	}
+	return p.svc.tags.find(m.line)
+}
+
+// TryNext implements issuer.
+func (p *periods) TryNext() (hapax.ID, bool) {
+	if l := p.line(); l != nil {
+		return l.issuer.TryNext()
+	}
+	return 0, false
+}
+
+// TryNextN implements issuer. It takes all or nothing, so that what it returns
+// is of one period.
+func (p *periods) TryNextN([]hapax.ID) int { return 0 }
+
+// Next implements hapax.Issuer.
+func (p *periods) Next(ctx context.Context) (hapax.ID, error) {
+	var ids [1]hapax.ID
+	_, _, err := p.take(ctx, ids[:])
+	return ids[0], err
+}
+
+// NextN implements hapax.Issuer.
+func (p *periods) NextN(ctx context.Context, dst []hapax.ID) (int, error) {
+	_, n, err := p.take(ctx, dst)
+	return n, err
+}
+
+// Close implements hapax.Issuer. The lines are the service's.
+func (p *periods) Close(context.Context) error { return nil }
+
+// take fills dst with numbers of one period, which it returns.
+func (p *periods) take(ctx context.Context, dst []hapax.ID) (period codec.Period, n int, err error) {
+	period, err = p.on(ctx, func(line string) error {
+		n, err = p.svc.NextN(ctx, line, dst)
+		return err
+	})
+	return period, n, err
+}
+
+// reserve is Service.Reserve on the line of the current period.
+func (p *periods) reserve(ctx context.Context, n int64) (g hapax.Grant, err error) {
+	_, err = p.on(ctx, func(line string) error {
+		g, err = p.svc.Reserve(ctx, line, n)
+		return err
+	})
+	return g, err
+}
+
+// on calls f with the name of the current period's line. A line that was retired
+// meanwhile is opened again, above its mark, as long as the tag lives.
+func (p *periods) on(ctx context.Context, f func(line string) error) (codec.Period, error) {
+	for try := 1; ; try++ {
+		m, err := p.current()
+		if err != nil {
+			return codec.Period{}, err
+		}
+		if err = f(m.line); err == nil || !isGone(err) || try == staleTries || ctx.Err() != nil {
+			return m.period, err
+		}
+		p.svc.forgive(m.line)
+	}
+}
+
+// forgive forgets that a tag could not be used.
+func (s *Service) forgive(tag string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.refused, tag)
+}
+
+// lineTag returns the tag of a period's line, which it makes or revives if its
+// parent lives.
+func (s *Service) lineTag(ctx context.Context, name string) (hapax.Tag, error) {
+	parent, period, _ := cutLine(name)
+	t, err := s.store.Tag(ctx, parent)
+	if errors.Is(err, hapax.ErrTagNotFound) {
+		return s.plainTag(ctx, name, parent)
+	}
+	if err != nil {
+		return t, err
+	}
+	c, err := s.opts.code(t)
+	switch {
+	case err != nil:
+		return t, err
+	case !c.hasPeriod():
+		return s.plainTag(ctx, name, parent)
+	case t.Deleted:
+		return t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, parent)
+	}
+	if _, err := c.ParsePeriod(period); err != nil {
+		return t, outOfRange("tag", name, fmt.Sprintf("a line of %q, whose numbers restart each %v", parent, c.Unit()))
+	}
+	line, err := s.store.Tag(ctx, name)
+	if err == nil && !line.Deleted || err != nil && !errors.Is(err, hapax.ErrTagNotFound) {
+		return line, err
+	}
+	def, err := hapax.Tag{
+		Name: name, Kind: hapax.KindSegment, Start: t.Start, Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep,
+		Delta: t.Delta, Remainder: t.Remainder,
+	}.WithDefaults()
+	if err != nil {
+		return def, err
+	}
+	line, err = s.store.CreateTag(ctx, def, hapax.CreateExplicit)
+	switch {
+	case err == nil:
+		s.observe(hapax.Event{Kind: hapax.EventTagCreated, Tag: name})
+	case errors.Is(err, hapax.ErrTagExists): // another node was first
+		return s.store.Tag(ctx, name)
+	}
+	return line, err
+}
+
+// plainTag returns a tag that merely looks like a line, if it is there.
+func (s *Service) plainTag(ctx context.Context, name, parent string) (hapax.Tag, error) {
+	t, err := s.store.Tag(ctx, name)
+	if errors.Is(err, hapax.ErrTagNotFound) {
+		err = fmt.Errorf("%w: %q; a name of this form is a period's line of the tag %q, which has none", hapax.ErrTagNotFound, name, parent)
+	}
+	return t, err
+}
+
+// Line returns the line that the tag's numbers are to be taken from now: a
+// period's, which is made at first use, or the tag itself.
+func (s *Service) Line(ctx context.Context, tag string) (name string, err error) {
+	t, err := s.Tag(ctx, tag)
+	if err != nil {
+		return tag, err
+	}
+	c, err := s.opts.code(t)
+	if err != nil || !c.hasPeriod() || t.Deleted {
+		return tag, err
+	}
+	m, err := (&periods{svc: s, tag: tag, code: c}).current()
+	if err != nil {
+		return tag, err
+	}
+	_, err = admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.lineTag(ctx, m.line) })
+	return m.line, err
+}
+
+// Codes returns the texts of numbers that were taken from a line of the tag.
+func (s *Service) Codes(ctx context.Context, tag, line string, ids []hapax.ID) (Issued, error) {
+	c, err := s.codeOf(ctx, tag)
+	if err != nil {
+		return Issued{}, err
+	}
+	var p codec.Period
+	if c.hasPeriod() {
+		_, period, _ := cutLine(line)
+		if p, err = c.ParsePeriod(period); err != nil {
+			return Issued{}, outOfRange("line", line, "a period's line of "+tag)
+		}
+	}
+	texts, err := c.texts(p, ids)
+	return Issued{Period: p.String(), IDs: ids, Codes: texts}, err
+}
+
+// checkLease refuses to lease numbers of a tag that has a line for each period.
+func checkLease(t hapax.Tag, o Options) error {
+	if !strings.HasPrefix(t.Extra, codePrefix) {
+		return nil
+	}
+	c, err := o.code(t)
+	if err != nil || !c.hasPeriod() {
+		return err
+	}
+	example := "its name, " + lineMark + " and the period"
+	if p, err := c.Period(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)); err == nil {
+		example = "such as " + periodLine(t.Name, p)
+	}
+	return outOfRange("tag", t.Name, fmt.Sprintf("the line of one period to lease from, %s: its numbers restart each %v", example, c.Unit()))
+}
+
+// A lineReview finds the lines of periods that are over.
+type lineReview struct {
+	parents map[string]*code // live tags that have a line for each period
+	over    []string         // lines to retire
+}
+
+// see looks at one tag of the store. They come in the order of their names, so a
+// tag comes before its lines.
+func (r *lineReview) see(s *Service, t hapax.Tag, now time.Time) {
+	if t.Deleted {
+		return
+	}
+	if strings.HasPrefix(t.Extra, codePrefix) {
+		if c, err := s.opts.code(t); err == nil && c.hasPeriod() {
+			if r.parents == nil {
+				r.parents = map[string]*code{}
+			}
+			r.parents[t.Name] = c
+		}
+		return
+	}
+	parent, period, ok := cutLine(t.Name)
+	if !ok || r.parents[parent] == nil {
+		return
+	}
+	c := r.parents[parent]
+	p, err := c.ParsePeriod(period)
+	if err != nil {
+		return
+	}
+	_, end, err := c.Bounds(p)
+	if err != nil {
+		return
+	}
+	if l := s.tags.find(t.Name); l != nil && now.Sub(end) > lineGrace {
+		s.drop(l) // which hands back what is left
+	}
+	if now.Sub(end) > s.opts.RetireLines && len(r.over) < maxRetired {
+		r.over = append(r.over, t.Name)
+	}
+}
+
+// retire leaves a tombstone of each line. If a clock is wrong, this one or the
+// one of a node that issues from it, the line is revived above its mark.
+func (r *lineReview) retire(ctx context.Context, s *Service) {
+	for _, name := range r.over {
+		if _, err := s.store.DeleteTag(ctx, name); err == nil {
+			s.observe(hapax.Event{Kind: hapax.EventTagDeleted, Tag: name})
+		}
+	}
+}
+
+// dropLines deletes the lines of a tag that was deleted.
+func (s *Service) dropLines(ctx context.Context, tag string) error {
+	for after := tag + lineMark; ; {
+		page, err := s.store.Tags(ctx, after, MaxPage)
+		if err != nil {
+			return err
+		}
+		for _, t := range page {
+			if !strings.HasPrefix(t.Name, tag+lineMark) {
+				return nil
+			}
+			if parent, _, ok := cutLine(t.Name); !ok || parent != tag || t.Deleted {
+				continue
+			}
+			if _, err := s.store.DeleteTag(ctx, t.Name); err != nil && !isGone(err) {
+				return err
+			}
+			s.reopen(t.Name)
+		}
+		if len(page) < MaxPage {
+			return nil
+		}
+		after = page[len(page)-1].Name
+	}
+}
