@@ -22,16 +22,19 @@ type tagJSON struct {
 	Mark    hapax.ID   `json:"mark,omitzero"`
 	Pool    string     `json:"pool,omitempty"`
 	Deleted bool       `json:"deleted,omitempty"`
+	Code    string     `json:"code,omitempty"`
+	Old     []string   `json:"old_codes,omitempty"`
 }
 
 func newTagJSON(t hapax.Tag) tagJSON {
-	return tagJSON{t.Name, t.Kind, hapax.ID(t.Start), t.Step, t.MinStep, t.MaxStep, hapax.ID(t.Mark), t.Pool, t.Deleted}
+	spec, old := service.CodeOf(t)
+	return tagJSON{t.Name, t.Kind, hapax.ID(t.Start), t.Step, t.MinStep, t.MaxStep, hapax.ID(t.Mark), t.Pool, t.Deleted, spec, old}
 }
 
 func (j tagJSON) tag() hapax.Tag {
 	return hapax.Tag{
 		Name: j.Name, Kind: j.Kind, Start: int64(j.Start), Step: j.Step, MinStep: j.MinStep, MaxStep: j.MaxStep,
-		Mark: int64(j.Mark), Pool: j.Pool, Deleted: j.Deleted,
+		Mark: int64(j.Mark), Pool: j.Pool, Deleted: j.Deleted, Extra: service.ExtraOf(j.Code, j.Old),
 	}
 }
 

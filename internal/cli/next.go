@@ -20,9 +20,11 @@ issues numbers that hold time and worker.
 On a store it takes as many numbers as it prints, not a whole segment.` + "\n" + targetHelp,
 		Example: `  hapax next orders
   hapax next orders -n 100 --server http://127.0.0.1:9000
+  hapax next invoices --code -n 3
   hapax next snowflake --store bolt:/var/lib/hapax/hapax.db`,
 		Args: arguments(1, 1),
 	}
+	asCode := cmd.Flags().Bool("code", false, "print the codes that show the numbers; the tag must have one")
 	n := cmd.Flags().Int64P("number", "n", 1, "how many numbers to issue (1 to 1000000)")
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
@@ -35,6 +37,13 @@ On a store it takes as many numbers as it prints, not a whole segment.` + "\n" +
 			return &hapax.ValueError{Field: "-n", Value: *n, Allowed: "1 to 1000000", Err: hapax.ErrInvalidArgument}
 		}
 		return where.with(cmd, func(ctx context.Context, t target) error {
+			if *asCode {
+				issued, err := t.Codes(ctx, args[0], int(*n))
+				if err != nil {
+					return err
+				}
+				return printCodes(cmd, issued, *asJSON)
+			}
 			ids, err := t.Next(ctx, args[0], int(*n))
 			if printErr := printIDs(cmd, ids, *asJSON); printErr != nil {
 				return printErr

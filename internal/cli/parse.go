@@ -22,18 +22,28 @@ const maxLineBytes = 1024
 func parseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "parse ID...",
-		Short: "Show the time, worker and sequence in numbers",
+		Short: "Show what numbers and codes say",
 		Long: `Parse takes snowflake numbers apart. With - in place of an ID it reads IDs from
 standard input, one a line; a line that is none is told on standard error, with its
 number, and the exit code is 2 at the end. The columns are the ID, its time, and the layout's
-fields from the highest bit down.`,
+fields from the highest bit down.
+
+With --tag it takes the codes of a tag apart instead: into the number and, where
+numbers restart, its period. Whether a number was issued it does not say.
+` + targetHelp,
 		Example: `  hapax parse 2067301285494784000
+  hapax parse INV-20261121-0004282 --tag invoices
   hapax parse --layout vesta-max-peak --json - < ids.txt`,
 		Args: arguments(1, 1<<20),
 	}
 	layoutText := layoutFlag(cmd)
+	tag := cmd.Flags().String("tag", "", "the tag whose codes are to be taken apart")
 	asJSON := jsonFlag(cmd)
+	where := addTarget(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("tag") {
+			return parseCodes(cmd, where, *tag, args, *asJSON)
+		}
 		layout, err := hapax.ParseLayout(*layoutText)
 		if err != nil {
 			return err

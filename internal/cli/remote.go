@@ -188,10 +188,13 @@ type putJSON struct {
 	MaxStep *int64     `json:"max_step,omitempty"`
 	Pool    string     `json:"pool,omitempty"`
 	Floor   *hapax.ID  `json:"floor,omitempty"`
+	Code    string     `json:"code,omitempty"`
+	Zone    string     `json:"zone,omitempty"`
 }
 
 func (r *remote) CreateTag(ctx context.Context, tag hapax.Tag, _ hapax.CreateMode) (hapax.Tag, error) {
 	body := putJSON{Kind: tag.Kind, Pool: tag.Pool}
+	body.Code, body.Zone = service.AskedCode(tag.Extra)
 	if tag.Kind == hapax.KindSegment {
 		body.Start, body.Step, body.MinStep, body.MaxStep = new(hapax.ID(tag.Start)), &tag.Step, &tag.MinStep, &tag.MaxStep
 	}
@@ -200,6 +203,9 @@ func (r *remote) CreateTag(ctx context.Context, tag hapax.Tag, _ hapax.CreateMod
 
 func (r *remote) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
 	body := putJSON{Step: u.Step, MinStep: u.MinStep, MaxStep: u.MaxStep, Floor: (*hapax.ID)(u.Floor)}
+	if u.Extra != nil {
+		body.Code, body.Zone = service.AskedCode(*u.Extra)
+	}
 	return r.tagCall(ctx, http.MethodPut, name, http.Header{"If-Match": {"*"}}, body)
 }
 

@@ -8,12 +8,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
 )
 
 // tagsPage is how many tags are asked for at a time.
 const tagsPage = 500
 
-var tagHeader = []string{"TAG", "KIND", "NEXT", "STEP", "MIN", "MAX", "POOL", "STATE"}
+var tagHeader = []string{"TAG", "KIND", "NEXT", "STEP", "MIN", "MAX", "POOL", "CODE", "STATE"}
 
 // tagCells returns a tag as a row under tagHeader.
 func tagCells(t hapax.Tag) []string {
@@ -23,11 +24,12 @@ func tagCells(t hapax.Tag) []string {
 		}
 		return strconv.FormatInt(v, 10)
 	}
+	spec, _ := service.CodeOf(t)
 	state := "live"
 	if t.Deleted {
 		state = "deleted"
 	}
-	return []string{t.Name, string(t.Kind), number(t.Mark), number(t.Step), number(t.MinStep), number(t.MaxStep), dash(t.Pool), state}
+	return []string{t.Name, string(t.Kind), number(t.Mark), number(t.Step), number(t.MinStep), number(t.MaxStep), dash(t.Pool), dash(spec), state}
 }
 
 func tagsCommand() *cobra.Command {
@@ -120,7 +122,12 @@ func tagsCreateCommand() *cobra.Command {
 		minStep := flags.Int64("min-step", 0, "lower bound of the adaptive step (default the step)")
 		maxStep := flags.Int64("max-step", 0, "upper bound of the adaptive step (default 1000000, or the step)")
 		pool := flags.String("pool", "", "the worker pool of a snowflake tag (default \"default\")")
+		code := flags.String("code", "", "how the numbers are shown, such as 'INV-{yyyy}{MM}{dd}-{seq:6}{check}'")
+		zone := flags.String("zone", "", "the time zone of the code's periods, such as Europe/Berlin")
 		return func(ctx context.Context, t target, name string) (hapax.Tag, error) {
+			if *zone != "" && *code == "" {
+				return hapax.Tag{}, usagef("--zone needs --code")
+			}
 			for _, f := range []string{"start", "step", "min-step", "max-step"} {
 				if flags.Changed(f) && flags.Lookup(f).Value.String() == "0" {
 					return hapax.Tag{}, &hapax.ValueError{Field: f, Value: 0, Allowed: "1 or more", Err: hapax.ErrInvalidArgument}
@@ -129,6 +136,7 @@ func tagsCreateCommand() *cobra.Command {
 			def, err := hapax.Tag{
 				Name: name, Kind: hapax.Kind(*kind), Pool: *pool,
 				Start: *start, Step: *step, MinStep: *minStep, MaxStep: *maxStep,
+				Extra: service.CodeExtra(*code, *zone),
 			}.WithDefaults()
 			if err != nil {
 				return def, err
@@ -139,12 +147,17 @@ func tagsCreateCommand() *cobra.Command {
 }
 
 func tagsSetCommand() *cobra.Command {
-	return oneTag("set", "Change a segment tag", func(flags *pflag.FlagSet) func(context.Context, target, string) (hapax.Tag, error) {
+	return oneTag("set", "Change a tag", func(flags *pflag.FlagSet) func(context.Context, target, string) (hapax.Tag, error) {
 		step := flags.Int64("step", 0, "how many numbers a segment begins with")
 		minStep := flags.Int64("min-step", 0, "lower bound of the adaptive step")
 		maxStep := flags.Int64("max-step", 0, "upper bound of the adaptive step")
 		floor := flags.Int64("floor", 0, "the next segment starts at this number or above; it never goes back")
+		code := flags.String("code", "", "another way to show the numbers, of another shape; what was shown before stays readable")
+		zone := flags.String("zone", "", "the time zone of the code's periods")
 		return func(ctx context.Context, t target, name string) (hapax.Tag, error) {
+			if *zone != "" && *code == "" {
+				return hapax.Tag{}, usagef("--zone needs --code")
+			}
 			given := func(flag string, v *int64) *int64 {
 				if flags.Changed(flag) {
 					return v
@@ -155,8 +168,11 @@ func tagsSetCommand() *cobra.Command {
 				Step: given("step", step), MinStep: given("min-step", minStep), MaxStep: given("max-step", maxStep),
 				Floor: given("floor", floor),
 			}
+			if *code != "" {
+				u.Extra = new(service.CodeExtra(*code, *zone))
+			}
 			if u == (hapax.TagUpdate{}) {
-				return hapax.Tag{}, usagef("nothing to change; give --step, --min-step, --max-step or --floor")
+				return hapax.Tag{}, usagef("nothing to change; give --step, --min-step, --max-step, --floor or --code")
 			}
 			return t.UpdateTag(ctx, name, u)
 		}

@@ -44,6 +44,10 @@ type target interface {
 	// Next issues n numbers of a tag and no more.
 	Next(ctx context.Context, tag string, n int) ([]hapax.ID, error)
 
+	// Codes issues n numbers with their texts, and ParseCode takes a text apart.
+	Codes(ctx context.Context, tag string, n int) (service.Issued, error)
+	ParseCode(ctx context.Context, tag, code string) (service.ParsedCode, error)
+
 	hapax.TagStore
 	CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error)
 	Pools(ctx context.Context) ([]hapax.Pool, error)
@@ -187,7 +191,7 @@ func newLocal(ctx context.Context, node *server.Node, config server.Config) (*lo
 	svc, err := service.New(ctx, node.Store, service.Options{
 		Tags: config.Tags, Pools: config.Pools, NoAutoCreate: !config.AutoCreate, MaxTags: config.MaxTags,
 		OneShot: true, MaxCount: maxNext, MaxWait: maxWait, StoreTimeout: config.StoreTimeout,
-		Holder: node.Instance, Logger: quiet,
+		Holder: node.Instance, Logger: quiet, CodeKeys: config.CodeKeyBytes(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, node.Close())
@@ -198,30 +202,48 @@ func newLocal(ctx context.Context, node *server.Node, config server.Config) (*lo
 // Next takes exactly n numbers of a segment tag from the store, so that none is
 // lost with this process. A snowflake tag's worker is acquired, used and sealed.
 func (l *local) Next(ctx context.Context, tag string, n int) ([]hapax.ID, error) {
-	ids := make([]hapax.ID, n)
+	ids, _, err := l.take(ctx, tag, n)
+	return ids, err
+}
+
+// take is Next, and returns the line that the numbers are of.
+func (l *local) take(ctx context.Context, tag string, n int) (taken []hapax.ID, line string, err error) {
 	snowflake, err := l.isSnowflake(ctx, tag)
 	if err != nil {
-		return nil, err
+		return nil, tag, err
 	}
+	ids := make([]hapax.ID, n)
 	if snowflake {
 		n, err := l.NextN(ctx, tag, ids)
-		return ids[:n], err
+		return ids[:n], tag, err
 	}
-	a, err := l.Allocate(ctx, tag, int64(n), "")
-	if errors.Is(err, hapax.ErrTagNotFound) {
-		_, err = l.CreateTag(ctx, hapax.Tag{Name: tag}, hapax.CreateFirstUse)
-		if err == nil || errors.Is(err, hapax.ErrTagExists) {
-			a, err = l.Allocate(ctx, tag, int64(n), "")
+	line, err = l.Line(ctx, tag)
+	if errors.Is(err, hapax.ErrTagNotFound) { // its first use
+		if _, err = l.CreateTag(ctx, hapax.Tag{Name: tag}, hapax.CreateFirstUse); err == nil || errors.Is(err, hapax.ErrTagExists) {
+			line, err = l.Line(ctx, tag)
 		}
 	}
 	if err != nil {
-		return nil, err
+		return nil, tag, err
+	}
+	err = l.fill(ctx, line, ids)
+	if err != nil {
+		return nil, line, err
+	}
+	return ids, line, nil
+}
+
+// fill takes as many numbers of a segment tag as there is room for.
+func (l *local) fill(ctx context.Context, tag string, ids []hapax.ID) error {
+	a, err := l.Allocate(ctx, tag, int64(len(ids)), "")
+	if err != nil {
+		return err
 	}
 	first := a.Grant.Lo + (a.Tag.Remainder-a.Grant.Lo%a.Tag.Delta+a.Tag.Delta)%a.Tag.Delta
 	for i := range ids {
 		ids[i] = hapax.ID(first + int64(i)*a.Tag.Delta)
 	}
-	return ids, nil
+	return nil
 }
 
 // isSnowflake tells what kind a tag is or, at its first use, will be.

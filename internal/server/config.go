@@ -48,6 +48,7 @@ type Config struct {
 	StoreTimeout         time.Duration
 	Heartbeat            time.Duration
 	Witness              string
+	RetireLines          time.Duration
 	Drain                time.Duration
 	LogFormat            string
 	LogLevel             string
@@ -56,7 +57,11 @@ type Config struct {
 	Tags   map[string]service.TagConfig
 	Pools  map[string]service.PoolConfig
 
-	storePassword string // given beside Store; empty: none
+	// CodeKeys tell where the keys of codes are, by key ID.
+	CodeKeys map[string]string
+
+	storePassword string            // given beside Store; empty: none
+	keys          map[string][]byte // what CodeKeys lead to
 }
 
 // Sources are where Load takes settings from, the weakest first. A setting that
@@ -72,6 +77,7 @@ const (
 	tokensKey = "tokens"
 	tagsKey   = "tags"
 	poolsKey  = "pools"
+	keysKey   = "code_keys"
 )
 
 // DefaultConfig returns the configuration with every default.
@@ -122,6 +128,9 @@ func Load(from Sources) (Config, error) {
 	}
 	c, err := l.config()
 	if err != nil {
+		return Config{}, err
+	}
+	if c.keys, err = readKeys(c.CodeKeys, from.Env); err != nil {
 		return Config{}, err
 	}
 	return c, l.completeStore(&c, from.Env)
@@ -233,8 +242,8 @@ func (l *loader) texts(lookup func(string) (string, bool), nameOf func(Setting) 
 		values[s.Name] = given
 		if s.isSection() {
 			inner, err := parseYAML([]byte(given))
-			if err != nil && s.Name == tokensKey {
-				err = errors.New("it is not a mapping in YAML") // the reason might repeat a token
+			if err != nil && holdsSecrets(s.Name) {
+				err = errors.New("it is not a mapping in YAML") // the reason might repeat a secret
 			}
 			if err == nil {
 				err = checkKeys(map[string]any{s.Name: inner})
@@ -279,7 +288,7 @@ func (l *loader) config() (Config, error) {
 	for _, section := range []struct {
 		key  string
 		into any
-	}{{tokensKey, &c.Tokens}, {tagsKey, &c.Tags}, {poolsKey, &c.Pools}} {
+	}{{tokensKey, &c.Tokens}, {tagsKey, &c.Tags}, {poolsKey, &c.Pools}, {keysKey, &c.CodeKeys}} {
 		if err := l.decode(section.key, section.into); err != nil {
 			return Config{}, err
 		}
@@ -317,10 +326,13 @@ func (l *loader) decode(key string, into any) error {
 	return configErrorf(e.Unwrap(), "%s", field)
 }
 
-// showable returns what an error may tell of a value in a section: where a token's
-// digest belongs, somebody may have written the token.
+// holdsSecrets reports whether somebody may have written a secret into a section: the
+// token where its digest belongs, or a key where it is told where to find it.
+func holdsSecrets(section string) bool { return section == tokensKey || section == keysKey }
+
+// showable returns what an error may tell of a value in a section.
 func showable(section string, value any) any {
-	if section == tokensKey {
+	if holdsSecrets(section) {
 		return "(not shown)"
 	}
 	return value
@@ -410,6 +422,9 @@ func checkSection(s Setting, value any) error {
 	entries, ok := value.(map[string]any)
 	if !ok && value != nil {
 		return &hapax.ValueError{Field: s.Name, Value: showable(s.Name, value), Allowed: "a mapping from names to definitions", Err: hapax.ErrInvalidArgument}
+	}
+	if s.Keys == nil {
+		return nil // its entries are texts, which decode checks
 	}
 	var known []string
 	for _, k := range s.Keys {

@@ -134,6 +134,7 @@ func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
 	opts := service.Options{
 		Tags: c.Tags, Pools: c.Pools, NoAutoCreate: !c.AutoCreate,
 		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, StoreTimeout: c.StoreTimeout,
+		RetireLines: c.RetireLines, CodeKeys: c.keys,
 		Logger: log, Clock: clock,
 	}
 	return opts, opts.Validate()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/api/respapi"
+	"github.com/hapax-id/hapax/internal/service"
 )
 
 // A Setting describes one setting of the server. The command's flags, the
@@ -20,7 +21,7 @@ type Setting struct {
 	Allowed string   // which values are allowed; empty: any
 	Doc     string   // one sentence or more, without the period at the end
 	Choices []string // all values, where they are few names
-	Keys    []Key    // of the entries of a section, which is a mapping by name
+	Keys    []Key    // of the entries of a section, which is a mapping by name; nil where the entries are texts
 
 	set func(c *Config, text string) error // nil: a section
 	get func(c *Config) any                // what YAML shows
@@ -88,6 +89,8 @@ var settings = []Setting{
 		func(c *Config) *time.Duration { return &c.Heartbeat }),
 	text("witness", "", "File with what this node has used, outside the store; empty for witness in the data directory. A file on another disk outlives the directory",
 		func(c *Config) *string { return &c.Witness }),
+	duration("retire_lines", service.DefaultRetireLines, time.Hour, 3650*24*time.Hour, "How long after its period a line of numbers that restart is deleted; its mark stays, and a clock that was wrong goes on above it",
+		func(c *Config) *time.Duration { return &c.RetireLines }),
 	duration("drain", 10*time.Second, 0, time.Hour, "How long requests in flight may take to finish when the server is told to stop",
 		func(c *Config) *time.Duration { return &c.Drain }),
 	choice("log_format", "auto", []string{"auto", "text", "json"}, "Form of the log on standard error; auto is text on a terminal and JSON elsewhere",
@@ -100,6 +103,8 @@ var settings = []Setting{
 		func(c *Config) any { return sparse(c.Tags) }),
 	section(poolsKey, "Worker pools of snowflake tags by name. A pool's layout is frozen in the store when the pool is first used", poolKeys,
 		func(c *Config) any { return sparse(c.Pools) }),
+	section(keysKey, "Where the keys of scrambled codes are, by key ID: file:PATH or env:VARIABLE. A key is a text of 16 to 64 bytes, as random as can be, and is never shown. Keep a key for as long as codes made with it are to be read", nil,
+		func(c *Config) any { return textsOf(c.CodeKeys) }),
 }
 
 var tokenKeys = []Key{
@@ -120,6 +125,8 @@ var tagKeys = []Key{
 	{"min_step", "int", "step", "Lower bound of the adaptive step"},
 	{"max_step", "int", "1000000, or step if that is more", "Upper bound of the adaptive step"},
 	{"pool", "string", "default", "The worker pool of a snowflake tag"},
+	{"code", "string", "none", "How the tag's numbers are shown: a spec such as INV-{yyyy}{MM}{dd}-{seq:6}{check}; frozen in the store with the tag"},
+	{"zone", "string", "none", "The time zone of the code's periods, such as Europe/Berlin"},
 }
 
 var poolKeys = []Key{

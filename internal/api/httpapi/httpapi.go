@@ -2,11 +2,13 @@
 //
 //	GET    /v1/tags/{tag}/next?count=N   numbers as text, one a line; JSON if Accept says so
 //	POST   /v1/tags/{tag}/ids?count=N    {"ids":["1","2"]}; text if Accept says so
+//	GET    /v1/tags/{tag}/codes/{code}   what a code of the tag says: number and period
 //	GET    /v1/ids/{id}?layout=L         what an ID says: layout, time and fields
 //	POST   /v1/ids/compose               {"layout":L,"fields":{"time":T,"worker":W}} to an ID
 //	GET    /v1/tags?after=NAME&limit=N   a page of tags, tombstones among them
 //	GET    /v1/tags/{tag}                one tag
-//	PUT    /v1/tags/{tag}                create or change: kind, start, step, min_step, max_step, pool, floor
+//	PUT    /v1/tags/{tag}                create or change: kind, start, step, min_step, max_step, pool, floor,
+//	                                     code, zone
 //	DELETE /v1/tags/{tag}                leave a tombstone
 //	GET    /v1/layouts                   the known layouts
 //	GET    /v1/pools                     the worker pools
@@ -24,6 +26,9 @@
 //
 // Where the policy has tokens, "Authorization: Bearer TOKEN" must come with every
 // request but the first two of the last line, and the one before it.
+//
+// The number routes take format=code, too: they answer with the texts that show
+// the numbers, {"ids":["1"],"codes":["INV-20261121-0000018"],"period":"20261121"}.
 //
 // IDs and the numbers of a tag's line are JSON strings, or bare decimal text on
 // the number routes. The count may come as {"count":N} or as a form, too. What is
@@ -91,6 +96,7 @@ func (a *api) routes() map[string]http.HandlerFunc {
 		"DELETE /v1/tags/{tag}":                         a.deleteTag,
 		"POST /v1/tags/{tag}/ids":                       a.postIDs,
 		"GET /v1/tags/{tag}/next":                       a.getNext,
+		"GET /v1/tags/{tag}/codes/{code}":               a.getCode,
 		"HEAD /v1/tags/{tag}/next":                      a.unrouted, // it would take a number and not show it
 		"GET /v1/ids/{id}":                              a.getID,
 		"POST /v1/ids/compose":                          a.compose,

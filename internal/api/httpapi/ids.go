@@ -56,11 +56,18 @@ func plainNext(r *http.Request) (tag string, ok bool) {
 func (a *api) getNext(w http.ResponseWriter, r *http.Request) {
 	if asJSON := asksFor(r.Header["Accept"], "application/json", "text/plain"); asJSON || r.URL.RawQuery != "" {
 		count, err := a.count(r.URL.RawQuery)
-		if err != nil {
-			a.fail(w, r, err)
-			return
+		code := false
+		if err == nil {
+			code, err = wantsCode(r.URL.RawQuery)
 		}
-		a.issue(w, r, count, asJSON)
+		switch {
+		case err != nil:
+			a.fail(w, r, err)
+		case code:
+			a.issueCodes(w, r, count, asJSON)
+		default:
+			a.issue(w, r, count, asJSON)
+		}
 		return
 	}
 	a.writeNext(w, r, r.PathValue("tag"))
@@ -84,6 +91,10 @@ func (a *api) writeNext(w http.ResponseWriter, r *http.Request, tag string) {
 // in the query, as JSON or as a form.
 func (a *api) postIDs(w http.ResponseWriter, r *http.Request) {
 	count, err := a.count(r.URL.RawQuery)
+	code := false
+	if err == nil {
+		code, err = wantsCode(r.URL.RawQuery)
+	}
 	if err != nil {
 		a.fail(w, r, err)
 		return
@@ -93,14 +104,19 @@ func (a *api) postIDs(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !ok:
 			return
-		case inBody != 0 && r.URL.RawQuery != "":
+		case inBody != 0 && strings.Contains(r.URL.RawQuery, "count"):
 			a.fail(w, r, &hapax.ValueError{Field: "count", Value: given("in the query and in the body"), Allowed: "one of the two", Err: hapax.ErrInvalidArgument})
 			return
 		case inBody != 0:
 			count = inBody
 		}
 	}
-	a.issue(w, r, count, !asksFor(r.Header["Accept"], "text/plain", jsonMedia))
+	asJSON := !asksFor(r.Header["Accept"], "text/plain", jsonMedia)
+	if code {
+		a.issueCodes(w, r, count, asJSON)
+		return
+	}
+	a.issue(w, r, count, asJSON)
 }
 
 // countInBody reads the count from a body; 0 if it does not tell. It answers and
@@ -215,8 +231,8 @@ func (a *api) count(query string) (int, error) {
 // what asks for them may be told to add some.
 var queries = map[string][]string{
 	"GET /v1/tags":            {"after", "limit"},
-	"GET /v1/tags/{tag}/next": {"count"},
-	"POST /v1/tags/{tag}/ids": {"count"},
+	"GET /v1/tags/{tag}/next": {"count", "format"},
+	"POST /v1/tags/{tag}/ids": {"count", "format"},
 	"GET /v1/ids/{id}":        {"layout"},
 }
 

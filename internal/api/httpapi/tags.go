@@ -21,10 +21,13 @@ type tagJSON struct {
 	Mark    *hapax.ID  `json:"mark,omitempty"`
 	Pool    string     `json:"pool,omitempty"`
 	Deleted bool       `json:"deleted,omitempty"`
+	Code    string     `json:"code,omitempty"`
+	Old     []string   `json:"old_codes,omitempty"` // that still can be parsed, the latest first
 }
 
 func newTagJSON(t hapax.Tag) tagJSON {
 	j := tagJSON{Name: t.Name, Kind: t.Kind, Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep, Pool: t.Pool, Deleted: t.Deleted}
+	j.Code, j.Old = service.CodeOf(t)
 	if t.Kind == hapax.KindSegment {
 		j.Start, j.Mark = new(hapax.ID(t.Start)), new(hapax.ID(t.Mark))
 	}
@@ -89,6 +92,8 @@ type putBody struct {
 	MaxStep *int64     `json:"max_step"`
 	Pool    string     `json:"pool"`
 	Floor   *hapax.ID  `json:"floor"` // the next number is at least this
+	Code    string     `json:"code"`
+	Zone    string     `json:"zone"` // of the code, where its spec names none
 }
 
 // putTag creates a tag, explicitly, or changes one. "If-None-Match: *" makes it
@@ -138,7 +143,10 @@ func onlyStar(r *http.Request, header string) (absent bool, err error) {
 
 // definition returns the tag to create. A zero that was given is not "unset".
 func (b putBody) definition(name string) (hapax.Tag, error) {
-	t := hapax.Tag{Name: name, Kind: b.Kind, Pool: b.Pool}
+	t := hapax.Tag{Name: name, Kind: b.Kind, Pool: b.Pool, Extra: service.CodeExtra(b.Code, b.Zone)}
+	if b.Zone != "" && b.Code == "" {
+		return t, &hapax.ValueError{Field: "zone", Value: b.Zone, Allowed: "none without a code", Err: hapax.ErrInvalidArgument}
+	}
 	for _, f := range []struct {
 		name  string
 		given *int64
@@ -174,10 +182,14 @@ func (a *api) change(r *http.Request, name string, b putBody) (hapax.Tag, error)
 		return t, &hapax.ValueError{Field: "pool", Value: b.Pool, Allowed: fmt.Sprintf("%q, which cannot change", t.Pool), Err: hapax.ErrInvalidArgument}
 	case b.Start != nil && int64(*b.Start) != t.Start:
 		return t, &hapax.ValueError{Field: "start", Value: *b.Start, Allowed: fmt.Sprintf("%d, which cannot change; floor raises the next number", t.Start), Err: hapax.ErrInvalidArgument}
-	case b.Step == nil && b.MinStep == nil && b.MaxStep == nil && b.Floor == nil:
+	case b.Step == nil && b.MinStep == nil && b.MaxStep == nil && b.Floor == nil && b.Code == "":
 		return t, nil
 	}
-	return a.svc.UpdateTag(r.Context(), name, hapax.TagUpdate{Step: b.Step, MinStep: b.MinStep, MaxStep: b.MaxStep, Floor: (*int64)(b.Floor)})
+	u := hapax.TagUpdate{Step: b.Step, MinStep: b.MinStep, MaxStep: b.MaxStep, Floor: (*int64)(b.Floor)}
+	if b.Code != "" {
+		u.Extra = new(service.CodeExtra(b.Code, b.Zone))
+	}
+	return a.svc.UpdateTag(r.Context(), name, u)
 }
 
 type layoutJSON struct {

@@ -1,0 +1,51 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/hapax-id/hapax"
+)
+
+// wantsCode reports whether a query asks for the texts that show numbers.
+func wantsCode(query string) (bool, error) {
+	format, given, err := queryValue(query, "format")
+	if err != nil || !given || format == "id" {
+		return false, err
+	}
+	if format != "code" {
+		return false, &hapax.ValueError{Field: "format", Value: format, Allowed: "id, code", Err: hapax.ErrInvalidArgument}
+	}
+	return true, nil
+}
+
+// issueCodes answers with that many numbers and their texts, or with one text a
+// line.
+func (a *api) issueCodes(w http.ResponseWriter, r *http.Request, count int, asJSON bool) {
+	issued, err := a.svc.NextCodes(r.Context(), r.PathValue("tag"), count)
+	switch {
+	case err != nil:
+		a.fail(w, r, err)
+	case asJSON:
+		writeJSON(w, http.StatusOK, struct {
+			IDs    []hapax.ID `json:"ids"`
+			Codes  []string   `json:"codes"`
+			Period string     `json:"period,omitempty"`
+		}{issued.IDs, issued.Codes, issued.Period})
+	default:
+		var text []byte
+		for _, code := range issued.Codes {
+			text = append(append(text, code...), '\n')
+		}
+		writeText(w, string(text))
+	}
+}
+
+// getCode takes a code of a tag apart.
+func (a *api) getCode(w http.ResponseWriter, r *http.Request) {
+	parsed, err := a.svc.ParseCode(r.Context(), r.PathValue("tag"), r.PathValue("code"))
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, parsed)
+}

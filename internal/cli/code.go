@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
+)
+
+// issuedJSON are numbers and the texts that show them, as the server writes them
+// and --json prints them.
+type issuedJSON struct {
+	IDs    []hapax.ID `json:"ids"`
+	Codes  []string   `json:"codes"`
+	Period string     `json:"period,omitempty"`
+}
+
+func printCodes(cmd *cobra.Command, issued service.Issued, asJSON bool) error {
+	if asJSON {
+		return newOutput(cmd, true).add(issuedJSON{issued.IDs, issued.Codes, issued.Period})
+	}
+	w := bufio.NewWriter(cmd.OutOrStdout())
+	for _, code := range issued.Codes {
+		if _, err := fmt.Fprintln(w, code); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// Codes implements target.
+func (l *local) Codes(ctx context.Context, tag string, n int) (service.Issued, error) {
+	ids, line, err := l.take(ctx, tag, n)
+	if err != nil {
+		return service.Issued{}, err
+	}
+	return l.Service.Codes(ctx, tag, line, ids)
+}
+
+// Codes implements target.
+func (r *remote) Codes(ctx context.Context, tag string, n int) (service.Issued, error) {
+	var all service.Issued
+	for len(all.Codes) < n {
+		var answer issuedJSON
+		query := url.Values{"count": {strconv.Itoa(min(n-len(all.Codes), remoteBatch))}, "format": {"code"}}
+		if err := r.call(ctx, http.MethodPost, []string{"tags", tag, "ids"}, query, nil, nil, &answer); err != nil {
+			return all, err
+		}
+		if len(answer.Codes) == 0 || len(answer.Codes) != len(answer.IDs) {
+			return all, fmt.Errorf("%s answered without codes, unlike a hapax server", r.base.Redacted())
+		}
+		all.IDs, all.Codes, all.Period = append(all.IDs, answer.IDs...), append(all.Codes, answer.Codes...), answer.Period
+	}
+	return all, nil
+}
+
+// ParseCode implements target.
+func (r *remote) ParseCode(ctx context.Context, tag, code string) (service.ParsedCode, error) {
+	var answer service.ParsedCode
+	err := r.call(ctx, http.MethodGet, []string{"tags", tag, "codes", code}, nil, nil, nil, &answer)
+	return answer, err
+}
+
+// parseCodes prints what codes of a tag say.
+func parseCodes(cmd *cobra.Command, where *targetFlags, tag string, args []string, asJSON bool) error {
+	if err := hapax.ValidateName("tag", tag); err != nil {
+		return err
+	}
+	return where.with(cmd, func(ctx context.Context, t target) error {
+		out := newOutput(cmd, asJSON, "CODE", "NUMBER", "PERIOD", "FROM", "UNTIL", "KEY")
+		bad := 0
+		for in, err := range readArgs(args, cmd.InOrStdin()) {
+			var p service.ParsedCode
+			if err == nil {
+				p, err = t.ParseCode(ctx, tag, in.text)
+			}
+			if errors.Is(err, hapax.ErrInvalidID) && in.line > 0 {
+				bad++
+				fmt.Fprintln(cmd.ErrOrStderr(), errorLine(fmt.Errorf("line %d: %s", in.line, strings.TrimPrefix(err.Error(), "hapax: "))))
+				continue
+			}
+			if err != nil {
+				return errorAfter(out, err)
+			}
+			if err := out.add(p, p.Code, p.ID.String(), dash(p.Period), instant(p.From), instant(p.Until), dash(p.Key)); err != nil {
+				return err
+			}
+		}
+		if bad > 0 {
+			return errorAfter(out, usagef("%d lines of standard input hold no code of this tag", bad))
+		}
+		return out.flush()
+	})
+}
+
+func instant(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.Format(time.RFC3339)
+}
