@@ -36,6 +36,7 @@ func init() { // not a literal: COMMAND reads the table
 		&command{name: "incrby", arity: 3, key: 1, needs: auth.Issue, run: (*conn).incrBy, flags: []string{"write", "denyoom", "fast"}, summary: "Issues n numbers in a row of a segment tag and returns the last."},
 		&command{name: "get", arity: 2, key: 1, needs: auth.Show, run: (*conn).get, flags: read, summary: "Returns the last number of a tag that was issued here. Issues none."},
 		&command{name: "hapax.next", arity: -2, key: 1, needs: auth.Issue, run: (*conn).next, flags: []string{"write", "denyoom", "fast"}, summary: "Issues one number of a tag, or with COUNT an array of n; as text above 2^53, or as TEXT or INT says."},
+		&command{name: "hapax.code", arity: -2, key: 1, needs: auth.Issue, run: (*conn).code, flags: []string{"write", "denyoom", "fast"}, summary: "Issues one number of a tag and returns its code, or with COUNT an array of n."},
 		&command{name: "hapax.parse", arity: -2, run: (*conn).parseID, flags: read, summary: "Tells what an ID says, by a layout's name or spec."},
 		&command{name: "hapax.tags", arity: -1, needs: auth.List, run: (*conn).tags, flags: read, summary: "Returns the names of live tags, in byte order."},
 

@@ -25,7 +25,7 @@ var hints = func() map[string]string {
 		"SET SETNX SETEX PSETEX GETSET GETDEL GETEX MSET MSETNX MGET APPEND": "hapax issues numbers and keeps no values; INCR tag issues the next one, and where a tag begins is said by PUT /v1/tags/{tag} or hapax tags create",
 		"DECR DECRBY INCRBYFLOAT":                              "numbers only go up: INCR tag issues the next one, INCRBY tag n reserves n",
 		"HINCRBY ZINCRBY HSET HGET":                            "there is a tag for each line of numbers, and nothing else: INCR tag issues the next one",
-		"EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST TTL PTTL":   "a tag does not expire, since a number is never issued again; to begin anew each day, use a tag a day, such as orders-2026-01-31",
+		"EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST TTL PTTL":   "a tag does not expire, since a number is never issued again; to begin anew each day, give the tag a code such as {yyyy}{MM}{dd}-{seq:6}",
 		"DEL UNLINK FLUSHDB FLUSHALL RENAME RENAMENX":          "a tag is deleted by DELETE /v1/tags/{tag} or hapax tags delete, and its numbers never come again",
 		"KEYS SCAN EXISTS TYPE DBSIZE RANDOMKEY":               "HAPAX.TAGS lists the tags, GET tag tells the last number",
 		"WATCH UNWATCH":                                        "no number is issued twice, so there is nothing to watch; MULTI and EXEC work without",
