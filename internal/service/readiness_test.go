@@ -124,14 +124,8 @@ func TestPoolsAreMadeAsConfigured(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		now := s.now()
-		tick, err := l.TickOf(now)
-		if err != nil {
-			t.Fatal(err)
-		}
 		_, err = s.AcquireWorker(t.Context(), hapax.AcquireRequest{
-			Pool: pool, Layout: layout, IDs: hapax.Grant{Hi: 4}, Holder: "client",
-			Floor: tick, Latest: tick, To: tick + 1, End: 1 << 62, Poison: tick + 1000, Now: now, TTL: time.Minute,
+			Pool: pool, Layout: l, Workers: hapax.WorkerRange{Hi: 4}, Holder: "client", Term: hapax.Term{Length: time.Second},
 		})
 		return err
 	}

@@ -184,7 +184,7 @@ func TestSlowStoreDoesNotFailColdCalls(t *testing.T) {
 func TestAllWorkersInUse(t *testing.T) {
 	opts := Options{Pools: map[string]PoolConfig{"default": {Workers: "5"}}}
 	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
-		other, err := hapax.NewSnowflake(t.Context(), store, hapax.SnowflakeOptions{Workers: hapax.Grant{Lo: 5, Hi: 6}, KeepWarm: true, Clock: newTestClock()})
+		other, err := hapax.NewSnowflake(t.Context(), store, hapax.SnowflakeOptions{Workers: hapax.WorkerRange{Lo: 5, Hi: 6}, KeepWarm: true, Clock: newTestClock()})
 		if err != nil {
 			t.Fatal(err)
 		}
