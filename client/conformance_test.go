@@ -58,7 +58,7 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			storetest.Run(t, storetest.Harness{
 				Open:         func(t testing.TB) storetest.Handle { return serveStore(t, open(t)) },
-				Capabilities: storetest.Capabilities{NoTable: true},
+				Capabilities: storetest.Capabilities{NoRows: true},
 			})
 		})
 	}

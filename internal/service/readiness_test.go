@@ -169,13 +169,15 @@ func TestOneWorkerRidesOutAnOutage(t *testing.T) {
 	} {
 		opts := Options{Pools: map[string]PoolConfig{"default": test.pool}, Holder: "me"}
 		bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+			ended, end := context.WithCancel(t.Context())
+			end()
 			mustNext(t, s, SnowflakeTag)
 			for range 20 {
 				time.Sleep(test.grant/20*21 + time.Millisecond)
 				store.Down()
 				over := time.Now().Add(test.grant/identity.OutageShare - 20*time.Millisecond)
 				for time.Now().Before(over) {
-					if _, err := s.Next(noWait{}, SnowflakeTag); errors.Is(err, hapax.ErrStoreUnavailable) {
+					if _, err := s.Next(ended, SnowflakeTag); errors.Is(err, hapax.ErrStoreUnavailable) {
 						t.Fatalf("%+v: %v", test.pool, err)
 					}
 					time.Sleep(test.grant / 50)
