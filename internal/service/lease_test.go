@@ -135,7 +135,7 @@ func TestConcurrentLeasesAreNoRollback(t *testing.T) {
 }
 
 func TestARolledBackStoreIsRefused(t *testing.T) {
-	w := openWitness(t)
+	w, other := openWitness(t), openWitness(t)
 	synctest.Test(t, func(t *testing.T) {
 		inner := memstore.New()
 		store := storetest.NewFaults(inner)
@@ -153,15 +153,25 @@ func TestARolledBackStoreIsRefused(t *testing.T) {
 		if _, err := s.Next(t.Context(), "orders"); !errors.Is(err, hapax.ErrStoreRolledBack) {
 			t.Errorf("a tag that the store has forgotten: %v", err)
 		}
-		if _, err := s.CreateTag(t.Context(), hapax.Tag{Name: "orders"}, hapax.CreateExplicit); err != nil {
-			t.Fatal(err)
+		if _, err := s.CreateTag(t.Context(), hapax.Tag{Name: "orders"}, hapax.CreateExplicit); !errors.Is(err, hapax.ErrFenced) {
+			t.Errorf("a tag made in a store that went back: %v", err)
 		}
-		if _, err := s.Allocate(t.Context(), "orders", 10, ""); !errors.Is(err, hapax.ErrStoreRolledBack) {
-			t.Errorf("a lease below the witnessed mark: %v", err)
+		if _, err := s.Allocate(t.Context(), "orders", 10, ""); !errors.Is(err, hapax.ErrFenced) {
+			t.Errorf("a lease from a store that went back: %v", err)
 		}
 
+		if err := s.Ready(t.Context()); !errors.Is(err, hapax.ErrFenced) {
+			t.Errorf("Ready on a store that went back: %v", err)
+		}
+
+		store = storetest.NewFaults(memstore.New())
+		s = open(t, guard(t, store, other), Options{})
+		mustNext(t, s, "orders")
+		if err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		store.Swap(memstore.New())
-		s = open(t, guard(t, store, w), Options{})
+		s = open(t, guard(t, store, other), Options{})
 		if _, err := s.Next(t.Context(), "invoices"); !errors.Is(err, hapax.ErrStoreReplaced) {
 			t.Errorf("another store: %v", err)
 		}

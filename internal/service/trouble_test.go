@@ -11,6 +11,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 func TestStoreDownAtStart(t *testing.T) {
@@ -61,8 +62,11 @@ func TestTheCauseOfAWaitIsTold(t *testing.T) {
 	} {
 		for _, method := range methods {
 			t.Run(tag+"/"+method, func(t *testing.T) {
-				bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
+				guardedBubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults, _ *witness.Witness) {
 					synctest.Wait()
+					store.Down()
+					_ = s.store.Ping(t.Context()) // so that the store's identity is in question
+					store.Up()
 					store.Inject(func(op storetest.Op) storetest.Fault {
 						if op.Method == method {
 							return storetest.Fault{Fail: hapax.ErrStoreUnavailable}
