@@ -88,7 +88,7 @@ func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error)
 		return nil, err
 	}
 	s := &Service{
-		store:    &watchedStore{Store: store},
+		store:    &watchedStore{Store: store, timeout: opts.StoreTimeout},
 		opts:     opts,
 		log:      opts.Logger,
 		metrics:  newMetrics(opts.poolNames()),

@@ -31,13 +31,14 @@ var permissions = map[string]auth.Permission{
 	hapaxv1connect.LeaseServiceGetStoreIDProcedure:    auth.Nothing,
 	hapaxv1connect.LeaseServiceGetStoreTimeProcedure:  auth.Nothing,
 	hapaxv1connect.LeaseServicePingProcedure:          auth.Nothing,
-	hapaxv1connect.LeaseServiceAllocateProcedure:      auth.Issue,
-	hapaxv1connect.LeaseServiceRenewProcedure:         auth.Issue,
-	hapaxv1connect.LeaseServiceFirstUseProcedure:      auth.Issue,
-	hapaxv1connect.LeaseServiceGetPoolProcedure:       auth.Lease,
-	hapaxv1connect.LeaseServiceAcquireWorkerProcedure: auth.Lease,
-	hapaxv1connect.LeaseServiceExtendWorkerProcedure:  auth.Lease,
-	hapaxv1connect.LeaseServiceSealWorkerProcedure:    auth.Lease,
+	hapaxv1connect.LeaseServiceAllocateProcedure:      auth.LeaseTag,
+	hapaxv1connect.LeaseServiceHandBackProcedure:      auth.LeaseTag,
+	hapaxv1connect.LeaseServiceRenewProcedure:         auth.LeaseTag,
+	hapaxv1connect.LeaseServiceFirstUseProcedure:      auth.LeaseTag,
+	hapaxv1connect.LeaseServiceGetPoolProcedure:       auth.LeaseWorker,
+	hapaxv1connect.LeaseServiceAcquireWorkerProcedure: auth.LeaseWorker,
+	hapaxv1connect.LeaseServiceExtendWorkerProcedure:  auth.LeaseWorker,
+	hapaxv1connect.LeaseServiceSealWorkerProcedure:    auth.LeaseWorker,
 
 	hapaxv1connect.AdminServiceGetTagProcedure:       auth.Show,
 	hapaxv1connect.AdminServiceListTagsProcedure:     auth.List,
@@ -47,6 +48,10 @@ var permissions = map[string]auth.Permission{
 	hapaxv1connect.AdminServiceListPoolsProcedure:    auth.ListPools,
 	hapaxv1connect.AdminServiceListWorkersProcedure:  auth.Workers,
 	hapaxv1connect.AdminServiceRetireWorkerProcedure: auth.Workers,
+	hapaxv1connect.AdminServiceCreatePoolProcedure:   auth.Workers,
+	hapaxv1connect.AdminServiceDeletePoolProcedure:   auth.Workers,
+	hapaxv1connect.AdminServiceGetStatusProcedure:    auth.Operate,
+	hapaxv1connect.AdminServiceAdoptProcedure:        auth.Operate,
 }
 
 // permissionOf returns what a procedure asks for.
