@@ -219,7 +219,11 @@ func (x *ListTagsResponse) GetTags() []*Tag {
 type CreateTagRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its definition.
-	Tag           *Tag `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
+	Tag *Tag `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
+	// The spec of the code that shows its numbers; empty for none.
+	Code string `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
+	// The time zone of the code's periods, where its spec names none.
+	Zone          string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -259,6 +263,20 @@ func (x *CreateTagRequest) GetTag() *Tag {
 		return x.Tag
 	}
 	return nil
+}
+
+func (x *CreateTagRequest) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *CreateTagRequest) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
 }
 
 // A tag was created.
@@ -321,7 +339,11 @@ type UpdateTagRequest struct {
 	// The next number is at least this.
 	Floor *int64 `protobuf:"varint,5,opt,name=floor,proto3,oneof" json:"floor,omitempty"`
 	// What layers above the numbers keep with the tag.
-	Extra         *string `protobuf:"bytes,6,opt,name=extra,proto3,oneof" json:"extra,omitempty"`
+	Extra *string `protobuf:"bytes,6,opt,name=extra,proto3,oneof" json:"extra,omitempty"`
+	// The spec of another code; what was shown before stays readable.
+	Code string `protobuf:"bytes,7,opt,name=code,proto3" json:"code,omitempty"`
+	// The time zone of that code's periods, where its spec names none.
+	Zone          string `protobuf:"bytes,8,opt,name=zone,proto3" json:"zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -394,6 +416,20 @@ func (x *UpdateTagRequest) GetFloor() int64 {
 func (x *UpdateTagRequest) GetExtra() string {
 	if x != nil && x.Extra != nil {
 		return *x.Extra
+	}
+	return ""
+}
+
+func (x *UpdateTagRequest) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *UpdateTagRequest) GetZone() string {
+	if x != nil {
+		return x.Zone
 	}
 	return ""
 }
@@ -1521,18 +1557,22 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\"5\n" +
 	"\x10ListTagsResponse\x12!\n" +
-	"\x04tags\x18\x01 \x03(\v2\r.hapax.v1.TagR\x04tags\"3\n" +
+	"\x04tags\x18\x01 \x03(\v2\r.hapax.v1.TagR\x04tags\"[\n" +
 	"\x10CreateTagRequest\x12\x1f\n" +
-	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\"4\n" +
+	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\tR\x04code\x12\x12\n" +
+	"\x04zone\x18\x03 \x01(\tR\x04zone\"4\n" +
 	"\x11CreateTagResponse\x12\x1f\n" +
-	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\"\xec\x01\n" +
+	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\"\x94\x02\n" +
 	"\x10UpdateTagRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\x04step\x18\x02 \x01(\x03H\x00R\x04step\x88\x01\x01\x12\x1e\n" +
 	"\bmin_step\x18\x03 \x01(\x03H\x01R\aminStep\x88\x01\x01\x12\x1e\n" +
 	"\bmax_step\x18\x04 \x01(\x03H\x02R\amaxStep\x88\x01\x01\x12\x19\n" +
 	"\x05floor\x18\x05 \x01(\x03H\x03R\x05floor\x88\x01\x01\x12\x19\n" +
-	"\x05extra\x18\x06 \x01(\tH\x04R\x05extra\x88\x01\x01B\a\n" +
+	"\x05extra\x18\x06 \x01(\tH\x04R\x05extra\x88\x01\x01\x12\x12\n" +
+	"\x04code\x18\a \x01(\tR\x04code\x12\x12\n" +
+	"\x04zone\x18\b \x01(\tR\x04zoneB\a\n" +
 	"\x05_stepB\v\n" +
 	"\t_min_stepB\v\n" +
 	"\t_max_stepB\b\n" +

@@ -28,7 +28,9 @@ type NextRequest struct {
 	// The tag, which is created if the server allows that.
 	Tag string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
 	// How many, up to the server's max_count; 0 stands for 1.
-	Count         int32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	Count int32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	// Return the texts that show the numbers as well; the tag must have a code.
+	Codes         bool `protobuf:"varint,3,opt,name=codes,proto3" json:"codes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -77,11 +79,22 @@ func (x *NextRequest) GetCount() int32 {
 	return 0
 }
 
+func (x *NextRequest) GetCodes() bool {
+	if x != nil {
+		return x.Codes
+	}
+	return false
+}
+
 // Numbers that nobody else has.
 type NextResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As many as were asked for, ascending.
-	Ids           []int64 `protobuf:"fixed64,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	Ids []int64 `protobuf:"fixed64,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	// The text of each, if codes were asked for.
+	Codes []string `protobuf:"bytes,2,rep,name=codes,proto3" json:"codes,omitempty"`
+	// With codes: the period of all of them, where numbers restart.
+	Period        string `protobuf:"bytes,3,opt,name=period,proto3" json:"period,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -121,6 +134,20 @@ func (x *NextResponse) GetIds() []int64 {
 		return x.Ids
 	}
 	return nil
+}
+
+func (x *NextResponse) GetCodes() []string {
+	if x != nil {
+		return x.Codes
+	}
+	return nil
+}
+
+func (x *NextResponse) GetPeriod() string {
+	if x != nil {
+		return x.Period
+	}
+	return ""
 }
 
 // Asks for many numbers.
@@ -352,6 +379,152 @@ func (x *ParseResponse) GetFields() []*Field {
 	return nil
 }
 
+// Asks what a code says.
+type ParseCodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tag.
+	Tag string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
+	// The text, in the one form that the tag's code or an older one gives a number.
+	Code          string `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ParseCodeRequest) Reset() {
+	*x = ParseCodeRequest{}
+	mi := &file_hapax_v1_issue_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ParseCodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ParseCodeRequest) ProtoMessage() {}
+
+func (x *ParseCodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_issue_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ParseCodeRequest.ProtoReflect.Descriptor instead.
+func (*ParseCodeRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_issue_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ParseCodeRequest) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *ParseCodeRequest) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+// What a code says.
+type ParseCodeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number.
+	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Its period, where numbers restart, such as 20261121.
+	Period string `protobuf:"bytes,2,opt,name=period,proto3" json:"period,omitempty"`
+	// When the period begins.
+	From *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
+	// The first instant after it.
+	Until *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
+	// The spec of the code.
+	Spec string `protobuf:"bytes,5,opt,name=spec,proto3" json:"spec,omitempty"`
+	// The ID of the key that scrambles the number.
+	Key           string `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ParseCodeResponse) Reset() {
+	*x = ParseCodeResponse{}
+	mi := &file_hapax_v1_issue_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ParseCodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ParseCodeResponse) ProtoMessage() {}
+
+func (x *ParseCodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_issue_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ParseCodeResponse.ProtoReflect.Descriptor instead.
+func (*ParseCodeResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_issue_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ParseCodeResponse) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *ParseCodeResponse) GetPeriod() string {
+	if x != nil {
+		return x.Period
+	}
+	return ""
+}
+
+func (x *ParseCodeResponse) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *ParseCodeResponse) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *ParseCodeResponse) GetSpec() string {
+	if x != nil {
+		return x.Spec
+	}
+	return ""
+}
+
+func (x *ParseCodeResponse) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
 // Asks for the number with the given fields.
 type ComposeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -367,7 +540,7 @@ type ComposeRequest struct {
 
 func (x *ComposeRequest) Reset() {
 	*x = ComposeRequest{}
-	mi := &file_hapax_v1_issue_proto_msgTypes[6]
+	mi := &file_hapax_v1_issue_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -379,7 +552,7 @@ func (x *ComposeRequest) String() string {
 func (*ComposeRequest) ProtoMessage() {}
 
 func (x *ComposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_issue_proto_msgTypes[6]
+	mi := &file_hapax_v1_issue_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -392,7 +565,7 @@ func (x *ComposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComposeRequest.ProtoReflect.Descriptor instead.
 func (*ComposeRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_issue_proto_rawDescGZIP(), []int{6}
+	return file_hapax_v1_issue_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ComposeRequest) GetLayout() string {
@@ -429,7 +602,7 @@ type ComposeResponse struct {
 
 func (x *ComposeResponse) Reset() {
 	*x = ComposeResponse{}
-	mi := &file_hapax_v1_issue_proto_msgTypes[7]
+	mi := &file_hapax_v1_issue_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -441,7 +614,7 @@ func (x *ComposeResponse) String() string {
 func (*ComposeResponse) ProtoMessage() {}
 
 func (x *ComposeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_issue_proto_msgTypes[7]
+	mi := &file_hapax_v1_issue_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -454,7 +627,7 @@ func (x *ComposeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComposeResponse.ProtoReflect.Descriptor instead.
 func (*ComposeResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_issue_proto_rawDescGZIP(), []int{7}
+	return file_hapax_v1_issue_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ComposeResponse) GetId() int64 {
@@ -482,7 +655,7 @@ type ExplainTagRequest struct {
 
 func (x *ExplainTagRequest) Reset() {
 	*x = ExplainTagRequest{}
-	mi := &file_hapax_v1_issue_proto_msgTypes[8]
+	mi := &file_hapax_v1_issue_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -494,7 +667,7 @@ func (x *ExplainTagRequest) String() string {
 func (*ExplainTagRequest) ProtoMessage() {}
 
 func (x *ExplainTagRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_issue_proto_msgTypes[8]
+	mi := &file_hapax_v1_issue_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -507,7 +680,7 @@ func (x *ExplainTagRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainTagRequest.ProtoReflect.Descriptor instead.
 func (*ExplainTagRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_issue_proto_rawDescGZIP(), []int{8}
+	return file_hapax_v1_issue_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ExplainTagRequest) GetTag() string {
@@ -525,14 +698,19 @@ type ExplainTagResponse struct {
 	// The layout of a snowflake tag's numbers.
 	Layout *Layout `protobuf:"bytes,2,opt,name=layout,proto3" json:"layout,omitempty"`
 	// The number of a segment tag that this server issued last, if it did.
-	Last          *int64 `protobuf:"varint,3,opt,name=last,proto3,oneof" json:"last,omitempty"`
+	Last *int64 `protobuf:"varint,3,opt,name=last,proto3,oneof" json:"last,omitempty"`
+	// The spec of the code that shows its numbers; empty if none does.
+	Code string `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
+	// The specs of codes that it had before and that can still be parsed, the
+	// latest first.
+	OldCodes      []string `protobuf:"bytes,5,rep,name=old_codes,json=oldCodes,proto3" json:"old_codes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExplainTagResponse) Reset() {
 	*x = ExplainTagResponse{}
-	mi := &file_hapax_v1_issue_proto_msgTypes[9]
+	mi := &file_hapax_v1_issue_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -544,7 +722,7 @@ func (x *ExplainTagResponse) String() string {
 func (*ExplainTagResponse) ProtoMessage() {}
 
 func (x *ExplainTagResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_issue_proto_msgTypes[9]
+	mi := &file_hapax_v1_issue_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -557,7 +735,7 @@ func (x *ExplainTagResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainTagResponse.ProtoReflect.Descriptor instead.
 func (*ExplainTagResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_issue_proto_rawDescGZIP(), []int{9}
+	return file_hapax_v1_issue_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExplainTagResponse) GetTag() *Tag {
@@ -581,6 +759,20 @@ func (x *ExplainTagResponse) GetLast() int64 {
 	return 0
 }
 
+func (x *ExplainTagResponse) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *ExplainTagResponse) GetOldCodes() []string {
+	if x != nil {
+		return x.OldCodes
+	}
+	return nil
+}
+
 // Asks for the layouts.
 type ListLayoutsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -590,7 +782,7 @@ type ListLayoutsRequest struct {
 
 func (x *ListLayoutsRequest) Reset() {
 	*x = ListLayoutsRequest{}
-	mi := &file_hapax_v1_issue_proto_msgTypes[10]
+	mi := &file_hapax_v1_issue_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -602,7 +794,7 @@ func (x *ListLayoutsRequest) String() string {
 func (*ListLayoutsRequest) ProtoMessage() {}
 
 func (x *ListLayoutsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_issue_proto_msgTypes[10]
+	mi := &file_hapax_v1_issue_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -615,7 +807,7 @@ func (x *ListLayoutsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLayoutsRequest.ProtoReflect.Descriptor instead.
 func (*ListLayoutsRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_issue_proto_rawDescGZIP(), []int{10}
+	return file_hapax_v1_issue_proto_rawDescGZIP(), []int{12}
 }
 
 // The layouts.
@@ -629,7 +821,7 @@ type ListLayoutsResponse struct {
 
 func (x *ListLayoutsResponse) Reset() {
 	*x = ListLayoutsResponse{}
-	mi := &file_hapax_v1_issue_proto_msgTypes[11]
+	mi := &file_hapax_v1_issue_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -641,7 +833,7 @@ func (x *ListLayoutsResponse) String() string {
 func (*ListLayoutsResponse) ProtoMessage() {}
 
 func (x *ListLayoutsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_issue_proto_msgTypes[11]
+	mi := &file_hapax_v1_issue_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -654,7 +846,7 @@ func (x *ListLayoutsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLayoutsResponse.ProtoReflect.Descriptor instead.
 func (*ListLayoutsResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_issue_proto_rawDescGZIP(), []int{11}
+	return file_hapax_v1_issue_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListLayoutsResponse) GetLayouts() []*Layout {
@@ -668,12 +860,15 @@ var File_hapax_v1_issue_proto protoreflect.FileDescriptor
 
 const file_hapax_v1_issue_proto_rawDesc = "" +
 	"\n" +
-	"\x14hapax/v1/issue.proto\x12\bhapax.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14hapax/v1/types.proto\"5\n" +
+	"\x14hapax/v1/issue.proto\x12\bhapax.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14hapax/v1/types.proto\"K\n" +
 	"\vNextRequest\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x05R\x05count\" \n" +
+	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x14\n" +
+	"\x05codes\x18\x03 \x01(\bR\x05codes\"N\n" +
 	"\fNextResponse\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\x10R\x03ids\";\n" +
+	"\x03ids\x18\x01 \x03(\x10R\x03ids\x12\x14\n" +
+	"\x05codes\x18\x02 \x03(\tR\x05codes\x12\x16\n" +
+	"\x06period\x18\x03 \x01(\tR\x06period\";\n" +
 	"\x11NextStreamRequest\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\"&\n" +
@@ -686,7 +881,17 @@ const file_hapax_v1_issue_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x16\n" +
 	"\x06layout\x18\x02 \x01(\tR\x06layout\x12.\n" +
 	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12'\n" +
-	"\x06fields\x18\x04 \x03(\v2\x0f.hapax.v1.FieldR\x06fields\"\x81\x01\n" +
+	"\x06fields\x18\x04 \x03(\v2\x0f.hapax.v1.FieldR\x06fields\"8\n" +
+	"\x10ParseCodeRequest\x12\x10\n" +
+	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\tR\x04code\"\xc3\x01\n" +
+	"\x11ParseCodeResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x16\n" +
+	"\x06period\x18\x02 \x01(\tR\x06period\x12.\n" +
+	"\x04from\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x120\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x12\n" +
+	"\x04spec\x18\x05 \x01(\tR\x04spec\x12\x10\n" +
+	"\x03key\x18\x06 \x01(\tR\x03key\"\x81\x01\n" +
 	"\x0eComposeRequest\x12\x16\n" +
 	"\x06layout\x18\x01 \x01(\tR\x06layout\x12'\n" +
 	"\x06fields\x18\x02 \x03(\v2\x0f.hapax.v1.FieldR\x06fields\x12.\n" +
@@ -695,20 +900,23 @@ const file_hapax_v1_issue_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x16\n" +
 	"\x06layout\x18\x02 \x01(\tR\x06layout\"%\n" +
 	"\x11ExplainTagRequest\x12\x10\n" +
-	"\x03tag\x18\x01 \x01(\tR\x03tag\"\x81\x01\n" +
+	"\x03tag\x18\x01 \x01(\tR\x03tag\"\xb2\x01\n" +
 	"\x12ExplainTagResponse\x12\x1f\n" +
 	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\x12(\n" +
 	"\x06layout\x18\x02 \x01(\v2\x10.hapax.v1.LayoutR\x06layout\x12\x17\n" +
-	"\x04last\x18\x03 \x01(\x03H\x00R\x04last\x88\x01\x01B\a\n" +
+	"\x04last\x18\x03 \x01(\x03H\x00R\x04last\x88\x01\x01\x12\x12\n" +
+	"\x04code\x18\x04 \x01(\tR\x04code\x12\x1b\n" +
+	"\told_codes\x18\x05 \x03(\tR\boldCodesB\a\n" +
 	"\x05_last\"\x14\n" +
 	"\x12ListLayoutsRequest\"A\n" +
 	"\x13ListLayoutsResponse\x12*\n" +
-	"\alayouts\x18\x01 \x03(\v2\x10.hapax.v1.LayoutR\alayouts2\xb7\x03\n" +
+	"\alayouts\x18\x01 \x03(\v2\x10.hapax.v1.LayoutR\alayouts2\x82\x04\n" +
 	"\fIssueService\x127\n" +
 	"\x04Next\x12\x15.hapax.v1.NextRequest\x1a\x16.hapax.v1.NextResponse\"\x00\x12K\n" +
 	"\n" +
 	"NextStream\x12\x1b.hapax.v1.NextStreamRequest\x1a\x1c.hapax.v1.NextStreamResponse\"\x000\x01\x12=\n" +
-	"\x05Parse\x12\x16.hapax.v1.ParseRequest\x1a\x17.hapax.v1.ParseResponse\"\x03\x90\x02\x01\x12C\n" +
+	"\x05Parse\x12\x16.hapax.v1.ParseRequest\x1a\x17.hapax.v1.ParseResponse\"\x03\x90\x02\x01\x12I\n" +
+	"\tParseCode\x12\x1a.hapax.v1.ParseCodeRequest\x1a\x1b.hapax.v1.ParseCodeResponse\"\x03\x90\x02\x01\x12C\n" +
 	"\aCompose\x12\x18.hapax.v1.ComposeRequest\x1a\x19.hapax.v1.ComposeResponse\"\x03\x90\x02\x01\x12L\n" +
 	"\n" +
 	"ExplainTag\x12\x1b.hapax.v1.ExplainTagRequest\x1a\x1c.hapax.v1.ExplainTagResponse\"\x03\x90\x02\x01\x12O\n" +
@@ -726,7 +934,7 @@ func file_hapax_v1_issue_proto_rawDescGZIP() []byte {
 	return file_hapax_v1_issue_proto_rawDescData
 }
 
-var file_hapax_v1_issue_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_hapax_v1_issue_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_hapax_v1_issue_proto_goTypes = []any{
 	(*NextRequest)(nil),           // 0: hapax.v1.NextRequest
 	(*NextResponse)(nil),          // 1: hapax.v1.NextResponse
@@ -734,42 +942,48 @@ var file_hapax_v1_issue_proto_goTypes = []any{
 	(*NextStreamResponse)(nil),    // 3: hapax.v1.NextStreamResponse
 	(*ParseRequest)(nil),          // 4: hapax.v1.ParseRequest
 	(*ParseResponse)(nil),         // 5: hapax.v1.ParseResponse
-	(*ComposeRequest)(nil),        // 6: hapax.v1.ComposeRequest
-	(*ComposeResponse)(nil),       // 7: hapax.v1.ComposeResponse
-	(*ExplainTagRequest)(nil),     // 8: hapax.v1.ExplainTagRequest
-	(*ExplainTagResponse)(nil),    // 9: hapax.v1.ExplainTagResponse
-	(*ListLayoutsRequest)(nil),    // 10: hapax.v1.ListLayoutsRequest
-	(*ListLayoutsResponse)(nil),   // 11: hapax.v1.ListLayoutsResponse
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*Field)(nil),                 // 13: hapax.v1.Field
-	(*Tag)(nil),                   // 14: hapax.v1.Tag
-	(*Layout)(nil),                // 15: hapax.v1.Layout
+	(*ParseCodeRequest)(nil),      // 6: hapax.v1.ParseCodeRequest
+	(*ParseCodeResponse)(nil),     // 7: hapax.v1.ParseCodeResponse
+	(*ComposeRequest)(nil),        // 8: hapax.v1.ComposeRequest
+	(*ComposeResponse)(nil),       // 9: hapax.v1.ComposeResponse
+	(*ExplainTagRequest)(nil),     // 10: hapax.v1.ExplainTagRequest
+	(*ExplainTagResponse)(nil),    // 11: hapax.v1.ExplainTagResponse
+	(*ListLayoutsRequest)(nil),    // 12: hapax.v1.ListLayoutsRequest
+	(*ListLayoutsResponse)(nil),   // 13: hapax.v1.ListLayoutsResponse
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*Field)(nil),                 // 15: hapax.v1.Field
+	(*Tag)(nil),                   // 16: hapax.v1.Tag
+	(*Layout)(nil),                // 17: hapax.v1.Layout
 }
 var file_hapax_v1_issue_proto_depIdxs = []int32{
-	12, // 0: hapax.v1.ParseResponse.time:type_name -> google.protobuf.Timestamp
-	13, // 1: hapax.v1.ParseResponse.fields:type_name -> hapax.v1.Field
-	13, // 2: hapax.v1.ComposeRequest.fields:type_name -> hapax.v1.Field
-	12, // 3: hapax.v1.ComposeRequest.time:type_name -> google.protobuf.Timestamp
-	14, // 4: hapax.v1.ExplainTagResponse.tag:type_name -> hapax.v1.Tag
-	15, // 5: hapax.v1.ExplainTagResponse.layout:type_name -> hapax.v1.Layout
-	15, // 6: hapax.v1.ListLayoutsResponse.layouts:type_name -> hapax.v1.Layout
-	0,  // 7: hapax.v1.IssueService.Next:input_type -> hapax.v1.NextRequest
-	2,  // 8: hapax.v1.IssueService.NextStream:input_type -> hapax.v1.NextStreamRequest
-	4,  // 9: hapax.v1.IssueService.Parse:input_type -> hapax.v1.ParseRequest
-	6,  // 10: hapax.v1.IssueService.Compose:input_type -> hapax.v1.ComposeRequest
-	8,  // 11: hapax.v1.IssueService.ExplainTag:input_type -> hapax.v1.ExplainTagRequest
-	10, // 12: hapax.v1.IssueService.ListLayouts:input_type -> hapax.v1.ListLayoutsRequest
-	1,  // 13: hapax.v1.IssueService.Next:output_type -> hapax.v1.NextResponse
-	3,  // 14: hapax.v1.IssueService.NextStream:output_type -> hapax.v1.NextStreamResponse
-	5,  // 15: hapax.v1.IssueService.Parse:output_type -> hapax.v1.ParseResponse
-	7,  // 16: hapax.v1.IssueService.Compose:output_type -> hapax.v1.ComposeResponse
-	9,  // 17: hapax.v1.IssueService.ExplainTag:output_type -> hapax.v1.ExplainTagResponse
-	11, // 18: hapax.v1.IssueService.ListLayouts:output_type -> hapax.v1.ListLayoutsResponse
-	13, // [13:19] is the sub-list for method output_type
-	7,  // [7:13] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	14, // 0: hapax.v1.ParseResponse.time:type_name -> google.protobuf.Timestamp
+	15, // 1: hapax.v1.ParseResponse.fields:type_name -> hapax.v1.Field
+	14, // 2: hapax.v1.ParseCodeResponse.from:type_name -> google.protobuf.Timestamp
+	14, // 3: hapax.v1.ParseCodeResponse.until:type_name -> google.protobuf.Timestamp
+	15, // 4: hapax.v1.ComposeRequest.fields:type_name -> hapax.v1.Field
+	14, // 5: hapax.v1.ComposeRequest.time:type_name -> google.protobuf.Timestamp
+	16, // 6: hapax.v1.ExplainTagResponse.tag:type_name -> hapax.v1.Tag
+	17, // 7: hapax.v1.ExplainTagResponse.layout:type_name -> hapax.v1.Layout
+	17, // 8: hapax.v1.ListLayoutsResponse.layouts:type_name -> hapax.v1.Layout
+	0,  // 9: hapax.v1.IssueService.Next:input_type -> hapax.v1.NextRequest
+	2,  // 10: hapax.v1.IssueService.NextStream:input_type -> hapax.v1.NextStreamRequest
+	4,  // 11: hapax.v1.IssueService.Parse:input_type -> hapax.v1.ParseRequest
+	6,  // 12: hapax.v1.IssueService.ParseCode:input_type -> hapax.v1.ParseCodeRequest
+	8,  // 13: hapax.v1.IssueService.Compose:input_type -> hapax.v1.ComposeRequest
+	10, // 14: hapax.v1.IssueService.ExplainTag:input_type -> hapax.v1.ExplainTagRequest
+	12, // 15: hapax.v1.IssueService.ListLayouts:input_type -> hapax.v1.ListLayoutsRequest
+	1,  // 16: hapax.v1.IssueService.Next:output_type -> hapax.v1.NextResponse
+	3,  // 17: hapax.v1.IssueService.NextStream:output_type -> hapax.v1.NextStreamResponse
+	5,  // 18: hapax.v1.IssueService.Parse:output_type -> hapax.v1.ParseResponse
+	7,  // 19: hapax.v1.IssueService.ParseCode:output_type -> hapax.v1.ParseCodeResponse
+	9,  // 20: hapax.v1.IssueService.Compose:output_type -> hapax.v1.ComposeResponse
+	11, // 21: hapax.v1.IssueService.ExplainTag:output_type -> hapax.v1.ExplainTagResponse
+	13, // 22: hapax.v1.IssueService.ListLayouts:output_type -> hapax.v1.ListLayoutsResponse
+	16, // [16:23] is the sub-list for method output_type
+	9,  // [9:16] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_issue_proto_init() }
@@ -778,14 +992,14 @@ func file_hapax_v1_issue_proto_init() {
 		return
 	}
 	file_hapax_v1_types_proto_init()
-	file_hapax_v1_issue_proto_msgTypes[9].OneofWrappers = []any{}
+	file_hapax_v1_issue_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_issue_proto_rawDesc), len(file_hapax_v1_issue_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

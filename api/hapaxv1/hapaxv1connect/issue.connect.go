@@ -39,6 +39,8 @@ const (
 	IssueServiceNextStreamProcedure = "/hapax.v1.IssueService/NextStream"
 	// IssueServiceParseProcedure is the fully-qualified name of the IssueService's Parse RPC.
 	IssueServiceParseProcedure = "/hapax.v1.IssueService/Parse"
+	// IssueServiceParseCodeProcedure is the fully-qualified name of the IssueService's ParseCode RPC.
+	IssueServiceParseCodeProcedure = "/hapax.v1.IssueService/ParseCode"
 	// IssueServiceComposeProcedure is the fully-qualified name of the IssueService's Compose RPC.
 	IssueServiceComposeProcedure = "/hapax.v1.IssueService/Compose"
 	// IssueServiceExplainTagProcedure is the fully-qualified name of the IssueService's ExplainTag RPC.
@@ -57,6 +59,8 @@ type IssueServiceClient interface {
 	NextStream(context.Context, *hapaxv1.NextStreamRequest) (*connect.ServerStreamForClient[hapaxv1.NextStreamResponse], error)
 	// Takes a number apart.
 	Parse(context.Context, *hapaxv1.ParseRequest) (*hapaxv1.ParseResponse, error)
+	// Takes a code of a tag apart. Whether its number was issued it does not say.
+	ParseCode(context.Context, *hapaxv1.ParseCodeRequest) (*hapaxv1.ParseCodeResponse, error)
 	// Puts a number together.
 	Compose(context.Context, *hapaxv1.ComposeRequest) (*hapaxv1.ComposeResponse, error)
 	// Tells what a tag is and how its numbers are made, without issuing any.
@@ -95,6 +99,13 @@ func NewIssueServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		parseCode: connect.NewClient[hapaxv1.ParseCodeRequest, hapaxv1.ParseCodeResponse](
+			httpClient,
+			baseURL+IssueServiceParseCodeProcedure,
+			connect.WithSchema(issueServiceMethods.ByName("ParseCode")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		compose: connect.NewClient[hapaxv1.ComposeRequest, hapaxv1.ComposeResponse](
 			httpClient,
 			baseURL+IssueServiceComposeProcedure,
@@ -124,6 +135,7 @@ type issueServiceClient struct {
 	next        *connect.Client[hapaxv1.NextRequest, hapaxv1.NextResponse]
 	nextStream  *connect.Client[hapaxv1.NextStreamRequest, hapaxv1.NextStreamResponse]
 	parse       *connect.Client[hapaxv1.ParseRequest, hapaxv1.ParseResponse]
+	parseCode   *connect.Client[hapaxv1.ParseCodeRequest, hapaxv1.ParseCodeResponse]
 	compose     *connect.Client[hapaxv1.ComposeRequest, hapaxv1.ComposeResponse]
 	explainTag  *connect.Client[hapaxv1.ExplainTagRequest, hapaxv1.ExplainTagResponse]
 	listLayouts *connect.Client[hapaxv1.ListLayoutsRequest, hapaxv1.ListLayoutsResponse]
@@ -146,6 +158,15 @@ func (c *issueServiceClient) NextStream(ctx context.Context, req *hapaxv1.NextSt
 // Parse calls hapax.v1.IssueService.Parse.
 func (c *issueServiceClient) Parse(ctx context.Context, req *hapaxv1.ParseRequest) (*hapaxv1.ParseResponse, error) {
 	response, err := c.parse.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ParseCode calls hapax.v1.IssueService.ParseCode.
+func (c *issueServiceClient) ParseCode(ctx context.Context, req *hapaxv1.ParseCodeRequest) (*hapaxv1.ParseCodeResponse, error) {
+	response, err := c.parseCode.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -188,6 +209,8 @@ type IssueServiceHandler interface {
 	NextStream(context.Context, *hapaxv1.NextStreamRequest, *connect.ServerStream[hapaxv1.NextStreamResponse]) error
 	// Takes a number apart.
 	Parse(context.Context, *hapaxv1.ParseRequest) (*hapaxv1.ParseResponse, error)
+	// Takes a code of a tag apart. Whether its number was issued it does not say.
+	ParseCode(context.Context, *hapaxv1.ParseCodeRequest) (*hapaxv1.ParseCodeResponse, error)
 	// Puts a number together.
 	Compose(context.Context, *hapaxv1.ComposeRequest) (*hapaxv1.ComposeResponse, error)
 	// Tells what a tag is and how its numbers are made, without issuing any.
@@ -222,6 +245,13 @@ func NewIssueServiceHandler(svc IssueServiceHandler, opts ...connect.HandlerOpti
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	issueServiceParseCodeHandler := connect.NewUnaryHandlerSimple(
+		IssueServiceParseCodeProcedure,
+		svc.ParseCode,
+		connect.WithSchema(issueServiceMethods.ByName("ParseCode")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	issueServiceComposeHandler := connect.NewUnaryHandlerSimple(
 		IssueServiceComposeProcedure,
 		svc.Compose,
@@ -251,6 +281,8 @@ func NewIssueServiceHandler(svc IssueServiceHandler, opts ...connect.HandlerOpti
 			issueServiceNextStreamHandler.ServeHTTP(w, r)
 		case IssueServiceParseProcedure:
 			issueServiceParseHandler.ServeHTTP(w, r)
+		case IssueServiceParseCodeProcedure:
+			issueServiceParseCodeHandler.ServeHTTP(w, r)
 		case IssueServiceComposeProcedure:
 			issueServiceComposeHandler.ServeHTTP(w, r)
 		case IssueServiceExplainTagProcedure:
@@ -276,6 +308,10 @@ func (UnimplementedIssueServiceHandler) NextStream(context.Context, *hapaxv1.Nex
 
 func (UnimplementedIssueServiceHandler) Parse(context.Context, *hapaxv1.ParseRequest) (*hapaxv1.ParseResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.IssueService.Parse is not implemented"))
+}
+
+func (UnimplementedIssueServiceHandler) ParseCode(context.Context, *hapaxv1.ParseCodeRequest) (*hapaxv1.ParseCodeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.IssueService.ParseCode is not implemented"))
 }
 
 func (UnimplementedIssueServiceHandler) Compose(context.Context, *hapaxv1.ComposeRequest) (*hapaxv1.ComposeResponse, error) {

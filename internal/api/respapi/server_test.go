@@ -176,7 +176,7 @@ func TestReplies(t *testing.T) {
 	)
 	const badNext = "-ERR syntax error: HAPAX.NEXT tag [COUNT n] [TEXT|INT]\r\n"
 	srv := newTestServer(t, testConfig{service: service.Options{
-		MaxCount: 100, Tags: map[string]service.TagConfig{"events": {Kind: hapax.KindSnowflake}, "late": {Start: 100}, "safe": {Start: 1<<53 - 1}, "across": {Start: 1<<53 - 1}},
+		MaxCount: 100, Tags: map[string]service.TagConfig{"events": {Kind: hapax.KindSnowflake}, "late": {Start: 100}, "coupons": {Code: "C{id:4}{check}"}, "safe": {Start: 1<<53 - 1}, "across": {Start: 1<<53 - 1}},
 	}})
 	for _, tt := range []struct {
 		name  string
@@ -194,6 +194,10 @@ func TestReplies(t *testing.T) {
 		}},
 		{"GET in RESP3", []string{"HELLO 3", "%8\r\n*", "GET nobody", "_\r\n"}},
 		{"HAPAX.NEXT", []string{"HAPAX.NEXT many", ":1\r\n", "hapax.next many count 3", "*3\r\n:2\r\n:3\r\n:4\r\n", "HAPAX.NEXT many COUNT 1", "*1\r\n:5\r\n", "HAPAX.NEXT many TEXT COUNT 2", "*2\r\n$1\r\n6\r\n$1\r\n7\r\n", "HAPAX.NEXT many text", "$1\r\n8\r\n"}},
+		{"HAPAX.CODE", []string{
+			"HAPAX.CODE coupons", "$6\r\nC00013\r\n", "hapax.code coupons count 2", "*2\r\n$6\r\nC00021\r\n$6\r\nC00037\r\n", "GET coupons", "$1\r\n3\r\n",
+			"HAPAX.CODE coupons 2", "-ERR syntax error: HAPAX.CODE tag [COUNT n]\r\n", "HAPAX.CODE coupons COUNT 0", "-ERR invalid_argument*",
+		}},
 		{"HAPAX.NEXT above 2^53", []string{
 			"HAPAX.NEXT safe COUNT 1", "*1\r\n:9007199254740991\r\n", "HAPAX.NEXT safe", "$16\r\n9007199254740992\r\n", "HAPAX.NEXT safe INT", ":9007199254740993\r\n",
 			"HAPAX.NEXT across COUNT 2", "*2\r\n$16\r\n9007199254740991\r\n$16\r\n9007199254740992\r\n", "HELLO 3", "%8\r\n*", "HAPAX.NEXT across", "$16\r\n9007199254740993\r\n",
@@ -229,9 +233,9 @@ func TestReplies(t *testing.T) {
 			"CLIENT ID x", "-ERR wrong number of arguments for 'client|id' command\r\n", "CLIENT INFO", "$*", "CLIENT LIST TYPE normal", "$*", "CLIENT HELP", "*8\r\n*",
 		}},
 		{"COMMAND", []string{
-			"COMMAND COUNT", ":20\r\n", "COMMAND INFO get nothing", "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n*-1\r\n",
+			"COMMAND COUNT", ":21\r\n", "COMMAND INFO get nothing", "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n*-1\r\n",
 			"COMMAND DOCS echo nothing", "*2\r\n$4\r\necho\r\n*4\r\n$7\r\nsummary\r\n$21\r\nReturns its argument.\r\n$5\r\ngroup\r\n$7\r\ngeneric\r\n",
-			"COMMAND", "*20\r\n*", "COMMAND LIST", "*20\r\n$4\r\nauth\r\n*", "COMMAND GETKEYS x", "-ERR unknown subcommand 'GETKEYS'. Try COMMAND HELP.\r\n",
+			"COMMAND", "*21\r\n*", "COMMAND LIST", "*21\r\n$4\r\nauth\r\n*", "COMMAND GETKEYS x", "-ERR unknown subcommand 'GETKEYS'. Try COMMAND HELP.\r\n",
 		}},
 		{"CONFIG", []string{
 			"CONFIG GET save", "*2\r\n$4\r\nsave\r\n$0\r\n\r\n", "CONFIG GET append* SAVE", "*4\r\n$10\r\nappendonly\r\n$2\r\nno\r\n$4\r\nsave\r\n$0\r\n\r\n", "CONFIG GET [", "*0\r\n",

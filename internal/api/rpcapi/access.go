@@ -25,6 +25,7 @@ var permissions = map[string]auth.Permission{
 	hapaxv1connect.IssueServiceNextStreamProcedure:  auth.Issue,
 	hapaxv1connect.IssueServiceParseProcedure:       auth.Nothing,
 	hapaxv1connect.IssueServiceComposeProcedure:     auth.Nothing,
+	hapaxv1connect.IssueServiceParseCodeProcedure:   auth.Issue,
 	hapaxv1connect.IssueServiceExplainTagProcedure:  auth.Show,
 	hapaxv1connect.IssueServiceListLayoutsProcedure: auth.Nothing,
 

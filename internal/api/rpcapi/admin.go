@@ -49,7 +49,15 @@ func (s *adminServer) ListTags(ctx context.Context, req *hapaxv1.ListTagsRequest
 
 // CreateTag implements hapaxv1connect.AdminServiceHandler.
 func (s *adminServer) CreateTag(ctx context.Context, req *hapaxv1.CreateTagRequest) (*hapaxv1.CreateTagResponse, error) {
-	t, err := create(ctx, s.store, req.GetTag(), hapax.CreateExplicit)
+	def := req.GetTag()
+	extra, err := withCode(def.GetExtra(), req.GetCode(), req.GetZone())
+	if err != nil {
+		return nil, err
+	}
+	if def != nil {
+		def.Extra = extra
+	}
+	t, err := create(ctx, s.store, def, hapax.CreateExplicit)
 	if err != nil {
 		return nil, err
 	}
@@ -58,9 +66,15 @@ func (s *adminServer) CreateTag(ctx context.Context, req *hapaxv1.CreateTagReque
 
 // UpdateTag implements hapaxv1connect.AdminServiceHandler.
 func (s *adminServer) UpdateTag(ctx context.Context, req *hapaxv1.UpdateTagRequest) (*hapaxv1.UpdateTagResponse, error) {
-	t, err := s.store.UpdateTag(ctx, req.GetName(), hapax.TagUpdate{
-		Step: req.Step, MinStep: req.MinStep, MaxStep: req.MaxStep, Floor: req.Floor, Extra: req.Extra,
-	})
+	extra, err := withCode(req.GetExtra(), req.GetCode(), req.GetZone())
+	if err != nil {
+		return nil, err
+	}
+	u := hapax.TagUpdate{Step: req.Step, MinStep: req.MinStep, MaxStep: req.MaxStep, Floor: req.Floor, Extra: req.Extra}
+	if req.GetCode() != "" {
+		u.Extra = &extra
+	}
+	t, err := s.store.UpdateTag(ctx, req.GetName(), u)
 	if err != nil {
 		return nil, err
 	}

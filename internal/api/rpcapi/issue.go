@@ -31,6 +31,8 @@ func (s *issueServer) Next(ctx context.Context, req *hapaxv1.NextRequest) (*hapa
 	switch {
 	case count < 0 || count > s.svc.MaxCount():
 		return nil, outOfRange("count", count, fmt.Sprintf("0 to %d", s.svc.MaxCount()))
+	case req.GetCodes():
+		return s.nextCodes(ctx, req.GetTag(), max(1, count))
 	case count <= 1:
 		id, err := s.svc.Next(ctx, req.GetTag())
 		if err != nil {
@@ -189,6 +191,7 @@ func (s *issueServer) ExplainTag(ctx context.Context, req *hapaxv1.ExplainTagReq
 	} else if last, ok := s.svc.Last(t.Name); ok {
 		res.Last = new(int64(last))
 	}
+	res.Code, res.OldCodes = service.CodeOf(t)
 	return res, nil
 }
 
