@@ -149,7 +149,7 @@ func TestDocumentHasTheFields(t *testing.T) {
 	doc, _ := readDocument(t)
 	for name, v := range map[string]any{
 		"Tag": tagJSON{}, "PutTag": putBody{}, "Layout": layoutJSON{}, "BitField": bitFieldJSON{}, "Pool": poolJSON{}, "Issuer": issuerJSON{},
-		"Worker": workerJSON{}, "Problem": problem{}, "Parsed": service.Parsed{},
+		"Worker": workerJSON{}, "Problem": problem{}, "Parsed": service.Parsed{}, "ParsedCode": service.ParsedCode{},
 	} {
 		var all, required []string
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
@@ -249,6 +249,10 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 			{"GET /v1/tags/{tag}/next", "/v1/tags/orders/next?count=0", ""},
 			{"POST /v1/tags/{tag}/ids", "/v1/tags/orders/ids?count=2", ""},
 			{"POST /v1/tags/{tag}/ids", "/v1/tags/orders/ids", "[]"},
+			{"PUT /v1/tags/{tag}", "/v1/tags/invoices", `{"code":"{yyyy}-{seq:6}{check}","zone":"UTC"}`},
+			{"POST /v1/tags/{tag}/ids", "/v1/tags/invoices/ids?format=code", ""},
+			{"GET /v1/tags/{tag}/codes/{code}", "/v1/tags/invoices/codes/2026-0000016", ""},
+			{"GET /v1/tags/{tag}/codes/{code}", "/v1/tags/invoices/codes/2026-0000021", ""},
 			{"GET /v1/ids/{id}", "/v1/ids/2006515713442840575", ""},
 			{"GET /v1/ids/{id}", "/v1/ids/x", ""},
 			{"POST /v1/ids/compose", "/v1/ids/compose", `{"fields":{"time":1}}`},
