@@ -484,7 +484,7 @@ func TestNoWorkerTellsWhenToRetry(t *testing.T) {
 	opts := service.Options{Pools: map[string]service.PoolConfig{"default": {Workers: "0"}}}
 	bubble(t, opts, func(t *testing.T, h http.Handler, store *storetest.Faults) {
 		other, err := hapax.NewSnowflake(t.Context(), store, hapax.SnowflakeOptions{
-			Workers: hapax.Grant{Lo: 0, Hi: 1}, Clock: laterClock{time.Now()},
+			Workers: hapax.WorkerRange{Lo: 0, Hi: 1}, Clock: laterClock{time.Now()},
 		})
 		if err != nil {
 			t.Fatal(err)
