@@ -28,6 +28,7 @@ var statuses = map[hapax.Code]connect.Code{
 
 	hapax.ErrTagNotFound.Code():    connect.CodeNotFound,
 	hapax.ErrTagDeleted.Code():     connect.CodeFailedPrecondition,
+	hapax.ErrPoolDeleted.Code():    connect.CodeFailedPrecondition,
 	hapax.ErrTagExists.Code():      connect.CodeAlreadyExists,
 	hapax.ErrPoolNotFound.Code():   connect.CodeNotFound,
 	hapax.ErrKindMismatch.Code():   connect.CodeFailedPrecondition,
@@ -51,6 +52,7 @@ var statuses = map[hapax.Code]connect.Code{
 	hapax.ErrStoreReplaced.Code():    connect.CodeDataLoss,
 	hapax.ErrStoreRolledBack.Code():  connect.CodeDataLoss,
 	hapax.ErrStoreUnsafe.Code():      connect.CodeFailedPrecondition,
+	hapax.ErrFenced.Code():           connect.CodeFailedPrecondition,
 	hapax.ErrNotSupported.Code():     connect.CodeUnimplemented,
 
 	hapax.ErrClosed.Code():           connect.CodeUnavailable,
