@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
 	"testing"
@@ -103,7 +104,7 @@ func TestListener(t *testing.T) {
 	}
 	refused := make(chan bool, 1)
 	g := New(1)
-	l := Listen(inner, g, func() { refused <- true })
+	l := Listen(inner, g, false, func() { refused <- true })
 	defer l.Close()
 	accepted := make(chan net.Conn, 2)
 	go func() {
@@ -112,7 +113,6 @@ func TestListener(t *testing.T) {
 			if err != nil {
 				return
 			}
-			PassOf(nc).Vouch()
 			accepted <- nc
 		}
 	}()
@@ -131,7 +131,7 @@ func TestListener(t *testing.T) {
 	if _, err := second.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the connection without a place: %v", err)
 	}
-	if Bare(first) != first.(*conn).Conn {
+	if Bare(first) != first.(*conn).Conn || PassOf(tls.Server(first, nil)) != first.(*conn).pass {
 		t.Error("the connection below is another")
 	}
 	_ = first.Close()

@@ -1,20 +1,22 @@
 package gate
 
-import (
-	"crypto/tls"
-	"net"
-)
+import "net"
 
 // Listen returns a listener whose connections pass the gate. One that finds no place
-// is closed, without a word. Refused, if not nil, is told of each.
-func Listen(l net.Listener, g *Gate, refused func()) net.Listener {
-	return &listener{l, g, refused}
+// is closed, without a word. Where strangers is false nobody has to show anything, and
+// every connection is a known one. Refused, if not nil, is told of each that is closed.
+func Listen(l net.Listener, g *Gate, strangers bool, refused func()) net.Listener {
+	if refused == nil {
+		refused = func() {}
+	}
+	return &listener{l, g, strangers, refused}
 }
 
 type listener struct {
 	net.Listener
-	gate    *Gate
-	refused func()
+	gate      *Gate
+	strangers bool
+	refused   func()
 }
 
 // Accept implements net.Listener.
@@ -25,14 +27,21 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := &conn{Conn: nc}
-		if c.pass = l.gate.Enter(func() { Cut(nc) }); c.pass != nil {
-			return c, nil
+		c.pass = l.gate.Enter(func() { l.refuse(nc) })
+		if c.pass == nil {
+			l.refuse(nc)
+			continue
 		}
-		Cut(nc)
-		if l.refused != nil {
-			l.refused()
+		if !l.strangers {
+			c.pass.Vouch()
 		}
+		return c, nil
 	}
+}
+
+func (l *listener) refuse(nc net.Conn) {
+	Cut(nc)
+	l.refused()
 }
 
 // A conn is a connection that passed a gate.
@@ -81,5 +90,3 @@ func Bare(nc net.Conn) net.Conn {
 // Cut closes a connection at once: TLS would say goodbye first, and wait for a client
 // that does not listen.
 func Cut(nc net.Conn) { _ = Bare(nc).Close() }
-
-var _ interface{ NetConn() net.Conn } = (*tls.Conn)(nil)
