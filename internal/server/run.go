@@ -143,11 +143,12 @@ func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
 // run serves until the context ends or a listener fails, and stops
 // everything.
 func (s *server) run(ctx context.Context) error {
+	s.fitFiles()
 	web := []*http.Server{s.newWeb(ctx, s.listeners.http, s.public)}
-	at := []net.Listener{s.listeners.http}
+	at := []net.Listener{s.gated(s.listeners.http, s.public)}
 	if s.listeners.admin != nil {
 		web = append(web, s.newWeb(ctx, s.listeners.admin, s.policy))
-		at = append(at, s.listeners.admin)
+		at = append(at, s.gated(s.listeners.admin, s.policy))
 	}
 	if s.certs == nil {
 		for i := range web {

@@ -51,6 +51,7 @@ func TestPermissions(t *testing.T) {
 		"DELETE /v1/tags/{tag}":                         {"DELETE", "/v1/tags/orders", "", []string{"admin"}},
 		"POST /v1/tags/{tag}/ids":                       {"POST", "/v1/tags/orders/ids", "", []string{"issuer", "orders"}},
 		"GET /v1/tags/{tag}/next":                       {"GET", "/v1/tags/orders/next", "", []string{"issuer", "orders"}},
+		"GET /v1/tags/{tag}/codes/{code}":               {"GET", "/v1/tags/orders/codes/1", "", []string{"issuer", "orders"}},
 		"HEAD /v1/tags/{tag}/next":                      {"GET", "/v1/tags/orders/next?count=2", "", []string{"issuer", "orders"}},
 		"GET /v1/ids/{id}":                              {"GET", "/v1/ids/1", "", []string{"issuer", "orders", "admin", "monitor"}},
 		"POST /v1/ids/compose":                          {"POST", "/v1/ids/compose", `{"fields":{"time":1}}`, []string{"issuer", "orders", "admin", "monitor"}},

@@ -22,8 +22,6 @@ import (
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 )
 
 // laterClock moves virtual time, which begins in the year 2000, past the epochs
@@ -497,22 +495,6 @@ func TestNoWorkerTellsWhenToRetry(t *testing.T) {
 			t.Errorf("%+v, Retry-After %q", p, w.Header().Get("Retry-After"))
 		}
 	})
-}
-
-func TestPanicsStayInside(t *testing.T) {
-	var log bytes.Buffer
-	h := New(newService(t), Options{
-		Logger:   slog.New(slog.NewTextHandler(&log, nil)),
-		Gatherer: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { panic(errors.New("nil")) }),
-	})
-	w := call(t, h, "GET", "/metrics", "")
-	p := asProblem(t, w)
-	if w.Code != 500 || p.Code != "internal" || strings.Contains(w.Body.String(), "nil") {
-		t.Errorf("%+v", p)
-	}
-	if !strings.Contains(log.String(), "stack=") {
-		t.Errorf("the log does not tell where: %s", log.String())
-	}
 }
 
 func TestRequestsAreLoggedForDebugging(t *testing.T) {

@@ -2,6 +2,7 @@ package respapi
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -70,6 +71,7 @@ func (c *conn) hello(args [][]byte) {
 		return
 	}
 	c.resp3, c.trusted, c.caller, c.name = resp3, trusted, caller, name
+	c.vouch()
 	out := appendMap(c.b.out, 8, c.resp3)
 	proto := int64(2)
 	if c.resp3 {
@@ -98,6 +100,7 @@ func (c *conn) auth(args [][]byte) {
 	}
 	if caller, ok := c.authenticate(user, string(password)); ok {
 		c.trusted, c.caller = true, caller
+		c.vouch()
 		c.ok()
 	}
 }
@@ -124,8 +127,15 @@ func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
 	}
 	if err != nil {
 		c.failWith(err)
+		if errors.Is(err, hapax.ErrUnauthenticated) {
+			c.guesses++
+		}
+		if c.guesses >= maxGuesses {
+			c.over, c.linger = true, true
+		}
 		return nil, false
 	}
+	c.guesses = 0
 	return caller, true
 }
 

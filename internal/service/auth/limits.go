@@ -136,6 +136,9 @@ func (c *Caller) Wait(ctx context.Context) error {
 // A Conn is a connection, which counts for each token that is used on it. The
 // nil *Conn counts for none. It is safe for concurrent use.
 type Conn struct {
+	// Known, if set before the first use, is called with each.
+	Known func()
+
 	mu     sync.Mutex // guards the fields below
 	used   []*limits
 	closed bool
@@ -144,7 +147,13 @@ type Conn struct {
 // Use tells that the connection is used by the caller. ErrLimitExceeded if it
 // has too many.
 func (n *Conn) Use(c *Caller) error {
-	if n == nil || c == nil || c.connections == 0 {
+	if n == nil || c == nil {
+		return nil
+	}
+	if n.Known != nil {
+		n.Known()
+	}
+	if c.connections == 0 {
 		return nil
 	}
 	n.mu.Lock()
