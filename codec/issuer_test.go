@@ -1,0 +1,116 @@
+package codec_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/codec"
+	"github.com/hapax-id/hapax/store/memstore"
+)
+
+// issuerOf returns an issuer of texts over a store in memory.
+func issuerOf(t *testing.T, spec string) *codec.Issuer {
+	t.Helper()
+	c, err := codec.Parse(spec, codec.Options{Tag: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memstore.New()
+	i := codec.Of(c, func(ctx context.Context, p codec.Period) (hapax.Issuer, error) {
+		return hapax.NewSegment(ctx, store, "t@@"+p.String(), hapax.SegmentOptions{})
+	})
+	t.Cleanup(func() { _ = i.Close(context.Background()) })
+	return i
+}
+
+func TestIssuer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := issuerOf(t, "{zone:UTC}{yyyy}{MM}{dd}-{seq:3}")
+		time.Sleep(24*time.Hour - time.Second) // 2000-01-01
+		var got []string
+		for range 4 {
+			for range 2 {
+				text, err := i.Next(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, text)
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		want := []string{
+			"20000101-001", "20000101-002", "20000101-003", "20000101-004",
+			"20000102-001", "20000102-002", "20000102-003", "20000102-004",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if err := i.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := i.Next(t.Context()); !errors.Is(err, hapax.ErrClosed) {
+			t.Errorf("after Close: got %v", err)
+		}
+	})
+}
+
+func TestIssuerIsUniqueOverTheEndOfAPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := issuerOf(t, "{zone:UTC}{yyyy}{MM}{dd}{HH}-{seq:4+}")
+		time.Sleep(time.Hour - 5*time.Millisecond)
+		var (
+			mu   sync.Mutex // guards seen
+			seen = map[string]bool{}
+			wg   sync.WaitGroup
+		)
+		for range 8 {
+			wg.Go(func() {
+				for range 100 {
+					text, err := i.Next(t.Context())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					if seen[text] {
+						t.Errorf("%s was issued twice", text)
+					}
+					seen[text] = true
+					mu.Unlock()
+					time.Sleep(100 * time.Microsecond)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func TestIssuerOpensAgain(t *testing.T) {
+	c, err := codec.Parse("{id:2}", codec.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fail, store := errors.New("not now"), memstore.New()
+	opened := 0
+	i := codec.Of(c, func(ctx context.Context, p codec.Period) (hapax.Issuer, error) {
+		if opened++; opened == 1 {
+			return nil, fail
+		}
+		return hapax.NewSegment(ctx, store, "t"+p.String(), hapax.SegmentOptions{Start: 99})
+	})
+	if _, err := i.Next(t.Context()); !errors.Is(err, fail) {
+		t.Errorf("got %v, want the cause", err)
+	}
+	if text, err := i.Next(t.Context()); text != "99" || err != nil {
+		t.Errorf("got %q, %v", text, err)
+	}
+	if _, err := i.Next(t.Context()); !errors.Is(err, codec.ErrRange) {
+		t.Errorf("got %v, want ErrRange", err)
+	}
+}
