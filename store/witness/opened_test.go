@@ -119,4 +119,3 @@ func TestGuardClosedWhileOpening(t *testing.T) {
 		}
 	})
 }
-
