@@ -108,7 +108,7 @@ func (l *issuerLine) close(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if l.err != nil {
+	if l.issuer == nil { // it was not opened
 		return nil
 	}
 	return l.issuer.Close(ctx)

@@ -36,6 +36,7 @@ var hashA = auth.HashToken("a")
 // wins.
 func TestPrecedence(t *testing.T) {
 	passwordFile := func(text string) string { return writeFile(t, text) }
+	key := func(of string) string { return writeFile(t, strings.Repeat(of, 16)) }
 	values := map[string][3]string{ // file, environment, flag
 		"data":                  {"a", "b", "c"},
 		"store":                 {"memory:", "bolt:x", "etcd://h:1"},
@@ -58,6 +59,8 @@ func TestPrecedence(t *testing.T) {
 		"store_timeout":         {"1s", "2s", "3s"},
 		"heartbeat":             {"2s", "3s", "4s"},
 		"witness":               {"a", "b", "c"},
+		"retire_lines":          {"1h", "2h", "3h"},
+		"code_keys":             {"{k: 'file:" + key("a") + "'}", "{k: 'file:" + key("b") + "'}", "{k: 'file:" + key("c") + "'}"},
 		"drain":                 {"1s", "2s", "3s"},
 		"log_format":            {"text", "json", "auto"},
 		"log_level":             {"debug", "warn", "error"},
@@ -215,7 +218,7 @@ func TestMissingFile(t *testing.T) {
 // What is printed is read back as the same configuration.
 func TestPrintRoundTrip(t *testing.T) {
 	c, err := Load(Sources{
-		File: writeFile(t, "tokens: {app: {hash: '"+hashA+"', scopes: [issue, admin], tags: [a*], rate: 5}}\ntags: {\"o: {\": {step: 7}, s: {kind: snowflake}, p: }\npools: {default: {lease: 90s, fields: {x: 1}}}"),
+		File: writeFile(t, "tokens: {app: {hash: '"+hashA+"', scopes: [issue, admin], tags: [a*], rate: 5}}\ntags: {\"o: {\": {step: 7}, s: {kind: snowflake}, p: }\npools: {default: {lease: 90s, fields: {x: 1}}}\ncode_keys: {k: 'file:"+writeFile(t, strings.Repeat("k", 16))+"'}"),
 		Flags: map[string]string{
 			"data": "a: 'b'", "store": "etcd://h:1?x=y", "max_wait": "1m30s", "auto_create": "false", "log_level": "warn",
 		},

@@ -207,8 +207,8 @@ func playCodes(t *testing.T, store hapax.Store, seed uint64, broken bool) (twice
 			}
 			w.start(n)
 		case 1, 2:
-			hours := []time.Duration{-49, -25, -24, -2, -1, 1, 2, 24, 25, 50}
-			n.clock.jump(hours[random.IntN(len(hours))] * time.Hour)
+			hours := []int{-49, -25, -24, -2, -1, 1, 2, 24, 25, 50}
+			n.clock.jump(time.Duration(hours[random.IntN(len(hours))]) * time.Hour)
 		case 3:
 			time.Sleep(time.Duration(1+random.IntN(90)) * time.Minute)
 		default:

@@ -268,9 +268,15 @@ func (s *Service) Codes(ctx context.Context, tag, line string, ids []hapax.ID) (
 	return Issued{Period: p.String(), IDs: ids, Codes: texts}, err
 }
 
+// mayRestart reports whether a tag can have a line for each period, without making
+// its codec, which may take a while. Other tags can look like it.
+func mayRestart(t hapax.Tag) bool {
+	return strings.HasPrefix(t.Extra, codePrefix) && strings.Contains(t.Extra, "{seq:")
+}
+
 // checkLease refuses to lease numbers of a tag that has a line for each period.
 func checkLease(t hapax.Tag, o Options) error {
-	if !strings.HasPrefix(t.Extra, codePrefix) {
+	if !mayRestart(t) {
 		return nil
 	}
 	c, err := o.code(t)
@@ -296,7 +302,7 @@ func (r *lineReview) see(s *Service, t hapax.Tag, now time.Time) {
 	if t.Deleted {
 		return
 	}
-	if strings.HasPrefix(t.Extra, codePrefix) {
+	if mayRestart(t) {
 		if c, err := s.opts.code(t); err == nil && c.hasPeriod() {
 			if r.parents == nil {
 				r.parents = map[string]*code{}
