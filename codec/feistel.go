@@ -135,8 +135,13 @@ func (f *feistel) round(s *blocks, i int, half, m uint64) uint64 {
 	if s == nil {
 		return uint64(f.table[uint64(i)*f.a+half])
 	}
-	binary.LittleEndian.PutUint64(s.in[:8], half|uint64(i)<<32)
-	f.block.Encrypt(s.out[:], s.in[:])
+	return s.round(f.block, half|uint64(i)<<32, m)
+}
+
+// round is that of a feistel without a table: in is all but the tweak.
+func (s *blocks) round(block cipher.Block, in, m uint64) uint64 {
+	binary.LittleEndian.PutUint64(s.in[:8], in)
+	block.Encrypt(s.out[:], s.in[:])
 	hi, _ := bits.Mul64(binary.LittleEndian.Uint64(s.out[:8]), m)
 	return hi
 }
