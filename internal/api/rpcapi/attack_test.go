@@ -32,6 +32,8 @@ type fortress struct {
 	svc     *service.Service
 	store   *memstore.Store
 	witness *witness.Witness
+	guard   *witness.Guarded
+	mux     *http.ServeMux
 	url     string
 	tokens  map[string]string
 	log     *logBuffer
@@ -57,6 +59,18 @@ func (b *logBuffer) String() string {
 
 func fortify(t testing.TB, store *memstore.Store, opts service.Options, tokens map[string]auth.TokenConfig) *fortress {
 	t.Helper()
+	secrets := map[string]string{}
+	for name, c := range tokens {
+		secrets[name] = auth.NewToken()
+		c.Hash = auth.HashToken(secrets[name])
+		tokens[name] = c
+	}
+	return fortifyNode(t, store, opts, tokens, secrets)
+}
+
+// fortifyNode is one of several servers on a store, with the same tokens.
+func fortifyNode(t testing.TB, store *memstore.Store, opts service.Options, tokens map[string]auth.TokenConfig, secrets map[string]string) *fortress {
+	t.Helper()
 	w, err := witness.Open(filepath.Join(t.TempDir(), "witness"))
 	if err != nil {
 		t.Fatal(err)
@@ -65,25 +79,19 @@ func fortify(t testing.TB, store *memstore.Store, opts service.Options, tokens m
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fortress{t: t, store: store, witness: w, tokens: map[string]string{}, log: &logBuffer{}}
+	f := &fortress{t: t, store: store, witness: w, guard: g, mux: http.NewServeMux(), tokens: secrets, log: &logBuffer{}}
 	opts.Logger = slog.New(slog.NewJSONHandler(f.log, nil))
 	if f.svc, err = service.New(t.Context(), g, opts); err != nil {
 		t.Fatal(err)
-	}
-	for name, c := range tokens {
-		f.tokens[name] = auth.NewToken()
-		c.Hash = auth.HashToken(f.tokens[name])
-		tokens[name] = c
 	}
 	policy, err := auth.NewPolicy(tokens)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mux := http.NewServeMux()
 	for pattern, h := range New(f.svc, Options{Policy: policy, Logger: quiet}) {
-		mux.Handle(pattern, h)
+		f.mux.Handle(pattern, h)
 	}
-	srv := httptest.NewServer(mux)
+	srv := httptest.NewServer(f.mux)
 	f.url = srv.URL
 	t.Cleanup(func() {
 		srv.Close()
@@ -175,11 +183,9 @@ func TestForgedLeases(t *testing.T) {
 		}
 	}
 	for _, worker := range []int64{5000, math.MaxInt64, -1, math.MinInt64, 6} {
-		for _, pool := range []string{hapax.DefaultPool} {
-			forged := &hapaxv1.Lease{Pool: pool, Worker: worker, Token: 1, Key: "guess", Holder: "\n\x1b[31mX", Grant: &hapaxv1.Grant{Hi: math.MaxInt64}}
-			if _, err := evil.SealWorker(t.Context(), &hapaxv1.SealWorkerRequest{Lease: forged, Last: math.MaxInt64}); err == nil {
-				t.Errorf("sealed worker %d", worker)
-			}
+		forged := &hapaxv1.Lease{Pool: hapax.DefaultPool, Worker: worker, Token: 1, Key: "guess", Holder: "\n\x1b[31mX", Grant: &hapaxv1.Grant{Hi: math.MaxInt64}}
+		if _, err := evil.SealWorker(t.Context(), &hapaxv1.SealWorkerRequest{Lease: forged, Last: math.MaxInt64}); err == nil {
+			t.Errorf("sealed worker %d", worker)
 		}
 	}
 	if after := f.workers(); len(after) != 1 || after[0] != right {
