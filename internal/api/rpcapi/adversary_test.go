@@ -3,6 +3,7 @@ package rpcapi
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,7 @@ import (
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -249,23 +251,33 @@ func (l *honestLedger) fail(what string, err error) {
 	l.errs[what+": "+err.Error()]++
 }
 
-// attack lets adversaries make so many calls beside honest nodes and clients, and
-// returns what the honest ones saw, and the nodes.
-func attack(t *testing.T, store *memstore.Store, calls int64) (*honestLedger, []*fortress, int) {
+// attack lets adversaries make so many calls beside two honest nodes, which reach
+// the store as served, and honest clients. It returns what the honest ones saw,
+// the nodes, and how many calls of the adversaries succeeded.
+func attack(t *testing.T, store *memstore.Store, served hapax.Store, evil auth.TokenConfig, calls int64) (*honestLedger, []*fortress, int) {
 	t.Helper()
 	tokens := map[string]auth.TokenConfig{
 		"evil-issue": {NewTags: 20},
-		"evil-lease": {Scopes: []string{"lease"}, Tags: []string{"orders", "parcels", "evil*"}, Pools: []string{hapax.DefaultPool}, Leases: 10, NewTags: 20},
+		"evil-lease": evil,
 		"honest":     {Scopes: []string{"issue", "lease"}, Pools: []string{hapax.DefaultPool}},
 	}
-	a := fortify(t, store, service.Options{}, tokens)
-	nodes := []*fortress{a, fortifyNode(t, store, service.Options{}, tokens, a.tokens)}
+	secrets := map[string]string{}
+	for name, c := range tokens {
+		secrets[name] = auth.NewToken()
+		c.Hash = auth.HashToken(secrets[name])
+		tokens[name] = c
+	}
+	var nodes []*fortress
+	for range 2 {
+		nodes = append(nodes, fortifyNode(t, store, served, service.Options{}, tokens, secrets))
+	}
+	a := nodes[0]
 	l := &honestLedger{seen: map[string]map[hapax.ID]struct{}{}, errs: map[string]int{}}
 	for _, tag := range []string{"orders", "parcels", service.SnowflakeTag} {
 		l.note(tag, a.next(tag))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	var honest, evil sync.WaitGroup
+	var honest, evils sync.WaitGroup
 	for _, n := range nodes {
 		honest.Go(func() {
 			for ctx.Err() == nil {
@@ -296,7 +308,7 @@ func attack(t *testing.T, store *memstore.Store, calls int64) (*honestLedger, []
 	left.Store(calls)
 	taken := atomic.Int64{}
 	for i := range uint64(4) {
-		evil.Go(func() {
+		evils.Go(func() {
 			e := &adversary{
 				nodes: nodes, rng: rand.New(rand.NewPCG(i, 42)), tokens: []string{"evil-issue", "evil-lease"},
 				names: []string{"orders", "parcels", "snowflake", "default", "wide", "", "evil-1", "evil-2", "\n\x1b[31mX", strings.Repeat("é", 65), "leaf"},
@@ -317,7 +329,7 @@ func attack(t *testing.T, store *memstore.Store, calls int64) (*honestLedger, []
 			taken.Add(int64(e.taken))
 		})
 	}
-	evil.Wait()
+	evils.Wait()
 	cancel()
 	honest.Wait()
 	return l, nodes, int(taken.Load())
@@ -353,20 +365,35 @@ func lifetime(ctx context.Context, c *client.Client, l *honestLedger) error {
 // number comes twice, no worker is poisoned, no line ended, and no honest caller
 // refused. HAPAX_TEST_SOAK=1 makes it a million calls.
 func TestAdversary(t *testing.T) {
-	calls := int64(20_000)
+	calls := int64(50_000)
 	if os.Getenv("HAPAX_TEST_SOAK") != "" {
 		calls = 1_000_000
 	}
 	store := memstore.New()
-	l, nodes, taken := attack(t, store, calls)
-	if len(l.twice) > 0 {
-		t.Errorf("%d numbers were issued twice, such as %d", len(l.twice), l.twice[0])
-	}
-	for _, err := range slices.Sorted(maps.Keys(l.errs)) {
-		t.Errorf("an honest caller was refused %d times: %s", l.errs[err], err)
-	}
+	l, nodes, taken := attack(t, store, shared{store}, evilLease, calls)
 	if taken < int(calls)/100 {
 		t.Errorf("only %d of %d calls of the adversary succeeded: it tries nothing", taken, calls)
+	}
+	for _, v := range violations(t, store, l, nodes) {
+		t.Error(v)
+	}
+	t.Logf("%d calls, %d succeeded; honest numbers: %d, %d", calls, taken, len(l.seen["orders"]), len(l.seen[service.SnowflakeTag]))
+}
+
+// evilLease is the lease token of the adversary.
+var evilLease = auth.TokenConfig{
+	Scopes: []string{"lease"}, Tags: []string{"orders", "parcels", "evil*"}, Pools: []string{hapax.DefaultPool}, Leases: 10, NewTags: 20,
+}
+
+// violations tells what the adversary has brought about.
+func violations(t *testing.T, store *memstore.Store, l *honestLedger, nodes []*fortress) (found []string) {
+	t.Helper()
+	add := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
+	if len(l.twice) > 0 {
+		add("%d numbers were issued twice, such as %d", len(l.twice), l.twice[0])
+	}
+	for _, err := range slices.Sorted(maps.Keys(l.errs)) {
+		add("an honest caller was refused %d times: %s", l.errs[err], err)
 	}
 	leaf, err := hapax.ParseLayout(hapax.LayoutLeaf)
 	if err != nil {
@@ -374,7 +401,7 @@ func TestAdversary(t *testing.T) {
 	}
 	for _, w := range nodes[0].workers() {
 		if ahead := time.Until(leaf.TimeOf(w.Mark)); ahead > hapax.DefaultMaxGrant+time.Minute {
-			t.Errorf("worker %d is poisoned: its mark is %v ahead", w.ID, ahead)
+			add("worker %d is poisoned: its mark is %v ahead", w.ID, ahead)
 		}
 	}
 	tags, err := store.Tags(t.Context(), "", 1000)
@@ -382,26 +409,96 @@ func TestAdversary(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(tags) > 3+4*20 {
-		t.Errorf("there are %d tags", len(tags))
+		add("there are %d tags", len(tags))
 	}
 	for _, tag := range tags {
-		if tag.Mark > 1<<50 || tag.Deleted || strings.HasPrefix(tag.Name, "evil") && tag.Kind != hapax.KindSegment {
-			t.Errorf("tag %+v", tag)
+		if tag.Mark > 1<<50 || tag.Deleted {
+			add("tag %+v", tag)
 		}
 	}
-	pools, err := store.Pools(t.Context())
-	if err != nil || len(pools) != 1 || pools[0].Layout != leaf.String() {
-		t.Errorf("pools %v, %v", pools, err)
+	if pools, err := store.Pools(t.Context()); err != nil || len(pools) != 1 || pools[0].Layout != leaf.String() {
+		add("pools %v, %v", pools, err)
 	}
 	for i, n := range nodes {
 		if st := n.guard.Status(); st.State != witness.Serving {
-			t.Errorf("node %d: %+v", i, st)
+			add("node %d: %+v", i, st)
 		}
 		if lines, most := len(n.witness.Lines()), len(tags)+len(n.workers()); lines > most {
-			t.Errorf("node %d: %d lines in the witness for %d tags and workers", i, lines, most)
+			add("node %d: %d lines in the witness for %d tags and workers", i, lines, most)
 		}
-		n.next("orders")
-		n.next(service.SnowflakeTag)
+		for _, tag := range []string{"orders", service.SnowflakeTag} {
+			if _, err := n.svc.Next(t.Context(), tag); err != nil {
+				add("node %d: %v", i, err)
+			}
+		}
 	}
-	t.Logf("%d calls, %d succeeded; honest numbers: %d, %d", calls, taken, len(l.seen["orders"]), len(l.seen[service.SnowflakeTag]))
+	return found
+}
+
+// keyless is a store that seals without a look at the key.
+type keyless struct{ shared }
+
+func (s keyless) SealWorker(ctx context.Context, l hapax.Lease, last int64) error {
+	table, name := "workers/"+l.Pool, fmt.Sprintf("%019d", l.Worker)
+	old, err := s.Row(ctx, table, name)
+	if err != nil || old == nil {
+		return errors.Join(err, hapax.ErrLeaseLost)
+	}
+	var row map[string]any
+	d := json.NewDecoder(bytes.NewReader(old))
+	d.UseNumber()
+	if err := d.Decode(&row); err != nil {
+		return err
+	}
+	if row["token"] != json.Number(fmt.Sprint(l.Token)) || row["mark"] != json.Number(fmt.Sprint(l.Grant.Hi)) || last < 0 || last > l.Grant.Hi {
+		return hapax.ErrLeaseLost
+	}
+	row["mark"], row["from"], row["token"] = last, last, l.Token+1
+	delete(row, "key_hash")
+	next, err := json.Marshal(row)
+	if err != nil {
+		return err
+	}
+	_, err = s.SwapRow(ctx, table, name, old, next)
+	return err
+}
+
+// oneNode is a store that takes all nodes for one.
+type oneNode struct{ shared }
+
+func (s oneNode) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	return s.shared.ExtendWorker(driver.WithNode(ctx, "one"), l, req)
+}
+
+func (s oneNode) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	return s.shared.AcquireWorker(driver.WithNode(ctx, "one"), req)
+}
+
+func (s oneNode) SealWorker(ctx context.Context, l hapax.Lease, last int64) error {
+	return s.shared.SealWorker(driver.WithNode(ctx, "one"), l, last)
+}
+
+// TestAdversaryFindsWhatIsBroken: the same adversary does harm where a rule is
+// missing.
+func TestAdversaryFindsWhatIsBroken(t *testing.T) {
+	defining := evilLease
+	defining.Scopes = []string{"lease", "admin"}
+	for name, broken := range map[string]struct {
+		serve func(*memstore.Store) hapax.Store
+		evil  auth.TokenConfig
+	}{
+		"the key is not compared":       {func(s *memstore.Store) hapax.Store { return keyless{shared{s}} }, evilLease},
+		"nodes are not told apart":      {func(s *memstore.Store) hapax.Store { return oneNode{shared{s}} }, evilLease},
+		"whoever leases defines a line": {func(s *memstore.Store) hapax.Store { return shared{s} }, defining},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := memstore.New()
+			l, nodes, _ := attack(t, store, broken.serve(store), broken.evil, 5000)
+			if found := violations(t, store, l, nodes); len(found) == 0 {
+				t.Error("the adversary has done no harm")
+			} else {
+				t.Log(found[0])
+			}
+		})
+	}
 }
