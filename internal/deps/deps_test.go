@@ -56,7 +56,7 @@ var rules = []rule{
 	{"api/hapaxv1/*", []string{"api/hapaxv1"}},
 	{"api/hapaxv1", nil},
 	{"internal/wire", []string{"root", "api/hapaxv1"}},
-	{"internal/service", []string{"root", "codec", "identity", "store/witness"}},
+	{"internal/service", []string{"root", "codec", "identity", "internal/service/auth", "store/witness"}},
 	{"internal/service/auth", []string{"root"}},
 	{"internal/api/rpcapi", []string{"root", "internal/service", "internal/service/auth", "internal/wire", "api/hapaxv1", "api/hapaxv1/*", "store/witness"}},
 	{"internal/api/*", []string{"root", "internal/service", "internal/service/auth"}},
