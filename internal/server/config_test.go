@@ -56,6 +56,8 @@ func TestPrecedence(t *testing.T) {
 		"max_wait":              {"1s", "2s", "3s"},
 		"refresh":               {"1s", "2s", "3s"},
 		"store_timeout":         {"1s", "2s", "3s"},
+		"heartbeat":             {"2s", "3s", "4s"},
+		"witness":               {"a", "b", "c"},
 		"drain":                 {"1s", "2s", "3s"},
 		"log_format":            {"text", "json", "auto"},
 		"log_level":             {"debug", "warn", "error"},
