@@ -63,6 +63,7 @@ var rules = []rule{
 	{"compat/vesta", []string{"root", "identity"}},
 	{"compat/vesta/dubbo/registry", []string{"root"}},
 	{"compat/vesta/*", []string{"root", "compat/vesta"}},
+	{"compat/uidgen", []string{"root", "internal/durable"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/console", []string{"internal/service"}},
 	{"internal/server", slices.Concat([]string{"root", "store/witness", "codec", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
