@@ -104,7 +104,7 @@ type Options struct {
 	// Settings describe the layout, unless Layout is set.
 	Settings
 
-	// Layout is the layout itself; its ticks are seconds.
+	// Layout is the layout itself, such as a successor; its ticks stand for seconds below.
 	Layout hapax.Layout
 
 	// Pool is the worker pool; default "uidgen". A store freezes its layout.
@@ -124,9 +124,6 @@ func (o Options) snowflake() (hapax.SnowflakeOptions, error) {
 		if o.Layout, err = o.Settings.Layout(); err != nil {
 			return hapax.SnowflakeOptions{}, err
 		}
-	}
-	if o.Layout.Unit() != time.Second {
-		return hapax.SnowflakeOptions{}, invalid("layout", o.Layout.String(), "one whose ticks are seconds")
 	}
 	return hapax.SnowflakeOptions{
 		Pool: cmp.Or(o.Pool, DefaultPool), Layout: o.Layout, Holder: o.Holder, Observer: o.Observer,
@@ -261,7 +258,7 @@ func NewCached(ctx context.Context, workers hapax.WorkerStore, opts CachedOption
 	case opts.ScheduleInterval != 0 && opts.ScheduleInterval < time.Second:
 		return nil, invalid("scheduleInterval", opts.ScheduleInterval, "at least 1s, or none")
 	}
-	so.MaxAhead = time.Duration(1<<opts.BoostPower-1) * time.Second
+	so.MaxAhead = Ahead(so.Layout, opts.BoostPower)
 	so.KeepWarm = true
 	g, err := newGenerator(ctx, workers, opts.Options, so)
 	if err != nil {
@@ -274,6 +271,12 @@ func NewCached(ctx context.Context, workers hapax.WorkerStore, opts CachedOption
 		c.filling.Go(func() { c.fillOnSchedule(life) })
 	}
 	return c, nil
+}
+
+// Ahead returns how far the numbers of a ring may be ahead of the clock: a ring holds
+// the current tick, too.
+func Ahead(l hapax.Layout, boostPower int) time.Duration {
+	return time.Duration(1<<boostPower-1) * l.Unit()
 }
 
 // Size returns how many numbers the ring holds.

@@ -370,7 +370,6 @@ func TestOptions(t *testing.T) {
 		{"negative boost", CachedOptions{BoostPower: -1}, "boostPower is"},
 		{"padding", CachedOptions{PaddingFactor: 100}, "paddingFactor is 100"},
 		{"schedule", CachedOptions{ScheduleInterval: time.Millisecond}, "scheduleInterval is"},
-		{"layout", CachedOptions{Options: Options{Layout: must(hapax.ParseLayout("leaf"))}}, "allowed is one whose ticks are seconds"},
 		{"bits", CachedOptions{Options: Options{Settings: Settings{SeqBits: 62}}}, "62"},
 	} {
 		if _, err := NewCached(t.Context(), workers, tt.opts); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -387,11 +386,4 @@ func TestOptions(t *testing.T) {
 	if maxBoostPower > math.Log2(float64(hapax.PoisonMargin/2/time.Second)) {
 		t.Error("the longest ring is longer than an issuer may run ahead")
 	}
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }
