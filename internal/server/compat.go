@@ -333,7 +333,7 @@ type allowing struct {
 	networks []netip.Prefix
 }
 
-func (l allowing) Accept() (net.Conn, error) {
+func (l *allowing) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil || l.allows(conn.RemoteAddr()) {
@@ -343,7 +343,7 @@ func (l allowing) Accept() (net.Conn, error) {
 	}
 }
 
-func (l allowing) allows(at net.Addr) bool {
+func (l *allowing) allows(at net.Addr) bool {
 	addr, err := netip.ParseAddrPort(at.String())
 	ip := addr.Addr().Unmap()
 	return err == nil && (ip.IsLoopback() || len(l.networks) == 0 || slices.ContainsFunc(l.networks, func(p netip.Prefix) bool { return p.Contains(ip) }))

@@ -102,7 +102,7 @@ func (s *vestaServer) listen(ctx context.Context, c Config) error {
 		if err != nil {
 			return errors.Join(err, s.close())
 		}
-		*to[i] = allowing{l, networks}
+		*to[i] = &allowing{l, networks}
 	}
 	return nil
 }

@@ -166,10 +166,13 @@ func NewPlan(c Config, used *plan.Span, w plan.Wishes) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{Layout: old, Old: old, Used: used, From: w.Now.Add(-plan.ClockMargin).UTC().Truncate(time.Second)}
+	p := Plan{Layout: old, Old: old, Used: used, From: w.Now.Add(-plan.ClockMargin).UTC()}
 	if used != nil {
 		if p.Layout, err = plan.Disjoint(w, *used); err == nil {
 			p.Values, err = plan.Values(p.Layout, p.From)
+		}
+		if err == nil && p.Values.Overlaps(*used) {
+			err = fmt.Errorf("%w: %d to %d is not outside of %d to %d", hapax.ErrInternal, p.Values.Min, p.Values.Max, used.Min, used.Max)
 		}
 		return p, err
 	}
@@ -221,7 +224,7 @@ func (p Plan) AppendYAML(dst []byte, c Config) []byte {
 			relation, a, b = "<", p.Values.Max, p.Used.Min
 		}
 		comment("Numbers in use:             %d to %d.", p.Used.Min, p.Used.Max)
-		comment("Numbers from %s on: %d to %d.", p.From.Format(time.RFC3339), p.Values.Min, p.Values.Max)
+		comment("Numbers from %s on: %d to %d.", p.From.Format(time.RFC3339Nano), p.Values.Min, p.Values.Max)
 		comment("Disjoint for ever: %d %s %d, as long as no clock is a day behind", a, relation, b)
 		comment("and the old generators are switched off before the largest number is looked up.")
 	}
