@@ -121,7 +121,7 @@ func (c Config) addCompat(opts *service.Options) error {
 		if err := cmp.Or(c.foreign(vestaPool), v.check(c)); err != nil {
 			return err
 		}
-		add(vestaPool, service.PoolConfig{Layout: cmp.Or(v.Layout, hapax.LayoutVestaMaxPeak), Identity: v.Machine, Populator: v.Populator})
+		add(vestaPool, v.pool())
 	}
 	if u := c.Compat.UIDGen; u != nil {
 		if err := cmp.Or(c.foreign(uidgenPool), u.check()); err != nil {
@@ -185,6 +185,17 @@ func (v *VestaConfig) check(c Config) error {
 		return compatError("vesta.advertise", v.Advertise, "the IP address and port that consumers reach, such as 10.0.0.5:20880")
 	}
 	return nil
+}
+
+// pool returns the pool, whose constant fields are those of the numbers that are not
+// asked for in Vesta's ways.
+func (v *VestaConfig) pool() service.PoolConfig {
+	p := service.PoolConfig{Layout: cmp.Or(v.Layout, hapax.LayoutVestaMaxPeak), Identity: v.Machine, Populator: v.Populator}
+	p.Fields = map[string]int64{vesta.FieldVersion: v.Version, vesta.FieldType: 0}
+	if strings.HasSuffix(p.Layout, "min-granularity") {
+		p.Fields[vesta.FieldType] = 1
+	}
+	return p
 }
 
 // advertised returns the address to register for a server that listens at one.

@@ -164,6 +164,10 @@ func TestVestaOnMainListener(t *testing.T) {
 	if status != http.StatusOK || f["version"] != 1 || f["type"] != 1 || f["genMethod"] != 3 || f["machine"] != 3 {
 		t.Errorf("%d %s is %v", status, id, f)
 	}
+	native, err := s.service.Next(t.Context(), vestaPool)
+	if f := explain(t, s.listeners.http, native.String()); err != nil || f["version"] != 1 || f["type"] != 1 || f["genMethod"] != 0 || f["machine"] != 3 {
+		t.Errorf("%d of the tag is %v, %v", native, f, err)
+	}
 }
 
 // The central server is found in ZooKeeper while it runs.
