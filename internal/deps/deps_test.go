@@ -35,6 +35,7 @@ type rule struct {
 var rules = []rule{
 	{"root", nil},
 	{"codec", []string{"root"}},
+	{"strategy", []string{"root", "codec"}},
 	{"identity", []string{"root"}},
 	{"plan", []string{"root"}},
 	{"internal/audit", []string{"root", "store/witness"}},
