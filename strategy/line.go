@@ -26,7 +26,20 @@ type Line struct {
 // A chain is the plugins of a line that are on, in their order. It never changes.
 type chain struct {
 	plugins  []*Plugin
-	replaces bool
+	befores  []*Plugin // those with a Before hook
+	afters   []*Plugin // those with an After hook
+	replaces bool      // one has a Replace hook
+}
+
+func (ch *chain) add(p *Plugin) {
+	ch.plugins = append(ch.plugins, p)
+	if p.Before != nil {
+		ch.befores = append(ch.befores, p)
+	}
+	if p.After != nil {
+		ch.afters = append(ch.afters, p)
+	}
+	ch.replaces = ch.replaces || p.Replace != nil
 }
 
 // Strategy returns the name of the line's strategy.
@@ -56,11 +69,34 @@ func (l *Line) Next(ctx context.Context) (hapax.ID, error) {
 		}
 		return id, err
 	}
+	return l.next(ctx, ch)
+}
+
+// next issues one number through the plugins. It does what NextN does, with one
+// deferred call for all hooks: more of them would cost as much as all the rest.
+func (l *Line) next(ctx context.Context, ch *chain) (id hapax.ID, err error) {
 	c := Call{l.strategy, l.tag, 1}
-	if err := ch.before(ctx, c); err != nil {
-		return 0, l.failed(ctx, ch, c, err)
+	var in []*Plugin // those that are being called, if a hook is
+	i, hook := 0, "Before"
+	defer func() {
+		switch {
+		case in == nil: // no hook panicked
+		case hook == "Before":
+			id, err = 0, l.failed(ctx, ch, c, panicked(in[i].Name, hook, recover()))
+		default:
+			l.report(ctx, ch, c, panicked(in[i].Name, hook, recover()))
+			_ = l.after(ctx, &chain{plugins: in[i+1:]}, c, Numbers{one: id})
+		}
+	}()
+	for in = ch.befores; i < len(in); i++ {
+		if err := in[i].Before(ctx, c); err != nil {
+			veto := rejected(in[i].Name, err)
+			in = nil
+			return 0, l.failed(ctx, ch, c, veto)
+		}
 	}
-	id, err := l.issuer.Next(ctx)
+	in = nil
+	id, err = l.issuer.Next(ctx)
 	if err != nil {
 		return 0, l.failed(ctx, ch, c, err)
 	}
@@ -71,7 +107,13 @@ func (l *Line) Next(ctx context.Context) (hapax.ID, error) {
 		}
 		return ids[0], nil
 	}
-	_ = l.after(ctx, ch, c, Numbers{one: id}) // only a Replace hook makes a call fail
+	i, hook = 0, "After"
+	for in = ch.afters; i < len(in); i++ {
+		if err := in[i].After(ctx, c, Numbers{one: id}); err != nil {
+			l.report(ctx, ch, c, &Failure{Plugin: in[i].Name, Hook: hook, Err: err})
+		}
+	}
+	in = nil
 	return id, nil
 }
 
@@ -150,15 +192,13 @@ func onError(ctx context.Context, p *Plugin, c Call, err error) (f *Failure) {
 func (ch *chain) before(ctx context.Context, c Call) (err error) {
 	i := 0
 	defer func() {
-		if i < len(ch.plugins) && err == nil {
-			err = panicked(ch.plugins[i].Name, "Before", recover())
+		if i < len(ch.befores) && err == nil {
+			err = panicked(ch.befores[i].Name, "Before", recover())
 		}
 	}()
-	for ; i < len(ch.plugins); i++ {
-		if f := ch.plugins[i].Before; f != nil {
-			if err := f(ctx, c); err != nil {
-				return rejected(ch.plugins[i].Name, err)
-			}
+	for ; i < len(ch.befores); i++ {
+		if err := ch.befores[i].Before(ctx, c); err != nil {
+			return rejected(ch.befores[i].Name, err)
 		}
 	}
 	return nil
@@ -175,9 +215,14 @@ func (l *Line) after(ctx context.Context, ch *chain, c Call, ids Numbers) error 
 		if f.Hook == "Replace" {
 			return f
 		}
-		l.tell(ctx, ch, c, f)
-		l.registry.logFailure(ctx, l.tag, f)
+		l.report(ctx, ch, c, f)
 	}
+}
+
+// report tells of a failure that the caller does not see.
+func (l *Line) report(ctx context.Context, ch *chain, c Call, f *Failure) {
+	l.tell(ctx, ch, c, f)
+	l.registry.logFailure(ctx, l.tag, f)
 }
 
 // afterFrom goes on from plugin i to the first failure, and returns whose it is.

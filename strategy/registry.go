@@ -255,8 +255,7 @@ func (r *Registry) chainLocked(l *Line) *chain {
 	ch := &chain{}
 	for _, p := range r.plugins {
 		if !p.Off && p.serves(l.strategy, l.tag) {
-			ch.plugins = append(ch.plugins, p)
-			ch.replaces = ch.replaces || p.Replace != nil
+			ch.add(p)
 		}
 	}
 	if len(ch.plugins) == 0 {

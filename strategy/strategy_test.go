@@ -301,6 +301,10 @@ func TestPanics(t *testing.T) {
 				OnError: func(_ context.Context, _ strategy.Call, err error) { told = append(told, err) },
 			}))
 			l := open(t, r, "segment", hapax.Tag{Name: "t"})
+			if id, err := l.Next(t.Context()); (err != nil) != tt.refused || tt.refused == (id != 0) || len(told) != 1 {
+				t.Errorf("a single call got %d, %v; told %v", id, err, told)
+			}
+			told, reached = nil, 0
 			dst := []hapax.ID{-1, -1}
 			n, err := l.NextN(t.Context(), dst)
 			if len(told) != 1 {
@@ -316,7 +320,7 @@ func TestPanics(t *testing.T) {
 				}
 				return
 			}
-			if n != 2 || err != nil || dst[0] != 1 || dst[1] != 2 || reached != 1 {
+			if n != 2 || err != nil || dst[0] != 2 || dst[1] != 3 || reached != 1 {
 				t.Errorf("got %v, %v; the next plugin saw %d calls", dst[:n], err, reached)
 			}
 		})
