@@ -30,8 +30,12 @@ func Segment(store hapax.SegmentStore, opts hapax.SegmentOptions) Strategy {
 			option *int64
 			value  int64
 		}{
-			{&o.Start, tag.Start}, {&o.Step, tag.Step}, {&o.MinStep, tag.MinStep}, {&o.MaxStep, tag.MaxStep},
-			{&o.Delta, tag.Delta}, {&o.Remainder, tag.Remainder},
+			{&o.Start, tag.Start},
+			{&o.Step, tag.Step},
+			{&o.MinStep, tag.MinStep},
+			{&o.MaxStep, tag.MaxStep},
+			{&o.Delta, tag.Delta},
+			{&o.Remainder, tag.Remainder},
 		} {
 			if f.value != 0 {
 				*f.option = f.value

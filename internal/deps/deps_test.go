@@ -64,6 +64,7 @@ var rules = []rule{
 	{"compat/vesta", []string{"root", "identity"}},
 	{"compat/vesta/dubbo/registry", []string{"root"}},
 	{"compat/vesta/*", []string{"root", "compat/vesta"}},
+	{"compat/redismongo", []string{"root"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/console", []string{"internal/service"}},
 	{"internal/server", slices.Concat([]string{"root", "store/witness", "codec", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
@@ -94,6 +95,7 @@ var drivers = map[string][]string{
 	"store/zkstore":                {"github.com/go-zookeeper/zk"},
 
 	"compat/vesta/dubbo/registry": {"github.com/go-zookeeper/zk"},
+	"compat/redismongo":           {"github.com/redis/go-redis"},
 }
 
 // aboveDrivers are the packages that may depend on every driver.
