@@ -26,8 +26,7 @@ const (
 
 const (
 	maxPrefixBytes = 64
-	storeTimeout   = 5 * time.Second        // of one answer of the store
-	rightFor       = 6 * time.Second        // how long the right to install a segment lasts
+	rightFor       = 2 * time.Second        // how long the right to install a segment lasts
 	retryEvery     = 100 * time.Millisecond // of what is away
 	pollEvery      = 2 * time.Millisecond   // while another process fetches a segment
 	maxTake        = 1 << 20                // numbers in one request to Redis

@@ -63,8 +63,11 @@ func (i *Issuer) nextStep(step int64, age time.Duration) int64 {
 	i.mu.Lock()
 	def := i.def
 	i.mu.Unlock()
-	if step <= 0 || age < 0 || def.Step == 0 {
-		return step
+	switch {
+	case step <= 0 || age < 0:
+		return 0
+	case def.Step == 0: // the tag's bounds are not known here yet
+		return min(step, hapax.DefaultMaxStep)
 	}
 	switch {
 	case age < stepGrowsBelow:
@@ -82,8 +85,6 @@ func (i *Issuer) allocate(ctx context.Context, n int64) (hapax.Grant, error) {
 	known := max(i.mark, i.seen.Load()+1)
 	i.mu.Unlock()
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
 	a, err := i.store.Allocate(ctx, i.tag, n, "")
 	if err != nil {
 		return hapax.Grant{}, err

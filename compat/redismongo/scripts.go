@@ -30,8 +30,8 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 // It answers {"ok", last number, how many} or {"dry"}, and where the caller is to
 // fetch a segment three more: server, step and age of the latest segment in ms.
 var takeScript = redis.NewScript(prelude + `
-local v = redis.call('HMGET', key, 'srv', 'cur', 'max', 'step', 'ncur', 'nmax', 'until', 'at')
-local srv, cur, max, step, ncur, nmax, till, at = unpack(v)
+local v = redis.call('HMGET', key, 'srv', 'cur', 'max', 'step', 'ncur', 'nmax', 'at', 'load', 'until')
+local srv, cur, max, step, ncur, nmax, at, load, till = unpack(v)
 local held = srv == server and cur and max and step
 if held and minus(cur, ARGV[2]) < 0 then
   redis.call('HDEL', key, 'srv')
@@ -58,8 +58,10 @@ if left > 0 then
 end
 local used = step and tonumber(step) - left or 0
 local due = left <= 0 or used * 100 >= tonumber(ARGV[3]) * tonumber(step)
-if due and not (held and ncur) and not (till and tonumber(till) > now) then
-  redis.call('HSET', key, 'load', ARGV[4], 'until', string.format('%.0f', now + tonumber(ARGV[5])))
+-- A right that another server gave is none.
+local given = load and till and string.sub(load, -#server) == server and tonumber(till) > now
+if due and not (held and ncur) and not given then
+  redis.call('HSET', key, 'load', ARGV[4] .. ' ' .. server, 'until', string.format('%.0f', now + tonumber(ARGV[5])))
   local age = at and now - tonumber(at) or -1
   if answer[1] == 'dry' then answer = {'dry', '', 0} end
   answer[4], answer[5], answer[6] = server, step or '', string.format('%.0f', age)
@@ -74,7 +76,7 @@ return answer
 // It answers {"ok"}; {"no"} if the right is gone; or {"low", the highest number
 // that the hash knows} if the segment does not lie above that.
 var installScript = redis.NewScript(prelude + `
-if ARGV[1] ~= server or redis.call('HGET', key, 'load') ~= ARGV[2] then return {'no'} end
+if ARGV[1] ~= server or redis.call('HGET', key, 'load') ~= ARGV[2] .. ' ' .. server then return {'no'} end
 redis.call('HDEL', key, 'load', 'until')
 if ARGV[3] == '' then return {'ok'} end
 local srv, cur, max, nmax = unpack(redis.call('HMGET', key, 'srv', 'cur', 'max', 'nmax'))
