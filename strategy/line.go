@@ -110,7 +110,7 @@ func (l *Line) next(ctx context.Context, ch *chain) (id hapax.ID, err error) {
 	i, hook = 0, "After"
 	for in = ch.afters; i < len(in); i++ {
 		if err := in[i].After(ctx, c, Numbers{one: id}); err != nil {
-			l.report(ctx, ch, c, &Failure{Plugin: in[i].Name, Hook: hook, Err: err})
+			l.report(ctx, ch, c, &PluginError{Plugin: in[i].Name, Hook: hook, Err: err})
 		}
 	}
 	in = nil
@@ -178,7 +178,7 @@ func (l *Line) tell(ctx context.Context, ch *chain, c Call, err error) {
 	}
 }
 
-func onError(ctx context.Context, p *Plugin, c Call, err error) (f *Failure) {
+func onError(ctx context.Context, p *Plugin, c Call, err error) (f *PluginError) {
 	defer func() {
 		if v := recover(); v != nil {
 			f = panicked(p.Name, "OnError", v)
@@ -208,7 +208,7 @@ func (ch *chain) before(ctx context.Context, c Call) (err error) {
 // hook, after which the numbers must not be used, and reports others.
 func (l *Line) after(ctx context.Context, ch *chain, c Call, ids Numbers) error {
 	for i := 0; ; i++ {
-		var f *Failure
+		var f *PluginError
 		if i, f = ch.afterFrom(ctx, c, ids, i); f == nil {
 			return nil
 		}
@@ -220,13 +220,13 @@ func (l *Line) after(ctx context.Context, ch *chain, c Call, ids Numbers) error 
 }
 
 // report tells of a failure that the caller does not see.
-func (l *Line) report(ctx context.Context, ch *chain, c Call, f *Failure) {
+func (l *Line) report(ctx context.Context, ch *chain, c Call, f *PluginError) {
 	l.tell(ctx, ch, c, f)
 	l.registry.logFailure(ctx, l.tag, f)
 }
 
 // afterFrom goes on from plugin i to the first failure, and returns whose it is.
-func (ch *chain) afterFrom(ctx context.Context, c Call, ids Numbers, i int) (at int, failure *Failure) {
+func (ch *chain) afterFrom(ctx context.Context, c Call, ids Numbers, i int) (at int, failure *PluginError) {
 	hook := ""
 	defer func() {
 		if hook != "" && failure == nil {
@@ -238,13 +238,13 @@ func (ch *chain) afterFrom(ctx context.Context, c Call, ids Numbers, i int) (at 
 		if p.Replace != nil {
 			hook = "Replace"
 			if err := p.Replace(ctx, c, ids.many); err != nil {
-				return i, &Failure{Plugin: p.Name, Hook: hook, Err: err}
+				return i, &PluginError{Plugin: p.Name, Hook: hook, Err: err}
 			}
 		}
 		if p.After != nil {
 			hook = "After"
 			if err := p.After(ctx, c, ids); err != nil {
-				return i, &Failure{Plugin: p.Name, Hook: hook, Err: err}
+				return i, &PluginError{Plugin: p.Name, Hook: hook, Err: err}
 			}
 		}
 	}

@@ -26,7 +26,7 @@ type Plugin struct {
 	Strategies, Tags []string
 
 	// Before may veto a call. The error's text is what the caller reads; if it has
-	// a method RetryAt() time.Time, the Rejection carries that. No later plugin is
+	// a method RetryAt() time.Time, the VetoError carries that. No later plugin is
 	// asked, and nothing is issued.
 	Before func(ctx context.Context, c Call) error
 
@@ -89,42 +89,42 @@ func (p *Plugin) serves(strategy, tag string) bool {
 		(len(p.Tags) == 0 || slices.Contains(p.Tags, tag))
 }
 
-// A Rejection is the veto of a plugin. It matches hapax.ErrRejected.
-type Rejection struct {
+// A VetoError is the veto of a plugin. It matches hapax.ErrRejected.
+type VetoError struct {
 	Plugin string
 	Err    error     // what the plugin said
 	At     time.Time // when to ask again, as far as the plugin knows; may be zero
 }
 
-func (e *Rejection) Error() string {
+func (e *VetoError) Error() string {
 	return fmt.Sprintf("hapax: plugin %q refused: %v", e.Plugin, e.Err)
 }
 
 // Unwrap returns hapax.ErrRejected and what the plugin said.
-func (e *Rejection) Unwrap() []error { return []error{hapax.ErrRejected, e.Err} }
+func (e *VetoError) Unwrap() []error { return []error{hapax.ErrRejected, e.Err} }
 
 // RetryAt returns when to ask again; zero if that is not known.
-func (e *Rejection) RetryAt() time.Time { return e.At }
+func (e *VetoError) RetryAt() time.Time { return e.At }
 
-// A Failure is a hook that returned an error where it has no veto, or panicked. It
+// A PluginError is a hook that returned an error where it has no veto, or panicked. It
 // matches hapax.ErrInternal.
-type Failure struct {
+type PluginError struct {
 	Plugin string
 	Hook   string // "Before", "After", "Replace" or "OnError"
 	Err    error
 	Stack  []byte // of a panic
 }
 
-func (e *Failure) Error() string {
+func (e *PluginError) Error() string {
 	return fmt.Sprintf("hapax: plugin %q failed in %s: %v", e.Plugin, e.Hook, e.Err)
 }
 
 // Unwrap returns hapax.ErrInternal and the error.
-func (e *Failure) Unwrap() []error { return []error{hapax.ErrInternal, e.Err} }
+func (e *PluginError) Unwrap() []error { return []error{hapax.ErrInternal, e.Err} }
 
 // rejected makes a veto of what a Before hook returned.
-func rejected(plugin string, err error) *Rejection {
-	r := &Rejection{Plugin: plugin, Err: err}
+func rejected(plugin string, err error) *VetoError {
+	r := &VetoError{Plugin: plugin, Err: err}
 	if retry, ok := err.(interface{ RetryAt() time.Time }); ok {
 		r.At = retry.RetryAt()
 	}
@@ -132,12 +132,12 @@ func rejected(plugin string, err error) *Rejection {
 }
 
 // panicked makes a failure of what recover returned.
-func panicked(plugin, hook string, value any) *Failure {
+func panicked(plugin, hook string, value any) *PluginError {
 	err, ok := value.(error)
 	if !ok {
 		err = fmt.Errorf("%v", value)
 	}
-	return &Failure{Plugin: plugin, Hook: hook, Err: fmt.Errorf("panic: %w", err), Stack: debug.Stack()}
+	return &PluginError{Plugin: plugin, Hook: hook, Err: fmt.Errorf("panic: %w", err), Stack: debug.Stack()}
 }
 
 type callerKey struct{}

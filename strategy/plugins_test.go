@@ -84,7 +84,7 @@ func TestQuota(t *testing.T) {
 		_, err = l.NextN(t.Context(), make([]hapax.ID, 2))
 		must(t, err)
 		_, err = l.Next(t.Context())
-		veto, ok := errors.AsType[*strategy.Rejection](err)
+		veto, ok := errors.AsType[*strategy.VetoError](err)
 		if !ok || veto.Plugin != "minute" || time.Until(veto.RetryAt()) > time.Minute || time.Until(veto.RetryAt()) <= 0 {
 			t.Errorf("got %v", err)
 		}

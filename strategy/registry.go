@@ -283,7 +283,7 @@ func (r *Registry) refused(ctx context.Context, f Refusal) {
 }
 
 // logFailure reports a failure that the caller does not see.
-func (r *Registry) logFailure(ctx context.Context, tag string, f *Failure) {
+func (r *Registry) logFailure(ctx context.Context, tag string, f *PluginError) {
 	r.log.warn(ctx, "a plugin failed", "plugin", f.Plugin, "hook", f.Hook, "tag", tag, "err", f.Err, "stack", string(f.Stack))
 }
 

@@ -137,7 +137,7 @@ func (s *snowflake) leave(ctx context.Context, p *pool) error {
 		return nil
 	}
 	<-p.ready // whoever opens it counts as a user, so this is over
-	if p.err != nil {
+	if p.issuer == nil {
 		return nil
 	}
 	return p.issuer.Close(ctx)

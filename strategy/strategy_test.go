@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -23,7 +22,7 @@ func newRegistry(t testing.TB) *strategy.Registry {
 	t.Helper()
 	store := memstore.New()
 	t.Cleanup(func() { store.Close() })
-	r := strategy.NewRegistry(strategy.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	r := strategy.NewRegistry(strategy.Options{Logger: slog.New(slog.DiscardHandler)})
 	must(t, r.Register("segment", strategy.Segment(store, hapax.SegmentOptions{})))
 	must(t, r.Register("snowflake", strategy.Snowflake(store, hapax.SnowflakeOptions{})))
 	return r
@@ -240,7 +239,7 @@ func TestVeto(t *testing.T) {
 	must(t, r.OnReject("segment", func(_ context.Context, f strategy.Refusal) { handled = append(handled, f) }))
 	l := open(t, r, "segment", hapax.Tag{Name: "t"})
 	_, err := l.Next(t.Context())
-	veto, ok := errors.AsType[*strategy.Rejection](err)
+	veto, ok := errors.AsType[*strategy.VetoError](err)
 	if !ok || veto.Plugin != "door" || hapax.CodeOf(err) != hapax.ErrRejected.Code() || !strings.Contains(err.Error(), "we are closed") {
 		t.Errorf("got %v", err)
 	}
@@ -310,7 +309,7 @@ func TestPanics(t *testing.T) {
 			if len(told) != 1 {
 				t.Fatalf("told %v", told)
 			}
-			f, ok := errors.AsType[*strategy.Failure](told[0])
+			f, ok := errors.AsType[*strategy.PluginError](told[0])
 			if !ok || f.Plugin != "broken" || f.Hook != tt.hook || len(f.Stack) == 0 || !strings.Contains(f.Error(), "oh") {
 				t.Errorf("told %v", told[0])
 			}

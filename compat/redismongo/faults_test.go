@@ -168,7 +168,7 @@ func TestIssue(t *testing.T) {
 	for {
 		id, err := i.Next(t.Context())
 		must(t, err)
-		fmt.Println(id)
+		fmt.Fprintln(os.Stdout, id)
 	}
 }
 

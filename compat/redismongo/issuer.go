@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,7 +70,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Threshold = cmp.Or(o.Threshold, DefaultThreshold)
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	switch {
-	case len(o.Prefix) > maxPrefixBytes || hapax.ValidateName("prefix", o.Prefix) != nil || slices.ContainsFunc([]byte(o.Prefix), func(b byte) bool { return b == '{' || b == '}' }):
+	case len(o.Prefix) > maxPrefixBytes || hapax.ValidateName("prefix", o.Prefix) != nil || strings.ContainsAny(o.Prefix, "{}"):
 		return o, &hapax.ValueError{Field: "prefix", Value: o.Prefix, Allowed: "up to 64 bytes without braces and control characters", Err: hapax.ErrInvalidArgument}
 	case o.Threshold < 1 || o.Threshold > 100:
 		return o, &hapax.ValueError{Field: "threshold", Value: o.Threshold, Allowed: "1 to 100 percent", Err: hapax.ErrInvalidArgument}
@@ -132,15 +133,19 @@ func New(ctx context.Context, rdb redis.UniversalClient, store hapax.SegmentStor
 	}
 	i := &Issuer{rdb: rdb, store: store, tag: tag, keys: []string{opts.Prefix + "{" + tag + "}"}, opts: opts, local: local}
 	i.life, i.end = context.WithCancel(context.Background())
-	_, _, _, err = i.take(ctx, 0)
-	switch {
-	case redis.HasErrorPrefix(err, "NOPERM"):
+	switch _, err := i.take(ctx, 0); {
+	case notAllowed(err):
 		_ = i.Close(ctx) // the first error tells more
 		return nil, fmt.Errorf("%w: redis: the account needs EVAL, EVALSHA, INFO, TIME, HMGET, HGET, HSET, HDEL and HINCRBY: %w", hapax.ErrStoreUnsafe, err)
 	case err != nil:
 		i.lost(err)
 	}
 	return i, nil
+}
+
+// notAllowed reports whether the account may not run what the scripts need.
+func notAllowed(err error) bool {
+	return redis.HasErrorPrefix(err, "NOPERM") || err != nil && strings.Contains(err.Error(), "can't run this command")
 }
 
 // Next issues one number. See hapax.Issuer.
@@ -172,7 +177,7 @@ func (i *Issuer) fromRedis(ctx context.Context, dst []hapax.ID) (int, error) {
 		if i.life.Err() != nil {
 			return 0, i.errClosed()
 		}
-		last, n, _, err := i.take(ctx, min(len(dst), maxTake))
+		got, err := i.take(ctx, min(len(dst), maxTake))
 		if err != nil {
 			if ctx.Err() != nil {
 				return 0, &hapax.WaitError{Cause: fmt.Errorf("%w: redis: %w", hapax.ErrStoreUnavailable, err), Context: context.Cause(ctx)}
@@ -180,12 +185,12 @@ func (i *Issuer) fromRedis(ctx context.Context, dst []hapax.ID) (int, error) {
 			i.lost(err)
 			return 0, nil
 		}
-		for k := range n {
-			dst[k] = hapax.ID(last - int64(n-1-k))
-		}
-		if n > 0 {
-			i.took.Add(int64(n))
-			return n, nil
+		if got.n > 0 {
+			for k := range dst[:got.n] {
+				dst[k] = hapax.ID(got.last - int64(got.n-1-k))
+			}
+			i.took.Add(int64(got.n))
+			return got.n, nil
 		}
 		if err := i.awaitSegment(ctx); err != nil {
 			return 0, err
@@ -193,15 +198,21 @@ func (i *Issuer) fromRedis(ctx context.Context, dst []hapax.ID) (int, error) {
 	}
 }
 
-// take asks Redis for up to n numbers. It returns the last one and how many it got,
-// and whether there is no segment. Where it is told to, it fetches one.
-func (i *Issuer) take(ctx context.Context, n int) (last int64, got int, dry bool, err error) {
+// A taking is what Redis answered: the numbers up to last, n of them.
+type taking struct {
+	last int64
+	n    int
+	dry  bool // there is no segment
+}
+
+// take asks Redis for up to n numbers. Where it is told to, it fetches a segment.
+func (i *Issuer) take(ctx context.Context, n int) (taking, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.opts.Timeout)
 	defer cancel()
 	right := rand.Text()
 	answer, err := takeScript.Run(ctx, i.rdb, i.keys, n, i.seen.Load(), i.opts.Threshold, right, rightFor.Milliseconds()).Slice()
 	if err != nil {
-		return 0, 0, false, err
+		return taking{}, err
 	}
 	text := func(k int) string { s, _ := answer[k].(string); return s }
 	if len(answer) == 6 {
@@ -209,20 +220,34 @@ func (i *Issuer) take(ctx context.Context, n int) (last int64, got int, dry bool
 		age, _ := strconv.ParseInt(text(5), 10, 64)
 		i.load(text(3), right, step, time.Duration(age)*time.Millisecond)
 	}
-	switch {
-	case len(answer) >= 1 && text(0) == "dry":
-		return 0, 0, true, nil
-	case len(answer) < 3 || text(0) != "ok":
-		return 0, 0, false, fmt.Errorf("%w: redis: unexpected answer %.100q", hapax.ErrStoreCorrupt, fmt.Sprint(answer))
+	if len(answer) > 0 && text(0) == "dry" {
+		return taking{dry: true}, nil
 	}
-	last, err = strconv.ParseInt(text(1), 10, 64)
-	k, ok := answer[2].(int64)
-	if err != nil || !ok || k < 0 || k > int64(n) || last < k {
-		return 0, 0, false, fmt.Errorf("%w: redis: unexpected answer %.100q", hapax.ErrStoreCorrupt, fmt.Sprint(answer))
+	unexpected := func() error {
+		return fmt.Errorf("%w: redis: unexpected answer %.100q", hapax.ErrStoreCorrupt, fmt.Sprint(answer))
 	}
-	for seen := i.seen.Load(); k > 0 && last > seen && !i.seen.CompareAndSwap(seen, last); seen = i.seen.Load() {
+	if len(answer) < 3 || text(0) != "ok" {
+		return taking{}, unexpected()
 	}
-	return last, int(k), false, nil
+	last, err := strconv.ParseInt(text(1), 10, 64)
+	got, ok := answer[2].(int64)
+	if err != nil || !ok || got < 0 || got > int64(n) || last < got {
+		return taking{}, unexpected()
+	}
+	if got > 0 {
+		i.see(last)
+	}
+	return taking{last: last, n: int(got)}, nil
+}
+
+// see raises the highest number that Redis gave.
+func (i *Issuer) see(last int64) {
+	for {
+		seen := i.seen.Load()
+		if last <= seen || i.seen.CompareAndSwap(seen, last) {
+			return
+		}
+	}
 }
 
 // awaitSegment waits until a segment may be there, and fails if there will be none.
@@ -290,7 +315,7 @@ func (i *Issuer) probe() {
 			tick.Stop()
 			return
 		}
-		if _, _, dry, err := i.take(i.life, 0); dry || err != nil {
+		if got, err := i.take(i.life, 0); got.dry || err != nil {
 			continue
 		}
 		tick.Stop()

@@ -431,6 +431,25 @@ func TestForeignHashAndStoreThatWentBack(t *testing.T) {
 	b.unique()
 }
 
+func TestAccountWithoutInfo(t *testing.T) {
+	rdb := connect(t, testservers.Redis(t, forgets...))
+	for user, rules := range map[string][]any{
+		"noinfo": {"-info"},
+		"noeval": {"-eval", "-evalsha"},
+	} {
+		args := append([]any{"ACL", "SETUSER", user, "on", "nopass", "~*", "+@all"}, rules...)
+		must(t, rdb.Do(t.Context(), args...).Err())
+		o := *rdb.Options()
+		o.Username, o.Password = user, "any"
+		c := redis.NewClient(&o)
+		defer c.Close()
+		_, err := redismongo.New(t.Context(), c, memstore.New(), "orders", redismongo.Options{Timeout: within})
+		if !errors.Is(err, hapax.ErrStoreUnsafe) {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+}
+
 func TestOptions(t *testing.T) {
 	for name, opts := range map[string]redismongo.Options{
 		"prefix":    {Prefix: "{"},
