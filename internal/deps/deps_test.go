@@ -35,6 +35,7 @@ type rule struct {
 var rules = []rule{
 	{"root", nil},
 	{"codec", []string{"root"}},
+	{"strategy", []string{"root", "codec"}},
 	{"identity", []string{"root"}},
 	{"plan", []string{"root"}},
 	{"internal/audit", []string{"root", "store/witness"}},
@@ -67,6 +68,7 @@ var rules = []rule{
 	{"compat/springxml", []string{"root"}},
 	{"compat/uidgen/imports", []string{"root", "compat/uidgen", "compat/springxml", "plan"}},
 	{"compat/uidgen", []string{"root", "internal/durable"}},
+	{"compat/redismongo", []string{"root"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/console", []string{"internal/service"}},
 	{"internal/server", slices.Concat([]string{"root", "store/witness", "codec", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
@@ -97,6 +99,7 @@ var drivers = map[string][]string{
 	"store/zkstore":                {"github.com/go-zookeeper/zk"},
 
 	"compat/vesta/dubbo/registry": {"github.com/go-zookeeper/zk"},
+	"compat/redismongo":           {"github.com/redis/go-redis"},
 }
 
 // aboveDrivers are the packages that may depend on every driver.
