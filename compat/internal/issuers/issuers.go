@@ -300,3 +300,11 @@ func (s *Set) Close() error {
 	s.tasks.Wait()
 	return nil
 }
+
+// A Row is one row of a foreign table, for pages that show it.
+type Row struct {
+	Tag     string
+	MaxID   int64
+	Step    int64
+	Updated string // as the table has it; empty if it is not known
+}

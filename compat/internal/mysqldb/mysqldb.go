@@ -273,3 +273,25 @@ func (d *DB) Fail(ctx context.Context, op string, err error) error {
 	}
 	return fmt.Errorf("%w: %s: %w", hapax.ErrStoreUnavailable, op, err)
 }
+
+// Others returns how many sessions other clients have in the database, as far as
+// the account may see: its own at least.
+func (d *DB) Others(ctx context.Context) (int, error) {
+	limited, cancel := d.Limit(ctx)
+	defer cancel()
+	d.SQL.SetMaxOpenConns(1) // closes the idle ones, which would count
+	defer d.SQL.SetMaxOpenConns(maxConns)
+	const query = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND ID <> CONNECTION_ID()"
+	n := 0
+	for range 10 { // a session that was just closed may still be listed
+		if err := d.SQL.QueryRowContext(limited, query).Scan(&n); err != nil || n == 0 {
+			return n, d.Fail(ctx, "the sessions", err)
+		}
+		select {
+		case <-limited.Done():
+			return n, d.Fail(ctx, "the sessions", limited.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return n, nil
+}
