@@ -153,23 +153,25 @@ func (t *Table) Allocate(ctx context.Context, tag string, n int64, _ hapax.Grant
 	t.mu.Lock()
 	taken := t.marks[tag] // by calls that ended before this one began
 	t.mu.Unlock()
-	r, err := t.advance(limited, tag, n)
+	r, g, err := t.advance(limited, tag, n, taken)
 	if err != nil {
 		return hapax.Allocation{}, t.db.Fail(ctx, "leaf_alloc", err)
 	}
-	width := n
-	if n == 0 {
-		width = r.step
-	}
-	return t.accept(r, width, taken)
+	t.mu.Lock()
+	t.marks[tag] = max(t.marks[tag], g.Hi)
+	t.mu.Unlock()
+	return hapax.Allocation{Grant: g, Tag: r.asTag(), From: g.Lo}, nil
 }
 
-// advance raises the row's max_id and returns the row after that. An error leaves
-// it unknown whether it was raised.
-func (t *Table) advance(ctx context.Context, tag string, n int64) (row, error) {
+// advance raises the row's max_id and returns the row after that, with the
+// segment. A row that is below what this handle was granted before was set back:
+// it is refused, and left as it is, so that asking again does not move it past the
+// refusal. An error of the commit leaves it unknown whether the row was raised.
+func (t *Table) advance(ctx context.Context, tag string, n, taken int64) (row, hapax.Grant, error) {
+	none := hapax.Grant{}
 	tx, err := t.db.SQL.BeginTx(ctx, nil)
 	if err != nil {
-		return row{}, err
+		return row{}, none, err
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after the commit
 	// What would not be accepted afterwards is not written either.
@@ -177,27 +179,36 @@ func (t *Table) advance(ctx context.Context, tag string, n int64) (row, error) {
 		" AND step BETWEEN 1 AND ? AND max_id BETWEEN 0 AND ? - IF(? = 0, step, ?)",
 		n, n, tag, tag, int64(maxStep), int64(hapax.MaxMark), n, n)
 	if err != nil {
-		return row{}, err
+		return row{}, none, err
 	}
 	changed, err := res.RowsAffected()
 	if err != nil {
-		return row{}, err
+		return row{}, none, err
 	}
 	r := row{tag: tag}
 	err = tx.QueryRowContext(ctx, "SELECT max_id, step FROM leaf_alloc"+exactly, tag, tag).Scan(&r.maxID, &r.step)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return row{}, t.missing(tag)
+		return row{}, none, t.missing(tag)
 	case err != nil:
-		return row{}, err
+		return row{}, none, err
 	}
 	if err := r.check(); err != nil {
-		return row{}, err
+		return row{}, none, err
 	}
 	if changed == 0 {
-		return row{}, driver.Exhausted(r.asTag(), max(n, 1))
+		return row{}, none, driver.Exhausted(r.asTag(), max(n, 1))
 	}
-	return r, tx.Commit()
+	width := n
+	if n == 0 {
+		width = r.step
+	}
+	g := hapax.Grant{Lo: r.maxID - width, Hi: r.maxID}
+	if g.Lo < taken {
+		return row{}, none, fmt.Errorf("%w: row %q of leaf_alloc has max_id %d, but numbers up to %d are taken: set max_id to %d or more",
+			hapax.ErrStoreRolledBack, tag, g.Lo, taken-1, taken)
+	}
+	return r, g, tx.Commit()
 }
 
 // missing returns the error for a tag without a row: ErrTagDeleted where there
@@ -210,20 +221,6 @@ func (t *Table) missing(tag string) error {
 		return fmt.Errorf("%w: row %q is gone from leaf_alloc", hapax.ErrTagDeleted, tag)
 	}
 	return fmt.Errorf("%w: leaf_alloc has no row %q", hapax.ErrTagNotFound, tag)
-}
-
-// accept turns the row after an update into the allocation. One below what this
-// handle was granted before means that the row was set back.
-func (t *Table) accept(r row, width, taken int64) (hapax.Allocation, error) {
-	g := hapax.Grant{Lo: r.maxID - width, Hi: r.maxID}
-	if g.Lo < taken {
-		return hapax.Allocation{}, fmt.Errorf("%w: row %q of leaf_alloc granted [%d, %d), but numbers up to %d are taken: set max_id to %d or more, and start anew",
-			hapax.ErrStoreRolledBack, r.tag, g.Lo, g.Hi, taken-1, taken)
-	}
-	t.mu.Lock()
-	t.marks[r.tag] = max(t.marks[r.tag], g.Hi)
-	t.mu.Unlock()
-	return hapax.Allocation{Grant: g, Tag: r.asTag(), From: g.Lo}, nil
 }
 
 // HandBack implements hapax.SegmentStore: the table has no token that would tell

@@ -52,6 +52,13 @@ var rules = []rule{
 	{"internal/service/auth", []string{"root"}},
 	{"internal/api/rpcapi", []string{"root", "internal/service", "internal/service/auth", "internal/wire", "api/hapaxv1", "api/hapaxv1/*"}},
 	{"internal/api/*", []string{"root", "internal/service", "internal/service/auth"}},
+	{"compat/internal/fleet", []string{"root"}},
+	{"compat/internal/testdb", []string{"root", "internal/testservers"}},
+	{"compat/internal/*", []string{"root"}},
+	{"compat/leaf/routes", []string{"root", "compat/internal/spring", "compat/internal/issuers"}},
+	{"compat/tinyid/routes", []string{"root", "compat/internal/spring"}},
+	{"compat/leaf", []string{"root", "store/driver", "compat/internal/mysqldb", "compat/internal/issuers", "compat/internal/moves"}},
+	{"compat/tinyid", []string{"root", "store/driver", "compat/internal/mysqldb", "compat/internal/issuers", "compat/internal/moves"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/console", []string{"internal/service"}},
 	{"internal/server", slices.Concat([]string{"root", "codec", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
@@ -66,7 +73,7 @@ var stores = []string{
 	"store/redisstore", "store/mongostore", "store/etcdstore", "store/zkstore",
 }
 
-// drivers are the stores that need other modules. A program that uses one gets
+// drivers are the packages that need other modules. A program that uses one gets
 // none of the others; the packages below server get none at all.
 var drivers = map[string][]string{
 	"store/boltstore":  {"go.etcd.io/bbolt"},
@@ -75,6 +82,11 @@ var drivers = map[string][]string{
 	"store/mongostore": {"go.mongodb.org/mongo-driver"},
 	"store/etcdstore":  {"go.etcd.io/etcd"},
 	"store/zkstore":    {"github.com/go-zookeeper/zk"},
+
+	"compat/internal/mysqldb": {"github.com/go-sql-driver/mysql"},
+	"compat/internal/testdb":  {"github.com/go-sql-driver/mysql"},
+	"compat/leaf":             {"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk"},
+	"compat/tinyid":           {"github.com/go-sql-driver/mysql"},
 }
 
 // aboveDrivers are the packages that may depend on every driver.
@@ -146,15 +158,19 @@ func wrongDrivers(from string, p pkg) (found []string) {
 	if slices.Contains(aboveDrivers, from) {
 		return nil
 	}
+	owners := map[string][]string{} // of a module
 	for driver, modules := range drivers {
-		if from == driver {
+		for _, m := range modules {
+			owners[m] = append(owners[m], driver)
+		}
+	}
+	for m, of := range owners {
+		if slices.Contains(of, from) {
 			continue
 		}
 		for _, dep := range p.Deps {
-			for _, m := range modules {
-				if dep == m || strings.HasPrefix(dep, m+"/") {
-					found = append(found, fmt.Sprintf("%s drags in %s, which is for %s", from, m, driver))
-				}
+			if dep == m || strings.HasPrefix(dep, m+"/") {
+				found = append(found, fmt.Sprintf("%s drags in %s, which is for %s", from, m, strings.Join(slices.Sorted(slices.Values(of)), ", ")))
 			}
 		}
 	}
@@ -223,6 +239,8 @@ func TestViolations(t *testing.T) {
 		{"main imports the server", ours("cmd/hapax", []string{module + "/internal/server"}, nil), "cmd/hapax imports internal/server"},
 		{"unknown package", ours("util", nil, nil), "util has no row"},
 		{"driver drags in another", ours("store/zkstore", nil, []string{"go.etcd.io/etcd/client/v3"}), "store/zkstore drags in go.etcd.io/etcd"},
+		{"routes drag in a driver", ours("compat/leaf/routes", nil, []string{"github.com/go-zookeeper/zk"}), "compat/leaf/routes drags in github.com/go-zookeeper/zk"},
+		{"compat imports the service", ours("compat/leaf", []string{module + "/internal/service"}, nil), "compat/leaf imports internal/service"},
 		{"service drags in a driver", ours("internal/service", nil, []string{"go.etcd.io/bbolt"}), "internal/service drags in go.etcd.io/bbolt"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
