@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"path"
 	"slices"
@@ -20,9 +21,11 @@ import (
 
 const (
 	sessionTimeout = 6 * time.Second
-	maxCalls       = 64        // requests under way
-	maxReply       = 8 << 20   // bytes
-	maxRequest     = 256 << 10 // bytes
+	dialWithin     = 2 * time.Second
+	silentFor      = 2 * sessionTimeout / 3 // pings come more often
+	maxCalls       = 64                     // requests under way
+	maxReply       = 8 << 20                // bytes
+	maxRequest     = 256 << 10              // bytes
 )
 
 // A session is a connection to an ensemble, which renews itself.
@@ -44,13 +47,15 @@ type silence struct{}
 func (silence) Printf(string, ...any) {}
 
 func newSession(hosts []string, user *url.Userinfo, timeout time.Duration) (*session, error) {
-	conn, events, err := zk.Connect(hosts, sessionTimeout, zk.WithLogger(silence{}), zk.WithLogInfo(false), // errors are returned
+	s := &session{address: strings.Join(hosts, ","), timeout: timeout, slots: make(chan struct{}, maxCalls)}
+	s.life, s.end = context.WithCancel(context.Background())
+	conn, events, err := zk.Connect(hosts, sessionTimeout, zk.WithDialer(s.dial),
+		zk.WithLogger(silence{}), zk.WithLogInfo(false), // errors are returned
 		zk.WithMaxBufferSize(maxReply), zk.WithMaxConnBufferSize(maxRequest))
 	if err != nil {
 		return nil, fmt.Errorf("%w: ZooKeeper: %w", hapax.ErrStoreUnavailable, err)
 	}
-	s := &session{conn: conn, address: strings.Join(hosts, ","), timeout: timeout, slots: make(chan struct{}, maxCalls)}
-	s.life, s.end = context.WithCancel(context.Background())
+	s.conn = conn
 	s.running.Go(func() {
 		for range events { // closed when the library's goroutines have ended
 		}
@@ -62,6 +67,42 @@ func newSession(hosts []string, user *url.Userinfo, timeout time.Duration) (*ses
 		}
 	}
 	return s, nil
+}
+
+// A socket is a connection that is given up when nothing comes for a while: the
+// library would wait for a new session ten times as long.
+type socket struct{ net.Conn }
+
+// SetReadDeadline implements net.Conn.
+func (c socket) SetReadDeadline(t time.Time) error {
+	if most := time.Now().Add(silentFor); t.IsZero() || t.After(most) {
+		t = most
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (s *session) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(s.life, min(timeout, dialWithin))
+	defer cancel()
+	var d net.Dialer
+	raw, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(s.life, func() { _ = raw.Close() }) // it may be closed already
+	return socket{closer{raw, stop}}, nil
+}
+
+// A closer forgets a connection's end when it is closed before.
+type closer struct {
+	net.Conn
+	forget func() bool
+}
+
+// Close implements net.Conn.
+func (c closer) Close() error {
+	c.forget()
+	return c.Conn.Close()
 }
 
 func (s *session) closedError() error {
