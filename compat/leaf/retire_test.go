@@ -19,11 +19,11 @@ func testOtherNodes(t *testing.T, e *tree) {
 		e.put(t, fmt.Sprintf("10.0.0.%d:1-%010d", i, i), time.Now())
 	}
 	// Nodes whose numbers the counter has yet to reach: a tree that was copied.
-	e.put(t, "10.1.1.1:1-0000000004", time.Now())
-	e.put(t, "10.1.1.2:1-0000000005", time.Now())
+	e.put(t, "10.1.1.1:1-0000000006", time.Now())
+	e.put(t, "10.1.1.2:1-0000000008", time.Now())
 	e.put(t, "no number-x", time.Now())
 	tr := e.open(t, leaf.TreeOptions{})
-	used := map[int64]bool{0: true, 1: true, 2: true, 4: true, 5: true}
+	used := map[int64]bool{0: true, 1: true, 2: true, 6: true, 8: true}
 	if used[tr.Worker()] {
 		t.Errorf("worker ID is %d, which is another node's", tr.Worker())
 	}
@@ -95,7 +95,8 @@ func testRetire(t *testing.T, e *tree) {
 		t.Error(err)
 	}
 	workers, err := tr.Workers(t.Context(), "default")
-	if err != nil || len(workers) != 1 || workers[0].ID != 4 {
+	layout, _ := hapax.ParseLayout(hapax.LayoutLeaf)
+	if err != nil || len(workers) != 1 || workers[0].ID != 4 || layout.TimeOf(workers[0].Mark).Before(now.Add(-25*time.Hour)) {
 		t.Errorf("workers are %+v, error %v; want a mark for the retired one", workers, err)
 	}
 	nodes, err := tr.Nodes(t.Context())

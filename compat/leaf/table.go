@@ -164,9 +164,10 @@ func (t *Table) Allocate(ctx context.Context, tag string, n int64, _ hapax.Grant
 }
 
 // advance raises the row's max_id and returns the row after that, with the
-// segment. A row that is below what this handle was granted before was set back:
-// it is refused, and left as it is, so that asking again does not move it past the
-// refusal. An error of the commit leaves it unknown whether the row was raised.
+// segment. What is refused is not committed: a row that cannot be used, and one
+// below what this handle was granted before, which was set back, stays as it is, so
+// that asking again does not move it past the refusal. An error of the commit
+// leaves it unknown whether the row was raised.
 func (t *Table) advance(ctx context.Context, tag string, n, taken int64) (row, hapax.Grant, error) {
 	none := hapax.Grant{}
 	tx, err := t.db.SQL.BeginTx(ctx, nil)
@@ -174,14 +175,14 @@ func (t *Table) advance(ctx context.Context, tag string, n, taken int64) (row, h
 		return row{}, none, err
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after the commit
-	// What would not be accepted afterwards is not written either.
-	res, err := tx.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = max_id + IF(? = 0, step, ?)"+exactly+
-		" AND step BETWEEN 1 AND ? AND max_id BETWEEN 0 AND ? - IF(? = 0, step, ?)",
-		n, n, tag, tag, int64(maxStep), int64(hapax.MaxMark), n, n)
-	if err != nil {
-		return row{}, none, err
+	if n == 0 {
+		_, err = tx.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = max_id + step"+exactly, tag, tag)
+	} else {
+		_, err = tx.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = max_id + ?"+exactly, n, tag, tag)
 	}
-	changed, err := res.RowsAffected()
+	if mysqldb.OutOfRange(err) {
+		return row{}, none, fmt.Errorf("%w: row %q of leaf_alloc", hapax.ErrLineExhausted, tag)
+	}
 	if err != nil {
 		return row{}, none, err
 	}
@@ -193,17 +194,18 @@ func (t *Table) advance(ctx context.Context, tag string, n, taken int64) (row, h
 	case err != nil:
 		return row{}, none, err
 	}
-	if err := r.check(); err != nil {
-		return row{}, none, err
-	}
-	if changed == 0 {
-		return row{}, none, driver.Exhausted(r.asTag(), max(n, 1))
-	}
 	width := n
 	if n == 0 {
 		width = r.step
 	}
 	g := hapax.Grant{Lo: r.maxID - width, Hi: r.maxID}
+	before := row{tag, g.Lo, r.step}
+	if err := before.check(); err != nil {
+		return row{}, none, err
+	}
+	if g.Hi > hapax.MaxMark {
+		return row{}, none, driver.Exhausted(before.asTag(), width)
+	}
 	if g.Lo < taken {
 		return row{}, none, fmt.Errorf("%w: row %q of leaf_alloc has max_id %d, but numbers up to %d are taken: set max_id to %d or more",
 			hapax.ErrStoreRolledBack, tag, g.Lo, taken-1, taken)

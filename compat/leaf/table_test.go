@@ -158,10 +158,10 @@ func testLargeSteps(t *testing.T, server *testservers.Server) {
 // testBadRows: rows that cannot be right are refused by name, and left alone.
 func testBadRows(t *testing.T, server *testservers.Server) {
 	db := testdb.New(t, server, testdb.Leaf, `INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES
-		('step 0', 1, 0), ('step -5', 1, -5), ('max -1', -1, 10), ('good', 1, 10), ('max 2^63-1', 9223372036854775807, 10)`)
+		('step 0', 1, 0), ('step -5', 1, -5), ('max -1', -1, 10), ('good', 1, 10), ('max 2^63-9', 9223372036854775800, 5)`)
 	var warned []string
 	table := openTable(t, db.URL, leaf.TableOptions{Warn: func(code, message string) { warned = append(warned, code+": "+message) }})
-	for _, tag := range []string{"step 0", "step -5", "max -1", "max 2^63-1"} {
+	for _, tag := range []string{"step 0", "step -5", "max -1", "max 2^63-9"} {
 		before := db.Number(t, "SELECT max_id FROM leaf_alloc WHERE biz_tag = ?", tag)
 		for _, n := range []int64{0, 1} {
 			a, err := table.Allocate(t.Context(), tag, n, "")
@@ -230,8 +230,8 @@ func testRowsComeAndGo(t *testing.T, server *testservers.Server) {
 	}
 	until := func(what string, done func() bool) {
 		t.Helper()
-		for !done() {
-			if t.Context().Err() != nil {
+		for end := time.Now().Add(time.Minute); !done(); {
+			if time.Now().After(end) {
 				t.Fatalf("%s did not come about", what)
 			}
 			time.Sleep(5 * time.Millisecond)
@@ -252,6 +252,20 @@ func testRowsComeAndGo(t *testing.T, server *testservers.Server) {
 	db.Run(t, "DELETE FROM leaf_alloc")
 	for _, tag := range []string{"a", "b", "new"} {
 		until("the end of "+tag, gone(tag))
+	}
+	// Issuing on until the segments are empty ends in "no such key" too.
+	db.Run(t, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('c', 1, 10)")
+	seg, err := hapax.NewSegment(t.Context(), openTable(t, db.URL, leaf.TableOptions{}), "c", hapax.SegmentOptions{NoCreate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seg.Close(t.Context())
+	db.Run(t, "DELETE FROM leaf_alloc")
+	for err == nil {
+		_, err = seg.Next(t.Context())
+	}
+	if !errors.Is(err, hapax.ErrTagDeleted) {
+		t.Errorf("a segment whose row is gone ends with %v; want ErrTagDeleted", err)
 	}
 	// A row that comes back behind what was issued is refused, and one above it is
 	// taken.
@@ -299,7 +313,7 @@ func testStepAdopted(t *testing.T, server *testservers.Server) {
 }
 
 func testEndOfLine(t *testing.T, server *testservers.Server) {
-	db := testdb.New(t, server, testdb.Leaf, fmt.Sprintf("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', %d, 10)", int64(hapax.MaxMark-15)))
+	db := testdb.New(t, server, testdb.Leaf, fmt.Sprintf("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', %d, 10), ('full', 9223372036854775807, 10)", int64(hapax.MaxMark-15)))
 	table := openTable(t, db.URL, leaf.TableOptions{})
 	if _, err := table.Allocate(t.Context(), "test", 0, ""); err != nil {
 		t.Error(err)
@@ -309,7 +323,10 @@ func testEndOfLine(t *testing.T, server *testservers.Server) {
 			t.Errorf("got %v, error %v; want ErrLineExhausted", a.Grant, err)
 		}
 	}
-	if got := db.Number(t, "SELECT max_id FROM leaf_alloc"); got != hapax.MaxMark-5 {
+	if a, err := table.Allocate(t.Context(), "full", 0, ""); !errors.Is(err, hapax.ErrLineExhausted) {
+		t.Errorf("where the sum does not fit: got %v, error %v; want ErrLineExhausted", a.Grant, err)
+	}
+	if got := db.Number(t, "SELECT max_id FROM leaf_alloc WHERE biz_tag = 'test'"); got != hapax.MaxMark-5 {
 		t.Errorf("max_id is %d; what is refused must not move it", got)
 	}
 }

@@ -318,6 +318,9 @@ func testOverlap(t *testing.T, server *testservers.Server) {
 	first, second := testservers.NewProxy(t, server.Addr), testservers.NewProxy(t, server.Addr)
 	second.Cut()
 	s = open(t, tinyid.Options{}, first.URL(a.URL), second.URL(b.URL))
+	if g, err := s.Allocate(t.Context(), "all", 0, ""); !errors.Is(err, hapax.ErrStoreUnsafe) {
+		t.Errorf("a delta below the number of databases: got %v, error %v; want ErrStoreUnsafe", g.Grant, err)
+	}
 	if _, err := s.Allocate(t.Context(), "same", 0, ""); err != nil {
 		t.Errorf("with the first alone: %v", err)
 	}
