@@ -1,12 +1,12 @@
 GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
-MODULES = . bench examples/embedded internal/testservers/ferretdb
+MODULES = . bench examples/embedded internal/testservers/ferretdb compat/vesta/dubbo/interop
 RACE = . ./internal/service/... ./internal/api/... ./store/memstore/...
 FUZZTIME ?= 3s
 SOAK ?= 5
 SEEDS ?= 1000
 
-.PHONY: test vet modules race fuzz bench bench-rpc bench-redis lint generate fresh soak deps
+.PHONY: test vet modules race fuzz bench bench-rpc bench-redis bench-http lint generate fresh soak deps
 
 # The tests come last, so that the output ends with their verdict.
 test: vet modules race fuzz
@@ -15,12 +15,16 @@ test: vet modules race fuzz
 vet:
 	for m in $(MODULES); do $(GO) -C $$m vet ./... || exit; done
 
-# The modules beside the root one: the example runs, the benchmarks run briefly.
+# The modules beside the root one: the example runs, a consumer of another make calls
+# the Dubbo server, the benchmarks run briefly.
 modules:
 	$(GO) -C examples/embedded test ./...
+	$(GO) -C compat/vesta/dubbo/interop test ./...
 	$(GO) -C bench run . -quick
 	$(GO) -C bench run ./rpc -quick
+	$(GO) -C bench run ./codes -quick
 	@if command -v redis-benchmark && command -v redis-server; then $(GO) -C bench run ./redis -quick; fi
+	@if command -v wrk; then $(GO) -C bench run ./http -quick; fi
 
 # The packages that everything else stands on, under the race detector.
 race:
@@ -41,6 +45,10 @@ bench-rpc:
 # Writes docs/benchmarks-redis.md; needs redis-server and redis-benchmark.
 bench-redis:
 	$(GO) -C bench run ./redis -o ../docs/benchmarks-redis.md
+
+# Writes docs/benchmarks-http.md; needs wrk.
+bench-http:
+	$(GO) -C bench run ./http -o ../docs/benchmarks-http.md
 
 lint: fresh
 	cd proto && $(TOOL) buf lint

@@ -52,8 +52,8 @@ var (
 	ErrTagNotFound    = newError("tag_not_found", "the tag does not exist")
 	ErrTagDeleted     = newError("tag_deleted", "the tag was deleted; create it explicitly to resume above its mark")
 	ErrTagExists      = newError("tag_exists", "the tag exists already")
+	ErrPoolNotFound   = newError("pool_not_found", "the worker pool does not exist")
 	ErrKindMismatch   = newError("kind_mismatch", "the tag is frozen as another kind")
-	ErrPoolNotFound   = newError("pool_not_found", "the pool does not exist")
 	ErrPoolDeleted    = newError("pool_deleted", "the pool was deleted; create it explicitly, with the layout it had")
 	ErrLayoutMismatch = newError("layout_mismatch", "the pool is frozen with another layout, unit or epoch")
 	ErrLineExhausted  = newError("line_exhausted", "no numbers are left on the line")
@@ -90,7 +90,7 @@ var (
 
 // Issuing and serving.
 var (
-	ErrClosed           = newError("closed", "the issuer is closed")
+	ErrClosed           = newError("closed", "the issuer or store is closed")
 	ErrRejected         = newError("rejected", "the request was refused by policy")
 	ErrLimitExceeded    = newError("limit_exceeded", "a limit of the service is reached")
 	ErrUnauthenticated  = newError("unauthenticated", "credentials are missing or wrong")
@@ -128,6 +128,9 @@ func (e *ValueError) Error() string {
 	v := fmt.Sprintf("%v", e.Value)
 	if s, ok := e.Value.(string); ok {
 		v = fmt.Sprintf("%.140q", s)
+	}
+	if e.Value == "" {
+		v = "missing"
 	}
 	return fmt.Sprintf("hapax: %s is %s; allowed is %s", e.Field, v, e.Allowed)
 }

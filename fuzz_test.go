@@ -13,7 +13,7 @@ func FuzzParseLayout(f *testing.F) {
 		f.Add(b.layout.String())
 	}
 	for _, spec := range []string{
-		"", ":", "=", ",", "time:41,sequence:12", "time:41,sequence:12,epoch=-62135596800000,unit=1h",
+		"", ":", "=", ",", "time:41,sequence:12", "time:41,sequence:12,epoch=-62135596800000ms,unit=1h",
 		"version:1,time:41,worker:10,sequence:12,epoch=9998-12-31T23:59:59.999+14:00",
 	} {
 		f.Add(spec)

@@ -16,8 +16,8 @@ import (
 // There are 2 to 8 fields of up to 64 bits in all, time and sequence take up to
 // 62 of them, and a name is a letter and up to 31 letters, digits and
 // underscores. The unit is 1ms to 1h in whole milliseconds, by default 1ms. The
-// epoch is RFC 3339 or a count of Unix milliseconds. Errors are a *ValueError
-// that matches ErrInvalidLayout.
+// epoch is RFC 3339, or Unix time with its unit, such as 1577836800s or
+// 1577836800000ms. Errors are a *ValueError that matches ErrInvalidLayout.
 func ParseLayout(nameOrSpec string) (Layout, error) {
 	for _, b := range builtins {
 		if b.name == nameOrSpec {
@@ -131,7 +131,7 @@ func (l *Layout) setClock(settings map[string]string) error {
 	}
 	epoch, ok := parseEpoch(settings["epoch"])
 	if !ok {
-		return layoutError("layout epoch", settings["epoch"], "an instant of the years 1 to 9998 in RFC 3339 or Unix milliseconds, with at most millisecond precision")
+		return layoutError("layout epoch", settings["epoch"], "an instant of the years 1 to 9998 with at most millisecond precision, in RFC 3339, such as 2020-01-01T00:00:00Z, or as Unix time with its unit, such as 1577836800s or 1577836800000ms")
 	}
 	l.unit, l.epoch = unit.Milliseconds(), epoch
 	t := &l.fields[l.time]
@@ -139,10 +139,23 @@ func (l *Layout) setClock(settings map[string]string) error {
 	return nil
 }
 
-// parseEpoch reads RFC 3339 or an integer as Unix milliseconds.
+// parseEpoch reads RFC 3339, or Unix time with its unit. A bare number could be a
+// year, seconds or milliseconds, so it is none.
 func parseEpoch(s string) (int64, bool) {
-	ms, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
+	count, scale := s, int64(0)
+	if text, ok := strings.CutSuffix(s, "ms"); ok {
+		count, scale = text, 1
+	} else if text, ok := strings.CutSuffix(s, "s"); ok {
+		count, scale = text, 1000
+	}
+	var ms int64
+	if scale > 0 {
+		n, err := strconv.ParseInt(count, 10, 64)
+		if err != nil || n < minEpoch/scale || n > maxEpoch/scale {
+			return 0, false
+		}
+		ms = n * scale
+	} else {
 		t, err := time.Parse(time.RFC3339, s)
 		if err != nil || t.Nanosecond()%int(time.Millisecond) != 0 {
 			return 0, false

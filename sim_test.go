@@ -188,7 +188,7 @@ func (w *world) setCalm(calm bool) {
 
 // start runs a new process on the node.
 func (n *node) start() *process {
-	p := &process{node: n, link: storetest.NewFaults(n.world.twin.storeOf(n)), tags: map[string]hapax.Issuer{}}
+	p := &process{node: n, link: storetest.NewFaults(n.world.twin.linkOf(n)), tags: map[string]hapax.Issuer{}}
 	p.link.Inject(n.fault)
 	p.life, p.kill = context.WithCancel(context.Background())
 	var store hapax.Store = p.link
@@ -516,7 +516,7 @@ func (w *world) heal() {
 		w.adopt(true)
 		time.Sleep(time.Minute)
 	}
-	time.Sleep(12 * time.Hour) // steps of an hour add up, and marks are as far ahead
+	time.Sleep(w.untilMarks()) // clocks that were wrong have left marks ahead
 	for _, n := range w.nodes {
 		for _, line := range append(simTags, hapax.DefaultPool) {
 			var err error
@@ -533,6 +533,24 @@ func (w *world) heal() {
 			}
 		}
 	}
+}
+
+// untilMarks returns how long it takes until the clock has passed every mark.
+func (w *world) untilMarks() time.Duration {
+	now := w.nodes[0].clock.wall()
+	latest := now
+	workers, err := w.store.Workers(context.Background(), hapax.DefaultPool)
+	if err != nil {
+		w.t.Error(err)
+	}
+	for _, worker := range workers {
+		for _, at := range []time.Time{w.layout.TimeOf(worker.Mark), worker.Expires} {
+			if at.After(latest) {
+				latest = at
+			}
+		}
+	}
+	return latest.Sub(now) + time.Minute
 }
 
 // simulate runs one world and returns what the ledger found wrong.

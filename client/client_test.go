@@ -288,7 +288,7 @@ func TestLostExtension(t *testing.T) {
 		t.Fatal(err)
 	}
 	lease, err := c.AcquireWorker(ctx, hapax.AcquireRequest{
-		Pool: "p", Layout: layout.String(), IDs: hapax.Grant{Lo: 0, Hi: 4}, Holder: "h", Floor: tick, Latest: tick, To: tick + 1000,
+		Pool: hapax.DefaultPool, Layout: layout.String(), IDs: hapax.Grant{Lo: 0, Hi: 4}, Holder: "h", Floor: tick, Latest: tick, To: tick + 1000,
 		End: layout.EndTick(), Poison: tick + 100_000, Now: now, TTL: time.Minute, Tick: layout.Unit(),
 	})
 	if err != nil {

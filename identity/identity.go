@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hapax-id/hapax"
 )
@@ -22,14 +23,14 @@ import (
 // A Request asks a provider for worker IDs.
 type Request struct {
 	Pool  string
-	IDs   hapax.WorkerRange        // the worker IDs that may be used, [Lo, Hi)
+	IDs   hapax.WorkerRange  // the worker IDs that may be used, [Lo, Hi)
 	Store hapax.SegmentStore // counts starts; only Disposable needs it
 }
 
 // A Choice is which worker IDs an instance may use.
 type Choice struct {
 	IDs   hapax.WorkerRange // [Lo, Hi)
-	Among []int64     // if not empty, only these, ascending
+	Among []int64           // if not empty, only these, ascending
 
 	// Counted tells that every start uses up a worker ID for good. Left is how
 	// many more starts there can be.
@@ -37,14 +38,37 @@ type Choice struct {
 	Left    int64
 }
 
+// FixedGrant is the grant of an instance that has one worker ID, unless its options
+// have another. With one worker ID the grant is a trade: it is extended in time for an
+// outage of the store of a quarter of a grant at least to be ridden out, wherever it
+// falls; and a start after a crash waits until the grant is over, so for a whole one
+// at most.
+const FixedGrant = 20 * time.Second
+
+// OutageShare is the part of a grant that an outage of the store may last at least.
+const OutageShare = 4
+
 // Apply puts the choice into the options of an issuer. A worker ID that no later
-// start will use may be lost in a crash, so its grants are as long as a pool's.
+// start will use may be lost in a crash, so its grants are as long as a pool's; the
+// only one of an instance is granted for FixedGrant at a time.
 func (c Choice) Apply(o *hapax.SnowflakeOptions) {
 	o.Workers, o.Among = c.IDs, c.Among
-	if c.Counted && o.Grant == 0 && o.MaxGrant == 0 {
+	switch {
+	case o.Grant != 0 || o.MaxGrant != 0:
+	case c.Counted:
 		o.Grant, o.MaxGrant = hapax.DefaultGrant, hapax.DefaultMaxGrant
+	case c.IsFixed():
+		grant := FixedGrant
+		if !o.Layout.IsZero() {
+			grant = max(grant, 4*o.Layout.Unit())
+		}
+		o.Grant, o.MaxGrant = grant, grant
 	}
 }
+
+// IsFixed reports whether there is one worker ID to choose from, which a later start
+// will have to use again.
+func (c Choice) IsFixed() bool { return !c.Counted && (c.IDs.Len() == 1 || len(c.Among) == 1) }
 
 // A Provider knows which worker IDs this instance may use.
 type Provider interface {

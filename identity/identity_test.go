@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -196,8 +197,29 @@ func TestApply(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close(context.Background())
-		if st := s.Stats(); st.Worker != want || st.Remaining < hapax.DefaultFixedGrant {
+		if st := s.Stats(); st.Worker != want || st.Remaining < hapax.DefaultGrant/2 {
 			t.Errorf("start %d: %+v; want worker %d with a long grant", want, st, want)
+		}
+	}
+}
+
+// An instance with one worker ID is granted more at a time than a pool at first, and
+// what its options say where they say something.
+func TestApplyFixed(t *testing.T) {
+	for name, test := range map[string]struct {
+		choice Choice
+		given  hapax.SnowflakeOptions
+		want   time.Duration
+	}{
+		"one":     {Choice{IDs: hapax.WorkerRange{Lo: 7, Hi: 8}}, hapax.SnowflakeOptions{}, FixedGrant},
+		"among":   {Choice{IDs: hapax.WorkerRange{Lo: 7, Hi: 9}, Among: []int64{8}}, hapax.SnowflakeOptions{}, FixedGrant},
+		"several": {Choice{IDs: hapax.WorkerRange{Lo: 7, Hi: 9}}, hapax.SnowflakeOptions{}, 0},
+		"given":   {Choice{IDs: hapax.WorkerRange{Lo: 7, Hi: 8}}, hapax.SnowflakeOptions{Grant: time.Minute}, time.Minute},
+		"counted": {Choice{IDs: hapax.WorkerRange{Lo: 7, Hi: 8}, Counted: true}, hapax.SnowflakeOptions{}, hapax.DefaultGrant},
+	} {
+		test.choice.Apply(&test.given)
+		if test.given.Grant != test.want {
+			t.Errorf("%s: the grant is %v, want %v", name, test.given.Grant, test.want)
 		}
 	}
 }

@@ -120,7 +120,7 @@ func (w Wishes) layout(timeBits, workerBits, sequenceBits int, unit time.Duratio
 	if workerBits < 1 || epoch > start.UnixMilli() {
 		return hapax.Layout{}, false
 	}
-	l, err := hapax.ParseLayout(fmt.Sprintf("time:%d,worker:%d,sequence:%d,unit=%s,epoch=%d", timeBits, workerBits, sequenceBits, unit, epoch))
+	l, err := hapax.ParseLayout(fmt.Sprintf("time:%d,worker:%d,sequence:%d,unit=%s,epoch=%dms", timeBits, workerBits, sequenceBits, unit, epoch))
 	return l, err == nil // else the epoch lies before the year 1
 }
 

@@ -9,8 +9,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -18,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -73,12 +70,12 @@ func run(ctx context.Context, pairs, share int, out string) error {
 	if err != nil {
 		return err
 	}
-	defer redis.stop()
-	ours, err := startHapax(ctx, dir)
+	defer redis.Stop()
+	ours, err := host.StartHapax(ctx, dir)
 	if err != nil {
 		return err
 	}
-	defer ours.stop()
+	defer ours.Stop()
 
 	var rows []row
 	for _, p := range pipelines {
@@ -106,82 +103,26 @@ func run(ctx context.Context, pairs, share int, out string) error {
 	return report(ctx, w, rows, pairs)
 }
 
-// A server is one that the benchmark started.
-type server struct {
-	cmd  *exec.Cmd
-	port string
-}
-
-func (s *server) stop() {
-	_ = s.cmd.Process.Signal(os.Interrupt) // it may have ended
-	_ = s.cmd.Wait()
-}
-
-// serving returns a command that stop ends, also when ctx has ended.
-func serving(ctx context.Context, name string, args ...string) *exec.Cmd {
-	return exec.CommandContext(context.WithoutCancel(ctx), name, args...)
-}
-
-func startRedis(ctx context.Context, dir string) (*server, error) {
-	port, err := freePort(ctx)
+func startRedis(ctx context.Context, dir string) (*host.Server, error) {
+	port, err := host.FreePort(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{serving(ctx, "redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no"), port}
-	if err := s.cmd.Start(); err != nil {
+	s, err := host.Start(ctx, "redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no")
+	if err != nil {
 		return nil, err
 	}
+	s.RESP = port
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:"+port)
 		if err == nil {
 			return s, conn.Close()
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
-			s.stop()
+			s.Stop()
 			return nil, fmt.Errorf("redis-server does not answer: %w", err)
 		}
 	}
-}
-
-func freePort(ctx context.Context) (string, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
-}
-
-// startHapax builds the command and runs it on the embedded store.
-func startHapax(ctx context.Context, dir string) (*server, error) {
-	bin := filepath.Join(dir, "hapax")
-	build := exec.CommandContext(ctx, "go", "build", "-o", bin, "./cmd/hapax")
-	build.Dir = ".."
-	if text, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, text)
-	}
-	s := &server{cmd: serving(ctx, bin, "serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--log-format", "json")}
-	log, err := s.cmd.StderrPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	var text strings.Builder
-	for lines := bufio.NewScanner(log); lines.Scan(); {
-		var line struct{ Msg, RESP string }
-		text.WriteString(lines.Text() + "\n")
-		if json.Unmarshal(lines.Bytes(), &line) != nil || line.Msg != "serving" {
-			continue
-		}
-		go func() { _, _ = io.Copy(io.Discard, log) }() // ends with the process
-		_, s.port, err = net.SplitHostPort(line.RESP)
-		return s, err
-	}
-	s.stop()
-	return nil, errors.New("hapax does not start: " + text.String())
 }
 
 // sample is what one run of redis-benchmark told of a server.
@@ -194,7 +135,7 @@ type sample struct {
 // pair is one turn.
 type pair struct{ ours, redis sample }
 
-func measurePair(ctx context.Context, ours, redis *server, depth, requests int, oursFirst bool) (p pair, err error) {
+func measurePair(ctx context.Context, ours, redis *host.Server, depth, requests int, oursFirst bool) (p pair, err error) {
 	for _, first := range []bool{true, false} {
 		s, into := redis, &p.redis
 		if first == oursFirst {
@@ -207,16 +148,16 @@ func measurePair(ctx context.Context, ours, redis *server, depth, requests int, 
 	return p, nil
 }
 
-func measure(ctx context.Context, s *server, depth, requests int) (sample, error) {
-	cpu := s.cpuTime()
-	cmd := exec.CommandContext(ctx, "redis-benchmark", "-p", s.port, "-c", strconv.Itoa(clients),
+func measure(ctx context.Context, s *host.Server, depth, requests int) (sample, error) {
+	cpu := s.CPUTime()
+	cmd := exec.CommandContext(ctx, "redis-benchmark", "-p", s.RESP, "-c", strconv.Itoa(clients),
 		"-n", strconv.Itoa(requests), "-P", strconv.Itoa(depth), "-t", "incr", "--precision", "3")
 	text, err := cmd.Output()
 	if err != nil {
 		return sample{}, fmt.Errorf("redis-benchmark: %w", err)
 	}
 	result, err := parseReport(string(text))
-	result.cpu = float64((s.cpuTime() - cpu).Microseconds()) / float64(requests)
+	result.cpu = float64((s.CPUTime() - cpu).Microseconds()) / float64(requests)
 	return result, err
 }
 
@@ -242,22 +183,6 @@ func parseReport(text string) (s sample, err error) {
 		return s, fmt.Errorf("redis-benchmark printed no summary: %s", text)
 	}
 	return s, nil
-}
-
-// cpuTime returns the processor time that the server has used, as Linux tells it.
-func (s *server) cpuTime() time.Duration {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
-	if err != nil {
-		return 0
-	}
-	_, after, _ := strings.Cut(string(stat), ") ")
-	fields := strings.Fields(after)
-	if len(fields) < 13 {
-		return 0
-	}
-	user, _ := strconv.Atoi(fields[11])
-	system, _ := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * 10 * time.Millisecond // 100 ticks a second everywhere
 }
 
 type row struct {

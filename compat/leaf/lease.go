@@ -14,6 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
 )
 
 // AcquireWorker implements hapax.WorkerStore. It grants this process's worker ID,
@@ -284,37 +285,14 @@ func (t *Tree) writeFile(mark time.Time) error {
 	if t.opts.File == "" {
 		return nil
 	}
-	err := replace(t.opts.File, fmt.Appendf(nil, "workerID=%d\ntimestamp=%d\n", t.worker, mark.UnixMilli()))
+	err := os.MkdirAll(filepath.Dir(t.opts.File), 0o755)
+	if err == nil {
+		err = durable.Replace(durable.OS, t.opts.File, func(*os.File) ([]byte, error) {
+			return fmt.Appendf(nil, "workerID=%d\ntimestamp=%d\n", t.worker, mark.UnixMilli()), nil
+		})
+	}
 	if err != nil {
 		return fmt.Errorf("%w: file %s: %w", hapax.ErrStoreUnavailable, t.opts.File, err)
 	}
 	return nil
-}
-
-func replace(path string, data []byte) (err error) {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -1,45 +1,181 @@
 package cli
 
 import (
+	"bufio"
+	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/server"
+	"github.com/hapax-id/hapax/store/witness"
 )
+
+const adoptTimeout = time.Minute
 
 func adoptCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "adopt",
-		Short: "Accept a copied, moved, restored or replaced store",
-		Long: `Adopt makes a data directory usable again whose store was copied, moved to another
-machine, restored from a backup or replaced, and which is refused since.
+		Short: "Decide that a restored, replaced, copied or moved store is to be used",
+		Long: `Adopt is the way out when hapax refuses its store: because it was restored from a
+backup, replaced, copied or moved to another machine. It raises every mark of the
+store above what the living nodes, this data directory and the given witnesses
+know to be used, and then lifts the fence that keeps all nodes from issuing.
 
-It skips numbers: the mark of every tag and worker of an embedded store is raised
-by the margins, which must exceed what the original granted since the copy was
-made. See to it that the original is never used again: nothing can check that,
-and two live copies issue the same numbers.`,
-		Example: `  hapax adopt --data /var/lib/hapax --margin 50000000`,
-		Args:    arguments(0, 0),
+It says first what is wrong and what it would raise, and asks before it changes
+anything; --yes answers for you. Where nothing is wrong it changes nothing.
+
+With --server it works through a running server, and without, on a data directory
+whose server is stopped. Run it once, at any node: the others hear of it. An
+embedded store that was copied or moved is raised by the margins, which must
+exceed what the original granted since; never use that original again.`,
+		Example: `  hapax adopt --server http://127.0.0.1:8080 --dry-run
+  hapax adopt --data /var/lib/hapax --witness /mnt/other/witness --yes
+  hapax adopt --data /var/lib/hapax --margin 50000000`,
+		Args: arguments(0, 0),
 	}
-	numbers := cmd.Flags().Int64("margin", 1_000_000, "how many numbers to skip in every tag of an embedded store")
-	ahead := cmd.Flags().Duration("time-margin", 10*time.Minute, "how much time to skip on every worker ID of an embedded store")
+	flags := cmd.Flags()
+	numbers := flags.Int64("margin", 1_000_000, "how many numbers to skip in every tag of an embedded store that was copied or moved")
+	ahead := flags.Duration("time-margin", 10*time.Minute, "how much time to skip on every worker ID of such a store")
+	floor := flags.Int64("floor", 0, "raise every segment tag to this number at least")
+	without := flags.Bool("without-missing", false, "go on although nodes that the store knows have not said what they used; needs --floor")
+	witnesses := flags.StringSlice("witness-file", nil, "witness files of nodes that do not live")
+	dryRun := flags.Bool("dry-run", false, "only say what is wrong, and what would be raised")
+	yes := flags.Bool("yes", false, "do not ask")
+	address := flags.String("server", "", "URL of a running server to work through (or $"+serverEnv+")")
+	credentials := addCredentials(flags)
 	asJSON := jsonFlag(cmd)
-	settings := addSettings(cmd.Flags(), "data", "store")
+	settings := addSettings(cmd, "data", "store", "witness")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		config, err := settings.load()
+		ctx, cancel := context.WithTimeout(cmd.Context(), adoptTimeout)
+		defer cancel()
+		var adopt func(dryRun bool) (server.Adoption, error)
+		if *address != "" {
+			c, err := dial(ctx, *address, credentials)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			adopt = func(dryRun bool) (server.Adoption, error) {
+				return adoptThrough(ctx, c, *witnesses, client.AdoptRequest{DryRun: dryRun, Floor: *floor, WithoutMissing: *without})
+			}
+		} else {
+			config, err := settings.load()
+			if err != nil {
+				return err
+			}
+			adopt = func(dryRun bool) (server.Adoption, error) {
+				return server.Adopt(ctx, config, server.AdoptRequest{
+					AdoptRequest: witness.AdoptRequest{DryRun: dryRun, Floor: *floor, WithoutMissing: *without},
+					Margin:       server.Margin{Numbers: *numbers, Time: *ahead}, Witnesses: *witnesses,
+				})
+			}
+		}
+		found, err := adopt(true)
+		if err != nil {
+			tellOfAdoption(cmd, found)
+			return err
+		}
+		if found.Fence == nil && len(found.Raised) == 0 && len(found.Differences) == 0 {
+			fmt.Fprintln(cmd.ErrOrStderr(), "hapax: nothing is wrong with store", found.StoreID+"; nothing was changed")
+			return nil
+		}
+		tellOfAdoption(cmd, found)
+		if *dryRun {
+			return printRaised(cmd, found, *asJSON)
+		}
+		if err := confirm(cmd, *yes); err != nil {
+			return err
+		}
+		done, err := adopt(false)
 		if err != nil {
 			return err
 		}
-		adoption, err := server.Adopt(cmd.Context(), config, server.Margin{Numbers: *numbers, Time: *ahead})
-		if err != nil {
-			return err
-		}
-		return printAdoption(cmd, adoption, *asJSON)
+		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: store", done.StoreID, "is adopted")
+		return printRaised(cmd, done, *asJSON)
 	}
 	return cmd
+}
+
+// dial returns a client of one server.
+func dial(ctx context.Context, address string, c *credentials) (*client.Client, error) {
+	token, err := c.token()
+	if err != nil {
+		return nil, err
+	}
+	config, err := c.tls()
+	if err != nil {
+		return nil, err
+	}
+	return client.Dial(ctx, client.Options{Token: token, TLS: config, Timeout: callTimeout}, address)
+}
+
+// adoptThrough has a running server adopt its store.
+func adoptThrough(ctx context.Context, c *client.Client, files []string, req client.AdoptRequest) (server.Adoption, error) {
+	var a server.Adoption
+	req.Lines = map[string]int64{}
+	for _, path := range files {
+		_, lines, err := witness.Read(path)
+		if err != nil {
+			return a, err
+		}
+		for line, mark := range lines {
+			req.Lines[line] = max(req.Lines[line], mark)
+		}
+	}
+	res, err := c.Adopt(ctx, req)
+	if err != nil {
+		return a, err
+	}
+	a.StoreID, a.Spoke, a.Missing = res.StoreID, res.Spoke, res.Missing
+	if f := res.Fence; f != nil {
+		a.Fence = &witness.Fence{ID: f.ID, Name: f.Name, At: f.At, Why: f.Why}
+	}
+	for _, r := range res.Raised {
+		a.Raised = append(a.Raised, witness.Raised(r))
+	}
+	return a, nil
+}
+
+// tellOfAdoption says what is wrong.
+func tellOfAdoption(cmd *cobra.Command, a server.Adoption) {
+	out := cmd.ErrOrStderr()
+	for _, d := range a.Differences {
+		fmt.Fprintln(out, "hapax:", d)
+	}
+	if f := a.Fence; f != nil {
+		fmt.Fprintf(out, "hapax: node %s found at %s: %s\n", f.Name, f.At.UTC().Format(time.RFC3339), strings.TrimPrefix(f.Why, "hapax: "))
+	}
+	if len(a.Spoke) > 0 {
+		fmt.Fprintln(out, "hapax: nodes that said what they used:", strings.Join(a.Spoke, ", "))
+	}
+	if len(a.Missing) > 0 {
+		fmt.Fprintln(out, "hapax: nodes that have not:", strings.Join(a.Missing, ", "))
+	}
+}
+
+// confirm asks on a terminal, and wants --yes elsewhere.
+func confirm(cmd *cobra.Command, yes bool) error {
+	if yes {
+		return nil
+	}
+	in, ok := cmd.InOrStdin().(*os.File)
+	if info, err := in.Stat(); !ok || err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return usagef("adopt changes marks; look at --dry-run, and give --yes")
+	}
+	fmt.Fprint(cmd.ErrOrStderr(), "Raise these marks and go on with this store? [y/N] ")
+	line, err := bufio.NewReader(in).ReadString('\n')
+	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || answer != "y" && answer != "yes" {
+		return fmt.Errorf("%w: nothing was changed", hapax.ErrRejected)
+	}
+	return nil
 }
 
 // raised is a mark that was raised.
@@ -51,21 +187,22 @@ type raised struct {
 	To     int64  `json:"to,string"`
 }
 
-func printAdoption(cmd *cobra.Command, a server.Adoption, asJSON bool) error {
-	for _, d := range a.Differences {
-		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: adopted although", d)
-	}
-	fmt.Fprintln(cmd.ErrOrStderr(), "hapax: store", a.StoreID, "is adopted; never use its original again")
+func printRaised(cmd *cobra.Command, a server.Adoption, asJSON bool) error {
 	out := newOutput(cmd, asJSON, "LINE", "FROM", "TO")
-	for _, r := range a.Raised {
-		line, value := "tag "+r.Tag, raised{Tag: r.Tag, From: r.From, To: r.To}
-		if r.Pool != "" {
-			line = "worker " + r.Pool + "/" + strconv.FormatInt(r.Worker, 10)
-			value = raised{Pool: r.Pool, Worker: &r.Worker, From: r.From, To: r.To}
+	add := func(tag, pool string, worker, from, to int64) error {
+		line, value := "tag "+tag, raised{Tag: tag, From: from, To: to}
+		if pool != "" {
+			line = "worker " + pool + "/" + strconv.FormatInt(worker, 10)
+			value = raised{Pool: pool, Worker: &worker, From: from, To: to}
 		}
-		if err := out.add(value, line, strconv.FormatInt(r.From, 10), strconv.FormatInt(r.To, 10)); err != nil {
-			return err
-		}
+		return out.add(value, line, strconv.FormatInt(from, 10), strconv.FormatInt(to, 10))
 	}
-	return out.flush()
+	var errs []error
+	for _, r := range a.Moved {
+		errs = append(errs, add(r.Tag, r.Pool, r.Worker, r.From, r.To))
+	}
+	for _, r := range a.Raised {
+		errs = append(errs, add(r.Tag, r.Pool, r.Worker, r.From, r.To))
+	}
+	return errors.Join(append(errs, out.flush())...)
 }

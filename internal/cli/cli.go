@@ -19,8 +19,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/server"
 )
 
 // The exit codes.
@@ -60,13 +62,18 @@ func newRoot(streams Streams) *cobra.Command {
   hapax parse ID         show the time, worker and sequence in a number
 
 Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
+		Version:       server.ReadVersion().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
+	root.SetVersionTemplate("hapax {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+			return badFlag(e)
+		}
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
 	group(root,
@@ -77,7 +84,11 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
 		layoutsCommand(),
 		planCommand(),
 		tagsCommand(),
+		poolsCommand(),
 		workersCommand(),
+		auditCommand(),
+		statusCommand(),
+		nodesCommand(),
 		adoptCommand(),
 		tokenCommand(),
 		versionCommand(),
@@ -107,9 +118,27 @@ func (e *usageError) Error() string { return e.text }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
+// badFlag tells of a flag that its type does not take, in the words of all errors.
+func badFlag(e *pflag.InvalidValueError) error {
+	flag := e.GetFlag()
+	name := "--" + flag.Name
+	if flag.Shorthand != "" {
+		name = "-" + flag.Shorthand
+	}
+	allowed := map[string]string{
+		"int": "an integer", "int64": "an integer", "float64": "a number", "bool": "true or false",
+		"duration": "a duration with its unit, such as 10s",
+	}[flag.Value.Type()]
+	if allowed == "" {
+		allowed = "a value of the type " + flag.Value.Type()
+	}
+	return &hapax.ValueError{Field: name, Value: e.GetValue(), Allowed: allowed, Err: hapax.ErrInvalidArgument}
+}
+
 // badInput are the sentinels that tell that the command line is at fault.
 var badInput = []error{
 	hapax.ErrInvalidArgument, hapax.ErrInvalidTag, hapax.ErrInvalidLayout, hapax.ErrInvalidID, hapax.ErrFieldRange,
+	hapax.ErrLayoutMismatch,
 }
 
 func exitCode(err error) int {

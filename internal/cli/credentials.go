@@ -48,6 +48,17 @@ func (c *credentials) token() (string, error) {
 
 // client returns an HTTP client that shows the certificate.
 func (c *credentials) client() (*http.Client, error) {
+	config, err := c.tls()
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = config
+	return &http.Client{Transport: transport}, nil
+}
+
+// tls returns the settings by which servers are trusted and shown the certificate.
+func (c *credentials) tls() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if file := either(c.caFile, caEnv); file != "" {
 		text, err := readCredentials("ca-file", file)
@@ -72,9 +83,7 @@ func (c *credentials) client() (*http.Client, error) {
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = config
-	return &http.Client{Transport: transport}, nil
+	return config, nil
 }
 
 func either(flag, env string) string {

@@ -42,7 +42,7 @@ type workerJSON struct {
 	State   service.WorkerState `json:"state"`
 	Mark    int64               `json:"mark"`  // in ticks
 	Until   time.Time           `json:"until"` // the time of the mark
-	Epoch   int64               `json:"epoch"`
+	Token   int64               `json:"token"`
 	Holder  string              `json:"holder,omitempty"`
 	Expires time.Time           `json:"expires,omitzero"`
 	Free    time.Time           `json:"free,omitzero"`
@@ -50,7 +50,7 @@ type workerJSON struct {
 }
 
 func newWorkerJSON(w service.WorkerStatus) workerJSON {
-	j := workerJSON{w.Pool, w.ID, w.State, w.Mark, w.Until, w.Epoch, w.Holder, w.Expires.UTC(), w.Free.UTC(), partsJSON(w.Parts)}
+	j := workerJSON{w.Pool, w.ID, w.State, w.Mark, w.Until, w.Token, w.Holder, w.Expires.UTC(), w.Free.UTC(), partsJSON(w.Parts)}
 	if w.Expires.UnixMilli() <= 0 {
 		j.Expires = time.Time{}
 	}
@@ -59,7 +59,7 @@ func newWorkerJSON(w service.WorkerStatus) workerJSON {
 
 func (j workerJSON) status(pool string) service.WorkerStatus {
 	return service.WorkerStatus{
-		Worker: hapax.Worker{Pool: pool, ID: j.Worker, Mark: j.Mark, Epoch: j.Epoch, Holder: j.Holder, Expires: j.Expires},
+		Worker: hapax.Worker{Pool: pool, ID: j.Worker, Mark: j.Mark, Token: j.Token, Holder: j.Holder, Expires: j.Expires},
 		State:  j.State, Until: j.Until, Free: j.Free, Parts: hapax.Fields(j.Parts),
 	}
 }

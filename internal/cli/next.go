@@ -26,12 +26,13 @@ On a store it takes as many numbers as it prints, not a whole segment.` + "\n" +
 	n := cmd.Flags().Int64P("number", "n", 1, "how many numbers to issue (1 to 1000000)")
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
+	completeFirst(cmd, where, tagNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := hapax.ValidateName("tag", args[0]); err != nil {
 			return err
 		}
 		if *n < 1 || *n > maxNext {
-			return &hapax.ValueError{Field: "n", Value: *n, Allowed: "1 to 1000000", Err: hapax.ErrInvalidArgument}
+			return &hapax.ValueError{Field: "-n", Value: *n, Allowed: "1 to 1000000", Err: hapax.ErrInvalidArgument}
 		}
 		return where.with(cmd, func(ctx context.Context, t target) error {
 			ids, err := t.Next(ctx, args[0], int(*n))

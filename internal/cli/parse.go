@@ -24,7 +24,8 @@ func parseCommand() *cobra.Command {
 		Use:   "parse ID...",
 		Short: "Show the time, worker and sequence in numbers",
 		Long: `Parse takes snowflake numbers apart. With - in place of an ID it reads IDs from
-standard input, one a line. The columns are the ID, its time, and the layout's
+standard input, one a line; a line that is none is told on standard error, with its
+number, and the exit code is 2 at the end. The columns are the ID, its time, and the layout's
 fields from the highest bit down.`,
 		Example: `  hapax parse 2067301285494784000
   hapax parse --layout vesta-max-peak --json - < ids.txt`,
@@ -42,13 +43,22 @@ fields from the highest bit down.`,
 			header = append(header, strings.ToUpper(f.Name))
 		}
 		out := newOutput(cmd, *asJSON, header...)
-		for text, err := range readArgs(args, cmd.InOrStdin()) {
+		bad := 0
+		for in, err := range readArgs(args, cmd.InOrStdin()) {
 			if err == nil {
-				err = printParsed(out, layout, text)
+				err = printParsed(out, layout, in.text)
+			}
+			if err != nil && in.line > 0 && exitCode(err) == exitUsage {
+				bad++
+				fmt.Fprintln(cmd.ErrOrStderr(), errorLine(fmt.Errorf("line %d: %s", in.line, strings.TrimPrefix(err.Error(), "hapax: "))))
+				continue
 			}
 			if err != nil {
 				return errorAfter(out, err)
 			}
+		}
+		if bad > 0 {
+			return errorAfter(out, usagef("%d lines of standard input hold no number of this layout", bad))
 		}
 		return out.flush()
 	}
@@ -84,13 +94,20 @@ func printParsed(out *output, layout hapax.Layout, text string) error {
 	return out.add(service.Parsed{ID: id, Layout: service.LayoutName(layout), Time: at, Fields: fields}, cells...)
 }
 
+// argument is one text to parse.
+type argument struct {
+	text string
+	line int // of standard input; 0: from the command line
+}
+
 // readArgs yields the arguments, and the lines of stdin where one is "-". Empty
 // lines are skipped.
-func readArgs(args []string, stdin io.Reader) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
+func readArgs(args []string, stdin io.Reader) iter.Seq2[argument, error] {
+	return func(yield func(argument, error) bool) {
+		line := 0
 		for _, arg := range args {
 			if arg != "-" {
-				if !yield(arg, nil) {
+				if !yield(argument{text: arg}, nil) {
 					return
 				}
 				continue
@@ -98,12 +115,13 @@ func readArgs(args []string, stdin io.Reader) iter.Seq2[string, error] {
 			lines := bufio.NewScanner(stdin)
 			lines.Buffer(nil, maxLineBytes)
 			for lines.Scan() {
-				if text := strings.TrimSpace(lines.Text()); text != "" && !yield(text, nil) {
+				line++
+				if text := strings.TrimSpace(lines.Text()); text != "" && !yield(argument{text, line}, nil) {
 					return
 				}
 			}
 			if err := lines.Err(); err != nil {
-				yield("", fmt.Errorf("standard input: %w", err))
+				yield(argument{}, fmt.Errorf("standard input: line %d: %w", line+1, err))
 				return
 			}
 		}

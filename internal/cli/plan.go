@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -180,7 +181,7 @@ func printPlan(cmd *cobra.Command, l hapax.Layout, load plan.Load, p planJSON) e
 		{"bits", bits(l)},
 		{"epoch", p.Epoch.Format(time.RFC3339Nano)},
 		{"unit", p.Unit},
-		{"ends", p.Ends.Format(time.RFC3339) + ", in " + rounded(p.Years) + " years"},
+		{"ends", p.Ends.Format(time.RFC3339) + ", in " + years(p.Years)},
 		{"numbers a second and worker", number(p.PerWorker)},
 		{"numbers a second in all", number(p.InAll)},
 		{"a node has to issue", rounded(load.PerNode) + " a second"},
@@ -189,11 +190,11 @@ func printPlan(cmd *cobra.Command, l hapax.Layout, load plan.Load, p planJSON) e
 	}
 	last := fmt.Sprintf("%d starts", p.Workers)
 	if p.Disposable > 0 {
-		last += ", " + strconv.FormatFloat(p.Disposable, 'g', 3, 64) + " years"
+		last += ", " + years(p.Disposable)
 	}
 	rows = append(rows,
 		[2]string{"if each start uses one up", "they last " + last},
-		[2]string{"store writes a second", strconv.FormatFloat(p.StoreWrites, 'g', 3, 64)},
+		[2]string{"store writes", writes(p.StoreWrites)},
 		[2]string{"numbers from " + p.From.Format(time.RFC3339), fmt.Sprintf("%d to %d", p.Values.Min, p.Values.Max)})
 	if p.Used != nil {
 		rows = append(rows, [2]string{"numbers in use", fmt.Sprintf("%d to %d", p.Used.Min, p.Used.Max)}, [2]string{"disjoint", p.proof()})
@@ -205,6 +206,54 @@ func printPlan(cmd *cobra.Command, l hapax.Layout, load plan.Load, p planJSON) e
 		}
 	}
 	return out.flush()
+}
+
+// years writes a span of years as people say it, in the two largest units.
+func years(v float64) string {
+	const day = 365.25 // days of a year
+	for _, u := range []struct {
+		name   string
+		years  float64
+		within float64 // how many of the next unit make one; 0: no smaller unit is told
+		next   string
+	}{
+		{"year", 1, 12, "month"},
+		{"month", 1. / 12, 30.4, "day"},
+		{"day", 1 / day, 24, "hour"},
+		{"hour", 1 / day / 24, 60, "minute"},
+		{"minute", 1 / day / 24 / 60, 60, "second"},
+	} {
+		n := v / u.years
+		if n < 1 {
+			continue
+		}
+		if n >= 1000 {
+			return counted(math.Round(n), u.name)
+		}
+		whole := math.Floor(n)
+		text := counted(whole, u.name)
+		if rest := math.Floor((n - whole) * u.within); rest >= 1 {
+			text += " " + counted(rest, u.next)
+		}
+		return text
+	}
+	return counted(math.Round(v*day*24*3600), "second")
+}
+
+func counted(n float64, unit string) string {
+	text := strconv.FormatFloat(n, 'f', -1, 64) + " " + unit
+	if n != 1 {
+		text += "s"
+	}
+	return text
+}
+
+// writes tells how often the store is written to.
+func writes(perSecond float64) string {
+	if perSecond >= 1 || perSecond <= 0 {
+		return strconv.FormatFloat(perSecond, 'f', 1, 64) + " a second"
+	}
+	return "one every " + years(1/perSecond/365.25/24/3600)
 }
 
 // proof tells in one line how the spans lie.

@@ -32,6 +32,9 @@ type remote struct {
 func newRemote(address string, c *credentials) (target, error) {
 	base, err := url.Parse(address)
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
+		if strings.Contains(address, "@") {
+			address = "(not shown, for it may hold a password)"
+		}
 		return nil, &hapax.ValueError{Field: "server", Value: address, Allowed: "a URL such as http://127.0.0.1:8080", Err: hapax.ErrInvalidArgument}
 	}
 	token, err := c.token()
@@ -204,18 +207,25 @@ func (r *remote) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) 
 	return r.tagCall(ctx, http.MethodDelete, name, nil, nil)
 }
 
-func (r *remote) Pools(ctx context.Context) ([]hapax.Pool, error) {
-	var answer struct {
-		Pools []struct{ Name, Layout string }
-	}
+func (r *remote) PoolStatuses(ctx context.Context) ([]service.PoolStatus, error) {
+	var answer struct{ Pools []poolJSON }
 	if err := r.call(ctx, http.MethodGet, []string{"pools"}, nil, nil, nil, &answer); err != nil {
 		return nil, err
 	}
-	pools := make([]hapax.Pool, len(answer.Pools))
+	pools := make([]service.PoolStatus, len(answer.Pools))
 	for i, p := range answer.Pools {
-		pools[i] = hapax.Pool{Name: p.Name, Layout: p.Layout}
+		pools[i] = service.PoolStatus{Pool: hapax.Pool{Name: p.Name, Layout: p.Layout}, Configured: p.Configured, Frozen: p.Frozen}
 	}
 	return pools, nil
+}
+
+func (r *remote) Pools(ctx context.Context) ([]hapax.Pool, error) {
+	statuses, err := r.PoolStatuses(ctx)
+	var pools []hapax.Pool
+	for _, p := range statuses {
+		pools = append(pools, p.Pool)
+	}
+	return pools, err
 }
 
 func (r *remote) WorkerStatuses(ctx context.Context, pool string) ([]service.WorkerStatus, error) {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/hapax-id/hapax/internal/server"
 )
@@ -30,7 +29,8 @@ type settingFlags struct {
 
 // addSettings adds flags for the named settings, or for all, and for the
 // configuration file.
-func addSettings(flags *pflag.FlagSet, names ...string) *settingFlags {
+func addSettings(cmd *cobra.Command, names ...string) *settingFlags {
+	flags := cmd.Flags()
 	s := &settingFlags{given: map[string]string{}}
 	flags.StringVar(&s.file, configFlag, "", "YAML file with settings (or $"+configEnv+")")
 	for _, setting := range server.Settings() {
@@ -40,6 +40,9 @@ func addSettings(flags *pflag.FlagSet, names ...string) *settingFlags {
 		f := flags.VarPF(&settingValue{setting, s.given}, setting.Flag(), "", flagUsage(setting))
 		if setting.Type == "bool" {
 			f.NoOptDefVal = "true"
+		}
+		if setting.Choices != nil {
+			completeFlag(cmd, f.Name, setting.Choices...)
 		}
 	}
 	return s
@@ -51,6 +54,19 @@ func flagUsage(s server.Setting) string {
 		usage += " (" + s.Allowed + ")"
 	}
 	return usage
+}
+
+// hasConfig reports whether tags and pools are defined by anything that was given.
+func (s *settingFlags) hasConfig() bool {
+	if s.file != "" || os.Getenv(configEnv) != "" {
+		return true
+	}
+	for _, setting := range server.Settings() {
+		if _, ok := os.LookupEnv(setting.Env()); ok && (setting.Name == "tags" || setting.Name == "pools") {
+			return true
+		}
+	}
+	return false
 }
 
 // load returns the configuration from file, environment and flags.
@@ -95,7 +111,7 @@ over the environment, and that over the file.`,
   hapax serve --print-config > hapax.yaml`,
 		Args: arguments(0, 0),
 	}
-	settings := addSettings(cmd.Flags())
+	settings := addSettings(cmd)
 	printConfig := cmd.Flags().Bool("print-config", false, "print the configuration that results, as a YAML file, and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := settings.load()
@@ -103,6 +119,9 @@ over the environment, and that over the file.`,
 			return err
 		}
 		if *printConfig {
+			if err := server.Check(cmd.Context(), config); err != nil {
+				return err
+			}
 			text, err := config.AppendYAML(nil)
 			if err != nil {
 				return err

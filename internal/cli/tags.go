@@ -81,8 +81,12 @@ func tagsListCommand() *cobra.Command {
 func oneTag(use, short string, prepare func(*pflag.FlagSet) func(context.Context, target, string) (hapax.Tag, error)) *cobra.Command {
 	cmd := &cobra.Command{Use: use + " TAG", Short: short, Args: arguments(1, 1)}
 	do := prepare(cmd.Flags())
+	if cmd.Flags().Lookup("kind") != nil {
+		completeFlag(cmd, "kind", string(hapax.KindSegment), string(hapax.KindSnowflake))
+	}
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
+	completeFirst(cmd, where, tagNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := hapax.ValidateName("tag", args[0]); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,6 +47,7 @@ type target interface {
 	hapax.TagStore
 	CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error)
 	Pools(ctx context.Context) ([]hapax.Pool, error)
+	PoolStatuses(ctx context.Context) ([]service.PoolStatus, error)
 	WorkerStatuses(ctx context.Context, pool string) ([]service.WorkerStatus, error)
 	WorkerStatus(ctx context.Context, pool string, id int64) (service.WorkerStatus, error)
 	RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error)
@@ -66,7 +68,7 @@ through the server that runs there if one does; where there is no such directory
 on the server at 127.0.0.1:8080.`
 
 func addTarget(cmd *cobra.Command) *targetFlags {
-	f := &targetFlags{settings: addSettings(cmd.Flags(), "data", "store")}
+	f := &targetFlags{settings: addSettings(cmd, "data", "store")}
 	cmd.Flags().StringVar(&f.server, "server", "", "URL of the server to ask (or $"+serverEnv+")")
 	f.credentials = addCredentials(cmd.Flags())
 	return f
@@ -107,7 +109,12 @@ func (f *targetFlags) open(ctx context.Context) (target, error) {
 		if err != nil {
 			return nil, err
 		}
-		return newLocal(ctx, node, config)
+		t, err := newLocal(ctx, node, config)
+		if err != nil {
+			return nil, err
+		}
+		t.strict = !f.settings.hasConfig()
+		return t, nil
 	}
 	if !data && os.Getenv(dataEnv) == "" && !exists(config.Data) { // one that was named may be made
 		address := config.URL()
@@ -131,7 +138,11 @@ func (f *targetFlags) openData(ctx context.Context, config server.Config) (targe
 	for {
 		node, err := server.OpenNode(ctx, config, quiet)
 		if err == nil {
-			return newLocal(ctx, node, config)
+			t, err := newLocal(ctx, node, config)
+			if err != nil {
+				return nil, err
+			}
+			return t, nil
 		}
 		if !errors.Is(err, hapax.ErrStoreLocked) {
 			return nil, err
@@ -169,18 +180,19 @@ type local struct {
 	*service.Service
 	node   *server.Node
 	config server.Config
+	strict bool // no configuration was given: what the servers of this store have defined is not known
 }
 
-func newLocal(ctx context.Context, node *server.Node, config server.Config) (target, error) {
+func newLocal(ctx context.Context, node *server.Node, config server.Config) (*local, error) {
 	svc, err := service.New(ctx, node.Store, service.Options{
 		Tags: config.Tags, Pools: config.Pools, NoAutoCreate: !config.AutoCreate, MaxTags: config.MaxTags,
-		MaxCount: maxNext, MaxWait: maxWait, StoreTimeout: config.StoreTimeout,
+		OneShot: true, MaxCount: maxNext, MaxWait: maxWait, StoreTimeout: config.StoreTimeout,
 		Holder: node.Instance, Logger: quiet,
 	})
 	if err != nil {
 		return nil, errors.Join(err, node.Close())
 	}
-	return &local{svc, node, config}, nil
+	return &local{Service: svc, node: node, config: config}, nil
 }
 
 // Next takes exactly n numbers of a segment tag from the store, so that none is
@@ -215,11 +227,31 @@ func (l *local) Next(ctx context.Context, tag string, n int) ([]hapax.ID, error)
 // isSnowflake tells what kind a tag is or, at its first use, will be.
 func (l *local) isSnowflake(ctx context.Context, name string) (bool, error) {
 	tag, err := l.Tag(ctx, name)
+	if errors.Is(err, hapax.ErrTagNotFound) && l.strict {
+		return false, fmt.Errorf("%w: %q; the servers of this store may define it: give their configuration with --config or $%s, or create the tag with hapax tags create",
+			hapax.ErrTagNotFound, name, configEnv)
+	}
+	if err == nil && tag.Kind == hapax.KindSnowflake && !tag.Deleted && l.strict {
+		err = l.isFrozen(ctx, tag.Pool)
+	}
 	if errors.Is(err, hapax.ErrTagNotFound) {
 		def, declared := l.config.Tags[name]
 		return def.Kind == hapax.KindSnowflake || !declared && name == service.SnowflakeTag, nil
 	}
 	return tag.Kind == hapax.KindSnowflake, err
+}
+
+// isFrozen refuses a pool that the first number would freeze, perhaps otherwise
+// than the servers of the store have it configured.
+func (l *local) isFrozen(ctx context.Context, pool string) error {
+	pools, err := l.Pools(ctx)
+	if err != nil || slices.ContainsFunc(pools, func(p hapax.Pool) bool { return p.Name == pool }) {
+		return err
+	}
+	return &hapax.ValueError{
+		Field: "pool", Value: pool, Err: hapax.ErrInvalidArgument,
+		Allowed: "a pool that the store knows: the first number freezes its layout, so give the configuration of the servers of this store with --config or $" + configEnv,
+	}
 }
 
 func (l *local) Close(ctx context.Context) error {

@@ -32,7 +32,7 @@ The states of a worker ID:
   poisoned  granted to a time more than a day ahead: a clock is or was wrong
 `
 
-var workerHeader = []string{"POOL", "WORKER", "PARTS", "STATE", "GRANTED UNTIL", "FREE", "EPOCH", "HOLDER"}
+var workerHeader = []string{"POOL", "WORKER", "PARTS", "STATE", "GRANTED UNTIL", "FREE", "TOKEN", "HOLDER"}
 
 func addWorker(out *output, w service.WorkerStatus) error {
 	parts, until, free := "", "-", "-"
@@ -42,14 +42,14 @@ func addWorker(out *output, w service.WorkerStatus) error {
 		}
 		parts += fmt.Sprintf("%s=%d", p.Name, p.Value)
 	}
-	if w.Epoch > 0 {
+	if w.Token > 0 {
 		until = w.Until.Format(time.RFC3339Nano)
 	}
 	if !w.Free.IsZero() {
 		free = w.Free.UTC().Format(time.RFC3339)
 	}
 	return out.add(newWorkerJSON(w), w.Pool, strconv.FormatInt(w.ID, 10), dash(parts), string(w.State),
-		until, free, strconv.FormatInt(w.Epoch, 10), dash(w.Holder))
+		until, free, strconv.FormatInt(w.Token, 10), dash(w.Holder))
 }
 
 // eachWorker calls f for the worker IDs that were ever used, of one pool or of
@@ -93,6 +93,7 @@ and the instance that holds it or held it last.
 	}
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
+	completeFirst(cmd, where, poolNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return where.with(cmd, func(ctx context.Context, t target) error {
 			out := newOutput(cmd, *asJSON, workerHeader...)
@@ -115,6 +116,7 @@ func workersShowCommand() *cobra.Command {
 	}
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
+	completeFirst(cmd, where, poolNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := parseWorkerID(args[1])
 		if err != nil {
@@ -162,6 +164,7 @@ worker IDs, and retires them.
 	}
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
+	completeFirst(cmd, where, poolNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := parseWorkerID(args[1])
 		if err != nil {
@@ -221,6 +224,7 @@ this machine's clock is the one that is behind, set it, and nothing needs a fix.
 	apply := cmd.Flags().Bool("apply", false, "do it")
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
+	completeFirst(cmd, where, poolNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return where.with(cmd, func(ctx context.Context, t target) error {
 			out := newOutput(cmd, *asJSON, "ACTION", "POOL", "WORKER", "HOLDER", "FREE")

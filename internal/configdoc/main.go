@@ -19,13 +19,20 @@ func main() {
 
 const introduction = `# Configuration
 
-<!-- Made by "go generate ./server" from the settings in package server. -->
+<!-- Made by "go generate ./internal/server" from the settings in package server. -->
 
 Every setting of ` + "`hapax serve`" + ` is a flag, an environment variable and a key of the
 YAML file that ` + "`--config FILE`" + ` or ` + "`HAPAX_CONFIG`" + ` names. A flag wins over the
 environment, and that over the file. A key that does not exist is an error, which
 names the nearest one that does. ` + "`hapax serve --print-config`" + ` prints what results,
-as a YAML file with comments; it hides the password of the store.
+as a YAML file with comments, after the checks that a start makes; it hides the password of
+the store. A variable that begins with ` + "`HAPAX_`" + ` and is no setting is named in the log.
+
+Tags and pools are made in the store as the configuration has them, when they are first
+used. So commands that open a store themselves need it, too: ` + "`hapax next t --store URL`" + `
+refuses a tag that the store does not know yet, unless it is given the configuration of the
+servers with ` + "`--config`" + ` or ` + "`HAPAX_CONFIG`" + `. A pool is never made by a misspelt name: each
+tag's pool has to be configured, or be ` + "`default`" + `.
 
 The setting ` + "`max_wait`" + ` is the flag ` + "`--max-wait`" + ` and the variable ` + "`HAPAX_MAX_WAIT`" + `, and
 so on for all of them. Durations are written as in ` + "`1m30s`, `500ms` or `24h`" + `.
@@ -62,6 +69,11 @@ pools:
 `
 
 const directory = `
+In a user, a password, a path and a parameter, ` + "`?`, `#`, `/`, `@` and `%`" + ` are written
+` + "`%3F`, `%23`, `%2F`, `%40` and `%25`" + `; a URL that could be read in two ways is refused. A
+password can stay out of the URL: in a file of its own that ` + "`store_password_file`" + ` names,
+or in the variable ` + "`HAPAX_STORE_PASSWORD`" + `, as it is.
+
 ## The data directory
 
 | file | what it holds |

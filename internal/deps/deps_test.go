@@ -34,59 +34,76 @@ type rule struct {
 // free to import more.
 var rules = []rule{
 	{"root", nil},
-	{"codec", nil},
+	{"codec", []string{"root"}},
 	{"identity", []string{"root"}},
 	{"plan", []string{"root"}},
+	{"internal/audit", []string{"root", "store/witness"}},
 	{"internal/deps", nil},
 	{"internal/testservers", nil},
+	{"internal/durable", nil},
+	{"internal/durable/losing", []string{"internal/durable"}},
 	{"store/internal/coordtest", []string{"root", "internal/testservers"}},
 	{"store/internal/fileid", nil},
-	{"store/internal/*", []string{"root"}},
-	{"store/storetest", []string{"root"}},
-	{"store/*", []string{"root", "store/internal/coord", "store/internal/fileid"}},
+	{"store/driver", []string{"root"}},
+	{"store/witness", []string{"root", "store/driver", "internal/durable"}},
+	{"store/internal/*", []string{"root", "store/driver"}},
+	{"store/storetest", []string{"root", "store/driver"}},
+	{"store/sqlstore/internal/handle", []string{"root"}},
+	{"store/sqlstore/*", []string{"root", "store/sqlstore", "store/sqlstore/internal/handle"}},
+	{"store/sqlstore", []string{"root", "store/driver", "store/sqlstore/internal/handle"}},
+	{"store/*", []string{"root", "store/driver", "store/internal/coord", "store/internal/fileid", "internal/durable"}},
 	{"client", []string{"root", "api/hapaxv1/*", "api/hapaxv1", "internal/wire"}},
 	{"api/hapaxv1/*", []string{"api/hapaxv1"}},
 	{"api/hapaxv1", nil},
 	{"internal/wire", []string{"root", "api/hapaxv1"}},
-	{"internal/service", []string{"root", "codec", "identity"}},
+	{"internal/service", []string{"root", "codec", "identity", "store/witness"}},
 	{"internal/service/auth", []string{"root"}},
-	{"internal/api/rpcapi", []string{"root", "internal/service", "internal/service/auth", "internal/wire", "api/hapaxv1", "api/hapaxv1/*"}},
+	{"internal/api/rpcapi", []string{"root", "internal/service", "internal/service/auth", "internal/wire", "api/hapaxv1", "api/hapaxv1/*", "store/witness"}},
 	{"internal/api/*", []string{"root", "internal/service", "internal/service/auth"}},
+	{"compat/vesta", []string{"root", "identity"}},
+	{"compat/vesta/dubbo/registry", []string{"root"}},
+	{"compat/vesta/*", []string{"root", "compat/vesta"}},
 	{"compat/internal/fleet", []string{"root"}},
 	{"compat/internal/testdb", []string{"root", "internal/testservers"}},
 	{"compat/internal/*", []string{"root"}},
 	{"compat/leaf/routes", []string{"root", "compat/internal/spring", "compat/internal/issuers"}},
 	{"compat/tinyid/routes", []string{"root", "compat/internal/spring"}},
-	{"compat/leaf", []string{"root", "store/driver", "compat/internal/mysqldb", "compat/internal/issuers", "compat/internal/moves"}},
+	{"compat/leaf", []string{"root", "store/driver", "internal/durable", "compat/internal/mysqldb", "compat/internal/issuers", "compat/internal/moves"}},
 	{"compat/tinyid", []string{"root", "store/driver", "compat/internal/mysqldb", "compat/internal/issuers", "compat/internal/moves"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/console", []string{"internal/service"}},
-	{"internal/server", slices.Concat([]string{"root", "codec", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
-	{"internal/cli", []string{"root", "client", "plan", "internal/server", "internal/service", "internal/service/auth"}},
+	{"internal/server", slices.Concat([]string{"root", "store/witness", "codec", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
+	{"internal/cli", []string{"root", "store/witness", "client", "plan", "internal/audit", "internal/server", "internal/service", "internal/service/auth"}},
+	{"internal/e2e", nil}, // tests alone
 	{"internal/configdoc", []string{"internal/server"}},
+	{"internal/codesdoc", []string{"root", "codec"}},
 	{"cmd/hapax", []string{"internal/cli"}},
 }
 
 // stores are what the server can choose from.
 var stores = []string{
-	"store/memstore", "store/filestore", "store/boltstore", "store/sqlstore",
+	"store/memstore", "store/filestore", "store/leasecache", "store/boltstore",
+	"store/sqlstore", "store/sqlstore/mysqlstore", "store/sqlstore/postgresstore",
 	"store/redisstore", "store/mongostore", "store/etcdstore", "store/zkstore",
 }
 
-// drivers are the packages that need other modules. A program that uses one gets
-// none of the others; the packages below server get none at all.
+// drivers are the stores, and what else speaks to a foreign system, that need other
+// modules. A program that uses one gets none of the others; the packages below server
+// get none at all.
 var drivers = map[string][]string{
-	"store/boltstore":  {"go.etcd.io/bbolt"},
-	"store/sqlstore":   {"github.com/go-sql-driver/mysql", "github.com/jackc/pgx"},
-	"store/redisstore": {"github.com/redis/go-redis"},
-	"store/mongostore": {"go.mongodb.org/mongo-driver"},
-	"store/etcdstore":  {"go.etcd.io/etcd"},
-	"store/zkstore":    {"github.com/go-zookeeper/zk"},
+	"store/boltstore":              {"go.etcd.io/bbolt"},
+	"store/sqlstore/mysqlstore":    {"github.com/go-sql-driver/mysql"},
+	"store/sqlstore/postgresstore": {"github.com/jackc/pgx"},
+	"store/redisstore":             {"github.com/redis/go-redis"},
+	"store/mongostore":             {"go.mongodb.org/mongo-driver"},
+	"store/etcdstore":              {"go.etcd.io/etcd"},
+	"store/zkstore":                {"github.com/go-zookeeper/zk"},
 
-	"compat/internal/mysqldb": {"github.com/go-sql-driver/mysql"},
-	"compat/internal/testdb":  {"github.com/go-sql-driver/mysql"},
-	"compat/leaf":             {"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk"},
-	"compat/tinyid":           {"github.com/go-sql-driver/mysql"},
+	"compat/vesta/dubbo/registry": {"github.com/go-zookeeper/zk"},
+	"compat/internal/mysqldb":     {"github.com/go-sql-driver/mysql"},
+	"compat/internal/testdb":      {"github.com/go-sql-driver/mysql"},
+	"compat/leaf":                 {"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk"},
+	"compat/tinyid":               {"github.com/go-sql-driver/mysql"},
 }
 
 // aboveDrivers are the packages that may depend on every driver.
@@ -255,6 +272,7 @@ func TestViolations(t *testing.T) {
 		ours("", []string{"fmt"}, []string{"fmt"}),
 		ours("store/boltstore", []string{module, "go.etcd.io/bbolt"}, []string{"go.etcd.io/bbolt", "go.etcd.io/bbolt/errors"}),
 		ours("store/etcdstore", []string{module, module + "/store/internal/coord"}, []string{"go.etcd.io/etcd/client/v3"}),
+		ours("compat/vesta/dubbo/registry", []string{module}, []string{"github.com/go-zookeeper/zk"}),
 		ours("internal/server", []string{module + "/store/boltstore", module + "/internal/api/httpapi"}, slices.Concat(slices.Collect(maps.Values(drivers))...)),
 	}
 	if got := violations(allowed); len(got) != 0 {

@@ -108,8 +108,10 @@ func TestLayouts(t *testing.T) {
 }
 
 func TestVersionAndCompletion(t *testing.T) {
-	if got := ok(t, t.TempDir(), "version"); !strings.HasPrefix(got, "hapax ") {
-		t.Errorf("the version is %q", got)
+	for _, version := range []string{"version", "--version"} {
+		if got := ok(t, t.TempDir(), version); !strings.HasPrefix(got, "hapax ") {
+			t.Errorf("the version is %q", got)
+		}
 	}
 	if got := ok(t, t.TempDir(), "completion", "bash"); !strings.Contains(got, "__start_hapax") {
 		t.Error("no completion for bash")
@@ -123,10 +125,13 @@ func TestVersionAndCompletion(t *testing.T) {
 func TestNextOnStore(t *testing.T) {
 	for name, where := range map[string][]string{
 		"data":  {"--data", "d"},
-		"store": {"--store", "bolt:numbers.db"},
+		"store": {"--store", "bolt:numbers.db", "--config", "hapax.yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "hapax.yaml"), []byte("max_tags: 5\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
 			next := func(args ...string) string {
 				return ok(t, dir, append(append([]string{"next"}, args...), where...)...)
 			}
@@ -325,24 +330,37 @@ func TestBadInput(t *testing.T) {
 		{"unknown field", []string{"make", "--time", "1", "type=1"}, 2, `hapax: field is "type"; allowed is one of time, worker, sequence`},
 		{"field twice", []string{"make", "--time", "1", "--worker", "1", "worker=1"}, 2, `hapax: field is "worker"; allowed is each field once`},
 		{"not a field", []string{"make", "--time", "1", "type"}, 2, `hapax: field is "type"; allowed is FIELD=VALUE with an integer`},
-		{"count of zero", []string{"next", "a", "-n", "0", "--data", "d"}, 2, `hapax: n is 0; allowed is 1 to 1000000`},
-		{"negative count", []string{"next", "a", "-n", "-1", "--data", "d"}, 2, `hapax: n is -1; allowed is 1 to 1000000`},
-		{"huge count", []string{"next", "a", "-n", "1000001", "--data", "d"}, 2, `hapax: n is 1000001; allowed is 1 to 1000000`},
-		{"empty tag", []string{"next", "", "--data", "d"}, 2, `hapax: tag is ""; allowed is valid UTF-8 of 1 to 128 bytes without control characters`},
+		{"count of zero", []string{"next", "a", "-n", "0", "--data", "d"}, 2, `hapax: -n is 0; allowed is 1 to 1000000`},
+		{"negative count", []string{"next", "a", "-n", "-1", "--data", "d"}, 2, `hapax: -n is -1; allowed is 1 to 1000000`},
+		{"huge count", []string{"next", "a", "-n", "1000001", "--data", "d"}, 2, `hapax: -n is 1000001; allowed is 1 to 1000000`},
+		{"empty tag", []string{"next", "", "--data", "d"}, 2, `hapax: tag is missing; allowed is valid UTF-8 of 1 to 128 bytes without control characters`},
 		{"long tag", []string{"next", long, "--data", "d"}, 2, `hapax: tag is "` + long + `"; allowed is valid UTF-8 of 1 to 128 bytes without control characters`},
 		{"control characters", []string{"next", "a\x1bb\n", "--data", "d"}, 2, `hapax: tag is "a\x1bb\n"; allowed is valid UTF-8 of 1 to 128 bytes without control characters`},
 		{"not UTF-8", []string{"next", "\xff", "--data", "d"}, 2, `hapax: tag is "\xff"; allowed is valid UTF-8 of 1 to 128 bytes without control characters`},
 		{"server and store", []string{"next", "a", "--server", "http://h", "--store", "memory:"}, 2, `hapax: --server and --store exclude each other`},
-		{"unknown store", []string{"next", "a", "--store", "oracle://u:secret@h"}, 2, `hapax: store is "oracle://u:xxxxx@h"; allowed is bolt:PATH, `},
+		{"unknown store", []string{"next", "a", "--store", "oracle://u:secret@h"}, 2, `hapax: --store is not a URL of a store; allowed is bolt:PATH, `},
 		{"not a server URL", []string{"next", "a", "--server", "localhost:8080"}, 2, `hapax: server is "localhost:8080"; allowed is a URL such as http://127.0.0.1:8080`},
 		{"no server", []string{"next", "a", "--server", "http://127.0.0.1:1"}, 1, `hapax: the server at http://127.0.0.1:1 cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused`},
 		{"no data directory to adopt", []string{"adopt", "--data", "none"}, 1, `hapax: the store cannot be reached or did not answer in time: the data directory: stat none: no such file or directory`},
-		{"data directory not writable", []string{"serve", "--data", "file/d", "--http", "127.0.0.1:0"}, 1, `hapax: the store cannot be reached or did not answer in time: the data directory file/d cannot be written; choose another with --data: not a directory`},
+		{"data directory not writable", []string{"serve", "--data", "file/d", "--http", "127.0.0.1:0"}, 1, `hapax: the data directory file/d cannot be written; choose another with --data: not a directory`},
 		{"port in use", []string{"serve", "--http", address}, 1, `hapax: the address ` + address + ` is in use by another process; stop it, or choose another address with --http`},
 		{"not an address", []string{"serve", "--http", "nowhere"}, 2, `hapax: http is "nowhere"; allowed is an address of this machine as HOST:PORT, such as 127.0.0.1:8080`},
 		{"beyond loopback", []string{"serve", "--http", "0.0.0.0:0"}, 2, `hapax: http is "0.0.0.0:0"; allowed is an address on loopback, such as 127.0.0.1:8080, because nobody is asked for credentials; tokens or --allow-unauthenticated lift this`},
+		{"not a number", []string{"next", "a", "-n", "abc"}, 2, `hapax: -n is "abc"; allowed is an integer`},
+		{"missing store file", []string{"next", "a", "--store", "bolt:none/x.db"}, 1, `hapax: a file does not exist: open none/x.db: no such file or directory`},
+		{"password in two readings", []string{"serve", "--print-config", "--store", "mysql://u:S3?cr@host/db"}, 2, `hapax: --store is a mysql URL with an @ behind a / or ?; allowed is mysql://USER:PASSWORD@HOST:PORT/… with ? # / @ and % in names and passwords written as %3F %23 %2F %40 and %25; or give the password in store_password_file or $HAPAX_STORE_PASSWORD`},
+		{"misspelt pool", []string{"serve", "--tags", "{u: {kind: snowflake, pool: nopool}}", "--pools", "{nopol: {}}"}, 2, `hapax: tags.u.pool is "nopool"; allowed is a pool that is configured under pools, which are default, nopol`},
+		{"print-config, misspelt pool", []string{"serve", "--print-config", "--tags", "{u: {kind: snowflake, pool: nopool}}"}, 2, `hapax: tags.u.pool is "nopool"; allowed is a pool that is configured under pools, which are default`},
+		{"print-config, beyond loopback", []string{"serve", "--print-config", "--http", "0.0.0.0:80"}, 2, `hapax: http is "0.0.0.0:80"; allowed is an address on loopback, such as 127.0.0.1:8080, because nobody is asked for credentials; tokens or --allow-unauthenticated lift this`},
+		{"print-config, no certificate", []string{"serve", "--print-config", "--tls-cert", "none.pem", "--tls-key", "none.pem"}, 2, `hapax: TLS: open none.pem: no such file or directory`},
+		{"bare duration", []string{"serve", "--pools", "{default: {lease: 30}}"}, 2, `hapax: pools.default.lease is 30; allowed is a duration with its unit, such as 10s`},
+		{"bare epoch", []string{"layouts", "time:41,worker:10,sequence:12,epoch=2020"}, 2, `hapax: layout epoch is "2020"; allowed is an instant of the years 1 to 9998 with at most millisecond precision, `},
 		{"bad setting", []string{"serve", "--max-wait", "soon"}, 2, `hapax: --max-wait is "soon"; allowed is 1ms to 1h`},
 		{"bad pool", []string{"serve", "--pools", "{p: {layout: leaff}}"}, 2, `hapax: pools.p.layout is "leaff"; allowed is one of leaf, `},
+		{"workers beyond the layout", []string{"serve", "--pools", "{p: {workers: 0-4999}}"}, 2, `hapax: pools.p.workers is 0-4999; allowed is a range of worker IDs within 0 to 1023`},
+		{"lease out of range", []string{"serve", "--pools", "{p: {lease: 48h}}"}, 2, `hapax: pools.p.lease is 48h; allowed is 1s to 24h`},
+		{"no digest", []string{"serve", "--tokens", "{a: {}}"}, 2, `hapax: tokens.a.hash is missing; allowed is sha256: and 64 hexadecimal digits, as hapax token new prints them`},
+		{"no data directory", []string{"serve", "--data", ""}, 2, `hapax: --data is missing; allowed is a directory`},
 		{"bad tag", []string{"serve", "--tags", "{a: {kind: k}}"}, 2, `hapax: tags.a.kind is "k"; allowed is "segment" or "snowflake"`},
 		{"unknown key", []string{"serve", "--tags", "{a: {stp: 1}}"}, 2, `hapax: --tags: there is no setting tags.a.stp; did you mean tags.a.step?`},
 		{"no configuration file", []string{"serve", "--config", "none.yaml"}, 2, `hapax: the configuration file: open none.yaml: no such file or directory`},

@@ -40,7 +40,7 @@ func benchmarkSegment(b *testing.B, store hapax.Store) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if _, err := store.Allocate(b.Context(), tag.Name, 0); err != nil {
+		if _, err := store.Allocate(b.Context(), tag.Name, 0, ""); err != nil {
 			b.Fatal(err)
 		}
 	}

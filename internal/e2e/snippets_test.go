@@ -45,18 +45,36 @@ var interpreters = map[string]func(t *testing.T) (dir string, command []string){
 		testservers.Missing(t, "Python's redis is not installed")
 		return "", nil
 	},
-	"Node.js": func(t *testing.T) (string, []string) {
-		node := testservers.Require(t, []string{"node"})
-		modules := filepath.Join("..", "..", "internal", "api", "respapi", "testdata", "ioredis")
-		if _, err := os.Stat(filepath.Join(modules, "node_modules", "ioredis")); err != nil {
-			testservers.Missing(t, "ioredis is not installed: run npm ci in internal/api/respapi/testdata/ioredis")
+	"Node.js":                  nodeRun,
+	"Node.js, with node-redis": nodeRun,
+	"Node.js, with grpc-js":    nodeRun,
+	"Python, with gRPC": func(t *testing.T) (string, []string) {
+		protoc, plugin := testservers.Require(t, []string{"protoc"}), testservers.Require(t, []string{"grpc_python_plugin"})
+		if exec.Command("/usr/bin/python3", "-c", "import grpc").Run() != nil {
+			testservers.Missing(t, "Python's grpc is not installed")
 		}
-		return modules, []string{node, "-e", `eval(require("fs").readFileSync(process.argv[1], "utf8"))`}
+		dir := t.TempDir()
+		out, err := exec.Command(protoc, "-I", "../../proto", "--python_out="+dir, "--grpc_out="+dir, "--plugin=protoc-gen-grpc="+plugin,
+			"hapax/v1/types.proto", "hapax/v1/issue.proto").CombinedOutput()
+		if err != nil {
+			t.Fatalf("protoc: %v: %s", err, out)
+		}
+		return dir, []string{"env", "PYTHONPATH=" + dir, "/usr/bin/python3"}
+	},
+	"PHP":  interpreter("php"),
+	"Ruby": interpreter("ruby"),
+	"C": func(t *testing.T) (string, []string) {
+		testservers.Require(t, []string{"gcc"})
+		if _, err := os.Stat("/usr/include/hiredis/hiredis.h"); err != nil {
+			testservers.Missing(t, "libhiredis-dev is not installed")
+		}
+		return t.TempDir(), []string{"sh", "-ec", `gcc -x c -o snippet "$0" -lhiredis && ./snippet`}
 	},
 	"Go, leasing":       goRun,
 	"Go, with go-redis": goRun,
 	"Go, with grpc-go":  goRun,
 	"Java":              nil,
+	"grpcurl":           nil,
 }
 
 func shell(tool string) func(t *testing.T) (string, []string) {
@@ -64,6 +82,24 @@ func shell(tool string) func(t *testing.T) (string, []string) {
 		testservers.Require(t, []string{tool})
 		return "", []string{"sh", "-e"}
 	}
+}
+
+// nodeRun runs JavaScript where the clients are installed.
+func nodeRun(t *testing.T) (string, []string) {
+	bin := testservers.Require(t, []string{"node"})
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := filepath.Join(root, "internal", "api", "respapi", "testdata", "ioredis")
+	if _, err := os.Stat(filepath.Join(modules, "node_modules", "@grpc")); err != nil {
+		testservers.Missing(t, "the clients are not installed: run npm ci in internal/api/respapi/testdata/ioredis")
+	}
+	return modules, []string{"env", "PROTO=" + filepath.Join(root, "proto"), bin, "-e", `eval(require("fs").readFileSync(process.argv[1], "utf8"))`}
+}
+
+func interpreter(tool string) func(t *testing.T) (string, []string) {
+	return func(t *testing.T) (string, []string) { return "", []string{testservers.Require(t, []string{tool})} }
 }
 
 func goRun(*testing.T) (string, []string) { return "", []string{"go", "run"} }

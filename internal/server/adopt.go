@@ -89,7 +89,7 @@ func adopt(ctx context.Context, c Config, req AdoptRequest, w *witness.Witness) 
 // adoptFile adopts an embedded store that was copied or moved, and gives the node
 // a new identity then.
 func adoptFile(ctx context.Context, c Config, path string, req AdoptRequest) (boltstore.Adoption, error) {
-	moved, err := boltstore.Inspect(ctx, path)
+	moved, err := boltstore.Inspect(ctx, path, req.Margin)
 	if err != nil || len(moved.Differences) == 0 || req.DryRun {
 		return moved, err
 	}

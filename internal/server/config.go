@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-viper/mapstructure/v2"
-	"github.com/knadh/koanf/v2"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hapax-id/hapax"
@@ -23,15 +22,15 @@ import (
 // maxConfigBytes bounds a configuration file.
 const maxConfigBytes = 16 << 20
 
-// noDelimiter keeps koanf from taking names apart: tags may hold any character
-// but control characters.
-const noDelimiter = "\x00"
+// maxPasswordBytes bounds a file with a password.
+const maxPasswordBytes = 4096
 
 // Config is what a server is run with. Its fields, but for Tokens, Tags and Pools, are
 // described by Settings.
 type Config struct {
 	Data                 string
 	Store                string
+	StorePasswordFile    string
 	HTTP                 string
 	RESP                 string
 	RESPConnections      int
@@ -56,6 +55,8 @@ type Config struct {
 	Tokens map[string]auth.TokenConfig
 	Tags   map[string]service.TagConfig
 	Pools  map[string]service.PoolConfig
+
+	storePassword string // given beside Store; empty: none
 }
 
 // Sources are where Load takes settings from, the weakest first. A setting that
@@ -106,7 +107,7 @@ func (e *configError) Unwrap() []error { return []error{hapax.ErrInvalidArgument
 // setting as the user gave it and matches hapax.ErrInvalidArgument, or the
 // file's own.
 func Load(from Sources) (Config, error) {
-	l := loader{merged: koanf.New(noDelimiter), origin: map[string]string{}}
+	l := loader{merged: map[string]any{}, origin: map[string]string{}}
 	if err := l.file(from.File); err != nil {
 		return Config{}, err
 	}
@@ -119,29 +120,75 @@ func Load(from Sources) (Config, error) {
 	if err := l.texts(flags, func(s Setting) string { return s.Name }); err != nil {
 		return Config{}, err
 	}
-	return l.config()
+	c, err := l.config()
+	if err != nil {
+		return Config{}, err
+	}
+	return c, l.completeStore(&c, from.Env)
+}
+
+// completeStore checks the store's URL, and finds the password that is given beside it.
+func (l *loader) completeStore(c *Config, env func(string) (string, bool)) error {
+	if err := checkStore(c.Store); err != nil {
+		return l.named(err, "store")
+	}
+	if c.Data == "" {
+		return l.named(&hapax.ValueError{Field: "data", Value: "", Allowed: "a directory", Err: hapax.ErrInvalidArgument}, "data")
+	}
+	password := ""
+	if env != nil {
+		password, _ = env(storePasswordEnv)
+	}
+	if c.StorePasswordFile != "" {
+		if password != "" {
+			return configErrorf(nil, "the store's password is given twice: in $%s and in store_password_file; leave one out", storePasswordEnv)
+		}
+		text, err := readBounded(c.StorePasswordFile, maxPasswordBytes)
+		if err != nil {
+			return configErrorf(err, "store_password_file")
+		}
+		if password = strings.TrimRight(string(text), "\r\n"); password == "" {
+			return configErrorf(nil, "store_password_file: %s is empty", c.StorePasswordFile)
+		}
+	}
+	c.storePassword = password
+	_, err := withPassword(c.Store, password)
+	return err
+}
+
+// named makes an error name the setting as the user gave it.
+func (l *loader) named(err error, setting string) error {
+	if v, ok := errors.AsType[*hapax.ValueError](err); ok && l.origin[setting] != "" {
+		v.Field = l.origin[setting]
+	}
+	return err
 }
 
 // A loader merges sources and remembers which one gave each setting.
 type loader struct {
-	merged *koanf.Koanf
+	merged map[string]any
 	origin map[string]string // what the user calls the setting there, by its name
 }
 
-// layer is a source that is in memory already, as koanf wants it.
-type layer map[string]any
-
-func (l layer) Read() (map[string]any, error) { return l, nil }
-
-func (l layer) ReadBytes() ([]byte, error) { return nil, errors.ErrUnsupported }
+// merge puts the values of a stronger source over those of weaker ones, key by key.
+func merge(into, stronger map[string]any) {
+	for key, value := range stronger {
+		below, isMap := value.(map[string]any)
+		if old, ok := into[key].(map[string]any); ok && isMap {
+			merge(old, below)
+		} else {
+			into[key] = value
+		}
+	}
+}
 
 func (l *loader) file(path string) error {
 	if path == "" {
 		return nil
 	}
-	data, err := readConfig(path)
+	data, err := readBounded(path, maxConfigBytes)
 	if err != nil {
-		return err
+		return configErrorf(err, "the configuration file")
 	}
 	values, err := parseYAML(data)
 	if err != nil {
@@ -153,28 +200,26 @@ func (l *loader) file(path string) error {
 	if err := checkKeys(values); err != nil {
 		return configErrorf(err, "%s", path)
 	}
-	return l.merged.Load(layer(values), nil)
+	merge(l.merged, values)
+	return nil
 }
 
-func readConfig(path string) ([]byte, error) {
+func readBounded(path string, most int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, configErrorf(err, "the configuration file")
+		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
-	switch {
-	case err != nil:
-		return nil, configErrorf(err, "the configuration file")
-	case len(data) > maxConfigBytes:
-		return nil, configErrorf(nil, "%s has more than %d bytes", path, maxConfigBytes)
+	data, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
+	if err == nil && len(data) > most {
+		err = fmt.Errorf("%s has more than %d bytes", path, most)
 	}
-	return data, nil
+	return data, err
 }
 
 // texts merges a source that gives text.
 func (l *loader) texts(lookup func(string) (string, bool), nameOf func(Setting) string) error {
-	values := layer{}
+	values := map[string]any{}
 	for _, s := range settings {
 		given, ok := lookup(nameOf(s))
 		if !ok {
@@ -200,7 +245,8 @@ func (l *loader) texts(lookup func(string) (string, bool), nameOf func(Setting) 
 			values[s.Name] = inner
 		}
 	}
-	return l.merged.Load(values, nil)
+	merge(l.merged, values)
+	return nil
 }
 
 func parseYAML(data []byte) (map[string]any, error) {
@@ -219,7 +265,7 @@ func (l *loader) config() (Config, error) {
 			continue
 		}
 		given := s.Default
-		switch value := l.merged.Get(s.Name).(type) {
+		switch value := l.merged[s.Name].(type) {
 		case nil:
 		case []any, map[string]any:
 			return Config{}, &hapax.ValueError{Field: s.Name, Value: value, Allowed: "one value", Err: hapax.ErrInvalidArgument}
@@ -227,10 +273,7 @@ func (l *loader) config() (Config, error) {
 			given = fmt.Sprint(value)
 		}
 		if err := s.set(&c, given); err != nil {
-			if v, ok := errors.AsType[*hapax.ValueError](err); ok && l.origin[s.Name] != "" {
-				v.Field = l.origin[s.Name]
-			}
-			return Config{}, err
+			return Config{}, l.named(err, s.Name)
 		}
 	}
 	for _, section := range []struct {
@@ -248,15 +291,15 @@ func (l *loader) config() (Config, error) {
 // decode reads a section.
 func (l *loader) decode(key string, into any) error {
 	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
-		TagName:     "koanf",
-		DecodeHook:  mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), numberToText, oneForList),
+		TagName:     "yaml",
+		DecodeHook:  mapstructure.ComposeDecodeHookFunc(toDuration, numberToText, oneForList),
 		ErrorUnused: true,
 		Result:      into,
 	})
 	if err != nil {
 		return err
 	}
-	err = d.Decode(l.merged.Get(key))
+	err = d.Decode(l.merged[key])
 	if err == nil {
 		return nil
 	}
@@ -267,6 +310,9 @@ func (l *loader) decode(key string, into any) error {
 	field := key + strings.NewReplacer("[", ".", "]", "").Replace(e.Name())
 	if u, ok := errors.AsType[*mapstructure.UnconvertibleTypeError](err); ok {
 		return &hapax.ValueError{Field: field, Value: showable(key, u.Value), Allowed: kindOf(u.Expected.Type()), Err: hapax.ErrInvalidArgument}
+	}
+	if d, ok := errors.AsType[*durationError](err); ok {
+		return &hapax.ValueError{Field: field, Value: d.value, Allowed: kindOf(reflect.TypeFor[time.Duration]()), Err: hapax.ErrInvalidArgument}
 	}
 	return configErrorf(e.Unwrap(), "%s", field)
 }
@@ -279,6 +325,33 @@ func showable(section string, value any) any {
 	}
 	return value
 }
+
+// toDuration reads a duration, which has a unit: a bare number would be nanoseconds.
+func toDuration(_, to reflect.Type, value any) (any, error) {
+	if to != reflect.TypeFor[time.Duration]() {
+		return value, nil
+	}
+	switch v := value.(type) {
+	case string:
+		d, err := time.ParseDuration(v)
+		if err != nil {
+			return nil, &durationError{value}
+		}
+		return d, nil
+	case int:
+		if v != 0 {
+			return nil, &durationError{value}
+		}
+	case float64:
+		return nil, &durationError{value}
+	}
+	return value, nil
+}
+
+// A durationError is what was given for a duration and is none.
+type durationError struct{ value any }
+
+func (*durationError) Error() string { return "not a duration" }
 
 // numberToText lets YAML's numbers stand for text, as in "workers: 7".
 func numberToText(from, to reflect.Type, value any) (any, error) {
@@ -299,7 +372,7 @@ func oneForList(from, to reflect.Type, value any) (any, error) {
 func kindOf(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
-		return "a duration, such as 10s"
+		return "a duration with its unit, such as 10s"
 	case t.Kind() == reflect.Int64, t.Kind() == reflect.Int:
 		return "an integer"
 	case t.Kind() == reflect.Bool:

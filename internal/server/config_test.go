@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -34,9 +35,11 @@ var hashA = auth.HashToken("a")
 // Every setting, from every source, reaches its field, and the stronger source
 // wins.
 func TestPrecedence(t *testing.T) {
+	passwordFile := func(text string) string { return writeFile(t, text) }
 	values := map[string][3]string{ // file, environment, flag
 		"data":                  {"a", "b", "c"},
 		"store":                 {"memory:", "bolt:x", "etcd://h:1"},
+		"store_password_file":   {passwordFile("a"), passwordFile("b"), passwordFile("c")},
 		"http":                  {"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"},
 		"resp":                  {"127.0.0.1:1", "", "127.0.0.1:3"},
 		"resp_connections":      {"1", "2", "3"},
@@ -66,6 +69,13 @@ func TestPrecedence(t *testing.T) {
 				t.Fatal("the setting is not in this test")
 			}
 			from := Sources{}
+			with := func(text string) map[string]string {
+				flags := map[string]string{s.Name: text}
+				if s.Name == "store_password_file" {
+					flags["store"] = "mysql://u@h/d"
+				}
+				return flags
+			}
 			want := func(text string) {
 				t.Helper()
 				c, err := Load(from)
@@ -73,7 +83,7 @@ func TestPrecedence(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := s.get(&c)
-				reference, err := Load(Sources{Flags: map[string]string{s.Name: text}})
+				reference, err := Load(Sources{Flags: with(text)})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -82,11 +92,14 @@ func TestPrecedence(t *testing.T) {
 				}
 			}
 			want(s.Default)
+			if s.Name == "store_password_file" {
+				from.Flags = map[string]string{"store": "mysql://u@h/d"}
+			}
 			from.File = writeFile(t, s.Name+": "+strings.ReplaceAll(v[0], "memory:", "'memory:'"))
 			want(v[0])
 			from.Env = env(map[string]string{s.Env(): v[1]})
 			want(v[1])
-			from.Flags = map[string]string{s.Name: v[2]}
+			from.Flags = with(v[2])
 			want(v[2])
 		})
 	}
@@ -155,7 +168,10 @@ func TestBadConfig(t *testing.T) {
 		{name: "not a choice", flag: map[string]string{"log_level": "loud"}, want: `--log-level is "loud"; allowed is debug, info, warn, error`},
 		{name: "yes is not true", file: "auto_create: \"yes\"", want: `auto_create is "yes"; allowed is true, false`},
 		{name: "text for a tag's number", file: "tags: {a: {step: lots}}", want: `tags.a.step is "lots"; allowed is an integer`},
-		{name: "number for a duration", file: "pools: {p: {lease: [1]}}", want: "pools.p.lease is [1]; allowed is a duration, such as 10s"},
+		{name: "number for a duration", file: "pools: {p: {lease: [1]}}", want: "pools.p.lease is [1]; allowed is a duration with its unit, such as 10s"},
+		{name: "duration without a unit", file: "pools: {p: {lease: 30}}", want: "pools.p.lease is 30; allowed is a duration with its unit, such as 10s"},
+		{name: "fraction for a duration", file: "pools: {p: {lease: 1.5}}", want: "pools.p.lease is 1.5; allowed is a duration"},
+		{name: "no value", flag: map[string]string{"log_level": ""}, want: "--log-level is missing; allowed is debug"},
 		{name: "bad duration", file: "pools: {p: {lease: soon}}", want: "pools.p.lease"},
 
 		{name: "token for a digest", file: "tokens: {a: {hash: " + secret + "}}", want: "tokens.a.hash is"},
@@ -222,20 +238,112 @@ func TestRedact(t *testing.T) {
 	for given, want := range map[string]string{
 		"bolt:":                          "bolt:",
 		"mysql://u:secret@h:3306/db":     "mysql://u:xxxxx@h:3306/db",
+		"mysql://u:se%2Fcret@h/db":       "mysql://u:xxxxx@h/db",
+		"redis://:secret@h/0":            "redis://:xxxxx@h/0",
 		"mongodb://u:secret@h1:1,h2:2/d": "mongodb://u:xxxxx@h1:1,h2:2/d",
 		"redis+sentinel://u:s@h1:1,h2:2/m?sentinel_password=s": "redis+sentinel://u:xxxxx@h1:1,h2:2/m?sentinel_password=xxxxx",
 		"postgres://h/db?user=a&password=secret&sslmode=off":   "postgres://h/db?user=a&password=xxxxx&sslmode=off",
-		"mysql://u:se%zzcret@h/db":                             "mysql://u:xxxxx@h/db",
-		"mysql://u:se/cret@h/db":                               "mysql://u:xxxxx@h/db",
-		"mysql:u:secret@h/db":                                  "mysql:xxxxx@h/db",
-		"u:secret@h/db":                                        "u:xxxxx@h/db",
-		"etcd://root@h:1":                                      "etcd://root@h:1",
-		"zk://h:1/p@th":                                        "zk://h:1/p@th",
-		"unix:///run/redis@1.sock":                             "unix:///run/redis@1.sock",
-		"bolt:data@home/hapax.db":                              "bolt:data@home/hapax.db",
+		"postgres://h/db?pass%77ord=secret&sslPassword=s":      "postgres://h/db?pass%77ord=xxxxx&sslPassword=xxxxx",
+		"etcd://root@h:1":          "etcd://root@h:1",
+		"unix:///run/redis@1.sock": "unix:///run/redis@1.sock",
+		"bolt:data@home/hapax.db":  "bolt:data@home/hapax.db",
 	} {
+		if err := checkStore(given); err != nil {
+			t.Errorf("%s: %v", given, err)
+		}
 		if got := redact(given); got != want {
 			t.Errorf("redact(%q) is %q, want %q", given, got, want)
+		}
+	}
+}
+
+// A URL that can be read in two ways is refused, whatever store it names, and no
+// part of it is shown.
+func TestAmbiguousStore(t *testing.T) {
+	for _, scheme := range storeSchemes {
+		for _, rest := range []string{
+			"u:S3?cr@h/db", "u:S3/cr@h/db", "u:S3#cr@h/db", "u:S3@cr@h/db", "u:S3%zz@h/db", "u:S3?cr", "u:S3", "u:S3 cr@h/db",
+			"h/db?password=S3@cr", "u:S3cr@h:99:1/db", "u:S3cr@h\x00/db",
+		} {
+			_, err := Load(Sources{Env: env(map[string]string{"HAPAX_STORE": scheme + "://" + rest})})
+			if !errors.Is(err, hapax.ErrInvalidArgument) || !strings.HasPrefix(err.Error(), "hapax: HAPAX_STORE is a "+scheme+" URL") {
+				t.Errorf("%s: the error is %v", rest, err)
+			} else if strings.Contains(err.Error(), "S3") || strings.Contains(err.Error(), "cr@") {
+				t.Errorf("%s is shown: %v", rest, err)
+			}
+			if got := redact(scheme + "://" + rest); got != redacted {
+				t.Errorf("%s is shown as %s", rest, got)
+			}
+		}
+	}
+	for _, store := range []string{"", "mysql", "mysql:u:S3@h/db", "u:S3@h/db", "mysq1://u:S3@h/db", "//u:S3@h"} {
+		_, err := Load(Sources{Flags: map[string]string{"store": store}})
+		if !errors.Is(err, hapax.ErrInvalidArgument) || strings.Contains(err.Error(), "S3") || !strings.Contains(err.Error(), "--store is not a URL of a store") {
+			t.Errorf("%q: the error is %v", store, err)
+		}
+	}
+}
+
+func FuzzStoreURL(f *testing.F) {
+	for _, form := range StoreForms() {
+		f.Add(form.URL)
+	}
+	f.Add("mysql://u:S3?cr@host/db")
+	f.Fuzz(func(t *testing.T, text string) {
+		u, err := parseStoreURL(text)
+		if err != nil {
+			return
+		}
+		if u.String() != text {
+			t.Fatalf("%q comes back as %q", text, u)
+		}
+		const secret = "p@s/s?w#o%r:d +"
+		with, err := withPassword(text, secret)
+		if u.password {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := url.Parse(with)
+		if err != nil {
+			return // several hosts, which net/url does not read
+		}
+		if got, _ := again.User.Password(); got != secret {
+			t.Fatalf("%q has the password %q", with, got)
+		}
+	})
+}
+
+// A password may stand in a file or in a variable, once, and is not printed.
+func TestStorePassword(t *testing.T) {
+	const secret = "p@ss/w#1"
+	file := writeFile(t, secret+"\n")
+	for name, test := range map[string]struct {
+		env, flags map[string]string
+		want       string // of the URL, or in the error
+	}{
+		"variable":     {map[string]string{"HAPAX_STORE_PASSWORD": secret}, map[string]string{"store": "mysql://u@h/d"}, "mysql://u:p%40ss%2Fw%231@h/d"},
+		"file":         {nil, map[string]string{"store": "redis://h/0", "store_password_file": file}, "redis://:p%40ss%2Fw%231@h/0"},
+		"both":         {map[string]string{"HAPAX_STORE_PASSWORD": "x"}, map[string]string{"store": "redis://h/0", "store_password_file": file}, "given twice"},
+		"in the URL":   {nil, map[string]string{"store": "redis://:x@h/0", "store_password_file": file}, "given twice"},
+		"not needed":   {nil, map[string]string{"store_password_file": file}, "takes no password"},
+		"missing file": {nil, map[string]string{"store": "redis://h/0", "store_password_file": file + "x"}, "no such file"},
+		"empty file":   {nil, map[string]string{"store": "redis://h/0", "store_password_file": writeFile(t, "\n")}, "is empty"},
+	} {
+		c, err := Load(Sources{Env: env(test.env), Flags: test.flags})
+		if err != nil {
+			if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "p@ss") {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		text, err := c.AppendYAML(nil)
+		if err != nil || strings.Contains(string(text), "ss%2F") || strings.Contains(string(text), secret) {
+			t.Errorf("%s: %v, %s", name, err, text)
+		}
+		if got := newOpener(c, nil).url; got != test.want {
+			t.Errorf("%s: the URL is %s, want %s", name, got, test.want)
 		}
 	}
 }
@@ -255,7 +363,7 @@ func TestKeysAreComplete(t *testing.T) {
 			described = append(described, k.Name)
 		}
 		for f := range pair.actual.Fields() {
-			actual = append(actual, f.Tag.Get("koanf"))
+			actual = append(actual, f.Tag.Get("yaml"))
 		}
 		slices.Sort(described)
 		slices.Sort(actual)

@@ -18,26 +18,58 @@ type listeners struct {
 	resp  net.Listener // nil: the Redis protocol is not spoken
 }
 
+// An endpoint is an address to listen on, as it is configured.
+type endpoint struct {
+	setting, address, example string
+	optional                  bool
+}
+
+// endpoints are the addresses of the listeners, in the order of listeners' fields.
+func (c Config) endpoints() []endpoint {
+	return []endpoint{
+		{"http", c.HTTP, "127.0.0.1:8080", false},
+		{"admin_http", c.AdminHTTP, "127.0.0.1:8081", true},
+		{"resp", c.RESP, "127.0.0.1:6380", true},
+	}
+}
+
 // listenAll opens the listeners that the configuration asks for, if it allows
 // their addresses.
 func listenAll(ctx context.Context, c Config) (ls listeners, err error) {
-	for _, l := range []struct {
-		to                        *net.Listener
-		setting, address, example string
-		optional                  bool
-	}{
-		{&ls.http, "http", c.HTTP, "127.0.0.1:8080", false},
-		{&ls.admin, "admin_http", c.AdminHTTP, "127.0.0.1:8081", true},
-		{&ls.resp, "resp", c.RESP, "127.0.0.1:6380", true},
-	} {
-		if l.address == "" && l.optional {
+	to := []*net.Listener{&ls.http, &ls.admin, &ls.resp}
+	for i, e := range c.endpoints() {
+		if e.address == "" && e.optional {
 			continue
 		}
-		if *l.to, err = listen(ctx, c, l.setting, l.address, l.example); err != nil {
+		if *to[i], err = listen(ctx, c, e); err != nil {
 			return ls, errors.Join(err, ls.close())
 		}
 	}
 	return ls, nil
+}
+
+// checkAddresses judges the addresses as listenAll does, without using them.
+func checkAddresses(ctx context.Context, c Config) error {
+	for _, e := range c.endpoints() {
+		if e.address == "" && e.optional {
+			continue
+		}
+		host, port, err := net.SplitHostPort(e.address)
+		if err == nil {
+			_, err = net.DefaultResolver.LookupPort(ctx, "tcp", port)
+		}
+		var addr *net.TCPAddr
+		if err == nil {
+			addr, err = net.ResolveTCPAddr("tcp", net.JoinHostPort(host, port))
+		}
+		if err != nil {
+			return e.malformed()
+		}
+		if err := c.mayListen(e, addr); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // all returns those that are open.
@@ -53,26 +85,39 @@ func (ls listeners) close() error {
 	return errors.Join(errs...)
 }
 
-// listen opens the listener of a setting; example is an address for its errors.
-func listen(ctx context.Context, c Config, setting, address, example string) (net.Listener, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	flag := Setting{Name: setting}.Flag()
+// listen opens one listener.
+func listen(ctx context.Context, c Config, e endpoint) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", e.address)
+	flag := Setting{Name: e.setting}.Flag()
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("the address %s is in use by another process; stop it, or choose another address with --%s", address, flag)
+		return nil, fmt.Errorf("the address %s is in use by another process; stop it, or choose another address with --%s", e.address, flag)
 	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("the address %s may not be listened on by this user; choose another one with --%s", address, flag)
+		return nil, fmt.Errorf("the address %s may not be listened on by this user; choose another one with --%s", e.address, flag)
 	case err != nil:
-		return nil, &hapax.ValueError{Field: setting, Value: address, Allowed: "an address of this machine as HOST:PORT, such as " + example, Err: hapax.ErrInvalidArgument}
+		return nil, e.malformed()
 	}
-	if !isLoopback(listener) && !c.asksForCredentials() && !c.AllowUnauthenticated {
-		return nil, errors.Join(&hapax.ValueError{
-			Field: setting, Value: address,
-			Allowed: "an address on loopback, such as " + example + ", because nobody is asked for credentials; tokens or --allow-unauthenticated lift this",
-			Err:     hapax.ErrInvalidArgument,
-		}, listener.Close())
+	if err := c.mayListen(e, listener.Addr()); err != nil {
+		return nil, errors.Join(err, listener.Close())
 	}
 	return listener, nil
+}
+
+func (e endpoint) malformed() error {
+	return &hapax.ValueError{Field: e.setting, Value: e.address, Allowed: "an address of this machine as HOST:PORT, such as " + e.example, Err: hapax.ErrInvalidArgument}
+}
+
+// mayListen refuses an address that others reach, where nobody is asked for
+// credentials.
+func (c Config) mayListen(e endpoint, at net.Addr) error {
+	if isLoopbackAddr(at) || c.asksForCredentials() || c.AllowUnauthenticated {
+		return nil
+	}
+	return &hapax.ValueError{
+		Field: e.setting, Value: e.address,
+		Allowed: "an address on loopback, such as " + e.example + ", because nobody is asked for credentials; tokens or --allow-unauthenticated lift this",
+		Err:     hapax.ErrInvalidArgument,
+	}
 }
 
 // URL returns where the server that runs with the configuration is administered.
@@ -91,7 +136,9 @@ func (c Config) URL() string {
 // certificate.
 func (c Config) asksForCredentials() bool { return len(c.Tokens) > 0 || c.TLSClientCA != "" }
 
-func isLoopback(l net.Listener) bool {
-	addr, ok := l.Addr().(*net.TCPAddr)
+func isLoopback(l net.Listener) bool { return isLoopbackAddr(l.Addr()) }
+
+func isLoopbackAddr(at net.Addr) bool {
+	addr, ok := at.(*net.TCPAddr)
 	return ok && addr.IP.IsLoopback()
 }

@@ -14,8 +14,10 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/leasecache"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -40,20 +42,25 @@ type Node struct {
 	lock    *witness.Witness // stands for the lock on the directory
 	log     *slog.Logger
 	warned  *warnings
+	first   chan error // tells how the first contact with the store ended, if OpenNode did not wait for it
+
+	stop       context.CancelFunc // ends the first contact
+	contacting sync.WaitGroup     // the first contact
 
 	mu     sync.Mutex // guards caches
 	caches []*leasecache.Cache
 }
 
 // OpenNode opens the data directory, which is made if it does not exist, and the
-// store. A shared store that cannot be reached is opened later, when it can:
-// until then its methods return hapax.ErrStoreUnavailable.
+// store. A shared store that does not answer soon is opened when it does: until
+// then its methods return hapax.ErrStoreUnavailable.
 //
-// hapax.ErrStoreLocked if another process has the directory or its store open.
-// Close must be called.
+// hapax.ErrStoreLocked if another process has the directory or its store open;
+// hapax.ErrLayoutMismatch if the store has frozen a pool with another layout than
+// the configuration has. Close must be called.
 func OpenNode(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
 	o := newOpener(c, log)
-	n := &Node{dir: c.Data, log: log, warned: o.warned}
+	n := &Node{dir: c.Data, log: log, warned: o.warned, first: make(chan error, 1)}
 	if err := n.open(ctx, o); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -68,7 +75,7 @@ func OpenStore(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
-	n := &Node{dir: dir, passing: true, log: log, warned: o.warned}
+	n := &Node{dir: dir, passing: true, log: log, warned: o.warned, first: make(chan error, 1)}
 	if err := n.open(ctx, o); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -95,7 +102,7 @@ func (n *Node) open(ctx context.Context, o opener) error {
 	if !o.isShared() { // a file that cannot be opened now will not be later
 		store, err := o.open(ctx)
 		if err != nil {
-			return err
+			return o.explain(err)
 		}
 		open = func(context.Context) (hapax.Store, error) { return store, nil }
 	}
@@ -104,7 +111,7 @@ func (n *Node) open(ctx context.Context, o opener) error {
 		return err
 	}
 	n.Store = n.Guard
-	return nil
+	return n.contact(ctx, o)
 }
 
 // changed tells operators that nothing is granted any more, or that it is again.
@@ -114,6 +121,56 @@ func (n *Node) changed(st witness.Status) {
 		return
 	}
 	n.log.Error("nothing is granted any more: the store cannot be trusted; find out why, then run hapax adopt", "state", string(st.State), "why", st.Why)
+}
+
+// headStart is how long a store has to answer before a node goes on without it.
+const headStart = 300 * time.Millisecond
+
+// contact asks the store whether it is the one that this node knows, and whether
+// its pools are as configured. Where that takes long the node goes on, and n.first
+// tells how it ended.
+func (n *Node) contact(ctx context.Context, o opener) error {
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	n.stop = stop
+	ended := make(chan error, 1)
+	n.contacting.Go(func() { ended <- o.explain(n.check(life, o)) })
+	late := func(err error) error {
+		switch {
+		case err == nil:
+		case errors.Is(err, hapax.ErrFenced): // told by changed; the node stays up to be adopted
+		case !errors.Is(err, hapax.ErrStoreUnavailable):
+			return err
+		case life.Err() == nil:
+			n.log.Warn("the store does not answer; it is tried again and again", "err", err)
+		}
+		return nil
+	}
+	select {
+	case err := <-ended:
+		return late(err)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
+	case <-time.After(headStart):
+		n.contacting.Go(func() {
+			if err := late(<-ended); err != nil {
+				n.first <- err
+			}
+		})
+		return nil
+	}
+}
+
+// check refuses a store that is not the one this node knows, and one whose pools
+// are frozen otherwise than configured.
+func (n *Node) check(ctx context.Context, o opener) error {
+	if err := n.Store.Ping(ctx); err != nil {
+		return err
+	}
+	pools, err := n.Store.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	return service.Options{Pools: o.pools}.CheckPools(pools)
 }
 
 // openWitness opens the witness of a data directory, whose lock stands for the
@@ -132,9 +189,13 @@ func openWitness(dir, path string) (*witness.Witness, error) {
 // Close releases store and directory.
 func (n *Node) Close() error {
 	var errs []error
+	if n.stop != nil {
+		n.stop()
+	}
 	if n.Store != nil {
 		errs = append(errs, n.Store.Close())
 	}
+	n.contacting.Wait()
 	n.mu.Lock()
 	caches := n.caches
 	n.mu.Unlock()
@@ -152,7 +213,7 @@ func (n *Node) Close() error {
 
 // cache returns a cache of a pool's lease in the data directory, in front of the
 // store. Where there can be none it is the store.
-func (n *Node) cache(ctx context.Context, pool string, store hapax.WorkerStore) (hapax.WorkerStore, error) {
+func (n *Node) cache(ctx context.Context, pool string, store hapax.Store) (hapax.WorkerStore, error) {
 	sum := sha256.Sum256([]byte(pool)) // a pool's name may hold what a file's cannot
 	path := filepath.Join(n.dir, leasePrefix+hex.EncodeToString(sum[:8]))
 	warn := func(code, message string) {
@@ -179,7 +240,10 @@ func makeDir(path string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%w: the data directory %s cannot be written; choose another with --data: %w", hapax.ErrStoreUnavailable, path, bare(err))
+		return &explained{
+			fmt.Sprintf("the data directory %s cannot be written; choose another with --data: %v", path, bare(err)),
+			fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err),
+		}
 	}
 	return nil
 }
@@ -254,7 +318,11 @@ func (n *Node) announce(url string) error {
 
 // withdraw removes what announce left.
 func (n *Node) withdraw() error {
-	return os.Remove(filepath.Join(n.dir, addressFile))
+	err := os.Remove(filepath.Join(n.dir, addressFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // Announced returns the URL of the server that runs, or ran last, in a data

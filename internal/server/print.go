@@ -2,10 +2,7 @@ package server
 
 import (
 	"bytes"
-	"net/url"
 	"reflect"
-	"regexp"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -44,31 +41,9 @@ func sparse[T any](entries map[string]T) map[string]map[string]any {
 		v := reflect.ValueOf(entry)
 		for i := range v.NumField() {
 			if !v.Field(i).IsZero() {
-				shown[name][v.Type().Field(i).Tag.Get("koanf")] = v.Field(i).Interface()
+				shown[name][v.Type().Field(i).Tag.Get("yaml")] = v.Field(i).Interface()
 			}
 		}
 	}
 	return shown
-}
-
-// redacted stands where a password was.
-const redacted = "xxxxx"
-
-// userinfo finds the password in URLs that net/url cannot read, such as those
-// that list several hosts, and in what was meant to be one.
-var userinfo = regexp.MustCompile(`^((?:[^:/@]*://)?[^:/@]*:)[^?]*@`)
-
-// secretQuery finds passwords among a URL's parameters.
-var secretQuery = regexp.MustCompile(`(?i)([?&][^=&]*(?:password|passwd|secret|token)=)[^&]*`)
-
-// redact replaces what is secret in a store's URL.
-func redact(store string) string {
-	switch u, err := url.Parse(store); {
-	case err == nil && u.User != nil:
-		store = u.Redacted()
-	case err == nil && strings.Contains(store, "://"), boltPath(store, "") != "":
-	default:
-		store = userinfo.ReplaceAllString(store, "${1}"+redacted+"@")
-	}
-	return secretQuery.ReplaceAllString(strings.TrimSpace(store), "${1}"+redacted)
 }

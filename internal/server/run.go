@@ -12,10 +12,12 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/api/respapi"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
@@ -33,12 +35,16 @@ const sealTimeout = 5 * time.Second
 // What keeps it from starting comes as one error: a *hapax.ValueError for a
 // setting, and what OpenNode returns.
 func Run(ctx context.Context, c Config, reload func() (Config, error), logTo io.Writer) error {
-	s, err := start(ctx, c, newLogger(c, logTo))
+	log := slog.New(newHeaded(newLogger(c, logTo).Handler()))
+	s, err := start(ctx, c, log)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = nil // told to stop before it served
 		}
 		return err
+	}
+	if unknown := unknownVariables(os.Environ()); len(unknown) > 0 {
+		log.Warn("there are no such settings; the variables are ignored", "variables", strings.Join(unknown, ", "))
 	}
 	s.reload = reload
 	return s.run(ctx)
@@ -56,6 +62,7 @@ type server struct {
 
 	policy *auth.Policy // may be nil
 	public *auth.Policy // for the listeners that do not administer
+	fronts []*httpapi.Front
 }
 
 // start opens everything. The listeners come first: an address that cannot be
@@ -100,6 +107,25 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	return &server{config: c, log: log, node: node, service: svc, listeners: ls, certs: certs, policy: policy, public: public}, nil
 }
 
+// Check judges a configuration as Run does before it opens anything.
+func Check(ctx context.Context, c Config) error {
+	log := slog.New(slog.DiscardHandler)
+	opts, err := serviceOptions(c, log)
+	if err != nil {
+		return err
+	}
+	if err := opts.CheckIdentities(ctx); err != nil {
+		return err
+	}
+	if _, err := auth.NewPolicy(c.Tokens); err != nil {
+		return err
+	}
+	if _, err := newCertificates(c, log); err != nil {
+		return err
+	}
+	return checkAddresses(ctx, c)
+}
+
 func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
 	clock, err := testClock()
 	if err != nil {
@@ -121,6 +147,14 @@ func (s *server) run(ctx context.Context) error {
 	if s.listeners.admin != nil {
 		web = append(web, s.newWeb(ctx, s.listeners.admin, s.policy))
 		at = append(at, s.listeners.admin)
+	}
+	if s.certs == nil {
+		for i := range web {
+			l, front := httpapi.NewFront(at[i], web[i].Handler, idleTimeout)
+			if at[i] = l; front != nil {
+				s.fronts = append(s.fronts, front)
+			}
+		}
 	}
 	redis := respapi.New(s.service, respapi.Options{
 		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, Policy: s.public, Logger: s.log,
@@ -149,6 +183,7 @@ func (s *server) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case err = <-failed:
+		case err = <-s.node.first:
 		}
 	}
 	err = errors.Join(err, s.stop(web, redis))
@@ -191,27 +226,33 @@ func (s *server) logStart() {
 // stop takes no new requests, waits for those in flight, and seals.
 func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	began := time.Now()
-	s.log.Info("stopping", "drain", s.config.Drain.String())
+	s.log.Info("stopping", "drain", s.config.Drain)
 	drain, cancel := context.WithTimeout(context.Background(), s.config.Drain)
 	defer cancel()
 	var draining sync.WaitGroup
-	errs := make([]error, len(web)+1)
+	errs := make([]error, len(web)+1+len(s.fronts))
+	for i, front := range s.fronts {
+		draining.Go(func() { errs[len(web)+1+i] = front.Shutdown(drain) })
+	}
 	for i := range web {
 		draining.Go(func() { errs[i] = web[i].Shutdown(drain) })
 	}
 	draining.Go(func() { errs[len(web)] = redis.Shutdown(drain) })
 	draining.Wait()
 	if errors.Join(errs...) != nil {
-		s.log.Warn("requests in flight were cut off", "after", s.config.Drain.String())
+		s.log.Warn("requests in flight were cut off", "after", s.config.Drain)
 		for i := range web {
 			_ = web[i].Close() // Shutdown has closed the listener; connections have nothing to report
 		}
 	}
 	seal, cancel := context.WithTimeout(context.Background(), sealTimeout)
 	defer cancel()
-	err := errors.Join(s.service.Close(seal), s.node.withdraw(), s.node.Close())
+	if err := s.service.Close(seal); err != nil {
+		s.log.Warn("what is held could not be given back: the numbers granted are lost, and a worker ID is free when its granted time is over", "err", err)
+	}
+	err := errors.Join(s.node.withdraw(), s.node.Close())
 	if err == nil {
-		s.log.Info("stopped", "took", time.Since(began).String())
+		s.log.Info("stopped", "took", time.Since(began))
 	}
 	return err
 }

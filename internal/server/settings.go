@@ -17,9 +17,10 @@ type Setting struct {
 	Name    string // the YAML key, such as "max_wait"
 	Type    string // what its values are called in help: "duration", …
 	Default string
-	Allowed string // which values are allowed; empty: any
-	Doc     string // one sentence or more, without the period at the end
-	Keys    []Key  // of the entries of a section, which is a mapping by name
+	Allowed string   // which values are allowed; empty: any
+	Doc     string   // one sentence or more, without the period at the end
+	Choices []string // all values, where they are few names
+	Keys    []Key    // of the entries of a section, which is a mapping by name
 
 	set func(c *Config, text string) error // nil: a section
 	get func(c *Config) any                // what YAML shows
@@ -51,6 +52,8 @@ var settings = []Setting{
 		func(c *Config) *string { return &c.Data }),
 	text("store", "bolt:", "URL of the store: bolt:PATH (without a path: hapax.db in the data directory), memory:, or the URL of a shared store; see the documentation for the forms",
 		func(c *Config) *string { return &c.Store }),
+	text("store_password_file", "", "File with the password of the store's user, as it is, where the URL has none. Instead, the variable HAPAX_STORE_PASSWORD may hold the password itself",
+		func(c *Config) *string { return &c.StorePasswordFile }),
 	text("http", "127.0.0.1:8080", "Address that HTTP listens on",
 		func(c *Config) *string { return &c.HTTP }),
 	text("resp", "127.0.0.1:6380", "Address that the Redis protocol is spoken on; empty for none",
@@ -127,8 +130,8 @@ var poolKeys = []Key{
 	{"parts", "mapping", "none", "Values of parts of the split that are settled for this node: numbers, or env:VARIABLE"},
 	{"cache", "bool", "false", "Keep the lease in a file of the data directory too: a restart goes on within the granted time, also while the store is away"},
 	{"lease", "duration", "30s", "How long past the end of its grant a silent node keeps its worker ID"},
-	{"grant", "duration", "10s, or 3s with one worker ID", "How much time is granted at first; doubled with each extension"},
-	{"max_grant", "duration", "5m, or 3s with one worker ID", "What grants double up to: how long an outage of the store is ridden out"},
+	{"grant", "duration", "10s, or 20s with one worker ID", "How much time is granted at first; doubled with each extension. With one worker ID (workers: 7, fixed, statefulset, env, address) it stays as it is: a quarter of it is how long an outage of the store is ridden out at least, and all of it how long a start after a crash may wait"},
+	{"max_grant", "duration", "5m, or grant with one worker ID", "What grants double up to: a quarter of it is how long an outage of the store is ridden out at least"},
 	{"max_ahead", "duration", "10ms, or a tick if that is more", "How far numbers may lead the clock"},
 	{"max_behind", "duration", "0s", "How far numbers may lag behind the clock, so that a burst uses ticks just past"},
 	{"max_skew", "duration", "10s", "How far the local clock may differ from the store's, where the store has one"},
@@ -161,9 +164,11 @@ func text(name, standard, doc string, field func(*Config) *string) Setting {
 }
 
 func choice(name, standard string, options []string, doc string, field func(*Config) *string) Setting {
-	return newSetting(name, "string", standard, strings.Join(options, ", "), doc,
+	s := newSetting(name, "string", standard, strings.Join(options, ", "), doc,
 		func(c *Config) any { return *field(c) },
 		func(c *Config, text string) bool { *field(c) = text; return slices.Contains(options, text) })
+	s.Choices = options
+	return s
 }
 
 func boolean(name string, standard bool, doc string, field func(*Config) *bool) Setting {

@@ -14,12 +14,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/boltstore"
 	"github.com/hapax-id/hapax/store/etcdstore"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/mongostore"
 	"github.com/hapax-id/hapax/store/redisstore"
 	"github.com/hapax-id/hapax/store/sqlstore"
+	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
+	"github.com/hapax-id/hapax/store/sqlstore/postgresstore"
 	"github.com/hapax-id/hapax/store/zkstore"
 )
 
@@ -41,6 +44,14 @@ func StoreForms() []StoreForm {
 		{"etcd://HOST:2379,HOST:2379/PREFIX", "etcd; etcds:// for TLS"},
 		{"zk://HOST:2181,HOST:2181/PATH", "ZooKeeper; zks:// for TLS"},
 	}
+}
+
+func storeForms() string {
+	var forms []string
+	for _, f := range StoreForms() {
+		forms = append(forms, f.URL)
+	}
+	return strings.Join(forms, ", ")
 }
 
 // boltFile is the embedded store in the data directory.
@@ -69,12 +80,20 @@ type opener struct {
 	heartbeat time.Duration
 	witness   string // file of the witness; empty for the one in the data directory
 	adopt     bool   // accept a shared store that has moved to another primary or cluster
+	pools     map[string]service.PoolConfig
 	log       *slog.Logger
 	warned    *warnings
 }
 
 func newOpener(c Config, log *slog.Logger) opener {
-	return opener{url: c.Store, data: c.Data, timeout: c.StoreTimeout, heartbeat: c.Heartbeat, witness: c.Witness, log: log, warned: &warnings{counts: map[string]int{}}}
+	store, err := withPassword(c.Store, c.storePassword)
+	if err != nil {
+		store = c.Store // Load has refused it; open does, too
+	}
+	return opener{
+		url: store, data: c.Data, timeout: c.StoreTimeout, heartbeat: c.Heartbeat, witness: c.Witness, pools: c.Pools,
+		log: log, warned: &warnings{counts: map[string]int{}},
+	}
 }
 
 // warnings counts what drivers warn of, by code.
@@ -109,8 +128,10 @@ func (o opener) open(ctx context.Context) (hapax.Store, error) {
 		return memstore.New(), nil
 	case "bolt":
 		return boltstore.Open(ctx, boltPath(o.url, o.data), boltstore.Options{})
-	case "mysql", "postgres", "postgresql":
-		return sqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
+	case "mysql":
+		return mysqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
+	case "postgres", "postgresql":
+		return postgresstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
 	case "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "unix":
 		redis.SetLogger(redisLog{o.log}) // it has one logger for the whole process
 		return redisstore.Open(ctx, o.url, redisstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
@@ -127,11 +148,8 @@ func (o opener) open(ctx context.Context) (hapax.Store, error) {
 	case "zk", "zks":
 		return zkstore.Open(ctx, o.url, zkstore.Options{Timeout: o.timeout, Warn: o.warn})
 	}
-	var forms []string
-	for _, f := range StoreForms() {
-		forms = append(forms, f.URL)
-	}
-	return nil, &hapax.ValueError{Field: "store", Value: redact(o.url), Allowed: strings.Join(forms, ", "), Err: hapax.ErrInvalidArgument}
+	_, err := parseStoreURL(o.url)
+	return nil, err
 }
 
 // redisLog takes what go-redis would print on standard error. Errors are

@@ -42,6 +42,9 @@ func (s *Service) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Creat
 		}
 	}
 	tag, err := tag.WithDefaults()
+	if err == nil && tag.Kind == hapax.KindSnowflake {
+		err = s.admitPool(ctx, tag.Pool)
+	}
 	if err != nil {
 		return hapax.Tag{}, err
 	}
@@ -174,6 +177,7 @@ func (s *Service) Pools(ctx context.Context) ([]hapax.Pool, error) {
 type PoolStatus struct {
 	hapax.Pool
 	Configured bool                  // named in the options
+	Frozen     bool                  // in the store, which never changes its layout
 	Issuer     *hapax.SnowflakeStats // nil if no tag of the pool was used here
 
 	// Counted tells that every start uses up a worker ID of the pool; StartsLeft
@@ -190,12 +194,12 @@ func (s *Service) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
 	}
 	byName := map[string]*PoolStatus{}
 	for _, p := range stored {
-		byName[p.Name] = &PoolStatus{Pool: p}
+		byName[p.Name] = &PoolStatus{Pool: p, Frozen: true}
 	}
 	for _, name := range append(slices.Collect(maps.Keys(s.opts.Pools)), hapax.DefaultPool) {
 		p := byName[name]
 		if p == nil {
-			layout, err := s.configuredLayout(name)
+			layout, err := s.opts.layoutOf(name)
 			if err != nil {
 				return nil, err
 			}
@@ -227,19 +231,10 @@ func (s *Service) PoolLayout(ctx context.Context, pool string) (hapax.Layout, er
 		return hapax.Layout{}, err
 	}
 	layout, err := admin(ctx, s, func(ctx context.Context) (hapax.Layout, error) { return s.frozenLayout(ctx, pool) })
-	if hapax.CodeOf(err) == hapax.ErrLeaseLost.Code() {
-		return s.configuredLayout(pool)
+	if errors.Is(err, hapax.ErrPoolNotFound) {
+		return s.opts.layoutOf(pool)
 	}
 	return layout, err
-}
-
-// configuredLayout returns the layout that a pool will be frozen with.
-func (s *Service) configuredLayout(pool string) (hapax.Layout, error) {
-	l, err := s.opts.Pools[pool].layout()
-	if err == nil && l.IsZero() {
-		l, err = hapax.ParseLayout(hapax.LayoutLeaf)
-	}
-	return l, err
 }
 
 // admin makes one call on the store, bounded like every other wait, and has its
@@ -316,7 +311,7 @@ func (s *Service) Layout(nameOrSpec string) (hapax.Layout, error) {
 	if !frozen.IsZero() {
 		return frozen, nil
 	}
-	return s.configuredLayout(hapax.DefaultPool)
+	return s.opts.layoutOf(hapax.DefaultPool)
 }
 
 // Layouts returns the built-in layouts and those of the configured pools that

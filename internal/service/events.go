@@ -93,11 +93,12 @@ func (s *Service) observe(e hapax.Event) {
 	if e.Pool != "" {
 		attrs = append(attrs, slog.String("pool", e.Pool), slog.Int64("worker", e.Worker))
 	}
+	layout := s.layoutKnown(e.Pool)
 	if e.Grant != (hapax.Grant{}) {
-		attrs = append(attrs, slog.Int64("lo", e.Grant.Lo), slog.Int64("hi", e.Grant.Hi))
+		attrs = append(attrs, position(layout, "lo", e.Grant.Lo), position(layout, "hi", e.Grant.Hi))
 	}
 	if e.Value != 0 {
-		attrs = append(attrs, slog.Int64("value", e.Value))
+		attrs = append(attrs, position(layout, "value", e.Value))
 	}
 	if e.Took != 0 {
 		attrs = append(attrs, slog.Duration("took", e.Took))
@@ -115,6 +116,28 @@ func (s *Service) observe(e hapax.Event) {
 		attrs = append(attrs, slog.Int("suppressed", dropped))
 	}
 	s.log.LogAttrs(context.Background(), level, message(e.Kind), attrs...)
+}
+
+// layoutKnown returns a pool's layout, and the zero Layout for no pool.
+func (s *Service) layoutKnown(pool string) hapax.Layout {
+	if pool == "" {
+		return hapax.Layout{}
+	}
+	s.mu.Lock()
+	l, ok := s.layouts[pool]
+	s.mu.Unlock()
+	if !ok {
+		l, _ = s.opts.layoutOf(pool) // as it will be frozen
+	}
+	return l
+}
+
+// position returns a place on a line: of a pool, where it is a tick, as a time.
+func position(layout hapax.Layout, key string, value int64) slog.Attr {
+	if layout.IsZero() {
+		return slog.Int64(key, value)
+	}
+	return slog.Time(key, layout.TimeOf(value))
 }
 
 // message says an event in words.
@@ -145,6 +168,20 @@ var messages = map[hapax.EventKind]string{
 	hapax.EventStoreLost:      "the store does not answer",
 	hapax.EventStoreBack:      "the store answers again",
 	hapax.EventRefused:        "the store's answer cannot be used",
+}
+
+// Counting has the errors of a protocol counted from 0: those that every protocol
+// has, and its own.
+func (s *Service) Counting(api string, own ...hapax.Code) {
+	for _, code := range append(hapax.Codes(), own...) {
+		s.metrics.errors.WithLabelValues(api, string(code))
+	}
+}
+
+// Refused counts an error that a protocol has told its client by itself, about a
+// request that never became a call of the service.
+func (s *Service) Refused(api string, code hapax.Code) {
+	s.metrics.errors.WithLabelValues(api, string(code)).Inc()
 }
 
 // Failed counts an error that a protocol has told its client, and logs it if it

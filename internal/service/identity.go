@@ -160,7 +160,7 @@ func (s *Service) choose(ctx context.Context, p *pool, layout hapax.Layout) (ide
 	}
 	if layout.IsZero() {
 		var err error
-		if layout, err = s.configuredLayout(p.name); err != nil {
+		if layout, err = s.opts.layoutOf(p.name); err != nil {
 			return identity.Choice{}, err
 		}
 	}

@@ -33,7 +33,7 @@ func (s *Service) KnownStore(ctx context.Context) (string, error) {
 
 // Guard returns the guard around the store; nil where there is none.
 func (s *Service) Guard() *witness.Guarded {
-	g, _ := s.store.(*witness.Guarded)
+	g, _ := s.store.Store.(*witness.Guarded)
 	return g
 }
 
@@ -61,6 +61,12 @@ func (s *Service) HandBack(ctx context.Context, a hapax.Allocation, next int64) 
 // server's: the pool's layout, the time and how long the lease lasts at most; a
 // layout in the request is a check.
 func (s *Service) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	if err := hapax.ValidateName("pool", req.Pool); err != nil {
+		return hapax.Lease{}, err
+	}
+	if err := s.admitPool(ctx, req.Pool); err != nil {
+		return hapax.Lease{}, err
+	}
 	layout, err := s.PoolLayout(ctx, req.Pool)
 	if err != nil {
 		return hapax.Lease{}, err
@@ -133,11 +139,7 @@ func (s *Service) term(pool string, layout hapax.Layout, asked hapax.Term) (hapa
 // StoreTime returns the store's time, or this node's where the store has no
 // clock, for clients to compare theirs with.
 func (s *Service) StoreTime(ctx context.Context) (time.Time, error) {
-	clock, ok := s.store.(hapax.StoreClock)
-	if !ok {
-		return s.now(), nil
-	}
-	t, err := admin(ctx, s, clock.StoreTime)
+	t, err := admin(ctx, s, s.store.StoreTime)
 	if errors.Is(err, hapax.ErrNotSupported) {
 		return s.now(), nil
 	}
@@ -158,7 +160,7 @@ func (s *Service) frozenLayout(ctx context.Context, pool string) (hapax.Layout, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l, ok = s.layouts[pool]; !ok {
-		return l, fmt.Errorf("%w: pool %q was never used", hapax.ErrLeaseLost, pool)
+		return l, fmt.Errorf("%w: %q", hapax.ErrPoolNotFound, pool)
 	}
 	return l, nil
 }
@@ -169,10 +171,18 @@ func (s *Service) learnPools(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for _, p := range pools {
+		if err := s.opts.checkPool(p); err != nil {
+			s.store.health.note(KindPool, p.Name, err)
+			if pass, dropped := s.throttle.pass("layout"); pass {
+				s.log.Error("a pool cannot be used", "pool", p.Name, "error", err.Error(), "suppressed", dropped)
+			}
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range pools {
-		if l, err := hapax.ParseLayout(p.Layout); err == nil {
+		if l, err := hapax.ParseLayout(p.Layout); err == nil && !p.Deleted {
 			s.layouts[p.Name] = l
 		}
 	}

@@ -213,13 +213,15 @@ func TestLeasesAreBounded(t *testing.T) {
 // TestTheServiceKnowsTheLayout leases in the last hour of a layout's time, with
 // a request that claims to know better than the layout.
 func TestTheServiceKnowsTheLayout(t *testing.T) {
-	bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) // of the bubble's clock
+	epoch := start.Add(time.Hour).Add(-time.Second << 20).Format(time.RFC3339)
+	layout, err := hapax.ParseLayout("time:20,worker:1,sequence:12,unit=1s,epoch=" + epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := Options{Pools: map[string]PoolConfig{"short": {Layout: layout.String()}}}
+	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
 		now, _ := s.opts.Clock.Now()
-		epoch := now.Add(time.Hour).Add(-time.Second << 20).UTC().Format(time.RFC3339)
-		layout, err := s.Layout("time:20,worker:1,sequence:12,unit=1s,epoch=" + epoch)
-		if err != nil {
-			t.Fatal(err)
-		}
 		tick := layout.EndTick() - 3600
 		req := hapax.AcquireRequest{
 			Pool: "short", Layout: layout.String(), IDs: hapax.Grant{Lo: 0, Hi: 1}, Holder: "client",

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +27,9 @@ type metrics struct {
 	retired hapax.SegmentStats // of closed lines that had no label of their own
 }
 
-func newMetrics() *metrics {
+// newMetrics returns metrics whose series, as far as they are known, are there from
+// the start: a rate cannot be told of a series that begins with its first event.
+func newMetrics(pools []string) *metrics {
 	m := &metrics{
 		refills: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "hapax_refill_seconds", Help: "How long the store took for a grant.",
@@ -47,6 +50,12 @@ func newMetrics() *metrics {
 	}
 	m.storeWaits = m.waits.WithLabelValues("store")
 	m.tickWaits = m.waits.WithLabelValues("tick")
+	for kind := range messages {
+		m.events.WithLabelValues(string(kind))
+	}
+	for _, pool := range pools {
+		m.rollbacks.WithLabelValues(pool)
+	}
 	return m
 }
 
@@ -105,6 +114,7 @@ var (
 	descStarts    = prometheus.NewDesc("hapax_worker_starts_left", "How many more starts the pool's worker IDs last, where each start uses one up.", poolLabels, nil)
 	descTags      = prometheus.NewDesc("hapax_tags", "Tags in use on this node.", nil, nil)
 	descWarnings  = prometheus.NewDesc("hapax_store_warnings_total", "Warnings about the store, at the start and when another primary was found, by code.", []string{"code"}, nil)
+	descDegraded  = prometheus.NewDesc("hapax_degraded", "Tags or pools, configured or in use, that cannot issue now; /readyz names them.", []string{"kind"}, nil)
 	descReady     = prometheus.NewDesc("hapax_ready", "1 if the service can issue, else 0.", nil, nil)
 )
 
@@ -117,7 +127,7 @@ type collector struct{ s *Service }
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descIssued, descRefills, descBurnt, descRemaining, descWorker, descGrant,
-		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady,
+		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady, descDegraded,
 	} {
 		ch <- d
 	}
@@ -132,9 +142,16 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.pools(ch)
 	ctx, cancel := context.WithTimeout(c.s.life, time.Second)
 	defer cancel()
-	ready := 0.0
-	if c.s.Ready(ctx) == nil {
+	ready, state := 0.0, c.s.Readiness(ctx)
+	if state.Ready {
 		ready = 1
+	}
+	lacks := map[string]int{KindTag: 0, KindPool: 0}
+	for _, lack := range state.Cannot {
+		lacks[lack.Kind]++
+	}
+	for kind, n := range lacks {
+		ch <- prometheus.MustNewConstMetric(descDegraded, prometheus.GaugeValue, float64(n), kind)
 	}
 	ch <- prometheus.MustNewConstMetric(descReady, prometheus.GaugeValue, ready)
 	if warnings := c.s.opts.StoreWarnings; warnings != nil {
@@ -153,6 +170,11 @@ func (c collector) segments(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	others := m.retired
 	m.mu.Unlock()
+	for name, t := range c.s.opts.Tags { // those that were not used yet
+		if len(c.s.opts.Tags) <= maxLabelled && t.Kind != hapax.KindSnowflake && c.s.tags.find(name) == nil {
+			emitSegment(ch, name, hapax.SegmentStats{})
+		}
+	}
 	tags, anyOthers := 0, others.Refills > 0
 	for l := range c.s.tags.all() {
 		tags++
@@ -178,7 +200,14 @@ func emitSegment(ch chan<- prometheus.Metric, tag string, st hapax.SegmentStats)
 }
 
 func (c collector) pools(ch chan<- prometheus.Metric) {
-	for _, p := range c.s.openPools() {
+	open := c.s.openPools()
+	for _, name := range c.s.opts.poolNames() {
+		if !slices.ContainsFunc(open, func(p *pool) bool { return p.name == name }) {
+			ch <- prometheus.MustNewConstMetric(descIssued, prometheus.CounterValue, 0, "", name)
+			ch <- prometheus.MustNewConstMetric(descRefills, prometheus.CounterValue, 0, "", name)
+		}
+	}
+	for _, p := range open {
 		st := p.issuer.Load().Stats()
 		ch <- prometheus.MustNewConstMetric(descIssued, prometheus.CounterValue, float64(st.Issued), "", p.name)
 		ch <- prometheus.MustNewConstMetric(descRefills, prometheus.CounterValue, float64(st.Grants), "", p.name)

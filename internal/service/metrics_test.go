@@ -112,6 +112,36 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
+// Whatever can be known before it happens is 0 from the start.
+func TestSeriesFromTheStart(t *testing.T) {
+	options := Options{
+		Tags:  map[string]TagConfig{"orders": {}, "events": {Kind: hapax.KindSnowflake}},
+		Pools: map[string]PoolConfig{"fast": {}},
+	}
+	bubble(t, options, func(t *testing.T, s *Service, store *storetest.Faults) {
+		s.Counting("http", "route_not_found")
+		values, _ := gather(t, s)
+		for _, name := range []string{
+			"hapax_issued_total{tag=orders}", "hapax_issued_total{pool=fast}", "hapax_issued_total{pool=default}", "hapax_refills_total{pool=fast}",
+			"hapax_burnt_total{tag=orders}", "hapax_remaining{tag=orders}", "hapax_rollbacks_total{pool=fast}", "hapax_events_total{kind=rollback}",
+			"hapax_errors_total{api=http,code=internal}", "hapax_errors_total{api=http,code=route_not_found}", "hapax_waits_total{for=store}", "hapax_refill_seconds{}",
+		} {
+			if got, ok := values[name]; !ok || got != 0 {
+				t.Errorf("%s is %v, and there: %t", name, got, ok)
+			}
+		}
+		if _, ok := values["hapax_issued_total{tag=events}"]; ok {
+			t.Error("a snowflake tag has a series of its own")
+		}
+		s.Refused("http", "route_not_found")
+		mustNext(t, s, "orders")
+		values, _ = gather(t, s)
+		if values["hapax_errors_total{api=http,code=route_not_found}"] != 1 || values["hapax_issued_total{tag=orders}"] != 1 {
+			t.Errorf("after one of each: %v", values)
+		}
+	})
+}
+
 func TestTagLabelsAreCapped(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
 		mustNext(t, s, otherTags) // must not collide with the label
@@ -120,8 +150,8 @@ func TestTagLabelsAreCapped(t *testing.T) {
 		}
 		values, families := gather(t, s)
 		for _, f := range families {
-			if f.GetName() == "hapax_issued_total" && len(f.GetMetric()) != maxLabelled+1 {
-				t.Errorf("%d series, want %d", len(f.GetMetric()), maxLabelled+1)
+			if f.GetName() == "hapax_issued_total" && len(f.GetMetric()) != maxLabelled+2 {
+				t.Errorf("%d series, want those of %d tags, the others and a pool", len(f.GetMetric()), maxLabelled)
 			}
 		}
 		const others = "hapax_issued_total{tag=" + otherTags + "}"

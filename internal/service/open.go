@@ -217,11 +217,18 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 
 // tag returns the tag as the store has it, and creates it if that is allowed.
 func (s *Service) tag(ctx context.Context, why *trouble, name string) (t hapax.Tag, err error) {
+	def, ok := s.declared(name)
+	cached := ok && s.opts.Pools[def.Pool].Cache && s.opts.Cache != nil
 	err = s.retry(ctx, why, func(ctx context.Context) error {
-		t, err = s.store.Tag(ctx, name)
-		def, ok := s.declared(name)
-		if err != nil && isTransient(err) && ok && s.opts.Pools[def.Pool].Cache && s.opts.Cache != nil {
-			t, err = def, nil // its pool may go on without the store; refresh tells if the tag is another
+		if cached {
+			known, cancel := context.WithTimeout(ctx, askFor)
+			defer cancel()
+			if t, err = s.store.Tag(known, name); err != nil && isTransient(err) {
+				s.store.health.tell(err)
+				t, err = def, nil // its pool may go on without the store; refresh tells if the tag is another
+			}
+		} else {
+			t, err = s.store.Tag(ctx, name)
 		}
 		if !errors.Is(err, hapax.ErrTagNotFound) {
 			return err
@@ -309,7 +316,9 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 	}
 	var layout hapax.Layout
 	err = s.retry(ctx, &p.trouble, func(ctx context.Context) (err error) {
-		layout, err = s.poolLayout(ctx, p.name)
+		if err = s.admitPool(ctx, p.name); err == nil {
+			layout, err = s.poolLayout(ctx, p.name)
+		}
 		return err
 	})
 	if err != nil {
@@ -334,6 +343,11 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 	if err != nil {
 		return nil, err
 	}
+	if choice.IsFixed() {
+		grant := max(opts.Grant, opts.MaxGrant)
+		s.log.Info("this node has one worker ID in the pool", "pool", p.name, "worker", choice.IDs.Lo, "grant", grant,
+			"rides_out_an_outage_of", grant/identity.OutageShare, "waits_after_a_crash_up_to", grant)
+	}
 	p.issuer.Store(issuer)
 	s.metrics.rollbacks.WithLabelValues(p.name) // so that the series begins at 0
 	select {
@@ -347,10 +361,11 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 // the pool's cache in front of it, which is opened once.
 func (s *Service) workersOf(ctx context.Context, p *pool) (hapax.WorkerStore, error) {
 	if p.workers == nil {
-		var workers hapax.WorkerStore = probe{s.store, &p.trouble}
+		store := probe{s.store, &p.trouble}
+		var workers hapax.WorkerStore = store
 		if s.opts.Cache != nil && s.opts.Pools[p.name].Cache {
 			var err error
-			if workers, err = s.opts.Cache(ctx, p.name, workers); err != nil {
+			if workers, err = s.opts.Cache(ctx, p.name, impatient{store}); err != nil {
 				return nil, err
 			}
 		}
@@ -371,7 +386,13 @@ func (s *Service) poolLayout(ctx context.Context, name string) (hapax.Layout, er
 	}
 	for _, p := range pools {
 		if p.Name == name {
-			return hapax.ParseLayout(p.Layout)
+			l, err := hapax.ParseLayout(p.Layout)
+			if err == nil {
+				s.mu.Lock()
+				s.layouts[name] = l
+				s.mu.Unlock()
+			}
+			return l, err
 		}
 	}
 	return hapax.Layout{}, nil
@@ -417,18 +438,40 @@ func (s *Service) discard(seg *hapax.Segment) {
 // probe is the store as one opening issuer sees it. It keeps the last error, to
 // tell callers what they wait for.
 type probe struct {
-	hapax.Store
+	*watchedStore
 	why *trouble
 }
 
 func (p probe) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
-	a, err := p.Store.Allocate(ctx, tag, n, last)
+	a, err := p.watchedStore.Allocate(ctx, tag, n, last)
 	p.why.set(err)
 	return a, err
 }
 
 func (p probe) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
-	l, err := p.Store.AcquireWorker(ctx, req)
+	l, err := p.watchedStore.AcquireWorker(ctx, req)
 	p.why.set(err)
 	return l, err
+}
+
+// impatient is the store behind a cache, which can do without: while the store is
+// known to be away, questions about it are answered at once.
+type impatient struct{ probe }
+
+func ask[T any](ctx context.Context, i impatient, f func(context.Context) (T, error)) (T, error) {
+	if err := i.health.trouble(); err != nil {
+		var none T
+		return none, err
+	}
+	return f(ctx)
+}
+
+func (i impatient) StoreID(ctx context.Context) (string, error) { return ask(ctx, i, i.probe.StoreID) }
+
+func (i impatient) StoreTime(ctx context.Context) (time.Time, error) {
+	return ask(ctx, i, i.probe.StoreTime)
+}
+
+func (i impatient) Pools(ctx context.Context) ([]hapax.Pool, error) {
+	return ask(ctx, i, i.probe.Pools)
 }

@@ -48,6 +48,10 @@ type Options struct {
 	// in Tags fail with ErrTagNotFound, instead of creating a segment tag.
 	NoAutoCreate bool
 
+	// OneShot is for a command: nothing is created in the store but what is asked
+	// for, not even SnowflakeTag.
+	OneShot bool
+
 	// MaxTags is how many live tags the store may hold before first use stops
 	// to create more (ErrLimitExceeded); default 10,000. Tags that are created
 	// explicitly or named in Tags are not limited.
@@ -66,7 +70,7 @@ type Options struct {
 	// Cache, if set, stands between the issuer of a pool with PoolConfig.Cache and
 	// the store, so that it can start while the store is away. What it returns is
 	// the caller's to close, after Close.
-	Cache func(ctx context.Context, pool string, store hapax.WorkerStore) (hapax.WorkerStore, error)
+	Cache func(ctx context.Context, pool string, store hapax.Store) (hapax.WorkerStore, error)
 
 	// StoreWarnings, if set, returns how often the store's driver has warned, by
 	// the warning's code.
@@ -88,12 +92,12 @@ type Options struct {
 
 // A TagConfig defines a tag. Zero fields have the defaults of hapax.Tag.
 type TagConfig struct {
-	Kind    hapax.Kind `koanf:"kind" yaml:"kind" json:"kind,omitempty"`
-	Step    int64      `koanf:"step" yaml:"step" json:"step,omitempty"`
-	MinStep int64      `koanf:"min_step" yaml:"min_step" json:"min_step,omitempty"`
-	MaxStep int64      `koanf:"max_step" yaml:"max_step" json:"max_step,omitempty"`
-	Start   int64      `koanf:"start" yaml:"start" json:"start,omitempty"`
-	Pool    string     `koanf:"pool" yaml:"pool" json:"pool,omitempty"`
+	Kind    hapax.Kind `yaml:"kind" json:"kind,omitempty"`
+	Step    int64      `yaml:"step" json:"step,omitempty"`
+	MinStep int64      `yaml:"min_step" json:"min_step,omitempty"`
+	MaxStep int64      `yaml:"max_step" json:"max_step,omitempty"`
+	Start   int64      `yaml:"start" json:"start,omitempty"`
+	Pool    string     `yaml:"pool" json:"pool,omitempty"`
 }
 
 // A PoolConfig tells how this node issues from a worker pool. Zero fields have
@@ -101,44 +105,44 @@ type TagConfig struct {
 type PoolConfig struct {
 	// Layout is the name or the spec of the pool's layout; default what the
 	// store has frozen, or else "leaf".
-	Layout string `koanf:"layout" yaml:"layout" json:"layout,omitempty"`
+	Layout string `yaml:"layout" json:"layout,omitempty"`
 
 	// Workers is the range of worker IDs to choose from, both ends included:
 	// "0-63", or "7" to fix the ID. Default all that the layout can hold.
-	Workers string `koanf:"workers" yaml:"workers" json:"workers,omitempty"`
+	Workers string `yaml:"workers" json:"workers,omitempty"`
 
 	// Identity tells which of these worker IDs this node may use: "pool" (any, the
 	// default), or what identity.Parse reads.
-	Identity string `koanf:"identity" yaml:"identity" json:"identity,omitempty"`
+	Identity string `yaml:"identity" json:"identity,omitempty"`
 
 	// Split divides the worker ID into parts, as identity.ParseSplit reads them.
 	// Parts fixes some of them for this node, to a number or "env:VARIABLE".
-	Split string            `koanf:"split" yaml:"split" json:"split,omitempty"`
-	Parts map[string]string `koanf:"parts" yaml:"parts" json:"parts,omitempty"`
+	Split string            `yaml:"split" json:"split,omitempty"`
+	Parts map[string]string `yaml:"parts" json:"parts,omitempty"`
 
 	// Cache keeps the lease in a local file too, so that a restart can go on within
 	// the granted time while the store is away. It needs Options.Cache.
-	Cache bool `koanf:"cache" yaml:"cache" json:"cache,omitempty"`
+	Cache bool `yaml:"cache" json:"cache,omitempty"`
 
-	Lease     time.Duration `koanf:"lease" yaml:"lease" json:"lease,omitempty"`
-	Grant     time.Duration `koanf:"grant" yaml:"grant" json:"grant,omitempty"`
-	MaxGrant  time.Duration `koanf:"max_grant" yaml:"max_grant" json:"max_grant,omitempty"`
-	MaxAhead  time.Duration `koanf:"max_ahead" yaml:"max_ahead" json:"max_ahead,omitempty"`
-	MaxBehind time.Duration `koanf:"max_behind" yaml:"max_behind" json:"max_behind,omitempty"`
-	MaxSkew   time.Duration `koanf:"max_skew" yaml:"max_skew" json:"max_skew,omitempty"`
+	Lease     time.Duration `yaml:"lease" json:"lease,omitempty"`
+	Grant     time.Duration `yaml:"grant" json:"grant,omitempty"`
+	MaxGrant  time.Duration `yaml:"max_grant" json:"max_grant,omitempty"`
+	MaxAhead  time.Duration `yaml:"max_ahead" json:"max_ahead,omitempty"`
+	MaxBehind time.Duration `yaml:"max_behind" json:"max_behind,omitempty"`
+	MaxSkew   time.Duration `yaml:"max_skew" json:"max_skew,omitempty"`
 
 	// SequenceStart is where the sequence begins in a tick: "zero" (the
 	// default), "continue", or a number n for random below n.
-	SequenceStart string `koanf:"sequence_start" yaml:"sequence_start" json:"sequence_start,omitempty"`
+	SequenceStart string `yaml:"sequence_start" json:"sequence_start,omitempty"`
 
 	// Populator is "atomic" (the default) or "mutex".
-	Populator string `koanf:"populator" yaml:"populator" json:"populator,omitempty"`
+	Populator string `yaml:"populator" json:"populator,omitempty"`
 
 	// OnRollback is "continue" (the default) or "refuse".
-	OnRollback string `koanf:"on_rollback" yaml:"on_rollback" json:"on_rollback,omitempty"`
+	OnRollback string `yaml:"on_rollback" json:"on_rollback,omitempty"`
 
 	// Fields are the values of the layout's constant fields, by name; default 0 each.
-	Fields map[string]int64 `koanf:"fields" yaml:"fields" json:"fields,omitempty"`
+	Fields map[string]int64 `yaml:"fields" json:"fields,omitempty"`
 }
 
 // Validate checks everything that can be judged without a store. Errors name
@@ -182,11 +186,17 @@ func (o Options) withDefaults() (Options, error) {
 			return o, outOfRange(v.name, v.value, fmt.Sprintf("%v to %v", v.least, v.most))
 		}
 	}
-	if len(o.Holder) > hapax.MaxTagBytes {
-		return o, outOfRange("holder", o.Holder, fmt.Sprintf("up to %d bytes", hapax.MaxTagBytes))
+	if o.Holder != "" {
+		if err := hapax.ValidateHolder(o.Holder); err != nil {
+			return o, err
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Tags)) {
-		if _, err := o.Tags[name].definition(name); err != nil {
+		def, err := o.Tags[name].definition(name)
+		if err == nil && def.Kind == hapax.KindSnowflake && !o.hasPool(def.Pool) {
+			err = outOfRange("pool", def.Pool, o.poolNamesInWords())
+		}
+		if err != nil {
 			return o, inSetting("tags."+name, err)
 		}
 	}
@@ -196,7 +206,7 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		opts, err := o.Pools[name].options(hapax.Layout{})
 		if err == nil {
-			err = opts.Validate()
+			err = o.Pools[name].inItsWords(opts.Validate())
 		}
 		if err == nil {
 			err = o.Pools[name].checkIdentity()
@@ -280,15 +290,37 @@ func parseSequenceStart(text string) (hapax.SequenceStart, error) {
 	return hapax.SequenceStart(n), nil
 }
 
+// inItsWords shows a range of worker IDs in an error as it is configured, with both
+// ends in it.
+func (c PoolConfig) inItsWords(err error) error {
+	v, ok := errors.AsType[*hapax.ValueError](err)
+	if !ok || v.Field != "workers" || c.Workers == "" {
+		return err
+	}
+	shown := *v
+	shown.Value = asWritten(c.Workers)
+	return &shown
+}
+
 // inSetting names the setting in which err occurred.
 func inSetting(setting string, err error) error {
 	if v, ok := errors.AsType[*hapax.ValueError](err); ok {
 		named := *v
 		named.Field = setting + "." + v.Field
+		named.Allowed = shortUnits.Replace(named.Allowed)
+		if d, ok := v.Value.(time.Duration); ok {
+			named.Value = asWritten(shortUnits.Replace(d.String()))
+		}
 		return &named
 	}
 	return fmt.Errorf("%s: %w", setting, err)
 }
+
+// asWritten is a value of an error that is shown without quotes.
+type asWritten string
+
+// shortUnits writes durations as settings do: 24h for 24h0m0s.
+var shortUnits = strings.NewReplacer("h0m0s", "h", "m0s", "m")
 
 func outOfRange(field string, value any, allowed string) error {
 	return &hapax.ValueError{Field: field, Value: value, Allowed: allowed, Err: hapax.ErrInvalidArgument}
@@ -299,4 +331,14 @@ func setDefault[T comparable](v *T, d T) {
 	if *v == zero {
 		*v = d
 	}
+}
+
+// poolNames returns the pools that are configured, and the default one, by name.
+func (o Options) poolNames() []string {
+	names := slices.Collect(maps.Keys(o.Pools))
+	if _, ok := o.Pools[hapax.DefaultPool]; !ok {
+		names = append(names, hapax.DefaultPool)
+	}
+	slices.Sort(names)
+	return names
 }

@@ -12,7 +12,7 @@ import (
 // refresh creates the tag that exists from the start, and then keeps up with
 // tags that were deleted elsewhere and workers in use, until the service closes.
 func (s *Service) refresh() {
-	for started := false; ; {
+	for started := s.opts.OneShot; ; {
 		wait := s.opts.Refresh
 		if !started {
 			started = s.begin(s.life) == nil
@@ -80,35 +80,4 @@ func (s *Service) review(ctx context.Context) (live int, err error) {
 // matches tells whether the line still issues what the tag is.
 func (l *line) matches(t hapax.Tag) bool {
 	return !t.Deleted && (l.segment != nil) == (t.Kind == hapax.KindSegment) && l.pool == t.Pool
-}
-
-// Ready tells whether the service can issue: the store answers and is the one
-// known, or every issuer in use has numbers left without it.
-func (s *Service) Ready(ctx context.Context) error {
-	_, err := admin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.store.Ping(ctx) })
-	if err == nil || !isTransient(err) || !s.supplied() {
-		return err
-	}
-	return nil
-}
-
-// supplied tells whether issuers are open and every one has numbers left.
-func (s *Service) supplied() bool {
-	open := 0
-	for l := range s.tags.all() {
-		if l.segment == nil {
-			continue
-		}
-		if l.segment.Stats().Remaining == 0 {
-			return false
-		}
-		open++
-	}
-	for _, p := range s.openPools() {
-		if p.issuer.Load().Stats().Remaining == 0 {
-			return false
-		}
-		open++
-	}
-	return open > 0
 }

@@ -50,7 +50,7 @@ const (
 // of numbers. The store given to New is one behind a witness (store/witness), so
 // that a grant is recorded before it is used or leaves.
 type Service struct {
-	store    hapax.Store
+	store    *watchedStore
 	opts     Options
 	log      *slog.Logger
 	metrics  *metrics
@@ -70,6 +70,7 @@ type Service struct {
 	pools   map[string]*pool
 	refused map[string]refusal
 	layouts map[string]hapax.Layout // frozen layouts, by pool
+	asking  chan struct{}           // closed when the store has answered Readiness; nil: it is not asked
 	live    int                     // live tags in the store, as far as is known; -1 before the first count
 }
 
@@ -86,10 +87,10 @@ func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error)
 		return nil, err
 	}
 	s := &Service{
-		store:   store,
+		store:   &watchedStore{Store: store},
 		opts:    opts,
 		log:     opts.Logger,
-		metrics: newMetrics(),
+		metrics: newMetrics(opts.poolNames()),
 		errWait: fmt.Errorf("the service waits no longer than %v: %w", opts.MaxWait, context.DeadlineExceeded),
 		slots:   make(chan struct{}, maxOpening),
 		opened:  make(chan struct{}, 1),
@@ -208,7 +209,7 @@ func (s *Service) issue(ctx context.Context, tag string, f func(context.Context,
 	for try := 1; ; try++ {
 		l, err := s.line(ctx, tag)
 		if err != nil {
-			return err
+			return s.explain(err)
 		}
 		err = f(ctx, l)
 		switch {
@@ -221,7 +222,7 @@ func (s *Service) issue(ctx context.Context, tag string, f func(context.Context,
 			s.refuse(tag, err)
 			return err
 		default:
-			return err
+			return s.explain(err)
 		}
 	}
 }

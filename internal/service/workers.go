@@ -2,7 +2,9 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -35,12 +37,13 @@ type WorkerStatus struct {
 }
 
 // WorkerStatuses returns the worker IDs of a pool that were ever used.
+// ErrPoolNotFound if the pool is not configured and was never used.
 func (s *Service) WorkerStatuses(ctx context.Context, pool string) ([]WorkerStatus, error) {
-	workers, err := s.Workers(ctx, pool)
+	layout, err := s.knownPool(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
-	layout, err := s.PoolLayout(ctx, pool)
+	workers, err := s.Workers(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
@@ -52,12 +55,10 @@ func (s *Service) WorkerStatuses(ctx context.Context, pool string) ([]WorkerStat
 }
 
 // WorkerStatus returns one worker ID of a pool, which need not have been used.
-// ErrInvalidArgument for one that the pool cannot have.
+// ErrInvalidArgument for one that the pool cannot have, ErrPoolNotFound as from
+// WorkerStatuses.
 func (s *Service) WorkerStatus(ctx context.Context, pool string, id int64) (WorkerStatus, error) {
-	if err := hapax.ValidateName("pool", pool); err != nil {
-		return WorkerStatus{}, err
-	}
-	layout, err := s.PoolLayout(ctx, pool)
+	layout, err := s.knownPool(ctx, pool)
 	if err != nil {
 		return WorkerStatus{}, err
 	}
@@ -76,10 +77,24 @@ func (s *Service) WorkerStatus(ctx context.Context, pool string, id int64) (Work
 	return s.status(layout, hapax.Worker{Pool: pool, ID: id}), nil
 }
 
+// knownPool returns the layout of a pool that is configured or was ever used.
+func (s *Service) knownPool(ctx context.Context, pool string) (hapax.Layout, error) {
+	layout, err := s.PoolLayout(ctx, pool)
+	if err != nil || slices.Contains(s.opts.poolNames(), pool) {
+		return layout, err
+	}
+	// It was used, or its layout is the one that it would have.
+	_, err = admin(ctx, s, func(ctx context.Context) (hapax.Layout, error) { return s.frozenLayout(ctx, pool) })
+	if errors.Is(err, hapax.ErrPoolNotFound) {
+		err = fmt.Errorf("%w: %q is not configured and was never used", hapax.ErrPoolNotFound, pool)
+	}
+	return layout, err
+}
+
 // RetireWorker takes a worker ID out of use until the clock passes its mark; see
 // hapax.PoolStore.
 func (s *Service) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
-	if err := hapax.ValidateName("pool", pool); err != nil {
+	if _, err := s.knownPool(ctx, pool); err != nil {
 		return hapax.Worker{}, err
 	}
 	w, err := admin(ctx, s, func(ctx context.Context) (hapax.Worker, error) { return s.store.RetireWorker(ctx, pool, id) })

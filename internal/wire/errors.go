@@ -29,6 +29,7 @@ var statuses = map[hapax.Code]connect.Code{
 	hapax.ErrTagNotFound.Code():    connect.CodeNotFound,
 	hapax.ErrTagDeleted.Code():     connect.CodeFailedPrecondition,
 	hapax.ErrTagExists.Code():      connect.CodeAlreadyExists,
+	hapax.ErrPoolNotFound.Code():   connect.CodeNotFound,
 	hapax.ErrKindMismatch.Code():   connect.CodeFailedPrecondition,
 	hapax.ErrLayoutMismatch.Code(): connect.CodeFailedPrecondition,
 	hapax.ErrLineExhausted.Code():  connect.CodeOutOfRange,

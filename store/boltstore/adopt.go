@@ -2,6 +2,7 @@ package boltstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A Margin is how far Adopt raises the marks. It must exceed all that the
@@ -42,10 +45,18 @@ type Raised struct {
 // anew. A mark that the margin would raise beyond the end of its line is raised
 // to the end: such a line has nothing left. The file must not be open.
 func Adopt(ctx context.Context, path string, margin Margin) (Adoption, error) {
-	return adopt(ctx, path, margin, identify)
+	return adopt(ctx, path, margin, identify, false)
 }
 
-func adopt(ctx context.Context, path string, margin Margin, identify identifier) (Adoption, error) {
+// Inspect returns what Adopt would find and do, and changes nothing.
+func Inspect(ctx context.Context, path string, margin Margin) (Adoption, error) {
+	return adopt(ctx, path, margin, identify, true)
+}
+
+// errInspected rolls back what was done to see what would be.
+var errInspected = errors.New("nothing is to be changed")
+
+func adopt(ctx context.Context, path string, margin Margin, identify identifier, inspect bool) (Adoption, error) {
 	if margin.Time == 0 {
 		margin.Time = 10 * time.Minute
 	}
@@ -70,16 +81,22 @@ func adopt(ctx context.Context, path string, margin Margin, identify identifier)
 			return err
 		}
 		if err := s.db.Update(func(tx *bbolt.Tx) error {
-			a, err = raise(tx, margin, now)
+			a, err = raise(ctx, tx, file, margin, now)
+			if err == nil && inspect {
+				err = errInspected
+			}
 			return err
 		}); err != nil {
 			return err
 		}
 		// A second transaction renews the other meta page too, should it be damaged.
-		return s.db.Update(func(*bbolt.Tx) error { return nil })
+		return s.renew()
 	})
+	if errors.Is(err, errInspected) {
+		return a, nil
+	}
 	if err == nil {
-		err = syncDir(filepath.Dir(path))
+		err = durable.OS.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		return Adoption{}, explain(path, err)
@@ -88,7 +105,7 @@ func adopt(ctx context.Context, path string, margin Margin, identify identifier)
 }
 
 // raise raises every mark and records the identity.
-func raise(inner *bbolt.Tx, margin Margin, now identity) (Adoption, error) {
+func raise(ctx context.Context, inner *bbolt.Tx, file *os.File, margin Margin, now identity) (Adoption, error) {
 	head, err := readHeader(inner)
 	if err != nil {
 		return Adoption{}, err
@@ -107,20 +124,20 @@ func raise(inner *bbolt.Tx, margin Margin, now identity) (Adoption, error) {
 	if err != nil {
 		return Adoption{}, err
 	}
-	workers, err := raiseWorkers(tx, margin.Time)
+	workers, err := raiseWorkers(ctx, tx, margin.Time)
 	if err != nil {
 		return Adoption{}, err
 	}
 	if err := tx.finish(); err != nil {
 		return Adoption{}, err
 	}
-	a := Adoption{StoreID: head.ID, Differences: head.Identity.Compare(now), Raised: append(tags, workers...)}
+	a := Adoption{StoreID: head.ID, Differences: append(head.Identity.Compare(now), compareGeneration(file, head)...), Raised: append(tags, workers...)}
 	head.Identity = now
 	return a, writeHeader(inner, head)
 }
 
 func raiseTags(tx *transaction, margin int64) ([]Raised, error) {
-	var tags []hapax.Tag
+	var tags []driver.Tag
 	err := tx.Bucket(bucketTags).ForEach(func(key, value []byte) error {
 		var r tagRecord
 		err := decode(bucketTags, key, value, &r)
@@ -135,24 +152,25 @@ func raiseTags(tx *transaction, margin int64) ([]Raised, error) {
 		if t.Kind != hapax.KindSegment {
 			continue
 		}
-		from := t.Mark
-		t.Mark = max(from, min(from, hapax.MaxMark-margin)+margin)
-		if err := putTag(tx, t); err != nil {
+		to := t.Tag
+		to.Mark = max(t.Mark, min(t.Mark, hapax.MaxMark-margin)+margin)
+		if err := putTag(tx, t.Redefined(to)); err != nil {
 			return nil, err
 		}
-		raised = append(raised, Raised{Tag: t.Name, From: from, To: t.Mark})
+		raised = append(raised, Raised{Tag: t.Name, From: t.Mark, To: to.Mark})
 	}
 	return raised, nil
 }
 
-func raiseWorkers(tx *transaction, margin time.Duration) ([]Raised, error) {
-	all, err := pools(tx.Tx)
+func raiseWorkers(ctx context.Context, tx *transaction, margin time.Duration) ([]Raised, error) {
+	leases := driver.LeasesIn(rowsIn{tx})
+	pools, err := leases.Pools(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var raised []Raised
-	for _, p := range all {
-		rows, err := workers(tx.Tx, p.Name)
+	for _, p := range pools {
+		workers, err := leases.Workers(ctx, p.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -165,15 +183,12 @@ func raiseWorkers(tx *transaction, margin time.Duration) ([]Raised, error) {
 			return nil, fmt.Errorf("pool %q: %w", p.Name, err)
 		}
 		ticks := int64((margin + layout.Unit() - 1) / layout.Unit())
-		for _, w := range rows {
-			from := w.Mark
-			w.Mark = max(from, min(max(from, now)+ticks, layout.EndTick()))
-			w.Epoch++
-			w.Holder, w.Expires = "", time.Time{}
-			if err := putWorker(tx, w); err != nil {
+		for _, w := range workers {
+			after, err := leases.RaiseWorker(ctx, p.Name, w.ID, min(max(w.Mark, now)+ticks, layout.EndTick()))
+			if err != nil {
 				return nil, err
 			}
-			raised = append(raised, Raised{Pool: p.Name, Worker: w.ID, From: from, To: w.Mark})
+			raised = append(raised, Raised{Pool: p.Name, Worker: w.ID, From: w.Mark, To: after.Mark})
 		}
 	}
 	return raised, nil

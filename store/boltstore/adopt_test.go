@@ -1,19 +1,23 @@
 package boltstore
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/internal/fileid"
 )
 
 // TestMovedAndCopied works on real files.
 func TestMovedAndCopied(t *testing.T) {
 	s, path := newStore(t)
-	first, err := s.Allocate(t.Context(), "t", 10)
+	first, err := s.Allocate(t.Context(), "t", 10, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +44,7 @@ func TestMovedAndCopied(t *testing.T) {
 		t.Fatalf("adoption: %+v, error %v", a, err)
 	}
 	s = mustOpen(t, copied)
-	next, err := s.Allocate(t.Context(), "t", 1)
+	next, err := s.Allocate(t.Context(), "t", 1, "")
 	if err != nil || next.Grant.Lo != first.Grant.Hi+500 {
 		t.Errorf("after the adoption: %v, error %v; want a grant from %d", next.Grant, err, first.Grant.Hi+500)
 	}
@@ -156,7 +160,7 @@ func TestAdopt(t *testing.T) {
 	}
 
 	s = mustOpen(t, path)
-	if _, err := s.ExtendWorker(ctx, past, hapax.ExtendRequest{To: past.Grant.Hi + 10, End: layout.EndTick(), Now: time.Now(), TTL: time.Second}); hapax.CodeOf(err) != hapax.ErrLeaseLost.Code() {
+	if _, err := s.ExtendWorker(ctx, past, hapax.ExtendRequest{Layout: layout, Term: hapax.Term{Now: time.Now(), TTL: time.Second}}); hapax.CodeOf(err) != hapax.ErrLeaseLost.Code() {
 		t.Errorf("extend of a lease from before the adoption: error is %v; want ErrLeaseLost", err)
 	}
 	if tag, err := s.Tag(ctx, "dead"); err != nil || !tag.Deleted || tag.Mark != 1050 {
@@ -174,4 +178,92 @@ func TestAdoptRefuses(t *testing.T) {
 	if tag, err := mustOpen(t, path).Tag(t.Context(), "t"); err != nil || tag.Mark != 1 {
 		t.Errorf("the tag is %+v, error %v", tag, err)
 	}
+}
+
+// TestRestoredInPlace: earlier contents that were written into the file are told
+// by the generation beside them; a crash at any moment is not taken for that.
+func TestRestoredInPlace(t *testing.T) {
+	s, path := newStore(t)
+	if _, ok := fileid.Attribute(s.handle); !ok {
+		t.Skip("the file system has no extended attributes")
+	}
+	s.Close()
+	contents := func() []byte {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	write := func(raw []byte) {
+		if err := os.WriteFile(path, raw, 0o600); err != nil { // into the same file
+			t.Fatal(err)
+		}
+	}
+	backup := contents()
+	refused := func(what string) {
+		t.Helper()
+		_, err := Open(t.Context(), path, Options{})
+		wantError(t, err, hapax.ErrStoreCopied, path, what, "hapax adopt")
+	}
+
+	s = mustOpen(t, path)
+	if _, err := s.Allocate(t.Context(), "t", 10, ""); err != nil {
+		t.Fatal(err)
+	}
+	whileOpen := contents()
+	s.Close()
+	current := contents()
+	for name, old := range map[string][]byte{"from before": backup, "from the last run": whileOpen} {
+		write(old)
+		refused("not those that were here last")
+		write(current)
+		if s, err := Open(t.Context(), path, Options{}); err != nil {
+			t.Fatalf("with its own contents after a backup %s: %v", name, err)
+		} else {
+			s.Close()
+		}
+		current = contents()
+	}
+	write(backup)
+	if skipped, err := Open(t.Context(), path, Options{SkipIdentity: true}); err != nil {
+		t.Fatalf("with SkipIdentity: %v", err)
+	} else {
+		skipped.Close()
+	}
+	write(backup)
+	a, err := Adopt(t.Context(), path, Margin{Numbers: 100})
+	if err != nil || len(a.Differences) != 1 {
+		t.Fatalf("adoption: %+v, error %v; want the one difference", a, err)
+	}
+	s = mustOpen(t, path)
+	if got, err := s.Allocate(t.Context(), "t", 1, ""); err != nil || got.Grant.Lo != 101 {
+		t.Errorf("after the adoption: %v, error %v", got.Grant, err)
+	}
+
+	// A process that is killed: nothing is renewed.
+	if err := s.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, path)
+
+	// Between the two steps of a renewal.
+	head, err := read(t.Context(), s, readHeader)
+	if err == nil {
+		err = s.db.Update(func(tx *bbolt.Tx) error {
+			head.Before, head.Generation = head.Generation, "new"
+			return writeHeader(tx, head)
+		})
+	}
+	if err = errors.Join(err, s.db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, path)
+	if err := fileid.SetAttribute(s.handle, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	refused("is gone")
 }

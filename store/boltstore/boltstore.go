@@ -1,4 +1,4 @@
-// Package boltstore keeps tags and workers in one local file, with bbolt. It is
+// Package boltstore keeps a store in one local file, with bbolt. It is
 // the store of a single process: the file is locked while it is open.
 //
 // A grant is acknowledged when its transaction is synced to disk; grants that
@@ -8,8 +8,8 @@
 // # File
 //
 // The bucket "store" holds the format, the store ID and the identity of file and
-// machine; "tags", "pools" and "workers" hold a record each per name or worker.
-// A record is JSON after a CRC-32C of its key and itself, and a total over all
+// machine; "tags" and "rows" hold a record each per tag or row. A record is JSON,
+// or a row's value, after a CRC-32C of its key and itself, and a total over all
 // of them is kept beside the header, so that a mark that has decayed on disk is
 // not taken for one, nor a record that has vanished for one that never was.
 //
@@ -23,9 +23,19 @@
 // numbers change from boot to boot. So a restart, a move within a file system
 // and a container that mounts the file from outside raise no alarm; a restored
 // backup, a copied directory and a disk moved to another machine do, until Adopt
-// has raised every mark. A cloned disk image, whose file and machine are both
-// the same, cannot be told from its original, and neither can a backup that was
-// written into the existing file.
+// has raised every mark.
+//
+// A backup that was written into the existing file has the file's identity. On
+// Linux and macOS, where the file system has extended attributes, such a file is
+// told by its generation: a random text, renewed by every Open and Close, which
+// stands in the file and in an attribute beside the data. A file that has been
+// put back does not agree with the attribute, or has lost it.
+//
+// What cannot be told: a cloned disk image, whose file and machine are the same;
+// a backup that brings its own attribute back into the existing file (cp -a, a
+// restored snapshot of the file system); a backup that was made since the last
+// Open of a process that was killed, put back before the next Open; and any of
+// these where there are no extended attributes. Keep a witness elsewhere.
 package boltstore
 
 import (
@@ -45,11 +55,14 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/internal/fileid"
 )
 
 var (
-	_ hapax.Store       = (*Store)(nil)
-	_ hapax.WorkerTable = (*Store)(nil)
+	_ hapax.Store = (*Store)(nil)
+	_ driver.Rows = (*Store)(nil)
 )
 
 // Options configure a store. The zero value is ready to use.
@@ -66,9 +79,12 @@ type Options struct {
 
 // A Store is an open file. Its methods are safe for concurrent use.
 type Store struct {
-	path string
-	db   *bbolt.DB
-	file os.FileInfo // of the open file
+	driver.Leases
+
+	path   string
+	db     *bbolt.DB
+	handle *os.File    // bbolt's own
+	file   os.FileInfo // of the open file
 
 	requests chan request
 	stop     chan struct{} // closed by Close
@@ -141,14 +157,17 @@ func openFile(ctx context.Context, path string, wait time.Duration) (*Store, *os
 	if err == nil {
 		var info os.FileInfo
 		if info, err = file.Stat(); err == nil {
-			return &Store{
+			s := &Store{
 				path:     path,
 				db:       db,
+				handle:   file,
 				file:     info,
 				requests: make(chan request, maxBatch),
 				stop:     make(chan struct{}),
 				stopped:  make(chan struct{}),
-			}, file, nil
+			}
+			s.Leases = driver.LeasesIn(s)
+			return s, file, nil
 		}
 	}
 	if file != nil {
@@ -179,49 +198,66 @@ func (s *Store) prepare(file *os.File, opts Options, identify identifier) error 
 	switch {
 	case head.ID == "":
 		head = header{Format: format, ID: rand.Text(), Identity: now}
-	case opts.SkipIdentity:
-		return nil
-	default:
-		if diff := head.Identity.Compare(now); len(diff) > 0 {
+	case !opts.SkipIdentity:
+		diff := append(head.Identity.Compare(now), compareGeneration(file, head)...)
+		if len(diff) > 0 {
 			return copied(s.path, diff)
 		}
-		known := head.Identity.Merge(now)
-		if known == head.Identity {
-			return nil
-		}
-		head.Identity = known
+		head.Identity = head.Identity.Merge(now)
 	}
 	if err := s.db.Update(func(tx *bbolt.Tx) error { return writeHeader(tx, head) }); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(s.path))
-}
-
-// syncDir makes a new file's name durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
+	if err := s.renew(); err != nil {
 		return err
 	}
-	return errors.Join(ignoreUnsupported(d.Sync()), d.Close())
+	return durable.OS.SyncDir(filepath.Dir(s.path))
 }
 
-// ignoreUnsupported drops the errors of systems that cannot sync a directory.
-func ignoreUnsupported(err error) error {
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+// compareGeneration returns what shows that the file's contents are not those
+// that were there when it was last open.
+func compareGeneration(file *os.File, head header) []string {
+	beside, ok := fileid.Attribute(file)
+	switch {
+	case !ok, head.Generation == "", beside == head.Generation, beside == head.Before:
+		return nil
+	case beside == "":
+		return []string{"the attribute with the file's generation is gone"}
+	}
+	return []string{"the file's contents are not those that were here last"}
+}
+
+// renew gives the file's contents another generation: first in the file, which
+// then agrees with the attribute before and after it is set.
+func (s *Store) renew() error {
+	beside, ok := fileid.Attribute(s.handle)
+	if !ok {
 		return nil
 	}
-	return err
+	fresh := rand.Text()
+	if err := s.db.Update(func(tx *bbolt.Tx) error {
+		head, err := readHeader(tx)
+		if err != nil {
+			return err
+		}
+		head.Generation, head.Before = fresh, beside
+		return writeHeader(tx, head)
+	}); err != nil {
+		return err
+	}
+	return fileid.SetAttribute(s.handle, fresh)
 }
 
 // Close lets go of the file, after the transaction that is being written. Later
-// calls, and those that wait for another transaction, fail with
-// ErrStoreUnavailable.
+// calls, and those that wait for another transaction, fail with ErrClosed.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.stop)
 		<-s.stopped
-		s.closeErr = s.db.Close()
+		if s.failed.Load() == nil && s.checkPath() == nil {
+			s.closeErr = guard(s.renew)
+		}
+		s.closeErr = errors.Join(s.closeErr, s.db.Close())
 	})
 	return s.closeErr
 }
@@ -250,7 +286,7 @@ func (s *Store) checkPath() error {
 	return fmt.Errorf("%w: the open file is no longer at %s: %w; put it back, or restart", hapax.ErrStoreReplaced, s.path, err)
 }
 
-// StoreID implements hapax.SegmentStore.
+// StoreID implements hapax.Store.
 func (s *Store) StoreID(ctx context.Context) (string, error) {
 	return read(ctx, s, func(tx *bbolt.Tx) (string, error) {
 		head, err := readHeader(tx)
@@ -300,7 +336,7 @@ func explain(path string, err error) error {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("%w: another process has %s open; stop it, or use another data directory", hapax.ErrStoreLocked, path)
 	case errors.Is(err, bolterrors.ErrDatabaseNotOpen):
-		return errClosed()
+		return errClosed(path)
 	case errors.Is(err, errDamaged), errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch), errors.Is(err, bolterrors.ErrChecksum):
 		return fmt.Errorf("%w: %s: %w; use another file, or restore a backup and raise its marks above all that was issued since with: hapax adopt", hapax.ErrStoreCorrupt, path, err)
 	}
@@ -311,4 +347,4 @@ func unavailable(cause error) error {
 	return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, cause)
 }
 
-func errClosed() error { return fmt.Errorf("%w: the store is closed", hapax.ErrStoreUnavailable) }
+func errClosed(path string) error { return fmt.Errorf("%w: the store in %s", hapax.ErrClosed, path) }

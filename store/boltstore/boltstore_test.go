@@ -68,6 +68,14 @@ func wantError(t *testing.T, err error, sentinel *hapax.Error, parts ...string) 
 	}
 }
 
+// TestSynced: every transaction is synced, also after the file has grown.
+func TestSynced(t *testing.T) {
+	s, _ := newStore(t)
+	if s.db.NoSync || s.db.NoGrowSync {
+		t.Error("bbolt does not sync what it writes")
+	}
+}
+
 func TestLocked(t *testing.T) {
 	_, path := newStore(t)
 	_, err := Open(t.Context(), path, Options{LockWait: time.Millisecond})
@@ -136,7 +144,7 @@ func TestFileMode(t *testing.T) {
 // file or find every mark as it was.
 func TestDecay(t *testing.T) {
 	s, path := newStore(t)
-	a, err := s.Allocate(t.Context(), "t", 123456)
+	a, err := s.Allocate(t.Context(), "t", 123456, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +255,7 @@ func TestVanishedRecord(t *testing.T) {
 func TestDamagedMeta(t *testing.T) {
 	for _, page := range []int64{0, 1} {
 		s, path := newStore(t)
-		if _, err := s.Allocate(t.Context(), "t", 10); err != nil {
+		if _, err := s.Allocate(t.Context(), "t", 10, ""); err != nil {
 			t.Fatal(err)
 		}
 		s.Close()
@@ -264,7 +272,7 @@ func TestDamagedMeta(t *testing.T) {
 		if _, err := Adopt(t.Context(), path, Margin{Numbers: 1000}); err != nil {
 			t.Fatal(err)
 		}
-		if a, err := mustOpen(t, path).Allocate(t.Context(), "t", 1); err != nil || a.Grant.Lo < 1001 {
+		if a, err := mustOpen(t, path).Allocate(t.Context(), "t", 1, ""); err != nil || a.Grant.Lo < 1001 {
 			t.Errorf("after the adoption: %v, error %v; want a grant above 1000", a.Grant, err)
 		}
 	}
@@ -288,7 +296,7 @@ func TestFailedWrite(t *testing.T) {
 	}
 	file.Close()
 	for range 2 {
-		_, err = s.Allocate(t.Context(), "t", 1)
+		_, err = s.Allocate(t.Context(), "t", 1, "")
 		wantError(t, err, hapax.ErrStoreUnavailable, path, "until a restart")
 	}
 	wantError(t, s.Ping(t.Context()), hapax.ErrStoreUnavailable, path)
@@ -310,7 +318,7 @@ func TestReplacedFile(t *testing.T) {
 			if err := replace(path); err != nil {
 				t.Fatal(err)
 			}
-			_, err := s.Allocate(t.Context(), "t", 1)
+			_, err := s.Allocate(t.Context(), "t", 1, "")
 			wantError(t, err, hapax.ErrStoreReplaced, path)
 			wantError(t, s.Ping(t.Context()), hapax.ErrStoreReplaced, path)
 		})
@@ -331,10 +339,10 @@ func TestSharedTransaction(t *testing.T) {
 	before := s.db.Stats()
 	for i := range 50 {
 		wg.Go(func() {
-			if _, err := s.Allocate(t.Context(), "t", 1); err != nil {
+			if _, err := s.Allocate(t.Context(), "t", 1, ""); err != nil {
 				t.Error(err)
 			}
-			if _, err := s.Allocate(t.Context(), "unknown", 1); i == 0 && !errors.Is(err, hapax.ErrTagNotFound) {
+			if _, err := s.Allocate(t.Context(), "unknown", 1, ""); i == 0 && !errors.Is(err, hapax.ErrTagNotFound) {
 				t.Errorf("error is %v; want ErrTagNotFound", err)
 			}
 		})
@@ -366,7 +374,7 @@ func TestContextWhileWriting(t *testing.T) {
 		t.Errorf("error is %v; want context.Canceled", err)
 	}
 	close(hold)
-	if _, err := s.Allocate(t.Context(), "t", 1); err != nil {
+	if _, err := s.Allocate(t.Context(), "t", 1, ""); err != nil {
 		t.Error(err)
 	}
 }
@@ -396,9 +404,8 @@ func acquireRequest(now int64) hapax.AcquireRequest {
 		panic(err)
 	}
 	return hapax.AcquireRequest{
-		Pool: "pool", Layout: layout.String(), IDs: hapax.Grant{Lo: 0, Hi: 4}, Holder: "h",
-		Floor: now, Latest: now, To: now + 1000, End: layout.EndTick(), Poison: layout.EndTick(),
-		Now: layout.TimeOf(now), TTL: time.Second, Tick: layout.Unit(),
+		Pool: "pool", Layout: layout, Workers: hapax.WorkerRange{Lo: 0, Hi: 4}, Holder: "h",
+		Term: hapax.Term{Now: layout.TimeOf(now), Length: time.Second, TTL: time.Second},
 	}
 }
 
@@ -406,7 +413,7 @@ func BenchmarkAllocate(b *testing.B) {
 	b.Run("alone", func(b *testing.B) {
 		s, _ := newStore(b)
 		for b.Loop() {
-			if _, err := s.Allocate(b.Context(), "t", 1); err != nil {
+			if _, err := s.Allocate(b.Context(), "t", 1, ""); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -416,7 +423,7 @@ func BenchmarkAllocate(b *testing.B) {
 		b.SetParallelism(16)
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				if _, err := s.Allocate(b.Context(), "t", 1); err != nil {
+				if _, err := s.Allocate(b.Context(), "t", 1, ""); err != nil {
 					b.Error(err)
 				}
 			}

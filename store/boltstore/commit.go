@@ -42,7 +42,7 @@ func write[T any](ctx context.Context, s *Store, f func(*transaction) (T, error)
 	case <-ctx.Done():
 		return zero, unavailable(context.Cause(ctx))
 	case <-s.stopped:
-		return zero, errClosed()
+		return zero, errClosed(s.path)
 	}
 	select {
 	case a := <-answered:
@@ -53,7 +53,7 @@ func write[T any](ctx context.Context, s *Store, f func(*transaction) (T, error)
 	case <-ctx.Done():
 		return zero, unavailable(context.Cause(ctx))
 	case <-s.stopped:
-		return zero, errClosed()
+		return zero, errClosed(s.path)
 	}
 }
 
@@ -134,7 +134,7 @@ func (s *Store) runAll(batch []request, errs []error) error {
 	})
 }
 
-// recoverable tells whether a failed write left the file as it was. That is so
+// recoverable reports whether a failed write left the file as it was. That is so
 // when there was no room for it; after another error, such as a failed sync, a
 // later success proves nothing about what is on disk. bbolt passes the cause of
 // a failed resize on as text.

@@ -59,7 +59,7 @@ func TestNoRoom(t *testing.T) {
 		t.Error(err)
 	}
 	for want := range int64(3) {
-		if a, err := s.Allocate(t.Context(), "t", 1); err != nil || a.Grant.Lo != want+1 {
+		if a, err := s.Allocate(t.Context(), "t", 1, ""); err != nil || a.Grant.Lo != want+1 {
 			t.Errorf("with room again: %v, error %v; want %d", a.Grant, err, want+1)
 		}
 	}

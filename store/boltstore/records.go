@@ -8,21 +8,20 @@ import (
 	"hash/crc32"
 	"hash/fnv"
 	"io"
-	"time"
 
 	"go.etcd.io/bbolt"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // format is the version of everything in the file.
 const format = "hapax store 1"
 
 var (
-	bucketStore   = []byte("store")
-	bucketTags    = []byte("tags")
-	bucketPools   = []byte("pools")
-	bucketWorkers = []byte("workers")
+	bucketStore = []byte("store")
+	bucketTags  = []byte("tags")
+	bucketRows  = []byte("rows")
 
 	keyHeader = []byte("header")
 	keyTotal  = []byte("total")
@@ -33,59 +32,44 @@ type header struct {
 	Format   string   `json:"format"`
 	ID       string   `json:"id"`
 	Identity identity `json:"identity"`
+
+	// Of the contents, see renew; Before is the one that this one replaces.
+	Generation string `json:"generation,omitempty"`
+	Before     string `json:"before,omitempty"`
 }
 
-// A tagRecord is a hapax.Tag without the name, which is its key.
+// A tagRecord is a driver.Tag without the name, which is its key.
 type tagRecord struct {
-	Kind    hapax.Kind `json:"kind"`
-	Start   int64      `json:"start,omitempty"`
-	Step    int64      `json:"step,omitempty"`
-	MinStep int64      `json:"min_step,omitempty"`
-	MaxStep int64      `json:"max_step,omitempty"`
-	Mark    int64      `json:"mark,omitempty"`
-	Pool    string     `json:"pool,omitempty"`
-	Deleted bool       `json:"deleted,omitempty"`
+	Kind      hapax.Kind `json:"kind"`
+	Start     int64      `json:"start,omitempty"`
+	Step      int64      `json:"step,omitempty"`
+	MinStep   int64      `json:"min_step,omitempty"`
+	MaxStep   int64      `json:"max_step,omitempty"`
+	Delta     int64      `json:"delta,omitempty"`
+	Remainder int64      `json:"remainder,omitempty"`
+	Mark      int64      `json:"mark,omitempty"`
+	Run       int64      `json:"run,omitempty"`
+	KeyHash   string     `json:"key_hash,omitempty"`
+	Pool      string     `json:"pool,omitempty"`
+	Extra     string     `json:"extra,omitempty"`
+	Deleted   bool       `json:"deleted,omitempty"`
 }
 
-func recordOf(t hapax.Tag) tagRecord {
-	return tagRecord{t.Kind, t.Start, t.Step, t.MinStep, t.MaxStep, t.Mark, t.Pool, t.Deleted}
-}
-
-func (r tagRecord) tag(name []byte) hapax.Tag {
-	return hapax.Tag{
-		Name: string(name), Kind: r.Kind, Start: r.Start, Step: r.Step, MinStep: r.MinStep, MaxStep: r.MaxStep,
-		Mark: r.Mark, Pool: r.Pool, Deleted: r.Deleted,
+func recordOf(t driver.Tag) tagRecord {
+	return tagRecord{
+		t.Kind, t.Start, t.Step, t.MinStep, t.MaxStep, t.Delta, t.Remainder, t.Mark, t.Run, t.KeyHash, t.Pool, t.Extra, t.Deleted,
 	}
 }
 
-type poolRecord struct {
-	Layout string `json:"layout"`
+func (r tagRecord) tag(name []byte) driver.Tag {
+	return driver.Tag{Tag: hapax.Tag{
+		Name: string(name), Kind: r.Kind, Start: r.Start, Step: r.Step, MinStep: r.MinStep, MaxStep: r.MaxStep, Mark: r.Mark,
+		Delta: r.Delta, Remainder: r.Remainder, Pool: r.Pool, Extra: r.Extra, Deleted: r.Deleted,
+	}, KeyHash: r.KeyHash, Run: r.Run}
 }
 
-// A workerRecord is a hapax.Worker without pool and ID, which are its key.
-type workerRecord struct {
-	Mark    int64  `json:"mark"`
-	Epoch   int64  `json:"epoch"`
-	Holder  string `json:"holder,omitempty"`
-	Expires int64  `json:"expires"` // in ms since 1970
-}
-
-func (r workerRecord) worker(key []byte) hapax.Worker {
-	pool, id := splitWorkerKey(key)
-	return hapax.Worker{Pool: pool, ID: id, Mark: r.Mark, Epoch: r.Epoch, Holder: r.Holder, Expires: time.UnixMilli(r.Expires)}
-}
-
-// workerKey orders workers by pool and ID. No pool's name contains a zero byte.
-func workerKey(pool string, id int64) []byte {
-	return binary.BigEndian.AppendUint64(workerPrefix(pool), uint64(id))
-}
-
-func workerPrefix(pool string) []byte { return append([]byte(pool), 0) }
-
-func splitWorkerKey(key []byte) (pool string, id int64) {
-	n := len(key) - 9
-	return string(key[:n]), int64(binary.BigEndian.Uint64(key[n+1:]))
-}
+// rowKey orders rows by table and name. No name contains a zero byte.
+func rowKey(table, name string) []byte { return []byte(table + "\x00" + name) }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -100,15 +84,29 @@ func encode(bucket, key []byte, record any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", hapax.ErrInternal, err)
 	}
-	return append(binary.LittleEndian.AppendUint32(nil, sum(bucket, key, text)), text...), nil
+	return seal(bucket, key, text), nil
+}
+
+// seal returns a value as it is stored.
+func seal(bucket, key, text []byte) []byte {
+	return append(binary.LittleEndian.AppendUint32(nil, sum(bucket, key, text)), text...)
+}
+
+// unseal is the reverse of seal.
+func unseal(bucket, key, value []byte) ([]byte, error) {
+	if len(value) < 4 || binary.LittleEndian.Uint32(value) != sum(bucket, key, value[4:]) {
+		return nil, fmt.Errorf("%w: the record of %q in %s does not match its checksum", errDamaged, key, bucket)
+	}
+	return value[4:], nil
 }
 
 // decode reads a record that encode has made.
 func decode(bucket, key, value []byte, record any) error {
-	if len(value) < 4 || binary.LittleEndian.Uint32(value) != sum(bucket, key, value[4:]) {
-		return fmt.Errorf("%w: the record of %q in %s does not match its checksum", errDamaged, key, bucket)
+	text, err := unseal(bucket, key, value)
+	if err != nil {
+		return err
 	}
-	if err := json.Unmarshal(value[4:], record); err != nil {
+	if err := json.Unmarshal(text, record); err != nil {
 		return fmt.Errorf("%w: the record of %q in %s: %w", errDamaged, key, bucket, err)
 	}
 	return nil
@@ -132,7 +130,7 @@ func readHeader(tx *bbolt.Tx) (header, error) {
 		}
 		return head, nil
 	}
-	for _, name := range [][]byte{bucketTags, bucketPools, bucketWorkers} {
+	for _, name := range [][]byte{bucketTags, bucketRows} {
 		if tx.Bucket(name) == nil {
 			return head, fmt.Errorf("%w: the bucket %s is missing", errDamaged, name)
 		}
@@ -150,7 +148,7 @@ func readHeader(tx *bbolt.Tx) (header, error) {
 }
 
 func writeHeader(tx *bbolt.Tx, head header) error {
-	for _, name := range [][]byte{bucketStore, bucketTags, bucketPools, bucketWorkers} {
+	for _, name := range [][]byte{bucketStore, bucketTags, bucketRows} {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 			return err
 		}

@@ -8,10 +8,11 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // getTag reads a tag. ErrTagNotFound.
-func getTag(tx *bbolt.Tx, name string) (hapax.Tag, error) {
+func getTag(tx *bbolt.Tx, name string) (driver.Tag, error) {
 	var r tagRecord
 	ok, err := get(tx, bucketTags, []byte(name), &r)
 	if err == nil && !ok {
@@ -20,23 +21,40 @@ func getTag(tx *bbolt.Tx, name string) (hapax.Tag, error) {
 	return r.tag([]byte(name)), err
 }
 
-func putTag(tx *transaction, t hapax.Tag) error {
+func putTag(tx *transaction, t driver.Tag) error {
 	return tx.put(bucketTags, []byte(t.Name), recordOf(t))
 }
 
-// Allocate implements hapax.SegmentStore.
-func (s *Store) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
-	return write(ctx, s, func(tx *transaction) (hapax.Allocation, error) {
-		old, err := getTag(tx.Tx, tag)
+// changeTag replaces a tag by what f makes of it, unless f fails, and returns
+// what f returns.
+func changeTag[T any](ctx context.Context, s *Store, name string, f func(driver.Tag) (driver.Tag, T, error)) (T, error) {
+	return write(ctx, s, func(tx *transaction) (result T, err error) {
+		t, err := getTag(tx.Tx, name)
 		if err != nil {
-			return hapax.Allocation{}, err
+			return result, err
 		}
-		g, t, err := old.Advance(n)
-		if err != nil {
-			return hapax.Allocation{}, err
+		if t, result, err = f(t); err != nil {
+			return result, err
 		}
-		return hapax.Allocation{Grant: g, Tag: t}, putTag(tx, t)
+		return result, putTag(tx, t)
 	})
+}
+
+// Allocate implements hapax.SegmentStore.
+func (s *Store) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	return changeTag(ctx, s, tag, func(t driver.Tag) (driver.Tag, hapax.Allocation, error) {
+		a, next, err := driver.Advance(t, n, last)
+		return next, a, err
+	})
+}
+
+// HandBack implements hapax.SegmentStore.
+func (s *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	_, err := changeTag(ctx, s, a.Tag.Name, func(t driver.Tag) (driver.Tag, struct{}, error) {
+		t, err := driver.HandBack(t, a, next)
+		return t, struct{}{}, err
+	})
+	return err
 }
 
 // CreateTag implements hapax.SegmentStore.
@@ -49,51 +67,42 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 	return write(ctx, s, func(tx *transaction) (hapax.Tag, error) {
 		t := tag
 		var r tagRecord
-		switch exists, err := get(tx.Tx, bucketTags, []byte(t.Name), &r); {
-		case err != nil:
-			return t, err
-		case exists:
-			if t, err = r.tag([]byte(t.Name)).Revive(t, mode); err != nil {
-				return t, err
-			}
+		exists, err := get(tx.Tx, bucketTags, []byte(t.Name), &r)
+		old := r.tag([]byte(t.Name))
+		if err == nil && exists {
+			t, err = driver.Revive(old.Tag, t, mode)
 		}
-		return t, putTag(tx, t)
+		if err != nil {
+			return t, err
+		}
+		return t, putTag(tx, old.Redefined(t))
 	})
 }
 
 // UpdateTag implements hapax.TagStore.
 func (s *Store) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
-	return s.changeTag(ctx, name, u.Apply)
+	return s.redefine(ctx, name, func(t hapax.Tag) (hapax.Tag, error) { return driver.Update(t, u) })
 }
 
 // DeleteTag implements hapax.TagStore.
 func (s *Store) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
-	return s.changeTag(ctx, name, func(t hapax.Tag) (hapax.Tag, error) {
-		if t.Deleted {
-			return t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, name)
-		}
-		t.Deleted = true
-		return t, nil
-	})
+	return s.redefine(ctx, name, driver.Delete)
 }
 
-// changeTag replaces a tag by what f makes of it, unless f fails.
-func (s *Store) changeTag(ctx context.Context, name string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
-	return write(ctx, s, func(tx *transaction) (hapax.Tag, error) {
-		t, err := getTag(tx.Tx, name)
-		if err != nil {
-			return t, err
-		}
-		if t, err = f(t); err != nil {
-			return t, err
-		}
-		return t, putTag(tx, t)
+// redefine replaces the definition of a tag by what f makes of it.
+func (s *Store) redefine(ctx context.Context, name string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
+	return changeTag(ctx, s, name, func(t driver.Tag) (driver.Tag, hapax.Tag, error) {
+		def, err := f(t.Tag)
+		return t.Redefined(def), def, err
 	})
 }
 
 // Tag implements hapax.TagStore.
 func (s *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
-	return read(ctx, s, func(tx *bbolt.Tx) (hapax.Tag, error) { return getTag(tx, name) })
+	return read(ctx, s, func(tx *bbolt.Tx) (hapax.Tag, error) {
+		t, err := getTag(tx, name)
+		return t.Tag, err
+	})
 }
 
 // Tags implements hapax.TagStore.
@@ -110,7 +119,7 @@ func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag,
 			if err := decode(bucketTags, key, value, &r); err != nil {
 				return nil, err
 			}
-			page = append(page, r.tag(key))
+			page = append(page, r.tag(key).Tag)
 		}
 		return page, nil
 	})

@@ -41,12 +41,20 @@ func (tx *transaction) put(bucket, key []byte, record any) error {
 	if err != nil {
 		return err
 	}
+	return tx.replace(bucket, key, value)
+}
+
+// replace writes one value as it is stored, or removes it if value is nil.
+func (tx *transaction) replace(bucket, key, value []byte) error {
 	b := tx.Bucket(bucket)
 	if old := b.Get(key); old != nil {
 		tx.total.count(old, -1)
 	}
-	tx.total.count(value, 1)
 	tx.changed = true
+	if value == nil {
+		return b.Delete(key)
+	}
+	tx.total.count(value, 1)
 	return b.Put(key, value)
 }
 
@@ -70,20 +78,18 @@ func verify(tx *bbolt.Tx) error {
 	if _, err := get(tx, bucketStore, keyTotal, &want); err != nil {
 		return err
 	}
-	for _, b := range []struct {
-		name []byte
-		into func() any
-	}{
-		{bucketTags, func() any { return new(tagRecord) }},
-		{bucketPools, func() any { return new(poolRecord) }},
-		{bucketWorkers, func() any { return new(workerRecord) }},
-	} {
-		if err := tx.Bucket(b.name).ForEach(func(key, value []byte) error {
-			found.count(value, 1)
-			return decode(b.name, key, value, b.into())
-		}); err != nil {
-			return err
-		}
+	if err := tx.Bucket(bucketTags).ForEach(func(key, value []byte) error {
+		found.count(value, 1)
+		return decode(bucketTags, key, value, new(tagRecord))
+	}); err != nil {
+		return err
+	}
+	if err := tx.Bucket(bucketRows).ForEach(func(key, value []byte) error {
+		found.count(value, 1)
+		_, err := unseal(bucketRows, key, value)
+		return err
+	}); err != nil {
+		return err
 	}
 	if found != want {
 		return fmt.Errorf("%w: %d records are there, with sum %08x, instead of %d with sum %08x", errDamaged, found.Records, found.Sum, want.Records, want.Sum)

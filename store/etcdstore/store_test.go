@@ -138,3 +138,30 @@ func TestCredentials(t *testing.T) {
 		}
 	}
 }
+
+// TestNew: a store on the caller's client is the one that Open finds, and leaves
+// the client open.
+func TestNew(t *testing.T) {
+	server := testservers.Etcd(t)
+	c := client(t, server)
+	id, err := open(t, server.URL+"/p").StoreID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := etcdstore.New(t.Context(), c, "/p/", etcdstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.StoreID(t.Context()); err != nil || got != id {
+		t.Errorf("the store's ID is %q, error %v; want %q", got, err, id)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Ping(t.Context()); !errors.Is(err, hapax.ErrClosed) {
+		t.Errorf("after Close: error is %v; want ErrClosed", err)
+	}
+	if _, err := c.Get(t.Context(), "x"); err != nil {
+		t.Errorf("the client after Close: %v", err)
+	}
+}

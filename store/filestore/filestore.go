@@ -1,4 +1,4 @@
-// Package filestore keeps the state of workers in one small local file, so that
+// Package filestore keeps pools and workers in one small local file, so that
 // a snowflake issuer without a database survives restarts safely.
 //
 // Every change writes a new file, syncs it, and renames it over the old one, so
@@ -8,12 +8,10 @@
 //
 // It knows nothing of other machines: give each machine a range of worker IDs
 // of its own, and do not take the file to another one while the first goes on.
-//
-// A Cache is something else: the lease of a shared store, kept in a local file so
-// that an issuer can start again while that store is away.
 package filestore
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"maps"
@@ -21,21 +19,31 @@ import (
 	"path/filepath"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 var (
 	_ hapax.WorkerStore = (*Store)(nil)
-	_ hapax.WorkerTable = (*Store)(nil)
+	_ hapax.PoolStore   = (*Store)(nil)
+	_ driver.Rows       = (*Store)(nil)
 )
 
 // Options configure a store. There is nothing to configure yet.
 type Options struct{}
 
+// lockWait bounds a call whose context has a later deadline or none.
+const lockWait = 5 * time.Second
+
 // A Store is a file of worker states. Its methods are safe for concurrent use.
 // It holds nothing open between calls.
 type Store struct {
+	driver.Leases
+
+	disk   durable.Disk
 	path   string
 	id     string        // of the store that Open found or created
 	turn   chan struct{} // holds the right to lock the file, within this process
@@ -54,13 +62,18 @@ func Open(ctx context.Context, path string, _ Options) (*Store, error) {
 	if info, err := os.Stat(path); path == "" || err == nil && !info.Mode().IsRegular() {
 		return nil, &hapax.ValueError{Field: "path", Value: path, Allowed: "a file, or a name for a new one in an existing directory", Err: hapax.ErrInvalidArgument}
 	}
-	s := &Store{path: path, turn: make(chan struct{}, 1)}
-	st, err := s.change(ctx, func(st *state) (bool, error) {
-		if st.ID != "" {
-			return false, nil
+	return open(ctx, path, durable.OS)
+}
+
+func open(ctx context.Context, path string, disk durable.Disk) (*Store, error) {
+	s := &Store{disk: disk, path: path, turn: make(chan struct{}, 1)}
+	s.Leases = driver.LeasesIn(s)
+	st, err := s.change(ctx, func(st *state) bool {
+		fresh := st.ID == ""
+		if fresh {
+			st.Format, st.ID = format, rand.Text()
 		}
-		st.Format, st.ID = format, rand.Text()
-		return true, nil
+		return fresh
 	})
 	if err != nil {
 		return nil, err
@@ -69,7 +82,7 @@ func Open(ctx context.Context, path string, _ Options) (*Store, error) {
 	return s, nil
 }
 
-// Close makes later calls fail with ErrStoreUnavailable.
+// Close makes later calls fail with ErrClosed.
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	return nil
@@ -81,96 +94,63 @@ func (s *Store) Ping(ctx context.Context) error {
 	return err
 }
 
-// StoreID implements hapax.WorkerStore.
+// StoreID returns the random identity that the file was created with.
 func (s *Store) StoreID(ctx context.Context) (string, error) {
 	st, err := s.read(ctx)
-	return st.ID, err
-}
-
-// FreezePool implements hapax.WorkerTable.
-func (s *Store) FreezePool(ctx context.Context, name, layout string) (string, error) {
-	if err := hapax.ValidateName("pool", name); err != nil {
+	if err != nil {
 		return "", err
 	}
-	st, err := s.read(ctx)
-	if err == nil && st.layout(name) == "" {
-		st, err = s.change(ctx, func(st *state) (bool, error) {
-			if st.layout(name) != "" {
-				return false, nil
-			}
-			st.pool(name).Layout = layout
-			return true, nil
-		})
-	}
-	return st.layout(name), err
+	return st.ID, nil
 }
 
-// Pools implements hapax.WorkerStore.
-func (s *Store) Pools(ctx context.Context) ([]hapax.Pool, error) {
+// Row implements driver.Rows.
+func (s *Store) Row(ctx context.Context, table, name string) ([]byte, error) {
 	st, err := s.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var pools []hapax.Pool
-	for _, name := range slices.Sorted(maps.Keys(st.Pools)) {
-		if p := st.Pools[name]; p.Layout != "" {
-			pools = append(pools, hapax.Pool{Name: name, Layout: p.Layout})
+	return st.Tables[table][name], nil
+}
+
+// ListRows implements driver.Rows.
+func (s *Store) ListRows(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
+	st, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var page []driver.Row
+	for _, name := range slices.Sorted(maps.Keys(st.Tables[table])) {
+		if name > after && len(page) < limit {
+			page = append(page, driver.Row{Name: name, Value: st.Tables[table][name]})
 		}
 	}
-	return pools, nil
+	return page, nil
 }
 
-// Worker implements hapax.WorkerTable.
-func (s *Store) Worker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
-	st, err := s.read(ctx)
-	if err != nil {
-		return hapax.Worker{}, err
-	}
-	return st.worker(pool, id), nil
-}
-
-// Workers implements hapax.WorkerTable and hapax.WorkerStore.
-func (s *Store) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
-	st, err := s.read(ctx)
-	if err != nil || st.Pools[pool] == nil {
-		return nil, err
-	}
-	var rows []hapax.Worker
-	for _, id := range slices.Sorted(maps.Keys(st.Pools[pool].Workers)) {
-		rows = append(rows, st.worker(pool, id))
-	}
-	return rows, nil
-}
-
-// SwapWorker implements hapax.WorkerTable.
-func (s *Store) SwapWorker(ctx context.Context, old, next hapax.Worker) (bool, error) {
-	if err := hapax.ValidateName("pool", next.Pool); err != nil {
+// SwapRow implements driver.Rows.
+func (s *Store) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {
+	if err := driver.CheckSwap(table, name, old, next); err != nil {
 		return false, err
 	}
 	swapped := false
-	_, err := s.change(ctx, func(st *state) (bool, error) {
-		row := st.worker(next.Pool, next.ID)
-		if row.Epoch != old.Epoch || row.Epoch != 0 && row.Mark != old.Mark {
-			return false, nil
+	_, err := s.change(ctx, func(st *state) bool {
+		stored, exists := st.Tables[table][name]
+		if exists != (old != nil) || !bytes.Equal(stored, old) {
+			return false
 		}
-		st.pool(next.Pool).Workers[next.ID] = worker{next.Mark, next.Epoch, next.Holder, next.Expires.UnixMilli()}
 		swapped = true
-		return true, nil
+		if next == nil {
+			delete(st.Tables[table], name)
+			return true
+		}
+		if st.Tables[table] == nil {
+			st.Tables[table] = map[string][]byte{}
+		}
+		st.Tables[table][name] = next
+		return true
 	})
 	return swapped && err == nil, err
 }
 
-// AcquireWorker implements hapax.WorkerStore.
-func (s *Store) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
-	return hapax.AcquireWorker(ctx, s, req)
-}
-
-// ExtendWorker implements hapax.WorkerStore.
-func (s *Store) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	return hapax.ExtendWorker(ctx, s, lease, req)
-}
-
-// SealWorker implements hapax.WorkerStore.
-func (s *Store) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
-	return hapax.SealWorker(ctx, s, lease, last)
-}
+// Shared implements driver.Rows: other processes of the machine may use the file.
+func (s *Store) Shared() bool { return true }

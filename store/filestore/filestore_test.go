@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
+	"github.com/hapax-id/hapax/internal/durable/losing"
 	"github.com/hapax-id/hapax/store/storetest"
 )
 
@@ -55,13 +56,21 @@ func wantError(t *testing.T, err error, sentinel *hapax.Error, parts ...string) 
 	}
 }
 
-// row is a worker that a test writes.
-var row = hapax.Worker{Pool: "pool", ID: 3, Mark: 1000, Epoch: 1, Holder: "h", Expires: time.UnixMilli(5)}
-
-func mustSwap(t *testing.T, s *Store, old, next hapax.Worker) {
+func mustSwap(t *testing.T, s *Store, old, next string) {
 	t.Helper()
-	if ok, err := s.SwapWorker(t.Context(), old, next); err != nil || !ok {
+	var before []byte
+	if old != "" {
+		before = []byte(old)
+	}
+	if ok, err := s.SwapRow(t.Context(), "table", "row", before, []byte(next)); err != nil || !ok {
 		t.Fatalf("swap: %v, error %v", ok, err)
+	}
+}
+
+func wantValue(t *testing.T, s *Store, want string) {
+	t.Helper()
+	if got, err := s.Row(t.Context(), "table", "row"); err != nil || string(got) != want {
+		t.Errorf("the row is %q, error %v; want %q", got, err, want)
 	}
 }
 
@@ -102,7 +111,7 @@ func TestOpenRefuses(t *testing.T) {
 // TestEveryBit: no flipped bit goes unnoticed.
 func TestEveryBit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "workers")
-	mustSwap(t, mustOpen(t, path), hapax.Worker{}, row)
+	mustSwap(t, mustOpen(t, path), "", "first")
 	good, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +131,7 @@ func TestEveryBit(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	st := state{Format: format, ID: "id", Pools: map[string]*pool{"p": {Layout: "l", Workers: map[int64]worker{1: {Mark: 2, Epoch: 3}}}}}
+	st := state{Format: format, ID: "id", Tables: map[string]map[string][]byte{"t": {"r": []byte("v")}}}
 	data, err := st.encode()
 	if err != nil {
 		f.Fatal(err)
@@ -142,7 +151,6 @@ func FuzzParse(f *testing.F) {
 			if _, err := parse(again); err != nil {
 				t.Errorf("what was read as %+v cannot be read again: %v", st, err)
 			}
-			st.worker("p", 1)
 		}
 	})
 }
@@ -155,10 +163,9 @@ func signed(text []byte) []byte {
 
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		name := rapid.String().Draw(t, "pool")
-		id := rapid.Int64().Draw(t, "id")
-		w := worker{rapid.Int64().Draw(t, "mark"), rapid.Int64().Draw(t, "epoch"), rapid.String().Draw(t, "holder"), rapid.Int64Range(0, math.MaxInt64).Draw(t, "expires")}
-		st := state{Format: format, ID: "id", Pools: map[string]*pool{name: {Layout: rapid.String().Draw(t, "layout"), Workers: map[int64]worker{id: w}}}}
+		table, name := rapid.String().Draw(t, "table"), rapid.String().Draw(t, "name")
+		value := rapid.SliceOf(rapid.Byte()).Draw(t, "value")
+		st := state{Format: format, ID: "id", Tables: map[string]map[string][]byte{table: {name: value}}}
 		data, err := st.encode()
 		if err != nil {
 			t.Fatal(err)
@@ -167,7 +174,7 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p := got.Pools[name]; p == nil || p.Layout != st.Pools[name].Layout || p.Workers[id] != w {
+		if v, ok := got.Tables[table][name]; !ok || !bytes.Equal(v, value) {
 			t.Fatalf("%+v came back as %+v", st, got)
 		}
 	})
@@ -179,7 +186,7 @@ func TestReplacedFile(t *testing.T) {
 	dir := t.TempDir()
 	path, other := filepath.Join(dir, "workers"), filepath.Join(dir, "other")
 	s := mustOpen(t, path)
-	mustSwap(t, s, hapax.Worker{}, row)
+	mustSwap(t, s, "", "first")
 	mustOpen(t, other)
 	for _, replace := range []func() error{
 		func() error { return os.Remove(path) },
@@ -189,7 +196,7 @@ func TestReplacedFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantError(t, s.Ping(t.Context()), hapax.ErrStoreReplaced, path)
-		_, err := s.SwapWorker(t.Context(), hapax.Worker{}, row)
+		_, err := s.SwapRow(t.Context(), "table", "row", []byte("first"), []byte("second"))
 		wantError(t, err, hapax.ErrStoreReplaced, path)
 	}
 }
@@ -197,17 +204,13 @@ func TestReplacedFile(t *testing.T) {
 // TestCrashBeforeRename: what a crash leaves behind does no harm.
 func TestCrashBeforeRename(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "workers")
-	mustSwap(t, mustOpen(t, path), hapax.Worker{}, row)
+	mustSwap(t, mustOpen(t, path), "", "first")
 	if err := os.WriteFile(path+".tmp", []byte("half a fi"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := mustOpen(t, path)
-	next := row
-	next.Mark = 2000
-	mustSwap(t, s, row, next)
-	if w, err := s.Worker(t.Context(), row.Pool, row.ID); err != nil || w.Mark != 2000 {
-		t.Errorf("the worker is %+v, error %v", w, err)
-	}
+	mustSwap(t, s, "first", "second")
+	wantValue(t, s, "second")
 	if _, err := os.Stat(path + ".tmp"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the temporary file is still there: %v", err)
 	}
@@ -217,30 +220,26 @@ func TestCrashBeforeRename(t *testing.T) {
 func TestFailedWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "workers")
 	s := mustOpen(t, path)
-	mustSwap(t, s, hapax.Worker{}, row)
+	mustSwap(t, s, "", "first")
 	if err := os.MkdirAll(filepath.Join(path+".tmp", "in the way"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	next := row
-	next.Mark = 2000
-	_, err := s.SwapWorker(t.Context(), row, next)
+	_, err := s.SwapRow(t.Context(), "table", "row", []byte("first"), []byte("second"))
 	wantError(t, err, hapax.ErrStoreUnavailable, path)
-	if w, err := s.Worker(t.Context(), row.Pool, row.ID); err != nil || w.Mark != 1000 {
-		t.Errorf("the worker is %+v, error %v", w, err)
-	}
+	wantValue(t, s, "first")
 }
 
 // TestLockWait: a call that waits for the lock gives up with its context.
 func TestLockWait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "workers")
 	s := mustOpen(t, path)
-	unlock, err := lock(t.Context(), path+".lock")
+	unlock, err := durable.Lock(t.Context(), path+".lock")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	_, err = s.SwapWorker(ctx, hapax.Worker{}, row)
+	_, err = s.SwapRow(ctx, "table", "row", nil, []byte("first"))
 	wantError(t, err, hapax.ErrStoreUnavailable)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error is %v; want the context's", err)
@@ -248,7 +247,7 @@ func TestLockWait(t *testing.T) {
 	if err := unlock(); err != nil {
 		t.Fatal(err)
 	}
-	mustSwap(t, s, hapax.Worker{}, row)
+	mustSwap(t, s, "", "first")
 }
 
 // TestSymlink: a link stays one.
@@ -259,8 +258,26 @@ func TestSymlink(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
-	mustSwap(t, mustOpen(t, link), hapax.Worker{}, row)
-	if w, err := mustOpen(t, path).Worker(t.Context(), row.Pool, row.ID); err != nil || w.Mark != row.Mark {
-		t.Errorf("the worker in the link's target is %+v, error %v", w, err)
+	mustSwap(t, mustOpen(t, link), "", "first")
+	wantValue(t, mustOpen(t, path), "first")
+}
+
+// TestPowerLoss: what was acknowledged is there after a power loss.
+func TestPowerLoss(t *testing.T) {
+	for name, lose := range map[string]func(*losing.Disk) error{"names": (*losing.Disk).LoseNames, "contents": (*losing.Disk).LoseContents} {
+		path, disk := filepath.Join(t.TempDir(), "workers"), losing.New()
+		s, err := open(t.Context(), path, disk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustSwap(t, s, "", "first")
+		mustSwap(t, s, "first", "second")
+		if err := lose(disk); err != nil {
+			t.Fatal(err)
+		}
+		if s, err = open(t.Context(), path, disk); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		wantValue(t, s, "second")
 	}
 }

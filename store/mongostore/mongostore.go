@@ -1,4 +1,4 @@
-// Package mongostore keeps tags and workers in MongoDB (5.0 or later).
+// Package mongostore keeps a store in MongoDB (5.0 or later).
 //
 // Every write waits for a majority of the replica set to have it in the journal,
 // whatever the URL says about write concern, so a failover keeps what was
@@ -17,9 +17,8 @@
 // In the URL's database (default hapax), with the default prefix:
 //
 //	hapax_store    {_id: "store", id, format, created}
-//	hapax_tags     {_id: NAME, store, rev, kind, deleted, mark, start, step, min_step, max_step, pool, updated}
-//	hapax_pools    {_id: POOL, store, layout}
-//	hapax_workers  {_id: "POOL/ID", store, pool, worker, epoch, mark, holder, expires}
+//	hapax_tags     {_id: NAME, store, rev, kind, deleted, mark, run, key_hash, start, step, min_step, max_step, delta, remainder, pool, extra, updated}
+//	hapax_rows     {_id: TABLE + "\x01" + NAME, store, value}
 //
 // All numbers are 64-bit integers; who edits one by hand must keep it one
 // (NumberLong), or the document is refused with ErrStoreCorrupt. rev counts the
@@ -35,6 +34,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -45,12 +45,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 var (
-	_ hapax.Store       = (*Store)(nil)
-	_ hapax.WorkerTable = (*Store)(nil)
-	_ hapax.StoreClock  = (*Store)(nil)
+	_ hapax.Store      = (*Store)(nil)
+	_ hapax.StoreClock = (*Store)(nil)
+	_ driver.Rows      = (*Store)(nil)
 )
 
 // Defaults of Options.
@@ -61,7 +62,7 @@ const (
 )
 
 const (
-	format         = 1           // of the documents; another one is refused
+	format         = 2           // of the documents; another one is refused
 	maxPrefixBytes = 64          // of Options.Prefix
 	closeWithin    = time.Second // for calls in flight to end before Close breaks them off
 	storeDocument  = "store"     // _id
@@ -83,18 +84,37 @@ const (
 	WarnNotDurable   = "not_durable"   // the storage engine forgets with the process
 )
 
+// withDefaults fills in what is not set, and checks the rest.
+func (o Options) withDefaults() (Options, error) {
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	if len(o.Prefix) > maxPrefixBytes || strings.ContainsFunc(o.Prefix, notInName) {
+		return o, &hapax.ValueError{Field: "prefix", Value: o.Prefix, Allowed: "up to 64 letters, digits, _ and -", Err: hapax.ErrInvalidArgument}
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.Warn == nil {
+		o.Warn = func(string, string) {}
+	}
+	return o, nil
+}
+
 // A Store is a store in MongoDB. Its methods are safe for concurrent use. It
 // connects as needed, with at most 100 connections a server (maxPoolSize in the
 // URL), and reconnects by itself.
 type Store struct {
-	client  *mongo.Client
-	opts    Options
-	id      string
-	meta    *mongo.Collection
-	tags    *mongo.Collection
-	pools   *mongo.Collection
-	workers *mongo.Collection
-	steps   steps
+	driver.Leases
+
+	own    *mongo.Client // disconnected by Close; nil if it is the caller's
+	opts   Options
+	id     string
+	meta   *mongo.Collection
+	tags   *mongo.Collection
+	rows   *mongo.Collection
+	shapes shapes
+	closed atomic.Bool
 }
 
 // Open connects to the servers that the URL names and, at first use, makes the
@@ -112,13 +132,30 @@ func Open(ctx context.Context, rawURL string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: mongodb: connect: %w", hapax.ErrStoreUnavailable, err)
 	}
-	db := c.Database(database)
-	s := &Store{
-		client: c, opts: opts,
-		meta: db.Collection(opts.Prefix + "store"), tags: db.Collection(opts.Prefix + "tags"),
-		pools: db.Collection(opts.Prefix + "pools"), workers: db.Collection(opts.Prefix + "workers"),
+	return open(ctx, c.Database(database), c, opts)
+}
+
+// New makes a store of a database of an existing client, as Open does. What the
+// client says about concerns and preferences does not count. Close leaves the
+// client connected. Options.TLS is not used.
+func New(ctx context.Context, db *mongo.Database, opts Options) (*Store, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
 	}
-	if err := s.open(ctx); err != nil {
+	return open(ctx, db, nil, opts)
+}
+
+func open(ctx context.Context, db *mongo.Database, own *mongo.Client, opts Options) (*Store, error) {
+	journal := true
+	concerns := options.Collection().
+		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journal}).
+		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
+	collection := func(name string) *mongo.Collection { return db.Collection(opts.Prefix+name, concerns) }
+	s := &Store{own: own, opts: opts, meta: collection("store"), tags: collection("tags"), rows: collection("rows")}
+	s.Leases = driver.LeasesIn(s)
+	err := s.call(ctx, "open", s.begin)
+	if err != nil {
 		_ = s.Close() // the first error tells more
 		return nil, err
 	}
@@ -142,12 +179,6 @@ func clientOptions(raw string, opts *Options) (*options.ClientOptions, string, e
 		} else if p != "" {
 			params = append(params, p)
 		}
-	}
-	if opts.Prefix == "" {
-		opts.Prefix = DefaultPrefix
-	}
-	if len(opts.Prefix) > maxPrefixBytes || strings.ContainsFunc(opts.Prefix, notInName) {
-		return nil, "", &hapax.ValueError{Field: "prefix", Value: opts.Prefix, Allowed: "up to 64 letters, digits, _ and -", Err: hapax.ErrInvalidArgument}
 	}
 	_, rest, _ := strings.Cut(address, "://")
 	_, path, hasPath := strings.Cut(rest, "/")
@@ -177,22 +208,14 @@ func clientOptions(raw string, opts *Options) (*options.ClientOptions, string, e
 	if client.Timeout != nil && *client.Timeout > 0 && opts.Timeout <= 0 {
 		opts.Timeout = *client.Timeout
 	}
-	if opts.Timeout <= 0 {
-		opts.Timeout = DefaultTimeout
-	}
 	if client.AppName == nil {
 		client.SetAppName("hapax")
 	}
 	if opts.TLS != nil {
 		client.SetTLSConfig(opts.TLS.Clone())
 	}
-	if opts.Warn == nil {
-		opts.Warn = func(string, string) {}
-	}
-	journal := true
-	client.SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journal})
-	client.SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
-	return client, database, nil
+	*opts, err = opts.withDefaults()
+	return client, database, err
 }
 
 func notInName(r rune) bool {
@@ -205,9 +228,8 @@ type meta struct {
 	Format int64  `bson:"format"`
 }
 
-func (s *Store) open(ctx context.Context) error {
-	ctx, cancel := s.deadline(ctx)
-	defer cancel()
+// begin makes the store unless it exists, and warns about what cannot be durable.
+func (s *Store) begin(ctx context.Context) error {
 	m, err := s.readMeta(ctx)
 	if err == nil && m.ID == "" {
 		_, err = s.meta.InsertOne(ctx, bson.D{
@@ -221,14 +243,10 @@ func (s *Store) open(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return failed(ctx, "open", err)
+		return err
 	}
 	if m.ID == "" || m.Format != format {
 		return fmt.Errorf("%w: mongodb: the documents have format %d, this version understands %d", hapax.ErrStoreCorrupt, m.Format, format)
-	}
-	_, err = s.workers.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: "pool", Value: 1}, {Key: "worker", Value: 1}}})
-	if err != nil {
-		return failed(ctx, "open", err)
 	}
 	s.id = m.ID
 	return s.probe(ctx)
@@ -238,7 +256,7 @@ func (s *Store) open(ctx context.Context) error {
 func (s *Store) probe(ctx context.Context) error {
 	hello, err := s.hello(ctx)
 	if err != nil {
-		return failed(ctx, "open", err)
+		return err
 	}
 	if hello.SetName == "" && hello.Msg != "isdbgrid" {
 		s.opts.Warn(WarnSingleMember, "the server is not a replica set: losing its disk loses the store, and no other server takes over")
@@ -249,7 +267,7 @@ func (s *Store) probe(ctx context.Context) error {
 		} `bson:"storageEngine"`
 	}
 	// Few accounts may ask for this; nothing depends on the answer.
-	err = s.meta.Database().RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}).Decode(&status)
+	err = s.meta.Database().RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}, options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&status)
 	if p := status.StorageEngine.Persistent; err == nil && p != nil && !*p {
 		s.opts.Warn(WarnNotDurable, "the storage engine keeps nothing on disk: a restart loses the store")
 	}
@@ -265,7 +283,7 @@ type hello struct {
 
 func (s *Store) hello(ctx context.Context) (hello, error) {
 	var h hello
-	err := s.meta.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&h)
+	err := s.meta.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}, options.RunCmd().SetReadPreference(readpref.Primary())).Decode(&h)
 	return h, err
 }
 
@@ -299,13 +317,11 @@ func (s *Store) check(ctx context.Context) error {
 	return s.same(m.ID)
 }
 
-// StoreID implements hapax.SegmentStore. It fails with ErrStoreReplaced once
-// the server holds another store than the one that was opened.
+// StoreID implements hapax.Store. It fails with ErrStoreReplaced once the server
+// holds another store than the one that was opened.
 func (s *Store) StoreID(ctx context.Context) (string, error) {
-	ctx, cancel := s.deadline(ctx)
-	defer cancel()
-	if err := s.check(ctx); err != nil {
-		return "", failed(ctx, "read the store ID", err)
+	if err := s.call(ctx, "read the store ID", s.check); err != nil {
+		return "", err
 	}
 	return s.id, nil
 }
@@ -313,44 +329,55 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 // Ping implements hapax.Store. It sends a write that changes nothing, which
 // waits for a majority as every other does.
 func (s *Store) Ping(ctx context.Context) error {
-	ctx, cancel := s.deadline(ctx)
-	defer cancel()
-	res, err := s.meta.UpdateOne(ctx, bson.D{{Key: "_id", Value: storeDocument}, {Key: "id", Value: s.id}},
-		bson.D{{Key: "$set", Value: bson.D{{Key: "id", Value: s.id}}}})
-	if err == nil && res.MatchedCount == 0 {
-		err = s.check(ctx)
-	}
-	return failed(ctx, "ping", err)
+	return s.call(ctx, "ping", func(ctx context.Context) error {
+		res, err := s.meta.UpdateOne(ctx, bson.D{{Key: "_id", Value: storeDocument}, {Key: "id", Value: s.id}},
+			bson.D{{Key: "$set", Value: bson.D{{Key: "id", Value: s.id}}}})
+		if err == nil && res.MatchedCount == 0 {
+			err = s.check(ctx)
+		}
+		return err
+	})
 }
 
 // StoreTime implements hapax.StoreClock.
-func (s *Store) StoreTime(ctx context.Context) (time.Time, error) {
-	ctx, cancel := s.deadline(ctx)
-	defer cancel()
-	h, err := s.hello(ctx)
-	if err != nil {
-		return time.Time{}, failed(ctx, "read the clock", err)
-	}
-	return h.LocalTime, nil
+func (s *Store) StoreTime(ctx context.Context) (now time.Time, err error) {
+	err = s.call(ctx, "read the clock", func(ctx context.Context) error {
+		h, err := s.hello(ctx)
+		now = h.LocalTime
+		return err
+	})
+	return now, err
 }
 
-// Close implements hapax.Store. Later calls fail with ErrStoreUnavailable.
+// Close implements hapax.Store. Later calls fail with ErrClosed.
 func (s *Store) Close() error {
+	if s.closed.Swap(true) || s.own == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
-	err := s.client.Disconnect(ctx)
-	if errors.Is(err, mongo.ErrClientDisconnected) || errors.Is(err, context.DeadlineExceeded) {
+	err := s.own.Disconnect(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
 		err = nil
 	}
 	return err
 }
 
-// deadline gives the call one if it has none.
-func (s *Store) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
-		return ctx, func() {}
+// call runs f under a deadline, and translates its error.
+func (s *Store) call(ctx context.Context, doing string, f func(context.Context) error) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.opts.Timeout)
+		defer cancel()
 	}
-	return context.WithTimeout(ctx, s.opts.Timeout)
+	err := context.Cause(ctx)
+	if err == nil && !s.closed.Load() {
+		err = f(ctx)
+	}
+	if s.closed.Load() { // what happened meanwhile is of no use
+		return fmt.Errorf("%w: the MongoDB store", hapax.ErrClosed)
+	}
+	return failed(ctx, doing, err)
 }
 
 // failed translates an error of a call; hapax's own and nil pass.
@@ -365,10 +392,9 @@ func failed(ctx context.Context, doing string, err error) error {
 	if _, ok := errors.AsType[*bson.DecodeError](err); ok {
 		cause = hapax.ErrStoreCorrupt
 	}
-	// The driver's deadline is the context's, and may be noticed first.
-	ended := ctx.Err()
+	ended := context.Cause(ctx)
 	if at, ok := ctx.Deadline(); ok && ended == nil && !time.Now().Before(at) {
-		ended = context.DeadlineExceeded
+		ended = context.DeadlineExceeded // the driver has the same deadline, and may notice first
 	}
 	if ended != nil && !errors.Is(err, ended) {
 		return fmt.Errorf("%w: mongodb: %s: %w (%w)", cause, doing, err, ended)

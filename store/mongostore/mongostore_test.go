@@ -85,7 +85,7 @@ func create(t testing.TB, s *mongostore.Store, def hapax.Tag) hapax.Tag {
 
 func allocate(t testing.TB, s *mongostore.Store, tag string, n int64) hapax.Grant {
 	t.Helper()
-	return must[hapax.Allocation](t)(s.Allocate(t.Context(), tag, n)).Grant
+	return must[hapax.Allocation](t)(s.Allocate(t.Context(), tag, n, "")).Grant
 }
 
 // allocateUntil allocates until it succeeds.
@@ -94,7 +94,7 @@ func allocateUntil(t testing.TB, s *mongostore.Store, tag string) hapax.Grant {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for {
-		a, err := s.Allocate(ctx, tag, 1)
+		a, err := s.Allocate(ctx, tag, 1, "")
 		if err == nil {
 			return a.Grant
 		}
@@ -108,9 +108,20 @@ func allocateUntil(t testing.TB, s *mongostore.Store, tag string) hapax.Grant {
 func acquire(t testing.TB, s *mongostore.Store) hapax.Lease {
 	t.Helper()
 	return must[hapax.Lease](t)(s.AcquireWorker(t.Context(), hapax.AcquireRequest{
-		Pool: "p", Layout: "x", IDs: hapax.Grant{Lo: 0, Hi: 4}, Holder: "h", Latest: 10, To: 20, End: 100, Poison: 1000,
-		Now: time.Now(), TTL: time.Minute, Tick: time.Millisecond,
+		Pool: "p", Layout: layout(t), Workers: hapax.WorkerRange{Hi: 4}, Holder: "h", Term: term(time.Second),
 	}))
+}
+
+func layout(t testing.TB) hapax.Layout { return must[hapax.Layout](t)(hapax.ParseLayout("leaf")) }
+
+// extend extends a lease to somewhat more than a length from now.
+func extend(ctx context.Context, t testing.TB, s *mongostore.Store, lease hapax.Lease, length time.Duration) (hapax.Lease, error) {
+	t.Helper()
+	return s.ExtendWorker(ctx, lease, hapax.ExtendRequest{Layout: layout(t), Term: term(length)})
+}
+
+func term(length time.Duration) hapax.Term {
+	return hapax.Term{Now: time.Now(), Length: length, TTL: time.Minute}
 }
 
 func wantErr(t testing.TB, what string, err error, sentinel *hapax.Error) {
@@ -144,13 +155,13 @@ func TestTopOfTheRange(t *testing.T) {
 	}
 	create(t, s, hapax.Tag{Name: "end", Start: hapax.MaxMark - 10, Step: 7})
 	for _, n := range []int64{11, hapax.MaxStep} {
-		_, err := s.Allocate(t.Context(), "end", n)
+		_, err := s.Allocate(t.Context(), "end", n, "")
 		wantErr(t, "too many numbers", err, hapax.ErrLineExhausted)
 	}
 	if got, want := allocate(t, s, "end", 0), (hapax.Grant{Lo: hapax.MaxMark - 10, Hi: hapax.MaxMark - 3}); got != want {
 		t.Errorf("allocation is %v; want %v", got, want)
 	}
-	_, err := s.Allocate(t.Context(), "end", 0)
+	_, err := s.Allocate(t.Context(), "end", 0, "")
 	wantErr(t, "a whole step at the end", err, hapax.ErrLineExhausted)
 	if got, want := allocate(t, s, "end", 3), (hapax.Grant{Lo: hapax.MaxMark - 3, Hi: hapax.MaxMark}); got != want {
 		t.Errorf("allocation is %v; want %v", got, want)
@@ -168,7 +179,7 @@ func TestStepChanges(t *testing.T) {
 		if _, err := b.UpdateTag(t.Context(), "t", hapax.TagUpdate{Step: &step, MinStep: new(int64(1))}); err != nil {
 			t.Fatal(err)
 		}
-		got := must[hapax.Allocation](t)(a.Allocate(t.Context(), "t", 0))
+		got := must[hapax.Allocation](t)(a.Allocate(t.Context(), "t", 0, ""))
 		if want := (hapax.Grant{Lo: last.Hi, Hi: last.Hi + step}); got.Grant != want || got.Tag.Step != step {
 			t.Errorf("allocation is %v; want %v", got, want)
 		}
@@ -188,7 +199,7 @@ func TestCrashUnderLoad(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if a, err := s.Allocate(ctx, "t", 3); err == nil {
+				if a, err := s.Allocate(ctx, "t", 3, ""); err == nil {
 					mu.Lock()
 					granted = append(granted, a.Grant)
 					mu.Unlock()
@@ -222,27 +233,29 @@ func TestEmptied(t *testing.T) {
 	create(t, s, hapax.Tag{Name: "t"})
 	lease := acquire(t, s)
 	ctx := t.Context()
+	granted := must[hapax.Allocation](t)(s.Allocate(ctx, "t", 1, ""))
 	check := func(t *testing.T, sameNames bool) {
 		step := int64(5)
 		calls := map[string]func() error{
 			"StoreID":      func() error { _, err := s.StoreID(ctx); return err },
 			"Ping":         func() error { return s.Ping(ctx) },
-			"Allocate":     func() error { _, err := s.Allocate(ctx, "t", 1); return err },
-			"own step":     func() error { _, err := s.Allocate(ctx, "t", 0); return err },
+			"Allocate":     func() error { _, err := s.Allocate(ctx, "t", 1, ""); return err },
+			"own step":     func() error { _, err := s.Allocate(ctx, "t", 0, ""); return err },
 			"CreateTag":    func() error { _, err := s.CreateTag(ctx, hapax.Tag{Name: "t"}, hapax.CreateFirstUse); return err },
 			"Tag":          func() error { _, err := s.Tag(ctx, "t"); return err },
 			"Tags":         func() error { _, err := s.Tags(ctx, "", 1); return err },
 			"UpdateTag":    func() error { _, err := s.UpdateTag(ctx, "t", hapax.TagUpdate{Step: &step}); return err },
 			"DeleteTag":    func() error { _, err := s.DeleteTag(ctx, "t"); return err },
-			"FreezePool":   func() error { _, err := s.FreezePool(ctx, "p", "x"); return err },
+			"HandBack":     func() error { return s.HandBack(ctx, granted, granted.Grant.Lo) },
+			"Row":          func() error { _, err := s.Row(ctx, "table", "row"); return err },
+			"ListRows":     func() error { _, err := s.ListRows(ctx, "table", "", 1); return err },
+			"CreatePool":   func() error { _, err := s.CreatePool(ctx, "p", "leaf"); return err },
 			"Pools":        func() error { _, err := s.Pools(ctx); return err },
-			"Worker":       func() error { _, err := s.Worker(ctx, "p", 1); return err },
 			"Workers":      func() error { _, err := s.Workers(ctx, "p"); return err },
-			"ExtendWorker": func() error { _, err := s.ExtendWorker(ctx, lease, hapax.ExtendRequest{To: 30, End: 100}); return err },
-			"SwapWorker": func() error {
-				_, err := s.SwapWorker(ctx, hapax.Worker{}, hapax.Worker{Pool: "p", ID: 3, Epoch: 1})
-				return err
-			},
+			"ExtendWorker": func() error { _, err := extend(ctx, t, s, lease, time.Minute); return err },
+			"a new row":    func() error { _, err := s.SwapRow(ctx, "table", "row", nil, []byte("x")); return err },
+			"a row":        func() error { _, err := s.SwapRow(ctx, "table", "row", []byte("x"), []byte("y")); return err },
+			"no row":       func() error { _, err := s.SwapRow(ctx, "table", "row", []byte("x"), nil); return err },
 		}
 		for name, call := range calls {
 			wantErr(t, name, call(), hapax.ErrStoreReplaced)
@@ -277,7 +290,7 @@ func TestLostAnswer(t *testing.T) {
 	last := allocate(t, s, "t", 10)
 	for i, cut := range []func(func([]byte) bool){proxy.CutReply, proxy.CutRequest} {
 		cut(testservers.Contains("findAndModify"))
-		_, err := s.Allocate(t.Context(), "t", 10)
+		_, err := s.Allocate(t.Context(), "t", 10, "")
 		wantErr(t, "a lost answer", err, hapax.ErrStoreUnavailable)
 		if n := proxy.Fired(); n != i+1 {
 			t.Fatalf("the proxy cut %d connections; want %d", n, i+1)
@@ -288,12 +301,13 @@ func TestLostAnswer(t *testing.T) {
 		t.Errorf("the grant after a lost one is %v; want %v", got, want)
 	}
 
-	proxy.CutReply(testservers.Contains("hapax_workers"))
-	_, err := s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: 30, End: 100})
+	// An extension whose answer was lost is granted with the next one.
+	proxy.CutReply(testservers.Contains("hapax_rows"))
+	_, err := extend(t.Context(), t, s, lease, 10*time.Second)
 	wantErr(t, "a lost extension", err, hapax.ErrStoreUnavailable)
-	lease = must[hapax.Lease](t)(s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: 40, End: 100}))
-	if want := (hapax.Grant{Lo: 30, Hi: 40}); lease.Grant != want {
-		t.Errorf("the extension after a lost one is %v; want %v", lease.Grant, want)
+	extended := must[hapax.Lease](t)(extend(t.Context(), t, s, lease, 20*time.Second))
+	if extended.Grant.Lo != lease.Grant.Hi || extended.Grant.Len() < 15_000 {
+		t.Errorf("the extension after a lost one is %v; want 20 s from %d on", extended.Grant, lease.Grant.Hi)
 	}
 }
 
@@ -326,7 +340,7 @@ func TestSilence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := tt.ctx()
 			defer cancel()
-			_, err := tt.s.Allocate(ctx, "t", 1)
+			_, err := tt.s.Allocate(ctx, "t", 1, "")
 			if !errors.Is(err, tt.want) || !errors.Is(err, hapax.ErrStoreUnavailable) {
 				t.Errorf("error is %v; want %v and ErrStoreUnavailable", err, tt.want)
 			}
@@ -346,7 +360,7 @@ func TestEditedByHand(t *testing.T) {
 		create(t, s, hapax.Tag{Name: name})
 		must[*mongo.UpdateResult](t)(db.Collection("hapax_tags").UpdateByID(ctx, name, bson.D{{Key: "$set", Value: bson.D{{Key: "mark", Value: mark}}}}))
 		for _, n := range []int64{1, 0} {
-			a, err := s.Allocate(ctx, name, n)
+			a, err := s.Allocate(ctx, name, n, "")
 			if !errors.Is(err, hapax.ErrStoreCorrupt) {
 				t.Errorf("mark %v (%T): %v, %v; want ErrStoreCorrupt", mark, mark, a.Grant, err)
 			}
@@ -408,7 +422,7 @@ func TestWriteConcern(t *testing.T) {
 	create(t, s, hapax.Tag{Name: "t"})
 	allocate(t, s, "t", 1)
 	lease := acquire(t, s)
-	must[hapax.Lease](t)(s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: 30, End: 100}))
+	must[hapax.Lease](t)(extend(t.Context(), t, s, lease, time.Minute))
 	if w, m := writes.Load(), majority.Load(); w < 6 || m != w {
 		t.Errorf("%d of %d writes ask for a journalled majority; want all of at least 6", m, w)
 	}
@@ -437,4 +451,28 @@ func BenchmarkAllocate(b *testing.B) {
 	for b.Loop() {
 		allocate(b, s, "t", 0)
 	}
+}
+
+// A store of a client that exists leaves it connected, and waits for a majority
+// as any other.
+func TestNew(t *testing.T) {
+	srv := own(t)
+	db, ctx := raw(t, srv), t.Context()
+	s := must[*mongostore.Store](t)(mongostore.New(ctx, db, mongostore.Options{}))
+	create(t, s, hapax.Tag{Name: "t"})
+	last := allocate(t, s, "t", 10)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	_, err := s.Allocate(ctx, "t", 1, "")
+	wantErr(t, "Allocate on a closed store", err, hapax.ErrClosed)
+	wantErr(t, "Ping on a closed store", s.Ping(ctx), hapax.ErrClosed)
+	if err := db.Client().Ping(ctx, nil); err != nil {
+		t.Errorf("the client: %v", err)
+	}
+	if g := allocate(t, open(t, srv.URL, mongostore.Options{}), "t", 1); g.Lo != last.Hi {
+		t.Errorf("%v was granted after %v", g, last)
+	}
+	_, err = mongostore.New(ctx, db, mongostore.Options{Prefix: "a$b"})
+	wantErr(t, "a prefix", err, hapax.ErrInvalidArgument)
 }

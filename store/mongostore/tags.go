@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -11,33 +12,40 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 const (
-	attempts = 100    // how often a document that changed meanwhile is judged again
-	maxSteps = 50_000 // tags whose step is remembered
+	attempts  = 100    // how often a document that changed meanwhile is judged again
+	maxShapes = 50_000 // tags whose shape is remembered
 )
 
 // A tagDocument is a tag as it is stored.
 type tagDocument struct {
-	Name    string `bson:"_id"`
-	Store   string `bson:"store"`
-	Rev     exact  `bson:"rev"` // of the definition
-	Kind    string `bson:"kind"`
-	Deleted bool   `bson:"deleted"`
-	Mark    exact  `bson:"mark"`
-	Start   exact  `bson:"start"`
-	Step    exact  `bson:"step"`
-	MinStep exact  `bson:"min_step"`
-	MaxStep exact  `bson:"max_step"`
-	Pool    string `bson:"pool"`
+	Name      string `bson:"_id"`
+	Store     string `bson:"store"`
+	Rev       exact  `bson:"rev"` // of the definition
+	Kind      string `bson:"kind"`
+	Deleted   bool   `bson:"deleted"`
+	Mark      exact  `bson:"mark"`
+	Run       exact  `bson:"run"`
+	KeyHash   string `bson:"key_hash"`
+	Start     exact  `bson:"start"`
+	Step      exact  `bson:"step"`
+	MinStep   exact  `bson:"min_step"`
+	MaxStep   exact  `bson:"max_step"`
+	Delta     exact  `bson:"delta"`
+	Remainder exact  `bson:"remainder"`
+	Pool      string `bson:"pool"`
+	Extra     string `bson:"extra"`
 }
 
-func (d tagDocument) tag() hapax.Tag {
-	return hapax.Tag{
+func (d tagDocument) tag() driver.Tag {
+	return driver.Tag{Tag: hapax.Tag{
 		Name: d.Name, Kind: hapax.Kind(d.Kind), Deleted: d.Deleted, Mark: int64(d.Mark), Start: int64(d.Start),
-		Step: int64(d.Step), MinStep: int64(d.MinStep), MaxStep: int64(d.MaxStep), Pool: d.Pool,
-	}
+		Step: int64(d.Step), MinStep: int64(d.MinStep), MaxStep: int64(d.MaxStep),
+		Delta: int64(d.Delta), Remainder: int64(d.Remainder), Pool: d.Pool, Extra: d.Extra,
+	}, KeyHash: d.KeyHash, Run: int64(d.Run)}
 }
 
 // definition is what a change of the definition sets; the mark is not in it.
@@ -49,93 +57,174 @@ func definition(t hapax.Tag) bson.D {
 		{Key: "step", Value: t.Step},
 		{Key: "min_step", Value: t.MinStep},
 		{Key: "max_step", Value: t.MaxStep},
+		{Key: "delta", Value: t.Delta},
+		{Key: "remainder", Value: t.Remainder},
 		{Key: "pool", Value: t.Pool},
+		{Key: "extra", Value: t.Extra},
 	}
+}
+
+// marked is a mark to set that adjoins no allocation.
+func marked(mark int64) bson.D {
+	return bson.D{{Key: "mark", Value: mark}, {Key: "run", Value: int64(0)}, {Key: "key_hash", Value: ""}}
 }
 
 // now sets the time of the last change, for people to read.
 var now = bson.E{Key: "$currentDate", Value: bson.D{{Key: "updated", Value: true}}}
 
-// steps remembers the tags' own steps: a grant of one step names the number, and
-// asks that it still is the step.
-type steps struct {
+// A shape is what says how far n numbers raise a tag's mark. A grant names the
+// number, and asks that the tag still has the shape.
+type shape struct{ step, delta int64 }
+
+// shapes remembers the tags' shapes.
+type shapes struct {
 	mu sync.Mutex // guards m
-	m  map[string]int64
+	m  map[string]shape
 }
 
-func (s *steps) get(tag string) int64 {
+// get returns a tag's shape; the guess where none is remembered has no step.
+func (s *shapes) get(tag string) shape {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.m[tag]
-}
-
-func (s *steps) set(tag string, step int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.m == nil || len(s.m) >= maxSteps {
-		s.m = map[string]int64{}
+	if sh, ok := s.m[tag]; ok {
+		return sh
 	}
-	s.m[tag] = step
+	return shape{delta: 1}
 }
 
-// Allocate implements hapax.SegmentStore. It is one round trip, unless n is 0
-// and the tag's step is not the one that is remembered.
-func (s *Store) Allocate(ctx context.Context, tag string, n int64) (hapax.Allocation, error) {
+func (s *shapes) set(tag string, sh shape) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.m == nil || len(s.m) >= maxShapes {
+		s.m = map[string]shape{}
+	}
+	s.m[tag] = sh
+}
+
+// Allocate implements hapax.SegmentStore. It is one round trip where the tag's
+// shape is the one that is remembered, and nobody else was granted anything since
+// the caller's last allocation, if it has one; otherwise it takes another for each.
+func (s *Store) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return hapax.Allocation{}, err
 	}
-	ctx, cancel := s.deadline(ctx)
-	defer cancel()
-	for range attempts {
-		a, ok, err := s.advance(ctx, tag, n)
-		if err != nil || ok {
-			return a, failed(ctx, "allocate", err)
+	var a hapax.Allocation
+	err := s.call(ctx, "allocate", func(ctx context.Context) error {
+		for range attempts {
+			granted, ok, err := s.advance(ctx, tag, n, last)
+			if err != nil || ok {
+				a = granted
+				return err
+			}
+			d, err := s.readTag(ctx, tag)
+			if err != nil {
+				return err
+			}
+			if _, _, err := driver.Advance(d.tag(), n, last); err != nil {
+				return err
+			}
+			s.shapes.set(tag, shape{int64(d.Step), int64(d.Delta)})
 		}
-		t, err := s.readTag(ctx, tag)
-		if err != nil {
-			return hapax.Allocation{}, failed(ctx, "allocate", err)
-		}
-		if _, _, err := t.tag().Advance(n); err != nil {
-			return hapax.Allocation{}, err
-		}
-		s.steps.set(tag, int64(t.Step))
+		return tooOften(tag)
+	})
+	if err != nil {
+		return hapax.Allocation{}, err
 	}
-	return hapax.Allocation{}, tooOften(tag)
+	return a, nil
 }
 
 func tooOften(name string) error {
 	return fmt.Errorf("%w: mongodb: tag %q changed %d times while it was to be changed", hapax.ErrStoreUnavailable, name, attempts)
 }
 
-// advance tries to raise the mark by n or by the remembered step, and tells
+// isLong asks that a number is a 64-bit integer: another one would round.
+var isLong = bson.E{Key: "$type", Value: "long"}
+
+// advance tries to raise the mark by what the remembered shape says, and reports
 // whether the tag was as it must be for that.
-func (s *Store) advance(ctx context.Context, tag string, n int64) (hapax.Allocation, bool, error) {
+func (s *Store) advance(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, bool, error) {
+	sh := s.shapes.get(tag)
 	filter := bson.D{
 		{Key: "_id", Value: tag},
 		{Key: "store", Value: s.id},
 		{Key: "kind", Value: string(hapax.KindSegment)},
 		{Key: "deleted", Value: false},
+		{Key: "delta", Value: sh.delta},
 	}
 	if n == 0 {
-		n = s.steps.get(tag)
-		filter = append(filter, bson.E{Key: "step", Value: n})
+		filter = append(filter, bson.E{Key: "step", Value: sh.step})
 	}
-	if n < 1 || n > hapax.MaxStep {
-		return hapax.Allocation{}, false, nil
+	width, err := driver.Width(hapax.Tag{Kind: hapax.KindSegment, Step: sh.step, Delta: sh.delta}, n)
+	if err != nil || width == 0 {
+		return hapax.Allocation{}, false, nil //nolint:nilerr // what the stored tag says is what the caller is told
 	}
-	// A mark that is no 64-bit integer would round.
-	filter = append(filter, bson.E{Key: "mark", Value: bson.D{{Key: "$gte", Value: int64(1)}, {Key: "$lte", Value: hapax.MaxMark - n}, {Key: "$type", Value: "long"}}})
-	update := bson.D{{Key: "$inc", Value: bson.D{{Key: "mark", Value: n}}}, now}
-	var d tagDocument
-	err := s.tags.FindOneAndUpdate(ctx, filter, update, options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&d)
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return hapax.Allocation{}, false, nil
+	filter = append(filter,
+		bson.E{Key: "mark", Value: bson.D{{Key: "$gte", Value: int64(1)}, {Key: "$lte", Value: hapax.MaxMark - width}, isLong}},
+		bson.E{Key: "run", Value: bson.D{{Key: "$gte", Value: int64(0)}, isLong}})
+	key, hash := driver.NewKey()
+	set := bson.D{{Key: "key_hash", Value: hash}}
+	raise := bson.D{{Key: "mark", Value: width}}
+
+	// The run goes on under the caller's last key, and begins anew under any other
+	// one: each write is made only in its own case.
+	if held := driver.HashKey(last); held != "" {
+		a, ok, err := s.grant(ctx, append(slices.Clip(filter), bson.E{Key: "key_hash", Value: held}),
+			bson.D{{Key: "$inc", Value: append(raise[:1:1], bson.E{Key: "run", Value: width})}, {Key: "$set", Value: set}, now}, width, key)
+		if err != nil || ok {
+			return a, ok, err
+		}
+		filter = append(filter, bson.E{Key: "key_hash", Value: bson.D{{Key: "$ne", Value: held}}})
 	}
-	if err != nil {
+	return s.grant(ctx, filter,
+		bson.D{{Key: "$inc", Value: raise}, {Key: "$set", Value: append(set, bson.E{Key: "run", Value: width})}, now}, width, key)
+}
+
+// grant makes one update that raises a mark, and reports whether the filter matched.
+func (s *Store) grant(ctx context.Context, filter, update bson.D, width int64, key hapax.GrantKey) (hapax.Allocation, bool, error) {
+	d, ok, err := s.updateTag(ctx, filter, update)
+	if err != nil || !ok {
 		return hapax.Allocation{}, false, err
 	}
 	t := d.tag()
-	return hapax.Allocation{Grant: hapax.Grant{Lo: t.Mark - n, Hi: t.Mark}, Tag: t}, true, nil
+	return hapax.Allocation{Grant: hapax.Grant{Lo: t.Mark - width, Hi: t.Mark}, Tag: t.Tag, Key: key, From: t.Mark - t.Run}, true, nil
+}
+
+// updateTag changes the tag that matches, and returns it as it is afterwards.
+func (s *Store) updateTag(ctx context.Context, filter, update bson.D) (d tagDocument, ok bool, err error) {
+	err = s.tags.FindOneAndUpdate(ctx, filter, update, options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&d)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return d, false, nil
+	}
+	return d, err == nil, err
+}
+
+// HandBack implements hapax.SegmentStore. It is one round trip.
+func (s *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	if err := driver.CheckHandBack(a, next); err != nil {
+		return err
+	}
+	filter := bson.D{
+		{Key: "_id", Value: a.Tag.Name},
+		{Key: "store", Value: s.id},
+		{Key: "deleted", Value: false},
+		{Key: "mark", Value: bson.D{{Key: "$eq", Value: a.Grant.Hi}, isLong}},
+		{Key: "key_hash", Value: driver.HashKey(a.Key)},
+		{Key: "run", Value: bson.D{{Key: "$gte", Value: a.Grant.Hi - next}, isLong}},
+	}
+	return s.call(ctx, "hand back", func(ctx context.Context) error {
+		_, ok, err := s.updateTag(ctx, filter, bson.D{{Key: "$set", Value: marked(next)}, now})
+		if err != nil || ok {
+			return err
+		}
+		d, err := s.readTag(ctx, a.Tag.Name)
+		if err != nil {
+			return err
+		}
+		if _, err = driver.HandBack(d.tag(), a, next); err == nil {
+			err = fmt.Errorf("%w: mongodb: tag %q refused a hand-back for no reason that is known", hapax.ErrStoreUnavailable, a.Tag.Name)
+		}
+		return err
+	})
 }
 
 // readTag reads a tag of this store.
@@ -160,8 +249,8 @@ func (s *Store) ownTag(d tagDocument) error {
 		return err
 	}
 	k := hapax.Kind(d.Kind)
-	if k != hapax.KindSegment && k != hapax.KindSnowflake || k == hapax.KindSegment && (d.Mark < 1 || d.Step < 1) {
-		return fmt.Errorf("%w: mongodb: tag %q has kind %.20q, mark %d and step %d", hapax.ErrStoreCorrupt, d.Name, d.Kind, d.Mark, d.Step)
+	if k != hapax.KindSegment && k != hapax.KindSnowflake || k == hapax.KindSegment && (d.Mark < 1 || d.Step < 1 || d.Delta < 1) || d.Run < 0 || d.Run > d.Mark {
+		return fmt.Errorf("%w: mongodb: tag %q has kind %.20q, mark %d, run %d, step %d and delta %d", hapax.ErrStoreCorrupt, d.Name, d.Kind, d.Mark, d.Run, d.Step, d.Delta)
 	}
 	return nil
 }
@@ -173,96 +262,88 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 		return hapax.Tag{}, err
 	}
 	tag.Deleted = false
-	ctx, cancel := s.deadline(ctx)
-	defer cancel()
-	for range attempts {
-		if err := s.insertTag(ctx, tag); err == nil {
-			return tag, nil
-		} else if !mongo.IsDuplicateKeyError(err) {
-			return hapax.Tag{}, failed(ctx, "create a tag", err)
+	stored := tag
+	err = s.call(ctx, "create a tag", func(ctx context.Context) error {
+		if err := s.insertTag(ctx, tag); !mongo.IsDuplicateKeyError(err) {
+			return err
 		}
-		old, err := s.readTag(ctx, tag.Name)
-		if errors.Is(err, hapax.ErrTagNotFound) {
-			continue
-		}
-		if err != nil {
-			return hapax.Tag{}, failed(ctx, "create a tag", err)
-		}
-		next, err := old.tag().Revive(tag, mode)
-		if err != nil {
-			return hapax.Tag{}, err
-		}
-		if t, ok, err := s.define(ctx, old, next); err != nil || ok {
-			return t, failed(ctx, "create a tag", err)
-		}
+		stored, err = s.redefine(ctx, tag.Name, func(old hapax.Tag) (hapax.Tag, error) { return driver.Revive(old, tag, mode) })
+		return err
+	})
+	if err != nil {
+		return hapax.Tag{}, err
 	}
-	return hapax.Tag{}, tooOften(tag.Name)
+	return stored, nil
 }
 
 func (s *Store) insertTag(ctx context.Context, t hapax.Tag) error {
 	if err := s.check(ctx); err != nil {
 		return err
 	}
-	d := append(bson.D{{Key: "_id", Value: t.Name}, {Key: "store", Value: s.id}, {Key: "rev", Value: int64(1)}, {Key: "mark", Value: t.Mark}}, definition(t)...)
-	_, err := s.tags.InsertOne(ctx, d)
+	d := append(bson.D{{Key: "_id", Value: t.Name}, {Key: "store", Value: s.id}, {Key: "rev", Value: int64(1)}}, marked(t.Mark)...)
+	_, err := s.tags.InsertOne(ctx, append(d, definition(t)...))
 	return err
 }
 
-// define stores a tag's definition if it still has old's revision, and tells
-// whether it did. The mark is raised to the tag's, not set.
-func (s *Store) define(ctx context.Context, old tagDocument, next hapax.Tag) (hapax.Tag, bool, error) {
-	filter := bson.D{{Key: "_id", Value: old.Name}, {Key: "store", Value: s.id}, {Key: "rev", Value: old.Rev}}
-	update := bson.D{
-		{Key: "$set", Value: definition(next)},
-		{Key: "$max", Value: bson.D{{Key: "mark", Value: next.Mark}}},
-		{Key: "$inc", Value: bson.D{{Key: "rev", Value: int64(1)}}},
-		now,
-	}
-	var d tagDocument
-	err := s.tags.FindOneAndUpdate(ctx, filter, update, options.FindOneAndUpdate().SetReturnDocument(options.After)).Decode(&d)
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return hapax.Tag{}, false, nil
-	}
-	return d.tag(), err == nil, err
-}
-
-// change redefines an existing tag by what f makes of it, unless f fails.
-func (s *Store) change(ctx context.Context, name, doing string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
-	if err := hapax.ValidateName("tag", name); err != nil {
-		return hapax.Tag{}, err
-	}
-	ctx, cancel := s.deadline(ctx)
-	defer cancel()
+// redefine replaces the definition of an existing tag by what f makes of it,
+// unless f fails.
+func (s *Store) redefine(ctx context.Context, name string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
 	for range attempts {
 		old, err := s.readTag(ctx, name)
 		if err != nil {
-			return hapax.Tag{}, failed(ctx, doing, err)
+			return hapax.Tag{}, err
 		}
-		next, err := f(old.tag())
+		next, err := f(old.tag().Tag)
 		if err != nil {
 			return hapax.Tag{}, err
 		}
 		if t, ok, err := s.define(ctx, old, next); err != nil || ok {
-			return t, failed(ctx, doing, err)
+			return t, err
 		}
 	}
 	return hapax.Tag{}, tooOften(name)
 }
 
+// define stores a tag's definition if it still has old's revision, and reports
+// whether it did. A mark that the definition raises is a floor: what was granted
+// meanwhile may have raised it further, and stays.
+func (s *Store) define(ctx context.Context, old tagDocument, next hapax.Tag) (hapax.Tag, bool, error) {
+	filter := bson.D{{Key: "_id", Value: old.Name}, {Key: "store", Value: s.id}, {Key: "rev", Value: old.Rev}}
+	update := func(set bson.D) bson.D {
+		return bson.D{{Key: "$set", Value: set}, {Key: "$inc", Value: bson.D{{Key: "rev", Value: int64(1)}}}, now}
+	}
+	if next.Mark > int64(old.Mark) {
+		below := slices.Concat(filter, bson.D{{Key: "mark", Value: bson.D{{Key: "$lt", Value: next.Mark}}}})
+		d, ok, err := s.updateTag(ctx, below, update(append(definition(next), marked(next.Mark)...)))
+		if err != nil || ok {
+			return d.tag().Tag, ok, err
+		}
+		filter = append(filter, bson.E{Key: "mark", Value: bson.D{{Key: "$gte", Value: next.Mark}}})
+	}
+	d, ok, err := s.updateTag(ctx, filter, update(definition(next)))
+	return d.tag().Tag, ok, err
+}
+
+// change redefines an existing tag by what f makes of it, unless f fails.
+func (s *Store) change(ctx context.Context, name, doing string, f func(hapax.Tag) (hapax.Tag, error)) (t hapax.Tag, err error) {
+	if err := hapax.ValidateName("tag", name); err != nil {
+		return hapax.Tag{}, err
+	}
+	err = s.call(ctx, doing, func(ctx context.Context) error {
+		t, err = s.redefine(ctx, name, f)
+		return err
+	})
+	return t, err
+}
+
 // UpdateTag implements hapax.TagStore.
 func (s *Store) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
-	return s.change(ctx, name, "update a tag", u.Apply)
+	return s.change(ctx, name, "update a tag", func(t hapax.Tag) (hapax.Tag, error) { return driver.Update(t, u) })
 }
 
 // DeleteTag implements hapax.TagStore.
 func (s *Store) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
-	return s.change(ctx, name, "delete a tag", func(t hapax.Tag) (hapax.Tag, error) {
-		if t.Deleted {
-			return t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, name)
-		}
-		t.Deleted = true
-		return t, nil
-	})
+	return s.change(ctx, name, "delete a tag", driver.Delete)
 }
 
 // Tag implements hapax.TagStore.
@@ -270,13 +351,15 @@ func (s *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
 	}
-	ctx, cancel := s.deadline(ctx)
-	defer cancel()
-	d, err := s.readTag(ctx, name)
+	var d tagDocument
+	err := s.call(ctx, "read a tag", func(ctx context.Context) (err error) {
+		d, err = s.readTag(ctx, name)
+		return err
+	})
 	if err != nil {
-		return hapax.Tag{}, failed(ctx, "read a tag", err)
+		return hapax.Tag{}, err
 	}
-	return d.tag(), nil
+	return d.tag().Tag, nil
 }
 
 // Tags implements hapax.TagStore.
@@ -284,29 +367,30 @@ func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag,
 	if limit <= 0 {
 		return nil, nil
 	}
-	ctx, cancel := s.deadline(ctx)
-	defer cancel()
-	docs, err := find[tagDocument](ctx, s, s.tags, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: after}}}}, "_id", limit)
-	if err != nil {
-		return nil, failed(ctx, "list tags", err)
-	}
 	var page []hapax.Tag
-	for _, d := range docs {
-		if err := s.ownTag(d); err != nil {
-			return nil, err
+	err := s.call(ctx, "list tags", func(ctx context.Context) error {
+		docs, err := find[tagDocument](ctx, s, s.tags, bson.D{{Key: "$gt", Value: after}}, limit)
+		for _, d := range docs {
+			if err := s.ownTag(d); err != nil {
+				return err
+			}
+			page = append(page, d.tag().Tag)
 		}
-		page = append(page, d.tag())
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return page, nil
 }
 
-// find returns the documents that match, in the order of a field; limit 0 is
-// all. It makes sure that they are those of the store that was opened.
-func find[T any](ctx context.Context, s *Store, c *mongo.Collection, filter bson.D, order string, limit int) ([]T, error) {
+// find returns up to limit documents whose _id matches, in its order. It makes
+// sure that they are those of the store that was opened.
+func find[T any](ctx context.Context, s *Store, c *mongo.Collection, id bson.D, limit int) ([]T, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
-	cursor, err := c.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: order, Value: 1}}).SetLimit(int64(limit)))
+	cursor, err := c.Find(ctx, bson.D{{Key: "_id", Value: id}}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit)))
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -83,22 +84,29 @@ func (a *address) move(srv *testservers.Server) {
 // promote makes a replica a master, and detach a replica of nobody.
 func promote(t *testing.T, replica *testservers.Server) {
 	t.Helper()
-	if err := raw(t, replica).SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+	if err := raw(t, replica).ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func detach(t *testing.T, replica *testservers.Server) {
 	t.Helper()
-	if err := raw(t, replica).SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+	if err := raw(t, replica).ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // refusedEverywhere checks that neither the store that runs nor one that starts
-// goes on at the address.
-func refusedEverywhere(t *testing.T, s *redisstore.Store, url string) {
+// goes on at the address, which leads to srv, and that nothing is written there.
+func refusedEverywhere(t *testing.T, s *redisstore.Store, url string, srv *testservers.Server) {
 	t.Helper()
+	c := raw(t, srv)
+	before := c.HGetAll(t.Context(), "hapax:tag:t").Val()
+	defer func() {
+		if after := c.HGetAll(t.Context(), "hapax:tag:t").Val(); !maps.Equal(before, after) {
+			t.Errorf("a server that was refused had %v, and has %v", before, after)
+		}
+	}()
 	g, err := allocateUntil(t, s, "t", hapax.ErrStoreUnsafe)
 	if !errors.Is(err, hapax.ErrStoreUnsafe) {
 		t.Errorf("the store that runs: %v, %v; want ErrStoreUnsafe", g, err)
@@ -198,8 +206,56 @@ func TestPromotionInDisguise(t *testing.T) {
 			master.Kill()
 			tt.disguise(t, last)
 			at.move(last)
-			refusedEverywhere(t, s, url)
+			refusedEverywhere(t, s, url, last)
 		})
+	}
+}
+
+// A replica that took its copy and left may lack what is granted afterwards.
+func TestReplicaCameAndWent(t *testing.T) {
+	master := testservers.Redis(t, "--appendfsync", "always")
+	at := newAddress(t, master)
+	s := open(t, at.url(), redisstore.Options{})
+	create(t, s, hapax.Tag{Name: "t"})
+	replica := testservers.RedisReplica(t, master)
+	detach(t, replica)
+	for strings.Contains(raw(t, master).Info(t.Context(), "replication").Val(), "connected_slaves:1") {
+		time.Sleep(20 * time.Millisecond)
+	}
+	allocate(t, s, "t", 10)
+	for redisRewrites(t, replica) {
+		time.Sleep(20 * time.Millisecond)
+	}
+	master.Kill()
+	replica.Kill()
+	replica.Start()
+	promote(t, replica)
+	testservers.RedisReplica(t, replica)
+	at.move(replica)
+	g, err := allocateUntil(t, s, "t", hapax.ErrStoreUnsafe)
+	if !errors.Is(err, hapax.ErrStoreUnsafe) {
+		t.Errorf("%v, %v; want ErrStoreUnsafe", g, err)
+	}
+}
+
+// Nothing is granted before a new replica knows that it may come to lack grants:
+// promoted in ignorance, it would look like a server that was restarted.
+func TestReplicaThatDoesNotKnow(t *testing.T) {
+	master := testservers.Redis(t, "--appendfsync", "always")
+	s := open(t, master.URL, redisstore.Options{})
+	create(t, s, hapax.Tag{Name: "t"})
+	last := allocate(t, s, "t", 10)
+	replica := testservers.RedisReplica(t, master)
+	replica.Pause()
+	_, err := s.Allocate(t.Context(), "t", 10, "")
+	wantErr(t, "Allocate", err, hapax.ErrStoreUnavailable)
+	replica.Resume()
+	g, err := allocateUntil(t, s, "t", hapax.ErrStoreUnsafe)
+	if err != nil || g.Lo != last.Hi {
+		t.Errorf("when it knows: %v, %v; want a grant from %d on", g, err, last.Hi)
+	}
+	if known := raw(t, replica).HGet(t.Context(), "hapax:{hapax}:store", "server:").Val(); !strings.HasPrefix(known, "durable behind ") {
+		t.Errorf("the replica has %q; want a server that it may be behind", known)
 	}
 }
 
@@ -230,6 +286,10 @@ func TestLessDurableMeanwhile(t *testing.T) {
 				"Open":     func() error { _, err := redisstore.Open(t.Context(), srv.URL, redisstore.Options{}); return err },
 			} {
 				wantErr(t, name, call(), hapax.ErrStoreUnsafe)
+				wantErr(t, name+" again", call(), hapax.ErrStoreUnsafe)
+			}
+			if mark, _ := strconv.ParseInt(c.HGet(t.Context(), "hapax:tag:t", "mark").Val(), 10, 64); mark > last.Hi+10 {
+				t.Errorf("the mark was raised to %d by writes that were refused; want one at most", mark)
 			}
 			if err := c.ConfigSet(t.Context(), setting[0], setting[2]).Err(); err != nil {
 				t.Fatal(err)

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/redisstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -172,6 +175,93 @@ func TestTopOfTheRange(t *testing.T) {
 	}
 }
 
+// Nor may they lose digits of a product.
+func TestWidths(t *testing.T) {
+	s := open(t, testservers.Redis(t).URL, redisstore.Options{Prefix: "widths:"})
+	i := 0
+	rapid.Check(t, func(r *rapid.T) {
+		i++
+		def := hapax.Tag{
+			Name: fmt.Sprint("t", i), Start: rapid.Int64Range(1, 1<<61).Draw(r, "start"),
+			Step:  1 << rapid.IntRange(0, 40).Draw(r, "step's bits"),
+			Delta: rapid.OneOf(rapid.Int64Range(1, hapax.MaxDelta), rapid.Just[int64](hapax.MaxDelta)).Draw(r, "delta"),
+		}
+		def.Step -= rapid.Int64Range(0, def.Step-1).Draw(r, "less")
+		create(t, s, def)
+		lo, last := def.Start, hapax.GrantKey("")
+		for range 3 {
+			n := rapid.OneOf(rapid.Just[int64](0), rapid.Int64Range(1, hapax.MaxStep), rapid.Int64Range(999_999_000, 1_000_001_000)).Draw(r, "n")
+			width := must[int64](t)(driver.Width(hapax.Tag{Kind: hapax.KindSegment, Step: def.Step, Delta: def.Delta}, n))
+			a, err := s.Allocate(t.Context(), def.Name, n, last)
+			if lo > hapax.MaxMark-width {
+				if !errors.Is(err, hapax.ErrLineExhausted) {
+					r.Fatalf("%v, %v; want ErrLineExhausted", a.Grant, err)
+				}
+				continue
+			}
+			if want := (hapax.Grant{Lo: lo, Hi: lo + width}); err != nil || a.Grant != want || a.From != def.Start {
+				r.Fatalf("%v from %d, %v; want %v from %d", a.Grant, a.From, err, want, def.Start)
+			}
+			lo, last = a.Grant.Hi, a.Key
+		}
+	})
+}
+
+// A field that a hand's edit made into something else is refused, and left alone.
+func TestEditedByHand(t *testing.T) {
+	srv := testservers.Redis(t, "--appendfsync", "always")
+	s, c, ctx := open(t, srv.URL, redisstore.Options{}), raw(t, srv), t.Context()
+	for _, field := range []string{"mark", "step", "delta", "run"} {
+		for _, value := range []string{"", "abc", "-5", "1.5", "1e9", "0x10", "007", "00000000000000000000000001"} {
+			name := field + value
+			create(t, s, hapax.Tag{Name: name})
+			a := must[hapax.Allocation](t)(s.Allocate(ctx, name, 5, ""))
+			c.HSet(ctx, "hapax:tag:"+name, field, value)
+			before := c.HGetAll(ctx, "hapax:tag:"+name).Val()
+			_, err := s.Allocate(ctx, name, 0, a.Key)
+			wantErr(t, name+": Allocate", err, hapax.ErrStoreCorrupt)
+			if field == "mark" || field == "run" {
+				wantErr(t, name+": HandBack", s.HandBack(ctx, a, a.Grant.Lo), hapax.ErrStoreCorrupt)
+			}
+			if after := c.HGetAll(ctx, "hapax:tag:"+name).Val(); !maps.Equal(before, after) {
+				t.Errorf("%s: %v became %v", name, before, after)
+			}
+		}
+	}
+}
+
+// A store of a client that exists leaves it open.
+func TestNew(t *testing.T) {
+	srv := testservers.Redis(t, "--appendfsync", "always")
+	c, ctx := raw(t, srv), t.Context()
+	s, err := redisstore.New(ctx, c, redisstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	create(t, s, hapax.Tag{Name: "t"})
+	last := allocate(t, s, "t", 10)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	_, err = s.Allocate(ctx, "t", 1, "")
+	wantErr(t, "Allocate on a closed store", err, hapax.ErrClosed)
+	wantErr(t, "Ping on a closed store", s.Ping(ctx), hapax.ErrClosed)
+	if err := c.Ping(ctx).Err(); err != nil {
+		t.Errorf("the client: %v", err)
+	}
+	if g := allocate(t, open(t, srv.URL, redisstore.Options{}), "t", 1); g.Lo != last.Hi {
+		t.Errorf("%v was granted after %v", g, last)
+	}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr}, ReadOnly: true})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": srv.Addr}})
+	defer cluster.Close()
+	defer ring.Close()
+	for name, client := range map[string]redis.UniversalClient{"reads from replicas": cluster, "a ring": ring, "none": nil} {
+		_, err := redisstore.New(ctx, client, redisstore.Options{})
+		wantErr(t, name, err, hapax.ErrInvalidArgument)
+	}
+}
+
 func TestForeignKeys(t *testing.T) {
 	srv := testservers.Redis(t, "--appendfsync", "always")
 	c, ctx := raw(t, srv), t.Context()
@@ -181,19 +271,6 @@ func TestForeignKeys(t *testing.T) {
 	c.HSet(ctx, "y:{hapax}:store", "id", "I", "format", "9")
 	_, err = redisstore.Open(ctx, srv.URL+"?prefix=y:", redisstore.Options{})
 	wantErr(t, "another format", err, hapax.ErrStoreCorrupt)
-
-	s := open(t, srv.URL, redisstore.Options{})
-	for _, mark := range []string{"", "abc", "-5", "1.5", "1e9", "00000000000000000000000001"} {
-		create(t, s, hapax.Tag{Name: "t" + mark})
-		c.HSet(ctx, "hapax:tag:t"+mark, "mark", mark)
-		a, err := s.Allocate(ctx, "t"+mark, 1, "")
-		if err == nil {
-			t.Errorf("mark %q: %v was granted", mark, a.Grant)
-		}
-		if got := c.HGet(ctx, "hapax:tag:t"+mark, "mark").Val(); got != mark {
-			t.Errorf("mark %q became %q", mark, got)
-		}
-	}
 }
 
 func TestEviction(t *testing.T) {
@@ -225,6 +302,22 @@ func TestAccounts(t *testing.T) {
 			allocate(t, s, "t", 1)
 		})
 	}
+	t.Run("as documented", func(t *testing.T) { // in docs/choosing-a-store.md
+		args := []any{"acl", "setuser", "small", "on", ">s3cret"}
+		for right := range strings.FieldsSeq("~hapax:* +@connection +@hash +@set +@sortedset +exists +eval +evalsha +info +config|get +time +wait") {
+			args = append(args, right)
+		}
+		if err := c.Do(ctx, args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, "redis://small:s3cret@"+srv.Addr, redisstore.Options{Warn: func(code, message string) { t.Errorf("warning %s: %s", code, message) }})
+		create(t, s, hapax.Tag{Name: "t"})
+		allocate(t, s, "t", 1)
+		lease := acquire(t, s)
+		must[hapax.Lease](t)(extend(ctx, t, s, lease, time.Minute))
+		must[[]hapax.Tag](t)(s.Tags(ctx, "", 10))
+		must[time.Time](t)(s.StoreTime(ctx))
+	})
 	for _, login := range []string{"half:s3cret2", "nobody:s3cret2"} {
 		_, err := redisstore.Open(ctx, "redis://"+login+"@"+srv.Addr, redisstore.Options{})
 		wantErr(t, login, err, hapax.ErrStoreUnavailable)

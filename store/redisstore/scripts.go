@@ -71,7 +71,7 @@ local function refused(key, field)
   if id ~= ARGV[2] then return {'replaced', id or ''} end
 end
 local function halves(s)
-  if not s or #s > 19 or not string.match(s, '^%d+$') then return nil end
+  if not s or #s > 19 or not (s == '0' or string.match(s, '^[1-9]%d*$')) then return nil end
   return tonumber(string.sub(s, 1, -10)) or 0, tonumber(string.sub(s, -9))
 end
 local function added(ah, al, bh, bl)
@@ -144,9 +144,9 @@ local n = ARGV[3]
 if n == '0' then n = t[4] end
 local mh, ml = halves(t[3])
 local nh, nl = halves(n)
-local delta = t[5] and #t[5] <= 7 and tonumber(t[5])
+local dh, delta = halves(t[5])
 local said = 'no'
-if t[1] == 'segment' and t[2] == '0' and mh and mh + ml > 0 and nh and nh < 2000 and nh + nl > 0 and delta and delta > 0 and halves(t[7]) then
+if t[1] == 'segment' and t[2] == '0' and mh and mh + ml > 0 and nh and nh < 2000 and nh + nl > 0 and dh == 0 and delta > 0 and halves(t[7]) then
   local carry = math.floor(nl * delta / 1000000000)
   local wh, wl = nh * delta + carry, nl * delta - carry * 1000000000
   local h, l = added(mh, ml, wh, wl)

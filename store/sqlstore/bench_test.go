@@ -1,9 +1,10 @@
-package sqlstore
+package sqlstore_test
 
 import (
 	"testing"
 
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/sqlstore"
 )
 
 // BenchmarkAllocate shows what a grant costs, beside a read of one row and, as
@@ -18,7 +19,7 @@ func BenchmarkAllocate(b *testing.B) {
 
 func benchmarkAllocate(b *testing.B, server *testservers.Server) {
 	url := fresh(server.URL)
-	s := open(b, url, Options{})
+	s := open(b, url, sqlstore.Options{})
 	create(b, s, "orders")
 	b.Run("read", func(b *testing.B) {
 		for b.Loop() {
@@ -28,9 +29,10 @@ func benchmarkAllocate(b *testing.B, server *testservers.Server) {
 		}
 	})
 	b.Run("update", func(b *testing.B) {
-		query := s.dialect.bind("UPDATE " + prefixOf(url) + "tags SET mark = mark + 1 WHERE name = ?")
+		db := s.DB()
+		query := s.Bind("UPDATE " + prefixOf(url) + "tags SET mark = mark + 1 WHERE name = ?")
 		for b.Loop() {
-			if _, err := s.exec(b.Context(), query, []any{"orders"}); err != nil {
+			if _, err := db.ExecContext(b.Context(), query, "orders"); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -44,7 +46,7 @@ func benchmarkAllocate(b *testing.B, server *testservers.Server) {
 		b.SetParallelism(4)
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				if _, err := s.Allocate(b.Context(), "orders", 0); err != nil {
+				if _, err := s.Allocate(b.Context(), "orders", 0, ""); err != nil {
 					b.Error(err)
 					return
 				}

@@ -2,111 +2,175 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
-	"strconv"
+	"maps"
+	"reflect"
 	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/sqlstore/internal/handle"
 )
 
-// A connector makes the pool's connections and lets none into it that does not
-// pass the check.
-type connector struct {
-	dialect dialect
-	timeout time.Duration // the pool also connects without a deadline
-	check   func(ctx context.Context, conn driver.Conn) error
+const (
+	// maxStale bounds how many connections in a row a call may find broken.
+	maxStale = MaxMaxConns + 1
+	// maxChecked bounds the connections that are remembered as checked.
+	maxChecked = 2 * MaxMaxConns
+)
+
+// on runs f on a connection that has passed the checks, and on the next one
+// where the driver finds a connection broken before it has sent anything. A
+// connection that leads to the wrong server is closed.
+func (s *Store) on(ctx context.Context, f func(ctx context.Context, c *sql.Conn) error) error {
+	for stale := 0; ; stale++ {
+		if s.closed.Load() {
+			return fmt.Errorf("%w: the %s store", hapax.ErrClosed, s.dialect.name)
+		}
+		err := s.attempt(ctx, s.ensure, f)
+		if !errors.Is(err, driver.ErrBadConn) || stale == maxStale || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
-// Connect implements driver.Connector.
-func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	conn, err := connect(ctx, c.dialect)
+// attempt runs f on a connection that is made ready first.
+func (s *Store) attempt(ctx context.Context, ready, f func(ctx context.Context, c *sql.Conn) error) error {
+	c, err := s.db.Conn(ctx)
 	if err != nil {
-		return nil, err
+		return &connectError{err}
 	}
-	if err := c.check(ctx, conn); err != nil {
-		_ = conn.Close()
-		return nil, &connectError{err}
+	defer c.Close()
+	if err = ready(ctx, c); err != nil {
+		discard(c)
+		return &connectError{err}
 	}
-	return conn, nil
+	err = f(ctx, c)
+	if doubt := s.doubt(c); err == nil {
+		err = doubt
+	}
+	if err != nil && s.dialect.classify(err) == readOnly {
+		discard(c)
+	}
+	return err
 }
 
-// Driver implements driver.Connector.
-func (c *connector) Driver() driver.Driver { return c.dialect.connector().Driver() }
-
-func connect(ctx context.Context, d dialect) (driver.Conn, error) {
-	conn, err := d.connector().Connect(ctx)
-	if err != nil {
-		return nil, &connectError{err}
+// ensure checks a connection that was not checked lately.
+func (s *Store) ensure(ctx context.Context, c *sql.Conn) error {
+	var key any
+	if err := c.Raw(func(dc any) error {
+		if reflect.TypeOf(dc).Comparable() {
+			key = dc
+		}
+		return nil
+	}); err != nil {
+		return err
 	}
-	return conn, nil
+	s.mu.Lock()
+	at, known := s.checked[key]
+	s.mu.Unlock()
+	if known && time.Since(at) < handle.MaxLifetime {
+		return nil
+	}
+	if err := s.setUp(ctx, c); err != nil {
+		return err
+	}
+	if err := s.check(ctx, c); err != nil {
+		return err
+	}
+	if key == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.checked, func(_ any, at time.Time) bool { return time.Since(at) >= handle.MaxLifetime })
+	if len(s.checked) >= maxChecked { // most are closed
+		clear(s.checked)
+	}
+	s.checked[key] = time.Now()
+	return nil
 }
 
-// A session runs statements on one connection below the pool.
-type session struct{ conn driver.Conn }
-
-// query returns the rows as text, NULL as the empty string.
-func (s session) query(ctx context.Context, query string, args ...any) ([][]string, error) {
-	q, ok := s.conn.(driver.QueryerContext)
-	if !ok {
-		return nil, fmt.Errorf("%T cannot run queries", s.conn)
+// setUp makes the session independent of the server's defaults.
+func (s *Store) setUp(ctx context.Context, c *sql.Conn) error {
+	for _, statement := range s.dialect.session {
+		if _, err := c.ExecContext(ctx, statement); err != nil {
+			return err
+		}
 	}
-	rows, err := q.QueryContext(ctx, query, named(args))
+	_ = s.doubt(c) // what the server says when a session begins is of no interest
+	return nil
+}
+
+// doubt returns why what was just committed on the connection may not be durable.
+func (s *Store) doubt(c *sql.Conn) error {
+	if s.opts.Doubt == nil {
+		return nil
+	}
+	if err := c.Raw(func(dc any) error { return s.opts.Doubt(dc) }); err != nil {
+		return fmt.Errorf("the outcome is in doubt: %v", err) // whatever it is, nothing is tried again
+	}
+	return nil
+}
+
+// discard closes a connection instead of giving it back to the pool.
+func discard(c *sql.Conn) {
+	_ = c.Raw(func(any) error { return driver.ErrBadConn })
+}
+
+// texts returns the rows of a query as text, NULL as the empty string.
+func texts(ctx context.Context, c *sql.Conn, query string, args ...any) ([][]string, error) {
+	rows, err := c.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	values := make([]driver.Value, len(rows.Columns()))
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
 	var all [][]string
-	for {
-		err := rows.Next(values)
-		if errors.Is(err, io.EOF) {
-			return all, rows.Close()
+	for rows.Next() {
+		values := make([]sql.NullString, len(columns))
+		dest := make([]any, len(columns))
+		for i := range values {
+			dest[i] = &values[i]
 		}
-		if err != nil {
+		if err := rows.Scan(dest...); err != nil {
 			return nil, err
 		}
-		row := make([]string, len(values))
+		row := make([]string, len(columns))
 		for i, v := range values {
-			if row[i], err = text(v); err != nil {
-				return nil, err
-			}
+			row[i] = v.String
 		}
 		all = append(all, row)
 	}
+	return all, rows.Err()
 }
 
-func (s session) exec(ctx context.Context, query string, args ...any) error {
-	e, ok := s.conn.(driver.ExecerContext)
-	if !ok {
-		return fmt.Errorf("%T cannot run statements", s.conn)
+// exec runs a statement and returns how many rows it changed.
+func (s *Store) exec(ctx context.Context, c *sql.Conn, query string, args ...any) (int64, error) {
+	res, err := c.ExecContext(ctx, query, s.dialect.args(args)...)
+	if err != nil {
+		return 0, err
 	}
-	_, err := e.ExecContext(ctx, query, named(args))
-	return err
+	return res.RowsAffected()
 }
 
-func named(args []any) []driver.NamedValue {
-	values := make([]driver.NamedValue, len(args))
-	for i, arg := range args {
-		values[i] = driver.NamedValue{Ordinal: i + 1, Value: arg}
+// insert adds a row unless there is one with its key, or the store is not the
+// one it was, and reports whether it did.
+func (s *Store) insert(ctx context.Context, c *sql.Conn, query string, args ...any) (bool, error) {
+	n, err := s.exec(ctx, c, query, args...)
+	if err != nil && s.dialect.classify(err) == exists {
+		return false, nil
 	}
-	return values
+	return n == 1, err
 }
 
-func text(v driver.Value) (string, error) {
-	switch v := v.(type) {
-	case nil:
-		return "", nil
-	case string:
-		return v, nil
-	case []byte:
-		return string(v), nil
-	case int64:
-		return strconv.FormatInt(v, 10), nil
-	case bool:
-		return strconv.FormatBool(v), nil
-	}
-	return "", fmt.Errorf("a %T where text was expected", v)
+// queryRow reads one row to the end of its statement, so that what a server
+// reports after the row, such as a failed commit, is an error too.
+func (s *Store) queryRow(ctx context.Context, c *sql.Conn, query string, args []any, dest ...any) error {
+	return c.QueryRowContext(ctx, query, s.dialect.args(args)...).Scan(dest...)
 }

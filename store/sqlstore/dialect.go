@@ -3,13 +3,10 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
-	"fmt"
-	"net/url"
-	"regexp"
 	"strings"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/sqlstore/internal/handle"
 )
 
 // A Dialect names a kind of database.
@@ -21,48 +18,51 @@ const (
 	PostgreSQL Dialect = "postgres"
 )
 
-// DefaultPrefix begins the names of the tables unless the URL has another
-// prefix.
+// DefaultPrefix begins the names of the tables unless there is another prefix.
 const DefaultPrefix = "hapax_"
-
-var prefixPattern = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,31}$`)
 
 // A dialect is what differs between the databases. Queries have question marks
 // for their arguments.
-type dialect interface {
-	name() Dialect
+type dialect struct {
+	name   Dialect
+	script string // creates the tables
 
-	// connector makes plain connections, with the session set up.
-	connector() driver.Connector
+	// session are the statements that set a session up.
+	session []string
 
 	// inspect asks the server on the other end what it is.
-	inspect(ctx context.Context, s session) (server, error)
-
-	// schema returns the statements that create the tables.
-	schema(prefix string) []string
+	inspect func(ctx context.Context, c *sql.Conn) (server, error)
 
 	// bind puts the database's placeholders into a query.
-	bind(query string) string
+	bind func(query string) string
 
 	// args converts arguments: text as string, bytes as []byte.
-	args(args []any) []any
+	args func(args []any) []any
 
-	// raise returns the assignment that sets a tag's mark to the expression, and
-	// what ends the UPDATE, so that swap can return the new mark.
-	raise(expression string) (assignment, suffix string)
+	// allocate is the assignments of an allocation. Their arguments are those
+	// that allocateArgs returns for the hash of the caller's last key, the new
+	// one, and the width.
+	allocate     string
+	allocateArgs func(last, next string, width int64) []any
 
-	// swap runs an UPDATE of at most one tag, and returns its mark and whether
-	// there was one.
-	swap(ctx context.Context, db *sql.DB, query string, args []any) (mark int64, ok bool, err error)
+	// raise is the assignment that raises the mark to its argument, if it is
+	// below.
+	raise string
 
-	// clock is an expression for the server's time in microseconds since 1970.
-	clock() string
+	// returning ends a query that allocate or raise is part of, and swap runs it.
+	// It returns the new mark, and reports whether a row was changed. run is -1
+	// where the last key was that of the last allocation, but the run is not
+	// known, and 0 where it was not.
+	returning string
+	swap      func(ctx context.Context, c *sql.Conn, query string, args []any) (mark, run int64, ok bool, err error)
 
-	// classify tells what a server's error means.
-	classify(err error) class
+	// quorum is a condition that holds while the server's settings are those for
+	// which failover was recorded; {failover} stands for the recorded value.
+	quorum func(doubts bool) string
 
-	// answered tells whether the error came from the server itself.
-	answered(err error) bool
+	clock    string                // the server's time in microseconds since 1970
+	classify func(err error) class // what a server's error means
+	answered func(err error) bool  // whether the error came from the server itself
 }
 
 // A server is what a connection leads to.
@@ -73,7 +73,17 @@ type server struct {
 	lossy    []string // settings that let it lose what it acknowledged
 }
 
-// Schema returns the script that creates the tables, as Open does; mysql.sql and
+func dialectOf(d Dialect) (*dialect, error) {
+	switch d {
+	case MySQL:
+		return &mysqlDialect, nil
+	case PostgreSQL:
+		return &postgresDialect, nil
+	}
+	return nil, &hapax.ValueError{Field: "dialect", Value: string(d), Allowed: `"mysql" or "postgres"`, Err: hapax.ErrInvalidArgument}
+}
+
+// Schema returns the script that creates the tables, as New does; mysql.sql and
 // postgres.sql beside this file are it for the default prefix. The prefix
 // begins their names: lower-case letters, digits and underscores, at most 32;
 // empty: DefaultPrefix.
@@ -81,124 +91,80 @@ func Schema(d Dialect, prefix string) (string, error) {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	if err := checkPrefix(prefix); err != nil {
+	if err := handle.CheckPrefix(prefix); err != nil {
 		return "", err
 	}
-	var impl dialect
-	switch d {
-	case MySQL:
-		impl = &mysqlDialect{}
-	case PostgreSQL:
-		impl = &postgresDialect{}
-	default:
-		return "", &hapax.ValueError{Field: "dialect", Value: string(d), Allowed: `"mysql" or "postgres"`, Err: hapax.ErrInvalidArgument}
+	impl, err := dialectOf(d)
+	if err != nil {
+		return "", err
 	}
 	return strings.Join(impl.schema(prefix), ";\n\n") + ";\n", nil
 }
 
-// tables returns the statements of a script, with the prefix of their tables.
-func tables(script, prefix string) []string {
-	script = strings.ReplaceAll(strings.TrimSuffix(script, ";\n"), " "+DefaultPrefix, " "+prefix)
+// schema returns the statements that create the tables.
+func (d *dialect) schema(prefix string) []string {
+	script := strings.ReplaceAll(strings.TrimSuffix(d.script, ";\n"), " "+DefaultPrefix, " "+prefix)
 	return strings.Split(script, ";\n\n")
-}
-
-func checkPrefix(prefix string) error {
-	if !prefixPattern.MatchString(prefix) {
-		return &hapax.ValueError{Field: "prefix", Value: prefix, Allowed: "1 to 32 of a-z, 0-9 and _, no digit first", Err: hapax.ErrInvalidArgument}
-	}
-	return nil
-}
-
-// parseURL chooses the dialect by the URL's scheme. No error holds the URL,
-// which may hold a password.
-func parseURL(raw string, opts Options) (dialect, string, error) {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return nil, "", fmt.Errorf("%w: the store URL is malformed; special characters in its user, password and parameters must be percent-encoded", hapax.ErrInvalidArgument)
-	}
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return nil, "", fmt.Errorf("%w: the store URL's parameters are malformed", hapax.ErrInvalidArgument)
-	}
-	prefix := DefaultPrefix
-	if query.Has("prefix") {
-		prefix = query.Get("prefix")
-		query.Del("prefix")
-	}
-	if err := checkPrefix(prefix); err != nil {
-		return nil, "", err
-	}
-	u.RawQuery = query.Encode()
-	var d dialect
-	switch u.Scheme {
-	case "mysql":
-		d, err = newMySQL(u, query, opts)
-	case "postgres", "postgresql":
-		d, err = newPostgres(u, opts)
-	default:
-		err = &hapax.ValueError{Field: "scheme", Value: u.Scheme, Allowed: `"mysql" or "postgres"`, Err: hapax.ErrInvalidArgument}
-	}
-	return d, prefix, err
 }
 
 // statements are the queries of one store.
 type statements struct {
 	schema []string
-	tables []string // one query for each table, which fails if it is missing
+	anyOf  []string // a query for each table but meta, that finds a row of it
 
-	meta, metaAll, metaInsert, metaUpdate       string
-	clock                                       string
-	tag, tagPage, tagInsert, tagSwap            string
-	pool, pools, poolInsert                     string
-	worker, workers, workerInsert, workerUpdate string
+	meta, metaInsert, metaUpdate, here, clock                     string
+	tag, tagPage, tagInsert, tagAllocate, tagRun, tagEdit, tagEnd string
+	row, rowPage, rowInsert, rowUpdate, rowDelete                 string
 }
 
-const (
-	tagColumns    = "name, kind, start, step, min_step, max_step, mark, pool, deleted"
-	workerColumns = "pool, id, mark, epoch, holder, expires"
-)
+// definition is what a tag is changed and compared by.
+var definition = []string{"kind", "start", "step", "min_step", "max_step", "delta", "remainder", "pool", "extra", "deleted"}
 
-func newStatements(d dialect, prefix string) statements {
-	// A write applies only in the store whose ID it names.
-	const here = " FROM {meta} WHERE name = 'store_id' AND value = ?"
-	mark, returning := d.raise("GREATEST(mark + ?, ?)")
+func newStatements(d *dialect, prefix string, doubts bool) statements {
+	// A write applies only in the store whose ID it names, and while another
+	// primary would be treated as this one's settings call for.
+	failover := "(SELECT value FROM {meta} WHERE name = '" + metaFailover + "')"
+	here := " FROM {meta} WHERE name = '" + metaStoreID + "' AND value = ?" +
+		strings.ReplaceAll(d.quorum(doubts), "{failover}", failover)
+	still := " AND EXISTS (SELECT 1" + here + ")"
+	same := strings.Join(definition, " = ? AND ") + " = ?"
+	columns := "name, mark, " + strings.Join(definition, ", ")
 	s := statements{
-		schema: d.schema(prefix),
-
-		meta:       "SELECT value FROM {meta} WHERE name = ?",
-		metaAll:    "SELECT name, value FROM {meta}",
+		meta:       "SELECT name, value FROM {meta}",
 		metaInsert: "INSERT INTO {meta} (name, value) VALUES (?, ?)",
-		metaUpdate: "UPDATE {meta} SET value = ? WHERE name = ? AND value = ?",
+		metaUpdate: "UPDATE {meta} SET value = CASE name WHEN '" + metaPrimary + "' THEN ? ELSE ? END WHERE name IN ('" + metaPrimary + "', '" + metaFailover + "')",
+		here:       "SELECT 1" + here,
+		clock:      "SELECT " + d.clock,
 
-		clock: "SELECT " + d.clock(),
+		tag:       "SELECT " + columns + " FROM {tags} WHERE name = ?",
+		tagPage:   "SELECT " + columns + " FROM {tags} WHERE name > ? ORDER BY name LIMIT ?",
+		tagInsert: "INSERT INTO {tags} (" + columns + ", key_hash, run) SELECT ?, ?" + strings.Repeat(", ?", len(definition)) + ", '', 0" + here,
+		tagAllocate: "UPDATE {tags} SET " + d.allocate + " WHERE name = ? AND " + same + " AND mark <= ?" + still +
+			d.returning,
+		tagRun: "SELECT run FROM {tags} WHERE name = ? AND key_hash = ?",
+		tagEdit: "UPDATE {tags} SET " + strings.Join(definition, " = ?, ") + " = ?," +
+			" key_hash = CASE WHEN mark < ? THEN '' ELSE key_hash END, run = CASE WHEN mark < ? THEN 0 ELSE run END, " + d.raise +
+			" WHERE name = ? AND " + same + still + d.returning,
+		tagEnd: "UPDATE {tags} SET key_hash = '', run = 0, mark = ?" +
+			" WHERE name = ? AND NOT deleted AND mark = ? AND key_hash = ? AND mark - run <= ?" + still,
 
-		tag:       "SELECT " + tagColumns + " FROM {tags} WHERE name = ?",
-		tagPage:   "SELECT " + tagColumns + " FROM {tags} WHERE name > ? ORDER BY name LIMIT ?",
-		tagInsert: "INSERT INTO {tags} (" + tagColumns + ") SELECT ?, ?, ?, ?, ?, ?, ?, ?, FALSE" + here,
-		tagSwap: "UPDATE {tags} SET kind = ?, start = ?, step = ?, min_step = ?, max_step = ?, pool = ?, deleted = ?, " +
-			mark +
-			" WHERE name = ? AND kind = ? AND start = ? AND step = ? AND min_step = ? AND max_step = ? AND pool = ? AND deleted = ?" +
-			" AND mark <= ? AND EXISTS (SELECT 1" + here + ")" + returning,
-
-		pool:       "SELECT layout FROM {pools} WHERE name = ?",
-		pools:      "SELECT name, layout FROM {pools} ORDER BY name",
-		poolInsert: "INSERT INTO {pools} (name, layout) SELECT ?, ?" + here,
-
-		worker:       "SELECT " + workerColumns + " FROM {workers} WHERE pool = ? AND id = ?",
-		workers:      "SELECT " + workerColumns + " FROM {workers} WHERE pool = ? ORDER BY id",
-		workerInsert: "INSERT INTO {workers} (" + workerColumns + ") SELECT ?, ?, ?, ?, ?, ?" + here,
-		workerUpdate: "UPDATE {workers} SET mark = ?, epoch = ?, holder = ?, expires = ?" +
-			" WHERE pool = ? AND id = ? AND epoch = ? AND mark = ? AND EXISTS (SELECT 1" + here + ")",
+		row:       "SELECT value FROM {rows} WHERE tbl = ? AND name = ?",
+		rowPage:   "SELECT name, value FROM {rows} WHERE tbl = ? AND name > ? ORDER BY name LIMIT ?",
+		rowInsert: "INSERT INTO {rows} (tbl, name, value) SELECT ?, ?, ?" + here,
+		rowUpdate: "UPDATE {rows} SET value = ? WHERE tbl = ? AND name = ? AND value = ?" + still,
+		rowDelete: "DELETE FROM {rows} WHERE tbl = ? AND name = ? AND value = ?" + still,
 	}
-	names := strings.NewReplacer("{meta}", prefix+"meta", "{tags}", prefix+"tags", "{pools}", prefix+"pools", "{workers}", prefix+"workers")
+	names := strings.NewReplacer("{meta}", prefix+"meta", "{tags}", prefix+"tags", "{rows}", prefix+"rows")
 	for _, q := range []*string{
-		&s.meta, &s.metaAll, &s.metaInsert, &s.metaUpdate, &s.clock, &s.tag, &s.tagPage, &s.tagInsert, &s.tagSwap,
-		&s.pool, &s.pools, &s.poolInsert, &s.worker, &s.workers, &s.workerInsert, &s.workerUpdate,
+		&s.meta, &s.metaInsert, &s.metaUpdate, &s.here, &s.clock,
+		&s.tag, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd,
+		&s.row, &s.rowPage, &s.rowInsert, &s.rowUpdate, &s.rowDelete,
 	} {
 		*q = d.bind(names.Replace(*q))
 	}
-	for _, table := range []string{"meta", "tags", "pools", "workers"} {
-		s.tables = append(s.tables, "SELECT 1 FROM "+prefix+table+" LIMIT 1")
+	s.schema = d.schema(prefix)
+	for _, table := range []string{"tags", "rows"} {
+		s.anyOf = append(s.anyOf, "SELECT 1 FROM "+prefix+table+" LIMIT 1")
 	}
 	return s
 }

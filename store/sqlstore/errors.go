@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"crypto/tls"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -23,7 +24,8 @@ const (
 	forbidden              // the account is not allowed to do this
 )
 
-// A connectError is a failure to make a connection: nothing was sent on it.
+// A connectError is a failure to make a connection or to check it: nothing of
+// the call was sent on it.
 type connectError struct{ err error }
 
 func (e *connectError) Error() string { return "connect: " + e.err.Error() }
@@ -36,9 +38,15 @@ const (
 	lastDelay  = 500 * time.Millisecond
 )
 
-// do runs f within the call's time limit, and again as long as it certainly had
-// no effect.
-func (s *Store) do(ctx context.Context, op string, f func(ctx context.Context) error) error {
+// do runs f on a connection within the call's time limit, and again as long as
+// it certainly had no effect.
+func (s *Store) do(ctx context.Context, op string, f func(ctx context.Context, c *sql.Conn) error) error {
+	return s.retry(ctx, op, func(ctx context.Context) error { return s.on(ctx, f) })
+}
+
+// retry runs f within the call's time limit, and again as long as it certainly
+// had no effect.
+func (s *Store) retry(ctx context.Context, op string, f func(ctx context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
 	delay := firstDelay
@@ -62,21 +70,17 @@ func (s *Store) do(ctx context.Context, op string, f func(ctx context.Context) e
 	}
 }
 
-// once runs f once within the call's time limit.
+// once runs f within the call's time limit.
 func (s *Store) once(ctx context.Context, op string, f func(ctx context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
-	err := limited.Err()
-	if err == nil {
-		err = f(limited)
+	if err := f(limited); err != nil {
+		return s.fail(ctx, op, err)
 	}
-	if err == nil {
-		return nil
-	}
-	return s.fail(ctx, op, err)
+	return nil
 }
 
-// pause waits for d, and tells whether the context allowed it.
+// pause waits for d, and reports whether the context allowed it.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -110,11 +114,13 @@ func carriesSentinel(err error) bool {
 // caller's own context stays visible; the store's time limit does not look like
 // it.
 func (s *Store) fail(ctx context.Context, op string, err error) error {
-	op = string(s.dialect.name()) + ": " + op
+	op = string(s.dialect.name) + ": " + op
 	cause := context.Cause(ctx)
 	switch {
 	case carriesSentinel(err):
 		return err
+	case s.closed.Load():
+		return fmt.Errorf("%w: the %s store: %s: %w", hapax.ErrClosed, s.dialect.name, op, err)
 	case cause != nil && (errors.Is(err, cause) || errors.Is(err, ctx.Err())):
 		return fmt.Errorf("%w: %s: %w", hapax.ErrStoreUnavailable, op, cause)
 	case cause != nil:
@@ -128,7 +134,7 @@ func (s *Store) fail(ctx context.Context, op string, err error) error {
 	case noTable:
 		return fmt.Errorf("%w: %s: a table is gone: %w", hapax.ErrStoreReplaced, op, err)
 	case forbidden:
-		return fmt.Errorf("%w: %s: the account lacks a right, see sqlstore.Open: %w", hapax.ErrStoreUnavailable, op, err)
+		return fmt.Errorf("%w: %s: the account lacks a right, see sqlstore.New: %w", hapax.ErrStoreUnavailable, op, err)
 	}
 	return fmt.Errorf("%w: %s: %w", hapax.ErrStoreUnavailable, op, err)
 }

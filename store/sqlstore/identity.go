@@ -3,93 +3,105 @@ package sqlstore
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"fmt"
 	"strings"
 
 	"github.com/hapax-id/hapax"
 )
 
-// Rows of the meta table.
+// Rows of the meta table. A store that has an ID has all of them.
 const (
 	metaStoreID  = "store_id"
-	metaPrimary  = "primary"  // identity of the server that is the primary
+	metaPrimary  = "primary"  // identity of the server that is the primary; empty: it does not tell one
 	metaFailover = "failover" // whether another primary may be adopted: one of the values below
 
 	failoverAdopt  = "adopt"
 	failoverRefuse = "refuse"
 )
 
-// bootstrap creates what is missing and returns the store's ID.
-func (s *Store) bootstrap(ctx context.Context, conn session) (string, error) {
-	srv, err := s.dialect.inspect(ctx, conn)
+// bootstrap creates what is missing of a new store, and finds out the store's ID
+// and whether it is on its primary. What is missing of a store that has an ID
+// was lost: an open store refuses it, and so does this, unless Adopt is set.
+func (s *Store) bootstrap(ctx context.Context, c *sql.Conn) error {
+	srv, err := s.dialect.inspect(ctx, c)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if srv.readOnly != "" {
-		return "", readOnlyError(srv)
+		return readOnlyError(srv)
 	}
-	if err := s.createTables(ctx, conn); err != nil {
-		return "", err
+	meta, err := s.assess(ctx, c)
+	if err != nil {
+		return err
 	}
-	if err := s.setDefault(ctx, conn, metaStoreID, rand.Text()); err != nil {
-		return "", err
-	}
-	if srv.identity != "" {
-		if err := s.setDefault(ctx, conn, metaPrimary, srv.identity); err != nil {
-			return "", err
+	if meta[metaStoreID] == "" || s.opts.Adopt {
+		// The ID comes last, so that a store which has one is complete.
+		for _, row := range [][2]string{{metaPrimary, srv.identity}, {metaFailover, s.failover(srv)}, {metaStoreID, rand.Text()}} {
+			if _, there := meta[row[0]]; there {
+				continue
+			}
+			if _, err := s.exec(ctx, c, s.sql.metaInsert, row[0], row[1]); err != nil && s.dialect.classify(err) != exists {
+				return err
+			}
 		}
-		if err := s.setDefault(ctx, conn, metaFailover, srv.failover()); err != nil {
-			return "", err
+		if meta, err = s.readMeta(ctx, c); err != nil {
+			return err
 		}
-	} else {
+	}
+	if srv.identity == "" {
 		s.opts.Warn(WarnNoIdentity, "the server does not tell its identity; a failover goes unnoticed")
 	}
 	for _, setting := range srv.lossy {
 		s.opts.Warn(WarnNotDurable, "the server may lose what it acknowledged: "+setting)
 	}
-	meta, err := s.readMeta(ctx, conn)
-	if err != nil {
-		return "", err
-	}
-	return meta[metaStoreID], s.checkPrimary(ctx, conn, srv, meta, s.opts.Adopt)
+	s.id = meta[metaStoreID]
+	return s.checkPrimary(ctx, c, srv, meta, s.opts.Adopt)
 }
 
-// createTables creates the tables unless all of them are there, so that no
-// right to create is needed then.
-func (s *Store) createTables(ctx context.Context, conn session) error {
-	var err error
-	for _, query := range s.sql.tables {
-		if _, err = conn.query(ctx, query); err != nil {
-			break
+// assess returns what the meta table holds, and creates the tables where there
+// is no store yet.
+func (s *Store) assess(ctx context.Context, c *sql.Conn) (map[string]string, error) {
+	meta, err := s.readMeta(ctx, c)
+	if err != nil && s.dialect.classify(err) != noTable {
+		return nil, err
+	}
+	create, used := err != nil, false
+	for _, query := range s.sql.anyOf {
+		rows, err := texts(ctx, c, query)
+		if err != nil && s.dialect.classify(err) != noTable {
+			return nil, err
+		}
+		create = create || err != nil
+		used = used || len(rows) > 0
+	}
+	if used && meta[metaStoreID] == "" { // unless another process has just created it
+		if meta, err = s.readMeta(ctx, c); err != nil && s.dialect.classify(err) != noTable {
+			return nil, err
 		}
 	}
-	if err == nil || s.dialect.classify(err) != noTable {
-		return err
+	id := meta[metaStoreID]
+	switch {
+	case s.opts.Adopt:
+	case id != "" && create:
+		return nil, fmt.Errorf("%w: a table of store %s is gone; restore it, or raise the marks and open the store with Adopt once", hapax.ErrStoreReplaced, id)
+	case id == "" && used:
+		return nil, fmt.Errorf("%w: its ID is gone, but its tables hold data; restore it, or raise the marks and open the store with Adopt once", hapax.ErrStoreReplaced)
+	}
+	if !create {
+		return meta, nil
 	}
 	for _, statement := range s.sql.schema {
 		// Another process may be creating the same table.
-		if err := conn.exec(ctx, statement); err != nil && s.dialect.classify(err) != exists {
-			return err
+		if _, err := c.ExecContext(ctx, statement); err != nil && s.dialect.classify(err) != exists {
+			return nil, err
 		}
 	}
-	return nil
+	return s.readMeta(ctx, c)
 }
 
-// setDefault adds a row to the meta table unless there is one.
-func (s *Store) setDefault(ctx context.Context, conn session, name, value string) error {
-	rows, err := conn.query(ctx, s.sql.meta, s.dialect.args([]any{name})...)
-	if err != nil || len(rows) > 0 {
-		return err
-	}
-	err = conn.exec(ctx, s.sql.metaInsert, s.dialect.args([]any{name, value})...)
-	if err != nil && s.dialect.classify(err) == exists {
-		return nil
-	}
-	return err
-}
-
-func (s *Store) readMeta(ctx context.Context, conn session) (map[string]string, error) {
-	rows, err := conn.query(ctx, s.sql.metaAll)
+func (s *Store) readMeta(ctx context.Context, c *sql.Conn) (map[string]string, error) {
+	rows, err := texts(ctx, c, s.sql.meta)
 	meta := make(map[string]string, len(rows))
 	for _, row := range rows {
 		meta[row[0]] = row[1]
@@ -97,66 +109,93 @@ func (s *Store) readMeta(ctx context.Context, conn session) (map[string]string, 
 	return meta, err
 }
 
-// verify checks that the connection leads to the store that Open found, on the
+// check fails unless the connection leads to the store that New found, on the
 // primary.
-func (s *Store) verify(ctx context.Context, conn session) error {
-	srv, err := s.dialect.inspect(ctx, conn)
+func (s *Store) check(ctx context.Context, c *sql.Conn) error {
+	srv, err := s.dialect.inspect(ctx, c)
 	if err != nil {
 		return err
 	}
 	if srv.readOnly != "" {
 		return readOnlyError(srv)
 	}
-	meta, err := s.readMeta(ctx, conn)
+	meta, err := s.readMeta(ctx, c)
 	if err != nil {
 		if s.dialect.classify(err) == noTable {
 			err = fmt.Errorf("%w: its tables are gone: %w", hapax.ErrStoreReplaced, err)
 		}
 		return err
 	}
-	if meta[metaStoreID] != s.id {
-		return replacedError(meta[metaStoreID], s.id)
+	if id := meta[metaStoreID]; id != s.id {
+		return replacedError(id, s.id)
 	}
-	return s.checkPrimary(ctx, conn, srv, meta, false)
+	return s.checkPrimary(ctx, c, srv, meta, false)
+}
+
+// missed explains a write that found nothing to change: it fails if that is not
+// because of the row.
+func (s *Store) missed(ctx context.Context, c *sql.Conn) error {
+	rows, err := texts(ctx, c, s.sql.here, s.dialect.args([]any{s.id})...)
+	if err == nil && len(rows) == 0 {
+		err = s.check(ctx, c)
+	}
+	return err
+}
+
+func replacedError(found, known string) error {
+	if found == "" {
+		return fmt.Errorf("%w: its ID is gone, it was %s", hapax.ErrStoreReplaced, known)
+	}
+	return fmt.Errorf("%w: its ID is %s, it was %s", hapax.ErrStoreReplaced, found, known)
 }
 
 // checkPrimary compares the server with the recorded primary and decides about
 // another one.
-func (s *Store) checkPrimary(ctx context.Context, conn session, srv server, meta map[string]string, adopt bool) error {
-	known := meta[metaPrimary]
-	if srv.identity == "" || known == "" {
-		return nil
-	}
-	if srv.identity == known {
-		return s.setMeta(ctx, conn, metaFailover, meta[metaFailover], srv.failover())
-	}
-	if !adopt && (meta[metaFailover] != failoverAdopt || !sameSystem(srv.identity, known)) {
-		return fmt.Errorf("%w: the primary is %s, it was %s; a promoted replica may lack acknowledged marks: raise them, then open the store with Adopt once",
+func (s *Store) checkPrimary(ctx context.Context, c *sql.Conn, srv server, meta map[string]string, adopt bool) error {
+	known, recorded := meta[metaPrimary]
+	failover := s.failover(srv)
+	switch {
+	case !recorded || meta[metaFailover] == "":
+		return fmt.Errorf("%w: its record of the primary is gone; restore it, or raise the marks and open the store with Adopt once", hapax.ErrStoreReplaced)
+	case srv.identity == known || known == "":
+		if meta[metaFailover] == failoverAdopt && failover == failoverRefuse && !adopt {
+			return fmt.Errorf("%w: commits were confirmed by another server and are not any more (%s): one that is promoted would be taken for complete; set it up as it was, or open the store with Adopt once to have promotions refused",
+				hapax.ErrStoreUnsafe, s.unconfirmed(srv))
+		}
+	case adopt, meta[metaFailover] == failoverAdopt && srv.identity != "" && sameSystem(srv.identity, known):
+	default:
+		return fmt.Errorf("%w: the primary is %q, it was %q; a promoted replica may lack acknowledged marks: raise them, then open the store with Adopt once",
 			hapax.ErrStoreReplaced, srv.identity, known)
 	}
-	if err := s.setMeta(ctx, conn, metaPrimary, known, srv.identity); err != nil {
-		return err
-	}
-	s.opts.Warn(WarnPrimaryChanged, fmt.Sprintf("the primary is %s, it was %s", srv.identity, known))
-	return s.setMeta(ctx, conn, metaFailover, meta[metaFailover], srv.failover())
-}
-
-func (s *Store) setMeta(ctx context.Context, conn session, name, from, to string) error {
-	if from == to {
+	if srv.identity == known && failover == meta[metaFailover] {
 		return nil
 	}
-	return conn.exec(ctx, s.sql.metaUpdate, s.dialect.args([]any{to, name, from})...)
+	if _, err := s.exec(ctx, c, s.sql.metaUpdate, srv.identity, failover); err != nil {
+		return err
+	}
+	if srv.identity != known && known != "" {
+		s.opts.Warn(WarnPrimaryChanged, fmt.Sprintf("the primary is %q, it was %q", srv.identity, known))
+	}
+	return nil
 }
 
-// failover tells what the store should do should this server be replaced.
-func (srv server) failover() string {
+// unconfirmed says why the server's commits do not count as confirmed.
+func (s *Store) unconfirmed(srv server) string {
 	if srv.quorum {
+		return "the database handle does not tell the server's warnings; open the store by its URL, or set Options.Doubt"
+	}
+	return "synchronous_standby_names is empty, or synchronous_commit is neither on nor remote_apply"
+}
+
+// failover returns what should be done should this server be replaced.
+func (s *Store) failover(srv server) string {
+	if srv.quorum && (s.dialect.name != PostgreSQL || s.opts.Doubt != nil) {
 		return failoverAdopt
 	}
 	return failoverRefuse
 }
 
-// sameSystem tells whether two primaries continue the same data: what comes
+// sameSystem reports whether two primaries continue the same data: what comes
 // before the slash names it.
 func sameSystem(a, b string) bool {
 	a, _, _ = strings.Cut(a, "/")

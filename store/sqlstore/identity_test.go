@@ -1,7 +1,9 @@
-package sqlstore
+package sqlstore_test
 
 import (
+	"bytes"
 	"context"
+	"database/sql"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/sqlstore"
 )
 
 // warnings collects what Options.Warn receives.
@@ -45,7 +48,7 @@ func TestReadOnlyServer(t *testing.T) {
 			server.MustControl()
 			proxy := testservers.NewProxy(t, server.Addr)
 			url := fresh(server.URL)
-			s := open(t, proxy.URL(url), Options{})
+			s := open(t, proxy.URL(url), sqlstore.Options{})
 			create(t, s, "orders")
 			db := admin(t, s)
 			db.SetMaxOpenConns(1)
@@ -54,10 +57,10 @@ func TestReadOnlyServer(t *testing.T) {
 			}
 			proxy.Cut() // the role's setting counts for new connections
 			proxy.Pass()
-			_, err := Open(t.Context(), url, Options{})
+			_, err := Open(t.Context(), url, sqlstore.Options{})
 			wantErr(t, "open", err, hapax.ErrStoreUnsafe)
 			wantErr(t, "ping", s.Ping(t.Context()), hapax.ErrStoreUnsafe)
-			_, err = s.Allocate(t.Context(), "orders", 1)
+			_, err = s.Allocate(t.Context(), "orders", 1, "")
 			wantErr(t, "allocate", err, hapax.ErrStoreUnsafe)
 
 			proxy.Cut() // the session itself is read-only
@@ -78,16 +81,16 @@ func TestReadOnlyServer(t *testing.T) {
 func TestDemotedServer(t *testing.T) {
 	server := testservers.MariaDB(t)
 	server.MustControl()
-	s := open(t, fresh(server.URL), Options{})
+	s := open(t, fresh(server.URL), sqlstore.Options{})
 	// The statement that the server refuses must not be one that root may do.
 	run(t, s, "CREATE USER clerk IDENTIFIED BY 'secret'", "GRANT ALL ON hapax.* TO clerk")
 	url := strings.Replace(fresh(server.URL), "root@", "clerk:secret@", 1)
-	clerk := open(t, url, Options{MaxConns: 1})
+	clerk := open(t, url, sqlstore.Options{MaxConns: 1})
 	create(t, clerk, "orders")
 	before := allocate(t, clerk, "orders", 1)
 	connection := connectionID(t, clerk)
 	run(t, s, "SET GLOBAL read_only = 1")
-	_, err := clerk.Allocate(t.Context(), "orders", 1)
+	_, err := clerk.Allocate(t.Context(), "orders", 1, "")
 	wantErr(t, "allocate", err, hapax.ErrStoreUnsafe)
 	run(t, s, "SET GLOBAL read_only = 0")
 	if after := allocate(t, clerk, "orders", 1); after.Lo != before.Hi {
@@ -98,9 +101,10 @@ func TestDemotedServer(t *testing.T) {
 	}
 }
 
-func connectionID(t testing.TB, s *Store) (id int64) {
+func connectionID(t testing.TB, s *sqlstore.Store) (id int64) {
 	t.Helper()
-	if err := s.queryRow(t.Context(), "SELECT CONNECTION_ID()", nil, &id); err != nil {
+	id, err := sqlstore.Value[int64](s, "SELECT CONNECTION_ID()")
+	if err != nil {
 		t.Fatal(err)
 	}
 	return id
@@ -111,7 +115,7 @@ func connectionID(t testing.TB, s *Store) (id int64) {
 func TestNothingIsCut(t *testing.T) {
 	server := testservers.MariaDB(t, "--sql-mode=")
 	url := fresh(server.URL)
-	s := open(t, url, Options{})
+	s := open(t, url, sqlstore.Options{})
 	run(t, s, "ALTER TABLE "+prefixOf(url)+"tags MODIFY name VARBINARY(4) NOT NULL")
 	_, err := s.CreateTag(t.Context(), must(hapax.Tag{Name: "orders"}.WithDefaults()), hapax.CreateFirstUse)
 	wantErr(t, "a name that does not fit", err, hapax.ErrStoreUnavailable)
@@ -124,7 +128,7 @@ func TestPrimaryChanges(t *testing.T) {
 	server.MustControl()
 	proxy := testservers.NewProxy(t, server.Addr)
 	url := fresh(server.URL)
-	s := open(t, proxy.URL(url), Options{})
+	s := open(t, proxy.URL(url), sqlstore.Options{})
 	create(t, s, "orders")
 	before := allocate(t, s, "orders", 10)
 
@@ -132,20 +136,20 @@ func TestPrimaryChanges(t *testing.T) {
 	wantErr(t, "ping on the open connection", s.Ping(t.Context()), hapax.ErrStoreReplaced)
 	proxy.Cut()
 	proxy.Pass()
-	_, err := s.Allocate(t.Context(), "orders", 10)
+	_, err := s.Allocate(t.Context(), "orders", 10, "")
 	wantErr(t, "allocate", err, hapax.ErrStoreReplaced)
-	_, err = Open(t.Context(), url, Options{})
+	_, err = Open(t.Context(), url, sqlstore.Options{})
 	wantErr(t, "open", err, hapax.ErrStoreReplaced)
 	if !strings.Contains(err.Error(), "server_id 4711") {
 		t.Errorf("the error %v does not name the primary", err)
 	}
 
 	var w warnings
-	adopted := open(t, url, Options{Adopt: true, Warn: w.warn})
-	if len(w.about(WarnPrimaryChanged)) != 1 {
+	adopted := open(t, url, sqlstore.Options{Adopt: true, Warn: w.warn})
+	if len(w.about(sqlstore.WarnPrimaryChanged)) != 1 {
 		t.Errorf("warnings are %q, want one that the primary changed", w.said)
 	}
-	for _, s := range []*Store{adopted, s, open(t, url, Options{})} {
+	for _, s := range []*sqlstore.Store{adopted, s, open(t, url, sqlstore.Options{})} {
 		g := allocate(t, s, "orders", 10)
 		if g.Lo != before.Hi {
 			t.Errorf("the grant after %v is %v", before, g)
@@ -164,7 +168,7 @@ func TestPromotedReplica(t *testing.T) {
 			primary := testservers.Postgres(t)
 			primary.MustControl()
 			url := fresh(primary.URL)
-			s := open(t, url, Options{})
+			s := open(t, url, sqlstore.Options{})
 			create(t, s, "orders")
 			replica := testservers.PostgresReplica(t, primary)
 			replicaURL := strings.Replace(url, primary.Addr, replica.Addr, 1)
@@ -176,19 +180,19 @@ func TestPromotedReplica(t *testing.T) {
 				}
 			}
 			last := allocate(t, s, "orders", 10)
-			_, err := Open(t.Context(), replicaURL, Options{})
+			_, err := Open(t.Context(), replicaURL, sqlstore.Options{})
 			wantErr(t, "open on the replica", err, hapax.ErrStoreUnsafe)
 
 			awaitReplay(t, s)
 			primary.Kill()
 			promote(t, replicaURL)
 			if !c.quorum {
-				_, err := Open(t.Context(), replicaURL, Options{})
+				_, err := Open(t.Context(), replicaURL, sqlstore.Options{})
 				wantErr(t, "open on the promoted replica", err, hapax.ErrStoreReplaced)
 			}
 			var w warnings
-			next := open(t, replicaURL, Options{Adopt: !c.quorum, Warn: w.warn})
-			if len(w.about(WarnPrimaryChanged)) != 1 {
+			next := open(t, replicaURL, sqlstore.Options{Adopt: !c.quorum, Warn: w.warn})
+			if len(w.about(sqlstore.WarnPrimaryChanged)) != 1 {
 				t.Errorf("warnings are %q, want one that the primary changed", w.said)
 			}
 			if g := allocate(t, next, "orders", 10); g.Lo != last.Hi {
@@ -203,24 +207,43 @@ func TestPromotedReplica(t *testing.T) {
 	}
 }
 
-func readMeta(t testing.TB, s *Store) map[string]string {
+// The rows of the meta table, and the values of failover.
+const (
+	metaPrimary    = "primary"
+	metaFailover   = "failover"
+	failoverAdopt  = "adopt"
+	failoverRefuse = "refuse"
+)
+
+func readMeta(t testing.TB, s *sqlstore.Store) map[string]string {
 	t.Helper()
-	conn, err := connect(t.Context(), s.dialect)
+	rows, err := admin(t, s).QueryContext(t.Context(), "SELECT name, value FROM "+prefixOf(urlOf(t, s))+"meta")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	meta, err := s.readMeta(t.Context(), session{conn})
-	if err != nil {
+	defer rows.Close()
+	meta := map[string]string{}
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			t.Fatal(err)
+		}
+		meta[name] = value
+	}
+	if err := rows.Err(); err != nil {
 		t.Fatal(err)
 	}
 	return meta
 }
 
 // eventually waits until the query's result on the store's server is true.
-func eventually(t testing.TB, s *Store, query string) {
+func eventually(t testing.TB, s *sqlstore.Store, query string) {
 	t.Helper()
-	db := admin(t, s)
+	becomes(t, admin(t, s), query)
+}
+
+func becomes(t testing.TB, db *sql.DB, query string) {
+	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		var ok bool
 		err := db.QueryRowContext(t.Context(), query).Scan(&ok)
@@ -233,27 +256,19 @@ func eventually(t testing.TB, s *Store, query string) {
 	}
 }
 
-func awaitSync(t testing.TB, s *Store) {
+func awaitSync(t testing.TB, s *sqlstore.Store) {
 	eventually(t, s, "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')")
 }
 
-func awaitReplay(t testing.TB, s *Store) {
+func awaitReplay(t testing.TB, s *sqlstore.Store) {
 	eventually(t, s, "SELECT count(*) = 1 FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()")
 }
 
 func promote(t testing.TB, url string) {
 	t.Helper()
-	opts, err := Options{}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, _, err := parseURL(url, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Store{dialect: d}
-	run(t, s, "SELECT pg_promote()")
-	eventually(t, s, "SELECT NOT pg_is_in_recovery()")
+	db := plain(t, url)
+	becomes(t, db, "SELECT pg_promote()")
+	becomes(t, db, "SELECT NOT pg_is_in_recovery()")
 }
 
 // Commits by quorum make another timeline of the same system acceptable, and no
@@ -262,73 +277,70 @@ func TestAnotherSystem(t *testing.T) {
 	server := testservers.Postgres(t)
 	server.MustControl()
 	url := fresh(server.URL)
-	s := open(t, url, Options{})
+	s := open(t, url, sqlstore.Options{})
 	system, _, _ := strings.Cut(readMeta(t, s)[metaPrimary], "/")
 	record := func(primary string) {
 		run(t, s, "UPDATE "+prefixOf(url)+"meta SET value = '"+primary+"' WHERE name = '"+metaPrimary+"'",
 			"UPDATE "+prefixOf(url)+"meta SET value = '"+failoverAdopt+"' WHERE name = '"+metaFailover+"'")
 	}
 	record("system 1/timeline 00000001")
-	_, err := Open(t.Context(), url, Options{})
+	_, err := Open(t.Context(), url, sqlstore.Options{})
 	wantErr(t, "open after another system", err, hapax.ErrStoreReplaced)
 	record(system + "/timeline 000000FF")
-	open(t, url, Options{})
+	open(t, url, sqlstore.Options{})
 }
 
 // Every write of an open store refuses another store behind the same address,
 // also on a connection that was checked before, and whatever that one holds.
 func TestReplacedStore(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		prefix := prefixOf(url)
-		for what, replace := range map[string]func(t *testing.T, s *Store){
-			"another store": func(t *testing.T, s *Store) {
-				for _, table := range []string{"meta", "tags", "pools", "workers"} {
+		for what, replace := range map[string]func(t *testing.T, s *sqlstore.Store, url, prefix string){
+			"another store": func(t *testing.T, s *sqlstore.Store, url, prefix string) {
+				for _, table := range []string{"meta", "tags", "rows"} {
 					run(t, s, "DROP TABLE "+prefix+table)
 				}
-				other := open(t, url, Options{})
+				other := open(t, url, sqlstore.Options{})
 				create(t, other, "orders")
-				if _, err := other.SwapWorker(t.Context(), hapax.Worker{}, hapax.Worker{Pool: "p", ID: 1, Mark: 5, Epoch: 1}); err != nil {
+				if _, err := other.SwapRow(t.Context(), "t", "r", nil, []byte("1")); err != nil {
 					t.Fatal(err)
 				}
 			},
-			"its ID is gone": func(t *testing.T, s *Store) { run(t, s, "DELETE FROM "+prefix+"meta") },
-			"its tables are gone": func(t *testing.T, s *Store) {
-				for _, table := range []string{"meta", "tags", "pools", "workers"} {
+			"its ID is gone": func(t *testing.T, s *sqlstore.Store, _, prefix string) { run(t, s, "DELETE FROM "+prefix+"meta") },
+			"its tables are gone": func(t *testing.T, s *sqlstore.Store, _, prefix string) {
+				for _, table := range []string{"meta", "tags", "rows"} {
 					run(t, s, "DROP TABLE "+prefix+table)
 				}
 			},
 		} {
 			t.Run(what, func(t *testing.T) {
-				s := open(t, url, Options{MaxConns: 1})
-				if _, err := s.DeleteTag(t.Context(), "orders"); err == nil {
-					if _, err := s.CreateTag(t.Context(), must(hapax.Tag{Name: "orders", Step: 10}.WithDefaults()), hapax.CreateExplicit); err != nil {
-						t.Fatal(err)
-					}
-				} else {
-					create(t, s, "orders")
-				}
+				url := fresh(url)
+				s := open(t, url, sqlstore.Options{MaxConns: 1})
+				create(t, s, "orders")
 				allocate(t, s, "orders", 10)
-				held, err := s.Worker(t.Context(), "p", 1)
+				held, err := s.Row(t.Context(), "t", "r")
 				if err != nil {
 					t.Fatal(err)
 				}
-				next := hapax.Worker{Pool: "p", ID: 1, Mark: 5, Epoch: held.Epoch + 1}
-				if ok, err := s.SwapWorker(t.Context(), held, next); !ok || err != nil {
+				next := append(bytes.Clone(held), '1')
+				if ok, err := s.SwapRow(t.Context(), "t", "r", held, next); !ok || err != nil {
 					t.Fatal(ok, err)
 				}
-				replace(t, s)
+				a, err := s.Allocate(t.Context(), "orders", 10, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				replace(t, s, url, prefixOf(url))
 				step := int64(20)
-				beyond := next
-				beyond.Mark, beyond.Epoch = 10, next.Epoch+1
 				for call, err := range map[string]error{
-					"Allocate":       second(s.Allocate(t.Context(), "orders", 10)),
-					"CreateTag":      second(s.CreateTag(t.Context(), must(hapax.Tag{Name: "new"}.WithDefaults()), hapax.CreateFirstUse)),
-					"UpdateTag":      second(s.UpdateTag(t.Context(), "orders", hapax.TagUpdate{Step: &step})),
-					"SwapWorker":     second(s.SwapWorker(t.Context(), next, beyond)),
-					"SwapWorker new": second(s.SwapWorker(t.Context(), hapax.Worker{}, hapax.Worker{Pool: "p", ID: 2, Epoch: 1})),
-					"FreezePool":     second(s.FreezePool(t.Context(), "p", "layout")),
-					"DeleteTag":      second(s.DeleteTag(t.Context(), "orders")),
-					"Ping":           s.Ping(t.Context()),
+					"Allocate":    second(s.Allocate(t.Context(), "orders", 10, "")),
+					"CreateTag":   second(s.CreateTag(t.Context(), must(hapax.Tag{Name: "new"}.WithDefaults()), hapax.CreateFirstUse)),
+					"UpdateTag":   second(s.UpdateTag(t.Context(), "orders", hapax.TagUpdate{Step: &step})),
+					"HandBack":    s.HandBack(t.Context(), a, a.Grant.Lo),
+					"SwapRow":     second(s.SwapRow(t.Context(), "t", "r", next, []byte("x"))),
+					"SwapRow new": second(s.SwapRow(t.Context(), "t", "new", nil, []byte("x"))),
+					"SwapRow end": second(s.SwapRow(t.Context(), "t", "r", next, nil)),
+					"DeleteTag":   second(s.DeleteTag(t.Context(), "orders")),
+					"Ping":        s.Ping(t.Context()),
 				} {
 					wantErr(t, call, err, hapax.ErrStoreReplaced)
 				}
@@ -368,18 +380,17 @@ func TestLossySettings(t *testing.T) {
 			server := kinds[c.kind].start(t, c.args...)
 			server.MustControl()
 			var w warnings
-			s := open(t, fresh(server.URL), Options{Warn: w.warn})
+			s := open(t, fresh(server.URL), sqlstore.Options{Warn: w.warn})
 			if len(w.said) != len(c.want) {
 				t.Errorf("warnings are %q, want %q", w.said, c.want)
 			}
 			for _, text := range c.want {
-				if len(w.about(WarnNotDurable)) == 0 || len(w.about(text)) != 1 {
+				if len(w.about(sqlstore.WarnNotDurable)) == 0 || len(w.about(text)) != 1 {
 					t.Errorf("warnings are %q, want one that has %q", w.said, text)
 				}
 			}
 			if c.kind == "postgres" { // what the session can make durable, it does
-				var commit string
-				if err := s.queryRow(t.Context(), "SHOW synchronous_commit", nil, &commit); err != nil || commit != "on" {
+				if commit, err := sqlstore.Value[string](s, "SHOW synchronous_commit"); err != nil || commit != "on" {
 					t.Errorf("synchronous_commit is %q, %v, want on", commit, err)
 				}
 			}
@@ -402,7 +413,7 @@ func TestOddServerDefaults(t *testing.T) {
 			server := kinds[c.kind].start(t, c.args...)
 			server.MustControl()
 			url := fresh(server.URL)
-			stores := []*Store{open(t, url, Options{}), open(t, url, Options{})}
+			stores := []*sqlstore.Store{open(t, url, sqlstore.Options{}), open(t, url, sqlstore.Options{})}
 			name := `o'r\d"ers `
 			create(t, stores[0], name)
 			var mu sync.Mutex // guards granted
@@ -411,7 +422,7 @@ func TestOddServerDefaults(t *testing.T) {
 			for i := range 8 {
 				wg.Go(func() {
 					for range 20 {
-						a, err := stores[i%2].Allocate(context.Background(), name, 0)
+						a, err := stores[i%2].Allocate(context.Background(), name, 0, "")
 						if err != nil {
 							t.Error(err)
 							return

@@ -1,164 +1,63 @@
 package sqlstore
 
 import (
-	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"database/sql"
 	"database/sql/driver"
 	_ "embed"
 	"errors"
-	"fmt"
-	"net"
-	"net/url"
-	"os"
-	"slices"
-	"strings"
-
-	"github.com/go-sql-driver/mysql"
-
-	"github.com/hapax-id/hapax"
+	"reflect"
 )
 
-// mysqlDriverParams are the parameters of a URL that go to the Go driver as
-// they are. The driver would turn any other into a session variable.
-var mysqlDriverParams = []string{
-	"tls", "timeout", "readTimeout", "writeTimeout", "serverPubKey", "connectionAttributes",
-	"allowCleartextPasswords", "allowFallbackToPlaintext",
+// Names are VARBINARY, so that they are compared and ordered byte by byte,
+// trailing spaces included.
+//
+//go:embed mysql.sql
+var mysqlScript string
+
+// mysqlKeyHeld is added to the mark that an allocation returns where the caller's
+// last key was that of the allocation before.
+const mysqlKeyHeld = -1 << 63
+
+var mysqlDialect = dialect{
+	name:   MySQL,
+	script: mysqlScript,
+	// The strict mode refuses values that a column cannot hold instead of cutting
+	// them. The isolation level is the one that every binlog format allows; the
+	// name of its variable depends on the version.
+	session: []string{
+		"SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
+		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+	},
+	inspect: mysqlInspect,
+	bind:    func(query string) string { return query },
+	args:    mysqlArgs,
+
+	// Assignments count from left to right: each reads only columns that are
+	// assigned later. The server remembers the new mark, with its highest bit set
+	// if the key is held, and returns it with the answer to the UPDATE.
+	allocate: "run = IF(LAST_INSERT_ID(CAST(mark + ? AS UNSIGNED) + CAST(key_hash = ? AS UNSIGNED) * 9223372036854775808) <> 0 AND key_hash = ?, run, 0) + ?, key_hash = ?, mark = mark + ?",
+	allocateArgs: func(last, next string, width int64) []any {
+		return []any{width, last, last, width, next, width}
+	},
+	raise:  "mark = LAST_INSERT_ID(GREATEST(mark, ?))",
+	swap:   mysqlSwap,
+	quorum: func(bool) string { return "" }, // a member that leaves its group becomes read-only
+
+	clock:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
+	classify: mysqlClassify,
+	answered: func(err error) bool { return mysqlNumber(err) != 0 },
 }
 
-// mysqlSession makes the session independent of the server's defaults. The
-// strict mode refuses values that a column cannot hold instead of cutting them.
-var mysqlSession = map[string]string{
-	"autocommit": "1",
-	"sql_mode":   "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
-	"time_zone":  "'+00:00'",
-}
-
-// mysqlIsolation is the level that every binlog format allows. It is a
-// statement of its own, as the variable's name depends on the version.
-const mysqlIsolation = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
-
-type mysqlDialect struct{ plain driver.Connector }
-
-func newMySQL(u *url.URL, query url.Values, opts Options) (*mysqlDialect, error) {
-	cfg, err := mysqlConfig(u, query, opts)
-	if err != nil {
-		return nil, err
-	}
-	plain, err := mysql.NewConnector(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("%w: store URL: %w", hapax.ErrInvalidArgument, err)
-	}
-	return &mysqlDialect{plain}, nil
-}
-
-func mysqlConfig(u *url.URL, query url.Values, opts Options) (*mysql.Config, error) {
-	var ca, cert, key string
-	for param, dst := range map[string]*string{"tls_ca": &ca, "tls_cert": &cert, "tls_key": &key} {
-		*dst = query.Get(param)
-		query.Del(param)
-	}
-	socket := query.Get("socket")
-	query.Del("socket")
-	for param := range query {
-		if !slices.Contains(mysqlDriverParams, param) {
-			return nil, &hapax.ValueError{
-				Field: "store URL parameter", Value: param, Err: hapax.ErrInvalidArgument,
-				Allowed: "prefix, socket, tls_ca, tls_cert, tls_key, " + strings.Join(mysqlDriverParams, ", "),
-			}
-		}
-	}
-	cfg, err := mysql.ParseDSN("/?" + query.Encode())
-	if err != nil {
-		return nil, fmt.Errorf("%w: store URL: %w", hapax.ErrInvalidArgument, err)
-	}
-	cfg.User = u.User.Username()
-	cfg.Passwd, _ = u.User.Password()
-	cfg.DBName = strings.TrimPrefix(u.Path, "/")
-	if cfg.DBName == "" {
-		return nil, &hapax.ValueError{Field: "store URL path", Value: u.Path, Allowed: "the name of a database", Err: hapax.ErrInvalidArgument}
-	}
-	cfg.Net, cfg.Addr = "tcp", net.JoinHostPort(cmp.Or(u.Hostname(), "127.0.0.1"), cmp.Or(u.Port(), "3306"))
-	if socket != "" {
-		if u.Host != "" {
-			return nil, &hapax.ValueError{Field: "store URL host", Value: u.Host, Allowed: "none together with socket", Err: hapax.ErrInvalidArgument}
-		}
-		cfg.Net, cfg.Addr = "unix", socket
-	}
-	switch {
-	case opts.TLS != nil:
-		cfg.TLS = opts.TLS.Clone()
-	case ca != "" || cert != "" || key != "":
-		if cfg.TLS, err = tlsFromFiles(ca, cert, key); err != nil {
-			return nil, err
-		}
-		cfg.TLS.InsecureSkipVerify = query.Get("tls") == "skip-verify"
-	}
-	cfg.Params = mysqlSession
-	cfg.Logger = &mysql.NopLogger{} // errors are returned
-	cfg.InterpolateParams = true    // one round trip instead of three
-	cfg.ClientFoundRows = true      // a row that already is as wanted counts as matched
-	cfg.RejectReadOnly = true       // after a demotion, look for the primary on a new connection
-	return cfg, nil
-}
-
-func tlsFromFiles(ca, cert, key string) (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("%w: tls_ca: %w", hapax.ErrInvalidArgument, err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, &hapax.ValueError{Field: "tls_ca", Value: ca, Allowed: "a file with certificates in PEM", Err: hapax.ErrInvalidArgument}
-		}
-	}
-	if cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("%w: tls_cert and tls_key: %w", hapax.ErrInvalidArgument, err)
-		}
-		cfg.Certificates = []tls.Certificate{pair}
-	}
-	return cfg, nil
-}
-
-func (d *mysqlDialect) name() Dialect { return MySQL }
-
-func (d *mysqlDialect) connector() driver.Connector { return d }
-
-// Connect implements driver.Connector.
-func (d *mysqlDialect) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := d.plain.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := (session{conn}).exec(ctx, mysqlIsolation); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return conn, nil
-}
-
-// Driver implements driver.Connector.
-func (d *mysqlDialect) Driver() driver.Driver { return d.plain.Driver() }
-
-// inspect reads the variables that the server has of those that matter; which
-// exist depends on its kind and version.
-func (d *mysqlDialect) inspect(ctx context.Context, s session) (server, error) {
-	rows, err := s.query(ctx, `SHOW GLOBAL VARIABLES WHERE Variable_name IN (
+// mysqlInspect reads the variables that the server has of those that matter;
+// which exist depends on its kind and version.
+func mysqlInspect(ctx context.Context, c *sql.Conn) (server, error) {
+	vars, err := mysqlPairs(ctx, c, `SHOW GLOBAL VARIABLES WHERE Variable_name IN (
 		'server_uuid', 'server_id', 'wsrep_on', 'group_replication_group_name',
 		'read_only', 'super_read_only', 'innodb_read_only',
 		'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin')`)
 	if err != nil {
 		return server{}, err
-	}
-	vars := make(map[string]string, len(rows))
-	for _, row := range rows {
-		vars[row[0]] = row[1]
 	}
 	var srv server
 	for _, name := range []string{"read_only", "super_read_only", "innodb_read_only"} {
@@ -172,40 +71,58 @@ func (d *mysqlDialect) inspect(ctx context.Context, s session) (server, error) {
 	if v := vars["sync_binlog"]; vars["log_bin"] == "ON" && v != "1" {
 		srv.lossy = append(srv.lossy, "sync_binlog is "+v+", 1 is safe")
 	}
+	if srv.identity, err = mysqlCluster(ctx, c, vars); err != nil {
+		return server{}, err
+	}
 	switch {
-	case vars["group_replication_group_name"] != "":
-		srv.identity = "group " + vars["group_replication_group_name"]
+	case srv.identity != "":
 		srv.quorum = true
 	case vars["server_uuid"] != "":
 		srv.identity = "server_uuid " + vars["server_uuid"]
 	default:
 		srv.identity = "server_id " + vars["server_id"]
 	}
-	if vars["wsrep_on"] == "ON" {
-		rows, err := s.query(ctx, "SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'")
-		if err != nil {
-			return server{}, err
-		}
-		if len(rows) == 1 && rows[0][1] != "" {
-			srv.identity, srv.quorum = "cluster "+rows[0][1], true
-		}
-	}
 	return srv, nil
 }
 
-// Names and layouts are VARBINARY, so that they are compared byte by byte,
-// trailing spaces included.
-//
-//go:embed mysql.sql
-var mysqlScript string
+// mysqlCluster returns the identity of the cluster that the server is a working
+// member of. That it is configured to be one does not count.
+func mysqlCluster(ctx context.Context, c *sql.Conn, vars map[string]string) (string, error) {
+	if vars["wsrep_on"] == "ON" {
+		status, err := mysqlPairs(ctx, c, "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_cluster_state_uuid', 'wsrep_cluster_status')")
+		if err != nil {
+			return "", err
+		}
+		if id := status["wsrep_cluster_state_uuid"]; id != "" && status["wsrep_cluster_status"] == "Primary" {
+			return "cluster " + id, nil
+		}
+	}
+	group := vars["group_replication_group_name"]
+	if group == "" {
+		return "", nil
+	}
+	rows, err := texts(ctx, c, "SELECT MEMBER_STATE FROM performance_schema.replication_group_members WHERE MEMBER_ID = @@server_uuid")
+	if err != nil {
+		return "", err
+	}
+	if len(rows) == 1 && rows[0][0] == "ONLINE" {
+		return "group " + group, nil
+	}
+	return "", nil
+}
 
-func (d *mysqlDialect) schema(prefix string) []string { return tables(mysqlScript, prefix) }
+// mysqlPairs returns the rows of a SHOW statement.
+func mysqlPairs(ctx context.Context, c *sql.Conn, query string) (map[string]string, error) {
+	rows, err := texts(ctx, c, query)
+	pairs := make(map[string]string, len(rows))
+	for _, row := range rows {
+		pairs[row[0]] = row[1]
+	}
+	return pairs, err
+}
 
-func (d *mysqlDialect) bind(query string) string { return query }
-
-// args makes bytes of texts: a text literal would have a character set, and a
-// holder need not be valid in it.
-func (d *mysqlDialect) args(args []any) []any {
+// mysqlArgs makes bytes of texts: a text literal would have a character set.
+func mysqlArgs(args []any) []any {
 	for i, arg := range args {
 		if s, ok := arg.(string); ok {
 			args[i] = []byte(s)
@@ -214,36 +131,42 @@ func (d *mysqlDialect) args(args []any) []any {
 	return args
 }
 
-// raise has the server remember the new mark; it comes back with the answer to
-// the UPDATE.
-func (d *mysqlDialect) raise(expression string) (assignment, suffix string) {
-	return "mark = LAST_INSERT_ID(" + expression + ")", ""
-}
-
-func (d *mysqlDialect) swap(ctx context.Context, db *sql.DB, query string, args []any) (int64, bool, error) {
-	res, err := db.ExecContext(ctx, query, args...)
+func mysqlSwap(ctx context.Context, c *sql.Conn, query string, args []any) (mark, run int64, ok bool, err error) {
+	res, err := c.ExecContext(ctx, query, args...)
 	if err != nil {
-		return 0, false, err
+		return 0, 0, false, err
 	}
 	n, err := res.RowsAffected()
 	if n != 1 || err != nil {
-		return 0, false, err
+		return 0, 0, false, err
 	}
-	mark, err := res.LastInsertId()
-	return mark, err == nil, err
+	mark, err = res.LastInsertId()
+	if mark < 0 {
+		mark, run = mark-mysqlKeyHeld, -1
+	}
+	return mark, run, err == nil, err
 }
 
-func (d *mysqlDialect) clock() string { return "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)" }
+// mysqlNumber returns the number of a server's error, or 0 for any other. The Go
+// driver has it in a field, and no method that returns it.
+func mysqlNumber(err error) uint16 {
+	for ; err != nil; err = errors.Unwrap(err) {
+		v := reflect.Indirect(reflect.ValueOf(err))
+		if v.Kind() != reflect.Struct {
+			continue
+		}
+		if f := v.FieldByName("Number"); f.IsValid() && f.Kind() == reflect.Uint16 {
+			return uint16(f.Uint())
+		}
+	}
+	return 0
+}
 
-func (d *mysqlDialect) classify(err error) class {
+func mysqlClassify(err error) class {
 	if errors.Is(err, driver.ErrBadConn) { // the driver says so only if nothing was sent
 		return undone
 	}
-	e, ok := errors.AsType[*mysql.MySQLError](err)
-	if !ok {
-		return unknown
-	}
-	switch e.Number {
+	switch mysqlNumber(err) {
 	case 1040, 1203, // too many connections, of all or of the account
 		1205, 1213, 3101, // lock wait timeout, deadlock, conflict in a group: rolled back
 		1047: // the node of a cluster is not ready
@@ -258,9 +181,4 @@ func (d *mysqlDialect) classify(err error) class {
 		return forbidden
 	}
 	return unknown
-}
-
-func (d *mysqlDialect) answered(err error) bool {
-	_, ok := errors.AsType[*mysql.MySQLError](err)
-	return ok
 }

@@ -2,64 +2,65 @@ package sqlstore
 
 import (
 	"context"
-	"crypto/tls"
 	"database/sql"
 	"database/sql/driver"
 	_ "embed"
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/hapax-id/hapax"
 )
 
-type postgresDialect struct{ plain driver.Connector }
+// Names are compared and ordered byte by byte under the collation "C".
+//
+//go:embed postgres.sql
+var postgresScript string
 
-func newPostgres(u *url.URL, opts Options) (*postgresDialect, error) {
-	cfg, err := pgx.ParseConfig(u.String())
-	if err != nil {
-		return nil, fmt.Errorf("%w: store URL: %w", hapax.ErrInvalidArgument, err) // pgx leaves the password out
-	}
-	if opts.TLS != nil {
-		cfg.TLSConfig = tlsFor(opts.TLS, cfg.Host)
-		for _, f := range cfg.Fallbacks {
-			f.TLSConfig = tlsFor(opts.TLS, f.Host)
+var postgresDialect = dialect{
+	name:   PostgreSQL,
+	script: postgresScript,
+	// Commits are durable even if that is not the server's default. The isolation
+	// level is the one under which an UPDATE waits for the row and then sees it as
+	// it is. The server has to tell its warnings.
+	session: []string{`SELECT
+		set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+			WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),
+		set_config('default_transaction_isolation', 'read committed', false),
+		set_config('client_min_messages', 'warning', false)`},
+	inspect: postgresInspect,
+	bind:    postgresBind,
+	args:    func(args []any) []any { return args },
+
+	// Expressions see the row as it was.
+	allocate:     "run = CASE WHEN key_hash = ? THEN run ELSE 0 END + ?, key_hash = ?, mark = mark + ?",
+	allocateArgs: func(last, next string, width int64) []any { return []any{last, width, next, width} },
+	raise:        "mark = GREATEST(mark, ?)",
+	returning:    " RETURNING mark, run",
+	swap:         postgresSwap,
+	quorum: func(doubts bool) string {
+		if !doubts {
+			return " AND {failover} = '" + failoverRefuse + "'"
 		}
-	}
-	return &postgresDialect{stdlib.GetConnector(*cfg)}, nil
+		return " AND {failover} = CASE WHEN " + postgresQuorum + " THEN '" + failoverAdopt + "' ELSE '" + failoverRefuse + "' END"
+	},
+
+	clock:    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+	classify: postgresClassify,
+	answered: func(err error) bool { return postgresState(err) != "" },
 }
 
-func tlsFor(cfg *tls.Config, host string) *tls.Config {
-	cfg = cfg.Clone()
-	if cfg.ServerName == "" {
-		cfg.ServerName = host
-	}
-	return cfg
-}
+// postgresQuorum tells whether a commit waits until a standby has it on disk.
+const postgresQuorum = "current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') IN ('on', 'remote_apply')"
 
-func (d *postgresDialect) name() Dialect { return PostgreSQL }
-
-func (d *postgresDialect) connector() driver.Connector { return d.plain }
-
-// postgresInspect sets up the session on the way: commits are durable even if
-// that is not the server's default, and the isolation level is the one under
-// which an UPDATE waits for the row and then sees it as it is.
-const postgresInspect = `SELECT
+const postgresServer = `SELECT
 	pg_is_in_recovery()::text,
 	current_setting('transaction_read_only'),
 	current_setting('server_encoding'),
 	current_setting('fsync'),
 	current_setting('full_page_writes'),
-	current_setting('synchronous_standby_names'),
-	set_config('synchronous_commit', CASE current_setting('synchronous_commit')
-		WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),
-	set_config('default_transaction_isolation', 'read committed', false)`
+	(` + postgresQuorum + `)::text`
 
 // postgresIdentity is apart, because forks of PostgreSQL may lack it. The name
 // of a log file begins with the timeline in eight hexadecimal digits.
@@ -67,8 +68,8 @@ const postgresIdentity = `SELECT
 	(SELECT system_identifier::text FROM pg_control_system()),
 	left(pg_walfile_name(pg_current_wal_lsn()), 8)`
 
-func (d *postgresDialect) inspect(ctx context.Context, s session) (server, error) {
-	rows, err := s.query(ctx, postgresInspect)
+func postgresInspect(ctx context.Context, c *sql.Conn) (server, error) {
+	rows, err := texts(ctx, c, postgresServer)
 	if err != nil {
 		return server{}, err
 	}
@@ -76,8 +77,8 @@ func (d *postgresDialect) inspect(ctx context.Context, s session) (server, error
 		return server{}, fmt.Errorf("the server describes itself in %d rows", len(rows))
 	}
 	row := rows[0]
-	recovering, txReadOnly, encoding, fsync, fullPages, standbys, commit := row[0], row[1], row[2], row[3], row[4], row[5], row[6]
-	srv := server{quorum: standbys != "" && (commit == "on" || commit == "remote_apply")}
+	recovering, txReadOnly, encoding, fsync, fullPages := row[0], row[1], row[2], row[3], row[4]
+	srv := server{quorum: row[5] == "true"}
 	switch {
 	case recovering == "true":
 		srv.readOnly = "the server is a replica or in recovery"
@@ -94,9 +95,9 @@ func (d *postgresDialect) inspect(ctx context.Context, s session) (server, error
 	if fullPages != "on" {
 		srv.lossy = append(srv.lossy, "full_page_writes is "+fullPages+", on is safe")
 	}
-	rows, err = s.query(ctx, postgresIdentity)
+	rows, err = texts(ctx, c, postgresIdentity)
 	switch {
-	case err != nil && !d.answered(err):
+	case err != nil && postgresState(err) == "":
 		return srv, err
 	case err == nil && len(rows) == 1 && rows[0][0] != "":
 		srv.identity = "system " + rows[0][0] + "/timeline " + rows[0][1]
@@ -104,15 +105,7 @@ func (d *postgresDialect) inspect(ctx context.Context, s session) (server, error
 	return srv, nil
 }
 
-// Names are compared and ordered byte by byte under the collation "C". A holder
-// need not be valid text.
-//
-//go:embed postgres.sql
-var postgresScript string
-
-func (d *postgresDialect) schema(prefix string) []string { return tables(postgresScript, prefix) }
-
-func (d *postgresDialect) bind(query string) string {
+func postgresBind(query string) string {
 	var b strings.Builder
 	n := 0
 	for part := range strings.SplitSeq(query, "?") {
@@ -125,35 +118,32 @@ func (d *postgresDialect) bind(query string) string {
 	return b.String()
 }
 
-func (d *postgresDialect) args(args []any) []any { return args }
-
-func (d *postgresDialect) raise(expression string) (assignment, suffix string) {
-	return "mark = " + expression, " RETURNING mark"
-}
-
-// swap scans through QueryRow, which reads the statement to its end: the row
-// comes before the commit.
-func (d *postgresDialect) swap(ctx context.Context, db *sql.DB, query string, args []any) (mark int64, ok bool, err error) {
-	err = db.QueryRowContext(ctx, query, args...).Scan(&mark)
+// postgresSwap scans through QueryRow, which reads the statement to its end: the
+// row comes before the commit.
+func postgresSwap(ctx context.Context, c *sql.Conn, query string, args []any) (mark, run int64, ok bool, err error) {
+	err = c.QueryRowContext(ctx, query, args...).Scan(&mark, &run)
 	if errors.Is(err, sql.ErrNoRows) {
-		return 0, false, nil
+		return 0, 0, false, nil
 	}
-	return mark, err == nil, err
+	return mark, run, err == nil, err
 }
 
-func (d *postgresDialect) clock() string {
-	return "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+// postgresState returns the code of a server's error, empty for any other.
+func postgresState(err error) string {
+	if e, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok {
+		return e.SQLState()
+	}
+	return ""
 }
 
-func (d *postgresDialect) classify(err error) class {
+func postgresClassify(err error) class {
 	if errors.Is(err, driver.ErrBadConn) { // the driver says so only if nothing was sent
 		return undone
 	}
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok {
-		return unknown
-	}
-	switch e.Code {
+	switch postgresState(err) {
 	case "40001", "40P01", "55P03", // serialization failure, deadlock, lock not available: rolled back
 		"53300", "57P03": // too many connections, starting up or shutting down: no session was begun
 		return undone
@@ -167,9 +157,4 @@ func (d *postgresDialect) classify(err error) class {
 		return forbidden
 	}
 	return unknown
-}
-
-func (d *postgresDialect) answered(err error) bool {
-	_, ok := errors.AsType[*pgconn.PgError](err)
-	return ok
 }

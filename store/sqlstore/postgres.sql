@@ -1,8 +1,3 @@
-CREATE TABLE IF NOT EXISTS hapax_meta (
-  name text COLLATE "C" NOT NULL PRIMARY KEY,
-  value text COLLATE "C" NOT NULL
-);
-
 CREATE TABLE IF NOT EXISTS hapax_tags (
   name text COLLATE "C" NOT NULL PRIMARY KEY,
   kind text COLLATE "C" NOT NULL,
@@ -10,22 +5,24 @@ CREATE TABLE IF NOT EXISTS hapax_tags (
   step bigint NOT NULL,
   min_step bigint NOT NULL,
   max_step bigint NOT NULL,
+  delta bigint NOT NULL,
+  remainder bigint NOT NULL,
   mark bigint NOT NULL,
   pool text COLLATE "C" NOT NULL,
-  deleted boolean NOT NULL
+  extra bytea NOT NULL,
+  deleted boolean NOT NULL,
+  key_hash text COLLATE "C" NOT NULL,
+  run bigint NOT NULL
 );
 
-CREATE TABLE IF NOT EXISTS hapax_pools (
+CREATE TABLE IF NOT EXISTS hapax_rows (
+  tbl text COLLATE "C" NOT NULL,
+  name text COLLATE "C" NOT NULL,
+  value bytea NOT NULL,
+  PRIMARY KEY (tbl, name)
+);
+
+CREATE TABLE IF NOT EXISTS hapax_meta (
   name text COLLATE "C" NOT NULL PRIMARY KEY,
-  layout text COLLATE "C" NOT NULL
-);
-
-CREATE TABLE IF NOT EXISTS hapax_workers (
-  pool text COLLATE "C" NOT NULL,
-  id bigint NOT NULL,
-  mark bigint NOT NULL,
-  epoch bigint NOT NULL,
-  holder bytea NOT NULL,
-  expires bigint NOT NULL,
-  PRIMARY KEY (pool, id)
+  value text COLLATE "C" NOT NULL
 );

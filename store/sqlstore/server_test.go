@@ -1,16 +1,21 @@
-package sqlstore
+package sqlstore_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/sqlstore"
 )
 
 // The printed schema is what Open creates, and an account that may not create,
@@ -18,9 +23,9 @@ import (
 func TestSchemaAndRights(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, created string) {
 		server.MustControl()
-		root := open(t, created, Options{})
+		root := open(t, created, sqlstore.Options{})
 		printed := fresh(server.URL)
-		script, err := Schema(root.dialect.name(), prefixOf(printed))
+		script, err := sqlstore.Schema(root.Name(), prefixOf(printed))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,20 +40,21 @@ func TestSchemaAndRights(t *testing.T) {
 		}
 
 		clerk := strings.Replace(printed, userOf(printed)+"@", "clerk:s3cret-w0rd@", 1)
-		if root.dialect.name() == MySQL {
+		if root.Name() == sqlstore.MySQL {
 			run(t, root, "CREATE USER clerk IDENTIFIED BY 's3cret-w0rd'")
 		} else {
 			run(t, root, "CREATE ROLE clerk LOGIN PASSWORD 's3cret-w0rd'", "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
 		}
-		_, err = Open(t.Context(), clerk, Options{})
+		_, err = Open(t.Context(), clerk, sqlstore.Options{})
 		wantErr(t, "open without rights", err, hapax.ErrStoreUnavailable)
 		if strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("the error %q holds the password", err)
 		}
-		for _, table := range []string{"meta", "tags", "pools", "workers"} {
+		for _, table := range []string{"meta", "tags", "rows"} {
 			run(t, root, "GRANT SELECT, INSERT, UPDATE ON "+prefixOf(printed)+table+" TO clerk")
 		}
-		s := open(t, clerk, Options{})
+		run(t, root, "GRANT DELETE ON "+prefixOf(printed)+"rows TO clerk")
+		s := open(t, clerk, sqlstore.Options{})
 		create(t, s, "orders")
 		allocate(t, s, "orders", 10)
 		if _, err := s.DeleteTag(t.Context(), "orders"); err != nil {
@@ -57,12 +63,10 @@ func TestSchemaAndRights(t *testing.T) {
 		if _, err := s.CreateTag(t.Context(), must(hapax.Tag{Name: "orders"}.WithDefaults()), hapax.CreateExplicit); err != nil {
 			t.Error(err)
 		}
-		if _, err := s.FreezePool(t.Context(), "p", "layout"); err != nil {
-			t.Error(err)
-		}
-		row := hapax.Worker{Pool: "p", ID: 1, Mark: 5, Epoch: 1}
-		if ok, err := s.SwapWorker(t.Context(), hapax.Worker{}, row); !ok || err != nil {
-			t.Error(ok, err)
+		for _, step := range [][2][]byte{{nil, []byte("1")}, {[]byte("1"), []byte("2")}, {[]byte("2"), nil}} {
+			if ok, err := s.SwapRow(t.Context(), "t", "r", step[0], step[1]); !ok || err != nil {
+				t.Error(ok, err)
+			}
 		}
 		if err := s.Ping(t.Context()); err != nil {
 			t.Error(err)
@@ -79,13 +83,13 @@ func userOf(raw string) string {
 }
 
 // describe returns how the server itself describes the tables.
-func describe(t testing.TB, s *Store, prefix string) string {
+func describe(t testing.TB, s *sqlstore.Store, prefix string) string {
 	t.Helper()
 	db := admin(t, s)
 	var b strings.Builder
-	for _, table := range []string{"meta", "tags", "pools", "workers"} {
+	for _, table := range []string{"meta", "tags", "rows"} {
 		query := "SHOW CREATE TABLE " + prefix + table
-		if s.dialect.name() == PostgreSQL {
+		if s.Name() == sqlstore.PostgreSQL {
 			query = `SELECT 'column', string_agg(concat_ws(' ', column_name, data_type, collation_name, is_nullable, column_default), ', ' ORDER BY ordinal_position)
 				FROM information_schema.columns WHERE table_name = '` + prefix + table + `'
 				UNION ALL SELECT 'index', indexdef FROM pg_indexes WHERE tablename = '` + prefix + table + `' ORDER BY 1`
@@ -118,7 +122,7 @@ func TestOpenAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range stores {
 			wg.Go(func() {
-				s, err := Open(t.Context(), url, Options{})
+				s, err := Open(t.Context(), url, sqlstore.Options{})
 				if err != nil {
 					t.Error(err)
 					return
@@ -143,25 +147,44 @@ func TestRoundTrips(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
 		server.MustControl()
 		proxy := testservers.NewProxy(t, server.Addr)
-		s := open(t, proxy.URL(url), Options{MaxConns: 1})
+		s := open(t, proxy.URL(url), sqlstore.Options{MaxConns: 1})
 		create(t, s, "orders")
-		worker := hapax.Worker{Pool: "p", ID: 1, Mark: 5, Epoch: 1}
-		if ok, err := s.SwapWorker(t.Context(), hapax.Worker{}, worker); !ok || err != nil {
-			t.Fatal(ok, err)
+		layout, err := hapax.ParseLayout(hapax.LayoutLeaf)
+		if err != nil {
+			t.Fatal(err)
 		}
-		lease := hapax.Lease{Pool: "p", Worker: 1, Epoch: 1, Grant: hapax.Grant{Lo: 1, Hi: 5}}
-		calls := map[string]func(){
-			"Allocate": func() { allocate(t, s, "orders", 0) },
-			"ExtendWorker": func() {
-				var err error
-				lease, err = s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: lease.Grant.Hi + 10, End: hapax.MaxMark})
-				if err != nil {
+		term := hapax.Term{Now: time.Now(), Length: time.Minute, Ahead: time.Second, Behind: time.Second, TTL: time.Minute}
+		lease, err := s.AcquireWorker(t.Context(), hapax.AcquireRequest{
+			Pool: "p", Layout: layout, Workers: hapax.WorkerRange{Lo: 1, Hi: 2}, Holder: "me", Term: term,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a hapax.Allocation
+		grant := func() {
+			if a, err = s.Allocate(t.Context(), "orders", 0, a.Key); err != nil {
+				t.Error(err)
+			}
+		}
+		grant()
+		calls := map[string]struct{ before, call func() }{
+			"Allocate": {grant, grant},
+			"HandBack": {grant, func() {
+				if err := s.HandBack(t.Context(), a, a.Grant.Lo); err != nil {
 					t.Error(err)
 				}
-			},
+			}},
+			"ExtendWorker": {func() {}, func() {
+				term.Now = term.Now.Add(time.Second)
+				if lease, err = s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{Layout: layout, Term: term}); err != nil {
+					t.Error(err)
+				}
+			}},
 		}
 		for name, call := range calls {
-			call() // now the driver knows the statement
+			call.before()
+			call.call() // now the driver knows the statement
+			call.before()
 			var mu sync.Mutex
 			requests := 0
 			proxy.CutReply(func([]byte) bool {
@@ -170,7 +193,7 @@ func TestRoundTrips(t *testing.T) {
 				requests++
 				return false
 			})
-			call()
+			call.call()
 			proxy.Pass()
 			mu.Lock()
 			if requests != 1 {
@@ -181,18 +204,18 @@ func TestRoundTrips(t *testing.T) {
 	})
 }
 
-// PostgreSQL sends the new mark before it commits. A commit that fails then
+// sqlstore.PostgreSQL sends the new mark before it commits. A commit that fails then
 // must fail the call, and grant nothing.
 func TestCommitFailsAfterRow(t *testing.T) {
 	server := testservers.Postgres(t)
 	url := fresh(server.URL)
-	s := open(t, url, Options{})
+	s := open(t, url, sqlstore.Options{})
 	create(t, s, "orders")
 	first := allocate(t, s, "orders", 10)
 	f := prefixOf(url) + "refuse"
 	run(t, s, "CREATE FUNCTION "+f+"() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused'; END $$",
 		"CREATE CONSTRAINT TRIGGER "+f+" AFTER UPDATE ON "+prefixOf(url)+"tags DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION "+f+"()")
-	a, err := s.Allocate(t.Context(), "orders", 10)
+	a, err := s.Allocate(t.Context(), "orders", 10, "")
 	wantErr(t, "allocate", err, hapax.ErrStoreUnavailable)
 	if a != (hapax.Allocation{}) {
 		t.Errorf("granted %+v together with the error", a)
@@ -207,7 +230,7 @@ func TestCommitFailsAfterRow(t *testing.T) {
 func TestDeadlock(t *testing.T) {
 	server := testservers.MariaDB(t)
 	url := fresh(server.URL)
-	s := open(t, url, Options{})
+	s := open(t, url, sqlstore.Options{})
 	create(t, s, "orders")
 	first := allocate(t, s, "orders", 10)
 	deadlocks := func() (name string, n int) {
@@ -230,7 +253,7 @@ func TestDeadlock(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if next, err := s.Allocate(t.Context(), "orders", 10); err != nil || next.Grant.Lo != first.Hi {
+		if next, err := s.Allocate(t.Context(), "orders", 10, ""); err != nil || next.Grant.Lo != first.Hi {
 			t.Errorf("the grant after %v is %v, %v", first, next.Grant, err)
 		}
 	})
@@ -251,25 +274,25 @@ func TestDeadlock(t *testing.T) {
 // refused.
 func TestEditedTag(t *testing.T) {
 	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
-		s := open(t, url, Options{})
+		s := open(t, url, sqlstore.Options{})
 		create(t, s, "orders")
 		first := allocate(t, s, "orders", 0)
 		tags := prefixOf(url) + "tags"
 		run(t, s, "UPDATE "+tags+" SET step = 25, min_step = 25 WHERE name = 'orders'")
-		a, err := s.Allocate(t.Context(), "orders", 0)
+		a, err := s.Allocate(t.Context(), "orders", 0, "")
 		if err != nil || a.Tag.Step != 25 || a.Grant != (hapax.Grant{Lo: first.Hi, Hi: first.Hi + 25}) {
 			t.Errorf("the grant is %+v, %v; want 25 numbers from %d", a, err, first.Hi)
 		}
-		for _, nonsense := range []string{"mark = -5", "mark = 0", "kind = 'other'", "mark = 9223372036854775807"} {
-			run(t, s, "UPDATE "+tags+" SET kind = 'segment', mark = 100 WHERE name = 'orders'")
+		for _, nonsense := range []string{"mark = -5", "mark = 0", "kind = 'other'", "step = 0", "step = -5", "delta = 0", "remainder = 1", "mark = 9223372036854775807"} {
+			run(t, s, "UPDATE "+tags+" SET kind = 'segment', step = 25, delta = 1, remainder = 0, mark = 100 WHERE name = 'orders'")
 			allocate(t, s, "orders", 1)
 			run(t, s, "UPDATE "+tags+" SET "+nonsense+" WHERE name = 'orders'")
 			for range 2 { // with and without the definition known
-				if a, err := s.Allocate(t.Context(), "orders", 1); !errors.Is(err, hapax.ErrStoreCorrupt) {
+				if a, err := s.Allocate(t.Context(), "orders", 1, ""); !errors.Is(err, hapax.ErrStoreCorrupt) {
 					t.Errorf("%s: granted %v, %v", nonsense, a.Grant, err)
 					break
 				}
-				s.forget("orders")
+				s.Forget("orders")
 				run(t, s, "UPDATE "+tags+" SET "+nonsense+" WHERE name = 'orders'")
 			}
 		}
@@ -279,22 +302,36 @@ func TestEditedTag(t *testing.T) {
 // Holders are bytes; names differ by case, spaces and form.
 func TestOddBytes(t *testing.T) {
 	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
-		s := open(t, url, Options{})
-		holder := "\x00\xff'\\\"é%_ "
+		s := open(t, url, sqlstore.Options{})
 		names := []string{"a", "A", "a ", " a", "á", "a\u0301", "'; --", `\`, "%", "_", "🙂", strings.Repeat("é", 64)}
 		for i, name := range names {
 			create(t, s, name)
-			row := hapax.Worker{Pool: name, ID: int64(i), Mark: 1, Epoch: 1, Holder: holder}
-			if ok, err := s.SwapWorker(t.Context(), hapax.Worker{}, row); !ok || err != nil {
-				t.Errorf("pool %q: %v, %v", name, ok, err)
+			value := []byte{0, 0xff, '\'', '\\', byte(i)}
+			if ok, err := s.SwapRow(t.Context(), "t", name, nil, value); !ok || err != nil {
+				t.Errorf("row %q: %v, %v", name, ok, err)
 			}
-			rows, err := s.Workers(t.Context(), name)
-			if err != nil || len(rows) != 1 || rows[0] != row {
-				t.Errorf("pool %q: %+v, %v; want %+v", name, rows, err, row)
+			if ok, err := s.SwapRow(t.Context(), name, "r", nil, value); !ok || err != nil {
+				t.Errorf("table %q: %v, %v", name, ok, err)
 			}
-			if layout, err := s.FreezePool(t.Context(), name, "layout "+name); err != nil || layout != "layout "+name {
-				t.Errorf("pool %q: layout %q, %v", name, layout, err)
+		}
+		for i, name := range names {
+			want := []byte{0, 0xff, '\'', '\\', byte(i)}
+			if v, err := s.Row(t.Context(), "t", name); err != nil || !bytes.Equal(v, want) {
+				t.Errorf("row %q: %q, %v", name, v, err)
 			}
+			if rows, err := s.ListRows(t.Context(), name, "", 9); err != nil || len(rows) != 1 || rows[0].Name != "r" || !bytes.Equal(rows[0].Value, want) {
+				t.Errorf("table %q: %q, %v", name, rows, err)
+			}
+		}
+		slices.Sort(names)
+		rows, err := s.ListRows(t.Context(), "t", names[0], len(names))
+		for i, row := range rows {
+			if row.Name != names[i+1] {
+				t.Errorf("row %d is %q, want %q", i, row.Name, names[i+1])
+			}
+		}
+		if err != nil || len(rows) != len(names)-1 {
+			t.Errorf("%d rows, %v", len(rows), err)
 		}
 		for i, name := range names {
 			if g := allocate(t, s, name, int64(i+1)); g != (hapax.Grant{Lo: 1, Hi: int64(i + 2)}) {
@@ -303,22 +340,26 @@ func TestOddBytes(t *testing.T) {
 		}
 		for _, bad := range []string{"", "\x00", "\xff", strings.Repeat("x", 129)} {
 			for call, err := range map[string]error{
-				"Allocate":   second(s.Allocate(t.Context(), bad, 1)),
-				"Tag":        second(s.Tag(t.Context(), bad)),
-				"UpdateTag":  second(s.UpdateTag(t.Context(), bad, hapax.TagUpdate{})),
-				"DeleteTag":  second(s.DeleteTag(t.Context(), bad)),
-				"Worker":     second(s.Worker(t.Context(), bad, 1)),
-				"Workers":    second(s.Workers(t.Context(), bad)),
-				"FreezePool": second(s.FreezePool(t.Context(), bad, "x")),
-				"SwapWorker": second(s.SwapWorker(t.Context(), hapax.Worker{}, hapax.Worker{Pool: bad, Epoch: 1})),
+				"Allocate":  second(s.Allocate(t.Context(), bad, 1, "")),
+				"Tag":       second(s.Tag(t.Context(), bad)),
+				"UpdateTag": second(s.UpdateTag(t.Context(), bad, hapax.TagUpdate{})),
+				"DeleteTag": second(s.DeleteTag(t.Context(), bad)),
 			} {
 				wantErr(t, call, err, hapax.ErrInvalidTag)
 			}
 		}
-		_, err := s.FreezePool(t.Context(), "p", strings.Repeat("x", maxLayoutBytes+1))
-		wantErr(t, "a long layout", err, hapax.ErrInvalidLayout)
-		_, err = s.SwapWorker(t.Context(), hapax.Worker{}, hapax.Worker{Pool: "p", Epoch: 1, Holder: strings.Repeat("x", 129)})
-		wantErr(t, "a long holder", err, hapax.ErrInvalidArgument)
+		for _, bad := range []string{"", "\x00", "\xff", strings.Repeat("x", driver.MaxNameBytes+1)} {
+			wantErr(t, "a bad table", second(s.SwapRow(t.Context(), bad, "r", nil, []byte("x"))), hapax.ErrInvalidArgument)
+			wantErr(t, "a bad row", second(s.SwapRow(t.Context(), "t", bad, nil, []byte("x"))), hapax.ErrInvalidArgument)
+		}
+		long := strings.Repeat("\u00e9", driver.MaxNameBytes/2)
+		large := bytes.Repeat([]byte{0}, driver.MaxValueBytes)
+		if ok, err := s.SwapRow(t.Context(), long, long, nil, large); !ok || err != nil {
+			t.Errorf("the largest row: %v, %v", ok, err)
+		}
+		if v, err := s.Row(t.Context(), long, long); err != nil || !bytes.Equal(v, large) {
+			t.Errorf("the largest row has %d bytes, %v", len(v), err)
+		}
 	})
 }
 
@@ -327,25 +368,25 @@ func TestOddBytes(t *testing.T) {
 func TestBoundedPool(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
 		server.MustControl()
-		s := open(t, url, Options{MaxConns: 2})
+		s := open(t, url, sqlstore.Options{MaxConns: 2})
 		create(t, s, "orders")
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
-				if _, err := s.Allocate(t.Context(), "orders", 1); err != nil {
+				if _, err := s.Allocate(t.Context(), "orders", 1, ""); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
-		if n := s.db.Stats().OpenConnections; n > 2 {
+		if n := s.DB().Stats().OpenConnections; n > 2 {
 			t.Errorf("%d connections are open, want 2 at most", n)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		server.Pause()
 		var errs [4]error
 		for i := range errs {
-			wg.Go(func() { _, errs[i] = s.Allocate(ctx, "orders", 1) })
+			wg.Go(func() { _, errs[i] = s.Allocate(ctx, "orders", 1, "") })
 		}
 		cancel()
 		wg.Wait()
@@ -366,7 +407,7 @@ func TestUnixSocket(t *testing.T) {
 			_, port, _ := strings.Cut(server.Addr, ":")
 			u = with(with(u, "host", server.Dir), "port", port)
 		}
-		s := open(t, u, Options{})
+		s := open(t, u, sqlstore.Options{})
 		create(t, s, "orders")
 		allocate(t, s, "orders", 1)
 	})

@@ -1,16 +1,16 @@
-// Package sqlstore keeps tags and workers in MySQL (5.7 or later), MariaDB or
+// Package sqlstore keeps tags, pools and workers in MySQL (5.7 or later), MariaDB or
 // PostgreSQL (10 or later), over database/sql.
 //
 // # Writing
 //
-// Every change is one statement that commits by itself: an UPDATE which names
-// the definition or the fencing numbers that it expects, or an INSERT. There
-// are no transactions of several statements, so that there is no COMMIT of its
-// own whose outcome could be unknown, nothing is locked between round trips,
-// and the server's default isolation level does not matter. In the steady state
-// Allocate is one round trip: the store remembers a tag's definition, and the
-// UPDATE applies only if the stored one is the same. The marks themselves are
-// never remembered.
+// Every change is one statement that commits by itself: an UPDATE or DELETE
+// which names what it expects, or an INSERT. There are no transactions of
+// several statements, so that there is no COMMIT of its own whose outcome could
+// be unknown, nothing is locked between round trips, and the server's default
+// isolation level does not matter. In the steady state Allocate and HandBack are
+// one round trip each: the store remembers a tag's definition, and the UPDATE
+// applies only if the stored one is the same. The marks themselves are never
+// remembered.
 //
 // A statement whose answer did not arrive may have been carried out. It is
 // reported as hapax.ErrStoreUnavailable and never repeated here. What certainly
@@ -20,63 +20,86 @@
 // # Which server
 //
 // A table holds the store's random ID and the identity of the primary that
-// serves it. Every new connection must find the ID that Open found, a server
-// that accepts writes, and the recorded primary; and every write names the ID.
-// So a replica, another database behind the same address, and a failover are
-// noticed.
+// serves it. Every connection must lead to the ID that New found, to a server
+// that accepts writes, and to the recorded primary, when it is used first and
+// again after half an hour; and every write names the ID. So a replica, another
+// database behind the same address, and a failover are noticed.
 //
 //	primary is the recorded one ............................ use it
-//	another, and the recorded one committed by quorum ....... adopt it
+//	another, and the recorded one's commits were confirmed .. adopt it
 //	another, and Options.Adopt .............................. adopt it
 //	another ................................................. ErrStoreReplaced
+//
+// New refuses what an open store refuses, also a store of which a table, the ID
+// or the record of the primary is gone; only where nothing is there does it
+// create a store.
 //
 // A replica that is promoted after asynchronous replication may lack what the
 // old primary acknowledged, which is why it is refused until an operator has
 // raised the marks or made sure that nothing is missing, and opens the store
 // with Adopt once. Stores that are open already follow. The identity is
 //
-//   - in a Galera cluster or a group replication group, the cluster's: every
-//     member is the same primary;
-//   - of MySQL, its server_uuid;
+//   - in a Galera cluster or a group replication group that the server is a
+//     working member of, the cluster's: every member is the same primary;
+//   - of MySQL otherwise, its server_uuid;
 //   - of MariaDB, which has none, its server_id: servers that replicate from
 //     each other must have different ones;
 //   - of PostgreSQL, the system identifier and the timeline, which a promotion
-//     and a point-in-time recovery change. Commits count as made by quorum while
-//     synchronous_standby_names is set and synchronous_commit is on or
-//     remote_apply; then another timeline of the same system is adopted, and a
-//     point-in-time recovery is left for a node's witness to notice.
+//     and a point-in-time recovery change.
+//
+// Commits to a cluster or a group are confirmed by the others. Commits to
+// PostgreSQL count as confirmed while synchronous_standby_names is set and
+// synchronous_commit is on or remote_apply, if Options.Doubt tells the server's
+// warnings; then another timeline of the same system is adopted. That is right
+// only if what is promoted is a standby that was synchronous. A write whose
+// wait for the standby was cancelled is an error with an unknown outcome. Every
+// write reads the two settings in its own statement, and applies only if
+// they are as recorded: when synchronous_standby_names is reset, grants end
+// with ErrStoreUnsafe, since a standby would still be taken for complete, until
+// the setting is back or the store is opened with Adopt once. Not noticed here
+// are a reset that the server carries out between the statement and its commit,
+// or some milliseconds before the session learns of it; a promotion of a standby
+// that was not synchronous; and a point-in-time recovery of such a system. They
+// are left to the fence and to the nodes' witnesses and heartbeats.
 //
 // A proxy that hands an open connection over to another server hides the change
-// until the connection is replaced, after half an hour at the latest. Poolers
-// must keep a session on one connection.
+// until the connection is checked again. Poolers must keep a session on one
+// connection.
 //
 // # Durability
 //
 // What a grant relies on is that a commit which the server acknowledged is still
-// there after a crash. Open warns (WarnNotDurable) where the settings do not
+// there after a crash. New warns (WarnNotDurable) where the settings do not
 // promise it: innodb_flush_log_at_trx_commit other than 1, sync_binlog other
 // than 1 with a binlog, fsync or full_page_writes off. synchronous_commit is
 // switched on for the store's own sessions where it is off. A server that lost
 // marks in a crash keeps its identity; only a node's witness can notice.
+//
+// # Packages
+//
+// This package links no driver. Package mysqlstore opens a store by the URL of a
+// MySQL or MariaDB database, package postgresstore by that of a PostgreSQL
+// database.
 package sqlstore
 
 import (
 	"context"
 	"crypto/tls"
 	"database/sql"
-	"database/sql/driver"
-	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/sqlstore/internal/handle"
 )
 
 var (
-	_ hapax.Store       = (*Store)(nil)
-	_ hapax.WorkerTable = (*Store)(nil)
-	_ hapax.StoreClock  = (*Store)(nil)
+	_ hapax.Store      = (*Store)(nil)
+	_ hapax.StoreClock = (*Store)(nil)
+	_ driver.Rows      = (*Store)(nil)
 )
 
 // Defaults and limits of Options.
@@ -84,11 +107,6 @@ const (
 	DefaultMaxConns = 8
 	MaxMaxConns     = 1000
 	DefaultTimeout  = 5 * time.Second
-)
-
-const (
-	connMaxLifetime = 30 * time.Minute
-	connMaxIdleTime = 5 * time.Minute
 )
 
 // Codes of Options.Warn.
@@ -104,27 +122,47 @@ const (
 
 // Options of a store. The zero value is ready to use.
 type Options struct {
-	// MaxConns bounds the connections to the server: 1 to MaxMaxConns, default
-	// DefaultMaxConns.
-	MaxConns int
+	// Prefix begins the names of the tables: 1 to 32 lower-case letters, digits
+	// and underscores. Default DefaultPrefix.
+	Prefix string
 
 	// Timeout bounds each call, also when its context allows more. Default
 	// DefaultTimeout.
 	Timeout time.Duration
 
-	// TLS replaces the TLS settings of the URL.
-	TLS *tls.Config
-
-	// Adopt records another primary than the last one as the right one.
+	// Adopt records another primary than the last one as the right one, and
+	// replaces what a store has lost.
 	Adopt bool
 
 	// Warn receives what an operator should know, with one of the Warn codes.
-	// It is called during Open and while connections are made, by several
-	// goroutines at once, and must not call the store.
+	// It is called by New and when connections are checked, by several goroutines
+	// at once, and must not call the store.
 	Warn func(code, message string)
+
+	// MaxConns bounds the connections of a store that is opened by its URL: 1 to
+	// MaxMaxConns, default DefaultMaxConns.
+	MaxConns int
+
+	// TLS replaces the TLS settings of the URL by which a store is opened.
+	TLS *tls.Config
+
+	// Doubt is called with the Go driver's connection after each call that used
+	// it, and returns, once, why the server may not have carried out what it
+	// acknowledged: a warning of PostgreSQL, such as the one that the wait for a
+	// standby was cancelled. Without it commits to PostgreSQL do not count as
+	// confirmed by a standby, whatever the server's settings. Opening a store by
+	// its URL sets it.
+	Doubt func(conn any) error
+
+	// CloseDB has Close close the database handle, too, and New if it fails.
+	// Opening a store by its URL sets it.
+	CloseDB bool
 }
 
 func (o Options) withDefaults() (Options, error) {
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
 	if o.MaxConns == 0 {
 		o.MaxConns = DefaultMaxConns
 	}
@@ -140,158 +178,114 @@ func (o Options) withDefaults() (Options, error) {
 	case o.Timeout < 0:
 		return o, &hapax.ValueError{Field: "timeout", Value: o.Timeout, Allowed: "a positive duration", Err: hapax.ErrInvalidArgument}
 	}
-	return o, nil
+	return o, handle.CheckPrefix(o.Prefix)
 }
 
 // A Store is a store in a SQL database. Its methods are safe for concurrent
 // use.
 type Store struct {
-	db        *sql.DB
-	connector *connector // makes the connections of db
-	dialect   dialect
-	opts      Options
-	sql       statements
-	id        string // the store's ID as Open found it
+	driver.Leases
 
-	mu   sync.Mutex // guards defs
-	defs map[string]hapax.Tag
+	db      *sql.DB
+	dialect *dialect
+	opts    Options
+	sql     statements
+	id      string // the store's ID as New found it
+	closed  atomic.Bool
+
+	mu      sync.Mutex        // guards the fields below
+	tags    map[string]known  // what is remembered of tags
+	checked map[any]time.Time // when a driver's connection was checked
 }
 
-// Open connects to the database that the URL names, creates what is missing,
-// and checks that it is the store it was. Close must be called.
+// New returns the store in the database that the handle leads to. It creates
+// what is missing and checks that it is the store it was. Close does not close
+// the handle.
 //
-//	mysql://user:password@host:3306/database?tls=true
-//	postgres://user:password@host:5432/database?sslmode=verify-full
-//
-// Both know prefix=, which begins the names of the tables (default "hapax_").
-// A postgres URL may have every parameter that libpq and pgx know. A mysql URL
-// may have:
-//
-//	tls                     false (default), true, skip-verify or preferred
-//	tls_ca                  file with the certificates to trust, PEM
-//	tls_cert, tls_key       files with the client's certificate and key, PEM
-//	socket                  path of a unix socket, instead of host and port
-//	timeout, readTimeout, writeTimeout, serverPubKey, connectionAttributes,
-//	allowCleartextPasswords, allowFallbackToPlaintext
-//	                        as the Go driver has them
+// The store sets up the sessions of the connections that it uses: isolation
+// level, autocommit and strict mode in MySQL; isolation level, synchronous_commit
+// and client_min_messages in PostgreSQL. Give it a handle of its own if that is
+// not what the rest of the program expects.
 //
 // The account needs SELECT, INSERT and UPDATE on tables that exist, see Schema,
-// or also the right to create them.
+// and DELETE on that of the rows, or also the right to create them. In MySQL's
+// group replication it needs SELECT on
+// performance_schema.replication_group_members.
 //
-// Errors: ErrInvalidArgument for the URL or an option, ErrStoreUnavailable,
-// ErrStoreUnsafe for a server that is read-only, ErrStoreReplaced for another
-// primary.
-func Open(ctx context.Context, url string, opts Options) (*Store, error) {
+// Errors: ErrInvalidArgument for an option, ErrStoreUnavailable, ErrStoreUnsafe
+// for a server that is read-only or whose commits are not confirmed any more,
+// ErrStoreReplaced for another primary, or where a part of the store is gone.
+func New(ctx context.Context, db *sql.DB, d Dialect, opts Options) (*Store, error) {
+	s, err := open(ctx, db, d, opts)
+	if err != nil && opts.CloseDB {
+		_ = db.Close()
+	}
+	return s, err
+}
+
+func open(ctx context.Context, db *sql.DB, d Dialect, opts Options) (*Store, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	d, prefix, err := parseURL(url, opts)
+	impl, err := dialectOf(d)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dialect: d, opts: opts, sql: newStatements(d, prefix), defs: map[string]hapax.Tag{}}
-	err = s.do(ctx, "open", func(ctx context.Context) error {
-		conn, err := connect(ctx, d)
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		s.id, err = s.bootstrap(ctx, session{conn})
-		return err
+	s := &Store{
+		db: db, dialect: impl, opts: opts, sql: newStatements(impl, opts.Prefix, opts.Doubt != nil),
+		tags: map[string]known{}, checked: map[any]time.Time{},
+	}
+	s.Leases = driver.LeasesIn(s)
+	err = s.retry(ctx, "open", func(ctx context.Context) error {
+		return s.attempt(ctx, s.setUp, s.bootstrap)
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.connector = &connector{d, opts.Timeout, func(ctx context.Context, conn driver.Conn) error {
-		return s.verify(ctx, session{conn})
-	}}
-	s.db = sql.OpenDB(s.connector)
-	s.db.SetMaxOpenConns(opts.MaxConns)
-	s.db.SetMaxIdleConns(opts.MaxConns)
-	s.db.SetConnMaxLifetime(connMaxLifetime)
-	s.db.SetConnMaxIdleTime(connMaxIdleTime)
 	return s, nil
 }
 
-// Close implements hapax.Store. Later calls fail with ErrStoreUnavailable.
-func (s *Store) Close() error { return s.db.Close() }
+// Close implements hapax.Store. Later calls fail with ErrClosed.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) || !s.opts.CloseDB {
+		return nil
+	}
+	return s.db.Close()
+}
 
 // Ping implements hapax.Store: it checks on one connection what is checked on
-// every new one.
+// every new one. Connections that turn out broken do not count.
 func (s *Store) Ping(ctx context.Context) error {
-	return s.once(ctx, "ping", func(ctx context.Context) error {
-		conn, err := s.db.Conn(ctx)
-		if err != nil {
-			return err
+	return s.once(ctx, "ping", func(ctx context.Context) (err error) {
+		for range s.opts.MaxConns + 1 {
+			err = s.on(ctx, s.check)
+			if err == nil || ctx.Err() != nil || s.class(err) != unknown || carriesSentinel(err) || s.dialect.answered(err) {
+				break
+			}
 		}
-		defer conn.Close()
-		return conn.Raw(func(c any) error { return s.verify(ctx, session{c.(driver.Conn)}) })
+		return err
 	})
 }
 
-// StoreID implements hapax.SegmentStore and hapax.WorkerStore.
+// StoreID implements hapax.Store.
 func (s *Store) StoreID(ctx context.Context) (id string, err error) {
-	err = s.do(ctx, "read the store ID", func(ctx context.Context) error {
-		id, err = s.storeID(ctx)
+	err = s.do(ctx, "read the store ID", func(ctx context.Context, c *sql.Conn) error {
+		meta, err := s.readMeta(ctx, c)
+		if id = meta[metaStoreID]; err == nil && id == "" {
+			err = replacedError("", s.id)
+		}
 		return err
 	})
 	return id, err
-}
-
-func (s *Store) storeID(ctx context.Context) (id string, err error) {
-	err = s.queryRow(ctx, s.sql.meta, []any{metaStoreID}, &id)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", fmt.Errorf("%w: its ID is gone, it was %s", hapax.ErrStoreReplaced, s.id)
-	}
-	return id, err
-}
-
-// checkID explains a write that found nothing to change: it fails if that is
-// because the store is another one.
-func (s *Store) checkID(ctx context.Context) error {
-	id, err := s.storeID(ctx)
-	if err == nil && id != s.id {
-		err = replacedError(id, s.id)
-	}
-	return err
-}
-
-func replacedError(found, known string) error {
-	return fmt.Errorf("%w: its ID is %s, it was %s", hapax.ErrStoreReplaced, found, known)
 }
 
 // StoreTime implements hapax.StoreClock with the server's clock, to the
 // microsecond.
 func (s *Store) StoreTime(ctx context.Context) (t time.Time, err error) {
 	var micros int64
-	err = s.do(ctx, "read the clock", func(ctx context.Context) error {
-		return s.queryRow(ctx, s.sql.clock, nil, &micros)
+	err = s.do(ctx, "read the clock", func(ctx context.Context, c *sql.Conn) error {
+		return s.queryRow(ctx, c, s.sql.clock, nil, &micros)
 	})
 	return time.UnixMicro(micros), err
-}
-
-// queryRow reads one row to the end of its statement, so that what a server
-// reports after the row, such as a failed commit, is an error too.
-func (s *Store) queryRow(ctx context.Context, query string, args []any, dest ...any) error {
-	return s.db.QueryRowContext(ctx, query, s.dialect.args(args)...).Scan(dest...)
-}
-
-// exec runs a statement and returns how many rows it matched.
-func (s *Store) exec(ctx context.Context, query string, args []any) (int64, error) {
-	res, err := s.db.ExecContext(ctx, query, s.dialect.args(args)...)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
-}
-
-// insert adds a row unless there is one with its key, or the store is not the
-// one it was, and tells whether it did.
-func (s *Store) insert(ctx context.Context, query string, args []any) (bool, error) {
-	n, err := s.exec(ctx, query, args)
-	if err != nil && s.dialect.classify(err) == exists {
-		return false, nil
-	}
-	return n == 1, err
 }

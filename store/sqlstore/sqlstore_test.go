@@ -1,6 +1,7 @@
-package sqlstore
+package sqlstore_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -11,24 +12,30 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/sqlstore"
+	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
+	"github.com/hapax-id/hapax/store/sqlstore/postgresstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
 
 func TestMain(m *testing.M) {
 	storetest.Main(m, func(ctx context.Context, url string) (storetest.Handle, error) {
-		return Open(ctx, url, Options{})
+		return Open(ctx, url, sqlstore.Options{})
 	})
 }
 
 // kinds are the servers that every test of this package runs on.
 var kinds = map[string]struct {
-	dialect Dialect
+	dialect sqlstore.Dialect
 	start   func(testing.TB, ...string) *testservers.Server
 }{
-	"mariadb":  {MySQL, testservers.MariaDB},
-	"postgres": {PostgreSQL, testservers.Postgres},
+	"mariadb":  {sqlstore.MySQL, testservers.MariaDB},
+	"postgres": {sqlstore.PostgreSQL, testservers.Postgres},
 }
 
 // onServers runs the test on a server of each kind. The server is its own; the
@@ -59,12 +66,24 @@ func with(raw, param, value string) string {
 	return u.String()
 }
 
-func open(t testing.TB, url string, opts Options) *Store {
+// Open opens a store by the package for its URL.
+func Open(ctx context.Context, url string, opts sqlstore.Options) (*sqlstore.Store, error) {
+	if strings.HasPrefix(url, "mysql:") {
+		return mysqlstore.Open(ctx, url, opts)
+	}
+	return postgresstore.Open(ctx, url, opts)
+}
+
+// urls has the URL of each store that open returned.
+var urls sync.Map
+
+func open(t testing.TB, url string, opts sqlstore.Options) *sqlstore.Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
+	urls.Store(s, url)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -73,7 +92,7 @@ func open(t testing.TB, url string, opts Options) *Store {
 	return s
 }
 
-func create(t testing.TB, s *Store, name string) hapax.Tag {
+func create(t testing.TB, s *sqlstore.Store, name string) hapax.Tag {
 	t.Helper()
 	def, err := hapax.Tag{Name: name, Step: 10}.WithDefaults()
 	if err != nil {
@@ -86,9 +105,9 @@ func create(t testing.TB, s *Store, name string) hapax.Tag {
 	return tag
 }
 
-func allocate(t testing.TB, s *Store, name string, n int64) hapax.Grant {
+func allocate(t testing.TB, s *sqlstore.Store, name string, n int64) hapax.Grant {
 	t.Helper()
-	a, err := s.Allocate(t.Context(), name, n)
+	a, err := s.Allocate(t.Context(), name, n, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +115,7 @@ func allocate(t testing.TB, s *Store, name string, n int64) hapax.Grant {
 }
 
 // run executes statements on the server behind the store's back.
-func run(t testing.TB, s *Store, statements ...string) {
+func run(t testing.TB, s *sqlstore.Store, statements ...string) {
 	t.Helper()
 	for _, statement := range statements {
 		if _, err := admin(t, s).ExecContext(t.Context(), statement); err != nil {
@@ -106,8 +125,40 @@ func run(t testing.TB, s *Store, statements ...string) {
 }
 
 // admin returns connections to the store's server without its checks.
-func admin(t testing.TB, s *Store) *sql.DB {
-	db := sql.OpenDB(s.dialect.connector())
+func admin(t testing.TB, s *sqlstore.Store) *sql.DB {
+	return plain(t, urlOf(t, s))
+}
+
+func urlOf(t testing.TB, s *sqlstore.Store) string {
+	u, ok := urls.Load(s)
+	if !ok {
+		t.Fatal("the store was not opened by open")
+	}
+	return u.(string)
+}
+
+// plain returns connections to the server of a store's URL, as any program has
+// them.
+func plain(t testing.TB, raw string) *sql.DB {
+	t.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Del("prefix")
+	u.RawQuery = q.Encode()
+	name, dsn := "pgx", u.String()
+	if u.Scheme == "mysql" {
+		cfg := mysql.NewConfig()
+		cfg.User, cfg.Net, cfg.Addr, cfg.DBName = u.User.Username(), "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
+		cfg.Passwd, _ = u.User.Password()
+		name, dsn = "mysql", cfg.FormatDSN()
+	}
+	db, err := sql.Open(name, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -124,7 +175,7 @@ func wantErr(t testing.TB, what string, err error, want ...error) {
 func TestConformance(t *testing.T) {
 	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
 		storetest.Run(t, storetest.Harness{
-			Open:         func(t testing.TB) storetest.Handle { return open(t, url, Options{}) },
+			Open:         func(t testing.TB) storetest.Handle { return open(t, url, sqlstore.Options{}) },
 			URL:          url,
 			Capabilities: storetest.Capabilities{Shared: true, Durable: true},
 		})
@@ -136,7 +187,7 @@ func TestConformance(t *testing.T) {
 func TestKilledServer(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
 		server.MustControl()
-		s := open(t, url, Options{})
+		s := open(t, url, sqlstore.Options{})
 		create(t, s, "orders")
 		ctx, stop := context.WithCancel(t.Context())
 		var mu sync.Mutex // guards granted
@@ -145,7 +196,7 @@ func TestKilledServer(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					a, err := s.Allocate(ctx, "orders", 0)
+					a, err := s.Allocate(ctx, "orders", 0, "")
 					if err != nil {
 						wantErr(t, "allocate while the server is killed", err, hapax.ErrStoreUnavailable)
 						continue
@@ -195,11 +246,11 @@ func TestAmbiguousWrite(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
 		server.MustControl()
 		proxy := testservers.NewProxy(t, server.Addr)
-		s := open(t, proxy.URL(url), Options{MaxConns: 1})
-		direct := open(t, url, Options{})
+		s := open(t, proxy.URL(url), sqlstore.Options{MaxConns: 1})
+		direct := open(t, url, sqlstore.Options{})
 		create(t, s, "orders")
-		worker := hapax.Worker{Pool: "p", ID: 1, Mark: 5, Epoch: 1, Holder: "me"}
-		if ok, err := s.SwapWorker(t.Context(), hapax.Worker{}, worker); !ok || err != nil {
+		value := []byte("0")
+		if ok, err := s.SwapRow(t.Context(), "t", "r", nil, value); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		for i := range int64(3) {
@@ -211,7 +262,7 @@ func TestAmbiguousWrite(t *testing.T) {
 
 			// The driver's next request is the statement itself.
 			proxy.CutReply(testservers.Nth(1))
-			_, err = s.Allocate(t.Context(), "orders", 10)
+			_, err = s.Allocate(t.Context(), "orders", 10, "")
 			wantErr(t, "allocate with a lost answer", err, hapax.ErrStoreUnavailable)
 			if got, want := int64(proxy.Fired()), 2*i+1; got != want {
 				t.Fatalf("%d connections were cut, want %d", got, want)
@@ -224,28 +275,27 @@ func TestAmbiguousWrite(t *testing.T) {
 				t.Errorf("the next grant is %v, want it to begin at %d", g, after.Mark)
 			}
 
-			next := worker
-			next.Epoch, next.Mark = worker.Epoch+1, worker.Mark+100
-			swap := func() (bool, error) { return s.SwapWorker(t.Context(), worker, next) }
-			proxy.CutReply(testservers.Nth(s.warm(t)))
+			next := append(bytes.Clone(value), '+')
+			swap := func() (bool, error) { return s.SwapRow(t.Context(), "t", "r", value, next) }
+			warm(t, s)
+			proxy.CutReply(testservers.Nth(1))
 			_, err = swap()
 			wantErr(t, "swap with a lost answer", err, hapax.ErrStoreUnavailable)
 			if ok, err := swap(); ok || err != nil {
 				t.Errorf("the swap that had happened: %v, %v, want it refused", ok, err)
 			}
-			worker = next
+			value = next
 		}
 	})
 }
 
-// warm makes the driver know the statement that writes a worker, and returns
-// which of the following requests will be that statement.
-func (s *Store) warm(t testing.TB) int {
+// warm makes the driver know the statement that writes a row, so that the next
+// request is that statement.
+func warm(t testing.TB, s *sqlstore.Store) {
 	t.Helper()
-	if ok, err := s.SwapWorker(t.Context(), hapax.Worker{Epoch: 99}, hapax.Worker{Pool: "p", ID: 99, Epoch: 100}); ok || err != nil {
+	if ok, err := s.SwapRow(t.Context(), "t", "r", []byte("none"), []byte("x")); ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	return 1
 }
 
 // A network that swallows everything ends calls at their time limit or their
@@ -254,13 +304,13 @@ func TestBlackhole(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
 		server.MustControl()
 		proxy := testservers.NewProxy(t, server.Addr)
-		s := open(t, proxy.URL(url), Options{MaxConns: 2})
+		s := open(t, proxy.URL(url), sqlstore.Options{MaxConns: 2})
 		create(t, s, "orders")
 		first := allocate(t, s, "orders", 10)
-		s.opts.Timeout, s.connector.timeout = 300*time.Millisecond, 300*time.Millisecond
+		s.SetTimeout(300 * time.Millisecond)
 		proxy.Blackhole()
 		for range 3 {
-			_, err := s.Allocate(t.Context(), "orders", 10)
+			_, err := s.Allocate(t.Context(), "orders", 10, "")
 			wantErr(t, "allocate", err, hapax.ErrStoreUnavailable)
 			if errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("the store's own limit looks like the caller's: %v", err)
@@ -268,17 +318,13 @@ func TestBlackhole(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err := s.Allocate(ctx, "orders", 10)
+		_, err := s.Allocate(ctx, "orders", 10, "")
 		wantErr(t, "allocate until a deadline", err, hapax.ErrStoreUnavailable, context.DeadlineExceeded)
 		wantErr(t, "ping", s.Ping(t.Context()), hapax.ErrStoreUnavailable)
-		// The pool makes connections for later without a deadline.
-		if _, err := s.connector.Connect(context.Background()); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("connect without a deadline: %v", err)
-		}
 		proxy.Pass()
 		granted := []hapax.Grant{first}
 		for end := time.Now().Add(30 * time.Second); len(granted) < 10; {
-			a, err := s.Allocate(t.Context(), "orders", 10)
+			a, err := s.Allocate(t.Context(), "orders", 10, "")
 			if err == nil {
 				granted = append(granted, a.Grant)
 			} else if time.Now().After(end) {
@@ -294,7 +340,7 @@ func TestBlackhole(t *testing.T) {
 func TestWaitsForServer(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
 		server.MustControl()
-		s := open(t, url, Options{Timeout: 30 * time.Second})
+		s := open(t, url, sqlstore.Options{Timeout: 30 * time.Second})
 		create(t, s, "orders")
 		server.Stop()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -303,7 +349,7 @@ func TestWaitsForServer(t *testing.T) {
 		wantErr(t, "tag without a server", err, hapax.ErrStoreUnavailable)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if _, err := s.Allocate(t.Context(), "orders", 10); err != nil {
+			if _, err := s.Allocate(t.Context(), "orders", 10, ""); err != nil {
 				t.Error(err)
 			}
 		})
@@ -311,17 +357,17 @@ func TestWaitsForServer(t *testing.T) {
 		wg.Wait()
 
 		server.Kill()
-		if _, err := Open(t.Context(), url, Options{Timeout: -1}); !errors.Is(err, hapax.ErrInvalidArgument) {
+		if _, err := Open(t.Context(), url, sqlstore.Options{Timeout: -1}); !errors.Is(err, hapax.ErrInvalidArgument) {
 			t.Errorf("a negative time limit: %v", err)
 		}
-		_, err = Open(t.Context(), url, Options{Timeout: 100 * time.Millisecond})
+		_, err = Open(t.Context(), url, sqlstore.Options{Timeout: 100 * time.Millisecond})
 		wantErr(t, "open without a server", err, hapax.ErrStoreUnavailable)
 	})
 }
 
 func TestStoreTime(t *testing.T) {
 	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
-		s := open(t, url, Options{})
+		s := open(t, url, sqlstore.Options{})
 		before := time.Now()
 		now, err := s.StoreTime(t.Context())
 		if err != nil {

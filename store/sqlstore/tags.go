@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -8,23 +9,34 @@ import (
 	"math"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 const (
 	// swapAttempts bounds how often a call begins anew because a definition
 	// changed under it.
 	swapAttempts = 100
-	// maxDefs bounds the definitions that are remembered.
-	maxDefs = 10_000
+	// maxTags bounds the tags that are remembered.
+	maxTags = 10_000
+	// noKey is the hash of no key.
+	noKey = "-"
 )
 
+// known is what is remembered of a tag: its definition, and the last allocation
+// that this store made.
+type known struct {
+	def     hapax.Tag // its mark is zero
+	keyHash string
+	run     int64
+}
+
 // Allocate implements hapax.SegmentStore.
-func (s *Store) Allocate(ctx context.Context, tag string, n int64) (a hapax.Allocation, err error) {
+func (s *Store) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (a hapax.Allocation, err error) {
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return a, err
 	}
-	err = s.do(ctx, "allocate", func(ctx context.Context) error {
-		a, err = s.allocate(ctx, tag, n)
+	err = s.do(ctx, "allocate", func(ctx context.Context, c *sql.Conn) error {
+		a, err = s.allocate(ctx, c, tag, n, last)
 		return err
 	})
 	if err != nil {
@@ -33,93 +45,133 @@ func (s *Store) Allocate(ctx context.Context, tag string, n int64) (a hapax.Allo
 	return a, nil
 }
 
-func (s *Store) allocate(ctx context.Context, name string, n int64) (hapax.Allocation, error) {
-	def, known := s.definition(name)
+func (s *Store) allocate(ctx context.Context, c *sql.Conn, name string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	lastHash := cmp.Or(driver.HashKey(last), noKey)
+	tag, remembered := s.recall(name)
 	for range swapAttempts {
-		if !known {
-			tag, err := s.readTag(ctx, name)
+		if !remembered {
+			def, err := s.readTag(ctx, c, name)
 			if err != nil {
 				return hapax.Allocation{}, err
 			}
-			def = tag
+			tag.def = def
 		}
-		// Whether n fits above the mark is up to the statement, unless the mark
-		// was just read. In a remembered definition it is zero.
-		g, next, err := def.Advance(n)
+		// Whether the numbers fit above the mark is up to the statement, unless the
+		// mark was just read.
+		width, err := driver.Width(tag.def, n)
+		if err == nil && tag.def.Mark > hapax.MaxMark-width {
+			err = driver.Exhausted(tag.def, width)
+		}
 		if err != nil {
 			return hapax.Allocation{}, err
 		}
-		hi, ok, err := s.swapTag(ctx, def, next, g.Len(), 0)
+		key, hash := driver.NewKey()
+		args := append(s.dialect.allocateArgs(lastHash, hash, width), name)
+		args = append(append(args, defined(tag.def)...), hapax.MaxMark-width, s.id)
+		hi, run, ok, err := s.dialect.swap(ctx, c, s.sql.tagAllocate, s.dialect.args(args))
 		if err != nil {
 			return hapax.Allocation{}, err
 		}
 		if ok {
-			s.remember(def)
-			g = hapax.Grant{Lo: hi - g.Len(), Hi: hi}
-			if g.Lo < def.Start || g.Hi > hapax.MaxMark {
-				return hapax.Allocation{}, fmt.Errorf("%w: tag %q: the mark was %d, the line is %d to %d", hapax.ErrStoreCorrupt, name, g.Lo, def.Start, int64(hapax.MaxMark))
+			if run < 0 && tag.keyHash == lastHash {
+				run = tag.run + width
+			} else if run < 0 {
+				run = s.readRun(ctx, c, name, hash)
 			}
-			next.Mark = hi
-			return hapax.Allocation{Grant: g, Tag: next}, nil
+			return s.granted(tag.def, hapax.Grant{Lo: hi - width, Hi: hi}, max(run, width), key, hash)
 		}
 		s.forget(name)
-		known = false
-		if err := s.checkID(ctx); err != nil {
+		remembered = false
+		if err := s.missed(ctx, c); err != nil {
 			return hapax.Allocation{}, err
 		}
 	}
 	return hapax.Allocation{}, lostRaces("tag", name)
 }
 
-// definition returns what is remembered of a tag, without its mark.
-func (s *Store) definition(name string) (hapax.Tag, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	def, ok := s.defs[name]
-	return def, ok
+// readRun returns the run of an allocation that was just made, or 0 if it cannot
+// be told any more; then less can be handed back.
+func (s *Store) readRun(ctx context.Context, c *sql.Conn, name, hash string) (run int64) {
+	if err := s.queryRow(ctx, c, s.sql.tagRun, []any{name, hash}, &run); err != nil {
+		return 0
+	}
+	return run
 }
 
-func (s *Store) remember(def hapax.Tag) {
+// granted returns the allocation that a statement has made.
+func (s *Store) granted(def hapax.Tag, g hapax.Grant, run int64, key hapax.GrantKey, hash string) (hapax.Allocation, error) {
+	if g.Lo < def.Start || g.Hi > hapax.MaxMark || g.Hi-run < def.Start {
+		return hapax.Allocation{}, fmt.Errorf("%w: tag %q: the mark was %d with a run of %d, the line is %d to %d",
+			hapax.ErrStoreCorrupt, def.Name, g.Lo, run-g.Len(), def.Start, int64(hapax.MaxMark))
+	}
 	def.Mark = 0
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.defs) >= maxDefs {
-		clear(s.defs)
+	if len(s.tags) >= maxTags {
+		clear(s.tags)
 	}
-	s.defs[def.Name] = def
+	s.tags[def.Name] = known{def, hash, run}
+	s.mu.Unlock()
+	def.Mark = g.Hi
+	return hapax.Allocation{Grant: g, Tag: def, Key: key, From: g.Hi - run}, nil
+}
+
+func (s *Store) recall(name string) (known, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, ok := s.tags[name]
+	return k, ok
 }
 
 func (s *Store) forget(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.defs, name)
+	delete(s.tags, name)
 }
 
-// swapTag is the one statement that changes a tag. If the stored definition is
-// old's, it becomes next's, and the mark becomes mark + add, but at least
-// floor. It returns the new mark. Marks are compared only with the line's end.
-func (s *Store) swapTag(ctx context.Context, old, next hapax.Tag, add, floor int64) (int64, bool, error) {
-	return s.dialect.swap(ctx, s.db, s.sql.tagSwap, s.dialect.args([]any{
-		string(next.Kind), next.Start, next.Step, next.MinStep, next.MaxStep, next.Pool, next.Deleted, add, floor,
-		old.Name, string(old.Kind), old.Start, old.Step, old.MinStep, old.MaxStep, old.Pool, old.Deleted, hapax.MaxMark - add,
-		s.id,
-	}))
+// HandBack implements hapax.SegmentStore.
+func (s *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	if err := driver.CheckHandBack(a, next); err != nil {
+		return err
+	}
+	return s.do(ctx, "hand numbers back", func(ctx context.Context, c *sql.Conn) error {
+		n, err := s.exec(ctx, c, s.sql.tagEnd, next, a.Tag.Name, a.Grant.Hi, driver.HashKey(a.Key), next, s.id)
+		if err != nil || n == 1 {
+			return err
+		}
+		if err := s.missed(ctx, c); err != nil {
+			return err
+		}
+		tag, err := s.readTag(ctx, c, a.Tag.Name)
+		switch {
+		case err != nil:
+			return err
+		case tag.Deleted:
+			return fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag.Name)
+		}
+		return driver.NotHeld(tag.Name)
+	})
 }
 
-// changeTag reads a tag, and swaps its definition for what f makes of it, with
-// the mark at least f's floor.
-func (s *Store) changeTag(ctx context.Context, name string, f func(hapax.Tag) (next hapax.Tag, floor int64, err error)) (hapax.Tag, error) {
+// change reads a tag, and swaps its definition for what f makes of it. The mark
+// is raised to f's, if f raises it, and is never lowered.
+func (s *Store) change(ctx context.Context, c *sql.Conn, name string, f func(hapax.Tag) (hapax.Tag, error)) (hapax.Tag, error) {
 	defer s.forget(name)
 	for range swapAttempts {
-		old, err := s.readTag(ctx, name)
+		old, err := s.readTag(ctx, c, name)
 		if err != nil {
 			return hapax.Tag{}, err
 		}
-		next, floor, err := f(old)
-		if err != nil {
-			return hapax.Tag{}, err
+		next, err := f(old)
+		if err != nil || next == old {
+			return next, err
 		}
-		mark, ok, err := s.swapTag(ctx, old, next, 0, floor)
+		floor := int64(0)
+		if next.Mark > old.Mark {
+			floor = next.Mark
+		}
+		args := append(defined(next), floor, floor, floor, name)
+		args = append(append(args, defined(old)...), s.id)
+		mark, _, ok, err := s.dialect.swap(ctx, c, s.sql.tagEdit, s.dialect.args(args))
 		if err != nil {
 			return hapax.Tag{}, err
 		}
@@ -127,7 +179,7 @@ func (s *Store) changeTag(ctx context.Context, name string, f func(hapax.Tag) (n
 			next.Mark = mark
 			return next, nil
 		}
-		if err := s.checkID(ctx); err != nil {
+		if err := s.missed(ctx, c); err != nil {
 			return hapax.Tag{}, err
 		}
 	}
@@ -141,20 +193,17 @@ func (s *Store) CreateTag(ctx context.Context, def hapax.Tag, mode hapax.CreateM
 		return hapax.Tag{}, err
 	}
 	def.Deleted = false
-	err = s.do(ctx, "create a tag", func(ctx context.Context) error {
-		added, err := s.insert(ctx, s.sql.tagInsert, []any{
-			def.Name, string(def.Kind), def.Start, def.Step, def.MinStep, def.MaxStep, def.Mark, def.Pool, s.id,
-		})
+	err = s.do(ctx, "create a tag", func(ctx context.Context, c *sql.Conn) error {
+		added, err := s.insert(ctx, c, s.sql.tagInsert, append(append([]any{def.Name, def.Mark}, defined(def)...), s.id)...)
 		if added || err != nil {
 			tag = def
 			return err
 		}
-		if err := s.checkID(ctx); err != nil {
+		if err := s.missed(ctx, c); err != nil {
 			return err
 		}
-		tag, err = s.changeTag(ctx, def.Name, func(old hapax.Tag) (hapax.Tag, int64, error) {
-			next, err := old.Revive(def, mode)
-			return next, def.Mark, err
+		tag, err = s.change(ctx, c, def.Name, func(old hapax.Tag) (hapax.Tag, error) {
+			return driver.Revive(old, def, mode)
 		})
 		return err
 	})
@@ -165,36 +214,27 @@ func (s *Store) CreateTag(ctx context.Context, def hapax.Tag, mode hapax.CreateM
 }
 
 // UpdateTag implements hapax.TagStore.
-func (s *Store) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (tag hapax.Tag, err error) {
-	return s.editTag(ctx, "update a tag", name, func(old hapax.Tag) (hapax.Tag, int64, error) {
-		next, err := u.Apply(old)
-		if err != nil || u.Floor == nil {
-			return next, 0, err
-		}
-		return next, *u.Floor, nil
-	})
+func (s *Store) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+	return s.edit(ctx, "update a tag", name, func(old hapax.Tag) (hapax.Tag, error) { return driver.Update(old, u) })
 }
 
 // DeleteTag implements hapax.TagStore.
-func (s *Store) DeleteTag(ctx context.Context, name string) (tag hapax.Tag, err error) {
-	return s.editTag(ctx, "delete a tag", name, func(old hapax.Tag) (hapax.Tag, int64, error) {
-		if old.Deleted {
-			return old, 0, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, name)
-		}
-		old.Deleted = true
-		return old, 0, nil
-	})
+func (s *Store) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
+	return s.edit(ctx, "delete a tag", name, driver.Delete)
 }
 
-func (s *Store) editTag(ctx context.Context, op, name string, f func(hapax.Tag) (hapax.Tag, int64, error)) (tag hapax.Tag, err error) {
+func (s *Store) edit(ctx context.Context, op, name string, f func(hapax.Tag) (hapax.Tag, error)) (tag hapax.Tag, err error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
 	}
-	err = s.do(ctx, op, func(ctx context.Context) error {
-		tag, err = s.changeTag(ctx, name, f)
+	err = s.do(ctx, op, func(ctx context.Context, c *sql.Conn) error {
+		tag, err = s.change(ctx, c, name, f)
 		return err
 	})
-	return tag, err
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	return tag, nil
 }
 
 // Tag implements hapax.TagStore.
@@ -202,15 +242,15 @@ func (s *Store) Tag(ctx context.Context, name string) (tag hapax.Tag, err error)
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
 	}
-	err = s.do(ctx, "read a tag", func(ctx context.Context) error {
-		tag, err = s.readTag(ctx, name)
+	err = s.do(ctx, "read a tag", func(ctx context.Context, c *sql.Conn) error {
+		tag, err = s.readTag(ctx, c, name)
 		return err
 	})
 	return tag, err
 }
 
-func (s *Store) readTag(ctx context.Context, name string) (hapax.Tag, error) {
-	tag, err := scanTag(s.db.QueryRowContext(ctx, s.sql.tag, s.dialect.args([]any{name})...))
+func (s *Store) readTag(ctx context.Context, c *sql.Conn, name string) (hapax.Tag, error) {
+	tag, err := scanTag(c.QueryRowContext(ctx, s.sql.tag, s.dialect.args([]any{name})...))
 	if errors.Is(err, sql.ErrNoRows) {
 		return hapax.Tag{}, fmt.Errorf("%w: %q", hapax.ErrTagNotFound, name)
 	}
@@ -225,9 +265,9 @@ func (s *Store) Tags(ctx context.Context, after string, limit int) (tags []hapax
 		}
 	}
 	limit = min(max(limit, 0), math.MaxInt32)
-	err = s.do(ctx, "list the tags", func(ctx context.Context) error {
+	err = s.do(ctx, "list the tags", func(ctx context.Context, c *sql.Conn) error {
 		tags = nil
-		rows, err := s.db.QueryContext(ctx, s.sql.tagPage, s.dialect.args([]any{after, int64(limit)})...)
+		rows, err := c.QueryContext(ctx, s.sql.tagPage, s.dialect.args([]any{after, int64(limit)})...)
 		if err != nil {
 			return err
 		}
@@ -244,16 +284,28 @@ func (s *Store) Tags(ctx context.Context, after string, limit int) (tags []hapax
 	return tags, err
 }
 
+// defined returns the columns of a tag's definition.
+func defined(t hapax.Tag) []any {
+	return []any{string(t.Kind), t.Start, t.Step, t.MinStep, t.MaxStep, t.Delta, t.Remainder, t.Pool, []byte(t.Extra), t.Deleted}
+}
+
 func scanTag(row interface{ Scan(dest ...any) error }) (hapax.Tag, error) {
 	var t hapax.Tag
-	err := row.Scan(&t.Name, &t.Kind, &t.Start, &t.Step, &t.MinStep, &t.MaxStep, &t.Mark, &t.Pool, &t.Deleted)
-	switch {
-	case err != nil:
+	err := row.Scan(&t.Name, &t.Mark, &t.Kind, &t.Start, &t.Step, &t.MinStep, &t.MaxStep, &t.Delta, &t.Remainder, &t.Pool, &t.Extra, &t.Deleted)
+	if err != nil {
 		return hapax.Tag{}, err
-	case t.Kind != hapax.KindSegment && t.Kind != hapax.KindSnowflake:
-		return hapax.Tag{}, fmt.Errorf("%w: tag %q is of kind %.40q", hapax.ErrStoreCorrupt, t.Name, t.Kind)
-	case t.Mark < 0 || t.Mark > hapax.MaxMark:
-		return hapax.Tag{}, fmt.Errorf("%w: tag %q has mark %d", hapax.ErrStoreCorrupt, t.Name, t.Mark)
+	}
+	sound := t.Mark >= t.Start && t.Mark <= hapax.MaxMark
+	switch t.Kind {
+	case hapax.KindSegment:
+		sound = sound && t.Start > 0 && t.Step > 0 && t.Step <= hapax.MaxStep && t.Delta > 0 && t.Delta <= hapax.MaxDelta && t.Remainder >= 0 && t.Remainder < t.Delta
+	case hapax.KindSnowflake:
+	default:
+		sound = false
+	}
+	if !sound {
+		return hapax.Tag{}, fmt.Errorf("%w: tag %q is of kind %.40q, with start %d, step %d, delta %d, remainder %d and mark %d",
+			hapax.ErrStoreCorrupt, t.Name, t.Kind, t.Start, t.Step, t.Delta, t.Remainder, t.Mark)
 	}
 	return t, nil
 }

@@ -1,4 +1,4 @@
-package sqlstore
+package sqlstore_test
 
 import (
 	"crypto/ecdsa"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/sqlstore"
 )
 
 // certificate writes a certificate for loopback, which signs itself, and its
@@ -51,11 +52,11 @@ func certificate(t testing.TB) (cert, key string) {
 }
 
 // wantTLS opens the store and reports whether its connections are encrypted.
-func wantTLS(t *testing.T, query, url string, opts Options) {
+func wantTLS(t *testing.T, query, url string, opts sqlstore.Options) {
 	t.Helper()
 	s := open(t, url, opts)
 	var name, value string
-	if err := s.queryRow(t.Context(), query, nil, &name, &value); err != nil || value == "" || value == "false" {
+	if err := s.DB().QueryRowContext(t.Context(), query).Scan(&name, &value); err != nil || value == "" || value == "false" {
 		t.Errorf("%s is %q, %v; want it encrypted", name, value, err)
 	}
 }
@@ -70,11 +71,11 @@ func TestTLSMariaDB(t *testing.T) {
 	if text, err := os.ReadFile(cert); err != nil || !roots.AppendCertsFromPEM(text) {
 		t.Fatal(err)
 	}
-	wantTLS(t, query, with(with(url, "tls", "true"), "tls_ca", cert), Options{})
-	wantTLS(t, query, with(url, "tls_ca", cert), Options{})
-	wantTLS(t, query, with(url, "tls", "skip-verify"), Options{})
-	wantTLS(t, query, url, Options{TLS: &tls.Config{RootCAs: roots}})
-	_, err := Open(t.Context(), with(url, "tls", "true"), Options{})
+	wantTLS(t, query, with(with(url, "tls", "true"), "tls_ca", cert), sqlstore.Options{})
+	wantTLS(t, query, with(url, "tls_ca", cert), sqlstore.Options{})
+	wantTLS(t, query, with(url, "tls", "skip-verify"), sqlstore.Options{})
+	wantTLS(t, query, url, sqlstore.Options{TLS: &tls.Config{RootCAs: roots}})
+	_, err := Open(t.Context(), with(url, "tls", "true"), sqlstore.Options{})
 	wantErr(t, "an unknown certificate", err, hapax.ErrStoreUnavailable)
 	if err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("the error %v does not say why", err)
@@ -85,7 +86,7 @@ func TestTLSPostgres(t *testing.T) {
 	server := testservers.Postgres(t)
 	server.MustControl()
 	url := fresh(server.URL)
-	s := open(t, url, Options{})
+	s := open(t, url, sqlstore.Options{})
 	cert, key := certificate(t)
 	run(t, s, "CREATE TABLE pem (line text)") // the server itself writes the files, so that it owns them
 	for path, name := range map[string]string{cert: "server.crt", key: "server.key"} {
@@ -101,13 +102,13 @@ func TestTLSPostgres(t *testing.T) {
 	run(t, s, "ALTER SYSTEM SET ssl = on", "SELECT pg_reload_conf()")
 	eventually(t, s, "SELECT setting = 'on' FROM pg_settings WHERE name = 'ssl'")
 	const query = "SELECT 'ssl', ssl::text FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
-	wantTLS(t, query, with(with(url, "sslmode", "verify-full"), "sslrootcert", cert), Options{})
+	wantTLS(t, query, with(with(url, "sslmode", "verify-full"), "sslrootcert", cert), sqlstore.Options{})
 	roots := x509.NewCertPool()
 	if text, err := os.ReadFile(cert); err != nil || !roots.AppendCertsFromPEM(text) {
 		t.Fatal(err)
 	}
-	wantTLS(t, query, url, Options{TLS: &tls.Config{RootCAs: roots}})
-	_, err := Open(t.Context(), url, Options{TLS: &tls.Config{}})
+	wantTLS(t, query, url, sqlstore.Options{TLS: &tls.Config{RootCAs: roots}})
+	_, err := Open(t.Context(), url, sqlstore.Options{TLS: &tls.Config{}})
 	wantErr(t, "an unknown certificate", err, hapax.ErrStoreUnavailable)
 	if err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("the error %v does not say why", err)

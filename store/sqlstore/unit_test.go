@@ -3,11 +3,12 @@ package sqlstore
 import (
 	"context"
 	"crypto/tls"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"net"
-	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -19,82 +20,6 @@ import (
 
 	"github.com/hapax-id/hapax"
 )
-
-func TestURL(t *testing.T) {
-	for _, c := range []struct {
-		url   string
-		field string // of the ValueError; "-": another error; empty: none
-	}{
-		{"mysql://u:p@h:1/db", ""},
-		{"mysql://h/db", ""},
-		{"mysql:///db", ""},
-		{"mysql:///db?socket=/s&timeout=3s&tls=preferred", ""},
-		{"mysql://[::1]:3306/db?prefix=a_1", ""},
-		{"postgres://u:p@h:1/db?sslmode=disable&prefix=x", ""},
-		{"postgresql://h/db", ""},
-		{"postgres://a:1,b:2/db?target_session_attrs=read-write", ""},
-		{"mysql://h", "store URL path"},
-		{"mysql://h/db?socket=/s", "store URL host"},
-		{"mysql://h/db?prefx=x", "store URL parameter"},
-		{"mysql://h/db?multiStatements=true", "store URL parameter"},
-		{"mysql://h/db?timeout=soon", "-"},
-		{"mysql://h/db?tls=custom", "-"},
-		{"mysql://h/db?tls_ca=no-such-file", "-"},
-		{"mysql://h/db?tls_cert=no-such-file", "-"},
-		{"mysql://h/db?prefix=", "prefix"},
-		{"mysql://h/db?prefix=1a", "prefix"},
-		{"mysql://h/db?prefix=a;drop", "-"},
-		{"mysql://h/db?prefix=a%3Bdrop", "prefix"},
-		{"postgres://h/db?prefix=" + strings.Repeat("a", 33), "prefix"},
-		{"postgres://h/db?sslmode=perhaps", "-"},
-		{"redis://h", "scheme"},
-		{"", "scheme"},
-		{"mysql://u:s3cret%zz@h/db", "-"},
-		{"mysql://u:s3cret@h:port/db", "-"},
-		{"postgres://u:s3cret@h:1/db?sslmode=perhaps", "-"},
-		{"postgres://u:s3cret@h:1/db?connect_timeout=x&sslpassword=s3cret", "-"},
-	} {
-		_, _, err := parseURL(c.url, Options{})
-		if c.field == "" && err == nil {
-			continue
-		}
-		if c.field == "" || !errors.Is(err, hapax.ErrInvalidArgument) {
-			t.Errorf("%s: error is %v", c.url, err)
-			continue
-		}
-		if v, ok := errors.AsType[*hapax.ValueError](err); ok != (c.field != "-") || ok && v.Field != c.field {
-			t.Errorf("%s: error is %v, want one about %q", c.url, err, c.field)
-		}
-		if strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("the error %q holds the password", err)
-		}
-	}
-}
-
-func TestMySQLConfig(t *testing.T) {
-	for _, c := range []struct{ url, user, password, net, addr, db, tls string }{
-		{"mysql://u:p%40%2F@h:1/db", "u", "p@/", "tcp", "h:1", "db", ""},
-		{"mysql://u@h/db?tls=skip-verify", "u", "", "tcp", "h:3306", "db", "skip-verify"},
-		{"mysql:///db", "", "", "tcp", "127.0.0.1:3306", "db", ""},
-		{"mysql://[::1]/db?tls=true", "", "", "tcp", "[::1]:3306", "db", "true"},
-		{"mysql://u:p@/a%20b?socket=/run/s&timeout=3s", "u", "p", "unix", "/run/s", "a b", ""},
-	} {
-		u, err := url.Parse(c.url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg, err := mysqlConfig(u, u.Query(), Options{})
-		if err != nil {
-			t.Errorf("%s: %v", c.url, err)
-			continue
-		}
-		got := c
-		got.user, got.password, got.net, got.addr, got.db, got.tls = cfg.User, cfg.Passwd, cfg.Net, cfg.Addr, cfg.DBName, cfg.TLSConfig
-		if got != c {
-			t.Errorf("got %+v, want %+v", got, c)
-		}
-	}
-}
 
 func TestSchemaArguments(t *testing.T) {
 	if _, err := Schema("oracle", ""); !errors.Is(err, hapax.ErrInvalidArgument) {
@@ -122,26 +47,17 @@ func TestSchemaFiles(t *testing.T) {
 		if err != nil || err2 != nil || plain != string(file) {
 			t.Errorf("%s.sql is not what Schema returns: %v, %v", d, err, err2)
 		}
-		if strings.Count(other, "CREATE TABLE IF NOT EXISTS my_") != 4 || strings.Contains(other, DefaultPrefix) {
+		if strings.Count(other, "CREATE TABLE IF NOT EXISTS my_") != 3 || strings.Contains(other, DefaultPrefix) {
 			t.Errorf("the tables of another prefix are %s", other)
 		}
 	}
 }
 
-func TestOptions(t *testing.T) {
-	for _, opts := range []Options{{MaxConns: -1}, {MaxConns: MaxMaxConns + 1}, {Timeout: -1}} {
-		_, err := Open(t.Context(), "mysql://127.0.0.1:1/db", opts)
-		if _, ok := errors.AsType[*hapax.ValueError](err); !ok || !errors.Is(err, hapax.ErrInvalidArgument) {
-			t.Errorf("%+v: %v", opts, err)
-		}
-	}
-}
-
 func TestClasses(t *testing.T) {
-	my, pg := &mysqlDialect{}, &postgresDialect{}
+	my, pg := &mysqlDialect, &postgresDialect
 	refused := &net.OpError{Op: "dial", Err: errors.New("refused")}
 	for _, c := range []struct {
-		d    dialect
+		d    *dialect
 		err  error
 		want class
 	}{
@@ -168,7 +84,7 @@ func TestClasses(t *testing.T) {
 		{pg, context.DeadlineExceeded, unknown},
 	} {
 		if got := (&Store{dialect: c.d}).class(c.err); got != c.want {
-			t.Errorf("%s: %v is of class %d, want %d", c.d.name(), c.err, got, c.want)
+			t.Errorf("%s: %v is of class %d, want %d", c.d.name, c.err, got, c.want)
 		}
 	}
 }
@@ -177,7 +93,7 @@ func TestClasses(t *testing.T) {
 // limit; what may have had one, never.
 func TestAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Store{dialect: &mysqlDialect{}, opts: Options{Timeout: 5 * time.Second}}
+		s := &Store{dialect: &mysqlDialect, opts: Options{Timeout: 5 * time.Second}}
 		var at []time.Duration
 		start := time.Now()
 		attempt := func(err error) func(context.Context) error {
@@ -187,7 +103,7 @@ func TestAttempts(t *testing.T) {
 			}
 		}
 		refused := &connectError{errors.New("refused")}
-		err := s.do(t.Context(), "test", attempt(refused))
+		err := s.retry(t.Context(), "test", attempt(refused))
 		if !errors.Is(err, hapax.ErrStoreUnavailable) || !errors.Is(err, refused) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error is %v", err)
 		}
@@ -208,7 +124,7 @@ func TestAttempts(t *testing.T) {
 		}
 
 		at = nil
-		err = s.do(t.Context(), "test", func(ctx context.Context) error {
+		err = s.retry(t.Context(), "test", func(ctx context.Context) error {
 			if at = append(at, 0); len(at) == 1 {
 				return refused
 			}
@@ -220,7 +136,7 @@ func TestAttempts(t *testing.T) {
 		}
 
 		at = nil
-		err = s.do(t.Context(), "test", attempt(errors.New("connection lost")))
+		err = s.retry(t.Context(), "test", attempt(errors.New("connection lost")))
 		if len(at) != 1 || !errors.Is(err, hapax.ErrStoreUnavailable) {
 			t.Errorf("%d attempts, %v, want one", len(at), err)
 		}
@@ -228,7 +144,7 @@ func TestAttempts(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		at, start = nil, time.Now()
-		err = s.do(ctx, "test", attempt(refused))
+		err = s.retry(ctx, "test", attempt(refused))
 		if d := time.Since(start); d != time.Second || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, hapax.ErrStoreUnavailable) {
 			t.Errorf("gave up after %v: %v", d, err)
 		}
@@ -236,18 +152,99 @@ func TestAttempts(t *testing.T) {
 		ended, end := context.WithCancelCause(t.Context())
 		end(cause)
 		at = nil
-		if err := s.do(ended, "test", attempt(nil)); len(at) != 0 || !errors.Is(err, cause) {
+		if err := s.retry(ended, "test", attempt(nil)); len(at) != 0 || !errors.Is(err, cause) {
 			t.Errorf("with an ended context: %d attempts, %v", len(at), err)
 		}
 	})
 }
 
-func TestDefinitionsAreBounded(t *testing.T) {
-	s := &Store{defs: map[string]hapax.Tag{}}
-	for i := range maxDefs + 10 {
-		s.remember(hapax.Tag{Name: fmt.Sprint(i)})
+func TestRememberedTagsAreBounded(t *testing.T) {
+	s := &Store{tags: map[string]known{}}
+	for i := range int64(maxTags + 10) {
+		if _, err := s.granted(hapax.Tag{Name: fmt.Sprint(i), Start: 1}, hapax.Grant{Lo: 1, Hi: 2}, 1, "", ""); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if len(s.defs) > maxDefs {
-		t.Errorf("%d definitions are remembered, want %d at most", len(s.defs), maxDefs)
+	if len(s.tags) > maxTags {
+		t.Errorf("%d tags are remembered, want %d at most", len(s.tags), maxTags)
 	}
+}
+
+// A group's name is the server's identity only while the server is a working
+// member of that group.
+func TestGroupIdentity(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		vars    map[string]string
+		state   string // of the member; empty: the plugin does not run
+		cluster string // status of the Galera cluster
+		want    string
+		quorum  bool
+	}{
+		{"member", map[string]string{"group_replication_group_name": "g"}, "ONLINE", "", "group g", true},
+		{"not started", map[string]string{"group_replication_group_name": "g"}, "", "", "server_uuid u", false},
+		{"offline", map[string]string{"group_replication_group_name": "g"}, "OFFLINE", "", "server_uuid u", false},
+		{"cluster", map[string]string{"wsrep_on": "ON"}, "", "Primary", "cluster c", true},
+		{"left the cluster", map[string]string{"wsrep_on": "ON"}, "", "Disconnected", "server_uuid u", false},
+		{"alone", nil, "", "", "server_uuid u", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := sql.OpenDB(answers{func(query string) [][2]string {
+				switch {
+				case strings.HasPrefix(query, "SHOW GLOBAL VARIABLES"):
+					rows := [][2]string{{"server_uuid", "u"}, {"server_id", "1"}, {"innodb_flush_log_at_trx_commit", "1"}}
+					for name, value := range c.vars {
+						rows = append(rows, [2]string{name, value})
+					}
+					return rows
+				case strings.HasPrefix(query, "SHOW GLOBAL STATUS"):
+					return [][2]string{{"wsrep_cluster_state_uuid", "c"}, {"wsrep_cluster_status", c.cluster}}
+				case c.state != "":
+					return [][2]string{{c.state}}
+				}
+				return nil
+			}})
+			defer db.Close()
+			conn, err := db.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			srv, err := mysqlInspect(t.Context(), conn)
+			if err != nil || srv.identity != c.want || srv.quorum != c.quorum {
+				t.Errorf("the server is %+v, %v; want %q, quorum %v", srv, err, c.want, c.quorum)
+			}
+		})
+	}
+}
+
+// answers is a driver of which every query is answered by a function, with rows
+// of two texts.
+type answers struct {
+	to func(query string) [][2]string
+}
+
+func (a answers) Connect(context.Context) (driver.Conn, error) { return answering{a}, nil }
+func (a answers) Driver() driver.Driver                        { return nil }
+
+type answering struct{ answers }
+
+func (answering) Prepare(string) (driver.Stmt, error) { return nil, errors.ErrUnsupported }
+func (answering) Close() error                        { return nil }
+func (answering) Begin() (driver.Tx, error)           { return nil, errors.ErrUnsupported }
+func (a answering) QueryContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
+	return &answer{a.to(query)}, nil
+}
+
+type answer struct{ rows [][2]string }
+
+func (*answer) Columns() []string { return []string{"name", "value"} }
+func (*answer) Close() error      { return nil }
+func (a *answer) Next(dest []driver.Value) error {
+	if len(a.rows) == 0 {
+		return io.EOF
+	}
+	dest[0], dest[1] = a.rows[0][0], a.rows[0][1]
+	a.rows = a.rows[1:]
+	return nil
 }

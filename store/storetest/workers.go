@@ -43,7 +43,7 @@ var (
 
 // layoutAt returns the layout with the given fields whose tick is now.
 func layoutAt(fields string, tick int64) hapax.Layout {
-	l, err := hapax.ParseLayout(fmt.Sprintf("%s,unit=1ms,epoch=%d", fields, now.UnixMilli()-tick))
+	l, err := hapax.ParseLayout(fmt.Sprintf("%s,unit=1ms,epoch=%dms", fields, now.UnixMilli()-tick))
 	if err != nil {
 		panic(err)
 	}

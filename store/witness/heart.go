@@ -39,12 +39,13 @@ type heart struct {
 	mu     sync.Mutex // guards the fields below; never held during I/O
 	run    string     // identity of this process in the row
 	joined bool
-	since  int64  // as in the row
-	beat   int64  // the last heartbeat that was acknowledged
-	row    []byte // the row as acknowledged
-	unsure bool   // an answer was lost, so that the row may be one heartbeat further
-	begun  int64  // heartbeats begun
-	done   int64  // the highest number of a heartbeat that was acknowledged, counted by begun
+	until  time.Time // when a node that joins may have its first grant; zero: not known yet
+	since  int64     // as in the row
+	beat   int64     // the last heartbeat that was acknowledged
+	row    []byte    // the row as acknowledged
+	unsure bool      // an answer was lost, so that the row may be one heartbeat further
+	begun  int64     // heartbeats begun
+	done   int64     // the highest number of a heartbeat that was acknowledged, counted by begun
 	at     time.Time
 }
 
@@ -290,7 +291,7 @@ func (g *Guarded) join(ctx context.Context, r driver.Rows) error {
 		return err
 	}
 	if !joined {
-		if err := g.waitForOthers(ctx, r); err != nil {
+		if err := g.awaitOthers(ctx, r); err != nil {
 			return err
 		}
 		if err := g.beatLocked(ctx, r); err != nil {
@@ -325,13 +326,42 @@ func (g *Guarded) register(ctx context.Context, r driver.Rows) error {
 	return nil
 }
 
-// waitForOthers waits for one heartbeat of the slowest of the other nodes.
-func (g *Guarded) waitForOthers(ctx context.Context, r driver.Rows) error {
+// awaitOthers waits until one heartbeat of the slowest of the other nodes is over
+// since this node has registered. A call that ends before leaves the rest to the
+// next one.
+func (g *Guarded) awaitOthers(ctx context.Context, r driver.Rows) error {
+	h := &g.heart
+	h.mu.Lock()
+	until := h.until
+	h.mu.Unlock()
+	if until.IsZero() {
+		wait, err := g.otherHearts(ctx, r)
+		if err != nil {
+			return err
+		}
+		until = time.Now().Add(wait)
+		h.mu.Lock()
+		h.until = until
+		h.mu.Unlock()
+	}
+	select {
+	case <-time.After(time.Until(until)):
+		return nil
+	case <-ctx.Done():
+		return &hapax.WaitError{
+			Cause:   fmt.Errorf("%w: this node joins others, and waits for one heartbeat of theirs, until %s", hapax.ErrStoreUnavailable, until.UTC().Format(time.RFC3339Nano)),
+			Context: context.Cause(ctx),
+		}
+	}
+}
+
+// otherHearts returns how long a heartbeat of the slowest other node takes, 0 if
+// there is none, and forgets nodes that have been silent for long.
+func (g *Guarded) otherHearts(ctx context.Context, r driver.Rows) (slowest time.Duration, err error) {
 	nodes, err := listNodes(ctx, r)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	wait := time.Duration(0)
 	for _, n := range nodes {
 		if n.id == g.witness.Node() {
 			continue
@@ -340,17 +370,9 @@ func (g *Guarded) waitForOthers(ctx context.Context, r driver.Rows) error {
 			_, _ = r.SwapRow(ctx, driver.TableNodes, n.id, n.raw, nil) // whoever joins next tries again
 			continue
 		}
-		wait = max(wait, g.opts.Heartbeat, min(n.every(), time.Minute))
+		slowest = max(slowest, g.opts.Heartbeat, min(n.every(), time.Minute))
 	}
-	if wait == 0 {
-		return nil
-	}
-	select {
-	case <-time.After(wait):
-		return nil
-	case <-ctx.Done():
-		return &hapax.WaitError{Cause: fmt.Errorf("%w: this node joins others, and waits for one heartbeat of theirs", hapax.ErrStoreUnavailable), Context: context.Cause(ctx)}
-	}
+	return slowest, nil
 }
 
 // leave removes the node's row, so that nobody waits for it.

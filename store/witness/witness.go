@@ -270,9 +270,11 @@ func (w *Witness) accept(c *call, g hapax.Grant, beat int64) error {
 		}
 		l.taken = append(l.taken, g)
 		mark := max(w.state.Marks[c.line], g.Hi)
-		if next, offered := w.state.Offers[c.line]; offered && g.Lo >= next && g.Lo < w.state.Marks[c.line] {
-			mark = g.Hi // the hand-back was carried out
-			b.Offers[c.line] = -1
+		if next, offered := w.state.Offers[c.line]; offered {
+			if g.Lo >= next && g.Lo < w.state.Marks[c.line] {
+				mark = g.Hi // the hand-back was carried out
+			}
+			b.Offers[c.line] = -1 // the store's mark has moved on: it can come about no more
 		}
 		b.Marks[c.line] = mark
 		if beat > 0 {
@@ -332,6 +334,8 @@ func (w *Witness) shut() error {
 	return w.log.close()
 }
 
+func errWitnessClosed() error { return fmt.Errorf("%w: the witness", hapax.ErrClosed) }
+
 // errNoChange makes commit write nothing.
 var errNoChange = errors.New("no change")
 
@@ -357,7 +361,7 @@ func (w *Witness) join(change func(b *record) error) (b *batch, first bool, err 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return nil, false, fmt.Errorf("%w: the witness", hapax.ErrClosed)
+		return nil, false, errWitnessClosed()
 	}
 	one := newRecord()
 	if err := change(&one); err != nil {
@@ -386,8 +390,13 @@ func (w *Witness) write(b *batch) {
 	defer w.writer.Unlock()
 	w.mu.Lock()
 	w.next = nil
+	if w.closed {
+		b.err = errWitnessClosed()
+	}
 	w.mu.Unlock()
-	b.err = w.persist(b.change)
+	if b.err == nil {
+		b.err = w.persist(b.change)
+	}
 	close(b.done)
 }
 

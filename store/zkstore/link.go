@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -24,7 +25,7 @@ const (
 	connectWithin = 3 * time.Second // for one server to take a connection and a session
 	verifyWithin  = 3 * time.Second // for it to log in and show the store's identity
 	maxReply      = 32 << 20        // bytes; a listing of some hundred thousand names
-	maxRequest    = 64 << 10        // bytes
+	maxRequest    = 256 << 10       // bytes
 )
 
 // A link is one connection with one session. Once it is lost it is not mended
@@ -36,10 +37,14 @@ const (
 //	   +------------> down
 type link struct {
 	conn   *zk.Conn
+	given  bool            // conn is the caller's
 	events <-chan zk.Event // closed when the library's goroutines have ended
 	up     chan struct{}   // closed once there is a session
 	down   chan struct{}   // closed once the link is of no use; why tells the reason
 	why    error           // written before down is closed
+
+	generation atomic.Int32 // the version of the node "store", as seen last
+	stale      atomic.Bool  // a write was refused; the generation may be another
 
 	upOnce, downOnce sync.Once
 
@@ -79,6 +84,9 @@ func (l *link) event(e zk.Event) {
 // close ends the session and waits for the library's goroutines.
 func (l *link) close() {
 	l.fail(errors.New("the connection was closed"))
+	if l.given {
+		return
+	}
 	l.conn.Close() // takes a second if the server does not answer
 	l.mu.Lock()
 	if l.raw != nil {
@@ -88,6 +96,14 @@ func (l *link) close() {
 	l.mu.Unlock()
 	for range l.events {
 	}
+}
+
+// givenLink returns a link over a connection that the caller has made. It counts
+// as lost after the first call that the connection fails.
+func givenLink(conn *zk.Conn) *link {
+	l := &link{conn: conn, given: true, up: make(chan struct{}), down: make(chan struct{})}
+	close(l.up)
+	return l
 }
 
 // newLink starts a link to one server.
@@ -205,7 +221,7 @@ func (s *space) current(ctx context.Context) (*link, error) {
 	}
 }
 
-// isFinal tells whether trying again is of no use.
+// isFinal reports whether trying again is of no use.
 func isFinal(err error) bool {
 	return errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreCorrupt)
 }
@@ -250,8 +266,11 @@ func (s *space) reconnect(a *attempt, wait time.Duration) {
 
 // connect makes a link to one server and checks the store behind it.
 func (s *space) connect(host string) (*link, error) {
-	l, err := newLink(s.life, host, s.tls)
-	if err != nil {
+	var l *link
+	var err error
+	if s.given != nil {
+		l = givenLink(s.given)
+	} else if l, err = newLink(s.life, host, s.tls); err != nil {
 		return nil, err
 	}
 	timer := time.NewTimer(connectWithin)
@@ -331,8 +350,18 @@ func call[T any](ctx context.Context, s *space, l *link, f func(*zk.Conn) (T, er
 	}
 	select {
 	case r := <-out:
+		if l.given && isLost(r.err) {
+			l.fail(r.err)
+		}
 		return r.value, r.err
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
 	}
+}
+
+// isLost reports whether an error says that the connection or its session is
+// not what it was.
+func isLost(err error) bool {
+	return errors.Is(err, zk.ErrConnectionClosed) || errors.Is(err, zk.ErrSessionExpired) || errors.Is(err, zk.ErrSessionMoved) ||
+		errors.Is(err, zk.ErrClosing) || errors.Is(err, zk.ErrNoServer) || errors.Is(err, zk.ErrAuthFailed)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/internal/coord"
 )
 
@@ -50,26 +51,32 @@ type space struct {
 	attempt  *attempt // to replace it; nil: none
 	failures int      // attempts that failed in a row
 	id       string   // the store ID; empty until it was read once
+	given    *zk.Conn // the caller's connection; nil: the handle makes its own
 }
 
 // A version recognises a node's content. It counts only on the link that it was
-// seen on.
+// seen on, and in the generation in which it was seen: a node that was removed
+// or made anew begins at version zero again, and whoever does that raises the
+// generation in the same step.
 type version struct {
-	link *link
-	of   int32
+	link       *link
+	generation int32 // the version of the node "store", read before the node
+	of         int32
+}
+
+// storeNode is the node that names the store.
+func (s *space) storeNode() string { return s.base + "/store" }
+
+// dir returns the node above a table's rows.
+func (s *space) dir(table string) string {
+	if table == "" {
+		return s.base + "/tags"
+	}
+	return s.base + "/rows/" + escape(table)
 }
 
 // node returns the path of a row's node.
-func (s *space) node(key coord.Key) string {
-	dir := s.base + "/" + key.Table
-	if key.Pool != "" {
-		dir += "/" + escape(key.Pool)
-	}
-	if key.Name == "" {
-		return dir
-	}
-	return dir + "/" + escape(key.Name)
-}
+func (s *space) node(key coord.Key) string { return s.dir(key.Table) + "/" + escape(key.Name) }
 
 // unavailable wraps what the library reports, unless it has a cause already.
 func (s *space) unavailable(ctx context.Context, err error) error {
@@ -111,11 +118,19 @@ func (s *space) Read(ctx context.Context, key coord.Key) (coord.Cell, error) {
 	if err != nil {
 		return coord.Cell{}, err
 	}
+	if l.stale.Swap(false) {
+		if err := s.verify(ctx, l); err != nil {
+			l.stale.Store(true)
+			return coord.Cell{}, err
+		}
+	}
+	generation := l.generation.Load()
 	raw, v, err := s.get(ctx, l, s.node(key))
-	return coord.Cell{Raw: raw, Known: err == nil, Token: version{l, v}}, err
+	return coord.Cell{Raw: raw, Known: err == nil, Token: version{l, generation, v}}, err
 }
 
-// Swap implements coord.Space.
+// Swap implements coord.Space. Every write is on condition that the node that
+// names the store is the one that was seen.
 func (s *space) Swap(ctx context.Context, key coord.Key, old coord.Cell, next []byte) (bool, coord.Cell, error) {
 	l, err := s.current(ctx)
 	if err != nil {
@@ -126,53 +141,69 @@ func (s *space) Swap(ctx context.Context, key coord.Key, old coord.Cell, next []
 		return false, coord.Cell{}, nil
 	}
 	node := s.node(key)
-	var now int32
+	now := coord.Cell{Raw: next, Known: true, Token: version{l, seen.generation, 0}}
+	same := &zk.CheckVersionRequest{Path: s.storeNode(), Version: seen.generation}
+	create := &zk.CreateRequest{Path: node, Data: next, Acl: s.acl}
 	switch {
 	case old.Raw == nil:
-		err = s.create(ctx, l, node, next)
-	case seen.of >= s.renewAt || seen.of < 0:
-		err = s.renew(ctx, l, node, seen.of, next)
+		_, err = s.multi(ctx, l, same, create)
+		if errors.Is(err, zk.ErrNoNode) {
+			if err = s.create(ctx, l, path.Dir(node), []byte{}); err == nil || errors.Is(err, zk.ErrNodeExists) {
+				_, err = s.multi(ctx, l, same, create)
+			}
+		}
+	case next == nil, seen.of >= s.renewAt, seen.of < 0:
+		ops := []any{
+			&zk.SetDataRequest{Path: s.storeNode(), Data: s.identity(), Version: seen.generation},
+			&zk.DeleteRequest{Path: node, Version: seen.of},
+		}
+		if next != nil {
+			ops = append(ops, create)
+		}
+		var store *zk.Stat
+		if store, err = s.multi(ctx, l, ops...); err == nil {
+			l.generation.Store(store.Version)
+			now = coord.Cell{}
+		}
 	default:
-		now, err = s.set(ctx, l, node, seen.of, next)
+		var stat *zk.Stat
+		if stat, err = s.multi(ctx, l, same, &zk.SetDataRequest{Path: node, Data: next, Version: seen.of}); err == nil {
+			now.Token = version{l, seen.generation, stat.Version}
+		}
 	}
 	switch {
 	case err == nil:
-		return true, coord.Cell{Raw: next, Known: true, Token: version{l, now}}, nil
+		return true, now, nil
 	case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrNodeExists):
+		l.stale.Store(true)
 		return false, coord.Cell{}, nil
 	}
 	return false, coord.Cell{}, s.unavailable(ctx, err)
 }
 
-// set replaces a node's content and returns its version.
-func (s *space) set(ctx context.Context, l *link, node string, v int32, next []byte) (int32, error) {
+// multi makes changes in one atomic step. It returns the state of the node whose
+// content was set, if there is one, and compares it with what this handle did
+// before.
+func (s *space) multi(ctx context.Context, l *link, ops ...any) (*zk.Stat, error) {
 	before := s.zxid.Load()
-	stat, err := call(ctx, s, l, func(conn *zk.Conn) (*zk.Stat, error) { return conn.Set(node, next, v) })
-	if err != nil {
-		return 0, err
+	replies, err := call(ctx, s, l, func(conn *zk.Conn) ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
+	var stat *zk.Stat
+	for _, reply := range replies {
+		err = cmp.Or(err, reply.Error)
+		stat = cmp.Or(stat, reply.Stat)
+	}
+	if err != nil || stat == nil {
+		return nil, err
 	}
 	if stat.Mzxid <= before {
-		return 0, s.calls.RolledBack("zxid", stat.Mzxid, before)
+		return nil, s.calls.RolledBack("zxid", stat.Mzxid, before)
 	}
 	for {
 		seen := s.zxid.Load()
 		if stat.Mzxid <= seen || s.zxid.CompareAndSwap(seen, stat.Mzxid) {
-			return stat.Version, nil
+			return stat, nil
 		}
 	}
-}
-
-// renew replaces a node by a new one in one atomic step.
-func (s *space) renew(ctx context.Context, l *link, node string, v int32, next []byte) error {
-	replies, err := call(ctx, s, l, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
-		return conn.Multi(
-			&zk.DeleteRequest{Path: node, Version: v},
-			&zk.CreateRequest{Path: node, Data: next, Acl: s.acl})
-	})
-	for _, reply := range replies {
-		err = cmp.Or(err, reply.Error)
-	}
-	return err
 }
 
 // create makes a node, and those above it where they are missing.
@@ -192,7 +223,7 @@ func (s *space) create(ctx context.Context, l *link, node string, raw []byte) er
 }
 
 // List implements coord.Space. The service tells all names at once, in no order.
-func (s *space) List(ctx context.Context, dir coord.Key, after string, limit int, f func(name string, raw []byte) error) error {
+func (s *space) List(ctx context.Context, table, after string, limit int, f func(name string, raw []byte) error) error {
 	if limit <= 0 {
 		return nil
 	}
@@ -200,7 +231,7 @@ func (s *space) List(ctx context.Context, dir coord.Key, after string, limit int
 	if err != nil {
 		return err
 	}
-	parent := s.node(dir)
+	parent := s.dir(table)
 	nodes, err := call(ctx, s, l, func(conn *zk.Conn) ([]string, error) {
 		if _, err := conn.Sync(parent); err != nil {
 			return nil, err
@@ -225,17 +256,21 @@ func (s *space) List(ctx context.Context, dir coord.Key, after string, limit int
 		}
 	}
 	slices.Sort(names)
-	names = names[:min(limit, len(names))]
-	raws, err := s.contents(ctx, l, parent, names)
-	if err != nil {
-		return s.unavailable(ctx, err)
-	}
-	for i, raw := range raws {
-		if raw == nil { // removed meanwhile, which hapax does not do
-			continue
+	for len(names) > 0 && limit > 0 {
+		page := names[:min(limit, len(names))]
+		names = names[len(page):]
+		raws, err := s.contents(ctx, l, parent, page)
+		if err != nil {
+			return s.unavailable(ctx, err)
 		}
-		if err := f(names[i], raw); err != nil {
-			return err
+		for i, raw := range raws {
+			if raw == nil { // removed meanwhile
+				continue
+			}
+			limit--
+			if err := f(page[i], raw); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -273,32 +308,39 @@ type identity struct {
 	ID string `json:"id"` // the store ID
 }
 
+func (s *space) identity() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return coord.Encode(identity{s.id})
+}
+
 // verify checks that the store behind a link is the one that the handle was
-// opened on. The handle's first link says which one that is, and creates it if
-// need be; of several handles that do so at once, one creates it and the others
-// find that one's.
+// opened on, and learns its generation. The handle's first link says which store
+// that is, and creates it if need be; of several handles that do so at once, one
+// creates it and the others find that one's.
 func (s *space) verify(ctx context.Context, l *link) error {
 	s.mu.Lock()
 	want := s.id
 	s.mu.Unlock()
-	node := s.node(coord.Key{Table: "store"})
-	raw, _, err := s.get(ctx, l, node)
+	node := s.storeNode()
+	raw, generation, err := s.get(ctx, l, node)
 	if err != nil {
 		return err
 	}
 	if raw == nil && want == "" {
 		err := s.create(ctx, l, node, coord.Encode(identity{rand.Text()}))
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-			return err
+			return s.unavailable(ctx, err)
 		}
-		if raw, _, err = s.get(ctx, l, node); err != nil {
+		if raw, generation, err = s.get(ctx, l, node); err != nil {
 			return err
 		}
 	}
 	if raw == nil {
 		return fmt.Errorf("%w: node %s, which names the store, is gone; it was %s", hapax.ErrStoreReplaced, node, want)
 	}
-	found, err := coord.Decode[identity](coord.Key{Table: "store"}, raw)
+	var found identity
+	err = driver.DecodeRow("store", node, raw, &found)
 	switch {
 	case err != nil:
 		return err
@@ -307,6 +349,7 @@ func (s *space) verify(ctx context.Context, l *link) error {
 	case want != "" && found.ID != want:
 		return fmt.Errorf("%w: node %s names store %s, the handle was opened on %s", hapax.ErrStoreReplaced, node, found.ID, want)
 	}
+	l.generation.Store(generation)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.id = found.ID

@@ -74,7 +74,7 @@ func TestRenew(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				cell, err := s.space.Read(t.Context(), coord.Key{Table: "tags", Name: "t"})
+				cell, err := s.space.Read(t.Context(), coord.Key{Name: "t"})
 				if v := cell.Token.(version).of; err != nil || v > limit {
 					t.Errorf("the version is %d, error %v; at most %d is allowed", v, err, limit)
 				}
@@ -91,6 +91,61 @@ func TestRenew(t *testing.T) {
 	if tag, err := last.Tag(t.Context(), "t"); err != nil || tag.Mark != 1+handles*rounds {
 		t.Errorf("the mark is %d, error %v; want %d", tag.Mark, err, 1+handles*rounds)
 	}
+}
+
+// TestVersionsComeRound: a version that a handle remembers is of no use once the
+// node was made anew or removed, though the new node comes to the same version.
+func TestVersionsComeRound(t *testing.T) {
+	url := testservers.ZooKeeper(t).URL + "/" + rand.Text()
+	open := func() *Store {
+		s, err := Open(t.Context(), url, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		s.space.renewAt = 8
+		return s
+	}
+	take := func(s *Store) hapax.Grant {
+		a, err := s.Allocate(t.Context(), "t", 1, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Grant
+	}
+	a, b := open(), open()
+	def, err := hapax.Tag{Name: "t"}.WithDefaults()
+	if err == nil {
+		_, err = a.CreateTag(t.Context(), def, hapax.CreateFirstUse)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := take(a) // a keeps version 1
+	for range 9 {   // versions 2 to 8, made anew: 0, then 1
+		last = take(b)
+	}
+	if g := take(a); g.Lo != last.Hi {
+		t.Errorf("the grant after the node was made anew is %v; want it at %d", g, last.Hi)
+	}
+
+	swap := func(s *Store, old, next string, want bool) {
+		t.Helper()
+		values := [][]byte{[]byte(old), []byte(next)}
+		for i, v := range []string{old, next} {
+			if v == "" {
+				values[i] = nil
+			}
+		}
+		if ok, err := s.SwapRow(t.Context(), "table", "row", values[0], values[1]); err != nil || ok != want {
+			t.Fatalf("the swap from %q to %q: %v, error %v; want %v", old, next, ok, err, want)
+		}
+	}
+	swap(a, "", "a", true) // a keeps version 0
+	swap(b, "a", "", true)
+	swap(b, "", "b", true) // version 0 again
+	swap(a, "a", "c", false)
+	swap(a, "b", "c", true)
 }
 
 // TestCloseEndsGoroutines: also while calls hang because the server does not

@@ -1,20 +1,22 @@
-// Package zkstore keeps tags and workers in ZooKeeper 3.5 or later.
+// Package zkstore keeps a store in ZooKeeper 3.5 or later.
 //
 // # Nodes
 //
 // Every node lies below the URL's path, /hapax unless another is given, and is
-// persistent. The contents are JSON; integers are exact. In names of tags and
-// pools, all but letters, digits and "-_:@+=,." is percent-encoded.
+// persistent. The contents are JSON; integers are exact. In names of tags,
+// tables and rows, all but letters, digits and "-_:@+=,." is percent-encoded.
 //
 //	/hapax/store                       {"id":"…"}
 //	/hapax/tags/<name>                 {"kind":"segment","step":1000,…,"mark":4001}
-//	/hapax/pools/<name>                {"layout":"…"}
-//	/hapax/workers/<pool>/<19 digits>  {"mark":…,"epoch":3,"holder":"…","expires_ms":…}
+//	/hapax/rows/pools/<name>           {"layout":"…"}
+//	/hapax/rows/workers%2F<pool>/<19 digits> {"mark":…,"from":…,"token":3,…}
 //
 // # Safety
 //
-// A change is one write on condition of the node's version, or one creation. In
-// the steady state that is one round trip, with the version from the handle's
+// A change is one write on condition of the node's version, or one creation, and
+// of the version of /hapax/store: that node is written whenever another is removed
+// or, after 2^30 changes, made anew, since versions then begin at zero again. In
+// the steady state a change is one round trip, with the version from the handle's
 // last write. Where a read decides, a sync goes before it, since a server may
 // lag behind its leader; a stale version only loses the write. Neither ephemeral
 // nor sequential nodes are used: safety rests on marks alone.
@@ -45,12 +47,13 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/internal/coord"
 )
 
 var (
-	_ hapax.Store       = (*Store)(nil)
-	_ hapax.WorkerTable = (*Store)(nil)
+	_ hapax.Store = (*Store)(nil)
+	_ driver.Rows = (*Store)(nil)
 )
 
 // Options change how a store is used. The zero value is useful.
@@ -72,7 +75,7 @@ type rows = coord.Rows
 // A Store is a handle on a store in ZooKeeper. Its methods are safe for
 // concurrent use. It connects again by itself when it is next used.
 type Store struct {
-	*rows // tags and workers
+	*rows // tags and rows
 	space *space
 }
 
@@ -93,32 +96,52 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	s := newStore(u.Prefix, u.Hosts, opts)
+	s.space.tls = u.TLS
+	if u.User != "" {
+		s.space.auth = u.User + ":" + u.Password
+	}
+	if s.space.acl, err = acl(u); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s.start(ctx, opts.Warn)
+}
+
+// New is Open with a connection that the caller has made, logged in where that is
+// needed, and closes after the store. The path lies above every node; empty
+// stands for "hapax". The nodes that are created get the given access list; nil
+// lets everybody use them.
+//
+// The client library mends a connection by itself and sends requests that waited
+// meanwhile. The handle looks at the store's identity again after every call
+// that failed with the connection, and every write is refused by a store of
+// another identity. Its pings do not tell a connection that hangs: give the
+// calls deadlines.
+func New(ctx context.Context, conn *zk.Conn, path string, acl []zk.ACL, opts Options) (*Store, error) {
+	if path = strings.Trim(path, "/"); path == "" {
+		path = coord.DefaultPrefix
+	}
+	s := newStore(path, []string{conn.Server()}, opts)
+	s.space.given, s.space.acl = conn, acl
+	if acl == nil {
+		s.space.acl = zk.WorldACL(zk.PermAll)
+	}
+	return s.start(ctx, opts.Warn)
+}
+
+func newStore(path string, hosts []string, opts Options) *Store {
 	life, end := context.WithCancel(context.Background())
 	k := &space{
-		calls:   coord.Calls{Service: "ZooKeeper at " + strings.Join(u.Hosts, ","), Timeout: opts.Timeout},
-		hosts:   u.Hosts,
-		tls:     u.TLS,
-		base:    "/" + u.Prefix,
+		calls:   coord.Calls{Service: "ZooKeeper at " + strings.Join(hosts, ","), Timeout: opts.Timeout},
+		hosts:   hosts,
+		base:    "/" + path,
 		renewAt: renewVersion,
 		slots:   make(chan struct{}, maxCalls),
 		life:    life,
 		end:     end,
 	}
-	s := &Store{rows: coord.NewRows(&k.calls, k), space: k}
-	if u.User != "" {
-		k.auth = u.User + ":" + u.Password
-	}
-	if k.acl, err = acl(u); err == nil {
-		err = validPath(u.Prefix)
-	}
-	if err == nil {
-		err = s.start(ctx, opts.Warn)
-	}
-	if err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
+	return &Store{rows: coord.NewRows(&k.calls, k), space: k}
 }
 
 func acl(u coord.URL) ([]zk.ACL, error) {
@@ -140,8 +163,21 @@ func validPath(path string) error {
 	return nil
 }
 
-// start makes the first connection.
-func (s *Store) start(ctx context.Context, warn func(code, message string)) error {
+// start makes the first connection, or closes the store.
+func (s *Store) start(ctx context.Context, warn func(code, message string)) (*Store, error) {
+	err := validPath(strings.TrimPrefix(s.space.base, "/"))
+	if err == nil {
+		err = s.connect(ctx, warn)
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// connect makes the first connection.
+func (s *Store) connect(ctx context.Context, warn func(code, message string)) error {
 	ctx, cancel, err := s.space.calls.Begin(ctx)
 	if err != nil {
 		return err
@@ -169,7 +205,7 @@ func (s *Store) start(ctx context.Context, warn func(code, message string)) erro
 	return nil
 }
 
-// StoreID implements hapax.SegmentStore.
+// StoreID implements hapax.Store.
 func (s *Store) StoreID(ctx context.Context) (string, error) {
 	if err := s.Ping(ctx); err != nil {
 		return "", err

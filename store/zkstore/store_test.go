@@ -169,3 +169,57 @@ func TestBadURLs(t *testing.T) {
 		}
 	}
 }
+
+// TestNew: a store on the caller's connection is the one that Open finds, goes on
+// when the connection was lost, and leaves it open.
+func TestNew(t *testing.T) {
+	server := testservers.ZooKeeper(t)
+	if server.Addr == "" {
+		t.Skip("needs a server of its own, and an existing one was given")
+	}
+	id, err := open(t, server.URL+"/p").StoreID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := testservers.NewProxy(t, server.Addr)
+	conn, _, err := zk.Connect([]string{proxy.Addr}, 6*time.Second, zk.WithLogInfo(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	s, err := zkstore.New(t.Context(), conn, "/p/", nil, zkstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.StoreID(t.Context()); err != nil || got != id {
+		t.Errorf("the store's ID is %q, error %v; want %q", got, err, id)
+	}
+	def, err := hapax.Tag{Name: "t"}.WithDefaults()
+	if err == nil {
+		_, err = s.CreateTag(t.Context(), def, hapax.CreateFirstUse)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Cut()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	if _, err := s.Allocate(ctx, "t", 1, ""); !errors.Is(err, hapax.ErrStoreUnavailable) {
+		t.Errorf("without a network: error is %v; want ErrStoreUnavailable", err)
+	}
+	cancel()
+	proxy.Pass()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if _, err = s.Allocate(t.Context(), "t", 1, ""); err == nil {
+			break
+		}
+		if !errors.Is(err, hapax.ErrStoreUnavailable) || time.Now().After(end) {
+			t.Fatalf("the store did not come back: %v", err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := conn.Exists("/"); err != nil {
+		t.Errorf("the connection after Close: %v", err)
+	}
+}

@@ -3,6 +3,7 @@ package host
 
 import (
 	"os"
+	"runtime/debug"
 	"strings"
 )
 
@@ -28,4 +29,16 @@ func Load() string {
 	}
 	average, _, _ := strings.Cut(string(text), " ")
 	return average
+}
+
+// Module returns the version of a module that this program was built with.
+func Module(path string) string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == path {
+				return m.Version
+			}
+		}
+	}
+	return "of unknown version"
 }

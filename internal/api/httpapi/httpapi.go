@@ -15,6 +15,7 @@
 //	                                     one worker ID, used or not
 //	POST   /v1/pools/{pool}/workers/{worker}/retire
 //	                                     take a worker ID out of use until the clock passes its mark
+//	GET    /v1/openapi.json              this list as OpenAPI 3.1
 //	GET    /healthz, /readyz, /metrics   is it alive, can it issue, and Prometheus
 //
 // L is a layout's name or spec, and the default pool's if it is missing; T is
@@ -22,10 +23,11 @@
 // "If-None-Match: *" only creates, with "If-Match: *" only changes.
 //
 // Where the policy has tokens, "Authorization: Bearer TOKEN" must come with every
-// request but the first two of the last line.
+// request but the first two of the last line, and the one before it.
 //
 // IDs and the numbers of a tag's line are JSON strings, or bare decimal text on
-// the number routes. Errors are application/problem+json with a stable code. No
+// the number routes. The count may come as {"count":N} or as a form, too. What is
+// not known in a query or a body is refused. Errors are application/problem+json with a stable code. No
 // response may be cached.
 package httpapi
 
@@ -40,6 +42,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/prometheus/client_golang/prometheus"
@@ -96,6 +99,7 @@ func (a *api) routes() map[string]http.HandlerFunc {
 		"GET /v1/pools/{pool}/workers":                  a.listWorkers,
 		"GET /v1/pools/{pool}/workers/{worker}":         a.getWorker,
 		"POST /v1/pools/{pool}/workers/{worker}/retire": a.retireWorker,
+		"GET /v1/openapi.json":                          a.openAPI,
 		"GET /healthz":                                  a.healthz,
 		"GET /readyz":                                   a.readyz,
 		"GET /metrics":                                  a.metrics(),
@@ -113,9 +117,10 @@ func New(svc *service.Service, opts Options) http.Handler {
 		r.MustRegister(svc.Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		opts.Gatherer = r
 	}
+	svc.Counting(API, Codes()...)
 	a := &api{svc: svc, opts: opts, mux: http.NewServeMux()}
 	for pattern, handler := range a.routes() {
-		a.mux.HandleFunc(pattern, a.guarded(pattern, handler))
+		a.mux.HandleFunc(pattern, a.guarded(pattern, a.asked(pattern, handler)))
 	}
 	for pattern, handler := range opts.Routes {
 		a.mux.Handle(pattern, handler)
@@ -136,7 +141,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer a.recover(w, r)
 	w.Header()["Cache-Control"] = noStore
 	if a.opts.LoopbackOnly && !isLocal(r) {
-		a.problem(w, http.StatusForbidden, problem{
+		a.refuse(w, http.StatusForbidden, problem{
 			Code: "permission_denied", Title: "the request comes from elsewhere",
 			Detail: "this listener serves programs on the same machine: Host must be a loopback name, and a page of another origin cannot call it",
 		})
@@ -161,7 +166,21 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.writeNext(w, r, tag)
 		return
 	}
+	if path := r.URL.EscapedPath(); !isClean(path) { // the router would serve another one
+		a.fail(w, r, &hapax.ValueError{Field: "path", Value: path, Allowed: "one without empty parts, such as that of a tag without a name, and with . and .. percent-encoded", Err: hapax.ErrInvalidArgument})
+		return
+	}
 	a.mux.ServeHTTP(w, r)
+}
+
+// isClean tells whether no part of a path is empty or made of dots.
+func isClean(path string) bool {
+	for part := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		if part == "." || part == ".." {
+			return false
+		}
+	}
+	return !strings.Contains(path, "//")
 }
 
 // recover answers for a handler that panicked. The client learns nothing of it.
@@ -172,7 +191,7 @@ func (a *api) recover(w http.ResponseWriter, r *http.Request) {
 		panic(p)
 	default:
 		a.opts.Logger.Error("panic while serving a request", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-		a.problem(w, http.StatusInternalServerError, problem{Code: "internal", Title: "an internal error"})
+		a.refuse(w, http.StatusInternalServerError, problem{Code: string(hapax.ErrInternal.Code()), Title: "an internal error"})
 	}
 }
 
@@ -229,11 +248,16 @@ func isLoopbackHost(host string) bool {
 func (a *api) healthz(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok\n") }
 
 func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
-	if err := a.svc.Ready(r.Context()); err != nil {
-		a.fail(w, r, err)
-		return
+	state, status := a.svc.Readiness(r.Context()), http.StatusOK
+	if !state.Ready {
+		status = http.StatusServiceUnavailable
+		w.Header().Set("Retry-After", "1")
 	}
-	writeText(w, "ready\n")
+	caller, err := a.opts.Policy.Bearer(r.Header["Authorization"])
+	if err != nil || caller.Allow(auth.Metrics, "") != nil {
+		state = state.Bare()
+	}
+	writeJSON(w, status, state)
 }
 
 func (a *api) metrics() http.HandlerFunc {

@@ -1,10 +1,16 @@
 package httpapi
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,7 +55,12 @@ func plainNext(r *http.Request) (tag string, ok bool) {
 // getNext answers with bare numbers, one a line, or with JSON if asked to.
 func (a *api) getNext(w http.ResponseWriter, r *http.Request) {
 	if asJSON := asksFor(r.Header["Accept"], "application/json", "text/plain"); asJSON || r.URL.RawQuery != "" {
-		a.issue(w, r, asJSON)
+		count, err := a.count(r.URL.RawQuery)
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		a.issue(w, r, count, asJSON)
 		return
 	}
 	a.writeNext(w, r, r.PathValue("tag"))
@@ -69,9 +80,75 @@ func (a *api) writeNext(w http.ResponseWriter, r *http.Request, tag string) {
 	_, _ = w.Write(s.buf) // a client that is gone is no error of ours
 }
 
-// postIDs answers with JSON, or with one number a line if asked to.
+// postIDs answers with JSON, or with one number a line if asked to. The count comes
+// in the query, as JSON or as a form.
 func (a *api) postIDs(w http.ResponseWriter, r *http.Request) {
-	a.issue(w, r, !asksFor(r.Header["Accept"], "text/plain", "application/json"))
+	count, err := a.count(r.URL.RawQuery)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	if r.ContentLength != 0 { // -1: it is not known
+		inBody, ok := a.countInBody(w, r)
+		switch {
+		case !ok:
+			return
+		case inBody != 0 && r.URL.RawQuery != "":
+			a.fail(w, r, &hapax.ValueError{Field: "count", Value: given("in the query and in the body"), Allowed: "one of the two", Err: hapax.ErrInvalidArgument})
+			return
+		case inBody != 0:
+			count = inBody
+		}
+	}
+	a.issue(w, r, count, !asksFor(r.Header["Accept"], "text/plain", jsonMedia))
+}
+
+// countInBody reads the count from a body; 0 if it does not tell. It answers and
+// returns false if that fails.
+func (a *api) countInBody(w http.ResponseWriter, r *http.Request) (count int, ok bool) {
+	switch mediaType(r) {
+	case jsonMedia:
+		var body struct {
+			Count *int64 `json:"count"`
+		}
+		if !a.decode(w, r, &body) {
+			return 0, false
+		}
+		if body.Count == nil {
+			return 0, true
+		}
+		if most := int64(a.svc.MaxCount()); *body.Count < 1 || *body.Count > most {
+			a.fail(w, r, &hapax.ValueError{Field: "count", Value: *body.Count, Allowed: fmt.Sprintf("1 to %d", most), Err: hapax.ErrInvalidArgument})
+			return 0, false
+		}
+		return int(*body.Count), true
+	case formMedia:
+		form, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil {
+			a.fail(w, r, badBody("a form", err))
+			return 0, false
+		}
+		if len(form) == 0 {
+			return 0, true
+		}
+		err = known("form", string(form), []string{"count"})
+		if err != nil && bytes.HasPrefix(form, []byte("{")) {
+			err = &hapax.ValueError{Field: "Content-Type", Value: formMedia, Allowed: jsonMedia + " for a body of JSON", Err: hapax.ErrInvalidArgument}
+		}
+		if err == nil {
+			count, err = a.count(string(form))
+		}
+		if err != nil {
+			a.fail(w, r, err)
+			return 0, false
+		}
+		return count, true
+	}
+	if n, err := r.Body.Read(make([]byte, 1)); n == 0 && errors.Is(err, io.EOF) {
+		return 0, true
+	}
+	a.refuseMedia(w, r, jsonMedia+" or "+formMedia)
+	return 0, false
 }
 
 // asksFor tells whether an Accept header names a media type, and not the other one
@@ -86,13 +163,8 @@ func asksFor(accept []string, mediaType, other string) bool {
 	return false
 }
 
-// issue answers with as many numbers as the query asks for.
-func (a *api) issue(w http.ResponseWriter, r *http.Request, asJSON bool) {
-	count, err := a.count(r)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
+// issue answers with that many numbers.
+func (a *api) issue(w http.ResponseWriter, r *http.Request, count int, asJSON bool) {
 	s := scratches.Get().(*scratch)
 	defer s.release()
 	if cap(s.ids) < count {
@@ -128,23 +200,69 @@ func appendJSON(dst []byte, ids []hapax.ID) []byte {
 }
 
 func appendLines(dst []byte, ids []hapax.ID) []byte {
-	for i, id := range ids {
-		if i > 0 {
-			dst = append(dst, '\n')
-		}
-		dst = id.Append(dst)
+	for _, id := range ids {
+		dst = append(id.Append(dst), '\n')
 	}
 	return dst
 }
 
-// count reads the query's count; 1 if there is none.
-func (a *api) count(r *http.Request) (int, error) {
-	return queryInt(r, "count", 1, a.svc.MaxCount())
+// count reads the count of a query or a form; 1 if there is none.
+func (a *api) count(query string) (int, error) {
+	return queryInt(query, "count", 1, a.svc.MaxCount())
+}
+
+// queries are the parameters that the routes know. Those outside of /v1 take any:
+// what asks for them may be told to add some.
+var queries = map[string][]string{
+	"GET /v1/tags":            {"after", "limit"},
+	"GET /v1/tags/{tag}/next": {"count"},
+	"POST /v1/tags/{tag}/ids": {"count"},
+	"GET /v1/ids/{id}":        {"layout"},
+}
+
+// asked returns a handler that refuses parameters that the route does not know: a
+// misspelt one must not pass for one that is missing.
+func (a *api) asked(pattern string, h http.HandlerFunc) http.HandlerFunc {
+	if !strings.Contains(pattern, " /v1/") {
+		return h
+	}
+	names := queries[pattern]
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery != "" {
+			if err := known("query", r.URL.RawQuery, names); err != nil {
+				a.fail(w, r, err)
+				return
+			}
+		}
+		h(w, r)
+	}
+}
+
+// known refuses a query or form that has other parameters than these.
+func known(what, query string, names []string) error {
+	values, err := parseQuery(query)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(names, name) {
+			return &hapax.ValueError{Field: what, Value: name, Allowed: cmp.Or(strings.Join(names, ", "), "no parameter"), Err: hapax.ErrInvalidArgument}
+		}
+	}
+	return nil
+}
+
+func parseQuery(query string) (url.Values, error) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, &hapax.ValueError{Field: "query", Value: query, Allowed: "name=value, joined by & and percent-encoded", Err: hapax.ErrInvalidArgument}
+	}
+	return values, nil
 }
 
 // queryInt reads one number from 1 to most from the query.
-func queryInt(r *http.Request, name string, standard, most int) (int, error) {
-	text, ok, err := queryValue(r, name)
+func queryInt(query, name string, standard, most int) (int, error) {
+	text, ok, err := queryValue(query, name)
 	if err != nil || !ok {
 		return standard, err
 	}
@@ -156,13 +274,13 @@ func queryInt(r *http.Request, name string, standard, most int) (int, error) {
 }
 
 // queryValue reads a parameter that may be given once.
-func queryValue(r *http.Request, name string) (value string, ok bool, err error) {
-	if r.URL.RawQuery == "" {
+func queryValue(query, name string) (value string, ok bool, err error) {
+	if query == "" {
 		return "", false, nil
 	}
-	values, err := url.ParseQuery(r.URL.RawQuery)
+	values, err := parseQuery(query)
 	if err != nil {
-		return "", false, &hapax.ValueError{Field: "query", Value: r.URL.RawQuery, Allowed: "name=value, joined by & and percent-encoded", Err: hapax.ErrInvalidArgument}
+		return "", false, err
 	}
 	switch given := values[name]; len(given) {
 	case 0:
@@ -176,7 +294,7 @@ func queryValue(r *http.Request, name string) (value string, ok bool, err error)
 
 // getID takes an ID apart.
 func (a *api) getID(w http.ResponseWriter, r *http.Request) {
-	layout, _, err := queryValue(r, "layout")
+	layout, _, err := queryValue(r.URL.RawQuery, "layout")
 	if err != nil {
 		a.fail(w, r, err)
 		return

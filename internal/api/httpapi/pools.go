@@ -13,6 +13,7 @@ type poolJSON struct {
 	Name       string      `json:"name"`
 	Layout     string      `json:"layout"` // the name, or else the spec
 	Configured bool        `json:"configured"`
+	Frozen     bool        `json:"frozen"`                // in the store
 	Issuer     *issuerJSON `json:"issuer,omitempty"`      // if the pool is in use on this node
 	StartsLeft *int64      `json:"starts_left,omitempty"` // if each start uses up a worker ID
 }
@@ -33,7 +34,7 @@ func (a *api) listPools(w http.ResponseWriter, r *http.Request) {
 		Pools []poolJSON `json:"pools"`
 	}{Pools: make([]poolJSON, len(pools))}
 	for i, p := range pools {
-		j := poolJSON{Name: p.Name, Layout: p.Layout, Configured: p.Configured}
+		j := poolJSON{Name: p.Name, Layout: p.Layout, Configured: p.Configured, Frozen: p.Frozen}
 		if l, err := hapax.ParseLayout(p.Layout); err == nil {
 			j.Layout = service.LayoutName(l)
 		}

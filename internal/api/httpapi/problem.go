@@ -10,18 +10,41 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/hapax-id/hapax"
 )
 
-// A problem is an error as RFC 9457 has it, with the stable code.
+// A problem is an error as RFC 9457 has it, with the stable code and what an
+// ErrorDetail of the RPC API carries.
 type problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
 	Code   string `json:"code"`
+
+	Field   string `json:"field,omitempty"`   // the argument that was refused
+	Value   string `json:"value,omitempty"`   // what was given
+	Allowed string `json:"allowed,omitempty"` // what would have been accepted
+
+	Pool     string     `json:"pool,omitempty"`      // which has no worker ID to give
+	Size     int64      `json:"size,omitempty"`      // how many it has
+	NextFree *time.Time `json:"next_free,omitempty"` // when the next one frees up
 }
+
+// API is the protocol's name in metrics and logs.
+const API = "http"
+
+// Codes of errors that only this protocol has.
+const (
+	codeNoRoute   hapax.Code = "route_not_found"
+	codeNoMethod  hapax.Code = "method_not_allowed"
+	codeMediaType hapax.Code = "unsupported_media_type"
+)
+
+// Codes returns the codes of errors that only this protocol has.
+func Codes() []hapax.Code { return []hapax.Code{codeNoRoute, codeNoMethod, codeMediaType} }
 
 // statuses gives every code its HTTP status.
 var statuses = map[hapax.Code]int{
@@ -34,6 +57,7 @@ var statuses = map[hapax.Code]int{
 	hapax.ErrTagNotFound.Code():    http.StatusNotFound,
 	hapax.ErrTagDeleted.Code():     http.StatusGone,
 	hapax.ErrTagExists.Code():      http.StatusConflict,
+	hapax.ErrPoolNotFound.Code():   http.StatusNotFound,
 	hapax.ErrKindMismatch.Code():   http.StatusConflict,
 	hapax.ErrLayoutMismatch.Code(): http.StatusConflict,
 	hapax.ErrLineExhausted.Code():  http.StatusInsufficientStorage,
@@ -76,7 +100,7 @@ func statusOf(code hapax.Code) int {
 // fail answers with an error of the service.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil { // else the client is gone, which is no error of ours
-		a.svc.Failed("http", err)
+		a.svc.Failed(API, err)
 	}
 	code := hapax.CodeOf(err)
 	status := statusOf(code)
@@ -84,8 +108,27 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 		status = http.StatusRequestEntityTooLarge
 	}
 	setHints(w.Header(), status, err)
-	a.problem(w, status, problem{Code: string(code), Title: title(code), Detail: detail(err, status)})
+	p := problem{Code: string(code), Title: title(code), Detail: detail(err, status)}
+	if e, ok := errors.AsType[*hapax.ValueError](err); ok && p.Detail != "" {
+		p.Field, p.Value, p.Allowed = e.Field, shown(e.Value), e.Allowed
+	}
+	if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok {
+		p.Pool, p.Size = e.Pool, e.Size
+		if !e.NextFree.IsZero() {
+			p.NextFree = new(e.NextFree.UTC())
+		}
+	}
+	a.problem(w, status, p)
 }
+
+// shown returns a refused value as text, which is bounded.
+func shown(value any) string {
+	text := fmt.Sprint(value)
+	return strings.ToValidUTF8(text[:min(len(text), maxShown)], "")
+}
+
+// maxShown is how many bytes of a refused value an answer repeats.
+const maxShown = 512
 
 // title returns what a code means, in words.
 func title(code hapax.Code) string {
@@ -105,6 +148,12 @@ func detail(err error, status int) string {
 		return err.Error()
 	}
 	return ""
+}
+
+// refuse answers with an error of this protocol's own.
+func (a *api) refuse(w http.ResponseWriter, status int, p problem) {
+	a.svc.Refused(API, hapax.Code(p.Code))
+	a.problem(w, status, p)
 }
 
 func (a *api) problem(w http.ResponseWriter, status int, p problem) {
@@ -127,14 +176,14 @@ func (a *api) unrouted(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if allow == nil {
-		a.problem(w, http.StatusNotFound, problem{
-			Code: "route_not_found", Title: "there is nothing at this address", Detail: fmt.Sprintf("%.200q is not a route", r.URL.EscapedPath()),
+		a.refuse(w, http.StatusNotFound, problem{
+			Code: string(codeNoRoute), Title: "there is nothing at this address", Detail: fmt.Sprintf("%.200q is not a route", r.URL.EscapedPath()),
 		})
 		return
 	}
 	w.Header()["Allow"] = []string{strings.Join(allow, ", ")}
-	a.problem(w, http.StatusMethodNotAllowed, problem{
-		Code: "method_not_allowed", Title: "the method cannot be used here",
+	a.refuse(w, http.StatusMethodNotAllowed, problem{
+		Code: string(codeNoMethod), Title: "the method cannot be used here",
 		Detail: fmt.Sprintf("%.40q is not allowed; allowed is %s", r.Method, strings.Join(allow, ", ")),
 	})
 }
@@ -144,10 +193,8 @@ const maxBody = 64 << 10
 
 // decode reads a JSON body into v. It answers and returns false if that fails.
 func (a *api) decode(w http.ResponseWriter, r *http.Request, v any) bool {
-	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
-		a.problem(w, http.StatusUnsupportedMediaType, problem{
-			Code: "unsupported_media_type", Title: "the body is of another type than the route takes", Detail: "Content-Type must be application/json",
-		})
+	if mediaType(r) != jsonMedia {
+		a.refuseMedia(w, r, jsonMedia)
 		return false
 	}
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
@@ -165,12 +212,53 @@ func (a *api) decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		err = wrongType(e)
 	}
+	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		err = &hapax.ValueError{Field: "body", Value: strings.Trim(name, `"`), Allowed: "an object of " + strings.Join(keys(v), ", "), Err: hapax.ErrInvalidArgument}
+	}
 	if hapax.CodeOf(err) == hapax.ErrInternal.Code() {
-		err = fmt.Errorf("%w: body, up to %d bytes of JSON: %w", hapax.ErrInvalidArgument, maxBody, err)
+		err = badBody("JSON", err)
 	}
 	a.fail(w, r, err)
 	return false
 }
+
+// badBody is why a body cannot be read.
+func badBody(form string, err error) error {
+	return fmt.Errorf("%w: body, up to %d bytes of %s: %w", hapax.ErrInvalidArgument, maxBody, form, err)
+}
+
+const (
+	jsonMedia = "application/json"
+	formMedia = "application/x-www-form-urlencoded"
+)
+
+// mediaType returns what a body is said to be; "" if that cannot be told.
+func mediaType(r *http.Request) string {
+	t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	return t
+}
+
+func (a *api) refuseMedia(w http.ResponseWriter, r *http.Request, allowed string) {
+	a.refuse(w, http.StatusUnsupportedMediaType, problem{
+		Code: string(codeMediaType), Title: "the body is of another type than the route takes", Detail: "Content-Type must be " + allowed,
+		Field: "Content-Type", Value: shown(r.Header.Get("Content-Type")), Allowed: allowed,
+	})
+}
+
+// keys returns the names that a struct has in JSON.
+func keys(v any) (names []string) {
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(v).Elem()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}
+
+// given is what was given, in words, which are not quoted.
+type given string
 
 // wrongType says in JSON's words what the decoder says in Go's.
 func wrongType(e *json.UnmarshalTypeError) error {
@@ -181,7 +269,7 @@ func wrongType(e *json.UnmarshalTypeError) error {
 	case reflect.Int64:
 		allowed = "a JSON integer of 64 bits"
 	}
-	return fmt.Errorf("%w: %s is a JSON %s; allowed is %s", hapax.ErrInvalidArgument, cmp.Or(e.Field, "body"), e.Value, allowed)
+	return &hapax.ValueError{Field: cmp.Or(e.Field, "body"), Value: given("a JSON " + e.Value), Allowed: allowed, Err: hapax.ErrInvalidArgument}
 }
 
 // writeJSON answers with a value.

@@ -33,12 +33,12 @@ func newTagJSON(t hapax.Tag) tagJSON {
 
 // listTags answers with a page of tags, and the name to go on after.
 func (a *api) listTags(w http.ResponseWriter, r *http.Request) {
-	after, _, err := queryValue(r, "after")
+	after, _, err := queryValue(r.URL.RawQuery, "after")
 	if err != nil {
 		a.fail(w, r, err)
 		return
 	}
-	limit, err := queryInt(r, "limit", 100, service.MaxPage)
+	limit, err := queryInt(r.URL.RawQuery, "limit", 100, service.MaxPage)
 	if err != nil {
 		a.fail(w, r, err)
 		return

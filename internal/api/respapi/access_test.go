@@ -108,7 +108,7 @@ func TestRateLimit(t *testing.T) {
 	srv := newAccess(t, map[string]auth.TokenConfig{"slow": {Rate: 1, Burst: 4}, "fast": {}})
 	c := srv.dialAs(t, "slow") // AUTH comes before the token counts
 	c.send(strings.Repeat(frame("INCR", "orders"), 5))
-	c.expect(":1\r\n:2\r\n:3\r\n:4\r\n-ERR limit_exceeded: \"slow\" is limited to 1 requests a second\r\n")
+	c.expect(":1\r\n:2\r\n:3\r\n:4\r\n-LIMIT limit_exceeded: \"slow\" is limited to 1 requests a second\r\n")
 	srv.dialAs(t, "fast").do("INCR orders", ":5\r\n")
 }
 
@@ -116,7 +116,7 @@ func TestConnectionLimit(t *testing.T) {
 	srv := newAccess(t, map[string]auth.TokenConfig{"app": {Connections: 1}})
 	one := srv.dialAs(t, "app")
 	two := srv.dial(t)
-	two.do("AUTH "+srv.tokens["app"], "-ERR limit_exceeded: \"app\" is limited to 1 connections\r\n")
+	two.do("AUTH "+srv.tokens["app"], "-LIMIT limit_exceeded: \"app\" is limited to 1 connections\r\n")
 	two.do("INCR orders", "-NOAUTH Authentication required.\r\n")
 	one.do("AUTH "+srv.tokens["app"], "+OK\r\n") // it counts once
 	one.do("QUIT", "+OK\r\n")

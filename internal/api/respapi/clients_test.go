@@ -127,6 +127,17 @@ func testGoRedis(t *testing.T, client *redis.Client) {
 			t.Fatalf("number %d of the pipeline is %d", i, cmd.Val())
 		}
 	}
+	if got, err := client.Do(ctx, "HAPAX.NEXT", "snowflake", "COUNT", 3).Int64Slice(); err != nil || len(got) != 3 || got[0] < 1<<53 {
+		t.Errorf("HAPAX.NEXT: %v, %v", got, err)
+	}
+	if info, err := client.ClientInfo(ctx).Result(); err != nil || info.Name != "test" {
+		t.Errorf("CLIENT INFO: %v, %v", info, err)
+	}
+	tx := client.TxPipeline()
+	first, second := tx.Incr(ctx, "tx"), tx.IncrBy(ctx, "tx", 10)
+	if _, err := tx.Exec(ctx); err != nil || first.Val() != 1 || second.Val() != 11 {
+		t.Errorf("MULTI: %v, %v, %v", first, second, err)
+	}
 	if last, err := client.IncrBy(ctx, "orders", 100).Result(); err != nil || last != 603 {
 		t.Errorf("INCRBY: %d, %v", last, err)
 	}
@@ -161,13 +172,28 @@ assert r.incrby("orders", 10) == 13
 assert r.get("orders") == b"13"
 assert r.get("nobody") is None
 ids = r.execute_command("HAPAX.NEXT", "snowflake", "COUNT", 5)
-assert len(set(ids)) == 5 and ids == sorted(ids) and ids[0] > 2**53
+assert len(set(ids)) == 5 and ids == sorted(ids) and int(ids[0]) > 2**53
+ids = r.execute_command("HAPAX.NEXT", "snowflake", "COUNT", 5, "INT")
+assert len(set(ids)) == 5 and ids[0] > 2**53
 pipe = r.pipeline(transaction=False)
 for _ in range(100):
     pipe.incr("orders")
 assert pipe.execute() == list(range(14, 114))
+pipe = r.pipeline()
+for _ in range(100):
+    pipe.incr("orders")
+pipe.execute_command("HAPAX.NEXT", "orders", "COUNT", 2)
+assert pipe.execute() == list(range(114, 214)) + [[214, 215]]
+pipe.incr("orders").set("a", "b")
+try:
+    pipe.execute()
+    assert False
+except redis.ResponseError as e:
+    assert "unknown command 'SET': hapax issues numbers" in str(e), e
+assert r.incr("orders") == 216
 assert r.client_getname() == "test" and r.client_id() > 0
-assert r.info()["redis_mode"] == "standalone"
+assert r.info()["redis_mode"] == "standalone" and r.info()["hapax_version"]
+assert r.client_info()["server"] == "hapax"
 assert r.config_get("save") == {"save": ""}
 assert r.command()["incr"]["arity"] == 2
 assert b"orders" in r.execute_command("HAPAX.TAGS")
@@ -175,7 +201,7 @@ try:
     r.set("a", "b")
     assert False
 except redis.ResponseError as e:
-    assert str(e).startswith("unknown command 'SET', with args beginning with: 'a' 'b'"), e
+    assert str(e).startswith("unknown command 'SET': hapax issues numbers and keeps no values"), e
 print("passed")
 `, python, "-", port)
 	if out != "passed\n" {
@@ -210,13 +236,43 @@ async function main() {
   const ids = await redis.call("HAPAX.NEXT", "snowflake", "COUNT", 5);
   assert.strictEqual(new Set(ids).size, 5);
   for (const id of ids) assert(BigInt(id) > 2n ** 53n && String(BigInt(id)) === id);
+  assert.deepStrictEqual(await redis.multi().incr("orders").incr("orders").exec(), [[null, "13"], [null, "14"]]);
   const pipeline = redis.pipeline();
   for (let i = 0; i < 100; i++) pipeline.incr("orders");
   const replies = await pipeline.exec();
-  assert.deepStrictEqual(replies.map(([err, id]) => id), Array.from({ length: 100 }, (_, i) => String(13 + i)));
+  assert.deepStrictEqual(replies.map(([err, id]) => id), Array.from({ length: 100 }, (_, i) => String(15 + i)));
   assert.strictEqual(await redis.client("GETNAME"), "test");
   await assert.rejects(redis.set("a", "b"), /unknown command/i);
   await redis.quit();
+  console.log("passed");
+}
+main();
+`, port), node, "-")
+	if out != "passed\n" {
+		t.Error(out)
+	}
+}
+
+// Node's official client has doubles for integers, and gets the numbers whole.
+func TestNodeRedis(t *testing.T) {
+	node, dir := requireIoredis(t)
+	_, port := newClientServer(t)
+	out := runTool(t, dir, fmt.Sprintf(`
+const assert = require("assert");
+const { createClient, RESP_TYPES } = require("redis");
+async function main() {
+  for (const RESP of [2, 3]) {
+    const client = await createClient({ url: "redis://127.0.0.1:%s", RESP }).connect();
+    const ids = await client.sendCommand(["HAPAX.NEXT", "snowflake", "COUNT", "3"]);
+    for (const id of ids) assert(BigInt(id) > 2n ** 53n && String(BigInt(id)) === id);
+    assert.strictEqual(new Set(ids).size, 3);
+    const parsed = await client.sendCommand(["HAPAX.PARSE", ids[0]]);
+    assert(JSON.stringify(parsed).includes('"' + ids[0] + '"'), JSON.stringify(parsed));
+    const exact = client.withTypeMapping({ [RESP_TYPES.NUMBER]: String });
+    assert(BigInt(await exact.incr("snowflake")) > BigInt(ids[2]));
+    assert.deepStrictEqual(await client.multi().incr("orders" + RESP).incrBy("orders" + RESP, 10).exec(), [1, 11]);
+    await client.close();
+  }
   console.log("passed");
 }
 main();

@@ -2,10 +2,13 @@ package respapi
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
@@ -18,6 +21,7 @@ type command struct {
 	key     int             // position of the tag among the arguments; 0: none
 	needs   auth.Permission // for that tag, if there is one
 	open    bool            // allowed before AUTH
+	multi   multiRule       // inside MULTI
 	run     func(c *conn, args [][]byte)
 	sub     map[string]*command // subcommands by name, if it has some
 }
@@ -31,18 +35,21 @@ func init() { // not a literal: COMMAND reads the table
 		&command{name: "incr", arity: 2, key: 1, needs: auth.Issue, run: (*conn).incr, flags: []string{"write", "denyoom", "fast"}, summary: "Issues the next number of a tag."},
 		&command{name: "incrby", arity: 3, key: 1, needs: auth.Issue, run: (*conn).incrBy, flags: []string{"write", "denyoom", "fast"}, summary: "Issues n numbers in a row of a segment tag and returns the last."},
 		&command{name: "get", arity: 2, key: 1, needs: auth.Show, run: (*conn).get, flags: read, summary: "Returns the last number of a tag that was issued here. Issues none."},
-		&command{name: "hapax.next", arity: -2, key: 1, needs: auth.Issue, run: (*conn).next, flags: []string{"write", "denyoom", "fast"}, summary: "Issues one number of a tag, or with COUNT an array of n."},
+		&command{name: "hapax.next", arity: -2, key: 1, needs: auth.Issue, run: (*conn).next, flags: []string{"write", "denyoom", "fast"}, summary: "Issues one number of a tag, or with COUNT an array of n; as text above 2^53, or as TEXT or INT says."},
 		&command{name: "hapax.parse", arity: -2, run: (*conn).parseID, flags: read, summary: "Tells what an ID says, by a layout's name or spec."},
 		&command{name: "hapax.tags", arity: -1, needs: auth.List, run: (*conn).tags, flags: read, summary: "Returns the names of live tags, in byte order."},
 
 		&command{name: "ping", arity: -1, run: (*conn).ping, flags: fast, summary: "Returns PONG, or its argument."},
 		&command{name: "echo", arity: 2, run: (*conn).echo, flags: fast, summary: "Returns its argument."},
-		&command{name: "hello", arity: -1, open: true, run: (*conn).hello, flags: fast, summary: "Chooses the protocol's version and tells about the server."},
-		&command{name: "auth", arity: -2, open: true, run: (*conn).auth, flags: fast, summary: "Authenticates the connection."},
+		&command{name: "multi", arity: 1, multi: atOnce, run: (*conn).multiBegin, flags: fast, summary: "Begins a transaction: what follows is carried out by EXEC."},
+		&command{name: "exec", arity: 1, multi: atOnce, run: (*conn).exec, flags: fast, summary: "Carries out a transaction."},
+		&command{name: "discard", arity: 1, multi: atOnce, run: (*conn).discard, flags: fast, summary: "Forgets a transaction."},
+		&command{name: "hello", arity: -1, open: true, multi: never, run: (*conn).hello, flags: fast, summary: "Chooses the protocol's version and tells about the server."},
+		&command{name: "auth", arity: -2, open: true, multi: never, run: (*conn).auth, flags: fast, summary: "Authenticates the connection."},
 		&command{name: "select", arity: 2, run: (*conn).selectDB, flags: fast, summary: "Accepts database 0, the only one."},
 		&command{name: "info", arity: -1, run: (*conn).info, flags: fast, summary: "Tells about the server."},
-		&command{name: "reset", arity: 1, open: true, run: (*conn).reset, flags: fast, summary: "Makes the connection as new."},
-		&command{name: "quit", arity: -1, open: true, run: (*conn).quit, flags: fast, summary: "Closes the connection."},
+		&command{name: "reset", arity: 1, open: true, multi: atOnce, run: (*conn).reset, flags: fast, summary: "Makes the connection as new."},
+		&command{name: "quit", arity: -1, open: true, multi: atOnce, run: (*conn).quit, flags: fast, summary: "Closes the connection."},
 		&command{name: "client", arity: -2, flags: fast, summary: "Commands about this connection.", sub: table("client|",
 			&command{name: "id", arity: 2, run: (*conn).clientID},
 			&command{name: "getname", arity: 2, run: (*conn).clientGetName},
@@ -108,6 +115,7 @@ func (c *conn) execute(args [][]byte, frame, after []byte) int {
 	}
 	if err := caller.Begin(); err != nil {
 		c.failWith(err)
+		c.tx.spoil()
 		return 1
 	}
 	defer caller.End()
@@ -122,45 +130,62 @@ func (c *conn) execute(args [][]byte, frame, after []byte) int {
 // after is what came after it.
 func (c *conn) run(args [][]byte, frame, after []byte) int {
 	name := args[0]
-	if len(args) == 2 && len(name) == 4 && c.trusted && bytes.EqualFold(name, incrName) {
+	if len(args) == 2 && len(name) == 4 && c.trusted && c.tx == nil && bytes.EqualFold(name, incrName) {
 		if err := c.caller.MayIssue(args[1]); err != nil {
 			c.failWith(err)
 			return 1
 		}
 		return c.incrRun(args[1], frame, after)
 	}
+	switch cmd := c.admit(args); {
+	case cmd == nil:
+		c.tx.spoil()
+	case c.tx == nil || cmd.multi == atOnce:
+		cmd.run(c, args)
+	case cmd.multi == never:
+		c.fail("ERR " + strings.ToUpper(cmd.name) + " is not allowed between MULTI and EXEC")
+		c.tx.spoil()
+	default:
+		c.enqueue(frame)
+	}
+	return 1
+}
+
+// admit returns the command that is asked for, if it is complete and the caller may
+// use it; nil if it was answered with an error.
+func (c *conn) admit(args [][]byte) *command {
+	name := args[0]
 	cmd := lookup(commands, name)
 	switch {
 	case cmd == nil && isHTTPWord(name):
 		c.over = true
-		return 1
+		return nil
 	case cmd == nil && c.trusted:
-		c.fail(unknownCommand(args))
-		return 1
+		c.failAs(codeUnknown, unknownCommand(name))
+		return nil
 	case !c.trusted && (cmd == nil || !cmd.open):
-		c.fail(errNoAuth)
-		return 1
+		c.failAs(hapax.ErrUnauthenticated.Code(), errNoAuth)
+		return nil
 	}
 	if cmd.sub != nil && len(args) > 1 {
 		sub := lookup(cmd.sub, args[1])
 		if sub == nil {
-			c.fail(unknownSubcommand(cmd.name, args[1]))
-			return 1
+			c.failAs(codeUnknown, unknownSubcommand(cmd.name, args[1]))
+			return nil
 		}
 		cmd = sub
 	}
 	if !cmd.fits(len(args)) {
 		c.fail(wrongArgs(cmd.name))
-		return 1
+		return nil
 	}
 	if c.caller != nil {
 		if err := c.caller.Allow(cmd.needs, cmd.tag(args)); err != nil {
 			c.failWith(err)
-			return 1
+			return nil
 		}
 	}
-	cmd.run(c, args)
-	return 1
+	return cmd
 }
 
 // tag returns the tag among a command's arguments.
@@ -173,13 +198,23 @@ func (cmd *command) tag(args [][]byte) string {
 
 var incrName = []byte("INCR")
 
-// fail replies an error.
-func (c *conn) fail(text string) { c.b.out = appendError(c.b.out, text) }
+// fail replies an error about what the command says.
+func (c *conn) fail(text string) { c.failAs(hapax.ErrInvalidArgument.Code(), text) }
+
+// failAs replies an error, and counts it under a code.
+func (c *conn) failAs(code hapax.Code, text string) {
+	c.srv.svc.Refused(API, code)
+	c.b.out = appendError(c.b.out, text)
+}
 
 // failWith replies an error of the service.
 func (c *conn) failWith(err error) {
-	c.srv.svc.Failed("resp", err)
-	c.fail(errorText(err))
+	if c.srv.life.Err() != nil && errors.Is(err, context.Canceled) {
+		c.failAs(hapax.ErrClosed.Code(), errStopping) // the wait was cut off
+		return
+	}
+	c.srv.svc.Failed(API, err)
+	c.b.out = appendError(c.b.out, errorText(err))
 }
 
 func (c *conn) ok() { c.b.out = appendSimple(c.b.out, "OK") }

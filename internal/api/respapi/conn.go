@@ -75,6 +75,9 @@ type conn struct {
 
 	name, library, version string // as the client calls itself
 
+	tx       *transaction // between MULTI and EXEC
+	stopping bool         // every command is answered with an error
+
 	tag  string        // the last one used
 	last *atomic.Int64 // where its last number is kept; nil before the first
 }
@@ -122,10 +125,14 @@ func (c *conn) serve() {
 			c.srv.opts.Logger.Error("panic while serving a connection", "api", "resp", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 	}()
+	defer c.endTx()
 	if c.shakeHands() != nil {
 		return
 	}
 	err := c.read()
+	if c.isDraining() && !c.over {
+		c.drain()
+	}
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.begun != 0 && !c.isDraining() {
 		c.b = scratches.Get().(*scratch)
 		c.refuse(errTooSlow)
@@ -145,6 +152,36 @@ func (c *conn) shakeHands() error {
 	ctx, cancel := context.WithTimeout(c.srv.life, handshakeTimeout)
 	defer cancel()
 	return secure.HandshakeContext(ctx)
+}
+
+// drain answers what the client has sent by the time that the server stops, and what
+// follows upon it, with an error that says so. A client that sends nothing is owed
+// nothing.
+func (c *conn) drain() {
+	c.stopping, c.linger = true, true
+	now := time.Now()
+	last, quiet := now.Add(c.srv.pace.close), now.Add(c.srv.pace.quiet)
+	for now.Before(last) && c.net.SetReadDeadline(quiet) == nil {
+		have := c.lend()
+		n, err := c.net.Read(c.b.in[have:])
+		now = time.Now()
+		if n > 0 {
+			have, quiet = c.received(have+n), now.Add(c.srv.pace.quiet)
+		}
+		if c.over {
+			return
+		}
+		c.pause(have)
+		// Shutdown, too, sets a deadline, once.
+		if err != nil && !(errors.Is(err, os.ErrDeadlineExceeded) && now.Before(quiet)) {
+			break
+		}
+	}
+	if len(c.rest) > 0 {
+		c.b = scratches.Get().(*scratch)
+		c.failAs(hapax.ErrClosed.Code(), errStopping)
+		c.flush()
+	}
 }
 
 // lingerOn ends the connection's way out and drops what still comes in: closing
@@ -185,7 +222,11 @@ func (c *conn) received(n int) int {
 			break
 		}
 		c.b.args = args[:0]
-		if len(args) > 0 {
+		switch {
+		case len(args) == 0:
+		case c.stopping:
+			c.failAs(hapax.ErrClosed.Code(), errStopping)
+		default:
 			size *= c.execute(args, buf[:size], buf[size:])
 		}
 		buf = buf[size:]
@@ -209,7 +250,7 @@ func (c *conn) refuse(err error) {
 		return
 	}
 	c.linger = true
-	c.b.out = appendError(c.b.out, "ERR "+err.Error())
+	c.failAs(codeProtocol, "ERR "+err.Error())
 }
 
 // flush writes the replies. A client that takes none is closed by watch.

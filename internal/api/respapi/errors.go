@@ -24,6 +24,7 @@ var translations = map[hapax.Code]translation{
 	hapax.ErrTagNotFound.Code():    {"ERR", false},
 	hapax.ErrTagDeleted.Code():     {"ERR", false},
 	hapax.ErrTagExists.Code():      {"ERR", false},
+	hapax.ErrPoolNotFound.Code():   {"ERR", false},
 	hapax.ErrKindMismatch.Code():   {"WRONGTYPE", false},
 	hapax.ErrLayoutMismatch.Code(): {"WRONGTYPE", false},
 	hapax.ErrLineExhausted.Code():  {"ERR", false},
@@ -49,7 +50,7 @@ var translations = map[hapax.Code]translation{
 
 	hapax.ErrClosed.Code():           {"UNAVAILABLE", true},
 	hapax.ErrRejected.Code():         {"NOPERM", false},
-	hapax.ErrLimitExceeded.Code():    {"ERR", false},
+	hapax.ErrLimitExceeded.Code():    {"LIMIT", false},
 	hapax.ErrUnauthenticated.Code():  {"WRONGPASS", true},
 	hapax.ErrPermissionDenied.Code(): {"NOPERM", false},
 	hapax.ErrInternal.Code():         {"FAILED", true},
@@ -83,37 +84,20 @@ func errorText(err error) string {
 const (
 	errNotInteger  = "ERR value is not an integer or out of range"
 	errSyntax      = "ERR syntax error"
+	errStopping    = "UNAVAILABLE closed: the server is about to stop; connect again, or to another node"
 	errNoAuth      = "NOAUTH Authentication required."
 	errHelloNoAuth = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
 	errWrongPass   = "WRONGPASS invalid username-password pair or user is disabled."
 	errNoPassword  = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?" //nolint:gosec // no password
 	errNoProto     = "NOPROTO unsupported protocol version"
 	errNotProto    = "ERR Protocol version is not an integer or out of range"
-	errDBRange     = "ERR DB index is out of range"
+	errDBRange     = "ERR DB index is out of range: hapax has database 0 alone; keep numbers apart by the names of their tags"
 	errDBIndex     = "ERR invalid DB index"
 	errClientName  = "ERR Client names cannot contain spaces, newlines or special characters."
 )
 
 // maxShownArgs is how many bytes of arguments an error repeats.
 const maxShownArgs = 128
-
-// unknownCommand says that there is no such command, as Redis does.
-func unknownCommand(args [][]byte) string {
-	var b strings.Builder
-	b.WriteString("ERR unknown command '")
-	b.Write(args[0][:min(len(args[0]), maxShownArgs)])
-	b.WriteString("', with args beginning with: ")
-	shown := 0
-	for _, arg := range args[1:] {
-		if shown >= maxShownArgs {
-			break
-		}
-		arg = arg[:min(len(arg), maxShownArgs-shown)]
-		shown += len(arg) + len("'' ")
-		b.WriteString("'" + string(arg) + "' ")
-	}
-	return b.String()
-}
 
 func unknownSubcommand(command string, sub []byte) string {
 	return "ERR unknown subcommand '" + string(sub[:min(len(sub), maxShownArgs)]) + "'. Try " + strings.ToUpper(command) + " HELP."

@@ -38,9 +38,8 @@ func (c *conn) incrRun(tag, frame, after []byte) int {
 		c.issued(c.tag, ids[n-1])
 	}
 	if err != nil { // they all waited for the same
-		c.srv.svc.Failed("resp", err)
-		for text := errorText(err); n < run; n++ {
-			c.fail(text)
+		for ; n < run; n++ {
+			c.failWith(err)
 		}
 	}
 	return run
@@ -111,7 +110,7 @@ func (c *conn) options(args [][]byte, known map[string]*[]byte) bool {
 		*into = args[1]
 	}
 	if len(args) > 0 {
-		c.fail(errSyntax)
+		c.fail(errSyntax + ": HAPAX.TAGS [AFTER name] [COUNT n]")
 	}
 	return len(args) == 0
 }
@@ -131,18 +130,26 @@ func (c *conn) count(text []byte, most int) (int, bool) {
 	return int(n), true
 }
 
+// next answers HAPAX.NEXT tag [COUNT n] [TEXT|INT].
 func (c *conn) next(args [][]byte) {
-	var count []byte
-	if !c.options(args[2:], map[string]*[]byte{"COUNT": &count}) {
-		return
+	var count, form []byte
+	for rest := args[2:]; len(rest) > 0; {
+		switch word := rest[0]; {
+		case bytes.EqualFold(word, []byte("COUNT")) && len(rest) > 1 && count == nil:
+			count, rest = rest[1], rest[2:]
+		case (bytes.EqualFold(word, []byte("TEXT")) || bytes.EqualFold(word, []byte("INT"))) && form == nil:
+			form, rest = word, rest[1:]
+		default:
+			c.fail(errSyntax + ": HAPAX.NEXT tag [COUNT n] [TEXT|INT]")
+			return
+		}
 	}
-	if count == nil {
-		c.incrRun(args[1], nil, nil)
-		return
-	}
-	n, ok := c.count(count, c.srv.svc.MaxCount())
-	if !ok {
-		return
+	n := 1
+	if count != nil {
+		var ok bool
+		if n, ok = c.count(count, c.srv.svc.MaxCount()); !ok {
+			return
+		}
 	}
 	tag := c.tagName(args[1])
 	ids := make([]hapax.ID, n)
@@ -150,9 +157,16 @@ func (c *conn) next(args [][]byte) {
 		c.failWith(err) // what was issued before is a gap
 		return
 	}
-	c.b.out = appendArray(c.b.out, n)
+	// All numbers of a reply have one form. They ascend.
+	text := !isSafe(int64(ids[0])) || !isSafe(int64(ids[n-1]))
+	if form != nil {
+		text = bytes.EqualFold(form, []byte("TEXT"))
+	}
+	if count != nil {
+		c.b.out = appendArray(c.b.out, n)
+	}
 	for _, id := range ids {
-		c.b.out = appendInt(c.b.out, int64(id))
+		c.b.out = appendNumber(c.b.out, int64(id), text)
 		if len(c.b.out) >= maxUnsent {
 			c.flush()
 		}
@@ -181,7 +195,7 @@ func (c *conn) parseID(args [][]byte) {
 	}
 	out := appendMap(c.b.out, 4, c.resp3)
 	out = appendBulk(out, "id")
-	out = appendInt(out, int64(p.ID))
+	out = appendNumber(out, int64(p.ID), !isSafe(int64(p.ID)))
 	out = appendBulk(out, "layout")
 	out = appendBulk(out, p.Layout)
 	out = appendBulk(out, "time")
@@ -190,7 +204,7 @@ func (c *conn) parseID(args [][]byte) {
 	out = appendMap(out, len(p.Fields), c.resp3)
 	for _, f := range p.Fields {
 		out = appendBulk(out, f.Name)
-		out = appendInt(out, f.Value)
+		out = appendNumber(out, f.Value, !isSafe(f.Value))
 	}
 	c.b.out = out
 }

@@ -4,12 +4,15 @@
 //	INCR tag                           issues the next number
 //	INCRBY tag n                       issues n numbers in a row and returns the last
 //	GET tag                            the last number issued here; issues none
-//	HAPAX.NEXT tag [COUNT n]           one number, or an array of n
+//	HAPAX.NEXT tag [COUNT n] [TEXT|INT]
+//	                                   one number, or an array of n
 //	HAPAX.PARSE id [layout]            what an ID says: layout, time and fields
 //	HAPAX.TAGS [AFTER name] [COUNT n]  the names of the live tags, in byte order
 //
-// and what clients send by themselves: PING, ECHO, HELLO, AUTH, SELECT, CLIENT,
-// COMMAND, CONFIG GET, INFO, RESET and QUIT. Numbers are RESP integers.
+// any of them between MULTI and EXEC, and what clients send by themselves: PING,
+// ECHO, HELLO, AUTH, SELECT, CLIENT, COMMAND, CONFIG GET, INFO, RESET and QUIT.
+// Numbers are RESP integers; HAPAX.NEXT and HAPAX.PARSE have those above 2^53 as
+// text, because a client whose numbers are floating point rounds them.
 //
 // A connection has one goroutine. Whatever has arrived is answered in order, with
 // one write; buffers are lent to a connection only while it has something to say:
@@ -50,6 +53,8 @@ const (
 	maxUnsent        = 32 << 10         // bytes of replies after which a pipeline's are written
 	maxDiscard       = 1 << 20          // bytes read and dropped after an error, so that it arrives
 	handshakeTimeout = 10 * time.Second // for TLS to begin
+	maxQueued        = 1 << 20          // bytes of commands between MULTI and EXEC, of a connection
+	maxQueuedByAll   = 64 << 20         // the same, of all connections
 	minBackoff       = 5 * time.Millisecond
 	maxBackoff       = time.Second
 	refuseWrite      = time.Second // for telling a client that it is one too many
@@ -74,6 +79,10 @@ type Options struct {
 	// token's name.
 	Policy *auth.Policy
 
+	// Version is what HELLO, INFO and CLIENT INFO tell of the program; default
+	// that of the module it was built from.
+	Version string
+
 	// Logger receives panics and trouble with accepting; default slog.Default().
 	Logger *slog.Logger
 }
@@ -88,6 +97,7 @@ type pace struct {
 	write int64         // a client that does not take its replies
 	idle  int64         // a connection without a command; 0: never
 	close time.Duration // for a client to take the error before the end
+	quiet time.Duration // without a command, after which a connection may be closed when the server stops
 }
 
 // A Server serves connections. Its methods are safe for concurrent use.
@@ -106,6 +116,7 @@ type Server struct {
 	now     atomic.Int64 // ticks so far, from 1; written by watch, read by connections
 	ids     atomic.Int64 // connections so far
 	refused atomic.Int64
+	queued  atomic.Int64 // bytes of commands between MULTI and EXEC
 
 	mu        sync.Mutex // guards the fields below
 	draining  bool
@@ -121,14 +132,18 @@ func New(svc *service.Service, opts Options) *Server {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
+	if opts.Version == "" {
+		opts.Version = builtVersion()
+	}
 	s := &Server{
 		svc: svc, opts: opts, started: time.Now(),
-		pace: pace{tick: 5 * time.Second, half: 6, write: 2, close: time.Second},
+		pace: pace{tick: 5 * time.Second, half: 6, write: 2, close: time.Second, quiet: 100 * time.Millisecond},
 		done: make(chan struct{}), listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 	}
 	if opts.IdleTimeout > 0 {
 		s.pace.idle = max(1, int64(opts.IdleTimeout/s.pace.tick))
 	}
+	svc.Counting(API, Codes()...)
 	s.now.Store(1)
 	s.life, s.stop = context.WithCancel(context.Background())
 	return s
@@ -202,13 +217,11 @@ func (s *Server) admit(nc net.Conn) {
 	defer s.mu.Unlock()
 	switch {
 	case s.draining:
-		_ = nc.Close()
+		turnAway(nc, errStopping)
 	case len(s.conns) >= s.opts.MaxConnections:
 		s.refused.Add(1)
-		// A new connection's buffer takes so little without a wait.
-		_ = nc.SetWriteDeadline(time.Now().Add(refuseWrite))
-		_, _ = nc.Write([]byte("-ERR max number of clients reached\r\n"))
-		_ = nc.Close()
+		s.svc.Refused(API, hapax.ErrLimitExceeded.Code())
+		turnAway(nc, "ERR max number of clients reached")
 	default:
 		s.conns[c] = struct{}{}
 		s.wg.Go(func() {
@@ -218,6 +231,14 @@ func (s *Server) admit(nc net.Conn) {
 			s.mu.Unlock()
 		})
 	}
+}
+
+// turnAway tells a new connection why it is not served, and closes it. Its buffer
+// takes so little without a wait.
+func turnAway(nc net.Conn, why string) {
+	_ = nc.SetWriteDeadline(time.Now().Add(refuseWrite))
+	_, _ = nc.Write(appendError(nil, why))
+	_ = nc.Close()
 }
 
 // watch ends connections that have stood still for too long, until Shutdown.
@@ -254,9 +275,10 @@ func (s *Server) connections() []*conn {
 	return all
 }
 
-// Shutdown accepts nothing more, lets the commands in flight finish, closes all
-// connections and waits for their goroutines. When the context ends it cuts off
-// what is still running, and returns the context's error.
+// Shutdown accepts nothing more, lets the commands in flight finish, answers what
+// else was sent with an error, closes all connections and waits for their
+// goroutines. When the context ends it cuts off what is still running, which is
+// answered with an error too, and returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.draining {
@@ -279,6 +301,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	s.stop()
+	if err != nil { // what waited for the store tells its client so
+		select {
+		case <-ended:
+		case <-time.After(2 * s.pace.close):
+		}
+	}
 	for _, c := range s.connections() {
 		_ = c.net.Close()
 	}

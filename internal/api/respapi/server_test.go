@@ -31,6 +31,15 @@ type testConfig struct {
 	service service.Options
 	pace    func(*pace)
 	setup   func(*Server) // before it serves
+	noFD    bool          // connections that show no socket, as those with TLS
+}
+
+// hiddenSockets accepts connections that are net.Conn and no more.
+type hiddenSockets struct{ net.Listener }
+
+func (l hiddenSockets) Accept() (net.Conn, error) {
+	nc, err := l.Listener.Accept()
+	return struct{ net.Conn }{nc}, err
 }
 
 type testServer struct {
@@ -60,6 +69,10 @@ func newTestServer(t testing.TB, cfg testConfig) testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	addr := l.Addr().String()
+	if cfg.noFD {
+		l = hiddenSockets{l}
+	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -75,7 +88,7 @@ func newTestServer(t testing.TB, cfg testConfig) testServer {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return testServer{s, l.Addr().String(), store}
+	return testServer{s, addr, store}
 }
 
 // testClient is a client that speaks bytes.
@@ -158,11 +171,12 @@ func TestReplies(t *testing.T) {
 	const (
 		wrongType = "-WRONGTYPE kind_mismatch: the tag is frozen as another kind: \"events\" is a snowflake tag; only a segment tag has numbers in a row\r\n"
 		tooMany   = "-ERR invalid_argument: COUNT is 101; allowed is 1 to 100\r\n"
-		parsed    = "$2\r\nid\r\n:250551203758067712\r\n$6\r\nlayout\r\n$4\r\nleaf\r\n$4\r\ntime\r\n$24\r\n2012-09-25T11:03:56.649Z\r\n$6\r\nfields\r\n"
+		parsed    = "$2\r\nid\r\n$18\r\n250551203758067712\r\n$6\r\nlayout\r\n$4\r\nleaf\r\n$4\r\ntime\r\n$24\r\n2012-09-25T11:03:56.649Z\r\n$6\r\nfields\r\n"
 		fields    = "$4\r\ntime\r\n:59736061992\r\n$6\r\nworker\r\n:189\r\n$8\r\nsequence\r\n:0\r\n"
 	)
+	const badNext = "-ERR syntax error: HAPAX.NEXT tag [COUNT n] [TEXT|INT]\r\n"
 	srv := newTestServer(t, testConfig{service: service.Options{
-		MaxCount: 100, Tags: map[string]service.TagConfig{"events": {Kind: hapax.KindSnowflake}, "late": {Start: 100}},
+		MaxCount: 100, Tags: map[string]service.TagConfig{"events": {Kind: hapax.KindSnowflake}, "late": {Start: 100}, "safe": {Start: 1<<53 - 1}, "across": {Start: 1<<53 - 1}},
 	}})
 	for _, tt := range []struct {
 		name  string
@@ -178,16 +192,21 @@ func TestReplies(t *testing.T) {
 		{"GET", []string{
 			"GET seen", "$-1\r\n", "INCR seen", ":1\r\n", "GET seen", "$1\r\n1\r\n", "GET seen", "$1\r\n1\r\n", "INCRBY seen 41", ":42\r\n", "GET seen", "$2\r\n42\r\n",
 		}},
-		{"GET in RESP3", []string{"HELLO 3", "%7\r\n*", "GET nobody", "_\r\n"}},
-		{"HAPAX.NEXT", []string{"HAPAX.NEXT many", ":1\r\n", "hapax.next many count 3", "*3\r\n:2\r\n:3\r\n:4\r\n", "HAPAX.NEXT many COUNT 1", "*1\r\n:5\r\n"}},
+		{"GET in RESP3", []string{"HELLO 3", "%8\r\n*", "GET nobody", "_\r\n"}},
+		{"HAPAX.NEXT", []string{"HAPAX.NEXT many", ":1\r\n", "hapax.next many count 3", "*3\r\n:2\r\n:3\r\n:4\r\n", "HAPAX.NEXT many COUNT 1", "*1\r\n:5\r\n", "HAPAX.NEXT many TEXT COUNT 2", "*2\r\n$1\r\n6\r\n$1\r\n7\r\n", "HAPAX.NEXT many text", "$1\r\n8\r\n"}},
+		{"HAPAX.NEXT above 2^53", []string{
+			"HAPAX.NEXT safe COUNT 1", "*1\r\n:9007199254740991\r\n", "HAPAX.NEXT safe", "$16\r\n9007199254740992\r\n", "HAPAX.NEXT safe INT", ":9007199254740993\r\n",
+			"HAPAX.NEXT across COUNT 2", "*2\r\n$16\r\n9007199254740991\r\n$16\r\n9007199254740992\r\n", "HELLO 3", "%8\r\n*", "HAPAX.NEXT across", "$16\r\n9007199254740993\r\n",
+			"HAPAX.NEXT across INT COUNT 1", "*1\r\n:9007199254740994\r\n", "INCR across", ":9007199254740995\r\n",
+		}},
 		{"HAPAX.NEXT with nonsense", []string{
 			"HAPAX.NEXT many COUNT 0", "-ERR invalid_argument: COUNT is 0; allowed is 1 to 100\r\n", "HAPAX.NEXT many COUNT 101", tooMany,
-			"HAPAX.NEXT many COUNT x", "-ERR value is not an integer or out of range\r\n", "HAPAX.NEXT many 3", "-ERR syntax error\r\n",
-			"HAPAX.NEXT many COUNT 1 COUNT 2", "-ERR syntax error\r\n", "HAPAX.NEXT", "-ERR wrong number of arguments for 'hapax.next' command\r\n",
+			"HAPAX.NEXT many COUNT x", "-ERR value is not an integer or out of range\r\n", "HAPAX.NEXT many 3", badNext,
+			"HAPAX.NEXT many COUNT 1 COUNT 2", badNext, "HAPAX.NEXT many TEXT INT", badNext, "HAPAX.NEXT many COUNT", badNext, "HAPAX.NEXT", "-ERR wrong number of arguments for 'hapax.next' command\r\n",
 		}},
 		{"HAPAX.PARSE", []string{
 			"HAPAX.PARSE 250551203758067712", "*8\r\n" + parsed + "*6\r\n" + fields, "HAPAX.PARSE 250551203758067712 leaf", "*8\r\n" + parsed + "*6\r\n" + fields,
-			"HELLO 3", "%7\r\n*", "HAPAX.PARSE 250551203758067712", "%4\r\n" + parsed + "%3\r\n" + fields,
+			"HELLO 3", "%8\r\n*", "HAPAX.PARSE 250551203758067712", "%4\r\n" + parsed + "%3\r\n" + fields,
 		}},
 		{"HAPAX.PARSE with nonsense", []string{
 			"HAPAX.PARSE x", "-ERR invalid_id*", "HAPAX.PARSE 1 lead", "-ERR invalid_layout*", "HAPAX.PARSE 1 leaf x", "-ERR wrong number of arguments for 'hapax.parse' command\r\n",
@@ -198,11 +217,11 @@ func TestReplies(t *testing.T) {
 		}},
 		{"HELLO", []string{
 			"HELLO 4", "-NOPROTO unsupported protocol version\r\n", "HELLO x", "-ERR Protocol version is not an integer or out of range\r\n",
-			"HELLO 2 SETNAME me", "*14\r\n*", "CLIENT GETNAME", "$2\r\nme\r\n", "HELLO 3 NONSENSE", "-ERR Syntax error in HELLO option 'NONSENSE'\r\n",
-			"HELLO 3 AUTH a b", "-" + errNoPassword + "\r\n", "CLIENT GETNAME", "$2\r\nme\r\n", "HELLO 3", "%7\r\n*", "RESET", "+RESET\r\n", "CLIENT GETNAME", "$-1\r\n",
+			"HELLO 2 SETNAME me", "*16\r\n*", "CLIENT GETNAME", "$2\r\nme\r\n", "HELLO 3 NONSENSE", "-ERR Syntax error in HELLO option 'NONSENSE'\r\n",
+			"HELLO 3 AUTH a b", "-" + errNoPassword + "\r\n", "CLIENT GETNAME", "$2\r\nme\r\n", "HELLO 3", "%8\r\n*", "RESET", "+RESET\r\n", "CLIENT GETNAME", "$-1\r\n",
 		}},
 		{"AUTH without passwords", []string{"AUTH x", "-" + errNoPassword + "\r\n", "AUTH a b c", "-ERR syntax error\r\n"}},
-		{"SELECT", []string{"SELECT 0", "+OK\r\n", "SELECT 1", "-ERR DB index is out of range\r\n", "SELECT x", "-ERR invalid DB index\r\n"}},
+		{"SELECT", []string{"SELECT 0", "+OK\r\n", "SELECT 1", "-ERR DB index is out of range: hapax has database 0 alone; keep numbers apart by the names of their tags\r\n", "SELECT x", "-ERR invalid DB index\r\n"}},
 		{"CLIENT", []string{
 			"CLIENT SETNAME app", "+OK\r\n", "CLIENT GETNAME", "$3\r\napp\r\n", "CLIENT SETINFO LIB-NAME go", "+OK\r\n", "CLIENT SETINFO lib-ver 1", "+OK\r\n",
 			"CLIENT SETINFO x y", "-ERR Unrecognized option 'x'\r\n", "CLIENT NO-EVICT on", "+OK\r\n", "CLIENT NO-EVICT maybe", "-ERR syntax error\r\n",
@@ -210,9 +229,9 @@ func TestReplies(t *testing.T) {
 			"CLIENT ID x", "-ERR wrong number of arguments for 'client|id' command\r\n", "CLIENT INFO", "$*", "CLIENT LIST TYPE normal", "$*", "CLIENT HELP", "*8\r\n*",
 		}},
 		{"COMMAND", []string{
-			"COMMAND COUNT", ":17\r\n", "COMMAND INFO get nothing", "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n*-1\r\n",
+			"COMMAND COUNT", ":20\r\n", "COMMAND INFO get nothing", "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n+fast\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n*-1\r\n",
 			"COMMAND DOCS echo nothing", "*2\r\n$4\r\necho\r\n*4\r\n$7\r\nsummary\r\n$21\r\nReturns its argument.\r\n$5\r\ngroup\r\n$7\r\ngeneric\r\n",
-			"COMMAND", "*17\r\n*", "COMMAND LIST", "*17\r\n$4\r\nauth\r\n*", "COMMAND GETKEYS x", "-ERR unknown subcommand 'GETKEYS'. Try COMMAND HELP.\r\n",
+			"COMMAND", "*20\r\n*", "COMMAND LIST", "*20\r\n$4\r\nauth\r\n*", "COMMAND GETKEYS x", "-ERR unknown subcommand 'GETKEYS'. Try COMMAND HELP.\r\n",
 		}},
 		{"CONFIG", []string{
 			"CONFIG GET save", "*2\r\n$4\r\nsave\r\n$0\r\n\r\n", "CONFIG GET append* SAVE", "*4\r\n$10\r\nappendonly\r\n$2\r\nno\r\n$4\r\nsave\r\n$0\r\n\r\n", "CONFIG GET [", "*0\r\n",
@@ -220,8 +239,10 @@ func TestReplies(t *testing.T) {
 		}},
 		{"INFO", []string{"INFO keyspace", "$12\r\n# Keyspace\r\n\r\n", "INFO", "$*", "INFO nothing", "$0\r\n\r\n"}},
 		{"what is not here", []string{
-			"MULTI", "-ERR unknown command 'MULTI', with args beginning with: \r\n", "set a b", "-ERR unknown command 'set', with args beginning with: 'a' 'b' \r\n",
-			"AVERYLONGCOMMANDNAME", "-ERR unknown command 'AVERYLONGCOMMANDNAME', with args beginning with: \r\n",
+			"set a b", "-ERR unknown command 'set': hapax issues numbers and keeps no values; INCR tag*", "SETNX a 1", "-ERR unknown command 'SETNX': hapax issues numbers*",
+			"EXPIRE a 1", "-ERR unknown command 'EXPIRE': a tag does not expire*", "WATCH a", "-ERR unknown command 'WATCH': no number is issued twice*",
+			"CLUSTER SLOTS", "-ERR This instance has cluster support disabled: hapax is no Redis Cluster*", "READONLY", "-ERR unknown command 'READONLY': hapax has neither Redis Cluster*",
+			"AVERYLONGCOMMANDNAME x", "-ERR unknown command 'AVERYLONGCOMMANDNAME': this is hapax, which issues unique numbers: INCR tag*",
 			"INCR", "-ERR wrong number of arguments for 'incr' command\r\n", "INCR a b", "-ERR wrong number of arguments for 'incr' command\r\n",
 			"GET " + strings.Repeat("x", 129), "-ERR invalid_tag*",
 		}},
@@ -260,7 +281,7 @@ func TestTags(t *testing.T) {
 	}
 	c.do("HAPAX.TAGS AFTER a COUNT 1", "*1\r\n$1\r\nc\r\n")
 	c.do("HAPAX.TAGS COUNT 0", "-ERR invalid_argument: COUNT is 0; allowed is 1 to 1000\r\n")
-	c.do("HAPAX.TAGS x", "-ERR syntax error\r\n")
+	c.do("HAPAX.TAGS x", "-ERR syntax error: HAPAX.TAGS [AFTER name] [COUNT n]\r\n")
 	c.do("INCR b", "-ERR tag_deleted: the tag was deleted; create it explicitly to resume above its mark: \"b\"\r\n")
 }
 
@@ -272,6 +293,9 @@ func TestGetSnowflake(t *testing.T) {
 	for _, cmd := range []string{"INCR snowflake", "HAPAX.NEXT snowflake", "INCRBY snowflake 1"} {
 		c.send(frame(strings.Fields(cmd)...))
 		id := strings.TrimPrefix(c.line(), ":")
+		if strings.HasPrefix(id, "$") { // as text
+			id = c.line()
+		}
 		c.do("GET snowflake", fmt.Sprintf("$%d\r\n%s\r\n", len(id), id))
 	}
 }
@@ -294,7 +318,7 @@ func TestAuthenticate(t *testing.T) {
 	c.do("RESET", "+RESET\r\n")
 	c.do("INCR orders", "-NOAUTH Authentication required.\r\n")
 	c.send(frame("HELLO", "2", "AUTH", "app", token))
-	if got := c.line(); got != "*14" {
+	if got := c.line(); got != "*16" {
 		t.Fatalf("HELLO with credentials: %q", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -69,7 +70,7 @@ func (c *conn) hello(args [][]byte) {
 		return
 	}
 	c.resp3, c.trusted, c.caller, c.name = resp3, trusted, caller, name
-	out := appendMap(c.b.out, 7, c.resp3)
+	out := appendMap(c.b.out, 8, c.resp3)
 	proto := int64(2)
 	if c.resp3 {
 		proto = 3
@@ -81,6 +82,7 @@ func (c *conn) hello(args [][]byte) {
 	out = appendBulk(appendBulk(out, "mode"), "standalone")
 	out = appendBulk(appendBulk(out, "role"), "master")
 	out = appendArray(appendBulk(out, "modules"), 0)
+	out = appendBulk(appendBulk(out, "hapax_version"), c.srv.opts.Version)
 	c.b.out = out
 }
 
@@ -146,6 +148,7 @@ func (c *conn) quit([][]byte) {
 // reset makes the connection as it began.
 func (c *conn) reset([][]byte) {
 	c.distrust()
+	c.endTx()
 	c.resp3, c.name = false, ""
 	c.b.out = appendSimple(c.b.out, "RESET")
 }
@@ -200,14 +203,19 @@ func (c *conn) clientSetInfo(args [][]byte) {
 	c.ok()
 }
 
-// clientInfo tells about this connection. CLIENT LIST tells of no other one.
+// clientInfo tells about this connection. CLIENT LIST tells of no other one. The
+// zeros are there for clients that look for every field that Redis has.
 func (c *conn) clientInfo([][]byte) {
-	proto := 2
+	proto, multi := 2, -1
 	if c.resp3 {
 		proto = 3
 	}
-	c.b.out = appendText(c.b.out, fmt.Sprintf("id=%d addr=%s laddr=%s name=%s age=%d idle=0 flags=N db=0 resp=%d lib-name=%s lib-ver=%s\n",
-		c.id, c.net.RemoteAddr(), c.net.LocalAddr(), c.name, int64(time.Since(c.since).Seconds()), proto, c.library, c.version), c.resp3)
+	if c.tx != nil {
+		multi = c.tx.count
+	}
+	c.b.out = appendText(c.b.out, fmt.Sprintf("id=%d addr=%s laddr=%s fd=0 name=%s age=%d idle=0 flags=N db=0 sub=0 psub=0 ssub=0 multi=%d"+
+		" qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd=client|info user=default redir=-1 resp=%d lib-name=%s lib-ver=%s server=hapax server-ver=%s\n",
+		c.id, c.net.RemoteAddr(), c.net.LocalAddr(), c.name, int64(time.Since(c.since).Seconds()), multi, proto, c.library, c.version, c.srv.opts.Version), c.resp3)
 }
 
 func (c *conn) onOff(args [][]byte) {
@@ -255,7 +263,7 @@ func (c *conn) info(args [][]byte) {
 	s.mu.Unlock()
 	uptime := int64(time.Since(s.started).Seconds())
 	sections := []struct{ name, text string }{
-		{"Server", fmt.Sprintf("server_name:hapax\r\nredis_version:%s\r\nredis_mode:standalone\r\nprocess_id:%d\r\nuptime_in_seconds:%d\r\nuptime_in_days:%d\r\n", likeVersion, os.Getpid(), uptime, uptime/86400)},
+		{"Server", fmt.Sprintf("server_name:hapax\r\nhapax_version:%s\r\nredis_version:%s\r\nredis_mode:standalone\r\nprocess_id:%d\r\nuptime_in_seconds:%d\r\nuptime_in_days:%d\r\n", s.opts.Version, likeVersion, os.Getpid(), uptime, uptime/86400)},
 		{"Clients", fmt.Sprintf("connected_clients:%d\r\nmaxclients:%d\r\n", clients, s.opts.MaxConnections)},
 		{"Persistence", "loading:0\r\n"},
 		{"Stats", fmt.Sprintf("total_connections_received:%d\r\nrejected_connections:%d\r\n", s.ids.Load(), s.refused.Load())},
@@ -284,4 +292,12 @@ func isAsked(section string, names [][]byte) bool {
 		}
 	}
 	return len(names) == 0
+}
+
+// builtVersion returns the version of the module that the program was built from.
+func builtVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
 }

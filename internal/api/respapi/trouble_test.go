@@ -22,7 +22,7 @@ import (
 // byHand leaves ticks to the test, after three of which the server loses patience
 // with half a frame. It hardly waits for a client to take an error.
 func byHand(p *pace) {
-	p.tick, p.half, p.write, p.close = time.Hour, 3, math.MaxInt64, 50*time.Millisecond
+	p.tick, p.half, p.write, p.close, p.quiet = time.Hour, 3, math.MaxInt64, 50*time.Millisecond, 5*time.Millisecond
 }
 
 func TestHostileFrames(t *testing.T) {
@@ -340,14 +340,14 @@ func TestShutdownFinishesCommands(t *testing.T) {
 }
 
 // A client that never pauses does not hold Shutdown up: what it sent after the
-// command in flight is not begun.
+// command in flight is not begun, and it is told so.
 func TestShutdownOfABusyClient(t *testing.T) {
 	srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience}})
 	reached, release := holdTag(t, srv.store)
 	c := srv.dial(t)
 	c.send(frame("INCR", "slow"))
 	<-reached
-	c.send(strings.Repeat(frame("PING"), 1000)) // waits in the socket
+	c.send(strings.Repeat(frame("INCR", "slow"), 1000) + "*2\r\n$4\r\nINCR") // waits in the socket
 	done := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -356,11 +356,38 @@ func TestShutdownOfABusyClient(t *testing.T) {
 	}()
 	<-srv.done
 	release()
-	if got := c.expectEnd(); got != ":1\r\n" {
-		t.Errorf("%d bytes, %.40q", len(got), got)
+	if got, want := c.expectEnd(), ":1\r\n"+strings.Repeat("-"+errStopping+"\r\n", 1001); got != want {
+		t.Errorf("%d bytes, want %d: %.100q", len(got), len(want), got)
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// A client that asks one thing after another gets an answer to each until the end.
+func TestShutdownOfAnAskingClient(t *testing.T) {
+	for name, cfg := range map[string]testConfig{"plain": {}, "as with TLS": {noFD: true}} {
+		t.Run(name, func(t *testing.T) {
+			cfg.pace = func(p *pace) { p.quiet, p.close = patience, patience } // the client closes
+			srv := newTestServer(t, cfg)
+			c := srv.dial(t)
+			c.do("INCR orders", ":1\r\n")
+			done := make(chan error, 1)
+			go func() { done <- srv.Shutdown(t.Context()) }()
+			<-srv.done
+			for told := 0; told < 3; {
+				c.send(frame("INCR", "orders"))
+				if line := c.line(); line == "-"+errStopping {
+					told++
+				} else if !strings.HasPrefix(line, ":") || told > 0 {
+					t.Fatalf("after %d errors: %q", told, line)
+				}
+			}
+			c.Close()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -378,7 +405,9 @@ func TestShutdownCutsOff(t *testing.T) {
 		if err := srv.Shutdown(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
-		c.expectEnd()
+		if got := c.expectEnd(); got != "-"+errStopping+"\r\n" {
+			t.Errorf("the command that was cut off is answered with %q", got)
+		}
 	})
 	for over := time.Now().Add(patience); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(over) {

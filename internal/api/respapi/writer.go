@@ -32,6 +32,21 @@ func appendInt(dst []byte, v int64) []byte {
 	return append(dst, '\r', '\n')
 }
 
+// maxSafe is the largest integer that a client keeps whole which has floating point
+// numbers alone.
+const maxSafe = 1<<53 - 1
+
+func isSafe(v int64) bool { return -maxSafe <= v && v <= maxSafe }
+
+// appendNumber appends a number as a bulk string or as an integer.
+func appendNumber(dst []byte, v int64, text bool) []byte {
+	if !text {
+		return appendInt(dst, v)
+	}
+	var digits [20]byte
+	return appendBulk(dst, strconv.AppendInt(digits[:0], v, 10))
+}
+
 func appendBulk[T string | []byte](dst []byte, text T) []byte {
 	dst = appendHeader(dst, '$', len(text))
 	dst = append(dst, text...)

@@ -97,9 +97,21 @@ var _ connect.Interceptor = boundary{}
 // A boundary is where callers are let in, and where errors become what clients
 // see.
 type boundary struct {
-	policy *auth.Policy // may be nil
-	failed func(error)
+	policy  *auth.Policy // may be nil
+	counter counter
 }
+
+// A counter counts the errors that clients are told; the service is one.
+type counter interface {
+	Failed(api string, err error)
+	Refused(api string, code hapax.Code)
+}
+
+// uncounted is for handlers without a service.
+type uncounted struct{}
+
+func (uncounted) Failed(string, error)       {}
+func (uncounted) Refused(string, hapax.Code) {}
 
 // admit returns who makes a call, and counts it until End.
 func (b boundary) admit(ctx context.Context, procedure string, header http.Header, allow func(*auth.Caller) error) (*auth.Caller, error) {
@@ -155,8 +167,20 @@ func (b boundary) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 		if caller != nil {
 			ctx = auth.NewContext(ctx, caller)
 		}
-		return b.translate(ctx, next(ctx, conn))
+		return b.translate(ctx, next(ctx, request{conn}))
 	}
+}
+
+// A request is a stream whose broken frames are an error of the client's.
+type request struct{ connect.StreamingHandlerConn }
+
+// Receive implements connect.StreamingHandlerConn.
+func (r request) Receive(message any) error {
+	err := r.StreamingHandlerConn.Receive(message)
+	if e, ok := errors.AsType[*connect.Error](err); ok && e.Code() == connect.CodeInternal {
+		return connect.NewError(connect.CodeInvalidArgument, e.Unwrap())
+	}
+	return err
 }
 
 // translate returns an error as it goes to the client.
@@ -164,12 +188,25 @@ func (b boundary) translate(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	// A client that is gone is no error of ours, and neither is what was said of the
-	// connection or of a health check. Internal is how a panic comes here.
-	said, ok := errors.AsType[*connect.Error](err)
-	if gone := errors.Is(context.Cause(ctx), context.Canceled); !gone && (!ok || said.Code() == connect.CodeInternal) {
-		b.failed(err)
+	gone := errors.Is(context.Cause(ctx), context.Canceled)
+	if gone { // which is no error of ours
+		return wire.Error(err)
 	}
+	if said, ok := errors.AsType[*connect.Error](err); ok {
+		// Said of the connection, by a health check, or after a panic.
+		switch said.Code() {
+		case connect.CodeInternal:
+			b.counter.Failed(API, hapax.ErrInternal)
+		case connect.CodeInvalidArgument:
+			b.counter.Refused(API, codeProtocol)
+		}
+		return said
+	}
+	if _, ours := errors.AsType[*hapax.Error](err); !ours && errors.Is(err, context.DeadlineExceeded) {
+		b.counter.Refused(API, codeDeadline)
+		return connect.NewError(connect.CodeDeadlineExceeded, errors.New("hapax: the call's deadline is over"))
+	}
+	b.counter.Failed(API, err)
 	out := wire.Error(err)
 	if limit, ok := errors.AsType[*auth.LimitError](err); ok {
 		out.Meta().Set("Retry-After", strconv.Itoa(int((limit.After+time.Second-1)/time.Second)))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -218,8 +219,14 @@ func TestLimits(t *testing.T) {
 	t.Error("no call was refused")
 }
 
-// Only errors of the service count: not that a client asked for the health of what
-// is not there, or is gone.
+// counted notes the codes of errors.
+type counted []hapax.Code
+
+func (c *counted) Failed(_ string, err error)        { *c = append(*c, hapax.CodeOf(err)) }
+func (c *counted) Refused(_ string, code hapax.Code) { *c = append(*c, code) }
+
+// What a client does wrong is no error of the server's: not that it asked for the
+// health of what is not there, is gone, or gave no time.
 func TestWhatCountsAsFailed(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -227,18 +234,23 @@ func TestWhatCountsAsFailed(t *testing.T) {
 		name string
 		ctx  context.Context
 		err  error
-		want bool
+		want hapax.Code
 	}{
-		{"of the service", t.Context(), hapax.ErrTagDeleted, true},
-		{"a panic", t.Context(), wire.Error(hapax.ErrInternal), true},
-		{"said already", t.Context(), connect.NewError(connect.CodeNotFound, errors.New("no such service")), false},
-		{"the client is gone", gone, hapax.ErrStoreUnavailable, false},
-		{"none", t.Context(), nil, false},
+		{"of the service", t.Context(), hapax.ErrTagDeleted, "tag_deleted"},
+		{"a panic", t.Context(), wire.Error(hapax.ErrInternal), "internal"},
+		{"said already", t.Context(), connect.NewError(connect.CodeNotFound, errors.New("no such service")), ""},
+		{"the client is gone", gone, hapax.ErrStoreUnavailable, ""},
+		{"no time at all", t.Context(), context.DeadlineExceeded, codeDeadline},
+		{"a wait that ended", t.Context(), &hapax.WaitError{Cause: hapax.ErrNoWorker, Context: context.DeadlineExceeded}, "no_worker"},
+		{"none", t.Context(), nil, ""},
 	} {
-		failed := false
-		_ = boundary{failed: func(error) { failed = true }}.translate(tt.ctx, tt.err)
-		if failed != tt.want {
-			t.Errorf("%s: counted is %t", tt.name, failed)
+		var got counted
+		err := boundary{counter: &got}.translate(tt.ctx, tt.err)
+		if want := (counted{tt.want}); tt.want == "" && len(got) > 0 || tt.want != "" && !slices.Equal(got, want) {
+			t.Errorf("%s: counted is %q, want %q", tt.name, got, tt.want)
+		}
+		if (connect.CodeOf(err) == connect.CodeInternal) != (tt.want == "internal") && err != nil {
+			t.Errorf("%s: told is %v", tt.name, err)
 		}
 	}
 }

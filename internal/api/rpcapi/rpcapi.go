@@ -33,6 +33,18 @@ import (
 	"github.com/hapax-id/hapax/internal/wire"
 )
 
+// API is the protocol's name in metrics and logs.
+const API = "rpc"
+
+// Codes of errors that only this protocol has.
+const (
+	codeDeadline hapax.Code = "deadline_exceeded" // the client's own was over before the call began
+	codeProtocol hapax.Code = "protocol_error"    // what came is no call
+)
+
+// Codes returns the codes of errors that only this protocol has.
+func Codes() []hapax.Code { return []hapax.Code{codeDeadline, codeProtocol} }
+
 // DefaultValidity is how long leased numbers may be used without a word from a
 // server: it bounds both how long a client outlasts an outage and how long one
 // that is cut off goes on with a tag that was deleted.
@@ -78,7 +90,8 @@ var services = []string{
 // New returns the handlers of all services, by the prefix of their paths.
 func New(svc *service.Service, opts Options) map[string]http.Handler {
 	opts = opts.withDefaults()
-	shared := opts.handlerOptions(svc.KnownStore, func(err error) { svc.Failed("rpc", err) })
+	svc.Counting(API, Codes()...)
+	shared := opts.handlerOptions(svc.KnownStore, svc)
 	routes := map[string]http.Handler{}
 	mount := func(path string, h http.Handler) { routes[path] = uncached(h) }
 	mount(hapaxv1connect.NewIssueServiceHandler(&issueServer{svc: svc, stopping: opts.Stopping}, shared...))
@@ -97,7 +110,7 @@ func New(svc *service.Service, opts Options) map[string]http.Handler {
 // without the policy of a service.
 func NewStore(store hapax.Store, opts Options) map[string]http.Handler {
 	opts = opts.withDefaults()
-	shared := opts.handlerOptions(store.StoreID, func(error) {})
+	shared := opts.handlerOptions(store.StoreID, uncounted{})
 	routes := map[string]http.Handler{}
 	mount := func(path string, h http.Handler) { routes[path] = uncached(h) }
 	mount(hapaxv1connect.NewLeaseServiceHandler(&leaseServer{store: store, validity: opts.Validity}, shared...))
@@ -105,16 +118,16 @@ func NewStore(store hapax.Store, opts Options) map[string]http.Handler {
 	return routes
 }
 
-func (o Options) handlerOptions(known func(context.Context) (string, error), failed func(error)) []connect.HandlerOption {
-	return []connect.HandlerOption{
+func (o Options) handlerOptions(known func(context.Context) (string, error), counter counter) []connect.HandlerOption {
+	return append(jsonCodecs(),
 		connect.WithReadMaxBytes(maxRequest),
 		connect.WithCompressMinBytes(math.MaxInt), // numbers hardly shrink, and time matters
-		connect.WithInterceptors(boundary{o.Policy, failed}, named{known}),
+		connect.WithInterceptors(boundary{o.Policy, counter}, named{known}),
 		connect.WithRecover(func(_ context.Context, spec connect.Spec, _ http.Header, p any) error {
 			o.Logger.Error("panic while serving a call", "procedure", spec.Procedure, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			return wire.Error(hapax.ErrInternal)
 		}),
-	}
+	)
 }
 
 // uncached forbids caches to keep replies.

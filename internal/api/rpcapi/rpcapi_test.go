@@ -233,6 +233,43 @@ func TestConnect(t *testing.T) {
 	}
 }
 
+// What is wrong with a request is told as the client's error, and in JSON a field
+// that is not known is wrong.
+func TestBrokenRequests(t *testing.T) {
+	n := serve(t, memstore.New(), rpcapi.Options{})
+	for name, c := range map[string]struct {
+		procedure, contentType, header, body string
+		status                               int
+		want                                 string
+	}{
+		"unknown field":    {hapaxv1connect.IssueServiceNextProcedure, "application/json", "", `{"tag":"x","cuont":5}`, 400, `allowed is an object of tag, count`},
+		"with a charset":   {hapaxv1connect.IssueServiceNextProcedure, "application/json; charset=utf-8", "", `{"tag":"x","cuont":5}`, 400, `allowed is an object of tag, count`},
+		"no JSON":          {hapaxv1connect.IssueServiceNextProcedure, "application/json", "", ``, 400, `a message without fields is {}`},
+		"no time":          {hapaxv1connect.IssueServiceNextProcedure, "application/json", "Connect-Timeout-Ms: 0", `{"tag":"x"}`, 504, `"deadline_exceeded"`},
+		"half an envelope": {hapaxv1connect.IssueServiceNextStreamProcedure, "application/connect+json", "", "abc", 200, `"invalid_argument"`},
+		"an array":         {hapaxv1connect.IssueServiceNextStreamProcedure, "application/connect+json", "", "\x00\x00\x00\x00\x02[]", 200, `"invalid_argument"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.URL+c.procedure, strings.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Content-Type", c.contentType)
+			if key, value, ok := strings.Cut(c.header, ": "); ok {
+				r.Header.Set(key, value)
+			}
+			res, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if body, err := io.ReadAll(res.Body); err != nil || res.StatusCode != c.status || !strings.Contains(string(body), c.want) {
+				t.Errorf("%d %s, %v; want %d with %s", res.StatusCode, body, err, c.status, c.want)
+			}
+		})
+	}
+}
+
 // TestCurl asks for JSON as a shell script would.
 func TestCurl(t *testing.T) {
 	curl := testservers.Require(t, []string{"curl"})
@@ -356,7 +393,7 @@ func TestAdmin(t *testing.T) {
 		t.Fatalf("%v, %v", workers, err)
 	}
 	retired, err := admin.RetireWorker(ctx, &hapaxv1.RetireWorkerRequest{Pool: "default", Worker: workers.GetWorkers()[0].GetId()})
-	if err != nil || retired.GetWorker().GetHolder() != "" || retired.GetWorker().GetEpoch() <= workers.GetWorkers()[0].GetEpoch() {
+	if err != nil || retired.GetWorker().GetHolder() != "" || retired.GetWorker().GetToken() <= workers.GetWorkers()[0].GetToken() {
 		t.Errorf("%v, %v", retired, err)
 	}
 }

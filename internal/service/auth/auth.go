@@ -45,26 +45,26 @@ const (
 // all but Hash suits a program that issues numbers.
 type TokenConfig struct {
 	// Hash is the token's digest, as HashToken returns it.
-	Hash string `koanf:"hash" yaml:"hash"`
+	Hash string `yaml:"hash"`
 
 	// Scopes are what the token is for: "issue" (the default), "admin", "metrics".
-	Scopes []string `koanf:"scopes" yaml:"scopes"`
+	Scopes []string `yaml:"scopes"`
 
 	// Tags and Pools are which ones the token is for: names, or the beginnings of
 	// names with * behind. Without Tags it is for all tags, and without both also
 	// for all pools.
-	Tags  []string `koanf:"tags" yaml:"tags"`
-	Pools []string `koanf:"pools" yaml:"pools"`
+	Tags  []string `yaml:"tags"`
+	Pools []string `yaml:"pools"`
 
 	// Rate is how many requests a second the token is good for; default no limit.
 	// Burst is how many may come at once before the rate counts; default Rate.
-	Rate  int `koanf:"rate" yaml:"rate"`
-	Burst int `koanf:"burst" yaml:"burst"`
+	Rate  int `yaml:"rate"`
+	Burst int `yaml:"burst"`
 
 	// Requests is how many requests may be in flight, and Connections how many
 	// connections may use the token, at the same time; default no limit.
-	Requests    int `koanf:"requests" yaml:"requests"`
-	Connections int `koanf:"connections" yaml:"connections"`
+	Requests    int `yaml:"requests"`
+	Connections int `yaml:"connections"`
 }
 
 // A Policy knows the tokens. Its methods are safe for concurrent use.

@@ -87,7 +87,11 @@ func newCaller(name string, config TokenConfig) (*Caller, error) {
 	c := &Caller{name: name, limits: &limits{}}
 	var ok bool
 	if c.digest, ok = parseHash(config.Hash); !ok {
-		return nil, invalid(field+".hash", "(not shown)", "sha256: and 64 hexadecimal digits, as hapax token new prints them")
+		shown := "(not shown)" // it may be the token
+		if config.Hash == "" {
+			shown = ""
+		}
+		return nil, invalid(field+".hash", shown, "sha256: and 64 hexadecimal digits, as hapax token new prints them")
 	}
 	if config.Scopes == nil {
 		config.Scopes = []string{"issue"}

@@ -1,0 +1,93 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/hapax-id/hapax/api/hapaxv1"
+)
+
+// A Status is how a server stands with its store.
+type Status struct {
+	State   string // empty while it is serving; else "refusing" or "fenced"
+	Why     string // why it is not serving
+	Fence   *Fence // nil where there is none
+	Nodes   []Node // that the store knows, by identity
+	StoreID string
+}
+
+// A Fence stands in the store while nobody is granted anything.
+type Fence struct {
+	ID, Name, Why string
+	At            time.Time
+}
+
+// A Node is a node that the store knows.
+type Node struct {
+	ID, Name  string
+	At, Since time.Time // of its last heartbeat, and when it joined; by its own clock
+}
+
+// Status asks a server how it stands with its store, and who else is there.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.GetStatusResponse, error) {
+		return s.admin.GetStatus(ctx, &hapaxv1.GetStatusRequest{})
+	})
+	if err != nil {
+		return Status{}, err
+	}
+	st := Status{State: res.GetState(), Why: res.GetWhy(), Fence: fenceOf(res.GetFence()), StoreID: res.GetStoreId()}
+	for _, n := range res.GetNodes() {
+		st.Nodes = append(st.Nodes, Node{n.GetId(), n.GetName(), n.GetAt().AsTime(), n.GetSince().AsTime()})
+	}
+	return st, nil
+}
+
+func fenceOf(m *hapaxv1.Fence) *Fence {
+	if m == nil {
+		return nil
+	}
+	return &Fence{m.GetId(), m.GetName(), m.GetWhy(), m.GetAt().AsTime()}
+}
+
+// An AdoptRequest says how an operator decides about a store that went back.
+type AdoptRequest struct {
+	DryRun         bool             // only say what would be done
+	Floor          int64            // what every segment tag is raised to at least
+	WithoutMissing bool             // go on although nodes have not said what they used; needs Floor
+	Lines          map[string]int64 // lines and marks of witnesses whose nodes do not live
+}
+
+// An Adoption is what was found and done.
+type Adoption struct {
+	StoreID string
+	Fence   *Fence   // the fence that stood; nil: nothing was wrong
+	Spoke   []string // nodes that have said what they used, by name
+	Missing []string // nodes that the store knows and that have not
+	Raised  []Raised // marks that were raised, or would be
+}
+
+// Raised is one mark that was raised: of a tag, or of a pool's worker.
+type Raised struct {
+	Tag, Pool string
+	Worker    int64
+	From, To  int64
+}
+
+// Adopt has a server raise every mark of the store above what is known to be used,
+// and lift the fence. Where nothing is wrong it changes nothing.
+func (c *Client) Adopt(ctx context.Context, req AdoptRequest) (Adoption, error) {
+	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.AdoptResponse, error) {
+		return s.admin.Adopt(ctx, &hapaxv1.AdoptRequest{
+			DryRun: req.DryRun, Floor: req.Floor, WithoutMissing: req.WithoutMissing, Lines: req.Lines,
+		})
+	})
+	if err != nil {
+		return Adoption{}, err
+	}
+	a := Adoption{StoreID: res.GetStoreId(), Fence: fenceOf(res.GetFence()), Spoke: res.GetSpoke(), Missing: res.GetMissing()}
+	for _, r := range res.GetRaised() {
+		a.Raised = append(a.Raised, Raised{r.GetTag(), r.GetPool(), r.GetWorker(), r.GetFrom(), r.GetTo()})
+	}
+	return a, nil
+}

@@ -1,0 +1,158 @@
+package dubbo
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A conn is the connection of one consumer.
+//
+//	serve --> read --> answer --> out --> write
+//	                     |         ^
+//	                     +- wait --+
+type conn struct {
+	net.Conn
+	server *Server
+
+	out   chan []byte   // frames for the writer, which reads until serve closes it
+	slots chan struct{} // holds one for each call that waits
+	calls sync.WaitGroup
+}
+
+// stop has the reader end. It does not block.
+func (c *conn) stop() {
+	_ = c.SetReadDeadline(time.Unix(1, 0)) // fails if the connection has ended
+}
+
+// allow gives the reader time, and reports whether it may go on. A stop that comes
+// later than the question takes the time away again.
+func (c *conn) allow(d time.Duration) bool {
+	return c.SetReadDeadline(time.Now().Add(d)) == nil && !c.server.isClosing()
+}
+
+// serve answers requests until the connection ends.
+func (c *conn) serve() {
+	var writer sync.WaitGroup
+	writer.Go(c.write)
+	c.read()
+	c.calls.Wait()
+	close(c.out)
+	writer.Wait()
+	_ = c.Close() // whatever was wrong with it has ended the reader
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	delete(c.server.conns, c)
+}
+
+// read answers requests until the connection ends or stop is called.
+func (c *conn) read() {
+	in := bufio.NewReaderSize(c, 4<<10)
+	buf := make([]byte, 0, 1<<10)
+	for c.allow(c.server.opts.Idle) {
+		if _, err := in.Peek(1); err != nil || !c.allow(bodyWithin) {
+			return
+		}
+		h, body, err := readFrame(in, buf)
+		if bad, ok := errors.AsType[*requestError](err); ok {
+			c.fail(h, bad) // and the connection ends: where the next frame begins is not known
+		}
+		if err != nil {
+			return
+		}
+		c.answer(h, body)
+		buf = body[:0]
+	}
+}
+
+// answer answers one frame.
+func (c *conn) answer(h head, body []byte) {
+	twoWay := h.flags&flagTwoWay != 0
+	switch serialization := h.flags & serializationMask; {
+	case h.flags&flagRequest == 0: // a reply, such as to a heartbeat
+	case !twoWay: // nothing to answer, and so nothing to do
+	case serialization != hessian2:
+		c.fail(h, badRequest(fmt.Errorf("serialization %d; allowed is %d, hessian2", serialization, hessian2)))
+	case h.flags&flagEvent != 0:
+		c.out <- appendReply(nil, h, statusOK, func(dst []byte) []byte { return append(dst, 'N') })
+	default:
+		request, err := parseCall(body)
+		if err != nil {
+			c.fail(h, err)
+			return
+		}
+		if err := c.reply(c.server.now, h, request); err != nil {
+			c.wait(h, request)
+		}
+	}
+}
+
+// reply answers a call, unless the context ends before that can be done: then it
+// returns the error.
+func (c *conn) reply(ctx context.Context, h head, request call) (err error) {
+	frame := appendReply(nil, h, statusOK, func(dst []byte) []byte {
+		var result []byte
+		result, err = c.server.run(ctx, dst, request)
+		return result
+	})
+	switch {
+	case err == nil:
+		c.out <- frame
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return err
+	default:
+		c.fail(h, err)
+	}
+	return nil
+}
+
+// wait answers a call that has to wait, within the server's time for that.
+func (c *conn) wait(h head, request call) {
+	c.slots <- struct{}{} // every holder gives its own back in time
+	c.calls.Go(func() {
+		defer func() { <-c.slots }()
+		ctx, cancel := context.WithTimeout(c.server.life, c.server.opts.Wait)
+		defer cancel()
+		if err := c.reply(ctx, h, request); err != nil {
+			c.fail(h, err)
+		}
+	})
+}
+
+// fail answers with an error's text.
+func (c *conn) fail(h head, err error) {
+	if h.flags&flagRequest == 0 || h.flags&flagTwoWay == 0 {
+		return
+	}
+	status := byte(statusServiceError)
+	if r, ok := errors.AsType[*requestError](err); ok {
+		status = r.status
+	} else if _, ok := errors.AsType[*hapax.ValueError](err); ok {
+		status = statusBadRequest
+	}
+	c.out <- appendReply(nil, h, status, func(dst []byte) []byte { return appendText(dst, err.Error()) })
+}
+
+// write sends what is in out, several frames at once where there are. After an error
+// it closes the connection, which ends the reader, and throws the rest away.
+func (c *conn) write() {
+	w := bufio.NewWriterSize(c, 4<<10)
+	for frame := range c.out {
+		err := c.SetWriteDeadline(time.Now().Add(writeWithin))
+		if err == nil {
+			_, err = w.Write(frame)
+		}
+		if err == nil && len(c.out) == 0 {
+			err = w.Flush()
+		}
+		if err != nil {
+			_ = c.Close() // the error is the consumer's to notice
+		}
+	}
+}

@@ -1,0 +1,16 @@
+package httpapi
+
+import (
+	_ "embed"
+	"net/http"
+)
+
+// document tells of the routes as OpenAPI 3.1. A test holds it to them.
+//
+//go:embed openapi.json
+var document []byte
+
+func (a *api) openAPI(w http.ResponseWriter, _ *http.Request) {
+	w.Header()["Content-Type"] = typeJSON
+	_, _ = w.Write(document) // a client that is gone is no error of ours
+}

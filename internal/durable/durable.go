@@ -1,0 +1,92 @@
+// Package durable replaces files so that a power loss at any moment leaves the
+// old one or the new one, whole, and the new one once Replace has returned.
+//
+//	create path.tmp -> write -> sync it -> rename it to path -> sync the directory
+//
+// A rename that is not synced may be undone; a file that is not synced may be
+// empty though its name is there. What a sync does is the system's affair: on
+// macOS it makes the disk write its cache, on Windows the rename is written
+// through and directories cannot be synced.
+package durable
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// A Disk is what Replace needs of a file system. Tests put one in its place that
+// loses what was not synced.
+type Disk interface {
+	// Create makes a new file that only its owner can read. It is an error if
+	// there is one of that name.
+	Create(path string) (File, error)
+
+	// Rename gives a file another name, and replaces the one that had it.
+	Rename(from, to string) error
+
+	// Remove removes a file.
+	Remove(path string) error
+
+	// SyncDir makes the names in a directory durable.
+	SyncDir(dir string) error
+}
+
+// A File is a file that is written.
+type File interface {
+	Write(data []byte) (int, error)
+	Sync() error
+	Close() error
+	Handle() *os.File // the file as the system knows it
+}
+
+// OS is the system's own disk.
+var OS Disk = system{}
+
+// Replace makes the file at path hold what content returns, which is given the
+// new file before it is written. Its mode is 0600. It leaves no other file behind
+// but, after an error or a crash, path.tmp, which the next call removes. Calls
+// for the same path must not overlap.
+func Replace(disk Disk, path string, content func(*os.File) ([]byte, error)) error {
+	temp := path + ".tmp"
+	if err := disk.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := disk.Create(temp)
+	if err != nil {
+		return err
+	}
+	data, err := content(f.Handle())
+	if err == nil {
+		_, err = f.Write(data)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := disk.Rename(temp, path); err != nil {
+		return err
+	}
+	return disk.SyncDir(filepath.Dir(path))
+}
+
+type system struct{}
+
+type file struct{ *os.File }
+
+func (f file) Handle() *os.File { return f.File }
+
+func (system) Create(path string) (File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return file{f}, nil
+}
+
+func (system) Rename(from, to string) error { return rename(from, to) }
+func (system) Remove(path string) error     { return os.Remove(path) }
+func (system) SyncDir(dir string) error     { return syncDir(dir) }

@@ -1,0 +1,119 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"io/fs"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/go-zookeeper/zk"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/redis/go-redis/v9"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// What keeps a store from being used, beside that it cannot be reached.
+const (
+	wrongPassword = "the store refuses the user or the password"
+	noRight       = "the store's user may not do that"
+	noDatabase    = "the store's database does not exist"
+	noHost        = "the store's host is not known"
+	noFile        = "a file does not exist"
+	noFileRight   = "a file may not be used by this user"
+	notTrusted    = "the store's certificate is not trusted"
+)
+
+// explain says of a store that cannot be opened what is the matter, where the
+// driver knows better than that it cannot be reached.
+func (o opener) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	what, detail := diagnose(err)
+	if what == "" {
+		return err
+	}
+	return &explained{what + ": " + strings.TrimSuffix(detail.Error(), "\n"), err}
+}
+
+type explained struct {
+	text string
+	err  error
+}
+
+func (e *explained) Error() string { return "hapax: " + e.text }
+
+func (e *explained) Unwrap() error { return e.err }
+
+// diagnose returns what is the matter and the error that tells it; "" if that is
+// not known.
+func diagnose(err error) (what string, detail error) {
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		switch e.Number {
+		case 1045, 1698:
+			return wrongPassword, e
+		case 1044, 1142, 1143, 1227, 1370:
+			return noRight, e
+		case 1049:
+			return noDatabase, e
+		}
+	}
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch e.Code {
+		case "28P01", "28000":
+			return wrongPassword, e
+		case "42501":
+			return noRight, e
+		case "3D000":
+			return noDatabase, e
+		}
+	}
+	if e, ok := errors.AsType[redis.Error](err); ok {
+		switch {
+		case redis.HasErrorPrefix(e, "WRONGPASS"), redis.HasErrorPrefix(e, "NOAUTH"):
+			return wrongPassword, e
+		case redis.HasErrorPrefix(e, "NOPERM"):
+			return noRight, e
+		}
+	}
+	if e, ok := errors.AsType[mongo.CommandError](err); ok {
+		switch e.Code {
+		case 18:
+			return wrongPassword, e
+		case 13:
+			return noRight, e
+		}
+	}
+	for _, known := range []struct {
+		what string
+		is   []error
+	}{
+		{wrongPassword, []error{rpctypes.ErrAuthFailed, rpctypes.ErrUserEmpty, zk.ErrAuthFailed}},
+		{noRight, []error{rpctypes.ErrPermissionDenied, zk.ErrNoAuth}},
+		{noFile, []error{fs.ErrNotExist}},
+		{noFileRight, []error{fs.ErrPermission}},
+	} {
+		if slices.ContainsFunc(known.is, func(target error) bool { return errors.Is(err, target) }) {
+			return known.what, innermost(err)
+		}
+	}
+	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return notTrusted, e
+	}
+	if e, ok := errors.AsType[*net.DNSError](err); ok && e.IsNotFound {
+		return noHost, e
+	}
+	return "", nil
+}
+
+// innermost returns the part of an error that tells of the file or the request.
+func innermost(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e
+	}
+	return err
+}

@@ -1,0 +1,67 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+)
+
+// hasPool reports whether a pool of that name may be made in the store: one that
+// is named in the options, or the default pool.
+func (o Options) hasPool(name string) bool {
+	_, ok := o.Pools[name]
+	return ok || name == hapax.DefaultPool
+}
+
+// poolNamesInWords lists the pools for errors.
+func (o Options) poolNamesInWords() string {
+	return "a pool that is configured under pools, which are " + strings.Join(o.poolNames(), ", ")
+}
+
+// layoutOf returns the layout that a pool will be frozen with.
+func (o Options) layoutOf(pool string) (hapax.Layout, error) {
+	l, err := o.Pools[pool].layout()
+	if err == nil && l.IsZero() {
+		l, err = hapax.ParseLayout(hapax.LayoutLeaf)
+	}
+	return l, err
+}
+
+// CheckPools compares the pools of a store with the options. A pool whose layout
+// is configured otherwise than it is frozen is ErrLayoutMismatch.
+func (o Options) CheckPools(stored []hapax.Pool) error {
+	var errs []error
+	for _, p := range stored {
+		errs = append(errs, o.checkPool(p))
+	}
+	return errors.Join(errs...)
+}
+
+func (o Options) checkPool(stored hapax.Pool) error {
+	configured, err := o.Pools[stored.Name].layout()
+	if err != nil || configured.IsZero() || configured.String() == stored.Layout {
+		return err
+	}
+	frozen := stored.Layout
+	if l, err := hapax.ParseLayout(frozen); err == nil {
+		frozen = LayoutName(l)
+	}
+	return fmt.Errorf("%w: pools.%s.layout is %s, and the store has frozen the pool with %s; configure that one, or another pool",
+		hapax.ErrLayoutMismatch, stored.Name, o.Pools[stored.Name].Layout, frozen)
+}
+
+// admitPool refuses a pool that is neither configured nor in the store: a misspelt
+// name must not be frozen.
+func (s *Service) admitPool(ctx context.Context, name string) error {
+	if s.opts.hasPool(name) {
+		return nil
+	}
+	_, err := admin(ctx, s, func(ctx context.Context) (hapax.Layout, error) { return s.frozenLayout(ctx, name) })
+	if errors.Is(err, hapax.ErrPoolNotFound) {
+		return outOfRange("pool", name, s.opts.poolNamesInWords()+", or one that the store knows")
+	}
+	return err
+}

@@ -1,0 +1,279 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+const (
+	// silence is how long a call is out until the store counts as one that does
+	// not answer.
+	silence = time.Second
+	// askFor is how long Readiness waits for the store to tell how it is now.
+	askFor = 250 * time.Millisecond
+)
+
+// The kinds of what can issue.
+const (
+	KindTag  = "tag"
+	KindPool = "pool"
+)
+
+// Readiness is what a service can do at the moment.
+type Readiness struct {
+	// Ready tells that something can be issued.
+	Ready bool `json:"ready"`
+	// Degraded tells that something cannot, although Ready may be true.
+	Degraded bool `json:"degraded"`
+	// Store is "ok", or the code of its trouble.
+	Store       string `json:"store"`
+	StoreDetail string `json:"store_detail,omitempty"`
+	// Cannot lists the tags and pools, configured or in use, that cannot issue now.
+	Cannot []Lack `json:"cannot,omitempty"`
+
+	err error // why nothing can be issued
+}
+
+// A Lack is a tag or pool that cannot issue now.
+type Lack struct {
+	Kind   string     `json:"kind"` // KindTag or KindPool
+	Name   string     `json:"name"`
+	Code   hapax.Code `json:"code"`
+	Detail string     `json:"detail"`
+}
+
+// A lineName names a tag or a pool.
+type lineName struct{ kind, name string }
+
+// health is what the calls on a store have told so far.
+type health struct {
+	mu      sync.Mutex // guards the fields below
+	err     error      // of the last call that told anything about the store; nil: it answered
+	told    time.Time  // when; zero: never
+	asked   map[*time.Time]struct{}
+	refused map[lineName]error // lines that the store or the witness refuses
+}
+
+// begin notes that the store is asked; the answer is noted by calling what it returns.
+func (h *health) begin() (end func()) {
+	now := time.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.asked == nil {
+		h.asked = map[*time.Time]struct{}{}
+	}
+	h.asked[&now] = struct{}{}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.asked, &now)
+	}
+}
+
+// tell notes what a call says about the store.
+func (h *health) tell(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.err, h.told = err, time.Now()
+}
+
+// trouble returns what is wrong with the store as far as is known.
+func (h *health) trouble() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	for since := range h.asked {
+		if silent := now.Sub(*since); silent >= silence && since.After(h.told) {
+			return fmt.Errorf("%w: it has not answered for %v", hapax.ErrStoreUnavailable, silent.Truncate(time.Second))
+		}
+	}
+	return h.err
+}
+
+// passing are the codes of answers that say nothing about what can be issued.
+var passing = []*hapax.Error{
+	hapax.ErrInvalidArgument, hapax.ErrInvalidTag, hapax.ErrInvalidLayout, hapax.ErrFieldRange,
+	hapax.ErrTagNotFound, hapax.ErrTagDeleted, hapax.ErrTagExists, hapax.ErrKindMismatch,
+	hapax.ErrLeaseLost, hapax.ErrNotSupported, hapax.ErrClosed, hapax.ErrRefillPending,
+}
+
+// note keeps why a line cannot be issued from, until a grant on it comes.
+func (h *health) note(kind, name string, err error) {
+	code := hapax.CodeOf(err)
+	isPassing := slices.ContainsFunc(passing, func(e *hapax.Error) bool { return e.Code() == code })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err == nil:
+		delete(h.refused, lineName{kind, name})
+	case isTransient(err), isPassing, len(h.refused) >= maxRefusals:
+	default:
+		if h.refused == nil {
+			h.refused = map[lineName]error{}
+		}
+		h.refused[lineName{kind, name}] = err
+	}
+}
+
+func (h *health) refusals() map[lineName]error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return maps.Clone(h.refused)
+}
+
+// state returns the store's trouble. It asks the store, and waits for the answer
+// no longer than askFor, nor at all where it is known that none comes.
+func (s *Service) state(ctx context.Context) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return hapax.ErrClosed
+	}
+	answered, unanswered := s.asking, s.asking != nil
+	if !unanswered {
+		answered = make(chan struct{})
+		s.asking = answered
+		s.children.Go(func() {
+			_ = s.store.Ping(s.life) // health keeps what it tells
+			s.mu.Lock()
+			s.asking = nil
+			s.mu.Unlock()
+			close(answered)
+		})
+	}
+	s.mu.Unlock()
+	if err := s.store.health.trouble(); err != nil && unanswered {
+		return err
+	}
+	select {
+	case <-answered:
+		return s.store.health.trouble()
+	case <-ctx.Done():
+	case <-time.After(askFor):
+	}
+	return firstOf(s.store.health.trouble(), fmt.Errorf("%w: it did not answer within %v", hapax.ErrStoreUnavailable, askFor))
+}
+
+// Readiness tells what can be issued, from what is known: it waits for the store
+// no longer than a quarter of a second. What is granted already can be issued
+// without it.
+func (s *Service) Readiness(ctx context.Context) Readiness {
+	r := Readiness{Store: "ok"}
+	store := s.state(ctx)
+	if store != nil {
+		r.Store, r.StoreDetail = string(hapax.CodeOf(store)), plain(store)
+	}
+	for line, err := range s.lines(store) {
+		if err == nil {
+			r.Ready = true
+			continue
+		}
+		r.Degraded = true
+		r.Cannot = append(r.Cannot, Lack{line.kind, line.name, hapax.CodeOf(err), plain(err)})
+		if r.err == nil {
+			r.err = err
+		}
+	}
+	switch {
+	case r.Ready:
+		r.err = nil
+	case store != nil:
+		r.err = store
+	}
+	slices.SortFunc(r.Cannot, func(a, b Lack) int {
+		return strings.Compare(a.Kind+"\x00"+a.Name, b.Kind+"\x00"+b.Name)
+	})
+	return r
+}
+
+// Bare returns what anybody may know, without names and details.
+func (r Readiness) Bare() Readiness {
+	r.StoreDetail, r.Cannot = "", nil
+	return r
+}
+
+// plain returns what a client may know of an error: the store's own words may tell
+// of hosts inside.
+func plain(err error) string {
+	if isTransient(err) {
+		err = hapax.ErrorOf(hapax.CodeOf(err))
+	}
+	return strings.TrimPrefix(err.Error(), "hapax: ")
+}
+
+// Ready returns nil if something can be issued, and otherwise why nothing can.
+func (s *Service) Ready(ctx context.Context) error { return s.Readiness(ctx).err }
+
+// lines returns the segment tags and the pools that are configured or in use, and
+// why each cannot issue now; store is the store's trouble.
+func (s *Service) lines(store error) map[lineName]error {
+	refused := s.store.health.refusals()
+	lines := map[lineName]error{}
+	judge := func(line lineName) {
+		if _, known := lines[line]; !known {
+			lines[line] = firstOf(refused[line], store)
+		}
+	}
+	for l := range s.tags.all() {
+		if l.segment == nil {
+			continue
+		}
+		line := lineName{KindTag, l.name}
+		if judge(line); l.segment.Stats().Remaining > 0 {
+			lines[line] = nil
+		}
+	}
+	for _, p := range s.openPools() {
+		line := lineName{KindPool, p.name}
+		judge(line)
+		stats := p.issuer.Load().Stats()
+		switch {
+		case stats.Rollback > 0 && s.opts.Pools[p.name].OnRollback == string(hapax.RollbackRefuse):
+			lines[line] = hapax.ErrClockRollback
+		case stats.Remaining > 0:
+			lines[line] = nil
+		}
+	}
+	for name := range s.opts.Tags {
+		if def, ok := s.declared(name); ok && def.Kind == hapax.KindSegment {
+			judge(lineName{KindTag, name})
+		}
+	}
+	for name := range s.opts.Pools {
+		judge(lineName{KindPool, name})
+	}
+	judge(lineName{KindPool, hapax.DefaultPool})
+	for line := range refused {
+		judge(line)
+	}
+	return lines
+}
+
+// firstOf returns the first of two errors that is one.
+func firstOf(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// explain tells callers who wait for a grant that it is the store which keeps
+// them waiting.
+func (s *Service) explain(err error) error {
+	w, ok := errors.AsType[*hapax.WaitError](err)
+	if !ok || !errors.Is(w.Cause, hapax.ErrRefillPending) {
+		return err
+	}
+	if trouble := s.store.health.trouble(); trouble != nil && isTransient(trouble) {
+		return &hapax.WaitError{Cause: trouble, Context: w.Context}
+	}
+	return err
+}

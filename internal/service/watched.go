@@ -1,0 +1,88 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A watchedStore is the service's store, which notes what the calls tell of it.
+type watchedStore struct {
+	hapax.Store
+
+	health health
+}
+
+var (
+	_ hapax.Store      = (*watchedStore)(nil)
+	_ hapax.StoreClock = (*watchedStore)(nil)
+)
+
+// watch makes one call and notes what it tells of the store.
+func watch[T any](ctx context.Context, w *watchedStore, f func() (T, error)) (T, error) {
+	defer w.health.begin()()
+	v, err := f()
+	if hapax.CodeOf(err) == hapax.ErrInternal.Code() { // not the store's word
+		err = fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+	}
+	switch {
+	case !isTransient(err):
+		w.health.tell(nil)
+	case ctx.Err() == nil: // else it was the caller who did not wait
+		w.health.tell(err)
+	}
+	return v, err
+}
+
+// Ping implements hapax.Store.
+func (w *watchedStore) Ping(ctx context.Context) error {
+	_, err := watch(ctx, w, func() (struct{}, error) { return struct{}{}, w.Store.Ping(ctx) })
+	return err
+}
+
+// Tag implements hapax.TagStore.
+func (w *watchedStore) Tag(ctx context.Context, name string) (hapax.Tag, error) {
+	return watch(ctx, w, func() (hapax.Tag, error) { return w.Store.Tag(ctx, name) })
+}
+
+// Tags implements hapax.TagStore.
+func (w *watchedStore) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
+	return watch(ctx, w, func() ([]hapax.Tag, error) { return w.Store.Tags(ctx, after, limit) })
+}
+
+// Pools implements hapax.PoolStore.
+func (w *watchedStore) Pools(ctx context.Context) ([]hapax.Pool, error) {
+	return watch(ctx, w, func() ([]hapax.Pool, error) { return w.Store.Pools(ctx) })
+}
+
+// StoreTime implements hapax.StoreClock for stores that do.
+func (w *watchedStore) StoreTime(ctx context.Context) (time.Time, error) {
+	clock, ok := w.Store.(hapax.StoreClock)
+	if !ok {
+		return time.Time{}, hapax.ErrNotSupported
+	}
+	return watch(ctx, w, func() (time.Time, error) { return clock.StoreTime(ctx) })
+}
+
+// Allocate implements hapax.SegmentStore.
+func (w *watchedStore) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	a, err := watch(ctx, w, func() (hapax.Allocation, error) { return w.Store.Allocate(ctx, tag, n, last) })
+	w.health.note(KindTag, tag, err)
+	return a, err
+}
+
+// AcquireWorker implements hapax.WorkerStore.
+func (w *watchedStore) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	l, err := watch(ctx, w, func() (hapax.Lease, error) { return w.Store.AcquireWorker(ctx, req) })
+	w.health.note(KindPool, req.Pool, err)
+	return l, err
+}
+
+// ExtendWorker implements hapax.WorkerStore.
+func (w *watchedStore) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	l, err := watch(ctx, w, func() (hapax.Lease, error) { return w.Store.ExtendWorker(ctx, lease, req) })
+	w.health.note(KindPool, lease.Pool, err)
+	return l, err
+}

@@ -1,0 +1,130 @@
+package hapax_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/witness"
+)
+
+// Broken variants of the guard around a store, each of which lets numbers repeat
+// once a backup was put back.
+func TestSimulationCatchesBrokenGuards(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	catch(t, map[string]twin{
+		"a refusal that wears off": {broken: true, nodes: 2, noWitness: true, guard: func(p *process, s hapax.Store) hapax.Store {
+			return &wearing{Store: s, marks: map[string]int64{}}
+		}},
+		"a check before the grant instead of after it": {broken: true, nodes: 3, guard: func(p *process, _ hapax.Store) hapax.Store {
+			return before{p.link, p.guard}
+		}},
+		"a node that joins without a wait": {broken: true, nodes: 3, link: func(s hapax.Store) hapax.Store {
+			return hasty{s, s.(driver.Rows)}
+		}},
+		"a fence that only its raiser sees": {broken: true, nodes: 3, link: func(s hapax.Store) hapax.Store {
+			return &alone{Store: s, Rows: s.(driver.Rows)}
+		}},
+	})
+}
+
+// wearing compares each grant with what was granted before, and asks on when it
+// lies below: every attempt moves the store's mark on, and soon past what it knows.
+type wearing struct {
+	hapax.Store
+
+	mu    sync.Mutex
+	marks map[string]int64
+}
+
+func (s *wearing) accept(line string, g hapax.Grant) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g.Lo < s.marks[line] {
+		return fmt.Errorf("%w: twin", hapax.ErrStoreUnavailable)
+	}
+	s.marks[line] = g.Hi
+	return nil
+}
+
+func (s *wearing) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	a, err := s.Store.Allocate(ctx, tag, n, last)
+	if err != nil {
+		return a, err
+	}
+	return a, s.accept(witness.TagLine(tag), a.Grant)
+}
+
+// before looks at the guard before it asks the store, and not afterwards.
+type before struct {
+	hapax.Store
+
+	guard *witness.Guarded
+}
+
+func (s before) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	if err := s.guard.Ping(ctx); err != nil {
+		return hapax.Allocation{}, err
+	}
+	return s.Store.Allocate(ctx, tag, n, last)
+}
+
+func (s before) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	if err := s.guard.Ping(ctx); err != nil {
+		return hapax.Lease{}, err
+	}
+	return s.Store.AcquireWorker(ctx, req)
+}
+
+func (s before) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	if err := s.guard.Ping(ctx); err != nil {
+		return lease, err
+	}
+	return s.Store.ExtendWorker(ctx, lease, req)
+}
+
+// hasty shows no other nodes.
+type hasty struct {
+	hapax.Store
+	driver.Rows
+}
+
+func (s hasty) ListRows(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
+	if table == driver.TableNodes {
+		return nil, ctx.Err()
+	}
+	return s.Rows.ListRows(ctx, table, after, limit)
+}
+
+// alone shows a fence to the node that raised it.
+type alone struct {
+	hapax.Store
+	driver.Rows
+
+	mu     sync.Mutex
+	raised bool
+}
+
+func (s *alone) Row(ctx context.Context, table, name string) ([]byte, error) {
+	s.mu.Lock()
+	blind := table == driver.TableFence && !s.raised
+	s.mu.Unlock()
+	if blind {
+		return nil, ctx.Err()
+	}
+	return s.Rows.Row(ctx, table, name)
+}
+
+func (s *alone) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {
+	if table == driver.TableFence && old == nil {
+		s.mu.Lock()
+		s.raised = true
+		s.mu.Unlock()
+	}
+	return s.Rows.SwapRow(ctx, table, name, old, next)
+}

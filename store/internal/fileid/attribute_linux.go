@@ -1,0 +1,5 @@
+package fileid
+
+import "golang.org/x/sys/unix"
+
+const missing = unix.ENODATA

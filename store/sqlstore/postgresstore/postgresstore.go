@@ -1,0 +1,91 @@
+// Package postgresstore opens a SQL store in PostgreSQL by its URL. What the
+// store does is told by package sqlstore.
+package postgresstore
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/sqlstore"
+	"github.com/hapax-id/hapax/store/sqlstore/internal/handle"
+)
+
+// Open connects to the database that the URL names, creates what is missing,
+// and checks that it is the store it was. Close must be called.
+//
+//	postgres://user:password@host:5432/database?sslmode=verify-full
+//
+// The URL may have prefix=, which begins the names of the tables (default
+// "hapax_"), and every parameter that libpq and pgx know.
+//
+// Errors are ErrInvalidArgument for the URL, and those of sqlstore.New.
+func Open(ctx context.Context, storeURL string, opts sqlstore.Options) (*sqlstore.Store, error) {
+	cfg, prefix, err := config(storeURL, opts)
+	if err != nil {
+		return nil, err
+	}
+	cfg.OnNotice = keepWarning
+	opts.Doubt = takeWarning
+	opts.Prefix, opts.CloseDB = cmp.Or(prefix, opts.Prefix), true
+	db := handle.New(stdlib.GetConnector(*cfg), cmp.Or(opts.MaxConns, sqlstore.DefaultMaxConns), cmp.Or(opts.Timeout, sqlstore.DefaultTimeout))
+	return sqlstore.New(ctx, db, sqlstore.PostgreSQL, opts)
+}
+
+func config(storeURL string, opts sqlstore.Options) (*pgx.ConnConfig, string, error) {
+	u, _, prefix, err := handle.Parse(storeURL, "postgres", "postgresql")
+	if err != nil {
+		return nil, "", err
+	}
+	cfg, err := pgx.ParseConfig(u.String())
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: store URL: %w", hapax.ErrInvalidArgument, err) // pgx leaves the password out
+	}
+	if opts.TLS != nil {
+		cfg.TLSConfig = tlsFor(opts.TLS, cfg.Host)
+		for _, f := range cfg.Fallbacks {
+			f.TLSConfig = tlsFor(opts.TLS, f.Host)
+		}
+	}
+	return cfg, prefix, nil
+}
+
+func tlsFor(cfg *tls.Config, host string) *tls.Config {
+	cfg = cfg.Clone()
+	if cfg.ServerName == "" {
+		cfg.ServerName = host
+	}
+	return cfg
+}
+
+// warning is where a connection keeps the last warning of its server.
+const warning = "hapax: last warning"
+
+func keepWarning(c *pgconn.PgConn, n *pgconn.Notice) {
+	if n.SeverityUnlocalized == "WARNING" || n.SeverityUnlocalized == "" { // empty: before PostgreSQL 9.6
+		c.CustomData()[warning] = n.Message
+	}
+}
+
+// takeWarning returns the last warning of the server on a connection, and
+// forgets it.
+func takeWarning(conn any) error {
+	c, ok := conn.(*stdlib.Conn)
+	if !ok {
+		return fmt.Errorf("a %T does not tell the server's warnings", conn)
+	}
+	data := c.Conn().PgConn().CustomData()
+	message, warned := data[warning].(string)
+	if !warned {
+		return nil
+	}
+	delete(data, warning)
+	return errors.New("the server warned: " + message)
+}
