@@ -285,7 +285,7 @@ func (t *Tree) writeFile(mark time.Time) error {
 	if t.opts.File == "" {
 		return nil
 	}
-	err := os.MkdirAll(filepath.Dir(t.opts.File), 0o755)
+	err := os.MkdirAll(filepath.Dir(t.opts.File), 0o750)
 	if err == nil {
 		err = durable.Replace(durable.OS, t.opts.File, func(*os.File) ([]byte, error) {
 			return fmt.Appendf(nil, "workerID=%d\ntimestamp=%d\n", t.worker, mark.UnixMilli()), nil

@@ -74,7 +74,7 @@ type Table struct {
 // ErrStoreUnavailable, ErrStoreUnsafe, ErrStoreCorrupt where the table is not
 // there.
 func OpenTable(ctx context.Context, url string, opts TableOptions) (*Table, error) {
-	db, err := mysqldb.Open(ctx, url, mysqldb.Options{Timeout: opts.Timeout, AcceptFailover: opts.AcceptFailover, Warn: opts.Warn})
+	db, err := mysqldb.Open(url, mysqldb.Options{Timeout: opts.Timeout, AcceptFailover: opts.AcceptFailover, Warn: opts.Warn})
 	if err != nil {
 		return nil, err
 	}
@@ -310,15 +310,7 @@ func (t *Table) DeleteTag(_ context.Context, name string) (hapax.Tag, error) {
 
 // Ping reports whether the table answers.
 func (t *Table) Ping(ctx context.Context) error {
-	limited, cancel := t.db.Limit(ctx)
-	defer cancel()
-	rows, err := t.db.SQL.QueryContext(limited, "SELECT biz_tag, max_id, step FROM leaf_alloc LIMIT 1")
-	if err == nil {
-		for rows.Next() { // whether there is one does not matter
-		}
-		err = errors.Join(rows.Err(), rows.Close())
-	}
-	return t.db.Fail(ctx, "leaf_alloc", err)
+	return t.db.Probe(ctx, "leaf_alloc", "SELECT biz_tag, max_id, step FROM leaf_alloc LIMIT 1")
 }
 
 // Close closes the handle, unless it is the caller's.

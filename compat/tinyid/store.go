@@ -116,7 +116,7 @@ func Open(ctx context.Context, urls []string, opts Options) (*Store, error) {
 		s.warn = func(string, string) {}
 	}
 	for _, url := range urls {
-		db, err := mysqldb.Open(ctx, url, mysqldb.Options{Timeout: opts.Timeout, AcceptFailover: opts.AcceptFailover, Warn: opts.Warn})
+		db, err := mysqldb.Open(url, mysqldb.Options{Timeout: opts.Timeout, AcceptFailover: opts.AcceptFailover, Warn: opts.Warn})
 		if err != nil {
 			_ = s.Close()
 			return nil, err
@@ -509,18 +509,11 @@ func (s *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 func (s *Store) Ping(ctx context.Context) error {
 	var failed error
 	for _, db := range s.dbs {
-		limited, cancel := db.Limit(ctx)
-		rows, err := db.SQL.QueryContext(limited, "SELECT "+columns+" FROM tiny_id_info LIMIT 1")
-		if err == nil {
-			for rows.Next() { // whether there is one does not matter
-			}
-			err = errors.Join(rows.Err(), rows.Close())
-		}
-		cancel()
+		err := db.Probe(ctx, "tiny_id_info", "SELECT "+columns+" FROM tiny_id_info LIMIT 1")
 		if err == nil {
 			return nil
 		}
-		failed = errors.Join(failed, db.Fail(ctx, "tiny_id_info", err))
+		failed = errors.Join(failed, err)
 	}
 	return failed
 }

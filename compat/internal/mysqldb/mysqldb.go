@@ -56,9 +56,10 @@ type DB struct {
 	closed  atomic.Bool
 }
 
-// Open connects to mysql://user:password@host:port/database. The parameters tls,
+// Open returns a handle on mysql://user:password@host:port/database, which
+// connects when it is first used. The parameters tls,
 // timeout, readTimeout and writeTimeout are those of the Go driver.
-func Open(ctx context.Context, rawURL string, opts Options) (*DB, error) {
+func Open(rawURL string, opts Options) (*DB, error) {
 	cfg, err := config(rawURL)
 	if err != nil {
 		return nil, err
@@ -272,6 +273,21 @@ func (d *DB) Fail(ctx context.Context, op string, err error) error {
 		return fmt.Errorf("%w: %s: no answer within %v", hapax.ErrStoreUnavailable, op, d.timeout)
 	}
 	return fmt.Errorf("%w: %s: %w", hapax.ErrStoreUnavailable, op, err)
+}
+
+// Probe reports whether a query is answered; what it answers does not matter. what
+// names its table in the error.
+func (d *DB) Probe(ctx context.Context, what, query string) error {
+	limited, cancel := d.Limit(ctx)
+	defer cancel()
+	rows, err := d.SQL.QueryContext(limited, query)
+	if err != nil {
+		return d.Fail(ctx, what, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+	}
+	return d.Fail(ctx, what, rows.Err())
 }
 
 // Others returns how many sessions other clients have in the database, as far as
