@@ -88,6 +88,26 @@ func (s *Set) Next(ctx context.Context, tag string) (hapax.ID, error) {
 	return id, err
 }
 
+// TryNext issues one number of a tag if there is one without waiting, and reports
+// whether there was.
+func (s *Set) TryNext(tag string) (hapax.ID, bool) {
+	s.mu.Lock()
+	e := s.entries[tag]
+	s.mu.Unlock()
+	if e == nil {
+		return 0, false
+	}
+	select {
+	case <-e.ready:
+	default:
+		return 0, false
+	}
+	if e.seg == nil {
+		return 0, false
+	}
+	return e.seg.TryNext()
+}
+
 // NextN fills dst with numbers of a tag in ascending order, and returns how many
 // it issued.
 func (s *Set) NextN(ctx context.Context, tag string, dst []hapax.ID) (int, error) {

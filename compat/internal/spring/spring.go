@@ -46,7 +46,7 @@ func WantsHTML(accept string) bool {
 // quality, and of these the one that it names first. It is empty where the header
 // names none of them.
 func first(accept string, types ...string) string {
-	if len(accept) > maxAcceptBytes {
+	if accept == "" || accept == "*/*" || len(accept) > maxAcceptBytes {
 		return ""
 	}
 	best, quality := "", 0.0

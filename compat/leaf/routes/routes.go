@@ -33,6 +33,12 @@ type Issuer interface {
 	Next(ctx context.Context, tag string) (hapax.ID, error)
 }
 
+// A trier is an Issuer that can also issue without waiting, which spares the
+// deadline of a call.
+type trier interface {
+	TryNext(tag string) (hapax.ID, bool)
+}
+
 // A Monitor tells what the pages /cache and /db show.
 type Monitor interface {
 	Cache(ctx context.Context) ([]CacheRow, error)
@@ -190,6 +196,12 @@ func (h handler) get(w http.ResponseWriter, r *http.Request, issuer Issuer, key 
 		}
 		spring.Fail(w, r, h.now(), http.StatusInternalServerError, serverException, "this mode is switched off here")
 		return
+	}
+	if t, ok := issuer.(trier); ok {
+		if id, ok := t.TryNext(key); ok {
+			spring.Text(w, r, strconv.FormatInt(int64(id), 10))
+			return
+		}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.MaxWait)
 	defer cancel()
