@@ -68,12 +68,13 @@ fresh:
 
 # SEEDS simulated worlds; everything under the race detector, SOAK times over; and
 # in full length shared stores, with three servers, two hundred processes, crashes
-# and outages, and 11,000 connections. The cache of tests does not see that they
-# soak.
+# and outages, and 11,000 connections; and ten million numbers from Leaf's and
+# TinyID's tables. The cache of tests does not see that they soak.
 soak:
 	$(GO) test -timeout 120m -run '^TestSimulation$$' . -sim.seeds=$(SEEDS)
 	$(GO) test -race -count=$(SOAK) -timeout 120m ./...
 	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m -run 'Shared|Forgets|Clock|ManyConnections' ./internal/e2e
+	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m ./compat/internal/fleet
 
 # What the tests and benchmarks use, on Debian.
 deps:
