@@ -12,6 +12,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/codec"
+	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
 // What a tag's code is stands in hapax.Tag.Extra, as JSON that begins with
@@ -253,6 +254,9 @@ type Issued struct {
 func (s *Service) NextCodes(ctx context.Context, tag string, n int) (Issued, error) {
 	if n < 1 || n > s.opts.MaxCount {
 		return Issued{}, outOfRange("count", n, fmt.Sprintf("1 to %d", s.opts.MaxCount))
+	}
+	if err := auth.FromContext(ctx).TakeNumbers(int64(n)); err != nil {
+		return Issued{}, err
 	}
 	res := Issued{IDs: make([]hapax.ID, n)}
 	var c *code

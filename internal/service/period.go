@@ -142,7 +142,7 @@ func (p *periods) Close(context.Context) error { return nil }
 // take fills dst with numbers of one period, which it returns.
 func (p *periods) take(ctx context.Context, dst []hapax.ID) (period codec.Period, n int, err error) {
 	period, err = p.on(ctx, func(line string) error {
-		n, err = p.svc.NextN(ctx, line, dst)
+		n, err = p.svc.fill(ctx, line, dst)
 		return err
 	})
 	return period, n, err
@@ -151,7 +151,7 @@ func (p *periods) take(ctx context.Context, dst []hapax.ID) (period codec.Period
 // reserve is Service.Reserve on the line of the current period.
 func (p *periods) reserve(ctx context.Context, n int64) (g hapax.Grant, err error) {
 	_, err = p.on(ctx, func(line string) error {
-		g, err = p.svc.Reserve(ctx, line, n)
+		g, err = p.svc.reserve(ctx, line, n)
 		return err
 	})
 	return g, err

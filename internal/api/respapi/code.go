@@ -16,7 +16,7 @@ func (c *conn) code(args [][]byte) {
 		}
 	}
 	tag := c.tagName(args[1])
-	issued, err := c.srv.svc.NextCodes(c.srv.life, tag, n)
+	issued, err := c.srv.svc.NextCodes(c.context(), tag, n)
 	if err != nil {
 		c.failWith(err)
 		return

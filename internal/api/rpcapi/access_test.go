@@ -225,6 +225,8 @@ type counted []hapax.Code
 func (c *counted) Failed(_ string, err error)        { *c = append(*c, hapax.CodeOf(err)) }
 func (c *counted) Refused(_ string, code hapax.Code) { *c = append(*c, code) }
 
+func (c *counted) Attempted(context.Context, string, error, ...any) {}
+
 // What a client does wrong is no error of the server's: not that it asked for the
 // health of what is not there, is gone, or gave no time.
 func TestWhatCountsAsFailed(t *testing.T) {

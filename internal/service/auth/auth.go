@@ -67,6 +67,15 @@ type TokenConfig struct {
 	// connections may use the token, at the same time; default no limit.
 	Requests    int `yaml:"requests"`
 	Connections int `yaml:"connections"`
+
+	// NumbersPerMinute and NumbersPerDay are how many numbers may be taken or
+	// leased, and Leases how many workers may be leased at a time; default no
+	// limit. NewTags is how many tags first use may create in a day; default
+	// DefaultNewTags, and no limit for administrators. All count on each server.
+	NumbersPerMinute int64 `yaml:"numbers_per_minute"`
+	NumbersPerDay    int64 `yaml:"numbers_per_day"`
+	Leases           int   `yaml:"leases"`
+	NewTags          int   `yaml:"new_tags"`
 }
 
 // A Policy knows the tokens. Its methods are safe for concurrent use.

@@ -221,15 +221,33 @@ func (c *Caller) MayIssue(tag []byte) error {
 	return c.denied(Issue, string(tag))
 }
 
+// MayDefine reports whether what the caller says of a tag counts where the tag is
+// created by its first use.
+func (c *Caller) MayDefine(tag string) bool { return c.Allow(Define, tag) == nil }
+
 type callerKey struct{}
 
-// NewContext returns a context that carries the caller of a request.
-func NewContext(ctx context.Context, c *Caller) context.Context {
-	return context.WithValue(ctx, callerKey{}, c)
+// An origin is where a request comes from.
+type origin struct {
+	caller  *Caller
+	address string
+}
+
+// NewContext returns a context that carries the caller of a request, and the
+// network address that it comes from.
+func NewContext(ctx context.Context, c *Caller, address string) context.Context {
+	return context.WithValue(ctx, callerKey{}, origin{c, address})
 }
 
 // FromContext returns the caller that a context carries; nil if there is none.
 func FromContext(ctx context.Context) *Caller {
-	c, _ := ctx.Value(callerKey{}).(*Caller)
-	return c
+	o, _ := ctx.Value(callerKey{}).(origin)
+	return o.caller
+}
+
+// AddressFrom returns the network address that a request comes from, empty if the
+// context carries none.
+func AddressFrom(ctx context.Context) string {
+	o, _ := ctx.Value(callerKey{}).(origin)
+	return o.address
 }
