@@ -427,7 +427,7 @@ func checkSection(s Setting, value any) error {
 	if !ok && value != nil {
 		return &hapax.ValueError{Field: s.Name, Value: showable(s.Name, value), Allowed: "a mapping from names to definitions", Err: hapax.ErrInvalidArgument}
 	}
-	if s.Keys == nil {
+	if s.Keys == nil && s.Entries == nil {
 		return nil // its entries are texts, which decode checks
 	}
 	var known []string
