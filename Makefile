@@ -1,6 +1,6 @@
 GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
-MODULES = . bench examples/embedded internal/testservers/ferretdb compat/vesta/dubbo/interop
+MODULES = . bench examples/embedded examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop
 RACE = . ./internal/service/... ./internal/api/... ./store/memstore/...
 FUZZTIME ?= 3s
 SOAK ?= 5
@@ -15,10 +15,11 @@ test: vet modules race fuzz
 vet:
 	for m in $(MODULES); do $(GO) -C $$m vet ./... || exit; done
 
-# The modules beside the root one: the example runs, a consumer of another make calls
+# The modules beside the root one: the examples run, a consumer of another make calls
 # the Dubbo server, the benchmarks run briefly.
 modules:
 	$(GO) -C examples/embedded test ./...
+	$(GO) -C examples/invitations test ./...
 	$(GO) -C compat/vesta/dubbo/interop test ./...
 	$(GO) -C bench run . -quick
 	$(GO) -C bench run ./rpc -quick
