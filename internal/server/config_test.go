@@ -55,6 +55,7 @@ func TestPrecedence(t *testing.T) {
 		"max_count":             {"1", "2", "3"},
 		"max_wait":              {"1s", "2s", "3s"},
 		"refresh":               {"1s", "2s", "3s"},
+		"tag_idle":              {"1s", "2s", "3s"},
 		"store_timeout":         {"1s", "2s", "3s"},
 		"heartbeat":             {"2s", "3s", "4s"},
 		"witness":               {"a", "b", "c"},
