@@ -348,9 +348,12 @@ func TestStoreThatForgets(t *testing.T) {
 		n.server.await("run hapax adopt")
 	}
 	const floor = 10_000_000
-	if r := run(t, c.nodes[1].dir, "adopt", "--server", c.nodes[1].server.url, "--floor", strconv.Itoa(floor), "--yes"); r.code != 0 {
+	n := c.nodes[1]
+	n.crash()
+	if r := run(t, n.dir, "adopt", "--store", store.URL, "--data", n.data, "--floor", strconv.Itoa(floor), "--yes"); r.code != 0 {
 		t.Fatalf("adopt: exit code %d, %s", r.code, r.err)
 	}
+	c.restart(n)
 	c.adopted = true
 	for l := range c.clients {
 		eventually(t, l.node.address+" issues again", func() bool {
