@@ -23,6 +23,7 @@ type SnowflakeStats struct {
 	Grants     int64         // grants taken
 	StoreWaits int64         // times a call waited for the store
 	TickWaits  int64         // times a call waited for the clock
+	Ready      int64         // numbers that can be issued before the clock moves on
 	Remaining  time.Duration // how far the grant reaches beyond engine time
 	Rollback   time.Duration // how far the wall clock is behind engine time
 	Skew       time.Duration // local clock less store clock, where the store has one
@@ -81,7 +82,7 @@ type stretch struct {
 	due    atomic.Int64 // the tick at which an extension is due
 }
 
-// bound returns the cursor that issuing must stay below at tick.
+// bound returns the cursor that issuing must stay below at tick (condition 4).
 func (r *stretch) bound(tick, ahead int64) int64 {
 	return min(r.hi.Load(), tick+ahead+1) << r.bits
 }
@@ -188,6 +189,9 @@ func (s *Snowflake) Next(ctx context.Context) (ID, error) {
 	if limit := r.limit.Load(); limit != 0 {
 		c := r.next.Add(1) - 1
 		if c < limit {
+			if invariants {
+				r.check(c, 1)
+			}
 			return r.enc.encode(c), nil
 		}
 		if s.admit(r, c, limit) {
@@ -277,6 +281,9 @@ func (s *Snowflake) tryClaim(most int64) (r *stretch, tick, lo, n int64, err err
 		return r, 0, 0, 0, err
 	}
 	if lo, n = r.pop.take(1, most, tick-s.behind, r.bound(tick, s.ahead)); n > 0 {
+		if invariants {
+			r.check(lo, n)
+		}
 		s.extendIfDue(r, tick)
 	}
 	return r, tick, lo, n, nil
@@ -410,6 +417,9 @@ func (s *Snowflake) Stats() SnowflakeStats {
 	if next, skipped := r.pop.position(); next < sealedCursor {
 		st.Issued += r.issuedSoFar(next, skipped)
 		st.Remaining = max(0, s.layout.TimeOf(r.hi.Load()).Sub(now))
+		if tick, err := s.layout.TickOf(now); err == nil {
+			st.Ready = max(0, r.bound(tick, s.ahead)-r.enter(next, tick-s.behind))
+		}
 	}
 	return st
 }
@@ -443,7 +453,7 @@ func (s *Snowflake) Close(ctx context.Context) error {
 	return err
 }
 
-// retireLocked seals a stretch, adds it to the books, and returns the first
+// retireLocked seals a stretch (condition 6), adds it to the books, and returns the first
 // cursor that it never issued.
 func (s *Snowflake) retireLocked(r *stretch) int64 {
 	r.limit.Store(0)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/identity"
+	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
 const (
@@ -42,6 +43,7 @@ type attempt struct {
 	done chan struct{}           // closed when line and err are set
 	line *line
 	err  error
+	by   *auth.Caller // for whom the tag is created if there is none
 
 	stale bool // the tag was changed meanwhile; guarded by Service.mu
 }
@@ -88,6 +90,7 @@ func (s *Service) line(ctx context.Context, tag string) (*line, error) {
 		switch {
 		case a.err == nil:
 			return a.line, nil
+		case isPersonal(a.err) && a.by != auth.FromContext(ctx): // no answer to this caller
 		case !gaveUp:
 			return nil, a.err
 		case ctx.Err() != nil:
@@ -115,10 +118,11 @@ func (s *Service) attempt(ctx context.Context, tag string) (*attempt, error) {
 		<-s.slots
 		return a, err
 	}
-	a = &attempt{done: make(chan struct{})}
+	a = &attempt{done: make(chan struct{}), by: auth.FromContext(ctx)}
 	a.on.Store(&trouble{})
 	s.opening[tag] = a
-	s.children.Go(func() { s.run(a, tag) })
+	address := auth.AddressFrom(ctx)
+	s.children.Go(func() { s.run(auth.NewContext(s.life, a.by, address), a, tag) })
 	return a, nil
 }
 
@@ -138,9 +142,9 @@ func (s *Service) knownLocked(tag string) (*attempt, error) {
 
 // run carries out an attempt. It outlasts the callers that wait for it by a
 // while, so that a slow store is not asked in vain.
-func (s *Service) run(a *attempt, tag string) {
+func (s *Service) run(ctx context.Context, a *attempt, tag string) {
 	defer func() { <-s.slots }()
-	ctx, cancel := context.WithTimeout(s.life, s.opts.MaxWait+s.opts.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.opts.MaxWait+s.opts.StoreTimeout)
 	defer cancel()
 	a.line, a.err = s.open(ctx, a, tag)
 	s.mu.Lock()
@@ -166,7 +170,7 @@ func (s *Service) run(a *attempt, tag string) {
 // isDefinite tells that asking again at once would give the same answer.
 func isDefinite(err error) bool {
 	_, gaveUp := errors.AsType[*hapax.WaitError](err)
-	return !gaveUp && !isTransient(err)
+	return !gaveUp && !isTransient(err) && !isPersonal(err)
 }
 
 // isTransient reports whether the store may answer when it is asked again.

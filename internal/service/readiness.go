@@ -61,6 +61,7 @@ type health struct {
 	mu      sync.Mutex // guards the fields below
 	err     error      // of the last call that told anything about the store; nil: it answered
 	told    time.Time  // when; zero: never
+	barred  error      // why nothing is granted, until Ping says otherwise
 	asked   map[*time.Time]struct{}
 	refused map[lineName]error // lines that the store or the witness refuses
 }
@@ -86,6 +87,16 @@ func (h *health) tell(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.err, h.told = err, time.Now()
+	if isRefusal(err) {
+		h.barred = err
+	}
+}
+
+// admit notes that the store grants.
+func (h *health) admit() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.barred = nil
 }
 
 // trouble returns what is wrong with the store as far as is known.
@@ -98,7 +109,7 @@ func (h *health) trouble() error {
 			return fmt.Errorf("%w: it has not answered for %v", hapax.ErrStoreUnavailable, silent.Truncate(time.Second))
 		}
 	}
-	return h.err
+	return firstOf(h.barred, h.err)
 }
 
 // passing are the codes of answers that say nothing about what can be issued.

@@ -237,6 +237,13 @@ func (w *Witness) begin(line string) *call {
 	return c
 }
 
+// sinceOf returns the lowest mark that the line can have had since the call began.
+func (w *Witness) sinceOf(c *call) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return c.since
+}
+
 func (w *Witness) end(c *call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -270,9 +277,11 @@ func (w *Witness) accept(c *call, g hapax.Grant, beat int64) error {
 		}
 		l.taken = append(l.taken, g)
 		mark := max(w.state.Marks[c.line], g.Hi)
-		if next, offered := w.state.Offers[c.line]; offered && g.Lo >= next && g.Lo < w.state.Marks[c.line] {
-			mark = g.Hi // the hand-back was carried out
-			b.Offers[c.line] = -1
+		if next, offered := w.state.Offers[c.line]; offered {
+			if g.Lo >= next && g.Lo < w.state.Marks[c.line] {
+				mark = g.Hi // the hand-back was carried out
+			}
+			b.Offers[c.line] = -1 // the store's mark has moved on: it can come about no more
 		}
 		b.Marks[c.line] = mark
 		if beat > 0 {
