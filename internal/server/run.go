@@ -153,7 +153,7 @@ func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
 	}
 	opts := service.Options{
 		Tags: c.Tags, Pools: c.Pools, NoAutoCreate: !c.AutoCreate,
-		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, StoreTimeout: c.StoreTimeout,
+		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, TagIdle: c.TagIdle, StoreTimeout: c.StoreTimeout,
 		Logger: log, Clock: clock,
 	}
 	if err := c.addCompat(&opts); err != nil {

@@ -91,6 +91,8 @@ var settings = []Setting{
 		func(c *Config) *time.Duration { return &c.MaxWait }),
 	duration("refresh", time.Minute, time.Second, 24*time.Hour, "How often deleted and changed tags are looked up in the store",
 		func(c *Config) *time.Duration { return &c.Refresh }),
+	duration("tag_idle", time.Hour, time.Second, 10_000*time.Hour, "How long a segment tag may issue nothing before this node hands back the numbers that it holds of it; the next use takes new ones",
+		func(c *Config) *time.Duration { return &c.TagIdle }),
 	duration("store_timeout", 5*time.Second, 10*time.Millisecond, time.Hour, "How long one answer of the store may take",
 		func(c *Config) *time.Duration { return &c.StoreTimeout }),
 	duration("heartbeat", time.Second, 100*time.Millisecond, time.Minute, "How often this node writes to a shared store at least, so that it notices a store that went back; a node that joins others waits for one heartbeat",
