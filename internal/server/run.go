@@ -79,6 +79,9 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	policy.ReportWrong(func(w auth.WrongToken) {
+		log.Warn("a wrong token was shown", "from", w.From, "in_this_minute", w.Wrong, "suppressed", w.Suppressed)
+	})
 	public := policy
 	if c.AdminHTTP != "" {
 		public = policy.Without(auth.ScopeAdmin | auth.ScopeMetrics)

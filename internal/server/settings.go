@@ -107,7 +107,9 @@ var settings = []Setting{
 }
 
 var tokenKeys = []Key{
-	{"hash", "string", "none", "The token's SHA-256, as hapax token new prints it"},
+	{"hash", "string", "none", "The token's SHA-256, as hapax token new prints it. Only tokens that it made are taken"},
+	{"certificate", "string", "none", "A name in a client's certificate (URI, DNS name, e-mail address or common name) that stands for the token, beside a hash or instead; takes tls_client_ca"},
+	{"expires", "string", "never", "When the token ends to be good, in RFC 3339"},
 	{"scopes", "list", "[issue]", "What the token is for: issue (numbers and leases), admin (tags, pools, workers, metrics), metrics"},
 	{"tags", "list", "all", "The tags that the token is for: names, or beginnings of names with * behind"},
 	{"pools", "list", "all, or none beside tags", "The pools whose workers the token may lease or administer, as with tags"},

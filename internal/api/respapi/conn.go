@@ -96,7 +96,11 @@ func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{srv: s, net: nc, id: s.ids.Add(1), since: time.Now(), born: s.now.Load()}
 	c.active = c.born
 	c.client = peer.NewContext(s.life, gate.Bare(nc))
-	c.distrust()
+	if isSecure(nc) {
+		c.trusted = false // before the handshake
+	} else {
+		c.distrust()
+	}
 	c.known.Store(c.trusted && !isSecure(nc))
 	c.enter(phaseWaiting)
 	return c
@@ -154,6 +158,9 @@ func (c *conn) serve() {
 	defer c.client.Rest()
 	if c.shakeHands() != nil {
 		return
+	}
+	if isSecure(c.net) {
+		c.distrust() // now it is known who it is
 	}
 	c.vouch()
 	err := c.read()

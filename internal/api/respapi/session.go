@@ -2,6 +2,7 @@ package respapi
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -108,6 +109,14 @@ func (c *conn) auth(args [][]byte) {
 // distrust makes the connection one of somebody who has shown no token.
 func (c *conn) distrust() {
 	caller, err := c.srv.opts.Policy.Caller("")
+	if secure, ok := c.net.(*tls.Conn); ok && err != nil {
+		state := secure.ConnectionState()
+		if known := c.srv.opts.Policy.Certified(&state); known != nil {
+			if caller, err = known, known.Spend(); err == nil {
+				err = c.link.Use(known)
+			}
+		}
+	}
 	c.trusted, c.caller = err == nil, caller
 }
 
@@ -118,7 +127,7 @@ func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
 		c.fail(errNoPassword)
 		return nil, false
 	}
-	caller, err := c.srv.opts.Policy.Caller(token)
+	caller, err := c.srv.opts.Policy.From(c.client, c.net.RemoteAddr().String(), token)
 	if err == nil && user != "default" && user != caller.Name() {
 		err = hapax.ErrUnauthenticated
 	}
