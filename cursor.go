@@ -60,7 +60,7 @@ type populator interface {
 	// position returns the next cursor, and how many were skipped so far.
 	position() (next, skipped int64)
 
-	// seal refuses every later claim and returns the first cursor that was
+	// seal refuses every later claim (condition 6) and returns the first cursor that was
 	// never claimed. Later seals return a value above every limit.
 	seal() int64
 }
@@ -78,7 +78,7 @@ type cursor struct {
 	_    [120]byte
 	// limit is what single adds must stay below; 0 parks them, and issuing goes
 	// through take. Every issue reads it; slow paths and the pacer write it, and
-	// never beyond the end of the grant. It shares its line with read-only words.
+	// never beyond the end of the grant (condition 4). It shares its line with read-only words.
 	limit atomic.Int64
 	enc   encoder
 	_     [64]byte

@@ -90,7 +90,7 @@ var (
 
 // Issuing and serving.
 var (
-	ErrClosed           = newError("closed", "it is closed")
+	ErrClosed           = newError("closed", "the issuer or store is closed")
 	ErrRejected         = newError("rejected", "the request was refused by policy")
 	ErrLimitExceeded    = newError("limit_exceeded", "a limit of the service is reached")
 	ErrUnauthenticated  = newError("unauthenticated", "credentials are missing or wrong")

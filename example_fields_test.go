@@ -76,5 +76,5 @@ func ExampleIssuer_shutdown() {
 	}
 	_, err = orders.Next(ctx)
 	fmt.Println(err)
-	// Output: hapax: the issuer is closed
+	// Output: hapax: the issuer or store is closed
 }

@@ -4,6 +4,10 @@ import "context"
 
 // Issuer issues numbers, each at most once and, as seen by any one caller,
 // strictly increasing. All methods are safe for concurrent use.
+//
+// Where a layout has the worker above the time, as the vesta-legacy ones do, that
+// holds as long as the worker ID stays the same: an issuer that lost its lease goes
+// on with another one, whose numbers may be lower.
 type Issuer interface {
 	// Next issues one number. The context is consulted only when the call must
 	// wait; when it ends first, the error is a *WaitError.

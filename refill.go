@@ -114,7 +114,7 @@ func (o *SnowflakeOptions) mayUse(worker int64) bool {
 }
 
 // publish makes an accepted grant available: an adjacent extension lengthens
-// the current stretch, anything else takes its place. It is false for a grant
+// the current stretch, anything else takes its place (condition 5). It is false for a grant
 // that is to be given up with all that was in hand before.
 func (s *Snowflake) publish(l Lease) bool {
 	s.mu.Lock()
@@ -130,6 +130,9 @@ func (s *Snowflake) publish(l Lease) bool {
 	s.grants++
 	r := s.cur.Load()
 	if r.worker == l.Worker && r.token == l.Token && r.hi.Load() == l.Grant.Lo {
+		if invariants && l.Grant.Hi < r.hi.Load() {
+			violated(5, "an extension ends at tick %d, the stretch at %d", l.Grant.Hi, r.hi.Load())
+		}
 		r.reach(l.Grant, s.end)
 		s.mu.Unlock()
 		return true

@@ -42,7 +42,7 @@ func TestImpossibleGrantsAreRefused(t *testing.T) {
 		"time, negative":          {lease: func(l *hapax.Lease) { l.Grant.Lo = -1 }},
 		"time, empty":             {lease: func(l *hapax.Lease) { l.Grant.Hi = l.Grant.Lo }},
 		"time, beyond the end":    {lease: func(l *hapax.Lease) { l.Grant.Hi = layout.EndTick() + 1 }},
-		"time, without a token":  {lease: func(l *hapax.Lease) { l.Token = 0 }},
+		"time, without a token":   {lease: func(l *hapax.Lease) { l.Token = 0 }},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			lie.Store = memstore.New()

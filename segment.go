@@ -173,6 +173,9 @@ func (s *Segment) Next(ctx context.Context) (ID, error) {
 	if limit := r.limit.Load(); limit != 0 {
 		n := r.next.Add(1) - 1
 		if n < limit {
+			if invariants {
+				r.check(n, 1)
+			}
 			return r.id(n), nil
 		}
 		if s.admit(r, n, limit) {
@@ -206,7 +209,7 @@ func (s *Segment) TryNext() (ID, bool) {
 
 // admit decides on a number that a single add produced at or beyond the limit.
 func (s *Segment) admit(r *segment, n, limit int64) bool {
-	if n >= r.hi {
+	if n >= r.hi { // condition 4
 		r.refuse(limit)
 		return false
 	}
@@ -264,6 +267,9 @@ func (s *Segment) tryClaim(least, most int64) (r *segment, lo, n int64) {
 	for {
 		r := s.cur.Load()
 		if lo, n := r.take(least, most, 0, r.hi); n > 0 {
+			if invariants {
+				r.check(lo, n)
+			}
 			s.taken(r, lo+n)
 			return r, lo, n
 		}
@@ -317,8 +323,8 @@ func (s *Segment) taken(r *segment, next int64) {
 	_ = s.supply.want() // a failure is told to those who will have to wait
 }
 
-// promote makes the next segment the current one in place of old, burning what
-// is left of old. It reports whether there is a new current segment.
+// promote makes the next segment the current one in place of old, by one pointer
+// swap (condition 5), burning what is left of old. It reports whether there is a new current segment.
 func (s *Segment) promote(old *segment) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -331,6 +337,9 @@ func (s *Segment) promote(old *segment) bool {
 	s.retireLocked(old)
 	r := s.next
 	s.next = nil
+	if invariants && r.from.Grant.Lo < old.from.Grant.Hi {
+		violated(3, "after [%d, %d) comes [%d, %d)", old.from.Grant.Lo, old.from.Grant.Hi, r.from.Grant.Lo, r.from.Grant.Hi)
+	}
 	s.since, s.lasted = s.clock.elapsed(), 0
 	r.limit.Store(r.threshold)
 	s.cur.Store(r)
@@ -393,7 +402,7 @@ func (s *Segment) allocate(ctx context.Context, n int64) (Allocation, error) {
 }
 
 // accept decides whether a grant can be used: it must lie above all that this
-// issuer took before (condition 3).
+// issuer took before (condition 3), and be one that a store can have given.
 func (s *Segment) accept(a Allocation) error {
 	g := a.Grant
 	if g.Lo < 0 || g.Len() <= 0 || g.Hi > MaxMark || a.From < 0 || a.From > g.Lo || a.Tag.Delta < 1 || a.Tag.Remainder < 0 || a.Tag.Remainder >= a.Tag.Delta {
@@ -478,7 +487,7 @@ func (s *Segment) Drop() {
 	s.since, s.lasted = s.clock.elapsed(), 0
 }
 
-// Close stops issuing and hands back what is left, so that the next caller goes
+// Close stops issuing and hands back what is left (condition 6), so that the next caller goes
 // on where this issuer stopped. What others' grants lie above is burnt, and so
 // is what cannot be handed back because the store is away: the error says so,
 // and nothing else is lost.

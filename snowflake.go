@@ -81,7 +81,7 @@ type stretch struct {
 	due    atomic.Int64 // the tick at which an extension is due
 }
 
-// bound returns the cursor that issuing must stay below at tick.
+// bound returns the cursor that issuing must stay below at tick (condition 4).
 func (r *stretch) bound(tick, ahead int64) int64 {
 	return min(r.hi.Load(), tick+ahead+1) << r.bits
 }
@@ -188,6 +188,9 @@ func (s *Snowflake) Next(ctx context.Context) (ID, error) {
 	if limit := r.limit.Load(); limit != 0 {
 		c := r.next.Add(1) - 1
 		if c < limit {
+			if invariants {
+				r.check(c, 1)
+			}
 			return r.enc.encode(c), nil
 		}
 		if s.admit(r, c, limit) {
@@ -277,6 +280,9 @@ func (s *Snowflake) tryClaim(most int64) (r *stretch, tick, lo, n int64, err err
 		return r, 0, 0, 0, err
 	}
 	if lo, n = r.pop.take(1, most, tick-s.behind, r.bound(tick, s.ahead)); n > 0 {
+		if invariants {
+			r.check(lo, n)
+		}
 		s.extendIfDue(r, tick)
 	}
 	return r, tick, lo, n, nil
@@ -443,7 +449,7 @@ func (s *Snowflake) Close(ctx context.Context) error {
 	return err
 }
 
-// retireLocked seals a stretch, adds it to the books, and returns the first
+// retireLocked seals a stretch (condition 6), adds it to the books, and returns the first
 // cursor that it never issued.
 func (s *Snowflake) retireLocked(r *stretch) int64 {
 	r.limit.Store(0)

@@ -202,6 +202,8 @@ func (s *supply) wait(ctx context.Context, change <-chan struct{}, cause error) 
 		select {
 		case <-change:
 			return nil
+		case <-s.life.Done(): // the change may have been before watch was called
+			return ErrClosed
 		case <-ctx.Done():
 		}
 	}

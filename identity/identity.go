@@ -23,14 +23,14 @@ import (
 // A Request asks a provider for worker IDs.
 type Request struct {
 	Pool  string
-	IDs   hapax.WorkerRange        // the worker IDs that may be used, [Lo, Hi)
+	IDs   hapax.WorkerRange  // the worker IDs that may be used, [Lo, Hi)
 	Store hapax.SegmentStore // counts starts; only Disposable needs it
 }
 
 // A Choice is which worker IDs an instance may use.
 type Choice struct {
 	IDs   hapax.WorkerRange // [Lo, Hi)
-	Among []int64     // if not empty, only these, ascending
+	Among []int64           // if not empty, only these, ascending
 
 	// Counted tells that every start uses up a worker ID for good. Left is how
 	// many more starts there can be.

@@ -28,6 +28,7 @@ import (
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/boltstore"
 	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 const connections = 50
@@ -36,7 +37,8 @@ const connections = 50
 type parts struct {
 	dir     string
 	store   *boltstore.Store
-	witness *hapax.Witness
+	witness *witness.Witness
+	guard   *witness.Guarded // the store behind the witness
 	svc     *service.Service
 	client  *client.Client
 	library *hapax.Segment
@@ -60,10 +62,13 @@ func newParts(ctx context.Context) (p *parts, err error) {
 	if p.store, err = boltstore.Open(ctx, filepath.Join(p.dir, "hapax.db"), boltstore.Options{}); err != nil {
 		return p, err
 	}
-	if p.witness, err = hapax.OpenWitness(filepath.Join(p.dir, "witness")); err != nil {
+	if p.witness, err = witness.Open(filepath.Join(p.dir, "witness")); err != nil {
 		return p, err
 	}
-	p.svc, err = service.New(ctx, p.store, service.Options{Witness: p.witness, Logger: slog.New(slog.DiscardHandler)})
+	if p.guard, err = witness.Guard(p.store, p.witness, witness.Options{}); err != nil {
+		return p, err
+	}
+	p.svc, err = service.New(ctx, p.guard, service.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return p, err
 	}
@@ -113,11 +118,14 @@ func (p *parts) close() error {
 	if p.svc != nil {
 		errs = append(errs, p.svc.Close(context.Background()))
 	}
+	switch {
+	case p.guard != nil:
+		errs = append(errs, p.guard.Close())
+	case p.store != nil:
+		errs = append(errs, p.store.Close())
+	}
 	if p.witness != nil {
 		errs = append(errs, p.witness.Close())
-	}
-	if p.store != nil {
-		errs = append(errs, p.store.Close())
 	}
 	return errors.Join(append(errs, os.RemoveAll(p.dir))...)
 }

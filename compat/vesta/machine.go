@@ -16,9 +16,9 @@ import (
 
 // The machine IDs, [Lo, Hi), and the ranges that Vesta's users keep to by convention.
 var (
-	Machines = hapax.WorkerRange{Lo: 0, Hi: 1024}
+	Machines         = hapax.WorkerRange{Lo: 0, Hi: 1024}
 	EmbeddedMachines = hapax.WorkerRange{Lo: 0, Hi: 924}
-	ServerMachines = hapax.WorkerRange{Lo: 924, Hi: 1024}
+	ServerMachines   = hapax.WorkerRange{Lo: 924, Hi: 1024}
 )
 
 // A MachineProvider comes by a machine ID for this process. Which one it is goes into

@@ -270,9 +270,11 @@ func (w *Witness) accept(c *call, g hapax.Grant, beat int64) error {
 		}
 		l.taken = append(l.taken, g)
 		mark := max(w.state.Marks[c.line], g.Hi)
-		if next, offered := w.state.Offers[c.line]; offered && g.Lo >= next && g.Lo < w.state.Marks[c.line] {
-			mark = g.Hi // the hand-back was carried out
-			b.Offers[c.line] = -1
+		if next, offered := w.state.Offers[c.line]; offered {
+			if g.Lo >= next && g.Lo < w.state.Marks[c.line] {
+				mark = g.Hi // the hand-back was carried out
+			}
+			b.Offers[c.line] = -1 // the store's mark has moved on: it can come about no more
 		}
 		b.Marks[c.line] = mark
 		if beat > 0 {

@@ -77,6 +77,9 @@ func TestWitnessHandBack(t *testing.T) {
 		"taken":               {func(w *Witness) error { return lower(w, line, 400) }, 400},
 		"refused":             {func(w *Witness) error { return errors.Join(w.offer(line, 400), w.settle(line, false)) }, 1001},
 		"above what is known": {func(w *Witness) error { return lower(w, line, 5000) }, 1001},
+		"granted above it, its outcome unknown": {func(w *Witness) error {
+			return errors.Join(w.offer(line, 400), acceptNow(w, line, hapax.Grant{Lo: 1001, Hi: 2001}))
+		}, 2001},
 		"granted before it is settled": {func(w *Witness) error {
 			return errors.Join(w.offer(line, 400), acceptNow(w, line, hapax.Grant{Lo: 400, Hi: 700}), w.settle(line, true))
 		}, 700},

@@ -64,7 +64,7 @@ func provide(t testing.TB, store hapax.WorkerStore, addr string) *provider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	issuer, err := hapax.NewSnowflake(t.Context(), store, hapax.SnowflakeOptions{Layout: layout, Workers: hapax.Grant{Lo: 924, Hi: 1024}})
+	issuer, err := hapax.NewSnowflake(t.Context(), store, hapax.SnowflakeOptions{Layout: layout, Workers: hapax.WorkerRange{Lo: 924, Hi: 1024}})
 	if err != nil {
 		t.Fatal(err)
 	}
