@@ -145,7 +145,7 @@ func validateName(what, name string, sentinel error) error {
 		}
 	}
 	if !ok {
-		return &ValueError{what, name, "valid UTF-8 of 1 to 128 bytes without control characters and others that cannot be seen", sentinel}
+		return &ValueError{what, name, "valid UTF-8 of 1 to 128 bytes without control or invisible characters", sentinel}
 	}
 	return nil
 }
