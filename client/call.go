@@ -48,6 +48,9 @@ func call[T any](ctx context.Context, c *Client, m mode, ask func(context.Contex
 			c.prefer(s)
 			return v, nil
 		}
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w: %w", err, cause)
+		}
 		errs = append(errs, err)
 		if !isTroubled(err) {
 			return zero, err

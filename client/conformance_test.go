@@ -1,9 +1,11 @@
 package client_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/hapax-id/hapax"
@@ -57,9 +59,65 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			storetest.Run(t, storetest.Harness{
-				Open:         func(t testing.TB) storetest.Handle { return serveStore(t, open(t)) },
-				Capabilities: storetest.Capabilities{NoTable: true},
+				Open: func(t testing.TB) storetest.Handle {
+					clock := &clock{}
+					return clocked{serveStore(t, clockedStore{open(t), clock}), clock}
+				},
+				Capabilities: storetest.Capabilities{NoRows: true},
 			})
 		})
 	}
+}
+
+// A clock carries the suite's time and terms past the protocol, in which a
+// server's own clock and settings decide: by holders and keys.
+type clock struct{ terms sync.Map }
+
+func (c *clock) tell(by string, t hapax.Term) { c.terms.Store(by, t) }
+
+func (c *clock) set(by string, t *hapax.Term) {
+	if v, ok := c.terms.Load(by); ok {
+		t.Now, t.TTL = v.(hapax.Term).Now, v.(hapax.Term).TTL
+	}
+}
+
+// clocked is the client's end.
+type clocked struct {
+	*client.Client
+
+	*clock
+}
+
+func (c clocked) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	c.tell("of "+req.Holder, req.Term)
+	return c.Client.AcquireWorker(ctx, req)
+}
+
+func (c clocked) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	c.tell("under "+string(l.Key), req.Term)
+	return c.Client.ExtendWorker(ctx, l, req)
+}
+
+// clockedStore is the server's end.
+type clockedStore struct {
+	hapax.Store
+
+	*clock
+}
+
+func (s clockedStore) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	s.set("of "+req.Holder, &req.Term)
+	return s.Store.AcquireWorker(ctx, req)
+}
+
+func (s clockedStore) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	s.set("under "+string(l.Key), &req.Term)
+	if pools, err := s.Pools(ctx); err == nil {
+		for _, p := range pools {
+			if p.Name == l.Pool || req.Layout.IsZero() {
+				req.Layout, _ = hapax.ParseLayout(p.Layout)
+			}
+		}
+	}
+	return s.Store.ExtendWorker(ctx, l, req)
 }

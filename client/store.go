@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/hapaxv1"
@@ -151,6 +152,9 @@ func (c *Client) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) 
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
 	}
+	if u.Extra != nil && !utf8.ValidString(*u.Extra) { // which no message can hold
+		return hapax.Tag{}, outOfRange("extra", fmt.Sprintf("%d bytes", len(*u.Extra)), fmt.Sprintf("valid UTF-8 of up to %d bytes", hapax.MaxExtraBytes))
+	}
 	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.UpdateTagResponse, error) {
 		return s.admin.UpdateTag(ctx, &hapaxv1.UpdateTagRequest{Name: name, Step: u.Step, MinStep: u.MinStep, MaxStep: u.MaxStep, Floor: u.Floor, Extra: u.Extra})
 	})
@@ -232,6 +236,9 @@ func (c *Client) RetireWorker(ctx context.Context, pool string, id int64) (hapax
 
 // CreatePool implements hapax.PoolStore.
 func (c *Client) CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error) {
+	if err := hapax.ValidateName("pool", pool); err != nil {
+		return hapax.Pool{}, err
+	}
 	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.CreatePoolResponse, error) {
 		return s.admin.CreatePool(ctx, &hapaxv1.CreatePoolRequest{Pool: pool, Layout: layout})
 	})
@@ -240,6 +247,9 @@ func (c *Client) CreatePool(ctx context.Context, pool, layout string) (hapax.Poo
 
 // DeletePool implements hapax.PoolStore.
 func (c *Client) DeletePool(ctx context.Context, pool string) (hapax.Pool, error) {
+	if err := hapax.ValidateName("pool", pool); err != nil {
+		return hapax.Pool{}, err
+	}
 	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.DeletePoolResponse, error) {
 		return s.admin.DeletePool(ctx, &hapaxv1.DeletePoolRequest{Pool: pool})
 	})

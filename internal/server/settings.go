@@ -9,6 +9,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/api/respapi"
+	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
 // A Setting describes one setting of the server. The command's flags, the
@@ -21,6 +22,7 @@ type Setting struct {
 	Doc     string   // one sentence or more, without the period at the end
 	Choices []string // all values, where they are few names
 	Keys    []Key    // of the entries of a section, which is a mapping by name
+	Entries []Entry  // of a section whose entries have names and keys of their own
 
 	set func(c *Config, text string) error // nil: a section
 	get func(c *Config) any                // what YAML shows
@@ -32,6 +34,13 @@ type Key struct {
 	Type    string
 	Default string
 	Doc     string
+}
+
+// An Entry describes one entry of a section.
+type Entry struct {
+	Name string
+	Doc  string
+	Keys []Key
 }
 
 // isSection tells that the setting is a mapping from names to definitions. As a
@@ -104,19 +113,28 @@ var settings = []Setting{
 		func(c *Config) any { return sparse(c.Tags) }),
 	section(poolsKey, "Worker pools of snowflake tags by name. A pool's layout is frozen in the store when the pool is first used", poolKeys,
 		func(c *Config) any { return sparse(c.Pools) }),
+	{
+		Name: compatKey, Type: "mapping", Default: "{}", Entries: compatEntries,
+		Doc: "Foreign systems that the server stands in for, by name: vesta, uidgen. A system that is not named is off",
+		get: func(c *Config) any { return c.Compat.shown() },
+	},
 }
 
 var tokenKeys = []Key{
 	{"hash", "string", "none", "The token's SHA-256, as hapax token new prints it. Only tokens that it made are taken"},
 	{"certificate", "string", "none", "A name in a client's certificate (URI, DNS name, e-mail address or common name) that stands for the token, beside a hash or instead; takes tls_client_ca"},
 	{"expires", "string", "never", "When the token ends to be good, in RFC 3339"},
-	{"scopes", "list", "[issue]", "What the token is for: issue (numbers and leases), admin (tags, pools, workers, metrics), metrics"},
+	{"scopes", "list", "[issue]", "What the token is for: issue (numbers), lease (stretches of numbers and workers, for the Go client), admin (tags, pools, workers, metrics), metrics"},
 	{"tags", "list", "all", "The tags that the token is for: names, or beginnings of names with * behind"},
-	{"pools", "list", "all, or none beside tags", "The pools whose workers the token may lease or administer, as with tags"},
+	{"pools", "list", "none; for admin all, unless there are tags", "The pools whose workers the token may lease or administer, as with tags"},
 	{"rate", "int", "no limit", "How many requests a second the token is good for; a batch is one request"},
 	{"burst", "int", "rate", "How many requests may come at once before the rate counts"},
 	{"requests", "int", "no limit", "How many requests may be in flight at the same time"},
 	{"connections", "int", "no limit", "How many connections may use the token at the same time"},
+	{"numbers_per_minute", "int", "no limit", "How many numbers may be taken and leased with the token in a minute"},
+	{"numbers_per_day", "int", "no limit", "The same in 24 hours"},
+	{"leases", "int", "no limit", "How many workers may be leased with the token at a time; the lease of a program that crashed counts until it expires"},
+	{"new_tags", "int", strconv.Itoa(auth.DefaultNewTags), "How many tags may be created by first use with the token in 24 hours; no limit for admin"},
 }
 
 var tagKeys = []Key{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -42,13 +43,17 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	if policy.HasTokens() { // which no browser sends by itself
 		hosts = nil
 	}
+	routes := rpcapi.New(s.service, rpcapi.Options{Policy: policy, Stopping: ctx.Done(), Logger: s.log})
+	if l == s.listeners.http {
+		maps.Copy(routes, s.vesta.routes)
+	}
 	web := &http.Server{
 		Handler: httpapi.New(s.service, httpapi.Options{
 			LoopbackOnly: isLoopback(l),
 			Hosts:        hosts,
 			Policy:       policy,
 			Logger:       s.log,
-			Routes:       rpcapi.New(s.service, rpcapi.Options{Policy: policy, Stopping: ctx.Done(), Logger: s.log}),
+			Routes:       routes,
 		}),
 		Protocols: protocols(),
 		HTTP2: &http.HTTP2Config{

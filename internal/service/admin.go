@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
 // Tag returns one tag, also when it is a tombstone. ErrTagNotFound.
@@ -37,11 +38,15 @@ func (s *Service) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Creat
 	if err := checkForm("tag", tag.Name); err != nil {
 		return hapax.Tag{}, err
 	}
+	undo := func() {}
 	if mode == hapax.CreateFirstUse {
 		if def, ok := s.declared(tag.Name); ok {
 			tag = def
-		} else if err := s.mayCreate(ctx, tag.Name); err != nil {
-			return hapax.Tag{}, err
+		} else {
+			var err error
+			if undo, err = s.mayCreate(ctx, tag); err != nil {
+				return hapax.Tag{}, err
+			}
 		}
 	}
 	tag, err := tag.WithDefaults()
@@ -49,10 +54,15 @@ func (s *Service) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Creat
 		err = s.admitPool(ctx, tag.Pool)
 	}
 	if err != nil {
+		undo()
 		return hapax.Tag{}, err
 	}
 	t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.CreateTag(ctx, tag, mode) })
+	if mode == hapax.CreateExplicit {
+		s.Attempted(ctx, "create tag", err, "tag", tag.Name)
+	}
 	if err != nil {
+		undo()
 		return t, err
 	}
 	s.mu.Lock()
@@ -65,10 +75,16 @@ func (s *Service) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Creat
 	return t, nil
 }
 
-// mayCreate tells whether first use may create an undeclared tag.
-func (s *Service) mayCreate(ctx context.Context, name string) error {
+// mayCreate tells whether first use may create an undeclared tag, and counts it
+// for the caller; undo takes that back. Only an administrator's definition counts.
+func (s *Service) mayCreate(ctx context.Context, tag hapax.Tag) (undo func(), err error) {
+	name := tag.Name
 	if s.opts.NoAutoCreate {
-		return fmt.Errorf("%w: %q; create it first", hapax.ErrTagNotFound, name)
+		return nil, fmt.Errorf("%w: %q; create it first", hapax.ErrTagNotFound, name)
+	}
+	caller := auth.FromContext(ctx)
+	if !caller.MayDefine(name) && !isPlain(tag) {
+		return nil, fmt.Errorf("%w: %q may not define the tag %q by its first use; have an administrator create it", hapax.ErrPermissionDenied, caller.Name(), name)
 	}
 	s.mu.Lock()
 	live := s.live
@@ -76,15 +92,26 @@ func (s *Service) mayCreate(ctx context.Context, name string) error {
 	if live < 0 {
 		n, err := s.review(ctx)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		live = n
 	}
 	if live >= s.opts.MaxTags {
-		return fmt.Errorf("%w: there are %d tags, and first use creates no more than %d; create %q explicitly, or raise max_tags",
+		return nil, fmt.Errorf("%w: there are %d tags, and first use creates no more than %d; create %q explicitly, or raise max_tags",
 			hapax.ErrLimitExceeded, live, s.opts.MaxTags, name)
 	}
-	return nil
+	return caller.TakeNewTag()
+}
+
+// isPlain reports whether a definition says no more than that there is a segment
+// tag of that name.
+func isPlain(tag hapax.Tag) bool {
+	plain, err := hapax.Tag{Name: tag.Name}.WithDefaults()
+	if err != nil {
+		return true // the name is refused later on
+	}
+	full, err := tag.WithDefaults()
+	return err == nil && full == plain
 }
 
 // UpdateTag changes a segment tag; issuers adopt the change with their next
@@ -94,6 +121,10 @@ func (s *Service) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate)
 		return hapax.Tag{}, err
 	}
 	t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.UpdateTag(ctx, name, u) })
+	s.Attempted(ctx, "change tag", err, "tag", name)
+	if err == nil {
+		s.bounds.note(t)
+	}
 	if err == nil && u.Floor != nil {
 		s.reopen(name) // what is granted here may lie below the floor
 	}
@@ -108,6 +139,7 @@ func (s *Service) DeleteTag(ctx context.Context, name string) (hapax.Tag, error)
 		return hapax.Tag{}, err
 	}
 	t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.DeleteTag(ctx, name) })
+	s.Attempted(ctx, "delete tag", err, "tag", name)
 	if err != nil {
 		return t, err
 	}
@@ -152,7 +184,9 @@ func (s *Service) CreatePool(ctx context.Context, pool, layout string) (hapax.Po
 	if c, err := s.opts.Pools[pool].layout(); err != nil || !c.IsZero() && c != l {
 		return hapax.Pool{}, errors.Join(err, fmt.Errorf("%w: the configuration says %s for pool %q", hapax.ErrLayoutMismatch, c, pool))
 	}
-	return admin(ctx, s, func(ctx context.Context) (hapax.Pool, error) { return s.store.CreatePool(ctx, pool, l.String()) })
+	created, err := admin(ctx, s, func(ctx context.Context) (hapax.Pool, error) { return s.store.CreatePool(ctx, pool, l.String()) })
+	s.Attempted(ctx, "create pool", err, "pool", pool, "layout", l.String())
+	return created, err
 }
 
 // DeletePool removes a pool of which no worker ID was used, and leaves a
@@ -166,6 +200,7 @@ func (s *Service) DeletePool(ctx context.Context, pool string) (hapax.Pool, erro
 		return hapax.Pool{}, outOfRange("pool", pool, "a pool that this node does not issue from")
 	}
 	deleted, err := admin(ctx, s, func(ctx context.Context) (hapax.Pool, error) { return s.store.DeletePool(ctx, pool) })
+	s.Attempted(ctx, "delete pool", err, "pool", pool)
 	if err == nil {
 		s.mu.Lock()
 		delete(s.layouts, pool)

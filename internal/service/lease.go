@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -37,14 +38,31 @@ func (s *Service) Guard() *witness.Guarded {
 	return g
 }
 
-// Allocate leases the next n numbers of a segment tag to a client; 0 stands for
-// the tag's step. It never creates the tag: see CreateTag. ErrTagNotFound,
-// ErrTagDeleted, ErrKindMismatch, ErrLineExhausted.
+// Allocate leases the next n numbers of a segment tag to a client, up to the
+// tag's largest step; 0 stands for its step. It never creates the tag: see
+// CreateTag. ErrTagNotFound, ErrTagDeleted, ErrKindMismatch, ErrLineExhausted,
+// ErrLimitExceeded.
 func (s *Service) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return hapax.Allocation{}, err
 	}
-	return admin(ctx, s, func(ctx context.Context) (hapax.Allocation, error) { return s.store.Allocate(ctx, tag, n, last) })
+	return admin(ctx, s, func(ctx context.Context) (hapax.Allocation, error) {
+		n, err := s.leasable(ctx, tag, n)
+		if err != nil {
+			return hapax.Allocation{}, err
+		}
+		caller := auth.FromContext(ctx)
+		if err := caller.TakeNumbers(n); err != nil {
+			return hapax.Allocation{}, err
+		}
+		a, err := s.store.Allocate(ctx, tag, n, last)
+		if err != nil {
+			caller.ReturnNumbers(n)
+			return a, err
+		}
+		s.bounds.note(a.Tag)
+		return a, nil
+	})
 }
 
 // HandBack takes back what a client did not issue of a segment that was leased
@@ -54,6 +72,9 @@ func (s *Service) HandBack(ctx context.Context, a hapax.Allocation, next int64) 
 		return err
 	}
 	_, err := admin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.store.HandBack(ctx, a, next) })
+	if b, ok := s.bounds.of(a.Tag.Name); ok && err == nil {
+		auth.FromContext(ctx).ReturnNumbers((a.Grant.Hi - next) / b.delta)
+	}
 	return err
 }
 
@@ -61,6 +82,16 @@ func (s *Service) HandBack(ctx context.Context, a hapax.Allocation, next int64) 
 // server's: the pool's layout, the time and how long the lease lasts at most; a
 // layout in the request is a check.
 func (s *Service) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	lease, err := s.acquireWorker(ctx, req)
+	if about := []any{"pool", req.Pool, "holder", req.Holder}; err == nil {
+		s.Attempted(ctx, "lease worker", nil, append(about, "worker", lease.Worker, "fencing_token", lease.Token)...)
+	} else if isRefused(err) {
+		s.Attempted(ctx, "lease worker", err, about...)
+	}
+	return lease, err
+}
+
+func (s *Service) acquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
 	if err := hapax.ValidateName("pool", req.Pool); err != nil {
 		return hapax.Lease{}, err
 	}
@@ -84,7 +115,13 @@ func (s *Service) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 	if req.Term, err = s.term(req.Pool, layout, req.Term); err != nil {
 		return hapax.Lease{}, err
 	}
-	return admin(ctx, s, func(ctx context.Context) (hapax.Lease, error) { return s.store.AcquireWorker(ctx, req) })
+	settle, err := auth.FromContext(ctx).AskLease()
+	if err != nil {
+		return hapax.Lease{}, err
+	}
+	lease, err := admin(ctx, s, func(ctx context.Context) (hapax.Lease, error) { return s.store.AcquireWorker(ctx, req) })
+	settle(lease, err == nil)
+	return lease, err
 }
 
 // ExtendWorker extends a client's lease. ErrLeaseLost.
@@ -97,7 +134,14 @@ func (s *Service) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax
 	if req.Term, err = s.term(lease.Pool, layout, req.Term); err != nil {
 		return lease, err
 	}
-	return admin(ctx, s, func(ctx context.Context) (hapax.Lease, error) { return s.store.ExtendWorker(ctx, lease, req) })
+	extended, err := admin(ctx, s, func(ctx context.Context) (hapax.Lease, error) { return s.store.ExtendWorker(ctx, lease, req) })
+	switch {
+	case err == nil:
+		auth.FromContext(ctx).NoteLease(extended)
+	case isRefused(err):
+		s.Attempted(ctx, "extend lease", err, "pool", lease.Pool, "worker", lease.Worker)
+	}
+	return extended, err
 }
 
 // SealWorker ends a client's lease; last is at or above every tick it used.
@@ -109,6 +153,12 @@ func (s *Service) SealWorker(ctx context.Context, lease hapax.Lease, last int64)
 	_, err := admin(ctx, s, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.store.SealWorker(ctx, lease, last)
 	})
+	switch {
+	case err == nil:
+		auth.FromContext(ctx).EndLease(lease)
+	case isRefused(err):
+		s.Attempted(ctx, "seal lease", err, "pool", lease.Pool, "worker", lease.Worker)
+	}
 	return err
 }
 

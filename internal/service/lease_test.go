@@ -13,11 +13,12 @@ import (
 	"github.com/hapax-id/hapax/store/boltstore"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
-func openWitness(t *testing.T) *hapax.Witness {
+func openWitness(t *testing.T) *witness.Witness {
 	t.Helper()
-	w, err := hapax.OpenWitness(filepath.Join(t.TempDir(), "witness"))
+	w, err := witness.Open(filepath.Join(t.TempDir(), "witness"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,11 +26,41 @@ func openWitness(t *testing.T) *hapax.Witness {
 	return w
 }
 
+// guard puts a witness before a store, until the end of the test. The store stays
+// the caller's.
+func guard(t *testing.T, store *storetest.Faults, w *witness.Witness) *witness.Guarded {
+	t.Helper()
+	g, err := witness.Guard(kept{store}, w, witness.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil && !errors.Is(err, hapax.ErrStoreUnavailable) {
+			t.Errorf("closing the guard: %v", err)
+		}
+	})
+	return g
+}
+
+// kept is a store that stays open.
+type kept struct{ *storetest.Faults }
+
+func (kept) Close() error { return nil }
+
+// guardedBubble is bubble with a witness before the store.
+func guardedBubble(t *testing.T, opts Options, f func(t *testing.T, s *Service, store *storetest.Faults, w *witness.Witness)) {
+	t.Helper()
+	w := openWitness(t)
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewFaults(memstore.New())
+		f(t, open(t, guard(t, store, w), opts), store, w)
+	})
+}
+
 // TestClientsLeaseThroughTheService runs the library's issuers on the service
 // as their store, beside the service's own.
 func TestClientsLeaseThroughTheService(t *testing.T) {
-	w := openWitness(t)
-	bubble(t, Options{Witness: w}, func(t *testing.T, s *Service, store *storetest.Faults) {
+	guardedBubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults, w *witness.Witness) {
 		seg, err := hapax.NewSegment(t.Context(), s, "orders", hapax.SegmentOptions{Clock: newTestClock()})
 		if err != nil {
 			t.Fatal(err)
@@ -73,7 +104,7 @@ func TestClientsLeaseThroughTheService(t *testing.T) {
 			t.Fatalf("%+v, %v", workers, err)
 		}
 		for _, v := range workers {
-			if mark, ok := w.Mark(hapax.WorkerLine(v.Pool, v.ID)); !ok || mark != v.Mark {
+			if mark, ok := w.Mark(witness.WorkerLine(v.Pool, v.ID)); !ok || mark != v.Mark {
 				t.Errorf("worker %d: the witness has mark %d, the store %d", v.ID, mark, v.Mark)
 			}
 		}
@@ -83,8 +114,7 @@ func TestClientsLeaseThroughTheService(t *testing.T) {
 // TestConcurrentLeasesAreNoRollback leases from one tag with many clients at
 // once: recorded out of order, grants would look like a store that went back.
 func TestConcurrentLeasesAreNoRollback(t *testing.T) {
-	w := openWitness(t)
-	bubble(t, Options{Witness: w}, func(t *testing.T, s *Service, store *storetest.Faults) {
+	guardedBubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults, w *witness.Witness) {
 		mustNext(t, s, "orders")
 		store.Inject(func(op storetest.Op) storetest.Fault {
 			return storetest.Fault{After: time.Duration(op.N*7%5) * time.Millisecond}
@@ -92,7 +122,7 @@ func TestConcurrentLeasesAreNoRollback(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				if _, err := s.Allocate(t.Context(), "orders", 10); err != nil {
+				if _, err := s.Allocate(t.Context(), "orders", 10, ""); err != nil {
 					t.Error(err)
 				}
 			})
@@ -105,11 +135,11 @@ func TestConcurrentLeasesAreNoRollback(t *testing.T) {
 }
 
 func TestARolledBackStoreIsRefused(t *testing.T) {
-	w := openWitness(t)
+	w, other := openWitness(t), openWitness(t)
 	synctest.Test(t, func(t *testing.T) {
 		inner := memstore.New()
 		store := storetest.NewFaults(inner)
-		s := open(t, store, Options{Witness: w})
+		s := open(t, guard(t, store, w), Options{})
 		synctest.Wait()
 		before := inner.Snapshot()
 		mustNext(t, s, "orders")
@@ -119,122 +149,155 @@ func TestARolledBackStoreIsRefused(t *testing.T) {
 		}
 
 		store.Swap(before)
-		s = open(t, store, Options{Witness: w})
+		s = open(t, guard(t, store, w), Options{})
 		if _, err := s.Next(t.Context(), "orders"); !errors.Is(err, hapax.ErrStoreRolledBack) {
 			t.Errorf("a tag that the store has forgotten: %v", err)
 		}
-		if _, err := s.CreateTag(t.Context(), hapax.Tag{Name: "orders"}, hapax.CreateExplicit); err != nil {
-			t.Fatal(err)
+		if _, err := s.CreateTag(t.Context(), hapax.Tag{Name: "orders"}, hapax.CreateExplicit); !errors.Is(err, hapax.ErrFenced) {
+			t.Errorf("a tag made in a store that went back: %v", err)
 		}
-		if _, err := s.Allocate(t.Context(), "orders", 10); !errors.Is(err, hapax.ErrStoreRolledBack) {
-			t.Errorf("a lease below the witnessed mark: %v", err)
+		if _, err := s.Allocate(t.Context(), "orders", 10, ""); !errors.Is(err, hapax.ErrFenced) {
+			t.Errorf("a lease from a store that went back: %v", err)
 		}
 
+		if err := s.Ready(t.Context()); !errors.Is(err, hapax.ErrFenced) {
+			t.Errorf("Ready on a store that went back: %v", err)
+		}
+
+		store = storetest.NewFaults(memstore.New())
+		s = open(t, guard(t, store, other), Options{})
+		mustNext(t, s, "orders")
+		if err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		store.Swap(memstore.New())
-		s = open(t, store, Options{Witness: w})
+		s = open(t, guard(t, store, other), Options{})
 		if _, err := s.Next(t.Context(), "invoices"); !errors.Is(err, hapax.ErrStoreReplaced) {
 			t.Errorf("another store: %v", err)
 		}
 		if err := s.Ready(t.Context()); !errors.Is(err, hapax.ErrStoreReplaced) {
 			t.Errorf("Ready on another store: %v", err)
 		}
-		if _, err := s.AcquireWorker(t.Context(), acquire(t, s)); !errors.Is(err, hapax.ErrStoreReplaced) {
+		if _, err := s.AcquireWorker(t.Context(), acquire("client", 0, 8)); !errors.Is(err, hapax.ErrStoreReplaced) {
 			t.Errorf("a lease from another store: %v", err)
 		}
 	})
 }
 
 // acquire returns a request as a client makes it.
-func acquire(t *testing.T, s *Service) hapax.AcquireRequest {
-	t.Helper()
-	l, err := s.Layout(hapax.LayoutLeaf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now, _ := s.opts.Clock.Now()
-	tick, err := l.TickOf(now)
-	if err != nil {
-		t.Fatal(err)
-	}
+func acquire(holder string, lo, hi int64) hapax.AcquireRequest {
 	return hapax.AcquireRequest{
-		Pool: hapax.DefaultPool, Layout: l.String(), IDs: hapax.Grant{Lo: 0, Hi: 8}, Holder: "client",
-		Floor: tick, Latest: tick + 10, To: tick + 10_000, End: l.EndTick(), Poison: tick + 86_400_000,
-		Now: now, TTL: time.Minute, Tick: l.Unit(),
+		Pool: hapax.DefaultPool, Workers: hapax.WorkerRange{Lo: lo, Hi: hi}, Holder: holder,
+		Term: hapax.Term{Length: 10 * time.Second},
 	}
 }
 
 func TestLeasesAreBounded(t *testing.T) {
-	for name, spoil := range map[string]func(*hapax.AcquireRequest){
-		"pool":       func(r *hapax.AcquireRequest) { r.Pool = "" },
-		"layout":     func(r *hapax.AcquireRequest) { r.Layout = "nonsense" },
-		"workers":    func(r *hapax.AcquireRequest) { r.IDs.Hi = 1025 },
-		"no workers": func(r *hapax.AcquireRequest) { r.IDs.Hi = 0 },
-		"to":         func(r *hapax.AcquireRequest) { r.To += 2 * 86_400_000; r.Poison = r.To },
-		"ttl":        func(r *hapax.AcquireRequest) { r.TTL = 100 * time.Hour },
-		"no ttl":     func(r *hapax.AcquireRequest) { r.TTL = 0 },
-		"holder":     func(r *hapax.AcquireRequest) { r.Holder = "" },
+	other, err := hapax.ParseLayout("time:41,worker:4,sequence:18,unit=1ms,epoch=2024-01-01T00:00:00Z")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		spoil func(*hapax.AcquireRequest)
+		want  error
+	}{
+		"pool":         {func(r *hapax.AcquireRequest) { r.Pool = "" }, hapax.ErrInvalidTag},
+		"unknown pool": {func(r *hapax.AcquireRequest) { r.Pool = "elsewhere" }, hapax.ErrInvalidArgument},
+		"layout":       {func(r *hapax.AcquireRequest) { r.Layout = other }, hapax.ErrLayoutMismatch},
+		"workers":      {func(r *hapax.AcquireRequest) { r.Workers.Hi = 1025 }, hapax.ErrInvalidArgument},
+		"no workers":   {func(r *hapax.AcquireRequest) { r.Workers.Lo = 8 }, hapax.ErrInvalidArgument},
+		"among":        {func(r *hapax.AcquireRequest) { r.Among = []int64{8} }, hapax.ErrInvalidArgument},
+		"length":       {func(r *hapax.AcquireRequest) { r.Term.Length = 24*time.Hour + 1 }, hapax.ErrInvalidArgument},
+		"no length":    {func(r *hapax.AcquireRequest) { r.Term.Length = 0 }, hapax.ErrInvalidArgument},
+		"holder":       {func(r *hapax.AcquireRequest) { r.Holder = "" }, hapax.ErrInvalidArgument},
+		"ugly holder":  {func(r *hapax.AcquireRequest) { r.Holder = "\n\x1b[31mX" }, hapax.ErrInvalidArgument},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
-				if _, err := s.AcquireWorker(t.Context(), acquire(t, s)); err != nil {
+				if _, err := s.AcquireWorker(t.Context(), acquire("client", 0, 8)); err != nil {
 					t.Fatal(err)
 				}
-				req := acquire(t, s)
-				spoil(&req)
-				if _, err := s.AcquireWorker(t.Context(), req); hapax.CodeOf(err) == hapax.ErrInternal.Code() || err == nil {
-					t.Errorf("got %v", err)
+				req := acquire("client", 0, 8)
+				c.spoil(&req)
+				if _, err := s.AcquireWorker(t.Context(), req); !errors.Is(err, c.want) {
+					t.Errorf("got %v, want %v", err, c.want)
 				}
 			})
 		})
 	}
+}
+
+// TestTheServerDecidesATerm: what a client claims of the time, and of how much of
+// it it should have, does not reach the store.
+func TestTheServerDecidesATerm(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
-		req := acquire(t, s)
-		req.End = 1 << 62 // the client does not decide where time ends
+		layout, err := s.Layout(hapax.LayoutLeaf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, _ := s.opts.Clock.Now()
+		tick, err := layout.TickOf(now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		greedy := hapax.Term{
+			Now: now.AddDate(40, 0, 0), Length: 24 * time.Hour, Ahead: 24 * time.Hour, Behind: 24 * time.Hour, TTL: 100 * time.Hour,
+		}
+		req := acquire("client", 0, 1)
+		req.Term = greedy
 		lease, err := s.AcquireWorker(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		far := hapax.ExtendRequest{To: lease.Grant.Hi + 2*86_400_000, End: 1 << 62, Now: req.Now, TTL: time.Minute}
-		if _, err := s.ExtendWorker(t.Context(), lease, far); !errors.Is(err, hapax.ErrInvalidArgument) {
+		if most := tick + hapax.DefaultMaxGrant.Milliseconds(); lease.Grant.Lo < tick || lease.Grant.Hi > most {
+			t.Errorf("granted %v at tick %d; want nothing before it, and no more than %v", lease.Grant, tick, hapax.DefaultMaxGrant)
+		}
+		if most := now.Add(hapax.DefaultMaxGrant + hapax.DefaultLease); lease.Expires.After(most) {
+			t.Errorf("the lease expires at %v; want no later than %v", lease.Expires, most)
+		}
+		thief := acquire("thief", 0, 1)
+		thief.Term = greedy
+		if _, err := s.AcquireWorker(t.Context(), thief); !errors.Is(err, hapax.ErrNoWorker) {
+			t.Errorf("by a clock of the far future, another's worker: %v", err)
+		}
+
+		time.Sleep(time.Second)
+		more, err := s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{Term: greedy})
+		if err != nil || more.Grant.Lo != lease.Grant.Hi || more.Grant.Len() != 1000 {
+			t.Errorf("a second later, an extension: %+v, %v; want 1000 ticks behind %v", more, err, lease.Grant)
+		}
+		if _, err := s.ExtendWorker(t.Context(), more, hapax.ExtendRequest{Term: hapax.Term{Length: 48 * time.Hour}}); !errors.Is(err, hapax.ErrInvalidArgument) {
 			t.Errorf("an extension by two days: %v", err)
 		}
-		far.To = lease.Grant.Hi + 1000
-		if lease, err = s.ExtendWorker(t.Context(), lease, far); err != nil || lease.Grant.Len() != 1000 {
-			t.Errorf("an extension: %+v, %v", lease, err)
-		}
-		stranger := lease
+		stranger := more
 		stranger.Pool = "elsewhere"
-		if _, err := s.ExtendWorker(t.Context(), stranger, far); !errors.Is(err, hapax.ErrLeaseLost) {
+		if _, err := s.ExtendWorker(t.Context(), stranger, hapax.ExtendRequest{Term: greedy}); !errors.Is(err, hapax.ErrPoolNotFound) {
 			t.Errorf("an extension in a pool that was never used: %v", err)
 		}
 	})
 }
 
-// TestTheServiceKnowsTheLayout leases in the last hour of a layout's time, with
-// a request that claims to know better than the layout.
+// TestTheServiceKnowsTheLayout leases in the last minute of a layout's time.
 func TestTheServiceKnowsTheLayout(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) // of the bubble's clock
-	epoch := start.Add(time.Hour).Add(-time.Second << 20).Format(time.RFC3339)
+	epoch := start.Add(time.Minute).Add(-time.Second << 20).Format(time.RFC3339)
 	layout, err := hapax.ParseLayout("time:20,worker:1,sequence:12,unit=1s,epoch=" + epoch)
 	if err != nil {
 		t.Fatal(err)
 	}
 	opts := Options{Pools: map[string]PoolConfig{"short": {Layout: layout.String()}}}
 	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
-		now, _ := s.opts.Clock.Now()
-		tick := layout.EndTick() - 3600
-		req := hapax.AcquireRequest{
-			Pool: "short", Layout: layout.String(), IDs: hapax.Grant{Lo: 0, Hi: 1}, Holder: "client",
-			Floor: tick, Latest: tick, To: tick + 7200, End: 1 << 62, Poison: tick + 86_400, Now: now, TTL: time.Minute,
-		}
+		req := acquire("client", 0, 1)
+		req.Pool, req.Term.Length = "short", time.Hour
 		lease, err := s.AcquireWorker(t.Context(), req)
 		if err != nil || lease.Grant.Hi != layout.EndTick() {
 			t.Fatalf("%+v, %v; the last tick is %d", lease, err, layout.EndTick()-1)
 		}
-		if _, err := s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: tick + 7200, End: 1 << 62, Now: now, TTL: time.Minute}); !errors.Is(err, hapax.ErrTimeExhausted) {
+		if _, err := s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{Term: req.Term}); !errors.Is(err, hapax.ErrTimeExhausted) {
 			t.Errorf("an extension beyond the end: %v", err)
 		}
-		if _, err := s.AcquireWorker(t.Context(), req); !errors.Is(err, hapax.ErrNoWorker) { // with no Tick to divide by
+		req.Holder = "another"
+		if _, err := s.AcquireWorker(t.Context(), req); !errors.Is(err, hapax.ErrNoWorker) {
 			t.Errorf("a second lease: %v", err)
 		}
 	})
@@ -242,17 +305,14 @@ func TestTheServiceKnowsTheLayout(t *testing.T) {
 
 // TestALateSealLeavesTheWitness seals a lease that was taken over meanwhile.
 func TestALateSealLeavesTheWitness(t *testing.T) {
-	w := openWitness(t)
-	bubble(t, Options{Witness: w}, func(t *testing.T, s *Service, store *storetest.Faults) {
-		req := acquire(t, s)
-		req.IDs = hapax.Grant{Lo: 3, Hi: 4}
+	guardedBubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults, w *witness.Witness) {
+		req := acquire("client", 3, 4)
 		old, err := s.AcquireWorker(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Minute)
-		req = acquire(t, s)
-		req.IDs, req.Holder = hapax.Grant{Lo: 3, Hi: 4}, "successor"
+		time.Sleep(hapax.DefaultLease + time.Minute)
+		req = acquire("successor", 3, 4)
 		next, err := s.AcquireWorker(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
@@ -260,7 +320,7 @@ func TestALateSealLeavesTheWitness(t *testing.T) {
 		if err := s.SealWorker(t.Context(), old, old.From); !errors.Is(err, hapax.ErrLeaseLost) {
 			t.Errorf("the late seal: %v", err)
 		}
-		if mark, _ := w.Mark(hapax.WorkerLine(next.Pool, 3)); mark != next.Grant.Hi {
+		if mark, _ := w.Mark(witness.WorkerLine(next.Pool, 3)); mark != next.Grant.Hi {
 			t.Errorf("the witness has mark %d, want %d", mark, next.Grant.Hi)
 		}
 	})
@@ -276,7 +336,7 @@ func TestRestartOnAFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := open(t, store, Options{Witness: w, Pools: map[string]PoolConfig{"default": {Workers: "1"}}})
+		s := open(t, guard(t, storetest.NewFaults(store), w), Options{Pools: map[string]PoolConfig{"default": {Workers: "1"}}})
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for range 2500 {

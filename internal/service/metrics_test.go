@@ -63,7 +63,7 @@ func TestMetrics(t *testing.T) {
 			"hapax_burnt_total{tag=orders}":                   750,
 			"hapax_refills_total{pool=default}":               1,
 			"hapax_worker_id{pool=default}":                   0,
-			"hapax_grant_remaining_seconds{pool=default}":     10,
+			"hapax_grant_remaining_seconds{pool=default}":     10.01,
 			"hapax_clock_offset_seconds{pool=default}":        0,
 			"hapax_clock_rollback_seconds{pool=default}":      0,
 			"hapax_rollbacks_total{pool=default}":             1,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/identity"
+	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
 const (
@@ -42,6 +43,7 @@ type attempt struct {
 	done chan struct{}           // closed when line and err are set
 	line *line
 	err  error
+	by   *auth.Caller // for whom the tag is created if there is none
 
 	stale bool // the tag was changed meanwhile; guarded by Service.mu
 }
@@ -89,6 +91,7 @@ func (s *Service) line(ctx context.Context, tag string) (*line, error) {
 		switch {
 		case a.err == nil:
 			return a.line, nil
+		case isPersonal(a.err) && a.by != auth.FromContext(ctx): // no answer to this caller
 		case !gaveUp:
 			return nil, a.err
 		case ctx.Err() != nil:
@@ -116,10 +119,11 @@ func (s *Service) attempt(ctx context.Context, tag string) (*attempt, error) {
 		<-s.slots
 		return a, err
 	}
-	a = &attempt{done: make(chan struct{})}
+	a = &attempt{done: make(chan struct{}), by: auth.FromContext(ctx)}
 	a.on.Store(&trouble{})
 	s.opening[tag] = a
-	s.children.Go(func() { s.run(a, tag) })
+	address := auth.AddressFrom(ctx)
+	s.children.Go(func() { s.run(auth.NewContext(s.life, a.by, address), a, tag) })
 	return a, nil
 }
 
@@ -139,9 +143,9 @@ func (s *Service) knownLocked(tag string) (*attempt, error) {
 
 // run carries out an attempt. It outlasts the callers that wait for it by a
 // while, so that a slow store is not asked in vain.
-func (s *Service) run(a *attempt, tag string) {
+func (s *Service) run(ctx context.Context, a *attempt, tag string) {
 	defer func() { <-s.slots }()
-	ctx, cancel := context.WithTimeout(s.life, s.opts.MaxWait+s.opts.StoreTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.opts.MaxWait+s.opts.StoreTimeout)
 	defer cancel()
 	a.line, a.err = s.open(ctx, a, tag)
 	s.mu.Lock()
@@ -167,7 +171,7 @@ func (s *Service) run(a *attempt, tag string) {
 // isDefinite tells that asking again at once would give the same answer.
 func isDefinite(err error) bool {
 	_, gaveUp := errors.AsType[*hapax.WaitError](err)
-	return !gaveUp && !isTransient(err)
+	return !gaveUp && !isTransient(err) && !isPersonal(err)
 }
 
 // isTransient reports whether the store may answer when it is asked again.
@@ -328,7 +332,7 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 	var layout hapax.Layout
 	err = s.retry(ctx, &p.trouble, func(ctx context.Context) (err error) {
 		if err = s.admitPool(ctx, p.name); err == nil {
-			layout, err = s.poolLayout(ctx, p.name)
+			layout, err = s.poolLayout(ctx, p.name, workers)
 		}
 		return err
 	})
@@ -385,13 +389,23 @@ func (s *Service) workersOf(ctx context.Context, p *pool) (hapax.WorkerStore, er
 	return p.workers, nil
 }
 
+// A layoutKeeper knows a pool's layout while the store is away.
+type layoutKeeper interface {
+	Layout(ctx context.Context) (hapax.Layout, error)
+}
+
 // poolLayout returns the layout that the pool is configured or frozen with, or
 // the zero Layout if that is open.
-func (s *Service) poolLayout(ctx context.Context, name string) (hapax.Layout, error) {
+func (s *Service) poolLayout(ctx context.Context, name string, workers hapax.WorkerStore) (hapax.Layout, error) {
 	if l, err := s.opts.Pools[name].layout(); err != nil || !l.IsZero() {
 		return l, err
 	}
 	pools, err := s.store.Pools(ctx)
+	if keeper, ok := workers.(layoutKeeper); ok && err != nil && isTransient(err) {
+		if l, kept := keeper.Layout(ctx); kept == nil && !l.IsZero() {
+			return l, nil
+		}
+	}
 	if err != nil {
 		return hapax.Layout{}, err
 	}

@@ -33,6 +33,9 @@ type Readiness struct {
 	Ready bool `json:"ready"`
 	// Degraded tells that something cannot, although Ready may be true.
 	Degraded bool `json:"degraded"`
+	// Fenced tells that the store grants nothing until an operator has decided,
+	// although what was granted before may still be issued.
+	Fenced bool `json:"fenced"`
 	// Store is "ok", or the code of its trouble.
 	Store       string `json:"store"`
 	StoreDetail string `json:"store_detail,omitempty"`
@@ -58,6 +61,7 @@ type health struct {
 	mu      sync.Mutex // guards the fields below
 	err     error      // of the last call that told anything about the store; nil: it answered
 	told    time.Time  // when; zero: never
+	barred  error      // why nothing is granted, until Ping says otherwise
 	asked   map[*time.Time]struct{}
 	refused map[lineName]error // lines that the store or the witness refuses
 }
@@ -83,6 +87,16 @@ func (h *health) tell(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.err, h.told = err, time.Now()
+	if isRefusal(err) {
+		h.barred = err
+	}
+}
+
+// admit notes that the store grants.
+func (h *health) admit() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.barred = nil
 }
 
 // trouble returns what is wrong with the store as far as is known.
@@ -95,7 +109,7 @@ func (h *health) trouble() error {
 			return fmt.Errorf("%w: it has not answered for %v", hapax.ErrStoreUnavailable, silent.Truncate(time.Second))
 		}
 	}
-	return h.err
+	return firstOf(h.barred, h.err)
 }
 
 // passing are the codes of answers that say nothing about what can be issued.
@@ -162,13 +176,24 @@ func (s *Service) state(ctx context.Context) error {
 	return firstOf(s.store.health.trouble(), fmt.Errorf("%w: it did not answer within %v", hapax.ErrStoreUnavailable, askFor))
 }
 
+// refusal returns why the guard of the store grants nothing any more; nil if it does.
+func (s *Service) refusal() error {
+	if g, ok := s.store.Store.(interface{ Refused() error }); ok {
+		return g.Refused()
+	}
+	return nil
+}
+
 // Readiness tells what can be issued, from what is known: it waits for the store
 // no longer than a quarter of a second. What is granted already can be issued
 // without it.
 func (s *Service) Readiness(ctx context.Context) Readiness {
 	r := Readiness{Store: "ok"}
-	store := s.state(ctx)
-	if store != nil {
+	store := s.refusal()
+	if r.Fenced = store != nil; !r.Fenced {
+		store = s.state(ctx)
+	}
+	if r.Degraded = r.Fenced; store != nil {
 		r.Store, r.StoreDetail = string(hapax.CodeOf(store)), plain(store)
 	}
 	for line, err := range s.lines(store) {

@@ -124,14 +124,8 @@ func TestPoolsAreMadeAsConfigured(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		now := s.now()
-		tick, err := l.TickOf(now)
-		if err != nil {
-			t.Fatal(err)
-		}
 		_, err = s.AcquireWorker(t.Context(), hapax.AcquireRequest{
-			Pool: pool, Layout: layout, IDs: hapax.Grant{Hi: 4}, Holder: "client",
-			Floor: tick, Latest: tick, To: tick + 1, End: 1 << 62, Poison: tick + 1000, Now: now, TTL: time.Minute,
+			Pool: pool, Layout: l, Workers: hapax.WorkerRange{Hi: 4}, Holder: "client", Term: hapax.Term{Length: time.Second},
 		})
 		return err
 	}
@@ -175,13 +169,15 @@ func TestOneWorkerRidesOutAnOutage(t *testing.T) {
 	} {
 		opts := Options{Pools: map[string]PoolConfig{"default": test.pool}, Holder: "me"}
 		bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+			ended, end := context.WithCancel(t.Context())
+			end()
 			mustNext(t, s, SnowflakeTag)
 			for range 20 {
 				time.Sleep(test.grant/20*21 + time.Millisecond)
 				store.Down()
 				over := time.Now().Add(test.grant/identity.OutageShare - 20*time.Millisecond)
 				for time.Now().Before(over) {
-					if _, err := s.Next(noWait{}, SnowflakeTag); errors.Is(err, hapax.ErrStoreUnavailable) {
+					if _, err := s.Next(ended, SnowflakeTag); errors.Is(err, hapax.ErrStoreUnavailable) {
 						t.Fatalf("%+v: %v", test.pool, err)
 					}
 					time.Sleep(test.grant / 50)

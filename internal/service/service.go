@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
 var (
@@ -56,6 +57,7 @@ type Service struct {
 	metrics  *metrics
 	errWait  error // why a wait ends at Options.MaxWait
 	throttle throttle
+	bounds   bounds
 	tags     tagTable
 
 	life     context.Context // ends with Close
@@ -87,7 +89,7 @@ func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error)
 		return nil, err
 	}
 	s := &Service{
-		store:   &watchedStore{Store: store},
+		store:   &watchedStore{Store: store, timeout: opts.StoreTimeout},
 		opts:    opts,
 		log:     opts.Logger,
 		metrics: newMetrics(opts.poolNames()),
@@ -109,6 +111,9 @@ func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error)
 // Next issues one number of a tag. Errors, beyond those of hapax.Issuer:
 // ErrInvalidTag, ErrTagNotFound, ErrTagDeleted, ErrLimitExceeded.
 func (s *Service) Next(ctx context.Context, tag string) (hapax.ID, error) {
+	if err := auth.FromContext(ctx).TakeNumbers(1); err != nil {
+		return 0, err
+	}
 	if l := s.tags.find(tag); l != nil {
 		if id, ok := l.issuer.TryNext(); ok {
 			return id, nil
@@ -120,6 +125,9 @@ func (s *Service) Next(ctx context.Context, tag string) (hapax.ID, error) {
 
 // NextBytes is Next for callers that have the tag's name in a buffer.
 func (s *Service) NextBytes(ctx context.Context, tag []byte) (hapax.ID, error) {
+	if err := auth.FromContext(ctx).TakeNumbers(1); err != nil {
+		return 0, err
+	}
 	if l := s.tags.findBytes(tag); l != nil {
 		if id, ok := l.issuer.TryNext(); ok {
 			return id, nil
@@ -143,6 +151,9 @@ func (s *Service) NextN(ctx context.Context, tag string, dst []hapax.ID) (n int,
 	if len(dst) > s.opts.MaxCount {
 		return 0, outOfRange("count", len(dst), fmt.Sprintf("1 to %d", s.opts.MaxCount))
 	}
+	if err := auth.FromContext(ctx).TakeNumbers(int64(len(dst))); err != nil {
+		return 0, err
+	}
 	if l := s.tags.find(tag); l != nil {
 		if n = l.issuer.TryNextN(dst); n == len(dst) {
 			return n, nil
@@ -164,6 +175,9 @@ func (s *Service) MaxCount() int { return s.opts.MaxCount }
 func (s *Service) Reserve(ctx context.Context, tag string, n int64) (hapax.Grant, error) {
 	if n < 1 || n > MaxReserve {
 		return hapax.Grant{}, outOfRange("count", n, fmt.Sprintf("1 to %d", MaxReserve))
+	}
+	if err := auth.FromContext(ctx).TakeNumbers(n); err != nil {
+		return hapax.Grant{}, err
 	}
 	var g hapax.Grant
 	err := s.issue(ctx, tag, func(ctx context.Context, l *line) (err error) {

@@ -380,7 +380,7 @@ func TestCloseSealsAndStopsEverything(t *testing.T) {
 			"NextN":       func() error { _, err := s.NextN(t.Context(), "orders", make([]hapax.ID, 2)); return err },
 			"Reserve":     func() error { _, err := s.Reserve(t.Context(), "orders", 2); return err },
 			"Tags":        func() error { _, err := s.Tags(t.Context(), "", 10); return err },
-			"Allocate":    func() error { _, err := s.Allocate(t.Context(), "orders", 10); return err },
+			"Allocate":    func() error { _, err := s.Allocate(t.Context(), "orders", 10, ""); return err },
 			"Ready":       func() error { return s.Ready(t.Context()) },
 		} {
 			if err := call(); !errors.Is(err, hapax.ErrClosed) {

@@ -11,6 +11,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 func TestStoreDownAtStart(t *testing.T) {
@@ -61,8 +62,11 @@ func TestTheCauseOfAWaitIsTold(t *testing.T) {
 	} {
 		for _, method := range methods {
 			t.Run(tag+"/"+method, func(t *testing.T) {
-				bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
+				guardedBubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults, _ *witness.Witness) {
 					synctest.Wait()
+					store.Down()
+					_ = s.store.Ping(t.Context()) // so that the store's identity is in question
+					store.Up()
 					store.Inject(func(op storetest.Op) storetest.Fault {
 						if op.Method == method {
 							return storetest.Fault{Fail: hapax.ErrStoreUnavailable}
@@ -184,7 +188,7 @@ func TestSlowStoreDoesNotFailColdCalls(t *testing.T) {
 func TestAllWorkersInUse(t *testing.T) {
 	opts := Options{Pools: map[string]PoolConfig{"default": {Workers: "5"}}}
 	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
-		other, err := hapax.NewSnowflake(t.Context(), store, hapax.SnowflakeOptions{Workers: hapax.Grant{Lo: 5, Hi: 6}, KeepWarm: true, Clock: newTestClock()})
+		other, err := hapax.NewSnowflake(t.Context(), store, hapax.SnowflakeOptions{Workers: hapax.WorkerRange{Lo: 5, Hi: 6}, KeepWarm: true, Clock: newTestClock()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 type watchedStore struct {
 	hapax.Store
 
-	health health
+	timeout time.Duration // bounds one answer
+	health  health
 }
 
 var (
@@ -21,13 +23,17 @@ var (
 )
 
 // watch makes one call and notes what it tells of the store.
-func watch[T any](ctx context.Context, w *watchedStore, f func() (T, error)) (T, error) {
+func watch[T any](ctx context.Context, w *watchedStore, f func(context.Context) (T, error)) (T, error) {
 	defer w.health.begin()()
-	v, err := f()
+	asking, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	v, err := f(asking)
 	if hapax.CodeOf(err) == hapax.ErrInternal.Code() { // not the store's word
 		err = fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
 	switch {
+	case isRefusal(err):
+		w.health.tell(err)
 	case !isTransient(err):
 		w.health.tell(nil)
 	case ctx.Err() == nil: // else it was the caller who did not wait
@@ -36,25 +42,33 @@ func watch[T any](ctx context.Context, w *watchedStore, f func() (T, error)) (T,
 	return v, err
 }
 
+// isRefusal reports whether nothing can be granted until an operator has decided.
+func isRefusal(err error) bool {
+	return errors.Is(err, hapax.ErrFenced) || errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreCopied)
+}
+
 // Ping implements hapax.Store.
 func (w *watchedStore) Ping(ctx context.Context) error {
-	_, err := watch(ctx, w, func() (struct{}, error) { return struct{}{}, w.Store.Ping(ctx) })
+	_, err := watch(ctx, w, func(ctx context.Context) (struct{}, error) { return struct{}{}, w.Store.Ping(ctx) })
+	if err == nil {
+		w.health.admit()
+	}
 	return err
 }
 
 // Tag implements hapax.TagStore.
 func (w *watchedStore) Tag(ctx context.Context, name string) (hapax.Tag, error) {
-	return watch(ctx, w, func() (hapax.Tag, error) { return w.Store.Tag(ctx, name) })
+	return watch(ctx, w, func(ctx context.Context) (hapax.Tag, error) { return w.Store.Tag(ctx, name) })
 }
 
 // Tags implements hapax.TagStore.
 func (w *watchedStore) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
-	return watch(ctx, w, func() ([]hapax.Tag, error) { return w.Store.Tags(ctx, after, limit) })
+	return watch(ctx, w, func(ctx context.Context) ([]hapax.Tag, error) { return w.Store.Tags(ctx, after, limit) })
 }
 
 // Pools implements hapax.PoolStore.
 func (w *watchedStore) Pools(ctx context.Context) ([]hapax.Pool, error) {
-	return watch(ctx, w, func() ([]hapax.Pool, error) { return w.Store.Pools(ctx) })
+	return watch(ctx, w, func(ctx context.Context) ([]hapax.Pool, error) { return w.Store.Pools(ctx) })
 }
 
 // StoreTime implements hapax.StoreClock for stores that do.
@@ -63,26 +77,26 @@ func (w *watchedStore) StoreTime(ctx context.Context) (time.Time, error) {
 	if !ok {
 		return time.Time{}, hapax.ErrNotSupported
 	}
-	return watch(ctx, w, func() (time.Time, error) { return clock.StoreTime(ctx) })
+	return watch(ctx, w, func(ctx context.Context) (time.Time, error) { return clock.StoreTime(ctx) })
 }
 
 // Allocate implements hapax.SegmentStore.
 func (w *watchedStore) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
-	a, err := watch(ctx, w, func() (hapax.Allocation, error) { return w.Store.Allocate(ctx, tag, n, last) })
+	a, err := watch(ctx, w, func(ctx context.Context) (hapax.Allocation, error) { return w.Store.Allocate(ctx, tag, n, last) })
 	w.health.note(KindTag, tag, err)
 	return a, err
 }
 
 // AcquireWorker implements hapax.WorkerStore.
 func (w *watchedStore) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
-	l, err := watch(ctx, w, func() (hapax.Lease, error) { return w.Store.AcquireWorker(ctx, req) })
+	l, err := watch(ctx, w, func(ctx context.Context) (hapax.Lease, error) { return w.Store.AcquireWorker(ctx, req) })
 	w.health.note(KindPool, req.Pool, err)
 	return l, err
 }
 
 // ExtendWorker implements hapax.WorkerStore.
 func (w *watchedStore) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	l, err := watch(ctx, w, func() (hapax.Lease, error) { return w.Store.ExtendWorker(ctx, lease, req) })
+	l, err := watch(ctx, w, func(ctx context.Context) (hapax.Lease, error) { return w.Store.ExtendWorker(ctx, lease, req) })
 	w.health.note(KindPool, lease.Pool, err)
 	return l, err
 }

@@ -25,7 +25,7 @@ func TestWorkerStates(t *testing.T) {
 			}
 			return st
 		}
-		if st := status(); st.State != WorkerFree || st.Epoch != 0 || !st.Free.IsZero() {
+		if st := status(); st.State != WorkerFree || st.Token != 0 || !st.Free.IsZero() {
 			t.Errorf("never used: %+v", st)
 		}
 		// Somebody else takes the worker and dies.
@@ -40,8 +40,8 @@ func TestWorkerStates(t *testing.T) {
 			t.Fatal(err)
 		}
 		req := hapax.AcquireRequest{
-			Pool: "default", Layout: leaf.String(), IDs: hapax.Grant{Lo: 5, Hi: 6}, Holder: "other", Floor: tick, Latest: tick, To: tick + 60_000,
-			End: leaf.EndTick(), Poison: leaf.EndTick(), Now: now, TTL: 10 * time.Second, Tick: leaf.Unit(),
+			Pool: "default", Layout: leaf, Workers: hapax.WorkerRange{Lo: 5, Hi: 6}, Holder: "other",
+			Term: hapax.Term{Now: now, Length: time.Minute, TTL: 10 * time.Second},
 		}
 		lease, err := store.AcquireWorker(t.Context(), req)
 		if err != nil {
@@ -60,8 +60,8 @@ func TestWorkerStates(t *testing.T) {
 			t.Errorf("after the granted time: %+v", st)
 		}
 		// And once more, with a clock that is years ahead.
-		const ahead = 48 * 60 * 60_000
-		lease, err = store.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{To: tick + ahead, End: leaf.EndTick(), Now: now, TTL: time.Second})
+		term := hapax.Term{Now: now.Add(48 * time.Hour), Length: time.Minute, TTL: time.Second}
+		lease, err = store.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{Layout: leaf, Term: term})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestWorkerStates(t *testing.T) {
 		if no, ok := errors.AsType[*hapax.NoWorkerError](err); !ok || !no.NextFree.Round(time.Millisecond).After(leaf.TimeOf(lease.Grant.Hi).Add(-time.Second)) {
 			t.Errorf("with a retired worker the error is %v", err)
 		}
-		time.Sleep(ahead * time.Millisecond)
+		time.Sleep(48 * time.Hour)
 		if st := status(); st.State != WorkerFree {
 			t.Errorf("when the clock has passed the mark: %+v", st)
 		}

@@ -31,6 +31,7 @@ var statuses = map[hapax.Code]connect.Code{
 	hapax.ErrPoolDeleted.Code():    connect.CodeFailedPrecondition,
 	hapax.ErrTagExists.Code():      connect.CodeAlreadyExists,
 	hapax.ErrPoolNotFound.Code():   connect.CodeNotFound,
+	hapax.ErrPoolDeleted.Code():    connect.CodeFailedPrecondition,
 	hapax.ErrKindMismatch.Code():   connect.CodeFailedPrecondition,
 	hapax.ErrLayoutMismatch.Code(): connect.CodeFailedPrecondition,
 	hapax.ErrLineExhausted.Code():  connect.CodeOutOfRange,
@@ -52,7 +53,7 @@ var statuses = map[hapax.Code]connect.Code{
 	hapax.ErrStoreReplaced.Code():    connect.CodeDataLoss,
 	hapax.ErrStoreRolledBack.Code():  connect.CodeDataLoss,
 	hapax.ErrStoreUnsafe.Code():      connect.CodeFailedPrecondition,
-	hapax.ErrFenced.Code():           connect.CodeFailedPrecondition,
+	hapax.ErrFenced.Code():           connect.CodeDataLoss,
 	hapax.ErrNotSupported.Code():     connect.CodeUnimplemented,
 
 	hapax.ErrClosed.Code():           connect.CodeUnavailable,

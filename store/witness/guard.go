@@ -53,6 +53,7 @@ type Guarded struct {
 
 	opening chan struct{} // holds an element while somebody opens or verifies the store
 	trusted atomic.Bool   // the store was verified since the last trouble
+	held    held
 	heart   heart
 
 	mu       sync.Mutex // guards the fields below; never held during I/O
@@ -146,6 +147,13 @@ func (g *Guarded) opened(ctx context.Context) (hapax.Store, error) {
 	return store, nil
 }
 
+// storeNow returns the store, which is open.
+func (g *Guarded) storeNow() hapax.Store {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.store
+}
+
 func errClosed() error { return fmt.Errorf("%w: the store", hapax.ErrClosed) }
 
 // state returns what is known, and whether the store should be opened.
@@ -234,6 +242,9 @@ func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.
 	return verified(ctx, g, func(ctx context.Context, s hapax.Store) (hapax.Allocation, error) {
 		c := g.witness.begin(TagLine(tag))
 		defer g.witness.end(c)
+		if !g.held.has(tag, last) {
+			last = "" // another node granted it, and its witness knows nothing of what is handed back here
+		}
 		a, err := s.Allocate(ctx, tag, n, last)
 		if err != nil {
 			return hapax.Allocation{}, g.missing(ctx, tag, err)
@@ -241,6 +252,7 @@ func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.
 		if err := g.confirm(ctx, c, a.Grant); err != nil {
 			return hapax.Allocation{}, err
 		}
+		g.held.note(tag, a)
 		return a, nil
 	})
 }
@@ -249,7 +261,7 @@ func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.
 // not known before the answer; nobody else of this node uses it then.
 func (g *Guarded) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
 	return verified(ctx, g, func(ctx context.Context, s hapax.Store) (hapax.Lease, error) {
-		l, err := s.AcquireWorker(ctx, req)
+		l, err := s.AcquireWorker(driver.WithNode(ctx, g.witness.Node()), req)
 		if err != nil {
 			return hapax.Lease{}, err
 		}
@@ -268,10 +280,10 @@ func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax
 	return verified(ctx, g, func(ctx context.Context, s hapax.Store) (hapax.Lease, error) {
 		c := g.witness.begin(WorkerLine(lease.Pool, lease.Worker))
 		defer g.witness.end(c)
-		l, err := s.ExtendWorker(ctx, lease, req)
+		l, err := s.ExtendWorker(driver.WithNode(ctx, g.witness.Node()), lease, req)
 		switch {
 		case errors.Is(err, hapax.ErrStoreRolledBack):
-			return lease, g.behind(ctx, s, lease, err)
+			return lease, g.behind(ctx, s, c, lease, err)
 		case err != nil:
 			return lease, err
 		}
@@ -283,17 +295,27 @@ func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax
 	})
 }
 
-// SealWorker implements hapax.WorkerStore.
+// SealWorker implements hapax.WorkerStore. What another node granted under the
+// lease is not given back.
 func (g *Guarded) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
+	last = max(last, lease.From)
 	return g.giveBack(ctx, WorkerLine(lease.Pool, lease.Worker), lease.Grant.Hi, last, func(ctx context.Context, s hapax.Store) error {
-		return s.SealWorker(ctx, lease, last)
+		return s.SealWorker(driver.WithNode(ctx, g.witness.Node()), lease, last)
 	})
 }
 
-// HandBack implements hapax.SegmentStore.
+// HandBack implements hapax.SegmentStore. ErrLeaseLost also for a segment that
+// another node granted, or this one before it was restarted.
 func (g *Guarded) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	if !g.held.has(a.Tag.Name, a.Key) {
+		return driver.NotHeld(a.Tag.Name)
+	}
 	return g.giveBack(ctx, TagLine(a.Tag.Name), a.Grant.Hi, next, func(ctx context.Context, s hapax.Store) error {
-		return s.HandBack(ctx, a, next)
+		err := s.HandBack(ctx, a, next)
+		if err == nil {
+			g.held.forget(a.Tag.Name, a.Key)
+		}
+		return err
 	})
 }
 
@@ -347,13 +369,15 @@ func (g *Guarded) missing(ctx context.Context, tag string, err error) error {
 	return err
 }
 
-// behind judges a lease whose row seems to have been put back.
-func (g *Guarded) behind(ctx context.Context, s hapax.Store, lease hapax.Lease, cause error) error {
-	mark, known := g.witness.Mark(WorkerLine(lease.Pool, lease.Worker))
+// behind judges a lease whose row seems to have been put back, against the lowest
+// mark that the row can have had during the call.
+func (g *Guarded) behind(ctx context.Context, s hapax.Store, c *call, lease hapax.Lease, cause error) error {
+	_, known := g.witness.Mark(WorkerLine(lease.Pool, lease.Worker))
 	workers, err := s.Workers(ctx, lease.Pool)
 	if err != nil {
 		return err
 	}
+	mark := g.witness.sinceOf(c)
 	for _, w := range workers {
 		if w.ID == lease.Worker && (!known || w.Mark >= mark) {
 			return fmt.Errorf("%w: pool %q, worker %d", hapax.ErrLeaseLost, lease.Pool, lease.Worker)

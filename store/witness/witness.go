@@ -237,6 +237,13 @@ func (w *Witness) begin(line string) *call {
 	return c
 }
 
+// sinceOf returns the lowest mark that the line can have had since the call began.
+func (w *Witness) sinceOf(c *call) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return c.since
+}
+
 func (w *Witness) end(c *call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

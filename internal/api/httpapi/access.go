@@ -49,9 +49,14 @@ func (a *api) guarded(pattern string, h http.HandlerFunc) http.HandlerFunc {
 		}
 		if caller := a.admit(w, r, permission, name); caller != nil {
 			defer caller.End()
-			h(w, r)
+			h(w, from(r, caller))
 		}
 	}
+}
+
+// from returns the request with who makes it, and from where.
+func from(r *http.Request, caller *auth.Caller) *http.Request {
+	return r.WithContext(auth.NewContext(r.Context(), caller, r.RemoteAddr))
 }
 
 // admit returns who makes a request, if they may, and counts it until End; nil if
@@ -68,6 +73,7 @@ func (a *api) admit(w http.ResponseWriter, r *http.Request, permission auth.Perm
 		err = caller.Begin()
 	}
 	if err != nil {
+		a.svc.Attempted(auth.NewContext(r.Context(), caller, r.RemoteAddr), r.Method+" request", err)
 		a.fail(w, r, err)
 		return nil
 	}

@@ -174,6 +174,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 			defer caller.End()
+			r = from(r, caller)
 		}
 		a.writeNext(w, r, tag)
 		return

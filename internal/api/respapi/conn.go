@@ -79,9 +79,10 @@ type conn struct {
 	over    bool     // to be closed when the replies are written
 	linger  bool     // so that an error arrives before the end
 	resp3   bool
-	trusted bool         // may use commands
-	caller  *auth.Caller // who they come from; nil: anybody
-	link    auth.Conn    // what the connection counts for
+	trusted bool            // may use commands
+	caller  *auth.Caller    // who they come from; nil: anybody
+	origin  context.Context // made by context for the caller; nil before its first use
+	link    auth.Conn       // what the connection counts for
 
 	name, library, version string // as the client calls itself
 

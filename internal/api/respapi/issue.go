@@ -20,7 +20,7 @@ func (c *conn) incrRun(tag, frame, after []byte) int {
 		after = after[len(frame):]
 	}
 	if run == 1 {
-		id, err := c.srv.svc.NextBytes(c.client, tag)
+		id, err := c.srv.svc.NextBytes(c.context(), tag)
 		if err != nil {
 			c.failWith(err)
 			return 1
@@ -30,7 +30,7 @@ func (c *conn) incrRun(tag, frame, after []byte) int {
 		return 1
 	}
 	ids := c.b.ids[:run]
-	n, err := c.srv.svc.NextN(c.client, c.tagName(tag), ids)
+	n, err := c.srv.svc.NextN(c.context(), c.tagName(tag), ids)
 	for _, id := range ids[:n] {
 		c.b.out = appendInt(c.b.out, int64(id))
 	}
@@ -73,7 +73,7 @@ func (c *conn) incrBy(args [][]byte) {
 		return
 	}
 	tag := c.tagName(args[1])
-	g, err := c.srv.svc.Reserve(c.client, tag, n)
+	g, err := c.srv.svc.Reserve(c.context(), tag, n)
 	if err != nil {
 		c.failWith(err)
 		return
@@ -153,7 +153,7 @@ func (c *conn) next(args [][]byte) {
 	}
 	tag := c.tagName(args[1])
 	ids := make([]hapax.ID, n)
-	if _, err := c.srv.svc.NextN(c.client, tag, ids); err != nil {
+	if _, err := c.srv.svc.NextN(c.context(), tag, ids); err != nil {
 		c.failWith(err) // what was issued before is a gap
 		return
 	}

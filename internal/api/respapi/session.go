@@ -2,6 +2,7 @@ package respapi
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -135,6 +136,7 @@ func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
 		err = c.link.Use(caller)
 	}
 	if err != nil {
+		c.srv.svc.Attempted(auth.NewContext(c.srv.life, caller, c.net.RemoteAddr().String()), "AUTH", err)
 		c.failWith(err)
 		if errors.Is(err, hapax.ErrUnauthenticated) {
 			c.guesses++
@@ -146,6 +148,18 @@ func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
 	}
 	c.guesses = 0
 	return caller, true
+}
+
+// context returns what calls on the service are made with: who asks, and from
+// where.
+func (c *conn) context() context.Context {
+	switch {
+	case c.caller == nil:
+		return c.client
+	case c.origin == nil || auth.FromContext(c.origin) != c.caller:
+		c.origin = auth.NewContext(c.client, c.caller, c.net.RemoteAddr().String())
+	}
+	return c.origin
 }
 
 func (c *conn) selectDB(args [][]byte) {

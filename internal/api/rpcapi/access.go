@@ -31,13 +31,14 @@ var permissions = map[string]auth.Permission{
 	hapaxv1connect.LeaseServiceGetStoreIDProcedure:    auth.Nothing,
 	hapaxv1connect.LeaseServiceGetStoreTimeProcedure:  auth.Nothing,
 	hapaxv1connect.LeaseServicePingProcedure:          auth.Nothing,
-	hapaxv1connect.LeaseServiceAllocateProcedure:      auth.Issue,
-	hapaxv1connect.LeaseServiceRenewProcedure:         auth.Issue,
-	hapaxv1connect.LeaseServiceFirstUseProcedure:      auth.Issue,
-	hapaxv1connect.LeaseServiceGetPoolProcedure:       auth.Lease,
-	hapaxv1connect.LeaseServiceAcquireWorkerProcedure: auth.Lease,
-	hapaxv1connect.LeaseServiceExtendWorkerProcedure:  auth.Lease,
-	hapaxv1connect.LeaseServiceSealWorkerProcedure:    auth.Lease,
+	hapaxv1connect.LeaseServiceAllocateProcedure:      auth.LeaseTag,
+	hapaxv1connect.LeaseServiceHandBackProcedure:      auth.LeaseTag,
+	hapaxv1connect.LeaseServiceRenewProcedure:         auth.LeaseTag,
+	hapaxv1connect.LeaseServiceFirstUseProcedure:      auth.LeaseTag,
+	hapaxv1connect.LeaseServiceGetPoolProcedure:       auth.LeaseWorker,
+	hapaxv1connect.LeaseServiceAcquireWorkerProcedure: auth.LeaseWorker,
+	hapaxv1connect.LeaseServiceExtendWorkerProcedure:  auth.LeaseWorker,
+	hapaxv1connect.LeaseServiceSealWorkerProcedure:    auth.LeaseWorker,
 
 	hapaxv1connect.AdminServiceGetTagProcedure:       auth.Show,
 	hapaxv1connect.AdminServiceListTagsProcedure:     auth.List,
@@ -47,6 +48,10 @@ var permissions = map[string]auth.Permission{
 	hapaxv1connect.AdminServiceListPoolsProcedure:    auth.ListPools,
 	hapaxv1connect.AdminServiceListWorkersProcedure:  auth.Workers,
 	hapaxv1connect.AdminServiceRetireWorkerProcedure: auth.Workers,
+	hapaxv1connect.AdminServiceCreatePoolProcedure:   auth.Workers,
+	hapaxv1connect.AdminServiceDeletePoolProcedure:   auth.Workers,
+	hapaxv1connect.AdminServiceGetStatusProcedure:    auth.Operate,
+	hapaxv1connect.AdminServiceAdoptProcedure:        auth.Operate,
 }
 
 // permissionOf returns what a procedure asks for.
@@ -101,10 +106,12 @@ type boundary struct {
 	counter counter
 }
 
-// A counter counts the errors that clients are told; the service is one.
+// A counter counts the errors that clients are told, and writes down who was
+// refused; the service is one.
 type counter interface {
 	Failed(api string, err error)
 	Refused(api string, code hapax.Code)
+	Attempted(ctx context.Context, action string, err error, about ...any)
 }
 
 // uncounted is for handlers without a service.
@@ -112,6 +119,8 @@ type uncounted struct{}
 
 func (uncounted) Failed(string, error)       {}
 func (uncounted) Refused(string, hapax.Code) {}
+
+func (uncounted) Attempted(context.Context, string, error, ...any) {}
 
 // admit returns who makes a call, and counts it until End.
 func (b boundary) admit(ctx context.Context, procedure string, header http.Header, allow func(*auth.Caller) error) (*auth.Caller, error) {
@@ -135,10 +144,13 @@ func (b boundary) admit(ctx context.Context, procedure string, header http.Heade
 func (b boundary) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		procedure := req.Spec().Procedure
+		from := req.Peer().Addr
 		caller, err := b.admit(ctx, procedure, req.Header(), func(c *auth.Caller) error {
 			return c.Allow(permissionOf(procedure), nameIn(req.Any()))
 		})
+		ctx = auth.NewContext(ctx, caller, from)
 		if err != nil {
+			b.counter.Attempted(ctx, procedure, err, "name", nameIn(req.Any()))
 			return nil, b.translate(ctx, err)
 		}
 		defer caller.End()
@@ -160,13 +172,12 @@ func (b boundary) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 		caller, err := b.admit(ctx, conn.Spec().Procedure, conn.RequestHeader(), func(c *auth.Caller) error {
 			return c.Allow(auth.Nothing, "")
 		})
+		ctx = auth.NewContext(ctx, caller, conn.Peer().Addr)
 		if err != nil {
+			b.counter.Attempted(ctx, conn.Spec().Procedure, err)
 			return b.translate(ctx, err)
 		}
 		defer caller.End()
-		if caller != nil {
-			ctx = auth.NewContext(ctx, caller)
-		}
 		return b.translate(ctx, next(ctx, request{conn}))
 	}
 }

@@ -23,13 +23,13 @@ type attempts struct {
 	delayed chan struct{}
 
 	mu         sync.Mutex // guards the fields below
-	addresses  map[netip.Prefix]*window
+	addresses  map[netip.Prefix]*guesser
 	report     func(WrongToken)
 	reported   time.Time
 	suppressed int
 }
 
-type window struct {
+type guesser struct {
 	ends  time.Time
 	wrong int
 }
@@ -42,7 +42,7 @@ type WrongToken struct {
 }
 
 func newAttempts() *attempts {
-	return &attempts{addresses: map[netip.Prefix]*window{}, delayed: make(chan struct{}, maxDelayed)}
+	return &attempts{addresses: map[netip.Prefix]*guesser{}, delayed: make(chan struct{}, maxDelayed)}
 }
 
 // ReportWrong has wrong tokens reported, one in a second at most.
@@ -107,7 +107,7 @@ func (a *attempts) wait(ctx context.Context) {
 func (a *attempts) count(from string) bool {
 	now, key := time.Now(), keyOfAddress(from)
 	a.mu.Lock()
-	w := a.windowLocked(key, now)
+	w := a.guesserLocked(key, now)
 	w.wrong++
 	over := w.wrong > attemptsAllowed
 	news, report := WrongToken{From: from, Wrong: w.wrong, Suppressed: a.suppressed}, a.report
@@ -124,7 +124,7 @@ func (a *attempts) count(from string) bool {
 	return over
 }
 
-func (a *attempts) windowLocked(key netip.Prefix, now time.Time) *window {
+func (a *attempts) guesserLocked(key netip.Prefix, now time.Time) *guesser {
 	w := a.addresses[key]
 	if w == nil {
 		if len(a.addresses) >= maxAddresses {
@@ -139,12 +139,12 @@ func (a *attempts) windowLocked(key netip.Prefix, now time.Time) *window {
 			w = a.addresses[key]
 		}
 		if w == nil {
-			w = &window{}
+			w = &guesser{}
 			a.addresses[key] = w
 		}
 	}
 	if !now.Before(w.ends) {
-		*w = window{ends: now.Add(attemptsWindow)}
+		*w = guesser{ends: now.Add(attemptsWindow)}
 	}
 	return w
 }

@@ -56,12 +56,14 @@ type TokenConfig struct {
 	// Expires is when the token ends to be good, in RFC 3339; default never.
 	Expires string `yaml:"expires"`
 
-	// Scopes are what the token is for: "issue" (the default), "admin", "metrics".
+	// Scopes are what the token is for: "issue" (the default), "lease", "admin",
+	// "metrics".
 	Scopes []string `yaml:"scopes"`
 
 	// Tags and Pools are which ones the token is for: names, or the beginnings of
-	// names with * behind. Without Tags it is for all tags, and without both also
-	// for all pools.
+	// names with * behind. Without Tags it is for all tags, and without both an
+	// administrator's is for all pools. Workers are leased only of pools that are
+	// named here.
 	Tags  []string `yaml:"tags"`
 	Pools []string `yaml:"pools"`
 
@@ -74,6 +76,15 @@ type TokenConfig struct {
 	// connections may use the token, at the same time; default no limit.
 	Requests    int `yaml:"requests"`
 	Connections int `yaml:"connections"`
+
+	// NumbersPerMinute and NumbersPerDay are how many numbers may be taken or
+	// leased, and Leases how many workers may be leased at a time; default no
+	// limit. NewTags is how many tags first use may create in a day; default
+	// DefaultNewTags, and no limit for administrators. All count on each server.
+	NumbersPerMinute int64 `yaml:"numbers_per_minute"`
+	NumbersPerDay    int64 `yaml:"numbers_per_day"`
+	Leases           int   `yaml:"leases"`
+	NewTags          int   `yaml:"new_tags"`
 }
 
 // A Policy knows the tokens. Its methods are safe for concurrent use.
@@ -177,7 +188,7 @@ func (p *Policy) Replace(tokens map[string]TokenConfig) error {
 // callers count together with those of p, whose tokens it has at all times.
 func (p *Policy) Without(scopes Scope) *Policy {
 	if p == nil {
-		return &Policy{anonymous: &Caller{name: "anonymous", scopes: everything &^ scopes, limits: &limits{}}}
+		return &Policy{anonymous: &Caller{name: "anonymous", scopes: everything &^ scopes, pools: []string{"*"}, limits: &limits{}}}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

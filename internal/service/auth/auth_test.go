@@ -103,25 +103,30 @@ func TestNoTokensNoQuestions(t *testing.T) {
 }
 
 func TestAllow(t *testing.T) {
-	all := []Permission{Nothing, Issue, Lease, Show, List, Define, Workers, ListPools, Metrics}
+	all := []Permission{Nothing, Issue, LeaseTag, LeaseWorker, Show, List, Define, Workers, ListPools, Operate, Metrics}
+	lease := []string{"lease"}
 	for _, tt := range []struct {
 		name    string
 		config  TokenConfig
 		subject string // name of a tag and of a pool
 		want    []Permission
 	}{
-		{"default", TokenConfig{}, "x", []Permission{Nothing, Issue, Lease, Show, List}},
-		{"admin", TokenConfig{Scopes: []string{"admin"}}, "x", []Permission{Nothing, Show, List, Define, Workers, ListPools, Metrics}},
-		{"both", TokenConfig{Scopes: []string{"issue", "admin"}}, "x", all},
+		{"default", TokenConfig{}, "x", []Permission{Nothing, Issue, Show, List}},
+		{"lease", TokenConfig{Scopes: lease}, "x", []Permission{Nothing, LeaseTag, Show, List}},
+		{"lease of one pool", TokenConfig{Scopes: lease, Pools: []string{"x"}}, "x", []Permission{Nothing, LeaseTag, LeaseWorker, Show, List}},
+		{"lease of another pool", TokenConfig{Scopes: lease, Pools: []string{"y"}}, "x", []Permission{Nothing, LeaseTag, Show, List}},
+		{"lease of one tag", TokenConfig{Scopes: lease, Tags: []string{"x"}}, "x", []Permission{Nothing, LeaseTag, Show}},
+		{"lease of another tag", TokenConfig{Scopes: lease, Tags: []string{"y"}, Pools: []string{"*"}}, "x", []Permission{Nothing, LeaseWorker}},
+		{"admin", TokenConfig{Scopes: []string{"admin"}}, "x", []Permission{Nothing, Show, List, Define, Workers, ListPools, Operate, Metrics}},
+		{"all", TokenConfig{Scopes: []string{"issue", "lease", "admin"}, Pools: []string{"*"}}, "x", all},
 		{"metrics", TokenConfig{Scopes: []string{"metrics"}}, "x", []Permission{Nothing, Metrics}},
 		{"one tag", TokenConfig{Tags: []string{"x"}}, "x", []Permission{Nothing, Issue, Show}},
 		{"another tag", TokenConfig{Tags: []string{"xy"}}, "x", []Permission{Nothing}},
 		{"beginning", TokenConfig{Tags: []string{"a", "or*"}}, "orders", []Permission{Nothing, Issue, Show}},
 		{"beginning alone", TokenConfig{Tags: []string{"or*"}}, "or", []Permission{Nothing, Issue, Show}},
 		{"star", TokenConfig{Tags: []string{"*"}}, "x", []Permission{Nothing, Issue, Show, List}},
-		{"one pool", TokenConfig{Pools: []string{"x"}}, "x", []Permission{Nothing, Issue, Lease, Show, List}},
-		{"another pool", TokenConfig{Pools: []string{"y"}}, "x", []Permission{Nothing, Issue, Show, List}},
-		{"one tag and pools", TokenConfig{Tags: []string{"x"}, Pools: []string{"*"}}, "x", []Permission{Nothing, Issue, Lease, Show}},
+		{"issue in a pool", TokenConfig{Pools: []string{"x"}}, "x", []Permission{Nothing, Issue, Show, List}},
+		{"one tag and pools", TokenConfig{Scopes: []string{"issue", "lease"}, Tags: []string{"x"}, Pools: []string{"*"}}, "x", []Permission{Nothing, Issue, LeaseTag, LeaseWorker, Show}},
 		{"admin of tags", TokenConfig{Scopes: []string{"admin"}, Tags: []string{"x"}}, "x", []Permission{Nothing, Show, Define, Metrics}},
 		{"no scopes", TokenConfig{Scopes: []string{}}, "x", nil},
 	} {
@@ -342,7 +347,7 @@ func TestBadConfig(t *testing.T) {
 		{"short hash", TokenConfig{Hash: good[:len(good)-2]}, "tokens.app.hash"},
 		{"not hexadecimal", TokenConfig{Hash: good[:len(good)-1] + "x"}, "tokens.app.hash"},
 		{"another hash", TokenConfig{Hash: strings.Replace(good, "sha256", "md5", 1)}, "tokens.app.hash"},
-		{"scope", TokenConfig{Hash: good, Scopes: []string{"root"}}, `tokens.app.scopes is "root"; allowed is issue, admin, metrics`},
+		{"scope", TokenConfig{Hash: good, Scopes: []string{"root"}}, `tokens.app.scopes is "root"; allowed is issue, lease, admin, metrics`},
 		{"tag", TokenConfig{Hash: good, Tags: []string{"a", ""}}, "tokens.app.tags"},
 		{"pool", TokenConfig{Hash: good, Pools: []string{"\x00*"}}, "tokens.app.pools"},
 		{"too many", TokenConfig{Hash: good, Tags: make([]string, maxPatterns+1)}, "tokens.app.tags"},

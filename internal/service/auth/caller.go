@@ -15,14 +15,15 @@ type Scope uint8
 
 // The scopes, which combine.
 const (
-	ScopeIssue   Scope = 1 << iota // numbers, and leases of them
+	ScopeIssue   Scope = 1 << iota // numbers
+	ScopeLease                     // stretches of numbers, and of workers' time
 	ScopeAdmin                     // tags, pools and workers; it includes ScopeMetrics
 	ScopeMetrics                   // what monitoring reads
 
-	everything = ScopeIssue | ScopeAdmin | ScopeMetrics
+	everything = ScopeIssue | ScopeLease | ScopeAdmin | ScopeMetrics
 )
 
-var scopeNames = map[string]Scope{"issue": ScopeIssue, "admin": ScopeAdmin | ScopeMetrics, "metrics": ScopeMetrics}
+var scopeNames = map[string]Scope{"issue": ScopeIssue, "lease": ScopeLease, "admin": ScopeAdmin | ScopeMetrics, "metrics": ScopeMetrics}
 
 // A Permission is one kind of thing to do.
 type Permission uint8
@@ -30,15 +31,17 @@ type Permission uint8
 // The permissions. A name that goes with one is that of a tag unless it says
 // otherwise.
 const (
-	Nothing   Permission = iota // what any token is good for; no name
-	Issue                       // to take or lease numbers
-	Lease                       // to lease a worker of a pool
-	Show                        // to see one tag
-	List                        // to see which tags there are; no name
-	Define                      // to create, change or delete a tag
-	Workers                     // to see and change the workers of a pool
-	ListPools                   // to see which pools there are; no name
-	Metrics                     // no name
+	Nothing     Permission = iota // what any token is good for; no name
+	Issue                         // to take numbers
+	LeaseTag                      // to lease numbers
+	LeaseWorker                   // to lease a worker of a pool
+	Show                          // to see one tag
+	List                          // to see which tags there are; no name
+	Define                        // to create, change or delete a tag
+	Workers                       // to see and change the workers of a pool
+	ListPools                     // to see which pools there are; no name
+	Operate                       // to see how a node stands with its store, and to adopt it; no name
+	Metrics                       // no name
 )
 
 // permissions tell what each one takes: any of the scopes, and the right to the
@@ -48,15 +51,17 @@ var permissions = [...]struct {
 	subject
 	to string // for the error
 }{
-	Nothing:   {everything, noName, "do this"},
-	Issue:     {ScopeIssue, aTag, "take numbers of the tag"},
-	Lease:     {ScopeIssue, aPool, "lease workers of the pool"},
-	Show:      {ScopeIssue | ScopeAdmin, aTag, "see the tag"},
-	List:      {ScopeIssue | ScopeAdmin, everyTag, "list tags"},
-	Define:    {ScopeAdmin, aTag, "create, change or delete the tag"},
-	Workers:   {ScopeAdmin, aPool, "see or change the workers of the pool"},
-	ListPools: {ScopeAdmin, everyPool, "list pools"},
-	Metrics:   {ScopeMetrics, noName, "see metrics"},
+	Nothing:     {everything, noName, "do this"},
+	Issue:       {ScopeIssue, aTag, "take numbers of the tag"},
+	LeaseTag:    {ScopeLease, aTag, "lease numbers of the tag"},
+	LeaseWorker: {ScopeLease, aNamedPool, "lease workers of the pool"},
+	Show:        {ScopeIssue | ScopeLease | ScopeAdmin, aTag, "see the tag"},
+	List:        {ScopeIssue | ScopeLease | ScopeAdmin, everyTag, "list tags"},
+	Define:      {ScopeAdmin, aTag, "create, change or delete the tag"},
+	Workers:     {ScopeAdmin, aPool, "see or change the workers of the pool"},
+	ListPools:   {ScopeAdmin, everyPool, "list pools"},
+	Operate:     {ScopeAdmin, everyTagAndPool, "see or change how a node stands with its store"},
+	Metrics:     {ScopeMetrics, noName, "see metrics"},
 }
 
 // A subject is what the name that goes with a permission must be allowed as.
@@ -66,8 +71,10 @@ const (
 	noName subject = iota
 	aTag
 	aPool
+	aNamedPool // a token that names no pools is for none
 	everyTag
 	everyPool
+	everyTagAndPool
 )
 
 // A Caller is who makes a request. The nil *Caller may do everything. Its
@@ -107,7 +114,7 @@ func newCaller(name string, config TokenConfig) (*Caller, error) {
 	}
 	for _, s := range config.Scopes {
 		if scopeNames[s] == 0 {
-			return nil, invalid(field+".scopes", s, "issue, admin, metrics")
+			return nil, invalid(field+".scopes", s, "issue, lease, admin, metrics")
 		}
 		c.scopes |= scopeNames[s]
 	}
@@ -188,7 +195,8 @@ func (c *Caller) Allow(p Permission, name string) error {
 
 func (c *Caller) denied(p Permission, name string) error {
 	needs := permissions[p]
-	if needs.subject == aTag || needs.subject == aPool {
+	switch needs.subject {
+	case aTag, aPool, aNamedPool:
 		return fmt.Errorf("%w: %q may not %s %.140q", hapax.ErrPermissionDenied, c.name, needs.to, name)
 	}
 	return fmt.Errorf("%w: %q may not %s", hapax.ErrPermissionDenied, c.name, needs.to)
@@ -202,10 +210,14 @@ func (c *Caller) mayUse(s subject, name string) bool {
 		return matches(c.tags, name)
 	case aPool:
 		return matches(c.pools, name)
+	case aNamedPool:
+		return c.pools != nil && matches(c.pools, name)
 	case everyTag:
 		return isAll(c.tags)
 	case everyPool:
 		return isAll(c.pools)
+	case everyTagAndPool:
+		return isAll(c.tags) && isAll(c.pools)
 	}
 	return false
 }
@@ -218,15 +230,33 @@ func (c *Caller) MayIssue(tag []byte) error {
 	return c.denied(Issue, string(tag))
 }
 
+// MayDefine reports whether what the caller says of a tag counts where the tag is
+// created by its first use.
+func (c *Caller) MayDefine(tag string) bool { return c.Allow(Define, tag) == nil }
+
 type callerKey struct{}
 
-// NewContext returns a context that carries the caller of a request.
-func NewContext(ctx context.Context, c *Caller) context.Context {
-	return context.WithValue(ctx, callerKey{}, c)
+// An origin is where a request comes from.
+type origin struct {
+	caller  *Caller
+	address string
+}
+
+// NewContext returns a context that carries the caller of a request, and the
+// network address that it comes from.
+func NewContext(ctx context.Context, c *Caller, address string) context.Context {
+	return context.WithValue(ctx, callerKey{}, origin{c, address})
 }
 
 // FromContext returns the caller that a context carries; nil if there is none.
 func FromContext(ctx context.Context) *Caller {
-	c, _ := ctx.Value(callerKey{}).(*Caller)
-	return c
+	o, _ := ctx.Value(callerKey{}).(origin)
+	return o.caller
+}
+
+// AddressFrom returns the network address that a request comes from, empty if the
+// context carries none.
+func AddressFrom(ctx context.Context) string {
+	o, _ := ctx.Value(callerKey{}).(origin)
+	return o.address
 }

@@ -33,6 +33,8 @@ type limits struct {
 	rate                  int64
 	interval, burst       time.Duration // between requests; what may be used ahead
 
+	quotas quotas
+
 	revoked   atomic.Bool
 	inFlight  atomic.Int64
 	connected atomic.Int64
@@ -64,7 +66,7 @@ func (l *limits) set(field string, config TokenConfig) error {
 		l.burst = l.interval * time.Duration(burst)
 		l.start = time.Now()
 	}
-	return nil
+	return l.quotas.set(field, config)
 }
 
 // Begin counts a request. If the error is nil, End must be called. Its errors are

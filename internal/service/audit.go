@@ -1,0 +1,58 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/auth"
+)
+
+// Attempted writes to the audit log what somebody did who may do more than take
+// numbers, or was refused: who, from where, and what came of it. What one token
+// does over and over is thinned out, and counted.
+func (s *Service) Attempted(ctx context.Context, action string, err error, about ...any) {
+	caller := auth.FromContext(ctx)
+	level, outcome := slog.LevelInfo, "done"
+	switch {
+	case err == nil:
+	case isRefused(err):
+		level, outcome = slog.LevelWarn, "refused"
+	default:
+		outcome = "failed"
+	}
+	pass, dropped := s.throttle.pass("audit " + caller.Name() + " " + outcome + " " + action)
+	if !pass {
+		return
+	}
+	attrs := append([]any{"token", caller.Name(), "address", auth.AddressFrom(ctx), "outcome", outcome}, about...)
+	if err != nil {
+		attrs = append(attrs, "code", hapax.CodeOf(err), "error", err.Error())
+	}
+	if dropped > 0 {
+		attrs = append(attrs, "suppressed", dropped)
+	}
+	s.log.WithGroup("audit").Log(ctx, level, action, attrs...)
+}
+
+// isRefused reports whether an error means that the caller asked for what it may
+// not have.
+func isRefused(err error) bool {
+	for _, e := range []*hapax.Error{
+		hapax.ErrUnauthenticated, hapax.ErrPermissionDenied, hapax.ErrLimitExceeded, hapax.ErrLeaseLost,
+		hapax.ErrInvalidArgument, hapax.ErrInvalidTag, hapax.ErrLayoutMismatch, hapax.ErrFenced,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// isPersonal reports whether an error is about who asked, so that another may
+// get another answer.
+func isPersonal(err error) bool {
+	_, limited := errors.AsType[*auth.LimitError](err)
+	return limited || errors.Is(err, hapax.ErrPermissionDenied)
+}
