@@ -186,7 +186,7 @@ func TestBadConfig(t *testing.T) {
 		{name: "list of tokens", file: "tokens: {a: {hash: [" + secret + "]}}", want: "tokens.a.hash is"},
 		{name: "scalar for a list", file: "tokens: {a: {hash: " + hashA + ", scopes: {}}}", want: "tokens.a.scopes"},
 		{name: "text for a limit", file: "tokens: {a: {hash: " + hashA + ", rate: " + secret + "}}", want: "tokens.a.rate is"},
-		{name: "scope", file: "tokens: {a: {hash: " + hashA + ", scopes: [root]}}", want: `tokens.a.scopes is "root"; allowed is issue, admin, metrics`},
+		{name: "scope", file: "tokens: {a: {hash: " + hashA + ", scopes: [root]}}", want: `tokens.a.scopes is "root"; allowed is issue, lease, admin, metrics`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
