@@ -76,46 +76,50 @@ func (l *Line) Next(ctx context.Context) (hapax.ID, error) {
 // deferred call for all hooks: more of them would cost as much as all the rest.
 func (l *Line) next(ctx context.Context, ch *chain) (id hapax.ID, err error) {
 	c := Call{l.strategy, l.tag, 1}
-	var in []*Plugin // those that are being called, if a hook is
-	i, hook := 0, "Before"
+	i, stage := 0, issuing
 	defer func() {
-		switch {
-		case in == nil: // no hook panicked
-		case hook == "Before":
-			id, err = 0, l.failed(ctx, ch, c, panicked(in[i].Name, hook, recover()))
-		default:
-			l.report(ctx, ch, c, panicked(in[i].Name, hook, recover()))
-			_ = l.after(ctx, &chain{plugins: in[i+1:]}, c, Numbers{one: id})
+		switch stage { // other than issuing: the hook of plugin i has panicked
+		case asking:
+			id, err = 0, l.failed(ctx, ch, c, panicked(ch.befores[i].Name, "Before", recover()))
+		case showing:
+			l.report(ctx, ch, c, panicked(ch.afters[i].Name, "After", recover()))
+			_ = l.after(ctx, ch, ch.afters[i+1:], c, Numbers{one: id})
 		}
 	}()
-	for in = ch.befores; i < len(in); i++ {
-		if err := in[i].Before(ctx, c); err != nil {
-			veto := rejected(in[i].Name, err)
-			in = nil
-			return 0, l.failed(ctx, ch, c, veto)
+	for stage = asking; i < len(ch.befores); i++ {
+		if err := ch.befores[i].Before(ctx, c); err != nil {
+			stage = issuing
+			return 0, l.failed(ctx, ch, c, rejected(ch.befores[i].Name, err))
 		}
 	}
-	in = nil
+	stage = issuing
 	id, err = l.issuer.Next(ctx)
 	if err != nil {
 		return 0, l.failed(ctx, ch, c, err)
 	}
 	if ch.replaces {
 		ids := []hapax.ID{id}
-		if err := l.after(ctx, ch, c, Numbers{many: ids}); err != nil {
+		if err := l.after(ctx, ch, ch.plugins, c, Numbers{many: ids}); err != nil {
 			return 0, l.failed(ctx, ch, c, err)
 		}
 		return ids[0], nil
 	}
-	i, hook = 0, "After"
-	for in = ch.afters; i < len(in); i++ {
-		if err := in[i].After(ctx, c, Numbers{one: id}); err != nil {
-			l.report(ctx, ch, c, &PluginError{Plugin: in[i].Name, Hook: hook, Err: err})
+	i = 0
+	for stage = showing; i < len(ch.afters); i++ {
+		if err := ch.afters[i].After(ctx, c, Numbers{one: id}); err != nil {
+			l.report(ctx, ch, c, &PluginError{Plugin: ch.afters[i].Name, Hook: "After", Err: err})
 		}
 	}
-	in = nil
+	stage = issuing
 	return id, nil
 }
+
+// The stages of a call.
+const (
+	issuing = iota
+	asking
+	showing
+)
 
 // NextN fills dst; see hapax.Issuer.
 func (l *Line) NextN(ctx context.Context, dst []hapax.ID) (int, error) {
@@ -136,7 +140,7 @@ func (l *Line) NextN(ctx context.Context, dst []hapax.ID) (int, error) {
 	}
 	n, err := l.issuer.NextN(ctx, dst)
 	if n > 0 {
-		if failure := l.after(ctx, ch, c, Numbers{many: dst[:n:n]}); failure != nil {
+		if failure := l.after(ctx, ch, ch.plugins, c, Numbers{many: dst[:n:n]}); failure != nil {
 			clear(dst[:n])
 			n, err = 0, errors.Join(failure, err)
 		}
@@ -204,18 +208,20 @@ func (ch *chain) before(ctx context.Context, c Call) (err error) {
 	return nil
 }
 
-// after shows the plugins what was issued. It returns the failure of a Replace
-// hook, after which the numbers must not be used, and reports others.
-func (l *Line) after(ctx context.Context, ch *chain, c Call, ids Numbers) error {
-	for i := 0; ; i++ {
-		var f *PluginError
-		if i, f = ch.afterFrom(ctx, c, ids, i); f == nil {
+// after shows the plugins, some of the chain's, what was issued. It returns the
+// failure of a Replace hook, after which the numbers must not be used, and reports
+// others.
+func (l *Line) after(ctx context.Context, ch *chain, plugins []*Plugin, c Call, ids Numbers) error {
+	for {
+		failed, f := show(ctx, plugins, c, ids)
+		if f == nil {
 			return nil
 		}
 		if f.Hook == "Replace" {
 			return f
 		}
 		l.report(ctx, ch, c, f)
+		plugins = plugins[failed+1:]
 	}
 }
 
@@ -225,16 +231,17 @@ func (l *Line) report(ctx context.Context, ch *chain, c Call, f *PluginError) {
 	l.registry.logFailure(ctx, l.tag, f)
 }
 
-// afterFrom goes on from plugin i to the first failure, and returns whose it is.
-func (ch *chain) afterFrom(ctx context.Context, c Call, ids Numbers, i int) (at int, failure *PluginError) {
-	hook := ""
+// show calls the hooks of the plugins up to the first failure, and returns whose it
+// is.
+func show(ctx context.Context, plugins []*Plugin, c Call, ids Numbers) (failed int, failure *PluginError) {
+	i, hook := 0, ""
 	defer func() {
 		if hook != "" && failure == nil {
-			at, failure = i, panicked(ch.plugins[i].Name, hook, recover())
+			failed, failure = i, panicked(plugins[i].Name, hook, recover())
 		}
 	}()
-	for ; i < len(ch.plugins); i++ {
-		p := ch.plugins[i]
+	for ; i < len(plugins); i++ {
+		p := plugins[i]
 		if p.Replace != nil {
 			hook = "Replace"
 			if err := p.Replace(ctx, c, ids.many); err != nil {

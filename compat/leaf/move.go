@@ -97,7 +97,7 @@ func (c Config) YAML() string {
 	if c.Snowflake {
 		fmt.Fprintf(&b, "    tree: %s\n    name: %s\n    port: %d\n", moves.Quote(c.Tree), moves.Quote(c.Name), c.Port)
 	}
-	b.WriteString("    http: 127.0.0.1:8080\n    allow: []\n")
+	b.WriteString("    http: 127.0.0.1:8088\n    allow: []\n")
 	return b.String()
 }
 

@@ -102,7 +102,7 @@ leaf.snowflake.port=2182
     tree: "zk://zk1:2181,zk2:2181"
     name: "com.sankuai.leaf.opensource.test"
     port: 2182
-    http: 127.0.0.1:8080
+    http: 127.0.0.1:8088
     allow: []
 `, "",
 		},
@@ -123,11 +123,11 @@ leaf.snowflake.port=2181
     tree: "zk://10.0.0.2"
     name: "demo"
     port: 2181
-    http: 127.0.0.1:8080
+    http: 127.0.0.1:8088
     allow: []
 `, "",
 		},
-		{"neither", "leaf.name=x\nleaf.segment.enable=false\n", "compat:\n  leaf:\n    http: 127.0.0.1:8080\n    allow: []\n", ""},
+		{"neither", "leaf.name=x\nleaf.segment.enable=false\n", "compat:\n  leaf:\n    http: 127.0.0.1:8088\n    allow: []\n", ""},
 		{"no url", "leaf.segment.enable=true\n", "", "leaf.jdbc.url"},
 		{"two hosts", "leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://a:1,b:2/leaf\nleaf.jdbc.password=geheim\n", "", "leaf.jdbc.url"},
 		{"no truth", "leaf.segment.enable=yes\n", "", "leaf.segment.enable"},

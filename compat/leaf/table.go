@@ -235,7 +235,7 @@ func (t *Table) HandBack(context.Context, hapax.Allocation, int64) error {
 // the table inserts.
 func (t *Table) CreateTag(_ context.Context, tag hapax.Tag, _ hapax.CreateMode) (hapax.Tag, error) {
 	return hapax.Tag{}, fmt.Errorf("%w: tags of leaf_alloc are made by hand: INSERT INTO leaf_alloc (biz_tag, max_id, step, description) VALUES (%s, %d, %d, '')",
-		hapax.ErrNotSupported, quote(tag.Name), max(tag.Start, 1), max(tag.Step, 1))
+		hapax.ErrNotSupported, mysqldb.Quote(tag.Name), max(tag.Start, 1), max(tag.Step, 1))
 }
 
 // Tag implements hapax.TagStore.
@@ -300,12 +300,12 @@ func (t *Table) rows(ctx context.Context, after string, f func(row) bool) error 
 
 // UpdateTag implements hapax.TagStore: rows are changed in the table.
 func (t *Table) UpdateTag(_ context.Context, name string, _ hapax.TagUpdate) (hapax.Tag, error) {
-	return hapax.Tag{}, fmt.Errorf("%w: change the row instead: UPDATE leaf_alloc SET step = … WHERE biz_tag = %s; it counts from the next segment on", hapax.ErrNotSupported, quote(name))
+	return hapax.Tag{}, fmt.Errorf("%w: change the row instead: UPDATE leaf_alloc SET step = … WHERE biz_tag = %s; it counts from the next segment on", hapax.ErrNotSupported, mysqldb.Quote(name))
 }
 
 // DeleteTag implements hapax.TagStore: rows are removed in the table.
 func (t *Table) DeleteTag(_ context.Context, name string) (hapax.Tag, error) {
-	return hapax.Tag{}, fmt.Errorf("%w: remove the row instead: DELETE FROM leaf_alloc WHERE biz_tag = %s; keep its max_id, as the table keeps no tombstone", hapax.ErrNotSupported, quote(name))
+	return hapax.Tag{}, fmt.Errorf("%w: remove the row instead: DELETE FROM leaf_alloc WHERE biz_tag = %s; keep its max_id, as the table keeps no tombstone", hapax.ErrNotSupported, mysqldb.Quote(name))
 }
 
 // Ping reports whether the table answers.
@@ -315,18 +315,6 @@ func (t *Table) Ping(ctx context.Context) error {
 
 // Close closes the handle, unless it is the caller's.
 func (t *Table) Close() error { return t.db.Close() }
-
-// quote returns a text as SQL writes it.
-func quote(s string) string {
-	b := []byte{'\''}
-	for i := range len(s) {
-		if s[i] == '\'' || s[i] == '\\' {
-			b = append(b, s[i])
-		}
-		b = append(b, s[i])
-	}
-	return string(append(b, '\''))
-}
 
 // Issuers issue the numbers of all tags of a table; a row that was removed stops
 // being issued from within a minute.

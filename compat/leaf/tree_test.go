@@ -479,6 +479,10 @@ func testOtherLayout(t *testing.T, e *tree) {
 	if _, err := tr.AcquireWorker(t.Context(), req); !errors.Is(err, hapax.ErrInvalidArgument) {
 		t.Errorf("other workers: %v", err)
 	}
+	// Leaf's numbers turn negative when its 41 bits of time are over.
+	if l, err := tr.AcquireWorker(t.Context(), request(tr, req.Layout.Ends())); !errors.Is(err, hapax.ErrTimeExhausted) {
+		t.Errorf("at the end of the layout's time: got %v, error %v; want ErrTimeExhausted", l.Grant, err)
+	}
 	var err error
 	if req.Layout, err = hapax.ParseLayout(hapax.LayoutJSSafe53); err != nil {
 		t.Fatal(err)

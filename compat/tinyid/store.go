@@ -475,8 +475,8 @@ func (s *Store) HandBack(context.Context, hapax.Allocation, int64) error {
 // whoever runs the tables inserts.
 func (s *Store) CreateTag(_ context.Context, tag hapax.Tag, _ hapax.CreateMode) (hapax.Tag, error) {
 	return hapax.Tag{}, fmt.Errorf("%w: biz_types of TinyID are made by hand, in each database with a remainder of its own: "+
-		"INSERT INTO tiny_id_info (biz_type, begin_id, max_id, step, delta, remainder, create_time, update_time, version) VALUES (%q, %d, %d, %d, %d, %d, NOW(), NOW(), 1)",
-		hapax.ErrNotSupported, tag.Name, max(tag.Start, 1)-1, max(tag.Start, 1)-1, max(tag.Step, 1)*max(tag.Delta, 1), max(tag.Delta, 1), tag.Remainder)
+		"INSERT INTO tiny_id_info (biz_type, begin_id, max_id, step, delta, remainder, create_time, update_time, version) VALUES (%s, %d, %d, %d, %d, %d, NOW(), NOW(), 1)",
+		hapax.ErrNotSupported, mysqldb.Quote(tag.Name), max(tag.Start, 1)-1, max(tag.Start, 1)-1, max(tag.Step, 1)*max(tag.Delta, 1), max(tag.Delta, 1), tag.Remainder)
 }
 
 // Tag returns a biz_type as the first database that has it tells.

@@ -295,8 +295,8 @@ func (d *DB) Probe(ctx context.Context, what, query string) error {
 func (d *DB) Others(ctx context.Context) (int, error) {
 	limited, cancel := d.Limit(ctx)
 	defer cancel()
+	defer d.SQL.SetMaxOpenConns(d.SQL.Stats().MaxOpenConnections)
 	d.SQL.SetMaxOpenConns(1) // closes the idle ones, which would count
-	defer d.SQL.SetMaxOpenConns(maxConns)
 	const query = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND ID <> CONNECTION_ID()"
 	n := 0
 	for range 10 { // a session that was just closed may still be listed
@@ -310,4 +310,16 @@ func (d *DB) Others(ctx context.Context) (int, error) {
 		}
 	}
 	return n, nil
+}
+
+// Quote returns a text as SQL writes it.
+func Quote(s string) string {
+	b := []byte{'\''}
+	for i := range len(s) {
+		if s[i] == '\'' || s[i] == '\\' {
+			b = append(b, s[i])
+		}
+		b = append(b, s[i])
+	}
+	return string(append(b, '\''))
 }
