@@ -323,7 +323,7 @@ func (c *conn) pause(left int) {
 	}
 	if left == 0 {
 		c.rest = nil
-		c.state.Store(c.active<<phaseBits | phaseWaiting) // empty lines are no commands
+		c.state.Store(c.active<<phaseBits + phaseWaiting) // empty lines are no commands
 	} else {
 		if cap(c.rest) > 4*left {
 			c.rest = nil
