@@ -34,6 +34,8 @@ type Config struct {
 	HTTP                 string
 	RESP                 string
 	RESPConnections      int
+	HTTPConnections      int
+	Hosts                string
 	RESPIdle             time.Duration
 	AdminHTTP            string
 	TLSCert              string

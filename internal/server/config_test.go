@@ -43,6 +43,8 @@ func TestPrecedence(t *testing.T) {
 		"http":                  {"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"},
 		"resp":                  {"127.0.0.1:1", "", "127.0.0.1:3"},
 		"resp_connections":      {"1", "2", "3"},
+		"hosts":                 {"a", "a,b", "*"},
+		"http_connections":      {"1", "2", "3"},
 		"resp_idle":             {"1s", "0s", "3s"},
 		"admin_http":            {"127.0.0.1:1", "", "127.0.0.1:3"},
 		"tls_cert":              {"a", "b", "c"},

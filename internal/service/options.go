@@ -204,6 +204,9 @@ func (o Options) withDefaults() (Options, error) {
 		if err == nil && def.Kind == hapax.KindSnowflake && !o.hasPool(def.Pool) {
 			err = outOfRange("pool", def.Pool, o.poolNamesInWords())
 		}
+		if err == nil {
+			err = checkForm("tag", name)
+		}
 		if err != nil {
 			return o, inSetting("tags."+name, err)
 		}
@@ -213,6 +216,9 @@ func (o Options) withDefaults() (Options, error) {
 			return o, inSetting("pools."+name, err)
 		}
 		opts, err := o.Pools[name].options(hapax.Layout{})
+		if err == nil {
+			err = checkForm("pool", name)
+		}
 		if err == nil {
 			err = o.Pools[name].inItsWords(opts.Validate())
 		}
