@@ -22,7 +22,7 @@ type pollFD struct {
 func hasLeft(raw syscall.RawConn) bool {
 	gone := false
 	err := raw.Control(func(fd uintptr) {
-		p := pollFD{fd: int32(fd), events: pollRdHup} //nolint:gosec // a descriptor fits
+		p := pollFD{fd: int32(fd), events: pollRdHup}
 		var now syscall.Timespec
 		n, _, _ := syscall.RawSyscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
 		gone = n == 1 && p.revents&(pollErr|pollHup|pollRdHup) != 0

@@ -47,6 +47,7 @@ type Config struct {
 	MaxCount             int
 	MaxWait              time.Duration
 	Refresh              time.Duration
+	TagIdle              time.Duration
 	StoreTimeout         time.Duration
 	Heartbeat            time.Duration
 	Witness              string

@@ -81,6 +81,9 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	policy.ReportWrong(func(w auth.WrongToken) {
+		log.Warn("a wrong token was shown", "from", w.From, "in_this_minute", w.Wrong, "suppressed", w.Suppressed)
+	})
 	public := policy
 	if c.AdminHTTP != "" {
 		public = policy.Without(auth.ScopeAdmin | auth.ScopeMetrics)
@@ -153,7 +156,7 @@ func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
 	}
 	opts := service.Options{
 		Tags: c.Tags, Pools: c.Pools, NoAutoCreate: !c.AutoCreate,
-		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, StoreTimeout: c.StoreTimeout,
+		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, TagIdle: c.TagIdle, StoreTimeout: c.StoreTimeout,
 		RetireLines: c.RetireLines, CodeKeys: c.keys,
 		Logger: log, Clock: clock,
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hapax-id/hapax"
 )
@@ -27,6 +28,9 @@ type line struct {
 	periods  *periods       // issues from a line for each period; nil: the tag has one
 	extra    string         // of the tag, as it was when the line was opened
 	labelled bool           // has metrics under its own name
+
+	issued int64     // numbers when they were last seen to grow; this and the next only for evict
+	busy   time.Time // when that was; zero: not seen yet
 }
 
 const (

@@ -164,6 +164,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.refuseForeign(w)
 		return
 	}
+	auth.ConnFromContext(r.Context()).Secure(r.TLS)
 	if a.opts.Logger.Enabled(r.Context(), slog.LevelDebug) {
 		began := time.Now()
 		logged := &statusWriter{ResponseWriter: w, status: http.StatusOK}
@@ -266,7 +267,7 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusServiceUnavailable
 		w.Header().Set("Retry-After", "1")
 	}
-	caller, err := a.opts.Policy.Bearer(r.Header["Authorization"])
+	caller, err := a.opts.Policy.Enter(r.Context(), r.RemoteAddr, r.Header["Authorization"])
 	if err != nil || caller.Allow(auth.Metrics, "") != nil {
 		state = state.Bare()
 	}

@@ -97,7 +97,11 @@ func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{srv: s, net: nc, id: s.ids.Add(1), since: time.Now(), born: s.now.Load()}
 	c.active = c.born
 	c.client = peer.NewContext(s.life, gate.Bare(nc))
-	c.distrust()
+	if isSecure(nc) {
+		c.trusted = false // before the handshake
+	} else {
+		c.distrust()
+	}
 	c.known.Store(c.trusted && !isSecure(nc))
 	c.enter(phaseWaiting)
 	return c
@@ -155,6 +159,9 @@ func (c *conn) serve() {
 	defer c.client.Rest()
 	if c.shakeHands() != nil {
 		return
+	}
+	if isSecure(c.net) {
+		c.distrust() // now it is known who it is
 	}
 	c.vouch()
 	err := c.read()
@@ -316,7 +323,7 @@ func (c *conn) pause(left int) {
 	}
 	if left == 0 {
 		c.rest = nil
-		c.state.Store(c.active<<phaseBits | phaseWaiting) // empty lines are no commands
+		c.state.Store(c.active<<phaseBits + phaseWaiting) // empty lines are no commands
 	} else {
 		if cap(c.rest) > 4*left {
 			c.rest = nil

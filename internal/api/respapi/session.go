@@ -3,6 +3,7 @@ package respapi
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -109,6 +110,14 @@ func (c *conn) auth(args [][]byte) {
 // distrust makes the connection one of somebody who has shown no token.
 func (c *conn) distrust() {
 	caller, err := c.srv.opts.Policy.Caller("")
+	if secure, ok := c.net.(*tls.Conn); ok && err != nil {
+		state := secure.ConnectionState()
+		if known := c.srv.opts.Policy.Certified(&state); known != nil {
+			if caller, err = known, known.Spend(); err == nil {
+				err = c.link.Use(known)
+			}
+		}
+	}
 	c.trusted, c.caller = err == nil, caller
 }
 
@@ -119,7 +128,7 @@ func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
 		c.fail(errNoPassword)
 		return nil, false
 	}
-	caller, err := c.srv.opts.Policy.Caller(token)
+	caller, err := c.srv.opts.Policy.From(c.client, c.net.RemoteAddr().String(), token)
 	if err == nil && user != "default" && user != caller.Name() {
 		err = hapax.ErrUnauthenticated
 	}

@@ -20,7 +20,7 @@ func (o Options) known(counter counter, h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		_, err := o.Policy.Bearer(r.Header["Authorization"])
+		_, err := o.Policy.Enter(r.Context(), r.RemoteAddr, r.Header["Authorization"])
 		if err == nil {
 			h.ServeHTTP(w, r)
 			return

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -100,6 +101,9 @@ func (c *Caller) Spend() error {
 	if c != nil && c.revoked.Load() {
 		return fmt.Errorf("%w: the token was revoked", hapax.ErrUnauthenticated)
 	}
+	if err := c.expired(); err != nil {
+		return err
+	}
 	if !c.HasRate() {
 		return nil
 	}
@@ -140,6 +144,8 @@ func (c *Caller) Wait(ctx context.Context) error {
 type Conn struct {
 	// Known, if set before the first use, is called with each.
 	Known func()
+
+	secure atomic.Pointer[tls.ConnectionState]
 
 	mu     sync.Mutex // guards the fields below
 	used   []*limits
