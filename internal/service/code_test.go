@@ -122,7 +122,7 @@ func TestOldLinesAreClosedAndRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		clock := setHandClock(berlin(t, "2026-11-21 12:00:00"))
-		s := open(t, store, Options{Clock: clock, RetireLines: 48 * time.Hour})
+		s := open(t, store, Options{Clock: clock, RetireLines: 48 * time.Hour, TagIdle: 1000 * time.Hour})
 		mustCreate(t, s, hapax.Tag{Name: "invoices", Extra: CodeExtra(invoiceSpec, "")})
 		mustCodes(t, s, "invoices", 3)
 		const line = "invoices@@20261121"
