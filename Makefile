@@ -1,6 +1,6 @@
 GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
-MODULES = . bench examples/embedded internal/testservers/ferretdb compat/vesta/dubbo/interop
+MODULES = . bench examples/embedded examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop
 RACE = . ./internal/service/... ./internal/api/... ./store/memstore/...
 FUZZTIME ?= 3s
 SOAK ?= 5
@@ -15,11 +15,12 @@ test: vet modules race fuzz
 vet:
 	for m in $(MODULES); do $(GO) -C $$m vet ./... || exit; done
 
-# The modules beside the root one: the example runs, a consumer of another make calls
+# The modules beside the root one: the examples run, a consumer of another make calls
 # the Dubbo server, the benchmarks run briefly.
 modules:
 	$(GO) -C examples/embedded test ./...
-	$(GO) -C compat/vesta/dubbo/interop test ./...
+	$(GO) -C examples/invitations test ./...
+	$(GO) -C compat/vesta/dubbo/interop test -short ./...
 	$(GO) -C bench run . -quick
 	$(GO) -C bench run ./rpc -quick
 	$(GO) -C bench run ./codes -quick
@@ -67,12 +68,13 @@ fresh:
 
 # SEEDS simulated worlds; everything under the race detector, SOAK times over; and
 # in full length shared stores, with three servers, two hundred processes, crashes
-# and outages, and 11,000 connections. The cache of tests does not see that they
-# soak.
+# and outages, and 11,000 connections; and ten million numbers from Leaf's and
+# TinyID's tables. The cache of tests does not see that they soak.
 soak:
 	$(GO) test -timeout 120m -run '^TestSimulation$$' . -sim.seeds=$(SEEDS)
 	$(GO) test -race -count=$(SOAK) -timeout 120m ./...
 	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m -run 'Shared|Forgets|Clock|ManyConnections' ./internal/e2e
+	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m ./compat/internal/fleet
 
 # What the tests and benchmarks use, on Debian.
 deps:

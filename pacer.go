@@ -96,8 +96,10 @@ func (p *pacer) openLocked(s *Snowflake, r *stretch, tick int64) {
 		p.burst = int64(min(max(rate*float64(burstLength), minBurst), maxBurst))
 	}
 	p.opened, p.count = now, count
-	limit := min(r.bound(tick, s.ahead), next+p.burst)
-	if limit <= next { // an add could only come out too high, and burn a number
+	// The last numbers before the bound are claimed one by one: of those who add at
+	// the same time, some would come out too high, and burn a number each.
+	limit := min(r.bound(tick, s.ahead)-minBurst, next+p.burst)
+	if limit <= next {
 		limit = 0
 	}
 	r.limit.Store(limit)

@@ -23,6 +23,7 @@ type SnowflakeStats struct {
 	Grants     int64         // grants taken
 	StoreWaits int64         // times a call waited for the store
 	TickWaits  int64         // times a call waited for the clock
+	Ready      int64         // numbers that can be issued before the clock moves on
 	Remaining  time.Duration // how far the grant reaches beyond engine time
 	Rollback   time.Duration // how far the wall clock is behind engine time
 	Skew       time.Duration // local clock less store clock, where the store has one
@@ -416,6 +417,9 @@ func (s *Snowflake) Stats() SnowflakeStats {
 	if next, skipped := r.pop.position(); next < sealedCursor {
 		st.Issued += r.issuedSoFar(next, skipped)
 		st.Remaining = max(0, s.layout.TimeOf(r.hi.Load()).Sub(now))
+		if tick, err := s.layout.TickOf(now); err == nil {
+			st.Ready = max(0, r.bound(tick, s.ahead)-r.enter(next, tick-s.behind))
+		}
 	}
 	return st
 }

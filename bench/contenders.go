@@ -74,7 +74,8 @@ func hapaxContenders(ctx context.Context) ([]contender, error) {
 			list = append(list, batchContender("hapax `Snowflake.NextN(1024)`, 22 sequence bits", issuer, layout.PerSecond()))
 		}
 	}
-	return append(list, batchContender("hapax `Segment.NextN(1024)`", segment, 0)), nil
+	cached, err := cachedContender(ctx)
+	return append(list, cached, batchContender("hapax `Segment.NextN(1024)`", segment, 0)), err
 }
 
 // segmentWorker and snowflakeWorker ask for one number at a time. They call

@@ -109,6 +109,14 @@ func reference() []byte {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Name, k.Type, cell(k.Default), cell(k.Doc))
 		}
 	}
+	for _, s := range server.Settings() {
+		for _, e := range s.Entries {
+			fmt.Fprintf(&b, "\n### Keys of `%s.%s`\n\n%s.\n\n| key | type | default | meaning |\n|---|---|---|---|\n", s.Name, e.Name, e.Doc)
+			for _, k := range e.Keys {
+				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Name, k.Type, cell(k.Default), cell(k.Doc))
+			}
+		}
+	}
 	b.WriteString(example)
 	for _, form := range server.StoreForms() {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", form.URL, cell(form.Doc))

@@ -35,6 +35,7 @@ type rule struct {
 var rules = []rule{
 	{"root", nil},
 	{"codec", []string{"root"}},
+	{"strategy", []string{"root", "codec"}},
 	{"identity", []string{"root"}},
 	{"plan", []string{"root"}},
 	{"internal/audit", []string{"root", "store/witness"}},
@@ -60,13 +61,25 @@ var rules = []rule{
 	{"internal/service/auth", []string{"root"}},
 	{"internal/api/rpcapi", []string{"root", "internal/service", "internal/service/auth", "internal/wire", "api/hapaxv1", "api/hapaxv1/*", "store/witness"}},
 	{"internal/api/*", []string{"root", "internal/service", "internal/service/auth"}},
+	{"compat/vesta/imports", []string{"root", "compat/springxml"}},
 	{"compat/vesta", []string{"root", "identity"}},
 	{"compat/vesta/dubbo/registry", []string{"root"}},
 	{"compat/vesta/*", []string{"root", "compat/vesta"}},
+	{"compat/springxml", []string{"root"}},
+	{"compat/uidgen/imports", []string{"root", "compat/uidgen", "compat/springxml", "plan"}},
+	{"compat/uidgen", []string{"root", "internal/durable"}},
+	{"compat/redismongo", []string{"root"}},
+	{"compat/internal/fleet", []string{"root"}},
+	{"compat/internal/testdb", []string{"root", "internal/testservers"}},
+	{"compat/internal/*", []string{"root"}},
+	{"compat/leaf/routes", []string{"root", "compat/internal/spring", "compat/internal/issuers"}},
+	{"compat/tinyid/routes", []string{"root", "compat/internal/spring"}},
+	{"compat/leaf", []string{"root", "store/driver", "internal/durable", "compat/internal/mysqldb", "compat/internal/issuers", "compat/internal/moves"}},
+	{"compat/tinyid", []string{"root", "store/driver", "compat/internal/mysqldb", "compat/internal/issuers", "compat/internal/moves"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/console", []string{"internal/service"}},
 	{"internal/server", slices.Concat([]string{"root", "store/witness", "codec", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
-	{"internal/cli", []string{"root", "store/witness", "client", "plan", "internal/audit", "internal/server", "internal/service", "internal/service/auth"}},
+	{"internal/cli", []string{"root", "store/witness", "client", "plan", "compat/springxml", "compat/uidgen/imports", "compat/vesta/imports", "internal/audit", "internal/server", "internal/service", "internal/service/auth"}},
 	{"internal/e2e", nil}, // tests alone
 	{"internal/configdoc", []string{"internal/server"}},
 	{"internal/codesdoc", []string{"root", "codec"}},
@@ -93,6 +106,11 @@ var drivers = map[string][]string{
 	"store/zkstore":                {"github.com/go-zookeeper/zk"},
 
 	"compat/vesta/dubbo/registry": {"github.com/go-zookeeper/zk"},
+	"compat/redismongo":           {"github.com/redis/go-redis"},
+	"compat/internal/mysqldb":     {"github.com/go-sql-driver/mysql"},
+	"compat/internal/testdb":      {"github.com/go-sql-driver/mysql"},
+	"compat/leaf":                 {"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk"},
+	"compat/tinyid":               {"github.com/go-sql-driver/mysql"},
 }
 
 // aboveDrivers are the packages that may depend on every driver.
@@ -164,18 +182,19 @@ func wrongDrivers(from string, p pkg) (found []string) {
 	if slices.Contains(aboveDrivers, from) {
 		return nil
 	}
+	owners := map[string][]string{} // of a module
 	for driver, modules := range drivers {
-		if from == driver {
+		for _, m := range modules {
+			owners[m] = append(owners[m], driver)
+		}
+	}
+	for m, of := range owners {
+		if slices.Contains(of, from) {
 			continue
 		}
 		for _, dep := range p.Deps {
-			for _, m := range modules {
-				if slices.Contains(drivers[from], m) {
-					continue
-				}
-				if dep == m || strings.HasPrefix(dep, m+"/") {
-					found = append(found, fmt.Sprintf("%s drags in %s, which is for %s", from, m, driver))
-				}
+			if dep == m || strings.HasPrefix(dep, m+"/") {
+				found = append(found, fmt.Sprintf("%s drags in %s, which is for %s", from, m, strings.Join(slices.Sorted(slices.Values(of)), ", ")))
 			}
 		}
 	}
@@ -244,6 +263,8 @@ func TestViolations(t *testing.T) {
 		{"main imports the server", ours("cmd/hapax", []string{module + "/internal/server"}, nil), "cmd/hapax imports internal/server"},
 		{"unknown package", ours("util", nil, nil), "util has no row"},
 		{"driver drags in another", ours("store/zkstore", nil, []string{"go.etcd.io/etcd/client/v3"}), "store/zkstore drags in go.etcd.io/etcd"},
+		{"routes drag in a driver", ours("compat/leaf/routes", nil, []string{"github.com/go-zookeeper/zk"}), "compat/leaf/routes drags in github.com/go-zookeeper/zk"},
+		{"compat imports the service", ours("compat/leaf", []string{module + "/internal/service"}, nil), "compat/leaf imports internal/service"},
 		{"service drags in a driver", ours("internal/service", nil, []string{"go.etcd.io/bbolt"}), "internal/service drags in go.etcd.io/bbolt"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

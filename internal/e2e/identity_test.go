@@ -31,7 +31,7 @@ func TestWorkersFix(t *testing.T) {
 			show := func() (w struct {
 				State string
 				Until time.Time
-				Epoch int64
+				Token int64
 			},
 			) {
 				t.Helper()
@@ -55,7 +55,7 @@ func TestWorkersFix(t *testing.T) {
 			if got := ok(t, dir, append([]string{"workers", "fix", "--apply"}, data...)...); !strings.HasPrefix(got, "retired\tdefault\t5\t") {
 				t.Errorf("fix --apply: %q", got)
 			}
-			if after := show(); after.State != "retired" || !after.Until.Equal(before.Until) || after.Epoch <= before.Epoch {
+			if after := show(); after.State != "retired" || !after.Until.Equal(before.Until) || after.Token <= before.Token {
 				t.Errorf("after the fix: %+v, before %+v", after, before)
 			}
 			if r := run(t, dir, append([]string{"workers", "fix", "--json"}, data...)...); r.code != 0 || r.out != "" || !strings.Contains(r.err, "nothing to fix") {

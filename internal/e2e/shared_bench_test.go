@@ -51,20 +51,17 @@ func benchmarkWorker(b *testing.B, store hapax.Store) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	now := time.Now()
-	tick, err := layout.TickOf(now)
-	if err != nil {
-		b.Fatal(err)
-	}
 	lease, err := store.AcquireWorker(b.Context(), hapax.AcquireRequest{
-		Pool: unusedName("pool"), Layout: layout.String(), IDs: hapax.Grant{Lo: 0, Hi: 16}, Holder: "benchmark",
-		Floor: tick, Latest: tick, To: tick + 1, End: layout.EndTick(), Poison: layout.EndTick(), Now: now, TTL: time.Minute, Tick: layout.Unit(),
+		Pool: unusedName("pool"), Layout: layout, Workers: hapax.WorkerRange{Lo: 0, Hi: 16}, Holder: "benchmark",
+		Term: hapax.Term{Now: time.Now(), Length: layout.Unit(), TTL: time.Minute},
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		lease, err = store.ExtendWorker(b.Context(), lease, hapax.ExtendRequest{To: lease.Grant.Hi + 1, End: layout.EndTick(), Now: now, TTL: time.Minute})
+		lease, err = store.ExtendWorker(b.Context(), lease, hapax.ExtendRequest{
+			Layout: layout, Term: hapax.Term{Now: time.Now(), Length: time.Minute, TTL: time.Minute},
+		})
 		if err != nil {
 			b.Fatal(err)
 		}

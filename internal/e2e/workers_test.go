@@ -53,7 +53,7 @@ func runMember(text string) error {
 	patient, done := context.WithTimeout(ctx, patience)
 	defer done()
 	issuer, err := hapax.NewSnowflake(patient, node.Store, hapax.SnowflakeOptions{
-		Pool: m.Pool, Workers: hapax.Grant{Lo: 0, Hi: m.Workers}, Holder: node.Instance,
+		Pool: m.Pool, Workers: hapax.WorkerRange{Lo: 0, Hi: m.Workers}, Holder: node.Instance,
 		Grant: m.Grant, MaxGrant: m.Grant, Lease: m.Lease, StoreTimeout: config.StoreTimeout,
 	})
 	if err != nil {

@@ -25,7 +25,7 @@ const maxConfigBytes = 16 << 20
 // maxPasswordBytes bounds a file with a password.
 const maxPasswordBytes = 4096
 
-// Config is what a server is run with. Its fields, but for Tokens, Tags and Pools, are
+// Config is what a server is run with. Its fields, but for Tokens, Tags, Pools and Compat, are
 // described by Settings.
 type Config struct {
 	Data                 string
@@ -55,6 +55,7 @@ type Config struct {
 	Tokens map[string]auth.TokenConfig
 	Tags   map[string]service.TagConfig
 	Pools  map[string]service.PoolConfig
+	Compat CompatConfig
 
 	storePassword string // given beside Store; empty: none
 }
@@ -72,6 +73,7 @@ const (
 	tokensKey = "tokens"
 	tagsKey   = "tags"
 	poolsKey  = "pools"
+	compatKey = "compat"
 )
 
 // DefaultConfig returns the configuration with every default.
@@ -279,7 +281,7 @@ func (l *loader) config() (Config, error) {
 	for _, section := range []struct {
 		key  string
 		into any
-	}{{tokensKey, &c.Tokens}, {tagsKey, &c.Tags}, {poolsKey, &c.Pools}} {
+	}{{tokensKey, &c.Tokens}, {tagsKey, &c.Tags}, {poolsKey, &c.Pools}, {compatKey, &c.Compat}} {
 		if err := l.decode(section.key, section.into); err != nil {
 			return Config{}, err
 		}
@@ -415,7 +417,22 @@ func checkSection(s Setting, value any) error {
 	for _, k := range s.Keys {
 		known = append(known, k.Name)
 	}
+	if s.Entries != nil {
+		var names []string
+		for _, e := range s.Entries {
+			names = append(names, e.Name)
+		}
+		if err := checkKnown(s.Name+".", entries, names); err != nil {
+			return err
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		if i := slices.IndexFunc(s.Entries, func(e Entry) bool { return e.Name == name }); i >= 0 {
+			known = nil
+			for _, k := range s.Entries[i].Keys {
+				known = append(known, k.Name)
+			}
+		}
 		entry, ok := entries[name].(map[string]any)
 		if !ok && entries[name] != nil {
 			return &hapax.ValueError{Field: s.Name + "." + name, Value: showable(s.Name, entries[name]), Allowed: "a mapping", Err: hapax.ErrInvalidArgument}

@@ -56,11 +56,14 @@ func TestPrecedence(t *testing.T) {
 		"max_wait":              {"1s", "2s", "3s"},
 		"refresh":               {"1s", "2s", "3s"},
 		"store_timeout":         {"1s", "2s", "3s"},
+		"heartbeat":             {"2s", "3s", "4s"},
+		"witness":               {"a", "b", "c"},
 		"drain":                 {"1s", "2s", "3s"},
 		"log_format":            {"text", "json", "auto"},
 		"log_level":             {"debug", "warn", "error"},
 		"tags":                  {"{a: {step: 1}}", "{a: {step: 2}}", "{a: {step: 3}}"},
 		"pools":                 {"{p: {workers: 1}}", "{p: {workers: 2}}", "{p: {workers: 3}}"},
+		"compat":                {"{vesta: {version: 1}}", "{vesta: {version: 2}}", "{vesta: {version: 3}}"},
 	}
 	for _, s := range Settings() {
 		t.Run(s.Name, func(t *testing.T) {
@@ -357,6 +360,9 @@ func TestKeysAreComplete(t *testing.T) {
 		"tokens": {tokenKeys, reflect.TypeFor[auth.TokenConfig]()},
 		"tags":   {tagKeys, reflect.TypeFor[service.TagConfig]()},
 		"pools":  {poolKeys, reflect.TypeFor[service.PoolConfig]()},
+
+		"compat.vesta":  {compatEntries[0].Keys, reflect.TypeFor[VestaConfig]()},
+		"compat.uidgen": {compatEntries[1].Keys, reflect.TypeFor[UIDGenConfig]()},
 	} {
 		var described, actual []string
 		for _, k := range pair.described {

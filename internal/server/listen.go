@@ -22,14 +22,20 @@ type listeners struct {
 type endpoint struct {
 	setting, address, example string
 	optional                  bool
+	foreign                   *foreignEndpoint // nil: clients are asked for tokens or certificates there
+}
+
+// A foreignEndpoint is spoken to by clients that show no credentials.
+type foreignEndpoint struct {
+	allowed bool // only networks that are listed are let in
 }
 
 // endpoints are the addresses of the listeners, in the order of listeners' fields.
 func (c Config) endpoints() []endpoint {
 	return []endpoint{
-		{"http", c.HTTP, "127.0.0.1:8080", false},
-		{"admin_http", c.AdminHTTP, "127.0.0.1:8081", true},
-		{"resp", c.RESP, "127.0.0.1:6380", true},
+		{"http", c.HTTP, "127.0.0.1:8080", false, nil},
+		{"admin_http", c.AdminHTTP, "127.0.0.1:8081", true, nil},
+		{"resp", c.RESP, "127.0.0.1:6380", true, nil},
 	}
 }
 
@@ -50,7 +56,7 @@ func listenAll(ctx context.Context, c Config) (ls listeners, err error) {
 
 // checkAddresses judges the addresses as listenAll does, without using them.
 func checkAddresses(ctx context.Context, c Config) error {
-	for _, e := range c.endpoints() {
+	for _, e := range slices.Concat(c.endpoints(), c.Compat.Vesta.endpoints()) {
 		if e.address == "" && e.optional {
 			continue
 		}
@@ -88,12 +94,15 @@ func (ls listeners) close() error {
 // listen opens one listener.
 func listen(ctx context.Context, c Config, e endpoint) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", e.address)
-	flag := Setting{Name: e.setting}.Flag()
+	flag := "--" + Setting{Name: e.setting}.Flag()
+	if e.foreign != nil {
+		flag = e.setting
+	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("the address %s is in use by another process; stop it, or choose another address with --%s", e.address, flag)
+		return nil, fmt.Errorf("the address %s is in use by another process; stop it, or choose another address with %s", e.address, flag)
 	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("the address %s may not be listened on by this user; choose another one with --%s", e.address, flag)
+		return nil, fmt.Errorf("the address %s may not be listened on by this user; choose another one with %s", e.address, flag)
 	case err != nil:
 		return nil, e.malformed()
 	}
@@ -110,7 +119,20 @@ func (e endpoint) malformed() error {
 // mayListen refuses an address that others reach, where nobody is asked for
 // credentials.
 func (c Config) mayListen(e endpoint, at net.Addr) error {
-	if isLoopbackAddr(at) || c.asksForCredentials() || c.AllowUnauthenticated {
+	if isLoopbackAddr(at) || c.AllowUnauthenticated {
+		return nil
+	}
+	if e.foreign != nil {
+		if e.foreign.allowed {
+			return nil
+		}
+		return &hapax.ValueError{
+			Field: e.setting, Value: e.address,
+			Allowed: "an address on loopback, such as " + e.example + ", because nobody is asked for credentials; the networks of the clients in allow, beside it, lift this",
+			Err:     hapax.ErrInvalidArgument,
+		}
+	}
+	if c.asksForCredentials() {
 		return nil
 	}
 	return &hapax.ValueError{

@@ -151,6 +151,7 @@ func (n *Node) contact(ctx context.Context, o opener) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
 	case <-time.After(headStart):
+		n.log.Warn("the store has not answered yet, or has other nodes for whose heartbeats this one waits; the server goes on meanwhile")
 		n.contacting.Go(func() {
 			if err := late(<-ended); err != nil {
 				n.first <- err

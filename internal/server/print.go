@@ -37,12 +37,17 @@ func (c Config) AppendYAML(dst []byte) ([]byte, error) {
 func sparse[T any](entries map[string]T) map[string]map[string]any {
 	shown := map[string]map[string]any{}
 	for name, entry := range entries {
-		shown[name] = map[string]any{}
-		v := reflect.ValueOf(entry)
-		for i := range v.NumField() {
-			if !v.Field(i).IsZero() {
-				shown[name][v.Type().Field(i).Tag.Get("yaml")] = v.Field(i).Interface()
-			}
+		shown[name] = setFields(reflect.ValueOf(entry))
+	}
+	return shown
+}
+
+// setFields returns the fields of a struct that are set, by their keys.
+func setFields(v reflect.Value) map[string]any {
+	shown := map[string]any{}
+	for i := range v.NumField() {
+		if !v.Field(i).IsZero() {
+			shown[v.Type().Field(i).Tag.Get("yaml")] = v.Field(i).Interface()
 		}
 	}
 	return shown

@@ -57,7 +57,9 @@ type server struct {
 	node      *Node
 	service   *service.Service
 	listeners listeners
+	vesta     *vestaServer
 	certs     *certificates          // nil: no TLS
+	release   func()                 // lets go of worker IDs of foreign tables
 	reload    func() (Config, error) // may be nil
 
 	policy *auth.Policy // may be nil
@@ -91,9 +93,17 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	foreign := new(vestaServer)
+	if err := foreign.listen(ctx, c); err != nil {
+		return nil, errors.Join(err, ls.close())
+	}
 	node, err := OpenNode(ctx, c, log)
 	if err != nil {
-		return nil, errors.Join(err, ls.close())
+		return nil, errors.Join(err, ls.close(), foreign.close())
+	}
+	release, err := c.foreignIDs(ctx, &opts)
+	if err != nil {
+		return nil, errors.Join(err, ls.close(), foreign.close(), node.Close())
 	}
 	opts.Holder, opts.Cache = node.Instance, node.cache
 	opts.StoreWarnings = node.warned.snapshot
@@ -101,10 +111,20 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
 	}
 	svc, err := service.New(ctx, node.Store, opts)
-	if err != nil {
-		return nil, errors.Join(err, ls.close(), node.Close())
+	if err == nil {
+		err = foreign.build(c, svc, log)
 	}
-	return &server{config: c, log: log, node: node, service: svc, listeners: ls, certs: certs, policy: policy, public: public}, nil
+	if err != nil {
+		if svc != nil {
+			err = errors.Join(err, svc.Close(ctx))
+		}
+		release()
+		return nil, errors.Join(err, ls.close(), foreign.close(), node.Close())
+	}
+	return &server{
+		config: c, log: log, node: node, service: svc, listeners: ls, vesta: foreign, certs: certs, release: release,
+		policy: policy, public: public,
+	}, nil
 }
 
 // Check judges a configuration as Run does before it opens anything.
@@ -136,6 +156,9 @@ func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
 		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, StoreTimeout: c.StoreTimeout,
 		Logger: log, Clock: clock,
 	}
+	if err := c.addCompat(&opts); err != nil {
+		return opts, err
+	}
 	return opts, opts.Validate()
 }
 
@@ -159,7 +182,7 @@ func (s *server) run(ctx context.Context) error {
 	redis := respapi.New(s.service, respapi.Options{
 		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, Policy: s.public, Logger: s.log,
 	})
-	failed := make(chan error, len(web)+1)
+	failed := make(chan error, len(web)+1+vestaParts)
 	var serving sync.WaitGroup
 	for i := range web {
 		serving.Go(func() { failed <- serveWeb(web[i], at[i]) })
@@ -170,6 +193,7 @@ func (s *server) run(ctx context.Context) error {
 		}
 		serving.Go(func() { failed <- redis.Serve(l) })
 	}
+	s.vesta.serve(failed)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -230,7 +254,8 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	drain, cancel := context.WithTimeout(context.Background(), s.config.Drain)
 	defer cancel()
 	var draining sync.WaitGroup
-	errs := make([]error, len(web)+1+len(s.fronts))
+	errs := make([]error, len(web)+2+len(s.fronts))
+	draining.Go(func() { errs[len(errs)-1] = s.vesta.stop(drain) })
 	for i, front := range s.fronts {
 		draining.Go(func() { errs[len(web)+1+i] = front.Shutdown(drain) })
 	}
@@ -250,6 +275,7 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	if err := s.service.Close(seal); err != nil {
 		s.log.Warn("what is held could not be given back: the numbers granted are lost, and a worker ID is free when its granted time is over", "err", err)
 	}
+	s.release()
 	err := errors.Join(s.node.withdraw(), s.node.Close())
 	if err == nil {
 		s.log.Info("stopped", "took", time.Since(began))

@@ -22,6 +22,7 @@ type Setting struct {
 	Doc     string   // one sentence or more, without the period at the end
 	Choices []string // all values, where they are few names
 	Keys    []Key    // of the entries of a section, which is a mapping by name
+	Entries []Entry  // of a section whose entries have names and keys of their own
 
 	set func(c *Config, text string) error // nil: a section
 	get func(c *Config) any                // what YAML shows
@@ -33,6 +34,13 @@ type Key struct {
 	Type    string
 	Default string
 	Doc     string
+}
+
+// An Entry describes one entry of a section.
+type Entry struct {
+	Name string
+	Doc  string
+	Keys []Key
 }
 
 // isSection tells that the setting is a mapping from names to definitions. As a
@@ -101,6 +109,11 @@ var settings = []Setting{
 		func(c *Config) any { return sparse(c.Tags) }),
 	section(poolsKey, "Worker pools of snowflake tags by name. A pool's layout is frozen in the store when the pool is first used", poolKeys,
 		func(c *Config) any { return sparse(c.Pools) }),
+	{
+		Name: compatKey, Type: "mapping", Default: "{}", Entries: compatEntries,
+		Doc: "Foreign systems that the server stands in for, by name: vesta, uidgen. A system that is not named is off",
+		get: func(c *Config) any { return c.Compat.shown() },
+	},
 }
 
 var tokenKeys = []Key{

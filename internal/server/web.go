@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -25,12 +26,16 @@ const (
 
 // newWeb returns the server of an HTTP listener.
 func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy) *http.Server {
+	routes := rpcapi.New(s.service, rpcapi.Options{Policy: policy, Stopping: ctx.Done(), Logger: s.log})
+	if l == s.listeners.http {
+		maps.Copy(routes, s.vesta.routes)
+	}
 	web := &http.Server{
 		Handler: httpapi.New(s.service, httpapi.Options{
 			LoopbackOnly: isLoopback(l),
 			Policy:       policy,
 			Logger:       s.log,
-			Routes:       rpcapi.New(s.service, rpcapi.Options{Policy: policy, Stopping: ctx.Done(), Logger: s.log}),
+			Routes:       routes,
 		}),
 		Protocols:         protocols(),
 		ReadHeaderTimeout: readHeaderTimeout,

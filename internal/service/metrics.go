@@ -115,6 +115,7 @@ var (
 	descTags      = prometheus.NewDesc("hapax_tags", "Tags in use on this node.", nil, nil)
 	descWarnings  = prometheus.NewDesc("hapax_store_warnings_total", "Warnings about the store, at the start and when another primary was found, by code.", []string{"code"}, nil)
 	descDegraded  = prometheus.NewDesc("hapax_degraded", "Tags or pools, configured or in use, that cannot issue now; /readyz names them.", []string{"kind"}, nil)
+	descFenced    = prometheus.NewDesc("hapax_fenced", "1 if the store grants nothing until an operator has run hapax adopt, else 0.", nil, nil)
 	descReady     = prometheus.NewDesc("hapax_ready", "1 if the service can issue, else 0.", nil, nil)
 )
 
@@ -127,7 +128,7 @@ type collector struct{ s *Service }
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descIssued, descRefills, descBurnt, descRemaining, descWorker, descGrant,
-		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady, descDegraded,
+		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady, descDegraded, descFenced,
 	} {
 		ch <- d
 	}
@@ -142,10 +143,14 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.pools(ch)
 	ctx, cancel := context.WithTimeout(c.s.life, time.Second)
 	defer cancel()
-	ready, state := 0.0, c.s.Readiness(ctx)
+	ready, fenced, state := 0.0, 0.0, c.s.Readiness(ctx)
 	if state.Ready {
 		ready = 1
 	}
+	if state.Fenced {
+		fenced = 1
+	}
+	ch <- prometheus.MustNewConstMetric(descFenced, prometheus.GaugeValue, fenced)
 	lacks := map[string]int{KindTag: 0, KindPool: 0}
 	for _, lack := range state.Cannot {
 		lacks[lack.Kind]++

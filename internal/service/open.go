@@ -321,7 +321,7 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 	var layout hapax.Layout
 	err = s.retry(ctx, &p.trouble, func(ctx context.Context) (err error) {
 		if err = s.admitPool(ctx, p.name); err == nil {
-			layout, err = s.poolLayout(ctx, p.name)
+			layout, err = s.poolLayout(ctx, p.name, workers)
 		}
 		return err
 	})
@@ -378,13 +378,23 @@ func (s *Service) workersOf(ctx context.Context, p *pool) (hapax.WorkerStore, er
 	return p.workers, nil
 }
 
+// A layoutKeeper knows a pool's layout while the store is away.
+type layoutKeeper interface {
+	Layout(ctx context.Context) (hapax.Layout, error)
+}
+
 // poolLayout returns the layout that the pool is configured or frozen with, or
 // the zero Layout if that is open.
-func (s *Service) poolLayout(ctx context.Context, name string) (hapax.Layout, error) {
+func (s *Service) poolLayout(ctx context.Context, name string, workers hapax.WorkerStore) (hapax.Layout, error) {
 	if l, err := s.opts.Pools[name].layout(); err != nil || !l.IsZero() {
 		return l, err
 	}
 	pools, err := s.store.Pools(ctx)
+	if keeper, ok := workers.(layoutKeeper); ok && err != nil && isTransient(err) {
+		if l, kept := keeper.Layout(ctx); kept == nil && !l.IsZero() {
+			return l, nil
+		}
+	}
 	if err != nil {
 		return hapax.Layout{}, err
 	}

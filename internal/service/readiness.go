@@ -33,6 +33,9 @@ type Readiness struct {
 	Ready bool `json:"ready"`
 	// Degraded tells that something cannot, although Ready may be true.
 	Degraded bool `json:"degraded"`
+	// Fenced tells that the store grants nothing until an operator has decided,
+	// although what was granted before may still be issued.
+	Fenced bool `json:"fenced"`
 	// Store is "ok", or the code of its trouble.
 	Store       string `json:"store"`
 	StoreDetail string `json:"store_detail,omitempty"`
@@ -173,13 +176,24 @@ func (s *Service) state(ctx context.Context) error {
 	return firstOf(s.store.health.trouble(), fmt.Errorf("%w: it did not answer within %v", hapax.ErrStoreUnavailable, askFor))
 }
 
+// refusal returns why the guard of the store grants nothing any more; nil if it does.
+func (s *Service) refusal() error {
+	if g, ok := s.store.Store.(interface{ Refused() error }); ok {
+		return g.Refused()
+	}
+	return nil
+}
+
 // Readiness tells what can be issued, from what is known: it waits for the store
 // no longer than a quarter of a second. What is granted already can be issued
 // without it.
 func (s *Service) Readiness(ctx context.Context) Readiness {
 	r := Readiness{Store: "ok"}
-	store := s.state(ctx)
-	if store != nil {
+	store := s.refusal()
+	if r.Fenced = store != nil; !r.Fenced {
+		store = s.state(ctx)
+	}
+	if r.Degraded = r.Fenced; store != nil {
 		r.Store, r.StoreDetail = string(hapax.CodeOf(store)), plain(store)
 	}
 	for line, err := range s.lines(store) {

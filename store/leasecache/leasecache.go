@@ -189,6 +189,20 @@ func (c *Cache) Close() error {
 	return c.unlock()
 }
 
+// Layout returns the layout of the lease in the file, with which an issuer can go
+// on; the zero Layout if there is none.
+func (c *Cache) Layout(ctx context.Context) (hapax.Layout, error) {
+	done, err := c.begin(ctx)
+	if err != nil {
+		return hapax.Layout{}, err
+	}
+	defer done()
+	if !c.resumes {
+		return hapax.Layout{}, nil
+	}
+	return hapax.ParseLayout(c.kept.Layout)
+}
+
 // begin takes the turn; done gives it back.
 func (c *Cache) begin(ctx context.Context) (done func(), err error) {
 	if c.closed.Load() {

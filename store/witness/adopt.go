@@ -125,10 +125,20 @@ func merge(witnesses ...map[string]int64) map[string]int64 {
 	return all
 }
 
-// hear waits until every node that lives has published its evidence, and adds it
-// to lines. A node lives while its heartbeat goes on.
+// settle is how many heartbeats a fence on a shared store is watched before it is
+// lifted.
+// A node that joined after the backup was made has no row in the store, and is
+// heard of only when it has seen the fence.
+const settle = 2
+
+// hear waits until every node that the store knows has published its evidence, and
+// adds it to lines.
 func (a *Adoption) hear(ctx context.Context, r driver.Rows, req AdoptRequest, lines map[string]int64) error {
-	deadline := time.Now().Add(req.Wait)
+	began := time.Now()
+	slowest := time.Duration(0)
+	if r.Shared() {
+		slowest = DefaultHeartbeat
+	}
 	for {
 		spoken, err := a.evidence(ctx, r, lines)
 		if err != nil {
@@ -140,6 +150,7 @@ func (a *Adoption) hear(ctx context.Context, r driver.Rows, req AdoptRequest, li
 		}
 		a.Spoke, a.Missing = nil, nil
 		for _, n := range nodes {
+			slowest = max(slowest, min(n.every(), time.Minute))
 			if spoken[n.id] || n.id == req.absent {
 				a.Spoke = append(a.Spoke, n.row.Name)
 			} else {
@@ -149,7 +160,8 @@ func (a *Adoption) hear(ctx context.Context, r driver.Rows, req AdoptRequest, li
 		if !r.Shared() {
 			a.Missing = nil
 		}
-		if len(a.Missing) == 0 || time.Now().After(deadline) {
+		waited := time.Since(began) - settle*slowest
+		if len(a.Missing) == 0 && waited >= 0 || waited >= req.Wait {
 			return nil
 		}
 		select {
@@ -163,7 +175,7 @@ func (a *Adoption) hear(ctx context.Context, r driver.Rows, req AdoptRequest, li
 // evidence adds what was published for the fence to lines, and returns the nodes
 // whose evidence is complete.
 func (a *Adoption) evidence(ctx context.Context, r driver.Rows, lines map[string]int64) (map[string]bool, error) {
-	parts, said := map[string]int64{}, map[string]int64{}
+	parts, said, complete := map[string]int64{}, map[string]int64{}, map[string]bool{}
 	err := driver.AllRows(ctx, r, driver.TableEvidence, func(row driver.Row) error {
 		rest, ok := strings.CutPrefix(row.Name, a.Fence.ID+"/")
 		node, part, ok2 := strings.Cut(rest, "/")
@@ -175,16 +187,16 @@ func (a *Adoption) evidence(ctx context.Context, r driver.Rows, lines map[string
 			return err
 		}
 		if part == evidenceDone {
-			said[node] = some["parts"] + 1
+			said[node] = some["parts"]
+			complete[node] = true
 			return nil
 		}
 		parts[node]++
 		maps.Copy(lines, merge(lines, some))
 		return nil
 	})
-	complete := map[string]bool{}
-	for node, n := range said {
-		complete[node] = parts[node] == n-1
+	for node := range complete {
+		complete[node] = parts[node] == said[node]
 	}
 	return complete, err
 }
@@ -194,12 +206,22 @@ func (a *Adoption) lift(ctx context.Context, r driver.Rows) error {
 	if a.Fence == nil {
 		return nil
 	}
-	if err := putRow(ctx, r, driver.TableFence, rowLifted+a.Fence.ID, liftedRow{a.StoreID, time.Now().UTC()}); err != nil {
-		return err
-	}
 	raw, err := r.Row(ctx, driver.TableFence, rowFence)
 	if err != nil || raw == nil {
 		return err
+	}
+	var now Fence
+	if err := driver.DecodeRow(driver.TableFence, rowFence, raw, &now); err != nil {
+		return err
+	}
+	if now.ID != a.Fence.ID {
+		return fmt.Errorf("%w: node %q found anew, meanwhile, at %s: %s; run adopt again", hapax.ErrFenced, now.Name, now.At.UTC().Format(time.RFC3339), bare(now.Why))
+	}
+	lifted := liftedRow{a.StoreID, time.Now().UTC()}
+	for _, id := range append(now.Replaces, now.ID) {
+		if err := putRow(ctx, r, driver.TableFence, rowLifted+id, lifted); err != nil {
+			return err
+		}
 	}
 	if ok, err := r.SwapRow(ctx, driver.TableFence, rowFence, raw, nil); err != nil || !ok {
 		return errors.Join(err, fmt.Errorf("%w: the fence was changed meanwhile; run adopt again", hapax.ErrFenced))
@@ -319,6 +341,15 @@ func planWorkers(ctx context.Context, store hapax.Store, pool string, layout hap
 // A raiser sets a worker's mark to at least mark, and ends the lease on it.
 type raiser interface {
 	RaiseWorker(ctx context.Context, pool string, id, mark int64) (hapax.Worker, error)
+}
+
+// String returns what is behind, for people.
+func (r Raised) String() string {
+	line := fmt.Sprintf("tag %q", r.Tag)
+	if r.Pool != "" {
+		line = fmt.Sprintf("pool %q, worker %d", r.Pool, r.Worker)
+	}
+	return fmt.Sprintf("%s is at %d, and was used below %d", line, r.From, r.To)
 }
 
 // apply raises the mark.

@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -39,6 +41,10 @@ type Fence struct {
 	Name string    `json:"name"` // what operators know that node by
 	At   time.Time `json:"at"`
 	Why  string    `json:"why"`
+
+	// Replaces are the fences that stood before this one and were not lifted: the
+	// evidence for them may be older than what was found since.
+	Replaces []string `json:"replaces,omitempty"`
 }
 
 // The names of the fence's rows.
@@ -60,8 +66,8 @@ func (g *Guarded) Status() Status {
 	return g.status
 }
 
-// refused returns why nothing is granted, or nil.
-func (g *Guarded) refused() error {
+// Refused returns why nothing is granted, or nil.
+func (g *Guarded) Refused() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.status.error()
@@ -74,10 +80,13 @@ func (s Status) error() error {
 	case s.err != nil:
 		return fmt.Errorf("%w (%w)", s.err, hapax.ErrFenced)
 	case s.State == Refusing: // known from the witness alone
-		return fmt.Errorf("%w: %s", hapax.ErrFenced, s.Why)
+		return fmt.Errorf("%w: %s", hapax.ErrFenced, bare(s.Why))
 	}
-	return fmt.Errorf("%w: node %q found at %s: %s", hapax.ErrFenced, s.Fence.Name, s.Fence.At.UTC().Format(time.RFC3339), s.Fence.Why)
+	return fmt.Errorf("%w: node %q found at %s: %s", hapax.ErrFenced, s.Fence.Name, s.Fence.At.UTC().Format(time.RFC3339), bare(s.Fence.Why))
 }
+
+// bare returns a reason without the prefix of errors.
+func bare(why string) string { return strings.TrimPrefix(why, "hapax: ") }
 
 // setStatus replaces the status unless a weightier one stands, and tells of it.
 func (g *Guarded) setStatus(next Status) {
@@ -102,7 +111,7 @@ func (g *Guarded) refuse(ctx context.Context, cause error) error {
 	store := g.store
 	g.mu.Unlock()
 	if r, ok := rows(store); ok {
-		_ = g.raise(ctx, store, r) // else the watch does it
+		_ = g.raise(ctx, store, r, true) // else the watch does it
 	}
 	return err
 }
@@ -113,13 +122,17 @@ func (g *Guarded) refuseAlone(cause error) error {
 	_ = g.witness.setRefusal(cause.Error()) // else the next change writes it; it is in force
 	g.setStatus(Status{State: Refusing, Why: cause.Error(), err: cause})
 	g.watch()
-	return g.refused()
+	return g.Refused()
 }
 
-// raise puts the fence into the store unless there is one, or unless what is
-// wrong is wrong with this node alone: it is a copy, or was pointed at a store of
-// others, who are not to suffer for it.
-func (g *Guarded) raise(ctx context.Context, store hapax.Store, r driver.Rows) error {
+// maxReplaced bounds how many fences one replaces.
+const maxReplaced = 100
+
+// raise puts the fence into the store, unless what is wrong is wrong with this node
+// alone: it is a copy, or was pointed at a store of others, who are not to suffer
+// for it. Where there is a fence it stays, unless this node has found something
+// anew: the fence, and the evidence for it, may have come back with the store.
+func (g *Guarded) raise(ctx context.Context, store hapax.Store, r driver.Rows, anew bool) error {
 	st := g.Status()
 	if errors.Is(st.err, hapax.ErrStoreCopied) {
 		return nil
@@ -131,12 +144,27 @@ func (g *Guarded) raise(ctx context.Context, store hapax.Store, r driver.Rows) e
 	if known := g.witness.StoreID(); known != "" && known != id && g.isElsewhere(ctx, r) {
 		return nil
 	}
-	raw, err := json.Marshal(Fence{rand.Text(), g.witness.Node(), g.opts.Name, time.Now().UTC(), st.Why})
+	fence := Fence{ID: rand.Text(), Node: g.witness.Node(), Name: g.opts.Name, At: time.Now().UTC(), Why: st.Why}
+	old, err := r.Row(ctx, driver.TableFence, rowFence)
 	if err != nil {
 		return err
 	}
-	if _, err := r.SwapRow(ctx, driver.TableFence, rowFence, nil, raw); err != nil {
+	if old != nil && anew {
+		var stands Fence
+		if err := driver.DecodeRow(driver.TableFence, rowFence, old, &stands); err != nil {
+			return err
+		}
+		fence.Replaces = append(stands.Replaces, stands.ID)
+		fence.Replaces = fence.Replaces[max(0, len(fence.Replaces)-maxReplaced):]
+	}
+	raw, err := json.Marshal(fence)
+	if err != nil {
 		return err
+	}
+	if old == nil || anew {
+		if _, err := r.SwapRow(ctx, driver.TableFence, rowFence, old, raw); err != nil {
+			return err
+		}
 	}
 	_, err = g.seeFence(ctx, r)
 	return err
@@ -149,7 +177,7 @@ func (g *Guarded) checkFence(ctx context.Context, r driver.Rows) error {
 		return err
 	}
 	g.watch()
-	return g.refused()
+	return g.Refused()
 }
 
 // seeFence returns the fence, if there is one, and heeds it.
@@ -209,7 +237,7 @@ func (g *Guarded) tend(ctx context.Context) {
 	if !ok {
 		return
 	}
-	if g.refused() != nil {
+	if g.Refused() != nil {
 		_ = g.mind(ctx, store, r)
 		return
 	}
@@ -253,10 +281,15 @@ func (g *Guarded) mind(ctx context.Context, store hapax.Store, r driver.Rows) er
 	switch {
 	case err != nil:
 		return err
+	case sound && r.Shared():
+		if err := g.rejoin(ctx, r); err != nil {
+			return err
+		}
+		return g.resume()
 	case sound:
 		return g.resume()
 	}
-	return g.raise(ctx, store, r)
+	return g.raise(ctx, store, r, false)
 }
 
 // rejoin keeps the node's row alive, whatever became of it, so that the operator
@@ -279,10 +312,14 @@ func (g *Guarded) rejoin(ctx context.Context, r driver.Rows) error {
 		h.run, h.since = rand.Text(), now.UnixMilli()
 	}
 	beat := max(h.beat, row.Beat) + 1
+	h.row, h.beat, h.unsure = raw, beat-1, true // until the answer is there
 	h.mu.Unlock()
 	next := g.encodeBeat(beat, now)
 	ok, err := r.SwapRow(ctx, driver.TableNodes, g.witness.Node(), raw, next)
-	if err != nil || !ok {
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: the row of this node was changed meanwhile", hapax.ErrStoreUnavailable)
+	}
+	if err != nil {
 		return err
 	}
 	h.acknowledged(beat, next, 0, now)
@@ -337,10 +374,19 @@ const (
 // one that says that they are complete.
 func (g *Guarded) testify(ctx context.Context, r driver.Rows, fence string) error {
 	prefix := fence + "/" + g.witness.Node() + "/"
-	if raw, err := r.Row(ctx, driver.TableEvidence, prefix+evidenceDone); err != nil || raw != nil {
+	lines := g.witness.Lines()
+	var sum int64 // of the marks: they only grow, but for what is handed back
+	for _, mark := range lines {
+		sum += mark
+	}
+	done := map[string]int64{"parts": int64((len(lines) + evidenceLines - 1) / evidenceLines), "sum": sum}
+	said, err := r.Row(ctx, driver.TableEvidence, prefix+evidenceDone)
+	if err != nil {
 		return err
 	}
-	lines := g.witness.Lines()
+	if raw, err := json.Marshal(done); err != nil || bytes.Equal(raw, said) {
+		return err
+	}
 	part := 0
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(lines)), evidenceLines) {
 		some := make(map[string]int64, len(names))
@@ -352,7 +398,7 @@ func (g *Guarded) testify(ctx context.Context, r driver.Rows, fence string) erro
 		}
 		part++
 	}
-	return putRow(ctx, r, driver.TableEvidence, prefix+evidenceDone, map[string]int64{"parts": int64(part)})
+	return putRow(ctx, r, driver.TableEvidence, prefix+evidenceDone, done)
 }
 
 // putRow writes a row that nobody else writes.

@@ -147,6 +147,13 @@ func (g *Guarded) opened(ctx context.Context) (hapax.Store, error) {
 	return store, nil
 }
 
+// storeNow returns the store, which is open.
+func (g *Guarded) storeNow() hapax.Store {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.store
+}
+
 func errClosed() error { return fmt.Errorf("%w: the store", hapax.ErrClosed) }
 
 // state returns what is known, and whether the store should be opened.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -39,13 +40,16 @@ type heart struct {
 	mu     sync.Mutex // guards the fields below; never held during I/O
 	run    string     // identity of this process in the row
 	joined bool
-	until  time.Time // when a node that joins may have its first grant; zero: not known yet
-	since  int64     // as in the row
-	beat   int64     // the last heartbeat that was acknowledged
-	row    []byte    // the row as acknowledged
-	unsure bool      // an answer was lost, so that the row may be one heartbeat further
-	begun  int64     // heartbeats begun
-	done   int64     // the highest number of a heartbeat that was acknowledged, counted by begun
+	others map[string]int64 // heartbeats of the other nodes when this one joined, of those that it still waits for; nil: not known yet
+	least  time.Time        // when a node that joins may have its first grant at the earliest
+	most   time.Time        // and when it waits no longer for nodes that are silent
+	left   bool             // the node has left, and writes its row no more
+	since  int64            // as in the row
+	beat   int64            // the last heartbeat that was acknowledged
+	row    []byte           // the row as acknowledged
+	unsure bool             // an answer was lost, so that the row may be one heartbeat further
+	begun  int64            // heartbeats begun
+	done   int64            // the highest number of a heartbeat that was acknowledged, counted by begun
 	at     time.Time
 }
 
@@ -75,7 +79,7 @@ func (g *Guarded) beatAfter(ctx context.Context) error {
 	shared := h.done > after
 	h.mu.Unlock()
 	if shared {
-		return g.refused()
+		return g.Refused()
 	}
 	return g.beatLocked(ctx, r)
 }
@@ -86,8 +90,11 @@ func (g *Guarded) beatLocked(ctx context.Context, r driver.Rows) error {
 	h.mu.Lock()
 	h.begun++
 	number, old, beat := h.begun, h.row, h.beat+1
-	unsure := h.unsure
+	unsure, left := h.unsure, h.left
 	h.mu.Unlock()
+	if left {
+		return errClosed()
+	}
 	if unsure {
 		if err := g.settleBeat(ctx, r); err != nil {
 			return err
@@ -214,7 +221,7 @@ func (g *Guarded) judgeBeat(ctx context.Context, raw []byte, row nodeRow) error 
 // verify makes sure, at first and after trouble, that the store is the one that
 // the witness knows, and that nothing stands against being granted something.
 func (g *Guarded) verify(ctx context.Context, store hapax.Store) error {
-	if err := g.refused(); err != nil {
+	if err := g.Refused(); err != nil {
 		return err
 	}
 	if g.trusted.Load() {
@@ -225,7 +232,7 @@ func (g *Guarded) verify(ctx context.Context, store hapax.Store) error {
 	}
 	defer g.unlock()
 	if g.trusted.Load() {
-		return g.refused()
+		return g.Refused()
 	}
 	if err := g.verifyLocked(ctx, store); err != nil {
 		return err
@@ -308,6 +315,10 @@ func (g *Guarded) join(ctx context.Context, r driver.Rows) error {
 }
 
 // register takes over the row that this node wrote before, or writes the first.
+// A store that went back while the node was stopped may have a row that is right:
+// that of a node which had stopped in good order, or which made its last heartbeat
+// before its last grant. So the lines are compared, once, before anybody is granted
+// anything through this node.
 func (g *Guarded) register(ctx context.Context, r driver.Rows) error {
 	raw, row, err := g.readBeat(ctx, r)
 	if err != nil {
@@ -315,6 +326,15 @@ func (g *Guarded) register(ctx context.Context, r driver.Rows) error {
 	}
 	if beat, at := g.witness.beat(); row.Beat < beat {
 		return g.refuse(ctx, fmt.Errorf("%w: it has this node's heartbeat %d, and had acknowledged %d at %s", hapax.ErrStoreRolledBack, row.Beat, beat, at.UTC().Format(time.RFC3339)))
+	}
+	if lines := g.witness.Lines(); len(lines) > 0 {
+		behind, err := compare(ctx, g.storeNow(), lines)
+		if err != nil {
+			return err
+		}
+		if behind = g.lost(behind); len(behind) > 0 {
+			return g.refuse(ctx, fmt.Errorf("%w: %s, and %d lines in all are behind what this node used", hapax.ErrStoreRolledBack, behind[0], len(behind)))
+		}
 	}
 	if row.Since == 0 {
 		row.Since = time.Now().UnixMilli()
@@ -326,42 +346,57 @@ func (g *Guarded) register(ctx context.Context, r driver.Rows) error {
 	return nil
 }
 
-// awaitOthers waits until one heartbeat of the slowest of the other nodes is over
-// since this node has registered. A call that ends before leaves the rest to the
-// next one.
+// silence is how many heartbeats a node that joins waits for one that is silent.
+const silence = 3
+
+// awaitOthers waits until every other node has made a heartbeat since this one has
+// registered: one that finds its own row gone or behind raises the fence instead.
+// It waits for one heartbeat at least, and for a node that is silent, since it may
+// just have lost its connection with the store, a few. A call that ends before
+// leaves the rest to the next one.
 func (g *Guarded) awaitOthers(ctx context.Context, r driver.Rows) error {
 	h := &g.heart
 	h.mu.Lock()
-	until := h.until
+	known := h.others != nil
 	h.mu.Unlock()
-	if until.IsZero() {
-		wait, err := g.otherHearts(ctx, r)
-		if err != nil {
+	if !known {
+		if err := g.findOthers(ctx, r); err != nil {
 			return err
 		}
-		until = time.Now().Add(wait)
-		h.mu.Lock()
-		h.until = until
-		h.mu.Unlock()
 	}
-	select {
-	case <-time.After(time.Until(until)):
-		return nil
-	case <-ctx.Done():
-		return &hapax.WaitError{
-			Cause:   fmt.Errorf("%w: this node joins others, and waits for one heartbeat of theirs, until %s", hapax.ErrStoreUnavailable, until.UTC().Format(time.RFC3339Nano)),
-			Context: context.Cause(ctx),
+	for {
+		h.mu.Lock()
+		waiting, least, most := len(h.others) > 0, h.least, h.most
+		h.mu.Unlock()
+		now := time.Now()
+		if !now.Before(most) || !waiting && !now.Before(least) {
+			return nil
+		}
+		select {
+		case <-time.After(min(most.Sub(now), g.opts.Heartbeat/4)):
+		case <-ctx.Done():
+			return &hapax.WaitError{
+				Cause:   fmt.Errorf("%w: this node joins others, and waits for a heartbeat of theirs, until %s at most", hapax.ErrStoreUnavailable, most.UTC().Format(time.RFC3339Nano)),
+				Context: context.Cause(ctx),
+			}
+		}
+		if err := g.checkFence(ctx, r); err != nil {
+			return err
+		}
+		if err := g.hearOthers(ctx, r); err != nil {
+			return err
 		}
 	}
 }
 
-// otherHearts returns how long a heartbeat of the slowest other node takes, 0 if
-// there is none, and forgets nodes that have been silent for long.
-func (g *Guarded) otherHearts(ctx context.Context, r driver.Rows) (slowest time.Duration, err error) {
+// findOthers notes the other nodes, and forgets those that have been silent for
+// long.
+func (g *Guarded) findOthers(ctx context.Context, r driver.Rows) error {
 	nodes, err := listNodes(ctx, r)
 	if err != nil {
-		return 0, err
+		return err
 	}
+	others, slowest := map[string]int64{}, time.Duration(0)
 	for _, n := range nodes {
 		if n.id == g.witness.Node() {
 			continue
@@ -370,26 +405,58 @@ func (g *Guarded) otherHearts(ctx context.Context, r driver.Rows) (slowest time.
 			_, _ = r.SwapRow(ctx, driver.TableNodes, n.id, n.raw, nil) // whoever joins next tries again
 			continue
 		}
+		others[n.id] = n.row.Beat
 		slowest = max(slowest, g.opts.Heartbeat, min(n.every(), time.Minute))
 	}
-	return slowest, nil
+	h := &g.heart
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.others, h.least, h.most = others, time.Now().Add(slowest), time.Now().Add(silence*slowest)
+	return nil
+}
+
+// hearOthers waits no longer for the nodes that have made a heartbeat, or left.
+func (g *Guarded) hearOthers(ctx context.Context, r driver.Rows) error {
+	nodes, err := listNodes(ctx, r)
+	if err != nil {
+		return err
+	}
+	beats := map[string]int64{}
+	for _, n := range nodes {
+		beats[n.id] = n.row.Beat
+	}
+	h := &g.heart
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.others, func(id string, beat int64) bool {
+		now, there := beats[id]
+		return !there || now != beat
+	})
+	return nil
 }
 
 // leave removes the node's row, so that nobody waits for it.
 func (g *Guarded) leave(store hapax.Store) error {
 	r, ok := rows(store)
 	h := &g.heart
+	ctx, cancel := context.WithTimeout(context.Background(), g.opts.Timeout)
+	defer cancel()
+	select {
+	case h.slot <- struct{}{}: // nobody else writes the row now
+		defer func() { <-h.slot }()
+	case <-ctx.Done():
+		return nil
+	}
 	h.mu.Lock()
 	row, joined, certain := h.row, h.joined, !h.unsure
+	h.left = true
 	h.mu.Unlock()
-	if !ok || !joined || !certain || g.refused() != nil {
+	if !ok || !joined || !certain || g.Refused() != nil {
 		return nil
 	}
 	if err := g.witness.setBeat(-1, time.Now()); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), g.opts.Timeout)
-	defer cancel()
 	_, err := r.SwapRow(ctx, driver.TableNodes, g.witness.Node(), row, nil)
 	if errors.Is(err, hapax.ErrStoreUnavailable) {
 		return nil // the row is forgotten in time
@@ -406,6 +473,12 @@ type node struct {
 
 func (n node) at() time.Time        { return time.UnixMilli(n.row.At) }
 func (n node) every() time.Duration { return time.Duration(n.row.Every) * time.Millisecond }
+
+// lost returns what a store that did not go back cannot lack: a pool, with its
+// workers, may have been deleted.
+func (g *Guarded) lost(behind []Raised) []Raised {
+	return slices.DeleteFunc(behind, func(r Raised) bool { return r.Pool != "" && r.From == 0 })
+}
 
 // joinedBefore reports whether the node was there well before t.
 func (n node) joinedBefore(t time.Time) bool {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"database/sql"
 	"fmt"
 	"net"
 	"net/url"
@@ -46,21 +47,35 @@ var driverParams = []string{
 //
 // Errors are ErrInvalidArgument for the URL, and those of sqlstore.New.
 func Open(ctx context.Context, storeURL string, opts sqlstore.Options) (*sqlstore.Store, error) {
-	u, query, prefix, err := handle.Parse(storeURL, "mysql")
+	db, prefix, err := openDB(storeURL, opts)
 	if err != nil {
 		return nil, err
+	}
+	opts.Prefix, opts.CloseDB = cmp.Or(prefix, opts.Prefix), true
+	return sqlstore.New(ctx, db, sqlstore.MySQL, opts)
+}
+
+// OpenDB returns a handle on the database that a URL names, for tables that are no
+// store's. It does not connect yet. The handle must be closed.
+func OpenDB(databaseURL string) (*sql.DB, error) {
+	db, _, err := openDB(databaseURL, sqlstore.Options{})
+	return db, err
+}
+
+func openDB(storeURL string, opts sqlstore.Options) (db *sql.DB, prefix string, err error) {
+	u, query, prefix, err := handle.Parse(storeURL, "mysql")
+	if err != nil {
+		return nil, "", err
 	}
 	cfg, err := config(u, query, opts)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("%w: store URL: %w", hapax.ErrInvalidArgument, err)
+		return nil, "", fmt.Errorf("%w: store URL: %w", hapax.ErrInvalidArgument, err)
 	}
-	opts.Prefix, opts.CloseDB = cmp.Or(prefix, opts.Prefix), true
-	db := handle.New(connector, cmp.Or(opts.MaxConns, sqlstore.DefaultMaxConns), cmp.Or(opts.Timeout, sqlstore.DefaultTimeout))
-	return sqlstore.New(ctx, db, sqlstore.MySQL, opts)
+	return handle.New(connector, cmp.Or(opts.MaxConns, sqlstore.DefaultMaxConns), cmp.Or(opts.Timeout, sqlstore.DefaultTimeout)), prefix, nil
 }
 
 func config(u *url.URL, query url.Values, opts sqlstore.Options) (*mysql.Config, error) {

@@ -1,0 +1,132 @@
+// Package moves carries tags of a foreign table over to native ones: it reads the
+// foreign system's settings, and raises native marks above every number that the
+// foreign system can still issue.
+package moves
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A Target is the native store that tags are carried over to.
+type Target interface {
+	Tag(ctx context.Context, name string) (hapax.Tag, error)
+	CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error)
+	UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error)
+}
+
+// A Move is what is to be done for one tag.
+type Move struct {
+	Tag    hapax.Tag // the definition; Mark is the first number that may be issued natively
+	Before int64     // the native mark now; 0: there is no such tag
+	After  int64     // the native mark afterwards
+	Reason error     // why the tag cannot be moved; nil if it can
+}
+
+// Changes reports whether the move changes anything.
+func (m Move) Changes() bool { return m.Reason == nil && m.After != m.Before }
+
+// Plan compares definitions with the native tags. Nothing is written.
+func Plan(ctx context.Context, target Target, defs []hapax.Tag) ([]Move, error) {
+	var all []Move
+	for _, def := range defs {
+		m := Move{Tag: def}
+		def, err := def.WithDefaults()
+		if err == nil {
+			m.Tag = def
+			m.Before, m.After, err = compare(ctx, target, def)
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, hapax.ErrKindMismatch), errors.Is(err, hapax.ErrInvalidArgument), errors.Is(err, hapax.ErrInvalidTag):
+			m.Reason = err
+		default:
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// compare returns a tag's native mark, and what it will be.
+func compare(ctx context.Context, target Target, def hapax.Tag) (before, after int64, err error) {
+	have, err := target.Tag(ctx, def.Name)
+	if errors.Is(err, hapax.ErrTagNotFound) {
+		return 0, def.Mark, nil
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	if have.Kind != hapax.KindSegment || have.Delta != def.Delta || have.Remainder != def.Remainder {
+		return have.Mark, 0, fmt.Errorf("%w: the native tag %q is a %s with delta %d and remainder %d, and delta %d and remainder %d are wanted: delete it, or move to another name",
+			hapax.ErrKindMismatch, def.Name, have.Kind, have.Delta, have.Remainder, def.Delta, def.Remainder)
+	}
+	return have.Mark, max(have.Mark, def.Mark), nil
+}
+
+// Apply carries out the moves that have no Reason, and calls progress, if set,
+// after each. It can be repeated: marks only grow.
+func Apply(ctx context.Context, target Target, all []Move, progress func(done, total int)) error {
+	for i, m := range all {
+		if m.Reason == nil {
+			if err := apply(ctx, target, m); err != nil {
+				return fmt.Errorf("tag %q: %w", m.Tag.Name, err)
+			}
+		}
+		if progress != nil {
+			progress(i+1, len(all))
+		}
+	}
+	return nil
+}
+
+func apply(ctx context.Context, target Target, m Move) error {
+	_, err := target.CreateTag(ctx, m.Tag, hapax.CreateExplicit)
+	if errors.Is(err, hapax.ErrTagExists) {
+		if _, _, err := compare(ctx, target, m.Tag); err != nil { // it may have been created since the plan
+			return err
+		}
+		_, err = target.UpdateTag(ctx, m.Tag.Name, hapax.TagUpdate{Floor: &m.Tag.Mark})
+	}
+	if err != nil {
+		return err
+	}
+	tag, err := target.Tag(ctx, m.Tag.Name)
+	if err == nil && tag.Mark < m.Tag.Mark {
+		err = fmt.Errorf("%w: the mark is %d after it was raised to %d", hapax.ErrStoreRolledBack, tag.Mark, m.Tag.Mark)
+	}
+	return err
+}
+
+// defaultMargin is how many of a tag's steps above the foreign mark the native one
+// begins.
+const defaultMargin = 10
+
+// Above returns the native mark for a foreign one: a margin above it (0: ten of
+// the tag's steps).
+func Above(mark, step, margin int64) (int64, error) {
+	if margin == 0 {
+		margin = defaultMargin * min(step, hapax.MaxStep)
+	}
+	if margin < 0 || mark >= hapax.MaxMark-margin {
+		return 0, &hapax.ValueError{Field: "margin", Value: margin, Allowed: fmt.Sprintf("0 to what is left above mark %d", mark), Err: hapax.ErrInvalidArgument}
+	}
+	return max(1, mark+margin), nil
+}
+
+// Alive is the error for a move while the foreign system was seen issuing.
+func Alive(signs []string) error {
+	if len(signs) == 0 {
+		return nil
+	}
+	const show = 5
+	more := ""
+	if len(signs) > show {
+		more = fmt.Sprintf(", and %d more", len(signs)-show)
+	}
+	return fmt.Errorf("%w: the old system is still issuing: %q%s: stop its nodes first, or say that it is to be ignored and choose a margin above all that they can issue meanwhile",
+		hapax.ErrStoreUnsafe, signs[:min(show, len(signs))], more)
+}

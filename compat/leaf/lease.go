@@ -1,0 +1,298 @@
+package leaf
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
+)
+
+// AcquireWorker implements hapax.WorkerStore. It grants this process's worker ID,
+// above all that its node and its row tell of.
+func (t *Tree) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	if req.Layout != t.layout {
+		return hapax.Lease{}, fmt.Errorf("%w: the tree is for layout %s, the caller asks for %s", hapax.ErrLayoutMismatch, t.layout, req.Layout)
+	}
+	if !req.Workers.Contains(t.worker) {
+		return hapax.Lease{}, &hapax.ValueError{Field: "workers", Value: fmt.Sprintf("[%d, %d)", req.Workers.Lo, req.Workers.Hi), Allowed: fmt.Sprintf("a range with %d, the worker ID of %s in the tree", t.worker, t.opts.Address), Err: hapax.ErrInvalidArgument}
+	}
+	req.Workers, req.Among = hapax.WorkerRange{Lo: t.worker, Hi: t.worker + 1}, nil
+	if err := t.enter(ctx); err != nil {
+		return hapax.Lease{}, err
+	}
+	defer t.leave()
+	t.held = false
+	c, err := t.session.get(ctx, t.node)
+	if err != nil {
+		return hapax.Lease{}, err
+	}
+	if c.raw == nil {
+		return hapax.Lease{}, fmt.Errorf("%w: node %s is gone: it was retired, or the tree replaced; start anew", hapax.ErrStoreReplaced, t.node)
+	}
+	if err := t.takeOver(ctx, req, c); err != nil {
+		return hapax.Lease{}, err
+	}
+	lease, err := t.Leases.AcquireWorker(ctx, req)
+	if err != nil {
+		return lease, err
+	}
+	t.ours, t.at = [][]byte{c.raw}, c.version
+	return lease, t.granted(ctx, lease, req.Term.Now)
+}
+
+// takeOver makes sure that whoever used the worker ID before has ended, and that
+// the row's mark is above all that it used.
+func (t *Tree) takeOver(ctx context.Context, req hapax.AcquireRequest, c content) error {
+	reported, err := decodeEndpoint(t.node, c.raw)
+	if err != nil {
+		return err
+	}
+	saved, err := t.readFile()
+	if err != nil {
+		return err
+	}
+	mark := time.Time{}
+	workers, err := t.Workers(ctx, req.Pool)
+	if err != nil {
+		return err
+	}
+	for _, w := range workers {
+		if w.ID == t.worker {
+			mark = t.layout.TimeOf(w.Mark)
+		}
+	}
+	if saved.mark.After(mark) {
+		return fmt.Errorf("%w: the tree grants worker ID %d from %s, but by file %s it was used up to %s: wait for that time, and remove the file if nothing else runs under that ID",
+			hapax.ErrStoreRolledBack, t.worker, stamp(mark), t.opts.File, stamp(saved.mark))
+	}
+	switch {
+	case reported.Sub(req.Term.Now) > hapax.PoisonMargin:
+		return fmt.Errorf("%w: node %s has the timestamp %s, the clock says %s: correct the clock that is wrong", hapax.ErrWorkerPoisoned, t.node, stamp(reported), stamp(req.Term.Now))
+	case reported.Equal(mark), t.wrote(c.raw):
+		return nil // as this process left it, or the one before it; the row's mark counts
+	}
+	free := reported.Add(leafSilence)
+	if free.After(mark) {
+		tick, err := t.layout.TickOf(free)
+		if err != nil {
+			return err
+		}
+		if _, err := t.RaiseWorker(ctx, req.Pool, t.worker, tick); err != nil {
+			return err
+		}
+	}
+	if free.After(req.Term.Now.Add(req.Term.Ahead)) {
+		return fmt.Errorf("node %s was written at %s: its process may be alive, or the clock here (%s) is behind: stop the one or correct the other: %w",
+			t.node, stamp(reported), stamp(req.Term.Now), &hapax.NoWorkerError{Pool: req.Pool, Size: 1, NextFree: free})
+	}
+	return nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// wrote reports whether this process wrote a value.
+func (t *Tree) wrote(raw []byte) bool {
+	for _, o := range t.ours {
+		if bytes.Equal(o, raw) {
+			return true
+		}
+	}
+	return false
+}
+
+// ExtendWorker implements hapax.WorkerStore.
+func (t *Tree) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	if err := t.enter(ctx); err != nil {
+		return lease, err
+	}
+	defer t.leave()
+	if !t.held {
+		return lease, fmt.Errorf("%w: worker ID %d", hapax.ErrLeaseLost, t.worker)
+	}
+	next, err := t.Leases.ExtendWorker(ctx, lease, req)
+	if err != nil {
+		return lease, err
+	}
+	if err := t.granted(ctx, next, req.Term.Now); err != nil {
+		return lease, err
+	}
+	return next, nil
+}
+
+// granted writes down a grant in the file and in the node before it is used.
+func (t *Tree) granted(ctx context.Context, lease hapax.Lease, now time.Time) error {
+	mark := t.layout.TimeOf(lease.Grant.Hi)
+	if err := t.writeFile(mark); err != nil {
+		return err
+	}
+	t.mark, t.now, t.then = mark, now, time.Now()
+	t.held = true
+	return t.report(ctx, mark)
+}
+
+// SealWorker implements hapax.WorkerStore.
+func (t *Tree) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
+	if err := t.enter(ctx); err != nil {
+		return err
+	}
+	defer t.leave()
+	mark := t.layout.TimeOf(last)
+	// The file comes first: nothing above last was issued, and it must not be
+	// ahead of the row.
+	held := t.held
+	t.held = false
+	if held {
+		if err := t.writeFile(mark); err != nil {
+			return err
+		}
+	}
+	if err := t.Leases.SealWorker(ctx, lease, last); err != nil {
+		return err
+	}
+	if held {
+		return t.report(ctx, mark)
+	}
+	return nil
+}
+
+// enter waits for the turn to write to the node.
+func (t *Tree) enter(ctx context.Context) error {
+	select {
+	case t.busy <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return t.session.fail(ctx, context.Cause(ctx))
+	}
+}
+
+func (t *Tree) leave() { <-t.busy }
+
+// report writes a timestamp, unless somebody else has written to the node.
+func (t *Tree) report(ctx context.Context, at time.Time) error {
+	data := t.encode(at)
+	t.ours = append(t.ours[max(0, len(t.ours)-8):], data)
+	for range 2 {
+		stat, err := call(ctx, t.session, func(conn *zk.Conn) (*zk.Stat, error) { return conn.Set(t.node, data, t.at) })
+		if err == nil {
+			t.ours, t.at = [][]byte{data}, stat.Version
+			return nil
+		}
+		if errors.Is(err, zk.ErrNoNode) {
+			t.held = false
+			return fmt.Errorf("%w: node %s is gone: it was retired, or the tree replaced", hapax.ErrStoreReplaced, t.node)
+		}
+		if !errors.Is(err, zk.ErrBadVersion) {
+			return t.session.fail(ctx, err)
+		}
+		// It may have been an earlier write of ours whose answer was lost.
+		c, err := t.session.get(ctx, t.node)
+		if err != nil {
+			return err
+		}
+		if !t.wrote(c.raw) {
+			break
+		}
+		t.at = c.version
+	}
+	t.held = false
+	return fmt.Errorf("%w: somebody else writes to node %s: another process runs as %s; stop it, or give one of them another port", hapax.ErrStoreUnsafe, t.node, t.opts.Address)
+}
+
+// reportOften writes the timestamp as often as Leaf does.
+func (t *Tree) reportOften(ctx context.Context) {
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if t.enter(ctx) != nil {
+			return
+		}
+		if t.held {
+			at := t.now.Add(time.Since(t.then))
+			if at.Before(t.mark) {
+				at = t.mark
+			}
+			_ = t.report(ctx, at) // who else writes there shows at the next extension
+		}
+		t.leave()
+	}
+}
+
+// A memo is what the file tells; worker is -1 where there is none.
+type memo struct {
+	worker int64
+	mark   time.Time
+}
+
+const maxFileBytes = 4 << 10
+
+// readFile reads the file beside the tree: workerID=N as Leaf writes it, and the
+// mark, which Leaf does not.
+func (t *Tree) readFile() (memo, error) {
+	m := memo{worker: -1}
+	if t.opts.File == "" {
+		return m, nil
+	}
+	raw, err := os.ReadFile(t.opts.File)
+	if errors.Is(err, os.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return m, fmt.Errorf("%w: file: %w", hapax.ErrInvalidArgument, err)
+	}
+	bad := fmt.Errorf("%w: file %s: want workerID=N and timestamp=MILLISECONDS", hapax.ErrStoreCorrupt, t.opts.File)
+	if len(raw) > maxFileBytes {
+		return m, bad
+	}
+	for line := range strings.Lines(string(raw)) {
+		line = strings.TrimSpace(line)
+		key, value, ok := strings.Cut(line, "=")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		n, err := strconv.ParseInt(value, 10, 64)
+		switch {
+		case !ok || err != nil || n < 0 || n > maxTimestamp:
+			return m, bad
+		case key == "workerID":
+			m.worker = n
+		case key == "timestamp":
+			m.mark = time.UnixMilli(n)
+		}
+	}
+	if m.worker < 0 {
+		return m, bad
+	}
+	return m, nil
+}
+
+// writeFile replaces the file, durably.
+func (t *Tree) writeFile(mark time.Time) error {
+	if t.opts.File == "" {
+		return nil
+	}
+	err := os.MkdirAll(filepath.Dir(t.opts.File), 0o750)
+	if err == nil {
+		err = durable.Replace(durable.OS, t.opts.File, func(*os.File) ([]byte, error) {
+			return fmt.Appendf(nil, "workerID=%d\ntimestamp=%d\n", t.worker, mark.UnixMilli()), nil
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("%w: file %s: %w", hapax.ErrStoreUnavailable, t.opts.File, err)
+	}
+	return nil
+}

@@ -1,0 +1,351 @@
+package redismongo
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hapax-id/hapax"
+)
+
+// Defaults of Options.
+const (
+	DefaultPrefix    = "hapax:seq:"
+	DefaultThreshold = 20 // percent
+	DefaultTimeout   = time.Second
+)
+
+const (
+	maxPrefixBytes = 64
+	rightFor       = 2 * time.Second        // how long the right to install a segment lasts
+	retryEvery     = 100 * time.Millisecond // of what is away
+	pollEvery      = 2 * time.Millisecond   // while another process fetches a segment
+	maxTake        = 1 << 20                // numbers in one request to Redis
+)
+
+// The step aims at a segment every 20 to 40 minutes.
+const (
+	stepGrowsBelow   = 20 * time.Minute
+	stepShrinksAbove = 40 * time.Minute
+)
+
+// Options are the settings of an issuer; the zero value is useful. All processes
+// that share a tag use the same.
+type Options struct {
+	// Prefix begins the hash's key; up to 64 bytes without braces; default
+	// DefaultPrefix.
+	Prefix string
+
+	// Start, Step, MinStep and MaxStep define the tag at its first use; see
+	// hapax.Tag for the defaults. Step is the size of the first segment; later ones
+	// last 20 to 40 minutes, between MinStep and MaxStep.
+	Start, Step, MinStep, MaxStep int64
+
+	// Threshold is how much of a segment is used when the next one is fetched, in
+	// percent, 1 to 100; default DefaultThreshold.
+	Threshold int
+
+	// Timeout is how long Redis may take for an answer before it counts as away;
+	// default DefaultTimeout.
+	Timeout time.Duration
+
+	// Observer, if set, receives events: EventStoreLost and EventStoreBack for
+	// Redis, EventGrant for segments that Redis got, EventRefused for those that
+	// cannot be used, and what the process's own buffer has to tell.
+	Observer hapax.Observer
+}
+
+func (o Options) withDefaults() (Options, error) {
+	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
+	o.Threshold = cmp.Or(o.Threshold, DefaultThreshold)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	switch {
+	case len(o.Prefix) > maxPrefixBytes || hapax.ValidateName("prefix", o.Prefix) != nil || strings.ContainsAny(o.Prefix, "{}"):
+		return o, &hapax.ValueError{Field: "prefix", Value: o.Prefix, Allowed: "up to 64 bytes without braces and control characters", Err: hapax.ErrInvalidArgument}
+	case o.Threshold < 1 || o.Threshold > 100:
+		return o, &hapax.ValueError{Field: "threshold", Value: o.Threshold, Allowed: "1 to 100 percent", Err: hapax.ErrInvalidArgument}
+	case o.Timeout < 0:
+		return o, &hapax.ValueError{Field: "timeout", Value: o.Timeout, Allowed: "more than 0", Err: hapax.ErrInvalidArgument}
+	}
+	return o, nil
+}
+
+var _ hapax.Issuer = (*Issuer)(nil)
+
+// An Issuer issues the numbers of one tag. While every process reaches Redis,
+// numbers rise strictly across all of them. While this process does not, it issues
+// from its own double buffer, whose numbers can be lower than those before; they
+// ascend within one call.
+//
+// While the store is away it goes on with what Redis was given; then calls wait
+// for the store until their context ends, with hapax.ErrStoreUnavailable.
+type Issuer struct {
+	rdb   redis.UniversalClient
+	store hapax.SegmentStore
+	tag   string
+	keys  []string
+	opts  Options
+	local *hapax.Segment // what is issued while Redis is away
+
+	life  context.Context // ends with Close
+	end   context.CancelFunc
+	tasks sync.WaitGroup // loads and probes
+
+	seen atomic.Int64 // the highest number that Redis gave
+	away atomic.Bool  // Redis; written under mu
+	took atomic.Int64 // numbers that Redis gave
+
+	mu      sync.Mutex // guards what follows; never held while waiting
+	closed  bool
+	loading chan struct{} // closed when the load in flight is over; nil: there is none
+	failed  error         // of the last load; nil after one that went well
+	mark    int64         // the end of the last segment that the store granted to Redis
+	def     hapax.Tag     // as of that segment
+}
+
+// New returns an issuer of a tag, once it has a segment of its own in reserve; it
+// waits for the store until the context ends. Redis may be away. Neither the
+// client nor the store is closed by Close.
+//
+// The client may be one of a server, of Sentinels or of a Cluster, and must not
+// read from replicas. ErrInvalidArgument; ErrStoreUnsafe where the account of
+// Redis lacks a command that is needed; and those of hapax.NewSegment.
+func New(ctx context.Context, rdb redis.UniversalClient, store hapax.SegmentStore, tag string, opts Options) (*Issuer, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	local, err := hapax.NewSegment(ctx, store, tag, hapax.SegmentOptions{
+		Start: opts.Start, Step: opts.Step, MinStep: opts.MinStep, MaxStep: opts.MaxStep, Observer: opts.Observer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	i := &Issuer{rdb: rdb, store: store, tag: tag, keys: []string{opts.Prefix + "{" + tag + "}"}, opts: opts, local: local}
+	i.life, i.end = context.WithCancel(context.Background())
+	switch _, err := i.take(ctx, 0); {
+	case notAllowed(err):
+		_ = i.Close(ctx) // the first error tells more
+		return nil, fmt.Errorf("%w: redis: the account needs EVAL, EVALSHA, INFO, TIME, HMGET, HGET, HSET, HDEL and HINCRBY: %w", hapax.ErrStoreUnsafe, err)
+	case err != nil:
+		i.lost(err)
+	}
+	return i, nil
+}
+
+// notAllowed reports whether the account may not run what the scripts need.
+func notAllowed(err error) bool {
+	return redis.HasErrorPrefix(err, "NOPERM") || err != nil && strings.Contains(err.Error(), "can't run this command")
+}
+
+// Next issues one number. See hapax.Issuer.
+func (i *Issuer) Next(ctx context.Context) (hapax.ID, error) {
+	var one [1]hapax.ID
+	_, err := i.NextN(ctx, one[:])
+	return one[0], err
+}
+
+// NextN fills dst in ascending order. See hapax.Issuer.
+func (i *Issuer) NextN(ctx context.Context, dst []hapax.ID) (done int, err error) {
+	for done < len(dst) && err == nil {
+		var n int
+		if i.away.Load() {
+			n, err = i.local.NextN(ctx, dst[done:])
+		} else {
+			n, err = i.fromRedis(ctx, dst[done:])
+		}
+		done += n
+	}
+	slices.Sort(dst[:done]) // Redis may have gone meanwhile
+	return done, err
+}
+
+// fromRedis takes numbers from Redis, waiting for a segment as needed. It returns
+// none and no error if Redis went away.
+func (i *Issuer) fromRedis(ctx context.Context, dst []hapax.ID) (int, error) {
+	for {
+		if i.life.Err() != nil {
+			return 0, i.errClosed()
+		}
+		got, err := i.take(ctx, min(len(dst), maxTake))
+		if err != nil {
+			if ctx.Err() != nil {
+				return 0, &hapax.WaitError{Cause: fmt.Errorf("%w: redis: %w", hapax.ErrStoreUnavailable, err), Context: context.Cause(ctx)}
+			}
+			i.lost(err)
+			return 0, nil
+		}
+		if got.n > 0 {
+			for k := range dst[:got.n] {
+				dst[k] = hapax.ID(got.last - int64(got.n-1-k))
+			}
+			i.took.Add(int64(got.n))
+			return got.n, nil
+		}
+		if err := i.awaitSegment(ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// A taking is what Redis answered: the numbers up to last, n of them.
+type taking struct {
+	last int64
+	n    int
+	dry  bool // there is no segment
+}
+
+// take asks Redis for up to n numbers. Where it is told to, it fetches a segment.
+func (i *Issuer) take(ctx context.Context, n int) (taking, error) {
+	ctx, cancel := context.WithTimeout(ctx, i.opts.Timeout)
+	defer cancel()
+	right := rand.Text()
+	answer, err := takeScript.Run(ctx, i.rdb, i.keys, n, i.seen.Load(), i.opts.Threshold, right, rightFor.Milliseconds()).Slice()
+	if err != nil {
+		return taking{}, err
+	}
+	text := func(k int) string { s, _ := answer[k].(string); return s }
+	if len(answer) == 6 {
+		step, _ := strconv.ParseInt(text(4), 10, 64) // 0 if there was no segment yet
+		age, _ := strconv.ParseInt(text(5), 10, 64)
+		i.load(text(3), right, step, time.Duration(age)*time.Millisecond)
+	}
+	if len(answer) > 0 && text(0) == "dry" {
+		return taking{dry: true}, nil
+	}
+	unexpected := func() error {
+		return fmt.Errorf("%w: redis: unexpected answer %.100q", hapax.ErrStoreCorrupt, fmt.Sprint(answer))
+	}
+	if len(answer) < 3 || text(0) != "ok" {
+		return taking{}, unexpected()
+	}
+	last, err := strconv.ParseInt(text(1), 10, 64)
+	got, ok := answer[2].(int64)
+	if err != nil || !ok || got < 0 || got > int64(n) || last < got {
+		return taking{}, unexpected()
+	}
+	if got > 0 {
+		i.see(last)
+	}
+	return taking{last: last, n: int(got)}, nil
+}
+
+// see raises the highest number that Redis gave.
+func (i *Issuer) see(last int64) {
+	for {
+		seen := i.seen.Load()
+		if last <= seen || i.seen.CompareAndSwap(seen, last) {
+			return
+		}
+	}
+}
+
+// awaitSegment waits until a segment may be there, and fails if there will be none.
+func (i *Issuer) awaitSegment(ctx context.Context) error {
+	i.mu.Lock()
+	loading, failed := i.loading, i.failed
+	i.mu.Unlock()
+	if loading == nil && failed != nil && !errors.Is(failed, hapax.ErrStoreUnavailable) {
+		return failed
+	}
+	var poll <-chan time.Time
+	if loading == nil { // another process is at it
+		poll = time.After(pollEvery)
+	}
+	select {
+	case <-loading:
+		i.mu.Lock()
+		failed = i.failed
+		i.mu.Unlock()
+		if failed != nil && !errors.Is(failed, hapax.ErrStoreUnavailable) {
+			return failed
+		}
+		return nil
+	case <-poll:
+		return nil
+	case <-i.life.Done():
+		return i.errClosed()
+	case <-ctx.Done():
+		return &hapax.WaitError{Cause: cmp.Or(failed, error(hapax.ErrRefillPending)), Context: context.Cause(ctx)}
+	}
+}
+
+func (i *Issuer) errClosed() error {
+	return fmt.Errorf("%w: the issuer of tag %q", hapax.ErrClosed, i.tag)
+}
+
+func (i *Issuer) observe(e hapax.Event) {
+	if i.opts.Observer != nil {
+		e.Tag = i.tag
+		i.opts.Observer(e)
+	}
+}
+
+// lost goes over to the process's own buffer until Redis is back.
+func (i *Issuer) lost(err error) {
+	i.mu.Lock()
+	if i.closed || i.away.Load() {
+		i.mu.Unlock()
+		return
+	}
+	i.away.Store(true)
+	i.tasks.Go(i.probe)
+	i.mu.Unlock()
+	i.observe(hapax.Event{Kind: hapax.EventStoreLost, Err: fmt.Errorf("%w: redis: %w", hapax.ErrStoreUnavailable, err)})
+}
+
+// probe asks Redis until it answers and has a segment: where it comes back empty
+// while the store is away, the reserve serves on.
+func (i *Issuer) probe() {
+	since := time.Now()
+	for tick := time.NewTicker(retryEvery); ; {
+		select {
+		case <-tick.C:
+		case <-i.life.Done():
+			tick.Stop()
+			return
+		}
+		if got, err := i.take(i.life, 0); got.dry || err != nil {
+			continue
+		}
+		tick.Stop()
+		i.mu.Lock()
+		i.away.Store(false)
+		i.mu.Unlock()
+		i.observe(hapax.Event{Kind: hapax.EventStoreBack, Took: time.Since(since)})
+		return
+	}
+}
+
+// Stats describe an issuer at one moment.
+type Stats struct {
+	FromRedis int64              // numbers that Redis gave
+	Local     hapax.SegmentStats // of the process's own buffer
+	Away      bool               // Redis is away
+}
+
+// Stats returns where numbers came from.
+func (i *Issuer) Stats() Stats {
+	return Stats{FromRedis: i.took.Load(), Local: i.local.Stats(), Away: i.away.Load()}
+}
+
+// Close stops issuing and hands the reserve back. What Redis was given stays there
+// for the other processes. See hapax.Issuer.
+func (i *Issuer) Close(ctx context.Context) error {
+	i.mu.Lock()
+	i.closed = true
+	i.mu.Unlock()
+	i.end()
+	i.tasks.Wait()
+	return i.local.Close(ctx)
+}

@@ -1,0 +1,464 @@
+package redismongo_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/redismongo"
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/memstore"
+)
+
+// forgets makes a Redis that keeps nothing beyond its process.
+var forgets = []string{"--appendonly", "no"}
+
+// within bounds what has to happen some time.
+const within = 60 * time.Second
+
+func connect(t testing.TB, s *testservers.Server) *redis.Client {
+	t.Helper()
+	o, err := redis.ParseURL(s.URL)
+	must(t, err)
+	c := redis.NewClient(o)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func issuer(t testing.TB, rdb redis.UniversalClient, store hapax.SegmentStore, opts redismongo.Options) *redismongo.Issuer {
+	t.Helper()
+	if opts.Timeout == 0 {
+		opts.Timeout = 20 * time.Second // the machine may be slow; a server that is dead refuses at once
+	}
+	i, err := redismongo.New(t.Context(), rdb, store, "orders", opts)
+	must(t, err)
+	t.Cleanup(func() { i.Close(context.WithoutCancel(t.Context())) })
+	return i
+}
+
+// fixed makes all segments of one size.
+func fixed(n int64) redismongo.Options {
+	return redismongo.Options{Step: n, MinStep: n, MaxStep: n}
+}
+
+// A book notes what was issued.
+type book struct {
+	t   testing.TB
+	all []hapax.ID
+}
+
+func (b *book) next(i *redismongo.Issuer) hapax.ID {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), within)
+	defer cancel()
+	id, err := i.Next(ctx)
+	must(b.t, err)
+	b.all = append(b.all, id)
+	return id
+}
+
+// rising takes n numbers from the issuers in turn, each of which must lie above all
+// that the book has.
+func (b *book) rising(n int, is ...*redismongo.Issuer) {
+	b.t.Helper()
+	top := hapax.ID(0)
+	if len(b.all) > 0 {
+		top = slices.Max(b.all)
+	}
+	for k := range n {
+		id := b.next(is[k%len(is)])
+		if id <= top {
+			b.t.Fatalf("got %d after %d", id, top)
+		}
+		top = id
+	}
+}
+
+// unique fails if a number was issued twice.
+func (b *book) unique() {
+	b.t.Helper()
+	slices.Sort(b.all)
+	for k := 1; k < len(b.all); k++ {
+		if b.all[k] == b.all[k-1] {
+			b.t.Fatalf("%d was issued twice", b.all[k])
+		}
+	}
+}
+
+func until(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within %v", what, within)
+		}
+	}
+}
+
+func TestHash(t *testing.T) {
+	rdb := connect(t, testservers.Redis(t, forgets...))
+	store := memstore.New()
+	opts := fixed(100)
+	opts.Start = 1000
+	opts.Threshold = 50
+	i := issuer(t, rdb, store, opts)
+	b := &book{t: t}
+	first := b.next(i)
+	hash := func() map[string]string { return rdb.HGetAll(t.Context(), "hapax:seq:{orders}").Val() }
+	// The first segment is the process's own reserve; all numbers begin at 1000.
+	if h := hash(); first != 1100 || h["cur"] != "1100" || h["max"] != "1199" || h["step"] != "100" {
+		t.Errorf("got %d, and the hash is %v", first, h)
+	}
+	b.rising(48, i)
+	if h := hash(); h["ncur"] != "" {
+		t.Errorf("below the threshold the hash is %v", h)
+	}
+	b.rising(1, i)
+	until(t, "the next segment", func() bool { return hash()["ncur"] == "1199" && hash()["nmax"] == "1299" })
+	b.rising(51, i)
+	if h := hash(); h["cur"] != "1200" || h["max"] != "1299" || h["ncur"] != "" {
+		t.Errorf("at the joint the hash is %v", h)
+	}
+	if s := i.Stats(); s.FromRedis != 101 || s.Away || s.Local.Issued != 0 {
+		t.Errorf("got %+v", s)
+	}
+	dst := make([]hapax.ID, 350) // across joints
+	n, err := i.NextN(t.Context(), dst)
+	if err != nil || n != len(dst) || !slices.IsSorted(dst) || dst[0] != 1201 {
+		t.Errorf("got %d numbers from %d, %v", n, dst[0], err)
+	}
+	b.all = append(b.all, dst...)
+	b.unique()
+	must(t, i.Close(t.Context()))
+	must(t, i.Close(t.Context()))
+	if _, err := i.Next(t.Context()); !errors.Is(err, hapax.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func TestStepAdapts(t *testing.T) {
+	rdb := connect(t, testservers.Redis(t, forgets...))
+	i := issuer(t, rdb, memstore.New(), redismongo.Options{Step: 10, MinStep: 10, MaxStep: 80})
+	b := &book{t: t}
+	b.rising(400, i)
+	until(t, "the largest step", func() bool {
+		b.rising(1, i)
+		return rdb.HGet(t.Context(), "hapax:seq:{orders}", "step").Val() == "80"
+	})
+	// A segment that lasts for hours is followed by a smaller one.
+	must(t, rdb.HSet(t.Context(), "hapax:seq:{orders}", "at", time.Now().Add(-5*time.Hour).UnixMilli()).Err())
+	until(t, "a smaller step", func() bool {
+		b.rising(1, i)
+		return rdb.HGet(t.Context(), "hapax:seq:{orders}", "step").Val() == "40"
+	})
+	b.unique()
+}
+
+// TestLargeNumbers crosses the powers of ten and of two where Lua's numbers lose.
+func TestLargeNumbers(t *testing.T) {
+	rdb := connect(t, testservers.Redis(t, forgets...))
+	for _, start := range []int64{1e15 - 20, 1<<53 - 20, 1e18 - 20, hapax.MaxMark - 200} {
+		opts := fixed(15)
+		opts.Start, opts.Prefix = start, fmt.Sprint("p", start)
+		i := issuer(t, rdb, memstore.New(), opts)
+		b := &book{t: t}
+		b.rising(100, i)
+		if hi := slices.Max(b.all); int64(hi) < start+100 || int64(hi) > start+200 {
+			t.Errorf("from %d: got up to %d", start, hi)
+		}
+		b.unique()
+	}
+	opts := fixed(15)
+	opts.Start = hapax.MaxMark - 40
+	i := issuer(t, rdb, memstore.New(), opts)
+	var err error
+	for range 100 {
+		if _, err = i.Next(t.Context()); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, hapax.ErrLineExhausted) {
+		t.Errorf("at the end of the line: %v", err)
+	}
+}
+
+// An op is one call, with counters of when it began and ended.
+type op struct {
+	began, ended int64
+	ids          []hapax.ID
+}
+
+// hammer calls the issuers from many goroutines.
+func hammer(t testing.TB, is []*redismongo.Issuer, calls int) []op {
+	t.Helper()
+	var clock atomic.Int64
+	all := make([][]op, 3*len(is))
+	var wg sync.WaitGroup
+	for k := range all {
+		wg.Go(func() {
+			for c := range calls {
+				dst := make([]hapax.ID, 1+c%3)
+				o := op{began: clock.Add(1)}
+				n, err := is[k%len(is)].NextN(t.Context(), dst)
+				o.ended, o.ids = clock.Add(1), dst[:n]
+				if err != nil {
+					t.Error(err)
+				}
+				all[k] = append(all[k], o)
+			}
+		})
+	}
+	wg.Wait()
+	return slices.Concat(all...)
+}
+
+// linear fails unless a call that began after another one had ended got higher
+// numbers only, and all numbers are different.
+func linear(t testing.TB, ops []op) {
+	t.Helper()
+	b := &book{t: t}
+	type number struct {
+		id           hapax.ID
+		began, ended int64
+	}
+	var numbers []number
+	for _, o := range ops {
+		if !slices.IsSorted(o.ids) {
+			t.Fatalf("a call got %v", o.ids)
+		}
+		for _, id := range o.ids {
+			numbers = append(numbers, number{id, o.began, o.ended})
+			b.all = append(b.all, id)
+		}
+	}
+	slices.SortFunc(numbers, func(a, b number) int { return int(a.id - b.id) })
+	latest := int64(math.MinInt64) // when the latest of the calls with lower numbers began
+	for _, n := range numbers {
+		if n.ended < latest {
+			t.Fatalf("a call that ended before another began got %d, which is higher", n.id)
+		}
+		latest = max(latest, n.began)
+	}
+	b.unique()
+}
+
+func TestLinear(t *testing.T) {
+	ops := []op{{1, 2, []hapax.ID{5}}, {3, 4, []hapax.ID{4}}}
+	probe := &recorder{TB: t}
+	func() {
+		defer func() { _ = recover() }()
+		linear(probe, ops)
+	}()
+	if !probe.failed {
+		t.Error("a lower number after a higher one passes")
+	}
+}
+
+type recorder struct {
+	testing.TB
+	failed bool
+}
+
+func (r *recorder) Helper()               {}
+func (r *recorder) Fatalf(string, ...any) { r.failed = true; panic("failed") }
+
+func TestNumbersRiseAcrossNodes(t *testing.T) {
+	server := testservers.Redis(t, forgets...)
+	store := memstore.New()
+	var is []*redismongo.Issuer
+	for range 4 {
+		is = append(is, issuer(t, connect(t, server), store, fixed(40)))
+	}
+	linear(t, hammer(t, is, 150))
+	for _, i := range is {
+		if s := i.Stats(); s.Away || s.Local.Issued != 0 {
+			t.Errorf("a node went without Redis: %+v", s)
+		}
+	}
+}
+
+func TestCluster(t *testing.T) {
+	servers := testservers.RedisCluster(t, forgets...)
+	var addrs []string
+	for _, s := range servers {
+		addrs = append(addrs, s.Addr)
+	}
+	var is []*redismongo.Issuer
+	store := memstore.New()
+	for range 2 {
+		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+		t.Cleanup(func() { c.Close() })
+		is = append(is, issuer(t, c, store, fixed(30)))
+	}
+	linear(t, hammer(t, is, 60))
+	if i := is[0]; i.Stats().Away {
+		t.Error("a Cluster counts as away")
+	}
+}
+
+func TestSentinelFailover(t *testing.T) {
+	master := testservers.Redis(t, forgets...)
+	testservers.RedisReplica(t, master, forgets...)
+	var addrs []string
+	for _, s := range testservers.RedisSentinels(t, master, 3, 2) {
+		addrs = append(addrs, s.Addr)
+	}
+	c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "hapax", SentinelAddrs: addrs})
+	t.Cleanup(func() { c.Close() })
+	store := memstore.New()
+	a, z := issuer(t, c, store, fixed(1000)), issuer(t, c, store, fixed(1000))
+	b := &book{t: t}
+	b.rising(50, a, z)
+	master.Kill()
+	until(t, "the new master", func() bool {
+		b.next(a)
+		b.next(z)
+		s, y := a.Stats(), z.Stats()
+		return s.Local.Issued > 0 && !s.Away && !y.Away
+	})
+	b.rising(50, a, z)
+	b.unique()
+}
+
+// TestRight sends installations late and twice.
+func TestInstallations(t *testing.T) {
+	rdb := connect(t, testservers.Redis(t, forgets...))
+	ctx := t.Context()
+	keys := []string{"k"}
+	take := func(seen int64) []any {
+		v, err := redismongo.TakeScript.Run(ctx, rdb, keys, 10, seen, 20, "right"+strconv.FormatInt(seen, 10), 60_000).Slice()
+		must(t, err)
+		return v
+	}
+	install := func(server, right string, before, last int64) string {
+		v, err := redismongo.InstallScript.Run(ctx, rdb, keys, server, right, before, last, last-before).StringSlice()
+		must(t, err)
+		return strings.Join(v, " ")
+	}
+	v := take(0)
+	server := v[3].(string)
+	for name, tt := range map[string]struct{ server, right string }{
+		"another's right":  {server, "right9"},
+		"another server's": {strings.Repeat("0", 40) + server[40:], "right0"},
+		"another history":  {server[:41] + strings.Repeat("0", 40), "right0"},
+	} {
+		if got := install(tt.server, tt.right, 0, 10); got != "no" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	if got := install(server, "right0", 0, 20); got != "ok" {
+		t.Errorf("got %s", got)
+	}
+	if got := install(server, "right0", 0, 20); got != "no" {
+		t.Errorf("twice: %s", got)
+	}
+	if v := take(0); v[1] != "10" || v[2] != int64(10) || len(v) != 6 {
+		t.Errorf("got %v", v)
+	}
+	must(t, rdb.FlushAll(ctx).Err())
+	if got := install(server, "right0", 20, 40); got != "no" {
+		t.Errorf("late, after the server was emptied: %s", got)
+	}
+	take(1)
+	if got := install(server, "right1", 40, 60); got != "ok" {
+		t.Errorf("got %s", got)
+	}
+	take(41)
+	if v := take(59); v[0] != "dry" { // behind what somebody has seen
+		t.Errorf("got %v", v)
+	}
+	if v := take(0); v[0] != "dry" {
+		t.Errorf("a cursor that was found behind serves on: %v", v)
+	}
+	if got := install(server, "right41", 30, 50); got != "low 60" {
+		t.Errorf("a segment below those that are known: %s", got)
+	}
+}
+
+func TestForeignHashAndStoreThatWentBack(t *testing.T) {
+	rdb := connect(t, testservers.Redis(t, forgets...))
+	must(t, rdb.HSet(t.Context(), "hapax:seq:{orders}", "cur", 5000, "max", 5999, "step", 1000).Err())
+	store := memstore.New()
+	opts := fixed(100)
+	var refused atomic.Int64
+	opts.Observer = func(e hapax.Event) {
+		if errors.Is(e.Err, hapax.ErrStoreRolledBack) {
+			refused.Add(1)
+		}
+	}
+	i := issuer(t, rdb, store, opts)
+	_, err := i.Next(t.Context())
+	if !errors.Is(err, hapax.ErrStoreRolledBack) || !strings.Contains(err.Error(), "5999") {
+		t.Errorf("below a hash that exists: %v", err)
+	}
+	floor := int64(6000)
+	_, err = store.UpdateTag(t.Context(), "orders", hapax.TagUpdate{Floor: &floor})
+	must(t, err)
+	b := &book{t: t}
+	until(t, "the floor", func() bool {
+		id, err := i.Next(t.Context())
+		b.all = append(b.all, id)
+		return err == nil && id == 6000
+	})
+	// Whoever guards the store latches the refusal; here it wears off once the store
+	// is past what is known, and not before.
+	b.rising(500, i)
+	back := store.Snapshot()
+	b.rising(500, i)
+	store.Restore(back)
+	before := refused.Load()
+	b.rising(1000, i)
+	if refused.Load() == before {
+		t.Error("nobody was told of the store that went back")
+	}
+	b.unique()
+}
+
+func TestAccountWithoutInfo(t *testing.T) {
+	rdb := connect(t, testservers.Redis(t, forgets...))
+	for user, rules := range map[string][]any{
+		"noinfo": {"-info"},
+		"noeval": {"-eval", "-evalsha"},
+	} {
+		args := append([]any{"ACL", "SETUSER", user, "on", "nopass", "~*", "+@all"}, rules...)
+		must(t, rdb.Do(t.Context(), args...).Err())
+		o := *rdb.Options()
+		o.Username, o.Password = user, "any"
+		c := redis.NewClient(&o)
+		defer c.Close()
+		_, err := redismongo.New(t.Context(), c, memstore.New(), "orders", redismongo.Options{Timeout: within})
+		if !errors.Is(err, hapax.ErrStoreUnsafe) {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for name, opts := range map[string]redismongo.Options{
+		"prefix":    {Prefix: "{"},
+		"threshold": {Threshold: 101},
+		"timeout":   {Timeout: -1},
+		"step":      {Step: -1},
+	} {
+		if _, err := redismongo.New(t.Context(), redis.NewClient(&redis.Options{}), memstore.New(), "t", opts); !errors.Is(err, hapax.ErrInvalidArgument) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package redismongo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// load fetches a segment in the background and installs it under the right that
+// Redis gave.
+func (i *Issuer) load(server, right string, step int64, age time.Duration) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.closed {
+		return // the right lapses
+	}
+	done := make(chan struct{})
+	i.loading = done
+	i.tasks.Go(func() {
+		err := i.fetch(server, right, step, age)
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if i.failed = err; i.loading == done {
+			i.loading = nil
+		}
+		close(done)
+	})
+}
+
+// fetch asks the store for as long as the right lasts. A segment that was sent to
+// Redis is never used elsewhere, whatever the answer.
+func (i *Issuer) fetch(server, right string, step int64, age time.Duration) error {
+	ctx, cancel := context.WithTimeout(i.life, rightFor)
+	defer cancel()
+	for {
+		g, err := i.allocate(ctx, i.nextStep(step, age))
+		switch {
+		case err == nil:
+			return i.install(ctx, server, right, strconv.FormatInt(g.Lo-1, 10), strconv.FormatInt(g.Hi-1, 10), g.Len())
+		case !errors.Is(err, hapax.ErrStoreUnavailable):
+			i.observe(hapax.Event{Kind: hapax.EventRefused, Err: err})
+			_ = i.install(ctx, server, right, "", "", 0) // the right lapses anyway
+			return err
+		}
+		i.mu.Lock()
+		i.failed = err // for those who give up waiting
+		i.mu.Unlock()
+		select {
+		case <-time.After(retryEvery):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// nextStep returns how many numbers to ask for where the latest segment had step of
+// them and is so old; 0 stands for the tag's own step.
+func (i *Issuer) nextStep(step int64, age time.Duration) int64 {
+	i.mu.Lock()
+	def := i.def
+	i.mu.Unlock()
+	switch {
+	case step <= 0 || age < 0:
+		return 0
+	case def.Step == 0: // the tag's bounds are not known here yet
+		return min(step, hapax.DefaultMaxStep)
+	}
+	switch {
+	case age < stepGrowsBelow:
+		step *= 2
+	case age > stepShrinksAbove:
+		step /= 2
+	}
+	return min(max(step, def.MinStep), def.MaxStep)
+}
+
+// allocate takes a segment from the store and checks it: it must lie above all that
+// was known here when it was asked for.
+func (i *Issuer) allocate(ctx context.Context, n int64) (hapax.Grant, error) {
+	i.mu.Lock()
+	known := max(i.mark, i.seen.Load()+1)
+	i.mu.Unlock()
+	began := time.Now()
+	a, err := i.store.Allocate(ctx, i.tag, n, "")
+	if err != nil {
+		return hapax.Grant{}, err
+	}
+	g := a.Grant
+	switch {
+	case g.Lo < 1 || g.Len() <= 0 || g.Hi > hapax.MaxMark:
+		return g, fmt.Errorf("%w: tag %q: the store granted [%d, %d)", hapax.ErrStoreCorrupt, i.tag, g.Lo, g.Hi)
+	case a.Tag.Delta != 1:
+		return g, &hapax.ValueError{Field: "delta", Value: a.Tag.Delta, Allowed: "1 for a tag that Redis counts", Err: hapax.ErrInvalidArgument}
+	case g.Lo < known:
+		return g, fmt.Errorf("%w: tag %q: the store granted [%d, %d), but numbers up to %d are taken; raise the tag's floor above that", hapax.ErrStoreRolledBack, i.tag, g.Lo, g.Hi, known-1)
+	}
+	i.mu.Lock()
+	i.mark, i.def = max(i.mark, g.Hi), a.Tag
+	i.mu.Unlock()
+	i.observe(hapax.Event{Kind: hapax.EventGrant, Grant: g, Took: time.Since(began)})
+	return g, nil
+}
+
+// install sends a segment, at most once for each right.
+func (i *Issuer) install(ctx context.Context, server, right, before, last string, n int64) error {
+	ctx, cancel := context.WithTimeout(ctx, i.opts.Timeout)
+	defer cancel()
+	answer, err := installScript.Run(ctx, i.rdb, i.keys, server, right, before, last, n).StringSlice()
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: redis: %w", hapax.ErrStoreUnavailable, err)
+	case len(answer) == 2 && answer[0] == "low":
+		err = fmt.Errorf("%w: tag %q: the store granted numbers from above %s, but Redis knows of numbers up to %s; raise the tag's floor above that", hapax.ErrStoreRolledBack, i.tag, before, answer[1])
+		i.observe(hapax.Event{Kind: hapax.EventRefused, Err: err})
+		return err
+	}
+	return nil // "no" included: somebody else has installed one, or will
+}

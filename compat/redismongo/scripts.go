@@ -1,0 +1,93 @@
+package redismongo
+
+import "github.com/redis/go-redis/v9"
+
+// Numbers are decimal strings: Lua's own lose integers above 2^53. minus is exact
+// where the difference is below that, and otherwise near enough to compare.
+//
+// Redis keeps a script by its hash; who finds it missing sends it whole.
+const prelude = `
+local key = KEYS[1]
+local function minus(a, b)
+  local function halves(s) return tonumber(string.sub(s, 1, -16)) or 0, tonumber(string.sub(s, -15)) end
+  local ah, al = halves(a)
+  local bh, bl = halves(b)
+  return (ah - bh) * 1e15 + (al - bl)
+end
+local function word(section, name)
+  return string.match(redis.call('INFO', section), '\n' .. name .. ':(%w+)')
+end
+local server = word('server', 'run_id') .. ' ' .. word('replication', 'master_replid')
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+`
+
+// takeScript takes up to ARGV[1] numbers. ARGV[2] is the highest number that the
+// caller has seen, ARGV[3] the percentage of a segment after which the next one is
+// to be fetched, ARGV[4] a nonce that becomes the right to install a segment, and
+// ARGV[5] how long the right lasts, in ms.
+//
+// It answers {"ok", last number, how many} or {"dry"}, and where the caller is to
+// fetch a segment three more: server, step and age of the latest segment in ms.
+var takeScript = redis.NewScript(prelude + `
+local v = redis.call('HMGET', key, 'srv', 'cur', 'max', 'step', 'ncur', 'nmax', 'at', 'load', 'until')
+local srv, cur, max, step, ncur, nmax, at, load, till = unpack(v)
+local held = srv == server and cur and max and step
+if held and minus(cur, ARGV[2]) < 0 then
+  redis.call('HDEL', key, 'srv')
+  held = false
+end
+local left = 0
+if held then
+  left = minus(max, cur)
+  if left <= 0 and ncur and nmax and minus(ncur, max) >= 0 then
+    left = minus(nmax, ncur)
+    cur, max, step = ncur, nmax, string.format('%.0f', left)
+    redis.call('HSET', key, 'cur', cur, 'max', max, 'step', step)
+    redis.call('HDEL', key, 'ncur', 'nmax')
+    ncur = false
+  end
+end
+if left <= 0 then ncur = false end
+local answer = {'dry'}
+if left > 0 then
+  local n = math.min(tonumber(ARGV[1]), left)
+  redis.call('HINCRBY', key, 'cur', n)
+  left = left - n
+  answer = {'ok', redis.call('HGET', key, 'cur'), n}
+end
+local used = step and tonumber(step) - left or 0
+local due = left <= 0 or used * 100 >= tonumber(ARGV[3]) * tonumber(step)
+-- A right that another server gave is none.
+local given = load and till and string.sub(load, -#server) == server and tonumber(till) > now
+if due and not (held and ncur) and not given then
+  redis.call('HSET', key, 'load', ARGV[4] .. ' ' .. server, 'until', string.format('%.0f', now + tonumber(ARGV[5])))
+  local age = at and now - tonumber(at) or -1
+  if answer[1] == 'dry' then answer = {'dry', '', 0} end
+  answer[4], answer[5], answer[6] = server, step or '', string.format('%.0f', age)
+end
+return answer
+`)
+
+// installScript installs the segment of the numbers above ARGV[3] up to ARGV[4],
+// ARGV[5] of them, for who holds the right ARGV[2] of the server ARGV[1]. Without
+// a segment (ARGV[3] is empty) it gives the right back.
+//
+// It answers {"ok"}; {"no"} if the right is gone; or {"low", the highest number
+// that the hash knows} if the segment does not lie above that.
+var installScript = redis.NewScript(prelude + `
+if ARGV[1] ~= server or redis.call('HGET', key, 'load') ~= ARGV[2] .. ' ' .. server then return {'no'} end
+redis.call('HDEL', key, 'load', 'until')
+if ARGV[3] == '' then return {'ok'} end
+local srv, cur, max, nmax = unpack(redis.call('HMGET', key, 'srv', 'cur', 'max', 'nmax'))
+local top = nmax or max
+if top and minus(ARGV[3], top) < 0 then return {'low', top} end
+redis.call('HSET', key, 'at', string.format('%.0f', now))
+if srv == server and cur and max and minus(max, cur) > 0 then
+  redis.call('HSET', key, 'ncur', ARGV[3], 'nmax', ARGV[4])
+else
+  redis.call('HSET', key, 'srv', server, 'cur', ARGV[3], 'max', ARGV[4], 'step', ARGV[5])
+  redis.call('HDEL', key, 'ncur', 'nmax')
+end
+return {'ok'}
+`)

@@ -1,0 +1,242 @@
+// Package routes answers the HTTP routes of Didi TinyID:
+//
+//	/tinyid/id/nextId, nextIdSimple
+//	/tinyid/id/nextSegmentId, nextSegmentIdSimple
+//
+// with the bytes that TinyID answers with, from whatever issues the numbers. Every
+// call shows a token for its bizType, which is never written anywhere.
+package routes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/internal/spring"
+)
+
+// An Issuer issues numbers of a tag in ascending order. *tinyid.Issuers is one.
+type Issuer interface {
+	NextN(ctx context.Context, tag string, dst []hapax.ID) (int, error)
+}
+
+// A Granter grants whole segments. Every hapax.SegmentStore is one; its
+// allocations are the clients' from then on.
+type Granter interface {
+	Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error)
+}
+
+// Tokens tell which token may ask for which bizType. *tinyid.Tokens are some.
+type Tokens interface {
+	Allows(token, bizType string) bool
+}
+
+// Options choose what is answered.
+type Options struct {
+	Issuer  Issuer
+	Granter Granter
+	Tokens  Tokens
+
+	// MaxWait bounds how long a call waits for numbers; default 2 s.
+	MaxWait time.Duration
+
+	now func() time.Time // for tests
+}
+
+// MaxBatch is the largest batchSize; a larger one counts as this.
+const MaxBatch = 100_000
+
+const (
+	prefix = "/tinyid/id/"
+
+	codeOK     = 200
+	codeToken  = 5
+	codeSystem = 6
+
+	badToken     = "token is error"
+	typeMismatch = "org.springframework.web.method.annotation.MethodArgumentTypeMismatchException"
+)
+
+type handler struct{ Options }
+
+// New returns the handler of the routes.
+func New(o Options) (http.Handler, error) {
+	if o.MaxWait == 0 {
+		o.MaxWait = 2 * time.Second
+	}
+	switch {
+	case o.MaxWait < 0 || o.MaxWait > time.Minute:
+		return nil, &hapax.ValueError{Field: "max_wait", Value: o.MaxWait, Allowed: "1ms to 1m", Err: hapax.ErrInvalidArgument}
+	case o.Issuer == nil || o.Granter == nil || o.Tokens == nil:
+		return nil, fmt.Errorf("%w: TinyID's routes need an issuer, a granter and tokens", hapax.ErrInvalidArgument)
+	}
+	if o.now == nil {
+		o.now = time.Now
+	}
+	return handler{o}, nil
+}
+
+// A response is what the routes answer with, with its fields in order.
+type response struct {
+	Data    any    `json:"data"`
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// A segment is a segment as TinyID's clients take it: (CurrentID, MaxID], to be
+// followed by the next one from LoadingID on.
+type segment struct {
+	MaxID     int64 `json:"maxId"`
+	LoadingID int64 `json:"loadingId"`
+	CurrentID int64 `json:"currentId"`
+	Delta     int64 `json:"delta"`
+	Remainder int64 `json:"remainder"`
+}
+
+// A fault is an error with TinyID's code.
+type fault struct {
+	code    int
+	message string
+}
+
+func (f *fault) Error() string { return f.message }
+
+// A request is what a call asks for.
+type request struct {
+	bizType, token string
+	batch          int
+}
+
+// ServeHTTP implements http.Handler.
+func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodPost && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, POST, HEAD")
+		spring.Fail(w, r, h.now(), http.StatusMethodNotAllowed, "", "Request method '"+r.Method+"' not supported")
+		return
+	}
+	route, ok := strings.CutPrefix(strings.TrimSuffix(r.URL.Path, "/"), prefix)
+	if !ok {
+		h.notFound(w, r)
+		return
+	}
+	switch route {
+	case "nextId", "nextIdSimple", "nextSegmentId", "nextSegmentIdSimple":
+	default:
+		h.notFound(w, r)
+		return
+	}
+	q, bad := h.read(w, r)
+	if bad != nil {
+		spring.Fail(w, r, h.now(), http.StatusBadRequest, typeMismatch, bad.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), h.MaxWait)
+	defer cancel()
+	switch route {
+	case "nextId":
+		ids, err := h.next(ctx, q)
+		object(w, ids, err)
+	case "nextIdSimple":
+		ids, err := h.next(ctx, q)
+		simple(w, r, ids, err)
+	case "nextSegmentId":
+		s, err := h.segment(ctx, q)
+		object(w, s, err)
+	case "nextSegmentIdSimple":
+		s, err := h.segment(ctx, q)
+		simple(w, r, []int64{s.CurrentID, s.LoadingID, s.MaxID, s.Delta, s.Remainder}, err)
+	}
+}
+
+func (h handler) notFound(w http.ResponseWriter, r *http.Request) {
+	spring.Fail(w, r, h.now(), http.StatusNotFound, "", "No message available")
+}
+
+// read takes a request's parameters.
+func (h handler) read(w http.ResponseWriter, r *http.Request) (request, error) {
+	form, err := spring.Parameters(w, r)
+	if err != nil {
+		return request{}, err
+	}
+	q := request{bizType: form["bizType"], token: form["token"], batch: 1}
+	if text := strings.TrimSpace(form["batchSize"]); text != "" {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			return q, fmt.Errorf("Failed to convert value of type 'java.lang.String' to required type 'java.lang.Integer'; "+ //nolint:staticcheck // as the framework writes it
+				"nested exception is java.lang.NumberFormatException: For input string: %.40q", text)
+		}
+		q.batch = int(min(n, MaxBatch))
+	}
+	return q, nil
+}
+
+// next issues what a call asks for, all of it or none.
+func (h handler) next(ctx context.Context, q request) ([]int64, error) {
+	if !h.Tokens.Allows(q.token, q.bizType) {
+		return nil, &fault{codeToken, badToken}
+	}
+	if q.batch < 1 {
+		return nil, &fault{codeSystem, fmt.Sprintf("batchSize is %d; allowed is 1 to %d", q.batch, MaxBatch)}
+	}
+	ids := make([]hapax.ID, q.batch)
+	if _, err := h.Issuer.NextN(ctx, q.bizType, ids); err != nil {
+		return nil, system(q.bizType, err)
+	}
+	out := make([]int64, len(ids))
+	for i, id := range ids {
+		out[i] = int64(id)
+	}
+	return out, nil
+}
+
+// segment takes a whole segment.
+func (h handler) segment(ctx context.Context, q request) (segment, error) {
+	if !h.Tokens.Allows(q.token, q.bizType) {
+		return segment{}, &fault{codeToken, badToken}
+	}
+	a, err := h.Granter.Allocate(ctx, q.bizType, 0, "")
+	if err != nil {
+		return segment{}, system(q.bizType, err)
+	}
+	current, last := a.Grant.Lo-1, a.Grant.Hi-1
+	return segment{last, current + (last-current)/5, current, max(1, a.Tag.Delta), a.Tag.Remainder}, nil
+}
+
+// system returns the fault for an error of the issuer or the store. What a store
+// says may name hosts, so it is told by its code.
+func system(bizType string, err error) *fault {
+	if errors.Is(err, hapax.ErrTagNotFound) || errors.Is(err, hapax.ErrTagDeleted) || errors.Is(err, hapax.ErrInvalidTag) {
+		return &fault{codeSystem, "error query segmentId: can not find biztype:" + bizType}
+	}
+	return &fault{codeSystem, "error query segmentId: " + string(hapax.CodeOf(err))}
+}
+
+// object answers with an object; errors have status 200 too.
+func object(w http.ResponseWriter, data any, err error) {
+	if f, ok := errors.AsType[*fault](err); ok {
+		spring.Object(w, response{nil, f.code, f.message})
+		return
+	}
+	spring.Object(w, response{data, codeOK, ""})
+}
+
+// simple answers with numbers and commas, and with nothing on an error.
+func simple(w http.ResponseWriter, r *http.Request, numbers []int64, err error) {
+	if err != nil {
+		spring.Text(w, r, "")
+		return
+	}
+	var b []byte
+	for i, n := range numbers {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, n, 10)
+	}
+	spring.Text(w, r, string(b))
+}

@@ -1,0 +1,45 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A server takes the configurations that the pages for newcomers show.
+func TestComingFromPages(t *testing.T) {
+	for _, page := range []string{"docs/coming-from-vesta.md", "docs/coming-from-uid-generator.md"} {
+		examples := blocks(t, page, "yaml")
+		if len(examples) == 0 {
+			t.Errorf("%s has no configuration", page)
+		}
+		for _, example := range examples {
+			file := filepath.Join(t.TempDir(), "hapax.yaml")
+			if err := os.WriteFile(file, []byte(example), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			ok(t, t.TempDir(), "serve", "--print-config", "--config", file)
+		}
+	}
+}
+
+// The page's way on from a layout whose time is over, with its own file, leads to a
+// configuration with a proof.
+func TestSuccessorPage(t *testing.T) {
+	const page = "docs/coming-from-uid-generator.md"
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "uid-spring.xml"), []byte(blocks(t, page, "xml")[0]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := "PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH")
+	out := shellSession(t, dir, []string{path}, blocks(t, page, "sh")[0])
+	if !strings.Contains(out, "# Disjoint for ever: ") {
+		t.Fatalf("there is no proof:\n%s", out)
+	}
+	file := filepath.Join(dir, "hapax.yaml")
+	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, dir, "serve", "--print-config", "--config", file)
+}

@@ -1,0 +1,260 @@
+package strategy
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/hapax-id/hapax"
+)
+
+var _ hapax.Issuer = (*Line)(nil)
+
+// A Line issues the numbers of one tag by one strategy, with the plugins that
+// serve it. Its methods are safe for concurrent use.
+//
+// Numbers ascend as the strategy's issuer has them ascend, unless a plugin
+// replaces them.
+type Line struct {
+	strategy, tag string
+
+	registry *Registry
+	issuer   hapax.Issuer
+	chain    atomic.Pointer[chain] // nil without plugins; written by the registry
+}
+
+// A chain is the plugins of a line that are on, in their order. It never changes.
+type chain struct {
+	plugins  []*Plugin
+	befores  []*Plugin // those with a Before hook
+	afters   []*Plugin // those with an After hook
+	replaces bool      // one has a Replace hook
+}
+
+func (ch *chain) add(p *Plugin) {
+	ch.plugins = append(ch.plugins, p)
+	if p.Before != nil {
+		ch.befores = append(ch.befores, p)
+	}
+	if p.After != nil {
+		ch.afters = append(ch.afters, p)
+	}
+	ch.replaces = ch.replaces || p.Replace != nil
+}
+
+// Strategy returns the name of the line's strategy.
+func (l *Line) Strategy() string { return l.strategy }
+
+// Tag returns the name of the line's tag.
+func (l *Line) Tag() string { return l.tag }
+
+// Issuer returns what to issue with at this moment: the strategy's own issuer
+// where no plugin serves the line, and the line itself otherwise. Ask anew for
+// each call, so that plugins added later count. What the strategy's own issuer
+// refuses is for the caller to report, with Refused.
+func (l *Line) Issuer() hapax.Issuer {
+	if l.chain.Load() == nil {
+		return l.issuer
+	}
+	return l
+}
+
+// Next issues one number.
+func (l *Line) Next(ctx context.Context) (hapax.ID, error) {
+	ch := l.chain.Load()
+	if ch == nil {
+		id, err := l.issuer.Next(ctx)
+		if err != nil {
+			l.Refused(ctx, 1, err)
+		}
+		return id, err
+	}
+	return l.next(ctx, ch)
+}
+
+// next issues one number through the plugins. It does what NextN does, with one
+// deferred call for all hooks: more of them would cost as much as all the rest.
+func (l *Line) next(ctx context.Context, ch *chain) (id hapax.ID, err error) {
+	c := Call{l.strategy, l.tag, 1}
+	i, stage := 0, issuing
+	defer func() {
+		switch stage { // other than issuing: the hook of plugin i has panicked
+		case asking:
+			id, err = 0, l.failed(ctx, ch, c, panicked(ch.befores[i].Name, "Before", recover()))
+		case showing:
+			l.report(ctx, ch, c, panicked(ch.afters[i].Name, "After", recover()))
+			_ = l.after(ctx, ch, ch.afters[i+1:], c, Numbers{one: id})
+		}
+	}()
+	for stage = asking; i < len(ch.befores); i++ {
+		if err := ch.befores[i].Before(ctx, c); err != nil {
+			stage = issuing
+			return 0, l.failed(ctx, ch, c, rejected(ch.befores[i].Name, err))
+		}
+	}
+	stage = issuing
+	id, err = l.issuer.Next(ctx)
+	if err != nil {
+		return 0, l.failed(ctx, ch, c, err)
+	}
+	if ch.replaces {
+		ids := []hapax.ID{id}
+		if err := l.after(ctx, ch, ch.plugins, c, Numbers{many: ids}); err != nil {
+			return 0, l.failed(ctx, ch, c, err)
+		}
+		return ids[0], nil
+	}
+	i = 0
+	for stage = showing; i < len(ch.afters); i++ {
+		if err := ch.afters[i].After(ctx, c, Numbers{one: id}); err != nil {
+			l.report(ctx, ch, c, &PluginError{Plugin: ch.afters[i].Name, Hook: "After", Err: err})
+		}
+	}
+	stage = issuing
+	return id, nil
+}
+
+// The stages of a call.
+const (
+	issuing = iota
+	asking
+	showing
+)
+
+// NextN fills dst; see hapax.Issuer.
+func (l *Line) NextN(ctx context.Context, dst []hapax.ID) (int, error) {
+	ch := l.chain.Load()
+	if ch == nil {
+		n, err := l.issuer.NextN(ctx, dst)
+		if err != nil {
+			l.Refused(ctx, len(dst), err)
+		}
+		return n, err
+	}
+	if len(dst) == 0 {
+		return 0, nil
+	}
+	c := Call{l.strategy, l.tag, len(dst)}
+	if err := ch.before(ctx, c); err != nil {
+		return 0, l.failed(ctx, ch, c, err)
+	}
+	n, err := l.issuer.NextN(ctx, dst)
+	if n > 0 {
+		if failure := l.after(ctx, ch, ch.plugins, c, Numbers{many: dst[:n:n]}); failure != nil {
+			clear(dst[:n])
+			n, err = 0, errors.Join(failure, err)
+		}
+	}
+	if err != nil {
+		return n, l.failed(ctx, ch, c, err)
+	}
+	return n, nil
+}
+
+// Close closes the strategy's issuer.
+func (l *Line) Close(ctx context.Context) error {
+	l.registry.drop(l)
+	return l.issuer.Close(ctx)
+}
+
+// Refused tells the strategy's rejection handler of a call that failed. The
+// line's own methods do that themselves.
+func (l *Line) Refused(ctx context.Context, n int, err error) {
+	l.registry.refused(ctx, Refusal{l.strategy, l.tag, n, err})
+}
+
+// failed tells the plugins and the handler of a call that failed.
+func (l *Line) failed(ctx context.Context, ch *chain, c Call, err error) error {
+	l.tell(ctx, ch, c, err)
+	l.Refused(ctx, c.N, err)
+	return err
+}
+
+// tell calls the OnError hooks.
+func (l *Line) tell(ctx context.Context, ch *chain, c Call, err error) {
+	for _, p := range ch.plugins {
+		if p.OnError == nil {
+			continue
+		}
+		if f := onError(ctx, p, c, err); f != nil {
+			l.registry.logFailure(ctx, l.tag, f)
+		}
+	}
+}
+
+func onError(ctx context.Context, p *Plugin, c Call, err error) (f *PluginError) {
+	defer func() {
+		if v := recover(); v != nil {
+			f = panicked(p.Name, "OnError", v)
+		}
+	}()
+	p.OnError(ctx, c, err)
+	return nil
+}
+
+// before asks the plugins, and returns the first veto or failure.
+func (ch *chain) before(ctx context.Context, c Call) (err error) {
+	i := 0
+	defer func() {
+		if i < len(ch.befores) && err == nil {
+			err = panicked(ch.befores[i].Name, "Before", recover())
+		}
+	}()
+	for ; i < len(ch.befores); i++ {
+		if err := ch.befores[i].Before(ctx, c); err != nil {
+			return rejected(ch.befores[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// after shows the plugins, some of the chain's, what was issued. It returns the
+// failure of a Replace hook, after which the numbers must not be used, and reports
+// others.
+func (l *Line) after(ctx context.Context, ch *chain, plugins []*Plugin, c Call, ids Numbers) error {
+	for {
+		failed, f := show(ctx, plugins, c, ids)
+		if f == nil {
+			return nil
+		}
+		if f.Hook == "Replace" {
+			return f
+		}
+		l.report(ctx, ch, c, f)
+		plugins = plugins[failed+1:]
+	}
+}
+
+// report tells of a failure that the caller does not see.
+func (l *Line) report(ctx context.Context, ch *chain, c Call, f *PluginError) {
+	l.tell(ctx, ch, c, f)
+	l.registry.logFailure(ctx, l.tag, f)
+}
+
+// show calls the hooks of the plugins up to the first failure, and returns whose it
+// is.
+func show(ctx context.Context, plugins []*Plugin, c Call, ids Numbers) (failed int, failure *PluginError) {
+	i, hook := 0, ""
+	defer func() {
+		if hook != "" && failure == nil {
+			failed, failure = i, panicked(plugins[i].Name, hook, recover())
+		}
+	}()
+	for ; i < len(plugins); i++ {
+		p := plugins[i]
+		if p.Replace != nil {
+			hook = "Replace"
+			if err := p.Replace(ctx, c, ids.many); err != nil {
+				return i, &PluginError{Plugin: p.Name, Hook: hook, Err: err}
+			}
+		}
+		if p.After != nil {
+			hook = "After"
+			if err := p.After(ctx, c, ids); err != nil {
+				return i, &PluginError{Plugin: p.Name, Hook: hook, Err: err}
+			}
+		}
+	}
+	hook = ""
+	return i, nil
+}

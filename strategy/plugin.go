@@ -1,0 +1,155 @@
+package strategy
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A Plugin stands around what issuers do. Its hooks are optional and are called
+// from many goroutines at the same time. They get the context of the call, so
+// that CallerOf tells who asks.
+//
+// A hook that panics has failed: the failure is reported with the plugin's name.
+type Plugin struct {
+	Name  string // 1 to 128 bytes, unique in its registry
+	Order int    // smaller first; equal ones in the order of their names
+	Off   bool   // registered, and not called
+
+	// Strategies and Tags choose the lines that the plugin serves: those whose
+	// strategy and tag are among them. Default: all.
+	Strategies, Tags []string
+
+	// Before may veto a call. The error's text is what the caller reads; if it has
+	// a method RetryAt() time.Time, the VetoError carries that. No later plugin is
+	// asked, and nothing is issued.
+	Before func(ctx context.Context, c Call) error
+
+	// After sees what was issued. If it fails the numbers are issued all the same,
+	// and the failure is reported.
+	After func(ctx context.Context, c Call, ids Numbers) error
+
+	// Replace puts other numbers in the place of those that were issued, and must
+	// be injective; see the package's documentation. If it fails the call fails,
+	// and the numbers are burnt. It must not keep the slice.
+	Replace func(ctx context.Context, c Call, ids []hapax.ID) error
+
+	// OnError is told of a call that failed and of hooks that failed.
+	OnError func(ctx context.Context, c Call, err error)
+}
+
+// A Call is one call of a line, as plugins see it.
+type Call struct {
+	Strategy string
+	Tag      string
+	N        int // numbers asked for
+}
+
+// Numbers are the numbers that a call issued, to be read.
+type Numbers struct {
+	one  hapax.ID
+	many []hapax.ID // unless it is nil
+}
+
+// Len returns how many there are.
+func (n Numbers) Len() int {
+	if n.many == nil {
+		return 1
+	}
+	return len(n.many)
+}
+
+// At returns the number at i, from 0.
+func (n Numbers) At(i int) hapax.ID {
+	if n.many == nil {
+		return [1]hapax.ID{n.one}[i]
+	}
+	return n.many[i]
+}
+
+// All yields the numbers in the order in which the caller gets them.
+func (n Numbers) All() iter.Seq[hapax.ID] {
+	return func(yield func(hapax.ID) bool) {
+		for i := range n.Len() {
+			if !yield(n.At(i)) {
+				return
+			}
+		}
+	}
+}
+
+// serves reports whether a line is one of the plugin's.
+func (p *Plugin) serves(strategy, tag string) bool {
+	return (len(p.Strategies) == 0 || slices.Contains(p.Strategies, strategy)) &&
+		(len(p.Tags) == 0 || slices.Contains(p.Tags, tag))
+}
+
+// A VetoError is the veto of a plugin. It matches hapax.ErrRejected.
+type VetoError struct {
+	Plugin string
+	Err    error     // what the plugin said
+	At     time.Time // when to ask again, as far as the plugin knows; may be zero
+}
+
+func (e *VetoError) Error() string {
+	return fmt.Sprintf("hapax: plugin %q refused: %v", e.Plugin, e.Err)
+}
+
+// Unwrap returns hapax.ErrRejected and what the plugin said.
+func (e *VetoError) Unwrap() []error { return []error{hapax.ErrRejected, e.Err} }
+
+// RetryAt returns when to ask again; zero if that is not known.
+func (e *VetoError) RetryAt() time.Time { return e.At }
+
+// A PluginError is a hook that returned an error where it has no veto, or panicked. It
+// matches hapax.ErrInternal.
+type PluginError struct {
+	Plugin string
+	Hook   string // "Before", "After", "Replace" or "OnError"
+	Err    error
+	Stack  []byte // of a panic
+}
+
+func (e *PluginError) Error() string {
+	return fmt.Sprintf("hapax: plugin %q failed in %s: %v", e.Plugin, e.Hook, e.Err)
+}
+
+// Unwrap returns hapax.ErrInternal and the error.
+func (e *PluginError) Unwrap() []error { return []error{hapax.ErrInternal, e.Err} }
+
+// rejected makes a veto of what a Before hook returned.
+func rejected(plugin string, err error) *VetoError {
+	r := &VetoError{Plugin: plugin, Err: err}
+	if retry, ok := err.(interface{ RetryAt() time.Time }); ok {
+		r.At = retry.RetryAt()
+	}
+	return r
+}
+
+// panicked makes a failure of what recover returned.
+func panicked(plugin, hook string, value any) *PluginError {
+	err, ok := value.(error)
+	if !ok {
+		err = fmt.Errorf("%v", value)
+	}
+	return &PluginError{Plugin: plugin, Hook: hook, Err: fmt.Errorf("panic: %w", err), Stack: debug.Stack()}
+}
+
+type callerKey struct{}
+
+// WithCaller returns a context that says who asks: the name of an account, an
+// address. It must not be a secret.
+func WithCaller(ctx context.Context, caller string) context.Context {
+	return context.WithValue(ctx, callerKey{}, caller)
+}
+
+// CallerOf returns who asks, "" if that is not known.
+func CallerOf(ctx context.Context) string {
+	caller, _ := ctx.Value(callerKey{}).(string)
+	return caller
+}

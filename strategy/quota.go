@@ -1,0 +1,92 @@
+package strategy
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// maxQuotaKeys bounds how many tags or callers a quota tells apart in one window.
+const maxQuotaKeys = 100_000
+
+// QuotaBy says what a quota counts by.
+type QuotaBy int
+
+// What a quota counts by.
+const (
+	ByTag    QuotaBy = iota // all callers of a tag together
+	ByCaller                // all tags of a caller together; see WithCaller
+)
+
+// A QuotaError is why a quota vetoes a call.
+type QuotaError struct {
+	Of    string // the tag or caller
+	Limit int64
+	Per   time.Duration
+	At    time.Time // when the next window begins; zero for a call that asks for more than the limit
+}
+
+func (e *QuotaError) Error() string {
+	s := fmt.Sprintf("the quota of %.140q is %d numbers per %v", e.Of, e.Limit, e.Per)
+	if e.At.IsZero() {
+		return s + ", which is less than one call asks for; ask for fewer at a time"
+	}
+	return s + "; come back at " + e.At.UTC().Format(time.RFC3339)
+}
+
+// RetryAt returns when to ask again; zero if asking again is in vain.
+func (e *QuotaError) RetryAt() time.Time { return e.At }
+
+// Quota returns a plugin that lets at most limit numbers be asked for in each
+// window of time, such as a minute or a day, by tag or by caller. Windows begin at
+// multiples of their length in UTC. What was asked for counts also if issuing it
+// then fails. The counts are this process's own.
+func Quota(name string, by QuotaBy, limit int64, per time.Duration) (Plugin, error) {
+	if limit < 0 {
+		return Plugin{}, &hapax.ValueError{Field: "limit", Value: limit, Allowed: "0 or more", Err: hapax.ErrInvalidArgument}
+	}
+	if per < time.Second {
+		return Plugin{}, &hapax.ValueError{Field: "per", Value: per, Allowed: "1s or more", Err: hapax.ErrInvalidArgument}
+	}
+	q := &quota{limit: limit, per: per, used: map[string]int64{}}
+	return Plugin{Name: name, Before: func(ctx context.Context, c Call) error {
+		of := c.Tag
+		if by == ByCaller {
+			of = CallerOf(ctx)
+		}
+		return q.take(of, int64(c.N), time.Now())
+	}}, nil
+}
+
+type quota struct {
+	limit int64
+	per   time.Duration
+
+	mu    sync.Mutex // guards what follows
+	began time.Time
+	used  map[string]int64 // in the window that began then
+}
+
+func (q *quota) take(of string, n int64, now time.Time) error {
+	if n > q.limit {
+		return &QuotaError{Of: of, Limit: q.limit, Per: q.per}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if began := now.UTC().Truncate(q.per); began.After(q.began) {
+		q.began = began
+		clear(q.used)
+	}
+	key := of
+	if _, known := q.used[key]; !known && len(q.used) >= maxQuotaKeys {
+		key = OtherCallers
+	}
+	if q.used[key]+n > q.limit {
+		return &QuotaError{Of: of, Limit: q.limit, Per: q.per, At: q.began.Add(q.per)}
+	}
+	q.used[key] += n
+	return nil
+}

@@ -1,0 +1,129 @@
+package strategy
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxRateKeys bounds how many pairs of tag and caller a Rate tells apart.
+const maxRateKeys = 10_000
+
+// OtherCallers is the caller that a Rate and a Quota count for beyond what they
+// can tell apart.
+const OtherCallers = "(others)"
+
+// A Rate counts what is issued, by tag and caller, in windows of time. Make one
+// with NewRate, and add its Plugin to a registry.
+type Rate struct {
+	windows []time.Duration
+
+	mu     sync.Mutex // guards what follows
+	counts map[rateKey][]rateCount
+	swept  time.Time // when those that got nothing were last removed
+}
+
+type rateKey struct{ tag, caller string }
+
+// rateCount is the count of one window: how many since it began, and in the one
+// before it.
+type rateCount struct {
+	began         time.Time
+	now, previous int64
+}
+
+// RateCount is what was issued for one caller of a tag.
+type RateCount struct {
+	Tag, Caller string
+	Window      time.Duration
+	Current     int64 // numbers since the current window began
+	Previous    int64 // numbers in the whole window before it
+}
+
+// NewRate returns a Rate with windows of the given lengths, each of which begins
+// at a multiple of its length in UTC. Default: one minute and one day.
+func NewRate(windows ...time.Duration) *Rate {
+	if len(windows) == 0 {
+		windows = []time.Duration{time.Minute, 24 * time.Hour}
+	}
+	return &Rate{windows: slices.Clone(windows), counts: map[rateKey][]rateCount{}}
+}
+
+// Plugin returns the plugin "rate", which serves all lines.
+func (r *Rate) Plugin() Plugin {
+	return Plugin{Name: "rate", After: func(ctx context.Context, c Call, ids Numbers) error {
+		r.add(rateKey{c.Tag, CallerOf(ctx)}, int64(ids.Len()), time.Now())
+		return nil
+	}}
+}
+
+func (r *Rate) add(k rateKey, n int64, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	counts, ok := r.counts[k]
+	if !ok {
+		if len(r.counts) >= maxRateKeys && now.Sub(r.swept) >= time.Second {
+			r.forgetLocked(now)
+		}
+		if len(r.counts) >= maxRateKeys {
+			k = rateKey{caller: OtherCallers}
+			counts = r.counts[k]
+		}
+		if counts == nil {
+			counts = make([]rateCount, len(r.windows))
+			r.counts[k] = counts
+		}
+	}
+	for i, w := range r.windows {
+		counts[i].roll(w, now)
+		counts[i].now += n
+	}
+}
+
+// roll begins a new window if the current one is over.
+func (c *rateCount) roll(window time.Duration, now time.Time) {
+	began := now.UTC().Truncate(window)
+	if !began.After(c.began) {
+		return
+	}
+	if c.previous = 0; began.Sub(c.began) == window {
+		c.previous = c.now
+	}
+	c.began, c.now = began, 0
+}
+
+// forgetLocked removes whoever got nothing in any window.
+func (r *Rate) forgetLocked(now time.Time) {
+	r.swept = now
+	for k, counts := range r.counts {
+		used := false
+		for i, w := range r.windows {
+			counts[i].roll(w, now)
+			used = used || counts[i].now+counts[i].previous > 0
+		}
+		if !used {
+			delete(r.counts, k)
+		}
+	}
+}
+
+// Counts returns what was issued, by tag, caller and window.
+func (r *Rate) Counts() []RateCount {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forgetLocked(now)
+	all := make([]RateCount, 0, len(r.counts)*len(r.windows))
+	for k, counts := range r.counts {
+		for i, w := range r.windows {
+			all = append(all, RateCount{k.tag, k.caller, w, counts[i].now, counts[i].previous})
+		}
+	}
+	slices.SortFunc(all, func(a, b RateCount) int {
+		return cmp.Or(strings.Compare(a.Tag, b.Tag), strings.Compare(a.Caller, b.Caller), cmp.Compare(a.Window, b.Window))
+	})
+	return all
+}

@@ -1,0 +1,327 @@
+package strategy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// Limits of a registry.
+const (
+	MaxStrategies = 1000
+	MaxPlugins    = 1000
+)
+
+// A Refusal is a call that a line did not serve in full.
+type Refusal struct {
+	Strategy string
+	Tag      string
+	N        int   // numbers asked for
+	Err      error // why
+}
+
+// A RejectionHandler is told of refusals, in the goroutine of the caller. It must
+// return soon.
+type RejectionHandler func(ctx context.Context, r Refusal)
+
+// Options are the settings of a registry; the zero value is useful.
+type Options struct {
+	Logger *slog.Logger // for refusals and plugins that fail; default slog.Default()
+}
+
+// A Registry holds strategies and plugins by their names. Its methods are safe for
+// concurrent use.
+type Registry struct {
+	log *limitedLog
+
+	mu         sync.Mutex // guards what follows, and the writing of lines' chains
+	strategies map[string]*entry
+	plugins    []*Plugin // by order and name; never changed in place
+	lines      map[*Line]struct{}
+}
+
+type entry struct {
+	strategy Strategy
+	onReject atomic.Pointer[RejectionHandler]
+}
+
+// NewRegistry returns an empty registry.
+func NewRegistry(opts Options) *Registry {
+	return &Registry{
+		log:        &limitedLog{logger: opts.Logger},
+		strategies: map[string]*entry{},
+		lines:      map[*Line]struct{}{},
+	}
+}
+
+// Register adds a strategy. ErrInvalidArgument for a name that is taken.
+func (r *Registry) Register(name string, s Strategy) error {
+	if err := checkName("strategy", name); err != nil {
+		return err
+	}
+	if s == nil {
+		return invalid("strategy", name, "a strategy that is not nil")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, taken := r.strategies[name]; taken {
+		return invalid("strategy", name, "a name that is not taken")
+	}
+	if len(r.strategies) >= MaxStrategies {
+		return invalid("strategy", name, fmt.Sprintf("at most %d strategies", MaxStrategies))
+	}
+	r.strategies[name] = &entry{strategy: s}
+	return nil
+}
+
+// Strategies returns the names of the strategies, sorted.
+func (r *Registry) Strategies() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := make([]string, 0, len(r.strategies))
+	for name := range r.strategies {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// OnReject sets the rejection handler of a strategy; nil stands for the default,
+// which logs, at most once a second for the whole registry.
+func (r *Registry) OnReject(strategy string, h RejectionHandler) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, ok := r.strategies[strategy]
+	if !ok {
+		return unknown("strategy", strategy)
+	}
+	if h == nil {
+		e.onReject.Store(nil)
+	} else {
+		e.onReject.Store(&h)
+	}
+	return nil
+}
+
+// Open returns the line of a tag. The strategy's name is by default the tag's
+// kind. ErrInvalidArgument for a strategy that is not registered; other errors are
+// the strategy's.
+func (r *Registry) Open(ctx context.Context, strategy string, tag hapax.Tag) (*Line, error) {
+	strategy = cmp.Or(strategy, string(tag.Kind), string(hapax.KindSegment))
+	if err := hapax.ValidateName("tag", tag.Name); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	e, ok := r.strategies[strategy]
+	r.mu.Unlock()
+	if !ok {
+		return nil, unknown("strategy", strategy)
+	}
+	issuer, err := e.strategy.Open(ctx, tag)
+	if err != nil {
+		r.refused(ctx, Refusal{strategy, tag.Name, 0, err})
+		return nil, err
+	}
+	l := &Line{strategy: strategy, tag: tag.Name, registry: r, issuer: issuer}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines[l] = struct{}{}
+	l.chain.Store(r.chainLocked(l))
+	return l, nil
+}
+
+func (r *Registry) drop(l *Line) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.lines, l)
+}
+
+// Use adds a plugin. Calls that begin from then on go through it.
+// ErrInvalidArgument for a name that is taken, and for one that replaces the
+// numbers of a line that is open.
+func (r *Registry) Use(p Plugin) error {
+	if err := checkName("plugin", p.Name); err != nil {
+		return err
+	}
+	p.Strategies, p.Tags = slices.Clone(p.Strategies), slices.Clone(p.Tags)
+	return r.change(p.Name, func(old *Plugin) (*Plugin, error) {
+		if old != nil {
+			return nil, invalid("plugin", p.Name, "a name that is not taken")
+		}
+		return &p, nil
+	})
+}
+
+// Remove removes a plugin. A call that has begun may still go through it.
+func (r *Registry) Remove(name string) error {
+	return r.edit(name, func(*Plugin) *Plugin { return nil })
+}
+
+// Switch switches a plugin on or off.
+func (r *Registry) Switch(name string, on bool) error {
+	return r.edit(name, func(p *Plugin) *Plugin { p.Off = !on; return p })
+}
+
+// Reorder changes the order of a plugin.
+func (r *Registry) Reorder(name string, order int) error {
+	return r.edit(name, func(p *Plugin) *Plugin { p.Order = order; return p })
+}
+
+// Plugins returns the plugins in the order in which they are called.
+func (r *Registry) Plugins() []Plugin {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]Plugin, len(r.plugins))
+	for i, p := range r.plugins {
+		all[i] = *p
+		all[i].Strategies, all[i].Tags = slices.Clone(p.Strategies), slices.Clone(p.Tags)
+	}
+	return all
+}
+
+// edit replaces a plugin by what f makes of a copy; nil removes it.
+func (r *Registry) edit(name string, f func(*Plugin) *Plugin) error {
+	return r.change(name, func(old *Plugin) (*Plugin, error) {
+		if old == nil {
+			return nil, unknown("plugin", name)
+		}
+		p := *old
+		return f(&p), nil
+	})
+}
+
+// change replaces the plugin of a name, nil for none, in the list and in the
+// chains of all lines.
+func (r *Registry) change(name string, f func(old *Plugin) (*Plugin, error)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var old *Plugin
+	next := make([]*Plugin, 0, len(r.plugins)+1)
+	for _, p := range r.plugins {
+		if p.Name == name {
+			old = p
+		} else {
+			next = append(next, p)
+		}
+	}
+	p, err := f(old)
+	if err != nil {
+		return err
+	}
+	for _, changed := range []*Plugin{old, p} {
+		if err := r.frozenLocked(changed); err != nil {
+			return err
+		}
+	}
+	if p != nil {
+		next = append(next, p)
+	}
+	if len(next) > MaxPlugins {
+		return invalid("plugin", name, fmt.Sprintf("at most %d plugins", MaxPlugins))
+	}
+	slices.SortFunc(next, func(a, b *Plugin) int {
+		return cmp.Or(cmp.Compare(a.Order, b.Order), strings.Compare(a.Name, b.Name))
+	})
+	r.plugins = next
+	for l := range r.lines {
+		l.chain.Store(r.chainLocked(l))
+	}
+	return nil
+}
+
+// frozenLocked refuses a change of a plugin that replaces the numbers of an open
+// line: those with it and those without it could be the same.
+func (r *Registry) frozenLocked(p *Plugin) error {
+	if p == nil || p.Replace == nil {
+		return nil
+	}
+	for l := range r.lines {
+		if p.serves(l.strategy, l.tag) {
+			return invalid("plugin", p.Name, fmt.Sprintf("one without a Replace hook while tag %q is open; close the tag first", l.tag))
+		}
+	}
+	return nil
+}
+
+func (r *Registry) chainLocked(l *Line) *chain {
+	ch := &chain{}
+	for _, p := range r.plugins {
+		if !p.Off && p.serves(l.strategy, l.tag) {
+			ch.add(p)
+		}
+	}
+	if len(ch.plugins) == 0 {
+		return nil
+	}
+	return ch
+}
+
+// refused tells the strategy's handler.
+func (r *Registry) refused(ctx context.Context, f Refusal) {
+	r.mu.Lock()
+	e := r.strategies[f.Strategy]
+	r.mu.Unlock()
+	h := e.onReject.Load()
+	if h == nil {
+		r.log.warn(ctx, "a number was refused", "strategy", f.Strategy, "tag", f.Tag, "n", f.N, "err", f.Err)
+		return
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			r.log.warn(ctx, "a rejection handler panicked", "strategy", f.Strategy, "panic", v)
+		}
+	}()
+	(*h)(ctx, f)
+}
+
+// logFailure reports a failure that the caller does not see.
+func (r *Registry) logFailure(ctx context.Context, tag string, f *PluginError) {
+	r.log.warn(ctx, "a plugin failed", "plugin", f.Plugin, "hook", f.Hook, "tag", tag, "err", f.Err, "stack", string(f.Stack))
+}
+
+// limitedLog writes one line a second at most, lest who asks too much fills the
+// log.
+type limitedLog struct {
+	logger *slog.Logger // nil: slog.Default()
+	last   atomic.Int64 // when the last line was written, in ns
+	left   atomic.Int64 // lines left out since
+}
+
+func (l *limitedLog) warn(ctx context.Context, msg string, args ...any) {
+	now, last := time.Now().UnixNano(), l.last.Load()
+	if age := now - last; age >= 0 && age < int64(time.Second) || !l.last.CompareAndSwap(last, now) {
+		l.left.Add(1)
+		return
+	}
+	if n := l.left.Swap(0); n > 0 {
+		args = append(args, "left_out", n)
+	}
+	logger := l.logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	logger.WarnContext(ctx, msg, args...)
+}
+
+func checkName(what, name string) error {
+	if err := hapax.ValidateName(what, name); err != nil {
+		return invalid(what, name, "valid UTF-8 of 1 to 128 bytes without control characters")
+	}
+	return nil
+}
+
+func invalid(field, value, allowed string) error {
+	return &hapax.ValueError{Field: field, Value: value, Allowed: allowed, Err: hapax.ErrInvalidArgument}
+}
+
+func unknown(what, name string) error {
+	return &hapax.ValueError{Field: what, Value: name, Allowed: "the name of a registered " + what, Err: hapax.ErrInvalidArgument}
+}
