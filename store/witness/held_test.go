@@ -60,6 +60,7 @@ func TestGivenBackElsewhere(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		for _, n := range []*testNode{a, b} {
+			time.Sleep(time.Second)
 			req.Term = term()
 			if lease, err = n.AcquireWorker(ctx, req); err != nil {
 				t.Fatalf("%s, after a seal through b: %v", n.name, err)
