@@ -41,7 +41,7 @@ func newError(code Code, text string) *Error {
 // Bad input. Nothing was issued and nothing changed.
 var (
 	ErrInvalidArgument = newError("invalid_argument", "an argument is out of range")
-	ErrInvalidTag      = newError("invalid_tag", "a tag name is valid UTF-8 of 1 to 128 bytes without control characters")
+	ErrInvalidTag      = newError("invalid_tag", "a tag name is valid UTF-8 of 1 to 128 bytes without control or invisible characters")
 	ErrInvalidLayout   = newError("invalid_layout", "the layout cannot be used")
 	ErrInvalidID       = newError("invalid_id", "the text or number is not an ID")
 	ErrFieldRange      = newError("field_range", "a field's value does not fit its layout")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -140,13 +139,13 @@ func ValidateHolder(holder string) error { return validateName("holder", holder,
 func validateName(what, name string, sentinel error) error {
 	ok := len(name) >= 1 && len(name) <= MaxTagBytes && utf8.ValidString(name)
 	for _, r := range name {
-		ok = ok && !unicode.IsControl(r)
+		ok = ok && !isHidden(r)
 		if !ok {
 			break
 		}
 	}
 	if !ok {
-		return &ValueError{what, name, "valid UTF-8 of 1 to 128 bytes without control characters", sentinel}
+		return &ValueError{what, name, "valid UTF-8 of 1 to 128 bytes without control or invisible characters", sentinel}
 	}
 	return nil
 }

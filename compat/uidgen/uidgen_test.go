@@ -129,7 +129,8 @@ func newCached(t *testing.T, opts CachedOptions) *CachedGenerator {
 
 func take(t *testing.T, c interface {
 	GetUID(context.Context) (hapax.ID, error)
-}) hapax.ID {
+},
+) hapax.ID {
 	t.Helper()
 	id, err := c.GetUID(t.Context())
 	if err != nil {
@@ -232,6 +233,31 @@ func TestRing(t *testing.T) {
 		slices.Sort(all)
 		if n := len(slices.Compact(all)); n != takers*each {
 			t.Errorf("%d numbers of %d are different", n, takers*each)
+		}
+	})
+
+	// A restart went back behind what was borrowed.
+	bubble(t, "goes on above what was borrowed after a restart", func(t *testing.T) {
+		store, last := memstore.New(), hapax.ID(0)
+		for range 3 {
+			c, err := NewCached(t.Context(), store, CachedOptions{Options: Options{Settings: small, Holder: "h"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range c.Left() {
+				id := take(t, c)
+				if id <= last {
+					t.Fatalf("%d follows %d", id, last)
+				}
+				last = id
+			}
+			if c.Stats().Worker != 0 {
+				t.Errorf("worker %d; want the same again", c.Stats().Worker)
+			}
+			if err := c.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
 		}
 	})
 
@@ -352,7 +378,7 @@ func TestRejectedPut(t *testing.T) {
 		for range c.Size() {
 			take(t, c)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 		if called.Load() != 3 {
 			t.Errorf("called %d times; want 3, since the ring was not full", called.Load())
 		}

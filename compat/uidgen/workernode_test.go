@@ -192,9 +192,9 @@ func TestWorker(t *testing.T) {
 			t.Errorf("a closed database: %v", err)
 		}
 		// A layout whose time is over uses up no row.
-		before, after := count(t, db), int64(0)
+		before := count(t, db)
 		_, err = New(t.Context(), Table{DB: db, Address: testAddress, Getenv: none}.Workers(), Options{})
-		if after = count(t, db); !errors.Is(err, hapax.ErrTimeExhausted) || after != before {
+		if after := count(t, db); !errors.Is(err, hapax.ErrTimeExhausted) || after != before {
 			t.Errorf("got %v, and %d rows after %d", err, after, before)
 		}
 		if _, err := hapax.NewSnowflake(t.Context(), Table{DB: db, Address: testAddress, Getenv: none}.Workers(), hapax.SnowflakeOptions{Layout: layout, Workers: hapax.WorkerRange{Lo: 1 << 20, Hi: 1<<20 + 1}}); !errors.Is(err, hapax.ErrInvalidArgument) {

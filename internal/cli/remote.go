@@ -27,9 +27,21 @@ type remote struct {
 	base   *url.URL
 	client *http.Client
 	token  string // empty: none
+	kept   bool   // there is a token, and nobody has named this server
 }
 
-func newRemote(address string, c *credentials) (target, error) {
+// newUnnamed returns a server that nobody has named. It is shown no token: whoever
+// got to the address first would have it.
+func newUnnamed(address string, c *credentials) (target, error) {
+	r, err := newRemote(address, c)
+	if err != nil {
+		return nil, err
+	}
+	r.token, r.kept = "", r.token != ""
+	return r, nil
+}
+
+func newRemote(address string, c *credentials) (*remote, error) {
 	base, err := url.Parse(address)
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
 		if strings.Contains(address, "@") {
@@ -132,7 +144,11 @@ func (r *remote) failure(resp *http.Response, data []byte) error {
 	if text == "" {
 		text = problem.Title + "; the server's log tells more"
 	}
-	if problem.Code == string(hapax.ErrUnauthenticated.Code()) {
+	switch {
+	case problem.Code != string(hapax.ErrUnauthenticated.Code()):
+	case r.kept:
+		text += "; the one that is given was not shown, because nobody has named this server: give --server " + r.base.Redacted() + " or $" + serverEnv + " if it is the right one"
+	default:
 		text += "; give one in $" + tokenEnv + " or with --token-file"
 	}
 	return &serverError{text, hapax.ErrorOf(hapax.Code(problem.Code))}

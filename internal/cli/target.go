@@ -27,6 +27,7 @@ const (
 	// directory, as --data does.
 	serverEnv = "HAPAX_SERVER"
 	dataEnv   = "HAPAX_DATA"
+	httpEnv   = "HAPAX_HTTP" // the server's setting, by which commands find it, too
 
 	callTimeout  = 20 * time.Second       // for everything that a command asks of a target
 	maxWait      = 10 * time.Second       // for a store that is away, or a free worker ID
@@ -98,7 +99,7 @@ func (f *targetFlags) open(ctx context.Context) (target, error) {
 		address = os.Getenv(serverEnv)
 	}
 	if address != "" {
-		return newRemote(address, f.credentials)
+		return f.remote(address)
 	}
 	config, err := f.settings.load()
 	if err != nil {
@@ -121,9 +122,21 @@ func (f *targetFlags) open(ctx context.Context) (target, error) {
 		if !answers(ctx, address) {
 			return nil, fmt.Errorf("no server answers on %s, and there is no data directory %s; start one with hapax serve, or give --server, --store or --data", address, config.Data)
 		}
-		return newRemote(address, f.credentials)
+		if f.settings.hasConfig() || os.Getenv(httpEnv) != "" {
+			return f.remote(address)
+		}
+		return newUnnamed(address, f.credentials)
 	}
 	return f.openData(ctx, config)
+}
+
+// remote returns a server that the user has named, which is shown the token.
+func (f *targetFlags) remote(address string) (target, error) {
+	r, err := newRemote(address, f.credentials)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 func exists(path string) bool {
@@ -147,8 +160,11 @@ func (f *targetFlags) openData(ctx context.Context, config server.Config) (targe
 		if !errors.Is(err, hapax.ErrStoreLocked) {
 			return nil, err
 		}
-		if address := server.Announced(config.Data); address != "" && answers(ctx, address) {
-			return newRemote(address, f.credentials)
+		if address, trusted := server.Announced(config.Data); address != "" && answers(ctx, address) {
+			if trusted {
+				return f.remote(address)
+			}
+			return newUnnamed(address, f.credentials)
 		}
 		select {
 		case <-over:

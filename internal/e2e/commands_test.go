@@ -289,7 +289,7 @@ func TestFindsServer(t *testing.T) {
 	if code := s.stop(); code != 0 {
 		t.Errorf("the server's exit code is %d: %s", code, s.logged())
 	}
-	if got := ok(t, dir, "next", "orders"); got != "1001\n" { // the store: above the server's segment
+	if got := ok(t, dir, "next", "orders"); got != "4\n" { // the store: the server has handed back what it did not issue
 		t.Errorf("the number after the server is %q", got)
 	}
 }
@@ -333,10 +333,10 @@ func TestBadInput(t *testing.T) {
 		{"count of zero", []string{"next", "a", "-n", "0", "--data", "d"}, 2, `hapax: -n is 0; allowed is 1 to 1000000`},
 		{"negative count", []string{"next", "a", "-n", "-1", "--data", "d"}, 2, `hapax: -n is -1; allowed is 1 to 1000000`},
 		{"huge count", []string{"next", "a", "-n", "1000001", "--data", "d"}, 2, `hapax: -n is 1000001; allowed is 1 to 1000000`},
-		{"empty tag", []string{"next", "", "--data", "d"}, 2, `hapax: tag is missing; allowed is valid UTF-8 of 1 to 128 bytes without control characters`},
-		{"long tag", []string{"next", long, "--data", "d"}, 2, `hapax: tag is "` + long + `"; allowed is valid UTF-8 of 1 to 128 bytes without control characters`},
-		{"control characters", []string{"next", "a\x1bb\n", "--data", "d"}, 2, `hapax: tag is "a\x1bb\n"; allowed is valid UTF-8 of 1 to 128 bytes without control characters`},
-		{"not UTF-8", []string{"next", "\xff", "--data", "d"}, 2, `hapax: tag is "\xff"; allowed is valid UTF-8 of 1 to 128 bytes without control characters`},
+		{"empty tag", []string{"next", "", "--data", "d"}, 2, `hapax: tag is missing; allowed is valid UTF-8 of 1 to 128 bytes without control or invisible characters`},
+		{"long tag", []string{"next", long, "--data", "d"}, 2, `hapax: tag is "` + long + `"; allowed is valid UTF-8 of 1 to 128 bytes without control or invisible characters`},
+		{"control characters", []string{"next", "a\x1bb\n", "--data", "d"}, 2, `hapax: tag is "a\x1bb\n"; allowed is valid UTF-8 of 1 to 128 bytes without control or invisible characters`},
+		{"not UTF-8", []string{"next", "\xff", "--data", "d"}, 2, `hapax: tag is "\xff"; allowed is valid UTF-8 of 1 to 128 bytes without control or invisible characters`},
 		{"server and store", []string{"next", "a", "--server", "http://h", "--store", "memory:"}, 2, `hapax: --server and --store exclude each other`},
 		{"unknown store", []string{"next", "a", "--store", "oracle://u:secret@h"}, 2, `hapax: --store is not a URL of a store; allowed is bolt:PATH, `},
 		{"not a server URL", []string{"next", "a", "--server", "localhost:8080"}, 2, `hapax: server is "localhost:8080"; allowed is a URL such as http://127.0.0.1:8080`},
@@ -386,13 +386,14 @@ func TestBadStores(t *testing.T) {
 		spoil func(t *testing.T, dir string)
 		data  string
 		err   *regexp.Regexp
+		stays bool // a server stays up, so that an operator can decide through it
 	}{
 		{
 			"corrupted store",
 			func(t *testing.T, dir string) {
 				overwrite(t, filepath.Join(dir, "d", "hapax.db"), 0, strings.Repeat("?", 1<<15))
 			},
-			"d", regexp.MustCompile(`^hapax: the store's data cannot be understood: .*hapax\.db`),
+			"d", regexp.MustCompile(`^hapax: the store's data cannot be understood: .*hapax\.db`), false,
 		},
 		{
 			"truncated store",
@@ -401,17 +402,17 @@ func TestBadStores(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			"d", regexp.MustCompile(`^hapax: the store's data cannot be understood: .*hapax\.db`),
+			"d", regexp.MustCompile(`^hapax: the store's data cannot be understood: .*hapax\.db`), false,
 		},
 		{
 			"corrupted witness",
 			func(t *testing.T, dir string) { overwrite(t, filepath.Join(dir, "d", "witness"), 0, "????") },
-			"d", regexp.MustCompile(`^hapax: the store's data cannot be understood: .*witness`),
+			"d", regexp.MustCompile(`^hapax: the store's data cannot be understood: .*witness`), false,
 		},
 		{
 			"corrupted instance",
 			func(t *testing.T, dir string) { overwrite(t, filepath.Join(dir, "d", "instance"), 0, "????") },
-			"d", regexp.MustCompile(`^hapax: the store's data cannot be understood: d/instance does not hold an instance ID; remove the file`),
+			"d", regexp.MustCompile(`^hapax: the store's data cannot be understood: d/instance does not hold an instance ID; remove the file`), false,
 		},
 		{
 			"copied data directory",
@@ -420,7 +421,7 @@ func TestBadStores(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			"copy", regexp.MustCompile(`^hapax: the store's files were copied or moved to another machine; see hapax adopt: copy/hapax\.db: `),
+			"copy", regexp.MustCompile(`^hapax: the store's files were copied or moved to another machine; see hapax adopt: copy/hapax\.db: `), false,
 		},
 		{
 			"replaced store",
@@ -429,7 +430,7 @@ func TestBadStores(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			"d", regexp.MustCompile(`^hapax: the store is not the one known to this node; see hapax adopt: `),
+			"d", regexp.MustCompile(`^hapax: the store is (not the one known to this node; see|fenced: .*) hapax adopt: `), true,
 		},
 	}
 	for _, test := range tests {
@@ -437,7 +438,16 @@ func TestBadStores(t *testing.T) {
 			dir := t.TempDir()
 			ok(t, dir, "next", "orders", "--data", "d")
 			test.spoil(t, dir)
-			for _, args := range [][]string{{"serve", "--http", "127.0.0.1:0"}, {"next", "orders"}} {
+			commands := [][]string{{"serve", "--http", "127.0.0.1:0"}, {"next", "orders"}}
+			if test.stays {
+				commands = commands[1:]
+				s := serve(t, dir, nil, "--data", test.data)
+				if r := s.readiness(); r.Ready || !r.Fenced {
+					t.Errorf("a server on it: %+v", r)
+				}
+				s.stop()
+			}
+			for _, args := range commands {
 				r := run(t, dir, append(args, "--data", test.data)...)
 				if r.code != 1 || r.out != "" || !test.err.MatchString(r.err) || strings.Count(r.err, "\n") != 1 {
 					t.Errorf("hapax %s: exit code %d\n%s%s\nwant 1 and one line like %s", args[0], r.code, r.out, r.err, test.err)
@@ -469,8 +479,11 @@ func TestAdopt(t *testing.T) {
 	if err := os.CopyFS(filepath.Join(dir, "copy"), os.DirFS(filepath.Join(dir, "d"))); err != nil {
 		t.Fatal(err)
 	}
-	r := run(t, dir, "adopt", "--data", "copy", "--margin", "100")
-	if r.code != 0 || r.out != "tag orders\t6\t106\n" || !strings.Contains(r.err, "never use its original again") {
+	if r := run(t, dir, "adopt", "--data", "copy"); r.code != 2 || !strings.Contains(r.err, "--yes") {
+		t.Errorf("without --yes: exit code %d, %s", r.code, r.err)
+	}
+	r := run(t, dir, "adopt", "--data", "copy", "--margin", "100", "--yes")
+	if r.code != 0 || r.out != "tag orders\t6\t106\n" {
 		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.err)
 	}
 	if got := ok(t, dir, "next", "orders", "--data", "copy"); got != "106\n" {
@@ -494,10 +507,10 @@ func TestAdopt(t *testing.T) {
 	if r := run(t, dir, "next", "orders", "--data", "copy"); r.code != 1 {
 		t.Fatalf("a store that was lost goes unnoticed: %s", r.out)
 	}
-	if r := run(t, dir, "adopt", "--data", "copy"); r.code != 0 || r.out != "tag orders\t0\t1000107\n" {
+	if r := run(t, dir, "adopt", "--data", "copy", "--yes"); r.code != 0 || r.out != "tag orders\t0\t107\n" {
 		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.err)
 	}
-	if got := ok(t, dir, "next", "orders", "--data", "copy"); got != "1000107\n" {
+	if got := ok(t, dir, "next", "orders", "--data", "copy"); got != "107\n" {
 		t.Errorf("the next number after the loss is %q", got)
 	}
 }
@@ -516,7 +529,7 @@ func TestAdoptLostWorkers(t *testing.T) {
 	if r := run(t, dir, "next", "snowflake"); r.code != 1 {
 		t.Fatalf("a store that was lost goes unnoticed: %s", r.out)
 	}
-	if r := run(t, dir, "adopt"); r.code != 0 || !strings.HasPrefix(r.out, "worker default/0\t0\t") {
+	if r := run(t, dir, "adopt", "--yes"); r.code != 0 || !strings.HasPrefix(r.out, "worker default/0\t0\t") {
 		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.err)
 	}
 	if got := strings.TrimSpace(ok(t, dir, "next", "snowflake")); len(got) != len(last.String()) || got <= last.String() {

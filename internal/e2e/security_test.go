@@ -141,7 +141,7 @@ func protocols(a addresses, client *http.Client) []protocol {
 			defer c.Close()
 			return c.Incr(ctx, tag).Err()
 		}, map[string]string{
-			nobody: "NOAUTH ", stranger: "WRONGPASS ", forbidden: "NOPERM permission_denied: ", limited: "ERR limit_exceeded: ",
+			nobody: "NOAUTH ", stranger: "WRONGPASS ", forbidden: "NOPERM permission_denied: ", limited: "LIMIT limit_exceeded: ",
 		}},
 	}
 }

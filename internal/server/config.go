@@ -34,6 +34,8 @@ type Config struct {
 	HTTP                 string
 	RESP                 string
 	RESPConnections      int
+	HTTPConnections      int
+	Hosts                string
 	RESPIdle             time.Duration
 	AdminHTTP            string
 	TLSCert              string
@@ -45,6 +47,7 @@ type Config struct {
 	MaxCount             int
 	MaxWait              time.Duration
 	Refresh              time.Duration
+	TagIdle              time.Duration
 	StoreTimeout         time.Duration
 	Heartbeat            time.Duration
 	Witness              string

@@ -43,6 +43,8 @@ func TestPrecedence(t *testing.T) {
 		"http":                  {"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"},
 		"resp":                  {"127.0.0.1:1", "", "127.0.0.1:3"},
 		"resp_connections":      {"1", "2", "3"},
+		"hosts":                 {"a", "a,b", "*"},
+		"http_connections":      {"1", "2", "3"},
 		"resp_idle":             {"1s", "0s", "3s"},
 		"admin_http":            {"127.0.0.1:1", "", "127.0.0.1:3"},
 		"tls_cert":              {"a", "b", "c"},
@@ -55,6 +57,7 @@ func TestPrecedence(t *testing.T) {
 		"max_count":             {"1", "2", "3"},
 		"max_wait":              {"1s", "2s", "3s"},
 		"refresh":               {"1s", "2s", "3s"},
+		"tag_idle":              {"1s", "2s", "3s"},
 		"store_timeout":         {"1s", "2s", "3s"},
 		"heartbeat":             {"2s", "3s", "4s"},
 		"witness":               {"a", "b", "c"},
@@ -184,7 +187,7 @@ func TestBadConfig(t *testing.T) {
 		{name: "list of tokens", file: "tokens: {a: {hash: [" + secret + "]}}", want: "tokens.a.hash is"},
 		{name: "scalar for a list", file: "tokens: {a: {hash: " + hashA + ", scopes: {}}}", want: "tokens.a.scopes"},
 		{name: "text for a limit", file: "tokens: {a: {hash: " + hashA + ", rate: " + secret + "}}", want: "tokens.a.rate is"},
-		{name: "scope", file: "tokens: {a: {hash: " + hashA + ", scopes: [root]}}", want: `tokens.a.scopes is "root"; allowed is issue, admin, metrics`},
+		{name: "scope", file: "tokens: {a: {hash: " + hashA + ", scopes: [root]}}", want: `tokens.a.scopes is "root"; allowed is issue, lease, admin, metrics`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

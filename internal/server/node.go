@@ -235,6 +235,9 @@ func (n *Node) cache(ctx context.Context, pool string, store hapax.Store) (hapax
 func makeDir(path string) error {
 	err := os.MkdirAll(path, 0o700)
 	if err == nil {
+		if err := closeDir(path); err != nil {
+			return err
+		}
 		var probe *os.File
 		if probe, err = os.CreateTemp(path, ".probe-*"); err == nil {
 			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
@@ -324,14 +327,4 @@ func (n *Node) withdraw() error {
 		return nil
 	}
 	return err
-}
-
-// Announced returns the URL of the server that runs, or ran last, in a data
-// directory; empty if there is none.
-func Announced(dir string) string {
-	data, err := os.ReadFile(filepath.Join(dir, addressFile))
-	if err != nil || len(data) > 1024 {
-		return ""
-	}
-	return strings.TrimSpace(string(data))
 }

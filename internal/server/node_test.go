@@ -92,19 +92,19 @@ func TestDirectoryIsLocked(t *testing.T) {
 func TestAnnouncement(t *testing.T) {
 	c := inDir(t)
 	n := openNode(t, c)
-	if got := Announced(c.Data); got != "" {
+	if got, _ := Announced(c.Data); got != "" {
 		t.Errorf("%q is announced", got)
 	}
 	if err := n.announce("http://127.0.0.1:1"); err != nil {
 		t.Fatal(err)
 	}
-	if got := Announced(c.Data); got != "http://127.0.0.1:1" {
+	if got, _ := Announced(c.Data); got != "http://127.0.0.1:1" {
 		t.Errorf("%q is announced", got)
 	}
 	if err := n.withdraw(); err != nil {
 		t.Fatal(err)
 	}
-	if got := Announced(c.Data); got != "" {
+	if got, _ := Announced(c.Data); got != "" {
 		t.Errorf("%q is still announced", got)
 	}
 }

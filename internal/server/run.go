@@ -81,6 +81,9 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	policy.ReportWrong(func(w auth.WrongToken) {
+		log.Warn("a wrong token was shown", "from", w.From, "in_this_minute", w.Wrong, "suppressed", w.Suppressed)
+	})
 	public := policy
 	if c.AdminHTTP != "" {
 		public = policy.Without(auth.ScopeAdmin | auth.ScopeMetrics)
@@ -153,7 +156,7 @@ func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
 	}
 	opts := service.Options{
 		Tags: c.Tags, Pools: c.Pools, NoAutoCreate: !c.AutoCreate,
-		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, StoreTimeout: c.StoreTimeout,
+		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, TagIdle: c.TagIdle, StoreTimeout: c.StoreTimeout,
 		Logger: log, Clock: clock,
 	}
 	if err := c.addCompat(&opts); err != nil {
@@ -165,11 +168,12 @@ func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
 // run serves until the context ends or a listener fails, and stops
 // everything.
 func (s *server) run(ctx context.Context) error {
+	s.fitFiles()
 	web := []*http.Server{s.newWeb(ctx, s.listeners.http, s.public)}
-	at := []net.Listener{s.listeners.http}
+	at := []net.Listener{s.gated(s.listeners.http, s.public)}
 	if s.listeners.admin != nil {
 		web = append(web, s.newWeb(ctx, s.listeners.admin, s.policy))
-		at = append(at, s.listeners.admin)
+		at = append(at, s.gated(s.listeners.admin, s.policy))
 	}
 	if s.certs == nil {
 		for i := range web {

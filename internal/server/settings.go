@@ -67,7 +67,11 @@ var settings = []Setting{
 		func(c *Config) *string { return &c.HTTP }),
 	text("resp", "127.0.0.1:6380", "Address that the Redis protocol is spoken on; empty for none",
 		func(c *Config) *string { return &c.RESP }),
-	integer("resp_connections", respapi.DefaultMaxConnections, 1, 1_000_000, "How many Redis clients may be connected",
+	text("hosts", "", "Names, separated by commas, by which clients call the HTTP listeners, beside addresses, this host's name and those in the certificate; * for any. Where clients show no tokens, requests for other names are refused, for a web page can have a browser send them",
+		func(c *Config) *string { return &c.Hosts }),
+	integer("http_connections", defaultHTTPConnections, 1, 1_000_000, "How many connections each HTTP listener may have; those without a token or certificate yet are an eighth at most",
+		func(c *Config) *int { return &c.HTTPConnections }),
+	integer("resp_connections", respapi.DefaultMaxConnections, 1, 1_000_000, "How many Redis clients may be connected; those without a token or certificate yet are an eighth at most",
 		func(c *Config) *int { return &c.RESPConnections }),
 	duration("resp_idle", time.Hour, 0, 30*24*time.Hour, "After how long without a command a Redis client's connection is closed; 0s is never",
 		func(c *Config) *time.Duration { return &c.RESPIdle }),
@@ -91,6 +95,8 @@ var settings = []Setting{
 		func(c *Config) *time.Duration { return &c.MaxWait }),
 	duration("refresh", time.Minute, time.Second, 24*time.Hour, "How often deleted and changed tags are looked up in the store",
 		func(c *Config) *time.Duration { return &c.Refresh }),
+	duration("tag_idle", time.Hour, time.Second, 10_000*time.Hour, "How long a segment tag may issue nothing before this node hands back the numbers that it holds of it; the next use takes new ones",
+		func(c *Config) *time.Duration { return &c.TagIdle }),
 	duration("store_timeout", 5*time.Second, 10*time.Millisecond, time.Hour, "How long one answer of the store may take",
 		func(c *Config) *time.Duration { return &c.StoreTimeout }),
 	duration("heartbeat", time.Second, 100*time.Millisecond, time.Minute, "How often this node writes to a shared store at least, so that it notices a store that went back; a node that joins others waits for one heartbeat",
@@ -117,7 +123,9 @@ var settings = []Setting{
 }
 
 var tokenKeys = []Key{
-	{"hash", "string", "none", "The token's SHA-256, as hapax token new prints it"},
+	{"hash", "string", "none", "The token's SHA-256, as hapax token new prints it. Only tokens that it made are taken"},
+	{"certificate", "string", "none", "A name in a client's certificate (URI, DNS name, e-mail address or common name) that stands for the token, beside a hash or instead; takes tls_client_ca"},
+	{"expires", "string", "never", "When the token ends to be good, in RFC 3339"},
 	{"scopes", "list", "[issue]", "What the token is for: issue (numbers), lease (stretches of numbers and workers, for the Go client), admin (tags, pools, workers, metrics), metrics"},
 	{"tags", "list", "all", "The tags that the token is for: names, or beginnings of names with * behind"},
 	{"pools", "list", "none; for admin all, unless there are tags", "The pools whose workers the token may lease or administer, as with tags"},

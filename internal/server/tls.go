@@ -119,6 +119,12 @@ func (c *certificates) redis() *tls.Config {
 	return dynamic(func() *tls.Config { return c.current.Load().redis })
 }
 
+// names reports whether the certificate names a host.
+func (c *certificates) names(host string) bool {
+	leaf := c.current.Load().web.Certificates[0].Leaf
+	return leaf != nil && leaf.VerifyHostname(host) == nil
+}
+
 func dynamic(current func() *tls.Config) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,

@@ -133,13 +133,12 @@ func (s *vestaServer) build(c Config, svc *service.Service, log *slog.Logger) er
 	if err != nil {
 		return err
 	}
-	switch {
-	case s.http == nil:
+	if s.http == nil {
 		s.routes = map[string]http.Handler{}
 		for _, path := range vestaPaths {
 			s.routes[path] = handler
 		}
-	default:
+	} else {
 		s.web = &http.Server{
 			Handler:           guardLoopback(s.http, handler),
 			ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: c.MaxWait + writeTimeout,

@@ -7,11 +7,16 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/api/rpcapi"
+	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
@@ -22,10 +27,22 @@ const (
 	writeTimeout      = 30 * time.Second // beyond what a request may wait
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 16 << 10
+
+	// For HTTP/2. What a connection may have on the way is what each listener
+	// may keep for it.
+	maxStreams     = 128
+	maxStreamBytes = 64 << 10
+	maxConnBytes   = 256 << 10
+	pingAfter      = 30 * time.Second // of silence
+	pingTimeout    = 15 * time.Second // for the answer
 )
 
 // newWeb returns the server of an HTTP listener.
 func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy) *http.Server {
+	hosts := s.isOwnHost
+	if policy.HasTokens() { // which no browser sends by itself
+		hosts = nil
+	}
 	routes := rpcapi.New(s.service, rpcapi.Options{Policy: policy, Stopping: ctx.Done(), Logger: s.log})
 	if l == s.listeners.http {
 		maps.Copy(routes, s.vesta.routes)
@@ -33,11 +50,16 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	web := &http.Server{
 		Handler: httpapi.New(s.service, httpapi.Options{
 			LoopbackOnly: isLoopback(l),
+			Hosts:        hosts,
 			Policy:       policy,
 			Logger:       s.log,
 			Routes:       routes,
 		}),
-		Protocols:         protocols(),
+		Protocols: protocols(),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: maxStreamBytes, MaxReceiveBufferPerConnection: maxConnBytes,
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: writeTimeout,
+		},
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      s.config.MaxWait + writeTimeout,
@@ -48,11 +70,51 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	if s.certs != nil {
 		web.TLSConfig = s.certs.web()
 	}
-	if policy.HasTokens() {
+	switch {
+	case policy.HasTokens():
 		count := new(connections)
 		web.ConnContext, web.ConnState = count.context, count.changed
+	case s.certs != nil:
+		web.ConnState = func(nc net.Conn, state http.ConnState) {
+			if state == http.StateActive { // after the handshake, in which it showed what it must
+				gate.PassOf(nc).Vouch()
+			}
+		}
 	}
 	return web
+}
+
+// gated returns an HTTP listener that bounds connections.
+func (s *server) gated(l net.Listener, policy *auth.Policy) net.Listener {
+	strangers := policy.HasTokens() || s.certs != nil
+	return gate.Listen(l, gate.New(s.config.HTTPConnections), strangers, func() {
+		s.service.Refused(httpapi.API, hapax.ErrLimitExceeded.Code())
+	})
+}
+
+// isOwnHost reports whether a Host is a name of this server: an address, which no
+// page of another origin can have, this host's name, one in the certificate, or one
+// that the setting hosts lists.
+func (s *server) isOwnHost(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.Trim(host, "[]")
+	}
+	if name == "" || strings.EqualFold(name, "localhost") {
+		return true
+	}
+	if _, err := netip.ParseAddr(name); err == nil {
+		return true
+	}
+	if own, err := os.Hostname(); err == nil && strings.EqualFold(name, own) {
+		return true
+	}
+	for listed := range strings.SplitSeq(s.config.Hosts, ",") {
+		if listed = strings.TrimSpace(listed); listed == "*" || strings.EqualFold(name, listed) {
+			return true
+		}
+	}
+	return s.certs != nil && s.certs.names(name)
 }
 
 // protocols are what the HTTP listener speaks; gRPC needs HTTP/2, also without
@@ -86,7 +148,7 @@ type connections struct {
 }
 
 func (s *connections) context(ctx context.Context, c net.Conn) context.Context {
-	conn := new(auth.Conn)
+	conn := &auth.Conn{Known: gate.PassOf(c).Vouch}
 	s.open.Store(c, conn)
 	return auth.NewConnContext(ctx, conn)
 }

@@ -35,6 +35,9 @@ func (s *Service) Tags(ctx context.Context, after string, limit int) ([]hapax.Ta
 // client's, and without one the options' NoAutoCreate and MaxTags apply.
 // ErrTagExists, ErrTagDeleted, ErrKindMismatch, ErrLimitExceeded.
 func (s *Service) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+	if err := checkForm("tag", tag.Name); err != nil {
+		return hapax.Tag{}, err
+	}
 	undo := func() {}
 	if mode == hapax.CreateFirstUse {
 		if def, ok := s.declared(tag.Name); ok {
@@ -172,6 +175,9 @@ func (s *Service) Workers(ctx context.Context, pool string) ([]hapax.Worker, err
 // configuration says. ErrLayoutMismatch.
 func (s *Service) CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error) {
 	l, err := hapax.ParseLayout(layout)
+	if err == nil {
+		err = checkForm("pool", pool)
+	}
 	if err != nil {
 		return hapax.Pool{}, err
 	}

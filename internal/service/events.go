@@ -74,7 +74,7 @@ var levels = map[hapax.EventKind]slog.Level{
 
 // observe counts and logs what happened. It is the Observer of every issuer.
 func (s *Service) observe(e hapax.Event) {
-	s.metrics.event(e)
+	s.metrics.event(e, s.poolLabel(e.Pool))
 	level, ok := levels[e.Kind]
 	if !ok {
 		level = slog.LevelDebug

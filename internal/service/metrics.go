@@ -68,13 +68,14 @@ func (m *metrics) waited(l *line) {
 	}
 }
 
-func (m *metrics) event(e hapax.Event) {
+// event counts what happened in an issuer, under its pool's label.
+func (m *metrics) event(e hapax.Event, pool string) {
 	m.events.WithLabelValues(string(e.Kind)).Inc()
 	switch e.Kind {
 	case hapax.EventGrant:
 		m.refills.Observe(e.Took.Seconds())
 	case hapax.EventRollback:
-		m.rollbacks.WithLabelValues(e.Pool).Inc()
+		m.rollbacks.WithLabelValues(pool).Inc()
 	}
 }
 
@@ -206,14 +207,29 @@ func emitSegment(ch chan<- prometheus.Metric, tag string, st hapax.SegmentStats)
 
 func (c collector) pools(ch chan<- prometheus.Metric) {
 	open := c.s.openPools()
-	for _, name := range c.s.opts.poolNames() {
+	var others hapax.SnowflakeStats
+	for i, name := range c.s.opts.poolNames() {
+		if i == maxLabelled {
+			break
+		}
 		if !slices.ContainsFunc(open, func(p *pool) bool { return p.name == name }) {
 			ch <- prometheus.MustNewConstMetric(descIssued, prometheus.CounterValue, 0, "", name)
 			ch <- prometheus.MustNewConstMetric(descRefills, prometheus.CounterValue, 0, "", name)
 		}
 	}
+	defer func() {
+		if others.Grants > 0 {
+			ch <- prometheus.MustNewConstMetric(descIssued, prometheus.CounterValue, float64(others.Issued), "", otherTags)
+			ch <- prometheus.MustNewConstMetric(descRefills, prometheus.CounterValue, float64(others.Grants), "", otherTags)
+		}
+	}()
 	for _, p := range open {
 		st := p.issuer.Load().Stats()
+		if !p.labelled {
+			others.Issued += st.Issued
+			others.Grants += st.Grants
+			continue
+		}
 		ch <- prometheus.MustNewConstMetric(descIssued, prometheus.CounterValue, float64(st.Issued), "", p.name)
 		ch <- prometheus.MustNewConstMetric(descRefills, prometheus.CounterValue, float64(st.Grants), "", p.name)
 		ch <- prometheus.MustNewConstMetric(descWorker, prometheus.GaugeValue, float64(st.Worker), p.name)

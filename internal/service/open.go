@@ -53,13 +53,14 @@ var errStale = &hapax.WaitError{Cause: hapax.ErrRefillPending, Context: context.
 
 // A pool is a worker pool in use on this node.
 type pool struct {
-	name    string
-	slot    chan struct{}     // held by the one who opens the issuer
-	workers hapax.WorkerStore // where its workers come from; set while slot is held
-	issuer  atomic.Pointer[hapax.Snowflake]
-	trouble trouble
-	choice  atomic.Pointer[identity.Choice]       // which worker IDs may be used, once it is known
-	census  atomic.Pointer[map[WorkerState]int64] // how many worker IDs are in each state; set by refresh
+	name     string
+	labelled bool              // has metrics under its own name; does not change
+	slot     chan struct{}     // held by the one who opens the issuer
+	workers  hapax.WorkerStore // where its workers come from; set while slot is held
+	issuer   atomic.Pointer[hapax.Snowflake]
+	trouble  trouble
+	choice   atomic.Pointer[identity.Choice]       // which worker IDs may be used, once it is known
+	census   atomic.Pointer[map[WorkerState]int64] // how many worker IDs are in each state; set by refresh
 }
 
 // line returns the tag's line, opening it if need be. It waits until the
@@ -284,10 +285,20 @@ func (s *Service) pool(name string) *pool {
 	defer s.mu.Unlock()
 	p, ok := s.pools[name]
 	if !ok {
-		p = &pool{name: name, slot: make(chan struct{}, 1)}
+		p = &pool{name: name, labelled: name != otherTags && len(s.pools) < maxLabelled, slot: make(chan struct{}, 1)}
 		s.pools[name] = p
 	}
 	return p
+}
+
+// poolLabel returns what a pool is called in metrics, whose number is bounded.
+func (s *Service) poolLabel(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.pools[name]; p != nil && !p.labelled {
+		return otherTags
+	}
+	return name
 }
 
 // openPools returns the pools whose issuer is open.
@@ -353,7 +364,7 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 			"rides_out_an_outage_of", grant/identity.OutageShare, "waits_after_a_crash_up_to", grant)
 	}
 	p.issuer.Store(issuer)
-	s.metrics.rollbacks.WithLabelValues(p.name) // so that the series begins at 0
+	s.metrics.rollbacks.WithLabelValues(s.poolLabel(p.name)) // so that the series begins at 0
 	select {
 	case s.opened <- struct{}{}:
 	default:

@@ -20,6 +20,7 @@ const (
 	DefaultMaxWait  = 2 * time.Second
 	DefaultMaxCount = 10_000
 	DefaultRefresh  = time.Minute
+	DefaultTagIdle  = time.Hour
 )
 
 // Limits that have no setting.
@@ -66,6 +67,11 @@ type Options struct {
 	// Refresh is how often the store is asked which tags were deleted elsewhere;
 	// default 1 min.
 	Refresh time.Duration
+
+	// TagIdle is how long a segment tag may issue nothing before this node hands
+	// back what it holds of it, and keeps nothing of it in memory until its next
+	// use; default 1 h. It is looked at every Refresh.
+	TagIdle time.Duration
 
 	// Cache, if set, stands between the issuer of a pool with PoolConfig.Cache and
 	// the store, so that it can start while the store is away. What it returns is
@@ -157,6 +163,7 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.MaxWait, DefaultMaxWait)
 	setDefault(&o.MaxCount, DefaultMaxCount)
 	setDefault(&o.Refresh, DefaultRefresh)
+	setDefault(&o.TagIdle, DefaultTagIdle)
 	setDefault(&o.StoreTimeout, hapax.DefaultStoreTimeout)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -180,6 +187,7 @@ func (o Options) withDefaults() (Options, error) {
 	}{
 		{"max_wait", o.MaxWait, time.Millisecond, time.Hour},
 		{"refresh", o.Refresh, time.Second, 24 * time.Hour},
+		{"tag_idle", o.TagIdle, time.Second, 10_000 * time.Hour},
 		{"store_timeout", o.StoreTimeout, time.Millisecond, time.Hour},
 	} {
 		if v.value < v.least || v.value > v.most {
@@ -196,6 +204,9 @@ func (o Options) withDefaults() (Options, error) {
 		if err == nil && def.Kind == hapax.KindSnowflake && !o.hasPool(def.Pool) {
 			err = outOfRange("pool", def.Pool, o.poolNamesInWords())
 		}
+		if err == nil {
+			err = checkForm("tag", name)
+		}
 		if err != nil {
 			return o, inSetting("tags."+name, err)
 		}
@@ -205,6 +216,9 @@ func (o Options) withDefaults() (Options, error) {
 			return o, inSetting("pools."+name, err)
 		}
 		opts, err := o.Pools[name].options(hapax.Layout{})
+		if err == nil {
+			err = checkForm("pool", name)
+		}
 		if err == nil {
 			err = o.Pools[name].inItsWords(opts.Validate())
 		}

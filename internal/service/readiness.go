@@ -178,7 +178,7 @@ func (s *Service) state(ctx context.Context) error {
 
 // refusal returns why the guard of the store grants nothing any more; nil if it does.
 func (s *Service) refusal() error {
-	if g, ok := s.store.Store.(interface{ Refused() error }); ok {
+	if g := s.Guard(); g != nil {
 		return g.Refused()
 	}
 	return nil

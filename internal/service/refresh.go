@@ -20,6 +20,7 @@ func (s *Service) refresh() {
 		if _, err := s.review(s.life); err != nil || !started {
 			wait = min(wait, time.Second) // issuers report the store's trouble
 		} else {
+			s.evict()
 			_ = s.census(s.life) // counted anew in a while
 		}
 		select {
@@ -27,6 +28,22 @@ func (s *Service) refresh() {
 			return
 		case <-s.opened:
 		case <-time.After(wait):
+		}
+	}
+}
+
+// evict closes the segments of tags that have been idle, which hands back what they
+// hold. The next use opens them again.
+func (s *Service) evict() {
+	now := time.Now()
+	for l := range s.tags.all() {
+		if l.segment == nil {
+			continue
+		}
+		if issued := l.segment.Stats().Issued; l.busy.IsZero() || issued != l.issued {
+			l.issued, l.busy = issued, now
+		} else if now.Sub(l.busy) >= s.opts.TagIdle {
+			s.drop(l)
 		}
 	}
 }

@@ -6,7 +6,7 @@
 // first use, by one goroutine however many callers wait for it, and found from
 // then on by one look-up in a table that readers never lock.
 //
-//	           first use                    found deleted, Close
+//	           first use                    idle, deleted, Close
 //	(nothing) ------------> opening ----> open -----------------> closed
 //	    ^                      |                                     |
 //	    |   refused, for 1 s   |                                     |

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hapax-id/hapax"
 )
@@ -24,6 +25,9 @@ type line struct {
 	segment  *hapax.Segment // nil for a snowflake tag
 	pool     string         // of a snowflake tag
 	labelled bool           // has metrics under its own name
+
+	issued int64     // numbers when they were last seen to grow; this and the next only for evict
+	busy   time.Time // when that was; zero: not seen yet
 }
 
 const (

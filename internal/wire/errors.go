@@ -28,6 +28,7 @@ var statuses = map[hapax.Code]connect.Code{
 
 	hapax.ErrTagNotFound.Code():    connect.CodeNotFound,
 	hapax.ErrTagDeleted.Code():     connect.CodeFailedPrecondition,
+	hapax.ErrPoolDeleted.Code():    connect.CodeFailedPrecondition,
 	hapax.ErrTagExists.Code():      connect.CodeAlreadyExists,
 	hapax.ErrPoolNotFound.Code():   connect.CodeNotFound,
 	hapax.ErrPoolDeleted.Code():    connect.CodeFailedPrecondition,

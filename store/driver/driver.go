@@ -84,7 +84,7 @@ func CheckSwap(table, name string, old, next []byte) error {
 	}{{"table", table, MaxTableBytes}, {"row", name, MaxNameBytes}} {
 		ok := len(f.name) >= 1 && len(f.name) <= f.most && utf8.ValidString(f.name)
 		if !ok || strings.ContainsFunc(f.name, unicode.IsControl) {
-			return &hapax.ValueError{Field: f.field, Value: f.name, Allowed: fmt.Sprintf("valid UTF-8 of 1 to %d bytes without control characters", f.most), Err: hapax.ErrInvalidArgument}
+			return &hapax.ValueError{Field: f.field, Value: f.name, Allowed: fmt.Sprintf("valid UTF-8 of 1 to %d bytes without control or invisible characters", f.most), Err: hapax.ErrInvalidArgument}
 		}
 	}
 	switch {

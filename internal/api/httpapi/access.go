@@ -62,7 +62,7 @@ func from(r *http.Request, caller *auth.Caller) *http.Request {
 // admit returns who makes a request, if they may, and counts it until End; nil if
 // it was answered with an error.
 func (a *api) admit(w http.ResponseWriter, r *http.Request, permission auth.Permission, name string) *auth.Caller {
-	caller, err := a.opts.Policy.Bearer(r.Header["Authorization"])
+	caller, err := a.opts.Policy.Enter(r.Context(), r.RemoteAddr, r.Header["Authorization"])
 	if err == nil {
 		err = caller.Allow(permission, name)
 	}

@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/gate"
+	"github.com/hapax-id/hapax/internal/peer"
 )
 
 // A Front is a listener before an http.Server that answers by itself what asks for
@@ -40,9 +43,10 @@ type Front struct {
 }
 
 const (
-	frontBuffer  = 4 << 10         // bytes of requests at a time
-	frontFirst   = 5 * time.Second // for the first byte
-	frontPatient = 5 * time.Second // how late a deadline may be moved on
+	frontBuffer  = 4 << 10          // bytes of requests at a time
+	frontFirst   = 5 * time.Second  // for the first byte
+	frontPatient = 5 * time.Second  // how late a deadline may be moved on
+	frontWrite   = 30 * time.Second // for a client to take its answers
 )
 
 // NewFront returns a front for a handler that New has made, to be served in place of
@@ -177,7 +181,8 @@ func (f *Front) serve(nc net.Conn) {
 			_ = nc.Close()
 		}
 	}()
-	c := frontConn{api: f.api, life: f.life}
+	c := frontConn{api: f.api, client: peer.NewContext(f.life, gate.Bare(nc))}
+	defer c.client.Rest()
 	buf := make([]byte, frontBuffer)
 	if nc.SetDeadline(time.Now().Add(frontFirst)) != nil || f.isClosed() { // Close sets a deadline, too
 		return
@@ -189,6 +194,15 @@ func (f *Front) serve(nc net.Conn) {
 			return
 		}
 		rest := c.answer(buf[:n])
+		if c.client.HasLeft() {
+			return
+		}
+		if now := time.Now(); now.Sub(moved) > frontPatient {
+			if nc.SetReadDeadline(now.Add(f.idle)) != nil || nc.SetWriteDeadline(now.Add(frontWrite)) != nil {
+				return
+			}
+			moved = now
+		}
 		if len(c.out) > 0 {
 			if _, err := nc.Write(c.out); err != nil {
 				return
@@ -200,13 +214,6 @@ func (f *Front) serve(nc net.Conn) {
 			return
 		case f.isClosed():
 			return
-		case c.now.Sub(moved) > frontPatient:
-			if nc.SetDeadline(c.now.Add(f.idle)) != nil {
-				return
-			}
-			if moved = c.now; f.isClosed() {
-				return
-			}
 		}
 	}
 }
@@ -243,13 +250,13 @@ func (c *replayed) Read(p []byte) (int, error) {
 
 // A frontConn is what a connection of a front keeps.
 type frontConn struct {
-	api  *api
-	life context.Context
-	host []byte // the Host that was found to be good
-	out  []byte
-	now  time.Time
-	date []byte // as a header, of the second
-	sec  int64
+	api    *api
+	client *peer.Context // ends when the client leaves
+	host   []byte        // the Host that was found to be good
+	out    []byte
+	now    time.Time
+	date   []byte // as a header, of the second
+	sec    int64
 }
 
 // answer puts the answers to requests into out, and returns what comes after them.
@@ -267,6 +274,9 @@ func (c *frontConn) answer(in []byte) (rest []byte) {
 		}
 		c.next(tag)
 		in = in[size:]
+		if c.client.Rest(); c.client.HasLeft() {
+			return nil
+		}
 	}
 	return in
 }
@@ -275,7 +285,7 @@ const numberHead = "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Type: 
 
 // next answers with one number, or with why there is none.
 func (c *frontConn) next(tag []byte) {
-	id, err := c.api.svc.NextBytes(c.life, tag)
+	id, err := c.api.svc.NextBytes(c.client, tag)
 	if err != nil {
 		c.fail(err)
 		return
@@ -289,8 +299,11 @@ func (c *frontConn) next(tag []byte) {
 
 // fail answers as the route does.
 func (c *frontConn) fail(err error) {
+	if c.client.HasLeft() {
+		return // nobody is told
+	}
 	w := recorded{header: http.Header{"Cache-Control": noStore}}
-	c.api.fail(&w, (&http.Request{}).WithContext(context.WithoutCancel(c.life)), err)
+	c.api.fail(&w, (&http.Request{}).WithContext(context.WithoutCancel(c.client)), err)
 	b := bytes.NewBuffer(c.out)
 	fmt.Fprintf(b, "HTTP/1.1 %d %s\r\n", w.status, http.StatusText(w.status))
 	b.Write(c.date)
@@ -354,12 +367,12 @@ func (c *frontConn) match(in []byte) (tag []byte, size int) {
 		if colon < 1 {
 			return nil, 0
 		}
-		name, value := line[:colon], bytes.TrimSpace(line[colon+1:])
-		for _, b := range value {
-			if b < ' ' || b > '~' {
+		for _, b := range line { // a control byte could end a line elsewhere, and others fold to letters
+			if (b < ' ' || b > '~') && b != '\t' {
 				return nil, 0
 			}
 		}
+		name, value := line[:colon], bytes.Trim(line[colon+1:], " \t")
 		switch {
 		case bytes.EqualFold(name, []byte("Host")):
 			if hosts++; !c.isGood(value) {
@@ -385,8 +398,7 @@ func isPlain(b byte) bool {
 	return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9' || b == '-' || b == '_' || b == '.' || b == '~'
 }
 
-// isGood tells whether a Host is one that every listener takes as it is: a loopback
-// name, if only those may call.
+// isGood reports whether a Host is one that the listener takes as it is.
 func (c *frontConn) isGood(host []byte) bool {
 	if len(host) > 0 && bytes.Equal(host, c.host) {
 		return true
@@ -399,7 +411,7 @@ func (c *frontConn) isGood(host []byte) bool {
 			return false
 		}
 	}
-	if c.api.opts.LoopbackOnly && !isLoopbackHost(string(host)) {
+	if c.api.hosts != nil && !c.api.hosts(string(host)) {
 		return false
 	}
 	c.host = bytes.Clone(host)

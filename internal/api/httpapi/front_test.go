@@ -247,11 +247,12 @@ func FuzzFront(f *testing.F) {
 		strings.Replace(hot, "Host: localhost", "Host: localhost\r\nHost: localhost", 1), strings.Replace(hot, "Host: localhost", "Host : localhost", 1),
 		strings.Replace(hot, "Host: localhost", "Host: localhost\r\n folded", 1), strings.Replace(hot, "Host: localhost", "hOST:\tlocalhost \r\nAccept: */*\r\nConnection: Keep-Alive\r\nUser-Agent: x", 1),
 		strings.Replace(hot, "\r\n\r\n", "\r\nContent-Length: 5\r\n\r\n", 1), strings.Replace(hot, "\r\n\r\n", "\r\nTransfer-Encoding: chunked\r\n\r\n", 1),
+		strings.Replace(hot, "Host", "Ho\u017ft", 1), strings.Replace(hot, "Host: localhost", "Host: localhost\v", 1), strings.Replace(hot, "Host: localhost", "Host: localhost\r", 1),
 		strings.Replace(hot, "HTTP/1.1", "HTTP/1.0", 1), strings.Replace(hot, "/next", "/next?count=2", 1), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 	} {
 		f.Add([]byte(seed))
 	}
-	a := &api{opts: Options{LoopbackOnly: true}}
+	a := &api{hosts: isLoopbackHost}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		c := frontConn{api: a}
 		tag, size := c.match(in)
@@ -262,7 +263,7 @@ func FuzzFront(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q: %v", in, err)
 		}
-		if got, ok := plainNext(r); !ok || got != string(tag) || !isLocal(r) || r.Host != string(c.host) || r.ContentLength != 0 || r.Body != http.NoBody || r.Close || r.ProtoMinor != 1 {
+		if got, ok := plainNext(r); !ok || got != string(tag) || !isOwn(r, isLoopbackHost) || r.Host != string(c.host) || r.ContentLength != 0 || r.Body != http.NoBody || r.Close || r.ProtoMinor != 1 {
 			t.Fatalf("%q is %+v to net/http", in, r)
 		}
 		if !bytes.HasSuffix(in[:size], []byte("\r\n\r\n")) || bytes.Count(in[:size], []byte("\r\n\r\n")) != 1 {

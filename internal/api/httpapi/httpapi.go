@@ -37,7 +37,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -56,6 +55,12 @@ type Options struct {
 	// send: a Host that is not a loopback name, a foreign Origin, and requests
 	// that the browser calls cross-site. Set it where the listener is on loopback.
 	LoopbackOnly bool
+
+	// Hosts tells of a Host whether it is a name of this server. If it is given,
+	// the same is refused as with LoopbackOnly, but for those names. Set it where
+	// clients show nothing but certificates, or nothing: a web page can have a
+	// browser show that for it.
+	Hosts func(host string) bool
 
 	// Policy asks clients for tokens, and knows what each is good for; nil asks
 	// for none.
@@ -77,10 +82,16 @@ type Options struct {
 
 // api is what the handlers share.
 type api struct {
-	svc  *service.Service
-	opts Options
-	mux  *http.ServeMux
+	svc    *service.Service
+	opts   Options
+	mux    *http.ServeMux
+	hosts  func(string) bool // whether a Host is this server's; nil: each is taken
+	bodies chan struct{}     // one per request whose body may be in memory
 }
+
+// maxBodies is how many requests with a body may be in memory at the same time. A
+// body has up to 64 KiB, and as many again uncompressed.
+const maxBodies = 4096
 
 // routes lists what is served, as patterns of http.ServeMux.
 func (a *api) routes() map[string]http.HandlerFunc {
@@ -118,7 +129,10 @@ func New(svc *service.Service, opts Options) http.Handler {
 		opts.Gatherer = r
 	}
 	svc.Counting(API, Codes()...)
-	a := &api{svc: svc, opts: opts, mux: http.NewServeMux()}
+	a := &api{svc: svc, opts: opts, mux: http.NewServeMux(), hosts: opts.Hosts, bodies: make(chan struct{}, maxBodies)}
+	if opts.LoopbackOnly {
+		a.hosts = isLoopbackHost
+	}
 	for pattern, handler := range a.routes() {
 		a.mux.HandleFunc(pattern, a.guarded(pattern, a.asked(pattern, handler)))
 	}
@@ -140,13 +154,11 @@ var (
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer a.recover(w, r)
 	w.Header()["Cache-Control"] = noStore
-	if a.opts.LoopbackOnly && !isLocal(r) {
-		a.refuse(w, http.StatusForbidden, problem{
-			Code: "permission_denied", Title: "the request comes from elsewhere",
-			Detail: "this listener serves programs on the same machine: Host must be a loopback name, and a page of another origin cannot call it",
-		})
+	if a.hosts != nil && !isOwn(r, a.hosts) {
+		a.refuseForeign(w)
 		return
 	}
+	auth.ConnFromContext(r.Context()).Secure(r.TLS)
 	if a.opts.Logger.Enabled(r.Context(), slog.LevelDebug) {
 		began := time.Now()
 		logged := &statusWriter{ResponseWriter: w, status: http.StatusOK}
@@ -166,6 +178,17 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		a.writeNext(w, r, tag)
 		return
+	}
+	if r.ContentLength != 0 {
+		select {
+		case a.bodies <- struct{}{}:
+		default:
+			a.fail(w, r, errBusy)
+			return
+		}
+		held := &bodyWriter{ResponseWriter: w, bodies: a.bodies}
+		defer held.release()
+		w = held
 	}
 	if path := r.URL.EscapedPath(); !isClean(path) { // the router would serve another one
 		a.fail(w, r, &hapax.ValueError{Field: "path", Value: path, Allowed: "one without empty parts, such as that of a tag without a name, and with . and .. percent-encoded", Err: hapax.ErrInvalidArgument})
@@ -215,22 +238,6 @@ func (w *statusWriter) Flush() {
 // Unwrap is for http.ResponseController.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// isLocal tells whether a request names this machine by a loopback name and, if
-// a browser sent it, whether a page of this server or the user made it.
-func isLocal(r *http.Request) bool {
-	if !isLoopbackHost(r.Host) {
-		return false
-	}
-	if origin := r.Header["Origin"]; len(origin) > 0 {
-		u, err := url.Parse(origin[0])
-		if err != nil || len(origin) > 1 || !strings.EqualFold(u.Host, r.Host) {
-			return false
-		}
-	}
-	site := r.Header["Sec-Fetch-Site"]
-	return len(site) == 0 || site[0] == "same-origin" || site[0] == "none"
-}
-
 func isLoopbackHost(host string) bool {
 	if host == "" {
 		return true // an HTTP/1.0 client; browsers always send it
@@ -254,7 +261,7 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusServiceUnavailable
 		w.Header().Set("Retry-After", "1")
 	}
-	caller, err := a.opts.Policy.Bearer(r.Header["Authorization"])
+	caller, err := a.opts.Policy.Enter(r.Context(), r.RemoteAddr, r.Header["Authorization"])
 	if err != nil || caller.Allow(auth.Metrics, "") != nil {
 		state = state.Bare()
 	}

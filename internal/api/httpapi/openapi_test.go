@@ -149,10 +149,13 @@ func TestDocumentHasTheFields(t *testing.T) {
 	doc, _ := readDocument(t)
 	for name, v := range map[string]any{
 		"Tag": tagJSON{}, "PutTag": putBody{}, "Layout": layoutJSON{}, "BitField": bitFieldJSON{}, "Pool": poolJSON{}, "Issuer": issuerJSON{},
-		"Worker": workerJSON{}, "Problem": problem{}, "Parsed": service.Parsed{},
+		"Worker": workerJSON{}, "Readiness": service.Readiness{}, "Lack": service.Lack{}, "Problem": problem{}, "Parsed": service.Parsed{},
 	} {
 		var all, required []string
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
+			if !f.IsExported() {
+				continue
+			}
 			key, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if all = append(all, key); rest == "" && name != "PutTag" {
 				required = append(required, key)

@@ -58,6 +58,7 @@ var statuses = map[hapax.Code]int{
 	hapax.ErrTagDeleted.Code():     http.StatusGone,
 	hapax.ErrTagExists.Code():      http.StatusConflict,
 	hapax.ErrPoolNotFound.Code():   http.StatusNotFound,
+	hapax.ErrPoolDeleted.Code():    http.StatusGone,
 	hapax.ErrKindMismatch.Code():   http.StatusConflict,
 	hapax.ErrLayoutMismatch.Code(): http.StatusConflict,
 	hapax.ErrLineExhausted.Code():  http.StatusInsufficientStorage,
@@ -79,6 +80,7 @@ var statuses = map[hapax.Code]int{
 	hapax.ErrStoreReplaced.Code():    http.StatusInternalServerError,
 	hapax.ErrStoreRolledBack.Code():  http.StatusInternalServerError,
 	hapax.ErrStoreUnsafe.Code():      http.StatusInternalServerError,
+	hapax.ErrFenced.Code():           http.StatusInternalServerError,
 	hapax.ErrNotSupported.Code():     http.StatusNotImplemented,
 
 	hapax.ErrClosed.Code():           http.StatusServiceUnavailable,

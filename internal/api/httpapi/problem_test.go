@@ -1,12 +1,18 @@
 package httpapi
 
 import (
+	"bytes"
+	"errors"
+	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/storetest"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // What was refused, and what would not have been, can be read by programs.
@@ -44,5 +50,21 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 	}
 	if len(statuses) != len(hapax.Codes()) {
 		t.Errorf("%d statuses for %d codes", len(statuses), len(hapax.Codes()))
+	}
+}
+
+func TestPanicsStayInside(t *testing.T) {
+	var log bytes.Buffer
+	h := New(newService(t), Options{
+		Logger:   slog.New(slog.NewTextHandler(&log, nil)),
+		Gatherer: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { panic(errors.New("nil")) }),
+	})
+	w := call(t, h, "GET", "/metrics", "")
+	p := asProblem(t, w)
+	if w.Code != 500 || p.Code != "internal" || strings.Contains(w.Body.String(), "nil") {
+		t.Errorf("%+v", p)
+	}
+	if !strings.Contains(log.String(), "stack=") {
+		t.Errorf("the log does not tell where: %s", log.String())
 	}
 }

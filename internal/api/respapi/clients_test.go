@@ -287,8 +287,10 @@ func requireIoredis(t *testing.T) (node, dir string) {
 	t.Helper()
 	node = testservers.Require(t, []string{"node"})
 	dir = filepath.Join("testdata", "ioredis")
-	if _, err := os.Stat(filepath.Join(dir, "node_modules", "ioredis")); err != nil {
-		testservers.Missing(t, "ioredis is not installed: run npm ci in internal/api/respapi/testdata/ioredis")
+	for _, module := range []string{"ioredis", "redis"} {
+		if _, err := os.Stat(filepath.Join(dir, "node_modules", module)); err != nil {
+			testservers.Missing(t, module+" is not installed: run npm ci in internal/api/respapi/testdata/ioredis")
+		}
 	}
 	return node, dir
 }

@@ -109,11 +109,17 @@ func (cmd *command) fits(n int) bool { return n == cmd.arity || cmd.arity < 0 &&
 // execute answers a command and those after it that run answers with it, if the
 // caller may send it now.
 func (c *conn) execute(args [][]byte, frame, after []byte) int {
+	defer c.client.Rest()
 	caller := c.caller // AUTH changes it
 	if caller == nil {
 		return c.run(args, frame, after)
 	}
-	if err := caller.Begin(); err != nil {
+	err := caller.Begin()
+	if errors.Is(err, hapax.ErrUnauthenticated) { // it was revoked: the client may show another
+		c.distrust()
+		return c.run(args, frame, after)
+	}
+	if err != nil {
 		c.failWith(err)
 		c.tx.spoil()
 		return 1
@@ -209,6 +215,9 @@ func (c *conn) failAs(code hapax.Code, text string) {
 
 // failWith replies an error of the service.
 func (c *conn) failWith(err error) {
+	if c.client.HasLeft() {
+		return // nobody is told
+	}
 	if c.srv.life.Err() != nil && errors.Is(err, context.Canceled) {
 		c.failAs(hapax.ErrClosed.Code(), errStopping) // the wait was cut off
 		return

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/gate"
+	"github.com/hapax-id/hapax/internal/peer"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
@@ -61,11 +63,19 @@ type conn struct {
 	since time.Time
 
 	state atomic.Int64 // the tick in which it was set, and the phase; written here, read by watch
+	known atomic.Bool  // it has shown what it was asked for; written here, read by watch
+
+	pass   *gate.Pass
+	born   int64         // the tick in which it came; does not change
+	client *peer.Context // of its commands: ends when the client leaves
 
 	b       *scratch // while busy
 	fd      int      // the socket while it is read here; 0: it is read by net
 	rest    []byte   // the beginning of a command, while waiting for its end
 	begun   int64    // the tick in which that began; 0: a command ended since
+	kept    int      // how many bytes of rest are counted in the server's halves
+	active  int64    // the tick of the last command
+	guesses int      // wrong tokens so far
 	over    bool     // to be closed when the replies are written
 	linger  bool     // so that an error arrives before the end
 	resp3   bool
@@ -84,8 +94,15 @@ type conn struct {
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{srv: s, net: nc, id: s.ids.Add(1), since: time.Now()}
-	c.distrust()
+	c := &conn{srv: s, net: nc, id: s.ids.Add(1), since: time.Now(), born: s.now.Load()}
+	c.active = c.born
+	c.client = peer.NewContext(s.life, gate.Bare(nc))
+	if isSecure(nc) {
+		c.trusted = false // before the handshake
+	} else {
+		c.distrust()
+	}
+	c.known.Store(c.trusted && !isSecure(nc))
 	c.enter(phaseWaiting)
 	return c
 }
@@ -94,6 +111,9 @@ func (c *conn) enter(phase int64) { c.state.Store(c.srv.now.Load()<<phaseBits | 
 
 // isOverdue tells whether the connection has stood still for too long.
 func (c *conn) isOverdue(now int64) bool {
+	if !c.known.Load() && now-c.born > c.srv.pace.join {
+		return true
+	}
 	state := c.state.Load()
 	stood := now - state>>phaseBits
 	switch state & (1<<phaseBits - 1) {
@@ -110,11 +130,19 @@ func (c *conn) isOverdue(now int64) bool {
 // giveUp ends the connection. One that waits for the rest of a command says why
 // first.
 func (c *conn) giveUp() {
-	if c.state.Load()&(1<<phaseBits-1) == phaseHalf {
+	if c.known.Load() && c.state.Load()&(1<<phaseBits-1) == phaseHalf {
 		_ = c.net.SetReadDeadline(past)
 		return
 	}
-	_ = c.net.Close()
+	gate.Cut(c.net)
+}
+
+// vouch notes that the client is no stranger, if it need show nothing more.
+func (c *conn) vouch() {
+	if c.trusted && !c.known.Load() {
+		c.known.Store(true)
+		c.pass.Vouch()
+	}
 }
 
 // serve answers commands until the connection ends.
@@ -127,9 +155,15 @@ func (c *conn) serve() {
 		}
 	}()
 	defer c.endTx()
+	defer c.keep(0)
+	defer c.client.Rest()
 	if c.shakeHands() != nil {
 		return
 	}
+	if isSecure(c.net) {
+		c.distrust() // now it is known who it is
+	}
+	c.vouch()
 	err := c.read()
 	if c.isDraining() && !c.over {
 		c.drain()
@@ -172,7 +206,9 @@ func (c *conn) drain() {
 		if c.over {
 			return
 		}
-		c.pause(have)
+		if c.pause(have); c.over {
+			return
+		}
 		// Shutdown, too, sets a deadline, once.
 		if err != nil && !(errors.Is(err, os.ErrDeadlineExceeded) && now.Before(quiet)) {
 			break
@@ -229,12 +265,20 @@ func (c *conn) received(n int) int {
 			c.failAs(hapax.ErrClosed.Code(), errStopping)
 		default:
 			size *= c.execute(args, buf[:size], buf[size:])
+			c.active = c.srv.now.Load()
 		}
 		buf = buf[size:]
 		c.begun = 0
+		if c.client.HasLeft() { // nobody waits for the rest
+			c.over, c.linger, c.b.out = true, false, c.b.out[:0]
+			return 0
+		}
 		if len(c.b.out) >= maxUnsent {
 			c.flush()
 		}
+	}
+	if !c.trusted && !c.over && len(buf) > maxStranger {
+		c.refuse(errTooBigYet)
 	}
 	c.flush()
 	left := copy(c.b.in, buf)
@@ -269,12 +313,21 @@ func (c *conn) flush() {
 	c.enter(phaseBusy)
 }
 
-// pause gives the scratch back and keeps what is left of its buffer.
+// pause gives the scratch back and keeps what is left of its buffer, if all
+// connections together do not keep too much.
 func (c *conn) pause(left int) {
+	if !c.keep(left) {
+		c.refuse(errHalves)
+		c.flush()
+		left = 0
+	}
 	if left == 0 {
 		c.rest = nil
-		c.enter(phaseWaiting)
+		c.state.Store(c.active<<phaseBits + phaseWaiting) // empty lines are no commands
 	} else {
+		if cap(c.rest) > 4*left {
+			c.rest = nil
+		}
 		c.rest = append(c.rest[:0], c.b.in[:left]...)
 		if c.begun == 0 {
 			c.begun = c.srv.now.Load()
@@ -283,6 +336,18 @@ func (c *conn) pause(left int) {
 	}
 	c.b.release()
 	c.b = nil
+}
+
+// keep counts the bytes that a connection keeps of a command. It returns false if
+// there are too many of all connections.
+func (c *conn) keep(n int) bool {
+	more := int64(n - c.kept)
+	if all := c.srv.halves.Add(more); more > 0 && all > maxHalvesByAll {
+		c.srv.halves.Add(-more)
+		return false
+	}
+	c.kept = n
+	return true
 }
 
 // readPlain answers what the connection receives, until its end. It returns why
@@ -297,7 +362,9 @@ func (c *conn) readPlain() error {
 		if c.over || err != nil {
 			return err
 		}
-		c.pause(have)
+		if c.pause(have); c.over {
+			return nil
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ func (c *conn) ready() (over bool) {
 		switch {
 		case err == syscall.EAGAIN:
 			c.pause(have)
-			return false
+			return c.over
 		case err == syscall.EINTR:
 			continue
 		case err != 0 || n == 0:

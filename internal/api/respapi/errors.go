@@ -25,6 +25,7 @@ var translations = map[hapax.Code]translation{
 	hapax.ErrTagDeleted.Code():     {"ERR", false},
 	hapax.ErrTagExists.Code():      {"ERR", false},
 	hapax.ErrPoolNotFound.Code():   {"ERR", false},
+	hapax.ErrPoolDeleted.Code():    {"ERR", false},
 	hapax.ErrKindMismatch.Code():   {"WRONGTYPE", false},
 	hapax.ErrLayoutMismatch.Code(): {"WRONGTYPE", false},
 	hapax.ErrLineExhausted.Code():  {"ERR", false},
@@ -46,6 +47,7 @@ var translations = map[hapax.Code]translation{
 	hapax.ErrStoreReplaced.Code():    {"FAILED", true},
 	hapax.ErrStoreRolledBack.Code():  {"FAILED", true},
 	hapax.ErrStoreUnsafe.Code():      {"FAILED", true},
+	hapax.ErrFenced.Code():           {"FAILED", true},
 	hapax.ErrNotSupported.Code():     {"ERR", true},
 
 	hapax.ErrClosed.Code():           {"UNAVAILABLE", true},

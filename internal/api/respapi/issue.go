@@ -234,7 +234,7 @@ func (c *conn) tags(args [][]byte) {
 func (c *conn) liveTags(after string, want int) ([]string, error) {
 	var names []string
 	for {
-		page, err := c.srv.svc.Tags(c.srv.life, after, service.MaxPage)
+		page, err := c.srv.svc.Tags(c.client, after, service.MaxPage)
 		if err != nil {
 			return nil, err
 		}

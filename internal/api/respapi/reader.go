@@ -20,6 +20,8 @@ const (
 	errNoEnd       = protocolError("expected CRLF after a bulk string")
 	errTooSlow     = protocolError("the rest of a command did not come in time")
 	errTooBig      = protocolError("too big request, allowed are 65536 bytes")
+	errTooBigYet   = protocolError("too big request before AUTH, allowed are 4096 bytes")
+	errHalves      = protocolError("too many connections have sent half a command")
 	errQuotes      = protocolError("unbalanced quotes in request")
 	errHTTP        = protocolError("this is not an HTTP server") // never sent
 	lengthDigits   = 10                                          // enough for every length that is allowed

@@ -29,6 +29,7 @@ package respapi
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -38,6 +39,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
@@ -55,6 +57,9 @@ const (
 	handshakeTimeout = 10 * time.Second // for TLS to begin
 	maxQueued        = 1 << 20          // bytes of commands between MULTI and EXEC, of a connection
 	maxQueuedByAll   = 64 << 20         // the same, of all connections
+	maxHalvesByAll   = 64 << 20         // bytes of commands whose end has not come, of all connections
+	maxStranger      = 4 << 10          // bytes of a command before AUTH
+	maxGuesses       = 10               // wrong tokens on one connection
 	minBackoff       = 5 * time.Millisecond
 	maxBackoff       = time.Second
 	refuseWrite      = time.Second // for telling a client that it is one too many
@@ -66,7 +71,9 @@ const DefaultMaxConnections = 20_000
 // Options tune a Server. The zero value suits most uses.
 type Options struct {
 	// MaxConnections is how many clients may be connected; default 20,000. One
-	// more is told so and closed.
+	// more is told so, where that takes no handshake, and closed. Those that have
+	// shown no certificate or token yet are an eighth of them at most: the one that
+	// has shown none for longest makes room for the next.
 	MaxConnections int
 
 	// IdleTimeout closes a connection on which no command came for so long, give
@@ -96,6 +103,7 @@ type pace struct {
 	half  int64         // a frame that has begun and does not end
 	write int64         // a client that does not take its replies
 	idle  int64         // a connection without a command; 0: never
+	join  int64         // a client that has shown no certificate or token
 	close time.Duration // for a client to take the error before the end
 	quiet time.Duration // without a command, after which a connection may be closed when the server stops
 }
@@ -117,8 +125,11 @@ type Server struct {
 	ids     atomic.Int64 // connections so far
 	refused atomic.Int64
 	queued  atomic.Int64 // bytes of commands between MULTI and EXEC
+	halves  atomic.Int64 // bytes of commands whose end has not come
 
-	mu        sync.Mutex // guards the fields below
+	gate *gate.Gate
+
+	mu        sync.Mutex // guards the fields below; nothing waits under it
 	draining  bool
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
@@ -137,7 +148,8 @@ func New(svc *service.Service, opts Options) *Server {
 	}
 	s := &Server{
 		svc: svc, opts: opts, started: time.Now(),
-		pace: pace{tick: 5 * time.Second, half: 6, write: 2, close: time.Second, quiet: 100 * time.Millisecond},
+		pace: pace{tick: 5 * time.Second, half: 6, write: 2, join: 2, close: time.Second, quiet: 100 * time.Millisecond},
+		gate: gate.New(opts.MaxConnections),
 		done: make(chan struct{}), listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{},
 	}
 	if opts.IdleTimeout > 0 {
@@ -213,32 +225,61 @@ func (s *Server) isDraining() bool {
 // admit starts to serve a connection, or tells it that there are too many.
 func (s *Server) admit(nc net.Conn) {
 	c := newConn(s, nc)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	c.pass = s.gate.Enter(func() {
+		s.turnedAway()
+		gate.Cut(nc)
+	})
 	switch {
-	case s.draining:
-		turnAway(nc, errStopping)
-	case len(s.conns) >= s.opts.MaxConnections:
-		s.refused.Add(1)
-		s.svc.Refused(API, hapax.ErrLimitExceeded.Code())
+	case c.pass == nil:
+		s.turnedAway()
 		turnAway(nc, "ERR max number of clients reached")
-	default:
-		s.conns[c] = struct{}{}
-		s.wg.Go(func() {
-			c.serve()
-			s.mu.Lock()
-			delete(s.conns, c)
-			s.mu.Unlock()
-		})
+	case !s.begin(c):
+		c.pass.Leave()
+		turnAway(nc, errStopping)
 	}
 }
 
+// begin serves a connection, unless the server is about to stop.
+func (s *Server) begin(c *conn) bool {
+	if c.known.Load() {
+		c.pass.Vouch()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return false
+	}
+	s.conns[c] = struct{}{}
+	s.wg.Go(func() {
+		defer c.pass.Leave()
+		c.serve()
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+	})
+	return true
+}
+
+// turnedAway counts a connection that was closed because there are too many.
+func (s *Server) turnedAway() {
+	s.refused.Add(1)
+	s.svc.Refused(API, hapax.ErrLimitExceeded.Code())
+}
+
 // turnAway tells a new connection why it is not served, and closes it. Its buffer
-// takes so little without a wait.
+// takes so little without a wait. Where TLS is spoken nothing can be told before a
+// handshake, which would be at the client's pace.
 func turnAway(nc net.Conn, why string) {
-	_ = nc.SetWriteDeadline(time.Now().Add(refuseWrite))
-	_, _ = nc.Write(appendError(nil, why))
-	_ = nc.Close()
+	if !isSecure(nc) {
+		_ = nc.SetWriteDeadline(time.Now().Add(refuseWrite))
+		_, _ = nc.Write(appendError(nil, why))
+	}
+	gate.Cut(nc)
+}
+
+func isSecure(nc net.Conn) bool {
+	_, ok := nc.(*tls.Conn)
+	return ok
 }
 
 // watch ends connections that have stood still for too long, until Shutdown.
@@ -308,7 +349,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		}
 	}
 	for _, c := range s.connections() {
-		_ = c.net.Close()
+		gate.Cut(c.net)
 	}
 	<-ended
 	return err

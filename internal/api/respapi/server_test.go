@@ -3,6 +3,7 @@ package respapi
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -32,6 +33,7 @@ type testConfig struct {
 	pace    func(*pace)
 	setup   func(*Server) // before it serves
 	noFD    bool          // connections that show no socket, as those with TLS
+	tls     *tls.Config   // nil: none
 }
 
 // hiddenSockets accepts connections that are net.Conn and no more.
@@ -72,6 +74,9 @@ func newTestServer(t testing.TB, cfg testConfig) testServer {
 	addr := l.Addr().String()
 	if cfg.noFD {
 		l = hiddenSockets{l}
+	}
+	if cfg.tls != nil {
+		l = tls.NewListener(l, cfg.tls)
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()

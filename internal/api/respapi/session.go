@@ -3,6 +3,8 @@ package respapi
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -71,6 +73,7 @@ func (c *conn) hello(args [][]byte) {
 		return
 	}
 	c.resp3, c.trusted, c.caller, c.name = resp3, trusted, caller, name
+	c.vouch()
 	out := appendMap(c.b.out, 8, c.resp3)
 	proto := int64(2)
 	if c.resp3 {
@@ -99,6 +102,7 @@ func (c *conn) auth(args [][]byte) {
 	}
 	if caller, ok := c.authenticate(user, string(password)); ok {
 		c.trusted, c.caller = true, caller
+		c.vouch()
 		c.ok()
 	}
 }
@@ -106,6 +110,14 @@ func (c *conn) auth(args [][]byte) {
 // distrust makes the connection one of somebody who has shown no token.
 func (c *conn) distrust() {
 	caller, err := c.srv.opts.Policy.Caller("")
+	if secure, ok := c.net.(*tls.Conn); ok && err != nil {
+		state := secure.ConnectionState()
+		if known := c.srv.opts.Policy.Certified(&state); known != nil {
+			if caller, err = known, known.Spend(); err == nil {
+				err = c.link.Use(known)
+			}
+		}
+	}
 	c.trusted, c.caller = err == nil, caller
 }
 
@@ -116,7 +128,7 @@ func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
 		c.fail(errNoPassword)
 		return nil, false
 	}
-	caller, err := c.srv.opts.Policy.Caller(token)
+	caller, err := c.srv.opts.Policy.From(c.client, c.net.RemoteAddr().String(), token)
 	if err == nil && user != "default" && user != caller.Name() {
 		err = hapax.ErrUnauthenticated
 	}
@@ -126,8 +138,15 @@ func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
 	if err != nil {
 		c.srv.svc.Attempted(auth.NewContext(c.srv.life, caller, c.net.RemoteAddr().String()), "AUTH", err)
 		c.failWith(err)
+		if errors.Is(err, hapax.ErrUnauthenticated) {
+			c.guesses++
+		}
+		if c.guesses >= maxGuesses {
+			c.over, c.linger = true, true
+		}
 		return nil, false
 	}
+	c.guesses = 0
 	return caller, true
 }
 
@@ -136,9 +155,9 @@ func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
 func (c *conn) context() context.Context {
 	switch {
 	case c.caller == nil:
-		return c.srv.life
+		return c.client
 	case c.origin == nil || auth.FromContext(c.origin) != c.caller:
-		c.origin = auth.NewContext(c.srv.life, c.caller, c.net.RemoteAddr().String())
+		c.origin = auth.NewContext(c.client, c.caller, c.net.RemoteAddr().String())
 	}
 	return c.origin
 }

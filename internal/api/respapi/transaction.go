@@ -95,6 +95,9 @@ func (c *conn) exec([][]byte) {
 		c.b.args = args[:0]
 		size *= c.run(args, frames[:size], frames[size:])
 		frames = frames[size:]
+		if c.client.Rest(); c.client.HasLeft() {
+			return
+		}
 		if len(c.b.out) >= maxUnsent {
 			c.flush()
 		}

@@ -127,7 +127,7 @@ func (b boundary) admit(ctx context.Context, procedure string, header http.Heade
 	if b.policy == nil || isPublic(procedure) {
 		return nil, nil
 	}
-	caller, err := b.policy.Bearer(header["Authorization"])
+	caller, err := b.policy.Enter(ctx, "", header["Authorization"])
 	if err == nil {
 		err = allow(caller)
 	}

@@ -24,6 +24,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"math/bits"
 	"reflect"
 	"slices"
 	"strings"
@@ -38,14 +39,22 @@ const (
 	maxTokens   = 10_000
 	maxPatterns = 1000
 	maxLimit    = 1_000_000
-	maxToken    = 256 // bytes; a longer one is not looked at
 )
 
 // A TokenConfig is what the configuration says of one token. The zero value of
 // all but Hash suits a program that issues numbers.
 type TokenConfig struct {
-	// Hash is the token's digest, as HashToken returns it.
+	// Hash is the token's digest, as HashToken returns it. It may be missing where
+	// there is a Certificate.
 	Hash string `yaml:"hash"`
+
+	// Certificate is a name in the certificate that a client shows: a URI, DNS
+	// name or e-mail address, or the common name. A client with such a one needs no
+	// token to be this caller.
+	Certificate string `yaml:"certificate"`
+
+	// Expires is when the token ends to be good, in RFC 3339; default never.
+	Expires string `yaml:"expires"`
 
 	// Scopes are what the token is for: "issue" (the default), "lease", "admin",
 	// "metrics".
@@ -80,6 +89,7 @@ type TokenConfig struct {
 
 // A Policy knows the tokens. Its methods are safe for concurrent use.
 type Policy struct {
+	attempts  *attempts             // with wrong tokens; nil without tokens
 	callers   atomic.Pointer[table] // read by every request, written under mu; nil without tokens
 	anonymous *Caller               // who comes without a token; nil if there are tokens
 
@@ -116,7 +126,7 @@ func NewPolicy(tokens map[string]TokenConfig) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{configs: maps.Clone(tokens)}
+	p := &Policy{configs: maps.Clone(tokens), attempts: newAttempts()}
 	p.callers.Store(&callers)
 	return p, nil
 }
@@ -130,14 +140,18 @@ func newTable(tokens, old map[string]TokenConfig, kept table) (table, error) {
 		if err != nil {
 			return nil, err
 		}
-		key := digestKey(c.digest[:])
-		if other := callers[key]; other != nil {
-			return nil, invalid("tokens."+name+".hash", "(not shown)", fmt.Sprintf("another digest than that of tokens.%s", other.name))
+		keys := c.keys(tokens[name])
+		for _, key := range keys {
+			if other := callers[key]; other != nil {
+				return nil, invalid("tokens."+name+".hash", "(not shown)", fmt.Sprintf("another digest, and another certificate, than that of tokens.%s", other.name))
+			}
 		}
 		if was, ok := old[name]; ok && reflect.DeepEqual(was, tokens[name]) {
-			c = kept[key]
+			c = kept[keys[0]]
 		}
-		callers[key] = c
+		for _, key := range keys {
+			callers[key] = c
+		}
 	}
 	return callers, nil
 }
@@ -178,7 +192,7 @@ func (p *Policy) Without(scopes Scope) *Policy {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	q := &Policy{anonymous: p.anonymous.without(scopes)}
+	q := &Policy{anonymous: p.anonymous.without(scopes), attempts: p.attempts}
 	if callers := p.callers.Load(); callers != nil {
 		q.callers.Store(callers.without(scopes))
 	}
@@ -209,7 +223,7 @@ func (p *Policy) Caller(token string) (*Caller, error) {
 		return nil, fmt.Errorf("%w: a token is needed", hapax.ErrUnauthenticated)
 	}
 	if c := p.find(token); c != nil {
-		return c, nil
+		return c, c.expired()
 	}
 	return nil, fmt.Errorf("%w: the token is not known", hapax.ErrUnauthenticated)
 }
@@ -218,7 +232,7 @@ func (p *Policy) Caller(token string) (*Caller, error) {
 // constant time. What a look-up could tell by its time is of no use: nobody can
 // choose tokens by their digest.
 func (p *Policy) find(token string) *Caller {
-	if len(token) > maxToken {
+	if !isToken(token) {
 		return nil
 	}
 	d := digest(sha256.Sum256([]byte(token)))
@@ -245,8 +259,39 @@ func (p *Policy) Bearer(authorization []string) (*Caller, error) {
 // tokenPrefix lets people and scanners of secrets know a token when they see it.
 const tokenPrefix = "hapax_"
 
+// minLetters is how many different ones of its 26 letters a random token has, but for
+// one of some ten billion.
+const minLetters = 8
+
 // NewToken returns a new random token of 32 letters, digits and an underscore.
-func NewToken() string { return tokenPrefix + rand.Text() }
+func NewToken() string {
+	for {
+		if token := tokenPrefix + rand.Text(); isToken(token) {
+			return token
+		}
+	}
+}
+
+// isToken reports whether NewToken may have made a text. What people make up is no
+// token, even if its hash is configured.
+func isToken(text string) bool {
+	text, ok := strings.CutPrefix(text, tokenPrefix)
+	if !ok || len(text) != 26 {
+		return false
+	}
+	var seen uint64
+	for _, c := range []byte(text) {
+		switch {
+		case 'A' <= c && c <= 'Z':
+			seen |= 1 << (c - 'A')
+		case '2' <= c && c <= '7':
+			seen |= 1 << (c - '2' + 26)
+		default:
+			return false
+		}
+	}
+	return bits.OnesCount64(seen) >= minLetters
+}
 
 const hashPrefix = "sha256:"
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hapax-id/hapax"
 )
@@ -81,6 +82,7 @@ const (
 type Caller struct {
 	name        string
 	digest      digest
+	expires     time.Time // zero: never
 	scopes      Scope
 	tags, pools []string // patterns; nil: all
 	*limits
@@ -93,12 +95,19 @@ func newCaller(name string, config TokenConfig) (*Caller, error) {
 	}
 	c := &Caller{name: name, limits: &limits{}}
 	var ok bool
-	if c.digest, ok = parseHash(config.Hash); !ok {
+	if c.digest, ok = parseHash(config.Hash); !ok && (config.Hash != "" || config.Certificate == "") {
 		shown := "(not shown)" // it may be the token
 		if config.Hash == "" {
 			shown = ""
 		}
 		return nil, invalid(field+".hash", shown, "sha256: and 64 hexadecimal digits, as hapax token new prints them")
+	}
+	if config.Expires != "" {
+		at, err := time.Parse(time.RFC3339, config.Expires)
+		if err != nil {
+			return nil, invalid(field+".expires", config.Expires, "a time in RFC 3339, such as 2030-01-31T00:00:00Z")
+		}
+		c.expires = at
 	}
 	if config.Scopes == nil {
 		config.Scopes = []string{"issue"}

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -100,6 +101,9 @@ func (c *Caller) Spend() error {
 	if c != nil && c.revoked.Load() {
 		return fmt.Errorf("%w: the token was revoked", hapax.ErrUnauthenticated)
 	}
+	if err := c.expired(); err != nil {
+		return err
+	}
 	if !c.HasRate() {
 		return nil
 	}
@@ -138,6 +142,11 @@ func (c *Caller) Wait(ctx context.Context) error {
 // A Conn is a connection, which counts for each token that is used on it. The
 // nil *Conn counts for none. It is safe for concurrent use.
 type Conn struct {
+	// Known, if set before the first use, is called with each.
+	Known func()
+
+	secure atomic.Pointer[tls.ConnectionState]
+
 	mu     sync.Mutex // guards the fields below
 	used   []*limits
 	closed bool
@@ -146,7 +155,13 @@ type Conn struct {
 // Use tells that the connection is used by the caller. ErrLimitExceeded if it
 // has too many.
 func (n *Conn) Use(c *Caller) error {
-	if n == nil || c == nil || c.connections == 0 {
+	if n == nil || c == nil {
+		return nil
+	}
+	if n.Known != nil {
+		n.Known()
+	}
+	if c.connections == 0 {
 		return nil
 	}
 	n.mu.Lock()

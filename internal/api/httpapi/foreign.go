@@ -1,0 +1,68 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/hapax-id/hapax"
+)
+
+// isOwn reports whether a request names this server by a name of its own and, if a
+// browser sent it, whether a page of this server or the user made it.
+func isOwn(r *http.Request, hosts func(string) bool) bool {
+	if !hosts(r.Host) {
+		return false
+	}
+	if origin := r.Header["Origin"]; len(origin) > 0 {
+		u, err := url.Parse(origin[0])
+		if err != nil || len(origin) > 1 || !strings.EqualFold(u.Host, r.Host) {
+			return false
+		}
+	}
+	site := r.Header["Sec-Fetch-Site"]
+	return len(site) == 0 || len(site) == 1 && (site[0] == "same-origin" || site[0] == "none")
+}
+
+// refuseForeign answers what isOwn refuses.
+func (a *api) refuseForeign(w http.ResponseWriter) {
+	detail := "Host must be an address or a name of this server (the setting hosts adds names), and a page of another origin cannot call it"
+	if a.opts.LoopbackOnly {
+		detail = "this listener serves programs on the same machine: Host must be a loopback name, and a page of another origin cannot call it"
+	}
+	a.refuse(w, http.StatusForbidden, problem{Code: "permission_denied", Title: "the request comes from elsewhere", Detail: detail})
+}
+
+// errBusy is for a request whose body there is no memory for.
+var errBusy = fmt.Errorf("%w: %d requests with a body are in flight; try again", hapax.ErrLimitExceeded, maxBodies)
+
+// A bodyWriter gives back what a request's body counts for when the answer begins:
+// the body has been read then.
+type bodyWriter struct {
+	http.ResponseWriter
+	bodies chan struct{}
+	once   sync.Once
+}
+
+func (w *bodyWriter) release() { w.once.Do(func() { <-w.bodies }) }
+
+func (w *bodyWriter) WriteHeader(status int) {
+	w.release()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *bodyWriter) Write(p []byte) (int, error) {
+	w.release()
+	return w.ResponseWriter.Write(p)
+}
+
+// Flush implements http.Flusher, which streams look for.
+func (w *bodyWriter) Flush() {
+	w.release()
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // a client that is gone is no error of ours
+}
+
+// Unwrap is for http.ResponseController.
+func (w *bodyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

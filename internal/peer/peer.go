@@ -1,0 +1,103 @@
+// Package peer tells when the client at the other end of a connection has left, while
+// nothing is read from it: what it asked for need not be waited for any more.
+package peer
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// ErrGone is why a Context ends whose client has left.
+var ErrGone = errors.New("hapax: the client has left")
+
+// lookEvery is how often a client is looked for while it is waited for.
+const lookEvery = 100 * time.Millisecond
+
+// A Context is the context of what the client of one connection asks for. It ends with
+// its parent, and when the client closes the connection while somebody waits on Done.
+// Until then it costs nothing: the look-out begins with the first call of Done, and
+// goes on until Rest.
+type Context struct {
+	context.Context // the parent
+
+	raw     syscall.RawConn // nil: it cannot be known
+	gone    atomic.Bool
+	looking atomic.Bool // waiting is set; written under mu
+
+	mu      sync.Mutex // guards the fields below
+	waiting context.Context
+	cancel  context.CancelCauseFunc
+	timer   *time.Timer
+}
+
+// NewContext returns the context of a connection, which should be the one below TLS.
+func NewContext(parent context.Context, nc net.Conn) *Context {
+	c := &Context{Context: parent}
+	if socket, ok := nc.(syscall.Conn); ok {
+		c.raw, _ = socket.SyscallConn() // an error says that it is closed
+	}
+	return c
+}
+
+// Done implements context.Context.
+func (c *Context) Done() <-chan struct{} {
+	if c.raw == nil {
+		return c.Context.Done()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting == nil {
+		c.waiting, c.cancel = context.WithCancelCause(c.Context)
+		c.timer = time.AfterFunc(lookEvery, c.look)
+		c.looking.Store(true)
+	}
+	return c.waiting.Done()
+}
+
+// Err implements context.Context.
+func (c *Context) Err() error {
+	if c.gone.Load() {
+		return context.Canceled
+	}
+	return c.Context.Err()
+}
+
+// look ends the context if the client has left.
+func (c *Context) look() {
+	gone := hasLeft(c.raw)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.waiting == nil: // Rest came first
+	case gone:
+		c.gone.Store(true)
+		c.cancel(ErrGone)
+	default:
+		c.timer.Reset(lookEvery)
+	}
+}
+
+// Rest ends the look-out, if there is one, and with it what Done returned. It is to be
+// called when a request is answered, by the goroutine that answers.
+func (c *Context) Rest() {
+	if !c.looking.Load() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting == nil {
+		return
+	}
+	c.timer.Stop()
+	c.cancel(context.Canceled)
+	c.waiting, c.cancel, c.timer = nil, nil, nil
+	c.looking.Store(false)
+}
+
+// HasLeft reports whether a look-out has seen the client leave.
+func (c *Context) HasLeft() bool { return c.gone.Load() }

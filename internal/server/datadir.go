@@ -1,0 +1,102 @@
+package server
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+)
+
+// maxAddress bounds the file with a server's URL.
+const maxAddress = 1024
+
+// closeDir keeps others out of a data directory: who reads it knows which numbers
+// come next, and who writes there decides it. One that holds nothing but the server's
+// files is closed to others; in another one the files are, and it must not be open to
+// everybody. Symbolic links in the place of the server's own files are refused: what
+// stands there would be written elsewhere.
+func closeDir(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	var ours []string
+	alone := true
+	for _, e := range entries {
+		switch {
+		case !isOurs(e.Name()):
+			alone = alone && e.Name() == "lost+found"
+		case e.Type()&os.ModeSymlink != 0:
+			return badDir(path, "one without symbolic links in the place of hapax's files, such as "+e.Name()+"; --witness and --store name other places")
+		default:
+			ours = append(ours, filepath.Join(path, e.Name()))
+		}
+	}
+	if isOwn(info) && alone {
+		ours = append(ours, path)
+	} else if info.Mode().Perm()&0o002 != 0 {
+		return badDir(path, "one that is for hapax alone, or that not everybody can write to")
+	}
+	for _, p := range ours {
+		if err := closeToOthers(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func badDir(path, allowed string) error {
+	return &hapax.ValueError{Field: "data", Value: path, Allowed: allowed, Err: hapax.ErrInvalidArgument}
+}
+
+// closeToOthers takes the rights to a file of this user's from everybody else.
+func closeToOthers(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) { // the server that runs here has replaced it
+		return nil
+	}
+	if err != nil || !isOwn(info) || info.Mode().Perm()&0o077 == 0 {
+		return err
+	}
+	return os.Chmod(path, info.Mode().Perm()&^0o077)
+}
+
+// isOurs reports whether the server makes files of that name in a data directory.
+func isOurs(name string) bool {
+	switch name {
+	case instanceFile, witnessFile, addressFile, boltFile:
+		return true
+	}
+	return strings.HasPrefix(name, leasePrefix)
+}
+
+// Announced returns the URL of the server that runs, or ran last, in a data directory; empty
+// if there is none. It is trusted if only this user, or the system's administrator,
+// can have put it there.
+func Announced(dir string) (address string, trusted bool) {
+	path := filepath.Join(dir, addressFile)
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxAddress {
+		return "", false
+	}
+	parent, err := os.Stat(dir)
+	if err != nil {
+		return "", false
+	}
+	data, err := os.ReadFile(path)
+	if err != nil || len(data) > maxAddress {
+		return "", false
+	}
+	trusted = true
+	for _, i := range []os.FileInfo{info, parent} {
+		trusted = trusted && (isOwn(i) || isRoots(i)) && i.Mode().Perm()&0o022 == 0
+	}
+	return strings.TrimSpace(string(data)), trusted
+}

@@ -1,0 +1,17 @@
+//go:build unix
+
+package server
+
+import (
+	"math"
+	"syscall"
+)
+
+// maxFiles returns how many files the process may have open.
+func maxFiles() (int, bool) {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return 0, false
+	}
+	return int(min(uint64(limit.Cur), math.MaxInt32)), true //nolint:unconvert // signed on some systems
+}

@@ -1,0 +1,64 @@
+package service
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/memstore"
+)
+
+// However many tags and pools there are, the series are as many as for a hundred of
+// each.
+func TestSeriesAreBounded(t *testing.T) {
+	series := func(n int) int {
+		store := memstore.New()
+		s, err := New(t.Context(), store, Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close(t.Context())
+		for i := range n {
+			if _, err := s.Next(t.Context(), fmt.Sprintf("tag%d", i)); err != nil {
+				t.Fatal(err)
+			}
+			pool := fmt.Sprintf("pool%d", i)
+			if _, err := store.CreatePool(t.Context(), pool, builtIn(t, hapax.LayoutLeaf)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.CreateTag(t.Context(), hapax.Tag{Name: "in " + pool, Kind: hapax.KindSnowflake, Pool: pool}, hapax.CreateExplicit); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Next(t.Context(), "in "+pool); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := prometheus.NewRegistry()
+		r.MustRegister(s.Collector())
+		families, err := r.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := 0
+		for _, f := range families {
+			count += len(f.GetMetric())
+		}
+		return count
+	}
+	few, many := series(maxLabelled), series(2*maxLabelled)
+	if many > few+50 {
+		t.Errorf("%d series for %d tags and pools, %d for twice as many", few, maxLabelled, many)
+	}
+}
+
+func builtIn(t *testing.T, name string) string {
+	t.Helper()
+	l, err := hapax.ParseLayout(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.String()
+}
