@@ -50,13 +50,16 @@ func TestGivenBackElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		begin := lease.From
+		begin, granted := lease.From, lease.Grant.Hi
 		time.Sleep(time.Second)
 		if lease, err = b.ExtendWorker(ctx, lease, hapax.ExtendRequest{Layout: layout, Term: term()}); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.SealWorker(ctx, lease, begin); err != nil {
 			t.Fatal(err)
+		}
+		if workers, err := store.Workers(ctx, "p"); err != nil || workers[0].Mark < granted {
+			t.Errorf("what a granted was given back through b: %+v, %v; want a mark of %d or more", workers, err, granted)
 		}
 		time.Sleep(2 * time.Minute)
 		for _, n := range []*testNode{a, b} {
