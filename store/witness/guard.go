@@ -296,9 +296,13 @@ func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax
 }
 
 // SealWorker implements hapax.WorkerStore. What another node granted under the
-// lease is not given back.
+// lease is not given back, and nothing is while an extension is under way, whose
+// answer the witness has not seen.
 func (g *Guarded) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
 	last = max(last, lease.From)
+	if !g.witness.settled(WorkerLine(lease.Pool, lease.Worker), lease.Grant.Hi) {
+		last = max(last, lease.Grant.Hi)
+	}
 	return g.giveBack(ctx, WorkerLine(lease.Pool, lease.Worker), lease.Grant.Hi, last, func(ctx context.Context, s hapax.Store) error {
 		return s.SealWorker(driver.WithNode(ctx, g.witness.Node()), lease, last)
 	})

@@ -244,6 +244,15 @@ func (w *Witness) sinceOf(c *call) int64 {
 	return c.since
 }
 
+// settled reports whether a line was used up to hi here, and no call for more of it
+// is under way.
+func (w *Witness) settled(line string, hi int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	mark, known := w.markLocked(line)
+	return known && mark == hi && w.calls[line] == nil
+}
+
 func (w *Witness) end(c *call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

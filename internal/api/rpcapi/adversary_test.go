@@ -31,7 +31,6 @@ import (
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
-	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -463,21 +462,6 @@ func (s keyless) SealWorker(ctx context.Context, l hapax.Lease, last int64) erro
 	return err
 }
 
-// oneNode is a store that takes all nodes for one.
-type oneNode struct{ shared }
-
-func (s oneNode) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	return s.shared.ExtendWorker(driver.WithNode(ctx, "one"), l, req)
-}
-
-func (s oneNode) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
-	return s.shared.AcquireWorker(driver.WithNode(ctx, "one"), req)
-}
-
-func (s oneNode) SealWorker(ctx context.Context, l hapax.Lease, last int64) error {
-	return s.shared.SealWorker(driver.WithNode(ctx, "one"), l, last)
-}
-
 // TestAdversaryFindsWhatIsBroken: the same adversary does harm where a rule is
 // missing.
 func TestAdversaryFindsWhatIsBroken(t *testing.T) {
@@ -488,7 +472,6 @@ func TestAdversaryFindsWhatIsBroken(t *testing.T) {
 		evil  auth.TokenConfig
 	}{
 		"the key is not compared":       {func(s *memstore.Store) hapax.Store { return keyless{shared{s}} }, evilLease},
-		"nodes are not told apart":      {func(s *memstore.Store) hapax.Store { return oneNode{shared{s}} }, evilLease},
 		"whoever leases defines a line": {func(s *memstore.Store) hapax.Store { return shared{s} }, defining},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -124,10 +124,6 @@ func (f *fortress) lease(token string) hapaxv1connect.LeaseServiceClient {
 	return hapaxv1connect.NewLeaseServiceClient(f.client(token), f.url)
 }
 
-func (f *fortress) admin(token string) hapaxv1connect.AdminServiceClient {
-	return hapaxv1connect.NewAdminServiceClient(f.client(token), f.url)
-}
-
 // next takes a number from the server as an honest caller does.
 func (f *fortress) next(tag string) hapax.ID {
 	f.t.Helper()
