@@ -103,7 +103,7 @@ func TestAnotherLayout(t *testing.T) {
 	c = reopen(t, c, path, store)
 	req := request(10 * time.Second)
 	var err error
-	if req.Layout, err = hapax.ParseLayout("time:41,worker:9,sequence:13,epoch=" + fmt.Sprint(leaf.Epoch().UnixMilli())); err != nil {
+	if req.Layout, err = hapax.ParseLayout("time:41,worker:9,sequence:13,epoch=" + fmt.Sprintf("%dms", leaf.Epoch().UnixMilli())); err != nil {
 		t.Fatal(err)
 	}
 	if l, err := c.AcquireWorker(t.Context(), req); !errors.Is(err, hapax.ErrStoreUnavailable) {
