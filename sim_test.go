@@ -238,7 +238,7 @@ func (p *process) issuer(ctx context.Context, line string) (hapax.Issuer, error)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if other := p.tags[line]; other != nil || p.closed {
-		go func() { _ = is.Close(context.Background()) }()
+		p.node.world.stops.Go(func() { _ = is.Close(context.Background()) })
 		if p.closed {
 			return nil, hapax.ErrClosed
 		}
@@ -524,6 +524,7 @@ func simulate(t *testing.T, seed uint64, tw twin) (faults []string, l *ledger) {
 				p.close()
 			}
 		}
+		w.stops.Wait()
 		synctest.Wait()
 		faults, l = w.ledger.faults, &w.ledger
 	})

@@ -53,7 +53,7 @@ const (
 // plainTwin runs a simple issuer with one fault in place of the Snowflake.
 func plainTwin(fault string, layout string, nodes int) twin {
 	return twin{
-		broken: fault != "", layout: layout, nodes: nodes, keepsStore: true,
+		broken: fault != "", layout: layout, nodes: nodes, keepsStore: true, noWitness: true,
 		open: func(ctx context.Context, p *process, opts hapax.SnowflakeOptions) (hapax.Issuer, error) {
 			return &plain{fault: fault, store: p.records, opts: opts, node: p.node, lock: make(chan struct{}, 1)}, nil
 		},
@@ -62,7 +62,7 @@ func plainTwin(fault string, layout string, nodes int) twin {
 
 // storeTwin runs the real engine over a store with one fault.
 func storeTwin(nodes int, wrap func(*memstore.Store) hapax.Store) twin {
-	return twin{broken: true, layout: coarse, nodes: nodes, keepsStore: true, store: func(n *node) hapax.Store { return wrap(n.world.store) }}
+	return twin{broken: true, layout: coarse, nodes: nodes, keepsStore: true, noWitness: true, store: func(n *node) hapax.Store { return wrap(n.world.store) }}
 }
 
 // crowded leaves the nodes one worker ID too few.
@@ -89,7 +89,7 @@ func TestSimulationCatchesBrokenTwins(t *testing.T) {
 		"a worker recycled without its mark":             storeTwin(3, func(m *memstore.Store) hapax.Store { return forgetful{m} }),
 		"an extension without a look at the token":       crowded(storeTwin(3, func(m *memstore.Store) hapax.Store { return unfenced{m} })),
 		"a poisoned mark lowered":                        storeTwin(2, func(m *memstore.Store) hapax.Store { return lowerer{m} }),
-		"an identity of address and port that is shared": {broken: true, nodes: 2, node: shareIdentity, store: func(n *node) hapax.Store { return sticky{n.world.store} }},
+		"an identity of address and port that is shared": {broken: true, nodes: 2, keepsStore: true, noWitness: true, node: shareIdentity, store: func(n *node) hapax.Store { return sticky{n.world.store} }},
 	}
 	catch(t, twins)
 	t.Run("and not the simple issuer without a fault", func(t *testing.T) {
@@ -330,6 +330,7 @@ func (s reviver) Allocate(ctx context.Context, tag string, n int64, last hapax.G
 	if base, ok := revivedAt.Load(revived{s.Store, tag}); ok {
 		a.Grant.Lo -= base.(int64)
 		a.Grant.Hi -= base.(int64)
+		a.From -= base.(int64)
 	}
 	return a, err
 }

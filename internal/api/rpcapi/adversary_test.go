@@ -475,13 +475,15 @@ func TestAdversaryFindsWhatIsBroken(t *testing.T) {
 		"whoever leases defines a line": {func(s *memstore.Store) hapax.Store { return shared{s} }, defining},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store := memstore.New()
-			l, nodes, _ := attack(t, store, broken.serve(store), broken.evil, 5000)
-			if found := violations(t, store, l, nodes); len(found) == 0 {
-				t.Error("the adversary has done no harm")
-			} else {
-				t.Log(found[0])
+			for range 20 { // it needs some luck
+				store := memstore.New()
+				l, nodes, _ := attack(t, store, broken.serve(store), broken.evil, 5000)
+				if found := violations(t, store, l, nodes); len(found) > 0 {
+					t.Log(found[0])
+					return
+				}
 			}
+			t.Error("the adversary has done no harm")
 		})
 	}
 }
