@@ -537,7 +537,7 @@ func TestSimulation(t *testing.T) {
 		first, count = *simSeed, 1
 	}
 	if testing.Short() {
-		count = min(count, 10)
+		count = min(count, 4)
 	}
 	total, refusals := 0, map[hapax.Code]int{}
 	for seed := first; seed < first+uint64(count); seed++ {
