@@ -58,7 +58,7 @@ exceed what the original granted since; never use that original again.`,
 		defer cancel()
 		var adopt func(dryRun bool) (server.Adoption, error)
 		if *address != "" {
-			c, err := dial(ctx, *address, credentials)
+			c, err := dial(ctx, *address, credentials, true)
 			if err != nil {
 				return err
 			}
@@ -104,11 +104,14 @@ exceed what the original granted since; never use that original again.`,
 	return cmd
 }
 
-// dial returns a client of one server.
-func dial(ctx context.Context, address string, c *credentials) (*client.Client, error) {
+// dial returns a client of one server. One that nobody has named is shown no token.
+func dial(ctx context.Context, address string, c *credentials, named bool) (*client.Client, error) {
 	token, err := c.token()
 	if err != nil {
 		return nil, err
+	}
+	if !named {
+		token = ""
 	}
 	config, err := c.tls()
 	if err != nil {

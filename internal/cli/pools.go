@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 
@@ -23,7 +24,7 @@ type poolJSON struct {
 func poolsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pools",
-		Short: "List and show the worker pools of snowflake tags",
+		Short: "List, create and delete the worker pools of snowflake tags",
 		Long: `Pools shows which worker pools there are: those that are configured, those that the
 store knows, and the default pool.
 
@@ -33,7 +34,74 @@ tells whether this has happened, CONFIGURED whether the pool is in the
 configuration.
 ` + targetHelp,
 	}
-	group(cmd, poolsListCommand(), poolsShowCommand())
+	group(cmd, poolsListCommand(), poolsShowCommand(), poolsCreateCommand(), poolsDeleteCommand())
+	return cmd
+}
+
+func poolsCreateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "create POOL",
+		Short: "Create a pool, or revive a deleted one",
+		Long: `Create freezes a pool with a layout in the store, so that servers which do not have
+it in their configuration know it, too. A deleted pool comes back only with the
+layout that it had.
+` + targetHelp,
+		Example: `  hapax pools create events --layout uidgenerator-29-21-13`,
+		Args:    arguments(1, 1),
+	}
+	layout := cmd.Flags().String("layout", hapax.LayoutLeaf, "name or spec of the layout")
+	return changePool(cmd, func(ctx context.Context, t target, pool string) (hapax.Pool, error) {
+		l, err := hapax.ParseLayout(*layout)
+		if err != nil {
+			return hapax.Pool{}, err
+		}
+		return t.CreatePool(ctx, pool, l.String())
+	})
+}
+
+func poolsDeleteCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "delete POOL",
+		Short: "Delete a pool",
+		Long: `Delete removes a pool of which no worker ID was ever used. Of any other it leaves a
+tombstone, which keeps what is granted: the pool issues nothing until it is created
+anew, with the layout that it had. A server that issues from the pool refuses.
+` + targetHelp,
+		Args: arguments(1, 1),
+	}
+	return changePool(cmd, func(ctx context.Context, t target, pool string) (hapax.Pool, error) { return t.DeletePool(ctx, pool) })
+}
+
+// changePool makes cmd call change with its argument, and print the pool.
+func changePool(cmd *cobra.Command, change func(context.Context, target, string) (hapax.Pool, error)) *cobra.Command {
+	asJSON := jsonFlag(cmd)
+	where := addTarget(cmd)
+	completeFirst(cmd, where, poolNames)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return where.with(cmd, func(ctx context.Context, t target) error {
+			p, err := change(ctx, t, args[0])
+			if err != nil {
+				return err
+			}
+			out := newOutput(cmd, *asJSON, "POOL", "LAYOUT", "STATE")
+			state := "created"
+			switch {
+			case p.Deleted && p.Layout == "":
+				state = "removed"
+			case p.Deleted:
+				state = "deleted"
+			}
+			shown := p.Layout
+			if l, err := hapax.ParseLayout(p.Layout); err == nil {
+				shown = service.LayoutName(l)
+			}
+			return errors.Join(out.add(struct {
+				Pool   string `json:"pool"`
+				Layout string `json:"layout,omitempty"`
+				State  string `json:"state"`
+			}{p.Name, shown, state}, p.Name, dash(shown), state), out.flush())
+		})
+	}
 	return cmd
 }
 

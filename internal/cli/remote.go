@@ -28,6 +28,7 @@ type remote struct {
 	client *http.Client
 	token  string // empty: none
 	kept   bool   // there is a token, and nobody has named this server
+	creds  *credentials
 }
 
 // newUnnamed returns a server that nobody has named. It is shown no token: whoever
@@ -57,7 +58,7 @@ func newRemote(address string, c *credentials) (*remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &remote{base: base, client: client, token: token}, nil
+	return &remote{base: base, client: client, token: token, creds: c}, nil
 }
 
 func (r *remote) Close(context.Context) error {
@@ -272,4 +273,24 @@ func (r *remote) RetireWorker(ctx context.Context, pool string, id int64) (hapax
 	var answer workerJSON
 	err := r.call(ctx, http.MethodPost, []string{"pools", pool, "workers", strconv.FormatInt(id, 10), "retire"}, nil, nil, nil, &answer)
 	return answer.status(pool).Worker, err
+}
+
+// CreatePool implements hapax.PoolStore.
+func (r *remote) CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error) {
+	c, err := dial(ctx, r.base.String(), r.creds, !r.kept)
+	if err != nil {
+		return hapax.Pool{}, err
+	}
+	defer c.Close()
+	return c.CreatePool(ctx, pool, layout)
+}
+
+// DeletePool implements hapax.PoolStore.
+func (r *remote) DeletePool(ctx context.Context, pool string) (hapax.Pool, error) {
+	c, err := dial(ctx, r.base.String(), r.creds, !r.kept)
+	if err != nil {
+		return hapax.Pool{}, err
+	}
+	defer c.Close()
+	return c.DeletePool(ctx, pool)
 }

@@ -20,10 +20,11 @@ func withServer(cmd *cobra.Command, f func(context.Context, *client.Client) erro
 		ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
 		defer cancel()
 		at := either(*address, serverEnv)
-		if at == "" {
+		named := at != ""
+		if !named {
 			at = "http://127.0.0.1:8080"
 		}
-		c, err := dial(ctx, at, credentials)
+		c, err := dial(ctx, at, credentials, named)
 		if err != nil {
 			return err
 		}

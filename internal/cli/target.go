@@ -52,6 +52,8 @@ type target interface {
 	hapax.TagStore
 	CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error)
 	Pools(ctx context.Context) ([]hapax.Pool, error)
+	CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error)
+	DeletePool(ctx context.Context, pool string) (hapax.Pool, error)
 	PoolStatuses(ctx context.Context) ([]service.PoolStatus, error)
 	WorkerStatuses(ctx context.Context, pool string) ([]service.WorkerStatus, error)
 	WorkerStatus(ctx context.Context, pool string, id int64) (service.WorkerStatus, error)
