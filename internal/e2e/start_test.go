@@ -111,7 +111,7 @@ func TestNextReadsTheConfiguration(t *testing.T) {
 		t.Errorf("there are tags: %s", got)
 	}
 	ok(t, dir, "next", "t", "--store", "bolt:x.db", "--config", "hapax.yaml")
-	if got := ok(t, dir, "tags", "show", "t", "--store", "bolt:x.db"); got != "t\tsnowflake\t-\t-\t-\t-\tp\tlive\n" {
+	if got := ok(t, dir, "tags", "show", "t", "--store", "bolt:x.db"); got != "t\tsnowflake\t-\t-\t-\t-\tp\t-\tlive\n" {
 		t.Errorf("the tag is %s", got)
 	}
 	if got := ok(t, dir, "pools", "show", "p", "--store", "bolt:x.db"); got != "p\tjs-safe-53\t8\tno\tyes\n" {

@@ -115,32 +115,52 @@ func testPause(t *testing.T, store *testservers.Server) {
 }
 
 // testClone: a data directory that was copied, with the identity of its node in
-// it, is used beside its original. The second server has another worker, and
-// nothing comes twice.
+// it, is used beside its original. One of the two notices and refuses, the other one
+// goes on, and nothing comes twice.
 func testClone(t *testing.T, store *testservers.Server) {
 	pool := unusedName("clone")
 	args := short(store.URL, pool, "0-7")
 	dir := t.TempDir()
 	first := serve(t, dir, nil, append(args, "--data", "original")...)
 	tags := []string{pool + "-orders", pool + "-events"}
+	ids := map[string][]hapax.ID{}
 	for _, tag := range tags {
-		takeSoon(t, first, tag, 1)
+		ids[tag] = takeSoon(t, first, tag, 1)
 	}
 	if err := os.CopyFS(filepath.Join(dir, "copy"), os.DirFS(filepath.Join(dir, "original"))); err != nil {
 		t.Fatal(err)
 	}
 	second := serve(t, dir, nil, append(args, "--data", "copy")...)
-	for _, tag := range tags {
-		var ids []hapax.ID
-		for range 20 {
-			ids = append(ids, takeSoon(t, first, tag, 20)...)
-			ids = append(ids, takeSoon(t, second, tag, 20)...)
+	copied := map[*serving]bool{}
+	takeAll := func(s *serving) (issued int) {
+		for _, tag := range tags {
+			got, err := take(http.DefaultClient, s.url, tag, 20)
+			switch {
+			case refused(err) == hapax.ErrStoreCopied.Code():
+				copied[s] = true
+			case err != nil && !wantsGrant(err):
+				t.Fatal(err)
+			}
+			ids[tag] = append(ids[tag], got...)
+			issued += len(got)
 		}
-		distinct(t, tag, ids)
+		return issued
 	}
-	worker := fmt.Sprintf("hapax_worker_id{pool=%q}", pool)
-	if a, b := first.metric(worker), second.metric(worker); a == b {
-		t.Errorf("both servers have worker %v", a)
+	eventually(t, "one of the servers refuses", func() bool {
+		takeAll(first)
+		takeAll(second)
+		return len(copied) > 0
+	})
+	left := first
+	if copied[first] {
+		left = second
+	}
+	eventually(t, "the other one issues", func() bool { return takeAll(left) > 0 })
+	if len(copied) > 1 {
+		t.Error("both servers refuse")
+	}
+	for _, tag := range tags {
+		distinct(t, tag, ids[tag])
 	}
 }
 

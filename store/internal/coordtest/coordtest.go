@@ -258,7 +258,7 @@ func (d Driver) lostAnswers(t *testing.T) {
 		t.Errorf("the next grant is %v; want [21, 31)", g)
 	}
 
-	layout, err := hapax.ParseLayout("time:41,worker:10,sequence:12,epoch=0")
+	layout, err := hapax.ParseLayout("time:41,worker:10,sequence:12,epoch=0s")
 	if err != nil {
 		t.Fatal(err)
 	}
