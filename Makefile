@@ -10,7 +10,7 @@ SEEDS ?= 1000
 
 # The tests come last, so that the output ends with their verdict.
 test: vet modules race fuzz
-	$(GO) test -timeout 10m ./...
+	$(GO) test -timeout 20m ./...
 
 vet:
 	for m in $(MODULES); do $(GO) -C $$m vet ./... || exit; done
