@@ -99,6 +99,9 @@ exceed what the original granted since; never use that original again.`,
 			return err
 		}
 		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: store", done.StoreID, "is adopted")
+		if len(done.Differences) > 0 {
+			fmt.Fprintln(cmd.ErrOrStderr(), "hapax: never use its original again: nothing can check that, and two live copies issue the same numbers")
+		}
 		return printRaised(cmd, done, *asJSON)
 	}
 	return cmd

@@ -24,7 +24,7 @@ func (s *Service) StoreID(ctx context.Context) (string, error) {
 // KnownStore returns the identity of the store that this node works with, without
 // asking where it is known.
 func (s *Service) KnownStore(ctx context.Context) (string, error) {
-	if g := s.Guard(); g != nil {
+	if g := s.Guard(); g != nil && g.Status().State == witness.Serving { // else it may be another store than the witness knows
 		if id := g.Witness().StoreID(); id != "" {
 			return id, nil
 		}

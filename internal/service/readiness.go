@@ -105,7 +105,7 @@ func (h *health) trouble() error {
 	defer h.mu.Unlock()
 	now := time.Now()
 	for since := range h.asked {
-		if silent := now.Sub(*since); silent >= silence && since.After(h.told) {
+		if silent := now.Sub(*since); silent >= silence && !since.Before(h.told) {
 			return fmt.Errorf("%w: it has not answered for %v", hapax.ErrStoreUnavailable, silent.Truncate(time.Second))
 		}
 	}

@@ -184,7 +184,7 @@ func checkUpdate(e *env) {
 var oddNames = []string{
 	"A", "a", "\u00e1", "a\u0301", "a ", " a", "a  b", "a.b", "a..b", "a/b", "a//b", "a/", "/a", "a%", "a%2Fb", "a%b", "a_b", "axb",
 	"a'b", "a''b", `a"b`, `a\b`, `a\\b`, "a$b", "$a", "a{b}", "a:b", "a*", "a?", "a#b", "a&b", "a+b", "a;b", "a\u00a0b", "a☃b",
-	"ss", "ß", "ẞ", "I", "i", "İ", "ı", "日本語", "🂡", "\uffff", "0", "00", "null", "a\u200bb",
+	"ss", "ß", "ẞ", "I", "i", "İ", "ı", "日本語", "🂡", "\ufffd", "0", "00", "null", "a·b",
 }
 
 // checkNames: every valid name is a tag of its own.
