@@ -161,27 +161,35 @@ type placed struct {
 func (s *Store) all(ctx context.Context) (map[string][]placed, error) {
 	found := map[string][]placed{}
 	for i, db := range s.dbs {
-		if err := func() error {
-			limited, cancel := db.Limit(ctx)
-			defer cancel()
-			rows, err := db.SQL.QueryContext(limited, "SELECT "+columns+" FROM tiny_id_info")
-			if err != nil {
-				return err
-			}
-			defer rows.Close()
-			for rows.Next() {
-				p := placed{db: i}
-				if err := p.scan(rows.Scan); err != nil {
-					return err
-				}
-				found[p.bizType] = append(found[p.bizType], p)
-			}
-			return rows.Err()
-		}(); err != nil {
+		limited, cancel := db.Limit(ctx)
+		rows, err := db.rows(limited)
+		cancel()
+		if err != nil {
 			return nil, db.Fail(ctx, "tiny_id_info", err)
+		}
+		for _, r := range rows {
+			found[r.bizType] = append(found[r.bizType], placed{r, i})
 		}
 	}
 	return found, nil
+}
+
+// rows reads all rows of a database.
+func (db *database) rows(ctx context.Context) ([]row, error) {
+	rows, err := db.SQL.QueryContext(ctx, "SELECT "+columns+" FROM tiny_id_info")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []row
+	for rows.Next() {
+		var r row
+		if err := r.scan(rows.Scan); err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, rows.Err()
 }
 
 // signs tells what has moved between two looks at the rows, and who else is there.
@@ -218,7 +226,7 @@ func merge(rows []placed, databases int, margin int64) (hapax.Tag, error) {
 			return def, err
 		}
 		for _, other := range rows[:i] {
-			if meet(class{delta: r.delta, remainder: r.remainder}, class{delta: other.delta, remainder: other.remainder}) {
+			if meet(r.class(), other.class()) {
 				return def, fmt.Errorf("%w: %w: row %q has delta %d and remainder %d, and delta %d and remainder %d",
 					hapax.ErrStoreUnsafe, errOverlap, r.bizType, r.delta, r.remainder, other.delta, other.remainder)
 			}
