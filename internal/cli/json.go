@@ -20,6 +20,8 @@ type tagJSON struct {
 	MinStep int64      `json:"min_step,omitempty"`
 	MaxStep int64      `json:"max_step,omitempty"`
 	Mark    hapax.ID   `json:"mark,omitzero"`
+	Delta   int64      `json:"delta,omitempty"` // 0: 1
+	Rest    int64      `json:"remainder,omitempty"`
 	Pool    string     `json:"pool,omitempty"`
 	Deleted bool       `json:"deleted,omitempty"`
 	Code    string     `json:"code,omitempty"`
@@ -28,13 +30,17 @@ type tagJSON struct {
 
 func newTagJSON(t hapax.Tag) tagJSON {
 	spec, old := service.CodeOf(t)
-	return tagJSON{t.Name, t.Kind, hapax.ID(t.Start), t.Step, t.MinStep, t.MaxStep, hapax.ID(t.Mark), t.Pool, t.Deleted, spec, old}
+	j := tagJSON{t.Name, t.Kind, hapax.ID(t.Start), t.Step, t.MinStep, t.MaxStep, hapax.ID(t.Mark), 0, 0, t.Pool, t.Deleted, spec, old}
+	if t.Delta > 1 {
+		j.Delta, j.Rest = t.Delta, t.Remainder
+	}
+	return j
 }
 
 func (j tagJSON) tag() hapax.Tag {
 	return hapax.Tag{
 		Name: j.Name, Kind: j.Kind, Start: int64(j.Start), Step: j.Step, MinStep: j.MinStep, MaxStep: j.MaxStep,
-		Mark: int64(j.Mark), Pool: j.Pool, Deleted: j.Deleted, Extra: service.ExtraOf(j.Code, j.Old),
+		Mark: int64(j.Mark), Pool: j.Pool, Deleted: j.Deleted, Extra: service.ExtraOf(j.Code, j.Old), Delta: j.Delta, Remainder: j.Rest,
 	}
 }
 

@@ -203,6 +203,8 @@ type putJSON struct {
 	Step    *int64     `json:"step,omitempty"`
 	MinStep *int64     `json:"min_step,omitempty"`
 	MaxStep *int64     `json:"max_step,omitempty"`
+	Delta   int64      `json:"delta,omitempty"`
+	Rest    int64      `json:"remainder,omitempty"`
 	Pool    string     `json:"pool,omitempty"`
 	Floor   *hapax.ID  `json:"floor,omitempty"`
 	Code    string     `json:"code,omitempty"`
@@ -210,7 +212,7 @@ type putJSON struct {
 }
 
 func (r *remote) CreateTag(ctx context.Context, tag hapax.Tag, _ hapax.CreateMode) (hapax.Tag, error) {
-	body := putJSON{Kind: tag.Kind, Pool: tag.Pool}
+	body := putJSON{Kind: tag.Kind, Pool: tag.Pool, Delta: tag.Delta, Rest: tag.Remainder}
 	body.Code, body.Zone = service.AskedCode(tag.Extra)
 	if tag.Kind == hapax.KindSegment {
 		body.Start, body.Step, body.MinStep, body.MaxStep = new(hapax.ID(tag.Start)), &tag.Step, &tag.MinStep, &tag.MaxStep
