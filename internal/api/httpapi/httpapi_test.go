@@ -322,7 +322,7 @@ func TestErrors(t *testing.T) {
 		{"body, unknown key", "PUT", "/v1/tags/x", `{"stepp":1}`, nil, 400, "invalid_argument", "body is \"stepp\"; allowed is an object of kind, start, step, min_step, max_step, delta, remainder, pool, floor"},
 		{"body, type", "PUT", "/v1/tags/x", `{"step":"many"}`, nil, 400, "invalid_argument", "step is a JSON string; allowed is a JSON integer of 64 bits"},
 		{"body, fraction", "PUT", "/v1/tags/x", `{"step":1.5}`, nil, 400, "invalid_argument", "step is a JSON number 1.5; allowed is a JSON integer of 64 bits"},
-		{"remainder", "PUT", "/v1/tags/x", `{"delta":2,"remainder":2}`, nil, 400, "invalid_argument", "remainder is \"2\"; allowed is 0 to delta - 1 (1)"},
+		{"remainder", "PUT", "/v1/tags/x", `{"delta":2,"remainder":2}`, nil, 400, "invalid_argument", "remainder is 2; allowed is 0 to delta - 1 (1)"},
 		{"delta, zero", "PUT", "/v1/tags/x", `{"delta":0}`, nil, 400, "invalid_argument", "delta"},
 		{"delta, another", "PUT", "/v1/tags/orders", `{"delta":2}`, nil, 400, "invalid_argument", "which cannot change"},
 		{"body, kind", "PUT", "/v1/tags/x", `{"kind":5}`, nil, 400, "invalid_argument", "kind is a JSON number; allowed is a JSON string"},
