@@ -93,6 +93,15 @@ func OpenTable(ctx context.Context, url string, opts TableOptions) (*Table, erro
 	return t, nil
 }
 
+// CheckTable judges a database's URL without connecting to it.
+func CheckTable(url string) error {
+	db, err := mysqldb.Open(url, mysqldb.Options{})
+	if err != nil {
+		return err
+	}
+	return db.Close()
+}
+
 // NewTable uses a handle of the caller's, which Close leaves open. Its connections
 // must reach the primary.
 func NewTable(ctx context.Context, db *sql.DB, opts TableOptions) (*Table, error) {

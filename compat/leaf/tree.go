@@ -134,6 +134,12 @@ func OpenTree(ctx context.Context, rawURL string, opts TreeOptions) (*Tree, erro
 	return t, nil
 }
 
+// CheckTree judges a tree's URL and options without connecting to it.
+func CheckTree(rawURL string, opts TreeOptions) error {
+	_, _, _, err := parseTreeURL(rawURL)
+	return errors.Join(err, opts.check())
+}
+
 func parseTreeURL(rawURL string) (hosts []string, user *url.Userinfo, chroot string, err error) {
 	bad := &hapax.ValueError{Field: "tree URL", Value: "(not shown)", Allowed: "zk://[user:password@]host:port[,host:port…][/chroot]", Err: hapax.ErrInvalidArgument}
 	rest, ok := strings.CutPrefix(rawURL, "zk://")
@@ -356,6 +362,19 @@ func (t *Tree) usedUp(ctx context.Context) error {
 	}
 	return fmt.Errorf("%w: all %d worker IDs below %s are used up, %d of them by nodes that have not reported for %v, longest %s (since %s): make sure that a node's process has ended, and retire the node with hapax leaf retire, or Tree.Retire",
 		hapax.ErrNoWorker, workerIDs, t.forever, silent, RetireAfter, oldest.Name, oldest.Reported.UTC().Format(time.RFC3339))
+}
+
+// Ping reports whether the tree answers, and has this process's node.
+func (t *Tree) Ping(ctx context.Context) error {
+	if t.node == "" {
+		_, err := t.session.children(ctx, t.forever)
+		return err
+	}
+	c, err := t.session.get(ctx, t.node)
+	if err == nil && c.raw == nil {
+		err = fmt.Errorf("%w: node %s is gone: it was retired, or the tree replaced; start anew", hapax.ErrStoreReplaced, t.node)
+	}
+	return err
 }
 
 // Worker returns this process's worker ID.

@@ -134,6 +134,23 @@ func Open(ctx context.Context, urls []string, opts Options) (*Store, error) {
 	return s, nil
 }
 
+// Check judges the databases' URLs without connecting to them.
+func Check(urls []string) error {
+	if len(urls) < 1 || len(urls) > maxDatabases {
+		return &hapax.ValueError{Field: "databases", Value: len(urls), Allowed: fmt.Sprintf("1 to %d", maxDatabases), Err: hapax.ErrInvalidArgument}
+	}
+	for _, url := range urls {
+		db, err := mysqldb.Open(url, mysqldb.Options{})
+		if err != nil {
+			return err
+		}
+		if err := db.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func newStore(opts Options) *Store {
 	s := &Store{warn: opts.Warn, witness: opts.Witness, marks: marks.New(opts.Witness), known: map[string]*known{}}
 	if s.warn == nil {
