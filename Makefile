@@ -2,7 +2,7 @@ GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 MODULES = . bench examples/embedded examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop
 RACE = . ./internal/service/... ./internal/api/... ./store/memstore/...
-FUZZTIME ?= 3s
+FUZZTIME ?= 10000x
 SOAK ?= 5
 SEEDS ?= 1000
 
@@ -31,7 +31,7 @@ modules:
 race:
 	$(GO) test -race -short -timeout 10m $(RACE)
 
-# Every fuzz target for FUZZTIME.
+# Every fuzz target on FUZZTIME inputs (or for a time: FUZZTIME=1m).
 fuzz:
 	.ci/fuzz $(FUZZTIME)
 
