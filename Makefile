@@ -12,8 +12,11 @@ SEEDS ?= 1000
 test: vet modules race fuzz
 	$(GO) test -timeout 20m ./...
 
+# The code for other processors too.
 vet:
 	for m in $(MODULES); do $(GO) -C $$m vet ./... || exit; done
+	GOARCH=arm64 $(GO) vet ./codec
+	$(GO) test -tags purego -run 'Vectors|Feistel' ./codec
 
 # The modules beside the root one: the examples run, a consumer of another make calls
 # the Dubbo server, the benchmarks run briefly.
