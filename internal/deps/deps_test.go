@@ -82,7 +82,7 @@ var rules = []rule{
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/console", []string{"internal/service"}},
 	{"internal/server", slices.Concat([]string{"root", "internal/gate", "store/witness", "codec", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
-	{"internal/cli", []string{"root", "store/witness", "client", "plan", "compat/springxml", "compat/uidgen/imports", "compat/vesta/imports", "internal/audit", "internal/server", "internal/service", "internal/service/auth"}},
+	{"internal/cli", []string{"root", "store/witness", "client", "plan", "compat/leaf", "compat/tinyid", "compat/springxml", "compat/uidgen/imports", "compat/vesta/imports", "internal/audit", "internal/server", "internal/service", "internal/service/auth"}},
 	{"internal/e2e", nil}, // tests alone
 	{"internal/configdoc", []string{"internal/server"}},
 	{"internal/codesdoc", []string{"root", "codec"}},

@@ -234,7 +234,7 @@ func TestLeafTree(t *testing.T) {
 	}
 	// Nodes that are silent for long are retired by a command.
 	where := []string{"--tree", server.URL, "--name", "e2e"}
-	if out := ok(t, dir, append([]string{"leaf", "nodes"}, where...)...); strings.Count(out, "\n") != 5 || !strings.Contains(out, "10.0.0.2:8080-0000000002") {
+	if out := ok(t, dir, append([]string{"leaf", "nodes"}, where...)...); strings.Count(out, "\n") != 4 || !strings.Contains(out, "10.0.0.2:8080-0000000002") {
 		t.Errorf("the nodes: %s", out)
 	}
 	if r := run(t, dir, append([]string{"leaf", "retire", "10.0.0.1:8080-0000000001"}, where...)...); r.code != 0 || !strings.Contains(r.out, "would retire") {

@@ -59,8 +59,8 @@ func passwordLines(field, file, variable string, env func(string) (string, bool)
 	if err != nil {
 		return nil, configErrorf(err, "%s", field)
 	}
-	all := strings.TrimRight(string(text), "\r\n")
-	if all == "" {
+	all := strings.TrimSuffix(string(text), "\n") // a line may be empty: an account without a password
+	if strings.Trim(all, "\r\n") == "" {
 		return nil, configErrorf(nil, "%s: %s is empty", field, file)
 	}
 	var lines []string
