@@ -56,8 +56,8 @@ var tinyidTables = []string{
 // A foreignDB is a database of a foreign system.
 type foreignDB struct {
 	*sql.DB
-	t   *testing.T
-	url string
+	t               *testing.T
+	url, host, name string
 }
 
 // newForeignDB makes a database and runs statements in it.
@@ -72,7 +72,7 @@ func newForeignDB(t *testing.T, statements ...string) foreignDB {
 		t.Fatal(err)
 	}
 	name := "f" + strings.ToLower(rand.Text())
-	foreignDB{root, t, ""}.run("CREATE DATABASE " + name)
+	foreignDB{DB: root, t: t}.run("CREATE DATABASE " + name)
 	if err := root.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +81,9 @@ func newForeignDB(t *testing.T, statements ...string) foreignDB {
 	if err != nil {
 		t.Fatal(err)
 	}
+	db.SetMaxIdleConns(0) // another session in the database is a sign of life
 	t.Cleanup(func() { _ = db.Close() })
-	d := foreignDB{db, t, at.String()}
+	d := foreignDB{db, t, at.String(), at.Host, name}
 	d.run(statements...)
 	return d
 }

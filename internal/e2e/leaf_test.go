@@ -162,7 +162,7 @@ func TestLeafTableSetBack(t *testing.T) {
 	if err := os.WriteFile(file, []byte("compat: "+compat), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	adopt := []string{"adopt", "--compat", "leaf", "--config", file, "--data", filepath.Join(dir, "hapax-data"), "--margin", "1000"}
+	adopt := []string{"adopt", "--foreign", "leaf", "--config", file, "--data", filepath.Join(dir, "hapax-data"), "--margin", "1000"}
 	r := run(t, dir, append(adopt, "--dry-run")...)
 	if r.code != 0 || !strings.Contains(r.out, "test\t100000\t101000") || !strings.Contains(r.err, fmt.Sprint(used-1)) {
 		t.Errorf("the dry run: %+v", r)
