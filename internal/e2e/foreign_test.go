@@ -53,6 +53,25 @@ var tinyidTables = []string{
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8`,
 }
 
+// TestForeignTables runs against one server; each part has databases of its own.
+func TestForeignTables(t *testing.T) {
+	server := testservers.MariaDB(t)
+	for name, test := range map[string]func(*testing.T, *testservers.Server){
+		"Leaf":                      testLeafTable,
+		"Leaf beside its nodes":     testLeafBesideItsNodes,
+		"Leaf's table set back":     testLeafTableSetBack,
+		"import of Leaf":            testImportLeaf,
+		"TinyID":                    testTinyIDTables,
+		"TinyID beside its servers": testTinyIDBesideItsServers,
+		"import of TinyID":          testImportTinyID,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, server)
+		})
+	}
+}
+
 // A foreignDB is a database of a foreign system.
 type foreignDB struct {
 	*sql.DB
@@ -61,9 +80,9 @@ type foreignDB struct {
 }
 
 // newForeignDB makes a database and runs statements in it.
-func newForeignDB(t *testing.T, statements ...string) foreignDB {
+func newForeignDB(t *testing.T, server *testservers.Server, statements ...string) foreignDB {
 	t.Helper()
-	at, err := url.Parse(testservers.MariaDB(t).URL)
+	at, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}

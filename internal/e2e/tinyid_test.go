@@ -9,20 +9,22 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/testservers"
 )
 
 const tinyidToken = "0f673adf80504e2eaa552f5d791b644c"
 
-func newTinyIDDatabase(t *testing.T, row string) foreignDB {
-	return newForeignDB(t, append(tinyidTables,
+func newTinyIDDatabase(t *testing.T, server *testservers.Server, row string) foreignDB {
+	return newForeignDB(t, server, append(tinyidTables,
 		"INSERT INTO tiny_id_info (biz_type, begin_id, max_id, step, delta, remainder, create_time, update_time, version) VALUES "+row,
 		"INSERT INTO tiny_id_token (token, biz_type, remark, create_time, update_time) VALUES ('"+tinyidToken+"', 'test', '', NOW(), NOW())")...)
 }
 
 // One command serves TinyID's routes over tables that its own script has made and that
 // were filled by hand, and counts on from the row; its client's request is answered.
-func TestTinyIDTables(t *testing.T) {
-	db := newTinyIDDatabase(t, "('test', 1, 1, 100000, 1, 0, NOW(), NOW(), 1)")
+func testTinyIDTables(t *testing.T, server *testservers.Server) {
+	db := newTinyIDDatabase(t, server, "('test', 1, 1, 100000, 1, 0, NOW(), NOW(), 1)")
 	at := freeAddress(t)
 	s := serve(t, t.TempDir(), nil, "--compat", fmt.Sprintf(`{tinyid: {databases: [%q], http: %q}}`, db.url, at))
 	client := func(route string) string { // as the Java client sends it
@@ -97,8 +99,8 @@ func tinyidActor(t *testing.T, db *sql.DB, taken *takenSet, stop <-chan struct{}
 	}
 }
 
-func TestTinyIDBesideItsServers(t *testing.T) {
-	even, odd := newTinyIDDatabase(t, "('test', 0, 0, 200, 2, 0, NOW(), NOW(), 1)"), newTinyIDDatabase(t, "('test', 0, 0, 200, 2, 1, NOW(), NOW(), 1)")
+func testTinyIDBesideItsServers(t *testing.T, server *testservers.Server) {
+	even, odd := newTinyIDDatabase(t, server, "('test', 0, 0, 200, 2, 0, NOW(), NOW(), 1)"), newTinyIDDatabase(t, server, "('test', 0, 0, 200, 2, 1, NOW(), NOW(), 1)")
 	beside(t, fmt.Sprintf(`{tinyid: {databases: [%q, %q], http: %%q}}`, even.url, odd.url), "/tinyid/id/nextIdSimple?batchSize=5&bizType=test&token="+tinyidToken,
 		func(taken *takenSet, stop <-chan struct{}) {
 			ended := make(chan struct{})
