@@ -57,6 +57,11 @@ func TestTable(t *testing.T) {
 		"down, and back": testDown,
 		"closed":         testClosed,
 		"moves":          testMoves,
+
+		"witness":                 testWitness,
+		"witness of a busy table": testWitnessBusy,
+		"torn load":               testTornLoad,
+		"healthy database":        testHealthyDatabase,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, server) })
 	}
