@@ -64,6 +64,8 @@ func TestForeignTables(t *testing.T) {
 		"TinyID":                    testTinyIDTables,
 		"TinyID beside its servers": testTinyIDBesideItsServers,
 		"import of TinyID":          testImportTinyID,
+		"page on Leaf":              testLeafPage,
+		"page on TinyID":            testTinyIDPage,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -131,28 +129,7 @@ leaf.snowflake.enable=false
 // The worker IDs of Leaf's tree are carried over above the time of its nodes.
 func TestImportLeafTree(t *testing.T) {
 	server := testservers.ZooKeeper(t)
-	conn, _, err := zk.Connect([]string{strings.Trim(strings.TrimPrefix(server.URL, "zk://"), "/")}, 10*time.Second, zk.WithLogInfo(false))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	path := ""
-	for _, part := range []string{"snowflake", "imported", "forever"} {
-		path += "/" + part
-		if _, err := conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll)); err != nil && err != zk.ErrNodeExists {
-			t.Fatal(err)
-		}
-	}
-	put := func(node string, at time.Time) {
-		data := fmt.Appendf(nil, `{"ip":"10.0.0.1","port":"1","timestamp":%d}`, at.UnixMilli())
-		_, err := conn.Create(path+"/"+node, data, 0, zk.WorldACL(zk.PermAll))
-		if err == zk.ErrNodeExists {
-			_, err = conn.Set(path+"/"+node, data, -1)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	put := func(node string, at time.Time) { putLeafNode(t, server, "imported", node, at) }
 	put("10.0.0.1:1-0000000000", time.Now().Add(-time.Hour))
 	put("10.0.0.2:1-0000000007", time.Now().Add(time.Minute)) // its clock is ahead of ours
 	dir := t.TempDir()
