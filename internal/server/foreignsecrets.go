@@ -116,7 +116,7 @@ func firstContact(ctx context.Context, log *slog.Logger, name string, ping func(
 	case errors.Is(err, hapax.ErrFenced):
 		log.Error("nothing is granted any more: the table cannot be trusted; find out why, stop the server, and run hapax adopt --foreign", "beside", name, "why", err)
 	case errors.Is(err, hapax.ErrStoreUnavailable):
-		log.Warn("a foreign system does not answer; it is tried again and again", "beside", name, "err", err)
+		log.Warn("a foreign system cannot be used yet; it is tried again and again", "beside", name, "err", err)
 	default:
 		return err
 	}
