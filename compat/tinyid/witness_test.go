@@ -42,7 +42,7 @@ func testWitness(t *testing.T, server *testservers.Server) {
 	}
 	refused := func(s *tinyid.Store) {
 		t.Helper()
-		for _, tag := range []string{"other", "test"} {
+		for _, tag := range []string{"test", "other"} {
 			if a, err := s.Allocate(t.Context(), tag, 0, ""); !errors.Is(err, hapax.ErrFenced) {
 				t.Errorf("%s: got %v, error %v; want ErrFenced", tag, a.Grant, err)
 			}
@@ -70,10 +70,13 @@ func testWitness(t *testing.T, server *testservers.Server) {
 		allocate(5051)(s)
 	}, even.URL, odd.URL)
 
-	// One row for all numbers in place of the even ones alone: what the even row and
-	// the odd one were granted counts.
-	even.Run(t, "UPDATE tiny_id_info SET delta = 1, remainder = 0, max_id = 5059 WHERE biz_type = 'test'")
-	process(refused, even.URL)
+	// A row that is changed to issue all numbers, in place of the even ones alone: what
+	// the even ones were granted counts.
+	process(func(s *tinyid.Store) {
+		allocate(5061)(s)
+		even.Run(t, "UPDATE tiny_id_info SET delta = 1, remainder = 0, max_id = 5065 WHERE biz_type = 'test'")
+		refused(s)
+	}, even.URL)
 }
 
 // testWitnessBusy: calls at the same time beside another process, and a row whose
