@@ -221,16 +221,17 @@ func TestEndOfTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	end := time.UnixMilli(1288834974657 + 1<<41)
 	for _, before := range []time.Duration{2 * time.Second, 0, -time.Hour} {
 		clock := &offClock{}
-		clock.off.Store(int64(time.Until(layout.Ends()) - before))
+		clock.off.Store(int64(time.Until(end) - before))
 		s, err := hapax.NewSnowflake(t.Context(), memstore.New(), hapax.SnowflakeOptions{Layout: layout, Clock: clock})
-		for end := time.Now().Add(3 * time.Second); err == nil; {
+		for over := time.Now().Add(time.Minute); err == nil; {
 			var id hapax.ID
 			if id, err = s.Next(t.Context()); id < 0 {
 				t.Fatalf("%v before the end: %d", before, id)
 			}
-			if time.Now().After(end) {
+			if time.Now().After(over) {
 				t.Fatalf("%v before the end it goes on", before)
 			}
 		}
