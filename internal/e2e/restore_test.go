@@ -20,7 +20,7 @@ import (
 // anything until an operator has adopted the store; no number comes twice.
 func TestRestoredStores(t *testing.T) {
 	// Clients of etcd and ZooKeeper refuse a server that is behind them by themselves.
-	quick := map[string]bool{"postgres": true, "redis": true, "mariadb": true, "mongodb": soaking}
+	quick := map[string]bool{"postgres": true, "redis": true, "mariadb": true, "mongodb": soaking, "etcd": true, "zookeeper": true}
 	for _, store := range sharedStores {
 		if !quick[store.name] {
 			continue

@@ -159,10 +159,10 @@ func (s *adminServer) GetStatus(ctx context.Context, _ *hapaxv1.GetStatusRequest
 		return nil, err
 	}
 	nodes, err := g.Nodes(ctx)
-	if err != nil && !errors.Is(err, hapax.ErrNotSupported) {
+	st := g.Status()
+	if err != nil && st.State == witness.Serving && !errors.Is(err, hapax.ErrNotSupported) {
 		return nil, err
 	}
-	st := g.Status()
 	res := &hapaxv1.GetStatusResponse{State: string(st.State), Why: st.Why, Fence: newFence(st.Fence), StoreId: g.Witness().StoreID()}
 	for _, n := range nodes {
 		res.Nodes = append(res.Nodes, &hapaxv1.Node{Id: n.ID, Name: n.Name, At: timestamppb.New(n.At), Since: timestamppb.New(n.Since)})
