@@ -180,7 +180,7 @@ func (s *adminServer) Adopt(ctx context.Context, req *hapaxv1.AdoptRequest) (*ha
 		DryRun: req.GetDryRun(), Floor: req.GetFloor(), WithoutMissing: req.GetWithoutMissing(), Lines: []map[string]int64{req.GetLines()},
 	})
 	if err != nil {
-		return nil, err
+		return nil, wire.OperatorError(err) // it names the nodes that are missing
 	}
 	res := &hapaxv1.AdoptResponse{StoreId: a.StoreID, Fence: newFence(a.Fence), Spoke: a.Spoke, Missing: a.Missing}
 	for _, r := range a.Raised {
