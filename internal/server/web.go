@@ -88,7 +88,9 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 // gated returns an HTTP listener that bounds connections.
 func (s *server) gated(l net.Listener, policy *auth.Policy) net.Listener {
 	strangers := policy.HasTokens() || s.certs != nil
-	return gate.Listen(l, gate.New(s.config.HTTPConnections), strangers, func() {
+	g := gate.New(s.config.HTTPConnections)
+	s.gates = append(s.gates, g)
+	return gate.Listen(l, g, strangers, func() {
 		s.service.Refused(httpapi.API, hapax.ErrLimitExceeded.Code())
 	})
 }
