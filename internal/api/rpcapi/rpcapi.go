@@ -97,7 +97,7 @@ func New(svc *service.Service, opts Options) map[string]http.Handler {
 	svc.Counting(API, Codes()...)
 	shared := opts.handlerOptions(svc.KnownStore, svc)
 	routes := map[string]http.Handler{}
-	mount := func(path string, h http.Handler) { routes[path] = uncached(opts.known(svc, h)) }
+	mount := func(path string, h http.Handler) { routes[path] = uncached(opts.known(svc, framed(svc, h))) }
 	mount(hapaxv1connect.NewIssueServiceHandler(&issueServer{svc: svc, stopping: opts.Stopping}, shared...))
 	mount(hapaxv1connect.NewLeaseServiceHandler(&leaseServer{store: serviceStore{svc}, validity: opts.Validity}, shared...))
 	mount(hapaxv1connect.NewAdminServiceHandler(&adminServer{store: serviceStore{svc}}, shared...))
