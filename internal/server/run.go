@@ -19,9 +19,13 @@ import (
 
 	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/api/respapi"
+	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
+
+// strangersGrace is how long a stop waits for clients that have shown nothing.
+const strangersGrace = 500 * time.Millisecond
 
 // sealTimeout bounds what Close has to tell the store.
 const sealTimeout = 5 * time.Second
@@ -65,6 +69,7 @@ type server struct {
 	policy *auth.Policy // may be nil
 	public *auth.Policy // for the listeners that do not administer
 	fronts []*httpapi.Front
+	gates  []*gate.Gate // of the HTTP listeners
 }
 
 // start opens everything. The listeners come first: an address that cannot be
@@ -268,6 +273,12 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 		draining.Go(func() { errs[i] = web[i].Shutdown(drain) })
 	}
 	draining.Go(func() { errs[len(web)] = redis.Shutdown(drain) })
+	expel := time.AfterFunc(strangersGrace, func() {
+		for _, g := range s.gates {
+			g.Expel()
+		}
+	})
+	defer expel.Stop()
 	draining.Wait()
 	if errors.Join(errs...) != nil {
 		s.log.Warn("requests in flight were cut off", "after", s.config.Drain)
