@@ -47,6 +47,9 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	routes := rpcapi.New(s.service, rpcapi.Options{Policy: policy, Stopping: ctx.Done(), Logger: s.log})
 	if l == s.listeners.http {
 		maps.Copy(routes, s.vesta.routes)
+		for _, p := range s.foreign {
+			maps.Copy(routes, p.routes())
+		}
 	}
 	web := &http.Server{
 		Handler: httpapi.New(s.service, httpapi.Options{
@@ -55,6 +58,7 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 			Policy:       policy,
 			Logger:       s.log,
 			Routes:       routes,
+			Gatherer:     gatherer(s.service, s.foreign.besides()),
 		}),
 		Protocols: protocols(),
 		HTTP2: &http.HTTP2Config{

@@ -74,6 +74,9 @@ var levels = map[hapax.EventKind]slog.Level{
 
 // observe counts and logs what happened. It is the Observer of every issuer.
 func (s *Service) observe(e hapax.Event) {
+	if s.opts.Observer != nil {
+		s.opts.Observer(e)
+	}
 	s.metrics.event(e, s.poolLabel(e.Pool))
 	level, ok := levels[e.Kind]
 	if !ok {

@@ -7,8 +7,8 @@
 //	POST   /v1/ids/compose               {"layout":L,"fields":{"time":T,"worker":W}} to an ID
 //	GET    /v1/tags?after=NAME&limit=N   a page of tags, tombstones among them
 //	GET    /v1/tags/{tag}                one tag
-//	PUT    /v1/tags/{tag}                create or change: kind, start, step, min_step, max_step, pool, floor,
-//	                                     code, zone
+//	PUT    /v1/tags/{tag}                create or change: kind, start, step, min_step, max_step, delta,
+//	                                     remainder, pool, floor, code, zone
 //	DELETE /v1/tags/{tag}                leave a tombstone
 //	GET    /v1/layouts                   the known layouts
 //	GET    /v1/pools                     the worker pools
