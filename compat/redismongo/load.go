@@ -65,9 +65,9 @@ func (i *Issuer) nextStep(step int64, age time.Duration) int64 {
 	i.mu.Unlock()
 	switch {
 	case step <= 0 || age < 0:
-		return 0
+		return i.opts.ahead()
 	case def.Step == 0: // the tag's bounds are not known here yet
-		return min(step, hapax.DefaultMaxStep)
+		return max(min(step, hapax.DefaultMaxStep), i.opts.ahead())
 	}
 	switch {
 	case age < stepGrowsBelow:
@@ -75,7 +75,7 @@ func (i *Issuer) nextStep(step int64, age time.Duration) int64 {
 	case age > stepShrinksAbove:
 		step /= 2
 	}
-	return min(max(step, def.MinStep), def.MaxStep)
+	return max(min(max(step, def.MinStep), def.MaxStep), i.opts.ahead())
 }
 
 // allocate takes a segment from the store and checks it: it must lie above all that

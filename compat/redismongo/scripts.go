@@ -29,7 +29,7 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 //
 // It answers {"ok", last number, how many} or {"dry"}, and where the caller is to
 // fetch a segment three more: server, step and age of the latest segment in ms.
-var takeScript = redis.NewScript(prelude + `
+const takeSource = prelude + `
 local v = redis.call('HMGET', key, 'srv', 'cur', 'max', 'step', 'ncur', 'nmax', 'at', 'load', 'until')
 local srv, cur, max, step, ncur, nmax, at, load, till = unpack(v)
 local held = srv == server and cur and max and step
@@ -67,7 +67,9 @@ if due and not (held and ncur) and not given then
   answer[4], answer[5], answer[6] = server, step or '', string.format('%.0f', age)
 end
 return answer
-`)
+`
+
+var takeScript = redis.NewScript(takeSource)
 
 // installScript installs the segment of the numbers above ARGV[3] up to ARGV[4],
 // ARGV[5] of them, for who holds the right ARGV[2] of the server ARGV[1]. Without
@@ -75,7 +77,7 @@ return answer
 //
 // It answers {"ok"}; {"no"} if the right is gone; or {"low", the highest number
 // that the hash knows} if the segment does not lie above that.
-var installScript = redis.NewScript(prelude + `
+const installSource = prelude + `
 if ARGV[1] ~= server or redis.call('HGET', key, 'load') ~= ARGV[2] .. ' ' .. server then return {'no'} end
 redis.call('HDEL', key, 'load', 'until')
 if ARGV[3] == '' then return {'ok'} end
@@ -90,4 +92,6 @@ else
   redis.call('HDEL', key, 'ncur', 'nmax')
 end
 return {'ok'}
-`)
+`
+
+var installScript = redis.NewScript(installSource)

@@ -70,7 +70,7 @@ var rules = []rule{
 	{"compat/springxml", []string{"root"}},
 	{"compat/uidgen/imports", []string{"root", "compat/uidgen", "compat/springxml", "plan"}},
 	{"compat/uidgen", []string{"root", "internal/durable"}},
-	{"compat/redismongo", []string{"root"}},
+	{"compat/redismongo", []string{"root", "store/memstore"}},
 	{"compat/internal/fleet", []string{"root"}},
 	{"compat/internal/testdb", []string{"root", "internal/testservers"}},
 	{"compat/internal/*", []string{"root"}},
