@@ -155,9 +155,11 @@ type Issuer struct {
 	end   context.CancelFunc
 	tasks sync.WaitGroup // loads and probes
 
-	seen atomic.Int64 // the highest number that Redis gave
-	away atomic.Bool  // Redis; written under mu
-	took atomic.Int64 // numbers that Redis gave
+	id   atomic.Pointer[string] // of the store; nil until it is known
+	dry  atomic.Bool            // Redis had no segment when it was asked last
+	seen atomic.Int64           // the highest number that Redis gave
+	away atomic.Bool            // Redis; written under mu
+	took atomic.Int64           // numbers that Redis gave
 
 	mu         sync.Mutex // guards what follows; never held while waiting
 	closed     bool
@@ -200,7 +202,7 @@ func (i *Issuer) begin(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, i.opts.Timeout)
 	defer cancel()
 	storeErr := i.openLocal(soon)
-	if storeErr != nil && (soon.Err() == nil || ctx.Err() != nil) {
+	if storeErr != nil && (soon.Err() == nil && !errors.Is(storeErr, hapax.ErrStoreUnavailable) || ctx.Err() != nil) {
 		return storeErr
 	}
 	got, err := i.take(ctx, 0)
@@ -208,6 +210,9 @@ func (i *Issuer) begin(ctx context.Context) error {
 	case notAllowed(err):
 		return fmt.Errorf("%w: redis: the account needs EVAL, EVALSHA, INFO, TIME, HMGET, HGET, HSET, HDEL and HINCRBY: %w", hapax.ErrStoreUnsafe, err)
 	case err != nil:
+		if other, ok := errors.AsType[*otherStoreError](err); ok {
+			return other
+		}
 		i.lost(err)
 	}
 	switch {
@@ -256,6 +261,9 @@ func (i *Issuer) fromRedis(ctx context.Context, dst []hapax.ID) (int, error) {
 		}
 		got, err := i.take(ctx, min(len(dst), maxTake))
 		if err != nil {
+			if other, ok := errors.AsType[*otherStoreError](err); ok {
+				return 0, other
+			}
 			if ctx.Err() != nil {
 				i.suspect()
 				return 0, &hapax.WaitError{Cause: fmt.Errorf("%w: redis: %w", hapax.ErrStoreUnavailable, err), Context: context.Cause(ctx)}
@@ -288,7 +296,7 @@ func (i *Issuer) take(ctx context.Context, n int) (taking, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.opts.Timeout)
 	defer cancel()
 	right := rand.Text()
-	answer, err := takeScript.Run(ctx, i.rdb, i.keys, n, i.seen.Load(), i.opts.Threshold, right, rightFor.Milliseconds()).Slice()
+	answer, err := takeScript.Run(ctx, i.rdb, i.keys, n, i.seen.Load(), i.opts.Threshold, right, rightFor.Milliseconds(), i.storeID()).Slice()
 	if err != nil {
 		return taking{}, err
 	}
@@ -299,7 +307,11 @@ func (i *Issuer) take(ctx context.Context, n int) (taking, error) {
 		i.load(text(3), right, step, time.Duration(age)*time.Millisecond)
 	}
 	if len(answer) > 0 && text(0) == "dry" {
+		i.dry.Store(true)
 		return taking{dry: true}, nil
+	}
+	if len(answer) == 2 && text(0) == "other" {
+		return taking{}, &otherStoreError{i.keys[0], text(1), i.storeID()}
 	}
 	unexpected := func() error {
 		return fmt.Errorf("%w: redis: unexpected answer %.100q", hapax.ErrStoreCorrupt, fmt.Sprint(answer))
@@ -312,10 +324,30 @@ func (i *Issuer) take(ctx context.Context, n int) (taking, error) {
 	if err != nil || !ok || got < 0 || got > int64(n) || last < got {
 		return taking{}, unexpected()
 	}
-	if got > 0 {
+	if i.dry.Store(false); got > 0 {
 		i.see(last)
 	}
 	return taking{last: last, n: int(got)}, nil
+}
+
+// An otherStoreError tells that Redis has segments of another store, which may have
+// granted the numbers that this one grants.
+type otherStoreError struct{ key, other, own string }
+
+func (e *otherStoreError) Error() string {
+	return fmt.Sprintf("%v: %s in Redis has numbers of store %s, and this process has store %s; configure the store that the others have, or another prefix; where the store was replaced on purpose, raise the tag's floor above all numbers and delete the key",
+		hapax.ErrStoreReplaced, e.key, e.other, e.own)
+}
+
+// Unwrap returns hapax.ErrStoreReplaced.
+func (*otherStoreError) Unwrap() error { return hapax.ErrStoreReplaced }
+
+// storeID returns the identity of the store; empty if it is not known.
+func (i *Issuer) storeID() string {
+	if id := i.id.Load(); id != nil {
+		return *id
+	}
+	return ""
 }
 
 // see raises the highest number that Redis gave.
@@ -394,7 +426,7 @@ func (i *Issuer) suspect() {
 	i.suspecting = true
 	i.tasks.Go(func() {
 		_, err := i.take(i.life, 0)
-		if err != nil && i.life.Err() == nil {
+		if _, other := errors.AsType[*otherStoreError](err); err != nil && !other && i.life.Err() == nil {
 			i.lost(err)
 		}
 		i.mu.Lock()
@@ -414,8 +446,9 @@ func (i *Issuer) probe() {
 			tick.Stop()
 			return
 		}
-		if got, err := i.take(i.life, 0); got.dry || err != nil {
-			continue
+		got, err := i.take(i.life, 0)
+		if _, other := errors.AsType[*otherStoreError](err); !other && (got.dry || err != nil) {
+			continue // callers are told of another store
 		}
 		tick.Stop()
 		i.mu.Lock()
@@ -440,6 +473,27 @@ func (i *Issuer) Stats() Stats {
 		s.Local = local.Stats()
 	}
 	return s
+}
+
+// Ready returns nil if numbers can be issued without the store, and otherwise what they
+// wait for.
+func (i *Issuer) Ready() error {
+	i.mu.Lock()
+	failed, unopen := i.failed, i.unopen
+	i.mu.Unlock()
+	switch local := i.local.Load(); {
+	case i.life.Err() != nil:
+		return i.errClosed()
+	case !i.away.Load() && !i.dry.Load():
+		return nil
+	case !i.away.Load():
+		return cmp.Or(failed, error(hapax.ErrRefillPending))
+	case local == nil:
+		return cmp.Or(unopen, error(hapax.ErrStoreUnavailable))
+	case local.Stats().Remaining > 0:
+		return nil
+	}
+	return fmt.Errorf("%w: and Redis is away", hapax.ErrStoreUnavailable)
 }
 
 // Close stops issuing and hands the reserve back. What Redis was given stays there

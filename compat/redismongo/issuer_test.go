@@ -331,12 +331,12 @@ func TestInstallations(t *testing.T) {
 	ctx := t.Context()
 	keys := []string{"k"}
 	take := func(seen int64) []any {
-		v, err := redismongo.TakeScript.Run(ctx, rdb, keys, 10, seen, 20, "right"+strconv.FormatInt(seen, 10), 60_000).Slice()
+		v, err := redismongo.TakeScript.Run(ctx, rdb, keys, 10, seen, 20, "right"+strconv.FormatInt(seen, 10), 60_000, "").Slice()
 		must(t, err)
 		return v
 	}
 	install := func(server, right string, before, last int64) string {
-		v, err := redismongo.InstallScript.Run(ctx, rdb, keys, server, right, before, last, last-before).StringSlice()
+		v, err := redismongo.InstallScript.Run(ctx, rdb, keys, server, right, before, last, last-before, "").StringSlice()
 		must(t, err)
 		return strings.Join(v, " ")
 	}
@@ -417,6 +417,65 @@ func TestForeignHashAndStoreThatWentBack(t *testing.T) {
 		t.Error("nobody was told of the store that went back")
 	}
 	b.unique()
+}
+
+// TestAnotherStore has two processes share a Redis but not the store, which grants each
+// of them the same numbers.
+func TestAnotherStore(t *testing.T) {
+	server := testservers.Redis(t, forgets...)
+	rdb, b := connect(t, server), &book{t: t}
+	a := issuer(t, rdb, memstore.New(), fixed(50))
+	b.rising(120, a)
+	_, err := redismongo.New(t.Context(), rdb, memstore.New(), "orders", redismongo.Options{Timeout: within})
+	if !errors.Is(err, hapax.ErrStoreReplaced) || !strings.Contains(err.Error(), "hapax:seq:{orders}") {
+		t.Errorf("another store: %v", err)
+	}
+	b.rising(120, a)
+	// Redis is emptied, and then belongs to whoever comes first.
+	must(t, rdb.FlushAll(t.Context()).Err())
+	z, other := issuer(t, rdb, memstore.New(), fixed(50)), &book{t: t}
+	other.rising(120, z)
+	if _, err := a.Next(t.Context()); !errors.Is(err, hapax.ErrStoreReplaced) {
+		t.Errorf("the first one: %v", err)
+	}
+	other.rising(120, z)
+}
+
+func TestReady(t *testing.T) {
+	server := testservers.Redis(t, forgets...)
+	proxy := testservers.NewProxy(t, server.Addr)
+	o, err := redis.ParseURL(proxy.URL(server.URL))
+	must(t, err)
+	o.ContextTimeoutEnabled = true
+	rdb := redis.NewClient(o)
+	defer rdb.Close()
+	var lost atomic.Bool
+	i := issuer(t, rdb, &reach{SegmentStore: memstore.New(), all: &lost}, fixed(10))
+	b := &book{t: t}
+	ready := func(when string, want *hapax.Error) {
+		t.Helper()
+		if err := i.Ready(); want == nil && err != nil || want != nil && !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", when, err, want)
+		}
+	}
+	b.rising(15, i)
+	ready("with all", nil)
+	lost.Store(true)
+	ready("without the store", nil)
+	b.untilRefused(i)
+	ready("with nothing left in Redis", hapax.ErrStoreUnavailable)
+	proxy.Cut()
+	b.next(i)
+	ready("without Redis", nil)
+	b.untilRefused(i)
+	ready("with nothing at all", hapax.ErrStoreUnavailable)
+	proxy.Pass()
+	lost.Store(false)
+	b.next(i)
+	back(t, i)
+	ready("with all again", nil)
+	must(t, i.Close(t.Context()))
+	ready("closed", hapax.ErrClosed)
 }
 
 func TestAccountWithoutInfo(t *testing.T) {

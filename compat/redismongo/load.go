@@ -109,7 +109,7 @@ func (i *Issuer) allocate(ctx context.Context, n int64) (hapax.Grant, error) {
 func (i *Issuer) install(ctx context.Context, server, right, before, last string, n int64) error {
 	ctx, cancel := context.WithTimeout(ctx, i.opts.Timeout)
 	defer cancel()
-	answer, err := installScript.Run(ctx, i.rdb, i.keys, server, right, before, last, n).StringSlice()
+	answer, err := installScript.Run(ctx, i.rdb, i.keys, server, right, before, last, n, i.storeID()).StringSlice()
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: redis: %w", hapax.ErrStoreUnavailable, err)

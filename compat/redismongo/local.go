@@ -33,6 +33,16 @@ func InMemory(ctx context.Context, tag string, opts Options) (*hapax.Segment, er
 // ends.
 func (i *Issuer) openLocal(ctx context.Context) error {
 	local, err := hapax.NewSegment(ctx, i.store, i.tag, i.opts.segment())
+	if known, ok := i.store.(interface {
+		StoreID(ctx context.Context) (string, error)
+	}); ok && err == nil {
+		var id string
+		if id, err = known.StoreID(ctx); err != nil {
+			_ = local.Close(ctx) // the first error tells more
+		} else {
+			i.id.Store(&id)
+		}
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.unopen = err; err != nil {
