@@ -122,6 +122,12 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
+// Validate checks the options without connecting to anything.
+func (o Options) Validate() error {
+	_, err := o.withDefaults()
+	return err
+}
+
 // ahead returns the least size of a segment: what is left of it when the next one is
 // due is the reserve.
 func (o Options) ahead() int64 {
@@ -473,6 +479,19 @@ func (i *Issuer) Stats() Stats {
 		s.Local = local.Stats()
 	}
 	return s
+}
+
+// Measure returns the stats as values for metrics.
+func (i *Issuer) Measure() map[string]float64 {
+	s := i.Stats()
+	away := 0.0
+	if s.Away {
+		away = 1
+	}
+	return map[string]float64{
+		"redis_away": away, "issued_by_redis": float64(s.FromRedis),
+		"issued_alone": float64(s.Local.Issued), "own_reserve": float64(s.Local.Remaining),
+	}
 }
 
 // Ready returns nil if numbers can be issued without the store, and otherwise what they

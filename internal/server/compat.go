@@ -36,6 +36,8 @@ const tableTimeout = 10 * time.Second
 type CompatConfig struct {
 	Vesta  *VestaConfig  `yaml:"vesta"`
 	UIDGen *UIDGenConfig `yaml:"uidgen"`
+
+	RedisMongo *RedisMongoConfig `yaml:"redismongo"`
 }
 
 // A VestaConfig is what stands in for Vesta.
@@ -94,6 +96,7 @@ var compatEntries = []Entry{
 		{"padding_factor", "int", "50", "Checked, 1 to 99, and of no effect: numbers are made when they are taken"},
 		{"schedule_interval", "duration", "0s", "Checked, and of no effect, for the same reason"},
 	}},
+	redisMongoEntry,
 }
 
 // foreign is what sections may not define where a foreign system does.
@@ -122,6 +125,11 @@ func (c Config) addCompat(opts *service.Options) error {
 			return err
 		}
 		add(vestaPool, v.pool())
+	}
+	if r := c.Compat.RedisMongo; r != nil {
+		if err := r.check(c); err != nil {
+			return err
+		}
 	}
 	if u := c.Compat.UIDGen; u != nil {
 		if err := cmp.Or(c.foreign(uidgenPool), u.check()); err != nil {
@@ -250,12 +258,14 @@ func (c CompatConfig) shown() map[string]map[string]any {
 	for _, e := range []struct {
 		name  string
 		entry any
-	}{{"vesta", c.Vesta}, {"uidgen", c.UIDGen}} {
+	}{{"vesta", c.Vesta}, {"uidgen", c.UIDGen}, {"redismongo", c.RedisMongo}} {
 		if v := reflect.ValueOf(e.entry); !v.IsNil() {
 			all[e.name] = setFields(v.Elem())
 		}
-		if table, ok := all[e.name]["table"].(string); ok {
-			all[e.name]["table"] = redact(table)
+		for _, key := range []string{"table", "redis", "store"} {
+			if url, ok := all[e.name][key].(string); ok {
+				all[e.name][key] = redact(url)
+			}
 		}
 	}
 	return all

@@ -71,6 +71,9 @@ type server struct {
 // used leaves no data directory behind.
 func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	store := NewLateStore()
+	if c.Compat.RedisMongo != nil {
+		c.redisMongo = &redisMongo{config: c.Compat.RedisMongo, log: log}
+	}
 	opts, err := serviceOptions(c, log, store)
 	if err != nil {
 		return nil, err
@@ -106,7 +109,11 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 		return nil, errors.Join(err, ls.close(), foreign.close())
 	}
 	release, err := c.foreignIDs(ctx, &opts)
+	if err == nil {
+		err = c.redisMongo.start(c, node)
+	}
 	if err != nil {
+		release()
 		return nil, errors.Join(err, ls.close(), foreign.close(), node.Close())
 	}
 	opts.Holder, opts.Cache = node.Instance, node.cache
@@ -124,8 +131,9 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 			err = errors.Join(err, svc.Close(ctx))
 		}
 		release()
-		return nil, errors.Join(err, ls.close(), foreign.close(), node.Close())
+		return nil, errors.Join(err, ls.close(), foreign.close(), c.redisMongo.stop(), node.Close())
 	}
+	c.redisMongo.observed(svc.Observe)
 	return &server{
 		config: c, log: log, node: node, service: svc, listeners: ls, vesta: foreign, certs: certs, release: release,
 		policy: policy, public: public,
@@ -287,7 +295,7 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 		s.log.Warn("what is held could not be given back: the numbers granted are lost, and a worker ID is free when its granted time is over", "err", err)
 	}
 	s.release()
-	err := errors.Join(s.node.withdraw(), s.node.Close())
+	err := errors.Join(s.node.withdraw(), s.config.redisMongo.stop(), s.node.Close())
 	if err == nil {
 		s.log.Info("stopped", "took", time.Since(began))
 	}

@@ -2,11 +2,13 @@ package service
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/strategy"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -120,6 +122,7 @@ var (
 	descWarnings  = prometheus.NewDesc("hapax_store_warnings_total", "Warnings about the store, at the start and when another primary was found, by code.", []string{"code"}, nil)
 	descDegraded  = prometheus.NewDesc("hapax_degraded", "Tags or pools, configured or in use, that cannot issue now; /readyz names them.", []string{"kind"}, nil)
 	descFenced    = prometheus.NewDesc("hapax_fenced", "1 if the store grants nothing until an operator has run hapax adopt, else 0.", nil, nil)
+	descStrategy  = prometheus.NewDesc("hapax_strategy", "What a tag's strategy tells of itself, by its name for it.", []string{"tag", "name"}, nil)
 	descReady     = prometheus.NewDesc("hapax_ready", "1 if the service can issue, else 0.", nil, nil)
 )
 
@@ -132,7 +135,7 @@ type collector struct{ s *Service }
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descIssued, descRefills, descBurnt, descRemaining, descWorker, descGrant,
-		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady, descDegraded, descFenced,
+		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady, descDegraded, descFenced, descStrategy,
 	} {
 		ch <- d
 	}
@@ -191,6 +194,7 @@ func (c collector) segments(ch chan<- prometheus.Metric) {
 		switch {
 		case foreign && l.labelled:
 			ch <- prometheus.MustNewConstMetric(descIssued, prometheus.CounterValue, float64(f.issued.Load()), l.name, "")
+			emitMeasures(ch, l.name, f)
 		case l.segment == nil:
 		case l.labelled:
 			emitSegment(ch, l.name, l.segment.Stats())
@@ -209,6 +213,23 @@ func emitSegment(ch chan<- prometheus.Metric, tag string, st hapax.SegmentStats)
 	ch <- prometheus.MustNewConstMetric(descRefills, prometheus.CounterValue, float64(st.Refills), tag, "")
 	ch <- prometheus.MustNewConstMetric(descBurnt, prometheus.CounterValue, float64(st.Burnt), tag)
 	ch <- prometheus.MustNewConstMetric(descRemaining, prometheus.GaugeValue, float64(st.Remaining), tag)
+}
+
+// maxMeasures bounds what a strategy may tell of a tag.
+const maxMeasures = 16
+
+func emitMeasures(ch chan<- prometheus.Metric, tag string, f *foreignIssuer) {
+	own, ok := f.Issuer.(strategy.Measured)
+	if !ok {
+		return
+	}
+	values := own.Measure()
+	for i, name := range slices.Sorted(maps.Keys(values)) {
+		if i == maxMeasures {
+			return
+		}
+		ch <- prometheus.MustNewConstMetric(descStrategy, prometheus.GaugeValue, values[name], tag, name)
+	}
 }
 
 func (c collector) pools(ch chan<- prometheus.Metric) {
