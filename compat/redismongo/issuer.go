@@ -188,6 +188,9 @@ type Issuer struct {
 // Redis lacks a command that is needed; and those of hapax.NewSegment.
 func New(ctx context.Context, rdb redis.UniversalClient, store hapax.SegmentStore, tag string, opts Options) (*Issuer, error) {
 	opts, err := opts.withDefaults()
+	if err == nil {
+		_, err = opts.definition(tag)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -203,27 +206,33 @@ func New(ctx context.Context, rdb redis.UniversalClient, store hapax.SegmentStor
 	return i, nil
 }
 
-// begin asks the store first, so that the tag is there when Redis wants a segment.
+// begin has Redis filled before the process's own buffer, so that numbers begin at the
+// tag's start where nothing is in trouble.
 func (i *Issuer) begin(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, i.opts.Timeout)
 	defer cancel()
-	storeErr := i.openLocal(soon)
-	if storeErr != nil && (soon.Err() == nil && !errors.Is(storeErr, hapax.ErrStoreUnavailable) || ctx.Err() != nil) {
-		return storeErr
-	}
+	storeErr := i.identify(soon)
 	got, err := i.take(ctx, 0)
+	for storeErr == nil && err == nil && got.dry && i.awaitSegment(soon) == nil {
+		got, err = i.take(ctx, 0)
+	}
+	other, isOther := errors.AsType[*otherStoreError](err)
 	switch {
 	case notAllowed(err):
 		return fmt.Errorf("%w: redis: the account needs EVAL, EVALSHA, INFO, TIME, HMGET, HGET, HSET, HDEL and HINCRBY: %w", hapax.ErrStoreUnsafe, err)
+	case isOther:
+		return other
 	case err != nil:
-		if other, ok := errors.AsType[*otherStoreError](err); ok {
-			return other
-		}
 		i.lost(err)
 	}
+	if storeErr == nil {
+		storeErr = i.openLocal(soon)
+	}
 	switch {
-	case storeErr == nil:
-		return nil
+	case storeErr == nil, ctx.Err() != nil:
+		return storeErr
+	case soon.Err() == nil && !errors.Is(storeErr, hapax.ErrStoreUnavailable):
+		return storeErr
 	case err != nil || got.dry:
 		return i.openLocal(ctx)
 	}

@@ -121,8 +121,7 @@ func TestHash(t *testing.T) {
 	b := &book{t: t}
 	first := b.next(i)
 	hash := func() map[string]string { return rdb.HGetAll(t.Context(), "hapax:seq:{orders}").Val() }
-	// The first segment is the process's own reserve; all numbers begin at 1000.
-	if h := hash(); first != 1100 || h["cur"] != "1100" || h["max"] != "1199" || h["step"] != "100" {
+	if h := hash(); first != 1000 || h["cur"] != "1000" || h["max"] != "1099" || h["step"] != "100" {
 		t.Errorf("got %d, and the hash is %v", first, h)
 	}
 	b.rising(48, i)
@@ -130,7 +129,7 @@ func TestHash(t *testing.T) {
 		t.Errorf("below the threshold the hash is %v", h)
 	}
 	b.rising(1, i)
-	until(t, "the next segment", func() bool { return hash()["ncur"] == "1199" && hash()["nmax"] == "1299" })
+	until(t, "the next segment", func() bool { return hash()["ncur"] == "1199" && hash()["nmax"] == "1299" }) // what lies between is the process's own reserve
 	b.rising(51, i)
 	if h := hash(); h["cur"] != "1200" || h["max"] != "1299" || h["ncur"] != "" {
 		t.Errorf("at the joint the hash is %v", h)

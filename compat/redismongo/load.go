@@ -84,8 +84,20 @@ func (i *Issuer) allocate(ctx context.Context, n int64) (hapax.Grant, error) {
 	i.mu.Lock()
 	known := max(i.mark, i.seen.Load()+1)
 	i.mu.Unlock()
+	if err := i.identify(ctx); err != nil {
+		return hapax.Grant{}, err
+	}
 	began := time.Now()
 	a, err := i.store.Allocate(ctx, i.tag, n, "")
+	if hapax.CodeOf(err) == hapax.ErrTagNotFound.Code() { // its first use
+		var def hapax.Tag
+		if def, err = i.opts.definition(i.tag); err == nil {
+			_, err = i.store.CreateTag(ctx, def, hapax.CreateFirstUse)
+		}
+		if err == nil || hapax.CodeOf(err) == hapax.ErrTagExists.Code() {
+			a, err = i.store.Allocate(ctx, i.tag, n, "")
+		}
+	}
 	if err != nil {
 		return hapax.Grant{}, err
 	}

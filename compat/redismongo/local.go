@@ -17,6 +17,11 @@ func (o Options) segment() hapax.SegmentOptions {
 	return hapax.SegmentOptions{Start: o.Start, Step: o.Step, MinStep: o.MinStep, MaxStep: o.MaxStep, Observer: o.Observer}
 }
 
+// definition returns the tag as its first use makes it.
+func (o Options) definition(tag string) (hapax.Tag, error) {
+	return hapax.Tag{Name: tag, Start: o.Start, Step: o.Step, MinStep: o.MinStep, MaxStep: o.MaxStep}.WithDefaults()
+}
+
 // InMemory returns an issuer for programs that have neither Redis nor a store: it
 // counts from Options.Start in this process's memory. Its numbers are unique within
 // the issuer's own life. A second issuer, another process and a restart issue the
@@ -29,18 +34,28 @@ func InMemory(ctx context.Context, tag string, opts Options) (*hapax.Segment, er
 	return hapax.NewSegment(ctx, memstore.New(), tag, opts.segment())
 }
 
+// identify learns the identity of the store, where it has one.
+func (i *Issuer) identify(ctx context.Context) error {
+	known, ok := i.store.(interface {
+		StoreID(ctx context.Context) (string, error)
+	})
+	if !ok || i.id.Load() != nil {
+		return nil
+	}
+	id, err := known.StoreID(ctx)
+	if err == nil {
+		i.id.Store(&id)
+	}
+	return err
+}
+
 // openLocal opens the process's own buffer; it waits for the store until the context
 // ends.
 func (i *Issuer) openLocal(ctx context.Context) error {
 	local, err := hapax.NewSegment(ctx, i.store, i.tag, i.opts.segment())
-	if known, ok := i.store.(interface {
-		StoreID(ctx context.Context) (string, error)
-	}); ok && err == nil {
-		var id string
-		if id, err = known.StoreID(ctx); err != nil {
+	if err == nil {
+		if err = i.identify(ctx); err != nil {
 			_ = local.Close(ctx) // the first error tells more
-		} else {
-			i.id.Store(&id)
 		}
 	}
 	i.mu.Lock()

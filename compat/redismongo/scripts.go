@@ -83,6 +83,8 @@ var takeScript = redis.NewScript(takeSource)
 // It answers {"ok"}; {"no"} if the right is gone; or {"low", the highest number
 // that the hash knows} if the segment does not lie above that.
 const installSource = prelude + `
+local of = redis.call('HGET', key, 'store')
+if of and ARGV[6] ~= '' and of ~= ARGV[6] then return {'no'} end
 if ARGV[1] ~= server or redis.call('HGET', key, 'load') ~= ARGV[2] .. ' ' .. server then return {'no'} end
 redis.call('HDEL', key, 'load', 'until')
 if ARGV[3] == '' then return {'ok'} end
