@@ -262,7 +262,7 @@ func (c CompatConfig) shown() map[string]map[string]any {
 		if v := reflect.ValueOf(e.entry); !v.IsNil() {
 			all[e.name] = setFields(v.Elem())
 		}
-		for _, key := range []string{"table", "redis", "store"} {
+		for _, key := range []string{"table", "redis", "store", "worker_registry"} {
 			if url, ok := all[e.name][key].(string); ok {
 				all[e.name][key] = redact(url)
 			}
@@ -298,6 +298,17 @@ func (c Config) foreignIDs(ctx context.Context, opts *service.Options) (release 
 		p := opts.Pools[uidgenPool] // no other start waits for what a crash leaves
 		p.Grant, p.MaxGrant = hapax.DefaultGrant, hapax.DefaultMaxGrant
 		opts.Pools[uidgenPool] = p
+	}
+	if r := c.Compat.RedisMongo; r != nil && r.WorkerPool != "" {
+		p, err := r.register(ctx, c, opts.Pools[r.WorkerPool])
+		if err != nil {
+			return release, fmt.Errorf("compat.redismongo.worker_pool: %w", err)
+		}
+		opts.Pools = maps.Clone(opts.Pools)
+		if opts.Pools == nil {
+			opts.Pools = map[string]service.PoolConfig{}
+		}
+		opts.Pools[r.WorkerPool] = p
 	}
 	if v := c.Compat.Vesta; v != nil && v.Table != "" {
 		err := withTable(v.Table, func(db *sql.DB) error {

@@ -35,6 +35,13 @@ type RedisMongoConfig struct {
 	OnStoreLoss string        `yaml:"on_store_loss"`
 	Reserve     int64         `yaml:"reserve"`
 	Timeout     time.Duration `yaml:"timeout"`
+
+	WorkerPool     string `yaml:"worker_pool"`
+	WorkerRegistry string `yaml:"worker_registry"`
+	WorkerKey      string `yaml:"worker_key"`
+	WorkerName     string `yaml:"worker_name"`
+	WorkerPort     uint16 `yaml:"worker_port"`
+	WorkerIP       string `yaml:"worker_ip"`
 }
 
 var redisMongoEntry = Entry{"redismongo", "Tags with strategy: redis-mongo, whose numbers rise strictly across all nodes: Redis counts, in segments that a store grants. start, step, min_step and max_step are the tag's", []Key{
@@ -45,6 +52,12 @@ var redisMongoEntry = Entry{"redismongo", "Tags with strategy: redis-mongo, whos
 	{"on_store_loss", "string", "refuse", "When the store is away and Redis has run out: refuse; or extend, which has the store grant the reserve beforehand"},
 	{"reserve", "int", "1000000", "With extend: how many numbers Redis holds at least when the next segment is due"},
 	{"timeout", "duration", "1s", "How long Redis may take before the node issues from a segment of its own"},
+	{"worker_pool", "string", "none", "Pool whose worker ID this node keeps by worker_name, worker_port and worker_ip, in a registry and in a file NAME:PORT:IP.properties of the data directory. Where the pool has a split, it is the one part that parts does not fix"},
+	{"worker_registry", "string", "redis", "URL of the registry: of a Redis, or zk://HOST:2181/PATH"},
+	{"worker_key", "string", redismongo.DefaultWorkersKey, "Name of the hash NAME.PORT.IP → worker ID in Redis"},
+	{"worker_name", "string", "none", "Name of the application"},
+	{"worker_port", "int", "none", "Port of the application, 1 to 65535"},
+	{"worker_ip", "string", "the first address of this machine", "IP address of this node"},
 }}
 
 // options returns the issuers' options.
@@ -76,13 +89,18 @@ func (r *RedisMongoConfig) check(c Config) error {
 	if path := boltPath(r.Store, c.Data); path != "" && filepath.Clean(path) == filepath.Clean(boltPath(c.Store, c.Data)) {
 		return compatError("redismongo.store", r.Store, "none where it is the server's own store")
 	}
-	if err := r.options().Validate(); err != nil {
-		if v, ok := errors.AsType[*hapax.ValueError](err); ok {
-			v.Field = "compat.redismongo." + v.Field
-		}
+	if err := r.checkWorker(c); err != nil {
 		return err
 	}
-	return nil
+	return inCompat(r.options().Validate(), "")
+}
+
+// inCompat names the setting in which err occurred.
+func inCompat(err error, prefix string) error {
+	if v, ok := errors.AsType[*hapax.ValueError](err); ok {
+		v.Field = "compat.redismongo." + prefix + v.Field
+	}
+	return err
 }
 
 // A redisMongo is what the strategy's issuers share.
