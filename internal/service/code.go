@@ -48,14 +48,6 @@ func CodeExtra(spec, zone string) string {
 // isEmpty reports whether there is nothing to store.
 func (r codeRecord) isEmpty() bool { return r.Spec == "" && r.Strategy == "" && len(r.Replaced) == 0 }
 
-// ExtraOf returns the Extra of a tag of which CodeOf returned this.
-func ExtraOf(spec string, old []string) string {
-	if spec == "" {
-		return ""
-	}
-	return codeRecord{Version: codeVersion, Spec: spec, Old: old}.extra()
-}
-
 func (r codeRecord) extra() string {
 	if r.isEmpty() {
 		return ""
@@ -82,16 +74,6 @@ func readExtra(extra string) (r codeRecord, ok bool, err error) {
 		return r, false, outOfRange("extra", extra, `a code of this version, such as {"code":1,"spec":"{id:6}"}`)
 	}
 	return r, true, nil
-}
-
-// AskedCode returns the spec and the zone of a definition that CodeExtra or ExtraOf
-// made.
-func AskedCode(extra string) (spec, zone string) {
-	r, _, err := readExtra(extra)
-	if err != nil {
-		return "", ""
-	}
-	return r.Spec, r.Zone
 }
 
 // CodeOf returns the spec of the tag's code, and those that it had before, the
@@ -198,7 +180,7 @@ func (o Options) supersede(t hapax.Tag, extra string) (string, error) {
 	case err != nil:
 		return "", err
 	case is.Strategy != "" && is.Strategy != was.Strategy:
-		return "", outOfRange("strategy", is.Strategy, fmt.Sprintf("%q, which cannot change", strategyOf(t)))
+		return "", outOfRange("strategy", is.Strategy, fmt.Sprintf("%q, which cannot change", StrategyName(t)))
 	case !has && had:
 		return "", outOfRange("code", extra, "another code: what was issued must stay readable, so a code can be replaced and not taken away")
 	case !has && ours:
