@@ -34,6 +34,8 @@ const tableTimeout = 10 * time.Second
 // A CompatConfig switches on the foreign systems that the server stands in for. Those
 // that are nil are off.
 type CompatConfig struct {
+	Leaf   *LeafConfig   `yaml:"leaf"`
+	TinyID *TinyIDConfig `yaml:"tinyid"`
 	Vesta  *VestaConfig  `yaml:"vesta"`
 	UIDGen *UIDGenConfig `yaml:"uidgen"`
 
@@ -71,6 +73,8 @@ type UIDGenConfig struct {
 
 // compatEntries describe the foreign systems, in the order of the documentation.
 var compatEntries = []Entry{
+	{"leaf", "Meituan Leaf's routes, over its table and tree beside its own nodes, or over the server's own tags", leafKeys},
+	{"tinyid", "Didi TinyID's routes, over its databases beside its own servers, or over the server's own tags", tinyidKeys},
 	{"vesta", "Vesta's REST server and, over Dubbo, its central server. The numbers are those of the tag and pool vesta", []Key{
 		{"layout", "string", "vesta-max-peak", "One of " + strings.Join(vesta.Layouts(), ", ")},
 		{"machine", "string", "pool", "Where the machine ID comes from, as the identity of a pool: fixed:7, address:IP,IP, list:ID,ID, env:VARIABLE, or any that is free"},
@@ -100,11 +104,13 @@ var compatEntries = []Entry{
 }
 
 // foreign is what sections may not define where a foreign system does.
-func (c Config) foreign(name string) error {
+func (c Config) foreign(name string) error { return c.foreignNamed(name, name) }
+
+func (c Config) foreignNamed(system, name string) error {
 	_, tag := c.Tags[name]
 	_, pool := c.Pools[name]
 	if tag || pool {
-		return configErrorf(nil, "compat.%s makes the tag and the pool %q itself; take them out of tags and pools", name, name)
+		return configErrorf(nil, "compat.%s makes the tag and the pool %q itself; take them out of tags and pools", system, name)
 	}
 	return nil
 }
@@ -119,6 +125,22 @@ func (c Config) addCompat(opts *service.Options) error {
 			opts.Pools = map[string]service.PoolConfig{}
 		}
 		opts.Tags[name], opts.Pools[name] = service.TagConfig{Kind: hapax.KindSnowflake, Pool: name}, pool
+	}
+	if l := c.Compat.Leaf; l != nil {
+		if err := l.check(c); err != nil {
+			return err
+		}
+		if l.snowflakes() == native {
+			if err := c.foreignNamed("leaf", LeafPool); err != nil {
+				return err
+			}
+			add(LeafPool, leafPoolConfig())
+		}
+	}
+	if t := c.Compat.TinyID; t != nil {
+		if err := t.check(); err != nil {
+			return err
+		}
 	}
 	if v := c.Compat.Vesta; v != nil {
 		if err := cmp.Or(c.foreign(vestaPool), v.check(c)); err != nil {
@@ -210,15 +232,7 @@ func (v *VestaConfig) pool() service.PoolConfig {
 func (v *VestaConfig) advertised(listens string) string { return cmp.Or(v.Advertise, listens) }
 
 func (v *VestaConfig) networks() ([]netip.Prefix, error) {
-	var all []netip.Prefix
-	for _, text := range v.Allow {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, compatError("vesta.allow", text, "a network such as 10.0.0.0/8")
-		}
-		all = append(all, p)
-	}
-	return all, nil
+	return parseNetworks("vesta.allow", v.Allow)
 }
 
 func (v *VestaConfig) service(source vesta.Source) (*vesta.IDService, error) {
@@ -258,14 +272,21 @@ func (c CompatConfig) shown() map[string]map[string]any {
 	for _, e := range []struct {
 		name  string
 		entry any
-	}{{"vesta", c.Vesta}, {"uidgen", c.UIDGen}, {"redismongo", c.RedisMongo}} {
+	}{{"leaf", c.Leaf}, {"tinyid", c.TinyID}, {"vesta", c.Vesta}, {"uidgen", c.UIDGen}, {"redismongo", c.RedisMongo}} {
 		if v := reflect.ValueOf(e.entry); !v.IsNil() {
 			all[e.name] = setFields(v.Elem())
 		}
-		for _, key := range []string{"table", "redis", "store", "worker_registry"} {
-			if url, ok := all[e.name][key].(string); ok {
-				all[e.name][key] = redact(url)
+		for _, key := range []string{"table", "tree", "registry", "redis", "store", "worker_registry"} {
+			if at, ok := all[e.name][key].(string); ok && at != native {
+				all[e.name][key] = redact(at)
 			}
+		}
+		if list, ok := all[e.name]["databases"].([]string); ok {
+			list = slices.Clone(list)
+			for i := range list {
+				list[i] = redact(list[i])
+			}
+			all[e.name]["databases"] = list
 		}
 	}
 	return all

@@ -144,6 +144,9 @@ func Load(from Sources) (Config, error) {
 	if c.keys, err = readKeys(c.CodeKeys, from.Env); err != nil {
 		return Config{}, err
 	}
+	if err := c.Compat.readPasswords(from.Env); err != nil {
+		return Config{}, err
+	}
 	return c, l.completeStore(&c, from.Env)
 }
 

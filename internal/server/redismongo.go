@@ -19,11 +19,8 @@ import (
 )
 
 const (
-	// redisMongoStrategy is the strategy of tags whose numbers Redis counts.
-	redisMongoStrategy = "redis-mongo"
-
-	// redisMongoWitness is the witness of compat.redismongo.store, in the data directory.
-	redisMongoWitness = "witness-redismongo"
+	redisMongoStrategy = "redis-mongo" // of tags whose numbers Redis counts
+	redisMongoName     = "redismongo"  // in the name of the witness of compat.redismongo.store
 )
 
 // A RedisMongoConfig is what the strategy redis-mongo works with.
@@ -124,13 +121,14 @@ func (r *redisMongo) start(c Config, node *Node) error {
 	if err != nil {
 		return configErrorf(err, "compat.redismongo.redis")
 	}
+	redis.SetLogger(redisLog{r.log}) // it has one logger for the whole process
 	r.rdb, r.store = rdb, node.Store
 	if r.config.Store == "" {
 		return nil
 	}
 	o := newOpener(c, r.log)
 	o.url, o.warned = r.config.Store, node.warned
-	if r.witness, err = witness.Open(filepath.Join(c.Data, redisMongoWitness)); err != nil {
+	if r.witness, err = c.foreignWitness(redisMongoName); err != nil {
 		return errors.Join(err, r.stop())
 	}
 	r.own, err = witness.GuardOpened(o.open, r.witness, witness.Options{Name: o.nodeName(), Timeout: o.timeout, Heartbeat: o.heartbeat, Changed: node.changed})

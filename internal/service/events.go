@@ -78,6 +78,9 @@ func (s *Service) Observe(e hapax.Event) { s.observe(e) }
 
 // observe counts and logs what happened. It is the Observer of every issuer.
 func (s *Service) observe(e hapax.Event) {
+	if s.opts.Observer != nil {
+		s.opts.Observer(e)
+	}
 	s.metrics.event(e, s.poolLabel(e.Pool))
 	level, ok := levels[e.Kind]
 	if !ok {

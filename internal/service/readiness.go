@@ -42,6 +42,9 @@ type Readiness struct {
 	StoreDetail string `json:"store_detail,omitempty"`
 	// Cannot lists the tags and pools, configured or in use, that cannot issue now.
 	Cannot []Lack `json:"cannot,omitempty"`
+	// Beside tells of the foreign systems that the server stands in for, whose
+	// tables and trees are their own. One that cannot issue makes this Degraded.
+	Beside map[string]Readiness `json:"beside,omitempty"`
 
 	err error // why nothing can be issued
 }
@@ -214,6 +217,17 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 	case store != nil:
 		r.err = store
 	}
+	for name, other := range s.opts.Beside {
+		if r.Beside == nil {
+			r.Beside = map[string]Readiness{}
+		}
+		state := other.Readiness(ctx)
+		r.Beside[name] = state
+		r.Degraded = r.Degraded || state.Degraded || !state.Ready
+		if state.Ready {
+			r.Ready, r.err = true, nil
+		}
+	}
 	slices.SortFunc(r.Cannot, func(a, b Lack) int {
 		return strings.Compare(a.Kind+"\x00"+a.Name, b.Kind+"\x00"+b.Name)
 	})
@@ -222,7 +236,7 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 
 // Bare returns what anybody may know, without names and details.
 func (r Readiness) Bare() Readiness {
-	r.StoreDetail, r.Cannot = "", nil
+	r.StoreDetail, r.Cannot, r.Beside = "", nil, nil
 	return r
 }
 

@@ -140,6 +140,14 @@ func (s *Service) Next(ctx context.Context, tag string) (hapax.ID, error) {
 	return s.nextOf(ctx, l)
 }
 
+// TryNext issues one number of a segment tag, if one is in hand.
+func (s *Service) TryNext(tag string) (hapax.ID, bool) {
+	if l := s.tags.find(tag); l != nil && l.segment != nil {
+		return l.segment.TryNext()
+	}
+	return 0, false
+}
+
 // NextBytes is Next for callers that have the tag's name in a buffer.
 func (s *Service) NextBytes(ctx context.Context, tag []byte) (hapax.ID, error) {
 	if err := auth.FromContext(ctx).TakeNumbers(1); err != nil {
