@@ -83,6 +83,7 @@ var rules = []rule{
 	{"internal/console", []string{"internal/service"}},
 	{"internal/server", slices.Concat([]string{"root", "identity", "internal/gate", "store/witness", "codec", "strategy", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
 	{"internal/cli", []string{"root", "store/witness", "client", "plan", "compat/leaf", "compat/tinyid", "compat/springxml", "compat/uidgen/imports", "compat/vesta/imports", "internal/audit", "internal/server", "internal/service", "internal/service/auth"}},
+	{"server", []string{"root", "strategy", "internal/cli"}},
 	{"internal/e2e", nil}, // tests alone
 	{"internal/configdoc", []string{"internal/server"}},
 	{"internal/codesdoc", []string{"root", "codec"}},
@@ -117,7 +118,7 @@ var drivers = map[string][]string{
 }
 
 // aboveDrivers are the packages that may depend on every driver.
-var aboveDrivers = []string{"internal/server", "internal/cli", "internal/configdoc", "cmd/hapax"}
+var aboveDrivers = []string{"internal/server", "internal/cli", "internal/configdoc", "cmd/hapax", "server"}
 
 // pkg is what go list tells of a package.
 type pkg struct {

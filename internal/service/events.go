@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -201,6 +202,10 @@ func (s *Service) Failed(api string, err error) {
 		return
 	}
 	if pass, dropped := s.throttle.pass("failed"); pass {
-		s.log.Error("request failed", "api", api, "code", string(code), "error", err.Error(), "suppressed", dropped)
+		about := []any{"api", api, "code", string(code), "error", err.Error(), "suppressed", dropped}
+		if e, ok := errors.AsType[*hapax.PluginError](err); ok && e.Stack != nil {
+			about = append(about, "stack", string(e.Stack))
+		}
+		s.log.Error("request failed", about...)
 	}
 }
