@@ -68,6 +68,7 @@ type Config struct {
 	// Setup registers what the program that runs the server brings along; may be nil.
 	Setup Setup
 
+	redisMongo    *redisMongo       // of a server that starts; nil: none
 	storePassword string            // given beside Store; empty: none
 	keys          map[string][]byte // what CodeKeys lead to
 }

@@ -77,6 +77,9 @@ type server struct {
 // used leaves no data directory behind.
 func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	store := NewLateStore()
+	if c.Compat.RedisMongo != nil {
+		c.redisMongo = &redisMongo{config: c.Compat.RedisMongo, log: log}
+	}
 	opts, err := serviceOptions(c, log, store)
 	if err != nil {
 		return nil, err
@@ -118,10 +121,14 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	}
 	release, err := c.foreignIDs(ctx, &opts)
 	if err == nil {
+		err = c.redisMongo.start(c, node)
+	}
+	if err == nil {
 		err = parts.each(func(p foreignPart) error { return p.open(ctx, c, node, log) })
 	}
 	if err != nil {
-		return nil, errors.Join(err, unlisten(), node.Close())
+		release()
+		return nil, errors.Join(err, unlisten(), c.redisMongo.stop(), node.Close())
 	}
 	opts.Beside, opts.Observer = parts.besides(), parts.observer()
 	opts.Holder, opts.Cache = node.Instance, node.cache
@@ -142,8 +149,9 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 			err = errors.Join(err, svc.Close(ctx))
 		}
 		release()
-		return nil, errors.Join(err, unlisten(), node.Close())
+		return nil, errors.Join(err, unlisten(), c.redisMongo.stop(), node.Close())
 	}
+	c.redisMongo.observed(svc.Observe)
 	return &server{
 		config: c, log: log, node: node, service: svc, listeners: ls, vesta: foreign, foreign: parts, certs: certs, release: release,
 		policy: policy, public: public,
@@ -315,7 +323,7 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 		s.log.Warn("what is held could not be given back: the numbers granted are lost, and a worker ID is free when its granted time is over", "err", err)
 	}
 	s.release()
-	err := errors.Join(s.node.withdraw(), s.node.Close())
+	err := errors.Join(s.node.withdraw(), s.config.redisMongo.stop(), s.node.Close())
 	if err == nil {
 		s.log.Info("stopped", "took", time.Since(began))
 	}

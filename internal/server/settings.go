@@ -124,7 +124,7 @@ var settings = []Setting{
 		func(c *Config) any { return textsOf(c.CodeKeys) }),
 	{
 		Name: compatKey, Type: "mapping", Default: "{}", Entries: compatEntries,
-		Doc: "Foreign systems that the server stands in for, by name: leaf, tinyid, vesta, uidgen. A system that is not named is off",
+		Doc: "Foreign systems that the server stands in for, by name: leaf, tinyid, vesta, uidgen, redismongo. A system that is not named is off",
 		get: func(c *Config) any { return c.Compat.shown() },
 	},
 }

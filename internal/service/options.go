@@ -348,6 +348,9 @@ func (c PoolConfig) options(layout hapax.Layout) (hapax.SnowflakeOptions, error)
 	return o, err
 }
 
+// ParseWorkers reads the setting workers of a pool.
+func ParseWorkers(text string) (hapax.WorkerRange, error) { return parseWorkers(text) }
+
 // parseWorkers reads "LOW-HIGH" or "ID", both ends included.
 func parseWorkers(text string) (hapax.WorkerRange, error) {
 	if text == "" {
