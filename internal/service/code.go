@@ -237,9 +237,11 @@ func (s *Service) NextCodes(ctx context.Context, tag string, n int) (Issued, err
 	if n < 1 || n > s.opts.MaxCount {
 		return Issued{}, outOfRange("count", n, fmt.Sprintf("1 to %d", s.opts.MaxCount))
 	}
-	if err := auth.FromContext(ctx).TakeNumbers(int64(n)); err != nil {
+	caller := auth.FromContext(ctx)
+	if err := caller.TakeNumbers(int64(n)); err != nil {
 		return Issued{}, err
 	}
+	taken := 0
 	res := Issued{IDs: make([]hapax.ID, n)}
 	var c *code
 	var period codec.Period
@@ -248,12 +250,13 @@ func (s *Service) NextCodes(ctx context.Context, tag string, n int) (Issued, err
 			return errNoCode(tag)
 		}
 		if l.periods != nil {
-			period, _, err = l.periods.take(ctx, res.IDs)
+			period, taken, err = l.periods.take(ctx, res.IDs)
 			return err
 		}
-		_, err = l.issuer.NextN(ctx, res.IDs)
+		taken, err = l.issuer.NextN(ctx, res.IDs)
 		return err
 	})
+	caller.ReturnNumbers(int64(n - taken))
 	if err != nil {
 		return Issued{}, err // what was issued before is a gap
 	}

@@ -147,11 +147,16 @@ func (s *Service) NextBytes(ctx context.Context, tag []byte) (hapax.ID, error) {
 	return s.nextWaiting(ctx, string(tag))
 }
 
+// nextWaiting is Next for a caller who is charged with the number already, which an
+// error gives back.
 func (s *Service) nextWaiting(ctx context.Context, tag string) (id hapax.ID, err error) {
 	err = s.issue(ctx, tag, func(ctx context.Context, l *line) error {
 		id, err = l.issuer.Next(ctx)
 		return err
 	})
+	if err != nil {
+		auth.FromContext(ctx).ReturnNumbers(1)
+	}
 	return id, err
 }
 
@@ -161,10 +166,13 @@ func (s *Service) NextN(ctx context.Context, tag string, dst []hapax.ID) (n int,
 	if len(dst) > s.opts.MaxCount {
 		return 0, outOfRange("count", len(dst), fmt.Sprintf("1 to %d", s.opts.MaxCount))
 	}
-	if err := auth.FromContext(ctx).TakeNumbers(int64(len(dst))); err != nil {
+	caller := auth.FromContext(ctx)
+	if err := caller.TakeNumbers(int64(len(dst))); err != nil {
 		return 0, err
 	}
-	return s.fill(ctx, tag, dst)
+	n, err = s.fill(ctx, tag, dst)
+	caller.ReturnNumbers(int64(len(dst) - n))
+	return n, err
 }
 
 // fill is NextN for numbers that the caller is already charged with.
@@ -191,10 +199,15 @@ func (s *Service) Reserve(ctx context.Context, tag string, n int64) (hapax.Grant
 	if n < 1 || n > MaxReserve {
 		return hapax.Grant{}, outOfRange("count", n, fmt.Sprintf("1 to %d", MaxReserve))
 	}
-	if err := auth.FromContext(ctx).TakeNumbers(n); err != nil {
+	caller := auth.FromContext(ctx)
+	if err := caller.TakeNumbers(n); err != nil {
 		return hapax.Grant{}, err
 	}
-	return s.reserve(ctx, tag, n)
+	g, err := s.reserve(ctx, tag, n)
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) { // whoever leaves may have burnt them
+		caller.ReturnNumbers(n)
+	}
+	return g, err
 }
 
 // reserve is Reserve for numbers that the caller is already charged with.

@@ -2,12 +2,14 @@ package respapi
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
 func (c *conn) incr(args [][]byte) { c.incrRun(args[1], nil, nil) }
@@ -31,6 +33,12 @@ func (c *conn) incrRun(tag, frame, after []byte) int {
 	}
 	ids := c.b.ids[:run]
 	n, err := c.srv.svc.NextN(c.context(), c.tagName(tag), ids)
+	if _, limited := errors.AsType[*auth.LimitError](err); limited { // not all of them; perhaps some
+		for range run {
+			c.incrRun(tag, nil, nil)
+		}
+		return run
+	}
 	for _, id := range ids[:n] {
 		c.b.out = appendInt(c.b.out, int64(id))
 	}
