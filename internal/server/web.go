@@ -33,6 +33,7 @@ const (
 	maxStreams     = 128
 	maxStreamBytes = 64 << 10
 	maxConnBytes   = 256 << 10
+	maxFrameBytes  = 16 << 10         // for which a connection keeps a buffer, whoever sends it
 	pingAfter      = 30 * time.Second // of silence
 	pingTimeout    = 15 * time.Second // for the answer
 )
@@ -61,7 +62,7 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 		}),
 		Protocols: protocols(),
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: maxStreamBytes, MaxReceiveBufferPerConnection: maxConnBytes,
+			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: maxStreamBytes, MaxReceiveBufferPerConnection: maxConnBytes, MaxReadFrameSize: maxFrameBytes,
 			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: writeTimeout,
 		},
 		ReadHeaderTimeout: readHeaderTimeout,
@@ -91,7 +92,9 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 // gated returns an HTTP listener that bounds connections.
 func (s *server) gated(l net.Listener, policy *auth.Policy) net.Listener {
 	strangers := policy.HasTokens() || s.certs != nil
-	return gate.Listen(l, gate.New(s.config.HTTPConnections), strangers, func() {
+	g := gate.New(s.config.HTTPConnections)
+	s.gates = append(s.gates, g)
+	return gate.Listen(l, g, strangers, func() {
 		s.service.Refused(httpapi.API, hapax.ErrLimitExceeded.Code())
 	})
 }
