@@ -136,8 +136,10 @@ func OpenTree(ctx context.Context, rawURL string, opts TreeOptions) (*Tree, erro
 
 // CheckTree judges a tree's URL and options without connecting to it.
 func CheckTree(rawURL string, opts TreeOptions) error {
-	_, _, _, err := parseTreeURL(rawURL)
-	return errors.Join(err, opts.check())
+	if _, _, _, err := parseTreeURL(rawURL); err != nil {
+		return err
+	}
+	return opts.check()
 }
 
 func parseTreeURL(rawURL string) (hosts []string, user *url.Userinfo, chroot string, err error) {

@@ -45,12 +45,12 @@ func (c *Config) AddDatabase(rawURL string) error {
 // PasswordLines returns the text of a file for password_file: a line for each
 // database. It is empty where none has a password.
 func (c Config) PasswordLines() string {
-	lines, any := "", false
+	lines, found := "", false
 	for _, p := range c.Passwords {
-		any = any || p != ""
+		found = found || p != ""
 		lines += string(p) + "\n"
 	}
-	if !any {
+	if !found {
 		return ""
 	}
 	return lines

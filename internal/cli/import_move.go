@@ -263,13 +263,13 @@ func moveLeaf(ctx context.Context, cmd *cobra.Command, f *moveFlags, c leaf.Conf
 		if table, err = leaf.OpenTable(ctx, c.TableURL(), leaf.TableOptions{}); err != nil {
 			return err
 		}
-		defer table.Close() //nolint:errcheck // nothing is written to it
+		defer table.Close()
 	}
 	if c.Snowflake {
 		if o.Tree, err = leaf.OpenTree(ctx, c.Tree, leaf.TreeOptions{Name: c.Name}); err != nil {
 			return err
 		}
-		defer o.Tree.Close() //nolint:errcheck // nothing is written to it
+		defer o.Tree.Close()
 	}
 	progress, end := bar(cmd, "comparing")
 	o.Progress = progress
@@ -417,7 +417,7 @@ func moveTinyID(ctx context.Context, cmd *cobra.Command, f *moveFlags, c tinyid.
 	if err != nil {
 		return err
 	}
-	defer store.Close() //nolint:errcheck // nothing is written to it
+	defer store.Close()
 	progress, end := bar(cmd, "comparing")
 	all, err := tinyid.PlanMoves(ctx, store, t, tinyid.MoveOptions{Margin: f.margin, Watch: f.watch, IgnoreLiving: f.ignore, Progress: progress})
 	end()

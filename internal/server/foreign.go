@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -66,9 +67,7 @@ func (ps foreignParts) each(f func(foreignPart) error) error {
 func (ps foreignParts) besides() map[string]*service.Service {
 	all := map[string]*service.Service{}
 	for _, p := range ps {
-		for name, svc := range p.besides() {
-			all[name] = svc
-		}
+		maps.Copy(all, p.besides())
 	}
 	return all
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/leaf"
-	"github.com/hapax-id/hapax/compat/tinyid"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -61,7 +60,7 @@ func (c Config) adoptTable(ctx context.Context, system string, w *witness.Witnes
 		}
 		rows, err := store.Adopt(ctx, margin, dryRun)
 		for _, r := range rows {
-			all = append(all, newRaised(tinyid.Raised(r)))
+			all = append(all, newRaised(r))
 		}
 		return all, errors.Join(err, store.Close())
 	}
@@ -71,7 +70,7 @@ func (c Config) adoptTable(ctx context.Context, system string, w *witness.Witnes
 	}
 	rows, err := table.Adopt(ctx, margin, dryRun)
 	for _, r := range rows {
-		all = append(all, newRaised(leaf.Raised(r)))
+		all = append(all, newRaised(r))
 	}
 	return all, errors.Join(err, table.Close())
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -270,11 +271,7 @@ func (b *board) note(e hapax.Event) {
 func (b *board) all() map[string]cacheRow {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all := make(map[string]cacheRow, len(b.rows))
-	for tag, row := range b.rows {
-		all[tag] = row
-	}
-	return all
+	return maps.Clone(b.rows)
 }
 
 const (
