@@ -38,6 +38,10 @@ type Options struct {
 	// long a node that joins waits; default 1 s, 100 ms to 1 min.
 	Heartbeat time.Duration
 
+	// Accept, if set, opens the store for Adopt where it has moved to another
+	// primary or cluster, so that it cannot be opened otherwise.
+	Accept func(context.Context) (hapax.Store, error)
+
 	// Changed, if set, is called when Status has changed, with no lock held.
 	Changed func(Status)
 }

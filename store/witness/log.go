@@ -41,23 +41,25 @@ type logFile interface {
 
 // A record is a state, or a change of it.
 type record struct {
-	Store   string           `json:"store,omitempty"`   // the store's identity; empty: unknown, or unchanged
-	Node    string           `json:"node,omitempty"`    // this node's identity; likewise
-	Beat    int64            `json:"beat,omitempty"`    // the node's last acknowledged heartbeat; -1: it has left; 0: unchanged
-	At      int64            `json:"at,omitempty"`      // when that was, in Unix milliseconds
-	Refusal *string          `json:"refusal,omitempty"` // why nothing is granted any more; empty: it is again
-	Fence   string           `json:"fence,omitempty"`   // the fence that stands for the refusal; empty: unchanged
-	Marks   map[string]int64 `json:"marks,omitempty"`
-	Offers  map[string]int64 `json:"offers,omitempty"` // hand-backs under way: the first number that was not used; -1: over
+	Store   string            `json:"store,omitempty"`   // the store's identity; empty: unknown, or unchanged
+	Node    string            `json:"node,omitempty"`    // this node's identity; likewise
+	Beat    int64             `json:"beat,omitempty"`    // the node's last acknowledged heartbeat; -1: it has left; 0: unchanged
+	At      int64             `json:"at,omitempty"`      // when that was, in Unix milliseconds
+	Refusal *string           `json:"refusal,omitempty"` // why nothing is granted any more; empty: it is again
+	Fence   string            `json:"fence,omitempty"`   // the fence that stands for the refusal; empty: unchanged
+	Alone   bool              `json:"alone,omitempty"`   // the peers so far are forgotten
+	Marks   map[string]int64  `json:"marks,omitempty"`
+	Peers   map[string]string `json:"peers,omitempty"`  // other nodes that were seen in the store, by identity, with what operators know them by
+	Offers  map[string]int64  `json:"offers,omitempty"` // hand-backs under way: the first number that was not used; -1: over
 }
 
 func newRecord() record {
-	return record{Marks: map[string]int64{}, Offers: map[string]int64{}}
+	return record{Marks: map[string]int64{}, Peers: map[string]string{}, Offers: map[string]int64{}}
 }
 
 // clone returns a copy that shares nothing with r.
 func (r record) clone() record {
-	r.Marks, r.Offers = maps.Clone(r.Marks), maps.Clone(r.Offers)
+	r.Marks, r.Peers, r.Offers = maps.Clone(r.Marks), maps.Clone(r.Peers), maps.Clone(r.Offers)
 	return r
 }
 
@@ -78,6 +80,10 @@ func (r *record) merge(c record) {
 	if c.Fence != "" {
 		r.Fence = c.Fence
 	}
+	if c.Alone {
+		clear(r.Peers)
+	}
+	maps.Copy(r.Peers, c.Peers)
 	maps.Copy(r.Marks, c.Marks)
 	for line, next := range c.Offers {
 		if next < 0 {
