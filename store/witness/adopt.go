@@ -99,14 +99,17 @@ func Adopt(ctx context.Context, store hapax.Store, req AdoptRequest) (Adoption, 
 			return a, err
 		}
 	}
-	a.weigh(lines, r.Shared())
+	decided, err := a.weigh(ctx, r, lines)
+	if err != nil {
+		return a, err
+	}
 	if a.Fence == nil { // nor is there one any more
 		a.Raised, err = compare(ctx, store, lines)
 		if err != nil || len(a.Raised) == 0 && req.Floor == 0 && !a.Replaced {
 			return a, err
 		}
 	}
-	unknown := len(a.Missing) > 0 || a.Replaced && (len(a.Unheard) > 0 || !req.NoOthers)
+	unknown := len(a.Missing) > 0 || a.Replaced && !decided && (len(a.Unheard) > 0 || !req.NoOthers)
 	if a.Raised, err = plan(ctx, store, lines, req, unknown); err != nil {
 		return a, err
 	}
@@ -117,32 +120,62 @@ func Adopt(ctx context.Context, store hapax.Store, req AdoptRequest) (Adoption, 
 		return a, fmt.Errorf("%w: %d nodes that the store knows have not said what they used: %s; start them, give their witness files, or give a floor above all that they can have issued",
 			hapax.ErrFenced, len(a.Missing), strings.Join(a.Missing, ", "))
 	}
-	if err := a.demand(req); err != nil {
-		return a, err
+	if !decided {
+		if err := a.demand(req); err != nil {
+			return a, err
+		}
 	}
 	for _, raise := range a.Raised {
 		if err := raise.apply(ctx, store); err != nil {
 			return a, err
 		}
 	}
+	if err := a.decide(ctx, r, lines); err != nil {
+		return a, err
+	}
 	return a, a.lift(ctx, r)
 }
 
 // weigh finds out from what was said whether the store is another one, and which
-// nodes were seen and not heard.
-func (a *Adoption) weigh(lines map[string]int64, shared bool) {
-	a.Replaced, a.Unheard = false, nil
+// nodes were seen and not heard; and whether an operator has decided about that
+// already, so that a node which comes back later is no reason to ask again.
+func (a *Adoption) weigh(ctx context.Context, r driver.Rows, lines map[string]int64) (decided bool, err error) {
+	a.Replaced, a.Unheard, decided = false, nil, true
+	if !r.Shared() {
+		return true, nil
+	}
 	for _, line := range slices.Sorted(maps.Keys(lines)) {
-		if id, ok := strings.CutPrefix(line, saidStore); ok {
-			a.Replaced = a.Replaced || shared && id != a.StoreID
+		if id, ok := strings.CutPrefix(line, saidStore); ok && id != a.StoreID {
+			a.Replaced = true
+			raw, err := r.Row(ctx, driver.TableFence, rowReplaces+id)
+			if err != nil {
+				return false, err
+			}
+			decided = decided && raw != nil
 		}
-		if peer, ok := strings.CutPrefix(line, saidPeer); ok && shared {
+		if peer, ok := strings.CutPrefix(line, saidPeer); ok {
 			id, name, _ := strings.Cut(peer, "/")
 			if _, heard := lines[saidSelf+id]; !heard && !slices.Contains(a.Missing, name) && !slices.Contains(a.Unheard, name) {
 				a.Unheard = append(a.Unheard, name)
 			}
 		}
 	}
+	return decided, nil
+}
+
+// decide records that an operator has decided what the store replaces.
+func (a *Adoption) decide(ctx context.Context, r driver.Rows, lines map[string]int64) error {
+	if !a.Replaced {
+		return nil
+	}
+	for line := range lines {
+		if id, ok := strings.CutPrefix(line, saidStore); ok && id != a.StoreID {
+			if err := putRow(ctx, r, driver.TableFence, rowReplaces+id, liftedRow{a.StoreID, time.Now().UTC()}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // demand returns an error unless all is known that a store which was replaced has

@@ -49,8 +49,9 @@ type Fence struct {
 
 // The names of the fence's rows.
 const (
-	rowFence  = "fence"
-	rowLifted = "lifted/" // followed by the identity of a fence that was lifted
+	rowFence    = "fence"
+	rowLifted   = "lifted/"   // followed by the identity of a fence that was lifted
+	rowReplaces = "replaces/" // followed by the identity of a store that was lost, and adopted to be replaced by this one
 )
 
 // A liftedRow tells the nodes that an operator has decided about a fence.
