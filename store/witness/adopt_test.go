@@ -397,6 +397,30 @@ func TestClocksHoursApart(t *testing.T) {
 	}
 }
 
+// A clock that jumped may make a node seem to have been in the store for long; one
+// that was seen in the store that was lost is no stranger.
+func TestKnownNodesAreNoStrangers(t *testing.T) {
+	withFleet(t, func(t *testing.T, w *fleet) {
+		w.later()
+		time.Sleep(time.Minute)
+		b := w.nodes["b"].Witness().Node()
+		w.stop("a")
+		w.stop("b")
+		w.store.Restore(memstore.New())
+		w.create()
+		now := time.Now()
+		row := fmt.Appendf(nil, `{"beat":3,"run":"r","name":"b","every_ms":1000,"since_ms":%d,"at_ms":%d}`, now.Add(-30*time.Hour).UnixMilli(), now.UnixMilli())
+		if ok, err := w.store.SwapRow(t.Context(), driver.TableNodes, b, nil, row); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		w.start("a")
+		w.refuse("t")
+		if fence, err := w.store.Row(t.Context(), driver.TableFence, "fence"); fence == nil || err != nil {
+			t.Errorf("no fence for b, error %v", err)
+		}
+	})
+}
+
 // Only the workers were put back: the node that holds one finds out with its next
 // extension, and one that starts by comparing all it knows.
 func TestOnlyWorkersPutBack(t *testing.T) {

@@ -247,6 +247,10 @@ func ask[T any](ctx context.Context, g *Guarded, f func(context.Context, hapax.S
 // verified is ask on a store that was verified, on behalf of somebody who wants
 // to change or use something.
 func verified[T any](ctx context.Context, g *Guarded, f func(context.Context, hapax.Store) (T, error)) (T, error) {
+	if err := g.Refused(); err != nil { // also while the store cannot be opened
+		var zero T
+		return zero, err
+	}
 	return ask(ctx, g, func(ctx context.Context, store hapax.Store) (T, error) {
 		if err := g.verify(ctx, store); err != nil {
 			var zero T
@@ -398,10 +402,7 @@ func isUnknown(err error) bool {
 // it shows that the store is still the one that the node has written to.
 func (g *Guarded) confirm(ctx context.Context, s hapax.Store, c *call, grant hapax.Grant) error {
 	if err := g.witness.accept(c, grant, g.heart.acked()); err != nil {
-		if errors.Is(err, hapax.ErrStoreRolledBack) {
-			return g.refuse(ctx, err)
-		}
-		return err
+		return err // heed refuses a store that went back
 	}
 	return g.beatAfter(ctx, s)
 }
