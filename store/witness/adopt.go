@@ -227,8 +227,6 @@ func (a *Adoption) hear(ctx context.Context, r driver.Rows, req AdoptRequest, li
 		case now.ID != a.Fence.ID: // a node has found something anew
 			a.Fence, began = now, time.Now()
 		}
-		clear(lines) // what was said for an earlier fence may have come back with the store
-		maps.Copy(lines, given)
 		spoken, err := a.evidence(ctx, r, lines)
 		if err != nil {
 			return err

@@ -282,6 +282,155 @@ func TestRestoredTwice(t *testing.T) {
 	})
 }
 
+// A fence that came back with the store has evidence of long ago. A node that does
+// not live, and has issued since, is missed all the same.
+func TestEvidenceOfLongAgo(t *testing.T) {
+	withFleet(t, func(t *testing.T, w *fleet) {
+		w.restore(w.later())
+		fenced := w.store.Snapshot()
+		w.adopt(witness.AdoptRequest{})
+		w.issue()
+		time.Sleep(2 * time.Second)
+		w.nodes["b"].mustUse("t", 5000)
+		w.stop("b")
+		w.restore(fenced)
+		if a, err := witness.Adopt(t.Context(), w.store, witness.AdoptRequest{}); !errors.Is(err, hapax.ErrFenced) || !slices.Equal(a.Missing, []string{"b"}) {
+			t.Fatalf("without b: %+v, %v", a, err)
+		}
+		_ = w.start("b").Ping(t.Context()) // as a server does
+		time.Sleep(3 * time.Second)
+		w.adopt(witness.AdoptRequest{})
+		w.issue()
+	})
+}
+
+// A node that starts under such a fence says what it used since.
+func TestEvidenceIsBroughtUpToDate(t *testing.T) {
+	withFleet(t, func(t *testing.T, w *fleet) {
+		a := w.nodes["a"]
+		delete(w.nodes, "a")
+		if err := errors.Join(a.Close(), a.Witness().Close()); err != nil { // it leaves in good order
+			t.Fatal(err)
+		}
+		w.restore(w.later())
+		fenced := w.store.Snapshot()
+		w.adopt(witness.AdoptRequest{})
+		w.issue()
+		w.nodes["b"].mustUse("t", 5000)
+		w.stop("b")
+		w.store.Restore(fenced)
+		_ = w.start("b").Ping(t.Context())
+		time.Sleep(3 * time.Second)
+		w.adopt(witness.AdoptRequest{})
+		w.start("c")
+		w.issue()
+	})
+}
+
+// A fence that vanished, or was lifted over a store that is behind, is no reason to
+// go on: only an operator's decision about a sound store is.
+func TestFenceThatVanished(t *testing.T) {
+	lift := func(w *fleet, decided bool) {
+		ctx := w.t.Context()
+		fence, err := w.store.Row(ctx, driver.TableFence, "fence")
+		if err != nil || fence == nil {
+			w.t.Fatal(err)
+		}
+		if decided {
+			id, _ := w.store.StoreID(ctx)
+			for _, n := range w.nodes {
+				row := fmt.Appendf(nil, `{"store":%q,"at":"2026-01-01T00:00:00Z"}`, id)
+				name := "lifted/" + n.Status().Fence.ID
+				old, _ := w.store.Row(ctx, driver.TableFence, name)
+				if old == nil {
+					_, _ = w.store.SwapRow(ctx, driver.TableFence, name, nil, row)
+				}
+			}
+		}
+		if ok, err := w.store.SwapRow(ctx, driver.TableFence, "fence", fence, nil); !ok || err != nil {
+			w.t.Fatal(ok, err)
+		}
+	}
+	t.Run("nobody has decided", func(t *testing.T) {
+		withFleet(t, func(t *testing.T, w *fleet) {
+			w.restore(w.later())
+			floor := int64(100_000)
+			if _, err := w.store.UpdateTag(t.Context(), "t", hapax.TagUpdate{Floor: &floor}); err != nil {
+				t.Fatal(err)
+			}
+			lift(w, false)
+			time.Sleep(3 * time.Second)
+			w.refuse("t")
+		})
+	})
+	t.Run("the store is behind", func(t *testing.T) {
+		withFleet(t, func(t *testing.T, w *fleet) {
+			w.restore(w.later())
+			lift(w, true)
+			time.Sleep(3 * time.Second)
+			w.refuse("t")
+		})
+	})
+}
+
+// A node that saw a fence which another one replaced goes on when that is lifted.
+func TestLiftedWithWhatItReplaces(t *testing.T) {
+	withFleet(t, func(t *testing.T, w *fleet) {
+		w.restore(w.later())
+		b := w.nodes["b"].Status().Fence.ID
+		w.stop("b")
+		said, err := witness.Read(w.path("b"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		old, _ := w.store.Row(t.Context(), driver.TableFence, "fence")
+		raw := fmt.Appendf(nil, `{"id":"anew","node":"x","name":"x","at":"2026-01-01T00:00:00Z","why":"test","replaces":[%q]}`, b)
+		if ok, err := w.store.SwapRow(t.Context(), driver.TableFence, "fence", old, raw); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		time.Sleep(2 * time.Second)
+		w.adopt(witness.AdoptRequest{Lines: []map[string]int64{said}})
+		w.start("b")
+		w.issue()
+	})
+}
+
+// The marks are raised before the fence is lifted: nobody else lives who would notice.
+func TestAdoptCutOffWithNobodyElse(t *testing.T) {
+	for step := range 6 {
+		withFleet(t, func(t *testing.T, w *fleet) {
+			w.restore(w.later())
+			var req witness.AdoptRequest
+			for _, name := range []string{"a", "b"} {
+				w.stop(name)
+				said, err := witness.Read(w.path(name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Lines = append(req.Lines, said)
+			}
+			link, steps := storetest.NewFaults(unclosed{w.store}), 0
+			link.Inject(func(op storetest.Op) storetest.Fault {
+				if op.Method == "UpdateTag" || op.Method == "SwapRow" {
+					steps++
+				}
+				if steps > step {
+					return storetest.Fault{Fail: hapax.ErrStoreUnavailable}
+				}
+				return storetest.Fault{}
+			})
+			_, _ = witness.Adopt(t.Context(), link, req)
+			c := w.start("c")
+			time.Sleep(5 * time.Second)
+			if err := c.use("t", 100); err != nil && !errors.Is(err, hapax.ErrFenced) {
+				t.Errorf("step %d: %v", step, err)
+			}
+			w.adopt(req)
+			w.issue()
+		})
+	}
+}
+
 // After a loss of the store the nodes that live name those that do not, whose
 // numbers would come again.
 func TestWipedStoreWithANodeThatDoesNotLive(t *testing.T) {
@@ -438,7 +587,7 @@ func TestOnlyWorkersPutBack(t *testing.T) {
 			w.t.Fatal(ok, err)
 		}
 	}
-	for name, restart := range map[string]bool{"it runs": false, "it starts": true} {
+	for name, restart := range map[string]bool{"it runs": false, "it starts": true, "the row is gone": false} {
 		t.Run(name, func(t *testing.T) {
 			withFleet(t, func(t *testing.T, w *fleet) {
 				ctx, now := t.Context(), func() hapax.Term {
@@ -456,6 +605,9 @@ func TestOnlyWorkersPutBack(t *testing.T) {
 				}
 				if restart {
 					w.stop("a")
+				}
+				if name == "the row is gone" {
+					raw = nil
 				}
 				put(w, raw)
 				if restart {

@@ -421,9 +421,6 @@ func (g *Guarded) findOthers(ctx context.Context, r driver.Rows) error {
 	if err != nil {
 		return err
 	}
-	if err := g.witness.meet(nodes); err != nil {
-		return err
-	}
 	others, slowest := map[string]int64{}, time.Duration(0)
 	for _, n := range nodes {
 		if n.id == g.witness.Node() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
 )
 
 // A Witness is what a node remembers outside the store: which store it works
@@ -85,8 +86,10 @@ func CutWorkerLine(line string) (pool string, id int64, ok bool) {
 // ErrStoreLocked if another process has it open (where the operating system can
 // tell), ErrStoreCorrupt if the file is damaged, ErrStoreUnavailable if it cannot
 // be read or written.
-func Open(path string) (*Witness, error) {
-	log, state, err := openLog(path)
+func Open(path string) (*Witness, error) { return openOn(path, durable.OS) }
+
+func openOn(path string, disk durable.Disk) (*Witness, error) {
+	log, state, err := openLog(path, disk)
 	if err != nil {
 		return nil, err
 	}
