@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"connectrpc.com/connect"
@@ -60,6 +61,9 @@ var statuses = map[hapax.Code]connect.Code{
 	hapax.ErrLimitExceeded.Code():    connect.CodeResourceExhausted,
 	hapax.ErrUnauthenticated.Code():  connect.CodeUnauthenticated,
 	hapax.ErrPermissionDenied.Code(): connect.CodePermissionDenied,
+	hapax.ErrPluginFailed.Code():     connect.CodeInternal,
+	hapax.ErrPluginMismatch.Code():   connect.CodeFailedPrecondition,
+	hapax.ErrUnknownStrategy.Code():  connect.CodeFailedPrecondition,
 	hapax.ErrInternal.Code():         connect.CodeInternal,
 }
 
@@ -108,6 +112,16 @@ func newError(err error, whole bool) *connect.Error {
 			detail.NextFree = timestamppb.New(e.NextFree)
 		}
 	}
+	if e, ok := errors.AsType[*hapax.VetoError](err); ok {
+		detail.Plugin, detail.Reason = clean(e.Plugin, maxText), clean(e.Err.Error(), maxText)
+		if !e.At.IsZero() {
+			status, detail.RetryAt = connect.CodeResourceExhausted, timestamppb.New(e.At)
+		}
+	}
+	if e, ok := errors.AsType[*hapax.PluginError](err); ok {
+		message = "hapax: " + e.Where()
+		detail.Plugin, detail.Hook = clean(e.Plugin, maxText), e.Hook
+	}
 	out := connect.NewError(status, errors.New(clean(message, 4*maxText)))
 	if d, err := connect.NewErrorDetail(detail); err == nil {
 		out.AddDetail(d)
@@ -129,11 +143,39 @@ func setValue(d *hapaxv1.ErrorDetail, value any) {
 	d.Field, d.Allowed = clean(d.Field, maxText), clean(d.Allowed, maxText)
 }
 
-// Cause returns an error of a call as the library's: one that matches the
-// sentinel whose code the server sent, or hapax.ErrStoreUnavailable if it was
-// not a server of hapax that answered, or none. Errors of the context stay
-// visible, and the library's own as they are.
-func Cause(err error) error {
+// A NoAnswerError tells of a call that no server of hapax answered. It matches
+// hapax.ErrStoreUnavailable.
+type NoAnswerError struct {
+	Server string // its URL
+	Err    error
+}
+
+// Error implements error.
+func (e *NoAnswerError) Error() string {
+	why := e.Err.Error()
+	if said, ok := errors.AsType[*connect.Error](e.Err); ok {
+		why = said.Message()
+	}
+	if e.NeverSent() {
+		return "hapax: the server at " + e.Server + " cannot be reached: " + why
+	}
+	return "hapax: no answer from a hapax server at " + e.Server + ": " + why
+}
+
+// Unwrap makes the sentinel and the cause visible.
+func (e *NoAnswerError) Unwrap() []error { return []error{hapax.ErrStoreUnavailable, e.Err} }
+
+// NeverSent reports that no connection came about.
+func (e *NoAnswerError) NeverSent() bool {
+	op, ok := errors.AsType[*net.OpError](e.Err)
+	return ok && op.Op == "dial"
+}
+
+// Cause returns an error of a call to a server as the library's: one that matches
+// the sentinel whose code the server sent, or a *NoAnswerError if it was not a server of
+// hapax that answered, or none. Errors of the context stay visible, and the
+// library's own as they are.
+func Cause(err error, server string) error {
 	if err == nil {
 		return nil
 	}
@@ -142,7 +184,7 @@ func Cause(err error) error {
 		return err
 	}
 	if !ok {
-		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+		return &NoAnswerError{server, err}
 	}
 	if d := detailOf(e); d != nil {
 		return fromDetail(d, e.Message())
@@ -159,7 +201,7 @@ func Cause(err error) error {
 			err = errors.Join(err, context.DeadlineExceeded)
 		}
 	}
-	return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+	return &NoAnswerError{server, err}
 }
 
 // detailOf returns the detail that a server of hapax has sent, or nil.
@@ -191,6 +233,14 @@ func fromDetail(d *hapaxv1.ErrorDetail, message string) error {
 			e.NextFree = d.GetNextFree().AsTime()
 		}
 		return e
+	case sentinel == hapax.ErrRejected && d.GetPlugin() != "":
+		e := &hapax.VetoError{Plugin: d.GetPlugin(), Err: errors.New(d.GetReason())}
+		if d.GetRetryAt() != nil {
+			e.At = d.GetRetryAt().AsTime()
+		}
+		return e
+	case sentinel == hapax.ErrPluginFailed && d.GetPlugin() != "":
+		return &hapax.PluginError{Plugin: d.GetPlugin(), Hook: d.GetHook(), Err: errors.New("the server's log tells why")}
 	}
 	return &remoteError{message, sentinel}
 }

@@ -48,6 +48,15 @@ const (
 	// AdminServiceListWorkersProcedure is the fully-qualified name of the AdminService's ListWorkers
 	// RPC.
 	AdminServiceListWorkersProcedure = "/hapax.v1.AdminService/ListWorkers"
+	// AdminServiceListPoolStatusesProcedure is the fully-qualified name of the AdminService's
+	// ListPoolStatuses RPC.
+	AdminServiceListPoolStatusesProcedure = "/hapax.v1.AdminService/ListPoolStatuses"
+	// AdminServiceListWorkerStatusesProcedure is the fully-qualified name of the AdminService's
+	// ListWorkerStatuses RPC.
+	AdminServiceListWorkerStatusesProcedure = "/hapax.v1.AdminService/ListWorkerStatuses"
+	// AdminServiceGetWorkerStatusProcedure is the fully-qualified name of the AdminService's
+	// GetWorkerStatus RPC.
+	AdminServiceGetWorkerStatusProcedure = "/hapax.v1.AdminService/GetWorkerStatus"
 	// AdminServiceRetireWorkerProcedure is the fully-qualified name of the AdminService's RetireWorker
 	// RPC.
 	AdminServiceRetireWorkerProcedure = "/hapax.v1.AdminService/RetireWorker"
@@ -59,6 +68,13 @@ const (
 	AdminServiceGetStatusProcedure = "/hapax.v1.AdminService/GetStatus"
 	// AdminServiceAdoptProcedure is the fully-qualified name of the AdminService's Adopt RPC.
 	AdminServiceAdoptProcedure = "/hapax.v1.AdminService/Adopt"
+	// AdminServiceListPluginsProcedure is the fully-qualified name of the AdminService's ListPlugins
+	// RPC.
+	AdminServiceListPluginsProcedure = "/hapax.v1.AdminService/ListPlugins"
+	// AdminServiceSetPluginProcedure is the fully-qualified name of the AdminService's SetPlugin RPC.
+	AdminServiceSetPluginProcedure = "/hapax.v1.AdminService/SetPlugin"
+	// AdminServiceGetUsageProcedure is the fully-qualified name of the AdminService's GetUsage RPC.
+	AdminServiceGetUsageProcedure = "/hapax.v1.AdminService/GetUsage"
 )
 
 // AdminServiceClient is a client for the hapax.v1.AdminService service.
@@ -77,6 +93,12 @@ type AdminServiceClient interface {
 	ListPools(context.Context, *hapaxv1.ListPoolsRequest) (*hapaxv1.ListPoolsResponse, error)
 	// Lists the worker IDs of a pool that were ever used.
 	ListWorkers(context.Context, *hapaxv1.ListWorkersRequest) (*hapaxv1.ListWorkersResponse, error)
+	// Lists the worker pools that are configured or were ever used.
+	ListPoolStatuses(context.Context, *hapaxv1.ListPoolStatusesRequest) (*hapaxv1.ListPoolStatusesResponse, error)
+	// Lists the worker IDs of a pool that were ever used, with who may have them.
+	ListWorkerStatuses(context.Context, *hapaxv1.ListWorkerStatusesRequest) (*hapaxv1.ListWorkerStatusesResponse, error)
+	// Returns one worker ID of a pool, which need not have been used.
+	GetWorkerStatus(context.Context, *hapaxv1.GetWorkerStatusRequest) (*hapaxv1.GetWorkerStatusResponse, error)
 	// Takes a worker ID out of use until the clock passes its mark.
 	RetireWorker(context.Context, *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error)
 	// Creates a worker pool with its layout, or revives a tombstone.
@@ -88,6 +110,12 @@ type AdminServiceClient interface {
 	// Decides that a store which went back is to be used: raises every mark above
 	// what is known to be used, and lifts the fence.
 	Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error)
+	// Lists the plugins of this node, in their order.
+	ListPlugins(context.Context, *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error)
+	// Switches a plugin of this node on or off, or orders it, until the node stops.
+	SetPlugin(context.Context, *hapaxv1.SetPluginRequest) (*hapaxv1.SetPluginResponse, error)
+	// Tells what plugins of this node have counted.
+	GetUsage(context.Context, *hapaxv1.GetUsageRequest) (*hapaxv1.GetUsageResponse, error)
 }
 
 // NewAdminServiceClient constructs a client for the hapax.v1.AdminService service. By default, it
@@ -143,6 +171,24 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("ListWorkers")),
 			connect.WithClientOptions(opts...),
 		),
+		listPoolStatuses: connect.NewClient[hapaxv1.ListPoolStatusesRequest, hapaxv1.ListPoolStatusesResponse](
+			httpClient,
+			baseURL+AdminServiceListPoolStatusesProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListPoolStatuses")),
+			connect.WithClientOptions(opts...),
+		),
+		listWorkerStatuses: connect.NewClient[hapaxv1.ListWorkerStatusesRequest, hapaxv1.ListWorkerStatusesResponse](
+			httpClient,
+			baseURL+AdminServiceListWorkerStatusesProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListWorkerStatuses")),
+			connect.WithClientOptions(opts...),
+		),
+		getWorkerStatus: connect.NewClient[hapaxv1.GetWorkerStatusRequest, hapaxv1.GetWorkerStatusResponse](
+			httpClient,
+			baseURL+AdminServiceGetWorkerStatusProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("GetWorkerStatus")),
+			connect.WithClientOptions(opts...),
+		),
 		retireWorker: connect.NewClient[hapaxv1.RetireWorkerRequest, hapaxv1.RetireWorkerResponse](
 			httpClient,
 			baseURL+AdminServiceRetireWorkerProcedure,
@@ -173,23 +219,47 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("Adopt")),
 			connect.WithClientOptions(opts...),
 		),
+		listPlugins: connect.NewClient[hapaxv1.ListPluginsRequest, hapaxv1.ListPluginsResponse](
+			httpClient,
+			baseURL+AdminServiceListPluginsProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListPlugins")),
+			connect.WithClientOptions(opts...),
+		),
+		setPlugin: connect.NewClient[hapaxv1.SetPluginRequest, hapaxv1.SetPluginResponse](
+			httpClient,
+			baseURL+AdminServiceSetPluginProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("SetPlugin")),
+			connect.WithClientOptions(opts...),
+		),
+		getUsage: connect.NewClient[hapaxv1.GetUsageRequest, hapaxv1.GetUsageResponse](
+			httpClient,
+			baseURL+AdminServiceGetUsageProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("GetUsage")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // adminServiceClient implements AdminServiceClient.
 type adminServiceClient struct {
-	getTag       *connect.Client[hapaxv1.GetTagRequest, hapaxv1.GetTagResponse]
-	listTags     *connect.Client[hapaxv1.ListTagsRequest, hapaxv1.ListTagsResponse]
-	createTag    *connect.Client[hapaxv1.CreateTagRequest, hapaxv1.CreateTagResponse]
-	updateTag    *connect.Client[hapaxv1.UpdateTagRequest, hapaxv1.UpdateTagResponse]
-	deleteTag    *connect.Client[hapaxv1.DeleteTagRequest, hapaxv1.DeleteTagResponse]
-	listPools    *connect.Client[hapaxv1.ListPoolsRequest, hapaxv1.ListPoolsResponse]
-	listWorkers  *connect.Client[hapaxv1.ListWorkersRequest, hapaxv1.ListWorkersResponse]
-	retireWorker *connect.Client[hapaxv1.RetireWorkerRequest, hapaxv1.RetireWorkerResponse]
-	createPool   *connect.Client[hapaxv1.CreatePoolRequest, hapaxv1.CreatePoolResponse]
-	deletePool   *connect.Client[hapaxv1.DeletePoolRequest, hapaxv1.DeletePoolResponse]
-	getStatus    *connect.Client[hapaxv1.GetStatusRequest, hapaxv1.GetStatusResponse]
-	adopt        *connect.Client[hapaxv1.AdoptRequest, hapaxv1.AdoptResponse]
+	getTag             *connect.Client[hapaxv1.GetTagRequest, hapaxv1.GetTagResponse]
+	listTags           *connect.Client[hapaxv1.ListTagsRequest, hapaxv1.ListTagsResponse]
+	createTag          *connect.Client[hapaxv1.CreateTagRequest, hapaxv1.CreateTagResponse]
+	updateTag          *connect.Client[hapaxv1.UpdateTagRequest, hapaxv1.UpdateTagResponse]
+	deleteTag          *connect.Client[hapaxv1.DeleteTagRequest, hapaxv1.DeleteTagResponse]
+	listPools          *connect.Client[hapaxv1.ListPoolsRequest, hapaxv1.ListPoolsResponse]
+	listWorkers        *connect.Client[hapaxv1.ListWorkersRequest, hapaxv1.ListWorkersResponse]
+	listPoolStatuses   *connect.Client[hapaxv1.ListPoolStatusesRequest, hapaxv1.ListPoolStatusesResponse]
+	listWorkerStatuses *connect.Client[hapaxv1.ListWorkerStatusesRequest, hapaxv1.ListWorkerStatusesResponse]
+	getWorkerStatus    *connect.Client[hapaxv1.GetWorkerStatusRequest, hapaxv1.GetWorkerStatusResponse]
+	retireWorker       *connect.Client[hapaxv1.RetireWorkerRequest, hapaxv1.RetireWorkerResponse]
+	createPool         *connect.Client[hapaxv1.CreatePoolRequest, hapaxv1.CreatePoolResponse]
+	deletePool         *connect.Client[hapaxv1.DeletePoolRequest, hapaxv1.DeletePoolResponse]
+	getStatus          *connect.Client[hapaxv1.GetStatusRequest, hapaxv1.GetStatusResponse]
+	adopt              *connect.Client[hapaxv1.AdoptRequest, hapaxv1.AdoptResponse]
+	listPlugins        *connect.Client[hapaxv1.ListPluginsRequest, hapaxv1.ListPluginsResponse]
+	setPlugin          *connect.Client[hapaxv1.SetPluginRequest, hapaxv1.SetPluginResponse]
+	getUsage           *connect.Client[hapaxv1.GetUsageRequest, hapaxv1.GetUsageResponse]
 }
 
 // GetTag calls hapax.v1.AdminService.GetTag.
@@ -255,6 +325,33 @@ func (c *adminServiceClient) ListWorkers(ctx context.Context, req *hapaxv1.ListW
 	return nil, err
 }
 
+// ListPoolStatuses calls hapax.v1.AdminService.ListPoolStatuses.
+func (c *adminServiceClient) ListPoolStatuses(ctx context.Context, req *hapaxv1.ListPoolStatusesRequest) (*hapaxv1.ListPoolStatusesResponse, error) {
+	response, err := c.listPoolStatuses.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListWorkerStatuses calls hapax.v1.AdminService.ListWorkerStatuses.
+func (c *adminServiceClient) ListWorkerStatuses(ctx context.Context, req *hapaxv1.ListWorkerStatusesRequest) (*hapaxv1.ListWorkerStatusesResponse, error) {
+	response, err := c.listWorkerStatuses.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetWorkerStatus calls hapax.v1.AdminService.GetWorkerStatus.
+func (c *adminServiceClient) GetWorkerStatus(ctx context.Context, req *hapaxv1.GetWorkerStatusRequest) (*hapaxv1.GetWorkerStatusResponse, error) {
+	response, err := c.getWorkerStatus.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // RetireWorker calls hapax.v1.AdminService.RetireWorker.
 func (c *adminServiceClient) RetireWorker(ctx context.Context, req *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error) {
 	response, err := c.retireWorker.CallUnary(ctx, connect.NewRequest(req))
@@ -300,6 +397,33 @@ func (c *adminServiceClient) Adopt(ctx context.Context, req *hapaxv1.AdoptReques
 	return nil, err
 }
 
+// ListPlugins calls hapax.v1.AdminService.ListPlugins.
+func (c *adminServiceClient) ListPlugins(ctx context.Context, req *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error) {
+	response, err := c.listPlugins.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SetPlugin calls hapax.v1.AdminService.SetPlugin.
+func (c *adminServiceClient) SetPlugin(ctx context.Context, req *hapaxv1.SetPluginRequest) (*hapaxv1.SetPluginResponse, error) {
+	response, err := c.setPlugin.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetUsage calls hapax.v1.AdminService.GetUsage.
+func (c *adminServiceClient) GetUsage(ctx context.Context, req *hapaxv1.GetUsageRequest) (*hapaxv1.GetUsageResponse, error) {
+	response, err := c.getUsage.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AdminServiceHandler is an implementation of the hapax.v1.AdminService service.
 type AdminServiceHandler interface {
 	// Returns one tag, also when it is a tombstone.
@@ -316,6 +440,12 @@ type AdminServiceHandler interface {
 	ListPools(context.Context, *hapaxv1.ListPoolsRequest) (*hapaxv1.ListPoolsResponse, error)
 	// Lists the worker IDs of a pool that were ever used.
 	ListWorkers(context.Context, *hapaxv1.ListWorkersRequest) (*hapaxv1.ListWorkersResponse, error)
+	// Lists the worker pools that are configured or were ever used.
+	ListPoolStatuses(context.Context, *hapaxv1.ListPoolStatusesRequest) (*hapaxv1.ListPoolStatusesResponse, error)
+	// Lists the worker IDs of a pool that were ever used, with who may have them.
+	ListWorkerStatuses(context.Context, *hapaxv1.ListWorkerStatusesRequest) (*hapaxv1.ListWorkerStatusesResponse, error)
+	// Returns one worker ID of a pool, which need not have been used.
+	GetWorkerStatus(context.Context, *hapaxv1.GetWorkerStatusRequest) (*hapaxv1.GetWorkerStatusResponse, error)
 	// Takes a worker ID out of use until the clock passes its mark.
 	RetireWorker(context.Context, *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error)
 	// Creates a worker pool with its layout, or revives a tombstone.
@@ -327,6 +457,12 @@ type AdminServiceHandler interface {
 	// Decides that a store which went back is to be used: raises every mark above
 	// what is known to be used, and lifts the fence.
 	Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error)
+	// Lists the plugins of this node, in their order.
+	ListPlugins(context.Context, *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error)
+	// Switches a plugin of this node on or off, or orders it, until the node stops.
+	SetPlugin(context.Context, *hapaxv1.SetPluginRequest) (*hapaxv1.SetPluginResponse, error)
+	// Tells what plugins of this node have counted.
+	GetUsage(context.Context, *hapaxv1.GetUsageRequest) (*hapaxv1.GetUsageResponse, error)
 }
 
 // NewAdminServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -378,6 +514,24 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("ListWorkers")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceListPoolStatusesHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceListPoolStatusesProcedure,
+		svc.ListPoolStatuses,
+		connect.WithSchema(adminServiceMethods.ByName("ListPoolStatuses")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceListWorkerStatusesHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceListWorkerStatusesProcedure,
+		svc.ListWorkerStatuses,
+		connect.WithSchema(adminServiceMethods.ByName("ListWorkerStatuses")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceGetWorkerStatusHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceGetWorkerStatusProcedure,
+		svc.GetWorkerStatus,
+		connect.WithSchema(adminServiceMethods.ByName("GetWorkerStatus")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceRetireWorkerHandler := connect.NewUnaryHandlerSimple(
 		AdminServiceRetireWorkerProcedure,
 		svc.RetireWorker,
@@ -408,6 +562,24 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("Adopt")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceListPluginsHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceListPluginsProcedure,
+		svc.ListPlugins,
+		connect.WithSchema(adminServiceMethods.ByName("ListPlugins")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceSetPluginHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceSetPluginProcedure,
+		svc.SetPlugin,
+		connect.WithSchema(adminServiceMethods.ByName("SetPlugin")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceGetUsageHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceGetUsageProcedure,
+		svc.GetUsage,
+		connect.WithSchema(adminServiceMethods.ByName("GetUsage")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/hapax.v1.AdminService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminServiceGetTagProcedure:
@@ -424,6 +596,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceListPoolsHandler.ServeHTTP(w, r)
 		case AdminServiceListWorkersProcedure:
 			adminServiceListWorkersHandler.ServeHTTP(w, r)
+		case AdminServiceListPoolStatusesProcedure:
+			adminServiceListPoolStatusesHandler.ServeHTTP(w, r)
+		case AdminServiceListWorkerStatusesProcedure:
+			adminServiceListWorkerStatusesHandler.ServeHTTP(w, r)
+		case AdminServiceGetWorkerStatusProcedure:
+			adminServiceGetWorkerStatusHandler.ServeHTTP(w, r)
 		case AdminServiceRetireWorkerProcedure:
 			adminServiceRetireWorkerHandler.ServeHTTP(w, r)
 		case AdminServiceCreatePoolProcedure:
@@ -434,6 +612,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceGetStatusHandler.ServeHTTP(w, r)
 		case AdminServiceAdoptProcedure:
 			adminServiceAdoptHandler.ServeHTTP(w, r)
+		case AdminServiceListPluginsProcedure:
+			adminServiceListPluginsHandler.ServeHTTP(w, r)
+		case AdminServiceSetPluginProcedure:
+			adminServiceSetPluginHandler.ServeHTTP(w, r)
+		case AdminServiceGetUsageProcedure:
+			adminServiceGetUsageHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -471,6 +655,18 @@ func (UnimplementedAdminServiceHandler) ListWorkers(context.Context, *hapaxv1.Li
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.ListWorkers is not implemented"))
 }
 
+func (UnimplementedAdminServiceHandler) ListPoolStatuses(context.Context, *hapaxv1.ListPoolStatusesRequest) (*hapaxv1.ListPoolStatusesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.ListPoolStatuses is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListWorkerStatuses(context.Context, *hapaxv1.ListWorkerStatusesRequest) (*hapaxv1.ListWorkerStatusesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.ListWorkerStatuses is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) GetWorkerStatus(context.Context, *hapaxv1.GetWorkerStatusRequest) (*hapaxv1.GetWorkerStatusResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.GetWorkerStatus is not implemented"))
+}
+
 func (UnimplementedAdminServiceHandler) RetireWorker(context.Context, *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.RetireWorker is not implemented"))
 }
@@ -489,4 +685,16 @@ func (UnimplementedAdminServiceHandler) GetStatus(context.Context, *hapaxv1.GetS
 
 func (UnimplementedAdminServiceHandler) Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.Adopt is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListPlugins(context.Context, *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.ListPlugins is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) SetPlugin(context.Context, *hapaxv1.SetPluginRequest) (*hapaxv1.SetPluginResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.SetPlugin is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) GetUsage(context.Context, *hapaxv1.GetUsageRequest) (*hapaxv1.GetUsageResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.GetUsage is not implemented"))
 }
