@@ -4,7 +4,6 @@ package peer
 
 import (
 	"context"
-	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -12,28 +11,35 @@ import (
 	"time"
 )
 
-// ErrGone is why a Context ends whose client has left.
-var ErrGone = errors.New("hapax: the client has left")
-
 // lookEvery is how often a client is looked for while it is waited for.
 const lookEvery = 100 * time.Millisecond
 
 // A Context is the context of what the client of one connection asks for. It ends with
 // its parent, and when the client closes the connection while somebody waits on Done.
 // Until then it costs nothing: the look-out begins with the first call of Done, and
-// goes on until Rest.
+// goes on until Rest. What Done returned before a Rest stays open after it: a context
+// that was derived from this one and cancelled may still be looking at both, and an end
+// without an error is none to package context, which panics.
 type Context struct {
 	context.Context // the parent
 
 	raw     syscall.RawConn // nil: it cannot be known
 	gone    atomic.Bool
-	looking atomic.Bool // waiting is set; written under mu
+	looking atomic.Bool // done is set; written under mu
 
-	mu      sync.Mutex // guards the fields below
-	waiting context.Context
-	cancel  context.CancelCauseFunc
-	timer   *time.Timer
+	mu     sync.Mutex // guards the fields below
+	done   *ending
+	timer  *time.Timer
+	forget func() bool // takes done off the parent
 }
+
+// An ending is what one look-out may close.
+type ending struct {
+	once sync.Once
+	done chan struct{}
+}
+
+func (e *ending) close() { e.once.Do(func() { close(e.done) }) }
 
 // NewContext returns the context of a connection, which should be the one below TLS.
 func NewContext(parent context.Context, nc net.Conn) *Context {
@@ -51,12 +57,13 @@ func (c *Context) Done() <-chan struct{} {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.waiting == nil {
-		c.waiting, c.cancel = context.WithCancelCause(c.Context)
+	if c.done == nil {
+		c.done = &ending{done: make(chan struct{})}
+		c.forget = context.AfterFunc(c.Context, c.done.close)
 		c.timer = time.AfterFunc(lookEvery, c.look)
 		c.looking.Store(true)
 	}
-	return c.waiting.Done()
+	return c.done.done
 }
 
 // Err implements context.Context.
@@ -73,29 +80,30 @@ func (c *Context) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.waiting == nil: // Rest came first
+	case c.done == nil: // Rest came first
 	case gone:
 		c.gone.Store(true)
-		c.cancel(ErrGone)
+		c.done.close()
 	default:
 		c.timer.Reset(lookEvery)
 	}
 }
 
-// Rest ends the look-out, if there is one, and with it what Done returned. It is to be
-// called when a request is answered, by the goroutine that answers.
+// Rest ends the look-out, if there is one. It is to be called when a request is
+// answered, by the goroutine that answers, once all that was derived from the context is
+// cancelled.
 func (c *Context) Rest() {
 	if !c.looking.Load() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.waiting == nil {
+	if c.done == nil {
 		return
 	}
 	c.timer.Stop()
-	c.cancel(context.Canceled)
-	c.waiting, c.cancel, c.timer = nil, nil, nil
+	c.forget()
+	c.done, c.forget, c.timer = nil, nil, nil
 	c.looking.Store(false)
 }
 

@@ -68,7 +68,11 @@ func TestRest(t *testing.T) {
 	c.Rest() // nobody waits
 	done := c.Done()
 	c.Rest()
-	<-done
+	select {
+	case <-done:
+		t.Fatal("an end without an error, which context takes for a broken one")
+	case <-time.After(lookEvery / 2):
+	}
 	if c.Err() != nil || c.HasLeft() {
 		t.Fatal("a rest was taken for an end")
 	}
@@ -81,6 +85,18 @@ func TestRest(t *testing.T) {
 	<-c.Done()
 	if c.Err() == nil {
 		t.Error("it outlasts its parent")
+	}
+}
+
+// What a call has derived may notice its own end after the rest: by then the context
+// must not look ended, while it has no error.
+func TestRestAfterDerived(t *testing.T) {
+	ours, _ := pair(t)
+	c := NewContext(t.Context(), ours)
+	for range 20_000 {
+		_, cancel := context.WithCancel(c)
+		cancel()
+		c.Rest()
 	}
 }
 
