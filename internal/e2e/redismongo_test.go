@@ -120,7 +120,13 @@ func TestRedisMongo(t *testing.T) {
 					dirs[k] = t.TempDir()
 				}
 				config := writeConfig(t, dirs[k], "tags:\n  orders: {strategy: redis-mongo, start: 100, step: 50}\nmax_wait: 30s\n"+c.yaml, store.URL, counter.URL)
-				return serve(t, dirs[k], nil, "--config", config)
+				s := serve(t, dirs[k], nil, "--config", config)
+				t.Cleanup(func() {
+					if t.Failed() {
+						t.Logf("server %d: %s", k, s.logged())
+					}
+				})
+				return s
 			}
 			a, z := open(0), open(1)
 			b := &risingBook{t: t, all: map[hapax.ID]bool{}}
