@@ -141,7 +141,7 @@ func (s *vestaServer) build(c Config, svc *service.Service, log *slog.Logger) er
 		s.web = &http.Server{
 			Handler:           guardLoopback(s.http, handler),
 			ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: c.MaxWait + writeTimeout,
-			IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+			IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnContext: withAddress, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		}
 	}
 	if s.dubbo != nil {
