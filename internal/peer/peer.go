@@ -17,29 +17,20 @@ const lookEvery = 100 * time.Millisecond
 // A Context is the context of what the client of one connection asks for. It ends with
 // its parent, and when the client closes the connection while somebody waits on Done.
 // Until then it costs nothing: the look-out begins with the first call of Done, and
-// goes on until Rest. What Done returned before a Rest stays open after it: a context
-// that was derived from this one and cancelled may still be looking at both, and an end
-// without an error is none to package context, which panics.
+// goes on until Rest.
 type Context struct {
 	context.Context // the parent
 
 	raw     syscall.RawConn // nil: it cannot be known
 	gone    atomic.Bool
-	looking atomic.Bool // done is set; written under mu
+	looking atomic.Bool // waiting is set; written under mu
 
-	mu     sync.Mutex // guards the fields below
-	done   *ending
-	timer  *time.Timer
-	forget func() bool // takes done off the parent
+	mu      sync.Mutex // guards the fields below
+	waiting chan struct{}
+	ended   bool        // waiting is closed
+	unhook  func() bool // has the parent's end no longer close it
+	timer   *time.Timer
 }
-
-// An ending is what one look-out may close.
-type ending struct {
-	once sync.Once
-	done chan struct{}
-}
-
-func (e *ending) close() { e.once.Do(func() { close(e.done) }) }
 
 // NewContext returns the context of a connection, which should be the one below TLS.
 func NewContext(parent context.Context, nc net.Conn) *Context {
@@ -57,13 +48,26 @@ func (c *Context) Done() <-chan struct{} {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.done == nil {
-		c.done = &ending{done: make(chan struct{})}
-		c.forget = context.AfterFunc(c.Context, c.done.close)
+	if c.waiting == nil {
+		done := make(chan struct{})
+		c.waiting, c.ended = done, false
+		c.unhook = context.AfterFunc(c.Context, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.endLocked(done)
+		})
 		c.timer = time.AfterFunc(lookEvery, c.look)
 		c.looking.Store(true)
 	}
-	return c.done.done
+	return c.waiting
+}
+
+// endLocked closes what Done returned, unless Rest came first. Err tells why by then.
+func (c *Context) endLocked(done chan struct{}) {
+	if c.waiting == done && !c.ended {
+		c.ended = true
+		close(done)
+	}
 }
 
 // Err implements context.Context.
@@ -80,30 +84,30 @@ func (c *Context) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.done == nil: // Rest came first
+	case c.waiting == nil: // Rest came first
 	case gone:
 		c.gone.Store(true)
-		c.done.close()
+		c.endLocked(c.waiting)
 	default:
 		c.timer.Reset(lookEvery)
 	}
 }
 
-// Rest ends the look-out, if there is one. It is to be called when a request is
-// answered, by the goroutine that answers, once all that was derived from the context is
-// cancelled.
+// Rest ends the look-out, if there is one. It is to be called when a request is answered,
+// by the goroutine that answers: nobody waits for what Done returned any more, which
+// stays open, for the context has not ended.
 func (c *Context) Rest() {
 	if !c.looking.Load() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.done == nil {
+	if c.waiting == nil {
 		return
 	}
 	c.timer.Stop()
-	c.forget()
-	c.done, c.forget, c.timer = nil, nil, nil
+	c.unhook()
+	c.waiting, c.unhook, c.timer = nil, nil, nil
 	c.looking.Store(false)
 }
 
