@@ -319,41 +319,77 @@ func TestSilentConnections(t *testing.T) {
 	}
 }
 
-// Where files are scarce, connections of one protocol do not starve the other.
+// Where files are scarce, connections of one protocol do not starve the others.
 func TestScarceFiles(t *testing.T) {
 	dir := t.TempDir()
-	cmd := command(context.Background(), dir, nil, "serve", "--http", "127.0.0.1:0", "--log-format", "json")
-	cmd = &exec.Cmd{Path: "/bin/sh", Args: append([]string{"sh", "-c", `ulimit -n 200 && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...), Dir: dir, Env: cmd.Env}
+	config := filepath.Join(dir, "hapax.yaml")
+	if err := os.WriteFile(config, []byte("compat: {vesta: {machine: 'fixed:7', http: '127.0.0.1:0', dubbo: '127.0.0.1:0'}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(context.Background(), dir, nil, "serve", "--http", "127.0.0.1:0", "--log-format", "json", "--config", config)
+	cmd = &exec.Cmd{Path: "/bin/sh", Args: append([]string{"sh", "-c", `ulimit -n 300 && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...), Dir: dir, Env: cmd.Env}
 	s := start(t, cmd)
 	s.await("the limit on open files is too low")
 	a := s.addresses()
-	flood := func(address string) (end func()) {
-		var conns []net.Conn
+	web := strings.TrimPrefix(a.HTTP, "http://")
+	for _, flooded := range s.listening() {
+		var silent []net.Conn
 		for range 400 {
-			nc, err := net.Dial("tcp", address)
+			nc, err := net.Dial("tcp", flooded)
 			if err != nil {
 				t.Fatal(err)
 			}
-			conns = append(conns, nc)
+			silent = append(silent, nc)
 		}
-		return func() {
-			for _, nc := range conns {
-				_ = nc.Close()
-			}
+		if flooded != a.RESP {
+			open(t, a.RESP, 5, takeRESP)
+		}
+		if flooded != web {
+			open(t, web, 5, takeHTTP)
+		}
+		for _, nc := range silent {
+			_ = nc.Close()
 		}
 	}
-	end := flood(strings.TrimPrefix(a.HTTP, "http://"))
-	open(t, a.RESP, 10, takeRESP)
-	end()
-	end = flood(a.RESP)
-	open(t, strings.TrimPrefix(a.HTTP, "http://"), 10, takeHTTP)
-	end()
 	if strings.Contains(s.logged(), "too many open files") {
 		t.Errorf("files ran out: %s", s.logged())
 	}
 	if code := s.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
+}
+
+// listening returns the addresses on which the server listens, as the system tells.
+func (s *serving) listening() (at []string) {
+	s.t.Helper()
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.cmd.Process.Pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	own := map[string]bool{}
+	for _, fd := range fds {
+		if link, err := os.Readlink(fd); err == nil {
+			own[link] = true
+		}
+	}
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		s.t.Skip("no /proc")
+	}
+	for line := range strings.Lines(string(table)) {
+		const listens = "0A"
+		var port int
+		if f := strings.Fields(line); len(f) > 9 && f[3] == listens && own["socket:["+f[9]+"]"] {
+			if _, err := fmt.Sscanf(f[1][strings.Index(f[1], ":")+1:], "%X", &port); err != nil {
+				s.t.Fatal(err)
+			}
+			at = append(at, fmt.Sprintf("127.0.0.1:%d", port))
+		}
+	}
+	if len(at) != 4 {
+		s.t.Fatalf("it listens at %v", at)
+	}
+	return at
 }
 
 // A token is no token in a URL.

@@ -1,5 +1,10 @@
 package server
 
+import (
+	"log/slog"
+	"slices"
+)
+
 // Limits of the process's open files.
 const (
 	defaultHTTPConnections = 20_000
@@ -9,23 +14,30 @@ const (
 
 // fitFiles lowers the limits on connections until the process may open that many
 // files: accepting on one listener must not fail for what came in on another.
-func (s *server) fitFiles() {
-	limit, ok := maxFiles()
+func (c *Config) fitFiles(log *slog.Logger) {
+	files, ok := maxFiles()
 	if !ok {
 		return
 	}
-	limits := []*int{&s.config.HTTPConnections}
-	if s.listeners.resp != nil {
-		limits = append(limits, &s.config.RESPConnections)
+	limits := []*int{&c.HTTPConnections}
+	if c.RESP != "" {
+		limits = append(limits, &c.RESPConnections)
 	}
-	listeners := len(limits)
-	if s.listeners.admin != nil { // it has the limit of the other one
-		listeners++
+	if share, lowered := fit(files, c.listeners(), limits...); lowered {
+		log.Warn("the limit on open files is too low for the settings of connections; they are lowered",
+			"files", files, "connections", share, "http_connections", c.HTTPConnections, "resp_connections", c.RESPConnections)
 	}
-	if share, lowered := fit(limit, listeners, limits...); lowered {
-		s.log.Warn("the limit on open files is too low for the settings of connections; they are lowered",
-			"files", limit, "connections", share, "http_connections", s.config.HTTPConnections, "resp_connections", s.config.RESPConnections)
+}
+
+// listeners is how many addresses are listened on. But for that of Redis, they have
+// the limit of HTTP.
+func (c *Config) listeners() (n int) {
+	for _, e := range slices.Concat(c.endpoints(), c.foreignEndpoints()) {
+		if e.address != "" {
+			n++
+		}
 	}
+	return n
 }
 
 // fit lowers limits that are above a listener's share of the files, if those are too

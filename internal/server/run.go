@@ -102,6 +102,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.fitFiles(log)
 	foreign, parts := new(vestaServer), newForeignParts(c)
 	unlisten := func() error { return errors.Join(ls.close(), foreign.close(), parts.close(ctx)) }
 	err = foreign.listen(ctx, c)
@@ -187,7 +188,6 @@ func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
 // run serves until the context ends or a listener fails, and stops
 // everything.
 func (s *server) run(ctx context.Context) error {
-	s.fitFiles()
 	web := []*http.Server{s.newWeb(ctx, s.listeners.http, s.public)}
 	at := []net.Listener{s.gated(s.listeners.http, s.public)}
 	if s.listeners.admin != nil {
