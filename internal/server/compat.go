@@ -38,6 +38,8 @@ type CompatConfig struct {
 	TinyID *TinyIDConfig `yaml:"tinyid"`
 	Vesta  *VestaConfig  `yaml:"vesta"`
 	UIDGen *UIDGenConfig `yaml:"uidgen"`
+
+	RedisMongo *RedisMongoConfig `yaml:"redismongo"`
 }
 
 // A VestaConfig is what stands in for Vesta.
@@ -98,6 +100,7 @@ var compatEntries = []Entry{
 		{"padding_factor", "int", "50", "Checked, 1 to 99, and of no effect: numbers are made when they are taken"},
 		{"schedule_interval", "duration", "0s", "Checked, and of no effect, for the same reason"},
 	}},
+	redisMongoEntry,
 }
 
 // foreign is what sections may not define where a foreign system does.
@@ -144,6 +147,11 @@ func (c Config) addCompat(opts *service.Options) error {
 			return err
 		}
 		add(vestaPool, v.pool())
+	}
+	if r := c.Compat.RedisMongo; r != nil {
+		if err := r.check(c); err != nil {
+			return err
+		}
 	}
 	if u := c.Compat.UIDGen; u != nil {
 		if err := cmp.Or(c.foreign(uidgenPool), u.check()); err != nil {
@@ -264,11 +272,11 @@ func (c CompatConfig) shown() map[string]map[string]any {
 	for _, e := range []struct {
 		name  string
 		entry any
-	}{{"leaf", c.Leaf}, {"tinyid", c.TinyID}, {"vesta", c.Vesta}, {"uidgen", c.UIDGen}} {
+	}{{"leaf", c.Leaf}, {"tinyid", c.TinyID}, {"vesta", c.Vesta}, {"uidgen", c.UIDGen}, {"redismongo", c.RedisMongo}} {
 		if v := reflect.ValueOf(e.entry); !v.IsNil() {
 			all[e.name] = setFields(v.Elem())
 		}
-		for _, key := range []string{"table", "tree", "registry"} {
+		for _, key := range []string{"table", "tree", "registry", "redis", "store", "worker_registry"} {
 			if at, ok := all[e.name][key].(string); ok && at != native {
 				all[e.name][key] = redact(at)
 			}
@@ -311,6 +319,17 @@ func (c Config) foreignIDs(ctx context.Context, opts *service.Options) (release 
 		p := opts.Pools[uidgenPool] // no other start waits for what a crash leaves
 		p.Grant, p.MaxGrant = hapax.DefaultGrant, hapax.DefaultMaxGrant
 		opts.Pools[uidgenPool] = p
+	}
+	if r := c.Compat.RedisMongo; r != nil && r.WorkerPool != "" {
+		p, err := r.register(ctx, c, opts.Pools[r.WorkerPool])
+		if err != nil {
+			return release, fmt.Errorf("compat.redismongo.worker_pool: %w", err)
+		}
+		opts.Pools = maps.Clone(opts.Pools)
+		if opts.Pools == nil {
+			opts.Pools = map[string]service.PoolConfig{}
+		}
+		opts.Pools[r.WorkerPool] = p
 	}
 	if v := c.Compat.Vesta; v != nil && v.Table != "" {
 		err := withTable(v.Table, func(db *sql.DB) error {

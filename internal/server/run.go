@@ -76,7 +76,11 @@ type server struct {
 // start opens everything. The listeners come first: an address that cannot be
 // used leaves no data directory behind.
 func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
-	opts, err := serviceOptions(c, log)
+	store := NewLateStore()
+	if c.Compat.RedisMongo != nil {
+		c.redisMongo = &redisMongo{config: c.Compat.RedisMongo, log: log}
+	}
+	opts, err := serviceOptions(c, log, store)
 	if err != nil {
 		return nil, err
 	}
@@ -118,14 +122,19 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	}
 	release, err := c.foreignIDs(ctx, &opts)
 	if err == nil {
+		err = c.redisMongo.start(c, node)
+	}
+	if err == nil {
 		err = parts.each(func(p foreignPart) error { return p.open(ctx, c, node, log) })
 	}
 	if err != nil {
-		return nil, errors.Join(err, unlisten(), node.Close())
+		release()
+		return nil, errors.Join(err, unlisten(), c.redisMongo.stop(), node.Close())
 	}
 	opts.Beside, opts.Observer = parts.besides(), parts.observer()
 	opts.Holder, opts.Cache = node.Instance, node.cache
 	opts.StoreWarnings = node.warned.snapshot
+	store.Store = node.Store
 	if node.Guard == nil {
 		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
 	}
@@ -141,8 +150,9 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 			err = errors.Join(err, svc.Close(ctx))
 		}
 		release()
-		return nil, errors.Join(err, unlisten(), node.Close())
+		return nil, errors.Join(err, unlisten(), c.redisMongo.stop(), node.Close())
 	}
+	c.redisMongo.observed(svc.Observe)
 	return &server{
 		config: c, log: log, node: node, service: svc, listeners: ls, vesta: foreign, foreign: parts, certs: certs, release: release,
 		policy: policy, public: public,
@@ -152,7 +162,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 // Check judges a configuration as Run does before it opens anything.
 func Check(ctx context.Context, c Config) error {
 	log := slog.New(slog.DiscardHandler)
-	opts, err := serviceOptions(c, log)
+	opts, err := serviceOptions(c, log, NewLateStore())
 	if err != nil {
 		return err
 	}
@@ -168,15 +178,19 @@ func Check(ctx context.Context, c Config) error {
 	return checkAddresses(ctx, c)
 }
 
-func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
+func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Options, error) {
 	clock, err := testClock()
+	if err != nil {
+		return service.Options{}, err
+	}
+	strategies, err := c.Strategies(log, store)
 	if err != nil {
 		return service.Options{}, err
 	}
 	opts := service.Options{
 		Tags: c.Tags, Pools: c.Pools, NoAutoCreate: !c.AutoCreate,
 		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, TagIdle: c.TagIdle, StoreTimeout: c.StoreTimeout,
-		RetireLines: c.RetireLines, CodeKeys: c.keys,
+		RetireLines: c.RetireLines, CodeKeys: c.keys, Strategies: strategies,
 		Logger: log, Clock: clock,
 	}
 	if err := c.addCompat(&opts); err != nil {
@@ -309,7 +323,7 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 		s.log.Warn("what is held could not be given back: the numbers granted are lost, and a worker ID is free when its granted time is over", "err", err)
 	}
 	s.release()
-	err := errors.Join(s.node.withdraw(), s.node.Close())
+	err := errors.Join(s.node.withdraw(), s.config.redisMongo.stop(), s.node.Close())
 	if err == nil {
 		s.log.Info("stopped", "took", time.Since(began))
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 const (
@@ -262,10 +263,17 @@ func (s *Service) lines(store error) map[lineName]error {
 		}
 	}
 	for l := range s.tags.all() {
+		line := lineName{KindTag, l.name}
+		if f, ok := l.issuer.(*foreignIssuer); ok {
+			if own, ok := f.Issuer.(strategy.Readiness); ok {
+				lines[line] = own.Ready()
+				continue
+			}
+			judge(line)
+		}
 		if l.segment == nil {
 			continue
 		}
-		line := lineName{KindTag, l.name}
 		if judge(line); l.segment.Stats().Remaining > 0 {
 			lines[line] = nil
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -38,6 +39,9 @@ func (c *conn) incrRun(tag, frame, after []byte) int {
 			c.incrRun(tag, nil, nil)
 		}
 		return run
+	}
+	if n == 0 && errors.Is(err, hapax.ErrRejected) { // a plugin may let fewer pass
+		return c.incrRun(tag, nil, nil)
 	}
 	for _, id := range ids[:n] {
 		c.b.out = appendInt(c.b.out, int64(id))
@@ -165,8 +169,8 @@ func (c *conn) next(args [][]byte) {
 		c.failWith(err) // what was issued before is a gap
 		return
 	}
-	// All numbers of a reply have one form. They ascend.
-	text := !isSafe(int64(ids[0])) || !isSafe(int64(ids[n-1]))
+	// All numbers of a reply have one form.
+	text := slices.ContainsFunc(ids, func(id hapax.ID) bool { return !isSafe(int64(id)) })
 	if form != nil {
 		text = bytes.EqualFold(form, []byte("TEXT"))
 	}
