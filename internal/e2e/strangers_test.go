@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	be "encoding/binary"
 	"errors"
 	"fmt"
@@ -415,5 +416,51 @@ func TestTokenInURL(t *testing.T) {
 	}
 	if s.stop(); strings.Contains(s.logged(), token) {
 		t.Error("the log tells a token")
+	}
+}
+
+// Who shows TinyID's token is no stranger beside hapax's tokens: more clients than
+// strangers may be keep their connections.
+func TestTinyIDClientsAreKnown(t *testing.T) {
+	const clients, secret = 30, "0f673adf80504e2eaa552f5d791b644c"
+	_, hash := newToken(t)
+	dir := t.TempDir()
+	config := filepath.Join(dir, "hapax.yaml")
+	text := fmt.Sprintf("tokens: {app: {hash: '%s'}}\ncompat: {tinyid: {tokens: {orders: ['sha256:%x']}}}\n", hash, sha256.Sum256([]byte(secret)))
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, dir, nil, "--config", config, "--http-connections", "100")
+	type client struct {
+		net.Conn
+		answers *bufio.Reader
+	}
+	next := func(c client) {
+		t.Helper()
+		_, err := io.WriteString(c, "GET /tinyid/id/nextId?bizType=orders&token="+secret+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		var resp *http.Response
+		if err == nil {
+			resp, err = http.ReadResponse(c.answers, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := answer(resp); err != nil || !strings.Contains(string(body), `"code":200`) {
+			t.Fatalf("%s, %v", body, err)
+		}
+	}
+	var kept []client
+	for range clients {
+		nc, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		_ = nc.SetDeadline(time.Now().Add(startWithin))
+		kept = append(kept, client{nc, bufio.NewReader(nc)})
+		next(kept[len(kept)-1])
+	}
+	for _, c := range kept {
+		next(c)
 	}
 }
