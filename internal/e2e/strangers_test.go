@@ -426,7 +426,7 @@ func TestTinyIDClientsAreKnown(t *testing.T) {
 	_, hash := newToken(t)
 	dir := t.TempDir()
 	config := filepath.Join(dir, "hapax.yaml")
-	text := fmt.Sprintf("tokens: {app: {hash: '%s'}}\ncompat: {tinyid: {tokens: {orders: ['sha256:%x']}}}\n", hash, sha256.Sum256([]byte(secret)))
+	text := fmt.Sprintf("tokens: {app: {hash: '%s'}}\ntags: {orders: {}}\ncompat: {tinyid: {tokens: {orders: ['sha256:%x']}}}\n", hash, sha256.Sum256([]byte(secret)))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
