@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	be "encoding/binary"
 	"errors"
 	"fmt"
@@ -319,41 +320,77 @@ func TestSilentConnections(t *testing.T) {
 	}
 }
 
-// Where files are scarce, connections of one protocol do not starve the other.
+// Where files are scarce, connections of one protocol do not starve the others.
 func TestScarceFiles(t *testing.T) {
 	dir := t.TempDir()
-	cmd := command(context.Background(), dir, nil, "serve", "--http", "127.0.0.1:0", "--log-format", "json")
-	cmd = &exec.Cmd{Path: "/bin/sh", Args: append([]string{"sh", "-c", `ulimit -n 200 && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...), Dir: dir, Env: cmd.Env}
+	config := filepath.Join(dir, "hapax.yaml")
+	if err := os.WriteFile(config, []byte("compat: {vesta: {machine: 'fixed:7', http: '127.0.0.1:0', dubbo: '127.0.0.1:0'}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(context.Background(), dir, nil, "serve", "--http", "127.0.0.1:0", "--log-format", "json", "--config", config)
+	cmd = &exec.Cmd{Path: "/bin/sh", Args: append([]string{"sh", "-c", `ulimit -n 300 && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...), Dir: dir, Env: cmd.Env}
 	s := start(t, cmd)
 	s.await("the limit on open files is too low")
 	a := s.addresses()
-	flood := func(address string) (end func()) {
-		var conns []net.Conn
+	web := strings.TrimPrefix(a.HTTP, "http://")
+	for _, flooded := range s.listening() {
+		var silent []net.Conn
 		for range 400 {
-			nc, err := net.Dial("tcp", address)
+			nc, err := net.Dial("tcp", flooded)
 			if err != nil {
 				t.Fatal(err)
 			}
-			conns = append(conns, nc)
+			silent = append(silent, nc)
 		}
-		return func() {
-			for _, nc := range conns {
-				_ = nc.Close()
-			}
+		if flooded != a.RESP {
+			open(t, a.RESP, 5, takeRESP)
+		}
+		if flooded != web {
+			open(t, web, 5, takeHTTP)
+		}
+		for _, nc := range silent {
+			_ = nc.Close()
 		}
 	}
-	end := flood(strings.TrimPrefix(a.HTTP, "http://"))
-	open(t, a.RESP, 10, takeRESP)
-	end()
-	end = flood(a.RESP)
-	open(t, strings.TrimPrefix(a.HTTP, "http://"), 10, takeHTTP)
-	end()
 	if strings.Contains(s.logged(), "too many open files") {
 		t.Errorf("files ran out: %s", s.logged())
 	}
 	if code := s.stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
+}
+
+// listening returns the addresses on which the server listens, as the system tells.
+func (s *serving) listening() (at []string) {
+	s.t.Helper()
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.cmd.Process.Pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	own := map[string]bool{}
+	for _, fd := range fds {
+		if link, err := os.Readlink(fd); err == nil {
+			own[link] = true
+		}
+	}
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		s.t.Skip("no /proc")
+	}
+	for line := range strings.Lines(string(table)) {
+		const listens = "0A"
+		var port int
+		if f := strings.Fields(line); len(f) > 9 && f[3] == listens && own["socket:["+f[9]+"]"] {
+			if _, err := fmt.Sscanf(f[1][strings.Index(f[1], ":")+1:], "%X", &port); err != nil {
+				s.t.Fatal(err)
+			}
+			at = append(at, fmt.Sprintf("127.0.0.1:%d", port))
+		}
+	}
+	if len(at) != 4 {
+		s.t.Fatalf("it listens at %v", at)
+	}
+	return at
 }
 
 // A token is no token in a URL.
@@ -379,5 +416,51 @@ func TestTokenInURL(t *testing.T) {
 	}
 	if s.stop(); strings.Contains(s.logged(), token) {
 		t.Error("the log tells a token")
+	}
+}
+
+// Who shows TinyID's token is no stranger beside hapax's tokens: more clients than
+// strangers may be keep their connections.
+func TestTinyIDClientsAreKnown(t *testing.T) {
+	const clients, secret = 30, "0f673adf80504e2eaa552f5d791b644c"
+	_, hash := newToken(t)
+	dir := t.TempDir()
+	config := filepath.Join(dir, "hapax.yaml")
+	text := fmt.Sprintf("tokens: {app: {hash: '%s'}}\ntags: {orders: {}}\ncompat: {tinyid: {tokens: {orders: ['sha256:%x']}}}\n", hash, sha256.Sum256([]byte(secret)))
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, dir, nil, "--config", config, "--http-connections", "100")
+	type client struct {
+		net.Conn
+		answers *bufio.Reader
+	}
+	next := func(c client) {
+		t.Helper()
+		_, err := io.WriteString(c, "GET /tinyid/id/nextId?bizType=orders&token="+secret+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		var resp *http.Response
+		if err == nil {
+			resp, err = http.ReadResponse(c.answers, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := answer(resp); err != nil || !strings.Contains(string(body), `"code":200`) {
+			t.Fatalf("%s, %v", body, err)
+		}
+	}
+	var kept []client
+	for range clients {
+		nc, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		_ = nc.SetDeadline(time.Now().Add(startWithin))
+		kept = append(kept, client{nc, bufio.NewReader(nc)})
+		next(kept[len(kept)-1])
+	}
+	for _, c := range kept {
+		next(c)
 	}
 }

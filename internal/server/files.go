@@ -1,6 +1,9 @@
 package server
 
-import "log/slog"
+import (
+	"log/slog"
+	"slices"
+)
 
 // Limits of the process's open files.
 const (
@@ -11,28 +14,30 @@ const (
 
 // fitFiles lowers the limits on connections until the process may open that many
 // files: accepting on one listener must not fail for what came in on another.
-func (c *Config) fitFiles(log *slog.Logger, ls listeners) {
-	limit, ok := maxFiles()
+func (c *Config) fitFiles(log *slog.Logger) {
+	files, ok := maxFiles()
 	if !ok {
 		return
 	}
 	limits := []*int{&c.HTTPConnections}
-	if ls.resp != nil {
+	if c.RESP != "" {
 		limits = append(limits, &c.RESPConnections)
 	}
-	listeners := len(limits)
-	if ls.admin != nil { // it has the limit of the other one, as those of foreign systems have
-		listeners++
+	if share, lowered := fit(files, c.listeners(), limits...); lowered {
+		log.Warn("the limit on open files is too low for the settings of connections; they are lowered",
+			"files", files, "connections", share, "http_connections", c.HTTPConnections, "resp_connections", c.RESPConnections)
 	}
-	for _, e := range c.foreignEndpoints() {
+}
+
+// listeners is how many addresses are listened on. But for that of Redis, they have
+// the limit of HTTP.
+func (c *Config) listeners() (n int) {
+	for _, e := range slices.Concat(c.endpoints(), c.foreignEndpoints()) {
 		if e.address != "" {
-			listeners++
+			n++
 		}
 	}
-	if share, lowered := fit(limit, listeners, limits...); lowered {
-		log.Warn("the limit on open files is too low for the settings of connections; they are lowered",
-			"files", limit, "connections", share, "http_connections", c.HTTPConnections, "resp_connections", c.RESPConnections)
-	}
+	return n
 }
 
 // fit lowers limits that are above a listener's share of the files, if those are too

@@ -23,6 +23,25 @@ func TestConnectionsFitFiles(t *testing.T) {
 	}
 }
 
+func TestListenersAreCounted(t *testing.T) {
+	c := Config{HTTP: "127.0.0.1:8080"}
+	for _, tt := range []struct {
+		set  func()
+		want int
+	}{
+		{func() {}, 1},
+		{func() { c.RESP = "127.0.0.1:6380" }, 2},
+		{func() { c.AdminHTTP = "127.0.0.1:8081" }, 3},
+		{func() { c.Compat.Vesta = &VestaConfig{HTTP: "127.0.0.1:8099", Dubbo: "127.0.0.1:20880"} }, 5},
+		{func() { c.Compat.Leaf = &LeafConfig{HTTP: "127.0.0.1:8088"} }, 6},
+		{func() { c.Compat.TinyID = &TinyIDConfig{} }, 6},
+	} {
+		if tt.set(); c.listeners() != tt.want {
+			t.Errorf("%+v: %d listeners, want %d", c, c.listeners(), tt.want)
+		}
+	}
+}
+
 func TestOwnHosts(t *testing.T) {
 	s := &server{config: Config{Hosts: "ids.internal, other"}}
 	for host, own := range map[string]bool{

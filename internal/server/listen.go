@@ -39,7 +39,7 @@ func (c Config) endpoints() []endpoint {
 	}
 }
 
-// foreignEndpoints are the addresses of foreign systems.
+// foreignEndpoints are the addresses of foreign systems' own.
 func (c Config) foreignEndpoints() []endpoint {
 	return slices.Concat(c.Compat.Leaf.endpoints(), c.Compat.TinyID.endpoints(), c.Compat.Vesta.endpoints())
 }

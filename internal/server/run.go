@@ -106,6 +106,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.fitFiles(log)
 	foreign, parts := new(vestaServer), newForeignParts(c)
 	unlisten := func() error { return errors.Join(ls.close(), foreign.close(), parts.close(ctx)) }
 	err = foreign.listen(ctx, c)
@@ -130,7 +131,6 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 		release()
 		return nil, errors.Join(err, unlisten(), c.redisMongo.stop(), node.Close())
 	}
-	c.fitFiles(log, ls)
 	opts.Beside, opts.Observer = parts.besides(), parts.observer()
 	opts.Holder, opts.Cache = node.Instance, node.cache
 	opts.StoreWarnings = node.warned.snapshot

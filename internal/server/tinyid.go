@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-id/hapax/compat/tinyid"
 	"github.com/hapax-id/hapax/compat/tinyid/routes"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -211,6 +212,7 @@ func (s *tinyidServer) besides() map[string]*service.Service {
 
 func (s *tinyidServer) build(c Config, own *service.Service, log *slog.Logger) error {
 	o := routes.Options{MaxWait: min(c.MaxWait, time.Minute), Failed: func(err error) { own.Failed(tinyidName, err) }}
+	o.Known = func(ctx context.Context) { auth.ConnFromContext(ctx).Vouch() }
 	issuing := own
 	if s.table != nil {
 		issuing = s.table

@@ -52,6 +52,9 @@ type Options struct {
 	// told of.
 	Failed func(error)
 
+	// Known, if set, is called for every call that shows a good token.
+	Known func(context.Context)
+
 	// MaxWait bounds how long a call waits for numbers; default 2 s.
 	MaxWait time.Duration
 
@@ -194,6 +197,9 @@ func (h handler) admit(ctx context.Context, q request) error {
 	}
 	if !h.Tokens.Allows(q.token, q.bizType) {
 		return &fault{codeToken, badToken}
+	}
+	if h.Known != nil {
+		h.Known(ctx)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -239,6 +240,36 @@ func TestQuotaOfAStream(t *testing.T) {
 		if err := stream.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A stream ends when its token is revoked, or has expired.
+func TestRevokedStream(t *testing.T) {
+	for name, config := range map[string]auth.TokenConfig{
+		"revoked": {},
+		"expired": {Expires: time.Now().Add(2 * time.Second).Format(time.RFC3339Nano)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fortify(t, memstore.New(), service.Options{}, map[string]auth.TokenConfig{"app": config})
+			stream, err := hapaxv1connect.NewIssueServiceClient(f.client("app"), f.url).NextStream(t.Context(), &hapaxv1.NextStreamRequest{Tag: "orders"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stream.Close()
+			if !stream.Receive() {
+				t.Fatal(stream.Err())
+			}
+			if name == "revoked" {
+				if err := f.policy.Replace(map[string]auth.TokenConfig{"other": {Hash: auth.HashToken(auth.NewToken())}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for stream.Receive() {
+			}
+			if err := stream.Err(); connect.CodeOf(err) != connect.CodeUnauthenticated {
+				t.Errorf("it ended with %v", err)
+			}
+		})
 	}
 }
 

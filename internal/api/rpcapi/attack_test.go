@@ -34,6 +34,7 @@ type fortress struct {
 	store   *memstore.Store
 	witness *witness.Witness
 	guard   *witness.Guarded
+	policy  *auth.Policy
 	mux     *http.ServeMux
 	url     string
 	tokens  map[string]string
@@ -89,6 +90,7 @@ func fortifyNode(t testing.TB, store *memstore.Store, served hapax.Store, opts s
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.policy = policy
 	for pattern, h := range New(f.svc, Options{Policy: policy, Logger: quiet}) {
 		f.mux.Handle(pattern, h)
 	}

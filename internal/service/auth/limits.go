@@ -158,9 +158,7 @@ func (n *Conn) Use(c *Caller) error {
 	if n == nil || c == nil {
 		return nil
 	}
-	if n.Known != nil {
-		n.Known()
-	}
+	n.Vouch()
 	if c.connections == 0 {
 		return nil
 	}
@@ -175,6 +173,14 @@ func (n *Conn) Use(c *Caller) error {
 	}
 	n.used = append(n.used, c.limits)
 	return nil
+}
+
+// Vouch tells that whoever is at the other end has shown something good, also if that
+// is no token of the policy's.
+func (n *Conn) Vouch() {
+	if n != nil && n.Known != nil {
+		n.Known()
+	}
 }
 
 // Close tells that the connection has ended.
