@@ -274,6 +274,7 @@ func (s *Service) NextCodes(ctx context.Context, tag string, n int) (Issued, err
 	var c *code
 	var period codec.Period
 	take := func(ctx context.Context, dst []hapax.ID) (n int, err error) {
+		defer func() { taken += n }()
 		err = s.issue(ctx, tag, func(ctx context.Context, l *line) (err error) {
 			if c = l.code; c == nil {
 				return errNoCode(tag)
@@ -291,8 +292,7 @@ func (s *Service) NextCodes(ctx context.Context, tag string, n int) (Issued, err
 		if l.code == nil { // before the plugins are asked
 			return errNoCode(tag)
 		}
-		var err error
-		taken, err = l.plugged.Around(ctx, res.IDs, take)
+		_, err := l.plugged.Around(ctx, res.IDs, take)
 		return err
 	})
 	caller.ReturnNumbers(int64(n - taken))

@@ -165,29 +165,36 @@ func (s *Service) NextBytes(ctx context.Context, tag []byte) (hapax.ID, error) {
 	return s.nextOf(ctx, l)
 }
 
-// nextOf issues one number of an open line through its plugins. The caller is charged
-// with it already, which an error gives back.
+// nextOf issues one number of an open line through its plugins.
 func (s *Service) nextOf(ctx context.Context, l *line) (hapax.ID, error) {
 	if !l.plugged.Plain() {
 		ctx = s.seen(ctx)
 	}
 	id, err := l.plugged.Next(ctx)
 	if err != nil {
-		auth.FromContext(ctx).ReturnNumbers(1)
+		uncharge(ctx, 1, err)
 	}
 	return id, err
 }
 
-// nextThrough is nextOf for a tag that is not open.
+// nextThrough issues one number of a tag that is not open.
 func (s *Service) nextThrough(ctx context.Context, tag string) (id hapax.ID, err error) {
 	err = s.through(ctx, tag, func(ctx context.Context, l *line) error {
 		id, err = l.plugged.Next(ctx)
 		return err
 	})
 	if err != nil {
-		auth.FromContext(ctx).ReturnNumbers(1)
+		uncharge(ctx, 1, err)
 	}
 	return id, err
+}
+
+// uncharge gives back what the caller was charged for n numbers that it did not get,
+// unless a plugin failed on them, which burnt them.
+func uncharge(ctx context.Context, n int64, err error) {
+	if _, burnt := errors.AsType[*hapax.PluginError](err); !burnt {
+		auth.FromContext(ctx).ReturnNumbers(n)
+	}
 }
 
 // nextWaiting issues one number below the plugins.
@@ -205,11 +212,9 @@ func (s *Service) NextN(ctx context.Context, tag string, dst []hapax.ID) (n int,
 	if len(dst) > s.opts.MaxCount {
 		return 0, outOfRange("count", len(dst), fmt.Sprintf("1 to %d", s.opts.MaxCount))
 	}
-	caller := auth.FromContext(ctx)
-	if err := caller.TakeNumbers(int64(len(dst))); err != nil {
+	if err := auth.FromContext(ctx).TakeNumbers(int64(len(dst))); err != nil {
 		return 0, err
 	}
-	defer func() { caller.ReturnNumbers(int64(len(dst) - n)) }()
 	if l := s.tags.find(tag); l != nil && l.plugged.Plain() {
 		if n = l.issuer.TryNextN(dst); n == len(dst) {
 			return n, nil
@@ -220,6 +225,7 @@ func (s *Service) NextN(ctx context.Context, tag string, dst []hapax.ID) (n int,
 		n += m
 		return err
 	})
+	uncharge(ctx, int64(len(dst)-n), err)
 	return n, err
 }
 
@@ -247,8 +253,7 @@ func (s *Service) Reserve(ctx context.Context, tag string, n int64) (hapax.Grant
 	if n < 1 || n > MaxReserve {
 		return hapax.Grant{}, outOfRange("count", n, fmt.Sprintf("1 to %d", MaxReserve))
 	}
-	caller := auth.FromContext(ctx)
-	if err := caller.TakeNumbers(n); err != nil {
+	if err := auth.FromContext(ctx).TakeNumbers(n); err != nil {
 		return hapax.Grant{}, err
 	}
 	var g hapax.Grant
@@ -257,7 +262,7 @@ func (s *Service) Reserve(ctx context.Context, tag string, n int64) (hapax.Grant
 		return err
 	})
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) { // whoever leaves may have burnt them
-		caller.ReturnNumbers(n)
+		uncharge(ctx, n, err)
 	}
 	return g, err
 }

@@ -34,14 +34,12 @@ func (c *conn) incrRun(tag, frame, after []byte) int {
 	}
 	ids := c.b.ids[:run]
 	n, err := c.srv.svc.NextN(c.context(), c.tagName(tag), ids)
-	if _, limited := errors.AsType[*auth.LimitError](err); limited { // not all of them; perhaps some
+	_, limited := errors.AsType[*auth.LimitError](err)
+	if limited || n == 0 && errors.Is(err, hapax.ErrRejected) { // not all of them; perhaps some
 		for range run {
 			c.incrRun(tag, nil, nil)
 		}
 		return run
-	}
-	if n == 0 && errors.Is(err, hapax.ErrRejected) { // a plugin may let fewer pass
-		return c.incrRun(tag, nil, nil)
 	}
 	for _, id := range ids[:n] {
 		c.b.out = appendInt(c.b.out, int64(id))
