@@ -181,8 +181,10 @@ func (c *h2) post(t *testing.T, stream uint32, path string) {
 	t.Helper()
 	block := []byte{0x83, 0x86, 0x01, 9} // POST, http, an authority
 	block = append(append(block, "localhost"...), 0x04, byte(len(path)))
-	const endHeaders = 4
-	c.send(t, h2Headers, endHeaders, stream, append(block, path...))
+	block = append(block, path...)
+	const contentType, endHeaders = "application/proto", 4
+	block = append(append(block, 0x0f, 31-15, byte(len(contentType))), contentType...)
+	c.send(t, h2Headers, endHeaders, stream, block)
 }
 
 // read returns the next frame; an error where the connection has ended.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/hapax-id/hapax"
 )
@@ -18,6 +19,9 @@ const (
 	maxBodiesUnseen = 16 << 20
 	maxBodyUnseen   = 4 << 10 // of one
 )
+
+// unseenTime is how long a stranger's body may take.
+const unseenTime = 5 * time.Second
 
 // errBusy is for a request whose body there is no memory for.
 var errBusy = fmt.Errorf("%w: too many bytes of requests' bodies are in flight; try again", hapax.ErrLimitExceeded)

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bufio"
 	"io"
 	"net"
 	"net/http"
@@ -136,6 +137,29 @@ func TestStrangersBodies(t *testing.T) {
 	h.bodies.used.Store(maxBodies)
 	if got := post("/v1/tags/orders/ids", ""); got != http.StatusUnauthorized {
 		t.Errorf("a stranger: %d", got)
+	}
+}
+
+// A stranger is answered before his body has come, which nobody waits for.
+func TestStrangersBodiesAreNotAwaited(t *testing.T) {
+	h, _, _ := guardedHandler(t, map[string]auth.TokenConfig{"app": {}})
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	for _, length := range []string{"Content-Length: 5000", "Transfer-Encoding: chunked"} {
+		nc, err := net.Dial("tcp", srv.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		_ = nc.SetDeadline(time.Now().Add(patience))
+		_, _ = io.WriteString(nc, "POST /v1/tags/orders/ids HTTP/1.1\r\nHost: localhost\r\n"+length+"\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(nc), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", length, err)
+		}
+		if _ = resp.Body.Close(); resp.StatusCode != http.StatusUnauthorized || !resp.Close {
+			t.Errorf("%s: %+v", length, resp)
+		}
 	}
 }
 

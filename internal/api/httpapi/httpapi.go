@@ -188,6 +188,10 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		budget := &a.bodies
 		if !a.opts.Policy.Knows(r.Context(), r.Header["Authorization"]) {
 			budget = &a.unseen
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unseenTime)) // a recorder has none
+			if r.ProtoMajor == 1 {
+				w.Header().Set("Connection", "close") // else what is left of the body is waited for, before the answer
+			}
 		}
 		held := budget.hold(w, r)
 		if held == nil {

@@ -142,8 +142,10 @@ func (c *Caller) Wait(ctx context.Context) error {
 // A Conn is a connection, which counts for each token that is used on it. The
 // nil *Conn counts for none. It is safe for concurrent use.
 type Conn struct {
-	// Known, if set before the first use, is called with each.
+	// Known, if set before the first use, is called with that.
 	Known func()
+
+	vouched atomic.Bool
 
 	secure atomic.Pointer[tls.ConnectionState]
 
@@ -178,7 +180,10 @@ func (n *Conn) Use(c *Caller) error {
 // Vouch tells that whoever is at the other end has shown something good, also if that
 // is no token of the policy's.
 func (n *Conn) Vouch() {
-	if n != nil && n.Known != nil {
+	if n == nil || n.vouched.Swap(true) {
+		return
+	}
+	if n.Known != nil {
 		n.Known()
 	}
 }
