@@ -16,6 +16,8 @@ type tagJSON struct {
 	MinStep int64      `json:"min_step,omitempty"`
 	MaxStep int64      `json:"max_step,omitempty"`
 	Mark    hapax.ID   `json:"mark,omitzero"`
+	Delta   int64      `json:"delta,omitempty"` // 0: 1
+	Rest    int64      `json:"remainder,omitempty"`
 	Pool    string     `json:"pool,omitempty"`
 	Deleted bool       `json:"deleted,omitempty"`
 	Code    string     `json:"code,omitempty"`
@@ -27,10 +29,14 @@ type tagJSON struct {
 
 func newTagJSON(t hapax.Tag) tagJSON {
 	spec, old := service.CodeOf(t)
-	return tagJSON{
+	j := tagJSON{
 		Name: t.Name, Kind: t.Kind, Start: hapax.ID(t.Start), Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep, Mark: hapax.ID(t.Mark),
 		Pool: t.Pool, Deleted: t.Deleted, Code: spec, Old: old, Strategy: service.StrategyOf(t),
 	}
+	if t.Delta > 1 {
+		j.Delta, j.Rest = t.Delta, t.Remainder
+	}
+	return j
 }
 
 // workerJSON is a worker ID as --json prints it.

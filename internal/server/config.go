@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // maxConfigBytes bounds a configuration file.
@@ -68,8 +69,10 @@ type Config struct {
 	// Setup registers what the program that runs the server brings along; may be nil.
 	Setup Setup
 
-	storePassword string            // given beside Store; empty: none
-	keys          map[string][]byte // what CodeKeys lead to
+	strategies    *strategy.Registry // of the server, which the services beside it share
+	redisMongo    *redisMongo        // of a server that starts; nil: none
+	storePassword string             // given beside Store; empty: none
+	keys          map[string][]byte  // what CodeKeys lead to
 }
 
 // Sources are where Load takes settings from, the weakest first. A setting that
@@ -141,6 +144,9 @@ func Load(from Sources) (Config, error) {
 		return Config{}, err
 	}
 	if c.keys, err = readKeys(c.CodeKeys, from.Env); err != nil {
+		return Config{}, err
+	}
+	if err := c.Compat.readPasswords(from.Env); err != nil {
 		return Config{}, err
 	}
 	return c, l.completeStore(&c, from.Env)

@@ -73,8 +73,15 @@ var levels = map[hapax.EventKind]slog.Level{
 	hapax.EventTagDeleted:     slog.LevelInfo,
 }
 
+// Observe counts and logs what the issuer of a registered strategy tells, as it does
+// for the built-in ones.
+func (s *Service) Observe(e hapax.Event) { s.observe(e) }
+
 // observe counts and logs what happened. It is the Observer of every issuer.
 func (s *Service) observe(e hapax.Event) {
+	if s.opts.Observer != nil {
+		s.opts.Observer(e)
+	}
 	s.metrics.event(e, s.poolLabel(e.Pool))
 	level, ok := levels[e.Kind]
 	if !ok {

@@ -2,12 +2,14 @@ package service
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/strategy"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -123,6 +125,7 @@ var (
 	descWarnings  = prometheus.NewDesc("hapax_store_warnings_total", "Warnings about the store, at the start and when another primary was found, by code.", []string{"code"}, nil)
 	descDegraded  = prometheus.NewDesc("hapax_degraded", "Tags or pools, configured or in use, that cannot issue now; /readyz names them.", []string{"kind"}, nil)
 	descFenced    = prometheus.NewDesc("hapax_fenced", "1 if the store grants nothing until an operator has run hapax adopt, else 0.", nil, nil)
+	descStrategy  = prometheus.NewDesc("hapax_strategy", "What a tag's strategy tells of itself, by its name for it.", []string{"tag", "name"}, nil)
 	descVetoes    = prometheus.NewDesc("hapax_plugin_vetoes_total", "Calls that a plugin has refused.", []string{"plugin"}, nil)
 	descFailures  = prometheus.NewDesc("hapax_plugin_failures_total", "Hooks of a plugin that have failed.", []string{"plugin"}, nil)
 	descUsage     = prometheus.NewDesc("hapax_plugin_numbers", "Numbers that a plugin has counted in the current window: the 200 largest counts, if there are more.", usageLabels, nil)
@@ -141,7 +144,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descIssued, descRefills, descBurnt, descRemaining, descWorker, descGrant,
 		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady, descDegraded, descFenced,
-		descVetoes, descFailures, descUsage, descPrevious, descQuota,
+		descStrategy, descVetoes, descFailures, descUsage, descPrevious, descQuota,
 	} {
 		ch <- d
 	}
@@ -201,6 +204,7 @@ func (c collector) segments(ch chan<- prometheus.Metric) {
 		switch {
 		case foreign && l.labelled:
 			ch <- prometheus.MustNewConstMetric(descIssued, prometheus.CounterValue, float64(f.issued.Load()), l.name, "")
+			emitMeasures(ch, l.name, f)
 		case l.segment == nil:
 		case l.labelled:
 			emitSegment(ch, l.name, l.segment.Stats())
@@ -219,6 +223,23 @@ func emitSegment(ch chan<- prometheus.Metric, tag string, st hapax.SegmentStats)
 	ch <- prometheus.MustNewConstMetric(descRefills, prometheus.CounterValue, float64(st.Refills), tag, "")
 	ch <- prometheus.MustNewConstMetric(descBurnt, prometheus.CounterValue, float64(st.Burnt), tag)
 	ch <- prometheus.MustNewConstMetric(descRemaining, prometheus.GaugeValue, float64(st.Remaining), tag)
+}
+
+// maxMeasures bounds what a strategy may tell of a tag.
+const maxMeasures = 16
+
+func emitMeasures(ch chan<- prometheus.Metric, tag string, f *foreignIssuer) {
+	own, ok := f.Issuer.(strategy.Measured)
+	if !ok {
+		return
+	}
+	values := own.Measure()
+	for i, name := range slices.Sorted(maps.Keys(values)) {
+		if i == maxMeasures {
+			return
+		}
+		ch <- prometheus.MustNewConstMetric(descStrategy, prometheus.GaugeValue, values[name], tag, name)
+	}
 }
 
 func (c collector) pools(ch chan<- prometheus.Metric) {
@@ -268,6 +289,9 @@ func (c collector) pools(ch chan<- prometheus.Metric) {
 const maxUsageSeries = 200
 
 func (c collector) plugins(ch chan<- prometheus.Metric) {
+	if c.s.opts.OneShot { // of a service beside another, which shows the same
+		return
+	}
 	for _, p := range c.s.Plugins() {
 		ch <- prometheus.MustNewConstMetric(descVetoes, prometheus.CounterValue, float64(p.Vetoes), p.Name)
 		ch <- prometheus.MustNewConstMetric(descFailures, prometheus.CounterValue, float64(p.Failures), p.Name)
