@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -303,6 +304,29 @@ func TestEvidenceOfLongAgo(t *testing.T) {
 	})
 }
 
+// Evidence of which a part is missing does not count.
+func TestIncompleteEvidence(t *testing.T) {
+	withFleet(t, func(t *testing.T, w *fleet) {
+		w.restore(w.later())
+		time.Sleep(3 * time.Second)
+		b := w.nodes["b"].Witness().Node()
+		w.stop("b")
+		err := driver.AllRows(t.Context(), w.store, driver.TableEvidence, func(row driver.Row) error {
+			if !strings.Contains(row.Name, b) || strings.HasSuffix(row.Name, "done") {
+				return nil
+			}
+			_, err := w.store.SwapRow(t.Context(), driver.TableEvidence, row.Name, row.Value, nil)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, err := witness.Adopt(t.Context(), w.store, witness.AdoptRequest{}); !errors.Is(err, hapax.ErrFenced) || !slices.Equal(a.Missing, []string{"b"}) {
+			t.Errorf("without a part of what b used: %+v, %v", a, err)
+		}
+	})
+}
+
 // A node that starts under such a fence says what it used since.
 func TestEvidenceIsBroughtUpToDate(t *testing.T) {
 	withFleet(t, func(t *testing.T, w *fleet) {
@@ -367,6 +391,7 @@ func TestFenceThatVanished(t *testing.T) {
 			w.restore(w.later())
 			lift(w, true)
 			time.Sleep(3 * time.Second)
+			w.start("c") // it has not used what is missing; the others have to see to it
 			w.refuse("t")
 		})
 	})
