@@ -391,7 +391,9 @@ func TestFenceThatVanished(t *testing.T) {
 			w.restore(w.later())
 			lift(w, true)
 			time.Sleep(3 * time.Second)
-			w.start("c") // it has not used what is missing; the others have to see to it
+			if err := w.start("c").use("t", 10); !errors.Is(err, hapax.ErrFenced) { // it has not used what is missing; the others see to it
+				t.Fatalf("c: error is %v, want ErrFenced", err)
+			}
 			w.refuse("t")
 		})
 	})
