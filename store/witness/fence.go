@@ -165,7 +165,7 @@ func (g *Guarded) raiseOnce(ctx context.Context, store hapax.Store, r driver.Row
 		if err := driver.DecodeRow(driver.TableFence, rowFence, old, &stands); err != nil {
 			return err
 		}
-		fence.Replaces = append(stands.Replaces, stands.ID)
+		fence.Replaces = slices.Concat(stands.Replaces, []string{stands.ID})
 		fence.Replaces = fence.Replaces[max(0, len(fence.Replaces)-maxReplaced):]
 	}
 	raw, err := json.Marshal(fence)

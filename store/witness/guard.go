@@ -442,16 +442,16 @@ func (g *Guarded) behind(ctx context.Context, s hapax.Store, c *call, lease hapa
 func (g *Guarded) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
 	return verified(ctx, g, func(ctx context.Context, s hapax.Store) (hapax.Tag, error) {
 		if mode == hapax.CreateFirstUse {
-			if mark, ok := g.witness.Mark(TagLine(tag.Name)); ok {
-				return hapax.Tag{}, g.firstUse(ctx, s, tag.Name, mark)
+			if _, ok := g.witness.Mark(TagLine(tag.Name)); ok {
+				return hapax.Tag{}, g.firstUse(ctx, s, tag.Name)
 			}
 		}
 		return s.CreateTag(ctx, tag, mode)
 	})
 }
 
-// firstUse judges the first use of a tag that was used up to mark here.
-func (g *Guarded) firstUse(ctx context.Context, s hapax.Store, tag string, mark int64) error {
+// firstUse judges the first use of a tag that was used here.
+func (g *Guarded) firstUse(ctx context.Context, s hapax.Store, tag string) error {
 	t, err := s.Tag(ctx, tag)
 	switch {
 	case err != nil:

@@ -74,3 +74,29 @@ func TestFenceOfLongAgo(t *testing.T) {
 		}
 	})
 }
+
+// A witness alone refuses until it is told otherwise, across restarts.
+func TestReadmit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "witness")
+	for _, step := range []struct {
+		do      func(*Witness) error
+		refuses bool
+	}{
+		{func(w *Witness) error { _ = w.Refuse(hapax.ErrStoreRolledBack); return nil }, true},
+		{func(*Witness) error { return nil }, true},
+		{(*Witness).Readmit, false},
+		{func(*Witness) error { return nil }, false},
+	} {
+		w, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = step.do(w)
+		if refused := w.Refused(); err != nil || (refused != nil) != step.refuses {
+			t.Errorf("refused: %v, error %v; want it refused: %v", refused, err, step.refuses)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

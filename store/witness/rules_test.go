@@ -371,11 +371,8 @@ func TestStoreWentBackBetweenTwoAnswers(t *testing.T) {
 	inCell(t, func(t *testing.T, c *cell) {
 		c.take(10)
 		c.link.Inject(func(op storetest.Op) storetest.Fault {
-			switch {
-			case op.Method == "Allocate":
+			if op.Method == "Allocate" {
 				return storetest.Fault{After: time.Second}
-			case op.Method == "SwapRow" || op.Method == "Row":
-				return storetest.Fault{}
 			}
 			return storetest.Fault{}
 		})

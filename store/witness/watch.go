@@ -60,4 +60,10 @@ func (w *Witness) Refused() error {
 }
 
 // Readmit ends a refusal, once an operator has decided.
-func (w *Witness) Readmit() error { return w.setRefusal("") }
+func (w *Witness) Readmit() error {
+	return w.commit(func(b *record) error {
+		served := ""
+		b.Refusal = &served
+		return nil
+	})
+}
