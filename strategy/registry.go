@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -62,7 +63,7 @@ func NewRegistry(opts Options) *Registry {
 	}
 }
 
-// Register adds a strategy. ErrInvalidArgument for a name that is taken.
+// Register adds a strategy. ErrInvalidArgument for a name that is taken by another.
 func (r *Registry) Register(name string, s Strategy) error {
 	if err := checkName("strategy", name); err != nil {
 		return err
@@ -72,7 +73,10 @@ func (r *Registry) Register(name string, s Strategy) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, taken := r.strategies[name]; taken {
+	if e, taken := r.strategies[name]; taken {
+		if v, w := reflect.ValueOf(e.strategy), reflect.ValueOf(s); v.Type() == w.Type() && v.Comparable() && w.Comparable() && v.Equal(w) {
+			return nil
+		}
 		return invalid("strategy", name, "a name that is not taken")
 	}
 	if len(r.strategies) >= MaxStrategies {

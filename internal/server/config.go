@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // maxConfigBytes bounds a configuration file.
@@ -68,9 +69,10 @@ type Config struct {
 	// Setup registers what the program that runs the server brings along; may be nil.
 	Setup Setup
 
-	redisMongo    *redisMongo       // of a server that starts; nil: none
-	storePassword string            // given beside Store; empty: none
-	keys          map[string][]byte // what CodeKeys lead to
+	strategies    *strategy.Registry // of the server, which the services beside it share
+	redisMongo    *redisMongo        // of a server that starts; nil: none
+	storePassword string             // given beside Store; empty: none
+	keys          map[string][]byte  // what CodeKeys lead to
 }
 
 // Sources are where Load takes settings from, the weakest first. A setting that

@@ -123,7 +123,7 @@ func foreignOptions(c Config, log *slog.Logger, name string) (service.Options, e
 		NoAutoCreate: true, OneShot: true, // rows are made by whoever runs the table
 		MaxCount: 1_000_000, MaxWait: c.MaxWait, Refresh: min(c.Refresh, time.Minute), StoreTimeout: c.StoreTimeout,
 		TagIdle: 10_000 * time.Hour, // a foreign table takes nothing back
-		Logger:  log.With("beside", name), Clock: clock,
+		Logger:  log.With("beside", name), Clock: clock, Strategies: c.strategies,
 	}, err
 }
 

@@ -84,6 +84,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.strategies = opts.Strategies
 	if err := opts.CheckIdentities(ctx); err != nil {
 		return nil, err
 	}

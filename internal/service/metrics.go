@@ -289,6 +289,9 @@ func (c collector) pools(ch chan<- prometheus.Metric) {
 const maxUsageSeries = 200
 
 func (c collector) plugins(ch chan<- prometheus.Metric) {
+	if c.s.opts.OneShot { // of a service beside another, which shows the same
+		return
+	}
 	for _, p := range c.s.Plugins() {
 		ch <- prometheus.MustNewConstMetric(descVetoes, prometheus.CounterValue, float64(p.Vetoes), p.Name)
 		ch <- prometheus.MustNewConstMetric(descFailures, prometheus.CounterValue, float64(p.Failures), p.Name)

@@ -206,7 +206,7 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 		return nil, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag)
 	}
 	s.warnIfOther(t)
-	return s.openPlugged(ctx, &opening{attempt: a, tag: t, code: code}, plugins)
+	return s.openPlugged(ctx, &opening{svc: s, attempt: a, tag: t, code: code}, plugins)
 }
 
 // openSnowflake is the built-in strategy for numbers that hold time.

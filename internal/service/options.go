@@ -51,8 +51,8 @@ type Options struct {
 	// CodeKeys are the keys that scramble codes, by their IDs: 16 to 64 random bytes each.
 	CodeKeys map[string][]byte
 
-	// Strategies are the strategies and plugins beside the built-in ones. They serve
-	// this service alone. Default: none.
+	// Strategies are the strategies and plugins beside the built-in ones, which services
+	// may share. Default: none.
 	Strategies *strategy.Registry
 
 	// RetireLines is how long after the end of its period a line of numbers that

@@ -24,6 +24,7 @@ import (
 
 // An opening is what one attempt opens, for the built-in strategies.
 type opening struct {
+	svc     *Service
 	attempt *attempt
 	tag     hapax.Tag
 	code    *code
@@ -32,23 +33,29 @@ type opening struct {
 
 type openingKey struct{}
 
-// registerBuiltIn has the built-in strategies open lines as the service does.
+// An ownStrategy strategy opens lines as the service does that is in the context: services
+// that share a registry share it.
+type ownStrategy hapax.Kind
+
+// Open implements strategy.Strategy.
+func (b ownStrategy) Open(ctx context.Context, tag hapax.Tag) (hapax.Issuer, error) {
+	o, ok := ctx.Value(openingKey{}).(*opening)
+	if !ok {
+		return nil, outOfRange("tag", tag.Name, "one that a service opens")
+	}
+	open := o.svc.openSegment
+	if hapax.Kind(b) == hapax.KindSnowflake {
+		open = o.svc.openSnowflake
+	}
+	if err := open(ctx, o); err != nil {
+		return nil, err
+	}
+	return o.line.issuer, nil
+}
+
 func (s *Service) registerBuiltIn() error {
-	for kind, open := range map[hapax.Kind]func(context.Context, *opening) error{
-		hapax.KindSegment:   s.openSegment,
-		hapax.KindSnowflake: s.openSnowflake,
-	} {
-		err := s.strategies.Register(string(kind), strategy.Func(func(ctx context.Context, tag hapax.Tag) (hapax.Issuer, error) {
-			o, ok := ctx.Value(openingKey{}).(*opening)
-			if !ok {
-				return nil, outOfRange("tag", tag.Name, "one that the service opens")
-			}
-			if err := open(ctx, o); err != nil {
-				return nil, err
-			}
-			return o.line.issuer, nil
-		}))
-		if err != nil {
+	for _, kind := range []hapax.Kind{hapax.KindSegment, hapax.KindSnowflake} {
+		if err := s.strategies.Register(string(kind), ownStrategy(kind)); err != nil {
 			return err
 		}
 	}

@@ -140,9 +140,9 @@ func (s *Service) Next(ctx context.Context, tag string) (hapax.ID, error) {
 	return s.nextOf(ctx, l)
 }
 
-// TryNext issues one number of a segment tag, if one is in hand.
+// TryNext issues one number of a segment tag without plugins, if one is in hand.
 func (s *Service) TryNext(tag string) (hapax.ID, bool) {
-	if l := s.tags.find(tag); l != nil && l.segment != nil {
+	if l := s.tags.find(tag); l != nil && l.segment != nil && l.plugged.Plain() {
 		return l.segment.TryNext()
 	}
 	return 0, false
