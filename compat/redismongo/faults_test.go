@@ -111,7 +111,9 @@ func TestFaultMongoDBExtend(t *testing.T) {
 	r, m, a, z := servers(t, opts)
 	b := &book{t: t}
 	store := mongo(t, m.URL)
-	b.rising(500, a, z) // the next segment may be due now, or there
+	b.rising(500, a, z) // the next segment is due
+	rdb := connect(t, r)
+	until(t, "the next segment", func() bool { return rdb.HExists(t.Context(), "hapax:seq:{orders}", "nmax").Val() })
 	m.Kill()
 	b.rising(400, a, z)
 	started := issuer(t, connect(t, r), store, redismongo.Options{

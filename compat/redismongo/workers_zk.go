@@ -37,35 +37,44 @@ type ZooKeeperRegistry struct {
 	URL string // zk://[user:password@]host:port[,host:port…][/path]; without a path it is DefaultWorkersPath
 }
 
+// An ensemble is what a URL tells.
+type ensemble struct {
+	hosts []string
+	user  *url.Userinfo // nil: none
+	path  string
+}
+
 // parse takes the URL apart.
-func (r ZooKeeperRegistry) parse() (hosts []string, user *url.Userinfo, path string, err error) {
+func (r ZooKeeperRegistry) parse() (e ensemble, err error) {
 	bad := &hapax.ValueError{Field: "worker_registry", Value: "(not shown)", Allowed: "zk://[user:password@]host:port[,host:port…][/path]", Err: hapax.ErrInvalidArgument}
 	rest, ok := strings.CutPrefix(r.URL, "zk://")
 	authority, path, _ := strings.Cut(rest, "/")
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
 		u, err := url.Parse("zk://" + authority[:i+1] + "h")
 		if err != nil {
-			return nil, nil, "", bad
+			return e, bad
 		}
-		user, authority = u.User, authority[i+1:]
+		e.user, authority = u.User, authority[i+1:]
 	}
 	for host := range strings.SplitSeq(authority, ",") {
-		if host == "" || strings.ContainsAny(host, "?#@ ") || len(hosts) == zkServers {
-			return nil, nil, "", bad
+		if host == "" || strings.ContainsAny(host, "?#@ ") || len(e.hosts) == zkServers {
+			return e, bad
 		}
 		if _, _, err := net.SplitHostPort(host); err != nil {
 			host = net.JoinHostPort(host, "2181")
 		}
-		hosts = append(hosts, host)
+		e.hosts = append(e.hosts, host)
 	}
 	path = strings.TrimSuffix(path, "/")
 	if path == "" {
-		return hosts, user, DefaultWorkersPath, check(ok, bad)
+		e.path = DefaultWorkersPath
+		return e, check(ok, bad)
 	}
 	for part := range strings.SplitSeq(path, "/") {
 		ok = ok && part != "" && strings.Trim(part, ".") != "" && !strings.ContainsAny(part, "?#%")
 	}
-	return hosts, user, "/" + path, check(ok, bad)
+	e.path = "/" + path
+	return e, check(ok, bad)
 }
 
 func check(ok bool, err error) error {
@@ -77,7 +86,7 @@ func check(ok bool, err error) error {
 
 // Validate checks the URL without connecting.
 func (r ZooKeeperRegistry) Validate() error {
-	_, _, _, err := r.parse()
+	_, err := r.parse()
 	return err
 }
 
@@ -87,11 +96,11 @@ func (silence) Printf(string, ...any) {}
 
 // Register implements Registry. It connects for this one call.
 func (r ZooKeeperRegistry) Register(ctx context.Context, key string, ids hapax.WorkerRange, wanted int64) (int64, error) {
-	hosts, user, path, err := r.parse()
+	e, err := r.parse()
 	if err != nil {
 		return 0, err
 	}
-	conn, events, err := zk.Connect(hosts, zkSession, zk.WithLogger(silence{}), zk.WithLogInfo(false), zk.WithMaxBufferSize(zkReply))
+	conn, events, err := zk.Connect(e.hosts, zkSession, zk.WithLogger(silence{}), zk.WithLogInfo(false), zk.WithMaxBufferSize(zkReply))
 	if err != nil {
 		return 0, fmt.Errorf("%w: ZooKeeper: %w", hapax.ErrStoreUnavailable, err)
 	}
@@ -108,10 +117,10 @@ func (r ZooKeeperRegistry) Register(ctx context.Context, key string, ids hapax.W
 	}
 	done := make(chan result, 1)
 	running.Go(func() {
-		t := tree{conn, path, zk.WorldACL(zk.PermAll)}
-		if user != nil {
-			password, _ := user.Password()
-			if err := conn.AddAuth("digest", []byte(user.Username()+":"+password)); err != nil {
+		t := tree{conn, e.path, zk.WorldACL(zk.PermAll)}
+		if e.user != nil {
+			password, _ := e.user.Password()
+			if err := conn.AddAuth("digest", []byte(e.user.Username()+":"+password)); err != nil {
 				done <- result{0, err}
 				return
 			}
@@ -144,6 +153,8 @@ func (t tree) register(ctx context.Context, key string, ids hapax.WorkerRange, w
 	}
 	name := t.path + "/names/" + key
 	for ctx.Err() == nil {
+		// Before the name: who is not there afterwards has none of those that are taken.
+		id, full := t.free(ids, wanted)
 		raw, _, err := t.conn.Get(name)
 		if err == nil {
 			id, err := strconv.ParseInt(string(raw), 10, 64)
@@ -155,9 +166,8 @@ func (t tree) register(ctx context.Context, key string, ids hapax.WorkerRange, w
 		if !errors.Is(err, zk.ErrNoNode) {
 			return 0, err
 		}
-		id, err := t.free(ids, wanted)
-		if err != nil {
-			return 0, err
+		if full != nil {
+			return 0, full
 		}
 		text := strconv.FormatInt(id, 10)
 		_, err = t.conn.Multi(
@@ -197,12 +207,16 @@ func (t tree) free(ids hapax.WorkerRange, wanted int64) (int64, error) {
 
 // makeDirs makes the nodes above the instances.
 func (t tree) makeDirs() error {
-	at := ""
-	for part := range strings.SplitSeq(strings.TrimPrefix(t.path, "/"), "/") {
-		at += "/" + part
-		if err := t.makeDir(at); err != nil {
+	for end := 1; end < len(t.path); end++ {
+		if t.path[end] != '/' {
+			continue
+		}
+		if err := t.makeDir(t.path[:end]); err != nil {
 			return err
 		}
+	}
+	if err := t.makeDir(t.path); err != nil {
+		return err
 	}
 	return errors.Join(t.makeDir(t.path+"/names"), t.makeDir(t.path+"/ids"))
 }
