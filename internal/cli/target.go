@@ -209,7 +209,7 @@ func newLocal(ctx context.Context, node *server.Node, config server.Config) (*lo
 	svc, err := service.New(ctx, node.Store, service.Options{
 		Tags: config.Tags, Pools: config.Pools, NoAutoCreate: !config.AutoCreate, MaxTags: config.MaxTags,
 		OneShot: true, MaxCount: maxNext, MaxWait: maxWait, StoreTimeout: config.StoreTimeout,
-		Holder: node.Instance, Logger: quiet, CodeKeys: config.CodeKeyBytes(),
+		Holder: node.Instance, Ledger: node.Ledger, Logger: quiet, CodeKeys: config.CodeKeyBytes(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, node.Close())

@@ -51,6 +51,9 @@ type Config struct {
 	StoreTimeout         time.Duration
 	Heartbeat            time.Duration
 	Witness              string
+	Ledger               string
+	LedgerAge            time.Duration
+	LedgerSize           int
 	RetireLines          time.Duration
 	Drain                time.Duration
 	LogFormat            string

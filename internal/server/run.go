@@ -108,7 +108,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, errors.Join(err, ls.close(), foreign.close(), node.Close())
 	}
-	opts.Holder, opts.Cache = node.Instance, node.cache
+	opts.Holder, opts.Cache, opts.Ledger = node.Instance, node.cache, node.Ledger
 	opts.StoreWarnings = node.warned.snapshot
 	if node.Guard == nil {
 		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
