@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/hapaxv1"
+	"github.com/hapax-id/hapax/internal/wire"
 )
 
 // A Status is how a server stands with its store.
@@ -90,4 +92,78 @@ func (c *Client) Adopt(ctx context.Context, req AdoptRequest) (Adoption, error) 
 		a.Raised = append(a.Raised, Raised{r.GetTag(), r.GetPool(), r.GetWorker(), r.GetFrom(), r.GetTo()})
 	}
 	return a, nil
+}
+
+// A PoolStatus is a worker pool as an operator sees it.
+type PoolStatus struct {
+	hapax.Pool      // with the layout that it is, or will be, frozen with
+	Configured bool // in the server's configuration
+	Frozen     bool // in the store, which never changes its layout
+}
+
+// PoolStatuses returns the pools that are configured or were ever used, by name.
+func (c *Client) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
+	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.ListPoolStatusesResponse, error) {
+		return s.admin.ListPoolStatuses(ctx, &hapaxv1.ListPoolStatusesRequest{})
+	})
+	if err != nil {
+		return nil, err
+	}
+	pools := make([]PoolStatus, len(res.GetPools()))
+	for i, p := range res.GetPools() {
+		pools[i] = PoolStatus{wire.Pool(p.GetPool()), p.GetConfigured(), p.GetFrozen()}
+	}
+	return pools, nil
+}
+
+// A WorkerStatus is a worker ID as an operator sees it.
+type WorkerStatus struct {
+	hapax.Worker
+	State string       // "free", "held", "waiting", "retired" or "poisoned"
+	Until time.Time    // the time of the mark, up to which time was granted
+	Free  time.Time    // when others may have it; zero when free
+	Parts hapax.Fields // of the worker ID, where the pool's split is configured
+}
+
+// WorkerStatuses returns the worker IDs of a pool that were ever used, by worker ID.
+// ErrPoolNotFound if the pool is not configured and was never used.
+func (c *Client) WorkerStatuses(ctx context.Context, pool string) ([]WorkerStatus, error) {
+	if err := hapax.ValidateName("pool", pool); err != nil {
+		return nil, err
+	}
+	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.ListWorkerStatusesResponse, error) {
+		return s.admin.ListWorkerStatuses(ctx, &hapaxv1.ListWorkerStatusesRequest{Pool: pool})
+	})
+	if err != nil {
+		return nil, err
+	}
+	workers := make([]WorkerStatus, len(res.GetWorkers()))
+	for i, w := range res.GetWorkers() {
+		workers[i] = workerStatus(w)
+	}
+	return workers, nil
+}
+
+// WorkerStatus returns one worker ID of a pool, which need not have been used.
+// ErrInvalidArgument for one that the pool cannot have, ErrPoolNotFound as from
+// WorkerStatuses.
+func (c *Client) WorkerStatus(ctx context.Context, pool string, id int64) (WorkerStatus, error) {
+	if err := hapax.ValidateName("pool", pool); err != nil {
+		return WorkerStatus{}, err
+	}
+	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.GetWorkerStatusResponse, error) {
+		return s.admin.GetWorkerStatus(ctx, &hapaxv1.GetWorkerStatusRequest{Pool: pool, Worker: id})
+	})
+	if err != nil {
+		return WorkerStatus{}, err
+	}
+	return workerStatus(res.GetWorker()), nil
+}
+
+func workerStatus(m *hapaxv1.WorkerStatus) WorkerStatus {
+	w := WorkerStatus{Worker: wire.Worker(m.GetWorker()), State: m.GetState(), Until: m.GetUntil().AsTime(), Parts: wire.Fields(m.GetParts())}
+	if m.GetFree() != nil {
+		w.Free = m.GetFree().AsTime()
+	}
+	return w
 }

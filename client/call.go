@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -90,14 +89,16 @@ func attempt[T any](ctx context.Context, c *Client, s *server, m mode, turns int
 		if replaced, ok := errors.AsType[*hapax.Error](err); ok && replaced == hapax.ErrStoreReplaced { // found by the transport
 			return v, fmt.Errorf("%w: server %s has another store than the one that was used before; servers of one client must share a store", hapax.ErrStoreReplaced, s.url)
 		}
-		return v, at(s, wire.Cause(err))
+		return v, s.cause(err)
 	}
 	return v, nil
 }
 
-// at names the server in an error that another one may not have.
-func at(s *server, err error) error {
-	if isTroubled(err) {
+// cause returns the error of a call, which names the server if another one may not
+// have it.
+func (s *server) cause(err error) error {
+	err = wire.Cause(err, s.url)
+	if _, named := errors.AsType[*wire.NoAnswerError](err); !named && isTroubled(err) {
 		return fmt.Errorf("%w (server %s)", err, s.url)
 	}
 	return err
@@ -111,7 +112,7 @@ func (c *Client) verify(ctx context.Context, s *server) error {
 	c.calls.Add(1)
 	res, err := s.lease.GetStoreID(ctx, &hapaxv1.GetStoreIDRequest{})
 	if err != nil {
-		return at(s, wire.Cause(err))
+		return s.cause(err)
 	}
 	return c.checkStore(s, res.GetStoreId())
 }
@@ -153,18 +154,19 @@ func isPassing(err error) bool {
 	return isTroubled(err) || errors.Is(err, hapax.ErrTickExhausted) || errors.Is(err, hapax.ErrNoWorker)
 }
 
-// neverSent tells that no connection came about.
+// neverSent reports that no connection came about.
 func neverSent(err error) bool {
-	e, ok := errors.AsType[*net.OpError](err)
-	return ok && e.Op == "dial"
+	e, ok := errors.AsType[*wire.NoAnswerError](err)
+	return ok && e.NeverSent()
 }
 
 // persist calls f until it succeeds or fails for good, with backoff while there
-// is something to wait for, until the context ends.
+// is something to wait for, until the context ends. With Options.Once it calls f
+// once.
 func persist[T any](ctx context.Context, c *Client, f func(context.Context) (T, error)) (T, error) {
 	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		v, err := f(ctx)
-		if err == nil || !isPassing(err) || c.isClosed() {
+		if err == nil || c.opts.Once || !isPassing(err) || c.isClosed() {
 			return v, err
 		}
 		select {

@@ -63,6 +63,11 @@ type Options struct {
 	// is asked; default 2.5 s, which is more than servers wait themselves by
 	// default. A call's own deadline shortens it, so that all servers get a turn.
 	Timeout time.Duration
+
+	// Once has every call fail with the first error, where it would wait and ask
+	// again while servers are in trouble, and Dial ask nobody. It suits a command
+	// that somebody waits for.
+	Once bool
 }
 
 // Stats count what a Client did. Numbers that issuers take from leases are
@@ -121,8 +126,10 @@ func Dial(ctx context.Context, opts Options, urls ...string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := persist(ctx, c, c.StoreID); err != nil {
-		return nil, errors.Join(err, c.Close())
+	if !opts.Once {
+		if _, err := persist(ctx, c, c.StoreID); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
 	}
 	c.children.Go(c.watch)
 	return c, nil
@@ -158,10 +165,7 @@ func newClient(opts Options, urls []string) (*Client, error) {
 		}
 		options := []connect.ClientOption{connect.WithReadMaxBytes(maxReply), connect.WithAcceptCompression("gzip", nil, nil)}
 		s := &server{url: base}
-		caller := &http.Client{
-			Transport:     transport{c, s},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
+		caller := &http.Client{Transport: transport{c, s}}
 		s.issue = hapaxv1connect.NewIssueServiceClient(caller, base, options...)
 		s.lease = hapaxv1connect.NewLeaseServiceClient(caller, base, options...)
 		s.admin = hapaxv1connect.NewAdminServiceClient(caller, base, options...)
@@ -179,7 +183,7 @@ func parseURL(given string) (string, error) {
 		if u == nil || u.User != nil {
 			shown = "(not shown)"
 		}
-		return "", outOfRange("url", shown, "http:// or https://, a host and a port, such as http://127.0.0.1:8080")
+		return "", outOfRange("server", shown, "a URL of a scheme, a host and a port, such as http://127.0.0.1:8080")
 	}
 	return strings.TrimRight(u.String(), "/"), nil
 }
@@ -188,6 +192,9 @@ func parseURL(given string) (string, error) {
 // that the client works with to every request, and checks that every reply comes
 // from a server with that store. So a call that fails over to a server with
 // another store, or meets one that was wiped since the last call, gets nothing.
+//
+// It refuses redirects: what they lead to would be shown the token, and asked for
+// numbers of its own.
 type transport struct {
 	client *Client
 	server *server
@@ -205,6 +212,9 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := t.client.transport.RoundTrip(r)
 	if err != nil {
 		return nil, err
+	}
+	if to, err := res.Location(); err == nil && res.StatusCode/100 == 3 {
+		return nil, errors.Join(fmt.Errorf("it redirects to %s://%s, which is not followed; give that address if it is meant", to.Scheme, to.Host), res.Body.Close())
 	}
 	if id := res.Header.Get(wire.StoreHeader); id != "" {
 		if err := t.client.checkStore(t.server, id); err != nil {

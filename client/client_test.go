@@ -398,13 +398,13 @@ func TestBadOptions(t *testing.T) {
 		field string
 	}{
 		"no server":    {client.Options{}, nil, "urls"},
-		"scheme":       {client.Options{}, []string{"tcp://127.0.0.1:1"}, "url"},
-		"no host":      {client.Options{}, []string{"http://"}, "url"},
-		"password":     {client.Options{}, []string{"http://u:hunter2@127.0.0.1:1"}, "url"},
-		"query":        {client.Options{}, []string{"http://127.0.0.1:1?x=hunter2"}, "url"},
+		"scheme":       {client.Options{}, []string{"tcp://127.0.0.1:1"}, "server"},
+		"no host":      {client.Options{}, []string{"http://"}, "server"},
+		"password":     {client.Options{}, []string{"http://u:hunter2@127.0.0.1:1"}, "server"},
+		"query":        {client.Options{}, []string{"http://127.0.0.1:1?x=hunter2"}, "server"},
 		"token":        {client.Options{Token: "hunter2\r\nX: y"}, []string{"http://127.0.0.1:1"}, "token"},
 		"timeout":      {client.Options{Timeout: -1}, []string{"http://127.0.0.1:1"}, "timeout"},
-		"not a url":    {client.Options{}, []string{"http://a b%hunter2"}, "url"},
+		"not a url":    {client.Options{}, []string{"http://a b%hunter2"}, "server"},
 		"many servers": {client.Options{}, make([]string, 101), "urls"},
 	} {
 		t.Run(name, func(t *testing.T) {

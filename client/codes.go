@@ -53,7 +53,7 @@ func (c *Client) NextCodes(ctx context.Context, tag string, n int) (Codes, error
 type ParsedCode struct {
 	ID          hapax.ID
 	Period      string    // empty where numbers never restart
-	From, Until time.Time // of the period
+	From, Until time.Time // of the period, in the code's time zone if this system knows it
 	Spec        string    // of the code
 	Key         string    // the ID of the key that scrambles
 }
@@ -72,7 +72,11 @@ func (c *Client) ParseCode(ctx context.Context, tag, code string) (ParsedCode, e
 	}
 	p := ParsedCode{ID: hapax.ID(res.GetId()), Period: res.GetPeriod(), Spec: res.GetSpec(), Key: res.GetKey()}
 	if res.GetFrom() != nil {
-		p.From, p.Until = res.GetFrom().AsTime(), res.GetUntil().AsTime()
+		zone, err := time.LoadLocation(res.GetZone())
+		if err != nil {
+			zone = time.UTC
+		}
+		p.From, p.Until = res.GetFrom().AsTime().In(zone), res.GetUntil().AsTime().In(zone)
 	}
 	return p, nil
 }

@@ -231,7 +231,7 @@ func (c *Client) RetireWorker(ctx context.Context, pool string, id int64) (hapax
 	if err != nil {
 		return hapax.Worker{}, err
 	}
-	return wire.Workers([]*hapaxv1.Worker{res.GetWorker()})[0], nil
+	return wire.Worker(res.GetWorker()), nil
 }
 
 // CreatePool implements hapax.PoolStore.
@@ -242,7 +242,7 @@ func (c *Client) CreatePool(ctx context.Context, pool, layout string) (hapax.Poo
 	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.CreatePoolResponse, error) {
 		return s.admin.CreatePool(ctx, &hapaxv1.CreatePoolRequest{Pool: pool, Layout: layout})
 	})
-	return wire.Pools([]*hapaxv1.Pool{res.GetPool()})[0], err
+	return wire.Pool(res.GetPool()), err
 }
 
 // DeletePool implements hapax.PoolStore.
@@ -253,7 +253,7 @@ func (c *Client) DeletePool(ctx context.Context, pool string) (hapax.Pool, error
 	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.DeletePoolResponse, error) {
 		return s.admin.DeletePool(ctx, &hapaxv1.DeletePoolRequest{Pool: pool})
 	})
-	return wire.Pools([]*hapaxv1.Pool{res.GetPool()})[0], err
+	return wire.Pool(res.GetPool()), err
 }
 
 // Pools implements hapax.PoolStore.

@@ -747,6 +747,428 @@ func (x *ListWorkersResponse) GetWorkers() []*Worker {
 	return nil
 }
 
+// Asks for the pools, as operators see them.
+type ListPoolStatusesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPoolStatusesRequest) Reset() {
+	*x = ListPoolStatusesRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPoolStatusesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPoolStatusesRequest) ProtoMessage() {}
+
+func (x *ListPoolStatusesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPoolStatusesRequest.ProtoReflect.Descriptor instead.
+func (*ListPoolStatusesRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{14}
+}
+
+// The pools, as operators see them.
+type ListPoolStatusesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By name.
+	Pools         []*PoolStatus `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPoolStatusesResponse) Reset() {
+	*x = ListPoolStatusesResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPoolStatusesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPoolStatusesResponse) ProtoMessage() {}
+
+func (x *ListPoolStatusesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPoolStatusesResponse.ProtoReflect.Descriptor instead.
+func (*ListPoolStatusesResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListPoolStatusesResponse) GetPools() []*PoolStatus {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
+// A worker pool as an operator sees it.
+type PoolStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// With the layout that it is, or will be, frozen with.
+	Pool *Pool `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// It is in the server's configuration.
+	Configured bool `protobuf:"varint,2,opt,name=configured,proto3" json:"configured,omitempty"`
+	// The store knows it, and never changes its layout.
+	Frozen        bool `protobuf:"varint,3,opt,name=frozen,proto3" json:"frozen,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolStatus) Reset() {
+	*x = PoolStatus{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolStatus) ProtoMessage() {}
+
+func (x *PoolStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolStatus.ProtoReflect.Descriptor instead.
+func (*PoolStatus) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *PoolStatus) GetPool() *Pool {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+func (x *PoolStatus) GetConfigured() bool {
+	if x != nil {
+		return x.Configured
+	}
+	return false
+}
+
+func (x *PoolStatus) GetFrozen() bool {
+	if x != nil {
+		return x.Frozen
+	}
+	return false
+}
+
+// Asks for the worker IDs of a pool, as operators see them.
+type ListWorkerStatusesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pool's name.
+	Pool          string `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWorkerStatusesRequest) Reset() {
+	*x = ListWorkerStatusesRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWorkerStatusesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWorkerStatusesRequest) ProtoMessage() {}
+
+func (x *ListWorkerStatusesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWorkerStatusesRequest.ProtoReflect.Descriptor instead.
+func (*ListWorkerStatusesRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ListWorkerStatusesRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+// The worker IDs of a pool, as operators see them.
+type ListWorkerStatusesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By worker ID.
+	Workers       []*WorkerStatus `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWorkerStatusesResponse) Reset() {
+	*x = ListWorkerStatusesResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWorkerStatusesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWorkerStatusesResponse) ProtoMessage() {}
+
+func (x *ListWorkerStatusesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWorkerStatusesResponse.ProtoReflect.Descriptor instead.
+func (*ListWorkerStatusesResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ListWorkerStatusesResponse) GetWorkers() []*WorkerStatus {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
+// Asks for one worker ID, as operators see it.
+type GetWorkerStatusRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pool's name.
+	Pool string `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// The worker ID.
+	Worker        int64 `protobuf:"varint,2,opt,name=worker,proto3" json:"worker,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetWorkerStatusRequest) Reset() {
+	*x = GetWorkerStatusRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetWorkerStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetWorkerStatusRequest) ProtoMessage() {}
+
+func (x *GetWorkerStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetWorkerStatusRequest.ProtoReflect.Descriptor instead.
+func (*GetWorkerStatusRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GetWorkerStatusRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *GetWorkerStatusRequest) GetWorker() int64 {
+	if x != nil {
+		return x.Worker
+	}
+	return 0
+}
+
+// One worker ID, as operators see it.
+type GetWorkerStatusResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The worker ID.
+	Worker        *WorkerStatus `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetWorkerStatusResponse) Reset() {
+	*x = GetWorkerStatusResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetWorkerStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetWorkerStatusResponse) ProtoMessage() {}
+
+func (x *GetWorkerStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetWorkerStatusResponse.ProtoReflect.Descriptor instead.
+func (*GetWorkerStatusResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *GetWorkerStatusResponse) GetWorker() *WorkerStatus {
+	if x != nil {
+		return x.Worker
+	}
+	return nil
+}
+
+// A worker ID as an operator sees it.
+type WorkerStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As stored.
+	Worker *Worker `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	// "free", "held", "waiting", "retired" or "poisoned".
+	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	// The time of the mark, up to which time was granted.
+	Until *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
+	// When others may have it; not given: now.
+	Free *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=free,proto3" json:"free,omitempty"`
+	// The parts of the worker ID, where the pool's split is configured.
+	Parts         []*Field `protobuf:"bytes,5,rep,name=parts,proto3" json:"parts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerStatus) Reset() {
+	*x = WorkerStatus{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerStatus) ProtoMessage() {}
+
+func (x *WorkerStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerStatus.ProtoReflect.Descriptor instead.
+func (*WorkerStatus) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *WorkerStatus) GetWorker() *Worker {
+	if x != nil {
+		return x.Worker
+	}
+	return nil
+}
+
+func (x *WorkerStatus) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *WorkerStatus) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *WorkerStatus) GetFree() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Free
+	}
+	return nil
+}
+
+func (x *WorkerStatus) GetParts() []*Field {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
 // Asks for a worker ID to be taken out of use.
 type RetireWorkerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -760,7 +1182,7 @@ type RetireWorkerRequest struct {
 
 func (x *RetireWorkerRequest) Reset() {
 	*x = RetireWorkerRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[14]
+	mi := &file_hapax_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -772,7 +1194,7 @@ func (x *RetireWorkerRequest) String() string {
 func (*RetireWorkerRequest) ProtoMessage() {}
 
 func (x *RetireWorkerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[14]
+	mi := &file_hapax_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -785,7 +1207,7 @@ func (x *RetireWorkerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetireWorkerRequest.ProtoReflect.Descriptor instead.
 func (*RetireWorkerRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RetireWorkerRequest) GetPool() string {
@@ -813,7 +1235,7 @@ type RetireWorkerResponse struct {
 
 func (x *RetireWorkerResponse) Reset() {
 	*x = RetireWorkerResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[15]
+	mi := &file_hapax_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +1247,7 @@ func (x *RetireWorkerResponse) String() string {
 func (*RetireWorkerResponse) ProtoMessage() {}
 
 func (x *RetireWorkerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[15]
+	mi := &file_hapax_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +1260,7 @@ func (x *RetireWorkerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetireWorkerResponse.ProtoReflect.Descriptor instead.
 func (*RetireWorkerResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RetireWorkerResponse) GetWorker() *Worker {
@@ -861,7 +1283,7 @@ type CreatePoolRequest struct {
 
 func (x *CreatePoolRequest) Reset() {
 	*x = CreatePoolRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[16]
+	mi := &file_hapax_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +1295,7 @@ func (x *CreatePoolRequest) String() string {
 func (*CreatePoolRequest) ProtoMessage() {}
 
 func (x *CreatePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[16]
+	mi := &file_hapax_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +1308,7 @@ func (x *CreatePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePoolRequest.ProtoReflect.Descriptor instead.
 func (*CreatePoolRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CreatePoolRequest) GetPool() string {
@@ -914,7 +1336,7 @@ type CreatePoolResponse struct {
 
 func (x *CreatePoolResponse) Reset() {
 	*x = CreatePoolResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[17]
+	mi := &file_hapax_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +1348,7 @@ func (x *CreatePoolResponse) String() string {
 func (*CreatePoolResponse) ProtoMessage() {}
 
 func (x *CreatePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[17]
+	mi := &file_hapax_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1361,7 @@ func (x *CreatePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePoolResponse.ProtoReflect.Descriptor instead.
 func (*CreatePoolResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreatePoolResponse) GetPool() *Pool {
@@ -960,7 +1382,7 @@ type DeletePoolRequest struct {
 
 func (x *DeletePoolRequest) Reset() {
 	*x = DeletePoolRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[18]
+	mi := &file_hapax_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -972,7 +1394,7 @@ func (x *DeletePoolRequest) String() string {
 func (*DeletePoolRequest) ProtoMessage() {}
 
 func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[18]
+	mi := &file_hapax_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -985,7 +1407,7 @@ func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolRequest.ProtoReflect.Descriptor instead.
 func (*DeletePoolRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeletePoolRequest) GetPool() string {
@@ -1006,7 +1428,7 @@ type DeletePoolResponse struct {
 
 func (x *DeletePoolResponse) Reset() {
 	*x = DeletePoolResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[19]
+	mi := &file_hapax_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1018,7 +1440,7 @@ func (x *DeletePoolResponse) String() string {
 func (*DeletePoolResponse) ProtoMessage() {}
 
 func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[19]
+	mi := &file_hapax_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1031,7 +1453,7 @@ func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolResponse.ProtoReflect.Descriptor instead.
 func (*DeletePoolResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeletePoolResponse) GetPool() *Pool {
@@ -1050,7 +1472,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[20]
+	mi := &file_hapax_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1484,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[20]
+	mi := &file_hapax_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1497,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 // How the node stands.
@@ -1097,7 +1519,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[21]
+	mi := &file_hapax_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1531,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[21]
+	mi := &file_hapax_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1544,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetStatusResponse) GetState() string {
@@ -1177,7 +1599,7 @@ type Fence struct {
 
 func (x *Fence) Reset() {
 	*x = Fence{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[22]
+	mi := &file_hapax_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1189,7 +1611,7 @@ func (x *Fence) String() string {
 func (*Fence) ProtoMessage() {}
 
 func (x *Fence) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[22]
+	mi := &file_hapax_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1202,7 +1624,7 @@ func (x *Fence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fence.ProtoReflect.Descriptor instead.
 func (*Fence) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Fence) GetId() string {
@@ -1250,7 +1672,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[23]
+	mi := &file_hapax_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1684,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[23]
+	mi := &file_hapax_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1697,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Node) GetId() string {
@@ -1324,7 +1746,7 @@ type AdoptRequest struct {
 
 func (x *AdoptRequest) Reset() {
 	*x = AdoptRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[24]
+	mi := &file_hapax_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1758,7 @@ func (x *AdoptRequest) String() string {
 func (*AdoptRequest) ProtoMessage() {}
 
 func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[24]
+	mi := &file_hapax_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1771,7 @@ func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
 func (*AdoptRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AdoptRequest) GetDryRun() bool {
@@ -1399,7 +1821,7 @@ type AdoptResponse struct {
 
 func (x *AdoptResponse) Reset() {
 	*x = AdoptResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[25]
+	mi := &file_hapax_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1833,7 @@ func (x *AdoptResponse) String() string {
 func (*AdoptResponse) ProtoMessage() {}
 
 func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[25]
+	mi := &file_hapax_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1846,7 @@ func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptResponse.ProtoReflect.Descriptor instead.
 func (*AdoptResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AdoptResponse) GetStoreId() string {
@@ -1481,7 +1903,7 @@ type RaisedMark struct {
 
 func (x *RaisedMark) Reset() {
 	*x = RaisedMark{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[26]
+	mi := &file_hapax_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1915,7 @@ func (x *RaisedMark) String() string {
 func (*RaisedMark) ProtoMessage() {}
 
 func (x *RaisedMark) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[26]
+	mi := &file_hapax_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1928,7 @@ func (x *RaisedMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaisedMark.ProtoReflect.Descriptor instead.
 func (*RaisedMark) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RaisedMark) GetTag() string {
@@ -1590,7 +2012,32 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x12ListWorkersRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"A\n" +
 	"\x13ListWorkersResponse\x12*\n" +
-	"\aworkers\x18\x01 \x03(\v2\x10.hapax.v1.WorkerR\aworkers\"A\n" +
+	"\aworkers\x18\x01 \x03(\v2\x10.hapax.v1.WorkerR\aworkers\"\x19\n" +
+	"\x17ListPoolStatusesRequest\"F\n" +
+	"\x18ListPoolStatusesResponse\x12*\n" +
+	"\x05pools\x18\x01 \x03(\v2\x14.hapax.v1.PoolStatusR\x05pools\"h\n" +
+	"\n" +
+	"PoolStatus\x12\"\n" +
+	"\x04pool\x18\x01 \x01(\v2\x0e.hapax.v1.PoolR\x04pool\x12\x1e\n" +
+	"\n" +
+	"configured\x18\x02 \x01(\bR\n" +
+	"configured\x12\x16\n" +
+	"\x06frozen\x18\x03 \x01(\bR\x06frozen\"/\n" +
+	"\x19ListWorkerStatusesRequest\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\"N\n" +
+	"\x1aListWorkerStatusesResponse\x120\n" +
+	"\aworkers\x18\x01 \x03(\v2\x16.hapax.v1.WorkerStatusR\aworkers\"D\n" +
+	"\x16GetWorkerStatusRequest\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
+	"\x06worker\x18\x02 \x01(\x03R\x06worker\"I\n" +
+	"\x17GetWorkerStatusResponse\x12.\n" +
+	"\x06worker\x18\x01 \x01(\v2\x16.hapax.v1.WorkerStatusR\x06worker\"\xd7\x01\n" +
+	"\fWorkerStatus\x12(\n" +
+	"\x06worker\x18\x01 \x01(\v2\x10.hapax.v1.WorkerR\x06worker\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x120\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12.\n" +
+	"\x04free\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04free\x12%\n" +
+	"\x05parts\x18\x05 \x03(\v2\x0f.hapax.v1.FieldR\x05parts\"A\n" +
 	"\x13RetireWorkerRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06worker\x18\x02 \x01(\x03R\x06worker\"@\n" +
@@ -1643,7 +2090,7 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06worker\x18\x03 \x01(\x03R\x06worker\x12\x12\n" +
 	"\x04from\x18\x04 \x01(\x03R\x04from\x12\x0e\n" +
-	"\x02to\x18\x05 \x01(\x03R\x02to2\xeb\x06\n" +
+	"\x02to\x18\x05 \x01(\x03R\x02to2\x85\t\n" +
 	"\fAdminService\x12=\n" +
 	"\x06GetTag\x12\x17.hapax.v1.GetTagRequest\x1a\x18.hapax.v1.GetTagResponse\"\x00\x12C\n" +
 	"\bListTags\x12\x19.hapax.v1.ListTagsRequest\x1a\x1a.hapax.v1.ListTagsResponse\"\x00\x12F\n" +
@@ -1651,7 +2098,10 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\tUpdateTag\x12\x1a.hapax.v1.UpdateTagRequest\x1a\x1b.hapax.v1.UpdateTagResponse\"\x00\x12F\n" +
 	"\tDeleteTag\x12\x1a.hapax.v1.DeleteTagRequest\x1a\x1b.hapax.v1.DeleteTagResponse\"\x00\x12F\n" +
 	"\tListPools\x12\x1a.hapax.v1.ListPoolsRequest\x1a\x1b.hapax.v1.ListPoolsResponse\"\x00\x12L\n" +
-	"\vListWorkers\x12\x1c.hapax.v1.ListWorkersRequest\x1a\x1d.hapax.v1.ListWorkersResponse\"\x00\x12O\n" +
+	"\vListWorkers\x12\x1c.hapax.v1.ListWorkersRequest\x1a\x1d.hapax.v1.ListWorkersResponse\"\x00\x12[\n" +
+	"\x10ListPoolStatuses\x12!.hapax.v1.ListPoolStatusesRequest\x1a\".hapax.v1.ListPoolStatusesResponse\"\x00\x12a\n" +
+	"\x12ListWorkerStatuses\x12#.hapax.v1.ListWorkerStatusesRequest\x1a$.hapax.v1.ListWorkerStatusesResponse\"\x00\x12X\n" +
+	"\x0fGetWorkerStatus\x12 .hapax.v1.GetWorkerStatusRequest\x1a!.hapax.v1.GetWorkerStatusResponse\"\x00\x12O\n" +
 	"\fRetireWorker\x12\x1d.hapax.v1.RetireWorkerRequest\x1a\x1e.hapax.v1.RetireWorkerResponse\"\x00\x12I\n" +
 	"\n" +
 	"CreatePool\x12\x1b.hapax.v1.CreatePoolRequest\x1a\x1c.hapax.v1.CreatePoolResponse\"\x00\x12I\n" +
@@ -1672,90 +2122,113 @@ func file_hapax_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hapax_v1_admin_proto_rawDescData
 }
 
-var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_hapax_v1_admin_proto_goTypes = []any{
-	(*GetTagRequest)(nil),         // 0: hapax.v1.GetTagRequest
-	(*GetTagResponse)(nil),        // 1: hapax.v1.GetTagResponse
-	(*ListTagsRequest)(nil),       // 2: hapax.v1.ListTagsRequest
-	(*ListTagsResponse)(nil),      // 3: hapax.v1.ListTagsResponse
-	(*CreateTagRequest)(nil),      // 4: hapax.v1.CreateTagRequest
-	(*CreateTagResponse)(nil),     // 5: hapax.v1.CreateTagResponse
-	(*UpdateTagRequest)(nil),      // 6: hapax.v1.UpdateTagRequest
-	(*UpdateTagResponse)(nil),     // 7: hapax.v1.UpdateTagResponse
-	(*DeleteTagRequest)(nil),      // 8: hapax.v1.DeleteTagRequest
-	(*DeleteTagResponse)(nil),     // 9: hapax.v1.DeleteTagResponse
-	(*ListPoolsRequest)(nil),      // 10: hapax.v1.ListPoolsRequest
-	(*ListPoolsResponse)(nil),     // 11: hapax.v1.ListPoolsResponse
-	(*ListWorkersRequest)(nil),    // 12: hapax.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),   // 13: hapax.v1.ListWorkersResponse
-	(*RetireWorkerRequest)(nil),   // 14: hapax.v1.RetireWorkerRequest
-	(*RetireWorkerResponse)(nil),  // 15: hapax.v1.RetireWorkerResponse
-	(*CreatePoolRequest)(nil),     // 16: hapax.v1.CreatePoolRequest
-	(*CreatePoolResponse)(nil),    // 17: hapax.v1.CreatePoolResponse
-	(*DeletePoolRequest)(nil),     // 18: hapax.v1.DeletePoolRequest
-	(*DeletePoolResponse)(nil),    // 19: hapax.v1.DeletePoolResponse
-	(*GetStatusRequest)(nil),      // 20: hapax.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),     // 21: hapax.v1.GetStatusResponse
-	(*Fence)(nil),                 // 22: hapax.v1.Fence
-	(*Node)(nil),                  // 23: hapax.v1.Node
-	(*AdoptRequest)(nil),          // 24: hapax.v1.AdoptRequest
-	(*AdoptResponse)(nil),         // 25: hapax.v1.AdoptResponse
-	(*RaisedMark)(nil),            // 26: hapax.v1.RaisedMark
-	nil,                           // 27: hapax.v1.AdoptRequest.LinesEntry
-	(*Tag)(nil),                   // 28: hapax.v1.Tag
-	(*Pool)(nil),                  // 29: hapax.v1.Pool
-	(*Worker)(nil),                // 30: hapax.v1.Worker
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*GetTagRequest)(nil),              // 0: hapax.v1.GetTagRequest
+	(*GetTagResponse)(nil),             // 1: hapax.v1.GetTagResponse
+	(*ListTagsRequest)(nil),            // 2: hapax.v1.ListTagsRequest
+	(*ListTagsResponse)(nil),           // 3: hapax.v1.ListTagsResponse
+	(*CreateTagRequest)(nil),           // 4: hapax.v1.CreateTagRequest
+	(*CreateTagResponse)(nil),          // 5: hapax.v1.CreateTagResponse
+	(*UpdateTagRequest)(nil),           // 6: hapax.v1.UpdateTagRequest
+	(*UpdateTagResponse)(nil),          // 7: hapax.v1.UpdateTagResponse
+	(*DeleteTagRequest)(nil),           // 8: hapax.v1.DeleteTagRequest
+	(*DeleteTagResponse)(nil),          // 9: hapax.v1.DeleteTagResponse
+	(*ListPoolsRequest)(nil),           // 10: hapax.v1.ListPoolsRequest
+	(*ListPoolsResponse)(nil),          // 11: hapax.v1.ListPoolsResponse
+	(*ListWorkersRequest)(nil),         // 12: hapax.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),        // 13: hapax.v1.ListWorkersResponse
+	(*ListPoolStatusesRequest)(nil),    // 14: hapax.v1.ListPoolStatusesRequest
+	(*ListPoolStatusesResponse)(nil),   // 15: hapax.v1.ListPoolStatusesResponse
+	(*PoolStatus)(nil),                 // 16: hapax.v1.PoolStatus
+	(*ListWorkerStatusesRequest)(nil),  // 17: hapax.v1.ListWorkerStatusesRequest
+	(*ListWorkerStatusesResponse)(nil), // 18: hapax.v1.ListWorkerStatusesResponse
+	(*GetWorkerStatusRequest)(nil),     // 19: hapax.v1.GetWorkerStatusRequest
+	(*GetWorkerStatusResponse)(nil),    // 20: hapax.v1.GetWorkerStatusResponse
+	(*WorkerStatus)(nil),               // 21: hapax.v1.WorkerStatus
+	(*RetireWorkerRequest)(nil),        // 22: hapax.v1.RetireWorkerRequest
+	(*RetireWorkerResponse)(nil),       // 23: hapax.v1.RetireWorkerResponse
+	(*CreatePoolRequest)(nil),          // 24: hapax.v1.CreatePoolRequest
+	(*CreatePoolResponse)(nil),         // 25: hapax.v1.CreatePoolResponse
+	(*DeletePoolRequest)(nil),          // 26: hapax.v1.DeletePoolRequest
+	(*DeletePoolResponse)(nil),         // 27: hapax.v1.DeletePoolResponse
+	(*GetStatusRequest)(nil),           // 28: hapax.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),          // 29: hapax.v1.GetStatusResponse
+	(*Fence)(nil),                      // 30: hapax.v1.Fence
+	(*Node)(nil),                       // 31: hapax.v1.Node
+	(*AdoptRequest)(nil),               // 32: hapax.v1.AdoptRequest
+	(*AdoptResponse)(nil),              // 33: hapax.v1.AdoptResponse
+	(*RaisedMark)(nil),                 // 34: hapax.v1.RaisedMark
+	nil,                                // 35: hapax.v1.AdoptRequest.LinesEntry
+	(*Tag)(nil),                        // 36: hapax.v1.Tag
+	(*Pool)(nil),                       // 37: hapax.v1.Pool
+	(*Worker)(nil),                     // 38: hapax.v1.Worker
+	(*timestamppb.Timestamp)(nil),      // 39: google.protobuf.Timestamp
+	(*Field)(nil),                      // 40: hapax.v1.Field
 }
 var file_hapax_v1_admin_proto_depIdxs = []int32{
-	28, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
-	28, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
-	28, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
-	28, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
-	28, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
-	28, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
-	29, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
-	30, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
-	30, // 8: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
-	29, // 9: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
-	29, // 10: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
-	22, // 11: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
-	23, // 12: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
-	31, // 13: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
-	31, // 14: hapax.v1.Node.at:type_name -> google.protobuf.Timestamp
-	31, // 15: hapax.v1.Node.since:type_name -> google.protobuf.Timestamp
-	27, // 16: hapax.v1.AdoptRequest.lines:type_name -> hapax.v1.AdoptRequest.LinesEntry
-	22, // 17: hapax.v1.AdoptResponse.fence:type_name -> hapax.v1.Fence
-	26, // 18: hapax.v1.AdoptResponse.raised:type_name -> hapax.v1.RaisedMark
-	0,  // 19: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
-	2,  // 20: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
-	4,  // 21: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
-	6,  // 22: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
-	8,  // 23: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
-	10, // 24: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
-	12, // 25: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
-	14, // 26: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
-	16, // 27: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
-	18, // 28: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
-	20, // 29: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
-	24, // 30: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
-	1,  // 31: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
-	3,  // 32: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
-	5,  // 33: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
-	7,  // 34: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
-	9,  // 35: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
-	11, // 36: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
-	13, // 37: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
-	15, // 38: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
-	17, // 39: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
-	19, // 40: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
-	21, // 41: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
-	25, // 42: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
-	31, // [31:43] is the sub-list for method output_type
-	19, // [19:31] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	36, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
+	36, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
+	36, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
+	36, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
+	36, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
+	36, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
+	37, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
+	38, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
+	16, // 8: hapax.v1.ListPoolStatusesResponse.pools:type_name -> hapax.v1.PoolStatus
+	37, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
+	21, // 10: hapax.v1.ListWorkerStatusesResponse.workers:type_name -> hapax.v1.WorkerStatus
+	21, // 11: hapax.v1.GetWorkerStatusResponse.worker:type_name -> hapax.v1.WorkerStatus
+	38, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
+	39, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
+	39, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
+	40, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
+	38, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
+	37, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
+	37, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
+	30, // 19: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
+	31, // 20: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
+	39, // 21: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
+	39, // 22: hapax.v1.Node.at:type_name -> google.protobuf.Timestamp
+	39, // 23: hapax.v1.Node.since:type_name -> google.protobuf.Timestamp
+	35, // 24: hapax.v1.AdoptRequest.lines:type_name -> hapax.v1.AdoptRequest.LinesEntry
+	30, // 25: hapax.v1.AdoptResponse.fence:type_name -> hapax.v1.Fence
+	34, // 26: hapax.v1.AdoptResponse.raised:type_name -> hapax.v1.RaisedMark
+	0,  // 27: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
+	2,  // 28: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
+	4,  // 29: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
+	6,  // 30: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
+	8,  // 31: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
+	10, // 32: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
+	12, // 33: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
+	14, // 34: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
+	17, // 35: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
+	19, // 36: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
+	22, // 37: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
+	24, // 38: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
+	26, // 39: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
+	28, // 40: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
+	32, // 41: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
+	1,  // 42: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
+	3,  // 43: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
+	5,  // 44: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
+	7,  // 45: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
+	9,  // 46: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
+	11, // 47: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
+	13, // 48: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
+	15, // 49: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
+	18, // 50: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
+	20, // 51: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
+	23, // 52: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
+	25, // 53: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
+	27, // 54: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
+	29, // 55: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
+	33, // 56: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
+	42, // [42:57] is the sub-list for method output_type
+	27, // [27:42] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_admin_proto_init() }
@@ -1771,7 +2244,7 @@ func file_hapax_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_admin_proto_rawDesc), len(file_hapax_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

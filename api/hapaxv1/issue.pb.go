@@ -448,7 +448,9 @@ type ParseCodeResponse struct {
 	// The spec of the code.
 	Spec string `protobuf:"bytes,5,opt,name=spec,proto3" json:"spec,omitempty"`
 	// The ID of the key that scrambles the number.
-	Key           string `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`
+	Key string `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`
+	// The time zone in which the period begins, where numbers restart.
+	Zone          string `protobuf:"bytes,7,opt,name=zone,proto3" json:"zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -521,6 +523,13 @@ func (x *ParseCodeResponse) GetSpec() string {
 func (x *ParseCodeResponse) GetKey() string {
 	if x != nil {
 		return x.Key
+	}
+	return ""
+}
+
+func (x *ParseCodeResponse) GetZone() string {
+	if x != nil {
+		return x.Zone
 	}
 	return ""
 }
@@ -884,14 +893,15 @@ const file_hapax_v1_issue_proto_rawDesc = "" +
 	"\x06fields\x18\x04 \x03(\v2\x0f.hapax.v1.FieldR\x06fields\"8\n" +
 	"\x10ParseCodeRequest\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x12\n" +
-	"\x04code\x18\x02 \x01(\tR\x04code\"\xc3\x01\n" +
+	"\x04code\x18\x02 \x01(\tR\x04code\"\xd7\x01\n" +
 	"\x11ParseCodeResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x16\n" +
 	"\x06period\x18\x02 \x01(\tR\x06period\x12.\n" +
 	"\x04from\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x120\n" +
 	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x12\n" +
 	"\x04spec\x18\x05 \x01(\tR\x04spec\x12\x10\n" +
-	"\x03key\x18\x06 \x01(\tR\x03key\"\x81\x01\n" +
+	"\x03key\x18\x06 \x01(\tR\x03key\x12\x12\n" +
+	"\x04zone\x18\a \x01(\tR\x04zone\"\x81\x01\n" +
 	"\x0eComposeRequest\x12\x16\n" +
 	"\x06layout\x18\x01 \x01(\tR\x06layout\x12'\n" +
 	"\x06fields\x18\x02 \x03(\v2\x0f.hapax.v1.FieldR\x06fields\x12.\n" +

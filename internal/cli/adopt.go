@@ -64,7 +64,8 @@ exceed what the original granted since; never use that original again.`,
 			}
 			defer c.Close()
 			adopt = func(dryRun bool) (server.Adoption, error) {
-				return adoptThrough(ctx, c, *witnesses, client.AdoptRequest{DryRun: dryRun, Floor: *floor, WithoutMissing: *without})
+				a, err := adoptThrough(ctx, c.Client, *witnesses, client.AdoptRequest{DryRun: dryRun, Floor: *floor, WithoutMissing: *without})
+				return a, c.explain(err)
 			}
 		} else {
 			config, err := settings.load()
@@ -105,22 +106,6 @@ exceed what the original granted since; never use that original again.`,
 		return printRaised(cmd, done, *asJSON)
 	}
 	return cmd
-}
-
-// dial returns a client of one server. One that nobody has named is shown no token.
-func dial(ctx context.Context, address string, c *credentials, named bool) (*client.Client, error) {
-	token, err := c.token()
-	if err != nil {
-		return nil, err
-	}
-	if !named {
-		token = ""
-	}
-	config, err := c.tls()
-	if err != nil {
-		return nil, err
-	}
-	return client.Dial(ctx, client.Options{Token: token, TLS: config, Timeout: callTimeout}, address)
 }
 
 // adoptThrough has a running server adopt its store.

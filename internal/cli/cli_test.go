@@ -47,8 +47,6 @@ func TestExitCodes(t *testing.T) {
 		{&hapax.ValueError{Field: "n", Value: 0, Allowed: "1", Err: hapax.ErrInvalidArgument}, exitUsage, "hapax: n is 0; allowed is 1"},
 		{fmt.Errorf("%w: x", hapax.ErrInvalidTag), exitUsage, "hapax: a tag name is valid UTF-8 of 1 to 128 bytes without control or invisible characters: x"},
 		{fmt.Errorf("%w: x", hapax.ErrStoreUnavailable), exitFailure, "hapax: the store cannot be reached or did not answer in time: x"},
-		{&serverError{"hapax: n is 0", hapax.ErrInvalidArgument}, exitUsage, "hapax: n is 0"},
-		{&serverError{"gone", nil}, exitFailure, "hapax: gone"},
 		{errors.Join(errors.New("a"), errors.New("b  c")), exitFailure, "hapax: a; b  c"},
 	} {
 		if code, line := exitCode(test.err), errorLine(test.err); code != test.code || line != test.line {

@@ -5,9 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,8 +14,7 @@ import (
 	"github.com/hapax-id/hapax/internal/service"
 )
 
-// issuedJSON are numbers and the texts that show them, as the server writes them
-// and --json prints them.
+// issuedJSON are numbers and the texts that show them, as --json prints them.
 type issuedJSON struct {
 	IDs    []hapax.ID `json:"ids"`
 	Codes  []string   `json:"codes"`
@@ -45,30 +41,6 @@ func (l *local) Codes(ctx context.Context, tag string, n int) (service.Issued, e
 		return service.Issued{}, err
 	}
 	return l.Service.Codes(ctx, tag, line, ids)
-}
-
-// Codes implements target.
-func (r *remote) Codes(ctx context.Context, tag string, n int) (service.Issued, error) {
-	var all service.Issued
-	for len(all.Codes) < n {
-		var answer issuedJSON
-		query := url.Values{"count": {strconv.Itoa(min(n-len(all.Codes), remoteBatch))}, "format": {"code"}}
-		if err := r.call(ctx, http.MethodPost, []string{"tags", tag, "ids"}, query, nil, nil, &answer); err != nil {
-			return all, err
-		}
-		if len(answer.Codes) == 0 || len(answer.Codes) != len(answer.IDs) {
-			return all, fmt.Errorf("%s answered without codes, unlike a hapax server", r.base.Redacted())
-		}
-		all.IDs, all.Codes, all.Period = append(all.IDs, answer.IDs...), append(all.Codes, answer.Codes...), answer.Period
-	}
-	return all, nil
-}
-
-// ParseCode implements target.
-func (r *remote) ParseCode(ctx context.Context, tag, code string) (service.ParsedCode, error) {
-	var answer service.ParsedCode
-	err := r.call(ctx, http.MethodGet, []string{"tags", tag, "codes", code}, nil, nil, nil, &answer)
-	return answer, err
 }
 
 // parseCodes prints what codes of a tag say.

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"strings"
 
@@ -22,7 +21,6 @@ const (
 	certEnv  = "HAPAX_CERT_FILE"
 
 	maxCredentials = 1 << 20 // bytes of one file
-	maxRedirects   = 5
 )
 
 // credentials are what a command shows to a server, and whom it trusts.
@@ -45,30 +43,6 @@ func (c *credentials) token() (string, error) {
 	}
 	text, err := readCredentials("token-file", c.tokenFile)
 	return strings.TrimSpace(string(text)), err
-}
-
-// client returns an HTTP client that shows the certificate.
-func (c *credentials) client() (*http.Client, error) {
-	config, err := c.tls()
-	if err != nil {
-		return nil, err
-	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = config
-	return &http.Client{Transport: transport, CheckRedirect: sameOrigin}, nil
-}
-
-// sameOrigin refuses to be sent to another server, which would be shown the token, or
-// asked for numbers of its own.
-func sameOrigin(next *http.Request, before []*http.Request) error {
-	from := before[0].URL
-	if next.URL.Scheme != from.Scheme || next.URL.Host != from.Host {
-		return fmt.Errorf("it redirects to %s://%s, which nobody has named; give that one with --server if it is meant", next.URL.Scheme, next.URL.Host)
-	}
-	if len(before) >= maxRedirects {
-		return fmt.Errorf("it redirects more than %d times", maxRedirects)
-	}
-	return nil
 }
 
 // tls returns the settings by which servers are trusted and shown the certificate.

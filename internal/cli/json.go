@@ -1,17 +1,13 @@
 package cli
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 )
 
-// tagJSON is a tag as the server writes it and --json prints it. Numbers of its
-// line are strings, as IDs are.
+// tagJSON is a tag as --json prints it. Numbers of its line are strings, as IDs are.
 type tagJSON struct {
 	Name    string     `json:"name"`
 	Kind    hapax.Kind `json:"kind"`
@@ -31,14 +27,7 @@ func newTagJSON(t hapax.Tag) tagJSON {
 	return tagJSON{t.Name, t.Kind, hapax.ID(t.Start), t.Step, t.MinStep, t.MaxStep, hapax.ID(t.Mark), t.Pool, t.Deleted, spec, old}
 }
 
-func (j tagJSON) tag() hapax.Tag {
-	return hapax.Tag{
-		Name: j.Name, Kind: j.Kind, Start: int64(j.Start), Step: j.Step, MinStep: j.MinStep, MaxStep: j.MaxStep,
-		Mark: int64(j.Mark), Pool: j.Pool, Deleted: j.Deleted, Extra: service.ExtraOf(j.Code, j.Old),
-	}
-}
-
-// workerJSON is a worker ID as the server writes it; --json adds the pool.
+// workerJSON is a worker ID as --json prints it.
 type workerJSON struct {
 	Pool    string              `json:"pool,omitempty"`
 	Worker  int64               `json:"worker"`
@@ -49,46 +38,13 @@ type workerJSON struct {
 	Holder  string              `json:"holder,omitempty"`
 	Expires time.Time           `json:"expires,omitzero"`
 	Free    time.Time           `json:"free,omitzero"`
-	Parts   partsJSON           `json:"parts,omitempty"`
+	Parts   hapax.Fields        `json:"parts,omitempty"`
 }
 
 func newWorkerJSON(w service.WorkerStatus) workerJSON {
-	j := workerJSON{w.Pool, w.ID, w.State, w.Mark, w.Until, w.Token, w.Holder, w.Expires.UTC(), w.Free.UTC(), partsJSON(w.Parts)}
+	j := workerJSON{w.Pool, w.ID, w.State, w.Mark, w.Until, w.Token, w.Holder, w.Expires.UTC(), w.Free.UTC(), w.Parts}
 	if w.Expires.UnixMilli() <= 0 {
 		j.Expires = time.Time{}
 	}
 	return j
-}
-
-func (j workerJSON) status(pool string) service.WorkerStatus {
-	return service.WorkerStatus{
-		Worker: hapax.Worker{Pool: pool, ID: j.Worker, Mark: j.Mark, Token: j.Token, Holder: j.Holder, Expires: j.Expires},
-		State:  j.State, Until: j.Until, Free: j.Free, Parts: hapax.Fields(j.Parts),
-	}
-}
-
-// partsJSON are the parts of a worker ID as an object, whose order counts.
-type partsJSON hapax.Fields
-
-// MarshalJSON implements json.Marshaler.
-func (p partsJSON) MarshalJSON() ([]byte, error) { return hapax.Fields(p).MarshalJSON() }
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (p *partsJSON) UnmarshalJSON(data []byte) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	if _, err := d.Token(); err != nil { // the brace
-		return err
-	}
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return err
-		}
-		var value int64
-		if err := d.Decode(&value); err != nil {
-			return err
-		}
-		*p = append(*p, hapax.Field{Name: fmt.Sprint(name), Value: value})
-	}
-	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/hapax-id/hapax/internal/service"
 )
 
-// poolJSON is a pool as --json and servers show it.
+// poolJSON is a pool as --json prints it.
 type poolJSON struct {
 	Name       string `json:"name"`
 	Layout     string `json:"layout"` // the name, or else the spec

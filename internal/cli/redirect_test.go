@@ -10,41 +10,40 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// A server cannot send a command on to another one, which would be shown the token.
+// A server cannot send a command on to another address, which would be shown the
+// token, and asked for numbers of its own.
 func TestTokenStaysWithItsServer(t *testing.T) {
 	t.Setenv(tokenEnv, "hapax_secret")
 	var shown []string
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		shown = append(shown, r.Header.Get("Authorization"))
-		_, _ = io.WriteString(w, `{"ids":["42"]}`)
 	}))
 	defer elsewhere.Close()
-	asked := 0
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked++
-		to := elsewhere.URL + r.URL.Path
-		switch {
-		case strings.Contains(r.URL.Path, "/moved/"):
-			to = strings.Replace(r.URL.Path, "moved", "here", 1)
-		case strings.Contains(r.URL.Path, "/here/"):
-			_, _ = io.WriteString(w, `{"ids":["7"]}`)
-			return
+	for name, to := range map[string]string{"another server": elsewhere.URL, "another path": ""} {
+		asked := 0
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked++
+			if got := r.Header.Get("Authorization"); got != "Bearer hapax_secret" {
+				t.Errorf("%s: the named server was shown %q", name, got)
+			}
+			http.Redirect(w, r, to+"/there"+r.URL.Path, http.StatusTemporaryRedirect)
+		}))
+		defer srv.Close()
+		r, err := dial(t.Context(), srv.URL, &credentials{}, true)
+		if err != nil {
+			t.Fatal(err)
 		}
-		http.Redirect(w, r, to, http.StatusTemporaryRedirect)
-	}))
-	defer srv.Close()
-	r, err := newRemote(srv.URL, &credentials{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if ids, err := r.Next(t.Context(), "orders", 1); err == nil || !strings.Contains(err.Error(), elsewhere.URL) {
-		t.Errorf("%v, %v", ids, err)
-	}
-	if len(shown) > 0 || asked != 1 {
-		t.Errorf("the other server was asked: %q", shown)
-	}
-	if ids, err := r.Next(t.Context(), "moved", 1); err != nil || ids[0] != 7 {
-		t.Errorf("on the same server: %v, %v", ids, err)
+		defer r.Close()
+		if to == "" {
+			to = srv.URL
+		}
+		ids, err := remoteTarget{r}.Next(t.Context(), "orders", 1)
+		if err == nil || !strings.Contains(err.Error(), "it redirects to "+to) {
+			t.Errorf("%s: %v, %v", name, ids, err)
+		}
+		if len(shown) > 0 || asked != 1 {
+			t.Errorf("%s: asked %d times, and the other server was shown %q", name, asked, shown)
+		}
 	}
 }
 
@@ -55,15 +54,18 @@ func TestUnnamedServerSeesNoToken(t *testing.T) {
 		if got := r.Header.Get("Authorization"); got != "" {
 			t.Errorf("it was shown %q", got)
 		}
+		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = io.WriteString(w, `{"code":"`+string(hapax.ErrUnauthenticated.Code())+`","detail":"a token is needed"}`)
+		_, _ = io.WriteString(w, `{"code":"`+string(hapax.ErrUnauthenticated.Code())+`","message":"a token is needed"}`)
 	}))
 	defer srv.Close()
-	r, err := newUnnamed(srv.URL, &credentials{})
+	r, err := dial(t.Context(), srv.URL, &credentials{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Next(t.Context(), "orders", 1); err == nil || !strings.Contains(err.Error(), "--server "+srv.URL) {
+	defer r.Close()
+	_, err = remoteTarget{r}.Next(t.Context(), "orders", 1)
+	if err = r.explain(err); err == nil || !strings.Contains(err.Error(), "--server "+srv.URL) {
 		t.Error(err)
 	}
 }

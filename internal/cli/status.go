@@ -29,7 +29,7 @@ func withServer(cmd *cobra.Command, f func(context.Context, *client.Client) erro
 			return err
 		}
 		defer c.Close()
-		return f(ctx, c)
+		return c.explain(f(ctx, c.Client))
 	}
 }
 

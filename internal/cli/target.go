@@ -59,6 +59,8 @@ type target interface {
 	WorkerStatus(ctx context.Context, pool string, id int64) (service.WorkerStatus, error)
 	RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error)
 
+	// explain adds to an error what the user can do about it.
+	explain(err error) error
 	Close(ctx context.Context) error
 }
 
@@ -89,7 +91,7 @@ func (f *targetFlags) with(cmd *cobra.Command, do func(context.Context, target) 
 	if err != nil {
 		return err
 	}
-	return errors.Join(do(ctx, t), t.Close(ctx))
+	return errors.Join(t.explain(do(ctx, t)), t.Close(ctx))
 }
 
 func (f *targetFlags) open(ctx context.Context) (target, error) {
@@ -105,7 +107,7 @@ func (f *targetFlags) open(ctx context.Context) (target, error) {
 		address = os.Getenv(serverEnv)
 	}
 	if address != "" {
-		return f.remote(address)
+		return f.remote(ctx, address, true)
 	}
 	config, err := f.settings.load()
 	if err != nil {
@@ -128,21 +130,18 @@ func (f *targetFlags) open(ctx context.Context) (target, error) {
 		if !answers(ctx, address) {
 			return nil, fmt.Errorf("no server answers on %s, and there is no data directory %s; start one with hapax serve, or give --server, --store or --data", address, config.Data)
 		}
-		if f.settings.hasConfig() || os.Getenv(httpEnv) != "" {
-			return f.remote(address)
-		}
-		return newUnnamed(address, f.credentials)
+		return f.remote(ctx, address, f.settings.hasConfig() || os.Getenv(httpEnv) != "")
 	}
 	return f.openData(ctx, config)
 }
 
-// remote returns a server that the user has named, which is shown the token.
-func (f *targetFlags) remote(address string) (target, error) {
-	r, err := newRemote(address, f.credentials)
+// remote returns a server as a target.
+func (f *targetFlags) remote(ctx context.Context, address string, named bool) (target, error) {
+	r, err := dial(ctx, address, f.credentials, named)
 	if err != nil {
 		return nil, err
 	}
-	return r, nil
+	return remoteTarget{r}, nil
 }
 
 func exists(path string) bool {
@@ -167,10 +166,7 @@ func (f *targetFlags) openData(ctx context.Context, config server.Config) (targe
 			return nil, err
 		}
 		if address, trusted := server.Announced(config.Data); address != "" && answers(ctx, address) {
-			if trusted {
-				return f.remote(address)
-			}
-			return newUnnamed(address, f.credentials)
+			return f.remote(ctx, address, trusted)
 		}
 		select {
 		case <-over:
@@ -293,6 +289,8 @@ func (l *local) isFrozen(ctx context.Context, pool string) error {
 		Allowed: "a pool that the store knows: the first number freezes its layout, so give the configuration of the servers of this store with --config or $" + configEnv,
 	}
 }
+
+func (l *local) explain(err error) error { return err }
 
 func (l *local) Close(ctx context.Context) error {
 	return errors.Join(l.Service.Close(ctx), l.node.Close())

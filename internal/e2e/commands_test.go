@@ -339,7 +339,7 @@ func TestBadInput(t *testing.T) {
 		{"not UTF-8", []string{"next", "\xff", "--data", "d"}, 2, `hapax: tag is "\xff"; allowed is valid UTF-8 of 1 to 128 bytes without control or invisible characters`},
 		{"server and store", []string{"next", "a", "--server", "http://h", "--store", "memory:"}, 2, `hapax: --server and --store exclude each other`},
 		{"unknown store", []string{"next", "a", "--store", "oracle://u:secret@h"}, 2, `hapax: --store is not a URL of a store; allowed is bolt:PATH, `},
-		{"not a server URL", []string{"next", "a", "--server", "localhost:8080"}, 2, `hapax: server is "localhost:8080"; allowed is a URL such as http://127.0.0.1:8080`},
+		{"not a server URL", []string{"next", "a", "--server", "localhost:8080"}, 2, `hapax: server is "localhost:8080"; allowed is a URL of a scheme, a host and a port, such as http://127.0.0.1:8080`},
 		{"no server", []string{"next", "a", "--server", "http://127.0.0.1:1"}, 1, `hapax: the server at http://127.0.0.1:1 cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused`},
 		{"no data directory to adopt", []string{"adopt", "--data", "none"}, 1, `hapax: the store cannot be reached or did not answer in time: the data directory: stat none: no such file or directory`},
 		{"data directory not writable", []string{"serve", "--data", "file/d", "--http", "127.0.0.1:0"}, 1, `hapax: the data directory file/d cannot be written; choose another with --data: not a directory`},

@@ -40,14 +40,6 @@ func CodeExtra(spec, zone string) string {
 	return codeRecord{Version: codeVersion, Spec: spec, Zone: zone}.extra()
 }
 
-// ExtraOf returns the Extra of a tag of which CodeOf returned this.
-func ExtraOf(spec string, old []string) string {
-	if spec == "" {
-		return ""
-	}
-	return codeRecord{Version: codeVersion, Spec: spec, Old: old}.extra()
-}
-
 func (r codeRecord) extra() string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -70,16 +62,6 @@ func readExtra(extra string) (r codeRecord, ok bool, err error) {
 		return r, false, outOfRange("extra", extra, `a code of this version, such as {"code":1,"spec":"{id:6}"}`)
 	}
 	return r, true, nil
-}
-
-// AskedCode returns the spec and the zone of a definition that CodeExtra or ExtraOf
-// made.
-func AskedCode(extra string) (spec, zone string) {
-	r, _, err := readExtra(extra)
-	if err != nil {
-		return "", ""
-	}
-	return r.Spec, r.Zone
 }
 
 // CodeOf returns the spec of the tag's code, and those that it had before, the

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"connectrpc.com/connect"
@@ -121,11 +122,39 @@ func setValue(d *hapaxv1.ErrorDetail, value any) {
 	d.Field, d.Allowed = clean(d.Field, maxText), clean(d.Allowed, maxText)
 }
 
-// Cause returns an error of a call as the library's: one that matches the
-// sentinel whose code the server sent, or hapax.ErrStoreUnavailable if it was
-// not a server of hapax that answered, or none. Errors of the context stay
-// visible, and the library's own as they are.
-func Cause(err error) error {
+// A NoAnswerError tells of a call that no server of hapax answered. It matches
+// hapax.ErrStoreUnavailable.
+type NoAnswerError struct {
+	Server string // its URL
+	Err    error
+}
+
+// Error implements error.
+func (e *NoAnswerError) Error() string {
+	why := e.Err.Error()
+	if said, ok := errors.AsType[*connect.Error](e.Err); ok {
+		why = said.Message()
+	}
+	if e.NeverSent() {
+		return "hapax: the server at " + e.Server + " cannot be reached: " + why
+	}
+	return "hapax: no answer from a hapax server at " + e.Server + ": " + why
+}
+
+// Unwrap makes the sentinel and the cause visible.
+func (e *NoAnswerError) Unwrap() []error { return []error{hapax.ErrStoreUnavailable, e.Err} }
+
+// NeverSent reports that no connection came about.
+func (e *NoAnswerError) NeverSent() bool {
+	op, ok := errors.AsType[*net.OpError](e.Err)
+	return ok && op.Op == "dial"
+}
+
+// Cause returns an error of a call to a server as the library's: one that matches
+// the sentinel whose code the server sent, or a *NoAnswerError if it was not a server of
+// hapax that answered, or none. Errors of the context stay visible, and the
+// library's own as they are.
+func Cause(err error, server string) error {
 	if err == nil {
 		return nil
 	}
@@ -134,7 +163,7 @@ func Cause(err error) error {
 		return err
 	}
 	if !ok {
-		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+		return &NoAnswerError{server, err}
 	}
 	if d := detailOf(e); d != nil {
 		return fromDetail(d, e.Message())
@@ -151,7 +180,7 @@ func Cause(err error) error {
 			err = errors.Join(err, context.DeadlineExceeded)
 		}
 	}
-	return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+	return &NoAnswerError{server, err}
 }
 
 // detailOf returns the detail that a server of hapax has sent, or nil.

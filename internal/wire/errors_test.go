@@ -39,12 +39,12 @@ func TestSecretsStayInside(t *testing.T) {
 
 func TestRoundTrip(t *testing.T) {
 	full := &hapax.NoWorkerError{Pool: "p", Size: 7, NextFree: time.UnixMilli(1_700_000_000_123).UTC()}
-	e, ok := errors.AsType[*hapax.NoWorkerError](Cause(Error(fmt.Errorf("asked: %w", full))))
+	e, ok := errors.AsType[*hapax.NoWorkerError](Cause(Error(fmt.Errorf("asked: %w", full)), ""))
 	if !ok || *e != *full {
 		t.Errorf("%+v, want %+v", e, full)
 	}
 	long := &hapax.ValueError{Field: "f", Value: strings.Repeat("é", 10_000), Allowed: "less", Err: hapax.ErrInvalidID}
-	v, ok := errors.AsType[*hapax.ValueError](Cause(Error(long)))
+	v, ok := errors.AsType[*hapax.ValueError](Cause(Error(long), ""))
 	if !ok || v.Err != error(hapax.ErrInvalidID) || len(v.Value.(string)) > maxText || !strings.HasPrefix(v.Value.(string), "éé") {
 		t.Errorf("%+v", v)
 	}
@@ -65,14 +65,14 @@ func TestForeignErrors(t *testing.T) {
 		{errors.New("plain"), hapax.ErrStoreUnavailable},
 		{fmt.Errorf("%w: ours", hapax.ErrStoreReplaced), hapax.ErrStoreReplaced},
 	} {
-		if got := Cause(c.err); hapax.CodeOf(got) != c.want.Code() {
+		if got := Cause(c.err, "http://a"); hapax.CodeOf(got) != c.want.Code() {
 			t.Errorf("%v became %v; want %v", c.err, got, c.want)
 		}
 	}
-	if got := Cause(connect.NewError(connect.CodeDeadlineExceeded, errors.New("late"))); !errors.Is(got, context.DeadlineExceeded) {
+	if got := Cause(connect.NewError(connect.CodeDeadlineExceeded, errors.New("late")), ""); !errors.Is(got, context.DeadlineExceeded) {
 		t.Errorf("a deadline became %v", got)
 	}
-	if Cause(nil) != nil {
+	if Cause(nil, "") != nil {
 		t.Error("nil became an error")
 	}
 }

@@ -99,36 +99,56 @@ func Lease(m *hapaxv1.Lease) hapax.Lease {
 func NewWorkers(workers []hapax.Worker) []*hapaxv1.Worker {
 	ms := make([]*hapaxv1.Worker, len(workers))
 	for i, w := range workers {
-		ms[i] = &hapaxv1.Worker{Pool: w.Pool, Id: w.ID, Mark: w.Mark, From: w.From, Token: w.Token, Holder: w.Holder, Expires: newTime(w.Expires)}
+		ms[i] = NewWorker(w)
 	}
 	return ms
+}
+
+// NewWorker returns the message of a worker.
+func NewWorker(w hapax.Worker) *hapaxv1.Worker {
+	return &hapaxv1.Worker{Pool: w.Pool, Id: w.ID, Mark: w.Mark, From: w.From, Token: w.Token, Holder: w.Holder, Expires: newTime(w.Expires)}
 }
 
 // Workers returns the workers of messages.
 func Workers(ms []*hapaxv1.Worker) []hapax.Worker {
 	workers := make([]hapax.Worker, len(ms))
 	for i, m := range ms {
-		workers[i] = hapax.Worker{Pool: m.GetPool(), ID: m.GetId(), Mark: m.GetMark(), From: m.GetFrom(), Token: m.GetToken(), Holder: m.GetHolder(), Expires: timeOf(m.GetExpires())}
+		workers[i] = Worker(m)
 	}
 	return workers
+}
+
+// Worker returns the worker of a message.
+func Worker(m *hapaxv1.Worker) hapax.Worker {
+	return hapax.Worker{Pool: m.GetPool(), ID: m.GetId(), Mark: m.GetMark(), From: m.GetFrom(), Token: m.GetToken(), Holder: m.GetHolder(), Expires: timeOf(m.GetExpires())}
 }
 
 // NewPools returns the messages of pools.
 func NewPools(pools []hapax.Pool) []*hapaxv1.Pool {
 	ms := make([]*hapaxv1.Pool, len(pools))
 	for i, p := range pools {
-		ms[i] = &hapaxv1.Pool{Name: p.Name, Layout: p.Layout, Deleted: p.Deleted}
+		ms[i] = NewPool(p)
 	}
 	return ms
+}
+
+// NewPool returns the message of a pool.
+func NewPool(p hapax.Pool) *hapaxv1.Pool {
+	return &hapaxv1.Pool{Name: p.Name, Layout: p.Layout, Deleted: p.Deleted}
 }
 
 // Pools returns the pools of messages.
 func Pools(ms []*hapaxv1.Pool) []hapax.Pool {
 	pools := make([]hapax.Pool, len(ms))
 	for i, m := range ms {
-		pools[i] = hapax.Pool{Name: m.GetName(), Layout: m.GetLayout(), Deleted: m.GetDeleted()}
+		pools[i] = Pool(m)
 	}
 	return pools
+}
+
+// Pool returns the pool of a message.
+func Pool(m *hapaxv1.Pool) hapax.Pool {
+	return hapax.Pool{Name: m.GetName(), Layout: m.GetLayout(), Deleted: m.GetDeleted()}
 }
 
 // NewAcquireRequest returns the message of a request for a worker. The server has

@@ -48,6 +48,15 @@ const (
 	// AdminServiceListWorkersProcedure is the fully-qualified name of the AdminService's ListWorkers
 	// RPC.
 	AdminServiceListWorkersProcedure = "/hapax.v1.AdminService/ListWorkers"
+	// AdminServiceListPoolStatusesProcedure is the fully-qualified name of the AdminService's
+	// ListPoolStatuses RPC.
+	AdminServiceListPoolStatusesProcedure = "/hapax.v1.AdminService/ListPoolStatuses"
+	// AdminServiceListWorkerStatusesProcedure is the fully-qualified name of the AdminService's
+	// ListWorkerStatuses RPC.
+	AdminServiceListWorkerStatusesProcedure = "/hapax.v1.AdminService/ListWorkerStatuses"
+	// AdminServiceGetWorkerStatusProcedure is the fully-qualified name of the AdminService's
+	// GetWorkerStatus RPC.
+	AdminServiceGetWorkerStatusProcedure = "/hapax.v1.AdminService/GetWorkerStatus"
 	// AdminServiceRetireWorkerProcedure is the fully-qualified name of the AdminService's RetireWorker
 	// RPC.
 	AdminServiceRetireWorkerProcedure = "/hapax.v1.AdminService/RetireWorker"
@@ -77,6 +86,12 @@ type AdminServiceClient interface {
 	ListPools(context.Context, *hapaxv1.ListPoolsRequest) (*hapaxv1.ListPoolsResponse, error)
 	// Lists the worker IDs of a pool that were ever used.
 	ListWorkers(context.Context, *hapaxv1.ListWorkersRequest) (*hapaxv1.ListWorkersResponse, error)
+	// Lists the worker pools that are configured or were ever used.
+	ListPoolStatuses(context.Context, *hapaxv1.ListPoolStatusesRequest) (*hapaxv1.ListPoolStatusesResponse, error)
+	// Lists the worker IDs of a pool that were ever used, with who may have them.
+	ListWorkerStatuses(context.Context, *hapaxv1.ListWorkerStatusesRequest) (*hapaxv1.ListWorkerStatusesResponse, error)
+	// Returns one worker ID of a pool, which need not have been used.
+	GetWorkerStatus(context.Context, *hapaxv1.GetWorkerStatusRequest) (*hapaxv1.GetWorkerStatusResponse, error)
 	// Takes a worker ID out of use until the clock passes its mark.
 	RetireWorker(context.Context, *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error)
 	// Creates a worker pool with its layout, or revives a tombstone.
@@ -143,6 +158,24 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("ListWorkers")),
 			connect.WithClientOptions(opts...),
 		),
+		listPoolStatuses: connect.NewClient[hapaxv1.ListPoolStatusesRequest, hapaxv1.ListPoolStatusesResponse](
+			httpClient,
+			baseURL+AdminServiceListPoolStatusesProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListPoolStatuses")),
+			connect.WithClientOptions(opts...),
+		),
+		listWorkerStatuses: connect.NewClient[hapaxv1.ListWorkerStatusesRequest, hapaxv1.ListWorkerStatusesResponse](
+			httpClient,
+			baseURL+AdminServiceListWorkerStatusesProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListWorkerStatuses")),
+			connect.WithClientOptions(opts...),
+		),
+		getWorkerStatus: connect.NewClient[hapaxv1.GetWorkerStatusRequest, hapaxv1.GetWorkerStatusResponse](
+			httpClient,
+			baseURL+AdminServiceGetWorkerStatusProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("GetWorkerStatus")),
+			connect.WithClientOptions(opts...),
+		),
 		retireWorker: connect.NewClient[hapaxv1.RetireWorkerRequest, hapaxv1.RetireWorkerResponse](
 			httpClient,
 			baseURL+AdminServiceRetireWorkerProcedure,
@@ -178,18 +211,21 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 
 // adminServiceClient implements AdminServiceClient.
 type adminServiceClient struct {
-	getTag       *connect.Client[hapaxv1.GetTagRequest, hapaxv1.GetTagResponse]
-	listTags     *connect.Client[hapaxv1.ListTagsRequest, hapaxv1.ListTagsResponse]
-	createTag    *connect.Client[hapaxv1.CreateTagRequest, hapaxv1.CreateTagResponse]
-	updateTag    *connect.Client[hapaxv1.UpdateTagRequest, hapaxv1.UpdateTagResponse]
-	deleteTag    *connect.Client[hapaxv1.DeleteTagRequest, hapaxv1.DeleteTagResponse]
-	listPools    *connect.Client[hapaxv1.ListPoolsRequest, hapaxv1.ListPoolsResponse]
-	listWorkers  *connect.Client[hapaxv1.ListWorkersRequest, hapaxv1.ListWorkersResponse]
-	retireWorker *connect.Client[hapaxv1.RetireWorkerRequest, hapaxv1.RetireWorkerResponse]
-	createPool   *connect.Client[hapaxv1.CreatePoolRequest, hapaxv1.CreatePoolResponse]
-	deletePool   *connect.Client[hapaxv1.DeletePoolRequest, hapaxv1.DeletePoolResponse]
-	getStatus    *connect.Client[hapaxv1.GetStatusRequest, hapaxv1.GetStatusResponse]
-	adopt        *connect.Client[hapaxv1.AdoptRequest, hapaxv1.AdoptResponse]
+	getTag             *connect.Client[hapaxv1.GetTagRequest, hapaxv1.GetTagResponse]
+	listTags           *connect.Client[hapaxv1.ListTagsRequest, hapaxv1.ListTagsResponse]
+	createTag          *connect.Client[hapaxv1.CreateTagRequest, hapaxv1.CreateTagResponse]
+	updateTag          *connect.Client[hapaxv1.UpdateTagRequest, hapaxv1.UpdateTagResponse]
+	deleteTag          *connect.Client[hapaxv1.DeleteTagRequest, hapaxv1.DeleteTagResponse]
+	listPools          *connect.Client[hapaxv1.ListPoolsRequest, hapaxv1.ListPoolsResponse]
+	listWorkers        *connect.Client[hapaxv1.ListWorkersRequest, hapaxv1.ListWorkersResponse]
+	listPoolStatuses   *connect.Client[hapaxv1.ListPoolStatusesRequest, hapaxv1.ListPoolStatusesResponse]
+	listWorkerStatuses *connect.Client[hapaxv1.ListWorkerStatusesRequest, hapaxv1.ListWorkerStatusesResponse]
+	getWorkerStatus    *connect.Client[hapaxv1.GetWorkerStatusRequest, hapaxv1.GetWorkerStatusResponse]
+	retireWorker       *connect.Client[hapaxv1.RetireWorkerRequest, hapaxv1.RetireWorkerResponse]
+	createPool         *connect.Client[hapaxv1.CreatePoolRequest, hapaxv1.CreatePoolResponse]
+	deletePool         *connect.Client[hapaxv1.DeletePoolRequest, hapaxv1.DeletePoolResponse]
+	getStatus          *connect.Client[hapaxv1.GetStatusRequest, hapaxv1.GetStatusResponse]
+	adopt              *connect.Client[hapaxv1.AdoptRequest, hapaxv1.AdoptResponse]
 }
 
 // GetTag calls hapax.v1.AdminService.GetTag.
@@ -249,6 +285,33 @@ func (c *adminServiceClient) ListPools(ctx context.Context, req *hapaxv1.ListPoo
 // ListWorkers calls hapax.v1.AdminService.ListWorkers.
 func (c *adminServiceClient) ListWorkers(ctx context.Context, req *hapaxv1.ListWorkersRequest) (*hapaxv1.ListWorkersResponse, error) {
 	response, err := c.listWorkers.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListPoolStatuses calls hapax.v1.AdminService.ListPoolStatuses.
+func (c *adminServiceClient) ListPoolStatuses(ctx context.Context, req *hapaxv1.ListPoolStatusesRequest) (*hapaxv1.ListPoolStatusesResponse, error) {
+	response, err := c.listPoolStatuses.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListWorkerStatuses calls hapax.v1.AdminService.ListWorkerStatuses.
+func (c *adminServiceClient) ListWorkerStatuses(ctx context.Context, req *hapaxv1.ListWorkerStatusesRequest) (*hapaxv1.ListWorkerStatusesResponse, error) {
+	response, err := c.listWorkerStatuses.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetWorkerStatus calls hapax.v1.AdminService.GetWorkerStatus.
+func (c *adminServiceClient) GetWorkerStatus(ctx context.Context, req *hapaxv1.GetWorkerStatusRequest) (*hapaxv1.GetWorkerStatusResponse, error) {
+	response, err := c.getWorkerStatus.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -316,6 +379,12 @@ type AdminServiceHandler interface {
 	ListPools(context.Context, *hapaxv1.ListPoolsRequest) (*hapaxv1.ListPoolsResponse, error)
 	// Lists the worker IDs of a pool that were ever used.
 	ListWorkers(context.Context, *hapaxv1.ListWorkersRequest) (*hapaxv1.ListWorkersResponse, error)
+	// Lists the worker pools that are configured or were ever used.
+	ListPoolStatuses(context.Context, *hapaxv1.ListPoolStatusesRequest) (*hapaxv1.ListPoolStatusesResponse, error)
+	// Lists the worker IDs of a pool that were ever used, with who may have them.
+	ListWorkerStatuses(context.Context, *hapaxv1.ListWorkerStatusesRequest) (*hapaxv1.ListWorkerStatusesResponse, error)
+	// Returns one worker ID of a pool, which need not have been used.
+	GetWorkerStatus(context.Context, *hapaxv1.GetWorkerStatusRequest) (*hapaxv1.GetWorkerStatusResponse, error)
 	// Takes a worker ID out of use until the clock passes its mark.
 	RetireWorker(context.Context, *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error)
 	// Creates a worker pool with its layout, or revives a tombstone.
@@ -378,6 +447,24 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("ListWorkers")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceListPoolStatusesHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceListPoolStatusesProcedure,
+		svc.ListPoolStatuses,
+		connect.WithSchema(adminServiceMethods.ByName("ListPoolStatuses")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceListWorkerStatusesHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceListWorkerStatusesProcedure,
+		svc.ListWorkerStatuses,
+		connect.WithSchema(adminServiceMethods.ByName("ListWorkerStatuses")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceGetWorkerStatusHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceGetWorkerStatusProcedure,
+		svc.GetWorkerStatus,
+		connect.WithSchema(adminServiceMethods.ByName("GetWorkerStatus")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceRetireWorkerHandler := connect.NewUnaryHandlerSimple(
 		AdminServiceRetireWorkerProcedure,
 		svc.RetireWorker,
@@ -424,6 +511,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceListPoolsHandler.ServeHTTP(w, r)
 		case AdminServiceListWorkersProcedure:
 			adminServiceListWorkersHandler.ServeHTTP(w, r)
+		case AdminServiceListPoolStatusesProcedure:
+			adminServiceListPoolStatusesHandler.ServeHTTP(w, r)
+		case AdminServiceListWorkerStatusesProcedure:
+			adminServiceListWorkerStatusesHandler.ServeHTTP(w, r)
+		case AdminServiceGetWorkerStatusProcedure:
+			adminServiceGetWorkerStatusHandler.ServeHTTP(w, r)
 		case AdminServiceRetireWorkerProcedure:
 			adminServiceRetireWorkerHandler.ServeHTTP(w, r)
 		case AdminServiceCreatePoolProcedure:
@@ -469,6 +562,18 @@ func (UnimplementedAdminServiceHandler) ListPools(context.Context, *hapaxv1.List
 
 func (UnimplementedAdminServiceHandler) ListWorkers(context.Context, *hapaxv1.ListWorkersRequest) (*hapaxv1.ListWorkersResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.ListWorkers is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListPoolStatuses(context.Context, *hapaxv1.ListPoolStatusesRequest) (*hapaxv1.ListPoolStatusesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.ListPoolStatuses is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListWorkerStatuses(context.Context, *hapaxv1.ListWorkerStatusesRequest) (*hapaxv1.ListWorkerStatusesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.ListWorkerStatuses is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) GetWorkerStatus(context.Context, *hapaxv1.GetWorkerStatusRequest) (*hapaxv1.GetWorkerStatusResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.GetWorkerStatus is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) RetireWorker(context.Context, *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error) {

@@ -108,13 +108,86 @@ func (s *adminServer) ListWorkers(ctx context.Context, req *hapaxv1.ListWorkersR
 	return &hapaxv1.ListWorkersResponse{Workers: wire.NewWorkers(workers)}, nil
 }
 
+// An overseer is a store with a configuration, which knows how its pools and worker
+// IDs stand.
+type overseer interface {
+	PoolStatuses(ctx context.Context) ([]service.PoolStatus, error)
+	WorkerStatuses(ctx context.Context, pool string) ([]service.WorkerStatus, error)
+	WorkerStatus(ctx context.Context, pool string, id int64) (service.WorkerStatus, error)
+}
+
+// overseen returns the overseer of the store.
+func (s *adminServer) overseen() (overseer, error) {
+	if o, ok := s.store.(overseer); ok {
+		return o, nil
+	}
+	return nil, fmt.Errorf("%w: the server has no configuration of pools", hapax.ErrNotSupported)
+}
+
+// ListPoolStatuses implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) ListPoolStatuses(ctx context.Context, _ *hapaxv1.ListPoolStatusesRequest) (*hapaxv1.ListPoolStatusesResponse, error) {
+	o, err := s.overseen()
+	if err != nil {
+		return nil, err
+	}
+	pools, err := o.PoolStatuses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res := &hapaxv1.ListPoolStatusesResponse{Pools: make([]*hapaxv1.PoolStatus, len(pools))}
+	for i, p := range pools {
+		res.Pools[i] = &hapaxv1.PoolStatus{Pool: wire.NewPool(p.Pool), Configured: p.Configured, Frozen: p.Frozen}
+	}
+	return res, nil
+}
+
+// ListWorkerStatuses implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) ListWorkerStatuses(ctx context.Context, req *hapaxv1.ListWorkerStatusesRequest) (*hapaxv1.ListWorkerStatusesResponse, error) {
+	o, err := s.overseen()
+	if err != nil {
+		return nil, err
+	}
+	workers, err := o.WorkerStatuses(ctx, req.GetPool())
+	if err != nil {
+		return nil, err
+	}
+	res := &hapaxv1.ListWorkerStatusesResponse{Workers: make([]*hapaxv1.WorkerStatus, len(workers))}
+	for i, w := range workers {
+		res.Workers[i] = newWorkerStatus(w)
+	}
+	return res, nil
+}
+
+// GetWorkerStatus implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) GetWorkerStatus(ctx context.Context, req *hapaxv1.GetWorkerStatusRequest) (*hapaxv1.GetWorkerStatusResponse, error) {
+	o, err := s.overseen()
+	if err != nil {
+		return nil, err
+	}
+	w, err := o.WorkerStatus(ctx, req.GetPool(), req.GetWorker())
+	if err != nil {
+		return nil, err
+	}
+	return &hapaxv1.GetWorkerStatusResponse{Worker: newWorkerStatus(w)}, nil
+}
+
+func newWorkerStatus(w service.WorkerStatus) *hapaxv1.WorkerStatus {
+	m := &hapaxv1.WorkerStatus{
+		Worker: wire.NewWorker(w.Worker), State: string(w.State), Until: timestamppb.New(w.Until), Parts: wire.NewFields(w.Parts),
+	}
+	if !w.Free.IsZero() {
+		m.Free = timestamppb.New(w.Free)
+	}
+	return m
+}
+
 // RetireWorker implements hapaxv1connect.AdminServiceHandler.
 func (s *adminServer) RetireWorker(ctx context.Context, req *hapaxv1.RetireWorkerRequest) (*hapaxv1.RetireWorkerResponse, error) {
 	worker, err := s.store.RetireWorker(ctx, req.GetPool(), req.GetWorker())
 	if err != nil {
 		return nil, err
 	}
-	return &hapaxv1.RetireWorkerResponse{Worker: wire.NewWorkers([]hapax.Worker{worker})[0]}, nil
+	return &hapaxv1.RetireWorkerResponse{Worker: wire.NewWorker(worker)}, nil
 }
 
 // CreatePool implements hapaxv1connect.AdminServiceHandler.
@@ -127,7 +200,7 @@ func (s *adminServer) CreatePool(ctx context.Context, req *hapaxv1.CreatePoolReq
 	if err != nil {
 		return nil, err
 	}
-	return &hapaxv1.CreatePoolResponse{Pool: wire.NewPools([]hapax.Pool{pool})[0]}, nil
+	return &hapaxv1.CreatePoolResponse{Pool: wire.NewPool(pool)}, nil
 }
 
 // DeletePool implements hapaxv1connect.AdminServiceHandler.
@@ -136,7 +209,7 @@ func (s *adminServer) DeletePool(ctx context.Context, req *hapaxv1.DeletePoolReq
 	if err != nil {
 		return nil, err
 	}
-	return &hapaxv1.DeletePoolResponse{Pool: wire.NewPools([]hapax.Pool{pool})[0]}, nil
+	return &hapaxv1.DeletePoolResponse{Pool: wire.NewPool(pool)}, nil
 }
 
 // A guard is a store that can tell how this node stands with it.

@@ -27,7 +27,7 @@ func (s *issueServer) ParseCode(ctx context.Context, req *hapaxv1.ParseCodeReque
 	}
 	res := &hapaxv1.ParseCodeResponse{Id: int64(p.ID), Period: p.Period, Spec: p.Spec, Key: p.Key}
 	if p.From != nil {
-		res.From, res.Until = timestamppb.New(*p.From), timestamppb.New(*p.Until)
+		res.From, res.Until, res.Zone = timestamppb.New(*p.From), timestamppb.New(*p.Until), p.From.Location().String()
 	}
 	return res, nil
 }
