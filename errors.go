@@ -92,6 +92,9 @@ var (
 var (
 	ErrClosed           = newError("closed", "the issuer or store is closed")
 	ErrRejected         = newError("rejected", "the request was refused by policy")
+	ErrPluginFailed     = newError("plugin_failed", "a plugin failed, and what it failed on was not issued")
+	ErrPluginMismatch   = newError("plugin_mismatch", "the tag is frozen with other plugins that replace its numbers")
+	ErrUnknownStrategy  = newError("unknown_strategy", "the tag's strategy is not registered here")
 	ErrLimitExceeded    = newError("limit_exceeded", "a limit of the service is reached")
 	ErrUnauthenticated  = newError("unauthenticated", "credentials are missing or wrong")
 	ErrPermissionDenied = newError("permission_denied", "the credentials do not allow this")

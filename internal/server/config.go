@@ -67,6 +67,9 @@ type Config struct {
 	// CodeKeys tell where the keys of codes are, by key ID.
 	CodeKeys map[string]string
 
+	// Setup registers what the program that runs the server brings along; may be nil.
+	Setup Setup
+
 	storePassword string            // given beside Store; empty: none
 	keys          map[string][]byte // what CodeKeys lead to
 }

@@ -70,7 +70,8 @@ type server struct {
 // start opens everything. The listeners come first: an address that cannot be
 // used leaves no data directory behind.
 func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
-	opts, err := serviceOptions(c, log)
+	store := NewLateStore()
+	opts, err := serviceOptions(c, log, store)
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +111,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	}
 	opts.Holder, opts.Cache, opts.Ledger = node.Instance, node.cache, node.Ledger
 	opts.StoreWarnings = node.warned.snapshot
+	store.Store = node.Store
 	if node.Guard == nil {
 		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
 	}
@@ -133,7 +135,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 // Check judges a configuration as Run does before it opens anything.
 func Check(ctx context.Context, c Config) error {
 	log := slog.New(slog.DiscardHandler)
-	opts, err := serviceOptions(c, log)
+	opts, err := serviceOptions(c, log, NewLateStore())
 	if err != nil {
 		return err
 	}
@@ -149,15 +151,19 @@ func Check(ctx context.Context, c Config) error {
 	return checkAddresses(ctx, c)
 }
 
-func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
+func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Options, error) {
 	clock, err := testClock()
+	if err != nil {
+		return service.Options{}, err
+	}
+	strategies, err := c.Strategies(log, store)
 	if err != nil {
 		return service.Options{}, err
 	}
 	opts := service.Options{
 		Tags: c.Tags, Pools: c.Pools, NoAutoCreate: !c.AutoCreate,
 		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, TagIdle: c.TagIdle, StoreTimeout: c.StoreTimeout,
-		RetireLines: c.RetireLines, CodeKeys: c.keys,
+		RetireLines: c.RetireLines, CodeKeys: c.keys, Strategies: strategies,
 		Logger: log, Clock: clock,
 	}
 	if err := c.addCompat(&opts); err != nil {

@@ -153,6 +153,7 @@ var tokenKeys = []Key{
 
 var tagKeys = []Key{
 	{"kind", "string", "segment", "segment counts; snowflake issues numbers that hold time and worker"},
+	{"strategy", "string", "kind", "What issues the tag's numbers: segment, snowflake, or a strategy that the program has registered; frozen in the store with the tag"},
 	{"start", "int", "1", "The first number of a segment tag"},
 	{"step", "int", "1000", "How many numbers a segment begins with, before it adapts to the rate"},
 	{"min_step", "int", "step", "Lower bound of the adaptive step"},

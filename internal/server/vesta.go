@@ -35,9 +35,8 @@ func (s vestaSource) Next(ctx context.Context) (hapax.ID, error) { return s.svc.
 // Machine implements vesta.Source. Before the first number it takes a machine ID, and
 // is -1, which no number is made of, where that cannot be had.
 func (s vestaSource) Machine() int64 {
-	issuer, err := s.svc.Issuer(context.Background(), vestaPool)
-	if flake, ok := issuer.(*hapax.Snowflake); ok && err == nil {
-		return flake.Stats().Worker
+	if worker, ok := s.svc.Worker(context.Background(), vestaPool); ok {
+		return worker
 	}
 	return -1
 }

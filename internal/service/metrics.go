@@ -85,7 +85,7 @@ func (m *metrics) event(e hapax.Event, pool string) {
 // retire keeps the counts of a closed line that was counted among the others,
 // so that their sums do not fall.
 func (m *metrics) retire(l *line) {
-	if l.labelled {
+	if l.labelled || l.segment == nil {
 		return
 	}
 	m.mu.Lock()
@@ -187,7 +187,10 @@ func (c collector) segments(ch chan<- prometheus.Metric) {
 	tags, anyOthers := 0, others.Refills > 0
 	for l := range c.s.tags.all() {
 		tags++
+		f, foreign := l.issuer.(*foreignIssuer)
 		switch {
+		case foreign && l.labelled:
+			ch <- prometheus.MustNewConstMetric(descIssued, prometheus.CounterValue, float64(f.issued.Load()), l.name, "")
 		case l.segment == nil:
 		case l.labelled:
 			emitSegment(ch, l.name, l.segment.Stats())

@@ -61,6 +61,9 @@ var statuses = map[hapax.Code]connect.Code{
 	hapax.ErrLimitExceeded.Code():    connect.CodeResourceExhausted,
 	hapax.ErrUnauthenticated.Code():  connect.CodeUnauthenticated,
 	hapax.ErrPermissionDenied.Code(): connect.CodePermissionDenied,
+	hapax.ErrPluginFailed.Code():     connect.CodeInternal,
+	hapax.ErrPluginMismatch.Code():   connect.CodeFailedPrecondition,
+	hapax.ErrUnknownStrategy.Code():  connect.CodeFailedPrecondition,
 	hapax.ErrInternal.Code():         connect.CodeInternal,
 }
 

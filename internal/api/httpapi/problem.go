@@ -88,6 +88,9 @@ var statuses = map[hapax.Code]int{
 	hapax.ErrLimitExceeded.Code():    http.StatusTooManyRequests,
 	hapax.ErrUnauthenticated.Code():  http.StatusUnauthorized,
 	hapax.ErrPermissionDenied.Code(): http.StatusForbidden,
+	hapax.ErrPluginFailed.Code():     http.StatusInternalServerError,
+	hapax.ErrPluginMismatch.Code():   http.StatusConflict,
+	hapax.ErrUnknownStrategy.Code():  http.StatusConflict,
 	hapax.ErrInternal.Code():         http.StatusInternalServerError,
 }
 
