@@ -92,6 +92,14 @@ func newHistoryBatch() *historyBatch {
 // OpenHistory opens the history in a directory, which is made if it does not
 // exist. One process has it open at a time. Close must be called.
 func OpenHistory(dir string, opts HistoryOptions) (*History, error) {
+	h, err := newHistory(dir, opts)
+	if err == nil {
+		go h.run()
+	}
+	return h, err
+}
+
+func newHistory(dir string, opts HistoryOptions) (*History, error) {
 	if opts.Caller == nil {
 		opts.Caller = func(ctx context.Context) (string, string) { return CallerOf(ctx), "" }
 	}
@@ -99,25 +107,16 @@ func OpenHistory(dir string, opts HistoryOptions) (*History, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the history cannot be written: %w", err)
 	}
-	h := &History{
+	return &History{
 		dir: dir, opts: opts, journal: j, batch: newHistoryBatch(),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
-	}
-	go h.run()
-	return h, nil
+	}, nil
 }
 
 // Plugin returns the plugin, which serves all lines. It sees what callers get if
 // its order is behind that of plugins which replace numbers.
 func (h *History) Plugin(name string, order int) Plugin {
-	p := Plugin{Name: name, Order: order}
-	if h.opts.Sync {
-		// A failure of this hook keeps the numbers from the caller.
-		p.Replace = func(ctx context.Context, c Call, ids []hapax.ID) error { return h.add(ctx, c, Numbers{many: ids}) }
-	} else {
-		p.After = h.add
-	}
-	return p
+	return Plugin{Name: name, Order: order, After: h.add, Strict: h.opts.Sync}
 }
 
 // add notes what was issued.

@@ -35,6 +35,9 @@ type Plugin struct {
 	// and the failure is reported.
 	After func(ctx context.Context, c Call, ids Numbers) error
 
+	// Strict has the call fail where After does: the numbers are burnt then.
+	Strict bool
+
 	// Replace puts other numbers in the place of those that were issued, and must
 	// be injective; see the package's documentation. If it fails the call fails,
 	// and the numbers are burnt. It must not keep the slice.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,10 +98,7 @@ func tracers(servers, data []string, creds *credentials) (all []tracer) {
 		if address := os.Getenv(serverEnv); address != "" {
 			servers = []string{address}
 		} else {
-			data = []string{either(os.Getenv(dataEnv), "")}
-			if data[0] == "" {
-				data[0] = server.DefaultConfig().Data
-			}
+			data = []string{cmp.Or(os.Getenv(dataEnv), server.DefaultConfig().Data)}
 		}
 	}
 	for _, address := range servers {
@@ -181,7 +179,7 @@ func traceFiles(ctx context.Context, dir string, req client.TraceRequest) (ledge
 	if req.Tag != "" && len(found.Lines) == 0 {
 		candidates = []ledger.Candidate{{Name: witness.TagLine(req.Tag), Position: int64(id)}}
 	}
-	return ledger.Judge(id, dir, found, history, candidates), nil
+	return ledger.Judge(id, cmp.Or(found.Node, dir), found, history, candidates), nil
 }
 
 // traceOf returns a server's answer as it is printed.

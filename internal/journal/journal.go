@@ -241,9 +241,7 @@ func (j *Journal) Ready() error {
 	if j.closed {
 		return os.ErrClosed
 	}
-	if j.trouble != nil {
-		j.probeLocked()
-	}
+	j.probeLocked()
 	return j.trouble
 }
 
@@ -251,21 +249,24 @@ var clean = strings.NewReplacer("\t", " ", "\n", " ", "\r", " ")
 
 // addLocked puts a record behind those that wait.
 func (j *Journal) addLocked(fields []string) {
-	now := j.opts.Now()
-	if j.unsaid > 0 && len(j.tail) < maxTail {
-		n := j.unsaid
-		j.unsaid = 0
-		j.putLocked([]string{Lost, Stamp(j.lostAt), Stamp(now), strconv.FormatInt(n, 10)})
-	}
 	size := 0
 	for _, f := range fields {
 		size += len(f) + 1
 	}
 	if len(j.tail)+size > maxTail || size > MaxRecord-9 {
-		j.loseLocked(1, now)
+		j.loseLocked(1, j.opts.Now())
 		return
 	}
+	j.sayLocked()
 	j.putLocked(fields)
+}
+
+// sayLocked has the journal tell of records that were lost.
+func (j *Journal) sayLocked() {
+	if n := j.unsaid; n > 0 {
+		j.unsaid = 0
+		j.putLocked([]string{Lost, Stamp(j.lostAt), Stamp(j.opts.Now()), strconv.FormatInt(n, 10)})
+	}
 }
 
 func (j *Journal) loseLocked(n int64, now time.Time) {
@@ -310,12 +311,13 @@ func (j *Journal) flushLocked() {
 	j.trouble = err
 }
 
-// probeLocked tries again what failed.
+// probeLocked tries again what failed, and tells what was lost.
 func (j *Journal) probeLocked() {
-	if len(j.tail) == 0 && j.unsaid > 0 {
-		j.addLocked([]string{Opened, Stamp(j.opts.Now())})
-	}
 	j.flushLocked()
+	if j.trouble == nil && j.unsaid > 0 {
+		j.sayLocked()
+		j.flushLocked()
+	}
 }
 
 func (j *Journal) writeLocked() error {
@@ -421,9 +423,7 @@ func (j *Journal) run() {
 		case <-tick.C:
 		}
 		j.mu.Lock()
-		if j.trouble != nil {
-			j.probeLocked()
-		}
+		j.probeLocked()
 		due := j.dirty || len(j.retired) > 0
 		j.mu.Unlock()
 		if due {

@@ -38,6 +38,7 @@ type Query struct {
 type Found struct {
 	Lines   []FoundLine // by name
 	More    bool        // there were too many to tell
+	Node    string      // whose ledger it is
 	Since   time.Time   // when the first record was written; zero if there is none
 	Damaged int         // records that cannot be read
 	Gaps    []Gap       // when records were lost
@@ -144,6 +145,7 @@ func (f *finder) record(text []byte) error {
 		f.found.Damaged++
 		return nil
 	}
+	f.found.Node = fields[3]
 	if f.found.Since.IsZero() {
 		f.found.Since = at
 		if !f.wanted(tag, first, isTag) {
@@ -256,6 +258,9 @@ func (f *finder) remark(text string) {
 	}
 	if f.found.Since.IsZero() {
 		f.found.Since = at
+	}
+	if fields[0] == journal.Opened && len(fields) > 2 {
+		f.found.Node = fields[2]
 	}
 	if fields[0] != journal.Lost || len(fields) < 4 {
 		return
