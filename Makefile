@@ -2,7 +2,7 @@ GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 MODULES = . bench examples/embedded examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop
 RACE = . ./internal/service/... ./internal/api/... ./store/memstore/...
-FUZZTIME ?= 3s
+FUZZTIME ?= 10000x
 SOAK ?= 5
 SEEDS ?= 1000
 
@@ -12,8 +12,11 @@ SEEDS ?= 1000
 test: vet modules race fuzz
 	$(GO) test -timeout 20m ./...
 
+# The code for other processors too.
 vet:
 	for m in $(MODULES); do $(GO) -C $$m vet ./... || exit; done
+	GOARCH=arm64 $(GO) vet ./codec
+	$(GO) test -tags purego -run 'Vectors|Feistel' ./codec
 
 # The modules beside the root one: the examples run, a consumer of another make calls
 # the Dubbo server, the benchmarks run briefly.
@@ -31,7 +34,7 @@ modules:
 race:
 	$(GO) test -race -short -timeout 10m $(RACE)
 
-# Every fuzz target for FUZZTIME.
+# Every fuzz target on FUZZTIME inputs (or for a time: FUZZTIME=1m).
 fuzz:
 	.ci/fuzz $(FUZZTIME)
 

@@ -1,11 +1,13 @@
 package strategy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -51,7 +53,25 @@ type Plugin struct {
 	// OnError is told of a call that failed and of hooks that failed.
 	OnError func(ctx context.Context, c Call, err error)
 
+	// Usage, if it is set, tells what the plugin has counted. A server shows it.
+	Usage func() []Usage
+
 	counts *pluginCounts // set by the registry; copies share it
+}
+
+// Usage is what was issued or asked for in windows of time: of one caller of a tag, of
+// a tag or of a caller.
+type Usage struct {
+	Tag, Caller string // empty where it is of all
+	Window      time.Duration
+	Current     int64 // numbers since the current window began
+	Previous    int64 // numbers in the whole window before it, where that is counted
+	Limit       int64 // what a window may hold; 0 for no limit
+}
+
+// compare orders usages.
+func (u Usage) compare(v Usage) int {
+	return cmp.Or(strings.Compare(u.Tag, v.Tag), strings.Compare(u.Caller, v.Caller), cmp.Compare(u.Window, v.Window))
 }
 
 type pluginCounts struct{ vetoes, failures atomic.Int64 }
@@ -124,38 +144,11 @@ func (p *Plugin) serves(strategy, tag string) bool {
 		(len(p.Tags) == 0 || slices.Contains(p.Tags, tag))
 }
 
-// A VetoError is the veto of a plugin. It matches hapax.ErrRejected.
-type VetoError struct {
-	Plugin string
-	Err    error     // what the plugin said
-	At     time.Time // when to ask again, as far as the plugin knows; may be zero
-}
+// A VetoError is the veto of a plugin.
+type VetoError = hapax.VetoError
 
-func (e *VetoError) Error() string {
-	return fmt.Sprintf("hapax: plugin %q refused: %v", e.Plugin, e.Err)
-}
-
-// Unwrap returns hapax.ErrRejected and what the plugin said.
-func (e *VetoError) Unwrap() []error { return []error{hapax.ErrRejected, e.Err} }
-
-// RetryAt returns when to ask again; zero if that is not known.
-func (e *VetoError) RetryAt() time.Time { return e.At }
-
-// A PluginError is a hook that returned an error where it has no veto, or panicked. It
-// matches hapax.ErrPluginFailed.
-type PluginError struct {
-	Plugin string
-	Hook   string // "Before", "After", "Replace" or "OnError"
-	Err    error
-	Stack  []byte // of a panic
-}
-
-func (e *PluginError) Error() string {
-	return fmt.Sprintf("hapax: plugin %q failed in %s: %v", e.Plugin, e.Hook, e.Err)
-}
-
-// Unwrap returns hapax.ErrPluginFailed and the error.
-func (e *PluginError) Unwrap() []error { return []error{hapax.ErrPluginFailed, e.Err} }
+// A PluginError is a hook that returned an error where it has no veto, or panicked.
+type PluginError = hapax.PluginError
 
 // rejected makes a veto of what the Before hook returned.
 func (p *Plugin) rejected(err error) *VetoError {

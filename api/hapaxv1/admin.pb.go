@@ -223,7 +223,9 @@ type CreateTagRequest struct {
 	// The spec of the code that shows its numbers; empty for none.
 	Code string `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
 	// The time zone of the code's periods, where its spec names none.
-	Zone          string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
+	Zone string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
+	// The name of its strategy, which counts before the kind; empty for the kind's.
+	Strategy      string `protobuf:"bytes,4,opt,name=strategy,proto3" json:"strategy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -275,6 +277,13 @@ func (x *CreateTagRequest) GetCode() string {
 func (x *CreateTagRequest) GetZone() string {
 	if x != nil {
 		return x.Zone
+	}
+	return ""
+}
+
+func (x *CreateTagRequest) GetStrategy() string {
+	if x != nil {
+		return x.Strategy
 	}
 	return ""
 }
@@ -2559,6 +2568,400 @@ func (x *TraceHandout) GetUntil() *timestamppb.Timestamp {
 	return nil
 }
 
+// Asks for the plugins.
+type ListPluginsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPluginsRequest) Reset() {
+	*x = ListPluginsRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPluginsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPluginsRequest) ProtoMessage() {}
+
+func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
+func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
+}
+
+// The plugins.
+type ListPluginsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order in which they are called.
+	Plugins       []*Plugin `protobuf:"bytes,1,rep,name=plugins,proto3" json:"plugins,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPluginsResponse) Reset() {
+	*x = ListPluginsResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPluginsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPluginsResponse) ProtoMessage() {}
+
+func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
+func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ListPluginsResponse) GetPlugins() []*Plugin {
+	if x != nil {
+		return x.Plugins
+	}
+	return nil
+}
+
+// A plugin of one node.
+type Plugin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Smaller ones are called first.
+	Order int32 `protobuf:"varint,2,opt,name=order,proto3" json:"order,omitempty"`
+	// Whether it is called.
+	On bool `protobuf:"varint,3,opt,name=on,proto3" json:"on,omitempty"`
+	// The hooks that it has: Before, After, Replace, OnError.
+	Hooks []string `protobuf:"bytes,4,rep,name=hooks,proto3" json:"hooks,omitempty"`
+	// The strategies that it serves; none stands for all.
+	Strategies []string `protobuf:"bytes,5,rep,name=strategies,proto3" json:"strategies,omitempty"`
+	// The tags that it serves; none stands for all.
+	Tags []string `protobuf:"bytes,6,rep,name=tags,proto3" json:"tags,omitempty"`
+	// Calls that it has vetoed on this node.
+	Vetoes int64 `protobuf:"varint,7,opt,name=vetoes,proto3" json:"vetoes,omitempty"`
+	// Hooks that have failed on this node.
+	Failures      int64 `protobuf:"varint,8,opt,name=failures,proto3" json:"failures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Plugin) Reset() {
+	*x = Plugin{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Plugin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Plugin) ProtoMessage() {}
+
+func (x *Plugin) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
+func (*Plugin) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Plugin) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Plugin) GetOrder() int32 {
+	if x != nil {
+		return x.Order
+	}
+	return 0
+}
+
+func (x *Plugin) GetOn() bool {
+	if x != nil {
+		return x.On
+	}
+	return false
+}
+
+func (x *Plugin) GetHooks() []string {
+	if x != nil {
+		return x.Hooks
+	}
+	return nil
+}
+
+func (x *Plugin) GetStrategies() []string {
+	if x != nil {
+		return x.Strategies
+	}
+	return nil
+}
+
+func (x *Plugin) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *Plugin) GetVetoes() int64 {
+	if x != nil {
+		return x.Vetoes
+	}
+	return 0
+}
+
+func (x *Plugin) GetFailures() int64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+// Asks for a change of a plugin; what is not given stays.
+type SetPluginRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Whether it is called.
+	On *bool `protobuf:"varint,2,opt,name=on,proto3,oneof" json:"on,omitempty"`
+	// Smaller ones are called first.
+	Order         *int32 `protobuf:"varint,3,opt,name=order,proto3,oneof" json:"order,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPluginRequest) Reset() {
+	*x = SetPluginRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPluginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPluginRequest) ProtoMessage() {}
+
+func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPluginRequest.ProtoReflect.Descriptor instead.
+func (*SetPluginRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *SetPluginRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetPluginRequest) GetOn() bool {
+	if x != nil && x.On != nil {
+		return *x.On
+	}
+	return false
+}
+
+func (x *SetPluginRequest) GetOrder() int32 {
+	if x != nil && x.Order != nil {
+		return *x.Order
+	}
+	return 0
+}
+
+// A plugin was changed.
+type SetPluginResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it is now.
+	Plugin        *Plugin `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPluginResponse) Reset() {
+	*x = SetPluginResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPluginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPluginResponse) ProtoMessage() {}
+
+func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPluginResponse.ProtoReflect.Descriptor instead.
+func (*SetPluginResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *SetPluginResponse) GetPlugin() *Plugin {
+	if x != nil {
+		return x.Plugin
+	}
+	return nil
+}
+
+// Asks what plugins have counted.
+type GetUsageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of this tag alone; empty for everything.
+	Tag           string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUsageRequest) Reset() {
+	*x = GetUsageRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUsageRequest) ProtoMessage() {}
+
+func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
+func (*GetUsageRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *GetUsageRequest) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+// What plugins have counted.
+type GetUsageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By plugin, tag, caller and window; up to 1000.
+	Usages        []*Usage `protobuf:"bytes,1,rep,name=usages,proto3" json:"usages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUsageResponse) Reset() {
+	*x = GetUsageResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUsageResponse) ProtoMessage() {}
+
+func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
+func (*GetUsageResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *GetUsageResponse) GetUsages() []*Usage {
+	if x != nil {
+		return x.Usages
+	}
+	return nil
+}
+
 var File_hapax_v1_admin_proto protoreflect.FileDescriptor
 
 const file_hapax_v1_admin_proto_rawDesc = "" +
@@ -2572,11 +2975,12 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\"5\n" +
 	"\x10ListTagsResponse\x12!\n" +
-	"\x04tags\x18\x01 \x03(\v2\r.hapax.v1.TagR\x04tags\"[\n" +
+	"\x04tags\x18\x01 \x03(\v2\r.hapax.v1.TagR\x04tags\"w\n" +
 	"\x10CreateTagRequest\x12\x1f\n" +
 	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x12\n" +
-	"\x04zone\x18\x03 \x01(\tR\x04zone\"4\n" +
+	"\x04zone\x18\x03 \x01(\tR\x04zone\x12\x1a\n" +
+	"\bstrategy\x18\x04 \x01(\tR\bstrategy\"4\n" +
 	"\x11CreateTagResponse\x12\x1f\n" +
 	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\"\x94\x02\n" +
 	"\x10UpdateTagRequest\x12\x12\n" +
@@ -2734,7 +3138,33 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x06caller\x18\x04 \x01(\tR\x06caller\x12\x18\n" +
 	"\aaddress\x18\x05 \x01(\tR\aaddress\x12.\n" +
 	"\x04from\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x120\n" +
-	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until2\xc1\t\n" +
+	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x14\n" +
+	"\x12ListPluginsRequest\"A\n" +
+	"\x13ListPluginsResponse\x12*\n" +
+	"\aplugins\x18\x01 \x03(\v2\x10.hapax.v1.PluginR\aplugins\"\xc0\x01\n" +
+	"\x06Plugin\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05order\x18\x02 \x01(\x05R\x05order\x12\x0e\n" +
+	"\x02on\x18\x03 \x01(\bR\x02on\x12\x14\n" +
+	"\x05hooks\x18\x04 \x03(\tR\x05hooks\x12\x1e\n" +
+	"\n" +
+	"strategies\x18\x05 \x03(\tR\n" +
+	"strategies\x12\x12\n" +
+	"\x04tags\x18\x06 \x03(\tR\x04tags\x12\x16\n" +
+	"\x06vetoes\x18\a \x01(\x03R\x06vetoes\x12\x1a\n" +
+	"\bfailures\x18\b \x01(\x03R\bfailures\"g\n" +
+	"\x10SetPluginRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x13\n" +
+	"\x02on\x18\x02 \x01(\bH\x00R\x02on\x88\x01\x01\x12\x19\n" +
+	"\x05order\x18\x03 \x01(\x05H\x01R\x05order\x88\x01\x01B\x05\n" +
+	"\x03_onB\b\n" +
+	"\x06_order\"=\n" +
+	"\x11SetPluginResponse\x12(\n" +
+	"\x06plugin\x18\x01 \x01(\v2\x10.hapax.v1.PluginR\x06plugin\"#\n" +
+	"\x0fGetUsageRequest\x12\x10\n" +
+	"\x03tag\x18\x01 \x01(\tR\x03tag\";\n" +
+	"\x10GetUsageResponse\x12'\n" +
+	"\x06usages\x18\x01 \x03(\v2\x0f.hapax.v1.UsageR\x06usages2\x9c\v\n" +
 	"\fAdminService\x12=\n" +
 	"\x06GetTag\x12\x17.hapax.v1.GetTagRequest\x1a\x18.hapax.v1.GetTagResponse\"\x00\x12C\n" +
 	"\bListTags\x12\x19.hapax.v1.ListTagsRequest\x1a\x1a.hapax.v1.ListTagsResponse\"\x00\x12F\n" +
@@ -2753,7 +3183,10 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"DeletePool\x12\x1b.hapax.v1.DeletePoolRequest\x1a\x1c.hapax.v1.DeletePoolResponse\"\x00\x12:\n" +
 	"\x05Trace\x12\x16.hapax.v1.TraceRequest\x1a\x17.hapax.v1.TraceResponse\"\x00\x12F\n" +
 	"\tGetStatus\x12\x1a.hapax.v1.GetStatusRequest\x1a\x1b.hapax.v1.GetStatusResponse\"\x00\x12:\n" +
-	"\x05Adopt\x12\x16.hapax.v1.AdoptRequest\x1a\x17.hapax.v1.AdoptResponse\"\x00B/Z-github.com/hapax-id/hapax/api/hapaxv1;hapaxv1b\x06proto3"
+	"\x05Adopt\x12\x16.hapax.v1.AdoptRequest\x1a\x17.hapax.v1.AdoptResponse\"\x00\x12L\n" +
+	"\vListPlugins\x12\x1c.hapax.v1.ListPluginsRequest\x1a\x1d.hapax.v1.ListPluginsResponse\"\x00\x12F\n" +
+	"\tSetPlugin\x12\x1a.hapax.v1.SetPluginRequest\x1a\x1b.hapax.v1.SetPluginResponse\"\x00\x12C\n" +
+	"\bGetUsage\x12\x19.hapax.v1.GetUsageRequest\x1a\x1a.hapax.v1.GetUsageResponse\"\x00B/Z-github.com/hapax-id/hapax/api/hapaxv1;hapaxv1b\x06proto3"
 
 var (
 	file_hapax_v1_admin_proto_rawDescOnce sync.Once
@@ -2767,7 +3200,7 @@ func file_hapax_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hapax_v1_admin_proto_rawDescData
 }
 
-var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_hapax_v1_admin_proto_goTypes = []any{
 	(*GetTagRequest)(nil),              // 0: hapax.v1.GetTagRequest
 	(*GetTagResponse)(nil),             // 1: hapax.v1.GetTagResponse
@@ -2810,91 +3243,108 @@ var file_hapax_v1_admin_proto_goTypes = []any{
 	(*TraceLine)(nil),                  // 38: hapax.v1.TraceLine
 	(*TraceGrant)(nil),                 // 39: hapax.v1.TraceGrant
 	(*TraceHandout)(nil),               // 40: hapax.v1.TraceHandout
-	nil,                                // 41: hapax.v1.AdoptRequest.LinesEntry
-	(*Tag)(nil),                        // 42: hapax.v1.Tag
-	(*Pool)(nil),                       // 43: hapax.v1.Pool
-	(*Worker)(nil),                     // 44: hapax.v1.Worker
-	(*timestamppb.Timestamp)(nil),      // 45: google.protobuf.Timestamp
-	(*Field)(nil),                      // 46: hapax.v1.Field
-	(*Grant)(nil),                      // 47: hapax.v1.Grant
+	(*ListPluginsRequest)(nil),         // 41: hapax.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),        // 42: hapax.v1.ListPluginsResponse
+	(*Plugin)(nil),                     // 43: hapax.v1.Plugin
+	(*SetPluginRequest)(nil),           // 44: hapax.v1.SetPluginRequest
+	(*SetPluginResponse)(nil),          // 45: hapax.v1.SetPluginResponse
+	(*GetUsageRequest)(nil),            // 46: hapax.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),           // 47: hapax.v1.GetUsageResponse
+	nil,                                // 48: hapax.v1.AdoptRequest.LinesEntry
+	(*Tag)(nil),                        // 49: hapax.v1.Tag
+	(*Pool)(nil),                       // 50: hapax.v1.Pool
+	(*Worker)(nil),                     // 51: hapax.v1.Worker
+	(*timestamppb.Timestamp)(nil),      // 52: google.protobuf.Timestamp
+	(*Field)(nil),                      // 53: hapax.v1.Field
+	(*Grant)(nil),                      // 54: hapax.v1.Grant
+	(*Usage)(nil),                      // 55: hapax.v1.Usage
 }
 var file_hapax_v1_admin_proto_depIdxs = []int32{
-	42, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
-	42, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
-	42, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
-	42, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
-	42, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
-	42, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
-	43, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
-	44, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
+	49, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
+	49, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
+	49, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
+	49, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
+	49, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
+	49, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
+	50, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
+	51, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
 	16, // 8: hapax.v1.ListPoolStatusesResponse.pools:type_name -> hapax.v1.PoolStatus
-	43, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
+	50, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
 	21, // 10: hapax.v1.ListWorkerStatusesResponse.workers:type_name -> hapax.v1.WorkerStatus
 	21, // 11: hapax.v1.GetWorkerStatusResponse.worker:type_name -> hapax.v1.WorkerStatus
-	44, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
-	45, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
-	45, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
-	46, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
-	44, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
-	43, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
-	43, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
+	51, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
+	52, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
+	52, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
+	53, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
+	51, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
+	50, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
+	50, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
 	30, // 19: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
 	31, // 20: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
-	45, // 21: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
-	45, // 22: hapax.v1.Node.at:type_name -> google.protobuf.Timestamp
-	45, // 23: hapax.v1.Node.since:type_name -> google.protobuf.Timestamp
-	41, // 24: hapax.v1.AdoptRequest.lines:type_name -> hapax.v1.AdoptRequest.LinesEntry
+	52, // 21: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
+	52, // 22: hapax.v1.Node.at:type_name -> google.protobuf.Timestamp
+	52, // 23: hapax.v1.Node.since:type_name -> google.protobuf.Timestamp
+	48, // 24: hapax.v1.AdoptRequest.lines:type_name -> hapax.v1.AdoptRequest.LinesEntry
 	30, // 25: hapax.v1.AdoptResponse.fence:type_name -> hapax.v1.Fence
 	34, // 26: hapax.v1.AdoptResponse.raised:type_name -> hapax.v1.RaisedMark
 	38, // 27: hapax.v1.TraceResponse.lines:type_name -> hapax.v1.TraceLine
 	37, // 28: hapax.v1.TraceResponse.ledger:type_name -> hapax.v1.TraceCoverage
 	37, // 29: hapax.v1.TraceResponse.history:type_name -> hapax.v1.TraceCoverage
-	45, // 30: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
-	45, // 31: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
+	52, // 30: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
+	52, // 31: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
 	39, // 32: hapax.v1.TraceLine.grants:type_name -> hapax.v1.TraceGrant
 	40, // 33: hapax.v1.TraceLine.issued:type_name -> hapax.v1.TraceHandout
-	47, // 34: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
-	45, // 35: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
-	45, // 36: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
-	45, // 37: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
-	45, // 38: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
-	0,  // 39: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
-	2,  // 40: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
-	4,  // 41: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
-	6,  // 42: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
-	8,  // 43: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
-	10, // 44: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
-	12, // 45: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
-	14, // 46: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
-	17, // 47: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
-	19, // 48: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
-	22, // 49: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
-	24, // 50: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
-	26, // 51: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
-	35, // 52: hapax.v1.AdminService.Trace:input_type -> hapax.v1.TraceRequest
-	28, // 53: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
-	32, // 54: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
-	1,  // 55: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
-	3,  // 56: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
-	5,  // 57: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
-	7,  // 58: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
-	9,  // 59: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
-	11, // 60: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
-	13, // 61: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
-	15, // 62: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
-	18, // 63: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
-	20, // 64: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
-	23, // 65: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
-	25, // 66: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
-	27, // 67: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
-	36, // 68: hapax.v1.AdminService.Trace:output_type -> hapax.v1.TraceResponse
-	29, // 69: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
-	33, // 70: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
-	55, // [55:71] is the sub-list for method output_type
-	39, // [39:55] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	54, // 34: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
+	52, // 35: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
+	52, // 36: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
+	52, // 37: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
+	52, // 38: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
+	43, // 39: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
+	43, // 40: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
+	55, // 41: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
+	0,  // 42: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
+	2,  // 43: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
+	4,  // 44: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
+	6,  // 45: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
+	8,  // 46: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
+	10, // 47: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
+	12, // 48: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
+	14, // 49: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
+	17, // 50: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
+	19, // 51: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
+	22, // 52: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
+	24, // 53: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
+	26, // 54: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
+	35, // 55: hapax.v1.AdminService.Trace:input_type -> hapax.v1.TraceRequest
+	28, // 56: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
+	32, // 57: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
+	41, // 58: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
+	44, // 59: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
+	46, // 60: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
+	1,  // 61: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
+	3,  // 62: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
+	5,  // 63: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
+	7,  // 64: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
+	9,  // 65: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
+	11, // 66: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
+	13, // 67: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
+	15, // 68: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
+	18, // 69: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
+	20, // 70: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
+	23, // 71: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
+	25, // 72: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
+	27, // 73: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
+	36, // 74: hapax.v1.AdminService.Trace:output_type -> hapax.v1.TraceResponse
+	29, // 75: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
+	33, // 76: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
+	42, // 77: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
+	45, // 78: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
+	47, // 79: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
+	61, // [61:80] is the sub-list for method output_type
+	42, // [42:61] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_admin_proto_init() }
@@ -2905,13 +3355,14 @@ func file_hapax_v1_admin_proto_init() {
 	file_hapax_v1_types_proto_init()
 	file_hapax_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
 	file_hapax_v1_admin_proto_msgTypes[38].OneofWrappers = []any{}
+	file_hapax_v1_admin_proto_msgTypes[44].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_admin_proto_rawDesc), len(file_hapax_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

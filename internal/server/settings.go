@@ -125,6 +125,8 @@ var settings = []Setting{
 		func(c *Config) any { return sparse(c.Tags) }),
 	section(poolsKey, "Worker pools of snowflake tags by name. A pool's layout is frozen in the store when the pool is first used", poolKeys,
 		func(c *Config) any { return sparse(c.Pools) }),
+	section(pluginsKey, "Plugins around the issuing of numbers, by name. This node calls them, so every node needs the same ones", pluginKeys,
+		func(c *Config) any { return sparse(c.Plugins) }),
 	section(keysKey, "Where the keys of scrambled codes are, by key ID: file:PATH or env:VARIABLE. A key is a text of 16 to 64 bytes, as random as can be, and is never shown. Keep a key for as long as codes made with it are to be read", nil,
 		func(c *Config) any { return textsOf(c.CodeKeys) }),
 	{

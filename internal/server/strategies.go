@@ -23,6 +23,9 @@ func (c Config) Strategies(log *slog.Logger, store *LateStore) (*strategy.Regist
 			return nil, err
 		}
 	}
+	if err := c.addPlugins(r); err != nil {
+		return nil, err
+	}
 	return r, nil
 }
 

@@ -180,7 +180,7 @@ func (o Options) supersede(t hapax.Tag, extra string) (string, error) {
 	case err != nil:
 		return "", err
 	case is.Strategy != "" && is.Strategy != was.Strategy:
-		return "", outOfRange("strategy", is.Strategy, fmt.Sprintf("%q, which cannot change", strategyOf(t)))
+		return "", outOfRange("strategy", is.Strategy, fmt.Sprintf("%q, which cannot change", StrategyName(t)))
 	case !has && had:
 		return "", outOfRange("code", extra, "another code: what was issued must stay readable, so a code can be replaced and not taken away")
 	case !has && ours:

@@ -190,7 +190,7 @@ func (s *Service) Refused(api string, code hapax.Code) {
 func (s *Service) Failed(api string, err error) {
 	code := hapax.CodeOf(err)
 	s.metrics.errors.WithLabelValues(api, string(code)).Inc()
-	if code != hapax.ErrInternal.Code() && code != hapax.ErrStoreCorrupt.Code() {
+	if code != hapax.ErrInternal.Code() && code != hapax.ErrStoreCorrupt.Code() && code != hapax.ErrPluginFailed.Code() {
 		return
 	}
 	if pass, dropped := s.throttle.pass("failed"); pass {

@@ -67,7 +67,7 @@ func (s *Service) openPlugged(ctx context.Context, o *opening, plugins hapax.Tag
 		o.line.extra = o.tag.Extra
 		return &tap{s, o.line}
 	}
-	plugged, err := s.strategies.OpenWith(context.WithValue(ctx, openingKey{}, o), strategyOf(plugins), plugins, wrap)
+	plugged, err := s.strategies.OpenWith(context.WithValue(ctx, openingKey{}, o), StrategyName(plugins), plugins, wrap)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +79,8 @@ func (s *Service) openPlugged(ctx context.Context, o *opening, plugins hapax.Tag
 	return o.line, nil
 }
 
-// strategyOf returns the name of a tag's strategy.
-func strategyOf(t hapax.Tag) string {
+// StrategyName returns the name of a tag's strategy.
+func StrategyName(t hapax.Tag) string {
 	return cmp.Or(StrategyOf(t), string(t.Kind), string(hapax.KindSegment))
 }
 
@@ -136,7 +136,7 @@ func (s *Service) freeze(t hapax.Tag) (hapax.Tag, error) {
 			return t, firstOf(err, outOfRange("code", r.Spec, "one without a period for a strategy of one's own"))
 		}
 	}
-	r.Replaced = s.strategies.Frozen(strategyOf(t), t.Name)
+	r.Replaced = s.strategies.Frozen(StrategyName(t), t.Name)
 	switch {
 	case ours:
 		t.Extra = r.extra()
@@ -158,7 +158,7 @@ func (s *Service) checkFrozen(t hapax.Tag) error {
 	if err != nil {
 		return err
 	}
-	if here := s.strategies.Frozen(strategyOf(t), t.Name); !slices.Equal(r.Replaced, here) {
+	if here := s.strategies.Frozen(StrategyName(t), t.Name); !slices.Equal(r.Replaced, here) {
 		return fmt.Errorf("%w: %q was created with %s, and this node has %s; configure the plugins as they were, or take another tag: else a number could come twice",
 			hapax.ErrPluginMismatch, t.Name, replacedBy(r.Replaced), replacedBy(here))
 	}
@@ -177,7 +177,7 @@ func sameFrozen(was, is hapax.Tag) error {
 	}
 	switch {
 	case a.Strategy != b.Strategy:
-		return outOfRange("strategy", strategyOf(is), strategyOf(was)+", which the tag had before it was deleted")
+		return outOfRange("strategy", StrategyName(is), StrategyName(was)+", which the tag had before it was deleted")
 	case !slices.Equal(a.Replaced, b.Replaced):
 		return fmt.Errorf("%w: %q had %s before it was deleted, and would have %s", hapax.ErrPluginMismatch, is.Name, replacedBy(a.Replaced), replacedBy(b.Replaced))
 	}
@@ -194,7 +194,7 @@ func replacedBy(frozen []string) string {
 // mayLease refuses to lease numbers of a tag whose strategy or plugins a client would
 // go round, and asks the plugins about the rest.
 func (s *Service) mayLease(ctx context.Context, t hapax.Tag, n int64) error {
-	name := strategyOf(t)
+	name := StrategyName(t)
 	if name != string(hapax.KindSegment) {
 		return fmt.Errorf("%w: %q has strategy %q, whose numbers cannot be leased", hapax.ErrKindMismatch, t.Name, name)
 	}

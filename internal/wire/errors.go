@@ -104,6 +104,16 @@ func Error(err error) *connect.Error {
 			detail.NextFree = timestamppb.New(e.NextFree)
 		}
 	}
+	if e, ok := errors.AsType[*hapax.VetoError](err); ok {
+		detail.Plugin, detail.Reason = clean(e.Plugin, maxText), clean(e.Err.Error(), maxText)
+		if !e.At.IsZero() {
+			status, detail.RetryAt = connect.CodeResourceExhausted, timestamppb.New(e.At)
+		}
+	}
+	if e, ok := errors.AsType[*hapax.PluginError](err); ok {
+		message = "hapax: " + e.Where()
+		detail.Plugin, detail.Hook = clean(e.Plugin, maxText), e.Hook
+	}
 	out := connect.NewError(status, errors.New(clean(message, 4*maxText)))
 	if d, err := connect.NewErrorDetail(detail); err == nil {
 		out.AddDetail(d)
@@ -215,6 +225,14 @@ func fromDetail(d *hapaxv1.ErrorDetail, message string) error {
 			e.NextFree = d.GetNextFree().AsTime()
 		}
 		return e
+	case sentinel == hapax.ErrRejected && d.GetPlugin() != "":
+		e := &hapax.VetoError{Plugin: d.GetPlugin(), Err: errors.New(d.GetReason())}
+		if d.GetRetryAt() != nil {
+			e.At = d.GetRetryAt().AsTime()
+		}
+		return e
+	case sentinel == hapax.ErrPluginFailed && d.GetPlugin() != "":
+		return &hapax.PluginError{Plugin: d.GetPlugin(), Hook: d.GetHook(), Err: errors.New("the server's log tells why")}
 	}
 	return &remoteError{message, sentinel}
 }

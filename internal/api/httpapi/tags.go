@@ -23,11 +23,14 @@ type tagJSON struct {
 	Deleted bool       `json:"deleted,omitempty"`
 	Code    string     `json:"code,omitempty"`
 	Old     []string   `json:"old_codes,omitempty"` // that still can be parsed, the latest first
+
+	Strategy string `json:"strategy,omitempty"` // unless it is the kind
 }
 
 func newTagJSON(t hapax.Tag) tagJSON {
 	j := tagJSON{Name: t.Name, Kind: t.Kind, Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep, Pool: t.Pool, Deleted: t.Deleted}
 	j.Code, j.Old = service.CodeOf(t)
+	j.Strategy = service.StrategyOf(t)
 	if t.Kind == hapax.KindSegment {
 		j.Start, j.Mark = new(hapax.ID(t.Start)), new(hapax.ID(t.Mark))
 	}
@@ -94,6 +97,8 @@ type putBody struct {
 	Floor   *hapax.ID  `json:"floor"` // the next number is at least this
 	Code    string     `json:"code"`
 	Zone    string     `json:"zone"` // of the code, where its spec names none
+
+	Strategy string `json:"strategy"`
 }
 
 // putTag creates a tag, explicitly, or changes one. "If-None-Match: *" makes it
@@ -167,7 +172,7 @@ func (b putBody) definition(name string) (hapax.Tag, error) {
 		}
 		*f.to = *f.given
 	}
-	return t, nil
+	return service.WithStrategy(t, b.Strategy)
 }
 
 // change applies the body to a tag that exists.
@@ -178,6 +183,8 @@ func (a *api) change(r *http.Request, name string, b putBody) (hapax.Tag, error)
 		return t, err
 	case b.Kind != "" && b.Kind != t.Kind:
 		return t, fmt.Errorf("%w: %q is a %s tag", hapax.ErrKindMismatch, name, t.Kind)
+	case b.Strategy != "" && b.Strategy != service.StrategyName(t):
+		return t, &hapax.ValueError{Field: "strategy", Value: b.Strategy, Allowed: fmt.Sprintf("%q, which cannot change", service.StrategyName(t)), Err: hapax.ErrInvalidArgument}
 	case b.Pool != "" && b.Pool != t.Pool:
 		return t, &hapax.ValueError{Field: "pool", Value: b.Pool, Allowed: fmt.Sprintf("%q, which cannot change", t.Pool), Err: hapax.ErrInvalidArgument}
 	case b.Start != nil && int64(*b.Start) != t.Start:

@@ -81,6 +81,9 @@ func errorText(err error) string {
 		if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok {
 			text = e.Error()
 		}
+		if e, ok := errors.AsType[*hapax.PluginError](err); ok {
+			text = e.Where()
+		}
 	}
 	return t.prefix + " " + string(code) + ": " + strings.TrimPrefix(text, "hapax: ")
 }

@@ -57,6 +57,9 @@ var permissions = map[string]auth.Permission{
 	hapaxv1connect.AdminServiceTraceProcedure:              auth.Trace,
 	hapaxv1connect.AdminServiceGetStatusProcedure:          auth.Operate,
 	hapaxv1connect.AdminServiceAdoptProcedure:              auth.Operate,
+	hapaxv1connect.AdminServiceListPluginsProcedure:        auth.Operate,
+	hapaxv1connect.AdminServiceSetPluginProcedure:          auth.Operate,
+	hapaxv1connect.AdminServiceGetUsageProcedure:           auth.Define,
 }
 
 // permissionOf returns what a procedure asks for.
@@ -224,6 +227,9 @@ func (b boundary) translate(ctx context.Context, err error) error {
 	}
 	b.counter.Failed(API, err)
 	out := wire.Error(err)
+	if veto, ok := errors.AsType[*hapax.VetoError](err); ok && !veto.At.IsZero() {
+		out.Meta().Set("Retry-After", strconv.FormatInt(int64(max(time.Until(veto.At)+time.Second-1, time.Second)/time.Second), 10))
+	}
 	if limit, ok := errors.AsType[*auth.LimitError](err); ok {
 		out.Meta().Set("Retry-After", strconv.Itoa(int((limit.After+time.Second-1)/time.Second)))
 	}

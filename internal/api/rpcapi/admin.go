@@ -57,7 +57,7 @@ func (s *adminServer) CreateTag(ctx context.Context, req *hapaxv1.CreateTagReque
 	if def != nil {
 		def.Extra = extra
 	}
-	t, err := create(ctx, s.store, def, hapax.CreateExplicit)
+	t, err := create(ctx, s.store, def, req.GetStrategy(), hapax.CreateExplicit)
 	if err != nil {
 		return nil, err
 	}
