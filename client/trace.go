@@ -47,6 +47,8 @@ type TraceLine struct {
 	Layout string
 	Time   time.Time // that a worker's number holds
 
+	ShownFor *hapax.ID // the line's own number, where a plugin shows another
+
 	// Verdict is "issued" (the history has it), "granted" (and what became of it
 	// is not recorded), "handed_back" (granted, and given back without being
 	// issued), "elsewhere" (below the store's mark, and not in this ledger),
@@ -112,6 +114,9 @@ func traceLineOf(m *hapaxv1.TraceLine) TraceLine {
 	l := TraceLine{
 		Line: m.GetLine(), Tag: m.GetTag(), Pool: m.GetPool(), Worker: m.Worker, Layout: m.GetLayout(), Time: instant(m.GetTime()),
 		Verdict: m.GetVerdict(), Why: m.GetWhy(),
+	}
+	if m.ShownFor != nil {
+		l.ShownFor = new(hapax.ID(m.GetShownFor()))
 	}
 	for _, g := range m.GetGrants() {
 		l.Grants = append(l.Grants, TraceGrant{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,10 +40,6 @@ type HistoryOptions struct {
 
 	// Caller returns who asks, and from where; default CallerOf and nothing.
 	Caller func(ctx context.Context) (name, address string)
-
-	// Trouble, if set, is told when records cannot be written, and with nil when
-	// they can again.
-	Trouble func(error)
 }
 
 // A History records which numbers were issued to whom and when, in files of its
@@ -92,31 +87,52 @@ func newHistoryBatch() *historyBatch {
 // OpenHistory opens the history in a directory, which is made if it does not
 // exist. One process has it open at a time. Close must be called.
 func OpenHistory(dir string, opts HistoryOptions) (*History, error) {
-	h, err := newHistory(dir, opts)
-	if err == nil {
-		go h.run()
+	h := NewHistory(opts)
+	if err := h.Open(dir, nil); err != nil {
+		return nil, err
 	}
-	return h, err
+	return h, nil
 }
 
-func newHistory(dir string, opts HistoryOptions) (*History, error) {
+// NewHistory returns a history whose directory is not known yet. Until Open its
+// plugin fails.
+func NewHistory(opts HistoryOptions) *History {
 	if opts.Caller == nil {
 		opts.Caller = func(ctx context.Context) (string, string) { return CallerOf(ctx), "" }
 	}
-	j, err := journal.Open(dir, historyPrefix, journal.Options{Bytes: opts.Bytes, Age: opts.Age, Trouble: opts.Trouble})
-	if err != nil {
-		return nil, fmt.Errorf("the history cannot be written: %w", err)
-	}
 	return &History{
-		dir: dir, opts: opts, journal: j, batch: newHistoryBatch(),
+		opts: opts, closed: true, batch: newHistoryBatch(),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
-	}, nil
+	}
+}
+
+// Open opens the history in a directory. It must be called once, and before the
+// first number is issued. If trouble is not nil, it is told when records cannot be
+// written, and with nil when they can again.
+func (h *History) Open(dir string, trouble func(error)) error {
+	if err := h.open(dir, trouble); err != nil {
+		return err
+	}
+	go h.run()
+	return nil
+}
+
+func (h *History) open(dir string, trouble func(error)) error {
+	j, err := journal.Open(dir, historyPrefix, journal.Options{Bytes: h.opts.Bytes, Age: h.opts.Age, Trouble: trouble})
+	if err != nil {
+		return fmt.Errorf("the history cannot be written: %w", err)
+	}
+	h.dir, h.journal = dir, j
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = false
+	return nil
 }
 
 // Plugin returns the plugin, which serves all lines. It sees what callers get if
 // its order is behind that of plugins which replace numbers.
 func (h *History) Plugin(name string, order int) Plugin {
-	return Plugin{Name: name, Order: order, After: h.add, Strict: h.opts.Sync}
+	return Plugin{Name: name, Order: order, After: h.add, Strict: h.opts.Sync, history: h}
 }
 
 // add notes what was issued.
@@ -126,7 +142,7 @@ func (h *History) add(ctx context.Context, c Call, ids Numbers) error {
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
-		return os.ErrClosed
+		return errors.New("the history is closed")
 	}
 	b := h.batch
 	if b.runs+ids.Len() > maxRuns && b.runs > 0 && b.runs+h.runsOf(ids) > maxRuns {
@@ -237,10 +253,18 @@ func (h *History) write(b *historyBatch) {
 }
 
 // Lost returns how many records were lost since the history was opened.
-func (h *History) Lost() int64 { return h.journal.Stats().Lost }
+func (h *History) Lost() int64 {
+	if h.journal == nil {
+		return 0
+	}
+	return h.journal.Stats().Lost
+}
 
 // Close writes what waits. Calls that come later are not recorded.
 func (h *History) Close() error {
+	if h.journal == nil {
+		return nil
+	}
 	h.mu.Lock()
 	first := !h.closed
 	h.closed = true
@@ -275,6 +299,9 @@ type HistoryFinding struct {
 // Find looks a number up among the issues of the tags that are wanted; nil stands
 // for all.
 func (h *History) Find(ctx context.Context, id hapax.ID, wanted func(tag, strategy string) bool) (HistoryFinding, error) {
+	if h.journal == nil {
+		return HistoryFinding{}, nil
+	}
 	if err := h.settle(ctx); err != nil {
 		return HistoryFinding{}, err
 	}

@@ -169,8 +169,8 @@ func TestStrictPanic(t *testing.T) {
 // What comes faster than it can be written is lost, counted, and said.
 func TestHistoryIsBounded(t *testing.T) {
 	dir := t.TempDir()
-	h, err := newHistory(dir, HistoryOptions{}) // which nobody writes yet
-	if err != nil {
+	h := NewHistory(HistoryOptions{})
+	if err := h.open(dir, nil); err != nil { // and nobody writes it yet
 		t.Fatal(err)
 	}
 	ctx := t.Context()

@@ -2235,7 +2235,9 @@ type TraceLine struct {
 	// The grants that it lay in, in the order of the records.
 	Grants []*TraceGrant `protobuf:"bytes,9,rep,name=grants,proto3" json:"grants,omitempty"`
 	// What the history has of it, oldest first.
-	Issued        []*TraceHandout `protobuf:"bytes,10,rep,name=issued,proto3" json:"issued,omitempty"`
+	Issued []*TraceHandout `protobuf:"bytes,10,rep,name=issued,proto3" json:"issued,omitempty"`
+	// The line's own number, where a plugin shows another one.
+	ShownFor      *int64 `protobuf:"varint,11,opt,name=shown_for,json=shownFor,proto3,oneof" json:"shown_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2338,6 +2340,13 @@ func (x *TraceLine) GetIssued() []*TraceHandout {
 		return x.Issued
 	}
 	return nil
+}
+
+func (x *TraceLine) GetShownFor() int64 {
+	if x != nil && x.ShownFor != nil {
+		return *x.ShownFor
+	}
+	return 0
 }
 
 // A stretch of a line that a node was granted.
@@ -3104,7 +3113,7 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x02on\x18\x01 \x01(\bR\x02on\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
 	"\x04lost\x18\x03 \x01(\x03R\x04lost\x12\x18\n" +
-	"\adamaged\x18\x04 \x01(\x03R\adamaged\"\xbf\x02\n" +
+	"\adamaged\x18\x04 \x01(\x03R\adamaged\"\xef\x02\n" +
 	"\tTraceLine\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\tR\x04line\x12\x10\n" +
 	"\x03tag\x18\x02 \x01(\tR\x03tag\x12\x12\n" +
@@ -3116,8 +3125,11 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x03why\x18\b \x01(\tR\x03why\x12,\n" +
 	"\x06grants\x18\t \x03(\v2\x14.hapax.v1.TraceGrantR\x06grants\x12.\n" +
 	"\x06issued\x18\n" +
-	" \x03(\v2\x16.hapax.v1.TraceHandoutR\x06issuedB\t\n" +
-	"\a_worker\"\xc5\x02\n" +
+	" \x03(\v2\x16.hapax.v1.TraceHandoutR\x06issued\x12 \n" +
+	"\tshown_for\x18\v \x01(\x03H\x01R\bshownFor\x88\x01\x01B\t\n" +
+	"\a_workerB\f\n" +
+	"\n" +
+	"_shown_for\"\xc5\x02\n" +
 	"\n" +
 	"TraceGrant\x12%\n" +
 	"\x05grant\x18\x01 \x01(\v2\x0f.hapax.v1.GrantR\x05grant\x12\x12\n" +

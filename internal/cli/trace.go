@@ -189,7 +189,7 @@ func traceOf(t client.Trace) ledger.Trace {
 	}
 	for _, l := range t.Lines {
 		line := ledger.Line{
-			Name: l.Line, Tag: l.Tag, Pool: l.Pool, Worker: l.Worker, Layout: l.Layout, Time: optional(l.Time),
+			Name: l.Line, Tag: l.Tag, Pool: l.Pool, Worker: l.Worker, Layout: l.Layout, Time: optional(l.Time), Shown: l.ShownFor,
 			Verdict: ledger.Verdict(l.Verdict), Why: l.Why, Grants: []ledger.Grant{}, Issued: []ledger.Handout{},
 		}
 		for _, g := range l.Grants {
@@ -277,6 +277,9 @@ func printTrace(cmd *cobra.Command, m mergedTrace) error {
 	}
 	for _, l := range m.Lines {
 		rows = append(rows, []string{"line", l.Name})
+		if l.Shown != nil {
+			rows = append(rows, []string{"shown for", l.Shown.String()})
+		}
 		if l.Time != nil {
 			rows = append(rows, []string{"time", l.Time.UTC().Format(time.RFC3339Nano)})
 		}

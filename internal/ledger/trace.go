@@ -50,7 +50,8 @@ type Line struct {
 	Pool    string     `json:"pool,omitempty"`
 	Worker  *int64     `json:"worker,omitempty"`
 	Layout  string     `json:"layout,omitempty"`
-	Time    *time.Time `json:"time,omitempty"` // that the number holds
+	Time    *time.Time `json:"time,omitempty"`      // that the number holds
+	Shown   *hapax.ID  `json:"shown_for,omitempty"` // the line's own number, where a plugin shows another
 	Verdict Verdict    `json:"verdict"`
 	Why     string     `json:"why"`
 	Grants  []Grant    `json:"grants"` // in the order of the records
@@ -151,6 +152,9 @@ func (t *Trace) line(c Candidate, found FoundLine, history *strategy.HistoryFind
 	tag, isTag := witness.CutTagLine(c.Name)
 	if isTag {
 		l.Tag = tag
+		if own := hapax.ID(c.Position); own != t.Number {
+			l.Shown = &own
+		}
 	} else if pool, worker, ok := CutWorkerLine(c.Name); ok {
 		l.Pool, l.Worker = pool, &worker
 		if !c.Layout.IsZero() {

@@ -22,6 +22,7 @@ import (
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/leasecache"
 	"github.com/hapax-id/hapax/store/witness"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // The files of a data directory, beside the embedded store.
@@ -49,6 +50,8 @@ type Node struct {
 
 	stop       context.CancelFunc // ends the first contact
 	contacting sync.WaitGroup     // the first contact
+
+	history *strategy.History // nil: none
 
 	mu     sync.Mutex // guards caches
 	caches []*leasecache.Cache
@@ -138,6 +141,19 @@ func (n *Node) openLedger(o opener) error {
 		return nil
 	}
 	n.Ledger = l
+	return nil
+}
+
+// openHistory opens the history that is among the plugins, if there is one. Without a
+// data directory that stays there is none.
+func (n *Node) openHistory(strategies *strategy.Registry) error {
+	n.history = strategies.History()
+	if n.history == nil || n.passing {
+		return nil
+	}
+	if err := n.history.Open(filepath.Join(n.dir, strategy.HistoryDir), troubleWith(n.log, "history")); err != nil {
+		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+	}
 	return nil
 }
 
@@ -243,6 +259,9 @@ func (n *Node) Close() error {
 		errs = append(errs, c.Close())
 	}
 	errs = append(errs, n.Ledger.Close())
+	if n.history != nil {
+		errs = append(errs, n.history.Close())
+	}
 	if n.lock != nil {
 		errs = append(errs, n.lock.Close())
 	}

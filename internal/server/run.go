@@ -115,6 +115,10 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if node.Guard == nil {
 		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
 	}
+	if err := node.openHistory(opts.Strategies); err != nil {
+		release()
+		return nil, errors.Join(err, ls.close(), foreign.close(), node.Close())
+	}
 	svc, err := service.New(ctx, node.Store, opts)
 	if err == nil {
 		err = foreign.build(c, svc, log)

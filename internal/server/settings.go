@@ -107,9 +107,9 @@ var settings = []Setting{
 		func(c *Config) *string { return &c.Witness }),
 	choice("ledger", ledgerOn, []string{ledgerOn, ledgerRequired, ledgerOff}, "Whether each grant that this node takes is recorded in the data directory, for hapax trace. A ledger that cannot be written, because the disk is full, is reported, and issuing goes on; required takes no grant then, and makes each record durable before the grant is used",
 		func(c *Config) *string { return &c.Ledger }),
-	duration("ledger_age", journal.DefaultAge, time.Hour, 10*365*24*time.Hour, "How long the ledger goes back",
+	duration("ledger_age", journal.DefaultAge, time.Hour, maxKept, "How long the ledger goes back",
 		func(c *Config) *time.Duration { return &c.LedgerAge }),
-	integer("ledger_size", journal.DefaultBytes>>20, 1, 1<<20, "How many MiB the ledger holds at most; the oldest grants are removed first",
+	integer("ledger_size", journal.DefaultBytes>>20, 1, maxKeptMiB, "How many MiB the ledger holds at most; the oldest grants are removed first",
 		func(c *Config) *int { return &c.LedgerSize }),
 	duration("retire_lines", service.DefaultRetireLines, time.Hour, 3650*24*time.Hour, "How long after its period a line of numbers that restart is deleted; its mark stays, and a clock that was wrong goes on above it",
 		func(c *Config) *time.Duration { return &c.RetireLines }),
@@ -183,6 +183,12 @@ var poolKeys = []Key{
 	{"on_rollback", "string", "continue", "While the clock is behind what it was: continue, which is safe, or refuse"},
 	{"fields", "mapping", "0 each", "Values of the layout's other fields, by their names"},
 }
+
+// How long, and how many MiB of it, a ledger and a history may be kept.
+const (
+	maxKept    = 10 * 365 * 24 * time.Hour
+	maxKeptMiB = 1 << 20
+)
 
 // The values of the setting ledger.
 const (

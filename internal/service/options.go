@@ -97,9 +97,6 @@ type Options struct {
 	// close, after Close.
 	Ledger *ledger.Ledger
 
-	// History, if set, is where Trace looks up who was issued a number.
-	History *strategy.History
-
 	// StoreWarnings, if set, returns how often the store's driver has warned, by
 	// the warning's code.
 	StoreWarnings func() map[string]int

@@ -28,7 +28,7 @@ func (s *Service) Trace(ctx context.Context, req TraceRequest) (ledger.Trace, er
 	if s.opts.Ledger == nil {
 		return none, fmt.Errorf("%w: this server keeps no ledger; see the setting ledger", hapax.ErrNotSupported)
 	}
-	q, candidates, err := s.meant(ctx, req)
+	q, shown, candidates, err := s.meant(ctx, req)
 	if err != nil {
 		return none, err
 	}
@@ -43,8 +43,8 @@ func (s *Service) Trace(ctx context.Context, req TraceRequest) (ledger.Trace, er
 		return none, err
 	}
 	var history *strategy.HistoryFinding
-	if s.opts.History != nil {
-		h, err := s.opts.History.Find(ctx, q.Number, func(tag, kind string) bool { return s.concerns(q, tag, kind) })
+	if kept := s.strategies.History(); kept != nil {
+		h, err := kept.Find(ctx, shown, func(tag, kind string) bool { return s.concerns(q, tag, kind) })
 		if err != nil {
 			return none, err
 		}
@@ -54,64 +54,81 @@ func (s *Service) Trace(ctx context.Context, req TraceRequest) (ledger.Trace, er
 	if err != nil {
 		return none, err
 	}
-	return ledger.Judge(q.Number, s.opts.Ledger.Node(), found, history, candidates), nil
+	return ledger.Judge(shown, s.opts.Ledger.Node(), found, history, candidates), nil
 }
 
-// meant returns which grants to look for, and on which lines the number must be.
-func (s *Service) meant(ctx context.Context, req TraceRequest) (q ledger.Query, candidates []ledger.Candidate, err error) {
+// meant returns which grants to look for, the number as callers see it, and on which
+// lines it must be.
+func (s *Service) meant(ctx context.Context, req TraceRequest) (q ledger.Query, shown hapax.ID, candidates []ledger.Candidate, err error) {
 	if req.Tag != "" && req.Layout != "" {
-		return q, nil, outOfRange("layout", req.Layout, "none where a tag is given")
+		return q, 0, nil, outOfRange("layout", req.Layout, "none where a tag is given")
 	}
 	if req.Code {
 		if req.Tag == "" {
-			return q, nil, outOfRange("tag", "", "the tag that the code is of")
+			return q, 0, nil, outOfRange("tag", "", "the tag that the code is of")
 		}
 		c, err := s.ParseCode(ctx, req.Tag, req.Text)
 		if err != nil {
-			return q, nil, err
+			return q, 0, nil, err
 		}
-		q.Number = c.ID
+		shown = c.ID
 		if c.Period != "" {
-			q.Tag = req.Tag + lineMark + c.Period
-			return q, []ledger.Candidate{{Name: witness.TagLine(q.Tag), Position: int64(c.ID)}}, nil
+			req.Tag += lineMark + c.Period
 		}
-	} else if q.Number, err = hapax.ParseID(req.Text); err != nil {
-		return q, nil, err
+	} else if shown, err = hapax.ParseID(req.Text); err != nil {
+		return q, 0, nil, err
 	}
+	q.Number = shown
 	switch {
 	case req.Tag != "":
-		t, err := s.Tag(ctx, req.Tag)
-		if err != nil && !errors.Is(err, hapax.ErrTagNotFound) && !isTransient(err) {
-			return q, nil, err
-		}
-		if def, ok := s.declared(req.Tag); ok && err != nil {
-			t = def
-		}
-		if t.Kind == hapax.KindSnowflake {
-			layout, err := s.PoolLayout(ctx, t.Pool)
-			if err != nil && !isTransient(err) {
-				return q, nil, err
-			}
-			q.Pool, q.Layout = t.Pool, layout
-			return q, onPools(q.Number, layout, t.Pool), nil
-		}
-		q.Tag = req.Tag
-		candidates = append(candidates, ledger.Candidate{Name: witness.TagLine(req.Tag), Position: int64(q.Number)})
+		candidates, err = s.onTag(ctx, req.Tag, &q)
 	case req.Layout != "":
-		if q.Layout, err = hapax.ParseLayout(req.Layout); err != nil {
-			return q, nil, err
-		}
-		pools, err := s.Pools(ctx)
+		candidates, err = s.onLayout(ctx, req.Layout, &q)
+	}
+	return q, shown, candidates, err
+}
+
+// onTag has a query ask for the grants of a tag, or of its pool.
+func (s *Service) onTag(ctx context.Context, name string, q *ledger.Query) ([]ledger.Candidate, error) {
+	t, err := s.Tag(ctx, name)
+	if err != nil && !errors.Is(err, hapax.ErrTagNotFound) && !isTransient(err) {
+		return nil, err
+	}
+	if def, ok := s.declared(name); ok && err != nil {
+		t = def
+	}
+	if t.Kind == hapax.KindSnowflake {
+		layout, err := s.PoolLayout(ctx, t.Pool)
 		if err != nil && !isTransient(err) {
-			return q, nil, err
+			return nil, err
 		}
-		for _, p := range pools {
-			if l, err := hapax.ParseLayout(p.Layout); err == nil && l == q.Layout {
-				candidates = append(candidates, onPools(q.Number, l, p.Name)...)
-			}
+		q.Pool, q.Layout = t.Pool, layout
+		return onPool(q.Number, layout, t.Pool), nil
+	}
+	q.Tag = name
+	id, ok := s.strategies.Original(StrategyName(t), name, q.Number)
+	if !ok {
+		return nil, outOfRange("id", int64(q.Number), "a number that the plugins of the tag can have shown")
+	}
+	q.Number = id
+	return []ledger.Candidate{{Name: witness.TagLine(name), Position: int64(id)}}, nil
+}
+
+// onLayout has a query ask for the grants of pools with a layout.
+func (s *Service) onLayout(ctx context.Context, nameOrSpec string, q *ledger.Query) (candidates []ledger.Candidate, err error) {
+	if q.Layout, err = hapax.ParseLayout(nameOrSpec); err != nil {
+		return nil, err
+	}
+	pools, err := s.Pools(ctx)
+	if err != nil && !isTransient(err) {
+		return nil, err
+	}
+	for _, p := range pools {
+		if l, err := hapax.ParseLayout(p.Layout); err == nil && l == q.Layout {
+			candidates = append(candidates, onPool(q.Number, l, p.Name)...)
 		}
 	}
-	return q, candidates, nil
+	return candidates, nil
 }
 
 // concerns reports whether an entry of the history, with its tag and strategy, may
@@ -129,8 +146,8 @@ func (s *Service) concerns(q ledger.Query, tag, strategy string) bool {
 	return q.Tag == "" && (q.Pool == "" || pool == "" || pool == q.Pool)
 }
 
-// onPools returns the line that a number is on if it is a pool's.
-func onPools(id hapax.ID, l hapax.Layout, pool string) []ledger.Candidate {
+// onPool returns the line that a number is on if it is a pool's.
+func onPool(id hapax.ID, l hapax.Layout, pool string) []ledger.Candidate {
 	if c, _, ok := ledger.On(pool, l, id); ok {
 		return []ledger.Candidate{c}
 	}

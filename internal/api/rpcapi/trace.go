@@ -53,6 +53,9 @@ func newTraceLine(l ledger.Line) *hapaxv1.TraceLine {
 		Line: l.Name, Tag: l.Tag, Pool: l.Pool, Worker: l.Worker, Layout: l.Layout, Time: optionalTime(l.Time),
 		Verdict: string(l.Verdict), Why: l.Why,
 	}
+	if l.Shown != nil {
+		m.ShownFor = new(int64(*l.Shown))
+	}
 	for _, g := range l.Grants {
 		m.Grants = append(m.Grants, &hapaxv1.TraceGrant{
 			Grant: &hapaxv1.Grant{Lo: g.Lo, Hi: g.Hi}, Node: g.Node, Time: timestamppb.New(g.Time), Key: g.Key, FencingToken: g.Token,
