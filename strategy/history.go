@@ -252,12 +252,19 @@ func (h *History) write(b *historyBatch) {
 	close(b.done)
 }
 
-// Lost returns how many records were lost since the history was opened.
-func (h *History) Lost() int64 {
+// HistoryStats are the counts of a history since it was opened.
+type HistoryStats struct {
+	Written int64 // records in files
+	Waiting int64 // records in memory, because they could not be written
+	Lost    int64 // records lost, because there were too many to keep
+}
+
+// Stats returns the counts.
+func (h *History) Stats() HistoryStats {
 	if h.journal == nil {
-		return 0
+		return HistoryStats{}
 	}
-	return h.journal.Stats().Lost
+	return HistoryStats(h.journal.Stats())
 }
 
 // Close writes what waits. Calls that come later are not recorded.

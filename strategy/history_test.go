@@ -200,7 +200,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}
-	lost := h.Lost()
+	lost := h.Stats().Lost
 	found, err := FindHistory(ctx, dir, 1, nil)
 	if err != nil || lost == 0 || found.Lost != lost || found.Damaged > 0 {
 		t.Errorf("%d are lost, it says %+v, %v", lost, found, err)

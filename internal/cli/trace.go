@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -155,7 +156,7 @@ func traceFiles(ctx context.Context, dir string, req client.TraceRequest) (ledge
 	if err != nil {
 		return none, err
 	}
-	q := ledger.Query{Number: id, Tag: req.Tag}
+	q := ledger.Query{Number: id, Tag: req.Tag, AnyPool: true}
 	if req.Layout != "" {
 		if q.Layout, err = hapax.ParseLayout(req.Layout); err != nil {
 			return none, err
@@ -264,6 +265,10 @@ func mergeTraces(traces []ledger.Trace) mergedTrace {
 				old.Verdict, old.Why, old.By = l.Verdict, l.Why, []string{t.Node}
 			}
 		}
+	}
+	known := func(l mergedLine) bool { return l.Verdict != ledger.Unknown }
+	if slices.ContainsFunc(m.Lines, known) { // what nobody knows is no line of the number's
+		m.Lines = slices.DeleteFunc(m.Lines, func(l mergedLine) bool { return !known(l) })
 	}
 	return m
 }

@@ -32,6 +32,10 @@ type Query struct {
 	Tag    string       // the line of a segment tag, and of its periods
 	Pool   string       // the workers of a pool
 	Layout hapax.Layout // the workers of pools with this layout
+
+	// AnyPool looks among all workers, too, where a tag is given of which it is not
+	// known whether it counts.
+	AnyPool bool
 }
 
 // Found is what a ledger tells of a number.
@@ -180,7 +184,7 @@ func (f *finder) wanted(tag, line []byte, isTag bool) bool {
 		pool, _, ok := CutWorkerLine(string(line))
 		return ok && pool == q.Pool
 	}
-	return q.Tag == ""
+	return q.Tag == "" || q.AnyPool
 }
 
 // CutWorkerLine takes the name of a worker's line apart.

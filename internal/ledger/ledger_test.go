@@ -175,6 +175,7 @@ func TestFindWorkers(t *testing.T) {
 		{"by another layout", Query{Number: make(leaf, 7, 150), Layout: own}, nil},
 		{"anywhere", Query{Number: make(leaf, 7, 150)}, []string{first}},
 		{"as a tag's", Query{Number: make(leaf, 7, 150), Tag: "orders"}, nil},
+		{"of a tag, or of any pool", Query{Number: make(leaf, 7, 150), Tag: "orders", AnyPool: true}, []string{first}},
 		{"no ID of the layout", Query{Number: -1, Pool: "default"}, nil},
 	} {
 		if got := told(n.find(t, tt.q)); !slices.Equal(got, tt.want) {

@@ -136,8 +136,37 @@ func Judge(id hapax.ID, node string, found Found, history *strategy.HistoryFindi
 	for _, c := range candidates {
 		t.Lines = append(t.Lines, t.line(c, known[c.Name], history))
 	}
+	t.unmatched(history)
 	slices.SortStableFunc(t.Lines, func(a, b Line) int { return cmp.Compare(a.Name, b.Name) })
 	return t
+}
+
+// unmatched adds what the history has of tags on whose lines the ledger does not have
+// the number: a plugin has replaced it, or the ledger does not go back so far.
+func (t *Trace) unmatched(history *strategy.HistoryFinding) {
+	if history == nil {
+		return
+	}
+	byTag := map[string][]strategy.Issue{}
+	for _, i := range history.Issues {
+		if !slices.ContainsFunc(t.Lines, func(l Line) bool {
+			return slices.ContainsFunc(l.Issued, func(h Handout) bool { return h == handout(i) })
+		}) {
+			byTag[i.Tag] = append(byTag[i.Tag], i)
+		}
+	}
+	for tag, issues := range byTag {
+		l := Line{Name: witness.TagLine(tag), Tag: tag, Grants: []Grant{}, Issued: []Handout{}}
+		for _, i := range issues {
+			l.Issued = append(l.Issued, handout(i))
+		}
+		l.Verdict, l.Why = t.judge(Candidate{}, l)
+		t.Lines = append(t.Lines, l)
+	}
+}
+
+func handout(i strategy.Issue) Handout {
+	return Handout{Tag: i.Tag, First: i.First, Last: i.Last, Caller: i.Caller, Address: i.Address, From: i.From, Until: i.Until}
 }
 
 func since(at time.Time) *time.Time {
@@ -179,7 +208,7 @@ func (t *Trace) line(c Candidate, found FoundLine, history *strategy.HistoryFind
 			if isTag == (i.Strategy == string(hapax.KindSnowflake)) || isTag && i.Tag != tag && !strings.HasPrefix(tag, i.Tag+periodMark) {
 				continue
 			}
-			l.Issued = append(l.Issued, Handout{Tag: i.Tag, First: i.First, Last: i.Last, Caller: i.Caller, Address: i.Address, From: i.From, Until: i.Until})
+			l.Issued = append(l.Issued, handout(i))
 		}
 	}
 	l.Verdict, l.Why = t.judge(c, l)

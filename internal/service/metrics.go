@@ -104,6 +104,7 @@ func addStats(a, b hapax.SegmentStats) hapax.SegmentStats {
 var (
 	lineLabels = []string{"tag", "pool"}
 	poolLabels = []string{"pool"}
+	ofLabels   = []string{"of"}
 
 	descIssued    = prometheus.NewDesc("hapax_issued_total", "Numbers issued, by segment tag or worker pool. The first 100 tags have labels of their own.", lineLabels, nil)
 	descRefills   = prometheus.NewDesc("hapax_refills_total", "Grants taken from the store, by segment tag or worker pool.", lineLabels, nil)
@@ -120,6 +121,9 @@ var (
 	descWarnings  = prometheus.NewDesc("hapax_store_warnings_total", "Warnings about the store, at the start and when another primary was found, by code.", []string{"code"}, nil)
 	descDegraded  = prometheus.NewDesc("hapax_degraded", "Tags or pools, configured or in use, that cannot issue now; /readyz names them.", []string{"kind"}, nil)
 	descFenced    = prometheus.NewDesc("hapax_fenced", "1 if the store grants nothing until an operator has run hapax adopt, else 0.", nil, nil)
+	descRecords   = prometheus.NewDesc("hapax_ledger_records_total", "Records written, of grants and of the history.", ofLabels, nil)
+	descWaiting   = prometheus.NewDesc("hapax_ledger_waiting", "Records kept in memory because they cannot be written.", ofLabels, nil)
+	descLost      = prometheus.NewDesc("hapax_ledger_lost_total", "Records lost because there were too many to keep in memory.", ofLabels, nil)
 	descReady     = prometheus.NewDesc("hapax_ready", "1 if the service can issue, else 0.", nil, nil)
 )
 
@@ -133,6 +137,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descIssued, descRefills, descBurnt, descRemaining, descWorker, descGrant,
 		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady, descDegraded, descFenced,
+		descRecords, descWaiting, descLost,
 	} {
 		ch <- d
 	}
@@ -168,10 +173,24 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(descWarnings, prometheus.CounterValue, float64(n), code)
 		}
 	}
+	if l := c.s.opts.Ledger; l != nil {
+		st := l.Stats()
+		emitRecords(ch, "grants", st.Written, st.Waiting, st.Lost)
+	}
+	if h := c.s.strategies.History(); h != nil {
+		st := h.Stats()
+		emitRecords(ch, "history", st.Written, st.Waiting, st.Lost)
+	}
 	m := c.s.metrics
 	for _, own := range []prometheus.Collector{m.refills, m.events, m.rollbacks, m.errors, m.waits} {
 		own.Collect(ch)
 	}
+}
+
+func emitRecords(ch chan<- prometheus.Metric, of string, written, waiting, lost int64) {
+	ch <- prometheus.MustNewConstMetric(descRecords, prometheus.CounterValue, float64(written), of)
+	ch <- prometheus.MustNewConstMetric(descWaiting, prometheus.GaugeValue, float64(waiting), of)
+	ch <- prometheus.MustNewConstMetric(descLost, prometheus.CounterValue, float64(lost), of)
 }
 
 func (c collector) segments(ch chan<- prometheus.Metric) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hapax-id/hapax"
@@ -41,6 +42,12 @@ func (s *Service) Trace(ctx context.Context, req TraceRequest) (ledger.Trace, er
 	found, err := s.opts.Ledger.Find(ctx, q)
 	if err != nil {
 		return none, err
+	}
+	if q.Tag == "" { // what is shown for these numbers is another one, which the history knows
+		found.Lines = slices.DeleteFunc(found.Lines, func(l ledger.FoundLine) bool {
+			tag, ok := witness.CutTagLine(l.Name)
+			return ok && len(s.strategies.Frozen(string(hapax.KindSegment), tag)) > 0
+		})
 	}
 	var history *strategy.HistoryFinding
 	if kept := s.strategies.History(); kept != nil {
