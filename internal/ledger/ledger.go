@@ -81,6 +81,9 @@ type Ledger struct {
 // By is for whom a grant is taken; zero for the node itself.
 type By struct{ Name, Address string }
 
+// Command is a command that takes a grant and prints its numbers.
+var Command = By{Name: "command"} // a token has an address
+
 // Open opens the ledger in a directory, which is made if it does not exist.
 func Open(dir string, opts Options) (*Ledger, error) {
 	if opts.Now == nil {

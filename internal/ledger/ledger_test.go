@@ -357,6 +357,7 @@ func TestJudge(t *testing.T) {
 		{"issued, without the store", grant(holding), history(1), Facts{}, Issued, "to token"},
 		{"issued twice", grant(holding), history(2), facts(100), Issued, "which must not be"},
 		{"granted", grant(holding), nil, facts(100), GrantedHere, "because the history is off"},
+		{"taken by a command", grant(with(func(h *Holding) { h.By = Command })), nil, facts(100), GrantedHere, "taken by a command on node a"},
 		{"not in the history", grant(holding), history(0), facts(100), GrantedHere, "it was not issued, unless"},
 		{"before the history", grant(holding), late, facts(100), GrantedHere, "does not go back so far"},
 		{"in a history with gaps", grant(holding), lossy, facts(100), GrantedHere, "has lost records"},

@@ -257,7 +257,11 @@ func (t *Trace) judge(c Candidate, l Line) (Verdict, string) {
 // granted judges a number that lies in a grant.
 func (t *Trace) granted(c Candidate, g Grant) (Verdict, string) {
 	to := "granted to node " + g.Node + " at " + stamp(g.Time)
-	if g.Caller != "" {
+	command := By{g.Caller, g.Address} == Command
+	switch {
+	case command:
+		to = "taken by a command on node " + g.Node + " at " + stamp(g.Time)
+	case g.Caller != "":
 		to = "leased to " + who(g.Caller, g.Address) + ", through node " + g.Node + ", at " + stamp(g.Time)
 	}
 	if g.Given == Back {
@@ -276,6 +280,8 @@ func (t *Trace) granted(c Candidate, g Grant) (Verdict, string) {
 	switch {
 	case g.Given == Offered:
 		return GrantedHere, to
+	case command:
+		return GrantedHere, to + ", which printed it unless it was killed"
 	case g.Caller != "":
 		return GrantedHere, to + "; what a client issues of its lease is not recorded"
 	case !t.History.On:

@@ -147,7 +147,7 @@ type granteeKey struct{}
 func (s *Service) leased(ctx context.Context) context.Context {
 	by := ledger.By{Name: auth.FromContext(ctx).Name(), Address: auth.AddressFrom(ctx)}
 	if s.opts.OneShot {
-		by.Name = "command"
+		by = ledger.Command
 	}
 	return context.WithValue(ctx, granteeKey{}, by)
 }
