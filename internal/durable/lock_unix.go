@@ -14,7 +14,7 @@ import (
 // Lock takes an exclusive lock on a file, which it creates, and returns what
 // releases it. The system releases it when the process dies.
 func Lock(ctx context.Context, path string) (unlock func() error, err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -71,6 +71,7 @@ type Config struct {
 	// Setup registers what the program that runs the server brings along; may be nil.
 	Setup Setup
 
+	redisMongo    *redisMongo       // of a server that starts; nil: none
 	storePassword string            // given beside Store; empty: none
 	keys          map[string][]byte // what CodeKeys lead to
 }
@@ -144,6 +145,9 @@ func Load(from Sources) (Config, error) {
 		return Config{}, err
 	}
 	if c.keys, err = readKeys(c.CodeKeys, from.Env); err != nil {
+		return Config{}, err
+	}
+	if err := c.Compat.readPasswords(from.Env); err != nil {
 		return Config{}, err
 	}
 	return c, l.completeStore(&c, from.Env)

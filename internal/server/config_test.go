@@ -371,15 +371,19 @@ func TestKeysAreComplete(t *testing.T) {
 		"tags":   {tagKeys, reflect.TypeFor[service.TagConfig]()},
 		"pools":  {poolKeys, reflect.TypeFor[service.PoolConfig]()},
 
-		"compat.vesta":  {compatEntries[0].Keys, reflect.TypeFor[VestaConfig]()},
-		"compat.uidgen": {compatEntries[1].Keys, reflect.TypeFor[UIDGenConfig]()},
+		"compat.leaf":   {compatEntries[0].Keys, reflect.TypeFor[LeafConfig]()},
+		"compat.tinyid": {compatEntries[1].Keys, reflect.TypeFor[TinyIDConfig]()},
+		"compat.vesta":  {compatEntries[2].Keys, reflect.TypeFor[VestaConfig]()},
+		"compat.uidgen": {compatEntries[3].Keys, reflect.TypeFor[UIDGenConfig]()},
 	} {
 		var described, actual []string
 		for _, k := range pair.described {
 			described = append(described, k.Name)
 		}
 		for f := range pair.actual.Fields() {
-			actual = append(actual, f.Tag.Get("yaml"))
+			if f.IsExported() {
+				actual = append(actual, f.Tag.Get("yaml"))
+			}
 		}
 		slices.Sort(described)
 		slices.Sort(actual)

@@ -73,7 +73,7 @@ func closeToOthers(path string) error {
 // isOurs reports whether the server makes files of that name in a data directory.
 func isOurs(name string) bool {
 	switch name {
-	case instanceFile, witnessFile, addressFile, boltFile, ledger.Dir, strategy.HistoryDir:
+	case instanceFile, witnessFile, witnessFile + ".lock", witnessFile + ".new", addressFile, boltFile, ledger.Dir, strategy.HistoryDir:
 		return true
 	}
 	return strings.HasPrefix(name, leasePrefix)

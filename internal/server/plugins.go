@@ -86,8 +86,9 @@ func newQuota(_ Config, name string, p PluginConfig) (strategy.Plugin, error) {
 const maxWindows = 8
 
 func newRate(_ Config, _ string, p PluginConfig) (strategy.Plugin, error) {
-	if len(p.Windows) > maxWindows || slices.ContainsFunc(p.Windows, func(w time.Duration) bool { return w < time.Second }) {
-		return strategy.Plugin{}, invalid("windows", p.Windows, "up to 8 durations from 1s")
+	sorted := slices.Sorted(slices.Values(p.Windows))
+	if len(p.Windows) > maxWindows || len(slices.Compact(sorted)) < len(p.Windows) || len(sorted) > 0 && sorted[0] < time.Second {
+		return strategy.Plugin{}, invalid("windows", p.Windows, "up to 8 durations from 1s, each once")
 	}
 	return strategy.NewRate(p.Windows...).Plugin(), nil
 }

@@ -71,6 +71,7 @@ func TestWrongPlugins(t *testing.T) {
 		"no window":            {"x: {kind: quota, limit: 1}", "plugins.x.per is 0s; allowed is 1s or more"},
 		"by whom":              {"x: {kind: quota, limit: 1, per: 1m, by: node}", `plugins.x.by is "node"; allowed is tag, caller`},
 		"short windows":        {"x: {kind: rate, windows: [1ms]}", "plugins.x.windows"},
+		"a window twice":       {"x: {kind: rate, windows: [60s, 1m]}", "plugins.x.windows"},
 		"too many windows":     {"x: {kind: rate, windows: [1s, 2s, 3s, 4s, 5s, 6s, 7s, 8s, 9s]}", "plugins.x.windows"},
 		"unknown strategy":     {"x: {kind: rate, strategies: mine}", `plugins.x.strategies is "mine"; allowed is segment, snowflake`},
 		"order":                {"x: {kind: rate, order: 1000000001}", "plugins.x.order"},

@@ -131,7 +131,7 @@ var settings = []Setting{
 		func(c *Config) any { return textsOf(c.CodeKeys) }),
 	{
 		Name: compatKey, Type: "mapping", Default: "{}", Entries: compatEntries,
-		Doc: "Foreign systems that the server stands in for, by name: vesta, uidgen. A system that is not named is off",
+		Doc: "Foreign systems that the server stands in for, by name: leaf, tinyid, vesta, uidgen, redismongo. A system that is not named is off",
 		get: func(c *Config) any { return c.Compat.shown() },
 	},
 }
@@ -160,6 +160,8 @@ var tagKeys = []Key{
 	{"step", "int", "1000", "How many numbers a segment begins with, before it adapts to the rate"},
 	{"min_step", "int", "step", "Lower bound of the adaptive step"},
 	{"max_step", "int", "1000000, or step if that is more", "Upper bound of the adaptive step"},
+	{"delta", "int", "1", "Of a segment tag only the numbers are issued that leave remainder when divided by delta, so that the stores of two regions, with delta 2 and the remainders 0 and 1, never issue the same one; frozen in the store with the tag"},
+	{"remainder", "int", "0", "0 to delta - 1"},
 	{"pool", "string", "default", "The worker pool of a snowflake tag"},
 	{"code", "string", "none", "How the tag's numbers are shown: a spec such as INV-{yyyy}{MM}{dd}-{seq:6}{check}; frozen in the store with the tag"},
 	{"zone", "string", "none", "The time zone of the code's periods, such as Europe/Berlin"},

@@ -18,6 +18,14 @@ type Setup func(r *strategy.Registry, store hapax.Store) error
 // what c.Setup registers, over a store that may be given later.
 func (c Config) Strategies(log *slog.Logger, store *LateStore) (*strategy.Registry, error) {
 	r := strategy.NewRegistry(strategy.Options{Logger: log})
+	if c.Compat.RedisMongo != nil {
+		if c.redisMongo == nil { // nothing is issued
+			c.redisMongo = &redisMongo{config: c.Compat.RedisMongo, log: log}
+		}
+		if err := r.Register(redisMongoStrategy, c.redisMongo); err != nil {
+			return nil, err
+		}
+	}
 	if c.Setup != nil {
 		if err := c.Setup(r, store); err != nil {
 			return nil, err

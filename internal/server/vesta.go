@@ -138,13 +138,11 @@ func (s *vestaServer) build(c Config, svc *service.Service, log *slog.Logger) er
 			s.routes[path] = handler
 		}
 	} else {
-		s.web = &http.Server{
-			Handler:           guardLoopback(s.http, handler),
-			ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: c.MaxWait + writeTimeout,
-			IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		}
+		s.http = gated(s.http, c, svc, vestaPool)
+		s.web = newForeignWeb(c, guardLoopback(s.http, handler), log)
 	}
 	if s.dubbo != nil {
+		s.dubbo = gated(s.dubbo, c, svc, vestaPool)
 		s.rpc, err = dubbo.NewServer(ids, dubbo.Options{Interfaces: s.config.Interfaces, Wait: c.MaxWait})
 	}
 	return err

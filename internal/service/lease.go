@@ -57,7 +57,9 @@ func (s *Service) Allocate(ctx context.Context, tag string, n int64, last hapax.
 		}
 		a, err := s.store.Allocate(s.leased(ctx), tag, n, last)
 		if err != nil {
-			caller.ReturnNumbers(n)
+			if !errors.Is(ctx.Err(), context.Canceled) { // whoever leaves may have burnt them
+				caller.ReturnNumbers(n)
+			}
 			return a, err
 		}
 		s.bounds.note(a.Tag)
@@ -98,6 +100,9 @@ func (s *Service) acquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 		return hapax.Lease{}, err
 	}
 	if err := s.admitPool(ctx, req.Pool); err != nil {
+		return hapax.Lease{}, err
+	}
+	if err := s.mayLeaseWorkers(ctx, req.Pool); err != nil {
 		return hapax.Lease{}, err
 	}
 	layout, err := s.PoolLayout(ctx, req.Pool)

@@ -101,6 +101,13 @@ type Options struct {
 	// the warning's code.
 	StoreWarnings func() map[string]int
 
+	// Observer, if set, receives the events of all issuers, too.
+	Observer hapax.Observer
+
+	// Beside are services of foreign systems in the same server, by name; Readiness
+	// tells of them, too.
+	Beside map[string]*Service
+
 	// Logger receives what operators should know; default slog.Default().
 	Logger *slog.Logger
 
@@ -123,6 +130,11 @@ type TagConfig struct {
 	MaxStep int64      `yaml:"max_step" json:"max_step,omitempty"`
 	Start   int64      `yaml:"start" json:"start,omitempty"`
 	Pool    string     `yaml:"pool" json:"pool,omitempty"`
+
+	// Delta and Remainder choose the numbers that leave Remainder when divided by
+	// Delta, so that stores of two regions never issue the same one.
+	Delta     int64 `yaml:"delta" json:"delta,omitempty"`
+	Remainder int64 `yaml:"remainder" json:"remainder,omitempty"`
 
 	// Strategy is the name of the tag's strategy; default its kind.
 	Strategy string `yaml:"strategy" json:"strategy,omitempty"`
@@ -288,6 +300,7 @@ func (c TagConfig) definition(name string) (hapax.Tag, error) {
 	t, err := WithStrategy(hapax.Tag{
 		Name: name, Kind: c.Kind, Pool: c.Pool,
 		Start: c.Start, Step: c.Step, MinStep: c.MinStep, MaxStep: c.MaxStep,
+		Delta: c.Delta, Remainder: c.Remainder,
 		Extra: CodeExtra(c.Code, c.Zone),
 	}, c.Strategy)
 	if err != nil {
@@ -339,6 +352,9 @@ func (c PoolConfig) options(layout hapax.Layout) (hapax.SnowflakeOptions, error)
 	o.SequenceStart, err = parseSequenceStart(c.SequenceStart)
 	return o, err
 }
+
+// ParseWorkers reads the setting workers of a pool.
+func ParseWorkers(text string) (hapax.WorkerRange, error) { return parseWorkers(text) }
 
 // parseWorkers reads "LOW-HIGH" or "ID", both ends included.
 func parseWorkers(text string) (hapax.WorkerRange, error) {

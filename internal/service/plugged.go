@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -206,6 +207,28 @@ func (s *Service) mayLease(ctx context.Context, t hapax.Tag, n int64) error {
 		return fmt.Errorf("%w: a plugin replaces the numbers of %q, so they cannot be leased", hapax.ErrRejected, t.Name)
 	}
 	return s.strategies.Ask(s.seen(ctx), name, t.Name, n)
+}
+
+// mayLeaseWorkers refuses to lease the workers of a pool where a plugin has a say in the
+// numbers of one of its tags: a worker's numbers are of all of them.
+func (s *Service) mayLeaseWorkers(ctx context.Context, pool string) error {
+	for _, p := range s.strategies.Plugins() {
+		if p.Off || p.Before == nil && p.Replace == nil || len(p.Strategies) > 0 && !slices.Contains(p.Strategies, string(hapax.KindSnowflake)) {
+			continue
+		}
+		refused := len(p.Tags) == 0
+		for _, name := range p.Tags {
+			t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.Tag(ctx, name) })
+			if err != nil && !errors.Is(err, hapax.ErrTagNotFound) {
+				return err
+			}
+			refused = refused || err == nil && !t.Deleted && t.Kind == hapax.KindSnowflake && t.Pool == pool
+		}
+		if refused {
+			return fmt.Errorf("%w: plugin %q has a say in numbers of pool %q, so its workers cannot be leased", hapax.ErrRejected, p.Name, pool)
+		}
+	}
+	return nil
 }
 
 // seen returns the context of a call as plugins see it: it says who asks.

@@ -418,3 +418,114 @@ func TestHooksOnceThoughTheLineIsReopened(t *testing.T) {
 		}
 	}
 }
+
+// TestWorkersOfPlugins refuses to lease workers whose numbers would go round a plugin.
+func TestWorkersOfPlugins(t *testing.T) {
+	veto := func(context.Context, strategy.Call) error { return errors.New("no") }
+	for name, c := range map[string]struct {
+		plugin  strategy.Plugin
+		refused bool
+	}{
+		"every tag":          {strategy.Plugin{Before: veto}, true},
+		"a tag of the pool":  {strategy.Plugin{Before: veto, Tags: []string{"orders", "events"}}, true},
+		"the strategy":       {strategy.Plugin{Before: veto, Strategies: []string{"snowflake"}}, true},
+		"another strategy":   {strategy.Plugin{Before: veto, Strategies: []string{"segment"}}, false},
+		"another tag":        {strategy.Plugin{Before: veto, Tags: []string{"orders"}}, false},
+		"off":                {strategy.Plugin{Before: veto, Off: true}, false},
+		"one that only sees": {strategy.Plugin{After: func(context.Context, strategy.Call, strategy.Numbers) error { return nil }}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.plugin.Name = "p"
+			s := open(t, memstore.New(), Options{Strategies: newStrategies(t, c.plugin)})
+			if _, err := s.CreateTag(t.Context(), hapax.Tag{Name: "events", Kind: hapax.KindSnowflake}, hapax.CreateExplicit); err != nil {
+				t.Fatal(err)
+			}
+			_, err := s.AcquireWorker(t.Context(), hapax.AcquireRequest{Pool: hapax.DefaultPool, Holder: "h", Term: hapax.Term{Now: time.Now(), Length: time.Second}})
+			if errors.Is(err, hapax.ErrRejected) != c.refused || err != nil && !c.refused {
+				t.Errorf("got %v, want refused: %v", err, c.refused)
+			}
+		})
+	}
+}
+
+// TestSetPlugin changes plugins while the service runs.
+func TestSetPlugin(t *testing.T) {
+	r := newStrategies(t, strategy.Plugin{Name: "no", Off: true, Before: func(context.Context, strategy.Call) error { return errors.New("no") }})
+	var log strings.Builder
+	s := open(t, memstore.New(), Options{Strategies: r, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	mustNext(t, s, "orders")
+	st, err := s.SetPlugin(t.Context(), "no", new(true), new(7))
+	if err != nil || !st.On || st.Order != 7 || !slices.Equal(st.Hooks, []string{"Before"}) {
+		t.Errorf("got %+v, %v", st, err)
+	}
+	if _, err := s.Next(t.Context(), "orders"); !errors.Is(err, hapax.ErrRejected) {
+		t.Errorf("switched on: %v", err)
+	}
+	if all := s.Plugins(); len(all) != 1 || all[0].Vetoes != 1 {
+		t.Errorf("the plugins are %+v", all)
+	}
+	for what, err := range map[string]error{
+		"unknown": func() error { _, err := s.SetPlugin(t.Context(), "x", new(true), nil); return err }(),
+		"nothing": func() error { _, err := s.SetPlugin(t.Context(), "no", nil, nil); return err }(),
+	} {
+		if !errors.Is(err, hapax.ErrInvalidArgument) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := s.SetPlugin(t.Context(), "no", new(false), nil); err != nil {
+		t.Fatal(err)
+	}
+	mustNext(t, s, "orders")
+	if !strings.Contains(log.String(), `msg="set plugin"`) || !strings.Contains(log.String(), "audit.plugin=no audit.on=true audit.order=7") {
+		t.Errorf("the audit log says\n%s", log.String())
+	}
+}
+
+func TestUsage(t *testing.T) {
+	quota, err := strategy.Quota("limit", strategy.ByCaller, 10, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := strategy.Plugin{Name: "broken", Usage: func() []strategy.Usage { panic("oh") }}
+	twice := strategy.Plugin{Name: "twice", Usage: func() []strategy.Usage { return make([]strategy.Usage, 2) }}
+	opts := Options{Strategies: newStrategies(t, quota, strategy.NewRate(time.Minute).Plugin(), broken, twice)}
+	bubble(t, opts, func(t *testing.T, s *Service, _ *storetest.Faults) {
+		ctx := auth.NewContext(t.Context(), nil, "192.0.2.7:4711")
+		for _, tag := range []string{"orders", "other"} {
+			if _, err := s.NextN(ctx, tag, make([]hapax.ID, 3)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := s.NextN(ctx, "orders", make([]hapax.ID, 5)); !errors.Is(err, hapax.ErrRejected) {
+			t.Errorf("beyond the quota: %v", err)
+		}
+		got := s.Usage("orders")
+		if want := (PluginUsage{"rate", strategy.Usage{Tag: "orders", Caller: "192.0.2.7", Window: time.Minute, Current: 3}}); len(got) != 1 || got[0] != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		for _, u := range []PluginUsage{
+			{"limit", strategy.Usage{Caller: "192.0.2.7", Window: time.Minute, Current: 6, Limit: 10}},
+			{"rate", strategy.Usage{Tag: "other", Caller: "192.0.2.7", Window: time.Minute, Current: 3}},
+		} {
+			if !slices.Contains(s.Usage(""), u) {
+				t.Errorf("%+v is not in %+v", u, s.Usage(""))
+			}
+		}
+		if got := s.usage("", 1); len(got) != 1 || got[0].Plugin != "limit" {
+			t.Errorf("the largest is %+v", got)
+		}
+		values, _ := gather(t, s)
+		for name, want := range map[string]float64{
+			"hapax_plugin_numbers{caller=192.0.2.7,plugin=rate,tag=orders,window=1m0s}":          3,
+			"hapax_plugin_numbers_previous{caller=192.0.2.7,plugin=rate,tag=orders,window=1m0s}": 0,
+			"hapax_plugin_numbers{caller=192.0.2.7,plugin=limit,window=1m0s}":                    6,
+			"hapax_plugin_limit{plugin=limit,window=1m0s}":                                       10,
+			"hapax_plugin_vetoes_total{plugin=limit}":                                            1,
+			"hapax_plugin_failures_total{plugin=rate}":                                           0,
+		} {
+			if got, ok := values[name]; got != want || !ok {
+				t.Errorf("%s is %v, want %v", name, got, want)
+			}
+		}
+	})
+}

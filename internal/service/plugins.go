@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
 
 	"github.com/hapax-id/hapax"
@@ -95,13 +96,26 @@ type PluginUsage struct {
 // everything: those with the largest counts if there are too many, by plugin.
 func (s *Service) Usage(tag string) []PluginUsage { return s.usage(tag, maxUsages) }
 
+// usageOf asks one plugin, which may be the program's.
+func (s *Service) usageOf(p strategy.Plugin) (all []strategy.Usage) {
+	defer func() {
+		if v := recover(); v != nil {
+			all = nil
+			if pass, dropped := s.throttle.pass("usage"); pass {
+				s.log.Error("a plugin failed", "plugin", p.Name, "hook", "Usage", "panic", v, "stack", string(debug.Stack()), "suppressed", dropped)
+			}
+		}
+	}()
+	return p.Usage()
+}
+
 func (s *Service) usage(tag string, most int) []PluginUsage {
 	var all []PluginUsage
 	for _, p := range s.strategies.Plugins() {
 		if p.Usage == nil {
 			continue
 		}
-		for _, u := range p.Usage() {
+		for _, u := range s.usageOf(p) {
 			if tag == "" || u.Tag == tag {
 				all = append(all, PluginUsage{p.Name, u})
 			}

@@ -80,7 +80,12 @@ const maxText = 512
 
 // Error returns err as it goes to a client. What went wrong inside the server
 // may name hosts and files: of that, only the sentinel leaves.
-func Error(err error) *connect.Error {
+func Error(err error) *connect.Error { return newError(err, false) }
+
+// OperatorError returns err as it goes to an administrator, who is told everything.
+func OperatorError(err error) *connect.Error { return newError(err, true) }
+
+func newError(err error, whole bool) *connect.Error {
 	if e, ok := errors.AsType[*connect.Error](err); ok {
 		return e
 	}
@@ -91,6 +96,9 @@ func Error(err error) *connect.Error {
 	switch status {
 	case connect.CodeUnavailable, connect.CodeDataLoss, connect.CodeInternal, connect.CodeUnimplemented:
 	default:
+		whole = true
+	}
+	if whole {
 		message = err.Error()
 	}
 	if e, ok := errors.AsType[*hapax.ValueError](err); ok {

@@ -15,7 +15,7 @@ import (
 // lockFile takes the lock that the file at path stands for until it is closed
 // or the process ends, or returns hapax.ErrStoreLocked. The file itself stays.
 func lockFile(path string) (io.Closer, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}

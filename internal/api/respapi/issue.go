@@ -2,12 +2,15 @@ package respapi
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
 func (c *conn) incr(args [][]byte) { c.incrRun(args[1], nil, nil) }
@@ -31,6 +34,13 @@ func (c *conn) incrRun(tag, frame, after []byte) int {
 	}
 	ids := c.b.ids[:run]
 	n, err := c.srv.svc.NextN(c.context(), c.tagName(tag), ids)
+	_, limited := errors.AsType[*auth.LimitError](err)
+	if limited || n == 0 && errors.Is(err, hapax.ErrRejected) { // not all of them; perhaps some
+		for range run {
+			c.incrRun(tag, nil, nil)
+		}
+		return run
+	}
 	for _, id := range ids[:n] {
 		c.b.out = appendInt(c.b.out, int64(id))
 	}
@@ -157,8 +167,8 @@ func (c *conn) next(args [][]byte) {
 		c.failWith(err) // what was issued before is a gap
 		return
 	}
-	// All numbers of a reply have one form. They ascend.
-	text := !isSafe(int64(ids[0])) || !isSafe(int64(ids[n-1]))
+	// All numbers of a reply have one form.
+	text := slices.ContainsFunc(ids, func(id hapax.ID) bool { return !isSafe(int64(id)) })
 	if form != nil {
 		text = bytes.EqualFold(form, []byte("TEXT"))
 	}

@@ -186,6 +186,9 @@ func (b boundary) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 			return b.translate(ctx, err)
 		}
 		defer caller.End()
+		if err := ctx.Err(); err != nil {
+			return b.translate(ctx, err)
+		}
 		return b.translate(ctx, next(ctx, request{conn}))
 	}
 }
