@@ -40,7 +40,8 @@ type TraceCoverage struct {
 
 // A TraceLine is a number as one tag's, or one worker's.
 type TraceLine struct {
-	Line   string // tag/NAME, or worker/POOL/ID
+	Line   string // tag/NAME, or worker/POOL/ID; SYSTEM/ before it where a foreign table grants it
+	System string // the foreign system
 	Tag    string
 	Pool   string
 	Worker *int64 // of a worker's line
@@ -112,7 +113,7 @@ func instant(m *timestamppb.Timestamp) time.Time {
 
 func traceLineOf(m *hapaxv1.TraceLine) TraceLine {
 	l := TraceLine{
-		Line: m.GetLine(), Tag: m.GetTag(), Pool: m.GetPool(), Worker: m.Worker, Layout: m.GetLayout(), Time: instant(m.GetTime()),
+		Line: m.GetLine(), System: m.GetSystem(), Tag: m.GetTag(), Pool: m.GetPool(), Worker: m.Worker, Layout: m.GetLayout(), Time: instant(m.GetTime()),
 		Verdict: m.GetVerdict(), Why: m.GetWhy(),
 	}
 	if m.ShownFor != nil {

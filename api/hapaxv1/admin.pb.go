@@ -2237,7 +2237,9 @@ type TraceLine struct {
 	// What the history has of it, oldest first.
 	Issued []*TraceHandout `protobuf:"bytes,10,rep,name=issued,proto3" json:"issued,omitempty"`
 	// The line's own number, where a plugin shows another one.
-	ShownFor      *int64 `protobuf:"varint,11,opt,name=shown_for,json=shownFor,proto3,oneof" json:"shown_for,omitempty"`
+	ShownFor *int64 `protobuf:"varint,11,opt,name=shown_for,json=shownFor,proto3,oneof" json:"shown_for,omitempty"`
+	// A foreign system, whose table grants the line; its name begins the line's.
+	System        string `protobuf:"bytes,12,opt,name=system,proto3" json:"system,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2347,6 +2349,13 @@ func (x *TraceLine) GetShownFor() int64 {
 		return *x.ShownFor
 	}
 	return 0
+}
+
+func (x *TraceLine) GetSystem() string {
+	if x != nil {
+		return x.System
+	}
+	return ""
 }
 
 // A stretch of a line that a node was granted.
@@ -3113,7 +3122,7 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x02on\x18\x01 \x01(\bR\x02on\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
 	"\x04lost\x18\x03 \x01(\x03R\x04lost\x12\x18\n" +
-	"\adamaged\x18\x04 \x01(\x03R\adamaged\"\xef\x02\n" +
+	"\adamaged\x18\x04 \x01(\x03R\adamaged\"\x87\x03\n" +
 	"\tTraceLine\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\tR\x04line\x12\x10\n" +
 	"\x03tag\x18\x02 \x01(\tR\x03tag\x12\x12\n" +
@@ -3126,7 +3135,8 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x06grants\x18\t \x03(\v2\x14.hapax.v1.TraceGrantR\x06grants\x12.\n" +
 	"\x06issued\x18\n" +
 	" \x03(\v2\x16.hapax.v1.TraceHandoutR\x06issued\x12 \n" +
-	"\tshown_for\x18\v \x01(\x03H\x01R\bshownFor\x88\x01\x01B\t\n" +
+	"\tshown_for\x18\v \x01(\x03H\x01R\bshownFor\x88\x01\x01\x12\x16\n" +
+	"\x06system\x18\f \x01(\tR\x06systemB\t\n" +
 	"\a_workerB\f\n" +
 	"\n" +
 	"_shown_for\"\xc5\x02\n" +

@@ -225,7 +225,16 @@ func parseGrant(text, name string, n int) (line string, s stretch, node, what st
 
 // splitLine returns the tag, or the pool and its worker, that a line is of; the
 // worker is -1 for a tag.
-func splitLine(line string) (name string, worker int64, ok bool) {
+func splitLine(name string) (of string, worker int64, ok bool) {
+	system, line := ledger.CutSystem(name)
+	if of, worker, ok = splitOwn(line); ok && system != "" {
+		of = system + "/" + of
+	}
+	return of, worker, ok
+}
+
+// splitOwn is splitLine for a line that is of no foreign system.
+func splitOwn(line string) (name string, worker int64, ok bool) {
 	if tag, found := strings.CutPrefix(line, witness.TagLine("")); found && tag != "" {
 		return tag, -1, true
 	}

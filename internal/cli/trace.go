@@ -190,7 +190,7 @@ func traceOf(t client.Trace) ledger.Trace {
 	}
 	for _, l := range t.Lines {
 		line := ledger.Line{
-			Name: l.Line, Tag: l.Tag, Pool: l.Pool, Worker: l.Worker, Layout: l.Layout, Time: optional(l.Time), Shown: l.ShownFor,
+			Name: l.Line, System: l.System, Tag: l.Tag, Pool: l.Pool, Worker: l.Worker, Layout: l.Layout, Time: optional(l.Time), Shown: l.ShownFor,
 			Verdict: ledger.Verdict(l.Verdict), Why: l.Why, Grants: []ledger.Grant{}, Issued: []ledger.Handout{},
 		}
 		for _, g := range l.Grants {

@@ -133,6 +133,9 @@ func (f *finder) record(text []byte) error {
 		return nil
 	}
 	first, _, _ := bytes.Cut(text, []byte{'\t'})
+	if system, line := CutSystem(string(first)); system != "" {
+		first = []byte(line)
+	}
 	tag, isTag := bytes.CutPrefix(first, []byte(witness.TagLine("")))
 	if !f.found.Since.IsZero() && !f.wanted(tag, first, isTag) {
 		return nil
@@ -159,7 +162,7 @@ func (f *finder) record(text []byte) error {
 	position, layout := int64(f.query.Number), ""
 	if !isTag {
 		var ok bool
-		if position, layout, ok = f.tickOn(fields[0], fields[10]); !ok {
+		if position, layout, ok = f.tickOn(string(first), fields[10]); !ok {
 			return nil
 		}
 	}

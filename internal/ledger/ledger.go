@@ -4,7 +4,8 @@
 // A record is a line of fields with tabs between; see package journal. The first
 // five are those that hapax audit reads:
 //
-//	line      tag/NAME, or worker/POOL/ID
+//	line      tag/NAME, or worker/POOL/ID; before it SYSTEM/ where a foreign table
+//	          grants it
 //	lo, hi    [lo, hi) of the line: numbers of the tag, ticks of the worker
 //	node      who took or gave back
 //	time
@@ -28,6 +29,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -70,13 +72,17 @@ type Options struct {
 // A Ledger is written by one node. Its methods are safe for concurrent use; those
 // of a nil Ledger record nothing.
 type Ledger struct {
-	dir      string
-	opts     Options
-	journal  *journal.Journal
-	mu       sync.Mutex        // guards layouts
-	layouts  map[string]string // of pools, as records have them
-	maxPools int
+	dir     string
+	system  string // begins the names of lines, if it is not empty
+	opts    Options
+	journal *journal.Journal
+
+	mu      sync.Mutex        // guards layouts
+	layouts map[string]string // of pools, as records have them
 }
+
+// maxPools bounds the pools whose layouts are remembered.
+const maxPools = 10_000
 
 // By is for whom a grant is taken; zero for the node itself.
 type By struct{ Name, Address string }
@@ -96,11 +102,33 @@ func Open(dir string, opts Options) (*Ledger, error) {
 	if err != nil {
 		return nil, unwritable(err)
 	}
-	return &Ledger{dir: dir, opts: opts, journal: j, layouts: map[string]string{}, maxPools: 10_000}, nil
+	return &Ledger{dir: dir, opts: opts, journal: j, layouts: map[string]string{}}, nil
 }
 
 func unwritable(err error) error {
 	return fmt.Errorf("%w: the ledger of grants cannot be written: %w", hapax.ErrStoreUnavailable, err)
+}
+
+// In returns the same ledger for the lines of a foreign system, whose names begin
+// with the system's.
+func (l *Ledger) In(system string) *Ledger {
+	if l == nil {
+		return nil
+	}
+	return &Ledger{dir: l.dir, system: system, opts: l.opts, journal: l.journal, layouts: map[string]string{}}
+}
+
+// LineIn returns the name that a line has in the ledger of a foreign system.
+func LineIn(system, line string) string { return system + "/" + line }
+
+// CutSystem returns a line's name without the foreign system that it is of; empty for
+// none.
+func CutSystem(name string) (system, line string) {
+	if strings.HasPrefix(name, "tag/") || strings.HasPrefix(name, "worker/") {
+		return "", name
+	}
+	system, line, _ = strings.Cut(name, "/")
+	return system, line
 }
 
 // Node returns what operators know the node by.
@@ -175,7 +203,7 @@ func (l *Ledger) layoutOf(pool string, layout hapax.Layout) string {
 	if spec == "" {
 		return l.layouts[pool]
 	}
-	if len(l.layouts) < l.maxPools {
+	if len(l.layouts) < maxPools {
 		l.layouts[pool] = spec
 	}
 	return spec
@@ -204,6 +232,9 @@ func (l *Ledger) taken(line, what string, g hapax.Grant, ref string, by By, hold
 }
 
 func (l *Ledger) append(line, what string, g hapax.Grant, ref string, by By, holder, layout string) error {
+	if l.system != "" {
+		line = LineIn(l.system, line)
+	}
 	return l.journal.Append(line, strconv.FormatInt(g.Lo, 10), strconv.FormatInt(g.Hi, 10), l.opts.Node, journal.Stamp(l.opts.Now()),
 		what, ref, by.Name, by.Address, holder, layout)
 }

@@ -46,6 +46,7 @@ const (
 // A Line is a number as one tag's, or one worker's.
 type Line struct {
 	Name    string     `json:"line"`
+	System  string     `json:"system,omitempty"` // a foreign one, whose table grants the line
 	Tag     string     `json:"tag,omitempty"`
 	Pool    string     `json:"pool,omitempty"`
 	Worker  *int64     `json:"worker,omitempty"`
@@ -178,13 +179,15 @@ func since(at time.Time) *time.Time {
 
 func (t *Trace) line(c Candidate, found FoundLine, history *strategy.HistoryFinding) Line {
 	l := Line{Name: c.Name, Grants: []Grant{}, Issued: []Handout{}}
-	tag, isTag := witness.CutTagLine(c.Name)
+	system, name := CutSystem(c.Name)
+	l.System = system
+	tag, isTag := witness.CutTagLine(name)
 	if isTag {
 		l.Tag = tag
 		if own := hapax.ID(c.Position); own != t.Number {
 			l.Shown = &own
 		}
-	} else if pool, worker, ok := CutWorkerLine(c.Name); ok {
+	} else if pool, worker, ok := CutWorkerLine(name); ok {
 		l.Pool, l.Worker = pool, &worker
 		if !c.Layout.IsZero() {
 			l.Layout = cmp.Or(c.Layout.Name(), c.Layout.String())
@@ -203,7 +206,7 @@ func (t *Trace) line(c Candidate, found FoundLine, history *strategy.HistoryFind
 		}
 		l.Grants = append(l.Grants, g)
 	}
-	if history != nil {
+	if history != nil && system == "" { // of foreign systems there is none
 		for _, i := range history.Issues {
 			if isTag == (i.Strategy == string(hapax.KindSnowflake)) || isTag && i.Tag != tag && !strings.HasPrefix(tag, i.Tag+periodMark) {
 				continue
@@ -230,7 +233,7 @@ func (t *Trace) judge(c Candidate, l Line) (Verdict, string) {
 		return NeverGranted, fmt.Sprintf("the tag issues only numbers that leave %d when divided by %d", f.Tag.Remainder, f.Tag.Delta)
 	}
 	if n := len(l.Grants); n > 0 {
-		return t.granted(c, l.Grants[n-1])
+		return t.granted(c, l, l.Grants[n-1])
 	}
 	switch {
 	case !f.Known:
@@ -255,7 +258,7 @@ func (t *Trace) judge(c Candidate, l Line) (Verdict, string) {
 }
 
 // granted judges a number that lies in a grant.
-func (t *Trace) granted(c Candidate, g Grant) (Verdict, string) {
+func (t *Trace) granted(c Candidate, l Line, g Grant) (Verdict, string) {
 	to := "granted to node " + g.Node + " at " + stamp(g.Time)
 	command := By{g.Caller, g.Address} == Command
 	switch {
@@ -284,6 +287,8 @@ func (t *Trace) granted(c Candidate, g Grant) (Verdict, string) {
 		return GrantedHere, to + ", which printed it unless it was killed"
 	case g.Caller != "":
 		return GrantedHere, to + "; what a client issues of its lease is not recorded"
+	case l.System != "":
+		return GrantedHere, to + "; there is no history of foreign systems"
 	case !t.History.On:
 		return GrantedHere, to + "; whether it was issued is not recorded, because the history is off"
 	case t.History.Lost > 0 || t.History.Damaged > 0:

@@ -117,8 +117,15 @@ func (s *Service) onTag(ctx context.Context, name string, q *ledger.Query) ([]le
 	if !ok {
 		return nil, outOfRange("id", int64(q.Number), "a number that the plugins of the tag can have shown")
 	}
+	shown := q.Number
 	q.Number = id
-	return []ledger.Candidate{{Name: witness.TagLine(name), Position: int64(id)}}, nil
+	candidates := []ledger.Candidate{{Name: witness.TagLine(name), Position: int64(id)}}
+	for system, other := range s.opts.Beside {
+		if _, err := other.Tag(ctx, name); err == nil {
+			candidates = append(candidates, ledger.Candidate{Name: ledger.LineIn(system, witness.TagLine(name)), Position: int64(shown)})
+		}
+	}
+	return candidates, nil
 }
 
 // onLayout has a query ask for the grants of pools with a layout.
@@ -183,6 +190,9 @@ func (s *Service) withFacts(ctx context.Context, candidates []ledger.Candidate, 
 		if c.Facts = facts; facts.Restart && len(found.Lines) > 0 {
 			continue // what is found is on the lines of its periods
 		}
+		if len(candidates) > 1 && facts.Known && !facts.Exists && !slices.ContainsFunc(found.Lines, func(l ledger.FoundLine) bool { return l.Name == c.Name }) {
+			continue // it is a foreign table's tag
+		}
 		kept = append(kept, c)
 	}
 	return kept, nil
@@ -190,6 +200,12 @@ func (s *Service) withFacts(ctx context.Context, candidates []ledger.Candidate, 
 
 // facts asks the store about a line.
 func (s *Service) facts(ctx context.Context, line string) (f ledger.Facts, err error) {
+	if system, below := ledger.CutSystem(line); system != "" {
+		if other := s.opts.Beside[system]; other != nil {
+			return other.facts(ctx, below)
+		}
+		return f, nil
+	}
 	if tag, ok := witness.CutTagLine(line); ok {
 		t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.Tag(ctx, tag) })
 		if err != nil {

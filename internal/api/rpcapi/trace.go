@@ -51,7 +51,7 @@ func optionalTime(t *time.Time) *timestamppb.Timestamp {
 func newTraceLine(l ledger.Line) *hapaxv1.TraceLine {
 	m := &hapaxv1.TraceLine{
 		Line: l.Name, Tag: l.Tag, Pool: l.Pool, Worker: l.Worker, Layout: l.Layout, Time: optionalTime(l.Time),
-		Verdict: string(l.Verdict), Why: l.Why,
+		Verdict: string(l.Verdict), Why: l.Why, System: l.System,
 	}
 	if l.Shown != nil {
 		m.ShownFor = new(int64(*l.Shown))
