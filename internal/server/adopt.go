@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/boltstore"
@@ -29,7 +30,7 @@ type AdoptRequest struct {
 type Adoption struct {
 	witness.Adoption
 
-	Differences []string // between the recorded file and machine of an embedded store and the present ones
+	Differences []string // between where the store was and where it is now; what else is wrong is known once that is accepted
 	Moved       []Raised // marks that were raised because it was copied or moved
 }
 
@@ -58,9 +59,8 @@ func Adopt(ctx context.Context, c Config, req AdoptRequest) (Adoption, error) {
 
 func adopt(ctx context.Context, c Config, req AdoptRequest, w *witness.Witness) (Adoption, error) {
 	var a Adoption
-	req.Lines = append(req.Lines, w.Lines())
 	for _, path := range req.Witnesses {
-		_, lines, err := witness.Read(path)
+		lines, err := witness.Read(path)
 		if err != nil {
 			return a, err
 		}
@@ -79,6 +79,10 @@ func adopt(ctx context.Context, c Config, req AdoptRequest, w *witness.Witness) 
 	o := newOpener(c, slog.New(slog.DiscardHandler))
 	o.adopt = !req.DryRun
 	store, err := o.open(ctx)
+	if req.DryRun && (errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreUnsafe)) {
+		a.Differences = append(a.Differences, strings.TrimPrefix(err.Error(), "hapax: "))
+		return a, nil // likewise
+	}
 	if err != nil {
 		return a, err
 	}

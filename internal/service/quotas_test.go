@@ -46,6 +46,9 @@ func TestQuotaOfNumbers(t *testing.T) {
 		Tags: map[string]TagConfig{"orders": {}, "daily": {Code: "{yyyy}{MM}{dd}-{seq:9}", Zone: "UTC"}, "short": {Code: "{id:6}"}, "cold": {}},
 	}
 	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+		if _, err := s.Next(t.Context(), "orders"); err != nil { // Allocate creates no tag
+			t.Fatal(err)
+		}
 		var lease hapax.Allocation
 		ways := map[string]struct {
 			takes int64

@@ -19,6 +19,3 @@ func lockFile(path string) (io.Closer, error) {
 	}
 	return f, nil
 }
-
-// syncDir does nothing: directories cannot be synced on this system.
-func syncDir(string) error { return nil }

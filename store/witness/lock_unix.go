@@ -28,12 +28,3 @@ func lockFile(path string) (io.Closer, error) {
 	}
 	return f, nil
 }
-
-// syncDir makes the names in a directory durable.
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}

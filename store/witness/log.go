@@ -11,9 +11,9 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
 )
 
 // A log is the file of a Witness. It is lines of text,
@@ -27,6 +27,7 @@ import (
 // file and renaming it, and mended in the same way after a failed write.
 type log struct {
 	path string
+	disk durable.Disk
 	lock io.Closer
 	file logFile // nil while it is being replaced, and after a write that failed
 	size int64   // bytes in the file
@@ -41,23 +42,25 @@ type logFile interface {
 
 // A record is a state, or a change of it.
 type record struct {
-	Store   string           `json:"store,omitempty"`   // the store's identity; empty: unknown, or unchanged
-	Node    string           `json:"node,omitempty"`    // this node's identity; likewise
-	Beat    int64            `json:"beat,omitempty"`    // the node's last acknowledged heartbeat; -1: it has left; 0: unchanged
-	At      int64            `json:"at,omitempty"`      // when that was, in Unix milliseconds
-	Refusal *string          `json:"refusal,omitempty"` // why nothing is granted any more; empty: it is again
-	Fence   string           `json:"fence,omitempty"`   // the fence that stands for the refusal; empty: unchanged
-	Marks   map[string]int64 `json:"marks,omitempty"`
-	Offers  map[string]int64 `json:"offers,omitempty"` // hand-backs under way: the first number that was not used; -1: over
+	Store   string            `json:"store,omitempty"`   // the store's identity; empty: unknown, or unchanged
+	Node    string            `json:"node,omitempty"`    // this node's identity; likewise
+	Beat    int64             `json:"beat,omitempty"`    // the node's last acknowledged heartbeat; -1: it has left; 0: unchanged
+	At      int64             `json:"at,omitempty"`      // when that was, in Unix milliseconds
+	Refusal *string           `json:"refusal,omitempty"` // why nothing is granted any more; empty: it is again
+	Fence   string            `json:"fence,omitempty"`   // the fence that stands for the refusal; empty: unchanged
+	Alone   bool              `json:"alone,omitempty"`   // the peers so far are forgotten
+	Marks   map[string]int64  `json:"marks,omitempty"`
+	Peers   map[string]string `json:"peers,omitempty"`  // other nodes that were seen in the store, by identity, with what operators know them by
+	Offers  map[string]int64  `json:"offers,omitempty"` // hand-backs under way: the first number that was not used; -1: over
 }
 
 func newRecord() record {
-	return record{Marks: map[string]int64{}, Offers: map[string]int64{}}
+	return record{Marks: map[string]int64{}, Peers: map[string]string{}, Offers: map[string]int64{}}
 }
 
 // clone returns a copy that shares nothing with r.
 func (r record) clone() record {
-	r.Marks, r.Offers = maps.Clone(r.Marks), maps.Clone(r.Offers)
+	r.Marks, r.Peers, r.Offers = maps.Clone(r.Marks), maps.Clone(r.Peers), maps.Clone(r.Offers)
 	return r
 }
 
@@ -78,6 +81,10 @@ func (r *record) merge(c record) {
 	if c.Fence != "" {
 		r.Fence = c.Fence
 	}
+	if c.Alone {
+		clear(r.Peers)
+	}
+	maps.Copy(r.Peers, c.Peers)
 	maps.Copy(r.Marks, c.Marks)
 	for line, next := range c.Offers {
 		if next < 0 {
@@ -102,12 +109,12 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // openLog locks the log, reads the state and leaves a fresh snapshot of it, so
 // that what a crash left behind is gone.
-func openLog(path string) (*log, record, error) {
+func openLog(path string, disk durable.Disk) (*log, record, error) {
 	lock, err := lockFile(path + ".lock")
 	if err != nil {
 		return nil, record{}, err
 	}
-	l := &log{path: path, lock: lock}
+	l := &log{path: path, disk: disk, lock: lock}
 	state, err := readLog(path)
 	if err == nil {
 		err = l.rewrite(state)
@@ -141,7 +148,7 @@ func (l *log) isDue() bool { return l.file == nil || l.size >= l.long }
 func (l *log) rewrite(state record) error {
 	data := state.encode(kindSnapshot)
 	_ = l.closeFile() // what it holds is about to be replaced
-	if err := replaceFile(l.path, data); err != nil {
+	if err := durable.Replace(l.disk, l.path, func(*os.File) ([]byte, error) { return data, nil }); err != nil {
 		return l.unavailable("cannot be replaced", err)
 	}
 	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND, 0)
@@ -170,30 +177,6 @@ func (l *log) unavailable(what string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%w: the witness %s %s: %w", hapax.ErrStoreUnavailable, l.path, what, err)
-}
-
-// replaceFile writes a file that is at any time either the old or the new one,
-// also when the power fails.
-func replaceFile(path string, data []byte) error {
-	fresh := path + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(fresh, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
 }
 
 // readLog returns what the file at path says; nothing if there is none.
