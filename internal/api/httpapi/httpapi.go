@@ -175,6 +175,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}()
 		w = logged
 	}
+	if a.opts.Policy == nil { // else admit tells who it is
+		r = from(r, nil)
+	}
 	if tag, ok := plainNext(r); ok {
 		if a.opts.Policy != nil {
 			caller := a.admit(w, r, auth.Issue, tag)
