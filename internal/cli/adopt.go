@@ -37,7 +37,7 @@ whose server is stopped. Run it once, at any node: the others hear of it. An
 embedded store that was copied or moved is raised by the margins, which must
 exceed what the original granted since; never use that original again.
 
-With --compat leaf or --compat tinyid it raises the rows of that system's table: above
+With --foreign leaf or --foreign tinyid it raises the rows of that system's table: above
 what this node's witness knows, and by the margin for what the system's own nodes
 have issued.`,
 		Example: `  hapax adopt --server http://127.0.0.1:8080 --dry-run
@@ -56,7 +56,7 @@ have issued.`,
 	yes := flags.Bool("yes", false, "do not ask")
 	address := flags.String("server", "", "URL of a running server to work through (or $"+serverEnv+")")
 	credentials := addCredentials(flags)
-	foreign := flags.String("compat", "", "leaf or tinyid: adopt its table instead, which this node's witness refuses")
+	foreign := flags.String("foreign", "", "leaf or tinyid: adopt its table instead, which this node's witness refuses")
 	asJSON := jsonFlag(cmd)
 	settings := addSettings(cmd, "data", "store", "witness")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

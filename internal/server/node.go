@@ -148,9 +148,9 @@ func (n *Node) openLedger(o opener) error {
 	return nil
 }
 
-// openHistory opens the history that is among the plugins, if there is one. Without a
+// OpenHistory opens the history that is among the plugins, if there is one. Without a
 // data directory that stays there is none.
-func (n *Node) openHistory(strategies *strategy.Registry) error {
+func (n *Node) OpenHistory(strategies *strategy.Registry) error {
 	n.history = strategies.History()
 	if n.history == nil || n.passing {
 		return nil

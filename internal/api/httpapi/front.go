@@ -182,8 +182,7 @@ func (f *Front) serve(nc net.Conn) {
 			_ = nc.Close()
 		}
 	}()
-	c := frontConn{api: f.api, client: peer.NewContext(f.life, gate.Bare(nc))}
-	c.origin = auth.NewContext(c.client, nil, nc.RemoteAddr().String())
+	c := frontConn{api: f.api, client: peer.NewContext(auth.NewContext(f.life, nil, nc.RemoteAddr().String()), gate.Bare(nc))}
 	defer c.client.Rest()
 	buf := make([]byte, frontBuffer)
 	if nc.SetDeadline(time.Now().Add(frontFirst)) != nil || f.isClosed() { // Close sets a deadline, too
@@ -253,9 +252,8 @@ func (c *replayed) Read(p []byte) (int, error) {
 // A frontConn is what a connection of a front keeps.
 type frontConn struct {
 	api    *api
-	client *peer.Context   // ends when the client leaves
-	origin context.Context // the same, and says from where it calls
-	host   []byte          // the Host that was found to be good
+	client *peer.Context // ends when the client leaves
+	host   []byte        // the Host that was found to be good
 	out    []byte
 	now    time.Time
 	date   []byte // as a header, of the second
@@ -288,7 +286,7 @@ const numberHead = "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Type: 
 
 // next answers with one number, or with why there is none.
 func (c *frontConn) next(tag []byte) {
-	id, err := c.api.svc.NextBytes(c.origin, tag)
+	id, err := c.api.svc.NextBytes(c.client, tag)
 	if err != nil {
 		c.fail(err)
 		return
