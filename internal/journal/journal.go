@@ -24,6 +24,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -444,15 +445,15 @@ func (j *Journal) sweep() error {
 	j.mu.Unlock()
 	var errs []error
 	var kept int64
-	for i := len(files) - 1; i >= 0; i-- {
-		path := filepath.Join(j.dir, files[i].name)
+	for _, f := range slices.Backward(files) {
+		path := filepath.Join(j.dir, f.name)
 		info, err := os.Stat(path)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		kept += info.Size()
-		if files[i].number < current && (kept > j.opts.Bytes || j.opts.Now().Sub(info.ModTime()) > j.opts.Age) {
+		if f.number < current && (kept > j.opts.Bytes || j.opts.Now().Sub(info.ModTime()) > j.opts.Age) {
 			errs = append(errs, os.Remove(path))
 		}
 	}

@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -426,10 +427,7 @@ func TestLost(t *testing.T) {
 // What Sync has returned for is there after a power loss.
 func TestPowerLoss(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		dir, err := os.MkdirTemp(t.TempDir(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		dir := filepath.Join(t.TempDir(), rand.Text())
 		d := &disk{room: -1}
 		j, err := Open(dir, "x", Options{Open: d.open, Bytes: MinBytes})
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -145,10 +146,8 @@ func (f *finder) record(text []byte) error {
 		f.found.Damaged++
 		return nil
 	}
-	lo, err1 := strconv.ParseInt(fields[1], 10, 64)
-	hi, err2 := strconv.ParseInt(fields[2], 10, 64)
-	at, err3 := journal.ParseStamp(fields[4])
-	if err1 != nil || err2 != nil || err3 != nil {
+	lo, hi, at, ok := stretchOf(fields)
+	if !ok {
 		f.found.Damaged++
 		return nil
 	}
@@ -161,7 +160,6 @@ func (f *finder) record(text []byte) error {
 	}
 	position, layout := int64(f.query.Number), ""
 	if !isTag {
-		var ok bool
 		if position, layout, ok = f.tickOn(string(first), fields[10]); !ok {
 			return nil
 		}
@@ -171,6 +169,14 @@ func (f *finder) record(text []byte) error {
 	}
 	f.note(fields, hapax.Grant{Lo: lo, Hi: hi}, at, position, layout)
 	return nil
+}
+
+// stretchOf reads what a record is about.
+func stretchOf(fields []string) (lo, hi int64, at time.Time, ok bool) {
+	lo, err := strconv.ParseInt(fields[1], 10, 64)
+	hi, err2 := strconv.ParseInt(fields[2], 10, 64)
+	at, err3 := journal.ParseStamp(fields[4])
+	return lo, hi, at, errors.Join(err, err2, err3) == nil
 }
 
 // wanted reports whether a line is one of those that are asked for, as far as its

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -29,11 +30,8 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 func newNode(t *testing.T, name string) *node {
 	t.Helper()
 	n := &node{now: noon}
-	dir, err := os.MkdirTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n.Ledger, err = Open(dir, Options{Node: name, Instance: "I-" + name, Now: func() time.Time { return n.now }}); err != nil {
+	var err error
+	if n.Ledger, err = Open(filepath.Join(t.TempDir(), name+rand.Text()), Options{Node: name, Instance: "I-" + name, Now: func() time.Time { return n.now }}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -150,7 +148,7 @@ func TestFindWorkers(t *testing.T) {
 		}
 	}
 	n.Sealed(lease("default", 7, 200, 400), 300, By{}, nil)
-	make := func(l hapax.Layout, worker, tick int64) hapax.ID {
+	compose := func(l hapax.Layout, worker, tick int64) hapax.ID {
 		id, err := l.Compose(hapax.Fields{{Name: "time", Value: tick}, {Name: "worker", Value: worker}, {Name: "sequence", Value: 5}})
 		if err != nil {
 			t.Fatal(err)
@@ -163,26 +161,26 @@ func TestFindWorkers(t *testing.T) {
 		q    Query
 		want []string
 	}{
-		{"first tick", Query{Number: make(leaf, 7, 100), Pool: "default"}, []string{first}},
-		{"last tick", Query{Number: make(leaf, 7, 199), Pool: "default"}, []string{first}},
-		{"extended", Query{Number: make(leaf, 7, 299), Pool: "default"}, []string{second}},
-		{"sealed", Query{Number: make(leaf, 7, 300), Pool: "default"}, []string{second + " back"}},
-		{"before", Query{Number: make(leaf, 7, 99), Pool: "default"}, nil},
-		{"after", Query{Number: make(leaf, 7, 400), Pool: "default"}, nil},
-		{"another worker", Query{Number: make(leaf, 8, 150), Pool: "default"}, nil},
-		{"another pool", Query{Number: make(leaf, 7, 150), Pool: "mine"}, nil},
-		{"by layout", Query{Number: make(own, 7, 150), Layout: own}, []string{"worker/mine/7 [100,200) a"}},
-		{"by another layout", Query{Number: make(leaf, 7, 150), Layout: own}, nil},
-		{"anywhere", Query{Number: make(leaf, 7, 150)}, []string{first}},
-		{"as a tag's", Query{Number: make(leaf, 7, 150), Tag: "orders"}, nil},
-		{"of a tag, or of any pool", Query{Number: make(leaf, 7, 150), Tag: "orders", AnyPool: true}, []string{first}},
+		{"first tick", Query{Number: compose(leaf, 7, 100), Pool: "default"}, []string{first}},
+		{"last tick", Query{Number: compose(leaf, 7, 199), Pool: "default"}, []string{first}},
+		{"extended", Query{Number: compose(leaf, 7, 299), Pool: "default"}, []string{second}},
+		{"sealed", Query{Number: compose(leaf, 7, 300), Pool: "default"}, []string{second + " back"}},
+		{"before", Query{Number: compose(leaf, 7, 99), Pool: "default"}, nil},
+		{"after", Query{Number: compose(leaf, 7, 400), Pool: "default"}, nil},
+		{"another worker", Query{Number: compose(leaf, 8, 150), Pool: "default"}, nil},
+		{"another pool", Query{Number: compose(leaf, 7, 150), Pool: "mine"}, nil},
+		{"by layout", Query{Number: compose(own, 7, 150), Layout: own}, []string{"worker/mine/7 [100,200) a"}},
+		{"by another layout", Query{Number: compose(leaf, 7, 150), Layout: own}, nil},
+		{"anywhere", Query{Number: compose(leaf, 7, 150)}, []string{first}},
+		{"as a tag's", Query{Number: compose(leaf, 7, 150), Tag: "orders"}, nil},
+		{"of a tag, or of any pool", Query{Number: compose(leaf, 7, 150), Tag: "orders", AnyPool: true}, []string{first}},
 		{"no ID of the layout", Query{Number: -1, Pool: "default"}, nil},
 	} {
 		if got := told(n.find(t, tt.q)); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
-	line := n.find(t, Query{Number: make(leaf, 7, 100), Pool: "default"}).Lines[0]
+	line := n.find(t, Query{Number: compose(leaf, 7, 100), Pool: "default"}).Lines[0]
 	if line.Layout != "leaf" || line.Position != 100 || line.Grants[0].Ref != "3" || line.Grants[0].Holder != "h" {
 		t.Errorf("it is %+v", line)
 	}
@@ -231,7 +229,7 @@ func TestLedgersFollowTheStore(t *testing.T) {
 			}
 			mark, last = a.Grant.Hi, &held{i, a}
 		}
-		for v := int64(0); v < mark+20; v++ {
+		for v := range mark + 20 {
 			var holds, gave []string
 			for _, n := range nodes {
 				f := n.find(t, Query{Number: hapax.ID(v), Tag: "orders"})
