@@ -31,6 +31,7 @@ type chain struct {
 	befores  []*Plugin // those with a Before hook
 	afters   []*Plugin // those with an After hook
 	replaces bool      // one has a Replace hook
+	strict   bool      // one may keep numbers from the caller
 }
 
 func (ch *chain) add(p *Plugin) {
@@ -42,6 +43,7 @@ func (ch *chain) add(p *Plugin) {
 		ch.afters = append(ch.afters, p)
 	}
 	ch.replaces = ch.replaces || p.Replace != nil
+	ch.strict = ch.strict || p.Replace != nil || p.Strict
 }
 
 // Strategy returns the name of the line's strategy.
@@ -87,7 +89,7 @@ func (l *Line) Next(ctx context.Context) (hapax.ID, error) {
 // deferred call for all hooks, which knows as little as it can: its work is most of
 // what plugins cost.
 func (l *Line) next(ctx context.Context, ch *chain) (id hapax.ID, err error) {
-	if ch.replaces {
+	if ch.strict {
 		var ids [1]hapax.ID
 		_, err := l.fill(ctx, ch, ids[:], l.issuer)
 		return ids[0], err
@@ -174,7 +176,9 @@ func (l *Line) InARow(ctx context.Context, n int64, reserve func(ctx context.Con
 	if err != nil {
 		return g, l.failed(ctx, ch, c, err)
 	}
-	_ = l.after(ctx, ch, ch.afters, c, Numbers{one: hapax.ID(g.Lo), count: int(n), step: hapax.ID((g.Hi - g.Lo) / n)}) // no hook replaces
+	if err := l.after(ctx, ch, ch.afters, c, Numbers{one: hapax.ID(g.Lo), count: int(n), step: hapax.ID((g.Hi - g.Lo) / n)}); err != nil {
+		return hapax.Grant{}, l.failed(ctx, ch, c, err)
+	}
 	return g, nil
 }
 
@@ -269,15 +273,15 @@ func (ch *chain) before(ctx context.Context, c Call) (err error) {
 }
 
 // after shows the plugins, some of the chain's, what was issued. It returns the
-// failure of a Replace hook, after which the numbers must not be used, and reports
-// others.
+// failure of a Replace hook or a strict plugin, after which the numbers must not be
+// used, and reports others.
 func (l *Line) after(ctx context.Context, ch *chain, plugins []*Plugin, c Call, ids Numbers) error {
 	for {
 		failed, f := show(ctx, plugins, c, ids)
 		if f == nil {
 			return nil
 		}
-		if f.Hook == "Replace" {
+		if f.Hook == "Replace" || plugins[failed].Strict {
 			return f
 		}
 		l.report(ctx, ch, c, f)

@@ -37,6 +37,9 @@ type Plugin struct {
 	// and the failure is reported.
 	After func(ctx context.Context, c Call, ids Numbers) error
 
+	// Strict has the call fail where After does: the numbers are burnt then.
+	Strict bool
+
 	// Replace puts other numbers in the place of those that were issued, and must
 	// be injective; see the package's documentation. If it fails the call fails,
 	// and the numbers are burnt. It must not keep the slice.
@@ -47,11 +50,17 @@ type Plugin struct {
 	// another one. Default: the plugin's name.
 	Frozen string
 
+	// Original is the reverse of Replace, for who traces a number: it returns the
+	// one that is shown as another. Optional.
+	Original func(tag string, shown hapax.ID) (hapax.ID, error)
+
 	// OnError is told of a call that failed and of hooks that failed.
 	OnError func(ctx context.Context, c Call, err error)
 
 	// Usage, if it is set, tells what the plugin has counted. A server shows it.
 	Usage func() []Usage
+
+	history *History // whose plugin it is
 
 	counts *pluginCounts // set by the registry; copies share it
 }

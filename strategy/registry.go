@@ -294,6 +294,41 @@ func (r *Registry) Frozen(strategy, tag string) []string {
 	return frozen
 }
 
+// Original returns the number that the plugins of a tag show as another one; the
+// same where none replaces numbers, and false where one cannot tell.
+func (r *Registry) Original(strategy, tag string, shown hapax.ID) (id hapax.ID, ok bool) {
+	ch := r.chain(&Line{strategy: strategy, tag: tag})
+	if ch == nil {
+		return shown, true
+	}
+	for _, p := range slices.Backward(ch.plugins) {
+		switch {
+		case p.Replace == nil:
+			continue
+		case p.Original == nil:
+			return 0, false
+		}
+		id, err := p.Original(tag, shown)
+		if err != nil {
+			return 0, false
+		}
+		shown = id
+	}
+	return shown, true
+}
+
+// History returns the history that is among the plugins; nil if there is none.
+func (r *Registry) History() *History {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.plugins {
+		if p.history != nil {
+			return p.history
+		}
+	}
+	return nil
+}
+
 func (r *Registry) chain(l *Line) *chain {
 	r.mu.Lock()
 	defer r.mu.Unlock()

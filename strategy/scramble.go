@@ -63,7 +63,7 @@ func (s *Scrambler) codec(tag string) (*codec.Codec, error) {
 // Plugin returns the plugin "scramble", which replaces the numbers of the tags, by
 // default of all.
 func (s *Scrambler) Plugin(tags ...string) Plugin {
-	return Plugin{Name: "scramble", Tags: tags, Frozen: s.frozen, Replace: func(_ context.Context, c Call, ids []hapax.ID) error {
+	return Plugin{Name: "scramble", Tags: tags, Frozen: s.frozen, Original: s.Original, Replace: func(_ context.Context, c Call, ids []hapax.ID) error {
 		for i, id := range ids {
 			shown, err := s.Scramble(c.Tag, id)
 			if err != nil {

@@ -2004,6 +2004,617 @@ func (x *RaisedMark) GetTo() int64 {
 	return 0
 }
 
+// Asks who was granted a number.
+type TraceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number in decimal digits, or the code that shows it.
+	Number string `protobuf:"bytes,1,opt,name=number,proto3" json:"number,omitempty"`
+	// It is a code of the tag.
+	Code bool `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`
+	// The tag that it is of.
+	Tag string `protobuf:"bytes,3,opt,name=tag,proto3" json:"tag,omitempty"`
+	// Name or spec of the layout that it is of, where no tag is given. Without both
+	// it is looked up on every line that the node knows.
+	Layout        string `protobuf:"bytes,4,opt,name=layout,proto3" json:"layout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceRequest) Reset() {
+	*x = TraceRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceRequest) ProtoMessage() {}
+
+func (x *TraceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceRequest.ProtoReflect.Descriptor instead.
+func (*TraceRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *TraceRequest) GetNumber() string {
+	if x != nil {
+		return x.Number
+	}
+	return ""
+}
+
+func (x *TraceRequest) GetCode() bool {
+	if x != nil {
+		return x.Code
+	}
+	return false
+}
+
+func (x *TraceRequest) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *TraceRequest) GetLayout() string {
+	if x != nil {
+		return x.Layout
+	}
+	return ""
+}
+
+// What a node knows of a number.
+type TraceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number.
+	Number int64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Who says so.
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// On which it was granted, or would have been.
+	Lines []*TraceLine `protobuf:"bytes,3,rep,name=lines,proto3" json:"lines,omitempty"`
+	// There are more than are told.
+	More bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	// How much the node's ledger tells.
+	Ledger *TraceCoverage `protobuf:"bytes,5,opt,name=ledger,proto3" json:"ledger,omitempty"`
+	// How much its history tells.
+	History       *TraceCoverage `protobuf:"bytes,6,opt,name=history,proto3" json:"history,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceResponse) Reset() {
+	*x = TraceResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceResponse) ProtoMessage() {}
+
+func (x *TraceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceResponse.ProtoReflect.Descriptor instead.
+func (*TraceResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *TraceResponse) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *TraceResponse) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *TraceResponse) GetLines() []*TraceLine {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
+func (x *TraceResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *TraceResponse) GetLedger() *TraceCoverage {
+	if x != nil {
+		return x.Ledger
+	}
+	return nil
+}
+
+func (x *TraceResponse) GetHistory() *TraceCoverage {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+// How much records tell.
+type TraceCoverage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// They are kept.
+	On bool `protobuf:"varint,1,opt,name=on,proto3" json:"on,omitempty"`
+	// The first record; not given: there is none.
+	Since *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	// Records that could not be written.
+	Lost int64 `protobuf:"varint,3,opt,name=lost,proto3" json:"lost,omitempty"`
+	// Records that cannot be read.
+	Damaged       int64 `protobuf:"varint,4,opt,name=damaged,proto3" json:"damaged,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceCoverage) Reset() {
+	*x = TraceCoverage{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceCoverage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceCoverage) ProtoMessage() {}
+
+func (x *TraceCoverage) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceCoverage.ProtoReflect.Descriptor instead.
+func (*TraceCoverage) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *TraceCoverage) GetOn() bool {
+	if x != nil {
+		return x.On
+	}
+	return false
+}
+
+func (x *TraceCoverage) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *TraceCoverage) GetLost() int64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
+func (x *TraceCoverage) GetDamaged() int64 {
+	if x != nil {
+		return x.Damaged
+	}
+	return 0
+}
+
+// A number as one tag's, or one worker's.
+type TraceLine struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// tag/NAME, or worker/POOL/ID.
+	Line string `protobuf:"bytes,1,opt,name=line,proto3" json:"line,omitempty"`
+	// The tag.
+	Tag string `protobuf:"bytes,2,opt,name=tag,proto3" json:"tag,omitempty"`
+	// The worker's pool.
+	Pool string `protobuf:"bytes,3,opt,name=pool,proto3" json:"pool,omitempty"`
+	// The worker ID, of a worker's line.
+	Worker *int64 `protobuf:"varint,4,opt,name=worker,proto3,oneof" json:"worker,omitempty"`
+	// The layout of a worker's numbers.
+	Layout string `protobuf:"bytes,5,opt,name=layout,proto3" json:"layout,omitempty"`
+	// The time that a worker's number holds.
+	Time *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=time,proto3" json:"time,omitempty"`
+	// issued, granted, handed_back, elsewhere, never_granted or unknown.
+	Verdict string `protobuf:"bytes,7,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	// The same in words.
+	Why string `protobuf:"bytes,8,opt,name=why,proto3" json:"why,omitempty"`
+	// The grants that it lay in, in the order of the records.
+	Grants []*TraceGrant `protobuf:"bytes,9,rep,name=grants,proto3" json:"grants,omitempty"`
+	// What the history has of it, oldest first.
+	Issued []*TraceHandout `protobuf:"bytes,10,rep,name=issued,proto3" json:"issued,omitempty"`
+	// The line's own number, where a plugin shows another one.
+	ShownFor *int64 `protobuf:"varint,11,opt,name=shown_for,json=shownFor,proto3,oneof" json:"shown_for,omitempty"`
+	// A foreign system, whose table grants the line; its name begins the line's.
+	System        string `protobuf:"bytes,12,opt,name=system,proto3" json:"system,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceLine) Reset() {
+	*x = TraceLine{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceLine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceLine) ProtoMessage() {}
+
+func (x *TraceLine) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceLine.ProtoReflect.Descriptor instead.
+func (*TraceLine) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *TraceLine) GetLine() string {
+	if x != nil {
+		return x.Line
+	}
+	return ""
+}
+
+func (x *TraceLine) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *TraceLine) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *TraceLine) GetWorker() int64 {
+	if x != nil && x.Worker != nil {
+		return *x.Worker
+	}
+	return 0
+}
+
+func (x *TraceLine) GetLayout() string {
+	if x != nil {
+		return x.Layout
+	}
+	return ""
+}
+
+func (x *TraceLine) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *TraceLine) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *TraceLine) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *TraceLine) GetGrants() []*TraceGrant {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *TraceLine) GetIssued() []*TraceHandout {
+	if x != nil {
+		return x.Issued
+	}
+	return nil
+}
+
+func (x *TraceLine) GetShownFor() int64 {
+	if x != nil && x.ShownFor != nil {
+		return *x.ShownFor
+	}
+	return 0
+}
+
+func (x *TraceLine) GetSystem() string {
+	if x != nil {
+		return x.System
+	}
+	return ""
+}
+
+// A stretch of a line that a node was granted.
+type TraceGrant struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From lo up to but not including hi.
+	Grant *Grant `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
+	// Who took it.
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// When, by that node's clock.
+	Time *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
+	// The first digits of the hash of a segment's key.
+	Key string `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
+	// The fencing token of a worker's lease.
+	FencingToken string `protobuf:"bytes,5,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"`
+	// Who has the worker's lease.
+	Holder string `protobuf:"bytes,6,opt,name=holder,proto3" json:"holder,omitempty"`
+	// The token for which it was leased; empty: the node issues from it itself.
+	Caller string `protobuf:"bytes,7,opt,name=caller,proto3" json:"caller,omitempty"`
+	// From where that was asked for.
+	Address string `protobuf:"bytes,8,opt,name=address,proto3" json:"address,omitempty"`
+	// back: the number was given back to the store; offered: the same, and the
+	// store's answer was lost.
+	Given string `protobuf:"bytes,9,opt,name=given,proto3" json:"given,omitempty"`
+	// When.
+	GivenAt       *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=given_at,json=givenAt,proto3" json:"given_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceGrant) Reset() {
+	*x = TraceGrant{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceGrant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceGrant) ProtoMessage() {}
+
+func (x *TraceGrant) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceGrant.ProtoReflect.Descriptor instead.
+func (*TraceGrant) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *TraceGrant) GetGrant() *Grant {
+	if x != nil {
+		return x.Grant
+	}
+	return nil
+}
+
+func (x *TraceGrant) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *TraceGrant) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *TraceGrant) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *TraceGrant) GetFencingToken() string {
+	if x != nil {
+		return x.FencingToken
+	}
+	return ""
+}
+
+func (x *TraceGrant) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *TraceGrant) GetCaller() string {
+	if x != nil {
+		return x.Caller
+	}
+	return ""
+}
+
+func (x *TraceGrant) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *TraceGrant) GetGiven() string {
+	if x != nil {
+		return x.Given
+	}
+	return ""
+}
+
+func (x *TraceGrant) GetGivenAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.GivenAt
+	}
+	return nil
+}
+
+// A run of numbers that somebody got.
+type TraceHandout struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tag.
+	Tag string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
+	// The first number.
+	First int64 `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"`
+	// The last one.
+	Last int64 `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	// The token for which they were issued.
+	Caller string `protobuf:"bytes,4,opt,name=caller,proto3" json:"caller,omitempty"`
+	// From where they were asked for.
+	Address string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	// They were issued then or later,
+	From *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=from,proto3" json:"from,omitempty"`
+	// and then or before.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceHandout) Reset() {
+	*x = TraceHandout{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceHandout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceHandout) ProtoMessage() {}
+
+func (x *TraceHandout) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceHandout.ProtoReflect.Descriptor instead.
+func (*TraceHandout) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *TraceHandout) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *TraceHandout) GetFirst() int64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *TraceHandout) GetLast() int64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+func (x *TraceHandout) GetCaller() string {
+	if x != nil {
+		return x.Caller
+	}
+	return ""
+}
+
+func (x *TraceHandout) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *TraceHandout) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *TraceHandout) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 // Asks for the plugins.
 type ListPluginsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2013,7 +2624,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2025,7 +2636,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2038,7 +2649,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 // The plugins.
@@ -2052,7 +2663,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2675,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2688,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*Plugin {
@@ -2112,7 +2723,7 @@ type Plugin struct {
 
 func (x *Plugin) Reset() {
 	*x = Plugin{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2124,7 +2735,7 @@ func (x *Plugin) String() string {
 func (*Plugin) ProtoMessage() {}
 
 func (x *Plugin) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2137,7 +2748,7 @@ func (x *Plugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
 func (*Plugin) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Plugin) GetName() string {
@@ -2211,7 +2822,7 @@ type SetPluginRequest struct {
 
 func (x *SetPluginRequest) Reset() {
 	*x = SetPluginRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2223,7 +2834,7 @@ func (x *SetPluginRequest) String() string {
 func (*SetPluginRequest) ProtoMessage() {}
 
 func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2236,7 +2847,7 @@ func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPluginRequest.ProtoReflect.Descriptor instead.
 func (*SetPluginRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SetPluginRequest) GetName() string {
@@ -2271,7 +2882,7 @@ type SetPluginResponse struct {
 
 func (x *SetPluginResponse) Reset() {
 	*x = SetPluginResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2283,7 +2894,7 @@ func (x *SetPluginResponse) String() string {
 func (*SetPluginResponse) ProtoMessage() {}
 
 func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2296,7 +2907,7 @@ func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPluginResponse.ProtoReflect.Descriptor instead.
 func (*SetPluginResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SetPluginResponse) GetPlugin() *Plugin {
@@ -2317,7 +2928,7 @@ type GetUsageRequest struct {
 
 func (x *GetUsageRequest) Reset() {
 	*x = GetUsageRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2329,7 +2940,7 @@ func (x *GetUsageRequest) String() string {
 func (*GetUsageRequest) ProtoMessage() {}
 
 func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2342,7 +2953,7 @@ func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
 func (*GetUsageRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetUsageRequest) GetTag() string {
@@ -2363,7 +2974,7 @@ type GetUsageResponse struct {
 
 func (x *GetUsageResponse) Reset() {
 	*x = GetUsageResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2986,7 @@ func (x *GetUsageResponse) String() string {
 func (*GetUsageResponse) ProtoMessage() {}
 
 func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2999,7 @@ func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
 func (*GetUsageResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetUsageResponse) GetUsages() []*Usage {
@@ -2526,7 +3137,62 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06worker\x18\x03 \x01(\x03R\x06worker\x12\x12\n" +
 	"\x04from\x18\x04 \x01(\x03R\x04from\x12\x0e\n" +
-	"\x02to\x18\x05 \x01(\x03R\x02to\"\x14\n" +
+	"\x02to\x18\x05 \x01(\x03R\x02to\"d\n" +
+	"\fTraceRequest\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\tR\x06number\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\bR\x04code\x12\x10\n" +
+	"\x03tag\x18\x03 \x01(\tR\x03tag\x12\x16\n" +
+	"\x06layout\x18\x04 \x01(\tR\x06layout\"\xde\x01\n" +
+	"\rTraceResponse\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12)\n" +
+	"\x05lines\x18\x03 \x03(\v2\x13.hapax.v1.TraceLineR\x05lines\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\x12/\n" +
+	"\x06ledger\x18\x05 \x01(\v2\x17.hapax.v1.TraceCoverageR\x06ledger\x121\n" +
+	"\ahistory\x18\x06 \x01(\v2\x17.hapax.v1.TraceCoverageR\ahistory\"\x7f\n" +
+	"\rTraceCoverage\x12\x0e\n" +
+	"\x02on\x18\x01 \x01(\bR\x02on\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x12\n" +
+	"\x04lost\x18\x03 \x01(\x03R\x04lost\x12\x18\n" +
+	"\adamaged\x18\x04 \x01(\x03R\adamaged\"\x87\x03\n" +
+	"\tTraceLine\x12\x12\n" +
+	"\x04line\x18\x01 \x01(\tR\x04line\x12\x10\n" +
+	"\x03tag\x18\x02 \x01(\tR\x03tag\x12\x12\n" +
+	"\x04pool\x18\x03 \x01(\tR\x04pool\x12\x1b\n" +
+	"\x06worker\x18\x04 \x01(\x03H\x00R\x06worker\x88\x01\x01\x12\x16\n" +
+	"\x06layout\x18\x05 \x01(\tR\x06layout\x12.\n" +
+	"\x04time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
+	"\averdict\x18\a \x01(\tR\averdict\x12\x10\n" +
+	"\x03why\x18\b \x01(\tR\x03why\x12,\n" +
+	"\x06grants\x18\t \x03(\v2\x14.hapax.v1.TraceGrantR\x06grants\x12.\n" +
+	"\x06issued\x18\n" +
+	" \x03(\v2\x16.hapax.v1.TraceHandoutR\x06issued\x12 \n" +
+	"\tshown_for\x18\v \x01(\x03H\x01R\bshownFor\x88\x01\x01\x12\x16\n" +
+	"\x06system\x18\f \x01(\tR\x06systemB\t\n" +
+	"\a_workerB\f\n" +
+	"\n" +
+	"_shown_for\"\xc5\x02\n" +
+	"\n" +
+	"TraceGrant\x12%\n" +
+	"\x05grant\x18\x01 \x01(\v2\x0f.hapax.v1.GrantR\x05grant\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12.\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\tR\x03key\x12#\n" +
+	"\rfencing_token\x18\x05 \x01(\tR\ffencingToken\x12\x16\n" +
+	"\x06holder\x18\x06 \x01(\tR\x06holder\x12\x16\n" +
+	"\x06caller\x18\a \x01(\tR\x06caller\x12\x18\n" +
+	"\aaddress\x18\b \x01(\tR\aaddress\x12\x14\n" +
+	"\x05given\x18\t \x01(\tR\x05given\x125\n" +
+	"\bgiven_at\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\agivenAt\"\xde\x01\n" +
+	"\fTraceHandout\x12\x10\n" +
+	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x14\n" +
+	"\x05first\x18\x02 \x01(\x03R\x05first\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\x03R\x04last\x12\x16\n" +
+	"\x06caller\x18\x04 \x01(\tR\x06caller\x12\x18\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress\x12.\n" +
+	"\x04from\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x120\n" +
+	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x14\n" +
 	"\x12ListPluginsRequest\"A\n" +
 	"\x13ListPluginsResponse\x12*\n" +
 	"\aplugins\x18\x01 \x03(\v2\x10.hapax.v1.PluginR\aplugins\"\xc0\x01\n" +
@@ -2552,8 +3218,7 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x0fGetUsageRequest\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\";\n" +
 	"\x10GetUsageResponse\x12'\n" +
-	"\x06usages\x18\x01 \x03(\v2\x0f.hapax.v1.UsageR\x06usages2\xe0\n" +
-	"\n" +
+	"\x06usages\x18\x01 \x03(\v2\x0f.hapax.v1.UsageR\x06usages2\x9c\v\n" +
 	"\fAdminService\x12=\n" +
 	"\x06GetTag\x12\x17.hapax.v1.GetTagRequest\x1a\x18.hapax.v1.GetTagResponse\"\x00\x12C\n" +
 	"\bListTags\x12\x19.hapax.v1.ListTagsRequest\x1a\x1a.hapax.v1.ListTagsResponse\"\x00\x12F\n" +
@@ -2569,7 +3234,8 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"CreatePool\x12\x1b.hapax.v1.CreatePoolRequest\x1a\x1c.hapax.v1.CreatePoolResponse\"\x00\x12I\n" +
 	"\n" +
-	"DeletePool\x12\x1b.hapax.v1.DeletePoolRequest\x1a\x1c.hapax.v1.DeletePoolResponse\"\x00\x12F\n" +
+	"DeletePool\x12\x1b.hapax.v1.DeletePoolRequest\x1a\x1c.hapax.v1.DeletePoolResponse\"\x00\x12:\n" +
+	"\x05Trace\x12\x16.hapax.v1.TraceRequest\x1a\x17.hapax.v1.TraceResponse\"\x00\x12F\n" +
 	"\tGetStatus\x12\x1a.hapax.v1.GetStatusRequest\x1a\x1b.hapax.v1.GetStatusResponse\"\x00\x12:\n" +
 	"\x05Adopt\x12\x16.hapax.v1.AdoptRequest\x1a\x17.hapax.v1.AdoptResponse\"\x00\x12L\n" +
 	"\vListPlugins\x12\x1c.hapax.v1.ListPluginsRequest\x1a\x1d.hapax.v1.ListPluginsResponse\"\x00\x12F\n" +
@@ -2588,7 +3254,7 @@ func file_hapax_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hapax_v1_admin_proto_rawDescData
 }
 
-var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_hapax_v1_admin_proto_goTypes = []any{
 	(*GetTagRequest)(nil),              // 0: hapax.v1.GetTagRequest
 	(*GetTagResponse)(nil),             // 1: hapax.v1.GetTagResponse
@@ -2625,93 +3291,114 @@ var file_hapax_v1_admin_proto_goTypes = []any{
 	(*AdoptRequest)(nil),               // 32: hapax.v1.AdoptRequest
 	(*AdoptResponse)(nil),              // 33: hapax.v1.AdoptResponse
 	(*RaisedMark)(nil),                 // 34: hapax.v1.RaisedMark
-	(*ListPluginsRequest)(nil),         // 35: hapax.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),        // 36: hapax.v1.ListPluginsResponse
-	(*Plugin)(nil),                     // 37: hapax.v1.Plugin
-	(*SetPluginRequest)(nil),           // 38: hapax.v1.SetPluginRequest
-	(*SetPluginResponse)(nil),          // 39: hapax.v1.SetPluginResponse
-	(*GetUsageRequest)(nil),            // 40: hapax.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),           // 41: hapax.v1.GetUsageResponse
-	nil,                                // 42: hapax.v1.AdoptRequest.LinesEntry
-	(*Tag)(nil),                        // 43: hapax.v1.Tag
-	(*Pool)(nil),                       // 44: hapax.v1.Pool
-	(*Worker)(nil),                     // 45: hapax.v1.Worker
-	(*timestamppb.Timestamp)(nil),      // 46: google.protobuf.Timestamp
-	(*Field)(nil),                      // 47: hapax.v1.Field
-	(*Usage)(nil),                      // 48: hapax.v1.Usage
+	(*TraceRequest)(nil),               // 35: hapax.v1.TraceRequest
+	(*TraceResponse)(nil),              // 36: hapax.v1.TraceResponse
+	(*TraceCoverage)(nil),              // 37: hapax.v1.TraceCoverage
+	(*TraceLine)(nil),                  // 38: hapax.v1.TraceLine
+	(*TraceGrant)(nil),                 // 39: hapax.v1.TraceGrant
+	(*TraceHandout)(nil),               // 40: hapax.v1.TraceHandout
+	(*ListPluginsRequest)(nil),         // 41: hapax.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),        // 42: hapax.v1.ListPluginsResponse
+	(*Plugin)(nil),                     // 43: hapax.v1.Plugin
+	(*SetPluginRequest)(nil),           // 44: hapax.v1.SetPluginRequest
+	(*SetPluginResponse)(nil),          // 45: hapax.v1.SetPluginResponse
+	(*GetUsageRequest)(nil),            // 46: hapax.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),           // 47: hapax.v1.GetUsageResponse
+	nil,                                // 48: hapax.v1.AdoptRequest.LinesEntry
+	(*Tag)(nil),                        // 49: hapax.v1.Tag
+	(*Pool)(nil),                       // 50: hapax.v1.Pool
+	(*Worker)(nil),                     // 51: hapax.v1.Worker
+	(*timestamppb.Timestamp)(nil),      // 52: google.protobuf.Timestamp
+	(*Field)(nil),                      // 53: hapax.v1.Field
+	(*Grant)(nil),                      // 54: hapax.v1.Grant
+	(*Usage)(nil),                      // 55: hapax.v1.Usage
 }
 var file_hapax_v1_admin_proto_depIdxs = []int32{
-	43, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
-	43, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
-	43, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
-	43, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
-	43, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
-	43, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
-	44, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
-	45, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
+	49, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
+	49, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
+	49, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
+	49, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
+	49, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
+	49, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
+	50, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
+	51, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
 	16, // 8: hapax.v1.ListPoolStatusesResponse.pools:type_name -> hapax.v1.PoolStatus
-	44, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
+	50, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
 	21, // 10: hapax.v1.ListWorkerStatusesResponse.workers:type_name -> hapax.v1.WorkerStatus
 	21, // 11: hapax.v1.GetWorkerStatusResponse.worker:type_name -> hapax.v1.WorkerStatus
-	45, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
-	46, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
-	46, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
-	47, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
-	45, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
-	44, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
-	44, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
+	51, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
+	52, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
+	52, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
+	53, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
+	51, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
+	50, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
+	50, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
 	30, // 19: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
 	31, // 20: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
-	46, // 21: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
-	46, // 22: hapax.v1.Node.at:type_name -> google.protobuf.Timestamp
-	46, // 23: hapax.v1.Node.since:type_name -> google.protobuf.Timestamp
-	42, // 24: hapax.v1.AdoptRequest.lines:type_name -> hapax.v1.AdoptRequest.LinesEntry
+	52, // 21: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
+	52, // 22: hapax.v1.Node.at:type_name -> google.protobuf.Timestamp
+	52, // 23: hapax.v1.Node.since:type_name -> google.protobuf.Timestamp
+	48, // 24: hapax.v1.AdoptRequest.lines:type_name -> hapax.v1.AdoptRequest.LinesEntry
 	30, // 25: hapax.v1.AdoptResponse.fence:type_name -> hapax.v1.Fence
 	34, // 26: hapax.v1.AdoptResponse.raised:type_name -> hapax.v1.RaisedMark
-	37, // 27: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
-	37, // 28: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
-	48, // 29: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
-	0,  // 30: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
-	2,  // 31: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
-	4,  // 32: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
-	6,  // 33: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
-	8,  // 34: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
-	10, // 35: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
-	12, // 36: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
-	14, // 37: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
-	17, // 38: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
-	19, // 39: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
-	22, // 40: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
-	24, // 41: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
-	26, // 42: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
-	28, // 43: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
-	32, // 44: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
-	35, // 45: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
-	38, // 46: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
-	40, // 47: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
-	1,  // 48: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
-	3,  // 49: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
-	5,  // 50: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
-	7,  // 51: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
-	9,  // 52: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
-	11, // 53: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
-	13, // 54: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
-	15, // 55: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
-	18, // 56: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
-	20, // 57: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
-	23, // 58: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
-	25, // 59: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
-	27, // 60: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
-	29, // 61: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
-	33, // 62: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
-	36, // 63: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
-	39, // 64: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
-	41, // 65: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
-	48, // [48:66] is the sub-list for method output_type
-	30, // [30:48] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	38, // 27: hapax.v1.TraceResponse.lines:type_name -> hapax.v1.TraceLine
+	37, // 28: hapax.v1.TraceResponse.ledger:type_name -> hapax.v1.TraceCoverage
+	37, // 29: hapax.v1.TraceResponse.history:type_name -> hapax.v1.TraceCoverage
+	52, // 30: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
+	52, // 31: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
+	39, // 32: hapax.v1.TraceLine.grants:type_name -> hapax.v1.TraceGrant
+	40, // 33: hapax.v1.TraceLine.issued:type_name -> hapax.v1.TraceHandout
+	54, // 34: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
+	52, // 35: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
+	52, // 36: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
+	52, // 37: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
+	52, // 38: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
+	43, // 39: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
+	43, // 40: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
+	55, // 41: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
+	0,  // 42: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
+	2,  // 43: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
+	4,  // 44: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
+	6,  // 45: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
+	8,  // 46: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
+	10, // 47: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
+	12, // 48: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
+	14, // 49: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
+	17, // 50: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
+	19, // 51: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
+	22, // 52: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
+	24, // 53: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
+	26, // 54: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
+	35, // 55: hapax.v1.AdminService.Trace:input_type -> hapax.v1.TraceRequest
+	28, // 56: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
+	32, // 57: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
+	41, // 58: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
+	44, // 59: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
+	46, // 60: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
+	1,  // 61: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
+	3,  // 62: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
+	5,  // 63: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
+	7,  // 64: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
+	9,  // 65: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
+	11, // 66: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
+	13, // 67: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
+	15, // 68: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
+	18, // 69: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
+	20, // 70: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
+	23, // 71: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
+	25, // 72: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
+	27, // 73: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
+	36, // 74: hapax.v1.AdminService.Trace:output_type -> hapax.v1.TraceResponse
+	29, // 75: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
+	33, // 76: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
+	42, // 77: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
+	45, // 78: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
+	47, // 79: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
+	61, // [61:80] is the sub-list for method output_type
+	42, // [42:61] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_admin_proto_init() }
@@ -2722,13 +3409,14 @@ func file_hapax_v1_admin_proto_init() {
 	file_hapax_v1_types_proto_init()
 	file_hapax_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
 	file_hapax_v1_admin_proto_msgTypes[38].OneofWrappers = []any{}
+	file_hapax_v1_admin_proto_msgTypes[44].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_admin_proto_rawDesc), len(file_hapax_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

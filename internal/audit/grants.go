@@ -4,10 +4,14 @@ import (
 	"bufio"
 	"cmp"
 	"container/heap"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +19,8 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/journal"
+	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -38,95 +44,197 @@ type stretch struct {
 	node   int32 // in Grants.nodes
 }
 
-// ReadGrants reads a file of grants, packed with gzip or not. Each line is
+// ReadGrants reads files of grants, packed with gzip or not. Each line is
 //
-//	line \t lo \t hi \t node \t time
+//	line \t lo \t hi \t node \t time \t what
 //
 // where the line is "tag/NAME", with lo and hi as numbers, or "worker/POOL/ID",
 // with lo and hi as ticks of the pool's layout; hi is not included, and the time
-// is RFC 3339. Further fields, empty lines, and lines that begin with # are left
-// aside. Where grants of a line overlap, because the end of one was handed back
-// and granted anew, the later one counts.
-func ReadGrants(name string) (*Grants, error) {
-	src, done, err := open(name, nil, new(atomic.Int64))
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return readGrants(src, name)
-}
-
-func readGrants(src io.Reader, name string) (*Grants, error) {
-	g := &Grants{lines: map[string][]stretch{}}
-	nodes := map[string]int32{}
-	lines := bufio.NewScanner(src)
-	lines.Buffer(nil, maxGrantBytes)
-	count := 0
-	for n := 1; lines.Scan(); n++ {
-		text := lines.Text()
-		if text == "" || text[0] == '#' {
+// is RFC 3339. Where what is "back", the node has given back what it was granted
+// from lo on, in a line before; "offered", that it may have, is left aside, and
+// anything else, or nothing, means a grant. Further fields, empty lines, and lines
+// that begin with # are left aside. Where grants of a line overlap the later one
+// counts.
+//
+// A directory stands for the ledger in it: see package ledger. Records of it that
+// cannot be read are counted.
+func ReadGrants(ctx context.Context, names ...string) (g *Grants, damaged int, err error) {
+	r := newGrantReader()
+	for _, name := range names {
+		if info, err := os.Stat(name); err == nil && info.IsDir() {
+			n, err := r.ledger(ctx, name)
+			damaged += n
+			if err != nil {
+				return nil, damaged, err
+			}
 			continue
 		}
-		if count++; count > maxGrants {
-			return nil, fmt.Errorf("%s: more than %d grants; leave out the lines that the dump is not of", name, maxGrants)
+		if err := r.file(name); err != nil {
+			return nil, damaged, err
 		}
-		line, s, node, err := parseGrant(text, name, n)
-		if err != nil {
-			return nil, err
+	}
+	return r.grants, damaged, nil
+}
+
+// A grantReader puts grants together.
+type grantReader struct {
+	grants *Grants
+	nodes  map[string]int32
+	count  int
+}
+
+func newGrantReader() *grantReader {
+	return &grantReader{grants: &Grants{lines: map[string][]stretch{}}, nodes: map[string]int32{}}
+}
+
+func (r *grantReader) file(name string) error {
+	src, done, err := open(name, nil, new(atomic.Int64))
+	if err != nil {
+		return err
+	}
+	defer done()
+	return r.read(src, name)
+}
+
+func (r *grantReader) read(src io.Reader, name string) error {
+	lines := bufio.NewScanner(src)
+	lines.Buffer(nil, maxGrantBytes)
+	for n := 1; lines.Scan(); n++ {
+		if err := r.add(lines.Text(), name, n); err != nil {
+			return err
 		}
-		known, ok := nodes[node]
-		if !ok {
-			known = int32(len(g.nodes))
-			node = strings.Clone(node)
-			nodes[node] = known
-			g.nodes = append(g.nodes, node)
-		}
-		s.node = known
-		if _, ok := g.lines[line]; !ok {
-			line = strings.Clone(line)
-		}
-		g.lines[line] = append(g.lines[line], s)
 	}
 	if err := lines.Err(); err != nil {
 		if errors.Is(err, bufio.ErrTooLong) {
 			err = fmt.Errorf("a line is longer than %d bytes", maxGrantBytes)
 		}
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	return g, nil
+	return nil
+}
+
+// ledger reads the ledger in a directory, or in a node's data directory.
+func (r *grantReader) ledger(ctx context.Context, dir string) (damaged int, err error) {
+	if below := filepath.Join(dir, ledger.Dir); isDir(below) {
+		dir = below
+	}
+	files, err := journal.Files(dir, ledger.Prefix)
+	if err != nil {
+		return 0, err
+	}
+	if len(files) == 0 {
+		return 0, fmt.Errorf("%s holds no ledger of a node: %w", dir, fs.ErrNotExist)
+	}
+	n := 0
+	return journal.Read(ctx, dir, ledger.Prefix, func(record []byte) error {
+		n++
+		return r.add(string(record), dir, n)
+	})
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// add takes the nth line of the named file.
+func (r *grantReader) add(text, name string, n int) error {
+	if text == "" || text[0] == '#' {
+		return nil
+	}
+	line, s, node, what, err := parseGrant(text, name, n)
+	if err != nil {
+		return err
+	}
+	known, ok := r.nodes[node]
+	if !ok {
+		known = int32(len(r.grants.nodes))
+		node = strings.Clone(node)
+		r.nodes[node] = known
+		r.grants.nodes = append(r.grants.nodes, node)
+	}
+	s.node = known
+	all, ok := r.grants.lines[line]
+	switch {
+	case what == ledger.Back:
+		if kept := giveBack(all, s); ok {
+			r.count -= len(all) - len(kept)
+			r.grants.lines[line] = kept
+		}
+		return nil
+	case what == ledger.Offered:
+		return nil
+	case !ok:
+		line = strings.Clone(line)
+	}
+	if r.count++; r.count > maxGrants {
+		return fmt.Errorf("%s: more than %d grants; leave out the lines that the dump is not of", name, maxGrants)
+	}
+	r.grants.lines[line] = append(all, s)
+	return nil
+}
+
+// giveBack takes what a node has given back from its grants, of which the latest
+// are the last.
+func giveBack(all []stretch, back stretch) []stretch {
+	for i := len(all) - 1; i >= 0; i-- {
+		switch s := &all[i]; {
+		case s.node != back.node:
+		case s.hi <= back.lo: // and so are those before it
+			return all
+		case s.lo >= back.lo:
+			all = slices.Delete(all, i, i+1)
+		default:
+			s.hi = back.lo
+			return all
+		}
+	}
+	return all
 }
 
 // parseGrant reads the nth line of the named file.
-func parseGrant(text, name string, n int) (line string, s stretch, node string, err error) {
+func parseGrant(text, name string, n int) (line string, s stretch, node, what string, err error) {
 	bad := func(field, value, allowed string) error {
 		return &hapax.ValueError{Field: fmt.Sprintf("%s:%d: %s", name, n, field), Value: value, Allowed: allowed, Err: hapax.ErrInvalidArgument}
 	}
 	fields := strings.Split(text, "\t")
 	if len(fields) < 5 {
-		return "", s, "", bad("grant", text, "line, lo, hi, node and time, separated by tabs")
+		return "", s, "", "", bad("grant", text, "line, lo, hi, node and time, separated by tabs")
 	}
 	line, node = fields[0], fields[3]
 	if _, _, ok := splitLine(line); !ok {
-		return "", s, "", bad("line", line, "tag/NAME or worker/POOL/ID")
+		return "", s, "", "", bad("line", line, "tag/NAME or worker/POOL/ID")
 	}
 	lo, err := hapax.ParseID(fields[1])
 	if err != nil {
-		return "", s, "", bad("lo", fields[1], "an integer of 64 bits")
+		return "", s, "", "", bad("lo", fields[1], "an integer of 64 bits")
 	}
 	hi, err := hapax.ParseID(fields[2])
 	if err != nil || hi <= lo {
-		return "", s, "", bad("hi", fields[2], "an integer of 64 bits above lo, which is "+fields[1])
+		return "", s, "", "", bad("hi", fields[2], "an integer of 64 bits above lo, which is "+fields[1])
 	}
 	at, err := time.Parse(time.RFC3339, strings.TrimSuffix(fields[4], "\r"))
 	if err != nil {
-		return "", s, "", bad("time", fields[4], "RFC 3339, such as 2026-01-02T03:04:05Z")
+		return "", s, "", "", bad("time", fields[4], "RFC 3339, such as 2026-01-02T03:04:05Z")
 	}
-	return line, stretch{lo: int64(lo), hi: int64(hi), at: at.UnixNano()}, node, nil
+	if len(fields) > 5 {
+		what = strings.TrimSuffix(fields[5], "\r")
+	}
+	return line, stretch{lo: int64(lo), hi: int64(hi), at: at.UnixNano()}, node, what, nil
 }
 
 // splitLine returns the tag, or the pool and its worker, that a line is of; the
 // worker is -1 for a tag.
-func splitLine(line string) (name string, worker int64, ok bool) {
+func splitLine(name string) (of string, worker int64, ok bool) {
+	system, line := ledger.CutSystem(name)
+	if of, worker, ok = splitOwn(line); ok && system != "" {
+		of = system + "/" + of
+	}
+	return of, worker, ok
+}
+
+// splitOwn is splitLine for a line that is of no foreign system.
+func splitOwn(line string) (name string, worker int64, ok bool) {
 	if tag, found := strings.CutPrefix(line, witness.TagLine("")); found && tag != "" {
 		return tag, -1, true
 	}

@@ -1,14 +1,26 @@
 package audit
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/ledger"
 )
+
+func readGrants(src io.Reader, name string) (*Grants, error) {
+	r := newGrantReader()
+	err := r.read(src, name)
+	return r.grants, err
+}
 
 func TestReadGrants(t *testing.T) {
 	good := "# line\tlo\thi\tnode\ttime\n\n" +
@@ -133,4 +145,59 @@ func FuzzGrants(f *testing.F) {
 			disjoint(stretches)
 		}
 	})
+}
+
+// What a node has given back is no grant of its any more, whatever the clocks say;
+// the ledger of a node is read from its directory.
+func TestGivenBack(t *testing.T) {
+	a, b := t.TempDir(), t.TempDir()
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	open := func(dir, node string, at time.Time) *ledger.Ledger {
+		l, err := ledger.Open(filepath.Join(dir, ledger.Dir), ledger.Options{Node: node, Now: func() time.Time { return at }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	alloc := func(lo, hi int64) hapax.Allocation {
+		return hapax.Allocation{Tag: hapax.Tag{Name: "orders"}, Grant: hapax.Grant{Lo: lo, Hi: hi}, From: lo}
+	}
+	first, second := open(a, "a", at), open(b, "b", at.Add(-time.Minute)) // whose clock is behind
+	for _, err := range []error{
+		first.Allocated(alloc(1, 11), ledger.By{}),
+		first.Allocated(alloc(11, 21), ledger.By{}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	first.HandedBack(alloc(11, 21), 6, ledger.By{}, nil) // of both
+	if err := second.Allocated(alloc(6, 16), ledger.By{}); err != nil {
+		t.Fatal(err)
+	}
+	second.HandedBack(alloc(6, 16), 9, ledger.By{}, nil)
+	second.HandedBack(alloc(6, 9), 8, ledger.By{}, hapax.ErrStoreUnavailable)
+	if err := errors.Join(first.Close(), second.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, names := range [][]string{{a, b}, {b, a}, {filepath.Join(a, ledger.Dir), b}} {
+		g, damaged, err := ReadGrants(t.Context(), names...)
+		if err != nil || damaged != 0 {
+			t.Fatal(damaged, err)
+		}
+		of, err := g.of("orders", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range of.workers[-1] {
+			got = append(got, fmt.Sprint(s.lo, "-", s.hi, of.nodes[s.node]))
+		}
+		if want := "[1-6a 6-9b]"; fmt.Sprint(got) != want {
+			t.Errorf("%v: %v, want %s", names, got, want)
+		}
+	}
+	if _, _, err := ReadGrants(t.Context(), t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an empty directory: %v", err)
+	}
 }

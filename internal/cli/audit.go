@@ -31,7 +31,8 @@ are: beyond it they are sorted in a temporary file of up to 8 bytes a number.
 
 With --layout, numbers are counted by worker and by day (in UTC), and those that the
 layout cannot have are reported. With --grants, those outside every grant are, and
-numbers are counted by node. A file of grants holds one a line, with tabs between:
+numbers are counted by node. Grants are the ledger in a node's data directory (see
+hapax trace), or a file that holds one a line, with tabs between:
 
   tag/orders          1            1001         node-a  2026-01-02T03:04:05Z
   worker/default/7    67039200000  67039210000  node-b  2026-01-02T03:04:05Z
@@ -40,7 +41,7 @@ A tag's grants are numbers, up to but not including the second. A worker's are t
 of its pool's layout, and need --layout.`,
 		Example: `  hapax audit ids.txt
   hapax audit --layout leaf --column id orders-1.csv.gz orders-2.csv.gz
-  hapax audit --grants grants.tsv --tag orders orders.txt
+  hapax audit --grants node-a/hapax-data --grants node-b/hapax-data --tag orders orders.txt
   mariadb -BN -e 'SELECT id FROM orders' shop | hapax audit --json -`,
 		Args: arguments(1, maxAuditFiles),
 	}
@@ -52,7 +53,7 @@ of its pool's layout, and need --layout.`,
 	flags.StringVar(&opts.Temp, "temp", "", "directory for the temporary file (default: the system's)")
 	flags.IntVar(&opts.Show, "show", audit.DefaultShow, "how many of each kind of what is wrong to list (0 to 1048576)")
 	layoutText := flags.String("layout", "", "count by worker and day: a built-in layout or a spec (see hapax layouts)")
-	grants := flags.String("grants", "", "file of grants to hold the numbers against")
+	grants := flags.StringArray("grants", nil, "file of grants to hold the numbers against, or the data directory of a node for its ledger; may be given several times")
 	tag := flags.String("tag", "", "the tag that the numbers are of, where there are grants of several")
 	pool := flags.String("pool", "", "the pool that the numbers are of, where there are grants of several")
 	asJSON := jsonFlag(cmd)
@@ -69,12 +70,16 @@ of its pool's layout, and need --layout.`,
 				return err
 			}
 		}
-		if opts.Of, err = auditedLine(*grants, *tag, *pool, *layoutText); err != nil {
+		if opts.Of, err = auditedLine(len(*grants) > 0, *tag, *pool, *layoutText); err != nil {
 			return err
 		}
-		if *grants != "" {
-			if opts.Grants, err = audit.ReadGrants(*grants); err != nil {
+		if len(*grants) > 0 {
+			var damaged int
+			if opts.Grants, damaged, err = audit.ReadGrants(cmd.Context(), *grants...); err != nil {
 				return missingIsUsage(err)
+			}
+			if damaged > 0 {
+				cmd.PrintErrf("hapax: %d records of the ledger cannot be read; numbers that they tell of are reported as outside every grant\n", damaged)
 			}
 		}
 		bar := newProgressBar(cmd.ErrOrStderr())
@@ -107,9 +112,9 @@ func missingIsUsage(err error) error {
 }
 
 // auditedLine returns the tag or pool whose grants count.
-func auditedLine(grants, tag, pool, layout string) (string, error) {
+func auditedLine(grants bool, tag, pool, layout string) (string, error) {
 	switch {
-	case grants == "" && tag+pool != "":
+	case !grants && tag+pool != "":
 		return "", usagef("--tag and --pool choose among grants: give --grants FILE, too")
 	case tag != "" && (pool != "" || layout != ""):
 		return "", usagef("--tag is for numbers of a segment; --pool and --layout are for those that hold a time")

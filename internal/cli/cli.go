@@ -101,6 +101,7 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
 		pluginsCommand(),
 		importCommand(),
 		leafCommand(),
+		traceCommand(),
 		auditCommand(),
 		statusCommand(),
 		nodesCommand(),
@@ -191,19 +192,22 @@ func arguments(least, most int) cobra.PositionalArgs {
 	}
 }
 
+// valued are the flags of parse and trace that an argument follows.
+var valued = []string{"--layout", "--tag", "--server", "--data", "--token-file", "--ca-file", "--cert-file"}
+
 var negativeID = regexp.MustCompile(`^-[0-9]+$`)
 
 // spareNegativeIDs keeps IDs with a set sign bit, as some layouts have them,
-// from being taken for flags of parse.
+// from being taken for flags.
 func spareNegativeIDs(args []string) []string {
-	if len(args) == 0 || args[0] != "parse" || slices.Contains(args, "--") || !slices.ContainsFunc(args, negativeID.MatchString) {
+	if len(args) == 0 || args[0] != "parse" && args[0] != "trace" || slices.Contains(args, "--") || !slices.ContainsFunc(args, negativeID.MatchString) {
 		return args
 	}
-	spared := []string{"parse"}
+	spared := args[:1:1]
 	var ids []string
 	for i := 1; i < len(args); i++ {
 		switch arg := args[i]; {
-		case arg == "--layout" && i+1 < len(args):
+		case slices.Contains(valued, arg) && i+1 < len(args):
 			i++
 			spared = append(spared, arg, args[i])
 		case strings.HasPrefix(arg, "-") && arg != "-" && !negativeID.MatchString(arg):

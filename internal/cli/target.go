@@ -205,13 +205,16 @@ type local struct {
 
 func newLocal(ctx context.Context, node *server.Node, config server.Config) (*local, error) {
 	strategies, err := config.Strategies(quiet, &server.LateStore{Store: node.Store})
+	if err == nil {
+		err = node.OpenHistory(strategies)
+	}
 	if err != nil {
 		return nil, errors.Join(err, node.Close())
 	}
 	svc, err := service.New(ctx, node.Store, service.Options{
 		Tags: config.Tags, Pools: config.Pools, NoAutoCreate: !config.AutoCreate, MaxTags: config.MaxTags,
 		OneShot: true, MaxCount: maxNext, MaxWait: maxWait, StoreTimeout: config.StoreTimeout,
-		Holder: node.Instance, Logger: quiet, CodeKeys: config.CodeKeyBytes(), Strategies: strategies,
+		Holder: node.Instance, Ledger: node.Ledger, Logger: quiet, CodeKeys: config.CodeKeyBytes(), Strategies: strategies,
 	})
 	if err != nil {
 		return nil, errors.Join(err, node.Close())

@@ -52,6 +52,9 @@ type Config struct {
 	StoreTimeout         time.Duration
 	Heartbeat            time.Duration
 	Witness              string
+	Ledger               string
+	LedgerAge            time.Duration
+	LedgerSize           int
 	RetireLines          time.Duration
 	Drain                time.Duration
 	LogFormat            string

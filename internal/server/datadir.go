@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/ledger"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // maxAddress bounds the file with a server's URL.
@@ -71,7 +73,7 @@ func closeToOthers(path string) error {
 // isOurs reports whether the server makes files of that name in a data directory.
 func isOurs(name string) bool {
 	switch name {
-	case instanceFile, witnessFile, witnessFile + ".lock", witnessFile + ".new", addressFile, boltFile:
+	case instanceFile, witnessFile, witnessFile + ".lock", witnessFile + ".new", addressFile, boltFile, ledger.Dir, strategy.HistoryDir:
 		return true
 	}
 	return strings.HasPrefix(name, leasePrefix)

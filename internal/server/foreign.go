@@ -116,13 +116,13 @@ func gatherer(own *service.Service, besides map[string]*service.Service) prometh
 }
 
 // foreignOptions are the options of a service over a foreign table or tree.
-func foreignOptions(c Config, log *slog.Logger, name string) (service.Options, error) {
+func foreignOptions(c Config, n *Node, log *slog.Logger, name string) (service.Options, error) {
 	clock, err := testClock()
 	return service.Options{
 		NoAutoCreate: true, OneShot: true, // rows are made by whoever runs the table
 		MaxCount: 1_000_000, MaxWait: c.MaxWait, Refresh: min(c.Refresh, time.Minute), StoreTimeout: c.StoreTimeout,
 		TagIdle: 10_000 * time.Hour, // a foreign table takes nothing back
-		Logger:  log.With("beside", name), Clock: clock, Strategies: c.strategies,
+		Logger:  log.With("beside", name), Clock: clock, Strategies: c.strategies, Ledger: n.Ledger.In(name),
 	}, err
 }
 

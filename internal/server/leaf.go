@@ -303,7 +303,7 @@ func (s *leafServer) openTable(ctx context.Context, c Config, n *Node, log *slog
 	if err := firstContact(ctx, log, leafTable, s.rows.Ping); err != nil {
 		return err
 	}
-	opts, err := foreignOptions(c, log, leafTable)
+	opts, err := foreignOptions(c, n, log, leafTable)
 	if err != nil {
 		return err
 	}
@@ -325,7 +325,7 @@ func (s *leafServer) openTree(ctx context.Context, c Config, n *Node, log *slog.
 	if err := firstContact(ctx, log, leafTree, s.tree.Ping); err != nil {
 		return err
 	}
-	opts, err := foreignOptions(c, log, leafTree)
+	opts, err := foreignOptions(c, n, log, leafTree)
 	if err != nil {
 		return err
 	}

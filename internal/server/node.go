@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -17,9 +18,11 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/leasecache"
 	"github.com/hapax-id/hapax/store/witness"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // The files of a data directory, beside the embedded store.
@@ -36,6 +39,7 @@ type Node struct {
 	Store    hapax.Store
 	Instance string           // identifies the node with the store; unlike any other's
 	Guard    *witness.Guarded // the store again; nil for one that forgets everything anyway
+	Ledger   *ledger.Ledger   // of the grants that the node takes; nil for none
 
 	dir     string
 	passing bool             // the directory is removed again
@@ -46,6 +50,8 @@ type Node struct {
 
 	stop       context.CancelFunc // ends the first contact
 	contacting sync.WaitGroup     // the first contact
+
+	history *strategy.History // nil: none
 
 	mu     sync.Mutex // guards caches
 	caches []*leasecache.Cache
@@ -94,6 +100,9 @@ func (n *Node) open(ctx context.Context, o opener) error {
 	if n.Instance, err = readInstance(filepath.Join(n.dir, instanceFile)); err != nil {
 		return err
 	}
+	if err := n.openLedger(o); err != nil {
+		return err
+	}
 	if isVolatile(o.url) {
 		n.Store, err = o.open(ctx)
 		return err
@@ -116,6 +125,52 @@ func (n *Node) open(ctx context.Context, o opener) error {
 	}
 	n.Store = n.Guard
 	return n.contact(ctx, o)
+}
+
+// openLedger opens the ledger, unless it is off or would be removed again. Where it
+// cannot be, only a required one keeps the node from going on.
+func (n *Node) openLedger(o opener) error {
+	if o.ledger == ledgerOff || n.passing {
+		return nil
+	}
+	l, err := ledger.Open(filepath.Join(n.dir, ledger.Dir), ledger.Options{
+		Node: cmp.Or(o.nodeName(), n.Instance), Instance: n.Instance, Required: o.ledger == ledgerRequired,
+		Bytes: o.ledgerBytes, Age: o.ledgerAge, Trouble: troubleWith(n.log, "ledger of grants"),
+	})
+	if err != nil && o.ledger == ledgerRequired {
+		return err
+	}
+	if err != nil {
+		n.log.Error("the ledger of grants cannot be opened; grants are not recorded until the next start", "error", err.Error())
+		return nil
+	}
+	n.Ledger = l
+	return nil
+}
+
+// OpenHistory opens the history that is among the plugins, if there is one. Without a
+// data directory that stays there is none.
+func (n *Node) OpenHistory(strategies *strategy.Registry) error {
+	n.history = strategies.History()
+	if n.history == nil || n.passing {
+		return nil
+	}
+	if err := n.history.Open(filepath.Join(n.dir, strategy.HistoryDir), troubleWith(n.log, "history")); err != nil {
+		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+	}
+	return nil
+}
+
+// troubleWith returns what tells operators that records cannot be written, or can
+// again.
+func troubleWith(log *slog.Logger, what string) func(error) {
+	return func(err error) {
+		if err != nil {
+			log.Error("the "+what+" cannot be written; records are kept in memory, and lost where there are too many", "error", err.Error())
+			return
+		}
+		log.Info("the " + what + " can be written again")
+	}
 }
 
 // changed tells operators that nothing is granted any more, or that it is again.
@@ -206,6 +261,10 @@ func (n *Node) Close() error {
 	n.mu.Unlock()
 	for _, c := range caches {
 		errs = append(errs, c.Close())
+	}
+	errs = append(errs, n.Ledger.Close())
+	if n.history != nil {
+		errs = append(errs, n.history.Close())
 	}
 	if n.lock != nil {
 		errs = append(errs, n.lock.Close())

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -31,11 +32,15 @@ type PluginConfig struct {
 
 	Key    string `yaml:"key"`
 	Digits int    `yaml:"digits"`
+
+	Sync bool          `yaml:"sync"`
+	Age  time.Duration `yaml:"age"`
+	Size int           `yaml:"size"`
 }
 
 var pluginKeys = []Key{
-	{"kind", "string", "that of the program", "quota (at most so many numbers in a window), rate (counts numbers by tag and caller), scramble (replaces numbers so that order and amount do not show); none for a plugin that the program has registered"},
-	{"order", "int", "0", "Plugins with a smaller one are called first, equal ones by name"},
+	{"kind", "string", "that of the program", "quota (at most so many numbers in a window), rate (counts numbers by tag and caller), scramble (replaces numbers so that order and amount do not show), history (records who got which numbers, for hapax trace); none for a plugin that the program has registered"},
+	{"order", "int", "0; of a history 1000000", "Plugins with a smaller one are called first, equal ones by name"},
 	{"tags", "list", "all", "The tags that the plugin serves; scramble needs some"},
 	{"strategies", "list", "all", "The strategies whose tags the plugin serves"},
 	{"off", "bool", "false", "Whether the plugin waits to be switched on, with hapax plugins on"},
@@ -45,6 +50,9 @@ var pluginKeys = []Key{
 	{"windows", "list", "[1m, 24h]", "The lengths of the windows in which rate counts, up to 8, from 1s"},
 	{"key", "string", "none", "The ID of the key under code_keys with which scramble replaces numbers; key and digits are frozen in the store with each tag"},
 	{"digits", "int", "none", "How many digits the numbers of scramble have at least, 2 to 19; longer numbers keep their length"},
+	{"sync", "bool", "false", "Whether a call waits until a history has it on the disk, and fails where it cannot be written; else a crash takes the last tenth of a second, a power loss the last second, and a disk that is full or slow what does not fit into memory"},
+	{"age", "duration", "2160h", "How long a history goes back, from 1h"},
+	{"size", "int", "256", "How many MiB a history holds at most; the oldest records are removed first"},
 }
 
 // maxOrder bounds the order of a plugin, which administrators give in 32 bits.
@@ -60,6 +68,7 @@ type pluginKind struct {
 }
 
 var pluginKinds = map[string]pluginKind{
+	"history":  {[]string{"sync", "age", "size"}, newHistory},
 	"quota":    {[]string{"by", "limit", "per"}, newQuota},
 	"rate":     {[]string{"windows"}, newRate},
 	"scramble": {[]string{"key", "digits"}, newScramble},
@@ -105,6 +114,23 @@ func newScramble(c Config, _ string, p PluginConfig) (strategy.Plugin, error) {
 		return strategy.Plugin{}, err
 	}
 	return s.Plugin(p.Tags...), nil
+}
+
+// historyOrder has a history see what callers get: numbers that others replaced.
+const historyOrder = 1_000_000
+
+// newHistory returns the plugin of a history that is opened with the data directory.
+func newHistory(_ Config, name string, p PluginConfig) (strategy.Plugin, error) {
+	if p.Age != 0 && (p.Age < time.Hour || p.Age > maxKept) {
+		return strategy.Plugin{}, invalid("age", p.Age, "1h to "+formatDuration(maxKept))
+	}
+	if p.Size < 0 || p.Size > maxKeptMiB {
+		return strategy.Plugin{}, invalid("size", p.Size, fmt.Sprintf("1 to %d", maxKeptMiB))
+	}
+	h := strategy.NewHistory(strategy.HistoryOptions{
+		Sync: p.Sync, Age: p.Age, Bytes: int64(p.Size) << 20, Caller: service.CallerOf,
+	})
+	return h.Plugin(name, 0), nil
 }
 
 func invalid(field string, value any, allowed string) error {
@@ -162,6 +188,12 @@ func (c Config) addPlugin(r *strategy.Registry, name string, p PluginConfig) err
 	plugin, err := kind.make(c, name, p)
 	if err != nil {
 		return err
+	}
+	if r.History() != nil && p.Kind == "history" {
+		return invalid("kind", p.Kind, "one plugin of this kind")
+	}
+	if p.Kind == "history" && p.Order == 0 {
+		p.Order = historyOrder
 	}
 	plugin.Name, plugin.Order, plugin.Off, plugin.Tags, plugin.Strategies = name, p.Order, p.Off, p.Tags, p.Strategies
 	return r.Use(plugin)

@@ -29,6 +29,7 @@ func TestConfiguredPlugins(t *testing.T) {
 plugins:
   limit: {kind: quota, limit: 5, per: 1m, by: caller, order: 3}
   rate: {kind: rate, strategies: [segment, mine], off: true}
+  who: {kind: history, sync: true, age: 2h, size: 3}
   hide: {kind: scramble, tags: coupons, key: k1, digits: 6, order: -1}
   brought: {order: 7, off: true}
 `, func(r *strategy.Registry, _ hapax.Store) error {
@@ -50,7 +51,7 @@ plugins:
 	for _, p := range r.Plugins() {
 		got = append(got, plugin{p.Name, p.Order, p.Off, strings.Join(p.Tags, ","), strings.Join(p.Strategies, ",")})
 	}
-	want := []plugin{{"hide", -1, false, "coupons", ""}, {"rate", 0, true, "", "segment,mine"}, {"limit", 3, false, "", ""}, {"brought", 7, true, "", ""}}
+	want := []plugin{{"hide", -1, false, "coupons", ""}, {"rate", 0, true, "", "segment,mine"}, {"limit", 3, false, "", ""}, {"brought", 7, true, "", ""}, {"who", historyOrder, false, "", ""}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -61,8 +62,8 @@ plugins:
 
 func TestWrongPlugins(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"no kind":              {"x: {order: 1}", "plugins.x.kind is missing; allowed is quota, rate, scramble; there is no plugin of this name in the program"},
-		"unknown kind":         {"x: {kind: foo}", `plugins.x.kind is "foo"; allowed is quota, rate, scramble`},
+		"no kind":              {"x: {order: 1}", "plugins.x.kind is missing; allowed is history, quota, rate, scramble; there is no plugin of this name in the program"},
+		"unknown kind":         {"x: {kind: foo}", `plugins.x.kind is "foo"; allowed is history, quota, rate, scramble`},
 		"another kind's key":   {"x: {kind: rate, limit: 5}", "plugins.x.limit"},
 		"a key without a kind": {"brought: {limit: 5}", "plugins.brought.limit"},
 		"tags without a kind":  {"brought: {tags: a}", "plugins.brought.tags"},
@@ -80,6 +81,9 @@ func TestWrongPlugins(t *testing.T) {
 		"no digits":            {"x: {kind: scramble, tags: a, key: k1}", "plugins.x.digits is 0; allowed is 2 to 19"},
 		"scrambles everything": {"x: {kind: scramble, key: k1, digits: 6}", "plugins.x.tags is missing"},
 		"scrambles Vesta":      {"x: {kind: scramble, key: k1, digits: 6, tags: [a, vesta]}\ncompat: {vesta: {}}", "plugins.x.tags"},
+		"a young history":      {"x: {kind: history, age: 59m}", "plugins.x.age is 59m0s; allowed is 1h to 87600h"},
+		"a negative history":   {"x: {kind: history, size: -1}", "plugins.x.size is -1; allowed is 1 to 1048576"},
+		"two histories":        {"x: {kind: history}\n  y: {kind: history}", `plugins.y.kind is "history"; allowed is one plugin of this kind`},
 		"taken":                {"brought: {kind: rate}", "plugins.brought"},
 		"misspelt":             {"x: {knd: rate}", "did you mean plugins.x.kind?"},
 	} {

@@ -20,6 +20,7 @@ import (
 	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/api/respapi"
 	"github.com/hapax-id/hapax/internal/gate"
+	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
@@ -123,6 +124,9 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	}
 	release, err := c.foreignIDs(ctx, &opts)
 	if err == nil {
+		err = node.OpenHistory(opts.Strategies)
+	}
+	if err == nil {
 		err = c.redisMongo.start(c, node)
 	}
 	if err == nil {
@@ -133,9 +137,9 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 		return nil, errors.Join(err, unlisten(), c.redisMongo.stop(), node.Close())
 	}
 	opts.Beside, opts.Observer = parts.besides(), parts.observer()
-	opts.Holder, opts.Cache = node.Instance, node.cache
+	opts.Holder, opts.Cache, opts.Ledger = node.Instance, node.cache, node.Ledger
 	opts.StoreWarnings = node.warned.snapshot
-	store.Store = node.Store
+	store.Store = ledger.Store{Store: node.Store, Ledger: node.Ledger}
 	if node.Guard == nil {
 		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/api/respapi"
+	"github.com/hapax-id/hapax/internal/journal"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
@@ -104,6 +105,12 @@ var settings = []Setting{
 		func(c *Config) *time.Duration { return &c.Heartbeat }),
 	text("witness", "", "File with what this node has used, outside the store; empty for witness in the data directory. A file on another disk outlives the directory",
 		func(c *Config) *string { return &c.Witness }),
+	choice("ledger", ledgerOn, []string{ledgerOn, ledgerRequired, ledgerOff}, "Whether each grant that this node takes is recorded in the data directory, for hapax trace. A ledger that cannot be written, because the disk is full, is reported, and issuing goes on; required takes no grant then, and makes each record durable before the grant is used",
+		func(c *Config) *string { return &c.Ledger }),
+	duration("ledger_age", journal.DefaultAge, time.Hour, maxKept, "How long the ledger goes back",
+		func(c *Config) *time.Duration { return &c.LedgerAge }),
+	integer("ledger_size", journal.DefaultBytes>>20, 1, maxKeptMiB, "How many MiB the ledger holds at most; the oldest grants are removed first",
+		func(c *Config) *int { return &c.LedgerSize }),
 	duration("retire_lines", service.DefaultRetireLines, time.Hour, 3650*24*time.Hour, "How long after its period a line of numbers that restart is deleted; its mark stays, and a clock that was wrong goes on above it",
 		func(c *Config) *time.Duration { return &c.RetireLines }),
 	duration("drain", 10*time.Second, 0, time.Hour, "How long requests in flight may take to finish when the server is told to stop",
@@ -178,6 +185,19 @@ var poolKeys = []Key{
 	{"on_rollback", "string", "continue", "While the clock is behind what it was: continue, which is safe, or refuse"},
 	{"fields", "mapping", "0 each", "Values of the layout's other fields, by their names"},
 }
+
+// How long, and how many MiB of it, a ledger and a history may be kept.
+const (
+	maxKept    = 10 * 365 * 24 * time.Hour
+	maxKeptMiB = 1 << 20
+)
+
+// The values of the setting ledger.
+const (
+	ledgerOn       = "on"
+	ledgerRequired = "required"
+	ledgerOff      = "off"
+)
 
 func section(name, doc string, keys []Key, get func(*Config) any) Setting {
 	return Setting{Name: name, Type: "mapping", Default: "{}", Doc: doc, Keys: keys, get: get}

@@ -81,8 +81,13 @@ type opener struct {
 	witness   string // file of the witness; empty for the one in the data directory
 	adopt     bool   // accept a shared store that has moved to another primary or cluster
 	pools     map[string]service.PoolConfig
-	log       *slog.Logger
-	warned    *warnings
+
+	ledger      string // the setting
+	ledgerBytes int64
+	ledgerAge   time.Duration
+
+	log    *slog.Logger
+	warned *warnings
 }
 
 func newOpener(c Config, log *slog.Logger) opener {
@@ -92,6 +97,7 @@ func newOpener(c Config, log *slog.Logger) opener {
 	}
 	return opener{
 		url: store, data: c.Data, timeout: c.StoreTimeout, heartbeat: c.Heartbeat, witness: c.Witness, pools: c.Pools,
+		ledger: c.Ledger, ledgerBytes: int64(c.LedgerSize) << 20, ledgerAge: c.LedgerAge,
 		log: log, warned: &warnings{counts: map[string]int{}},
 	}
 }

@@ -180,7 +180,7 @@ func (s *tinyidServer) open(ctx context.Context, c Config, n *Node, log *slog.Lo
 	if err := firstContact(ctx, log, tinyidName, contact); err != nil {
 		return fmt.Errorf("compat.tinyid.databases: %w", err)
 	}
-	opts, err := foreignOptions(c, log, tinyidName)
+	opts, err := foreignOptions(c, n, log, tinyidName)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (s *Service) Allocate(ctx context.Context, tag string, n int64, last hapax.
 		if err := caller.TakeNumbers(n); err != nil {
 			return hapax.Allocation{}, err
 		}
-		a, err := s.store.Allocate(ctx, tag, n, last)
+		a, err := s.store.Allocate(s.leased(ctx), tag, n, last)
 		if err != nil {
 			if !errors.Is(ctx.Err(), context.Canceled) { // whoever leaves may have burnt them
 				caller.ReturnNumbers(n)
@@ -73,7 +73,9 @@ func (s *Service) HandBack(ctx context.Context, a hapax.Allocation, next int64) 
 	if err := hapax.ValidateName("tag", a.Tag.Name); err != nil {
 		return err
 	}
-	_, err := admin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.store.HandBack(ctx, a, next) })
+	_, err := admin(ctx, s, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.store.HandBack(s.leased(ctx), a, next)
+	})
 	if b, ok := s.bounds.of(a.Tag.Name); ok && err == nil {
 		auth.FromContext(ctx).ReturnNumbers((a.Grant.Hi - next) / b.delta)
 	}
@@ -124,7 +126,7 @@ func (s *Service) acquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 	if err != nil {
 		return hapax.Lease{}, err
 	}
-	lease, err := admin(ctx, s, func(ctx context.Context) (hapax.Lease, error) { return s.store.AcquireWorker(ctx, req) })
+	lease, err := admin(ctx, s, func(ctx context.Context) (hapax.Lease, error) { return s.store.AcquireWorker(s.leased(ctx), req) })
 	settle(lease, err == nil)
 	return lease, err
 }
@@ -139,7 +141,7 @@ func (s *Service) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax
 	if req.Term, err = s.term(lease.Pool, layout, req.Term); err != nil {
 		return lease, err
 	}
-	extended, err := admin(ctx, s, func(ctx context.Context) (hapax.Lease, error) { return s.store.ExtendWorker(ctx, lease, req) })
+	extended, err := admin(ctx, s, func(ctx context.Context) (hapax.Lease, error) { return s.store.ExtendWorker(s.leased(ctx), lease, req) })
 	switch {
 	case err == nil:
 		auth.FromContext(ctx).NoteLease(extended)
@@ -156,7 +158,7 @@ func (s *Service) SealWorker(ctx context.Context, lease hapax.Lease, last int64)
 		return err
 	}
 	_, err := admin(ctx, s, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.store.SealWorker(ctx, lease, last)
+		return struct{}{}, s.store.SealWorker(s.leased(ctx), lease, last)
 	})
 	switch {
 	case err == nil:

@@ -107,6 +107,7 @@ func addStats(a, b hapax.SegmentStats) hapax.SegmentStats {
 var (
 	lineLabels = []string{"tag", "pool"}
 	poolLabels = []string{"pool"}
+	ofLabels   = []string{"of"}
 
 	usageLabels = []string{"plugin", "tag", "caller", "window"}
 
@@ -125,6 +126,9 @@ var (
 	descWarnings  = prometheus.NewDesc("hapax_store_warnings_total", "Warnings about the store, at the start and when another primary was found, by code.", []string{"code"}, nil)
 	descDegraded  = prometheus.NewDesc("hapax_degraded", "Tags or pools, configured or in use, that cannot issue now; /readyz names them.", []string{"kind"}, nil)
 	descFenced    = prometheus.NewDesc("hapax_fenced", "1 if the store grants nothing until an operator has run hapax adopt, else 0.", nil, nil)
+	descRecords   = prometheus.NewDesc("hapax_ledger_records_total", "Records written, of grants and of the history.", ofLabels, nil)
+	descWaiting   = prometheus.NewDesc("hapax_ledger_waiting", "Records kept in memory because they cannot be written.", ofLabels, nil)
+	descLost      = prometheus.NewDesc("hapax_ledger_lost_total", "Records lost because there were too many to keep in memory.", ofLabels, nil)
 	descStrategy  = prometheus.NewDesc("hapax_strategy", "What a tag's strategy tells of itself, by its name for it.", []string{"tag", "name"}, nil)
 	descVetoes    = prometheus.NewDesc("hapax_plugin_vetoes_total", "Calls that a plugin has refused.", []string{"plugin"}, nil)
 	descFailures  = prometheus.NewDesc("hapax_plugin_failures_total", "Hooks of a plugin that have failed.", []string{"plugin"}, nil)
@@ -144,6 +148,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descIssued, descRefills, descBurnt, descRemaining, descWorker, descGrant,
 		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady, descDegraded, descFenced,
+		descRecords, descWaiting, descLost,
 		descStrategy, descVetoes, descFailures, descUsage, descPrevious, descQuota,
 	} {
 		ch <- d
@@ -181,10 +186,24 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(descWarnings, prometheus.CounterValue, float64(n), code)
 		}
 	}
+	if l := c.s.opts.Ledger; l != nil {
+		st := l.Stats()
+		emitRecords(ch, "grants", st.Written, st.Waiting, st.Lost)
+	}
+	if h := c.s.strategies.History(); h != nil {
+		st := h.Stats()
+		emitRecords(ch, "history", st.Written, st.Waiting, st.Lost)
+	}
 	m := c.s.metrics
 	for _, own := range []prometheus.Collector{m.refills, m.events, m.rollbacks, m.errors, m.waits} {
 		own.Collect(ch)
 	}
+}
+
+func emitRecords(ch chan<- prometheus.Metric, of string, written, waiting, lost int64) {
+	ch <- prometheus.MustNewConstMetric(descRecords, prometheus.CounterValue, float64(written), of)
+	ch <- prometheus.MustNewConstMetric(descWaiting, prometheus.GaugeValue, float64(waiting), of)
+	ch <- prometheus.MustNewConstMetric(descLost, prometheus.CounterValue, float64(lost), of)
 }
 
 func (c collector) segments(ch chan<- prometheus.Metric) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -91,6 +92,10 @@ type Options struct {
 	// the store, so that it can start while the store is away. What it returns is
 	// the caller's to close, after Close.
 	Cache func(ctx context.Context, pool string, store hapax.Store) (hapax.WorkerStore, error)
+
+	// Ledger, if set, records every grant before it is used. It is the caller's to
+	// close, after Close.
+	Ledger *ledger.Ledger
 
 	// StoreWarnings, if set, returns how often the store's driver has warned, by
 	// the warning's code.

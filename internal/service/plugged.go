@@ -254,6 +254,15 @@ func (s *Service) seen(ctx context.Context) context.Context {
 	return strategy.WithCaller(ctx, host)
 }
 
+// CallerOf returns the name of the token with which a call is made, empty for none,
+// and the address that it comes from.
+func CallerOf(ctx context.Context) (name, address string) {
+	if caller := auth.FromContext(ctx); caller != nil {
+		name = caller.Name()
+	}
+	return name, auth.AddressFrom(ctx)
+}
+
 // through calls f, which issues through the plugins, with the tag's line. Other than
 // issue it never calls f twice.
 func (s *Service) through(ctx context.Context, tag string, f func(context.Context, *line) error) error {

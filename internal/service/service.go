@@ -69,6 +69,7 @@ type Service struct {
 	children sync.WaitGroup
 	slots    chan struct{} // one per line being opened
 	recoding chan struct{} // held by the one who changes a tag's code
+	tracing  chan struct{} // held by the one who reads ledger and history
 
 	mu      sync.Mutex // guards the fields below; never held while waiting
 	closed  bool
@@ -93,7 +94,7 @@ func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error)
 		return nil, err
 	}
 	s := &Service{
-		store: &watchedStore{Store: store, timeout: opts.StoreTimeout},
+		store: &watchedStore{Store: store, ledger: opts.Ledger, timeout: opts.StoreTimeout},
 		opts:  opts,
 		log:   opts.Logger,
 
@@ -104,6 +105,7 @@ func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error)
 		slots:    make(chan struct{}, maxOpening),
 		opened:   make(chan struct{}, 1),
 		recoding: make(chan struct{}, 1),
+		tracing:  make(chan struct{}, 1),
 		opening:  map[string]*attempt{},
 		pools:    map[string]*pool{},
 		refused:  map[string]refusal{},

@@ -7,13 +7,17 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/ledger"
+	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
-// A watchedStore is the service's store, which notes what the calls tell of it.
+// A watchedStore is the service's store, which notes what the calls tell of it, and
+// has every grant recorded before it is used.
 type watchedStore struct {
 	hapax.Store
 
-	timeout time.Duration // bounds one answer
+	ledger  *ledger.Ledger // nil: nothing is recorded
+	timeout time.Duration  // bounds one answer
 	health  health
 }
 
@@ -82,21 +86,74 @@ func (w *watchedStore) StoreTime(ctx context.Context) (time.Time, error) {
 
 // Allocate implements hapax.SegmentStore.
 func (w *watchedStore) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	if err := w.ledger.Ready(); err != nil {
+		return hapax.Allocation{}, err
+	}
 	a, err := watch(ctx, w, func(ctx context.Context) (hapax.Allocation, error) { return w.Store.Allocate(ctx, tag, n, last) })
 	w.health.note(KindTag, tag, err)
+	if err == nil {
+		err = w.ledger.Allocated(a, grantee(ctx))
+	}
 	return a, err
+}
+
+// HandBack implements hapax.SegmentStore.
+func (w *watchedStore) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	err := w.Store.HandBack(ctx, a, next)
+	w.ledger.HandedBack(a, next, grantee(ctx), err)
+	return err
 }
 
 // AcquireWorker implements hapax.WorkerStore.
 func (w *watchedStore) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	if err := w.ledger.Ready(); err != nil {
+		return hapax.Lease{}, err
+	}
 	l, err := watch(ctx, w, func(ctx context.Context) (hapax.Lease, error) { return w.Store.AcquireWorker(ctx, req) })
 	w.health.note(KindPool, req.Pool, err)
+	if err == nil {
+		err = w.ledger.Acquired(l, req.Layout, grantee(ctx))
+	}
 	return l, err
 }
 
 // ExtendWorker implements hapax.WorkerStore.
 func (w *watchedStore) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	if err := w.ledger.Ready(); err != nil {
+		return lease, err
+	}
 	l, err := watch(ctx, w, func(ctx context.Context) (hapax.Lease, error) { return w.Store.ExtendWorker(ctx, lease, req) })
 	w.health.note(KindPool, lease.Pool, err)
-	return l, err
+	if err == nil {
+		err = w.ledger.Extended(l, req.Layout, grantee(ctx))
+	}
+	if err != nil {
+		return lease, err
+	}
+	return l, nil
+}
+
+// SealWorker implements hapax.WorkerStore.
+func (w *watchedStore) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
+	err := w.Store.SealWorker(ctx, lease, last)
+	w.ledger.Sealed(lease, last, grantee(ctx), err)
+	return err
+}
+
+type granteeKey struct{}
+
+// leased returns a context in which grants are for who makes the call, and not for
+// this node.
+func (s *Service) leased(ctx context.Context) context.Context {
+	by := ledger.By{Name: auth.FromContext(ctx).Name(), Address: auth.AddressFrom(ctx)}
+	if s.opts.OneShot {
+		by = ledger.Command
+	}
+	return context.WithValue(ctx, granteeKey{}, by)
+}
+
+// grantee returns for whom a grant is taken.
+func grantee(ctx context.Context) ledger.By {
+	by, _ := ctx.Value(granteeKey{}).(ledger.By)
+	return by
 }

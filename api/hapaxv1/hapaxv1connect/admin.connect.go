@@ -64,6 +64,8 @@ const (
 	AdminServiceCreatePoolProcedure = "/hapax.v1.AdminService/CreatePool"
 	// AdminServiceDeletePoolProcedure is the fully-qualified name of the AdminService's DeletePool RPC.
 	AdminServiceDeletePoolProcedure = "/hapax.v1.AdminService/DeletePool"
+	// AdminServiceTraceProcedure is the fully-qualified name of the AdminService's Trace RPC.
+	AdminServiceTraceProcedure = "/hapax.v1.AdminService/Trace"
 	// AdminServiceGetStatusProcedure is the fully-qualified name of the AdminService's GetStatus RPC.
 	AdminServiceGetStatusProcedure = "/hapax.v1.AdminService/GetStatus"
 	// AdminServiceAdoptProcedure is the fully-qualified name of the AdminService's Adopt RPC.
@@ -105,6 +107,8 @@ type AdminServiceClient interface {
 	CreatePool(context.Context, *hapaxv1.CreatePoolRequest) (*hapaxv1.CreatePoolResponse, error)
 	// Removes a pool that was never used, and leaves a tombstone of any other.
 	DeletePool(context.Context, *hapaxv1.DeletePoolRequest) (*hapaxv1.DeletePoolResponse, error)
+	// Tells what this node knows of a number: who was granted it, and who got it.
+	Trace(context.Context, *hapaxv1.TraceRequest) (*hapaxv1.TraceResponse, error)
 	// Tells whether this node is granted anything, and which nodes there are.
 	GetStatus(context.Context, *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error)
 	// Decides that a store which went back is to be used: raises every mark above
@@ -207,6 +211,12 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("DeletePool")),
 			connect.WithClientOptions(opts...),
 		),
+		trace: connect.NewClient[hapaxv1.TraceRequest, hapaxv1.TraceResponse](
+			httpClient,
+			baseURL+AdminServiceTraceProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("Trace")),
+			connect.WithClientOptions(opts...),
+		),
 		getStatus: connect.NewClient[hapaxv1.GetStatusRequest, hapaxv1.GetStatusResponse](
 			httpClient,
 			baseURL+AdminServiceGetStatusProcedure,
@@ -255,6 +265,7 @@ type adminServiceClient struct {
 	retireWorker       *connect.Client[hapaxv1.RetireWorkerRequest, hapaxv1.RetireWorkerResponse]
 	createPool         *connect.Client[hapaxv1.CreatePoolRequest, hapaxv1.CreatePoolResponse]
 	deletePool         *connect.Client[hapaxv1.DeletePoolRequest, hapaxv1.DeletePoolResponse]
+	trace              *connect.Client[hapaxv1.TraceRequest, hapaxv1.TraceResponse]
 	getStatus          *connect.Client[hapaxv1.GetStatusRequest, hapaxv1.GetStatusResponse]
 	adopt              *connect.Client[hapaxv1.AdoptRequest, hapaxv1.AdoptResponse]
 	listPlugins        *connect.Client[hapaxv1.ListPluginsRequest, hapaxv1.ListPluginsResponse]
@@ -379,6 +390,15 @@ func (c *adminServiceClient) DeletePool(ctx context.Context, req *hapaxv1.Delete
 	return nil, err
 }
 
+// Trace calls hapax.v1.AdminService.Trace.
+func (c *adminServiceClient) Trace(ctx context.Context, req *hapaxv1.TraceRequest) (*hapaxv1.TraceResponse, error) {
+	response, err := c.trace.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // GetStatus calls hapax.v1.AdminService.GetStatus.
 func (c *adminServiceClient) GetStatus(ctx context.Context, req *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error) {
 	response, err := c.getStatus.CallUnary(ctx, connect.NewRequest(req))
@@ -452,6 +472,8 @@ type AdminServiceHandler interface {
 	CreatePool(context.Context, *hapaxv1.CreatePoolRequest) (*hapaxv1.CreatePoolResponse, error)
 	// Removes a pool that was never used, and leaves a tombstone of any other.
 	DeletePool(context.Context, *hapaxv1.DeletePoolRequest) (*hapaxv1.DeletePoolResponse, error)
+	// Tells what this node knows of a number: who was granted it, and who got it.
+	Trace(context.Context, *hapaxv1.TraceRequest) (*hapaxv1.TraceResponse, error)
 	// Tells whether this node is granted anything, and which nodes there are.
 	GetStatus(context.Context, *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error)
 	// Decides that a store which went back is to be used: raises every mark above
@@ -550,6 +572,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("DeletePool")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceTraceHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceTraceProcedure,
+		svc.Trace,
+		connect.WithSchema(adminServiceMethods.ByName("Trace")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceGetStatusHandler := connect.NewUnaryHandlerSimple(
 		AdminServiceGetStatusProcedure,
 		svc.GetStatus,
@@ -608,6 +636,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceCreatePoolHandler.ServeHTTP(w, r)
 		case AdminServiceDeletePoolProcedure:
 			adminServiceDeletePoolHandler.ServeHTTP(w, r)
+		case AdminServiceTraceProcedure:
+			adminServiceTraceHandler.ServeHTTP(w, r)
 		case AdminServiceGetStatusProcedure:
 			adminServiceGetStatusHandler.ServeHTTP(w, r)
 		case AdminServiceAdoptProcedure:
@@ -677,6 +707,10 @@ func (UnimplementedAdminServiceHandler) CreatePool(context.Context, *hapaxv1.Cre
 
 func (UnimplementedAdminServiceHandler) DeletePool(context.Context, *hapaxv1.DeletePoolRequest) (*hapaxv1.DeletePoolResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.DeletePool is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) Trace(context.Context, *hapaxv1.TraceRequest) (*hapaxv1.TraceResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.Trace is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) GetStatus(context.Context, *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error) {

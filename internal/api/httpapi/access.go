@@ -30,6 +30,8 @@ func permissionOf(pattern string) auth.Permission {
 		return auth.Nothing
 	case strings.HasPrefix(path, "/v1/pools/{pool}/"):
 		return auth.Workers
+	case strings.HasPrefix(path, "/v1/trace/"):
+		return auth.Trace
 	case path == "/metrics":
 		return auth.Metrics
 	}

@@ -60,6 +60,7 @@ func TestPermissions(t *testing.T) {
 		"GET /v1/pools/{pool}/workers":                  {"GET", "/v1/pools/default/workers", "", []string{"admin"}},
 		"GET /v1/pools/{pool}/workers/{worker}":         {"GET", "/v1/pools/default/workers/1", "", []string{"admin"}},
 		"POST /v1/pools/{pool}/workers/{worker}/retire": {"POST", "/v1/pools/default/workers/1/retire", "", []string{"admin"}},
+		"GET /v1/trace/{number}":                        {"GET", "/v1/trace/1?tag=orders", "", []string{"admin"}},
 		"GET /v1/openapi.json":                          {"GET", "/v1/openapi.json", "", []string{"", "issuer", "orders", "admin", "monitor"}},
 		"GET /healthz":                                  {"GET", "/healthz", "", []string{"", "issuer", "orders", "admin", "monitor"}},
 		"GET /readyz":                                   {"GET", "/readyz", "", []string{"", "issuer", "orders", "admin", "monitor"}},

@@ -17,6 +17,8 @@
 //	                                     one worker ID, used or not
 //	POST   /v1/pools/{pool}/workers/{worker}/retire
 //	                                     take a worker ID out of use until the clock passes its mark
+//	GET    /v1/trace/{number}?tag=T&layout=L
+//	                                     who was granted a number, and who got it; format=code for a code of the tag
 //	GET    /v1/openapi.json              this list as OpenAPI 3.1
 //	GET    /healthz, /readyz, /metrics   is it alive, can it issue, and Prometheus
 //
@@ -113,6 +115,7 @@ func (a *api) routes() map[string]http.HandlerFunc {
 		"GET /v1/pools/{pool}/workers":                  a.listWorkers,
 		"GET /v1/pools/{pool}/workers/{worker}":         a.getWorker,
 		"POST /v1/pools/{pool}/workers/{worker}/retire": a.retireWorker,
+		"GET /v1/trace/{number}":                        a.trace,
 		"GET /v1/openapi.json":                          a.openAPI,
 		"GET /healthz":                                  a.healthz,
 		"GET /readyz":                                   a.readyz,
@@ -171,6 +174,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			a.opts.Logger.Debug("request", "method", r.Method, "path", r.URL.Path, "status", logged.status, "took", time.Since(began))
 		}()
 		w = logged
+	}
+	if a.opts.Policy == nil { // else admit tells who it is
+		r = from(r, nil)
 	}
 	if tag, ok := plainNext(r); ok {
 		if a.opts.Policy != nil {

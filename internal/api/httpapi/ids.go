@@ -234,6 +234,7 @@ var queries = map[string][]string{
 	"GET /v1/tags/{tag}/next": {"count", "format"},
 	"POST /v1/tags/{tag}/ids": {"count", "format"},
 	"GET /v1/ids/{id}":        {"layout"},
+	"GET /v1/trace/{number}":  {"format", "layout", "tag"},
 }
 
 // asked returns a handler that refuses parameters that the route does not know: a

@@ -153,10 +153,7 @@ func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
 // context returns what calls on the service are made with: who asks, and from
 // where.
 func (c *conn) context() context.Context {
-	switch {
-	case c.caller == nil:
-		return c.client
-	case c.origin == nil || auth.FromContext(c.origin) != c.caller:
+	if c.origin == nil || auth.FromContext(c.origin) != c.caller {
 		c.origin = auth.NewContext(c.client, c.caller, c.net.RemoteAddr().String())
 	}
 	return c.origin

@@ -54,6 +54,7 @@ var permissions = map[string]auth.Permission{
 	hapaxv1connect.AdminServiceRetireWorkerProcedure:       auth.Workers,
 	hapaxv1connect.AdminServiceCreatePoolProcedure:         auth.Workers,
 	hapaxv1connect.AdminServiceDeletePoolProcedure:         auth.Workers,
+	hapaxv1connect.AdminServiceTraceProcedure:              auth.Trace,
 	hapaxv1connect.AdminServiceGetStatusProcedure:          auth.Operate,
 	hapaxv1connect.AdminServiceAdoptProcedure:              auth.Operate,
 	hapaxv1connect.AdminServiceListPluginsProcedure:        auth.Operate,

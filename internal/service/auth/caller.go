@@ -42,6 +42,7 @@ const (
 	ListPools                     // to see which pools there are; no name
 	Operate                       // to see how a node stands with its store, and to adopt it; no name
 	Metrics                       // no name
+	Trace                         // to see who was granted and issued a number; no name
 )
 
 // permissions tell what each one takes: any of the scopes, and the right to the
@@ -62,6 +63,7 @@ var permissions = [...]struct {
 	ListPools:   {ScopeAdmin, everyPool, "list pools"},
 	Operate:     {ScopeAdmin, everyTagAndPool, "see or change how a node stands with its store"},
 	Metrics:     {ScopeMetrics, noName, "see metrics"},
+	Trace:       {ScopeAdmin, everyTagAndPool, "trace numbers"},
 }
 
 // A subject is what the name that goes with a permission must be allowed as.

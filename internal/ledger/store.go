@@ -1,0 +1,42 @@
+package ledger
+
+import (
+	"context"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A Store is a store whose grants of numbers are recorded before they are used.
+type Store struct {
+	hapax.Store
+
+	Ledger *Ledger // nil: nothing is recorded
+}
+
+// Allocate implements hapax.SegmentStore.
+func (s Store) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	if err := s.Ledger.Ready(); err != nil {
+		return hapax.Allocation{}, err
+	}
+	a, err := s.Store.Allocate(ctx, tag, n, last)
+	if err == nil {
+		err = s.Ledger.Allocated(a, By{})
+	}
+	return a, err
+}
+
+// HandBack implements hapax.SegmentStore.
+func (s Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	err := s.Store.HandBack(ctx, a, next)
+	s.Ledger.HandedBack(a, next, By{}, err)
+	return err
+}
+
+// StoreTime implements hapax.StoreClock for stores that do.
+func (s Store) StoreTime(ctx context.Context) (time.Time, error) {
+	if clock, ok := s.Store.(hapax.StoreClock); ok {
+		return clock.StoreTime(ctx)
+	}
+	return time.Time{}, hapax.ErrNotSupported
+}

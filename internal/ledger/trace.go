@@ -1,0 +1,361 @@
+package ledger
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/witness"
+	"github.com/hapax-id/hapax/strategy"
+)
+
+// A Trace is what one node knows of a number.
+type Trace struct {
+	Number  hapax.ID `json:"number"`
+	Node    string   `json:"node"`  // who says so
+	Lines   []Line   `json:"lines"` // on which the number was granted, or would have been
+	More    bool     `json:"more,omitempty"`
+	Ledger  Coverage `json:"ledger"`
+	History Coverage `json:"history"`
+}
+
+// Coverage is how much the records of a node tell.
+type Coverage struct {
+	On      bool       `json:"on"`
+	Since   *time.Time `json:"since,omitempty"` // the first record
+	Lost    int64      `json:"lost,omitempty"`  // records that could not be written
+	Damaged int        `json:"damaged,omitempty"`
+}
+
+// A Verdict is what a trace comes to on one line.
+type Verdict string
+
+// The verdicts, the strongest first.
+const (
+	Issued       Verdict = "issued"        // the history has it
+	GrantedHere  Verdict = "granted"       // and what became of it is not recorded
+	HandedBack   Verdict = "handed_back"   // granted here, and given back without being issued
+	Elsewhere    Verdict = "elsewhere"     // below the mark, and not in this ledger
+	NeverGranted Verdict = "never_granted" // nor, therefore, issued
+	Unknown      Verdict = "unknown"       // the store was not asked, and this ledger does not have it
+)
+
+// A Line is a number as one tag's, or one worker's.
+type Line struct {
+	Name    string     `json:"line"`
+	System  string     `json:"system,omitempty"` // a foreign one, whose table grants the line
+	Tag     string     `json:"tag,omitempty"`
+	Pool    string     `json:"pool,omitempty"`
+	Worker  *int64     `json:"worker,omitempty"`
+	Layout  string     `json:"layout,omitempty"`
+	Time    *time.Time `json:"time,omitempty"`      // that the number holds
+	Shown   *hapax.ID  `json:"shown_for,omitempty"` // the line's own number, where a plugin shows another
+	Verdict Verdict    `json:"verdict"`
+	Why     string     `json:"why"`
+	Grants  []Grant    `json:"grants"` // in the order of the records
+	Issued  []Handout  `json:"issued"` // oldest first
+}
+
+// A Grant is a stretch of a line in which the number lies.
+type Grant struct {
+	Lo      int64     `json:"lo,string"`
+	Hi      int64     `json:"hi,string"`
+	Node    string    `json:"node"`
+	Time    time.Time `json:"time"`
+	Key     string    `json:"key,omitempty"`           // reference of a segment's key
+	Token   string    `json:"fencing_token,omitempty"` // of a worker's lease
+	Holder  string    `json:"holder,omitempty"`        // of a worker's lease
+	Caller  string    `json:"caller,omitempty"`        // to whom it was leased on; none: the node issues from it
+	Address string    `json:"address,omitempty"`
+
+	// Given is "back" if the number was handed back, at GivenAt, and "offered"
+	// where it is not known whether the store took it.
+	Given   string     `json:"given,omitempty"`
+	GivenAt *time.Time `json:"given_at,omitempty"`
+}
+
+// A Handout is an entry of the history.
+type Handout struct {
+	Tag     string    `json:"tag"`
+	First   hapax.ID  `json:"first"` // the run of numbers in which it lies
+	Last    hapax.ID  `json:"last"`
+	Caller  string    `json:"caller,omitempty"`
+	Address string    `json:"address,omitempty"`
+	From    time.Time `json:"from"` // issued between the two
+	Until   time.Time `json:"until"`
+}
+
+// Facts are what the store says of a line. Without Known it was not asked, or did
+// not answer.
+type Facts struct {
+	Known   bool
+	Exists  bool
+	Mark    int64
+	Tag     hapax.Tag    // of a tag
+	Worker  hapax.Worker // of a worker
+	Restart bool         // the tag's numbers restart, on lines of their own
+}
+
+// A Candidate is a line that a number may be on.
+type Candidate struct {
+	Name     string
+	Position int64
+	Layout   hapax.Layout // of a worker's line
+	Facts    Facts
+}
+
+// On returns the candidate that a number is on a worker's line, and false for a
+// number that the layout cannot have.
+func On(pool string, l hapax.Layout, id hapax.ID) (c Candidate, worker int64, ok bool) {
+	p := placeOf(l, id)
+	return Candidate{Name: witness.WorkerLine(pool, p.worker), Position: p.tick, Layout: l}, p.worker, p.ok
+}
+
+// Judge puts together what the ledger, the history and the store tell. Lines that
+// the ledger knows and nobody named are judged without the store.
+func Judge(id hapax.ID, node string, found Found, history *strategy.HistoryFinding, candidates []Candidate) Trace {
+	t := Trace{Number: id, Node: node, Lines: []Line{}, More: found.More}
+	t.Ledger = Coverage{On: true, Since: since(found.Since), Damaged: found.Damaged}
+	for _, g := range found.Gaps {
+		t.Ledger.Lost += g.Records
+	}
+	if history != nil {
+		t.More = t.More || history.More
+		t.History = Coverage{On: true, Since: since(history.Since), Damaged: history.Damaged, Lost: history.Lost}
+	}
+	known := map[string]FoundLine{}
+	for _, l := range found.Lines {
+		known[l.Name] = l
+		if !slices.ContainsFunc(candidates, func(c Candidate) bool { return c.Name == l.Name }) {
+			layout, _ := hapax.ParseLayout(l.Layout) // a tag's line has none
+			candidates = append(candidates, Candidate{Name: l.Name, Position: l.Position, Layout: layout})
+		}
+	}
+	for _, c := range candidates {
+		t.Lines = append(t.Lines, t.line(c, known[c.Name], history))
+	}
+	t.unmatched(history)
+	slices.SortStableFunc(t.Lines, func(a, b Line) int { return cmp.Compare(a.Name, b.Name) })
+	return t
+}
+
+// unmatched adds what the history has of tags on whose lines the ledger does not have
+// the number: a plugin has replaced it, or the ledger does not go back so far.
+func (t *Trace) unmatched(history *strategy.HistoryFinding) {
+	if history == nil {
+		return
+	}
+	byTag := map[string][]strategy.Issue{}
+	for _, i := range history.Issues {
+		if !slices.ContainsFunc(t.Lines, func(l Line) bool {
+			return slices.ContainsFunc(l.Issued, func(h Handout) bool { return h == handout(i) })
+		}) {
+			byTag[i.Tag] = append(byTag[i.Tag], i)
+		}
+	}
+	for tag, issues := range byTag {
+		l := Line{Name: witness.TagLine(tag), Tag: tag, Grants: []Grant{}, Issued: []Handout{}}
+		for _, i := range issues {
+			l.Issued = append(l.Issued, handout(i))
+		}
+		l.Verdict, l.Why = t.judge(Candidate{}, l)
+		t.Lines = append(t.Lines, l)
+	}
+}
+
+func handout(i strategy.Issue) Handout {
+	return Handout{Tag: i.Tag, First: i.First, Last: i.Last, Caller: i.Caller, Address: i.Address, From: i.From, Until: i.Until}
+}
+
+func since(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
+}
+
+func (t *Trace) line(c Candidate, found FoundLine, history *strategy.HistoryFinding) Line {
+	l := Line{Name: c.Name, Grants: []Grant{}, Issued: []Handout{}}
+	system, name := CutSystem(c.Name)
+	l.System = system
+	tag, isTag := witness.CutTagLine(name)
+	if isTag {
+		l.Tag = tag
+		if own := hapax.ID(c.Position); own != t.Number {
+			l.Shown = &own
+		}
+	} else if pool, worker, ok := CutWorkerLine(name); ok {
+		l.Pool, l.Worker = pool, &worker
+		if !c.Layout.IsZero() {
+			l.Layout = cmp.Or(c.Layout.Name(), c.Layout.String())
+			l.Time = new(c.Layout.TimeOf(c.Position))
+		}
+	}
+	for _, h := range found.Grants {
+		g := Grant{
+			Lo: h.Grant.Lo, Hi: h.Grant.Hi, Node: h.Node, Time: h.Time, Holder: h.Holder,
+			Caller: h.By.Name, Address: h.By.Address, Given: h.Given, GivenAt: since(h.GivenAt),
+		}
+		if isTag {
+			g.Key = h.Ref
+		} else {
+			g.Token = h.Ref
+		}
+		l.Grants = append(l.Grants, g)
+	}
+	if history != nil && system == "" { // of foreign systems there is none
+		for _, i := range history.Issues {
+			if isTag == (i.Strategy == string(hapax.KindSnowflake)) || isTag && i.Tag != tag && !strings.HasPrefix(tag, i.Tag+periodMark) {
+				continue
+			}
+			l.Issued = append(l.Issued, handout(i))
+		}
+	}
+	l.Verdict, l.Why = t.judge(c, l)
+	return l
+}
+
+func (t *Trace) judge(c Candidate, l Line) (Verdict, string) {
+	f := c.Facts
+	switch n := len(l.Issued); {
+	case n == 1:
+		i := l.Issued[0]
+		return Issued, fmt.Sprintf("issued %s to %s, %s", span(i.From, i.Until), who(i.Caller, i.Address), "as the history of node "+t.Node+" says")
+	case n > 1 && f.Restart:
+		return Issued, fmt.Sprintf("issued %d times, in periods of their own", n)
+	case n > 1:
+		return Issued, fmt.Sprintf("the history has it %d times, which must not be: %s", n, twice(l.Issued))
+	}
+	if f.Known && f.Exists && l.Tag != "" && f.Tag.Delta > 1 && c.Position%f.Tag.Delta != f.Tag.Remainder {
+		return NeverGranted, fmt.Sprintf("the tag issues only numbers that leave %d when divided by %d", f.Tag.Remainder, f.Tag.Delta)
+	}
+	if n := len(l.Grants); n > 0 {
+		return t.granted(c, l, l.Grants[n-1])
+	}
+	switch {
+	case !f.Known:
+		return Unknown, fmt.Sprintf("the ledger of node %s does not have it%s, and what the store knows is not known here", t.Node, t.reach())
+	case f.Restart:
+		return Unknown, fmt.Sprintf("the tag's numbers restart, on a line for each period, and the ledger of node %s has it on none of them%s; trace its code, or the line of a period", t.Node, t.reach())
+	case !f.Exists && l.Tag != "":
+		return NeverGranted, "there is no such tag"
+	case !f.Exists:
+		return NeverGranted, "this worker ID was never used"
+	case l.Tag != "" && c.Position < f.Tag.Start:
+		return NeverGranted, fmt.Sprintf("the tag begins at %d", f.Tag.Start)
+	case c.Position >= f.Mark:
+		return NeverGranted, "it lies at or above the store's mark, " + position(c, f.Mark)
+	}
+	why := fmt.Sprintf("it lies below the store's mark, %s, and the ledger of node %s does not have it%s: another node was granted it, or nobody, where a mark was raised or an answer of the store was lost",
+		position(c, f.Mark), t.Node, t.reach())
+	if f.Worker.Holder != "" {
+		why += fmt.Sprintf("; the worker ID is or was last held by %s, under fencing token %d", f.Worker.Holder, f.Worker.Token)
+	}
+	return Elsewhere, why
+}
+
+// granted judges a number that lies in a grant.
+func (t *Trace) granted(c Candidate, l Line, g Grant) (Verdict, string) {
+	to := "granted to node " + g.Node + " at " + stamp(g.Time)
+	command := By{g.Caller, g.Address} == Command
+	switch {
+	case command:
+		to = "taken by a command on node " + g.Node + " at " + stamp(g.Time)
+	case g.Caller != "":
+		to = "leased to " + who(g.Caller, g.Address) + ", through node " + g.Node + ", at " + stamp(g.Time)
+	}
+	if g.Given == Back {
+		why := to + ", and handed back at " + stamp(*g.GivenAt) + " without being issued"
+		switch {
+		case !c.Facts.Known:
+			return HandedBack, why + "; what became of it then is not known here"
+		case c.Position >= c.Facts.Mark:
+			return HandedBack, why + "; nobody was granted it since: it lies at or above the store's mark, " + position(c, c.Facts.Mark)
+		}
+		return HandedBack, why + "; it lies below the store's mark, " + position(c, c.Facts.Mark) + ", so another node was granted it since, or a mark was raised"
+	}
+	if g.Given == Offered {
+		to += ", which offered it back at " + stamp(*g.GivenAt) + " without having issued it; the store's answer is not recorded"
+	}
+	switch {
+	case g.Given == Offered:
+		return GrantedHere, to
+	case command:
+		return GrantedHere, to + ", which printed it unless it was killed"
+	case g.Caller != "":
+		return GrantedHere, to + "; what a client issues of its lease is not recorded"
+	case l.System != "":
+		return GrantedHere, to + "; there is no history of foreign systems"
+	case !t.History.On:
+		return GrantedHere, to + "; whether it was issued is not recorded, because the history is off"
+	case t.History.Lost > 0 || t.History.Damaged > 0:
+		return GrantedHere, to + "; the history does not have it, and has lost records: whether it was issued is not known"
+	case t.History.Since == nil || t.History.Since.After(g.Time):
+		return GrantedHere, to + "; the history does not have it, and does not go back so far: whether it was issued is not known"
+	}
+	return GrantedHere, to + "; the history does not have it: it was not issued, unless the history was off for a while"
+}
+
+// reach tells where the ledger is no proof.
+func (t *Trace) reach() string {
+	switch {
+	case t.Ledger.Since == nil:
+		return " (it is empty)"
+	case t.Ledger.Lost > 0 || t.Ledger.Damaged > 0:
+		return fmt.Sprintf(" (it begins at %s, and %d records are lost or damaged)", stamp(*t.Ledger.Since), t.Ledger.Lost+int64(t.Ledger.Damaged))
+	}
+	return " (it begins at " + stamp(*t.Ledger.Since) + ")"
+}
+
+func position(c Candidate, mark int64) string {
+	if c.Layout.IsZero() {
+		return fmt.Sprint(mark)
+	}
+	return stamp(c.Layout.TimeOf(mark))
+}
+
+func stamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+func span(from, until time.Time) string {
+	if from.Equal(until) {
+		return "at " + stamp(from)
+	}
+	return "between " + stamp(from) + " and " + stamp(until)
+}
+
+func who(caller, address string) string {
+	name := "somebody without a name"
+	if caller != "" {
+		name = fmt.Sprintf("token %q", caller)
+	}
+	if address != "" {
+		name += " at " + address
+	}
+	return name
+}
+
+func twice(all []Handout) string {
+	var parts []string
+	for _, i := range all {
+		parts = append(parts, who(i.Caller, i.Address)+" "+span(i.From, i.Until))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// order ranks verdicts.
+var order = []Verdict{Issued, GrantedHere, HandedBack, Elsewhere, NeverGranted, Unknown}
+
+// Strongest returns the verdict that outweighs the others, where several nodes
+// were asked.
+func Strongest(all ...Verdict) Verdict {
+	best := Unknown
+	for _, v := range all {
+		if slices.Index(order, v) < slices.Index(order, best) {
+			best = v
+		}
+	}
+	return best
+}

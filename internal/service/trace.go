@@ -1,0 +1,237 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/ledger"
+	"github.com/hapax-id/hapax/store/witness"
+	"github.com/hapax-id/hapax/strategy"
+)
+
+// A TraceRequest tells which number is meant: a tag's, or one of a pool with this
+// layout. Without both, it is looked up on every line that the ledger knows.
+type TraceRequest struct {
+	Text   string // the number, or with Code the text that shows it
+	Code   bool
+	Tag    string
+	Layout string // name or spec
+}
+
+// Trace tells what this node knows of a number: who was granted it and when, and as
+// far as the history goes who got it. ErrNotSupported where there is no ledger.
+func (s *Service) Trace(ctx context.Context, req TraceRequest) (ledger.Trace, error) {
+	var none ledger.Trace
+	if s.opts.Ledger == nil {
+		return none, fmt.Errorf("%w: this server keeps no ledger; see the setting ledger", hapax.ErrNotSupported)
+	}
+	q, shown, candidates, err := s.meant(ctx, req)
+	if err != nil {
+		return none, err
+	}
+	select {
+	case s.tracing <- struct{}{}:
+		defer func() { <-s.tracing }()
+	case <-ctx.Done():
+		return none, &hapax.WaitError{Cause: hapax.ErrLimitExceeded, Context: context.Cause(ctx)}
+	}
+	found, err := s.opts.Ledger.Find(ctx, q)
+	if err != nil {
+		return none, err
+	}
+	if q.Tag == "" { // what is shown for these numbers is another one, which the history knows
+		found.Lines = slices.DeleteFunc(found.Lines, func(l ledger.FoundLine) bool {
+			tag, ok := witness.CutTagLine(l.Name)
+			return ok && len(s.strategies.Frozen(string(hapax.KindSegment), tag)) > 0
+		})
+	}
+	var history *strategy.HistoryFinding
+	if kept := s.strategies.History(); kept != nil {
+		h, err := kept.Find(ctx, shown, func(tag, kind string) bool { return s.concerns(q, tag, kind) })
+		if err != nil {
+			return none, err
+		}
+		history = &h
+	}
+	candidates, err = s.withFacts(ctx, candidates, found)
+	if err != nil {
+		return none, err
+	}
+	return ledger.Judge(shown, s.opts.Ledger.Node(), found, history, candidates), nil
+}
+
+// meant returns which grants to look for, the number as callers see it, and on which
+// lines it must be.
+func (s *Service) meant(ctx context.Context, req TraceRequest) (q ledger.Query, shown hapax.ID, candidates []ledger.Candidate, err error) {
+	if req.Tag != "" && req.Layout != "" {
+		return q, 0, nil, outOfRange("layout", req.Layout, "none where a tag is given")
+	}
+	if req.Code {
+		if req.Tag == "" {
+			return q, 0, nil, outOfRange("tag", "", "the tag that the code is of")
+		}
+		c, err := s.ParseCode(ctx, req.Tag, req.Text)
+		if err != nil {
+			return q, 0, nil, err
+		}
+		shown = c.ID
+		if c.Period != "" {
+			req.Tag += lineMark + c.Period
+		}
+	} else if shown, err = hapax.ParseID(req.Text); err != nil {
+		return q, 0, nil, err
+	}
+	q.Number = shown
+	switch {
+	case req.Tag != "":
+		candidates, err = s.onTag(ctx, req.Tag, &q)
+	case req.Layout != "":
+		candidates, err = s.onLayout(ctx, req.Layout, &q)
+	}
+	return q, shown, candidates, err
+}
+
+// onTag has a query ask for the grants of a tag, or of its pool.
+func (s *Service) onTag(ctx context.Context, name string, q *ledger.Query) ([]ledger.Candidate, error) {
+	t, err := s.Tag(ctx, name)
+	if err != nil && !errors.Is(err, hapax.ErrTagNotFound) && !isTransient(err) {
+		return nil, err
+	}
+	if def, ok := s.declared(name); ok && err != nil {
+		t = def
+	}
+	if t.Kind == hapax.KindSnowflake {
+		layout, err := s.PoolLayout(ctx, t.Pool)
+		if err != nil && !isTransient(err) {
+			return nil, err
+		}
+		q.Pool, q.Layout = t.Pool, layout
+		return onPool(q.Number, layout, t.Pool), nil
+	}
+	q.Tag = name
+	id, ok := s.strategies.Original(StrategyName(t), name, q.Number)
+	if !ok {
+		return nil, outOfRange("id", int64(q.Number), "a number that the plugins of the tag can have shown")
+	}
+	shown := q.Number
+	q.Number = id
+	candidates := []ledger.Candidate{{Name: witness.TagLine(name), Position: int64(id)}}
+	for system, other := range s.opts.Beside {
+		if _, err := other.Tag(ctx, name); err == nil {
+			candidates = append(candidates, ledger.Candidate{Name: ledger.LineIn(system, witness.TagLine(name)), Position: int64(shown)})
+		}
+	}
+	return candidates, nil
+}
+
+// onLayout has a query ask for the grants of pools with a layout.
+func (s *Service) onLayout(ctx context.Context, nameOrSpec string, q *ledger.Query) (candidates []ledger.Candidate, err error) {
+	if q.Layout, err = hapax.ParseLayout(nameOrSpec); err != nil {
+		return nil, err
+	}
+	pools, err := s.Pools(ctx)
+	if err != nil && !isTransient(err) {
+		return nil, err
+	}
+	for _, p := range pools {
+		if l, err := hapax.ParseLayout(p.Layout); err == nil && l == q.Layout {
+			candidates = append(candidates, onPool(q.Number, l, p.Name)...)
+		}
+	}
+	return candidates, nil
+}
+
+// concerns reports whether an entry of the history, with its tag and strategy, may
+// be about the number that is asked for.
+func (s *Service) concerns(q ledger.Query, tag, strategy string) bool {
+	if strategy != string(hapax.KindSnowflake) {
+		return q.Pool == "" && q.Layout.IsZero() && (q.Tag == "" || tag == q.Tag || strings.HasPrefix(q.Tag, tag+lineMark))
+	}
+	pool := ""
+	if l := s.tags.find(tag); l != nil {
+		pool = l.pool
+	} else if def, ok := s.declared(tag); ok {
+		pool = def.Pool
+	}
+	return q.Tag == "" && (q.Pool == "" || pool == "" || pool == q.Pool)
+}
+
+// onPool returns the line that a number is on if it is a pool's.
+func onPool(id hapax.ID, l hapax.Layout, pool string) []ledger.Candidate {
+	if c, _, ok := ledger.On(pool, l, id); ok {
+		return []ledger.Candidate{c}
+	}
+	return nil
+}
+
+// withFacts asks the store about the candidates, and about lines that only the
+// ledger knows.
+func (s *Service) withFacts(ctx context.Context, candidates []ledger.Candidate, found ledger.Found) ([]ledger.Candidate, error) {
+	known := map[string]bool{}
+	for _, c := range candidates {
+		known[c.Name] = true
+	}
+	for _, l := range found.Lines {
+		if !known[l.Name] {
+			layout, _ := hapax.ParseLayout(l.Layout) // a tag's line has none
+			candidates = append(candidates, ledger.Candidate{Name: l.Name, Position: l.Position, Layout: layout})
+		}
+	}
+	kept := candidates[:0]
+	for _, c := range candidates {
+		facts, err := s.facts(ctx, c.Name)
+		if err != nil && !isTransient(err) && !errors.Is(err, hapax.ErrTagNotFound) && !errors.Is(err, hapax.ErrPoolNotFound) {
+			return nil, err
+		}
+		if c.Facts = facts; facts.Restart && len(found.Lines) > 0 {
+			continue // what is found is on the lines of its periods
+		}
+		if len(candidates) > 1 && facts.Known && !facts.Exists && !slices.ContainsFunc(found.Lines, func(l ledger.FoundLine) bool { return l.Name == c.Name }) {
+			continue // it is a foreign table's tag
+		}
+		kept = append(kept, c)
+	}
+	return kept, nil
+}
+
+// facts asks the store about a line.
+func (s *Service) facts(ctx context.Context, line string) (f ledger.Facts, err error) {
+	if system, below := ledger.CutSystem(line); system != "" {
+		if other := s.opts.Beside[system]; other != nil {
+			return other.facts(ctx, below)
+		}
+		return f, nil
+	}
+	if tag, ok := witness.CutTagLine(line); ok {
+		t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.Tag(ctx, tag) })
+		if err != nil {
+			f.Known = errors.Is(err, hapax.ErrTagNotFound)
+			return f, err
+		}
+		f = ledger.Facts{Known: true, Exists: true, Mark: t.Mark, Tag: t}
+		if c, err := s.opts.code(t); err == nil {
+			f.Restart = c.hasPeriod()
+		}
+		return f, nil
+	}
+	pool, worker, ok := ledger.CutWorkerLine(line)
+	if !ok {
+		return f, nil
+	}
+	workers, err := s.Workers(ctx, pool)
+	if err != nil {
+		f.Known = errors.Is(err, hapax.ErrPoolNotFound)
+		return f, err
+	}
+	f.Known = true
+	for _, w := range workers {
+		if w.ID == worker {
+			f.Exists, f.Mark, f.Worker = true, w.Mark, w
+		}
+	}
+	return f, nil
+}

@@ -1,0 +1,173 @@
+package service
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/ledger"
+	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/store/storetest"
+	"github.com/hapax-id/hapax/strategy"
+)
+
+// withLedger opens a service with a ledger, and a history where that is asked for.
+func withLedger(t *testing.T, store hapax.Store, o Options, history bool, plugins ...strategy.Plugin) *Service {
+	t.Helper()
+	dir := t.TempDir()
+	var err error
+	if o.Ledger, err = ledger.Open(filepath.Join(dir, ledger.Dir), ledger.Options{Node: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if history {
+		h := strategy.NewHistory(strategy.HistoryOptions{Caller: CallerOf})
+		if err := h.Open(filepath.Join(dir, strategy.HistoryDir), nil); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = h.Close() })
+		plugins = append(plugins, h.Plugin("history", 1000))
+	}
+	t.Cleanup(func() { _ = o.Ledger.Close() })
+	o.Strategies = newStrategies(t, plugins...)
+	return open(t, store, o)
+}
+
+// line is what the trace of a number on one line must be.
+func traceLine(t *testing.T, s *Service, req TraceRequest) ledger.Line {
+	t.Helper()
+	tr, err := s.Trace(t.Context(), req)
+	if err != nil || len(tr.Lines) != 1 {
+		t.Fatalf("%+v: %+v, %v", req, tr, err)
+	}
+	return tr.Lines[0]
+}
+
+func TestTrace(t *testing.T) {
+	beside := open(t, memstore.New(), Options{})
+	mustCreate(t, beside, hapax.Tag{Name: "foreign"})
+	s := withLedger(t, memstore.New(), Options{
+		Tags: map[string]TagConfig{
+			"coded":    {Code: "C-{id:6}{check}"},
+			"invoices": {Code: "{yyyy}-{seq:6}{check}", Zone: "UTC"},
+			"odd":      {},
+		},
+		Beside: map[string]*Service{"leaf table": beside},
+	}, true, newScramble(t, "a-key-of-16-bytes"))
+	ctx := auth.NewContext(t.Context(), nil, "192.0.2.1:5")
+	take := func(tag string) hapax.ID {
+		t.Helper()
+		id, err := s.Next(ctx, tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	want := func(req TraceRequest, name string, verdict ledger.Verdict, why string) ledger.Line {
+		t.Helper()
+		l := traceLine(t, s, req)
+		if l.Name != name || l.Verdict != verdict || !strings.Contains(l.Why, why) {
+			t.Errorf("%+v: %+v, want %s of %s because %q", req, l, verdict, name, why)
+		}
+		return l
+	}
+	take("orders")
+	want(TraceRequest{Text: "1", Tag: "orders"}, "tag/orders", ledger.Issued, "at 192.0.2.1:5")
+	want(TraceRequest{Text: "2", Tag: "orders"}, "tag/orders", ledger.GrantedHere, "it was not issued")
+	want(TraceRequest{Text: "1001", Tag: "orders"}, "tag/orders", ledger.NeverGranted, "mark")
+	want(TraceRequest{Text: "-1", Tag: "orders"}, "tag/orders", ledger.NeverGranted, "begins at 1")
+	want(TraceRequest{Text: "1", Tag: "none"}, "tag/none", ledger.NeverGranted, "no such tag")
+	want(TraceRequest{Text: "1", Tag: "foreign"}, "leaf table/tag/foreign", ledger.NeverGranted, "mark")
+
+	flake := take(SnowflakeTag)
+	for _, req := range []TraceRequest{{Tag: SnowflakeTag}, {Layout: "leaf"}, {}} {
+		req.Text = flake.String()
+		if l := want(req, "worker/default/0", ledger.Issued, "at 192.0.2.1:5"); l.Time == nil || l.Layout != "leaf" || l.Grants[0].Token != "1" {
+			t.Errorf("%+v: %+v", req, l)
+		}
+	}
+	want(TraceRequest{Text: (flake + 1<<50).String(), Tag: SnowflakeTag}, "worker/default/0", ledger.NeverGranted, "mark")
+	want(TraceRequest{Text: (flake + 1<<13).String(), Tag: SnowflakeTag}, "worker/default/2", ledger.NeverGranted, "never used")
+
+	shown := take("coupons")
+	if l := want(TraceRequest{Text: shown.String(), Tag: "coupons"}, "tag/coupons", ledger.Issued, "192.0.2.1"); l.Shown == nil || *l.Shown != 1 {
+		t.Errorf("%d is shown for %v", shown, l.Shown)
+	}
+
+	coded, err := s.NextCodes(ctx, "coded", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(TraceRequest{Text: coded.Codes[0], Code: true, Tag: "coded"}, "tag/coded", ledger.Issued, "192.0.2.1")
+	dated, err := s.NextCodes(ctx, "invoices", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := "tag/invoices@@" + dated.Period
+	want(TraceRequest{Text: dated.Codes[1], Code: true, Tag: "invoices"}, line, ledger.Issued, "192.0.2.1")
+	want(TraceRequest{Text: "2", Tag: "invoices"}, line, ledger.Issued, "192.0.2.1")
+	want(TraceRequest{Text: "5000", Tag: "invoices"}, "tag/invoices", ledger.Unknown, "restart")
+
+	for _, req := range []TraceRequest{
+		{Text: "x"}, {Text: "1", Tag: "a", Layout: "leaf"}, {Text: "1", Code: true}, {Text: "nonsense", Code: true, Tag: "coded"}, {Text: "1", Layout: "nope"},
+	} {
+		if tr, err := s.Trace(t.Context(), req); err == nil {
+			t.Errorf("%+v: %+v", req, tr)
+		}
+	}
+	bare := open(t, memstore.New(), Options{})
+	if _, err := bare.Trace(t.Context(), TraceRequest{Text: "1"}); !errors.Is(err, hapax.ErrNotSupported) {
+		t.Errorf("without a ledger: %v", err)
+	}
+}
+
+// A client's leases and what it gives back are recorded with its name; the store's
+// trouble costs a trace the store's word, and no more.
+func TestTraceOfLeases(t *testing.T) {
+	store := storetest.NewFaults(memstore.New())
+	s := withLedger(t, store, Options{}, false)
+	mustCreate(t, s, hapax.Tag{Name: "orders"})
+	ctx := auth.NewContext(t.Context(), nil, "192.0.2.9:1")
+	a, err := s.Allocate(ctx, "orders", 100, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.HandBack(ctx, a, 51); err != nil {
+		t.Fatal(err)
+	}
+	for text, verdict := range map[string]ledger.Verdict{"50": ledger.GrantedHere, "51": ledger.HandedBack} {
+		l := traceLine(t, s, TraceRequest{Text: text, Tag: "orders"})
+		if l.Verdict != verdict || len(l.Grants) != 1 || l.Grants[0].Caller != "anonymous" || l.Grants[0].Address != "192.0.2.9:1" {
+			t.Errorf("%s: %+v", text, l)
+		}
+	}
+	leaf, err := hapax.ParseLayout("leaf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := s.AcquireWorker(ctx, hapax.AcquireRequest{Pool: hapax.DefaultPool, Layout: leaf, Holder: "client", Term: hapax.Term{Length: hapax.DefaultMaxGrant}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := leaf.Compose(hapax.Fields{{Name: "time", Value: w.Grant.Hi - 1}, {Name: "worker", Value: w.Worker}, {Name: "sequence", Value: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := TraceRequest{Text: id.String(), Layout: "leaf"}
+	if l := traceLine(t, s, req); l.Verdict != ledger.GrantedHere || l.Grants[0].Holder != "client" || l.Grants[0].Caller != "anonymous" {
+		t.Errorf("leased: %+v", l)
+	}
+	if err := s.SealWorker(ctx, w, w.Grant.Lo+1); err != nil {
+		t.Fatal(err)
+	}
+	if l := traceLine(t, s, req); l.Verdict != ledger.HandedBack {
+		t.Errorf("sealed: %+v", l)
+	}
+	store.Down()
+	defer store.Up()
+	if l := traceLine(t, s, TraceRequest{Text: "51", Tag: "orders"}); l.Verdict != ledger.HandedBack || !strings.Contains(l.Why, "not known here") {
+		t.Errorf("without the store: %+v", l)
+	}
+}
