@@ -142,7 +142,7 @@ func tellOfAdoption(cmd *cobra.Command, a server.Adoption) {
 		fmt.Fprintln(out, "hapax:", d)
 	}
 	if f := a.Fence; f != nil {
-		fmt.Fprintf(out, "hapax: node %s found at %s: %s\n", f.Name, f.At.UTC().Format(time.RFC3339), strings.TrimPrefix(f.Why, "hapax: "))
+		fmt.Fprintf(out, "hapax: node %s found at %s: %s\n", f.Name, f.At.UTC().Format(time.RFC3339), f.Why)
 	}
 	if len(a.Spoke) > 0 {
 		fmt.Fprintln(out, "hapax: nodes that said what they used:", strings.Join(a.Spoke, ", "))

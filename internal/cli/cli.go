@@ -152,8 +152,7 @@ func exitCode(err error) int {
 
 // errorLine returns the error as one line.
 func errorLine(err error) string {
-	text := strings.TrimPrefix(err.Error(), "hapax: ")
-	return "hapax: " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
+	return "hapax: " + strings.ReplaceAll(strings.TrimSpace(hapax.Message(err)), "\n", "; ")
 }
 
 func didYouMean(names []string) string {

@@ -128,7 +128,7 @@ func (h *health) note(kind, name string, err error) {
 	switch {
 	case err == nil:
 		delete(h.refused, lineName{kind, name})
-	case isTransient(err), isPassing, len(h.refused) >= maxRefusals:
+	case isAway(err), isPassing, len(h.refused) >= maxRefusals:
 	default:
 		if h.refused == nil {
 			h.refused = map[lineName]error{}
@@ -228,10 +228,10 @@ func (r Readiness) Bare() Readiness {
 // plain returns what a client may know of an error: the store's own words may tell
 // of hosts inside.
 func plain(err error) string {
-	if isTransient(err) {
+	if isAway(err) {
 		err = hapax.ErrorOf(hapax.CodeOf(err))
 	}
-	return strings.TrimPrefix(err.Error(), "hapax: ")
+	return hapax.Message(err)
 }
 
 // Ready returns nil if something can be issued, and otherwise why nothing can.
@@ -297,7 +297,7 @@ func (s *Service) explain(err error) error {
 	if !ok || !errors.Is(w.Cause, hapax.ErrRefillPending) {
 		return err
 	}
-	if trouble := s.store.health.trouble(); trouble != nil && isTransient(trouble) {
+	if trouble := s.store.health.trouble(); trouble != nil && isAway(trouble) {
 		return &hapax.WaitError{Cause: trouble, Context: w.Context}
 	}
 	return err

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -80,13 +79,10 @@ func (s Status) error() error {
 	case s.err != nil:
 		return fmt.Errorf("%w (%w)", s.err, hapax.ErrFenced)
 	case s.State == Refusing: // known from the witness alone
-		return fmt.Errorf("%w: %s", hapax.ErrFenced, bare(s.Why))
+		return fmt.Errorf("%w: %s", hapax.ErrFenced, s.Why)
 	}
-	return fmt.Errorf("%w: node %q found at %s: %s", hapax.ErrFenced, s.Fence.Name, s.Fence.At.UTC().Format(time.RFC3339), bare(s.Fence.Why))
+	return fmt.Errorf("%w: node %q found at %s: %s", hapax.ErrFenced, s.Fence.Name, s.Fence.At.UTC().Format(time.RFC3339), s.Fence.Why)
 }
-
-// bare returns a reason without the prefix of errors.
-func bare(why string) string { return strings.TrimPrefix(why, "hapax: ") }
 
 // setStatus replaces the status unless a weightier one stands, and tells of it.
 func (g *Guarded) setStatus(next Status) {
@@ -119,8 +115,8 @@ func (g *Guarded) refuse(ctx context.Context, cause error) error {
 // refuseAlone is refuse without a fence: what is wrong is wrong with this node.
 func (g *Guarded) refuseAlone(cause error) error {
 	g.trusted.Store(false)
-	_ = g.witness.setRefusal(cause.Error()) // else the next change writes it; it is in force
-	g.setStatus(Status{State: Refusing, Why: cause.Error(), err: cause})
+	_ = g.witness.setRefusal(hapax.Message(cause)) // else the next change writes it; it is in force
+	g.setStatus(Status{State: Refusing, Why: hapax.Message(cause), err: cause})
 	g.watch()
 	return g.Refused()
 }

@@ -135,7 +135,7 @@ const maxShown = 512
 // title returns what a code means, in words.
 func title(code hapax.Code) string {
 	if e := hapax.ErrorOf(code); e != nil {
-		return e.Error()[len("hapax: "):]
+		return hapax.Message(e)
 	}
 	return string(code)
 }
