@@ -80,7 +80,7 @@ var rules = []rule{
 	{"compat/tinyid", []string{"root", "store/driver", "compat/internal/mysqldb", "compat/internal/issuers", "compat/internal/moves"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/console", []string{"internal/service"}},
-	{"internal/server", slices.Concat([]string{"root", "internal/gate", "store/witness", "codec", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
+	{"internal/server", slices.Concat([]string{"root", "internal/gate", "internal/durable", "store/witness", "codec", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
 	{"internal/cli", []string{"root", "store/witness", "client", "plan", "compat/springxml", "compat/uidgen/imports", "compat/vesta/imports", "internal/audit", "internal/server", "internal/service", "internal/service/auth"}},
 	{"internal/e2e", nil}, // tests alone
 	{"internal/configdoc", []string{"internal/server"}},

@@ -11,9 +11,9 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
 )
 
 // A log is the file of a Witness. It is lines of text,
@@ -103,9 +103,12 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // openLog locks the log, reads the state and leaves a fresh snapshot of it, so
 // that what a crash left behind is gone.
 func openLog(path string) (*log, record, error) {
-	lock, err := lockFile(path + ".lock")
-	if err != nil {
-		return nil, record{}, err
+	lock, err := durable.TryLock(path + ".lock")
+	switch {
+	case errors.Is(err, durable.ErrLocked):
+		return nil, record{}, fmt.Errorf("%w: %w", hapax.ErrStoreLocked, err)
+	case err != nil:
+		return nil, record{}, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
 	l := &log{path: path, lock: lock}
 	state, err := readLog(path)
@@ -141,7 +144,7 @@ func (l *log) isDue() bool { return l.file == nil || l.size >= l.long }
 func (l *log) rewrite(state record) error {
 	data := state.encode(kindSnapshot)
 	_ = l.closeFile() // what it holds is about to be replaced
-	if err := replaceFile(l.path, data); err != nil {
+	if err := durable.Replace(durable.OS, l.path, func(*os.File) ([]byte, error) { return data, nil }); err != nil {
 		return l.unavailable("cannot be replaced", err)
 	}
 	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND, 0)
@@ -170,30 +173,6 @@ func (l *log) unavailable(what string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%w: the witness %s %s: %w", hapax.ErrStoreUnavailable, l.path, what, err)
-}
-
-// replaceFile writes a file that is at any time either the old or the new one,
-// also when the power fails.
-func replaceFile(path string, data []byte) error {
-	fresh := path + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(fresh, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
 }
 
 // readLog returns what the file at path says; nothing if there is none.

@@ -173,7 +173,7 @@ func TestWitnessRewrite(t *testing.T) {
 func TestWitnessRewriteFails(t *testing.T) {
 	w := newWitness(t)
 	accept(t, w, "a", 1, 10)
-	blocker := filepath.Join(w.log.path+".new", "in the way")
+	blocker := filepath.Join(w.log.path+".tmp", "in the way")
 	if err := os.MkdirAll(blocker, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -183,11 +183,11 @@ func TestWitnessRewriteFails(t *testing.T) {
 			t.Errorf("%v, want ErrStoreUnavailable", err)
 		}
 	}
-	if err := os.RemoveAll(w.log.path + ".new"); err != nil {
+	if err := os.RemoveAll(w.log.path + ".tmp"); err != nil {
 		t.Fatal(err)
 	}
 	// What a crash during a rewrite leaves is not read.
-	if err := os.WriteFile(w.log.path+".new", []byte("half a snapsh"), 0o644); err != nil {
+	if err := os.WriteFile(w.log.path+".tmp", []byte("half a snapsh"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	w = reopen(t, w)
