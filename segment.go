@@ -523,9 +523,7 @@ func (s *Segment) handBack(ctx context.Context, last Allocation, next int64) err
 	if last.Key == "" || next >= last.Grant.Hi {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.supply.timeout)
-	defer cancel()
-	err := s.store.HandBack(ctx, last, next)
+	err := s.supply.last(ctx, func(ctx context.Context) error { return s.store.HandBack(ctx, last, next) })
 	switch {
 	case err == nil:
 		s.mu.Lock()

@@ -441,9 +441,7 @@ func (s *Snowflake) Close(ctx context.Context) error {
 		return err // with a refill still under way, what there is to seal is unknown
 	}
 	last := max(min(ceilTick(next, r.bits), lease.Grant.Hi), lease.From)
-	ctx, cancel := context.WithTimeout(ctx, s.supply.timeout)
-	defer cancel()
-	err = s.workers.SealWorker(ctx, lease, last)
+	err = s.supply.last(ctx, func(ctx context.Context) error { return s.workers.SealWorker(ctx, lease, last) })
 	if errors.Is(err, ErrLeaseLost) {
 		return nil // somebody else goes on from a mark above ours
 	}

@@ -212,8 +212,26 @@ func (s *supply) cause() error {
 	return ErrRefillPending
 }
 
-// close ends all waits and goroutines. It tells whether this call was the first.
+// last makes the last call on the store. One that goes on after its time is over is
+// left behind: it can only give back what nobody issues from any more.
+func (s *supply) last(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	answer := make(chan error, 1)
+	go func() { answer <- call(ctx) }()
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return waitError(ctx, ErrStoreUnavailable)
+	}
+}
+
+// close ends all waits and goroutines, as far as the store's time-out allows. It
+// reports whether this call was the first.
 func (s *supply) close(ctx context.Context) (first bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
 	s.mu.Lock()
 	first, s.closed = !s.closed, true
 	s.wakeLocked()
