@@ -338,7 +338,7 @@ func (s *Segment) promote(old *segment) bool {
 	r := s.next
 	s.next = nil
 	if invariants && r.from.Grant.Lo < old.from.Grant.Hi {
-		violated(3, "after [%d, %d) comes [%d, %d)", old.from.Grant.Lo, old.from.Grant.Hi, r.from.Grant.Lo, r.from.Grant.Hi)
+		violatedf(3, "after [%d, %d) comes [%d, %d)", old.from.Grant.Lo, old.from.Grant.Hi, r.from.Grant.Lo, r.from.Grant.Hi)
 	}
 	s.since, s.lasted = s.clock.elapsed(), 0
 	r.limit.Store(r.threshold)

@@ -291,7 +291,7 @@ func (c *Cache) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (ha
 			return hapax.Lease{}, err
 		}
 		if c.resumes {
-			return c.resume(req, t)
+			return c.resume(t)
 		}
 		open = false
 	}
@@ -367,7 +367,7 @@ func (c *Cache) unlessAway(ctx context.Context, err error) error {
 	return err
 }
 
-func (c *Cache) resume(req hapax.AcquireRequest, t ticks) (hapax.Lease, error) {
+func (c *Cache) resume(t ticks) (hapax.Lease, error) {
 	k := *c.kept.Lease
 	lo := max(k.Mark, t.floor)
 	g, err := c.part(&k, lo, t)
