@@ -2,6 +2,7 @@ package hapax_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -29,6 +30,7 @@ import (
 
 var (
 	simSeeds = flag.Int("sim.seeds", 24, "how many seeds TestSimulation runs")
+	simFirst = flag.Uint64("sim.first", 1, "the first of them")
 	simSeed  = flag.Uint64("sim.seed", 0, "run this seed only")
 )
 
@@ -274,9 +276,14 @@ func (n *node) client(k int) {
 	rng := rand.New(rand.NewPCG(n.world.seed, uint64(1000+10*n.id+k)))
 	last := map[string]hapax.ID{}
 	var seen *process
+	refused := false
+	rest := time.Second // between bursts
+	if n.world.twin.broken || n.world.seed%4 == 0 {
+		rest = 200 * time.Millisecond // a busy world
+	}
 	for {
-		d := time.Duration(rng.Int64N(int64(200*time.Millisecond)))/1000*1000 + time.Duration(100+10*n.id+k)
-		if rng.IntN(3) > 0 {
+		d := time.Duration(rng.Int64N(int64(rest)))/1000*1000 + time.Duration(100+10*n.id+k)
+		if rng.IntN(3) > 0 && !refused { // in bursts
 			d /= 100
 		}
 		select {
@@ -303,6 +310,7 @@ func (n *node) client(k int) {
 		if err != nil {
 			n.world.ledger.refused(err)
 		}
+		refused = errors.Is(err, hapax.ErrFenced) // it will not be over soon
 	}
 }
 
@@ -532,7 +540,7 @@ func simulate(t *testing.T, seed uint64, tw twin) (faults []string, l *ledger) {
 }
 
 func TestSimulation(t *testing.T) {
-	first, count := uint64(1), *simSeeds
+	first, count := *simFirst, *simSeeds
 	if *simSeed != 0 {
 		first, count = *simSeed, 1
 	}

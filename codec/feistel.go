@@ -36,7 +36,11 @@ type feistel struct {
 	scratch sync.Pool // of *blocks; what an interface's method gets is on the heap
 }
 
-type blocks struct{ in, out [aes.BlockSize]byte }
+// A blocks is AES's input and output, and the half of the input that is the tweak.
+type blocks struct {
+	in, out [aes.BlockSize]byte
+	tweak   uint64
+}
 
 // newFeistel returns the bijection of [0, n), 2 <= n <= 2^63, for a key. The key
 // of AES is the first half of HMAC-SHA-256 of the tag, the key's ID and n.
@@ -118,7 +122,7 @@ func (f *feistel) begin(tweak uint64) *blocks {
 		return nil
 	}
 	s := f.scratch.Get().(*blocks)
-	binary.LittleEndian.PutUint64(s.in[8:], tweak)
+	s.tweak = tweak
 	return s
 }
 
@@ -140,7 +144,7 @@ func (f *feistel) round(s *blocks, i int, half, m uint64) uint64 {
 
 // round is that of a feistel without a table: in is all but the tweak.
 func (s *blocks) round(block cipher.Block, in, m uint64) uint64 {
-	binary.LittleEndian.PutUint64(s.in[:8], in)
+	putBlock(&s.in, in, s.tweak)
 	block.Encrypt(s.out[:], s.in[:])
 	hi, _ := bits.Mul64(binary.LittleEndian.Uint64(s.out[:8]), m)
 	return hi

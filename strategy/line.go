@@ -3,6 +3,7 @@ package strategy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/hapax-id/hapax"
@@ -48,6 +49,15 @@ func (l *Line) Strategy() string { return l.strategy }
 // Tag returns the name of the line's tag.
 func (l *Line) Tag() string { return l.tag }
 
+// Plain reports whether no plugin serves the line at this moment.
+func (l *Line) Plain() bool { return l.chain.Load() == nil }
+
+// Replaces reports whether a plugin replaces the line's numbers.
+func (l *Line) Replaces() bool {
+	ch := l.chain.Load()
+	return ch != nil && ch.replaces
+}
+
 // Issuer returns what to issue with at this moment: the strategy's own issuer
 // where no plugin serves the line, and the line itself otherwise. Ask anew for
 // each call, so that plugins added later count. What the strategy's own issuer
@@ -80,16 +90,16 @@ func (l *Line) next(ctx context.Context, ch *chain) (id hapax.ID, err error) {
 	defer func() {
 		switch stage { // other than issuing: the hook of plugin i has panicked
 		case asking:
-			id, err = 0, l.failed(ctx, ch, c, panicked(ch.befores[i].Name, "Before", recover()))
+			id, err = 0, l.failed(ctx, ch, c, ch.befores[i].panicked("Before", recover()))
 		case showing:
-			l.report(ctx, ch, c, panicked(ch.afters[i].Name, "After", recover()))
+			l.report(ctx, ch, c, ch.afters[i].panicked("After", recover()))
 			_ = l.after(ctx, ch, ch.afters[i+1:], c, Numbers{one: id})
 		}
 	}()
 	for stage = asking; i < len(ch.befores); i++ {
 		if err := ch.befores[i].Before(ctx, c); err != nil {
 			stage = issuing
-			return 0, l.failed(ctx, ch, c, rejected(ch.befores[i].Name, err))
+			return 0, l.failed(ctx, ch, c, ch.befores[i].rejected(err))
 		}
 	}
 	stage = issuing
@@ -107,7 +117,7 @@ func (l *Line) next(ctx context.Context, ch *chain) (id hapax.ID, err error) {
 	i = 0
 	for stage = showing; i < len(ch.afters); i++ {
 		if err := ch.afters[i].After(ctx, c, Numbers{one: id}); err != nil {
-			l.report(ctx, ch, c, &PluginError{Plugin: ch.afters[i].Name, Hook: "After", Err: err})
+			l.report(ctx, ch, c, ch.afters[i].failed("After", err))
 		}
 	}
 	stage = issuing
@@ -123,9 +133,59 @@ const (
 
 // NextN fills dst; see hapax.Issuer.
 func (l *Line) NextN(ctx context.Context, dst []hapax.ID) (int, error) {
+	return l.fill(ctx, dst, l.issuer)
+}
+
+// A filler fills dst as hapax.Issuer's NextN does.
+type filler interface {
+	NextN(ctx context.Context, dst []hapax.ID) (int, error)
+}
+
+type fillFunc func(ctx context.Context, dst []hapax.ID) (int, error)
+
+func (f fillFunc) NextN(ctx context.Context, dst []hapax.ID) (int, error) { return f(ctx, dst) }
+
+// Around is NextN with issue in the place of the strategy's issuer: the numbers
+// have to be the line's all the same.
+func (l *Line) Around(ctx context.Context, dst []hapax.ID, issue func(ctx context.Context, dst []hapax.ID) (int, error)) (int, error) {
+	return l.fill(ctx, dst, fillFunc(issue))
+}
+
+// InARow takes n numbers of the line that have equal distances, as reserve gives
+// them: see hapax.Segment's Reserve. Where a plugin replaces numbers there are none
+// in a row: ErrRejected.
+func (l *Line) InARow(ctx context.Context, n int64, reserve func(ctx context.Context) (hapax.Grant, error)) (hapax.Grant, error) {
 	ch := l.chain.Load()
 	if ch == nil {
-		n, err := l.issuer.NextN(ctx, dst)
+		g, err := reserve(ctx)
+		if err != nil {
+			l.Refused(ctx, int(n), err)
+		}
+		return g, err
+	}
+	c := Call{l.strategy, l.tag, int(n)}
+	if ch.replaces {
+		return hapax.Grant{}, l.failed(ctx, ch, c, errNotInARow(l.tag))
+	}
+	if err := ch.before(ctx, c); err != nil {
+		return hapax.Grant{}, l.failed(ctx, ch, c, err)
+	}
+	g, err := reserve(ctx)
+	if err != nil {
+		return g, l.failed(ctx, ch, c, err)
+	}
+	_ = l.after(ctx, ch, ch.afters, c, Numbers{one: hapax.ID(g.Lo), count: int(n), step: hapax.ID((g.Hi - g.Lo) / n)}) // no hook replaces
+	return g, nil
+}
+
+func errNotInARow(tag string) error {
+	return fmt.Errorf("%w: a plugin replaces the numbers of %q, so that none are in a row", hapax.ErrRejected, tag)
+}
+
+func (l *Line) fill(ctx context.Context, dst []hapax.ID, from filler) (int, error) {
+	ch := l.chain.Load()
+	if ch == nil {
+		n, err := from.NextN(ctx, dst)
 		if err != nil {
 			l.Refused(ctx, len(dst), err)
 		}
@@ -138,7 +198,7 @@ func (l *Line) NextN(ctx context.Context, dst []hapax.ID) (int, error) {
 	if err := ch.before(ctx, c); err != nil {
 		return 0, l.failed(ctx, ch, c, err)
 	}
-	n, err := l.issuer.NextN(ctx, dst)
+	n, err := from.NextN(ctx, dst)
 	if n > 0 {
 		if failure := l.after(ctx, ch, ch.plugins, c, Numbers{many: dst[:n:n]}); failure != nil {
 			clear(dst[:n])
@@ -185,7 +245,7 @@ func (l *Line) tell(ctx context.Context, ch *chain, c Call, err error) {
 func onError(ctx context.Context, p *Plugin, c Call, err error) (f *PluginError) {
 	defer func() {
 		if v := recover(); v != nil {
-			f = panicked(p.Name, "OnError", v)
+			f = p.panicked("OnError", v)
 		}
 	}()
 	p.OnError(ctx, c, err)
@@ -197,12 +257,12 @@ func (ch *chain) before(ctx context.Context, c Call) (err error) {
 	i := 0
 	defer func() {
 		if i < len(ch.befores) && err == nil {
-			err = panicked(ch.befores[i].Name, "Before", recover())
+			err = ch.befores[i].panicked("Before", recover())
 		}
 	}()
 	for ; i < len(ch.befores); i++ {
 		if err := ch.befores[i].Before(ctx, c); err != nil {
-			return rejected(ch.befores[i].Name, err)
+			return ch.befores[i].rejected(err)
 		}
 	}
 	return nil
@@ -237,7 +297,7 @@ func show(ctx context.Context, plugins []*Plugin, c Call, ids Numbers) (failed i
 	i, hook := 0, ""
 	defer func() {
 		if hook != "" && failure == nil {
-			failed, failure = i, panicked(plugins[i].Name, hook, recover())
+			failed, failure = i, plugins[i].panicked(hook, recover())
 		}
 	}()
 	for ; i < len(plugins); i++ {
@@ -245,13 +305,13 @@ func show(ctx context.Context, plugins []*Plugin, c Call, ids Numbers) (failed i
 		if p.Replace != nil {
 			hook = "Replace"
 			if err := p.Replace(ctx, c, ids.many); err != nil {
-				return i, &PluginError{Plugin: p.Name, Hook: hook, Err: err}
+				return i, p.failed(hook, err)
 			}
 		}
 		if p.After != nil {
 			hook = "After"
 			if err := p.After(ctx, c, ids); err != nil {
-				return i, &PluginError{Plugin: p.Name, Hook: hook, Err: err}
+				return i, p.failed(hook, err)
 			}
 		}
 	}

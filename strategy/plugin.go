@@ -1,11 +1,14 @@
 package strategy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"runtime/debug"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -39,8 +42,51 @@ type Plugin struct {
 	// and the numbers are burnt. It must not keep the slice.
 	Replace func(ctx context.Context, c Call, ids []hapax.ID) error
 
+	// Frozen says in one word what Replace depends on, such as the ID of its key. A
+	// server stores it with each tag, and refuses a tag that is stored with
+	// another one. Default: the plugin's name.
+	Frozen string
+
 	// OnError is told of a call that failed and of hooks that failed.
 	OnError func(ctx context.Context, c Call, err error)
+
+	// Usage, if it is set, tells what the plugin has counted. A server shows it.
+	Usage func() []Usage
+
+	counts *pluginCounts // set by the registry; copies share it
+}
+
+// Usage is what was issued or asked for in windows of time: of one caller of a tag, of
+// a tag or of a caller.
+type Usage struct {
+	Tag, Caller string // empty where it is of all
+	Window      time.Duration
+	Current     int64 // numbers since the current window began
+	Previous    int64 // numbers in the whole window before it, where that is counted
+	Limit       int64 // what a window may hold; 0 for no limit
+}
+
+// compare orders usages.
+func (u Usage) compare(v Usage) int {
+	return cmp.Or(strings.Compare(u.Tag, v.Tag), strings.Compare(u.Caller, v.Caller), cmp.Compare(u.Window, v.Window))
+}
+
+type pluginCounts struct{ vetoes, failures atomic.Int64 }
+
+// Vetoes returns how many calls the plugin has vetoed since it was added.
+func (p *Plugin) Vetoes() int64 {
+	if p.counts == nil {
+		return 0
+	}
+	return p.counts.vetoes.Load()
+}
+
+// Failures returns how many of its hooks have failed since it was added.
+func (p *Plugin) Failures() int64 {
+	if p.counts == nil {
+		return 0
+	}
+	return p.counts.failures.Load()
 }
 
 // A Call is one call of a line, as plugins see it.
@@ -52,24 +98,30 @@ type Call struct {
 
 // Numbers are the numbers that a call issued, to be read.
 type Numbers struct {
-	one  hapax.ID
 	many []hapax.ID // unless it is nil
+
+	one   hapax.ID // the first of count numbers with equal distances
+	step  hapax.ID
+	count int // 0 stands for 1
 }
 
 // Len returns how many there are.
 func (n Numbers) Len() int {
 	if n.many == nil {
-		return 1
+		return max(1, n.count)
 	}
 	return len(n.many)
 }
 
 // At returns the number at i, from 0.
 func (n Numbers) At(i int) hapax.ID {
-	if n.many == nil {
-		return [1]hapax.ID{n.one}[i]
+	if n.many != nil {
+		return n.many[i]
 	}
-	return n.many[i]
+	if i < 0 || i >= n.Len() {
+		panic(fmt.Sprintf("strategy: there is no number at %d of %d", i, n.Len()))
+	}
+	return n.one + hapax.ID(i)*n.step
 }
 
 // All yields the numbers in the order in which the caller gets them.
@@ -89,55 +141,37 @@ func (p *Plugin) serves(strategy, tag string) bool {
 		(len(p.Tags) == 0 || slices.Contains(p.Tags, tag))
 }
 
-// A VetoError is the veto of a plugin. It matches hapax.ErrRejected.
-type VetoError struct {
-	Plugin string
-	Err    error     // what the plugin said
-	At     time.Time // when to ask again, as far as the plugin knows; may be zero
-}
+// A VetoError is the veto of a plugin.
+type VetoError = hapax.VetoError
 
-func (e *VetoError) Error() string {
-	return fmt.Sprintf("hapax: plugin %q refused: %v", e.Plugin, e.Err)
-}
+// A PluginError is a hook that returned an error where it has no veto, or panicked.
+type PluginError = hapax.PluginError
 
-// Unwrap returns hapax.ErrRejected and what the plugin said.
-func (e *VetoError) Unwrap() []error { return []error{hapax.ErrRejected, e.Err} }
-
-// RetryAt returns when to ask again; zero if that is not known.
-func (e *VetoError) RetryAt() time.Time { return e.At }
-
-// A PluginError is a hook that returned an error where it has no veto, or panicked. It
-// matches hapax.ErrInternal.
-type PluginError struct {
-	Plugin string
-	Hook   string // "Before", "After", "Replace" or "OnError"
-	Err    error
-	Stack  []byte // of a panic
-}
-
-func (e *PluginError) Error() string {
-	return fmt.Sprintf("hapax: plugin %q failed in %s: %v", e.Plugin, e.Hook, e.Err)
-}
-
-// Unwrap returns hapax.ErrInternal and the error.
-func (e *PluginError) Unwrap() []error { return []error{hapax.ErrInternal, e.Err} }
-
-// rejected makes a veto of what a Before hook returned.
-func rejected(plugin string, err error) *VetoError {
-	r := &VetoError{Plugin: plugin, Err: err}
+// rejected makes a veto of what the Before hook returned.
+func (p *Plugin) rejected(err error) *VetoError {
+	p.counts.vetoes.Add(1)
+	r := &VetoError{Plugin: p.Name, Err: err}
 	if retry, ok := err.(interface{ RetryAt() time.Time }); ok {
 		r.At = retry.RetryAt()
 	}
 	return r
 }
 
+// failed makes a failure of what a hook returned.
+func (p *Plugin) failed(hook string, err error) *PluginError {
+	p.counts.failures.Add(1)
+	return &PluginError{Plugin: p.Name, Hook: hook, Err: err}
+}
+
 // panicked makes a failure of what recover returned.
-func panicked(plugin, hook string, value any) *PluginError {
+func (p *Plugin) panicked(hook string, value any) *PluginError {
 	err, ok := value.(error)
 	if !ok {
 		err = fmt.Errorf("%v", value)
 	}
-	return &PluginError{Plugin: plugin, Hook: hook, Err: fmt.Errorf("panic: %w", err), Stack: debug.Stack()}
+	f := p.failed(hook, fmt.Errorf("panic: %w", err))
+	f.Stack = debug.Stack()
+	return f
 }
 
 type callerKey struct{}

@@ -29,14 +29,14 @@ func TestRate(t *testing.T) {
 		must(t, err)
 		_, err = l.Next(t.Context())
 		must(t, err)
-		want := []strategy.RateCount{{"t", "", time.Minute, 1, 0}, {"t", "ann", time.Minute, 5, 0}}
+		want := []strategy.Usage{{Tag: "t", Window: time.Minute, Current: 1, Previous: 0}, {Tag: "t", Caller: "ann", Window: time.Minute, Current: 5, Previous: 0}}
 		if got := rate.Counts(); !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 		time.Sleep(time.Minute)
 		_, err = l.Next(ann)
 		must(t, err)
-		want = []strategy.RateCount{{"t", "", time.Minute, 0, 1}, {"t", "ann", time.Minute, 1, 5}}
+		want = []strategy.Usage{{Tag: "t", Window: time.Minute, Current: 0, Previous: 1}, {Tag: "t", Caller: "ann", Window: time.Minute, Current: 1, Previous: 5}}
 		if got := rate.Counts(); !slices.Equal(got, want) {
 			t.Errorf("a minute later: got %v, want %v", got, want)
 		}
@@ -91,7 +91,7 @@ func TestQuota(t *testing.T) {
 		must(t, l.Close(t.Context()))
 	})
 	for _, err := range []error{
-		func() error { _, err := strategy.Quota("q", strategy.ByTag, -1, time.Minute); return err }(),
+		func() error { _, err := strategy.Quota("q", strategy.ByTag, 0, time.Minute); return err }(),
 		func() error { _, err := strategy.Quota("q", strategy.ByTag, 1, time.Millisecond); return err }(),
 	} {
 		if !errors.Is(err, hapax.ErrInvalidArgument) {

@@ -3,6 +3,7 @@ package strategy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,14 +46,14 @@ func (e *QuotaError) RetryAt() time.Time { return e.At }
 // multiples of their length in UTC. What was asked for counts also if issuing it
 // then fails. The counts are this process's own.
 func Quota(name string, by QuotaBy, limit int64, per time.Duration) (Plugin, error) {
-	if limit < 0 {
-		return Plugin{}, &hapax.ValueError{Field: "limit", Value: limit, Allowed: "0 or more", Err: hapax.ErrInvalidArgument}
+	if limit < 1 {
+		return Plugin{}, &hapax.ValueError{Field: "limit", Value: limit, Allowed: "1 or more", Err: hapax.ErrInvalidArgument}
 	}
 	if per < time.Second {
 		return Plugin{}, &hapax.ValueError{Field: "per", Value: per, Allowed: "1s or more", Err: hapax.ErrInvalidArgument}
 	}
-	q := &quota{limit: limit, per: per, used: map[string]int64{}}
-	return Plugin{Name: name, Before: func(ctx context.Context, c Call) error {
+	q := &quota{by: by, limit: limit, per: per, used: map[string]int64{}}
+	return Plugin{Name: name, Usage: q.usage, Before: func(ctx context.Context, c Call) error {
 		of := c.Tag
 		if by == ByCaller {
 			of = CallerOf(ctx)
@@ -62,6 +63,7 @@ func Quota(name string, by QuotaBy, limit int64, per time.Duration) (Plugin, err
 }
 
 type quota struct {
+	by    QuotaBy
 	limit int64
 	per   time.Duration
 
@@ -76,10 +78,7 @@ func (q *quota) take(of string, n int64, now time.Time) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if began := now.UTC().Truncate(q.per); began.After(q.began) {
-		q.began = began
-		clear(q.used)
-	}
+	q.rollLocked(now)
 	key := of
 	if _, known := q.used[key]; !known && len(q.used) >= maxQuotaKeys {
 		key = OtherCallers
@@ -89,4 +88,29 @@ func (q *quota) take(of string, n int64, now time.Time) error {
 	}
 	q.used[key] += n
 	return nil
+}
+
+// rollLocked begins a new window if the current one is over.
+func (q *quota) rollLocked(now time.Time) {
+	if began := now.UTC().Truncate(q.per); began.After(q.began) {
+		q.began = began
+		clear(q.used)
+	}
+}
+
+// usage returns what is used up of each quota.
+func (q *quota) usage() []Usage {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.rollLocked(time.Now())
+	all := make([]Usage, 0, len(q.used))
+	for of, used := range q.used {
+		u := Usage{Tag: of, Window: q.per, Current: used, Limit: q.limit}
+		if q.by == ByCaller {
+			u.Tag, u.Caller = "", of
+		}
+		all = append(all, u)
+	}
+	slices.SortFunc(all, Usage.compare)
+	return all
 }

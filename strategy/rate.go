@@ -1,10 +1,8 @@
 package strategy
 
 import (
-	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -35,14 +33,6 @@ type rateCount struct {
 	now, previous int64
 }
 
-// RateCount is what was issued for one caller of a tag.
-type RateCount struct {
-	Tag, Caller string
-	Window      time.Duration
-	Current     int64 // numbers since the current window began
-	Previous    int64 // numbers in the whole window before it
-}
-
 // NewRate returns a Rate with windows of the given lengths, each of which begins
 // at a multiple of its length in UTC. Default: one minute and one day.
 func NewRate(windows ...time.Duration) *Rate {
@@ -54,7 +44,7 @@ func NewRate(windows ...time.Duration) *Rate {
 
 // Plugin returns the plugin "rate", which serves all lines.
 func (r *Rate) Plugin() Plugin {
-	return Plugin{Name: "rate", After: func(ctx context.Context, c Call, ids Numbers) error {
+	return Plugin{Name: "rate", Usage: r.Counts, After: func(ctx context.Context, c Call, ids Numbers) error {
 		r.add(rateKey{c.Tag, CallerOf(ctx)}, int64(ids.Len()), time.Now())
 		return nil
 	}}
@@ -111,19 +101,17 @@ func (r *Rate) forgetLocked(now time.Time) {
 }
 
 // Counts returns what was issued, by tag, caller and window.
-func (r *Rate) Counts() []RateCount {
+func (r *Rate) Counts() []Usage {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forgetLocked(now)
-	all := make([]RateCount, 0, len(r.counts)*len(r.windows))
+	all := make([]Usage, 0, len(r.counts)*len(r.windows))
 	for k, counts := range r.counts {
 		for i, w := range r.windows {
-			all = append(all, RateCount{k.tag, k.caller, w, counts[i].now, counts[i].previous})
+			all = append(all, Usage{Tag: k.tag, Caller: k.caller, Window: w, Current: counts[i].now, Previous: counts[i].previous})
 		}
 	}
-	slices.SortFunc(all, func(a, b RateCount) int {
-		return cmp.Or(strings.Compare(a.Tag, b.Tag), strings.Compare(a.Caller, b.Caller), cmp.Compare(a.Window, b.Window))
-	})
+	slices.SortFunc(all, Usage.compare)
 	return all
 }

@@ -112,9 +112,15 @@ func (r *Registry) OnReject(strategy string, h RejectionHandler) error {
 }
 
 // Open returns the line of a tag. The strategy's name is by default the tag's
-// kind. ErrInvalidArgument for a strategy that is not registered; other errors are
-// the strategy's.
+// kind. ErrUnknownStrategy for one that is not registered; other errors are the
+// strategy's.
 func (r *Registry) Open(ctx context.Context, strategy string, tag hapax.Tag) (*Line, error) {
+	return r.OpenWith(ctx, strategy, tag, func(issuer hapax.Issuer) hapax.Issuer { return issuer })
+}
+
+// OpenWith is Open for a program that issues through wrap(issuer) instead of the
+// strategy's issuer itself.
+func (r *Registry) OpenWith(ctx context.Context, strategy string, tag hapax.Tag, wrap func(hapax.Issuer) hapax.Issuer) (*Line, error) {
 	strategy = cmp.Or(strategy, string(tag.Kind), string(hapax.KindSegment))
 	if err := hapax.ValidateName("tag", tag.Name); err != nil {
 		return nil, err
@@ -123,14 +129,14 @@ func (r *Registry) Open(ctx context.Context, strategy string, tag hapax.Tag) (*L
 	e, ok := r.strategies[strategy]
 	r.mu.Unlock()
 	if !ok {
-		return nil, unknown("strategy", strategy)
+		return nil, fmt.Errorf("%w: tag %q has strategy %q, and there are %s", hapax.ErrUnknownStrategy, tag.Name, strategy, cmp.Or(strings.Join(r.Strategies(), ", "), "none"))
 	}
 	issuer, err := e.strategy.Open(ctx, tag)
 	if err != nil {
 		r.refused(ctx, Refusal{strategy, tag.Name, 0, err})
 		return nil, err
 	}
-	l := &Line{strategy: strategy, tag: tag.Name, registry: r, issuer: issuer}
+	l := &Line{strategy: strategy, tag: tag.Name, registry: r, issuer: wrap(issuer)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lines[l] = struct{}{}
@@ -152,6 +158,7 @@ func (r *Registry) Use(p Plugin) error {
 		return err
 	}
 	p.Strategies, p.Tags = slices.Clone(p.Strategies), slices.Clone(p.Tags)
+	p.counts = new(pluginCounts)
 	return r.change(p.Name, func(old *Plugin) (*Plugin, error) {
 		if old != nil {
 			return nil, invalid("plugin", p.Name, "a name that is not taken")
@@ -251,6 +258,44 @@ func (r *Registry) frozenLocked(p *Plugin) error {
 	return nil
 }
 
+// Ask asks the plugins of a tag, without issuing, whether n of its numbers may be
+// taken, as a call of a line does: for what is granted in one piece, to be issued
+// elsewhere. The tag need not be open.
+func (r *Registry) Ask(ctx context.Context, strategy, tag string, n int64) error {
+	l := &Line{strategy: strategy, tag: tag, registry: r}
+	ch := r.chain(l)
+	if ch == nil {
+		return nil
+	}
+	c := Call{strategy, tag, int(n)}
+	if err := ch.before(ctx, c); err != nil {
+		return l.failed(ctx, ch, c, err)
+	}
+	return nil
+}
+
+// Frozen returns what the numbers of a tag would be replaced by, as Plugin.Frozen
+// says it, in the plugins' order.
+func (r *Registry) Frozen(strategy, tag string) []string {
+	ch := r.chain(&Line{strategy: strategy, tag: tag})
+	if ch == nil {
+		return nil
+	}
+	var frozen []string
+	for _, p := range ch.plugins {
+		if p.Replace != nil {
+			frozen = append(frozen, cmp.Or(p.Frozen, p.Name))
+		}
+	}
+	return frozen
+}
+
+func (r *Registry) chain(l *Line) *chain {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.chainLocked(l)
+}
+
 func (r *Registry) chainLocked(l *Line) *chain {
 	ch := &chain{}
 	for _, p := range r.plugins {
@@ -269,7 +314,10 @@ func (r *Registry) refused(ctx context.Context, f Refusal) {
 	r.mu.Lock()
 	e := r.strategies[f.Strategy]
 	r.mu.Unlock()
-	h := e.onReject.Load()
+	var h *RejectionHandler
+	if e != nil {
+		h = e.onReject.Load()
+	}
 	if h == nil {
 		r.log.warn(ctx, "a number was refused", "strategy", f.Strategy, "tag", f.Tag, "n", f.N, "err", f.Err)
 		return

@@ -2,6 +2,8 @@ package strategy
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"fmt"
 	"strconv"
 	"sync"
@@ -18,6 +20,7 @@ type Scrambler struct {
 	spec   string
 	digits int
 	key    []byte
+	frozen string
 	tags   sync.Map // of *codec.Codec, by tag
 }
 
@@ -35,6 +38,9 @@ func NewScrambler(key []byte, digits int) (*Scrambler, error) {
 	if _, err := s.parse("any"); err != nil {
 		return nil, &hapax.ValueError{Field: "key", Value: fmt.Sprintf("%d bytes", len(key)), Allowed: fmt.Sprintf("%d to %d bytes", codec.MinKeyBytes, codec.MaxKeyBytes), Err: hapax.ErrInvalidArgument}
 	}
+	mac := hmac.New(sha256.New, key)
+	_, _ = mac.Write([]byte("hapax scramble")) // a hash takes everything
+	s.frozen = fmt.Sprintf("scramble:%d:%x", digits, mac.Sum(nil)[:8])
 	return s, nil
 }
 
@@ -57,7 +63,7 @@ func (s *Scrambler) codec(tag string) (*codec.Codec, error) {
 // Plugin returns the plugin "scramble", which replaces the numbers of the tags, by
 // default of all.
 func (s *Scrambler) Plugin(tags ...string) Plugin {
-	return Plugin{Name: "scramble", Tags: tags, Replace: func(_ context.Context, c Call, ids []hapax.ID) error {
+	return Plugin{Name: "scramble", Tags: tags, Frozen: s.frozen, Replace: func(_ context.Context, c Call, ids []hapax.ID) error {
 		for i, id := range ids {
 			shown, err := s.Scramble(c.Tag, id)
 			if err != nil {

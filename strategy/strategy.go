@@ -15,6 +15,18 @@ type Strategy interface {
 	Open(ctx context.Context, tag hapax.Tag) (hapax.Issuer, error)
 }
 
+// Readiness is what a strategy's issuer may tell, too: nil if it can issue now, and
+// otherwise why it cannot. Without it an issuer counts as ready while the store answers.
+type Readiness interface {
+	Ready() error
+}
+
+// Measured is what a strategy's issuer may tell, too: values for metrics, by their names,
+// 16 at most.
+type Measured interface {
+	Measure() map[string]float64
+}
+
 // A Func is a function as a strategy.
 type Func func(ctx context.Context, tag hapax.Tag) (hapax.Issuer, error)
 

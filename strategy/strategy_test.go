@@ -114,11 +114,13 @@ func TestNames(t *testing.T) {
 		"plugin unknown":     r.Remove("x"),
 		"plugin not on":      r.Switch("x", true),
 		"plugin not ordered": r.Reorder("x", 1),
-		"open unknown":       func() error { _, err := r.Open(t.Context(), "x", hapax.Tag{Name: "t"}); return err }(),
 	} {
 		if !errors.Is(err, hapax.ErrInvalidArgument) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if _, err := r.Open(t.Context(), "x", hapax.Tag{Name: "t"}); !errors.Is(err, hapax.ErrUnknownStrategy) {
+		t.Errorf("a strategy that is not registered: %v", err)
 	}
 	if _, err := r.Open(t.Context(), "segment", hapax.Tag{}); !errors.Is(err, hapax.ErrInvalidTag) {
 		t.Errorf("a tag without a name: %v", err)
@@ -314,7 +316,7 @@ func TestPanics(t *testing.T) {
 				t.Errorf("told %v", told[0])
 			}
 			if tt.refused {
-				if n != 0 || hapax.CodeOf(err) != hapax.ErrInternal.Code() || reached != 0 {
+				if n != 0 || hapax.CodeOf(err) != hapax.ErrPluginFailed.Code() || reached != 0 {
 					t.Errorf("got %d numbers, %v; the next plugin saw %d calls", n, err, reached)
 				}
 				return

@@ -223,7 +223,9 @@ type CreateTagRequest struct {
 	// The spec of the code that shows its numbers; empty for none.
 	Code string `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
 	// The time zone of the code's periods, where its spec names none.
-	Zone          string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
+	Zone string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
+	// The name of its strategy, which counts before the kind; empty for the kind's.
+	Strategy      string `protobuf:"bytes,4,opt,name=strategy,proto3" json:"strategy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -275,6 +277,13 @@ func (x *CreateTagRequest) GetCode() string {
 func (x *CreateTagRequest) GetZone() string {
 	if x != nil {
 		return x.Zone
+	}
+	return ""
+}
+
+func (x *CreateTagRequest) GetStrategy() string {
+	if x != nil {
+		return x.Strategy
 	}
 	return ""
 }
@@ -1966,6 +1975,400 @@ func (x *RaisedMark) GetTo() int64 {
 	return 0
 }
 
+// Asks for the plugins.
+type ListPluginsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPluginsRequest) Reset() {
+	*x = ListPluginsRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPluginsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPluginsRequest) ProtoMessage() {}
+
+func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
+func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{35}
+}
+
+// The plugins.
+type ListPluginsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order in which they are called.
+	Plugins       []*Plugin `protobuf:"bytes,1,rep,name=plugins,proto3" json:"plugins,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPluginsResponse) Reset() {
+	*x = ListPluginsResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPluginsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPluginsResponse) ProtoMessage() {}
+
+func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
+func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ListPluginsResponse) GetPlugins() []*Plugin {
+	if x != nil {
+		return x.Plugins
+	}
+	return nil
+}
+
+// A plugin of one node.
+type Plugin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Smaller ones are called first.
+	Order int32 `protobuf:"varint,2,opt,name=order,proto3" json:"order,omitempty"`
+	// Whether it is called.
+	On bool `protobuf:"varint,3,opt,name=on,proto3" json:"on,omitempty"`
+	// The hooks that it has: Before, After, Replace, OnError.
+	Hooks []string `protobuf:"bytes,4,rep,name=hooks,proto3" json:"hooks,omitempty"`
+	// The strategies that it serves; none stands for all.
+	Strategies []string `protobuf:"bytes,5,rep,name=strategies,proto3" json:"strategies,omitempty"`
+	// The tags that it serves; none stands for all.
+	Tags []string `protobuf:"bytes,6,rep,name=tags,proto3" json:"tags,omitempty"`
+	// Calls that it has vetoed on this node.
+	Vetoes int64 `protobuf:"varint,7,opt,name=vetoes,proto3" json:"vetoes,omitempty"`
+	// Hooks that have failed on this node.
+	Failures      int64 `protobuf:"varint,8,opt,name=failures,proto3" json:"failures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Plugin) Reset() {
+	*x = Plugin{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Plugin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Plugin) ProtoMessage() {}
+
+func (x *Plugin) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
+func (*Plugin) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Plugin) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Plugin) GetOrder() int32 {
+	if x != nil {
+		return x.Order
+	}
+	return 0
+}
+
+func (x *Plugin) GetOn() bool {
+	if x != nil {
+		return x.On
+	}
+	return false
+}
+
+func (x *Plugin) GetHooks() []string {
+	if x != nil {
+		return x.Hooks
+	}
+	return nil
+}
+
+func (x *Plugin) GetStrategies() []string {
+	if x != nil {
+		return x.Strategies
+	}
+	return nil
+}
+
+func (x *Plugin) GetTags() []string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *Plugin) GetVetoes() int64 {
+	if x != nil {
+		return x.Vetoes
+	}
+	return 0
+}
+
+func (x *Plugin) GetFailures() int64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+// Asks for a change of a plugin; what is not given stays.
+type SetPluginRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Whether it is called.
+	On *bool `protobuf:"varint,2,opt,name=on,proto3,oneof" json:"on,omitempty"`
+	// Smaller ones are called first.
+	Order         *int32 `protobuf:"varint,3,opt,name=order,proto3,oneof" json:"order,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPluginRequest) Reset() {
+	*x = SetPluginRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPluginRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPluginRequest) ProtoMessage() {}
+
+func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPluginRequest.ProtoReflect.Descriptor instead.
+func (*SetPluginRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *SetPluginRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetPluginRequest) GetOn() bool {
+	if x != nil && x.On != nil {
+		return *x.On
+	}
+	return false
+}
+
+func (x *SetPluginRequest) GetOrder() int32 {
+	if x != nil && x.Order != nil {
+		return *x.Order
+	}
+	return 0
+}
+
+// A plugin was changed.
+type SetPluginResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As it is now.
+	Plugin        *Plugin `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPluginResponse) Reset() {
+	*x = SetPluginResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPluginResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPluginResponse) ProtoMessage() {}
+
+func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPluginResponse.ProtoReflect.Descriptor instead.
+func (*SetPluginResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *SetPluginResponse) GetPlugin() *Plugin {
+	if x != nil {
+		return x.Plugin
+	}
+	return nil
+}
+
+// Asks what plugins have counted.
+type GetUsageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of this tag alone; empty for everything.
+	Tag           string `protobuf:"bytes,1,opt,name=tag,proto3" json:"tag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUsageRequest) Reset() {
+	*x = GetUsageRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUsageRequest) ProtoMessage() {}
+
+func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
+func (*GetUsageRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *GetUsageRequest) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+// What plugins have counted.
+type GetUsageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By plugin, tag, caller and window; up to 1000.
+	Usages        []*Usage `protobuf:"bytes,1,rep,name=usages,proto3" json:"usages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUsageResponse) Reset() {
+	*x = GetUsageResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUsageResponse) ProtoMessage() {}
+
+func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
+func (*GetUsageResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *GetUsageResponse) GetUsages() []*Usage {
+	if x != nil {
+		return x.Usages
+	}
+	return nil
+}
+
 var File_hapax_v1_admin_proto protoreflect.FileDescriptor
 
 const file_hapax_v1_admin_proto_rawDesc = "" +
@@ -1979,11 +2382,12 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x05after\x18\x01 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\"5\n" +
 	"\x10ListTagsResponse\x12!\n" +
-	"\x04tags\x18\x01 \x03(\v2\r.hapax.v1.TagR\x04tags\"[\n" +
+	"\x04tags\x18\x01 \x03(\v2\r.hapax.v1.TagR\x04tags\"w\n" +
 	"\x10CreateTagRequest\x12\x1f\n" +
 	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x12\n" +
-	"\x04zone\x18\x03 \x01(\tR\x04zone\"4\n" +
+	"\x04zone\x18\x03 \x01(\tR\x04zone\x12\x1a\n" +
+	"\bstrategy\x18\x04 \x01(\tR\bstrategy\"4\n" +
 	"\x11CreateTagResponse\x12\x1f\n" +
 	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\"\x94\x02\n" +
 	"\x10UpdateTagRequest\x12\x12\n" +
@@ -2090,7 +2494,34 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06worker\x18\x03 \x01(\x03R\x06worker\x12\x12\n" +
 	"\x04from\x18\x04 \x01(\x03R\x04from\x12\x0e\n" +
-	"\x02to\x18\x05 \x01(\x03R\x02to2\x85\t\n" +
+	"\x02to\x18\x05 \x01(\x03R\x02to\"\x14\n" +
+	"\x12ListPluginsRequest\"A\n" +
+	"\x13ListPluginsResponse\x12*\n" +
+	"\aplugins\x18\x01 \x03(\v2\x10.hapax.v1.PluginR\aplugins\"\xc0\x01\n" +
+	"\x06Plugin\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05order\x18\x02 \x01(\x05R\x05order\x12\x0e\n" +
+	"\x02on\x18\x03 \x01(\bR\x02on\x12\x14\n" +
+	"\x05hooks\x18\x04 \x03(\tR\x05hooks\x12\x1e\n" +
+	"\n" +
+	"strategies\x18\x05 \x03(\tR\n" +
+	"strategies\x12\x12\n" +
+	"\x04tags\x18\x06 \x03(\tR\x04tags\x12\x16\n" +
+	"\x06vetoes\x18\a \x01(\x03R\x06vetoes\x12\x1a\n" +
+	"\bfailures\x18\b \x01(\x03R\bfailures\"g\n" +
+	"\x10SetPluginRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x13\n" +
+	"\x02on\x18\x02 \x01(\bH\x00R\x02on\x88\x01\x01\x12\x19\n" +
+	"\x05order\x18\x03 \x01(\x05H\x01R\x05order\x88\x01\x01B\x05\n" +
+	"\x03_onB\b\n" +
+	"\x06_order\"=\n" +
+	"\x11SetPluginResponse\x12(\n" +
+	"\x06plugin\x18\x01 \x01(\v2\x10.hapax.v1.PluginR\x06plugin\"#\n" +
+	"\x0fGetUsageRequest\x12\x10\n" +
+	"\x03tag\x18\x01 \x01(\tR\x03tag\";\n" +
+	"\x10GetUsageResponse\x12'\n" +
+	"\x06usages\x18\x01 \x03(\v2\x0f.hapax.v1.UsageR\x06usages2\xe0\n" +
+	"\n" +
 	"\fAdminService\x12=\n" +
 	"\x06GetTag\x12\x17.hapax.v1.GetTagRequest\x1a\x18.hapax.v1.GetTagResponse\"\x00\x12C\n" +
 	"\bListTags\x12\x19.hapax.v1.ListTagsRequest\x1a\x1a.hapax.v1.ListTagsResponse\"\x00\x12F\n" +
@@ -2108,7 +2539,10 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"DeletePool\x12\x1b.hapax.v1.DeletePoolRequest\x1a\x1c.hapax.v1.DeletePoolResponse\"\x00\x12F\n" +
 	"\tGetStatus\x12\x1a.hapax.v1.GetStatusRequest\x1a\x1b.hapax.v1.GetStatusResponse\"\x00\x12:\n" +
-	"\x05Adopt\x12\x16.hapax.v1.AdoptRequest\x1a\x17.hapax.v1.AdoptResponse\"\x00B/Z-github.com/hapax-id/hapax/api/hapaxv1;hapaxv1b\x06proto3"
+	"\x05Adopt\x12\x16.hapax.v1.AdoptRequest\x1a\x17.hapax.v1.AdoptResponse\"\x00\x12L\n" +
+	"\vListPlugins\x12\x1c.hapax.v1.ListPluginsRequest\x1a\x1d.hapax.v1.ListPluginsResponse\"\x00\x12F\n" +
+	"\tSetPlugin\x12\x1a.hapax.v1.SetPluginRequest\x1a\x1b.hapax.v1.SetPluginResponse\"\x00\x12C\n" +
+	"\bGetUsage\x12\x19.hapax.v1.GetUsageRequest\x1a\x1a.hapax.v1.GetUsageResponse\"\x00B/Z-github.com/hapax-id/hapax/api/hapaxv1;hapaxv1b\x06proto3"
 
 var (
 	file_hapax_v1_admin_proto_rawDescOnce sync.Once
@@ -2122,7 +2556,7 @@ func file_hapax_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hapax_v1_admin_proto_rawDescData
 }
 
-var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_hapax_v1_admin_proto_goTypes = []any{
 	(*GetTagRequest)(nil),              // 0: hapax.v1.GetTagRequest
 	(*GetTagResponse)(nil),             // 1: hapax.v1.GetTagResponse
@@ -2159,76 +2593,93 @@ var file_hapax_v1_admin_proto_goTypes = []any{
 	(*AdoptRequest)(nil),               // 32: hapax.v1.AdoptRequest
 	(*AdoptResponse)(nil),              // 33: hapax.v1.AdoptResponse
 	(*RaisedMark)(nil),                 // 34: hapax.v1.RaisedMark
-	nil,                                // 35: hapax.v1.AdoptRequest.LinesEntry
-	(*Tag)(nil),                        // 36: hapax.v1.Tag
-	(*Pool)(nil),                       // 37: hapax.v1.Pool
-	(*Worker)(nil),                     // 38: hapax.v1.Worker
-	(*timestamppb.Timestamp)(nil),      // 39: google.protobuf.Timestamp
-	(*Field)(nil),                      // 40: hapax.v1.Field
+	(*ListPluginsRequest)(nil),         // 35: hapax.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),        // 36: hapax.v1.ListPluginsResponse
+	(*Plugin)(nil),                     // 37: hapax.v1.Plugin
+	(*SetPluginRequest)(nil),           // 38: hapax.v1.SetPluginRequest
+	(*SetPluginResponse)(nil),          // 39: hapax.v1.SetPluginResponse
+	(*GetUsageRequest)(nil),            // 40: hapax.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),           // 41: hapax.v1.GetUsageResponse
+	nil,                                // 42: hapax.v1.AdoptRequest.LinesEntry
+	(*Tag)(nil),                        // 43: hapax.v1.Tag
+	(*Pool)(nil),                       // 44: hapax.v1.Pool
+	(*Worker)(nil),                     // 45: hapax.v1.Worker
+	(*timestamppb.Timestamp)(nil),      // 46: google.protobuf.Timestamp
+	(*Field)(nil),                      // 47: hapax.v1.Field
+	(*Usage)(nil),                      // 48: hapax.v1.Usage
 }
 var file_hapax_v1_admin_proto_depIdxs = []int32{
-	36, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
-	36, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
-	36, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
-	36, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
-	36, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
-	36, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
-	37, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
-	38, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
+	43, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
+	43, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
+	43, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
+	43, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
+	43, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
+	43, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
+	44, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
+	45, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
 	16, // 8: hapax.v1.ListPoolStatusesResponse.pools:type_name -> hapax.v1.PoolStatus
-	37, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
+	44, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
 	21, // 10: hapax.v1.ListWorkerStatusesResponse.workers:type_name -> hapax.v1.WorkerStatus
 	21, // 11: hapax.v1.GetWorkerStatusResponse.worker:type_name -> hapax.v1.WorkerStatus
-	38, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
-	39, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
-	39, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
-	40, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
-	38, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
-	37, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
-	37, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
+	45, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
+	46, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
+	46, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
+	47, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
+	45, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
+	44, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
+	44, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
 	30, // 19: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
 	31, // 20: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
-	39, // 21: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
-	39, // 22: hapax.v1.Node.at:type_name -> google.protobuf.Timestamp
-	39, // 23: hapax.v1.Node.since:type_name -> google.protobuf.Timestamp
-	35, // 24: hapax.v1.AdoptRequest.lines:type_name -> hapax.v1.AdoptRequest.LinesEntry
+	46, // 21: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
+	46, // 22: hapax.v1.Node.at:type_name -> google.protobuf.Timestamp
+	46, // 23: hapax.v1.Node.since:type_name -> google.protobuf.Timestamp
+	42, // 24: hapax.v1.AdoptRequest.lines:type_name -> hapax.v1.AdoptRequest.LinesEntry
 	30, // 25: hapax.v1.AdoptResponse.fence:type_name -> hapax.v1.Fence
 	34, // 26: hapax.v1.AdoptResponse.raised:type_name -> hapax.v1.RaisedMark
-	0,  // 27: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
-	2,  // 28: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
-	4,  // 29: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
-	6,  // 30: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
-	8,  // 31: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
-	10, // 32: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
-	12, // 33: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
-	14, // 34: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
-	17, // 35: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
-	19, // 36: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
-	22, // 37: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
-	24, // 38: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
-	26, // 39: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
-	28, // 40: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
-	32, // 41: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
-	1,  // 42: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
-	3,  // 43: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
-	5,  // 44: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
-	7,  // 45: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
-	9,  // 46: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
-	11, // 47: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
-	13, // 48: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
-	15, // 49: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
-	18, // 50: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
-	20, // 51: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
-	23, // 52: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
-	25, // 53: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
-	27, // 54: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
-	29, // 55: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
-	33, // 56: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
-	42, // [42:57] is the sub-list for method output_type
-	27, // [27:42] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	37, // 27: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
+	37, // 28: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
+	48, // 29: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
+	0,  // 30: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
+	2,  // 31: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
+	4,  // 32: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
+	6,  // 33: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
+	8,  // 34: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
+	10, // 35: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
+	12, // 36: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
+	14, // 37: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
+	17, // 38: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
+	19, // 39: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
+	22, // 40: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
+	24, // 41: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
+	26, // 42: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
+	28, // 43: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
+	32, // 44: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
+	35, // 45: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
+	38, // 46: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
+	40, // 47: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
+	1,  // 48: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
+	3,  // 49: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
+	5,  // 50: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
+	7,  // 51: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
+	9,  // 52: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
+	11, // 53: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
+	13, // 54: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
+	15, // 55: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
+	18, // 56: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
+	20, // 57: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
+	23, // 58: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
+	25, // 59: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
+	27, // 60: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
+	29, // 61: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
+	33, // 62: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
+	36, // 63: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
+	39, // 64: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
+	41, // 65: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
+	48, // [48:66] is the sub-list for method output_type
+	30, // [30:48] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_admin_proto_init() }
@@ -2238,13 +2689,14 @@ func file_hapax_v1_admin_proto_init() {
 	}
 	file_hapax_v1_types_proto_init()
 	file_hapax_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
+	file_hapax_v1_admin_proto_msgTypes[38].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_admin_proto_rawDesc), len(file_hapax_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -712,7 +712,9 @@ type ExplainTagResponse struct {
 	Code string `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
 	// The specs of codes that it had before and that can still be parsed, the
 	// latest first.
-	OldCodes      []string `protobuf:"bytes,5,rep,name=old_codes,json=oldCodes,proto3" json:"old_codes,omitempty"`
+	OldCodes []string `protobuf:"bytes,5,rep,name=old_codes,json=oldCodes,proto3" json:"old_codes,omitempty"`
+	// The name of its strategy, unless that is its kind.
+	Strategy      string `protobuf:"bytes,6,opt,name=strategy,proto3" json:"strategy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -780,6 +782,13 @@ func (x *ExplainTagResponse) GetOldCodes() []string {
 		return x.OldCodes
 	}
 	return nil
+}
+
+func (x *ExplainTagResponse) GetStrategy() string {
+	if x != nil {
+		return x.Strategy
+	}
+	return ""
 }
 
 // Asks for the layouts.
@@ -910,13 +919,14 @@ const file_hapax_v1_issue_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x16\n" +
 	"\x06layout\x18\x02 \x01(\tR\x06layout\"%\n" +
 	"\x11ExplainTagRequest\x12\x10\n" +
-	"\x03tag\x18\x01 \x01(\tR\x03tag\"\xb2\x01\n" +
+	"\x03tag\x18\x01 \x01(\tR\x03tag\"\xce\x01\n" +
 	"\x12ExplainTagResponse\x12\x1f\n" +
 	"\x03tag\x18\x01 \x01(\v2\r.hapax.v1.TagR\x03tag\x12(\n" +
 	"\x06layout\x18\x02 \x01(\v2\x10.hapax.v1.LayoutR\x06layout\x12\x17\n" +
 	"\x04last\x18\x03 \x01(\x03H\x00R\x04last\x88\x01\x01\x12\x12\n" +
 	"\x04code\x18\x04 \x01(\tR\x04code\x12\x1b\n" +
-	"\told_codes\x18\x05 \x03(\tR\boldCodesB\a\n" +
+	"\told_codes\x18\x05 \x03(\tR\boldCodes\x12\x1a\n" +
+	"\bstrategy\x18\x06 \x01(\tR\bstrategyB\a\n" +
 	"\x05_last\"\x14\n" +
 	"\x12ListLayoutsRequest\"A\n" +
 	"\x13ListLayoutsResponse\x12*\n" +

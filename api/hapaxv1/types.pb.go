@@ -15,6 +15,7 @@ package hapaxv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -852,7 +853,15 @@ type ErrorDetail struct {
 	// Of no_worker: how many worker IDs the caller may use.
 	Size int64 `protobuf:"varint,7,opt,name=size,proto3" json:"size,omitempty"`
 	// Of no_worker: when the next worker ID frees up, if that is known.
-	NextFree      *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=next_free,json=nextFree,proto3" json:"next_free,omitempty"`
+	NextFree *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=next_free,json=nextFree,proto3" json:"next_free,omitempty"`
+	// Of rejected and plugin_failed: which plugin.
+	Plugin string `protobuf:"bytes,9,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	// Of plugin_failed: which of its hooks.
+	Hook string `protobuf:"bytes,10,opt,name=hook,proto3" json:"hook,omitempty"`
+	// Of rejected: the plugin's own words.
+	Reason string `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Of rejected: when to ask again, if that is known.
+	RetryAt       *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -954,6 +963,34 @@ func (x *ErrorDetail) GetNextFree() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *ErrorDetail) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *ErrorDetail) GetHook() string {
+	if x != nil {
+		return x.Hook
+	}
+	return ""
+}
+
+func (x *ErrorDetail) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ErrorDetail) GetRetryAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RetryAt
+	}
+	return nil
+}
+
 type isErrorDetail_Value interface {
 	isErrorDetail_Value()
 }
@@ -972,11 +1009,111 @@ func (*ErrorDetail_Number) isErrorDetail_Value() {}
 
 func (*ErrorDetail_Text) isErrorDetail_Value() {}
 
+// Numbers that were issued, or asked for, in windows of time on one node.
+type Usage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The plugin that counts.
+	Plugin string `protobuf:"bytes,1,opt,name=plugin,proto3" json:"plugin,omitempty"`
+	// The tag; empty for a quota of callers.
+	Tag string `protobuf:"bytes,2,opt,name=tag,proto3" json:"tag,omitempty"`
+	// Who asked: the name of a token, or an address; empty for a quota of tags.
+	Caller string `protobuf:"bytes,3,opt,name=caller,proto3" json:"caller,omitempty"`
+	// The length of a window.
+	Window *durationpb.Duration `protobuf:"bytes,4,opt,name=window,proto3" json:"window,omitempty"`
+	// Numbers in the current window.
+	Current int64 `protobuf:"varint,5,opt,name=current,proto3" json:"current,omitempty"`
+	// Numbers in the window before, where that is counted.
+	Previous int64 `protobuf:"varint,6,opt,name=previous,proto3" json:"previous,omitempty"`
+	// What the window may hold, of a quota.
+	Limit         *int64 `protobuf:"varint,7,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Usage) Reset() {
+	*x = Usage{}
+	mi := &file_hapax_v1_types_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Usage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Usage) ProtoMessage() {}
+
+func (x *Usage) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_types_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Usage.ProtoReflect.Descriptor instead.
+func (*Usage) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_types_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Usage) GetPlugin() string {
+	if x != nil {
+		return x.Plugin
+	}
+	return ""
+}
+
+func (x *Usage) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *Usage) GetCaller() string {
+	if x != nil {
+		return x.Caller
+	}
+	return ""
+}
+
+func (x *Usage) GetWindow() *durationpb.Duration {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+func (x *Usage) GetCurrent() int64 {
+	if x != nil {
+		return x.Current
+	}
+	return 0
+}
+
+func (x *Usage) GetPrevious() int64 {
+	if x != nil {
+		return x.Previous
+	}
+	return 0
+}
+
+func (x *Usage) GetLimit() int64 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
 var File_hapax_v1_types_proto protoreflect.FileDescriptor
 
 const file_hapax_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x14hapax/v1/types.proto\x12\bhapax.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa9\x02\n" +
+	"\x14hapax/v1/types.proto\x12\bhapax.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa9\x02\n" +
 	"\x03Tag\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x0e.hapax.v1.KindR\x04kind\x12\x14\n" +
@@ -1033,7 +1170,7 @@ const file_hapax_v1_types_proto_rawDesc = "" +
 	"\x04bits\x18\x02 \x01(\x05R\x04bits\"1\n" +
 	"\x05Field\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value\"\xeb\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value\"\xe6\x02\n" +
 	"\vErrorDetail\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x18\n" +
@@ -1042,8 +1179,22 @@ const file_hapax_v1_types_proto_rawDesc = "" +
 	"\aallowed\x18\x05 \x01(\tR\aallowed\x12\x12\n" +
 	"\x04pool\x18\x06 \x01(\tR\x04pool\x12\x12\n" +
 	"\x04size\x18\a \x01(\x03R\x04size\x127\n" +
-	"\tnext_free\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\bnextFreeB\a\n" +
-	"\x05value*B\n" +
+	"\tnext_free\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\bnextFree\x12\x16\n" +
+	"\x06plugin\x18\t \x01(\tR\x06plugin\x12\x12\n" +
+	"\x04hook\x18\n" +
+	" \x01(\tR\x04hook\x12\x16\n" +
+	"\x06reason\x18\v \x01(\tR\x06reason\x125\n" +
+	"\bretry_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\aretryAtB\a\n" +
+	"\x05value\"\xd7\x01\n" +
+	"\x05Usage\x12\x16\n" +
+	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x10\n" +
+	"\x03tag\x18\x02 \x01(\tR\x03tag\x12\x16\n" +
+	"\x06caller\x18\x03 \x01(\tR\x06caller\x121\n" +
+	"\x06window\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x18\n" +
+	"\acurrent\x18\x05 \x01(\x03R\acurrent\x12\x1a\n" +
+	"\bprevious\x18\x06 \x01(\x03R\bprevious\x12\x19\n" +
+	"\x05limit\x18\a \x01(\x03H\x00R\x05limit\x88\x01\x01B\b\n" +
+	"\x06_limit*B\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fKIND_SEGMENT\x10\x01\x12\x12\n" +
@@ -1062,7 +1213,7 @@ func file_hapax_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_hapax_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hapax_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_hapax_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_hapax_v1_types_proto_goTypes = []any{
 	(Kind)(0),                     // 0: hapax.v1.Kind
 	(*Tag)(nil),                   // 1: hapax.v1.Tag
@@ -1075,22 +1226,26 @@ var file_hapax_v1_types_proto_goTypes = []any{
 	(*BitField)(nil),              // 8: hapax.v1.BitField
 	(*Field)(nil),                 // 9: hapax.v1.Field
 	(*ErrorDetail)(nil),           // 10: hapax.v1.ErrorDetail
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*Usage)(nil),                 // 11: hapax.v1.Usage
+	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 13: google.protobuf.Duration
 }
 var file_hapax_v1_types_proto_depIdxs = []int32{
 	0,  // 0: hapax.v1.Tag.kind:type_name -> hapax.v1.Kind
 	2,  // 1: hapax.v1.Lease.grant:type_name -> hapax.v1.Grant
-	11, // 2: hapax.v1.Lease.expires:type_name -> google.protobuf.Timestamp
-	11, // 3: hapax.v1.Worker.expires:type_name -> google.protobuf.Timestamp
+	12, // 2: hapax.v1.Lease.expires:type_name -> google.protobuf.Timestamp
+	12, // 3: hapax.v1.Worker.expires:type_name -> google.protobuf.Timestamp
 	8,  // 4: hapax.v1.Layout.fields:type_name -> hapax.v1.BitField
-	11, // 5: hapax.v1.Layout.epoch:type_name -> google.protobuf.Timestamp
-	11, // 6: hapax.v1.Layout.ends:type_name -> google.protobuf.Timestamp
-	11, // 7: hapax.v1.ErrorDetail.next_free:type_name -> google.protobuf.Timestamp
-	8,  // [8:8] is the sub-list for method output_type
-	8,  // [8:8] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	12, // 5: hapax.v1.Layout.epoch:type_name -> google.protobuf.Timestamp
+	12, // 6: hapax.v1.Layout.ends:type_name -> google.protobuf.Timestamp
+	12, // 7: hapax.v1.ErrorDetail.next_free:type_name -> google.protobuf.Timestamp
+	12, // 8: hapax.v1.ErrorDetail.retry_at:type_name -> google.protobuf.Timestamp
+	13, // 9: hapax.v1.Usage.window:type_name -> google.protobuf.Duration
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_types_proto_init() }
@@ -1102,13 +1257,14 @@ func file_hapax_v1_types_proto_init() {
 		(*ErrorDetail_Number)(nil),
 		(*ErrorDetail_Text)(nil),
 	}
+	file_hapax_v1_types_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_types_proto_rawDesc), len(file_hapax_v1_types_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -20,6 +20,12 @@ import (
 // AcquireWorker implements hapax.WorkerStore. It grants this process's worker ID,
 // above all that its node and its row tell of.
 func (t *Tree) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	if t.node == "" {
+		return hapax.Lease{}, fmt.Errorf("%w: the tree was opened without an address, to look at", hapax.ErrNotSupported)
+	}
+	if req.Pool != hapax.DefaultPool { // else the worker IDs of the two would have two marks
+		return hapax.Lease{}, &hapax.ValueError{Field: "pool", Value: req.Pool, Allowed: fmt.Sprintf("%q, the one pool of the tree", hapax.DefaultPool), Err: hapax.ErrInvalidArgument}
+	}
 	if req.Layout != t.layout {
 		return hapax.Lease{}, fmt.Errorf("%w: the tree is for layout %s, the caller asks for %s", hapax.ErrLayoutMismatch, t.layout, req.Layout)
 	}

@@ -18,10 +18,24 @@ import (
 type Config struct {
 	Name      string // leaf.name
 	Segment   bool   // whether the segment mode is on
-	Table     string // mysql://user:password@host:port/database
+	Table     string // mysql://user@host:port/database
+	Password  Secret // of the table's account
 	Snowflake bool   // whether the snowflake mode is on
 	Tree      string // zk://host:port,…
 	Port      int    // leaf.snowflake.port
+}
+
+// A Secret is a text that formatting hides.
+type Secret = moves.Secret
+
+// TableURL returns the table's URL with the password.
+func (c Config) TableURL() string { return moves.JoinPassword(c.Table, c.Password) }
+
+// SetTable sets the table by a URL that may hold the password.
+func (c *Config) SetTable(rawURL string) (err error) {
+	c.Segment = true
+	c.Table, c.Password, err = moves.SplitPassword("table", rawURL)
+	return err
 }
 
 // ReadProperties reads leaf.properties, of the server or of the starter.
@@ -52,7 +66,8 @@ func ReadProperties(r io.Reader) (Config, error) {
 		field, jdbc := get("leaf.jdbc.url", "leaf.segment.url")
 		_, user := get("leaf.jdbc.username", "leaf.segment.username")
 		_, password := get("leaf.jdbc.password", "leaf.segment.password")
-		if c.Table, err = moves.DatabaseURL(field, jdbc, user, password); err != nil {
+		c.Password = Secret(password)
+		if c.Table, err = moves.DatabaseURL(field, jdbc, user); err != nil {
 			return c, err
 		}
 	}
@@ -86,19 +101,31 @@ func truth(field, value string) (bool, error) {
 	return false, &hapax.ValueError{Field: field, Value: value, Allowed: "true or false", Err: hapax.ErrInvalidArgument}
 }
 
-// YAML returns the block of hapax's configuration that does the same. It holds
-// the database's password.
-func (c Config) YAML() string {
+// YAML returns the block of hapax's configuration that does the same, without the
+// password: it names the file that holds it, or tells where to put it if that is
+// empty.
+func (c Config) YAML(passwordFile string) string {
 	var b strings.Builder
 	b.WriteString("compat:\n  leaf:\n")
 	if c.Segment {
 		fmt.Fprintf(&b, "    table: %s\n", moves.Quote(c.Table))
+		switch {
+		case passwordFile != "":
+			fmt.Fprintf(&b, "    password_file: %s\n", moves.Quote(passwordFile))
+		case c.Password != "":
+			b.WriteString("    # The password is not shown: put it into the variable HAPAX_LEAF_PASSWORD, or\n    # into a file that password_file names.\n")
+		}
 	}
 	if c.Snowflake {
 		fmt.Fprintf(&b, "    tree: %s\n    name: %s\n    port: %d\n", moves.Quote(c.Tree), moves.Quote(c.Name), c.Port)
 	}
 	b.WriteString("    http: 127.0.0.1:8088\n    allow: []\n")
 	return b.String()
+}
+
+// NativeYAML returns the block that serves the same routes from native tags.
+func (c Config) NativeYAML() string {
+	return "compat:\n  leaf:\n    http: 127.0.0.1:8088\n    allow: []\n"
 }
 
 // A Move is what is to be done for one tag on its way to a native one.
@@ -120,6 +147,9 @@ type MoveOptions struct {
 
 	// IgnoreLiving plans although nodes are alive.
 	IgnoreLiving bool
+
+	// Progress, if set, is called as the rows are compared with the native tags.
+	Progress func(done, total int)
 }
 
 // PlanMoves tells for each row which mark its native tag has and will have, and
@@ -153,7 +183,7 @@ func PlanMoves(ctx context.Context, t *Table, target moves.Target, o MoveOptions
 	if err != nil {
 		return nil, err
 	}
-	all, err := moves.Plan(ctx, target, defs)
+	all, err := moves.Plan(ctx, target, defs, o.Progress)
 	return append(all, bad...), err
 }
 

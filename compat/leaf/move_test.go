@@ -2,6 +2,7 @@ package leaf_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -98,7 +99,9 @@ leaf.snowflake.zk.address=zk1:2181, zk2:2181
 leaf.snowflake.port=2182
 `, `compat:
   leaf:
-    table: "mysql://leaf:p%40ss%20word=1@db.example:3307/leaf"
+    table: "mysql://leaf@db.example:3307/leaf"
+    # The password is not shown: put it into the variable HAPAX_LEAF_PASSWORD, or
+    # into a file that password_file names.
     tree: "zk://zk1:2181,zk2:2181"
     name: "com.sankuai.leaf.opensource.test"
     port: 2182
@@ -144,10 +147,27 @@ leaf.snowflake.port=2181
 				}
 				return
 			}
-			if err != nil || got.YAML() != c.want {
-				t.Errorf("got %s\nerror %v; want %s", got.YAML(), err, c.want)
+			if err != nil || got.YAML("") != c.want {
+				t.Errorf("got %s\nerror %v; want %s", got.YAML(""), err, c.want)
 			}
 		})
+	}
+}
+
+func TestPasswordOfTable(t *testing.T) {
+	c, err := leaf.ReadProperties(strings.NewReader("leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://h/d\nleaf.jdbc.username=leaf\nleaf.jdbc.password=p\\u0040ss word\\=1\n"))
+	if err != nil || c.TableURL() != "mysql://leaf:p%40ss%20word=1@h:3306/d" {
+		t.Errorf("the URL with the password is %s, error %v", c.TableURL(), err)
+	}
+	if text := fmt.Sprintf("%v %+v %#v", c, c, c); strings.Contains(text, "p@ss") || strings.Contains(text, "p%40ss") {
+		t.Errorf("printed: %s", text)
+	}
+	if text := c.YAML("/etc/leaf.password"); strings.Contains(text, "word=1") || !strings.Contains(text, `password_file: "/etc/leaf.password"`) {
+		t.Error(text)
+	}
+	var by leaf.Config
+	if err := by.SetTable("mysql://leaf:p%40ss%20word=1@h:3306/d"); err != nil || by.TableURL() != c.TableURL() || strings.Contains(by.Table, "40ss") {
+		t.Errorf("set by a URL: %v, %v", by, err)
 	}
 }
 
@@ -157,7 +177,7 @@ func FuzzReadProperties(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text string) {
 		c, err := leaf.ReadProperties(strings.NewReader(text))
 		if err == nil {
-			_ = c.YAML()
+			_ = c.YAML("")
 		}
 	})
 }

@@ -59,13 +59,19 @@ func testUsedUp(t *testing.T, e *tree) {
 	if n := len(e.children(t)); n != 1024 {
 		t.Errorf("%d nodes; want the 1,024 of the others", n)
 	}
-	helper, err := leaf.OpenTree(t.Context(), e.url, leaf.TreeOptions{Name: "demo", Address: "10.9.0.0:1"})
+	helper, err := leaf.OpenTree(t.Context(), e.url, leaf.TreeOptions{Name: "demo"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer helper.Close()
-	if err := helper.Retire(t.Context(), "default", old); err != nil {
+	if _, err := helper.AcquireWorker(t.Context(), hapax.AcquireRequest{Pool: "default"}); !errors.Is(err, hapax.ErrNotSupported) {
+		t.Errorf("acquiring without an address: %v; want ErrNotSupported", err)
+	}
+	if err := helper.Retire(t.Context(), old); err != nil {
 		t.Fatal(err)
+	}
+	if n := len(e.children(t)); n != 1023 {
+		t.Errorf("%d nodes; who looks on must make none", n)
 	}
 	tr := e.open(t, leaf.TreeOptions{})
 	if tr.Worker() != 700 {
@@ -87,11 +93,11 @@ func testRetire(t *testing.T, e *tree) {
 	e.put(t, "10.0.0.2:1-0000000004", now.Add(-25*time.Hour))
 	tr := e.open(t, leaf.TreeOptions{})
 	for _, name := range []string{"10.0.0.1:1-0000000003", "x", "../x-1", "10.0.0.9:1-0000000001", strings.TrimPrefix(fmt.Sprintf("%s-%010d", address, tr.Worker()), "/")} {
-		if err := tr.Retire(t.Context(), "default", name); !errors.Is(err, hapax.ErrInvalidArgument) {
+		if err := tr.Retire(t.Context(), name); !errors.Is(err, hapax.ErrInvalidArgument) {
 			t.Errorf("%s: %v; want ErrInvalidArgument", name, err)
 		}
 	}
-	if err := tr.Retire(t.Context(), "default", "10.0.0.2:1-0000000004"); err != nil {
+	if err := tr.Retire(t.Context(), "10.0.0.2:1-0000000004"); err != nil {
 		t.Error(err)
 	}
 	workers, err := tr.Workers(t.Context(), "default")

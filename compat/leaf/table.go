@@ -16,9 +16,9 @@
 //
 // The table has no room for an identity, a tombstone or a fencing token. What it
 // cannot give is made up for as far as it goes: a handle remembers the highest
-// mark of each tag that it was granted, and refuses a row that is behind it
-// (ErrStoreRolledBack); nothing is ever handed back; and a row is created by
-// whoever runs the table, never by use.
+// mark of each tag that it was granted, in TableOptions.Witness where that is set,
+// and refuses a row that is behind it (ErrStoreRolledBack); nothing is ever handed
+// back; and a row is created by whoever runs the table, never by use.
 //
 // # The tree
 //
@@ -30,13 +30,15 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/issuers"
+	"github.com/hapax-id/hapax/compat/internal/marks"
 	"github.com/hapax-id/hapax/compat/internal/mysqldb"
 	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 var (
@@ -54,6 +56,11 @@ type TableOptions struct {
 	// that the old one acknowledged: by default that is ErrStoreReplaced.
 	AcceptFailover bool
 
+	// Witness, if set, remembers what was granted, and outlives the process. A row
+	// that is behind it is refused, and with it the whole table, also after a
+	// restart, until Adopt. It stays the caller's to close, after the table.
+	Witness *witness.Witness
+
 	// Warn receives what an operator should know, with a stable code:
 	// "not_durable" (the server may lose what it acknowledged) and "bad_row" (a
 	// row that cannot be used, and why).
@@ -62,11 +69,11 @@ type TableOptions struct {
 
 // A Table grants segments of the tags in leaf_alloc.
 type Table struct {
-	db   *mysqldb.DB
-	warn func(code, message string)
-
-	mu    sync.Mutex       // guards the field below
-	marks map[string]int64 // the highest mark that each tag was granted up to
+	db      *mysqldb.DB
+	warn    func(code, message string)
+	witness *witness.Witness // may be nil
+	marks   *marks.Marks     // how far each tag was granted
+	checked atomic.Bool      // all rows were compared with the marks
 }
 
 // OpenTable opens leaf_alloc in the database mysql://user:password@host/database,
@@ -79,25 +86,34 @@ func OpenTable(ctx context.Context, url string, opts TableOptions) (*Table, erro
 		return nil, err
 	}
 	t := newTable(db, opts)
-	if err := t.Ping(ctx); err != nil {
+	if err := t.probe(ctx); err != nil {
 		_ = t.Close()
 		return nil, err
 	}
 	return t, nil
 }
 
+// CheckTable judges a database's URL without connecting to it.
+func CheckTable(url string) error {
+	db, err := mysqldb.Open(url, mysqldb.Options{})
+	if err != nil {
+		return err
+	}
+	return db.Close()
+}
+
 // NewTable uses a handle of the caller's, which Close leaves open. Its connections
 // must reach the primary.
 func NewTable(ctx context.Context, db *sql.DB, opts TableOptions) (*Table, error) {
 	t := newTable(mysqldb.Wrap(db, opts.Timeout), opts)
-	return t, t.Ping(ctx)
+	return t, t.probe(ctx)
 }
 
 func newTable(db *mysqldb.DB, opts TableOptions) *Table {
 	if opts.Warn == nil {
 		opts.Warn = func(string, string) {}
 	}
-	return &Table{db: db, warn: opts.Warn, marks: map[string]int64{}}
+	return &Table{db: db, warn: opts.Warn, witness: opts.Witness, marks: marks.New(opts.Witness)}
 }
 
 // A row is what a row of leaf_alloc tells.
@@ -150,17 +166,56 @@ func (t *Table) Allocate(ctx context.Context, tag string, n int64, _ hapax.Grant
 	}
 	limited, cancel := t.db.Limit(ctx)
 	defer cancel()
-	t.mu.Lock()
-	taken := t.marks[tag] // by calls that ended before this one began
-	t.mu.Unlock()
-	r, g, err := t.advance(limited, tag, n, taken)
+	if err := t.compare(limited); err != nil {
+		return hapax.Allocation{}, t.db.Fail(ctx, "leaf_alloc", err)
+	}
+	c, err := t.marks.Begin(witness.TagLine(tag))
+	if err != nil {
+		return hapax.Allocation{}, err
+	}
+	defer c.End()
+	r, g, err := t.advance(limited, tag, n, c.Since)
+	if errors.Is(err, hapax.ErrStoreRolledBack) {
+		err = t.marks.Behind(err)
+	}
 	if err != nil {
 		return hapax.Allocation{}, t.db.Fail(ctx, "leaf_alloc", err)
 	}
-	t.mu.Lock()
-	t.marks[tag] = max(t.marks[tag], g.Hi)
-	t.mu.Unlock()
+	if err := c.Accept(g); err != nil {
+		return hapax.Allocation{}, err
+	}
 	return hapax.Allocation{Grant: g, Tag: r.asTag(), From: g.Lo}, nil
+}
+
+// compare looks at all rows once before the first is used: where one is behind the
+// witness the table was set back, and the others with it, of which the witness may
+// know nothing.
+func (t *Table) compare(ctx context.Context) error {
+	if !t.marks.Durable() || t.checked.Load() {
+		return nil
+	}
+	known := t.marks.Lines() // from before the rows are read
+	var behind error
+	err := t.rows(ctx, "", func(r row) bool {
+		if mark := known[witness.TagLine(r.tag)]; r.maxID < mark {
+			behind = t.behind(r, mark)
+		}
+		return behind == nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case behind != nil:
+		return t.marks.Behind(behind)
+	}
+	t.checked.Store(true)
+	return nil
+}
+
+// behind is the error for a row that is behind a mark.
+func (t *Table) behind(r row, mark int64) error {
+	return fmt.Errorf("%w: row %q of leaf_alloc has max_id %d, but numbers up to %d are taken: set max_id to %d or more",
+		hapax.ErrStoreRolledBack, r.tag, r.maxID, mark-1, mark)
 }
 
 // advance raises the row's max_id and returns the row after that, with the
@@ -207,8 +262,7 @@ func (t *Table) advance(ctx context.Context, tag string, n, taken int64) (row, h
 		return row{}, none, driver.Exhausted(before.asTag(), width)
 	}
 	if g.Lo < taken {
-		return row{}, none, fmt.Errorf("%w: row %q of leaf_alloc has max_id %d, but numbers up to %d are taken: set max_id to %d or more",
-			hapax.ErrStoreRolledBack, tag, g.Lo, taken-1, taken)
+		return row{}, none, t.behind(before, taken)
 	}
 	return r, g, tx.Commit()
 }
@@ -216,10 +270,7 @@ func (t *Table) advance(ctx context.Context, tag string, n, taken int64) (row, h
 // missing returns the error for a tag without a row: ErrTagDeleted where there
 // was one.
 func (t *Table) missing(tag string) error {
-	t.mu.Lock()
-	_, used := t.marks[tag]
-	t.mu.Unlock()
-	if used {
+	if t.marks.Known(witness.TagLine(tag)) {
 		return fmt.Errorf("%w: row %q is gone from leaf_alloc", hapax.ErrTagDeleted, tag)
 	}
 	return fmt.Errorf("%w: leaf_alloc has no row %q", hapax.ErrTagNotFound, tag)
@@ -245,13 +296,21 @@ func (t *Table) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	}
 	limited, cancel := t.db.Limit(ctx)
 	defer cancel()
+	c, err := t.marks.Begin(witness.TagLine(name))
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	defer c.End()
 	r := row{tag: name}
-	err := t.db.SQL.QueryRowContext(limited, "SELECT max_id, step FROM leaf_alloc"+exactly, name, name).Scan(&r.maxID, &r.step)
+	err = t.db.SQL.QueryRowContext(limited, "SELECT max_id, step FROM leaf_alloc"+exactly, name, name).Scan(&r.maxID, &r.step)
 	if errors.Is(err, sql.ErrNoRows) {
 		return hapax.Tag{}, fmt.Errorf("%w: leaf_alloc has no row %q", hapax.ErrTagNotFound, name)
 	}
 	if err == nil {
 		err = r.check()
+	}
+	if err == nil && t.marks.Durable() && r.maxID < c.Since {
+		err = t.marks.Behind(t.behind(r, c.Since))
 	}
 	return r.asTag(), t.db.Fail(ctx, "leaf_alloc", err)
 }
@@ -308,8 +367,15 @@ func (t *Table) DeleteTag(_ context.Context, name string) (hapax.Tag, error) {
 	return hapax.Tag{}, fmt.Errorf("%w: remove the row instead: DELETE FROM leaf_alloc WHERE biz_tag = %s; keep its max_id, as the table keeps no tombstone", hapax.ErrNotSupported, mysqldb.Quote(name))
 }
 
-// Ping reports whether the table answers.
+// Ping reports whether the table answers, and may be used.
 func (t *Table) Ping(ctx context.Context) error {
+	if err := t.marks.Refused(); err != nil {
+		return err
+	}
+	return t.probe(ctx)
+}
+
+func (t *Table) probe(ctx context.Context) error {
 	return t.db.Probe(ctx, "leaf_alloc", "SELECT biz_tag, max_id, step FROM leaf_alloc LIMIT 1")
 }
 

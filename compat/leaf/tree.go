@@ -37,7 +37,8 @@ type TreeOptions struct {
 
 	// Address is this process's ip:port, under which no other process may run.
 	// Who takes over from a Leaf node takes over its ip:port, and with it its
-	// worker ID.
+	// worker ID. Without one the process takes no part: it can look at the nodes
+	// and retire them, and is granted nothing.
 	Address string
 
 	// File, if set, is where the worker ID and the high-water mark are kept
@@ -115,14 +116,28 @@ func OpenTree(ctx context.Context, rawURL string, opts TreeOptions) (*Tree, erro
 		busy: make(chan struct{}, 1),
 	}
 	t.Leases = driver.LeasesIn(t.rows)
-	if err := t.join(ctx); err != nil {
+	var life context.Context
+	life, t.stop = context.WithCancel(s.life)
+	if opts.Address == "" {
+		_, err = s.children(ctx, t.forever)
+	} else {
+		err = t.join(ctx)
+	}
+	if err != nil {
+		t.stop()
 		s.close()
 		return nil, err
 	}
-	var life context.Context
-	life, t.stop = context.WithCancel(s.life)
-	t.tasks.Go(func() { t.reportOften(life) })
+	if opts.Address != "" {
+		t.tasks.Go(func() { t.reportOften(life) })
+	}
 	return t, nil
+}
+
+// CheckTree judges a tree's URL and options without connecting to it.
+func CheckTree(rawURL string, opts TreeOptions) error {
+	_, _, _, err := parseTreeURL(rawURL)
+	return errors.Join(err, opts.check())
 }
 
 func parseTreeURL(rawURL string) (hosts []string, user *url.Userinfo, chroot string, err error) {
@@ -164,6 +179,9 @@ func parseTreeURL(rawURL string) (hosts []string, user *url.Userinfo, chroot str
 func (o TreeOptions) check() error {
 	if err := hapax.ValidateName("leaf.name", o.Name); err != nil || strings.Contains(o.Name, "/") || strings.Trim(o.Name, ".") == "" {
 		return &hapax.ValueError{Field: "name", Value: o.Name, Allowed: "leaf.name, without a slash", Err: hapax.ErrInvalidArgument}
+	}
+	if o.Address == "" {
+		return nil
 	}
 	host, port, err := net.SplitHostPort(o.Address)
 	if n, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil || n == 0 || host == "" || strings.ContainsAny(host, "-/[] ") {
@@ -335,15 +353,28 @@ func (t *Tree) usedUp(ctx context.Context) error {
 	}
 	oldest, silent := Node{}, 0
 	for _, n := range nodes {
-		if time.Since(n.Reported) > retireAfter {
+		if time.Since(n.Reported) > RetireAfter {
 			silent++
 		}
 		if oldest.Name == "" || n.Reported.Before(oldest.Reported) {
 			oldest = n
 		}
 	}
-	return fmt.Errorf("%w: all %d worker IDs below %s are used up, %d of them by nodes that have not reported for %v, longest %s (since %s): make sure that a node's process has ended, and retire the node with Tree.Retire",
-		hapax.ErrNoWorker, workerIDs, t.forever, silent, retireAfter, oldest.Name, oldest.Reported.UTC().Format(time.RFC3339))
+	return fmt.Errorf("%w: all %d worker IDs below %s are used up, %d of them by nodes that have not reported for %v, longest %s (since %s): make sure that a node's process has ended, and retire the node with hapax leaf retire, or Tree.Retire",
+		hapax.ErrNoWorker, workerIDs, t.forever, silent, RetireAfter, oldest.Name, oldest.Reported.UTC().Format(time.RFC3339))
+}
+
+// Ping reports whether the tree answers, and has this process's node.
+func (t *Tree) Ping(ctx context.Context) error {
+	if t.node == "" {
+		_, err := t.session.children(ctx, t.forever)
+		return err
+	}
+	c, err := t.session.get(ctx, t.node)
+	if err == nil && c.raw == nil {
+		err = fmt.Errorf("%w: node %s is gone: it was retired, or the tree replaced; start anew", hapax.ErrStoreReplaced, t.node)
+	}
+	return err
 }
 
 // Worker returns this process's worker ID.
@@ -402,14 +433,14 @@ func (t *Tree) Nodes(ctx context.Context) ([]Node, error) {
 	return nodes, nil
 }
 
-// retireAfter is how long a node must not have reported before it can be retired.
-const retireAfter = 24 * time.Hour
+// RetireAfter is how long a node must not have reported before it can be retired.
+const RetireAfter = 24 * time.Hour
 
 // Retire removes the node of a process that has ended, so that its worker ID can
 // be used again, above all that it was used for. A Leaf that is cut off from
 // ZooKeeper goes on issuing: make sure that the process has ended. A node that has
 // reported within a day is refused.
-func (t *Tree) Retire(ctx context.Context, pool, name string) error {
+func (t *Tree) Retire(ctx context.Context, name string) error {
 	address, worker, ok := split(name)
 	node := t.forever + "/" + name
 	if !ok || strings.Contains(name, "/") || node == t.node {
@@ -426,15 +457,15 @@ func (t *Tree) Retire(ctx context.Context, pool, name string) error {
 	if err != nil {
 		return err
 	}
-	if quiet := time.Since(reported); quiet < retireAfter {
-		return fmt.Errorf("%w: node %s of %s reported %v ago; allowed is a node that has not reported for %v", hapax.ErrInvalidArgument, name, address, quiet.Round(time.Second), retireAfter)
+	if quiet := time.Since(reported); quiet < RetireAfter {
+		return fmt.Errorf("%w: node %s of %s reported %v ago; allowed is a node that has not reported for %v", hapax.ErrInvalidArgument, name, address, quiet.Round(time.Second), RetireAfter)
 	}
 	if worker < workerIDs {
 		tick, err := t.layout.TickOf(reported.Add(leafSilence))
 		if err != nil {
 			return err
 		}
-		if _, err := t.RaiseWorker(ctx, pool, worker, tick); err != nil { // first, so that the mark is never missing
+		if _, err := t.RaiseWorker(ctx, hapax.DefaultPool, worker, tick); err != nil { // first, so that the mark is never missing
 			return err
 		}
 	}

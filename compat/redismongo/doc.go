@@ -10,8 +10,9 @@
 //
 // and beside it what keeps numbers apart: srv, the server process and its history
 // of replication that the segment was given to; ncur and nmax, the segment that
-// comes next; load and until, who is fetching a segment; at, when the last one was
-// fetched. One script takes numbers, the other installs a segment.
+// comes next; store, whose segments these are; load and until, who is fetching a
+// segment; at, when the last one was fetched. One script takes numbers, the other
+// installs a segment.
 //
 // # Why no number appears twice
 //
@@ -29,6 +30,8 @@
 //   - A segment is installed only by who was given the right to by this very
 //     server, and the right is used up by it. A request that arrives late or twice
 //     does nothing.
+//   - The hash names the store that granted its segments. A process with another
+//     store is refused (hapax.ErrStoreReplaced).
 //   - Every process shows the highest number that it has seen. A cursor that is
 //     behind is dropped, for all.
 //   - A segment is refused unless it lies above those that the hash knows and

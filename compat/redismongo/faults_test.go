@@ -46,7 +46,7 @@ func servers(t *testing.T, opts redismongo.Options) (r, m *testservers.Server, a
 func (b *book) untilRefused(i *redismongo.Issuer) int {
 	b.t.Helper()
 	for n := 0; ; n++ {
-		ctx, cancel := context.WithTimeout(b.t.Context(), 3*time.Second)
+		ctx, cancel := context.WithTimeout(b.t.Context(), 1500*time.Millisecond)
 		id, err := i.Next(ctx)
 		cancel()
 		if err == nil {
@@ -103,6 +103,33 @@ func TestFaultMongoDB(t *testing.T) {
 	b.unique()
 }
 
+// TestFaultMongoDBExtend has numbers go on without MongoDB, in order and on every
+// process, also on one that starts meanwhile.
+func TestFaultMongoDBExtend(t *testing.T) {
+	opts := fixed(50)
+	opts.OnStoreLoss, opts.Reserve = redismongo.Extend, 1000
+	r, m, a, z := servers(t, opts)
+	b := &book{t: t}
+	store := mongo(t, m.URL)
+	b.rising(500, a, z) // the next segment may be due now, or there
+	m.Kill()
+	b.rising(400, a, z)
+	started := issuer(t, connect(t, r), store, redismongo.Options{
+		Step: 50, MinStep: 50, MaxStep: 50, OnStoreLoss: redismongo.Extend, Reserve: 1000, Timeout: time.Second,
+	})
+	b.rising(400, started, a, z)
+	if s := started.Stats(); s.Away || s.Local.Remaining != 0 {
+		t.Errorf("a process that started without MongoDB: %+v", s)
+	}
+	if n := b.untilRefused(a); n < 200 || n > 2300 {
+		t.Errorf("%d numbers were left of the reserve", n)
+	}
+	m.Start()
+	b.rising(120, a, started, z)
+	until(t, "a reserve of its own", func() bool { return started.Stats().Local.Remaining > 0 })
+	b.unique()
+}
+
 func TestFaultBoth(t *testing.T) {
 	r, m, a, z := servers(t, fixed(50))
 	b := &book{t: t}
@@ -110,7 +137,8 @@ func TestFaultBoth(t *testing.T) {
 	m.Kill()
 	r.Kill()
 	for _, i := range []*redismongo.Issuer{a, z} {
-		if n := b.untilRefused(i); n < 50 || !i.Stats().Away {
+		b.next(i) // finds that Redis is away
+		if n := b.untilRefused(i); n < 49 || !i.Stats().Away {
 			t.Errorf("the reserve of 50 gave %d numbers", n)
 		}
 	}

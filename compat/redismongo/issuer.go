@@ -23,6 +23,7 @@ const (
 	DefaultPrefix    = "hapax:seq:"
 	DefaultThreshold = 20 // percent
 	DefaultTimeout   = time.Second
+	DefaultReserve   = 1_000_000 // numbers
 )
 
 const (
@@ -31,12 +32,32 @@ const (
 	retryEvery     = 100 * time.Millisecond // of what is away
 	pollEvery      = 2 * time.Millisecond   // while another process fetches a segment
 	maxTake        = 1 << 20                // numbers in one request to Redis
+
+	maxExtendThreshold = 90
+	maxReserve         = hapax.MaxStep / 100 * (100 - maxExtendThreshold) // so that a segment with it can be asked for
 )
 
 // The step aims at a segment every 20 to 40 minutes.
 const (
 	stepGrowsBelow   = 20 * time.Minute
 	stepShrinksAbove = 40 * time.Minute
+)
+
+// StoreLoss tells what happens when the store is away and the numbers that Redis
+// has run out.
+type StoreLoss string
+
+// The ways to go through the loss of the store. Either issues nothing that the store
+// has not granted.
+const (
+	// Refuse issues what is left of the segments that Redis was given, and then
+	// waits for the store.
+	Refuse StoreLoss = "refuse"
+
+	// Extend has the store grant Options.Reserve numbers ahead, which Redis holds as
+	// the rest of its segment, so that every process goes on, in order, to the end of
+	// them. They are a gap when Redis loses them.
+	Extend StoreLoss = "extend"
 )
 
 // Options are the settings of an issuer; the zero value is useful. All processes
@@ -55,8 +76,17 @@ type Options struct {
 	// percent, 1 to 100; default DefaultThreshold.
 	Threshold int
 
+	// OnStoreLoss is Refuse (the default) or Extend.
+	OnStoreLoss StoreLoss
+
+	// Reserve is how many numbers Redis holds at least, with Extend, when the next
+	// segment is due; default DefaultReserve. Segments grow to
+	// Reserve * 100 / (100 - Threshold), whatever MaxStep says.
+	Reserve int64
+
 	// Timeout is how long Redis may take for an answer before it counts as away;
-	// default DefaultTimeout.
+	// default DefaultTimeout. The client's own timeouts count where they are longer,
+	// unless its options have ContextTimeoutEnabled.
 	Timeout time.Duration
 
 	// Observer, if set, receives events: EventStoreLost and EventStoreBack for
@@ -69,6 +99,10 @@ func (o Options) withDefaults() (Options, error) {
 	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
 	o.Threshold = cmp.Or(o.Threshold, DefaultThreshold)
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.OnStoreLoss = cmp.Or(o.OnStoreLoss, Refuse)
+	if o.OnStoreLoss == Extend {
+		o.Reserve = cmp.Or(o.Reserve, DefaultReserve)
+	}
 	switch {
 	case len(o.Prefix) > maxPrefixBytes || hapax.ValidateName("prefix", o.Prefix) != nil || strings.ContainsAny(o.Prefix, "{}"):
 		return o, &hapax.ValueError{Field: "prefix", Value: o.Prefix, Allowed: "up to 64 bytes without braces and control characters", Err: hapax.ErrInvalidArgument}
@@ -76,8 +110,32 @@ func (o Options) withDefaults() (Options, error) {
 		return o, &hapax.ValueError{Field: "threshold", Value: o.Threshold, Allowed: "1 to 100 percent", Err: hapax.ErrInvalidArgument}
 	case o.Timeout < 0:
 		return o, &hapax.ValueError{Field: "timeout", Value: o.Timeout, Allowed: "more than 0", Err: hapax.ErrInvalidArgument}
+	case o.OnStoreLoss != Refuse && o.OnStoreLoss != Extend:
+		return o, &hapax.ValueError{Field: "on_store_loss", Value: string(o.OnStoreLoss), Allowed: "refuse or extend", Err: hapax.ErrInvalidArgument}
+	case o.OnStoreLoss == Refuse && o.Reserve != 0:
+		return o, &hapax.ValueError{Field: "reserve", Value: o.Reserve, Allowed: "none, unless on_store_loss is extend", Err: hapax.ErrInvalidArgument}
+	case o.OnStoreLoss == Extend && o.Threshold > maxExtendThreshold:
+		return o, &hapax.ValueError{Field: "threshold", Value: o.Threshold, Allowed: fmt.Sprintf("1 to %d percent where on_store_loss is extend", maxExtendThreshold), Err: hapax.ErrInvalidArgument}
+	case o.Reserve < 0 || o.Reserve > maxReserve:
+		return o, &hapax.ValueError{Field: "reserve", Value: o.Reserve, Allowed: fmt.Sprintf("1 to %d numbers", int64(maxReserve)), Err: hapax.ErrInvalidArgument}
 	}
 	return o, nil
+}
+
+// Validate checks the options without connecting to anything.
+func (o Options) Validate() error {
+	_, err := o.withDefaults()
+	return err
+}
+
+// ahead returns the least size of a segment: what is left of it when the next one is
+// due is the reserve.
+func (o Options) ahead() int64 {
+	if o.Reserve == 0 {
+		return 0
+	}
+	left := int64(100 - o.Threshold)
+	return (o.Reserve*100 + left - 1) / left
 }
 
 var _ hapax.Issuer = (*Issuer)(nil)
@@ -95,52 +153,91 @@ type Issuer struct {
 	tag   string
 	keys  []string
 	opts  Options
-	local *hapax.Segment // what is issued while Redis is away
+
+	local  atomic.Pointer[hapax.Segment] // what is issued while Redis is away; nil until opened
+	opened chan struct{}                 // closed once local is there
 
 	life  context.Context // ends with Close
 	end   context.CancelFunc
 	tasks sync.WaitGroup // loads and probes
 
-	seen atomic.Int64 // the highest number that Redis gave
-	away atomic.Bool  // Redis; written under mu
-	took atomic.Int64 // numbers that Redis gave
+	id   atomic.Pointer[string] // of the store; nil until it is known
+	dry  atomic.Bool            // Redis had no segment when it was asked last
+	seen atomic.Int64           // the highest number that Redis gave
+	away atomic.Bool            // Redis; written under mu
+	took atomic.Int64           // numbers that Redis gave
 
-	mu      sync.Mutex // guards what follows; never held while waiting
-	closed  bool
-	loading chan struct{} // closed when the load in flight is over; nil: there is none
-	failed  error         // of the last load; nil after one that went well
-	mark    int64         // the end of the last segment that the store granted to Redis
-	def     hapax.Tag     // as of that segment
+	mu         sync.Mutex // guards what follows; never held while waiting
+	closed     bool
+	back       context.Context // ends when Redis is back; nil if it never was away
+	suspecting bool            // suspect is at it
+	unopen     error           // why local is not there yet
+	loading    chan struct{}   // closed when the load in flight is over; nil: there is none
+	failed     error           // of the last load; nil after one that went well
+	mark       int64           // the end of the last segment that the store granted to Redis
+	def        hapax.Tag       // as of that segment
 }
 
-// New returns an issuer of a tag, once it has a segment of its own in reserve; it
-// waits for the store until the context ends. Redis may be away. Neither the
-// client nor the store is closed by Close.
+// New returns an issuer of a tag once it can issue: when it has a segment of its own in
+// reserve, for which it waits until the context ends, or while the store is away when
+// Redis has a segment. Redis may be away. Neither the client nor the store is closed
+// by Close.
 //
 // The client may be one of a server, of Sentinels or of a Cluster, and must not
 // read from replicas. ErrInvalidArgument; ErrStoreUnsafe where the account of
 // Redis lacks a command that is needed; and those of hapax.NewSegment.
 func New(ctx context.Context, rdb redis.UniversalClient, store hapax.SegmentStore, tag string, opts Options) (*Issuer, error) {
 	opts, err := opts.withDefaults()
+	if err == nil {
+		_, err = opts.definition(tag)
+	}
 	if err != nil {
 		return nil, err
 	}
-	local, err := hapax.NewSegment(ctx, store, tag, hapax.SegmentOptions{
-		Start: opts.Start, Step: opts.Step, MinStep: opts.MinStep, MaxStep: opts.MaxStep, Observer: opts.Observer,
-	})
-	if err != nil {
-		return nil, err
+	i := &Issuer{
+		rdb: rdb, store: store, tag: tag, keys: []string{opts.Prefix + "{" + tag + "}"}, opts: opts,
+		opened: make(chan struct{}),
 	}
-	i := &Issuer{rdb: rdb, store: store, tag: tag, keys: []string{opts.Prefix + "{" + tag + "}"}, opts: opts, local: local}
 	i.life, i.end = context.WithCancel(context.Background())
-	switch _, err := i.take(ctx, 0); {
-	case notAllowed(err):
+	if err := i.begin(ctx); err != nil {
 		_ = i.Close(ctx) // the first error tells more
-		return nil, fmt.Errorf("%w: redis: the account needs EVAL, EVALSHA, INFO, TIME, HMGET, HGET, HSET, HDEL and HINCRBY: %w", hapax.ErrStoreUnsafe, err)
+		return nil, err
+	}
+	return i, nil
+}
+
+// begin has Redis filled before the process's own buffer, so that numbers begin at the
+// tag's start where nothing is in trouble.
+func (i *Issuer) begin(ctx context.Context) error {
+	soon, cancel := context.WithTimeout(ctx, i.opts.Timeout)
+	defer cancel()
+	storeErr := i.identify(soon)
+	got, err := i.take(ctx, 0)
+	for storeErr == nil && err == nil && got.dry && i.awaitSegment(soon) == nil {
+		got, err = i.take(ctx, 0)
+	}
+	other, isOther := errors.AsType[*otherStoreError](err)
+	switch {
+	case notAllowed(err):
+		return fmt.Errorf("%w: redis: the account needs EVAL, EVALSHA, INFO, TIME, HMGET, HGET, HSET, HDEL and HINCRBY: %w", hapax.ErrStoreUnsafe, err)
+	case isOther:
+		return other
 	case err != nil:
 		i.lost(err)
 	}
-	return i, nil
+	if storeErr == nil {
+		storeErr = i.openLocal(soon)
+	}
+	switch {
+	case storeErr == nil, ctx.Err() != nil:
+		return storeErr
+	case soon.Err() == nil && !errors.Is(storeErr, hapax.ErrStoreUnavailable):
+		return storeErr
+	case err != nil || got.dry:
+		return i.openLocal(ctx)
+	}
+	i.tasks.Go(i.openLater)
+	return nil
 }
 
 // notAllowed reports whether the account may not run what the scripts need.
@@ -160,7 +257,7 @@ func (i *Issuer) NextN(ctx context.Context, dst []hapax.ID) (done int, err error
 	for done < len(dst) && err == nil {
 		var n int
 		if i.away.Load() {
-			n, err = i.local.NextN(ctx, dst[done:])
+			n, err = i.fromLocal(ctx, dst[done:])
 		} else {
 			n, err = i.fromRedis(ctx, dst[done:])
 		}
@@ -179,7 +276,11 @@ func (i *Issuer) fromRedis(ctx context.Context, dst []hapax.ID) (int, error) {
 		}
 		got, err := i.take(ctx, min(len(dst), maxTake))
 		if err != nil {
+			if other, ok := errors.AsType[*otherStoreError](err); ok {
+				return 0, other
+			}
 			if ctx.Err() != nil {
+				i.suspect()
 				return 0, &hapax.WaitError{Cause: fmt.Errorf("%w: redis: %w", hapax.ErrStoreUnavailable, err), Context: context.Cause(ctx)}
 			}
 			i.lost(err)
@@ -210,7 +311,7 @@ func (i *Issuer) take(ctx context.Context, n int) (taking, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.opts.Timeout)
 	defer cancel()
 	right := rand.Text()
-	answer, err := takeScript.Run(ctx, i.rdb, i.keys, n, i.seen.Load(), i.opts.Threshold, right, rightFor.Milliseconds()).Slice()
+	answer, err := takeScript.Run(ctx, i.rdb, i.keys, n, i.seen.Load(), i.opts.Threshold, right, rightFor.Milliseconds(), i.storeID()).Slice()
 	if err != nil {
 		return taking{}, err
 	}
@@ -221,7 +322,11 @@ func (i *Issuer) take(ctx context.Context, n int) (taking, error) {
 		i.load(text(3), right, step, time.Duration(age)*time.Millisecond)
 	}
 	if len(answer) > 0 && text(0) == "dry" {
+		i.dry.Store(true)
 		return taking{dry: true}, nil
+	}
+	if len(answer) == 2 && text(0) == "other" {
+		return taking{}, &otherStoreError{i.keys[0], text(1), i.storeID()}
 	}
 	unexpected := func() error {
 		return fmt.Errorf("%w: redis: unexpected answer %.100q", hapax.ErrStoreCorrupt, fmt.Sprint(answer))
@@ -234,10 +339,30 @@ func (i *Issuer) take(ctx context.Context, n int) (taking, error) {
 	if err != nil || !ok || got < 0 || got > int64(n) || last < got {
 		return taking{}, unexpected()
 	}
-	if got > 0 {
+	if i.dry.Store(false); got > 0 {
 		i.see(last)
 	}
 	return taking{last: last, n: int(got)}, nil
+}
+
+// An otherStoreError tells that Redis has segments of another store, which may have
+// granted the numbers that this one grants.
+type otherStoreError struct{ key, other, own string }
+
+func (e *otherStoreError) Error() string {
+	return fmt.Sprintf("%v: %s in Redis has numbers of store %s, and this process has store %s; configure the store that the others have, or another prefix; where the store was replaced on purpose, raise the tag's floor above all numbers and delete the key",
+		hapax.ErrStoreReplaced, e.key, e.other, e.own)
+}
+
+// Unwrap returns hapax.ErrStoreReplaced.
+func (*otherStoreError) Unwrap() error { return hapax.ErrStoreReplaced }
+
+// storeID returns the identity of the store; empty if it is not known.
+func (i *Issuer) storeID() string {
+	if id := i.id.Load(); id != nil {
+		return *id
+	}
+	return ""
 }
 
 // see raises the highest number that Redis gave.
@@ -298,10 +423,31 @@ func (i *Issuer) lost(err error) {
 		i.mu.Unlock()
 		return
 	}
+	back, cancel := context.WithCancel(i.life)
+	i.back = back
 	i.away.Store(true)
-	i.tasks.Go(i.probe)
+	i.tasks.Go(func() { i.probe(); cancel() })
 	i.mu.Unlock()
 	i.observe(hapax.Event{Kind: hapax.EventStoreLost, Err: fmt.Errorf("%w: redis: %w", hapax.ErrStoreUnavailable, err)})
+}
+
+// suspect finds out whether Redis is away where a caller did not wait for long enough.
+func (i *Issuer) suspect() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.closed || i.suspecting || i.away.Load() {
+		return
+	}
+	i.suspecting = true
+	i.tasks.Go(func() {
+		_, err := i.take(i.life, 0)
+		if _, other := errors.AsType[*otherStoreError](err); err != nil && !other && i.life.Err() == nil {
+			i.lost(err)
+		}
+		i.mu.Lock()
+		i.suspecting = false
+		i.mu.Unlock()
+	})
 }
 
 // probe asks Redis until it answers and has a segment: where it comes back empty
@@ -315,8 +461,9 @@ func (i *Issuer) probe() {
 			tick.Stop()
 			return
 		}
-		if got, err := i.take(i.life, 0); got.dry || err != nil {
-			continue
+		got, err := i.take(i.life, 0)
+		if _, other := errors.AsType[*otherStoreError](err); !other && (got.dry || err != nil) {
+			continue // callers are told of another store
 		}
 		tick.Stop()
 		i.mu.Lock()
@@ -336,7 +483,45 @@ type Stats struct {
 
 // Stats returns where numbers came from.
 func (i *Issuer) Stats() Stats {
-	return Stats{FromRedis: i.took.Load(), Local: i.local.Stats(), Away: i.away.Load()}
+	s := Stats{FromRedis: i.took.Load(), Away: i.away.Load()}
+	if local := i.local.Load(); local != nil {
+		s.Local = local.Stats()
+	}
+	return s
+}
+
+// Measure returns the stats as values for metrics.
+func (i *Issuer) Measure() map[string]float64 {
+	s := i.Stats()
+	away := 0.0
+	if s.Away {
+		away = 1
+	}
+	return map[string]float64{
+		"redis_away": away, "issued_by_redis": float64(s.FromRedis),
+		"issued_alone": float64(s.Local.Issued), "own_reserve": float64(s.Local.Remaining),
+	}
+}
+
+// Ready returns nil if numbers can be issued without the store, and otherwise what they
+// wait for.
+func (i *Issuer) Ready() error {
+	i.mu.Lock()
+	failed, unopen := i.failed, i.unopen
+	i.mu.Unlock()
+	switch local := i.local.Load(); {
+	case i.life.Err() != nil:
+		return i.errClosed()
+	case !i.away.Load() && !i.dry.Load():
+		return nil
+	case !i.away.Load():
+		return cmp.Or(failed, error(hapax.ErrRefillPending))
+	case local == nil:
+		return cmp.Or(unopen, error(hapax.ErrStoreUnavailable))
+	case local.Stats().Remaining > 0:
+		return nil
+	}
+	return fmt.Errorf("%w: and Redis is away", hapax.ErrStoreUnavailable)
 }
 
 // Close stops issuing and hands the reserve back. What Redis was given stays there
@@ -347,5 +532,8 @@ func (i *Issuer) Close(ctx context.Context) error {
 	i.mu.Unlock()
 	i.end()
 	i.tasks.Wait()
-	return i.local.Close(ctx)
+	if local := i.local.Load(); local != nil {
+		return local.Close(ctx)
+	}
+	return nil
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,6 +29,7 @@ func connect(t testing.TB, s *testservers.Server) *redis.Client {
 	t.Helper()
 	o, err := redis.ParseURL(s.URL)
 	must(t, err)
+	o.ContextTimeoutEnabled = true
 	c := redis.NewClient(o)
 	t.Cleanup(func() { c.Close() })
 	return c
@@ -122,8 +121,7 @@ func TestHash(t *testing.T) {
 	b := &book{t: t}
 	first := b.next(i)
 	hash := func() map[string]string { return rdb.HGetAll(t.Context(), "hapax:seq:{orders}").Val() }
-	// The first segment is the process's own reserve; all numbers begin at 1000.
-	if h := hash(); first != 1100 || h["cur"] != "1100" || h["max"] != "1199" || h["step"] != "100" {
+	if h := hash(); first != 1000 || h["cur"] != "1000" || h["max"] != "1099" || h["step"] != "100" {
 		t.Errorf("got %d, and the hash is %v", first, h)
 	}
 	b.rising(48, i)
@@ -131,7 +129,7 @@ func TestHash(t *testing.T) {
 		t.Errorf("below the threshold the hash is %v", h)
 	}
 	b.rising(1, i)
-	until(t, "the next segment", func() bool { return hash()["ncur"] == "1199" && hash()["nmax"] == "1299" })
+	until(t, "the next segment", func() bool { return hash()["ncur"] == "1199" && hash()["nmax"] == "1299" }) // what lies between is the process's own reserve
 	b.rising(51, i)
 	if h := hash(); h["cur"] != "1200" || h["max"] != "1299" || h["ncur"] != "" {
 		t.Errorf("at the joint the hash is %v", h)
@@ -172,6 +170,133 @@ func TestStepAdapts(t *testing.T) {
 }
 
 // TestLargeNumbers crosses the powers of ten and of two where Lua's numbers lose.
+// The reserve is there whenever the next segment is due, whatever bounds the step has.
+func TestReserve(t *testing.T) {
+	rdb := connect(t, testservers.Redis(t, forgets...))
+	opts := fixed(10)
+	opts.OnStoreLoss, opts.Reserve, opts.Threshold = redismongo.Extend, 100, 30
+	i := issuer(t, rdb, memstore.New(), opts)
+	b := &book{t: t}
+	for range 20 {
+		b.rising(41, i)
+		v := rdb.HMGet(t.Context(), "hapax:seq:{orders}", "cur", "max", "nmax").Val()
+		cur, _ := strconv.ParseInt(v[0].(string), 10, 64)
+		last := v[1].(string)
+		if v[2] != nil {
+			last = v[2].(string)
+		}
+		if end, _ := strconv.ParseInt(last, 10, 64); end-cur < 100 {
+			until(t, "the next segment", func() bool {
+				return rdb.HGet(t.Context(), "hapax:seq:{orders}", "nmax").Val() != ""
+			})
+		}
+	}
+	if step := rdb.HGet(t.Context(), "hapax:seq:{orders}", "step").Val(); step != "143" {
+		t.Errorf("a segment has %s numbers", step)
+	}
+}
+
+// TestNewWithoutStore starts while the store is away: Redis has numbers, or not.
+func TestNewWithoutStore(t *testing.T) {
+	rdb := connect(t, testservers.Redis(t, forgets...))
+	var lost atomic.Bool
+	store := &reach{SegmentStore: memstore.New(), all: &lost}
+	b := &book{t: t}
+	a := issuer(t, rdb, store, fixed(100))
+	b.rising(10, a)
+	lost.Store(true)
+	opts := fixed(100)
+	opts.Timeout = 200 * time.Millisecond
+	z := issuer(t, rdb, store, opts)
+	b.rising(30, z, a)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	opts.Prefix = "another"
+	if _, err := redismongo.New(ctx, rdb, store, "orders", opts); !errors.Is(err, hapax.ErrStoreUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("neither store nor segment: %v", err)
+	}
+	must(t, z.Close(t.Context())) // before it had a reserve
+	lost.Store(false)
+	b.rising(300, a)
+	b.unique()
+}
+
+// TestBackWhileWaiting has a call that waits for the store go on when Redis is back.
+func TestBackWhileWaiting(t *testing.T) {
+	server := testservers.Redis(t, forgets...)
+	proxy := testservers.NewProxy(t, server.Addr)
+	var lost atomic.Bool
+	store := &reach{SegmentStore: memstore.New(), all: &lost}
+	o, err := redis.ParseURL(proxy.URL(server.URL))
+	must(t, err)
+	o.ContextTimeoutEnabled = true
+	rdb := redis.NewClient(o)
+	defer rdb.Close()
+	i := issuer(t, rdb, store, fixed(100))
+	b := &book{t: t}
+	b.rising(10, i)
+	lost.Store(true)
+	proxy.Cut()
+	for b.next(i); i.Stats().Local.Remaining > 0; {
+		b.next(i)
+	}
+	got := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		defer cancel()
+		_, err := i.Next(ctx)
+		got <- err
+	}()
+	until(t, "a call that waits", func() bool { return i.Stats().Local.Waits > 0 })
+	proxy.Pass() // Redis has numbers; the store stays away
+	must(t, <-got)
+	b.unique()
+}
+
+// TestImpatientCallers wait for less long than Redis may take: they too get numbers once
+// Redis counts as away.
+func TestImpatientCallers(t *testing.T) {
+	server := testservers.Redis(t, forgets...)
+	proxy := testservers.NewProxy(t, server.Addr)
+	o, err := redis.ParseURL(proxy.URL(server.URL))
+	must(t, err)
+	o.ContextTimeoutEnabled = true
+	rdb := redis.NewClient(o)
+	defer rdb.Close()
+	opts := fixed(100)
+	opts.Timeout = 300 * time.Millisecond
+	i := issuer(t, rdb, memstore.New(), opts)
+	b := &book{t: t}
+	b.rising(10, i)
+	proxy.Blackhole()
+	until(t, "a number", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		id, err := i.Next(ctx)
+		if err == nil {
+			b.all = append(b.all, id)
+		}
+		return err == nil
+	})
+	b.unique()
+}
+
+func TestInMemory(t *testing.T) {
+	i, err := redismongo.InMemory(t.Context(), "orders", redismongo.Options{Start: 100})
+	must(t, err)
+	for want := range hapax.ID(5000) {
+		id, err := i.Next(t.Context())
+		must(t, err)
+		if id != want+100 {
+			t.Fatalf("got %d, want %d", id, want+100)
+		}
+	}
+	must(t, i.Close(t.Context()))
+	if _, err := redismongo.InMemory(t.Context(), "orders", redismongo.Options{Threshold: -1}); !errors.Is(err, hapax.ErrInvalidArgument) {
+		t.Errorf("a bad option: %v", err)
+	}
+}
+
 func TestLargeNumbers(t *testing.T) {
 	rdb := connect(t, testservers.Redis(t, forgets...))
 	for _, start := range []int64{1e15 - 20, 1<<53 - 20, 1e18 - 20, hapax.MaxMark - 200} {
@@ -199,156 +324,18 @@ func TestLargeNumbers(t *testing.T) {
 	}
 }
 
-// An op is one call, with counters of when it began and ended.
-type op struct {
-	began, ended int64
-	ids          []hapax.ID
-}
-
-// hammer calls the issuers from many goroutines.
-func hammer(t testing.TB, is []*redismongo.Issuer, calls int) []op {
-	t.Helper()
-	var clock atomic.Int64
-	all := make([][]op, 3*len(is))
-	var wg sync.WaitGroup
-	for k := range all {
-		wg.Go(func() {
-			for c := range calls {
-				dst := make([]hapax.ID, 1+c%3)
-				o := op{began: clock.Add(1)}
-				n, err := is[k%len(is)].NextN(t.Context(), dst)
-				o.ended, o.ids = clock.Add(1), dst[:n]
-				if err != nil {
-					t.Error(err)
-				}
-				all[k] = append(all[k], o)
-			}
-		})
-	}
-	wg.Wait()
-	return slices.Concat(all...)
-}
-
-// linear fails unless a call that began after another one had ended got higher
-// numbers only, and all numbers are different.
-func linear(t testing.TB, ops []op) {
-	t.Helper()
-	b := &book{t: t}
-	type number struct {
-		id           hapax.ID
-		began, ended int64
-	}
-	var numbers []number
-	for _, o := range ops {
-		if !slices.IsSorted(o.ids) {
-			t.Fatalf("a call got %v", o.ids)
-		}
-		for _, id := range o.ids {
-			numbers = append(numbers, number{id, o.began, o.ended})
-			b.all = append(b.all, id)
-		}
-	}
-	slices.SortFunc(numbers, func(a, b number) int { return int(a.id - b.id) })
-	latest := int64(math.MinInt64) // when the latest of the calls with lower numbers began
-	for _, n := range numbers {
-		if n.ended < latest {
-			t.Fatalf("a call that ended before another began got %d, which is higher", n.id)
-		}
-		latest = max(latest, n.began)
-	}
-	b.unique()
-}
-
-func TestLinear(t *testing.T) {
-	ops := []op{{1, 2, []hapax.ID{5}}, {3, 4, []hapax.ID{4}}}
-	probe := &recorder{TB: t}
-	func() {
-		defer func() { _ = recover() }()
-		linear(probe, ops)
-	}()
-	if !probe.failed {
-		t.Error("a lower number after a higher one passes")
-	}
-}
-
-type recorder struct {
-	testing.TB
-	failed bool
-}
-
-func (r *recorder) Helper()               {}
-func (r *recorder) Fatalf(string, ...any) { r.failed = true; panic("failed") }
-
-func TestNumbersRiseAcrossNodes(t *testing.T) {
-	server := testservers.Redis(t, forgets...)
-	store := memstore.New()
-	var is []*redismongo.Issuer
-	for range 4 {
-		is = append(is, issuer(t, connect(t, server), store, fixed(40)))
-	}
-	linear(t, hammer(t, is, 150))
-	for _, i := range is {
-		if s := i.Stats(); s.Away || s.Local.Issued != 0 {
-			t.Errorf("a node went without Redis: %+v", s)
-		}
-	}
-}
-
-func TestCluster(t *testing.T) {
-	servers := testservers.RedisCluster(t, forgets...)
-	var addrs []string
-	for _, s := range servers {
-		addrs = append(addrs, s.Addr)
-	}
-	var is []*redismongo.Issuer
-	store := memstore.New()
-	for range 2 {
-		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-		t.Cleanup(func() { c.Close() })
-		is = append(is, issuer(t, c, store, fixed(30)))
-	}
-	linear(t, hammer(t, is, 60))
-	if i := is[0]; i.Stats().Away {
-		t.Error("a Cluster counts as away")
-	}
-}
-
-func TestSentinelFailover(t *testing.T) {
-	master := testservers.Redis(t, forgets...)
-	testservers.RedisReplica(t, master, forgets...)
-	var addrs []string
-	for _, s := range testservers.RedisSentinels(t, master, 3, 2) {
-		addrs = append(addrs, s.Addr)
-	}
-	c := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "hapax", SentinelAddrs: addrs})
-	t.Cleanup(func() { c.Close() })
-	store := memstore.New()
-	a, z := issuer(t, c, store, fixed(1000)), issuer(t, c, store, fixed(1000))
-	b := &book{t: t}
-	b.rising(50, a, z)
-	master.Kill()
-	until(t, "the new master", func() bool {
-		b.next(a)
-		b.next(z)
-		s, y := a.Stats(), z.Stats()
-		return s.Local.Issued > 0 && !s.Away && !y.Away
-	})
-	b.rising(50, a, z)
-	b.unique()
-}
-
-// TestRight sends installations late and twice.
+// TestInstallations sends installations late and twice.
 func TestInstallations(t *testing.T) {
 	rdb := connect(t, testservers.Redis(t, forgets...))
 	ctx := t.Context()
 	keys := []string{"k"}
 	take := func(seen int64) []any {
-		v, err := redismongo.TakeScript.Run(ctx, rdb, keys, 10, seen, 20, "right"+strconv.FormatInt(seen, 10), 60_000).Slice()
+		v, err := redismongo.TakeScript.Run(ctx, rdb, keys, 10, seen, 20, "right"+strconv.FormatInt(seen, 10), 60_000, "").Slice()
 		must(t, err)
 		return v
 	}
 	install := func(server, right string, before, last int64) string {
-		v, err := redismongo.InstallScript.Run(ctx, rdb, keys, server, right, before, last, last-before).StringSlice()
+		v, err := redismongo.InstallScript.Run(ctx, rdb, keys, server, right, before, last, last-before, "").StringSlice()
 		must(t, err)
 		return strings.Join(v, " ")
 	}
@@ -431,6 +418,65 @@ func TestForeignHashAndStoreThatWentBack(t *testing.T) {
 	b.unique()
 }
 
+// TestAnotherStore has two processes share a Redis but not the store, which grants each
+// of them the same numbers.
+func TestAnotherStore(t *testing.T) {
+	server := testservers.Redis(t, forgets...)
+	rdb, b := connect(t, server), &book{t: t}
+	a := issuer(t, rdb, memstore.New(), fixed(50))
+	b.rising(120, a)
+	_, err := redismongo.New(t.Context(), rdb, memstore.New(), "orders", redismongo.Options{Timeout: within})
+	if !errors.Is(err, hapax.ErrStoreReplaced) || !strings.Contains(err.Error(), "hapax:seq:{orders}") {
+		t.Errorf("another store: %v", err)
+	}
+	b.rising(120, a)
+	// Redis is emptied, and then belongs to whoever comes first.
+	must(t, rdb.FlushAll(t.Context()).Err())
+	z, other := issuer(t, rdb, memstore.New(), fixed(50)), &book{t: t}
+	other.rising(120, z)
+	if _, err := a.Next(t.Context()); !errors.Is(err, hapax.ErrStoreReplaced) {
+		t.Errorf("the first one: %v", err)
+	}
+	other.rising(120, z)
+}
+
+func TestReady(t *testing.T) {
+	server := testservers.Redis(t, forgets...)
+	proxy := testservers.NewProxy(t, server.Addr)
+	o, err := redis.ParseURL(proxy.URL(server.URL))
+	must(t, err)
+	o.ContextTimeoutEnabled = true
+	rdb := redis.NewClient(o)
+	defer rdb.Close()
+	var lost atomic.Bool
+	i := issuer(t, rdb, &reach{SegmentStore: memstore.New(), all: &lost}, fixed(10))
+	b := &book{t: t}
+	ready := func(when string, want *hapax.Error) {
+		t.Helper()
+		if err := i.Ready(); want == nil && err != nil || want != nil && !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", when, err, want)
+		}
+	}
+	b.rising(15, i)
+	ready("with all", nil)
+	lost.Store(true)
+	ready("without the store", nil)
+	b.untilRefused(i)
+	ready("with nothing left in Redis", hapax.ErrStoreUnavailable)
+	proxy.Cut()
+	b.next(i)
+	ready("without Redis", nil)
+	b.untilRefused(i)
+	ready("with nothing at all", hapax.ErrStoreUnavailable)
+	proxy.Pass()
+	lost.Store(false)
+	b.next(i)
+	back(t, i)
+	ready("with all again", nil)
+	must(t, i.Close(t.Context()))
+	ready("closed", hapax.ErrClosed)
+}
+
 func TestAccountWithoutInfo(t *testing.T) {
 	rdb := connect(t, testservers.Redis(t, forgets...))
 	for user, rules := range map[string][]any{
@@ -456,6 +502,11 @@ func TestOptions(t *testing.T) {
 		"threshold": {Threshold: 101},
 		"timeout":   {Timeout: -1},
 		"step":      {Step: -1},
+		"loss":      {OnStoreLoss: "wait"},
+		"reserve":   {Reserve: 10},
+		"too much":  {OnStoreLoss: redismongo.Extend, Reserve: hapax.MaxStep},
+		"negative":  {OnStoreLoss: redismongo.Extend, Reserve: -1},
+		"all used":  {OnStoreLoss: redismongo.Extend, Threshold: 91},
 	} {
 		if _, err := redismongo.New(t.Context(), redis.NewClient(&redis.Options{}), memstore.New(), "t", opts); !errors.Is(err, hapax.ErrInvalidArgument) {
 			t.Errorf("%s: %v", name, err)

@@ -65,9 +65,9 @@ func (i *Issuer) nextStep(step int64, age time.Duration) int64 {
 	i.mu.Unlock()
 	switch {
 	case step <= 0 || age < 0:
-		return 0
+		return i.opts.ahead()
 	case def.Step == 0: // the tag's bounds are not known here yet
-		return min(step, hapax.DefaultMaxStep)
+		return max(min(step, hapax.DefaultMaxStep), i.opts.ahead())
 	}
 	switch {
 	case age < stepGrowsBelow:
@@ -75,7 +75,7 @@ func (i *Issuer) nextStep(step int64, age time.Duration) int64 {
 	case age > stepShrinksAbove:
 		step /= 2
 	}
-	return min(max(step, def.MinStep), def.MaxStep)
+	return max(min(max(step, def.MinStep), def.MaxStep), i.opts.ahead())
 }
 
 // allocate takes a segment from the store and checks it: it must lie above all that
@@ -84,8 +84,20 @@ func (i *Issuer) allocate(ctx context.Context, n int64) (hapax.Grant, error) {
 	i.mu.Lock()
 	known := max(i.mark, i.seen.Load()+1)
 	i.mu.Unlock()
+	if err := i.identify(ctx); err != nil {
+		return hapax.Grant{}, err
+	}
 	began := time.Now()
 	a, err := i.store.Allocate(ctx, i.tag, n, "")
+	if hapax.CodeOf(err) == hapax.ErrTagNotFound.Code() { // its first use
+		var def hapax.Tag
+		if def, err = i.opts.definition(i.tag); err == nil {
+			_, err = i.store.CreateTag(ctx, def, hapax.CreateFirstUse)
+		}
+		if err == nil || hapax.CodeOf(err) == hapax.ErrTagExists.Code() {
+			a, err = i.store.Allocate(ctx, i.tag, n, "")
+		}
+	}
 	if err != nil {
 		return hapax.Grant{}, err
 	}
@@ -109,7 +121,7 @@ func (i *Issuer) allocate(ctx context.Context, n int64) (hapax.Grant, error) {
 func (i *Issuer) install(ctx context.Context, server, right, before, last string, n int64) error {
 	ctx, cancel := context.WithTimeout(ctx, i.opts.Timeout)
 	defer cancel()
-	answer, err := installScript.Run(ctx, i.rdb, i.keys, server, right, before, last, n).StringSlice()
+	answer, err := installScript.Run(ctx, i.rdb, i.keys, server, right, before, last, n, i.storeID()).StringSlice()
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: redis: %w", hapax.ErrStoreUnavailable, err)

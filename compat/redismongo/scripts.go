@@ -24,12 +24,16 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 
 // takeScript takes up to ARGV[1] numbers. ARGV[2] is the highest number that the
 // caller has seen, ARGV[3] the percentage of a segment after which the next one is
-// to be fetched, ARGV[4] a nonce that becomes the right to install a segment, and
-// ARGV[5] how long the right lasts, in ms.
+// to be fetched, ARGV[4] a nonce that becomes the right to install a segment,
+// ARGV[5] how long the right lasts, in ms, and ARGV[6] the identity of the caller's
+// store, empty if that is unknown.
 //
-// It answers {"ok", last number, how many} or {"dry"}, and where the caller is to
+// It answers {"other", store} where the segments are another store's. Otherwise it
+// answers {"ok", last number, how many} or {"dry"}, and where the caller is to
 // fetch a segment three more: server, step and age of the latest segment in ms.
-var takeScript = redis.NewScript(prelude + `
+const takeSource = prelude + `
+local of = redis.call('HGET', key, 'store')
+if of and ARGV[6] ~= '' and of ~= ARGV[6] then return {'other', of} end
 local v = redis.call('HMGET', key, 'srv', 'cur', 'max', 'step', 'ncur', 'nmax', 'at', 'load', 'until')
 local srv, cur, max, step, ncur, nmax, at, load, till = unpack(v)
 local held = srv == server and cur and max and step
@@ -67,15 +71,20 @@ if due and not (held and ncur) and not given then
   answer[4], answer[5], answer[6] = server, step or '', string.format('%.0f', age)
 end
 return answer
-`)
+`
+
+var takeScript = redis.NewScript(takeSource)
 
 // installScript installs the segment of the numbers above ARGV[3] up to ARGV[4],
-// ARGV[5] of them, for who holds the right ARGV[2] of the server ARGV[1]. Without
+// ARGV[5] of them, for who holds the right ARGV[2] of the server ARGV[1]. ARGV[6] is
+// the identity of the store that granted them, empty if that is unknown. Without
 // a segment (ARGV[3] is empty) it gives the right back.
 //
 // It answers {"ok"}; {"no"} if the right is gone; or {"low", the highest number
 // that the hash knows} if the segment does not lie above that.
-var installScript = redis.NewScript(prelude + `
+const installSource = prelude + `
+local of = redis.call('HGET', key, 'store')
+if of and ARGV[6] ~= '' and of ~= ARGV[6] then return {'no'} end
 if ARGV[1] ~= server or redis.call('HGET', key, 'load') ~= ARGV[2] .. ' ' .. server then return {'no'} end
 redis.call('HDEL', key, 'load', 'until')
 if ARGV[3] == '' then return {'ok'} end
@@ -83,6 +92,7 @@ local srv, cur, max, nmax = unpack(redis.call('HMGET', key, 'srv', 'cur', 'max',
 local top = nmax or max
 if top and minus(ARGV[3], top) < 0 then return {'low', top} end
 redis.call('HSET', key, 'at', string.format('%.0f', now))
+if ARGV[6] ~= '' then redis.call('HSET', key, 'store', ARGV[6]) end
 if srv == server and cur and max and minus(max, cur) > 0 then
   redis.call('HSET', key, 'ncur', ARGV[3], 'nmax', ARGV[4])
 else
@@ -90,4 +100,6 @@ else
   redis.call('HDEL', key, 'ncur', 'nmax')
 end
 return {'ok'}
-`)
+`
+
+var installScript = redis.NewScript(installSource)

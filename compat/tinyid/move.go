@@ -17,24 +17,44 @@ import (
 // A Config is what TinyID's properties say, in hapax's terms: of the server the
 // databases, of the client the servers.
 type Config struct {
-	Databases []string // mysql://user:password@host:port/database
+	Databases []string // mysql://user@host:port/database
+	Passwords []Secret // of their accounts
 	Servers   []string // tinyid.server, of a client
 	Token     Secret   // tinyid.token, of a client
 }
 
 // A Secret is a text that formatting hides.
-type Secret string
+type Secret = moves.Secret
 
-// String hides the secret.
-func (s Secret) String() string {
-	if s == "" {
-		return ""
+// URLs returns the databases' URLs with the passwords.
+func (c Config) URLs() []string {
+	var all []string
+	for i, at := range c.Databases {
+		all = append(all, moves.JoinPassword(at, c.Passwords[i]))
 	}
-	return "(secret)"
+	return all
 }
 
-// GoString hides the secret.
-func (s Secret) GoString() string { return s.String() }
+// AddDatabase adds a database by a URL that may hold the password.
+func (c *Config) AddDatabase(rawURL string) error {
+	at, password, err := moves.SplitPassword("database", rawURL)
+	c.Databases, c.Passwords = append(c.Databases, at), append(c.Passwords, password)
+	return err
+}
+
+// PasswordLines returns the text of a file for password_file: a line for each
+// database. It is empty where none has a password.
+func (c Config) PasswordLines() string {
+	lines, any := "", false
+	for _, p := range c.Passwords {
+		any = any || p != ""
+		lines += string(p) + "\n"
+	}
+	if !any {
+		return ""
+	}
+	return lines
+}
 
 // ReadProperties reads application.properties of the server or
 // tinyid_client.properties.
@@ -47,11 +67,11 @@ func ReadProperties(r io.Reader) (Config, error) {
 	const names = "datasource.tinyid.names"
 	for _, name := range list(p[names]) {
 		at := "datasource.tinyid." + name
-		url, err := moves.DatabaseURL(at+".url", p[at+".url"], p[at+".username"], p[at+".password"])
+		url, err := moves.DatabaseURL(at+".url", p[at+".url"], p[at+".username"])
 		if err != nil {
 			return c, err
 		}
-		c.Databases = append(c.Databases, url)
+		c.Databases, c.Passwords = append(c.Databases, url), append(c.Passwords, Secret(p[at+".password"]))
 	}
 	if len(c.Databases) == 0 && len(c.Servers) == 0 {
 		return c, &hapax.ValueError{Field: names, Value: p[names], Allowed: "the databases' names, such as primary,secondary, or tinyid.server in a client's file", Err: hapax.ErrInvalidArgument}
@@ -69,16 +89,44 @@ func list(s string) []string {
 	return all
 }
 
-// YAML returns the block of hapax's configuration that does the same. It holds
-// the databases' passwords.
-func (c Config) YAML() string {
+// YAML returns the block of hapax's configuration that does the same, without the
+// passwords: it names the file that holds them, or tells where to put them if that is
+// empty.
+func (c Config) YAML(passwordFile string) string {
 	var b strings.Builder
 	b.WriteString("compat:\n  tinyid:\n    databases:\n")
 	for _, url := range c.Databases {
 		fmt.Fprintf(&b, "      - %s\n", moves.Quote(url))
 	}
+	switch {
+	case passwordFile != "":
+		fmt.Fprintf(&b, "    password_file: %s\n", moves.Quote(passwordFile))
+	case c.PasswordLines() != "":
+		b.WriteString("    # The passwords are not shown: put them into a file that password_file names, a line\n    # for each database; or one for all into the variable HAPAX_TINYID_PASSWORD.\n")
+	}
 	b.WriteString("    http: 127.0.0.1:9999\n")
 	return b.String()
+}
+
+// NativeYAML returns the block that serves the same routes from native tags, with the
+// hashes of the tokens in tiny_id_token.
+func NativeYAML(ctx context.Context, s *Store) (string, error) {
+	hashes, err := s.tokenHashes(ctx)
+	if err != nil {
+		return "", err
+	}
+	if len(hashes) == 0 {
+		return "", fmt.Errorf("%w: tiny_id_token has no tokens: nobody could call", hapax.ErrInvalidArgument)
+	}
+	var b strings.Builder
+	b.WriteString("compat:\n  tinyid:\n    http: 127.0.0.1:9999\n    tokens:\n")
+	for _, bizType := range slices.Sorted(maps.Keys(hashes)) {
+		fmt.Fprintf(&b, "      %s:\n", moves.Quote(bizType))
+		for _, h := range slices.Sorted(maps.Keys(hashes[bizType])) {
+			fmt.Fprintf(&b, "        - %q\n", h)
+		}
+	}
+	return b.String(), nil
 }
 
 // A Move is what is to be done for one biz_type on its way to a native tag.
@@ -97,6 +145,9 @@ type MoveOptions struct {
 
 	// IgnoreLiving plans although servers are alive.
 	IgnoreLiving bool
+
+	// Progress, if set, is called as the rows are compared with the native tags.
+	Progress func(done, total int)
 }
 
 // PlanMoves tells for each biz_type which mark its native tag has and will have,
@@ -142,7 +193,7 @@ func PlanMoves(ctx context.Context, s *Store, target moves.Target, o MoveOptions
 		}
 		defs = append(defs, def)
 	}
-	all, err := moves.Plan(ctx, target, defs)
+	all, err := moves.Plan(ctx, target, defs, o.Progress)
 	return append(all, bad...), err
 }
 
@@ -161,27 +212,35 @@ type placed struct {
 func (s *Store) all(ctx context.Context) (map[string][]placed, error) {
 	found := map[string][]placed{}
 	for i, db := range s.dbs {
-		if err := func() error {
-			limited, cancel := db.Limit(ctx)
-			defer cancel()
-			rows, err := db.SQL.QueryContext(limited, "SELECT "+columns+" FROM tiny_id_info")
-			if err != nil {
-				return err
-			}
-			defer rows.Close()
-			for rows.Next() {
-				p := placed{db: i}
-				if err := p.scan(rows.Scan); err != nil {
-					return err
-				}
-				found[p.bizType] = append(found[p.bizType], p)
-			}
-			return rows.Err()
-		}(); err != nil {
+		limited, cancel := db.Limit(ctx)
+		rows, err := db.rows(limited)
+		cancel()
+		if err != nil {
 			return nil, db.Fail(ctx, "tiny_id_info", err)
+		}
+		for _, r := range rows {
+			found[r.bizType] = append(found[r.bizType], placed{r, i})
 		}
 	}
 	return found, nil
+}
+
+// rows reads all rows of a database.
+func (db *database) rows(ctx context.Context) ([]row, error) {
+	rows, err := db.SQL.QueryContext(ctx, "SELECT "+columns+" FROM tiny_id_info")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []row
+	for rows.Next() {
+		var r row
+		if err := r.scan(rows.Scan); err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, rows.Err()
 }
 
 // signs tells what has moved between two looks at the rows, and who else is there.
@@ -218,7 +277,7 @@ func merge(rows []placed, databases int, margin int64) (hapax.Tag, error) {
 			return def, err
 		}
 		for _, other := range rows[:i] {
-			if meet(class{delta: r.delta, remainder: r.remainder}, class{delta: other.delta, remainder: other.remainder}) {
+			if meet(r.class(), other.class()) {
 				return def, fmt.Errorf("%w: %w: row %q has delta %d and remainder %d, and delta %d and remainder %d",
 					hapax.ErrStoreUnsafe, errOverlap, r.bizType, r.delta, r.remainder, other.delta, other.remainder)
 			}

@@ -23,9 +23,9 @@
 // all that this Store was granted before: numbers of one Store only grow.
 //
 // The tables have no room for an identity, a tombstone or a fencing token. A
-// Store remembers what it was granted of each row, and refuses one that is behind
-// it (ErrStoreRolledBack); nothing is ever handed back; and rows are inserted by
-// whoever runs the tables, never by use.
+// Store remembers what it was granted of each row, in Options.Witness where that is
+// set, and refuses one that is behind it (ErrStoreRolledBack); nothing is ever
+// handed back; and rows are inserted by whoever runs the tables, never by use.
 package tinyid
 
 import (
@@ -35,11 +35,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/issuers"
+	"github.com/hapax-id/hapax/compat/internal/marks"
 	"github.com/hapax-id/hapax/compat/internal/mysqldb"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 var _ hapax.SegmentStore = (*Store)(nil)
@@ -64,6 +67,11 @@ type Options struct {
 	// the old one acknowledged: by default that is ErrStoreReplaced.
 	AcceptFailover bool
 
+	// Witness, if set, remembers what was granted, and outlives the process. A row
+	// that is behind it is refused, and with it all databases, also after a restart,
+	// until Adopt. It stays the caller's to close, after the store.
+	Witness *witness.Witness
+
 	// Warn receives what an operator should know, with a stable code:
 	// "not_durable" (a server may lose what it acknowledged), "database_down" and
 	// "bad_row".
@@ -74,14 +82,19 @@ type Options struct {
 type database struct {
 	*mysqldb.DB
 
-	failures int       // in a row; guarded by Store.mu
-	retryAt  time.Time // guarded by Store.mu
+	failures int         // in a row; guarded by Store.mu
+	retryAt  time.Time   // guarded by Store.mu
+	last     []row       // as Tags read them last; guarded by Store.mu
+	checked  atomic.Bool // its rows were compared with the marks
 }
 
 // Store grants segments of the biz_types in tiny_id_info.
 type Store struct {
-	dbs  []*database
-	warn func(code, message string)
+	dbs     []*database
+	warn    func(code, message string)
+	witness *witness.Witness // may be nil
+	marks   *marks.Marks     // how far each class of each biz_type was granted
+	before  marked           // what the witness knew when the store was opened
 
 	mu      sync.Mutex // guards the fields below, and the health of dbs
 	current int        // the database that segments are taken from
@@ -90,16 +103,10 @@ type Store struct {
 
 // known is what a Store remembers of a biz_type.
 type known struct {
-	mark     int64 // all numbers below were granted here, or passed over
-	surveyed bool  // the other databases were looked at
-	classes  []class
-}
-
-// A class is what a row of one database issues: the numbers that leave remainder
-// when divided by delta. mark is how far this Store was granted it.
-type class struct {
-	delta, remainder int64
-	mark             int64
+	mark     int64   // all numbers below were granted here, or passed over
+	surveyed bool    // the other databases were looked at
+	classes  []class // by database
+	compared []bool  // that class was compared with the marks of others
 }
 
 // Open opens the databases, each given as mysql://user:password@host:port/name,
@@ -111,10 +118,7 @@ func Open(ctx context.Context, urls []string, opts Options) (*Store, error) {
 	if opts.Timeout <= 0 && len(urls) > 1 {
 		opts.Timeout = failoverIn
 	}
-	s := &Store{warn: opts.Warn, known: map[string]*known{}}
-	if s.warn == nil {
-		s.warn = func(string, string) {}
-	}
+	s := newStore(opts)
 	for _, url := range urls {
 		db, err := mysqldb.Open(url, mysqldb.Options{Timeout: opts.Timeout, AcceptFailover: opts.AcceptFailover, Warn: opts.Warn})
 		if err != nil {
@@ -123,11 +127,37 @@ func Open(ctx context.Context, urls []string, opts Options) (*Store, error) {
 		}
 		s.dbs = append(s.dbs, &database{DB: db})
 	}
-	if err := s.Ping(ctx); err != nil {
+	if err := s.probe(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// Check judges the databases' URLs without connecting to them.
+func Check(urls []string) error {
+	if len(urls) < 1 || len(urls) > maxDatabases {
+		return &hapax.ValueError{Field: "databases", Value: len(urls), Allowed: fmt.Sprintf("1 to %d", maxDatabases), Err: hapax.ErrInvalidArgument}
+	}
+	for _, url := range urls {
+		db, err := mysqldb.Open(url, mysqldb.Options{})
+		if err != nil {
+			return err
+		}
+		if err := db.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newStore(opts Options) *Store {
+	s := &Store{warn: opts.Warn, witness: opts.Witness, marks: marks.New(opts.Witness), known: map[string]*known{}}
+	if s.warn == nil {
+		s.warn = func(string, string) {}
+	}
+	s.before = sorted(s.marks.Lines())
+	return s
 }
 
 // New uses handles of the caller's, which Close leaves open. Their connections
@@ -139,14 +169,11 @@ func New(ctx context.Context, dbs []*sql.DB, opts Options) (*Store, error) {
 	if opts.Timeout <= 0 && len(dbs) > 1 {
 		opts.Timeout = failoverIn
 	}
-	s := &Store{warn: opts.Warn, known: map[string]*known{}}
-	if s.warn == nil {
-		s.warn = func(string, string) {}
-	}
+	s := newStore(opts)
 	for _, db := range dbs {
 		s.dbs = append(s.dbs, &database{DB: mysqldb.Wrap(db, opts.Timeout)})
 	}
-	return s, s.Ping(ctx)
+	return s, s.probe(ctx)
 }
 
 // A row is what a row of tiny_id_info tells.
@@ -155,6 +182,8 @@ type row struct {
 	bizType                                  string
 	maxID, step, delta, remainder, versionNo int64
 }
+
+func (r *row) class() class { return class{r.delta, r.remainder} }
 
 const columns = "id, biz_type, max_id, step, delta, remainder, version"
 
@@ -284,7 +313,7 @@ func (s *Store) missing(tag string, err error) error {
 	s.mu.Lock()
 	k := s.known[tag]
 	s.mu.Unlock()
-	if k != nil && k.mark > 0 {
+	if k != nil && k.mark > 0 || s.before[tag] != nil {
 		return fmt.Errorf("%w: row %q is gone from tiny_id_info", hapax.ErrTagDeleted, tag)
 	}
 	return err
@@ -295,36 +324,17 @@ func (s *Store) allocate(ctx context.Context, i int, tag string, n int64) (hapax
 	db := s.dbs[i]
 	limited, cancel := db.Limit(ctx)
 	defer cancel()
+	if err := s.compare(limited, db); err != nil {
+		return hapax.Allocation{}, db.Fail(ctx, "tiny_id_info", err)
+	}
 	s.survey(limited, i, tag)
 	for attempt := range raceAttempts {
-		taken := s.taken(i, tag)
-		r, err := s.read(limited, db, tag)
+		a, won, err := s.try(limited, i, tag, n)
 		if err != nil {
 			return hapax.Allocation{}, db.Fail(ctx, "tiny_id_info", err)
 		}
-		old, err := s.begin(i, &r, taken)
-		if err != nil {
-			return hapax.Allocation{}, err
-		}
-		width := r.width(n)
-		if old > hapax.MaxMark-1-width {
-			return hapax.Allocation{}, fmt.Errorf("%w: row %q of tiny_id_info: max_id is %d", hapax.ErrLineExhausted, tag, r.maxID)
-		}
-		next := old + width
-		res, err := db.SQL.ExecContext(limited, "UPDATE tiny_id_info SET max_id = ?, update_time = NOW(), version = version + 1"+
-			" WHERE id = ? AND max_id = ? AND version = ? AND biz_type = ?", next, r.id, r.maxID, r.versionNo, tag)
-		if err != nil {
-			return hapax.Allocation{}, db.Fail(ctx, "tiny_id_info", err)
-		}
-		changed, err := res.RowsAffected()
-		if err != nil {
-			return hapax.Allocation{}, db.Fail(ctx, "tiny_id_info", err)
-		}
-		if changed == 1 {
-			r.maxID = next
-			s.end(i, &r)
-			g := hapax.Grant{Lo: old + 1, Hi: next + 1}
-			return hapax.Allocation{Grant: g, Tag: r.asTag(), From: g.Lo}, nil
+		if won {
+			return a, nil
 		}
 		// Somebody else was first. A short random wait lets one of many win.
 		select {
@@ -334,6 +344,53 @@ func (s *Store) allocate(ctx context.Context, i int, tag string, n int64) (hapax
 		}
 	}
 	return hapax.Allocation{}, fmt.Errorf("%w: tiny_id_info: lost %d races for row %q", hapax.ErrStoreUnavailable, raceAttempts, tag)
+}
+
+// try takes a segment unless somebody else is faster.
+func (s *Store) try(ctx context.Context, i int, tag string, n int64) (a hapax.Allocation, won bool, err error) {
+	c, err := s.class(ctx, i, tag)
+	if err != nil {
+		return a, false, err
+	}
+	call, err := s.marks.Begin(c.line(tag))
+	if err != nil {
+		return a, false, err
+	}
+	defer call.End()
+	db := s.dbs[i]
+	r, err := s.read(ctx, db, tag)
+	if err != nil {
+		return a, false, err
+	}
+	if r.class() != c { // it was changed: the call is for another line
+		s.learn(i, &r)
+		return a, false, nil
+	}
+	old, err := s.begin(i, &r, call.Since)
+	if err != nil {
+		return a, false, err
+	}
+	width := r.width(n)
+	if old > hapax.MaxMark-1-width {
+		return a, false, fmt.Errorf("%w: row %q of tiny_id_info: max_id is %d", hapax.ErrLineExhausted, tag, r.maxID)
+	}
+	next := old + width
+	res, err := db.SQL.ExecContext(ctx, "UPDATE tiny_id_info SET max_id = ?, update_time = NOW(), version = version + 1"+
+		" WHERE id = ? AND max_id = ? AND version = ? AND biz_type = ?", next, r.id, r.maxID, r.versionNo, tag)
+	if err != nil {
+		return a, false, err
+	}
+	changed, err := res.RowsAffected()
+	if err != nil || changed != 1 {
+		return a, false, err
+	}
+	r.maxID = next
+	g := hapax.Grant{Lo: old + 1, Hi: next + 1}
+	if err := call.Accept(g); err != nil {
+		return a, false, err
+	}
+	s.end(&r)
+	return hapax.Allocation{Grant: g, Tag: r.asTag(), From: g.Lo}, true, nil
 }
 
 // read returns the row whose biz_type is exactly tag: the column's collation
@@ -357,7 +414,7 @@ var errOverlap = errors.New("the rows of several databases would issue the same 
 func (s *Store) knownLocked(bizType string) *known {
 	k := s.known[bizType]
 	if k == nil {
-		k = &known{classes: make([]class, len(s.dbs))}
+		k = &known{classes: make([]class, len(s.dbs)), compared: make([]bool, len(s.dbs))}
 		s.known[bizType] = k
 	}
 	return k
@@ -403,18 +460,8 @@ func (s *Store) survey(ctx context.Context, i int, tag string) {
 	k = s.knownLocked(tag)
 	k.surveyed = true
 	for n, r := range found {
-		k.classes[at[n]].delta, k.classes[at[n]].remainder = r.delta, r.remainder
+		k.classes[at[n]] = r.class()
 	}
-}
-
-// taken returns how far this Store was granted a row by calls that have ended.
-func (s *Store) taken(i int, tag string) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if k := s.known[tag]; k != nil {
-		return k.classes[i].mark
-	}
-	return 0
 }
 
 // begin judges a row before it is used, and returns the max_id to go on from: the
@@ -426,8 +473,7 @@ func (s *Store) begin(i int, r *row, taken int64) (int64, error) {
 			hapax.ErrStoreUnsafe, errOverlap, r.bizType, r.delta, n, n)
 	}
 	if r.maxID+1 < taken {
-		return 0, fmt.Errorf("%w: row %q of tiny_id_info has max_id %d, but numbers up to %d are taken: set max_id to %d or more, and start anew",
-			hapax.ErrStoreRolledBack, r.bizType, r.maxID, taken-1, taken-1)
+		return 0, s.marks.Behind(behind(r, taken))
 	}
 	if len(s.dbs) == 1 {
 		return r.maxID, nil
@@ -439,7 +485,7 @@ func (s *Store) begin(i int, r *row, taken int64) (int64, error) {
 		return r.maxID, nil
 	}
 	for j, c := range k.classes {
-		if j != i && c.delta > 0 && meet(c, class{delta: r.delta, remainder: r.remainder}) {
+		if j != i && c.delta > 0 && meet(c, r.class()) {
 			return 0, fmt.Errorf("%w: %w: row %q of tiny_id_info has delta %d and remainder %d in one database, delta %d and remainder %d in another: correct the rows, and start anew",
 				hapax.ErrStoreUnsafe, errOverlap, r.bizType, r.delta, r.remainder, c.delta, c.remainder)
 		}
@@ -447,22 +493,12 @@ func (s *Store) begin(i int, r *row, taken int64) (int64, error) {
 	return max(r.maxID, k.mark-1), nil
 }
 
-// meet reports whether two classes have a number in common.
-func meet(a, b class) bool {
-	x, y := a.delta, b.delta
-	for y != 0 {
-		x, y = y, x%y
-	}
-	return (a.remainder-b.remainder)%x == 0
-}
-
 // end remembers a segment that was granted.
-func (s *Store) end(i int, r *row) {
+func (s *Store) end(r *row) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.knownLocked(r.bizType)
 	k.mark = max(k.mark, r.maxID+1)
-	k.classes[i] = class{r.delta, r.remainder, max(k.classes[i].mark, r.maxID+1)}
 }
 
 // HandBack implements hapax.SegmentStore: the table has no token that would tell
@@ -505,8 +541,15 @@ func (s *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return hapax.Tag{}, missing
 }
 
-// Ping reports whether one of the databases answers.
+// Ping reports whether one of the databases answers, and may be used.
 func (s *Store) Ping(ctx context.Context) error {
+	if err := s.marks.Refused(); err != nil {
+		return err
+	}
+	return s.probe(ctx)
+}
+
+func (s *Store) probe(ctx context.Context) error {
 	var failed error
 	for _, db := range s.dbs {
 		err := db.Probe(ctx, "tiny_id_info", "SELECT "+columns+" FROM tiny_id_info LIMIT 1")

@@ -431,12 +431,14 @@ datasource.tinyid.secondary.password=
 	const want = `compat:
   tinyid:
     databases:
-      - "mysql://root:123456@127.0.0.1:3306/db1"
+      - "mysql://root@127.0.0.1:3306/db1"
       - "mysql://root@localhost:3306/db2"
+    # The passwords are not shown: put them into a file that password_file names, a line
+    # for each database; or one for all into the variable HAPAX_TINYID_PASSWORD.
     http: 127.0.0.1:9999
 `
-	if err != nil || c.YAML() != want {
-		t.Errorf("got %s\nerror %v; want %s", c.YAML(), err, want)
+	if err != nil || c.YAML("") != want || c.PasswordLines() != "123456\n\n" || c.URLs()[0] != "mysql://root:123456@127.0.0.1:3306/db1" {
+		t.Errorf("got %s\nerror %v; want %s", c.YAML(""), err, want)
 	}
 	c, err = tinyid.ReadProperties(strings.NewReader("tinyid.server=localhost:9999/gongyi,localhost2:9999\ntinyid.token=0f673adf\n"))
 	if err != nil || len(c.Servers) != 2 || c.Token != "0f673adf" || strings.Contains(fmt.Sprintf("%v %+v %#v", c, c, c), "0f673adf") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync"
@@ -76,24 +77,48 @@ func (t *Tokens) Refresh(ctx context.Context) error {
 }
 
 func readTokens(ctx context.Context, db *database) (map[[32]byte]struct{}, error) {
+	set := map[[32]byte]struct{}{}
+	err := db.eachToken(ctx, func(token, bizType string) { set[pair(token, bizType)] = struct{}{} })
+	return set, err
+}
+
+// eachToken calls f for the rows of tiny_id_token.
+func (db *database) eachToken(ctx context.Context, f func(token, bizType string)) error {
 	ctx, cancel := db.Limit(ctx)
 	defer cancel()
 	rows, err := db.SQL.QueryContext(ctx, fmt.Sprintf("SELECT token, biz_type FROM tiny_id_token LIMIT %d", maxTokens))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
-	set := map[[32]byte]struct{}{}
 	for rows.Next() {
 		var token, bizType string
 		if err := rows.Scan(&token, &bizType); err != nil {
-			return nil, err
+			return err
 		}
-		if token != "" {
-			set[pair(token, bizType)] = struct{}{}
+		if token != "" && bizType != "" {
+			f(token, bizType)
 		}
 	}
-	return set, rows.Err()
+	return rows.Err()
+}
+
+// tokenHashes returns the tokens of all databases, each of which must answer, by
+// biz_type, as the configuration of a server takes them.
+func (s *Store) tokenHashes(ctx context.Context) (map[string]map[string]bool, error) {
+	all := map[string]map[string]bool{}
+	for _, db := range s.dbs {
+		if err := db.eachToken(ctx, func(token, bizType string) {
+			if all[bizType] == nil {
+				all[bizType] = map[string]bool{}
+			}
+			sum := sha256.Sum256([]byte(token))
+			all[bizType]["sha256:"+hex.EncodeToString(sum[:])] = true
+		}); err != nil {
+			return nil, db.Fail(ctx, "tiny_id_token", err)
+		}
+	}
+	return all, nil
 }
 
 // pair hashes a token with its biz_type, so that what is looked up does not depend

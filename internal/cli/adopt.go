@@ -35,7 +35,11 @@ anything; --yes answers for you. Where nothing is wrong it changes nothing.
 With --server it works through a running server, and without, on a data directory
 whose server is stopped. Run it once, at any node: the others hear of it. An
 embedded store that was copied or moved is raised by the margins, which must
-exceed what the original granted since; never use that original again.`,
+exceed what the original granted since; never use that original again.
+
+With --compat leaf or --compat tinyid it raises the rows of that system's table: above
+what this node's witness knows, and by the margin for what the system's own nodes
+have issued.`,
 		Example: `  hapax adopt --server http://127.0.0.1:8080 --dry-run
   hapax adopt --data /var/lib/hapax --witness /mnt/other/witness --yes
   hapax adopt --data /var/lib/hapax --margin 50000000`,
@@ -51,11 +55,15 @@ exceed what the original granted since; never use that original again.`,
 	yes := flags.Bool("yes", false, "do not ask")
 	address := flags.String("server", "", "URL of a running server to work through (or $"+serverEnv+")")
 	credentials := addCredentials(flags)
+	foreign := flags.String("compat", "", "leaf or tinyid: adopt its table instead, which this node's witness refuses")
 	asJSON := jsonFlag(cmd)
 	settings := addSettings(cmd, "data", "store", "witness")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), adoptTimeout)
 		defer cancel()
+		if *foreign != "" {
+			return adoptForeign(ctx, cmd, settings, *foreign, *numbers, *dryRun, *yes, *asJSON)
+		}
 		var adopt func(dryRun bool) (server.Adoption, error)
 		if *address != "" {
 			c, err := dial(ctx, *address, credentials, true)

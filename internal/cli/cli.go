@@ -41,17 +41,29 @@ type Streams struct {
 
 // Main runs the command and returns its exit code.
 func Main(ctx context.Context, args []string, streams Streams) int {
-	root := newRoot(streams)
+	root := newRoot(streams, nil)
 	root.SetArgs(spareNegativeIDs(args))
-	err := root.ExecuteContext(ctx)
+	return Exit(root.ExecuteContext(ctx), streams.Err)
+}
+
+// Serve runs the command serve with strategies and plugins of the caller's.
+func Serve(ctx context.Context, args []string, streams Streams, setup server.Setup) error {
+	root := newRoot(streams, setup)
+	root.SetArgs(append([]string{"serve"}, args...))
+	return root.ExecuteContext(ctx)
+}
+
+// Exit writes why a command ended, unless it was carried out, and returns its exit
+// code.
+func Exit(err error, to io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintln(streams.Err, errorLine(err))
+	fmt.Fprintln(to, errorLine(err))
 	return exitCode(err)
 }
 
-func newRoot(streams Streams) *cobra.Command {
+func newRoot(streams Streams, setup server.Setup) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "hapax",
 		Short: "Issue unique 64-bit numbers",
@@ -77,7 +89,7 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
 	group(root,
-		serveCommand(),
+		serveCommand(setup),
 		nextCommand(),
 		parseCommand(),
 		makeCommand(),
@@ -87,6 +99,7 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
 		poolsCommand(),
 		workersCommand(),
 		importCommand(),
+		leafCommand(),
 		auditCommand(),
 		statusCommand(),
 		nodesCommand(),

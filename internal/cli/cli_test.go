@@ -103,5 +103,5 @@ func TestHelpIsComplete(t *testing.T) {
 			visit(sub)
 		}
 	}
-	visit(newRoot(Streams{}))
+	visit(newRoot(Streams{}, nil))
 }

@@ -16,6 +16,8 @@ type tagJSON struct {
 	MinStep int64      `json:"min_step,omitempty"`
 	MaxStep int64      `json:"max_step,omitempty"`
 	Mark    hapax.ID   `json:"mark,omitzero"`
+	Delta   int64      `json:"delta,omitempty"` // 0: 1
+	Rest    int64      `json:"remainder,omitempty"`
 	Pool    string     `json:"pool,omitempty"`
 	Deleted bool       `json:"deleted,omitempty"`
 	Code    string     `json:"code,omitempty"`
@@ -24,7 +26,11 @@ type tagJSON struct {
 
 func newTagJSON(t hapax.Tag) tagJSON {
 	spec, old := service.CodeOf(t)
-	return tagJSON{t.Name, t.Kind, hapax.ID(t.Start), t.Step, t.MinStep, t.MaxStep, hapax.ID(t.Mark), t.Pool, t.Deleted, spec, old}
+	j := tagJSON{t.Name, t.Kind, hapax.ID(t.Start), t.Step, t.MinStep, t.MaxStep, hapax.ID(t.Mark), 0, 0, t.Pool, t.Deleted, spec, old}
+	if t.Delta > 1 {
+		j.Delta, j.Rest = t.Delta, t.Remainder
+	}
+	return j
 }
 
 // workerJSON is a worker ID as --json prints it.

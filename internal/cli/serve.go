@@ -94,7 +94,8 @@ func (v *settingValue) String() string { return v.setting.Default }
 
 func (v *settingValue) Type() string { return v.setting.Type }
 
-func serveCommand() *cobra.Command {
+// serveCommand returns the command that runs a server; setup may be nil.
+func serveCommand(setup server.Setup) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a server",
@@ -118,6 +119,7 @@ over the environment, and that over the file.`,
 		if err != nil {
 			return err
 		}
+		config.Setup = setup
 		if *printConfig {
 			if err := server.Check(cmd.Context(), config); err != nil {
 				return err

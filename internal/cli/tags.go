@@ -121,6 +121,8 @@ func tagsCreateCommand() *cobra.Command {
 		step := flags.Int64("step", 0, "how many numbers a segment begins with (default 1000)")
 		minStep := flags.Int64("min-step", 0, "lower bound of the adaptive step (default the step)")
 		maxStep := flags.Int64("max-step", 0, "upper bound of the adaptive step (default 1000000, or the step)")
+		delta := flags.Int64("delta", 0, "issue only the numbers that leave the remainder when divided by this, so that two regions never meet (default 1)")
+		remainder := flags.Int64("remainder", 0, "0 to delta - 1")
 		pool := flags.String("pool", "", "the worker pool of a snowflake tag (default \"default\")")
 		code := flags.String("code", "", "how the numbers are shown, such as 'INV-{yyyy}{MM}{dd}-{seq:6}{check}'")
 		zone := flags.String("zone", "", "the time zone of the code's periods, such as Europe/Berlin")
@@ -128,14 +130,14 @@ func tagsCreateCommand() *cobra.Command {
 			if *zone != "" && *code == "" {
 				return hapax.Tag{}, usagef("--zone needs --code")
 			}
-			for _, f := range []string{"start", "step", "min-step", "max-step"} {
+			for _, f := range []string{"start", "step", "min-step", "max-step", "delta"} {
 				if flags.Changed(f) && flags.Lookup(f).Value.String() == "0" {
 					return hapax.Tag{}, &hapax.ValueError{Field: f, Value: 0, Allowed: "1 or more", Err: hapax.ErrInvalidArgument}
 				}
 			}
 			def, err := hapax.Tag{
 				Name: name, Kind: hapax.Kind(*kind), Pool: *pool,
-				Start: *start, Step: *step, MinStep: *minStep, MaxStep: *maxStep,
+				Start: *start, Step: *step, MinStep: *minStep, MaxStep: *maxStep, Delta: *delta, Remainder: *remainder,
 				Extra: service.CodeExtra(*code, *zone),
 			}.WithDefaults()
 			if err != nil {

@@ -57,7 +57,7 @@ var rules = []rule{
 	{"api/hapaxv1/*", []string{"api/hapaxv1"}},
 	{"api/hapaxv1", nil},
 	{"internal/wire", []string{"root", "api/hapaxv1"}},
-	{"internal/service", []string{"root", "codec", "identity", "internal/service/auth", "store/witness"}},
+	{"internal/service", []string{"root", "codec", "identity", "strategy", "internal/service/auth", "store/witness"}},
 	{"internal/service/auth", []string{"root"}},
 	{"internal/api/rpcapi", []string{"root", "internal/service", "internal/service/auth", "internal/wire", "api/hapaxv1", "api/hapaxv1/*", "store/witness"}},
 	{"internal/gate", nil},
@@ -70,18 +70,20 @@ var rules = []rule{
 	{"compat/springxml", []string{"root"}},
 	{"compat/uidgen/imports", []string{"root", "compat/uidgen", "compat/springxml", "plan"}},
 	{"compat/uidgen", []string{"root", "internal/durable"}},
-	{"compat/redismongo", []string{"root"}},
+	{"compat/redismongo", []string{"root", "store/memstore", "identity", "internal/durable"}},
 	{"compat/internal/fleet", []string{"root"}},
 	{"compat/internal/testdb", []string{"root", "internal/testservers"}},
+	{"compat/internal/marks", []string{"root", "store/witness"}},
 	{"compat/internal/*", []string{"root"}},
 	{"compat/leaf/routes", []string{"root", "compat/internal/spring", "compat/internal/issuers"}},
 	{"compat/tinyid/routes", []string{"root", "compat/internal/spring"}},
-	{"compat/leaf", []string{"root", "store/driver", "internal/durable", "compat/internal/mysqldb", "compat/internal/issuers", "compat/internal/moves"}},
-	{"compat/tinyid", []string{"root", "store/driver", "compat/internal/mysqldb", "compat/internal/issuers", "compat/internal/moves"}},
+	{"compat/leaf", []string{"root", "store/driver", "store/witness", "internal/durable", "compat/internal/mysqldb", "compat/internal/issuers", "compat/internal/marks", "compat/internal/moves"}},
+	{"compat/tinyid", []string{"root", "store/driver", "store/witness", "compat/internal/mysqldb", "compat/internal/issuers", "compat/internal/marks", "compat/internal/moves"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/console", []string{"internal/service"}},
-	{"internal/server", slices.Concat([]string{"root", "internal/gate", "internal/durable", "store/witness", "codec", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
-	{"internal/cli", []string{"root", "store/witness", "client", "plan", "compat/springxml", "compat/uidgen/imports", "compat/vesta/imports", "internal/audit", "internal/server", "internal/service", "internal/service/auth"}},
+	{"internal/server", slices.Concat([]string{"root", "identity", "internal/gate", "internal/durable", "store/witness", "codec", "strategy", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
+	{"internal/cli", []string{"root", "store/witness", "client", "plan", "compat/leaf", "compat/tinyid", "compat/springxml", "compat/uidgen/imports", "compat/vesta/imports", "internal/audit", "internal/server", "internal/service", "internal/service/auth"}},
+	{"server", []string{"root", "strategy", "internal/cli"}},
 	{"internal/e2e", nil}, // tests alone
 	{"internal/configdoc", []string{"internal/server"}},
 	{"internal/codesdoc", []string{"root", "codec"}},
@@ -108,7 +110,7 @@ var drivers = map[string][]string{
 	"store/zkstore":                {"github.com/go-zookeeper/zk"},
 
 	"compat/vesta/dubbo/registry": {"github.com/go-zookeeper/zk"},
-	"compat/redismongo":           {"github.com/redis/go-redis"},
+	"compat/redismongo":           {"github.com/redis/go-redis", "github.com/go-zookeeper/zk"},
 	"compat/internal/mysqldb":     {"github.com/go-sql-driver/mysql"},
 	"compat/internal/testdb":      {"github.com/go-sql-driver/mysql"},
 	"compat/leaf":                 {"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk"},
@@ -116,7 +118,7 @@ var drivers = map[string][]string{
 }
 
 // aboveDrivers are the packages that may depend on every driver.
-var aboveDrivers = []string{"internal/server", "internal/cli", "internal/configdoc", "cmd/hapax"}
+var aboveDrivers = []string{"internal/server", "internal/cli", "internal/configdoc", "cmd/hapax", "server"}
 
 // pkg is what go list tells of a package.
 type pkg struct {

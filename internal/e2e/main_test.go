@@ -122,8 +122,13 @@ type serving struct {
 // serve starts a server on a free port in dir, and waits until it serves.
 func serve(t *testing.T, dir string, env []string, args ...string) *serving {
 	t.Helper()
-	s := &serving{t: t}
-	s.cmd = command(context.Background(), dir, env, append([]string{"serve", "--http", "127.0.0.1:0", "--log-format", "json"}, args...)...)
+	return start(t, command(context.Background(), dir, env, append([]string{"serve", "--http", "127.0.0.1:0", "--log-format", "json"}, args...)...))
+}
+
+// start is serve for a command that was made already.
+func start(t *testing.T, cmd *exec.Cmd) *serving {
+	t.Helper()
+	s := &serving{t: t, cmd: cmd}
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -19,13 +19,9 @@ import (
 // both go on, the copy is put back, and a third node joins. Nobody is granted
 // anything until an operator has adopted the store; no number comes twice.
 func TestRestoredStores(t *testing.T) {
-	// Clients of etcd and ZooKeeper refuse a server that is behind them by themselves.
-	quick := map[string]bool{"postgres": true, "redis": true, "mariadb": true, "mongodb": soaking}
 	for _, store := range sharedStores {
-		if !quick[store.name] {
-			continue
-		}
 		t.Run(store.name, func(t *testing.T) {
+			t.Parallel() // most of it is waiting
 			s := store.start(t)
 			s.MustControl()
 			testRestoredStore(t, s)

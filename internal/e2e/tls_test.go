@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,8 +50,9 @@ func newAuthority(t *testing.T) *authority {
 // file returns the path of a file of the authority.
 func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
 
-// sign makes a certificate with the files NAME.pem and NAME.key.
-func (a *authority) sign(name string, isCA bool) (*x509.Certificate, *ecdsa.PrivateKey) {
+// sign makes a certificate with the files NAME.pem and NAME.key, and perhaps more
+// names.
+func (a *authority) sign(name string, isCA bool, uris ...*url.URL) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -61,8 +63,8 @@ func (a *authority) sign(name string, isCA bool) (*x509.Certificate, *ecdsa.Priv
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(a.last), Subject: pkix.Name{CommonName: name},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA:        isCA, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, URIs: uris,
+		IsCA: isCA, BasicConstraintsValid: true,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}

@@ -111,6 +111,24 @@ func (p *Pass) leaveLocked() {
 	}
 }
 
+// Expel cuts all strangers.
+func (g *Gate) Expel() {
+	for _, cut := range g.expel() {
+		cut()
+	}
+}
+
+func (g *Gate) expel() (cuts []func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.queue.Len() > 0 {
+		p := g.queue.Front().Value.(*Pass)
+		cuts = append(cuts, p.cut)
+		p.leaveLocked()
+	}
+	return cuts
+}
+
 // Len returns how many connections have places.
 func (g *Gate) Len() int {
 	g.mu.Lock()

@@ -138,3 +138,28 @@ func TestListener(t *testing.T) {
 	dial()
 	_ = (<-accepted).Close()
 }
+
+// Strangers are expelled, and those who are known stay.
+func TestExpel(t *testing.T) {
+	g := New(100)
+	cut := 0
+	var passes []*Pass
+	for i := range 6 {
+		p := g.Enter(func() { cut++ })
+		if i%2 == 0 {
+			p.Vouch()
+		}
+		passes = append(passes, p)
+	}
+	for range 2 {
+		if g.Expel(); cut != 3 || g.Len() != 3 {
+			t.Errorf("%d were cut, %d have places", cut, g.Len())
+		}
+	}
+	for _, p := range passes {
+		p.Leave()
+	}
+	if g.Len() != 0 {
+		t.Errorf("%d have places", g.Len())
+	}
+}

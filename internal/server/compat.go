@@ -34,8 +34,12 @@ const tableTimeout = 10 * time.Second
 // A CompatConfig switches on the foreign systems that the server stands in for. Those
 // that are nil are off.
 type CompatConfig struct {
+	Leaf   *LeafConfig   `yaml:"leaf"`
+	TinyID *TinyIDConfig `yaml:"tinyid"`
 	Vesta  *VestaConfig  `yaml:"vesta"`
 	UIDGen *UIDGenConfig `yaml:"uidgen"`
+
+	RedisMongo *RedisMongoConfig `yaml:"redismongo"`
 }
 
 // A VestaConfig is what stands in for Vesta.
@@ -69,6 +73,8 @@ type UIDGenConfig struct {
 
 // compatEntries describe the foreign systems, in the order of the documentation.
 var compatEntries = []Entry{
+	{"leaf", "Meituan Leaf's routes, over its table and tree beside its own nodes, or over the server's own tags", leafKeys},
+	{"tinyid", "Didi TinyID's routes, over its databases beside its own servers, or over the server's own tags", tinyidKeys},
 	{"vesta", "Vesta's REST server and, over Dubbo, its central server. The numbers are those of the tag and pool vesta", []Key{
 		{"layout", "string", "vesta-max-peak", "One of " + strings.Join(vesta.Layouts(), ", ")},
 		{"machine", "string", "pool", "Where the machine ID comes from, as the identity of a pool: fixed:7, address:IP,IP, list:ID,ID, env:VARIABLE, or any that is free"},
@@ -94,14 +100,17 @@ var compatEntries = []Entry{
 		{"padding_factor", "int", "50", "Checked, 1 to 99, and of no effect: numbers are made when they are taken"},
 		{"schedule_interval", "duration", "0s", "Checked, and of no effect, for the same reason"},
 	}},
+	redisMongoEntry,
 }
 
 // foreign is what sections may not define where a foreign system does.
-func (c Config) foreign(name string) error {
+func (c Config) foreign(name string) error { return c.foreignNamed(name, name) }
+
+func (c Config) foreignNamed(system, name string) error {
 	_, tag := c.Tags[name]
 	_, pool := c.Pools[name]
 	if tag || pool {
-		return configErrorf(nil, "compat.%s makes the tag and the pool %q itself; take them out of tags and pools", name, name)
+		return configErrorf(nil, "compat.%s makes the tag and the pool %q itself; take them out of tags and pools", system, name)
 	}
 	return nil
 }
@@ -117,11 +126,32 @@ func (c Config) addCompat(opts *service.Options) error {
 		}
 		opts.Tags[name], opts.Pools[name] = service.TagConfig{Kind: hapax.KindSnowflake, Pool: name}, pool
 	}
+	if l := c.Compat.Leaf; l != nil {
+		if err := l.check(c); err != nil {
+			return err
+		}
+		if l.snowflakes() == native {
+			if err := c.foreignNamed("leaf", LeafPool); err != nil {
+				return err
+			}
+			add(LeafPool, leafPoolConfig())
+		}
+	}
+	if t := c.Compat.TinyID; t != nil {
+		if err := t.check(); err != nil {
+			return err
+		}
+	}
 	if v := c.Compat.Vesta; v != nil {
 		if err := cmp.Or(c.foreign(vestaPool), v.check(c)); err != nil {
 			return err
 		}
 		add(vestaPool, v.pool())
+	}
+	if r := c.Compat.RedisMongo; r != nil {
+		if err := r.check(c); err != nil {
+			return err
+		}
 	}
 	if u := c.Compat.UIDGen; u != nil {
 		if err := cmp.Or(c.foreign(uidgenPool), u.check()); err != nil {
@@ -202,15 +232,7 @@ func (v *VestaConfig) pool() service.PoolConfig {
 func (v *VestaConfig) advertised(listens string) string { return cmp.Or(v.Advertise, listens) }
 
 func (v *VestaConfig) networks() ([]netip.Prefix, error) {
-	var all []netip.Prefix
-	for _, text := range v.Allow {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, compatError("vesta.allow", text, "a network such as 10.0.0.0/8")
-		}
-		all = append(all, p)
-	}
-	return all, nil
+	return parseNetworks("vesta.allow", v.Allow)
 }
 
 func (v *VestaConfig) service(source vesta.Source) (*vesta.IDService, error) {
@@ -250,12 +272,21 @@ func (c CompatConfig) shown() map[string]map[string]any {
 	for _, e := range []struct {
 		name  string
 		entry any
-	}{{"vesta", c.Vesta}, {"uidgen", c.UIDGen}} {
+	}{{"leaf", c.Leaf}, {"tinyid", c.TinyID}, {"vesta", c.Vesta}, {"uidgen", c.UIDGen}, {"redismongo", c.RedisMongo}} {
 		if v := reflect.ValueOf(e.entry); !v.IsNil() {
 			all[e.name] = setFields(v.Elem())
 		}
-		if table, ok := all[e.name]["table"].(string); ok {
-			all[e.name]["table"] = redact(table)
+		for _, key := range []string{"table", "tree", "registry", "redis", "store", "worker_registry"} {
+			if at, ok := all[e.name][key].(string); ok && at != native {
+				all[e.name][key] = redact(at)
+			}
+		}
+		if list, ok := all[e.name]["databases"].([]string); ok {
+			list = slices.Clone(list)
+			for i := range list {
+				list[i] = redact(list[i])
+			}
+			all[e.name]["databases"] = list
 		}
 	}
 	return all
@@ -288,6 +319,17 @@ func (c Config) foreignIDs(ctx context.Context, opts *service.Options) (release 
 		p := opts.Pools[uidgenPool] // no other start waits for what a crash leaves
 		p.Grant, p.MaxGrant = hapax.DefaultGrant, hapax.DefaultMaxGrant
 		opts.Pools[uidgenPool] = p
+	}
+	if r := c.Compat.RedisMongo; r != nil && r.WorkerPool != "" {
+		p, err := r.register(ctx, c, opts.Pools[r.WorkerPool])
+		if err != nil {
+			return release, fmt.Errorf("compat.redismongo.worker_pool: %w", err)
+		}
+		opts.Pools = maps.Clone(opts.Pools)
+		if opts.Pools == nil {
+			opts.Pools = map[string]service.PoolConfig{}
+		}
+		opts.Pools[r.WorkerPool] = p
 	}
 	if v := c.Compat.Vesta; v != nil && v.Table != "" {
 		err := withTable(v.Table, func(db *sql.DB) error {

@@ -25,7 +25,7 @@ const maxConfigBytes = 16 << 20
 // maxPasswordBytes bounds a file with a password.
 const maxPasswordBytes = 4096
 
-// Config is what a server is run with. Its fields, but for Tokens, Tags, Pools and Compat, are
+// Config is what a server is run with. Its fields, but for Tokens, Tags, Pools, Plugins and Compat, are
 // described by Settings.
 type Config struct {
 	Data                 string
@@ -56,14 +56,19 @@ type Config struct {
 	LogFormat            string
 	LogLevel             string
 
-	Tokens map[string]auth.TokenConfig
-	Tags   map[string]service.TagConfig
-	Pools  map[string]service.PoolConfig
-	Compat CompatConfig
+	Tokens  map[string]auth.TokenConfig
+	Tags    map[string]service.TagConfig
+	Pools   map[string]service.PoolConfig
+	Plugins map[string]PluginConfig
+	Compat  CompatConfig
 
 	// CodeKeys tell where the keys of codes are, by key ID.
 	CodeKeys map[string]string
 
+	// Setup registers what the program that runs the server brings along; may be nil.
+	Setup Setup
+
+	redisMongo    *redisMongo       // of a server that starts; nil: none
 	storePassword string            // given beside Store; empty: none
 	keys          map[string][]byte // what CodeKeys lead to
 }
@@ -78,11 +83,12 @@ type Sources struct {
 
 // The sections.
 const (
-	tokensKey = "tokens"
-	tagsKey   = "tags"
-	poolsKey  = "pools"
-	keysKey   = "code_keys"
-	compatKey = "compat"
+	tokensKey  = "tokens"
+	tagsKey    = "tags"
+	poolsKey   = "pools"
+	pluginsKey = "plugins"
+	keysKey    = "code_keys"
+	compatKey  = "compat"
 )
 
 // DefaultConfig returns the configuration with every default.
@@ -136,6 +142,9 @@ func Load(from Sources) (Config, error) {
 		return Config{}, err
 	}
 	if c.keys, err = readKeys(c.CodeKeys, from.Env); err != nil {
+		return Config{}, err
+	}
+	if err := c.Compat.readPasswords(from.Env); err != nil {
 		return Config{}, err
 	}
 	return c, l.completeStore(&c, from.Env)
@@ -293,7 +302,7 @@ func (l *loader) config() (Config, error) {
 	for _, section := range []struct {
 		key  string
 		into any
-	}{{tokensKey, &c.Tokens}, {tagsKey, &c.Tags}, {poolsKey, &c.Pools}, {compatKey, &c.Compat}, {keysKey, &c.CodeKeys}} {
+	}{{tokensKey, &c.Tokens}, {tagsKey, &c.Tags}, {poolsKey, &c.Pools}, {pluginsKey, &c.Plugins}, {compatKey, &c.Compat}, {keysKey, &c.CodeKeys}} {
 		if err := l.decode(section.key, section.into); err != nil {
 			return Config{}, err
 		}

@@ -69,6 +69,7 @@ func TestPrecedence(t *testing.T) {
 		"log_level":             {"debug", "warn", "error"},
 		"tags":                  {"{a: {step: 1}}", "{a: {step: 2}}", "{a: {step: 3}}"},
 		"pools":                 {"{p: {workers: 1}}", "{p: {workers: 2}}", "{p: {workers: 3}}"},
+		"plugins":               {"{p: {order: 1}}", "{p: {order: 2}}", "{p: {order: 3}}"},
 		"compat":                {"{vesta: {version: 1}}", "{vesta: {version: 2}}", "{vesta: {version: 3}}"},
 	}
 	for _, s := range Settings() {
@@ -222,7 +223,7 @@ func TestMissingFile(t *testing.T) {
 // What is printed is read back as the same configuration.
 func TestPrintRoundTrip(t *testing.T) {
 	c, err := Load(Sources{
-		File: writeFile(t, "tokens: {app: {hash: '"+hashA+"', scopes: [issue, admin], tags: [a*], rate: 5}}\ntags: {\"o: {\": {step: 7}, s: {kind: snowflake}, p: }\npools: {default: {lease: 90s, fields: {x: 1}}}\ncode_keys: {k: 'file:"+writeFile(t, strings.Repeat("k", 16))+"'}"),
+		File: writeFile(t, "tokens: {app: {hash: '"+hashA+"', scopes: [issue, admin], tags: [a*], rate: 5}}\ntags: {\"o: {\": {step: 7}, s: {kind: snowflake}, p: }\npools: {default: {lease: 90s, fields: {x: 1}}}\nplugins: {q: {kind: quota, limit: 5, per: 90s, tags: a}, r: {kind: rate, windows: [1m, 24h], off: true}}\ncode_keys: {k: 'file:"+writeFile(t, strings.Repeat("k", 16))+"'}"),
 		Flags: map[string]string{
 			"data": "a: 'b'", "store": "etcd://h:1?x=y", "max_wait": "1m30s", "auto_create": "false", "log_level": "warn",
 		},
@@ -367,15 +368,19 @@ func TestKeysAreComplete(t *testing.T) {
 		"tags":   {tagKeys, reflect.TypeFor[service.TagConfig]()},
 		"pools":  {poolKeys, reflect.TypeFor[service.PoolConfig]()},
 
-		"compat.vesta":  {compatEntries[0].Keys, reflect.TypeFor[VestaConfig]()},
-		"compat.uidgen": {compatEntries[1].Keys, reflect.TypeFor[UIDGenConfig]()},
+		"compat.leaf":   {compatEntries[0].Keys, reflect.TypeFor[LeafConfig]()},
+		"compat.tinyid": {compatEntries[1].Keys, reflect.TypeFor[TinyIDConfig]()},
+		"compat.vesta":  {compatEntries[2].Keys, reflect.TypeFor[VestaConfig]()},
+		"compat.uidgen": {compatEntries[3].Keys, reflect.TypeFor[UIDGenConfig]()},
 	} {
 		var described, actual []string
 		for _, k := range pair.described {
 			described = append(described, k.Name)
 		}
 		for f := range pair.actual.Fields() {
-			actual = append(actual, f.Tag.Get("yaml"))
+			if f.IsExported() {
+				actual = append(actual, f.Tag.Get("yaml"))
+			}
 		}
 		slices.Sort(described)
 		slices.Sort(actual)

@@ -56,7 +56,7 @@ func listenAll(ctx context.Context, c Config) (ls listeners, err error) {
 
 // checkAddresses judges the addresses as listenAll does, without using them.
 func checkAddresses(ctx context.Context, c Config) error {
-	for _, e := range slices.Concat(c.endpoints(), c.Compat.Vesta.endpoints()) {
+	for _, e := range slices.Concat(c.endpoints(), c.Compat.Leaf.endpoints(), c.Compat.TinyID.endpoints(), c.Compat.Vesta.endpoints()) {
 		if e.address == "" && e.optional {
 			continue
 		}

@@ -99,15 +99,16 @@ func (n *Node) open(ctx context.Context, o opener) error {
 		n.Store, err = o.open(ctx)
 		return err
 	}
-	open := o.open
-	if !o.isShared() { // a file that cannot be opened now will not be later
-		store, err := o.open(ctx)
-		if err != nil {
+	opts := witness.Options{Name: o.nodeName(), Timeout: o.timeout, Heartbeat: o.heartbeat, Changed: n.changed}
+	if o.isShared() {
+		n.Guard, err = witness.GuardOpened(o.open, w, opts)
+	} else { // a file that cannot be opened now will not be later
+		var store hapax.Store
+		if store, err = o.open(ctx); err != nil {
 			return o.explain(err)
 		}
-		open = func(context.Context) (hapax.Store, error) { return store, nil }
+		n.Guard, err = witness.Guard(store, w, opts)
 	}
-	n.Guard, err = witness.GuardOpened(open, w, witness.Options{Name: o.nodeName(), Timeout: o.timeout, Heartbeat: o.heartbeat, Changed: n.changed})
 	if err != nil {
 		return err
 	}

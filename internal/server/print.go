@@ -46,7 +46,7 @@ func sparse[T any](entries map[string]T) map[string]map[string]any {
 func setFields(v reflect.Value) map[string]any {
 	shown := map[string]any{}
 	for i := range v.NumField() {
-		if !v.Field(i).IsZero() {
+		if v.Type().Field(i).IsExported() && !v.Field(i).IsZero() {
 			shown[v.Type().Field(i).Tag.Get("yaml")] = v.Field(i).Interface()
 		}
 	}

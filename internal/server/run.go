@@ -19,9 +19,13 @@ import (
 
 	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/api/respapi"
+	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
+
+// strangersGrace is how long a stop waits for clients that have shown nothing.
+const strangersGrace = 500 * time.Millisecond
 
 // sealTimeout bounds what Close has to tell the store.
 const sealTimeout = 5 * time.Second
@@ -58,6 +62,7 @@ type server struct {
 	service   *service.Service
 	listeners listeners
 	vesta     *vestaServer
+	foreign   foreignParts
 	certs     *certificates          // nil: no TLS
 	release   func()                 // lets go of worker IDs of foreign tables
 	reload    func() (Config, error) // may be nil
@@ -65,12 +70,17 @@ type server struct {
 	policy *auth.Policy // may be nil
 	public *auth.Policy // for the listeners that do not administer
 	fronts []*httpapi.Front
+	gates  []*gate.Gate // of the HTTP listeners
 }
 
 // start opens everything. The listeners come first: an address that cannot be
 // used leaves no data directory behind.
 func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
-	opts, err := serviceOptions(c, log)
+	store := NewLateStore()
+	if c.Compat.RedisMongo != nil {
+		c.redisMongo = &redisMongo{config: c.Compat.RedisMongo, log: log}
+	}
+	opts, err := serviceOptions(c, log, store)
 	if err != nil {
 		return nil, err
 	}
@@ -96,20 +106,34 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	foreign := new(vestaServer)
-	if err := foreign.listen(ctx, c); err != nil {
-		return nil, errors.Join(err, ls.close())
+	foreign, parts := new(vestaServer), newForeignParts(c)
+	unlisten := func() error { return errors.Join(ls.close(), foreign.close(), parts.close(ctx)) }
+	err = foreign.listen(ctx, c)
+	if err == nil {
+		err = parts.each(func(p foreignPart) error { return p.listen(ctx, c) })
+	}
+	if err != nil {
+		return nil, errors.Join(err, unlisten())
 	}
 	node, err := OpenNode(ctx, c, log)
 	if err != nil {
-		return nil, errors.Join(err, ls.close(), foreign.close())
+		return nil, errors.Join(err, unlisten())
 	}
 	release, err := c.foreignIDs(ctx, &opts)
-	if err != nil {
-		return nil, errors.Join(err, ls.close(), foreign.close(), node.Close())
+	if err == nil {
+		err = c.redisMongo.start(c, node)
 	}
+	if err == nil {
+		err = parts.each(func(p foreignPart) error { return p.open(ctx, c, node, log) })
+	}
+	if err != nil {
+		release()
+		return nil, errors.Join(err, unlisten(), c.redisMongo.stop(), node.Close())
+	}
+	opts.Beside, opts.Observer = parts.besides(), parts.observer()
 	opts.Holder, opts.Cache = node.Instance, node.cache
 	opts.StoreWarnings = node.warned.snapshot
+	store.Store = node.Store
 	if node.Guard == nil {
 		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
 	}
@@ -117,15 +141,19 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err == nil {
 		err = foreign.build(c, svc, log)
 	}
+	if err == nil {
+		err = parts.each(func(p foreignPart) error { return p.build(c, svc, log) })
+	}
 	if err != nil {
 		if svc != nil {
 			err = errors.Join(err, svc.Close(ctx))
 		}
 		release()
-		return nil, errors.Join(err, ls.close(), foreign.close(), node.Close())
+		return nil, errors.Join(err, unlisten(), c.redisMongo.stop(), node.Close())
 	}
+	c.redisMongo.observed(svc.Observe)
 	return &server{
-		config: c, log: log, node: node, service: svc, listeners: ls, vesta: foreign, certs: certs, release: release,
+		config: c, log: log, node: node, service: svc, listeners: ls, vesta: foreign, foreign: parts, certs: certs, release: release,
 		policy: policy, public: public,
 	}, nil
 }
@@ -133,7 +161,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 // Check judges a configuration as Run does before it opens anything.
 func Check(ctx context.Context, c Config) error {
 	log := slog.New(slog.DiscardHandler)
-	opts, err := serviceOptions(c, log)
+	opts, err := serviceOptions(c, log, NewLateStore())
 	if err != nil {
 		return err
 	}
@@ -149,15 +177,19 @@ func Check(ctx context.Context, c Config) error {
 	return checkAddresses(ctx, c)
 }
 
-func serviceOptions(c Config, log *slog.Logger) (service.Options, error) {
+func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Options, error) {
 	clock, err := testClock()
+	if err != nil {
+		return service.Options{}, err
+	}
+	strategies, err := c.Strategies(log, store)
 	if err != nil {
 		return service.Options{}, err
 	}
 	opts := service.Options{
 		Tags: c.Tags, Pools: c.Pools, NoAutoCreate: !c.AutoCreate,
 		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, TagIdle: c.TagIdle, StoreTimeout: c.StoreTimeout,
-		RetireLines: c.RetireLines, CodeKeys: c.keys,
+		RetireLines: c.RetireLines, CodeKeys: c.keys, Strategies: strategies,
 		Logger: log, Clock: clock,
 	}
 	if err := c.addCompat(&opts); err != nil {
@@ -187,7 +219,7 @@ func (s *server) run(ctx context.Context) error {
 	redis := respapi.New(s.service, respapi.Options{
 		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, Policy: s.public, Logger: s.log,
 	})
-	failed := make(chan error, len(web)+1+vestaParts)
+	failed := make(chan error, len(web)+1+vestaParts+len(s.foreign))
 	var serving sync.WaitGroup
 	for i := range web {
 		serving.Go(func() { failed <- serveWeb(web[i], at[i]) })
@@ -199,6 +231,9 @@ func (s *server) run(ctx context.Context) error {
 		serving.Go(func() { failed <- redis.Serve(l) })
 	}
 	s.vesta.serve(failed)
+	for _, p := range s.foreign {
+		p.serve(failed)
+	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -259,8 +294,9 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	drain, cancel := context.WithTimeout(context.Background(), s.config.Drain)
 	defer cancel()
 	var draining sync.WaitGroup
-	errs := make([]error, len(web)+2+len(s.fronts))
+	errs := make([]error, len(web)+3+len(s.fronts))
 	draining.Go(func() { errs[len(errs)-1] = s.vesta.stop(drain) })
+	draining.Go(func() { errs[len(errs)-2] = s.foreign.stop(drain) })
 	for i, front := range s.fronts {
 		draining.Go(func() { errs[len(web)+1+i] = front.Shutdown(drain) })
 	}
@@ -268,6 +304,12 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 		draining.Go(func() { errs[i] = web[i].Shutdown(drain) })
 	}
 	draining.Go(func() { errs[len(web)] = redis.Shutdown(drain) })
+	expel := time.AfterFunc(strangersGrace, func() {
+		for _, g := range s.gates {
+			g.Expel()
+		}
+	})
+	defer expel.Stop()
 	draining.Wait()
 	if errors.Join(errs...) != nil {
 		s.log.Warn("requests in flight were cut off", "after", s.config.Drain)
@@ -277,11 +319,11 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	}
 	seal, cancel := context.WithTimeout(context.Background(), sealTimeout)
 	defer cancel()
-	if err := s.service.Close(seal); err != nil {
+	if err := errors.Join(s.service.Close(seal), s.foreign.close(seal)); err != nil {
 		s.log.Warn("what is held could not be given back: the numbers granted are lost, and a worker ID is free when its granted time is over", "err", err)
 	}
 	s.release()
-	err := errors.Join(s.node.withdraw(), s.node.Close())
+	err := errors.Join(s.node.withdraw(), s.config.redisMongo.stop(), s.node.Close())
 	if err == nil {
 		s.log.Info("stopped", "took", time.Since(began))
 	}

@@ -118,11 +118,13 @@ var settings = []Setting{
 		func(c *Config) any { return sparse(c.Tags) }),
 	section(poolsKey, "Worker pools of snowflake tags by name. A pool's layout is frozen in the store when the pool is first used", poolKeys,
 		func(c *Config) any { return sparse(c.Pools) }),
+	section(pluginsKey, "Plugins around the issuing of numbers, by name. This node calls them, so every node needs the same ones", pluginKeys,
+		func(c *Config) any { return sparse(c.Plugins) }),
 	section(keysKey, "Where the keys of scrambled codes are, by key ID: file:PATH or env:VARIABLE. A key is a text of 16 to 64 bytes, as random as can be, and is never shown. Keep a key for as long as codes made with it are to be read", nil,
 		func(c *Config) any { return textsOf(c.CodeKeys) }),
 	{
 		Name: compatKey, Type: "mapping", Default: "{}", Entries: compatEntries,
-		Doc: "Foreign systems that the server stands in for, by name: vesta, uidgen. A system that is not named is off",
+		Doc: "Foreign systems that the server stands in for, by name: leaf, tinyid, vesta, uidgen, redismongo. A system that is not named is off",
 		get: func(c *Config) any { return c.Compat.shown() },
 	},
 }
@@ -146,10 +148,13 @@ var tokenKeys = []Key{
 
 var tagKeys = []Key{
 	{"kind", "string", "segment", "segment counts; snowflake issues numbers that hold time and worker"},
+	{"strategy", "string", "kind", "What issues the tag's numbers: segment, snowflake, or a strategy that the program has registered; frozen in the store with the tag"},
 	{"start", "int", "1", "The first number of a segment tag"},
 	{"step", "int", "1000", "How many numbers a segment begins with, before it adapts to the rate"},
 	{"min_step", "int", "step", "Lower bound of the adaptive step"},
 	{"max_step", "int", "1000000, or step if that is more", "Upper bound of the adaptive step"},
+	{"delta", "int", "1", "Of a segment tag only the numbers are issued that leave remainder when divided by delta, so that the stores of two regions, with delta 2 and the remainders 0 and 1, never issue the same one; frozen in the store with the tag"},
+	{"remainder", "int", "0", "0 to delta - 1"},
 	{"pool", "string", "default", "The worker pool of a snowflake tag"},
 	{"code", "string", "none", "How the tag's numbers are shown: a spec such as INV-{yyyy}{MM}{dd}-{seq:6}{check}; frozen in the store with the tag"},
 	{"zone", "string", "none", "The time zone of the code's periods, such as Europe/Berlin"},

@@ -35,9 +35,8 @@ func (s vestaSource) Next(ctx context.Context) (hapax.ID, error) { return s.svc.
 // Machine implements vesta.Source. Before the first number it takes a machine ID, and
 // is -1, which no number is made of, where that cannot be had.
 func (s vestaSource) Machine() int64 {
-	issuer, err := s.svc.Issuer(context.Background(), vestaPool)
-	if flake, ok := issuer.(*hapax.Snowflake); ok && err == nil {
-		return flake.Stats().Worker
+	if worker, ok := s.svc.Worker(context.Background(), vestaPool); ok {
+		return worker
 	}
 	return -1
 }
@@ -139,13 +138,11 @@ func (s *vestaServer) build(c Config, svc *service.Service, log *slog.Logger) er
 			s.routes[path] = handler
 		}
 	} else {
-		s.web = &http.Server{
-			Handler:           guardLoopback(s.http, handler),
-			ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: c.MaxWait + writeTimeout,
-			IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		}
+		s.http = gated(s.http, c, svc, vestaPool)
+		s.web = newForeignWeb(c, guardLoopback(s.http, handler), log)
 	}
 	if s.dubbo != nil {
+		s.dubbo = gated(s.dubbo, c, svc, vestaPool)
 		s.rpc, err = dubbo.NewServer(ids, dubbo.Options{Interfaces: s.config.Interfaces, Wait: c.MaxWait})
 	}
 	return err

@@ -33,6 +33,7 @@ const (
 	maxStreams     = 128
 	maxStreamBytes = 64 << 10
 	maxConnBytes   = 256 << 10
+	maxFrameBytes  = 16 << 10         // for which a connection keeps a buffer, whoever sends it
 	pingAfter      = 30 * time.Second // of silence
 	pingTimeout    = 15 * time.Second // for the answer
 )
@@ -46,6 +47,9 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	routes := rpcapi.New(s.service, rpcapi.Options{Policy: policy, Stopping: ctx.Done(), Logger: s.log})
 	if l == s.listeners.http {
 		maps.Copy(routes, s.vesta.routes)
+		for _, p := range s.foreign {
+			maps.Copy(routes, p.routes())
+		}
 	}
 	web := &http.Server{
 		Handler: httpapi.New(s.service, httpapi.Options{
@@ -54,10 +58,11 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 			Policy:       policy,
 			Logger:       s.log,
 			Routes:       routes,
+			Gatherer:     gatherer(s.service, s.foreign.besides()),
 		}),
 		Protocols: protocols(),
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: maxStreamBytes, MaxReceiveBufferPerConnection: maxConnBytes,
+			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: maxStreamBytes, MaxReceiveBufferPerConnection: maxConnBytes, MaxReadFrameSize: maxFrameBytes,
 			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: writeTimeout,
 		},
 		ReadHeaderTimeout: readHeaderTimeout,
@@ -87,7 +92,9 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 // gated returns an HTTP listener that bounds connections.
 func (s *server) gated(l net.Listener, policy *auth.Policy) net.Listener {
 	strangers := policy.HasTokens() || s.certs != nil
-	return gate.Listen(l, gate.New(s.config.HTTPConnections), strangers, func() {
+	g := gate.New(s.config.HTTPConnections)
+	s.gates = append(s.gates, g)
+	return gate.Listen(l, g, strangers, func() {
 		s.service.Refused(httpapi.API, hapax.ErrLimitExceeded.Code())
 	})
 }

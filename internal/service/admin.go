@@ -39,7 +39,10 @@ func (s *Service) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Creat
 		return hapax.Tag{}, err
 	}
 	if isPeriodLine(tag.Name) && mode == hapax.CreateFirstUse { // a client leases from it
-		return admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.lineTag(ctx, tag.Name) })
+		return admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) {
+			line, _, err := s.lineTag(ctx, tag.Name)
+			return line, err
+		})
 	}
 	undo := func() {}
 	if mode == hapax.CreateFirstUse {

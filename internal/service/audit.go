@@ -41,7 +41,7 @@ func (s *Service) Attempted(ctx context.Context, action string, err error, about
 func isRefused(err error) bool {
 	for _, e := range []*hapax.Error{
 		hapax.ErrUnauthenticated, hapax.ErrPermissionDenied, hapax.ErrLimitExceeded, hapax.ErrLeaseLost,
-		hapax.ErrInvalidArgument, hapax.ErrInvalidTag, hapax.ErrLayoutMismatch, hapax.ErrFenced,
+		hapax.ErrInvalidArgument, hapax.ErrInvalidTag, hapax.ErrLayoutMismatch, hapax.ErrFenced, hapax.ErrRejected,
 	} {
 		if errors.Is(err, e) {
 			return true

@@ -23,10 +23,10 @@ func BenchmarkNext(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	issuer, err := s.Issuer(b.Context(), "orders")
-	if err != nil {
+	if _, err := s.Next(b.Context(), "orders"); err != nil {
 		b.Fatal(err)
 	}
+	issuer := s.tags.find("orders").issuer
 	name := []byte("orders")
 	for _, c := range []struct {
 		name string

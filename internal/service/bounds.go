@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -18,7 +19,13 @@ type bounds struct {
 	tags map[string]bound
 }
 
-type bound struct{ step, most, delta int64 }
+type bound struct {
+	step, most, delta int64
+	kind              hapax.Kind
+	extra             string
+}
+
+func boundOf(t hapax.Tag) bound { return bound{t.Step, t.MaxStep, max(1, t.Delta), t.Kind, t.Extra} }
 
 func (b *bounds) note(t hapax.Tag) {
 	b.mu.Lock()
@@ -26,7 +33,7 @@ func (b *bounds) note(t hapax.Tag) {
 	if b.tags == nil || len(b.tags) >= maxBounds {
 		b.tags = map[string]bound{}
 	}
-	b.tags[t.Name] = bound{t.Step, t.MaxStep, max(1, t.Delta)}
+	b.tags[t.Name] = boundOf(t)
 }
 
 func (b *bounds) of(tag string) (bound, bool) {
@@ -51,13 +58,37 @@ func (s *Service) leasable(ctx context.Context, tag string, n int64) (int64, err
 			return 0, fmt.Errorf("%w: %q is a %s tag", hapax.ErrKindMismatch, tag, t.Kind)
 		}
 		s.bounds.note(t)
-		b = bound{t.Step, t.MaxStep, t.Delta}
+		b = boundOf(t)
 	}
 	switch {
 	case n == 0:
-		return b.step, nil
+		n = b.step
 	case n < 0 || n > b.most:
 		return 0, outOfRange("n", n, fmt.Sprintf("0, for the tag's step, to its max_step (%d)", b.most))
 	}
-	return n, nil
+	plugins, err := s.pluginsOf(ctx, hapax.Tag{Name: tag, Kind: b.kind, Extra: b.extra})
+	if err == nil {
+		err = s.mayLease(ctx, plugins, n)
+	}
+	return n, err
+}
+
+// pluginsOf returns the tag whose plugins count where numbers of a tag are leased:
+// the same, or that of which it is a period's line.
+func (s *Service) pluginsOf(ctx context.Context, t hapax.Tag) (hapax.Tag, error) {
+	of, _, ok := cutLine(t.Name)
+	if !ok {
+		return t, nil
+	}
+	parent, err := s.store.Tag(ctx, of)
+	if errors.Is(err, hapax.ErrTagNotFound) {
+		return t, nil
+	}
+	if err != nil {
+		return t, err
+	}
+	if c, err := s.opts.code(parent); err != nil || !c.hasPeriod() {
+		return t, err
+	}
+	return parent, nil
 }

@@ -15,19 +15,24 @@ import (
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
-// What a tag's code is stands in hapax.Tag.Extra, as JSON that begins with
-// codePrefix. Any other Extra is carried and means nothing here.
+// A tag's code and strategy, and the plugins that replace its numbers, stand in
+// hapax.Tag.Extra, as JSON that begins with codePrefix. Any other Extra is carried and
+// means nothing here.
 const (
 	codePrefix  = `{"code":`
 	codeVersion = 1
 )
 
-// A codeRecord is a tag's code as Tag.Extra holds it.
+// A codeRecord is what Tag.Extra holds of a tag. A node that does not know a field
+// refuses the tag.
 type codeRecord struct {
 	Version int      `json:"code"`
-	Spec    string   `json:"spec"`
+	Spec    string   `json:"spec,omitempty"`
 	Zone    string   `json:"zone,omitempty"` // only until the spec is canonical, and says it itself
 	Old     []string `json:"old,omitempty"`  // canonical specs that still decode, the latest first
+
+	Strategy string   `json:"strategy,omitempty"` // unless it is the tag's kind
+	Replaced []string `json:"replaced,omitempty"` // strategy.Plugin.Frozen of the plugins that replace numbers
 }
 
 // CodeExtra returns the Extra of a tag whose numbers are shown as a spec of
@@ -40,7 +45,14 @@ func CodeExtra(spec, zone string) string {
 	return codeRecord{Version: codeVersion, Spec: spec, Zone: zone}.extra()
 }
 
+// isEmpty reports whether there is nothing to store.
+func (r codeRecord) isEmpty() bool { return r.Spec == "" && r.Strategy == "" && len(r.Replaced) == 0 }
+
 func (r codeRecord) extra() string {
+	if r.isEmpty() {
+		return ""
+	}
+	r.Version = codeVersion
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -48,7 +60,7 @@ func (r codeRecord) extra() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// readExtra returns the code that a tag's Extra holds; false if there is none.
+// readExtra returns what a tag's Extra holds; false if that means nothing here.
 func readExtra(extra string) (r codeRecord, ok bool, err error) {
 	if !strings.HasPrefix(extra, codePrefix) {
 		return r, false, nil
@@ -58,7 +70,7 @@ func readExtra(extra string) (r codeRecord, ok bool, err error) {
 	}
 	d := json.NewDecoder(strings.NewReader(extra))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&r); err != nil || d.InputOffset() != int64(len(extra)) || r.Version != codeVersion || r.Spec == "" {
+	if err := d.Decode(&r); err != nil || d.InputOffset() != int64(len(extra)) || r.Version != codeVersion || r.isEmpty() {
 		return r, false, outOfRange("extra", extra, `a code of this version, such as {"code":1,"spec":"{id:6}"}`)
 	}
 	return r, true, nil
@@ -102,8 +114,8 @@ func (o Options) codec(tag, spec, zone string) (*codec.Codec, error) {
 // code returns what shows the tag's numbers; nil if nothing does. A codec in use
 // whose key is not configured is an error, an old one only cannot be read.
 func (o Options) code(t hapax.Tag) (*code, error) {
-	r, ok, err := readExtra(t.Extra)
-	if err != nil || !ok {
+	r, _, err := readExtra(t.Extra)
+	if err != nil || r.Spec == "" {
 		return nil, err
 	}
 	c := &code{}
@@ -135,7 +147,11 @@ func (o Options) canonical(t hapax.Tag) (hapax.Tag, error) {
 	case c.hasPeriod() && len(t.Name) > maxPeriodTag:
 		return t, outOfRange("tag", t.Name, fmt.Sprintf("up to %d bytes where numbers restart with each period", maxPeriodTag))
 	}
-	r := codeRecord{Version: codeVersion, Spec: c.String()}
+	r, _, err := readExtra(t.Extra)
+	if err != nil {
+		return t, err
+	}
+	r.Spec, r.Zone, r.Old = c.String(), "", nil
 	for _, old := range c.old {
 		if old.Unit() != c.Unit() {
 			return t, outOfRange("code", c.String(), fmt.Sprintf("one whose numbers restart as those of %s do: unit %v", old, old.Unit()))
@@ -154,16 +170,21 @@ func (o Options) canonical(t hapax.Tag) (hapax.Tag, error) {
 // supersede returns the Extra of a tag that is to have another one. The code that
 // it has is kept among the old ones.
 func (o Options) supersede(t hapax.Tag, extra string) (string, error) {
-	was, had, err := readExtra(t.Extra)
+	was, ours, err := readExtra(t.Extra)
 	if err != nil {
 		return "", err
 	}
-	is, has, err := readExtra(extra)
+	is, _, err := readExtra(extra)
+	had, has := was.Spec != "", is.Spec != ""
 	switch {
 	case err != nil:
 		return "", err
+	case is.Strategy != "" && is.Strategy != was.Strategy:
+		return "", outOfRange("strategy", is.Strategy, fmt.Sprintf("%q, which cannot change", StrategyName(t)))
 	case !has && had:
 		return "", outOfRange("code", extra, "another code: what was issued must stay readable, so a code can be replaced and not taken away")
+	case !has && ours:
+		return t.Extra, nil
 	case !has:
 		return extra, nil
 	}
@@ -178,7 +199,8 @@ func (o Options) supersede(t hapax.Tag, extra string) (string, error) {
 	case had:
 		is.Old = append([]string{was.Spec}, was.Old...)
 	}
-	t.Extra = codeRecord{Version: codeVersion, Spec: next.String(), Old: is.Old}.extra()
+	was.Spec, was.Zone, was.Old = next.String(), "", is.Old
+	t.Extra = was.extra()
 	t, err = o.canonical(t)
 	return t.Extra, err
 }
@@ -189,6 +211,9 @@ func (s *Service) settleCode(ctx context.Context, t hapax.Tag, mode hapax.Create
 		return t, &hapax.ValueError{Field: "tag", Value: t.Name, Allowed: "another name: those of this form are the lines of tags whose numbers restart with each period", Err: hapax.ErrInvalidTag}
 	}
 	t, err := s.opts.canonical(t)
+	if err == nil {
+		t, err = s.freeze(t)
+	}
 	if err != nil || mode != hapax.CreateExplicit {
 		return t, err
 	}
@@ -198,6 +223,9 @@ func (s *Service) settleCode(ctx context.Context, t hapax.Tag, mode hapax.Create
 		return t, nil
 	case err != nil || !was.Deleted:
 		return t, err // CreateTag says that it exists
+	}
+	if err := sameFrozen(was, t); err != nil {
+		return t, err
 	}
 	t.Extra, err = s.opts.supersede(was, t.Extra)
 	return t, err
@@ -243,15 +271,25 @@ func (s *Service) NextCodes(ctx context.Context, tag string, n int) (Issued, err
 	res := Issued{IDs: make([]hapax.ID, n)}
 	var c *code
 	var period codec.Period
-	err := s.issue(ctx, tag, func(ctx context.Context, l *line) (err error) {
-		if c = l.code; c == nil {
+	take := func(ctx context.Context, dst []hapax.ID) (n int, err error) {
+		err = s.issue(ctx, tag, func(ctx context.Context, l *line) (err error) {
+			if c = l.code; c == nil {
+				return errNoCode(tag)
+			}
+			if l.periods != nil {
+				period, n, err = l.periods.take(ctx, dst)
+				return err
+			}
+			n, err = l.issuer.NextN(ctx, dst)
+			return err
+		})
+		return n, err
+	}
+	err := s.through(ctx, tag, func(ctx context.Context, l *line) error {
+		if l.code == nil { // before the plugins are asked
 			return errNoCode(tag)
 		}
-		if l.periods != nil {
-			period, _, err = l.periods.take(ctx, res.IDs)
-			return err
-		}
-		_, err = l.issuer.NextN(ctx, res.IDs)
+		_, err := l.plugged.Around(ctx, res.IDs, take)
 		return err
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -72,8 +73,15 @@ var levels = map[hapax.EventKind]slog.Level{
 	hapax.EventTagDeleted:     slog.LevelInfo,
 }
 
+// Observe counts and logs what the issuer of a registered strategy tells, as it does
+// for the built-in ones.
+func (s *Service) Observe(e hapax.Event) { s.observe(e) }
+
 // observe counts and logs what happened. It is the Observer of every issuer.
 func (s *Service) observe(e hapax.Event) {
+	if s.opts.Observer != nil {
+		s.opts.Observer(e)
+	}
 	s.metrics.event(e, s.poolLabel(e.Pool))
 	level, ok := levels[e.Kind]
 	if !ok {
@@ -190,10 +198,14 @@ func (s *Service) Refused(api string, code hapax.Code) {
 func (s *Service) Failed(api string, err error) {
 	code := hapax.CodeOf(err)
 	s.metrics.errors.WithLabelValues(api, string(code)).Inc()
-	if code != hapax.ErrInternal.Code() && code != hapax.ErrStoreCorrupt.Code() {
+	if code != hapax.ErrInternal.Code() && code != hapax.ErrStoreCorrupt.Code() && code != hapax.ErrPluginFailed.Code() {
 		return
 	}
 	if pass, dropped := s.throttle.pass("failed"); pass {
-		s.log.Error("request failed", "api", api, "code", string(code), "error", err.Error(), "suppressed", dropped)
+		about := []any{"api", api, "code", string(code), "error", err.Error(), "suppressed", dropped}
+		if e, ok := errors.AsType[*hapax.PluginError](err); ok && e.Stack != nil {
+			about = append(about, "stack", string(e.Stack))
+		}
+		s.log.Error("request failed", about...)
 	}
 }

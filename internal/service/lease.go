@@ -98,6 +98,9 @@ func (s *Service) acquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 	if err := s.admitPool(ctx, req.Pool); err != nil {
 		return hapax.Lease{}, err
 	}
+	if err := s.mayLeaseWorkers(ctx, req.Pool); err != nil {
+		return hapax.Lease{}, err
+	}
 	layout, err := s.PoolLayout(ctx, req.Pool)
 	if err != nil {
 		return hapax.Lease{}, err

@@ -2,11 +2,14 @@ package service
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/strategy"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -85,7 +88,7 @@ func (m *metrics) event(e hapax.Event, pool string) {
 // retire keeps the counts of a closed line that was counted among the others,
 // so that their sums do not fall.
 func (m *metrics) retire(l *line) {
-	if l.labelled {
+	if l.labelled || l.segment == nil {
 		return
 	}
 	m.mu.Lock()
@@ -105,6 +108,8 @@ var (
 	lineLabels = []string{"tag", "pool"}
 	poolLabels = []string{"pool"}
 
+	usageLabels = []string{"plugin", "tag", "caller", "window"}
+
 	descIssued    = prometheus.NewDesc("hapax_issued_total", "Numbers issued, by segment tag or worker pool. The first 100 tags have labels of their own.", lineLabels, nil)
 	descRefills   = prometheus.NewDesc("hapax_refills_total", "Grants taken from the store, by segment tag or worker pool.", lineLabels, nil)
 	descBurnt     = prometheus.NewDesc("hapax_burnt_total", "Numbers granted that will never be issued, by segment tag.", []string{"tag"}, nil)
@@ -120,6 +125,12 @@ var (
 	descWarnings  = prometheus.NewDesc("hapax_store_warnings_total", "Warnings about the store, at the start and when another primary was found, by code.", []string{"code"}, nil)
 	descDegraded  = prometheus.NewDesc("hapax_degraded", "Tags or pools, configured or in use, that cannot issue now; /readyz names them.", []string{"kind"}, nil)
 	descFenced    = prometheus.NewDesc("hapax_fenced", "1 if the store grants nothing until an operator has run hapax adopt, else 0.", nil, nil)
+	descStrategy  = prometheus.NewDesc("hapax_strategy", "What a tag's strategy tells of itself, by its name for it.", []string{"tag", "name"}, nil)
+	descVetoes    = prometheus.NewDesc("hapax_plugin_vetoes_total", "Calls that a plugin has refused.", []string{"plugin"}, nil)
+	descFailures  = prometheus.NewDesc("hapax_plugin_failures_total", "Hooks of a plugin that have failed.", []string{"plugin"}, nil)
+	descUsage     = prometheus.NewDesc("hapax_plugin_numbers", "Numbers that a plugin has counted in the current window: the 200 largest counts, if there are more.", usageLabels, nil)
+	descPrevious  = prometheus.NewDesc("hapax_plugin_numbers_previous", "The same in the window before, where that is counted.", usageLabels, nil)
+	descQuota     = prometheus.NewDesc("hapax_plugin_limit", "What a window of a quota may hold.", []string{"plugin", "window"}, nil)
 	descReady     = prometheus.NewDesc("hapax_ready", "1 if the service can issue, else 0.", nil, nil)
 )
 
@@ -133,6 +144,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descIssued, descRefills, descBurnt, descRemaining, descWorker, descGrant,
 		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady, descDegraded, descFenced,
+		descStrategy, descVetoes, descFailures, descUsage, descPrevious, descQuota,
 	} {
 		ch <- d
 	}
@@ -145,6 +157,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.segments(ch)
 	c.pools(ch)
+	c.plugins(ch)
 	ctx, cancel := context.WithTimeout(c.s.life, time.Second)
 	defer cancel()
 	ready, fenced, state := 0.0, 0.0, c.s.Readiness(ctx)
@@ -187,7 +200,11 @@ func (c collector) segments(ch chan<- prometheus.Metric) {
 	tags, anyOthers := 0, others.Refills > 0
 	for l := range c.s.tags.all() {
 		tags++
+		f, foreign := l.issuer.(*foreignIssuer)
 		switch {
+		case foreign && l.labelled:
+			ch <- prometheus.MustNewConstMetric(descIssued, prometheus.CounterValue, float64(f.issued.Load()), l.name, "")
+			emitMeasures(ch, l.name, f)
 		case l.segment == nil:
 		case l.labelled:
 			emitSegment(ch, l.name, l.segment.Stats())
@@ -206,6 +223,23 @@ func emitSegment(ch chan<- prometheus.Metric, tag string, st hapax.SegmentStats)
 	ch <- prometheus.MustNewConstMetric(descRefills, prometheus.CounterValue, float64(st.Refills), tag, "")
 	ch <- prometheus.MustNewConstMetric(descBurnt, prometheus.CounterValue, float64(st.Burnt), tag)
 	ch <- prometheus.MustNewConstMetric(descRemaining, prometheus.GaugeValue, float64(st.Remaining), tag)
+}
+
+// maxMeasures bounds what a strategy may tell of a tag.
+const maxMeasures = 16
+
+func emitMeasures(ch chan<- prometheus.Metric, tag string, f *foreignIssuer) {
+	own, ok := f.Issuer.(strategy.Measured)
+	if !ok {
+		return
+	}
+	values := own.Measure()
+	for i, name := range slices.Sorted(maps.Keys(values)) {
+		if i == maxMeasures {
+			return
+		}
+		ch <- prometheus.MustNewConstMetric(descStrategy, prometheus.GaugeValue, values[name], tag, name)
+	}
 }
 
 func (c collector) pools(ch chan<- prometheus.Metric) {
@@ -247,6 +281,36 @@ func (c collector) pools(ch chan<- prometheus.Metric) {
 			for _, state := range WorkerStates() {
 				ch <- prometheus.MustNewConstMetric(descWorkers, prometheus.GaugeValue, float64((*census)[state]), p.name, string(state))
 			}
+		}
+	}
+}
+
+// maxUsageSeries bounds how many counts of plugins have series of their own.
+const maxUsageSeries = 200
+
+func (c collector) plugins(ch chan<- prometheus.Metric) {
+	for _, p := range c.s.Plugins() {
+		ch <- prometheus.MustNewConstMetric(descVetoes, prometheus.CounterValue, float64(p.Vetoes), p.Name)
+		ch <- prometheus.MustNewConstMetric(descFailures, prometheus.CounterValue, float64(p.Failures), p.Name)
+	}
+	type window struct {
+		plugin string
+		length time.Duration
+	}
+	limited, told := map[window]bool{}, map[[4]string]bool{}
+	for _, u := range c.s.usage("", maxUsageSeries) {
+		key := [4]string{u.Plugin, strings.ToValidUTF8(u.Tag, "?"), strings.ToValidUTF8(u.Caller, "?"), u.Window.String()}
+		if told[key] {
+			continue // a plugin of the program's may repeat itself
+		}
+		told[key] = true
+		labels := key[:]
+		ch <- prometheus.MustNewConstMetric(descUsage, prometheus.GaugeValue, float64(u.Current), labels...)
+		if u.Limit == 0 {
+			ch <- prometheus.MustNewConstMetric(descPrevious, prometheus.GaugeValue, float64(u.Previous), labels...)
+		} else if w := (window{u.Plugin, u.Window}); !limited[w] {
+			limited[w] = true
+			ch <- prometheus.MustNewConstMetric(descQuota, prometheus.GaugeValue, float64(u.Limit), u.Plugin, u.Window.String())
 		}
 	}
 }

@@ -157,8 +157,8 @@ func (s *Service) run(ctx context.Context, a *attempt, tag string) {
 	}
 	s.mu.Unlock()
 	close(a.done)
-	if discard && a.line.segment != nil { // a pool's issuer and periods go on
-		s.discard(a.line.segment)
+	if discard {
+		s.discard(a.line)
 	}
 }
 
@@ -188,7 +188,7 @@ func (s *Service) refuseLocked(tag string, err error) {
 
 // open learns what the tag is, creates it at first use, and returns its line.
 func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, error) {
-	t, err := s.tag(ctx, a.on.Load(), tag)
+	t, plugins, err := s.tag(ctx, a.on.Load(), tag)
 	if err != nil {
 		return nil, err
 	}
@@ -200,35 +200,47 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 		return nil, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag)
 	}
 	s.warnIfOther(t)
-	if t.Kind == hapax.KindSnowflake {
-		p := s.pool(t.Pool)
-		a.on.Store(&p.trouble)
-		issuer, err := s.openPool(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		return &line{name: tag, issuer: issuer, pool: p.name, code: code, extra: t.Extra}, nil
+	return s.openPlugged(ctx, &opening{attempt: a, tag: t, code: code}, plugins)
+}
+
+// openSnowflake is the built-in strategy for numbers that hold time.
+func (s *Service) openSnowflake(ctx context.Context, o *opening) error {
+	p := s.pool(o.tag.Pool)
+	o.attempt.on.Store(&p.trouble)
+	issuer, err := s.openPool(ctx, p)
+	if err != nil {
+		return err
 	}
-	if code.hasPeriod() {
-		p := &periods{svc: s, tag: tag, code: code}
-		return &line{name: tag, issuer: p, periods: p, code: code, extra: t.Extra}, nil
+	o.line = &line{name: o.tag.Name, issuer: issuer, pool: p.name, code: o.code}
+	return nil
+}
+
+// openSegment is the built-in strategy that counts.
+func (s *Service) openSegment(ctx context.Context, o *opening) error {
+	tag := o.tag.Name
+	if o.code.hasPeriod() {
+		p := &periods{svc: s, tag: tag, code: o.code}
+		o.line = &line{name: tag, issuer: p, periods: p, code: o.code}
+		return nil
 	}
-	seg, err := hapax.NewSegment(ctx, probe{s.store, a.on.Load()}, tag, hapax.SegmentOptions{
+	seg, err := hapax.NewSegment(ctx, probe{s.store, o.attempt.on.Load()}, tag, hapax.SegmentOptions{
 		NoCreate: true, StoreTimeout: s.opts.StoreTimeout, Observer: s.observe, Clock: s.opts.Clock,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &line{name: tag, issuer: seg, segment: seg, code: code, extra: t.Extra}, nil
+	o.line = &line{name: tag, issuer: seg, segment: seg, code: o.code}
+	return nil
 }
 
-// tag returns the tag as the store has it, and creates it if that is allowed.
-func (s *Service) tag(ctx context.Context, why *trouble, name string) (t hapax.Tag, err error) {
+// tag returns the tag as the store has it, and creates it if that is allowed. The
+// second one is that whose plugins count: the same, or that of a period's line.
+func (s *Service) tag(ctx context.Context, why *trouble, name string) (t, plugins hapax.Tag, err error) {
 	def, ok := s.declared(name)
 	cached := ok && s.opts.Pools[def.Pool].Cache && s.opts.Cache != nil
 	err = s.retry(ctx, why, func(ctx context.Context) error {
 		if isPeriodLine(name) {
-			t, err = s.lineTag(ctx, name)
+			t, plugins, err = s.lineTag(ctx, name)
 			return err
 		}
 		if cached {
@@ -252,7 +264,10 @@ func (s *Service) tag(ctx context.Context, why *trouble, name string) (t hapax.T
 		}
 		return err
 	})
-	return t, err
+	if plugins.Name == "" {
+		plugins = t
+	}
+	return t, plugins, err
 }
 
 // warnIfOther tells the operator when the store has another definition of a tag
@@ -263,10 +278,9 @@ func (s *Service) warnIfOther(t hapax.Tag) {
 		return
 	}
 	t.Mark, def.Mark = 0, 0
-	if spec, _ := CodeOf(def); spec != "" {
-		if stored, _ := CodeOf(t); stored == spec { // it may know older ones, too
-			def.Extra = t.Extra
-		}
+	stored, ours, _ := readExtra(t.Extra)
+	if here, _, err := readExtra(def.Extra); err == nil && ours && here.Spec == stored.Spec && here.Strategy == stored.Strategy {
+		def.Extra = t.Extra // it may know older codes, and plugins
 	}
 	if t == def {
 		return
@@ -451,24 +465,24 @@ func (s *Service) retry(ctx context.Context, why *trouble, f func(context.Contex
 	}
 }
 
-// drop takes a line out of use and closes its segment. A pool's issuer goes on.
+// drop takes a line out of use and closes it. A pool's issuer goes on.
 func (s *Service) drop(l *line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || !s.tags.remove(l) || l.segment == nil {
+	if s.closed || !s.tags.remove(l) {
 		return
 	}
 	s.children.Go(func() {
-		s.discard(l.segment)
+		s.discard(l)
 		s.metrics.retire(l)
 	})
 }
 
-// discard closes a segment, which hands back what it can.
-func (s *Service) discard(seg *hapax.Segment) {
+// discard closes a line. A segment hands back what it can.
+func (s *Service) discard(l *line) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.StoreTimeout)
 	defer cancel()
-	_ = seg.Close(ctx)
+	_ = l.plugged.Close(ctx)
 }
 
 // probe is the store as one opening issuer sees it. It keeps the last error, to

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // Defaults of the Options.
@@ -49,6 +50,10 @@ type Options struct {
 
 	// CodeKeys are the keys that scramble codes, by their IDs: 16 to 64 random bytes each.
 	CodeKeys map[string][]byte
+
+	// Strategies are the strategies and plugins beside the built-in ones. They serve
+	// this service alone. Default: none.
+	Strategies *strategy.Registry
 
 	// RetireLines is how long after the end of its period a line of numbers that
 	// restart is deleted, which leaves a tombstone; default 7 days.
@@ -91,6 +96,13 @@ type Options struct {
 	// the warning's code.
 	StoreWarnings func() map[string]int
 
+	// Observer, if set, receives the events of all issuers, too.
+	Observer hapax.Observer
+
+	// Beside are services of foreign systems in the same server, by name; Readiness
+	// tells of them, too.
+	Beside map[string]*Service
+
 	// Logger receives what operators should know; default slog.Default().
 	Logger *slog.Logger
 
@@ -113,6 +125,14 @@ type TagConfig struct {
 	MaxStep int64      `yaml:"max_step" json:"max_step,omitempty"`
 	Start   int64      `yaml:"start" json:"start,omitempty"`
 	Pool    string     `yaml:"pool" json:"pool,omitempty"`
+
+	// Delta and Remainder choose the numbers that leave Remainder when divided by
+	// Delta, so that stores of two regions never issue the same one.
+	Delta     int64 `yaml:"delta" json:"delta,omitempty"`
+	Remainder int64 `yaml:"remainder" json:"remainder,omitempty"`
+
+	// Strategy is the name of the tag's strategy; default its kind.
+	Strategy string `yaml:"strategy" json:"strategy,omitempty"`
 
 	// Code shows the tag's numbers; it is a spec of package codec. Zone is the time
 	// zone of its periods, where the spec names none.
@@ -224,6 +244,9 @@ func (o Options) withDefaults() (Options, error) {
 			err = outOfRange("pool", def.Pool, o.poolNamesInWords())
 		}
 		if err == nil {
+			err = o.checkStrategy(StrategyOf(def))
+		}
+		if err == nil {
 			err = checkForm("tag", name)
 		}
 		if err != nil {
@@ -251,13 +274,34 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
+// checkStrategy refuses a strategy that is neither built in nor registered.
+func (o Options) checkStrategy(name string) error {
+	known := []string{string(hapax.KindSegment), string(hapax.KindSnowflake)}
+	if o.Strategies != nil {
+		for _, s := range o.Strategies.Strategies() {
+			if !slices.Contains(known, s) {
+				known = append(known, s)
+			}
+		}
+	}
+	if name == "" || slices.Contains(known, name) {
+		return nil
+	}
+	return outOfRange("strategy", name, strings.Join(known, ", "))
+}
+
 // definition returns the tag that c describes, with every field filled in.
 func (c TagConfig) definition(name string) (hapax.Tag, error) {
-	return hapax.Tag{
+	t, err := WithStrategy(hapax.Tag{
 		Name: name, Kind: c.Kind, Pool: c.Pool,
 		Start: c.Start, Step: c.Step, MinStep: c.MinStep, MaxStep: c.MaxStep,
+		Delta: c.Delta, Remainder: c.Remainder,
 		Extra: CodeExtra(c.Code, c.Zone),
-	}.WithDefaults()
+	}, c.Strategy)
+	if err != nil {
+		return t, err
+	}
+	return t.WithDefaults()
 }
 
 // define returns the definition as it is stored.
@@ -303,6 +347,9 @@ func (c PoolConfig) options(layout hapax.Layout) (hapax.SnowflakeOptions, error)
 	o.SequenceStart, err = parseSequenceStart(c.SequenceStart)
 	return o, err
 }
+
+// ParseWorkers reads the setting workers of a pool.
+func ParseWorkers(text string) (hapax.WorkerRange, error) { return parseWorkers(text) }
 
 // parseWorkers reads "LOW-HIGH" or "ID", both ends included.
 func parseWorkers(text string) (hapax.WorkerRange, error) {

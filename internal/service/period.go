@@ -180,47 +180,49 @@ func (s *Service) forgive(tag string) {
 }
 
 // lineTag returns the tag of a period's line, which it makes or revives if its
-// parent lives.
-func (s *Service) lineTag(ctx context.Context, name string) (hapax.Tag, error) {
-	parent, period, _ := cutLine(name)
-	t, err := s.store.Tag(ctx, parent)
+// parent lives, and the parent. A tag that merely looks like a line is its own.
+func (s *Service) lineTag(ctx context.Context, name string) (line, parent hapax.Tag, err error) {
+	of, period, _ := cutLine(name)
+	t, err := s.store.Tag(ctx, of)
 	if errors.Is(err, hapax.ErrTagNotFound) {
-		return s.plainTag(ctx, name, parent)
+		line, err = s.plainTag(ctx, name, of)
+		return line, line, err
 	}
 	if err != nil {
-		return t, err
+		return t, t, err
 	}
 	c, err := s.opts.code(t)
 	switch {
 	case err != nil:
-		return t, err
+		return t, t, err
 	case !c.hasPeriod():
-		return s.plainTag(ctx, name, parent)
+		line, err = s.plainTag(ctx, name, of)
+		return line, line, err
 	case t.Deleted:
-		return t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, parent)
+		return t, t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, of)
 	}
 	if _, err := c.ParsePeriod(period); err != nil {
-		return t, outOfRange("tag", name, fmt.Sprintf("a line of %q, whose numbers restart each %v", parent, c.Unit()))
+		return t, t, outOfRange("tag", name, fmt.Sprintf("a line of %q, whose numbers restart each %v", of, c.Unit()))
 	}
-	line, err := s.store.Tag(ctx, name)
+	line, err = s.store.Tag(ctx, name)
 	if err == nil && !line.Deleted || err != nil && !errors.Is(err, hapax.ErrTagNotFound) {
-		return line, err
+		return line, t, err
 	}
 	def, err := hapax.Tag{
 		Name: name, Kind: hapax.KindSegment, Start: t.Start, Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep,
 		Delta: t.Delta, Remainder: t.Remainder,
 	}.WithDefaults()
 	if err != nil {
-		return def, err
+		return def, t, err
 	}
 	line, err = s.store.CreateTag(ctx, def, hapax.CreateExplicit)
 	switch {
 	case err == nil:
 		s.observe(hapax.Event{Kind: hapax.EventTagCreated, Tag: name})
 	case errors.Is(err, hapax.ErrTagExists): // another node was first
-		return s.store.Tag(ctx, name)
+		line, err = s.store.Tag(ctx, name)
 	}
-	return line, err
+	return line, t, err
 }
 
 // plainTag returns a tag that merely looks like a line, if it is there.
@@ -247,7 +249,10 @@ func (s *Service) Line(ctx context.Context, tag string) (name string, err error)
 	if err != nil {
 		return tag, err
 	}
-	_, err = admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.lineTag(ctx, m.line) })
+	_, err = admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) {
+		line, _, err := s.lineTag(ctx, m.line)
+		return line, err
+	})
 	return m.line, err
 }
 

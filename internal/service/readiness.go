@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 const (
@@ -41,6 +42,9 @@ type Readiness struct {
 	StoreDetail string `json:"store_detail,omitempty"`
 	// Cannot lists the tags and pools, configured or in use, that cannot issue now.
 	Cannot []Lack `json:"cannot,omitempty"`
+	// Beside tells of the foreign systems that the server stands in for, whose
+	// tables and trees are their own. One that cannot issue makes this Degraded.
+	Beside map[string]Readiness `json:"beside,omitempty"`
 
 	err error // why nothing can be issued
 }
@@ -213,6 +217,17 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 	case store != nil:
 		r.err = store
 	}
+	for name, other := range s.opts.Beside {
+		if r.Beside == nil {
+			r.Beside = map[string]Readiness{}
+		}
+		state := other.Readiness(ctx)
+		r.Beside[name] = state
+		r.Degraded = r.Degraded || state.Degraded || !state.Ready
+		if state.Ready {
+			r.Ready, r.err = true, nil
+		}
+	}
 	slices.SortFunc(r.Cannot, func(a, b Lack) int {
 		return strings.Compare(a.Kind+"\x00"+a.Name, b.Kind+"\x00"+b.Name)
 	})
@@ -221,7 +236,7 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 
 // Bare returns what anybody may know, without names and details.
 func (r Readiness) Bare() Readiness {
-	r.StoreDetail, r.Cannot = "", nil
+	r.StoreDetail, r.Cannot, r.Beside = "", nil, nil
 	return r
 }
 
@@ -248,10 +263,17 @@ func (s *Service) lines(store error) map[lineName]error {
 		}
 	}
 	for l := range s.tags.all() {
+		line := lineName{KindTag, l.name}
+		if f, ok := l.issuer.(*foreignIssuer); ok {
+			if own, ok := f.Issuer.(strategy.Readiness); ok {
+				lines[line] = own.Ready()
+				continue
+			}
+			judge(line)
+		}
 		if l.segment == nil {
 			continue
 		}
-		line := lineName{KindTag, l.name}
 		if judge(line); l.segment.Stats().Remaining > 0 {
 			lines[line] = nil
 		}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 var (
@@ -60,6 +61,8 @@ type Service struct {
 	bounds   bounds
 	tags     tagTable
 
+	strategies *strategy.Registry
+
 	life     context.Context // ends with Close
 	opened   chan struct{}   // a pool was opened, whose workers are to be counted
 	stop     context.CancelFunc
@@ -90,9 +93,12 @@ func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error)
 		return nil, err
 	}
 	s := &Service{
-		store:    &watchedStore{Store: store, timeout: opts.StoreTimeout},
-		opts:     opts,
-		log:      opts.Logger,
+		store: &watchedStore{Store: store, timeout: opts.StoreTimeout},
+		opts:  opts,
+		log:   opts.Logger,
+
+		strategies: opts.Strategies,
+
 		metrics:  newMetrics(opts.poolNames()),
 		errWait:  fmt.Errorf("the service waits no longer than %v: %w", opts.MaxWait, context.DeadlineExceeded),
 		slots:    make(chan struct{}, maxOpening),
@@ -103,6 +109,12 @@ func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error)
 		refused:  map[string]refusal{},
 		layouts:  map[string]hapax.Layout{},
 		live:     -1,
+	}
+	if s.strategies == nil {
+		s.strategies = strategy.NewRegistry(strategy.Options{Logger: s.log})
+	}
+	if err := s.registerBuiltIn(); err != nil {
+		return nil, err
 	}
 	s.tags.init()
 	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -116,13 +128,24 @@ func (s *Service) Next(ctx context.Context, tag string) (hapax.ID, error) {
 	if err := auth.FromContext(ctx).TakeNumbers(1); err != nil {
 		return 0, err
 	}
-	if l := s.tags.find(tag); l != nil {
+	l := s.tags.find(tag)
+	if l == nil {
+		return s.nextThrough(ctx, tag)
+	}
+	if l.plugged.Plain() {
 		if id, ok := l.issuer.TryNext(); ok {
 			return id, nil
 		}
-		s.metrics.waited(l)
 	}
-	return s.nextWaiting(ctx, tag)
+	return s.nextOf(ctx, l)
+}
+
+// TryNext issues one number of a segment tag, if one is in hand.
+func (s *Service) TryNext(tag string) (hapax.ID, bool) {
+	if l := s.tags.find(tag); l != nil && l.segment != nil {
+		return l.segment.TryNext()
+	}
+	return 0, false
 }
 
 // NextBytes is Next for callers that have the tag's name in a buffer.
@@ -130,15 +153,36 @@ func (s *Service) NextBytes(ctx context.Context, tag []byte) (hapax.ID, error) {
 	if err := auth.FromContext(ctx).TakeNumbers(1); err != nil {
 		return 0, err
 	}
-	if l := s.tags.findBytes(tag); l != nil {
+	l := s.tags.findBytes(tag)
+	if l == nil {
+		return s.nextThrough(ctx, string(tag))
+	}
+	if l.plugged.Plain() {
 		if id, ok := l.issuer.TryNext(); ok {
 			return id, nil
 		}
-		s.metrics.waited(l)
 	}
-	return s.nextWaiting(ctx, string(tag))
+	return s.nextOf(ctx, l)
 }
 
+// nextOf issues one number of an open line through its plugins.
+func (s *Service) nextOf(ctx context.Context, l *line) (hapax.ID, error) {
+	if !l.plugged.Plain() {
+		ctx = s.seen(ctx)
+	}
+	return l.plugged.Next(ctx)
+}
+
+// nextThrough issues one number of a tag that is not open.
+func (s *Service) nextThrough(ctx context.Context, tag string) (id hapax.ID, err error) {
+	err = s.through(ctx, tag, func(ctx context.Context, l *line) error {
+		id, err = l.plugged.Next(ctx)
+		return err
+	})
+	return id, err
+}
+
+// nextWaiting issues one number below the plugins.
 func (s *Service) nextWaiting(ctx context.Context, tag string) (id hapax.ID, err error) {
 	err = s.issue(ctx, tag, func(ctx context.Context, l *line) error {
 		id, err = l.issuer.Next(ctx)
@@ -156,10 +200,20 @@ func (s *Service) NextN(ctx context.Context, tag string, dst []hapax.ID) (n int,
 	if err := auth.FromContext(ctx).TakeNumbers(int64(len(dst))); err != nil {
 		return 0, err
 	}
-	return s.fill(ctx, tag, dst)
+	if l := s.tags.find(tag); l != nil && l.plugged.Plain() {
+		if n = l.issuer.TryNextN(dst); n == len(dst) {
+			return n, nil
+		}
+	}
+	err = s.through(ctx, tag, func(ctx context.Context, l *line) error {
+		m, err := l.plugged.NextN(ctx, dst[n:])
+		n += m
+		return err
+	})
+	return n, err
 }
 
-// fill is NextN for numbers that the caller is already charged with.
+// fill is NextN below the plugins.
 func (s *Service) fill(ctx context.Context, tag string, dst []hapax.ID) (n int, err error) {
 	if l := s.tags.find(tag); l != nil {
 		if n = l.issuer.TryNextN(dst); n == len(dst) {
@@ -186,46 +240,47 @@ func (s *Service) Reserve(ctx context.Context, tag string, n int64) (hapax.Grant
 	if err := auth.FromContext(ctx).TakeNumbers(n); err != nil {
 		return hapax.Grant{}, err
 	}
-	return s.reserve(ctx, tag, n)
-}
-
-// reserve is Reserve for numbers that the caller is already charged with.
-func (s *Service) reserve(ctx context.Context, tag string, n int64) (hapax.Grant, error) {
 	var g hapax.Grant
-	err := s.issue(ctx, tag, func(ctx context.Context, l *line) (err error) {
-		if l.periods != nil {
-			g, err = l.periods.reserve(ctx, n)
-			return err
-		}
-		if l.segment == nil {
-			return fmt.Errorf("%w: %q is a snowflake tag; only a segment tag has numbers in a row", hapax.ErrKindMismatch, tag)
-		}
-		g, err = l.segment.Reserve(ctx, n)
+	err := s.through(ctx, tag, func(ctx context.Context, l *line) (err error) {
+		g, err = l.plugged.InARow(ctx, n, func(ctx context.Context) (hapax.Grant, error) { return s.reserve(ctx, tag, n) })
 		return err
 	})
 	return g, err
 }
 
-// Issuer returns what issues the tag's numbers, opening it as Next does. Calls
-// on it are not capped by Options.MaxWait; when it returns ErrClosed, the tag
-// was deleted or the service closed: ask again. It is not the caller's to close.
-func (s *Service) Issuer(ctx context.Context, tag string) (hapax.Issuer, error) {
-	if l := s.tags.find(tag); l != nil {
-		return l.issuer, nil
-	}
+// reserve is Reserve below the plugins.
+func (s *Service) reserve(ctx context.Context, tag string, n int64) (g hapax.Grant, err error) {
+	err = s.issue(ctx, tag, func(ctx context.Context, l *line) (err error) {
+		g, err = l.reserve(ctx, n)
+		return err
+	})
+	return g, err
+}
+
+// Worker returns the worker ID with which this node issues the numbers of a snowflake
+// tag, opening the tag as Next does; false if it has none.
+func (s *Service) Worker(ctx context.Context, tag string) (int64, bool) {
 	ctx, cancel := s.capped(ctx)
 	defer cancel()
 	l, err := s.line(ctx, tag)
 	if err != nil {
-		return nil, err
+		return 0, false
 	}
-	return l.issuer, nil
+	flake, ok := l.issuer.(*hapax.Snowflake)
+	if !ok {
+		return 0, false
+	}
+	return flake.Stats().Worker, true
 }
 
 // Last returns the number of a segment tag that this node issued last; false if
-// there is none. Numbers of snowflake tags have no last one that could be told.
+// there is none. Numbers of snowflake tags, and those that a plugin replaces, have no
+// last one that could be told.
 func (s *Service) Last(tag string) (hapax.ID, bool) {
 	l := s.tags.find(tag)
+	if l != nil && l.plugged.Replaces() {
+		return 0, false
+	}
 	if l != nil && l.periods != nil {
 		l = l.periods.line()
 	}
@@ -312,7 +367,7 @@ func (s *Service) Close(ctx context.Context) error {
 func (s *Service) issuers() func(yield func(hapax.Issuer) bool) {
 	return func(yield func(hapax.Issuer) bool) {
 		for l := range s.tags.all() {
-			if l.segment != nil && !yield(l.segment) {
+			if !yield(l.plugged) {
 				return
 			}
 		}

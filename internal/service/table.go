@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/strategy"
 )
 
-// An issuer is a segment, a pool's snowflake, or the lines of periods.
+// An issuer is a segment, a pool's snowflake, the lines of periods, or what a strategy
+// of one's own has opened.
 type issuer interface {
 	hapax.Issuer
 	TryNext() (hapax.ID, bool)
@@ -26,6 +28,7 @@ type line struct {
 	pool     string         // of a snowflake tag
 	code     *code          // what shows its numbers; may be nil
 	periods  *periods       // issues from a line for each period; nil: the tag has one
+	plugged  *strategy.Line // the same with the plugins around it, which is what callers take from
 	extra    string         // of the tag, as it was when the line was opened
 	labelled bool           // has metrics under its own name
 
@@ -69,7 +72,7 @@ func (t *tagTable) findBytes(name []byte) *line {
 func (t *tagTable) add(l *line) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l.segment != nil && l.name != otherTags && !isPeriodLine(l.name) && t.labelled < maxLabelled {
+	if l.pool == "" && l.periods == nil && l.name != otherTags && !isPeriodLine(l.name) && t.labelled < maxLabelled {
 		l.labelled = true
 		t.labelled++
 	}

@@ -61,6 +61,9 @@ var statuses = map[hapax.Code]connect.Code{
 	hapax.ErrLimitExceeded.Code():    connect.CodeResourceExhausted,
 	hapax.ErrUnauthenticated.Code():  connect.CodeUnauthenticated,
 	hapax.ErrPermissionDenied.Code(): connect.CodePermissionDenied,
+	hapax.ErrPluginFailed.Code():     connect.CodeInternal,
+	hapax.ErrPluginMismatch.Code():   connect.CodeFailedPrecondition,
+	hapax.ErrUnknownStrategy.Code():  connect.CodeFailedPrecondition,
 	hapax.ErrInternal.Code():         connect.CodeInternal,
 }
 
@@ -77,7 +80,12 @@ const maxText = 512
 
 // Error returns err as it goes to a client. What went wrong inside the server
 // may name hosts and files: of that, only the sentinel leaves.
-func Error(err error) *connect.Error {
+func Error(err error) *connect.Error { return newError(err, false) }
+
+// OperatorError returns err as it goes to an administrator, who is told everything.
+func OperatorError(err error) *connect.Error { return newError(err, true) }
+
+func newError(err error, whole bool) *connect.Error {
 	if e, ok := errors.AsType[*connect.Error](err); ok {
 		return e
 	}
@@ -88,6 +96,9 @@ func Error(err error) *connect.Error {
 	switch status {
 	case connect.CodeUnavailable, connect.CodeDataLoss, connect.CodeInternal, connect.CodeUnimplemented:
 	default:
+		whole = true
+	}
+	if whole {
 		message = err.Error()
 	}
 	if e, ok := errors.AsType[*hapax.ValueError](err); ok {
@@ -100,6 +111,16 @@ func Error(err error) *connect.Error {
 		if !e.NextFree.IsZero() {
 			detail.NextFree = timestamppb.New(e.NextFree)
 		}
+	}
+	if e, ok := errors.AsType[*hapax.VetoError](err); ok {
+		detail.Plugin, detail.Reason = clean(e.Plugin, maxText), clean(e.Err.Error(), maxText)
+		if !e.At.IsZero() {
+			status, detail.RetryAt = connect.CodeResourceExhausted, timestamppb.New(e.At)
+		}
+	}
+	if e, ok := errors.AsType[*hapax.PluginError](err); ok {
+		message = "hapax: " + e.Where()
+		detail.Plugin, detail.Hook = clean(e.Plugin, maxText), e.Hook
 	}
 	out := connect.NewError(status, errors.New(clean(message, 4*maxText)))
 	if d, err := connect.NewErrorDetail(detail); err == nil {
@@ -212,6 +233,14 @@ func fromDetail(d *hapaxv1.ErrorDetail, message string) error {
 			e.NextFree = d.GetNextFree().AsTime()
 		}
 		return e
+	case sentinel == hapax.ErrRejected && d.GetPlugin() != "":
+		e := &hapax.VetoError{Plugin: d.GetPlugin(), Err: errors.New(d.GetReason())}
+		if d.GetRetryAt() != nil {
+			e.At = d.GetRetryAt().AsTime()
+		}
+		return e
+	case sentinel == hapax.ErrPluginFailed && d.GetPlugin() != "":
+		return &hapax.PluginError{Plugin: d.GetPlugin(), Hook: d.GetHook(), Err: errors.New("the server's log tells why")}
 	}
 	return &remoteError{message, sentinel}
 }

@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
+	"hash/fnv"
 	"slices"
 	"strconv"
 	"time"
@@ -174,7 +174,7 @@ func (l Leases) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (ha
 		if err != nil {
 			return hapax.Lease{}, err
 		}
-		old, err := a.pick(rows, attempt > 0)
+		old, err := a.pick(rows, attempt)
 		if err != nil {
 			return hapax.Lease{}, err
 		}
@@ -452,8 +452,18 @@ func (a acquisition) allows(id int64) bool {
 	return a.Workers.Contains(id)
 }
 
-// pick chooses the row to take, or an unused ID as a worker without a row.
-func (a acquisition) pick(rows []worker, random bool) (worker, error) {
+// spread returns a number below n that differs between holders and, for one holder,
+// between attempts, so that those who raced for one worker try for others. It is no
+// random number, so that what happened can be repeated.
+func (a acquisition) spread(lost int, n int64) int64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d/%s", lost, a.Holder)
+	return int64(h.Sum64() % uint64(n))
+}
+
+// pick chooses the row to take, or an unused ID as a worker without a row, after
+// so many lost races.
+func (a acquisition) pick(rows []worker, lost int) (worker, error) {
 	var eligible []worker
 	var poisoned *worker
 	var nextFree time.Time
@@ -471,12 +481,12 @@ func (a acquisition) pick(rows []worker, random bool) (worker, error) {
 			nextFree = free
 		}
 	}
-	if unused := a.unused(rows, random); unused >= 0 {
+	if unused := a.unused(rows, lost); unused >= 0 {
 		return worker{Worker: hapax.Worker{Pool: a.Pool, ID: unused}}, nil
 	}
 	if len(eligible) > 0 {
-		if random {
-			return eligible[rand.N(len(eligible))], nil
+		if lost > 0 {
+			return eligible[a.spread(lost, int64(len(eligible)))], nil
 		}
 		return slices.MinFunc(eligible, func(x, y worker) int { return int(min(max(x.Mark-y.Mark, -1), 1)) }), nil
 	}
@@ -501,13 +511,13 @@ func (a acquisition) freeAt(w worker) time.Time {
 }
 
 // unused returns a worker ID that has no row, or -1: the lowest one, or, after
-// a lost race, one of the lowest 64 at random. Rows are ordered by ID.
-func (a acquisition) unused(rows []worker, random bool) int64 {
+// lost races, one of the lowest 64. Rows are ordered by ID.
+func (a acquisition) unused(rows []worker, lost int) int64 {
 	skip := int64(0)
 	if free := a.size() - int64(len(rows)); free <= 0 {
 		return -1
-	} else if random {
-		skip = rand.N(min(free, 64))
+	} else if lost > 0 {
+		skip = a.spread(lost, min(free, 64))
 	}
 	n := skip // what nth takes if every row comes after it
 	for _, w := range rows {

@@ -88,13 +88,16 @@ func Adopt(ctx context.Context, store hapax.Store, req AdoptRequest) (Adoption, 
 	if a.Fence, err = readFence(ctx, r); err != nil {
 		return a, err
 	}
-	if a.Fence == nil {
+	if a.Fence != nil {
+		if err := a.hear(ctx, r, req, lines); err != nil {
+			return a, err
+		}
+	}
+	if a.Fence == nil { // nor is there one any more
 		a.Raised, err = compare(ctx, store, lines)
 		if err != nil || len(a.Raised) == 0 && req.Floor == 0 {
 			return a, err
 		}
-	} else if err := a.hear(ctx, r, req, lines); err != nil {
-		return a, err
 	}
 	if a.Raised, err = plan(ctx, store, lines, req, len(a.Missing) > 0); err != nil {
 		return a, err
@@ -140,6 +143,16 @@ func (a *Adoption) hear(ctx context.Context, r driver.Rows, req AdoptRequest, li
 		slowest = DefaultHeartbeat
 	}
 	for {
+		now, err := readFence(ctx, r)
+		switch {
+		case err != nil:
+			return err
+		case now == nil: // another adoption has lifted it
+			a.Fence, a.Spoke, a.Missing = nil, nil, nil
+			return nil
+		case now.ID != a.Fence.ID: // a node has found something anew
+			a.Fence, began = now, time.Now()
+		}
 		spoken, err := a.evidence(ctx, r, lines)
 		if err != nil {
 			return err

@@ -102,12 +102,13 @@ func (g *Guarded) setStatus(next Status) {
 // refuse makes the node refuse from now on, and raises the fence. It returns the
 // refusal.
 func (g *Guarded) refuse(ctx context.Context, cause error) error {
+	g.unraised.Store(true)
 	err := g.refuseAlone(cause)
 	g.mu.Lock()
 	store := g.store
 	g.mu.Unlock()
 	if r, ok := rows(store); ok {
-		_ = g.raise(ctx, store, r, true) // else the watch does it
+		_ = g.raise(ctx, store, r) // else the watch does it
 	}
 	return err
 }
@@ -128,7 +129,16 @@ const maxReplaced = 100
 // alone: it is a copy, or was pointed at a store of others, who are not to suffer
 // for it. Where there is a fence it stays, unless this node has found something
 // anew: the fence, and the evidence for it, may have come back with the store.
-func (g *Guarded) raise(ctx context.Context, store hapax.Store, r driver.Rows, anew bool) error {
+func (g *Guarded) raise(ctx context.Context, store hapax.Store, r driver.Rows) error {
+	anew := g.unraised.Swap(false)
+	err := g.raiseOnce(ctx, store, r, anew)
+	if err != nil && anew {
+		g.unraised.Store(true)
+	}
+	return err
+}
+
+func (g *Guarded) raiseOnce(ctx context.Context, store hapax.Store, r driver.Rows, anew bool) error {
 	st := g.Status()
 	if errors.Is(st.err, hapax.ErrStoreCopied) {
 		return nil
@@ -158,7 +168,11 @@ func (g *Guarded) raise(ctx context.Context, store hapax.Store, r driver.Rows, a
 		return err
 	}
 	if old == nil || anew {
-		if _, err := r.SwapRow(ctx, driver.TableFence, rowFence, old, raw); err != nil {
+		ok, err := r.SwapRow(ctx, driver.TableFence, rowFence, old, raw)
+		if err == nil && !ok {
+			err = fmt.Errorf("%w: the fence was changed meanwhile", hapax.ErrStoreUnavailable)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -234,7 +248,7 @@ func (g *Guarded) tend(ctx context.Context) {
 		return
 	}
 	if g.Refused() != nil {
-		_ = g.mind(ctx, store, r)
+		_ = g.heed(ctx, store, g.mind(ctx, store, r))
 		return
 	}
 	if !r.Shared() {
@@ -250,13 +264,18 @@ func (g *Guarded) tend(ctx context.Context) {
 	select {
 	case h.slot <- struct{}{}:
 		defer func() { <-h.slot }()
-		_ = g.beatLocked(ctx, r) // a refusal is in force already
+		_ = g.heed(ctx, store, g.beatLocked(ctx, r)) // a refusal is in force already
 	case <-ctx.Done():
 	}
 }
 
 // mind goes one step from a refusal to serving again.
 func (g *Guarded) mind(ctx context.Context, store hapax.Store, r driver.Rows) error {
+	if g.unraised.Load() && g.Status().State == Refusing {
+		if err := g.raise(ctx, store, r); err != nil {
+			return err
+		}
+	}
 	seen := g.witness.fence()
 	if st := g.Status(); st.Fence != nil {
 		seen = st.Fence.ID
@@ -285,7 +304,7 @@ func (g *Guarded) mind(ctx context.Context, store hapax.Store, r driver.Rows) er
 	case sound:
 		return g.resume()
 	}
-	return g.raise(ctx, store, r, false)
+	return g.raise(ctx, store, r)
 }
 
 // rejoin keeps the node's row alive, whatever became of it, so that the operator

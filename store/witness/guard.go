@@ -45,16 +45,18 @@ type Options struct {
 // A Guarded is a store behind a witness. Its methods are safe for concurrent use.
 type Guarded struct {
 	open    func(context.Context) (hapax.Store, error)
+	fixed   bool // open returns the same store each time
 	witness *Witness
 	opts    Options
 	life    context.Context // ends with Close
 	stop    context.CancelFunc
 	loop    sync.WaitGroup
 
-	opening chan struct{} // holds an element while somebody opens or verifies the store
-	trusted atomic.Bool   // the store was verified since the last trouble
-	held    held
-	heart   heart
+	opening  chan struct{} // holds an element while somebody opens or verifies the store
+	trusted  atomic.Bool   // the store was verified since the last trouble
+	unraised atomic.Bool   // this node has found something that its fence does not tell yet
+	held     held
+	heart    heart
 
 	mu       sync.Mutex // guards the fields below; never held during I/O
 	store    hapax.Store
@@ -67,12 +69,21 @@ type Guarded struct {
 
 // Guard returns the store behind the witness, which stays the caller's to close;
 // Close closes the store. It does not wait for the store.
+//
+// A handle of etcd, ZooKeeper or Redis that has found its store behind or replaced
+// refuses every further call, so that after an adoption the program is to be
+// started again; with GuardOpened it goes on by itself.
 func Guard(store hapax.Store, w *Witness, opts Options) (*Guarded, error) {
-	return GuardOpened(func(context.Context) (hapax.Store, error) { return store, nil }, w, opts)
+	g, err := GuardOpened(func(context.Context) (hapax.Store, error) { return store, nil }, w, opts)
+	if err == nil {
+		g.fixed = true
+	}
+	return g, err
 }
 
 // GuardOpened is Guard for a store that is opened at the first call that finds
-// it, and again after a failure.
+// it, again after a failure, and again when its handle has found the store behind
+// or replaced. Each call of open returns a handle of its own.
 func GuardOpened(open func(context.Context) (hapax.Store, error), w *Witness, opts Options) (*Guarded, error) {
 	if opts.Timeout == 0 {
 		opts.Timeout = DefaultTimeout
@@ -91,6 +102,7 @@ func GuardOpened(open func(context.Context) (hapax.Store, error), w *Witness, op
 	g.life, g.stop = context.WithCancel(context.Background())
 	if why := w.Refusal(); why != "" {
 		g.status = Status{State: Refusing, Why: why}
+		g.unraised.Store(w.fence() == "")
 		g.watch()
 	}
 	return g, nil
@@ -147,11 +159,38 @@ func (g *Guarded) opened(ctx context.Context) (hapax.Store, error) {
 	return store, nil
 }
 
-// storeNow returns the store, which is open.
-func (g *Guarded) storeNow() hapax.Store {
+// heed makes the node refuse where the store's driver has found by itself that the
+// store went back or is another one. Such a handle is of no more use; it is replaced,
+// so that the fence can be raised and the store be adopted.
+func (g *Guarded) heed(ctx context.Context, store hapax.Store, err error) error {
+	found := errors.Is(err, hapax.ErrStoreRolledBack) || errors.Is(err, hapax.ErrStoreReplaced)
+	switch {
+	case errors.Is(err, hapax.ErrFenced): // the guard has found it
+		return err
+	case found:
+		g.drop(store)
+		return g.refuse(ctx, err)
+	case errors.Is(err, hapax.ErrClosed) && g.isDropped(store):
+		return fmt.Errorf("%w: the store is opened anew: %v", hapax.ErrStoreUnavailable, err)
+	}
+	return err
+}
+
+// drop closes the handle, which the next call replaces.
+func (g *Guarded) drop(store hapax.Store) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.store
+	if g.fixed || g.closed || g.store != store {
+		return
+	}
+	g.store, g.openErr = nil, nil
+	g.loop.Go(func() { _ = store.Close() })
+}
+
+func (g *Guarded) isDropped(store hapax.Store) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.closed && g.store != store
 }
 
 func errClosed() error { return fmt.Errorf("%w: the store", hapax.ErrClosed) }
@@ -191,6 +230,7 @@ func ask[T any](ctx context.Context, g *Guarded, f func(context.Context, hapax.S
 		return zero, err
 	}
 	v, err := f(ctx, store)
+	err = g.heed(ctx, store, err)
 	if err != nil && hapax.CodeOf(err) == hapax.ErrInternal.Code() {
 		err = fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
@@ -249,7 +289,7 @@ func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.
 		if err != nil {
 			return hapax.Allocation{}, g.missing(ctx, tag, err)
 		}
-		if err := g.confirm(ctx, c, a.Grant); err != nil {
+		if err := g.confirm(ctx, s, c, a.Grant); err != nil {
 			return hapax.Allocation{}, err
 		}
 		g.held.note(tag, a)
@@ -267,7 +307,7 @@ func (g *Guarded) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 		}
 		c := g.witness.begin(WorkerLine(l.Pool, l.Worker))
 		defer g.witness.end(c)
-		if err := g.confirm(ctx, c, l.Grant); err != nil {
+		if err := g.confirm(ctx, s, c, l.Grant); err != nil {
 			return hapax.Lease{}, err
 		}
 		return l, nil
@@ -288,7 +328,7 @@ func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax
 			return lease, err
 		}
 		c.since, c.again = min(c.since, lease.Grant.Hi), true // the store says that the caller holds the lease
-		if err := g.confirm(ctx, c, l.Grant); err != nil {
+		if err := g.confirm(ctx, s, c, l.Grant); err != nil {
 			return lease, err
 		}
 		return l, nil
@@ -352,14 +392,14 @@ func isUnknown(err error) bool {
 
 // confirm lets a grant be used: the witness records it, and the heartbeat after
 // it shows that the store is still the one that the node has written to.
-func (g *Guarded) confirm(ctx context.Context, c *call, grant hapax.Grant) error {
+func (g *Guarded) confirm(ctx context.Context, s hapax.Store, c *call, grant hapax.Grant) error {
 	if err := g.witness.accept(c, grant, g.heart.acked()); err != nil {
 		if errors.Is(err, hapax.ErrStoreRolledBack) {
 			return g.refuse(ctx, err)
 		}
 		return err
 	}
-	return g.beatAfter(ctx)
+	return g.beatAfter(ctx, s)
 }
 
 // missing turns "not found" into a refusal where the witness knows better.

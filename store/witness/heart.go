@@ -54,10 +54,7 @@ type heart struct {
 }
 
 // beatAfter makes one heartbeat that begins after the call, or shares one.
-func (g *Guarded) beatAfter(ctx context.Context) error {
-	g.mu.Lock()
-	store := g.store
-	g.mu.Unlock()
+func (g *Guarded) beatAfter(ctx context.Context, store hapax.Store) error {
 	r, ok := rows(store)
 	if !ok {
 		return nil
@@ -262,7 +259,7 @@ func (g *Guarded) verifyLocked(ctx context.Context, store hapax.Store) error {
 	if err := g.checkFence(ctx, r); err != nil || !r.Shared() {
 		return err
 	}
-	return g.join(ctx, r)
+	return g.join(ctx, store, r)
 }
 
 // isElsewhere reports whether the store has nodes that joined it before this node
@@ -278,7 +275,7 @@ func (g *Guarded) isElsewhere(ctx context.Context, r driver.Rows) bool {
 
 // join registers the node, and waits for one heartbeat where others are there.
 // Where it has joined before it only goes on.
-func (g *Guarded) join(ctx context.Context, r driver.Rows) error {
+func (g *Guarded) join(ctx context.Context, store hapax.Store, r driver.Rows) error {
 	h := &g.heart
 	select {
 	case h.slot <- struct{}{}:
@@ -290,7 +287,7 @@ func (g *Guarded) join(ctx context.Context, r driver.Rows) error {
 	joined, known := h.joined, h.run != ""
 	h.mu.Unlock()
 	if !known {
-		if err := g.register(ctx, r); err != nil {
+		if err := g.register(ctx, store, r); err != nil {
 			return err
 		}
 	}
@@ -319,7 +316,7 @@ func (g *Guarded) join(ctx context.Context, r driver.Rows) error {
 // that of a node which had stopped in good order, or which made its last heartbeat
 // before its last grant. So the lines are compared, once, before anybody is granted
 // anything through this node.
-func (g *Guarded) register(ctx context.Context, r driver.Rows) error {
+func (g *Guarded) register(ctx context.Context, store hapax.Store, r driver.Rows) error {
 	raw, row, err := g.readBeat(ctx, r)
 	if err != nil {
 		return err
@@ -328,7 +325,7 @@ func (g *Guarded) register(ctx context.Context, r driver.Rows) error {
 		return g.refuse(ctx, fmt.Errorf("%w: it has this node's heartbeat %d, and had acknowledged %d at %s", hapax.ErrStoreRolledBack, row.Beat, beat, at.UTC().Format(time.RFC3339)))
 	}
 	if lines := g.witness.Lines(); len(lines) > 0 {
-		behind, err := compare(ctx, g.storeNow(), lines)
+		behind, err := compare(ctx, store, lines)
 		if err != nil {
 			return err
 		}

@@ -199,9 +199,15 @@ func (w *Witness) setRefusal(reason string) error {
 			return errNoChange
 		}
 		b.Refusal = &reason
+		if reason != "" {
+			b.Fence = noFence
+		}
 		return nil
 	})
 }
+
+// noFence stands for a refusal whose fence is not known to stand.
+const noFence = "-"
 
 // setFence records the fence that stands because of the refusal.
 func (w *Witness) setFence(id string) error {
@@ -214,10 +220,13 @@ func (w *Witness) setFence(id string) error {
 	})
 }
 
-// fence returns the fence that was last seen while refusing.
+// fence returns the fence that was last seen during this refusal, empty if none was.
 func (w *Witness) fence() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.state.Fence == noFence {
+		return ""
+	}
 	return w.state.Fence
 }
 

@@ -68,6 +68,13 @@ const (
 	AdminServiceGetStatusProcedure = "/hapax.v1.AdminService/GetStatus"
 	// AdminServiceAdoptProcedure is the fully-qualified name of the AdminService's Adopt RPC.
 	AdminServiceAdoptProcedure = "/hapax.v1.AdminService/Adopt"
+	// AdminServiceListPluginsProcedure is the fully-qualified name of the AdminService's ListPlugins
+	// RPC.
+	AdminServiceListPluginsProcedure = "/hapax.v1.AdminService/ListPlugins"
+	// AdminServiceSetPluginProcedure is the fully-qualified name of the AdminService's SetPlugin RPC.
+	AdminServiceSetPluginProcedure = "/hapax.v1.AdminService/SetPlugin"
+	// AdminServiceGetUsageProcedure is the fully-qualified name of the AdminService's GetUsage RPC.
+	AdminServiceGetUsageProcedure = "/hapax.v1.AdminService/GetUsage"
 )
 
 // AdminServiceClient is a client for the hapax.v1.AdminService service.
@@ -103,6 +110,12 @@ type AdminServiceClient interface {
 	// Decides that a store which went back is to be used: raises every mark above
 	// what is known to be used, and lifts the fence.
 	Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error)
+	// Lists the plugins of this node, in their order.
+	ListPlugins(context.Context, *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error)
+	// Switches a plugin of this node on or off, or orders it, until the node stops.
+	SetPlugin(context.Context, *hapaxv1.SetPluginRequest) (*hapaxv1.SetPluginResponse, error)
+	// Tells what plugins of this node have counted.
+	GetUsage(context.Context, *hapaxv1.GetUsageRequest) (*hapaxv1.GetUsageResponse, error)
 }
 
 // NewAdminServiceClient constructs a client for the hapax.v1.AdminService service. By default, it
@@ -206,6 +219,24 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("Adopt")),
 			connect.WithClientOptions(opts...),
 		),
+		listPlugins: connect.NewClient[hapaxv1.ListPluginsRequest, hapaxv1.ListPluginsResponse](
+			httpClient,
+			baseURL+AdminServiceListPluginsProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ListPlugins")),
+			connect.WithClientOptions(opts...),
+		),
+		setPlugin: connect.NewClient[hapaxv1.SetPluginRequest, hapaxv1.SetPluginResponse](
+			httpClient,
+			baseURL+AdminServiceSetPluginProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("SetPlugin")),
+			connect.WithClientOptions(opts...),
+		),
+		getUsage: connect.NewClient[hapaxv1.GetUsageRequest, hapaxv1.GetUsageResponse](
+			httpClient,
+			baseURL+AdminServiceGetUsageProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("GetUsage")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -226,6 +257,9 @@ type adminServiceClient struct {
 	deletePool         *connect.Client[hapaxv1.DeletePoolRequest, hapaxv1.DeletePoolResponse]
 	getStatus          *connect.Client[hapaxv1.GetStatusRequest, hapaxv1.GetStatusResponse]
 	adopt              *connect.Client[hapaxv1.AdoptRequest, hapaxv1.AdoptResponse]
+	listPlugins        *connect.Client[hapaxv1.ListPluginsRequest, hapaxv1.ListPluginsResponse]
+	setPlugin          *connect.Client[hapaxv1.SetPluginRequest, hapaxv1.SetPluginResponse]
+	getUsage           *connect.Client[hapaxv1.GetUsageRequest, hapaxv1.GetUsageResponse]
 }
 
 // GetTag calls hapax.v1.AdminService.GetTag.
@@ -363,6 +397,33 @@ func (c *adminServiceClient) Adopt(ctx context.Context, req *hapaxv1.AdoptReques
 	return nil, err
 }
 
+// ListPlugins calls hapax.v1.AdminService.ListPlugins.
+func (c *adminServiceClient) ListPlugins(ctx context.Context, req *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error) {
+	response, err := c.listPlugins.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SetPlugin calls hapax.v1.AdminService.SetPlugin.
+func (c *adminServiceClient) SetPlugin(ctx context.Context, req *hapaxv1.SetPluginRequest) (*hapaxv1.SetPluginResponse, error) {
+	response, err := c.setPlugin.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetUsage calls hapax.v1.AdminService.GetUsage.
+func (c *adminServiceClient) GetUsage(ctx context.Context, req *hapaxv1.GetUsageRequest) (*hapaxv1.GetUsageResponse, error) {
+	response, err := c.getUsage.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AdminServiceHandler is an implementation of the hapax.v1.AdminService service.
 type AdminServiceHandler interface {
 	// Returns one tag, also when it is a tombstone.
@@ -396,6 +457,12 @@ type AdminServiceHandler interface {
 	// Decides that a store which went back is to be used: raises every mark above
 	// what is known to be used, and lifts the fence.
 	Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error)
+	// Lists the plugins of this node, in their order.
+	ListPlugins(context.Context, *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error)
+	// Switches a plugin of this node on or off, or orders it, until the node stops.
+	SetPlugin(context.Context, *hapaxv1.SetPluginRequest) (*hapaxv1.SetPluginResponse, error)
+	// Tells what plugins of this node have counted.
+	GetUsage(context.Context, *hapaxv1.GetUsageRequest) (*hapaxv1.GetUsageResponse, error)
 }
 
 // NewAdminServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -495,6 +562,24 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("Adopt")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceListPluginsHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceListPluginsProcedure,
+		svc.ListPlugins,
+		connect.WithSchema(adminServiceMethods.ByName("ListPlugins")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceSetPluginHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceSetPluginProcedure,
+		svc.SetPlugin,
+		connect.WithSchema(adminServiceMethods.ByName("SetPlugin")),
+		connect.WithHandlerOptions(opts...),
+	)
+	adminServiceGetUsageHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceGetUsageProcedure,
+		svc.GetUsage,
+		connect.WithSchema(adminServiceMethods.ByName("GetUsage")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/hapax.v1.AdminService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdminServiceGetTagProcedure:
@@ -527,6 +612,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceGetStatusHandler.ServeHTTP(w, r)
 		case AdminServiceAdoptProcedure:
 			adminServiceAdoptHandler.ServeHTTP(w, r)
+		case AdminServiceListPluginsProcedure:
+			adminServiceListPluginsHandler.ServeHTTP(w, r)
+		case AdminServiceSetPluginProcedure:
+			adminServiceSetPluginHandler.ServeHTTP(w, r)
+		case AdminServiceGetUsageProcedure:
+			adminServiceGetUsageHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -594,4 +685,16 @@ func (UnimplementedAdminServiceHandler) GetStatus(context.Context, *hapaxv1.GetS
 
 func (UnimplementedAdminServiceHandler) Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.Adopt is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ListPlugins(context.Context, *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.ListPlugins is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) SetPlugin(context.Context, *hapaxv1.SetPluginRequest) (*hapaxv1.SetPluginResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.SetPlugin is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) GetUsage(context.Context, *hapaxv1.GetUsageRequest) (*hapaxv1.GetUsageResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.GetUsage is not implemented"))
 }

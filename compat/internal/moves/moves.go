@@ -29,10 +29,14 @@ type Move struct {
 // Changes reports whether the move changes anything.
 func (m Move) Changes() bool { return m.Reason == nil && m.After != m.Before }
 
-// Plan compares definitions with the native tags. Nothing is written.
-func Plan(ctx context.Context, target Target, defs []hapax.Tag) ([]Move, error) {
+// Plan compares definitions with the native tags, and calls progress, if set, after
+// each. Nothing is written.
+func Plan(ctx context.Context, target Target, defs []hapax.Tag, progress func(done, total int)) ([]Move, error) {
 	var all []Move
-	for _, def := range defs {
+	for i, def := range defs {
+		if progress != nil {
+			progress(i, len(defs))
+		}
 		m := Move{Tag: def}
 		def, err := def.WithDefaults()
 		if err == nil {

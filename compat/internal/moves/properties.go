@@ -118,9 +118,46 @@ func unescape(s string) (string, error) {
 	return b.String(), nil
 }
 
-// DatabaseURL turns a JDBC URL for MySQL, with its account, into a database URL
-// of hapax. field names the setting in errors, which do not show the URL.
-func DatabaseURL(field, jdbc, user, password string) (string, error) {
+// A Secret is a text that formatting hides.
+type Secret string
+
+// String hides the secret.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return "(secret)"
+}
+
+// GoString hides the secret.
+func (s Secret) GoString() string { return s.String() }
+
+// SplitPassword takes the password out of a URL.
+func SplitPassword(field, rawURL string) (string, Secret, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Scheme != "mysql" {
+		return "", "", &hapax.ValueError{Field: field, Value: "(not shown)", Allowed: "mysql://user@host:port/database", Err: hapax.ErrInvalidArgument}
+	}
+	password, ok := u.User.Password()
+	if ok {
+		u.User = url.User(u.User.Username())
+	}
+	return u.String(), Secret(password), nil
+}
+
+// JoinPassword puts a password into a URL.
+func JoinPassword(rawURL string, password Secret) string {
+	u, err := url.Parse(rawURL)
+	if err != nil || password == "" {
+		return rawURL
+	}
+	u.User = url.UserPassword(u.User.Username(), string(password))
+	return u.String()
+}
+
+// DatabaseURL turns a JDBC URL for MySQL into a database URL of hapax without the
+// password. field names the setting in errors, which do not show the URL.
+func DatabaseURL(field, jdbc, user string) (string, error) {
 	bad := &hapax.ValueError{Field: field, Value: "(not shown)", Allowed: "jdbc:mysql://host:port/database, with one host", Err: hapax.ErrInvalidArgument}
 	rest, ok := strings.CutPrefix(jdbc, "jdbc:mysql://")
 	if !ok {
@@ -134,10 +171,7 @@ func DatabaseURL(field, jdbc, user, password string) (string, error) {
 	if u.Port() == "" {
 		out.Host = net.JoinHostPort(u.Hostname(), "3306")
 	}
-	switch {
-	case password != "":
-		out.User = url.UserPassword(user, password)
-	case user != "":
+	if user != "" {
 		out.User = url.User(user)
 	}
 	if strings.EqualFold(u.Query().Get("useSSL"), "true") {

@@ -88,6 +88,9 @@ type Options struct {
 	// trap, since every caller gets the same number.
 	ZeroWhenOff bool
 
+	// Failed, if set, is told of every error of an issuer that a client was told of.
+	Failed func(error)
+
 	// Location is the time zone of /decodeSnowflakeId; default time.Local.
 	Location *time.Location
 
@@ -210,6 +213,9 @@ func (h handler) get(w http.ResponseWriter, r *http.Request, issuer Issuer, key 
 		id, err = issuer.Next(ctx, key[:i])
 	}
 	if err != nil {
+		if h.Failed != nil {
+			h.Failed(err)
+		}
 		spring.Fail(w, r, h.now(), http.StatusInternalServerError, serverException, fmt.Sprintf("Result{id=%d, status=EXCEPTION}", code(err)))
 		return
 	}

@@ -36,11 +36,21 @@ type Tokens interface {
 	Allows(token, bizType string) bool
 }
 
+// A Readier tells that no token can be judged yet: Tokens that are one have calls
+// fail as the system's error then, and not as the token's.
+type Readier interface {
+	Ready(ctx context.Context) error
+}
+
 // Options choose what is answered.
 type Options struct {
 	Issuer  Issuer
 	Granter Granter
 	Tokens  Tokens
+
+	// Failed, if set, is told of every error of an issuer or granter that a client was
+	// told of.
+	Failed func(error)
 
 	// MaxWait bounds how long a call waits for numbers; default 2 s.
 	MaxWait time.Duration
@@ -175,17 +185,30 @@ func (h handler) read(w http.ResponseWriter, r *http.Request) (request, error) {
 	return q, nil
 }
 
+// admit refuses a call without a token of its bizType.
+func (h handler) admit(ctx context.Context, q request) error {
+	if r, ok := h.Tokens.(Readier); ok {
+		if err := r.Ready(ctx); err != nil {
+			return h.system(q.bizType, err)
+		}
+	}
+	if !h.Tokens.Allows(q.token, q.bizType) {
+		return &fault{codeToken, badToken}
+	}
+	return nil
+}
+
 // next issues what a call asks for, all of it or none.
 func (h handler) next(ctx context.Context, q request) ([]int64, error) {
-	if !h.Tokens.Allows(q.token, q.bizType) {
-		return nil, &fault{codeToken, badToken}
+	if err := h.admit(ctx, q); err != nil {
+		return nil, err
 	}
 	if q.batch < 1 {
 		return nil, &fault{codeSystem, fmt.Sprintf("batchSize is %d; allowed is 1 to %d", q.batch, MaxBatch)}
 	}
 	ids := make([]hapax.ID, q.batch)
 	if _, err := h.Issuer.NextN(ctx, q.bizType, ids); err != nil {
-		return nil, system(q.bizType, err)
+		return nil, h.system(q.bizType, err)
 	}
 	out := make([]int64, len(ids))
 	for i, id := range ids {
@@ -196,12 +219,12 @@ func (h handler) next(ctx context.Context, q request) ([]int64, error) {
 
 // segment takes a whole segment.
 func (h handler) segment(ctx context.Context, q request) (segment, error) {
-	if !h.Tokens.Allows(q.token, q.bizType) {
-		return segment{}, &fault{codeToken, badToken}
+	if err := h.admit(ctx, q); err != nil {
+		return segment{}, err
 	}
 	a, err := h.Granter.Allocate(ctx, q.bizType, 0, "")
 	if err != nil {
-		return segment{}, system(q.bizType, err)
+		return segment{}, h.system(q.bizType, err)
 	}
 	current, last := a.Grant.Lo-1, a.Grant.Hi-1
 	return segment{last, current + (last-current)/5, current, max(1, a.Tag.Delta), a.Tag.Remainder}, nil
@@ -209,7 +232,10 @@ func (h handler) segment(ctx context.Context, q request) (segment, error) {
 
 // system returns the fault for an error of the issuer or the store. What a store
 // says may name hosts, so it is told by its code.
-func system(bizType string, err error) *fault {
+func (h handler) system(bizType string, err error) *fault {
+	if h.Failed != nil {
+		h.Failed(err)
+	}
 	if errors.Is(err, hapax.ErrTagNotFound) || errors.Is(err, hapax.ErrTagDeleted) || errors.Is(err, hapax.ErrInvalidTag) {
 		return &fault{codeSystem, "error query segmentId: can not find biztype:" + bizType}
 	}

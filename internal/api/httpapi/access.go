@@ -83,6 +83,10 @@ func (a *api) admit(w http.ResponseWriter, r *http.Request, permission auth.Perm
 // setHints tells the client how to do better, in the headers of an error.
 func setHints(header http.Header, status int, err error) {
 	_, limited := errors.AsType[*auth.LimitError](err)
+	if e, ok := errors.AsType[*hapax.VetoError](err); ok && !e.At.IsZero() {
+		header.Set("Retry-After", strconv.FormatInt(int64(max(time.Until(e.At)+time.Second-1, time.Second)/time.Second), 10))
+		return
+	}
 	switch {
 	case status == http.StatusUnauthorized:
 		header.Set("WWW-Authenticate", `Bearer realm="hapax"`)

@@ -1,13 +1,9 @@
 package httpapi
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
-
-	"github.com/hapax-id/hapax"
 )
 
 // isOwn reports whether a request names this server by a name of its own and, if a
@@ -34,35 +30,3 @@ func (a *api) refuseForeign(w http.ResponseWriter) {
 	}
 	a.refuse(w, http.StatusForbidden, problem{Code: "permission_denied", Title: "the request comes from elsewhere", Detail: detail})
 }
-
-// errBusy is for a request whose body there is no memory for.
-var errBusy = fmt.Errorf("%w: %d requests with a body are in flight; try again", hapax.ErrLimitExceeded, maxBodies)
-
-// A bodyWriter gives back what a request's body counts for when the answer begins:
-// the body has been read then.
-type bodyWriter struct {
-	http.ResponseWriter
-	bodies chan struct{}
-	once   sync.Once
-}
-
-func (w *bodyWriter) release() { w.once.Do(func() { <-w.bodies }) }
-
-func (w *bodyWriter) WriteHeader(status int) {
-	w.release()
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *bodyWriter) Write(p []byte) (int, error) {
-	w.release()
-	return w.ResponseWriter.Write(p)
-}
-
-// Flush implements http.Flusher, which streams look for.
-func (w *bodyWriter) Flush() {
-	w.release()
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // a client that is gone is no error of ours
-}
-
-// Unwrap is for http.ResponseController.
-func (w *bodyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

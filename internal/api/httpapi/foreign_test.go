@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
 // A page of elsewhere cannot use what a browser shows by itself: a certificate, or
@@ -45,31 +46,96 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// Bodies in memory are bounded, and what they count for comes back when the answer
-// begins.
+// Bodies in memory are bounded by their bytes, and what they count for comes back when
+// the answer begins, or when it is known how long they are.
 func TestBodiesAreBounded(t *testing.T) {
 	h := New(newService(t), Options{}).(*api)
-	post := func() *httptest.ResponseRecorder {
+	const body = `{"count":1}`
+	post := func(length int64, header string, value string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
-		r := httptest.NewRequest(http.MethodPost, "/v1/tags/orders/ids", strings.NewReader(`{"count":1}`))
+		r := httptest.NewRequest(http.MethodPost, "/v1/tags/orders/ids", strings.NewReader(body))
+		r.ContentLength = length
 		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set(header, value)
 		h.ServeHTTP(w, r)
 		return w
 	}
-	for range 3 {
-		if w := post(); w.Code != http.StatusOK || len(h.bodies) != 0 {
-			t.Fatalf("%d %s, and %d bodies are held", w.Code, w.Body, len(h.bodies))
+	for _, tt := range []struct {
+		length        int64
+		header, value string
+		claim         int64
+	}{
+		{int64(len(body)), "Accept", "*/*", int64(len(body))},
+		{-1, "Accept", "*/*", maxBody},
+		{int64(len(body)), "Connect-Content-Encoding", "gzip", int64(len(body)) + maxBody},
+		{-1, "Grpc-Encoding", "gzip", 2 * maxBody},
+	} {
+		if w := post(tt.length, tt.header, tt.value); w.Code != http.StatusOK || h.bodies.used.Load() != 0 {
+			t.Fatalf("%+v: %d %s, and %d bytes are held", tt, w.Code, w.Body, h.bodies.used.Load())
+		}
+		h.bodies.used.Store(maxBodies - tt.claim + 1)
+		if w := post(tt.length, tt.header, tt.value); w.Code != http.StatusTooManyRequests {
+			t.Errorf("%+v: %d %s", tt, w.Code, w.Body)
+		}
+		h.bodies.used.Store(maxBodies - tt.claim)
+		if w := post(tt.length, tt.header, tt.value); w.Code != http.StatusOK || h.bodies.used.Load() != maxBodies-tt.claim {
+			t.Errorf("%+v: %d %s, %d bytes", tt, w.Code, w.Body, h.bodies.used.Load())
+		}
+		h.bodies.used.Store(0)
+	}
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+	r.ContentLength = -1
+	held := h.bodies.hold(httptest.NewRecorder(), r)
+	if got := h.bodies.used.Load(); got != maxBody {
+		t.Errorf("a body of unknown length counts for %d", got)
+	}
+	if _, err := io.Copy(io.Discard, r.Body); err != nil || h.bodies.used.Load() != int64(len(body)) {
+		t.Errorf("one that was read counts for %d, error %v", h.bodies.used.Load(), err)
+	}
+	if held.release(); h.bodies.used.Load() != 0 {
+		t.Errorf("at the end, %d bytes are held", h.bodies.used.Load())
+	}
+}
+
+// What strangers send takes no room from those with a token, and little at all.
+func TestStrangersBodies(t *testing.T) {
+	guarded, tokens, _ := guardedHandler(t, map[string]auth.TokenConfig{"app": {}})
+	h := guarded.(*api)
+	var read int64
+	h.mux.HandleFunc("POST /public", func(_ http.ResponseWriter, r *http.Request) {
+		read, _ = io.Copy(io.Discard, r.Body)
+		if used := h.bodies.used.Load(); used != 0 {
+			t.Errorf("a stranger has %d bytes of the others' room", used)
+		}
+	})
+	const long = 60 << 10
+	post := func(path, token string) int {
+		r := httptest.NewRequest(http.MethodPost, path, io.MultiReader(strings.NewReader(`{"count":1}`), strings.NewReader(strings.Repeat(" ", long))))
+		r.Host = "localhost"
+		r.Header.Set("Content-Type", "application/json")
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	if post("/public", ""); read != maxBodyUnseen {
+		t.Errorf("%d bytes of a stranger's body were read", read)
+	}
+	h.unseen.used.Store(maxBodiesUnseen)
+	for _, token := range []string{"", auth.NewToken()} {
+		if got := post("/v1/tags/orders/ids", token); got != http.StatusTooManyRequests {
+			t.Errorf("a stranger too many: %d", got)
 		}
 	}
-	for range maxBodies {
-		h.bodies <- struct{}{}
+	if got := post("/v1/tags/orders/ids", tokens["app"]); got != http.StatusOK {
+		t.Errorf("a token, while strangers are too many: %d", got)
 	}
-	if w := post(); w.Code != http.StatusTooManyRequests {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-	<-h.bodies
-	if w := post(); w.Code != http.StatusOK {
-		t.Errorf("%d %s", w.Code, w.Body)
+	h.unseen.used.Store(0)
+	h.bodies.used.Store(maxBodies)
+	if got := post("/v1/tags/orders/ids", ""); got != http.StatusUnauthorized {
+		t.Errorf("a stranger: %d", got)
 	}
 }
 

@@ -7,8 +7,8 @@
 //	POST   /v1/ids/compose               {"layout":L,"fields":{"time":T,"worker":W}} to an ID
 //	GET    /v1/tags?after=NAME&limit=N   a page of tags, tombstones among them
 //	GET    /v1/tags/{tag}                one tag
-//	PUT    /v1/tags/{tag}                create or change: kind, start, step, min_step, max_step, pool, floor,
-//	                                     code, zone
+//	PUT    /v1/tags/{tag}                create or change: kind, start, step, min_step, max_step, delta,
+//	                                     remainder, pool, floor, code, zone
 //	DELETE /v1/tags/{tag}                leave a tombstone
 //	GET    /v1/layouts                   the known layouts
 //	GET    /v1/pools                     the worker pools
@@ -91,12 +91,9 @@ type api struct {
 	opts   Options
 	mux    *http.ServeMux
 	hosts  func(string) bool // whether a Host is this server's; nil: each is taken
-	bodies chan struct{}     // one per request whose body may be in memory
+	bodies budget            // what requests' bodies take of memory
+	unseen budget            // what those of strangers take
 }
-
-// maxBodies is how many requests with a body may be in memory at the same time. A
-// body has up to 64 KiB, and as many again uncompressed.
-const maxBodies = 4096
 
 // routes lists what is served, as patterns of http.ServeMux.
 func (a *api) routes() map[string]http.HandlerFunc {
@@ -135,7 +132,9 @@ func New(svc *service.Service, opts Options) http.Handler {
 		opts.Gatherer = r
 	}
 	svc.Counting(API, Codes()...)
-	a := &api{svc: svc, opts: opts, mux: http.NewServeMux(), hosts: opts.Hosts, bodies: make(chan struct{}, maxBodies)}
+	a := &api{svc: svc, opts: opts, mux: http.NewServeMux(), hosts: opts.Hosts}
+	a.bodies.most, a.bodies.each = maxBodies, maxBody
+	a.unseen.most, a.unseen.each = maxBodiesUnseen, maxBodyUnseen
 	if opts.LoopbackOnly {
 		a.hosts = isLoopbackHost
 	}
@@ -186,13 +185,15 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.ContentLength != 0 {
-		select {
-		case a.bodies <- struct{}{}:
-		default:
+		budget := &a.bodies
+		if !a.opts.Policy.Knows(r.Context(), r.Header["Authorization"]) {
+			budget = &a.unseen
+		}
+		held := budget.hold(w, r)
+		if held == nil {
 			a.fail(w, r, errBusy)
 			return
 		}
-		held := &bodyWriter{ResponseWriter: w, bodies: a.bodies}
 		defer held.release()
 		w = held
 	}

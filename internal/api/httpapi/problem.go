@@ -31,6 +31,11 @@ type problem struct {
 	Pool     string     `json:"pool,omitempty"`      // which has no worker ID to give
 	Size     int64      `json:"size,omitempty"`      // how many it has
 	NextFree *time.Time `json:"next_free,omitempty"` // when the next one frees up
+
+	Plugin  string     `json:"plugin,omitempty"`   // which refused or failed
+	Hook    string     `json:"hook,omitempty"`     // in which it failed
+	Reason  string     `json:"reason,omitempty"`   // why it refused, in its own words
+	RetryAt *time.Time `json:"retry_at,omitempty"` // when to ask again
 }
 
 // API is the protocol's name in metrics and logs.
@@ -88,6 +93,9 @@ var statuses = map[hapax.Code]int{
 	hapax.ErrLimitExceeded.Code():    http.StatusTooManyRequests,
 	hapax.ErrUnauthenticated.Code():  http.StatusUnauthorized,
 	hapax.ErrPermissionDenied.Code(): http.StatusForbidden,
+	hapax.ErrPluginFailed.Code():     http.StatusInternalServerError,
+	hapax.ErrPluginMismatch.Code():   http.StatusConflict,
+	hapax.ErrUnknownStrategy.Code():  http.StatusConflict,
 	hapax.ErrInternal.Code():         http.StatusInternalServerError,
 }
 
@@ -109,6 +117,10 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		status = http.StatusRequestEntityTooLarge
 	}
+	veto, vetoed := errors.AsType[*hapax.VetoError](err)
+	if vetoed && !veto.At.IsZero() {
+		status = http.StatusTooManyRequests
+	}
 	setHints(w.Header(), status, err)
 	p := problem{Code: string(code), Title: title(code), Detail: detail(err, status)}
 	if e, ok := errors.AsType[*hapax.ValueError](err); ok && p.Detail != "" {
@@ -119,6 +131,15 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 		if !e.NextFree.IsZero() {
 			p.NextFree = new(e.NextFree.UTC())
 		}
+	}
+	if vetoed {
+		p.Plugin, p.Reason = veto.Plugin, shown(veto.Err)
+		if !veto.At.IsZero() {
+			p.RetryAt = new(veto.At.UTC())
+		}
+	}
+	if e, ok := errors.AsType[*hapax.PluginError](err); ok {
+		p.Plugin, p.Hook = e.Plugin, e.Hook
 	}
 	a.problem(w, status, p)
 }
@@ -145,6 +166,9 @@ func title(code hapax.Code) string {
 func detail(err error, status int) string {
 	if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok {
 		return e.Error()
+	}
+	if e, ok := errors.AsType[*hapax.PluginError](err); ok {
+		return e.Where()
 	}
 	if status < http.StatusInternalServerError || status == http.StatusInsufficientStorage {
 		return err.Error()

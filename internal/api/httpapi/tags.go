@@ -19,17 +19,25 @@ type tagJSON struct {
 	MinStep int64      `json:"min_step,omitempty"`
 	MaxStep int64      `json:"max_step,omitempty"`
 	Mark    *hapax.ID  `json:"mark,omitempty"`
+	Delta   int64      `json:"delta,omitempty"` // 0: 1
+	Rest    int64      `json:"remainder,omitempty"`
 	Pool    string     `json:"pool,omitempty"`
 	Deleted bool       `json:"deleted,omitempty"`
 	Code    string     `json:"code,omitempty"`
 	Old     []string   `json:"old_codes,omitempty"` // that still can be parsed, the latest first
+
+	Strategy string `json:"strategy,omitempty"` // unless it is the kind
 }
 
 func newTagJSON(t hapax.Tag) tagJSON {
 	j := tagJSON{Name: t.Name, Kind: t.Kind, Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep, Pool: t.Pool, Deleted: t.Deleted}
 	j.Code, j.Old = service.CodeOf(t)
+	j.Strategy = service.StrategyOf(t)
 	if t.Kind == hapax.KindSegment {
 		j.Start, j.Mark = new(hapax.ID(t.Start)), new(hapax.ID(t.Mark))
+	}
+	if t.Delta > 1 {
+		j.Delta, j.Rest = t.Delta, t.Remainder
 	}
 	return j
 }
@@ -90,10 +98,14 @@ type putBody struct {
 	Step    *int64     `json:"step"`
 	MinStep *int64     `json:"min_step"`
 	MaxStep *int64     `json:"max_step"`
+	Delta   *int64     `json:"delta"`     // only numbers that leave Rest when divided by it
+	Rest    *int64     `json:"remainder"` // 0 to Delta - 1
 	Pool    string     `json:"pool"`
 	Floor   *hapax.ID  `json:"floor"` // the next number is at least this
 	Code    string     `json:"code"`
 	Zone    string     `json:"zone"` // of the code, where its spec names none
+
+	Strategy string `json:"strategy"`
 }
 
 // putTag creates a tag, explicitly, or changes one. "If-None-Match: *" makes it
@@ -156,6 +168,7 @@ func (b putBody) definition(name string) (hapax.Tag, error) {
 		{"step", b.Step, &t.Step, hapax.MaxStep},
 		{"min_step", b.MinStep, &t.MinStep, hapax.MaxStep},
 		{"max_step", b.MaxStep, &t.MaxStep, hapax.MaxStep},
+		{"delta", b.Delta, &t.Delta, hapax.MaxDelta},
 		{"start", (*int64)(b.Start), &t.Start, hapax.MaxMark - 1},
 		{"floor", (*int64)(b.Floor), &t.Mark, hapax.MaxMark - 1},
 	} {
@@ -167,7 +180,10 @@ func (b putBody) definition(name string) (hapax.Tag, error) {
 		}
 		*f.to = *f.given
 	}
-	return t, nil
+	if b.Rest != nil {
+		t.Remainder = *b.Rest // WithDefaults judges it by the delta
+	}
+	return service.WithStrategy(t, b.Strategy)
 }
 
 // change applies the body to a tag that exists.
@@ -178,10 +194,14 @@ func (a *api) change(r *http.Request, name string, b putBody) (hapax.Tag, error)
 		return t, err
 	case b.Kind != "" && b.Kind != t.Kind:
 		return t, fmt.Errorf("%w: %q is a %s tag", hapax.ErrKindMismatch, name, t.Kind)
+	case b.Strategy != "" && b.Strategy != service.StrategyName(t):
+		return t, &hapax.ValueError{Field: "strategy", Value: b.Strategy, Allowed: fmt.Sprintf("%q, which cannot change", service.StrategyName(t)), Err: hapax.ErrInvalidArgument}
 	case b.Pool != "" && b.Pool != t.Pool:
 		return t, &hapax.ValueError{Field: "pool", Value: b.Pool, Allowed: fmt.Sprintf("%q, which cannot change", t.Pool), Err: hapax.ErrInvalidArgument}
 	case b.Start != nil && int64(*b.Start) != t.Start:
 		return t, &hapax.ValueError{Field: "start", Value: *b.Start, Allowed: fmt.Sprintf("%d, which cannot change; floor raises the next number", t.Start), Err: hapax.ErrInvalidArgument}
+	case b.Delta != nil && *b.Delta != t.Delta, b.Rest != nil && *b.Rest != t.Remainder:
+		return t, &hapax.ValueError{Field: "delta", Value: "another one", Allowed: fmt.Sprintf("%d with remainder %d, which cannot change", t.Delta, t.Remainder), Err: hapax.ErrInvalidArgument}
 	case b.Step == nil && b.MinStep == nil && b.MaxStep == nil && b.Floor == nil && b.Code == "":
 		return t, nil
 	}

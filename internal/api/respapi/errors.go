@@ -51,7 +51,10 @@ var translations = map[hapax.Code]translation{
 	hapax.ErrNotSupported.Code():     {"ERR", true},
 
 	hapax.ErrClosed.Code():           {"UNAVAILABLE", true},
-	hapax.ErrRejected.Code():         {"NOPERM", false},
+	hapax.ErrRejected.Code():         {"REJECTED", false},
+	hapax.ErrPluginFailed.Code():     {"FAILED", true},
+	hapax.ErrPluginMismatch.Code():   {"ERR", false},
+	hapax.ErrUnknownStrategy.Code():  {"ERR", false},
 	hapax.ErrLimitExceeded.Code():    {"LIMIT", false},
 	hapax.ErrUnauthenticated.Code():  {"WRONGPASS", true},
 	hapax.ErrPermissionDenied.Code(): {"NOPERM", false},
@@ -77,6 +80,9 @@ func errorText(err error) string {
 		}
 		if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok {
 			text = hapax.Message(e)
+		}
+		if e, ok := errors.AsType[*hapax.PluginError](err); ok {
+			text = e.Where()
 		}
 	}
 	return t.prefix + " " + string(code) + ": " + text

@@ -2,7 +2,9 @@ package respapi
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -31,6 +33,9 @@ func (c *conn) incrRun(tag, frame, after []byte) int {
 	}
 	ids := c.b.ids[:run]
 	n, err := c.srv.svc.NextN(c.context(), c.tagName(tag), ids)
+	if n == 0 && errors.Is(err, hapax.ErrRejected) { // a plugin may let fewer pass
+		return c.incrRun(tag, nil, nil)
+	}
 	for _, id := range ids[:n] {
 		c.b.out = appendInt(c.b.out, int64(id))
 	}
@@ -157,8 +162,8 @@ func (c *conn) next(args [][]byte) {
 		c.failWith(err) // what was issued before is a gap
 		return
 	}
-	// All numbers of a reply have one form. They ascend.
-	text := !isSafe(int64(ids[0])) || !isSafe(int64(ids[n-1]))
+	// All numbers of a reply have one form.
+	text := slices.ContainsFunc(ids, func(id hapax.ID) bool { return !isSafe(int64(id)) })
 	if form != nil {
 		text = bytes.EqualFold(form, []byte("TEXT"))
 	}

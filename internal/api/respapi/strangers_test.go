@@ -178,19 +178,31 @@ func TestGoneClientsPipeline(t *testing.T) {
 			if name == "transaction" {
 				text = frame("MULTI") + text + frame("EXEC")
 			}
-			c := srv.dial(t)
-			c.send(text)
-			if name == "transaction" {
-				c.expect("+OK\r\n")
+			const clients = 49
+			var gone []*testClient
+			for range clients {
+				c := srv.dial(t)
+				c.send(text)
+				gone = append(gone, c)
 			}
-			eventually(t, "it waits", func() bool {
-				for _, conn := range srv.connections() {
-					return conn.state.Load()&(1<<phaseBits-1) == phaseBusy
+			if name == "transaction" {
+				for _, c := range gone {
+					c.expect("+OK\r\n")
 				}
-				return false
+			}
+			eventually(t, "they wait", func() bool {
+				busy := 0
+				for _, conn := range srv.connections() {
+					if conn.state.Load()&(1<<phaseBits-1) == phaseBusy {
+						busy++
+					}
+				}
+				return busy == clients
 			})
-			_ = c.Close()
-			eventually(t, "it is given up", srv.isOpen(0))
+			for _, c := range gone {
+				_ = c.Close()
+			}
+			eventually(t, "they are given up", srv.isOpen(0))
 		})
 	}
 }

@@ -56,6 +56,9 @@ var permissions = map[string]auth.Permission{
 	hapaxv1connect.AdminServiceDeletePoolProcedure:         auth.Workers,
 	hapaxv1connect.AdminServiceGetStatusProcedure:          auth.Operate,
 	hapaxv1connect.AdminServiceAdoptProcedure:              auth.Operate,
+	hapaxv1connect.AdminServiceListPluginsProcedure:        auth.Operate,
+	hapaxv1connect.AdminServiceSetPluginProcedure:          auth.Operate,
+	hapaxv1connect.AdminServiceGetUsageProcedure:           auth.Define,
 }
 
 // permissionOf returns what a procedure asks for.
@@ -182,6 +185,9 @@ func (b boundary) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 			return b.translate(ctx, err)
 		}
 		defer caller.End()
+		if err := ctx.Err(); err != nil {
+			return b.translate(ctx, err)
+		}
 		return b.translate(ctx, next(ctx, request{conn}))
 	}
 }
@@ -223,6 +229,9 @@ func (b boundary) translate(ctx context.Context, err error) error {
 	}
 	b.counter.Failed(API, err)
 	out := wire.Error(err)
+	if veto, ok := errors.AsType[*hapax.VetoError](err); ok && !veto.At.IsZero() {
+		out.Meta().Set("Retry-After", strconv.FormatInt(int64(max(time.Until(veto.At)+time.Second-1, time.Second)/time.Second), 10))
+	}
 	if limit, ok := errors.AsType[*auth.LimitError](err); ok {
 		out.Meta().Set("Retry-After", strconv.Itoa(int((limit.After+time.Second-1)/time.Second)))
 	}

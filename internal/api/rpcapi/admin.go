@@ -57,7 +57,7 @@ func (s *adminServer) CreateTag(ctx context.Context, req *hapaxv1.CreateTagReque
 	if def != nil {
 		def.Extra = extra
 	}
-	t, err := create(ctx, s.store, def, hapax.CreateExplicit)
+	t, err := create(ctx, s.store, def, req.GetStrategy(), hapax.CreateExplicit)
 	if err != nil {
 		return nil, err
 	}
@@ -232,10 +232,10 @@ func (s *adminServer) GetStatus(ctx context.Context, _ *hapaxv1.GetStatusRequest
 		return nil, err
 	}
 	nodes, err := g.Nodes(ctx)
-	if err != nil && !errors.Is(err, hapax.ErrNotSupported) {
+	st := g.Status()
+	if err != nil && st.State == witness.Serving && !errors.Is(err, hapax.ErrNotSupported) {
 		return nil, err
 	}
-	st := g.Status()
 	res := &hapaxv1.GetStatusResponse{State: string(st.State), Why: st.Why, Fence: newFence(st.Fence), StoreId: g.Witness().StoreID()}
 	for _, n := range nodes {
 		res.Nodes = append(res.Nodes, &hapaxv1.Node{Id: n.ID, Name: n.Name, At: timestamppb.New(n.At), Since: timestamppb.New(n.Since)})
@@ -253,7 +253,7 @@ func (s *adminServer) Adopt(ctx context.Context, req *hapaxv1.AdoptRequest) (*ha
 		DryRun: req.GetDryRun(), Floor: req.GetFloor(), WithoutMissing: req.GetWithoutMissing(), Lines: []map[string]int64{req.GetLines()},
 	})
 	if err != nil {
-		return nil, err
+		return nil, wire.OperatorError(err) // it names the nodes that are missing
 	}
 	res := &hapaxv1.AdoptResponse{StoreId: a.StoreID, Fence: newFence(a.Fence), Spoke: a.Spoke, Missing: a.Missing}
 	for _, r := range a.Raised {

@@ -192,6 +192,7 @@ func (s *issueServer) ExplainTag(ctx context.Context, req *hapaxv1.ExplainTagReq
 		res.Last = new(int64(last))
 	}
 	res.Code, res.OldCodes = service.CodeOf(t)
+	res.Strategy = service.StrategyOf(t)
 	return res, nil
 }
 

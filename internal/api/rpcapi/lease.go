@@ -102,20 +102,23 @@ func (s *leaseServer) Renew(ctx context.Context, req *hapaxv1.RenewRequest) (*ha
 
 // FirstUse implements hapaxv1connect.LeaseServiceHandler.
 func (s *leaseServer) FirstUse(ctx context.Context, req *hapaxv1.FirstUseRequest) (*hapaxv1.FirstUseResponse, error) {
-	t, err := create(ctx, s.store, req.GetTag(), hapax.CreateFirstUse)
+	t, err := create(ctx, s.store, req.GetTag(), "", hapax.CreateFirstUse)
 	if err != nil {
 		return nil, err
 	}
 	return &hapaxv1.FirstUseResponse{Tag: t}, nil
 }
 
-func create(ctx context.Context, store hapax.Store, m *hapaxv1.Tag, mode hapax.CreateMode) (*hapaxv1.Tag, error) {
+func create(ctx context.Context, store hapax.Store, m *hapaxv1.Tag, strategy string, mode hapax.CreateMode) (*hapaxv1.Tag, error) {
 	def, err := wire.Tag(m)
 	if err != nil {
 		return nil, err
 	}
 	if def.Deleted {
 		return nil, outOfRange("deleted", true, "false; delete the tag once it exists")
+	}
+	if def, err = service.WithStrategy(def, strategy); err != nil {
+		return nil, err
 	}
 	if def, err = def.WithDefaults(); err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ import (
 	"math"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -52,6 +53,9 @@ const DefaultValidity = time.Hour
 
 // maxRequest bounds a request, in bytes.
 const maxRequest = 64 << 10
+
+// maxProbe bounds a health check, which strangers send, in bytes.
+const maxProbe = 4 << 10
 
 // Options tune the handlers. The zero value suits most uses.
 type Options struct {
@@ -93,11 +97,11 @@ func New(svc *service.Service, opts Options) map[string]http.Handler {
 	svc.Counting(API, Codes()...)
 	shared := opts.handlerOptions(svc.KnownStore, svc)
 	routes := map[string]http.Handler{}
-	mount := func(path string, h http.Handler) { routes[path] = uncached(opts.known(svc, h)) }
+	mount := func(path string, h http.Handler) { routes[path] = uncached(opts.known(svc, framed(svc, h))) }
 	mount(hapaxv1connect.NewIssueServiceHandler(&issueServer{svc: svc, stopping: opts.Stopping}, shared...))
 	mount(hapaxv1connect.NewLeaseServiceHandler(&leaseServer{store: serviceStore{svc}, validity: opts.Validity}, shared...))
 	mount(hapaxv1connect.NewAdminServiceHandler(&adminServer{store: serviceStore{svc}}, shared...))
-	mount(grpchealth.NewHandler(health{svc}, shared...))
+	mount(grpchealth.NewHandler(health{svc}, append(slices.Clip(shared), connect.WithReadMaxBytes(maxProbe))...))
 	reflector := grpcreflect.NewStaticReflector(services...)
 	mount(grpcreflect.NewHandlerV1(reflector, shared...))
 	mount(grpcreflect.NewHandlerV1Alpha(reflector, shared...))

@@ -1,0 +1,22 @@
+package marks
+
+import (
+	"fmt"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A Raised is a row whose mark an operator's decision raises.
+type Raised struct {
+	Tag      string
+	From, To int64
+}
+
+// Raise returns the mark that a row gets: at or above what is known to be used, and
+// a margin above what it has, for the foreign system's own nodes.
+func Raise(tag string, have, known, margin int64) (int64, error) {
+	if margin < 0 || have > hapax.MaxMark-margin {
+		return 0, &hapax.ValueError{Field: "margin", Value: margin, Allowed: fmt.Sprintf("0 to what is left above mark %d of %q", have, tag), Err: hapax.ErrInvalidArgument}
+	}
+	return max(have+margin, known), nil
+}

@@ -1,0 +1,72 @@
+package leaf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/internal/marks"
+	"github.com/hapax-id/hapax/store/witness"
+)
+
+// A Raised is a row whose max_id Adopt raises.
+type Raised = marks.Raised
+
+// Adopt is the way out where TableOptions.Witness refuses the table: it raises
+// max_id of every row to what the witness knows, and to margin above what it was at
+// least, for what Leaf's own nodes have issued; and then the table may be used
+// again. With dryRun it tells only what it would do. Where nothing is refused and no
+// row is behind, it does nothing.
+func (t *Table) Adopt(ctx context.Context, margin int64, dryRun bool) ([]Raised, error) {
+	known := t.marks.Lines()
+	wrong := t.marks.Refused() != nil
+	var all []Raised
+	var bad error
+	err := t.rows(ctx, "", func(r row) bool {
+		if err := r.check(); err != nil {
+			t.warn("bad_row", err.Error())
+			return true
+		}
+		mark := known[witness.TagLine(r.tag)]
+		wrong = wrong || r.maxID < mark
+		var to int64
+		if to, bad = marks.Raise(r.tag, r.maxID, mark, margin); to > r.maxID {
+			all = append(all, Raised{Tag: r.tag, From: r.maxID, To: to})
+		}
+		return bad == nil
+	})
+	if err = errors.Join(err, bad); err != nil || !wrong {
+		return nil, err
+	}
+	if dryRun {
+		return all, nil
+	}
+	for _, r := range all {
+		if err := t.raise(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	if t.witness == nil {
+		return all, nil
+	}
+	return all, t.witness.Readmit()
+}
+
+// raise raises one row, unless it is higher already.
+func (t *Table) raise(ctx context.Context, r Raised) error {
+	limited, cancel := t.db.Limit(ctx)
+	defer cancel()
+	_, err := t.db.SQL.ExecContext(limited, "UPDATE leaf_alloc SET max_id = GREATEST(max_id, ?)"+exactly, r.To, r.Tag, r.Tag)
+	if err != nil {
+		return t.db.Fail(ctx, "leaf_alloc", err)
+	}
+	var have int64
+	if err := t.db.SQL.QueryRowContext(limited, "SELECT max_id FROM leaf_alloc"+exactly, r.Tag, r.Tag).Scan(&have); err != nil {
+		return t.db.Fail(ctx, "leaf_alloc", err)
+	}
+	if have < r.To {
+		return fmt.Errorf("%w: row %q of leaf_alloc has max_id %d after it was raised to %d", hapax.ErrStoreRolledBack, r.Tag, have, r.To)
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package e2e
+
+import (
+	"crypto/rand"
+	"database/sql"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
+)
+
+// leafTable and tinyidTables are what the foreign systems' own scripts make.
+const leafTable = `CREATE TABLE leaf_alloc (
+	biz_tag varchar(128) NOT NULL DEFAULT '',
+	max_id bigint(20) NOT NULL DEFAULT '1',
+	step int(11) NOT NULL,
+	description varchar(256) DEFAULT NULL,
+	update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,
+	PRIMARY KEY (biz_tag)
+) ENGINE=InnoDB`
+
+var tinyidTables = []string{
+	`CREATE TABLE tiny_id_info (
+	id bigint(20) unsigned NOT NULL AUTO_INCREMENT,
+	biz_type varchar(63) NOT NULL DEFAULT '',
+	begin_id bigint(20) NOT NULL DEFAULT '0',
+	max_id bigint(20) NOT NULL DEFAULT '0',
+	step int(11) DEFAULT '0',
+	delta int(11) NOT NULL DEFAULT '1',
+	remainder int(11) NOT NULL DEFAULT '0',
+	create_time timestamp NOT NULL DEFAULT '2010-01-01 00:00:00',
+	update_time timestamp NOT NULL DEFAULT '2010-01-01 00:00:00',
+	version bigint(20) NOT NULL DEFAULT '0',
+	PRIMARY KEY (id),
+	UNIQUE KEY uniq_biz_type (biz_type)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8`,
+	`CREATE TABLE tiny_id_token (
+	id int(11) unsigned NOT NULL AUTO_INCREMENT,
+	token varchar(255) NOT NULL DEFAULT '',
+	biz_type varchar(63) NOT NULL DEFAULT '',
+	remark varchar(255) NOT NULL DEFAULT '',
+	create_time timestamp NOT NULL DEFAULT '2010-01-01 00:00:00',
+	update_time timestamp NOT NULL DEFAULT '2010-01-01 00:00:00',
+	PRIMARY KEY (id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8`,
+}
+
+// A foreignDB is a database of a foreign system.
+type foreignDB struct {
+	*sql.DB
+	t   *testing.T
+	url string
+}
+
+// newForeignDB makes a database and runs statements in it.
+func newForeignDB(t *testing.T, statements ...string) foreignDB {
+	t.Helper()
+	at, err := url.Parse(testservers.MariaDB(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := mysqlstore.OpenDB(at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "f" + strings.ToLower(rand.Text())
+	foreignDB{root, t, ""}.run("CREATE DATABASE " + name)
+	if err := root.Close(); err != nil {
+		t.Fatal(err)
+	}
+	at.Path = "/" + name
+	db, err := mysqlstore.OpenDB(at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	d := foreignDB{db, t, at.String()}
+	d.run(statements...)
+	return d
+}
+
+func (d foreignDB) run(statements ...string) {
+	d.t.Helper()
+	for _, s := range statements {
+		if _, err := d.ExecContext(d.t.Context(), s); err != nil {
+			d.t.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+func (d foreignDB) number(query string) int64 {
+	d.t.Helper()
+	var n int64
+	if err := d.QueryRowContext(d.t.Context(), query).Scan(&n); err != nil {
+		d.t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// fetch returns what a route answers, which may fail while the server is down.
+func fetch(t *testing.T, method, url string) (int, string, error) {
+	req, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
+	if err != nil {
+		return 0, "", err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(body), err
+}
+
+// answers returns what a route answers that must.
+func answers(t *testing.T, url string) (int, string) {
+	t.Helper()
+	status, body, err := fetch(t, http.MethodGet, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status, body
+}
+
+// A takenSet is numbers that several callers were given.
+type takenSet struct {
+	mu  sync.Mutex // guards the fields below
+	ids map[int64]string
+	dup []string
+}
+
+func (s *takenSet) take(by string, ids ...int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil {
+		s.ids = map[int64]string{}
+	}
+	for _, id := range ids {
+		if other, ok := s.ids[id]; ok {
+			s.dup = append(s.dup, fmt.Sprintf("%d by %s and by %s", id, other, by))
+		}
+		s.ids[id] = by
+	}
+}
+
+func (s *takenSet) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.ids)
+}
+
+// askFor asks a route for numbers until it has so many. While the server is killed and
+// started it asks again.
+func (s *takenSet) askFor(t *testing.T, by, url string, want int) {
+	over := time.Now().Add(2 * startWithin)
+	for got := 0; got < want && !t.Failed(); {
+		status, body, err := fetch(t, http.MethodPost, url)
+		if err != nil && time.Now().Before(over) {
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		for text := range strings.SplitSeq(body, ",") {
+			id, notNumber := strconv.ParseInt(text, 10, 64)
+			if err != nil || status != http.StatusOK || notNumber != nil {
+				t.Errorf("%s: %d %q, %v", url, status, body, err)
+				return
+			}
+			s.take(by, id)
+			got++
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/leaf"
+	"github.com/hapax-id/hapax/compat/tinyid"
+	"github.com/hapax-id/hapax/store/witness"
+)
+
+// A ForeignAdoption tells what AdoptForeign has found and changed.
+type ForeignAdoption struct {
+	Why    string // why nothing is granted; empty if that is not so
+	Raised []Raised
+}
+
+// AdoptForeign makes the table of a foreign system, leaf or tinyid, usable again after
+// it was set back: it raises every row above what this node's witness knows, and by the
+// margin for what the foreign system's own nodes have issued. The node must be stopped.
+// Where nothing is wrong it changes nothing.
+func AdoptForeign(ctx context.Context, c Config, system string, margin int64, dryRun bool) (ForeignAdoption, error) {
+	var a ForeignAdoption
+	if err := c.hasTable(system); err != nil {
+		return a, err
+	}
+	if _, err := os.Stat(c.Data); err != nil {
+		return a, fmt.Errorf("%w: the data directory: %w", hapax.ErrStoreUnavailable, err)
+	}
+	w, err := c.foreignWitness(system)
+	if errors.Is(err, hapax.ErrStoreLocked) {
+		return a, fmt.Errorf("%w: a server runs in the data directory %s; stop it first", hapax.ErrStoreLocked, c.Data)
+	}
+	if err != nil {
+		return a, err
+	}
+	a.Why = w.Refusal()
+	a.Raised, err = c.adoptTable(ctx, system, w, margin, dryRun)
+	return a, errors.Join(err, w.Close())
+}
+
+// hasTable refuses a system without a table of its own.
+func (c Config) hasTable(system string) error {
+	switch {
+	case system == leafName && c.Compat.Leaf != nil && c.Compat.Leaf.segments() != native && c.Compat.Leaf.Table != "",
+		system == tinyidName && c.Compat.TinyID != nil && len(c.Compat.TinyID.Databases) > 0:
+		return nil
+	}
+	return &hapax.ValueError{Field: "compat", Value: system, Allowed: "leaf or tinyid, with its table or databases in the configuration: give that with --config or $HAPAX_CONFIG", Err: hapax.ErrInvalidArgument}
+}
+
+func (c Config) adoptTable(ctx context.Context, system string, w *witness.Witness, margin int64, dryRun bool) (all []Raised, err error) {
+	quiet := func(string, string) {}
+	if system == tinyidName {
+		store, err := c.Compat.TinyID.openStore(ctx, c, w, quiet)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := store.Adopt(ctx, margin, dryRun)
+		for _, r := range rows {
+			all = append(all, newRaised(tinyid.Raised(r)))
+		}
+		return all, errors.Join(err, store.Close())
+	}
+	table, err := c.Compat.Leaf.openTable(ctx, c, w, quiet)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := table.Adopt(ctx, margin, dryRun)
+	for _, r := range rows {
+		all = append(all, newRaised(leaf.Raised(r)))
+	}
+	return all, errors.Join(err, table.Close())
+}
+
+func newRaised(r leaf.Raised) Raised { return Raised{Tag: r.Tag, From: r.From, To: r.To} }

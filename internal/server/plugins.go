@@ -1,0 +1,181 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/strategy"
+)
+
+// A PluginConfig configures a plugin: a built-in one of a kind or, without a kind, one
+// that the program has registered.
+type PluginConfig struct {
+	Kind       string   `yaml:"kind"`
+	Order      int      `yaml:"order"`
+	Tags       []string `yaml:"tags"`
+	Strategies []string `yaml:"strategies"`
+	Off        bool     `yaml:"off"`
+
+	By    string        `yaml:"by"`
+	Limit int64         `yaml:"limit"`
+	Per   time.Duration `yaml:"per"`
+
+	Windows []time.Duration `yaml:"windows"`
+
+	Key    string `yaml:"key"`
+	Digits int    `yaml:"digits"`
+}
+
+var pluginKeys = []Key{
+	{"kind", "string", "that of the program", "quota (at most so many numbers in a window), rate (counts numbers by tag and caller), scramble (replaces numbers so that order and amount do not show); none for a plugin that the program has registered"},
+	{"order", "int", "0", "Plugins with a smaller one are called first, equal ones by name"},
+	{"tags", "list", "all", "The tags that the plugin serves; scramble needs some"},
+	{"strategies", "list", "all", "The strategies whose tags the plugin serves"},
+	{"off", "bool", "false", "Whether the plugin waits to be switched on, with hapax plugins on"},
+	{"by", "string", "tag", "What a quota counts by: tag, or caller (the token's name or, without tokens, the address)"},
+	{"limit", "int", "none", "How many numbers a quota lets each of them ask for in a window, from 1"},
+	{"per", "duration", "none", "The length of a quota's window, from 1s; windows begin at multiples of it in UTC"},
+	{"windows", "list", "[1m, 24h]", "The lengths of the windows in which rate counts, up to 8, from 1s"},
+	{"key", "string", "none", "The ID of the key under code_keys with which scramble replaces numbers; key and digits are frozen in the store with each tag"},
+	{"digits", "int", "none", "How many digits the numbers of scramble have at least, 2 to 19; longer numbers keep their length"},
+}
+
+// maxOrder bounds the order of a plugin, which administrators give in 32 bits.
+const maxOrder = 1_000_000_000
+
+// commonKeys are what a plugin of any kind may have.
+var commonKeys = []string{"kind", "order", "tags", "strategies", "off"}
+
+// A pluginKind makes the built-in plugins of one kind.
+type pluginKind struct {
+	keys []string // that only this kind has
+	make func(c Config, name string, p PluginConfig) (strategy.Plugin, error)
+}
+
+var pluginKinds = map[string]pluginKind{
+	"quota":    {[]string{"by", "limit", "per"}, newQuota},
+	"rate":     {[]string{"windows"}, newRate},
+	"scramble": {[]string{"key", "digits"}, newScramble},
+}
+
+func newQuota(_ Config, name string, p PluginConfig) (strategy.Plugin, error) {
+	by, ok := map[string]strategy.QuotaBy{"": strategy.ByTag, "tag": strategy.ByTag, "caller": strategy.ByCaller}[p.By]
+	if !ok {
+		return strategy.Plugin{}, invalid("by", p.By, "tag, caller")
+	}
+	return strategy.Quota(name, by, p.Limit, p.Per)
+}
+
+// maxWindows bounds the windows of a rate.
+const maxWindows = 8
+
+func newRate(_ Config, _ string, p PluginConfig) (strategy.Plugin, error) {
+	sorted := slices.Sorted(slices.Values(p.Windows))
+	if len(p.Windows) > maxWindows || len(slices.Compact(sorted)) < len(p.Windows) || len(sorted) > 0 && sorted[0] < time.Second {
+		return strategy.Plugin{}, invalid("windows", p.Windows, "up to 8 durations from 1s, each once")
+	}
+	return strategy.NewRate(p.Windows...).Plugin(), nil
+}
+
+func newScramble(c Config, _ string, p PluginConfig) (strategy.Plugin, error) {
+	key, ok := c.keys[p.Key]
+	if !ok {
+		return strategy.Plugin{}, invalid("key", p.Key, cmp.Or(strings.Join(slices.Sorted(maps.Keys(c.keys)), ", "), "the ID of a key under code_keys, of which there are none"))
+	}
+	if len(p.Tags) == 0 {
+		return strategy.Plugin{}, invalid("tags", "", "the names of new tags: the numbers of a tag that was used before cannot be scrambled")
+	}
+	for _, own := range []struct {
+		tag string
+		on  bool
+	}{{vestaPool, c.Compat.Vesta != nil}, {uidgenPool, c.Compat.UIDGen != nil}} {
+		if own.on && slices.Contains(p.Tags, own.tag) {
+			return strategy.Plugin{}, invalid("tags", own.tag, "other tags: clients of "+own.tag+" take its numbers apart")
+		}
+	}
+	s, err := strategy.NewScrambler(key, p.Digits)
+	if err != nil {
+		return strategy.Plugin{}, err
+	}
+	return s.Plugin(p.Tags...), nil
+}
+
+func invalid(field string, value any, allowed string) error {
+	return &hapax.ValueError{Field: field, Value: value, Allowed: allowed, Err: hapax.ErrInvalidArgument}
+}
+
+// addPlugins adds the configured plugins to a registry which has those of the
+// program.
+func (c Config) addPlugins(r *strategy.Registry) error {
+	for _, name := range slices.Sorted(maps.Keys(c.Plugins)) {
+		if err := c.addPlugin(r, name, c.Plugins[name]); err != nil {
+			return inPlugin(name, err)
+		}
+	}
+	return nil
+}
+
+func (c Config) addPlugin(r *strategy.Registry, name string, p PluginConfig) error {
+	kind, ok := pluginKinds[p.Kind]
+	kinds := slices.Sorted(maps.Keys(pluginKinds))
+	switch {
+	case p.Kind == "":
+		kind.keys = nil
+	case !ok:
+		return invalid("kind", p.Kind, strings.Join(kinds, ", "))
+	}
+	for key := range setFields(reflect.ValueOf(p)) {
+		if !slices.Contains(commonKeys, key) && !slices.Contains(kind.keys, key) {
+			return invalid(key, "given", "none for the kind "+cmp.Or(p.Kind, "of the program"))
+		}
+	}
+	if p.Kind == "" {
+		if len(p.Tags)+len(p.Strategies) > 0 {
+			return invalid("tags", p.Tags, "none: the program says what its plugin serves")
+		}
+		if !slices.ContainsFunc(r.Plugins(), func(q strategy.Plugin) bool { return q.Name == name }) {
+			return invalid("kind", "", strings.Join(kinds, ", ")+"; there is no plugin of this name in the program")
+		}
+		return errors.Join(r.Reorder(name, p.Order), r.Switch(name, !p.Off))
+	}
+	if p.Order < -maxOrder || p.Order > maxOrder {
+		return invalid("order", p.Order, fmt.Sprintf("%d to %d", -maxOrder, maxOrder))
+	}
+	for _, tag := range p.Tags {
+		if hapax.ValidateName("tags", tag) != nil {
+			return invalid("tags", tag, "names of tags")
+		}
+	}
+	known := append(r.Strategies(), string(hapax.KindSegment), string(hapax.KindSnowflake))
+	for _, s := range p.Strategies {
+		if !slices.Contains(known, s) {
+			return invalid("strategies", s, strings.Join(known, ", "))
+		}
+	}
+	plugin, err := kind.make(c, name, p)
+	if err != nil {
+		return err
+	}
+	plugin.Name, plugin.Order, plugin.Off, plugin.Tags, plugin.Strategies = name, p.Order, p.Off, p.Tags, p.Strategies
+	return r.Use(plugin)
+}
+
+// inPlugin names the setting in which err occurred.
+func inPlugin(name string, err error) error {
+	if v, ok := errors.AsType[*hapax.ValueError](err); ok {
+		named := *v
+		named.Field = pluginsKey + "." + name
+		if v.Field != "plugin" {
+			named.Field += "." + v.Field
+		}
+		return &named
+	}
+	return configErrorf(err, "%s.%s", pluginsKey, name)
+}

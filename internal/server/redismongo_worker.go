@@ -1,0 +1,154 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/redismongo"
+	"github.com/hapax-id/hapax/identity"
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/redisstore"
+)
+
+// checkWorker judges the settings of the worker ID that a registry keeps.
+func (r *RedisMongoConfig) checkWorker(c Config) error {
+	if r.WorkerPool == "" {
+		for name, given := range map[string]bool{
+			"worker_registry": r.WorkerRegistry != "", "worker_key": r.WorkerKey != "",
+			"worker_name": r.WorkerName != "", "worker_port": r.WorkerPort != 0, "worker_ip": r.WorkerIP != "",
+		} {
+			if given {
+				return configErrorf(nil, "compat.redismongo.%s needs worker_pool, the pool whose worker ID is kept", name)
+			}
+		}
+		return nil
+	}
+	pool, known := c.Pools[r.WorkerPool]
+	if !known && r.WorkerPool != hapax.DefaultPool {
+		return compatError("redismongo.worker_pool", r.WorkerPool, "a pool that pools defines, or default")
+	}
+	if pool.Identity != "" {
+		return compatError("redismongo.worker_pool", r.WorkerPool, "a pool without an identity of its own")
+	}
+	if _, _, err := r.candidates(pool); err != nil {
+		return err
+	}
+	instance, err := r.instance()
+	if err != nil {
+		return err
+	}
+	if err := instance.Validate(); err != nil {
+		return inCompat(err, "worker_")
+	}
+	zk := strings.HasPrefix(r.WorkerRegistry, "zk://")
+	if zk && r.WorkerKey != "" {
+		return compatError("redismongo.worker_key", r.WorkerKey, "none for a registry in ZooKeeper, whose URL has a path")
+	}
+	if zk {
+		return inCompat(redismongo.ZooKeeperRegistry{URL: r.WorkerRegistry}.Validate(), "")
+	}
+	client, err := redisstore.NewClient(cmp.Or(r.WorkerRegistry, r.Redis), 0)
+	if err != nil {
+		return configErrorf(err, "compat.redismongo.worker_registry")
+	}
+	return client.Close() // it has connected to nothing
+}
+
+// instance returns who this node is. Without worker_ip it is the first address of the
+// machine that others may reach.
+func (r *RedisMongoConfig) instance() (redismongo.Instance, error) {
+	i := redismongo.Instance{Name: r.WorkerName, Port: r.WorkerPort}
+	var err error
+	if r.WorkerIP != "" {
+		if i.IP, err = netip.ParseAddr(r.WorkerIP); err != nil {
+			return i, compatError("redismongo.worker_ip", r.WorkerIP, "an IP address")
+		}
+		return i, nil
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return i, configErrorf(err, "compat.redismongo.worker_ip: the addresses of this machine cannot be read")
+	}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() && !p.Addr().IsLoopback() {
+			i.IP = p.Addr()
+			return i, nil
+		}
+	}
+	return i, compatError("redismongo.worker_ip", "", "the IP address of this node: the machine shows none but loopback")
+}
+
+// candidates returns the worker IDs that a registry may give an instance, or, where the
+// pool has a split, the values of the part that is not fixed, and that part's name.
+func (r *RedisMongoConfig) candidates(pool service.PoolConfig) (ids hapax.WorkerRange, part string, err error) {
+	if pool.Split == "" {
+		layout, err := hapax.ParseLayout(cmp.Or(pool.Layout, hapax.LayoutLeaf))
+		if err != nil {
+			return ids, "", err
+		}
+		if pool.Workers == "" {
+			return hapax.WorkerRange{Lo: 0, Hi: layout.Workers()}, "", nil
+		}
+		ids, err = service.ParseWorkers(pool.Workers)
+		return ids, "", err
+	}
+	split, err := identity.ParseSplit(pool.Split)
+	if err != nil {
+		return ids, "", err
+	}
+	for _, p := range split {
+		if _, fixed := pool.Parts[p.Name]; fixed {
+			continue
+		}
+		if part != "" {
+			return ids, "", compatError("redismongo.worker_pool", r.WorkerPool, fmt.Sprintf("a pool whose parts fix all of split %s but one, which the registry gives", pool.Split))
+		}
+		part, ids = p.Name, hapax.WorkerRange{Lo: p.Start, Hi: 1 << p.Bits}
+	}
+	if part == "" {
+		return ids, "", compatError("redismongo.worker_pool", r.WorkerPool, "a pool whose parts leave one open, which the registry gives")
+	}
+	return ids, part, nil
+}
+
+// register returns the pool with the worker ID that the registry keeps for this node.
+func (r *RedisMongoConfig) register(ctx context.Context, c Config, pool service.PoolConfig) (service.PoolConfig, error) {
+	ids, part, err := r.candidates(pool)
+	if err != nil {
+		return pool, err
+	}
+	sticky := redismongo.Sticky{Dir: c.Data}
+	if sticky.Instance, err = r.instance(); err != nil {
+		return pool, err
+	}
+	if strings.HasPrefix(r.WorkerRegistry, "zk://") {
+		sticky.Registry = redismongo.ZooKeeperRegistry{URL: r.WorkerRegistry}
+	} else {
+		client, err := redisstore.NewClient(cmp.Or(r.WorkerRegistry, r.Redis), c.StoreTimeout)
+		if err != nil {
+			return pool, err
+		}
+		defer client.Close()
+		sticky.Registry = redismongo.RedisRegistry{Client: client, Key: r.WorkerKey}
+	}
+	id, err := sticky.Worker(ctx, ids)
+	if err != nil {
+		return pool, err
+	}
+	text := strconv.FormatInt(id, 10)
+	if part == "" {
+		pool.Workers = text
+		return pool, nil
+	}
+	parts := map[string]string{part: text}
+	maps.Copy(parts, pool.Parts)
+	pool.Parts = parts
+	return pool, nil
+}

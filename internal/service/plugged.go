@@ -1,0 +1,363 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/strategy"
+)
+
+// Plugins stand around the calls of callers, not around lines: one call goes through
+// each hook once, however often the line is opened anew below it.
+//
+//	Next ---> line.plugged ---> tap ---> line.issuer, or the line that is open by then
+//
+// A tag whose numbers restart has its plugins around the tag. Its lines have the
+// same ones, for those who take numbers from a line itself.
+
+// An opening is what one attempt opens, for the built-in strategies.
+type opening struct {
+	attempt *attempt
+	tag     hapax.Tag
+	code    *code
+	line    *line // what was opened
+}
+
+type openingKey struct{}
+
+// registerBuiltIn has the built-in strategies open lines as the service does.
+func (s *Service) registerBuiltIn() error {
+	for kind, open := range map[hapax.Kind]func(context.Context, *opening) error{
+		hapax.KindSegment:   s.openSegment,
+		hapax.KindSnowflake: s.openSnowflake,
+	} {
+		err := s.strategies.Register(string(kind), strategy.Func(func(ctx context.Context, tag hapax.Tag) (hapax.Issuer, error) {
+			o, ok := ctx.Value(openingKey{}).(*opening)
+			if !ok {
+				return nil, outOfRange("tag", tag.Name, "one that the service opens")
+			}
+			if err := open(ctx, o); err != nil {
+				return nil, err
+			}
+			return o.line.issuer, nil
+		}))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openPlugged opens the line of a tag through its strategy. The tag whose plugins
+// count is another where the line is one of a period.
+func (s *Service) openPlugged(ctx context.Context, o *opening, plugins hapax.Tag) (*line, error) {
+	if err := s.checkFrozen(plugins); err != nil {
+		return nil, err
+	}
+	wrap := func(issuer hapax.Issuer) hapax.Issuer {
+		if o.line == nil {
+			o.line = &line{name: o.tag.Name, issuer: &foreignIssuer{Issuer: issuer}, code: o.code}
+		}
+		o.line.extra = o.tag.Extra
+		return &tap{s, o.line}
+	}
+	plugged, err := s.strategies.OpenWith(context.WithValue(ctx, openingKey{}, o), StrategyName(plugins), plugins, wrap)
+	if err != nil {
+		return nil, err
+	}
+	o.line.plugged = plugged
+	if err := s.checkFrozen(plugins); err != nil { // it cannot change from here on
+		s.discard(o.line)
+		return nil, err
+	}
+	return o.line, nil
+}
+
+// StrategyName returns the name of a tag's strategy.
+func StrategyName(t hapax.Tag) string {
+	return cmp.Or(StrategyOf(t), string(t.Kind), string(hapax.KindSegment))
+}
+
+// StrategyOf returns the name of a tag's strategy; empty if that is the tag's kind.
+func StrategyOf(t hapax.Tag) string {
+	r, _, err := readExtra(t.Extra)
+	if err != nil {
+		return ""
+	}
+	return r.Strategy
+}
+
+// WithStrategy returns a definition whose strategy has that name: as its kind, or in
+// its Extra.
+func WithStrategy(t hapax.Tag, name string) (hapax.Tag, error) {
+	switch kind := hapax.Kind(name); kind {
+	case "":
+		return t, nil
+	case hapax.KindSegment, hapax.KindSnowflake:
+		if t.Kind != "" && t.Kind != kind {
+			return t, outOfRange("kind", string(t.Kind), fmt.Sprintf("%s, or none, beside strategy %s", kind, name))
+		}
+		t.Kind = kind
+		return t, nil
+	}
+	if t.Kind != "" && t.Kind != hapax.KindSegment {
+		return t, outOfRange("kind", string(t.Kind), "none beside a strategy of one's own")
+	}
+	r, ours, err := readExtra(t.Extra)
+	if err != nil {
+		return t, err
+	}
+	if !ours && t.Extra != "" {
+		return t, outOfRange("extra", t.Extra, "none beside a strategy")
+	}
+	t.Kind, r.Strategy = hapax.KindSegment, name
+	t.Extra = r.extra()
+	return t, nil
+}
+
+// freeze returns the definition of a tag to be created with the plugins that replace
+// its numbers from the first one on.
+func (s *Service) freeze(t hapax.Tag) (hapax.Tag, error) {
+	r, ours, err := readExtra(t.Extra)
+	if err != nil {
+		return t, err
+	}
+	if r.Strategy != "" {
+		if !slices.Contains(s.strategies.Strategies(), r.Strategy) {
+			return t, fmt.Errorf("%w: tag %q: strategy %q", hapax.ErrUnknownStrategy, t.Name, r.Strategy)
+		}
+		if c, err := s.opts.code(t); err != nil || c.hasPeriod() {
+			return t, firstOf(err, outOfRange("code", r.Spec, "one without a period for a strategy of one's own"))
+		}
+	}
+	r.Replaced = s.strategies.Frozen(StrategyName(t), t.Name)
+	switch {
+	case ours:
+		t.Extra = r.extra()
+	case len(r.Replaced) > 0 && t.Extra != "":
+		return t, outOfRange("extra", t.Extra, "none where a plugin replaces the tag's numbers")
+	case len(r.Replaced) > 0:
+		t.Extra = r.extra()
+	}
+	if len(t.Extra) > hapax.MaxExtraBytes {
+		return t, outOfRange("extra", fmt.Sprintf("%d bytes", len(t.Extra)), fmt.Sprintf("up to %d bytes, with strategy and plugins", hapax.MaxExtraBytes))
+	}
+	return t, nil
+}
+
+// checkFrozen refuses a tag whose numbers would be replaced otherwise than they were
+// from the first one on.
+func (s *Service) checkFrozen(t hapax.Tag) error {
+	r, _, err := readExtra(t.Extra)
+	if err != nil {
+		return err
+	}
+	if here := s.strategies.Frozen(StrategyName(t), t.Name); !slices.Equal(r.Replaced, here) {
+		return fmt.Errorf("%w: %q was created with %s, and this node has %s; configure the plugins as they were, or take another tag: else a number could come twice",
+			hapax.ErrPluginMismatch, t.Name, replacedBy(r.Replaced), replacedBy(here))
+	}
+	return nil
+}
+
+// sameFrozen refuses to revive a tag whose numbers would be replaced otherwise.
+func sameFrozen(was, is hapax.Tag) error {
+	a, _, err := readExtra(was.Extra)
+	if err != nil {
+		return err
+	}
+	b, _, err := readExtra(is.Extra)
+	if err != nil {
+		return err
+	}
+	switch {
+	case a.Strategy != b.Strategy:
+		return outOfRange("strategy", StrategyName(is), StrategyName(was)+", which the tag had before it was deleted")
+	case !slices.Equal(a.Replaced, b.Replaced):
+		return fmt.Errorf("%w: %q had %s before it was deleted, and would have %s", hapax.ErrPluginMismatch, is.Name, replacedBy(a.Replaced), replacedBy(b.Replaced))
+	}
+	return nil
+}
+
+func replacedBy(frozen []string) string {
+	if len(frozen) == 0 {
+		return "numbers that no plugin replaces"
+	}
+	return fmt.Sprintf("numbers replaced by %q", frozen)
+}
+
+// mayLease refuses to lease numbers of a tag whose strategy or plugins a client would
+// go round, and asks the plugins about the rest.
+func (s *Service) mayLease(ctx context.Context, t hapax.Tag, n int64) error {
+	name := StrategyName(t)
+	if name != string(hapax.KindSegment) {
+		return fmt.Errorf("%w: %q has strategy %q, whose numbers cannot be leased", hapax.ErrKindMismatch, t.Name, name)
+	}
+	r, _, err := readExtra(t.Extra)
+	if err != nil {
+		return err
+	}
+	if here := s.strategies.Frozen(name, t.Name); len(r.Replaced) > 0 || len(here) > 0 {
+		return fmt.Errorf("%w: a plugin replaces the numbers of %q, so they cannot be leased", hapax.ErrRejected, t.Name)
+	}
+	return s.strategies.Ask(s.seen(ctx), name, t.Name, n)
+}
+
+// mayLeaseWorkers refuses to lease the workers of a pool where a plugin has a say in the
+// numbers of one of its tags: a worker's numbers are of all of them.
+func (s *Service) mayLeaseWorkers(ctx context.Context, pool string) error {
+	for _, p := range s.strategies.Plugins() {
+		if p.Off || p.Before == nil && p.Replace == nil || len(p.Strategies) > 0 && !slices.Contains(p.Strategies, string(hapax.KindSnowflake)) {
+			continue
+		}
+		refused := len(p.Tags) == 0
+		for _, name := range p.Tags {
+			t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.Tag(ctx, name) })
+			if err != nil && !errors.Is(err, hapax.ErrTagNotFound) {
+				return err
+			}
+			refused = refused || err == nil && !t.Deleted && t.Kind == hapax.KindSnowflake && t.Pool == pool
+		}
+		if refused {
+			return fmt.Errorf("%w: plugin %q has a say in numbers of pool %q, so its workers cannot be leased", hapax.ErrRejected, p.Name, pool)
+		}
+	}
+	return nil
+}
+
+// seen returns the context of a call as plugins see it: it says who asks.
+func (s *Service) seen(ctx context.Context) context.Context {
+	caller := auth.FromContext(ctx)
+	if caller != nil {
+		return strategy.WithCaller(ctx, caller.Name())
+	}
+	host, _, err := net.SplitHostPort(auth.AddressFrom(ctx))
+	if err != nil {
+		return ctx
+	}
+	return strategy.WithCaller(ctx, host)
+}
+
+// through calls f, which issues through the plugins, with the tag's line. Other than
+// issue it never calls f twice.
+func (s *Service) through(ctx context.Context, tag string, f func(context.Context, *line) error) error {
+	var err error
+	unopened := s.issue(ctx, tag, func(ctx context.Context, l *line) error {
+		if !l.plugged.Plain() {
+			ctx = s.seen(ctx)
+		}
+		err = f(ctx, l)
+		return nil
+	})
+	return firstOf(unopened, err)
+}
+
+// A tap is what a line's plugins stand around.
+type tap struct {
+	svc  *Service
+	line *line
+}
+
+// Next implements hapax.Issuer.
+func (t *tap) Next(ctx context.Context) (hapax.ID, error) {
+	if id, ok := t.line.issuer.TryNext(); ok {
+		return id, nil
+	}
+	t.svc.metrics.waited(t.line)
+	return t.svc.nextWaiting(ctx, t.line.name)
+}
+
+// NextN implements hapax.Issuer.
+func (t *tap) NextN(ctx context.Context, dst []hapax.ID) (int, error) {
+	return t.svc.fill(ctx, t.line.name, dst)
+}
+
+// Close implements hapax.Issuer. Pools and the lines of periods are not the tag's.
+func (t *tap) Close(ctx context.Context) error {
+	switch l := t.line; {
+	case l.segment != nil:
+		return l.segment.Close(ctx)
+	case l.pool == "" && l.periods == nil:
+		return l.issuer.Close(ctx)
+	}
+	return nil
+}
+
+// A foreignIssuer is the issuer of a strategy that is not built in.
+type foreignIssuer struct {
+	hapax.Issuer
+
+	issued atomic.Int64
+}
+
+var _ issuer = (*foreignIssuer)(nil)
+
+// Next implements hapax.Issuer.
+func (f *foreignIssuer) Next(ctx context.Context) (hapax.ID, error) {
+	id, err := f.Issuer.Next(ctx)
+	if err == nil {
+		f.issued.Add(1)
+	}
+	return id, err
+}
+
+// NextN implements hapax.Issuer.
+func (f *foreignIssuer) NextN(ctx context.Context, dst []hapax.ID) (int, error) {
+	n, err := f.Issuer.NextN(ctx, dst)
+	if n < 0 || n > len(dst) {
+		return 0, fmt.Errorf("%w: the strategy says that it issued %d of %d numbers", hapax.ErrInternal, n, len(dst))
+	}
+	f.issued.Add(int64(n))
+	return n, err
+}
+
+// TryNext implements issuer.
+func (f *foreignIssuer) TryNext() (hapax.ID, bool) {
+	quick, ok := f.Issuer.(interface{ TryNext() (hapax.ID, bool) })
+	if !ok {
+		return 0, false
+	}
+	id, ok := quick.TryNext()
+	if ok {
+		f.issued.Add(1)
+	}
+	return id, ok
+}
+
+// TryNextN implements issuer.
+func (f *foreignIssuer) TryNextN([]hapax.ID) int { return 0 }
+
+// reserve issues numbers in a row where the strategy can.
+func (f *foreignIssuer) reserve(ctx context.Context, n int64) (hapax.Grant, error) {
+	r, ok := f.Issuer.(interface {
+		Reserve(ctx context.Context, n int64) (hapax.Grant, error)
+	})
+	if !ok {
+		return hapax.Grant{}, fmt.Errorf("%w: the tag's strategy has no numbers in a row", hapax.ErrKindMismatch)
+	}
+	g, err := r.Reserve(ctx, n)
+	if err == nil {
+		f.issued.Add(n)
+	}
+	return g, err
+}
+
+// reserve issues numbers in a row, as far as the tag has any.
+func (l *line) reserve(ctx context.Context, n int64) (hapax.Grant, error) {
+	if l.periods != nil {
+		return l.periods.reserve(ctx, n)
+	}
+	if l.segment != nil {
+		return l.segment.Reserve(ctx, n)
+	}
+	if f, ok := l.issuer.(*foreignIssuer); ok {
+		return f.reserve(ctx, n)
+	}
+	return hapax.Grant{}, fmt.Errorf("%w: %q is a snowflake tag; only a segment tag has numbers in a row", hapax.ErrKindMismatch, l.name)
+}

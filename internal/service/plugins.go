@@ -1,0 +1,137 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/strategy"
+)
+
+// maxUsages bounds what one answer tells of what plugins have counted.
+const maxUsages = 1000
+
+// A PluginStatus is a plugin of this node.
+type PluginStatus struct {
+	Name             string
+	Order            int
+	On               bool
+	Hooks            []string // those that it has
+	Strategies, Tags []string // that it serves; none stands for all
+	Vetoes, Failures int64    // since the start
+}
+
+func newPluginStatus(p strategy.Plugin) PluginStatus {
+	st := PluginStatus{
+		Name: p.Name, Order: p.Order, On: !p.Off, Strategies: p.Strategies, Tags: p.Tags,
+		Vetoes: p.Vetoes(), Failures: p.Failures(),
+	}
+	for _, hook := range []struct {
+		name string
+		has  bool
+	}{{"Before", p.Before != nil}, {"After", p.After != nil}, {"Replace", p.Replace != nil}, {"OnError", p.OnError != nil}} {
+		if hook.has {
+			st.Hooks = append(st.Hooks, hook.name)
+		}
+	}
+	return st
+}
+
+// Plugins returns the plugins of this node in the order in which they are called.
+func (s *Service) Plugins() []PluginStatus {
+	var all []PluginStatus
+	for _, p := range s.strategies.Plugins() {
+		all = append(all, newPluginStatus(p))
+	}
+	return all
+}
+
+// SetPlugin switches a plugin of this node on or off, and orders it, as far as that
+// is given, until the service closes. ErrInvalidArgument for a plugin that is not
+// there, and for one that replaces the numbers of a tag in use.
+func (s *Service) SetPlugin(ctx context.Context, name string, on *bool, order *int) (PluginStatus, error) {
+	st, err := s.setPlugin(name, on, order)
+	about := []any{"plugin", name}
+	if on != nil {
+		about = append(about, "on", *on)
+	}
+	if order != nil {
+		about = append(about, "order", *order)
+	}
+	s.Attempted(ctx, "set plugin", err, about...)
+	return st, err
+}
+
+func (s *Service) setPlugin(name string, on *bool, order *int) (PluginStatus, error) {
+	if on == nil && order == nil {
+		return PluginStatus{}, outOfRange("plugin", name, "one with something to change: on, or an order")
+	}
+	if on != nil {
+		if err := s.strategies.Switch(name, *on); err != nil {
+			return PluginStatus{}, err
+		}
+	}
+	if order != nil {
+		if err := s.strategies.Reorder(name, *order); err != nil {
+			return PluginStatus{}, err
+		}
+	}
+	for _, st := range s.Plugins() {
+		if st.Name == name {
+			return st, nil
+		}
+	}
+	return PluginStatus{}, fmt.Errorf("%w: plugin %q was removed meanwhile", hapax.ErrInvalidArgument, name)
+}
+
+// A PluginUsage is something that a plugin has counted.
+type PluginUsage struct {
+	Plugin string
+	strategy.Usage
+}
+
+// Usage returns what the plugins of this node have counted, of one tag or, for "", of
+// everything: those with the largest counts if there are too many, by plugin.
+func (s *Service) Usage(tag string) []PluginUsage { return s.usage(tag, maxUsages) }
+
+// usageOf asks one plugin, which may be the program's.
+func (s *Service) usageOf(p strategy.Plugin) (all []strategy.Usage) {
+	defer func() {
+		if v := recover(); v != nil {
+			all = nil
+			if pass, dropped := s.throttle.pass("usage"); pass {
+				s.log.Error("a plugin failed", "plugin", p.Name, "hook", "Usage", "panic", v, "stack", string(debug.Stack()), "suppressed", dropped)
+			}
+		}
+	}()
+	return p.Usage()
+}
+
+func (s *Service) usage(tag string, most int) []PluginUsage {
+	var all []PluginUsage
+	for _, p := range s.strategies.Plugins() {
+		if p.Usage == nil {
+			continue
+		}
+		for _, u := range s.usageOf(p) {
+			if tag == "" || u.Tag == tag {
+				all = append(all, PluginUsage{p.Name, u})
+			}
+		}
+	}
+	if len(all) <= most {
+		return all
+	}
+	kept := slices.Clone(all)
+	slices.SortStableFunc(kept, func(a, b PluginUsage) int { return int(min(1, max(-1, b.Current-a.Current))) })
+	least := kept[most-1].Current
+	kept = kept[:0]
+	for _, u := range all { // in the order of their names again
+		if u.Current >= least && len(kept) < most {
+			kept = append(kept, u)
+		}
+	}
+	return kept
+}
