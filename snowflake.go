@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	rollbackSlack = 5 * time.Millisecond // a smaller step back is not worth a word
+	rollbackSlack = 5 * time.Millisecond // a smaller step back is not reported
 	timeWarning   = 365 * 24 * time.Hour // when the end of a layout's time is announced
 )
 

@@ -149,7 +149,7 @@ func badFlag(e *pflag.InvalidValueError) error {
 	return &hapax.ValueError{Field: name, Value: e.GetValue(), Allowed: allowed, Err: hapax.ErrInvalidArgument}
 }
 
-// badInput are the sentinels that tell that the command line is at fault.
+// badInput are the sentinels of errors that the command line is to blame for.
 var badInput = []error{
 	hapax.ErrInvalidArgument, hapax.ErrInvalidTag, hapax.ErrInvalidLayout, hapax.ErrInvalidID, hapax.ErrFieldRange,
 	hapax.ErrLayoutMismatch,
@@ -213,7 +213,7 @@ func spareNegativeIDs(args []string) []string {
 	return append(append(spared, "--"), ids...)
 }
 
-// isTerminal tells whether what is written to w is seen by a person.
+// isTerminal reports whether what is written to w is seen by a person.
 func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -329,7 +329,7 @@ func longFiles(t *testing.T, tree fs.FS) (found []string) {
 	return found
 }
 
-// generated tells whether a file carries the mark of generated code before its
+// generated reports whether a file carries the mark of generated code before its
 // package clause.
 func generated(data []byte) bool {
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {

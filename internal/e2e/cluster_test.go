@@ -29,7 +29,7 @@ type cluster struct {
 	away  atomic.Bool // the store is dead
 	nodes []*node
 
-	// Adopted tells that the store has lost all workers. A node's witness refuses
+	// Adopted reports whether the store has lost all workers. A node's witness refuses
 	// those whose granted time it knows; the next attempt takes another one.
 	adopted bool
 }

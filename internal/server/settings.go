@@ -44,7 +44,7 @@ type Entry struct {
 	Keys []Key
 }
 
-// isSection tells that the setting is a mapping from names to definitions. As a
+// isSection reports whether the setting is a mapping from names to definitions. As a
 // flag or in the environment it is given as YAML.
 func (s Setting) isSection() bool { return s.set == nil }
 

@@ -28,7 +28,7 @@ type throttled struct {
 	dropped int // in the window before this line
 }
 
-// pass tells whether a line of this kind may be logged, and how many were not
+// pass reports whether a line of this kind may be logged, and how many were not
 // since the last one that was.
 func (t *throttle) pass(kind string) (ok bool, dropped int) {
 	now := time.Now()

@@ -162,7 +162,7 @@ func (s *Service) run(ctx context.Context, a *attempt, tag string) {
 	}
 }
 
-// isDefinite tells that asking again at once would give the same answer.
+// isDefinite reports whether asking again at once would give the same answer.
 func isDefinite(err error) bool {
 	_, gaveUp := errors.AsType[*hapax.WaitError](err)
 	return !gaveUp && !isAway(err) && !isPersonal(err)

@@ -30,11 +30,11 @@ const (
 
 // Readiness is what a service can do at the moment.
 type Readiness struct {
-	// Ready tells that something can be issued.
+	// Ready is true if something can be issued.
 	Ready bool `json:"ready"`
-	// Degraded tells that something cannot, although Ready may be true.
+	// Degraded is true if something cannot be issued, although Ready may be true.
 	Degraded bool `json:"degraded"`
-	// Fenced tells that the store grants nothing until an operator has decided,
+	// Fenced is true while the store grants nothing until an operator has decided,
 	// although what was granted before may still be issued.
 	Fenced bool `json:"fenced"`
 	// Store is "ok", or the code of its trouble.

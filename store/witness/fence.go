@@ -15,7 +15,7 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// A State says whether a node is granted anything.
+// A State is how a node stands with its store.
 type State string
 
 // The states of a node.

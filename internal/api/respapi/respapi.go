@@ -190,7 +190,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// isTemporary tells that accepting may work again when connections have ended.
+// isTemporary reports whether accepting may work again when connections have ended.
 func isTemporary(err error) bool {
 	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ECONNABORTED, syscall.ENOBUFS, syscall.ENOMEM} {
 		if errors.Is(err, e) {
