@@ -223,6 +223,11 @@ func (s *supply) last(ctx context.Context, call func(context.Context) error) err
 	case err := <-answer:
 		return err
 	case <-ctx.Done():
+	}
+	select {
+	case err := <-answer: // it heeded the context, and may say more
+		return err
+	default:
 		return waitError(ctx, ErrStoreUnavailable)
 	}
 }

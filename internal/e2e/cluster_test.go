@@ -315,7 +315,7 @@ func TestStoreThatForgets(t *testing.T) {
 		l.pardon.Store(true)
 	}
 	for _, n := range c.nodes {
-		n.server.await(`"warning":"not_durable"`)
+		n.server.await(`"code":"not_durable"`)
 		if warnings := n.server.metric(`hapax_store_warnings_total{code="not_durable"}`); warnings == 0 {
 			t.Errorf("%s: no warning is counted", n.address)
 		}

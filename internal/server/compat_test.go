@@ -325,7 +325,7 @@ func TestCompatShown(t *testing.T) {
 	for _, e := range compatEntries {
 		names = append(names, e.Name)
 	}
-	if !slices.Equal(names, []string{"leaf", "tinyid", "vesta", "uidgen"}) {
+	if !slices.Equal(names, []string{"leaf", "tinyid", "vesta", "uidgen", "redismongo"}) {
 		t.Errorf("described are %v", names)
 	}
 }

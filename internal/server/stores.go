@@ -116,7 +116,7 @@ func (w *warnings) snapshot() map[string]int {
 
 func (o opener) warn(code, message string) {
 	o.warned.add(code)
-	o.log.Warn("the store is not as safe as it could be", "warning", code, "detail", message)
+	o.log.Warn("the store is not as safe as it could be", "code", code, "detail", message)
 }
 
 func (o opener) open(ctx context.Context) (hapax.Store, error) {

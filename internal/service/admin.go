@@ -166,7 +166,7 @@ func (s *Service) DeleteTag(ctx context.Context, name string) (hapax.Tag, error)
 	if c, err := s.opts.code(t); err == nil && c.hasPeriod() {
 		_, err = admin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.dropLines(ctx, name) })
 		if err != nil {
-			s.log.Warn("the lines of a deleted tag are still there; nothing is issued from them", "tag", name, "error", err.Error())
+			s.log.Warn("the lines of a deleted tag are still there; nothing is issued from them", "tag", name, "err", err)
 		}
 	}
 	s.observe(hapax.Event{Kind: hapax.EventTagDeleted, Tag: name})
