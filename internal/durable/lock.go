@@ -13,10 +13,10 @@ import (
 var ErrLocked = errors.New("it is locked by another process")
 
 // TryLock takes an exclusive lock on a file, which it creates if need be, until it
-// is closed. The system releases it when the process dies; the file stays. ErrLocked;
+// is closed. Where the system can tell, a link in its place is not followed. The system releases it when the process dies; the file stays. ErrLocked;
 // errors.ErrUnsupported where files cannot be locked.
 func TryLock(path string) (io.Closer, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -7,4 +7,6 @@ import (
 	"os"
 )
 
+const noFollow = 0
+
 func lock(*os.File) error { return errors.ErrUnsupported }

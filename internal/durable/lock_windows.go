@@ -7,6 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
+// noFollow does nothing: only administrators make links here.
+const noFollow = 0
+
 func lock(f *os.File) error {
 	const all = ^uint32(0)
 	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, all, all, new(windows.Overlapped))

@@ -71,7 +71,7 @@ func closeToOthers(path string) error {
 // isOurs reports whether the server makes files of that name in a data directory.
 func isOurs(name string) bool {
 	switch name {
-	case instanceFile, witnessFile, addressFile, boltFile:
+	case instanceFile, witnessFile, witnessFile + ".lock", witnessFile + ".new", addressFile, boltFile:
 		return true
 	}
 	return strings.HasPrefix(name, leasePrefix)

@@ -75,7 +75,7 @@ func TestSharedDirectory(t *testing.T) {
 }
 
 func TestLinksAreNotFollowed(t *testing.T) {
-	for _, name := range []string{witnessFile, boltFile, instanceFile, addressFile, leasePrefix + "ab"} {
+	for _, name := range []string{witnessFile, witnessFile + ".lock", boltFile, instanceFile, addressFile, leasePrefix + "ab"} {
 		dir, target := makeTree(t), filepath.Join(t.TempDir(), "target")
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)

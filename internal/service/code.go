@@ -265,13 +265,16 @@ func (s *Service) NextCodes(ctx context.Context, tag string, n int) (Issued, err
 	if n < 1 || n > s.opts.MaxCount {
 		return Issued{}, outOfRange("count", n, fmt.Sprintf("1 to %d", s.opts.MaxCount))
 	}
-	if err := auth.FromContext(ctx).TakeNumbers(int64(n)); err != nil {
+	caller := auth.FromContext(ctx)
+	if err := caller.TakeNumbers(int64(n)); err != nil {
 		return Issued{}, err
 	}
+	taken := 0
 	res := Issued{IDs: make([]hapax.ID, n)}
 	var c *code
 	var period codec.Period
 	take := func(ctx context.Context, dst []hapax.ID) (n int, err error) {
+		defer func() { taken += n }()
 		err = s.issue(ctx, tag, func(ctx context.Context, l *line) (err error) {
 			if c = l.code; c == nil {
 				return errNoCode(tag)
@@ -292,6 +295,7 @@ func (s *Service) NextCodes(ctx context.Context, tag string, n int) (Issued, err
 		_, err := l.plugged.Around(ctx, res.IDs, take)
 		return err
 	})
+	caller.ReturnNumbers(int64(n - taken))
 	if err != nil {
 		return Issued{}, err // what was issued before is a gap
 	}

@@ -57,7 +57,9 @@ func (s *Service) Allocate(ctx context.Context, tag string, n int64, last hapax.
 		}
 		a, err := s.store.Allocate(ctx, tag, n, last)
 		if err != nil {
-			caller.ReturnNumbers(n)
+			if !errors.Is(ctx.Err(), context.Canceled) { // whoever leaves may have burnt them
+				caller.ReturnNumbers(n)
+			}
 			return a, err
 		}
 		s.bounds.note(a.Tag)

@@ -170,7 +170,11 @@ func (s *Service) nextOf(ctx context.Context, l *line) (hapax.ID, error) {
 	if !l.plugged.Plain() {
 		ctx = s.seen(ctx)
 	}
-	return l.plugged.Next(ctx)
+	id, err := l.plugged.Next(ctx)
+	if err != nil {
+		uncharge(ctx, 1, err)
+	}
+	return id, err
 }
 
 // nextThrough issues one number of a tag that is not open.
@@ -179,7 +183,18 @@ func (s *Service) nextThrough(ctx context.Context, tag string) (id hapax.ID, err
 		id, err = l.plugged.Next(ctx)
 		return err
 	})
+	if err != nil {
+		uncharge(ctx, 1, err)
+	}
 	return id, err
+}
+
+// uncharge gives back what the caller was charged for n numbers that it did not get,
+// unless a plugin failed on them, which burnt them.
+func uncharge(ctx context.Context, n int64, err error) {
+	if _, burnt := errors.AsType[*hapax.PluginError](err); !burnt {
+		auth.FromContext(ctx).ReturnNumbers(n)
+	}
 }
 
 // nextWaiting issues one number below the plugins.
@@ -210,6 +225,7 @@ func (s *Service) NextN(ctx context.Context, tag string, dst []hapax.ID) (n int,
 		n += m
 		return err
 	})
+	uncharge(ctx, int64(len(dst)-n), err)
 	return n, err
 }
 
@@ -245,6 +261,9 @@ func (s *Service) Reserve(ctx context.Context, tag string, n int64) (hapax.Grant
 		g, err = l.plugged.InARow(ctx, n, func(ctx context.Context) (hapax.Grant, error) { return s.reserve(ctx, tag, n) })
 		return err
 	})
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) { // whoever leaves may have burnt them
+		uncharge(ctx, n, err)
+	}
 	return g, err
 }
 

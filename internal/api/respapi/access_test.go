@@ -112,6 +112,24 @@ func TestRateLimit(t *testing.T) {
 	srv.dialAs(t, "fast").do("INCR orders", ":5\r\n")
 }
 
+// A pipeline gets what is left of the quota, in any form, and no more.
+func TestQuotaOfNumbers(t *testing.T) {
+	const limited = "-LIMIT limit_exceeded: \"poor\" is limited to 10 numbers a day\r\n"
+	for name, tt := range map[string]struct{ send, expect string }{
+		"a run":         {strings.Repeat(frame("INCR", "orders"), 12), ":1\r\n:2\r\n:3\r\n:4\r\n:5\r\n:6\r\n:7\r\n:8\r\n:9\r\n:10\r\n" + limited + limited},
+		"in a row":      {frame("INCRBY", "orders", "8") + frame("INCRBY", "orders", "3") + frame("INCRBY", "orders", "2"), ":8\r\n" + limited + ":10\r\n"},
+		"several":       {frame("HAPAX.NEXT", "orders", "COUNT", "11") + frame("HAPAX.NEXT", "orders", "COUNT", "2"), limited + "*2\r\n:1\r\n:2\r\n"},
+		"a transaction": {frame("MULTI") + frame("INCRBY", "orders", "9") + strings.Repeat(frame("INCR", "orders"), 2) + frame("EXEC"), "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n:9\r\n:10\r\n" + limited},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := newAccess(t, map[string]auth.TokenConfig{"poor": {NumbersPerDay: 10}})
+			c := srv.dialAs(t, "poor")
+			c.send(tt.send)
+			c.expect(tt.expect)
+		})
+	}
+}
+
 func TestConnectionLimit(t *testing.T) {
 	srv := newAccess(t, map[string]auth.TokenConfig{"app": {Connections: 1}})
 	one := srv.dialAs(t, "app")

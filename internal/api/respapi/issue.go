@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
 func (c *conn) incr(args [][]byte) { c.incrRun(args[1], nil, nil) }
@@ -33,8 +34,12 @@ func (c *conn) incrRun(tag, frame, after []byte) int {
 	}
 	ids := c.b.ids[:run]
 	n, err := c.srv.svc.NextN(c.context(), c.tagName(tag), ids)
-	if n == 0 && errors.Is(err, hapax.ErrRejected) { // a plugin may let fewer pass
-		return c.incrRun(tag, nil, nil)
+	_, limited := errors.AsType[*auth.LimitError](err)
+	if limited || n == 0 && errors.Is(err, hapax.ErrRejected) { // not all of them; perhaps some
+		for range run {
+			c.incrRun(tag, nil, nil)
+		}
+		return run
 	}
 	for _, id := range ids[:n] {
 		c.b.out = appendInt(c.b.out, int64(id))

@@ -219,6 +219,29 @@ func TestLimits(t *testing.T) {
 	t.Error("no call was refused")
 }
 
+// A stream gets what is left of the quota, and then ends.
+func TestQuotaOfAStream(t *testing.T) {
+	const quota = 5000 // more than one batch
+	url, token := serveFor(t, auth.TokenConfig{NumbersPerDay: quota})
+	issue := hapaxv1connect.NewIssueServiceClient(&http.Client{Transport: bearer(token)}, url)
+	for round, want := range []int{quota, 0} {
+		stream, err := issue.NextStream(t.Context(), &hapaxv1.NextStreamRequest{Tag: "orders"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		for stream.Receive() {
+			got += len(stream.Msg().GetIds())
+		}
+		if err := stream.Err(); got != want || connect.CodeOf(err) != connect.CodeResourceExhausted {
+			t.Errorf("stream %d: %d numbers, %v", round, got, err)
+		}
+		if err := stream.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // counted notes the codes of errors.
 type counted []hapax.Code
 

@@ -2,6 +2,7 @@ package rpcapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -86,6 +87,10 @@ func (s *issueServer) NextStream(ctx context.Context, req *hapaxv1.NextStreamReq
 			batch = ids[:min(int64(len(ids)), left)]
 		}
 		n, err := s.svc.NextN(ctx, req.GetTag(), batch)
+		for isLimited(err) && len(batch) > 1 { // the quota may be good for fewer
+			batch = batch[:len(batch)/2]
+			n, err = s.svc.NextN(ctx, req.GetTag(), batch)
+		}
 		if n > 0 {
 			limit.extend()
 			res.Ids = appendNumbers(res.Ids[:0], batch[:n])
@@ -103,6 +108,11 @@ func (s *issueServer) NextStream(ctx context.Context, req *hapaxv1.NextStreamReq
 		}
 	}
 	return nil
+}
+
+func isLimited(err error) bool {
+	_, limited := errors.AsType[*auth.LimitError](err)
+	return limited
 }
 
 // streamLimit has a caller cut off that takes nothing for streamTimeout, in place

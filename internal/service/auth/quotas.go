@@ -114,7 +114,7 @@ func (c *Caller) TakeNumbers(n int64) error {
 
 // ReturnNumbers gives back what TakeNumbers took and nobody was given.
 func (c *Caller) ReturnNumbers(n int64) {
-	if c == nil || len(c.quotas.numbers) == 0 {
+	if c == nil || n <= 0 || len(c.quotas.numbers) == 0 {
 		return
 	}
 	c.quotas.mu.Lock()
