@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// noFollow does nothing: only administrators make links here.
+// noFollow does nothing: the system has no such flag.
 const noFollow = 0
 
 func lock(f *os.File) error {
