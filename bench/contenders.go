@@ -14,6 +14,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // A contender is something that issues numbers.
@@ -74,8 +75,54 @@ func hapaxContenders(ctx context.Context) ([]contender, error) {
 			list = append(list, batchContender("hapax `Snowflake.NextN(1024)`, 22 sequence bits", issuer, layout.PerSecond()))
 		}
 	}
+	for _, l := range []struct {
+		name, note string
+		plugins    []strategy.Plugin
+	}{
+		{"hapax `Segment` through a `strategy.Line`", "", nil},
+		{"the same with a plugin that does nothing", "target: 10 ns more than without", []strategy.Plugin{nothing}},
+	} {
+		line, err := pluggedLine(ctx, l.plugins)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, contender{l.name, lineWorker(line), line.Close, 0, l.note})
+	}
 	cached, err := cachedContender(ctx)
 	return append(list, cached, batchContender("hapax `Segment.NextN(1024)`", segment, 0)), err
+}
+
+// nothing is a plugin that has its say in each number, and says nothing.
+var nothing = strategy.Plugin{
+	Name:   "nothing",
+	Before: func(context.Context, strategy.Call) error { return nil },
+	After:  func(context.Context, strategy.Call, strategy.Numbers) error { return nil },
+}
+
+func pluggedLine(ctx context.Context, plugins []strategy.Plugin) (*strategy.Line, error) {
+	r := strategy.NewRegistry(strategy.Options{})
+	if err := r.Register("segment", strategy.Segment(memstore.New(), hapax.SegmentOptions{})); err != nil {
+		return nil, err
+	}
+	for _, p := range plugins {
+		if err := r.Use(p); err != nil {
+			return nil, err
+		}
+	}
+	return r.Open(ctx, "segment", hapax.Tag{Name: "orders"})
+}
+
+func lineWorker(issuer *strategy.Line) func() work {
+	return func() work {
+		ctx := context.Background()
+		return func(n int) {
+			for range n {
+				if _, err := issuer.Next(ctx); err != nil {
+					panic(err)
+				}
+			}
+		}
+	}
 }
 
 // segmentWorker and snowflakeWorker ask for one number at a time. They call

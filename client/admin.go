@@ -57,16 +57,19 @@ type AdoptRequest struct {
 	DryRun         bool             // only say what would be done
 	Floor          int64            // what every segment tag is raised to at least
 	WithoutMissing bool             // go on although nodes have not said what they used; needs Floor
-	Lines          map[string]int64 // lines and marks of witnesses whose nodes do not live
+	NoOthers       bool             // states that no node has used the store but those that are heard
+	Lines          map[string]int64 // what witnesses say whose nodes do not live
 }
 
 // An Adoption is what was found and done.
 type Adoption struct {
-	StoreID string
-	Fence   *Fence   // the fence that stood; nil: nothing was wrong
-	Spoke   []string // nodes that have said what they used, by name
-	Missing []string // nodes that the store knows and that have not
-	Raised  []Raised // marks that were raised, or would be
+	StoreID  string
+	Fence    *Fence   // the fence that stood; nil: nothing was wrong
+	Spoke    []string // nodes that have said what they used, by name
+	Missing  []string // nodes that the store knows and that have not
+	Unheard  []string // further nodes that were seen in the store, or in the one that it replaces
+	Replaced bool     // the store is another one than that which was used
+	Raised   []Raised // marks that were raised, or would be
 }
 
 // Raised is one mark that was raised: of a tag, or of a pool's worker.
@@ -81,13 +84,16 @@ type Raised struct {
 func (c *Client) Adopt(ctx context.Context, req AdoptRequest) (Adoption, error) {
 	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.AdoptResponse, error) {
 		return s.admin.Adopt(ctx, &hapaxv1.AdoptRequest{
-			DryRun: req.DryRun, Floor: req.Floor, WithoutMissing: req.WithoutMissing, Lines: req.Lines,
+			DryRun: req.DryRun, Floor: req.Floor, WithoutMissing: req.WithoutMissing, NoOthers: req.NoOthers, Lines: req.Lines,
 		})
 	})
 	if err != nil {
 		return Adoption{}, err
 	}
-	a := Adoption{StoreID: res.GetStoreId(), Fence: fenceOf(res.GetFence()), Spoke: res.GetSpoke(), Missing: res.GetMissing()}
+	a := Adoption{
+		StoreID: res.GetStoreId(), Fence: fenceOf(res.GetFence()), Spoke: res.GetSpoke(), Missing: res.GetMissing(),
+		Unheard: res.GetUnheard(), Replaced: res.GetReplaced(),
+	}
 	for _, r := range res.GetRaised() {
 		a.Raised = append(a.Raised, Raised{r.GetTag(), r.GetPool(), r.GetWorker(), r.GetFrom(), r.GetTo()})
 	}

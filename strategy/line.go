@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/hapax-id/hapax"
@@ -82,58 +83,57 @@ func (l *Line) Next(ctx context.Context) (hapax.ID, error) {
 	return l.next(ctx, ch)
 }
 
-// next issues one number through the plugins. It does what NextN does, with one
-// deferred call for all hooks: more of them would cost as much as all the rest.
+// next issues one number through the plugins. It does what fill does, with one
+// deferred call for all hooks, which knows as little as it can: its work is most of
+// what plugins cost.
 func (l *Line) next(ctx context.Context, ch *chain) (id hapax.ID, err error) {
-	c := Call{l.strategy, l.tag, 1}
-	i, stage := 0, issuing
+	if ch.replaces {
+		var ids [1]hapax.ID
+		_, err := l.fill(ctx, ch, ids[:], l.issuer)
+		return ids[0], err
+	}
+	var running *Plugin // whose hook runs; one that still does at the end has panicked
+	issued := false
 	defer func() {
-		switch stage { // other than issuing: the hook of plugin i has panicked
-		case asking:
-			id, err = 0, l.failed(ctx, ch, c, ch.befores[i].panicked("Before", recover()))
-		case showing:
-			l.report(ctx, ch, c, ch.afters[i].panicked("After", recover()))
-			_ = l.after(ctx, ch, ch.afters[i+1:], c, Numbers{one: id})
+		if running != nil {
+			id, err = l.rescue(ctx, ch, running, issued, id, recover())
 		}
 	}()
-	for stage = asking; i < len(ch.befores); i++ {
-		if err := ch.befores[i].Before(ctx, c); err != nil {
-			stage = issuing
-			return 0, l.failed(ctx, ch, c, ch.befores[i].rejected(err))
+	for _, running = range ch.befores {
+		if veto := running.Before(ctx, Call{l.strategy, l.tag, 1}); veto != nil {
+			p := running
+			running = nil
+			return 0, l.failed(ctx, ch, Call{l.strategy, l.tag, 1}, p.rejected(veto))
 		}
 	}
-	stage = issuing
-	id, err = l.issuer.Next(ctx)
-	if err != nil {
-		return 0, l.failed(ctx, ch, c, err)
+	running = nil
+	if id, err = l.issuer.Next(ctx); err != nil {
+		return 0, l.failed(ctx, ch, Call{l.strategy, l.tag, 1}, err)
 	}
-	if ch.replaces {
-		ids := []hapax.ID{id}
-		if err := l.after(ctx, ch, ch.plugins, c, Numbers{many: ids}); err != nil {
-			return 0, l.failed(ctx, ch, c, err)
-		}
-		return ids[0], nil
-	}
-	i = 0
-	for stage = showing; i < len(ch.afters); i++ {
-		if err := ch.afters[i].After(ctx, c, Numbers{one: id}); err != nil {
-			l.report(ctx, ch, c, ch.afters[i].failed("After", err))
+	issued = true
+	for _, running = range ch.afters {
+		if err := running.After(ctx, Call{l.strategy, l.tag, 1}, Numbers{one: id}); err != nil {
+			l.report(ctx, ch, Call{l.strategy, l.tag, 1}, running.failed("After", err))
 		}
 	}
-	stage = issuing
+	running = nil
 	return id, nil
 }
 
-// The stages of a call.
-const (
-	issuing = iota
-	asking
-	showing
-)
+// rescue goes on where a hook of p has panicked in next.
+func (l *Line) rescue(ctx context.Context, ch *chain, p *Plugin, issued bool, id hapax.ID, value any) (hapax.ID, error) {
+	c := Call{l.strategy, l.tag, 1}
+	if !issued {
+		return 0, l.failed(ctx, ch, c, p.panicked("Before", value))
+	}
+	l.report(ctx, ch, c, p.panicked("After", value))
+	_ = l.after(ctx, ch, ch.afters[slices.Index(ch.afters, p)+1:], c, Numbers{one: id}) // none of them replaces
+	return id, nil
+}
 
 // NextN fills dst; see hapax.Issuer.
 func (l *Line) NextN(ctx context.Context, dst []hapax.ID) (int, error) {
-	return l.fill(ctx, dst, l.issuer)
+	return l.fill(ctx, l.chain.Load(), dst, l.issuer)
 }
 
 // A filler fills dst as hapax.Issuer's NextN does.
@@ -148,7 +148,7 @@ func (f fillFunc) NextN(ctx context.Context, dst []hapax.ID) (int, error) { retu
 // Around is NextN with issue in the place of the strategy's issuer: the numbers
 // have to be the line's all the same.
 func (l *Line) Around(ctx context.Context, dst []hapax.ID, issue func(ctx context.Context, dst []hapax.ID) (int, error)) (int, error) {
-	return l.fill(ctx, dst, fillFunc(issue))
+	return l.fill(ctx, l.chain.Load(), dst, fillFunc(issue))
 }
 
 // InARow takes n numbers of the line that have equal distances, as reserve gives
@@ -182,8 +182,8 @@ func errNotInARow(tag string) error {
 	return fmt.Errorf("%w: a plugin replaces the numbers of %q, so that none are in a row", hapax.ErrRejected, tag)
 }
 
-func (l *Line) fill(ctx context.Context, dst []hapax.ID, from filler) (int, error) {
-	ch := l.chain.Load()
+// fill is NextN with the plugins of a chain, which may be nil.
+func (l *Line) fill(ctx context.Context, ch *chain, dst []hapax.ID, from filler) (int, error) {
 	if ch == nil {
 		n, err := from.NextN(ctx, dst)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,12 +32,15 @@ type QuotaError struct {
 }
 
 func (e *QuotaError) Error() string {
-	s := fmt.Sprintf("the quota of %.140q is %d numbers per %v", e.Of, e.Limit, e.Per)
+	s := fmt.Sprintf("the quota of %.140q is %d numbers per %s", e.Of, e.Limit, shortUnits.Replace(e.Per.String()))
 	if e.At.IsZero() {
 		return s + ", which is less than one call asks for; ask for fewer at a time"
 	}
 	return s + "; come back at " + e.At.UTC().Format(time.RFC3339)
 }
+
+// shortUnits writes 24h for 24h0m0s.
+var shortUnits = strings.NewReplacer("h0m0s", "h", "m0s", "m")
 
 // RetryAt returns when to ask again; zero if asking again is in vain.
 func (e *QuotaError) RetryAt() time.Time { return e.At }

@@ -252,7 +252,7 @@ func (r *Registry) frozenLocked(p *Plugin) error {
 	}
 	for l := range r.lines {
 		if p.serves(l.strategy, l.tag) {
-			return invalid("plugin", p.Name, fmt.Sprintf("one without a Replace hook while tag %q is open; close the tag first", l.tag))
+			return invalid("plugin", p.Name, fmt.Sprintf("one that replaces numbers of no tag in use, as it does those of %q", l.tag))
 		}
 	}
 	return nil

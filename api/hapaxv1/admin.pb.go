@@ -1747,8 +1747,11 @@ type AdoptRequest struct {
 	// Go on although nodes that the store knows have not said what they used;
 	// needs a floor.
 	WithoutMissing bool `protobuf:"varint,3,opt,name=without_missing,json=withoutMissing,proto3" json:"without_missing,omitempty"`
-	// Lines and marks of witnesses whose nodes do not live.
-	Lines         map[string]int64 `protobuf:"bytes,4,rep,name=lines,proto3" json:"lines,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// What witnesses say whose nodes do not live: lines with their marks.
+	Lines map[string]int64 `protobuf:"bytes,4,rep,name=lines,proto3" json:"lines,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// States that no node has used the store but those that are heard. A store that
+	// was replaced needs that, or a floor.
+	NoOthers      bool `protobuf:"varint,5,opt,name=no_others,json=noOthers,proto3" json:"no_others,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1811,6 +1814,13 @@ func (x *AdoptRequest) GetLines() map[string]int64 {
 	return nil
 }
 
+func (x *AdoptRequest) GetNoOthers() bool {
+	if x != nil {
+		return x.NoOthers
+	}
+	return false
+}
+
 // What was found and done.
 type AdoptResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1823,7 +1833,12 @@ type AdoptResponse struct {
 	// Nodes that the store knows and that have not.
 	Missing []string `protobuf:"bytes,4,rep,name=missing,proto3" json:"missing,omitempty"`
 	// The marks that were raised, or would be.
-	Raised        []*RaisedMark `protobuf:"bytes,5,rep,name=raised,proto3" json:"raised,omitempty"`
+	Raised []*RaisedMark `protobuf:"bytes,5,rep,name=raised,proto3" json:"raised,omitempty"`
+	// Further nodes that were seen in the store, or in the one that it replaces, and
+	// that have not said what they used.
+	Unheard []string `protobuf:"bytes,6,rep,name=unheard,proto3" json:"unheard,omitempty"`
+	// The store is another one than that which was used.
+	Replaced      bool `protobuf:"varint,7,opt,name=replaced,proto3" json:"replaced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1891,6 +1906,20 @@ func (x *AdoptResponse) GetRaised() []*RaisedMark {
 		return x.Raised
 	}
 	return nil
+}
+
+func (x *AdoptResponse) GetUnheard() []string {
+	if x != nil {
+		return x.Unheard
+	}
+	return nil
+}
+
+func (x *AdoptResponse) GetReplaced() bool {
+	if x != nil {
+		return x.Replaced
+	}
+	return false
 }
 
 // A mark that was raised.
@@ -2472,22 +2501,25 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
 	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x120\n" +
-	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xd9\x01\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xf6\x01\n" +
 	"\fAdoptRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x14\n" +
 	"\x05floor\x18\x02 \x01(\x03R\x05floor\x12'\n" +
 	"\x0fwithout_missing\x18\x03 \x01(\bR\x0ewithoutMissing\x127\n" +
-	"\x05lines\x18\x04 \x03(\v2!.hapax.v1.AdoptRequest.LinesEntryR\x05lines\x1a8\n" +
+	"\x05lines\x18\x04 \x03(\v2!.hapax.v1.AdoptRequest.LinesEntryR\x05lines\x12\x1b\n" +
+	"\tno_others\x18\x05 \x01(\bR\bnoOthers\x1a8\n" +
 	"\n" +
 	"LinesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xaf\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xe5\x01\n" +
 	"\rAdoptResponse\x12\x19\n" +
 	"\bstore_id\x18\x01 \x01(\tR\astoreId\x12%\n" +
 	"\x05fence\x18\x02 \x01(\v2\x0f.hapax.v1.FenceR\x05fence\x12\x14\n" +
 	"\x05spoke\x18\x03 \x03(\tR\x05spoke\x12\x18\n" +
 	"\amissing\x18\x04 \x03(\tR\amissing\x12,\n" +
-	"\x06raised\x18\x05 \x03(\v2\x14.hapax.v1.RaisedMarkR\x06raised\"n\n" +
+	"\x06raised\x18\x05 \x03(\v2\x14.hapax.v1.RaisedMarkR\x06raised\x12\x18\n" +
+	"\aunheard\x18\x06 \x03(\tR\aunheard\x12\x1a\n" +
+	"\breplaced\x18\a \x01(\bR\breplaced\"n\n" +
 	"\n" +
 	"RaisedMark\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x12\n" +

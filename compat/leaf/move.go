@@ -153,7 +153,7 @@ type MoveOptions struct {
 }
 
 // PlanMoves tells for each row which mark its native tag has and will have, and
-// writes nothing. It fails with ErrStoreUnsafe while it sees nodes that are alive:
+// writes nothing; without a table it only watches the tree. It fails with ErrStoreUnsafe while it sees nodes that are alive:
 // rows that move, sessions of other clients in the database, nodes of the tree
 // that report.
 func PlanMoves(ctx context.Context, t *Table, target moves.Target, o MoveOptions) ([]Move, error) {
@@ -168,6 +168,9 @@ func PlanMoves(ctx context.Context, t *Table, target moves.Target, o MoveOptions
 		if err != nil {
 			return nil, err
 		}
+	}
+	if t == nil {
+		return nil, nil
 	}
 	var defs []hapax.Tag
 	var bad []Move
@@ -196,6 +199,9 @@ func ApplyMoves(ctx context.Context, target moves.Target, all []Move, progress f
 func signsOfLife(ctx context.Context, t *Table, o MoveOptions) ([]string, error) {
 	marks := func() (map[string]int64, error) {
 		m := map[string]int64{}
+		if t == nil {
+			return m, nil
+		}
 		err := t.rows(ctx, "", func(r row) bool { m[r.tag] = r.maxID; return true })
 		return m, err
 	}
@@ -243,6 +249,9 @@ func signsOfLife(ctx context.Context, t *Table, o MoveOptions) ([]string, error)
 		if at.After(reports[name]) {
 			signs = append(signs, "node "+name+" reports")
 		}
+	}
+	if t == nil {
+		return signs, nil
 	}
 	others, err := t.db.Others(ctx)
 	if err != nil {

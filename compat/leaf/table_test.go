@@ -57,6 +57,11 @@ func TestTable(t *testing.T) {
 		"down, and back": testDown,
 		"closed":         testClosed,
 		"moves":          testMoves,
+
+		"witness":                 testWitness,
+		"witness of a busy table": testWitnessBusy,
+		"torn load":               testTornLoad,
+		"healthy database":        testHealthyDatabase,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, server) })
 	}
@@ -398,7 +403,13 @@ func testDown(t *testing.T, server *testservers.Server) {
 		}
 	}
 	proxy.Pass()
-	s := openIssuers(t, openTable(t, proxy.URL(db.URL), leaf.TableOptions{Timeout: 200 * time.Millisecond}), leaf.IssuersOptions{})
+	table := openTable(t, proxy.URL(db.URL), leaf.TableOptions{Timeout: 200 * time.Millisecond})
+	proxy.Blackhole()
+	if a, err := table.Allocate(t.Context(), "test", 0, ""); !errors.Is(err, hapax.ErrStoreUnavailable) { // without a deadline of the caller's
+		t.Errorf("in a black hole: got %v, error %v; want ErrStoreUnavailable", a.Grant, err)
+	}
+	proxy.Pass()
+	s := openIssuers(t, table, leaf.IssuersOptions{})
 	proxy.Cut()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	_, err := s.Next(ctx, "test")

@@ -52,6 +52,7 @@ func TestTree(t *testing.T) {
 		"other layout":       testOtherLayout,
 		"mark ahead":         testMarkAhead,
 		"down":               testTreeDown,
+		"clock back":         testClockBack,
 		"leaf's own pattern": testPattern,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -308,3 +308,36 @@ func TestFaultsAtRandom(t *testing.T) {
 		}
 	}
 }
+
+// TestBusy has a script of somebody else keep Redis busy, until an operator ends it.
+func TestBusy(t *testing.T) {
+	r := testservers.Redis(t, append(forgets, "--busy-reply-threshold", "50")...)
+	opts := fixed(50)
+	opts.Timeout = 2 * time.Second
+	a := issuer(t, connect(t, r), memstore.New(), opts)
+	b := &book{t: t}
+	b.rising(60, a)
+	admin := connect(t, r)
+	ended := make(chan error, 1)
+	go func() { ended <- admin.Eval(context.Background(), "while true do end", nil).Err() }()
+	for !a.Stats().Away {
+		b.next(a)
+	}
+	for range 100 {
+		b.next(a)
+	}
+	operator := connect(t, r)
+	until(t, "the end of the script", func() bool { return operator.ScriptKill(t.Context()).Err() == nil })
+	if <-ended == nil {
+		t.Error("the script ended by itself")
+	}
+	back(t, a)
+	must(t, operator.ScriptFlush(t.Context()).Err())
+	for range 60 {
+		b.next(a)
+	}
+	b.unique()
+	if s := a.Stats(); s.FromRedis <= 60 {
+		t.Errorf("after the script: %+v", s)
+	}
+}

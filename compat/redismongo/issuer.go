@@ -240,9 +240,9 @@ func (i *Issuer) begin(ctx context.Context) error {
 	return nil
 }
 
-// notAllowed reports whether the account may not run what the scripts need.
+// notAllowed reports whether the account may not run what the scripts need, or is none.
 func notAllowed(err error) bool {
-	return redis.HasErrorPrefix(err, "NOPERM") || err != nil && strings.Contains(err.Error(), "can't run this command")
+	return redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "NOPERM") || err != nil && strings.Contains(err.Error(), "can't run this command")
 }
 
 // Next issues one number. See hapax.Issuer.

@@ -480,6 +480,7 @@ func TestReady(t *testing.T) {
 func TestAccountWithoutInfo(t *testing.T) {
 	rdb := connect(t, testservers.Redis(t, forgets...))
 	for user, rules := range map[string][]any{
+		"nobody": {"off"},
 		"noinfo": {"-info"},
 		"noeval": {"-eval", "-evalsha"},
 	} {

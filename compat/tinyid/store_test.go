@@ -58,6 +58,9 @@ func TestStore(t *testing.T) {
 		"row elsewhere": testRowElsewhere,
 		"tokens":        testTokens,
 		"moves":         testMoves,
+
+		"witness":                  testWitness,
+		"witness of busy database": testWitnessBusy,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, server) })
 	}

@@ -37,7 +37,7 @@ whose server is stopped. Run it once, at any node: the others hear of it. An
 embedded store that was copied or moved is raised by the margins, which must
 exceed what the original granted since; never use that original again.
 
-With --compat leaf or --compat tinyid it raises the rows of that system's table: above
+With --foreign leaf or --foreign tinyid it raises the rows of that system's table: above
 what this node's witness knows, and by the margin for what the system's own nodes
 have issued.`,
 		Example: `  hapax adopt --server http://127.0.0.1:8080 --dry-run
@@ -50,12 +50,13 @@ have issued.`,
 	ahead := flags.Duration("time-margin", 10*time.Minute, "how much time to skip on every worker ID of such a store")
 	floor := flags.Int64("floor", 0, "raise every segment tag to this number at least")
 	without := flags.Bool("without-missing", false, "go on although nodes that the store knows have not said what they used; needs --floor")
+	noOthers := flags.Bool("no-others", false, "state that no node has used the store but those that are heard; a store that was replaced needs that, or --floor")
 	witnesses := flags.StringSlice("witness-file", nil, "witness files of nodes that do not live")
 	dryRun := flags.Bool("dry-run", false, "only say what is wrong, and what would be raised")
 	yes := flags.Bool("yes", false, "do not ask")
 	address := flags.String("server", "", "URL of a running server to work through (or $"+serverEnv+")")
 	credentials := addCredentials(flags)
-	foreign := flags.String("compat", "", "leaf or tinyid: adopt its table instead, which this node's witness refuses")
+	foreign := flags.String("foreign", "", "leaf or tinyid: adopt its table instead, which this node's witness refuses")
 	asJSON := jsonFlag(cmd)
 	settings := addSettings(cmd, "data", "store", "witness")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -72,7 +73,7 @@ have issued.`,
 			}
 			defer c.Close()
 			adopt = func(dryRun bool) (server.Adoption, error) {
-				a, err := adoptThrough(ctx, c.Client, *witnesses, client.AdoptRequest{DryRun: dryRun, Floor: *floor, WithoutMissing: *without})
+				a, err := adoptThrough(ctx, c.Client, *witnesses, client.AdoptRequest{DryRun: dryRun, Floor: *floor, WithoutMissing: *without, NoOthers: *noOthers})
 				return a, c.explain(err)
 			}
 		} else {
@@ -82,7 +83,7 @@ have issued.`,
 			}
 			adopt = func(dryRun bool) (server.Adoption, error) {
 				return server.Adopt(ctx, config, server.AdoptRequest{
-					AdoptRequest: witness.AdoptRequest{DryRun: dryRun, Floor: *floor, WithoutMissing: *without},
+					AdoptRequest: witness.AdoptRequest{DryRun: dryRun, Floor: *floor, WithoutMissing: *without, NoOthers: *noOthers},
 					Margin:       server.Margin{Numbers: *numbers, Time: *ahead}, Witnesses: *witnesses,
 				})
 			}
@@ -92,7 +93,7 @@ have issued.`,
 			tellOfAdoption(cmd, found)
 			return err
 		}
-		if found.Fence == nil && len(found.Raised) == 0 && len(found.Differences) == 0 {
+		if found.Fence == nil && len(found.Raised) == 0 && len(found.Differences) == 0 && !found.Replaced {
 			fmt.Fprintln(cmd.ErrOrStderr(), "hapax: nothing is wrong with store", found.StoreID+"; nothing was changed")
 			return nil
 		}
@@ -121,7 +122,7 @@ func adoptThrough(ctx context.Context, c *client.Client, files []string, req cli
 	var a server.Adoption
 	req.Lines = map[string]int64{}
 	for _, path := range files {
-		_, lines, err := witness.Read(path)
+		lines, err := witness.Read(path)
 		if err != nil {
 			return a, err
 		}
@@ -130,10 +131,14 @@ func adoptThrough(ctx context.Context, c *client.Client, files []string, req cli
 		}
 	}
 	res, err := c.Adopt(ctx, req)
+	if req.DryRun && !errors.Is(err, hapax.ErrFenced) && (errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreUnsafe)) {
+		a.Differences = []string{hapax.Message(err)} // it cannot be opened before that is accepted
+		return a, nil
+	}
 	if err != nil {
 		return a, err
 	}
-	a.StoreID, a.Spoke, a.Missing = res.StoreID, res.Spoke, res.Missing
+	a.StoreID, a.Spoke, a.Missing, a.Unheard, a.Replaced = res.StoreID, res.Spoke, res.Missing, res.Unheard, res.Replaced
 	if f := res.Fence; f != nil {
 		a.Fence = &witness.Fence{ID: f.ID, Name: f.Name, At: f.At, Why: f.Why}
 	}
@@ -157,6 +162,12 @@ func tellOfAdoption(cmd *cobra.Command, a server.Adoption) {
 	}
 	if len(a.Missing) > 0 {
 		fmt.Fprintln(out, "hapax: nodes that have not:", strings.Join(a.Missing, ", "))
+	}
+	if len(a.Unheard) > 0 {
+		fmt.Fprintln(out, "hapax: nodes that were seen before and have not:", strings.Join(a.Unheard, ", "))
+	}
+	if a.Replaced {
+		fmt.Fprintln(out, "hapax: the store is another one than that which was used: give --floor, or all --witness-file of nodes that do not run and --no-others")
 	}
 }
 

@@ -23,7 +23,7 @@ func importCommand() *cobra.Command {
 		Use:   "import",
 		Short: "Print the configuration that takes over from another system",
 	}
-	group(cmd, importVestaCommand(), importUIDGeneratorCommand())
+	group(cmd, importLeafCommand(), importTinyIDCommand(), importVestaCommand(), importUIDGeneratorCommand())
 	return cmd
 }
 
@@ -168,15 +168,19 @@ func importFiles(cmd *cobra.Command, path, properties string) (data []byte, give
 	return data, given, err
 }
 
-func readImport(cmd *cobra.Command, path string) ([]byte, error) {
-	in := cmd.InOrStdin()
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
+// openImport opens a file, or standard input for -.
+func openImport(cmd *cobra.Command, path string) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(cmd.InOrStdin()), nil
 	}
+	return os.Open(path)
+}
+
+func readImport(cmd *cobra.Command, path string) ([]byte, error) {
+	in, err := openImport(cmd, path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
 	return io.ReadAll(io.LimitReader(in, springxml.MaxBytes+1)) // Parse refuses the longer ones
 }

@@ -22,11 +22,17 @@ type tagJSON struct {
 	Deleted bool       `json:"deleted,omitempty"`
 	Code    string     `json:"code,omitempty"`
 	Old     []string   `json:"old_codes,omitempty"`
+
+	Strategy string      `json:"strategy,omitempty"`
+	Usage    []usageJSON `json:"usage,omitempty"`
 }
 
 func newTagJSON(t hapax.Tag) tagJSON {
 	spec, old := service.CodeOf(t)
-	j := tagJSON{t.Name, t.Kind, hapax.ID(t.Start), t.Step, t.MinStep, t.MaxStep, hapax.ID(t.Mark), 0, 0, t.Pool, t.Deleted, spec, old}
+	j := tagJSON{
+		Name: t.Name, Kind: t.Kind, Start: hapax.ID(t.Start), Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep, Mark: hapax.ID(t.Mark),
+		Pool: t.Pool, Deleted: t.Deleted, Code: spec, Old: old, Strategy: service.StrategyOf(t),
+	}
 	if t.Delta > 1 {
 		j.Delta, j.Rest = t.Delta, t.Remainder
 	}

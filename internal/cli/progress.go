@@ -49,6 +49,8 @@ func progressLine(p audit.Progress) string {
 	switch p.Phase {
 	case "merging":
 		rate = float64(p.Done)
+	case "comparing", "moving":
+		rate, unit = float64(p.Done), "/s"
 	case "locating":
 		rate, unit = float64(p.Done), "B/s"
 	}

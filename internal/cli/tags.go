@@ -2,12 +2,15 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/service"
 )
 
@@ -29,7 +32,7 @@ func tagCells(t hapax.Tag) []string {
 	if t.Deleted {
 		state = "deleted"
 	}
-	return []string{t.Name, string(t.Kind), number(t.Mark), number(t.Step), number(t.MinStep), number(t.MaxStep), dash(t.Pool), dash(spec), state}
+	return []string{t.Name, service.StrategyName(t), number(t.Mark), number(t.Step), number(t.MinStep), number(t.MaxStep), dash(t.Pool), dash(spec), state}
 }
 
 func tagsCommand() *cobra.Command {
@@ -108,10 +111,75 @@ func oneTag(use, short string, prepare func(*pflag.FlagSet) func(context.Context
 	return cmd
 }
 
+// shortUnits writes 24h for 24h0m0s.
+var shortUnits = strings.NewReplacer("h0m0s", "h", "m0s", "m")
+
+// usageJSON is what a plugin has counted, as --json prints it.
+type usageJSON struct {
+	Plugin   string   `json:"plugin"`
+	Caller   string   `json:"caller,omitempty"`
+	Window   string   `json:"window"`
+	Current  hapax.ID `json:"current"`
+	Previous hapax.ID `json:"previous"`
+	Limit    hapax.ID `json:"limit,omitzero"`
+}
+
 func tagsShowCommand() *cobra.Command {
-	return oneTag("show", "Show a tag, even a deleted one", func(*pflag.FlagSet) func(context.Context, target, string) (hapax.Tag, error) {
-		return func(ctx context.Context, t target, name string) (hapax.Tag, error) { return t.Tag(ctx, name) }
-	})
+	cmd := &cobra.Command{
+		Use:   "show TAG",
+		Short: "Show a tag, even a deleted one",
+		Long: `Show prints the tag and, if it asks a server that has plugins which count, what they
+have counted of it there: by plugin and caller, in the current window of time and in
+the one before. That is for administrators.
+` + targetHelp,
+		Args: arguments(1, 1),
+	}
+	asJSON := jsonFlag(cmd)
+	where := addTarget(cmd)
+	completeFirst(cmd, where, tagNames)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := hapax.ValidateName("tag", args[0]); err != nil {
+			return err
+		}
+		return where.with(cmd, func(ctx context.Context, t target) error {
+			tag, err := t.Tag(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			usage, err := t.Usage(ctx, args[0])
+			if err != nil && !errors.Is(err, hapax.ErrPermissionDenied) {
+				return err
+			}
+			return printTag(cmd, tag, usage, *asJSON)
+		})
+	}
+	return cmd
+}
+
+// printTag prints a tag and what was counted of it.
+func printTag(cmd *cobra.Command, tag hapax.Tag, usage []client.Usage, asJSON bool) error {
+	j := newTagJSON(tag)
+	for _, u := range usage {
+		j.Usage = append(j.Usage, usageJSON{u.Plugin, u.Caller, shortUnits.Replace(u.Window.String()), hapax.ID(u.Current), hapax.ID(u.Previous), hapax.ID(u.Limit)})
+	}
+	out := newOutput(cmd, asJSON, tagHeader...)
+	if err := out.add(j, tagCells(tag)...); err != nil {
+		return err
+	}
+	if err := out.flush(); err != nil || asJSON || len(usage) == 0 {
+		return err
+	}
+	counted := newOutput(cmd, false, "COUNTED BY", "CALLER", "WINDOW", "NOW", "BEFORE", "LIMIT")
+	for _, u := range j.Usage {
+		limit := "-"
+		if u.Limit > 0 {
+			limit = u.Limit.String()
+		}
+		if err := counted.add(nil, u.Plugin, dash(u.Caller), u.Window, u.Current.String(), u.Previous.String(), limit); err != nil {
+			return err
+		}
+	}
+	return counted.flush()
 }
 
 func tagsCreateCommand() *cobra.Command {
@@ -126,6 +194,7 @@ func tagsCreateCommand() *cobra.Command {
 		pool := flags.String("pool", "", "the worker pool of a snowflake tag (default \"default\")")
 		code := flags.String("code", "", "how the numbers are shown, such as 'INV-{yyyy}{MM}{dd}-{seq:6}{check}'")
 		zone := flags.String("zone", "", "the time zone of the code's periods, such as Europe/Berlin")
+		strategy := flags.String("strategy", "", "what issues the numbers, in place of the kind: a strategy that the servers' program has registered")
 		return func(ctx context.Context, t target, name string) (hapax.Tag, error) {
 			if *zone != "" && *code == "" {
 				return hapax.Tag{}, usagef("--zone needs --code")
@@ -135,11 +204,17 @@ func tagsCreateCommand() *cobra.Command {
 					return hapax.Tag{}, &hapax.ValueError{Field: f, Value: 0, Allowed: "1 or more", Err: hapax.ErrInvalidArgument}
 				}
 			}
-			def, err := hapax.Tag{
+			if *strategy != "" && !flags.Changed("kind") {
+				*kind = ""
+			}
+			def, err := service.WithStrategy(hapax.Tag{
 				Name: name, Kind: hapax.Kind(*kind), Pool: *pool,
 				Start: *start, Step: *step, MinStep: *minStep, MaxStep: *maxStep, Delta: *delta, Remainder: *remainder,
 				Extra: service.CodeExtra(*code, *zone),
-			}.WithDefaults()
+			}, *strategy)
+			if err == nil {
+				def, err = def.WithDefaults()
+			}
 			if err != nil {
 				return def, err
 			}

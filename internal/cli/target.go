@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/server"
 	"github.com/hapax-id/hapax/internal/service"
 )
@@ -51,6 +52,7 @@ type target interface {
 
 	hapax.TagStore
 	CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error)
+	Usage(ctx context.Context, tag string) ([]client.Usage, error)
 	Pools(ctx context.Context) ([]hapax.Pool, error)
 	CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error)
 	DeletePool(ctx context.Context, pool string) (hapax.Pool, error)
@@ -202,10 +204,14 @@ type local struct {
 }
 
 func newLocal(ctx context.Context, node *server.Node, config server.Config) (*local, error) {
+	strategies, err := config.Strategies(quiet, &server.LateStore{Store: node.Store})
+	if err != nil {
+		return nil, errors.Join(err, node.Close())
+	}
 	svc, err := service.New(ctx, node.Store, service.Options{
 		Tags: config.Tags, Pools: config.Pools, NoAutoCreate: !config.AutoCreate, MaxTags: config.MaxTags,
 		OneShot: true, MaxCount: maxNext, MaxWait: maxWait, StoreTimeout: config.StoreTimeout,
-		Holder: node.Instance, Logger: quiet, CodeKeys: config.CodeKeyBytes(),
+		Holder: node.Instance, Logger: quiet, CodeKeys: config.CodeKeyBytes(), Strategies: strategies,
 	})
 	if err != nil {
 		return nil, errors.Join(err, node.Close())
@@ -291,6 +297,9 @@ func (l *local) isFrozen(ctx context.Context, pool string) error {
 }
 
 func (l *local) explain(err error) error { return err }
+
+// Usage implements target: what plugins have counted is known to servers.
+func (l *local) Usage(context.Context, string) ([]client.Usage, error) { return nil, nil }
 
 func (l *local) Close(ctx context.Context) error {
 	return errors.Join(l.Service.Close(ctx), l.node.Close())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -320,10 +321,13 @@ func TestStoreThatForgets(t *testing.T) {
 			t.Errorf("%s: no warning is counted", n.address)
 		}
 	}
+	gone := c.nodes[1]
+	gone.crash() // what it used nobody else knows, and the new store will know of no node that does not live
+	living := []*node{c.nodes[0], c.nodes[2]}
 	store.Kill()
 	store.Start()
 
-	for _, n := range c.nodes {
+	for _, n := range living {
 		l := n.clients[0]
 		l.request.Lock()
 		eventually(t, n.address+" refuses the store", func() bool {
@@ -337,23 +341,28 @@ func TestStoreThatForgets(t *testing.T) {
 		l.request.Unlock()
 	}
 
-	// The driver of a running node keeps to the server that it knew. Started anew,
-	// the nodes find the store to be another one, and stay up to be adopted.
-	for _, n := range c.nodes {
-		n.crash()
-		c.restart(n)
-	}
-	for _, n := range c.nodes {
+	for _, n := range living {
 		eventually(t, n.address+" tells of the fence", func() bool { return n.server.metric("hapax_fenced") == 1 })
 		n.server.await("run hapax adopt")
 	}
 	const floor = 10_000_000
-	n := c.nodes[1]
-	n.crash()
-	if r := run(t, n.dir, "adopt", "--store", store.URL, "--data", n.data, "--floor", strconv.Itoa(floor), "--yes"); r.code != 0 {
+	alive := "http://" + living[0].address
+	adopt := func(args ...string) result { return run(t, gone.dir, append([]string{"adopt", "--yes"}, args...)...) }
+	for name, args := range map[string][]string{
+		"through a server":             {"--server", alive, "--no-others"},
+		"by the node that has stopped": {"--store", store.URL, "--data", gone.data},
+	} {
+		if r := adopt(args...); r.code == 0 || !strings.Contains(r.err, "another one") || !strings.Contains(r.err, "or give a floor") {
+			t.Errorf("adopt %s: exit code %d, %s", name, r.code, r.err)
+		}
+	}
+	if r := adopt("--server", alive, "--floor", strconv.Itoa(floor)); r.code != 0 {
 		t.Fatalf("adopt: exit code %d, %s", r.code, r.err)
 	}
-	c.restart(n)
+	if r := adopt("--store", store.URL, "--data", gone.data); r.code != 0 { // its witness knows the store that was lost
+		t.Fatalf("adopt by the node that has stopped: exit code %d, %s", r.code, r.err)
+	}
+	c.restart(gone)
 	c.adopted = true
 	for l := range c.clients {
 		eventually(t, l.node.address+" issues again", func() bool {

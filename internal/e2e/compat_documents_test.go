@@ -9,12 +9,14 @@ import (
 
 // A server takes the configurations that the pages for newcomers show.
 func TestComingFromPages(t *testing.T) {
-	for _, page := range []string{"docs/coming-from-vesta.md", "docs/coming-from-uid-generator.md"} {
+	for _, page := range []string{"docs/coming-from-vesta.md", "docs/coming-from-uid-generator.md", "docs/coming-from-leaf.md", "docs/coming-from-tinyid.md"} {
 		examples := blocks(t, page, "yaml")
 		if len(examples) == 0 {
 			t.Errorf("%s has no configuration", page)
 		}
 		for _, example := range examples {
+			secret := write(t, t.TempDir(), "password", "secret\n")
+			example = strings.NewReplacer("/etc/hapax/leaf.password", secret, "/etc/hapax/tinyid.passwords", secret).Replace(example)
 			file := filepath.Join(t.TempDir(), "hapax.yaml")
 			if err := os.WriteFile(file, []byte(example), 0o600); err != nil {
 				t.Fatal(err)

@@ -53,17 +53,38 @@ var tinyidTables = []string{
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8`,
 }
 
+// TestForeignTables runs against one server; each part has databases of its own.
+func TestForeignTables(t *testing.T) {
+	server := testservers.MariaDB(t)
+	for name, test := range map[string]func(*testing.T, *testservers.Server){
+		"Leaf":                      testLeafTable,
+		"Leaf beside its nodes":     testLeafBesideItsNodes,
+		"Leaf's table set back":     testLeafTableSetBack,
+		"import of Leaf":            testImportLeaf,
+		"TinyID":                    testTinyIDTables,
+		"TinyID beside its servers": testTinyIDBesideItsServers,
+		"import of TinyID":          testImportTinyID,
+		"page on Leaf":              testLeafPage,
+		"page on TinyID":            testTinyIDPage,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, server)
+		})
+	}
+}
+
 // A foreignDB is a database of a foreign system.
 type foreignDB struct {
 	*sql.DB
-	t   *testing.T
-	url string
+	t               *testing.T
+	url, host, name string
 }
 
 // newForeignDB makes a database and runs statements in it.
-func newForeignDB(t *testing.T, statements ...string) foreignDB {
+func newForeignDB(t *testing.T, server *testservers.Server, statements ...string) foreignDB {
 	t.Helper()
-	at, err := url.Parse(testservers.MariaDB(t).URL)
+	at, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +93,7 @@ func newForeignDB(t *testing.T, statements ...string) foreignDB {
 		t.Fatal(err)
 	}
 	name := "f" + strings.ToLower(rand.Text())
-	foreignDB{root, t, ""}.run("CREATE DATABASE " + name)
+	foreignDB{DB: root, t: t}.run("CREATE DATABASE " + name)
 	if err := root.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +102,9 @@ func newForeignDB(t *testing.T, statements ...string) foreignDB {
 	if err != nil {
 		t.Fatal(err)
 	}
+	db.SetMaxIdleConns(0) // another session in the database is a sign of life
 	t.Cleanup(func() { _ = db.Close() })
-	d := foreignDB{db, t, at.String()}
+	d := foreignDB{db, t, at.String(), at.Host, name}
 	d.run(statements...)
 	return d
 }

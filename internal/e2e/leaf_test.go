@@ -19,8 +19,8 @@ import (
 
 // One command serves Leaf's segment route over a table that its own script has made
 // and that was filled by hand, and counts on from the row.
-func TestLeafTable(t *testing.T) {
-	db := newForeignDB(t, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step, description) VALUES ('test', 4711, 100, 'by hand')")
+func testLeafTable(t *testing.T, server *testservers.Server) {
+	db := newForeignDB(t, server, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step, description) VALUES ('test', 4711, 100, 'by hand')")
 	at := freeAddress(t)
 	s := serve(t, t.TempDir(), nil, "--compat", fmt.Sprintf(`{leaf: {table: %q, http: %q}}`, db.url, at))
 	for i := range 250 {
@@ -126,16 +126,16 @@ func beside(t *testing.T, compat, path string, actor func(taken *takenSet, stop 
 	}
 }
 
-func TestLeafBesideItsNodes(t *testing.T) {
-	db := newForeignDB(t, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1, 50)")
+func testLeafBesideItsNodes(t *testing.T, server *testservers.Server) {
+	db := newForeignDB(t, server, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1, 50)")
 	beside(t, fmt.Sprintf(`{leaf: {table: %q, http: %%q}}`, db.url), "/api/segment/get/test",
 		func(taken *takenSet, stop <-chan struct{}) { leafActor(t, db.DB, taken, stop) })
 }
 
 // A table that was set back is refused for good, also by the node after a restart,
 // until an operator adopts it.
-func TestLeafTableSetBack(t *testing.T) {
-	db := newForeignDB(t, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 10), ('other', 1, 10)")
+func testLeafTableSetBack(t *testing.T, server *testservers.Server) {
+	db := newForeignDB(t, server, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 10), ('other', 1, 10)")
 	at, dir := freeAddress(t), t.TempDir()
 	compat := fmt.Sprintf(`{leaf: {table: %q, http: %q}}`, db.url, at)
 	s := serve(t, dir, nil, "--compat", compat)
@@ -162,7 +162,7 @@ func TestLeafTableSetBack(t *testing.T) {
 	if err := os.WriteFile(file, []byte("compat: "+compat), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	adopt := []string{"adopt", "--compat", "leaf", "--config", file, "--data", filepath.Join(dir, "hapax-data"), "--margin", "1000"}
+	adopt := []string{"adopt", "--foreign", "leaf", "--config", file, "--data", filepath.Join(dir, "hapax-data"), "--margin", "1000"}
 	r := run(t, dir, append(adopt, "--dry-run")...)
 	if r.code != 0 || !strings.Contains(r.out, "test\t100000\t101000") || !strings.Contains(r.err, fmt.Sprint(used-1)) {
 		t.Errorf("the dry run: %+v", r)

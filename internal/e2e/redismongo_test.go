@@ -120,7 +120,13 @@ func TestRedisMongo(t *testing.T) {
 					dirs[k] = t.TempDir()
 				}
 				config := writeConfig(t, dirs[k], "tags:\n  orders: {strategy: redis-mongo, start: 100, step: 50}\nmax_wait: 30s\n"+c.yaml, store.URL, counter.URL)
-				return serve(t, dirs[k], nil, "--config", config)
+				s := serve(t, dirs[k], nil, "--config", config)
+				t.Cleanup(func() {
+					if t.Failed() {
+						t.Logf("server %d: %s", k, s.logged())
+					}
+				})
+				return s
 			}
 			a, z := open(0), open(1)
 			b := &risingBook{t: t, all: map[hapax.ID]bool{}}
@@ -282,4 +288,32 @@ compat:
 	if r := run(t, fresh, "serve", "--http", "127.0.0.1:0", "--config", "hapax.yaml"); r.code == 0 || !strings.Contains(r.err, "compat.redismongo.worker_pool") {
 		t.Errorf("neither registry nor file: %+v", r)
 	}
+}
+
+// The page's configurations are taken, and its commands print what it says.
+func TestRedisAndMongoDBPage(t *testing.T) {
+	const page = "docs/redis-and-mongodb.md"
+	configs, commands := blocks(t, page, "yaml"), blocks(t, page, "sh")
+	if len(configs) != 3 || len(commands) != 2 {
+		t.Fatalf("there are %d configurations and %d blocks of commands; this test knows 3 and 2", len(configs), len(commands))
+	}
+	testservers.Require(t, []string{"curl"})
+	testservers.Require(t, []string{"redis-cli"})
+	counter := testservers.Redis(t, "--appendonly", "no")
+	store := testservers.Redis(t)
+	for k, script := range map[int]string{0: commands[0], 2: commands[1]} {
+		dir := t.TempDir()
+		config := strings.NewReplacer("mongodb://127.0.0.1/hapax", store.URL, "redis://127.0.0.1:6379/0", counter.URL).Replace(configs[k])
+		s := serve(t, dir, []string{"HAPAX_MAX_WAIT=1m"}, "--config", writeConfig(t, dir, "%s", config)) // the machine may be busy
+		if k == 2 {
+			eventuallyTake(t, s, "snowflake", 1)
+		}
+		_, counterPort, _ := strings.Cut(counter.Addr, ":")
+		local := strings.NewReplacer("http://127.0.0.1:8080", s.url, "6380", port(t, s.respAddress()), "6379", counterPort)
+		path := "PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH")
+		printsInOrder(t, shellSession(t, dir, []string{path}, local.Replace(script)), promised(script))
+		s.kill()
+	}
+	dir := t.TempDir()
+	ok(t, dir, "serve", "--print-config", "--config", writeConfig(t, dir, "%s", "tags:\n  orders: {strategy: redis-mongo}\n"+configs[1]))
 }

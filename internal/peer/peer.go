@@ -4,16 +4,12 @@ package peer
 
 import (
 	"context"
-	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 )
-
-// ErrGone is why a Context ends whose client has left.
-var ErrGone = errors.New("hapax: the client has left")
 
 // lookEvery is how often a client is looked for while it is waited for.
 const lookEvery = 100 * time.Millisecond
@@ -30,8 +26,9 @@ type Context struct {
 	looking atomic.Bool // waiting is set; written under mu
 
 	mu      sync.Mutex // guards the fields below
-	waiting context.Context
-	cancel  context.CancelCauseFunc
+	waiting chan struct{}
+	ended   bool        // waiting is closed
+	unhook  func() bool // has the parent's end no longer close it
 	timer   *time.Timer
 }
 
@@ -52,11 +49,25 @@ func (c *Context) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.waiting == nil {
-		c.waiting, c.cancel = context.WithCancelCause(c.Context)
+		done := make(chan struct{})
+		c.waiting, c.ended = done, false
+		c.unhook = context.AfterFunc(c.Context, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.endLocked(done)
+		})
 		c.timer = time.AfterFunc(lookEvery, c.look)
 		c.looking.Store(true)
 	}
-	return c.waiting.Done()
+	return c.waiting
+}
+
+// endLocked closes what Done returned, unless Rest came first. Err tells why by then.
+func (c *Context) endLocked(done chan struct{}) {
+	if c.waiting == done && !c.ended {
+		c.ended = true
+		close(done)
+	}
 }
 
 // Err implements context.Context.
@@ -76,14 +87,15 @@ func (c *Context) look() {
 	case c.waiting == nil: // Rest came first
 	case gone:
 		c.gone.Store(true)
-		c.cancel(ErrGone)
+		c.endLocked(c.waiting)
 	default:
 		c.timer.Reset(lookEvery)
 	}
 }
 
-// Rest ends the look-out, if there is one, and with it what Done returned. It is to be
-// called when a request is answered, by the goroutine that answers.
+// Rest ends the look-out, if there is one. It is to be called when a request is answered,
+// by the goroutine that answers: nobody waits for what Done returned any more, which
+// stays open, for the context has not ended.
 func (c *Context) Rest() {
 	if !c.looking.Load() {
 		return
@@ -94,8 +106,8 @@ func (c *Context) Rest() {
 		return
 	}
 	c.timer.Stop()
-	c.cancel(context.Canceled)
-	c.waiting, c.cancel, c.timer = nil, nil, nil
+	c.unhook()
+	c.waiting, c.unhook, c.timer = nil, nil, nil
 	c.looking.Store(false)
 }
 

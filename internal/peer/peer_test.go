@@ -68,7 +68,11 @@ func TestRest(t *testing.T) {
 	c.Rest() // nobody waits
 	done := c.Done()
 	c.Rest()
-	<-done
+	select {
+	case <-done:
+		t.Fatal("a rest was taken for an end")
+	default:
+	}
 	if c.Err() != nil || c.HasLeft() {
 		t.Fatal("a rest was taken for an end")
 	}
@@ -81,6 +85,18 @@ func TestRest(t *testing.T) {
 	<-c.Done()
 	if c.Err() == nil {
 		t.Error("it outlasts its parent")
+	}
+}
+
+// TestRestBesideAnEnd has a context below end at the same time as the look-out. That of
+// the standard library panics where a parent's Done is closed and its Err is nil.
+func TestRestBesideAnEnd(t *testing.T) {
+	ours, _ := pair(t)
+	c := NewContext(t.Context(), ours)
+	for range 20_000 {
+		_, cancel := context.WithCancel(c)
+		cancel()
+		c.Rest()
 	}
 }
 

@@ -29,7 +29,7 @@ type AdoptRequest struct {
 type Adoption struct {
 	witness.Adoption
 
-	Differences []string // between the recorded file and machine of an embedded store and the present ones
+	Differences []string // between where the store was and where it is now; what else is wrong is known once that is accepted
 	Moved       []Raised // marks that were raised because it was copied or moved
 }
 
@@ -58,9 +58,8 @@ func Adopt(ctx context.Context, c Config, req AdoptRequest) (Adoption, error) {
 
 func adopt(ctx context.Context, c Config, req AdoptRequest, w *witness.Witness) (Adoption, error) {
 	var a Adoption
-	req.Lines = append(req.Lines, w.Lines())
 	for _, path := range req.Witnesses {
-		_, lines, err := witness.Read(path)
+		lines, err := witness.Read(path)
 		if err != nil {
 			return a, err
 		}
@@ -79,6 +78,10 @@ func adopt(ctx context.Context, c Config, req AdoptRequest, w *witness.Witness) 
 	o := newOpener(c, slog.New(slog.DiscardHandler))
 	o.adopt = !req.DryRun
 	store, err := o.open(ctx)
+	if req.DryRun && (errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreUnsafe)) {
+		a.Differences = append(a.Differences, hapax.Message(err))
+		return a, nil // likewise
+	}
 	if err != nil {
 		return a, err
 	}

@@ -1,5 +1,7 @@
 package server
 
+import "log/slog"
+
 // Limits of the process's open files.
 const (
 	defaultHTTPConnections = 20_000
@@ -9,22 +11,27 @@ const (
 
 // fitFiles lowers the limits on connections until the process may open that many
 // files: accepting on one listener must not fail for what came in on another.
-func (s *server) fitFiles() {
+func (c *Config) fitFiles(log *slog.Logger, ls listeners) {
 	limit, ok := maxFiles()
 	if !ok {
 		return
 	}
-	limits := []*int{&s.config.HTTPConnections}
-	if s.listeners.resp != nil {
-		limits = append(limits, &s.config.RESPConnections)
+	limits := []*int{&c.HTTPConnections}
+	if ls.resp != nil {
+		limits = append(limits, &c.RESPConnections)
 	}
 	listeners := len(limits)
-	if s.listeners.admin != nil { // it has the limit of the other one
+	if ls.admin != nil { // it has the limit of the other one, as those of foreign systems have
 		listeners++
 	}
+	for _, e := range c.foreignEndpoints() {
+		if e.address != "" {
+			listeners++
+		}
+	}
 	if share, lowered := fit(limit, listeners, limits...); lowered {
-		s.log.Warn("the limit on open files is too low for the settings of connections; they are lowered",
-			"files", limit, "connections", share, "http_connections", s.config.HTTPConnections, "resp_connections", s.config.RESPConnections)
+		log.Warn("the limit on open files is too low for the settings of connections; they are lowered",
+			"files", limit, "connections", share, "http_connections", c.HTTPConnections, "resp_connections", c.RESPConnections)
 	}
 }
 

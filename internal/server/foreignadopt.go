@@ -49,7 +49,7 @@ func (c Config) hasTable(system string) error {
 		system == tinyidName && c.Compat.TinyID != nil && len(c.Compat.TinyID.Databases) > 0:
 		return nil
 	}
-	return &hapax.ValueError{Field: "compat", Value: system, Allowed: "leaf or tinyid, with its table or databases in the configuration: give that with --config or $HAPAX_CONFIG", Err: hapax.ErrInvalidArgument}
+	return &hapax.ValueError{Field: "--foreign", Value: system, Allowed: "leaf or tinyid, with its table or databases in the configuration: give that with --config or $HAPAX_CONFIG", Err: hapax.ErrInvalidArgument}
 }
 
 func (c Config) adoptTable(ctx context.Context, system string, w *witness.Witness, margin int64, dryRun bool) (all []Raised, err error) {

@@ -15,14 +15,14 @@ import (
 // The variables that hold the passwords of foreign tables. They are no flags, which
 // every process of the machine could read, nor keys of the file.
 const (
-	leafPasswordEnv   = "HAPAX_LEAF_PASSWORD"   //nolint:gosec // no password
-	tinyidPasswordEnv = "HAPAX_TINYID_PASSWORD" //nolint:gosec // no password
+	LeafPasswordEnv   = "HAPAX_LEAF_PASSWORD"   //nolint:gosec // no password
+	TinyIDPasswordEnv = "HAPAX_TINYID_PASSWORD" //nolint:gosec // no password
 )
 
 // readPasswords finds the passwords that are given beside the URLs of foreign tables.
 func (c *CompatConfig) readPasswords(env func(string) (string, bool)) error {
 	if l := c.Leaf; l != nil {
-		lines, err := passwordLines("compat.leaf.password_file", l.PasswordFile, leafPasswordEnv, env)
+		lines, err := passwordLines("compat.leaf.password_file", l.PasswordFile, LeafPasswordEnv, env)
 		if err != nil {
 			return err
 		}
@@ -32,7 +32,7 @@ func (c *CompatConfig) readPasswords(env func(string) (string, bool)) error {
 		l.password = strings.Join(lines, "")
 	}
 	if t := c.TinyID; t != nil {
-		lines, err := passwordLines("compat.tinyid.password_file", t.PasswordFile, tinyidPasswordEnv, env)
+		lines, err := passwordLines("compat.tinyid.password_file", t.PasswordFile, TinyIDPasswordEnv, env)
 		if err != nil {
 			return err
 		}
@@ -114,9 +114,9 @@ func firstContact(ctx context.Context, log *slog.Logger, name string, ping func(
 	switch {
 	case err == nil:
 	case errors.Is(err, hapax.ErrFenced):
-		log.Error("nothing is granted any more: the table cannot be trusted; find out why, then run hapax adopt", "beside", name, "why", err)
+		log.Error("nothing is granted any more: the table cannot be trusted; find out why, stop the server, and run hapax adopt --foreign", "beside", name, "why", err)
 	case errors.Is(err, hapax.ErrStoreUnavailable):
-		log.Warn("a foreign system does not answer; it is tried again and again", "beside", name, "err", err)
+		log.Warn("a foreign system cannot be used yet; it is tried again and again", "beside", name, "err", err)
 	default:
 		return err
 	}

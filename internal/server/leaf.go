@@ -63,7 +63,7 @@ type LeafConfig struct {
 
 var leafKeys = []Key{
 	{"table", "string", "none", "mysql:// URL of the database with leaf_alloc, whose rows the segment route counts on from. Without table and tree the routes issue from the server's own tags"},
-	{"password_file", "string", "none", "File with the password of the table's account, where the URL has none; instead, the variable " + leafPasswordEnv + " may hold it"},
+	{"password_file", "string", "none", "File with the password of the table's account, where the URL has none; instead, the variable " + LeafPasswordEnv + " may hold it"},
 	{"tree", "string", "none", "zk:// URL of the ZooKeeper where Leaf's nodes are registered, for the snowflake route. With table alone that route is switched off, as the other one is with tree alone; native instead of a URL has the server's own tags or pool " + LeafPool},
 	{"name", "string", "none", "leaf.name: the service's part of the tree"},
 	{"ip", "string", "that by which this machine reaches the tree", "IP address of this node in the tree"},

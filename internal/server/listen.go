@@ -39,6 +39,11 @@ func (c Config) endpoints() []endpoint {
 	}
 }
 
+// foreignEndpoints are the addresses of foreign systems.
+func (c Config) foreignEndpoints() []endpoint {
+	return slices.Concat(c.Compat.Leaf.endpoints(), c.Compat.TinyID.endpoints(), c.Compat.Vesta.endpoints())
+}
+
 // listenAll opens the listeners that the configuration asks for, if it allows
 // their addresses.
 func listenAll(ctx context.Context, c Config) (ls listeners, err error) {
@@ -56,7 +61,7 @@ func listenAll(ctx context.Context, c Config) (ls listeners, err error) {
 
 // checkAddresses judges the addresses as listenAll does, without using them.
 func checkAddresses(ctx context.Context, c Config) error {
-	for _, e := range slices.Concat(c.endpoints(), c.Compat.Leaf.endpoints(), c.Compat.TinyID.endpoints(), c.Compat.Vesta.endpoints()) {
+	for _, e := range slices.Concat(c.endpoints(), c.foreignEndpoints()) {
 		if e.address == "" && e.optional {
 			continue
 		}

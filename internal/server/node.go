@@ -101,6 +101,9 @@ func (n *Node) open(ctx context.Context, o opener) error {
 	}
 	opts := witness.Options{Name: o.nodeName(), Timeout: o.timeout, Heartbeat: o.heartbeat, Changed: n.changed}
 	if o.isShared() {
+		accepting := o
+		accepting.adopt = true
+		opts.Accept = accepting.open
 		n.Guard, err = witness.GuardOpened(o.open, w, opts)
 	} else { // a file that cannot be opened now will not be later
 		var store hapax.Store

@@ -130,6 +130,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 		release()
 		return nil, errors.Join(err, unlisten(), c.redisMongo.stop(), node.Close())
 	}
+	c.fitFiles(log, ls)
 	opts.Beside, opts.Observer = parts.besides(), parts.observer()
 	opts.Holder, opts.Cache = node.Instance, node.cache
 	opts.StoreWarnings = node.warned.snapshot
@@ -201,7 +202,6 @@ func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Optio
 // run serves until the context ends or a listener fails, and stops
 // everything.
 func (s *server) run(ctx context.Context) error {
-	s.fitFiles()
 	web := []*http.Server{s.newWeb(ctx, s.listeners.http, s.public)}
 	at := []net.Listener{s.gated(s.listeners.http, s.public)}
 	if s.listeners.admin != nil {

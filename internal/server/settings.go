@@ -100,7 +100,7 @@ var settings = []Setting{
 		func(c *Config) *time.Duration { return &c.TagIdle }),
 	duration("store_timeout", 5*time.Second, 10*time.Millisecond, time.Hour, "How long one answer of the store may take",
 		func(c *Config) *time.Duration { return &c.StoreTimeout }),
-	duration("heartbeat", time.Second, 100*time.Millisecond, time.Minute, "How often this node writes to a shared store at least, so that it notices a store that went back; a node that joins others waits for one heartbeat",
+	duration("heartbeat", time.Second, 100*time.Millisecond, time.Minute, "How often this node writes to a shared store at least, so that it notices a store that went back; a node that joins others waits for one to three of theirs",
 		func(c *Config) *time.Duration { return &c.Heartbeat }),
 	text("witness", "", "File with what this node has used, outside the store; empty for witness in the data directory. A file on another disk outlives the directory",
 		func(c *Config) *string { return &c.Witness }),

@@ -70,6 +70,7 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 		WriteTimeout:      s.config.MaxWait + writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnContext:       withAddress,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	if s.certs != nil {
@@ -157,7 +158,12 @@ type connections struct {
 func (s *connections) context(ctx context.Context, c net.Conn) context.Context {
 	conn := &auth.Conn{Known: gate.PassOf(c).Vouch}
 	s.open.Store(c, conn)
-	return auth.NewConnContext(ctx, conn)
+	return auth.NewConnContext(withAddress(ctx, c), conn)
+}
+
+// withAddress returns the context of a connection, which says where it comes from.
+func withAddress(ctx context.Context, c net.Conn) context.Context {
+	return auth.NewContext(ctx, nil, c.RemoteAddr().String())
 }
 
 func (s *connections) changed(c net.Conn, state http.ConnState) {

@@ -299,7 +299,7 @@ func (c collector) plugins(ch chan<- prometheus.Metric) {
 	}
 	limited, told := map[window]bool{}, map[[4]string]bool{}
 	for _, u := range c.s.usage("", maxUsageSeries) {
-		key := [4]string{u.Plugin, strings.ToValidUTF8(u.Tag, "?"), strings.ToValidUTF8(u.Caller, "?"), u.Window.String()}
+		key := [4]string{u.Plugin, strings.ToValidUTF8(u.Tag, "?"), strings.ToValidUTF8(u.Caller, "?"), shortUnits.Replace(u.Window.String())}
 		if told[key] {
 			continue // a plugin of the program's may repeat itself
 		}
@@ -310,7 +310,7 @@ func (c collector) plugins(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(descPrevious, prometheus.GaugeValue, float64(u.Previous), labels...)
 		} else if w := (window{u.Plugin, u.Window}); !limited[w] {
 			limited[w] = true
-			ch <- prometheus.MustNewConstMetric(descQuota, prometheus.GaugeValue, float64(u.Limit), u.Plugin, u.Window.String())
+			ch <- prometheus.MustNewConstMetric(descQuota, prometheus.GaugeValue, float64(u.Limit), u.Plugin, key[3])
 		}
 	}
 }

@@ -69,6 +69,9 @@ func (s *Service) openPlugged(ctx context.Context, o *opening, plugins hapax.Tag
 		return &tap{s, o.line}
 	}
 	plugged, err := s.strategies.OpenWith(context.WithValue(ctx, openingKey{}, o), StrategyName(plugins), plugins, wrap)
+	if StrategyOf(plugins) != "" { // what it asks is not asked through the store that is watched
+		s.store.health.note(KindTag, o.tag.Name, err)
+	}
 	if err != nil {
 		return nil, err
 	}

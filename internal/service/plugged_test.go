@@ -516,12 +516,12 @@ func TestUsage(t *testing.T) {
 		}
 		values, _ := gather(t, s)
 		for name, want := range map[string]float64{
-			"hapax_plugin_numbers{caller=192.0.2.7,plugin=rate,tag=orders,window=1m0s}":          3,
-			"hapax_plugin_numbers_previous{caller=192.0.2.7,plugin=rate,tag=orders,window=1m0s}": 0,
-			"hapax_plugin_numbers{caller=192.0.2.7,plugin=limit,window=1m0s}":                    6,
-			"hapax_plugin_limit{plugin=limit,window=1m0s}":                                       10,
-			"hapax_plugin_vetoes_total{plugin=limit}":                                            1,
-			"hapax_plugin_failures_total{plugin=rate}":                                           0,
+			"hapax_plugin_numbers{caller=192.0.2.7,plugin=rate,tag=orders,window=1m}":          3,
+			"hapax_plugin_numbers_previous{caller=192.0.2.7,plugin=rate,tag=orders,window=1m}": 0,
+			"hapax_plugin_numbers{caller=192.0.2.7,plugin=limit,window=1m}":                    6,
+			"hapax_plugin_limit{plugin=limit,window=1m}":                                       10,
+			"hapax_plugin_vetoes_total{plugin=limit}":                                          1,
+			"hapax_plugin_failures_total{plugin=rate}":                                         0,
 		} {
 			if got, ok := values[name]; got != want || !ok {
 				t.Errorf("%s is %v, want %v", name, got, want)

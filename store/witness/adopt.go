@@ -16,7 +16,8 @@ import (
 // An AdoptRequest says how an operator decides about a store that went back, was
 // restored or replaced.
 type AdoptRequest struct {
-	// Lines are the lines and marks of witnesses whose nodes do not live; see Read.
+	// Lines are what witnesses say whose nodes do not live: their lines with their
+	// marks, and whose they are; see Read.
 	Lines []map[string]int64
 
 	// Floor, if set, is what every segment tag is raised to at least.
@@ -30,23 +31,28 @@ type AdoptRequest struct {
 	// what they used. It needs Floor.
 	WithoutMissing bool
 
+	// NoOthers states that no node has used the store but those that are heard. A
+	// store that was replaced does not know who used the one before, so that there
+	// Adopt needs this statement or Floor.
+	NoOthers bool
+
 	// DryRun changes nothing but to raise the fence where there is none and
 	// Stop is set.
 	DryRun bool
 
 	// Wait is how long nodes may take to speak; default 5 s.
 	Wait time.Duration
-
-	absent string // a node whose witness is among Lines
 }
 
 // An Adoption is what Adopt found and did.
 type Adoption struct {
-	StoreID string
-	Fence   *Fence   // the fence that stood; nil: nothing was wrong
-	Spoke   []string // nodes that have published what they used, by name
-	Missing []string // nodes that the store knows and that have not
-	Raised  []Raised // in a dry run: what would be raised
+	StoreID  string
+	Fence    *Fence   // the fence that stood; nil: nothing was wrong
+	Spoke    []string // nodes that have published what they used, by name
+	Missing  []string // nodes that the store knows and that have not
+	Unheard  []string // further nodes that those who were heard have seen in the store, or in the one that it replaces
+	Replaced bool     // the store is another one than that which was used
+	Raised   []Raised // in a dry run: what would be raised
 }
 
 // Raised is one mark that was raised.
@@ -93,28 +99,96 @@ func Adopt(ctx context.Context, store hapax.Store, req AdoptRequest) (Adoption, 
 			return a, err
 		}
 	}
+	decided, err := a.weigh(ctx, r, lines)
+	if err != nil {
+		return a, err
+	}
 	if a.Fence == nil { // nor is there one any more
 		a.Raised, err = compare(ctx, store, lines)
-		if err != nil || len(a.Raised) == 0 && req.Floor == 0 {
+		if err != nil || len(a.Raised) == 0 && req.Floor == 0 && !a.Replaced {
 			return a, err
 		}
 	}
-	if a.Raised, err = plan(ctx, store, lines, req, len(a.Missing) > 0); err != nil {
+	unknown := len(a.Missing) > 0 || a.Replaced && !decided && (len(a.Unheard) > 0 || !req.NoOthers)
+	if a.Raised, err = plan(ctx, store, lines, req, unknown); err != nil {
 		return a, err
+	}
+	if req.DryRun {
+		return a, nil
 	}
 	if len(a.Missing) > 0 && !req.WithoutMissing {
 		return a, fmt.Errorf("%w: %d nodes that the store knows have not said what they used: %s; start them, give their witness files, or give a floor above all that they can have issued",
 			hapax.ErrFenced, len(a.Missing), strings.Join(a.Missing, ", "))
 	}
-	if req.DryRun {
-		return a, nil
+	if !decided {
+		if err := a.demand(req); err != nil {
+			return a, err
+		}
 	}
 	for _, raise := range a.Raised {
 		if err := raise.apply(ctx, store); err != nil {
 			return a, err
 		}
 	}
+	if err := a.decide(ctx, r, lines); err != nil {
+		return a, err
+	}
 	return a, a.lift(ctx, r)
+}
+
+// weigh finds out from what was said whether the store is another one, and which
+// nodes were seen and not heard; and whether an operator has decided about that
+// already, so that a node which comes back later is no reason to ask again.
+func (a *Adoption) weigh(ctx context.Context, r driver.Rows, lines map[string]int64) (decided bool, err error) {
+	a.Replaced, a.Unheard, decided = false, nil, true
+	if !r.Shared() {
+		return true, nil
+	}
+	for _, line := range slices.Sorted(maps.Keys(lines)) {
+		if id, ok := strings.CutPrefix(line, saidStore); ok && id != a.StoreID {
+			a.Replaced = true
+			raw, err := r.Row(ctx, driver.TableFence, rowReplaces+id)
+			if err != nil {
+				return false, err
+			}
+			decided = decided && raw != nil
+		}
+		if peer, ok := strings.CutPrefix(line, saidPeer); ok {
+			id, name, _ := strings.Cut(peer, "/")
+			if _, heard := lines[saidSelf+id]; !heard && !slices.Contains(a.Missing, name) && !slices.Contains(a.Unheard, name) {
+				a.Unheard = append(a.Unheard, name)
+			}
+		}
+	}
+	return decided, nil
+}
+
+// decide records that an operator has decided what the store replaces.
+func (a *Adoption) decide(ctx context.Context, r driver.Rows, lines map[string]int64) error {
+	if !a.Replaced {
+		return nil
+	}
+	for line := range lines {
+		if id, ok := strings.CutPrefix(line, saidStore); ok && id != a.StoreID {
+			if err := putRow(ctx, r, driver.TableFence, rowReplaces+id, liftedRow{a.StoreID, time.Now().UTC()}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// demand returns an error unless all is known that a store which was replaced has
+// forgotten.
+func (a *Adoption) demand(req AdoptRequest) error {
+	if !a.Replaced || req.Floor > 0 || req.NoOthers && len(a.Unheard) == 0 {
+		return nil
+	}
+	const way = "give the witness files of all nodes that used it and state that there were no others, or give a floor above all that they can have issued"
+	if len(a.Unheard) > 0 {
+		return fmt.Errorf("%w: the store was replaced, and %d nodes that used the one before have not said what they used: %s; %s", hapax.ErrFenced, len(a.Unheard), strings.Join(a.Unheard, ", "), way)
+	}
+	return fmt.Errorf("%w: the store was replaced, and does not know which nodes used the one before; %s", hapax.ErrFenced, way)
 }
 
 // merge returns the highest mark of each line.
@@ -137,7 +211,7 @@ const settle = 2
 // hear waits until every node that the store knows has published its evidence, and
 // adds it to lines.
 func (a *Adoption) hear(ctx context.Context, r driver.Rows, req AdoptRequest, lines map[string]int64) error {
-	began := time.Now()
+	began, given := time.Now(), maps.Clone(lines)
 	slowest := time.Duration(0)
 	if r.Shared() {
 		slowest = DefaultHeartbeat
@@ -164,7 +238,7 @@ func (a *Adoption) hear(ctx context.Context, r driver.Rows, req AdoptRequest, li
 		a.Spoke, a.Missing = nil, nil
 		for _, n := range nodes {
 			slowest = max(slowest, min(n.every(), time.Minute))
-			if spoken[n.id] || n.id == req.absent {
+			if _, known := given[saidSelf+n.id]; known || spoken[n.id] {
 				a.Spoke = append(a.Spoke, n.row.Name)
 			} else {
 				a.Missing = append(a.Missing, n.row.Name)
@@ -405,24 +479,69 @@ func (r Raised) apply(ctx context.Context, store hapax.Store) error {
 // AdoptWith is Adopt for a node that does not live: its witness is among those
 // that are heard, and accepts the store.
 func AdoptWith(ctx context.Context, store hapax.Store, w *Witness, req AdoptRequest) (Adoption, error) {
-	req.Lines = append(slices.Clone(req.Lines), w.Lines())
-	req.absent = w.Node()
+	req.Lines = append(slices.Clone(req.Lines), w.testimony())
 	a, err := Adopt(ctx, store, req)
 	if err != nil || req.DryRun {
 		return a, err
 	}
-	return a, errors.Join(w.setBeat(-1, time.Now()), w.setStore(a.StoreID), w.setRefusal(""))
+	return a, w.settleFor(a.StoreID)
 }
 
 // Adopt is the function of that name on the guarded store; this node's witness is
 // heard as those of the other nodes.
 func (g *Guarded) Adopt(ctx context.Context, req AdoptRequest) (Adoption, error) {
 	store, err := g.opened(ctx)
+	if err == nil {
+		err = g.heed(ctx, store, store.Ping(ctx))
+	}
+	if hasMoved(err) && !errors.Is(err, hapax.ErrFenced) && g.opts.Accept != nil && !req.DryRun {
+		store, err = g.accept(ctx, err)
+	}
+	if errors.Is(err, hapax.ErrFenced) { // it was found just now
+		store, err = g.opened(ctx)
+	}
 	if err != nil {
 		return Adoption{}, err
 	}
-	req.Lines = append(slices.Clone(req.Lines), g.witness.Lines())
-	return Adopt(ctx, store, req)
+	req.Lines = append(slices.Clone(req.Lines), g.witness.testimony())
+	a, err := Adopt(ctx, store, req)
+	return a, g.heed(ctx, store, err)
+}
+
+// hasMoved reports whether a driver refuses the store because it is on another
+// server than before.
+func hasMoved(err error) bool {
+	return errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreUnsafe)
+}
+
+// accept opens a store that has moved, and raises the fence: it may lack what was
+// acknowledged where it was before.
+func (g *Guarded) accept(ctx context.Context, cause error) (hapax.Store, error) {
+	if err := g.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer g.unlock()
+	store, err := g.opts.Accept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	old, closed := g.store, g.closed
+	if !closed {
+		g.store, g.openErr = store, nil
+	}
+	if old != nil && !closed {
+		g.loop.Go(func() { _ = old.Close() })
+	}
+	g.mu.Unlock()
+	if closed {
+		return nil, errors.Join(errClosed(), store.Close())
+	}
+	_ = g.refuse(ctx, cause)
+	if r, ok := rows(store); ok {
+		return store, g.raise(ctx, store, r) // if that was not possible just now
+	}
+	return store, nil
 }
 
 // A Node is a node that the store knows.

@@ -48,8 +48,9 @@ type Fence struct {
 
 // The names of the fence's rows.
 const (
-	rowFence  = "fence"
-	rowLifted = "lifted/" // followed by the identity of a fence that was lifted
+	rowFence    = "fence"
+	rowLifted   = "lifted/"   // followed by the identity of a fence that was lifted
+	rowReplaces = "replaces/" // followed by the identity of a store that was lost, and adopted to be replaced by this one
 )
 
 // A liftedRow tells the nodes that an operator has decided about a fence.
@@ -264,7 +265,11 @@ func (g *Guarded) tend(ctx context.Context) {
 	select {
 	case h.slot <- struct{}{}:
 		defer func() { <-h.slot }()
-		_ = g.heed(ctx, store, g.beatLocked(ctx, r)) // a refusal is in force already
+		err := g.beatLocked(ctx, r)
+		if err == nil {
+			err = g.look(ctx, r)
+		}
+		_ = g.heed(ctx, store, err) // a refusal is in force already
 	case <-ctx.Done():
 	}
 }
@@ -292,19 +297,18 @@ func (g *Guarded) mind(ctx context.Context, store hapax.Store, r driver.Rows) er
 	case fence != nil:
 		return g.testify(ctx, r, fence.ID)
 	}
-	sound, err := g.isSound(ctx, store, r, seen)
+	id, err := g.isSound(ctx, store, r, seen)
 	switch {
 	case err != nil:
 		return err
-	case sound && r.Shared():
+	case id == "":
+		return g.raise(ctx, store, r)
+	case r.Shared():
 		if err := g.rejoin(ctx, r); err != nil {
 			return err
 		}
-		return g.resume()
-	case sound:
-		return g.resume()
 	}
-	return g.raise(ctx, store, r)
+	return g.resume(id)
 }
 
 // rejoin keeps the node's row alive, whatever became of it, so that the operator
@@ -324,7 +328,12 @@ func (g *Guarded) rejoin(ctx context.Context, r driver.Rows) error {
 	now := time.Now()
 	h.mu.Lock()
 	if h.run == "" {
-		h.run, h.since = rand.Text(), now.UnixMilli()
+		h.run = rand.Text()
+	}
+	if raw == nil || row.Since == 0 {
+		h.since = now.UnixMilli()
+	} else {
+		h.since = row.Since
 	}
 	beat := max(h.beat, row.Beat) + 1
 	h.row, h.beat, h.unsure = raw, beat-1, true // until the answer is there
@@ -341,40 +350,40 @@ func (g *Guarded) rejoin(ctx context.Context, r driver.Rows) error {
 	return nil
 }
 
-// isSound reports whether an operator has lifted the fence that this node has
-// seen, for the store as it is now, which has every line that the witness knows at
-// or above its mark.
-func (g *Guarded) isSound(ctx context.Context, store hapax.Store, r driver.Rows, seen string) (bool, error) {
+// isSound returns the store's identity if an operator has lifted the fence that this
+// node has seen, for the store as it is now, which has every line that the witness
+// knows at or above its mark.
+func (g *Guarded) isSound(ctx context.Context, store hapax.Store, r driver.Rows, seen string) (string, error) {
 	if seen == "" {
-		return false, nil
+		return "", nil
 	}
 	raw, err := r.Row(ctx, driver.TableFence, rowLifted+seen)
 	if err != nil || raw == nil {
-		return false, err
+		return "", err
 	}
 	var lifted liftedRow
 	if err := driver.DecodeRow(driver.TableFence, rowLifted+seen, raw, &lifted); err != nil {
-		return false, err
+		return "", err
 	}
 	id, err := store.StoreID(ctx)
 	if err != nil || id != lifted.Store {
-		return false, err
+		return "", err
 	}
 	behind, err := compare(ctx, store, g.witness.Lines())
 	if err != nil || len(behind) > 0 {
-		return false, err
+		return "", err
 	}
-	return true, g.witness.setStore(id)
+	return id, nil
 }
 
 // resume ends a refusal. The node goes on as one that has just registered.
-func (g *Guarded) resume() error {
-	if err := g.witness.setBeat(-1, time.Now()); err != nil {
+func (g *Guarded) resume(store string) error {
+	if err := g.witness.settleFor(store); err != nil {
 		return err
 	}
-	if err := g.witness.setRefusal(""); err != nil {
-		return err
-	}
+	g.heart.mu.Lock()
+	g.heart.looked = time.Time{}
+	g.heart.mu.Unlock()
 	g.setStatus(Status{})
 	return nil
 }
@@ -389,7 +398,7 @@ const (
 // one that says that they are complete.
 func (g *Guarded) testify(ctx context.Context, r driver.Rows, fence string) error {
 	prefix := fence + "/" + g.witness.Node() + "/"
-	lines := g.witness.Lines()
+	lines := g.witness.testimony()
 	var sum int64 // of the marks: they only grow, but for what is handed back
 	for _, mark := range lines {
 		sum += mark

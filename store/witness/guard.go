@@ -38,6 +38,10 @@ type Options struct {
 	// long a node that joins waits; default 1 s, 100 ms to 1 min.
 	Heartbeat time.Duration
 
+	// Accept, if set, opens the store for Adopt where it has moved to another
+	// primary or cluster, so that it cannot be opened otherwise.
+	Accept func(context.Context) (hapax.Store, error)
+
 	// Changed, if set, is called when Status has changed, with no lock held.
 	Changed func(Status)
 }
@@ -243,6 +247,10 @@ func ask[T any](ctx context.Context, g *Guarded, f func(context.Context, hapax.S
 // verified is ask on a store that was verified, on behalf of somebody who wants
 // to change or use something.
 func verified[T any](ctx context.Context, g *Guarded, f func(context.Context, hapax.Store) (T, error)) (T, error) {
+	if err := g.Refused(); err != nil { // also while the store cannot be opened
+		var zero T
+		return zero, err
+	}
 	return ask(ctx, g, func(ctx context.Context, store hapax.Store) (T, error) {
 		if err := g.verify(ctx, store); err != nil {
 			var zero T
@@ -394,10 +402,7 @@ func isUnknown(err error) bool {
 // it shows that the store is still the one that the node has written to.
 func (g *Guarded) confirm(ctx context.Context, s hapax.Store, c *call, grant hapax.Grant) error {
 	if err := g.witness.accept(c, grant, g.heart.acked()); err != nil {
-		if errors.Is(err, hapax.ErrStoreRolledBack) {
-			return g.refuse(ctx, err)
-		}
-		return err
+		return err // heed refuses a store that went back
 	}
 	return g.beatAfter(ctx, s)
 }

@@ -3,6 +3,7 @@ package witness_test
 import (
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -163,8 +164,15 @@ func TestWipedStore(t *testing.T) {
 		if err := a.use("t", 1); !errors.Is(err, hapax.ErrFenced) {
 			t.Fatalf("a: %v", err)
 		}
-		done, err := witness.Adopt(ctx, store, witness.AdoptRequest{})
-		if err != nil {
+		said, err := witness.Adopt(ctx, store, witness.AdoptRequest{DryRun: true})
+		if err != nil || !said.Replaced {
+			t.Fatalf("dry run: %+v, %v", said, err)
+		}
+		if done, err := witness.Adopt(ctx, store, witness.AdoptRequest{}); !errors.Is(err, hapax.ErrFenced) || !strings.Contains(err.Error(), "floor") {
+			t.Fatalf("adopt without a word on the other nodes: %+v, %v", done, err)
+		}
+		done, err := witness.Adopt(ctx, store, witness.AdoptRequest{NoOthers: true})
+		if err != nil || len(done.Unheard) > 0 {
 			t.Fatalf("adopt: %+v, %v", done, err)
 		}
 		time.Sleep(2 * time.Second)

@@ -51,6 +51,30 @@ type heart struct {
 	begun  int64            // heartbeats begun
 	done   int64            // the highest number of a heartbeat that was acknowledged, counted by begun
 	at     time.Time
+	looked time.Time // when it last looked who else is there
+}
+
+// lookEvery is how often a node looks who else is there, so that it can tell after
+// a loss of the store.
+const lookEvery = 30 * time.Second
+
+// look remembers who else is there.
+func (g *Guarded) look(ctx context.Context, r driver.Rows) error {
+	h := &g.heart
+	h.mu.Lock()
+	due := time.Since(h.looked) >= lookEvery
+	if due {
+		h.looked = time.Now()
+	}
+	h.mu.Unlock()
+	if !due {
+		return nil
+	}
+	nodes, err := listNodes(ctx, r)
+	if err != nil {
+		return err
+	}
+	return g.witness.meet(nodes)
 }
 
 // beatAfter makes one heartbeat that begins after the call, or shares one.
@@ -262,15 +286,19 @@ func (g *Guarded) verifyLocked(ctx context.Context, store hapax.Store) error {
 	return g.join(ctx, store, r)
 }
 
-// isElsewhere reports whether the store has nodes that joined it before this node
-// last wrote to its own: then it is another one, which this node was pointed at by
-// mistake, and not its own after a loss.
+// isElsewhere reports whether the store is another one, which this node was pointed
+// at by mistake, and not its own after a loss: it has no node that this one has seen
+// in its own, and one that has been there for longer than this one has been away
+// from its own. Each of the two durations is measured by one clock; clocks that
+// differ do not matter.
 func (g *Guarded) isElsewhere(ctx context.Context, r driver.Rows) bool {
 	_, last := g.witness.beat()
+	away := time.Since(last) + time.Minute
 	nodes, err := listNodes(ctx, r)
-	return err == nil && slices.ContainsFunc(nodes, func(n node) bool {
-		return n.id != g.witness.Node() && n.joinedBefore(last)
-	})
+	if err != nil || slices.ContainsFunc(nodes, func(n node) bool { return g.witness.knows(n.id) }) {
+		return false
+	}
+	return slices.ContainsFunc(nodes, func(n node) bool { return n.at().Sub(time.UnixMilli(n.row.Since)) > away })
 }
 
 // join registers the node, and waits for one heartbeat where others are there.
@@ -475,11 +503,6 @@ func (n node) every() time.Duration { return time.Duration(n.row.Every) * time.M
 // workers, may have been deleted.
 func (g *Guarded) lost(behind []Raised) []Raised {
 	return slices.DeleteFunc(behind, func(r Raised) bool { return r.Pool != "" && r.From == 0 })
-}
-
-// joinedBefore reports whether the node was there well before t.
-func (n node) joinedBefore(t time.Time) bool {
-	return time.UnixMilli(n.row.Since).Before(t.Add(-time.Minute))
 }
 
 func listNodes(ctx context.Context, r driver.Rows) ([]node, error) {

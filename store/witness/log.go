@@ -27,6 +27,7 @@ import (
 // file and renaming it, and mended in the same way after a failed write.
 type log struct {
 	path string
+	disk durable.Disk
 	lock io.Closer
 	file logFile // nil while it is being replaced, and after a write that failed
 	size int64   // bytes in the file
@@ -41,23 +42,25 @@ type logFile interface {
 
 // A record is a state, or a change of it.
 type record struct {
-	Store   string           `json:"store,omitempty"`   // the store's identity; empty: unknown, or unchanged
-	Node    string           `json:"node,omitempty"`    // this node's identity; likewise
-	Beat    int64            `json:"beat,omitempty"`    // the node's last acknowledged heartbeat; -1: it has left; 0: unchanged
-	At      int64            `json:"at,omitempty"`      // when that was, in Unix milliseconds
-	Refusal *string          `json:"refusal,omitempty"` // why nothing is granted any more; empty: it is again
-	Fence   string           `json:"fence,omitempty"`   // the fence that stands for the refusal; empty: unchanged
-	Marks   map[string]int64 `json:"marks,omitempty"`
-	Offers  map[string]int64 `json:"offers,omitempty"` // hand-backs under way: the first number that was not used; -1: over
+	Store   string            `json:"store,omitempty"`   // the store's identity; empty: unknown, or unchanged
+	Node    string            `json:"node,omitempty"`    // this node's identity; likewise
+	Beat    int64             `json:"beat,omitempty"`    // the node's last acknowledged heartbeat; -1: it has left; 0: unchanged
+	At      int64             `json:"at,omitempty"`      // when that was, in Unix milliseconds
+	Refusal *string           `json:"refusal,omitempty"` // why nothing is granted any more; empty: it is again
+	Fence   string            `json:"fence,omitempty"`   // the fence that stands for the refusal; empty: unchanged
+	Alone   bool              `json:"alone,omitempty"`   // the peers so far are forgotten
+	Marks   map[string]int64  `json:"marks,omitempty"`
+	Peers   map[string]string `json:"peers,omitempty"`  // other nodes that were seen in the store, by identity, with what operators know them by
+	Offers  map[string]int64  `json:"offers,omitempty"` // hand-backs under way: the first number that was not used; -1: over
 }
 
 func newRecord() record {
-	return record{Marks: map[string]int64{}, Offers: map[string]int64{}}
+	return record{Marks: map[string]int64{}, Peers: map[string]string{}, Offers: map[string]int64{}}
 }
 
 // clone returns a copy that shares nothing with r.
 func (r record) clone() record {
-	r.Marks, r.Offers = maps.Clone(r.Marks), maps.Clone(r.Offers)
+	r.Marks, r.Peers, r.Offers = maps.Clone(r.Marks), maps.Clone(r.Peers), maps.Clone(r.Offers)
 	return r
 }
 
@@ -78,6 +81,10 @@ func (r *record) merge(c record) {
 	if c.Fence != "" {
 		r.Fence = c.Fence
 	}
+	if c.Alone {
+		clear(r.Peers)
+	}
+	maps.Copy(r.Peers, c.Peers)
 	maps.Copy(r.Marks, c.Marks)
 	for line, next := range c.Offers {
 		if next < 0 {
@@ -102,7 +109,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // openLog locks the log, reads the state and leaves a fresh snapshot of it, so
 // that what a crash left behind is gone.
-func openLog(path string) (*log, record, error) {
+func openLog(path string, disk durable.Disk) (*log, record, error) {
 	lock, err := durable.TryLock(path + ".lock")
 	switch {
 	case errors.Is(err, durable.ErrLocked):
@@ -110,7 +117,7 @@ func openLog(path string) (*log, record, error) {
 	case err != nil:
 		return nil, record{}, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
-	l := &log{path: path, lock: lock}
+	l := &log{path: path, disk: disk, lock: lock}
 	state, err := readLog(path)
 	if err == nil {
 		err = l.rewrite(state)
@@ -144,7 +151,7 @@ func (l *log) isDue() bool { return l.file == nil || l.size >= l.long }
 func (l *log) rewrite(state record) error {
 	data := state.encode(kindSnapshot)
 	_ = l.closeFile() // what it holds is about to be replaced
-	if err := durable.Replace(durable.OS, l.path, func(*os.File) ([]byte, error) { return data, nil }); err != nil {
+	if err := durable.Replace(l.disk, l.path, func(*os.File) ([]byte, error) { return data, nil }); err != nil {
 		return l.unavailable("cannot be replaced", err)
 	}
 	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND, 0)

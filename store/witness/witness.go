@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
 )
 
 // A Witness is what a node remembers outside the store: which store it works
@@ -85,8 +86,10 @@ func CutWorkerLine(line string) (pool string, id int64, ok bool) {
 // ErrStoreLocked if another process has it open (where the operating system can
 // tell), ErrStoreCorrupt if the file is damaged, ErrStoreUnavailable if it cannot
 // be read or written.
-func Open(path string) (*Witness, error) {
-	log, state, err := openLog(path)
+func Open(path string) (*Witness, error) { return openOn(path, durable.OS) }
+
+func openOn(path string, disk durable.Disk) (*Witness, error) {
+	log, state, err := openLog(path, disk)
 	if err != nil {
 		return nil, err
 	}
@@ -100,14 +103,79 @@ func Open(path string) (*Witness, error) {
 	return w, nil
 }
 
-// Read returns the lines with their marks of the witness in the file at path,
-// which may belong to another node, and the store that it knows.
-func Read(path string) (storeID string, marks map[string]int64, err error) {
+// Read returns what the witness in the file at path says, which may belong to
+// another node; see AdoptRequest.Lines.
+func Read(path string) (map[string]int64, error) {
 	state, err := readLog(path)
 	if err == nil && state.Node == "" {
 		err = fmt.Errorf("%w: there is no witness at %s", hapax.ErrStoreUnavailable, path)
 	}
-	return state.Store, state.Marks, err
+	return state.testimony(), err
+}
+
+// What a witness says besides its lines begins with these, which no line does.
+const (
+	saidSelf  = "self/"  // followed by the node's identity: it was heard
+	saidPeer  = "peer/"  // followed by the identity of another node, a slash and its name
+	saidStore = "store/" // followed by the identity of the store that the node knows
+)
+
+// testimony returns the lines with their marks, as Lines does, and who says it.
+func (r record) testimony() map[string]int64 {
+	said := maps.Clone(r.Marks)
+	for line, next := range r.Offers {
+		said[line] = min(said[line], next)
+	}
+	said[saidSelf+r.Node] = 1
+	if r.Store != "" {
+		said[saidStore+r.Store] = 1
+	}
+	for id, name := range r.Peers {
+		said[saidPeer+id+"/"+name] = 1
+	}
+	return said
+}
+
+func (w *Witness) testimony() map[string]int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state.testimony()
+}
+
+// maxPeers bounds how many other nodes a witness remembers.
+const maxPeers = 1000
+
+// meet remembers other nodes of the store.
+func (w *Witness) meet(nodes []node) error {
+	return w.commit(func(b *record) error {
+		for _, n := range nodes {
+			if _, known := w.state.Peers[n.id]; !known && n.id != w.state.Node && len(w.state.Peers)+len(b.Peers) < maxPeers {
+				b.Peers[n.id] = n.row.Name
+			}
+		}
+		if len(b.Peers) == 0 {
+			return errNoChange
+		}
+		return nil
+	})
+}
+
+// knows reports whether a node of the store was seen there before.
+func (w *Witness) knows(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, known := w.state.Peers[id]
+	return known || id == w.state.Node
+}
+
+// settleFor ends a refusal, in one step, for a store that an operator has adopted.
+// The other nodes are forgotten: nothing that they used can come again.
+func (w *Witness) settleFor(store string) error {
+	return w.commit(func(b *record) error {
+		served := ""
+		b.Store, b.Beat, b.At, b.Alone, b.Refusal = store, -1, time.Now().UnixMilli(), true, &served
+		return nil
+	})
 }
 
 // Node returns the node's identity, which is as old as the file.
@@ -191,17 +259,13 @@ func (w *Witness) setBeat(beat int64, at time.Time) error {
 	})
 }
 
-// setRefusal records why nothing is granted any more; empty: it is again. The
-// first reason stays.
+// setRefusal records why nothing is granted any more. The first reason stays.
 func (w *Witness) setRefusal(reason string) error {
 	return w.commit(func(b *record) error {
-		if w.state.Refusal != nil && *w.state.Refusal != "" && reason != "" {
+		if w.state.Refusal != nil && *w.state.Refusal != "" {
 			return errNoChange
 		}
-		b.Refusal = &reason
-		if reason != "" {
-			b.Fence = noFence
-		}
+		b.Refusal, b.Fence = &reason, noFence
 		return nil
 	})
 }

@@ -45,7 +45,7 @@ func Plan(ctx context.Context, target Target, defs []hapax.Tag, progress func(do
 		}
 		switch {
 		case err == nil:
-		case errors.Is(err, hapax.ErrKindMismatch), errors.Is(err, hapax.ErrInvalidArgument), errors.Is(err, hapax.ErrInvalidTag):
+		case isRefusal(err):
 			m.Reason = err
 		default:
 			return nil, err
@@ -53,6 +53,11 @@ func Plan(ctx context.Context, target Target, defs []hapax.Tag, progress func(do
 		all = append(all, m)
 	}
 	return all, nil
+}
+
+// isRefusal reports whether an error is about one tag alone.
+func isRefusal(err error) bool {
+	return errors.Is(err, hapax.ErrKindMismatch) || errors.Is(err, hapax.ErrInvalidArgument) || errors.Is(err, hapax.ErrInvalidTag)
 }
 
 // compare returns a tag's native mark, and what it will be.
@@ -72,11 +77,16 @@ func compare(ctx context.Context, target Target, def hapax.Tag) (before, after i
 }
 
 // Apply carries out the moves that have no Reason, and calls progress, if set,
-// after each. It can be repeated: marks only grow.
+// after each. One that turns out to be impossible gets a Reason. It can be repeated:
+// marks only grow.
 func Apply(ctx context.Context, target Target, all []Move, progress func(done, total int)) error {
-	for i, m := range all {
-		if m.Reason == nil {
-			if err := apply(ctx, target, m); err != nil {
+	for i := range all {
+		if m := &all[i]; m.Reason == nil {
+			switch err := apply(ctx, target, *m); {
+			case err == nil:
+			case isRefusal(err):
+				m.Reason = err
+			default:
 				return fmt.Errorf("tag %q: %w", m.Tag.Name, err)
 			}
 		}

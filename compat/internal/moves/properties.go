@@ -129,6 +129,9 @@ func (s Secret) String() string {
 	return "(secret)"
 }
 
+// Reveal returns the secret.
+func (s Secret) Reveal() string { return string(s) }
+
 // GoString hides the secret.
 func (s Secret) GoString() string { return s.String() }
 

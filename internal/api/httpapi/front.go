@@ -14,6 +14,7 @@ import (
 
 	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/peer"
+	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
 // A Front is a listener before an http.Server that answers by itself what asks for
@@ -181,7 +182,7 @@ func (f *Front) serve(nc net.Conn) {
 			_ = nc.Close()
 		}
 	}()
-	c := frontConn{api: f.api, client: peer.NewContext(f.life, gate.Bare(nc))}
+	c := frontConn{api: f.api, client: peer.NewContext(auth.NewContext(f.life, nil, nc.RemoteAddr().String()), gate.Bare(nc))}
 	defer c.client.Rest()
 	buf := make([]byte, frontBuffer)
 	if nc.SetDeadline(time.Now().Add(frontFirst)) != nil || f.isClosed() { // Close sets a deadline, too

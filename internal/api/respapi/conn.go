@@ -96,7 +96,7 @@ type conn struct {
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{srv: s, net: nc, id: s.ids.Add(1), since: time.Now(), born: s.now.Load()}
 	c.active = c.born
-	c.client = peer.NewContext(s.life, gate.Bare(nc))
+	c.client = peer.NewContext(auth.NewContext(s.life, nil, nc.RemoteAddr().String()), gate.Bare(nc))
 	if isSecure(nc) {
 		c.trusted = false // before the handshake
 	} else {

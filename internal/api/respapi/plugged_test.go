@@ -28,7 +28,7 @@ func TestQuotaInAPipeline(t *testing.T) {
 	for n := 1; n <= 16; n++ {
 		got, want := c.line(), fmt.Sprintf(":%d", n)
 		if n > 10 {
-			want = `-REJECTED rejected: plugin "limit" refused: the quota of "orders" is 10 numbers per 10000h0m0s; come back at `
+			want = `-REJECTED rejected: plugin "limit" refused: the quota of "orders" is 10 numbers per 10000h; come back at `
 		}
 		if !strings.HasPrefix(got, want) {
 			t.Errorf("the answer to INCR %d is %q, want %q", n, got, want)

@@ -201,7 +201,7 @@ func FuzzCommands(f *testing.F) {
 	srv := newTestServer(f, testConfig{})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		in = in[:min(len(in), 4096)]
-		c := newConn(srv.Server, nil)
+		c := newConn(srv.Server, discardConn{})
 		c.b = scratches.Get().(*scratch)
 		c.net = discardConn{}
 		c.received(copy(c.b.in, in))

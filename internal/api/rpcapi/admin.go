@@ -250,12 +250,15 @@ func (s *adminServer) Adopt(ctx context.Context, req *hapaxv1.AdoptRequest) (*ha
 		return nil, err
 	}
 	a, err := g.Adopt(ctx, witness.AdoptRequest{
-		DryRun: req.GetDryRun(), Floor: req.GetFloor(), WithoutMissing: req.GetWithoutMissing(), Lines: []map[string]int64{req.GetLines()},
+		DryRun: req.GetDryRun(), Floor: req.GetFloor(), WithoutMissing: req.GetWithoutMissing(), NoOthers: req.GetNoOthers(),
+		Lines: []map[string]int64{req.GetLines()},
 	})
 	if err != nil {
 		return nil, wire.OperatorError(err) // it names the nodes that are missing
 	}
-	res := &hapaxv1.AdoptResponse{StoreId: a.StoreID, Fence: newFence(a.Fence), Spoke: a.Spoke, Missing: a.Missing}
+	res := &hapaxv1.AdoptResponse{
+		StoreId: a.StoreID, Fence: newFence(a.Fence), Spoke: a.Spoke, Missing: a.Missing, Unheard: a.Unheard, Replaced: a.Replaced,
+	}
 	for _, r := range a.Raised {
 		res.Raised = append(res.Raised, &hapaxv1.RaisedMark{Tag: r.Tag, Pool: r.Pool, Worker: r.Worker, From: r.From, To: r.To})
 	}

@@ -1,0 +1,314 @@
+package server
+
+import (
+	"database/sql"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
+)
+
+func leafOf(t *testing.T, s *server) *leafServer {
+	t.Helper()
+	for _, p := range s.foreign {
+		if l, ok := p.(*leafServer); ok {
+			return l
+		}
+	}
+	t.Fatal("Leaf is off")
+	return nil
+}
+
+// Natively the routes answer from the tags that are there, and create none: a key that
+// was not carried over would begin at 1 again.
+func TestLeafNative(t *testing.T) {
+	s, _ := serveCompat(t, `  leaf: {}
+tags: {declared: {start: 500}, flake: {kind: snowflake}}
+`)
+	if _, err := s.service.CreateTag(t.Context(), mustDefine(t, hapax.Tag{Name: "a.b", Start: 70}), hapax.CreateExplicit); err != nil {
+		t.Fatal(err)
+	}
+	at := s.listeners.http
+	for _, c := range []struct {
+		path   string
+		status int
+		want   string
+	}{
+		{"/api/segment/get/a.b", 200, "70"},
+		{"/api/segment/get/a.b/", 200, "71"},
+		{"/api/segment/get/declared", 200, "500"},
+		{"/api/segment/get/flake", 500, "Result{id=-2"},
+		{"/api/segment/get/snowflake", 500, "Result{id=-2"},
+		{"/api/segment/get/never", 500, "Result{id=-2"},
+		{"/api/segment/get/", 404, "No message available"},
+		{"/cache", 200, "<td>a.b</td><td>true</td>"},
+		{"/db", 200, "<td>a.b</td>"},
+		{"/readyz", 200, `"ready":true`},
+	} {
+		if status, body := get(t, at, c.path); status != c.status || !strings.Contains(body, c.want) {
+			t.Errorf("%s: %d %s; want %d %s", c.path, status, body, c.status, c.want)
+		}
+	}
+	if _, err := s.service.Tag(t.Context(), "never"); err == nil {
+		t.Error("a key that is not there was created by use")
+	}
+	_, id := get(t, at, "/api/snowflake/get/x")
+	if _, text := get(t, at, "/decodeSnowflakeId?snowflakeId="+id); !strings.Contains(text, `{"workerId":"`) {
+		t.Errorf("%s is %s", id, text)
+	}
+	if native, err := s.service.Next(t.Context(), LeafPool); err != nil || native.String() <= id {
+		t.Errorf("the tag %s gives %v, %v; want one above %s", LeafPool, native, err, id)
+	}
+}
+
+func mustDefine(t *testing.T, tag hapax.Tag) hapax.Tag {
+	t.Helper()
+	tag, err := tag.WithDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tag
+}
+
+// Native segments of TinyID's route are those of the tag, with its delta and remainder.
+func TestTinyIDNative(t *testing.T) {
+	const hash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" // of test
+	s, _ := serveCompat(t, `  tinyid: {tokens: {odd: "sha256:%s", never: ["sha256:%s"]}}
+tags: {odd: {delta: 2, remainder: 1, step: 10}}
+`, hash, hash)
+	for path, want := range map[string]string{
+		"nextIdSimple?bizType=odd&token=test&batchSize=3": "1,3,5",
+		"nextId?bizType=odd&token=other":                  `{"data":null,"code":5,"message":"token is error"}`,
+		"nextId?bizType=odd&token=":                       `{"data":null,"code":5,"message":"token is error"}`,
+		"nextId?bizType=never&token=test":                 `{"data":null,"code":6,"message":"error query segmentId: can not find biztype:never"}`,
+		"nextSegmentIdSimple?bizType=never&token=test":    "",
+	} {
+		if status, body := get(t, s.listeners.http, "/tinyid/id/"+path); status != http.StatusOK || body != want {
+			t.Errorf("%s: %d %s; want %s", path, status, body, want)
+		}
+	}
+	if _, body := get(t, s.listeners.http, "/tinyid/id/nextSegmentIdSimple?bizType=odd&token=test"); !strings.HasSuffix(body, ",2,1") {
+		t.Errorf("a segment: %s", body)
+	}
+}
+
+// The addresses of foreign systems have as many places for connections as the others.
+func TestForeignGates(t *testing.T) {
+	s, _ := serveCompat(t, `  leaf: {http: 127.0.0.1:0}
+  tinyid: {http: 127.0.0.1:0, tokens: {a: "sha256:%s"}}
+  vesta: {machine: "fixed:1", http: 127.0.0.1:0, dubbo: 127.0.0.1:0}
+http_connections: 2
+`, strings.Repeat("0", 64))
+	at := map[string]net.Listener{"vesta": s.vesta.http, "dubbo": s.vesta.dubbo, "leaf": leafOf(t, s).listener}
+	for _, p := range s.foreign {
+		if tiny, ok := p.(*tinyidServer); ok {
+			at["tinyid"] = tiny.listener
+		}
+	}
+	for name, l := range at {
+		for i := range 3 {
+			conn, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if i == 2 {
+				if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
+					t.Errorf("%s: a connection too many: %v", name, err)
+				}
+			}
+		}
+	}
+	if _, metrics := get(t, s.listeners.http, "/metrics"); !strings.Contains(metrics, `hapax_errors_total{api="leaf",code="limit_exceeded"} 1`) {
+		t.Error("the metrics do not tell of it")
+	}
+}
+
+// leafDatabase makes a database with Leaf's table, and returns its URL.
+func leafDatabase(t *testing.T, server *testservers.Server, rows string) (string, *sql.DB) {
+	t.Helper()
+	root, err := mysqlstore.OpenDB(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	for _, statement := range []string{
+		"DROP TABLE IF EXISTS leaf_alloc",
+		`CREATE TABLE leaf_alloc (biz_tag varchar(128) NOT NULL DEFAULT '' PRIMARY KEY, max_id bigint NOT NULL DEFAULT '1', step int NOT NULL,
+			description varchar(256), update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP)`,
+		"INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES " + rows,
+	} {
+		if _, err := root.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return server.URL, root
+}
+
+// A table that is away at the start is waited for: Leaf hung, or took every key for
+// unknown for a minute. A row that was removed ends, and one that was added begins,
+// though Leaf's cache kept the tags of an emptied table.
+func TestLeafTableComesAndGoes(t *testing.T) {
+	server := testservers.MariaDB(t)
+	if server.Addr == "" {
+		t.Skip("needs a server of its own, and an existing one was given")
+	}
+	database, db := leafDatabase(t, server, "('test', 1, 1000000)")
+	proxy := testservers.NewProxy(t, server.Addr)
+	proxy.Cut()
+	s, _ := serveCompat(t, "  leaf: {table: %q, http: 127.0.0.1:0}\nrefresh: 1s\n", proxy.URL(database))
+	l := leafOf(t, s).listener
+	if status, _ := get(t, l, "/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("/readyz while the table is away: %d", status)
+	}
+	if _, body := get(t, s.listeners.http, "/readyz"); !strings.Contains(body, `"degraded":true`) {
+		t.Errorf("the server's own /readyz: %s", body)
+	}
+	proxy.Pass()
+	await := func(key, want string) {
+		t.Helper()
+		body := ""
+		for over := time.Now().Add(time.Minute); time.Now().Before(over); time.Sleep(20 * time.Millisecond) {
+			if _, body = get(t, l, "/api/segment/get/"+key); strings.Contains(body, want) {
+				return
+			}
+		}
+		t.Fatalf("%s: %s; want %s", key, body, want)
+	}
+	if status, body := get(t, l, "/api/segment/get/test"); status != http.StatusOK || body != "1" {
+		t.Errorf("when it is there: %d %s", status, body)
+	}
+	await("new", "id=-2")
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('new', 7, 10)"); err != nil {
+		t.Fatal(err)
+	}
+	await("new", "7")
+	if _, err := db.ExecContext(t.Context(), "DELETE FROM leaf_alloc"); err != nil {
+		t.Fatal(err)
+	}
+	await("test", "id=-2")
+	await("new", "id=-2")
+}
+
+func TestBadForeign(t *testing.T) {
+	const table = `table: "mysql://u@h/d"`
+	for _, tt := range []struct{ name, yaml, want string }{
+		{"key", "leaf: {tabel: x}", "did you mean compat.leaf.table?"},
+		{"network", "leaf: {allow: [10.0.0.0]}", "compat.leaf.allow"},
+		{"open to all", "leaf: {http: '0.0.0.0:0'}", "allow, beside it"},
+		{"allow and anyone", "leaf: {http: '0.0.0.0:0', allow: [10.0.0.0/8], allow_anyone: true}", "compat.leaf.allow_anyone"},
+		{"zone", "leaf: {zone: Nowhere}", "compat.leaf.zone"},
+		{"table", "leaf: {table: 'postgres://u:secret@h/d'}", "compat.leaf.table"},
+		{"name", "leaf: {tree: 'zk://h', port: 1}", "compat.leaf.name"},
+		{"port", "leaf: {tree: 'zk://h', name: n}", "compat.leaf.port"},
+		{"ip", "leaf: {tree: 'zk://h', name: n, port: 1, ip: localhost}", "compat.leaf.ip"},
+		{"tree", "leaf: {tree: 'zk://h,', name: n, port: 1}", "compat.leaf.tree"},
+		{"no password", "leaf: {" + table + ", password_file: /nowhere}", "compat.leaf.password_file"},
+		{"taken", "leaf: {}\ntags: {leaf-snowflake: {}}", "take them out of tags and pools"},
+		{"token", "leaf: {}\ntokens: {a: {hash: 'sha256:" + strings.Repeat("0", 64) + "'}}", "compat.leaf.http"},
+		{"nobody", "tinyid: {}", "compat.tinyid.tokens"},
+		{"hash", "tinyid: {tokens: {a: [secret]}}", "compat.tinyid.tokens.a"},
+		{"both", "tinyid: {databases: ['mysql://h/d'], tokens: {a: [secret]}}", "compat.tinyid.tokens"},
+		{"database", "tinyid: {databases: ['mysql://u:secret@h']}", "compat.tinyid.databases"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := Load(Sources{File: writeFile(t, "compat:\n  "+tt.yaml)})
+			if err == nil {
+				err = Check(t.Context(), c)
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("got %v; want %q", err, tt.want)
+			}
+		})
+	}
+	for _, good := range []string{"leaf: {http: '0.0.0.0:0', allow: [10.0.0.0/8]}", "leaf: {http: '0.0.0.0:0', allow_anyone: true}", "leaf: {table: native, tree: 'zk://h', name: n, port: 1}"} {
+		c, err := Load(Sources{File: writeFile(t, "compat:\n  "+good)})
+		if err == nil {
+			err = Check(t.Context(), c)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+}
+
+// Passwords stand beside the URLs, in a file or a variable, and are never shown.
+func TestForeignPasswords(t *testing.T) {
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "one"), filepath.Join(dir, "two")
+	for path, text := range map[string]string{one: "p@ss:w/rd\n", two: "first\n\n"} {
+		if err := writeDurably(path, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const databases = `databases: ["mysql://u@h/a", "mysql://u@h/b"]`
+	for _, tt := range []struct {
+		yaml, env string
+		want      []string
+	}{
+		{"leaf: {table: 'mysql://u@h/d', password_file: " + one + "}", "", []string{"mysql://u:p%40ss%3Aw%2Frd@h/d"}},
+		{"leaf: {table: 'mysql://u@h/d'}", "p@ss:w/rd", []string{"mysql://u:p%40ss%3Aw%2Frd@h/d"}},
+		{"tinyid: {" + databases + ", password_file: " + one + "}", "", []string{"mysql://u:p%40ss%3Aw%2Frd@h/a", "mysql://u:p%40ss%3Aw%2Frd@h/b"}},
+		{"tinyid: {" + databases + ", password_file: " + two + "}", "", []string{"mysql://u:first@h/a", "mysql://u@h/b"}},
+		{"tinyid: {" + databases + "}", "first", []string{"mysql://u:first@h/a", "mysql://u:first@h/b"}},
+	} {
+		env := func(name string) (string, bool) {
+			if tt.env != "" && (name == LeafPasswordEnv || name == TinyIDPasswordEnv) {
+				return tt.env, true
+			}
+			return "", false
+		}
+		c, err := Load(Sources{File: writeFile(t, "compat:\n  "+tt.yaml), Env: env})
+		if err == nil {
+			err = Check(t.Context(), c)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tt.yaml, err)
+			continue
+		}
+		var got []string
+		if l := c.Compat.Leaf; l != nil {
+			at, err := l.tableURL()
+			if err != nil {
+				t.Error(err)
+			}
+			got = []string{at}
+		} else if got, err = c.Compat.TinyID.urls(); err != nil {
+			t.Error(err)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(tt.want) {
+			t.Errorf("%s: %v; want %v", tt.yaml, got, tt.want)
+		}
+		if _, err := url.Parse(got[0]); err != nil {
+			t.Error(err)
+		}
+		text, err := c.AppendYAML(nil)
+		if err != nil || strings.Contains(string(text), "p@ss") || strings.Contains(string(text), "p%40ss") || strings.Contains(string(text), "first@") {
+			t.Errorf("shown is %s, %v", text[max(0, len(text)-400):], err)
+		}
+	}
+	for _, yaml := range []string{
+		"leaf: {table: 'mysql://u:geheim@h/d', password_file: " + one + "}",
+		"leaf: {table: 'mysql://u@h/d', password_file: " + two + "}",
+	} {
+		c, err := Load(Sources{File: writeFile(t, "compat:\n  "+yaml)})
+		if err == nil {
+			err = Check(t.Context(), c)
+		}
+		if err == nil || strings.Contains(err.Error(), "geheim") || strings.Contains(err.Error(), "first") {
+			t.Errorf("%s: %v", yaml, err)
+		}
+	}
+}
