@@ -2,21 +2,29 @@ GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 MODULES = . bench examples/embedded examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop
 RACE = . ./internal/service/... ./internal/api/... ./store/memstore/...
+BY_SYSTEM = ./internal/durable ./internal/peer ./store/internal/fileid ./store/witness ./compat/vesta
 FUZZTIME ?= 10000x
 SOAK ?= 5
 SEEDS ?= 1000
 
-.PHONY: test vet modules race fuzz bench bench-rpc bench-redis bench-http lint generate fresh soak deps
+.PHONY: test vet cross modules race fuzz bench bench-rpc bench-redis bench-http lint generate fresh soak deps
 
 # The tests come last, so that the output ends with their verdict.
 test: vet modules race fuzz
 	$(GO) test -timeout 20m ./...
 
-# The code for other processors too.
+# Also what is built for tests alone, the packages that differ between systems, and the
+# code for other processors.
 vet:
 	for m in $(MODULES); do $(GO) -C $$m vet ./... || exit; done
+	$(GO) vet -tags hapaxtest ./internal/server
+	for os in windows darwin; do GOOS=$$os $(GO) vet . $(BY_SYSTEM) || exit; done
 	GOARCH=arm64 $(GO) vet ./codec
 	$(GO) test -tags purego -run 'Vectors|Feistel' ./codec
+
+# Builds the command for other systems; takes about four minutes the first time.
+cross:
+	for os in windows darwin; do GOOS=$$os $(GO) build -o /dev/null ./cmd/hapax || exit; done
 
 # The modules beside the root one: the examples run, a consumer of another make calls
 # the Dubbo server, the benchmarks run briefly.

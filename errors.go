@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -20,8 +21,11 @@ type Error struct {
 	text string
 }
 
+// prefix begins the text of every error.
+const prefix = "hapax: "
+
 // Error returns the sentence that describes the cause.
-func (e *Error) Error() string { return "hapax: " + e.text }
+func (e *Error) Error() string { return prefix + e.text }
 
 // Code returns the stable code of the cause.
 func (e *Error) Code() Code { return e.code }
@@ -112,6 +116,36 @@ func CodeOf(err error) Code {
 	}
 	return ErrInternal.code
 }
+
+// Message returns what an error says, without the prefix "hapax: " that errors of
+// this module begin with.
+func Message(err error) string { return strings.TrimPrefix(err.Error(), prefix) }
+
+// IsTransient reports whether asking again may help without anybody's doing: the
+// store may come back, a tick pass, a worker ID or a quota become free.
+func IsTransient(err error) bool {
+	switch CodeOf(err) {
+	case ErrStoreUnavailable.code, ErrRefillPending.code, ErrTickExhausted.code, ErrNoWorker.code, ErrLeaseLost.code, ErrLimitExceeded.code:
+		return true
+	}
+	return false
+}
+
+// Backoff returns how long to wait after so many failures in a row: a random time
+// around 5 ms, which doubles with each further one, up to 700 ms. So many nodes do
+// not come back at once, and within a second of the store.
+func Backoff(failures int) time.Duration {
+	if failures < 1 {
+		return 0
+	}
+	d := min(firstBackoff<<min(failures-1, 10), maxBackoff)
+	return d/2 + time.Duration(randomN(int64(d)))
+}
+
+const (
+	firstBackoff = 5 * time.Millisecond
+	maxBackoff   = 700 * time.Millisecond
+)
 
 // ErrorOf returns the sentinel with the given code, or nil if there is none.
 func ErrorOf(code Code) *Error { return codes[code] }

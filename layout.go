@@ -108,7 +108,7 @@ func (f Fields) MarshalJSON() ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-// IsZero tells whether l is no layout.
+// IsZero reports whether l is no layout.
 func (l Layout) IsZero() bool { return l.count == 0 }
 
 // String returns the canonical spec, which ParseLayout reads back: the fields

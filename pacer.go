@@ -34,7 +34,7 @@ type pacer struct {
 }
 
 // enter announces a caller that waits for the clock, and keeps the pacer
-// running until it leaves. False tells that the issuer is closed.
+// running until it leaves. It returns false if the issuer is closed.
 func (p *pacer) enter(s *Snowflake) bool {
 	now, _ := s.clock.now()
 	p.mu.Lock()
@@ -134,7 +134,7 @@ func (p *pacer) loop(s *Snowflake) {
 	}
 }
 
-// step does the pacer's own part of an interval and tells whether it ended.
+// step does the pacer's own part of an interval and reports whether it ended.
 func (p *pacer) step(s *Snowflake, r *stretch, tick int64, open bool) (ended bool) {
 	next, skipped := r.pop.position()
 	now, _ := s.clock.now()

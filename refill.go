@@ -131,7 +131,7 @@ func (s *Snowflake) publish(l Lease) bool {
 	r := s.cur.Load()
 	if r.worker == l.Worker && r.token == l.Token && r.hi.Load() == l.Grant.Lo {
 		if invariants && l.Grant.Hi < r.hi.Load() {
-			violated(5, "an extension ends at tick %d, the stretch at %d", l.Grant.Hi, r.hi.Load())
+			violatedf(5, "an extension ends at tick %d, the stretch at %d", l.Grant.Hi, r.hi.Load())
 		}
 		r.reach(l.Grant, s.end)
 		s.mu.Unlock()

@@ -338,7 +338,7 @@ func (s *Segment) promote(old *segment) bool {
 	r := s.next
 	s.next = nil
 	if invariants && r.from.Grant.Lo < old.from.Grant.Hi {
-		violated(3, "after [%d, %d) comes [%d, %d)", old.from.Grant.Lo, old.from.Grant.Hi, r.from.Grant.Lo, r.from.Grant.Hi)
+		violatedf(3, "after [%d, %d) comes [%d, %d)", old.from.Grant.Lo, old.from.Grant.Hi, r.from.Grant.Lo, r.from.Grant.Hi)
 	}
 	s.since, s.lasted = s.clock.elapsed(), 0
 	r.limit.Store(r.threshold)
@@ -523,9 +523,7 @@ func (s *Segment) handBack(ctx context.Context, last Allocation, next int64) err
 	if last.Key == "" || next >= last.Grant.Hi {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.supply.timeout)
-	defer cancel()
-	err := s.store.HandBack(ctx, last, next)
+	err := s.supply.last(ctx, func(ctx context.Context) error { return s.store.HandBack(ctx, last, next) })
 	switch {
 	case err == nil:
 		s.mu.Lock()

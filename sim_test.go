@@ -57,7 +57,7 @@ type world struct {
 	rng    *rand.Rand // of the fate; used by one goroutine
 	store  *memstore.Store
 	layout hapax.Layout
-	// timeFirst tells that numbers rise also from one worker ID to another.
+	// timeFirst reports whether numbers rise also from one worker ID to another.
 	timeFirst bool
 	nodes     []*node
 	ledger    ledger

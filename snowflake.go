@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	rollbackSlack = 5 * time.Millisecond // a smaller step back is not worth a word
+	rollbackSlack = 5 * time.Millisecond // a smaller step back is not reported
 	timeWarning   = 365 * 24 * time.Hour // when the end of a layout's time is announced
 )
 
@@ -441,9 +441,7 @@ func (s *Snowflake) Close(ctx context.Context) error {
 		return err // with a refill still under way, what there is to seal is unknown
 	}
 	last := max(min(ceilTick(next, r.bits), lease.Grant.Hi), lease.From)
-	ctx, cancel := context.WithTimeout(ctx, s.supply.timeout)
-	defer cancel()
-	err = s.workers.SealWorker(ctx, lease, last)
+	err = s.supply.last(ctx, func(ctx context.Context) error { return s.workers.SealWorker(ctx, lease, last) })
 	if errors.Is(err, ErrLeaseLost) {
 		return nil // somebody else goes on from a mark above ours
 	}

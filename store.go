@@ -157,7 +157,7 @@ type TagUpdate struct {
 	Extra                  *string
 }
 
-// CreateMode says whether a creation may revive a deleted tag.
+// CreateMode decides whether a creation may revive a deleted tag.
 type CreateMode int
 
 // The modes of CreateTag.

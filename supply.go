@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,11 +14,8 @@ import (
 // before it abandons the attempt and asks anew.
 const DefaultStoreTimeout = 5 * time.Second
 
-const (
-	firstBackoff = 5 * time.Millisecond   // wait after the first failed attempt
-	maxBackoff   = 700 * time.Millisecond // so that issuing recovers within a second of the store
-	failureLife  = time.Second            // how long a definite failure answers for the store
-)
+// failureLife is how long a definite failure answers for the store.
+const failureLife = time.Second
 
 // supply keeps an issuer supplied with grants: one fetch at a time, tried again
 // with backoff while the store is in trouble, and callers that wait for it.
@@ -83,7 +81,7 @@ func (s *supply) want() error {
 }
 
 func (s *supply) run() {
-	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
+	for failures := 1; ; failures++ {
 		ctx, cancel := context.WithTimeout(s.life, s.timeout)
 		err := s.fetch(ctx)
 		cancel()
@@ -93,34 +91,25 @@ func (s *supply) run() {
 		case err != nil && CodeOf(err) == ErrInternal.code: // not a word from the store
 			err = fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
 		}
-		again := err != nil && isTransient(err)
+		again := err != nil && IsTransient(err)
 		s.report(err, again)
 		if !again {
 			return
 		}
 		select {
 		case <-s.life.Done():
-		case <-time.After(retryDelay(err, backoff)):
+		case <-time.After(retryDelay(err, failures)):
 		}
 	}
 }
 
-// isTransient reports whether asking again may help without anybody's doing.
-func isTransient(err error) bool {
-	switch CodeOf(err) {
-	case ErrStoreUnavailable.code, ErrNoWorker.code, ErrLeaseLost.code, ErrLimitExceeded.code:
-		return true
-	}
-	return false
-}
-
-// retryDelay spreads attempts around the backoff, so that many nodes do not
-// come back at once. A worker ID that frees up later is worth waiting for.
-func retryDelay(err error, backoff time.Duration) time.Duration {
+// retryDelay returns how long to wait after so many failures. A worker ID that frees
+// up later is worth waiting for.
+func retryDelay(err error, failures int) time.Duration {
 	if e, ok := errors.AsType[*NoWorkerError](err); ok && !e.NextFree.IsZero() {
-		backoff = maxBackoff
+		return Backoff(math.MaxInt)
 	}
-	return backoff/2 + time.Duration(randomN(int64(backoff)))
+	return Backoff(failures)
 }
 
 // report records how an attempt ended and wakes those who wait.
@@ -223,8 +212,31 @@ func (s *supply) cause() error {
 	return ErrRefillPending
 }
 
-// close ends all waits and goroutines. It tells whether this call was the first.
+// last makes the last call on the store. One that goes on after its time is over is
+// left behind: it can only give back what nobody issues from any more.
+func (s *supply) last(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	answer := make(chan error, 1)
+	go func() { answer <- call(ctx) }()
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-answer: // it heeded the context, and may say more
+		return err
+	default:
+		return waitError(ctx, ErrStoreUnavailable)
+	}
+}
+
+// close ends all waits and goroutines, as far as the store's time-out allows. It
+// reports whether this call was the first.
 func (s *supply) close(ctx context.Context) (first bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
 	s.mu.Lock()
 	first, s.closed = !s.closed, true
 	s.wakeLocked()

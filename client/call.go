@@ -4,17 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/internal/wire"
-)
-
-const (
-	firstBackoff = 5 * time.Millisecond
-	maxBackoff   = 700 * time.Millisecond
 )
 
 // A mode tells how a call may be repeated.
@@ -140,7 +134,7 @@ func (c *Client) checkStore(s *server, id string) error {
 	return nil
 }
 
-// isTroubled tells that another server, or the same one later, may do better.
+// isTroubled reports whether another server, or the same one later, may do better.
 func isTroubled(err error) bool {
 	switch hapax.ErrorOf(hapax.CodeOf(err)) {
 	case hapax.ErrStoreUnavailable, hapax.ErrRefillPending, hapax.ErrClosed, hapax.ErrInternal:
@@ -149,9 +143,10 @@ func isTroubled(err error) bool {
 	return false
 }
 
-// isPassing tells that waiting may help, even where another server would not.
+// isPassing reports whether waiting may help, even where another server would not.
+// A limit is for the caller to know of.
 func isPassing(err error) bool {
-	return isTroubled(err) || errors.Is(err, hapax.ErrTickExhausted) || errors.Is(err, hapax.ErrNoWorker)
+	return isTroubled(err) || hapax.IsTransient(err) && !errors.Is(err, hapax.ErrLimitExceeded)
 }
 
 // neverSent reports that no connection came about.
@@ -164,7 +159,7 @@ func neverSent(err error) bool {
 // is something to wait for, until the context ends. With Options.Once it calls f
 // once.
 func persist[T any](ctx context.Context, c *Client, f func(context.Context) (T, error)) (T, error) {
-	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
+	for failures := 1; ; failures++ {
 		v, err := f(ctx)
 		if err == nil || c.opts.Once || !isPassing(err) || c.isClosed() {
 			return v, err
@@ -174,7 +169,7 @@ func persist[T any](ctx context.Context, c *Client, f func(context.Context) (T, 
 			return v, &hapax.WaitError{Cause: err, Context: context.Cause(ctx)}
 		case <-c.life.Done():
 			return v, hapax.ErrClosed
-		case <-time.After(backoff/2 + rand.N(backoff)):
+		case <-time.After(hapax.Backoff(failures)):
 		}
 	}
 }

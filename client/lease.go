@@ -141,7 +141,7 @@ func (l *lease) extend(began, validFor time.Duration) {
 	l.until.Store(int64(began + validFor))
 }
 
-// isDue tells whether it is time to renew.
+// isDue reports whether it is time to renew.
 func (l *lease) isDue(now time.Duration) bool {
 	every := min(max(time.Duration(l.term.Load())/renewsPerTerm, minRenewEvery), renewEvery)
 	return now-l.asked >= every
@@ -236,7 +236,7 @@ func (l *lease) renew(ctx context.Context) {
 	}
 }
 
-// revokes tells that an error means that leased numbers must not be used.
+// revokes reports whether an error means that leased numbers must not be used.
 func revokes(err error) bool {
 	switch hapax.ErrorOf(hapax.CodeOf(err)) {
 	case hapax.ErrTagDeleted, hapax.ErrTagNotFound, hapax.ErrKindMismatch,

@@ -40,7 +40,7 @@ func (c *Client) StoreTime(ctx context.Context) (time.Time, error) {
 	return res.GetTime().AsTime(), err
 }
 
-// Ping tells whether a server can lease now.
+// Ping reports whether a server can lease now.
 func (c *Client) Ping(ctx context.Context) error {
 	_, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.PingResponse, error) {
 		return s.lease.Ping(ctx, &hapaxv1.PingRequest{})

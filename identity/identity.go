@@ -32,7 +32,7 @@ type Choice struct {
 	IDs   hapax.WorkerRange // [Lo, Hi)
 	Among []int64           // if not empty, only these, ascending
 
-	// Counted tells that every start uses up a worker ID for good. Left is how
+	// Counted is true if every start uses up a worker ID for good. Left is how
 	// many more starts there can be.
 	Counted bool
 	Left    int64

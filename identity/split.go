@@ -182,7 +182,7 @@ func (s Split) Narrow(c Choice, parts hapax.Fields) (Choice, error) {
 	return c, nil
 }
 
-// starts tells whether no part of a worker ID is below its lowest value.
+// starts reports whether no part of a worker ID is below its lowest value.
 func (s Split) starts(worker int64) bool {
 	for _, p := range slices.Backward(s) {
 		if worker&p.max() < p.Start {

@@ -150,7 +150,7 @@ func seconds(a, b time.Time) float64 { return float64(b.UnixMilli()-a.UnixMilli(
 // A Span is the numbers from Min to Max, both included.
 type Span struct{ Min, Max hapax.ID }
 
-// Overlaps tells whether a number is in both spans.
+// Overlaps reports whether a number is in both spans.
 func (s Span) Overlaps(o Span) bool { return s.Min <= o.Max && o.Min <= s.Max }
 
 // Values returns the span of all that a layout can issue from a moment until its

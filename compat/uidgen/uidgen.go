@@ -330,7 +330,7 @@ func (c *CachedGenerator) fillOnSchedule(life context.Context) {
 func (c *CachedGenerator) rejectPut() {
 	defer func() {
 		if reason := recover(); reason != nil {
-			slog.Error("the handler of rejected puts panicked; scheduled fills go on", "reason", reason)
+			slog.Error("the handler of rejected puts panicked; scheduled fills go on", "panic", reason)
 		}
 	}()
 	c.opts.RejectedPut()

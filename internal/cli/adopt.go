@@ -132,7 +132,7 @@ func adoptThrough(ctx context.Context, c *client.Client, files []string, req cli
 	}
 	res, err := c.Adopt(ctx, req)
 	if req.DryRun && !errors.Is(err, hapax.ErrFenced) && (errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreUnsafe)) {
-		a.Differences = []string{strings.TrimPrefix(err.Error(), "hapax: ")} // it cannot be opened before that is accepted
+		a.Differences = []string{hapax.Message(err)} // it cannot be opened before that is accepted
 		return a, nil
 	}
 	if err != nil {
@@ -155,7 +155,7 @@ func tellOfAdoption(cmd *cobra.Command, a server.Adoption) {
 		fmt.Fprintln(out, "hapax:", d)
 	}
 	if f := a.Fence; f != nil {
-		fmt.Fprintf(out, "hapax: node %s found at %s: %s\n", f.Name, f.At.UTC().Format(time.RFC3339), strings.TrimPrefix(f.Why, "hapax: "))
+		fmt.Fprintf(out, "hapax: node %s found at %s: %s\n", f.Name, f.At.UTC().Format(time.RFC3339), f.Why)
 	}
 	if len(a.Spoke) > 0 {
 		fmt.Fprintln(out, "hapax: nodes that said what they used:", strings.Join(a.Spoke, ", "))

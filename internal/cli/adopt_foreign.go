@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +29,7 @@ func adoptForeign(ctx context.Context, cmd *cobra.Command, settings *settingFlag
 		return nil
 	}
 	if found.Why != "" {
-		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: this node refuses:", strings.TrimPrefix(found.Why, "hapax: "))
+		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: this node refuses:", found.Why)
 	}
 	if dryRun {
 		return printRaised(cmd, server.Adoption{Moved: found.Raised}, asJSON)

@@ -151,7 +151,7 @@ func badFlag(e *pflag.InvalidValueError) error {
 	return &hapax.ValueError{Field: name, Value: e.GetValue(), Allowed: allowed, Err: hapax.ErrInvalidArgument}
 }
 
-// badInput are the sentinels that tell that the command line is at fault.
+// badInput are the sentinels of errors that the command line is to blame for.
 var badInput = []error{
 	hapax.ErrInvalidArgument, hapax.ErrInvalidTag, hapax.ErrInvalidLayout, hapax.ErrInvalidID, hapax.ErrFieldRange,
 	hapax.ErrLayoutMismatch,
@@ -167,8 +167,7 @@ func exitCode(err error) int {
 
 // errorLine returns the error as one line.
 func errorLine(err error) string {
-	text := strings.TrimPrefix(err.Error(), "hapax: ")
-	return "hapax: " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
+	return "hapax: " + strings.ReplaceAll(strings.TrimSpace(hapax.Message(err)), "\n", "; ")
 }
 
 func didYouMean(names []string) string {
@@ -219,7 +218,7 @@ func spareNegativeIDs(args []string) []string {
 	return append(append(spared, "--"), ids...)
 }
 
-// isTerminal tells whether what is written to w is seen by a person.
+// isTerminal reports whether what is written to w is seen by a person.
 func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	if !ok {

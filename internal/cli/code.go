@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,7 +57,7 @@ func parseCodes(cmd *cobra.Command, where *targetFlags, tag string, args []strin
 			}
 			if errors.Is(err, hapax.ErrInvalidID) && in.line > 0 {
 				bad++
-				fmt.Fprintln(cmd.ErrOrStderr(), errorLine(fmt.Errorf("line %d: %s", in.line, strings.TrimPrefix(err.Error(), "hapax: "))))
+				fmt.Fprintln(cmd.ErrOrStderr(), errorLine(fmt.Errorf("line %d: %s", in.line, hapax.Message(err))))
 				continue
 			}
 			if err != nil {

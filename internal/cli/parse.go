@@ -60,7 +60,7 @@ numbers restart, its period. Whether a number was issued it does not say.
 			}
 			if err != nil && in.line > 0 && exitCode(err) == exitUsage {
 				bad++
-				fmt.Fprintln(cmd.ErrOrStderr(), errorLine(fmt.Errorf("line %d: %s", in.line, strings.TrimPrefix(err.Error(), "hapax: "))))
+				fmt.Fprintln(cmd.ErrOrStderr(), errorLine(fmt.Errorf("line %d: %s", in.line, hapax.Message(err))))
 				continue
 			}
 			if err != nil {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -64,14 +63,14 @@ way out. The exit code is 1 then.`,
 		if err != nil {
 			return err
 		}
-		j := statusJSON{State: "serving", Why: strings.TrimPrefix(st.Why, "hapax: "), Store: st.StoreID, Nodes: len(st.Nodes)}
+		j := statusJSON{State: "serving", Why: st.Why, Store: st.StoreID, Nodes: len(st.Nodes)}
 		if st.State != "" {
 			j.State, j.Do = st.State, "hapax adopt --dry-run"
 		}
 		out := newOutput(cmd, *asJSON, "STATE", "STORE", "NODES", "FOUND BY", "AT", "WHY", "DO")
 		by, at := "", ""
 		if f := st.Fence; f != nil {
-			j.Fence = &fenceJSON{f.Name, f.At, strings.TrimPrefix(f.Why, "hapax: ")}
+			j.Fence = &fenceJSON{f.Name, f.At, f.Why}
 			by, at = f.Name, f.At.UTC().Format(time.RFC3339)
 		}
 		if err := out.add(j, j.State, dash(j.Store), fmt.Sprint(j.Nodes), dash(by), dash(at), dash(j.Why), dash(j.Do)); err != nil {

@@ -180,7 +180,7 @@ func (f *targetFlags) openData(ctx context.Context, config server.Config) (targe
 	}
 }
 
-// answers tells whether something takes connections at the URL.
+// answers reports whether something takes connections at the URL.
 func answers(ctx context.Context, address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {

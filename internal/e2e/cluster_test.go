@@ -30,7 +30,7 @@ type cluster struct {
 	away  atomic.Bool // the store is dead
 	nodes []*node
 
-	// Adopted tells that the store has lost all workers. A node's witness refuses
+	// Adopted reports whether the store has lost all workers. A node's witness refuses
 	// those whose granted time it knows; the next attempt takes another one.
 	adopted bool
 }
@@ -316,7 +316,7 @@ func TestStoreThatForgets(t *testing.T) {
 		l.pardon.Store(true)
 	}
 	for _, n := range c.nodes {
-		n.server.await(`"warning":"not_durable"`)
+		n.server.await(`"code":"not_durable"`)
 		if warnings := n.server.metric(`hapax_store_warnings_total{code="not_durable"}`); warnings == 0 {
 			t.Errorf("%s: no warning is counted", n.address)
 		}

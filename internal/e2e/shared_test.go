@@ -133,7 +133,7 @@ func refused(err error) hapax.Code {
 	return ""
 }
 
-// wantsGrant tells that a request failed because the store is away and what it
+// wantsGrant reports whether a request failed because the store is away and what it
 // granted is used up.
 func wantsGrant(err error) bool {
 	r, ok := errors.AsType[*refusal](err)

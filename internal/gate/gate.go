@@ -76,7 +76,7 @@ func (g *Gate) enter(cut func()) (p *Pass, displaced func()) {
 	return p, displaced
 }
 
-// Vouch tells that the connection is no stranger's any more.
+// Vouch marks the connection as no stranger's any more.
 func (p *Pass) Vouch() {
 	if p == nil {
 		return

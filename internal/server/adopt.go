@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/boltstore"
@@ -80,7 +79,7 @@ func adopt(ctx context.Context, c Config, req AdoptRequest, w *witness.Witness) 
 	o.adopt = !req.DryRun
 	store, err := o.open(ctx)
 	if req.DryRun && (errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreUnsafe)) {
-		a.Differences = append(a.Differences, strings.TrimPrefix(err.Error(), "hapax: "))
+		a.Differences = append(a.Differences, hapax.Message(err))
 		return a, nil // likewise
 	}
 	if err != nil {

@@ -119,7 +119,7 @@ func (e *configError) Error() string {
 	if e.cause == nil {
 		return "hapax: " + e.text
 	}
-	return "hapax: " + e.text + ": " + strings.TrimPrefix(e.cause.Error(), "hapax: ")
+	return "hapax: " + e.text + ": " + hapax.Message(e.cause)
 }
 
 // Unwrap returns hapax.ErrInvalidArgument and the cause.

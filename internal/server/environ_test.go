@@ -20,6 +20,14 @@ func TestUnknownVariables(t *testing.T) {
 	}
 }
 
+// The clock of a server that was not built for tests cannot be made wrong.
+func TestNoWrongClock(t *testing.T) {
+	t.Setenv("HAPAX_TEST_CLOCK_OFFSET", "-1h")
+	if clock, err := testClock(); clock != nil || err != nil {
+		t.Errorf("%v, %v", clock, err)
+	}
+}
+
 func TestDurationsInTheLog(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		2_531_317:               "2.531ms",

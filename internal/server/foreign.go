@@ -184,7 +184,7 @@ func answering(issuing []*service.Service, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/healthz":
-			_, _ = io.WriteString(w, "ok\n") // a client that is gone is no error of ours
+			_, _ = io.WriteString(w, "ok\n") // an error means that the client has disconnected
 		case "/readyz":
 			tellReadiness(r.Context(), w, issuing)
 		default:
@@ -193,7 +193,7 @@ func answering(issuing []*service.Service, h http.Handler) http.Handler {
 	})
 }
 
-// tellReadiness tells whether each of the services can issue.
+// tellReadiness reports whether each of the services can issue.
 func tellReadiness(ctx context.Context, w http.ResponseWriter, issuing []*service.Service) {
 	all := service.Readiness{Ready: true, Store: "ok"}
 	for _, svc := range issuing {
@@ -211,7 +211,7 @@ func tellReadiness(ctx context.Context, w http.ResponseWriter, issuing []*servic
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(w).Encode(all) // a client that is gone is no error of ours
+	_ = json.NewEncoder(w).Encode(all) // an error means that the client has disconnected
 }
 
 func (f *foreignHTTP) routes() map[string]http.Handler { return f.main }

@@ -100,7 +100,7 @@ func (c Config) foreignWitness(system string) (*witness.Witness, error) {
 func foreignWarn(n *Node, log *slog.Logger, name string) func(code, message string) {
 	return func(code, message string) {
 		n.warned.add(code)
-		log.Warn("a foreign system is not as it should be", "beside", name, "warning", code, "detail", message)
+		log.Warn("a foreign system is not as it should be", "beside", name, "code", code, "detail", message)
 	}
 }
 

@@ -100,7 +100,7 @@ func (noStore) DeleteTag(context.Context, string) (hapax.Tag, error) {
 	return hapax.Tag{}, hapax.ErrNotSupported
 }
 
-// CreateTag tells that there is no such tag: none is created by use.
+// CreateTag fails with ErrTagNotFound: no tag is created by its first use.
 func (noStore) CreateTag(_ context.Context, tag hapax.Tag, _ hapax.CreateMode) (hapax.Tag, error) {
 	return hapax.Tag{}, fmt.Errorf("%w: %q", hapax.ErrTagNotFound, tag.Name)
 }

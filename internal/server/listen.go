@@ -159,7 +159,7 @@ func (c Config) URL() string {
 	return scheme + address
 }
 
-// asksForCredentials tells that only those get in who have a token or a
+// asksForCredentials reports whether only those get in who have a token or a
 // certificate.
 func (c Config) asksForCredentials() bool { return len(c.Tokens) > 0 || c.TLSClientCA != "" }
 

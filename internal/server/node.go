@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/leasecache"
@@ -346,35 +347,11 @@ func readInstance(path string) (string, error) {
 
 // writeDurably replaces a file in one step that survives a power loss.
 func writeDurably(path, text string) error {
-	err := replaceFile(path, text)
+	err := durable.Replace(durable.OS, path, func(*os.File) ([]byte, error) { return []byte(text), nil })
 	if err != nil {
 		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
 	return nil
-}
-
-func replaceFile(path, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // announce leaves the server's URL in the directory for commands that find it

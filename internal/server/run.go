@@ -94,7 +94,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 		return nil, err
 	}
 	policy.ReportWrong(func(w auth.WrongToken) {
-		log.Warn("a wrong token was shown", "from", w.From, "in_this_minute", w.Wrong, "suppressed", w.Suppressed)
+		log.Warn("a wrong token was shown", "address", w.From, "in_this_minute", w.Wrong, "suppressed", w.Suppressed)
 	})
 	public := policy
 	if c.AdminHTTP != "" {

@@ -45,7 +45,7 @@ type Entry struct {
 	Keys []Key
 }
 
-// isSection tells that the setting is a mapping from names to definitions. As a
+// isSection reports whether the setting is a mapping from names to definitions. As a
 // flag or in the environment it is given as YAML.
 func (s Setting) isSection() bool { return s.set == nil }
 
@@ -238,7 +238,7 @@ func boolean(name string, standard bool, doc string, field func(*Config) *bool) 
 		})
 }
 
-func integer(name string, standard, lo, hi int, doc string, field func(*Config) *int) Setting {
+func integer(name string, standard, lo, hi int, doc string, field func(*Config) *int) Setting { //nolint:unparam // as of the other kinds, both bounds are told
 	return newSetting(name, "int", strconv.Itoa(standard), fmt.Sprintf("%d to %d", lo, hi), doc,
 		func(c *Config) any { return *field(c) },
 		func(c *Config, text string) bool {

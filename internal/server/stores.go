@@ -57,7 +57,7 @@ func storeForms() string {
 // boltFile is the embedded store in the data directory.
 const boltFile = "hapax.db"
 
-// isVolatile tells that a store forgets everything when the process ends.
+// isVolatile reports whether a store forgets everything when the process ends.
 func isVolatile(storeURL string) bool { return strings.HasPrefix(storeURL, "memory:") }
 
 // boltPath returns the file of an embedded store, or "" for other URLs.
@@ -122,7 +122,7 @@ func (w *warnings) snapshot() map[string]int {
 
 func (o opener) warn(code, message string) {
 	o.warned.add(code)
-	o.log.Warn("the store is not as safe as it could be", "warning", code, "detail", message)
+	o.log.Warn("the store is not as safe as it could be", "code", code, "detail", message)
 }
 
 func (o opener) open(ctx context.Context) (hapax.Store, error) {
@@ -179,6 +179,6 @@ func (o opener) nodeName() string {
 	return host + ":" + dir
 }
 
-// isShared tells that other processes may use the store, too: one that cannot be
+// isShared reports whether other processes may use the store, too: one that cannot be
 // reached now may come back.
 func (o opener) isShared() bool { return boltPath(o.url, o.data) == "" && !isVolatile(o.url) }

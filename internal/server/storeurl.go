@@ -96,7 +96,7 @@ func (u storeURL) String() string {
 	return u.scheme + "://" + user + u.hosts + u.path + u.query
 }
 
-// isSecret tells that a parameter of a URL, such as sslpassword, is not shown.
+// isSecret reports whether a parameter of a URL, such as sslpassword, is not shown.
 func isSecret(key string) bool {
 	if name, err := url.QueryUnescape(key); err == nil {
 		key = name
@@ -107,7 +107,7 @@ func isSecret(key string) bool {
 	})
 }
 
-// isLocal tells that a store is named without "://".
+// isLocal reports whether a store is named without "://".
 func isLocal(store string) bool { return strings.HasPrefix(store, "bolt:") || isVolatile(store) }
 
 // checkStore refuses what names no store, or could be read in two ways.

@@ -84,7 +84,7 @@ func (s *Service) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Creat
 	return t, nil
 }
 
-// mayCreate tells whether first use may create an undeclared tag, and counts it
+// mayCreate reports whether first use may create an undeclared tag, and counts it
 // for the caller; undo takes that back. Only an administrator's definition counts.
 func (s *Service) mayCreate(ctx context.Context, tag hapax.Tag) (undo func(), err error) {
 	name := tag.Name
@@ -166,7 +166,7 @@ func (s *Service) DeleteTag(ctx context.Context, name string) (hapax.Tag, error)
 	if c, err := s.opts.code(t); err == nil && c.hasPeriod() {
 		_, err = admin(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.dropLines(ctx, name) })
 		if err != nil {
-			s.log.Warn("the lines of a deleted tag are still there; nothing is issued from them", "tag", name, "error", err.Error())
+			s.log.Warn("the lines of a deleted tag are still there; nothing is issued from them", "tag", name, "err", err)
 		}
 	}
 	s.observe(hapax.Event{Kind: hapax.EventTagDeleted, Tag: name})
@@ -243,7 +243,7 @@ type PoolStatus struct {
 	Frozen     bool                  // in the store, which never changes its layout
 	Issuer     *hapax.SnowflakeStats // nil if no tag of the pool was used here
 
-	// Counted tells that every start uses up a worker ID of the pool; StartsLeft
+	// Counted is true if every start uses up a worker ID of the pool; StartsLeft
 	// is how many more starts there can be.
 	Counted    bool
 	StartsLeft int64

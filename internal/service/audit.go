@@ -28,7 +28,7 @@ func (s *Service) Attempted(ctx context.Context, action string, err error, about
 	}
 	attrs := append([]any{"token", caller.Name(), "address", auth.AddressFrom(ctx), "outcome", outcome}, about...)
 	if err != nil {
-		attrs = append(attrs, "code", hapax.CodeOf(err), "error", err.Error())
+		attrs = append(attrs, "code", hapax.CodeOf(err), "err", err)
 	}
 	if dropped > 0 {
 		attrs = append(attrs, "suppressed", dropped)

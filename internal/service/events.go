@@ -28,7 +28,7 @@ type throttled struct {
 	dropped int // in the window before this line
 }
 
-// pass tells whether a line of this kind may be logged, and how many were not
+// pass reports whether a line of this kind may be logged, and how many were not
 // since the last one that was.
 func (t *throttle) pass(kind string) (ok bool, dropped int) {
 	now := time.Now()
@@ -118,7 +118,7 @@ func (s *Service) observe(e hapax.Event) {
 		attrs = append(attrs, slog.Time("until", e.Until))
 	}
 	if e.Err != nil {
-		attrs = append(attrs, slog.String("error", e.Err.Error()))
+		attrs = append(attrs, slog.Any("err", e.Err))
 	}
 	if dropped > 0 {
 		attrs = append(attrs, slog.Int("suppressed", dropped))
@@ -202,7 +202,7 @@ func (s *Service) Failed(api string, err error) {
 		return
 	}
 	if pass, dropped := s.throttle.pass("failed"); pass {
-		about := []any{"api", api, "code", string(code), "error", err.Error(), "suppressed", dropped}
+		about := []any{"api", api, "code", string(code), "err", err, "suppressed", dropped}
 		if e, ok := errors.AsType[*hapax.PluginError](err); ok && e.Stack != nil {
 			about = append(about, "stack", string(e.Stack))
 		}

@@ -75,7 +75,7 @@ func named(err error, name string) error {
 	return err
 }
 
-// fits tells whether a split covers the layout's worker field.
+// fits reports whether a split covers the layout's worker field.
 func fits(split identity.Split, layout hapax.Layout) error {
 	if split != nil && 1<<split.Bits() != layout.Workers() {
 		return outOfRange("split", fmt.Sprintf("%d bits wide", split.Bits()), fmt.Sprintf("as wide as the layout's worker field, which has %d worker IDs", layout.Workers()))

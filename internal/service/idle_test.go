@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -104,7 +103,7 @@ func TestRestartsAmongOthers(t *testing.T) {
 			}
 		}
 		if lost, most := int(top)-len(used), (round+1)*(nodes-1)*2*step; lost > most {
-			t.Fatal(fmt.Sprintf("after %d rounds %d numbers are lost, want at most %d", round+1, lost, most))
+			t.Fatalf("after %d rounds %d numbers are lost, want at most %d", round+1, lost, most)
 		}
 	}
 }

@@ -232,7 +232,7 @@ func (s *Service) learnPools(ctx context.Context) error {
 		if err := s.opts.checkPool(p); err != nil {
 			s.store.health.note(KindPool, p.Name, err)
 			if pass, dropped := s.throttle.pass("layout"); pass {
-				s.log.Error("a pool cannot be used", "pool", p.Name, "error", err.Error(), "suppressed", dropped)
+				s.log.Error("a pool cannot be used", "pool", p.Name, "err", err, "suppressed", dropped)
 			}
 		}
 	}

@@ -181,7 +181,7 @@ func TestEventsAreLoggedAndThrottled(t *testing.T) {
 		if n := strings.Count(log.String(), "\n"); n != throttleLines {
 			t.Errorf("%d lines, want %d:\n%s", n, throttleLines, log.String())
 		}
-		for _, part := range []string{"level=WARN", "event=store_lost", "tag=orders", "error=", "cannot be reached"} {
+		for _, part := range []string{"level=WARN", "event=store_lost", "tag=orders", "err=", "cannot be reached"} {
 			if !strings.Contains(log.String(), part) {
 				t.Errorf("%q is missing in %s", part, log.String())
 			}

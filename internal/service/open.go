@@ -4,18 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/identity"
 	"github.com/hapax-id/hapax/internal/service/auth"
-)
-
-const (
-	firstBackoff = 5 * time.Millisecond
-	maxBackoff   = 700 * time.Millisecond
 )
 
 // trouble is why something has not succeeded yet.
@@ -168,14 +162,14 @@ func (s *Service) run(ctx context.Context, a *attempt, tag string) {
 	}
 }
 
-// isDefinite tells that asking again at once would give the same answer.
+// isDefinite reports whether asking again at once would give the same answer.
 func isDefinite(err error) bool {
 	_, gaveUp := errors.AsType[*hapax.WaitError](err)
-	return !gaveUp && !isTransient(err) && !isPersonal(err)
+	return !gaveUp && !isAway(err) && !isPersonal(err)
 }
 
-// isTransient reports whether the store may answer when it is asked again.
-func isTransient(err error) bool { return errors.Is(err, hapax.ErrStoreUnavailable) }
+// isAway reports whether an error is that the store cannot be reached.
+func isAway(err error) bool { return errors.Is(err, hapax.ErrStoreUnavailable) }
 
 // refuse remembers for a moment that a tag cannot be used, so that the store is
 // not asked by every call.
@@ -252,7 +246,7 @@ func (s *Service) tag(ctx context.Context, why *trouble, name string) (t, plugin
 		if cached {
 			known, cancel := context.WithTimeout(ctx, askFor)
 			defer cancel()
-			if t, err = s.store.Tag(known, name); err != nil && isTransient(err) {
+			if t, err = s.store.Tag(known, name); err != nil && isAway(err) {
 				s.store.health.tell(err)
 				t, err = def, nil // its pool may go on without the store; refresh tells if the tag is another
 			}
@@ -432,7 +426,7 @@ func (s *Service) poolLayout(ctx context.Context, name string, workers hapax.Wor
 		return l, err
 	}
 	pools, err := s.store.Pools(ctx)
-	if keeper, ok := workers.(layoutKeeper); ok && err != nil && isTransient(err) {
+	if keeper, ok := workers.(layoutKeeper); ok && err != nil && isAway(err) {
 		if l, kept := keeper.Layout(ctx); kept == nil && !l.IsZero() {
 			return l, nil
 		}
@@ -457,16 +451,16 @@ func (s *Service) poolLayout(ctx context.Context, name string, workers hapax.Wor
 // retry calls f until it succeeds or fails for good, with backoff while the
 // store is in trouble, until the context ends.
 func (s *Service) retry(ctx context.Context, why *trouble, f func(context.Context) error) error {
-	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
+	for failures := 1; ; failures++ {
 		err := f(ctx)
 		why.set(err)
-		if err == nil || !isTransient(err) {
+		if err == nil || !isAway(err) {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return &hapax.WaitError{Cause: err, Context: context.Cause(ctx)}
-		case <-time.After(backoff/2 + rand.N(backoff)):
+		case <-time.After(hapax.Backoff(failures)):
 		}
 	}
 }

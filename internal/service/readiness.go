@@ -30,11 +30,11 @@ const (
 
 // Readiness is what a service can do at the moment.
 type Readiness struct {
-	// Ready tells that something can be issued.
+	// Ready is true if something can be issued.
 	Ready bool `json:"ready"`
-	// Degraded tells that something cannot, although Ready may be true.
+	// Degraded is true if something cannot be issued, although Ready may be true.
 	Degraded bool `json:"degraded"`
-	// Fenced tells that the store grants nothing until an operator has decided,
+	// Fenced is true while the store grants nothing until an operator has decided,
 	// although what was granted before may still be issued.
 	Fenced bool `json:"fenced"`
 	// Store is "ok", or the code of its trouble.
@@ -132,7 +132,7 @@ func (h *health) note(kind, name string, err error) {
 	switch {
 	case err == nil:
 		delete(h.refused, lineName{kind, name})
-	case isTransient(err), isPassing, len(h.refused) >= maxRefusals:
+	case isAway(err), isPassing, len(h.refused) >= maxRefusals:
 	default:
 		if h.refused == nil {
 			h.refused = map[lineName]error{}
@@ -243,10 +243,10 @@ func (r Readiness) Bare() Readiness {
 // plain returns what a client may know of an error: the store's own words may tell
 // of hosts inside.
 func plain(err error) string {
-	if isTransient(err) {
+	if isAway(err) {
 		err = hapax.ErrorOf(hapax.CodeOf(err))
 	}
-	return strings.TrimPrefix(err.Error(), "hapax: ")
+	return hapax.Message(err)
 }
 
 // Ready returns nil if something can be issued, and otherwise why nothing can.
@@ -319,7 +319,7 @@ func (s *Service) explain(err error) error {
 	if !ok || !errors.Is(w.Cause, hapax.ErrRefillPending) {
 		return err
 	}
-	if trouble := s.store.health.trouble(); trouble != nil && isTransient(trouble) {
+	if trouble := s.store.health.trouble(); trouble != nil && isAway(trouble) {
 		return &hapax.WaitError{Cause: trouble, Context: w.Context}
 	}
 	return err

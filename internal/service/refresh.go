@@ -99,7 +99,7 @@ func (s *Service) review(ctx context.Context) (live int, err error) {
 	return live, s.learnPools(ctx)
 }
 
-// matches tells whether the line still issues what the tag is.
+// matches reports whether the line still issues what the tag is.
 func (l *line) matches(t hapax.Tag) bool {
 	return !t.Deleted && (l.pool == "") == (t.Kind == hapax.KindSegment) && l.pool == t.Pool && l.extra == t.Extra
 }

@@ -337,7 +337,7 @@ func (s *Service) issue(ctx context.Context, tag string, f func(context.Context,
 	}
 }
 
-// isGone tells whether err means that the tag is not what it was when its line
+// isGone reports whether err means that the tag is not what it was when its line
 // was opened.
 func isGone(err error) bool {
 	return errors.Is(err, hapax.ErrTagDeleted) || errors.Is(err, hapax.ErrTagNotFound)

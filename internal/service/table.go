@@ -82,7 +82,7 @@ func (t *tagTable) add(l *line) {
 	shard.Store(&next)
 }
 
-// remove takes a line out of the table, and tells whether it was in it.
+// remove takes a line out of the table, and reports whether it was there.
 func (t *tagTable) remove(l *line) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -38,7 +38,7 @@ func watch[T any](ctx context.Context, w *watchedStore, f func(context.Context) 
 	switch {
 	case isRefusal(err):
 		w.health.tell(err)
-	case !isTransient(err):
+	case !isAway(err):
 		w.health.tell(nil)
 	case ctx.Err() == nil: // else it was the caller who did not wait
 		w.health.tell(err)

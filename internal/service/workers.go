@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// A WorkerState tells whether a worker ID can be had.
+// A WorkerState is whether a worker ID can be had, and why not.
 type WorkerState string
 
 // The states of a worker ID.

@@ -50,7 +50,7 @@ type spec struct {
 	args func(port int) []string
 	// url returns what clients connect to.
 	url func(addr string) string
-	// ready tells whether the server at addr can be used; it is asked repeatedly.
+	// ready reports whether the server at addr can be used; it is asked repeatedly.
 	ready func(ctx context.Context, addr string) error
 }
 

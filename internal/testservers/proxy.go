@@ -243,7 +243,7 @@ func discard(server net.Conn, buf []byte) {
 	}
 }
 
-// pass waits for as long as the mode and the delay say, and tells whether the
+// pass waits for as long as the mode and the delay say, and reports whether the
 // chunk may go on.
 func (p *Proxy) pass(ctx context.Context, dir direction) bool {
 	for {
@@ -270,7 +270,7 @@ func (p *Proxy) pass(ctx context.Context, dir direction) bool {
 	}
 }
 
-// cuts tells whether a one-shot cut strikes this chunk.
+// cuts reports whether a one-shot cut strikes this chunk.
 func (p *Proxy) cuts(l *link, dir direction, chunk []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

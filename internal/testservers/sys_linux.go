@@ -86,14 +86,14 @@ func tree(root int) []int {
 	return pids
 }
 
-// alive tells whether the process still runs; one that only waits to be reaped
+// alive reports whether the process still runs; one that only waits to be reaped
 // does not.
 func alive(pid int) bool {
 	state, _, err := stat(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && state != "Z" && state != "X"
 }
 
-// stopped tells whether no thread of the process runs, be it that the process
+// stopped reports whether no thread of the process runs, be it that the process
 // has stopped or that it has ended.
 func stopped(pid int) bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*/stat", pid))

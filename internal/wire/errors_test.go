@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +23,21 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 	}
 	if len(statuses) != len(hapax.Codes()) {
 		t.Errorf("%d statuses for %d codes", len(statuses), len(hapax.Codes()))
+	}
+}
+
+// The pages on the protocols name every code.
+func TestEveryCodeIsDocumented(t *testing.T) {
+	for _, page := range []string{"api-grpc.md", "api-http.md"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, code := range hapax.Codes() {
+			if !strings.Contains(string(text), "`"+string(code)+"`") {
+				t.Errorf("%s does not name %s", page, code)
+			}
+		}
 	}
 }
 

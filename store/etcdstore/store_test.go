@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -24,12 +25,28 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	url := testservers.Etcd(t).URL + "/" + rand.Text()
+	server := testservers.Etcd(t)
+	url := server.URL + "/" + rand.Text()
 	storetest.Run(t, storetest.Harness{
 		URL:          url,
 		Capabilities: storetest.Capabilities{Shared: true, Durable: true},
 		Open:         func(t testing.TB) storetest.Handle { return open(t, url) },
+		Silence:      silence(server, url),
 	})
+}
+
+// silence is the harness's way to a store that says nothing any more; nil for a server
+// that existed before, which is not to be disturbed.
+func silence(server *testservers.Server, url string) func(testing.TB, time.Duration) (func(context.Context) (storetest.Handle, error), func()) {
+	if server.Addr == "" {
+		return nil
+	}
+	return func(t testing.TB, timeout time.Duration) (func(context.Context) (storetest.Handle, error), func()) {
+		proxy := testservers.NewProxy(t, server.Addr)
+		return func(ctx context.Context) (storetest.Handle, error) {
+			return etcdstore.Open(ctx, proxy.URL(url), etcdstore.Options{Timeout: timeout})
+		}, proxy.Blackhole
+	}
 }
 
 // open opens a handle that the test's end closes.

@@ -129,11 +129,11 @@ func (s *Store) change(ctx context.Context, f func(*state) bool) (*state, error)
 	case <-ctx.Done():
 		return nil, s.explain(context.Cause(ctx))
 	}
-	unlock, err := durable.Lock(ctx, s.path+".lock")
+	lock, err := durable.Lock(ctx, s.path+".lock")
 	if err != nil {
 		return nil, s.explain(err)
 	}
-	defer func() { _ = unlock() }()
+	defer func() { _ = lock.Close() }()
 	st, err := s.load()
 	if err == nil && f(st) {
 		err = s.save(st)

@@ -53,8 +53,7 @@ type Store struct {
 // Open opens the store in the file at path, and creates it if there is none;
 // its directory must exist and be writable. Errors: ErrInvalidArgument for what
 // is not a regular file, ErrStoreCorrupt for a file that is damaged or something
-// else, ErrStoreUnavailable if it cannot be read or written, and
-// ErrNotSupported where files cannot be locked.
+// else, ErrStoreUnavailable if it cannot be read, written or locked.
 func Open(ctx context.Context, path string, _ Options) (*Store, error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target // else the rename would replace the link

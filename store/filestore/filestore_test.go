@@ -233,7 +233,7 @@ func TestFailedWrite(t *testing.T) {
 func TestLockWait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "workers")
 	s := mustOpen(t, path)
-	unlock, err := durable.Lock(t.Context(), path+".lock")
+	lock, err := durable.Lock(t.Context(), path+".lock")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestLockWait(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error is %v; want the context's", err)
 	}
-	if err := unlock(); err != nil {
+	if err := lock.Close(); err != nil {
 		t.Fatal(err)
 	}
 	mustSwap(t, s, "", "first")

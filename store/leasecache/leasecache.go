@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -90,7 +91,7 @@ type Cache struct {
 	path     string
 	upstream Upstream
 	opts     Options
-	unlock   func() error
+	lock     io.Closer
 	turn     chan struct{} // holds the right to everything below, and to the file
 	closed   atomic.Bool
 
@@ -146,7 +147,7 @@ const format = "hapax lease 2"
 // Open returns a cache of the store's leases in the file at path, which is
 // made if it does not exist; its directory must. The store stays the caller's to
 // close. ErrStoreLocked if another process has the file open,
-// ErrStoreUnavailable if it cannot be locked, ErrNotSupported where files cannot.
+// ErrStoreUnavailable if it cannot be locked.
 func Open(ctx context.Context, path string, upstream Upstream, opts Options) (*Cache, error) {
 	return open(ctx, path, upstream, opts, durable.OS)
 }
@@ -163,7 +164,7 @@ func open(ctx context.Context, path string, upstream Upstream, opts Options, dis
 	}
 	lockCtx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	unlock, err := durable.Lock(lockCtx, path+".lock")
+	lock, err := durable.Lock(lockCtx, path+".lock")
 	switch {
 	case err != nil && lockCtx.Err() != nil && ctx.Err() == nil:
 		return nil, fmt.Errorf("%w: %s is in use by another process", hapax.ErrStoreLocked, path)
@@ -172,7 +173,7 @@ func open(ctx context.Context, path string, upstream Upstream, opts Options, dis
 	case err != nil:
 		return nil, err
 	}
-	c := &Cache{disk: disk, path: path, upstream: upstream, opts: opts, unlock: unlock, turn: make(chan struct{}, 1)}
+	c := &Cache{disk: disk, path: path, upstream: upstream, opts: opts, lock: lock, turn: make(chan struct{}, 1)}
 	if c.kept, err = readFile(path); err != nil {
 		opts.Warn(string(hapax.CodeOf(err)), err.Error()+"; the store is asked for a lease")
 		c.kept = kept{}
@@ -186,7 +187,7 @@ func (c *Cache) Close() error {
 	if c.closed.Swap(true) {
 		return nil
 	}
-	return c.unlock()
+	return c.lock.Close()
 }
 
 // Layout returns the layout of the lease in the file, with which an issuer can go
@@ -290,7 +291,7 @@ func (c *Cache) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (ha
 			return hapax.Lease{}, err
 		}
 		if c.resumes {
-			return c.resume(req, t)
+			return c.resume(t)
 		}
 		open = false
 	}
@@ -366,7 +367,7 @@ func (c *Cache) unlessAway(ctx context.Context, err error) error {
 	return err
 }
 
-func (c *Cache) resume(req hapax.AcquireRequest, t ticks) (hapax.Lease, error) {
+func (c *Cache) resume(t ticks) (hapax.Lease, error) {
 	k := *c.kept.Lease
 	lo := max(k.Mark, t.floor)
 	g, err := c.part(&k, lo, t)

@@ -125,11 +125,11 @@ func TestRenewalThatLeaps(t *testing.T) {
 	c, l, _ := acquired(t, leap{memstore.New()})
 	end := l.Grant.Lo + time.Minute.Milliseconds() + time.Hour.Milliseconds() // of the store's grant
 	var err error
-	for i := time.Duration(0); err == nil && i < 100; i++ {
+	for i := 0; err == nil && i < 100; i++ {
 		if l.Grant.Hi > end {
 			t.Fatalf("%v was handed out; the store's grant ended at %d", l.Grant, end)
 		}
-		l, err = c.ExtendWorker(t.Context(), l, extension(i*DefaultPart))
+		l, err = c.ExtendWorker(t.Context(), l, extension(time.Duration(i)*DefaultPart))
 	}
 	if !errors.Is(err, hapax.ErrLeaseLost) {
 		t.Errorf("at the end of the grant the error is %v; want ErrLeaseLost", err)
@@ -155,7 +155,7 @@ func TestAnotherStore(t *testing.T) {
 func TestRolledBackStore(t *testing.T) {
 	store := memstore.New()
 	before := store.Snapshot()
-	c, l, path := acquired(t, store)
+	c, _, path := acquired(t, store)
 	store.Restore(before)
 	c = reopen(t, c, path, store)
 	if l, err := c.AcquireWorker(t.Context(), request(10*time.Second)); !errors.Is(err, hapax.ErrStoreRolledBack) {
@@ -164,11 +164,11 @@ func TestRolledBackStore(t *testing.T) {
 
 	store = memstore.New()
 	before = store.Snapshot()
-	c, l, _ = acquired(t, store)
+	c, l, _ := acquired(t, store)
 	store.Restore(before)
 	var err error
-	for i := time.Duration(1); err == nil && i < 100; i++ {
-		l, err = c.ExtendWorker(t.Context(), l, extension(i*DefaultPart))
+	for i := 1; err == nil && i < 100; i++ {
+		l, err = c.ExtendWorker(t.Context(), l, extension(time.Duration(i)*DefaultPart))
 	}
 	if over := start.Add(time.Minute); !errors.Is(err, hapax.ErrStoreRolledBack) || !leaf.TimeOf(l.Grant.Hi).Before(over) {
 		t.Errorf("while it runs: error %v after a part until %v; want ErrStoreRolledBack before %v", err, leaf.TimeOf(l.Grant.Hi), over)

@@ -71,7 +71,7 @@ const (
 // Options are the settings of a store; the zero value is useful.
 type Options struct {
 	Prefix  string        // of all collections; up to 64 letters, digits, _ and -; default DefaultPrefix; in the URL: prefix
-	Timeout time.Duration // of a call whose context has no deadline; default DefaultTimeout; in the URL: timeoutMS
+	Timeout time.Duration // of each call, also when its context allows more; default DefaultTimeout; in the URL: timeoutMS
 	TLS     *tls.Config   // instead of what the URL says about TLS; default nil
 
 	// Warn is told by Open what an operator should know. Default: nobody is told.
@@ -363,13 +363,10 @@ func (s *Store) Close() error {
 	return err
 }
 
-// call runs f under a deadline, and translates its error.
+// call runs f within the time limit, and translates its error.
 func (s *Store) call(ctx context.Context, doing string, f func(context.Context) error) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.opts.Timeout)
-		defer cancel()
-	}
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	defer cancel()
 	err := context.Cause(ctx)
 	if err == nil && !s.closed.Load() {
 		err = f(ctx)

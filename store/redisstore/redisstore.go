@@ -95,7 +95,7 @@ const (
 // Options are the settings of a store; the zero value is useful.
 type Options struct {
 	Prefix  string        // of all keys; up to 64 bytes without braces; default DefaultPrefix; in the URL: prefix
-	Timeout time.Duration // of a call whose context has no deadline; default DefaultTimeout
+	Timeout time.Duration // of each call, also when its context allows more; default DefaultTimeout
 	Wait    int           // replicas that must have a write before it counts; 0 to 100, default 0; in the URL: wait
 	Adopt   bool          // accept a server that may have lost something; default false; in the URL: adopt=true
 	TLS     *tls.Config   // for rediss URLs instead of the system's roots; default nil
@@ -302,7 +302,7 @@ func errClosed() error { return fmt.Errorf("%w: the Redis store", hapax.ErrClose
 // time is over or the store is closed.
 func request[T any](ctx context.Context, s *Store, doing string, f func(context.Context) (T, error)) (T, error) {
 	var none T
-	ctx, cancel := context.WithTimeout(ctx, s.timeout(ctx))
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
 	if ctx.Err() != nil {
 		return none, failed(ctx, doing, context.Cause(ctx))
@@ -336,14 +336,6 @@ func request[T any](ctx context.Context, s *Store, doing string, f func(context.
 		return none, failed(ctx, doing, r.err)
 	}
 	return r.v, nil
-}
-
-// timeout returns how long a call may take.
-func (s *Store) timeout(ctx context.Context) time.Duration {
-	if at, ok := ctx.Deadline(); ok {
-		return time.Until(at)
-	}
-	return s.opts.Timeout
 }
 
 // keys makes the names of keys; it is their prefix.

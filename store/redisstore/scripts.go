@@ -103,7 +103,7 @@ if no then return no end
 redis.call('HSETNX', KEYS[1], 'id', ARGV[2])
 return {'ok'}`)
 
-// lookupScript tells whether a tag is in the index. KEYS: store, tags, pending.
+// lookupScript reports whether a tag is in the index. KEYS: store, tags, pending.
 // ARGV: states, store ID, name. It answers ok for a name that has a key, no for
 // one whose key is being made, missing for one that is unknown.
 var lookupScript = newScript(`

@@ -141,7 +141,7 @@ func (o Options) withQuery(q url.Values) (Options, error) {
 	return o.withDefaults()
 }
 
-// validHost tells whether a is a host with or without a port.
+// validHost reports whether a is a host with or without a port.
 func validHost(a string) bool {
 	if strings.ContainsAny(a, "@/?#%") {
 		return false

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -31,13 +30,6 @@ type connectError struct{ err error }
 func (e *connectError) Error() string { return "connect: " + e.err.Error() }
 func (e *connectError) Unwrap() error { return e.err }
 
-// Delays between attempts: they double from the first to the last, and each is
-// shortened by a random part of up to one half.
-const (
-	firstDelay = 10 * time.Millisecond
-	lastDelay  = 500 * time.Millisecond
-)
-
 // do runs f on a connection within the call's time limit, and again as long as
 // it certainly had no effect.
 func (s *Store) do(ctx context.Context, op string, f func(ctx context.Context, c *sql.Conn) error) error {
@@ -49,9 +41,8 @@ func (s *Store) do(ctx context.Context, op string, f func(ctx context.Context, c
 func (s *Store) retry(ctx context.Context, op string, f func(ctx context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
-	delay := firstDelay
 	var last error // of the attempt before
-	for {
+	for failures := 1; ; failures++ {
 		err := limited.Err()
 		if err == nil {
 			err = f(limited)
@@ -63,10 +54,9 @@ func (s *Store) retry(ctx context.Context, op string, f func(ctx context.Context
 			err = last // it says more than that the time is over
 		}
 		last = err
-		if s.class(err) != undone || !pause(limited, delay-rand.N(delay/2)) {
+		if s.class(err) != undone || !pause(limited, hapax.Backoff(failures)) {
 			return s.fail(ctx, op, err)
 		}
-		delay = min(2*delay, lastDelay)
 	}
 }
 

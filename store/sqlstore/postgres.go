@@ -51,7 +51,7 @@ var postgresDialect = dialect{
 	answered: func(err error) bool { return postgresState(err) != "" },
 }
 
-// postgresQuorum tells whether a commit waits until a standby has it on disk.
+// postgresQuorum reports whether a commit waits until a standby has it on disk.
 const postgresQuorum = "current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') IN ('on', 'remote_apply')"
 
 const postgresServer = `SELECT

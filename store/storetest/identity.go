@@ -3,6 +3,8 @@ package storetest
 import (
 	"context"
 	"errors"
+	"sync"
+	"time"
 
 	"github.com/hapax-id/hapax"
 )
@@ -122,4 +124,46 @@ func checkClosed(e *env) {
 		}
 	}
 	e.handle.Close()
+}
+
+// silentFor is what calls on a silent store may take, long enough to open one.
+const silentFor = 2 * time.Second
+
+// checkSilence: where the store says nothing, each call and each opening ends with
+// the store's own time-out, long before its context does.
+func checkSilence(e *env) {
+	open, silence := e.h.Silence(e.TB, silentFor)
+	h, err := open(e.ctx)
+	e.must(err)
+	e.roles = e.adopted(h)
+	if e.store != nil {
+		e.segment("t", 10)
+	}
+	silence()
+	var wg sync.WaitGroup
+	for name, call := range e.calls(e.ctx) {
+		wg.Go(func() {
+			err := call()
+			if name == "StoreID" && err == nil {
+				return
+			}
+			if !errors.Is(err, hapax.ErrStoreUnavailable) {
+				e.Errorf("%s on a silent store: error is %v; want ErrStoreUnavailable", name, err)
+			}
+		})
+	}
+	wg.Go(func() {
+		h, err := open(e.ctx)
+		if err == nil {
+			err = h.Ping(e.ctx)
+			h.Close()
+		}
+		if !errors.Is(err, hapax.ErrStoreUnavailable) {
+			e.Errorf("Open of a silent store: error is %v; want ErrStoreUnavailable", err)
+		}
+	})
+	wg.Wait()
+	if err := e.ctx.Err(); err != nil {
+		e.Errorf("the calls went on until their context ended: %v", err)
+	}
 }

@@ -87,7 +87,7 @@ func checkAllocateLinear(e *env) {
 // value stands for no row.
 type swapCall struct{ old, next string }
 
-// swapResult tells whether the swap was done, or what was read.
+// swapResult reports whether the swap was done, or what was read.
 type swapResult struct {
 	ok    bool
 	value string

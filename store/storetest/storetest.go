@@ -51,6 +51,11 @@ type Harness struct {
 	// process. Required for stores that are Shared or Durable.
 	URL string
 
+	// Silence opens handles whose calls may take so long, of a store that says
+	// nothing any more once silence was called. Required for stores that are reached
+	// over a network; others leave it nil.
+	Silence func(t testing.TB, timeout time.Duration) (open func(ctx context.Context) (Handle, error), silence func())
+
 	Capabilities Capabilities
 }
 
@@ -92,6 +97,9 @@ func checks() []check {
 // Run runs every check that the capabilities call for.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
+	if h.Silence != nil {
+		t.Run("identity/silence", func(t *testing.T) { check{run: checkSilence}.runOn(t, h) })
+	}
 	if h.Capabilities.outlives() && h.URL == "" {
 		t.Fatal("storetest: Harness.URL is empty; the tests with several processes need it")
 	}
@@ -133,7 +141,13 @@ type roles struct {
 // open opens a handle, which is closed at the end of the test at the latest.
 func (e *env) open() roles {
 	e.Helper()
-	r := roles{handle: e.h.Open(e.TB)}
+	return e.adopted(e.h.Open(e.TB))
+}
+
+// adopted returns the roles of a handle, which is closed at the end of the test.
+func (e *env) adopted(h Handle) roles {
+	e.Helper()
+	r := roles{handle: h}
 	e.Cleanup(func() { r.handle.Close() })
 	want := func(ok bool, what string) {
 		e.Helper()

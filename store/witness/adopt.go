@@ -302,7 +302,7 @@ func (a *Adoption) lift(ctx context.Context, r driver.Rows) error {
 		return err
 	}
 	if now.ID != a.Fence.ID {
-		return fmt.Errorf("%w: node %q found anew, meanwhile, at %s: %s; run adopt again", hapax.ErrFenced, now.Name, now.At.UTC().Format(time.RFC3339), bare(now.Why))
+		return fmt.Errorf("%w: node %q found anew, meanwhile, at %s: %s; run adopt again", hapax.ErrFenced, now.Name, now.At.UTC().Format(time.RFC3339), now.Why)
 	}
 	lifted := liftedRow{a.StoreID, time.Now().UTC()}
 	for _, id := range append(now.Replaces, now.ID) {

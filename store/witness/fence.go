@@ -9,14 +9,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// A State says whether a node is granted anything.
+// A State is how a node stands with its store.
 type State string
 
 // The states of a node.
@@ -81,13 +80,10 @@ func (s Status) error() error {
 	case s.err != nil:
 		return fmt.Errorf("%w (%w)", s.err, hapax.ErrFenced)
 	case s.State == Refusing: // known from the witness alone
-		return fmt.Errorf("%w: %s", hapax.ErrFenced, bare(s.Why))
+		return fmt.Errorf("%w: %s", hapax.ErrFenced, s.Why)
 	}
-	return fmt.Errorf("%w: node %q found at %s: %s", hapax.ErrFenced, s.Fence.Name, s.Fence.At.UTC().Format(time.RFC3339), bare(s.Fence.Why))
+	return fmt.Errorf("%w: node %q found at %s: %s", hapax.ErrFenced, s.Fence.Name, s.Fence.At.UTC().Format(time.RFC3339), s.Fence.Why)
 }
-
-// bare returns a reason without the prefix of errors.
-func bare(why string) string { return strings.TrimPrefix(why, "hapax: ") }
 
 // setStatus replaces the status unless a weightier one stands, and tells of it.
 func (g *Guarded) setStatus(next Status) {
@@ -121,8 +117,8 @@ func (g *Guarded) refuse(ctx context.Context, cause error) error {
 // refuseAlone is refuse without a fence: what is wrong is wrong with this node.
 func (g *Guarded) refuseAlone(cause error) error {
 	g.trusted.Store(false)
-	_ = g.witness.setRefusal(cause.Error()) // else the next change writes it; it is in force
-	g.setStatus(Status{State: Refusing, Why: cause.Error(), err: cause})
+	_ = g.witness.setRefusal(hapax.Message(cause)) // else the next change writes it; it is in force
+	g.setStatus(Status{State: Refusing, Why: hapax.Message(cause), err: cause})
 	g.watch()
 	return g.Refused()
 }

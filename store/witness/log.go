@@ -110,9 +110,12 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // openLog locks the log, reads the state and leaves a fresh snapshot of it, so
 // that what a crash left behind is gone.
 func openLog(path string, disk durable.Disk) (*log, record, error) {
-	lock, err := lockFile(path + ".lock")
-	if err != nil {
-		return nil, record{}, err
+	lock, err := durable.TryLock(path + ".lock")
+	switch {
+	case errors.Is(err, durable.ErrLocked):
+		return nil, record{}, fmt.Errorf("%w: %w", hapax.ErrStoreLocked, err)
+	case err != nil:
+		return nil, record{}, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
 	l := &log{path: path, disk: disk, lock: lock}
 	state, err := readLog(path)

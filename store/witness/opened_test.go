@@ -21,7 +21,7 @@ type fakeOpener struct {
 	store *closeStore
 }
 
-// closeStore tells whether it was closed.
+// closeStore reports whether it was closed.
 type closeStore struct {
 	hapax.Store
 

@@ -47,14 +47,14 @@ func (o *Watch) End() { o.w.end(o.c) }
 // Refuse has the witness refuse everything from now on, also after a restart, until
 // Readmit. It returns the error for it, which matches the cause and ErrFenced.
 func (w *Witness) Refuse(cause error) error {
-	err := w.setRefusal(cause.Error()) // in force also where it is not durable; the next change writes it
+	err := w.setRefusal(hapax.Message(cause)) // in force also where it is not durable; the next change writes it
 	return errors.Join(fmt.Errorf("%w (%w)", cause, hapax.ErrFenced), err)
 }
 
 // Refused returns why the witness refuses; nil if it does not.
 func (w *Witness) Refused() error {
 	if why := w.Refusal(); why != "" {
-		return fmt.Errorf("%w: %s", hapax.ErrFenced, bare(why))
+		return fmt.Errorf("%w: %s", hapax.ErrFenced, why)
 	}
 	return nil
 }

@@ -205,7 +205,7 @@ func (s *space) current(ctx context.Context) (*link, error) {
 		if a == nil {
 			a = &attempt{done: make(chan struct{})}
 			s.attempt = a
-			wait := backOff(s.failures)
+			wait := hapax.Backoff(s.failures)
 			s.running.Go(func() { s.reconnect(a, wait) })
 		}
 		s.mu.Unlock()
@@ -224,16 +224,6 @@ func (s *space) current(ctx context.Context) (*link, error) {
 // isFinal reports whether trying again is of no use.
 func isFinal(err error) bool {
 	return errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreCorrupt)
-}
-
-// backOff returns a random wait before the next attempt, doubling with every
-// one that failed, up to a second.
-func backOff(failures int) time.Duration {
-	if failures == 0 {
-		return 0
-	}
-	longest := min(50*time.Millisecond<<min(failures, 10), time.Second)
-	return longest/2 + rand.N(longest/2)
 }
 
 // reconnect tries every server once, in random order.

@@ -58,7 +58,7 @@ var (
 
 // Options change how a store is used. The zero value is useful.
 type Options struct {
-	// Timeout bounds a call whose context has no deadline; default 5 s.
+	// Timeout bounds each call, also when its context allows more; default 5 s.
 	Timeout time.Duration
 
 	// Warn receives what an operator should know about the ensemble's setup, with

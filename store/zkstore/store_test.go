@@ -25,22 +25,40 @@ func TestMain(m *testing.M) {
 	})
 }
 
-func TestConformance(t *testing.T) { conform(t, testservers.ZooKeeper(t).URL) }
+func TestConformance(t *testing.T) {
+	server := testservers.ZooKeeper(t)
+	conform(t, server.URL, server)
+}
 
 // TestConformanceOfEnsemble: handles are connected to members that lag behind
 // each other.
 func TestConformanceOfEnsemble(t *testing.T) {
 	_, url := testservers.ZooKeeperEnsemble(t, 3)
-	conform(t, url)
+	conform(t, url, &testservers.Server{})
 }
 
-func conform(t *testing.T, url string) {
+func conform(t *testing.T, url string, server *testservers.Server) {
 	url += "/" + rand.Text()
 	storetest.Run(t, storetest.Harness{
 		URL:          url,
 		Capabilities: storetest.Capabilities{Shared: true, Durable: true},
 		Open:         func(t testing.TB) storetest.Handle { return open(t, url) },
+		Silence:      silence(server, url),
 	})
+}
+
+// silence is the harness's way to a store that says nothing any more; nil for a server
+// that existed before, which is not to be disturbed.
+func silence(server *testservers.Server, url string) func(testing.TB, time.Duration) (func(context.Context) (storetest.Handle, error), func()) {
+	if server.Addr == "" {
+		return nil
+	}
+	return func(t testing.TB, timeout time.Duration) (func(context.Context) (storetest.Handle, error), func()) {
+		proxy := testservers.NewProxy(t, server.Addr)
+		return func(ctx context.Context) (storetest.Handle, error) {
+			return zkstore.Open(ctx, proxy.URL(url), zkstore.Options{Timeout: timeout})
+		}, proxy.Blackhole
+	}
 }
 
 // open opens a handle that the test's end closes.

@@ -110,7 +110,7 @@ func (w *bodyWriter) Write(p []byte) (int, error) {
 // Flush implements http.Flusher, which streams look for.
 func (w *bodyWriter) Flush() {
 	w.release()
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // a client that is gone is no error of ours
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // an error means that the client has disconnected
 }
 
 // Unwrap is for http.ResponseController.

@@ -394,7 +394,7 @@ func (c *frontConn) match(in []byte) (tag []byte, size int) {
 	}
 }
 
-// isPlain tells whether a byte of a path stands for itself.
+// isPlain reports whether a byte of a path stands for itself.
 func isPlain(b byte) bool {
 	return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9' || b == '-' || b == '_' || b == '.' || b == '~'
 }

@@ -214,7 +214,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(w, r)
 }
 
-// isClean tells whether no part of a path is empty or made of dots.
+// isClean reports whether no part of a path is empty or made of dots.
 func isClean(path string) bool {
 	for part := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
 		if part == "." || part == ".." {
@@ -249,7 +249,7 @@ func (w *statusWriter) WriteHeader(status int) {
 
 // Flush implements http.Flusher, which streams look for.
 func (w *statusWriter) Flush() {
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // a client that is gone is no error of ours
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // an error means that the client has disconnected
 }
 
 // Unwrap is for http.ResponseController.
@@ -291,5 +291,5 @@ func (a *api) metrics() http.HandlerFunc {
 
 func writeText(w http.ResponseWriter, text string) {
 	w.Header()["Content-Type"] = typeText
-	_, _ = w.Write([]byte(text)) // a client that is gone is no error of ours
+	_, _ = w.Write([]byte(text)) // an error means that the client has disconnected
 }

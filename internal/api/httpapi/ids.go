@@ -84,7 +84,7 @@ func (a *api) writeNext(w http.ResponseWriter, r *http.Request, tag string) {
 	defer s.release()
 	s.buf = id.Append(s.buf[:0])
 	w.Header()["Content-Type"] = typeText
-	_, _ = w.Write(s.buf) // a client that is gone is no error of ours
+	_, _ = w.Write(s.buf) // an error means that the client has disconnected
 }
 
 // postIDs answers with JSON, or with one number a line if asked to. The count comes
@@ -167,7 +167,7 @@ func (a *api) countInBody(w http.ResponseWriter, r *http.Request) (count int, ok
 	return 0, false
 }
 
-// asksFor tells whether an Accept header names a media type, and not the other one
+// asksFor reports whether an Accept header names a media type, and not the other one
 // before it: a browser's libraries often name both.
 func asksFor(accept []string, mediaType, other string) bool {
 	for _, v := range accept {
@@ -200,7 +200,7 @@ func (a *api) issue(w http.ResponseWriter, r *http.Request, count int, asJSON bo
 		s.buf = appendLines(s.buf[:0], ids)
 	}
 	header.Set("Content-Length", strconv.Itoa(len(s.buf)))
-	_, _ = w.Write(s.buf) // a client that is gone is no error of ours
+	_, _ = w.Write(s.buf) // an error means that the client has disconnected
 }
 
 func appendJSON(dst []byte, ids []hapax.ID) []byte {

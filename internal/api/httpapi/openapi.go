@@ -12,5 +12,5 @@ var document []byte
 
 func (a *api) openAPI(w http.ResponseWriter, _ *http.Request) {
 	w.Header()["Content-Type"] = typeJSON
-	_, _ = w.Write(document) // a client that is gone is no error of ours
+	_, _ = w.Write(document) // an error means that the client has disconnected
 }

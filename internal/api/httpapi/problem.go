@@ -109,7 +109,7 @@ func statusOf(code hapax.Code) int {
 
 // fail answers with an error of the service.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() == nil { // else the client is gone, which is no error of ours
+	if r.Context().Err() == nil { // else the client has disconnected
 		a.svc.Failed(API, err)
 	}
 	code := hapax.CodeOf(err)
@@ -156,7 +156,7 @@ const maxShown = 512
 // title returns what a code means, in words.
 func title(code hapax.Code) string {
 	if e := hapax.ErrorOf(code); e != nil {
-		return e.Error()[len("hapax: "):]
+		return hapax.Message(e)
 	}
 	return string(code)
 }
@@ -306,5 +306,5 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header()["Content-Type"] = typeJSON
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // a client that is gone is no error of ours
+	_, _ = w.Write(append(body, '\n')) // an error means that the client has disconnected
 }

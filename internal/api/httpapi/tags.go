@@ -141,7 +141,7 @@ func (a *api) putTag(w http.ResponseWriter, r *http.Request) {
 	a.answerTag(w, r, http.StatusOK, t, err)
 }
 
-// onlyStar tells that a precondition is absent; if it is there it must be "*".
+// onlyStar reports whether a precondition is absent; if it is there it must be "*".
 func onlyStar(r *http.Request, header string) (absent bool, err error) {
 	switch v := r.Header.Get(header); v {
 	case "":

@@ -104,7 +104,7 @@ func lookup(in map[string]*command, name []byte) *command {
 	return in[string(upper[:len(name)])]
 }
 
-// fits tells whether n arguments are as many as the command takes.
+// fits reports whether n arguments are as many as the command takes.
 func (cmd *command) fits(n int) bool { return n == cmd.arity || cmd.arity < 0 && n >= -cmd.arity }
 
 // execute answers a command and those after it that run answers with it, if the

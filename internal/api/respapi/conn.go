@@ -109,7 +109,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 
 func (c *conn) enter(phase int64) { c.state.Store(c.srv.now.Load()<<phaseBits | phase) }
 
-// isOverdue tells whether the connection has stood still for too long.
+// isOverdue reports whether the connection has stood still for too long.
 func (c *conn) isOverdue(now int64) bool {
 	if !c.known.Load() && now-c.born > c.srv.pace.join {
 		return true
@@ -368,7 +368,7 @@ func (c *conn) readPlain() error {
 	}
 }
 
-// isDraining tells that no command is to be begun.
+// isDraining reports whether no command is to be begun.
 func (c *conn) isDraining() bool {
 	select {
 	case <-c.srv.done:

@@ -72,20 +72,20 @@ func errorText(err error) string {
 	if !ok {
 		t = translations[hapax.ErrInternal.Code()]
 	}
-	text := err.Error()
+	text := hapax.Message(err)
 	if t.hidden {
 		text = string(code)
 		if e := hapax.ErrorOf(code); e != nil {
-			text = e.Error()
+			text = hapax.Message(e)
 		}
 		if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok {
-			text = e.Error()
+			text = hapax.Message(e)
 		}
 		if e, ok := errors.AsType[*hapax.PluginError](err); ok {
 			text = e.Where()
 		}
 	}
-	return t.prefix + " " + string(code) + ": " + strings.TrimPrefix(text, "hapax: ")
+	return t.prefix + " " + string(code) + ": " + text
 }
 
 // Errors in the words of Redis.

@@ -147,7 +147,7 @@ func parseInline(buf []byte, args [][]byte) ([][]byte, int, error) {
 	return args, end + 1, nil
 }
 
-// isHTTP tells whether a line is the first of an HTTP request. A web page can
+// isHTTP reports whether a line is the first of an HTTP request. A web page can
 // have a browser send one to loopback, with commands in its body.
 func isHTTP(line [][]byte) bool {
 	if len(line) == 0 {
@@ -157,7 +157,7 @@ func isHTTP(line [][]byte) bool {
 		bytes.HasPrefix(line[len(line)-1], []byte("HTTP/")) || isHTTPWord(line[0])
 }
 
-// isHTTPWord tells whether a command's name is what HTTP requests begin with, or
+// isHTTPWord reports whether a command's name is what HTTP requests begin with, or
 // a header line.
 func isHTTPWord(name []byte) bool {
 	return bytes.EqualFold(name, []byte("POST")) || bytes.EqualFold(name, []byte("Host:"))

@@ -60,9 +60,7 @@ const (
 	maxHalvesByAll   = 64 << 20         // bytes of commands whose end has not come, of all connections
 	maxStranger      = 4 << 10          // bytes of a command before AUTH
 	maxGuesses       = 10               // wrong tokens on one connection
-	minBackoff       = 5 * time.Millisecond
-	maxBackoff       = time.Second
-	refuseWrite      = time.Second // for telling a client that it is one too many
+	refuseWrite      = time.Second      // for telling a client that it is one too many
 )
 
 // DefaultMaxConnections is the default of Options.MaxConnections.
@@ -168,12 +166,12 @@ func (s *Server) Serve(l net.Listener) error {
 	if !s.enlist(l) {
 		return nil
 	}
-	backoff := minBackoff
+	failures := 0
 	for {
 		nc, err := l.Accept()
 		switch {
 		case err == nil:
-			backoff = minBackoff
+			failures = 0
 			s.admit(nc)
 			continue
 		case s.isDraining():
@@ -181,17 +179,18 @@ func (s *Server) Serve(l net.Listener) error {
 		case !isTemporary(err):
 			return err
 		}
-		s.opts.Logger.Warn("a connection could not be accepted", "api", "resp", "err", err, "again_in", backoff.String())
+		failures++
+		wait := hapax.Backoff(failures)
+		s.opts.Logger.Warn("a connection could not be accepted", "api", "resp", "err", err, "again_in", wait)
 		select {
 		case <-s.done:
 			return nil
-		case <-time.After(backoff):
+		case <-time.After(wait):
 		}
-		backoff = min(2*backoff, maxBackoff)
 	}
 }
 
-// isTemporary tells that accepting may work again when connections have ended.
+// isTemporary reports whether accepting may work again when connections have ended.
 func isTemporary(err error) bool {
 	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ECONNABORTED, syscall.ENOBUFS, syscall.ENOMEM} {
 		if errors.Is(err, e) {

@@ -73,7 +73,7 @@ func permissionOf(procedure string) auth.Permission {
 	return auth.ListPools // whatever is forgotten here: for administrators of everything
 }
 
-// isPublic tells that a procedure asks for no credentials: health tells nothing
+// isPublic reports whether a procedure asks for no credentials: health tells nothing
 // that /healthz would not.
 func isPublic(procedure string) bool {
 	return strings.HasPrefix(procedure, "/"+grpchealth.HealthV1ServiceName+"/")
@@ -211,7 +211,7 @@ func (b boundary) translate(ctx context.Context, err error) error {
 		return nil
 	}
 	gone := errors.Is(context.Cause(ctx), context.Canceled)
-	if gone { // which is no error of ours
+	if gone { // the client has disconnected: nothing is counted
 		return wire.Error(err)
 	}
 	if said, ok := errors.AsType[*connect.Error](err); ok {

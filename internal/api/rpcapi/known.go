@@ -30,6 +30,6 @@ func (o Options) known(counter counter, h http.Handler) http.Handler {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		_ = errors.Write(w, r, err) // a client that is gone is no error of ours
+		_ = errors.Write(w, r, err) // an error means that the client has disconnected
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/hapax-id/hapax/internal/durable"
@@ -108,8 +109,7 @@ func (d *Disk) SyncDir(dir string) error {
 func (d *Disk) LoseNames() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for i := len(d.renames) - 1; i >= 0; i-- {
-		r := d.renames[i]
+	for _, r := range slices.Backward(d.renames) {
 		err := os.Remove(r.to)
 		if r.before != nil {
 			err = os.WriteFile(r.to, r.before, 0o600)

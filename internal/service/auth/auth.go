@@ -208,7 +208,7 @@ func (t table) without(scopes Scope) *table {
 	return &less
 }
 
-// HasTokens tells whether callers must show a token.
+// HasTokens reports whether callers must show a token.
 func (p *Policy) HasTokens() bool { return p != nil && p.callers.Load() != nil }
 
 // Caller returns who holds a token; an empty one stands for none.

@@ -161,7 +161,7 @@ func matches(patterns []string, name string) bool {
 	return false
 }
 
-// isAll tells that patterns match every name.
+// isAll reports whether patterns match every name.
 func isAll(patterns []string) bool { return patterns == nil || slices.Contains(patterns, "*") }
 
 // without returns the caller without scopes.
@@ -182,7 +182,7 @@ func (c *Caller) Name() string {
 	return c.name
 }
 
-// Allow tells whether the caller has a permission for a tag or pool.
+// Allow checks that the caller has a permission for a tag or pool.
 // ErrPermissionDenied.
 func (c *Caller) Allow(p Permission, name string) error {
 	if c == nil {

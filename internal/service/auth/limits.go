@@ -13,7 +13,7 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// A LimitError tells that a token is used more than it is good for.
+// A LimitError means that a token is used more than it is good for.
 type LimitError struct {
 	Caller string        // the token's name
 	Limit  string        // in words
@@ -93,7 +93,7 @@ func (c *Caller) End() {
 	}
 }
 
-// HasRate tells whether requests must be counted one by one.
+// HasRate reports whether requests must be counted one by one.
 func (c *Caller) HasRate() bool { return c != nil && c.rate > 0 }
 
 // Spend takes one request off the rate.
@@ -154,7 +154,7 @@ type Conn struct {
 	closed bool
 }
 
-// Use tells that the connection is used by the caller. ErrLimitExceeded if it
+// Use notes that the caller uses the connection. ErrLimitExceeded if it
 // has too many.
 func (n *Conn) Use(c *Caller) error {
 	if n == nil || c == nil {
@@ -177,7 +177,7 @@ func (n *Conn) Use(c *Caller) error {
 	return nil
 }
 
-// Vouch tells that whoever is at the other end has shown something good, also if that
+// Vouch notes that whoever is at the other end has shown something good, also if that
 // is no token of the policy's.
 func (n *Conn) Vouch() {
 	if n == nil || n.vouched.Swap(true) {
@@ -188,7 +188,7 @@ func (n *Conn) Vouch() {
 	}
 }
 
-// Close tells that the connection has ended.
+// Close notes that the connection has ended.
 func (n *Conn) Close() {
 	if n == nil {
 		return

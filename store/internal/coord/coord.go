@@ -68,12 +68,12 @@ const (
 // Calls are the calls on one handle.
 type Calls struct {
 	Service string        // for messages: the service and its hosts
-	Timeout time.Duration // for calls whose context has no deadline; default 5 s
+	Timeout time.Duration // of one call; default 5 s
 	closed  atomic.Bool
 	refused atomic.Pointer[error] // why no call is served any more; nil: they are
 }
 
-// Begin refuses a call that cannot be served, and gives it a deadline.
+// Begin refuses a call that cannot be served, and bounds one that can.
 func (c *Calls) Begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if c.closed.Load() {
 		return nil, nil, fmt.Errorf("%w: the store in %s", hapax.ErrClosed, c.Service)
@@ -83,10 +83,6 @@ func (c *Calls) Begin(ctx context.Context) (context.Context, context.CancelFunc,
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, nil, c.Unavailable(ctx, cause)
-	}
-	if _, ok := ctx.Deadline(); ok {
-		ctx, cancel := context.WithCancel(ctx)
-		return ctx, cancel, nil
 	}
 	timeout := c.Timeout
 	if timeout <= 0 {
