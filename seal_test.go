@@ -58,3 +58,22 @@ func TestCloseSealsNoLowerThanFrom(t *testing.T) {
 		}
 	})
 }
+
+// A seal through another node than the one that granted frees the worker and gives no
+// time back: the witness of the first knows nothing of it.
+func TestSealThroughAnotherNodeGivesNothingBack(t *testing.T) {
+	store := &through{memstore.New(), "second"}
+	layout := mustLayout(t, hapax.LayoutLeaf)
+	lease, err := store.AcquireWorker(t.Context(), hapax.AcquireRequest{
+		Pool: "p", Layout: layout, Workers: hapax.WorkerRange{Hi: 4}, Holder: "h", Term: hapax.Term{Now: time.Now(), Length: 10 * time.Second, TTL: time.Minute},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.SealWorker(t.Context(), lease, lease.Grant.Lo+1); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := store.Workers(t.Context(), "p"); err != nil || after[0].Mark != lease.Grant.Hi || after[0].Token == lease.Token {
+		t.Errorf("the worker is %+v, error %v; want it free at %d", after, err, lease.Grant.Hi)
+	}
+}

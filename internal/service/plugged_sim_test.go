@@ -224,7 +224,8 @@ func (w *world) note(tag string, ids []hapax.ID, err error) (again string) {
 
 // call takes numbers in one of the service's ways.
 func (w *world) call(ctx context.Context, s *Service, tag string) (again string) {
-	ids, err := make([]hapax.ID, 1+w.roll(5)), error(nil)
+	ids := make([]hapax.ID, 1+w.roll(5))
+	var err error
 	switch w.roll(5) {
 	case 0:
 		var id hapax.ID
@@ -319,7 +320,7 @@ func TestPluginTwins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(30) {
-				if again := play(t, rand.New(rand.NewPCG(seed, 1)).IntN, 300, broken); again != "" { //nolint:gosec // dice
+				if again := play(t, rand.New(rand.NewPCG(seed, 1)).IntN, 300, broken); again != "" {
 					t.Log(again)
 					return
 				}
