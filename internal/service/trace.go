@@ -98,7 +98,7 @@ func (s *Service) meant(ctx context.Context, req TraceRequest) (q ledger.Query, 
 // onTag has a query ask for the grants of a tag, or of its pool.
 func (s *Service) onTag(ctx context.Context, name string, q *ledger.Query) ([]ledger.Candidate, error) {
 	t, err := s.Tag(ctx, name)
-	if err != nil && !errors.Is(err, hapax.ErrTagNotFound) && !isTransient(err) {
+	if err != nil && !errors.Is(err, hapax.ErrTagNotFound) && !hapax.IsTransient(err) {
 		return nil, err
 	}
 	if def, ok := s.declared(name); ok && err != nil {
@@ -106,7 +106,7 @@ func (s *Service) onTag(ctx context.Context, name string, q *ledger.Query) ([]le
 	}
 	if t.Kind == hapax.KindSnowflake {
 		layout, err := s.PoolLayout(ctx, t.Pool)
-		if err != nil && !isTransient(err) {
+		if err != nil && !hapax.IsTransient(err) {
 			return nil, err
 		}
 		q.Pool, q.Layout = t.Pool, layout
@@ -134,7 +134,7 @@ func (s *Service) onLayout(ctx context.Context, nameOrSpec string, q *ledger.Que
 		return nil, err
 	}
 	pools, err := s.Pools(ctx)
-	if err != nil && !isTransient(err) {
+	if err != nil && !hapax.IsTransient(err) {
 		return nil, err
 	}
 	for _, p := range pools {
@@ -184,7 +184,7 @@ func (s *Service) withFacts(ctx context.Context, candidates []ledger.Candidate, 
 	kept := candidates[:0]
 	for _, c := range candidates {
 		facts, err := s.facts(ctx, c.Name)
-		if err != nil && !isTransient(err) && !errors.Is(err, hapax.ErrTagNotFound) && !errors.Is(err, hapax.ErrPoolNotFound) {
+		if err != nil && !hapax.IsTransient(err) && !errors.Is(err, hapax.ErrTagNotFound) && !errors.Is(err, hapax.ErrPoolNotFound) {
 			return nil, err
 		}
 		if c.Facts = facts; facts.Restart && len(found.Lines) > 0 {
