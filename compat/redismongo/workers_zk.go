@@ -154,7 +154,7 @@ func (t tree) register(ctx context.Context, key string, ids hapax.WorkerRange, w
 	name := t.path + "/names/" + key
 	for ctx.Err() == nil {
 		// Before the name: who is not there afterwards has none of those that are taken.
-		id, full := t.free(ids, wanted)
+		id, freeErr := t.free(ids, wanted)
 		raw, _, err := t.conn.Get(name)
 		if err == nil {
 			id, err := strconv.ParseInt(string(raw), 10, 64)
@@ -166,8 +166,8 @@ func (t tree) register(ctx context.Context, key string, ids hapax.WorkerRange, w
 		if !errors.Is(err, zk.ErrNoNode) {
 			return 0, err
 		}
-		if full != nil {
-			return 0, full
+		if freeErr != nil {
+			return 0, freeErr
 		}
 		text := strconv.FormatInt(id, 10)
 		_, err = t.conn.Multi(
