@@ -364,7 +364,7 @@ func lifetime(ctx context.Context, c *client.Client, l *honestLedger) error {
 // number comes twice, no worker is poisoned, no line ended, and no honest caller
 // refused. HAPAX_TEST_SOAK=1 makes it a million calls.
 func TestAdversary(t *testing.T) {
-	calls := int64(150_000)
+	calls := int64(100_000)
 	if os.Getenv("HAPAX_TEST_SOAK") != "" {
 		calls = 1_000_000
 	}
