@@ -197,8 +197,8 @@ func (t *Table) compare(ctx context.Context) error {
 	known := t.marks.Lines() // from before the rows are read
 	var behind error
 	err := t.rows(ctx, "", func(r row) bool {
-		if mark := known[witness.TagLine(r.tag)]; r.maxID < mark {
-			behind = t.behind(r, mark)
+		if mark, ok := known[witness.TagLine(r.tag)]; ok && r.maxID < mark {
+			behind = t.behind(r, mark) // a row without a mark may hold anything: it is judged when it is used
 		}
 		return behind == nil
 	})

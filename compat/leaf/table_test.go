@@ -60,6 +60,7 @@ func TestTable(t *testing.T) {
 
 		"witness":                 testWitness,
 		"witness of a busy table": testWitnessBusy,
+		"witness and a bad row":   testWitnessBadRow,
 		"torn load":               testTornLoad,
 		"healthy database":        testHealthyDatabase,
 	} {

@@ -103,6 +103,22 @@ func testWitness(t *testing.T, server *testservers.Server) {
 	})
 }
 
+// testWitnessBadRow: a row that was never granted and cannot be used is refused by its
+// name; it is no sign that the table was set back.
+func testWitnessBadRow(t *testing.T, server *testservers.Server) {
+	db := testdb.New(t, server, testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('below', -5, 10), ('test', 1, 10)")
+	table := openTable(t, db.URL, leaf.TableOptions{Witness: openWitness(t, filepath.Join(t.TempDir(), "witness"))})
+	if a, err := table.Allocate(t.Context(), "test", 0, ""); err != nil || a.Grant != (hapax.Grant{Lo: 1, Hi: 11}) {
+		t.Errorf("beside a bad row: got %v, error %v; want [1, 11)", a.Grant, err)
+	}
+	if a, err := table.Allocate(t.Context(), "below", 0, ""); !errors.Is(err, hapax.ErrStoreCorrupt) {
+		t.Errorf("the bad row: got %v, error %v; want ErrStoreCorrupt", a.Grant, err)
+	}
+	if err := table.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // testWitnessBusy: calls at the same time, and a row that others move on and that is
 // looked at meanwhile, are no reason to refuse.
 func testWitnessBusy(t *testing.T, server *testservers.Server) {
