@@ -62,8 +62,8 @@ type TableOptions struct {
 	Witness *witness.Witness
 
 	// Warn receives what an operator should know, with a stable code:
-	// "not_durable" (the server may lose what it acknowledged) and "bad_row" (a
-	// row that cannot be used, and why).
+	// "not_durable" (the server may lose what it acknowledged), "bad_row" (a row that
+	// cannot be used, and why) and "fenced" (the witness refuses the table from now on).
 	Warn func(code, message string)
 }
 
@@ -113,7 +113,7 @@ func newTable(db *mysqldb.DB, opts TableOptions) *Table {
 	if opts.Warn == nil {
 		opts.Warn = func(string, string) {}
 	}
-	return &Table{db: db, warn: opts.Warn, witness: opts.Witness, marks: marks.New(opts.Witness)}
+	return &Table{db: db, warn: opts.Warn, witness: opts.Witness, marks: marks.New(opts.Witness, opts.Warn)}
 }
 
 // A row is what a row of leaf_alloc tells.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,10 +33,16 @@ func openWitness(t *testing.T, path string) *witness.Witness {
 func testWitness(t *testing.T, server *testservers.Server) {
 	db := testdb.New(t, server, testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 10), ('other', 1, 10), ('bad', 1, 0)")
 	path := filepath.Join(t.TempDir(), "witness")
+	var told []string
+	warn := func(code, _ string) {
+		if code != "not_durable" && code != "bad_row" {
+			told = append(told, code)
+		}
+	}
 	process := func(f func(table *leaf.Table)) {
 		t.Helper()
 		w := openWitness(t, path)
-		table := openTable(t, db.URL, leaf.TableOptions{Witness: w})
+		table := openTable(t, db.URL, leaf.TableOptions{Witness: w, Warn: warn})
 		f(table)
 		if err := errors.Join(table.Close(), w.Close()); err != nil {
 			t.Fatal(err)
@@ -66,12 +73,18 @@ func testWitness(t *testing.T, server *testservers.Server) {
 		}
 	})
 	db.Run(t, "UPDATE leaf_alloc SET max_id = 1019 WHERE biz_tag = 'test'")
+	if len(told) != 0 {
+		t.Errorf("told of %q before anything was wrong", told)
+	}
 	process(func(table *leaf.Table) { // the first that is asked for is another row
 		if a, err := table.Allocate(t.Context(), "other", 0, ""); !errors.Is(err, hapax.ErrStoreRolledBack) || !errors.Is(err, hapax.ErrFenced) {
 			t.Errorf("got %v, error %v; want ErrStoreRolledBack", a.Grant, err)
 		}
 		refused(table)
 	})
+	if !slices.Equal(told, []string{"fenced"}) {
+		t.Errorf("told of %q; want that the table is refused, once", told)
+	}
 	db.Run(t, "UPDATE leaf_alloc SET max_id = 5000 WHERE biz_tag = 'test'")
 	process(refused)
 	process(func(table *leaf.Table) {

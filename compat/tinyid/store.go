@@ -73,8 +73,8 @@ type Options struct {
 	Witness *witness.Witness
 
 	// Warn receives what an operator should know, with a stable code:
-	// "not_durable" (a server may lose what it acknowledged), "database_down" and
-	// "bad_row".
+	// "not_durable" (a server may lose what it acknowledged), "database_down",
+	// "bad_row" and "fenced" (the witness refuses the databases from now on).
 	Warn func(code, message string)
 }
 
@@ -152,10 +152,10 @@ func Check(urls []string) error {
 }
 
 func newStore(opts Options) *Store {
-	s := &Store{warn: opts.Warn, witness: opts.Witness, marks: marks.New(opts.Witness), known: map[string]*known{}}
-	if s.warn == nil {
-		s.warn = func(string, string) {}
+	if opts.Warn == nil {
+		opts.Warn = func(string, string) {}
 	}
+	s := &Store{warn: opts.Warn, witness: opts.Witness, marks: marks.New(opts.Witness, opts.Warn), known: map[string]*known{}}
 	s.before = sorted(s.marks.Lines())
 	return s
 }

@@ -195,6 +195,15 @@ func TestLeafTableComesAndGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("new", "7")
+	if _, err := db.ExecContext(t.Context(), "UPDATE leaf_alloc SET step = 0 WHERE biz_tag = 'new'"); err != nil {
+		t.Fatal(err)
+	}
+	await("new", "id=-3") // its numbers are used up
+	for over := time.Now().Add(1500 * time.Millisecond); time.Now().Before(over); time.Sleep(50 * time.Millisecond) {
+		if _, body := get(t, l, "/api/segment/get/new"); !strings.Contains(body, "id=-3") { // across reviews of the table
+			t.Fatalf("a row that cannot be used: %s; want -3, for it is there", body)
+		}
+	}
 	if _, err := db.ExecContext(t.Context(), "DELETE FROM leaf_alloc"); err != nil {
 		t.Fatal(err)
 	}

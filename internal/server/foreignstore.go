@@ -205,14 +205,23 @@ func (s *tableStore[T]) Tags(ctx context.Context, after string, limit int) ([]ha
 		there[t.Name] = true
 	}
 	full := len(tags) == limit // then what comes after the last is on the next page
+	var missing []string
 	s.usedMu.Lock()
 	for name := range s.used {
 		if name > after && !there[name] && !(full && name > tags[limit-1].Name) {
-			tags = append(tags, hapax.Tag{Name: name, Kind: hapax.KindSegment, Deleted: true})
-			delete(s.used, name)
+			missing = append(missing, name)
 		}
 	}
 	s.usedMu.Unlock()
+	for _, name := range missing {
+		if _, err := table.Tag(ctx, name); !errors.Is(err, hapax.ErrTagNotFound) {
+			continue // it is there, and cannot be used now
+		}
+		tags = append(tags, hapax.Tag{Name: name, Kind: hapax.KindSegment, Deleted: true})
+		s.usedMu.Lock()
+		delete(s.used, name)
+		s.usedMu.Unlock()
+	}
 	slices.SortFunc(tags, func(a, b hapax.Tag) int { return cmp.Compare(a.Name, b.Name) })
 	return tags, nil
 }

@@ -14,13 +14,17 @@ import (
 // Marks are the marks of a table's lines. Its methods are safe for concurrent use.
 type Marks struct {
 	witness *witness.Witness // nil: memory alone
+	warn    func(code, message string)
 
 	mu    sync.Mutex // guards lines
 	lines map[string]int64
 }
 
-// New returns marks that are kept in a witness; nil is none.
-func New(w *witness.Witness) *Marks { return &Marks{witness: w, lines: map[string]int64{}} }
+// New returns marks that are kept in a witness; nil is none. A refusal that begins is
+// told to warn, with the code "fenced".
+func New(w *witness.Witness, warn func(code, message string)) *Marks {
+	return &Marks{witness: w, warn: warn, lines: map[string]int64{}}
+}
 
 // Durable reports whether there is a witness.
 func (m *Marks) Durable() bool { return m.witness != nil }
@@ -61,7 +65,12 @@ func (m *Marks) Behind(cause error) error {
 	if m.witness == nil {
 		return cause
 	}
-	return m.witness.Refuse(cause)
+	began := m.witness.Refusal() == ""
+	err := m.witness.Refuse(cause)
+	if began {
+		m.warn(string(hapax.ErrFenced.Code()), err.Error())
+	}
+	return err
 }
 
 // A Call is one call on the table, from before it is asked.
