@@ -2,7 +2,6 @@ package leaf
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -175,8 +174,12 @@ func PlanMoves(ctx context.Context, t *Table, target moves.Target, o MoveOptions
 	var defs []hapax.Tag
 	var bad []Move
 	err := t.rows(ctx, "", func(r row) bool {
-		mark, err := moves.Above(r.maxID, r.step, o.Margin)
-		if err := errors.Join(r.check(), err); err != nil {
+		err := r.check()
+		mark := int64(0)
+		if err == nil {
+			mark, err = moves.Above(r.maxID, r.step, o.Margin)
+		}
+		if err != nil {
 			bad = append(bad, Move{Tag: hapax.Tag{Name: r.tag, Mark: r.maxID}, Reason: err})
 			return true
 		}
