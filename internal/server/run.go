@@ -138,6 +138,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	}
 	opts.Beside, opts.Observer = parts.besides(), parts.observer()
 	opts.Holder, opts.Cache, opts.Ledger = node.Instance, node.cache, node.Ledger
+	opts.Marks = c.redisMongo.marks()
 	opts.StoreWarnings = node.warned.snapshot
 	store.Store = ledger.Store{Store: node.Store, Ledger: node.Ledger}
 	if node.Guard == nil {
