@@ -138,6 +138,12 @@ func TestRedisMongo(t *testing.T) {
 			for range 10 {
 				b.round(dirs[0], a, z)
 			}
+			for number, verdict := range map[string]string{"100": "granted", b.last.String(): "granted", "1000000": "never_granted"} {
+				trace := ok(t, dirs[0], "trace", number, "--tag", "orders", "--server", a.url, "--server", z.url)
+				if !strings.Contains(trace, "\nverdict\t"+verdict+"\n") {
+					t.Errorf("the trace of %s, which should be %s:\n%s", number, verdict, trace)
+				}
+			}
 			if shown := ok(t, dirs[0], "tags", "show", "orders", "--server", a.url); !strings.HasPrefix(shown, "orders\t") {
 				t.Errorf("tags show: %s", shown)
 			}

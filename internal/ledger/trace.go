@@ -97,7 +97,16 @@ type Facts struct {
 	Tag     hapax.Tag    // of a tag
 	Worker  hapax.Worker // of a worker
 	Restart bool         // the tag's numbers restart, on lines of their own
+
+	// Strategy makes the tag's numbers, if it is not a built-in kind. With Shared these
+	// are the numbers granted, which all nodes issue together; else grants and the mark
+	// tell nothing of them.
+	Strategy string
+	Shared   bool
 }
+
+// made reports whether the numbers are other ones than those granted.
+func (f Facts) made() bool { return f.Strategy != "" && !f.Shared }
 
 // A Candidate is a line that a number may be on.
 type Candidate struct {
@@ -194,6 +203,9 @@ func (t *Trace) line(c Candidate, found FoundLine, history *strategy.HistoryFind
 			l.Time = new(c.Layout.TimeOf(c.Position))
 		}
 	}
+	if c.Facts.made() {
+		found.Grants = nil
+	}
 	for _, h := range found.Grants {
 		g := Grant{
 			Lo: h.Grant.Lo, Hi: h.Grant.Hi, Node: h.Node, Time: h.Time, Holder: h.Holder,
@@ -228,6 +240,9 @@ func (t *Trace) judge(c Candidate, l Line) (Verdict, string) {
 		return Issued, fmt.Sprintf("issued %d times, in periods of their own", n)
 	case n > 1:
 		return Issued, fmt.Sprintf("the history has it %d times, which must not be: %s", n, twice(l.Issued))
+	}
+	if f.made() {
+		return Unknown, fmt.Sprintf("the strategy %q makes the tag's numbers, and only a history knows which of them were issued; that of node %s does not have it", f.Strategy, t.Node)
 	}
 	if f.Known && f.Exists && l.Tag != "" && f.Tag.Delta > 1 && c.Position%f.Tag.Delta != f.Tag.Remainder {
 		return NeverGranted, fmt.Sprintf("the tag issues only numbers that leave %d when divided by %d", f.Tag.Remainder, f.Tag.Delta)
@@ -287,6 +302,8 @@ func (t *Trace) granted(c Candidate, l Line, g Grant) (Verdict, string) {
 		return GrantedHere, to + ", which printed it unless it was killed"
 	case g.Caller != "":
 		return GrantedHere, to + "; what a client issues of its lease is not recorded"
+	case c.Facts.Shared:
+		return GrantedHere, to + fmt.Sprintf("; all nodes issue together from what the strategy %q is granted, and the history of the one that issued it would tell", c.Facts.Strategy)
 	case l.System != "":
 		return GrantedHere, to + "; there is no history of foreign systems"
 	case !t.History.On:

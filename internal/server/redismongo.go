@@ -14,6 +14,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/redismongo"
+	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/store/redisstore"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -106,7 +107,7 @@ type redisMongo struct {
 	log    *slog.Logger
 
 	rdb     redis.UniversalClient
-	store   hapax.SegmentStore
+	store   ledger.Store
 	own     *witness.Guarded // the store, if it is not the server's
 	witness *witness.Witness // of that store
 	observe atomic.Pointer[hapax.Observer]
@@ -122,7 +123,7 @@ func (r *redisMongo) start(c Config, node *Node) error {
 		return configErrorf(err, "compat.redismongo.redis")
 	}
 	redis.SetLogger(redisLog{r.log}) // it has one logger for the whole process
-	r.rdb, r.store = rdb, node.Store
+	r.rdb, r.store = rdb, ledger.Store{Store: node.Store, Ledger: node.Ledger}
 	if r.config.Store == "" {
 		return nil
 	}
@@ -135,8 +136,22 @@ func (r *redisMongo) start(c Config, node *Node) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("compat.redismongo.store: %w", err), r.stop())
 	}
-	r.store = r.own
+	r.store.Store = r.own
 	return nil
+}
+
+// marks tell a trace how far a tag's numbers were granted.
+func (r *redisMongo) marks() map[string]func(ctx context.Context, tag string) (int64, error) {
+	if r == nil {
+		return nil
+	}
+	return map[string]func(ctx context.Context, tag string) (int64, error){redisMongoStrategy: func(ctx context.Context, tag string) (int64, error) {
+		t, err := r.store.Tag(ctx, tag)
+		if errors.Is(err, hapax.ErrTagNotFound) {
+			return 0, nil // nothing was granted yet
+		}
+		return t.Mark, err
+	}}
 }
 
 // stop closes what start has opened, once no issuer is left.

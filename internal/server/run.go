@@ -28,6 +28,10 @@ import (
 // strangersGrace is how long a stop waits for clients that have shown nothing.
 const strangersGrace = 500 * time.Millisecond
 
+// stuckGrace is how long a stop waits, after the drain, for calls that were cut off: those
+// in a hook or a strategy that does not heed its context never end.
+const stuckGrace = 2 * time.Second
+
 // sealTimeout bounds what Close has to tell the store.
 const sealTimeout = 5 * time.Second
 
@@ -72,6 +76,8 @@ type server struct {
 	public *auth.Policy // for the listeners that do not administer
 	fronts []*httpapi.Front
 	gates  []*gate.Gate // of the HTTP listeners
+
+	left bool // calls that never end were left behind by stop
 }
 
 // start opens everything. The listeners come first: an address that cannot be
@@ -138,6 +144,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	}
 	opts.Beside, opts.Observer = parts.besides(), parts.observer()
 	opts.Holder, opts.Cache, opts.Ledger = node.Instance, node.cache, node.Ledger
+	opts.Marks = c.redisMongo.marks()
 	opts.StoreWarnings = node.warned.snapshot
 	store.Store = ledger.Store{Store: node.Store, Ledger: node.Ledger}
 	if node.Guard == nil {
@@ -257,7 +264,9 @@ func (s *server) run(ctx context.Context) error {
 	}
 	err = errors.Join(err, s.stop(web, redis))
 	unwatch()
-	serving.Wait()
+	if !s.left {
+		serving.Wait()
+	}
 	return err
 }
 
@@ -315,8 +324,15 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 		}
 	})
 	defer expel.Stop()
-	draining.Wait()
-	if errors.Join(errs...) != nil {
+	drained := make(chan struct{})
+	go func() { draining.Wait(); close(drained) }()
+	select {
+	case <-drained:
+	case <-time.After(s.config.Drain + stuckGrace):
+		s.log.Error("calls do not end, and are left behind: a plugin or a strategy of the program does not heed its context", "after", s.config.Drain+stuckGrace)
+		s.left = true
+	}
+	if s.left || errors.Join(errs...) != nil {
 		s.log.Warn("requests in flight were cut off", "after", s.config.Drain)
 		for i := range web {
 			_ = web[i].Close() // Shutdown has closed the listener; connections have nothing to report

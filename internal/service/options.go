@@ -97,6 +97,11 @@ type Options struct {
 	// close, after Close.
 	Ledger *ledger.Ledger
 
+	// Marks return the mark of a tag by the name of its strategy, for strategies that
+	// issue the very numbers that a store grants them. Of others a trace knows what the
+	// history tells.
+	Marks map[string]func(ctx context.Context, tag string) (int64, error)
+
 	// StoreWarnings, if set, returns how often the store's driver has warned, by
 	// the warning's code.
 	StoreWarnings func() map[string]int

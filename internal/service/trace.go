@@ -212,7 +212,13 @@ func (s *Service) facts(ctx context.Context, line string) (f ledger.Facts, err e
 			f.Known = errors.Is(err, hapax.ErrTagNotFound)
 			return f, err
 		}
-		f = ledger.Facts{Known: true, Exists: true, Mark: t.Mark, Tag: t}
+		f = ledger.Facts{Known: true, Exists: true, Mark: t.Mark, Tag: t, Strategy: StrategyOf(t)}
+		if mark, ok := s.opts.Marks[f.Strategy]; ok {
+			f.Shared = true
+			if f.Mark, err = mark(ctx, tag); err != nil {
+				f.Known = false // the grants are told all the same
+			}
+		}
 		if c, err := s.opts.code(t); err == nil {
 			f.Restart = c.hasPeriod()
 		}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -31,7 +32,9 @@ func withLedger(t *testing.T, store hapax.Store, o Options, history bool, plugin
 		plugins = append(plugins, h.Plugin("history", 1000))
 	}
 	t.Cleanup(func() { _ = o.Ledger.Close() })
-	o.Strategies = newStrategies(t, plugins...)
+	if o.Strategies == nil {
+		o.Strategies = newStrategies(t, plugins...)
+	}
 	return open(t, store, o)
 }
 
@@ -120,6 +123,41 @@ func TestTrace(t *testing.T) {
 	bare := open(t, memstore.New(), Options{})
 	if _, err := bare.Trace(t.Context(), TraceRequest{Text: "1"}); !errors.Is(err, hapax.ErrNotSupported) {
 		t.Errorf("without a ledger: %v", err)
+	}
+}
+
+// Of a strategy's numbers the grants and the mark tell only where they are the numbers
+// granted.
+func TestTraceOfStrategies(t *testing.T) {
+	mark := func(context.Context, string) (int64, error) { return 500, nil }
+	away := func(context.Context, string) (int64, error) { return 0, hapax.ErrStoreUnavailable }
+	for name, c := range map[string]struct {
+		marks            map[string]func(context.Context, string) (int64, error)
+		issued, low, top ledger.Verdict
+	}{
+		"made":    {nil, ledger.Unknown, ledger.Unknown, ledger.Unknown},
+		"granted": {map[string]func(context.Context, string) (int64, error){"tens": mark}, ledger.Elsewhere, ledger.GrantedHere, ledger.NeverGranted},
+		"away":    {map[string]func(context.Context, string) (int64, error){"tens": away}, ledger.Unknown, ledger.GrantedHere, ledger.Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newStrategies(t)
+			if err := r.Register("tens", strategy.Func(func(context.Context, hapax.Tag) (hapax.Issuer, error) { return &tens{}, nil })); err != nil {
+				t.Fatal(err)
+			}
+			s := withLedger(t, memstore.New(), Options{Strategies: r, Marks: c.marks, Tags: map[string]TagConfig{"steps": {Strategy: "tens"}}}, false)
+			if id, err := s.Next(t.Context(), "steps"); id != 10 || err != nil {
+				t.Fatal(id, err)
+			}
+			grant := hapax.Allocation{Tag: hapax.Tag{Name: "steps"}, Grant: hapax.Grant{Lo: 1, Hi: 5}}
+			if err := s.opts.Ledger.Allocated(grant, ledger.By{}); err != nil {
+				t.Fatal(err)
+			}
+			for number, want := range map[string]ledger.Verdict{"10": c.issued, "3": c.low, "600": c.top} {
+				if l := traceLine(t, s, TraceRequest{Text: number, Tag: "steps"}); l.Verdict != want || (len(l.Grants) > 0) != (want == ledger.GrantedHere) {
+					t.Errorf("%s: %+v, want %s", number, l, want)
+				}
+			}
+		})
 	}
 }
 
