@@ -269,7 +269,8 @@ type PoolStore interface {
 	CreatePool(ctx context.Context, pool, layout string) (Pool, error)
 
 	// DeletePool removes a pool that no worker ID was ever used of, and leaves a
-	// tombstone, which keeps the workers' marks, of any other. ErrPoolNotFound.
+	// tombstone, which keeps the workers' marks, of any other. It returns the
+	// tombstone, or a deleted pool without a layout. ErrPoolNotFound.
 	DeletePool(ctx context.Context, pool string) (Pool, error)
 
 	// Workers returns the workers of a pool that were ever used, by worker ID.

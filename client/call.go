@@ -48,6 +48,7 @@ func call[T any](ctx context.Context, c *Client, m mode, ask func(context.Contex
 		if !isTroubled(err) {
 			return zero, err
 		}
+		s.verified.Store(false) // it may come back as another
 		c.failures.Add(1)
 		if ctx.Err() != nil || m == single && !neverSent(err) {
 			break

@@ -162,6 +162,7 @@ func (f *targetFlags) openData(ctx context.Context, config server.Config) (targe
 			if err != nil {
 				return nil, err
 			}
+			t.strict = !f.settings.hasConfig() && server.DefinesTags(config.Data)
 			return t, nil
 		}
 		if !errors.Is(err, hapax.ErrStoreLocked) {
@@ -200,7 +201,7 @@ type local struct {
 	*service.Service
 	node   *server.Node
 	config server.Config
-	strict bool // no configuration was given: what the servers of this store have defined is not known
+	strict bool // no configuration was given, and what the servers of this store define is not known
 }
 
 func newLocal(ctx context.Context, node *server.Node, config server.Config) (*local, error) {

@@ -526,13 +526,14 @@ func TestAdoptLostWorkers(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "hapax-data", "hapax.db")); err != nil {
 		t.Fatal(err)
 	}
-	if r := run(t, dir, "next", "snowflake"); r.code != 1 {
+	env := []string{"HAPAX_POOLS={}"}
+	if r := runWith(t, dir, "", env, "next", "snowflake"); r.code != 1 || strings.Contains(r.err, "HAPAX_CONFIG") {
 		t.Fatalf("a store that was lost goes unnoticed: %s", r.out)
 	}
 	if r := run(t, dir, "adopt", "--yes"); r.code != 0 || !strings.HasPrefix(r.out, "worker default/0\t0\t") {
 		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.err)
 	}
-	if got := strings.TrimSpace(ok(t, dir, "next", "snowflake")); len(got) != len(last.String()) || got <= last.String() {
+	if got := strings.TrimSpace(runWith(t, dir, "", env, "next", "snowflake").out); len(got) != len(last.String()) || got <= last.String() {
 		t.Errorf("after %d and the loss came %s", last, got)
 	}
 }

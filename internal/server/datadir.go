@@ -73,10 +73,34 @@ func closeToOthers(path string) error {
 // isOurs reports whether the server makes files of that name in a data directory.
 func isOurs(name string) bool {
 	switch name {
-	case instanceFile, witnessFile, witnessFile + ".lock", witnessFile + ".new", addressFile, boltFile, ledger.Dir, strategy.HistoryDir:
+	case instanceFile, witnessFile, witnessFile + ".lock", witnessFile + ".new", addressFile, definesFile, boltFile, ledger.Dir, strategy.HistoryDir:
 		return true
 	}
 	return strings.HasPrefix(name, leasePrefix)
+}
+
+// noteDefinitions leaves word in the directory for commands that open it when no
+// server runs: whether the configuration decides what an unknown tag or pool is.
+func (n *Node) noteDefinitions(c Config) error {
+	path := filepath.Join(n.dir, definesFile)
+	if len(c.Tags) == 0 && len(c.Pools) == 0 && c.AutoCreate {
+		err := os.Remove(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	if DefinesTags(n.dir) {
+		return nil
+	}
+	return writeDurably(path, "The configuration of the server that ran here last defines tags, pools or who creates them.\n")
+}
+
+// DefinesTags reports whether the server that runs, or ran last, in a data
+// directory has a configuration that decides what an unknown tag or pool is.
+func DefinesTags(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, definesFile))
+	return err == nil
 }
 
 // Announced returns the URL of the server that runs, or ran last, in a data directory; empty

@@ -28,10 +28,11 @@ import (
 
 // The files of a data directory, beside the embedded store.
 const (
-	instanceFile = "instance" // the node's identity with the store
-	witnessFile  = "witness"  // what the node has used; its lock is the directory's
-	leasePrefix  = "lease-"   // begins the names of files with a pool's lease; see service.PoolConfig.Cache
-	addressFile  = "address"  // the URL of the server that runs in the directory
+	instanceFile = "instance"     // the node's identity with the store
+	witnessFile  = "witness"      // what the node has used; its lock is the directory's
+	leasePrefix  = "lease-"       // begins the names of files with a pool's lease; see service.PoolConfig.Cache
+	definesFile  = "defines-tags" // there if the configuration of the server that ran last defines tags or pools
+	addressFile  = "address"      // the URL of the server that runs in the directory
 )
 
 // A Node is an open data directory with its store. Only one process has a data

@@ -253,7 +253,9 @@ func (s *server) run(ctx context.Context) error {
 	defer unwatch()
 	serving.Go(func() { s.watch(watching, signals) })
 
-	err := s.node.announce(s.url(at[len(at)-1])) // the one that administers
+	err := errors.Join(
+		s.node.noteDefinitions(s.config),
+		s.node.announce(s.url(at[len(at)-1]))) // the one that administers
 	if err == nil {
 		s.logStart()
 		select {

@@ -261,6 +261,22 @@ func TestTheServerDecidesATerm(t *testing.T) {
 			t.Errorf("by a clock of the far future, another's worker: %v", err)
 		}
 
+		thief.Term.Now = now
+		thief.Term.Length = hapax.DefaultMaxGrant
+		if _, err := s.AcquireWorker(t.Context(), thief); !errors.Is(err, hapax.ErrNoWorker) {
+			t.Errorf("running ahead of the clock by a day, another's worker: %v", err)
+		}
+		if err := s.SealWorker(t.Context(), lease, lease.Grant.Hi); err != nil { // free, but for its time
+			t.Fatal(err)
+		}
+		if early, err := s.AcquireWorker(t.Context(), thief); !errors.Is(err, hapax.ErrNoWorker) {
+			t.Errorf("running ahead of the clock by a day, a worker whose mark is minutes ahead: %v, %v", early.Grant, err)
+		}
+		time.Sleep(hapax.DefaultMaxGrant)
+		if lease, err = s.AcquireWorker(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+
 		time.Sleep(time.Second)
 		more, err := s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{Term: greedy})
 		if err != nil || more.Grant.Lo != lease.Grant.Hi || more.Grant.Len() != 1000 {

@@ -140,7 +140,10 @@ func (l Leases) DeletePool(ctx context.Context, name string) (hapax.Pool, error)
 		if err != nil || len(used) > 0 {
 			return p, err
 		}
-		_, err = l.rows.SwapRow(ctx, tablePools, name, raw, nil)
+		removed, err := l.rows.SwapRow(ctx, tablePools, name, raw, nil)
+		if removed {
+			p.Layout = ""
+		}
 		return p, err
 	}
 	return hapax.Pool{}, lostRaces("pool", name)

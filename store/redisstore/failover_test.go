@@ -364,6 +364,23 @@ func TestWait(t *testing.T) {
 	}
 }
 
+// A grant waits for as many replicas as it was told to, not for some.
+func TestWaitForAll(t *testing.T) {
+	master := testservers.Redis(t, "--appendfsync", "always")
+	slow, _ := testservers.RedisReplica(t, master), testservers.RedisReplica(t, master)
+	s := open(t, master.URL+"?wait=2", redisstore.Options{})
+	createUntil(t, s)
+	last := must[hapax.Grant](t)(allocateUntil(t, s, "t", nil))
+	slow.Pause()
+	defer slow.Resume()
+	_, err := s.Allocate(t.Context(), "t", 10, "")
+	wantErr(t, "a grant that one of two replicas has", err, hapax.ErrStoreUnavailable)
+	slow.Resume()
+	if g := must[hapax.Grant](t)(allocateUntil(t, s, "t", nil)); g.Lo < last.Hi+10 {
+		t.Errorf("%v was granted after an abandoned grant that began at %d", g, last.Hi)
+	}
+}
+
 // awaitMark waits until a replica has the mark of tag t: what it lacks by chance
 // is no matter of the test.
 func awaitMark(t *testing.T, replica *testservers.Server, mark int64) {

@@ -94,9 +94,7 @@ func checkDeleteUnused(e *env) {
 		e.createPool("pool", l)
 		gone, err := e.pools.DeletePool(e.ctx, e.name("pool"))
 		e.must(err)
-		if gone.Name != e.name("pool") || !gone.Deleted {
-			e.Errorf("the deleted pool is %+v", gone)
-		}
+		equal(e, "the deleted pool", gone, hapax.Pool{Name: e.name("pool"), Deleted: true})
 		equal(e, "the stored pool", e.pool("pool"), hapax.Pool{Name: e.name("pool")})
 		_, err = e.pools.DeletePool(e.ctx, e.name("pool"))
 		e.wantErr("DeletePool again", err, hapax.ErrPoolNotFound)

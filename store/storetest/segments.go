@@ -88,11 +88,14 @@ func checkEdited(e *env) {
 	inParallel(e, e.handles(callers), func(ctx context.Context, h roles) error {
 		if n.Add(1)%2 == 0 {
 			defer edited.Add(1)
-			for i := range int64(12) {
-				step, floor, extra := 1+rand.Int64N(20), 1+10*i, strings.Repeat("x", int(i))
-				if _, err := h.store.UpdateTag(ctx, tag.Name, hapax.TagUpdate{Step: &step, Floor: &floor, Extra: &extra}); err != nil {
+			mark := tag.Mark
+			for i := range 20 { // floors that an allocation may pass while the edit is under way
+				step, floor, extra := 1+rand.Int64N(20), mark+rand.Int64N(60), strings.Repeat("x", i)
+				edited, err := h.store.UpdateTag(ctx, tag.Name, hapax.TagUpdate{Step: &step, Floor: &floor, Extra: &extra})
+				if err != nil {
 					return err
 				}
+				mark = edited.Mark
 			}
 			return nil
 		}

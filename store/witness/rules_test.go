@@ -365,6 +365,29 @@ func TestStoreOfOthers(t *testing.T) {
 	})
 }
 
+// While the store could not be reached, another one may have come in its place: it
+// is asked for its name anew before it is asked for anything.
+func TestReplacedDuringAnOutage(t *testing.T) {
+	inCell(t, func(t *testing.T, c *cell) {
+		c.take(10)
+		c.link.Down()
+		if _, err := c.Allocate(t.Context(), "t", 1, ""); !errors.Is(err, hapax.ErrStoreUnavailable) {
+			t.Fatalf("while the store is away: %v", err)
+		}
+		other := memstore.New()
+		if _, err := other.CreateTag(t.Context(), hapax.Tag{Name: "t"}, hapax.CreateExplicit); err != nil {
+			t.Fatal(err)
+		}
+		c.store.Restore(other)
+		c.link.Up()
+		_, err := c.Allocate(t.Context(), "t", 1, "")
+		c.wantFenced(err, hapax.ErrStoreReplaced)
+		if tag, err := c.store.Tag(t.Context(), "t"); err != nil || tag.Mark != 1 {
+			t.Errorf("the other store's mark is %d, %v: it was asked for numbers", tag.Mark, err)
+		}
+	})
+}
+
 // Grants of one line that overlap while both are under way show that the store
 // went back in between.
 func TestStoreWentBackBetweenTwoAnswers(t *testing.T) {
