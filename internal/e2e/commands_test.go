@@ -231,6 +231,23 @@ func TestTags(t *testing.T) {
 	}
 }
 
+// Commands that only ask a server find the one in the data directory, as those do
+// that could work on the data themselves.
+func TestServerInDataDirectory(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, dir, nil)
+	for _, command := range [][]string{{"status"}, {"nodes"}, {"plugins", "list"}, {"status", "--data", "hapax-data"}} {
+		ok(t, dir, command...)
+	}
+	if r := run(t, dir, "status", "--data", "hapax-data", "--server", s.url); r.code != 2 {
+		t.Errorf("--data and --server together: exit code %d, %s", r.code, r.err)
+	}
+	s.kill()
+	if r := run(t, dir, "status", "--data", "hapax-data"); r.code != 1 || !strings.Contains(r.err, "no server answers in the data directory hapax-data") {
+		t.Errorf("status of a server that was killed: exit code %d, %s", r.code, r.err)
+	}
+}
+
 // A worker ID that is retired has no holder any more and keeps its mark.
 func TestRetireWorker(t *testing.T) {
 	for _, where := range []string{"store", "server"} {
