@@ -103,7 +103,7 @@ func TestNoTokensNoQuestions(t *testing.T) {
 }
 
 func TestAllow(t *testing.T) {
-	all := []Permission{Nothing, Issue, LeaseTag, LeaseWorker, Show, List, Define, Workers, ListPools, Operate, Metrics}
+	all := []Permission{Nothing, Issue, LeaseTag, LeaseWorker, Show, List, Define, Workers, ListPools, Operate, Metrics, Trace}
 	lease := []string{"lease"}
 	for _, tt := range []struct {
 		name    string
@@ -117,7 +117,7 @@ func TestAllow(t *testing.T) {
 		{"lease of another pool", TokenConfig{Scopes: lease, Pools: []string{"y"}}, "x", []Permission{Nothing, LeaseTag, Show, List}},
 		{"lease of one tag", TokenConfig{Scopes: lease, Tags: []string{"x"}}, "x", []Permission{Nothing, LeaseTag, Show}},
 		{"lease of another tag", TokenConfig{Scopes: lease, Tags: []string{"y"}, Pools: []string{"*"}}, "x", []Permission{Nothing, LeaseWorker}},
-		{"admin", TokenConfig{Scopes: []string{"admin"}}, "x", []Permission{Nothing, Show, List, Define, Workers, ListPools, Operate, Metrics}},
+		{"admin", TokenConfig{Scopes: []string{"admin"}}, "x", []Permission{Nothing, Show, List, Define, Workers, ListPools, Operate, Metrics, Trace}},
 		{"all", TokenConfig{Scopes: []string{"issue", "lease", "admin"}, Pools: []string{"*"}}, "x", all},
 		{"metrics", TokenConfig{Scopes: []string{"metrics"}}, "x", []Permission{Nothing, Metrics}},
 		{"one tag", TokenConfig{Tags: []string{"x"}}, "x", []Permission{Nothing, Issue, Show}},
