@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,26 +19,35 @@ import (
 type deaf struct {
 	hapax.Store
 
-	hears chan struct{} // closed: it answers
+	hears atomic.Pointer[chan struct{}] // closed: it answers
+}
+
+func (d *deaf) wait() { <-*d.hears.Load() }
+
+// stop has it answer no more until the function that it returns is called.
+func (d *deaf) stop() (answer func()) {
+	c := make(chan struct{})
+	d.hears.Store(&c)
+	return func() { close(c) }
 }
 
 func (d *deaf) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
-	<-d.hears
+	d.wait()
 	return d.Store.Allocate(ctx, tag, n, last)
 }
 
 func (d *deaf) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
-	<-d.hears
+	d.wait()
 	return d.Store.HandBack(ctx, a, next)
 }
 
 func (d *deaf) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
-	<-d.hears
+	d.wait()
 	return d.Store.AcquireWorker(ctx, req)
 }
 
 func (d *deaf) SealWorker(ctx context.Context, l hapax.Lease, last int64) error {
-	<-d.hears
+	d.wait()
 	return d.Store.SealWorker(ctx, l, last)
 }
 
@@ -54,7 +64,8 @@ func TestDeafStore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &deaf{memstore.New(), make(chan struct{})}
+				store := &deaf{Store: memstore.New()}
+				answer := store.stop()
 				time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // the layout's epoch is over
 				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 				defer cancel()
@@ -62,7 +73,7 @@ func TestDeafStore(t *testing.T) {
 				if _, err := open(ctx, store); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 4*time.Second {
 					t.Errorf("opened after %v: %v", time.Since(began), err)
 				}
-				close(store.hears)
+				answer()
 				issuer, err := open(t.Context(), store)
 				if err != nil {
 					t.Fatal(err)
@@ -70,12 +81,12 @@ func TestDeafStore(t *testing.T) {
 				if _, err := issuer.Next(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				store.hears = make(chan struct{})
+				answer = store.stop()
 				began = time.Now()
 				if err := issuer.Close(t.Context()); !errors.Is(err, hapax.ErrStoreUnavailable) || time.Since(began) > 2*time.Second {
 					t.Errorf("closed after %v: %v", time.Since(began), err)
 				}
-				close(store.hears)
+				answer()
 			})
 		})
 	}
