@@ -162,14 +162,14 @@ type ValueError struct {
 }
 
 func (e *ValueError) Error() string {
+	if e.Value == "" {
+		return fmt.Sprintf("hapax: missing %s: want %s", e.Field, e.Allowed)
+	}
 	v := fmt.Sprintf("%v", e.Value)
 	if s, ok := e.Value.(string); ok {
 		v = fmt.Sprintf("%.140q", s)
 	}
-	if e.Value == "" {
-		v = "missing"
-	}
-	return fmt.Sprintf("hapax: %s is %s; allowed is %s", e.Field, v, e.Allowed)
+	return fmt.Sprintf("hapax: invalid %s %s: want %s", e.Field, v, e.Allowed)
 }
 
 // Unwrap returns the sentinel.

@@ -42,7 +42,7 @@ func TestMessage(t *testing.T) {
 	}{
 		{hapax.ErrClosed, "the issuer or store is closed"},
 		{fmt.Errorf("%w: store %q", hapax.ErrClosed, "a"), `the issuer or store is closed: store "a"`},
-		{&hapax.ValueError{Field: "n", Value: 0, Allowed: "1", Err: hapax.ErrInvalidArgument}, "n is 0; allowed is 1"},
+		{&hapax.ValueError{Field: "n", Value: 0, Allowed: "1", Err: hapax.ErrInvalidArgument}, "invalid n 0: want 1"},
 		{errors.New("plain"), "plain"},
 	} {
 		if got := hapax.Message(tt.err); got != tt.want {

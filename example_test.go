@@ -150,7 +150,7 @@ func ExampleLayout_Compose() {
 	fmt.Println(err)
 	// Output:
 	// 1874244142494674944
-	// hapax: worker is 1024; allowed is 0 to 1023
+	// hapax: invalid worker 1024: want 0 to 1023
 }
 
 func ExampleLayout_Parse() {

@@ -28,9 +28,9 @@ func TestLayout(t *testing.T) {
 		{"defaults", Settings{}, hapax.LayoutUIDGenerator28},
 		{"documented sample", Settings{TimeBits: 29, WorkerBits: 21, SeqBits: 13, EpochStr: "2016-09-20"}, hapax.LayoutUIDGenerator29},
 		{"the same written out", Settings{TimeBits: 28, WorkerBits: 22, SeqBits: 13, EpochStr: "2016-05-20", Zone: China}, hapax.LayoutUIDGenerator28},
-		{"sum", Settings{TimeBits: 30}, "is \"30 + 22 + 13 = 65\""},
-		{"width", Settings{TimeBits: -1}, "timeBits is -1"},
-		{"epoch", Settings{EpochStr: "20.05.2016"}, "epochStr is"},
+		{"sum", Settings{TimeBits: 30}, "\"30 + 22 + 13 = 65\""},
+		{"width", Settings{TimeBits: -1}, "invalid timeBits -1"},
+		{"epoch", Settings{EpochStr: "20.05.2016"}, "invalid epochStr"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, err := tt.settings.Layout()
@@ -392,10 +392,10 @@ func TestOptions(t *testing.T) {
 		opts CachedOptions
 		want string
 	}{
-		{"boost", CachedOptions{BoostPower: 16}, "boostPower is"},
-		{"negative boost", CachedOptions{BoostPower: -1}, "boostPower is"},
-		{"padding", CachedOptions{PaddingFactor: 100}, "paddingFactor is 100"},
-		{"schedule", CachedOptions{ScheduleInterval: time.Millisecond}, "scheduleInterval is"},
+		{"boost", CachedOptions{BoostPower: 16}, "invalid boostPower"},
+		{"negative boost", CachedOptions{BoostPower: -1}, "invalid boostPower"},
+		{"padding", CachedOptions{PaddingFactor: 100}, "invalid paddingFactor 100"},
+		{"schedule", CachedOptions{ScheduleInterval: time.Millisecond}, "invalid scheduleInterval"},
 		{"bits", CachedOptions{Options: Options{Settings: Settings{SeqBits: 62}}}, "62"},
 	} {
 		if _, err := NewCached(t.Context(), workers, tt.opts); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -402,10 +402,10 @@ func TestRefusals(t *testing.T) {
 		opts  Options
 		want  string
 	}{
-		{"memory", []string{path}, Options{Memory: 1}, "memory is 1; allowed is 1048576 to 1099511627776 bytes"},
-		{"show", []string{path}, Options{Show: -1}, "show is -1"},
-		{"column 0", []string{path}, Options{Column: "0"}, `column is "0"`},
-		{"separator", []string{path}, Options{Column: "1", Separator: '"'}, "separator is"},
+		{"memory", []string{path}, Options{Memory: 1}, "invalid memory 1: want 1048576 to 1099511627776 bytes"},
+		{"show", []string{path}, Options{Show: -1}, "invalid show -1"},
+		{"column 0", []string{path}, Options{Column: "0"}, `invalid column "0"`},
+		{"separator", []string{path}, Options{Column: "1", Separator: '"'}, "invalid separator"},
 		{"column missing", []string{path}, Options{Column: "ID"}, `whose first record is "id, name"`},
 		{"directory", []string{t.TempDir()}, Options{}, "this is a directory"},
 		{"missing", []string{path + "x"}, Options{}, "no such file"},
@@ -413,7 +413,7 @@ func TestRefusals(t *testing.T) {
 		{"twice by another name", []string{path, filepath.Dir(path) + "/./a.csv"}, Options{}, "each file once"},
 		{"standard input twice", []string{"-", "-"}, Options{}, "each file once"},
 		{"several tags", []string{path}, Options{Grants: grants}, "one of the tags that there are grants of: a, b"},
-		{"unknown tag", []string{path}, Options{Grants: grants, Of: "c"}, `tag is "c"`},
+		{"unknown tag", []string{path}, Options{Grants: grants, Of: "c"}, `invalid tag "c"`},
 		{"no pool", []string{path}, Options{Grants: grants, Layout: leaf}, "of which the file has none"},
 		{"no room for runs", []string{dump(t, "n", make([]hapax.ID, 3_000_000))}, Options{Memory: MinMemory, Temp: filepath.Join(path, "x")}, "raise --memory"},
 	} {

@@ -35,18 +35,18 @@ func TestReadGrants(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	for text, want := range map[string]string{
-		"tag/a\t1\t2\tn":                                 "g:1: grant is",
-		"tag/a 1 2 n 2026-01-02T03:04:05Z":               "g:1: grant is",
-		"tag/\t1\t2\tn\t2026-01-02T03:04:05Z":            "g:1: line is \"tag/\"",
-		"orders\t1\t2\tn\t2026-01-02T03:04:05Z":          "g:1: line is",
-		"worker/7\t1\t2\tn\t2026-01-02T03:04:05Z":        "g:1: line is",
-		"worker/p/x\t1\t2\tn\t2026-01-02T03:04:05Z":      "g:1: line is",
-		"worker/p/-1\t1\t2\tn\t2026-01-02T03:04:05Z":     "g:1: line is",
-		"worker/p/07\t1\t2\tn\t2026-01-02T03:04:05Z":     "g:1: line is",
-		"\n#\ntag/a\t01\t2\tn\t2026-01-02T03:04:05Z":     "g:3: lo is",
-		"tag/a\t2\t2\tn\t2026-01-02T03:04:05Z":           "g:1: hi is",
-		"tag/a\t2\t9223372036854775808\tn\t2026-01-02":   "g:1: hi is",
-		"tag/a\t1\t2\tn\t2026-01-02":                     "g:1: time is",
+		"tag/a\t1\t2\tn":                                 "invalid g:1: grant",
+		"tag/a 1 2 n 2026-01-02T03:04:05Z":               "invalid g:1: grant",
+		"tag/\t1\t2\tn\t2026-01-02T03:04:05Z":            "invalid g:1: line \"tag/\"",
+		"orders\t1\t2\tn\t2026-01-02T03:04:05Z":          "invalid g:1: line",
+		"worker/7\t1\t2\tn\t2026-01-02T03:04:05Z":        "invalid g:1: line",
+		"worker/p/x\t1\t2\tn\t2026-01-02T03:04:05Z":      "invalid g:1: line",
+		"worker/p/-1\t1\t2\tn\t2026-01-02T03:04:05Z":     "invalid g:1: line",
+		"worker/p/07\t1\t2\tn\t2026-01-02T03:04:05Z":     "invalid g:1: line",
+		"\n#\ntag/a\t01\t2\tn\t2026-01-02T03:04:05Z":     "invalid g:3: lo",
+		"tag/a\t2\t2\tn\t2026-01-02T03:04:05Z":           "invalid g:1: hi",
+		"tag/a\t2\t9223372036854775808\tn\t2026-01-02":   "invalid g:1: hi",
+		"tag/a\t1\t2\tn\t2026-01-02":                     "invalid g:1: time",
 		"tag/a\t1\t2\t" + strings.Repeat("n", 5000) + "": "longer than 4096 bytes",
 	} {
 		if _, err := readGrants(strings.NewReader(text), "g"); err == nil || !strings.Contains(err.Error(), want) {

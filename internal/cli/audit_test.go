@@ -68,13 +68,13 @@ func TestAudit(t *testing.T) {
 		{args: "", code: 2, errs: "hapax: an argument is missing; usage: hapax audit FILE... [flags]\n"},
 		{args: "gone.txt", code: 2, errs: "hapax: stat gone.txt: no such file or directory\n"},
 		{args: "--grants gone.tsv good.txt", code: 2, errs: "hapax: open gone.tsv: no such file or directory\n"},
-		{args: "--memory 1kB good.txt", code: 2, errs: "hapax: memory is \"1kB\"; allowed is up to 1TiB: an integer, followed by KiB, MiB, GiB or TiB\n"},
-		{args: "--memory 1KiB good.txt", code: 2, errs: "hapax: memory is 1024; allowed is 1048576 to 1099511627776 bytes\n"},
-		{args: "--separator ab good.txt", code: 2, errs: "hapax: separator is \"ab\"; allowed is one character of ASCII, or tab\n"},
+		{args: "--memory 1kB good.txt", code: 2, errs: "hapax: invalid memory \"1kB\": want up to 1TiB: an integer, followed by KiB, MiB, GiB or TiB\n"},
+		{args: "--memory 1KiB good.txt", code: 2, errs: "hapax: invalid memory 1024: want 1048576 to 1099511627776 bytes\n"},
+		{args: "--separator ab good.txt", code: 2, errs: "hapax: invalid separator \"ab\": want one character of ASCII, or tab\n"},
 		{args: "--tag x good.txt", code: 2, errs: "hapax: --tag and --pool choose among grants: give --grants FILE, too\n"},
 		{args: "--tag x --layout leaf --grants grants.tsv good.txt", code: 2, errs: "hapax: --tag is for numbers of a segment; --pool and --layout are for those that hold a time\n"},
 		{args: "--pool x --grants grants.tsv good.txt", code: 2, errs: "hapax: --pool needs --layout: grants of a pool are ticks of its layout\n"},
-		{args: "--layout x good.txt", code: 2, errs: "hapax: layout"},
+		{args: "--layout x good.txt", code: 2, errs: "hapax: invalid layout"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			var out, errs bytes.Buffer

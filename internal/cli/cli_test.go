@@ -44,7 +44,7 @@ func TestExitCodes(t *testing.T) {
 		line string
 	}{
 		{usagef("what?"), exitUsage, "hapax: what?"},
-		{&hapax.ValueError{Field: "n", Value: 0, Allowed: "1", Err: hapax.ErrInvalidArgument}, exitUsage, "hapax: n is 0; allowed is 1"},
+		{&hapax.ValueError{Field: "n", Value: 0, Allowed: "1", Err: hapax.ErrInvalidArgument}, exitUsage, "hapax: invalid n 0: want 1"},
 		{fmt.Errorf("%w: x", hapax.ErrInvalidTag), exitUsage, "hapax: a tag name is valid UTF-8 of 1 to 128 bytes without control or invisible characters: x"},
 		{fmt.Errorf("%w: x", hapax.ErrStoreUnavailable), exitFailure, "hapax: the store cannot be reached or did not answer in time: x"},
 		{errors.Join(errors.New("a"), errors.New("b  c")), exitFailure, "hapax: a; b  c"},

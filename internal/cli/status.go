@@ -13,17 +13,18 @@ import (
 
 // withServer dials the server of a command and calls f.
 func withServer(cmd *cobra.Command, f func(context.Context, *client.Client) error) {
-	address := cmd.Flags().String("server", "", "URL of the server to ask (or $"+serverEnv+"; default http://127.0.0.1:8080)")
+	cmd.Long += serverHelp
+	settings := addSettings(cmd, "data")
+	server := cmd.Flags().String("server", "", "URL of the server to ask (or $"+serverEnv+")")
 	credentials := addCredentials(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
 		defer cancel()
-		at := either(*address, serverEnv)
-		named := at != ""
-		if !named {
-			at = "http://127.0.0.1:8080"
+		address, named, err := settings.server(ctx, *server)
+		if err != nil {
+			return err
 		}
-		c, err := dial(ctx, at, credentials, named)
+		c, err := dial(ctx, address, credentials, named)
 		if err != nil {
 			return err
 		}

@@ -78,6 +78,37 @@ Without --server, --store or --data it works on the data directory ./hapax-data,
 through the server that runs there if one does; where there is no such directory,
 on the server at 127.0.0.1:8080.`
 
+const serverHelp = `
+
+Without --server it asks the server that runs in the data directory, ./hapax-data;
+where none does, the server at 127.0.0.1:8080.`
+
+// server returns the URL of the server that is meant, and whether it was named: given
+// is what the flag says. Without one it is the server in the data directory.
+func (s *settingFlags) server(ctx context.Context, given string) (address string, named bool, err error) {
+	_, data := s.given["data"]
+	switch {
+	case given != "" && data:
+		return "", false, usagef("--server and --data exclude each other")
+	case given != "":
+		return given, true, nil
+	case !data && os.Getenv(serverEnv) != "":
+		return os.Getenv(serverEnv), true, nil
+	}
+	config, err := s.load()
+	if err != nil {
+		return "", false, err
+	}
+	address, trusted := server.Announced(config.Data)
+	switch {
+	case address != "" && answers(ctx, address):
+		return address, trusted, nil
+	case data:
+		return "", false, fmt.Errorf("no server answers in the data directory %s; start one with hapax serve, or give --server", config.Data)
+	}
+	return config.URL(), s.hasConfig() || os.Getenv(httpEnv) != "", nil
+}
+
 func addTarget(cmd *cobra.Command) *targetFlags {
 	f := &targetFlags{settings: addSettings(cmd, "data", "store")}
 	cmd.Flags().StringVar(&f.server, "server", "", "URL of the server to ask (or $"+serverEnv+")")

@@ -190,13 +190,13 @@ var tagsSession = []struct {
 	{args: "tags create a/b%20é --step 50", out: "a/b%20é\tsegment\t1\t50\t50\t1000000\t-\t-\tlive\n"},
 	{args: "tags create a/b%20é", err: `hapax: the tag exists already: "a/b%20é"`},
 	{args: "tags create s --kind snowflake", out: "s\tsnowflake\t-\t-\t-\t-\tdefault\t-\tlive\n"},
-	{args: "tags create x --kind other", err: `hapax: kind is "other"; allowed is "segment" or "snowflake"`},
-	{args: "tags create x --step 0", err: "hapax: step is 0; allowed is 1 or more"},
-	{args: "tags create x --start -1", err: "hapax: start is -1; allowed is 1 to 9223372032559808511"},
-	{args: "tags create x --step 10 --max-step 5", err: "hapax: max_step is 5; allowed is step (10) to 1099511627776"},
+	{args: "tags create x --kind other", err: `hapax: invalid kind "other": want "segment" or "snowflake"`},
+	{args: "tags create x --step 0", err: "hapax: invalid step 0: want 1 or more"},
+	{args: "tags create x --start -1", err: "hapax: invalid start -1: want 1 to 9223372032559808511"},
+	{args: "tags create x --step 10 --max-step 5", err: "hapax: invalid max_step 5: want step (10) to 1099511627776"},
 	{args: "tags set a/b%20é --floor 1000 --step 7", out: "a/b%20é\tsegment\t1000\t7\t7\t1000000\t-\t-\tlive\n"},
 	{args: "tags set a/b%20é --floor 10", out: "a/b%20é\tsegment\t1000\t7\t7\t1000000\t-\t-\tlive\n"},
-	{args: "tags set a/b%20é --step 0", err: "hapax: step is 0; allowed is 1 to 1099511627776"},
+	{args: "tags set a/b%20é --step 0", err: "hapax: invalid step 0: want 1 to 1099511627776"},
 	{args: "tags set a/b%20é", err: "hapax: nothing to change; give --step, --min-step, --max-step, --floor or --code"},
 	{args: "tags set s --step 5", err: `hapax: the tag is frozen as another kind: "s" is a snowflake tag and has no step or floor`},
 	{args: "tags set none --step 5", err: `hapax: the tag does not exist: "none"`},
@@ -231,6 +231,23 @@ func TestTags(t *testing.T) {
 	}
 }
 
+// Commands that only ask a server find the one in the data directory, as those do
+// that could work on the data themselves.
+func TestServerInDataDirectory(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, dir, nil)
+	for _, command := range [][]string{{"status"}, {"nodes"}, {"plugins", "list"}, {"status", "--data", "hapax-data"}} {
+		ok(t, dir, command...)
+	}
+	if r := run(t, dir, "status", "--data", "hapax-data", "--server", s.url); r.code != 2 {
+		t.Errorf("--data and --server together: exit code %d, %s", r.code, r.err)
+	}
+	s.kill()
+	if r := run(t, dir, "status", "--data", "hapax-data"); r.code != 1 || !strings.Contains(r.err, "no server answers in the data directory hapax-data") {
+		t.Errorf("status of a server that was killed: exit code %d, %s", r.code, r.err)
+	}
+}
+
 // A worker ID that is retired has no holder any more and keeps its mark.
 func TestRetireWorker(t *testing.T) {
 	for _, where := range []string{"store", "server"} {
@@ -254,15 +271,15 @@ func TestRetireWorker(t *testing.T) {
 				args []string
 				err  string
 			}{
-				{[]string{"default", "1"}, `hapax: worker is 1; allowed is a worker ID of pool "default" that was used`},
-				{[]string{"default", "x"}, `hapax: worker is "x"; allowed is a worker ID from 0`},
-				{[]string{"none", "0"}, `hapax: pool is "none"; allowed is a pool that was used`},
+				{[]string{"default", "1"}, `hapax: invalid worker 1: want a worker ID of pool "default" that was used`},
+				{[]string{"default", "x"}, `hapax: invalid worker "x": want a worker ID from 0`},
+				{[]string{"none", "0"}, `hapax: invalid pool "none": want a pool that was used`},
 			} {
 				if r := do(append([]string{"workers", "retire"}, test.args...)...); r.code != 2 || r.err != test.err+"\n" {
 					t.Errorf("retire %q: exit code %d, %s", test.args, r.code, r.err)
 				}
 			}
-			if r := do("workers", "show", "none", "0"); r.code != 2 || !strings.Contains(r.err, "allowed is a pool that was used") {
+			if r := do("workers", "show", "none", "0"); r.code != 2 || !strings.Contains(r.err, "want a pool that was used") {
 				t.Errorf("show of an unknown pool: %+v", r)
 			}
 			if got := do("workers", "show", "default", "1").out; got != "default\t1\t-\tfree\t-\t-\t0\t-\n" {
@@ -317,51 +334,51 @@ func TestBadInput(t *testing.T) {
 		{"argument missing", []string{"next"}, 2, `hapax: an argument is missing; usage: hapax next TAG [flags]`},
 		{"argument too many", []string{"tags", "show", "a", "b"}, 2, `hapax: "b" is one argument too many; usage: hapax tags show TAG [flags]`},
 		{"unknown subcommand", []string{"tags", "lisst"}, 2, `hapax: there is no command "tags lisst" (did you mean list?); see hapax tags --help`},
-		{"unknown layout", []string{"parse", "1", "--layout", "leaff"}, 2, `hapax: layout is "leaff"; allowed is one of leaf, uidgenerator-28-22-13, uidgenerator-29-21-13, vesta-max-peak, vesta-min-granularity, vesta-legacy-max-peak, vesta-legacy-min-granularity, cosid-millisecond, cosid-second, js-safe-53, or a spec such as time:41,worker:10,sequence:12,unit=1ms,epoch=2020-01-01T00:00:00Z`},
-		{"bad layout spec", []string{"layouts", "time:99"}, 2, `hapax: layout field is "time:99"; allowed is name:bits with 1 to 62 bits`},
-		{"not an ID", []string{"parse", "12x"}, 2, `hapax: id is "12x"; allowed is a decimal integer of 64 bits with its sign, without a plus or leading zeros`},
-		{"ID too large", []string{"parse", "9223372036854775808"}, 2, `hapax: id is "9223372036854775808"; allowed is a decimal integer of 64 bits with its sign, without a plus or leading zeros`},
-		{"negative ID of 63 bits", []string{"parse", "-5"}, 2, `hapax: id is -5; allowed is 0 to 9223372036854775807 in this layout of 63 bits`},
+		{"unknown layout", []string{"parse", "1", "--layout", "leaff"}, 2, `hapax: invalid layout "leaff": want one of leaf, uidgenerator-28-22-13, uidgenerator-29-21-13, vesta-max-peak, vesta-min-granularity, vesta-legacy-max-peak, vesta-legacy-min-granularity, cosid-millisecond, cosid-second, js-safe-53, or a spec such as time:41,worker:10,sequence:12,unit=1ms,epoch=2020-01-01T00:00:00Z`},
+		{"bad layout spec", []string{"layouts", "time:99"}, 2, `hapax: invalid layout field "time:99": want name:bits with 1 to 62 bits`},
+		{"not an ID", []string{"parse", "12x"}, 2, `hapax: invalid id "12x": want a decimal integer of 64 bits with its sign, without a plus or leading zeros`},
+		{"ID too large", []string{"parse", "9223372036854775808"}, 2, `hapax: invalid id "9223372036854775808": want a decimal integer of 64 bits with its sign, without a plus or leading zeros`},
+		{"negative ID of 63 bits", []string{"parse", "-5"}, 2, `hapax: invalid id -5: want 0 to 9223372036854775807 in this layout of 63 bits`},
 		{"time missing", []string{"make"}, 2, `hapax: --time is missing; usage: hapax make --time T [FIELD=VALUE...] [flags]`},
-		{"not a time", []string{"make", "--time", "now"}, 2, `hapax: time is "now"; allowed is RFC 3339, such as 2026-01-02T03:04:05.678Z, or the value of the time field`},
-		{"time before the epoch", []string{"make", "--time", "2000-01-01T00:00:00Z"}, 2, `hapax: time is "2000-01-01T00:00:00Z"; allowed is the layout's epoch 2010-11-04T01:42:54.657Z or later`},
-		{"field overflow", []string{"make", "--time", "1", "--worker", "1024"}, 2, `hapax: worker is 1024; allowed is 0 to 1023`},
-		{"negative field", []string{"make", "--time", "1", "--sequence", "-1"}, 2, `hapax: sequence is -1; allowed is 0 to 4095`},
-		{"unknown field", []string{"make", "--time", "1", "type=1"}, 2, `hapax: field is "type"; allowed is one of time, worker, sequence`},
-		{"field twice", []string{"make", "--time", "1", "--worker", "1", "worker=1"}, 2, `hapax: field is "worker"; allowed is each field once`},
-		{"not a field", []string{"make", "--time", "1", "type"}, 2, `hapax: field is "type"; allowed is FIELD=VALUE with an integer`},
-		{"count of zero", []string{"next", "a", "-n", "0", "--data", "d"}, 2, `hapax: -n is 0; allowed is 1 to 1000000`},
-		{"negative count", []string{"next", "a", "-n", "-1", "--data", "d"}, 2, `hapax: -n is -1; allowed is 1 to 1000000`},
-		{"huge count", []string{"next", "a", "-n", "1000001", "--data", "d"}, 2, `hapax: -n is 1000001; allowed is 1 to 1000000`},
-		{"empty tag", []string{"next", "", "--data", "d"}, 2, `hapax: tag is missing; allowed is valid UTF-8 of 1 to 128 bytes without control or invisible characters`},
-		{"long tag", []string{"next", long, "--data", "d"}, 2, `hapax: tag is "` + long + `"; allowed is valid UTF-8 of 1 to 128 bytes without control or invisible characters`},
-		{"control characters", []string{"next", "a\x1bb\n", "--data", "d"}, 2, `hapax: tag is "a\x1bb\n"; allowed is valid UTF-8 of 1 to 128 bytes without control or invisible characters`},
-		{"not UTF-8", []string{"next", "\xff", "--data", "d"}, 2, `hapax: tag is "\xff"; allowed is valid UTF-8 of 1 to 128 bytes without control or invisible characters`},
+		{"not a time", []string{"make", "--time", "now"}, 2, `hapax: invalid time "now": want RFC 3339, such as 2026-01-02T03:04:05.678Z, or the value of the time field`},
+		{"time before the epoch", []string{"make", "--time", "2000-01-01T00:00:00Z"}, 2, `hapax: invalid time "2000-01-01T00:00:00Z": want the layout's epoch 2010-11-04T01:42:54.657Z or later`},
+		{"field overflow", []string{"make", "--time", "1", "--worker", "1024"}, 2, `hapax: invalid worker 1024: want 0 to 1023`},
+		{"negative field", []string{"make", "--time", "1", "--sequence", "-1"}, 2, `hapax: invalid sequence -1: want 0 to 4095`},
+		{"unknown field", []string{"make", "--time", "1", "type=1"}, 2, `hapax: invalid field "type": want one of time, worker, sequence`},
+		{"field twice", []string{"make", "--time", "1", "--worker", "1", "worker=1"}, 2, `hapax: invalid field "worker": want each field once`},
+		{"not a field", []string{"make", "--time", "1", "type"}, 2, `hapax: invalid field "type": want FIELD=VALUE with an integer`},
+		{"count of zero", []string{"next", "a", "-n", "0", "--data", "d"}, 2, `hapax: invalid -n 0: want 1 to 1000000`},
+		{"negative count", []string{"next", "a", "-n", "-1", "--data", "d"}, 2, `hapax: invalid -n -1: want 1 to 1000000`},
+		{"huge count", []string{"next", "a", "-n", "1000001", "--data", "d"}, 2, `hapax: invalid -n 1000001: want 1 to 1000000`},
+		{"empty tag", []string{"next", "", "--data", "d"}, 2, `hapax: missing tag: want valid UTF-8 of 1 to 128 bytes without control or invisible characters`},
+		{"long tag", []string{"next", long, "--data", "d"}, 2, `hapax: invalid tag "` + long + `": want valid UTF-8 of 1 to 128 bytes without control or invisible characters`},
+		{"control characters", []string{"next", "a\x1bb\n", "--data", "d"}, 2, `hapax: invalid tag "a\x1bb\n": want valid UTF-8 of 1 to 128 bytes without control or invisible characters`},
+		{"not UTF-8", []string{"next", "\xff", "--data", "d"}, 2, `hapax: invalid tag "\xff": want valid UTF-8 of 1 to 128 bytes without control or invisible characters`},
 		{"server and store", []string{"next", "a", "--server", "http://h", "--store", "memory:"}, 2, `hapax: --server and --store exclude each other`},
-		{"unknown store", []string{"next", "a", "--store", "oracle://u:secret@h"}, 2, `hapax: --store is not a URL of a store; allowed is bolt:PATH, `},
-		{"not a server URL", []string{"next", "a", "--server", "localhost:8080"}, 2, `hapax: server is "localhost:8080"; allowed is a URL of a scheme, a host and a port, such as http://127.0.0.1:8080`},
+		{"unknown store", []string{"next", "a", "--store", "oracle://u:secret@h"}, 2, `hapax: invalid --store not a URL of a store: want bolt:PATH, `},
+		{"not a server URL", []string{"next", "a", "--server", "localhost:8080"}, 2, `hapax: invalid server "localhost:8080": want a URL of a scheme, a host and a port, such as http://127.0.0.1:8080`},
 		{"no server", []string{"next", "a", "--server", "http://127.0.0.1:1"}, 1, `hapax: the server at http://127.0.0.1:1 cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused`},
 		{"no data directory to adopt", []string{"adopt", "--data", "none"}, 1, `hapax: the store cannot be reached or did not answer in time: the data directory: stat none: no such file or directory`},
 		{"data directory not writable", []string{"serve", "--data", "file/d", "--http", "127.0.0.1:0"}, 1, `hapax: the data directory file/d cannot be written; choose another with --data: not a directory`},
 		{"port in use", []string{"serve", "--http", address}, 1, `hapax: the address ` + address + ` is in use by another process; stop it, or choose another address with --http`},
-		{"not an address", []string{"serve", "--http", "nowhere"}, 2, `hapax: http is "nowhere"; allowed is an address of this machine as HOST:PORT, such as 127.0.0.1:8080`},
-		{"beyond loopback", []string{"serve", "--http", "0.0.0.0:0"}, 2, `hapax: http is "0.0.0.0:0"; allowed is an address on loopback, such as 127.0.0.1:8080, because nobody is asked for credentials; tokens or --allow-unauthenticated lift this`},
-		{"not a number", []string{"next", "a", "-n", "abc"}, 2, `hapax: -n is "abc"; allowed is an integer`},
+		{"not an address", []string{"serve", "--http", "nowhere"}, 2, `hapax: invalid http "nowhere": want an address of this machine as HOST:PORT, such as 127.0.0.1:8080`},
+		{"beyond loopback", []string{"serve", "--http", "0.0.0.0:0"}, 2, `hapax: invalid http "0.0.0.0:0": want an address on loopback, such as 127.0.0.1:8080, because nobody is asked for credentials; tokens or --allow-unauthenticated lift this`},
+		{"not a number", []string{"next", "a", "-n", "abc"}, 2, `hapax: invalid -n "abc": want an integer`},
 		{"missing store file", []string{"next", "a", "--store", "bolt:none/x.db"}, 1, `hapax: a file does not exist: open none/x.db: no such file or directory`},
-		{"password in two readings", []string{"serve", "--print-config", "--store", "mysql://u:S3?cr@host/db"}, 2, `hapax: --store is a mysql URL with an @ behind a / or ?; allowed is mysql://USER:PASSWORD@HOST:PORT/… with ? # / @ and % in names and passwords written as %3F %23 %2F %40 and %25; or give the password in store_password_file or $HAPAX_STORE_PASSWORD`},
-		{"misspelt pool", []string{"serve", "--tags", "{u: {kind: snowflake, pool: nopool}}", "--pools", "{nopol: {}}"}, 2, `hapax: tags.u.pool is "nopool"; allowed is a pool that is configured under pools, which are default, nopol`},
-		{"print-config, misspelt pool", []string{"serve", "--print-config", "--tags", "{u: {kind: snowflake, pool: nopool}}"}, 2, `hapax: tags.u.pool is "nopool"; allowed is a pool that is configured under pools, which are default`},
-		{"print-config, beyond loopback", []string{"serve", "--print-config", "--http", "0.0.0.0:80"}, 2, `hapax: http is "0.0.0.0:80"; allowed is an address on loopback, such as 127.0.0.1:8080, because nobody is asked for credentials; tokens or --allow-unauthenticated lift this`},
+		{"password in two readings", []string{"serve", "--print-config", "--store", "mysql://u:S3?cr@host/db"}, 2, `hapax: invalid --store a mysql URL with an @ behind a / or ?: want mysql://USER:PASSWORD@HOST:PORT/… with ? # / @ and % in names and passwords written as %3F %23 %2F %40 and %25; or give the password in store_password_file or $HAPAX_STORE_PASSWORD`},
+		{"misspelt pool", []string{"serve", "--tags", "{u: {kind: snowflake, pool: nopool}}", "--pools", "{nopol: {}}"}, 2, `hapax: invalid tags.u.pool "nopool": want a pool that is configured under pools, which are default, nopol`},
+		{"print-config, misspelt pool", []string{"serve", "--print-config", "--tags", "{u: {kind: snowflake, pool: nopool}}"}, 2, `hapax: invalid tags.u.pool "nopool": want a pool that is configured under pools, which are default`},
+		{"print-config, beyond loopback", []string{"serve", "--print-config", "--http", "0.0.0.0:80"}, 2, `hapax: invalid http "0.0.0.0:80": want an address on loopback, such as 127.0.0.1:8080, because nobody is asked for credentials; tokens or --allow-unauthenticated lift this`},
 		{"print-config, no certificate", []string{"serve", "--print-config", "--tls-cert", "none.pem", "--tls-key", "none.pem"}, 2, `hapax: TLS: open none.pem: no such file or directory`},
-		{"bare duration", []string{"serve", "--pools", "{default: {lease: 30}}"}, 2, `hapax: pools.default.lease is 30; allowed is a duration with its unit, such as 10s`},
-		{"bare epoch", []string{"layouts", "time:41,worker:10,sequence:12,epoch=2020"}, 2, `hapax: layout epoch is "2020"; allowed is an instant of the years 1 to 9998 with at most millisecond precision, `},
-		{"bad setting", []string{"serve", "--max-wait", "soon"}, 2, `hapax: --max-wait is "soon"; allowed is 1ms to 1h`},
-		{"bad pool", []string{"serve", "--pools", "{p: {layout: leaff}}"}, 2, `hapax: pools.p.layout is "leaff"; allowed is one of leaf, `},
-		{"workers beyond the layout", []string{"serve", "--pools", "{p: {workers: 0-4999}}"}, 2, `hapax: pools.p.workers is 0-4999; allowed is a range of worker IDs within 0 to 1023`},
-		{"lease out of range", []string{"serve", "--pools", "{p: {lease: 48h}}"}, 2, `hapax: pools.p.lease is 48h; allowed is 1s to 24h`},
-		{"no digest", []string{"serve", "--tokens", "{a: {}}"}, 2, `hapax: tokens.a.hash is missing; allowed is sha256: and 64 hexadecimal digits, as hapax token new prints them`},
-		{"no data directory", []string{"serve", "--data", ""}, 2, `hapax: --data is missing; allowed is a directory`},
-		{"bad tag", []string{"serve", "--tags", "{a: {kind: k}}"}, 2, `hapax: tags.a.kind is "k"; allowed is "segment" or "snowflake"`},
+		{"bare duration", []string{"serve", "--pools", "{default: {lease: 30}}"}, 2, `hapax: invalid pools.default.lease 30: want a duration with its unit, such as 10s`},
+		{"bare epoch", []string{"layouts", "time:41,worker:10,sequence:12,epoch=2020"}, 2, `hapax: invalid layout epoch "2020": want an instant of the years 1 to 9998 with at most millisecond precision, `},
+		{"bad setting", []string{"serve", "--max-wait", "soon"}, 2, `hapax: invalid --max-wait "soon": want 1ms to 1h`},
+		{"bad pool", []string{"serve", "--pools", "{p: {layout: leaff}}"}, 2, `hapax: invalid pools.p.layout "leaff": want one of leaf, `},
+		{"workers beyond the layout", []string{"serve", "--pools", "{p: {workers: 0-4999}}"}, 2, `hapax: invalid pools.p.workers 0-4999: want a range of worker IDs within 0 to 1023`},
+		{"lease out of range", []string{"serve", "--pools", "{p: {lease: 48h}}"}, 2, `hapax: invalid pools.p.lease 48h: want 1s to 24h`},
+		{"no digest", []string{"serve", "--tokens", "{a: {}}"}, 2, `hapax: missing tokens.a.hash: want sha256: and 64 hexadecimal digits, as hapax token new prints them`},
+		{"no data directory", []string{"serve", "--data", ""}, 2, `hapax: missing --data: want a directory`},
+		{"bad tag", []string{"serve", "--tags", "{a: {kind: k}}"}, 2, `hapax: invalid tags.a.kind "k": want "segment" or "snowflake"`},
 		{"unknown key", []string{"serve", "--tags", "{a: {stp: 1}}"}, 2, `hapax: --tags: there is no setting tags.a.stp; did you mean tags.a.step?`},
 		{"no configuration file", []string{"serve", "--config", "none.yaml"}, 2, `hapax: the configuration file: open none.yaml: no such file or directory`},
 	}

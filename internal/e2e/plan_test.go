@@ -63,14 +63,14 @@ func TestPlan(t *testing.T) {
 		want string
 	}{
 		{[]string{"--min", "1"}, "--min and --max belong together"},
-		{[]string{"--min", "2", "--max", "1"}, "min is 2; allowed is up to max, which is 1"},
+		{[]string{"--min", "2", "--max", "1"}, "invalid min 2: want up to max, which is 1"},
 		{[]string{"--min", "x", "--max", "1"}, "x"},
-		{[]string{"--rate", "-1"}, "rate is -1"},
-		{[]string{"--nodes", "-1"}, "nodes is -1"},
-		{[]string{"--years", "NaN"}, "years is NaN"},
+		{[]string{"--rate", "-1"}, "invalid rate -1"},
+		{[]string{"--nodes", "-1"}, "invalid nodes -1"},
+		{[]string{"--years", "NaN"}, "invalid years NaN"},
 		{[]string{"--layout", "nonsense"}, "layout"},
 		{[]string{"--min", "0", "--max", "9223372036854775807"}, "no room"},
-		{[]string{"--js-safe", "--nodes", "1000", "--rate", "1e9"}, "allowed is 53 bits"},
+		{[]string{"--js-safe", "--nodes", "1000", "--rate", "1e9"}, "want 53 bits"},
 	} {
 		if _, r := plan(2, c.args...); !strings.Contains(r.err, c.want) || r.out != "" {
 			t.Errorf("plan %q: %s%s", c.args, r.out, r.err)

@@ -89,8 +89,8 @@ func TestRESPAddress(t *testing.T) {
 		want    string
 	}{
 		{taken, 1, "hapax: the address " + taken + " is in use by another process; stop it, or choose another address with --resp"},
-		{"nowhere", 2, `hapax: resp is "nowhere"; allowed is an address of this machine as HOST:PORT, such as 127.0.0.1:6380`},
-		{"0.0.0.0:0", 2, `hapax: resp is "0.0.0.0:0"; allowed is an address on loopback, such as 127.0.0.1:6380, because nobody is asked for credentials; tokens or --allow-unauthenticated lift this`},
+		{"nowhere", 2, `hapax: invalid resp "nowhere": want an address of this machine as HOST:PORT, such as 127.0.0.1:6380`},
+		{"0.0.0.0:0", 2, `hapax: invalid resp "0.0.0.0:0": want an address on loopback, such as 127.0.0.1:6380, because nobody is asked for credentials; tokens or --allow-unauthenticated lift this`},
 	} {
 		r := run(t, t.TempDir(), "serve", "--http", "127.0.0.1:0", "--resp", tt.address)
 		if r.code != tt.code || strings.TrimSpace(r.err) != tt.want {

@@ -119,7 +119,7 @@ func TestNextReadsTheConfiguration(t *testing.T) {
 	}
 	ok(t, dir, "next", "t", "--store", "bolt:x.db") // it is known now
 	r := run(t, dir, "tags", "create", "u", "--kind", "snowflake", "--pool", "q", "--store", "bolt:x.db")
-	if r.code != 2 || !strings.Contains(r.err, `pool is "q"; allowed is a pool that is configured`) {
+	if r.code != 2 || !strings.Contains(r.err, `invalid pool "q": want a pool that is configured`) {
 		t.Errorf("a tag of an unknown pool: exit code %d, %s", r.code, r.err)
 	}
 }
@@ -129,7 +129,7 @@ func TestParseGoesOn(t *testing.T) {
 	r := runWith(t, t.TempDir(), "1\nabc\n\n99\n-5\n", nil, "parse", "-")
 	out, errs := strings.Split(strings.TrimSpace(r.out), "\n"), strings.Split(strings.TrimSpace(r.err), "\n")
 	if r.code != 2 || len(out) != 2 || !strings.HasPrefix(out[1], "99\t") || len(errs) != 3 ||
-		!strings.HasPrefix(errs[0], `hapax: line 2: id is "abc"`) || !strings.HasPrefix(errs[1], "hapax: line 5: id is -5") {
+		!strings.HasPrefix(errs[0], `hapax: line 2: invalid id "abc"`) || !strings.HasPrefix(errs[1], "hapax: line 5: invalid id -5") {
 		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
 	}
 }

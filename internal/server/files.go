@@ -13,20 +13,26 @@ const (
 )
 
 // fitFiles lowers the limits on connections until the process may open that many
-// files: accepting on one listener must not fail for what came in on another.
-func (c *Config) fitFiles(log *slog.Logger) {
+// files: accepting on one listener must not fail for what came in on another. What it
+// returns tells the log of it, once the server has opened everything: what keeps a
+// server from starting is to be the only thing that it says.
+func (c *Config) fitFiles() (tell func(*slog.Logger)) {
+	tell = func(*slog.Logger) {}
 	files, ok := maxFiles()
 	if !ok {
-		return
+		return tell
 	}
 	limits := []*int{&c.HTTPConnections}
 	if c.RESP != "" {
 		limits = append(limits, &c.RESPConnections)
 	}
 	if share, lowered := fit(files, c.listeners(), limits...); lowered {
-		log.Warn("the limit on open files is too low for the settings of connections; they are lowered",
-			"files", files, "connections", share, "http_connections", c.HTTPConnections, "resp_connections", c.RESPConnections)
+		lowered := []any{"files", files, "connections", share, "http_connections", c.HTTPConnections, "resp_connections", c.RESPConnections}
+		tell = func(log *slog.Logger) {
+			log.Warn("the limit on open files is too low for the settings of connections; they are lowered", lowered...)
+		}
 	}
+	return tell
 }
 
 // listeners is how many addresses are listened on. But for that of Redis, they have

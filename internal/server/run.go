@@ -114,7 +114,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.fitFiles(log)
+	tellFiles := c.fitFiles()
 	foreign, parts := new(vestaServer), newForeignParts(c)
 	unlisten := func() error { return errors.Join(ls.close(), foreign.close(), parts.close(ctx)) }
 	err = foreign.listen(ctx, c)
@@ -142,6 +142,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 		release()
 		return nil, errors.Join(err, unlisten(), c.redisMongo.stop(), node.Close())
 	}
+	tellFiles(log)
 	opts.Beside, opts.Observer = parts.besides(), parts.observer()
 	opts.Holder, opts.Cache, opts.Ledger = node.Instance, node.cache, node.Ledger
 	opts.Marks = c.redisMongo.marks()

@@ -31,7 +31,36 @@ func TestConformance(t *testing.T) {
 		Open:         func(t testing.TB) storetest.Handle { return mustOpen(t, path) },
 		URL:          path,
 		Capabilities: storetest.Capabilities{Durable: true},
+		Estrange:     estrange,
 	})
+}
+
+// estrange is the harness's way to a store that was copied.
+func estrange(t testing.TB) storetest.Estranged {
+	path := filepath.Join(t.TempDir(), "original.db")
+	return storetest.Estranged{
+		Open: func(ctx context.Context) (storetest.Handle, error) {
+			s, err := Open(ctx, path, Options{})
+			if err != nil {
+				return nil, err
+			}
+			return s, nil
+		},
+		Estrange: func() {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path += ".copy"
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Adopt: func(ctx context.Context) error {
+			_, err := Adopt(ctx, path, Margin{Numbers: 1000})
+			return err
+		},
+	}
 }
 
 func mustOpen(t testing.TB, path string) *Store {

@@ -32,7 +32,39 @@ func TestConformance(t *testing.T) {
 		Capabilities: storetest.Capabilities{Shared: true, Durable: true},
 		Open:         func(t testing.TB) storetest.Handle { return open(t, url) },
 		Silence:      silence(server, url),
+		Estrange:     func(t testing.TB) storetest.Estranged { return estrange(t, server) },
 	})
+}
+
+// estrange is the harness's way to a store that has come to another cluster.
+func estrange(t testing.TB, server *testservers.Server) storetest.Estranged {
+	prefix := rand.Text()
+	url := server.URL + "/" + prefix
+	return storetest.Estranged{
+		Open: func(ctx context.Context) (storetest.Handle, error) {
+			s, err := etcdstore.Open(ctx, url, etcdstore.Options{})
+			if err != nil {
+				return nil, err
+			}
+			return s, nil
+		},
+		Estrange: func() {
+			c := client(t, server)
+			at := prefix + "/store"
+			kept, err := c.Get(t.Context(), at)
+			if err != nil || len(kept.Kvs) != 1 {
+				t.Fatalf("%s: %v, error %v; want one key", at, kept, err)
+			}
+			head, _, _ := strings.Cut(string(kept.Kvs[0].Value), `"cluster":"`)
+			if _, err := c.Put(t.Context(), at, head+`"cluster":"1"}`); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Adopt: func(ctx context.Context) error {
+			_, err := etcdstore.Adopt(ctx, url, etcdstore.Options{})
+			return err
+		},
+	}
 }
 
 // silence is the harness's way to a store that says nothing any more; nil for a server
@@ -64,7 +96,7 @@ func open(t testing.TB, url string) *etcdstore.Store {
 	return s
 }
 
-func client(t *testing.T, s *testservers.Server) *clientv3.Client {
+func client(t testing.TB, s *testservers.Server) *clientv3.Client {
 	t.Helper()
 	if s.Addr == "" {
 		t.Skip("needs a server of its own, and an existing one was given")

@@ -56,7 +56,19 @@ type Harness struct {
 	// over a network; others leave it nil.
 	Silence func(t testing.TB, timeout time.Duration) (open func(ctx context.Context) (Handle, error), silence func())
 
+	// Estrange returns a store of its own that its driver does not take for the one it
+	// was any more once estrange was called: one that was copied or moved, or that came
+	// to another server. Nil for drivers that cannot tell, and leave it to a witness.
+	Estrange func(t testing.TB) Estranged
+
 	Capabilities Capabilities
+}
+
+// An Estranged store is refused until it is adopted.
+type Estranged struct {
+	Open     func(ctx context.Context) (Handle, error) // as nodes do; closed by the suite
+	Estrange func()                                    // while no handle is open
+	Adopt    func(ctx context.Context) error           // as an operator does, once
 }
 
 // Capabilities tell what may be expected of a store. The zero value is a store
@@ -99,6 +111,9 @@ func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.Silence != nil {
 		t.Run("identity/silence", func(t *testing.T) { check{run: checkSilence}.runOn(t, h) })
+	}
+	if h.Estrange != nil {
+		t.Run("identity/adopt", func(t *testing.T) { check{run: checkAdopt}.runOn(t, h) })
 	}
 	if h.Capabilities.outlives() && h.URL == "" {
 		t.Fatal("storetest: Harness.URL is empty; the tests with several processes need it")

@@ -210,7 +210,7 @@ func (h handler) next(ctx context.Context, q request) ([]int64, error) {
 		return nil, err
 	}
 	if q.batch < 1 {
-		return nil, &fault{codeSystem, fmt.Sprintf("batchSize is %d; allowed is 1 to %d", q.batch, MaxBatch)}
+		return nil, &fault{codeSystem, fmt.Sprintf("invalid batchSize %d: want 1 to %d", q.batch, MaxBatch)}
 	}
 	ids := make([]hapax.ID, q.batch)
 	if _, err := h.Issuer.NextN(ctx, q.bizType, ids); err != nil {

@@ -98,7 +98,7 @@ func TestGolden(t *testing.T) {
 		{"GET", "nextSegmentId?token=t&bizType=x", "", "", 200, asJSON, `{"data":null,"code":6,"message":"error query segmentId: can not find biztype:x"}`},
 		{"GET", "nextIdSimple?token=t&bizType=x", "", "", 200, plain, ""},
 		{"GET", "nextId?token=t&bizType=down", "", "", 200, asJSON, `{"data":null,"code":6,"message":"error query segmentId: store_unavailable"}`},
-		{"GET", "nextId?batchSize=0&" + good, "", "", 200, asJSON, `{"data":null,"code":6,"message":"batchSize is 0; allowed is 1 to 100000"}`},
+		{"GET", "nextId?batchSize=0&" + good, "", "", 200, asJSON, `{"data":null,"code":6,"message":"invalid batchSize 0: want 1 to 100000"}`},
 		{"GET", "nextIdSimple?batchSize=-4&" + good, "", "", 200, plain, ""},
 		{"GET", "nextId?batchSize=x&" + good, "", "", 400, asJSON, `{"timestamp":1567733700834,"status":400,"error":"Bad Request","exception":"org.springframework.web.method.annotation.MethodArgumentTypeMismatchException","message":"Failed to convert value of type 'java.lang.String' to required type 'java.lang.Integer'; nested exception is java.lang.NumberFormatException: For input string: \"x\"","path":"/tinyid/id/nextId"}`},
 		{"GET", "other?" + good, "", "", 404, asJSON, `{"timestamp":1567733700834,"status":404,"error":"Not Found","message":"No message available","path":"/tinyid/id/other"}`},

@@ -78,7 +78,7 @@ func (c *conn) answer(h head, body []byte) {
 	case h.flags&flagRequest == 0: // a reply, such as to a heartbeat
 	case !twoWay: // nothing to answer, and so nothing to do
 	case serialization != hessian2:
-		c.fail(h, badRequest(fmt.Errorf("serialization %d; allowed is %d, hessian2", serialization, hessian2)))
+		c.fail(h, badRequest(fmt.Errorf("invalid serialization %d: want %d, hessian2", serialization, hessian2)))
 	case h.flags&flagEvent != 0:
 		c.out <- appendReply(nil, h, statusOK, func(dst []byte) []byte { return append(dst, 'N') })
 	default:

@@ -32,7 +32,7 @@ func TestErrorText(t *testing.T) {
 		want string
 	}{
 		{"with details", fmt.Errorf("%w: %q", hapax.ErrTagNotFound, "orders"), `ERR tag_not_found: the tag does not exist: "orders"`},
-		{"value", &hapax.ValueError{Field: "COUNT", Value: 0, Allowed: "1 to 9", Err: hapax.ErrInvalidArgument}, "ERR invalid_argument: COUNT is 0; allowed is 1 to 9"},
+		{"value", &hapax.ValueError{Field: "COUNT", Value: 0, Allowed: "1 to 9", Err: hapax.ErrInvalidArgument}, "ERR invalid_argument: invalid COUNT 0: want 1 to 9"},
 		{"nothing of the inside", fmt.Errorf("%w: dial tcp 10.1.2.3:3306", hapax.ErrStoreUnavailable), "UNAVAILABLE store_unavailable: the store cannot be reached or did not answer in time"},
 		{
 			"a wait that ended", &hapax.WaitError{Cause: fmt.Errorf("%w: dial tcp 10.1.2.3:3306", hapax.ErrStoreUnavailable), Context: context.DeadlineExceeded},

@@ -175,7 +175,7 @@ func (discardConn) LocalAddr() net.Addr         { return &net.TCPAddr{} }
 func TestReplies(t *testing.T) {
 	const (
 		wrongType = "-WRONGTYPE kind_mismatch: the tag is frozen as another kind: \"events\" is a snowflake tag; only a segment tag has numbers in a row\r\n"
-		tooMany   = "-ERR invalid_argument: COUNT is 101; allowed is 1 to 100\r\n"
+		tooMany   = "-ERR invalid_argument: invalid COUNT 101: want 1 to 100\r\n"
 		parsed    = "$2\r\nid\r\n$18\r\n250551203758067712\r\n$6\r\nlayout\r\n$4\r\nleaf\r\n$4\r\ntime\r\n$24\r\n2012-09-25T11:03:56.649Z\r\n$6\r\nfields\r\n"
 		fields    = "$4\r\ntime\r\n:59736061992\r\n$6\r\nworker\r\n:189\r\n$8\r\nsequence\r\n:0\r\n"
 	)
@@ -191,7 +191,7 @@ func TestReplies(t *testing.T) {
 		{"INCRBY", []string{"INCRBY rows 10", ":10\r\n", "INCR rows", ":11\r\n", "INCRBY rows 1", ":12\r\n"}},
 		{"INCRBY with nonsense", []string{
 			"INCRBY rows x", "-ERR value is not an integer or out of range\r\n", "INCRBY rows 9223372036854775808", "-ERR value is not an integer or out of range\r\n",
-			"INCRBY rows 0", "-ERR invalid_argument: count is 0; allowed is 1 to 1000000\r\n", "INCRBY rows -5", "-ERR invalid_argument: count is -5; allowed is 1 to 1000000\r\n",
+			"INCRBY rows 0", "-ERR invalid_argument: invalid count 0: want 1 to 1000000\r\n", "INCRBY rows -5", "-ERR invalid_argument: invalid count -5: want 1 to 1000000\r\n",
 			"INCRBY events 2", wrongType,
 		}},
 		{"GET", []string{
@@ -209,7 +209,7 @@ func TestReplies(t *testing.T) {
 			"HAPAX.NEXT across INT COUNT 1", "*1\r\n:9007199254740994\r\n", "INCR across", ":9007199254740995\r\n",
 		}},
 		{"HAPAX.NEXT with nonsense", []string{
-			"HAPAX.NEXT many COUNT 0", "-ERR invalid_argument: COUNT is 0; allowed is 1 to 100\r\n", "HAPAX.NEXT many COUNT 101", tooMany,
+			"HAPAX.NEXT many COUNT 0", "-ERR invalid_argument: invalid COUNT 0: want 1 to 100\r\n", "HAPAX.NEXT many COUNT 101", tooMany,
 			"HAPAX.NEXT many COUNT x", "-ERR value is not an integer or out of range\r\n", "HAPAX.NEXT many 3", badNext,
 			"HAPAX.NEXT many COUNT 1 COUNT 2", badNext, "HAPAX.NEXT many TEXT INT", badNext, "HAPAX.NEXT many COUNT", badNext, "HAPAX.NEXT", "-ERR wrong number of arguments for 'hapax.next' command\r\n",
 		}},
@@ -289,7 +289,7 @@ func TestTags(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.do("HAPAX.TAGS AFTER a COUNT 1", "*1\r\n$1\r\nc\r\n")
-	c.do("HAPAX.TAGS COUNT 0", "-ERR invalid_argument: COUNT is 0; allowed is 1 to 1000\r\n")
+	c.do("HAPAX.TAGS COUNT 0", "-ERR invalid_argument: invalid COUNT 0: want 1 to 1000\r\n")
 	c.do("HAPAX.TAGS x", "-ERR syntax error: HAPAX.TAGS [AFTER name] [COUNT n]\r\n")
 	c.do("INCR b", "-ERR tag_deleted: the tag was deleted; create it explicitly to resume above its mark: \"b\"\r\n")
 }

@@ -54,5 +54,5 @@ func (strictJSON) Unmarshal(data []byte, message any) error {
 	for i := range names {
 		names[i] = fields.Get(i).JSONName()
 	}
-	return fmt.Errorf("%w; allowed is an object of %s", err, strings.Join(names, ", "))
+	return fmt.Errorf("%w: want an object of %s", err, strings.Join(names, ", "))
 }

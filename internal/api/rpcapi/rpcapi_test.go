@@ -242,8 +242,8 @@ func TestBrokenRequests(t *testing.T) {
 		status                               int
 		want                                 string
 	}{
-		"unknown field":    {hapaxv1connect.IssueServiceNextProcedure, "application/json", "", `{"tag":"x","cuont":5}`, 400, `allowed is an object of tag, count`},
-		"with a charset":   {hapaxv1connect.IssueServiceNextProcedure, "application/json; charset=utf-8", "", `{"tag":"x","cuont":5}`, 400, `allowed is an object of tag, count`},
+		"unknown field":    {hapaxv1connect.IssueServiceNextProcedure, "application/json", "", `{"tag":"x","cuont":5}`, 400, `want an object of tag, count`},
+		"with a charset":   {hapaxv1connect.IssueServiceNextProcedure, "application/json; charset=utf-8", "", `{"tag":"x","cuont":5}`, 400, `want an object of tag, count`},
 		"no JSON":          {hapaxv1connect.IssueServiceNextProcedure, "application/json", "", ``, 400, `a message without fields is {}`},
 		"no time":          {hapaxv1connect.IssueServiceNextProcedure, "application/json", "Connect-Timeout-Ms: 0", `{"tag":"x"}`, 504, `"deadline_exceeded"`},
 		"half an envelope": {hapaxv1connect.IssueServiceNextStreamProcedure, "application/connect+json", "", "abc", 200, `"invalid_argument"`},

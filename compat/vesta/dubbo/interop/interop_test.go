@@ -180,9 +180,9 @@ func TestErrors(t *testing.T) {
 		{"genIds", []any{}, "no method \"genIds\""},
 		{"genId", []any{int64(1)}, "no method \"genId\""},
 		{"expId", []any{"1"}, "no method \"expId\" with the parameters \"Ljava/lang/String;\""},
-		{"makeId", []any{int64(1), int64(1), int64(1024)}, "machine is 1024; allowed is 0 to 1023"},
-		{"makeId", []any{int64(1) << 30, int64(1)}, "time is 1073741824; allowed is 0 to 1073741823"},
-		{"transTime", []any{int64(-1)}, "time is -1"},
+		{"makeId", []any{int64(1), int64(1), int64(1024)}, "invalid machine 1024: want 0 to 1023"},
+		{"makeId", []any{int64(1) << 30, int64(1)}, "invalid time 1073741824: want 0 to 1073741823"},
+		{"transTime", []any{int64(-1)}, "invalid time -1"},
 	} {
 		var got int64
 		err := c.CallUnary(t.Context(), bad.args, &got, bad.method, within, client.WithCallRetries(0))
