@@ -95,10 +95,12 @@ func (s *Snowflake) term() Term {
 }
 
 // accept decides whether a lease can be used: its grant must lie above all that
-// this issuer took of that worker before (condition 3).
+// this issuer took of that worker before (condition 3). What may be given back can
+// begin within it: an extension through one node, whose answer was lost, and another
+// through a second node, which gives back nothing of the first one's.
 func (s *Snowflake) accept(l Lease) error {
 	g := l.Grant
-	if !s.opts.mayUse(l.Worker) || g.Lo < 0 || g.Len() <= 0 || g.Hi > s.end || l.Token < 1 || l.From < 0 || l.From > g.Lo {
+	if !s.opts.mayUse(l.Worker) || g.Lo < 0 || g.Len() <= 0 || g.Hi > s.end || l.Token < 1 || l.From < 0 || l.From > g.Hi {
 		return fmt.Errorf("%w: pool %q: the store granted worker %d ticks [%d, %d) from %d under token %d", ErrStoreCorrupt, s.opts.Pool, l.Worker, g.Lo, g.Hi, l.From, l.Token)
 	}
 	if mark := s.marks[l.Worker]; g.Lo < mark {

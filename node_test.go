@@ -1,0 +1,76 @@
+package hapax_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/memstore"
+)
+
+// twoNodes is a store behind two nodes. The first one's answer to an extension is
+// lost; the second one does what follows.
+type twoNodes struct {
+	hapax.Store
+	lost   bool
+	sealed int64
+}
+
+func (s *twoNodes) node(ctx context.Context) context.Context {
+	if s.lost {
+		return driver.WithNode(ctx, "second")
+	}
+	return driver.WithNode(ctx, "first")
+}
+
+func (s *twoNodes) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	return s.Store.AcquireWorker(s.node(ctx), req)
+}
+
+func (s *twoNodes) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	l, err := s.Store.ExtendWorker(s.node(ctx), lease, req)
+	if err == nil && !s.lost {
+		s.lost = true
+		return lease, hapax.ErrStoreUnavailable
+	}
+	return l, err
+}
+
+func (s *twoNodes) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
+	s.sealed = last
+	return s.Store.SealWorker(s.node(ctx), lease, last)
+}
+
+// An answer that was lost at one node stops nothing at the next, which gives back
+// nothing of what the first one granted.
+func TestLostAnswerThenAnotherNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // the layout's epoch is over
+		store := &twoNodes{Store: memstore.New()}
+		flake, err := hapax.NewSnowflake(t.Context(), store, hapax.SnowflakeOptions{Grant: time.Second, MaxGrant: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		worker := flake.Stats().Worker
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if _, err := flake.Next(ctx); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			time.Sleep(50 * time.Millisecond)
+		}
+		if !store.lost || flake.Stats().Worker != worker {
+			t.Errorf("lost is %t, and worker %d became %d", store.lost, worker, flake.Stats().Worker)
+		}
+		if err := flake.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if store.sealed == 0 {
+			t.Error("nothing was given back")
+		}
+	})
+}
