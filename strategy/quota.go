@@ -94,9 +94,11 @@ func (q *quota) take(of string, n int64, now time.Time) error {
 	return nil
 }
 
-// rollLocked begins a new window if the current one is over.
+// rollLocked begins a new window if the current one is over, or more than a window
+// ahead: then the clock was wrong when it began. A clock that is set back by less
+// gives nobody a window twice.
 func (q *quota) rollLocked(now time.Time) {
-	if began := now.UTC().Truncate(q.per); began.After(q.began) {
+	if began := now.UTC().Truncate(q.per); began.After(q.began) || q.began.Sub(began) > q.per {
 		q.began = began
 		clear(q.used)
 	}
