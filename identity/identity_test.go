@@ -57,7 +57,7 @@ func TestProviders(t *testing.T) {
 		"fixed below":              {Fixed(-1), Choice{}, "outside"},
 		"env":                      {Env("HAPAX_TEST_WORKER"), one(12), ""},
 		"env unset":                {Env("HAPAX_TEST_NO_SUCH"), Choice{}, "HAPAX_TEST_NO_SUCH is not set"},
-		"env empty":                {Env("HAPAX_TEST_EMPTY"), Choice{}, `invalid HAPAX_TEST_EMPTY ""`},
+		"env empty":                {Env("HAPAX_TEST_EMPTY"), Choice{}, `HAPAX_TEST_EMPTY is ""`},
 		"env no number":            {Env("HAPAX_TEST_TEXT"), Choice{}, `"12a"`},
 		"env negative":             {Env("HAPAX_TEST_SIGN"), Choice{}, `"-1"`},
 		"env beyond":               {Env("HAPAX_TEST_LARGE"), Choice{}, "1024"},

@@ -199,8 +199,8 @@ func (g *Guarded) lostBeat(ctx context.Context, r driver.Rows) error {
 	h.mu.Lock()
 	arrived := h.arrivedLocked(raw, row)
 	h.mu.Unlock()
-	if arrived {
-		return fmt.Errorf("%w: a heartbeat that was given up has arrived; ask again", hapax.ErrStoreUnavailable)
+	if arrived { // one that was given up; now the next one can be written, and no other is on its way
+		return g.beatLocked(ctx, r)
 	}
 	return g.judgeBeat(ctx, raw, row)
 }
