@@ -365,10 +365,17 @@ func TestStoreThatForgets(t *testing.T) {
 	c.restart(gone)
 	c.adopted = true
 	for l := range c.clients {
+		var err error
+		t.Cleanup(func() {
+			if err != nil {
+				t.Logf("%s of %s: %v\n%s", l.tag, l.node.address, err, l.node.server.logged())
+			}
+		})
 		eventually(t, l.node.address+" issues again", func() bool {
 			l.request.Lock()
 			defer l.request.Unlock()
-			return l.takeLocked(1) == nil
+			err = l.takeLocked(1)
+			return err == nil
 		})
 	}
 	defer c.run()()

@@ -171,6 +171,11 @@ func (g *Guarded) heed(ctx context.Context, store hapax.Store, err error) error 
 	switch {
 	case errors.Is(err, hapax.ErrFenced): // the guard has found it
 		return err
+	case found && g.isDropped(store): // found before, and perhaps decided about meanwhile
+		if refused := g.Refused(); refused != nil {
+			return refused
+		}
+		return fmt.Errorf("%w: the store is opened anew: %v", hapax.ErrStoreUnavailable, err)
 	case found:
 		g.drop(store)
 		return g.refuse(ctx, err)
