@@ -28,7 +28,8 @@ type handles struct {
 	mu    sync.Mutex // guards what follows
 	store *memstore.Store
 	all   []*latching
-	latch error // what handles opened so far answer from now on
+	latch error         // what the first handle answers from now on
+	late  time.Duration // how long that takes
 }
 
 func (h *handles) open(context.Context) (hapax.Store, error) {
@@ -41,7 +42,7 @@ func (h *handles) open(context.Context) (hapax.Store, error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.latch != nil && n == 0 {
-			return storetest.Fault{Fail: h.latch}
+			return storetest.Fault{Before: h.late, Fail: h.latch}
 		}
 		return storetest.Fault{}
 	})
@@ -107,6 +108,57 @@ func TestDriverRefusesByItself(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What a handle finds that was replaced meanwhile is no finding: an operator may have
+// decided about it.
+func TestLateFindingOfAReplacedHandle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &handles{store: memstore.New()}
+		if _, err := h.store.CreateTag(t.Context(), hapax.Tag{Name: "t"}, hapax.CreateExplicit); err != nil {
+			t.Fatal(err)
+		}
+		w, err := witness.Open(filepath.Join(t.TempDir(), "witness"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := witness.GuardOpened(h.open, w, witness.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Allocate(t.Context(), "t", 10, ""); err != nil {
+			t.Fatal(err)
+		}
+		find := func(late time.Duration) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.latch, h.late = hapax.ErrStoreReplaced, late
+		}
+		find(4 * time.Second)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if a, err := g.Allocate(t.Context(), "t", 10, ""); err == nil {
+				t.Errorf("the late answer: %v", a.Grant)
+			}
+		})
+		synctest.Wait()
+		find(0)
+		if _, err := g.Allocate(t.Context(), "t", 10, ""); !errors.Is(err, hapax.ErrFenced) {
+			t.Errorf("before adopt: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		if _, err := g.Adopt(t.Context(), witness.AdoptRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		time.Sleep(2 * time.Second)
+		if _, err := g.Allocate(t.Context(), "t", 10, ""); err != nil {
+			t.Errorf("after the late answer: %v, %+v", err, g.Status())
+		}
+		if err := errors.Join(g.Close(), w.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A store that its driver refuses to open, because it has moved, is adopted through
