@@ -122,7 +122,7 @@ func TestLateFindingOfAReplacedHandle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := witness.GuardOpened(h.open, w, witness.Options{})
+		g, err := witness.GuardOpened(h.open, w, witness.Options{Timeout: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestLateFindingOfAReplacedHandle(t *testing.T) {
 			defer h.mu.Unlock()
 			h.latch, h.late = hapax.ErrStoreReplaced, late
 		}
-		find(4 * time.Second)
+		find(time.Minute)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if a, err := g.Allocate(t.Context(), "t", 10, ""); err == nil {
