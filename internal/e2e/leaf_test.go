@@ -152,7 +152,7 @@ func testLeafTableSetBack(t *testing.T, server *testservers.Server) {
 				t.Errorf("%s of a table that was set back: %d %s", key, status, body)
 			}
 		}
-		if status, body := answers(t, "http://"+at+"/readyz"); status != http.StatusServiceUnavailable {
+		if status, body := answers(t, "http://"+at+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, `"fenced":true`) {
 			t.Errorf("/readyz: %d %s", status, body)
 		}
 		s.kill()
