@@ -139,9 +139,6 @@ func (g *Guarded) beatLocked(ctx context.Context, r driver.Rows) error {
 func (h *heart) acked() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.run == "" {
-		return 0
-	}
 	return h.beat
 }
 
@@ -446,10 +443,10 @@ func (g *Guarded) leave(store hapax.Store) error {
 		return nil
 	}
 	h.mu.Lock()
-	row, joined, certain := h.row, h.joined, !h.unsure
+	row, joined := h.row, h.joined
 	h.left = true
 	h.mu.Unlock()
-	if !ok || !joined || !certain || g.Refused() != nil {
+	if !ok || !joined || g.Refused() != nil {
 		return nil
 	}
 	if err := g.witness.setBeat(-1, time.Now()); err != nil {
