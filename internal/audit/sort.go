@@ -8,7 +8,8 @@ import (
 const (
 	smallSort = 1 << 6  // up to how many keys a comparing sort is quicker
 	cacheSort = 1 << 17 // up to how many keys, with as much scratch space, stay in a core's cache
-	maxDigit  = 10      // bits
+	digitBits = 10
+	groupSort = 16 // how far a key is moved to its place in a group
 )
 
 // sortKeys sorts keys and returns the one of the two that holds them then. The
@@ -37,26 +38,31 @@ func sortKeys(keys, scratch []uint64) []uint64 {
 		return dealOut(keys, scratch, width)
 	}
 	enough := min(width, bits.Len(uint(len(keys)))+1)
-	return sortGroups(sortDigits(keys, scratch, width-enough, width), scratch, keys, width-enough)
+	digits := (enough + digitBits - 1) / digitBits
+	low := max(width-digits*digitBits, 0)
+	keys, scratch = sortDigits(keys, scratch, low, digits)
+	if low > 0 {
+		sortGroups(keys, scratch, low)
+	}
+	return keys
 }
 
 // dealOut sorts keys that differ in the lowest bits alone, as many as width.
 func dealOut(keys, scratch []uint64, width int) []uint64 {
 	digit := min(width, 8, bits.Len(uint(len(keys)/cacheSort))+2)
-	shift := width - digit
-	mask := uint64(1)<<digit - 1
+	shift, mask := width-digit, byte(1<<digit-1)
 	var ends [256]int
 	for _, k := range keys {
-		ends[k>>shift&mask]++
+		ends[byte(k>>(shift&63))&mask]++
 	}
 	starts(ends[:])
 	for _, k := range keys {
-		at := &ends[k>>shift&mask]
+		at := &ends[byte(k>>(shift&63))&mask]
 		scratch[*at] = k
 		*at++
 	}
 	from := 0
-	for _, end := range ends[:mask+1] {
+	for _, end := range ends[:1<<digit] {
 		part := scratch[from:end]
 		if len(part) > 0 && shift > 0 {
 			if result := sortKeys(part, keys[from:end]); &result[0] != &part[0] {
@@ -68,42 +74,42 @@ func dealOut(keys, scratch []uint64, width int) []uint64 {
 	return scratch
 }
 
-// sortDigits sorts by the bits from one up to another.
-func sortDigits(keys, scratch []uint64, from, upTo int) []uint64 {
-	passes := (upTo - from + maxDigit - 1) / maxDigit
-	digit := (upTo - from + passes - 1) / passes
-	mask := uint64(1)<<digit - 1
-	for shift := from; shift < upTo; shift += digit {
-		var at [1 << maxDigit]int
+// sortDigits sorts by digits from a bit upwards, and returns where the keys are then
+// and where they are not.
+func sortDigits(keys, scratch []uint64, from, digits int) (sorted, free []uint64) {
+	const mask = 1<<digitBits - 1
+	for shift := from; shift < from+digits*digitBits; shift += digitBits {
+		var at [1 << digitBits]int
 		for _, k := range keys {
-			at[k>>shift&mask]++
+			at[k>>(shift&63)&mask]++
 		}
-		starts(at[:mask+1])
+		starts(at[:])
 		for _, k := range keys {
-			to := &at[k>>shift&mask]
+			to := &at[k>>(shift&63)&mask]
 			scratch[*to] = k
 			*to++
 		}
 		keys, scratch = scratch, keys
 	}
-	return keys
+	return keys, scratch
 }
 
-// sortGroups sorts keys that are in order but for their lowest bits. Of a and b it
-// takes the one that is not keys for its scratch space.
-func sortGroups(keys, a, b []uint64, low int) []uint64 {
-	if low == 0 {
-		return keys
-	}
-	scratch := a
-	if &a[0] == &keys[0] {
-		scratch = b
-	}
+// sortGroups sorts keys that are in order but for their lowest bits.
+func sortGroups(keys, scratch []uint64, low int) {
 	for i := 1; i < len(keys); i++ {
-		if keys[i-1] <= keys[i] {
+		k := keys[i]
+		if keys[i-1] <= k {
 			continue
 		}
-		from, group := i-1, keys[i]>>low
+		to := i
+		for ; to > max(i-groupSort, 0) && keys[to-1] > k; to-- {
+			keys[to] = keys[to-1]
+		}
+		keys[to] = k
+		if i-to < groupSort {
+			continue
+		}
+		from, group := to, k>>low
 		for from > 0 && keys[from-1]>>low == group {
 			from--
 		}
@@ -114,8 +120,8 @@ func sortGroups(keys, a, b []uint64, low int) []uint64 {
 		if result := sortKeys(part, scratch[from:i]); &result[0] != &part[0] {
 			copy(part, result)
 		}
+		i--
 	}
-	return keys
 }
 
 // starts turns counts into where each begins.
