@@ -260,9 +260,10 @@ func (a *Adoption) hear(ctx context.Context, r driver.Rows, req AdoptRequest, li
 }
 
 // evidence adds what was published for the fence to lines, and returns the nodes
-// whose evidence is complete.
+// whose evidence is complete: that which is being brought up to date is not.
 func (a *Adoption) evidence(ctx context.Context, r driver.Rows, lines map[string]int64) (map[string]bool, error) {
-	parts, said, complete := map[string]int64{}, map[string]int64{}, map[string]bool{}
+	type account struct{ parts, sum int64 }
+	found, said, complete := map[string]account{}, map[string]account{}, map[string]bool{}
 	err := driver.AllRows(ctx, r, driver.TableEvidence, func(row driver.Row) error {
 		rest, ok := strings.CutPrefix(row.Name, a.Fence.ID+"/")
 		node, part, ok2 := strings.Cut(rest, "/")
@@ -274,16 +275,20 @@ func (a *Adoption) evidence(ctx context.Context, r driver.Rows, lines map[string
 			return err
 		}
 		if part == evidenceDone {
-			said[node] = some["parts"]
-			complete[node] = true
+			said[node] = account{some["parts"], some["sum"]}
 			return nil
 		}
-		parts[node]++
+		total := found[node]
+		total.parts++
+		for _, mark := range some {
+			total.sum += mark
+		}
+		found[node] = total
 		maps.Copy(lines, merge(lines, some))
 		return nil
 	})
-	for node := range complete {
-		complete[node] = parts[node] == said[node]
+	for node, told := range said {
+		complete[node] = found[node] == told
 	}
 	return complete, err
 }

@@ -449,7 +449,7 @@ func (g *Guarded) leave(store hapax.Store) error {
 	if !ok || !joined || g.Refused() != nil {
 		return nil
 	}
-	if err := g.witness.setBeat(-1, time.Now()); err != nil {
+	if err := g.witness.leave(); err != nil {
 		return err
 	}
 	_, err := r.SwapRow(ctx, driver.TableNodes, g.witness.Node(), row, nil)

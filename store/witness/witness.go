@@ -36,6 +36,7 @@ type Witness struct {
 	state  record
 	calls  map[string]*calls // lines with calls to the store under way
 	next   *batch            // what changes join until its first writer takes it; nil: none
+	left   bool              // the node has left the store
 	closed bool
 }
 
@@ -251,10 +252,12 @@ func (w *Witness) setStore(id string) error {
 	})
 }
 
-// setBeat records a heartbeat; -1 says that the node leaves.
-func (w *Witness) setBeat(beat int64, at time.Time) error {
+// leave records that the node leaves the store in good order: no heartbeat of its is
+// to be found there any more. What is accepted from then on does not change that.
+func (w *Witness) leave() error {
 	return w.commit(func(b *record) error {
-		b.Beat, b.At = beat, at.UnixMilli()
+		w.left = true
+		b.Beat, b.At = -1, time.Now().UnixMilli()
 		return nil
 	})
 }
@@ -317,13 +320,11 @@ func (w *Witness) sinceOf(c *call) int64 {
 	return c.since
 }
 
-// settled reports whether a line was used up to hi here, and no call for more of it
-// is under way.
-func (w *Witness) settled(line string, hi int64) bool {
+// isIdle reports whether no call for more of a line is under way.
+func (w *Witness) isIdle(line string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	mark, known := w.markLocked(line)
-	return known && mark == hi && w.calls[line] == nil
+	return w.calls[line] == nil
 }
 
 func (w *Witness) end(c *call) {
@@ -366,7 +367,7 @@ func (w *Witness) accept(c *call, g hapax.Grant, beat int64) error {
 			b.Offers[c.line] = -1 // the store's mark has moved on: it can come about no more
 		}
 		b.Marks[c.line] = mark
-		if beat > 0 {
+		if beat > 0 && !w.left {
 			b.Beat, b.At = beat, time.Now().UnixMilli()
 		}
 		return nil
