@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/hapax-id/hapax/internal/durable"
@@ -92,5 +93,25 @@ func TestReplace(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 2 {
 		t.Errorf("the directory holds %q, error %v", left, err)
+	}
+}
+
+// The system's own disk syncs: what cannot be synced is an error.
+func TestSyncs(t *testing.T) {
+	f, err := durable.OS.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Sync(), f.Handle().Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("sync of a file that is closed: error is %v", err)
+	}
+	if runtime.GOOS == "windows" {
+		return // directories cannot be synced
+	}
+	if err := durable.OS.SyncDir(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("sync of a directory that is not there: error is %v", err)
 	}
 }

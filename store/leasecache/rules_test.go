@@ -250,3 +250,81 @@ func TestPowerLoss(t *testing.T) {
 		}
 	}
 }
+
+// While the store is away, parts end where its grant ends.
+func TestPartsEndWithTheGrant(t *testing.T) {
+	store := storetest.NewFaults(memstore.New())
+	c, l, _ := acquired(t, store)
+	hi := c.kept.Lease.Hi
+	store.Down()
+	for after := time.Duration(0); ; after += time.Second {
+		longer, err := c.ExtendWorker(t.Context(), l, extension(after))
+		if err != nil {
+			break
+		}
+		if longer.Grant.Lo != l.Grant.Hi || longer.Grant.Hi > hi {
+			t.Fatalf("after %v came %v; the store's grant ends at %d", l.Grant, longer.Grant, hi)
+		}
+		l = longer
+	}
+	if l.Grant.Hi != hi {
+		t.Errorf("the last part ends at %d, the store's grant at %d", l.Grant.Hi, hi)
+	}
+}
+
+// A lease far ahead of the clock is not resumed: one of the two is wrong. Nor is one
+// that a seal outside of what was handed out would spoil.
+func TestOddClockAndSeal(t *testing.T) {
+	store := storetest.NewFaults(memstore.New())
+	c, l, path := acquired(t, store)
+	for _, last := range []int64{l.From - 1, l.Grant.Hi + 1} {
+		if err := c.SealWorker(t.Context(), l, last); !errors.Is(err, hapax.ErrInvalidArgument) {
+			t.Errorf("sealed at %d of %v: error is %v, want ErrInvalidArgument", last, l.Grant, err)
+		}
+	}
+	store.Down()
+	c = reopen(t, c, path, store)
+	if l, err := c.AcquireWorker(t.Context(), request(-48*time.Hour)); !errors.Is(err, hapax.ErrStoreUnavailable) {
+		t.Errorf("two days before: lease %+v, error %v; want that the store is needed", l, err)
+	}
+}
+
+// A file that was edited is not believed, whether or not its checksum was.
+func TestEditedFile(t *testing.T) {
+	for name, edit := range map[string]func(*keptLease){
+		"no pool":            func(l *keptLease) { l.Pool = "" },
+		"no key":             func(l *keptLease) { l.Key = "" },
+		"no token":           func(l *keptLease) { l.Token = 0 },
+		"mark below from":    func(l *keptLease) { l.Mark = l.From - 1 },
+		"mark above the end": func(l *keptLease) { l.Mark = l.Hi + 1 },
+		"ends before it is":  func(l *keptLease) { l.Lo = l.Hi + 1 },
+	} {
+		c, _, path := acquired(t, memstore.New())
+		k := c.kept
+		lease := *k.Lease
+		k.Lease = &lease
+		edit(k.Lease)
+		if err := c.write(k); err != nil {
+			t.Fatal(err)
+		}
+		if k, err := readFile(path); !errors.Is(err, hapax.ErrStoreCorrupt) {
+			t.Errorf("%s: %+v, error %v; want ErrStoreCorrupt", name, k.Lease, err)
+		}
+	}
+	c, _, path := acquired(t, memstore.New())
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := fmt.Sprintf(`"mark":%d`, c.kept.Lease.Mark)
+	lower := strings.Replace(string(data), mark, fmt.Sprintf(`"mark":%d`, c.kept.Lease.Mark-1), 1)
+	if lower == string(data) {
+		t.Fatalf("the file does not tell %s: %s", mark, data)
+	}
+	if err := os.WriteFile(path, []byte(lower), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if k, err := readFile(path); !errors.Is(err, hapax.ErrStoreCorrupt) {
+		t.Errorf("a lower mark: %+v, error %v; want ErrStoreCorrupt", k.Lease, err)
+	}
+}

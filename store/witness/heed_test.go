@@ -283,3 +283,35 @@ func TestSealWhileAnExtensionIsUnderWay(t *testing.T) {
 		}
 	})
 }
+
+// A program that never reached the store that moved has its own fence raised there
+// when it accepts it: one that came along was heard for long ago.
+func TestAcceptedWithAnOldFence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &handles{store: memstore.New()}
+		old := []byte(`{"id":"old","node":"x","name":"x","at":"2026-01-01T00:00:00Z","why":"long ago"}`)
+		if ok, err := h.store.SwapRow(t.Context(), driver.TableFence, "fence", nil, old); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		w, err := witness.Open(filepath.Join(t.TempDir(), "witness"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted := false
+		g, err := witness.GuardOpened(func(ctx context.Context) (hapax.Store, error) {
+			if !accepted {
+				return nil, hapax.ErrStoreReplaced
+			}
+			return h.open(ctx)
+		}, w, witness.Options{Accept: func(ctx context.Context) (hapax.Store, error) { accepted = true; return h.open(ctx) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, err := g.Adopt(t.Context(), witness.AdoptRequest{}); err != nil || a.Fence == nil || a.Fence.ID == "old" {
+			t.Errorf("adopted %+v with the fence %+v, error %v; want one of its own", a, a.Fence, err)
+		}
+		if err := errors.Join(g.Close(), w.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
