@@ -312,8 +312,13 @@ func TestLessDurableMeanwhile(t *testing.T) {
 func TestReplica(t *testing.T) {
 	master := testservers.Redis(t, "--appendfsync", "always")
 	replica := testservers.RedisReplica(t, master)
-	_, err := redisstore.Open(t.Context(), replica.URL, redisstore.Options{})
-	wantErr(t, "Open", err, hapax.ErrStoreUnsafe)
+	for _, readOnly := range []string{"no", "yes"} { // what a replica lets be written it forgets
+		if err := raw(t, replica).ConfigSet(t.Context(), "replica-read-only", readOnly).Err(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := redisstore.Open(t.Context(), replica.URL, redisstore.Options{})
+		wantErr(t, "Open", err, hapax.ErrStoreUnsafe)
+	}
 
 	var codes []string
 	s := open(t, master.URL, redisstore.Options{Warn: func(code, _ string) { codes = append(codes, code) }})
@@ -329,7 +334,7 @@ func TestReplica(t *testing.T) {
 	if err := raw(t, master).ReplicaOf(t.Context(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.Allocate(t.Context(), "t", 1, "")
+	_, err := s.Allocate(t.Context(), "t", 1, "")
 	wantErr(t, "Allocate on a master that was demoted", err, hapax.ErrStoreUnsafe)
 	wantErr(t, "Ping of a master that was demoted", s.Ping(t.Context()), hapax.ErrStoreUnsafe)
 
