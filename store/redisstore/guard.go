@@ -189,8 +189,8 @@ const wayOut = "raise the marks or make sure that nothing is missing, then open 
 // judge decides on a server; recorded is what the store says about its node, the
 // zero value if nothing.
 func (g *guard) judge(srv server, recorded accepted) error {
-	if srv.role != "master" {
-		return unsafe("the server is a replica")
+	if err := srv.isMaster(); err != nil {
+		return err
 	}
 	prior := g.prior(srv, recorded)
 	same := prior.is(srv)
@@ -299,6 +299,15 @@ func (s server) state() string {
 	return strings.Join([]string{s.runID, s.role, s.former, s.connected, s.backlog, s.log}, " ")
 }
 
+// isMaster returns an error for a replica. One that lets itself be written forgets
+// that when it next follows its master.
+func (s server) isMaster() error {
+	if s.role != "master" {
+		return unsafe("the server is a replica")
+	}
+	return nil
+}
+
 // replicas returns how many replicas may lack a write. A backlog without replicas
 // says that there was one within repl-backlog-ttl.
 func (s server) replicas() int {
@@ -398,11 +407,15 @@ func (s *Store) nodeOf(ctx context.Context, key string) (*redis.Client, error) {
 	return s.rdb.(*redis.Client), nil
 }
 
-// masters returns the servers that the store is on, one after the other.
+// masters returns the servers that the store is on, one after the other; an error if
+// one is a replica.
 func (s *Store) masters(ctx context.Context) ([]server, error) {
 	c, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {
 		srv, err := observe(ctx, s.rdb)
+		if err == nil {
+			err = srv.isMaster()
+		}
 		return []server{srv}, err
 	}
 	var mu sync.Mutex // guards all
