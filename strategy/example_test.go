@@ -18,7 +18,7 @@ func officeHours(tag string, now func() time.Time) strategy.Plugin {
 		Tags: []string{tag},
 		Before: func(_ context.Context, c strategy.Call) error {
 			if hour := now().Hour(); hour < 8 || hour >= 18 {
-				return fmt.Errorf("no %s before 8 and after 18 o'clock", c.Tag)
+				return fmt.Errorf("no %s before 8 and after 18 o'clock", c.Tag())
 			}
 			return nil
 		},

@@ -153,7 +153,7 @@ func (h *History) add(ctx context.Context, c Call, ids Numbers) error {
 		}
 		return nil
 	}
-	k := historyKey{c.Tag, c.Strategy, name, address}
+	k := historyKey{c.Tag(), c.Strategy(), name, address}
 	e := b.entries[k]
 	if e == nil {
 		e = &historyEntry{first: now}

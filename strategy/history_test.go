@@ -178,12 +178,12 @@ func TestHistoryIsBounded(t *testing.T) {
 	for i := range ids {
 		ids[i] = hapax.ID(2 * i) // nothing of it is in a row
 	}
-	c := Call{"segment", "orders", len(ids)}
+	c := NewCall("segment", "orders", len(ids))
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 200 { // three times what is kept
-				if err := h.add(ctx, c, Numbers{many: ids}); err != nil {
+				if err := h.add(ctx, c, NewNumbers(ids...)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -226,12 +226,12 @@ func BenchmarkHistory(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer h.Close()
-	c := Call{"segment", "orders", 1}
+	c := NewCall("segment", "orders", 1)
 	ctx := b.Context()
 	id := hapax.ID(0)
 	for b.Loop() {
 		id++
-		if err := h.add(ctx, c, Numbers{one: id}); err != nil {
+		if err := h.add(ctx, c, NewNumbers(id)); err != nil {
 			b.Fatal(err)
 		}
 	}

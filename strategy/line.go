@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/hapax-id/hapax"
 )
@@ -18,7 +18,7 @@ var _ hapax.Issuer = (*Line)(nil)
 // Numbers ascend as the strategy's issuer has them ascend, unless a plugin
 // replaces them.
 type Line struct {
-	strategy, tag string
+	lineName
 
 	registry *Registry
 	issuer   hapax.Issuer
@@ -94,42 +94,43 @@ func (l *Line) next(ctx context.Context, ch *chain) (id hapax.ID, err error) {
 		_, err := l.fill(ctx, ch, ids[:], l.issuer)
 		return ids[0], err
 	}
-	var running *Plugin // whose hook runs; one that still does at the end has panicked
-	issued := false
+	c := Call{&l.lineName, 1}
+	running := 0 // which hook does, counted from 1: the Before hooks and then the After hooks
 	defer func() {
-		if running != nil {
-			id, err = l.rescue(ctx, ch, running, issued, id, recover())
+		if running != 0 { // still, so that it has panicked
+			id, err = l.rescue(ctx, ch, running-1, id, recover())
 		}
 	}()
-	for _, running = range ch.befores {
-		if veto := running.Before(ctx, Call{l.strategy, l.tag, 1}); veto != nil {
-			p := running
-			running = nil
-			return 0, l.failed(ctx, ch, Call{l.strategy, l.tag, 1}, p.rejected(veto))
+	for i, p := range ch.befores {
+		running = i + 1
+		if veto := p.Before(ctx, c); veto != nil {
+			running = 0
+			return 0, l.failed(ctx, ch, c, p.rejected(veto))
 		}
 	}
-	running = nil
+	running = 0
 	if id, err = l.issuer.Next(ctx); err != nil {
-		return 0, l.failed(ctx, ch, Call{l.strategy, l.tag, 1}, err)
+		return 0, l.failed(ctx, ch, c, err)
 	}
-	issued = true
-	for _, running = range ch.afters {
-		if err := running.After(ctx, Call{l.strategy, l.tag, 1}, Numbers{one: id}); err != nil {
-			l.report(ctx, ch, Call{l.strategy, l.tag, 1}, running.failed("After", err))
+	for i, p := range ch.afters {
+		running = len(ch.befores) + i + 1
+		if err := p.After(ctx, c, Numbers{one: id, count: 1}); err != nil {
+			l.report(ctx, ch, c, p.failed("After", err))
 		}
 	}
-	running = nil
+	running = 0
 	return id, nil
 }
 
-// rescue goes on where a hook of p has panicked in next.
-func (l *Line) rescue(ctx context.Context, ch *chain, p *Plugin, issued bool, id hapax.ID, value any) (hapax.ID, error) {
-	c := Call{l.strategy, l.tag, 1}
-	if !issued {
-		return 0, l.failed(ctx, ch, c, p.panicked("Before", value))
+// rescue goes on where a hook has panicked in next.
+func (l *Line) rescue(ctx context.Context, ch *chain, hook int, id hapax.ID, value any) (hapax.ID, error) {
+	c := Call{&l.lineName, 1}
+	if hook < len(ch.befores) {
+		return 0, l.failed(ctx, ch, c, ch.befores[hook].panicked("Before", value))
 	}
-	l.report(ctx, ch, c, p.panicked("After", value))
-	_ = l.after(ctx, ch, ch.afters[slices.Index(ch.afters, p)+1:], c, Numbers{one: id}) // none of them replaces
+	rest := ch.afters[hook-len(ch.befores):]
+	l.report(ctx, ch, c, rest[0].panicked("After", value))
+	_ = l.after(ctx, ch, rest[1:], c, Numbers{one: id, count: 1}) // none of them replaces
 	return id, nil
 }
 
@@ -165,7 +166,7 @@ func (l *Line) InARow(ctx context.Context, n int64, reserve func(ctx context.Con
 		}
 		return g, err
 	}
-	c := Call{l.strategy, l.tag, int(n)}
+	c := Call{&l.lineName, int(n)}
 	if ch.replaces {
 		return hapax.Grant{}, l.failed(ctx, ch, c, errNotInARow(l.tag))
 	}
@@ -198,13 +199,13 @@ func (l *Line) fill(ctx context.Context, ch *chain, dst []hapax.ID, from filler)
 	if len(dst) == 0 {
 		return 0, nil
 	}
-	c := Call{l.strategy, l.tag, len(dst)}
+	c := Call{&l.lineName, len(dst)}
 	if err := ch.before(ctx, c); err != nil {
 		return 0, l.failed(ctx, ch, c, err)
 	}
 	n, err := from.NextN(ctx, dst)
 	if n > 0 {
-		if failure := l.after(ctx, ch, ch.plugins, c, Numbers{many: dst[:n:n]}); failure != nil {
+		if failure := l.after(ctx, ch, ch.plugins, c, NewNumbers(dst[:n]...)); failure != nil {
 			clear(dst[:n])
 			n, err = 0, errors.Join(failure, err)
 		}
@@ -308,7 +309,7 @@ func show(ctx context.Context, plugins []*Plugin, c Call, ids Numbers) (failed i
 		p := plugins[i]
 		if p.Replace != nil {
 			hook = "Replace"
-			if err := p.Replace(ctx, c, ids.many); err != nil {
+			if err := p.Replace(ctx, c, unsafe.Slice(ids.many, ids.count)); err != nil {
 				return i, p.failed(hook, err)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/hapax-id/hapax"
 )
@@ -98,37 +99,51 @@ func (p *Plugin) Failures() int64 {
 	return p.counts.failures.Load()
 }
 
-// A Call is one call of a line, as plugins see it.
+// A Call is one call of a line, as plugins see it. Like Numbers it is small enough to
+// be handed to a hook in registers, which is much of what a hook costs.
 type Call struct {
-	Strategy string
-	Tag      string
-	N        int // numbers asked for
+	of *lineName
+	N  int // numbers asked for
 }
+
+// A lineName says which line a call is of.
+type lineName struct{ strategy, tag string }
+
+// NewCall returns a call of a line, for tests of plugins.
+func NewCall(strategy, tag string, n int) Call { return Call{&lineName{strategy, tag}, n} }
+
+// Strategy returns the name of the line's strategy.
+func (c Call) Strategy() string { return c.of.strategy }
+
+// Tag returns the name of the line's tag.
+func (c Call) Tag() string { return c.of.tag }
 
 // Numbers are the numbers that a call issued, to be read.
 type Numbers struct {
-	many []hapax.ID // unless it is nil
-
-	one   hapax.ID // the first of count numbers with equal distances
+	many  *hapax.ID // the first of count numbers in memory, unless it is nil
+	one   hapax.ID  // the first of count numbers with equal distances
 	step  hapax.ID
-	count int // 0 stands for 1
+	count int
+}
+
+// NewNumbers returns numbers that were issued, for tests of plugins. They are not
+// copied.
+func NewNumbers(ids ...hapax.ID) Numbers {
+	return Numbers{many: unsafe.SliceData(ids), count: len(ids)}
 }
 
 // Len returns how many there are.
 func (n Numbers) Len() int {
-	if n.many == nil {
-		return max(1, n.count)
-	}
-	return len(n.many)
+	return n.count
 }
 
 // At returns the number at i, from 0.
 func (n Numbers) At(i int) hapax.ID {
-	if n.many != nil {
-		return n.many[i]
+	if i < 0 || i >= n.count {
+		panic(fmt.Sprintf("strategy: there is no number at %d of %d", i, n.count))
 	}
-	if i < 0 || i >= n.Len() {
-		panic(fmt.Sprintf("strategy: there is no number at %d of %d", i, n.Len()))
+	if n.many != nil {
+		return unsafe.Slice(n.many, n.count)[i]
 	}
 	return n.one + hapax.ID(i)*n.step
 }
@@ -183,16 +198,19 @@ func (p *Plugin) panicked(hook string, value any) *PluginError {
 	return f
 }
 
-type callerKey struct{}
+// CallerKey is the key under which a context says who asks, with a string. Most
+// programs use WithCaller; a context of a type of its own can answer it, too, so
+// that nothing is done for calls whose plugins do not ask.
+type CallerKey struct{}
 
 // WithCaller returns a context that says who asks: the name of an account, an
 // address. It must not be a secret.
 func WithCaller(ctx context.Context, caller string) context.Context {
-	return context.WithValue(ctx, callerKey{}, caller)
+	return context.WithValue(ctx, CallerKey{}, caller)
 }
 
 // CallerOf returns who asks, "" if that is not known.
 func CallerOf(ctx context.Context) string {
-	caller, _ := ctx.Value(callerKey{}).(string)
+	caller, _ := ctx.Value(CallerKey{}).(string)
 	return caller
 }

@@ -45,7 +45,7 @@ func TestRate(t *testing.T) {
 			t.Errorf("who got nothing is still known: %v", got)
 		}
 		for i := range 20_000 { // hostile callers
-			_ = after(strategy.WithCaller(t.Context(), string(rune(0x4e00+i))), strategy.Call{Tag: "t", N: 1}, strategy.Numbers{})
+			_ = after(strategy.WithCaller(t.Context(), string(rune(0x4e00+i))), strategy.NewCall("", "t", 1), strategy.NewNumbers(1))
 		}
 		if got := rate.Counts(); len(got) != 10_001 || got[0].Caller != strategy.OtherCallers || got[0].Current != 10_000 {
 			t.Errorf("got %d counts, the first is %v", len(got), got[0])
@@ -58,7 +58,7 @@ func TestQuota(t *testing.T) {
 		p, err := strategy.Quota("day", strategy.ByCaller, 10, 24*time.Hour)
 		must(t, err)
 		ask := func(caller string, n int) error {
-			return p.Before(strategy.WithCaller(t.Context(), caller), strategy.Call{Tag: "t", N: n})
+			return p.Before(strategy.WithCaller(t.Context(), caller), strategy.NewCall("", "t", n))
 		}
 		must(t, ask("ann", 7))
 		must(t, ask("ann", 3))

@@ -58,7 +58,7 @@ func Quota(name string, by QuotaBy, limit int64, per time.Duration) (Plugin, err
 	}
 	q := &quota{by: by, limit: limit, per: per, used: map[string]int64{}}
 	return Plugin{Name: name, Usage: q.usage, Before: func(ctx context.Context, c Call) error {
-		of := c.Tag
+		of := c.Tag()
 		if by == ByCaller {
 			of = CallerOf(ctx)
 		}

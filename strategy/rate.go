@@ -45,7 +45,7 @@ func NewRate(windows ...time.Duration) *Rate {
 // Plugin returns the plugin "rate", which serves all lines.
 func (r *Rate) Plugin() Plugin {
 	return Plugin{Name: "rate", Usage: r.Counts, After: func(ctx context.Context, c Call, ids Numbers) error {
-		r.add(rateKey{c.Tag, CallerOf(ctx)}, int64(ids.Len()), time.Now())
+		r.add(rateKey{c.Tag(), CallerOf(ctx)}, int64(ids.Len()), time.Now())
 		return nil
 	}}
 }

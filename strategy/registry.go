@@ -140,7 +140,7 @@ func (r *Registry) OpenWith(ctx context.Context, strategy string, tag hapax.Tag,
 		r.refused(ctx, Refusal{strategy, tag.Name, 0, err})
 		return nil, err
 	}
-	l := &Line{strategy: strategy, tag: tag.Name, registry: r, issuer: wrap(issuer)}
+	l := &Line{lineName: lineName{strategy, tag.Name}, registry: r, issuer: wrap(issuer)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lines[l] = struct{}{}
@@ -266,12 +266,12 @@ func (r *Registry) frozenLocked(p *Plugin) error {
 // taken, as a call of a line does: for what is granted in one piece, to be issued
 // elsewhere. The tag need not be open.
 func (r *Registry) Ask(ctx context.Context, strategy, tag string, n int64) error {
-	l := &Line{strategy: strategy, tag: tag, registry: r}
+	l := &Line{lineName: lineName{strategy, tag}, registry: r}
 	ch := r.chain(l)
 	if ch == nil {
 		return nil
 	}
-	c := Call{strategy, tag, int(n)}
+	c := Call{&l.lineName, int(n)}
 	if err := ch.before(ctx, c); err != nil {
 		return l.failed(ctx, ch, c, err)
 	}
@@ -281,7 +281,7 @@ func (r *Registry) Ask(ctx context.Context, strategy, tag string, n int64) error
 // Frozen returns what the numbers of a tag would be replaced by, as Plugin.Frozen
 // says it, in the plugins' order.
 func (r *Registry) Frozen(strategy, tag string) []string {
-	ch := r.chain(&Line{strategy: strategy, tag: tag})
+	ch := r.chain(&Line{lineName: lineName{strategy, tag}})
 	if ch == nil {
 		return nil
 	}
@@ -297,7 +297,7 @@ func (r *Registry) Frozen(strategy, tag string) []string {
 // Original returns the number that the plugins of a tag show as another one; the
 // same where none replaces numbers, and false where one cannot tell.
 func (r *Registry) Original(strategy, tag string, shown hapax.ID) (id hapax.ID, ok bool) {
-	ch := r.chain(&Line{strategy: strategy, tag: tag})
+	ch := r.chain(&Line{lineName: lineName{strategy, tag}})
 	if ch == nil {
 		return shown, true
 	}

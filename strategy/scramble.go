@@ -65,7 +65,7 @@ func (s *Scrambler) codec(tag string) (*codec.Codec, error) {
 func (s *Scrambler) Plugin(tags ...string) Plugin {
 	return Plugin{Name: "scramble", Tags: tags, Frozen: s.frozen, Original: s.Original, Replace: func(_ context.Context, c Call, ids []hapax.ID) error {
 		for i, id := range ids {
-			shown, err := s.Scramble(c.Tag, id)
+			shown, err := s.Scramble(c.Tag(), id)
 			if err != nil {
 				return err
 			}

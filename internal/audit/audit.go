@@ -302,8 +302,9 @@ func (a *audit) sort(ctx context.Context) error {
 	return err
 }
 
-// cursorBytes is how much memory a cursor needs at least.
-const cursorBytes = int64(unsafe.Sizeof(cursor{})) + maxPage + slack + 64
+// cursorBytes is how much memory a cursor needs at least, with the keys that it holds
+// and the room in which a merger sorts them.
+const cursorBytes = int64(unsafe.Sizeof(cursor{})) + maxPage + slack + 64 + 3*2*pageKeys*8
 
 // invalid counts a line that is no number.
 func (a *audit) invalid(file int, line int64, text []byte) {
@@ -364,33 +365,29 @@ func (a *audit) merge(ctx context.Context) error {
 
 func (a *audit) mergeSpan(ctx context.Context, part span, readAhead int) (*tally, error) {
 	t := newTally(a.opts.Show, a.opts.Layout, a.granted)
-	var cursors []*cursor
-	for _, r := range a.sorted.list {
-		if r.last < part.from || r.index[0].key > part.upTo {
-			continue
-		}
-		c, err := newCursor(&a.sorted, r, part.from, part.upTo, readAhead)
-		if err != nil {
+	within := slices.DeleteFunc(slices.Clone(a.sorted.list), func(r *run) bool {
+		return r.last < part.from || r.index[0].key > part.upTo
+	})
+	cursors := make([]*cursor, len(within))
+	for i, r := range within {
+		var err error
+		if cursors[i], err = newCursor(&a.sorted, r, part.from, part.upTo, readAhead, heldKeys(len(within))); err != nil {
 			return nil, err
-		}
-		if len(c.keys) > 0 {
-			cursors = append(cursors, c)
 		}
 	}
 	m := newMerger(cursors)
-	batch := make([]uint64, batchKeys)
 	for {
-		n, err := m.next(batch)
+		keys, err := m.next()
 		if err != nil {
 			return nil, err
 		}
-		if n == 0 {
+		if len(keys) == 0 {
 			return t, nil
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		t.take(batch[:n])
-		a.merged.Add(int64(n))
+		t.take(keys)
+		a.merged.Add(int64(len(keys)))
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// batchKeys is how many keys the merger hands on at a time.
-const batchKeys = 1 << 10
+// batchKeys is about how many keys a merger sorts at a time.
+const batchKeys = 1 << 15
 
 // A span is the keys from one to another, both inclusive.
 type span struct{ from, upTo uint64 }
@@ -32,88 +32,48 @@ func spans(list []*run, n int) []span {
 	return append(found, span{from, math.MaxUint64})
 }
 
-// A head is the next key of a cursor.
-type head struct {
-	key uint64
-	of  int
-}
-
-// A merger gives the keys of many cursors in order. It is a tree of losers: each
-// node holds the cursor that lost there, so that a new key is compared only along
-// the path to the root.
+// A merger gives the keys of many cursors in order. It takes a batch of the smallest
+// ones from all of them and sorts it: the processor's cache holds the batch, so that
+// this is quicker than to compare the cursors' next keys one by one.
 type merger struct {
 	cursors []*cursor
-	losers  []head // losers[0] is the winner
+	each    int // keys that a cursor holds at least
+	batch   []uint64
+	scratch []uint64
+}
+
+// heldKeys returns how many keys each of n cursors holds for a merger.
+func heldKeys(n int) int {
+	return max(batchKeys/max(n, 1), pageKeys)
 }
 
 func newMerger(cursors []*cursor) *merger {
-	m := &merger{cursors: cursors, losers: make([]head, len(cursors))}
-	if len(cursors) > 0 {
-		m.losers[0] = m.play(1)
-	}
-	return m
+	each := heldKeys(len(cursors))
+	room := len(cursors) * (each + pageKeys)
+	return &merger{cursors, each, make([]uint64, 0, room), make([]uint64, room)}
 }
 
-// play fills the part of the tree below a node and returns who won there.
-func (m *merger) play(node int) head {
-	if leaf := node - len(m.cursors); leaf >= 0 {
-		return head{m.cursors[leaf].first(), leaf}
-	}
-	a, b := m.play(2*node), m.play(2*node+1)
-	if b.key < a.key {
-		a, b = b, a
-	}
-	m.losers[node] = b
-	return a
-}
-
-// first returns the cursor's key, which is the largest value also where none is
-// left.
-func (c *cursor) first() uint64 {
-	if len(c.keys) == 0 {
-		return math.MaxUint64
-	}
-	return c.keys[0]
-}
-
-// next fills dst with the next keys and returns how many there were; 0 at the end.
-func (m *merger) next(dst []uint64) (int, error) {
-	if len(m.cursors) == 0 {
-		return 0, nil
-	}
-	n := 0
-	winner := m.losers[0]
-	for n < len(dst) && winner.key != math.MaxUint64 {
-		dst[n] = winner.key
-		n++
-		c := m.cursors[winner.of]
-		if c.keys = c.keys[1:]; len(c.keys) == 0 {
-			if err := c.load(); err != nil {
-				return n, err
-			}
+// next returns the next keys, until the next call; none at the end.
+func (m *merger) next() ([]uint64, error) {
+	// Of a cursor that has more than it holds, keys above the last held one may
+	// be still to come.
+	upTo := uint64(math.MaxUint64)
+	for _, c := range m.cursors {
+		if err := c.hold(m.each); err != nil {
+			return nil, err
 		}
-		winner.key = c.first()
-		for node := (winner.of + len(m.cursors)) / 2; node > 0; node /= 2 {
-			if loser := &m.losers[node]; loser.key < winner.key {
-				*loser, winner = winner, *loser
-			}
+		if !c.ended {
+			upTo = min(upTo, c.keys[len(c.keys)-1])
 		}
 	}
-	m.losers[0] = winner
-	// What is left, if anything, is the largest value.
-	for i := 0; n < len(dst) && i < len(m.cursors); {
-		c := m.cursors[i]
-		if len(c.keys) == 0 {
-			i++
-			continue
+	m.batch = m.batch[:0]
+	for _, c := range m.cursors {
+		n := len(c.keys)
+		if n > 0 && c.keys[n-1] > upTo {
+			n, _ = slices.BinarySearch(c.keys, upTo+1) // no overflow: a key lies above
 		}
-		dst[n] = c.keys[0]
-		n++
-		if c.keys = c.keys[1:]; len(c.keys) == 0 {
-			if err := c.load(); err != nil {
-				return n, err
-			}
-		}
+		m.batch = append(m.batch, c.keys[:n]...)
+		c.keys = c.keys[n:]
 	}
-	return n, nil
+	return sortKeys(m.batch, m.scratch[:len(m.batch)]), nil
 }

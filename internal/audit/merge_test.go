@@ -41,23 +41,22 @@ func TestMergeProperty(t *testing.T) {
 		for _, part := range spans(s.list, rapid.IntRange(1, 20).Draw(t, "spans")) {
 			var cursors []*cursor
 			for _, r := range s.list {
-				c, err := newCursor(s, r, part.from, part.upTo, readAhead)
+				c, err := newCursor(s, r, part.from, part.upTo, readAhead, heldKeys(len(s.list)))
 				if err != nil {
 					t.Fatal(err)
 				}
 				cursors = append(cursors, c)
 			}
 			m, before := newMerger(cursors), len(got)
-			batch := make([]uint64, rapid.IntRange(1, 3000).Draw(t, "batch"))
 			for {
-				n, err := m.next(batch)
+				keys, err := m.next()
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n == 0 {
+				if len(keys) == 0 {
 					break
 				}
-				got = append(got, batch[:n]...)
+				got = append(got, keys...)
 			}
 			if part := got[before:]; before > 0 && len(part) > 0 && part[0] == got[before-1] {
 				t.Fatalf("%d lies in two spans", part[0])

@@ -172,12 +172,14 @@ type cursor struct {
 	buf    []byte // read, not yet unpacked
 	room   []byte // for buf, where the run is in the file
 	keys   []uint64
-	page   [pageKeys]uint64
+	held   []uint64 // room for keys
+	ended  bool     // no more keys will come
 }
 
-// newCursor returns a cursor at the first key that is not below from.
-func newCursor(s *runs, r *run, from, upTo uint64, readAhead int) (*cursor, error) {
-	c := &cursor{file: s.file, run: r, upTo: upTo}
+// newCursor returns a cursor at the first key that is not below from, which holds
+// so many keys.
+func newCursor(s *runs, r *run, from, upTo uint64, readAhead, hold int) (*cursor, error) {
+	c := &cursor{file: s.file, run: r, upTo: upTo, held: make([]uint64, hold+pageKeys)}
 	// Keys that equal from may stand before the page that begins with it.
 	i, _ := slices.BinarySearchFunc(r.index, from, func(p place, key uint64) int {
 		if p.key < key {
@@ -193,27 +195,43 @@ func newCursor(s *runs, r *run, from, upTo uint64, readAhead int) (*cursor, erro
 		c.offset = r.size
 	}
 	for {
-		if err := c.load(); err != nil || len(c.keys) == 0 || c.page[len(c.keys)-1] >= from {
+		if err := c.hold(1); err != nil || c.ended || c.keys[len(c.keys)-1] >= from {
 			skip, _ := slices.BinarySearch(c.keys, from)
 			c.keys = c.keys[skip:]
 			return c, err
 		}
+		c.keys = nil
 	}
 }
 
-// load unpacks the next page; at the end there are no keys.
+// hold unpacks pages until there are n keys or no more will come.
+func (c *cursor) hold(n int) error {
+	if c.ended || len(c.keys) >= n {
+		return nil
+	}
+	c.keys = c.held[:copy(c.held, c.keys)]
+	for !c.ended && len(c.keys) < n {
+		if err := c.load(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load unpacks the next page behind the keys.
 func (c *cursor) load() error {
-	c.keys = nil
 	if len(c.buf) < maxPage+slack && c.offset < c.run.size {
 		if err := c.fill(); err != nil {
 			return err
 		}
 	}
 	if len(c.buf) < pageHeader+slack {
+		c.ended = true
 		return nil
 	}
 	key := binary.LittleEndian.Uint64(c.buf)
 	if key > c.upTo {
+		c.ended = true
 		return nil
 	}
 	n := int(binary.LittleEndian.Uint16(c.buf[8:]))
@@ -221,7 +239,7 @@ func (c *cursor) load() error {
 	if n < 1 || n > pageKeys || width > 8 || len(c.buf) < pageHeader+(n-1)*width+slack {
 		return fmt.Errorf("temporary file: a page at %d is not what was written; is the disk sound?", c.run.start+c.offset)
 	}
-	keys := c.page[:n]
+	keys := c.held[len(c.keys) : len(c.keys)+n]
 	keys[0] = key
 	mask := uint64(1)<<(8*width) - 1 // all bits for a width of 8
 	at := c.buf[pageHeader:]
@@ -232,10 +250,10 @@ func (c *cursor) load() error {
 	}
 	c.buf = at
 	if key > c.upTo {
-		end, _ := slices.BinarySearch(keys, c.upTo+1) // no overflow: a key lies above
-		keys = keys[:end]
+		n, _ = slices.BinarySearch(keys, c.upTo+1) // no overflow: a key lies above
+		c.ended = true
 	}
-	c.keys = keys
+	c.keys = c.held[:len(c.keys)+n]
 	return nil
 }
 

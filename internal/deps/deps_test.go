@@ -60,7 +60,7 @@ var rules = []rule{
 	{"api/hapaxv1", nil},
 	{"internal/wire", []string{"root", "api/hapaxv1"}},
 	{"internal/service", []string{"root", "codec", "identity", "internal/ledger", "internal/service/auth", "store/witness", "strategy"}},
-	{"internal/service/auth", []string{"root"}},
+	{"internal/service/auth", []string{"root", "strategy"}},
 	{"internal/api/rpcapi", []string{"root", "internal/service", "internal/ledger", "internal/service/auth", "internal/wire", "api/hapaxv1", "api/hapaxv1/*", "store/witness"}},
 	{"internal/gate", nil},
 	{"internal/peer", nil},

@@ -1,12 +1,15 @@
 package service
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"testing"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // BenchmarkNext holds the service's Next against the issuer that it calls.
@@ -44,5 +47,27 @@ func BenchmarkNext(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestPluginsAllocateNothing has a call cost no allocation through plugins that do not
+// ask who makes it.
+func TestPluginsAllocateNothing(t *testing.T) {
+	nothing := strategy.Plugin{
+		Name:   "nothing",
+		Before: func(context.Context, strategy.Call) error { return nil },
+		After:  func(context.Context, strategy.Call, strategy.Numbers) error { return nil },
+	}
+	s, err := New(t.Context(), memstore.New(), Options{
+		Logger:     slog.New(slog.DiscardHandler),
+		Strategies: newStrategies(t, nothing),
+		Tags:       map[string]TagConfig{"orders": {Step: 1 << 20, MaxStep: 1 << 20}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := auth.NewContext(t.Context(), nil, "192.0.2.1:42")
+	if n := testing.AllocsPerRun(100, func() { _, _ = s.Next(ctx, "orders") }); n != 0 {
+		t.Errorf("a call allocates %v times", n)
 	}
 }

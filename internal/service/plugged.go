@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"sync/atomic"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
-	"github.com/hapax-id/hapax/strategy"
 )
 
 // Plugins stand around the calls of callers, not around lines: one call goes through
@@ -216,7 +214,7 @@ func (s *Service) mayLease(ctx context.Context, t hapax.Tag, n int64) error {
 	if here := s.strategies.Frozen(name, t.Name); len(r.Replaced) > 0 || len(here) > 0 {
 		return fmt.Errorf("%w: a plugin replaces the numbers of %q, so they cannot be leased", hapax.ErrRejected, t.Name)
 	}
-	return s.strategies.Ask(s.seen(ctx), name, t.Name, n)
+	return s.strategies.Ask(ctx, name, t.Name, n)
 }
 
 // mayLeaseWorkers refuses to lease the workers of a pool where a plugin has a say in the
@@ -241,19 +239,6 @@ func (s *Service) mayLeaseWorkers(ctx context.Context, pool string) error {
 	return nil
 }
 
-// seen returns the context of a call as plugins see it: it says who asks.
-func (s *Service) seen(ctx context.Context) context.Context {
-	caller := auth.FromContext(ctx)
-	if caller != nil {
-		return strategy.WithCaller(ctx, caller.Name())
-	}
-	host, _, err := net.SplitHostPort(auth.AddressFrom(ctx))
-	if err != nil {
-		return ctx
-	}
-	return strategy.WithCaller(ctx, host)
-}
-
 // CallerOf returns the name of the token with which a call is made, empty for none,
 // and the address that it comes from.
 func CallerOf(ctx context.Context) (name, address string) {
@@ -268,9 +253,6 @@ func CallerOf(ctx context.Context) (name, address string) {
 func (s *Service) through(ctx context.Context, tag string, f func(context.Context, *line) error) error {
 	var err error
 	unopened := s.issue(ctx, tag, func(ctx context.Context, l *line) error {
-		if !l.plugged.Plain() {
-			ctx = s.seen(ctx)
-		}
 		err = f(ctx, l)
 		return nil
 	})

@@ -76,7 +76,7 @@ func (c chaos) plugins(scramble strategy.Plugin) []strategy.Plugin {
 		Before: func(context.Context, strategy.Call) error { return c.strike() },
 		After: func(_ context.Context, call strategy.Call, ids strategy.Numbers) error {
 			err := c.strike()
-			if err != nil && c.back != nil && call.Tag == "strange" {
+			if err != nil && c.back != nil && call.Tag() == "strange" {
 				c.back.give(ids)
 			}
 			return err

@@ -280,10 +280,17 @@ func TestVetoOfOne(t *testing.T) {
 // TestPluginsOfPeriods has the plugins of a tag whose numbers restart serve its lines
 // too, once a call.
 func TestPluginsOfPeriods(t *testing.T) {
-	var calls []strategy.Call
+	type call struct {
+		strategy, tag string
+		n             int
+	}
+	var calls []call
 	r := newStrategies(t, strategy.Plugin{
 		Name: "watch", Tags: []string{"daily"},
-		Before: func(_ context.Context, c strategy.Call) error { calls = append(calls, c); return nil },
+		Before: func(_ context.Context, c strategy.Call) error {
+			calls = append(calls, call{c.Strategy(), c.Tag(), c.N})
+			return nil
+		},
 	})
 	opts := Options{Strategies: r, Tags: map[string]TagConfig{"daily": {Code: "{yyyy}{MM}{dd}-{seq:4}", Zone: "UTC"}}}
 	bubble(t, opts, func(t *testing.T, s *Service, _ *storetest.Faults) {
@@ -299,7 +306,7 @@ func TestPluginsOfPeriods(t *testing.T) {
 		if _, err := s.Allocate(t.Context(), line, 4, ""); err != nil {
 			t.Fatal(err)
 		}
-		want := []strategy.Call{{Strategy: "segment", Tag: "daily", N: 1}, {Strategy: "segment", Tag: "daily", N: 1}, {Strategy: "segment", Tag: "daily", N: 3}, {Strategy: "segment", Tag: "daily", N: 4}}
+		want := []call{{"segment", "daily", 1}, {"segment", "daily", 1}, {"segment", "daily", 3}, {"segment", "daily", 4}}
 		if !slices.Equal(calls, want) {
 			t.Errorf("got %v", calls)
 		}

@@ -169,9 +169,6 @@ func (s *Service) NextBytes(ctx context.Context, tag []byte) (hapax.ID, error) {
 
 // nextOf issues one number of an open line through its plugins.
 func (s *Service) nextOf(ctx context.Context, l *line) (hapax.ID, error) {
-	if !l.plugged.Plain() {
-		ctx = s.seen(ctx)
-	}
 	id, err := l.plugged.Next(ctx)
 	if err != nil {
 		uncharge(ctx, 1, err)

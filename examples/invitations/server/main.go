@@ -51,7 +51,7 @@ func seating(plan map[string]int) strategy.Plugin {
 		Name: "seating",
 		Tags: []string{"gala"},
 		Before: func(_ context.Context, c strategy.Call) error {
-			plan[c.Tag] += c.N
+			plan[c.Tag()] += c.N
 			return nil
 		},
 	}

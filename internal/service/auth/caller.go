@@ -3,11 +3,13 @@ package auth
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // A Scope is what a token is for.
@@ -238,27 +240,57 @@ func (c *Caller) MayDefine(tag string) bool { return c.Allow(Define, tag) == nil
 
 type callerKey struct{}
 
-// An origin is where a request comes from.
+// An origin is a context that says where a request comes from.
 type origin struct {
+	context.Context
 	caller  *Caller
 	address string
+}
+
+// Value implements context.Context. It says who asks to plugins that want to know it.
+func (o *origin) Value(key any) any {
+	switch key.(type) {
+	case callerKey:
+		return o
+	case strategy.CallerKey:
+		if name := o.name(); name != "" {
+			return name
+		}
+	}
+	return o.Context.Value(key)
+}
+
+// name returns the token's name, or the address of a request without one.
+func (o *origin) name() string {
+	if o.caller != nil {
+		return o.caller.Name()
+	}
+	host, _, err := net.SplitHostPort(o.address)
+	if err != nil {
+		return ""
+	}
+	return host
 }
 
 // NewContext returns a context that carries the caller of a request, and the
 // network address that it comes from.
 func NewContext(ctx context.Context, c *Caller, address string) context.Context {
-	return context.WithValue(ctx, callerKey{}, origin{c, address})
+	return &origin{ctx, c, address}
 }
 
 // FromContext returns the caller that a context carries; nil if there is none.
 func FromContext(ctx context.Context) *Caller {
-	o, _ := ctx.Value(callerKey{}).(origin)
-	return o.caller
+	if o, ok := ctx.Value(callerKey{}).(*origin); ok {
+		return o.caller
+	}
+	return nil
 }
 
 // AddressFrom returns the network address that a request comes from, empty if the
 // context carries none.
 func AddressFrom(ctx context.Context) string {
-	o, _ := ctx.Value(callerKey{}).(origin)
-	return o.address
+	if o, ok := ctx.Value(callerKey{}).(*origin); ok {
+		return o.address
+	}
+	return ""
 }
