@@ -92,8 +92,8 @@ func newSleepWatch(source Clock) *sleepWatch {
 	return w
 }
 
-// woke returns how long the machine was asleep since the last look, if that is
-// worth a word. It looks no more often than 20 times a second.
+// woke returns how long the machine was asleep since the last look, if that was
+// long enough to matter. It looks no more often than 20 times a second.
 func (w *sleepWatch) woke(now time.Time) time.Duration {
 	if w.clock == nil {
 		return 0
