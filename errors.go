@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -153,10 +154,12 @@ func ErrorOf(code Code) *Error { return codes[code] }
 // Codes returns every code, sorted.
 func Codes() []Code { return slices.Sorted(maps.Keys(codes)) }
 
-// A ValueError tells which argument was refused, and what is allowed.
+// A ValueError tells which argument was refused, and what is allowed. Where the value
+// may be a secret, or is too long to be repeated, Value is a description of it in
+// parentheses, such as "(not shown)".
 type ValueError struct {
 	Field   string // the argument, as the caller knows it
-	Value   any    // what was given
+	Value   any    // what was given; "" if nothing was
 	Allowed string // what would have been accepted
 	Err     error  // the sentinel
 }
@@ -166,10 +169,15 @@ func (e *ValueError) Error() string {
 		return fmt.Sprintf("hapax: missing %s: want %s", e.Field, e.Allowed)
 	}
 	v := fmt.Sprintf("%v", e.Value)
-	if s, ok := e.Value.(string); ok {
+	if s, ok := e.Value.(string); ok && !isDescription(s) {
 		v = fmt.Sprintf("%.140q", s)
 	}
 	return fmt.Sprintf("hapax: invalid %s %s: want %s", e.Field, v, e.Allowed)
+}
+
+// isDescription reports whether a text stands in parentheses and can be shown as it is.
+func isDescription(s string) bool {
+	return strings.HasPrefix(s, "(") && strings.HasSuffix(s, ")") && len(s) <= 140 && strconv.Quote(s) == `"`+s+`"`
 }
 
 // Unwrap returns the sentinel.

@@ -222,7 +222,7 @@ func (l Layout) Compose(f Fields) (ID, error) {
 	}
 	for i, field := range l.fields[:l.count] {
 		if !seen[i] {
-			return 0, &ValueError{field.Name, "missing", allowedValues(field), ErrInvalidArgument}
+			return 0, &ValueError{field.Name, "", allowedValues(field), ErrInvalidArgument}
 		}
 	}
 	return ID(id), nil

@@ -564,8 +564,8 @@ func TestSimulation(t *testing.T) {
 		}
 	}
 	t.Logf("%d worlds from seed %d: %d numbers, refusals %v", count, first, total, refusals)
-	for _, code := range []error{hapax.ErrStoreUnavailable, hapax.ErrTagDeleted} {
-		if count >= 24 && refusals[hapax.CodeOf(code)] == 0 {
+	for code, enough := range map[*hapax.Error]int{hapax.ErrStoreUnavailable: 24, hapax.ErrTagDeleted: 200} { // worlds that surely see it
+		if count >= enough && refusals[code.Code()] == 0 {
 			t.Errorf("%v never happened: the worlds are too kind", code)
 		}
 	}

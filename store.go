@@ -73,7 +73,7 @@ func (t Tag) WithDefaults() (Tag, error) {
 		return t, err
 	}
 	if len(t.Extra) > MaxExtraBytes || !utf8.ValidString(t.Extra) {
-		return t, &ValueError{"extra", fmt.Sprintf("%d bytes", len(t.Extra)), fmt.Sprintf("valid UTF-8 of up to %d bytes", MaxExtraBytes), ErrInvalidArgument}
+		return t, &ValueError{"extra", fmt.Sprintf("(%d bytes)", len(t.Extra)), fmt.Sprintf("valid UTF-8 of up to %d bytes", MaxExtraBytes), ErrInvalidArgument}
 	}
 	switch t.Kind {
 	case KindSegment, "":

@@ -153,7 +153,7 @@ func (c *Client) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) 
 		return hapax.Tag{}, err
 	}
 	if u.Extra != nil && !utf8.ValidString(*u.Extra) { // which no message can hold
-		return hapax.Tag{}, outOfRange("extra", fmt.Sprintf("%d bytes", len(*u.Extra)), fmt.Sprintf("valid UTF-8 of up to %d bytes", hapax.MaxExtraBytes))
+		return hapax.Tag{}, outOfRange("extra", fmt.Sprintf("(%d bytes)", len(*u.Extra)), fmt.Sprintf("valid UTF-8 of up to %d bytes", hapax.MaxExtraBytes))
 	}
 	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.UpdateTagResponse, error) {
 		return s.admin.UpdateTag(ctx, &hapaxv1.UpdateTagRequest{Name: name, Step: u.Step, MinStep: u.MinStep, MaxStep: u.MaxStep, Floor: u.Floor, Extra: u.Extra})

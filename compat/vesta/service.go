@@ -236,7 +236,7 @@ var forms = map[int][]string{
 func (s *IDService) MakeID(values ...int64) (hapax.ID, error) {
 	form, ok := forms[len(values)]
 	if !ok {
-		return 0, &hapax.ValueError{Field: "makeId", Value: fmt.Sprintf("%d values", len(values)), Allowed: "2 to 6 values", Err: hapax.ErrInvalidArgument}
+		return 0, &hapax.ValueError{Field: "makeId", Value: fmt.Sprintf("(%d values)", len(values)), Allowed: "2 to 6 values", Err: hapax.ErrInvalidArgument}
 	}
 	fields := make(hapax.Fields, len(values))
 	for i, v := range values {

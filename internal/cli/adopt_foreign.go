@@ -24,6 +24,9 @@ func adoptForeign(ctx context.Context, cmd *cobra.Command, settings *settingFlag
 	if err != nil {
 		return err
 	}
+	for _, why := range found.Skipped {
+		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: skipped:", why)
+	}
 	if found.Why == "" && len(found.Raised) == 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "hapax: nothing is wrong with the table of %s; nothing was changed\n", system)
 		return nil

@@ -65,7 +65,7 @@ func TestAudit(t *testing.T) {
 				"not of the layout\t1\nmisfit\t-1\tonce\tsnow.txt:3\nlines without a number\t0\nworker\t512\t2\nday\t2026-06-17\t2\n",
 			errs: "hapax: 1 number is not of the layout\n",
 		},
-		{args: "", code: 2, errs: "hapax: an argument is missing; usage: hapax audit FILE... [flags]\n"},
+		{args: "", code: 2, errs: "hapax: missing argument; usage: hapax audit FILE... [flags]\n"},
 		{args: "gone.txt", code: 2, errs: "hapax: stat gone.txt: no such file or directory\n"},
 		{args: "--grants gone.tsv good.txt", code: 2, errs: "hapax: open gone.tsv: no such file or directory\n"},
 		{args: "--memory 1kB good.txt", code: 2, errs: "hapax: invalid memory \"1kB\": want up to 1TiB: an integer, followed by KiB, MiB, GiB or TiB\n"},

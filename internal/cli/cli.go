@@ -142,7 +142,7 @@ func badFlag(e *pflag.InvalidValueError) error {
 		name = "-" + flag.Shorthand
 	}
 	allowed := map[string]string{
-		"int": "an integer", "int64": "an integer", "float64": "a number", "bool": "true or false",
+		"int": "an integer of 64 bits", "int64": "an integer of 64 bits", "float64": "a number", "bool": "true or false",
 		"duration": "a duration with its unit, such as 10s",
 	}[flag.Value.Type()]
 	if allowed == "" {
@@ -183,9 +183,9 @@ func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return usagef("an argument is missing; usage: %s", cmd.UseLine())
+			return usagef("missing argument; usage: %s", cmd.UseLine())
 		case len(args) > most:
-			return usagef("%q is one argument too many; usage: %s", args[most], cmd.UseLine())
+			return usagef("unexpected argument %q; usage: %s", args[most], cmd.UseLine())
 		}
 		return nil
 	}

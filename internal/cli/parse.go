@@ -172,7 +172,7 @@ before, or may be issued later.`,
 			return err
 		}
 		if *at == "" {
-			return usagef("--time is missing; usage: %s", cmd.UseLine())
+			return usagef("missing --time; usage: %s", cmd.UseLine())
 		}
 		tick, err := parseTime(layout, *at)
 		if err != nil {

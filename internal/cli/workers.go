@@ -135,7 +135,7 @@ func workersShowCommand() *cobra.Command {
 func parseWorkerID(text string) (int64, error) {
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || id < 0 {
-		return 0, &hapax.ValueError{Field: hapax.FieldWorker, Value: text, Allowed: "a worker ID from 0", Err: hapax.ErrInvalidArgument}
+		return 0, &hapax.ValueError{Field: hapax.FieldWorker, Value: text, Allowed: "a worker ID, which is 0 or more", Err: hapax.ErrInvalidArgument}
 	}
 	return id, nil
 }

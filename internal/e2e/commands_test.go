@@ -272,7 +272,7 @@ func TestRetireWorker(t *testing.T) {
 				err  string
 			}{
 				{[]string{"default", "1"}, `hapax: invalid worker 1: want a worker ID of pool "default" that was used`},
-				{[]string{"default", "x"}, `hapax: invalid worker "x": want a worker ID from 0`},
+				{[]string{"default", "x"}, `hapax: invalid worker "x": want a worker ID, which is 0 or more`},
 				{[]string{"none", "0"}, `hapax: invalid pool "none": want a pool that was used`},
 			} {
 				if r := do(append([]string{"workers", "retire"}, test.args...)...); r.code != 2 || r.err != test.err+"\n" {
@@ -331,15 +331,15 @@ func TestBadInput(t *testing.T) {
 	}{
 		{"unknown command", []string{"nxt"}, 2, `hapax: there is no command "nxt" (did you mean next?); see hapax --help`},
 		{"unknown flag", []string{"next", "orders", "--cout", "3"}, 2, `hapax: unknown flag: --cout; see hapax next --help`},
-		{"argument missing", []string{"next"}, 2, `hapax: an argument is missing; usage: hapax next TAG [flags]`},
-		{"argument too many", []string{"tags", "show", "a", "b"}, 2, `hapax: "b" is one argument too many; usage: hapax tags show TAG [flags]`},
+		{"argument missing", []string{"next"}, 2, `hapax: missing argument; usage: hapax next TAG [flags]`},
+		{"argument too many", []string{"tags", "show", "a", "b"}, 2, `hapax: unexpected argument "b"; usage: hapax tags show TAG [flags]`},
 		{"unknown subcommand", []string{"tags", "lisst"}, 2, `hapax: there is no command "tags lisst" (did you mean list?); see hapax tags --help`},
 		{"unknown layout", []string{"parse", "1", "--layout", "leaff"}, 2, `hapax: invalid layout "leaff": want one of leaf, uidgenerator-28-22-13, uidgenerator-29-21-13, vesta-max-peak, vesta-min-granularity, vesta-legacy-max-peak, vesta-legacy-min-granularity, cosid-millisecond, cosid-second, js-safe-53, or a spec such as time:41,worker:10,sequence:12,unit=1ms,epoch=2020-01-01T00:00:00Z`},
 		{"bad layout spec", []string{"layouts", "time:99"}, 2, `hapax: invalid layout field "time:99": want name:bits with 1 to 62 bits`},
 		{"not an ID", []string{"parse", "12x"}, 2, `hapax: invalid id "12x": want a decimal integer of 64 bits with its sign, without a plus or leading zeros`},
 		{"ID too large", []string{"parse", "9223372036854775808"}, 2, `hapax: invalid id "9223372036854775808": want a decimal integer of 64 bits with its sign, without a plus or leading zeros`},
 		{"negative ID of 63 bits", []string{"parse", "-5"}, 2, `hapax: invalid id -5: want 0 to 9223372036854775807 in this layout of 63 bits`},
-		{"time missing", []string{"make"}, 2, `hapax: --time is missing; usage: hapax make --time T [FIELD=VALUE...] [flags]`},
+		{"time missing", []string{"make"}, 2, `hapax: missing --time; usage: hapax make --time T [FIELD=VALUE...] [flags]`},
 		{"not a time", []string{"make", "--time", "now"}, 2, `hapax: invalid time "now": want RFC 3339, such as 2026-01-02T03:04:05.678Z, or the value of the time field`},
 		{"time before the epoch", []string{"make", "--time", "2000-01-01T00:00:00Z"}, 2, `hapax: invalid time "2000-01-01T00:00:00Z": want the layout's epoch 2010-11-04T01:42:54.657Z or later`},
 		{"field overflow", []string{"make", "--time", "1", "--worker", "1024"}, 2, `hapax: invalid worker 1024: want 0 to 1023`},
@@ -355,7 +355,7 @@ func TestBadInput(t *testing.T) {
 		{"control characters", []string{"next", "a\x1bb\n", "--data", "d"}, 2, `hapax: invalid tag "a\x1bb\n": want valid UTF-8 of 1 to 128 bytes without control or invisible characters`},
 		{"not UTF-8", []string{"next", "\xff", "--data", "d"}, 2, `hapax: invalid tag "\xff": want valid UTF-8 of 1 to 128 bytes without control or invisible characters`},
 		{"server and store", []string{"next", "a", "--server", "http://h", "--store", "memory:"}, 2, `hapax: --server and --store exclude each other`},
-		{"unknown store", []string{"next", "a", "--store", "oracle://u:secret@h"}, 2, `hapax: invalid --store not a URL of a store: want bolt:PATH, `},
+		{"unknown store", []string{"next", "a", "--store", "oracle://u:secret@h"}, 2, `hapax: invalid --store (not a URL of a store): want one of bolt:PATH, `},
 		{"not a server URL", []string{"next", "a", "--server", "localhost:8080"}, 2, `hapax: invalid server "localhost:8080": want a URL of a scheme, a host and a port, such as http://127.0.0.1:8080`},
 		{"no server", []string{"next", "a", "--server", "http://127.0.0.1:1"}, 1, `hapax: the server at http://127.0.0.1:1 cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused`},
 		{"no data directory to adopt", []string{"adopt", "--data", "none"}, 1, `hapax: the store cannot be reached or did not answer in time: the data directory: stat none: no such file or directory`},
@@ -372,7 +372,7 @@ func TestBadInput(t *testing.T) {
 		{"print-config, no certificate", []string{"serve", "--print-config", "--tls-cert", "none.pem", "--tls-key", "none.pem"}, 2, `hapax: TLS: open none.pem: no such file or directory`},
 		{"bare duration", []string{"serve", "--pools", "{default: {lease: 30}}"}, 2, `hapax: invalid pools.default.lease 30: want a duration with its unit, such as 10s`},
 		{"bare epoch", []string{"layouts", "time:41,worker:10,sequence:12,epoch=2020"}, 2, `hapax: invalid layout epoch "2020": want an instant of the years 1 to 9998 with at most millisecond precision, `},
-		{"bad setting", []string{"serve", "--max-wait", "soon"}, 2, `hapax: invalid --max-wait "soon": want 1ms to 1h`},
+		{"bad setting", []string{"serve", "--max-wait", "soon"}, 2, `hapax: invalid --max-wait "soon": want a duration from 1ms to 1h`},
 		{"bad pool", []string{"serve", "--pools", "{p: {layout: leaff}}"}, 2, `hapax: invalid pools.p.layout "leaff": want one of leaf, `},
 		{"workers beyond the layout", []string{"serve", "--pools", "{p: {workers: 0-4999}}"}, 2, `hapax: invalid pools.p.workers 0-4999: want a range of worker IDs within 0 to 1023`},
 		{"lease out of range", []string{"serve", "--pools", "{p: {lease: 48h}}"}, 2, `hapax: invalid pools.p.lease 48h: want 1s to 24h`},

@@ -135,7 +135,7 @@ func testLeafBesideItsNodes(t *testing.T, server *testservers.Server) {
 // A table that was set back is refused for good, also by the node after a restart,
 // until an operator adopts it.
 func testLeafTableSetBack(t *testing.T, server *testservers.Server) {
-	db := newForeignDB(t, server, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 10), ('other', 1, 10)")
+	db := newForeignDB(t, server, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 10), ('other', 1, 10), ('broken', 1, 0)")
 	at, dir := freeAddress(t), t.TempDir()
 	compat := fmt.Sprintf(`{leaf: {table: %q, http: %q}}`, db.url, at)
 	s := serve(t, dir, nil, "--compat", compat)
@@ -152,7 +152,7 @@ func testLeafTableSetBack(t *testing.T, server *testservers.Server) {
 				t.Errorf("%s of a table that was set back: %d %s", key, status, body)
 			}
 		}
-		if status, body := answers(t, "http://"+at+"/readyz"); status != http.StatusServiceUnavailable {
+		if status, body := answers(t, "http://"+at+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, `"fenced":true`) {
 			t.Errorf("/readyz: %d %s", status, body)
 		}
 		s.kill()
@@ -164,7 +164,7 @@ func testLeafTableSetBack(t *testing.T, server *testservers.Server) {
 	}
 	adopt := []string{"adopt", "--foreign", "leaf", "--config", file, "--data", filepath.Join(dir, "hapax-data"), "--margin", "1000"}
 	r := run(t, dir, append(adopt, "--dry-run")...)
-	if r.code != 0 || !strings.Contains(r.out, "test\t100000\t101000") || !strings.Contains(r.err, fmt.Sprint(used-1)) {
+	if r.code != 0 || !strings.Contains(r.out, "test\t100000\t101000") || !strings.Contains(r.err, fmt.Sprint(used-1)) || !strings.Contains(r.err, `row "broken" of leaf_alloc: step is 0`) {
 		t.Errorf("the dry run: %+v", r)
 	}
 	if db.number("SELECT max_id FROM leaf_alloc WHERE biz_tag = 'test'") != 100000 {

@@ -257,7 +257,7 @@ func checkTable(field, tableURL string) error {
 		return nil
 	}
 	if !strings.HasPrefix(tableURL, "mysql://") {
-		return compatError(field, unquoted("not a mysql:// URL"), "mysql://USER:PASSWORD@HOST:3306/DATABASE")
+		return compatError(field, "(not a mysql:// URL)", "mysql://USER:PASSWORD@HOST:3306/DATABASE")
 	}
 	db, err := mysqlstore.OpenDB(tableURL)
 	if err != nil {

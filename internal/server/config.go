@@ -279,7 +279,18 @@ func (l *loader) texts(lookup func(string) (string, bool), nameOf func(Setting) 
 
 func parseYAML(data []byte) (map[string]any, error) {
 	values := map[string]any{}
-	if err := yaml.Unmarshal(data, &values); err != nil {
+	var document yaml.Node
+	err := yaml.Unmarshal(data, &document)
+	if err == nil && len(document.Content) > 0 && document.Content[0].Kind == yaml.ScalarNode && document.Content[0].Tag == "!!null" {
+		return values, nil
+	}
+	if err == nil && len(document.Content) > 0 && document.Content[0].Kind != yaml.MappingNode {
+		return nil, errors.New("want a mapping in YAML, such as {key: value}")
+	}
+	if err == nil {
+		err = document.Decode(&values)
+	}
+	if err != nil {
 		return nil, errors.New(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n ", ""))
 	}
 	return values, nil
@@ -320,7 +331,7 @@ func (l *loader) config() (Config, error) {
 func (l *loader) decode(key string, into any) error {
 	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
 		TagName:     "yaml",
-		DecodeHook:  mapstructure.ComposeDecodeHookFunc(toDuration, numberToText, oneForList),
+		DecodeHook:  mapstructure.ComposeDecodeHookFunc(toDuration, wholeNumber, numberToText, oneForList),
 		ErrorUnused: true,
 		Result:      into,
 	})
@@ -335,12 +346,12 @@ func (l *loader) decode(key string, into any) error {
 	if !ok {
 		return configErrorf(err, "%s", key)
 	}
-	field := key + strings.NewReplacer("[", ".", "]", "").Replace(e.Name())
+	field := key + "." + strings.TrimPrefix(strings.NewReplacer("[", ".", "]", "").Replace(e.Name()), ".")
 	if u, ok := errors.AsType[*mapstructure.UnconvertibleTypeError](err); ok {
 		return &hapax.ValueError{Field: field, Value: showable(key, u.Value), Allowed: kindOf(u.Expected.Type()), Err: hapax.ErrInvalidArgument}
 	}
-	if d, ok := errors.AsType[*durationError](err); ok {
-		return &hapax.ValueError{Field: field, Value: d.value, Allowed: kindOf(reflect.TypeFor[time.Duration]()), Err: hapax.ErrInvalidArgument}
+	if m, ok := errors.AsType[*misfitError](err); ok {
+		return &hapax.ValueError{Field: field, Value: m.value, Allowed: kindOf(m.kind), Err: hapax.ErrInvalidArgument}
 	}
 	return configErrorf(e.Unwrap(), "%s", field)
 }
@@ -366,23 +377,35 @@ func toDuration(_, to reflect.Type, value any) (any, error) {
 	case string:
 		d, err := time.ParseDuration(v)
 		if err != nil {
-			return nil, &durationError{value}
+			return nil, &misfitError{value, to}
 		}
 		return d, nil
 	case int:
 		if v != 0 {
-			return nil, &durationError{value}
+			return nil, &misfitError{value, to}
 		}
 	case float64:
-		return nil, &durationError{value}
+		return nil, &misfitError{value, to}
 	}
 	return value, nil
 }
 
-// A durationError is what was given for a duration and is none.
-type durationError struct{ value any }
+// wholeNumber refuses a number with a fraction, or one of more than 64 bits, where an
+// integer belongs: the decoder would cut it off.
+func wholeNumber(from, to reflect.Type, value any) (any, error) {
+	if from.Kind() == reflect.Float64 && (to.Kind() == reflect.Int64 || to.Kind() == reflect.Int) {
+		return nil, &misfitError{value, to}
+	}
+	return value, nil
+}
 
-func (*durationError) Error() string { return "not a duration" }
+// A misfitError is a value that is not of the kind that belongs there.
+type misfitError struct {
+	value any
+	kind  reflect.Type
+}
+
+func (e *misfitError) Error() string { return "not " + kindOf(e.kind) }
 
 // numberToText lets YAML's numbers stand for text, as in "workers: 7".
 func numberToText(from, to reflect.Type, value any) (any, error) {

@@ -173,18 +173,18 @@ func TestBadConfig(t *testing.T) {
 		{name: "list for a value", file: "http: [a, b]", want: "invalid http [a b]: want one value"},
 		{name: "scalar for a section", file: "tags: 3", want: "invalid tags 3: want a mapping from names to definitions"},
 		{name: "scalar for a tag", file: "tags: {a: 3}", want: "invalid tags.a 3: want a mapping"},
-		{name: "text for a number", file: "max_tags: many", want: `invalid max_tags "many": want 1 to 1000000`},
-		{name: "number without unit", file: "max_wait: 10", want: `invalid max_wait "10": want 1ms to 1h`},
-		{name: "below the range", env: map[string]string{"HAPAX_MAX_COUNT": "0"}, want: `invalid HAPAX_MAX_COUNT "0": want 1 to 1000000`},
-		{name: "above the range", flag: map[string]string{"drain": "2h"}, want: `invalid --drain "2h": want 0s to 1h`},
+		{name: "text for a number", file: "max_tags: many", want: `invalid max_tags "many": want an integer from 1 to 1000000`},
+		{name: "number without unit", file: "max_wait: 10", want: `invalid max_wait "10": want a duration from 1ms to 1h`},
+		{name: "below the range", env: map[string]string{"HAPAX_MAX_COUNT": "0"}, want: `invalid HAPAX_MAX_COUNT "0": want an integer from 1 to 1000000`},
+		{name: "above the range", flag: map[string]string{"drain": "2h"}, want: `invalid --drain "2h": want a duration from 0s to 1h`},
 		{name: "huge number", flag: map[string]string{"max_tags": "99999999999999999999"}, want: "invalid --max-tags"},
-		{name: "not a choice", flag: map[string]string{"log_level": "loud"}, want: `invalid --log-level "loud": want debug, info, warn, error`},
-		{name: "yes is not true", file: "auto_create: \"yes\"", want: `invalid auto_create "yes": want true, false`},
+		{name: "not a choice", flag: map[string]string{"log_level": "loud"}, want: `invalid --log-level "loud": want one of debug, info, warn, error`},
+		{name: "yes is not true", file: "auto_create: \"yes\"", want: `invalid auto_create "yes": want true or false`},
 		{name: "text for a tag's number", file: "tags: {a: {step: lots}}", want: `invalid tags.a.step "lots": want an integer`},
 		{name: "number for a duration", file: "pools: {p: {lease: [1]}}", want: "invalid pools.p.lease [1]: want a duration with its unit, such as 10s"},
 		{name: "duration without a unit", file: "pools: {p: {lease: 30}}", want: "invalid pools.p.lease 30: want a duration with its unit, such as 10s"},
 		{name: "fraction for a duration", file: "pools: {p: {lease: 1.5}}", want: "invalid pools.p.lease 1.5: want a duration"},
-		{name: "no value", flag: map[string]string{"log_level": ""}, want: "missing --log-level: want debug"},
+		{name: "no value", flag: map[string]string{"log_level": ""}, want: "missing --log-level: want one of debug"},
 		{name: "bad duration", file: "pools: {p: {lease: soon}}", want: "pools.p.lease"},
 
 		{name: "token for a digest", file: "tokens: {a: {hash: " + secret + "}}", want: "invalid tokens.a.hash"},
@@ -194,7 +194,10 @@ func TestBadConfig(t *testing.T) {
 		{name: "list of tokens", file: "tokens: {a: {hash: [" + secret + "]}}", want: "invalid tokens.a.hash"},
 		{name: "scalar for a list", file: "tokens: {a: {hash: " + hashA + ", scopes: {}}}", want: "tokens.a.scopes"},
 		{name: "text for a limit", file: "tokens: {a: {hash: " + hashA + ", rate: " + secret + "}}", want: "invalid tokens.a.rate"},
-		{name: "scope", file: "tokens: {a: {hash: " + hashA + ", scopes: [root]}}", want: `invalid tokens.a.scopes "root": want issue, lease, admin, metrics`},
+		{name: "a fraction for an integer", file: "tags: {o: {step: 1.5}}", want: "invalid tags.o.step 1.5: want an integer"},
+		{name: "text in a foreign system", file: "compat: {leaf: {port: x}}", want: `invalid compat.leaf.port "x": want an integer`},
+		{name: "a list for a file", file: "[1]", want: "want a mapping in YAML"},
+		{name: "scope", file: "tokens: {a: {hash: " + hashA + ", scopes: [root]}}", want: `invalid tokens.a.scopes "root": want one of issue, lease, admin, metrics`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -279,7 +282,7 @@ func TestAmbiguousStore(t *testing.T) {
 			"h/db?password=S3@cr", "u:S3cr@h:99:1/db", "u:S3cr@h\x00/db",
 		} {
 			_, err := Load(Sources{Env: env(map[string]string{"HAPAX_STORE": scheme + "://" + rest})})
-			if !errors.Is(err, hapax.ErrInvalidArgument) || !strings.HasPrefix(err.Error(), "hapax: invalid HAPAX_STORE a "+scheme+" URL") {
+			if !errors.Is(err, hapax.ErrInvalidArgument) || !strings.HasPrefix(err.Error(), "hapax: invalid HAPAX_STORE (a "+scheme+" URL") {
 				t.Errorf("%s: the error is %v", rest, err)
 			} else if strings.Contains(err.Error(), "S3") || strings.Contains(err.Error(), "cr@") {
 				t.Errorf("%s is shown: %v", rest, err)
@@ -291,7 +294,7 @@ func TestAmbiguousStore(t *testing.T) {
 	}
 	for _, store := range []string{"", "mysql", "mysql:u:S3@h/db", "u:S3@h/db", "mysq1://u:S3@h/db", "//u:S3@h"} {
 		_, err := Load(Sources{Flags: map[string]string{"store": store}})
-		if !errors.Is(err, hapax.ErrInvalidArgument) || strings.Contains(err.Error(), "S3") || !strings.Contains(err.Error(), "invalid --store not a URL of a store") {
+		if !errors.Is(err, hapax.ErrInvalidArgument) || strings.Contains(err.Error(), "S3") || !strings.Contains(err.Error(), "invalid --store (not a URL of a store)") {
 			t.Errorf("%q: the error is %v", store, err)
 		}
 	}

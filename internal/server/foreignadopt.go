@@ -13,8 +13,9 @@ import (
 
 // A ForeignAdoption tells what AdoptForeign has found and changed.
 type ForeignAdoption struct {
-	Why    string // why nothing is granted; empty if that is not so
-	Raised []Raised
+	Why     string // why nothing is granted; empty if that is not so
+	Raised  []Raised
+	Skipped []string // why a row was left as it is: it is not valid, and nothing is granted from it
 }
 
 // AdoptForeign makes the table of a foreign system, leaf or tinyid, usable again after
@@ -37,7 +38,12 @@ func AdoptForeign(ctx context.Context, c Config, system string, margin int64, dr
 		return a, err
 	}
 	a.Why = w.Refusal()
-	a.Raised, err = c.adoptTable(ctx, system, w, margin, dryRun)
+	warn := func(code, message string) {
+		if code == "bad_row" {
+			a.Skipped = append(a.Skipped, message)
+		}
+	}
+	a.Raised, err = c.adoptTable(ctx, system, w, margin, dryRun, warn)
 	return a, errors.Join(err, w.Close())
 }
 
@@ -51,10 +57,9 @@ func (c Config) hasTable(system string) error {
 	return &hapax.ValueError{Field: "--foreign", Value: system, Allowed: "leaf or tinyid, with its table or databases in the configuration: give that with --config or $HAPAX_CONFIG", Err: hapax.ErrInvalidArgument}
 }
 
-func (c Config) adoptTable(ctx context.Context, system string, w *witness.Witness, margin int64, dryRun bool) (all []Raised, err error) {
-	quiet := func(string, string) {}
+func (c Config) adoptTable(ctx context.Context, system string, w *witness.Witness, margin int64, dryRun bool, warn func(code, message string)) (all []Raised, err error) {
 	if system == tinyidName {
-		store, err := c.Compat.TinyID.openStore(ctx, c, w, quiet)
+		store, err := c.Compat.TinyID.openStore(ctx, c, w, warn)
 		if err != nil {
 			return nil, err
 		}
@@ -64,7 +69,7 @@ func (c Config) adoptTable(ctx context.Context, system string, w *witness.Witnes
 		}
 		return all, errors.Join(err, store.Close())
 	}
-	table, err := c.Compat.Leaf.openTable(ctx, c, w, quiet)
+	table, err := c.Compat.Leaf.openTable(ctx, c, w, warn)
 	if err != nil {
 		return nil, err
 	}

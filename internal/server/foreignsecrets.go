@@ -27,7 +27,7 @@ func (c *CompatConfig) readPasswords(env func(string) (string, bool)) error {
 			return err
 		}
 		if len(lines) > 1 {
-			return compatError("leaf.password_file", unquoted("more than one line"), "the password alone")
+			return compatError("leaf.password_file", "(more than one line)", "the password alone")
 		}
 		l.password = strings.Join(lines, "")
 	}
@@ -79,9 +79,9 @@ func withCompatPassword(field, tableURL, password string) (string, error) {
 	u, err := parseStoreURL(tableURL)
 	switch {
 	case err != nil:
-		return "", compatError(field, unquoted("not a URL of a database"), "mysql://USER@HOST:3306/DATABASE")
+		return "", compatError(field, "(not a URL of a database)", "mysql://USER@HOST:3306/DATABASE")
 	case u.password:
-		return "", compatError(field, unquoted("a URL with a password"), "one without, since the password is given beside it, too")
+		return "", compatError(field, "(a URL with a password)", "one without, since the password is given beside it, too")
 	}
 	u.user, u.hasUser = u.user+":"+strings.ReplaceAll(url.QueryEscape(password), "+", "%20"), true
 	return u.String(), nil
@@ -114,7 +114,7 @@ func firstContact(ctx context.Context, log *slog.Logger, name string, ping func(
 	switch {
 	case err == nil:
 	case errors.Is(err, hapax.ErrFenced):
-		log.Error("nothing is granted any more: the table cannot be trusted; find out why, stop the server, and run hapax adopt --foreign", "beside", name, "why", err)
+		log.Error("nothing is granted any more: the table cannot be trusted; find out why, stop the server, and run hapax adopt --foreign", "beside", name, "err", err)
 	case errors.Is(err, hapax.ErrStoreUnavailable):
 		log.Warn("a foreign system cannot be used yet; it is tried again and again", "beside", name, "err", err)
 	default:

@@ -143,7 +143,7 @@ func (n *Node) openLedger(o opener) error {
 		return err
 	}
 	if err != nil {
-		n.log.Error("the ledger of grants cannot be opened; grants are not recorded until the next start", "error", err.Error())
+		n.log.Error("the ledger of grants cannot be opened; grants are not recorded until the next start", "err", err)
 		return nil
 	}
 	n.Ledger = l
@@ -168,7 +168,7 @@ func (n *Node) OpenHistory(strategies *strategy.Registry) error {
 func troubleWith(log *slog.Logger, what string) func(error) {
 	return func(err error) {
 		if err != nil {
-			log.Error("the "+what+" cannot be written; records are kept in memory, and lost where there are too many", "error", err.Error())
+			log.Error("the "+what+" cannot be written; records are kept in memory, and lost where there are too many", "err", err)
 			return
 		}
 		log.Info("the " + what + " can be written again")
@@ -181,7 +181,7 @@ func (n *Node) changed(st witness.Status) {
 		n.log.Info("an operator has adopted the store; numbers are granted again")
 		return
 	}
-	n.log.Error("nothing is granted any more: the store cannot be trusted; find out why, then run hapax adopt", "state", string(st.State), "why", st.Why)
+	n.log.Error("nothing is granted any more: the store cannot be trusted; find out why, then run hapax adopt", "state", string(st.State), "err", st.Why)
 }
 
 // headStart is how long a store has to answer before a node goes on without it.

@@ -96,7 +96,7 @@ func newRate(_ Config, _ string, p PluginConfig) (strategy.Plugin, error) {
 func newScramble(c Config, _ string, p PluginConfig) (strategy.Plugin, error) {
 	key, ok := c.keys[p.Key]
 	if !ok {
-		return strategy.Plugin{}, invalid("key", p.Key, cmp.Or(strings.Join(slices.Sorted(maps.Keys(c.keys)), ", "), "the ID of a key under code_keys, of which there are none"))
+		return strategy.Plugin{}, invalid("key", p.Key, "the ID of a key under code_keys ("+cmp.Or(strings.Join(slices.Sorted(maps.Keys(c.keys)), ", "), "there is none")+")")
 	}
 	if len(p.Tags) == 0 {
 		return strategy.Plugin{}, invalid("tags", "", "the names of new tags: the numbers of a tag that was used before cannot be scrambled")
@@ -155,11 +155,11 @@ func (c Config) addPlugin(r *strategy.Registry, name string, p PluginConfig) err
 	case p.Kind == "":
 		kind.keys = nil
 	case !ok:
-		return invalid("kind", p.Kind, strings.Join(kinds, ", "))
+		return invalid("kind", p.Kind, "one of "+strings.Join(kinds, ", "))
 	}
 	for key := range setFields(reflect.ValueOf(p)) {
 		if !slices.Contains(commonKeys, key) && !slices.Contains(kind.keys, key) {
-			return invalid(key, "given", "none for the kind "+cmp.Or(p.Kind, "of the program"))
+			return invalid(key, "(given)", "none for the kind "+cmp.Or(p.Kind, "of the program"))
 		}
 	}
 	if p.Kind == "" {
@@ -167,7 +167,7 @@ func (c Config) addPlugin(r *strategy.Registry, name string, p PluginConfig) err
 			return invalid("tags", p.Tags, "none: the program says what its plugin serves")
 		}
 		if !slices.ContainsFunc(r.Plugins(), func(q strategy.Plugin) bool { return q.Name == name }) {
-			return invalid("kind", "", strings.Join(kinds, ", ")+"; there is no plugin of this name in the program")
+			return invalid("kind", "", "one of "+strings.Join(kinds, ", ")+", because the program has registered no plugin of this name")
 		}
 		return errors.Join(r.Reorder(name, p.Order), r.Switch(name, !p.Off))
 	}
@@ -182,7 +182,7 @@ func (c Config) addPlugin(r *strategy.Registry, name string, p PluginConfig) err
 	known := append(r.Strategies(), string(hapax.KindSegment), string(hapax.KindSnowflake))
 	for _, s := range p.Strategies {
 		if !slices.Contains(known, s) {
-			return invalid("strategies", s, strings.Join(known, ", "))
+			return invalid("strategies", s, "one of "+strings.Join(known, ", "))
 		}
 	}
 	plugin, err := kind.make(c, name, p)

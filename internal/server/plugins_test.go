@@ -62,8 +62,8 @@ plugins:
 
 func TestWrongPlugins(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"no kind":              {"x: {order: 1}", "missing plugins.x.kind: want history, quota, rate, scramble; there is no plugin of this name in the program"},
-		"unknown kind":         {"x: {kind: foo}", `invalid plugins.x.kind "foo": want history, quota, rate, scramble`},
+		"no kind":              {"x: {order: 1}", "missing plugins.x.kind: want one of history, quota, rate, scramble, because the program has registered no plugin of this name"},
+		"unknown kind":         {"x: {kind: foo}", `invalid plugins.x.kind "foo": want one of history, quota, rate, scramble`},
 		"another kind's key":   {"x: {kind: rate, limit: 5}", "plugins.x.limit"},
 		"a key without a kind": {"brought: {limit: 5}", "plugins.brought.limit"},
 		"tags without a kind":  {"brought: {tags: a}", "plugins.brought.tags"},
@@ -73,11 +73,11 @@ func TestWrongPlugins(t *testing.T) {
 		"short windows":        {"x: {kind: rate, windows: [1ms]}", "plugins.x.windows"},
 		"a window twice":       {"x: {kind: rate, windows: [60s, 1m]}", "plugins.x.windows"},
 		"too many windows":     {"x: {kind: rate, windows: [1s, 2s, 3s, 4s, 5s, 6s, 7s, 8s, 9s]}", "plugins.x.windows"},
-		"unknown strategy":     {"x: {kind: rate, strategies: mine}", `invalid plugins.x.strategies "mine": want segment, snowflake`},
+		"unknown strategy":     {"x: {kind: rate, strategies: mine}", `invalid plugins.x.strategies "mine": want one of segment, snowflake`},
 		"order":                {"x: {kind: rate, order: 1000000001}", "plugins.x.order"},
 		"a tag without a name": {"x: {kind: rate, tags: ['']}", "plugins.x.tags"},
-		"no key":               {"x: {kind: scramble, tags: a, digits: 6}", "missing plugins.x.key: want k1"},
-		"unknown key":          {"x: {kind: scramble, tags: a, key: k2, digits: 6}", `invalid plugins.x.key "k2": want k1`},
+		"no key":               {"x: {kind: scramble, tags: a, digits: 6}", "missing plugins.x.key: want the ID of a key under code_keys (k1)"},
+		"unknown key":          {"x: {kind: scramble, tags: a, key: k2, digits: 6}", `invalid plugins.x.key "k2": want the ID of a key under code_keys (k1)`},
 		"no digits":            {"x: {kind: scramble, tags: a, key: k1}", "invalid plugins.x.digits 0: want 2 to 19"},
 		"scrambles everything": {"x: {kind: scramble, key: k1, digits: 6}", "missing plugins.x.tags"},
 		"scrambles Vesta":      {"x: {kind: scramble, key: k1, digits: 6, tags: [a, vesta]}\ncompat: {vesta: {}}", "plugins.x.tags"},

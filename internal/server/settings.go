@@ -208,12 +208,15 @@ func newSetting(name, kind, standard, allowed, doc string, get func(*Config) any
 		Name: name, Type: kind, Default: standard, Allowed: allowed, Doc: doc, get: get,
 		set: func(c *Config, text string) error {
 			if !set(c, text) {
-				return &hapax.ValueError{Field: name, Value: text, Allowed: allowed, Err: hapax.ErrInvalidArgument}
+				return &hapax.ValueError{Field: name, Value: text, Allowed: wanted[kind] + allowed, Err: hapax.ErrInvalidArgument}
 			}
 			return nil
 		},
 	}
 }
+
+// wanted begins what an error says is allowed, by the kind of setting.
+var wanted = map[string]string{"string": "one of ", "int": "an integer from ", "duration": "a duration from "}
 
 func text(name, standard, doc string, field func(*Config) *string) Setting {
 	return newSetting(name, "string", standard, "", doc,
@@ -230,7 +233,7 @@ func choice(name, standard string, options []string, doc string, field func(*Con
 }
 
 func boolean(name string, standard bool, doc string, field func(*Config) *bool) Setting {
-	return newSetting(name, "bool", strconv.FormatBool(standard), "true, false", doc,
+	return newSetting(name, "bool", strconv.FormatBool(standard), "true or false", doc,
 		func(c *Config) any { return *field(c) },
 		func(c *Config, text string) bool {
 			*field(c) = text == "true"

@@ -51,7 +51,7 @@ func storeForms() string {
 	for _, f := range StoreForms() {
 		forms = append(forms, f.URL)
 	}
-	return strings.Join(forms, ", ")
+	return "one of " + strings.Join(forms, ", ")
 }
 
 // boltFile is the embedded store in the data directory.

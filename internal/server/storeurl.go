@@ -20,9 +20,6 @@ var storeSchemes = []string{
 	"mongodb", "mongodb+srv", "etcd", "etcds", "zk", "zks",
 }
 
-// unquoted is a value of an error that is told in words.
-type unquoted string
-
 // storeHost is one address of a store's URL.
 var storeHost = regexp.MustCompile(`^([A-Za-z0-9._%-]+|\[[0-9A-Fa-f:.]+(%25[A-Za-z0-9._-]+)?\])?(:[0-9]{1,5})?$`)
 
@@ -42,11 +39,11 @@ type storeURL struct {
 func parseStoreURL(text string) (storeURL, error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok || !slices.Contains(storeSchemes, scheme) {
-		return storeURL{}, &hapax.ValueError{Field: "store", Value: unquoted("not a URL of a store"), Allowed: storeForms(), Err: hapax.ErrInvalidArgument}
+		return storeURL{}, &hapax.ValueError{Field: "store", Value: "(not a URL of a store)", Allowed: storeForms(), Err: hapax.ErrInvalidArgument}
 	}
 	wrong := func(what string) error {
 		return &hapax.ValueError{
-			Field: "store", Value: unquoted(what),
+			Field: "store", Value: "(" + what + ")",
 			Allowed: scheme + "://USER:PASSWORD@HOST:PORT/… with ? # / @ and % in names and passwords written as %3F %23 %2F %40 and %25; or give the password in store_password_file or $" + storePasswordEnv,
 			Err:     hapax.ErrInvalidArgument,
 		}

@@ -108,7 +108,7 @@ func (t *TinyIDConfig) hashes() (hashTokens, error) {
 			digits, ok := strings.CutPrefix(text, "sha256:")
 			raw, err := hex.DecodeString(digits)
 			if !ok || err != nil || len(raw) != sha256.Size {
-				return nil, compatError(field, unquoted("not a hash"), "sha256: and 64 hexadecimal digits, as printf %s TOKEN | sha256sum prints them")
+				return nil, compatError(field, "(not a hash)", "sha256: and 64 hexadecimal digits, as printf %s TOKEN | sha256sum prints them")
 			}
 			all[bizType][[sha256.Size]byte(raw)] = true
 		}

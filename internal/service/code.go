@@ -66,7 +66,7 @@ func readExtra(extra string) (r codeRecord, ok bool, err error) {
 		return r, false, nil
 	}
 	if len(extra) > hapax.MaxExtraBytes {
-		return r, false, outOfRange("extra", fmt.Sprintf("%d bytes", len(extra)), fmt.Sprintf("up to %d bytes", hapax.MaxExtraBytes))
+		return r, false, outOfRange("extra", fmt.Sprintf("(%d bytes)", len(extra)), fmt.Sprintf("up to %d bytes", hapax.MaxExtraBytes))
 	}
 	d := json.NewDecoder(strings.NewReader(extra))
 	d.DisallowUnknownFields()
@@ -104,9 +104,9 @@ func (o Options) codec(tag, spec, zone string) (*codec.Codec, error) {
 	c, err := codec.Parse(spec, codec.Options{Tag: tag, Keys: o.CodeKeys, Zone: zone})
 	if e, ok := errors.AsType[*codec.SpecError](err); ok {
 		if e.Pos < 0 {
-			return nil, outOfRange("code", spec, fmt.Sprintf("one with %s: %s", e.Want, e.Value))
+			return nil, outOfRange("code", spec, fmt.Sprintf("another %s: %s", e.Value, e.Want))
 		}
-		return nil, outOfRange("code", spec, fmt.Sprintf("%s at position %d, where %q stands", e.Want, e.Pos+1, e.Value))
+		return nil, outOfRange("code", spec, fmt.Sprintf("%s (at position %d, %q)", e.Want, e.Pos+1, e.Value))
 	}
 	return c, err
 }
@@ -319,7 +319,7 @@ func (c *code) texts(p codec.Period, ids []hapax.ID) ([]string, error) {
 }
 
 func errNoCode(tag string) error {
-	return outOfRange("tag", tag, "one that has a code, which hapax tags set --code gives it")
+	return outOfRange("tag", tag, "a tag that has a code; hapax tags set TAG --code SPEC gives it one")
 }
 
 // ParsedCode is what a text says.
@@ -418,7 +418,7 @@ func textError(c *codec.Codec, text string, err error) error {
 func (o Options) checkKeys() error {
 	for id, key := range o.CodeKeys {
 		if len(key) < codec.MinKeyBytes || len(key) > codec.MaxKeyBytes {
-			return outOfRange("code_keys."+id, fmt.Sprintf("%d bytes", len(key)), fmt.Sprintf("%d to %d random bytes", codec.MinKeyBytes, codec.MaxKeyBytes))
+			return outOfRange("code_keys."+id, fmt.Sprintf("(%d bytes)", len(key)), fmt.Sprintf("%d to %d random bytes", codec.MinKeyBytes, codec.MaxKeyBytes))
 		}
 		if len(id) < 1 || len(id) > codec.MaxKeyIDBytes || strings.ContainsFunc(id, func(r rune) bool { return !slices.Contains([]rune(keyIDChars), r) }) {
 			return outOfRange("code_keys", id, fmt.Sprintf("key IDs of 1 to %d letters, digits, - and _", codec.MaxKeyIDBytes))

@@ -297,7 +297,7 @@ func (o Options) checkStrategy(name string) error {
 	if name == "" || slices.Contains(known, name) {
 		return nil
 	}
-	return outOfRange("strategy", name, strings.Join(known, ", "))
+	return outOfRange("strategy", name, "one of "+strings.Join(known, ", "))
 }
 
 // definition returns the tag that c describes, with every field filled in.

@@ -155,7 +155,7 @@ func (s *Service) freeze(t hapax.Tag) (hapax.Tag, error) {
 		t.Extra = r.extra()
 	}
 	if len(t.Extra) > hapax.MaxExtraBytes {
-		return t, outOfRange("extra", fmt.Sprintf("%d bytes", len(t.Extra)), fmt.Sprintf("up to %d bytes, with strategy and plugins", hapax.MaxExtraBytes))
+		return t, outOfRange("extra", fmt.Sprintf("(%d bytes)", len(t.Extra)), fmt.Sprintf("up to %d bytes, with strategy and plugins", hapax.MaxExtraBytes))
 	}
 	return t, nil
 }

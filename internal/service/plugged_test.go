@@ -147,7 +147,7 @@ func TestStrategyInTheConfiguration(t *testing.T) {
 	}{
 		"a built-in one":   {TagConfig{Strategy: "snowflake"}, ""},
 		"the kind's":       {TagConfig{Kind: hapax.KindSegment, Strategy: "segment"}, ""},
-		"unknown":          {TagConfig{Strategy: "tens"}, `invalid tags.t.strategy "tens": want segment, snowflake`},
+		"unknown":          {TagConfig{Strategy: "tens"}, `invalid tags.t.strategy "tens": want one of segment, snowflake`},
 		"another kind's":   {TagConfig{Kind: hapax.KindSegment, Strategy: "snowflake"}, "tags.t.kind"},
 		"one's own a kind": {TagConfig{Kind: hapax.KindSnowflake, Strategy: "tens"}, "tags.t.kind"},
 	} {

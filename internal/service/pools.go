@@ -18,7 +18,7 @@ func (o Options) hasPool(name string) bool {
 
 // poolNamesInWords lists the pools for errors.
 func (o Options) poolNamesInWords() string {
-	return "a pool that is configured under pools, which are " + strings.Join(o.poolNames(), ", ")
+	return "a pool that is configured under pools (" + strings.Join(o.poolNames(), ", ") + ")"
 }
 
 // layoutOf returns the layout that a pool will be frozen with.
@@ -61,7 +61,7 @@ func (s *Service) admitPool(ctx context.Context, name string) error {
 	}
 	_, err := admin(ctx, s, func(ctx context.Context) (hapax.Layout, error) { return s.frozenLayout(ctx, name) })
 	if errors.Is(err, hapax.ErrPoolNotFound) {
-		return outOfRange("pool", name, s.opts.poolNamesInWords()+", or one that the store knows")
+		return outOfRange("pool", name, s.opts.poolNamesInWords()+" or that the store knows")
 	}
 	return err
 }

@@ -194,9 +194,10 @@ func (s *Service) refusal() error {
 func (s *Service) Readiness(ctx context.Context) Readiness {
 	r := Readiness{Store: "ok"}
 	store := s.refusal()
-	if r.Fenced = store != nil; !r.Fenced {
+	if store == nil {
 		store = s.state(ctx)
 	}
+	r.Fenced = errors.Is(store, hapax.ErrFenced) // a foreign table has no guard, and says so itself
 	if r.Degraded = r.Fenced; store != nil {
 		r.Store, r.StoreDetail = string(hapax.CodeOf(store)), plain(store)
 	}

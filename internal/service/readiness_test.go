@@ -99,7 +99,7 @@ func TestSilentStoreIsNamed(t *testing.T) {
 func TestPoolsAreMadeAsConfigured(t *testing.T) {
 	misspelt := Options{Tags: map[string]TagConfig{"u": {Kind: hapax.KindSnowflake, Pool: "nopool"}}, Pools: map[string]PoolConfig{"nopol": {}}}
 	if err := misspelt.Validate(); !errors.Is(err, hapax.ErrInvalidArgument) ||
-		!strings.Contains(err.Error(), `invalid tags.u.pool "nopool": want a pool that is configured under pools, which are default, nopol`) {
+		!strings.Contains(err.Error(), `invalid tags.u.pool "nopool": want a pool that is configured under pools (default, nopol)`) {
 		t.Errorf("a tag of a pool that is not configured: %v", err)
 	}
 	opts := Options{Pools: map[string]PoolConfig{"wide": {Layout: hapax.LayoutCosIDSecond}}}

@@ -100,7 +100,7 @@ func (s *Service) RetireWorker(ctx context.Context, pool string, id int64) (hapa
 	w, err := admin(ctx, s, func(ctx context.Context) (hapax.Worker, error) { return s.store.RetireWorker(ctx, pool, id) })
 	s.Attempted(ctx, "retire worker", err, "pool", pool, "worker", id)
 	if err == nil {
-		s.log.Warn("a worker ID was retired", "pool", pool, "worker", id, "token", w.Token)
+		s.log.Warn("a worker ID was retired", "pool", pool, "worker", id, "fencing_token", w.Token)
 	}
 	return w, err
 }

@@ -13,14 +13,14 @@ import (
 // A Proxy forwards TCP connections on loopback to a server, and breaks them
 // when told to. It is safe for concurrent use; the test's end ends it.
 type Proxy struct {
-	Addr   string // where it listens
-	target string
+	Addr string // where it listens
 
 	listener net.Listener
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 
 	mu      sync.Mutex // guards everything below
+	target  string
 	mode    proxyMode
 	delay   [2]time.Duration // by direction
 	match   func(request []byte) bool
@@ -97,6 +97,17 @@ func (p *Proxy) Pass() {
 		p.mode, p.delay, p.match = modePass, [2]time.Duration{}, nil
 		for l := range p.conns {
 			l.matched = false
+		}
+	})
+}
+
+// Lead closes all connections, and has new ones go to another server, as an address
+// does that follows the primary.
+func (p *Proxy) Lead(target string) {
+	p.set(func() {
+		p.target = target
+		for l := range p.conns {
+			l.close()
 		}
 	})
 }
@@ -184,15 +195,18 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 	if !p.pass(ctx, toServer) {
 		return
 	}
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
 	var d net.Dialer
-	server, err := d.DialContext(ctx, "tcp", p.target)
+	server, err := d.DialContext(ctx, "tcp", target)
 	if err != nil {
 		return
 	}
 	defer server.Close()
 	l.ends[toServer] = server
 	p.mu.Lock()
-	cut := p.mode == modeCut
+	cut := p.mode == modeCut || p.target != target
 	p.conns[l] = struct{}{}
 	p.mu.Unlock()
 	if cut {

@@ -89,11 +89,11 @@ func CheckSwap(table, name string, old, next []byte) error {
 	}
 	switch {
 	case len(next) > MaxValueBytes:
-		return &hapax.ValueError{Field: "value", Value: fmt.Sprintf("%d bytes", len(next)), Allowed: fmt.Sprintf("at most %d bytes", MaxValueBytes), Err: hapax.ErrInvalidArgument}
+		return &hapax.ValueError{Field: "value", Value: fmt.Sprintf("(%d bytes)", len(next)), Allowed: fmt.Sprintf("at most %d bytes", MaxValueBytes), Err: hapax.ErrInvalidArgument}
 	case next != nil && len(next) == 0, old != nil && len(old) == 0:
 		return &hapax.ValueError{Field: "value", Value: "", Allowed: "at least one byte, or nil for no row", Err: hapax.ErrInvalidArgument}
 	case bytes.Equal(old, next):
-		return &hapax.ValueError{Field: "value", Value: "unchanged", Allowed: "another value than the one that is expected", Err: hapax.ErrInvalidArgument}
+		return &hapax.ValueError{Field: "value", Value: "(unchanged)", Allowed: "another value than the one that is expected", Err: hapax.ErrInvalidArgument}
 	}
 	return nil
 }

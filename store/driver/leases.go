@@ -410,7 +410,7 @@ func newAcquisition(req hapax.AcquireRequest) (acquisition, error) {
 	case req.Workers.Lo < 0 || req.Workers.Len() <= 0 || req.Workers.Hi > req.Layout.Workers():
 		return a, &hapax.ValueError{Field: "workers", Value: fmt.Sprintf("[%d, %d)", req.Workers.Lo, req.Workers.Hi), Allowed: fmt.Sprintf("a range of worker IDs within 0 to %d", req.Layout.Workers()-1), Err: hapax.ErrInvalidArgument}
 	case !a.amongWorkers():
-		return a, &hapax.ValueError{Field: "among", Value: fmt.Sprintf("%d worker IDs", len(req.Among)), Allowed: fmt.Sprintf("ascending worker IDs within [%d, %d)", req.Workers.Lo, req.Workers.Hi), Err: hapax.ErrInvalidArgument}
+		return a, &hapax.ValueError{Field: "among", Value: fmt.Sprintf("(%d worker IDs)", len(req.Among)), Allowed: fmt.Sprintf("ascending worker IDs within [%d, %d)", req.Workers.Lo, req.Workers.Hi), Err: hapax.ErrInvalidArgument}
 	}
 	return a, hapax.ValidateHolder(req.Holder)
 }

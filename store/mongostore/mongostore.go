@@ -167,7 +167,7 @@ func open(ctx context.Context, db *mongo.Database, own *mongo.Client, opts Optio
 func clientOptions(raw string, opts *Options) (*options.ClientOptions, string, error) {
 	bad := func(detail string) (*options.ClientOptions, string, error) {
 		return nil, "", &hapax.ValueError{
-			Field: "store", Value: "a MongoDB URL " + detail,
+			Field: "store", Value: "(a MongoDB URL " + detail + ")",
 			Allowed: "mongodb:// or mongodb+srv://, with special characters in names and passwords percent-encoded", Err: hapax.ErrInvalidArgument,
 		}
 	}

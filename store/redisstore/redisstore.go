@@ -186,7 +186,7 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 	case *redis.Client:
 	case *redis.ClusterClient:
 		if o := c.Options(); o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
-			return nil, &hapax.ValueError{Field: "client", Value: "reads from replicas", Allowed: "a client without ReadOnly, RouteByLatency and RouteRandomly", Err: hapax.ErrInvalidArgument}
+			return nil, &hapax.ValueError{Field: "client", Value: "(one that reads from replicas)", Allowed: "a client without ReadOnly, RouteByLatency and RouteRandomly", Err: hapax.ErrInvalidArgument}
 		}
 	default:
 		return nil, &hapax.ValueError{Field: "client", Value: fmt.Sprintf("%T", client), Allowed: "*redis.Client or *redis.ClusterClient", Err: hapax.ErrInvalidArgument}

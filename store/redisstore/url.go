@@ -37,7 +37,7 @@ type target struct {
 func parseURL(raw string, opts Options) (target, error) {
 	bad := func(detail string) (target, error) {
 		return target{}, &hapax.ValueError{
-			Field: "store", Value: "a Redis URL with " + detail,
+			Field: "store", Value: "(a Redis URL with " + detail + ")",
 			Allowed: "redis[s]://, redis[s]+sentinel://, redis[s]+cluster:// or unix://, with special characters in names and passwords percent-encoded",
 			Err:     hapax.ErrInvalidArgument,
 		}

@@ -368,11 +368,7 @@ func (g *Guarded) HandBack(ctx context.Context, a hapax.Allocation, next int64) 
 		return driver.NotHeld(a.Tag.Name)
 	}
 	return g.giveBack(ctx, TagLine(a.Tag.Name), a.Grant.Hi, next, func(ctx context.Context, s hapax.Store) error {
-		err := s.HandBack(ctx, a, next)
-		if err == nil {
-			g.held.forget(a.Tag.Name, a.Key)
-		}
-		return err
+		return s.HandBack(ctx, a, next)
 	})
 }
 

@@ -1,7 +1,6 @@
 package witness
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -111,18 +110,10 @@ func (g *Guarded) beatLocked(ctx context.Context, r driver.Rows) error {
 	h.mu.Lock()
 	h.begun++
 	number, old, beat := h.begun, h.row, h.beat+1
-	unsure, left := h.unsure, h.left
+	left := h.left
 	h.mu.Unlock()
 	if left {
 		return errClosed()
-	}
-	if unsure {
-		if err := g.settleBeat(ctx, r); err != nil {
-			return err
-		}
-		h.mu.Lock()
-		old, beat = h.row, h.beat+1
-		h.mu.Unlock()
 	}
 	now := time.Now()
 	next := g.encodeBeat(beat, now)
@@ -148,9 +139,6 @@ func (g *Guarded) beatLocked(ctx context.Context, r driver.Rows) error {
 func (h *heart) acked() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.run == "" {
-		return 0
-	}
 	return h.beat
 }
 
@@ -171,25 +159,10 @@ func (g *Guarded) encodeBeat(beat int64, now time.Time) []byte {
 	return raw
 }
 
-// settleBeat finds out whether the heartbeat whose answer was lost was written.
-// One that was not may still arrive, until the next one is written.
-func (g *Guarded) settleBeat(ctx context.Context, r driver.Rows) error {
-	raw, row, err := g.readBeat(ctx, r)
-	if err != nil {
-		return err
-	}
-	h := &g.heart
-	h.mu.Lock()
-	same := bytes.Equal(raw, h.row)
-	arrived := h.arrivedLocked(raw, row)
-	h.mu.Unlock()
-	if same || arrived {
-		return nil
-	}
-	return g.judgeBeat(ctx, raw, row)
-}
-
-// lostBeat judges a row that is not what this node wrote last.
+// lostBeat judges a row that is not as it was acknowledged last. It may be as this
+// node tried to write it: a heartbeat whose answer was lost, or that was given up and
+// has arrived since. That one began before whatever the next one is for, which is
+// written at once.
 func (g *Guarded) lostBeat(ctx context.Context, r driver.Rows) error {
 	raw, row, err := g.readBeat(ctx, r)
 	if err != nil {
@@ -199,7 +172,7 @@ func (g *Guarded) lostBeat(ctx context.Context, r driver.Rows) error {
 	h.mu.Lock()
 	arrived := h.arrivedLocked(raw, row)
 	h.mu.Unlock()
-	if arrived { // one that was given up; now the next one can be written, and no other is on its way
+	if arrived {
 		return g.beatLocked(ctx, r)
 	}
 	return g.judgeBeat(ctx, raw, row)
@@ -326,9 +299,6 @@ func (g *Guarded) join(ctx context.Context, store hapax.Store, r driver.Rows) er
 		if err := g.awaitOthers(ctx, r); err != nil {
 			return err
 		}
-		if err := g.beatLocked(ctx, r); err != nil {
-			return err
-		}
 	}
 	h.mu.Lock()
 	h.joined = true
@@ -357,7 +327,7 @@ func (g *Guarded) register(ctx context.Context, store hapax.Store, r driver.Rows
 		if err != nil {
 			return err
 		}
-		if behind = g.lost(behind); len(behind) > 0 {
+		if len(behind) > 0 {
 			return g.refuse(ctx, fmt.Errorf("%w: %s, and %d lines in all are behind what this node used", hapax.ErrStoreRolledBack, behind[0], len(behind)))
 		}
 	}
@@ -473,10 +443,10 @@ func (g *Guarded) leave(store hapax.Store) error {
 		return nil
 	}
 	h.mu.Lock()
-	row, joined, certain := h.row, h.joined, !h.unsure
+	row, joined := h.row, h.joined
 	h.left = true
 	h.mu.Unlock()
-	if !ok || !joined || !certain || g.Refused() != nil {
+	if !ok || !joined || g.Refused() != nil {
 		return nil
 	}
 	if err := g.witness.setBeat(-1, time.Now()); err != nil {
@@ -498,12 +468,6 @@ type node struct {
 
 func (n node) at() time.Time        { return time.UnixMilli(n.row.At) }
 func (n node) every() time.Duration { return time.Duration(n.row.Every) * time.Millisecond }
-
-// lost returns what a store that did not go back cannot lack: a pool, with its
-// workers, may have been deleted.
-func (g *Guarded) lost(behind []Raised) []Raised {
-	return slices.DeleteFunc(behind, func(r Raised) bool { return r.Pool != "" && r.From == 0 })
-}
 
 func listNodes(ctx context.Context, r driver.Rows) ([]node, error) {
 	var nodes []node

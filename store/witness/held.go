@@ -34,15 +34,6 @@ func (h *held) note(tag string, a hapax.Allocation) {
 	}
 }
 
-// forget drops the key of a segment that was handed back.
-func (h *held) forget(tag string, key hapax.GrantKey) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.keys[tag].key == key {
-		delete(h.keys, tag)
-	}
-}
-
 // has reports whether the key is that of the latest segment of the tag that was
 // granted here.
 func (h *held) has(tag string, key hapax.GrantKey) bool {

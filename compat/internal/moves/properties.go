@@ -25,7 +25,7 @@ func Properties(r io.Reader) (map[string]string, error) {
 		return nil, fmt.Errorf("%w: properties: %w", hapax.ErrInvalidArgument, err)
 	}
 	if len(raw) > maxPropertyBytes {
-		return nil, &hapax.ValueError{Field: "properties", Value: "more bytes", Allowed: fmt.Sprintf("up to %d bytes", maxPropertyBytes), Err: hapax.ErrInvalidArgument}
+		return nil, &hapax.ValueError{Field: "properties", Value: "(more bytes)", Allowed: fmt.Sprintf("up to %d bytes", maxPropertyBytes), Err: hapax.ErrInvalidArgument}
 	}
 	all := map[string]string{}
 	lines := bufio.NewScanner(strings.NewReader(strings.TrimPrefix(string(raw), "\uFEFF")))
@@ -48,7 +48,7 @@ func Properties(r io.Reader) (map[string]string, error) {
 			return nil, fmt.Errorf("%w: properties, line %d: %w", hapax.ErrInvalidArgument, n, err)
 		}
 		if all[key] = value; len(all) > maxProperties {
-			return nil, &hapax.ValueError{Field: "properties", Value: "more entries", Allowed: fmt.Sprintf("up to %d", maxProperties), Err: hapax.ErrInvalidArgument}
+			return nil, &hapax.ValueError{Field: "properties", Value: "(more entries)", Allowed: fmt.Sprintf("up to %d", maxProperties), Err: hapax.ErrInvalidArgument}
 		}
 	}
 	if err := lines.Err(); err != nil {

@@ -114,7 +114,7 @@ func (h *handler) handle(answer func(ctx context.Context, dst []byte, q url.Valu
 
 func (h *handler) answer(r *http.Request, answer func(context.Context, []byte, url.Values) ([]byte, string, error)) ([]byte, string, error) {
 	if len(r.URL.RawQuery) > maxQuery {
-		return nil, "", &hapax.ValueError{Field: "query", Value: fmt.Sprintf("%d bytes", len(r.URL.RawQuery)), Allowed: fmt.Sprintf("up to %d", maxQuery), Err: hapax.ErrInvalidArgument}
+		return nil, "", &hapax.ValueError{Field: "query", Value: fmt.Sprintf("(%d bytes)", len(r.URL.RawQuery)), Allowed: fmt.Sprintf("up to %d", maxQuery), Err: hapax.ErrInvalidArgument}
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,7 +86,7 @@ func (p process) curl(t *testing.T, method, path string) (int, string) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	at := strings.LastIndexByte(string(out), '\n')
+	at := bytes.LastIndexByte(out, '\n')
 	status := 0
 	for _, digit := range string(out[at+1:]) {
 		status = 10*status + int(digit-'0')

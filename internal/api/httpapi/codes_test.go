@@ -35,7 +35,7 @@ func TestCodes(t *testing.T) {
 			{"GET", "/v1/tags/invoices/next", "", 200, `2`},
 			{"GET", "/v1/tags/invoices/codes/2026-001", "", 200, `"from":"2026-01-01T00:00:00Z","until":"2027-01-01T00:00:00Z"`},
 			{"PUT", "/v1/tags/invoices@@2026", `{}`, 400, `invalid_tag`},
-			{"GET", "/v1/tags/plain/next?format=code", "", 400, `hapax tags set --code`},
+			{"GET", "/v1/tags/plain/next?format=code", "", 400, `hapax tags set TAG --code`},
 		} {
 			r := call(t, h, step.method, step.path, step.body)
 			if r.Code != step.status || !strings.Contains(r.Body.String(), step.want) {

@@ -231,7 +231,7 @@ func (a *api) recover(w http.ResponseWriter, r *http.Request) {
 	case http.ErrAbortHandler:
 		panic(p)
 	default:
-		a.opts.Logger.Error("panic while serving a request", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		a.opts.Logger.Error("panic while serving a request", "api", API, "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		a.refuse(w, http.StatusInternalServerError, problem{Code: string(hapax.ErrInternal.Code()), Title: "an internal error"})
 	}
 }

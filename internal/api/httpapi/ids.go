@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -105,7 +104,7 @@ func (a *api) postIDs(w http.ResponseWriter, r *http.Request) {
 		case !ok:
 			return
 		case inBody != 0 && strings.Contains(r.URL.RawQuery, "count"):
-			a.fail(w, r, &hapax.ValueError{Field: "count", Value: given("in the query and in the body"), Allowed: "one of the two", Err: hapax.ErrInvalidArgument})
+			a.fail(w, r, &hapax.ValueError{Field: "count", Value: "(one in the query and one in the body)", Allowed: "one of them", Err: hapax.ErrInvalidArgument})
 			return
 		case inBody != 0:
 			count = inBody
@@ -261,9 +260,13 @@ func known(what, query string, names []string) error {
 	if err != nil {
 		return err
 	}
+	allowed := "none"
+	if len(names) > 0 {
+		allowed = oneOf(names)
+	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(names, name) {
-			return &hapax.ValueError{Field: what, Value: name, Allowed: cmp.Or(strings.Join(names, ", "), "no parameter"), Err: hapax.ErrInvalidArgument}
+			return &hapax.ValueError{Field: what + " parameter", Value: name, Allowed: allowed, Err: hapax.ErrInvalidArgument}
 		}
 	}
 	return nil

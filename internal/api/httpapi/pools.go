@@ -125,7 +125,7 @@ func workerID(r *http.Request) (int64, error) {
 	text := r.PathValue("worker")
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || id < 0 {
-		return 0, &hapax.ValueError{Field: hapax.FieldWorker, Value: text, Allowed: "a worker ID from 0", Err: hapax.ErrInvalidArgument}
+		return 0, &hapax.ValueError{Field: hapax.FieldWorker, Value: text, Allowed: "a worker ID, which is 0 or more", Err: hapax.ErrInvalidArgument}
 	}
 	return id, nil
 }

@@ -239,18 +239,21 @@ func (a *api) decode(w http.ResponseWriter, r *http.Request, v any) bool {
 		err = wrongType(e)
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		err = &hapax.ValueError{Field: "body", Value: strings.Trim(name, `"`), Allowed: "an object of " + strings.Join(keys(v), ", "), Err: hapax.ErrInvalidArgument}
+		err = &hapax.ValueError{Field: "body field", Value: strings.Trim(name, `"`), Allowed: oneOf(keys(v)), Err: hapax.ErrInvalidArgument}
 	}
 	if hapax.CodeOf(err) == hapax.ErrInternal.Code() {
-		err = badBody("JSON", err)
+		err = badBody("a JSON object", err)
 	}
 	a.fail(w, r, err)
 	return false
 }
 
 // badBody is why a body cannot be read.
-func badBody(form string, err error) error {
-	return fmt.Errorf("%w: body, up to %d bytes of %s: %w", hapax.ErrInvalidArgument, maxBody, form, err)
+func badBody(want string, err error) error {
+	if errors.Is(err, io.EOF) {
+		return &hapax.ValueError{Field: "body", Value: "", Allowed: want, Err: hapax.ErrInvalidArgument}
+	}
+	return fmt.Errorf("%w: invalid body (%w): want %s of up to %d bytes", hapax.ErrInvalidArgument, err, want, maxBody)
 }
 
 const (
@@ -269,7 +272,7 @@ func mediaType(r *http.Request) string {
 
 func (a *api) refuseMedia(w http.ResponseWriter, r *http.Request, allowed string) {
 	a.refuse(w, http.StatusUnsupportedMediaType, problem{
-		Code: string(codeMediaType), Title: "the body is of another type than the route takes", Detail: "Content-Type must be " + allowed,
+		Code: string(codeMediaType), Title: "the route takes no body of this type", Detail: "Content-Type must be " + allowed,
 		Field: "Content-Type", Value: shown(r.Header.Get("Content-Type")), Allowed: allowed,
 	})
 }
@@ -283,8 +286,13 @@ func keys(v any) (names []string) {
 	return names
 }
 
-// given is what was given, in words, which are not quoted.
-type given string
+// oneOf returns in words that one of some names is wanted.
+func oneOf(names []string) string {
+	if len(names) == 1 {
+		return names[0]
+	}
+	return "one of " + strings.Join(names, ", ")
+}
 
 // wrongType says in JSON's words what the decoder says in Go's.
 func wrongType(e *json.UnmarshalTypeError) error {
@@ -295,7 +303,11 @@ func wrongType(e *json.UnmarshalTypeError) error {
 	case reflect.Int64:
 		allowed = "a JSON integer of 64 bits"
 	}
-	return &hapax.ValueError{Field: cmp.Or(e.Field, "body"), Value: given("a JSON " + e.Value), Allowed: allowed, Err: hapax.ErrInvalidArgument}
+	var value any = "(a JSON " + e.Value + ")"
+	if n, ok := strings.CutPrefix(e.Value, "number "); ok {
+		value = json.Number(n)
+	}
+	return &hapax.ValueError{Field: cmp.Or(e.Field, "body"), Value: value, Allowed: allowed, Err: hapax.ErrInvalidArgument}
 }
 
 // writeJSON answers with a value.

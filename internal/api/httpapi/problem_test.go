@@ -22,9 +22,9 @@ func TestProblemsCarryFields(t *testing.T) {
 		field, value, allowed string
 	}{
 		{"GET", "/v1/tags/orders/next?count=0", "", "count", "0", "1 to 10000"},
-		{"GET", "/v1/tags/orders/next?n=5", "", "query", "n", "count, format"},
+		{"GET", "/v1/tags/orders/next?n=5", "", "query parameter", "n", "one of count, format"},
 		{"POST", "/v1/tags/orders/ids", `{"count":0}`, "count", "0", "1 to 10000"},
-		{"PUT", "/v1/tags/x", `{"step":"many"}`, "step", "a JSON string", "a JSON integer of 64 bits"},
+		{"PUT", "/v1/tags/x", `{"step":"many"}`, "step", "(a JSON string)", "a JSON integer of 64 bits"},
 		{"GET", "/v1/pools/default/workers/1024", "", "worker", "1024", "0 to 1023"},
 		{"GET", "/v1/tags//next", "", "path", "/v1/tags//next", "one without empty parts, such as that of a tag without a name, and with . and .. percent-encoded"},
 		{"GET", "/v1/ids/1?layout=nope", "", "layout", "nope", ""},

@@ -200,8 +200,10 @@ func (a *api) change(r *http.Request, name string, b putBody) (hapax.Tag, error)
 		return t, &hapax.ValueError{Field: "pool", Value: b.Pool, Allowed: fmt.Sprintf("%q, which cannot change", t.Pool), Err: hapax.ErrInvalidArgument}
 	case b.Start != nil && int64(*b.Start) != t.Start:
 		return t, &hapax.ValueError{Field: "start", Value: *b.Start, Allowed: fmt.Sprintf("%d, which cannot change; floor raises the next number", t.Start), Err: hapax.ErrInvalidArgument}
-	case b.Delta != nil && *b.Delta != t.Delta, b.Rest != nil && *b.Rest != t.Remainder:
-		return t, &hapax.ValueError{Field: "delta", Value: "another one", Allowed: fmt.Sprintf("%d with remainder %d, which cannot change", t.Delta, t.Remainder), Err: hapax.ErrInvalidArgument}
+	case b.Delta != nil && *b.Delta != t.Delta:
+		return t, &hapax.ValueError{Field: "delta", Value: *b.Delta, Allowed: fmt.Sprintf("%d, which cannot change", t.Delta), Err: hapax.ErrInvalidArgument}
+	case b.Rest != nil && *b.Rest != t.Remainder:
+		return t, &hapax.ValueError{Field: "remainder", Value: *b.Rest, Allowed: fmt.Sprintf("%d, which cannot change", t.Remainder), Err: hapax.ErrInvalidArgument}
 	case b.Step == nil && b.MinStep == nil && b.MaxStep == nil && b.Floor == nil && b.Code == "":
 		return t, nil
 	}

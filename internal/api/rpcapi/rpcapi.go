@@ -128,7 +128,7 @@ func (o Options) handlerOptions(known func(context.Context) (string, error), cou
 		connect.WithCompressMinBytes(math.MaxInt), // numbers hardly shrink, and time matters
 		connect.WithInterceptors(boundary{o.Policy, counter}, named{known}),
 		connect.WithRecover(func(_ context.Context, spec connect.Spec, _ http.Header, p any) error {
-			o.Logger.Error("panic while serving a call", "procedure", spec.Procedure, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			o.Logger.Error("panic while serving a call", "api", API, "path", spec.Procedure, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			return wire.Error(hapax.ErrInternal)
 		}),
 	)

@@ -118,7 +118,7 @@ func newCaller(name string, config TokenConfig) (*Caller, error) {
 	}
 	for _, s := range config.Scopes {
 		if scopeNames[s] == 0 {
-			return nil, invalid(field+".scopes", s, "issue, lease, admin, metrics")
+			return nil, invalid(field+".scopes", s, "one of issue, lease, admin, metrics")
 		}
 		c.scopes |= scopeNames[s]
 	}
