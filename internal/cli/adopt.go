@@ -41,7 +41,7 @@ With --foreign leaf or --foreign tinyid it raises the rows of that system's tabl
 what this node's witness knows, and by the margin for what the system's own nodes
 have issued.`,
 		Example: `  hapax adopt --server http://127.0.0.1:8080 --dry-run
-  hapax adopt --data /var/lib/hapax --witness /mnt/other/witness --yes
+  hapax adopt --data /var/lib/hapax --witness-file /mnt/other/witness --yes
   hapax adopt --data /var/lib/hapax --margin 50000000`,
 		Args: arguments(0, 0),
 	}
