@@ -31,7 +31,7 @@ import (
 const (
 	MinMemory     = 1 << 20
 	MaxMemory     = 1 << 40
-	DefaultMemory = 512 << 20
+	DefaultMemory = 1 << 30
 	MaxShow       = 1 << 20
 	DefaultShow   = 20
 
@@ -40,6 +40,8 @@ const (
 	maxText   = 64 // bytes of a line that is no number
 	maxPlaces = 3  // of a number
 	perCore   = 4  // spans, so that the cores end together
+
+	enoughToSort = 256 << 20 // bytes: longer runs would be neither sorted nor merged quicker
 )
 
 // Options tell how to audit. The zero value is useful.
@@ -111,9 +113,11 @@ func newAudit(files []string, stdin io.Reader, opts Options) (*audit, error) {
 	if err := a.check(); err != nil {
 		return nil, err
 	}
-	each := a.opts.Memory / 2 / int64(a.cores)
+	// What is for sorting serves for merging afterwards; the rest keeps runs.
+	sorting := max(min(a.opts.Memory/2, enoughToSort), a.opts.Memory/4)
+	each := sorting / int64(a.cores)
 	a.chunk = int(each / 16)
-	a.sorted = runs{dir: opts.Temp, room: a.opts.Memory / 2, most: int(each / cursorBytes)}
+	a.sorted = runs{dir: opts.Temp, room: a.opts.Memory - sorting, most: int(each / cursorBytes)}
 	return a, nil
 }
 
@@ -335,7 +339,7 @@ func (a *audit) merge(ctx context.Context) error {
 	}
 	parts := spans(list, perCore*a.cores)
 	tallies := make([]*tally, len(parts))
-	readAhead := int(min(a.opts.Memory/4/int64(a.cores)/int64(len(list)), 1<<18))
+	readAhead := int(min(int64(a.chunk)*8/int64(len(list)), 1<<18))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64

@@ -164,15 +164,15 @@ func TestGivenBack(t *testing.T) {
 	}
 	first, second := open(a, "a", at), open(b, "b", at.Add(-time.Minute)) // whose clock is behind
 	for _, err := range []error{
-		first.Allocated(alloc(1, 11), ledger.By{}),
-		first.Allocated(alloc(11, 21), ledger.By{}),
+		first.Allocated(alloc(1, 11), ledger.By{}, ""),
+		first.Allocated(alloc(11, 21), ledger.By{}, ""),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	first.HandedBack(alloc(11, 21), 6, ledger.By{}, nil) // of both
-	if err := second.Allocated(alloc(6, 16), ledger.By{}); err != nil {
+	if err := second.Allocated(alloc(6, 16), ledger.By{}, ""); err != nil {
 		t.Fatal(err)
 	}
 	second.HandedBack(alloc(6, 16), 9, ledger.By{}, nil)

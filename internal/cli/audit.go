@@ -49,7 +49,7 @@ of its pool's layout, and need --layout.`,
 	var opts audit.Options
 	flags.StringVar(&opts.Column, "column", "", "read CSV: the column's name in the first record, or its place from 1 where there are no names")
 	separator := flags.String("separator", ",", "what separates the columns: one character, or tab")
-	memory := flags.String("memory", "512MiB", "memory for sorting (1MiB to 1TiB)")
+	memory := flags.String("memory", "1GiB", "memory for sorting (1MiB to 1TiB)")
 	flags.StringVar(&opts.Temp, "temp", "", "directory for the temporary file (default: the system's)")
 	flags.IntVar(&opts.Show, "show", audit.DefaultShow, "how many of each kind of what is wrong to list (0 to 1048576)")
 	layoutText := flags.String("layout", "", "count by worker and day: a built-in layout or a spec (see hapax layouts)")

@@ -60,6 +60,7 @@ type FoundLine struct {
 	Name     string
 	Position int64 // the number, or the tick that it holds
 	Layout   string
+	Maker    string    // of a tag: what makes other numbers of those granted
 	Grants   []Holding // in the order of the records
 }
 
@@ -167,7 +168,9 @@ func (f *finder) record(text []byte) error {
 	if position < lo || position >= hi {
 		return nil
 	}
-	f.note(fields, hapax.Grant{Lo: lo, Hi: hi}, at, position, layout)
+	if l := f.note(fields, hapax.Grant{Lo: lo, Hi: hi}, at, position, layout); l != nil && isTag {
+		l.Maker = cmp.Or(l.Maker, fields[10])
+	}
 	return nil
 }
 
@@ -229,13 +232,14 @@ func (f *finder) tickOn(line, spec string) (tick int64, layout string, ok bool) 
 	return p.tick, spec, p.ok && p.worker == worker
 }
 
-// note adds a record in whose stretch the number lies.
-func (f *finder) note(fields []string, g hapax.Grant, at time.Time, position int64, layout string) {
+// note adds a record in whose stretch the number lies, and returns its line; nil if
+// there are too many.
+func (f *finder) note(fields []string, g hapax.Grant, at time.Time, position int64, layout string) *FoundLine {
 	l := f.lines[fields[0]]
 	if l == nil {
 		if len(f.lines) >= maxLines {
 			f.found.More = true
-			return
+			return nil
 		}
 		l = &FoundLine{Name: fields[0], Position: position, Layout: layout}
 		f.lines[l.Name] = l
@@ -244,7 +248,7 @@ func (f *finder) note(fields []string, g hapax.Grant, at time.Time, position int
 	case Granted, Extended:
 		if len(l.Grants) >= maxTimes {
 			f.found.More = true
-			return
+			return l
 		}
 		l.Grants = append(l.Grants, Holding{
 			Grant: g, Extended: what == Extended, Node: fields[3], Time: at, Ref: fields[6],
@@ -257,6 +261,7 @@ func (f *finder) note(fields []string, g hapax.Grant, at time.Time, position int
 	default:
 		f.found.Damaged++
 	}
+	return l
 }
 
 // remark reads what the journal says of itself.

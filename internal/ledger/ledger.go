@@ -16,7 +16,9 @@
 //	caller    the name of the token for whom it was taken, and
 //	address   from where; both empty where the node issues from it itself
 //	holder    of a worker: who has the lease
-//	layout    of a worker: its name or spec
+//	layout    of a worker: its name or spec. Of a tag: empty where the numbers issued
+//	          are those granted, else what makes others of them, such as
+//	          the strategy "invitations"
 //
 // A grant is written before it is used, so kill -9 loses none. A power loss may
 // take the records of the last second, unless the ledger is a required one: then a
@@ -162,12 +164,13 @@ func (l *Ledger) Ready() error {
 	return nil
 }
 
-// Allocated records a segment. After an error it must not be used.
-func (l *Ledger) Allocated(a hapax.Allocation, by By) error {
+// Allocated records a segment, and what makes other numbers of those granted, if
+// anything does. After an error it must not be used.
+func (l *Ledger) Allocated(a hapax.Allocation, by By, maker string) error {
 	if l == nil {
 		return nil
 	}
-	return l.taken(witness.TagLine(a.Tag.Name), Granted, a.Grant, keyRef(a.Key), by, "", "")
+	return l.taken(witness.TagLine(a.Tag.Name), Granted, a.Grant, keyRef(a.Key), by, "", maker)
 }
 
 // Acquired records the first grant of a lease, and Extended a further one. After

@@ -76,11 +76,11 @@ func TestFindTags(t *testing.T) {
 	n := newNode(t, "a")
 	sdk := By{"sdk", "192.0.2.1:5"}
 	for _, err := range []error{
-		n.Allocated(alloc("orders", 1, 1001), By{}),
-		n.Allocated(alloc("orders", 1001, 2001), sdk),
-		n.Allocated(alloc("orders2", 1, 5001), By{}),
-		n.Allocated(alloc("orders@@20261121", 1, 101), By{}),
-		n.Allocated(alloc("other", 1, 11), By{}),
+		n.Allocated(alloc("orders", 1, 1001), By{}, ""),
+		n.Allocated(alloc("orders", 1001, 2001), sdk, ""),
+		n.Allocated(alloc("orders2", 1, 5001), By{}, ""),
+		n.Allocated(alloc("orders@@20261121", 1, 101), By{}, ""),
+		n.Allocated(alloc("other", 1, 11), By{}, ""),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -221,7 +221,7 @@ func TestLedgersFollowTheStore(t *testing.T) {
 			if last != nil && last.node == i {
 				a.From = last.a.From // both can be handed back together
 			}
-			if err := n.Allocated(a, By{}); err != nil {
+			if err := n.Allocated(a, By{}, ""); err != nil {
 				t.Fatal(err)
 			}
 			for v := a.Grant.Lo; v < a.Grant.Hi; v++ {
@@ -284,7 +284,7 @@ func TestUnwritable(t *testing.T) {
 		long := strings.Repeat("n", 100)
 		var failed error
 		for i := range 10_000 { // until the next file is begun
-			if failed = errors.Join(l.Ready(), l.Allocated(alloc(long, int64(i), int64(i+1)), By{})); failed != nil {
+			if failed = errors.Join(l.Ready(), l.Allocated(alloc(long, int64(i), int64(i+1)), By{}, "")); failed != nil {
 				break
 			}
 		}
@@ -313,7 +313,7 @@ func TestNoLedger(t *testing.T) {
 	l.HandedBack(alloc("orders", 1, 2), 1, By{}, nil)
 	l.Sealed(hapax.Lease{}, 0, By{}, nil)
 	found, err := l.Find(context.Background(), Query{})
-	if err := errors.Join(err, l.Ready(), l.Allocated(alloc("orders", 1, 2), By{}), l.Acquired(hapax.Lease{}, hapax.Layout{}, By{}), l.Close()); err != nil || len(found.Lines) != 0 {
+	if err := errors.Join(err, l.Ready(), l.Allocated(alloc("orders", 1, 2), By{}, ""), l.Acquired(hapax.Lease{}, hapax.Layout{}, By{}), l.Close()); err != nil || len(found.Lines) != 0 {
 		t.Error(err, found)
 	}
 }

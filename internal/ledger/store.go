@@ -12,6 +12,10 @@ type Store struct {
 	hapax.Store
 
 	Ledger *Ledger // nil: nothing is recorded
+
+	// Maker returns what makes other numbers of those that a tag is granted, "" for
+	// nothing. Default: nothing does.
+	Maker func(t hapax.Tag) string
 }
 
 // Allocate implements hapax.SegmentStore.
@@ -21,7 +25,11 @@ func (s Store) Allocate(ctx context.Context, tag string, n int64, last hapax.Gra
 	}
 	a, err := s.Store.Allocate(ctx, tag, n, last)
 	if err == nil {
-		err = s.Ledger.Allocated(a, By{})
+		maker := ""
+		if s.Maker != nil {
+			maker = s.Maker(a.Tag)
+		}
+		err = s.Ledger.Allocated(a, By{}, maker)
 	}
 	return a, err
 }

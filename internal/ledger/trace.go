@@ -98,15 +98,14 @@ type Facts struct {
 	Worker  hapax.Worker // of a worker
 	Restart bool         // the tag's numbers restart, on lines of their own
 
-	// Strategy makes the tag's numbers, if it is not a built-in kind. With Shared these
-	// are the numbers granted, which all nodes issue together; else grants and the mark
-	// tell nothing of them.
-	Strategy string
-	Shared   bool
-}
+	// Maker is what makes other numbers of those that the tag is granted, in words; of
+	// those the grants and the mark tell nothing.
+	Maker string
 
-// made reports whether the numbers are other ones than those granted.
-func (f Facts) made() bool { return f.Strategy != "" && !f.Shared }
+	// Shared is the strategy by which all nodes issue together what is granted, if one
+	// does.
+	Shared string
+}
 
 // A Candidate is a line that a number may be on.
 type Candidate struct {
@@ -140,7 +139,7 @@ func Judge(id hapax.ID, node string, found Found, history *strategy.HistoryFindi
 		known[l.Name] = l
 		if !slices.ContainsFunc(candidates, func(c Candidate) bool { return c.Name == l.Name }) {
 			layout, _ := hapax.ParseLayout(l.Layout) // a tag's line has none
-			candidates = append(candidates, Candidate{Name: l.Name, Position: l.Position, Layout: layout})
+			candidates = append(candidates, Candidate{Name: l.Name, Position: l.Position, Layout: layout, Facts: Facts{Maker: l.Maker}})
 		}
 	}
 	for _, c := range candidates {
@@ -203,7 +202,7 @@ func (t *Trace) line(c Candidate, found FoundLine, history *strategy.HistoryFind
 			l.Time = new(c.Layout.TimeOf(c.Position))
 		}
 	}
-	if c.Facts.made() {
+	if c.Facts.Maker != "" {
 		found.Grants = nil
 	}
 	for _, h := range found.Grants {
@@ -241,8 +240,8 @@ func (t *Trace) judge(c Candidate, l Line) (Verdict, string) {
 	case n > 1:
 		return Issued, fmt.Sprintf("the history has it %d times, which must not be: %s", n, twice(l.Issued))
 	}
-	if f.made() {
-		return Unknown, fmt.Sprintf("the strategy %q makes the tag's numbers, and only a history knows which of them were issued; that of node %s does not have it", f.Strategy, t.Node)
+	if f.Maker != "" {
+		return Unknown, fmt.Sprintf("%s makes others of the numbers granted, and only a history knows which of them were issued; that of node %s does not have it", f.Maker, t.Node)
 	}
 	if f.Known && f.Exists && l.Tag != "" && f.Tag.Delta > 1 && c.Position%f.Tag.Delta != f.Tag.Remainder {
 		return NeverGranted, fmt.Sprintf("the tag issues only numbers that leave %d when divided by %d", f.Tag.Remainder, f.Tag.Delta)
@@ -302,8 +301,8 @@ func (t *Trace) granted(c Candidate, l Line, g Grant) (Verdict, string) {
 		return GrantedHere, to + ", which printed it unless it was killed"
 	case g.Caller != "":
 		return GrantedHere, to + "; what a client issues of its lease is not recorded"
-	case c.Facts.Shared:
-		return GrantedHere, to + fmt.Sprintf("; all nodes issue together from what the strategy %q is granted, and the history of the one that issued it would tell", c.Facts.Strategy)
+	case c.Facts.Shared != "":
+		return GrantedHere, to + fmt.Sprintf("; all nodes issue together from what the strategy %q is granted, and the history of the one that issued it would tell", c.Facts.Shared)
 	case l.System != "":
 		return GrantedHere, to + "; there is no history of foreign systems"
 	case !t.History.On:

@@ -193,6 +193,32 @@ func sameFrozen(was, is hapax.Tag) error {
 	return nil
 }
 
+// MakerOf returns what makes other numbers of those that a tag is granted, as the
+// tag's definition says it; "" for nothing.
+func MakerOf(t hapax.Tag) string {
+	if name := StrategyOf(t); name != "" {
+		return fmt.Sprintf("the strategy %q", name)
+	}
+	return ""
+}
+
+// byPlugins is what MakerOf would say of numbers that plugins replace.
+const byPlugins = "a plugin that replaces numbers"
+
+// maker returns what makes other numbers of those that a line is granted.
+func (s *Service) maker(t hapax.Tag) string {
+	if maker := MakerOf(t); maker != "" {
+		return maker
+	}
+	if tag, _, ok := cutLine(t.Name); ok {
+		t.Name = tag
+	}
+	if len(s.strategies.Frozen(StrategyName(t), t.Name)) > 0 {
+		return byPlugins
+	}
+	return ""
+}
+
 func replacedBy(frozen []string) string {
 	if len(frozen) == 0 {
 		return "numbers that no plugin replaces"

@@ -115,6 +115,7 @@ func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error)
 	if s.strategies == nil {
 		s.strategies = strategy.NewRegistry(strategy.Options{Logger: s.log})
 	}
+	s.store.maker = s.maker
 	if err := s.registerBuiltIn(); err != nil {
 		return nil, err
 	}

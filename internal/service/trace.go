@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,11 @@ func (s *Service) Trace(ctx context.Context, req TraceRequest) (ledger.Trace, er
 	if err != nil {
 		return none, err
 	}
-	return ledger.Judge(shown, s.opts.Ledger.Node(), found, history, candidates), nil
+	t := ledger.Judge(shown, s.opts.Ledger.Node(), found, history, candidates)
+	if len(t.Lines) == 0 && (q.Pool != "" || !q.Layout.IsZero()) {
+		t.Lines = append(t.Lines, s.noLine(ctx, q))
+	}
+	return t, nil
 }
 
 // meant returns which grants to look for, the number as callers see it, and on which
@@ -112,6 +117,11 @@ func (s *Service) onTag(ctx context.Context, name string, q *ledger.Query) ([]le
 		q.Pool, q.Layout = t.Pool, layout
 		return onPool(q.Number, layout, t.Pool), nil
 	}
+	if err == nil {
+		if err := s.checkFrozen(t); err != nil {
+			return nil, err // which number of the tag is shown as this one, other nodes know
+		}
+	}
 	q.Tag = name
 	id, ok := s.strategies.Original(StrategyName(t), name, q.Number)
 	if !ok {
@@ -143,6 +153,25 @@ func (s *Service) onLayout(ctx context.Context, nameOrSpec string, q *ledger.Que
 		}
 	}
 	return candidates, nil
+}
+
+// noLine is the verdict on a number that is on no line that a layout stands for.
+func (s *Service) noLine(ctx context.Context, q ledger.Query) ledger.Line {
+	l := ledger.Line{Name: "layout/unknown", Pool: q.Pool, Verdict: ledger.Unknown, Grants: []ledger.Grant{}, Issued: []ledger.Handout{}}
+	if q.Layout.IsZero() {
+		l.Why = fmt.Sprintf("the store does not answer which layout pool %q has", q.Pool)
+		return l
+	}
+	l.Layout = cmp.Or(q.Layout.Name(), q.Layout.String())
+	l.Name = "layout/" + l.Layout
+	if _, _, ok := ledger.On(q.Pool, q.Layout, q.Number); !ok {
+		l.Verdict, l.Why = ledger.NeverGranted, "the layout has no such number"
+	} else if _, err := s.Pools(ctx); err != nil {
+		l.Why = "the store does not answer which pools have the layout"
+	} else {
+		l.Verdict, l.Why = ledger.NeverGranted, "no pool has the layout, or none of those that do has used the worker ID"
+	}
+	return l
 }
 
 // concerns reports whether an entry of the history, with its tag and strategy, may
@@ -178,7 +207,7 @@ func (s *Service) withFacts(ctx context.Context, candidates []ledger.Candidate, 
 	for _, l := range found.Lines {
 		if !known[l.Name] {
 			layout, _ := hapax.ParseLayout(l.Layout) // a tag's line has none
-			candidates = append(candidates, ledger.Candidate{Name: l.Name, Position: l.Position, Layout: layout})
+			candidates = append(candidates, ledger.Candidate{Name: l.Name, Position: l.Position, Layout: layout, Facts: ledger.Facts{Maker: l.Maker}})
 		}
 	}
 	kept := candidates[:0]
@@ -187,7 +216,10 @@ func (s *Service) withFacts(ctx context.Context, candidates []ledger.Candidate, 
 		if err != nil && !hapax.IsTransient(err) && !errors.Is(err, hapax.ErrTagNotFound) && !errors.Is(err, hapax.ErrPoolNotFound) {
 			return nil, err
 		}
-		if c.Facts = facts; facts.Restart && len(found.Lines) > 0 {
+		if facts.Known {
+			c.Facts = facts
+		}
+		if facts.Restart && len(found.Lines) > 0 {
 			continue // what is found is on the lines of its periods
 		}
 		if len(candidates) > 1 && facts.Known && !facts.Exists && !slices.ContainsFunc(found.Lines, func(l ledger.FoundLine) bool { return l.Name == c.Name }) {
@@ -212,9 +244,12 @@ func (s *Service) facts(ctx context.Context, line string) (f ledger.Facts, err e
 			f.Known = errors.Is(err, hapax.ErrTagNotFound)
 			return f, err
 		}
-		f = ledger.Facts{Known: true, Exists: true, Mark: t.Mark, Tag: t, Strategy: StrategyOf(t)}
-		if mark, ok := s.opts.Marks[f.Strategy]; ok {
-			f.Shared = true
+		f = ledger.Facts{Known: true, Exists: true, Mark: t.Mark, Tag: t, Maker: MakerOf(t)}
+		if s.checkFrozen(t) != nil {
+			f.Maker = byPlugins
+		}
+		if mark, ok := s.opts.Marks[StrategyOf(t)]; ok {
+			f.Maker, f.Shared = "", StrategyOf(t)
 			if f.Mark, err = mark(ctx, tag); err != nil {
 				f.Known = false // the grants are told all the same
 			}

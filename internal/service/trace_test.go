@@ -149,7 +149,7 @@ func TestTraceOfStrategies(t *testing.T) {
 				t.Fatal(id, err)
 			}
 			grant := hapax.Allocation{Tag: hapax.Tag{Name: "steps"}, Grant: hapax.Grant{Lo: 1, Hi: 5}}
-			if err := s.opts.Ledger.Allocated(grant, ledger.By{}); err != nil {
+			if err := s.opts.Ledger.Allocated(grant, ledger.By{}, ""); err != nil {
 				t.Fatal(err)
 			}
 			for number, want := range map[string]ledger.Verdict{"10": c.issued, "3": c.low, "600": c.top} {
@@ -207,5 +207,83 @@ func TestTraceOfLeases(t *testing.T) {
 	defer store.Up()
 	if l := traceLine(t, s, TraceRequest{Text: "51", Tag: "orders"}); l.Verdict != ledger.HandedBack || !strings.Contains(l.Why, "not known here") {
 		t.Errorf("without the store: %+v", l)
+	}
+}
+
+// A number of a layout gets a verdict wherever it is asked about.
+func TestTraceOfALayout(t *testing.T) {
+	s := withLedger(t, memstore.New(), Options{Pools: map[string]PoolConfig{"a": {}, "b": {}}}, false)
+	verdict := func(number, layout string, want ledger.Verdict, why string) {
+		t.Helper()
+		l := traceLine(t, s, TraceRequest{Text: number, Layout: layout})
+		if l.Verdict != want || !strings.Contains(l.Why, why) {
+			t.Errorf("%s in %s: %+v, want %s because %q", number, layout, l, want, why)
+		}
+	}
+	verdict("3", "leaf", ledger.NeverGranted, "no pool has the layout")
+	verdict("-1", "leaf", ledger.NeverGranted, "has no such number")
+	for _, pool := range []string{"a", "b"} {
+		if _, err := s.CreatePool(t.Context(), pool, "leaf"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	verdict("3", "leaf", ledger.NeverGranted, "worker ID")
+}
+
+// What a plugin or a strategy makes of the numbers granted is no lie of a node that
+// does not have it, nor of a data directory that no server runs in.
+func TestTraceWithoutTheMaker(t *testing.T) {
+	store := memstore.New()
+	r := newStrategies(t, newScramble(t, "a-key-of-16-bytes"))
+	if err := r.Register("tens", strategy.Func(func(_ context.Context, _ hapax.Tag) (hapax.Issuer, error) { return &tens{}, nil })); err != nil {
+		t.Fatal(err)
+	}
+	s := withLedger(t, store, Options{Strategies: r, Tags: map[string]TagConfig{"steps": {Strategy: "tens"}}}, false)
+	for _, tag := range []string{"coupons", "steps", "plain"} {
+		mustNext(t, s, tag)
+	}
+	if err := s.opts.Ledger.Allocated(hapax.Allocation{Tag: hapax.Tag{Name: "steps"}, Grant: hapax.Grant{Lo: 1, Hi: 5}}, ledger.By{}, `the strategy "tens"`); err != nil {
+		t.Fatal(err)
+	}
+	found, err := s.opts.Ledger.Find(t.Context(), ledger.Query{Number: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range ledger.Judge(1, "a", found, nil, nil).Lines {
+		switch {
+		case l.Tag == "plain" && l.Verdict == ledger.GrantedHere:
+		case l.Tag == "coupons" && l.Verdict == ledger.Unknown && strings.Contains(l.Why, "plugin"):
+		case l.Tag == "steps" && l.Verdict == ledger.Unknown && strings.Contains(l.Why, "tens"):
+		default:
+			t.Errorf("%+v", l)
+		}
+	}
+
+	other := open(t, store, Options{Ledger: s.opts.Ledger})
+	if tr, err := other.Trace(t.Context(), TraceRequest{Text: "1", Tag: "coupons"}); !errors.Is(err, hapax.ErrPluginMismatch) {
+		t.Errorf("on a node without the plugin: %+v, %v", tr, err)
+	}
+	tr, err := other.Trace(t.Context(), TraceRequest{Text: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range tr.Lines {
+		if (l.Verdict == ledger.GrantedHere) != (l.Tag == "plain") {
+			t.Errorf("on a node without the plugin: %+v", l)
+		}
+	}
+	if _, err := s.DeleteTag(t.Context(), "coupons"); err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{
+		"Next":      func() error { _, err := other.Next(t.Context(), "coupons"); return err }(),
+		"NextN":     func() error { _, err := other.NextN(t.Context(), "coupons", make([]hapax.ID, 2)); return err }(),
+		"Reserve":   func() error { _, err := other.Reserve(t.Context(), "coupons", 2); return err }(),
+		"Allocate":  func() error { _, err := other.Allocate(t.Context(), "coupons", 2, ""); return err }(),
+		"NextCodes": func() error { _, err := other.NextCodes(t.Context(), "coupons", 2); return err }(),
+	} {
+		if !errors.Is(err, hapax.ErrTagDeleted) {
+			t.Errorf("%s of a deleted tag: %v", name, err)
+		}
 	}
 }

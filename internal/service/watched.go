@@ -18,6 +18,7 @@ type watchedStore struct {
 
 	ledger  *ledger.Ledger // nil: nothing is recorded
 	timeout time.Duration  // bounds one answer
+	maker   func(hapax.Tag) string
 	health  health
 }
 
@@ -92,7 +93,7 @@ func (w *watchedStore) Allocate(ctx context.Context, tag string, n int64, last h
 	a, err := watch(ctx, w, func(ctx context.Context) (hapax.Allocation, error) { return w.Store.Allocate(ctx, tag, n, last) })
 	w.health.note(KindTag, tag, err)
 	if err == nil {
-		err = w.ledger.Allocated(a, grantee(ctx))
+		err = w.ledger.Allocated(a, grantee(ctx), w.maker(a.Tag))
 	}
 	return a, err
 }
