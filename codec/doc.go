@@ -1,5 +1,5 @@
-// Package codec shows numbers as people see them: invoice numbers with a date,
-// invitation codes that cannot be guessed, references that refuse a typo.
+// Package codec turns numbers into codes for people, and back: invoice numbers with
+// a date, invitation codes that cannot be guessed, references that catch a typo.
 //
 // A [Codec] is described by a spec, which is frozen with the tag whose numbers it
 // shows. A spec is text with parts in braces; {{ and }} stand for braces:
@@ -47,10 +47,10 @@
 // All parts but one number have a fixed length, so the length of a text tells
 // where each part lies, and no two pairs of period and number share a text.
 //
-// For fewer than a million numbers, feistel hides the order and the amount from
-// the eye only: who knows many pairs of number and code can guess others. Codes
-// that grant something need a domain that is large against the number of guesses
-// as well as of codes.
+// For fewer than a million numbers, feistel hides the order and the amount from the
+// eye only: whoever knows many pairs of number and code can guess others. Codes
+// that grant something need a domain that is large against the number of guesses as
+// well as of codes.
 package codec
 
 //go:generate go run ../internal/codesdoc

@@ -1,6 +1,6 @@
 // Package plan computes what a layout of snowflake numbers can carry, and finds
-// layouts: for a rate, a number of nodes and a lifetime, and such whose numbers
-// provably lie outside of those that are in use already.
+// layouts: for a rate, a number of nodes and a lifetime, and layouts whose numbers
+// provably lie outside those in use already.
 //
 // A layout's numbers rise with the time in them. All that it can issue from a
 // moment on therefore lies between the number with that moment and zeros, and the

@@ -1,5 +1,5 @@
-// Package strategy makes the ways of issuing exchangeable: a [Strategy] gives the
-// issuer of a tag, and a [Plugin] stands around what issuers do.
+// Package strategy lets a program choose by name how numbers are made: a [Strategy]
+// makes the issuer of a tag, and a [Plugin] wraps what issuers do.
 //
 //	strategies := strategy.NewRegistry(strategy.Options{})
 //	strategies.Register("segment", strategy.Segment(store, hapax.SegmentOptions{}))

@@ -14,10 +14,10 @@
 // The account needs SELECT and UPDATE, and other columns than these three do not
 // matter.
 //
-// The table has no room for an identity, a tombstone or a fencing token. What it
-// cannot give is made up for as far as it goes: a handle remembers the highest
-// mark of each tag that it was granted, in TableOptions.Witness where that is set,
-// and refuses a row that is behind it (ErrStoreRolledBack); nothing is ever handed
+// The table has no room for an identity, a tombstone or a fencing token. What is
+// missing is made up for as far as possible: a handle remembers the highest mark of
+// each tag that it was granted, in TableOptions.Witness where that is set, and
+// refuses a row that is behind it (ErrStoreRolledBack); nothing is ever handed
 // back; and a row is created by whoever runs the table, never by use.
 //
 // # The tree

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/identity"
 	"github.com/hapax-id/hapax/internal/durable"
 )
 
@@ -68,8 +67,6 @@ const (
 	registerTimeout = 5 * time.Second
 )
 
-var _ identity.Provider = Sticky{}
-
 // Sticky is the worker ID that an instance keeps over restarts, by its name, port and
 // address: what a registry says, and a local file while the registry is away.
 //
@@ -84,15 +81,6 @@ type Sticky struct {
 
 	// Timeout is how long the registry may take; default 5 s.
 	Timeout time.Duration
-}
-
-// Choose implements identity.Provider.
-func (s Sticky) Choose(ctx context.Context, r identity.Request) (identity.Choice, error) {
-	id, err := s.Worker(ctx, r.IDs)
-	if err != nil {
-		return identity.Choice{}, err
-	}
-	return identity.Choice{IDs: hapax.WorkerRange{Lo: id, Hi: id + 1}}, nil
 }
 
 // Worker returns the instance's worker ID, one of ids. Where the worker ID is split, it

@@ -262,13 +262,13 @@ func TestSameWorker(t *testing.T) {
 			must(t, rdb.FlushAll(t.Context()).Err())
 			store := memstore.New()
 			open := func(ctx context.Context, s redismongo.Sticky) (*hapax.Snowflake, error) {
-				choice, err := s.Choose(ctx, identity.Request{Pool: hapax.DefaultPool, IDs: hapax.WorkerRange{Lo: 0, Hi: 1024}})
+				id, err := s.Worker(ctx, hapax.WorkerRange{Lo: 0, Hi: 1024})
 				must(t, err)
-				if choice.IDs.Lo != 0 {
-					t.Fatalf("the choice is %+v; both are to have worker ID 0", choice)
+				if id != 0 {
+					t.Fatalf("the worker ID is %d; both are to have 0", id)
 				}
 				var opts hapax.SnowflakeOptions
-				choice.Apply(&opts)
+				identity.Choice{IDs: hapax.WorkerRange{Lo: id, Hi: id + 1}}.Apply(&opts)
 				return hapax.NewSnowflake(ctx, store, opts)
 			}
 			first := redismongo.Sticky{Registry: redismongo.RedisRegistry{Client: rdb}, Instance: client, Dir: t.TempDir()}

@@ -1,5 +1,5 @@
 // Package vesta stands in for Vesta's id-generator: its IdService over this
-// library's engine, its two generations of layouts, and its ways to come by a
+// library's engine, its two generations of layouts, and its ways of getting a
 // machine ID. The packages below it speak Vesta's protocols: dubbo is its central
 // server, rest its HTTP interface.
 //

@@ -41,7 +41,7 @@ With --foreign leaf or --foreign tinyid it raises the rows of that system's tabl
 what this node's witness knows, and by the margin for what the system's own nodes
 have issued.`,
 		Example: `  hapax adopt --server http://127.0.0.1:8080 --dry-run
-  hapax adopt --data /var/lib/hapax --witness /mnt/other/witness --yes
+  hapax adopt --data /var/lib/hapax --witness-file /mnt/other/witness --yes
   hapax adopt --data /var/lib/hapax --margin 50000000`,
 		Args: arguments(0, 0),
 	}
@@ -158,16 +158,16 @@ func tellOfAdoption(cmd *cobra.Command, a server.Adoption) {
 		fmt.Fprintf(out, "hapax: node %s found at %s: %s\n", f.Name, f.At.UTC().Format(time.RFC3339), f.Why)
 	}
 	if len(a.Spoke) > 0 {
-		fmt.Fprintln(out, "hapax: nodes that said what they used:", strings.Join(a.Spoke, ", "))
+		fmt.Fprintln(out, "hapax: nodes that reported what they used:", strings.Join(a.Spoke, ", "))
 	}
 	if len(a.Missing) > 0 {
-		fmt.Fprintln(out, "hapax: nodes that have not:", strings.Join(a.Missing, ", "))
+		fmt.Fprintln(out, "hapax: nodes that have not reported:", strings.Join(a.Missing, ", "))
 	}
 	if len(a.Unheard) > 0 {
-		fmt.Fprintln(out, "hapax: nodes that were seen before and have not:", strings.Join(a.Unheard, ", "))
+		fmt.Fprintln(out, "hapax: nodes that were seen before and have not reported:", strings.Join(a.Unheard, ", "))
 	}
 	if a.Replaced {
-		fmt.Fprintln(out, "hapax: the store is another one than that which was used: give --floor, or all --witness-file of nodes that do not run and --no-others")
+		fmt.Fprintln(out, "hapax: the store is not the one that was used before: give --floor, or all --witness-file of nodes that do not run and --no-others")
 	}
 }
 

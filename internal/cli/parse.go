@@ -24,7 +24,7 @@ func parseCommand() *cobra.Command {
 		Use:   "parse ID...",
 		Short: "Show what numbers and codes say",
 		Long: `Parse takes snowflake numbers apart. With - in place of an ID it reads IDs from
-standard input, one a line; a line that is none is told on standard error, with its
+standard input, one a line; a line without one is reported on standard error, with its
 number, and the exit code is 2 at the end. The columns are the ID, its time, and the layout's
 fields from the highest bit down.
 

@@ -102,11 +102,11 @@ func serveCommand(setup server.Setup) *cobra.Command {
 		Long: `Serve issues numbers over HTTP and the Redis protocol until it is told to stop
 by SIGINT or SIGTERM. Then it finishes the requests in flight, gives back what it
 holds and exits with 0. A second signal ends it at once, with 1: that costs numbers,
-but repeats none. On SIGHUP it reads tokens and certificates anew.
+but repeats none. On SIGHUP it reloads tokens and certificates.
 
 Every setting is a flag, an environment variable (HAPAX_ and the flag's name in
-upper case, with _ for -) and a key of the YAML file (with _ for -). A flag wins
-over the environment, and that over the file.`,
+upper case, with _ for -) and a key of the YAML file (with _ for -). A flag takes
+precedence over the environment, and the environment over the file.`,
 		Example: `  hapax serve
   hapax serve --data /var/lib/hapax --http 127.0.0.1:9000
   hapax serve --print-config > hapax.yaml`,

@@ -21,13 +21,13 @@ func tokenNewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new",
 		Short: "Make a token, and the line of the configuration that knows it",
-		Long: `New prints a random token, which goes to the program that shall use it and cannot
+		Long: `New prints a random token, which goes to the program that uses it and cannot
 be shown again, and its hash, which goes to the configuration of every server:
 
   tokens:
     billing:
       hash: sha256:...
-      scopes: [issue]     # or admin, or metrics
+      scopes: [issue]     # or lease, admin, metrics
       tags: [invoices, orders*]
 
 A server with tokens answers nobody without one. Programs send it as

@@ -72,7 +72,7 @@ var rules = []rule{
 	{"compat/springxml", []string{"root"}},
 	{"compat/uidgen/imports", []string{"root", "compat/uidgen", "compat/springxml", "plan"}},
 	{"compat/uidgen", []string{"root", "internal/durable"}},
-	{"compat/redismongo", []string{"root", "store/memstore", "identity", "internal/durable", "compat/internal/keeper"}},
+	{"compat/redismongo", []string{"root", "store/memstore", "internal/durable", "compat/internal/keeper"}},
 	{"compat/internal/fleet", []string{"root"}},
 	{"compat/internal/testdb", []string{"root", "internal/testservers"}},
 	{"compat/internal/marks", []string{"root", "store/witness"}},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -244,7 +245,11 @@ func (v *VestaConfig) service(source vesta.Source) (*vesta.IDService, error) {
 		}
 		opts.GenMethod = new(vesta.Method(n))
 	}
-	return vesta.New(source, opts)
+	ids, err := vesta.New(source, opts)
+	if e, ok := errors.AsType[*hapax.ValueError](err); ok {
+		e.Field = "compat.vesta." + strings.ReplaceAll(e.Field, vesta.FieldGenMethod, "gen_method")
+	}
+	return ids, err
 }
 
 func compatError(field string, value any, allowed string) error {

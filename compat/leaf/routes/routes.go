@@ -5,10 +5,10 @@
 //	/decodeSnowflakeId?snowflakeId=N
 //	/cache, /db
 //
-// with the bytes that Leaf answers with, from whatever issues the numbers. The
-// routes ask for no token. So they answer loopback alone, unless Options.Allow
-// names networks or Options.AllowAnyone is set; who calls is told by the address
-// at the other end of the connection, and by no header.
+// with exactly the bytes of Leaf's answers, from whatever issues the numbers. The
+// routes ask for no token, so they answer only loopback, unless Options.Allow names
+// networks or Options.AllowAnyone is set; who calls is told by the address at the
+// other end of the connection, and by no header.
 package routes
 
 import (

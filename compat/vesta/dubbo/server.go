@@ -23,7 +23,7 @@ import (
 // DefaultInterface is the Java interface that consumers call.
 const DefaultInterface = "com.robert.vesta.service.intf.IdService"
 
-// WandaInterface is the same of an older Vesta. Its makeId takes the machine before
+// WandaInterface is that interface in an older Vesta. Its makeId takes the machine before
 // time and sequence.
 const WandaInterface = "com.wanda.vesta.service.intf.IdService"
 

@@ -1,5 +1,5 @@
 // Package rest answers the HTTP requests of Vesta's clients: /genid, /expid,
-// /transtime and /makeid, by any verb.
+// /transtime and /makeid, with any HTTP method.
 //
 // The bytes of a result are those of Vesta's. An error is a status with a text: 400
 // for a bad request, 503 when no number could be had in time.

@@ -99,7 +99,7 @@ const (
 	errNoPassword  = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?" //nolint:gosec // no password
 	errNoProto     = "NOPROTO unsupported protocol version"
 	errNotProto    = "ERR Protocol version is not an integer or out of range"
-	errDBRange     = "ERR DB index is out of range: hapax has database 0 alone; keep numbers apart by the names of their tags"
+	errDBRange     = "ERR DB index is out of range: hapax has only database 0; use tags of different names to keep numbers apart"
 	errDBIndex     = "ERR invalid DB index"
 	errClientName  = "ERR Client names cannot contain spaces, newlines or special characters."
 )

@@ -230,7 +230,7 @@ func TestReplies(t *testing.T) {
 			"HELLO 3 AUTH a b", "-" + errNoPassword + "\r\n", "CLIENT GETNAME", "$2\r\nme\r\n", "HELLO 3", "%8\r\n*", "RESET", "+RESET\r\n", "CLIENT GETNAME", "$-1\r\n",
 		}},
 		{"AUTH without passwords", []string{"AUTH x", "-" + errNoPassword + "\r\n", "AUTH a b c", "-ERR syntax error\r\n"}},
-		{"SELECT", []string{"SELECT 0", "+OK\r\n", "SELECT 1", "-ERR DB index is out of range: hapax has database 0 alone; keep numbers apart by the names of their tags\r\n", "SELECT x", "-ERR invalid DB index\r\n"}},
+		{"SELECT", []string{"SELECT 0", "+OK\r\n", "SELECT 1", "-ERR DB index is out of range: hapax has only database 0; use tags of different names to keep numbers apart\r\n", "SELECT x", "-ERR invalid DB index\r\n"}},
 		{"CLIENT", []string{
 			"CLIENT SETNAME app", "+OK\r\n", "CLIENT GETNAME", "$3\r\napp\r\n", "CLIENT SETINFO LIB-NAME go", "+OK\r\n", "CLIENT SETINFO lib-ver 1", "+OK\r\n",
 			"CLIENT SETINFO x y", "-ERR Unrecognized option 'x'\r\n", "CLIENT NO-EVICT on", "+OK\r\n", "CLIENT NO-EVICT maybe", "-ERR syntax error\r\n",

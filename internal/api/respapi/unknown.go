@@ -22,12 +22,12 @@ func Codes() []hapax.Code { return []hapax.Code{codeUnknown, codeProtocol} }
 var hints = func() map[string]string {
 	byName := map[string]string{}
 	for names, hint := range map[string]string{
-		"SET SETNX SETEX PSETEX GETSET GETDEL GETEX MSET MSETNX MGET APPEND": "hapax issues numbers and keeps no values; INCR tag issues the next one, and where a tag begins is said by PUT /v1/tags/{tag} or hapax tags create",
+		"SET SETNX SETEX PSETEX GETSET GETDEL GETEX MSET MSETNX MGET APPEND": "hapax issues numbers and keeps no values; INCR tag issues the next one; PUT /v1/tags/{tag} or hapax tags create sets where a tag begins",
 		"DECR DECRBY INCRBYFLOAT":                              "numbers only go up: INCR tag issues the next one, INCRBY tag n reserves n",
 		"HINCRBY ZINCRBY HSET HGET":                            "there is a tag for each line of numbers, and nothing else: INCR tag issues the next one",
 		"EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST TTL PTTL":   "a tag does not expire, since a number is never issued again; to begin anew each day, give the tag a code such as {yyyy}{MM}{dd}-{seq:6}",
-		"DEL UNLINK FLUSHDB FLUSHALL RENAME RENAMENX":          "a tag is deleted by DELETE /v1/tags/{tag} or hapax tags delete, and its numbers never come again",
-		"KEYS SCAN EXISTS TYPE DBSIZE RANDOMKEY":               "HAPAX.TAGS lists the tags, GET tag tells the last number",
+		"DEL UNLINK FLUSHDB FLUSHALL RENAME RENAMENX":          "DELETE /v1/tags/{tag} or hapax tags delete deletes a tag, and its numbers never come again",
+		"KEYS SCAN EXISTS TYPE DBSIZE RANDOMKEY":               "HAPAX.TAGS lists the tags, GET tag shows the last number",
 		"WATCH UNWATCH":                                        "no number is issued twice, so there is nothing to watch; MULTI and EXEC work without",
 		"EVAL EVALSHA EVAL_RO SCRIPT FUNCTION FCALL":           "there are no scripts, and none are needed: every command is atomic",
 		"READONLY READWRITE ASKING SENTINEL REPLICAOF SLAVEOF": "hapax has neither Redis Cluster nor Sentinel: connect to any of its nodes as to a single server",
@@ -48,7 +48,7 @@ func unknownCommand(name []byte) string {
 	}
 	hint, ok := hints[upper]
 	if !ok {
-		hint = "this is hapax, which issues unique numbers: INCR tag, INCRBY tag n, HAPAX.NEXT tag [COUNT n]; COMMAND DOCS tells of the rest"
+		hint = "this is hapax, which issues unique numbers: INCR tag, INCRBY tag n, HAPAX.NEXT tag [COUNT n]; COMMAND DOCS describes the rest"
 	}
 	return "ERR unknown command '" + string(name[:min(len(name), maxShownArgs)]) + "': " + hint
 }
