@@ -6,17 +6,18 @@ import (
 )
 
 // A Clock is where an issuer reads the time. The default reads the system's.
-// Tests and simulations give their own.
+// Tests and simulations give their own. Where it also has a method Asleep, as
+// SystemClock has on Linux, an issuer notices that the machine was asleep.
 type Clock interface {
 	// Now returns the wall clock and, read at the same moment, a monotonic
 	// clock that counts from an arbitrary origin.
 	Now() (wall time.Time, mono time.Duration)
 }
 
-// A SleepClock is a Clock that can tell how long the machine has been asleep
+// A sleepClock is a Clock that can tell how long the machine has been asleep
 // since it booted, as a suspended laptop or a paused virtual machine is. On Linux
 // SystemClock can.
-type SleepClock interface {
+type sleepClock interface {
 	Clock
 	Asleep() time.Duration
 }
@@ -77,7 +78,7 @@ const sleepLimit = 100 * time.Millisecond
 
 // sleepWatch notices that the machine was asleep.
 type sleepWatch struct {
-	clock SleepClock // nil: cannot be told
+	clock sleepClock // nil: cannot be told
 
 	mu     sync.Mutex // guards the fields below
 	asleep time.Duration
@@ -86,14 +87,14 @@ type sleepWatch struct {
 
 func newSleepWatch(source Clock) *sleepWatch {
 	w := &sleepWatch{}
-	if w.clock, _ = source.(SleepClock); w.clock != nil {
+	if w.clock, _ = source.(sleepClock); w.clock != nil {
 		w.asleep = w.clock.Asleep()
 	}
 	return w
 }
 
-// woke returns how long the machine was asleep since the last look, if that is
-// worth a word. It looks no more often than 20 times a second.
+// woke returns how long the machine was asleep since the last look, if that was
+// long enough to matter. It looks no more often than 20 times a second.
 func (w *sleepWatch) woke(now time.Time) time.Duration {
 	if w.clock == nil {
 		return 0

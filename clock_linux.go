@@ -12,7 +12,7 @@ const (
 	clockBoottime  = 7
 )
 
-// Asleep implements SleepClock.
+// Asleep returns how long the machine has been asleep since it booted.
 func (SystemClock) Asleep() time.Duration {
 	var mono, boot syscall.Timespec
 	if !readClock(clockMonotonic, &mono) || !readClock(clockBoottime, &boot) {

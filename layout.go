@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// MaxLayoutBytes bounds the text of a layout, as it is given and as it is
+// maxLayoutBytes bounds the text of a layout, as it is given and as it is
 // stored.
-const MaxLayoutBytes = 256
+const maxLayoutBytes = 256
 
 // Names of the fields that mean something to every layout. The worker's field
 // is called "worker" or "machine".

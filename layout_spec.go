@@ -32,8 +32,8 @@ func ParseLayout(nameOrSpec string) (Layout, error) {
 }
 
 func parseSpec(spec string) (Layout, error) {
-	if len(spec) > MaxLayoutBytes {
-		return Layout{}, layoutError("layout", spec, fmt.Sprintf("at most %d bytes", MaxLayoutBytes))
+	if len(spec) > maxLayoutBytes {
+		return Layout{}, layoutError("layout", spec, fmt.Sprintf("at most %d bytes", maxLayoutBytes))
 	}
 	l := Layout{time: -1, sequence: -1, worker: -1}
 	settings := map[string]string{}
@@ -57,8 +57,8 @@ func parseSpec(spec string) (Layout, error) {
 	if err := l.setClock(settings); err != nil {
 		return Layout{}, err
 	}
-	if s := l.String(); len(s) > MaxLayoutBytes {
-		return Layout{}, layoutError("layout", s, fmt.Sprintf("at most %d bytes in its canonical form", MaxLayoutBytes))
+	if s := l.String(); len(s) > maxLayoutBytes {
+		return Layout{}, layoutError("layout", s, fmt.Sprintf("at most %d bytes in its canonical form", maxLayoutBytes))
 	}
 	return l, nil
 }

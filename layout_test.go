@@ -202,7 +202,7 @@ func TestParseLayoutRefuses(t *testing.T) {
 		"epoch seconds over":   "time:41,sequence:12,epoch=9223372036854775s",
 		"epoch overflow":       "time:41,sequence:12,epoch=9223372036854775807ms",
 		"epoch underflow":      "time:41,sequence:12,epoch=-9223372036854775808ms",
-		"too long":             "time:41,sequence:12,epoch=0ms" + strings.Repeat(" ", MaxLayoutBytes),
+		"too long":             "time:41,sequence:12,epoch=0ms" + strings.Repeat(" ", maxLayoutBytes),
 		"too long if canonical": fmt.Sprintf("time:9,sequence:9,a%[1]s:1,b%[1]s:1,c%[1]s:1,d%[1]s:1,e%[1]s:1,f%[1]s:1,epoch=0ms",
 			long[2:]),
 	} {

@@ -13,13 +13,13 @@ import (
 // liar is a store that answers something else than it has recorded.
 type liar struct {
 	*memstore.Store
-	grant func(*hapax.Grant)
+	grant func(*hapax.Allocation)
 	lease func(*hapax.Lease)
 }
 
 func (s liar) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
 	a, err := s.Store.Allocate(ctx, tag, n, last)
-	s.grant(&a.Grant)
+	s.grant(&a)
 	return a, err
 }
 
@@ -33,9 +33,14 @@ func (s liar) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapa
 func TestImpossibleGrantsAreRefused(t *testing.T) {
 	layout := mustLayout(t, hapax.LayoutLeaf)
 	for name, lie := range map[string]liar{
-		"tag, negative":           {grant: func(g *hapax.Grant) { g.Lo = -1 }},
-		"tag, empty":              {grant: func(g *hapax.Grant) { g.Hi = g.Lo }},
-		"tag, beyond the end":     {grant: func(g *hapax.Grant) { g.Hi = hapax.MaxMark + 1 }},
+		"tag, negative":           {grant: func(a *hapax.Allocation) { a.Grant.Lo = -1 }},
+		"tag, empty":              {grant: func(a *hapax.Allocation) { a.Grant.Hi = a.Grant.Lo }},
+		"tag, beyond the end":     {grant: func(a *hapax.Allocation) { a.Grant.Hi = hapax.MaxMark + 1 }},
+		"tag, run begins within":  {grant: func(a *hapax.Allocation) { a.From = a.Grant.Lo + 1 }},
+		"tag, run begins below":   {grant: func(a *hapax.Allocation) { a.From = -1 }},
+		"tag, of every zeroth":    {grant: func(a *hapax.Allocation) { a.Tag.Delta = 0 }},
+		"tag, remainder too high": {grant: func(a *hapax.Allocation) { a.Tag.Remainder = a.Tag.Delta }},
+		"time, begins after it":   {lease: func(l *hapax.Lease) { l.From = l.Grant.Hi + 1 }},
 		"worker, below the range": {lease: func(l *hapax.Lease) { l.Worker = 1 }},
 		"worker, above the range": {lease: func(l *hapax.Lease) { l.Worker = 8 }},
 		"worker, not among":       {lease: func(l *hapax.Lease) { l.Worker = 4 }},

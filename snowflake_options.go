@@ -9,12 +9,13 @@ import (
 
 // Defaults of a Snowflake.
 const (
-	DefaultLease      = 30 * time.Second // how long past its grant a silent worker keeps its ID
-	DefaultGrant      = 10 * time.Second // the first grant
-	DefaultMaxGrant   = 5 * time.Minute  // what grants double up to
-	DefaultFixedGrant = 3 * time.Second  // the grant of the only worker of its range
-	DefaultMaxAhead   = 10 * time.Millisecond
-	DefaultMaxSkew    = 10 * time.Second
+	DefaultLease    = 30 * time.Second // how long past its grant a silent worker keeps its ID
+	DefaultGrant    = 10 * time.Second // the first grant
+	DefaultMaxGrant = 5 * time.Minute  // what grants double up to
+	DefaultMaxAhead = 10 * time.Millisecond
+
+	fixedGrant     = 3 * time.Second // the grant of the only worker of its range
+	defaultMaxSkew = 10 * time.Second
 )
 
 // A PopulatorKind names the part that produces tick and sequence.
@@ -133,7 +134,7 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 	}
 	grant, maxGrant := DefaultGrant, DefaultMaxGrant
 	if o.Workers.Len() == 1 || len(o.Among) == 1 {
-		grant, maxGrant = DefaultFixedGrant, DefaultFixedGrant
+		grant, maxGrant = fixedGrant, fixedGrant
 	}
 	unit := o.Layout.Unit()
 	if o.Grant == 0 {
@@ -154,7 +155,7 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 		{"max_grant", &o.MaxGrant, o.MaxGrant, o.Grant, PoisonMargin / 2},
 		{"max_ahead", &o.MaxAhead, max(DefaultMaxAhead, unit), 0, PoisonMargin / 2},
 		{"max_behind", &o.MaxBehind, 0, 0, PoisonMargin / 2},
-		{"max_skew", &o.MaxSkew, DefaultMaxSkew, time.Millisecond, PoisonMargin},
+		{"max_skew", &o.MaxSkew, defaultMaxSkew, time.Millisecond, PoisonMargin},
 	} {
 		if *d.value == 0 {
 			*d.value = d.standard

@@ -1,4 +1,4 @@
-// Package client gets numbers from hapax servers: in this process, from ranges
+// Package client is the Go client of hapax servers: it issues in this process, from ranges
 // that it leases, or one call at a time.
 //
 //	c, err := client.Dial(ctx, client.Options{}, "http://127.0.0.1:8080")

@@ -14,6 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/internal/keeper"
 	"github.com/hapax-id/hapax/internal/durable"
 )
 
@@ -38,11 +39,11 @@ func (t *Tree) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hap
 	}
 	defer t.leave()
 	t.held = false
-	c, err := t.session.get(ctx, t.node)
+	c, err := t.session.Get(ctx, t.node)
 	if err != nil {
 		return hapax.Lease{}, err
 	}
-	if c.raw == nil {
+	if c.Raw == nil {
 		return hapax.Lease{}, fmt.Errorf("%w: node %s is gone: it was retired, or the tree replaced; start anew", hapax.ErrStoreReplaced, t.node)
 	}
 	if err := t.takeOver(ctx, req, c); err != nil {
@@ -52,14 +53,14 @@ func (t *Tree) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hap
 	if err != nil {
 		return lease, err
 	}
-	t.ours, t.at = [][]byte{c.raw}, c.version
+	t.ours, t.at = [][]byte{c.Raw}, c.Version
 	return lease, t.granted(ctx, lease, req.Term.Now)
 }
 
 // takeOver makes sure that whoever used the worker ID before has ended, and that
 // the row's mark is above all that it used.
-func (t *Tree) takeOver(ctx context.Context, req hapax.AcquireRequest, c content) error {
-	reported, err := decodeEndpoint(t.node, c.raw)
+func (t *Tree) takeOver(ctx context.Context, req hapax.AcquireRequest, c keeper.Content) error {
+	reported, err := decodeEndpoint(t.node, c.Raw)
 	if err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func (t *Tree) takeOver(ctx context.Context, req hapax.AcquireRequest, c content
 	switch {
 	case reported.Sub(req.Term.Now) > hapax.PoisonMargin:
 		return fmt.Errorf("%w: node %s has the timestamp %s, the clock says %s: correct the clock that is wrong", hapax.ErrWorkerPoisoned, t.node, stamp(reported), stamp(req.Term.Now))
-	case reported.Equal(mark), t.wrote(c.raw):
+	case reported.Equal(mark), t.wrote(c.Raw):
 		return nil // as this process left it, or the one before it; the row's mark counts
 	}
 	free := reported.Add(leafSilence)
@@ -177,7 +178,7 @@ func (t *Tree) enter(ctx context.Context) error {
 	case t.busy <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return t.session.fail(ctx, context.Cause(ctx))
+		return t.session.Fail(ctx, context.Cause(ctx))
 	}
 }
 
@@ -188,7 +189,7 @@ func (t *Tree) report(ctx context.Context, at time.Time) error {
 	data := t.encode(at)
 	t.ours = append(t.ours[max(0, len(t.ours)-8):], data)
 	for range 2 {
-		stat, err := call(ctx, t.session, func(conn *zk.Conn) (*zk.Stat, error) { return conn.Set(t.node, data, t.at) })
+		stat, err := keeper.Call(ctx, t.session, func(conn *zk.Conn) (*zk.Stat, error) { return conn.Set(t.node, data, t.at) })
 		if err == nil {
 			t.ours, t.at = [][]byte{data}, stat.Version
 			return nil
@@ -198,17 +199,17 @@ func (t *Tree) report(ctx context.Context, at time.Time) error {
 			return fmt.Errorf("%w: node %s is gone: it was retired, or the tree replaced", hapax.ErrStoreReplaced, t.node)
 		}
 		if !errors.Is(err, zk.ErrBadVersion) {
-			return t.session.fail(ctx, err)
+			return t.session.Fail(ctx, err)
 		}
 		// It may have been an earlier write of ours whose answer was lost.
-		c, err := t.session.get(ctx, t.node)
+		c, err := t.session.Get(ctx, t.node)
 		if err != nil {
 			return err
 		}
-		if !t.wrote(c.raw) {
+		if !t.wrote(c.Raw) {
 			break
 		}
-		t.at = c.version
+		t.at = c.Version
 	}
 	t.held = false
 	return fmt.Errorf("%w: somebody else writes to node %s: another process runs as %s; stop it, or give one of them another port", hapax.ErrStoreUnsafe, t.node, t.opts.Address)

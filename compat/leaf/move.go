@@ -78,7 +78,7 @@ func ReadProperties(r io.Reader) (Config, error) {
 	}
 	field, address := get("leaf.snowflake.zk.address", "leaf.snowflake.address")
 	c.Tree = "zk://" + strings.ReplaceAll(address, " ", "")
-	if _, _, _, err := parseTreeURL(c.Tree); err != nil || address == "" {
+	if _, err := parseTreeURL(c.Tree); err != nil || address == "" {
 		return c, &hapax.ValueError{Field: field, Value: address, Allowed: "host:port[,host:port…]", Err: hapax.ErrInvalidArgument}
 	}
 	field, port := get("leaf.snowflake.port", "leaf.snowflake.zk.port")

@@ -102,13 +102,6 @@ func CheckTable(url string) error {
 	return db.Close()
 }
 
-// NewTable uses a handle of the caller's, which Close leaves open. Its connections
-// must reach the primary.
-func NewTable(ctx context.Context, db *sql.DB, opts TableOptions) (*Table, error) {
-	t := newTable(mysqldb.Wrap(db, opts.Timeout), opts)
-	return t, t.probe(ctx)
-}
-
 func newTable(db *mysqldb.DB, opts TableOptions) *Table {
 	if opts.Warn == nil {
 		opts.Warn = func(string, string) {}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/internal/keeper"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -67,7 +67,7 @@ type TreeOptions struct {
 type Tree struct {
 	driver.Leases // pools and workers, for tools; this process uses Worker alone
 
-	session *session
+	session *keeper.Session
 	rows    rows
 	opts    TreeOptions
 	forever string
@@ -92,7 +92,7 @@ type Tree struct {
 // ErrStoreUnavailable, ErrStoreReplaced where TreeOptions.File knows another worker
 // ID than the tree, ErrNoWorker where all 1,024 are used up.
 func OpenTree(ctx context.Context, rawURL string, opts TreeOptions) (*Tree, error) {
-	hosts, user, chroot, err := parseTreeURL(rawURL)
+	ensemble, err := parseTreeURL(rawURL)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func OpenTree(ctx context.Context, rawURL string, opts TreeOptions) (*Tree, erro
 	if opts.Timeout <= 0 {
 		opts.Timeout = hapax.DefaultStoreTimeout
 	}
-	s, err := newSession(hosts, user, opts.Timeout)
+	s, err := keeper.Open(ensemble, opts.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -110,22 +110,22 @@ func OpenTree(ctx context.Context, rawURL string, opts TreeOptions) (*Tree, erro
 	if err != nil {
 		return nil, err
 	}
-	base := chroot + "/snowflake/" + opts.Name
+	base := ensemble.Path + "/snowflake/" + opts.Name
 	t := &Tree{
 		session: s, rows: rows{s, base + "/hapax"}, opts: opts, forever: base + "/forever", layout: layout,
 		busy: make(chan struct{}, 1),
 	}
 	t.Leases = driver.LeasesIn(t.rows)
 	var life context.Context
-	life, t.stop = context.WithCancel(s.life)
+	life, t.stop = context.WithCancel(context.Background())
 	if opts.Address == "" {
-		_, err = s.children(ctx, t.forever)
+		_, err = s.Children(ctx, t.forever)
 	} else {
 		err = t.join(ctx)
 	}
 	if err != nil {
 		t.stop()
-		s.close()
+		s.Close()
 		return nil, err
 	}
 	if opts.Address != "" {
@@ -136,44 +136,19 @@ func OpenTree(ctx context.Context, rawURL string, opts TreeOptions) (*Tree, erro
 
 // CheckTree judges a tree's URL and options without connecting to it.
 func CheckTree(rawURL string, opts TreeOptions) error {
-	if _, _, _, err := parseTreeURL(rawURL); err != nil {
+	if _, err := parseTreeURL(rawURL); err != nil {
 		return err
 	}
 	return opts.check()
 }
 
-func parseTreeURL(rawURL string) (hosts []string, user *url.Userinfo, chroot string, err error) {
-	bad := &hapax.ValueError{Field: "tree URL", Value: "(not shown)", Allowed: "zk://[user:password@]host:port[,host:port…][/chroot]", Err: hapax.ErrInvalidArgument}
-	rest, ok := strings.CutPrefix(rawURL, "zk://")
+// parseTreeURL reads a tree's URL. An error shows nothing of it: it may hold a password.
+func parseTreeURL(rawURL string) (keeper.Ensemble, error) {
+	e, ok := keeper.Parse(rawURL)
 	if !ok {
-		return nil, nil, "", bad
+		return e, &hapax.ValueError{Field: "tree URL", Value: "(not shown)", Allowed: "zk://[user:password@]host:port[,host:port…][/chroot]", Err: hapax.ErrInvalidArgument}
 	}
-	authority, path, _ := strings.Cut(rest, "/")
-	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
-		u, err := url.Parse("zk://" + authority[:i+1] + "h")
-		if err != nil {
-			return nil, nil, "", bad
-		}
-		user, authority = u.User, authority[i+1:]
-	}
-	for host := range strings.SplitSeq(authority, ",") {
-		if host == "" || strings.ContainsAny(host, "?#@ ") {
-			return nil, nil, "", bad
-		}
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			host = net.JoinHostPort(host, "2181")
-		}
-		hosts = append(hosts, host)
-	}
-	if path = strings.TrimSuffix(path, "/"); path != "" {
-		for part := range strings.SplitSeq(path, "/") {
-			if part == "" || strings.Trim(part, ".") == "" || strings.ContainsAny(part, "?#%") {
-				return nil, nil, "", bad
-			}
-		}
-		chroot = "/" + path
-	}
-	return hosts, user, chroot, nil
+	return e, nil
 }
 
 // check refuses what Leaf could not read in the names of nodes: it takes what
@@ -235,7 +210,7 @@ func (t *Tree) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	names, err := t.session.children(ctx, t.forever)
+	names, err := t.session.Children(ctx, t.forever)
 	if err != nil {
 		return err
 	}
@@ -277,7 +252,7 @@ func holderOf(names []string, worker int64, address string) string {
 func (t *Tree) makeNode(ctx context.Context) error {
 	for range workerIDs {
 		data := t.encode(time.Now())
-		made, err := t.session.create(ctx, t.forever+"/"+t.opts.Address+"-", data, zk.FlagSequence)
+		made, err := t.session.Create(ctx, t.forever+"/"+t.opts.Address+"-", data, zk.FlagSequence)
 		if err != nil {
 			return err
 		}
@@ -285,7 +260,7 @@ func (t *Tree) makeNode(ctx context.Context) error {
 		if !ok {
 			return fmt.Errorf("%w: ZooKeeper named the new node %q", hapax.ErrStoreCorrupt, made)
 		}
-		names, err := t.session.children(ctx, t.forever)
+		names, err := t.session.Children(ctx, t.forever)
 		if err != nil {
 			return err
 		}
@@ -304,11 +279,11 @@ func (t *Tree) makeNode(ctx context.Context) error {
 }
 
 func (t *Tree) remove(ctx context.Context, node string) error {
-	_, err := call(ctx, t.session, func(conn *zk.Conn) (struct{}, error) { return struct{}{}, conn.Delete(node, -1) })
+	_, err := keeper.Call(ctx, t.session, func(conn *zk.Conn) (struct{}, error) { return struct{}{}, conn.Delete(node, -1) })
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil
 	}
-	return t.session.fail(ctx, err)
+	return t.session.Fail(ctx, err)
 }
 
 // claim returns the node that makes sure that a retired number has one new owner.
@@ -322,7 +297,7 @@ func (t *Tree) reuse(ctx context.Context, names []string) error {
 			used[w] = true
 		}
 	}
-	if _, err := t.session.create(ctx, t.rows.base+"/claims", []byte{}, 0); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+	if _, err := t.session.Create(ctx, t.rows.base+"/claims", []byte{}, 0); err != nil && !errors.Is(err, zk.ErrNodeExists) {
 		return err
 	}
 	for worker := range int64(workerIDs) {
@@ -330,7 +305,7 @@ func (t *Tree) reuse(ctx context.Context, names []string) error {
 			continue
 		}
 		node, data := fmt.Sprintf("%s/%s-%010d", t.forever, t.opts.Address, worker), t.encode(time.Now())
-		_, err := call(ctx, t.session, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
+		_, err := keeper.Call(ctx, t.session, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
 			acl := zk.WorldACL(zk.PermAll)
 			return conn.Multi(&zk.CreateRequest{Path: t.claim(worker), Data: []byte(t.opts.Address), Acl: acl}, &zk.CreateRequest{Path: node, Data: data, Acl: acl})
 		})
@@ -338,7 +313,7 @@ func (t *Tree) reuse(ctx context.Context, names []string) error {
 			continue
 		}
 		if err != nil {
-			return t.session.fail(ctx, err)
+			return t.session.Fail(ctx, err)
 		}
 		t.node, t.worker, t.ours, t.at = node, worker, [][]byte{data}, 0
 		return nil
@@ -369,11 +344,11 @@ func (t *Tree) usedUp(ctx context.Context) error {
 // Ping reports whether the tree answers, and has this process's node.
 func (t *Tree) Ping(ctx context.Context) error {
 	if t.node == "" {
-		_, err := t.session.children(ctx, t.forever)
+		_, err := t.session.Children(ctx, t.forever)
 		return err
 	}
-	c, err := t.session.get(ctx, t.node)
-	if err == nil && c.raw == nil {
+	c, err := t.session.Get(ctx, t.node)
+	if err == nil && c.Raw == nil {
 		err = fmt.Errorf("%w: node %s is gone: it was retired, or the tree replaced; start anew", hapax.ErrStoreReplaced, t.node)
 	}
 	return err
@@ -394,7 +369,7 @@ func (t *Tree) Snowflake(o hapax.SnowflakeOptions) hapax.SnowflakeOptions {
 // Close ends the reporting and the session. Close the issuer first.
 func (t *Tree) Close() error {
 	t.stop()
-	t.session.close()
+	t.session.Close()
 	t.tasks.Wait()
 	return nil
 }
@@ -411,7 +386,7 @@ type Node struct {
 // Nodes returns the nodes below forever by worker ID. Those that Leaf could not
 // read are left out.
 func (t *Tree) Nodes(ctx context.Context) ([]Node, error) {
-	names, err := t.session.children(ctx, t.forever)
+	names, err := t.session.Children(ctx, t.forever)
 	if err != nil {
 		return nil, err
 	}
@@ -421,12 +396,12 @@ func (t *Tree) Nodes(ctx context.Context) ([]Node, error) {
 		if !ok {
 			continue
 		}
-		c, err := t.session.get(ctx, t.forever+"/"+name)
+		c, err := t.session.Get(ctx, t.forever+"/"+name)
 		if err != nil {
 			return nil, err
 		}
-		reported, err := decodeEndpoint(name, c.raw)
-		if c.raw == nil || err != nil {
+		reported, err := decodeEndpoint(name, c.Raw)
+		if c.Raw == nil || err != nil {
 			continue
 		}
 		nodes = append(nodes, Node{name, address, worker, reported, t.forever+"/"+name == t.node})
@@ -448,14 +423,14 @@ func (t *Tree) Retire(ctx context.Context, name string) error {
 	if !ok || strings.Contains(name, "/") || node == t.node {
 		return &hapax.ValueError{Field: "node", Value: name, Allowed: "the name of another process's node below forever", Err: hapax.ErrInvalidArgument}
 	}
-	c, err := t.session.get(ctx, node)
+	c, err := t.session.Get(ctx, node)
 	if err != nil {
 		return err
 	}
-	if c.raw == nil {
+	if c.Raw == nil {
 		return &hapax.ValueError{Field: "node", Value: name, Allowed: "a node below " + t.forever, Err: hapax.ErrInvalidArgument}
 	}
-	reported, err := decodeEndpoint(name, c.raw)
+	reported, err := decodeEndpoint(name, c.Raw)
 	if err != nil {
 		return err
 	}
@@ -471,12 +446,12 @@ func (t *Tree) Retire(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	_, err = call(ctx, t.session, func(conn *zk.Conn) (struct{}, error) { return struct{}{}, conn.Delete(node, c.version) })
+	_, err = keeper.Call(ctx, t.session, func(conn *zk.Conn) (struct{}, error) { return struct{}{}, conn.Delete(node, c.Version) })
 	if errors.Is(err, zk.ErrBadVersion) {
 		return fmt.Errorf("%w: node %s has just reported: its process is alive", hapax.ErrStoreUnsafe, name)
 	}
 	if err != nil {
-		return t.session.fail(ctx, err)
+		return t.session.Fail(ctx, err)
 	}
 	return t.remove(ctx, t.claim(worker))
 }

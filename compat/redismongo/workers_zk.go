@@ -1,29 +1,21 @@
 package redismongo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/internal/keeper"
 )
 
 // DefaultWorkersPath is the node below which the instances are.
 const DefaultWorkersPath = "/hapax-workers"
-
-const (
-	zkSession = 6 * time.Second
-	zkReply   = 8 << 20 // bytes
-	zkServers = 32
-)
 
 var _ Registry = ZooKeeperRegistry{}
 
@@ -37,51 +29,14 @@ type ZooKeeperRegistry struct {
 	URL string // zk://[user:password@]host:port[,host:port…][/path]; without a path it is DefaultWorkersPath
 }
 
-// An ensemble is what a URL tells.
-type ensemble struct {
-	hosts []string
-	user  *url.Userinfo // nil: none
-	path  string
-}
-
 // parse takes the URL apart.
-func (r ZooKeeperRegistry) parse() (e ensemble, err error) {
-	bad := &hapax.ValueError{Field: "worker_registry", Value: "(not shown)", Allowed: "zk://[user:password@]host:port[,host:port…][/path]", Err: hapax.ErrInvalidArgument}
-	rest, ok := strings.CutPrefix(r.URL, "zk://")
-	authority, path, _ := strings.Cut(rest, "/")
-	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
-		u, err := url.Parse("zk://" + authority[:i+1] + "h")
-		if err != nil {
-			return e, bad
-		}
-		e.user, authority = u.User, authority[i+1:]
+func (r ZooKeeperRegistry) parse() (keeper.Ensemble, error) {
+	e, ok := keeper.Parse(r.URL)
+	if !ok {
+		return e, &hapax.ValueError{Field: "worker_registry", Value: "(not shown)", Allowed: "zk://[user:password@]host:port[,host:port…][/path]", Err: hapax.ErrInvalidArgument}
 	}
-	for host := range strings.SplitSeq(authority, ",") {
-		if host == "" || strings.ContainsAny(host, "?#@ ") || len(e.hosts) == zkServers {
-			return e, bad
-		}
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			host = net.JoinHostPort(host, "2181")
-		}
-		e.hosts = append(e.hosts, host)
-	}
-	path = strings.TrimSuffix(path, "/")
-	if path == "" {
-		e.path = DefaultWorkersPath
-		return e, check(ok, bad)
-	}
-	for part := range strings.SplitSeq(path, "/") {
-		ok = ok && part != "" && strings.Trim(part, ".") != "" && !strings.ContainsAny(part, "?#%")
-	}
-	e.path = "/" + path
-	return e, check(ok, bad)
-}
-
-func check(ok bool, err error) error {
-	if ok {
-		return nil
-	}
-	return err
+	e.Path = cmp.Or(e.Path, DefaultWorkersPath)
+	return e, nil
 }
 
 // Validate checks the URL without connecting.
@@ -90,9 +45,8 @@ func (r ZooKeeperRegistry) Validate() error {
 	return err
 }
 
-type silence struct{}
-
-func (silence) Printf(string, ...any) {}
+// registerWithin bounds one registration.
+const registerWithin = time.Minute
 
 // Register implements Registry. It connects for this one call.
 func (r ZooKeeperRegistry) Register(ctx context.Context, key string, ids hapax.WorkerRange, wanted int64) (int64, error) {
@@ -100,44 +54,25 @@ func (r ZooKeeperRegistry) Register(ctx context.Context, key string, ids hapax.W
 	if err != nil {
 		return 0, err
 	}
-	conn, events, err := zk.Connect(e.hosts, zkSession, zk.WithLogger(silence{}), zk.WithLogInfo(false), zk.WithMaxBufferSize(zkReply))
+	user := e.User
+	e.User = nil // what is created belongs to the user, so the login has to come first, below
+	s, err := keeper.Open(e, registerWithin)
 	if err != nil {
-		return 0, fmt.Errorf("%w: ZooKeeper: %w", hapax.ErrStoreUnavailable, err)
+		return 0, err
 	}
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer conn.Close() // ends what follows: calls in flight fail
-	running.Go(func() {
-		for range events { // closed with the connection
-		}
-	})
-	type result struct {
-		id  int64
-		err error
-	}
-	done := make(chan result, 1)
-	running.Go(func() {
-		t := tree{conn, e.path, zk.WorldACL(zk.PermAll)}
-		if e.user != nil {
-			password, _ := e.user.Password()
-			if err := conn.AddAuth("digest", []byte(e.user.Username()+":"+password)); err != nil {
-				done <- result{0, err}
-				return
+	defer s.Close()
+	id, err := keeper.Call(ctx, s, func(conn *zk.Conn) (int64, error) {
+		t := tree{conn, e.Path, zk.WorldACL(zk.PermAll)}
+		if user != nil {
+			password, _ := user.Password()
+			if err := conn.AddAuth("digest", []byte(user.Username()+":"+password)); err != nil {
+				return 0, err
 			}
 			t.acl = zk.AuthACL(zk.PermAll)
 		}
-		id, err := t.register(ctx, key, ids, wanted)
-		done <- result{id, err}
+		return t.register(ctx, key, ids, wanted)
 	})
-	select {
-	case got := <-done:
-		if got.err != nil && hapax.CodeOf(got.err) == hapax.ErrInternal.Code() { // not a word of ours
-			got.err = fmt.Errorf("%w: ZooKeeper: %w", hapax.ErrStoreUnavailable, got.err)
-		}
-		return got.id, got.err
-	case <-ctx.Done():
-		return 0, fmt.Errorf("%w: ZooKeeper did not answer: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
-	}
+	return id, s.Fail(ctx, err)
 }
 
 // A tree is the registry while there is a connection.

@@ -160,22 +160,6 @@ func newStore(opts Options) *Store {
 	return s
 }
 
-// New uses handles of the caller's, which Close leaves open. Their connections
-// must reach the primaries.
-func New(ctx context.Context, dbs []*sql.DB, opts Options) (*Store, error) {
-	if len(dbs) < 1 || len(dbs) > maxDatabases {
-		return nil, &hapax.ValueError{Field: "databases", Value: len(dbs), Allowed: fmt.Sprintf("1 to %d", maxDatabases), Err: hapax.ErrInvalidArgument}
-	}
-	if opts.Timeout <= 0 && len(dbs) > 1 {
-		opts.Timeout = failoverIn
-	}
-	s := newStore(opts)
-	for _, db := range dbs {
-		s.dbs = append(s.dbs, &database{DB: mysqldb.Wrap(db, opts.Timeout)})
-	}
-	return s, s.probe(ctx)
-}
-
 // A row is what a row of tiny_id_info tells.
 type row struct {
 	id                                       int64

@@ -108,12 +108,15 @@ and the instance that holds it or held it last.
 }
 
 func workersShowCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "show POOL WORKER",
-		Short: "Show one worker ID, whether it was used or not",
-		Long:  "Show prints one worker ID as list does.\n" + stateHelp + targetHelp,
-		Args:  arguments(2, 2),
-	}
+	return oneWorker("show", "Show one worker ID, whether it was used or not",
+		"Show prints one worker ID as list does.\n"+stateHelp+targetHelp,
+		func(context.Context, target, string, int64) error { return nil })
+}
+
+// oneWorker returns a command that acts on one worker ID of a pool that was used, and
+// prints it afterwards.
+func oneWorker(name, short, long string, act func(ctx context.Context, t target, pool string, id int64) error) *cobra.Command {
+	cmd := &cobra.Command{Use: name + " POOL WORKER", Short: short, Long: long, Args: arguments(2, 2)}
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
 	completeFirst(cmd, where, poolNames)
@@ -123,7 +126,11 @@ func workersShowCommand() *cobra.Command {
 			return err
 		}
 		return where.with(cmd, func(ctx context.Context, t target) error {
-			if err := wasUsed(ctx, t, args[0]); err != nil {
+			err := wasUsed(ctx, t, args[0])
+			if err == nil {
+				err = act(ctx, t, args[0], id)
+			}
+			if err != nil {
 				return err
 			}
 			return printWorker(ctx, newOutput(cmd, *asJSON, workerHeader...), t, args[0], id)
@@ -152,35 +159,16 @@ func printWorker(ctx context.Context, out *output, t target, pool string, id int
 }
 
 func workersRetireCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "retire POOL WORKER",
-		Short: "Take a worker ID out of use until the clock passes its mark",
-		Long: `Retire is the way out for a worker ID that a wrong clock has granted time years
+	return oneWorker("retire", "Take a worker ID out of use until the clock passes its mark",
+		`Retire is the way out for a worker ID that a wrong clock has granted time years
 ahead: its lease ends, its mark stays, and others are used until the clock gets
 there. Whoever holds it finds its lease lost and takes another. Fix finds such
 worker IDs, and retires them.
-` + targetHelp,
-		Args: arguments(2, 2),
-	}
-	asJSON := jsonFlag(cmd)
-	where := addTarget(cmd)
-	completeFirst(cmd, where, poolNames)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := parseWorkerID(args[1])
-		if err != nil {
+`+targetHelp,
+		func(ctx context.Context, t target, pool string, id int64) error {
+			_, err := t.RetireWorker(ctx, pool, id)
 			return err
-		}
-		return where.with(cmd, func(ctx context.Context, t target) error {
-			if err := wasUsed(ctx, t, args[0]); err != nil {
-				return err
-			}
-			if _, err := t.RetireWorker(ctx, args[0], id); err != nil {
-				return err
-			}
-			return printWorker(ctx, newOutput(cmd, *asJSON, workerHeader...), t, args[0], id)
 		})
-	}
-	return cmd
 }
 
 // wasUsed refuses a pool that the store does not know.

@@ -22,20 +22,20 @@ const introduction = `# Configuration
 <!-- Made by "go generate ./internal/server" from the settings in package server. -->
 
 Every setting of ` + "`hapax serve`" + ` is a flag, an environment variable and a key of the
-YAML file that ` + "`--config FILE`" + ` or ` + "`HAPAX_CONFIG`" + ` names. A flag wins over the
-environment, and that over the file. A key that does not exist is an error, which
-names the nearest one that does. ` + "`hapax serve --print-config`" + ` prints what results,
+YAML file that ` + "`--config FILE`" + ` or ` + "`HAPAX_CONFIG`" + ` names. A flag takes precedence over
+the environment, and the environment over the file. An unknown key is an error, which
+names the nearest known one. ` + "`hapax serve --print-config`" + ` prints the result
 as a YAML file with comments, after the checks that a start makes; it hides the password of
-the store. A variable that begins with ` + "`HAPAX_`" + ` and is no setting is named in the log.
+the store. A variable that begins with ` + "`HAPAX_`" + ` and is not a setting is named in the log.
 
-Tags and pools are made in the store as the configuration has them, when they are first
-used. So commands that open a store themselves need it, too: ` + "`hapax next t --store URL`" + `
-refuses a tag that the store does not know yet, unless it is given the configuration of the
-servers with ` + "`--config`" + ` or ` + "`HAPAX_CONFIG`" + `. A pool is never made by a misspelt name: each
-tag's pool has to be configured, or be ` + "`default`" + `.
+Tags and pools are created in the store when they are first used, as the configuration
+defines them. So commands that open a store themselves need the configuration, too:
+` + "`hapax next t --store URL`" + ` refuses a tag that the store does not know yet, unless
+` + "`--config`" + ` or ` + "`HAPAX_CONFIG`" + ` names the servers' configuration. A misspelt name never
+creates a pool: each tag's pool has to be configured, or be ` + "`default`" + `.
 
 The setting ` + "`max_wait`" + ` is the flag ` + "`--max-wait`" + ` and the variable ` + "`HAPAX_MAX_WAIT`" + `, and
-so on for all of them. Durations are written as in ` + "`1m30s`, `500ms` or `24h`" + `.
+so on for all settings. Durations are written as in ` + "`1m30s`, `500ms` or `24h`" + `.
 
 ## Settings
 
@@ -44,7 +44,7 @@ so on for all of them. Durations are written as in ` + "`1m30s`, `500ms` or `24h
 `
 
 const sections = `
-As a flag or in the environment, the settings of type mapping are YAML too:
+As a flag or in the environment, settings of the type mapping are written in YAML, too:
 ` + "`HAPAX_TAGS='{orders: {step: 5000}}'`" + `. Sources are merged key by key.
 `
 
@@ -68,24 +68,13 @@ pools:
 |---|---|
 `
 
-const directory = `
+const escapes = `
 In a user, a password, a path and a parameter, ` + "`?`, `#`, `/`, `@` and `%`" + ` are written
 ` + "`%3F`, `%23`, `%2F`, `%40` and `%25`" + `; a URL that could be read in two ways is refused. A
-password can stay out of the URL: in a file of its own that ` + "`store_password_file`" + ` names,
-or in the variable ` + "`HAPAX_STORE_PASSWORD`" + `, as it is.
+password can stay out of the URL: unescaped, in a file that ` + "`store_password_file`" + ` names,
+or in the variable ` + "`HAPAX_STORE_PASSWORD`" + `.
 
-## The data directory
-
-| file | what it holds |
-|---|---|
-| ` + "`hapax.db`" + ` | the embedded store, where the setting ` + "`store`" + ` names no other |
-| ` + "`witness`" + ` | which store this node works with and how far it has used each line; its lock file keeps a second process out |
-| ` + "`instance`" + ` | the identity by which this node finds its worker IDs again |
-| ` + "`lease-…`" + ` | the lease of a pool with ` + "`cache: true`" + ` |
-| ` + "`address`" + ` | the URL of the server that runs in the directory, for ` + "`hapax next`" + ` and other commands |
-
-Do not copy the directory to a second place and use both. Where it was copied,
-moved to another machine or restored from a backup, see ` + "`hapax adopt --help`" + `.
+What the data directory holds is listed in [operating](operating.md#the-data-directory).
 `
 
 // reference returns the whole document.
@@ -121,7 +110,7 @@ func reference() []byte {
 	for _, form := range server.StoreForms() {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", form.URL, cell(form.Doc))
 	}
-	b.WriteString(directory)
+	b.WriteString(escapes)
 	return []byte(b.String())
 }
 

@@ -40,17 +40,17 @@ type PluginConfig struct {
 
 var pluginKeys = []Key{
 	{"kind", "string", "that of the program", "quota (at most so many numbers in a window), rate (counts numbers by tag and caller), scramble (replaces numbers so that order and amount do not show), history (records who got which numbers, for hapax trace); none for a plugin that the program has registered"},
-	{"order", "int", "0; of a history 1000000", "Plugins with a smaller one are called first, equal ones by name"},
+	{"order", "int", "0; of a history 1000000", "Plugins with a smaller order are called first; those with the same order by name"},
 	{"tags", "list", "all", "The tags that the plugin serves; scramble needs some"},
 	{"strategies", "list", "all", "The strategies whose tags the plugin serves"},
-	{"off", "bool", "false", "Whether the plugin waits to be switched on, with hapax plugins on"},
+	{"off", "bool", "false", "Whether the plugin starts switched off; hapax plugins on switches it on"},
 	{"by", "string", "tag", "What a quota counts by: tag, or caller (the token's name or, without tokens, the address)"},
-	{"limit", "int", "none", "How many numbers a quota lets each of them ask for in a window, from 1"},
+	{"limit", "int", "none", "How many numbers each tag or caller may ask for in a quota's window, from 1"},
 	{"per", "duration", "none", "The length of a quota's window, from 1s; windows begin at multiples of it in UTC"},
 	{"windows", "list", "[1m, 24h]", "The lengths of the windows in which rate counts, up to 8, from 1s"},
-	{"key", "string", "none", "The ID of the key under code_keys with which scramble replaces numbers; key and digits are frozen in the store with each tag"},
+	{"key", "string", "none", "The ID of the key under code_keys with which scramble replaces numbers; key and digits are frozen in the store with the tag"},
 	{"digits", "int", "none", "How many digits the numbers of scramble have at least, 2 to 19; longer numbers keep their length"},
-	{"sync", "bool", "false", "Whether a call waits until a history has it on the disk, and fails where it cannot be written; else a crash takes the last tenth of a second, a power loss the last second, and a disk that is full or slow what does not fit into memory"},
+	{"sync", "bool", "false", "Whether a call waits until the history has it on disk, and fails if it cannot be written. Otherwise a crash loses the last tenth of a second, a power loss the last second, and a disk that is full or slow whatever does not fit into memory"},
 	{"age", "duration", "2160h", "How long a history goes back, from 1h"},
 	{"size", "int", "256", "How many MiB a history holds at most; the oldest records are removed first"},
 }

@@ -34,7 +34,7 @@ type TinyIDConfig struct {
 }
 
 var tinyidKeys = []Key{
-	{"databases", "list", "none", "mysql:// URLs of the databases with tiny_id_info and tiny_id_token; none has the routes issue from the server's own tags"},
+	{"databases", "list", "none", "mysql:// URLs of the databases with tiny_id_info and tiny_id_token; without any, the routes issue from the server's own tags"},
 	{"password_file", "string", "none", "File with the password of the databases' accounts, where the URLs have none: one for all, or a line for each; instead, the variable " + TinyIDPasswordEnv + " may hold the one for all"},
 	{"tokens", "mapping", "none", "Without databases, the tokens of each biz_type, as sha256: and the 64 hexadecimal digits that sha256sum prints of the token; with databases those in tiny_id_token count"},
 	{"http", "string", "none", "Address of TinyID's routes; none is the main listener. Every call shows a token of its biz_type"},

@@ -52,7 +52,6 @@ type DB struct {
 	SQL     *sql.DB
 	Address string // host and port, for messages
 	timeout time.Duration
-	owned   bool
 	closed  atomic.Bool
 }
 
@@ -72,28 +71,16 @@ func Open(rawURL string, opts Options) (*DB, error) {
 		opts.Timeout = DefaultTimeout
 	}
 	c := &connector{plain: plain, opts: opts}
-	db := &DB{SQL: sql.OpenDB(c), Address: cfg.Addr, timeout: opts.Timeout, owned: true}
+	db := &DB{SQL: sql.OpenDB(c), Address: cfg.Addr, timeout: opts.Timeout}
 	db.SQL.SetMaxOpenConns(maxConns)
 	db.SQL.SetMaxIdleConns(maxConns)
 	db.SQL.SetConnMaxLifetime(maxLifetime)
 	return db, nil
 }
 
-// Wrap uses a handle of the caller's, which Close leaves open. Its connections
-// are not checked.
-func Wrap(db *sql.DB, timeout time.Duration) *DB {
-	if timeout <= 0 {
-		timeout = DefaultTimeout
-	}
-	return &DB{SQL: db, Address: "the given handle", timeout: timeout}
-}
-
 // Close closes the handle that Open made.
 func (d *DB) Close() error {
 	d.closed.Store(true)
-	if !d.owned {
-		return nil
-	}
 	return d.SQL.Close()
 }
 

@@ -180,6 +180,7 @@ func (h handler) read(w http.ResponseWriter, r *http.Request) (request, error) {
 	if text := strings.TrimSpace(form["batchSize"]); text != "" {
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil {
+			//lint:ignore ST1005 as the framework writes it
 			return q, fmt.Errorf("Failed to convert value of type 'java.lang.String' to required type 'java.lang.Integer'; "+ //nolint:staticcheck // as the framework writes it
 				"nested exception is java.lang.NumberFormatException: For input string: %.40q", text)
 		}

@@ -337,6 +337,7 @@ func TestErrors(t *testing.T) {
 		{"create, kind", "PUT", "/v1/tags/x", `{"kind":"queue"}`, nil, 400, "invalid_argument", "kind"},
 		{"create, step zero", "PUT", "/v1/tags/x", `{"step":0}`, nil, 400, "invalid_argument", "invalid step 0: want 1 to 1099511627776"},
 		{"create, floor", "PUT", "/v1/tags/x", `{"floor":"-5"}`, nil, 400, "invalid_argument", "floor"},
+		{"create, floor in words", "PUT", "/v1/tags/x", `{"floor":"high"}`, nil, 400, "invalid_id", "invalid start or floor \"high\": want a decimal integer"},
 		{"create, name", "PUT", "/v1/tags/a%0Ab", `{}`, nil, 400, "invalid_tag", "128"},
 		{"create only", "PUT", "/v1/tags/orders", `{}`, []string{"If-None-Match: *"}, 409, "tag_exists", "orders"},
 		{"precondition", "PUT", "/v1/tags/orders", `{}`, []string{"If-None-Match: \"x\""}, 400, "invalid_argument", "If-None-Match"},

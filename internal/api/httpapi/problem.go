@@ -237,6 +237,8 @@ func (a *api) decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	}
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		err = wrongType(e)
+	} else if e, ok := errors.AsType[*hapax.ValueError](err); ok {
+		e.Field = strings.Join(idKeys(v), " or ") // the decoder does not tell in which field the ID stands
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		err = &hapax.ValueError{Field: "body field", Value: strings.Trim(name, `"`), Allowed: oneOf(keys(v)), Err: hapax.ErrInvalidArgument}
@@ -282,6 +284,17 @@ func keys(v any) (names []string) {
 	for _, f := range reflect.VisibleFields(reflect.TypeOf(v).Elem()) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		names = append(names, name)
+	}
+	return names
+}
+
+// idKeys returns the names that a struct's IDs have in JSON.
+func idKeys(v any) (names []string) {
+	all := keys(v)
+	for i, f := range reflect.VisibleFields(reflect.TypeOf(v).Elem()) {
+		if f.Type == reflect.TypeFor[*hapax.ID]() {
+			names = append(names, all[i])
+		}
 	}
 	return names
 }
