@@ -246,7 +246,11 @@ func (h *History) write(b *historyBatch) {
 		}
 	}
 	b.err = h.journal.Flush()
-	if h.opts.Sync && b.err == nil {
+	switch {
+	case !h.opts.Sync:
+	case b.err != nil:
+		h.journal.Forget() // these calls fail, and nobody gets their numbers
+	default:
 		b.err = h.journal.Sync()
 	}
 	close(b.done)

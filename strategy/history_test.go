@@ -8,10 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/journal"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
@@ -149,6 +152,54 @@ func TestHistoryThatCannotBeWritten(t *testing.T) {
 		if errors.Is(err, hapax.ErrPluginFailed) != sync {
 			t.Errorf("sync=%t, in a row: %v", sync, err)
 		}
+	}
+}
+
+// fullDisk is a file that cannot be written while full is set.
+type fullDisk struct {
+	*os.File
+
+	full *atomic.Bool
+}
+
+func (f fullDisk) Write(p []byte) (int, error) {
+	if f.full.Load() {
+		return 0, syscall.ENOSPC
+	}
+	return f.File.Write(p)
+}
+
+// What nobody got because it could not be written is not in the history when the disk
+// has room again.
+func TestHistoryForgetsWhatNobodyGot(t *testing.T) {
+	var full atomic.Bool
+	h := NewHistory(HistoryOptions{Sync: true})
+	h.dir = t.TempDir()
+	var err error
+	h.journal, err = journal.Open(h.dir, historyPrefix, journal.Options{Open: func(path string) (journal.File, error) {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		return fullDisk{f, &full}, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.closed = false
+	go h.run()
+	t.Cleanup(func() { _ = h.Close() })
+	l := withHistory(t, h)
+	for i := range 3 {
+		full.Store(i == 1)
+		if _, err := l.Next(t.Context()); (err != nil) != full.Load() {
+			t.Fatalf("number %d: %v", i+1, err)
+		}
+	}
+	for id, want := range map[hapax.ID]int{1: 1, 2: 0, 3: 1} {
+		if found, err := h.Find(t.Context(), id, nil); err != nil || len(found.Issues) != want || found.Lost > 0 || found.Damaged > 0 {
+			t.Errorf("%d: %+v, %v", id, found, err)
+		}
+	}
+	if st := h.Stats(); st.Waiting != 0 {
+		t.Errorf("%+v", st)
 	}
 }
 

@@ -235,6 +235,16 @@ func (j *Journal) Flush() error {
 	return j.trouble
 }
 
+// Forget takes back what Buffer has added and is in no file yet.
+func (j *Journal) Forget() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	torn := len(j.tail) > 0 && j.tail[0] == '\n' // ends a record that is torn
+	if j.tail, j.waiting = j.tail[:0], 0; torn {
+		j.tail = append(j.tail, '\n')
+	}
+}
+
 // Ready reports whether records can be written, and writes those that wait.
 func (j *Journal) Ready() error {
 	j.mu.Lock()

@@ -241,7 +241,7 @@ func (t *Trace) judge(c Candidate, l Line) (Verdict, string) {
 		return Issued, fmt.Sprintf("the history has it %d times, which must not be: %s", n, twice(l.Issued))
 	}
 	if f.Maker != "" {
-		return Unknown, fmt.Sprintf("%s makes others of the numbers granted, and only a history knows which of them were issued; that of node %s does not have it", f.Maker, t.Node)
+		return Unknown, fmt.Sprintf("%s may make others of the numbers granted, and only a history knows which of them were issued; that of node %s does not have it", f.Maker, t.Node)
 	}
 	if f.Known && f.Exists && l.Tag != "" && f.Tag.Delta > 1 && c.Position%f.Tag.Delta != f.Tag.Remainder {
 		return NeverGranted, fmt.Sprintf("the tag issues only numbers that leave %d when divided by %d", f.Tag.Remainder, f.Tag.Delta)

@@ -203,7 +203,7 @@ func MakerOf(t hapax.Tag) string {
 }
 
 // byPlugins is what MakerOf would say of numbers that plugins replace.
-const byPlugins = "a plugin that replaces numbers"
+const byPlugins = "a plugin"
 
 // maker returns what makes other numbers of those that a line is granted.
 func (s *Service) maker(t hapax.Tag) string {

@@ -193,7 +193,7 @@ func (s *Service) refusal() error {
 // without it.
 func (s *Service) Readiness(ctx context.Context) Readiness {
 	r := Readiness{Store: "ok"}
-	store := s.refusal()
+	store := firstOf(s.refusal(), s.opts.Ledger.Ready())
 	if store == nil {
 		store = s.state(ctx)
 	}

@@ -3,6 +3,7 @@ package service
 import (
 	"os"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,4 +117,40 @@ func TestRecordedBeforeUse(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A node whose ledger is required and cannot be written says so.
+func TestReadinessOfTheLedger(t *testing.T) {
+	var full atomic.Bool
+	l, err := ledger.Open(t.TempDir(), ledger.Options{Node: "a", Required: true, Open: func(path string) (journal.File, error) {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		return fullDisk{f, &full}, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	s := open(t, memstore.New(), Options{Ledger: l, Tags: map[string]TagConfig{"orders": {}}})
+	for _, on := range []bool{false, true, false} {
+		if full.Store(on); on {
+			_ = l.Allocated(hapax.Allocation{Tag: hapax.Tag{Name: "orders"}, Grant: hapax.Grant{Lo: 1, Hi: 2}}, ledger.By{}, "")
+		}
+		if r := s.Readiness(t.Context()); r.Ready == on || (r.Store == "ok") == on {
+			t.Errorf("full is %v: %+v", on, r)
+		}
+	}
+}
+
+// fullDisk is a file that cannot be written while full is set.
+type fullDisk struct {
+	*os.File
+
+	full *atomic.Bool
+}
+
+func (f fullDisk) Write(p []byte) (int, error) {
+	if f.full.Load() {
+		return 0, syscall.ENOSPC
+	}
+	return f.File.Write(p)
 }
