@@ -283,11 +283,14 @@ func (g *Guarded) StoreTime(ctx context.Context) (time.Time, error) {
 	})
 }
 
-// Ping implements hapax.Store: it reports whether the store can grant now, and
-// is allowed to.
+// Ping implements hapax.Store: it reports whether the store can grant now and is
+// allowed to, and whether the witness can record it.
 func (g *Guarded) Ping(ctx context.Context) error {
 	_, err := verified(ctx, g, func(ctx context.Context, s hapax.Store) (nothing, error) { return nothing{}, s.Ping(ctx) })
-	return err
+	if err != nil {
+		return err
+	}
+	return g.witness.mend()
 }
 
 // Allocate implements hapax.SegmentStore.

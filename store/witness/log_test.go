@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/memstore"
 )
 
 // A logOf is a log with what was acknowledged after how many bytes.
@@ -196,6 +197,45 @@ func TestWitnessRewriteFails(t *testing.T) {
 	}
 	if info, err := os.Stat(w.log.path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode is %v, %v", info.Mode(), err)
+	}
+}
+
+// A node whose witness cannot be written says so, and goes on when it can.
+func TestPingOfFullDisk(t *testing.T) {
+	w := newWitness(t)
+	g, err := Guard(memstore.New(), w, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	allocate := func() error {
+		_, err := g.Allocate(t.Context(), "t", 10, "")
+		return err
+	}
+	if _, err := g.CreateTag(t.Context(), hapax.Tag{Name: "t"}, hapax.CreateFirstUse); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(g.Ping(t.Context()), allocate()); err != nil {
+		t.Fatal(err)
+	}
+	blocker := filepath.Join(w.log.path+".tmp", "in the way")
+	if err := os.MkdirAll(blocker, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.log.long = 0
+	for range 2 {
+		if err := allocate(); !errors.Is(err, hapax.ErrStoreUnavailable) {
+			t.Errorf("a grant: %v, want ErrStoreUnavailable", err)
+		}
+		if err := g.Ping(t.Context()); !errors.Is(err, hapax.ErrStoreUnavailable) {
+			t.Errorf("Ping: %v, want ErrStoreUnavailable", err)
+		}
+	}
+	if err := os.RemoveAll(w.log.path + ".tmp"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(g.Ping(t.Context()), allocate()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -445,6 +445,18 @@ func (w *Witness) commit(change func(b *record) error) error {
 	return b.err
 }
 
+// mend writes the witness anew where an earlier write failed, and reports whether it
+// can be written.
+func (w *Witness) mend() error {
+	w.writer.Lock()
+	broken := w.log.file == nil
+	w.writer.Unlock()
+	if !broken {
+		return nil
+	}
+	return w.commit(func(*record) error { return nil })
+}
+
 // join adds a change to the open batch and to the state, and reports whether
 // that opened the batch: then the caller must write it.
 func (w *Witness) join(change func(b *record) error) (b *batch, first bool, err error) {
