@@ -505,6 +505,9 @@ func (g *Guarded) Adopt(ctx context.Context, req AdoptRequest) (Adoption, error)
 	if errors.Is(err, hapax.ErrFenced) { // it was found just now
 		store, err = g.opened(ctx)
 	}
+	if r, ok := rows(store); err == nil && ok && g.Refused() != nil {
+		err = g.heed(ctx, store, g.mind(ctx, store, r)) // the fence for what was found just now stands before it is lifted, not after
+	}
 	if err != nil {
 		return Adoption{}, err
 	}

@@ -110,6 +110,47 @@ func TestDriverRefusesByItself(t *testing.T) {
 	}
 }
 
+// An operator who adopts before the node has raised the fence for what it has found
+// lifts that fence too.
+func TestAdoptAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &handles{store: memstore.New()}
+		if _, err := h.store.CreateTag(t.Context(), hapax.Tag{Name: "t"}, hapax.CreateExplicit); err != nil {
+			t.Fatal(err)
+		}
+		w, err := witness.Open(filepath.Join(t.TempDir(), "witness"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := witness.GuardOpened(h.open, w, witness.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Allocate(t.Context(), "t", 10, ""); err != nil {
+			t.Fatal(err)
+		}
+		h.mu.Lock()
+		h.latch = hapax.ErrStoreReplaced
+		h.mu.Unlock()
+		if _, err := g.Allocate(t.Context(), "t", 10, ""); !errors.Is(err, hapax.ErrFenced) {
+			t.Errorf("error is %v, want ErrFenced", err)
+		}
+		if raw, err := h.store.Row(t.Context(), driver.TableFence, "fence"); raw != nil || err != nil {
+			t.Fatalf("the fence stands already: %q, %v", raw, err)
+		}
+		if a, err := g.Adopt(t.Context(), witness.AdoptRequest{Floor: 1000}); err != nil || a.Fence == nil {
+			t.Errorf("the adoption is %+v, error %v", a, err)
+		}
+		time.Sleep(2 * time.Second)
+		if a, err := g.Allocate(t.Context(), "t", 10, ""); err != nil || a.Grant.Lo < 1000 {
+			t.Errorf("after adopt: %v, %v", a.Grant, err)
+		}
+		if err := errors.Join(g.Close(), w.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // What a handle finds that was replaced meanwhile is no finding: an operator may have
 // decided about it.
 func TestLateFindingOfAReplacedHandle(t *testing.T) {
