@@ -352,7 +352,7 @@ func TestStoreThatForgets(t *testing.T) {
 		"through a server":             {"--server", alive, "--no-others"},
 		"by the node that has stopped": {"--store", store.URL, "--data", gone.data},
 	} {
-		if r := adopt(args...); r.code == 0 || !strings.Contains(r.err, "another one") || !strings.Contains(r.err, "or give a floor") {
+		if r := adopt(args...); r.code == 0 || !strings.Contains(r.err, "not the one that was used before") || !strings.Contains(r.err, "or give a floor") {
 			t.Errorf("adopt %s: exit code %d, %s", name, r.code, r.err)
 		}
 	}
