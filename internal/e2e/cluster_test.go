@@ -356,6 +356,11 @@ func TestStoreThatForgets(t *testing.T) {
 			t.Errorf("adopt %s: exit code %d, %s", name, r.code, r.err)
 		}
 	}
+	// A node that finds out only after the adoption, on a machine that is busy, raises the fence once more.
+	eventually(t, "both nodes are back in the store", func() bool {
+		out := run(t, gone.dir, "nodes", "--server", alive).out
+		return strings.Contains(out, living[0].data) && strings.Contains(out, living[1].data)
+	})
 	if r := adopt("--server", alive, "--floor", strconv.Itoa(floor)); r.code != 0 {
 		t.Fatalf("adopt: exit code %d, %s", r.code, r.err)
 	}
