@@ -510,7 +510,7 @@ func (s *Segment) Close(ctx context.Context) error {
 	last := r.from
 	if following != nil {
 		last = following.from
-		if rest < last.From {
+		if r.from.Grant.Hi != last.Grant.Lo || rest < last.From {
 			rest = last.Grant.Lo // others were granted what lies between, or it is held apart
 		}
 	}

@@ -356,7 +356,7 @@ func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax
 // answer the witness has not seen.
 func (g *Guarded) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
 	last = max(last, lease.From)
-	if !g.witness.isIdle(WorkerLine(lease.Pool, lease.Worker)) {
+	if !g.witness.settled(WorkerLine(lease.Pool, lease.Worker), lease.Grant.Hi) {
 		last = max(last, lease.Grant.Hi)
 	}
 	return g.giveBack(ctx, WorkerLine(lease.Pool, lease.Worker), lease.Grant.Hi, last, func(ctx context.Context, s hapax.Store) error {

@@ -320,11 +320,13 @@ func (w *Witness) sinceOf(c *call) int64 {
 	return c.since
 }
 
-// isIdle reports whether no call for more of a line is under way.
-func (w *Witness) isIdle(line string) bool {
+// settled reports whether a line was used up to hi here, and no call for more of it
+// is under way.
+func (w *Witness) settled(line string, hi int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.calls[line] == nil
+	mark, known := w.markLocked(line)
+	return known && mark == hi && w.calls[line] == nil
 }
 
 func (w *Witness) end(c *call) {
