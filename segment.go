@@ -356,10 +356,15 @@ func (s *Segment) retireLocked(r *segment) int64 {
 	return next
 }
 
-// refill takes one grant from the store and publishes it as the next segment.
-// It runs in one goroutine at a time.
+// refill takes one grant from the store and publishes it as the next segment, unless
+// there is one: it may have come between a caller's look and its wish. It runs in one
+// goroutine at a time.
 func (s *Segment) refill(ctx context.Context) error {
 	s.mu.Lock()
+	if s.next != nil && s.need <= s.next.hi-s.next.lo {
+		s.mu.Unlock()
+		return nil
+	}
 	ask := max(s.pace.ask(), s.need)
 	s.mu.Unlock()
 	began := s.clock.elapsed()
