@@ -81,3 +81,25 @@ func TestValidityCountsFromTheRequest(t *testing.T) {
 		}
 	})
 }
+
+// shortServer sends one number, however many it is asked for.
+type shortServer struct {
+	hapaxv1connect.IssueServiceClient
+}
+
+func (shortServer) Next(context.Context, *hapaxv1.NextRequest) (*hapaxv1.NextResponse, error) {
+	return &hapaxv1.NextResponse{Ids: []int64{1}}, nil
+}
+
+// TestWrongCount: a reply with another count of numbers than was asked for is refused.
+func TestWrongCount(t *testing.T) {
+	c, err := newClient(Options{Once: true}, []string{"http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.servers[0].issue = shortServer{}
+	if ids, err := c.next(t.Context(), "t", 2); err == nil {
+		t.Errorf("one number instead of two: %v, want an error", ids)
+	}
+}
