@@ -87,6 +87,13 @@ func TestSynchronousSwitchedOff(t *testing.T) {
 	} else {
 		last = g
 	}
+	for _, level := range []string{"local", "remote_write"} { // commits that no standby may have on disk
+		run(t, s, "ALTER SYSTEM SET synchronous_commit = "+level, "SELECT pg_reload_conf()")
+		eventually(t, s, "SELECT current_setting('synchronous_commit') = '"+level+"'")
+		wantErr(t, "Open with synchronous_commit at "+level, second(Open(t.Context(), url, sqlstore.Options{})), hapax.ErrStoreUnsafe)
+	}
+	run(t, s, "ALTER SYSTEM RESET synchronous_commit", "SELECT pg_reload_conf()")
+	eventually(t, s, "SELECT current_setting('synchronous_commit') = 'on'")
 	run(t, s, "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
 	eventually(t, s, "SELECT current_setting('synchronous_standby_names') = ''")
 	wantErr(t, "Ping", s.Ping(t.Context()), hapax.ErrStoreUnsafe)

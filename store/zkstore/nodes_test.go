@@ -4,13 +4,17 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/testservers"
@@ -94,7 +98,8 @@ func TestRenew(t *testing.T) {
 }
 
 // TestVersionsComeRound: a version that a handle remembers is of no use once the
-// node was made anew or removed, though the new node comes to the same version.
+// node was made anew or removed, though the new node comes to the same version, nor
+// once the node that names the store was changed.
 func TestVersionsComeRound(t *testing.T) {
 	url := testservers.ZooKeeper(t).URL + "/" + rand.Text()
 	open := func() *Store {
@@ -146,6 +151,70 @@ func TestVersionsComeRound(t *testing.T) {
 	swap(b, "", "b", true) // version 0 again
 	swap(a, "a", "c", false)
 	swap(a, "b", "c", true)
+
+	there, absent, first := coord.Key{Table: "table", Name: "row"}, coord.Key{Table: "table", Name: "none"}, coord.Key{Table: "new", Name: "none"}
+	seen := map[coord.Key]coord.Cell{}
+	for _, key := range []coord.Key{there, absent, first} {
+		if seen[key], err = a.space.Read(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := a.space.current(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.conn.Set(a.space.storeNode(), coord.Encode(identity{"another"}), -1); err != nil {
+		t.Fatal(err)
+	}
+	for what, w := range map[string]struct {
+		key  coord.Key
+		next []byte
+	}{"change": {there, []byte("d")}, "removal": {there, nil}, "creation": {absent, []byte("d")}, "first creation": {first, []byte("d")}} {
+		if ok, _, err := a.space.Swap(t.Context(), w.key, seen[w.key], w.next); ok || err != nil {
+			t.Errorf("%s in another store: %v, error %v; want it refused", what, ok, err)
+		}
+		if _, err := a.space.Read(t.Context(), w.key); !errors.Is(err, hapax.ErrStoreReplaced) {
+			t.Errorf("the read after the %s: error is %v; want ErrStoreReplaced", what, err)
+		}
+	}
+}
+
+// TestLinkConnectsOnce: the library, which would take the session up again where
+// a connection was lost, is refused a second one.
+func TestLinkConnectsOnce(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var accepted atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			accepted.Add(1)
+			_ = conn.Close()
+		}
+	})
+	l, err := newLink(t.Context(), listener.Addr().String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for attempts := 0; attempts < 3; { // the third begins when the second has ended
+		if e := <-l.events; e.State == zk.StateConnecting {
+			attempts++
+		}
+	}
+	if n := accepted.Load(); n != 1 {
+		t.Errorf("the link has connected %d times; want once", n)
+	}
+	l.close()
+	if err := listener.Close(); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
 }
 
 // TestCloseEndsGoroutines: also while calls hang because the server does not

@@ -1,0 +1,105 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api/hapaxv1"
+	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/internal/wire"
+)
+
+// slowServer takes a while to lease and to renew.
+type slowServer struct {
+	hapaxv1connect.LeaseServiceClient
+
+	storeID  string
+	takes    time.Duration
+	validFor time.Duration
+	renewed  int
+}
+
+func (s *slowServer) GetStoreID(context.Context, *hapaxv1.GetStoreIDRequest) (*hapaxv1.GetStoreIDResponse, error) {
+	return &hapaxv1.GetStoreIDResponse{StoreId: s.storeID}, nil
+}
+
+func (s *slowServer) Allocate(context.Context, *hapaxv1.AllocateRequest) (*hapaxv1.AllocateResponse, error) {
+	time.Sleep(s.takes)
+	tag, err := hapax.Tag{Name: "t"}.WithDefaults()
+	return &hapaxv1.AllocateResponse{
+		Grant: wire.NewGrant(hapax.Grant{Lo: 1, Hi: 101}), Tag: wire.NewTag(tag), ValidFor: durationpb.New(s.validFor), Key: "k", From: 1,
+	}, err
+}
+
+func (s *slowServer) Renew(context.Context, *hapaxv1.RenewRequest) (*hapaxv1.RenewResponse, error) {
+	s.renewed++
+	time.Sleep(s.takes)
+	return &hapaxv1.RenewResponse{ValidFor: durationpb.New(s.validFor)}, nil
+}
+
+// TestValidityCountsFromTheRequest: the server may have taken the numbers away
+// from the moment on at which it was asked, however late its answer arrives; and
+// only the server of the right store is asked.
+func TestValidityCountsFromTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := newClient(Options{Timeout: time.Minute}, []string{"http://127.0.0.1:1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		srv := &slowServer{storeID: "right", takes: 2 * time.Second, validFor: 10 * time.Second}
+		c.servers[0].lease = srv
+		l := &lease{Client: c, tag: "t"}
+		if l.inner, err = hapax.NewSegment(t.Context(), l, "t", hapax.SegmentOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		c.open[l.inner] = l
+		if until := time.Duration(l.until.Load()); until != srv.validFor {
+			t.Errorf("what was leased at the start is valid until %v; want %v", until, srv.validFor)
+		}
+		began := time.Since(c.began)
+		l.renew(t.Context())
+		if until := time.Duration(l.until.Load()); until != began+srv.validFor {
+			t.Errorf("what was renewed at %v is valid until %v; want %v", began, until, began+srv.validFor)
+		}
+
+		until := time.Duration(l.until.Load())
+		srv.storeID = "wrong"
+		c.servers[0].verified.Store(false)
+		_, err = l.Allocate(t.Context(), "t", 1, "")
+		if !errors.Is(err, hapax.ErrStoreReplaced) {
+			t.Errorf("a lease from another store: error is %v; want ErrStoreReplaced", err)
+		}
+		if l.renew(t.Context()); srv.renewed != 1 || time.Duration(l.until.Load()) != until {
+			t.Errorf("a server with another store was asked to renew: %d times, until %v", srv.renewed, time.Duration(l.until.Load()))
+		}
+	})
+}
+
+// shortServer sends one number, however many it is asked for.
+type shortServer struct {
+	hapaxv1connect.IssueServiceClient
+}
+
+func (shortServer) Next(context.Context, *hapaxv1.NextRequest) (*hapaxv1.NextResponse, error) {
+	return &hapaxv1.NextResponse{Ids: []int64{1}}, nil
+}
+
+// TestWrongCount: a reply with another count of numbers than was asked for is refused.
+func TestWrongCount(t *testing.T) {
+	c, err := newClient(Options{Once: true}, []string{"http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.servers[0].issue = shortServer{}
+	if ids, err := c.next(t.Context(), "t", 2); err == nil {
+		t.Errorf("one number instead of two: %v, want an error", ids)
+	}
+}

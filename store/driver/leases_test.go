@@ -1,0 +1,48 @@
+package driver_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/store/storetest"
+)
+
+// A pool that is deleted, and created with another layout, while a worker of it is
+// acquired, is not served with the layout that it had: the same number would mean
+// another worker and another time.
+func TestPoolMadeAnewWhileAcquiring(t *testing.T) {
+	store := memstore.New()
+	link := storetest.NewFaults(store)
+	once := sync.OnceFunc(func() {
+		_, err := store.DeletePool(t.Context(), "p")
+		if err == nil {
+			_, err = store.CreatePool(t.Context(), "p", "time:40,worker:11,sequence:12,epoch=0s")
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	link.Inject(func(op storetest.Op) storetest.Fault {
+		if op.Method == "SwapRow" && strings.HasPrefix(op.Line, "workers") {
+			once()
+		}
+		return storetest.Fault{}
+	})
+	layout, err := hapax.ParseLayout("time:41,worker:10,sequence:12,epoch=0s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := driver.LeasesIn(link).AcquireWorker(t.Context(), hapax.AcquireRequest{
+		Pool: "p", Layout: layout, Workers: hapax.WorkerRange{Lo: 0, Hi: 4}, Holder: "me",
+		Term: hapax.Term{Now: time.UnixMilli(0), Length: 100 * time.Millisecond, TTL: time.Hour},
+	})
+	if !errors.Is(err, hapax.ErrLayoutMismatch) {
+		t.Errorf("acquired %+v, error %v; want ErrLayoutMismatch", lease, err)
+	}
+}
