@@ -42,6 +42,30 @@ func TestGrantsThatBeginBetweenNumbers(t *testing.T) {
 	}
 }
 
+// A caller who finds no segment, and asks for one only when it has come meanwhile, has
+// none fetched in its place.
+func TestAskedForWhenThereIsOne(t *testing.T) {
+	bubble(t, "", func(t *testing.T) {
+		s := newSegment(t, memstore.New(), hapax.SegmentOptions{Clock: newTestClock()})
+		first := next(t, s)
+		for range 3 {
+			if err := s.Want(); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		stats := s.Stats()
+		if stats.Refills != 2 || stats.Burnt != 0 { // the current segment and the next
+			t.Errorf("%d grants were taken and %d numbers burnt; want 2 and none", stats.Refills, stats.Burnt)
+		}
+		for want := first + 1; want <= first+5000; want++ {
+			if id := next(t, s); id != want {
+				t.Fatalf("%d was issued; want %d", id, want)
+			}
+		}
+	})
+}
+
 // granted collects the grants that an issuer took.
 func granted(into *[]hapax.Grant) hapax.Observer {
 	var mu sync.Mutex

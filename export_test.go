@@ -6,3 +6,6 @@ func SetRandom(n func(int64) int64) (undo func()) {
 	randomN = n
 	return func() { randomN = old }
 }
+
+// Want asks for a segment as a caller does who found none.
+func (s *Segment) Want() error { return s.supply.want() }
