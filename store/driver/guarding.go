@@ -1,0 +1,131 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+)
+
+// The tables that store/witness keeps in a store, and their rows.
+const (
+	TableBeats = "beats" // a row for each start of a process: its heartbeat; see Beat
+	TableGuard = "guard" // counters and decisions
+	RowJoins   = "joins" // of TableGuard: how many processes have joined; see EncodeCounter
+	RowFence   = "fence" // of TableFence: while it is there nobody is granted anything
+	endedBeat  = "!"     // what the row of a process begins with that has ended
+)
+
+// A Beat is the heartbeat of one process, as its row in TableBeats holds it.
+// Beats are ordered as their encodings are, byte by byte. Each process writes
+// its own, and they only grow.
+type Beat struct {
+	Count int64 // how often it was advanced; 1 or more
+	Seen  int64 // up to which join the process has seen
+}
+
+// Encode returns the row's value: two numbers of 19 digits.
+func (b Beat) Encode() []byte { return fmt.Appendf(nil, "%019d/%019d", b.Count, b.Seen) }
+
+// EncodeEnded returns the value of a process that has ended, and how: "left" or
+// "silent". It sorts before every value of a live one, so that no beat matches it.
+func (b Beat) EncodeEnded(how string) []byte { return append([]byte(endedBeat+how+"/"), b.Encode()...) }
+
+// DecodeBeat reads the value of a row of TableBeats. How is empty for a live process.
+func DecodeBeat(name string, value []byte) (b Beat, how string, err error) {
+	text := string(value)
+	if rest, ended := strings.CutPrefix(text, endedBeat); ended {
+		how, text, _ = strings.Cut(rest, "/")
+	}
+	count, seen, _ := strings.Cut(text, "/")
+	b.Count, err = strconv.ParseInt(count, 10, 64)
+	if err == nil {
+		b.Seen, err = strconv.ParseInt(seen, 10, 64)
+	}
+	if err != nil || b.Count < 1 || b.Seen < 0 || string(b.Encode()) != text {
+		return Beat{}, "", fmt.Errorf("%w: row %q of table %q is %.80q, not a heartbeat", hapax.ErrStoreCorrupt, name, TableBeats, value)
+	}
+	return b, how, nil
+}
+
+// EncodeCounter returns the value of a row that counts.
+func EncodeCounter(n int64) []byte { return fmt.Appendf(nil, "%019d", n) }
+
+// DecodeCounter reads the value of a row that counts; no row is 0.
+func DecodeCounter(table, name string, value []byte) (int64, error) {
+	if value == nil {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	if err != nil || n < 0 || string(EncodeCounter(n)) != string(value) {
+		return 0, fmt.Errorf("%w: row %q of table %q is %.80q, not a counter", hapax.ErrStoreCorrupt, name, table, value)
+	}
+	return n, nil
+}
+
+// A Pulse is what a guarded call carries: it is carried out only if the row of
+// the process in TableBeats is at least Was and there is no fence (RowFence of
+// TableFence), and then advances the row to Now, unless it is further already.
+// So several calls may be under way, in any order, and a lost answer or a
+// repeated call does no harm.
+type Pulse struct {
+	Row string // name of the row
+	Was Beat   // what the store has acknowledged
+	Now Beat
+}
+
+// A Contact is what a guarded call found in the store.
+type Contact struct {
+	// Met reports whether the beat was made: the row was at least Was, and there
+	// was no fence. Where it is false nothing was changed.
+	Met bool
+	// Joins is RowJoins, as it was no earlier than the call began.
+	Joins int64
+	// Row and Fence are the two rows where Met is false; nil: there was none.
+	Row, Fence []byte
+	// Primary identifies the server that answered, where the engine can tell;
+	// another one than before may lack what was acknowledged.
+	Primary string
+}
+
+// Guarding is implemented by stores that several nodes may guard (store/witness):
+// the check of the fence, the beat and the change happen in one atomic, durable
+// step, but in a store that Split reports true of. Rules for errors and unknown
+// outcomes are those of hapax.SegmentStore; an error that is the tag's own, such
+// as hapax.ErrTagNotFound, comes with the contact, and the beat may then have
+// been made or not.
+type Guarding interface {
+	Rows
+
+	// Beat makes the beat alone.
+	Beat(ctx context.Context, p Pulse) (Contact, error)
+
+	// AllocateWith is Allocate under a pulse.
+	AllocateWith(ctx context.Context, p Pulse, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, Contact, error)
+
+	// HandBackWith is HandBack under a pulse.
+	HandBackWith(ctx context.Context, p Pulse, a hapax.Allocation, next int64) (Contact, error)
+
+	// SwapRowWith is SwapRow under a pulse. Workers are rows.
+	SwapRowWith(ctx context.Context, p Pulse, table, name string, old, next []byte) (bool, Contact, error)
+
+	// Split reports that beat, fence and change are not one step: the beat is
+	// made before and after the change instead.
+	Split() bool
+}
+
+// Healing is implemented by stores that can be healed (store/witness).
+type Healing interface {
+	// HealTag sees to it in one atomic step that the tag's mark is at least
+	// def.Mark and its token above def.Token. A tag that the store does not know
+	// is created from def, as a tombstone if def is one; one that it knows keeps
+	// its definition and stays alive or deleted. It returns the tag as stored.
+	// ErrKindMismatch.
+	HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error)
+
+	// HealWorker is HealTag for a worker of a pool, whose lease ends. A pool
+	// that the store does not know is created with the layout.
+	HealWorker(ctx context.Context, layout string, w hapax.Worker) (hapax.Worker, error)
+}
