@@ -28,7 +28,9 @@ type Beat struct {
 }
 
 // Encode returns the row's value: three numbers of 19 digits.
-func (b Beat) Encode() []byte { return fmt.Appendf(nil, "%019d/%019d/%019d", b.Count, b.Grants, b.Seen) }
+func (b Beat) Encode() []byte {
+	return fmt.Appendf(nil, "%019d/%019d/%019d", b.Count, b.Grants, b.Seen)
+}
 
 // EncodeEnded returns the value of a process that has ended, and how: "left" or
 // "silent". It sorts before every value of a live one, so that no beat matches it.
