@@ -90,6 +90,7 @@ var (
 	ErrStoreRolledBack  = newError("store_rolled_back", "the store is behind what was used; see hapax adopt")
 	ErrFenced           = newError("fenced", "the store is fenced: nothing is granted until an operator has run hapax adopt")
 	ErrStoreUnsafe      = newError("store_unsafe", "the store may lose what it acknowledged")
+	ErrWitnessFailed    = newError("witness_failed", "the witness file of this node cannot be read or written, so that nothing can be granted")
 	ErrNotSupported     = newError("not_supported", "the store does not support this")
 )
 
@@ -126,7 +127,7 @@ func Message(err error) string { return strings.TrimPrefix(err.Error(), prefix) 
 // store may come back, a tick pass, a worker ID or a quota become free.
 func IsTransient(err error) bool {
 	switch CodeOf(err) {
-	case ErrStoreUnavailable.code, ErrRefillPending.code, ErrTickExhausted.code, ErrNoWorker.code, ErrLeaseLost.code, ErrLimitExceeded.code:
+	case ErrStoreUnavailable.code, ErrWitnessFailed.code, ErrRefillPending.code, ErrTickExhausted.code, ErrNoWorker.code, ErrLeaseLost.code, ErrLimitExceeded.code:
 		return true
 	}
 	return false

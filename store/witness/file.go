@@ -9,7 +9,6 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 
 	"github.com/hapax-id/hapax"
@@ -40,64 +39,10 @@ type logFile interface {
 	Sync() error
 }
 
-// A record is a state, or a change of it.
-type record struct {
-	Store   string            `json:"store,omitempty"`   // the store's identity; empty: unknown, or unchanged
-	Node    string            `json:"node,omitempty"`    // this node's identity; likewise
-	Beat    int64             `json:"beat,omitempty"`    // the node's last acknowledged heartbeat; -1: it has left; 0: unchanged
-	At      int64             `json:"at,omitempty"`      // when that was, in Unix milliseconds
-	Refusal *string           `json:"refusal,omitempty"` // why nothing is granted any more; empty: it is again
-	Fence   string            `json:"fence,omitempty"`   // the fence that stands for the refusal; empty: unchanged
-	Alone   bool              `json:"alone,omitempty"`   // the peers so far are forgotten
-	Marks   map[string]int64  `json:"marks,omitempty"`
-	Peers   map[string]string `json:"peers,omitempty"`  // other nodes that were seen in the store, by identity, with what operators know them by
-	Offers  map[string]int64  `json:"offers,omitempty"` // hand-backs under way: the first number that was not used; -1: over
-}
-
-func newRecord() record {
-	return record{Marks: map[string]int64{}, Peers: map[string]string{}, Offers: map[string]int64{}}
-}
-
-// clone returns a copy that shares nothing with r.
-func (r record) clone() record {
-	r.Marks, r.Peers, r.Offers = maps.Clone(r.Marks), maps.Clone(r.Peers), maps.Clone(r.Offers)
-	return r
-}
-
-// merge applies a change.
-func (r *record) merge(c record) {
-	if c.Store != "" {
-		r.Store = c.Store
-	}
-	if c.Node != "" {
-		r.Node = c.Node
-	}
-	if c.Beat != 0 {
-		r.Beat, r.At = c.Beat, c.At
-	}
-	if c.Refusal != nil {
-		r.Refusal = c.Refusal
-	}
-	if c.Fence != "" {
-		r.Fence = c.Fence
-	}
-	if c.Alone {
-		clear(r.Peers)
-	}
-	maps.Copy(r.Peers, c.Peers)
-	maps.Copy(r.Marks, c.Marks)
-	for line, next := range c.Offers {
-		if next < 0 {
-			delete(r.Offers, line)
-		} else {
-			r.Offers[line] = next
-		}
-	}
-}
-
 // The kinds of records. The snapshot's carries the version of the format.
 const (
-	kindSnapshot = "hapax-witness-2"
+	kindSnapshot = "hapax-witness-3"
+	kindBefore   = "hapax-witness-2"
 	kindChange   = "change"
 )
 
@@ -115,7 +60,7 @@ func openLog(path string, disk durable.Disk) (*log, record, error) {
 	case errors.Is(err, durable.ErrLocked):
 		return nil, record{}, fmt.Errorf("%w: %w", hapax.ErrStoreLocked, err)
 	case err != nil:
-		return nil, record{}, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+		return nil, record{}, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
 	}
 	l := &log{path: path, disk: disk, lock: lock}
 	state, err := readLog(path)
@@ -140,7 +85,7 @@ func (l *log) append(change record) error {
 	if err != nil {
 		_ = l.closeFile()
 	}
-	return l.unavailable("cannot be written", err)
+	return l.failed("cannot be written", err)
 }
 
 // isDue reports whether the log is to be rewritten: it is long, or an earlier
@@ -152,11 +97,11 @@ func (l *log) rewrite(state record) error {
 	data := state.encode(kindSnapshot)
 	_ = l.closeFile() // what it holds is about to be replaced
 	if err := durable.Replace(l.disk, l.path, func(*os.File) ([]byte, error) { return data, nil }); err != nil {
-		return l.unavailable("cannot be replaced", err)
+		return l.failed("cannot be replaced", err)
 	}
 	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
-		return l.unavailable("cannot be opened", err)
+		return l.failed("cannot be opened", err)
 	}
 	l.file = f
 	l.size = int64(len(data))
@@ -175,11 +120,11 @@ func (l *log) closeFile() error {
 	return err
 }
 
-func (l *log) unavailable(what string, err error) error {
+func (l *log) failed(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: the witness %s %s: %w", hapax.ErrStoreUnavailable, l.path, what, err)
+	return fmt.Errorf("%w: the witness %s %s: %w; make room on its disk, or give it another", hapax.ErrWitnessFailed, l.path, what, err)
 }
 
 // readLog returns what the file at path says; nothing if there is none.
@@ -190,7 +135,7 @@ func readLog(path string) (record, error) {
 		return state, nil
 	}
 	if err != nil {
-		return state, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+		return state, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
 	}
 	defer f.Close()
 	return state, state.replay(f, path)
@@ -204,7 +149,7 @@ func (r *record) replay(log io.Reader, path string) error {
 	for offset := int64(0); ; {
 		line, err := in.ReadBytes('\n')
 		if err != nil && err != io.EOF {
-			return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+			return fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
 		}
 		if len(line) == 0 && kind == kindChange {
 			return nil
@@ -213,6 +158,8 @@ func (r *record) replay(log io.Reader, path string) error {
 		switch {
 		case kind == kindSnapshot && !intact:
 			return fmt.Errorf("%w: the witness %s does not begin with an intact snapshot", hapax.ErrStoreCorrupt, path)
+		case kind == kindSnapshot && bytes.HasPrefix(payload, []byte(kindBefore)):
+			return fmt.Errorf("%w: the witness %s has format %s, this program reads %s", hapax.ErrStoreCorrupt, path, kindBefore, kindSnapshot)
 		case damaged >= 0 && intact:
 			return fmt.Errorf("%w: the witness %s: the record at byte %d is damaged and not the last", hapax.ErrStoreCorrupt, path, damaged)
 		case intact:

@@ -1,0 +1,141 @@
+package witness
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A State is how a node stands with its store.
+type State string
+
+// The states of a node.
+const (
+	Joining  State = "joining"  // it waits until every living node has met the store
+	Serving  State = "serving"  // it is granted numbers
+	Fenced   State = "fenced"   // a fence stands in the store: another node found a loss
+	Refusing State = "refusing" // it found a loss itself, or another store than its own
+	Leaving  State = "leaving"  // it is being closed
+	Left     State = "left"
+)
+
+// An event is what changes how a node stands with its store.
+type event string
+
+// The events.
+const (
+	joined  event = "joined"  // every living node has met the store since this one joined
+	lost    event = "lost"    // the node's row was ended by others, or it was out of contact for too long, or met another primary
+	fenced  event = "fence"   // a fence stands
+	behind  event = "behind"  // the store lacks what was acknowledged to this node, or everything
+	other   event = "other"   // the store is another one
+	decided event = "decided" // the fence that stood was ended by a decision; or the store is the right one again
+	leave   event = "leave"   // the node is closed
+	left    event = "left"    // its row says so
+)
+
+// next is the state after each event in each state. A pair that is not listed
+// cannot be: a test walks them all.
+var next = map[State]map[event]State{
+	Joining: {
+		joined: Serving, lost: Joining, fenced: Fenced, behind: Refusing, other: Refusing,
+		decided: Joining, leave: Leaving, left: Joining,
+	},
+	Serving: {
+		joined: Serving, lost: Joining, fenced: Fenced, behind: Refusing, other: Refusing,
+		decided: Serving, leave: Leaving, left: Serving,
+	},
+	Fenced: { // nobody leaves while a fence stands: the row stays as it is
+		joined: Fenced, lost: Fenced, fenced: Fenced, behind: Refusing, other: Refusing,
+		decided: Joining, leave: Left, left: Fenced,
+	},
+	Refusing: {
+		joined: Refusing, lost: Refusing, fenced: Refusing, behind: Refusing, other: Refusing,
+		decided: Joining, leave: Left, left: Refusing,
+	},
+	Leaving: { // what is found now is latched in the witness for the next start
+		joined: Leaving, lost: Left, fenced: Left, behind: Left, other: Left,
+		decided: Leaving, leave: Leaving, left: Left,
+	},
+	Left: {
+		joined: Left, lost: Left, fenced: Left, behind: Left, other: Left,
+		decided: Left, leave: Left, left: Left,
+	},
+}
+
+// after returns the state after an event.
+func (s State) after(e event) State {
+	n, ok := next[s][e]
+	if !ok {
+		panic(fmt.Sprintf("witness: no rule for %s in state %s", e, s))
+	}
+	return n
+}
+
+// A Status is how a node stands with its store, for people and programs: readiness,
+// metrics, commands and the log all tell it.
+type Status struct {
+	State   State
+	Code    hapax.Code // empty while the node is serving
+	Why     string     // likewise
+	Command string     // what an operator may do; empty: nothing is needed
+	Fence   *Fence     // the fence in the store, where one was seen
+	Missing []Node     // who must speak before the fence can end, and has not
+	Disk    error      // why the witness cannot be written; nil: it can
+}
+
+// Ready reports whether the node is granted numbers.
+func (s Status) Ready() bool { return s.State == Serving && s.Disk == nil }
+
+// A Node is the row of a process in the store, or one that somebody knows.
+type Node struct {
+	Row     string // its name in the store: as which one it joined, and a random text
+	Name    string // what operators know it by
+	Address string
+	State   string        // "serving", "joining", "left" or "silent"; "missing" where it must speak and has not
+	Beats   int64         // how often it has written to the store
+	Grants  int64         // how often it has asked for numbers, as far as is known
+	Seen    time.Duration // how long ago its heartbeat was seen to advance; -1: never
+	Self    bool          // it is this process
+}
+
+// String names the node for people.
+func (n Node) String() string {
+	text := n.Name
+	if text == "" {
+		text = "a node of which only the number is known"
+	}
+	if n.Address != "" {
+		text += " at " + n.Address
+	}
+	return fmt.Sprintf("%s (row %s, %d grants known)", text, n.Row, n.Grants)
+}
+
+// A Fence stands in the store while nobody is granted anything.
+type Fence struct {
+	ID   string    `json:"id"`
+	Node string    `json:"node"` // what operators know the node by that raised it
+	Row  string    `json:"row"`  // of the process that raised it
+	At   time.Time `json:"at"`   // by that node's clock
+	Why  string    `json:"why"`
+	Code string    `json:"code"`
+
+	// Found are the rows of all who have found themselves behind, with the beat
+	// that was acknowledged to each.
+	Found map[string]int64 `json:"found,omitempty"`
+
+	Ask     string `json:"ask,omitempty"`     // evidence counts under this word alone
+	Healer  string `json:"healer,omitempty"`  // row of the process that asks
+	Raised  string `json:"raised,omitempty"`  // set once every line was raised under Ask
+	Missing []Node `json:"missing,omitempty"` // who has not spoken
+
+	// Manual says that a node wants a person to decide; Approved that one has.
+	Manual   bool `json:"manual,omitempty"`
+	Approved bool `json:"approved,omitempty"`
+}
+
+// text tells of the fence.
+func (f *Fence) text() string {
+	return fmt.Sprintf("node %q found at %s: %s", f.Node, f.At.UTC().Format(time.RFC3339), f.Why)
+}
