@@ -48,6 +48,7 @@ type tagRecord struct {
 	Delta     int64      `json:"delta,omitempty"`
 	Remainder int64      `json:"remainder,omitempty"`
 	Mark      int64      `json:"mark,omitempty"`
+	Token     int64      `json:"token,omitempty"`
 	Run       int64      `json:"run,omitempty"`
 	KeyHash   string     `json:"key_hash,omitempty"`
 	Pool      string     `json:"pool,omitempty"`
@@ -57,13 +58,13 @@ type tagRecord struct {
 
 func recordOf(t driver.Tag) tagRecord {
 	return tagRecord{
-		t.Kind, t.Start, t.Step, t.MinStep, t.MaxStep, t.Delta, t.Remainder, t.Mark, t.Run, t.KeyHash, t.Pool, t.Extra, t.Deleted,
+		t.Kind, t.Start, t.Step, t.MinStep, t.MaxStep, t.Delta, t.Remainder, t.Mark, t.Token, t.Run, t.KeyHash, t.Pool, t.Extra, t.Deleted,
 	}
 }
 
 func (r tagRecord) tag(name []byte) driver.Tag {
 	return driver.Tag{Tag: hapax.Tag{
-		Name: string(name), Kind: r.Kind, Start: r.Start, Step: r.Step, MinStep: r.MinStep, MaxStep: r.MaxStep, Mark: r.Mark,
+		Name: string(name), Kind: r.Kind, Start: r.Start, Step: r.Step, MinStep: r.MinStep, MaxStep: r.MaxStep, Mark: r.Mark, Token: r.Token,
 		Delta: r.Delta, Remainder: r.Remainder, Pool: r.Pool, Extra: r.Extra, Deleted: r.Deleted,
 	}, KeyHash: r.KeyHash, Run: r.Run}
 }

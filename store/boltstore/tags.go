@@ -63,7 +63,7 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	tag.Deleted = false
+	tag.Deleted, tag.Token = false, 0
 	return write(ctx, s, func(tx *transaction) (hapax.Tag, error) {
 		t := tag
 		var r tagRecord

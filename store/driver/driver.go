@@ -76,16 +76,22 @@ type Rows interface {
 	Shared() bool
 }
 
+// checkName judges the name of a table or a row.
+func checkName(field, name string, most int) error {
+	ok := len(name) >= 1 && len(name) <= most && utf8.ValidString(name)
+	if !ok || strings.ContainsFunc(name, unicode.IsControl) {
+		return &hapax.ValueError{Field: field, Value: name, Allowed: fmt.Sprintf("valid UTF-8 of 1 to %d bytes without control or invisible characters", most), Err: hapax.ErrInvalidArgument}
+	}
+	return nil
+}
+
 // CheckSwap judges the arguments of SwapRow.
 func CheckSwap(table, name string, old, next []byte) error {
-	for _, f := range []struct {
-		field, name string
-		most        int
-	}{{"table", table, MaxTableBytes}, {"row", name, MaxNameBytes}} {
-		ok := len(f.name) >= 1 && len(f.name) <= f.most && utf8.ValidString(f.name)
-		if !ok || strings.ContainsFunc(f.name, unicode.IsControl) {
-			return &hapax.ValueError{Field: f.field, Value: f.name, Allowed: fmt.Sprintf("valid UTF-8 of 1 to %d bytes without control or invisible characters", f.most), Err: hapax.ErrInvalidArgument}
-		}
+	if err := checkName("table", table, MaxTableBytes); err != nil {
+		return err
+	}
+	if err := checkName("row", name, MaxNameBytes); err != nil {
+		return err
 	}
 	switch {
 	case len(next) > MaxValueBytes:

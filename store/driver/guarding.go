@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strconv"
@@ -75,7 +76,40 @@ func DecodeCounter(table, name string, value []byte) (int64, error) {
 type Pulse struct {
 	Row string // name of the row
 	Was Beat   // what the store has acknowledged
-	Now Beat
+	Now Beat   // at or above Was
+}
+
+// Check judges the pulse.
+func (p Pulse) Check() error {
+	if err := checkName("row", p.Row, MaxNameBytes); err != nil {
+		return err
+	}
+	was, now := p.Was.Encode(), p.Now.Encode()
+	if p.Was.Count < 1 || p.Was.Seen < 0 || p.Now.Count < 1 || p.Now.Seen < 0 || bytes.Compare(was, now) > 0 {
+		return &hapax.ValueError{Field: "beat", Value: fmt.Sprintf("%s after %s", now, was), Allowed: "counts of 1 or more, the second at or above the first", Err: hapax.ErrInvalidArgument}
+	}
+	return nil
+}
+
+// CheckSwap judges the arguments of SwapRowWith: those of SwapRow, but neither
+// the pulse's own row nor the fence.
+func (p Pulse) CheckSwap(table, name string, old, next []byte) error {
+	if table == TableBeats && name == p.Row || table == TableFence && name == RowFence {
+		return &hapax.ValueError{Field: "row", Value: table + "/" + name, Allowed: "another row than the pulse's own and the fence", Err: hapax.ErrInvalidArgument}
+	}
+	return CheckSwap(table, name, old, next)
+}
+
+// Judge returns the contact of a call that found these rows; nil stands for no row.
+func (p Pulse) Judge(row, fence, joins []byte) (Contact, error) {
+	n, err := DecodeCounter(TableGuard, RowJoins, joins)
+	if err != nil {
+		return Contact{}, err
+	}
+	if c := (Contact{Met: fence == nil && bytes.Compare(row, p.Was.Encode()) >= 0, Joins: n}); c.Met {
+		return c, nil
+	}
+	return Contact{Joins: n, Row: bytes.Clone(row), Fence: bytes.Clone(fence)}, nil
 }
 
 // A Contact is what a guarded call found in the store.

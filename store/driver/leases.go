@@ -347,6 +347,7 @@ func (l Leases) RetireWorker(ctx context.Context, pool string, id int64) (hapax.
 		if w.raw == nil {
 			return &hapax.ValueError{Field: hapax.FieldWorker, Value: id, Allowed: fmt.Sprintf("a worker ID of pool %q that was used", pool), Err: hapax.ErrInvalidArgument}
 		}
+		w.Holder = ""
 		return nil
 	})
 }
@@ -358,7 +359,35 @@ func (l Leases) RaiseWorker(ctx context.Context, pool string, id, mark int64) (h
 		return hapax.Worker{}, &hapax.ValueError{Field: "worker", Value: fmt.Sprintf("%d with mark %d", id, mark), Allowed: "0 or more each", Err: hapax.ErrInvalidArgument}
 	}
 	return l.changeWorker(ctx, pool, id, func(w *worker) error {
-		w.Mark = max(w.Mark, mark)
+		w.Mark, w.Holder = max(w.Mark, mark), ""
+		return nil
+	})
+}
+
+// HealWorker implements Healing. A worker ID that somebody held is left to its
+// holder, who finds it again as after a seal.
+func (l Leases) HealWorker(ctx context.Context, layout string, w hapax.Worker) (hapax.Worker, error) {
+	if w.ID < 0 || w.Mark < 0 || w.Token < 0 || w.Token >= MaxToken {
+		return hapax.Worker{}, &hapax.ValueError{Field: "worker", Value: fmt.Sprintf("%d with mark %d and token %d", w.ID, w.Mark, w.Token), Allowed: fmt.Sprintf("0 or more each, and a token below %d", int64(MaxToken)), Err: hapax.ErrInvalidArgument}
+	}
+	_, err := l.changePool(ctx, w.Pool, func(p hapax.Pool) (hapax.Pool, error) {
+		switch {
+		case p.Layout == "":
+			p.Layout = layout
+			return p, checkLayout(layout)
+		case p.Layout != layout:
+			return p, otherLayout(p, layout)
+		}
+		return p, errUnchanged
+	})
+	if err != nil {
+		return hapax.Worker{}, err
+	}
+	return l.changeWorker(ctx, w.Pool, w.ID, func(next *worker) error {
+		if next.raw == nil {
+			next.Holder = w.Holder
+		}
+		next.Mark, next.Token = max(next.Mark, w.Mark), max(next.Token, w.Token)
 		return nil
 	})
 }
@@ -378,7 +407,7 @@ func (l Leases) changeWorker(ctx context.Context, pool string, id int64, f func(
 			return hapax.Worker{}, err
 		}
 		next.Token++
-		next.From, next.keyHash, next.Holder, next.Expires = next.Mark, "", "", time.UnixMilli(0).UTC()
+		next.From, next.keyHash, next.Expires = next.Mark, "", time.UnixMilli(0).UTC()
 		if ok, err := l.swap(ctx, old, next); err != nil || ok {
 			return next.Worker, err
 		}

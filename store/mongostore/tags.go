@@ -261,7 +261,7 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	tag.Deleted = false
+	tag.Deleted, tag.Token = false, 0
 	stored := tag
 	err = s.call(ctx, "create a tag", func(ctx context.Context) error {
 		if err := s.insertTag(ctx, tag); !mongo.IsDuplicateKeyError(err) {

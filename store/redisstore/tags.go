@@ -123,7 +123,7 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	tag.Deleted = false
+	tag.Deleted, tag.Token = false, 0
 	return request(ctx, s, "create a tag", func(ctx context.Context) (hapax.Tag, error) {
 		for range defineAttempts {
 			old, err := s.tag(ctx, tag.Name)

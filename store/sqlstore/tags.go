@@ -192,7 +192,7 @@ func (s *Store) CreateTag(ctx context.Context, def hapax.Tag, mode hapax.CreateM
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	def.Deleted = false
+	def.Deleted, def.Token = false, 0
 	err = s.do(ctx, "create a tag", func(ctx context.Context, c *sql.Conn) error {
 		added, err := s.insert(ctx, c, s.sql.tagInsert, append(append([]any{def.Name, def.Mark}, defined(def)...), s.id)...)
 		if added || err != nil {

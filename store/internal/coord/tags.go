@@ -78,7 +78,7 @@ func (r *Rows) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMo
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	def.Deleted = false
+	def.Deleted, def.Token = false, 0
 	var created hapax.Tag
 	err = r.update(ctx, tagKey(def.Name), func(raw []byte) ([]byte, error) {
 		var old driver.Tag
