@@ -25,41 +25,42 @@ type event string
 
 // The events.
 const (
-	joined  event = "joined"  // every living node has met the store since this one joined
-	lost    event = "lost"    // the node's row was ended by others, or it was out of contact for too long, or met another primary
-	fenced  event = "fence"   // a fence stands
-	behind  event = "behind"  // the store lacks what was acknowledged to this node, or everything
-	other   event = "other"   // the store is another one
-	decided event = "decided" // the fence that stood was ended by a decision; or the store is the right one again
-	leave   event = "leave"   // the node is closed
-	left    event = "left"    // its row says so
+	joined   event = "joined"   // every living node has met the store since this one joined
+	lost     event = "lost"     // the node's row was ended by others, or it was out of contact for too long
+	switched event = "switched" // another primary answers than before
+	fenced   event = "fenced"   // a fence stands
+	behind   event = "behind"   // the store lacks what was acknowledged to this node, or everything
+	other    event = "other"    // the store is another one
+	decided  event = "decided"  // the fence that stood was ended by a decision; or the store is the right one again
+	leave    event = "leave"    // the node is closed
+	left     event = "left"     // its row says so
 )
 
 // next is the state after each event in each state. A pair that is not listed
 // cannot be: a test walks them all.
 var next = map[State]map[event]State{
 	Joining: {
-		joined: Serving, lost: Joining, fenced: Fenced, behind: Refusing, other: Refusing,
+		joined: Serving, lost: Joining, switched: Joining, fenced: Fenced, behind: Refusing, other: Refusing,
 		decided: Joining, leave: Leaving, left: Joining,
 	},
 	Serving: {
-		joined: Serving, lost: Joining, fenced: Fenced, behind: Refusing, other: Refusing,
+		joined: Serving, lost: Joining, switched: Joining, fenced: Fenced, behind: Refusing, other: Refusing,
 		decided: Serving, leave: Leaving, left: Serving,
 	},
 	Fenced: { // nobody leaves while a fence stands: the row stays as it is
-		joined: Fenced, lost: Fenced, fenced: Fenced, behind: Refusing, other: Refusing,
+		joined: Fenced, lost: Fenced, switched: Fenced, fenced: Fenced, behind: Refusing, other: Refusing,
 		decided: Joining, leave: Left, left: Fenced,
 	},
 	Refusing: {
-		joined: Refusing, lost: Refusing, fenced: Refusing, behind: Refusing, other: Refusing,
+		joined: Refusing, lost: Refusing, switched: Refusing, fenced: Refusing, behind: Refusing, other: Refusing,
 		decided: Joining, leave: Left, left: Refusing,
 	},
 	Leaving: { // what is found now is latched in the witness for the next start
-		joined: Leaving, lost: Left, fenced: Left, behind: Left, other: Left,
+		joined: Leaving, lost: Left, switched: Leaving, fenced: Left, behind: Left, other: Left,
 		decided: Leaving, leave: Leaving, left: Left,
 	},
 	Left: {
-		joined: Left, lost: Left, fenced: Left, behind: Left, other: Left,
+		joined: Left, lost: Left, switched: Left, fenced: Left, behind: Left, other: Left,
 		decided: Left, leave: Left, left: Left,
 	},
 }
@@ -90,14 +91,14 @@ func (s Status) Ready() bool { return s.State == Serving && s.Disk == nil }
 
 // A Node is the row of a process in the store, or one that somebody knows.
 type Node struct {
-	Row     string // its name in the store: as which one it joined, and a random text
-	Name    string // what operators know it by
-	Address string
-	State   string        // "serving", "joining", "left" or "silent"; "missing" where it must speak and has not
-	Beats   int64         // how often it has written to the store
-	Grants  int64         // how often it has asked for numbers, as far as is known
-	Seen    time.Duration // how long ago its heartbeat was seen to advance; -1: never
-	Self    bool          // it is this process
+	Row     string        `json:"row"`            // its name in the store: as which one it joined, and a random text
+	Name    string        `json:"name,omitempty"` // what operators know it by
+	Address string        `json:"address,omitempty"`
+	State   string        `json:"state"`             // "serving", "joining", "left" or "silent"; "missing" where it must speak and has not
+	Beats   int64         `json:"beats,omitempty"`   // how often it has written to the store
+	Grants  int64         `json:"grants,omitempty"`  // how often it has asked for numbers, as far as is known
+	Seen    time.Duration `json:"seen_ns,omitempty"` // how long ago this process saw its heartbeat advance; 0: it did not
+	Self    bool          `json:"self,omitempty"`    // it is this process
 }
 
 // String names the node for people.
@@ -128,6 +129,7 @@ type Fence struct {
 	Ask     string `json:"ask,omitempty"`     // evidence counts under this word alone
 	Healer  string `json:"healer,omitempty"`  // row of the process that asks
 	Raised  string `json:"raised,omitempty"`  // set once every line was raised under Ask
+	Turn    int    `json:"turn,omitempty"`    // grows while the process that asks lives
 	Missing []Node `json:"missing,omitempty"` // who has not spoken
 
 	// Manual says that a node wants a person to decide; Approved that one has.

@@ -32,16 +32,16 @@ type Witness struct {
 
 // A record is what a witness knows, or a change of it.
 type record struct {
-	Store     string          `json:"store,omitempty"`     // the store's identity; empty: unknown, or unchanged
-	Own       map[string]own  `json:"own,omitempty"`       // rows of earlier starts that it can speak for, and of this one
-	Lines     map[string]Pair `json:"lines,omitempty"`     // how far each line was granted
-	Defs      map[string]def  `json:"defs,omitempty"`      // what lines are made anew from
-	Joins     int64           `json:"joins,omitempty"`     // how many processes have joined
-	Compacted int64           `json:"compacted,omitempty"` // all that joined up to here have ended, and are spoken for
-	Peers     map[string]peer `json:"peers,omitempty"`     // rows of others
-	Latch     *latch          `json:"latch,omitempty"`     // nil: unchanged; without a state: nothing stands against a grant
-	Left      *departure      `json:"left,omitempty"`      // nil: unchanged; without a row: it has not left
-	Refused   map[string]string `json:"refused,omitempty"` // lines of a foreign table that are refused, and why; empty: no longer
+	Store     string            `json:"store,omitempty"`     // the store's identity; empty: unknown, or unchanged
+	Own       map[string]own    `json:"own,omitempty"`       // rows of earlier starts that it can speak for, and of this one
+	Lines     map[string]Pair   `json:"lines,omitempty"`     // how far each line was granted
+	Defs      map[string]def    `json:"defs,omitempty"`      // what lines are made anew from
+	Joins     int64             `json:"joins,omitempty"`     // how many processes have joined
+	Compacted int64             `json:"compacted,omitempty"` // all that joined up to here have ended, and are spoken for
+	Peers     map[string]peer   `json:"peers,omitempty"`     // rows of others
+	Latch     *latch            `json:"latch,omitempty"`     // nil: unchanged; without a state: nothing stands against a grant
+	Left      *departure        `json:"left,omitempty"`      // nil: unchanged; without a row: it has not left
+	Refused   map[string]string `json:"refused,omitempty"`   // lines of a foreign table that are refused, and why; empty: no longer
 }
 
 // An own row is that of a start of this directory's process.

@@ -1,0 +1,71 @@
+// Package witness guards a store against its own past: it notices a store that
+// was restored from a backup, replaced, wiped or edited, sees to it that nobody is
+// granted anything meanwhile, and heals it where all who can know have spoken.
+//
+// Open wraps a store for programs that embed the library; Guard and GuardOpened
+// for those that keep the witness open themselves, as servers do.
+//
+// # How a store that went back is found
+//
+// Each start of a process joins the store with a row of its own, its heartbeat,
+// which only it advances: at least every second, and in the same transaction as
+// each grant. A row that is behind what the store has acknowledged is proof that
+// the store went back. The witness, a small file outside the store that is synced
+// before a grant is used, remembers the rows and how far each line was granted.
+//
+// A line's pair of fencing token and mark only grows: a hand-back lowers the mark
+// and raises the token. So a lower pair is proof as well, and no request of a
+// client can make a store look older than it is.
+//
+// # States
+//
+//	          every living node has met the store
+//	joining ------------------------------------------> serving
+//	 ^  ^ ^   <------------------------------------------ |  |
+//	 |  | |        out of contact, ended by others,       |  |
+//	 |  | |        another primary                        |  |
+//	 |  | |                                               |  |
+//	 |  | | the decision names the fence      fence found |  | lacks what was
+//	 |  | +------------------------- fenced <------------+  | acknowledged
+//	 |  |                              |                     |
+//	 |  |                              | lacks it too        v
+//	 |  |                              +-----------------> refusing
+//	 |  +---------------------------------------------------+
+//	 |            the decision names the fence
+//	 any of them: closed -> leaving -> left
+//
+// The table of all states and events is in state.go.
+//
+// # Joining
+//
+// A process registers and uses no grant until every row that has neither left nor
+// fallen silent says that it has seen this join, which takes two beats where all
+// are alive; where one does not, or nobody serves, until a living node must have
+// met the store again: Options.wait, 5 s at the defaults. Whoever sees others join,
+// leave or fall silent reads first the rows and then all lines into its witness,
+// and speaks from then on for those that have ended.
+//
+// # Healing
+//
+// Who finds itself behind raises a fence in the store, which everybody obeys. Then
+// one of the living asks, and all who can know publish their witness as evidence.
+// When every row that anybody knows is accounted for, by its own process, by one
+// that itself found the loss and has seen it end before, or by an operator, the
+// marks are raised above all evidence, a decision is recorded and the fence ends.
+// Somebody who can know and is missing is named in Status until he speaks, or an
+// operator does for him: Settle, Adopt.
+//
+// # What stays unseen
+//
+// A store that was restored when nobody who can know is alive and no witness is
+// left; a node that worked while everyone who found the loss was cut off, and is
+// dead; a copy younger than the last beat of a node that is then granted something;
+// a request in flight across a restore; a witness older than its node's last grant
+// whose store is behind too; two primaries at once.
+//
+// # Foreign tables
+//
+// A table of another system has no room for rows and fences. Marks compares what
+// such a table grants with what was granted before, line by line, and refuses a
+// line that went back, until Readmit.
+package witness

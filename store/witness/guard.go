@@ -1,0 +1,263 @@
+package witness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+var (
+	_ hapax.Store      = (*Guarded)(nil)
+	_ hapax.StoreClock = (*Guarded)(nil)
+)
+
+// A Guarded is a store behind a witness. Its methods are safe for concurrent use.
+type Guarded struct {
+	opts    Options
+	witness *Witness
+	closes  bool // Close closes the witness
+	calls   *handle
+	beats   *handle // for heartbeats; the same as calls where there is one only
+	run     string  // random, of this process
+	life    context.Context
+	stop    context.CancelFunc
+	loop    sync.WaitGroup
+	kick    chan struct{} // holds an element while the loop is to take a turn at once
+
+	mu      sync.Mutex // guards what follows; never held during I/O
+	state   State
+	changed chan struct{} // closed when the state changes
+	cause   error         // why the state is what it is; nil while serving
+	fence   *Fence        // the fence in the store, as last seen
+	seenAt  time.Duration // when the fence was first seen as it is
+	shared  bool
+	me      member
+	peers   map[string]*sighting // other rows of the store, by name
+	told    Status               // as Options.Changed was told last
+
+	attempts int           // to register, each of which has a row of its own
+	said     string        // the word under which this process has spoken last
+	fenceRaw string        // the fence as it was read last
+	fenceAt  time.Duration // and since when it has been so
+	accepted string        // identity of a store that an operator accepts in place of this node's
+}
+
+// A member is a process as one that has joined: its row, and what it has written.
+type member struct {
+	row     string // empty: it has not joined
+	number  int64  // as which one it joined
+	beat    driver.Beat
+	acked   driver.Beat
+	open    map[int64]bool // grants that were asked for, and of which it is not settled what became of them
+	contact time.Duration  // when the last call was sent that the store has acknowledged
+	waits   time.Duration  // since when every living node is given the time to meet the store
+	quick   bool           // it need not wait: nobody else can have been granted anything meanwhile
+	primary string
+	moved   bool // the primary has changed, and it waits for the others to find their rows there
+	known   bool // it has surveyed the store
+	surveys int  // how many surveys were taken into the witness
+	busy    bool // a survey is under way
+	seen    int64
+}
+
+// A sighting is another row as this process has seen it.
+type sighting struct {
+	value string        // as stored
+	at    time.Duration // when it was seen to advance
+	beat  driver.Beat
+	how   string
+	moved bool // it has advanced since the primary changed
+}
+
+// Close ends the heartbeat, says in the store that the node has left if the store
+// can be reached and no fence stands, and closes what was opened.
+func (g *Guarded) Close() error {
+	if !g.apply(leave, nil, nil) {
+		return nil
+	}
+	g.stop()
+	g.loop.Wait()
+	err := g.leave()
+	err = errors.Join(err, g.calls.close())
+	if g.beats != g.calls {
+		err = errors.Join(err, g.beats.close())
+	}
+	if g.closes {
+		err = errors.Join(err, g.witness.Close())
+	}
+	return err
+}
+
+// Kill stops the guard as a crash of the process would: nothing is written any
+// more, and the store stays open. It is for tests.
+func (g *Guarded) Kill() {
+	g.mu.Lock()
+	g.state, g.me.row = Left, ""
+	g.mu.Unlock()
+	g.stop()
+	g.loop.Wait()
+}
+
+// Witness returns the witness.
+func (g *Guarded) Witness() *Witness { return g.witness }
+
+// Status returns how the node stands with its store.
+func (g *Guarded) Status() Status {
+	disk := g.witness.Failed()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.statusLocked(disk)
+}
+
+func (g *Guarded) statusLocked(disk error) Status {
+	st := Status{State: g.state, Disk: disk}
+	if g.cause != nil && g.state != Serving {
+		st.Code, st.Why = hapax.CodeOf(g.cause), hapax.Message(g.cause)
+	}
+	if f := g.fence; f != nil && (g.state == Fenced || g.state == Refusing) {
+		st.Fence, st.Missing = f, f.Missing
+	}
+	switch {
+	case g.state == Serving && disk != nil:
+		st.Code, st.Why = hapax.CodeOf(disk), hapax.Message(disk)
+		st.Command = "make room on the witness's disk, or give it another"
+	case g.state == Joining && st.Why == "":
+		st.Code, st.Why = hapax.ErrStoreUnavailable.Code(), "this node joins, and waits until every living node has met the store"
+	case g.state == Refusing && errors.Is(g.cause, errOther):
+		st.Command = "check the store's URL; hapax adopt if the store was replaced on purpose"
+	case len(st.Missing) > 0:
+		st.Command = "start the missing nodes, or hapax nodes settle NAME with a witness file or a floor"
+	case st.Fence != nil && st.Fence.Manual && !st.Fence.Approved:
+		st.Command = "hapax adopt"
+	}
+	return st
+}
+
+// Refused returns why nothing is granted while a fence stands or the store is not the
+// right one, or nil.
+func (g *Guarded) Refused() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.refusedLocked()
+}
+
+func (g *Guarded) refusedLocked() error {
+	switch g.state {
+	case Fenced, Refusing:
+		if errors.Is(g.cause, hapax.ErrFenced) {
+			return g.cause
+		}
+		return fmt.Errorf("%w (%w)", g.cause, hapax.ErrFenced)
+	case Leaving, Left:
+		return fmt.Errorf("%w: the store", hapax.ErrClosed)
+	}
+	return nil
+}
+
+// serving waits until the node may be granted something.
+func (g *Guarded) serving(ctx context.Context) error {
+	for {
+		g.mu.Lock()
+		state, cause, changed, err := g.state, g.cause, g.changed, g.refusedLocked()
+		g.mu.Unlock()
+		switch {
+		case err != nil:
+			return err
+		case state == Serving:
+			return nil
+		case cause != nil: // it cannot join now
+			return cause
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return &hapax.WaitError{
+				Cause:   fmt.Errorf("%w: this node joins, and waits until every living node has met the store", hapax.ErrStoreUnavailable),
+				Context: context.Cause(ctx),
+			}
+		}
+	}
+}
+
+// apply takes an event, and reports whether it changed the state. The latch is
+// written where it did; that may fail, and the state holds all the same.
+func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
+	was := g.witness.latch()
+	g.mu.Lock()
+	old := g.state
+	g.state = old.after(e)
+	isNew := g.state != old
+	if fence != nil {
+		if g.fence == nil || g.fence.ID != fence.ID || len(g.fence.Found) != len(fence.Found) {
+			g.seenAt = g.now()
+		}
+		g.fence = fence
+	}
+	switch {
+	case g.state == Serving:
+		g.cause = nil
+	case g.state == Joining && e != joined:
+		g.cause = cause
+	case isNew:
+		g.cause = cause
+	}
+	if g.state == Joining && (e == lost || e == decided) {
+		quick := e == decided && g.me.quick
+		g.me = member{quick: quick}
+		g.peers = map[string]*sighting{}
+		if e == decided {
+			g.fence = nil
+		}
+	}
+	if isNew {
+		close(g.changed)
+		g.changed = make(chan struct{})
+	}
+	record := e == fenced || e == behind
+	l := g.latchLocked(was, e, cause)
+	g.mu.Unlock()
+	if record {
+		_ = g.witness.setLatch(l) // else the next change writes it; it is in force
+	}
+	if isNew || fence != nil {
+		g.tell()
+	}
+	return isNew
+}
+
+// latchLocked returns what the witness is to remember of an event. The first
+// finding of the node itself stays.
+func (g *Guarded) latchLocked(l latch, e event, cause error) latch {
+	if l.State == "" || l.State == Fenced && e == behind {
+		l = latch{State: Fenced, Row: g.me.row, Count: g.me.acked.Count, Fence: l.Fence}
+		if e == behind {
+			l.State = Refusing
+		}
+		if cause != nil {
+			l.Code, l.Why = string(hapax.CodeOf(cause)), hapax.Message(cause)
+		}
+	}
+	if g.fence != nil {
+		l.Fence = g.fence.ID
+	}
+	return l
+}
+
+// tell tells Options.Changed of a status that differs in state or in who is missing.
+func (g *Guarded) tell() {
+	st := g.Status()
+	g.mu.Lock()
+	isNew := st.State != g.told.State || len(st.Missing) != len(g.told.Missing)
+	if isNew {
+		g.told = st
+	}
+	g.mu.Unlock()
+	if isNew && g.opts.Changed != nil {
+		g.opts.Changed(st)
+	}
+}

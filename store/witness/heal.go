@@ -1,0 +1,330 @@
+package witness
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// healTimeout bounds one turn of healing, which may read and raise many lines.
+const healTimeout = 2 * time.Minute
+
+// Rows of driver.TableGuard; what follows is the identity of a fence, of a store, or
+// the name of a row.
+const (
+	rowDecision = "decision/" // how a fence was ended
+	rowReplaces = "replaces/" // the store was lost, and this one goes on in its place
+	rowStated   = "stated/"   // an operator spoke for that process
+)
+
+// A decision is how a fence was ended.
+type decision struct {
+	Fence  Fence     `json:"fence"`
+	Store  string    `json:"store"`
+	Joins  int64     `json:"joins"` // all that joined up to here are accounted for
+	At     time.Time `json:"at"`
+	Heard  []string  `json:"heard"` // the processes that spoke
+	Raised int       `json:"raised"`
+	Most   []Raised  `json:"most,omitempty"` // lines that were raised, the first of them
+}
+
+// heal goes as far as it can from a refusal to serving again.
+func (g *Guarded) heal(ctx context.Context, s store) error {
+	verdict, id, cause, err := g.identify(ctx, s)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	g.shared = s.Shared()
+	wrong := errors.Is(g.cause, errOther)
+	g.mu.Unlock()
+	switch {
+	case verdict == isOther:
+		g.apply(other, cause, nil)
+		return nil
+	case wrong && verdict == isSame && // the URL was corrected
+		g.witness.latch().State == "":
+		g.apply(decided, nil, nil)
+		g.wake()
+		return nil
+	}
+	raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+	if err != nil {
+		return unavailable(err)
+	}
+	if raw == nil {
+		return g.afterFence(ctx, s, id)
+	}
+	f, err := decodeFence(raw)
+	if err != nil {
+		return err
+	}
+	g.apply(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()), f)
+	if found, err := g.findOwn(ctx, s, f, raw); err != nil || found {
+		return err
+	}
+	if f.Ask != "" {
+		if err := g.testify(ctx, s, f.Ask); err != nil {
+			return err
+		}
+	}
+	return g.preside(ctx, s, f, raw)
+}
+
+// findOwn adds this node to those who have found themselves behind, if it is.
+func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (changed bool, err error) {
+	if l := g.witness.latch(); l.State != Refusing {
+		for row, o := range g.ownRows() {
+			value, err := s.Row(ctx, driver.TableBeats, row)
+			if err != nil {
+				return false, unavailable(err)
+			}
+			if value == nil && o == (own{Count: 1}) {
+				continue
+			}
+			_, cause, err := g.judgeRow(ctx, s, row, o.Count, value)
+			if err != nil {
+				return false, err
+			}
+			if cause != nil {
+				g.apply(behind, cause, nil)
+				break
+			}
+		}
+	}
+	l := g.witness.latch()
+	name := l.Row
+	if name == "" {
+		name = g.run
+	}
+	if _, ok := f.Found[name]; ok || l.State != Refusing {
+		return false, nil
+	}
+	next := *f
+	next.Found = map[string]int64{name: l.Count}
+	for row, count := range f.Found {
+		next.Found[row] = count
+	}
+	next.Ask, next.Healer, next.Raised, next.Missing, next.Approved = "", "", "", nil, false
+	return true, g.swapFence(ctx, s, raw, &next)
+}
+
+// ownRows are the rows of this process and of those before it in its directory, with
+// what is known of each.
+func (g *Guarded) ownRows() map[string]own {
+	rows := g.witness.snapshot().Own
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.me.row != "" { // whatever is under way will be abandoned
+		rows[g.me.row] = own{Count: g.me.acked.Count, Grants: g.me.beat.Grants}
+	}
+	return rows
+}
+
+// swapFence replaces the fence; nil for next lifts it.
+func (g *Guarded) swapFence(ctx context.Context, s store, raw []byte, next *Fence) error {
+	var value []byte
+	if next != nil {
+		var err error
+		if value, err = json.Marshal(next); err != nil {
+			return err
+		}
+	}
+	ok, err := s.SwapRow(ctx, driver.TableFence, driver.RowFence, raw, value)
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: the fence was changed meanwhile", hapax.ErrStoreUnavailable)
+	}
+	if err == nil && next != nil {
+		g.apply(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, next.text()), next)
+		g.wake()
+	}
+	return unavailable(err)
+}
+
+// afterFence looks for the decision about the fence that stood. Where there is none, it
+// is raised, or raised again.
+func (g *Guarded) afterFence(ctx context.Context, s store, id string) error {
+	l := g.witness.latch()
+	if l.Fence != "" {
+		raw, err := s.Row(ctx, driver.TableGuard, rowDecision+l.Fence)
+		if err != nil {
+			return unavailable(err)
+		}
+		if raw != nil {
+			var d decision
+			if err := driver.DecodeRow(driver.TableGuard, rowDecision+l.Fence, raw, &d); err != nil {
+				return err
+			}
+			return g.resume(d, id)
+		}
+	}
+	f := &Fence{ID: rand.Text(), Node: g.opts.Name, Row: l.Row, At: time.Now().UTC(), Why: l.Why, Code: l.Code}
+	if l.State == Refusing {
+		name := l.Row
+		if name == "" {
+			name = g.run
+		}
+		f.Found = map[string]int64{name: l.Count}
+	}
+	if l.Fence != "" && l.State != Refusing {
+		f.ID = l.Fence
+	}
+	return g.swapFence(ctx, s, nil, f)
+}
+
+// resume ends the refusal. The node joins again, at once where it was heard for the
+// decision: nobody else can have been granted anything meanwhile.
+func (g *Guarded) resume(d decision, id string) error {
+	if d.Store != id {
+		return nil
+	}
+	err := g.witness.commit(func(b *record) error {
+		b.Store, b.Joins, b.Compacted, b.Latch = id, d.Joins, d.Joins, &latch{}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	g.me.quick = slices.Contains(d.Heard, g.run)
+	g.mu.Unlock()
+	g.opts.Log.Info("the store was healed, and numbers are granted again", "fence", d.Fence.ID, "lines_raised", d.Raised)
+	g.apply(decided, nil, nil)
+	g.wake()
+	return nil
+}
+
+// preside asks, and decides when all have spoken.
+func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) error {
+	g.mu.Lock()
+	now, wait := g.now(), g.opts.wait()
+	if !g.shared {
+		wait = 0
+	}
+	if string(raw) != g.fenceRaw {
+		g.fenceRaw, g.fenceAt = string(raw), now
+	}
+	met := now-max(g.seenAt, g.beats.dialledAt()) >= wait
+	still := now - g.fenceAt
+	g.mu.Unlock()
+	mine := f.Healer == g.run
+	switch {
+	case !met:
+		return nil
+	case f.Ask == "", !mine && still > 2*wait: // whoever asked does so no more
+		next := *f
+		next.Ask, next.Healer, next.Raised, next.Missing = rand.Text(), g.run, "", nil
+		return g.swapFence(ctx, s, raw, &next)
+	case !mine:
+		return nil
+	}
+	a, err := g.hear(ctx, s, f)
+	if err != nil {
+		return err
+	}
+	next := *f
+	next.Missing, next.Manual = a.missing, f.Manual || a.manual
+	if len(a.missing) > 0 || next.Manual && !next.Approved {
+		if !slices.Equal(next.Missing, f.Missing) || next.Manual != f.Manual || still > wait {
+			next.Turn++ // tells the others that somebody presides
+			return g.swapFence(ctx, s, raw, &next)
+		}
+		return nil
+	}
+	return g.decide(ctx, s, f, raw, a)
+}
+
+// decide raises every line above the evidence, records the decision and lifts the
+// fence: only if nothing was added to it since, and only where the raised lines are,
+// since the word that it is lifted under was written after the last of them.
+func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *account) error {
+	id, err := s.StoreID(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	for _, old := range a.stores {
+		if old != id && old != "" {
+			if err := putRow(ctx, s, driver.TableGuard, rowReplaces+old, f.ID); err != nil {
+				return err
+			}
+		}
+	}
+	raised, err := g.raise(ctx, s, a)
+	if err != nil {
+		return err
+	}
+	joins, had, err := readCounter(ctx, s, driver.RowJoins)
+	if err != nil {
+		return err
+	}
+	if joins > a.joins {
+		return fmt.Errorf("%w: another node has joined meanwhile", hapax.ErrStoreUnavailable)
+	}
+	if joins < a.joins {
+		if ok, err := s.SwapRow(ctx, driver.TableGuard, driver.RowJoins, had, driver.EncodeCounter(a.joins)); err != nil || !ok {
+			return errors.Join(unavailable(err), fmt.Errorf("%w: another node has joined meanwhile", hapax.ErrStoreUnavailable))
+		}
+	}
+	for row, st := range a.stated {
+		if err := putRow(ctx, s, driver.TableGuard, rowStated+row, st); err != nil {
+			return err
+		}
+	}
+	final := *f
+	final.Raised, final.Missing = rand.Text(), nil
+	if err := g.swapFence(ctx, s, raw, &final); err != nil {
+		return err
+	}
+	d := decision{Fence: final, Store: id, Joins: a.joins, At: time.Now().UTC(), Heard: a.heard, Raised: len(raised), Most: raised[:min(len(raised), 100)]}
+	if err := putRow(ctx, s, driver.TableGuard, rowDecision+f.ID, d); err != nil {
+		return err
+	}
+	if err := g.removeUpTo(ctx, s, a.joins); err != nil {
+		return err
+	}
+	last, err := json.Marshal(final)
+	if err != nil {
+		return err
+	}
+	if err := g.swapFence(ctx, s, last, nil); err != nil {
+		return err
+	}
+	g.opts.Log.Warn("the store had gone back, and was healed", "fence", f.ID, "why", f.Why, "lines_raised", len(raised), "first", raised[:min(len(raised), 3)])
+	g.wake()
+	return g.forget(ctx, s)
+}
+
+// forget removes the evidence, which is of no more use.
+func (g *Guarded) forget(ctx context.Context, s store) error {
+	old, err := readRows(ctx, s, driver.TableEvidence)
+	for name, raw := range old {
+		if err == nil {
+			_, err = s.SwapRow(ctx, driver.TableEvidence, name, raw, nil)
+		}
+	}
+	return unavailable(err)
+}
+
+// putRow writes a row that says the same whoever writes it, or that nobody else writes.
+func putRow(ctx context.Context, r driver.Rows, table, name string, value any) error {
+	next, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	old, err := r.Row(ctx, table, name)
+	if err != nil || string(old) == string(next) {
+		return unavailable(err)
+	}
+	ok, err := r.SwapRow(ctx, table, name, old, next)
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: row %q of table %q was changed meanwhile", hapax.ErrStoreUnavailable, name, table)
+	}
+	return unavailable(err)
+}
