@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -355,4 +357,57 @@ func (c *conn) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
 		return hapax.Tag{}, err
 	}
 	return c.Store.HealTag(ctx, def)
+}
+
+// set has calls fail before they reach the store, or their answers be lost.
+func (l *link) set(before, lose func(op string) error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.before, l.lose = before, lose
+}
+
+func (l *link) setPrimary(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.primary = name
+}
+
+// copyOf starts a process on a copy of a machine's directory.
+func (f *fleet) copyOf(m *machine, name string) *machine {
+	f.t.Helper()
+	text, err := os.ReadFile(m.path)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(f.dir, name), text, 0o600)
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return f.start(name)
+}
+
+func (f *fleet) row(table, name string) []byte {
+	f.t.Helper()
+	raw, err := f.store.Row(f.t.Context(), table, name)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return raw
+}
+
+func emptyStore() *memstore.Store { return memstore.New() }
+
+// sameRows reports whether two stores have the same rows of the guard.
+func sameRows(t *testing.T, x, y *memstore.Store) bool {
+	t.Helper()
+	for _, table := range []string{driver.TableBeats, driver.TableNodes, driver.TableFence, driver.TableGuard, driver.TableEvidence} {
+		rx, err1 := x.ListRows(t.Context(), table, "", 1000)
+		ry, err2 := y.ListRows(t.Context(), table, "", 1000)
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(rx, ry) {
+			return false
+		}
+	}
+	return true
 }

@@ -29,9 +29,14 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	registered, known := g.me.row != "", g.me.known
 	g.mu.Unlock()
 	if !registered {
-		if err := g.register(ctx, s); err != nil {
+		me, err := g.register(ctx, s)
+		if err != nil {
 			return err
 		}
+		g.mu.Lock()
+		me.quick = me.quick || g.me.quick
+		g.me = me
+		g.mu.Unlock()
 	}
 	if !known {
 		if err := g.closeEarlier(ctx, s); err != nil {
@@ -62,30 +67,31 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 }
 
 // register takes a number, and a row that stands in the store before the number counts.
-func (g *Guarded) register(ctx context.Context, s store) error {
+func (g *Guarded) register(ctx context.Context, s store) (member, error) {
+	none := member{}
 	joins, raw, err := readCounter(ctx, s, driver.RowJoins)
 	if err != nil {
-		return err
+		return none, err
 	}
 	before := g.witness.snapshot()
 	stated, err := g.statedOwn(ctx, s, before)
 	if err != nil {
-		return err
+		return none, err
 	}
 	if joins < before.Joins && stated == nil {
-		return g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, before.Joins))
+		return none, g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, before.Joins))
 	}
 	if err := g.judgeEarlier(ctx, s, before); err != nil {
-		return err
+		return none, err
 	}
 	quick, err := g.isAlone(ctx, s, before, joins)
 	if err != nil {
-		return err
+		return none, err
 	}
 	number := joins + 1
 	row := rowName(number, g.run[:20]+strconv.FormatInt(int64(g.tries()), 36))
 	if err := g.witness.commit(func(b *record) error { b.Own[row] = own{Count: 1}; return nil }); err != nil {
-		return err
+		return none, err
 	}
 	first := driver.Beat{Count: 1}
 	about := nodeRow{Name: g.opts.Name, Address: g.opts.Address, Every: g.opts.Heartbeat.Milliseconds(), Manual: g.opts.Manual}
@@ -103,14 +109,35 @@ func (g *Guarded) register(ctx context.Context, s store) error {
 				_, _ = s.SwapRow(ctx, driver.TableBeats, row, first.Encode(), first.EncodeEnded("left")) // else it falls silent
 				err = fmt.Errorf("%w: another node has joined meanwhile", hapax.ErrStoreUnavailable)
 			}
-			return unavailable(err)
+			return none, unavailable(err)
 		}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	now := g.now()
-	g.me = member{row: row, number: number, beat: first, acked: first, open: map[int64]bool{}, contact: now, waits: now, quick: g.me.quick || quick}
-	return nil
+	return member{row: row, number: number, beat: first, acked: first, open: map[int64]bool{}, contact: now, waits: now, quick: quick}, nil
+}
+
+// renew gives a node that serves another row, where its own keeps those of many that
+// have ended from being compacted. The old row shows, after the new one stands, that the
+// store is still the one that the node has written to all the time.
+func (g *Guarded) renew(ctx context.Context, s store) error {
+	me, err := g.register(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := g.beatOnce(ctx, s); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	old := g.me.row
+	if g.state == Serving && old != "" {
+		me.primary, me.known, me.surveys, me.seen = g.me.primary, true, g.me.surveys, g.me.seen
+		g.me = me
+	}
+	g.mu.Unlock()
+	if err := g.announce(ctx, s); err != nil {
+		return err
+	}
+	return g.closeEarlier(ctx, s)
 }
 
 // tries counts attempts to register, each of which has a row of its own.

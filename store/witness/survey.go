@@ -224,24 +224,36 @@ const (
 	compactKeep = 50
 )
 
-// compact removes the rows of processes that have ended long ago.
+// compact removes the rows of processes that have ended long ago. Where this process's
+// own is in the way it takes another.
 func (g *Guarded) compact(ctx context.Context, s store, beats map[string][]byte, compacted int64) error {
-	var ended []string
+	var first, ended []string // those that ended before any that lives, and all
+	lowest := ""
 	for _, name := range slices.Sorted(maps.Keys(beats)) {
 		_, how, err := driver.DecodeBeat(name, beats[name])
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if how == "" && joinOf(name) > compacted {
-			break
+		case how == "" && joinOf(name) > compacted:
+			if lowest == "" {
+				lowest = name
+			}
+			continue
+		case lowest == "":
+			first = append(first, name)
 		}
 		ended = append(ended, name)
 	}
-	if len(ended) < compactAt {
-		return nil
+	g.mu.Lock()
+	inTheWay := g.state == Serving && lowest == g.me.row
+	g.mu.Unlock()
+	switch {
+	case len(first) >= compactAt:
+		return g.removeUpTo(ctx, pulsed{s, g, s, nil}, joinOf(first[len(first)-compactKeep-1]))
+	case len(ended) >= compactAt && inTheWay:
+		return g.renew(ctx, s)
 	}
-	ended = ended[:len(ended)-compactKeep]
-	return g.removeUpTo(ctx, pulsed{s, g, s, nil}, joinOf(ended[len(ended)-1]))
+	return nil
 }
 
 // removeUpTo raises the counter of what is compacted, and removes the rows up to it.
