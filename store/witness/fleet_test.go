@@ -64,6 +64,45 @@ type machine struct {
 	witness *witness.Witness
 	link    *link
 	opts    witness.Options
+
+	up   sync.Mutex // guards down; held while the process is started or ended
+	down bool
+}
+
+// guarded returns the running process's guard; nil while there is none.
+func (m *machine) guarded() *witness.Guarded {
+	m.up.Lock()
+	defer m.up.Unlock()
+	if m.down {
+		return nil
+	}
+	return m.Guarded
+}
+
+// end is crash for a machine that clients use meanwhile.
+func (m *machine) end() {
+	m.up.Lock()
+	m.down = true
+	m.up.Unlock()
+	m.crash()
+}
+
+// goodbye is stop for such a machine; the answer may get lost.
+func (m *machine) goodbye() {
+	m.up.Lock()
+	m.down = true
+	m.up.Unlock()
+	_ = m.Guarded.Close()
+	_ = m.witness.Close()
+}
+
+// again starts such a machine.
+func (m *machine) again(w *simulated) {
+	m.up.Lock()
+	defer m.up.Unlock()
+	m.start()
+	w.dress(m)
+	m.down = false
 }
 
 // start runs a process on a new machine.
@@ -196,6 +235,19 @@ func (l *link) mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.down, l.hangs = false, false
+}
+
+func (l *link) unhang() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hangs = false
+}
+
+// whole reports whether calls get through.
+func (l *link) whole() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.down && !l.hangs
 }
 
 func (l *link) open(ctx context.Context) (hapax.Store, error) {
