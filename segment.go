@@ -68,6 +68,8 @@ type Segment struct {
 	since  time.Duration // when cur became the current segment
 	lasted time.Duration // how long it lasted, once it has run dry
 
+	retired bool // Close has taken stock: what comes later is nobody's
+
 	mark int64    // below it numbers are taken; used by refill alone
 	last GrantKey // of the last grant, used by refill alone
 }
@@ -425,7 +427,7 @@ func (s *Segment) accept(a Allocation) error {
 func (s *Segment) publish(a Allocation, began, took time.Duration) {
 	r := newSegment(a)
 	s.mu.Lock()
-	if s.supply.life.Err() != nil { // Close did not wait for this refill
+	if s.retired { // Close did not wait for this refill
 		s.mu.Unlock()
 		return
 	}
@@ -503,21 +505,23 @@ func (s *Segment) Close(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	r, following := s.cur.Load(), s.next
-	s.next = nil
+	s.next, s.retired = nil, true
 	rest := r.unissued(s.retireLocked(r))
 	if following != nil {
 		s.retireLocked(following)
 	}
 	s.mu.Unlock()
-	if err != nil {
-		return err // with a refill still under way, what there is to hand back is unknown
-	}
 	last := r.from
 	if following != nil {
 		last = following.from
-		if r.from.Grant.Hi != last.Grant.Lo || rest < last.From {
-			rest = last.Grant.Lo // others were granted what lies between, or it is held apart
+		if r.from.Grant.Hi != last.Grant.Lo || rest < last.From { // others were granted what lies between, or it is held apart
+			s.burnt(Grant{rest, r.from.Grant.Hi}, nil)
+			rest = last.Grant.Lo
 		}
+	}
+	if err != nil { // with a refill still under way, what there is to hand back is unknown
+		s.burnt(Grant{rest, last.Grant.Hi}, err)
+		return err
 	}
 	return s.handBack(ctx, last, rest)
 }
@@ -525,20 +529,36 @@ func (s *Segment) Close(ctx context.Context) error {
 // handBack gives back what lies from next on in the last grant, with the ones
 // before that adjoin it.
 func (s *Segment) handBack(ctx context.Context, last Allocation, next int64) error {
-	if last.Key == "" || next >= last.Grant.Hi {
+	if next >= last.Grant.Hi {
+		return nil
+	}
+	rest := Grant{next, last.Grant.Hi}
+	if last.Key == "" {
+		s.burnt(rest, ErrNotSupported)
 		return nil
 	}
 	err := s.supply.last(ctx, func(ctx context.Context) error { return s.store.HandBack(ctx, last, next) })
+	if err != nil {
+		s.burnt(rest, err)
+	}
 	switch {
 	case err == nil:
 		s.mu.Lock()
-		s.stats.Burnt -= (last.Grant.Hi - next) / max(1, last.Tag.Delta)
+		s.stats.Burnt -= rest.Len() / max(1, last.Tag.Delta)
 		s.mu.Unlock()
-		s.observe(Event{Kind: EventHandedBack, Grant: Grant{next, last.Grant.Hi}})
+		s.observe(Event{Kind: EventHandedBack, Grant: rest})
 	case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrTagDeleted), errors.Is(err, ErrNotSupported):
 		return nil // somebody else goes on from a mark above ours
 	}
 	return err
+}
+
+// burnt tells of numbers that were granted and can neither be issued nor go back; a
+// nil error says that they lie below what another was granted.
+func (s *Segment) burnt(g Grant, err error) {
+	if g.Len() > 0 {
+		s.observe(Event{Kind: EventBurnt, Grant: g, Err: err})
+	}
 }
 
 // stepPace adapts the step to the rate of use.
