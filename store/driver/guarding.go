@@ -85,7 +85,7 @@ func (p Pulse) Check() error {
 		return err
 	}
 	was, now := p.Was.Encode(), p.Now.Encode()
-	if p.Was.Count < 1 || p.Was.Seen < 0 || p.Now.Count < 1 || p.Now.Seen < 0 || bytes.Compare(was, now) > 0 {
+	if p.Was.Count < 1 || p.Was.Grants < 0 || p.Was.Seen < 0 || p.Now.Count < 1 || p.Now.Grants < 0 || p.Now.Seen < 0 || bytes.Compare(was, now) > 0 {
 		return &hapax.ValueError{Field: "beat", Value: fmt.Sprintf("%s after %s", now, was), Allowed: "counts of 1 or more, the second at or above the first", Err: hapax.ErrInvalidArgument}
 	}
 	return nil
