@@ -121,7 +121,7 @@ func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(c
 		}
 		return err
 	})
-	if err != nil && !isOfTag(err) {
+	if err != nil && !driver.IsOfTag(err) {
 		contact = driver.Contact{}
 	}
 	return contact, err
@@ -196,16 +196,6 @@ func (s *Store) SwapRowWith(ctx context.Context, p driver.Pulse, table, name str
 
 // Split implements driver.Guarding.
 func (s *Store) Split() bool { return false }
-
-// isOfTag reports whether an error says something of a tag, and not of the store.
-func isOfTag(err error) bool {
-	for _, of := range []error{hapax.ErrTagNotFound, hapax.ErrTagDeleted, hapax.ErrKindMismatch, hapax.ErrLineExhausted, hapax.ErrLeaseLost, hapax.ErrInvalidArgument} {
-		if errors.Is(err, of) {
-			return true
-		}
-	}
-	return false
-}
 
 // postgresGuarded makes each call one statement. Its own row is locked before the
 // tag or row that it changes, and not at all if it is far enough already. The
