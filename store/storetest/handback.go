@@ -59,6 +59,7 @@ func checkHandBack(e *env) {
 		}
 		e.must(e.store.HandBack(e.ctx, a, lo+c.used))
 		tag.Mark = lo + c.used
+		tag.Token++
 		equal(e, "the tag after the hand-back", e.tag(tag.Name), tag)
 	}
 }
@@ -119,6 +120,11 @@ func checkHandBackKey(e *env) {
 		forged := a
 		forged.Grant.Hi = hi
 		e.refusesHandBack("a hand-back from another mark", forged, 5)
+	}
+	for _, token := range []int64{a.Tag.Token + 1, a.Tag.Token - 1, -1} {
+		forged := a
+		forged.Tag.Token = token
+		e.refusesHandBack("a hand-back under another token", forged, 5)
 	}
 	e.must(e.store.HandBack(e.ctx, a, 1))
 }
