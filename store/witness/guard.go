@@ -54,6 +54,7 @@ type member struct {
 	beat    driver.Beat
 	acked   driver.Beat
 	open    map[int64]bool // grants that were asked for, and of which it is not settled what became of them
+	asked   int64          // up to here the witness knows that grants may be asked for
 	contact time.Duration  // when the last call was sent that the store has acknowledged
 	waits   time.Duration  // since when every living node is given the time to meet the store
 	quick   bool           // it need not wait: nobody else can have been granted anything meanwhile
@@ -219,10 +220,10 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		g.changed = make(chan struct{})
 	}
 	record := e == fenced || e == behind
-	l := g.latchLocked(was, e, cause)
+	l, row, all := g.latchLocked(was, e, cause), g.me.row, own{Count: g.me.acked.Count, Grants: g.me.beat.Grants}
 	g.mu.Unlock()
 	if record {
-		_ = g.witness.setLatch(l) // else the next change writes it; it is in force
+		_ = g.witness.setLatch(l, row, all) // else the next change writes it; it is in force
 	}
 	if isNew || fence != nil {
 		g.tell()

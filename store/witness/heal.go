@@ -13,9 +13,6 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// healTimeout bounds one turn of healing, which may read and raise many lines.
-const healTimeout = 2 * time.Minute
-
 // Rows of driver.TableGuard; what follows is the identity of a fence, of a store, or
 // the name of a row.
 const (
@@ -86,7 +83,7 @@ func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (c
 			if err != nil {
 				return false, unavailable(err)
 			}
-			if value == nil && o == (own{Count: 1}) {
+			if value == nil && o.Count == 1 {
 				continue
 			}
 			_, cause, err := g.judgeRow(ctx, s, row, o.Count, value)
@@ -216,7 +213,7 @@ func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) er
 	g.mu.Unlock()
 	mine := f.Healer == g.run
 	switch {
-	case !met:
+	case f.Ask == "" && !met:
 		return nil
 	case f.Ask == "", !mine && still > 2*wait: // whoever asked does so no more
 		next := *f
@@ -231,11 +228,14 @@ func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) er
 	}
 	next := *f
 	next.Missing, next.Manual = a.missing, f.Manual || a.manual
-	if len(a.missing) > 0 || next.Manual && !next.Approved {
-		if !slices.Equal(next.Missing, f.Missing) || next.Manual != f.Manual || still > wait {
-			next.Turn++ // tells the others that somebody presides
-			return g.swapFence(ctx, s, raw, &next)
-		}
+	told := slices.Equal(next.Missing, f.Missing) && next.Manual == f.Manual
+	switch waits := len(a.missing) > 0 || next.Manual && !next.Approved; {
+	case len(a.missing) > len(f.Missing) && still < 2*g.opts.Heartbeat: // they have just been asked
+		return nil
+	case !told, waits && still > wait:
+		next.Turn++ // tells the others that somebody presides
+		return g.swapFence(ctx, s, raw, &next)
+	case waits:
 		return nil
 	}
 	return g.decide(ctx, s, f, raw, a)

@@ -90,7 +90,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 	}
 	number := joins + 1
 	row := rowName(number, g.run[:20]+strconv.FormatInt(int64(g.tries()), 36))
-	if err := g.witness.commit(func(b *record) error { b.Own[row] = own{Count: 1}; return nil }); err != nil {
+	if err := g.witness.commit(func(b *record) error { b.Own[row] = own{Count: 1, Asked: askAhead}; return nil }); err != nil {
 		return none, err
 	}
 	first := driver.Beat{Count: 1}
@@ -108,12 +108,13 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 			if err == nil {
 				_, _ = s.SwapRow(ctx, driver.TableBeats, row, first.Encode(), first.EncodeEnded("left")) // else it falls silent
 				err = fmt.Errorf("%w: another node has joined meanwhile", hapax.ErrStoreUnavailable)
+				g.wake()
 			}
 			return none, unavailable(err)
 		}
 	}
 	now := g.now()
-	return member{row: row, number: number, beat: first, acked: first, open: map[int64]bool{}, contact: now, waits: now, quick: quick}, nil
+	return member{row: row, number: number, beat: first, acked: first, open: map[int64]bool{}, asked: askAhead, contact: now, waits: now, quick: quick}, nil
 }
 
 // renew gives a node that serves another row, where its own keeps those of many that
@@ -155,7 +156,7 @@ func (g *Guarded) judgeEarlier(ctx context.Context, s store, before record) erro
 		if err != nil {
 			return unavailable(err)
 		}
-		if value == nil && o == (own{Count: 1}) {
+		if value == nil && o.Count == 1 {
 			continue // its registration may not have arrived
 		}
 		_, cause, err := g.judgeRow(ctx, s, row, o.Count, value)

@@ -130,7 +130,7 @@ func (g *Guarded) declare(ctx context.Context, st Statement) (Adoption, error) {
 	if st.Wait == 0 {
 		st.Wait = 2*g.opts.wait() + 5*time.Second
 	}
-	ctx, cancel := context.WithTimeout(ctx, st.Wait+healTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*st.Wait+g.opts.Timeout)
 	defer cancel()
 	s, err := g.calls.get(ctx)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
@@ -67,8 +66,8 @@ func readCounter(ctx context.Context, s store, name string) (n int64, raw []byte
 	return n, raw, err
 }
 
-// surveyTimeout bounds one survey, which may read many lines.
-const surveyTimeout = time.Minute
+// surveyTimeouts bounds one survey, which may read many lines, in time-outs of a call.
+const surveyTimeouts = 4
 
 // surveyLater makes a survey, unless one is under way.
 func (g *Guarded) surveyLater() {
@@ -80,11 +79,13 @@ func (g *Guarded) surveyLater() {
 	g.me.busy = true
 	row := g.me.row
 	g.loop.Go(func() {
-		ctx, cancel := context.WithTimeout(g.life, surveyTimeout)
+		ctx, cancel := context.WithTimeout(g.life, surveyTimeouts*g.opts.Timeout)
 		defer cancel()
 		s, err := g.calls.get(ctx)
 		if err == nil {
+			began := g.now()
 			err = g.heed(g.calls, s, g.survey(ctx, s))
+			g.calls.answered(s, began, err == nil, ctx.Err() != nil)
 		}
 		g.mu.Lock()
 		if g.me.row == row {
