@@ -324,13 +324,13 @@ func (g *Guarded) HandBack(ctx context.Context, a hapax.Allocation, next int64) 
 }
 
 // AcquireWorker implements hapax.WorkerStore. Which line the grant will be of is not
-// known before: what a survey brings meanwhile may be the grant itself.
+// known before.
 func (g *Guarded) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (l hapax.Lease, err error) {
 	err = g.grant(ctx, func() func(string) (Pair, bool) {
-		before := g.surveys()
+		before := g.witness.pairsOf(req.Pool)
 		return func(line string) (Pair, bool) {
-			want, ok := g.witness.Pair(line)
-			return want, ok && g.surveys() == before
+			want, ok := before[line]
+			return want, ok
 		}
 	}, func(ctx context.Context, s store, p pulse) (granted, error) {
 		l, err = driver.LeasesIn(pulsed{s, g, s, &p}).AcquireWorker(ctx, req)
@@ -344,12 +344,6 @@ func (g *Guarded) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 		return hapax.Lease{}, err
 	}
 	return l, nil
-}
-
-func (g *Guarded) surveys() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.me.surveys
 }
 
 // ExtendWorker implements hapax.WorkerStore. What a caller says of its lease is

@@ -61,7 +61,6 @@ type member struct {
 	primary string
 	moved   bool // the primary has changed, and it waits for the others to find their rows there
 	known   bool // it has surveyed the store
-	surveys int  // how many surveys were taken into the witness
 	busy    bool // a survey is under way
 	seen    int64
 }
@@ -206,6 +205,9 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		g.cause = cause
 	case isNew:
 		g.cause = cause
+	}
+	if e == fenced || e == behind {
+		g.me.quick = false
 	}
 	if g.state == Joining && (e == lost || e == decided) {
 		quick := e == decided && g.me.quick

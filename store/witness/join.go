@@ -24,6 +24,12 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	if raw != nil {
 		return g.meet(raw)
 	}
+	if d, err := g.newDecision(ctx, s); err != nil || d != nil {
+		if err == nil {
+			err = g.catchUp(ctx, s, d, g.witness.StoreID())
+		}
+		return err
+	}
 	g.mu.Lock()
 	g.shared = s.Shared()
 	registered, known := g.me.row != "", g.me.known
@@ -74,11 +80,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 		return none, err
 	}
 	before := g.witness.snapshot()
-	stated, err := g.statedOwn(ctx, s, before)
-	if err != nil {
-		return none, err
-	}
-	if joins < before.Joins && stated == nil {
+	if joins < before.Joins {
 		return none, g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, before.Joins))
 	}
 	if err := g.judgeEarlier(ctx, s, before); err != nil {
@@ -131,7 +133,7 @@ func (g *Guarded) renew(ctx context.Context, s store) error {
 	g.mu.Lock()
 	old := g.me.row
 	if g.state == Serving && old != "" {
-		me.primary, me.known, me.surveys, me.seen = g.me.primary, true, g.me.surveys, g.me.seen
+		me.primary, me.known, me.seen = g.me.primary, true, g.me.seen
 		g.me = me
 	}
 	g.mu.Unlock()

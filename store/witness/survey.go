@@ -130,16 +130,8 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	if err := g.beatOnce(ctx, s); err != nil {
 		return err
 	}
-	stated, err := g.statedOwn(ctx, s, before)
-	if err != nil {
-		return err
-	}
 	line, want, lacks := behindOf(before.Lines, have)
 	switch {
-	case stated != nil:
-		if err := g.amend(ctx, s, before, have, stated); err != nil {
-			return err
-		}
 	case joins < before.Joins:
 		return g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, before.Joins))
 	case lacks:
@@ -161,7 +153,6 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	g.mu.Lock()
 	if g.me.row == row {
 		g.me.seen, g.me.known = max(g.me.seen, joins), true
-		g.me.surveys++
 	}
 	g.mu.Unlock()
 	return g.compact(ctx, s, beats, compacted)

@@ -40,6 +40,7 @@ type record struct {
 	Lines     map[string]Pair   `json:"lines,omitempty"`     // how far each line was granted
 	Defs      map[string]def    `json:"defs,omitempty"`      // what lines are made anew from
 	Joins     int64             `json:"joins,omitempty"`     // how many processes have joined
+	Decision  *decisionID       `json:"decision,omitempty"`  // the latest that it knows; nil: unchanged. The joins and rows so far are forgotten with it
 	Compacted int64             `json:"compacted,omitempty"` // all that joined up to here have ended, and are spoken for
 	Peers     map[string]peer   `json:"peers,omitempty"`     // rows of others
 	Latch     *latch            `json:"latch,omitempty"`     // nil: unchanged; without a state: nothing stands against a grant
@@ -102,6 +103,11 @@ func (r *record) merge(c record) {
 	}
 	if c.Home != nil {
 		r.Home = c.Home
+	}
+	if c.Decision != nil {
+		r.Decision, r.Joins, r.Compacted = c.Decision, 0, 0
+		clear(r.Own)
+		clear(r.Peers)
 	}
 	r.Joins, r.Compacted = max(r.Joins, c.Joins), max(r.Compacted, c.Compacted)
 	for name, o := range c.Own {
@@ -238,6 +244,30 @@ func (w *Witness) Pair(line string) (Pair, bool) {
 	defer w.mu.Unlock()
 	p, ok := w.state.Lines[line]
 	return p, ok
+}
+
+// pairsOf returns the pairs of the timelines of a pool's workers.
+func (w *Witness) pairsOf(pool string) map[string]Pair {
+	prefix := "worker/" + pool + "/"
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	some := map[string]Pair{}
+	for line, p := range w.state.Lines {
+		if strings.HasPrefix(line, prefix) {
+			some[line] = p
+		}
+	}
+	return some
+}
+
+// decision returns the latest decision that the witness knows.
+func (w *Witness) decision() decisionID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.state.Decision == nil {
+		return decisionID{}
+	}
+	return *w.state.Decision
 }
 
 // Lines returns a copy of all lines with their pairs.

@@ -242,6 +242,9 @@ func (w *simulated) live() {
 	}
 	w.allServe("at first", 20*time.Second)
 	for range 3 + w.rng.IntN(4) {
+		if len(w.stuck) > 0 {
+			break
+		}
 		w.setLossy(w.rng.IntN(2) == 0)
 		for range w.rng.IntN(4) {
 			w.event()
@@ -308,6 +311,7 @@ func (w *simulated) event() {
 		if len(w.nodes) < 3 {
 			return
 		}
+		time.Sleep(3 * time.Second) // what was lost just now has been noticed
 		w.allServe("before a loss of a node", 40*time.Second)
 		time.Sleep(2 * time.Second)
 		w.say("%s is gone for good", m.name)
