@@ -48,7 +48,7 @@ var rules = []rule{
 	{"store/internal/coordtest", []string{"root", "internal/testservers"}},
 	{"store/internal/fileid", nil},
 	{"store/driver", []string{"root"}},
-	{"store/witness", []string{"root", "store/driver", "internal/durable"}},
+	{"store/witness", []string{"root", "store/driver", "store/internal/fileid", "internal/durable"}},
 	{"store/internal/*", []string{"root", "store/driver"}},
 	{"store/storetest", []string{"root", "store/driver"}},
 	{"store/sqlstore/internal/handle", []string{"root"}},

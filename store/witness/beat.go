@@ -48,7 +48,10 @@ func (g *Guarded) turn() {
 	case Joining:
 		err = g.within(g.opts.Timeout, g.join)
 	case Fenced, Refusing:
-		err = g.within(healTimeout, g.heal)
+		err = g.within(g.opts.Timeout, g.heal) // what is done by then is not done again
+	}
+	if err != nil && g.life.Err() == nil {
+		g.opts.Log.Debug("the guard tries again", "state", string(state), "err", err)
 	}
 	if err != nil && !errors.Is(err, hapax.ErrFenced) && g.life.Err() == nil {
 		g.mu.Lock()
@@ -100,6 +103,7 @@ func (g *Guarded) beat() error {
 	if !shared {
 		return nil
 	}
+	_ = g.recordAbandoned() // else the next grant tells that the disk is full
 	err := g.within(g.opts.beatTimeout(), func(ctx context.Context, s store) error {
 		if err := g.beatOnce(ctx, s); err != nil {
 			return err
@@ -113,6 +117,22 @@ func (g *Guarded) beat() error {
 		g.apply(lost, fmt.Errorf("%w: the node was out of contact with the store for more than %v, and joins again", hapax.ErrStoreUnavailable, g.opts.wait()), nil)
 	}
 	return err
+}
+
+// recordAbandoned has the witness know what was asked for and came to nothing, so that
+// it can speak for the row after a crash.
+func (g *Guarded) recordAbandoned() error {
+	return g.witness.commit(func(b *record) error {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		row := g.me.row
+		upTo := g.me.settledLocked(0)
+		if known, ok := g.witness.state.Own[row]; !ok || upTo <= known.Grants {
+			return errNoChange
+		}
+		b.Own[row] = g.me.ownLocked(0)
+		return nil
+	})
 }
 
 func (g *Guarded) beatOnce(ctx context.Context, s store) error {

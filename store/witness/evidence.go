@@ -21,6 +21,7 @@ type evidence struct {
 	Store     string           `json:"store,omitempty"`
 	Finder    bool             `json:"finder,omitempty"` // it has found the loss itself
 	Manual    bool             `json:"manual,omitempty"`
+	Decision  int64            `json:"decision,omitempty"` // number of the latest that it knows
 	Joins     int64            `json:"joins,omitempty"`
 	Compacted int64            `json:"compacted,omitempty"`
 	Own       map[string]own   `json:"own,omitempty"`   // rows that it speaks for: up to which grant it knows all that were used
@@ -55,10 +56,14 @@ func (e evidence) parts(r record) []evidence {
 
 // evidenceOf is what a witness says.
 func evidenceOf(r record) evidence {
-	return evidence{
+	e := evidence{
 		Store: r.Store, Joins: r.Joins, Compacted: r.Compacted, Own: r.Own, Peers: r.Peers,
 		Finder: r.Latch != nil && r.Latch.State == Refusing,
 	}
+	if r.Decision != nil {
+		e.Decision = r.Decision.Number
+	}
+	return e
 }
 
 // testify publishes what this node knows, under the word that was asked with.
@@ -144,15 +149,16 @@ func whole(said map[string]evidence, found map[string]int) map[string]evidence {
 
 // An account is what all have said about a fence.
 type account struct {
-	heard   []string // processes that spoke
-	stores  []string // that they know
-	joins   int64
-	missing []Node // who can know and is not accounted for
-	manual  bool
-	stated  map[string]statement // rows that operators spoke for
-	lines   lines
-	floor   int64         // of statements
-	ahead   time.Duration // likewise
+	heard    []string // processes that spoke
+	stores   []string // that they know
+	joins    int64
+	decision int64  // number of the latest that anybody knows
+	missing  []Node // who can know and is not accounted for
+	manual   bool
+	stated   map[string]statement // rows that operators spoke for
+	lines    lines
+	floor    int64         // of statements
+	ahead    time.Duration // likewise
 }
 
 // A need is a row that somebody knows, and how many grants it is known to have asked
@@ -227,7 +233,7 @@ func weigh(f *Fence, said, files map[string]evidence, stated map[string]statemen
 		know(row, 0, "", "")
 	}
 	take := func(e evidence) {
-		a.joins = max(a.joins, e.Joins)
+		a.joins, a.decision = max(a.joins, e.Joins), max(a.decision, e.Decision)
 		a.stores = append(a.stores, e.Store)
 		a.lines.add(e.Lines, e.Defs)
 		for row, o := range e.Own {

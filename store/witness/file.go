@@ -46,6 +46,9 @@ const (
 	kindChange   = "change"
 )
 
+// lockSuffix ends the name of the file that keeps other processes from the witness.
+const lockSuffix = ".lock"
+
 // logSlack is what a log may grow by before it is rewritten, if the snapshot is
 // not larger than that.
 const logSlack = 1 << 20
@@ -55,7 +58,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // openLog locks the log, reads the state and leaves a fresh snapshot of it, so
 // that what a crash left behind is gone.
 func openLog(path string, disk durable.Disk) (*log, record, error) {
-	lock, err := durable.TryLock(path + ".lock")
+	lock, err := durable.TryLock(path + lockSuffix)
 	switch {
 	case errors.Is(err, durable.ErrLocked):
 		return nil, record{}, fmt.Errorf("%w: %w", hapax.ErrStoreLocked, err)

@@ -46,10 +46,32 @@ func (m *member) settledLocked(grant int64) int64 {
 	return upTo
 }
 
+// ownLocked forgets a grant, and returns what the witness is to know of the row then.
+func (m *member) ownLocked(grant int64) own {
+	m.asked = m.beat.Grants + askAhead
+	return own{Count: m.acked.Count, Grants: m.settledLocked(grant), Asked: m.asked}
+}
+
+// reserve has the witness know that a grant will be asked for. It writes only where
+// more were asked for than it was told of with the last one that it recorded.
+func (g *Guarded) reserve(p pulse) error {
+	return g.witness.commit(func(b *record) error {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.me.row != p.Row || g.me.asked >= p.Now.Grants {
+			return errNoChange
+		}
+		b.Own[p.Row] = g.me.ownLocked(0)
+		return nil
+	})
+}
+
 // A granted is what a call for a grant has brought.
 type granted struct {
 	line     string
-	from, to Pair // the line's pair before, at the earliest, and after
+	from, to Pair   // the line's pair before, at the earliest, and after
+	of       string // the name of what it is made anew from
+	def      def
 }
 
 // errAbandoned is told of a grant that came too late.
@@ -64,6 +86,9 @@ func (g *Guarded) grant(ctx context.Context, known func() func(line string) (Pai
 	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {
 		was := known()
 		p := g.pulse(true)
+		if err := g.reserve(p); err != nil {
+			return nothing{}, err
+		}
 		got, err := call(ctx, s, p)
 		if err == nil {
 			if want, ok := was(got.line); ok && got.from.Less(want) {
@@ -88,10 +113,13 @@ func (g *Guarded) grant(ctx context.Context, known func() func(line string) (Pai
 func (g *Guarded) record(p pulse, got granted) error {
 	err := g.witness.commit(func(b *record) error {
 		b.Lines[got.line] = got.to
+		if g.witness.state.Defs[got.of] != got.def {
+			b.Defs[got.of] = got.def
+		}
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if g.me.row == p.Row {
-			b.Own[p.Row] = own{Count: g.me.acked.Count, Grants: g.me.settledLocked(p.Now.Grants)}
+			b.Own[p.Row] = g.me.ownLocked(p.Now.Grants)
 		}
 		return nil
 	})
@@ -139,7 +167,6 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 	if bytes.Compare(p.Now.Encode(), m.acked.Encode()) > 0 {
 		m.acked = p.Now
 	}
-	grown := c.Joins > m.seen && m.known
 	moved := c.Primary != "" && m.primary != "" && c.Primary != m.primary
 	if c.Primary != "" {
 		m.primary = c.Primary
@@ -152,9 +179,6 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 	}
 	serving := g.state == Serving
 	g.mu.Unlock()
-	if grown {
-		g.wake()
-	}
 	if moved && serving {
 		g.opts.Log.Warn("the store's primary has changed; nothing is granted until the other nodes have found their heartbeats there")
 		g.apply(switched, nil, nil)
@@ -186,6 +210,7 @@ type nothing struct{}
 
 // ask makes one call on the store with the guard's time-out.
 func ask[T any](ctx context.Context, g *Guarded, f func(context.Context, store) (T, error)) (T, error) {
+	began := g.now()
 	ctx, cancel := context.WithTimeout(ctx, g.opts.Timeout)
 	defer cancel()
 	s, err := g.calls.get(ctx)
@@ -194,6 +219,7 @@ func ask[T any](ctx context.Context, g *Guarded, f func(context.Context, store) 
 		return zero, err
 	}
 	v, err := f(ctx, s)
+	g.calls.answered(s, began, err == nil || ctx.Err() == nil, g.now()-began >= g.opts.Timeout)
 	return v, g.heed(g.calls, s, err)
 }
 
@@ -259,7 +285,8 @@ func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.
 		if err = g.found(ctx, s, p, c, err); err != nil {
 			return granted{}, g.missing(TagLine(tag), err)
 		}
-		return granted{TagLine(tag), Pair{a.Tag.Token, a.Grant.Lo}, Pair{a.Tag.Token, a.Grant.Hi}}, sound(TagLine(tag), a.Grant)
+		line := TagLine(tag)
+		return granted{line, Pair{a.Tag.Token, a.Grant.Lo}, Pair{a.Tag.Token, a.Grant.Hi}, line, defOf(a.Tag)}, sound(line, a.Grant)
 	})
 	if err != nil {
 		return hapax.Allocation{}, err
@@ -297,13 +324,13 @@ func (g *Guarded) HandBack(ctx context.Context, a hapax.Allocation, next int64) 
 }
 
 // AcquireWorker implements hapax.WorkerStore. Which line the grant will be of is not
-// known before: what a survey brings meanwhile may be the grant itself.
+// known before.
 func (g *Guarded) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (l hapax.Lease, err error) {
 	err = g.grant(ctx, func() func(string) (Pair, bool) {
-		before := g.surveys()
+		before := g.witness.pairsOf(req.Pool)
 		return func(line string) (Pair, bool) {
-			want, ok := g.witness.Pair(line)
-			return want, ok && g.surveys() == before
+			want, ok := before[line]
+			return want, ok
 		}
 	}, func(ctx context.Context, s store, p pulse) (granted, error) {
 		l, err = driver.LeasesIn(pulsed{s, g, s, &p}).AcquireWorker(ctx, req)
@@ -311,18 +338,12 @@ func (g *Guarded) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 		if err != nil {
 			return granted{}, err
 		}
-		return granted{line, Pair{l.Token - 1, l.Grant.Lo}, Pair{l.Token, l.Grant.Hi}}, sound(line, l.Grant)
+		return granted{line, Pair{l.Token - 1, l.Grant.Lo}, Pair{l.Token, l.Grant.Hi}, poolDef(l.Pool), def{Layout: req.Layout.String()}}, sound(line, l.Grant)
 	})
 	if err != nil {
 		return hapax.Lease{}, err
 	}
 	return l, nil
-}
-
-func (g *Guarded) surveys() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.me.surveys
 }
 
 // ExtendWorker implements hapax.WorkerStore. What a caller says of its lease is
@@ -345,7 +366,7 @@ func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax
 		}
 		// It may repeat what its holder was granted before, in an extension whose answer was lost.
 		after := Pair{l.Token, l.Grant.Hi}
-		return granted{line, after, after}, sound(line, l.Grant)
+		return granted{line, after, after, poolDef(l.Pool), def{Layout: req.Layout.String()}}, sound(line, l.Grant)
 	})
 	if err != nil {
 		return lease, err

@@ -54,13 +54,13 @@ type member struct {
 	beat    driver.Beat
 	acked   driver.Beat
 	open    map[int64]bool // grants that were asked for, and of which it is not settled what became of them
+	asked   int64          // up to here the witness knows that grants may be asked for
 	contact time.Duration  // when the last call was sent that the store has acknowledged
 	waits   time.Duration  // since when every living node is given the time to meet the store
 	quick   bool           // it need not wait: nobody else can have been granted anything meanwhile
 	primary string
 	moved   bool // the primary has changed, and it waits for the others to find their rows there
 	known   bool // it has surveyed the store
-	surveys int  // how many surveys were taken into the witness
 	busy    bool // a survey is under way
 	seen    int64
 }
@@ -206,6 +206,9 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 	case isNew:
 		g.cause = cause
 	}
+	if e == fenced || e == behind {
+		g.me.quick = false
+	}
 	if g.state == Joining && (e == lost || e == decided) {
 		quick := e == decided && g.me.quick
 		g.me = member{quick: quick}
@@ -219,10 +222,10 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		g.changed = make(chan struct{})
 	}
 	record := e == fenced || e == behind
-	l := g.latchLocked(was, e, cause)
+	l, row, all := g.latchLocked(was, e, cause), g.me.row, own{Count: g.me.acked.Count, Grants: g.me.beat.Grants}
 	g.mu.Unlock()
 	if record {
-		_ = g.witness.setLatch(l) // else the next change writes it; it is in force
+		_ = g.witness.setLatch(l, row, all) // else the next change writes it; it is in force
 	}
 	if isNew || fence != nil {
 		g.tell()

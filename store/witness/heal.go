@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -13,26 +14,54 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// healTimeout bounds one turn of healing, which may read and raise many lines.
-const healTimeout = 2 * time.Minute
-
-// Rows of driver.TableGuard; what follows is the identity of a fence, of a store, or
-// the name of a row.
+// Rows of driver.TableGuard.
 const (
-	rowDecision = "decision/" // how a fence was ended
-	rowReplaces = "replaces/" // the store was lost, and this one goes on in its place
-	rowStated   = "stated/"   // an operator spoke for that process
+	rowDecision = "decision"  // the latest decision about a fence
+	rowReplaces = "replaces/" // followed by the identity of a store that was lost, and in whose place this one goes on
 )
 
-// A decision is how a fence was ended.
+// A decisionID tells decisions apart, also where a store that went back was healed anew.
+type decisionID struct {
+	Number int64  `json:"number"`
+	ID     string `json:"id"`
+}
+
+// A decision is how a fence was ended. It explains whatever somebody misses who does not
+// know it: all who could know had spoken for what was granted, and all rows had ended.
 type decision struct {
-	Fence  Fence     `json:"fence"`
-	Store  string    `json:"store"`
-	Joins  int64     `json:"joins"` // all that joined up to here are accounted for
-	At     time.Time `json:"at"`
-	Heard  []string  `json:"heard"` // the processes that spoke
-	Raised int       `json:"raised"`
-	Most   []Raised  `json:"most,omitempty"` // lines that were raised, the first of them
+	decisionID
+
+	Fence  Fence                `json:"fence"`
+	Store  string               `json:"store"`
+	Joins  int64                `json:"joins"` // all that joined up to here are accounted for
+	At     time.Time            `json:"at"`
+	Heard  []string             `json:"heard"`            // the processes that spoke
+	Stated map[string]statement `json:"stated,omitempty"` // rows that operators spoke for
+	Raised int                  `json:"raised"`
+	Most   []Raised             `json:"most,omitempty"` // lines that were raised, the first of them
+}
+
+// readDecision returns the latest decision, nil if there is none.
+func readDecision(ctx context.Context, s store) (*decision, []byte, error) {
+	raw, err := s.Row(ctx, driver.TableGuard, rowDecision)
+	if err != nil || raw == nil {
+		return nil, nil, unavailable(err)
+	}
+	d := new(decision)
+	return d, raw, driver.DecodeRow(driver.TableGuard, rowDecision, raw, d)
+}
+
+// newDecision returns the latest decision, if it is one that this node does not know.
+func (g *Guarded) newDecision(ctx context.Context, s store) (*decision, error) {
+	d, _, err := readDecision(ctx, s)
+	if err != nil || d == nil {
+		return nil, err
+	}
+	known := g.witness.decision()
+	if known.Number > d.Number || known == d.decisionID {
+		return nil, nil
+	}
+	return d, nil
 }
 
 // heal goes as far as it can from a refusal to serving again.
@@ -86,7 +115,7 @@ func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (c
 			if err != nil {
 				return false, unavailable(err)
 			}
-			if value == nil && o == (own{Count: 1}) {
+			if value == nil && o.Count == 1 {
 				continue
 			}
 			_, cause, err := g.judgeRow(ctx, s, row, o.Count, value)
@@ -100,10 +129,7 @@ func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (c
 		}
 	}
 	l := g.witness.latch()
-	name := l.Row
-	if name == "" {
-		name = g.run
-	}
+	name := cmp.Or(l.Row, g.run)
 	if _, ok := f.Found[name]; ok || l.State != Refusing {
 		return false, nil
 	}
@@ -151,51 +177,45 @@ func (g *Guarded) swapFence(ctx context.Context, s store, raw []byte, next *Fenc
 // afterFence looks for the decision about the fence that stood. Where there is none, it
 // is raised, or raised again.
 func (g *Guarded) afterFence(ctx context.Context, s store, id string) error {
-	l := g.witness.latch()
-	if l.Fence != "" {
-		raw, err := s.Row(ctx, driver.TableGuard, rowDecision+l.Fence)
-		if err != nil {
-			return unavailable(err)
-		}
-		if raw != nil {
-			var d decision
-			if err := driver.DecodeRow(driver.TableGuard, rowDecision+l.Fence, raw, &d); err != nil {
-				return err
-			}
-			return g.resume(d, id)
-		}
+	d, err := g.newDecision(ctx, s)
+	if err != nil {
+		return err
 	}
+	if d != nil {
+		return g.catchUp(ctx, s, d, id)
+	}
+	l := g.witness.latch()
 	f := &Fence{ID: rand.Text(), Node: g.opts.Name, Row: l.Row, At: time.Now().UTC(), Why: l.Why, Code: l.Code}
 	if l.State == Refusing {
-		name := l.Row
-		if name == "" {
-			name = g.run
-		}
-		f.Found = map[string]int64{name: l.Count}
-	}
-	if l.Fence != "" && l.State != Refusing {
-		f.ID = l.Fence
+		f.Found = map[string]int64{cmp.Or(l.Row, g.run): l.Count}
 	}
 	return g.swapFence(ctx, s, nil, f)
 }
 
-// resume ends the refusal. The node joins again, at once where it was heard for the
-// decision: nobody else can have been granted anything meanwhile.
-func (g *Guarded) resume(d decision, id string) error {
-	if d.Store != id {
-		return nil
+// catchUp takes a decision that this node does not know. The node joins again, at once
+// where it was heard for the decision: nobody else can have been granted anything
+// meanwhile. Where it was not, and knows more than was assumed of it, it sees to that.
+func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) error {
+	heard := slices.Contains(d.Heard, g.run)
+	if before := g.witness.snapshot(); !heard && len(before.Lines) > 0 {
+		if err := g.amend(ctx, s, before, d.Stated); err != nil {
+			return err
+		}
 	}
+	was := g.witness.latch()
 	err := g.witness.commit(func(b *record) error {
-		b.Store, b.Joins, b.Compacted, b.Latch = id, d.Joins, d.Joins, &latch{}
+		b.Store, b.Decision, b.Joins, b.Compacted, b.Latch = id, &d.decisionID, d.Joins, d.Joins, &latch{}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+	if was.State != "" {
+		g.opts.Log.Info("the store was healed, and numbers are granted again", "fence", d.Fence.ID, "lines_raised", d.Raised)
+	}
 	g.mu.Lock()
-	g.me.quick = slices.Contains(d.Heard, g.run)
+	g.me.quick = heard
 	g.mu.Unlock()
-	g.opts.Log.Info("the store was healed, and numbers are granted again", "fence", d.Fence.ID, "lines_raised", d.Raised)
 	g.apply(decided, nil, nil)
 	g.wake()
 	return nil
@@ -216,7 +236,7 @@ func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) er
 	g.mu.Unlock()
 	mine := f.Healer == g.run
 	switch {
-	case !met:
+	case f.Ask == "" && !met:
 		return nil
 	case f.Ask == "", !mine && still > 2*wait: // whoever asked does so no more
 		next := *f
@@ -231,11 +251,14 @@ func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) er
 	}
 	next := *f
 	next.Missing, next.Manual = a.missing, f.Manual || a.manual
-	if len(a.missing) > 0 || next.Manual && !next.Approved {
-		if !slices.Equal(next.Missing, f.Missing) || next.Manual != f.Manual || still > wait {
-			next.Turn++ // tells the others that somebody presides
-			return g.swapFence(ctx, s, raw, &next)
-		}
+	told := slices.Equal(next.Missing, f.Missing) && next.Manual == f.Manual
+	switch waits := len(a.missing) > 0 || next.Manual && !next.Approved; {
+	case len(a.missing) > len(f.Missing) && still < 2*g.opts.Heartbeat: // they have just been asked
+		return nil
+	case !told, waits && still > wait:
+		next.Turn++ // tells the others that somebody presides
+		return g.swapFence(ctx, s, raw, &next)
+	case waits:
 		return nil
 	}
 	return g.decide(ctx, s, f, raw, a)
@@ -272,19 +295,28 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 			return errors.Join(unavailable(err), fmt.Errorf("%w: another node has joined meanwhile", hapax.ErrStoreUnavailable))
 		}
 	}
-	for row, st := range a.stated {
-		if err := putRow(ctx, s, driver.TableGuard, rowStated+row, st); err != nil {
-			return err
-		}
-	}
 	final := *f
 	final.Raised, final.Missing = rand.Text(), nil
 	if err := g.swapFence(ctx, s, raw, &final); err != nil {
 		return err
 	}
-	d := decision{Fence: final, Store: id, Joins: a.joins, At: time.Now().UTC(), Heard: a.heard, Raised: len(raised), Most: raised[:min(len(raised), 100)]}
-	if err := putRow(ctx, s, driver.TableGuard, rowDecision+f.ID, d); err != nil {
+	latest, old, err := readDecision(ctx, s)
+	if err != nil {
 		return err
+	}
+	d := decision{
+		decisionID: decisionID{a.decision + 1, rand.Text()},
+		Fence:      final, Store: id, Joins: a.joins, At: time.Now().UTC(), Heard: a.heard, Stated: a.stated, Raised: len(raised), Most: raised[:min(len(raised), 100)],
+	}
+	if latest != nil {
+		d.Number = max(d.Number, latest.Number+1)
+	}
+	value, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	if ok, err := s.SwapRow(ctx, driver.TableGuard, rowDecision, old, value); err != nil || !ok {
+		return errors.Join(unavailable(err), fmt.Errorf("%w: another decision was made meanwhile", hapax.ErrStoreUnavailable))
 	}
 	if err := g.removeUpTo(ctx, s, a.joins); err != nil {
 		return err

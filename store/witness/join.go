@@ -24,6 +24,12 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	if raw != nil {
 		return g.meet(raw)
 	}
+	if d, err := g.newDecision(ctx, s); err != nil || d != nil {
+		if err == nil {
+			err = g.catchUp(ctx, s, d, g.witness.StoreID())
+		}
+		return err
+	}
 	g.mu.Lock()
 	g.shared = s.Shared()
 	registered, known := g.me.row != "", g.me.known
@@ -74,11 +80,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 		return none, err
 	}
 	before := g.witness.snapshot()
-	stated, err := g.statedOwn(ctx, s, before)
-	if err != nil {
-		return none, err
-	}
-	if joins < before.Joins && stated == nil {
+	if joins < before.Joins {
 		return none, g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, before.Joins))
 	}
 	if err := g.judgeEarlier(ctx, s, before); err != nil {
@@ -90,7 +92,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 	}
 	number := joins + 1
 	row := rowName(number, g.run[:20]+strconv.FormatInt(int64(g.tries()), 36))
-	if err := g.witness.commit(func(b *record) error { b.Own[row] = own{Count: 1}; return nil }); err != nil {
+	if err := g.witness.commit(func(b *record) error { b.Own[row] = own{Count: 1, Asked: askAhead}; return nil }); err != nil {
 		return none, err
 	}
 	first := driver.Beat{Count: 1}
@@ -108,12 +110,13 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 			if err == nil {
 				_, _ = s.SwapRow(ctx, driver.TableBeats, row, first.Encode(), first.EncodeEnded("left")) // else it falls silent
 				err = fmt.Errorf("%w: another node has joined meanwhile", hapax.ErrStoreUnavailable)
+				g.wake()
 			}
 			return none, unavailable(err)
 		}
 	}
 	now := g.now()
-	return member{row: row, number: number, beat: first, acked: first, open: map[int64]bool{}, contact: now, waits: now, quick: quick}, nil
+	return member{row: row, number: number, beat: first, acked: first, open: map[int64]bool{}, asked: askAhead, contact: now, waits: now, quick: quick}, nil
 }
 
 // renew gives a node that serves another row, where its own keeps those of many that
@@ -130,7 +133,7 @@ func (g *Guarded) renew(ctx context.Context, s store) error {
 	g.mu.Lock()
 	old := g.me.row
 	if g.state == Serving && old != "" {
-		me.primary, me.known, me.surveys, me.seen = g.me.primary, true, g.me.surveys, g.me.seen
+		me.primary, me.known, me.seen = g.me.primary, true, g.me.seen
 		g.me = me
 	}
 	g.mu.Unlock()
@@ -155,7 +158,7 @@ func (g *Guarded) judgeEarlier(ctx context.Context, s store, before record) erro
 		if err != nil {
 			return unavailable(err)
 		}
-		if value == nil && o == (own{Count: 1}) {
+		if value == nil && o.Count == 1 {
 			continue // its registration may not have arrived
 		}
 		_, cause, err := g.judgeRow(ctx, s, row, o.Count, value)

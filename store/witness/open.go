@@ -176,6 +176,7 @@ type handle struct {
 	store   store
 	err     error // why the last attempt failed
 	tried   time.Duration
+	heard   time.Duration // when a call was answered last
 	dialled time.Duration // when the store was dialled last
 	closed  bool
 	closing sync.WaitGroup
@@ -243,6 +244,20 @@ func (h *handle) drop(s store) {
 	}
 	h.store, h.err = nil, nil
 	h.closing.Go(func() { _ = s.Close() })
+}
+
+// answered notes how a call ended. A handle that lets a call run into its time-out, and
+// has answered none since that began, is replaced.
+func (h *handle) answered(s store, began time.Duration, ok, late bool) {
+	h.mu.Lock()
+	if ok {
+		h.heard = h.clock()
+	}
+	silent := late && !ok && h.heard < began
+	h.mu.Unlock()
+	if silent {
+		h.drop(s)
+	}
 }
 
 // dialledAt returns when the store was dialled last.

@@ -130,7 +130,7 @@ func (g *Guarded) declare(ctx context.Context, st Statement) (Adoption, error) {
 	if st.Wait == 0 {
 		st.Wait = 2*g.opts.wait() + 5*time.Second
 	}
-	ctx, cancel := context.WithTimeout(ctx, st.Wait+healTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*st.Wait+g.opts.Timeout)
 	defer cancel()
 	s, err := g.calls.get(ctx)
 	if err != nil {
@@ -430,56 +430,38 @@ func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
 	})
 }
 
-// statedOwn returns what operators said for earlier rows of this node, which it takes
-// up again; nil if they have not.
-func (g *Guarded) statedOwn(ctx context.Context, s store, before record) (map[string]statement, error) {
-	g.mu.Lock()
-	mine := g.me.row
-	g.mu.Unlock()
-	var said map[string]statement
-	for row := range before.Own {
-		if row == mine {
-			continue
-		}
-		for _, name := range []string{row, rowName(joinOf(row), "")} {
-			raw, err := s.Row(ctx, driver.TableGuard, rowStated+name)
-			if err != nil {
-				return nil, unavailable(err)
-			}
-			if raw == nil {
-				continue
-			}
-			var st statement
-			if err := driver.DecodeRow(driver.TableGuard, rowStated+name, raw, &st); err != nil {
-				return nil, err
-			}
-			if said == nil {
-				said = map[string]statement{}
-			}
-			said[row] = st
-		}
-	}
-	return said, nil
-}
-
-// amend raises the lines of a node that has come back, and for which an operator has
-// spoken, where it knows more than was assumed. Numbers that it used above what was
-// assumed may have been granted again: they are told, and nobody is stopped.
-func (g *Guarded) amend(ctx context.Context, s store, before record, have lines, said map[string]statement) error {
+// amend raises the lines of a node that comes late to a decision, where it knows more than
+// was assumed. Numbers that it used above that may have been granted again: they are
+// told, and nobody is stopped.
+func (g *Guarded) amend(ctx context.Context, s store, before record, said map[string]statement) error {
 	healer, ok := s.(driver.Healing)
 	if !ok {
 		return fmt.Errorf("%w: %T cannot be healed", hapax.ErrNotSupported, s)
 	}
+	have, err := readLines(ctx, s)
+	if err != nil {
+		return unavailable(err)
+	}
+	var mine []statement
+	for row := range before.Own {
+		for _, name := range []string{row, rowName(joinOf(row), "")} {
+			if st, ok := said[name]; ok {
+				mine = append(mine, st)
+			}
+		}
+	}
 	for _, line := range slices.Sorted(maps.Keys(before.Lines)) {
 		p, now := before.Lines[line], have.pairs[line]
 		assumed := int64(0)
-		for _, st := range said {
+		for _, st := range mine {
 			assumed = max(assumed, st.assumed(line, before.Defs))
 		}
-		if to := min(p.Mark, now.Mark); to > assumed && assumed > 0 {
-			g.opts.Log.Error("numbers may have been used twice: this node had used them when an operator spoke for it with a lower floor", "line", line, "from", assumed, "to", to)
+		isLow := now.Token < p.Token || now.Mark < p.Mark
+		if to := min(p.Mark, now.Mark); isLow || len(mine) > 0 && to > assumed {
+			g.opts.Log.Error("numbers may have been used twice: this node had used them, and the store was healed without its word",
+				"line", line, "from", assumed, "to", to)
 		}
-		if now.Token < p.Token || now.Mark < p.Mark {
+		if isLow {
 			if err := healLine(ctx, healer, line, p.above(now), before.Defs); err != nil {
 				return unavailable(err)
 			}

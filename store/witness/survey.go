@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
@@ -67,8 +66,8 @@ func readCounter(ctx context.Context, s store, name string) (n int64, raw []byte
 	return n, raw, err
 }
 
-// surveyTimeout bounds one survey, which may read many lines.
-const surveyTimeout = time.Minute
+// surveyTimeouts bounds one survey, which may read many lines, in time-outs of a call.
+const surveyTimeouts = 4
 
 // surveyLater makes a survey, unless one is under way.
 func (g *Guarded) surveyLater() {
@@ -80,11 +79,13 @@ func (g *Guarded) surveyLater() {
 	g.me.busy = true
 	row := g.me.row
 	g.loop.Go(func() {
-		ctx, cancel := context.WithTimeout(g.life, surveyTimeout)
+		ctx, cancel := context.WithTimeout(g.life, surveyTimeouts*g.opts.Timeout)
 		defer cancel()
 		s, err := g.calls.get(ctx)
 		if err == nil {
+			began := g.now()
 			err = g.heed(g.calls, s, g.survey(ctx, s))
+			g.calls.answered(s, began, err == nil, ctx.Err() != nil)
 		}
 		g.mu.Lock()
 		if g.me.row == row {
@@ -129,16 +130,8 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	if err := g.beatOnce(ctx, s); err != nil {
 		return err
 	}
-	stated, err := g.statedOwn(ctx, s, before)
-	if err != nil {
-		return err
-	}
 	line, want, lacks := behindOf(before.Lines, have)
 	switch {
-	case stated != nil:
-		if err := g.amend(ctx, s, before, have, stated); err != nil {
-			return err
-		}
 	case joins < before.Joins:
 		return g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, before.Joins))
 	case lacks:
@@ -160,7 +153,6 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	g.mu.Lock()
 	if g.me.row == row {
 		g.me.seen, g.me.known = max(g.me.seen, joins), true
-		g.me.surveys++
 	}
 	g.mu.Unlock()
 	return g.compact(ctx, s, beats, compacted)

@@ -112,6 +112,15 @@ func (g *Guarded) judge(ctx context.Context, s store, p pulse, c driver.Contact)
 		}
 	}
 	ended, cause, err := g.judgeRow(ctx, s, p.Row, p.Was.Count, c.Row)
+	if err == nil && cause != nil && c.Fence == nil {
+		d, err := g.newDecision(ctx, s)
+		if err != nil {
+			return err
+		}
+		if d != nil { // it explains what this node misses
+			ended, cause = "healed", nil
+		}
+	}
 	switch {
 	case err != nil:
 		return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/durable"
+	"github.com/hapax-id/hapax/store/internal/fileid"
 )
 
 // A Witness is what a node remembers outside the store: a small file that is synced
@@ -33,10 +35,12 @@ type Witness struct {
 // A record is what a witness knows, or a change of it.
 type record struct {
 	Store     string            `json:"store,omitempty"`     // the store's identity; empty: unknown, or unchanged
+	Home      *fileid.Identity  `json:"home,omitempty"`      // of the lock file; nil: unchanged
 	Own       map[string]own    `json:"own,omitempty"`       // rows of earlier starts that it can speak for, and of this one
 	Lines     map[string]Pair   `json:"lines,omitempty"`     // how far each line was granted
 	Defs      map[string]def    `json:"defs,omitempty"`      // what lines are made anew from
 	Joins     int64             `json:"joins,omitempty"`     // how many processes have joined
+	Decision  *decisionID       `json:"decision,omitempty"`  // the latest that it knows; nil: unchanged. The joins and rows so far are forgotten with it
 	Compacted int64             `json:"compacted,omitempty"` // all that joined up to here have ended, and are spoken for
 	Peers     map[string]peer   `json:"peers,omitempty"`     // rows of others
 	Latch     *latch            `json:"latch,omitempty"`     // nil: unchanged; without a state: nothing stands against a grant
@@ -44,10 +48,14 @@ type record struct {
 	Refused   map[string]string `json:"refused,omitempty"`   // lines of a foreign table that are refused, and why; empty: no longer
 }
 
+// askAhead is how many grants may be asked for before the witness is written again.
+const askAhead = 64
+
 // An own row is that of a start of this directory's process.
 type own struct {
 	Count  int64 `json:"c,omitempty"` // the last beat that is known to be acknowledged
 	Grants int64 `json:"g,omitempty"` // up to here every grant that was used is known
+	Asked  int64 `json:"a,omitempty"` // up to here grants may be asked for before the witness is written again
 	Gone   bool  `json:"gone,omitempty"`
 }
 
@@ -93,6 +101,14 @@ func (r *record) merge(c record) {
 	if c.Store != "" {
 		r.Store = c.Store
 	}
+	if c.Home != nil {
+		r.Home = c.Home
+	}
+	if c.Decision != nil {
+		r.Decision, r.Joins, r.Compacted = c.Decision, 0, 0
+		clear(r.Own)
+		clear(r.Peers)
+	}
 	r.Joins, r.Compacted = max(r.Joins, c.Joins), max(r.Compacted, c.Compacted)
 	for name, o := range c.Own {
 		if o.Gone {
@@ -100,7 +116,7 @@ func (r *record) merge(c record) {
 			continue
 		}
 		was := r.Own[name]
-		r.Own[name] = own{Count: max(was.Count, o.Count), Grants: max(was.Grants, o.Grants)}
+		r.Own[name] = own{Count: max(was.Count, o.Count), Grants: max(was.Grants, o.Grants), Asked: max(was.Asked, o.Asked)}
 	}
 	for line, p := range c.Lines {
 		r.Lines[line] = r.Lines[line].max(p)
@@ -179,7 +195,39 @@ func openOn(path string, disk durable.Disk) (*Witness, error) {
 	}
 	w := &Witness{log: log, state: state}
 	w.shutOnce = sync.OnceValue(w.shut)
+	if err := w.settle(path + lockSuffix); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
 	return w, nil
+}
+
+// settle takes over what the process before left. What it had asked for, and had not
+// recorded when it ended, it has not used: so the witness knows all of its grants. That
+// holds only for the directory that it worked in, not for a copy of that.
+func (w *Witness) settle(lock string) error {
+	f, err := os.Open(lock)
+	if err != nil {
+		return fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
+	}
+	defer f.Close()
+	home, err := fileid.Of(f)
+	if err != nil {
+		return fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
+	}
+	return w.commit(func(b *record) error {
+		b.Home = &home
+		same := w.state.Home != nil && home.Inode != 0 && len(w.state.Home.Compare(home)) == 0
+		for row, o := range w.state.Own {
+			if same && o.Asked > o.Grants {
+				o.Grants = o.Asked
+				b.Own[row] = o
+			}
+		}
+		if len(b.Own) == 0 && w.state.Home != nil && *w.state.Home == home {
+			return errNoChange
+		}
+		return nil
+	})
 }
 
 // StoreID returns the identity of the store that this node works with, empty
@@ -196,6 +244,30 @@ func (w *Witness) Pair(line string) (Pair, bool) {
 	defer w.mu.Unlock()
 	p, ok := w.state.Lines[line]
 	return p, ok
+}
+
+// pairsOf returns the pairs of the timelines of a pool's workers.
+func (w *Witness) pairsOf(pool string) map[string]Pair {
+	prefix := "worker/" + pool + "/"
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	some := map[string]Pair{}
+	for line, p := range w.state.Lines {
+		if strings.HasPrefix(line, prefix) {
+			some[line] = p
+		}
+	}
+	return some
+}
+
+// decision returns the latest decision that the witness knows.
+func (w *Witness) decision() decisionID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.state.Decision == nil {
+		return decisionID{}
+	}
+	return *w.state.Decision
 }
 
 // Lines returns a copy of all lines with their pairs.
@@ -222,12 +294,17 @@ func (w *Witness) latch() latch {
 	return *w.state.Latch
 }
 
-func (w *Witness) setLatch(l latch) error {
+// setLatch records what stands against a grant, and what is known of the process's own
+// row: whatever is under way for it will be abandoned.
+func (w *Witness) setLatch(l latch, row string, all own) error {
 	return w.commit(func(b *record) error {
-		if w.state.Latch != nil && *w.state.Latch == l || w.state.Latch == nil && l == (latch{}) {
+		if w.state.Latch != nil && *w.state.Latch == l && (row == "" || w.state.Own[row].Grants >= all.Grants) {
 			return errNoChange
 		}
 		b.Latch = &l
+		if row != "" {
+			b.Own[row] = all
+		}
 		return nil
 	})
 }

@@ -1,9 +1,11 @@
 package witness_test
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -54,6 +56,9 @@ func runWorld(t *testing.T, seed uint64, twin *twin) (wrong []string) {
 		w.create("u")
 		w.live()
 		wrong = w.wrong()
+		if twin == nil && (len(wrong) > 0 || *oneWorld > 0) {
+			t.Log(w.story.text.String())
+		}
 		for _, text := range wrong {
 			if twin == nil {
 				t.Errorf("world %d: %s", seed, text)
@@ -69,7 +74,20 @@ type twin struct {
 	opts witness.Options
 }
 
+// A story is what happened in a world.
+type story struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *story) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
 type simulated struct {
+	story story
 	*fleet
 	rng     *rand.Rand
 	seed    uint64
@@ -84,9 +102,7 @@ type simulated struct {
 }
 
 func (w *simulated) say(format string, args ...any) {
-	if *oneWorld > 0 {
-		w.t.Logf("%8.3fs "+format, append([]any{time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).Seconds()}, args...)...)
-	}
+	fmt.Fprintf(&w.story, "%s "+format+"\n", append([]any{time.Now().UTC().Format("15:04:05.000")}, args...)...)
 }
 
 func (w *simulated) some(most time.Duration) time.Duration {
@@ -100,7 +116,8 @@ func (w *simulated) add() *machine {
 }
 
 func (w *simulated) options() witness.Options {
-	opts := witness.Options{Changed: nil}
+	opts := witness.Options{}
+	opts.Log = slog.New(slog.NewTextHandler(&w.story, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", fmt.Sprint("n", w.names))
 	if w.twin != nil {
 		opts = w.twin.opts
 	}
@@ -225,6 +242,9 @@ func (w *simulated) live() {
 	}
 	w.allServe("at first", 20*time.Second)
 	for range 3 + w.rng.IntN(4) {
+		if len(w.stuck) > 0 {
+			break
+		}
 		w.setLossy(w.rng.IntN(2) == 0)
 		for range w.rng.IntN(4) {
 			w.event()
@@ -291,6 +311,9 @@ func (w *simulated) event() {
 		if len(w.nodes) < 3 {
 			return
 		}
+		time.Sleep(3 * time.Second) // what was lost just now has been noticed
+		w.allServe("before a loss of a node", 40*time.Second)
+		time.Sleep(2 * time.Second)
 		w.say("%s is gone for good", m.name)
 		if w.rng.IntN(2) == 0 {
 			m.end()
