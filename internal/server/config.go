@@ -51,6 +51,8 @@ type Config struct {
 	TagIdle              time.Duration
 	StoreTimeout         time.Duration
 	Heartbeat            time.Duration
+	Heal                 string
+	Advertise            string
 	Witness              string
 	Ledger               string
 	LedgerAge            time.Duration
@@ -76,6 +78,7 @@ type Config struct {
 	strategies    *strategy.Registry // of the server, which the services beside it share
 	redisMongo    *redisMongo        // of a server that starts; nil: none
 	storePassword string             // given beside Store; empty: none
+	address       string             // where a server that starts can be found
 	keys          map[string][]byte  // what CodeKeys lead to
 }
 
@@ -86,6 +89,12 @@ type Sources struct {
 	Env   func(name string) (string, bool) // as os.LookupEnv; nil: none
 	Flags map[string]string                // by the setting's name
 }
+
+// The values of heal.
+const (
+	healAuto   = "auto"
+	healManual = "manual"
+)
 
 // The sections.
 const (

@@ -125,6 +125,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, errors.Join(err, unlisten())
 	}
+	c.address = c.advertised(ls.http)
 	node, err := OpenNode(ctx, c, log)
 	if err != nil {
 		return nil, errors.Join(err, unlisten())

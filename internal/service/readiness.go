@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -34,15 +35,20 @@ type Readiness struct {
 	Ready bool `json:"ready"`
 	// Degraded is true if something cannot be issued, although Ready may be true.
 	Degraded bool `json:"degraded"`
-	// Fenced is true while the store grants nothing until an operator has decided,
-	// although what was granted before may still be issued.
+	// Fenced is true while nothing is granted, because the store went back or is not
+	// the right one, although what was granted before may still be issued.
 	Fenced bool `json:"fenced"`
+	// State says how this node stands with its store: "joining", "serving", "fenced",
+	// "refusing", "leaving" or "left"; see store/witness.
+	State string `json:"state"`
 	// Leaving is true while the server is about to stop: it serves on, and is not
 	// ready, so that whoever balances load sends its requests elsewhere.
 	Leaving bool `json:"leaving,omitempty"`
 	// Store is "ok", or the code of its trouble.
 	Store       string `json:"store"`
 	StoreDetail string `json:"store_detail,omitempty"`
+	// Command is what an operator may do about it; empty: nothing is needed.
+	Command string `json:"command,omitempty"`
 	// Cannot lists the tags and pools, configured or in use, that cannot issue now.
 	Cannot []Lack `json:"cannot,omitempty"`
 	// Beside tells of the foreign systems that the server stands in for, whose
@@ -94,7 +100,7 @@ func (h *health) tell(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.err, h.told = err, time.Now()
-	if isRefusal(err) {
+	if isBarred(err) {
 		h.barred = err
 	}
 }
@@ -135,7 +141,7 @@ func (h *health) note(kind, name string, err error) {
 	switch {
 	case err == nil:
 		delete(h.refused, lineName{kind, name})
-	case isAway(err), isPassing, len(h.refused) >= maxRefusals:
+	case isAway(err), isGuarded(err), isPassing, len(h.refused) >= maxRefusals:
 	default:
 		if h.refused == nil {
 			h.refused = map[lineName]error{}
@@ -183,28 +189,52 @@ func (s *Service) state(ctx context.Context) error {
 	return firstOf(s.store.health.trouble(), fmt.Errorf("%w: it did not answer within %v", hapax.ErrStoreUnavailable, askFor))
 }
 
-// refusal returns why the guard of the store grants nothing any more; nil if it does.
-func (s *Service) refusal() error {
-	if g := s.Guard(); g != nil {
-		return g.Refused()
+// A statusError is why a guarded store grants nothing.
+type statusError struct{ st witness.Status }
+
+func (e statusError) Error() string { return "hapax: " + e.st.Why }
+
+func (e statusError) Unwrap() error { return hapax.ErrorOf(e.st.Code) }
+
+// A refuser is a foreign table that refuses tags that went back, until an operator has
+// decided, and grants the others.
+type refuser interface {
+	// Refused returns why tags are refused.
+	Refused() map[string]error
+}
+
+// standing tells how the node stands with its store, and what is wrong with that.
+// Readiness, metrics and the administrators' API tell it.
+func (s *Service) standing(ctx context.Context) (st witness.Status, refused map[string]error, err error) {
+	if err = s.opts.Ledger.Ready(); err == nil && (s.Guard() == nil || s.Guard().Status().State == witness.Serving) {
+		err = s.state(ctx) // which also mends the witness
 	}
-	return nil
+	if g := s.Guard(); g != nil {
+		if st = g.Status(); !st.Ready() {
+			err = statusError{st}
+		}
+		return st, nil, err
+	}
+	st.State = witness.Serving
+	if r, ok := s.store.Store.(refuser); ok {
+		if refused = r.Refused(); len(refused) > 0 {
+			st.State, st.Command = witness.Refusing, s.opts.Adopt
+		}
+	}
+	return st, refused, err
 }
 
 // Readiness tells what can be issued, from what is known: it waits for the store
 // no longer than a quarter of a second. What is granted already can be issued
 // without it.
 func (s *Service) Readiness(ctx context.Context) Readiness {
-	r := Readiness{Store: "ok"}
-	store := firstOf(s.refusal(), s.opts.Ledger.Ready())
-	if store == nil {
-		store = s.state(ctx)
-	}
-	r.Fenced = errors.Is(store, hapax.ErrFenced) // a foreign table has no guard, and says so itself
+	st, refused, store := s.standing(ctx)
+	r := Readiness{State: string(st.State), Store: "ok", Command: st.Command}
+	r.Fenced = st.State == witness.Fenced || st.State == witness.Refusing
 	if r.Degraded = r.Fenced; store != nil {
 		r.Store, r.StoreDetail = string(hapax.CodeOf(store)), plain(store)
 	}
-	for line, err := range s.lines(store) {
+	for line, err := range s.lines(store, refused) {
 		if err == nil {
 			r.Ready = true
 			continue
@@ -252,8 +282,20 @@ func (s *Service) Leave() {
 
 // Bare returns what anybody may know, without names and details.
 func (r Readiness) Bare() Readiness {
-	r.StoreDetail, r.Cannot, r.Beside = "", nil, nil
+	r.StoreDetail, r.Command, r.Cannot, r.Beside = "", "", nil, nil
 	return r
+}
+
+// And returns what can be issued where both are needed, without names and details.
+func (r Readiness) And(other Readiness) Readiness {
+	r.Ready = r.Ready && other.Ready
+	r.Degraded = r.Degraded || other.Degraded || !other.Ready
+	r.Leaving = r.Leaving || other.Leaving
+	if r.Store == "ok" && !r.Fenced {
+		r.State, r.Store = other.State, other.Store
+	}
+	r.Fenced = r.Fenced || other.Fenced
+	return r.Bare()
 }
 
 // plain returns what a client may know of an error: the store's own words may tell
@@ -269,9 +311,15 @@ func plain(err error) string {
 func (s *Service) Ready(ctx context.Context) error { return s.Readiness(ctx).err }
 
 // lines returns the segment tags and the pools that are configured or in use, and
-// why each cannot issue now; store is the store's trouble.
-func (s *Service) lines(store error) map[lineName]error {
+// why each cannot issue now; store is the store's trouble, and tags are refused.
+func (s *Service) lines(store error, tags map[string]error) map[lineName]error {
 	refused := s.store.health.refusals()
+	for tag, err := range tags {
+		if refused == nil {
+			refused = map[lineName]error{}
+		}
+		refused[lineName{KindTag, tag}] = err
+	}
 	lines := map[lineName]error{}
 	judge := func(line lineName) {
 		if _, known := lines[line]; !known {

@@ -45,6 +45,8 @@ type Guarded struct {
 	fenceRaw string        // the fence as it was read last
 	fenceAt  time.Duration // and since when it has been so
 	accepted string        // identity of a store that an operator accepts in place of this node's
+	heard    string        // with Options.Hold: the word under which all have spoken
+	approved string        // likewise: the fence that an operator lets this process end
 }
 
 // A member is a process as one that has joined: its row, and what it has written.

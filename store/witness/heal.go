@@ -252,7 +252,7 @@ func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) er
 	next := *f
 	next.Missing, next.Manual = a.missing, f.Manual || a.manual
 	told := slices.Equal(next.Missing, f.Missing) && next.Manual == f.Manual
-	switch waits := len(a.missing) > 0 || next.Manual && !next.Approved; {
+	switch waits := len(a.missing) > 0 || next.Manual && !next.Approved || g.holds(f); {
 	case len(a.missing) > len(f.Missing) && still < 2*g.opts.Heartbeat: // they have just been asked
 		return nil
 	case !told, waits && still > wait:
@@ -262,6 +262,14 @@ func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) er
 		return nil
 	}
 	return g.decide(ctx, s, f, raw, a)
+}
+
+// holds reports whether this process waits for an operator, although all have spoken.
+func (g *Guarded) holds(f *Fence) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.heard = f.Ask
+	return g.opts.Hold && g.approved != f.ID
 }
 
 // decide raises every line above the evidence, records the decision and lifts the

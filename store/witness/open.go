@@ -48,6 +48,10 @@ type Options struct {
 	// put back by mistake, which healing makes permanent.
 	Manual bool
 
+	// Hold has this process end no fence by itself: it waits for Adopt or Settle. It is
+	// for commands; others that live go on once this process has ended.
+	Hold bool
+
 	// Changed, if set, is called when the state, or who is missing, has changed,
 	// with no lock held.
 	Changed func(Status)

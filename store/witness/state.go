@@ -141,3 +141,6 @@ type Fence struct {
 func (f *Fence) text() string {
 	return fmt.Sprintf("node %q found at %s: %s", f.Node, f.At.UTC().Format(time.RFC3339), f.Why)
 }
+
+// States returns all states.
+func States() []State { return []State{Joining, Serving, Fenced, Refusing, Leaving, Left} }

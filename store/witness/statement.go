@@ -154,6 +154,9 @@ func (g *Guarded) declare(ctx context.Context, st Statement) (Adoption, error) {
 	if err := g.speakFor(ctx, s, f, st, &a); err != nil || st.DryRun {
 		return a, err
 	}
+	g.mu.Lock()
+	g.approved = f.ID
+	g.mu.Unlock()
 	return a, g.awaitDecision(ctx, s, f.ID, st.Wait, &a)
 }
 
@@ -171,7 +174,10 @@ func (g *Guarded) awaitAccount(ctx context.Context, s store, wait time.Duration)
 				return nil, err
 			}
 		}
-		settled := f == nil && g.Refused() == nil || f != nil && f.Ask != "" && (len(f.Missing) > 0 || f.Manual)
+		g.mu.Lock()
+		heard := g.opts.Hold && f != nil && g.heard == f.Ask
+		g.mu.Unlock()
+		settled := f == nil && g.Refused() == nil || f != nil && f.Ask != "" && (len(f.Missing) > 0 || f.Manual || heard)
 		if settled {
 			return f, nil
 		}

@@ -33,7 +33,9 @@ func (r nodeRow) encode() []byte {
 func readRows(ctx context.Context, s store, table string) (map[string][]byte, error) {
 	rows := map[string][]byte{}
 	err := driver.AllRows(ctx, s, table, func(r driver.Row) error {
-		rows[r.Name] = r.Value
+		if r.Name != rowCommands {
+			rows[r.Name] = r.Value
+		}
 		return nil
 	})
 	return rows, unavailable(err)
