@@ -239,7 +239,7 @@ func weigh(f *Fence, said, files map[string]evidence, stated map[string]statemen
 		for row, o := range e.Own {
 			know(row, o.Grants, "", "")
 			if !o.Copied {
-				speak(row, o.Grants)
+				speak(row, o.upTo())
 			}
 		}
 		for row, p := range e.Peers {

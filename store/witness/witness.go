@@ -202,9 +202,8 @@ func openOn(path string, disk durable.Disk) (*Witness, error) {
 	return w, nil
 }
 
-// settle takes over what the process before left. What that had asked for, and had not
-// recorded when it ended, it has not used: so the witness knows all of its grants. In a
-// copy of its directory that is not known, since the original may have gone on.
+// settle finds out whether the witness is that of the process before, or a copy of it,
+// whose original may have gone on.
 func (w *Witness) settle(lock string) error {
 	f, err := os.Open(lock)
 	if err != nil {
@@ -219,18 +218,9 @@ func (w *Witness) settle(lock string) error {
 		if w.state.Home == nil || *w.state.Home != home {
 			b.Home = &home
 		}
-		same := w.state.Home != nil && home.Inode != 0 && len(w.state.Home.Compare(home)) == 0
-		for row, o := range w.state.Own {
-			was := o
-			if o.Copied {
-				continue
-			}
-			if same {
-				o.Grants = max(o.Grants, o.Asked)
-			} else {
+		if w.state.Home == nil || home.Inode == 0 || len(w.state.Home.Compare(home)) > 0 {
+			for row, o := range w.state.Own {
 				o.Copied = true
-			}
-			if o != was {
 				b.Own[row] = o
 			}
 		}
@@ -369,6 +359,15 @@ func (w *Witness) commit(change func(b *record) error) error {
 	}
 	<-b.done
 	return b.err
+}
+
+// upTo returns up to which grant the witness knows all that were used: what the process
+// had asked for, and had not recorded when it ended, it has not used.
+func (o own) upTo() int64 {
+	if o.Copied {
+		return o.Grants
+	}
+	return max(o.Grants, o.Asked)
 }
 
 // enter adds a change to the open batch and to the state, and reports whether
