@@ -61,8 +61,9 @@ import (
 )
 
 var (
-	_ hapax.Store = (*Store)(nil)
-	_ driver.Rows = (*Store)(nil)
+	_ hapax.Store     = (*Store)(nil)
+	_ driver.Guarding = (*Store)(nil)
+	_ driver.Healing  = (*Store)(nil)
 )
 
 // Options configure a store. The zero value is ready to use.

@@ -3,6 +3,7 @@ package driver
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -85,7 +86,7 @@ func (p Pulse) Check() error {
 		return err
 	}
 	was, now := p.Was.Encode(), p.Now.Encode()
-	if p.Was.Count < 1 || p.Was.Seen < 0 || p.Now.Count < 1 || p.Now.Seen < 0 || bytes.Compare(was, now) > 0 {
+	if p.Was.Count < 1 || p.Was.Grants < 0 || p.Was.Seen < 0 || p.Now.Count < 1 || p.Now.Grants < 0 || p.Now.Seen < 0 || bytes.Compare(was, now) > 0 {
 		return &hapax.ValueError{Field: "beat", Value: fmt.Sprintf("%s after %s", now, was), Allowed: "counts of 1 or more, the second at or above the first", Err: hapax.ErrInvalidArgument}
 	}
 	return nil
@@ -114,8 +115,10 @@ func (p Pulse) Judge(row, fence, joins []byte) (Contact, error) {
 
 // A Contact is what a guarded call found in the store.
 type Contact struct {
-	// Met reports whether the beat was made: the row was at least Was, and there
-	// was no fence. Where it is false nothing was changed.
+	// Met reports whether the beat was met: the row was at least Was, and there
+	// was no fence. Where it is false nothing was changed, but in a store that is
+	// Split. Where it is true and the call returned no error, the row is at least
+	// Now; an error that comes with a contact leaves open whether it is.
 	Met bool
 	// Joins is RowJoins, as it was no earlier than the call began.
 	Joins int64
@@ -150,6 +153,17 @@ type Guarding interface {
 	// Split reports that beat, fence and change are not one step: the beat is
 	// made before and after the change instead.
 	Split() bool
+}
+
+// IsOfTag reports whether an error of a guarded call says something of the tag or
+// of the arguments, and nothing of the store: it comes with a contact.
+func IsOfTag(err error) bool {
+	for _, of := range []error{hapax.ErrTagNotFound, hapax.ErrTagDeleted, hapax.ErrKindMismatch, hapax.ErrLineExhausted, hapax.ErrLeaseLost, hapax.ErrInvalidArgument} {
+		if errors.Is(err, of) {
+			return true
+		}
+	}
+	return false
 }
 
 // Healing is implemented by stores that can be healed (store/witness).

@@ -57,8 +57,9 @@ import (
 )
 
 var (
-	_ hapax.Store = (*Store)(nil)
-	_ driver.Rows = (*Store)(nil)
+	_ hapax.Store     = (*Store)(nil)
+	_ driver.Guarding = (*Store)(nil)
+	_ driver.Healing  = (*Store)(nil)
 )
 
 // Options change how a store is used. The zero value is useful.

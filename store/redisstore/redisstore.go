@@ -76,7 +76,8 @@ import (
 var (
 	_ hapax.Store      = (*Store)(nil)
 	_ hapax.StoreClock = (*Store)(nil)
-	_ driver.Rows      = (*Store)(nil)
+	_ driver.Guarding  = (*Store)(nil)
+	_ driver.Healing   = (*Store)(nil)
 )
 
 // Defaults of Options.

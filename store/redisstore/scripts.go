@@ -37,6 +37,7 @@ const (
 	saidMissing  = "missing"  // the key does not exist
 	saidLost     = "lost"     // rows are missing that were there
 	saidReplaced = "replaced" // followed by the store ID that was found, or ""
+	saidUnmet    = "unmet"    // no beat was made
 	saidServer   = "server"   // the server is none that is trusted; nothing was done
 )
 
@@ -133,53 +134,77 @@ local no = refused(KEYS[1], 'store')
 if no then return no end
 return {'ok', unpack(redis.call('HGETALL', KEYS[1]))}`)
 
-// allocateScript raises a tag's mark. KEYS: tag. ARGV: states, store ID, how many
-// numbers in decimal ("0": the tag's step), the hash of the caller's last key,
-// the hash of the new one. It answers ok or no with the tag as it is now.
-var allocateScript = newWrite(fmt.Sprintf(`
-local no = refused(KEYS[1], 'store')
-if no then return no end
-local t = redis.call('HMGET', KEYS[1], 'kind', 'deleted', 'mark', 'step', 'delta', 'key_hash', 'run')
-local n = ARGV[3]
-if n == '0' then n = t[4] end
-local mh, ml = halves(t[3])
-local nh, nl = halves(n)
-local dh, delta = halves(t[5])
-local said = 'no'
-if t[1] == 'segment' and t[2] == '0' and mh and mh + ml > 0 and nh and nh < 2000 and nh + nl > 0 and dh == 0 and delta > 0 and halves(t[7]) then
+// allocateBody raises a tag's mark by n numbers in decimal ("0": the tag's step), and
+// answers ok or no; last is the hash of the caller's last key, fresh that of the new
+// one.
+var allocateBody = fmt.Sprintf(`
+local function allocate(key, n, last, fresh)
+  local t = redis.call('HMGET', key, 'kind', 'deleted', 'mark', 'step', 'delta', 'key_hash', 'run')
+  if n == '0' then n = t[4] end
+  local mh, ml = halves(t[3])
+  local nh, nl = halves(n)
+  local dh, delta = halves(t[5])
+  if not (t[1] == 'segment' and t[2] == '0' and mh and mh + ml > 0 and nh and nh < 2000 and nh + nl > 0 and dh == 0 and delta > 0 and halves(t[7])) then return 'no' end
   local carry = math.floor(nl * delta / 1000000000)
   local wh, wl = nh * delta + carry, nl * delta - carry * 1000000000
   local h, l = added(mh, ml, wh, wl)
-  if h < %[1]d or (h == %[1]d and l <= %[2]d) then
-    local width = string.format('%%d%%09d', wh, wl)
-    if wh == 0 then width = string.format('%%d', wl) end
-    if ARGV[4] == '' or t[6] ~= ARGV[4] then redis.call('HSET', KEYS[1], 'run', 0) end
-    redis.call('HINCRBY', KEYS[1], 'run', width)
-    redis.call('HINCRBY', KEYS[1], 'mark', width)
-    redis.call('HSET', KEYS[1], 'key_hash', ARGV[5])
-    said = 'ok'
-  end
+  if h > %[1]d or (h == %[1]d and l > %[2]d) then return 'no' end
+  local width = string.format('%%d%%09d', wh, wl)
+  if wh == 0 then width = string.format('%%d', wl) end
+  if last == '' or t[6] ~= last then redis.call('HSET', key, 'run', 0) end
+  redis.call('HINCRBY', key, 'run', width)
+  redis.call('HINCRBY', key, 'mark', width)
+  redis.call('HSET', key, 'key_hash', fresh)
+  return 'ok'
 end
-return {said, unpack(redis.call('HGETALL', KEYS[1]))}`, hapax.MaxMark/1_000_000_000, hapax.MaxMark%1_000_000_000))
+`, hapax.MaxMark/1_000_000_000, hapax.MaxMark%1_000_000_000)
 
-// handBackScript lowers a tag's mark. KEYS: tag. ARGV: states, store ID, the
-// expected mark, the expected hash of the key, the new mark. It answers ok, or no
-// with the tag as it is.
-var handBackScript = newWrite(`
+// allocateScript allocates. KEYS: tag. ARGV: states, store ID, n, last, fresh. It
+// answers ok or no with the tag as it is now.
+var allocateScript = newWrite(allocateBody + `
 local no = refused(KEYS[1], 'store')
 if no then return no end
-local t = redis.call('HMGET', KEYS[1], 'deleted', 'mark', 'key_hash', 'run')
-local mh, ml = halves(t[2])
-local nh, nl = halves(ARGV[5])
-local rh, rl = halves(t[4])
-if t[1] == '0' and t[2] == ARGV[3] and t[3] == ARGV[4] and ARGV[4] ~= '' and mh and nh and rh then
+return {allocate(KEYS[1], ARGV[3], ARGV[4], ARGV[5]), unpack(redis.call('HGETALL', KEYS[1]))}`)
+
+// handBackBody lowers a tag's mark to next and raises its token, if mark, hash of the
+// key and token are as expected, and answers ok or no.
+const handBackBody = `
+local function hand_back(key, mark, hash, token, next)
+  local t = redis.call('HMGET', key, 'deleted', 'mark', 'key_hash', 'run', 'token')
+  local mh, ml = halves(t[2])
+  local nh, nl = halves(next)
+  local rh, rl = halves(t[4])
+  if not (t[1] == '0' and t[2] == mark and t[3] == hash and hash ~= '' and (t[5] or '0') == token and mh and nh and rh) then return 'no' end
   local h, l = added(nh, nl, rh, rl)
-  if (h > mh or (h == mh and l >= ml)) and (nh < mh or (nh == mh and nl <= ml)) then
-    redis.call('HSET', KEYS[1], 'mark', ARGV[5], 'run', 0, 'key_hash', '')
-    return {'ok'}
-  end
+  if h < mh or (h == mh and l < ml) or nh > mh or (nh == mh and nl > ml) then return 'no' end
+  redis.call('HSET', key, 'mark', next, 'run', 0, 'key_hash', '')
+  redis.call('HINCRBY', key, 'token', 1)
+  return 'ok'
 end
-return {'no', unpack(redis.call('HGETALL', KEYS[1]))}`)
+`
+
+// handBackScript hands back. KEYS: tag. ARGV: states, store ID, mark, hash, token,
+// next. It answers ok or no with the tag as it is now.
+var handBackScript = newWrite(handBackBody + `
+local no = refused(KEYS[1], 'store')
+if no then return no end
+return {hand_back(KEYS[1], ARGV[3], ARGV[4], ARGV[5], ARGV[6]), unpack(redis.call('HGETALL', KEYS[1]))}`)
+
+// healTagScript raises a tag's mark and token, the token above the given one. KEYS:
+// tag. ARGV: states, store ID, kind, pool, mark, token. It answers ok or no with the
+// tag as it is now.
+var healTagScript = newWrite(`
+local no = refused(KEYS[1], 'store')
+if no then return no end
+local t = redis.call('HMGET', KEYS[1], 'kind', 'pool', 'mark', 'token')
+if t[1] ~= ARGV[3] or t[2] ~= ARGV[4] then return {'no', unpack(redis.call('HGETALL', KEYS[1]))} end
+for i, field in ipairs({'mark', 'token'}) do
+  local is, floor = t[2 + i] or '0', ARGV[4 + i]
+  if #is < #floor or (#is == #floor and is < floor) then redis.call('HSET', KEYS[1], field, floor) end
+end
+redis.call('HINCRBY', KEYS[1], 'token', 1)
+redis.call('HSET', KEYS[1], 'run', 0, 'key_hash', '')
+return {'ok', unpack(redis.call('HGETALL', KEYS[1]))}`)
 
 // defineTagScript writes a tag's definition if its revision is still the expected
 // one, and raises its mark to a floor, which ends the run of what was granted
@@ -229,20 +254,72 @@ for i, name in ipairs(names) do
 end
 return found`)
 
-// swapRowScript replaces a row's value. ARGV: states, store ID, row, the expected
-// value ("": no row), the new one ("": remove it). It answers ok or no.
-var swapRowScript = newWrite(rowsPrelude + `
-local row, old, new = ARGV[3], ARGV[4], ARGV[5]
-if (redis.call('HGET', KEYS[2], row) or '') ~= old then return {'no'} end
-if new == '' then
-  redis.call('HDEL', KEYS[2], row)
-  redis.call('ZREM', KEYS[3], row)
-  redis.call('HINCRBY', KEYS[1], 'rows', -1)
-else
-  redis.call('HSET', KEYS[2], row, new)
-  if redis.call('ZADD', KEYS[3], 0, row) == 1 then redis.call('HINCRBY', KEYS[1], 'rows', 1) end
+// swapBody replaces a row's value and answers ok or no; "" stands for no row.
+const swapBody = `
+local function swap(row, old, new)
+  if (redis.call('HGET', KEYS[2], row) or '') ~= old then return 'no' end
+  if new == '' then
+    redis.call('HDEL', KEYS[2], row)
+    redis.call('ZREM', KEYS[3], row)
+    redis.call('HINCRBY', KEYS[1], 'rows', -1)
+  else
+    redis.call('HSET', KEYS[2], row, new)
+    if redis.call('ZADD', KEYS[3], 0, row) == 1 then redis.call('HINCRBY', KEYS[1], 'rows', 1) end
+  end
+  return 'ok'
 end
-return {'ok'}`)
+`
+
+// swapRowScript swaps. ARGV: states, store ID, row, the expected value, the new one.
+var swapRowScript = newWrite(swapBody + rowsPrelude + `
+return {swap(ARGV[3], ARGV[4], ARGV[5])}`)
+
+// meetPrelude begins the guarded scripts. KEYS: store, rows, names, and the tag where
+// there is one. ARGV: states, store ID, the process's row, what it is at least, what
+// it is to be. It answers unmet and the rows where the beat is not made; otherwise it
+// leaves a function that puts what every guarded script answers, the joins and the
+// process of the server, behind a word. Values are compared as bytes: Lua compares
+// text as the server's locale has it.
+const meetPrelude = rowsPrelude + `
+local function below(a, b)
+  for i = 1, math.min(#a, #b) do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return x < y end
+  end
+  return #a < #b
+end
+local own = redis.call('HGET', KEYS[2], ARGV[3])
+local fence = redis.call('HGET', KEYS[2], 'fence\0fence')
+local server = redis.pcall('INFO', 'server')
+local run = type(server) == 'string' and string.match(server, '\nrun_id:(%x+)') or ''
+local function met(word, ...)
+  return {word, redis.call('HGET', KEYS[2], 'guard\0joins') or '', run, ...}
+end
+if fence or not own or below(own, ARGV[4]) then return met('unmet', own or '', fence or '') end
+if below(own, ARGV[5]) then redis.call('HSET', KEYS[2], ARGV[3], ARGV[5]) end
+`
+
+// beatScript makes the beat.
+var beatScript = newWrite(meetPrelude + `return met('ok')`)
+
+// meetTag ends a guarded script early whose tag has no key, or another store's.
+const meetTag = `
+local no = refused(KEYS[4], 'store')
+if no and no[1] == 'missing' then return met('missing') end
+if no then return no end
+`
+
+// allocateWithScript is allocateScript under a pulse: its ARGV follow after ARGV[5].
+var allocateWithScript = newWrite(allocateBody + meetPrelude + meetTag + `
+return met(allocate(KEYS[4], ARGV[6], ARGV[7], ARGV[8]), unpack(redis.call('HGETALL', KEYS[4])))`)
+
+// handBackWithScript is handBackScript under a pulse.
+var handBackWithScript = newWrite(handBackBody + meetPrelude + meetTag + `
+return met(hand_back(KEYS[4], ARGV[6], ARGV[7], ARGV[8], ARGV[9]), unpack(redis.call('HGETALL', KEYS[4])))`)
+
+// swapWithScript is swapRowScript under a pulse.
+var swapWithScript = newWrite(swapBody + meetPrelude + `
+return met(swap(ARGV[6], ARGV[7], ARGV[8]))`)
 
 // A command that may not be sent a second time.
 type once struct{ *redis.Cmd }

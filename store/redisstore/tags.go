@@ -29,30 +29,41 @@ func (s *Store) Allocate(ctx context.Context, tag string, n int64, last hapax.Gr
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return hapax.Allocation{}, err
 	}
-	asked := n
-	if n > hapax.MaxStep {
-		asked = -1 // refused by the script; driver.Width tells why
-	}
 	key, hash := driver.NewKey()
 	return request(ctx, s, "allocate", func(ctx context.Context) (hapax.Allocation, error) {
-		r, t, err := s.evalTag(ctx, allocateScript, tag, asked, driver.HashKey(last), hash)
+		r, t, err := s.evalTag(ctx, allocateScript, tag, asked(n), driver.HashKey(last), hash)
 		if err != nil {
 			return hapax.Allocation{}, err
 		}
-		if r.text(0) != saidOK {
-			if _, _, err = driver.Advance(t.Tag, n, last); err == nil {
-				err = unexplained(tag)
-			}
-			return hapax.Allocation{}, err
-		}
-		width, err := driver.Width(t.Tag.Tag, n)
-		if err != nil {
-			return hapax.Allocation{}, err
-		}
-		return hapax.Allocation{
-			Grant: hapax.Grant{Lo: t.Mark - width, Hi: t.Mark}, Tag: t.Tag.Tag, Key: key, From: t.Mark - t.Run,
-		}, nil
+		return allocated(r, t, n, last, key)
 	})
+}
+
+// asked returns how many numbers a script is asked for. What it refuses in any case
+// is -1; driver.Width tells why.
+func asked(n int64) int64 {
+	if n > hapax.MaxStep {
+		return -1
+	}
+	return n
+}
+
+// allocated is the allocation that a script has made, or why it did not.
+func allocated(r reply, t record, n int64, last, key hapax.GrantKey) (hapax.Allocation, error) {
+	if r.text(0) != saidOK {
+		_, _, err := driver.Advance(t.Tag, n, last)
+		if err == nil {
+			err = unexplained(t.Name)
+		}
+		return hapax.Allocation{}, err
+	}
+	width, err := driver.Width(t.Tag.Tag, n)
+	if err != nil {
+		return hapax.Allocation{}, err
+	}
+	return hapax.Allocation{
+		Grant: hapax.Grant{Lo: t.Mark - width, Hi: t.Mark}, Tag: t.Tag.Tag, Key: key, From: t.Mark - t.Run,
+	}, nil
 }
 
 // unexplained is the error for a script that refused what the rules allow.
@@ -66,16 +77,58 @@ func (s *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) er
 		return err
 	}
 	_, err := request(ctx, s, "hand back", func(ctx context.Context) (reply, error) {
-		r, t, err := s.evalTag(ctx, handBackScript, a.Tag.Name, a.Grant.Hi, driver.HashKey(a.Key), next)
-		if err != nil || r.text(0) == saidOK {
-			return nil, err
-		}
-		if _, err = driver.HandBack(t.Tag, a, next); err == nil {
-			err = unexplained(a.Tag.Name)
+		r, t, err := s.evalTag(ctx, handBackScript, a.Tag.Name, a.Grant.Hi, driver.HashKey(a.Key), a.Tag.Token, next)
+		if err == nil {
+			err = handedBack(r, t, a, next)
 		}
 		return nil, err
 	})
 	return err
+}
+
+// handedBack returns why a script handed nothing back, or nil.
+func handedBack(r reply, t record, a hapax.Allocation, next int64) error {
+	if r.text(0) == saidOK {
+		return nil
+	}
+	if _, err := driver.HandBack(t.Tag, a, next); err != nil {
+		return err
+	}
+	return unexplained(a.Tag.Name)
+}
+
+// HealTag implements driver.Healing. A tag whose key was lost is made anew.
+func (s *Store) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
+	healed, err := driver.Heal(driver.Tag{}, def)
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	return request(ctx, s, "heal a tag", func(ctx context.Context) (hapax.Tag, error) {
+		for range defineAttempts {
+			r, t, err := s.evalTag(ctx, healTagScript, def.Name, string(healed.Kind), healed.Pool, healed.Mark, healed.Token-1)
+			switch {
+			case err == nil:
+				if r.text(0) != saidOK {
+					_, err = driver.Heal(t.Tag, def)
+				}
+				return t.Tag.Tag, err
+			case errors.Is(err, hapax.ErrTagNotFound):
+				if _, err := s.eval(ctx, indexTagScript, []string{s.keys.store(), s.keys.tags(), s.keys.pending()}, def.Name); err != nil {
+					return hapax.Tag{}, err
+				}
+			case !errors.Is(err, hapax.ErrStoreRolledBack):
+				return hapax.Tag{}, err
+			}
+			made, ok, err := s.define(ctx, record{}, healed.Tag)
+			if err != nil {
+				return hapax.Tag{}, err
+			}
+			if ok {
+				return made, s.rdb.SRem(ctx, s.keys.pending(), def.Name).Err()
+			}
+		}
+		return hapax.Tag{}, tooOften(def.Name)
+	})
 }
 
 // evalTag runs a script on a tag's key, and decodes the tag that it answers. A tag
@@ -174,10 +227,14 @@ func (s *Store) define(ctx context.Context, old record, t hapax.Tag) (hapax.Tag,
 	if t.Deleted {
 		deleted = "1"
 	}
-	r, stored, err := s.evalTag(ctx, defineTagScript, t.Name, expected, floor,
+	fields := []any{expected, floor}
+	if old.rev == 0 {
+		fields = append(fields, "token", t.Token)
+	}
+	r, stored, err := s.evalTag(ctx, defineTagScript, t.Name, append(fields,
 		"rev", old.rev+1, "kind", string(t.Kind), "deleted", deleted, "start", t.Start, "step", t.Step,
 		"min_step", t.MinStep, "max_step", t.MaxStep, "delta", t.Delta, "remainder", t.Remainder,
-		"pool", t.Pool, "extra", t.Extra)
+		"pool", t.Pool, "extra", t.Extra)...)
 	return stored.Tag.Tag, err == nil && r.text(0) == saidOK, err
 }
 
@@ -306,8 +363,11 @@ func (s *Store) decodeTag(name string, m map[string]string) (record, error) {
 	}, KeyHash: m["key_hash"]}}
 	for field, to := range map[string]*int64{
 		"rev": &t.rev, "mark": &t.Mark, "run": &t.Run, "start": &t.Start, "step": &t.Step,
-		"min_step": &t.MinStep, "max_step": &t.MaxStep, "delta": &t.Delta, "remainder": &t.Remainder,
+		"min_step": &t.MinStep, "max_step": &t.MaxStep, "delta": &t.Delta, "remainder": &t.Remainder, "token": &t.Token,
 	} {
+		if field == "token" && m[field] == "" { // made before there were tokens, or never handed back
+			continue
+		}
 		v, canonical, err := number(m[field])
 		if err != nil || !canonical || v < 0 {
 			return record{}, corrupt(s.keys.tag(name), field, m[field])

@@ -60,6 +60,12 @@ type dialect struct {
 	// which failover was recorded; {failover} stands for the recorded value.
 	quorum func(doubts bool) string
 
+	// guarded returns the queries of guarded calls, given the condition that the
+	// store is the one it was (from its FROM on) and the comparison of a tag with
+	// its definition. meet runs one of them; its arguments are in order.
+	guarded func(d *dialect, here, same string) map[guardedCall]*guardedQuery
+	meet    func(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (meeting, error)
+
 	clock    string                // the server's time in microseconds since 1970
 	classify func(err error) class // what a server's error means
 	answered func(err error) bool  // whether the error came from the server itself
@@ -115,10 +121,20 @@ type statements struct {
 	meta, metaInsert, metaUpdate, here, clock                     string
 	tag, tagPage, tagInsert, tagAllocate, tagRun, tagEdit, tagEnd string
 	row, rowPage, rowInsert, rowUpdate, rowDelete                 string
+
+	tokenColumn, addToken, tagHeal string
+	guarded                        map[guardedCall]*guardedQuery
 }
 
+// A hand-back, in a query of its own and under a pulse: its assignments, and what
+// it expects of the tag.
+const (
+	ending = "key_hash = '', run = 0, token = token + 1, mark = ?"
+	held   = "NOT deleted AND mark = ? AND token = ? AND key_hash = ? AND mark - run <= ?"
+)
+
 // definition is what a tag is changed and compared by.
-var definition = []string{"kind", "start", "step", "min_step", "max_step", "delta", "remainder", "pool", "extra", "deleted"}
+var definition = []string{"kind", "start", "step", "min_step", "max_step", "delta", "remainder", "pool", "extra", "deleted", "token"}
 
 func newStatements(d *dialect, prefix string, doubts bool) statements {
 	// A write applies only in the store whose ID it names, and while another
@@ -130,6 +146,8 @@ func newStatements(d *dialect, prefix string, doubts bool) statements {
 	same := strings.Join(definition, " = ? AND ") + " = ?"
 	columns := "name, mark, " + strings.Join(definition, ", ")
 	s := statements{
+		guarded: d.guarded(d, here, same),
+
 		meta:       "SELECT name, value FROM {meta}",
 		metaInsert: "INSERT INTO {meta} (name, value) VALUES (?, ?)",
 		metaUpdate: "UPDATE {meta} SET value = CASE name WHEN '" + metaPrimary + "' THEN ? ELSE ? END WHERE name IN ('" + metaPrimary + "', '" + metaFailover + "')",
@@ -145,8 +163,12 @@ func newStatements(d *dialect, prefix string, doubts bool) statements {
 		tagEdit: "UPDATE {tags} SET " + strings.Join(definition, " = ?, ") + " = ?," +
 			" key_hash = CASE WHEN mark < ? THEN '' ELSE key_hash END, run = CASE WHEN mark < ? THEN 0 ELSE run END, " + d.raise +
 			" WHERE name = ? AND " + same + still + d.returning,
-		tagEnd: "UPDATE {tags} SET key_hash = '', run = 0, mark = ?" +
-			" WHERE name = ? AND NOT deleted AND mark = ? AND key_hash = ? AND mark - run <= ?" + still,
+		tagEnd: "UPDATE {tags} SET " + ending + " WHERE name = ? AND " + held + still,
+		tagHeal: "UPDATE {tags} SET mark = GREATEST(mark, ?), token = GREATEST(token, ?) + 1, key_hash = '', run = 0" +
+			" WHERE name = ? AND kind = ? AND pool = ?" + still,
+
+		tokenColumn: "SELECT token FROM {tags} LIMIT 0",
+		addToken:    "ALTER TABLE {tags} ADD COLUMN token BIGINT NOT NULL DEFAULT 0",
 
 		row:       "SELECT value FROM {rows} WHERE tbl = ? AND name = ?",
 		rowPage:   "SELECT name, value FROM {rows} WHERE tbl = ? AND name > ? ORDER BY name LIMIT ?",
@@ -158,9 +180,12 @@ func newStatements(d *dialect, prefix string, doubts bool) statements {
 	for _, q := range []*string{
 		&s.meta, &s.metaInsert, &s.metaUpdate, &s.here, &s.clock,
 		&s.tag, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd,
-		&s.row, &s.rowPage, &s.rowInsert, &s.rowUpdate, &s.rowDelete,
+		&s.row, &s.rowPage, &s.rowInsert, &s.rowUpdate, &s.rowDelete, &s.tokenColumn, &s.addToken, &s.tagHeal,
 	} {
 		*q = d.bind(names.Replace(*q))
+	}
+	for _, q := range s.guarded {
+		q.compile(d, names)
 	}
 	s.schema = d.schema(prefix)
 	for _, table := range []string{"tags", "rows"} {

@@ -19,6 +19,7 @@ const (
 	undone                 // certainly not carried out, and worth another try
 	exists                 // a row with this key, or a table, exists already
 	noTable                // a table does not exist
+	noColumn               // a column does not exist
 	readOnly               // the server does not accept writes
 	forbidden              // the account is not allowed to do this
 )

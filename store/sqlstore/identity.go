@@ -89,7 +89,7 @@ func (s *Store) assess(ctx context.Context, c *sql.Conn) (map[string]string, err
 		return nil, fmt.Errorf("%w: its ID is gone, but its tables hold data; restore it, or raise the marks and open the store with Adopt once", hapax.ErrStoreReplaced)
 	}
 	if !create {
-		return meta, nil
+		return meta, s.addToken(ctx, c)
 	}
 	for _, statement := range s.sql.schema {
 		// Another process may be creating the same table.
@@ -98,6 +98,23 @@ func (s *Store) assess(ctx context.Context, c *sql.Conn) (map[string]string, err
 		}
 	}
 	return s.readMeta(ctx, c)
+}
+
+// addToken adds the column for fencing tokens to a table that an earlier version
+// made. Several processes may do so at once.
+func (s *Store) addToken(ctx context.Context, c *sql.Conn) error {
+	_, err := c.ExecContext(ctx, s.sql.tokenColumn)
+	if err == nil || s.dialect.classify(err) != noColumn {
+		return err
+	}
+	_, err = c.ExecContext(ctx, s.sql.addToken)
+	switch {
+	case err == nil, s.dialect.classify(err) == exists:
+		return nil
+	case s.dialect.classify(err) == forbidden:
+		return fmt.Errorf("%w: the table of tags has no column token yet, and the account may not add it; run as its owner: %s: %w", hapax.ErrStoreUnavailable, s.sql.addToken, err)
+	}
+	return err
 }
 
 func (s *Store) readMeta(ctx context.Context, c *sql.Conn) (map[string]string, error) {
@@ -112,24 +129,30 @@ func (s *Store) readMeta(ctx context.Context, c *sql.Conn) (map[string]string, e
 // check fails unless the connection leads to the store that New found, on the
 // primary.
 func (s *Store) check(ctx context.Context, c *sql.Conn) error {
+	_, err := s.look(ctx, c)
+	return err
+}
+
+// look is check, and returns the server's identity.
+func (s *Store) look(ctx context.Context, c *sql.Conn) (primary string, err error) {
 	srv, err := s.dialect.inspect(ctx, c)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if srv.readOnly != "" {
-		return readOnlyError(srv)
+		return "", readOnlyError(srv)
 	}
 	meta, err := s.readMeta(ctx, c)
 	if err != nil {
 		if s.dialect.classify(err) == noTable {
 			err = fmt.Errorf("%w: its tables are gone: %w", hapax.ErrStoreReplaced, err)
 		}
-		return err
+		return "", err
 	}
 	if id := meta[metaStoreID]; id != s.id {
-		return replacedError(id, s.id)
+		return "", replacedError(id, s.id)
 	}
-	return s.checkPrimary(ctx, c, srv, meta, false)
+	return srv.identity, s.checkPrimary(ctx, c, srv, meta, false)
 }
 
 // missed explains a write that found nothing to change: it fails if that is not

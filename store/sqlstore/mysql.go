@@ -25,6 +25,8 @@ var mysqlDialect = dialect{
 	// The strict mode refuses values that a column cannot hold instead of cutting
 	// them. The isolation level is the one that every binlog format allows; the
 	// name of its variable depends on the version.
+	guarded: mysqlGuarded,
+	meet:    mysqlMeet,
 	session: []string{
 		"SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
 		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
@@ -171,8 +173,10 @@ func mysqlClassify(err error) class {
 		1205, 1213, 3101, // lock wait timeout, deadlock, conflict in a group: rolled back
 		1047: // the node of a cluster is not ready
 		return undone
-	case 1050, 1062: // table, key
+	case 1050, 1060, 1062: // table, column, key
 		return exists
+	case 1054:
+		return noColumn
 	case 1146:
 		return noTable
 	case 1290, 1792, 1836:

@@ -24,6 +24,8 @@ var postgresDialect = dialect{
 	// Commits are durable even if that is not the server's default. The isolation
 	// level is the one under which an UPDATE waits for the row and then sees it as
 	// it is. The server has to tell its warnings.
+	guarded: postgresGuarded,
+	meet:    postgresMeet,
 	session: []string{`SELECT
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit')
 			WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),
@@ -147,8 +149,10 @@ func postgresClassify(err error) class {
 	case "40001", "40P01", "55P03", // serialization failure, deadlock, lock not available: rolled back
 		"53300", "57P03": // too many connections, starting up or shutting down: no session was begun
 		return undone
-	case "23505", "42P07", "42710": // key, table, its type
+	case "23505", "42P07", "42710", "42701": // key, table, its type, column
 		return exists
+	case "42703":
+		return noColumn
 	case "42P01":
 		return noTable
 	case "25006":

@@ -99,7 +99,8 @@ import (
 var (
 	_ hapax.Store      = (*Store)(nil)
 	_ hapax.StoreClock = (*Store)(nil)
-	_ driver.Rows      = (*Store)(nil)
+	_ driver.Guarding  = (*Store)(nil)
+	_ driver.Healing   = (*Store)(nil)
 )
 
 // Defaults and limits of Options.
@@ -193,9 +194,9 @@ type Store struct {
 	id      string // the store's ID as New found it
 	closed  atomic.Bool
 
-	mu      sync.Mutex        // guards the fields below
-	tags    map[string]known  // what is remembered of tags
-	checked map[any]time.Time // when a driver's connection was checked
+	mu      sync.Mutex       // guards the fields below
+	tags    map[string]known // what is remembered of tags
+	checked map[any]checked  // by driver's connection
 }
 
 // New returns the store in the database that the handle leads to. It creates
@@ -234,7 +235,7 @@ func open(ctx context.Context, db *sql.DB, d Dialect, opts Options) (*Store, err
 	}
 	s := &Store{
 		db: db, dialect: impl, opts: opts, sql: newStatements(impl, opts.Prefix, opts.Doubt != nil),
-		tags: map[string]known{}, checked: map[any]time.Time{},
+		tags: map[string]known{}, checked: map[any]checked{},
 	}
 	s.Leases = driver.LeasesIn(s)
 	err = s.retry(ctx, "open", func(ctx context.Context) error {

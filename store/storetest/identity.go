@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 var identityChecks = []check{
@@ -63,6 +64,22 @@ func (e *env) calls(ctx context.Context) map[string]func() error {
 		calls["Row"] = func() error { _, err := e.rows.Row(ctx, e.name("table"), "a"); return err }
 		calls["ListRows"] = func() error { _, err := e.rows.ListRows(ctx, e.name("table"), "", 10); return err }
 		calls["SwapRow"] = func() error { _, err := e.rows.SwapRow(ctx, e.name("table"), "a", nil, []byte("x")); return err }
+	}
+	if e.guarding != nil {
+		p := driver.Pulse{Row: e.name("node"), Was: beat(1), Now: beat(2)}
+		a := hapax.Allocation{Grant: hapax.Grant{Lo: 1, Hi: 1}, Tag: hapax.Tag{Name: e.name("t")}, Key: "k", From: 1}
+		calls["Beat"] = func() error { _, err := e.guarding.Beat(ctx, p); return err }
+		calls["AllocateWith"] = func() error { _, _, err := e.guarding.AllocateWith(ctx, p, e.name("t"), 1, ""); return err }
+		calls["HandBackWith"] = func() error { _, err := e.guarding.HandBackWith(ctx, p, a, 1); return err }
+		calls["SwapRowWith"] = func() error {
+			_, _, err := e.guarding.SwapRowWith(ctx, p, e.name("table"), "a", nil, []byte("x"))
+			return err
+		}
+		calls["HealTag"] = func() error { _, err := e.healing.HealTag(ctx, hapax.Tag{Name: e.name("t")}); return err }
+		calls["HealWorker"] = func() error {
+			_, err := e.healing.HealWorker(ctx, layout.String(), hapax.Worker{Pool: e.name("pool"), ID: 1})
+			return err
+		}
 	}
 	if e.store != nil {
 		step := int64(7)

@@ -1,7 +1,6 @@
 package zkstore
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -42,6 +41,7 @@ type space struct {
 	life  context.Context    // ends with the handle
 	end   context.CancelFunc // ends life
 	zxid  atomic.Int64       // of the latest change that this handle made
+	own   own
 
 	running sync.WaitGroup // every goroutine of the handle; started under mu
 
@@ -89,13 +89,25 @@ func (s *space) unavailable(ctx context.Context, err error) error {
 // get returns a node's content and version, nil if there is no node. The sync
 // before makes the server, which may lag behind its leader, catch up.
 func (s *space) get(ctx context.Context, l *link, node string) ([]byte, int32, error) {
+	return s.look(ctx, l, node, true)
+}
+
+// peek is get without the sync, for a server that has just done something for this
+// handle.
+func (s *space) peek(ctx context.Context, l *link, node string) ([]byte, int32, error) {
+	return s.look(ctx, l, node, false)
+}
+
+func (s *space) look(ctx context.Context, l *link, node string, sync bool) ([]byte, int32, error) {
 	type content struct {
 		raw     []byte
 		version int32
 	}
 	c, err := call(ctx, s, l, func(conn *zk.Conn) (content, error) {
-		if _, err := conn.Sync(node); err != nil {
-			return content{}, err
+		if sync {
+			if _, err := conn.Sync(node); err != nil {
+				return content{}, err
+			}
 		}
 		raw, stat, err := conn.Get(node)
 		if err != nil {
@@ -140,70 +152,23 @@ func (s *space) Swap(ctx context.Context, key coord.Key, old coord.Cell, next []
 	if seen.link != l {
 		return false, coord.Cell{}, nil
 	}
-	node := s.node(key)
-	now := coord.Cell{Raw: next, Known: true, Token: version{l, seen.generation, 0}}
-	same := &zk.CheckVersionRequest{Path: s.storeNode(), Version: seen.generation}
-	create := &zk.CreateRequest{Path: node, Data: next, Acl: s.acl}
-	switch {
-	case old.Raw == nil:
-		_, err = s.multi(ctx, l, same, create)
-		if errors.Is(err, zk.ErrNoNode) {
-			if err = s.create(ctx, l, path.Dir(node), []byte{}); err == nil || errors.Is(err, zk.ErrNodeExists) {
-				_, err = s.multi(ctx, l, same, create)
-			}
-		}
-	case next == nil, seen.of >= s.renewAt, seen.of < 0:
-		ops := []any{
-			&zk.SetDataRequest{Path: s.storeNode(), Data: s.identity(), Version: seen.generation},
-			&zk.DeleteRequest{Path: node, Version: seen.of},
-		}
-		if next != nil {
-			ops = append(ops, create)
-		}
-		var store *zk.Stat
-		if store, err = s.multi(ctx, l, ops...); err == nil {
-			l.generation.Store(store.Version)
-			now = coord.Cell{}
-		}
-	default:
-		var stat *zk.Stat
-		if stat, err = s.multi(ctx, l, same, &zk.SetDataRequest{Path: node, Data: next, Version: seen.of}); err == nil {
-			now.Token = version{l, seen.generation, stat.Version}
+	ops, renews := s.change(key, old, next)
+	replies, err := s.step(ctx, l, seen.generation, renews, ops)
+	if errors.Is(err, zk.ErrNoNode) && old.Raw == nil {
+		if err = s.create(ctx, l, path.Dir(s.node(key)), []byte{}); err == nil || errors.Is(err, zk.ErrNodeExists) {
+			replies, err = s.step(ctx, l, seen.generation, renews, ops)
 		}
 	}
 	switch {
-	case err == nil:
-		return true, now, nil
-	case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrNodeExists):
+	case isRefused(err):
 		l.stale.Store(true)
 		return false, coord.Cell{}, nil
+	case err != nil:
+		return false, coord.Cell{}, s.unavailable(ctx, err)
+	case renews:
+		return true, coord.Cell{}, nil
 	}
-	return false, coord.Cell{}, s.unavailable(ctx, err)
-}
-
-// multi makes changes in one atomic step. It returns the state of the node whose
-// content was set, if there is one, and compares it with what this handle did
-// before.
-func (s *space) multi(ctx context.Context, l *link, ops ...any) (*zk.Stat, error) {
-	before := s.zxid.Load()
-	replies, err := call(ctx, s, l, func(conn *zk.Conn) ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
-	var stat *zk.Stat
-	for _, reply := range replies {
-		err = cmp.Or(err, reply.Error)
-		stat = cmp.Or(stat, reply.Stat)
-	}
-	if err != nil || stat == nil {
-		return nil, err
-	}
-	if stat.Mzxid <= before {
-		return nil, s.calls.RolledBack("zxid", stat.Mzxid, before)
-	}
-	for {
-		seen := s.zxid.Load()
-		if stat.Mzxid <= seen || s.zxid.CompareAndSwap(seen, stat.Mzxid) {
-			return stat, nil
-		}
-	}
+	return true, coord.Cell{Raw: next, Known: true, Token: written(l, seen.generation, replies, 0)}, nil
 }
 
 // create makes a node, and those above it where they are missing.

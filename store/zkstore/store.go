@@ -52,8 +52,9 @@ import (
 )
 
 var (
-	_ hapax.Store = (*Store)(nil)
-	_ driver.Rows = (*Store)(nil)
+	_ hapax.Store     = (*Store)(nil)
+	_ driver.Guarding = (*Store)(nil)
+	_ driver.Healing  = (*Store)(nil)
 )
 
 // Options change how a store is used. The zero value is useful.
@@ -137,6 +138,7 @@ func newStore(path string, hosts []string, opts Options) *Store {
 		hosts:   hosts,
 		base:    "/" + path,
 		renewAt: renewVersion,
+		own:     own{turn: make(chan struct{}, 1)},
 		slots:   make(chan struct{}, maxCalls),
 		life:    life,
 		end:     end,

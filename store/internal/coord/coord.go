@@ -53,6 +53,10 @@ type Space interface {
 	// returns the row as it is now; that cell may be unknown.
 	Swap(ctx context.Context, key Key, old Cell, next []byte) (bool, Cell, error)
 
+	// Meet makes a beat and, in the same step, swaps a row as Swap does, unless key
+	// has no name. Either both are done or nothing is.
+	Meet(ctx context.Context, m Meeting, key Key, old Cell, next []byte) (Met, error)
+
 	// List calls f for up to limit rows of a table whose names come after the
 	// given one, in the byte order of the names.
 	List(ctx context.Context, table, after string, limit int, f func(name string, raw []byte) error) error
@@ -113,8 +117,8 @@ func (c *Calls) RolledBack(what string, now, before int64) error {
 // End makes Begin refuse from now on, and reports whether it did not before.
 func (c *Calls) End() bool { return !c.closed.Swap(true) }
 
-// Rows are the tags and rows in a space. They implement driver.Rows, and
-// hapax.Store but for StoreID, Ping and Close. They are safe for concurrent use.
+// Rows are the tags and rows in a space. They implement driver.Guarding,
+// driver.Healing and hapax.Store but for StoreID, Ping and Close. They are safe for concurrent use.
 type Rows struct {
 	driver.Leases
 
@@ -163,10 +167,8 @@ func (r *Rows) slot(key Key) *slot {
 	return s
 }
 
-// update replaces a row by what change makes of it; nil stands for a row that
-// does not exist. An error of change ends it, unless the row was not the current
-// one. change may be called several times; the last call counts.
-func (r *Rows) update(ctx context.Context, key Key, change func(raw []byte) ([]byte, error)) error {
+// inTurn runs f when the key's other calls on this handle are over.
+func (r *Rows) inTurn(ctx context.Context, key Key, f func(ctx context.Context, s *slot) error) error {
 	ctx, cancel, err := r.calls.Begin(ctx)
 	if err != nil {
 		return err
@@ -179,7 +181,20 @@ func (r *Rows) update(ctx context.Context, key Key, change func(raw []byte) ([]b
 	case <-ctx.Done():
 		return r.calls.Unavailable(ctx, context.Cause(ctx))
 	}
+	return f(ctx, s)
+}
 
+// update replaces a row by what change makes of it; nil stands for a row that
+// does not exist. An error of change ends it, unless the row was not the current
+// one. change may be called several times; the last call counts.
+func (r *Rows) update(ctx context.Context, key Key, change func(raw []byte) ([]byte, error)) error {
+	return r.inTurn(ctx, key, func(ctx context.Context, s *slot) error {
+		return r.try(ctx, s, key, change, func(cell Cell, next []byte) (bool, Cell, error) { return r.space.Swap(ctx, key, cell, next) })
+	})
+}
+
+// try swaps a row for what change makes of it until that succeeds.
+func (r *Rows) try(ctx context.Context, s *slot, key Key, change func(raw []byte) ([]byte, error), swap func(Cell, []byte) (bool, Cell, error)) (err error) {
 	cell := s.cell
 	s.cell = Cell{} // until the outcome is known
 	current := false
@@ -200,7 +215,7 @@ func (r *Rows) update(ctx context.Context, key Key, change func(raw []byte) ([]b
 			return err
 		}
 		sent := time.Now()
-		ok, now, err := r.space.Swap(ctx, key, cell, next)
+		ok, now, err := swap(cell, next)
 		if err != nil {
 			return err
 		}
