@@ -24,7 +24,7 @@ type evidence struct {
 	Decision  int64            `json:"decision,omitempty"` // number of the latest that it knows
 	Joins     int64            `json:"joins,omitempty"`
 	Compacted int64            `json:"compacted,omitempty"`
-	Own       map[string]own   `json:"own,omitempty"`   // rows that it speaks for: up to which grant it knows all that were used
+	Own       map[string]own   `json:"own,omitempty"`   // rows of its directory: up to which grant it knows all that were used
 	Peers     map[string]peer  `json:"peers,omitempty"` // rows of others; a finder speaks for those that have ended
 	Seen      map[string]int64 `json:"seen,omitempty"`  // how many grants rows of others were seen to ask for
 	Lines     map[string]Pair  `json:"lines,omitempty"`
@@ -238,7 +238,9 @@ func weigh(f *Fence, said, files map[string]evidence, stated map[string]statemen
 		a.lines.add(e.Lines, e.Defs)
 		for row, o := range e.Own {
 			know(row, o.Grants, "", "")
-			speak(row, o.Grants)
+			if !o.Copied {
+				speak(row, o.upTo())
+			}
 		}
 		for row, p := range e.Peers {
 			know(row, p.Grants, p.Name, p.Address)

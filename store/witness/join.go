@@ -193,7 +193,7 @@ func (g *Guarded) closeEarlier(ctx context.Context, s store) error {
 		if err != nil {
 			return err
 		}
-		if how != "" || beat.Grants > o.Grants {
+		if how != "" || beat.Grants > o.upTo() {
 			continue
 		}
 		if _, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableBeats, row, raw, beat.EncodeEnded("left")); err != nil {

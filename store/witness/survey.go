@@ -184,7 +184,7 @@ func (g *Guarded) learn(before record, have lines, peers map[string]peer, joins,
 			case name == row:
 			case joinOf(name) <= compacted:
 				b.Own[name] = own{Gone: true}
-			case there && p.Grants > o.Grants:
+			case there && p.Grants > o.upTo():
 				g.opts.Log.Warn("an earlier row of this node is further than its witness knows: the data directory was copied or restored, or the node was killed within a grant; the node does not speak for it", "row", name)
 				b.Own[name] = own{Gone: true}
 			}

@@ -53,9 +53,10 @@ const askAhead = 64
 
 // An own row is that of a start of this directory's process.
 type own struct {
-	Count  int64 `json:"c,omitempty"` // the last beat that is known to be acknowledged
-	Grants int64 `json:"g,omitempty"` // up to here every grant that was used is known
-	Asked  int64 `json:"a,omitempty"` // up to here grants may be asked for before the witness is written again
+	Count  int64 `json:"c,omitempty"`      // the last beat that is known to be acknowledged
+	Grants int64 `json:"g,omitempty"`      // up to here every grant that was used is known
+	Asked  int64 `json:"a,omitempty"`      // up to here grants may be asked for before the witness is written again
+	Copied bool  `json:"copied,omitempty"` // the witness is a copy of the process's
 	Gone   bool  `json:"gone,omitempty"`
 }
 
@@ -116,7 +117,7 @@ func (r *record) merge(c record) {
 			continue
 		}
 		was := r.Own[name]
-		r.Own[name] = own{Count: max(was.Count, o.Count), Grants: max(was.Grants, o.Grants), Asked: max(was.Asked, o.Asked)}
+		r.Own[name] = own{Count: max(was.Count, o.Count), Grants: max(was.Grants, o.Grants), Asked: max(was.Asked, o.Asked), Copied: was.Copied || o.Copied}
 	}
 	for line, p := range c.Lines {
 		r.Lines[line] = r.Lines[line].max(p)
@@ -201,9 +202,8 @@ func openOn(path string, disk durable.Disk) (*Witness, error) {
 	return w, nil
 }
 
-// settle takes over what the process before left. What it had asked for, and had not
-// recorded when it ended, it has not used: so the witness knows all of its grants. That
-// holds only for the directory that it worked in, not for a copy of that.
+// settle finds out whether the witness is that of the process before, or a copy of it,
+// whose original may have gone on.
 func (w *Witness) settle(lock string) error {
 	f, err := os.Open(lock)
 	if err != nil {
@@ -215,15 +215,16 @@ func (w *Witness) settle(lock string) error {
 		return fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
 	}
 	return w.commit(func(b *record) error {
-		b.Home = &home
-		same := w.state.Home != nil && home.Inode != 0 && len(w.state.Home.Compare(home)) == 0
-		for row, o := range w.state.Own {
-			if same && o.Asked > o.Grants {
-				o.Grants = o.Asked
+		if w.state.Home == nil || *w.state.Home != home {
+			b.Home = &home
+		}
+		if w.state.Home == nil || home.Inode == 0 || len(w.state.Home.Compare(home)) > 0 {
+			for row, o := range w.state.Own {
+				o.Copied = true
 				b.Own[row] = o
 			}
 		}
-		if len(b.Own) == 0 && w.state.Home != nil && *w.state.Home == home {
+		if len(b.Own) == 0 && b.Home == nil {
 			return errNoChange
 		}
 		return nil
@@ -358,6 +359,15 @@ func (w *Witness) commit(change func(b *record) error) error {
 	}
 	<-b.done
 	return b.err
+}
+
+// upTo returns up to which grant the witness knows all that were used: what the process
+// had asked for, and had not recorded when it ended, it has not used.
+func (o own) upTo() int64 {
+	if o.Copied {
+		return o.Grants
+	}
+	return max(o.Grants, o.Asked)
 }
 
 // enter adds a change to the open batch and to the state, and reports whether

@@ -205,8 +205,10 @@ func (w *simulated) segment(ctx context.Context, m *machine, g *witness.Guarded,
 		used.Hi = used.Lo + rng.Int64N(used.Len()) + 1
 	}
 	w.enter(m.name, tag, used)
+	w.say("%s uses %s %v of %v, token %d", m.name, tag, used, a.Grant, a.Tag.Token)
 	if used.Hi < a.Grant.Hi {
-		_ = g.HandBack(ctx, a, used.Hi)
+		err = g.HandBack(ctx, a, used.Hi)
+		w.say("%s hands back %s from %d of %v: %v", m.name, tag, used.Hi, a.Grant, err)
 	}
 }
 
