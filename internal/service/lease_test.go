@@ -18,7 +18,7 @@ import (
 
 func openWitness(t *testing.T) *witness.Witness {
 	t.Helper()
-	w, err := witness.Open(filepath.Join(t.TempDir(), "witness"))
+	w, err := witness.OpenFile(filepath.Join(t.TempDir(), "witness"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,8 +104,8 @@ func TestClientsLeaseThroughTheService(t *testing.T) {
 			t.Fatalf("%+v, %v", workers, err)
 		}
 		for _, v := range workers {
-			if mark, ok := w.Mark(witness.WorkerLine(v.Pool, v.ID)); !ok || mark != v.Mark {
-				t.Errorf("worker %d: the witness has mark %d, the store %d", v.ID, mark, v.Mark)
+			if p, ok := w.Pair(witness.WorkerLine(v.Pool, v.ID)); !ok || p.Mark != v.Mark {
+				t.Errorf("worker %d: the witness has mark %d, the store %d", v.ID, p.Mark, v.Mark)
 			}
 		}
 	})
@@ -336,8 +336,8 @@ func TestALateSealLeavesTheWitness(t *testing.T) {
 		if err := s.SealWorker(t.Context(), old, old.From); !errors.Is(err, hapax.ErrLeaseLost) {
 			t.Errorf("the late seal: %v", err)
 		}
-		if mark, _ := w.Mark(witness.WorkerLine(next.Pool, 3)); mark != next.Grant.Hi {
-			t.Errorf("the witness has mark %d, want %d", mark, next.Grant.Hi)
+		if p, _ := w.Pair(witness.WorkerLine(next.Pool, 3)); p.Mark != next.Grant.Hi {
+			t.Errorf("the witness has mark %d, want %d", p.Mark, next.Grant.Hi)
 		}
 	})
 }
