@@ -177,16 +177,16 @@ func (s *Service) state(ctx context.Context) error {
 		})
 	}
 	s.mu.Unlock()
-	if err := s.store.health.trouble(); err != nil && unanswered {
+	if err := s.trouble(); err != nil && unanswered {
 		return err
 	}
 	select {
 	case <-answered:
-		return s.store.health.trouble()
+		return s.trouble()
 	case <-ctx.Done():
 	case <-time.After(askFor):
 	}
-	return firstOf(s.store.health.trouble(), fmt.Errorf("%w: it did not answer within %v", hapax.ErrStoreUnavailable, askFor))
+	return firstOf(s.trouble(), fmt.Errorf("%w: it did not answer within %v", hapax.ErrStoreUnavailable, askFor))
 }
 
 // A statusError is why a guarded store grants nothing.
@@ -195,6 +195,16 @@ type statusError struct{ st witness.Status }
 func (e statusError) Error() string { return "hapax: " + e.st.Why }
 
 func (e statusError) Unwrap() error { return hapax.ErrorOf(e.st.Code) }
+
+// trouble returns what keeps the store from granting, as far as is known.
+func (s *Service) trouble() error {
+	if g := s.Guard(); g != nil {
+		if st := g.Status(); !st.Ready() {
+			return statusError{st}
+		}
+	}
+	return s.store.health.trouble()
+}
 
 // A refuser is a foreign table that refuses tags that went back, until an operator has
 // decided, and grants the others.
@@ -233,6 +243,9 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 	r.Fenced = st.State == witness.Fenced || st.State == witness.Refusing
 	if r.Degraded = r.Fenced; store != nil {
 		r.Store, r.StoreDetail = string(hapax.CodeOf(store)), plain(store)
+	}
+	if e, ok := errors.AsType[statusError](store); ok {
+		r.StoreDetail = e.st.Why
 	}
 	for line, err := range s.lines(store, refused) {
 		if err == nil {
@@ -383,7 +396,7 @@ func (s *Service) explain(err error) error {
 	if !ok || !errors.Is(w.Cause, hapax.ErrRefillPending) {
 		return err
 	}
-	if trouble := s.store.health.trouble(); trouble != nil && isAway(trouble) {
+	if trouble := s.trouble(); trouble != nil && isAway(trouble) {
 		return &hapax.WaitError{Cause: trouble, Context: w.Context}
 	}
 	return err
