@@ -64,7 +64,7 @@ func TestServeLeaf(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer flakes.Close(t.Context())
-	h, err := leafroutes.New(leafroutes.Options{Segment: keys, Snowflake: leafroutes.Untagged(flakes), Monitor: leafroutes.NewMonitor(keys, table)})
+	h, err := leafroutes.New(leafroutes.Options{Segment: keys, TrySegment: keys.TryNext, Snowflake: leafroutes.Untagged(flakes), Monitor: leafroutes.NewMonitor(keys, table)})
 	if err != nil {
 		t.Fatal(err)
 	}

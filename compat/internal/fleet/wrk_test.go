@@ -49,7 +49,7 @@ func BenchmarkLeafRoutes(b *testing.B) {
 	defer table.Close()
 	keys := leaf.NewIssuers(table, leaf.IssuersOptions{})
 	defer keys.Close()
-	h, err := routes.New(routes.Options{Segment: keys})
+	h, err := routes.New(routes.Options{Segment: keys, TrySegment: keys.TryNext})
 	if err != nil {
 		b.Fatal(err)
 	}
