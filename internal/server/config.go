@@ -38,6 +38,7 @@ type Config struct {
 	HTTPConnections      int
 	Hosts                string
 	RESPIdle             time.Duration
+	RESPLargeNumbers     string
 	AdminHTTP            string
 	TLSCert              string
 	TLSKey               string

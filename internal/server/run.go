@@ -230,7 +230,7 @@ func (s *server) run(ctx context.Context) error {
 		}
 	}
 	redis := respapi.New(s.service, respapi.Options{
-		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, Policy: s.public, Logger: s.log,
+		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, LargeAsText: s.config.RESPLargeNumbers == largeAsText, Policy: s.public, Logger: s.log,
 	})
 	failed := make(chan error, len(web)+1+vestaParts+len(s.foreign))
 	var serving sync.WaitGroup

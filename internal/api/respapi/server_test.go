@@ -55,7 +55,9 @@ func newTestServer(t testing.TB, cfg testConfig) testServer {
 	t.Helper()
 	store := storetest.NewFaults(memstore.New())
 	cfg.service.Logger = slog.New(slog.DiscardHandler)
-	cfg.opts.Logger = cfg.service.Logger
+	if cfg.opts.Logger == nil {
+		cfg.opts.Logger = cfg.service.Logger
+	}
 	svc, err := service.New(t.Context(), store, cfg.service)
 	if err != nil {
 		t.Fatal(err)
