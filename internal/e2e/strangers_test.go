@@ -332,7 +332,10 @@ func TestScarceFiles(t *testing.T) {
 	cmd := command(context.Background(), dir, nil, "serve", "--http", "127.0.0.1:0", "--log-format", "json", "--config", config)
 	cmd = &exec.Cmd{Path: "/bin/sh", Args: append([]string{"sh", "-c", `ulimit -n 300 && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...), Dir: dir, Env: cmd.Env}
 	s := start(t, cmd)
-	s.await("the limit on open files is too low")
+	s.await(`"level":"INFO","msg":"the limit on open files allows fewer connections`)
+	if strings.Contains(s.logged(), "connections are refused") {
+		t.Errorf("a warning before any connection was refused: %s", s.logged())
+	}
 	a := s.addresses()
 	web := strings.TrimPrefix(a.HTTP, "http://")
 	for _, flooded := range s.listening() {
@@ -354,6 +357,7 @@ func TestScarceFiles(t *testing.T) {
 			_ = nc.Close()
 		}
 	}
+	s.await(`"level":"WARN","msg":"connections are refused: the limit on open files is too low`)
 	if strings.Contains(s.logged(), "too many open files") {
 		t.Errorf("files ran out: %s", s.logged())
 	}
