@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -103,7 +104,7 @@ func (c *clockTest) expect(when string, want hapax.Code) {
 	}
 	enough := grants() + 2
 	last := hapax.Code("")
-	for over := time.Now().Add(startWithin); time.Now().Before(over); time.Sleep(10 * time.Millisecond) {
+	for over := time.Now().Add(patience.Long); time.Now().Before(over); time.Sleep(10 * time.Millisecond) {
 		ids, err := take(patient, c.s.url, c.tag, 100)
 		c.taken = append(c.taken, ids...)
 		if last = refused(err); err != nil && last == "" {

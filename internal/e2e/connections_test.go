@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // A line is a client's connection that takes one number after the other.
@@ -81,7 +82,7 @@ func open(t *testing.T, address string, n int, take func(*line) (hapax.ID, error
 			t.Fatalf("connection %d of %d: %v", i, n, err)
 		}
 		t.Cleanup(func() { c.Close() })
-		if err := c.SetDeadline(time.Now().Add(5 * startWithin)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(5 * patience.Long)); err != nil {
 			t.Fatal(err)
 		}
 		lines[i] = &line{Conn: c, replies: bufio.NewReaderSize(c, 512), take: take}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // freeAddress returns an address on loopback that nobody listens on now.
@@ -94,8 +95,8 @@ func TestNoDuplicateThroughCrashes(t *testing.T) {
 	var lost atomic.Int64 // requests without an answer
 	ids := make([][]hapax.ID, clients)
 	var wg sync.WaitGroup
-	client := &http.Client{Timeout: startWithin}
-	over := time.Now().Add(2 * time.Minute)
+	client := &http.Client{Timeout: patience.Long}
+	over := time.Now().Add(patience.Long)
 	for c := range clients {
 		tag := []string{"orders", "snowflake"}[c%2]
 		wg.Go(func() {

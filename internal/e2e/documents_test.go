@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -29,7 +30,7 @@ func blocks(t *testing.T, path, language string) (found []string) {
 // shell, and returns what they print.
 func shellSession(t *testing.T, dir string, env []string, script string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*startWithin) // go compiles
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience.Long) // go compiles
 	defer cancel()
 	cmd := command(ctx, dir, env)
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-e", "-c", script}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
 )
@@ -182,7 +183,7 @@ func (s *takenSet) count() int {
 // askFor asks a route for numbers until it has so many. While the server is killed and
 // started it asks again.
 func (s *takenSet) askFor(t *testing.T, by, url string, want int) {
-	over := time.Now().Add(2 * startWithin)
+	over := time.Now().Add(2 * patience.Long)
 	for got := 0; got < want && !t.Failed(); {
 		status, body, err := fetch(t, http.MethodPost, url)
 		if err != nil && time.Now().Before(over) {

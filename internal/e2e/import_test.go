@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -27,7 +28,7 @@ func (d foreignDB) limited(password, grants string) string {
 // awaitQuiet waits until no session of the account is left.
 func (d foreignDB) awaitQuiet(account string) {
 	d.t.Helper()
-	for over := time.Now().Add(startWithin); d.number("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = '"+account+"'") > 0; time.Sleep(10 * time.Millisecond) {
+	for over := time.Now().Add(patience.Long); d.number("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = '"+account+"'") > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(over) {
 			d.t.Fatal("sessions are left")
 		}

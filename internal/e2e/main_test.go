@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // binary is the real command, which the tests run.
@@ -49,10 +51,6 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// startWithin bounds what a process may take on a busy machine; it is no
-// expectation.
-const startWithin = time.Minute
-
 // result is what a finished command left.
 type result struct {
 	out, err string
@@ -82,7 +80,7 @@ func run(t *testing.T, dir string, args ...string) result {
 
 func runWith(t *testing.T, dir, in string, env []string, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	cmd := command(ctx, dir, env, args...)
 	var out, errs bytes.Buffer
@@ -145,7 +143,7 @@ func start(t *testing.T, cmd *exec.Cmd) *serving {
 	})
 	select {
 	case s.url = <-started:
-	case <-time.After(startWithin):
+	case <-time.After(patience.Long):
 	}
 	if s.url == "" {
 		t.Fatalf("the server did not start: %s", s.logged())
@@ -196,7 +194,7 @@ func (s *serving) end(sig syscall.Signal) {
 // await waits until the log tells of something.
 func (s *serving) await(text string) {
 	s.t.Helper()
-	for over := time.Now().Add(startWithin); time.Now().Before(over); time.Sleep(5 * time.Millisecond) {
+	for over := time.Now().Add(patience.Long); time.Now().Before(over); time.Sleep(5 * time.Millisecond) {
 		if strings.Contains(s.logged(), text) {
 			return
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -85,7 +86,7 @@ func writeConfig(t *testing.T, dir, format string, args ...any) string {
 // eventuallyTake takes a number while a server may still be finding out.
 func eventuallyTake(t *testing.T, s *serving, tag string, n int) []hapax.ID {
 	t.Helper()
-	for over := time.Now().Add(startWithin); ; time.Sleep(20 * time.Millisecond) {
+	for over := time.Now().Add(patience.Long); ; time.Sleep(20 * time.Millisecond) {
 		ids, err := take(http.DefaultClient, s.url, tag, n)
 		if err == nil {
 			return ids
@@ -176,7 +177,7 @@ func TestRedisMongo(t *testing.T) {
 			}
 			counter.Start()
 			for _, s := range []*serving{a, z} {
-				for over := time.Now().Add(startWithin); strings.Contains(get(t, s, "/metrics"), `"redis_away",tag="orders"} 1`); time.Sleep(20 * time.Millisecond) {
+				for over := time.Now().Add(patience.Long); strings.Contains(get(t, s, "/metrics"), `"redis_away",tag="orders"} 1`); time.Sleep(20 * time.Millisecond) {
 					if time.Now().After(over) {
 						t.Fatal("Redis is back, and not in use")
 					}
@@ -237,7 +238,7 @@ compat:
 	}
 	waits := func(s *serving) {
 		t.Helper()
-		for over := time.Now().Add(startWithin); ; {
+		for over := time.Now().Add(patience.Long); ; {
 			_, err := take(http.DefaultClient, s.url, "snowflake", 1)
 			switch {
 			case err == nil:

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // respAddress returns where a server speaks the Redis protocol, as its log tells.
@@ -31,7 +33,7 @@ func dialRESP(t *testing.T, address string) (net.Conn, *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(startWithin)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience.Long)); err != nil {
 		t.Fatal(err)
 	}
 	return c, bufio.NewReader(c)

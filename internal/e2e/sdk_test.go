@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	sdk "github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -48,7 +49,7 @@ func TestEveryProtocolThroughCrashes(t *testing.T) {
 	}
 	servers := []*serving{start(0), start(1)}
 
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	c, err := sdk.Dial(ctx, sdk.Options{}, servers[0].url, servers[1].url)
 	if err != nil {
@@ -72,7 +73,7 @@ func TestEveryProtocolThroughCrashes(t *testing.T) {
 			return ids[:n], err
 		}},
 	}
-	web := &http.Client{Timeout: startWithin}
+	web := &http.Client{Timeout: patience.Long}
 	for i := range servers {
 		conn, err := grpc.NewClient(addresses[i], grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {

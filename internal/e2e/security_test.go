@@ -22,6 +22,7 @@ import (
 
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // addresses are where a server listens, as its log tells.
@@ -307,7 +308,7 @@ func TestForeignPages(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if err := errors.Join(c.SetDeadline(time.Now().Add(startWithin)), second(c.Write([]byte(text)))); err != nil {
+		if err := errors.Join(c.SetDeadline(time.Now().Add(patience.Long)), second(c.Write([]byte(text)))); err != nil {
 			t.Fatal(err)
 		}
 		got, err := io.ReadAll(c)
@@ -409,7 +410,7 @@ func TestConnectionLimit(t *testing.T) {
 			if err := first.Close(); err != nil {
 				t.Fatal(err)
 			}
-			for over := time.Now().Add(startWithin); ; time.Sleep(time.Millisecond) {
+			for over := time.Now().Add(patience.Long); ; time.Sleep(time.Millisecond) {
 				status, code := request(t, two, "GET", next, bearer)
 				if status == http.StatusOK {
 					break

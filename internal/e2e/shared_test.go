@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -61,16 +62,15 @@ func TestSharedStores(t *testing.T) {
 	}
 }
 
-// patience bounds what a crowd of processes may take on a busy machine; it is no
-// expectation.
-var patience = scale(startWithin, 5*startWithin)
+// crowded bounds what a crowd of processes may take.
+var crowded = scale(patience.Long, 5*patience.Long)
 
 // eventually waits until something is so.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for over := time.Now().Add(patience); !so(); time.Sleep(5 * time.Millisecond) {
+	for over := time.Now().Add(crowded); !so(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(over) {
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", crowded, what)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func distinct(t *testing.T, what string, ids []hapax.ID) {
 }
 
 // patient outlasts whatever a server may let a request wait.
-var patient = &http.Client{Timeout: startWithin}
+var patient = &http.Client{Timeout: patience.Long}
 
 // takeSoon takes numbers as soon as the server has them. Until then it may refuse
 // for want of a grant, or with the given codes.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -162,7 +163,7 @@ func runSnippet(t *testing.T, dir string, command []string, text string) (number
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*startWithin) // go run compiles
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience.Long) // go run compiles
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], append(command[1:], file)...)
 	cmd.Dir = dir

@@ -24,6 +24,7 @@ import (
 
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // hangUp has the server read its configuration anew.
@@ -152,7 +153,7 @@ func dialH2(t *testing.T, address string) *h2 {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = nc.Close() })
-	_ = nc.SetDeadline(time.Now().Add(startWithin))
+	_ = nc.SetDeadline(time.Now().Add(patience.Long))
 	c := &h2{nc, bufio.NewReader(nc)}
 	c.write(t, []byte(h2Preface))
 	c.send(t, h2Settings, 0, 0, nil)
@@ -462,7 +463,7 @@ func TestTinyIDClientsAreKnown(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		_ = nc.SetDeadline(time.Now().Add(startWithin))
+		_ = nc.SetDeadline(time.Now().Add(patience.Long))
 		kept = append(kept, client{nc, bufio.NewReader(nc)})
 		next(kept[len(kept)-1])
 	}

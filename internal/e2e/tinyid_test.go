@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -121,7 +122,7 @@ func TestTinyIDAwayAtTheStart(t *testing.T) {
 	if status, _ := answers(t, "http://"+at+"/readyz"); status != http.StatusServiceUnavailable {
 		t.Errorf("/readyz: %d", status)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	if code := s.stop(); code != 0 || ctx.Err() != nil {
 		t.Errorf("exit code %d: %s", code, s.logged())

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	sdk "github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // traced is what a test looks at of the answer of hapax trace --json.
@@ -250,7 +251,7 @@ func testTrace(t *testing.T, store string) {
 // leaseAndReturn takes a few numbers from a lease, and gives the rest back.
 func leaseAndReturn(t *testing.T, url, token string) (ids []hapax.ID) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	c, err := sdk.Dial(ctx, sdk.Options{Token: token}, url)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	sdk "github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // A server is killed, its data directory is lost, and it comes back empty at the same
@@ -19,7 +20,7 @@ func TestServerThatLostItsData(t *testing.T) {
 	dir, address := t.TempDir(), freeAddress(t)
 	start := func() *serving { return serve(t, dir, nil, "--http", address, "--data", "d") }
 	s := start()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	dial := func() *sdk.Client {
 		c, err := sdk.Dial(ctx, sdk.Options{}, s.url)

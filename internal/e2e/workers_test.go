@@ -45,12 +45,12 @@ func runMember(text string) error {
 		cancel()
 	}()
 	config := server.DefaultConfig()
-	config.Store, config.StoreTimeout = m.Store, patience/2
+	config.Store, config.StoreTimeout = m.Store, crowded/2
 	node, err := server.OpenStore(ctx, config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	patient, done := context.WithTimeout(ctx, patience)
+	patient, done := context.WithTimeout(ctx, crowded)
 	defer done()
 	issuer, err := hapax.NewSnowflake(patient, node.Store, hapax.SnowflakeOptions{
 		Pool: m.Pool, Workers: hapax.WorkerRange{Lo: 0, Hi: m.Workers}, Holder: node.Instance,

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // MongoDB starts a MongoDB-compatible server with an empty database "hapax": the
@@ -43,7 +45,7 @@ func buildFerretDB(t testing.TB) string {
 	if !supported {
 		Missing(t, "servers for tests run on Linux only")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*readyWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*patience.Long)
 	defer cancel()
 	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {

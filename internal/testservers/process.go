@@ -29,11 +29,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 const (
-	readyWithin   = 60 * time.Second // for a server to answer after its start
-	stopWithin    = 30 * time.Second // for a server to end by itself when asked to
 	pollEvery     = 20 * time.Millisecond
 	startAttempts = 3       // with another port each time: a free port may be taken meanwhile
 	logTail       = 8 << 10 // bytes of the server's log that are printed when it fails
@@ -134,7 +134,7 @@ func newDir(t testing.TB, name, user string) string {
 // run executes a helper program, such as initdb, to its end.
 func run(t testing.TB, user, dir, bin string, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), readyWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Dir = dir
@@ -209,8 +209,8 @@ func (s *Server) Stop() {
 	select {
 	case err := <-done:
 		done <- err
-	case <-time.After(stopWithin):
-		s.t.Errorf("%s: still running %v after it was asked to stop\n%s", s.spec.name, stopWithin, s.Log())
+	case <-time.After(patience.Long):
+		s.t.Errorf("%s: still running %v after it was asked to stop\n%s", s.spec.name, patience.Long, s.Log())
 	}
 	s.kill()
 }
@@ -235,7 +235,7 @@ func (s *Server) Start() {
 // and nothing answers. It returns when every thread has stopped.
 func (s *Server) Pause() {
 	s.t.Helper()
-	deadline := time.Now().Add(readyWithin)
+	deadline := time.Now().Add(patience.Long)
 	for _, pid := range s.signalAll(syscallStop) {
 		for !stopped(pid) {
 			if time.Now().After(deadline) {
@@ -330,7 +330,7 @@ func (s *Server) launch() error {
 }
 
 func (s *Server) awaitReady(done chan error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), readyWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Long)
 	defer cancel()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -344,7 +344,7 @@ func (s *Server) awaitReady(done chan error) error {
 			done <- exit
 			return fmt.Errorf("ended before it was ready: %v", exit)
 		case <-ctx.Done():
-			return fmt.Errorf("not ready after %v: %w", readyWithin, err)
+			return fmt.Errorf("not ready after %v: %w", patience.Long, err)
 		case <-tick.C:
 		}
 	}
@@ -368,7 +368,7 @@ func (s *Server) kill() {
 		}
 	}
 	<-done
-	deadline := time.Now().Add(stopWithin)
+	deadline := time.Now().Add(patience.Long)
 	for _, pid := range pids {
 		for alive(pid) && time.Now().Before(deadline) {
 			time.Sleep(pollEvery)

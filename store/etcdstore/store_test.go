@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/etcdstore"
 	"github.com/hapax-id/hapax/store/storetest"
@@ -20,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	storetest.Main(m, func(ctx context.Context, url string) (storetest.Handle, error) {
-		return etcdstore.Open(ctx, url, etcdstore.Options{})
+		return etcdstore.Open(ctx, url, etcdstore.Options{Timeout: patience.Call})
 	})
 }
 
@@ -84,7 +85,7 @@ func silence(server *testservers.Server, url string) func(testing.TB, time.Durat
 // open opens a handle that the test's end closes.
 func open(t testing.TB, url string) *etcdstore.Store {
 	t.Helper()
-	s, err := etcdstore.Open(t.Context(), url, etcdstore.Options{})
+	s, err := etcdstore.Open(t.Context(), url, etcdstore.Options{Timeout: patience.Call})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package sqlstore_test
 
 import (
+	"cmp"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -16,6 +17,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/sqlstore"
 	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
@@ -25,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) {
 	storetest.Main(m, func(ctx context.Context, url string) (storetest.Handle, error) {
-		return Open(ctx, url, sqlstore.Options{})
+		return Open(ctx, url, sqlstore.Options{Timeout: patience.Call})
 	})
 }
 
@@ -79,6 +81,7 @@ var urls sync.Map
 
 func open(t testing.TB, url string, opts sqlstore.Options) *sqlstore.Store {
 	t.Helper()
+	opts.Timeout = cmp.Or(opts.Timeout, patience.Call)
 	s, err := Open(t.Context(), url, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -364,7 +367,7 @@ func TestBlackhole(t *testing.T) {
 		wantErr(t, "ping", s.Ping(t.Context()), hapax.ErrStoreUnavailable)
 		proxy.Pass()
 		granted := []hapax.Grant{first}
-		for end := time.Now().Add(30 * time.Second); len(granted) < 10; {
+		for end := time.Now().Add(patience.Long); len(granted) < 10; {
 			a, err := s.Allocate(t.Context(), "orders", 10, "")
 			if err == nil {
 				granted = append(granted, a.Grant)
@@ -381,7 +384,7 @@ func TestBlackhole(t *testing.T) {
 func TestWaitsForServer(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
 		server.MustControl()
-		s := open(t, url, sqlstore.Options{Timeout: 30 * time.Second})
+		s := open(t, url, sqlstore.Options{Timeout: patience.Long})
 		create(t, s, "orders")
 		server.Stop()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

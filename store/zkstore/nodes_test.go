@@ -19,6 +19,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/internal/coord"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // TestEscape: every name has a node name of its own that ZooKeeper takes.
@@ -57,7 +58,7 @@ func TestRenew(t *testing.T) {
 	var wg sync.WaitGroup
 	var last *Store
 	for range handles {
-		s, err := Open(t.Context(), url, Options{})
+		s, err := Open(t.Context(), url, Options{Timeout: patience.Call})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +104,7 @@ func TestRenew(t *testing.T) {
 func TestVersionsComeRound(t *testing.T) {
 	url := testservers.ZooKeeper(t).URL + "/" + rand.Text()
 	open := func() *Store {
-		s, err := Open(t.Context(), url, Options{})
+		s, err := Open(t.Context(), url, Options{Timeout: patience.Call})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,7 +237,7 @@ func TestCloseEndsGoroutines(t *testing.T) {
 		{"black hole", proxy.Blackhole, proxy.Pass},
 	} {
 		before := count()
-		s, err := Open(t.Context(), proxy.URL(server.URL), Options{})
+		s, err := Open(t.Context(), proxy.URL(server.URL), Options{Timeout: patience.Call})
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/storetest"
 	"github.com/hapax-id/hapax/store/zkstore"
@@ -21,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	storetest.Main(m, func(ctx context.Context, url string) (storetest.Handle, error) {
-		return zkstore.Open(ctx, url, zkstore.Options{})
+		return zkstore.Open(ctx, url, zkstore.Options{Timeout: patience.Call})
 	})
 }
 
@@ -64,7 +65,7 @@ func silence(server *testservers.Server, url string) func(testing.TB, time.Durat
 // open opens a handle that the test's end closes.
 func open(t testing.TB, url string) *zkstore.Store {
 	t.Helper()
-	s, err := zkstore.Open(t.Context(), url, zkstore.Options{})
+	s, err := zkstore.Open(t.Context(), url, zkstore.Options{Timeout: patience.Call})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +227,7 @@ func TestNew(t *testing.T) {
 	}
 	cancel()
 	proxy.Pass()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience.Long); ; time.Sleep(20 * time.Millisecond) {
 		if _, err = s.Allocate(t.Context(), "t", 1, ""); err == nil {
 			break
 		}

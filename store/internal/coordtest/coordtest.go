@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -27,10 +28,8 @@ type Driver struct {
 	Open    func(ctx context.Context, url string, warn func(code, message string)) (hapax.Store, error)
 }
 
-const (
-	soon  = time.Second      // for calls that should fail, or may
-	later = 30 * time.Second // until something has happened at the latest
-)
+// soon is for calls that should fail, or may.
+const soon = time.Second
 
 // Run runs all tests.
 func Run(t *testing.T, d Driver) {
@@ -100,7 +99,7 @@ func allocateWithin(t testing.TB, limit time.Duration, s hapax.Store, name strin
 // meanwhile.
 func eventually(t testing.TB, s hapax.Store, name string, n int64) hapax.Grant {
 	t.Helper()
-	for end := time.Now().Add(later); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience.Long); ; time.Sleep(10 * time.Millisecond) {
 		g, err := allocate(t, s, name, n)
 		if err == nil {
 			return g
@@ -115,7 +114,7 @@ func eventually(t testing.TB, s hapax.Store, name string, n int64) hapax.Grant {
 // error but ErrStoreUnavailable meanwhile and with no success.
 func refuses(t testing.TB, s hapax.Store, name string, want *hapax.Error) {
 	t.Helper()
-	for end := time.Now().Add(later); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience.Long); ; time.Sleep(10 * time.Millisecond) {
 		g, err := allocate(t, s, name, 1)
 		if errors.Is(err, want) {
 			return
@@ -183,7 +182,7 @@ func (d Driver) killed(t *testing.T) {
 		})
 	}
 	await := func(more int64) {
-		want, end := count.Load()+more, time.Now().Add(later)
+		want, end := count.Load()+more, time.Now().Add(patience.Long)
 		for count.Load() < want && time.Now().Before(end) {
 			time.Sleep(time.Millisecond)
 		}
@@ -238,7 +237,7 @@ func (d Driver) behind(t *testing.T) (*testservers.Proxy, hapax.Store, hapax.Sto
 	proxy := testservers.NewProxy(t, server.Addr)
 	s := d.open(t, proxy.URL(server.URL))
 	create(t, s, "t")
-	if g, err := allocateWithin(t, later, s, "t", 10); err != nil || g.Lo != 1 {
+	if g, err := allocateWithin(t, patience.Long, s, "t", 10); err != nil || g.Lo != 1 {
 		t.Fatalf("the first grant is %v, error %v", g, err)
 	}
 	return proxy, s, d.open(t, server.URL)
@@ -248,7 +247,7 @@ func (d Driver) behind(t *testing.T) (*testservers.Proxy, hapax.Store, hapax.Sto
 func (d Driver) lostAnswers(t *testing.T) {
 	proxy, s, direct := d.behind(t)
 	proxy.CutReply(testservers.Contains("tags/t"))
-	if g, err := allocateWithin(t, later, s, "t", 10); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 1 {
+	if g, err := allocateWithin(t, patience.Long, s, "t", 10); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 1 {
 		t.Fatalf("the grant whose answer was lost: %v, error %v, %d connections cut", g, err, proxy.Fired())
 	}
 	if m := mark(t, direct, "t"); m != 21 {
@@ -296,7 +295,7 @@ func (d Driver) lostAnswers(t *testing.T) {
 func (d Driver) lostRequests(t *testing.T) {
 	proxy, s, direct := d.behind(t)
 	proxy.CutRequest(testservers.Contains("tags/t"))
-	if g, err := allocateWithin(t, later, s, "t", 10); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 1 {
+	if g, err := allocateWithin(t, patience.Long, s, "t", 10); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 1 {
 		t.Fatalf("the grant whose request was lost: %v, error %v, %d connections cut", g, err, proxy.Fired())
 	}
 	if g := eventually(t, s, "t", 10); g != (hapax.Grant{Lo: 11, Hi: 21}) {
@@ -391,7 +390,7 @@ func (d Driver) rolledBack(t *testing.T) {
 	})
 	refuses(t, s, "t", hapax.ErrStoreRolledBack)
 	for range 100 {
-		if g, err := allocate(t, s, "t", 10); !errors.Is(err, hapax.ErrStoreRolledBack) {
+		if g, err := allocateWithin(t, patience.Call, s, "t", 10); !errors.Is(err, hapax.ErrStoreRolledBack) {
 			t.Fatalf("granted %v, error is %v; want ErrStoreRolledBack again", g, err)
 		}
 	}
