@@ -16,6 +16,7 @@ import (
 // right again. With the embedded store the server goes by its own clock; a shared
 // one has a clock to compare with.
 func TestClockJumps(t *testing.T) {
+	t.Parallel()
 	const issues = hapax.Code("")
 	rollback, skew := hapax.ErrClockRollback.Code(), hapax.ErrClockSkew.Code()
 	redis := testservers.Redis(t)

@@ -307,6 +307,7 @@ func testNodes(t *testing.T, store *testservers.Server) {
 // A store that has forgotten everything is refused by all who knew it, until an
 // operator has decided; then nothing is repeated.
 func TestStoreThatForgets(t *testing.T) {
+	t.Parallel()
 	store := testservers.Redis(t, "--appendonly", "no")
 	c := newCluster(t, store)
 	stop := c.run()

@@ -113,6 +113,7 @@ func (s *serving) resident() int64 {
 // not get in the way of busy ones, and still serve afterwards. Both ends need a
 // descriptor for each; Go raises the limit to the hard one by itself.
 func TestManyConnections(t *testing.T) {
+	t.Parallel()
 	idle, busy, lasting := scale(1000, 10_000), scale(100, 1000), scale(time.Second, 10*time.Second)
 	const most = 64 << 10 // bytes for one idle connection, several times what it takes
 	s := serve(t, t.TempDir(), nil)

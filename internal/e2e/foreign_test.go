@@ -56,7 +56,8 @@ var tinyidTables = []string{
 
 // TestForeignTables runs against one server; each part has databases of its own.
 func TestForeignTables(t *testing.T) {
-	server := testservers.MariaDB(t)
+	t.Parallel()
+	server := testservers.SharedMariaDB(t)
 	for name, test := range map[string]func(*testing.T, *testservers.Server){
 		"Leaf":                      testLeafTable,
 		"Leaf beside its nodes":     testLeafBesideItsNodes,

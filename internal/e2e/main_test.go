@@ -6,11 +6,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,8 +34,20 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("skipped: every test needs real servers, and -short leaves those out")
+		return
+	}
+	if err := flag.Set("test.parallel", strconv.Itoa(max(sideBySide, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err) // the flag exists
+	}
 	os.Exit(runTests(m))
 }
+
+// sideBySide is how many tests run at the same time: they wait for processes most of
+// the time.
+const sideBySide = 6
 
 func runTests(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "hapax-cmd-")

@@ -101,6 +101,7 @@ func eventuallyTake(t *testing.T, s *serving, tag string, n int) []hapax.ID {
 // Redis and of the store; with MongoDB's stand-in as the servers' store, and with etcd
 // for the segments alone.
 func TestRedisMongo(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		start func(testing.TB) *testservers.Server
 		yaml  string // of the store's URL
@@ -208,6 +209,7 @@ func get(t *testing.T, s *serving, path string) string {
 // 2, a registry that was emptied gives worker 1 away again, and then nobody issues with
 // it until its holder has ended.
 func TestStickyWorker(t *testing.T) {
+	t.Parallel()
 	store := testservers.Redis(t)
 	registry := testservers.Redis(t, "--appendonly", "no")
 	open := func(application string, env ...string) (*serving, string) {
@@ -299,6 +301,7 @@ compat:
 
 // The page's configurations are taken, and its commands print what it says.
 func TestRedisAndMongoDBPage(t *testing.T) {
+	t.Parallel()
 	const page = "docs/redis-and-mongodb.md"
 	configs, commands := blocks(t, page, "yaml"), blocks(t, page, "sh")
 	if len(configs) != 3 || len(commands) != 2 {

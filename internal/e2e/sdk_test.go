@@ -35,6 +35,7 @@ type user struct {
 // store are killed in turn: no number comes twice, and users of the client see no
 // error, because one server always lives.
 func TestEveryProtocolThroughCrashes(t *testing.T) {
+	t.Parallel()
 	const (
 		kills = 10
 		total = 1_000_000
@@ -175,6 +176,7 @@ func batched(issuer hapax.Issuer) func(context.Context) ([]hapax.ID, error) {
 
 // A web page that reaches the server on loopback is refused on RPC paths, too.
 func TestRPCIsLoopbackOnly(t *testing.T) {
+	t.Parallel()
 	s := serve(t, t.TempDir(), nil)
 	for name, header := range map[string][2]string{
 		"foreign host":   {"Host", "evil.example"},

@@ -46,17 +46,21 @@ var sharedStores = []sharedStore{
 
 // Servers, processes and networks fail under every shared store.
 func TestSharedStores(t *testing.T) {
+	t.Parallel()
 	for _, store := range sharedStores {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
 			s := store.start(t)
 			t.Run("nodes", func(t *testing.T) { testNodes(t, s) })
-			t.Run("workers", func(t *testing.T) { testWorkers(t, s) })
-			t.Run("outage", func(t *testing.T) { testOutage(t, s) })
-			t.Run("pause", func(t *testing.T) { testPause(t, s) })
-			t.Run("clone", func(t *testing.T) { testClone(t, s) })
+			beside := func(name string, test func(*testing.T, *testservers.Server)) {
+				t.Run(name, func(t *testing.T) { t.Parallel(); test(t, s) })
+			}
+			beside("workers", testWorkers)
+			beside("outage", testOutage)
+			beside("pause", testPause)
+			beside("clone", testClone)
 			if soaking || store.name == "redis" { // it is about the server, not the store
-				t.Run("latency", func(t *testing.T) { testLatency(t, s) })
+				beside("latency", testLatency)
 			}
 		})
 	}

@@ -108,6 +108,7 @@ func goRun(*testing.T) (string, []string) { return "", []string{"go", "run"} }
 // Every snippet of the page does what it says, and none gets a number that another
 // got.
 func TestFromYourLanguage(t *testing.T) {
+	t.Parallel()
 	s := serve(t, t.TempDir(), []string{"HAPAX_MAX_WAIT=1m"}) // the machine may be busy
 	a := s.addresses()
 	local := strings.NewReplacer("127.0.0.1:8080", strings.TrimPrefix(a.HTTP, "http://"), "127.0.0.1:6380", a.RESP, "6380", port(t, a.RESP))

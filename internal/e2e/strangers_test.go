@@ -38,6 +38,7 @@ func (s *serving) hangUp(awaited string) {
 
 // A name in a certificate stands for a token, in every protocol, until it is revoked.
 func TestCertificateNames(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t)
 	ca.sign("server", false)
 	ca.sign("billing", false, &url.URL{Scheme: "spiffe", Host: "example", Path: "/billing"})
@@ -201,6 +202,7 @@ func (c *h2) read() (kind byte, stream uint32, payload []byte, err error) {
 
 // What one connection of HTTP/2 may have on the way is bounded, whoever it is.
 func TestHTTP2Limits(t *testing.T) {
+	t.Parallel()
 	s := serve(t, t.TempDir(), nil)
 	c := dialH2(t, s.url)
 	settings, window := map[uint16]uint32{}, uint32(65535)
@@ -259,6 +261,7 @@ func TestHTTP2Limits(t *testing.T) {
 // Silent connections of one address keep nobody else out, with TLS and without, and
 // do not hold up the end.
 func TestSilentConnections(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t)
 	ca.sign("server", false)
 	token, hash := newToken(t)
@@ -325,6 +328,7 @@ func TestSilentConnections(t *testing.T) {
 
 // Where files are scarce, connections of one protocol do not starve the others.
 func TestScarceFiles(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "hapax.yaml")
 	if err := os.WriteFile(config, []byte("compat: {vesta: {machine: 'fixed:7', http: '127.0.0.1:0', dubbo: '127.0.0.1:0'}}"), 0o600); err != nil {
@@ -402,6 +406,7 @@ func (s *serving) listening() (at []string) {
 
 // A token is no token in a URL.
 func TestTokenInURL(t *testing.T) {
+	t.Parallel()
 	token, hash := newToken(t)
 	dir := t.TempDir()
 	config := filepath.Join(dir, "hapax.yaml")
@@ -429,6 +434,7 @@ func TestTokenInURL(t *testing.T) {
 // Who shows TinyID's token is no stranger beside hapax's tokens: more clients than
 // strangers may be keep their connections.
 func TestTinyIDClientsAreKnown(t *testing.T) {
+	t.Parallel()
 	const clients, secret = 30, "0f673adf80504e2eaa552f5d791b644c"
 	_, hash := newToken(t)
 	dir := t.TempDir()

@@ -137,6 +137,7 @@ func awaitSerial(t *testing.T, address string, config *tls.Config, want int64) {
 
 // TestTLS speaks every protocol over TLS, and renews the certificate meanwhile.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t)
 	ca.sign("server", false)
 	dir := t.TempDir()
@@ -218,6 +219,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestClientCertificates(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t)
 	ca.sign("server", false)
 	ca.sign("app", false)
@@ -263,6 +265,7 @@ func TestClientCertificates(t *testing.T) {
 }
 
 func TestBadTLS(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t)
 	ca.sign("server", false)
 	ca.sign("other", false)

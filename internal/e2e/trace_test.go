@@ -172,6 +172,7 @@ func sample(ids []hapax.ID) []hapax.ID {
 // What trace says of numbers is what the test knows of them, after kill -9, restarts
 // and hand-backs.
 func TestTrace(t *testing.T) {
+	t.Parallel()
 	for _, store := range sharedStores {
 		if store.name == "redis" || store.name == "mariadb" || soaking {
 			t.Run(store.name, func(t *testing.T) { t.Parallel(); testTrace(t, store.start(t).URL) })
@@ -276,6 +277,7 @@ func leaseAndReturn(t *testing.T, url, token string) (ids []hapax.ID) {
 
 // A node alone answers for its numbers, too, and only administrators are answered.
 func TestTraceAlone(t *testing.T) {
+	t.Parallel()
 	tr := newTracing(t, "plugins: {who: {kind: history}}")
 	s := tr.start("a", "bolt:")
 	ids := tr.web(s, "a", "orders", 10)
@@ -291,6 +293,7 @@ func TestTraceAlone(t *testing.T) {
 
 // A ledger that cannot be opened stops a server only where it is required.
 func TestLedgerThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "a"), 0o700); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 // address: the clients that knew it take nothing from what is another store. What
 // they were granted before they still use.
 func TestServerThatLostItsData(t *testing.T) {
+	t.Parallel()
 	dir, address := t.TempDir(), freeAddress(t)
 	start := func() *serving { return serve(t, dir, nil, "--http", address, "--data", "d") }
 	s := start()

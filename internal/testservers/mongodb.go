@@ -42,6 +42,7 @@ func MongoDB(t testing.TB) *Server {
 // cache under a name that depends on its sources.
 func buildFerretDB(t testing.TB) string {
 	t.Helper()
+	skipIfShort(t)
 	if !supported {
 		Missing(t, "servers for tests run on Linux only")
 	}

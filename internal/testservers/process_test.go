@@ -93,6 +93,7 @@ func TestServerDiesWithItsTest(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
+	skipIfShort(t)
 	for _, c := range []struct {
 		ci, require string
 		fails       bool

@@ -1,8 +1,8 @@
 package sqlstore_test
 
 import (
-	"cmp"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -35,18 +35,34 @@ func TestMain(m *testing.M) {
 var kinds = map[string]struct {
 	dialect sqlstore.Dialect
 	start   func(testing.TB, ...string) *testservers.Server
+	share   func(testing.TB) *testservers.Server
 }{
-	"mariadb":  {sqlstore.MySQL, testservers.MariaDB},
-	"postgres": {sqlstore.PostgreSQL, testservers.Postgres},
+	"mariadb":  {sqlstore.MySQL, testservers.MariaDB, testservers.SharedMariaDB},
+	"postgres": {sqlstore.PostgreSQL, testservers.Postgres, testservers.SharedPostgres},
 }
 
-// onServers runs the test on a server of each kind. The server is its own; the
-// store's tables are fresh also on a server that existed.
+// onServers runs the test on a server of each kind, which others use at the same
+// time; the store's tables are fresh.
 func onServers(t *testing.T, f func(t *testing.T, s *testservers.Server, url string)) {
+	t.Parallel()
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := kind.share(t)
+			f(t, s, fresh(s.URL))
+		})
+	}
+}
+
+// onOwnServers is onServers for tests that control their server, or change it for
+// everybody.
+func onOwnServers(t *testing.T, f func(t *testing.T, s *testservers.Server, url string)) {
+	t.Parallel()
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := kind.start(t)
+			s.MustControl()
 			f(t, s, fresh(s.URL))
 		})
 	}
@@ -229,8 +245,7 @@ func silence(server *testservers.Server, url string) func(testing.TB, time.Durat
 // What was acknowledged before a server was killed in the middle of its work is
 // not granted again after its restart, and callers need not open the store anew.
 func TestKilledServer(t *testing.T) {
-	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		server.MustControl()
+	onOwnServers(t, func(t *testing.T, server *testservers.Server, url string) {
 		s := open(t, url, sqlstore.Options{})
 		create(t, s, "orders")
 		ctx, stop := context.WithCancel(t.Context())
@@ -288,7 +303,7 @@ func disjoint(t testing.TB, grants []hapax.Grant) {
 // mark has moved by exactly one step, and what follows lies above it.
 func TestAmbiguousWrite(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		server.MustControl()
+		server.MustProxy()
 		proxy := testservers.NewProxy(t, server.Addr)
 		s := open(t, proxy.URL(url), sqlstore.Options{MaxConns: 1})
 		direct := open(t, url, sqlstore.Options{})
@@ -346,7 +361,7 @@ func warm(t testing.TB, s *sqlstore.Store) {
 // context, whichever is first, and the store works again when it is mended.
 func TestBlackhole(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		server.MustControl()
+		server.MustProxy()
 		proxy := testservers.NewProxy(t, server.Addr)
 		s := open(t, proxy.URL(url), sqlstore.Options{MaxConns: 2})
 		create(t, s, "orders")
@@ -382,8 +397,7 @@ func TestBlackhole(t *testing.T) {
 // A call waits for a server that restarts, as long as its time limit allows:
 // a connection that could not be made has done nothing.
 func TestWaitsForServer(t *testing.T) {
-	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		server.MustControl()
+	onOwnServers(t, func(t *testing.T, server *testservers.Server, url string) {
 		s := open(t, url, sqlstore.Options{Timeout: patience.Long})
 		create(t, s, "orders")
 		server.Stop()

@@ -17,9 +17,9 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/internal/coord"
-	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // TestEscape: every name has a node name of its own that ZooKeeper takes.
