@@ -22,12 +22,15 @@ const (
 // Beats are ordered as their encodings are, byte by byte. Each process writes
 // its own, and they only grow.
 type Beat struct {
-	Count int64 // how often it was advanced; 1 or more
-	Seen  int64 // up to which join the process has seen
+	Count  int64 // how often it was advanced; 1 or more
+	Grants int64 // how many of these asked for a grant
+	Seen   int64 // up to which join the process has seen
 }
 
-// Encode returns the row's value: two numbers of 19 digits.
-func (b Beat) Encode() []byte { return fmt.Appendf(nil, "%019d/%019d", b.Count, b.Seen) }
+// Encode returns the row's value: three numbers of 19 digits.
+func (b Beat) Encode() []byte {
+	return fmt.Appendf(nil, "%019d/%019d/%019d", b.Count, b.Grants, b.Seen)
+}
 
 // EncodeEnded returns the value of a process that has ended, and how: "left" or
 // "silent". It sorts before every value of a live one, so that no beat matches it.
@@ -39,12 +42,11 @@ func DecodeBeat(name string, value []byte) (b Beat, how string, err error) {
 	if rest, ended := strings.CutPrefix(text, endedBeat); ended {
 		how, text, _ = strings.Cut(rest, "/")
 	}
-	count, seen, _ := strings.Cut(text, "/")
-	b.Count, err = strconv.ParseInt(count, 10, 64)
-	if err == nil {
-		b.Seen, err = strconv.ParseInt(seen, 10, 64)
+	parts := strings.SplitN(text, "/", 3)
+	for i, field := range []*int64{&b.Count, &b.Grants, &b.Seen}[:len(parts)] {
+		*field, _ = strconv.ParseInt(parts[i], 10, 64) // what is wrong with it shows below
 	}
-	if err != nil || b.Count < 1 || b.Seen < 0 || string(b.Encode()) != text {
+	if b.Count < 1 || b.Grants < 0 || b.Seen < 0 || string(b.Encode()) != text {
 		return Beat{}, "", fmt.Errorf("%w: row %q of table %q is %.80q, not a heartbeat", hapax.ErrStoreCorrupt, name, TableBeats, value)
 	}
 	return b, how, nil
