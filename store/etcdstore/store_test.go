@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 }
 
 func TestConformance(t *testing.T) {
-	server := testservers.Etcd(t)
+	t.Parallel()
+	server := testservers.SharedEtcd(t)
 	url := server.URL + "/" + rand.Text()
 	storetest.Run(t, storetest.Harness{
 		URL:          url,
@@ -113,6 +114,7 @@ func client(t testing.TB, s *testservers.Server) *clientv3.Client {
 // TestAnotherCluster: data that comes to another cluster, as by a restored
 // snapshot, is refused until it is adopted.
 func TestAnotherCluster(t *testing.T) {
+	t.Parallel()
 	from, to := testservers.Etcd(t), testservers.Etcd(t, "--initial-cluster-token", "another")
 	target := client(t, to)
 	s := open(t, from.URL)
@@ -158,6 +160,7 @@ func TestAnotherCluster(t *testing.T) {
 
 // TestCredentials: a user and a password are used, and are in no error.
 func TestCredentials(t *testing.T) {
+	t.Parallel()
 	server := testservers.Etcd(t)
 	c := client(t, server)
 	_, err := c.RoleAdd(t.Context(), "root")
@@ -192,13 +195,14 @@ func TestCredentials(t *testing.T) {
 // TestNew: a store on the caller's client is the one that Open finds, and leaves
 // the client open.
 func TestNew(t *testing.T) {
-	server := testservers.Etcd(t)
+	t.Parallel()
+	server, prefix := testservers.SharedEtcd(t), "/"+rand.Text()
 	c := client(t, server)
-	id, err := open(t, server.URL+"/p").StoreID(t.Context())
+	id, err := open(t, server.URL+prefix).StoreID(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := etcdstore.New(t.Context(), c, "/p/", etcdstore.Options{})
+	s, err := etcdstore.New(t.Context(), c, prefix+"/", etcdstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

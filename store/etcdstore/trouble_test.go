@@ -13,6 +13,7 @@ import (
 
 var driver = coordtest.Driver{
 	Server:  testservers.Etcd,
+	Shared:  testservers.SharedEtcd,
 	Cluster: testservers.EtcdCluster,
 	Open: func(ctx context.Context, url string, warn func(code, message string)) (hapax.Store, error) {
 		s, err := etcdstore.Open(ctx, url, etcdstore.Options{Warn: warn, Timeout: patience.Call})
@@ -23,6 +24,6 @@ var driver = coordtest.Driver{
 	},
 }
 
-func TestTrouble(t *testing.T) { coordtest.Run(t, driver) }
+func TestTrouble(t *testing.T) { t.Parallel(); coordtest.Run(t, driver) }
 
 func BenchmarkAllocate(b *testing.B) { coordtest.Benchmark(b, driver) }

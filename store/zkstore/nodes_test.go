@@ -51,7 +51,7 @@ func TestEscape(t *testing.T) {
 // TestRenew: a node whose version has come far is replaced by a new one, and no
 // grant is lost or repeated by that, whoever else writes.
 func TestRenew(t *testing.T) {
-	url := testservers.ZooKeeper(t).URL + "/" + rand.Text()
+	url := testservers.SharedZooKeeper(t).URL + "/" + rand.Text()
 	const handles, rounds, limit = 3, 40, 4
 	seen := map[hapax.Grant]bool{}
 	var mu sync.Mutex // guards seen
@@ -102,7 +102,7 @@ func TestRenew(t *testing.T) {
 // node was made anew or removed, though the new node comes to the same version, nor
 // once the node that names the store was changed.
 func TestVersionsComeRound(t *testing.T) {
-	url := testservers.ZooKeeper(t).URL + "/" + rand.Text()
+	url := testservers.SharedZooKeeper(t).URL + "/" + rand.Text()
 	open := func() *Store {
 		s, err := Open(t.Context(), url, Options{Timeout: patience.Call})
 		if err != nil {
