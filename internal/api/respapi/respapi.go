@@ -146,7 +146,7 @@ func New(svc *service.Service, opts Options) *Server {
 		opts.Logger = slog.Default()
 	}
 	if opts.Version == "" {
-		opts.Version = builtVersion()
+		opts.Version = hapax.Version()
 	}
 	if opts.TurnedAway == nil {
 		opts.TurnedAway = func() {}
