@@ -43,6 +43,7 @@ var rules = []rule{
 	{"internal/audit", []string{"root", "store/witness", "internal/journal", "internal/ledger"}},
 	{"internal/deps", nil},
 	{"internal/patience", nil},
+	{"internal/testservers/share", []string{"internal/testservers"}},
 	{"internal/testservers", []string{"internal/patience"}},
 	{"internal/durable", nil},
 	{"internal/durable/losing", []string{"internal/durable"}},
