@@ -14,6 +14,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/testdb"
 	"github.com/hapax-id/hapax/compat/leaf"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -236,7 +237,7 @@ func testRowsComeAndGo(t *testing.T, server *testservers.Server) {
 	}
 	until := func(what string, done func() bool) {
 		t.Helper()
-		for end := time.Now().Add(time.Minute); !done(); {
+		for end := time.Now().Add(patience.Long); !done(); {
 			if time.Now().After(end) {
 				t.Fatalf("%s did not come about", what)
 			}

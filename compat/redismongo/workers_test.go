@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/redismongo"
 	"github.com/hapax-id/hapax/identity"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -159,7 +160,7 @@ func TestRegistries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			few := hapax.WorkerRange{Lo: 1, Hi: 7}
 			ask := func(i redismongo.Instance) (int64, error) {
-				return redismongo.Sticky{Registry: r, Instance: i, Timeout: within}.Worker(t.Context(), few)
+				return redismongo.Sticky{Registry: r, Instance: i, Timeout: patience.Long}.Worker(t.Context(), few)
 			}
 			first, err := ask(client)
 			if err != nil || first != 1 {

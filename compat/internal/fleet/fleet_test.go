@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax/compat/internal/testdb"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 	if !child {
 		os.Exit(m.Run())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience.Long)
 	defer cancel()
 	var j job
 	err := json.Unmarshal([]byte(text), &j)

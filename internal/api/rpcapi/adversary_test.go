@@ -29,6 +29,7 @@ import (
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -292,7 +293,7 @@ func attack(t *testing.T, store *memstore.Store, served hapax.Store, evil auth.T
 	}
 	for i := range 2 {
 		honest.Go(func() {
-			c, err := client.Dial(ctx, client.Options{Token: a.tokens["honest"], Timeout: time.Minute}, nodes[i].url, nodes[1-i].url)
+			c, err := client.Dial(ctx, client.Options{Token: a.tokens["honest"], Timeout: patience.Long}, nodes[i].url, nodes[1-i].url)
 			if err != nil {
 				l.fail("dial", err)
 				return
