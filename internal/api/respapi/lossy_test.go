@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestClientsThatRound(t *testing.T) {
 	node, dir := requireIoredis(t)
 	srv := newTestServer(t, testConfig{service: service.Options{
-		MaxWait: patience, Tags: map[string]service.TagConfig{"large": {Start: 1 << 60}},
+		MaxWait: patience.Long, Tags: map[string]service.TagConfig{"large": {Start: 1 << 60}},
 	}})
 	_, port, err := net.SplitHostPort(srv.addr)
 	if err != nil {
