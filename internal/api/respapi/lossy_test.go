@@ -90,7 +90,7 @@ func TestUnknownClients(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.text, tt.hello), func(t *testing.T) {
 			var log lines
-			srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience}, opts: Options{LargeAsText: tt.text, Logger: slog.New(slog.NewTextHandler(&log, nil))}})
+			srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience.Long}, opts: Options{LargeAsText: tt.text, Logger: slog.New(slog.NewTextHandler(&log, nil))}})
 			for range 2 {
 				c := srv.dial(t)
 				if tt.hello != "" {
