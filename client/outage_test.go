@@ -78,6 +78,10 @@ func nextError(t *testing.T, next func(context.Context) (hapax.ID, error)) error
 // TestValidity: leased numbers are given up when the server takes their tag or
 // the client's rights away, and when no server was heard of for too long.
 func TestValidity(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a quarter of a minute")
+	}
+	t.Parallel()
 	const long = time.Minute
 	for name, c := range map[string]struct {
 		validity time.Duration

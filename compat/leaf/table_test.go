@@ -41,7 +41,7 @@ func openIssuers(t testing.TB, table *leaf.Table, opts leaf.IssuersOptions) *lea
 
 // TestTable runs against one server; each part has a database of its own.
 func TestTable(t *testing.T) {
-	server := testservers.MariaDB(t)
+	server := testservers.SharedMariaDB(t)
 	for name, test := range map[string]func(*testing.T, *testservers.Server){
 		"range":          testRange,
 		"rights":         testRights,

@@ -2,6 +2,7 @@ package redismongo_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -152,10 +153,10 @@ func TestLocalFile(t *testing.T) {
 // ID is left.
 func TestRegistries(t *testing.T) {
 	rdb := connect(t, testservers.Redis(t, forgets...))
-	keeper := testservers.ZooKeeper(t)
+	keeper := testservers.SharedZooKeeper(t)
 	for name, r := range map[string]redismongo.Registry{
 		"redis":     redismongo.RedisRegistry{Client: rdb},
-		"zookeeper": redismongo.ZooKeeperRegistry{URL: keeper.URL + "/app/workers"},
+		"zookeeper": redismongo.ZooKeeperRegistry{URL: keeper.URL + "/" + rand.Text() + "/workers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			few := hapax.WorkerRange{Lo: 1, Hi: 7}

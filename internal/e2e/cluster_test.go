@@ -128,7 +128,7 @@ func (l *client) run(ctx context.Context) {
 		default:
 			l.c.t.Errorf("%s of %s: %v", l.tag, l.node.address, err)
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(scale(5*time.Millisecond, time.Millisecond))
 	}
 }
 

@@ -201,7 +201,7 @@ func TestVestaRegistry(t *testing.T) {
 
 // Worker IDs come from the foreign tables, and go to no other start.
 func TestForeignTables(t *testing.T) {
-	url := testservers.MariaDB(t).URL
+	url := testservers.SharedMariaDB(t).URL // nobody else has tables of these names there
 	db, err := mysqlstore.OpenDB(url)
 	if err != nil {
 		t.Fatal(err)

@@ -163,7 +163,7 @@ func leafDatabase(t *testing.T, server *testservers.Server, rows string) (string
 // unknown for a minute. A row that was removed ends, and one that was added begins,
 // though Leaf's cache kept the tags of an emptied table.
 func TestLeafTableComesAndGoes(t *testing.T) {
-	server := testservers.MariaDB(t)
+	server := testservers.SharedMariaDB(t)
 	if server.Addr == "" {
 		t.Skip("needs a server of its own, and an existing one was given")
 	}

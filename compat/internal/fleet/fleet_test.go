@@ -205,7 +205,7 @@ func slots(kinds []string, j job) []slot {
 const shortLife = 600 * time.Millisecond
 
 func leafTable(t *testing.T) testdb.Database {
-	return testdb.New(t, testservers.MariaDB(t), testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1, 100)")
+	return testdb.New(t, testservers.SharedMariaDB(t), testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1, 100)")
 }
 
 func TestLeafTable(t *testing.T) {
@@ -216,7 +216,7 @@ func TestLeafTable(t *testing.T) {
 
 func TestTinyID(t *testing.T) {
 	t.Parallel()
-	server := testservers.MariaDB(t)
+	server := testservers.SharedMariaDB(t)
 	urls := make([]string, 2)
 	for i := range urls {
 		db := testdb.New(t, server, testdb.TinyID...)

@@ -366,8 +366,11 @@ func lifetime(ctx context.Context, c *client.Client, l *honestLedger) error {
 // refused. HAPAX_TEST_SOAK=1 makes it a million calls.
 func TestAdversary(t *testing.T) {
 	calls := int64(100_000)
-	if os.Getenv("HAPAX_TEST_SOAK") != "" {
+	switch {
+	case os.Getenv("HAPAX_TEST_SOAK") != "":
 		calls = 1_000_000
+	case testing.Short():
+		calls = 20_000
 	}
 	store := memstore.New()
 	l, nodes, taken := attack(t, store, shared{store}, evilLease, calls)
