@@ -85,7 +85,11 @@ func fortifyNode(t testing.TB, store *memstore.Store, served hapax.Store, opts s
 	f := &fortress{t: t, store: store, witness: w, guard: g, mux: http.NewServeMux(), tokens: secrets, log: &logBuffer{}}
 	patience.Until(t, "the node has joined", func() bool { return g.Status().Ready() })
 	opts.Logger = slog.New(slog.NewJSONHandler(f.log, nil))
-	if f.svc, err = service.New(t.Context(), g, opts); err != nil {
+	var front hapax.Store = g
+	if broken, ok := served.(interface{ before(hapax.Store) hapax.Store }); ok {
+		front = broken.before(g)
+	}
+	if f.svc, err = service.New(t.Context(), front, opts); err != nil {
 		t.Fatal(err)
 	}
 	policy, err := auth.NewPolicy(tokens)
