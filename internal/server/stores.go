@@ -144,13 +144,7 @@ func (o opener) open(ctx context.Context) (hapax.Store, error) {
 	case "mongodb", "mongodb+srv":
 		return mongostore.Open(ctx, o.url, mongostore.Options{Timeout: o.timeout, Warn: o.warn})
 	case "etcd", "etcds":
-		opts := etcdstore.Options{Timeout: o.timeout, Warn: o.warn}
-		if o.adopt {
-			if _, err := etcdstore.Adopt(ctx, o.url, opts); err != nil {
-				return nil, err
-			}
-		}
-		return etcdstore.Open(ctx, o.url, opts)
+		return etcdstore.Open(ctx, o.url, etcdstore.Options{Timeout: o.timeout, Warn: o.warn})
 	case "zk", "zks":
 		return zkstore.Open(ctx, o.url, zkstore.Options{Timeout: o.timeout, Warn: o.warn})
 	}
