@@ -317,7 +317,7 @@ func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.
 // not known before the answer; nobody else of this node uses it then.
 func (g *Guarded) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
 	return verified(ctx, g, func(ctx context.Context, s hapax.Store) (hapax.Lease, error) {
-		l, err := s.AcquireWorker(driver.WithNode(ctx, g.witness.Node()), req)
+		l, err := s.AcquireWorker(ctx, req)
 		if err != nil {
 			return hapax.Lease{}, err
 		}
@@ -336,7 +336,7 @@ func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax
 	return verified(ctx, g, func(ctx context.Context, s hapax.Store) (hapax.Lease, error) {
 		c := g.witness.begin(WorkerLine(lease.Pool, lease.Worker))
 		defer g.witness.end(c)
-		l, err := s.ExtendWorker(driver.WithNode(ctx, g.witness.Node()), lease, req)
+		l, err := s.ExtendWorker(ctx, lease, req)
 		switch {
 		case errors.Is(err, hapax.ErrStoreRolledBack):
 			return lease, g.behind(ctx, s, c, lease, err)
@@ -360,7 +360,7 @@ func (g *Guarded) SealWorker(ctx context.Context, lease hapax.Lease, last int64)
 		last = max(last, lease.Grant.Hi)
 	}
 	return g.giveBack(ctx, WorkerLine(lease.Pool, lease.Worker), lease.Grant.Hi, last, func(ctx context.Context, s hapax.Store) error {
-		return s.SealWorker(driver.WithNode(ctx, g.witness.Node()), lease, last)
+		return s.SealWorker(ctx, lease, last)
 	})
 }
 
