@@ -116,6 +116,7 @@ func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.Silence != nil {
 		t.Run("identity/silence", func(t *testing.T) { check{run: checkSilence}.runOn(t, h) })
+		t.Run("identity/hung", func(t *testing.T) { check{run: checkHung}.runOn(t, h) })
 	}
 	if h.Estrange != nil {
 		t.Run("identity/adopt", func(t *testing.T) { check{run: checkAdopt}.runOn(t, h) })

@@ -19,6 +19,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A Driver is what is tested.
@@ -381,22 +382,38 @@ func rollBack(t *testing.T, server *testservers.Server, do func()) {
 	server.Start()
 }
 
-// rolledBack: a handle refuses a server that is back in an earlier state, and
-// goes on refusing.
+// rolledBack: a server that is back in an earlier state shows it by the beat.
 func (d Driver) rolledBack(t *testing.T) {
 	server := d.own(t)
-	s := d.open(t, server.URL)
-	create(t, s, "t")
-	eventually(t, s, "t", 10)
+	s := d.open(t, server.URL).(driver.Guarding)
+	beat := func(was, now int64) driver.Contact {
+		t.Helper()
+		p := driver.Pulse{Row: "n", Was: driver.Beat{Count: was}, Now: driver.Beat{Count: now}}
+		for end := time.Now().Add(patience.Long); ; time.Sleep(10 * time.Millisecond) {
+			c, err := s.Beat(t.Context(), p)
+			if err == nil {
+				return c
+			}
+			if !errors.Is(err, hapax.ErrStoreUnavailable) || time.Now().After(end) {
+				t.Fatal(err)
+			}
+		}
+	}
+	first := driver.Beat{Count: 1}.Encode()
+	if ok, err := s.SwapRow(t.Context(), driver.TableBeats, "n", nil, first); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	const beats = 50
 	rollBack(t, server, func() {
-		for range 50 {
-			eventually(t, s, "t", 10)
+		for i := range int64(beats) {
+			if c := beat(1+i, 2+i); !c.Met {
+				t.Fatalf("the contact is %+v", c)
+			}
 		}
 	})
-	refuses(t, s, "t", hapax.ErrStoreRolledBack)
-	for range 100 {
-		if g, err := allocateWithin(t, patience.Call, s, "t", 10); !errors.Is(err, hapax.ErrStoreRolledBack) {
-			t.Fatalf("granted %v, error is %v; want ErrStoreRolledBack again", g, err)
+	for range 20 {
+		if c := beat(1+beats, 2+beats); c.Met || string(c.Row) != string(first) {
+			t.Fatalf("the contact is %+v; want no beat, and the row %q", c, first)
 		}
 	}
 }
