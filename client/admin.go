@@ -11,10 +11,13 @@ import (
 
 // A Status is how a server stands with its store.
 type Status struct {
-	State   string // empty while it is serving; else "refusing" or "fenced"
-	Why     string // why it is not serving
-	Fence   *Fence // nil where there is none
-	Nodes   []Node // that the store knows, by identity
+	State   string     // "joining", "serving", "fenced", "refusing", "leaving" or "left"
+	Code    hapax.Code // of why it is not serving
+	Why     string     // why it is not serving
+	Command string     // what an operator may do; empty: nothing is needed
+	Fence   *Fence     // nil where there is none
+	Missing []Node     // who must speak before the fence can end, and has not
+	Nodes   []Node     // that the store knows, by row
 	StoreID string
 }
 
@@ -24,10 +27,16 @@ type Fence struct {
 	At            time.Time
 }
 
-// A Node is a node that the store knows.
+// A Node is a process that the store knows, or that somebody knows who uses it.
 type Node struct {
-	ID, Name  string
-	At, Since time.Time // of its last heartbeat, and when it joined; by its own clock
+	Row     string // its name in the store: as which one it joined, and a random text
+	Name    string // what operators know it by
+	Address string
+	State   string        // "serving", "joining", "left", "silent" or "missing"
+	Beats   int64         // how often it has written to the store
+	Grants  int64         // how often it has asked for numbers, as far as is known
+	Seen    time.Duration // how long ago the server saw its heartbeat advance; 0: it did not
+	Self    bool          // it is the server that answers
 }
 
 // Status asks a server how it stands with its store, and who else is there.
@@ -38,11 +47,10 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	st := Status{State: res.GetState(), Why: res.GetWhy(), Fence: fenceOf(res.GetFence()), StoreID: res.GetStoreId()}
-	for _, n := range res.GetNodes() {
-		st.Nodes = append(st.Nodes, Node{n.GetId(), n.GetName(), n.GetAt().AsTime(), n.GetSince().AsTime()})
-	}
-	return st, nil
+	return Status{
+		State: res.GetState(), Code: hapax.Code(res.GetCode()), Why: res.GetWhy(), Command: res.GetCommand(), Fence: fenceOf(res.GetFence()),
+		Missing: nodesOf(res.GetMissing()), Nodes: nodesOf(res.GetNodes()), StoreID: res.GetStoreId(),
+	}, nil
 }
 
 func fenceOf(m *hapaxv1.Fence) *Fence {
@@ -52,24 +60,34 @@ func fenceOf(m *hapaxv1.Fence) *Fence {
 	return &Fence{m.GetId(), m.GetName(), m.GetWhy(), m.GetAt().AsTime()}
 }
 
-// An AdoptRequest says how an operator decides about a store that went back.
+func nodesOf(list []*hapaxv1.Node) []Node {
+	var nodes []Node
+	for _, n := range list {
+		nodes = append(nodes, Node{
+			n.GetRow(), n.GetName(), n.GetAddress(), n.GetState(), n.GetBeats(), n.GetGrants(), time.Duration(n.GetSeenMs()) * time.Millisecond, n.GetSelf(),
+		})
+	}
+	return nodes
+}
+
+// An AdoptRequest says what an operator states about a store that went back.
 type AdoptRequest struct {
-	DryRun         bool             // only say what would be done
-	Floor          int64            // what every segment tag is raised to at least
-	WithoutMissing bool             // go on although nodes have not said what they used; needs Floor
-	NoOthers       bool             // states that no node has used the store but those that are heard
-	Lines          map[string]int64 // what witnesses say whose nodes do not live
+	DryRun    bool     // only say what would be done
+	Node      string   // who is spoken for: the name of a row or of a node; empty: all who are missing
+	Floor     int64    // above all that they can have used: what every segment tag is raised to at least
+	Witnesses [][]byte // what witnesses say whose nodes do not run
 }
 
 // An Adoption is what was found and done.
 type Adoption struct {
 	StoreID  string
+	Other    string   // the store that the server knows, where it is another one
 	Fence    *Fence   // the fence that stood; nil: nothing was wrong
-	Spoke    []string // nodes that have said what they used, by name
-	Missing  []string // nodes that the store knows and that have not
-	Unheard  []string // further nodes that were seen in the store, or in the one that it replaces
-	Replaced bool     // the store is another one than that which was used
-	Raised   []Raised // marks that were raised, or would be
+	Spoke    int64    // how many processes have said what they used
+	Missing  []Node   // who is missing still
+	Stated   []Node   // who was spoken for
+	Raised   []Raised // marks that are raised, or would be
+	Proposed int64    // a floor that would be accepted
 }
 
 // Raised is one mark that was raised: of a tag, or of a pool's worker.
@@ -79,20 +97,18 @@ type Raised struct {
 	From, To  int64
 }
 
-// Adopt has a server raise every mark of the store above what is known to be used,
-// and lift the fence. Where nothing is wrong it changes nothing.
+// Adopt has a server take an operator's word for those who are missing, so that the
+// store is healed and the fence ends. Where nothing is wrong it changes nothing.
 func (c *Client) Adopt(ctx context.Context, req AdoptRequest) (Adoption, error) {
 	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.AdoptResponse, error) {
-		return s.admin.Adopt(ctx, &hapaxv1.AdoptRequest{
-			DryRun: req.DryRun, Floor: req.Floor, WithoutMissing: req.WithoutMissing, NoOthers: req.NoOthers, Lines: req.Lines,
-		})
+		return s.admin.Adopt(ctx, &hapaxv1.AdoptRequest{DryRun: req.DryRun, Node: req.Node, Floor: req.Floor, Witnesses: req.Witnesses})
 	})
 	if err != nil {
 		return Adoption{}, err
 	}
 	a := Adoption{
-		StoreID: res.GetStoreId(), Fence: fenceOf(res.GetFence()), Spoke: res.GetSpoke(), Missing: res.GetMissing(),
-		Unheard: res.GetUnheard(), Replaced: res.GetReplaced(),
+		StoreID: res.GetStoreId(), Other: res.GetOther(), Fence: fenceOf(res.GetFence()), Spoke: res.GetSpoke(), Missing: nodesOf(res.GetMissing()),
+		Stated: nodesOf(res.GetStated()), Proposed: res.GetProposed(),
 	}
 	for _, r := range res.GetRaised() {
 		a.Raised = append(a.Raised, Raised{r.GetTag(), r.GetPool(), r.GetWorker(), r.GetFrom(), r.GetTo()})

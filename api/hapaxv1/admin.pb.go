@@ -1512,16 +1512,22 @@ func (*GetStatusRequest) Descriptor() ([]byte, []int) {
 // How the node stands.
 type GetStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty while the node is serving; else "refusing" or "fenced".
+	// "joining", "serving", "fenced", "refusing", "leaving" or "left".
 	State string `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
 	// Why it is not serving.
 	Why string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
 	// The fence in the store, where there is one.
 	Fence *Fence `protobuf:"bytes,3,opt,name=fence,proto3" json:"fence,omitempty"`
-	// The nodes that the store knows, by identity; none where it is not shared.
+	// The processes that the store knows; none where it is not shared.
 	Nodes []*Node `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// The store behind the server.
-	StoreId       string `protobuf:"bytes,5,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	StoreId string `protobuf:"bytes,5,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	// The code of why it is not serving.
+	Code string `protobuf:"bytes,6,opt,name=code,proto3" json:"code,omitempty"`
+	// What an operator may do; empty: nothing is needed.
+	Command string `protobuf:"bytes,7,opt,name=command,proto3" json:"command,omitempty"`
+	// Who must speak before the fence can end, and has not.
+	Missing       []*Node `protobuf:"bytes,8,rep,name=missing,proto3" json:"missing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1589,6 +1595,27 @@ func (x *GetStatusResponse) GetStoreId() string {
 		return x.StoreId
 	}
 	return ""
+}
+
+func (x *GetStatusResponse) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *GetStatusResponse) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *GetStatusResponse) GetMissing() []*Node {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
 }
 
 // Stands in the store while nobody is granted anything.
@@ -1664,17 +1691,25 @@ func (x *Fence) GetWhy() string {
 	return ""
 }
 
-// A node that the store knows.
+// A process that the store knows, or that somebody knows who uses it.
 type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its identity.
-	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The name of its row in the store: as which one it joined, and a random text.
+	Row string `protobuf:"bytes,1,opt,name=row,proto3" json:"row,omitempty"`
 	// What operators know it by.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Its last heartbeat, by its own clock.
-	At *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
-	// When it joined, by its own clock.
-	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	// Where it can be found.
+	Address string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	// "serving", "joining", "left", "silent" or "missing".
+	State string `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
+	// How often it has written to the store.
+	Beats int64 `protobuf:"varint,7,opt,name=beats,proto3" json:"beats,omitempty"`
+	// How often it has asked for numbers, as far as is known.
+	Grants int64 `protobuf:"varint,8,opt,name=grants,proto3" json:"grants,omitempty"`
+	// How long ago, in milliseconds, the server saw its heartbeat advance; 0: it did not.
+	SeenMs int64 `protobuf:"varint,9,opt,name=seen_ms,json=seenMs,proto3" json:"seen_ms,omitempty"`
+	// It is the server that answers.
+	Self          bool `protobuf:"varint,10,opt,name=self,proto3" json:"self,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1709,9 +1744,9 @@ func (*Node) Descriptor() ([]byte, []int) {
 	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
-func (x *Node) GetId() string {
+func (x *Node) GetRow() string {
 	if x != nil {
-		return x.Id
+		return x.Row
 	}
 	return ""
 }
@@ -1723,35 +1758,60 @@ func (x *Node) GetName() string {
 	return ""
 }
 
-func (x *Node) GetAt() *timestamppb.Timestamp {
+func (x *Node) GetAddress() string {
 	if x != nil {
-		return x.At
+		return x.Address
 	}
-	return nil
+	return ""
 }
 
-func (x *Node) GetSince() *timestamppb.Timestamp {
+func (x *Node) GetState() string {
 	if x != nil {
-		return x.Since
+		return x.State
 	}
-	return nil
+	return ""
 }
 
-// Asks for a store to be adopted.
+func (x *Node) GetBeats() int64 {
+	if x != nil {
+		return x.Beats
+	}
+	return 0
+}
+
+func (x *Node) GetGrants() int64 {
+	if x != nil {
+		return x.Grants
+	}
+	return 0
+}
+
+func (x *Node) GetSeenMs() int64 {
+	if x != nil {
+		return x.SeenMs
+	}
+	return 0
+}
+
+func (x *Node) GetSelf() bool {
+	if x != nil {
+		return x.Self
+	}
+	return false
+}
+
+// Asks for a store to be adopted: for whoever is missing to be spoken for.
 type AdoptRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only say what would be done.
 	DryRun bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	// What every segment tag is raised to at least.
+	// Above all that the missing can have used: what every segment tag is raised to
+	// at least.
 	Floor int64 `protobuf:"varint,2,opt,name=floor,proto3" json:"floor,omitempty"`
-	// Go on although nodes that the store knows have not said what they used;
-	// needs a floor.
-	WithoutMissing bool `protobuf:"varint,3,opt,name=without_missing,json=withoutMissing,proto3" json:"without_missing,omitempty"`
-	// What witnesses say whose nodes do not live: lines with their marks.
-	Lines map[string]int64 `protobuf:"bytes,4,rep,name=lines,proto3" json:"lines,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// States that no node has used the store but those that are heard. A store that
-	// was replaced needs that, or a floor.
-	NoOthers      bool `protobuf:"varint,5,opt,name=no_others,json=noOthers,proto3" json:"no_others,omitempty"`
+	// Who is spoken for: the name of a row or of a node; empty: all who are missing.
+	Node string `protobuf:"bytes,6,opt,name=node,proto3" json:"node,omitempty"`
+	// What witnesses say whose nodes do not run.
+	Witnesses     [][]byte `protobuf:"bytes,7,rep,name=witnesses,proto3" json:"witnesses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1800,25 +1860,18 @@ func (x *AdoptRequest) GetFloor() int64 {
 	return 0
 }
 
-func (x *AdoptRequest) GetWithoutMissing() bool {
+func (x *AdoptRequest) GetNode() string {
 	if x != nil {
-		return x.WithoutMissing
+		return x.Node
 	}
-	return false
+	return ""
 }
 
-func (x *AdoptRequest) GetLines() map[string]int64 {
+func (x *AdoptRequest) GetWitnesses() [][]byte {
 	if x != nil {
-		return x.Lines
+		return x.Witnesses
 	}
 	return nil
-}
-
-func (x *AdoptRequest) GetNoOthers() bool {
-	if x != nil {
-		return x.NoOthers
-	}
-	return false
 }
 
 // What was found and done.
@@ -1828,17 +1881,18 @@ type AdoptResponse struct {
 	StoreId string `protobuf:"bytes,1,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
 	// The fence that stood; not given: nothing was wrong.
 	Fence *Fence `protobuf:"bytes,2,opt,name=fence,proto3" json:"fence,omitempty"`
-	// Nodes that have said what they used, by name.
-	Spoke []string `protobuf:"bytes,3,rep,name=spoke,proto3" json:"spoke,omitempty"`
-	// Nodes that the store knows and that have not.
-	Missing []string `protobuf:"bytes,4,rep,name=missing,proto3" json:"missing,omitempty"`
-	// The marks that were raised, or would be.
+	// The marks that are raised, or would be.
 	Raised []*RaisedMark `protobuf:"bytes,5,rep,name=raised,proto3" json:"raised,omitempty"`
-	// Further nodes that were seen in the store, or in the one that it replaces, and
-	// that have not said what they used.
-	Unheard []string `protobuf:"bytes,6,rep,name=unheard,proto3" json:"unheard,omitempty"`
-	// The store is another one than that which was used.
-	Replaced      bool `protobuf:"varint,7,opt,name=replaced,proto3" json:"replaced,omitempty"`
+	// Who is missing still.
+	Missing []*Node `protobuf:"bytes,8,rep,name=missing,proto3" json:"missing,omitempty"`
+	// Who was spoken for.
+	Stated []*Node `protobuf:"bytes,9,rep,name=stated,proto3" json:"stated,omitempty"`
+	// How many processes have said what they used.
+	Spoke int64 `protobuf:"varint,10,opt,name=spoke,proto3" json:"spoke,omitempty"`
+	// A floor that would be accepted.
+	Proposed int64 `protobuf:"varint,11,opt,name=proposed,proto3" json:"proposed,omitempty"`
+	// The store that the server knows, where it is another one.
+	Other         string `protobuf:"bytes,12,opt,name=other,proto3" json:"other,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1887,20 +1941,6 @@ func (x *AdoptResponse) GetFence() *Fence {
 	return nil
 }
 
-func (x *AdoptResponse) GetSpoke() []string {
-	if x != nil {
-		return x.Spoke
-	}
-	return nil
-}
-
-func (x *AdoptResponse) GetMissing() []string {
-	if x != nil {
-		return x.Missing
-	}
-	return nil
-}
-
 func (x *AdoptResponse) GetRaised() []*RaisedMark {
 	if x != nil {
 		return x.Raised
@@ -1908,18 +1948,39 @@ func (x *AdoptResponse) GetRaised() []*RaisedMark {
 	return nil
 }
 
-func (x *AdoptResponse) GetUnheard() []string {
+func (x *AdoptResponse) GetMissing() []*Node {
 	if x != nil {
-		return x.Unheard
+		return x.Missing
 	}
 	return nil
 }
 
-func (x *AdoptResponse) GetReplaced() bool {
+func (x *AdoptResponse) GetStated() []*Node {
 	if x != nil {
-		return x.Replaced
+		return x.Stated
 	}
-	return false
+	return nil
+}
+
+func (x *AdoptResponse) GetSpoke() int64 {
+	if x != nil {
+		return x.Spoke
+	}
+	return 0
+}
+
+func (x *AdoptResponse) GetProposed() int64 {
+	if x != nil {
+		return x.Proposed
+	}
+	return 0
+}
+
+func (x *AdoptResponse) GetOther() string {
+	if x != nil {
+		return x.Other
+	}
+	return ""
 }
 
 // A mark that was raised.
@@ -3096,41 +3157,46 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"8\n" +
 	"\x12DeletePoolResponse\x12\"\n" +
 	"\x04pool\x18\x01 \x01(\v2\x0e.hapax.v1.PoolR\x04pool\"\x12\n" +
-	"\x10GetStatusRequest\"\xa3\x01\n" +
+	"\x10GetStatusRequest\"\xfb\x01\n" +
 	"\x11GetStatusResponse\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12%\n" +
 	"\x05fence\x18\x03 \x01(\v2\x0f.hapax.v1.FenceR\x05fence\x12$\n" +
 	"\x05nodes\x18\x04 \x03(\v2\x0e.hapax.v1.NodeR\x05nodes\x12\x19\n" +
-	"\bstore_id\x18\x05 \x01(\tR\astoreId\"i\n" +
+	"\bstore_id\x18\x05 \x01(\tR\astoreId\x12\x12\n" +
+	"\x04code\x18\x06 \x01(\tR\x04code\x12\x18\n" +
+	"\acommand\x18\a \x01(\tR\acommand\x12(\n" +
+	"\amissing\x18\b \x03(\v2\x0e.hapax.v1.NodeR\amissing\"i\n" +
 	"\x05Fence\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
 	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x10\n" +
-	"\x03why\x18\x04 \x01(\tR\x03why\"\x88\x01\n" +
-	"\x04Node\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
-	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x120\n" +
-	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xf6\x01\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\"\xc3\x01\n" +
+	"\x04Node\x12\x10\n" +
+	"\x03row\x18\x01 \x01(\tR\x03row\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05state\x18\x06 \x01(\tR\x05state\x12\x14\n" +
+	"\x05beats\x18\a \x01(\x03R\x05beats\x12\x16\n" +
+	"\x06grants\x18\b \x01(\x03R\x06grants\x12\x17\n" +
+	"\aseen_ms\x18\t \x01(\x03R\x06seenMs\x12\x12\n" +
+	"\x04self\x18\n" +
+	" \x01(\bR\x04selfJ\x04\b\x03\x10\x04J\x04\b\x04\x10\x05\"\x81\x01\n" +
 	"\fAdoptRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x14\n" +
-	"\x05floor\x18\x02 \x01(\x03R\x05floor\x12'\n" +
-	"\x0fwithout_missing\x18\x03 \x01(\bR\x0ewithoutMissing\x127\n" +
-	"\x05lines\x18\x04 \x03(\v2!.hapax.v1.AdoptRequest.LinesEntryR\x05lines\x12\x1b\n" +
-	"\tno_others\x18\x05 \x01(\bR\bnoOthers\x1a8\n" +
-	"\n" +
-	"LinesEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xe5\x01\n" +
+	"\x05floor\x18\x02 \x01(\x03R\x05floor\x12\x12\n" +
+	"\x04node\x18\x06 \x01(\tR\x04node\x12\x1c\n" +
+	"\twitnesses\x18\a \x03(\fR\twitnessesJ\x04\b\x03\x10\x04J\x04\b\x04\x10\x05J\x04\b\x05\x10\x06\"\xb1\x02\n" +
 	"\rAdoptResponse\x12\x19\n" +
 	"\bstore_id\x18\x01 \x01(\tR\astoreId\x12%\n" +
-	"\x05fence\x18\x02 \x01(\v2\x0f.hapax.v1.FenceR\x05fence\x12\x14\n" +
-	"\x05spoke\x18\x03 \x03(\tR\x05spoke\x12\x18\n" +
-	"\amissing\x18\x04 \x03(\tR\amissing\x12,\n" +
-	"\x06raised\x18\x05 \x03(\v2\x14.hapax.v1.RaisedMarkR\x06raised\x12\x18\n" +
-	"\aunheard\x18\x06 \x03(\tR\aunheard\x12\x1a\n" +
-	"\breplaced\x18\a \x01(\bR\breplaced\"n\n" +
+	"\x05fence\x18\x02 \x01(\v2\x0f.hapax.v1.FenceR\x05fence\x12,\n" +
+	"\x06raised\x18\x05 \x03(\v2\x14.hapax.v1.RaisedMarkR\x06raised\x12(\n" +
+	"\amissing\x18\b \x03(\v2\x0e.hapax.v1.NodeR\amissing\x12&\n" +
+	"\x06stated\x18\t \x03(\v2\x0e.hapax.v1.NodeR\x06stated\x12\x14\n" +
+	"\x05spoke\x18\n" +
+	" \x01(\x03R\x05spoke\x12\x1a\n" +
+	"\bproposed\x18\v \x01(\x03R\bproposed\x12\x14\n" +
+	"\x05other\x18\f \x01(\tR\x05otherJ\x04\b\x03\x10\x04J\x04\b\x04\x10\x05J\x04\b\x06\x10\aJ\x04\b\a\x10\b\"n\n" +
 	"\n" +
 	"RaisedMark\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x12\n" +
@@ -3254,7 +3320,7 @@ func file_hapax_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hapax_v1_admin_proto_rawDescData
 }
 
-var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_hapax_v1_admin_proto_goTypes = []any{
 	(*GetTagRequest)(nil),              // 0: hapax.v1.GetTagRequest
 	(*GetTagResponse)(nil),             // 1: hapax.v1.GetTagResponse
@@ -3304,58 +3370,57 @@ var file_hapax_v1_admin_proto_goTypes = []any{
 	(*SetPluginResponse)(nil),          // 45: hapax.v1.SetPluginResponse
 	(*GetUsageRequest)(nil),            // 46: hapax.v1.GetUsageRequest
 	(*GetUsageResponse)(nil),           // 47: hapax.v1.GetUsageResponse
-	nil,                                // 48: hapax.v1.AdoptRequest.LinesEntry
-	(*Tag)(nil),                        // 49: hapax.v1.Tag
-	(*Pool)(nil),                       // 50: hapax.v1.Pool
-	(*Worker)(nil),                     // 51: hapax.v1.Worker
-	(*timestamppb.Timestamp)(nil),      // 52: google.protobuf.Timestamp
-	(*Field)(nil),                      // 53: hapax.v1.Field
-	(*Grant)(nil),                      // 54: hapax.v1.Grant
-	(*Usage)(nil),                      // 55: hapax.v1.Usage
+	(*Tag)(nil),                        // 48: hapax.v1.Tag
+	(*Pool)(nil),                       // 49: hapax.v1.Pool
+	(*Worker)(nil),                     // 50: hapax.v1.Worker
+	(*timestamppb.Timestamp)(nil),      // 51: google.protobuf.Timestamp
+	(*Field)(nil),                      // 52: hapax.v1.Field
+	(*Grant)(nil),                      // 53: hapax.v1.Grant
+	(*Usage)(nil),                      // 54: hapax.v1.Usage
 }
 var file_hapax_v1_admin_proto_depIdxs = []int32{
-	49, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
-	49, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
-	49, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
-	49, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
-	49, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
-	49, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
-	50, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
-	51, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
+	48, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
+	48, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
+	48, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
+	48, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
+	48, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
+	48, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
+	49, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
+	50, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
 	16, // 8: hapax.v1.ListPoolStatusesResponse.pools:type_name -> hapax.v1.PoolStatus
-	50, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
+	49, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
 	21, // 10: hapax.v1.ListWorkerStatusesResponse.workers:type_name -> hapax.v1.WorkerStatus
 	21, // 11: hapax.v1.GetWorkerStatusResponse.worker:type_name -> hapax.v1.WorkerStatus
-	51, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
-	52, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
-	52, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
-	53, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
-	51, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
-	50, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
-	50, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
+	50, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
+	51, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
+	51, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
+	52, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
+	50, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
+	49, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
+	49, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
 	30, // 19: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
 	31, // 20: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
-	52, // 21: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
-	52, // 22: hapax.v1.Node.at:type_name -> google.protobuf.Timestamp
-	52, // 23: hapax.v1.Node.since:type_name -> google.protobuf.Timestamp
-	48, // 24: hapax.v1.AdoptRequest.lines:type_name -> hapax.v1.AdoptRequest.LinesEntry
-	30, // 25: hapax.v1.AdoptResponse.fence:type_name -> hapax.v1.Fence
-	34, // 26: hapax.v1.AdoptResponse.raised:type_name -> hapax.v1.RaisedMark
+	31, // 21: hapax.v1.GetStatusResponse.missing:type_name -> hapax.v1.Node
+	51, // 22: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
+	30, // 23: hapax.v1.AdoptResponse.fence:type_name -> hapax.v1.Fence
+	34, // 24: hapax.v1.AdoptResponse.raised:type_name -> hapax.v1.RaisedMark
+	31, // 25: hapax.v1.AdoptResponse.missing:type_name -> hapax.v1.Node
+	31, // 26: hapax.v1.AdoptResponse.stated:type_name -> hapax.v1.Node
 	38, // 27: hapax.v1.TraceResponse.lines:type_name -> hapax.v1.TraceLine
 	37, // 28: hapax.v1.TraceResponse.ledger:type_name -> hapax.v1.TraceCoverage
 	37, // 29: hapax.v1.TraceResponse.history:type_name -> hapax.v1.TraceCoverage
-	52, // 30: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
-	52, // 31: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
+	51, // 30: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
+	51, // 31: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
 	39, // 32: hapax.v1.TraceLine.grants:type_name -> hapax.v1.TraceGrant
 	40, // 33: hapax.v1.TraceLine.issued:type_name -> hapax.v1.TraceHandout
-	54, // 34: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
-	52, // 35: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
-	52, // 36: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
-	52, // 37: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
-	52, // 38: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
+	53, // 34: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
+	51, // 35: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
+	51, // 36: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
+	51, // 37: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
+	51, // 38: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
 	43, // 39: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
 	43, // 40: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
-	55, // 41: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
+	54, // 41: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
 	0,  // 42: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
 	2,  // 43: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
 	4,  // 44: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
@@ -3416,7 +3481,7 @@ func file_hapax_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_admin_proto_rawDesc), len(file_hapax_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   49,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

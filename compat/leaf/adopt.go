@@ -20,7 +20,7 @@ type Raised = marks.Raised
 // row is behind, it does nothing.
 func (t *Table) Adopt(ctx context.Context, margin int64, dryRun bool) ([]Raised, error) {
 	known := t.marks.Lines()
-	wrong := t.marks.Refused() != nil
+	wrong := len(t.marks.RefusedLines()) > 0
 	var all []Raised
 	var bad error
 	err := t.rows(ctx, "", func(r row) bool {
@@ -47,10 +47,7 @@ func (t *Table) Adopt(ctx context.Context, margin int64, dryRun bool) ([]Raised,
 			return nil, err
 		}
 	}
-	if t.witness == nil {
-		return all, nil
-	}
-	return all, t.witness.Readmit()
+	return all, t.marks.Readmit()
 }
 
 // raise raises one row, unless it is higher already.

@@ -35,7 +35,6 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/issuers"
-	"github.com/hapax-id/hapax/compat/internal/marks"
 	"github.com/hapax-id/hapax/compat/internal/mysqldb"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
@@ -71,9 +70,8 @@ type TableOptions struct {
 type Table struct {
 	db      *mysqldb.DB
 	warn    func(code, message string)
-	witness *witness.Witness // may be nil
-	marks   *marks.Marks     // how far each tag was granted
-	checked atomic.Bool      // all rows were compared with the marks
+	marks   *witness.Marks // how far each tag was granted
+	checked atomic.Bool    // all rows were compared with the marks
 }
 
 // OpenTable opens leaf_alloc in the database mysql://user:password@host/database,
@@ -86,7 +84,7 @@ func OpenTable(ctx context.Context, url string, opts TableOptions) (*Table, erro
 		return nil, err
 	}
 	t := newTable(db, opts)
-	if err := t.probe(ctx); err != nil {
+	if err := t.Ping(ctx); err != nil {
 		_ = t.Close()
 		return nil, err
 	}
@@ -106,7 +104,7 @@ func newTable(db *mysqldb.DB, opts TableOptions) *Table {
 	if opts.Warn == nil {
 		opts.Warn = func(string, string) {}
 	}
-	return &Table{db: db, warn: opts.Warn, witness: opts.Witness, marks: marks.New(opts.Witness, opts.Warn)}
+	return &Table{db: db, warn: opts.Warn, marks: witness.NewMarks(opts.Witness, opts.Warn)}
 }
 
 // A row is what a row of leaf_alloc tells.
@@ -166,10 +164,9 @@ func (t *Table) Allocate(ctx context.Context, tag string, n int64, _ hapax.Grant
 	if err != nil {
 		return hapax.Allocation{}, err
 	}
-	defer c.End()
 	r, g, err := t.advance(limited, tag, n, c.Since)
 	if errors.Is(err, hapax.ErrStoreRolledBack) {
-		err = t.marks.Behind(err)
+		err = t.marks.Behind(witness.TagLine(tag), err)
 	}
 	if err != nil {
 		return hapax.Allocation{}, t.db.Fail(ctx, "leaf_alloc", err)
@@ -180,26 +177,21 @@ func (t *Table) Allocate(ctx context.Context, tag string, n int64, _ hapax.Grant
 	return hapax.Allocation{Grant: g, Tag: r.asTag(), From: g.Lo}, nil
 }
 
-// compare looks at all rows once before the first is used: where one is behind the
-// witness the table was set back, and the others with it, of which the witness may
-// know nothing.
+// compare looks at all rows once before the first is used, and refuses those that are
+// behind the witness.
 func (t *Table) compare(ctx context.Context) error {
 	if !t.marks.Durable() || t.checked.Load() {
 		return nil
 	}
 	known := t.marks.Lines() // from before the rows are read
-	var behind error
 	err := t.rows(ctx, "", func(r row) bool {
 		if mark, ok := known[witness.TagLine(r.tag)]; ok && r.maxID < mark {
-			behind = t.behind(r, mark) // a row without a mark may hold anything: it is judged when it is used
+			_ = t.marks.Behind(witness.TagLine(r.tag), t.behind(r, mark)) // whoever asks for the row is told
 		}
-		return behind == nil
+		return true
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case behind != nil:
-		return t.marks.Behind(behind)
 	}
 	t.checked.Store(true)
 	return nil
@@ -263,7 +255,7 @@ func (t *Table) advance(ctx context.Context, tag string, n, taken int64) (row, h
 // missing returns the error for a tag without a row: ErrTagDeleted where there
 // was one.
 func (t *Table) missing(tag string) error {
-	if t.marks.Known(witness.TagLine(tag)) {
+	if _, known := t.marks.Mark(witness.TagLine(tag)); known {
 		return fmt.Errorf("%w: row %q is gone from leaf_alloc", hapax.ErrTagDeleted, tag)
 	}
 	return fmt.Errorf("%w: leaf_alloc has no row %q", hapax.ErrTagNotFound, tag)
@@ -293,7 +285,6 @@ func (t *Table) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	defer c.End()
 	r := row{tag: name}
 	err = t.db.SQL.QueryRowContext(limited, "SELECT max_id, step FROM leaf_alloc"+exactly, name, name).Scan(&r.maxID, &r.step)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -303,7 +294,7 @@ func (t *Table) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 		err = r.check()
 	}
 	if err == nil && t.marks.Durable() && r.maxID < c.Since {
-		err = t.marks.Behind(t.behind(r, c.Since))
+		err = t.marks.Behind(witness.TagLine(name), t.behind(r, c.Since))
 	}
 	return r.asTag(), t.db.Fail(ctx, "leaf_alloc", err)
 }
@@ -360,15 +351,8 @@ func (t *Table) DeleteTag(_ context.Context, name string) (hapax.Tag, error) {
 	return hapax.Tag{}, fmt.Errorf("%w: remove the row instead: DELETE FROM leaf_alloc WHERE biz_tag = %s; keep its max_id, as the table keeps no tombstone", hapax.ErrNotSupported, mysqldb.Quote(name))
 }
 
-// Ping reports whether the table answers, and may be used.
+// Ping reports whether the table answers.
 func (t *Table) Ping(ctx context.Context) error {
-	if err := t.marks.Refused(); err != nil {
-		return err
-	}
-	return t.probe(ctx)
-}
-
-func (t *Table) probe(ctx context.Context) error {
 	return t.db.Probe(ctx, "leaf_alloc", "SELECT biz_tag, max_id, step FROM leaf_alloc LIMIT 1")
 }
 

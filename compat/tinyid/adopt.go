@@ -20,7 +20,7 @@ type Raised = marks.Raised
 // nothing is refused and no row is behind, it does nothing.
 func (s *Store) Adopt(ctx context.Context, margin int64, dryRun bool) ([]Raised, error) {
 	known := sorted(s.marks.Lines())
-	wrong := s.marks.Refused() != nil
+	wrong := len(s.marks.RefusedLines()) > 0
 	rows, err := s.all(ctx)
 	if err != nil {
 		return nil, err
@@ -55,10 +55,7 @@ func (s *Store) Adopt(ctx context.Context, margin int64, dryRun bool) ([]Raised,
 			return nil, err
 		}
 	}
-	if s.witness == nil {
-		return all, nil
-	}
-	return all, s.witness.Readmit()
+	return all, s.marks.Readmit()
 }
 
 // raise raises one row, unless it is higher already.

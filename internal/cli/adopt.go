@@ -23,129 +23,179 @@ const adoptTimeout = time.Minute
 func adoptCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "adopt",
-		Short: "Decide that a restored, replaced, copied or moved store is to be used",
-		Long: `Adopt is the way out when hapax refuses its store: because it was restored from a
-backup, replaced, copied or moved to another machine. It raises every mark of the
-store above what the living nodes, this data directory and the given witnesses
-know to be used, and then lifts the fence that keeps all nodes from issuing.
+		Short: "Speak for nodes that are missing, so that a store that went back can be used",
+		Long: `Nodes heal a store that went back by themselves where all who can know what was used
+have said so. Adopt is an operator's word where somebody is missing: that witness files
+tell all, or that no number above the floor was used. It is also how a store that
+replaces another one, was copied or moved to another machine is accepted, and how a
+fleet is healed whose nodes wait for a person.
 
 It says first what is wrong and what it would raise, and asks before it changes
-anything; --yes answers for you. Where nothing is wrong it changes nothing.
+anything; --yes answers for you. Where nothing is wrong it changes nothing. A floor
+below a number that is known to be used is not accepted.
 
 With --server it works through a running server, and without, on a data directory
-whose server is stopped. Run it once, at any node: the others hear of it. An
-embedded store that was copied or moved is raised by the margins, which must
-exceed what the original granted since; never use that original again.
+whose server is stopped, by the same rules: nodes that live are heard. An embedded
+store that was copied or moved is raised by the margins, which must exceed what the
+original granted since; never use that original again.
 
 With --foreign leaf or --foreign tinyid it raises the rows of that system's table: above
 what this node's witness knows, and by the margin for what the system's own nodes
 have issued.`,
 		Example: `  hapax adopt --server http://127.0.0.1:8080 --dry-run
   hapax adopt --data /var/lib/hapax --witness-file /mnt/other/witness --yes
-  hapax adopt --data /var/lib/hapax --margin 50000000`,
+  hapax adopt --server http://127.0.0.1:8080 --floor 90000000`,
 		Args: arguments(0, 0),
 	}
 	flags := cmd.Flags()
 	numbers := flags.Int64("margin", 1_000_000, "how many numbers to skip in every tag of an embedded store that was copied or moved")
 	ahead := flags.Duration("time-margin", 10*time.Minute, "how much time to skip on every worker ID of such a store")
-	floor := flags.Int64("floor", 0, "raise every segment tag to this number at least")
-	without := flags.Bool("without-missing", false, "go on although nodes that the store knows have not said what they used; needs --floor")
-	noOthers := flags.Bool("no-others", false, "state that no node has used the store but those that are heard; a store that was replaced needs that, or --floor")
-	witnesses := flags.StringSlice("witness-file", nil, "witness files of nodes that do not live")
+	foreign := flags.String("foreign", "", "leaf or tinyid: adopt its table instead, of which this node's witness refuses rows")
+	declare(cmd, func(ctx context.Context, o declaring) error {
+		if *foreign != "" {
+			return adoptForeign(ctx, cmd, o.settings, *foreign, *numbers, o.dryRun, o.yes, o.asJSON)
+		}
+		o.margin = server.Margin{Numbers: *numbers, Time: *ahead}
+		return o.run(ctx, cmd)
+	})
+	return cmd
+}
+
+func settleCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "settle NAME",
+		Short: "Speak for one node that is missing",
+		Long: `Settle is hapax adopt for one node: by its name, or the name of its row, as hapax nodes
+lists them. Give its witness file, or a floor above all that it can have used. Where the
+store is sound, it ends the row of a node that is dead, so that nobody waits for it.`,
+		Example: `  hapax nodes settle app-3 --witness-file /mnt/app-3/witness
+  hapax nodes settle app-3 --floor 90000000 --dry-run`,
+		Args: arguments(1, 1),
+	}
+	declare(cmd, func(ctx context.Context, o declaring) error {
+		o.node = cmd.Flags().Arg(0)
+		return o.run(ctx, cmd)
+	})
+	return cmd
+}
+
+// declaring is an operator's word on its way to a node.
+type declaring struct {
+	node        string
+	floor       int64
+	witnesses   []string
+	margin      server.Margin
+	dryRun, yes bool
+	asJSON      bool
+	address     string
+	credentials *credentials
+	settings    *settingFlags
+}
+
+// declare adds the flags of a statement to a command, which f carries out.
+func declare(cmd *cobra.Command, f func(context.Context, declaring) error) {
+	flags := cmd.Flags()
+	floor := flags.Int64("floor", 0, "a number above all that the missing can have used: every segment tag is raised to it")
+	witnesses := flags.StringSlice("witness-file", nil, "witness files of nodes that do not run")
 	dryRun := flags.Bool("dry-run", false, "only say what is wrong, and what would be raised")
 	yes := flags.Bool("yes", false, "do not ask")
 	address := flags.String("server", "", "URL of a running server to work through (or $"+serverEnv+")")
 	credentials := addCredentials(flags)
-	foreign := flags.String("foreign", "", "leaf or tinyid: adopt its table instead, which this node's witness refuses")
 	asJSON := jsonFlag(cmd)
 	settings := addSettings(cmd, "data", "store", "witness")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), adoptTimeout)
 		defer cancel()
-		if *foreign != "" {
-			return adoptForeign(ctx, cmd, settings, *foreign, *numbers, *dryRun, *yes, *asJSON)
-		}
-		var adopt func(dryRun bool) (server.Adoption, error)
-		if *address != "" {
-			c, err := dial(ctx, *address, credentials, true)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			adopt = func(dryRun bool) (server.Adoption, error) {
-				a, err := adoptThrough(ctx, c.Client, *witnesses, client.AdoptRequest{DryRun: dryRun, Floor: *floor, WithoutMissing: *without, NoOthers: *noOthers})
-				return a, c.explain(err)
-			}
-		} else {
-			config, err := settings.load()
-			if err != nil {
-				return err
-			}
-			adopt = func(dryRun bool) (server.Adoption, error) {
-				return server.Adopt(ctx, config, server.AdoptRequest{
-					AdoptRequest: witness.AdoptRequest{DryRun: dryRun, Floor: *floor, WithoutMissing: *without, NoOthers: *noOthers},
-					Margin:       server.Margin{Numbers: *numbers, Time: *ahead}, Witnesses: *witnesses,
-				})
-			}
-		}
-		found, err := adopt(true)
-		if err != nil {
-			tellOfAdoption(cmd, found)
-			return err
-		}
-		if found.Fence == nil && len(found.Raised) == 0 && len(found.Differences) == 0 && !found.Replaced {
-			fmt.Fprintln(cmd.ErrOrStderr(), "hapax: nothing is wrong with store", found.StoreID+"; nothing was changed")
-			return nil
-		}
-		tellOfAdoption(cmd, found)
-		if *dryRun {
-			return printRaised(cmd, found, *asJSON)
-		}
-		if err := confirm(cmd, *yes); err != nil {
-			return err
-		}
-		done, err := adopt(false)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: store", done.StoreID, "is adopted")
-		if len(done.Differences) > 0 {
-			fmt.Fprintln(cmd.ErrOrStderr(), "hapax: never use its original again: nothing can check that, and two live copies issue the same numbers")
-		}
-		return printRaised(cmd, done, *asJSON)
+		return f(ctx, declaring{
+			floor: *floor, witnesses: *witnesses, dryRun: *dryRun, yes: *yes, asJSON: *asJSON,
+			address: *address, credentials: credentials, settings: settings,
+		})
 	}
-	return cmd
 }
 
-// adoptThrough has a running server adopt its store.
+// run says what is wrong, asks, and makes the statement.
+func (o declaring) run(ctx context.Context, cmd *cobra.Command) error {
+	var adopt func(dryRun bool) (server.Adoption, error)
+	if o.address != "" {
+		c, err := dial(ctx, o.address, o.credentials, true)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		adopt = func(dryRun bool) (server.Adoption, error) {
+			a, err := adoptThrough(ctx, c.Client, o.witnesses, client.AdoptRequest{DryRun: dryRun, Floor: o.floor, Node: o.node})
+			return a, c.explain(err)
+		}
+	} else {
+		config, err := o.settings.load()
+		if err != nil {
+			return err
+		}
+		adopt = func(dryRun bool) (server.Adoption, error) {
+			return server.Adopt(ctx, config, server.AdoptRequest{
+				Statement: witness.Statement{Row: o.node, DryRun: dryRun, Floor: o.floor},
+				Margin:    o.margin, Witnesses: o.witnesses,
+			})
+		}
+	}
+	found, err := adopt(true)
+	if err != nil {
+		tellOfAdoption(cmd, found)
+		return err
+	}
+	if found.Fence == nil && len(found.Stated) == 0 && len(found.Differences) == 0 && found.Other == "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: nothing is wrong with store", found.StoreID+"; nothing was changed")
+		return nil
+	}
+	tellOfAdoption(cmd, found)
+	if o.dryRun {
+		return printRaised(cmd, found, o.asJSON)
+	}
+	if err := confirm(cmd, o.yes); err != nil {
+		return err
+	}
+	done, err := adopt(false)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), "hapax: store", done.StoreID, "is used from now on")
+	if len(done.Differences) > 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: never use its original again: nothing can check that, and two live copies issue the same numbers")
+	}
+	return printRaised(cmd, done, o.asJSON)
+}
+
+// adoptThrough has a running server take the statement.
 func adoptThrough(ctx context.Context, c *client.Client, files []string, req client.AdoptRequest) (server.Adoption, error) {
 	var a server.Adoption
-	req.Lines = map[string]int64{}
 	for _, path := range files {
-		lines, err := witness.Read(path)
+		said, err := witness.Read(path)
 		if err != nil {
 			return a, err
 		}
-		for line, mark := range lines {
-			req.Lines[line] = max(req.Lines[line], mark)
-		}
+		req.Witnesses = append(req.Witnesses, said.Encode())
 	}
 	res, err := c.Adopt(ctx, req)
-	if req.DryRun && !errors.Is(err, hapax.ErrFenced) && (errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreUnsafe)) {
-		a.Differences = []string{hapax.Message(err)} // it cannot be opened before that is accepted
-		return a, nil
-	}
 	if err != nil {
 		return a, err
 	}
-	a.StoreID, a.Spoke, a.Missing, a.Unheard, a.Replaced = res.StoreID, res.Spoke, res.Missing, res.Unheard, res.Replaced
+	a.StoreID, a.Other, a.Spoke, a.Proposed = res.StoreID, res.Other, int(res.Spoke), res.Proposed
+	a.Missing, a.Stated = nodesFrom(res.Missing), nodesFrom(res.Stated)
 	if f := res.Fence; f != nil {
-		a.Fence = &witness.Fence{ID: f.ID, Name: f.Name, At: f.At, Why: f.Why}
+		a.Fence = &witness.Fence{ID: f.ID, Node: f.Name, At: f.At, Why: f.Why}
 	}
 	for _, r := range res.Raised {
 		a.Raised = append(a.Raised, witness.Raised(r))
 	}
 	return a, nil
+}
+
+func nodesFrom(list []client.Node) []witness.Node {
+	var nodes []witness.Node
+	for _, n := range list {
+		nodes = append(nodes, witness.Node{Row: n.Row, Name: n.Name, Address: n.Address, State: n.State, Grants: n.Grants})
+	}
+	return nodes
 }
 
 // tellOfAdoption says what is wrong.
@@ -155,19 +205,17 @@ func tellOfAdoption(cmd *cobra.Command, a server.Adoption) {
 		fmt.Fprintln(out, "hapax:", d)
 	}
 	if f := a.Fence; f != nil {
-		fmt.Fprintf(out, "hapax: node %s found at %s: %s\n", f.Name, f.At.UTC().Format(time.RFC3339), f.Why)
+		fmt.Fprintf(out, "hapax: node %s found at %s: %s\n", f.Node, f.At.UTC().Format(time.RFC3339), f.Why)
+		fmt.Fprintf(out, "hapax: %d nodes have said what they used\n", a.Spoke)
 	}
-	if len(a.Spoke) > 0 {
-		fmt.Fprintln(out, "hapax: nodes that reported what they used:", strings.Join(a.Spoke, ", "))
+	for _, n := range a.Stated {
+		fmt.Fprintln(out, "hapax: spoken for:", n)
 	}
-	if len(a.Missing) > 0 {
-		fmt.Fprintln(out, "hapax: nodes that have not reported:", strings.Join(a.Missing, ", "))
+	for _, n := range a.Missing {
+		fmt.Fprintln(out, "hapax: missing:", n)
 	}
-	if len(a.Unheard) > 0 {
-		fmt.Fprintln(out, "hapax: nodes that were seen before and have not reported:", strings.Join(a.Unheard, ", "))
-	}
-	if a.Replaced {
-		fmt.Fprintln(out, "hapax: the store is not the one that was used before: give --floor, or all --witness-file of nodes that do not run and --no-others")
+	if a.Other != "" {
+		fmt.Fprintf(out, "hapax: this is store %s, and the node knows store %s: is the URL right?\n", a.StoreID, a.Other)
 	}
 }
 

@@ -19,10 +19,10 @@ type Margin = boltstore.Margin
 
 // An AdoptRequest says what to adopt.
 type AdoptRequest struct {
-	witness.AdoptRequest
+	witness.Statement
 
 	Margin    Margin
-	Witnesses []string // files of witnesses whose nodes do not live
+	Witnesses []string // files of witnesses whose nodes do not run
 }
 
 // An Adoption tells what Adopt has found and changed.
@@ -37,11 +37,11 @@ type Adoption struct {
 type Raised = boltstore.Raised
 
 // Adopt makes the store of a data directory usable again after it was restored,
-// replaced, copied or moved: it raises every mark above what the directory's
-// witness, the given ones and the living nodes know, and lifts the fence. An
-// embedded store that was copied or moved is raised by the margin first, and the
-// node gets a new identity; the original must never be used again, which nothing
-// can check.
+// replaced, copied or moved, by the rules that hold at a running server: the directory's
+// witness and the given ones are heard, and the nodes that live; who is missing is spoken
+// for by the request. An embedded store that was copied or moved is raised by the margin
+// first, and the node gets a new identity; the original must never be used again, which
+// nothing can check.
 //
 // Where nothing is wrong it changes nothing.
 func Adopt(ctx context.Context, c Config, req AdoptRequest) (Adoption, error) {
@@ -59,11 +59,11 @@ func Adopt(ctx context.Context, c Config, req AdoptRequest) (Adoption, error) {
 func adopt(ctx context.Context, c Config, req AdoptRequest, w *witness.Witness) (Adoption, error) {
 	var a Adoption
 	for _, path := range req.Witnesses {
-		lines, err := witness.Read(path)
+		said, err := witness.Read(path)
 		if err != nil {
 			return a, err
 		}
-		req.Lines = append(req.Lines, lines)
+		req.Witness = append(req.Witness, said)
 	}
 	if path := boltPath(c.Store, c.Data); path != "" {
 		moved, err := adoptFile(ctx, c, path, req)
@@ -77,16 +77,28 @@ func adopt(ctx context.Context, c Config, req AdoptRequest, w *witness.Witness) 
 	}
 	o := newOpener(c, slog.New(slog.DiscardHandler))
 	o.adopt = !req.DryRun
-	store, err := o.open(ctx)
-	if req.DryRun && (errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreUnsafe)) {
-		a.Differences = append(a.Differences, hapax.Message(err))
-		return a, nil // likewise
+	opts := o.guardOptions(nil)
+	opts.Manual = true // this process decides nothing without the operator
+	var g *witness.Guarded
+	var err error
+	if o.isShared() {
+		g, err = witness.GuardOpened(o.open, w, opts)
+	} else {
+		var store hapax.Store
+		if store, err = o.open(ctx); err != nil {
+			return a, err
+		}
+		g, err = witness.Guard(store, w, opts)
 	}
 	if err != nil {
 		return a, err
 	}
-	a.Adoption, err = witness.AdoptWith(ctx, store, w, req.AdoptRequest)
-	return a, errors.Join(err, store.Close())
+	declare := g.Adopt
+	if req.Row != "" {
+		declare = g.Settle
+	}
+	a.Adoption, err = declare(ctx, req.Statement)
+	return a, errors.Join(err, g.Close())
 }
 
 // adoptFile adopts an embedded store that was copied or moved, and gives the node

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/leaf"
@@ -37,7 +39,11 @@ func AdoptForeign(ctx context.Context, c Config, system string, margin int64, dr
 	if err != nil {
 		return a, err
 	}
-	a.Why = w.Refusal()
+	refused := witness.NewMarks(w, nil).RefusedLines()
+	for _, line := range slices.Sorted(maps.Keys(refused)) {
+		a.Why = refused[line]
+		break
+	}
 	warn := func(code, message string) {
 		if code == "bad_row" {
 			a.Skipped = append(a.Skipped, message)

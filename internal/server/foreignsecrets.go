@@ -93,7 +93,7 @@ func (c Config) foreignWitness(system string) (*witness.Witness, error) {
 	if c.Witness != "" {
 		path = c.Witness
 	}
-	return witness.Open(path + "-" + system)
+	return witness.OpenFile(path + "-" + system)
 }
 
 // foreignWarn tells operators, and counts, what the driver of a foreign system warns of.

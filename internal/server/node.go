@@ -75,8 +75,8 @@ func OpenNode(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
 	return n, nil
 }
 
-// OpenStore opens the store for a command that leaves no data directory behind:
-// a node of its own, which joins the others for a moment. Close must be called.
+// OpenStore opens the store for a command that leaves no data directory behind, and does
+// not join the nodes of the store. Close must be called.
 func OpenStore(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
 	o := newOpener(c, log)
 	dir, err := os.MkdirTemp("", "hapax-")
@@ -109,11 +109,9 @@ func (n *Node) open(ctx context.Context, o opener) error {
 		n.Store, err = o.open(ctx)
 		return err
 	}
-	opts := witness.Options{Name: o.nodeName(), Timeout: o.timeout, Heartbeat: o.heartbeat, Changed: n.changed}
+	opts := o.guardOptions(n.changed)
+	opts.Passing = n.passing
 	if o.isShared() {
-		accepting := o
-		accepting.adopt = true
-		opts.Accept = accepting.open
 		n.Guard, err = witness.GuardOpened(o.open, w, opts)
 	} else { // a file that cannot be opened now will not be later
 		var store hapax.Store
@@ -175,13 +173,26 @@ func troubleWith(log *slog.Logger, what string) func(error) {
 	}
 }
 
-// changed tells operators that nothing is granted any more, or that it is again.
+// changed tells operators how the node stands with its store.
 func (n *Node) changed(st witness.Status) {
-	if st.State == witness.Serving {
-		n.log.Info("an operator has adopted the store; numbers are granted again")
-		return
+	about := []any{"state", string(st.State)}
+	if st.Why != "" {
+		about = append(about, "code", string(st.Code), "err", st.Why)
 	}
-	n.log.Error("nothing is granted any more: the store cannot be trusted; find out why, then run hapax adopt", "state", string(st.State), "err", st.Why)
+	for _, m := range st.Missing {
+		about = append(about, "missing", m.String())
+	}
+	if st.Command != "" {
+		about = append(about, "do", st.Command)
+	}
+	switch st.State {
+	case witness.Fenced, witness.Refusing:
+		n.log.Error("nothing is granted: the store cannot be trusted", about...)
+	case witness.Serving:
+		n.log.Info("the store grants numbers", about...)
+	case witness.Joining:
+		n.log.Info("the node joins the others of its store", about...)
+	}
 }
 
 // headStart is how long a store has to answer before a node goes on without it.
@@ -198,7 +209,7 @@ func (n *Node) contact(ctx context.Context, o opener) error {
 	late := func(err error) error {
 		switch {
 		case err == nil:
-		case errors.Is(err, hapax.ErrFenced): // told by changed; the node stays up to be adopted
+		case errors.Is(err, hapax.ErrFenced): // told by changed; the node stays up to be healed
 		case !errors.Is(err, hapax.ErrStoreUnavailable):
 			return err
 		case life.Err() == nil:
@@ -241,7 +252,7 @@ func openWitness(dir, path string) (*witness.Witness, error) {
 	if path == "" {
 		path = filepath.Join(dir, witnessFile)
 	}
-	w, err := witness.Open(path)
+	w, err := witness.OpenFile(path)
 	if errors.Is(err, hapax.ErrStoreLocked) {
 		return nil, fmt.Errorf("%w: the data directory %s is in use; stop that process, or use another --data", hapax.ErrStoreLocked, dir)
 	}

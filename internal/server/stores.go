@@ -23,6 +23,7 @@ import (
 	"github.com/hapax-id/hapax/store/sqlstore"
 	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
 	"github.com/hapax-id/hapax/store/sqlstore/postgresstore"
+	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/store/zkstore"
 )
 
@@ -164,6 +165,11 @@ type redisLog struct{ log *slog.Logger }
 
 func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
 	l.log.DebugContext(ctx, "redis client", "detail", fmt.Sprintf(format, args...))
+}
+
+// guardOptions are the options of a guard around the store.
+func (o opener) guardOptions(changed func(witness.Status)) witness.Options {
+	return witness.Options{Name: o.nodeName(), Timeout: o.timeout, Heartbeat: o.heartbeat, Changed: changed, Log: o.log}
 }
 
 // nodeName returns what operators know this node by.

@@ -126,7 +126,7 @@ var (
 	descTags      = prometheus.NewDesc("hapax_tags", "Tags in use on this node.", nil, nil)
 	descWarnings  = prometheus.NewDesc("hapax_store_warnings_total", "Warnings about the store, at the start and when another primary was found, by code.", []string{"code"}, nil)
 	descDegraded  = prometheus.NewDesc("hapax_degraded", "Tags or pools, configured or in use, that cannot issue now; /readyz names them.", []string{"kind"}, nil)
-	descFenced    = prometheus.NewDesc("hapax_fenced", "1 if the store grants nothing until an operator has run hapax adopt, else 0.", nil, nil)
+	descFenced    = prometheus.NewDesc("hapax_fenced", "1 if nothing is granted until a store that went back or was replaced is healed, else 0.", nil, nil)
 	descRecords   = prometheus.NewDesc("hapax_ledger_records_total", "Records written, of grants and of the history.", ofLabels, nil)
 	descWaiting   = prometheus.NewDesc("hapax_ledger_waiting", "Records kept in memory because they cannot be written.", ofLabels, nil)
 	descLost      = prometheus.NewDesc("hapax_ledger_lost_total", "Records lost because there were too many to keep in memory.", ofLabels, nil)

@@ -47,6 +47,7 @@ var statuses = map[hapax.Code]connect.Code{
 	hapax.ErrClockSkew.Code():      connect.CodeUnavailable,
 
 	hapax.ErrStoreUnavailable.Code(): connect.CodeUnavailable,
+	hapax.ErrWitnessFailed.Code():    connect.CodeUnavailable,
 	hapax.ErrStoreLocked.Code():      connect.CodeUnavailable,
 	hapax.ErrStoreCopied.Code():      connect.CodeDataLoss,
 	hapax.ErrStoreCorrupt.Code():     connect.CodeDataLoss,

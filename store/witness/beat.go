@@ -41,6 +41,9 @@ func (g *Guarded) turn() {
 	g.mu.Lock()
 	state := g.state
 	g.mu.Unlock()
+	if g.opts.Passing && state != Joining {
+		return
+	}
 	var err error
 	switch state {
 	case Serving:
@@ -232,7 +235,7 @@ func (g *Guarded) leave() error {
 	leaving, m := g.state == Leaving, g.me
 	g.mu.Unlock()
 	defer g.apply(left, nil, nil)
-	if !leaving || m.row == "" {
+	if !leaving || m.row == "" || g.opts.Passing {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), g.opts.Timeout)

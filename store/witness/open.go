@@ -48,6 +48,11 @@ type Options struct {
 	// put back by mistake, which healing makes permanent.
 	Manual bool
 
+	// Passing is for commands that ask for something once and end: they do not join,
+	// and only look for the fence with each call. Nobody knows of them, so that what
+	// they were granted can come again where the store goes back.
+	Passing bool
+
 	// Changed, if set, is called when the state, or who is missing, has changed,
 	// with no lock held.
 	Changed func(Status)

@@ -1,3 +1,4 @@
+// Package marks tells what an operator raises the rows of a foreign table to.
 package marks
 
 import (

@@ -48,6 +48,7 @@ var translations = map[hapax.Code]translation{
 	hapax.ErrStoreRolledBack.Code():  {"FAILED", true},
 	hapax.ErrStoreUnsafe.Code():      {"FAILED", true},
 	hapax.ErrFenced.Code():           {"FAILED", true},
+	hapax.ErrWitnessFailed.Code():    {"UNAVAILABLE", true},
 	hapax.ErrNotSupported.Code():     {"ERR", true},
 
 	hapax.ErrClosed.Code():           {"UNAVAILABLE", true},

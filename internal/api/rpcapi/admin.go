@@ -2,7 +2,6 @@ package rpcapi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -233,14 +232,13 @@ func (s *adminServer) GetStatus(ctx context.Context, _ *hapaxv1.GetStatusRequest
 	}
 	nodes, err := g.Nodes(ctx)
 	st := g.Status()
-	if err != nil && st.State == witness.Serving && !errors.Is(err, hapax.ErrNotSupported) {
+	if err != nil && st.State == witness.Serving {
 		return nil, err
 	}
-	res := &hapaxv1.GetStatusResponse{State: string(st.State), Why: st.Why, Fence: newFence(st.Fence), StoreId: g.Witness().StoreID()}
-	for _, n := range nodes {
-		res.Nodes = append(res.Nodes, &hapaxv1.Node{Id: n.ID, Name: n.Name, At: timestamppb.New(n.At), Since: timestamppb.New(n.Since)})
-	}
-	return res, nil
+	return &hapaxv1.GetStatusResponse{
+		State: string(st.State), Code: string(st.Code), Why: st.Why, Command: st.Command, Fence: newFence(st.Fence), Missing: newNodes(st.Missing),
+		Nodes: newNodes(nodes), StoreId: g.Witness().StoreID(),
+	}, nil
 }
 
 // Adopt implements hapaxv1connect.AdminServiceHandler.
@@ -249,15 +247,24 @@ func (s *adminServer) Adopt(ctx context.Context, req *hapaxv1.AdoptRequest) (*ha
 	if err != nil {
 		return nil, err
 	}
-	a, err := g.Adopt(ctx, witness.AdoptRequest{
-		DryRun: req.GetDryRun(), Floor: req.GetFloor(), WithoutMissing: req.GetWithoutMissing(), NoOthers: req.GetNoOthers(),
-		Lines: []map[string]int64{req.GetLines()},
-	})
+	st := witness.Statement{Row: req.GetNode(), Floor: req.GetFloor(), DryRun: req.GetDryRun()}
+	for _, text := range req.GetWitnesses() {
+		said, err := witness.DecodeTestimony(text)
+		if err != nil {
+			return nil, &hapax.ValueError{Field: "witnesses", Value: hapax.Message(err), Allowed: "what witness files say", Err: hapax.ErrInvalidArgument}
+		}
+		st.Witness = append(st.Witness, said)
+	}
+	declare := g.Adopt
+	if st.Row != "" {
+		declare = g.Settle
+	}
+	a, err := declare(ctx, st)
 	if err != nil {
 		return nil, wire.OperatorError(err) // it names the nodes that are missing
 	}
 	res := &hapaxv1.AdoptResponse{
-		StoreId: a.StoreID, Fence: newFence(a.Fence), Spoke: a.Spoke, Missing: a.Missing, Unheard: a.Unheard, Replaced: a.Replaced,
+		StoreId: a.StoreID, Other: a.Other, Fence: newFence(a.Fence), Spoke: int64(a.Spoke), Missing: newNodes(a.Missing), Stated: newNodes(a.Stated), Proposed: a.Proposed,
 	}
 	for _, r := range a.Raised {
 		res.Raised = append(res.Raised, &hapaxv1.RaisedMark{Tag: r.Tag, Pool: r.Pool, Worker: r.Worker, From: r.From, To: r.To})
@@ -265,9 +272,19 @@ func (s *adminServer) Adopt(ctx context.Context, req *hapaxv1.AdoptRequest) (*ha
 	return res, nil
 }
 
+func newNodes(nodes []witness.Node) []*hapaxv1.Node {
+	var list []*hapaxv1.Node
+	for _, n := range nodes {
+		list = append(list, &hapaxv1.Node{
+			Row: n.Row, Name: n.Name, Address: n.Address, State: n.State, Beats: n.Beats, Grants: n.Grants, SeenMs: n.Seen.Milliseconds(), Self: n.Self,
+		})
+	}
+	return list
+}
+
 func newFence(f *witness.Fence) *hapaxv1.Fence {
 	if f == nil {
 		return nil
 	}
-	return &hapaxv1.Fence{Id: f.ID, Name: f.Name, At: timestamppb.New(f.At), Why: f.Why}
+	return &hapaxv1.Fence{Id: f.ID, Name: f.Node, At: timestamppb.New(f.At), Why: f.Why}
 }
