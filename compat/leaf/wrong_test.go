@@ -20,7 +20,7 @@ import (
 
 func openWitness(t *testing.T, path string) *witness.Witness {
 	t.Helper()
-	w, err := witness.Open(path)
+	w, err := witness.OpenFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func testWitness(t *testing.T, server *testservers.Server) {
 	path := filepath.Join(t.TempDir(), "witness")
 	process := func(f func(s *tinyid.Store), urls ...string) {
 		t.Helper()
-		w, err := witness.Open(path)
+		w, err := witness.OpenFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func testWitness(t *testing.T, server *testservers.Server) {
 // delta is changed meanwhile, are no reason to refuse.
 func testWitnessBusy(t *testing.T, server *testservers.Server) {
 	db := database(t, server, "'test', 0, 12, 1, 0")
-	w, err := witness.Open(filepath.Join(t.TempDir(), "witness"))
+	w, err := witness.OpenFile(filepath.Join(t.TempDir(), "witness"))
 	if err != nil {
 		t.Fatal(err)
 	}

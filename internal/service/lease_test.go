@@ -18,7 +18,7 @@ import (
 
 func openWitness(t *testing.T) *witness.Witness {
 	t.Helper()
-	w, err := witness.Open(filepath.Join(t.TempDir(), "witness"))
+	w, err := witness.OpenFile(filepath.Join(t.TempDir(), "witness"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func fortify(t testing.TB, store *memstore.Store, opts service.Options, tokens m
 // fortifyNode is one of several servers on a store, with the same tokens.
 func fortifyNode(t testing.TB, store *memstore.Store, served hapax.Store, opts service.Options, tokens map[string]auth.TokenConfig, secrets map[string]string) *fortress {
 	t.Helper()
-	w, err := witness.Open(filepath.Join(t.TempDir(), "witness"))
+	w, err := witness.OpenFile(filepath.Join(t.TempDir(), "witness"))
 	if err != nil {
 		t.Fatal(err)
 	}
