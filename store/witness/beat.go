@@ -56,14 +56,14 @@ func (g *Guarded) turn() {
 	if err != nil && g.life.Err() == nil {
 		g.opts.Log.Debug("the guard tries again", "state", string(state), "err", err)
 	}
-	if err != nil && !errors.Is(err, hapax.ErrFenced) && g.life.Err() == nil {
-		g.mu.Lock()
-		if g.state == Joining && g.cause == nil {
-			g.cause = err
-			close(g.changed) // whoever waits is told
-			g.changed = make(chan struct{})
-		}
-		g.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if state != Joining || g.state != Joining {
+		return
+	}
+	if g.cause = err; err != nil {
+		close(g.changed) // whoever waits is told
+		g.changed = make(chan struct{})
 	}
 }
 
