@@ -65,7 +65,7 @@ func newParts(ctx context.Context) (p *parts, err error) {
 	if p.witness, err = witness.OpenFile(filepath.Join(p.dir, "witness")); err != nil {
 		return p, err
 	}
-	if p.guard, err = witness.Guard(p.store, p.witness, witness.Options{}); err != nil {
+	if p.guard, err = witness.Guard(p.store, p.witness, witness.Options{Heartbeat: 100 * time.Millisecond}); err != nil {
 		return p, err
 	}
 	p.svc, err = service.New(ctx, p.guard, service.Options{Logger: slog.New(slog.DiscardHandler)})

@@ -77,7 +77,7 @@ func fortifyNode(t testing.TB, store *memstore.Store, served hapax.Store, opts s
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := witness.Guard(served, w, witness.Options{})
+	g, err := witness.Guard(served, w, witness.Options{Heartbeat: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
