@@ -141,17 +141,11 @@ func (o opener) open(ctx context.Context) (hapax.Store, error) {
 		return postgresstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
 	case "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "unix":
 		redis.SetLogger(redisLog{o.log}) // it has one logger for the whole process
-		return redisstore.Open(ctx, o.url, redisstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
+		return redisstore.Open(ctx, o.url, redisstore.Options{Timeout: o.timeout, Warn: o.warn})
 	case "mongodb", "mongodb+srv":
 		return mongostore.Open(ctx, o.url, mongostore.Options{Timeout: o.timeout, Warn: o.warn})
 	case "etcd", "etcds":
-		opts := etcdstore.Options{Timeout: o.timeout, Warn: o.warn}
-		if o.adopt {
-			if _, err := etcdstore.Adopt(ctx, o.url, opts); err != nil {
-				return nil, err
-			}
-		}
-		return etcdstore.Open(ctx, o.url, opts)
+		return etcdstore.Open(ctx, o.url, etcdstore.Options{Timeout: o.timeout, Warn: o.warn})
 	case "zk", "zks":
 		return zkstore.Open(ctx, o.url, zkstore.Options{Timeout: o.timeout, Warn: o.warn})
 	}

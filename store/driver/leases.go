@@ -37,22 +37,7 @@ type workerRow struct {
 	KeyHash string `json:"key_hash,omitempty"` // empty: nobody holds the worker
 	Holder  string `json:"holder,omitempty"`
 	Expires int64  `json:"expires_ms,omitempty"` // Unix milliseconds
-	Node    string `json:"node,omitempty"`       // which node granted last; see WithNode
-}
-
-type nodeKey struct{}
-
-// WithNode returns a context whose calls on Leases come from a node that keeps a
-// witness. What one node granted is not given back through another, whose
-// witness knows nothing of it: the mark would go below what the first one has
-// recorded, and look like a store that went back.
-func WithNode(ctx context.Context, node string) context.Context {
-	return context.WithValue(ctx, nodeKey{}, node)
-}
-
-func nodeOf(ctx context.Context) string {
-	node, _ := ctx.Value(nodeKey{}).(string)
-	return node
+	Node    string `json:"node,omitempty"`       // earlier versions wrote it; it is dropped
 }
 
 // A worker is a row together with the bytes it was read from, by which it is
@@ -60,12 +45,11 @@ func nodeOf(ctx context.Context) string {
 type worker struct {
 	hapax.Worker
 	keyHash string
-	node    string
 	raw     []byte // nil: there is no row
 }
 
 func (w worker) encode() []byte {
-	return encode(workerRow{w.Mark, w.From, w.Token, w.keyHash, w.Holder, w.Expires.UnixMilli(), w.node})
+	return encode(workerRow{w.Mark, w.From, w.Token, w.keyHash, w.Holder, w.Expires.UnixMilli(), ""})
 }
 
 func encode(row any) []byte {
@@ -110,7 +94,7 @@ func decodeWorker(pool, name string, raw []byte) (worker, error) {
 	}
 	return worker{hapax.Worker{
 		Pool: pool, ID: id, Mark: row.Mark, From: row.From, Token: row.Token, Holder: row.Holder, Expires: time.UnixMilli(row.Expires).UTC(),
-	}, row.KeyHash, row.Node, raw}, nil
+	}, row.KeyHash, raw}, nil
 }
 
 // read returns one worker; the zero Token says that it was never used.
@@ -186,7 +170,7 @@ func (l Leases) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (ha
 		key, hash := NewKey()
 		next.Mark, next.From = a.reach(lo), lo
 		next.Token++
-		next.keyHash, next.node, next.Holder, next.Expires = hash, nodeOf(ctx), req.Holder, expiry(req.Term)
+		next.keyHash, next.Holder, next.Expires = hash, req.Holder, expiry(req.Term)
 		ok, err := l.swap(ctx, old, next)
 		if err != nil {
 			return hapax.Lease{}, err
@@ -230,7 +214,7 @@ func (l Leases) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.E
 	if err := checkLease(lease, req.Layout); err != nil {
 		return lease, err
 	}
-	old := asLeased(lease, nodeOf(ctx))
+	old := asLeased(lease)
 	for attempt := range swapAttempts {
 		if attempt > 0 {
 			if old, err = l.read(ctx, lease.Pool, lease.Worker); err != nil {
@@ -246,9 +230,6 @@ func (l Leases) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.E
 		next := old
 		next.Mark = max(old.Mark, t.reach(lease.Grant.Hi))
 		next.Expires = expiry(req.Term)
-		if next.node = nodeOf(ctx); next.node != old.node {
-			next.From = old.Mark // what the other node granted stays granted
-		}
 		if bytes.Equal(next.encode(), old.raw) { // an extension whose answer was lost, in the same millisecond
 			next.Expires = next.Expires.Add(time.Millisecond)
 		}
@@ -270,10 +251,10 @@ func expiry(t hapax.Term) time.Time { return t.Now.Add(t.TTL).Truncate(time.Mill
 
 // asLeased returns the worker as it is stored while nothing has changed since the
 // lease was granted.
-func asLeased(l hapax.Lease, node string) worker {
+func asLeased(l hapax.Lease) worker {
 	w := worker{Worker: hapax.Worker{
 		Pool: l.Pool, ID: l.Worker, Mark: l.Grant.Hi, From: l.From, Token: l.Token, Holder: l.Holder, Expires: l.Expires,
-	}, keyHash: HashKey(l.Key), node: node}
+	}, keyHash: HashKey(l.Key)}
 	w.raw = w.encode()
 	return w
 }
@@ -327,8 +308,6 @@ func (l Leases) SealWorker(ctx context.Context, lease hapax.Lease, last int64) e
 		return notHeld(lease)
 	case last < old.From || last > old.Mark:
 		return &hapax.ValueError{Field: "last", Value: last, Allowed: "a tick that was granted under this lease, or the end of its grant", Err: hapax.ErrInvalidArgument}
-	case old.node != nodeOf(ctx):
-		last = old.Mark // the worker is free, and its time is not given back
 	}
 	next := old
 	next.Mark, next.From = last, last

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -24,9 +23,6 @@ type space struct {
 
 	identity string // the value of the key "store", as found by Open
 	id       string // the store ID in it
-	cluster  uint64 // the cluster that Open spoke to
-
-	revision atomic.Int64 // the highest revision seen in an answer
 }
 
 // dir returns what the keys of a table's rows begin with; the names follow as
@@ -47,38 +43,19 @@ var slashes = strings.NewReplacer("/", "%2F", "%", "%25")
 
 func (s *space) identityKey() string { return s.prefix + "store" }
 
-// observe judges an answer to a request that was sent when before was the
-// highest revision seen.
-func (s *space) observe(h *pb.ResponseHeader, before int64) error {
-	if h.ClusterId != s.cluster {
-		return fmt.Errorf("%w: the answer comes from etcd cluster %s, the store was opened in cluster %s",
-			hapax.ErrStoreReplaced, clusterName(h.ClusterId), clusterName(s.cluster))
-	}
-	if h.Revision < before {
-		return s.calls.RolledBack("revision", h.Revision, before)
-	}
-	for {
-		seen := s.revision.Load()
-		if h.Revision <= seen || s.revision.CompareAndSwap(seen, h.Revision) {
-			return nil
-		}
-	}
-}
-
 // same checks an answer that holds the key "store".
 func (s *space) same(reply *pb.ResponseOp) error {
 	switch raw := first(reply.GetResponseRange().Kvs); {
 	case raw == nil:
 		return fmt.Errorf("%w: etcd key %q, which names the store, is gone; it was %s", hapax.ErrStoreReplaced, s.identityKey(), s.id)
 	case string(raw) != s.identity:
-		return fmt.Errorf("%w: etcd key %q does not name store %s in cluster %s any more", hapax.ErrStoreReplaced, s.identityKey(), s.id, clusterName(s.cluster))
+		return fmt.Errorf("%w: etcd key %q does not name store %s any more", hapax.ErrStoreReplaced, s.identityKey(), s.id)
 	}
 	return nil
 }
 
 // read does op, a get, in one transaction with a look at the store's identity.
 func (s *space) read(ctx context.Context, op clientv3.Op) (*pb.RangeResponse, error) {
-	before := s.revision.Load()
 	reply, err := s.client.Txn(ctx).Then(clientv3.OpGet(s.identityKey()), op).Commit()
 	if err != nil {
 		return nil, s.calls.Unavailable(ctx, err)
@@ -86,7 +63,7 @@ func (s *space) read(ctx context.Context, op clientv3.Op) (*pb.RangeResponse, er
 	if err := s.same(reply.Responses[0]); err != nil {
 		return nil, err
 	}
-	return reply.Responses[1].GetResponseRange(), s.observe(reply.Header, before)
+	return reply.Responses[1].GetResponseRange(), nil
 }
 
 // Read implements coord.Space.
@@ -188,7 +165,6 @@ func before(v []byte) string {
 // opened. Where a condition does not hold, the store's identity comes first in the
 // reply.
 func (s *space) commit(ctx context.Context, conditions []clientv3.Cmp, then, orElse []clientv3.Op) (*clientv3.TxnResponse, error) {
-	before := s.revision.Load()
 	reply, err := s.client.Txn(ctx).
 		If(append(conditions, clientv3.Compare(clientv3.Value(s.identityKey()), "=", s.identity))...).
 		Then(then...).
@@ -202,7 +178,7 @@ func (s *space) commit(ctx context.Context, conditions []clientv3.Cmp, then, orE
 			return nil, err
 		}
 	}
-	return reply, s.observe(reply.Header, before)
+	return reply, nil
 }
 
 // found returns the value that one get of a transaction has found.

@@ -13,58 +13,29 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
+	guard "github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/etcdstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
 
 func TestMain(m *testing.M) {
 	storetest.Main(m, func(ctx context.Context, url string) (storetest.Handle, error) {
-		return etcdstore.Open(ctx, url, etcdstore.Options{})
+		return etcdstore.Open(ctx, url, etcdstore.Options{Timeout: patience.Call})
 	})
 }
 
 func TestConformance(t *testing.T) {
-	server := testservers.Etcd(t)
+	t.Parallel()
+	server := testservers.SharedEtcd(t)
 	url := server.URL + "/" + rand.Text()
 	storetest.Run(t, storetest.Harness{
 		URL:          url,
 		Capabilities: storetest.Capabilities{Shared: true, Durable: true},
 		Open:         func(t testing.TB) storetest.Handle { return open(t, url) },
 		Silence:      silence(server, url),
-		Estrange:     func(t testing.TB) storetest.Estranged { return estrange(t, server) },
 	})
-}
-
-// estrange is the harness's way to a store that has come to another cluster.
-func estrange(t testing.TB, server *testservers.Server) storetest.Estranged {
-	prefix := rand.Text()
-	url := server.URL + "/" + prefix
-	return storetest.Estranged{
-		Open: func(ctx context.Context) (storetest.Handle, error) {
-			s, err := etcdstore.Open(ctx, url, etcdstore.Options{})
-			if err != nil {
-				return nil, err
-			}
-			return s, nil
-		},
-		Estrange: func() {
-			c := client(t, server)
-			at := prefix + "/store"
-			kept, err := c.Get(t.Context(), at)
-			if err != nil || len(kept.Kvs) != 1 {
-				t.Fatalf("%s: %v, error %v; want one key", at, kept, err)
-			}
-			head, _, _ := strings.Cut(string(kept.Kvs[0].Value), `"cluster":"`)
-			if _, err := c.Put(t.Context(), at, head+`"cluster":"1"}`); err != nil {
-				t.Fatal(err)
-			}
-		},
-		Adopt: func(ctx context.Context) error {
-			_, err := etcdstore.Adopt(ctx, url, etcdstore.Options{})
-			return err
-		},
-	}
 }
 
 // silence is the harness's way to a store that says nothing any more; nil for a server
@@ -84,7 +55,7 @@ func silence(server *testservers.Server, url string) func(testing.TB, time.Durat
 // open opens a handle that the test's end closes.
 func open(t testing.TB, url string) *etcdstore.Store {
 	t.Helper()
-	s, err := etcdstore.Open(t.Context(), url, etcdstore.Options{})
+	s, err := etcdstore.Open(t.Context(), url, etcdstore.Options{Timeout: patience.Call})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,8 +81,9 @@ func client(t testing.TB, s *testservers.Server) *clientv3.Client {
 }
 
 // TestAnotherCluster: data that comes to another cluster, as by a restored
-// snapshot, is refused until it is adopted.
+// snapshot, is the same store, and tells that another cluster answers.
 func TestAnotherCluster(t *testing.T) {
+	t.Parallel()
 	from, to := testservers.Etcd(t), testservers.Etcd(t, "--initial-cluster-token", "another")
 	target := client(t, to)
 	s := open(t, from.URL)
@@ -132,31 +104,33 @@ func TestAnotherCluster(t *testing.T) {
 		}
 	}
 
-	if _, err := etcdstore.Open(t.Context(), to.URL, etcdstore.Options{}); !errors.Is(err, hapax.ErrStoreReplaced) {
-		t.Fatalf("Open of the copy: error is %v; want ErrStoreReplaced", err)
-	}
+	copied := open(t, to.URL)
 	id, err := s.StoreID(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := etcdstore.Adopt(t.Context(), to.URL, etcdstore.Options{}); err != nil || got != id {
-		t.Fatalf("Adopt: store %q, error %v; want %q", got, err, id)
-	}
-	copied := open(t, to.URL)
 	if got, err := copied.StoreID(t.Context()); err != nil || got != id {
-		t.Errorf("the adopted store's ID is %q, error %v; want %q", got, err, id)
+		t.Errorf("the copy's ID is %q, error %v; want %q", got, err, id)
 	}
 	if _, err := copied.Allocate(t.Context(), "orders", 1, ""); err != nil {
-		t.Errorf("Allocate from the adopted store: %v", err)
+		t.Errorf("Allocate from the copy: %v", err)
 	}
-	open(t, from.URL) // the original is still one
-	if _, err := etcdstore.Adopt(t.Context(), to.URL+"/empty", etcdstore.Options{}); !errors.Is(err, hapax.ErrInvalidArgument) {
-		t.Errorf("Adopt where there is no store: error is %v; want ErrInvalidArgument", err)
+	primaries := map[string]bool{}
+	for _, s := range []*etcdstore.Store{s, copied, open(t, from.URL)} {
+		c, err := s.Beat(t.Context(), guard.Pulse{Row: "n", Was: guard.Beat{Count: 1}, Now: guard.Beat{Count: 2}})
+		if err != nil || c.Primary == "" {
+			t.Fatal(c, err)
+		}
+		primaries[c.Primary] = true
+	}
+	if len(primaries) != 2 {
+		t.Errorf("the clusters tell %v", primaries)
 	}
 }
 
 // TestCredentials: a user and a password are used, and are in no error.
 func TestCredentials(t *testing.T) {
+	t.Parallel()
 	server := testservers.Etcd(t)
 	c := client(t, server)
 	_, err := c.RoleAdd(t.Context(), "root")
@@ -191,13 +165,14 @@ func TestCredentials(t *testing.T) {
 // TestNew: a store on the caller's client is the one that Open finds, and leaves
 // the client open.
 func TestNew(t *testing.T) {
-	server := testservers.Etcd(t)
+	t.Parallel()
+	server, prefix := testservers.SharedEtcd(t), "/"+rand.Text()
 	c := client(t, server)
-	id, err := open(t, server.URL+"/p").StoreID(t.Context())
+	id, err := open(t, server.URL+prefix).StoreID(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := etcdstore.New(t.Context(), c, "/p/", etcdstore.Options{})
+	s, err := etcdstore.New(t.Context(), c, prefix+"/", etcdstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

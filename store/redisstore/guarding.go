@@ -53,10 +53,7 @@ func meet[T any](ctx context.Context, s *Store, doing string, p driver.Pulse, sc
 
 // contactOf reads what every guarded script answers.
 func contactOf(r reply) (driver.Contact, error) {
-	c := driver.Contact{Met: r.text(0) != saidUnmet}
-	if run := r.text(2); run != "" {
-		c.Primary = "run " + run
-	}
+	c := driver.Contact{Met: r.text(0) != saidUnmet, Primary: r.text(2)}
 	if !c.Met {
 		c.Row, c.Fence = bytesOf(r.text(3)), bytesOf(r.text(4))
 	}

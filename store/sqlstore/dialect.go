@@ -56,10 +56,6 @@ type dialect struct {
 	returning string
 	swap      func(ctx context.Context, c *sql.Conn, query string, args []any) (mark, run int64, ok bool, err error)
 
-	// quorum is a condition that holds while the server's settings are those for
-	// which failover was recorded; {failover} stands for the recorded value.
-	quorum func(doubts bool) string
-
 	// guarded returns the queries of guarded calls, given the condition that the
 	// store is the one it was (from its FROM on) and the comparison of a tag with
 	// its definition. meet runs one of them; its arguments are in order.
@@ -73,8 +69,8 @@ type dialect struct {
 
 // A server is what a connection leads to.
 type server struct {
-	identity string   // of the primary; empty: unknown
-	quorum   bool     // commits survive the loss of this server
+	identity string   // see driver.Contact.Primary; empty: unknown
+	settle   []string // statements by which a session of a cluster sees what others acknowledged
 	readOnly string   // why it does not accept writes; empty: it does
 	lossy    []string // settings that let it lose what it acknowledged
 }
@@ -118,7 +114,7 @@ type statements struct {
 	schema []string
 	anyOf  []string // a query for each table but meta, that finds a row of it
 
-	meta, metaInsert, metaUpdate, here, clock                     string
+	meta, metaInsert, here, clock                                 string
 	tag, tagPage, tagInsert, tagAllocate, tagRun, tagEdit, tagEnd string
 	row, rowPage, rowInsert, rowUpdate, rowDelete                 string
 
@@ -136,12 +132,9 @@ const (
 // definition is what a tag is changed and compared by.
 var definition = []string{"kind", "start", "step", "min_step", "max_step", "delta", "remainder", "pool", "extra", "deleted", "token"}
 
-func newStatements(d *dialect, prefix string, doubts bool) statements {
-	// A write applies only in the store whose ID it names, and while another
-	// primary would be treated as this one's settings call for.
-	failover := "(SELECT value FROM {meta} WHERE name = '" + metaFailover + "')"
-	here := " FROM {meta} WHERE name = '" + metaStoreID + "' AND value = ?" +
-		strings.ReplaceAll(d.quorum(doubts), "{failover}", failover)
+func newStatements(d *dialect, prefix string) statements {
+	// A write applies only in the store whose ID it names.
+	here := " FROM {meta} WHERE name = '" + metaStoreID + "' AND value = ?"
 	still := " AND EXISTS (SELECT 1" + here + ")"
 	same := strings.Join(definition, " = ? AND ") + " = ?"
 	columns := "name, mark, " + strings.Join(definition, ", ")
@@ -150,7 +143,6 @@ func newStatements(d *dialect, prefix string, doubts bool) statements {
 
 		meta:       "SELECT name, value FROM {meta}",
 		metaInsert: "INSERT INTO {meta} (name, value) VALUES (?, ?)",
-		metaUpdate: "UPDATE {meta} SET value = CASE name WHEN '" + metaPrimary + "' THEN ? ELSE ? END WHERE name IN ('" + metaPrimary + "', '" + metaFailover + "')",
 		here:       "SELECT 1" + here,
 		clock:      "SELECT " + d.clock,
 
@@ -178,7 +170,7 @@ func newStatements(d *dialect, prefix string, doubts bool) statements {
 	}
 	names := strings.NewReplacer("{meta}", prefix+"meta", "{tags}", prefix+"tags", "{rows}", prefix+"rows")
 	for _, q := range []*string{
-		&s.meta, &s.metaInsert, &s.metaUpdate, &s.here, &s.clock,
+		&s.meta, &s.metaInsert, &s.here, &s.clock,
 		&s.tag, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd,
 		&s.row, &s.rowPage, &s.rowInsert, &s.rowUpdate, &s.rowDelete, &s.tokenColumn, &s.addToken, &s.tagHeal,
 	} {

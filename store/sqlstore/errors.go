@@ -15,13 +15,14 @@ import (
 type class int
 
 const (
-	unknown   class = iota // it may have been carried out, or trying again is of no use
-	undone                 // certainly not carried out, and worth another try
-	exists                 // a row with this key, or a table, exists already
-	noTable                // a table does not exist
-	noColumn               // a column does not exist
-	readOnly               // the server does not accept writes
-	forbidden              // the account is not allowed to do this
+	unknown    class = iota // it may have been carried out, or trying again is of no use
+	undone                  // certainly not carried out, and worth another try
+	exists                  // a row with this key, or a table, exists already
+	noTable                 // a table does not exist
+	noColumn                // a column does not exist
+	noVariable              // a variable of the server does not exist
+	readOnly                // the server does not accept writes
+	forbidden               // the account is not allowed to do this
 )
 
 // A connectError is a failure to make a connection or to check it: nothing of

@@ -41,28 +41,18 @@ var postgresDialect = dialect{
 	raise:        "mark = GREATEST(mark, ?)",
 	returning:    " RETURNING mark, run",
 	swap:         postgresSwap,
-	quorum: func(doubts bool) string {
-		if !doubts {
-			return " AND {failover} = '" + failoverRefuse + "'"
-		}
-		return " AND {failover} = CASE WHEN " + postgresQuorum + " THEN '" + failoverAdopt + "' ELSE '" + failoverRefuse + "' END"
-	},
 
 	clock:    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 	classify: postgresClassify,
 	answered: func(err error) bool { return postgresState(err) != "" },
 }
 
-// postgresQuorum reports whether a commit waits until a standby has it on disk.
-const postgresQuorum = "current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') IN ('on', 'remote_apply')"
-
 const postgresServer = `SELECT
 	pg_is_in_recovery()::text,
 	current_setting('transaction_read_only'),
 	current_setting('server_encoding'),
 	current_setting('fsync'),
-	current_setting('full_page_writes'),
-	(` + postgresQuorum + `)::text`
+	current_setting('full_page_writes')`
 
 // postgresIdentity is apart, because forks of PostgreSQL may lack it. The name
 // of a log file begins with the timeline in eight hexadecimal digits.
@@ -80,7 +70,7 @@ func postgresInspect(ctx context.Context, c *sql.Conn) (server, error) {
 	}
 	row := rows[0]
 	recovering, txReadOnly, encoding, fsync, fullPages := row[0], row[1], row[2], row[3], row[4]
-	srv := server{quorum: row[5] == "true"}
+	var srv server
 	switch {
 	case recovering == "true":
 		srv.readOnly = "the server is a replica or in recovery"

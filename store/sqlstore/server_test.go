@@ -21,8 +21,7 @@ import (
 // The printed schema is what Open creates, and an account that may not create,
 // alter, drop or delete anything can work on it.
 func TestSchemaAndRights(t *testing.T) {
-	onServers(t, func(t *testing.T, server *testservers.Server, created string) {
-		server.MustControl()
+	onOwnServers(t, func(t *testing.T, server *testservers.Server, created string) {
 		root := open(t, created, sqlstore.Options{})
 		printed := fresh(server.URL)
 		script, err := sqlstore.Schema(root.Name(), prefixOf(printed))
@@ -145,7 +144,7 @@ func TestOpenAtOnce(t *testing.T) {
 // In the steady state a call is one request on the network.
 func TestRoundTrips(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		server.MustControl()
+		server.MustProxy()
 		proxy := testservers.NewProxy(t, server.Addr)
 		s := open(t, proxy.URL(url), sqlstore.Options{MaxConns: 1})
 		create(t, s, "orders")
@@ -167,11 +166,48 @@ func TestRoundTrips(t *testing.T) {
 			}
 		}
 		grant()
+		pulse, value := driver.Pulse{Row: "n", Was: driver.Beat{Count: 1}, Now: driver.Beat{Count: 1}}, []byte("x")
+		for _, row := range [][2]string{{driver.TableBeats, "n"}, {"t", "r"}} {
+			first := value
+			if row[0] == driver.TableBeats {
+				first = pulse.Was.Encode()
+			}
+			if ok, err := s.SwapRow(t.Context(), row[0], row[1], nil, first); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+		}
+		beat := func() { pulse.Now.Count++ }
 		calls := map[string]struct{ before, call func() }{
 			"Allocate": {grant, grant},
 			"HandBack": {grant, func() {
 				if err := s.HandBack(t.Context(), a, a.Grant.Lo); err != nil {
 					t.Error(err)
+				}
+			}},
+			"Beat": {func() {}, func() {
+				beat()
+				if c, err := s.Beat(t.Context(), pulse); err != nil || !c.Met {
+					t.Error(c, err)
+				}
+			}},
+			"AllocateWith": {func() {}, func() {
+				beat()
+				if _, c, err := s.AllocateWith(t.Context(), pulse, "orders", 0, ""); err != nil || !c.Met {
+					t.Error(c, err)
+				}
+			}},
+			"HandBackWith": {grant, func() {
+				beat()
+				if c, err := s.HandBackWith(t.Context(), pulse, a, a.Grant.Lo); err != nil || !c.Met {
+					t.Error(c, err)
+				}
+			}},
+			"SwapRowWith": {func() {}, func() {
+				old := value
+				value = append(bytes.Clone(value), 'x')
+				beat()
+				if ok, c, err := s.SwapRowWith(t.Context(), pulse, "t", "r", old, value); err != nil || !ok || !c.Met {
+					t.Error(ok, c, err)
 				}
 			}},
 			"ExtendWorker": {func() {}, func() {
@@ -196,8 +232,12 @@ func TestRoundTrips(t *testing.T) {
 			call.call()
 			proxy.Pass()
 			mu.Lock()
-			if requests != 1 {
-				t.Errorf("%s made %d requests, want 1", name, requests)
+			want := 1
+			if name == "AllocateWith" && s.Name() == sqlstore.MySQL {
+				want = 2 // the joins have no room in the answer
+			}
+			if requests != want {
+				t.Errorf("%s made %d requests, want %d", name, requests, want)
 			}
 			mu.Unlock()
 		}
@@ -207,7 +247,8 @@ func TestRoundTrips(t *testing.T) {
 // sqlstore.PostgreSQL sends the new mark before it commits. A commit that fails then
 // must fail the call, and grant nothing.
 func TestCommitFailsAfterRow(t *testing.T) {
-	server := testservers.Postgres(t)
+	t.Parallel()
+	server := testservers.SharedPostgres(t)
 	url := fresh(server.URL)
 	s := open(t, url, sqlstore.Options{})
 	create(t, s, "orders")
@@ -228,6 +269,7 @@ func TestCommitFailsAfterRow(t *testing.T) {
 
 // A deadlock's victim was rolled back for certain, and is tried again.
 func TestDeadlock(t *testing.T) {
+	t.Parallel()
 	server := testservers.MariaDB(t)
 	url := fresh(server.URL)
 	s := open(t, url, sqlstore.Options{})
@@ -366,8 +408,7 @@ func TestOddBytes(t *testing.T) {
 // More callers than connections wait for one another, and only as long as their
 // contexts say.
 func TestBoundedPool(t *testing.T) {
-	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		server.MustControl()
+	onOwnServers(t, func(t *testing.T, server *testservers.Server, url string) {
 		s := open(t, url, sqlstore.Options{MaxConns: 2})
 		create(t, s, "orders")
 		var wg sync.WaitGroup
@@ -398,8 +439,7 @@ func TestBoundedPool(t *testing.T) {
 }
 
 func TestUnixSocket(t *testing.T) {
-	onServers(t, func(t *testing.T, server *testservers.Server, raw string) {
-		server.MustControl()
+	onOwnServers(t, func(t *testing.T, server *testservers.Server, raw string) {
 		u := strings.Replace(raw, server.Addr, "", 1)
 		if strings.HasPrefix(u, "mysql:") {
 			u = with(u, "socket", server.Dir+"/s")

@@ -148,8 +148,21 @@ const silentFor = 2 * time.Second
 
 // checkSilence: where the store says nothing, each call and each opening ends with
 // the store's own time-out, long before its context does.
-func checkSilence(e *env) {
-	open, silence := e.h.Silence(e.TB, silentFor)
+func checkSilence(e *env) { e.silent(silentFor, e.ctx) }
+
+// checkHung: where the store says nothing, each call and each opening ends with its
+// context, long before the store's own time-out.
+func checkHung(e *env) {
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	time.AfterFunc(silentFor, cancel)
+	e.silent(time.Hour, ctx)
+}
+
+// silent silences a store whose calls may take so long, and makes every call.
+func (e *env) silent(timeout time.Duration, ctx context.Context) {
+	e.Helper()
+	open, silence := e.h.Silence(e.TB, timeout)
 	h, err := open(e.ctx)
 	e.must(err)
 	e.roles = e.adopted(h)
@@ -158,7 +171,7 @@ func checkSilence(e *env) {
 	}
 	silence()
 	var wg sync.WaitGroup
-	for name, call := range e.calls(e.ctx) {
+	for name, call := range e.calls(ctx) {
 		wg.Go(func() {
 			err := call()
 			if name == "StoreID" && err == nil {
@@ -170,9 +183,9 @@ func checkSilence(e *env) {
 		})
 	}
 	wg.Go(func() {
-		h, err := open(e.ctx)
+		h, err := open(ctx)
 		if err == nil {
-			err = h.Ping(e.ctx)
+			err = h.Ping(ctx)
 			h.Close()
 		}
 		if !errors.Is(err, hapax.ErrStoreUnavailable) {
@@ -181,6 +194,6 @@ func checkSilence(e *env) {
 	})
 	wg.Wait()
 	if err := e.ctx.Err(); err != nil {
-		e.Errorf("the calls went on until their context ended: %v", err)
+		e.Errorf("the calls went on until the check's end: %v", err)
 	}
 }

@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -115,6 +116,7 @@ func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.Silence != nil {
 		t.Run("identity/silence", func(t *testing.T) { check{run: checkSilence}.runOn(t, h) })
+		t.Run("identity/hung", func(t *testing.T) { check{run: checkHung}.runOn(t, h) })
 	}
 	if h.Estrange != nil {
 		t.Run("identity/adopt", func(t *testing.T) { check{run: checkAdopt}.runOn(t, h) })
@@ -131,7 +133,7 @@ func Run(t *testing.T, h Harness) {
 
 // runOn runs the check with a fresh handle.
 func (c check) runOn(t testing.TB, h Harness) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	e := &env{TB: t, h: h, ctx: ctx, prefix: "storetest-" + rand.Text()[:8] + "/"}
 	e.roles = e.open()

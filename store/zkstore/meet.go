@@ -165,26 +165,11 @@ func isRefused(err error) bool {
 	return errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists)
 }
 
-// multi makes changes in one atomic step, and compares its transaction with what
-// this handle did before.
+// multi makes changes in one atomic step.
 func (s *space) multi(ctx context.Context, l *link, ops ...any) ([]zk.MultiResponse, error) {
-	before := s.zxid.Load()
 	replies, err := call(ctx, s, l, func(conn *zk.Conn) ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
-	var stat *zk.Stat
 	for _, reply := range replies {
 		err = cmp.Or(err, reply.Error)
-		stat = cmp.Or(stat, reply.Stat)
 	}
-	if err != nil || stat == nil {
-		return replies, err
-	}
-	if stat.Mzxid <= before {
-		return nil, s.calls.RolledBack("zxid", stat.Mzxid, before)
-	}
-	for {
-		seen := s.zxid.Load()
-		if stat.Mzxid <= seen || s.zxid.CompareAndSwap(seen, stat.Mzxid) {
-			return replies, nil
-		}
-	}
+	return replies, err
 }

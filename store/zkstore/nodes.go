@@ -40,7 +40,6 @@ type space struct {
 	slots chan struct{}      // one token for each request under way
 	life  context.Context    // ends with the handle
 	end   context.CancelFunc // ends life
-	zxid  atomic.Int64       // of the latest change that this handle made
 	own   own
 
 	running sync.WaitGroup // every goroutine of the handle; started under mu

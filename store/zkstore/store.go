@@ -23,9 +23,7 @@
 //
 // A handle's session ends with its connection. The next connection begins with a
 // look at the store's identity, which is ErrStoreReplaced if it is another one,
-// and with no knowledge of versions. A write whose transaction ID is not above
-// that of the handle's previous write is ErrStoreRolledBack. A store that was
-// restored from an older copy while no handle was open, or under a new leader,
+// and with no knowledge of versions. A store that was restored from an older copy
 // cannot be noticed here; that is what a witness is for.
 //
 // ZooKeeper acknowledges a write once a quorum has it on disk. An ensemble that

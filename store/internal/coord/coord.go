@@ -74,16 +74,12 @@ type Calls struct {
 	Service string        // for messages: the service and its hosts
 	Timeout time.Duration // of one call; default 5 s
 	closed  atomic.Bool
-	refused atomic.Pointer[error] // why no call is served any more; nil: they are
 }
 
 // Begin refuses a call that cannot be served, and bounds one that can.
 func (c *Calls) Begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if c.closed.Load() {
 		return nil, nil, fmt.Errorf("%w: the store in %s", hapax.ErrClosed, c.Service)
-	}
-	if err := c.refused.Load(); err != nil {
-		return nil, nil, *err
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, nil, c.Unavailable(ctx, cause)
@@ -103,15 +99,6 @@ func (c *Calls) Unavailable(ctx context.Context, err error) error {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	return fmt.Errorf("%w: %s: %w", hapax.ErrStoreUnavailable, c.Service, err)
-}
-
-// RolledBack reports that the service's history went back, from before to now,
-// and makes Begin refuse from now on: every attempt writes, and so brings the
-// history closer to where nothing would be noticed any more.
-func (c *Calls) RolledBack(what string, now, before int64) error {
-	err := fmt.Errorf("%w: %s is at %s %d and was at %d; this handle is of no more use", hapax.ErrStoreRolledBack, c.Service, what, now, before)
-	c.refused.CompareAndSwap(nil, &err)
-	return err
 }
 
 // End makes Begin refuse from now on, and reports whether it did not before.
