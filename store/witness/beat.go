@@ -41,6 +41,9 @@ func (g *Guarded) turn() {
 	g.mu.Lock()
 	state := g.state
 	g.mu.Unlock()
+	if g.opts.Passing && state != Joining {
+		return
+	}
 	var err error
 	switch state {
 	case Serving:
@@ -53,14 +56,14 @@ func (g *Guarded) turn() {
 	if err != nil && g.life.Err() == nil {
 		g.opts.Log.Debug("the guard tries again", "state", string(state), "err", err)
 	}
-	if err != nil && !errors.Is(err, hapax.ErrFenced) && g.life.Err() == nil {
-		g.mu.Lock()
-		if g.state == Joining && g.cause == nil {
-			g.cause = err
-			close(g.changed) // whoever waits is told
-			g.changed = make(chan struct{})
-		}
-		g.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if state != Joining || g.state != Joining {
+		return
+	}
+	if g.cause = err; err != nil {
+		close(g.changed) // whoever waits is told
+		g.changed = make(chan struct{})
 	}
 }
 
@@ -232,7 +235,7 @@ func (g *Guarded) leave() error {
 	leaving, m := g.state == Leaving, g.me
 	g.mu.Unlock()
 	defer g.apply(left, nil, nil)
-	if !leaving || m.row == "" {
+	if !leaving || m.row == "" || g.opts.Passing {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), g.opts.Timeout)

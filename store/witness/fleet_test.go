@@ -220,6 +220,7 @@ type link struct {
 	down     bool
 	hangs    bool // calls on handles that are open neither answer nor fail
 	primary  string
+	wrap     func(*conn) hapax.Store
 	restored *sync.Cond
 	before   func(op string) error // called before each call
 	lose     func(op string) error // after it: the answer is lost
@@ -255,7 +256,19 @@ func (l *link) open(ctx context.Context) (hapax.Store, error) {
 	if err := h.pass(ctx, "open"); err != nil {
 		return nil, err
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wrap != nil {
+		return l.wrap(h), nil
+	}
 	return h, nil
+}
+
+// setWrap has handles that are opened from now on be broken.
+func (l *link) setWrap(wrap func(*conn) hapax.Store) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wrap = wrap
 }
 
 // A conn is one handle on a link.

@@ -21,7 +21,7 @@ type pulse struct {
 func (g *Guarded) pulse(grant bool) pulse {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if grant {
+	if grant && !g.opts.Passing {
 		g.me.beat.Grants++
 		g.me.open[g.me.beat.Grants] = true
 	}
@@ -30,8 +30,10 @@ func (g *Guarded) pulse(grant bool) pulse {
 
 func (g *Guarded) pulseLocked() pulse {
 	m := &g.me
-	m.beat.Count++
-	m.beat.Seen = m.seen
+	if !g.opts.Passing {
+		m.beat.Count++
+		m.beat.Seen = m.seen
+	}
 	return pulse{driver.Pulse{Row: m.row, Was: m.acked, Now: m.beat}, g.now()}
 }
 
@@ -58,7 +60,7 @@ func (g *Guarded) reserve(p pulse) error {
 	return g.witness.commit(func(b *record) error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if g.me.row != p.Row || g.me.asked >= p.Now.Grants {
+		if g.me.row != p.Row || g.me.asked >= p.Now.Grants || g.opts.Passing {
 			return errNoChange
 		}
 		b.Own[p.Row] = g.me.ownLocked(0)
@@ -118,7 +120,7 @@ func (g *Guarded) record(p pulse, got granted) error {
 		}
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if g.me.row == p.Row {
+		if g.me.row == p.Row && !g.opts.Passing {
 			b.Own[p.Row] = g.me.ownLocked(p.Now.Grants)
 		}
 		return nil

@@ -250,7 +250,7 @@ func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) er
 		return err
 	}
 	next := *f
-	next.Missing, next.Manual = a.missing, f.Manual || a.manual
+	next.Missing, next.Manual = a.missing, a.manual
 	told := slices.Equal(next.Missing, f.Missing) && next.Manual == f.Manual
 	switch waits := len(a.missing) > 0 || next.Manual && !next.Approved || g.holds(f); {
 	case len(a.missing) > len(f.Missing) && still < 2*g.opts.Heartbeat: // they have just been asked

@@ -52,6 +52,11 @@ type Options struct {
 	// for commands; others that live go on once this process has ended.
 	Hold bool
 
+	// Passing is for commands that ask for something once and end: they do not join,
+	// and only look for the fence with each call. Nobody knows of them, so that what
+	// they were granted can come again where the store goes back.
+	Passing bool
+
 	// Changed, if set, is called when the state, or who is missing, has changed,
 	// with no lock held.
 	Changed func(Status)

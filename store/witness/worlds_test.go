@@ -70,8 +70,9 @@ func runWorld(t *testing.T, seed uint64, twin *twin) (wrong []string) {
 
 // A twin is a broken variant of the guard, which the same worlds must catch.
 type twin struct {
-	open func(*link) func(context.Context) (hapax.Store, error)
-	opts witness.Options
+	wrap  func(*conn) hapax.Store
+	opts  witness.Options
+	stops bool // what it does is not that numbers are granted twice, but that nothing is granted
 }
 
 // A story is what happened in a world.
@@ -136,6 +137,9 @@ func (w *simulated) adopt(m *machine) *machine {
 
 func (w *simulated) dress(m *machine) {
 	m.link.setPrimary(fmt.Sprint("p", w.primary))
+	if w.twin != nil {
+		m.link.setWrap(w.twin.wrap)
+	}
 	rng := rand.New(rand.NewPCG(w.seed, uint64(w.rng.Int64())))
 	var mu sync.Mutex
 	dice := func(n int) int {

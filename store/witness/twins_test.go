@@ -1,0 +1,97 @@
+package witness_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/witness"
+)
+
+// Broken variants of what the guard relies on, each of which the simulated worlds must
+// catch: with numbers that are granted twice, or with a fleet that stands still.
+func TestWorldsCatchBrokenGuards(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	for name, twin := range map[string]*twin{
+		"a grant that is not made under the heartbeat": {wrap: func(c *conn) hapax.Store { return unchecked{c, false} }},
+		"a heartbeat that is not compared":             {wrap: func(c *conn) hapax.Store { return unchecked{c, true} }},
+		"a joiner that does not wait":                  {wrap: func(c *conn) hapax.Store { return alone{c} }, opts: witness.Options{Heartbeat: 100 * time.Millisecond}},
+		"healing that raises nothing":                  {wrap: func(c *conn) hapax.Store { return lazy{c} }},
+		"evidence that nobody reads":                   {wrap: func(c *conn) hapax.Store { return deaf{c} }, stops: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(40) {
+				for _, text := range runWorld(t, seed+1, twin) {
+					if strings.HasPrefix(text, "twice") != twin.stops {
+						t.Logf("world %d catches it: %.200s", seed+1, text)
+						return
+					}
+				}
+			}
+			t.Error("40 worlds did not catch it")
+		})
+	}
+}
+
+// unchecked grants without a look at the heartbeat's row; with beats, it makes no
+// difference to a heartbeat either.
+type unchecked struct {
+	*conn
+	beats bool
+}
+
+var met = driver.Contact{Met: true}
+
+func (u unchecked) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
+	c, err := u.conn.Beat(ctx, p)
+	if u.beats && err == nil && c.Fence == nil {
+		c.Met = true
+	}
+	return c, err
+}
+
+func (u unchecked) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, driver.Contact, error) {
+	if err := u.pass(ctx, "allocate"); err != nil {
+		return hapax.Allocation{}, driver.Contact{}, err
+	}
+	a, err := u.Store.Allocate(ctx, tag, n, last)
+	return a, met, err
+}
+
+func (u unchecked) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (bool, driver.Contact, error) {
+	if err := u.pass(ctx, "swap"); err != nil {
+		return false, driver.Contact{}, err
+	}
+	ok, err := u.Store.SwapRow(ctx, table, name, old, next)
+	return ok, met, err
+}
+
+// alone shows no other nodes, so that nobody is waited for.
+type alone struct{ *conn }
+
+func (a alone) ListRows(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
+	if table == driver.TableBeats || table == driver.TableNodes {
+		return nil, ctx.Err()
+	}
+	return a.conn.ListRows(ctx, table, after, limit)
+}
+
+// lazy says that it has raised a tag.
+type lazy struct{ *conn }
+
+func (l lazy) HealTag(_ context.Context, def hapax.Tag) (hapax.Tag, error) { return def, nil }
+
+// deaf shows no evidence.
+type deaf struct{ *conn }
+
+func (d deaf) ListRows(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
+	if table == driver.TableEvidence {
+		return nil, ctx.Err()
+	}
+	return d.conn.ListRows(ctx, table, after, limit)
+}
