@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -202,10 +203,11 @@ func (g *Guarded) sight(rows map[string][]byte) (due bool, silent []string, err 
 			}
 			at.value, at.at, at.how = string(raw), now, how
 		}
-		if how == "" && now-g.peers[name].at > g.opts.wait() {
+		every := max(g.opts.Heartbeat, min(time.Duration(known[name].Every)*time.Millisecond, time.Minute))
+		if how == "" && now-g.peers[name].at > waitOf(every) {
 			silent = append(silent, name)
 		}
-		if end, ok := known[name]; !ok || end != how {
+		if p, ok := known[name]; !ok || p.How != how {
 			due = true
 		}
 	}
@@ -217,16 +219,11 @@ func (g *Guarded) sight(rows map[string][]byte) (due bool, silent []string, err 
 	return due, silent, nil
 }
 
-// peersKnown returns how each row has ended that was surveyed, and up to which all
-// have ended.
-func (w *Witness) peersKnown() (known map[string]string, compacted int64) {
+// peersKnown returns the rows that were surveyed, and up to which all have ended.
+func (w *Witness) peersKnown() (known map[string]peer, compacted int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	known = make(map[string]string, len(w.state.Peers))
-	for name, p := range w.state.Peers {
-		known[name] = p.How
-	}
-	return known, w.state.Compacted
+	return maps.Clone(w.state.Peers), w.state.Compacted
 }
 
 // leave says in the store that the node has left, unless a fence stands.

@@ -296,10 +296,7 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 		}
 		about := nodes[name]
 		longest = max(longest, waitOf(min(time.Duration(about.Every)*time.Millisecond, time.Minute)))
-		vouches := other.beat.Seen >= m.number
-		if m.moved {
-			vouches = other.moved
-		}
+		vouches := other.beat.Seen >= m.number && (!m.moved || other.moved)
 		all = all && vouches
 		serves = serves || vouches && about.Serves
 	}

@@ -206,7 +206,7 @@ func peersOf(nodes map[string]nodeRow, beats map[string][]byte, compacted int64)
 			return nil, err
 		}
 		about := nodes[name]
-		peers[name] = peer{Name: about.Name, Address: about.Address, Count: beat.Count, Grants: beat.Grants, How: how}
+		peers[name] = peer{Name: about.Name, Address: about.Address, Count: beat.Count, Grants: beat.Grants, Every: about.Every, How: how}
 	}
 	return peers, nil
 }

@@ -66,6 +66,7 @@ type peer struct {
 	Address string `json:"a,omitempty"`
 	Count   int64  `json:"c,omitempty"`
 	Grants  int64  `json:"g,omitempty"`
+	Every   int64  `json:"e,omitempty"`   // how often it writes its heartbeat at least, in milliseconds
 	How     string `json:"how,omitempty"` // how it has ended, before all lines were read; empty: it had not
 }
 
