@@ -340,10 +340,10 @@ func (r reply) text(i int) string {
 	return s
 }
 
-// fields reads pairs from position i on.
-func (r reply) fields(i int) map[string]string {
-	m := make(map[string]string, (len(r)-i)/2)
-	for ; i+1 < len(r); i += 2 {
+// fields reads the pairs behind the first element.
+func (r reply) fields() map[string]string {
+	m := make(map[string]string, len(r)/2)
+	for i := 1; i+1 < len(r); i += 2 {
 		m[r.text(i)] = r.text(i + 1)
 	}
 	return m

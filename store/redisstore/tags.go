@@ -148,7 +148,7 @@ func (s *Store) evalTag(ctx context.Context, sc script, tag string, args ...any)
 		if len(r) == 1 {
 			return r, record{}, nil
 		}
-		t, err := s.decodeTag(tag, r.fields(1))
+		t, err := s.decodeTag(tag, r.fields())
 		return r, t, err
 	}
 }
