@@ -104,14 +104,17 @@ func CheckSwap(table, name string, old, next []byte) error {
 	return nil
 }
 
-// listPage is how many rows are asked for at a time.
-const listPage = 500
+// How many rows are asked for at a time: at first, and when there are many.
+const (
+	listPage  = 500
+	listPages = 20 * listPage
+)
 
 // AllRows calls f for every row of a table, in the byte order of their names.
 func AllRows(ctx context.Context, rows Rows, table string, f func(Row) error) error {
 	after := ""
-	for {
-		page, err := rows.ListRows(ctx, table, after, listPage)
+	for size := listPage; ; size = listPages {
+		page, err := rows.ListRows(ctx, table, after, size)
 		if err != nil {
 			return err
 		}
@@ -121,7 +124,7 @@ func AllRows(ctx context.Context, rows Rows, table string, f func(Row) error) er
 			}
 			after = row.Name
 		}
-		if len(page) < listPage {
+		if len(page) < size {
 			return nil
 		}
 	}

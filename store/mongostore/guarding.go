@@ -195,7 +195,10 @@ func (s *Store) HealTag(ctx context.Context, def hapax.Tag) (t hapax.Tag, err er
 // t, and reports whether there is one of that kind.
 func (s *Store) healTag(ctx context.Context, t hapax.Tag) (d tagDocument, ok bool, err error) {
 	filter := bson.D{
-		{Key: "_id", Value: t.Name}, {Key: "store", Value: s.id}, {Key: "kind", Value: string(t.Kind)}, {Key: "pool", Value: t.Pool},
+		{Key: "_id", Value: t.Name},
+		{Key: "store", Value: s.id},
+		{Key: "kind", Value: string(t.Kind)},
+		{Key: "pool", Value: t.Pool},
 		{Key: "mark", Value: bson.D{isLong}},
 	}
 	set := bson.D{{Key: "run", Value: int64(0)}, {Key: "key_hash", Value: ""}}

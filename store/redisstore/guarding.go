@@ -87,7 +87,7 @@ func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n 
 	}
 	key, hash := driver.NewKey()
 	return meet(ctx, s, "allocate", p, allocateWithScript, tag, []any{asked(n), driver.HashKey(last), hash}, func(_ context.Context, r reply) (hapax.Allocation, error) {
-		t, err := s.decodeTag(tag, r.fields(1))
+		t, err := s.decodeTag(tag, r.fields())
 		if err != nil {
 			return hapax.Allocation{}, err
 		}
@@ -106,7 +106,7 @@ func (s *Store) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Alloca
 	}
 	args := []any{a.Grant.Hi, driver.HashKey(a.Key), a.Tag.Token, next}
 	_, c, err := meet(ctx, s, "hand back", p, handBackWithScript, a.Tag.Name, args, func(_ context.Context, r reply) (none struct{}, _ error) {
-		t, err := s.decodeTag(a.Tag.Name, r.fields(1))
+		t, err := s.decodeTag(a.Tag.Name, r.fields())
 		if err == nil {
 			err = handedBack(r, t, a, next)
 		}

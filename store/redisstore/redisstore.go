@@ -198,7 +198,7 @@ func (s *Store) begin(ctx context.Context) (struct{}, error) {
 	if err != nil {
 		return none, err
 	}
-	m := r.fields(1)
+	m := r.fields()
 	if m["format"] != format {
 		return none, fmt.Errorf("%w: redis: the keys have format %.20q, this version understands %q", hapax.ErrStoreCorrupt, m["format"], format)
 	}

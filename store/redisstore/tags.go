@@ -148,7 +148,7 @@ func (s *Store) evalTag(ctx context.Context, sc script, tag string, args ...any)
 		if len(r) == 1 {
 			return r, record{}, nil
 		}
-		t, err := s.decodeTag(tag, r.fields(1))
+		t, err := s.decodeTag(tag, r.fields())
 		return r, t, err
 	}
 }
@@ -288,69 +288,93 @@ func (s *Store) tag(ctx context.Context, name string) (record, error) {
 	return t, err
 }
 
-// Tags implements hapax.TagStore. A page takes two round trips for 500 tags.
+// Tags implements hapax.TagStore. It is a round trip for 500 tags, two in a Cluster.
 func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	if limit <= 0 {
 		return nil, nil
 	}
+	read := s.tagsAfter
+	if s.Split() {
+		read = s.tagsAcross
+	}
 	return request(ctx, s, "list tags", func(ctx context.Context) ([]hapax.Tag, error) {
 		var page []hapax.Tag
 		for {
-			names, err := s.tagNames(ctx, after, min(limit-len(page), pageSize))
-			if err != nil || len(names) == 0 {
-				return page, err
-			}
-			tags, err := s.tagsNamed(ctx, names)
+			asked := min(limit-len(page), pageSize)
+			tags, last, n, err := read(ctx, after, asked)
 			if err != nil {
 				return nil, err
 			}
-			if page = append(page, tags...); len(page) >= limit {
+			if page = append(page, tags...); len(page) >= limit || n < asked {
 				return page, nil
 			}
-			after = names[len(names)-1]
+			after = last
 		}
 	})
 }
 
-func (s *Store) tagNames(ctx context.Context, after string, n int) ([]string, error) {
-	from := "-"
-	if after != "" {
-		from = "(" + after
+// afterName is where a range of names begins.
+func afterName(name string) string {
+	if name == "" {
+		return "-"
 	}
-	r, err := s.eval(ctx, listTagsScript, []string{s.keys.store(), s.keys.tags()}, from, n)
-	var names []string
-	for i := 1; i < len(r); i++ {
-		names = append(names, r.text(i))
-	}
-	return names, err
+	return "(" + name
 }
 
-// tagsNamed reads the tags that are made already.
-func (s *Store) tagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error) {
+// tagsAfter reads the tags that are made already among n names, and returns them, the
+// last of the names, and how many there were.
+func (s *Store) tagsAfter(ctx context.Context, after string, n int) (tags []hapax.Tag, last string, names int, err error) {
+	r, err := s.eval(ctx, listTagsScript, []string{s.keys.store(), s.keys.tags()}, afterName(after), n, s.keys.tag(""))
+	for i := 1; i+1 < len(r); i += 2 {
+		last = r.text(i)
+		names++
+		values, _ := r[i+1].([]any)
+		m := make(map[string]string, len(tagFields))
+		for j, field := range tagFields {
+			if v := reply(values).text(j); v != "" {
+				m[field] = v
+			}
+		}
+		if tags, err = s.listed(ctx, tags, last, m); err != nil {
+			return nil, "", 0, err
+		}
+	}
+	return tags, last, names, err
+}
+
+// tagsAcross is tagsAfter in a Cluster, where each tag has its own place.
+func (s *Store) tagsAcross(ctx context.Context, after string, n int) (tags []hapax.Tag, last string, names int, err error) {
+	r, err := s.eval(ctx, listNamesScript, []string{s.keys.store(), s.keys.tags()}, afterName(after), n)
+	if err != nil || len(r) < 2 {
+		return nil, "", 0, err
+	}
 	pipe := s.rdb.Pipeline()
-	for _, name := range names {
-		pipe.HGetAll(ctx, s.keys.tag(name))
+	for i := range r[1:] {
+		pipe.HGetAll(ctx, s.keys.tag(r.text(i+1)))
 	}
 	cmds, err := pipe.Exec(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", 0, err
 	}
-	var tags []hapax.Tag
 	for i, cmd := range cmds {
-		m := cmd.(*redis.MapStringStringCmd).Val()
-		var t record
-		var err error
-		if len(m) > 0 {
-			t, err = s.decodeTag(names[i], m)
-		} else if t, err = s.tag(ctx, names[i]); errors.Is(err, hapax.ErrTagNotFound) {
-			continue
+		last = r.text(i + 1)
+		if tags, err = s.listed(ctx, tags, last, cmd.(*redis.MapStringStringCmd).Val()); err != nil {
+			return nil, "", 0, err
 		}
-		if err != nil {
-			return nil, err
-		}
-		tags = append(tags, t.Tag.Tag)
 	}
-	return tags, nil
+	return tags, last, len(cmds), nil
+}
+
+// listed appends the tag of a name with its fields, unless it is not made yet.
+func (s *Store) listed(ctx context.Context, tags []hapax.Tag, name string, fields map[string]string) ([]hapax.Tag, error) {
+	var t record
+	var err error
+	if len(fields) > 0 {
+		t, err = s.decodeTag(name, fields)
+	} else if t, err = s.tag(ctx, name); errors.Is(err, hapax.ErrTagNotFound) {
+		return tags, nil
+	}
+	return append(tags, t.Tag.Tag), err
 }
 
 // decodeTag reads the fields of a tag's key.

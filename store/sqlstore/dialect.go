@@ -118,8 +118,8 @@ type statements struct {
 	tag, tagPage, tagInsert, tagAllocate, tagRun, tagEdit, tagEnd string
 	row, rowPage, rowInsert, rowUpdate, rowDelete                 string
 
-	tokenColumn, addToken, tagHeal string
-	guarded                        map[guardedCall]*guardedQuery
+	fenced, addFencing, tagHeal string
+	guarded                     map[guardedCall]*guardedQuery
 }
 
 // A hand-back, in a query of its own and under a pulse: its assignments, and what
@@ -159,8 +159,8 @@ func newStatements(d *dialect, prefix string) statements {
 		tagHeal: "UPDATE {tags} SET mark = GREATEST(mark, ?), token = GREATEST(token, ?) + 1, key_hash = '', run = 0" +
 			" WHERE name = ? AND kind = ? AND pool = ?" + still,
 
-		tokenColumn: "SELECT token FROM {tags} LIMIT 0",
-		addToken:    "ALTER TABLE {tags} ADD COLUMN token BIGINT NOT NULL DEFAULT 0",
+		fenced:     "SELECT token FROM {tags} LIMIT 0",
+		addFencing: "ALTER TABLE {tags} ADD COLUMN token BIGINT NOT NULL DEFAULT 0",
 
 		row:       "SELECT value FROM {rows} WHERE tbl = ? AND name = ?",
 		rowPage:   "SELECT name, value FROM {rows} WHERE tbl = ? AND name > ? ORDER BY name LIMIT ?",
@@ -172,7 +172,7 @@ func newStatements(d *dialect, prefix string) statements {
 	for _, q := range []*string{
 		&s.meta, &s.metaInsert, &s.here, &s.clock,
 		&s.tag, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd,
-		&s.row, &s.rowPage, &s.rowInsert, &s.rowUpdate, &s.rowDelete, &s.tokenColumn, &s.addToken, &s.tagHeal,
+		&s.row, &s.rowPage, &s.rowInsert, &s.rowUpdate, &s.rowDelete, &s.fenced, &s.addFencing, &s.tagHeal,
 	} {
 		*q = d.bind(names.Replace(*q))
 	}

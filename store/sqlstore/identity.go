@@ -89,16 +89,16 @@ func (s *Store) assess(ctx context.Context, c *sql.Conn) (map[string]string, err
 // addToken adds the column for fencing tokens to a table that an earlier version
 // made. Several processes may do so at once.
 func (s *Store) addToken(ctx context.Context, c *sql.Conn) error {
-	_, err := c.ExecContext(ctx, s.sql.tokenColumn)
+	_, err := c.ExecContext(ctx, s.sql.fenced)
 	if err == nil || s.dialect.classify(err) != noColumn {
 		return err
 	}
-	_, err = c.ExecContext(ctx, s.sql.addToken)
+	_, err = c.ExecContext(ctx, s.sql.addFencing)
 	switch {
 	case err == nil, s.dialect.classify(err) == exists:
 		return nil
 	case s.dialect.classify(err) == forbidden:
-		return fmt.Errorf("%w: the table of tags has no column token yet, and the account may not add it; run as its owner: %s: %w", hapax.ErrStoreUnavailable, s.sql.addToken, err)
+		return fmt.Errorf("%w: the table of tags has no column token yet, and the account may not add it; run as its owner: %s: %w", hapax.ErrStoreUnavailable, s.sql.addFencing, err)
 	}
 	return err
 }

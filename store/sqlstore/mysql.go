@@ -169,6 +169,7 @@ func mysqlClassify(err error) class {
 	}
 	switch mysqlNumber(err) {
 	case 1040, 1203, // too many connections, of all or of the account
+		1020,             // the row was changed since it was read: rolled back, where MariaDB isolates snapshots
 		1205, 1213, 3101, // lock wait timeout, deadlock, conflict in a group: rolled back
 		1047: // the node of a cluster is not ready
 		return undone

@@ -13,9 +13,7 @@ import (
 // A table of an earlier version gets the column for tokens by whoever opens the store
 // first; all are at 0. An account that may not add it is told what to run.
 func TestTokenColumnIsAdded(t *testing.T) {
-	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		server.MustControl()
-		url = fresh(server.URL)
+	onOwnServers(t, func(t *testing.T, _ *testservers.Server, url string) {
 		s := open(t, url, sqlstore.Options{})
 		create(t, s, "orders")
 		last := allocate(t, s, "orders", 10)

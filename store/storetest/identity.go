@@ -148,7 +148,7 @@ const silentFor = 2 * time.Second
 
 // checkSilence: where the store says nothing, each call and each opening ends with
 // the store's own time-out, long before its context does.
-func checkSilence(e *env) { e.silent(silentFor, e.ctx) }
+func checkSilence(e *env) { e.silent(e.ctx, silentFor) }
 
 // checkHung: where the store says nothing, each call and each opening ends with its
 // context, long before the store's own time-out.
@@ -156,11 +156,11 @@ func checkHung(e *env) {
 	ctx, cancel := context.WithCancel(e.ctx)
 	defer cancel()
 	time.AfterFunc(silentFor, cancel)
-	e.silent(time.Hour, ctx)
+	e.silent(ctx, time.Hour)
 }
 
 // silent silences a store whose calls may take so long, and makes every call.
-func (e *env) silent(timeout time.Duration, ctx context.Context) {
+func (e *env) silent(ctx context.Context, timeout time.Duration) {
 	e.Helper()
 	open, silence := e.h.Silence(e.TB, timeout)
 	h, err := open(e.ctx)

@@ -20,7 +20,7 @@ import (
 
 const (
 	maxCalls   = 128 // requests under way on one handle
-	listBranch = 16  // requests under way for one listing
+	listBranch = 64  // requests under way for one listing
 )
 
 // renewVersion is the version at which a node is made anew, with version zero:
@@ -240,7 +240,8 @@ func (s *space) List(ctx context.Context, table, after string, limit int, f func
 	return nil
 }
 
-// contents returns what the named nodes hold, several at a time.
+// contents returns what the named nodes hold. Each of the requests under way is made
+// by a goroutine that goes on with the next name.
 func (s *space) contents(ctx context.Context, l *link, parent string, names []string) ([][]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -249,22 +250,28 @@ func (s *space) contents(ctx context.Context, l *link, parent string, names []st
 	var wg sync.WaitGroup
 	for range min(listBranch, len(names)) {
 		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(names)) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				raw, err := call(ctx, s, l, func(conn *zk.Conn) ([]byte, error) {
+			_, err := call(ctx, s, l, func(conn *zk.Conn) (struct{}, error) {
+				for i := next.Add(1) - 1; i < int64(len(names)) && ctx.Err() == nil; i = next.Add(1) - 1 {
 					raw, _, err := conn.Get(parent + "/" + escape(names[i]))
-					return append([]byte{}, raw...), err
-				})
-				switch {
-				case err == nil:
-					raws[i] = raw
-				case !errors.Is(err, zk.ErrNoNode):
-					cancel(err)
+					switch {
+					case err == nil:
+						raws[i] = append([]byte{}, raw...)
+					case !errors.Is(err, zk.ErrNoNode):
+						return struct{}{}, err
+					}
 				}
+				return struct{}{}, nil
+			})
+			if err != nil {
+				cancel(err)
 			}
 		})
 	}
 	wg.Wait()
-	return raws, context.Cause(ctx)
+	if err := context.Cause(ctx); err != nil {
+		return nil, err // and raws may still be written to
+	}
+	return raws, nil
 }
 
 // identity is the content of the node "store".

@@ -31,9 +31,11 @@
 //
 // # Limits
 //
-// ZooKeeper lists the children of a node only as a whole. Listings of tags, and
-// acquisitions from a pool of several workers, read every name, and some hundred
-// thousand of them are too many for one reply.
+// ZooKeeper lists the children of a node only as a whole, and the client library
+// reads each node by a request of its own, of which 64 are under way at a time.
+// Listings of tags, and acquisitions from a pool of several workers, read every name:
+// a hundred thousand take seconds, and some hundred thousand are too many for one
+// reply. Guarded calls of one handle take turns.
 package zkstore
 
 import (
