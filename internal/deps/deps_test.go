@@ -44,6 +44,7 @@ var rules = []rule{
 	{"internal/deps", nil},
 	{"internal/testservers", nil},
 	{"internal/durable", nil},
+	{"internal/supervise", []string{"root"}},
 	{"internal/durable/losing", []string{"internal/durable"}},
 	{"store/internal/coordtest", []string{"root", "internal/testservers"}},
 	{"store/internal/fileid", nil},
@@ -84,7 +85,7 @@ var rules = []rule{
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/console", []string{"internal/service"}},
 	{"internal/server", slices.Concat([]string{"root", "identity", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/witness", "codec", "strategy", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
-	{"internal/cli", []string{"root", "store/witness", "client", "plan", "compat/leaf", "compat/tinyid", "compat/springxml", "compat/uidgen/imports", "compat/vesta/imports", "internal/audit", "internal/ledger", "internal/server", "internal/service", "internal/service/auth", "strategy"}},
+	{"internal/cli", []string{"root", "store/witness", "client", "plan", "compat/leaf", "compat/tinyid", "compat/springxml", "compat/uidgen/imports", "compat/vesta/imports", "internal/audit", "internal/durable", "internal/ledger", "internal/server", "internal/service", "internal/service/auth", "internal/supervise", "strategy"}},
 	{"server", []string{"root", "strategy", "internal/cli"}},
 	{"internal/e2e", nil}, // tests alone
 	{"internal/configdoc", []string{"internal/server"}},
