@@ -103,7 +103,9 @@ func keepFile(held *holding, file string, vars []variable, signals <-chan os.Sig
 		}
 	}()
 	for {
-		if err := durable.Replace(durable.System, file, func(*os.File) ([]byte, error) { return fileText(held, vars), nil }); err != nil {
+		if err := durable.Replace(durable.OS, file, func(f *os.File) ([]byte, error) {
+			return fileText(held, vars), f.Chmod(0o644) // who reads it may be another user
+		}); err != nil {
 			return err
 		}
 		select {
