@@ -119,4 +119,3 @@ func (k *leaseKeeper) accept(l Lease) error {
 func (o *SnowflakeOptions) mayUse(worker int64) bool {
 	return o.Workers.Contains(worker) && (len(o.Among) == 0 || slices.Contains(o.Among, worker))
 }
-

@@ -57,7 +57,7 @@ type Snowflake struct {
 	warned     time.Time   // when the end of time was last announced; used by refill alone
 
 	mu     sync.Mutex // guards the fields below; never held while waiting
-	issued int64 // by stretches past
+	issued int64      // by stretches past
 	grants int64
 }
 

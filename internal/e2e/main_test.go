@@ -29,6 +29,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if text, ok := os.LookupEnv(generatorVariable); ok {
+		if err := runGenerator(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(runTests(m))
 }
 

@@ -278,7 +278,7 @@ func (r *run) cleanUp() bool {
 	if r.cause == Exited {
 		r.cause = LeftBehind
 	}
-	r.Tell(fmt.Sprintf("the command ended and left %d processes behind, which are told to stop", len(left)))
+	r.Tell(fmt.Sprintf("the command ended and left processes behind (%d), which are told to stop", len(left)))
 	r.cmd.terminateLeft()
 	over := now() + r.Grace
 	for len(r.cmd.left()) > 0 {
