@@ -251,8 +251,8 @@ func (r *run) replaceWatchdog() {
 // clockWasSet decides what a step of the wall clock means. A step forward is harmless
 // as far as the grant reaches; after one back, most generators repeat themselves.
 func (r *run) clockWasSet() {
-	step := r.clock.step()
-	if step.Abs() < stepSlack {
+	step := r.clock.step().Round(stepSlack)
+	if step == 0 {
 		return
 	}
 	switch {
