@@ -24,15 +24,15 @@ type generator struct {
 var generators = []generator{
 	{"bwmarrin", 0, 1023, time.Second, nil, "snowflake.NewNode(id)"},
 	{"cap", 0, 1023, time.Second, []string{"CAP_WORKERID={worker}"}, "$CAP_WORKERID"},
-	{"hutool", 0, 1023, 3 * time.Second, nil, "IdUtil.getSnowflake(id % 32, id / 32)"},
-	{"hypersistence-tsid", 0, 1023, time.Second, []string{"TSID_NODE={worker}"}, "$TSID_NODE"},
+	{"hutool", 0, 1023, time.Second, nil, "IdUtil.getSnowflake(id % 32, id / 32)"},
+	{"hypersistence-tsid", 0, 1023, 11 * time.Second, []string{"TSID_NODE={worker}"}, "$TSID_NODE"},
 	{"mybatis-plus", 0, 1023, time.Second, []string{"MYBATISPLUS_GLOBALCONFIG_WORKERID={worker%32}", "MYBATISPLUS_GLOBALCONFIG_DATACENTERID={worker/32}"}, "mybatis-plus.global-config.worker-id and .datacenter-id"},
 	{"nacos", 0, 1023, time.Second, []string{"NACOS_CORE_SNOWFLAKE_WORKER_ID={worker}"}, "nacos.core.snowflake.worker-id"},
 	{"pgedge", 1, 1023, time.Second, nil, "postgres -c snowflake.node=ID"},
-	{"seata", 0, 1023, time.Second, []string{"SERVER_NODE={worker}"}, "$SERVER_NODE"},
+	{"seata", 0, 1023, time.Second, []string{"SERVER_NODE={worker}"}, "$SERVER_NODE, which it reads in a container; elsewhere -n ID"},
 	{"shardingsphere", 0, 1023, time.Second, nil, "the property worker-id of a key generator of type SNOWFLAKE"},
 	{"sonyflake", 0, 65535, time.Second, nil, "Settings.MachineID"},
-	{"tsid-creator", 0, 1023, time.Second, []string{"TSIDCREATOR_NODE={worker}"}, "$TSIDCREATOR_NODE"},
+	{"tsid-creator", 0, 1023, 11 * time.Second, []string{"TSIDCREATOR_NODE={worker}"}, "$TSIDCREATOR_NODE"},
 	{"yitter", 0, 63, 3 * time.Second, nil, "idgen.NewIdGeneratorOptions(id)"},
 }
 
