@@ -49,7 +49,7 @@ func (s *Snowflake) obtain(ctx context.Context) (Lease, error) {
 // that is to be given up with all that was in hand before.
 func (s *Snowflake) publish(l Lease) bool {
 	s.mu.Lock()
-	if s.supply.life.Err() != nil { // Close did not wait for this refill
+	if s.retired { // Close did not wait for this refill
 		s.mu.Unlock()
 		return true
 	}

@@ -59,6 +59,8 @@ type Snowflake struct {
 	mu     sync.Mutex // guards the fields below; never held while waiting
 	issued int64      // by stretches past
 	grants int64
+
+	retired bool // Close has taken stock: what comes later is nobody's
 }
 
 // stretch is one grant on a worker's timeline. Adjacent extensions lengthen it.
@@ -413,6 +415,7 @@ func (s *Snowflake) Close(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
+	s.retired = true
 	r := s.cur.Load()
 	next := s.retireLocked(r)
 	lease := s.lease

@@ -263,7 +263,48 @@ func halfRequest(t *testing.T, s *serving, body string) (net.Conn, *bufio.Reader
 	return conn, answer
 }
 
-// A second signal ends the server at once, but not one that comes with the first.
+// After SIGTERM a server reports for a while that it is not ready, and serves on; another
+// signal cuts that short.
+func TestLameDuck(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		first syscall.Signal
+		skip  bool // another signal comes
+		duck  string
+	}{
+		{"the time passes", syscall.SIGTERM, false, "1s"},
+		{"another signal", syscall.SIGTERM, true, "1h"},
+		{"an interrupt", syscall.SIGINT, false, "1h"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, t.TempDir(), []string{"HAPAX_LAME_DUCK=" + tc.duck})
+			halfRequest(t, s, "{}") // without it nothing would be drained
+			if err := s.cmd.Process.Signal(tc.first); err != nil {
+				t.Fatal(err)
+			}
+			if tc.first == syscall.SIGTERM {
+				s.await("about to stop")
+				mustTake(t, s, "orders", 1)
+				if resp, err := http.Get(s.url + "/readyz"); err != nil || resp.StatusCode != http.StatusServiceUnavailable {
+					t.Errorf("a server that is about to stop is ready: %v, %v", resp, err)
+				} else {
+					_ = resp.Body.Close()
+				}
+			}
+			if tc.skip {
+				time.Sleep(300 * time.Millisecond) // one that comes at once counts as the same
+				if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.await("stopping")
+			s.kill()
+		})
+	}
+}
+
+// Another signal ends a server that stops at once, but not one that comes with the first.
 func TestSecondSignal(t *testing.T) {
 	s := serve(t, t.TempDir(), nil)
 	halfRequest(t, s, "{}")
@@ -275,14 +316,14 @@ func TestSecondSignal(t *testing.T) {
 	}
 	s.await("stopping")
 	time.Sleep(300 * time.Millisecond)
-	if log := s.logged(); strings.Contains(log, "second signal") {
+	if log := s.logged(); strings.Contains(log, "another signal") {
 		t.Fatalf("a signal that came twice ended the server: %s", log)
 	}
 	s.end(syscall.SIGINT)
 	if code := s.cmd.ProcessState.ExitCode(); code != 1 {
 		t.Errorf("the exit code is %d", code)
 	}
-	if log := s.logged(); !strings.Contains(log, "stopped at once by a second signal") {
+	if log := s.logged(); !strings.Contains(log, "stopped at once by another signal") {
 		t.Errorf("the log is %s", log)
 	}
 }

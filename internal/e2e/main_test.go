@@ -76,7 +76,7 @@ func command(ctx context.Context, dir string, env []string, args ...string) *exe
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
-	cmd.Env = append(append(cmd.Env, "HAPAX_RESP=127.0.0.1:0"), env...) // a free port
+	cmd.Env = append(append(cmd.Env, "HAPAX_RESP=127.0.0.1:0", "HAPAX_LAME_DUCK=0s"), env...) // a free port, and no wait
 	return cmd
 }
 

@@ -40,7 +40,7 @@ func serveCompat(t *testing.T, compat string, args ...any) (s *server, stop func
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.run(ctx) }()
+	go func() { ended <- s.run(ctx, nil) }()
 	stopped := false
 	stop = func() {
 		if cancel(); stopped {

@@ -57,6 +57,7 @@ type Config struct {
 	LedgerSize           int
 	RetireLines          time.Duration
 	Drain                time.Duration
+	LameDuck             time.Duration
 	LogFormat            string
 	LogLevel             string
 

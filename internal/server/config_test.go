@@ -68,6 +68,7 @@ func TestPrecedence(t *testing.T) {
 		"retire_lines":          {"1h", "2h", "3h"},
 		"code_keys":             {"{k: 'file:" + key("a") + "'}", "{k: 'file:" + key("b") + "'}", "{k: 'file:" + key("c") + "'}"},
 		"drain":                 {"1s", "2s", "3s"},
+		"lame_duck":             {"1s", "2s", "3s"},
 		"log_format":            {"text", "json", "auto"},
 		"log_level":             {"debug", "warn", "error"},
 		"tags":                  {"{a: {step: 1}}", "{a: {step: 2}}", "{a: {step: 3}}"},

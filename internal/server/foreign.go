@@ -201,6 +201,7 @@ func tellReadiness(ctx context.Context, w http.ResponseWriter, issuing []*servic
 		all.Ready = all.Ready && state.Ready
 		all.Degraded = all.Degraded || state.Degraded || !state.Ready
 		all.Fenced = all.Fenced || state.Fenced
+		all.Leaving = all.Leaving || state.Leaving
 		if state.Store != "ok" {
 			all.Store = state.Store
 		}

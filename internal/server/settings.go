@@ -113,6 +113,8 @@ var settings = []Setting{
 		func(c *Config) *int { return &c.LedgerSize }),
 	duration("retire_lines", service.DefaultRetireLines, time.Hour, 3650*24*time.Hour, "For codes with a period: how long after the period the line of its numbers is deleted. Its mark stays, so that a clock that was wrong goes on above it",
 		func(c *Config) *time.Duration { return &c.RetireLines }),
+	duration("lame_duck", 5*time.Second, 0, time.Hour, "How long the server goes on, and reports that it is not ready, after SIGTERM and before it closes its listeners, so that load balancers send no more to it. SIGINT, or a second signal, skips it",
+		func(c *Config) *time.Duration { return &c.LameDuck }),
 	duration("drain", 10*time.Second, 0, time.Hour, "How long requests in flight may take to finish when the server is told to stop",
 		func(c *Config) *time.Duration { return &c.Drain }),
 	choice("log_format", "auto", []string{"auto", "text", "json"}, "Form of the log on standard error; auto is text on a terminal and JSON elsewhere",

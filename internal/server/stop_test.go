@@ -25,7 +25,7 @@ func TestStopsWithoutAStuckCall(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, c, nil, io.Discard) }()
+	go func() { ended <- Run(ctx, nil, c, nil, io.Discard) }()
 	var address string
 	for ; address == ""; time.Sleep(10 * time.Millisecond) {
 		select {

@@ -142,7 +142,7 @@ func New(svc *service.Service, opts Options) *Server {
 		opts.Logger = slog.Default()
 	}
 	if opts.Version == "" {
-		opts.Version = builtVersion()
+		opts.Version = hapax.Version()
 	}
 	s := &Server{
 		svc: svc, opts: opts, started: time.Now(),

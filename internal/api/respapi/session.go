@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -322,12 +321,4 @@ func isAsked(section string, names [][]byte) bool {
 		}
 	}
 	return len(names) == 0
-}
-
-// builtVersion returns the version of the module that the program was built from.
-func builtVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }
