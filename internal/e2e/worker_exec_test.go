@@ -113,6 +113,7 @@ func workerServer(t *testing.T) *serving {
 
 // What is handed over is handed over as it is: arguments, environment, exit codes.
 func TestWorkerExecRunsTheCommandItself(t *testing.T) {
+	t.Parallel()
 	s := workerServer(t)
 	dir := t.TempDir()
 	exec := func(status int, args ...string) string {
@@ -136,6 +137,7 @@ func TestWorkerExecRunsTheCommandItself(t *testing.T) {
 // A shell between would take the signal for itself, and a command that was never to
 // start would be started.
 func TestWorkerExecHandsSignalsOn(t *testing.T) {
+	t.Parallel()
 	s := workerServer(t)
 	t.Run("at once", func(t *testing.T) {
 		dir := t.TempDir()
@@ -203,6 +205,7 @@ func dogOf(t *testing.T, w *wrapper) (dog int) {
 
 // Whatever happens to the supervisor or to the watchdog, nothing outlives the deadline.
 func TestWorkerExecLeavesNothing(t *testing.T) {
+	t.Parallel()
 	s := workerServer(t)
 	t.Run("supervisor killed", func(t *testing.T) {
 		t.Parallel()
@@ -261,6 +264,7 @@ func TestWorkerExecLeavesNothing(t *testing.T) {
 // Servers that are away have the command told to stop, and killed before its time is
 // over.
 func TestWorkerExecWithoutServers(t *testing.T) {
+	t.Parallel()
 	s := workerServer(t)
 	dir := t.TempDir()
 	polite := wrap(t, s.url, dir, nil, "exec", "--", "sh", "-c",
@@ -287,6 +291,7 @@ func TestWorkerExecWithoutServers(t *testing.T) {
 
 // What cannot be done has a reason and an exit code of its own.
 func TestWorkerExecRefuses(t *testing.T) {
+	t.Parallel()
 	s := workerServer(t)
 	dir := t.TempDir()
 	for name, mode := range map[string]fs.FileMode{"plain": 0o600, "program": 0o700} {
@@ -344,6 +349,7 @@ func TestWorkerExecRefuses(t *testing.T) {
 
 // A clock that is set back while the command runs ends it, or is told of.
 func TestWorkerExecOnClockStep(t *testing.T) {
+	t.Parallel()
 	s := workerServer(t)
 	for _, tt := range []struct {
 		policy, step string
@@ -379,6 +385,7 @@ func TestWorkerExecOnClockStep(t *testing.T) {
 // Hold keeps a file up to date, and takes it away when the worker ID is lost or given
 // back.
 func TestWorkerHold(t *testing.T) {
+	t.Parallel()
 	s := workerServer(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "worker")
