@@ -91,18 +91,21 @@ of them, or when a process gets one whose last holder's clock was ahead. Worker 
 worker IDs from the servers together with the time in which they may be used, for
 programs whose generator stays as it is.`,
 	}
-	dog := &cobra.Command{
-		Use:    "watchdog",
-		Hidden: true,
-		Args:   arguments(0, 0),
-		RunE: func(*cobra.Command, []string) error {
-			if status := supervise.Watch(); status != 0 {
-				return &statusError{status: status}
-			}
-			return nil
-		},
+	hidden := func(name string, run func(args []string) int) *cobra.Command {
+		return &cobra.Command{
+			Use:    name,
+			Hidden: true,
+			RunE: func(_ *cobra.Command, args []string) error {
+				if status := run(args); status != 0 {
+					return &statusError{status: status}
+				}
+				return nil
+			},
+		}
 	}
-	group(cmd, workerExecCommand(), workerHoldCommand(), dog)
+	dog := hidden("watchdog", func([]string) int { return supervise.Watch() })
+	begin := hidden("begin", supervise.Begin)
+	group(cmd, workerExecCommand(), workerHoldCommand(), dog, begin)
 	return cmd
 }
 

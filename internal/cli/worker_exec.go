@@ -87,7 +87,7 @@ func workerExec(cmd *cobra.Command, f *workerFlags, args []string, onStep string
 		Path: path, Args: args, Env: environment(held.ID(), vars),
 		Margin: f.margin(), Grace: f.grace, Survive: onStep == "warn",
 		Signals: signals, Extended: held.extended, Clock: held.clock, Tell: tell,
-		Watchdog: []string{os.Args[0], "worker", "watchdog"},
+		Watchdog: []string{os.Args[0], "worker", "watchdog"}, Stage: []string{os.Args[0], "worker", "begin", "--"},
 	})
 	held.end(result.Gone)
 	return result2error(args[0], result)

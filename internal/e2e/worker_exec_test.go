@@ -41,7 +41,7 @@ func (w *wrapper) said() string {
 }
 
 // shortTime are flags under which a worker ID is lost within seconds.
-var shortTime = []string{"--grant", "3s", "--grace", "1s", "--ahead", "10ms"}
+var shortTime = []string{"--grant", "5s", "--grace", "1s", "--ahead", "10ms"}
 
 // wrap starts hapax worker with shortTime and arguments, on a server.
 func wrap(t *testing.T, server, dir string, env []string, args ...string) *wrapper {
@@ -108,7 +108,7 @@ func gone(t *testing.T, what string, pid int) {
 
 func workerServer(t *testing.T) *serving {
 	t.Helper()
-	return serve(t, t.TempDir(), nil, "--pools", "{default: {grant: 3s, max_grant: 4s, lease: 1s}, few: {workers: 0-1}}")
+	return serve(t, t.TempDir(), nil, "--pools", "{default: {grant: 5s, max_grant: 6s, lease: 1s}, few: {workers: 0-1}}")
 }
 
 // What is handed over is handed over as it is: arguments, environment, exit codes.
@@ -169,7 +169,14 @@ func TestWorkerExecHandsSignalsOn(t *testing.T) {
 		holders := []*wrapper{wrap(t, s.url, dir, nil, "exec", "--pool", "few", "--workers", "0", "--", "sh", "-c", "echo > held; exec sleep 1000")}
 		eventually(t, "the only worker ID is held", func() bool { _, err := os.Stat(filepath.Join(dir, "held")); return err == nil })
 		w := wrap(t, s.url, dir, nil, "exec", "--pool", "few", "--workers", "0", "--", "sh", "-c", "echo > started")
-		time.Sleep(200 * time.Millisecond) // it waits, or is about to
+		eventually(t, "it asks the server", func() bool {
+			for _, fd := range globbed(fmt.Sprintf("/proc/%d/fd/*", w.cmd.Process.Pid)) {
+				if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, "socket:") {
+					return true
+				}
+			}
+			return false
+		})
 		w.signal(syscall.SIGTERM)
 		w.end(128 + 15)
 		holders[0].signal(syscall.SIGTERM)
@@ -178,6 +185,11 @@ func TestWorkerExecHandsSignalsOn(t *testing.T) {
 			t.Errorf("the command was started after the signal: %v", err)
 		}
 	})
+}
+
+func globbed(pattern string) []string {
+	paths, _ := filepath.Glob(pattern) // the pattern is well formed
+	return paths
 }
 
 // tree is a command with a child in its group; both write down who they are.
@@ -246,7 +258,7 @@ func TestWorkerExecLeavesNothing(t *testing.T) {
 		if err := syscall.Kill(dog, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(4 * time.Second) // longer than what it knows to be granted
+		time.Sleep(8 * time.Second) // longer than what it knows to be granted
 		if all := eachProcess(); all[command] == 0 || all[child] == 0 {
 			t.Error("the command ended, though its time was extended")
 		}

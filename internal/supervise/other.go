@@ -12,8 +12,8 @@ import (
 
 // Limits says what this system cannot promise.
 const Limits = `On this system there is no watchdog process: a supervisor that is killed or frozen
-leaves the command running past its time. What the command started and put into a
-process group of its own is not found, and a set clock is noticed within 20 ms. On Linux
+leaves the command running past its time. What the command leaves behind when it
+ends is not found, and a set clock is noticed within 20 ms. On Linux
 all of this is better.`
 
 const poll = 20 * time.Millisecond
@@ -38,7 +38,7 @@ type command struct {
 	ended chan int
 }
 
-func startCommand(path string, args, env []string) (*command, error) {
+func startCommand(_ []string, path string, args, env []string) (*command, error) {
 	cmd := &exec.Cmd{Path: path, Args: args, Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, SysProcAttr: ownGroup()}
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -51,17 +51,25 @@ func startCommand(path string, args, env []string) (*command, error) {
 	return c, nil
 }
 
+func (c *command) letGo() error { return nil }
+
+// Begin is what other systems run before the command.
+func Begin([]string) int { return 1 }
+
 func (c *command) signal(sig os.Signal) { _ = c.cmd.Process.Signal(sig) }
 func (c *command) left() []int          { return nil }
 func (c *command) terminateLeft()       {}
 func (c *command) killLeft() bool       { return true }
 
+// nobody is the leader of no session.
+const nobody = 0
+
 // A watchdog is a second process that holds the deadline, of which there is none here.
 type watchdog struct{ ended chan struct{} }
 
-func startWatchdog([]string, time.Duration) (*watchdog, error) { return &watchdog{}, nil }
-func (*watchdog) guard(int, time.Duration) bool                { return true }
-func (*watchdog) dismiss() bool                                { return false }
+func startWatchdog([]string, int, time.Duration) (*watchdog, error) { return &watchdog{}, nil }
+func (*watchdog) guard(int, time.Duration) bool                     { return true }
+func (*watchdog) dismiss() bool                                     { return false }
 
 // Watch is the watchdog, which other systems have.
 func Watch() int { return 1 }

@@ -2,11 +2,14 @@ package supervise
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -108,18 +111,70 @@ func shellStatus(s syscall.WaitStatus) int {
 type command struct {
 	pid   int
 	ended <-chan int
+
+	path     string
+	gate     *os.File // a byte lets it go
+	complain *os.File // tells why it could not be run
 }
 
-// startCommand starts the command, which dies with the calling thread.
-func startCommand(path string, args, env []string) (*command, error) {
-	pid, ended, err := children.start(path, args, &syscall.ProcAttr{
-		Env: env, Files: []uintptr{0, 1, 2},
+// startCommand starts a process that becomes the command when it is let go, and that dies
+// with the calling thread. Until then it runs Begin: so the watchdog knows whom to watch
+// before there is anything to watch.
+func startCommand(stage []string, path string, args, env []string) (*command, error) {
+	wait, gate, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer wait.Close()
+	complain, tell, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, gate.Close())
+	}
+	defer tell.Close()
+	args = slices.Concat(stage, []string{path}, args)
+	pid, ended, err := children.start(self, args, &syscall.ProcAttr{
+		Env: env, Files: []uintptr{0, 1, 2, wait.Fd(), tell.Fd()},
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	})
 	if err != nil {
-		return nil, &os.PathError{Op: "start", Path: path, Err: err}
+		return nil, errors.Join(err, gate.Close(), complain.Close())
 	}
-	return &command{pid, ended}, nil
+	return &command{pid, ended, path, gate, complain}, nil
+}
+
+// letGo has the process become the command, and returns why it could not.
+func (c *command) letGo() error {
+	_, err := c.gate.Write([]byte{1})
+	if err = errors.Join(err, c.gate.Close()); err != nil {
+		return err
+	}
+	var code [4]byte
+	if _, err := io.ReadFull(c.complain, code[:]); err == nil {
+		return &os.PathError{Op: "start", Path: c.path, Err: syscall.Errno(binary.NativeEndian.Uint32(code[:]))}
+	}
+	return c.complain.Close() // it was closed by the exec
+}
+
+// Begin is what runs until the command does, in its process: args are the executable and
+// the command's arguments. It returns only where it cannot be run.
+func Begin(args []string) int {
+	const gate, complain = 3, 4
+	unix.CloseOnExec(gate)
+	unix.CloseOnExec(complain)
+	for {
+		n, err := unix.Read(gate, make([]byte, 1))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n != 1 {
+			return 1 // nobody is there any more who wants it
+		}
+		break
+	}
+	err := syscall.Exec(args[0], args[1:], os.Environ())
+	errno, _ := errors.AsType[syscall.Errno](err)
+	_, _ = unix.Write(complain, binary.NativeEndian.AppendUint32(nil, uint32(errno)))
+	return 1
 }
 
 // signal hands a signal on: what a terminal would send to the whole group goes there.

@@ -46,7 +46,8 @@ type Options struct {
 
 	Signals  <-chan os.Signal // to be handed on
 	Extended <-chan struct{}  // tells that the lease was extended
-	Watchdog []string         // how to start the watchdog, whose process calls Watch
+	Watchdog []string         // arguments of this executable to have it call Watch
+	Stage    []string         // the same for Begin
 	Clock    hapax.Clock      // for tests; default the system's
 	Tell     func(string)     // what the user should know
 }
@@ -130,21 +131,31 @@ func (r *run) start() (err error) {
 	if r.clock, err = newStepClock(r.Clock); err != nil {
 		return err
 	}
-	if r.dog, err = startWatchdog(r.Watchdog, r.deadline()); err != nil {
+	if r.dog, err = startWatchdog(r.Watchdog, nobody, r.deadline()); err != nil {
 		return err
+	}
+	if r.cmd, err = startCommand(r.Stage, r.Path, r.Args, r.Env); err != nil {
+		return err
+	}
+	d := r.deadline()
+	r.alarm.set(d)
+	if !r.dog.guard(r.cmd.pid, d) {
+		err = errors.New("the watchdog does not listen")
 	}
 	select { // nothing is started for somebody who wants it to end
 	case sig := <-r.Signals:
-		return Interrupted{sig}
+		err = Interrupted{sig}
 	case <-r.held.Lost():
-		return r.held.Err()
+		err = r.held.Err()
 	default:
 	}
-	if r.cmd, err = startCommand(r.Path, r.Args, r.Env); err != nil {
-		return err
+	if err == nil {
+		err = r.cmd.letGo()
 	}
-	r.moveDeadline()
-	return nil
+	if err != nil {
+		r.cmd.kill()
+	}
+	return err
 }
 
 // An Interrupted says that a signal came before the command was started.
@@ -234,13 +245,13 @@ func (r *run) moveDeadlineAgain(stopping bool) {
 func (r *run) replaceWatchdog() {
 	old := r.dog
 	r.dog = nil
-	deadline := r.deadline()
+	leader, deadline := r.cmd.pid, r.deadline()
 	go func() { // ends before the process does, or with it
 		if old.dismiss() {
 			r.dogs <- nil // it killed the command, whose end is on its way
 			return
 		}
-		dog, err := startWatchdog(r.Watchdog, deadline)
+		dog, err := startWatchdog(r.Watchdog, leader, deadline)
 		if err != nil {
 			dog = nil
 		}

@@ -45,8 +45,8 @@ type watchdog struct {
 	status int
 }
 
-// startWatchdog starts one and waits until it knows the deadline.
-func startWatchdog(args []string, deadline time.Duration) (_ *watchdog, err error) {
+// startWatchdog starts one and waits until it knows the leader and the deadline.
+func startWatchdog(args []string, leader int, deadline time.Duration) (_ *watchdog, err error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func startWatchdog(args []string, deadline time.Duration) (_ *watchdog, err erro
 		close(d.ended)
 	}()
 	_ = hear.SetReadDeadline(time.Now().Add(dogStarts))
-	if d.guard(nobody, deadline) {
+	if d.guard(leader, deadline) {
 		_, err = hear.Read(make([]byte, 1))
 	}
 	if err != nil {
