@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // A wrapper is a running hapax worker exec or hold.
@@ -72,7 +74,7 @@ func (w *wrapper) end(status int) {
 	w.t.Helper()
 	select {
 	case <-w.ended:
-	case <-time.After(patience):
+	case <-time.After(patience.Long):
 		w.t.Fatalf("it did not end: %s", w.said())
 	}
 	if got := w.cmd.ProcessState.ExitCode(); got != status {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // What makes a crowd of wrapped generators.
@@ -63,7 +65,7 @@ func TestWrapperThatKeepsOnlyTheID(t *testing.T) {
 		slices.Sort(ids)
 		return len(slices.Compact(slices.Clone(ids))) < len(ids)
 	}
-	c.run(patience, repeated)
+	c.run(patience.Long, repeated)
 	if !repeated() {
 		t.Errorf("no number came twice; troubles %v", c.troubles)
 	}
@@ -355,7 +357,7 @@ func (c *crowd) takeStoreAway(ctx context.Context) {
 // awaitNobody waits until no generator is left that has a clock, or none at all. What is
 // frozen goes on first, to find itself killed.
 func (c *crowd) awaitNobody(clock string) {
-	for over := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	for over := time.Now().Add(patience.Long); ; time.Sleep(50 * time.Millisecond) {
 		left := 0
 		for pid := range eachProcess() {
 			env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))

@@ -47,6 +47,7 @@ func TestPrecedence(t *testing.T) {
 		"hosts":                 {"a", "a,b", "*"},
 		"http_connections":      {"1", "2", "3"},
 		"resp_idle":             {"1s", "0s", "3s"},
+		"resp_large_numbers":    {"text", "integer", "text"},
 		"admin_http":            {"127.0.0.1:1", "", "127.0.0.1:3"},
 		"tls_cert":              {"a", "b", "c"},
 		"tls_key":               {"a", "b", "c"},

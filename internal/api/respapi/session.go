@@ -229,6 +229,7 @@ func (c *conn) clientSetInfo(args [][]byte) {
 		return
 	}
 	*into = string(args[3])
+	c.form = formFor(c.library)
 	c.ok()
 }
 
