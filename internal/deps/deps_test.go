@@ -46,6 +46,7 @@ var rules = []rule{
 	{"internal/testservers/share", []string{"internal/testservers"}},
 	{"internal/testservers", []string{"internal/patience"}},
 	{"internal/durable", nil},
+	{"internal/supervise", []string{"root"}},
 	{"internal/durable/losing", []string{"internal/durable"}},
 	{"store/internal/coordtest", []string{"root", "internal/patience", "internal/testservers"}},
 	{"store/internal/fileid", nil},
@@ -87,7 +88,7 @@ var rules = []rule{
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/console", []string{"internal/service"}},
 	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/witness", "codec", "strategy", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
-	{"internal/cli", []string{"root", "internal/build", "store/witness", "client", "plan", "compat/leaf", "compat/tinyid", "compat/springxml", "compat/uidgen/imports", "compat/vesta/imports", "internal/audit", "internal/ledger", "internal/server", "internal/service", "internal/service/auth", "strategy"}},
+	{"internal/cli", []string{"root", "internal/build", "store/witness", "client", "plan", "compat/leaf", "compat/tinyid", "compat/springxml", "compat/uidgen/imports", "compat/vesta/imports", "internal/audit", "internal/durable", "internal/ledger", "internal/server", "internal/service", "internal/service/auth", "internal/supervise", "strategy"}},
 	{"server", []string{"root", "strategy", "internal/cli"}},
 	{"internal/e2e", nil}, // tests alone
 	{"internal/configdoc", []string{"internal/server"}},
