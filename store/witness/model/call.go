@@ -10,6 +10,9 @@ func (w *world) newCall(p int, kind uint8) Call {
 	pr.Ready = pr.Ready && kind != callGrant
 	c := Call{Kind: kind, Phase: sent, P: uint8(p), Row: pr.Row, Was: pr.Count, Now: pr.Sent, Grants: pr.Grants,
 		Seen: pr.Surveyed, Known: pr.W.Pairs, KnownJoins: max(pr.W.Joins, pr.SeenJoins), Confirm: pr.PendL != none}
+	if !w.m.on(SurveyJoin) {
+		c.Seen = pr.SeenJoins
+	}
 	if kind == callBack {
 		c.Line, c.N, c.Tok = pr.HoldL, pr.Hold, pr.HTok
 		w.Own[c.Line] &^= bit(c.N)
@@ -21,7 +24,7 @@ func (w *world) newCall(p int, kind uint8) Call {
 // carryOut is what the store does with a call.
 func (w *world) carryOut(c *Call) {
 	s := &w.S
-	c.Phase, c.Joins, c.Prim = answered, s.Joins, s.Prim
+	c.Phase, c.Joins, c.Prim, c.Fenced = answered, s.Joins, s.Prim, s.Fence != 0
 	if r := &s.Rows[c.Row]; !w.m.Split || c.Kind == callBeat {
 		c.Met = r.alive() && r.Count >= c.Was && (s.Fence == 0 || !w.m.on(OneTrip))
 		if !c.Met {
@@ -46,6 +49,17 @@ func (w *world) carryOut(c *Call) {
 	}
 }
 
+// excuse says what a listed case has to do with a call.
+func (c *Call) excuse() excuse {
+	switch {
+	case c.Fenced:
+		return never
+	case c.Across:
+		return always
+	}
+	return asProcess
+}
+
 // receive is what the process does with the answer.
 func (w *world) receive(c *Call) {
 	p := int(c.P)
@@ -54,7 +68,7 @@ func (w *world) receive(c *Call) {
 	granted := c.Kind == callGrant && c.Met
 	if pr.St != serving && pr.St != joining || c.Row != pr.Row || pr.Long && w.m.on(Rejoin) {
 		if granted && !w.m.on(Abandon) {
-			w.own(p, c.Line, c.N, c.Grants, c.Pair, c.Across)
+			w.own(p, c.Line, c.N, c.Grants, c.Pair, never)
 		}
 		return
 	}
@@ -68,6 +82,7 @@ func (w *world) receive(c *Call) {
 			return
 		}
 		pr.Count = max(pr.Count, c.Now)
+		pr.W.TrueDec = w.S.Decided
 		pr.SeenJoins = max(pr.SeenJoins, c.Joins)
 		if c.Prim != pr.Prim && w.m.on(Question) {
 			w.question(p)
@@ -89,14 +104,14 @@ func (w *world) receive(c *Call) {
 			return
 		}
 		if w.m.Split && w.m.on(Confirm) {
-			pr.PendL, pr.Pend, pr.PendG, pr.PendPair, pr.PendAcross = c.Line, c.N, c.Grants, c.Pair, c.Across
+			pr.PendL, pr.Pend, pr.PendG, pr.PendPair, pr.PendExcuse = c.Line, c.N, c.Grants, c.Pair, c.excuse()
 			return
 		}
-		w.own(p, c.Line, c.N, c.Grants, c.Pair, c.Across)
+		w.own(p, c.Line, c.N, c.Grants, c.Pair, c.excuse())
 	case c.Kind == callBeat && c.Confirm && pr.PendL != none && pr.St == serving:
 		l := pr.PendL
 		pr.PendL = none
-		w.own(p, l, pr.Pend, pr.PendG, pr.PendPair, pr.PendAcross)
+		w.own(p, l, pr.Pend, pr.PendG, pr.PendPair, pr.PendExcuse)
 	}
 }
 

@@ -86,16 +86,17 @@ func (w *world) verdict(p int) int {
 		}
 		return another
 	}
-	lower := false
+	lower, less := false, false
 	for l := range w.m.Lines {
 		lower = lower || w.lower(s.Lines[l], wit.Pairs[l])
+		less = less || s.Lines[l].max(wit.Pairs[l]) != s.Lines[l] // a healing raises tokens: pairs do not tell
 	}
 	healed, lacks := w.explained(wit), w.lacks(p)
 	switch {
-	case healed && !lower && w.m.on(ReturnRaises):
-		return fine
-	case healed && w.m.on(ReturnRaises):
+	case healed && less:
 		return healedLess
+	case healed:
+		return fine
 	case lower || lacks:
 		return behind
 	}
@@ -126,12 +127,12 @@ func (w *world) lower(a, b Pair) bool {
 func (w *world) raise(p int) {
 	pr, s := &w.P[p], &w.S
 	wiped := s.ID == 0 && pr.W.ID != 0
-	if !w.Dirty && !wiped && w.Exc == ([Lines]uint16{}) {
+	if !w.Dirty && !wiped && (w.Exc == ([Lines]uint16{}) || w.explained(&pr.W)) {
 		w.bad = "false fence: nothing was lost"
 	}
 	if s.Fence == 0 {
 		w.NextFence++
-		s.Fence, s.Word, s.Seal, s.Found, s.Ev = w.NextFence, 0, 0, 0, Evidence{}
+		s.Fence, s.Word, s.Seal, s.Found, s.Finders, s.Ev = w.NextFence, 0, 0, 0, 0, Evidence{}
 		s.FoundG = [Rows]uint8{}
 	}
 	pr.W.Lost, pr.St = true, refusing
@@ -141,10 +142,11 @@ func (w *world) raise(p int) {
 
 // found adds p's rows and their grant counts to the fence.
 func (w *world) found(p int) {
+	wit := &w.P[p].W
+	w.S.Finders |= wit.Mine
 	if !w.m.on(FoundSpeaks) {
 		return
 	}
-	wit := &w.P[p].W
 	for x := range uint8(Rows) {
 		if wit.Mine&bit(x) != 0 && w.JoinOf[x] > w.S.K {
 			w.S.Found |= bit(x)
@@ -165,7 +167,7 @@ func (w *world) seeFence(p int) {
 func (w *world) stop(p int) {
 	pr := &w.P[p]
 	pr.W.Latch, pr.PendL, pr.Reading, pr.Ready, pr.Asked = w.S.Fence, none, 0, false, false
-	pr.W.Warned = true
+	pr.W.Warned, pr.Word = true, 0
 	if pr.Row != none { // calls under way will be abandoned, whatever they say
 		pr.W.Count[pr.Row], pr.W.Grants[pr.Row] = pr.Count, pr.Grants
 		pr.W.Joins = max(pr.W.Joins, pr.SeenJoins)
@@ -203,6 +205,9 @@ func (w *world) returned(p int) {
 				w.Exc[l] &^= bit(n)
 			}
 		}
+		if !w.m.on(ReturnRaises) {
+			continue
+		}
 		to := w.S.Lines[l].max(wit.Pairs[l])
 		to.Tok++
 		w.S.Lines[l], wit.Pairs[l] = to, to
@@ -224,6 +229,9 @@ func (w *world) register(p int) bool {
 		if pr.W.Mine&bit(y) == 0 || r.St == absent {
 			continue
 		}
+		if r.Grants > pr.W.Grants[y] {
+			pr.W.Stale |= bit(y)
+		}
 		switch {
 		case r.Grants > pr.W.Grants[y] && w.m.on(Further):
 			pr.W.Mine &^= bit(y)
@@ -233,6 +241,9 @@ func (w *world) register(p int) bool {
 	}
 	if w.explained(&pr.W) {
 		pr.W.Warned = false
+	}
+	if w.lacks(p) && (s.LastDec == 0 || pr.W.TrueDec&bit(s.LastDec) != 0) {
+		pr.W.Warned = true
 	}
 	x := w.NextRow
 	w.NextRow++
@@ -249,7 +260,7 @@ func (w *world) register(p int) bool {
 		pr.W.ID = s.ID
 	}
 	pr.W.Joins, pr.SeenJoins, pr.Surveyed = s.Joins, s.Joins, 0
-	pr.W.Dec = s.Decided
+	pr.W.Dec, pr.W.TrueDec = s.Decided, s.Decided
 	pr.St, pr.Prim, pr.Long, pr.Asked, pr.Reading, pr.PendL = joining, s.Prim, false, false, 0, none
 	pr.Ready, pr.Excused, pr.HoldL = false, false, none
 	pr.W.Latch, pr.W.Lost = 0, false
@@ -327,9 +338,9 @@ func (w *world) ahead(p int) bool {
 }
 
 // own gives p a number, and judges whether it may.
-func (w *world) own(p int, l, n, g uint8, pair Pair, across bool) {
+func (w *world) own(p int, l, n, g uint8, pair Pair, e excuse) {
 	pr := &w.P[p]
-	exc := across || pr.Excused && w.Dirty
+	exc := e == always || e == asProcess && pr.Excused && w.Dirty
 	if w.Own[l]&bit(n) != 0 && !exc && w.Exc[l]&bit(n) == 0 {
 		w.bad = "a number twice"
 	}

@@ -22,6 +22,7 @@ func (w *world) speak(p int, wit *Witness, finder bool) {
 			e.Known |= bit(x)
 			e.Top[x] = max(e.Top[x], wit.Grants[x])
 			e.Spoke |= bit(x)
+			e.Stale |= wit.Stale & bit(x)
 			e.Claim[x] = max(e.Claim[x], wit.Grants[x])
 		}
 		if wit.Gone&bit(x) != 0 && (finder || !w.m.on(FinderVouches)) {
@@ -107,7 +108,10 @@ func (w *world) mayHeal(p int) bool {
 // raiseLine sets a line above everything known.
 func (w *world) raiseLine(p, l int) {
 	e, line := &w.S.Ev, &w.S.Lines[l]
-	line.Mark = max(line.Mark, e.Pairs[l].Mark, e.Floor[l])
+	if w.m.on(RaiseMark) || line.less(e.Pairs[l]) {
+		line.Mark = max(line.Mark, e.Pairs[l].Mark)
+	}
+	line.Mark = max(line.Mark, e.Floor[l])
 	if w.m.on(RaiseToken) {
 		line.Tok = max(line.Tok, e.Pairs[l].Tok) + 1
 	}
@@ -131,7 +135,7 @@ func (w *world) lift(p int) {
 	w.NextDec++
 	s.LastDec = w.NextDec
 	s.Decided |= bit(s.LastDec)
-	s.Fence, s.Word, s.Seal, s.Found = 0, 0, 0, 0
+	s.Fence, s.Word, s.Seal, s.Found, s.Finders = 0, 0, 0, 0, 0
 	s.FoundG, s.Ev = [Rows]uint8{}, Evidence{}
 	if w.m.on(HealEnds) {
 		s.K = s.Joins
@@ -150,13 +154,13 @@ func (w *world) judgeHealing(p int) {
 				continue
 			}
 			x := w.Owner[l][n]
-			known := e.Known&bit(x) != 0 || w.S.Found&bit(x) != 0 || w.S.Rows[x].St != absent
+			known := (e.Known|w.S.Finders)&bit(x) != 0 || w.S.Rows[x].St != absent
 			switch {
 			case w.near(p, x):
 				w.bad = "healed below a number of a process in reach"
 			case e.Low && (e.Adopt || e.Settle&bit(x) != 0): // the operator's word
 			case !known && (w.JoinOf[x] > e.Joins || w.namesake(x)): // nobody who found the loss was there when it worked
-			case e.Spoke&bit(x) != 0 && e.Claim[x] < w.TrueG[x] && e.Claim[x] >= w.top(x): // an older witness spoke
+			case (e.Spoke&^e.Stale)&bit(x) != 0 && e.Claim[x] < w.TrueG[x] && e.Claim[x] >= w.top(x): // an older witness spoke
 			case e.Ended&bit(x) != 0 && w.Blind&bit(x) != 0: // nobody who could know was in reach when it was marked
 			default:
 				w.bad = "healed below a number"

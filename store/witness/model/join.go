@@ -63,7 +63,7 @@ func (w *world) resume(p int, x uint8) {
 // may serve at once.
 func (w *world) untouched(p int) bool {
 	wit := &w.P[p].W
-	if wit.Joins != w.S.Joins && w.m.on(QuickNoJoin) {
+	if wit.Joins != w.S.Joins {
 		return false
 	}
 	last := false
@@ -75,7 +75,7 @@ func (w *world) untouched(p int) bool {
 			last = true
 		}
 	}
-	return last || !w.m.on(QuickNoJoin)
+	return last
 }
 
 // learnAll is a survey in one step.
@@ -114,6 +114,9 @@ func (w *world) mayServe(p int) (bool, uint16) {
 // serve ends the wait of p.
 func (w *world) serve(p int) {
 	pr := &w.P[p]
+	if pr.Waited {
+		pr.Excused = false
+	}
 	knower := pr.W.Warned
 	for q := range w.P {
 		if q != p && w.P[q].up() && w.P[q].Conn && pr.Gap&(1<<q) == 0 && w.ahead(q) {
@@ -142,7 +145,11 @@ func (w *world) serve(p int) {
 
 // silence marks a row silent.
 func (w *world) silence(p int, x uint8) {
-	if w.Dirty && w.P[p].Excused && w.TrueG[x] > w.S.Rows[x].Grants {
+	blind := w.Dirty && w.P[p].Excused && w.TrueG[x] > w.S.Rows[x].Grants
+	for q := range w.P {
+		blind = blind && (q == p || !w.P[q].up() || !w.P[q].Conn || !w.ahead(q))
+	}
+	if blind {
 		w.Blind |= bit(x)
 	}
 	w.end(x, silent)

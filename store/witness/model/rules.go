@@ -20,7 +20,6 @@ const (
 	WaitSeen                   // a joiner waits until all rows have seen its join
 	WaitServing                // ... and one of those serves
 	WaitAnew                   // a wait begins anew with a new connection
-	QuickNoJoin                // a quick return wants no join since
 	QuickSoon                  // a quick return is within W
 	LateID                     // a store ID is made at the end of the wait
 	Pairs                      // marks compare as pairs, token first
@@ -51,7 +50,7 @@ const (
 
 var ruleNames = [nRules]string{
 	"OwnRow", "KeepBeat", "Further", "Contiguous", "LearnNothing", "OneTrip", "Confirm", "Rejoin", "LongW",
-	"SurveyJoin", "SurveyWhole", "SurveyOrder", "WaitSeen", "WaitServing", "WaitAnew", "QuickNoJoin", "QuickSoon",
+	"SurveyJoin", "SurveyWhole", "SurveyOrder", "WaitSeen", "WaitServing", "WaitAnew", "QuickSoon",
 	"LateID", "Pairs", "PairAsSent", "BackToken", "Compacted", "Latch", "RaiseAgain", "NewDecision", "FoundSpeaks",
 	"NoEndFenced", "Abandon", "HealWait", "FreshWord", "TopCount", "AccountJoins", "RowsSettleNone", "FinderVouches",
 	"RaiseMark", "RaiseToken", "RaiseJoins", "SealLift", "HealEnds", "ReturnRaises", "Question",

@@ -54,6 +54,7 @@ type Evidence struct {
 	Joins  uint8        // highest join that anybody knows of
 	K      uint8        // up to which joins those who found the loss know rows compacted
 	Known  uint16       // rows that anybody knows of
+	Stale  uint16       // ghost: see Witness
 	Top    [Rows]uint8  // highest grant count that anybody knows of, by row
 	Spoke  uint16       // rows with a speaker
 	Claim  [Rows]uint8  // highest grant count of a speaker
@@ -76,6 +77,7 @@ type Store struct {
 	Rows     [Rows]Row
 	Fence    uint8 // name of the fence; 0: none
 	Found    uint16
+	Finders  uint16      // ghost: rows of all who found the loss
 	FoundG   [Rows]uint8 // grant counts of the rows in Found
 	Word     uint8       // of the healer
 	Seal     uint8       // second word, written after the last raise
@@ -85,22 +87,24 @@ type Store struct {
 
 // A Witness is the file of a process.
 type Witness struct {
-	Has    bool
-	ID     uint8
-	Last   uint8       // the latest own row
-	Mine   uint16      // own rows that it speaks for
-	Count  [Rows]uint8 // own rows: highest beat acknowledged, as of the last sync
-	Grants [Rows]uint8 // own rows: all grants up to this are known
-	Pairs  [Lines]Pair
-	Joins  uint8 // highest known
-	K      uint8
-	Know   uint16      // rows that a survey found
-	SeenG  [Rows]uint8 // their grant counts
-	Gone   uint16      // those that had ended
-	Latch  uint8       // the fence that was seen
-	Warned bool        // ghost: saw a fence, and no decision since
-	Lost   bool        // this witness found the store behind
-	Dec    uint16      // decisions that it knows
+	Has     bool
+	ID      uint8
+	Last    uint8       // the latest own row
+	Mine    uint16      // own rows that it speaks for
+	Count   [Rows]uint8 // own rows: highest beat acknowledged, as of the last sync
+	Grants  [Rows]uint8 // own rows: all grants up to this are known
+	Pairs   [Lines]Pair
+	Joins   uint8 // highest known
+	K       uint8
+	Know    uint16      // rows that a survey found
+	SeenG   [Rows]uint8 // their grant counts
+	Gone    uint16      // those that had ended
+	Latch   uint8       // the fence that was seen
+	Warned  bool        // ghost: saw a fence, and no decision since
+	TrueDec uint16      // ghost: decisions that it could have learned of
+	Stale   uint16      // ghost: own rows that it met further than it knows
+	Lost    bool        // this witness found the store behind
+	Dec     uint16      // decisions that it knows
 }
 
 // A Proc is one process, and the disk of its machine.
@@ -131,7 +135,7 @@ type Proc struct {
 	Pend       uint8
 	PendG      uint8
 	PendPair   Pair
-	PendAcross bool
+	PendExcuse excuse
 	Excused    bool // ghost: what it is granted now is a listed case, while there is an unhealed loss
 	Quick      bool // its machine left in good order less than W ago
 	W          Witness
@@ -160,10 +164,20 @@ type Call struct {
 	KnownJoins   uint8
 	Confirm      bool // sent after the grant that it confirms
 	Across       bool // ghost: sent before a restore and not carried out yet
+	Fenced       bool // ghost: carried out while a fence stood
 	Met          bool
 	Joins, Prim  uint8 // found
 	Pair         Pair  // granted
 }
+
+// An excuse says whether a number that comes twice is a listed case.
+type excuse uint8
+
+const (
+	asProcess excuse = iota // if the process is excused
+	always
+	never
+)
 
 // A State is a state of the world.
 type State struct {

@@ -15,6 +15,7 @@ const (
 	opSend
 	opCarry
 	opReceive
+	opRepeat
 	opLose
 	opSurvey
 	opRead1
@@ -97,10 +98,11 @@ type opSpec struct {
 func (st Step) String() string {
 	sp := ops[st.Op]
 	t := sp.name
-	if sp.subj == Procs {
+	switch sp.subj {
+	case Procs:
 		t = string(rune('A'+st.P)) + " " + t
-	} else if sp.subj == Calls {
-		t += fmt.Sprintf(" (call %d)", st.P)
+	case 2: // calls, or an operator whose floor is right or low
+		t = string(rune('0'+st.P)) + " " + t
 	}
 	if sp.args > 1 {
 		t += fmt.Sprintf(" %d", st.Arg)
@@ -153,7 +155,7 @@ var all []Step
 
 func init() {
 	ops = [nOps]opSpec{
-		opBeat: {"beats", Procs, 1, bBeat, func(w *world, p, _ int) bool {
+		opBeat: {"beat", Procs, 1, bBeat, func(w *world, p, _ int) bool {
 			if !w.active(p) {
 				return false
 			}
@@ -161,28 +163,28 @@ func init() {
 			w.take(p)
 			return true
 		}},
-		opBeatLost: {"beats, answer lost", Procs, 1, bLost, func(w *world, p, _ int) bool {
+		opBeatLost: {"beat-lost", Procs, 1, bLost, func(w *world, p, _ int) bool {
 			if !w.active(p) {
 				return false
 			}
 			w.quick(p, callBeat, 0, true)
 			return true
 		}},
-		opGrant: {"asks for a grant on line", Procs, Lines, bGrant, func(w *world, p, l int) bool {
+		opGrant: {"grant", Procs, Lines, bGrant, func(w *world, p, l int) bool {
 			if !w.mayGrant(p, l) {
 				return false
 			}
 			w.quick(p, callGrant, l, false)
 			return true
 		}},
-		opGrantLost: {"asks for a grant, answer lost, on line", Procs, Lines, bLost, func(w *world, p, l int) bool {
+		opGrantLost: {"grant-lost", Procs, Lines, bLost, func(w *world, p, l int) bool {
 			if !w.mayGrant(p, l) {
 				return false
 			}
 			w.quick(p, callGrant, l, true)
 			return true
 		}},
-		opReady: {"announces a grant by a beat", Procs, 1, bGrant, func(w *world, p, _ int) bool {
+		opReady: {"announce", Procs, 1, bGrant, func(w *world, p, _ int) bool {
 			if !w.m.Split || !w.active(p) || w.P[p].St != serving || w.P[p].Ready || w.P[p].PendL != none {
 				return false
 			}
@@ -191,14 +193,14 @@ func init() {
 			w.P[p].Ready = w.P[p].St == serving
 			return true
 		}},
-		opBack: {"hands back", Procs, 1, bBack, func(w *world, p, _ int) bool {
+		opBack: {"hand-back", Procs, 1, bBack, func(w *world, p, _ int) bool {
 			if !w.active(p) || w.P[p].St != serving || w.P[p].HoldL == none {
 				return false
 			}
 			w.quick(p, callBack, 0, false)
 			return true
 		}},
-		opSend: {"sends, without an answer yet, (0 beat, 1 and 2 grant on a line, 3 hand-back)", Procs, 4, bFlight, func(w *world, p, a int) bool {
+		opSend: {"send", Procs, 4, bFlight, func(w *world, p, a int) bool {
 			if !w.active(p) || w.P[p].St != serving {
 				return false
 			}
@@ -217,14 +219,21 @@ func init() {
 			w.Call[i] = c
 			return true
 		}},
-		opCarry: {"the store carries out", Calls, 1, -1, func(w *world, i, _ int) bool {
+		opCarry: {"carried-out", Calls, 1, -1, func(w *world, i, _ int) bool {
 			if w.Call[i].Kind == 0 || w.Call[i].Phase != sent || w.S.Lines[w.Call[i].Line].Mark >= Nums-1 {
 				return false
 			}
 			w.carryOut(&w.Call[i])
 			return true
 		}},
-		opReceive: {"the answer arrives", Calls, 1, -1, func(w *world, i, _ int) bool {
+		opRepeat: {"repeated", Calls, 1, bLost, func(w *world, i, _ int) bool {
+			if c := w.Call[i]; c.Kind == callBack && c.Phase == sent {
+				w.carryOut(&c)
+				return true
+			}
+			return false
+		}},
+		opReceive: {"answered", Calls, 1, -1, func(w *world, i, _ int) bool {
 			c := w.Call[i]
 			if c.Kind == 0 || c.Phase != answered || c.P == none || !w.P[c.P].Conn {
 				return false
@@ -233,14 +242,14 @@ func init() {
 			w.receive(&c)
 			return true
 		}},
-		opLose: {"is lost", Calls, 1, -1, func(w *world, i, _ int) bool {
+		opLose: {"lost", Calls, 1, -1, func(w *world, i, _ int) bool {
 			if w.Call[i].Kind == 0 {
 				return false
 			}
 			w.Call[i] = Call{}
 			return true
 		}},
-		opSurvey: {"surveys", Procs, 1, -1, func(w *world, p, _ int) bool {
+		opSurvey: {"survey", Procs, 1, -1, func(w *world, p, _ int) bool {
 			if !w.m.on(LearnNothing) && w.stopped(p) {
 				w.learnAll(p)
 				return true
@@ -254,7 +263,7 @@ func init() {
 			}
 			return true
 		}},
-		opRead1: {"reads the rows for a survey", Procs, 1, bSlow, func(w *world, p, _ int) bool {
+		opRead1: {"read", Procs, 1, bSlow, func(w *world, p, _ int) bool {
 			if !w.active(p) || w.P[p].Reading != 0 {
 				return false
 			}
@@ -262,7 +271,7 @@ func init() {
 			w.readHalf(p, w.m.on(SurveyOrder))
 			return true
 		}},
-		opRead2: {"reads the marks for a survey", Procs, 1, -1, func(w *world, p, _ int) bool {
+		opRead2: {"read-on", Procs, 1, -1, func(w *world, p, _ int) bool {
 			if !w.active(p) || w.P[p].Reading != 1 {
 				return false
 			}
@@ -274,7 +283,7 @@ func init() {
 			}
 			return true
 		}},
-		opGoOn: {"goes on to serve", Procs, 1, -1, func(w *world, p, _ int) bool {
+		opGoOn: {"serve", Procs, 1, -1, func(w *world, p, _ int) bool {
 			if !w.active(p) || w.P[p].St != joining {
 				return false
 			}
@@ -294,14 +303,14 @@ func init() {
 			}
 			return true
 		}},
-		opRejoin: {"joins again", Procs, 1, -1, func(w *world, p, _ int) bool {
+		opRejoin: {"rejoin", Procs, 1, -1, func(w *world, p, _ int) bool {
 			pr := &w.P[p]
 			if !pr.Conn || pr.St != serving && pr.St != joining || pr.Row != none && !(pr.Long && w.m.on(Rejoin)) && !w.ousted(p) {
 				return false
 			}
 			return w.rejoin(p)
 		}},
-		opLeave: {"leaves", Procs, 1, bLeave, func(w *world, p, _ int) bool {
+		opLeave: {"leave", Procs, 1, bLeave, func(w *world, p, _ int) bool {
 			pr := &w.P[p]
 			ok := w.active(p) && pr.St == serving
 			if !w.m.on(NoEndFenced) {
@@ -325,7 +334,7 @@ func init() {
 			w.P[p] = Proc{Row: none, HoldL: none, PendL: none, Conn: true, Quick: true, Excused: pr.Excused, W: pr.W}
 			return true
 		}},
-		opSilence: {"marks as silent row", Procs, Rows, bSilence, func(w *world, p, x int) bool {
+		opSilence: {"silence", Procs, Rows, bSilence, func(w *world, p, x int) bool {
 			if !w.S.Rows[x].alive() || w.P[p].Row == uint8(x) || !w.active(p) && !(w.stopped(p) && !w.m.on(NoEndFenced)) || w.active(p) && w.P[p].St != serving {
 				return false
 			}
@@ -335,7 +344,7 @@ func init() {
 					if pr.Conn && !pr.Long {
 						return false
 					}
-					pr.Long = true
+					pr.Long, pr.Excused = true, false
 				}
 			}
 			w.contact(p)
@@ -345,19 +354,19 @@ func init() {
 			w.silence(p, uint8(x))
 			return true
 		}},
-		opCompact: {"compacts the rows that ended", Procs, 1, bCompact, func(w *world, p, _ int) bool {
+		opCompact: {"compact", Procs, 1, bCompact, func(w *world, p, _ int) bool {
 			if !w.active(p) || w.P[p].St != serving || w.verdict(p) != fine || w.S.Fence != 0 || w.ousted(p) {
 				return false
 			}
 			return w.compact()
 		}},
-		opLook: {"looks at the fence", Procs, 1, -1, func(w *world, p, _ int) bool {
+		opLook: {"look", Procs, 1, -1, func(w *world, p, _ int) bool {
 			if !w.stopped(p) && !(w.P[p].Conn && w.P[p].St == other) {
 				return false
 			}
 			return w.look(p)
 		}},
-		opAsk: {"asks with a fresh word", Procs, 1, bAsk, func(w *world, p, _ int) bool {
+		opAsk: {"ask", Procs, 1, bAsk, func(w *world, p, _ int) bool {
 			pr := &w.P[p]
 			if !w.stopped(p) || w.S.Fence == 0 || pr.W.Latch != w.S.Fence || pr.Word != 0 && pr.Word == w.S.Word || w.m.on(HealWait) && !pr.Waited {
 				return false
@@ -366,7 +375,7 @@ func init() {
 			w.ask(p)
 			return true
 		}},
-		opSpeak: {"says what it knows", Procs, 1, -1, func(w *world, p, _ int) bool {
+		opSpeak: {"speak", Procs, 1, -1, func(w *world, p, _ int) bool {
 			pr := &w.P[p]
 			if !w.stopped(p) || w.S.Fence == 0 || pr.W.Latch != w.S.Fence || w.S.Word == 0 && w.m.on(FreshWord) || w.S.Ev.Said&(1<<p) != 0 {
 				return false
@@ -375,7 +384,7 @@ func init() {
 			w.speak(p, &pr.W, pr.W.Lost)
 			return true
 		}},
-		opHeal: {"heals: raises all and lifts the fence", Procs, 1, -1, func(w *world, p, _ int) bool {
+		opHeal: {"heal", Procs, 1, -1, func(w *world, p, _ int) bool {
 			if !w.stopped(p) || !w.mayHeal(p) {
 				return false
 			}
@@ -386,7 +395,7 @@ func init() {
 			w.lift(p)
 			return true
 		}},
-		opRaiseLine: {"raises line", Procs, Lines, bSlow, func(w *world, p, l int) bool {
+		opRaiseLine: {"raise", Procs, Lines, bSlow, func(w *world, p, l int) bool {
 			if l >= w.m.Lines || !w.stopped(p) || !w.mayHeal(p) || w.P[p].Raised&(1<<l) != 0 {
 				return false
 			}
@@ -394,7 +403,7 @@ func init() {
 			w.raiseLine(p, l)
 			return true
 		}},
-		opSeal: {"writes a second word after raising", Procs, 1, -1, func(w *world, p, _ int) bool {
+		opSeal: {"seal", Procs, 1, -1, func(w *world, p, _ int) bool {
 			if !w.stopped(p) || !w.mayHeal(p) || !w.raised(p) || w.P[p].Seal != 0 || !w.m.on(SealLift) {
 				return false
 			}
@@ -402,7 +411,7 @@ func init() {
 			w.S.Seal, w.P[p].Seal = w.NextWord, w.NextWord
 			return true
 		}},
-		opLift: {"lifts the fence", Procs, 1, -1, func(w *world, p, _ int) bool {
+		opLift: {"lift", Procs, 1, -1, func(w *world, p, _ int) bool {
 			if !w.stopped(p) || !w.mayHeal(p) || !w.raised(p) || w.m.on(SealLift) && (w.P[p].Seal == 0 || w.P[p].Seal != w.S.Seal) {
 				return false
 			}
@@ -410,7 +419,7 @@ func init() {
 			w.lift(p)
 			return true
 		}},
-		opSettle: {"an operator speaks, with a floor (1: too low), for row", 2, Rows, bOperator, func(w *world, low, x int) bool {
+		opSettle: {"settle", 2, Rows, bOperator, func(w *world, low, x int) bool {
 			rows, _ := w.missing()
 			if !w.heard() || rows&bit(uint8(x)) == 0 {
 				return false
@@ -419,7 +428,7 @@ func init() {
 			w.statement(low == 1)
 			return true
 		}},
-		opAdopt: {"an operator speaks for all who are missing, with a floor (1: too low)", 2, 1, bOperator, func(w *world, low, _ int) bool {
+		opAdopt: {"adopt", 2, 1, bOperator, func(w *world, low, _ int) bool {
 			rows, joins := w.missing()
 			if !w.heard() || rows == 0 && !joins {
 				return false
@@ -428,7 +437,7 @@ func init() {
 			w.statement(low == 1)
 			return true
 		}},
-		opGive: {"'s witness file is given by an operator", Procs, 1, bOperator, func(w *world, p, _ int) bool {
+		opGive: {"give", Procs, 1, bOperator, func(w *world, p, _ int) bool {
 			if w.P[p].up() || !w.P[p].W.Has || w.S.Fence == 0 || w.S.Ev.Said == 0 {
 				return false
 			}
@@ -436,8 +445,8 @@ func init() {
 			w.speak(p, &w.P[p].W, w.P[p].W.Lost || w.verdict(p) == behind)
 			return true
 		}},
-		opWait: {"has waited W", Procs, 1, -1, func(w *world, p, _ int) bool { return w.wait(p) }},
-		opCrash: {"crashes", Procs, 1, bCrash, func(w *world, p, _ int) bool {
+		opWait: {"wait", Procs, 1, -1, func(w *world, p, _ int) bool { return w.wait(p) }},
+		opCrash: {"crash", Procs, 1, bCrash, func(w *world, p, _ int) bool {
 			if !w.P[p].up() {
 				return false
 			}
@@ -446,7 +455,7 @@ func init() {
 			w.P[p] = Proc{Row: none, HoldL: none, PendL: none, Conn: true, W: w.P[p].W}
 			return true
 		}},
-		opCut: {"is cut off or paused", Procs, 1, bCut, func(w *world, p, _ int) bool {
+		opCut: {"cut", Procs, 1, bCut, func(w *world, p, _ int) bool {
 			if !w.P[p].up() || !w.P[p].Conn {
 				return false
 			}
@@ -454,7 +463,7 @@ func init() {
 			w.P[p].Conn = false
 			return true
 		}},
-		opReturn: {"is in reach again", Procs, 1, -1, func(w *world, p, _ int) bool {
+		opReturn: {"return", Procs, 1, -1, func(w *world, p, _ int) bool {
 			if !w.P[p].up() || w.P[p].Conn {
 				return false
 			}
@@ -464,14 +473,14 @@ func init() {
 			}
 			return true
 		}},
-		opStart: {"starts on its disk", Procs, 1, bStart, func(w *world, p, _ int) bool {
+		opStart: {"start", Procs, 1, bStart, func(w *world, p, _ int) bool {
 			if w.P[p].up() || !w.P[p].W.Has || w.NextRow == Rows {
 				return false
 			}
 			w.start(p)
 			return true
 		}},
-		opStartCopy: {"starts on the copied directory", Procs, 1, bStart, func(w *world, p, _ int) bool {
+		opStartCopy: {"start-copy", Procs, 1, bStart, func(w *world, p, _ int) bool {
 			if w.P[p].up() || !w.Dir.Has || w.Dir == w.P[p].W || w.NextRow == Rows {
 				return false
 			}
@@ -479,7 +488,7 @@ func init() {
 			w.start(p)
 			return true
 		}},
-		opStartFresh: {"starts on an empty disk", Procs, 1, bFresh, func(w *world, p, _ int) bool {
+		opStartFresh: {"start-fresh", Procs, 1, bFresh, func(w *world, p, _ int) bool {
 			if w.P[p].up() || w.S.Fence != 0 || w.NextRow == Rows {
 				return false
 			}
@@ -487,14 +496,14 @@ func init() {
 			w.start(p)
 			return true
 		}},
-		opCopy: {"'s directory is copied", Procs, 1, bCopy, func(w *world, p, _ int) bool {
+		opCopy: {"copy-disk", Procs, 1, bCopy, func(w *world, p, _ int) bool {
 			if !w.P[p].W.Has || w.Dir == w.P[p].W {
 				return false
 			}
 			w.Dir = w.P[p].W
 			return true
 		}},
-		opSnap: {"the store is copied", 1, 1, bSnap, func(w *world, _, _ int) bool {
+		opSnap: {"copy", 1, 1, bSnap, func(w *world, _, _ int) bool {
 			if int(w.NSnap) == len(w.Snaps) {
 				return false
 			}
@@ -502,7 +511,7 @@ func init() {
 			w.NSnap++
 			return true
 		}},
-		opRestore: {"PUT BACK is copy", 1, 2, bRestore, func(w *world, _, i int) bool {
+		opRestore: {"put-back", 1, 2, bRestore, func(w *world, _, i int) bool {
 			if i >= int(w.NSnap) || w.S == w.Snaps[i] {
 				return false
 			}
@@ -512,7 +521,7 @@ func init() {
 			w.putBack()
 			return true
 		}},
-		opFailover: {"FAILOVER to a replica as of copy", 1, 2, bFailover, func(w *world, _, i int) bool {
+		opFailover: {"failover", 1, 2, bFailover, func(w *world, _, i int) bool {
 			if i >= int(w.NSnap) {
 				return false
 			}
@@ -520,9 +529,12 @@ func init() {
 			w.NextPrim++
 			w.S.Prim = w.NextPrim
 			w.putBack()
+			for p := range w.P { // a changed primary shows
+				w.P[p].Excused = false
+			}
 			return true
 		}},
-		opWipe: {"the store is WIPED", 1, 1, bWipe, func(w *world, _, _ int) bool {
+		opWipe: {"wipe", 1, 1, bWipe, func(w *world, _, _ int) bool {
 			w.S = Store{Prim: w.S.Prim}
 			w.putBack()
 			return true

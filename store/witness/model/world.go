@@ -16,7 +16,7 @@ func (w *world) wait(p int) bool {
 	pr.Waited = true
 	for q := range w.P {
 		if q != p && w.P[q].up() && pr.Met&(1<<q) == 0 && pr.Gap&(1<<q) != 0 {
-			w.P[q].Long = true
+			w.P[q].Long, w.P[q].Excused = true, false
 		}
 		if pr.After&(1<<q) != 0 && w.m.on(QuickSoon) {
 			w.P[q].Quick = false
@@ -37,7 +37,7 @@ func (w *world) putBack() {
 				w.begin(p)
 			}
 		}
-		pr.Excused = pr.St != fenced && pr.St != refusing && !w.lacks(p)
+		pr.Excused = (pr.up() || pr.Excused) && !pr.Long && pr.St != fenced && pr.St != refusing && !w.lacks(p)
 	}
 	for i := range w.Call {
 		if w.Call[i].Kind != 0 && w.Call[i].Phase == sent {
