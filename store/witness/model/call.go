@@ -115,13 +115,16 @@ func (w *world) receive(c *Call) {
 	}
 }
 
-// question lets p wait, at another primary, for all that it knows.
+// question lets p wait, at another primary, for all that it knows. A joiner waits on as one.
 func (w *world) question(p int) {
 	pr := &w.P[p]
 	if !w.judge(p) {
 		return
 	}
-	pr.St, pr.Asked, pr.Prim, pr.PendL, pr.Ready = joining, true, w.S.Prim, none, false
+	pr.Prim, pr.PendL, pr.Ready = w.S.Prim, none, false
+	if pr.St == serving || !w.m.on(JoinerWaits) {
+		pr.St, pr.Asked = joining, true
+	}
 	for x, r := range w.S.Rows {
 		pr.WaitCount[x] = r.Count
 	}

@@ -25,12 +25,28 @@ func (m *Model) Judgeable(s *State) bool {
 			if pr.up() && pr.W.Mine&bit(x) != 0 && (pr.Row == x || pr.W.Grants[x] >= s.TrueG[x] && !further(s, pr, x)) {
 				spoken = true
 			}
+			if pr.up() && m.vouches(s, p, x) {
+				spoken = true
+			}
 		}
 		if !spoken {
 			return false
 		}
 	}
 	return true
+}
+
+// vouches reports whether p can speak for row x, of which it knows all and that
+// it has ended: only one who found the loss can.
+func (m *Model) vouches(s *State, p int, x uint8) bool {
+	w := world{m: m, State: s}
+	pr := &s.P[p]
+	saw := s.S.Rows[x].ended() && !m.on(Vouch) || pr.W.Gone&bit(x) != 0
+	most := max(s.TrueG[x], s.S.Rows[x].Grants, s.S.FoundG[x])
+	for q := range s.P {
+		most = max(most, s.P[q].W.SeenG[x])
+	}
+	return saw && pr.W.SeenG[x] >= most && (pr.W.Lost || w.verdict(p) == behind)
 }
 
 // further reports whether anybody knows more of row x than the witness of pr.

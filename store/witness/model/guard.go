@@ -167,7 +167,10 @@ func (w *world) seeFence(p int) {
 func (w *world) stop(p int) {
 	pr := &w.P[p]
 	pr.W.Latch, pr.PendL, pr.Reading, pr.Ready, pr.Asked = w.S.Fence, none, 0, false, false
-	pr.W.Warned, pr.Word = true, 0
+	pr.W.Warned = true
+	if w.m.on(AskAnew) {
+		pr.Word = 0
+	}
 	if pr.Row != none { // calls under way will be abandoned, whatever they say
 		pr.W.Count[pr.Row], pr.W.Grants[pr.Row] = pr.Count, pr.Grants
 		pr.W.Joins = max(pr.W.Joins, pr.SeenJoins)
@@ -282,7 +285,9 @@ func (w *world) learn(p int, sv *Witness) {
 	pr := &w.P[p]
 	wit := &pr.W
 	wit.Know |= sv.Know
-	wit.Gone |= sv.Gone
+	if w.m.on(Vouch) {
+		wit.Gone |= sv.Gone
+	}
 	for x := range wit.SeenG {
 		wit.SeenG[x] = max(wit.SeenG[x], sv.SeenG[x])
 	}

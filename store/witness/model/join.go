@@ -114,16 +114,7 @@ func (w *world) mayServe(p int) (bool, uint16) {
 // serve ends the wait of p.
 func (w *world) serve(p int) {
 	pr := &w.P[p]
-	if pr.Waited {
-		pr.Excused = false
-	}
-	knower := pr.W.Warned
-	for q := range w.P {
-		if q != p && w.P[q].up() && w.P[q].Conn && pr.Gap&(1<<q) == 0 && w.ahead(q) {
-			knower = true
-		}
-	}
-	pr.Excused = !pr.W.Warned && pr.Excused || !knower
+	w.excuse(p)
 	_, missing := w.mayServe(p)
 	for x := range uint8(Rows) {
 		if missing&bit(x) != 0 {
@@ -133,6 +124,9 @@ func (w *world) serve(p int) {
 	if w.S.ID == 0 {
 		w.NextID++
 		w.S.ID = w.NextID
+		if pr.Excused {
+			w.BlindID |= bit(w.S.ID)
+		}
 	}
 	pr.W.ID = w.S.ID
 	pr.St, pr.Asked = serving, false
@@ -141,6 +135,24 @@ func (w *world) serve(p int) {
 	pr.Sent++
 	pr.Count = pr.Sent
 	r.Count, r.Grants, r.Seen = pr.Count, pr.Grants, pr.Surveyed
+}
+
+// excuse notes whether p begins to serve after a loss that nobody in reach, all
+// through its wait, could know.
+func (w *world) excuse(p int) {
+	pr := &w.P[p]
+	if pr.Waited {
+		pr.Excused = false
+	}
+	knower := pr.W.Warned
+	for q := range w.P {
+		if q == p || !w.P[q].up() || !w.P[q].Conn || pr.Gap&(1<<q) != 0 {
+			continue
+		}
+		unheard := w.verdict(q) == another && w.BlindID&bit(w.S.ID) != 0
+		knower = knower || w.ahead(q) && !unheard
+	}
+	pr.Excused = !pr.W.Warned && pr.Excused || !knower
 }
 
 // silence marks a row silent.

@@ -15,6 +15,7 @@ const (
 	Rejoin                     // who was out of contact for W joins again
 	LongW                      // W is longer than a hung connection lasts
 	SurveyJoin                 // who says that he has seen a join has surveyed
+	Vouch                      // who saw that a node had ended speaks for it
 	SurveyWhole                // a survey counts when a later beat was made
 	SurveyOrder                // rows before marks
 	WaitSeen                   // a joiner waits until all rows have seen its join
@@ -34,6 +35,7 @@ const (
 	Abandon                    // a grant answered in any state but serving is abandoned
 	HealWait                   // the healer waits W
 	FreshWord                  // evidence counts only under the healer's fresh word
+	AskAnew                    // who finds himself behind again asks with another word
 	TopCount                   // evidence for a row must reach the highest count known
 	AccountJoins               // every join number is accounted for
 	RowsSettleNone             // the store's own tombstones settle nobody
@@ -45,15 +47,16 @@ const (
 	HealEnds                   // healing ends every row
 	ReturnRaises               // who knows more than a healing assumed raises his lines
 	Question                   // a changed primary is a question
+	JoinerWaits                // ... for who serves: a joiner begins its wait anew
 	nRules
 )
 
 var ruleNames = [nRules]string{
 	"OwnRow", "KeepBeat", "Further", "Contiguous", "LearnNothing", "OneTrip", "Confirm", "Rejoin", "LongW",
-	"SurveyJoin", "SurveyWhole", "SurveyOrder", "WaitSeen", "WaitServing", "WaitAnew", "QuickSoon",
+	"SurveyJoin", "Vouch", "SurveyWhole", "SurveyOrder", "WaitSeen", "WaitServing", "WaitAnew", "QuickSoon",
 	"LateID", "Pairs", "PairAsSent", "BackToken", "Compacted", "Latch", "RaiseAgain", "NewDecision", "FoundSpeaks",
-	"NoEndFenced", "Abandon", "HealWait", "FreshWord", "TopCount", "AccountJoins", "RowsSettleNone", "FinderVouches",
-	"RaiseMark", "RaiseToken", "RaiseJoins", "SealLift", "HealEnds", "ReturnRaises", "Question",
+	"NoEndFenced", "Abandon", "HealWait", "FreshWord", "AskAnew", "TopCount", "AccountJoins", "RowsSettleNone", "FinderVouches",
+	"RaiseMark", "RaiseToken", "RaiseJoins", "SealLift", "HealEnds", "ReturnRaises", "Question", "JoinerWaits",
 }
 
 func (r Rule) String() string { return ruleNames[r] }

@@ -3,6 +3,7 @@ package model
 import (
 	"hash/maphash"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 )
 
@@ -15,9 +16,8 @@ func Budgets(text string) (b Budget) {
 		name, value, _ := strings.Cut(part, "=")
 		for i, n := range budgetNames {
 			if n == name {
-				for _, d := range value {
-					b[i] = b[i]*10 + uint8(d-'0')
-				}
+				v, _ := strconv.ParseUint(value, 10, 8)
+				b[i] = uint8(v)
 			}
 		}
 	}
@@ -154,8 +154,9 @@ func (m *Model) wrong(s State, steps []Step, live bool) ([]Step, string) {
 	return got, bad
 }
 
-// Walk takes n random walks, each with a part of the budget, and shrinks what it finds.
-func (m *Model) Walk(root State, b Budget, n int, seed uint64, depth int, live bool, stop func() bool) Result {
+// Walk takes n random walks, each with a part of the budget, judges availability
+// on the way, and shrinks what it finds.
+func (m *Model) Walk(root State, b Budget, n int, seed uint64, depth int, stop func() bool) Result {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	var r Result
 	steps := make([]Step, len(all))
@@ -189,13 +190,13 @@ func (m *Model) Walk(root State, b Budget, n int, seed uint64, depth int, live b
 				break
 			}
 			r.Steps++
-			if bad == "" && live && r.Steps%4 == 0 && m.Judgeable(&s) {
+			if bad == "" && r.Steps%4 == 0 && m.Judgeable(&s) {
 				r.Judged++
 				bad = m.Fair(s)
 			}
 			if bad != "" {
 				r.Count++
-				if t := m.shrink(start, path, live); r.Found == nil || len(t.Steps) < len(r.Found.Steps) {
+				if t := m.shrink(start, path); r.Found == nil || len(t.Steps) < len(r.Found.Steps) {
 					r.Found = t
 				}
 				break
@@ -206,13 +207,13 @@ func (m *Model) Walk(root State, b Budget, n int, seed uint64, depth int, live b
 }
 
 // shrink leaves out steps as long as something is still wrong.
-func (m *Model) shrink(s State, path []Step, live bool) *Trace {
-	path, bad := m.wrong(s, path, live)
+func (m *Model) shrink(s State, path []Step) *Trace {
+	path, bad := m.wrong(s, path, true)
 	for size := len(path) / 2; size > 0; {
 		shorter := false
 		for i := 0; i+size <= len(path); i++ {
 			try := append(append([]Step{}, path[:i]...), path[i+size:]...)
-			if got, b := m.wrong(s, try, live); b != "" {
+			if got, b := m.wrong(s, try, true); b != "" {
 				path, bad, shorter = got, b, true
 				break
 			}

@@ -199,5 +199,6 @@ type State struct {
 	Owner                                         [Lines][Nums]uint8 // ghost: row
 	TrueG                                         [Rows]uint8        // ghost: highest grant count used under a row
 	Blind                                         uint16             // ghost: rows marked silent after a loss that nobody in reach could know
+	BlindID                                       uint16             // ghost: store IDs made after a loss that nobody in reach could know
 	B                                             [nBudgets]uint8
 }

@@ -77,7 +77,7 @@ const (
 
 var budgetNames = [nBudgets]string{
 	"beat", "grant", "lost", "flight", "back", "slow", "ask", "leave", "silence", "compact", "operator", "crash", "cut",
-	"start", "fresh", "copy", "snap", "restore", "failover", "wipe",
+	"start", "fresh", "copy-disk", "copy", "put-back", "failover", "wipe",
 }
 
 // A Step is an Op of a process or a call, with an argument.

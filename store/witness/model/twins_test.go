@@ -49,6 +49,8 @@ var twins = []twin{
 	{rule: NoEndFenced, also: RowsSettleNone, n: 2, trace: "copy; B grant 0; put-back 0; B beat; A beat; B leave; A wait; A ask; A speak; A heal"},
 	{rule: Abandon, n: 2, trace: "copy; A grant 0; put-back 0; B send 1; 0 carried-out; A beat; B beat; 0 answered"},
 	{rule: HealWait, n: 1, trace: "copy; A beat; A cut; C start-fresh; C wait; C survey; C serve; C grant 0; put-back 0; A return; A rejoin; A ask; A speak; A heal"},
+	{rule: Vouch, n: 2, live: true, trace: "B crash; A silence 1; A survey; copy; A beat; put-back 0; A beat"},
+	{rule: AskAnew, n: 2, live: true, trace: "wipe; B survey; A beat; B look; A look; B wait; A wait; A ask; A speak; copy; B ask; A speak; B speak; B heal; A look; put-back 0"},
 	{rule: TopCount, n: 2, trace: "copy; A copy-disk; A grant 0; B survey; A grant 0; A crash; put-back 0; C start-copy; B survey; C beat; B wait; B ask; B speak; C speak; B heal"},
 	{rule: AccountJoins, n: 2, trace: "copy; C start-fresh; A beat; B beat; C wait; C survey; C serve; C grant 0; C crash; put-back 0; " + heal2},
 	{rule: RowsSettleNone, n: 3, trace: "copy; A grant 0; B beat; A cut; put-back 0; C silence 0; B beat; C beat; B wait; B ask; B speak; C speak; B heal"},
@@ -58,6 +60,7 @@ var twins = []twin{
 	{rule: SealLift, n: 2, trace: "copy; B grant 0; put-back 0; B beat; A beat; B look; A wait; A ask; A speak; B speak; copy; A raise 0; put-back 1; A look; B look; A wait; A lift"},
 	{rule: HealEnds, n: 2, trace: "copy; B beat; put-back 0; B beat; A beat; B look; A wait; A ask; A speak; B speak; A heal; A look; B crash; B start; B look; A survey; A beat; B survey; B serve; A survey; A beat; copy; A beat; A survey; B grant 0; B crash; A crash; put-back 1; A start; A wait; A survey; A serve; A grant 0"},
 	{rule: ReturnRaises, n: 2, trace: "copy; B grant 0; A beat; B crash; put-back 0; A beat; A wait; A ask; A speak; 1 adopt; A heal; A look; B start; A wait; A survey; A serve; A grant 0"},
+	{rule: JoinerWaits, n: 2, trace: "B grant 0; A crash; wipe; A start-fresh; copy; failover 0; A beat; A survey; A serve; A grant 0"},
 	{rule: Question, n: 2, trace: "copy; A grant 0; failover 0; B grant 0"},
 }
 
@@ -96,7 +99,7 @@ func TestTwins(t *testing.T) {
 			}
 			broken := sound.Without(tw.rule)
 			trace := steps(t, tw.trace)
-			if _, bad := sound.wrong(plenty(sound.Initial(tw.n)), trace, false); bad != "" {
+			if _, bad := sound.wrong(plenty(sound.Initial(tw.n)), trace, tw.live); bad != "" {
 				t.Errorf("with the rule: %s", bad)
 			}
 			got, bad := broken.wrong(plenty(broken.Initial(tw.n)), trace, tw.live)
