@@ -5,15 +5,17 @@ import "fmt"
 // Judgeable reports whether everyone who can know is alive and in reach, or
 // spoken for: whether the fleet must go on without a person.
 func (m *Model) Judgeable(s *State) bool {
-	up := 0
+	up, id := 0, s.S.ID
 	for p := range s.P {
 		pr := &s.P[p]
-		if pr.up() && (!pr.Conn || pr.W.ID != s.S.ID && pr.W.ID != 0 && s.S.ID != 0) {
-			return false
+		if !pr.up() {
+			continue
 		}
-		if pr.up() {
-			up++
+		up++
+		if !pr.Conn || id != 0 && pr.W.ID != 0 && pr.W.ID != id {
+			return false // some know another store than others
 		}
+		id = max(id, pr.W.ID)
 	}
 	if up == 0 || s.NextRow > Rows-2*Procs {
 		return false

@@ -10,7 +10,7 @@ import (
 var (
 	soak   = flag.Duration("for", 0, "how long TestWalks walks, for each kind of store; 0: a few walks")
 	seed   = flag.Uint64("seed", 1, "of the first walks")
-	most   = flag.Int("states", 20_000, "where TestSearch cuts a search off")
+	most   = flag.Int("states", 10_000, "where TestSearch cuts a search off")
 	budget = flag.String("budget", "", `what TestSearch and TestWalks may spend, as "beat=4,grant=2"; empty: their own`)
 	broken = flag.String("without", "", "a rule to break, by name")
 )
