@@ -8,8 +8,10 @@ func (w *world) newCall(p int, kind uint8) Call {
 		pr.Grants++
 	}
 	pr.Ready = pr.Ready && kind != callGrant
-	c := Call{Kind: kind, Phase: sent, P: uint8(p), Row: pr.Row, Was: pr.Count, Now: pr.Sent, Grants: pr.Grants,
-		Seen: pr.Surveyed, Known: pr.W.Pairs, KnownJoins: max(pr.W.Joins, pr.SeenJoins), Confirm: pr.PendL != none}
+	c := Call{
+		Kind: kind, Phase: sent, P: uint8(p), Row: pr.Row, Was: pr.Count, Now: pr.Sent, Grants: pr.Grants,
+		Seen: pr.Surveyed, Known: pr.W.Pairs, KnownJoins: max(pr.W.Joins, pr.SeenJoins), Confirm: pr.PendL != none,
+	}
 	if !w.m.on(SurveyJoin) {
 		c.Seen = pr.SeenJoins
 	}
