@@ -51,6 +51,7 @@ var rules = []rule{
 	{"store/internal/coordtest", []string{"root", "internal/patience", "internal/testservers"}},
 	{"store/internal/fileid", nil},
 	{"store/driver", []string{"root"}},
+	{"store/witness/model", nil},
 	{"store/witness", []string{"root", "store/driver", "internal/durable"}},
 	{"store/internal/*", []string{"root", "store/driver"}},
 	{"store/storetest", []string{"root", "store/driver", "internal/patience"}},
