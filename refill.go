@@ -120,7 +120,7 @@ func (o *SnowflakeOptions) mayUse(worker int64) bool {
 // that is to be given up with all that was in hand before.
 func (s *Snowflake) publish(l Lease) bool {
 	s.mu.Lock()
-	if s.supply.life.Err() != nil { // Close did not wait for this refill
+	if s.retired { // Close did not wait for this refill
 		s.mu.Unlock()
 		return true
 	}

@@ -68,6 +68,8 @@ type Segment struct {
 	since  time.Duration // when cur became the current segment
 	lasted time.Duration // how long it lasted, once it has run dry
 
+	retired bool // Close has taken stock: what comes later is nobody's
+
 	mark int64    // below it numbers are taken; used by refill alone
 	last GrantKey // of the last grant, used by refill alone
 }
@@ -425,7 +427,7 @@ func (s *Segment) accept(a Allocation) error {
 func (s *Segment) publish(a Allocation, began, took time.Duration) {
 	r := newSegment(a)
 	s.mu.Lock()
-	if s.supply.life.Err() != nil { // Close did not wait for this refill
+	if s.retired { // Close did not wait for this refill
 		s.mu.Unlock()
 		return
 	}
@@ -503,21 +505,23 @@ func (s *Segment) Close(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	r, following := s.cur.Load(), s.next
-	s.next = nil
+	s.next, s.retired = nil, true
 	rest := r.unissued(s.retireLocked(r))
 	if following != nil {
 		s.retireLocked(following)
 	}
 	s.mu.Unlock()
-	if err != nil {
-		return err // with a refill still under way, what there is to hand back is unknown
-	}
 	last := r.from
 	if following != nil {
 		last = following.from
-		if r.from.Grant.Hi != last.Grant.Lo || rest < last.From {
-			rest = last.Grant.Lo // others were granted what lies between, or it is held apart
+		if r.from.Grant.Hi != last.Grant.Lo || rest < last.From { // others were granted what lies between, or it is held apart
+			s.burnt(Grant{rest, r.from.Grant.Hi}, nil)
+			rest = last.Grant.Lo
 		}
+	}
+	if err != nil { // with a refill still under way, what there is to hand back is unknown
+		s.burnt(Grant{rest, last.Grant.Hi}, err)
+		return err
 	}
 	return s.handBack(ctx, last, rest)
 }
@@ -525,67 +529,34 @@ func (s *Segment) Close(ctx context.Context) error {
 // handBack gives back what lies from next on in the last grant, with the ones
 // before that adjoin it.
 func (s *Segment) handBack(ctx context.Context, last Allocation, next int64) error {
-	if last.Key == "" || next >= last.Grant.Hi {
+	if next >= last.Grant.Hi {
+		return nil
+	}
+	rest := Grant{next, last.Grant.Hi}
+	if last.Key == "" {
+		s.burnt(rest, ErrNotSupported)
 		return nil
 	}
 	err := s.supply.last(ctx, func(ctx context.Context) error { return s.store.HandBack(ctx, last, next) })
+	if err != nil {
+		s.burnt(rest, err)
+	}
 	switch {
 	case err == nil:
 		s.mu.Lock()
-		s.stats.Burnt -= (last.Grant.Hi - next) / max(1, last.Tag.Delta)
+		s.stats.Burnt -= rest.Len() / max(1, last.Tag.Delta)
 		s.mu.Unlock()
-		s.observe(Event{Kind: EventHandedBack, Grant: Grant{next, last.Grant.Hi}})
+		s.observe(Event{Kind: EventHandedBack, Grant: rest})
 	case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrTagDeleted), errors.Is(err, ErrNotSupported):
 		return nil // somebody else goes on from a mark above ours
 	}
 	return err
 }
 
-// stepPace adapts the step to the rate of use.
-type stepPace struct {
-	step    int64 // what the next fetch asks for
-	own     int64 // the tag's own step, as last seen
-	fetches int
-	last    time.Duration // when the last fetch began
-}
-
-// ask returns how many numbers to ask for: 0, the tag's own step, until it has
-// changed.
-func (p *stepPace) ask() int64 {
-	if p.step == p.own {
-		return 0
+// burnt tells of numbers that were granted and can neither be issued nor go back; a
+// nil error says that they lie below what another was granted.
+func (s *Segment) burnt(g Grant, err error) {
+	if g.Len() > 0 {
+		s.observe(Event{Kind: EventBurnt, Grant: g, Err: err})
 	}
-	return p.step
-}
-
-// taken learns from a grant that was asked for at began and took so long, while
-// size numbers lasted so long before callers had to wait (0: they had not). It
-// reports whether the step changed.
-//
-// A fetch sooner than 15 minutes after the last one doubles the step, one later
-// than 30 minutes halves it. Where callers had to wait, doubling would let them
-// wait again and again: the step goes at once to what four fetches would use at
-// that rate, though to no more than 16 times what ran dry.
-func (p *stepPace) taken(tag Tag, began, took time.Duration, size int64, lasted time.Duration) bool {
-	before, since := p.step, began-p.last
-	p.fetches++
-	p.last = began
-	step := p.step
-	if p.own != tag.Step { // the first fetch, or edited in the store
-		step, p.own = tag.Step, tag.Step
-	}
-	switch {
-	case lasted > 0:
-		step = max(step, int64(float64(size)*min(16, 4*float64(took)/float64(lasted))))
-	case p.fetches <= 2:
-	case since < stepGrowsBelow:
-		step *= 2
-	case since > stepShrinksAbove:
-		step /= 2
-	}
-	if tag.MaxStep > 0 {
-		step = min(step, tag.MaxStep)
-	}
-	p.step = max(step, tag.MinStep, 1)
-	return p.step != before && before != 0
 }

@@ -69,6 +69,8 @@ type Snowflake struct {
 	lease  Lease
 	issued int64 // by stretches past
 	grants int64
+
+	retired bool // Close has taken stock: what comes later is nobody's
 }
 
 // stretch is one grant on a worker's timeline. Adjacent extensions lengthen it.
@@ -433,6 +435,7 @@ func (s *Snowflake) Close(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
+	s.retired = true
 	r := s.cur.Load()
 	next := s.retireLocked(r)
 	lease := s.lease

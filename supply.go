@@ -24,8 +24,10 @@ type supply struct {
 	timeout  time.Duration
 	elapsed  func() time.Duration // a monotonic clock
 	observe  func(Event)
-	life     context.Context // ends when the issuer closes
+	life     context.Context // ends when the issuer begins to close
 	stop     context.CancelFunc
+	work     context.Context // ends when Close waits no longer for a call that is under way
+	abandon  context.CancelFunc
 	children sync.WaitGroup // fetches and other goroutines of the issuer
 	waits    atomic.Int64   // waits for the store so far
 
@@ -47,6 +49,7 @@ func (s *supply) init(fetch func(context.Context) error, timeout time.Duration, 
 	}
 	s.fetch, s.timeout, s.elapsed, s.observe = fetch, timeout, clock.elapsed, observe
 	s.life, s.stop = context.WithCancel(context.Background())
+	s.work, s.abandon = context.WithCancel(context.Background())
 }
 
 // start runs f in a goroutine that close waits for, unless the issuer is closed.
@@ -82,7 +85,7 @@ func (s *supply) want() error {
 
 func (s *supply) run() {
 	for failures := 1; ; failures++ {
-		ctx, cancel := context.WithTimeout(s.life, s.timeout)
+		ctx, cancel := context.WithTimeout(s.work, s.timeout)
 		err := s.fetch(ctx)
 		cancel()
 		switch {
@@ -232,7 +235,9 @@ func (s *supply) last(ctx context.Context, call func(context.Context) error) err
 	}
 }
 
-// close ends all waits and goroutines, as far as the store's time-out allows. It
+// close ends all waits and goroutines, as far as the store's time-out allows. A call
+// to the store that is under way is waited for: what it is granted goes back with
+// the rest, and nothing goes back from below a grant whose answer was not heard. It
 // reports whether this call was the first.
 func (s *supply) close(ctx context.Context) (first bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -246,8 +251,10 @@ func (s *supply) close(ctx context.Context) (first bool, err error) {
 	go func() { s.children.Wait(); close(ended) }()
 	select {
 	case <-ended:
+		s.abandon()
 		return first, nil
 	case <-ctx.Done():
+		s.abandon()
 		return first, waitError(ctx, ErrClosed)
 	}
 }

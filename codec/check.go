@@ -15,7 +15,7 @@ type check struct {
 
 var checks = []check{
 	{checkDamm, 1, isDecimal, nil},
-	{checkField, 1, isField, func(size int) int { return size - 2 }},
+	{checkField, 1, isField, fieldCovers},
 	{checkISO, 1, isEven, nil},
 	{checkLuhn, 1, isDecimal, nil},
 	{check97, 2, isDecimal, nil},
@@ -32,12 +32,15 @@ const (
 
 const checkIn = "damm, luhn or mod97 over alphabet 10; iso7064 over one of an even size; gf over one of 16, 32 or 64 characters"
 
+// fieldCovers returns how many digits gf covers.
+func fieldCovers(size int) int { return size - 2 }
+
 func isDecimal(size int) bool { return size == 10 }
 func isEven(size int) bool    { return size%2 == 0 }
 func isField(size int) bool   { return reduce[size] != 0 }
 
 // findCheck returns the check of that name, or the default over the alphabet if
-// the name is empty.
+// the name is empty. Defaults never change: codes in use depend on them.
 func findCheck(name string, size int) (*check, bool) {
 	if name == "" {
 		name = defaultCheck(size)

@@ -102,13 +102,62 @@ func TestGRid(t *testing.T) {
 	}
 }
 
+// TestNewCheck has {check} alone mean gf in a new spec, and what it always meant in one
+// that codes were made by.
+func TestNewCheck(t *testing.T) {
+	for _, tt := range []struct{ spec, frozen, fresh string }{
+		{"{id:8}{check}", "{id:8}{check}", "{id:8}{check}"},
+		{"{id:8:16}{check}", "{id:8:16}{check:iso7064}", "{id:8:16}{check:gf}"},
+		{"{id:8:16}{check:iso7064}", "{id:8:16}{check:iso7064}", "{id:8:16}{check:iso7064}"},
+		{"{id:15:16}{check}", "{id:15:16}{check:iso7064}", "{id:15:16}{check:iso7064}"}, // gf covers 14
+		{"{id:14+:16}{check}", "{id:14+:16}{check:iso7064}", "{id:14+:16}{check:iso7064}"},
+		{"{id:8:crockford32}{check}", "{id:8:crockford32}{check:gf}", "{id:8:crockford32}{check:gf}"},
+		{"{id:8:36}{check}", "{id:8:36}{check}", "{id:8:36}{check}"},
+	} {
+		for fresh, want := range map[bool]string{false: tt.frozen, true: tt.fresh} {
+			o := options()
+			o.New = fresh
+			c, err := Parse(tt.spec, o)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if c.String() != want {
+				t.Errorf("%s, new %t, is %s, want %s", tt.spec, fresh, c, want)
+			}
+			for _, o.New = range []bool{false, true} {
+				if again, err := Parse(want, o); err != nil || again.String() != want {
+					t.Errorf("%s, new %t, is read as %s, %v", want, o.New, again, err)
+				}
+			}
+		}
+	}
+}
+
+// TestKeyWithLineBreak refuses a key as a file ends: a server leaves the line break out,
+// and would write other codes.
+func TestKeyWithLineBreak(t *testing.T) {
+	const key = "0123456789abcdef"
+	for _, end := range []string{"\n", "\r\n", "\r", "\n\n"} {
+		_, err := Parse("{id:6:feistel}", Options{Tag: "t", Keys: map[string][]byte{"k": []byte(key + end)}})
+		if !errors.Is(err, ErrInvalidSpec) || !strings.Contains(err.Error(), "line break") || strings.Contains(err.Error(), key) {
+			t.Errorf("%q: %v", end, err)
+		}
+	}
+	if _, err := Parse("{id:6:feistel}", Options{Tag: "t", Keys: map[string][]byte{"k": []byte(key + "\n.")}}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestCanonicalSpec(t *testing.T) {
 	for _, tt := range []struct{ spec, want string }{
 		{"{id:6}", ""},
 		{"{id:6:10}", "{id:6}"},
 		{"{id:6:=0123456789}", "{id:6}"},
 		{"{id:6:=abc}{{}}", ""},
-		{"{id:8:crockford32:feistel}{check:gf}", "{id:8:crockford32:feistel=k1}{check}"},
+		{"{id:8:crockford32:feistel}{check:gf}", "{id:8:crockford32:feistel=k1}{check:gf}"},
+		{"{id:8:16}{check}", "{id:8:16}{check:iso7064}"},
+		{"{id:8:36}{check:iso7064}", "{id:8:36}{check}"},
 		{"{key}-{id:8:58:feistel=k2:group=3}{check:iso7064}", "{key}-{id:8:58:feistel=k2:group=3}{check}"},
 		{"{id:6}{check:luhn}", ""},
 		{"{yyyy}{MM}-{seq:3+}", "{zone:Europe/Berlin}{yyyy}{MM}-{seq:3+}"},

@@ -16,8 +16,15 @@ type Options struct {
 	// numbers and UUIDs depend on it and need it.
 	Tag string
 	// Keys holds the keys that scramble numbers, by their IDs: 16 to 64 bytes
-	// each, as random as can be. Parse copies what it needs.
+	// each, as random as can be, of which the last is no CR or LF: that is the end
+	// of a line in the file that the key was read from, and servers leave it out.
+	// Parse copies what it needs.
 	Keys map[string][]byte
+	// New says that no code was made by the spec yet. {check} alone then means gf over
+	// 16, 32 and 64 characters, where that covers all digits. In specs that are in use
+	// it stays iso7064 over 16, and gf over 32 and 64. What String returns is read the
+	// same with and without New.
+	New bool
 	// Key is the ID of the key that a spec means by "feistel" alone. By default
 	// it is the only one in Keys.
 	Key string
@@ -362,6 +369,9 @@ func (p *parser) feistel(it item, keyID string, named bool) (string, error) {
 	if len(key) < MinKeyBytes || len(key) > MaxKeyBytes {
 		return "", &SpecError{-1, fmt.Sprintf("Keys[%q] of %d bytes", keyID, len(key)), fmt.Sprintf("%d to %d bytes", MinKeyBytes, MaxKeyBytes)}
 	}
+	if last := key[len(key)-1]; last == '\r' || last == '\n' {
+		return "", &SpecError{-1, fmt.Sprintf("Keys[%q] that ends in a line break", keyID), "the key without the line break at the end of its file, as servers take it"}
+	}
 	n := &p.codec.number
 	n.keyID = keyID
 	for i := range n.bands {
@@ -413,7 +423,7 @@ func (p *parser) finish() error {
 			part.text = c.number.keyID
 		case part.check:
 			part.spec = "{check}"
-			if c.check.name != defaultCheck(c.number.alphabet.size()) {
+			if size := c.number.alphabet.size(); isField(size) || c.check.name != defaultCheck(size) { // see Options.New
 				part.spec = "{check:" + c.check.name + "}"
 			}
 			c.fixed += c.check.chars
@@ -494,10 +504,6 @@ func (p *parser) setCheck() error {
 	if n.uuid != nil {
 		return p.errorf(p.check.pos, p.check.text, "no check, for which a UUID has no room")
 	}
-	check, ok := findCheck(name, size)
-	if !ok || p.check.text == "" {
-		return p.errorf(p.check.pos, p.check.text, "%s; this one has %d", checkIn, size)
-	}
 	covered := n.bands[len(n.bands)-1].width
 	for _, part := range p.codec.parts {
 		if part.period != nil {
@@ -506,6 +512,13 @@ func (p *parser) setCheck() error {
 				return p.errorf(p.check.pos, p.check.text, "an alphabet of 10 or more characters, which a check over the period's digits needs")
 			}
 		}
+	}
+	if name == "" && p.opts.New && isField(size) && covered <= fieldCovers(size) {
+		name = checkField
+	}
+	check, ok := findCheck(name, size)
+	if !ok || p.check.text == "" {
+		return p.errorf(p.check.pos, p.check.text, "%s; this one has %d", checkIn, size)
 	}
 	if check.most != nil && covered > check.most(size) {
 		return p.errorf(p.check.pos, p.check.text, "another check or fewer digits; gf over %d characters covers %d digits, not %d", size, check.most(size), covered)

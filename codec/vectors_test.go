@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/hapax-id/hapax"
@@ -75,6 +76,7 @@ var vectorSpecs = []string{
 	"{zone:Europe/Berlin}INV-{yyyy}{MM}{dd}-{seq:6}{check}", "{zone:UTC}{yy}{Q}-{seq:3+:36}{check}", "{zone:UTC}{GGGG}-W{ww}-{seq:4}",
 	"{zone:UTC}{dd}.{MM}.{yyyy} {HH}/{seq:4:crockford32:feistel=k1}{check}", "{zone:UTC}{fiscal:04}{yyyy}{Q}{MM}{seq:2+:multiply}",
 	"{zone:America/New_York}{fiscal:10:end}FY{yyyy}/{seq:5:feistel=k1}",
+	"{id:8:crockford32:feistel=k2}{check:gf}", "{id:8:16:multiply}{check:gf}",
 }
 
 // numbersBelow returns small, large and some other numbers up to a limit.
@@ -155,7 +157,7 @@ func makeVectors(t *testing.T) vectors {
 	}
 	for _, spec := range vectorSpecs {
 		c := mustParse(t, spec)
-		if c.String() != spec {
+		if c.String() != spec && !strings.HasSuffix(spec, "{check}") { // as specs were frozen before gf was named
 			t.Errorf("%s is not canonical, which is %s", spec, c)
 		}
 		code := codeVector{Spec: spec, Tag: "orders"}
@@ -178,25 +180,25 @@ func makeVectors(t *testing.T) vectors {
 		for i := range text {
 			wrong := bytes.Clone(text)
 			wrong[i] ^= 1
-			refuse(&v, c, string(wrong))
+			refuse(t, &v, spec, string(wrong))
 		}
-		refuse(&v, c, string(text[:len(text)-1]))
-		refuse(&v, c, "")
+		refuse(t, &v, spec, string(text[:len(text)-1]))
+		refuse(t, &v, spec, "")
 	}
 	return v
 }
 
 // refuse adds a text if the codec refuses it and it is ASCII, whose positions
 // are the same in all languages.
-func refuse(v *vectors, c *Codec, text string) {
+func refuse(t *testing.T, v *vectors, spec, text string) {
 	for i := range len(text) {
 		if text[i] > '~' {
 			return
 		}
 	}
-	_, _, err := c.DecodePeriod(text)
+	_, _, err := mustParse(t, spec).DecodePeriod(text)
 	if e, ok := errors.AsType[*TextError](err); ok {
-		v.Refused = append(v.Refused, refusedVector{c.String(), "orders", text, e.Pos, e.Check})
+		v.Refused = append(v.Refused, refusedVector{spec, "orders", text, e.Pos, e.Check})
 	}
 }
 

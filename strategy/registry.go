@@ -317,6 +317,19 @@ func (r *Registry) Original(strategy, tag string, shown hapax.ID) (id hapax.ID, 
 	return shown, true
 }
 
+// Records reports whether the history that is among the plugins sees what is issued of
+// a tag. With an empty tag it reports whether that holds for all tags of the strategy.
+func (r *Registry) Records(strategy, tag string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.plugins {
+		if p.history != nil && !p.Off && (tag != "" || len(p.Tags) == 0) && p.serves(strategy, tag) {
+			return true
+		}
+	}
+	return false
+}
+
 // History returns the history that is among the plugins; nil if there is none.
 func (r *Registry) History() *History {
 	r.mu.Lock()

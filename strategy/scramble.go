@@ -36,7 +36,7 @@ func NewScrambler(key []byte, digits int) (*Scrambler, error) {
 		s.spec = "{id:19:feistel}"
 	}
 	if _, err := s.parse("any"); err != nil {
-		return nil, &hapax.ValueError{Field: "key", Value: fmt.Sprintf("(%d bytes)", len(key)), Allowed: fmt.Sprintf("%d to %d bytes", codec.MinKeyBytes, codec.MaxKeyBytes), Err: hapax.ErrInvalidArgument}
+		return nil, &hapax.ValueError{Field: "key", Value: fmt.Sprintf("(%d bytes)", len(key)), Allowed: fmt.Sprintf("%d to %d bytes, of which the last is no line break", codec.MinKeyBytes, codec.MaxKeyBytes), Err: hapax.ErrInvalidArgument}
 	}
 	mac := hmac.New(sha256.New, key)
 	_, _ = mac.Write([]byte("hapax scramble")) // a hash takes everything

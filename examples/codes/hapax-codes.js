@@ -51,6 +51,10 @@ function ceilSqrt(n) {
 
 export class Feistel {
   constructor(key, tag, keyID, n) {
+    key = Buffer.from(key);
+    if (key.length < 16 || key.length > 64 || key.at(-1) === 13 || key.at(-1) === 10) {
+      throw new RangeError(`key ${keyID} has ${key.length} bytes: want 16 to 64, without the line break at the end of its file`);
+    }
     const sized = (text) => {
       const bytes = Buffer.from(text);
       return Buffer.concat([Buffer.from([bytes.length >> 8, bytes.length & 255]), bytes]);

@@ -104,6 +104,8 @@ class AES:
 
 class Feistel:
     def __init__(self, key, tag, key_id, n):
+        if not 16 <= len(key) <= 64 or key[-1:] in (b"\r", b"\n"):
+            raise ValueError(f"key {key_id} has {len(key)} bytes: want 16 to 64, without the line break at the end of its file")
         tag, key_id = tag.encode(), key_id.encode()
         info = b"hapax feistel 1" + n.to_bytes(8, "big")
         info += len(tag).to_bytes(2, "big") + tag + len(key_id).to_bytes(2, "big") + key_id

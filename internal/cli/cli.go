@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/build"
 	"github.com/hapax-id/hapax/internal/server"
 )
 
@@ -74,7 +75,7 @@ func newRoot(streams Streams, setup server.Setup) *cobra.Command {
   hapax parse ID         show the time, worker and sequence in a number
 
 Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
-		Version:       server.ReadVersion().Version,
+		Version:       build.Read().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

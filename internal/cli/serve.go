@@ -101,8 +101,10 @@ func serveCommand(setup server.Setup) *cobra.Command {
 		Short: "Run a server",
 		Long: `Serve issues numbers over HTTP and the Redis protocol until it is told to stop
 by SIGINT or SIGTERM. Then it finishes the requests in flight, gives back what it
-holds and exits with 0. A second signal ends it at once, with 1: that costs numbers,
-but repeats none. On SIGHUP it reloads tokens and certificates.
+holds and exits with 0. After SIGTERM it first reports for the time of --lame-duck
+that it is not ready, and serves on; another signal cuts that short. A signal while
+it stops ends it at once, with 1: that costs numbers, but repeats none. On SIGHUP it
+reloads tokens and certificates.
 
 Every setting is a flag, an environment variable (HAPAX_ and the flag's name in
 upper case, with _ for -) and a key of the YAML file (with _ for -). A flag takes
@@ -131,45 +133,59 @@ precedence over the environment, and the environment over the file.`,
 			_, err = cmd.OutOrStdout().Write(text)
 			return err
 		}
-		ctx, stop := untilSignal(cmd.Context(), cmd.ErrOrStderr())
+		ctx, leaving, stop := untilSignal(cmd.Context(), config.LameDuck, cmd.ErrOrStderr())
 		defer stop()
-		return server.Run(ctx, config, settings.load, cmd.ErrOrStderr())
+		return server.Run(ctx, leaving, config, settings.load, cmd.ErrOrStderr())
 	}
 	return cmd
 }
 
-// oneSignal is how soon after the first a signal counts as the same: some tools
+// oneSignal is how soon after another a signal counts as the same: some tools
 // signal a process and then its group.
 const oneSignal = 200 * time.Millisecond
 
-// untilSignal returns a context that ends with the first SIGINT or SIGTERM. The
-// second one ends the process.
-func untilSignal(ctx context.Context, errs io.Writer) (context.Context, func()) {
+// untilSignal returns a context that ends with SIGINT, or when the lame duck's time
+// after SIGTERM is over, and a channel that is closed when that time begins. A signal
+// within that time ends the context, and one after it the process.
+func untilSignal(ctx context.Context, lameDuck time.Duration, errs io.Writer) (_ context.Context, leaving <-chan struct{}, end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	left := make(chan struct{})
 	over := make(chan struct{})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		var first time.Time
+		var last time.Time                // when the last signal came
+		timer := time.NewTimer(time.Hour) // of the lame duck
+		timer.Stop()
 		for {
+			var s os.Signal
 			select {
 			case <-over:
 				return
-			case <-signals:
-			}
-			switch {
-			case first.IsZero():
-				first = time.Now()
+			case <-timer.C:
 				cancel()
-			case time.Since(first) > oneSignal:
-				fmt.Fprintln(errs, "hapax: stopped at once by a second signal; what was held is not given back")
+				continue
+			case s = <-signals:
+			}
+			first, again := last.IsZero(), time.Since(last) <= oneSignal
+			last = time.Now()
+			switch {
+			case again:
+			case ctx.Err() != nil:
+				fmt.Fprintln(errs, "hapax: stopped at once by another signal; what was held is not given back")
 				os.Exit(exitFailure)
+			case first && s == syscall.SIGTERM && lameDuck > 0:
+				close(left)
+				timer.Reset(lameDuck)
+			default:
+				timer.Stop()
+				cancel()
 			}
 		}
 	}()
-	return ctx, func() {
+	return ctx, left, func() {
 		signal.Stop(signals)
 		close(over)
 		<-ended

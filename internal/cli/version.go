@@ -3,7 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/hapax-id/hapax/internal/server"
+	"github.com/hapax-id/hapax/internal/build"
 )
 
 func versionCommand() *cobra.Command {
@@ -14,7 +14,7 @@ func versionCommand() *cobra.Command {
 	}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		v := server.ReadVersion()
+		v := build.Read()
 		out := newOutput(cmd, *asJSON)
 		if err := out.add(v, "hapax "+v.Version, v.Revision, v.Go, v.Platform); err != nil {
 			return err

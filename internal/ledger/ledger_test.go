@@ -356,7 +356,7 @@ func TestJudge(t *testing.T) {
 		{"issued twice", grant(holding), history(2), facts(100), Issued, "which must not be"},
 		{"granted", grant(holding), nil, facts(100), GrantedHere, "because the history is off"},
 		{"taken by a command", grant(with(func(h *Holding) { h.By = Command })), nil, facts(100), GrantedHere, "taken by a command on node a"},
-		{"not in the history", grant(holding), history(0), facts(100), GrantedHere, "it was not issued, unless"},
+		{"not in the history", grant(holding), history(0), facts(100), GrantedHere, "which tags it records is known only to a server"},
 		{"before the history", grant(holding), late, facts(100), GrantedHere, "does not go back so far"},
 		{"in a history with gaps", grant(holding), lossy, facts(100), GrantedHere, "has lost records"},
 		{"leased", grant(with(func(h *Holding) { h.By = By{"sdk", "192.0.2.9:1"} })), history(0), facts(100), GrantedHere, `leased to token "sdk" at 192.0.2.9:1, through node a`},
@@ -377,6 +377,12 @@ func TestJudge(t *testing.T) {
 		tr := Judge(7, "a", tt.found, tt.history, []Candidate{{Name: "tag/orders", Position: 7, Facts: tt.facts}})
 		if len(tr.Lines) != 1 || tr.Lines[0].Verdict != tt.want || !strings.Contains(tr.Lines[0].Why, tt.why) {
 			t.Errorf("%s: %+v, want %s because %q", tt.name, tr.Lines, tt.want, tt.why)
+		}
+	}
+	for recording, why := range map[Recording]string{Recorded: "it was not issued, unless", NotRecorded: "does not record this tag"} {
+		tr := Judge(7, "a", grant(holding), history(0), []Candidate{{Name: "tag/orders", Position: 7, Facts: facts(100), Recording: recording}})
+		if !strings.Contains(tr.Lines[0].Why, why) {
+			t.Errorf("%v: %s, want %q", recording, tr.Lines[0].Why, why)
 		}
 	}
 	w := Judge(7, "a", Found{Since: noon}, nil, []Candidate{{Name: "worker/default/3", Position: 7, Facts: Facts{Known: true, Exists: true, Mark: 8, Worker: hapax.Worker{Holder: "node-b", Token: 4}}}})

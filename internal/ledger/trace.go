@@ -113,7 +113,19 @@ type Candidate struct {
 	Position int64
 	Layout   hapax.Layout // of a worker's line
 	Facts    Facts
+
+	Recording Recording
 }
+
+// A Recording tells whether the history sees what is issued on a line.
+type Recording int
+
+// The ways to record a line.
+const (
+	MayRecord   Recording = iota // it is not known
+	Recorded                     // it does now
+	NotRecorded                  // it does not, or not of all tags of the line's pool
+)
 
 // On returns the candidate that a number is on a worker's line, and false for a
 // number that the layout cannot have.
@@ -312,7 +324,16 @@ func (t *Trace) granted(c Candidate, l Line, g Grant) (Verdict, string) {
 	case t.History.Since == nil || t.History.Since.After(g.Time):
 		return GrantedHere, to + "; the history does not have it, and does not go back so far: whether it was issued is not known"
 	}
-	return GrantedHere, to + "; the history does not have it: it was not issued, unless the history was off for a while"
+	switch c.Recording {
+	case NotRecorded:
+		if l.Tag == "" {
+			return GrantedHere, to + "; whether it was issued is not known: the history does not have it, and does not record all tags of the pool"
+		}
+		return GrantedHere, to + "; whether it was issued is not known: the history does not record this tag"
+	case Recorded:
+		return GrantedHere, to + "; the history does not have it: it was not issued, unless the history was off or did not record the tag for a while"
+	}
+	return GrantedHere, to + "; whether it was issued is not known: the history does not have it, and which tags it records is known only to a server that runs"
 }
 
 // reach tells where the ledger is no proof.

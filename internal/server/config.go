@@ -38,6 +38,7 @@ type Config struct {
 	HTTPConnections      int
 	Hosts                string
 	RESPIdle             time.Duration
+	RESPLargeNumbers     string
 	AdminHTTP            string
 	TLSCert              string
 	TLSKey               string
@@ -57,6 +58,7 @@ type Config struct {
 	LedgerSize           int
 	RetireLines          time.Duration
 	Drain                time.Duration
+	LameDuck             time.Duration
 	LogFormat            string
 	LogLevel             string
 
@@ -73,6 +75,7 @@ type Config struct {
 	Setup Setup
 
 	strategies    *strategy.Registry // of the server, which the services beside it share
+	crowded       func()             // of a server that starts: told of connections that are refused
 	redisMongo    *redisMongo        // of a server that starts; nil: none
 	storePassword string             // given beside Store; empty: none
 	keys          map[string][]byte  // what CodeKeys lead to

@@ -167,7 +167,10 @@ func (f *foreignHTTP) handle(c Config, own *service.Service, issuing []*service.
 // others. Nobody has to show anything there.
 func gated(l net.Listener, c Config, own *service.Service, name string) net.Listener {
 	own.Counting(name)
-	return gate.Listen(l, gate.New(c.HTTPConnections), false, func() { own.Refused(name, hapax.ErrLimitExceeded.Code()) })
+	return gate.Listen(l, gate.New(c.HTTPConnections), false, func() {
+		c.crowded()
+		own.Refused(name, hapax.ErrLimitExceeded.Code())
+	})
 }
 
 // newForeignWeb returns the server of an address of a foreign system.
@@ -201,6 +204,7 @@ func tellReadiness(ctx context.Context, w http.ResponseWriter, issuing []*servic
 		all.Ready = all.Ready && state.Ready
 		all.Degraded = all.Degraded || state.Degraded || !state.Ready
 		all.Fenced = all.Fenced || state.Fenced
+		all.Leaving = all.Leaving || state.Leaving
 		if state.Store != "ok" {
 			all.Store = state.Store
 		}

@@ -373,7 +373,8 @@ func (s *leafServer) build(c Config, own *service.Service, log *slog.Logger) err
 		o.Segment, o.Monitor = serviceTags{s.table}, leafMonitor{s.table, &s.board, s.tableRows}
 		issuing = append(issuing, s.table)
 	case s.config.segments() == native:
-		o.Segment, o.Monitor = newNativeTags(own, c), leafMonitor{own, &s.board, nativeRows(own)}
+		native := newNativeTags(own, c)
+		o.Segment, o.TrySegment, o.Monitor = native, native.TryNext, leafMonitor{own, &s.board, nativeRows(own)}
 		issuing = append(issuing, own)
 	}
 	switch {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/build"
 )
 
 // newLogger returns a logger to w as the configuration has it.
@@ -34,7 +36,7 @@ func newHeaded(h slog.Handler) headed {
 	var once sync.Once
 	return headed{h, func(ctx context.Context) {
 		once.Do(func() {
-			v := ReadVersion()
+			v := build.Read()
 			slog.New(h).InfoContext(ctx, "hapax", "version", v.Version, "revision", v.Revision, "go", v.Go, "pid", os.Getpid())
 		})
 	}}

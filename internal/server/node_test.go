@@ -135,7 +135,7 @@ func TestStopWhileStarting(t *testing.T) {
 	cancel()
 	c := inDir(t)
 	c.HTTP = "127.0.0.1:0"
-	if err := Run(ctx, c, nil, os.Stderr); err != nil {
+	if err := Run(ctx, nil, c, nil, os.Stderr); err != nil {
 		t.Error(err)
 	}
 }

@@ -36,14 +36,15 @@ const stuckGrace = 2 * time.Second
 const sealTimeout = 5 * time.Second
 
 // Run serves until the context ends, then lets requests in flight finish, seals
-// and returns nil. It logs to the given writer.
+// and returns nil. It logs to the given writer. Once leaving is closed it reports
+// that it is not ready, and serves on; a nil channel is never closed.
 //
 // On SIGHUP it calls reload, unless that is nil, and takes over the tokens of what
 // it returns; and it reads the certificates anew.
 //
 // What keeps it from starting comes as one error: a *hapax.ValueError for a
 // setting, and what OpenNode returns.
-func Run(ctx context.Context, c Config, reload func() (Config, error), logTo io.Writer) error {
+func Run(ctx context.Context, leaving <-chan struct{}, c Config, reload func() (Config, error), logTo io.Writer) error {
 	log := slog.New(newHeaded(newLogger(c, logTo).Handler()))
 	s, err := start(ctx, c, log)
 	if err != nil {
@@ -56,7 +57,7 @@ func Run(ctx context.Context, c Config, reload func() (Config, error), logTo io.
 		log.Warn("there are no such settings; the variables are ignored", "variables", strings.Join(unknown, ", "))
 	}
 	s.reload = reload
-	return s.run(ctx)
+	return s.run(ctx, leaving)
 }
 
 // A server is what Run keeps while it serves.
@@ -114,7 +115,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	tellFiles := c.fitFiles()
+	tellFiles := c.fitFiles(log)
 	foreign, parts := new(vestaServer), newForeignParts(c)
 	unlisten := func() error { return errors.Join(ls.close(), foreign.close(), parts.close(ctx)) }
 	err = foreign.listen(ctx, c)
@@ -142,7 +143,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 		release()
 		return nil, errors.Join(err, unlisten(), c.redisMongo.stop(), node.Close())
 	}
-	tellFiles(log)
+	tellFiles()
 	opts.Beside, opts.Observer = parts.besides(), parts.observer()
 	opts.Holder, opts.Cache, opts.Ledger = node.Instance, node.cache, node.Ledger
 	opts.Marks = c.redisMongo.marks()
@@ -214,7 +215,7 @@ func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Optio
 
 // run serves until the context ends or a listener fails, and stops
 // everything.
-func (s *server) run(ctx context.Context) error {
+func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 	web := []*http.Server{s.newWeb(ctx, s.listeners.http, s.public)}
 	at := []net.Listener{s.gated(s.listeners.http, s.public)}
 	if s.listeners.admin != nil {
@@ -230,7 +231,7 @@ func (s *server) run(ctx context.Context) error {
 		}
 	}
 	redis := respapi.New(s.service, respapi.Options{
-		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, Policy: s.public, Logger: s.log,
+		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, LargeAsText: s.config.RESPLargeNumbers == largeAsText, Policy: s.public, Logger: s.log, TurnedAway: s.config.crowded,
 	})
 	failed := make(chan error, len(web)+1+vestaParts+len(s.foreign))
 	var serving sync.WaitGroup
@@ -259,11 +260,7 @@ func (s *server) run(ctx context.Context) error {
 		s.node.announce(s.url(at[len(at)-1]))) // the one that administers
 	if err == nil {
 		s.logStart()
-		select {
-		case <-ctx.Done():
-		case err = <-failed:
-		case err = <-s.node.first:
-		}
+		err = s.await(ctx, leaving, failed)
 	}
 	err = errors.Join(err, s.stop(web, redis))
 	unwatch()
@@ -271,6 +268,25 @@ func (s *server) run(ctx context.Context) error {
 		serving.Wait()
 	}
 	return err
+}
+
+// await returns when the context has ended, and before that with why the server
+// cannot go on.
+func (s *server) await(ctx context.Context, leaving <-chan struct{}, failed <-chan error) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			return err
+		case err := <-s.node.first:
+			return err
+		case <-leaving:
+			s.log.Info("about to stop: not ready any more, and serving on", "lame_duck", s.config.LameDuck)
+			s.service.Leave()
+			leaving = nil
+		}
+	}
 }
 
 // url returns the address of an HTTP listener; empty for none.

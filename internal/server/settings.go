@@ -58,6 +58,12 @@ func (s Setting) Env() string { return "HAPAX_" + strings.ToUpper(s.Name) }
 // Settings returns every setting, in the order of the documentation.
 func Settings() []Setting { return slices.Clone(settings) }
 
+// The values of resp_large_numbers.
+const (
+	largeAsInteger = "integer"
+	largeAsText    = "text"
+)
+
 var settings = []Setting{
 	text("data", "./hapax-data", "Data directory: the embedded store, this node's identity and its witness of what it used. Made, readable by its owner only, if it does not exist",
 		func(c *Config) *string { return &c.Data }),
@@ -77,6 +83,8 @@ var settings = []Setting{
 		func(c *Config) *int { return &c.RESPConnections }),
 	duration("resp_idle", time.Hour, 0, 30*24*time.Hour, "How long a Redis client may send no command before its connection is closed; 0s is never",
 		func(c *Config) *time.Duration { return &c.RESPIdle }),
+	choice("resp_large_numbers", largeAsInteger, []string{largeAsInteger, largeAsText}, "How INCR and INCRBY reply numbers above 2^53 - 1 to Redis clients that do not say who they are. Clients known to round integers (ioredis, node-redis) get text, and those known to keep 64 bits get integers, whatever is set here",
+		func(c *Config) *string { return &c.RESPLargeNumbers }),
 	text("admin_http", "", "Address of a second HTTP listener. If it is set, tags and workers can be administered, and metrics read, only there",
 		func(c *Config) *string { return &c.AdminHTTP }),
 	text("tls_cert", "", "File with the certificate, in PEM form, that all listeners show; empty for no TLS. It is reloaded when it changes, and on SIGHUP",
@@ -113,6 +121,8 @@ var settings = []Setting{
 		func(c *Config) *int { return &c.LedgerSize }),
 	duration("retire_lines", service.DefaultRetireLines, time.Hour, 3650*24*time.Hour, "For codes with a period: how long after the period the line of its numbers is deleted. Its mark stays, so that a clock that was wrong goes on above it",
 		func(c *Config) *time.Duration { return &c.RetireLines }),
+	duration("lame_duck", 5*time.Second, 0, time.Hour, "How long the server goes on, and reports that it is not ready, after SIGTERM and before it closes its listeners, so that load balancers send no more to it. SIGINT, or a second signal, skips it",
+		func(c *Config) *time.Duration { return &c.LameDuck }),
 	duration("drain", 10*time.Second, 0, time.Hour, "How long requests in flight may take to finish when the server is told to stop",
 		func(c *Config) *time.Duration { return &c.Drain }),
 	choice("log_format", "auto", []string{"auto", "text", "json"}, "Form of the log on standard error; auto is text on a terminal and JSON elsewhere",

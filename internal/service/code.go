@@ -99,9 +99,9 @@ func (c *code) hasPeriod() bool { return c != nil && c.Unit() != codec.None }
 // all returns the codecs, the one in use first.
 func (c *code) all() []*codec.Codec { return append([]*codec.Codec{c.Codec}, c.old...) }
 
-// codec returns the codec of a spec for a tag.
-func (o Options) codec(tag, spec, zone string) (*codec.Codec, error) {
-	c, err := codec.Parse(spec, codec.Options{Tag: tag, Keys: o.CodeKeys, Zone: zone})
+// codec returns the codec of a spec for a tag. A spec is new until it is stored.
+func (o Options) codec(tag, spec, zone string, fresh bool) (*codec.Codec, error) {
+	c, err := codec.Parse(spec, codec.Options{Tag: tag, Keys: o.CodeKeys, Zone: zone, New: fresh})
 	if e, ok := errors.AsType[*codec.SpecError](err); ok {
 		if e.Pos < 0 {
 			return nil, outOfRange("code", spec, fmt.Sprintf("another %s: %s", e.Value, e.Want))
@@ -111,19 +111,21 @@ func (o Options) codec(tag, spec, zone string) (*codec.Codec, error) {
 	return c, err
 }
 
-// code returns what shows the tag's numbers; nil if nothing does. A codec in use
+// code returns what shows a stored tag's numbers; nil if nothing does. A codec in use
 // whose key is not configured is an error, an old one only cannot be read.
-func (o Options) code(t hapax.Tag) (*code, error) {
+func (o Options) code(t hapax.Tag) (*code, error) { return o.codeOf(t, false) }
+
+func (o Options) codeOf(t hapax.Tag, fresh bool) (*code, error) {
 	r, _, err := readExtra(t.Extra)
 	if err != nil || r.Spec == "" {
 		return nil, err
 	}
 	c := &code{}
-	if c.Codec, err = o.codec(t.Name, r.Spec, r.Zone); err != nil {
+	if c.Codec, err = o.codec(t.Name, r.Spec, r.Zone, fresh); err != nil {
 		return nil, err
 	}
 	for _, spec := range r.Old {
-		old, err := o.codec(t.Name, spec, "")
+		old, err := o.codec(t.Name, spec, "", false)
 		if err != nil {
 			c.missing = err
 			continue
@@ -136,7 +138,7 @@ func (o Options) code(t hapax.Tag) (*code, error) {
 // canonical returns a tag's definition as it is stored: with the canonical spec
 // of its code, which is checked against those that it had before.
 func (o Options) canonical(t hapax.Tag) (hapax.Tag, error) {
-	c, err := o.code(t)
+	c, err := o.codeOf(t, true)
 	switch {
 	case err != nil || c == nil:
 		return t, err
@@ -188,11 +190,11 @@ func (o Options) supersede(t hapax.Tag, extra string) (string, error) {
 	case !has:
 		return extra, nil
 	}
-	next, err := o.codec(t.Name, is.Spec, is.Zone)
+	next, err := o.codec(t.Name, is.Spec, is.Zone, true)
 	switch {
 	case err != nil:
 		return "", err
-	case had && next.String() == was.Spec:
+	case had && o.same(t.Name, is, was):
 		return t.Extra, nil
 	case !had && next.Unit() != codec.None:
 		return "", outOfRange("code", next.String(), "one without a period, or a new tag: this one's numbers have not restarted so far")
@@ -205,11 +207,27 @@ func (o Options) supersede(t hapax.Tag, extra string) (string, error) {
 	return t.Extra, err
 }
 
+// same reports whether a spec that is given, read as a new one or as one in use, is
+// that of the record.
+func (o Options) same(tag string, given, stored codeRecord) bool {
+	in, err := o.codec(tag, stored.Spec, stored.Zone, false)
+	if err != nil {
+		return false
+	}
+	for _, fresh := range []bool{false, true} {
+		if c, err := o.codec(tag, given.Spec, given.Zone, fresh); err == nil && c.String() == in.String() {
+			return true
+		}
+	}
+	return false
+}
+
 // settleCode returns the definition of a tag to be created as it is stored.
 func (s *Service) settleCode(ctx context.Context, t hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
 	if isPeriodLine(t.Name) {
 		return t, &hapax.ValueError{Field: "tag", Value: t.Name, Allowed: "another name: those of this form are the lines of tags whose numbers restart with each period", Err: hapax.ErrInvalidTag}
 	}
+	given := t.Extra
 	t, err := s.opts.canonical(t)
 	if err == nil {
 		t, err = s.freeze(t)
@@ -226,6 +244,11 @@ func (s *Service) settleCode(ctx context.Context, t hapax.Tag, mode hapax.Create
 	}
 	if err := sameFrozen(was, t); err != nil {
 		return t, err
+	}
+	is, ours, err := readExtra(t.Extra)
+	if asGiven, _, _ := readExtra(given); err == nil && ours { // the same text may be that of a code in use
+		is.Spec, is.Zone = asGiven.Spec, asGiven.Zone
+		t.Extra = is.extra()
 	}
 	t.Extra, err = s.opts.supersede(was, t.Extra)
 	return t, err

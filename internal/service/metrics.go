@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/build"
 	"github.com/hapax-id/hapax/strategy"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -135,6 +136,7 @@ var (
 	descUsage     = prometheus.NewDesc("hapax_plugin_numbers", "Numbers that a plugin has counted in the current window: the 200 largest counts, if there are more.", usageLabels, nil)
 	descPrevious  = prometheus.NewDesc("hapax_plugin_numbers_previous", "The same in the window before, where that is counted.", usageLabels, nil)
 	descQuota     = prometheus.NewDesc("hapax_plugin_limit", "What a window of a quota may hold.", []string{"plugin", "window"}, nil)
+	descBuild     = prometheus.NewDesc("hapax_build_info", "1, with what the server was built from as labels.", []string{"version", "revision", "goversion"}, nil)
 	descReady     = prometheus.NewDesc("hapax_ready", "1 if the service can issue, else 0.", nil, nil)
 )
 
@@ -147,7 +149,7 @@ type collector struct{ s *Service }
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descIssued, descRefills, descBurnt, descRemaining, descWorker, descGrant,
-		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady, descDegraded, descFenced,
+		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady, descBuild, descDegraded, descFenced,
 		descRecords, descWaiting, descLost,
 		descStrategy, descVetoes, descFailures, descUsage, descPrevious, descQuota,
 	} {
@@ -181,6 +183,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(descDegraded, prometheus.GaugeValue, float64(n), kind)
 	}
 	ch <- prometheus.MustNewConstMetric(descReady, prometheus.GaugeValue, ready)
+	built := build.Read()
+	ch <- prometheus.MustNewConstMetric(descBuild, prometheus.GaugeValue, 1, built.Version, built.Revision, built.Go)
 	if warnings := c.s.opts.StoreWarnings; warnings != nil {
 		for code, n := range warnings() {
 			ch <- prometheus.MustNewConstMetric(descWarnings, prometheus.CounterValue, float64(n), code)

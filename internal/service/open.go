@@ -279,7 +279,7 @@ func (s *Service) warnIfOther(t hapax.Tag) {
 	}
 	t.Mark, def.Mark = 0, 0
 	stored, ours, _ := readExtra(t.Extra)
-	if here, _, err := readExtra(def.Extra); err == nil && ours && here.Spec == stored.Spec && here.Strategy == stored.Strategy {
+	if here, _, err := readExtra(def.Extra); err == nil && ours && here.Strategy == stored.Strategy && s.opts.sameCode(t.Name, here, stored) {
 		def.Extra = t.Extra // it may know older codes, and plugins
 	}
 	if t == def {
@@ -289,6 +289,12 @@ func (s *Service) warnIfOther(t hapax.Tag) {
 		s.log.Warn("the store defines a tag otherwise than the configuration, and the store's definition counts; change it through the API",
 			"tag", t.Name, "stored", fmt.Sprintf("%+v", t), "configured", fmt.Sprintf("%+v", def), "suppressed", dropped)
 	}
+}
+
+// sameCode reports whether the configuration gives a tag the code that is stored.
+func (o Options) sameCode(tag string, canonical, stored codeRecord) bool {
+	c := o.Tags[tag]
+	return canonical.Spec == stored.Spec || o.same(tag, codeRecord{Spec: c.Code, Zone: c.Zone}, stored)
 }
 
 // declared returns the configured definition of a tag.

@@ -68,7 +68,7 @@ func (s *Service) openPlugged(ctx context.Context, o *opening, plugins hapax.Tag
 	}
 	wrap := func(issuer hapax.Issuer) hapax.Issuer {
 		if o.line == nil {
-			o.line = &line{name: o.tag.Name, issuer: &foreignIssuer{Issuer: issuer}, code: o.code}
+			o.line = &line{name: o.tag.Name, issuer: newForeignIssuer(issuer), code: o.code}
 		}
 		o.line.extra = o.tag.Extra
 		return &tap{s, o.line}
@@ -317,13 +317,31 @@ func (t *tap) Close(ctx context.Context) error {
 }
 
 // A foreignIssuer is the issuer of a strategy that is not built in.
+//
+// Beyond hapax.Issuer it is asked only where it is the engine's own, by its concrete
+// type. What embeds a *hapax.Segment has all of its methods, so no interface tells what
+// the strategy means to offer from what would go round it: the numbers of the embedded
+// segment are not those that the strategy makes of them.
 type foreignIssuer struct {
 	hapax.Issuer
+	segment *hapax.Segment          // the same, if it is one
+	try     func() (hapax.ID, bool) // nil where it is not the engine's own
 
 	issued atomic.Int64
 }
 
 var _ issuer = (*foreignIssuer)(nil)
+
+func newForeignIssuer(own hapax.Issuer) *foreignIssuer {
+	f := &foreignIssuer{Issuer: own}
+	switch own := own.(type) {
+	case *hapax.Segment:
+		f.segment, f.try = own, own.TryNext
+	case *hapax.Snowflake:
+		f.try = own.TryNext
+	}
+	return f
+}
 
 // Next implements hapax.Issuer.
 func (f *foreignIssuer) Next(ctx context.Context) (hapax.ID, error) {
@@ -346,11 +364,10 @@ func (f *foreignIssuer) NextN(ctx context.Context, dst []hapax.ID) (int, error) 
 
 // TryNext implements issuer.
 func (f *foreignIssuer) TryNext() (hapax.ID, bool) {
-	quick, ok := f.Issuer.(interface{ TryNext() (hapax.ID, bool) })
-	if !ok {
+	if f.try == nil {
 		return 0, false
 	}
-	id, ok := quick.TryNext()
+	id, ok := f.try()
 	if ok {
 		f.issued.Add(1)
 	}
@@ -360,15 +377,12 @@ func (f *foreignIssuer) TryNext() (hapax.ID, bool) {
 // TryNextN implements issuer.
 func (f *foreignIssuer) TryNextN([]hapax.ID) int { return 0 }
 
-// reserve issues numbers in a row where the strategy can.
+// reserve issues numbers in a row where the strategy's issuer is a segment.
 func (f *foreignIssuer) reserve(ctx context.Context, n int64) (hapax.Grant, error) {
-	r, ok := f.Issuer.(interface {
-		Reserve(ctx context.Context, n int64) (hapax.Grant, error)
-	})
-	if !ok {
+	if f.segment == nil {
 		return hapax.Grant{}, fmt.Errorf("%w: the tag's strategy has no numbers in a row", hapax.ErrKindMismatch)
 	}
-	g, err := r.Reserve(ctx, n)
+	g, err := f.segment.Reserve(ctx, n)
 	if err == nil {
 		f.issued.Add(n)
 	}

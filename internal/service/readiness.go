@@ -37,6 +37,9 @@ type Readiness struct {
 	// Fenced is true while the store grants nothing until an operator has decided,
 	// although what was granted before may still be issued.
 	Fenced bool `json:"fenced"`
+	// Leaving is true while the server is about to stop: it serves on, and is not
+	// ready, so that whoever balances load sends its requests elsewhere.
+	Leaving bool `json:"leaving,omitempty"`
 	// Store is "ok", or the code of its trouble.
 	Store       string `json:"store"`
 	StoreDetail string `json:"store_detail,omitempty"`
@@ -232,7 +235,19 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 	slices.SortFunc(r.Cannot, func(a, b Lack) int {
 		return strings.Compare(a.Kind+"\x00"+a.Name, b.Kind+"\x00"+b.Name)
 	})
+	if s.leaving.Load() {
+		r.Leaving, r.Ready, r.err = true, false, fmt.Errorf("%w: the server is about to stop", hapax.ErrClosed)
+	}
 	return r
+}
+
+// Leave has Readiness say from now on that the service is not ready, and those of
+// foreign systems beside it; they serve on.
+func (s *Service) Leave() {
+	s.leaving.Store(true)
+	for _, other := range s.opts.Beside {
+		other.Leave()
+	}
 }
 
 // Bare returns what anybody may know, without names and details.

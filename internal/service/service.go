@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -40,6 +41,7 @@ var (
 
 const (
 	maxOpening  = 64          // lines that are opened at the same time
+	maxClosing  = 1024        // lines that are closed at the same time, so that a store can write many in one step
 	maxRefusals = 4096        // refused names remembered
 	refusalLife = time.Second // how long a refusal answers for the store
 	staleTries  = 3           // how often a call looks a line up again that was closed under it
@@ -73,6 +75,7 @@ type Service struct {
 
 	mu      sync.Mutex // guards the fields below; never held while waiting
 	closed  bool
+	leaving atomic.Bool // Readiness says that this is not to be called any more
 	opening map[string]*attempt
 	pools   map[string]*pool
 	refused map[string]refusal
@@ -363,7 +366,7 @@ func (s *Service) Close(ctx context.Context) error {
 	}
 	var (
 		wg    sync.WaitGroup
-		slots = make(chan struct{}, maxOpening)
+		slots = make(chan struct{}, maxClosing)
 		mu    sync.Mutex // guards errs
 		errs  []error
 	)

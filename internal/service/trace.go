@@ -62,6 +62,11 @@ func (s *Service) Trace(ctx context.Context, req TraceRequest) (ledger.Trace, er
 	if err != nil {
 		return none, err
 	}
+	if history != nil {
+		for i := range candidates {
+			candidates[i].Recording = s.recording(candidates[i])
+		}
+	}
 	t := ledger.Judge(shown, s.opts.Ledger.Node(), found, history, candidates)
 	if len(t.Lines) == 0 && (q.Pool != "" || !q.Layout.IsZero()) {
 		t.Lines = append(t.Lines, s.noLine(ctx, q))
@@ -228,6 +233,21 @@ func (s *Service) withFacts(ctx context.Context, candidates []ledger.Candidate, 
 		kept = append(kept, c)
 	}
 	return kept, nil
+}
+
+// recording tells whether the history sees what is issued on a line.
+func (s *Service) recording(c ledger.Candidate) ledger.Recording {
+	strategy, tag := string(hapax.KindSnowflake), "" // a worker's numbers are of all tags of its pool
+	if name, ok := witness.CutTagLine(c.Name); ok {
+		strategy, tag = StrategyName(c.Facts.Tag), name
+		if parent, _, ok := cutLine(name); ok {
+			tag = parent
+		}
+	}
+	if s.strategies.Records(strategy, tag) {
+		return ledger.Recorded
+	}
+	return ledger.NotRecorded
 }
 
 // facts asks the store about a line.

@@ -14,14 +14,6 @@ func Untagged(issuer hapax.Issuer) Issuer { return untagged{issuer} }
 
 type untagged struct{ issuer hapax.Issuer }
 
-// TryNext implements trier.
-func (u untagged) TryNext(string) (hapax.ID, bool) {
-	if t, ok := u.issuer.(interface{ TryNext() (hapax.ID, bool) }); ok {
-		return t.TryNext()
-	}
-	return 0, false
-}
-
 func (u untagged) Next(ctx context.Context, _ string) (hapax.ID, error) { return u.issuer.Next(ctx) }
 
 // Segments tell what issuers have in hand; *leaf.Issuers do.

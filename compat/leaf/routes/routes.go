@@ -33,12 +33,6 @@ type Issuer interface {
 	Next(ctx context.Context, tag string) (hapax.ID, error)
 }
 
-// A trier is an Issuer that can also issue without waiting, which spares the
-// deadline of a call.
-type trier interface {
-	TryNext(tag string) (hapax.ID, bool)
-}
-
 // A Monitor tells what the pages /cache and /db show.
 type Monitor interface {
 	Cache(ctx context.Context) ([]CacheRow, error)
@@ -67,6 +61,11 @@ type DatabaseRow struct {
 type Options struct {
 	// Segment and Snowflake issue; one that is nil is a mode that is switched off.
 	Segment, Snowflake Issuer
+
+	// TrySegment, if set, issues one of Segment's numbers that is in hand, and reports
+	// whether there was one. It spares a call its deadline. A method of Segment is not
+	// looked for: in an Issuer that embeds another, it would be the other's.
+	TrySegment func(tag string) (hapax.ID, bool)
 
 	// Monitor, if set, feeds /cache and /db; they are not found without it.
 	Monitor Monitor
@@ -142,11 +141,11 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	path := r.URL.EscapedPath()
 	if key, ok := strings.CutPrefix(path, segmentPrefix); ok && validKey(key) {
-		h.get(w, r, h.Segment, key, segmentCode)
+		h.get(w, r, h.Segment, h.TrySegment, key, segmentCode)
 		return
 	}
 	if key, ok := strings.CutPrefix(path, snowflakePrefix); ok && validKey(key) {
-		h.get(w, r, h.Snowflake, key, snowflakeCode)
+		h.get(w, r, h.Snowflake, nil, key, snowflakeCode)
 		return
 	}
 	switch strings.TrimSuffix(path, "/") {
@@ -185,8 +184,8 @@ func (h handler) allowed(remote string) bool {
 	return addr.IsLoopback() || slices.ContainsFunc(h.Allow, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// get answers with one number.
-func (h handler) get(w http.ResponseWriter, r *http.Request, issuer Issuer, key string, code func(error) int) {
+// get answers with one number, of those in hand if try is set and there is one.
+func (h handler) get(w http.ResponseWriter, r *http.Request, issuer Issuer, try func(string) (hapax.ID, bool), key string, code func(error) int) {
 	key, err := url.PathUnescape(strings.TrimSuffix(key, "/"))
 	if err != nil {
 		h.notFound(w, r)
@@ -200,8 +199,8 @@ func (h handler) get(w http.ResponseWriter, r *http.Request, issuer Issuer, key 
 		spring.Fail(w, r, h.now(), http.StatusInternalServerError, serverException, "this mode is switched off here")
 		return
 	}
-	if t, ok := issuer.(trier); ok {
-		if id, ok := t.TryNext(key); ok {
+	if try != nil {
+		if id, ok := try(key); ok {
 			spring.Text(w, r, strconv.FormatInt(int64(id), 10))
 			return
 		}

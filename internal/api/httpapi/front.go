@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/build"
 	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/peer"
 	"github.com/hapax-id/hapax/internal/service/auth"
@@ -282,7 +283,7 @@ func (c *frontConn) answer(in []byte) (rest []byte) {
 	return in
 }
 
-const numberHead = "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Type: text/plain; charset=utf-8\r\n"
+var numberHead = "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Type: text/plain; charset=utf-8\r\nServer: " + build.Product() + "\r\n"
 
 // next answers with one number, or with why there is none.
 func (c *frontConn) next(tag []byte) {
@@ -303,7 +304,7 @@ func (c *frontConn) fail(err error) {
 	if c.client.HasLeft() {
 		return // nobody is told
 	}
-	w := recorded{header: http.Header{"Cache-Control": noStore}}
+	w := recorded{header: http.Header{"Cache-Control": noStore, "Server": product}}
 	c.api.fail(&w, (&http.Request{}).WithContext(context.WithoutCancel(c.client)), err)
 	b := bytes.NewBuffer(c.out)
 	fmt.Fprintf(b, "HTTP/1.1 %d %s\r\n", w.status, http.StatusText(w.status))

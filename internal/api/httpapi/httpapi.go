@@ -49,6 +49,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/build"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/prometheus/client_golang/prometheus"
@@ -153,6 +154,7 @@ func New(svc *service.Service, opts Options) http.Handler {
 // Header values that every response shares; nobody changes them.
 var (
 	noStore         = []string{"no-store"}
+	product         = []string{build.Product()}
 	typeText        = []string{"text/plain; charset=utf-8"}
 	typeJSON        = []string{"application/json"}
 	typeProblemJSON = []string{"application/problem+json"}
@@ -161,7 +163,7 @@ var (
 // ServeHTTP implements http.Handler.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer a.recover(w, r)
-	w.Header()["Cache-Control"] = noStore
+	w.Header()["Cache-Control"], w.Header()["Server"] = noStore, product
 	if a.hosts != nil && !isOwn(r, a.hosts) {
 		a.refuseForeign(w)
 		return

@@ -84,7 +84,8 @@ type conn struct {
 	origin  context.Context // made by context for the caller; nil before its first use
 	link    auth.Conn       // what the connection counts for
 
-	name, library, version string // as the client calls itself
+	name, library, version string     // as the client calls itself
+	form                   numberForm // for a client of that library
 
 	tx       *transaction // between MULTI and EXEC
 	stopping bool         // every command is answered with an error

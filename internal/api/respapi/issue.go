@@ -28,7 +28,7 @@ func (c *conn) incrRun(tag, frame, after []byte) int {
 			c.failWith(err)
 			return 1
 		}
-		c.b.out = appendInt(c.b.out, int64(id))
+		c.number(int64(id))
 		c.issued(c.tagName(tag), id)
 		return 1
 	}
@@ -42,7 +42,7 @@ func (c *conn) incrRun(tag, frame, after []byte) int {
 		return run
 	}
 	for _, id := range ids[:n] {
-		c.b.out = appendInt(c.b.out, int64(id))
+		c.number(int64(id))
 	}
 	if n > 0 {
 		c.issued(c.tag, ids[n-1])
@@ -88,7 +88,7 @@ func (c *conn) incrBy(args [][]byte) {
 		c.failWith(err)
 		return
 	}
-	c.b.out = appendInt(c.b.out, g.Hi-1)
+	c.number(g.Hi - 1)
 	c.issued(tag, hapax.ID(g.Hi-1))
 }
 

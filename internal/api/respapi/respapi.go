@@ -12,7 +12,8 @@
 // any of them between MULTI and EXEC, and what clients send by themselves: PING,
 // ECHO, HELLO, AUTH, SELECT, CLIENT, COMMAND, CONFIG GET, INFO, RESET and QUIT.
 // Numbers are RESP integers; HAPAX.NEXT and HAPAX.PARSE have those above 2^53 as
-// text, because a client whose numbers are floating point rounds them.
+// text, because a client whose numbers are floating point rounds them. A client that
+// says who it is, and is known to round, gets them as text from INCR and INCRBY, too.
 //
 // A connection has one goroutine. Whatever has arrived is answered in order, with
 // one write; buffers are lent to a connection only while it has something to say:
@@ -79,6 +80,11 @@ type Options struct {
 	// which is the listener's.
 	IdleTimeout time.Duration
 
+	// LargeAsText has INCR and INCRBY reply numbers above 2^53 - 1 as text to clients
+	// that do not say who they are with CLIENT SETINFO, or are not known. Those that are
+	// known to round integers always get text, those that do not get integers.
+	LargeAsText bool
+
 	// Policy asks clients for tokens, as the password of AUTH or HELLO, and knows
 	// what each is good for; nil asks for none. The user is "default" or the
 	// token's name.
@@ -90,6 +96,10 @@ type Options struct {
 
 	// Logger receives panics and trouble with accepting; default slog.Default().
 	Logger *slog.Logger
+
+	// TurnedAway is called for each connection that is closed because there are too
+	// many; nil: nobody is told.
+	TurnedAway func()
 }
 
 // past is a deadline that ends a read at once.
@@ -122,6 +132,7 @@ type Server struct {
 	now     atomic.Int64 // ticks so far, from 1; written by watch, read by connections
 	ids     atomic.Int64 // connections so far
 	refused atomic.Int64
+	warned  atomic.Bool  // that a large number went as an integer to who knows
 	queued  atomic.Int64 // bytes of commands between MULTI and EXEC
 	halves  atomic.Int64 // bytes of commands whose end has not come
 
@@ -142,7 +153,10 @@ func New(svc *service.Service, opts Options) *Server {
 		opts.Logger = slog.Default()
 	}
 	if opts.Version == "" {
-		opts.Version = builtVersion()
+		opts.Version = hapax.Version()
+	}
+	if opts.TurnedAway == nil {
+		opts.TurnedAway = func() {}
 	}
 	s := &Server{
 		svc: svc, opts: opts, started: time.Now(),
@@ -263,6 +277,7 @@ func (s *Server) begin(c *conn) bool {
 func (s *Server) turnedAway() {
 	s.refused.Add(1)
 	s.svc.Refused(API, hapax.ErrLimitExceeded.Code())
+	s.opts.TurnedAway()
 }
 
 // turnAway tells a new connection why it is not served, and closes it. Its buffer

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -230,6 +229,7 @@ func (c *conn) clientSetInfo(args [][]byte) {
 		return
 	}
 	*into = string(args[3])
+	c.form = formFor(c.library)
 	c.ok()
 }
 
@@ -322,12 +322,4 @@ func isAsked(section string, names [][]byte) bool {
 		}
 	}
 	return len(names) == 0
-}
-
-// builtVersion returns the version of the module that the program was built from.
-func builtVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }

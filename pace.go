@@ -1,0 +1,52 @@
+package hapax
+
+import "time"
+
+// stepPace adapts the step to the rate of use.
+type stepPace struct {
+	step    int64 // what the next fetch asks for
+	own     int64 // the tag's own step, as last seen
+	fetches int
+	last    time.Duration // when the last fetch began
+}
+
+// ask returns how many numbers to ask for: 0, the tag's own step, until it has
+// changed.
+func (p *stepPace) ask() int64 {
+	if p.step == p.own {
+		return 0
+	}
+	return p.step
+}
+
+// taken learns from a grant that was asked for at began and took so long, while
+// size numbers lasted so long before callers had to wait (0: they had not). It
+// reports whether the step changed.
+//
+// A fetch sooner than 15 minutes after the last one doubles the step, one later
+// than 30 minutes halves it. Where callers had to wait, doubling would let them
+// wait again and again: the step goes at once to what four fetches would use at
+// that rate, though to no more than 16 times what ran dry.
+func (p *stepPace) taken(tag Tag, began, took time.Duration, size int64, lasted time.Duration) bool {
+	before, since := p.step, began-p.last
+	p.fetches++
+	p.last = began
+	step := p.step
+	if p.own != tag.Step { // the first fetch, or edited in the store
+		step, p.own = tag.Step, tag.Step
+	}
+	switch {
+	case lasted > 0:
+		step = max(step, int64(float64(size)*min(16, 4*float64(took)/float64(lasted))))
+	case p.fetches <= 2:
+	case since < stepGrowsBelow:
+		step *= 2
+	case since > stepShrinksAbove:
+		step /= 2
+	}
+	if tag.MaxStep > 0 {
+		step = min(step, tag.MaxStep)
+	}
+	p.step = max(step, tag.MinStep, 1)
+	return p.step != before && before != 0
+}
