@@ -15,6 +15,9 @@ func (m *Model) Judgeable(s *State) bool {
 		if !pr.Conn || id != 0 && pr.W.ID != 0 && pr.W.ID != id {
 			return false // some know another store than others
 		}
+		if s.S.ID == 0 && pr.W.ID == 0 && pr.W.Has {
+			return false // is about to make a store ID of its own
+		}
 		id = max(id, pr.W.ID)
 	}
 	if up == 0 || s.NextRow > Rows-2*Procs {

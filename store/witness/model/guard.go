@@ -2,9 +2,10 @@ package model
 
 // A Model is the guard with all its rules but those that are off.
 type Model struct {
-	Split bool // beat, fence check and grant are not one step
-	Lines int  // how many lines are in use
-	off   uint64
+	Split  bool // beat, fence check and grant are not one step
+	Lines  int  // how many lines are in use
+	AtOnce bool // who spoke for a decision serves at once
+	off    uint64
 }
 
 // Without returns the model with a rule broken.
@@ -265,7 +266,7 @@ func (w *world) register(p int) bool {
 	pr.W.Joins, pr.SeenJoins, pr.Surveyed = s.Joins, s.Joins, 0
 	pr.W.Dec, pr.W.TrueDec = s.Decided, s.Decided
 	pr.St, pr.Prim, pr.Long, pr.Asked, pr.Reading, pr.PendL = joining, s.Prim, false, false, 0, none
-	pr.Ready, pr.Excused, pr.HoldL = false, false, none
+	pr.Ready, pr.Excused, pr.HoldL, pr.WaitCount = false, false, none, [Rows]uint8{}
 	pr.W.Latch, pr.W.Lost = 0, false
 	w.begin(p)
 	return true

@@ -35,6 +35,24 @@ func (w *world) speak(p int, wit *Witness, finder bool) {
 	}
 }
 
+// said reports whether all that p knows of its rows stands in the evidence
+// already. A copy of the store can hold what p said when it knew less.
+func (w *world) said(p int) bool {
+	e, wit := &w.S.Ev, &w.P[p].W
+	if !w.m.on(AskAnew) {
+		return e.Said&(1<<p) != 0
+	}
+	if wit.Mine&^e.Spoke != 0 || wit.Joins > e.Joins {
+		return false
+	}
+	for l := range wit.Pairs {
+		if e.Pairs[l].max(wit.Pairs[l]) != e.Pairs[l] && w.m.on(RaiseMark) {
+			return false
+		}
+	}
+	return e.Said&(1<<p) != 0
+}
+
 // ask writes a fresh word, under which alone evidence counts.
 func (w *world) ask(p int) {
 	w.NextWord++
@@ -133,7 +151,7 @@ func (w *world) lift(p int) {
 		s.ID = s.Ev.ID
 	}
 	w.NextDec++
-	s.LastDec = w.NextDec
+	s.LastDec, s.DecSaid = w.NextDec, s.Ev.Said
 	s.Decided |= bit(s.LastDec)
 	s.Fence, s.Word, s.Seal, s.Found, s.Finders = 0, 0, 0, 0, 0
 	s.FoundG, s.Ev = [Rows]uint8{}, Evidence{}

@@ -95,9 +95,10 @@ func (w *world) mayServe(p int) (bool, uint16) {
 		if !r.alive() || uint8(x) == pr.Row {
 			continue
 		}
-		seen := r.Seen >= w.JoinOf[pr.Row]
+		advanced := r.Count > pr.WaitCount[x]
+		seen := r.Seen >= w.JoinOf[pr.Row] && (advanced || !w.m.on(JoinerWaits))
 		if pr.Asked {
-			seen = r.Count > pr.WaitCount[x]
+			seen = advanced
 		} else if !w.m.on(WaitSeen) {
 			seen = true
 		}
@@ -157,7 +158,7 @@ func (w *world) excuse(p int) {
 
 // silence marks a row silent.
 func (w *world) silence(p int, x uint8) {
-	blind := w.Dirty && w.P[p].Excused && w.TrueG[x] > w.S.Rows[x].Grants
+	blind := w.Dirty && w.P[p].Excused && w.lost(x)
 	for q := range w.P {
 		blind = blind && (q == p || !w.P[q].up() || !w.P[q].Conn || !w.ahead(q))
 	}
@@ -165,6 +166,18 @@ func (w *world) silence(p int, x uint8) {
 		w.Blind |= bit(x)
 	}
 	w.end(x, silent)
+}
+
+// lost reports whether a number of row x lies above the store's mark.
+func (w *world) lost(x uint8) bool {
+	for l := range w.Own {
+		for n := w.S.Lines[l].Mark; n < Nums; n++ {
+			if w.Own[l]&bit(n) != 0 && w.Owner[l][n] == x {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // ousted reports whether p's row has ended though p did not end it.
@@ -202,7 +215,24 @@ func (w *world) look(p int) bool {
 			return true
 		}
 		pr.W.Latch, pr.W.Lost = 0, false
-		return w.rejoin(p)
+		return w.resumeServing(p, decided)
+	}
+	return true
+}
+
+// resumeServing lets one who was stopped join again, and serve at once where it
+// spoke for the decision and has been in contact since.
+func (w *world) resumeServing(p int, decided bool) bool {
+	pr := &w.P[p]
+	atOnce := decided && !pr.Long && w.S.DecSaid&(1<<p) != 0 && w.m.AtOnce
+	before, excused := pr.Row, pr.Excused
+	if !w.rejoin(p) {
+		return false
+	}
+	if atOnce && pr.St == joining && pr.Row != before {
+		pr.Excused = excused
+		w.learnAll(p)
+		w.serve(p)
 	}
 	return true
 }

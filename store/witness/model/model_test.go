@@ -12,6 +12,7 @@ var (
 	seed   = flag.Uint64("seed", 1, "of the first walks")
 	most   = flag.Int("states", 10_000, "where TestSearch cuts a search off")
 	budget = flag.String("budget", "", `what TestSearch and TestWalks may spend, as "beat=4,grant=2"; empty: their own`)
+	atOnce = flag.Bool("atonce", false, "whether those who spoke for a decision serve at once")
 	broken = flag.String("without", "", "a rule to break, by name")
 )
 
@@ -20,7 +21,7 @@ const everything = "beat=14,grant=6,lost=2,flight=3,back=2,slow=4,leave=1,silenc
 	"copy-disk=1,copy=2,put-back=2,failover=1,wipe=1,operator=1,ask=5"
 
 func newModel(split bool, lines int) Model {
-	m := Model{Split: split, Lines: lines}
+	m := Model{Split: split, Lines: lines, AtOnce: *atOnce}
 	for r := range nRules {
 		if r.String() == *broken {
 			m = m.Without(r)

@@ -72,6 +72,7 @@ type Store struct {
 	ID, Prim uint8
 	Joins    uint8 // counter of joins
 	K        uint8 // rows up to this join are compacted
+	DecSaid  uint8 // processes that spoke for the latest decision
 	LastDec  uint8 // the latest decision
 	Lines    [Lines]Pair
 	Rows     [Rows]Row

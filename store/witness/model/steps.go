@@ -377,7 +377,7 @@ func init() {
 		}},
 		opSpeak: {"speak", Procs, 1, -1, func(w *world, p, _ int) bool {
 			pr := &w.P[p]
-			if !w.stopped(p) || w.S.Fence == 0 || pr.W.Latch != w.S.Fence || w.S.Word == 0 && w.m.on(FreshWord) || w.S.Ev.Said&(1<<p) != 0 {
+			if !w.stopped(p) || w.S.Fence == 0 || pr.W.Latch != w.S.Fence || w.S.Word == 0 && w.m.on(FreshWord) || w.said(p) {
 				return false
 			}
 			w.look(p)

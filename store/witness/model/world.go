@@ -37,6 +37,10 @@ func (w *world) putBack() {
 				w.begin(p)
 			}
 		}
+		if w.m.AtOnce && (pr.St == fenced || pr.St == refusing) && !pr.Long && w.explained(&pr.W) && w.S.DecSaid&(1<<p) != 0 {
+			pr.Excused = true // was in contact for the decision, which the copy holds
+			continue
+		}
 		pr.Excused = (pr.up() || pr.Excused) && !pr.Long && pr.St != fenced && pr.St != refusing && !w.lacks(p)
 	}
 	for i := range w.Call {
