@@ -28,6 +28,7 @@ var generators = []generator{
 	{"hypersistence-tsid", 0, 1023, 11 * time.Second, []string{"TSID_NODE={worker}"}, "$TSID_NODE"},
 	{"mybatis-plus", 0, 1023, time.Second, []string{"MYBATISPLUS_GLOBALCONFIG_WORKERID={worker%32}", "MYBATISPLUS_GLOBALCONFIG_DATACENTERID={worker/32}"}, "mybatis-plus.global-config.worker-id and .datacenter-id"},
 	{"nacos", 0, 1023, time.Second, []string{"NACOS_CORE_SNOWFLAKE_WORKER_ID={worker}"}, "nacos.core.snowflake.worker-id"},
+	{"nodejs-snowflake", 0, 4095, time.Second, nil, "new Snowflake({custom_epoch, instance_id: id})"},
 	{"pgedge", 1, 1023, time.Second, nil, "postgres -c snowflake.node=ID"},
 	{"seata", 0, 1023, time.Second, []string{"SERVER_NODE={worker}"}, "$SERVER_NODE, which it reads in a container; elsewhere -n ID"},
 	{"shardingsphere", 0, 1023, time.Second, nil, "the property worker-id of a key generator of type SNOWFLAKE"},

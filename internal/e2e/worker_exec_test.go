@@ -361,6 +361,33 @@ func TestWorkerExecRefuses(t *testing.T) {
 	}
 }
 
+// A token needs the scope for leases, and the pool.
+func TestWorkerExecNeedsAToken(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	issues, issuesHash := newToken(t)
+	leases, leasesHash := newToken(t)
+	config := filepath.Join(dir, "hapax.yaml")
+	text := fmt.Sprintf("tokens: {issues: {hash: '%s', scopes: [issue]}, leases: {hash: '%s', scopes: [lease], pools: [default]}}", issuesHash, leasesHash)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, dir, nil, "--config", config)
+	for _, tt := range []struct {
+		name, token, pool string
+		status            int
+	}{
+		{"none", "", "default", 112},
+		{"one that only issues", issues, "default", 112},
+		{"one for another pool", leases, "other", 112},
+		{"the right one", leases, "default", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			wrap(t, s.url, dir, []string{"HAPAX_TOKEN=" + tt.token}, "exec", "--pool", tt.pool, "--", "true").end(tt.status)
+		})
+	}
+}
+
 // A clock that is set back while the command runs ends it, or is told of.
 func TestWorkerExecOnClockStep(t *testing.T) {
 	t.Parallel()
