@@ -1,22 +1,33 @@
 GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
+# Those of the last two are for tests alone: vet comes with lint.
 MODULES = . bench examples/embedded examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop
 RACE = . ./internal/service/... ./internal/api/... ./store/memstore/...
 BY_SYSTEM = ./internal/durable ./internal/peer ./store/internal/fileid ./store/witness ./compat/vesta
-FUZZTIME ?= 10000x
+FUZZTIME ?= 1000x
 SOAK ?= 5
 SEEDS ?= 1000
+# Beside servers that the packages share. Four packages at a time, because most of
+# them wait; vet has looked at them before.
+RUN = $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 4
 
-.PHONY: test vet cross modules race fuzz bench bench-rpc bench-redis bench-http lint generate fresh soak deps
+.PHONY: quick test vet cross modules race fuzz bench bench-rpc bench-redis bench-http lint generate fresh soak deps
 
-# The tests come last, so that the output ends with their verdict.
+# A minute to know.
+quick:
+	$(GO) vet ./...
+	$(GO) test -short -vet=off ./...
+	@echo "quick: all is well, but for what was left out: tests with real servers, processes and other programs, long simulations, the race detector, fuzzing, other modules, other systems (make test)"
+
+# Nine minutes to be sure. The tests come last, so that the output ends with their
+# verdict.
 test: vet modules race fuzz
-	$(GO) test -timeout 20m ./...
+	$(RUN) -timeout 20m ./...
 
 # Also what is built for tests alone, the packages that differ between systems, and the
 # code for other processors.
 vet:
-	for m in $(MODULES); do $(GO) -C $$m vet ./... || exit; done
+	for m in . bench examples/embedded examples/invitations; do $(GO) -C $$m vet ./... || exit; done
 	$(GO) vet -tags hapaxtest ./internal/server
 	for os in windows darwin; do GOOS=$$os $(GO) vet . $(BY_SYSTEM) || exit; done
 	GOARCH=arm64 $(GO) vet ./codec
@@ -27,22 +38,20 @@ cross:
 	for os in windows darwin; do GOOS=$$os $(GO) build -o /dev/null ./cmd/hapax || exit; done
 
 # The modules beside the root one: the examples run, a consumer of another make calls
-# the Dubbo server, the benchmarks run briefly.
+# the Dubbo server, benchmarks run briefly (soak runs the others).
 modules:
 	$(GO) -C examples/embedded test ./...
 	$(GO) -C examples/invitations test ./...
-	$(GO) -C compat/vesta/dubbo/interop test ./...
+	$(GO) -C compat/vesta/dubbo/interop test -vet=off ./...
 	$(GO) -C bench run . -quick
-	$(GO) -C bench run ./rpc -quick
 	$(GO) -C bench run ./codes -quick
-	@if command -v redis-benchmark && command -v redis-server; then $(GO) -C bench run ./redis -quick; fi
-	@if command -v wrk; then $(GO) -C bench run ./http -quick; fi
 
 # The packages that everything else stands on, under the race detector.
 race:
-	$(GO) test -race -short -timeout 10m $(RACE)
+	$(GO) test -race -short -vet=off -timeout 10m $(RACE)
 
-# Every fuzz target on FUZZTIME inputs (or for a time: FUZZTIME=1m).
+# Every fuzz target on FUZZTIME inputs (or for a time: FUZZTIME=1m). Their seeds, and
+# what fuzzing has found, run with the other tests.
 fuzz:
 	.ci/fuzz $(FUZZTIME)
 
@@ -77,13 +86,18 @@ fresh:
 	(cd proto && $(TOOL) buf generate -o "$$dir/proto") && \
 	diff -r api/hapaxv1 "$$dir/api/hapaxv1" || { echo "run make generate"; exit 1; }
 
-# SEEDS simulated worlds; everything under the race detector, SOAK times over; and
-# in full length shared stores, with three servers, two hundred processes, crashes
-# and outages, and 11,000 connections; and ten million numbers from Leaf's and
-# TinyID's tables. The cache of tests does not see that they soak.
+# SEEDS simulated worlds; everything under the race detector, SOAK times over; a
+# hundred thousand inputs for every fuzz target; all benchmarks briefly; and in full
+# length shared stores, with three servers, two hundred processes, crashes and outages,
+# and 11,000 connections; and ten million numbers from Leaf's and TinyID's tables. The
+# cache of tests does not see that they soak.
 soak:
 	$(GO) test -timeout 120m -run '^TestSimulation$$' . -sim.seeds=$(SEEDS)
-	$(GO) test -race -count=$(SOAK) -timeout 120m ./...
+	$(RUN) -race -count=$(SOAK) -timeout 120m ./...
+	.ci/fuzz 100000x
+	$(GO) -C bench run ./rpc -quick
+	@if command -v redis-benchmark && command -v redis-server; then $(GO) -C bench run ./redis -quick; fi
+	@if command -v wrk; then $(GO) -C bench run ./http -quick; fi
 	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m -run 'Shared|Forgets|Clock|ManyConnections' ./internal/e2e
 	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m ./compat/internal/fleet
 

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/api/rpcapi"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/wire"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -101,7 +101,7 @@ func TestRedirectsAreRefused(t *testing.T) {
 			w.Header().Set(wire.StoreHeader, "of the other")
 			http.Redirect(w, r, n.URL+r.URL.Path, status)
 		}))
-		c, err := client.Dial(within(t), client.Options{Once: true, Token: "secret", Timeout: 10 * time.Second}, srv.URL)
+		c, err := client.Dial(within(t), client.Options{Once: true, Token: "secret", Timeout: patience.Call}, srv.URL)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,15 +19,13 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/api/rpcapi"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/internal/wire"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
-
-// patience bounds what a test waits for on a busy machine; it is no expectation.
-const patience = time.Minute
 
 // A node is a server in this process.
 type node struct {
@@ -84,7 +82,7 @@ func (l *ledger) note(ids ...hapax.ID) {
 
 // within returns a context that ends with the test's patience.
 func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	t.Cleanup(cancel)
 	return ctx
 }

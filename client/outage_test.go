@@ -12,6 +12,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/api/rpcapi"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -63,7 +64,7 @@ func TestOutage(t *testing.T) {
 // nextError returns the first error of an issuer, within the test's patience.
 func nextError(t *testing.T, next func(context.Context) (hapax.ID, error)) error {
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience.Long); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		_, err := next(ctx)
 		cancel()
@@ -77,6 +78,10 @@ func nextError(t *testing.T, next func(context.Context) (hapax.ID, error)) error
 // TestValidity: leased numbers are given up when the server takes their tag or
 // the client's rights away, and when no server was heard of for too long.
 func TestValidity(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a quarter of a minute")
+	}
+	t.Parallel()
 	const long = time.Minute
 	for name, c := range map[string]struct {
 		validity time.Duration

@@ -7,11 +7,11 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/api/rpcapi"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/wire"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -123,7 +123,7 @@ func TestServerWipedBetweenCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 			take := func() (hapax.ID, error) {
-				ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+				ctx, cancel := context.WithTimeout(ctx, patience.Call)
 				defer cancel()
 				return segment.Next(ctx)
 			}

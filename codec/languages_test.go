@@ -99,7 +99,7 @@ func coupons(t *testing.T, count int) codeVector {
 // TestPostgres compares the functions for PostgreSQL with the committed vectors,
 // as far as they need no key.
 func TestPostgres(t *testing.T) {
-	server := testservers.Postgres(t)
+	server := testservers.SharedPostgres(t)
 	db, err := sql.Open("pgx", server.URL)
 	if err != nil {
 		t.Fatal(err)

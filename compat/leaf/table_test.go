@@ -14,6 +14,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/testdb"
 	"github.com/hapax-id/hapax/compat/leaf"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -40,7 +41,7 @@ func openIssuers(t testing.TB, table *leaf.Table, opts leaf.IssuersOptions) *lea
 
 // TestTable runs against one server; each part has a database of its own.
 func TestTable(t *testing.T) {
-	server := testservers.MariaDB(t)
+	server := testservers.SharedMariaDB(t)
 	for name, test := range map[string]func(*testing.T, *testservers.Server){
 		"range":          testRange,
 		"rights":         testRights,
@@ -236,7 +237,7 @@ func testRowsComeAndGo(t *testing.T, server *testservers.Server) {
 	}
 	until := func(what string, done func() bool) {
 		t.Helper()
-		for end := time.Now().Add(time.Minute); !done(); {
+		for end := time.Now().Add(patience.Long); !done(); {
 			if time.Now().After(end) {
 				t.Fatalf("%s did not come about", what)
 			}

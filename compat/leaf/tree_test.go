@@ -16,6 +16,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/leaf"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -538,7 +539,7 @@ func testTreeDown(t *testing.T, e *tree) {
 	defer tr.Close()
 	s := issuer(t, tr, hapax.SnowflakeOptions{})
 	proxy.Cut()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Call)
 	defer cancel()
 	for err == nil { // until what was granted is used up
 		_, err = s.Next(ctx)

@@ -13,6 +13,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/testdb"
 	"github.com/hapax-id/hapax/compat/leaf"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/witness"
@@ -234,7 +235,7 @@ func testClockBack(t *testing.T, e *tree) {
 		if i == 1000 {
 			clock.off.Store(int64(-time.Hour))
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience.Call)
 		id, err := s.Next(ctx)
 		cancel()
 		if err != nil || id <= last {
@@ -255,7 +256,7 @@ func TestEndOfTime(t *testing.T) {
 		clock := &offClock{}
 		clock.off.Store(int64(time.Until(end) - before))
 		s, err := hapax.NewSnowflake(t.Context(), memstore.New(), hapax.SnowflakeOptions{Layout: layout, Clock: clock})
-		for over := time.Now().Add(time.Minute); err == nil; {
+		for over := time.Now().Add(patience.Long); err == nil; {
 			var id hapax.ID
 			if id, err = s.Next(t.Context()); id < 0 {
 				t.Fatalf("%v before the end: %d", before, id)

@@ -15,15 +15,13 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/redismongo"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
 // forgets makes a Redis that keeps nothing beyond its process.
 var forgets = []string{"--appendonly", "no"}
-
-// within bounds what has to happen some time.
-const within = 60 * time.Second
 
 func connect(t testing.TB, s *testservers.Server) *redis.Client {
 	t.Helper()
@@ -45,7 +43,7 @@ func must(t testing.TB, err error) {
 func issuer(t testing.TB, rdb redis.UniversalClient, store hapax.SegmentStore, opts redismongo.Options) *redismongo.Issuer {
 	t.Helper()
 	if opts.Timeout == 0 {
-		opts.Timeout = 20 * time.Second // the machine may be slow; a server that is dead refuses at once
+		opts.Timeout = patience.Call // a server that is dead refuses at once
 	}
 	i, err := redismongo.New(t.Context(), rdb, store, "orders", opts)
 	must(t, err)
@@ -66,7 +64,7 @@ type book struct {
 
 func (b *book) next(i *redismongo.Issuer) hapax.ID {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), within)
+	ctx, cancel := context.WithTimeout(b.t.Context(), patience.Long)
 	defer cancel()
 	id, err := i.Next(ctx)
 	must(b.t, err)
@@ -104,9 +102,9 @@ func (b *book) unique() {
 
 func until(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(within); !f(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience.Long); !f(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not within %v", what, within)
+			t.Fatalf("%s: not within %v", what, patience.Long)
 		}
 	}
 }
@@ -242,7 +240,7 @@ func TestBackWhileWaiting(t *testing.T) {
 	}
 	got := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), within)
+		ctx, cancel := context.WithTimeout(context.Background(), patience.Long)
 		defer cancel()
 		_, err := i.Next(ctx)
 		got <- err
@@ -425,7 +423,7 @@ func TestAnotherStore(t *testing.T) {
 	rdb, b := connect(t, server), &book{t: t}
 	a := issuer(t, rdb, memstore.New(), fixed(50))
 	b.rising(120, a)
-	_, err := redismongo.New(t.Context(), rdb, memstore.New(), "orders", redismongo.Options{Timeout: within})
+	_, err := redismongo.New(t.Context(), rdb, memstore.New(), "orders", redismongo.Options{Timeout: patience.Long})
 	if !errors.Is(err, hapax.ErrStoreReplaced) || !strings.Contains(err.Error(), "hapax:seq:{orders}") {
 		t.Errorf("another store: %v", err)
 	}
@@ -490,7 +488,7 @@ func TestAccountWithoutInfo(t *testing.T) {
 		o.Username, o.Password = user, "any"
 		c := redis.NewClient(&o)
 		defer c.Close()
-		_, err := redismongo.New(t.Context(), c, memstore.New(), "orders", redismongo.Options{Timeout: within})
+		_, err := redismongo.New(t.Context(), c, memstore.New(), "orders", redismongo.Options{Timeout: patience.Long})
 		if !errors.Is(err, hapax.ErrStoreUnsafe) {
 			t.Errorf("%s: %v", user, err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/redismongo"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -90,7 +91,7 @@ func rises(ops []op) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(porcupine.Model{
 		Init: func() any { return hapax.ID(0) },
 		Step: func(cursor, _, id any) (bool, any) { return id.(hapax.ID) > cursor.(hapax.ID), id },
-	}, history, within)
+	}, history, patience.Long)
 }
 
 func TestLinear(t *testing.T) {

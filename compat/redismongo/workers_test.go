@@ -2,6 +2,7 @@ package redismongo_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/redismongo"
 	"github.com/hapax-id/hapax/identity"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -151,15 +153,15 @@ func TestLocalFile(t *testing.T) {
 // ID is left.
 func TestRegistries(t *testing.T) {
 	rdb := connect(t, testservers.Redis(t, forgets...))
-	keeper := testservers.ZooKeeper(t)
+	keeper := testservers.SharedZooKeeper(t)
 	for name, r := range map[string]redismongo.Registry{
 		"redis":     redismongo.RedisRegistry{Client: rdb},
-		"zookeeper": redismongo.ZooKeeperRegistry{URL: keeper.URL + "/app/workers"},
+		"zookeeper": redismongo.ZooKeeperRegistry{URL: keeper.URL + "/" + rand.Text() + "/workers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			few := hapax.WorkerRange{Lo: 1, Hi: 7}
 			ask := func(i redismongo.Instance) (int64, error) {
-				return redismongo.Sticky{Registry: r, Instance: i, Timeout: within}.Worker(t.Context(), few)
+				return redismongo.Sticky{Registry: r, Instance: i, Timeout: patience.Long}.Worker(t.Context(), few)
 			}
 			first, err := ask(client)
 			if err != nil || first != 1 {

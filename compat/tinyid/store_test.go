@@ -43,7 +43,7 @@ func database(t testing.TB, server *testservers.Server, rows ...string) testdb.D
 
 // TestStore runs against one server; each part has databases of its own.
 func TestStore(t *testing.T) {
-	server := testservers.MariaDB(t)
+	server := testservers.SharedMariaDB(t)
 	for name, test := range map[string]func(*testing.T, *testservers.Server){
 		"range":         testRange,
 		"delta":         testDelta,

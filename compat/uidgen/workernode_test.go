@@ -18,6 +18,7 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/internal/testdb"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -51,7 +52,7 @@ var sample = Settings{TimeBits: 29, WorkerBits: 21, SeqBits: 13, EpochStr: "2016
 // table creates the table as uid-generator's guide does.
 func table(t *testing.T) (*sql.DB, string) {
 	t.Helper()
-	u, err := url.Parse(testservers.MariaDB(t).URL)
+	u, err := url.Parse(testdb.New(t, testservers.SharedMariaDB(t)).URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,6 @@ func table(t *testing.T) (*sql.DB, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	execute(t, db, "DROP TABLE IF EXISTS WORKER_NODE")
 	execute(t, db, `CREATE TABLE WORKER_NODE (
 		ID BIGINT NOT NULL AUTO_INCREMENT, HOST_NAME VARCHAR(64) NOT NULL, PORT VARCHAR(64) NOT NULL, TYPE INT NOT NULL,
 		LAUNCH_DATE DATE NOT NULL, MODIFIED TIMESTAMP NOT NULL, CREATED TIMESTAMP NOT NULL, PRIMARY KEY (ID))`)

@@ -19,6 +19,7 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/internal/testdb"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -49,7 +50,7 @@ func TestMain(m *testing.M) {
 // table creates the table as Vesta does, with rows 0 to n-1.
 func table(t *testing.T, n int) (*sql.DB, string) {
 	t.Helper()
-	u, err := url.Parse(testservers.MariaDB(t).URL)
+	u, err := url.Parse(testdb.New(t, testservers.SharedMariaDB(t)).URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,6 @@ func table(t *testing.T, n int) (*sql.DB, string) {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	for _, statement := range []string{
-		"DROP TABLE IF EXISTS DB_MACHINE_ID_PROVIDER",
 		"CREATE TABLE DB_MACHINE_ID_PROVIDER (ID bigint NOT NULL, IP varchar(64) DEFAULT NULL, PRIMARY KEY (ID), UNIQUE KEY UK_IP (IP))",
 		fmt.Sprintf("INSERT INTO DB_MACHINE_ID_PROVIDER (ID) SELECT seq FROM seq_0_to_%d", n-1),
 	} {

@@ -14,6 +14,7 @@ import (
 // A node with a cache that crashes while the shared store is away starts again
 // and goes on; one without fails until the store is back. No number comes twice.
 func TestCacheStartsWithoutTheStore(t *testing.T) {
+	t.Parallel()
 	redis := testservers.Redis(t, "--appendonly", "yes", "--appendfsync", "always")
 	dir := t.TempDir()
 	start := func(cache string) *serving {

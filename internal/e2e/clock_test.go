@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -15,6 +16,7 @@ import (
 // right again. With the embedded store the server goes by its own clock; a shared
 // one has a clock to compare with.
 func TestClockJumps(t *testing.T) {
+	t.Parallel()
 	const issues = hapax.Code("")
 	rollback, skew := hapax.ErrClockRollback.Code(), hapax.ErrClockSkew.Code()
 	redis := testservers.Redis(t)
@@ -103,7 +105,7 @@ func (c *clockTest) expect(when string, want hapax.Code) {
 	}
 	enough := grants() + 2
 	last := hapax.Code("")
-	for over := time.Now().Add(startWithin); time.Now().Before(over); time.Sleep(10 * time.Millisecond) {
+	for over := time.Now().Add(patience.Long); time.Now().Before(over); time.Sleep(10 * time.Millisecond) {
 		ids, err := take(patient, c.s.url, c.tag, 100)
 		c.taken = append(c.taken, ids...)
 		if last = refused(err); err != nil && last == "" {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -127,7 +128,7 @@ func (l *client) run(ctx context.Context) {
 		default:
 			l.c.t.Errorf("%s of %s: %v", l.tag, l.node.address, err)
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(scale(5*time.Millisecond, time.Millisecond))
 	}
 }
 
@@ -165,7 +166,7 @@ func takeOne(web *http.Client, url, tag string, _ int) ([]hapax.ID, error) {
 // await waits until the clients together have so many numbers.
 func (c *cluster) await(total int64) {
 	c.t.Helper()
-	over := time.Now().Add(10 * startWithin)
+	over := time.Now().Add(10 * patience.Long)
 	for c.total() < total {
 		if c.t.Failed() || time.Now().After(over) {
 			c.t.Fatalf("%d numbers, want %d", c.total(), total)
@@ -306,6 +307,7 @@ func testNodes(t *testing.T, store *testservers.Server) {
 // A store that has forgotten everything is refused by all who knew it, until an
 // operator has decided; then nothing is repeated.
 func TestStoreThatForgets(t *testing.T) {
+	t.Parallel()
 	store := testservers.Redis(t, "--appendonly", "no")
 	c := newCluster(t, store)
 	stop := c.run()

@@ -18,6 +18,7 @@ import (
 // Invoices begin at 1 again after midnight, whether or not the server was
 // restarted, and go on above the mark when the clock jumps back.
 func TestInvoicesOverMidnight(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "offset")
 	at := func(local string) { // has the server's clock show about that time
@@ -82,6 +83,7 @@ func sameButCheck(got, want []string) bool {
 
 // Coupons that the binary issued are read by programs in other languages.
 func TestCouponsInOtherLanguages(t *testing.T) {
+	t.Parallel()
 	const (
 		count = 1000
 		spec  = "{id:8:crockford32:feistel=k1}"

@@ -14,6 +14,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestHelp(t *testing.T) {
+	t.Parallel()
 	for name, args := range map[string][]string{
 		"hapax": {"--help"},
 		"next":  {"next", "--help"},
@@ -39,6 +40,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestParseAndMake(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	tests := []struct {
 		make []string
@@ -92,6 +94,7 @@ func TestParseAndMake(t *testing.T) {
 }
 
 func TestLayouts(t *testing.T) {
+	t.Parallel()
 	lines := strings.Split(strings.TrimSpace(ok(t, t.TempDir(), "layouts")), "\n")
 	if len(lines) != 10 {
 		t.Errorf("%d layouts, want 10", len(lines))
@@ -108,6 +111,7 @@ func TestLayouts(t *testing.T) {
 }
 
 func TestVersionAndCompletion(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{"version", "--version"} {
 		if got := ok(t, t.TempDir(), version); !strings.HasPrefix(got, "hapax ") {
 			t.Errorf("the version is %q", got)
@@ -123,6 +127,7 @@ func TestVersionAndCompletion(t *testing.T) {
 
 // One-shot commands on a store take what they print, and never the same twice.
 func TestNextOnStore(t *testing.T) {
+	t.Parallel()
 	for name, where := range map[string][]string{
 		"data":  {"--data", "d"},
 		"store": {"--store", "bolt:numbers.db", "--config", "hapax.yaml"},
@@ -160,6 +165,7 @@ func TestNextOnStore(t *testing.T) {
 
 // Commands that run at the same time take turns on a data directory.
 func TestNextConcurrently(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	const commands = 8
 	results := make(chan string, commands)
@@ -209,6 +215,7 @@ var tagsSession = []struct {
 }
 
 func TestTags(t *testing.T) {
+	t.Parallel()
 	for _, where := range []string{"store", "server"} {
 		t.Run(where, func(t *testing.T) {
 			dir := t.TempDir()
@@ -234,6 +241,7 @@ func TestTags(t *testing.T) {
 // Commands that only ask a server find the one in the data directory, as those do
 // that could work on the data themselves.
 func TestServerInDataDirectory(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := serve(t, dir, nil)
 	for _, command := range [][]string{{"status"}, {"nodes"}, {"plugins", "list"}, {"status", "--data", "hapax-data"}} {
@@ -250,6 +258,7 @@ func TestServerInDataDirectory(t *testing.T) {
 
 // A worker ID that is retired has no holder any more and keeps its mark.
 func TestRetireWorker(t *testing.T) {
+	t.Parallel()
 	for _, where := range []string{"store", "server"} {
 		t.Run(where, func(t *testing.T) {
 			dir := t.TempDir()
@@ -291,6 +300,7 @@ func TestRetireWorker(t *testing.T) {
 
 // Without flags the commands find the server that runs in the data directory.
 func TestFindsServer(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := serve(t, dir, nil)
 	if got := ok(t, dir, "next", "orders", "-n", "2"); got != "1\n2\n" {
@@ -312,6 +322,7 @@ func TestFindsServer(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 129)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
@@ -398,6 +409,7 @@ func TestBadInput(t *testing.T) {
 
 // A data directory that was spoilt is refused in one line that tells why.
 func TestBadStores(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name  string
 		spoil func(t *testing.T, dir string)
@@ -491,6 +503,7 @@ func overwrite(t *testing.T, path string, at int64, text string) {
 // A copy that is adopted goes on above the original by the margin, and so does a
 // store that was lost.
 func TestAdopt(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	ok(t, dir, "next", "orders", "-n", "5", "--data", "d")
 	if err := os.CopyFS(filepath.Join(dir, "copy"), os.DirFS(filepath.Join(dir, "d"))); err != nil {
@@ -535,6 +548,7 @@ func TestAdopt(t *testing.T) {
 // Once a lost store is adopted, snowflakes are issued at once, and not from the
 // time that the lost store had granted.
 func TestAdoptLostWorkers(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	args := []string{"--pools", "{default: {grant: 1h, max_grant: 1h}}", "--max-wait", "2s"}
 	s := serve(t, dir, nil, args...)
@@ -556,6 +570,7 @@ func TestAdoptLostWorkers(t *testing.T) {
 }
 
 func TestConfigPrecedence(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "hapax.yaml")
 	if err := os.WriteFile(file, []byte("max_count: 1\nmax_tags: 1\ndrain: 1s\n"), 0o600); err != nil {

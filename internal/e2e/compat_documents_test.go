@@ -9,6 +9,7 @@ import (
 
 // A server takes the configurations that the pages for newcomers show.
 func TestComingFromPages(t *testing.T) {
+	t.Parallel()
 	for _, page := range []string{"docs/coming-from-vesta.md", "docs/coming-from-uid-generator.md", "docs/coming-from-leaf.md", "docs/coming-from-tinyid.md"} {
 		examples := blocks(t, page, "yaml")
 		if len(examples) == 0 {
@@ -29,6 +30,7 @@ func TestComingFromPages(t *testing.T) {
 // The page's way on from a layout whose time is over, with its own file, leads to a
 // configuration with a proof.
 func TestSuccessorPage(t *testing.T) {
+	t.Parallel()
 	const page = "docs/coming-from-uid-generator.md"
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "uid-spring.xml"), []byte(blocks(t, page, "xml")[0]), 0o600); err != nil {

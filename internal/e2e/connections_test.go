@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // A line is a client's connection that takes one number after the other.
@@ -81,7 +82,7 @@ func open(t *testing.T, address string, n int, take func(*line) (hapax.ID, error
 			t.Fatalf("connection %d of %d: %v", i, n, err)
 		}
 		t.Cleanup(func() { c.Close() })
-		if err := c.SetDeadline(time.Now().Add(5 * startWithin)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(5 * patience.Long)); err != nil {
 			t.Fatal(err)
 		}
 		lines[i] = &line{Conn: c, replies: bufio.NewReaderSize(c, 512), take: take}
@@ -112,6 +113,7 @@ func (s *serving) resident() int64 {
 // not get in the way of busy ones, and still serve afterwards. Both ends need a
 // descriptor for each; Go raises the limit to the hard one by itself.
 func TestManyConnections(t *testing.T) {
+	t.Parallel()
 	idle, busy, lasting := scale(1000, 10_000), scale(100, 1000), scale(time.Second, 10*time.Second)
 	const most = 64 << 10 // bytes for one idle connection, several times what it takes
 	s := serve(t, t.TempDir(), nil)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // freeAddress returns an address on loopback that nobody listens on now.
@@ -80,6 +81,7 @@ func mustTake(t *testing.T, s *serving, tag string, count int) []hapax.ID {
 
 // Concurrent clients take a million numbers, through ten crashes.
 func TestNoDuplicateThroughCrashes(t *testing.T) {
+	t.Parallel()
 	const (
 		total   = 1_000_000
 		kills   = 10
@@ -94,8 +96,8 @@ func TestNoDuplicateThroughCrashes(t *testing.T) {
 	var lost atomic.Int64 // requests without an answer
 	ids := make([][]hapax.ID, clients)
 	var wg sync.WaitGroup
-	client := &http.Client{Timeout: startWithin}
-	over := time.Now().Add(2 * time.Minute)
+	client := &http.Client{Timeout: patience.Long}
+	over := time.Now().Add(patience.Long)
 	for c := range clients {
 		tag := []string{"orders", "snowflake"}[c%2]
 		wg.Go(func() {
@@ -144,6 +146,7 @@ func TestNoDuplicateThroughCrashes(t *testing.T) {
 
 // After a crash the next number is higher than any that was seen.
 func TestHigherAfterCrash(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, tag := range []string{"orders", "snowflake"} {
 		var last hapax.ID
@@ -177,6 +180,7 @@ func workerNow(t *testing.T, dir string) (w struct {
 // A server that is told to stop gives its worker and its time back, so that the
 // next one need not wait for them; one that crashes does not.
 func TestStopSeals(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	leaf, err := hapax.ParseLayout(hapax.LayoutLeaf)
 	if err != nil {
@@ -216,6 +220,7 @@ func TestStopSeals(t *testing.T) {
 
 // A request in flight is answered before the server stops.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := serve(t, dir, nil)
 	conn, answer := halfRequest(t, s, `{"fields":{"time":1}}`)
@@ -306,6 +311,7 @@ func TestLameDuck(t *testing.T) {
 
 // Another signal ends a server that stops at once, but not one that comes with the first.
 func TestSecondSignal(t *testing.T) {
+	t.Parallel()
 	s := serve(t, t.TempDir(), nil)
 	halfRequest(t, s, "{}")
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -331,6 +337,7 @@ func TestSecondSignal(t *testing.T) {
 // Numbers go on rising while the clock is an hour behind, and a server that
 // starts then does not issue times that were issued.
 func TestClockGoesBack(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "offset")
 	env := []string{"HAPAX_TEST_CLOCK_OFFSET=@" + file}
@@ -360,6 +367,7 @@ func TestClockGoesBack(t *testing.T) {
 
 // Two servers do not share a data directory.
 func TestDirectoryInUse(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	serve(t, dir, nil)
 	for _, args := range [][]string{{"serve", "--http", "127.0.0.1:0"}, {"adopt"}} {
@@ -377,6 +385,7 @@ func TestDirectoryInUse(t *testing.T) {
 
 // A server starts although its shared store is away, and says so.
 func TestStoreAway(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s := serve(t, dir, nil, "--store", "redis://"+freeAddress(t), "--max-wait", "50ms", "--store-timeout", "1s")
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/v1/tags/orders/next": 503} {

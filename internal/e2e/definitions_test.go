@@ -8,6 +8,7 @@ import (
 // A command on the directory of a server that was stopped does not guess what the
 // server's configuration would have made of an unknown tag.
 func TestNextOfStoppedServer(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	stop := func(args ...string) {
 		s := serve(t, dir, nil, args...)
@@ -38,6 +39,7 @@ func TestNextOfStoppedServer(t *testing.T) {
 }
 
 func TestDeletePoolSays(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	ok(t, dir, "pools", "create", "unused", "--data", "d")
 	ok(t, dir, "next", "snowflake", "--data", "d")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -29,7 +30,7 @@ func blocks(t *testing.T, path, language string) (found []string) {
 // shell, and returns what they print.
 func shellSession(t *testing.T, dir string, env []string, script string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*startWithin) // go compiles
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience.Long) // go compiles
 	defer cancel()
 	cmd := command(ctx, dir, env)
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-e", "-c", script}
@@ -67,6 +68,7 @@ func printsInOrder(t *testing.T, out string, lines []string) {
 
 // The commands of the page work in a fresh directory, and print what it says.
 func TestConceptsPage(t *testing.T) {
+	t.Parallel()
 	script := strings.Join(blocks(t, "docs/concepts.md", "sh"), "\n")
 	path := "PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH")
 	printsInOrder(t, shellSession(t, t.TempDir(), []string{path}, script), promised(script))
@@ -77,6 +79,7 @@ func TestConceptsPage(t *testing.T) {
 
 // The example of the configuration page is one that a server starts with.
 func TestConfigurationPage(t *testing.T) {
+	t.Parallel()
 	for _, example := range blocks(t, "docs/configuration.md", "yaml") {
 		file := filepath.Join(t.TempDir(), "hapax.yaml")
 		if err := os.WriteFile(file, []byte(example), 0o600); err != nil {
@@ -88,6 +91,7 @@ func TestConfigurationPage(t *testing.T) {
 
 // The README's way to the first numbers works from end to end.
 func TestReadme(t *testing.T) {
+	t.Parallel()
 	shell, golang := blocks(t, "README.md", "sh"), blocks(t, "README.md", "go")
 	if len(shell) != 6 || len(golang) != 2 {
 		t.Fatalf("there are %d snippets for the shell and %d of Go; this test knows 6 and 2", len(shell), len(golang))

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
 )
@@ -55,7 +56,8 @@ var tinyidTables = []string{
 
 // TestForeignTables runs against one server; each part has databases of its own.
 func TestForeignTables(t *testing.T) {
-	server := testservers.MariaDB(t)
+	t.Parallel()
+	server := testservers.SharedMariaDB(t)
 	for name, test := range map[string]func(*testing.T, *testservers.Server){
 		"Leaf":                      testLeafTable,
 		"Leaf beside its nodes":     testLeafBesideItsNodes,
@@ -182,7 +184,7 @@ func (s *takenSet) count() int {
 // askFor asks a route for numbers until it has so many. While the server is killed and
 // started it asks again.
 func (s *takenSet) askFor(t *testing.T, by, url string, want int) {
-	over := time.Now().Add(2 * startWithin)
+	over := time.Now().Add(2 * patience.Long)
 	for got := 0; got < want && !t.Failed(); {
 		status, body, err := fetch(t, http.MethodPost, url)
 		if err != nil && time.Now().Before(over) {

@@ -8,6 +8,7 @@ import (
 
 // A server that is told to stop hands back what it did not issue.
 func TestGracefulRestartsLeaveNoGap(t *testing.T) {
+	t.Parallel()
 	dir, want := t.TempDir(), hapax.ID(1)
 	for range 5 {
 		s := serve(t, dir, nil)

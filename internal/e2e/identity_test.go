@@ -13,6 +13,7 @@ import (
 // and stays out of use until the clock passes its mark, in a data directory and
 // through a server alike.
 func TestWorkersFix(t *testing.T) {
+	t.Parallel()
 	for _, through := range []string{"data directory", "server"} {
 		t.Run(through, func(t *testing.T) {
 			dir := t.TempDir()
@@ -76,6 +77,7 @@ func TestWorkersFix(t *testing.T) {
 // The identity settles the worker ID; one that is told nothing useful does not
 // start, and says which setting it is about.
 func TestIdentitySetting(t *testing.T) {
+	t.Parallel()
 	pools := func(text string) []string { return []string{"--pools", "{default: {" + text + "}}"} }
 	for name, c := range map[string]struct {
 		pool string
@@ -130,6 +132,7 @@ func TestIdentitySetting(t *testing.T) {
 // Each start uses up a worker ID, and the last error tells how many starts there
 // were.
 func TestDisposable(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	args := []string{"--pools", "{default: {identity: disposable, workers: 0-2}}"}
 	for start := range 3 {

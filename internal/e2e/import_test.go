@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -27,7 +28,7 @@ func (d foreignDB) limited(password, grants string) string {
 // awaitQuiet waits until no session of the account is left.
 func (d foreignDB) awaitQuiet(account string) {
 	d.t.Helper()
-	for over := time.Now().Add(startWithin); d.number("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = '"+account+"'") > 0; time.Sleep(10 * time.Millisecond) {
+	for over := time.Now().Add(patience.Long); d.number("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = '"+account+"'") > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(over) {
 			d.t.Fatal("sessions are left")
 		}
@@ -128,12 +129,14 @@ leaf.snowflake.enable=false
 
 // The worker IDs of Leaf's tree are carried over above the time of its nodes.
 func TestImportLeafTree(t *testing.T) {
-	server := testservers.ZooKeeper(t)
-	put := func(node string, at time.Time) { putLeafNode(t, server, "imported", node, at) }
+	t.Parallel()
+	server := testservers.SharedZooKeeper(t)
+	name := unusedName("imported")
+	put := func(node string, at time.Time) { putLeafNode(t, server, name, node, at) }
 	put("10.0.0.1:1-0000000000", time.Now().Add(-time.Hour))
 	put("10.0.0.2:1-0000000007", time.Now().Add(time.Minute)) // its clock is ahead of ours
 	dir := t.TempDir()
-	move := []string{"import", "leaf", "--tree", server.URL, "--name", "imported", "--data", filepath.Join(dir, "hapax-data"), "--watch", "100ms"}
+	move := []string{"import", "leaf", "--tree", server.URL, "--name", name, "--data", filepath.Join(dir, "hapax-data"), "--watch", "100ms"}
 	if r := run(t, dir, append(move, "--apply")...); r.code == 0 || !strings.Contains(r.err, "worker ID 7") || !strings.Contains(r.err, "wait") {
 		t.Errorf("with a node ahead of the clock: %+v", r)
 	}

@@ -190,13 +190,15 @@ func testLeafTableSetBack(t *testing.T, server *testservers.Server) {
 
 // One command serves Leaf's snowflake route, as a node of its tree.
 func TestLeafTree(t *testing.T) {
-	server := testservers.ZooKeeper(t)
+	t.Parallel()
+	server := testservers.SharedZooKeeper(t)
 	conn, _, err := zk.Connect([]string{strings.Trim(strings.TrimPrefix(server.URL, "zk://"), "/")}, 10*time.Second, zk.WithLogInfo(false))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	const forever = "/snowflake/e2e/forever"
+	name := unusedName("e2e")
+	forever := "/snowflake/" + name + "/forever"
 	path := ""
 	for part := range strings.SplitSeq(strings.TrimPrefix(forever, "/"), "/") {
 		path += "/" + part
@@ -211,7 +213,7 @@ func TestLeafTree(t *testing.T) {
 		}
 	}
 	at, dir := freeAddress(t), t.TempDir()
-	compat := fmt.Sprintf(`{leaf: {tree: %q, name: e2e, port: 8080, http: %q}}`, server.URL, at)
+	compat := fmt.Sprintf(`{leaf: {tree: %q, name: %s, port: 8080, http: %q}}`, server.URL, name, at)
 	s := serve(t, dir, []string{"HAPAX_MAX_WAIT=1m"}, "--compat", compat)
 	var taken takenSet
 	taken.askFor(t, "before", "http://"+at+"/api/snowflake/get/test", 100)
@@ -233,7 +235,7 @@ func TestLeafTree(t *testing.T) {
 		t.Errorf("the segment route without a table: %d %s", status, body)
 	}
 	// Nodes that are silent for long are retired by a command.
-	where := []string{"--tree", server.URL, "--name", "e2e"}
+	where := []string{"--tree", server.URL, "--name", name}
 	if out := ok(t, dir, append([]string{"leaf", "nodes"}, where...)...); strings.Count(out, "\n") != 4 || !strings.Contains(out, "10.0.0.2:8080-0000000002") {
 		t.Errorf("the nodes: %s", out)
 	}

@@ -6,16 +6,21 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // binary is the real command, which the tests run.
@@ -29,8 +34,20 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("skipped: every test needs real servers, and -short leaves those out")
+		return
+	}
+	if err := flag.Set("test.parallel", strconv.Itoa(max(sideBySide, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err) // the flag exists
+	}
 	os.Exit(runTests(m))
 }
+
+// sideBySide is how many tests run at the same time: they wait for processes most of
+// the time.
+const sideBySide = 6
 
 func runTests(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "hapax-cmd-")
@@ -48,10 +65,6 @@ func runTests(m *testing.M) int {
 	}
 	return m.Run()
 }
-
-// startWithin bounds what a process may take on a busy machine; it is no
-// expectation.
-const startWithin = time.Minute
 
 // result is what a finished command left.
 type result struct {
@@ -82,7 +95,7 @@ func run(t *testing.T, dir string, args ...string) result {
 
 func runWith(t *testing.T, dir, in string, env []string, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	cmd := command(ctx, dir, env, args...)
 	var out, errs bytes.Buffer
@@ -145,7 +158,7 @@ func start(t *testing.T, cmd *exec.Cmd) *serving {
 	})
 	select {
 	case s.url = <-started:
-	case <-time.After(startWithin):
+	case <-time.After(patience.Long):
 	}
 	if s.url == "" {
 		t.Fatalf("the server did not start: %s", s.logged())
@@ -196,7 +209,7 @@ func (s *serving) end(sig syscall.Signal) {
 // await waits until the log tells of something.
 func (s *serving) await(text string) {
 	s.t.Helper()
-	for over := time.Now().Add(startWithin); time.Now().Before(over); time.Sleep(5 * time.Millisecond) {
+	for over := time.Now().Add(patience.Long); time.Now().Before(over); time.Sleep(5 * time.Millisecond) {
 		if strings.Contains(s.logged(), text) {
 			return
 		}

@@ -15,6 +15,7 @@ import (
 // standby that lagged behind and was promoted, or a server on a copy. Nobody is granted
 // anything there until an operator has adopted it; no number comes twice.
 func TestMovedPrimaries(t *testing.T) {
+	t.Parallel()
 	for name, servers := range map[string]func(t *testing.T) (first *testservers.Server, second func() *testservers.Server, promoted func()){
 		"postgres": func(t *testing.T) (*testservers.Server, func() *testservers.Server, func()) {
 			primary := testservers.Postgres(t)

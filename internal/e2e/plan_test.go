@@ -10,6 +10,7 @@ import (
 var uidInUse = []string{"--min", "3289184013515161600", "--max", "9223372036854775807"}
 
 func TestPlan(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	type planned struct {
 		Layout   string

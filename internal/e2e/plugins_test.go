@@ -12,6 +12,7 @@ const pluginsPage = "docs/strategies-and-plugins.md"
 // The program of the page compiles, the configuration is one that a server takes, and
 // the commands work on it.
 func TestPluginsPage(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	main := filepath.Join(dir, "main.go")
 	for _, block := range blocks(t, pluginsPage, "go") {

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -85,7 +86,7 @@ func writeConfig(t *testing.T, dir, format string, args ...any) string {
 // eventuallyTake takes a number while a server may still be finding out.
 func eventuallyTake(t *testing.T, s *serving, tag string, n int) []hapax.ID {
 	t.Helper()
-	for over := time.Now().Add(startWithin); ; time.Sleep(20 * time.Millisecond) {
+	for over := time.Now().Add(patience.Long); ; time.Sleep(20 * time.Millisecond) {
 		ids, err := take(http.DefaultClient, s.url, tag, n)
 		if err == nil {
 			return ids
@@ -100,6 +101,7 @@ func eventuallyTake(t *testing.T, s *serving, tag string, n int) []hapax.ID {
 // Redis and of the store; with MongoDB's stand-in as the servers' store, and with etcd
 // for the segments alone.
 func TestRedisMongo(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		start func(testing.TB) *testservers.Server
 		yaml  string // of the store's URL
@@ -176,7 +178,7 @@ func TestRedisMongo(t *testing.T) {
 			}
 			counter.Start()
 			for _, s := range []*serving{a, z} {
-				for over := time.Now().Add(startWithin); strings.Contains(get(t, s, "/metrics"), `"redis_away",tag="orders"} 1`); time.Sleep(20 * time.Millisecond) {
+				for over := time.Now().Add(patience.Long); strings.Contains(get(t, s, "/metrics"), `"redis_away",tag="orders"} 1`); time.Sleep(20 * time.Millisecond) {
 					if time.Now().After(over) {
 						t.Fatal("Redis is back, and not in use")
 					}
@@ -207,6 +209,7 @@ func get(t *testing.T, s *serving, path string) string {
 // 2, a registry that was emptied gives worker 1 away again, and then nobody issues with
 // it until its holder has ended.
 func TestStickyWorker(t *testing.T) {
+	t.Parallel()
 	store := testservers.Redis(t)
 	registry := testservers.Redis(t, "--appendonly", "no")
 	open := func(application string, env ...string) (*serving, string) {
@@ -237,7 +240,7 @@ compat:
 	}
 	waits := func(s *serving) {
 		t.Helper()
-		for over := time.Now().Add(startWithin); ; {
+		for over := time.Now().Add(patience.Long); ; {
 			_, err := take(http.DefaultClient, s.url, "snowflake", 1)
 			switch {
 			case err == nil:
@@ -298,6 +301,7 @@ compat:
 
 // The page's configurations are taken, and its commands print what it says.
 func TestRedisAndMongoDBPage(t *testing.T) {
+	t.Parallel()
 	const page = "docs/redis-and-mongodb.md"
 	configs, commands := blocks(t, page, "yaml"), blocks(t, page, "sh")
 	if len(configs) != 3 || len(commands) != 2 {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // respAddress returns where a server speaks the Redis protocol, as its log tells.
@@ -31,7 +33,7 @@ func dialRESP(t *testing.T, address string) (net.Conn, *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(startWithin)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience.Long)); err != nil {
 		t.Fatal(err)
 	}
 	return c, bufio.NewReader(c)
@@ -40,6 +42,7 @@ func dialRESP(t *testing.T, address string) (net.Conn, *bufio.Reader) {
 // The Redis protocol issues from the same tags as HTTP, durably, and ends with the
 // server.
 func TestServeRESP(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	var last int64
 	for range 2 {
@@ -69,6 +72,7 @@ func TestServeRESP(t *testing.T) {
 }
 
 func TestServeWithoutRESP(t *testing.T) {
+	t.Parallel()
 	s := serve(t, t.TempDir(), nil, "--resp", "")
 	if address := s.respAddress(); address != "" {
 		t.Errorf("it listens on %s", address)
@@ -77,6 +81,7 @@ func TestServeWithoutRESP(t *testing.T) {
 }
 
 func TestRESPAddress(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 // both go on, the copy is put back, and a third node joins. Nobody is granted
 // anything until an operator has adopted the store; no number comes twice.
 func TestRestoredStores(t *testing.T) {
+	t.Parallel()
 	for _, store := range sharedStores {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel() // most of it is waiting

@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	sdk "github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -34,6 +35,7 @@ type user struct {
 // store are killed in turn: no number comes twice, and users of the client see no
 // error, because one server always lives.
 func TestEveryProtocolThroughCrashes(t *testing.T) {
+	t.Parallel()
 	const (
 		kills = 10
 		total = 1_000_000
@@ -48,7 +50,7 @@ func TestEveryProtocolThroughCrashes(t *testing.T) {
 	}
 	servers := []*serving{start(0), start(1)}
 
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	c, err := sdk.Dial(ctx, sdk.Options{}, servers[0].url, servers[1].url)
 	if err != nil {
@@ -72,7 +74,7 @@ func TestEveryProtocolThroughCrashes(t *testing.T) {
 			return ids[:n], err
 		}},
 	}
-	web := &http.Client{Timeout: startWithin}
+	web := &http.Client{Timeout: patience.Long}
 	for i := range servers {
 		conn, err := grpc.NewClient(addresses[i], grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -174,6 +176,7 @@ func batched(issuer hapax.Issuer) func(context.Context) ([]hapax.ID, error) {
 
 // A web page that reaches the server on loopback is refused on RPC paths, too.
 func TestRPCIsLoopbackOnly(t *testing.T) {
+	t.Parallel()
 	s := serve(t, t.TempDir(), nil)
 	for name, header := range map[string][2]string{
 		"foreign host":   {"Host", "evil.example"},

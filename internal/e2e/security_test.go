@@ -22,6 +22,7 @@ import (
 
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // addresses are where a server listens, as its log tells.
@@ -156,6 +157,7 @@ func webClient(t *testing.T) *http.Client {
 }
 
 func TestTokens(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	appToken, appHash := newToken(t)
 	slowToken, slowHash := newToken(t)
@@ -235,6 +237,7 @@ tokens:
 }
 
 func TestAdminListener(t *testing.T) {
+	t.Parallel()
 	s := serve(t, t.TempDir(), nil, "--admin-http", "127.0.0.1:0")
 	a := s.addresses()
 	client := &http.Client{}
@@ -270,6 +273,7 @@ func TestAdminListener(t *testing.T) {
 // A web page makes browsers on this machine send what it likes. None of it reaches
 // a listener on loopback.
 func TestForeignPages(t *testing.T) {
+	t.Parallel()
 	s := serve(t, t.TempDir(), nil, "--admin-http", "127.0.0.1:0")
 	a := s.addresses()
 	foreign := []string{
@@ -307,7 +311,7 @@ func TestForeignPages(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if err := errors.Join(c.SetDeadline(time.Now().Add(startWithin)), second(c.Write([]byte(text)))); err != nil {
+		if err := errors.Join(c.SetDeadline(time.Now().Add(patience.Long)), second(c.Write([]byte(text)))); err != nil {
 			t.Fatal(err)
 		}
 		got, err := io.ReadAll(c)
@@ -321,6 +325,7 @@ func second(_ int, err error) error { return err }
 
 // SIGHUP revokes a token, on connections that exist, too.
 func TestRevokedToken(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	stays, staysHash := newToken(t)
 	goes, goesHash := newToken(t)
@@ -380,6 +385,7 @@ func TestRevokedToken(t *testing.T) {
 
 // A connection counts for its token until it ends, in HTTP/1 and HTTP/2.
 func TestConnectionLimit(t *testing.T) {
+	t.Parallel()
 	token, hash := newToken(t)
 	bearer := "Authorization: Bearer " + token
 	for _, version := range []int{1, 2} {
@@ -409,7 +415,7 @@ func TestConnectionLimit(t *testing.T) {
 			if err := first.Close(); err != nil {
 				t.Fatal(err)
 			}
-			for over := time.Now().Add(startWithin); ; time.Sleep(time.Millisecond) {
+			for over := time.Now().Add(patience.Long); ; time.Sleep(time.Millisecond) {
 				status, code := request(t, two, "GET", next, bearer)
 				if status == http.StatusOK {
 					break
@@ -424,6 +430,7 @@ func TestConnectionLimit(t *testing.T) {
 
 // However a store's URL is wrong, its password is not told.
 func TestStorePasswords(t *testing.T) {
+	t.Parallel()
 	for _, store := range []string{
 		"mysql://u:S3CRETPW@h:x/db", "mysql://u:S3CRETPW@h/db?zz=1", "mysql://u:S3%zzCRETPW@h/db",
 		"postgres://u:S3CRETPW@h:x/db", "postgres://h/db?password=S3CRETPW&sslmode=bogus",

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -45,32 +46,35 @@ var sharedStores = []sharedStore{
 
 // Servers, processes and networks fail under every shared store.
 func TestSharedStores(t *testing.T) {
+	t.Parallel()
 	for _, store := range sharedStores {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
 			s := store.start(t)
 			t.Run("nodes", func(t *testing.T) { testNodes(t, s) })
-			t.Run("workers", func(t *testing.T) { testWorkers(t, s) })
-			t.Run("outage", func(t *testing.T) { testOutage(t, s) })
-			t.Run("pause", func(t *testing.T) { testPause(t, s) })
-			t.Run("clone", func(t *testing.T) { testClone(t, s) })
+			beside := func(name string, test func(*testing.T, *testservers.Server)) {
+				t.Run(name, func(t *testing.T) { t.Parallel(); test(t, s) })
+			}
+			beside("workers", testWorkers)
+			beside("outage", testOutage)
+			beside("pause", testPause)
+			beside("clone", testClone)
 			if soaking || store.name == "redis" { // it is about the server, not the store
-				t.Run("latency", func(t *testing.T) { testLatency(t, s) })
+				beside("latency", testLatency)
 			}
 		})
 	}
 }
 
-// patience bounds what a crowd of processes may take on a busy machine; it is no
-// expectation.
-var patience = scale(startWithin, 5*startWithin)
+// crowded bounds what a crowd of processes may take.
+var crowded = scale(patience.Long, 5*patience.Long)
 
 // eventually waits until something is so.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for over := time.Now().Add(patience); !so(); time.Sleep(5 * time.Millisecond) {
+	for over := time.Now().Add(crowded); !so(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(over) {
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", crowded, what)
 		}
 	}
 }
@@ -108,7 +112,7 @@ func distinct(t *testing.T, what string, ids []hapax.ID) {
 }
 
 // patient outlasts whatever a server may let a request wait.
-var patient = &http.Client{Timeout: startWithin}
+var patient = &http.Client{Timeout: patience.Long}
 
 // takeSoon takes numbers as soon as the server has them. Until then it may refuse
 // for want of a grant, or with the given codes.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -107,6 +108,7 @@ func goRun(*testing.T) (string, []string) { return "", []string{"go", "run"} }
 // Every snippet of the page does what it says, and none gets a number that another
 // got.
 func TestFromYourLanguage(t *testing.T) {
+	t.Parallel()
 	s := serve(t, t.TempDir(), []string{"HAPAX_MAX_WAIT=1m"}) // the machine may be busy
 	a := s.addresses()
 	local := strings.NewReplacer("127.0.0.1:8080", strings.TrimPrefix(a.HTTP, "http://"), "127.0.0.1:6380", a.RESP, "6380", port(t, a.RESP))
@@ -162,7 +164,7 @@ func runSnippet(t *testing.T, dir string, command []string, text string) (number
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*startWithin) // go run compiles
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience.Long) // go run compiles
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], append(command[1:], file)...)
 	cmd.Dir = dir

@@ -36,6 +36,7 @@ func silentStore(t *testing.T) (url string) {
 // A server whose store says nothing answers, long before it gives the store up, and
 // a stop is a clean one.
 func TestStartWhileTheStoreIsSilent(t *testing.T) {
+	t.Parallel()
 	s := serve(t, t.TempDir(), nil, "--store", silentStore(t), "--store-timeout", "1h", "--max-wait", "50ms")
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/v1/tags/orders/next": 503} {
 		resp, err := http.Get(s.url + path)
@@ -55,6 +56,7 @@ func TestStartWhileTheStoreIsSilent(t *testing.T) {
 
 // A stop whose seal cannot reach the store is a clean stop, and says what it costs.
 func TestStopWhileTheStoreIsAway(t *testing.T) {
+	t.Parallel()
 	store := testservers.Redis(t)
 	proxy := testservers.NewProxy(t, store.Addr)
 	s := serve(t, t.TempDir(), nil, short(proxy.URL(store.URL), "stop", "5")...)
@@ -72,6 +74,7 @@ func TestStopWhileTheStoreIsAway(t *testing.T) {
 // A pool that is frozen otherwise than configured keeps a server from starting,
 // whether the store answers at once or later.
 func TestFrozenOtherwise(t *testing.T) {
+	t.Parallel()
 	store := testservers.Redis(t)
 	proxy := testservers.NewProxy(t, store.Addr)
 	pools := func(layout string) []string {
@@ -96,6 +99,7 @@ func TestFrozenOtherwise(t *testing.T) {
 // On a store of servers a command does not define by itself what their
 // configuration defines.
 func TestNextReadsTheConfiguration(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := "tags: {t: {kind: snowflake, pool: p}}\npools: {p: {layout: js-safe-53}}\n"
 	if err := os.WriteFile(filepath.Join(dir, "hapax.yaml"), []byte(config), 0o600); err != nil {
@@ -126,6 +130,7 @@ func TestNextReadsTheConfiguration(t *testing.T) {
 
 // The numbers of bad lines are told, and the lines behind them are read.
 func TestParseGoesOn(t *testing.T) {
+	t.Parallel()
 	r := runWith(t, t.TempDir(), "1\nabc\n\n99\n-5\n", nil, "parse", "-")
 	out, errs := strings.Split(strings.TrimSpace(r.out), "\n"), strings.Split(strings.TrimSpace(r.err), "\n")
 	if r.code != 2 || len(out) != 2 || !strings.HasPrefix(out[1], "99\t") || len(errs) != 3 ||

@@ -24,6 +24,7 @@ import (
 
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // hangUp has the server read its configuration anew.
@@ -37,6 +38,7 @@ func (s *serving) hangUp(awaited string) {
 
 // A name in a certificate stands for a token, in every protocol, until it is revoked.
 func TestCertificateNames(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t)
 	ca.sign("server", false)
 	ca.sign("billing", false, &url.URL{Scheme: "spiffe", Host: "example", Path: "/billing"})
@@ -152,7 +154,7 @@ func dialH2(t *testing.T, address string) *h2 {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = nc.Close() })
-	_ = nc.SetDeadline(time.Now().Add(startWithin))
+	_ = nc.SetDeadline(time.Now().Add(patience.Long))
 	c := &h2{nc, bufio.NewReader(nc)}
 	c.write(t, []byte(h2Preface))
 	c.send(t, h2Settings, 0, 0, nil)
@@ -200,6 +202,7 @@ func (c *h2) read() (kind byte, stream uint32, payload []byte, err error) {
 
 // What one connection of HTTP/2 may have on the way is bounded, whoever it is.
 func TestHTTP2Limits(t *testing.T) {
+	t.Parallel()
 	s := serve(t, t.TempDir(), nil)
 	c := dialH2(t, s.url)
 	settings, window := map[uint16]uint32{}, uint32(65535)
@@ -258,6 +261,7 @@ func TestHTTP2Limits(t *testing.T) {
 // Silent connections of one address keep nobody else out, with TLS and without, and
 // do not hold up the end.
 func TestSilentConnections(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t)
 	ca.sign("server", false)
 	token, hash := newToken(t)
@@ -324,6 +328,7 @@ func TestSilentConnections(t *testing.T) {
 
 // Where files are scarce, connections of one protocol do not starve the others.
 func TestScarceFiles(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "hapax.yaml")
 	if err := os.WriteFile(config, []byte("compat: {vesta: {machine: 'fixed:7', http: '127.0.0.1:0', dubbo: '127.0.0.1:0'}}"), 0o600); err != nil {
@@ -332,7 +337,10 @@ func TestScarceFiles(t *testing.T) {
 	cmd := command(context.Background(), dir, nil, "serve", "--http", "127.0.0.1:0", "--log-format", "json", "--config", config)
 	cmd = &exec.Cmd{Path: "/bin/sh", Args: append([]string{"sh", "-c", `ulimit -n 300 && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...), Dir: dir, Env: cmd.Env}
 	s := start(t, cmd)
-	s.await("the limit on open files is too low")
+	s.await(`"level":"INFO","msg":"the limit on open files allows fewer connections`)
+	if strings.Contains(s.logged(), "connections are refused") {
+		t.Errorf("a warning before any connection was refused: %s", s.logged())
+	}
 	a := s.addresses()
 	web := strings.TrimPrefix(a.HTTP, "http://")
 	for _, flooded := range s.listening() {
@@ -354,6 +362,7 @@ func TestScarceFiles(t *testing.T) {
 			_ = nc.Close()
 		}
 	}
+	s.await(`"level":"WARN","msg":"connections are refused: the limit on open files is too low`)
 	if strings.Contains(s.logged(), "too many open files") {
 		t.Errorf("files ran out: %s", s.logged())
 	}
@@ -397,6 +406,7 @@ func (s *serving) listening() (at []string) {
 
 // A token is no token in a URL.
 func TestTokenInURL(t *testing.T) {
+	t.Parallel()
 	token, hash := newToken(t)
 	dir := t.TempDir()
 	config := filepath.Join(dir, "hapax.yaml")
@@ -424,6 +434,7 @@ func TestTokenInURL(t *testing.T) {
 // Who shows TinyID's token is no stranger beside hapax's tokens: more clients than
 // strangers may be keep their connections.
 func TestTinyIDClientsAreKnown(t *testing.T) {
+	t.Parallel()
 	const clients, secret = 30, "0f673adf80504e2eaa552f5d791b644c"
 	_, hash := newToken(t)
 	dir := t.TempDir()
@@ -458,7 +469,7 @@ func TestTinyIDClientsAreKnown(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		_ = nc.SetDeadline(time.Now().Add(startWithin))
+		_ = nc.SetDeadline(time.Now().Add(patience.Long))
 		kept = append(kept, client{nc, bufio.NewReader(nc)})
 		next(kept[len(kept)-1])
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -113,6 +114,7 @@ func testTinyIDBesideItsServers(t *testing.T, server *testservers.Server) {
 // Databases that are away at the start are waited for; a call fails as the system's
 // error meanwhile, and not as the token's.
 func TestTinyIDAwayAtTheStart(t *testing.T) {
+	t.Parallel()
 	at, nobody := freeAddress(t), freeAddress(t)
 	s := serve(t, t.TempDir(), []string{"HAPAX_MAX_WAIT=300ms"}, "--compat", fmt.Sprintf(`{tinyid: {databases: ["mysql://root@%s/db"], http: %q}}`, nobody, at))
 	if _, body := answers(t, "http://"+at+"/tinyid/id/nextId?bizType=test&token="+tinyidToken); body != `{"data":null,"code":6,"message":"error query segmentId: store_unavailable"}` {
@@ -121,7 +123,7 @@ func TestTinyIDAwayAtTheStart(t *testing.T) {
 	if status, _ := answers(t, "http://"+at+"/readyz"); status != http.StatusServiceUnavailable {
 		t.Errorf("/readyz: %d", status)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	if code := s.stop(); code != 0 || ctx.Err() != nil {
 		t.Errorf("exit code %d: %s", code, s.logged())

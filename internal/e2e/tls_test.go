@@ -27,6 +27,7 @@ import (
 
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // An authority signs certificates for 127.0.0.1, whose files lie in dir.
@@ -127,7 +128,7 @@ func serial(t *testing.T, address string, config *tls.Config) int64 {
 // awaitSerial waits until the certificate at an address is that one.
 func awaitSerial(t *testing.T, address string, config *tls.Config, want int64) {
 	t.Helper()
-	for over := time.Now().Add(startWithin); serial(t, address, config) != want; time.Sleep(10 * time.Millisecond) {
+	for over := time.Now().Add(patience.Long); serial(t, address, config) != want; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(over) {
 			t.Fatalf("the certificate at %s is still %d, want %d", address, serial(t, address, config), want)
 		}
@@ -136,6 +137,7 @@ func awaitSerial(t *testing.T, address string, config *tls.Config, want int64) {
 
 // TestTLS speaks every protocol over TLS, and renews the certificate meanwhile.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t)
 	ca.sign("server", false)
 	dir := t.TempDir()
@@ -189,7 +191,7 @@ func TestTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if err := errors.Join(c.SetDeadline(time.Now().Add(startWithin)), second(c.Write([]byte("INCR orders\r\n")))); err != nil {
+		if err := errors.Join(c.SetDeadline(time.Now().Add(patience.Long)), second(c.Write([]byte("INCR orders\r\n")))); err != nil {
 			t.Fatal(err)
 		}
 		if got, _ := io.ReadAll(c); strings.Contains(string(got), ":") && !strings.HasPrefix(string(got), "HTTP/1.0 400") {
@@ -217,6 +219,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestClientCertificates(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t)
 	ca.sign("server", false)
 	ca.sign("app", false)
@@ -262,6 +265,7 @@ func TestClientCertificates(t *testing.T) {
 }
 
 func TestBadTLS(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t)
 	ca.sign("server", false)
 	ca.sign("other", false)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	sdk "github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // traced is what a test looks at of the answer of hapax trace --json.
@@ -171,6 +172,7 @@ func sample(ids []hapax.ID) []hapax.ID {
 // What trace says of numbers is what the test knows of them, after kill -9, restarts
 // and hand-backs.
 func TestTrace(t *testing.T) {
+	t.Parallel()
 	for _, store := range sharedStores {
 		if store.name == "redis" || store.name == "mariadb" || soaking {
 			t.Run(store.name, func(t *testing.T) { t.Parallel(); testTrace(t, store.start(t).URL) })
@@ -250,7 +252,7 @@ func testTrace(t *testing.T, store string) {
 // leaseAndReturn takes a few numbers from a lease, and gives the rest back.
 func leaseAndReturn(t *testing.T, url, token string) (ids []hapax.ID) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	c, err := sdk.Dial(ctx, sdk.Options{Token: token}, url)
 	if err != nil {
@@ -275,6 +277,7 @@ func leaseAndReturn(t *testing.T, url, token string) (ids []hapax.ID) {
 
 // A node alone answers for its numbers, too, and only administrators are answered.
 func TestTraceAlone(t *testing.T) {
+	t.Parallel()
 	tr := newTracing(t, "plugins: {who: {kind: history}}")
 	s := tr.start("a", "bolt:")
 	ids := tr.web(s, "a", "orders", 10)
@@ -290,6 +293,7 @@ func TestTraceAlone(t *testing.T) {
 
 // A ledger that cannot be opened stops a server only where it is required.
 func TestLedgerThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "a"), 0o700); err != nil {
 		t.Fatal(err)

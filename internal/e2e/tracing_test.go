@@ -11,6 +11,7 @@ import (
 
 // The commands of the page print what stands below them.
 func TestTracingPage(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "tracing.md"))
 	if err != nil {
 		t.Fatal(err)

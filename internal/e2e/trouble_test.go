@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -180,10 +181,10 @@ func testLatency(t *testing.T, store *testservers.Server) {
 	refills := fmt.Sprintf(`hapax_refills_total{pool="",tag="%s"}`, tag)
 	issued, warm := 0, false
 	steadily := func(more func() bool) {
-		over := time.Now().Add(startWithin)
+		over := time.Now().Add(patience.Long)
 		for tick := time.Tick(time.Second * batch / time.Duration(rate)); more(); <-tick {
 			if time.Now().After(over) {
-				t.Fatalf("%v refills within %v: %s", s.metric(refills), startWithin, s.logged())
+				t.Fatalf("%v refills within %v: %s", s.metric(refills), patience.Long, s.logged())
 			}
 			ids, err := take(http.DefaultClient, s.url, tag, batch)
 			if err != nil && (warm || !wantsGrant(err)) {

@@ -10,16 +10,18 @@ import (
 
 	"github.com/hapax-id/hapax"
 	sdk "github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // A server is killed, its data directory is lost, and it comes back empty at the same
 // address: the clients that knew it take nothing from what is another store. What
 // they were granted before they still use.
 func TestServerThatLostItsData(t *testing.T) {
+	t.Parallel()
 	dir, address := t.TempDir(), freeAddress(t)
 	start := func() *serving { return serve(t, dir, nil, "--http", address, "--data", "d") }
 	s := start()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	dial := func() *sdk.Client {
 		c, err := sdk.Dial(ctx, sdk.Options{}, s.url)

@@ -45,12 +45,12 @@ func runMember(text string) error {
 		cancel()
 	}()
 	config := server.DefaultConfig()
-	config.Store, config.StoreTimeout = m.Store, patience/2
+	config.Store, config.StoreTimeout = m.Store, crowded/2
 	node, err := server.OpenStore(ctx, config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	patient, done := context.WithTimeout(ctx, patience)
+	patient, done := context.WithTimeout(ctx, crowded)
 	defer done()
 	issuer, err := hapax.NewSnowflake(patient, node.Store, hapax.SnowflakeOptions{
 		Pool: m.Pool, Workers: hapax.WorkerRange{Lo: 0, Hi: m.Workers}, Holder: node.Instance,
@@ -231,10 +231,11 @@ func (f fleet) stop(t *testing.T) (ids []hapax.ID) {
 // killed and start again. Each has a worker of its own within grant and lease of
 // the crash, no number comes twice, and in the end the whole pool is of use.
 func testWorkers(t *testing.T, store *testservers.Server) {
-	size, restarts := scale(20, 200), scale(2, 10)
+	size, restarts := scale(10, 200), scale(2, 10)
 	m := member{
-		Store: store.URL, Pool: unusedName("fleet"), Workers: scale[int64](32, 256),
-		Grant: scale(time.Second, 5*time.Second), Lease: scale(time.Second, 5*time.Second),
+		Store: store.URL, Pool: unusedName("fleet"), Workers: scale[int64](16, 256),
+		// Long enough for the whole pool to be extended in time by a slow store.
+		Grant: scale(2*time.Second, 5*time.Second), Lease: scale(2*time.Second, 5*time.Second),
 	}
 	f := startFleet(t, m, size)
 	var ids []hapax.ID

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 func pair(t *testing.T) (ours, theirs net.Conn) {
@@ -43,7 +45,7 @@ func TestClientLeaves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ours, theirs := pair(t)
 			c := NewContext(t.Context(), ours)
-			ctx, cancel := context.WithTimeout(c, time.Minute)
+			ctx, cancel := context.WithTimeout(c, patience.Long)
 			defer cancel()
 			select {
 			case <-ctx.Done():

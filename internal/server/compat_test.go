@@ -22,6 +22,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/vesta/dubbo"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
 )
@@ -87,7 +88,7 @@ func genID(t *testing.T, l net.Listener) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience.Long)); err != nil {
 		t.Fatal(err)
 	}
 	var body []byte
@@ -179,7 +180,7 @@ func TestVestaRegistry(t *testing.T) {
 	}
 	defer conn.Close()
 	await := func(want int) []string {
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(patience.Long); ; time.Sleep(20 * time.Millisecond) {
 			found, _, err := conn.Children("/dubbo/" + dubbo.DefaultInterface + "/providers")
 			if err == nil && len(found) == want {
 				return found
@@ -200,7 +201,7 @@ func TestVestaRegistry(t *testing.T) {
 
 // Worker IDs come from the foreign tables, and go to no other start.
 func TestForeignTables(t *testing.T) {
-	url := testservers.MariaDB(t).URL
+	url := testservers.SharedMariaDB(t).URL // nobody else has tables of these names there
 	db, err := mysqlstore.OpenDB(url)
 	if err != nil {
 		t.Fatal(err)

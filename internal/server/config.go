@@ -75,6 +75,7 @@ type Config struct {
 	Setup Setup
 
 	strategies    *strategy.Registry // of the server, which the services beside it share
+	crowded       func()             // of a server that starts: told of connections that are refused
 	redisMongo    *redisMongo        // of a server that starts; nil: none
 	storePassword string             // given beside Store; empty: none
 	keys          map[string][]byte  // what CodeKeys lead to

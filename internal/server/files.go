@@ -3,6 +3,7 @@ package server
 import (
 	"log/slog"
 	"slices"
+	"sync"
 )
 
 // Limits of the process's open files.
@@ -13,11 +14,12 @@ const (
 )
 
 // fitFiles lowers the limits on connections until the process may open that many
-// files: accepting on one listener must not fail for what came in on another. What it
-// returns tells the log of it, once the server has opened everything: what keeps a
-// server from starting is to be the only thing that it says.
-func (c *Config) fitFiles() (tell func(*slog.Logger)) {
-	tell = func(*slog.Logger) {}
+// files: accepting on one listener must not fail for what came in on another. A
+// connection that is refused then is reported to c.crowded, the first time as a
+// warning. What fitFiles returns tells the log of it, once the server has opened
+// everything: what keeps a server from starting is to be the only thing that it says.
+func (c *Config) fitFiles(log *slog.Logger) (tell func()) {
+	tell, c.crowded = func() {}, func() {}
 	files, ok := maxFiles()
 	if !ok {
 		return tell
@@ -28,9 +30,12 @@ func (c *Config) fitFiles() (tell func(*slog.Logger)) {
 	}
 	if share, lowered := fit(files, c.listeners(), limits...); lowered {
 		lowered := []any{"files", files, "connections", share, "http_connections", c.HTTPConnections, "resp_connections", c.RESPConnections}
-		tell = func(log *slog.Logger) {
-			log.Warn("the limit on open files is too low for the settings of connections; they are lowered", lowered...)
+		tell = func() {
+			log.Info("the limit on open files allows fewer connections than the settings", lowered...)
 		}
+		c.crowded = sync.OnceFunc(func() {
+			log.Warn("connections are refused: the limit on open files is too low for the settings of connections; raise it (ulimit -n, LimitNOFILE)", lowered...)
+		})
 	}
 	return tell
 }

@@ -159,15 +159,18 @@ func (f *foreignHTTP) handle(c Config, own *service.Service, issuing []*service.
 		}
 		return
 	}
-	f.listener = gated(f.listener, c.HTTPConnections, own, f.name)
+	f.listener = gated(f.listener, c.HTTPConnections, c, own, f.name)
 	f.web = newForeignWeb(c, guardLoopback(f.listener, answering(issuing, h)), log)
 }
 
 // gated bounds the connections of a foreign system's listener as those of the
 // others. Nobody has to show anything there, but a whole request.
-func gated(l net.Listener, places int, own *service.Service, name string) net.Listener {
+func gated(l net.Listener, places int, c Config, own *service.Service, name string) net.Listener {
 	own.Counting(name)
-	return gate.Listen(l, gate.New(places), true, func() { own.Refused(name, hapax.ErrLimitExceeded.Code()) })
+	return gate.Listen(l, gate.New(places), true, func() {
+		c.crowded()
+		own.Refused(name, hapax.ErrLimitExceeded.Code())
+	})
 }
 
 // newForeignWeb returns the server of an address of a foreign system.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
 )
@@ -123,7 +124,7 @@ http_connections: 2
 			}
 			defer conn.Close()
 			if i == 2 {
-				if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+				if err := conn.SetReadDeadline(time.Now().Add(patience.Long)); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
@@ -162,7 +163,7 @@ func leafDatabase(t *testing.T, server *testservers.Server, rows string) (string
 // unknown for a minute. A row that was removed ends, and one that was added begins,
 // though Leaf's cache kept the tags of an emptied table.
 func TestLeafTableComesAndGoes(t *testing.T) {
-	server := testservers.MariaDB(t)
+	server := testservers.SharedMariaDB(t)
 	if server.Addr == "" {
 		t.Skip("needs a server of its own, and an existing one was given")
 	}
@@ -181,7 +182,7 @@ func TestLeafTableComesAndGoes(t *testing.T) {
 	await := func(key, want string) {
 		t.Helper()
 		body := ""
-		for over := time.Now().Add(time.Minute); time.Now().Before(over); time.Sleep(20 * time.Millisecond) {
+		for over := time.Now().Add(patience.Long); time.Now().Before(over); time.Sleep(20 * time.Millisecond) {
 			if _, body = get(t, l, "/api/segment/get/"+key); body == want || strings.Contains(body, "{"+want+",") {
 				return
 			}

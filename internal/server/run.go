@@ -115,7 +115,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	tellFiles := c.fitFiles()
+	tellFiles := c.fitFiles(log)
 	foreign, parts := new(vestaServer), newForeignParts(c)
 	unlisten := func() error { return errors.Join(ls.close(), foreign.close(), parts.close(ctx)) }
 	err = foreign.listen(ctx, c)
@@ -143,7 +143,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 		release()
 		return nil, errors.Join(err, unlisten(), c.redisMongo.stop(), node.Close())
 	}
-	tellFiles(log)
+	tellFiles()
 	opts.Beside, opts.Observer = parts.besides(), parts.observer()
 	opts.Holder, opts.Cache, opts.Ledger = node.Instance, node.cache, node.Ledger
 	opts.Marks = c.redisMongo.marks()
@@ -231,7 +231,7 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 		}
 	}
 	redis := respapi.New(s.service, respapi.Options{
-		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, LargeAsText: s.config.RESPLargeNumbers == largeAsText, Policy: s.public, Logger: s.log,
+		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, LargeAsText: s.config.RESPLargeNumbers == largeAsText, Policy: s.public, Logger: s.log, TurnedAway: s.config.crowded,
 	})
 	failed := make(chan error, len(web)+1+vestaParts+len(s.foreign))
 	var serving sync.WaitGroup

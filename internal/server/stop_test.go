@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -49,7 +50,7 @@ func TestStopsWithoutAStuckCall(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(patience.Long):
 		t.Error("the server waits for a call that never ends")
 	}
 	close(never)

@@ -96,6 +96,7 @@ func (s *server) gated(l net.Listener, policy *auth.Policy) net.Listener {
 	g := gate.New(s.config.HTTPConnections)
 	s.gates = append(s.gates, g)
 	return gate.Listen(l, g, strangers, func() {
+		s.config.crowded()
 		s.service.Refused(httpapi.API, hapax.ErrLimitExceeded.Code())
 	})
 }

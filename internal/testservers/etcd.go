@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // Etcd starts an etcd cluster of one member. Further arguments go to its
@@ -50,7 +52,7 @@ func EtcdCluster(t testing.TB, n int) ([]*Server, string) {
 // await waits until the server is ready in the given sense.
 func (s *Server) await(t testing.TB, ready func(context.Context, string) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), readyWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	for {
 		err := ready(ctx, s.Addr)
@@ -58,7 +60,7 @@ func (s *Server) await(t testing.TB, ready func(context.Context, string) error) 
 			return
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("%s: not ready after %v: %v\n%s", s.spec.name, readyWithin, err, s.Log())
+			t.Fatalf("%s: not ready after %v: %v\n%s", s.spec.name, patience.Long, err, s.Log())
 		}
 		time.Sleep(pollEvery)
 	}

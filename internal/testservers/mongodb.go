@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // MongoDB starts a MongoDB-compatible server with an empty database "hapax": the
@@ -40,10 +42,11 @@ func MongoDB(t testing.TB) *Server {
 // cache under a name that depends on its sources.
 func buildFerretDB(t testing.TB) string {
 	t.Helper()
+	skipIfShort(t)
 	if !supported {
 		Missing(t, "servers for tests run on Linux only")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*readyWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*patience.Long)
 	defer cancel()
 	mod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {

@@ -50,6 +50,9 @@ func PostgresIn(t testing.TB, dir string, args ...string) *Server {
 		},
 		url: func(addr string) string { return "postgres://postgres@" + addr + "/postgres?sslmode=disable" },
 		ready: func(ctx context.Context, addr string) error {
+			if err := dialed(ctx, addr); err != nil { // it listens before it is ready, and to ask takes a process
+				return err
+			}
 			host, port, err := net.SplitHostPort(addr)
 			if err != nil {
 				return err

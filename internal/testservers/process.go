@@ -8,8 +8,11 @@
 //	        -------------> (ready) <----------
 //	             Start                Resume
 //
-// A test that finds its server missing is skipped, unless CI=true or
-// HAPAX_TEST_REQUIRE=1 is set: then it fails. A variable such as
+// A test that does not control its server, and keeps to names of its own there, takes
+// a shared one, which is there already.
+//
+// With -short, tests that need a server are skipped. A test that finds its server
+// missing is skipped, unless CI=true or HAPAX_TEST_REQUIRE=1 is set: then it fails. A variable such as
 // HAPAX_TEST_MYSQL_URL points a test at a server that exists already; that one
 // cannot be controlled, and a test that tries to is skipped.
 package testservers
@@ -29,11 +32,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 const (
-	readyWithin   = 60 * time.Second // for a server to answer after its start
-	stopWithin    = 30 * time.Second // for a server to end by itself when asked to
 	pollEvery     = 20 * time.Millisecond
 	startAttempts = 3       // with another port each time: a free port may be taken meanwhile
 	logTail       = 8 << 10 // bytes of the server's log that are printed when it fails
@@ -61,9 +64,10 @@ type Server struct {
 	Addr string // host:port; empty for a server that exists already
 	Dir  string // the data directory; empty for a server that exists already
 
-	t    testing.TB
-	spec spec
-	port int
+	t      testing.TB
+	spec   spec
+	port   int
+	shared bool // others use it, too
 
 	mu   sync.Mutex // guards cmd and done
 	cmd  *exec.Cmd  // nil: not running
@@ -83,6 +87,7 @@ func External(t testing.TB, variable string) *Server {
 // Without one the test is skipped, or fails where servers are required.
 func Require(t testing.TB, names []string, dirs ...string) string {
 	t.Helper()
+	skipIfShort(t)
 	if !supported {
 		Missing(t, "servers for tests run on Linux only")
 	}
@@ -101,10 +106,21 @@ func Require(t testing.TB, names []string, dirs ...string) string {
 	return ""
 }
 
+// skipIfShort skips a test that needs another program, with -short.
+func skipIfShort(t testing.TB) {
+	t.Helper()
+	if _, ok := t.(*keeper); !ok && testing.Short() {
+		t.Skip("needs a real server or another program, and -short leaves those out")
+	}
+}
+
 // Missing ends a test that lacks what it needs: as a failure where servers are
 // required, and as a skip elsewhere.
 func Missing(t testing.TB, why string) {
 	t.Helper()
+	if k, ok := t.(*keeper); ok {
+		k.missing(why)
+	}
 	if ci, _ := strconv.ParseBool(os.Getenv("CI")); ci || os.Getenv("HAPAX_TEST_REQUIRE") == "1" {
 		t.Fatalf("%s, and HAPAX_TEST_REQUIRE or CI asks for it", why)
 	}
@@ -120,6 +136,9 @@ func newDir(t testing.TB, name, user string) string {
 	if err == nil {
 		err = own(dir, user)
 	}
+	if k, ok := t.(*keeper); ok && err == nil {
+		err = k.outlast(dir)
+	}
 	if err != nil {
 		t.Fatalf("%s: data directory: %v", name, err)
 	}
@@ -134,7 +153,7 @@ func newDir(t testing.TB, name, user string) string {
 // run executes a helper program, such as initdb, to its end.
 func run(t testing.TB, user, dir, bin string, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), readyWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Dir = dir
@@ -209,8 +228,8 @@ func (s *Server) Stop() {
 	select {
 	case err := <-done:
 		done <- err
-	case <-time.After(stopWithin):
-		s.t.Errorf("%s: still running %v after it was asked to stop\n%s", s.spec.name, stopWithin, s.Log())
+	case <-time.After(patience.Long):
+		s.t.Errorf("%s: still running %v after it was asked to stop\n%s", s.spec.name, patience.Long, s.Log())
 	}
 	s.kill()
 }
@@ -235,7 +254,7 @@ func (s *Server) Start() {
 // and nothing answers. It returns when every thread has stopped.
 func (s *Server) Pause() {
 	s.t.Helper()
-	deadline := time.Now().Add(readyWithin)
+	deadline := time.Now().Add(patience.Long)
 	for _, pid := range s.signalAll(syscallStop) {
 		for !stopped(pid) {
 			if time.Now().After(deadline) {
@@ -276,8 +295,20 @@ func (s *Server) logPath() string { return filepath.Join(s.Dir, "hapax-test.log"
 // by the time it uses them.
 func (s *Server) MustControl() {
 	s.t.Helper()
+	if s.shared {
+		s.t.Fatalf("a shared server is not to be controlled: start one for this test")
+	}
 	if s.spec.bin == "" {
 		s.t.Skip("needs a server of its own, and an existing one was given")
+	}
+}
+
+// MustProxy skips a test that wants a Proxy before a server whose address is not known:
+// an existing one, which may be a cluster, or speak TLS.
+func (s *Server) MustProxy() {
+	s.t.Helper()
+	if s.Addr == "" {
+		s.t.Skip("needs a server whose address is known, and an existing one was given")
 	}
 }
 
@@ -330,7 +361,7 @@ func (s *Server) launch() error {
 }
 
 func (s *Server) awaitReady(done chan error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), readyWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Long)
 	defer cancel()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -344,7 +375,7 @@ func (s *Server) awaitReady(done chan error) error {
 			done <- exit
 			return fmt.Errorf("ended before it was ready: %v", exit)
 		case <-ctx.Done():
-			return fmt.Errorf("not ready after %v: %w", readyWithin, err)
+			return fmt.Errorf("not ready after %v: %w", patience.Long, err)
 		case <-tick.C:
 		}
 	}
@@ -368,7 +399,7 @@ func (s *Server) kill() {
 		}
 	}
 	<-done
-	deadline := time.Now().Add(stopWithin)
+	deadline := time.Now().Add(patience.Long)
 	for _, pid := range pids {
 		for alive(pid) && time.Now().Before(deadline) {
 			time.Sleep(pollEvery)

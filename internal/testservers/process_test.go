@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 func TestServerLife(t *testing.T) {
@@ -76,7 +78,7 @@ func TestServerDiesWithItsTest(t *testing.T) {
 	if err := cmd.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(stopWithin); ; time.Sleep(pollEvery) {
+	for end := time.Now().Add(patience.Long); ; time.Sleep(pollEvery) {
 		conn, err := net.Dial("tcp", addr)
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			return
@@ -91,6 +93,7 @@ func TestServerDiesWithItsTest(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
+	skipIfShort(t)
 	for _, c := range []struct {
 		ci, require string
 		fails       bool

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // Redis starts a Redis server that keeps everything it acknowledges. Further
@@ -54,7 +56,7 @@ func RedisCommand(ctx context.Context, addr, command string) (string, error) {
 		return "", err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience.Call)); err != nil {
 		return "", err
 	}
 	if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
@@ -193,7 +195,7 @@ func redisLine(ctx context.Context, addr, command, field string) (string, error)
 		return "", err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience.Call)); err != nil {
 		return "", err
 	}
 	// QUIT ends the answer.
@@ -212,7 +214,7 @@ func redisLine(ctx context.Context, addr, command, field string) (string, error)
 // eventually asks until f succeeds.
 func eventually(t testing.TB, what string, f func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), readyWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	for {
 		err := f(ctx)
@@ -220,7 +222,7 @@ func eventually(t testing.TB, what string, f func(ctx context.Context) error) {
 			return
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("%s: not after %v: %v", what, readyWithin, err)
+			t.Fatalf("%s: not after %v: %v", what, patience.Long, err)
 		}
 		time.Sleep(pollEvery)
 	}

@@ -13,7 +13,8 @@ import (
 // TestReadsOfThePast: a read that is answered from before what the handle has seen
 // tells that, and ends the handle.
 func TestReadsOfThePast(t *testing.T) {
-	s, err := Open(t.Context(), testservers.Etcd(t).URL+"/"+rand.Text(), Options{})
+	t.Parallel()
+	s, err := Open(t.Context(), testservers.SharedEtcd(t).URL+"/"+rand.Text(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

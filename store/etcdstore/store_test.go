@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/etcdstore"
 	"github.com/hapax-id/hapax/store/storetest"
@@ -20,12 +21,13 @@ import (
 
 func TestMain(m *testing.M) {
 	storetest.Main(m, func(ctx context.Context, url string) (storetest.Handle, error) {
-		return etcdstore.Open(ctx, url, etcdstore.Options{})
+		return etcdstore.Open(ctx, url, etcdstore.Options{Timeout: patience.Call})
 	})
 }
 
 func TestConformance(t *testing.T) {
-	server := testservers.Etcd(t)
+	t.Parallel()
+	server := testservers.SharedEtcd(t)
 	url := server.URL + "/" + rand.Text()
 	storetest.Run(t, storetest.Harness{
 		URL:          url,
@@ -84,7 +86,7 @@ func silence(server *testservers.Server, url string) func(testing.TB, time.Durat
 // open opens a handle that the test's end closes.
 func open(t testing.TB, url string) *etcdstore.Store {
 	t.Helper()
-	s, err := etcdstore.Open(t.Context(), url, etcdstore.Options{})
+	s, err := etcdstore.Open(t.Context(), url, etcdstore.Options{Timeout: patience.Call})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,6 +114,7 @@ func client(t testing.TB, s *testservers.Server) *clientv3.Client {
 // TestAnotherCluster: data that comes to another cluster, as by a restored
 // snapshot, is refused until it is adopted.
 func TestAnotherCluster(t *testing.T) {
+	t.Parallel()
 	from, to := testservers.Etcd(t), testservers.Etcd(t, "--initial-cluster-token", "another")
 	target := client(t, to)
 	s := open(t, from.URL)
@@ -157,6 +160,7 @@ func TestAnotherCluster(t *testing.T) {
 
 // TestCredentials: a user and a password are used, and are in no error.
 func TestCredentials(t *testing.T) {
+	t.Parallel()
 	server := testservers.Etcd(t)
 	c := client(t, server)
 	_, err := c.RoleAdd(t.Context(), "root")
@@ -191,13 +195,14 @@ func TestCredentials(t *testing.T) {
 // TestNew: a store on the caller's client is the one that Open finds, and leaves
 // the client open.
 func TestNew(t *testing.T) {
-	server := testservers.Etcd(t)
+	t.Parallel()
+	server, prefix := testservers.SharedEtcd(t), "/"+rand.Text()
 	c := client(t, server)
-	id, err := open(t, server.URL+"/p").StoreID(t.Context())
+	id, err := open(t, server.URL+prefix).StoreID(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := etcdstore.New(t.Context(), c, "/p/", etcdstore.Options{})
+	s, err := etcdstore.New(t.Context(), c, prefix+"/", etcdstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/etcdstore"
 	"github.com/hapax-id/hapax/store/internal/coordtest"
@@ -12,9 +13,10 @@ import (
 
 var driver = coordtest.Driver{
 	Server:  testservers.Etcd,
+	Shared:  testservers.SharedEtcd,
 	Cluster: testservers.EtcdCluster,
 	Open: func(ctx context.Context, url string, warn func(code, message string)) (hapax.Store, error) {
-		s, err := etcdstore.Open(ctx, url, etcdstore.Options{Warn: warn})
+		s, err := etcdstore.Open(ctx, url, etcdstore.Options{Warn: warn, Timeout: patience.Call})
 		if err != nil {
 			return nil, err
 		}
@@ -22,6 +24,6 @@ var driver = coordtest.Driver{
 	},
 }
 
-func TestTrouble(t *testing.T) { coordtest.Run(t, driver) }
+func TestTrouble(t *testing.T) { t.Parallel(); coordtest.Run(t, driver) }
 
 func BenchmarkAllocate(b *testing.B) { coordtest.Benchmark(b, driver) }

@@ -35,8 +35,8 @@ var (
 // Options configure a store. There is nothing to configure yet.
 type Options struct{}
 
-// lockWait bounds a call whose context has a later deadline or none.
-const lockWait = 5 * time.Second
+// lockWait bounds a call whose context has a later deadline or none; tests lengthen it.
+var lockWait = 5 * time.Second
 
 // A Store is a file of worker states. Its methods are safe for concurrent use.
 // It holds nothing open between calls.

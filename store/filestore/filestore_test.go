@@ -16,10 +16,12 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/internal/durable/losing"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/storetest"
 )
 
 func TestMain(m *testing.M) {
+	lockWait = patience.Call
 	storetest.Main(m, func(ctx context.Context, path string) (storetest.Handle, error) {
 		return Open(ctx, path, Options{})
 	})

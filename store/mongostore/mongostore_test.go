@@ -2,6 +2,7 @@ package mongostore_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/mongostore"
 	"github.com/hapax-id/hapax/store/storetest"
@@ -24,14 +26,15 @@ import (
 
 func TestMain(m *testing.M) {
 	storetest.Main(m, func(ctx context.Context, url string) (storetest.Handle, error) {
-		return mongostore.Open(ctx, url, mongostore.Options{})
+		return mongostore.Open(ctx, url, mongostore.Options{Timeout: patience.Call})
 	})
 }
 
 // open opens a store that the test's end closes. Its time limit is not the store's.
 func open(t testing.TB, url string, opts mongostore.Options) *mongostore.Store {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	opts.Timeout = cmp.Or(opts.Timeout, patience.Call)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	s, err := mongostore.Open(ctx, url, opts)
 	if err != nil {
@@ -91,7 +94,7 @@ func allocate(t testing.TB, s *mongostore.Store, tag string, n int64) hapax.Gran
 // allocateUntil allocates until it succeeds.
 func allocateUntil(t testing.TB, s *mongostore.Store, tag string) hapax.Grant {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	for {
 		a, err := s.Allocate(ctx, tag, 1, "")

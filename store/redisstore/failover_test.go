@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/redisstore"
 )
@@ -408,7 +409,7 @@ func failover(t *testing.T, opts redisstore.Options, query string, want *hapax.E
 	master.Kill()
 	if want != nil {
 		// Until the promotion the replica is refused as one.
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 		defer cancel()
 		for {
 			_, err := s.Allocate(ctx, "t", 1, "")

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/redisstore"
@@ -22,14 +24,15 @@ import (
 
 func TestMain(m *testing.M) {
 	storetest.Main(m, func(ctx context.Context, url string) (storetest.Handle, error) {
-		return redisstore.Open(ctx, url, redisstore.Options{})
+		return redisstore.Open(ctx, url, redisstore.Options{Timeout: patience.Call})
 	})
 }
 
 // open opens a store that the test's end closes. Its time limit is not the store's.
 func open(t testing.TB, url string, opts redisstore.Options) *redisstore.Store {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	opts.Timeout = cmp.Or(opts.Timeout, patience.Call)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	s, err := redisstore.Open(ctx, url, opts)
 	for errors.Is(err, hapax.ErrStoreUnavailable) && ctx.Err() == nil { // it waits for replicas, and one may be late
@@ -80,7 +83,7 @@ func create(t testing.TB, s *redisstore.Store, def hapax.Tag) hapax.Tag {
 func createUntil(t testing.TB, s *redisstore.Store) {
 	t.Helper()
 	def := must[hapax.Tag](t)(hapax.Tag{Name: "t"}.WithDefaults())
-	for end := time.Now().Add(30 * time.Second); ; {
+	for end := time.Now().Add(patience.Long); ; {
 		_, err := s.CreateTag(t.Context(), def, hapax.CreateExplicit)
 		if err == nil || errors.Is(err, hapax.ErrTagExists) {
 			return
@@ -100,7 +103,7 @@ func allocate(t testing.TB, s *redisstore.Store, tag string, n int64) hapax.Gran
 // may be nil, and returns what happened. Other errors pass: the server is down.
 func allocateUntil(t testing.TB, s *redisstore.Store, tag string, want *hapax.Error) (hapax.Grant, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	for {
 		a, err := s.Allocate(t.Context(), tag, 1, "")

@@ -3,9 +3,9 @@ package sqlstore_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/sqlstore"
 )
@@ -38,7 +38,7 @@ func standby(t *testing.T) (primary, replica *testservers.Server, url, replicaUR
 func TestCancelledWaitForStandby(t *testing.T) {
 	t.Parallel()
 	primary, replica, url, replicaURL, _ := standby(t)
-	s := open(t, url, sqlstore.Options{Timeout: time.Minute})
+	s := open(t, url, sqlstore.Options{Timeout: patience.Long})
 	a := allocate(t, s, "orders", 10)
 	awaitReplay(t, s)
 	replica.Kill()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/sqlstore"
 )
@@ -244,7 +245,7 @@ func eventually(t testing.TB, s *sqlstore.Store, query string) {
 
 func becomes(t testing.TB, db *sql.DB, query string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience.Long); ; time.Sleep(20 * time.Millisecond) {
 		var ok bool
 		err := db.QueryRowContext(t.Context(), query).Scan(&ok)
 		if ok {

@@ -21,8 +21,7 @@ import (
 // The printed schema is what Open creates, and an account that may not create,
 // alter, drop or delete anything can work on it.
 func TestSchemaAndRights(t *testing.T) {
-	onServers(t, func(t *testing.T, server *testservers.Server, created string) {
-		server.MustControl()
+	onOwnServers(t, func(t *testing.T, server *testservers.Server, created string) {
 		root := open(t, created, sqlstore.Options{})
 		printed := fresh(server.URL)
 		script, err := sqlstore.Schema(root.Name(), prefixOf(printed))
@@ -145,7 +144,7 @@ func TestOpenAtOnce(t *testing.T) {
 // In the steady state a call is one request on the network.
 func TestRoundTrips(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		server.MustControl()
+		server.MustProxy()
 		proxy := testservers.NewProxy(t, server.Addr)
 		s := open(t, proxy.URL(url), sqlstore.Options{MaxConns: 1})
 		create(t, s, "orders")
@@ -207,7 +206,8 @@ func TestRoundTrips(t *testing.T) {
 // sqlstore.PostgreSQL sends the new mark before it commits. A commit that fails then
 // must fail the call, and grant nothing.
 func TestCommitFailsAfterRow(t *testing.T) {
-	server := testservers.Postgres(t)
+	t.Parallel()
+	server := testservers.SharedPostgres(t)
 	url := fresh(server.URL)
 	s := open(t, url, sqlstore.Options{})
 	create(t, s, "orders")
@@ -228,6 +228,7 @@ func TestCommitFailsAfterRow(t *testing.T) {
 
 // A deadlock's victim was rolled back for certain, and is tried again.
 func TestDeadlock(t *testing.T) {
+	t.Parallel()
 	server := testservers.MariaDB(t)
 	url := fresh(server.URL)
 	s := open(t, url, sqlstore.Options{})
@@ -366,8 +367,7 @@ func TestOddBytes(t *testing.T) {
 // More callers than connections wait for one another, and only as long as their
 // contexts say.
 func TestBoundedPool(t *testing.T) {
-	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		server.MustControl()
+	onOwnServers(t, func(t *testing.T, server *testservers.Server, url string) {
 		s := open(t, url, sqlstore.Options{MaxConns: 2})
 		create(t, s, "orders")
 		var wg sync.WaitGroup
@@ -398,8 +398,7 @@ func TestBoundedPool(t *testing.T) {
 }
 
 func TestUnixSocket(t *testing.T) {
-	onServers(t, func(t *testing.T, server *testservers.Server, raw string) {
-		server.MustControl()
+	onOwnServers(t, func(t *testing.T, server *testservers.Server, raw string) {
 		u := strings.Replace(raw, server.Addr, "", 1)
 		if strings.HasPrefix(u, "mysql:") {
 			u = with(u, "socket", server.Dir+"/s")

@@ -2,6 +2,7 @@ package sqlstore_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -16,6 +17,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/sqlstore"
 	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
@@ -25,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) {
 	storetest.Main(m, func(ctx context.Context, url string) (storetest.Handle, error) {
-		return Open(ctx, url, sqlstore.Options{})
+		return Open(ctx, url, sqlstore.Options{Timeout: patience.Call})
 	})
 }
 
@@ -33,18 +35,34 @@ func TestMain(m *testing.M) {
 var kinds = map[string]struct {
 	dialect sqlstore.Dialect
 	start   func(testing.TB, ...string) *testservers.Server
+	share   func(testing.TB) *testservers.Server
 }{
-	"mariadb":  {sqlstore.MySQL, testservers.MariaDB},
-	"postgres": {sqlstore.PostgreSQL, testservers.Postgres},
+	"mariadb":  {sqlstore.MySQL, testservers.MariaDB, testservers.SharedMariaDB},
+	"postgres": {sqlstore.PostgreSQL, testservers.Postgres, testservers.SharedPostgres},
 }
 
-// onServers runs the test on a server of each kind. The server is its own; the
-// store's tables are fresh also on a server that existed.
+// onServers runs the test on a server of each kind, which others use at the same
+// time; the store's tables are fresh.
 func onServers(t *testing.T, f func(t *testing.T, s *testservers.Server, url string)) {
+	t.Parallel()
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := kind.share(t)
+			f(t, s, fresh(s.URL))
+		})
+	}
+}
+
+// onOwnServers is onServers for tests that control their server, or change it for
+// everybody.
+func onOwnServers(t *testing.T, f func(t *testing.T, s *testservers.Server, url string)) {
+	t.Parallel()
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := kind.start(t)
+			s.MustControl()
 			f(t, s, fresh(s.URL))
 		})
 	}
@@ -79,6 +97,7 @@ var urls sync.Map
 
 func open(t testing.TB, url string, opts sqlstore.Options) *sqlstore.Store {
 	t.Helper()
+	opts.Timeout = cmp.Or(opts.Timeout, patience.Call)
 	s, err := Open(t.Context(), url, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -226,8 +245,7 @@ func silence(server *testservers.Server, url string) func(testing.TB, time.Durat
 // What was acknowledged before a server was killed in the middle of its work is
 // not granted again after its restart, and callers need not open the store anew.
 func TestKilledServer(t *testing.T) {
-	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		server.MustControl()
+	onOwnServers(t, func(t *testing.T, server *testservers.Server, url string) {
 		s := open(t, url, sqlstore.Options{})
 		create(t, s, "orders")
 		ctx, stop := context.WithCancel(t.Context())
@@ -285,7 +303,7 @@ func disjoint(t testing.TB, grants []hapax.Grant) {
 // mark has moved by exactly one step, and what follows lies above it.
 func TestAmbiguousWrite(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		server.MustControl()
+		server.MustProxy()
 		proxy := testservers.NewProxy(t, server.Addr)
 		s := open(t, proxy.URL(url), sqlstore.Options{MaxConns: 1})
 		direct := open(t, url, sqlstore.Options{})
@@ -343,7 +361,7 @@ func warm(t testing.TB, s *sqlstore.Store) {
 // context, whichever is first, and the store works again when it is mended.
 func TestBlackhole(t *testing.T) {
 	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		server.MustControl()
+		server.MustProxy()
 		proxy := testservers.NewProxy(t, server.Addr)
 		s := open(t, proxy.URL(url), sqlstore.Options{MaxConns: 2})
 		create(t, s, "orders")
@@ -364,7 +382,7 @@ func TestBlackhole(t *testing.T) {
 		wantErr(t, "ping", s.Ping(t.Context()), hapax.ErrStoreUnavailable)
 		proxy.Pass()
 		granted := []hapax.Grant{first}
-		for end := time.Now().Add(30 * time.Second); len(granted) < 10; {
+		for end := time.Now().Add(patience.Long); len(granted) < 10; {
 			a, err := s.Allocate(t.Context(), "orders", 10, "")
 			if err == nil {
 				granted = append(granted, a.Grant)
@@ -379,9 +397,8 @@ func TestBlackhole(t *testing.T) {
 // A call waits for a server that restarts, as long as its time limit allows:
 // a connection that could not be made has done nothing.
 func TestWaitsForServer(t *testing.T) {
-	onServers(t, func(t *testing.T, server *testservers.Server, url string) {
-		server.MustControl()
-		s := open(t, url, sqlstore.Options{Timeout: 30 * time.Second})
+	onOwnServers(t, func(t *testing.T, server *testservers.Server, url string) {
+		s := open(t, url, sqlstore.Options{Timeout: patience.Long})
 		create(t, s, "orders")
 		server.Stop()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

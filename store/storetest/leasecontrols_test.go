@@ -21,281 +21,269 @@ func TestRowControls(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		breaks func(*twin)
-		caught []string
+		caught string // the checks that see it
 	}{
-		{"a swap that compares nothing", func(s *twin) {
-			s.swap = func(ctx context.Context, table, name string, _, next []byte) (bool, error) {
-				row, err := s.Store.Row(ctx, table, name)
-				if err != nil || bytes.Equal(row, next) {
-					return err == nil, err
-				}
-				return s.Store.SwapRow(ctx, table, name, row, next)
-			}
-		}, []string{"rows/swap", "rows/values"}},
-		{"a swap that compares without case", func(s *twin) {
-			s.swap = func(ctx context.Context, table, name string, old, next []byte) (bool, error) {
-				if row, _ := s.Store.Row(ctx, table, name); bytes.EqualFold(row, old) && len(row) > 0 {
-					old = row
-				}
-				return s.Store.SwapRow(ctx, table, name, old, next)
-			}
-		}, []string{"rows/swap"}},
-		{"a swap that compares the beginning", func(s *twin) {
-			s.swap = func(ctx context.Context, table, name string, old, next []byte) (bool, error) {
-				if row, _ := s.Store.Row(ctx, table, name); old != nil && bytes.HasPrefix(row, old) && !bytes.Equal(row, next) {
-					old = row
-				}
-				return s.Store.SwapRow(ctx, table, name, old, next)
-			}
-		}, []string{"rows/swap"}},
-		{"a swap that creates where a change is asked for", func(s *twin) {
-			s.swap = func(ctx context.Context, table, name string, old, next []byte) (bool, error) {
-				if row, _ := s.Store.Row(ctx, table, name); row == nil && next != nil {
-					old = nil
-				}
-				return s.Store.SwapRow(ctx, table, name, old, next)
-			}
-		}, []string{"rows/swap"}},
-		{"a swap in two steps", func(s *twin) {
-			s.swap = func(ctx context.Context, table, name string, old, next []byte) (bool, error) {
-				row, err := s.Store.Row(ctx, table, name)
-				if err != nil || !bytes.Equal(row, old) || (row == nil) != (old == nil) {
-					return false, err
-				}
-				time.Sleep(time.Millisecond)
-				for ok := false; !ok && err == nil; {
-					if row, err = s.Store.Row(ctx, table, name); bytes.Equal(row, next) {
-						return true, err
-					}
-					ok, err = s.Store.SwapRow(ctx, table, name, row, next)
-				}
-				return true, err
-			}
-		}, []string{"rows/one swap wins", "linearizable/swap", "workers/start together", "pools/one layout wins"}},
-		{"a removal that leaves an empty row", func(s *twin) {
-			s.swap = func(ctx context.Context, table, name string, old, next []byte) (bool, error) {
-				if next == nil && old != nil {
-					next = []byte(" ")
-				}
-				return s.Store.SwapRow(ctx, table, name, old, next)
-			}
-		}, []string{"rows/swap", "rows/list"}},
-		{"values as JSON", func(s *twin) {
-			s.swap = func(ctx context.Context, table, name string, old, next []byte) (bool, error) {
-				for _, v := range []*[]byte{&old, &next} {
-					var compact bytes.Buffer
-					if json.Compact(&compact, *v) == nil {
-						*v = compact.Bytes()
-					}
-				}
-				return s.Store.SwapRow(ctx, table, name, old, next)
-			}
-		}, []string{"rows/values"}},
-		{"values as text", func(s *twin) {
-			s.swap = func(ctx context.Context, table, name string, old, next []byte) (bool, error) {
-				return s.Store.SwapRow(ctx, table, name, bytes.ToValidUTF8(old, []byte("?")), bytes.ToValidUTF8(next, []byte("?")))
-			}
-		}, []string{"rows/values"}},
-		{"values without spaces behind", func(s *twin) {
-			s.swap = func(ctx context.Context, table, name string, old, next []byte) (bool, error) {
-				return s.Store.SwapRow(ctx, table, name, trim(old), trim(next))
-			}
-		}, []string{"rows/values"}},
-		{"no limit of a value", func(s *twin) {
-			s.swap = func(ctx context.Context, table, name string, old, next []byte) (bool, error) {
-				if len(next) > driver.MaxValueBytes {
-					next = next[:driver.MaxValueBytes]
-				}
-				return s.Store.SwapRow(ctx, table, name, old, next)
-			}
-		}, []string{"rows/refused"}},
-		{"rows in the order of letters", func(s *twin) {
-			s.list = func(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
-				all, err := s.Store.ListRows(ctx, table, after, 1<<20)
-				slices.SortStableFunc(all, func(a, b driver.Row) int { return cmp.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)) })
-				return all[:min(limit, len(all))], err
-			}
-		}, []string{"rows/list"}},
-		{"a page that begins with the row before", func(s *twin) {
-			s.list = func(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
-				if after != "" {
-					after = after[:len(after)-1]
-				}
-				return s.Store.ListRows(ctx, table, after, limit)
-			}
-		}, []string{"rows/list"}},
+		{"a swap that compares nothing", swapping(func(row, _, next []byte) ([]byte, []byte) { return row, next }), "rows/swap, rows/values"},
+		{"a swap that compares without case", swapping(func(row, old, next []byte) ([]byte, []byte) {
+			return pick(bytes.EqualFold(row, old) && len(row) > 0, row, old), next
+		}), "rows/swap"},
+		{"a swap that compares the beginning", swapping(func(row, old, next []byte) ([]byte, []byte) {
+			return pick(old != nil && bytes.HasPrefix(row, old) && !bytes.Equal(row, next), row, old), next
+		}), "rows/swap"},
+		{"a swap that creates where a change is asked for", swapping(func(row, old, next []byte) ([]byte, []byte) {
+			return pick(row == nil && next != nil, nil, old), next
+		}), "rows/swap"},
+		{"a swap in two steps", swapInTwoSteps, "rows/one swap wins, linearizable/swap, workers/start together, pools/one layout wins"},
+		{"a removal that leaves an empty row", swapping(func(_, old, next []byte) ([]byte, []byte) {
+			return old, pick(next == nil && old != nil, []byte(" "), next)
+		}), "rows/swap, rows/list"},
+		{"values as JSON", storing(compact), "rows/values"},
+		{"values as text", storing(func(v []byte) []byte { return bytes.ToValidUTF8(v, []byte("?")) }), "rows/values"},
+		{"values without spaces behind", storing(trim), "rows/values"},
+		{"no limit of a value", swapping(func(_, old, next []byte) ([]byte, []byte) {
+			return old, pick(len(next) > driver.MaxValueBytes, next[:min(len(next), driver.MaxValueBytes)], next)
+		}), "rows/refused"},
+		{"rows in the order of letters", listInOrderOfLetters, "rows/list"},
+		{"a page that begins with the row before", listing(func(after string) string { return after[:max(0, len(after)-1)] }), "rows/list"},
 		{"rows of tables that begin alike", func(s *twin) {
 			s.rename = func(name string) string { return strings.TrimRight(name, "/ ") }
-		}, []string{"rows/names", "rows/list"}},
-		{"a layout that is overwritten", func(s *twin) {
-			s.acquire = func(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
-				p, err := s.CreatePool(ctx, req.Pool, req.Layout.String())
-				if errors.Is(err, hapax.ErrLayoutMismatch) {
-					raw, _ := s.Store.Row(ctx, "pools", req.Pool)
-					s.Store.SwapRow(ctx, "pools", req.Pool, raw, bytes.ReplaceAll(raw, []byte(p.Layout), []byte(req.Layout.String())))
-				}
-				return s.Leases.AcquireWorker(ctx, req)
+		}, "rows/names, rows/list"},
+
+		{"a layout that is overwritten", overwriteLayout, "workers/layout is frozen, pools/create"},
+		{"the first use revives a pool", beforeAcquire(func(ctx context.Context, s *twin, req *hapax.AcquireRequest) {
+			s.CreatePool(ctx, req.Pool, req.Layout.String())
+		}), "pools/delete used"},
+		{"expiry in seconds", beforeAcquire(func(_ context.Context, _ *twin, req *hapax.AcquireRequest) {
+			req.Term.TTL = req.Term.TTL.Truncate(time.Second) - time.Duration(req.Term.Now.Nanosecond())
+		}), "workers/acquire"},
+		{"a pool that was used goes for good", removeForGood, "pools/delete used"},
+		{"a pool that was not used leaves a tombstone", listTombstones, "pools/delete unused"},
+		{"a pool's deletion looks for workers first", lookBeforeRemoving, "pools/delete while acquiring"},
+
+		{"an extension that asks for no key", beforeExtend(func(l *hapax.Lease, w *storedWorker) { w.KeyHash = driver.HashKey(l.Key) }), "leases/key"},
+		{"an extension that asks for no token", beforeExtend(func(l *hapax.Lease, w *storedWorker) {
+			w.Token, w.KeyHash = l.Token, driver.HashKey(l.Key)
+			l.Grant.Hi = w.Mark
+		}), "leases/extend under an old token, workers/retire"},
+		{"an extension that lowers a mark", beforeExtend(func(l *hapax.Lease, w *storedWorker) {
+			if w.Token == l.Token {
+				w.Mark = min(w.Mark, l.Grant.Hi)
 			}
-		}, []string{"workers/layout is frozen", "pools/create"}},
-		{"the first use revives a pool", func(s *twin) {
-			s.acquire = func(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
-				s.CreatePool(ctx, req.Pool, req.Layout.String())
-				return s.Leases.AcquireWorker(ctx, req)
-			}
-		}, []string{"pools/delete used"}},
-		{"a pool that was used goes for good", func(s *twin) {
-			s.remove = func(ctx context.Context, pool string) (hapax.Pool, error) {
-				p, err := s.Leases.DeletePool(ctx, pool)
-				if raw, _ := s.Store.Row(ctx, "pools", pool); raw != nil {
-					s.Store.SwapRow(ctx, "pools", pool, raw, nil)
-				}
-				return p, err
-			}
-		}, []string{"pools/delete used"}},
-		{"a pool that was not used leaves a tombstone", func(s *twin) {
-			s.list = func(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
-				rows, err := s.Store.ListRows(ctx, table, after, limit)
-				if len(rows) == 0 && limit == 1 {
-					rows = append(rows, driver.Row{})
-				}
-				return rows, err
-			}
-		}, []string{"pools/delete unused"}},
-		{"a pool's deletion looks for workers first", func(s *twin) {
-			s.remove = func(ctx context.Context, pool string) (hapax.Pool, error) {
-				used, err := s.Store.ListRows(ctx, "workers/"+pool, "", 1)
-				if err != nil || len(used) > 0 {
-					return s.Leases.DeletePool(ctx, pool)
-				}
-				time.Sleep(2 * time.Millisecond)
-				raw, err := s.Store.Row(ctx, "pools", pool)
-				if raw == nil {
-					return hapax.Pool{}, cmp.Or(err, error(hapax.ErrPoolNotFound))
-				}
-				_, err = s.Store.SwapRow(ctx, "pools", pool, raw, nil)
-				return hapax.Pool{Name: pool, Deleted: true}, err
-			}
-		}, []string{"pools/delete while acquiring"}},
-		{"expiry in seconds", func(s *twin) {
-			s.acquire = func(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
-				req.Term.TTL = req.Term.TTL.Truncate(time.Second) - time.Duration(req.Term.Now.Nanosecond())
-				return s.Leases.AcquireWorker(ctx, req)
-			}
-		}, []string{"workers/acquire"}},
-		{"an extension that asks for no key", func(s *twin) {
-			s.extend = func(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-				if _, err := s.edit(ctx, l, func(w *storedWorker) { w.KeyHash = driver.HashKey(l.Key) }); err != nil {
-					return l, err
-				}
-				return s.Leases.ExtendWorker(ctx, l, req)
-			}
-		}, []string{"leases/key"}},
-		{"an extension that asks for no token", func(s *twin) {
-			s.extend = func(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-				w, err := s.edit(ctx, l, func(w *storedWorker) { w.Token, w.KeyHash = l.Token, driver.HashKey(l.Key) })
-				if err != nil {
-					return l, err
-				}
-				l.Grant.Hi = w.Mark
-				return s.Leases.ExtendWorker(ctx, l, req)
-			}
-		}, []string{"leases/extend under an old token", "workers/retire"}},
-		{"an extension that begins at the stored mark", func(s *twin) {
-			s.extend = func(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-				w, err := s.edit(ctx, l, func(*storedWorker) {})
-				if err != nil {
-					return l, err
-				}
-				longer, err := s.Leases.ExtendWorker(ctx, l, req)
-				if err == nil {
-					longer.Grant.Lo = w.Mark
-				}
-				return longer, err
-			}
-		}, []string{"leases/lost answer"}},
-		{"an extension that lowers a mark", func(s *twin) {
-			s.extend = func(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-				if _, err := s.edit(ctx, l, func(w *storedWorker) {
-					if w.Token == l.Token {
-						w.Mark = min(w.Mark, l.Grant.Hi)
-					}
-				}); err != nil {
-					return l, err
-				}
-				return s.Leases.ExtendWorker(ctx, l, req)
-			}
-		}, []string{"leases/lost answer"}},
-		{"a row that is behind is a lost lease", func(s *twin) {
-			s.extend = func(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-				l, err := s.Leases.ExtendWorker(ctx, l, req)
-				if errors.Is(err, hapax.ErrStoreRolledBack) {
-					err = hapax.ErrLeaseLost
-				}
-				return l, err
-			}
-		}, []string{"leases/rolled back"}},
-		{"a row that is gone is created again", func(s *twin) {
-			s.extend = func(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-				extended, err := s.Leases.ExtendWorker(ctx, l, req)
-				if errors.Is(err, hapax.ErrStoreRolledBack) {
-					return s.Leases.AcquireWorker(ctx, hapax.AcquireRequest{
-						Pool: l.Pool, Layout: req.Layout, Workers: hapax.WorkerRange{Lo: l.Worker, Hi: l.Worker + 1}, Holder: l.Holder, Term: req.Term,
-					})
-				}
-				return extended, err
-			}
-		}, []string{"leases/rolled back"}},
-		{"a seal that asks for no token", func(s *twin) {
-			s.seal = func(ctx context.Context, l hapax.Lease, last int64) error {
-				if _, err := s.edit(ctx, l, func(w *storedWorker) { w.Token, w.KeyHash = l.Token, driver.HashKey(l.Key) }); err != nil {
-					return err
-				}
-				return s.Leases.SealWorker(ctx, l, last)
-			}
-		}, []string{"leases/late seal", "leases/key"}},
-		{"a seal that asks for no key", func(s *twin) {
-			s.seal = func(ctx context.Context, l hapax.Lease, last int64) error {
-				if _, err := s.edit(ctx, l, func(w *storedWorker) { w.KeyHash = driver.HashKey(l.Key) }); err != nil {
-					return err
-				}
-				return s.Leases.SealWorker(ctx, l, last)
-			}
-		}, []string{"leases/key"}},
-		{"a seal that compares no mark", func(s *twin) {
-			s.seal = func(ctx context.Context, l hapax.Lease, last int64) error {
-				w, err := s.edit(ctx, l, func(*storedWorker) {})
-				if err != nil {
-					return err
-				}
-				l.Grant.Hi = max(w.Mark, l.Grant.Lo)
-				return s.Leases.SealWorker(ctx, l, last)
-			}
-		}, []string{"leases/lost answer"}},
-		{"a seal below where the lease began", func(s *twin) {
-			s.seal = func(ctx context.Context, l hapax.Lease, last int64) error {
-				if _, err := s.edit(ctx, l, func(w *storedWorker) { w.From = 0 }); err != nil {
-					return err
-				}
-				return s.Leases.SealWorker(ctx, l, last)
-			}
-		}, []string{"leases/seal"}},
-		{"a seal that keeps the token", func(s *twin) {
-			s.seal = func(ctx context.Context, l hapax.Lease, last int64) error {
-				err := s.Leases.SealWorker(ctx, l, last)
-				if err == nil {
-					_, err = s.edit(ctx, l, func(w *storedWorker) { w.Token-- })
-				}
-				return err
-			}
-		}, []string{"leases/seal"}},
+		}), "leases/lost answer"},
+		{"an extension that begins at the stored mark", extendFromMark, "leases/lost answer"},
+		{"a row that is behind is a lost lease", afterExtend(func(context.Context, *twin, hapax.Lease, hapax.ExtendRequest) (hapax.Lease, error) {
+			return hapax.Lease{}, hapax.ErrLeaseLost
+		}), "leases/rolled back"},
+		{"a row that is gone is created again", afterExtend(func(ctx context.Context, s *twin, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+			return s.Leases.AcquireWorker(ctx, hapax.AcquireRequest{
+				Pool: l.Pool, Layout: req.Layout, Workers: hapax.WorkerRange{Lo: l.Worker, Hi: l.Worker + 1}, Holder: l.Holder, Term: req.Term,
+			})
+		}), "leases/rolled back"},
+
+		{"a seal that asks for no token", beforeSeal(func(l *hapax.Lease, w *storedWorker) {
+			w.Token, w.KeyHash = l.Token, driver.HashKey(l.Key)
+		}), "leases/late seal, leases/key"},
+		{"a seal that asks for no key", beforeSeal(func(l *hapax.Lease, w *storedWorker) { w.KeyHash = driver.HashKey(l.Key) }), "leases/key"},
+		{"a seal that compares no mark", beforeSeal(func(l *hapax.Lease, w *storedWorker) { l.Grant.Hi = max(w.Mark, l.Grant.Lo) }), "leases/lost answer"},
+		{"a seal below where the lease began", beforeSeal(func(_ *hapax.Lease, w *storedWorker) { w.From = 0 }), "leases/seal"},
+		{"a seal that keeps the token", sealKeepingToken, "leases/seal"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wantCaught(t, Harness{Open: func(testing.TB) Handle {
 				s := newTwin()
 				c.breaks(s)
 				return s
-			}}, c.caught)
+			}}, strings.Split(c.caught, ", "))
 		})
+	}
+}
+
+func pick(so bool, then, otherwise []byte) []byte {
+	if so {
+		return then
+	}
+	return otherwise
+}
+
+// swapping breaks a swap by what it compares and stores in place of what it was asked
+// to, where row is what is stored.
+func swapping(replace func(row, old, next []byte) (compared, stored []byte)) func(*twin) {
+	return func(s *twin) {
+		s.swap = func(ctx context.Context, table, name string, old, next []byte) (bool, error) {
+			row, err := s.Store.Row(ctx, table, name)
+			if err != nil {
+				return false, err
+			}
+			compared, stored := replace(row, old, next)
+			if row == nil && compared == nil && stored == nil {
+				return true, nil // there is nothing to remove
+			}
+			return s.Store.SwapRow(ctx, table, name, compared, stored)
+		}
+	}
+}
+
+// storing breaks the values of rows.
+func storing(as func([]byte) []byte) func(*twin) {
+	return swapping(func(_, old, next []byte) ([]byte, []byte) { return as(old), as(next) })
+}
+
+func compact(v []byte) []byte {
+	var short bytes.Buffer
+	if json.Compact(&short, v) == nil {
+		return short.Bytes()
+	}
+	return v
+}
+
+func swapInTwoSteps(s *twin) {
+	s.swap = func(ctx context.Context, table, name string, old, next []byte) (bool, error) {
+		row, err := s.Store.Row(ctx, table, name)
+		if err != nil || !bytes.Equal(row, old) || (row == nil) != (old == nil) {
+			return false, err
+		}
+		time.Sleep(time.Millisecond)
+		for ok := false; !ok && err == nil; {
+			if row, err = s.Store.Row(ctx, table, name); bytes.Equal(row, next) {
+				return true, err
+			}
+			ok, err = s.Store.SwapRow(ctx, table, name, row, next)
+		}
+		return true, err
+	}
+}
+
+// listing breaks where a page of rows begins.
+func listing(from func(after string) string) func(*twin) {
+	return func(s *twin) {
+		s.list = func(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
+			return s.Store.ListRows(ctx, table, from(after), limit)
+		}
+	}
+}
+
+func listInOrderOfLetters(s *twin) {
+	s.list = func(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
+		all, err := s.Store.ListRows(ctx, table, after, 1<<20)
+		slices.SortStableFunc(all, func(a, b driver.Row) int { return cmp.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)) })
+		return all[:min(limit, len(all))], err
+	}
+}
+
+func listTombstones(s *twin) {
+	s.list = func(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
+		rows, err := s.Store.ListRows(ctx, table, after, limit)
+		if len(rows) == 0 && limit == 1 {
+			rows = append(rows, driver.Row{})
+		}
+		return rows, err
+	}
+}
+
+// beforeAcquire breaks acquisitions by what happens before them.
+func beforeAcquire(do func(ctx context.Context, s *twin, req *hapax.AcquireRequest)) func(*twin) {
+	return func(s *twin) {
+		s.acquire = func(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+			do(ctx, s, &req)
+			return s.Leases.AcquireWorker(ctx, req)
+		}
+	}
+}
+
+func overwriteLayout(s *twin) {
+	beforeAcquire(func(ctx context.Context, s *twin, req *hapax.AcquireRequest) {
+		p, err := s.CreatePool(ctx, req.Pool, req.Layout.String())
+		if errors.Is(err, hapax.ErrLayoutMismatch) {
+			raw, _ := s.Store.Row(ctx, "pools", req.Pool)
+			s.Store.SwapRow(ctx, "pools", req.Pool, raw, bytes.ReplaceAll(raw, []byte(p.Layout), []byte(req.Layout.String())))
+		}
+	})(s)
+}
+
+func removeForGood(s *twin) {
+	s.remove = func(ctx context.Context, pool string) (hapax.Pool, error) {
+		p, err := s.Leases.DeletePool(ctx, pool)
+		if raw, _ := s.Store.Row(ctx, "pools", pool); raw != nil {
+			s.Store.SwapRow(ctx, "pools", pool, raw, nil)
+		}
+		return p, err
+	}
+}
+
+func lookBeforeRemoving(s *twin) {
+	s.remove = func(ctx context.Context, pool string) (hapax.Pool, error) {
+		used, err := s.Store.ListRows(ctx, "workers/"+pool, "", 1)
+		if err != nil || len(used) > 0 {
+			return s.Leases.DeletePool(ctx, pool)
+		}
+		time.Sleep(2 * time.Millisecond)
+		raw, err := s.Store.Row(ctx, "pools", pool)
+		if raw == nil {
+			return hapax.Pool{}, cmp.Or(err, error(hapax.ErrPoolNotFound))
+		}
+		_, err = s.Store.SwapRow(ctx, "pools", pool, raw, nil)
+		return hapax.Pool{Name: pool, Deleted: true}, err
+	}
+}
+
+// beforeExtend breaks extensions by an edit of the lease and its row before them.
+func beforeExtend(edit func(l *hapax.Lease, w *storedWorker)) func(*twin) {
+	return func(s *twin) {
+		s.extend = func(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+			if _, err := s.edit(ctx, l, func(w *storedWorker) { edit(&l, w) }); err != nil {
+				return l, err
+			}
+			return s.Leases.ExtendWorker(ctx, l, req)
+		}
+	}
+}
+
+// afterExtend breaks what comes of an extension in a store that is behind.
+func afterExtend(instead func(context.Context, *twin, hapax.Lease, hapax.ExtendRequest) (hapax.Lease, error)) func(*twin) {
+	return func(s *twin) {
+		s.extend = func(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+			extended, err := s.Leases.ExtendWorker(ctx, l, req)
+			if errors.Is(err, hapax.ErrStoreRolledBack) {
+				return instead(ctx, s, l, req)
+			}
+			return extended, err
+		}
+	}
+}
+
+func extendFromMark(s *twin) {
+	s.extend = func(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+		w, err := s.edit(ctx, l, func(*storedWorker) {})
+		if err != nil {
+			return l, err
+		}
+		longer, err := s.Leases.ExtendWorker(ctx, l, req)
+		if err == nil {
+			longer.Grant.Lo = w.Mark
+		}
+		return longer, err
+	}
+}
+
+// beforeSeal breaks seals by an edit of the lease and its row before them.
+func beforeSeal(edit func(l *hapax.Lease, w *storedWorker)) func(*twin) {
+	return func(s *twin) {
+		s.seal = func(ctx context.Context, l hapax.Lease, last int64) error {
+			if _, err := s.edit(ctx, l, func(w *storedWorker) { edit(&l, w) }); err != nil {
+				return err
+			}
+			return s.Leases.SealWorker(ctx, l, last)
+		}
+	}
+}
+
+func sealKeepingToken(s *twin) {
+	s.seal = func(ctx context.Context, l hapax.Lease, last int64) error {
+		err := s.Leases.SealWorker(ctx, l, last)
+		if err == nil {
+			_, err = s.edit(ctx, l, func(w *storedWorker) { w.Token-- })
+		}
+		return err
 	}
 }
 

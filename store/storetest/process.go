@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 var processChecks = []check{
@@ -51,7 +52,7 @@ func Main(m *testing.M, open func(ctx context.Context, url string) (Handle, erro
 	if !child {
 		os.Exit(m.Run())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Long)
 	defer cancel()
 	var j job
 	err := json.Unmarshal([]byte(text), &j)

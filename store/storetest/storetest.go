@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -127,7 +128,7 @@ func Run(t *testing.T, h Harness) {
 
 // runOn runs the check with a fresh handle.
 func (c check) runOn(t testing.TB, h Harness) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	e := &env{TB: t, h: h, ctx: ctx, prefix: "storetest-" + rand.Text()[:8] + "/"}
 	e.roles = e.open()

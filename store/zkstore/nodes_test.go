@@ -17,6 +17,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/internal/coord"
 )
@@ -50,14 +51,14 @@ func TestEscape(t *testing.T) {
 // TestRenew: a node whose version has come far is replaced by a new one, and no
 // grant is lost or repeated by that, whoever else writes.
 func TestRenew(t *testing.T) {
-	url := testservers.ZooKeeper(t).URL + "/" + rand.Text()
+	url := testservers.SharedZooKeeper(t).URL + "/" + rand.Text()
 	const handles, rounds, limit = 3, 40, 4
 	seen := map[hapax.Grant]bool{}
 	var mu sync.Mutex // guards seen
 	var wg sync.WaitGroup
 	var last *Store
 	for range handles {
-		s, err := Open(t.Context(), url, Options{})
+		s, err := Open(t.Context(), url, Options{Timeout: patience.Call})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,9 +102,9 @@ func TestRenew(t *testing.T) {
 // node was made anew or removed, though the new node comes to the same version, nor
 // once the node that names the store was changed.
 func TestVersionsComeRound(t *testing.T) {
-	url := testservers.ZooKeeper(t).URL + "/" + rand.Text()
+	url := testservers.SharedZooKeeper(t).URL + "/" + rand.Text()
 	open := func() *Store {
-		s, err := Open(t.Context(), url, Options{})
+		s, err := Open(t.Context(), url, Options{Timeout: patience.Call})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,7 +237,7 @@ func TestCloseEndsGoroutines(t *testing.T) {
 		{"black hole", proxy.Blackhole, proxy.Pass},
 	} {
 		before := count()
-		s, err := Open(t.Context(), proxy.URL(server.URL), Options{})
+		s, err := Open(t.Context(), proxy.URL(server.URL), Options{Timeout: patience.Call})
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}

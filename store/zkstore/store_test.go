@@ -14,6 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/storetest"
 	"github.com/hapax-id/hapax/store/zkstore"
@@ -21,20 +22,22 @@ import (
 
 func TestMain(m *testing.M) {
 	storetest.Main(m, func(ctx context.Context, url string) (storetest.Handle, error) {
-		return zkstore.Open(ctx, url, zkstore.Options{})
+		return zkstore.Open(ctx, url, zkstore.Options{Timeout: patience.Call})
 	})
 }
 
 func TestConformance(t *testing.T) {
-	server := testservers.ZooKeeper(t)
+	t.Parallel()
+	server := testservers.SharedZooKeeper(t)
 	conform(t, server.URL, server)
 }
 
-// TestConformanceOfEnsemble: handles are connected to members that lag behind
-// each other.
-func TestConformanceOfEnsemble(t *testing.T) {
-	_, url := testservers.ZooKeeperEnsemble(t, 3)
-	conform(t, url, &testservers.Server{})
+// TestEnsemble: handles are connected to members that lag behind each other.
+func TestEnsemble(t *testing.T) {
+	t.Parallel()
+	members, url := testservers.ZooKeeperEnsemble(t, 3)
+	t.Run("conformance", func(t *testing.T) { conform(t, url, &testservers.Server{}) })
+	t.Run("lagging member", func(t *testing.T) { testLaggingMember(t, members) })
 }
 
 func conform(t *testing.T, url string, server *testservers.Server) {
@@ -64,7 +67,7 @@ func silence(server *testservers.Server, url string) func(testing.TB, time.Durat
 // open opens a handle that the test's end closes.
 func open(t testing.TB, url string) *zkstore.Store {
 	t.Helper()
-	s, err := zkstore.Open(t.Context(), url, zkstore.Options{})
+	s, err := zkstore.Open(t.Context(), url, zkstore.Options{Timeout: patience.Call})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,10 +79,9 @@ func open(t testing.TB, url string) *zkstore.Store {
 	return s
 }
 
-// TestLaggingMember: a read from a member that lags behind waits until it has
+// testLaggingMember: a read from a member that lags behind waits until it has
 // caught up.
-func TestLaggingMember(t *testing.T) {
-	members, _ := testservers.ZooKeeperEnsemble(t, 3)
+func testLaggingMember(t *testing.T, members []*testservers.Server) {
 	var leader, follower *testservers.Server
 	for _, m := range members {
 		if leads(t, m) {
@@ -147,7 +149,8 @@ func leads(t *testing.T, s *testservers.Server) bool {
 // TestCredentials: with credentials, nodes are for those who have them; they are
 // in no error.
 func TestCredentials(t *testing.T) {
-	server := testservers.ZooKeeper(t)
+	t.Parallel()
+	server := testservers.SharedZooKeeper(t)
 	path := "/" + rand.Text()
 	with := func(user string) string { return strings.Replace(server.URL, "://", "://"+user, 1) + path }
 	s := open(t, with("me:pass%40word@"))
@@ -191,11 +194,10 @@ func TestBadURLs(t *testing.T) {
 // TestNew: a store on the caller's connection is the one that Open finds, goes on
 // when the connection was lost, and leaves it open.
 func TestNew(t *testing.T) {
-	server := testservers.ZooKeeper(t)
-	if server.Addr == "" {
-		t.Skip("needs a server of its own, and an existing one was given")
-	}
-	id, err := open(t, server.URL+"/p").StoreID(t.Context())
+	t.Parallel()
+	server, path := testservers.SharedZooKeeper(t), "/"+rand.Text()
+	server.MustProxy()
+	id, err := open(t, server.URL+path).StoreID(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +207,7 @@ func TestNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	s, err := zkstore.New(t.Context(), conn, "/p/", nil, zkstore.Options{})
+	s, err := zkstore.New(t.Context(), conn, path+"/", nil, zkstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +228,7 @@ func TestNew(t *testing.T) {
 	}
 	cancel()
 	proxy.Pass()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience.Long); ; time.Sleep(20 * time.Millisecond) {
 		if _, err = s.Allocate(t.Context(), "t", 1, ""); err == nil {
 			break
 		}

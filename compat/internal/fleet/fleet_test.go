@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax/compat/internal/testdb"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 	if !child {
 		os.Exit(m.Run())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience.Long)
 	defer cancel()
 	var j job
 	err := json.Unmarshal([]byte(text), &j)
@@ -204,7 +205,7 @@ func slots(kinds []string, j job) []slot {
 const shortLife = 600 * time.Millisecond
 
 func leafTable(t *testing.T) testdb.Database {
-	return testdb.New(t, testservers.MariaDB(t), testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1, 100)")
+	return testdb.New(t, testservers.SharedMariaDB(t), testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1, 100)")
 }
 
 func TestLeafTable(t *testing.T) {
@@ -215,7 +216,7 @@ func TestLeafTable(t *testing.T) {
 
 func TestTinyID(t *testing.T) {
 	t.Parallel()
-	server := testservers.MariaDB(t)
+	server := testservers.SharedMariaDB(t)
 	urls := make([]string, 2)
 	for i := range urls {
 		db := testdb.New(t, server, testdb.TinyID...)

@@ -46,7 +46,7 @@ func call(t *testing.T, method, url, accept string) string {
 // and give numbers of the node's worker ID.
 func TestServeLeaf(t *testing.T) {
 	t.Parallel()
-	db := testdb.New(t, testservers.MariaDB(t), testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step, description) VALUES ('test', 4711, 100, 'by hand')")
+	db := testdb.New(t, testservers.SharedMariaDB(t), testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step, description) VALUES ('test', 4711, 100, 'by hand')")
 	table, err := leaf.OpenTable(t.Context(), db.URL, leaf.TableOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestServeLeaf(t *testing.T) {
 // TestServeTinyID sends what the Java client sends.
 func TestServeTinyID(t *testing.T) {
 	t.Parallel()
-	db := testdb.New(t, testservers.MariaDB(t), testdb.TinyID...)
+	db := testdb.New(t, testservers.SharedMariaDB(t), testdb.TinyID...)
 	db.Run(t, "INSERT INTO tiny_id_info (biz_type, begin_id, max_id, step, version) VALUES ('test', 1, 1, 100000, 1)",
 		"INSERT INTO tiny_id_token (token, biz_type) VALUES ('0f673adf80504e2eaa552f5d791b644c', 'test')")
 	store, err := tinyid.Open(t.Context(), []string{db.URL}, tinyid.Options{})

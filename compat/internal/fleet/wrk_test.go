@@ -41,7 +41,7 @@ func BenchmarkLeafRoutes(b *testing.B) {
 	if err := os.WriteFile(script, []byte(tellLoad), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	db := testdb.New(b, testservers.MariaDB(b), testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1, 2000)")
+	db := testdb.New(b, testservers.SharedMariaDB(b), testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1, 2000)")
 	table, err := leaf.OpenTable(b.Context(), db.URL, leaf.TableOptions{})
 	if err != nil {
 		b.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/vesta"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // source issues what the test says.
@@ -67,7 +68,7 @@ func dial(t testing.TB, addr string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience.Long)); err != nil {
 		t.Fatal(err)
 	}
 	return c

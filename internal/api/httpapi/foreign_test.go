@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
@@ -151,7 +152,7 @@ func TestStrangersBodiesAreNotAwaited(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		_ = nc.SetDeadline(time.Now().Add(patience))
+		_ = nc.SetDeadline(time.Now().Add(patience.Long))
 		_, _ = io.WriteString(nc, "POST /v1/tags/orders/ids HTTP/1.1\r\nHost: localhost\r\n"+length+"\r\n\r\n")
 		resp, err := http.ReadResponse(bufio.NewReader(nc), nil)
 		if err != nil {
@@ -173,7 +174,7 @@ func TestFrontGivesUpGoneClients(t *testing.T) {
 	defer s.store.Up()
 	c, _ := s.dial(t)
 	_, _ = io.WriteString(c, strings.Repeat(hot, 20))
-	for over := time.Now().Add(patience); s.store.Calls("Tag") == 0; time.Sleep(time.Millisecond) {
+	for over := time.Now().Add(patience.Long); s.store.Calls("Tag") == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(over) {
 			t.Fatal("it does not wait for the store")
 		}
@@ -183,7 +184,7 @@ func TestFrontGivesUpGoneClients(t *testing.T) {
 		s.front.each(func(net.Conn) { n++ })
 		return n
 	}
-	for over := time.Now().Add(patience); open() > 0; time.Sleep(time.Millisecond) {
+	for over := time.Now().Add(patience.Long); open() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(over) {
 			t.Fatal("the client is gone, and it goes on")
 		}

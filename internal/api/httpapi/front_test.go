@@ -15,13 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
-
-const patience = time.Minute // what a busy machine may take
 
 // fronted is a server with a front.
 type fronted struct {
@@ -45,7 +44,7 @@ func newFronted(t *testing.T, opts service.Options) fronted {
 		t.Fatal(err)
 	}
 	s := fronted{addr: l.Addr().String(), store: store}
-	l, s.front = NewFront(l, handler, patience)
+	l, s.front = NewFront(l, handler, patience.Long)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
@@ -66,7 +65,7 @@ func newFronted(t *testing.T, opts service.Options) fronted {
 
 // shutdown stops the server as the command does.
 func (s fronted) shutdown(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Long)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, stop := range []func(context.Context) error{s.front.Shutdown, s.web.Shutdown} {
@@ -86,7 +85,7 @@ func (s fronted) dial(t *testing.T) (net.Conn, *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience.Long)); err != nil {
 		t.Fatal(err)
 	}
 	return c, bufio.NewReader(c)
@@ -113,7 +112,7 @@ const (
 
 // The front answers as the route does, number, headers and errors.
 func TestFrontAnswersAsTheRoute(t *testing.T) {
-	s := newFronted(t, service.Options{NoAutoCreate: true, MaxWait: patience, Tags: map[string]service.TagConfig{"orders": {}}})
+	s := newFronted(t, service.Options{NoAutoCreate: true, MaxWait: patience.Long, Tags: map[string]service.TagConfig{"orders": {}}})
 	for _, tag := range []string{"orders", "nope", "snowflake"} {
 		hot, cold := strings.Replace(hot, "orders", tag, 1), strings.Replace(cold, "orders", tag, 1)
 		c, r := s.dial(t)
@@ -137,7 +136,7 @@ func TestFrontAnswersAsTheRoute(t *testing.T) {
 
 // However requests are mixed and cut, every one is answered once and in order.
 func TestFrontHandsOver(t *testing.T) {
-	s := newFronted(t, service.Options{MaxWait: patience, Tags: map[string]service.TagConfig{"orders": {Step: 1_000_000, MaxStep: 1_000_000}}})
+	s := newFronted(t, service.Options{MaxWait: patience.Long, Tags: map[string]service.TagConfig{"orders": {Step: 1_000_000, MaxStep: 1_000_000}}})
 	post := "POST /v1/tags/orders/ids HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{\"count\":1}"
 	for _, tt := range []struct {
 		name     string
@@ -187,7 +186,7 @@ func TestFrontRefusesOtherHosts(t *testing.T) {
 
 // A stop lets a request finish that waits for the store, and ends idle connections.
 func TestFrontShutdown(t *testing.T) {
-	s := newFronted(t, service.Options{MaxWait: patience})
+	s := newFronted(t, service.Options{MaxWait: patience.Long})
 	reached, end := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	s.store.Inject(func(op storetest.Op) storetest.Fault {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/testservers"
@@ -139,7 +140,7 @@ func TestConnectionLimit(t *testing.T) {
 	one.do("AUTH "+srv.tokens["app"], "+OK\r\n") // it counts once
 	one.do("QUIT", "+OK\r\n")
 	one.expectEnd()
-	for over := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for over := time.Now().Add(patience.Long); ; time.Sleep(time.Millisecond) {
 		two.send(frame("AUTH", srv.tokens["app"]))
 		got := two.line()
 		if got == "+OK" {
@@ -182,7 +183,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience.Long)); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprint(c, frame("INCR", "orders"), "*1\r\n$99999999\r\n")

@@ -14,10 +14,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
@@ -26,7 +26,7 @@ import (
 // the machine may be busy.
 func newClientServer(t *testing.T) (srv testServer, port string) {
 	t.Helper()
-	srv = newTestServer(t, testConfig{service: service.Options{MaxWait: patience}})
+	srv = newTestServer(t, testConfig{service: service.Options{MaxWait: patience.Long}})
 	_, port, err := net.SplitHostPort(srv.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func newClientServer(t *testing.T) (srv testServer, port string) {
 // runTool runs a program to its end and returns what it printed.
 func runTool(t *testing.T, dir, stdin, bin string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Dir, cmd.Stdin = dir, strings.NewReader(stdin)
@@ -355,11 +355,11 @@ func TestSnippets(t *testing.T) {
 func TestLargeNumbers(t *testing.T) {
 	const start = math.MaxInt64 - 1<<33
 	srv := newTestServer(t, testConfig{service: service.Options{
-		MaxWait: patience, Tags: map[string]service.TagConfig{"large": {Start: start}},
+		MaxWait: patience.Long, Tags: map[string]service.TagConfig{"large": {Start: start}},
 	}})
-	client := redis.NewClient(&redis.Options{Addr: srv.addr, MaxRetries: -1, ReadTimeout: patience})
+	client := redis.NewClient(&redis.Options{Addr: srv.addr, MaxRetries: -1, ReadTimeout: patience.Long})
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
 	if id, err := client.Incr(ctx, "large").Result(); err != nil || id != start {
 		t.Errorf("got %d, %v; want %d", id, err, int64(start))

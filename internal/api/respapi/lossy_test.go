@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestClientsThatRound(t *testing.T) {
 	node, dir := requireIoredis(t)
 	srv := newTestServer(t, testConfig{service: service.Options{
-		MaxWait: patience, Tags: map[string]service.TagConfig{"large": {Start: 1 << 60}},
+		MaxWait: patience.Long, Tags: map[string]service.TagConfig{"large": {Start: 1 << 60}},
 	}})
 	_, port, err := net.SplitHostPort(srv.addr)
 	if err != nil {
@@ -89,7 +90,7 @@ func TestUnknownClients(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.text, tt.hello), func(t *testing.T) {
 			var log lines
-			srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience}, opts: Options{LargeAsText: tt.text, Logger: slog.New(slog.NewTextHandler(&log, nil))}})
+			srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience.Long}, opts: Options{LargeAsText: tt.text, Logger: slog.New(slog.NewTextHandler(&log, nil))}})
 			for range 2 {
 				c := srv.dial(t)
 				if tt.hello != "" {

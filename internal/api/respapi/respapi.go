@@ -96,6 +96,10 @@ type Options struct {
 
 	// Logger receives panics and trouble with accepting; default slog.Default().
 	Logger *slog.Logger
+
+	// TurnedAway is called for each connection that is closed because there are too
+	// many; nil: nobody is told.
+	TurnedAway func()
 }
 
 // past is a deadline that ends a read at once.
@@ -150,6 +154,9 @@ func New(svc *service.Service, opts Options) *Server {
 	}
 	if opts.Version == "" {
 		opts.Version = hapax.Version()
+	}
+	if opts.TurnedAway == nil {
+		opts.TurnedAway = func() {}
 	}
 	s := &Server{
 		svc: svc, opts: opts, started: time.Now(),
@@ -270,6 +277,7 @@ func (s *Server) begin(c *conn) bool {
 func (s *Server) turnedAway() {
 	s.refused.Add(1)
 	s.svc.Refused(API, hapax.ErrLimitExceeded.Code())
+	s.opts.TurnedAway()
 }
 
 // turnAway tells a new connection why it is not served, and closes it. Its buffer

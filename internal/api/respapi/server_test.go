@@ -18,14 +18,12 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
-
-// patience bounds what a busy machine may take; it is no expectation.
-const patience = time.Minute
 
 type testConfig struct {
 	opts    Options
@@ -83,7 +81,7 @@ func newTestServer(t testing.TB, cfg testConfig) testServer {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), patience.Long)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)
@@ -112,7 +110,7 @@ func (s testServer) dial(t testing.TB) *testClient {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = nc.Close() })
-	if err := nc.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := nc.SetDeadline(time.Now().Add(patience.Long)); err != nil {
 		t.Fatal(err)
 	}
 	return &testClient{nc, t, bufio.NewReader(nc)}
@@ -298,7 +296,7 @@ func TestTags(t *testing.T) {
 
 // The last number of a snowflake tag is the last one that this server issued.
 func TestGetSnowflake(t *testing.T) {
-	srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience}})
+	srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience.Long}})
 	c := srv.dial(t)
 	c.do("GET snowflake", "$-1\r\n")
 	for _, cmd := range []string{"INCR snowflake", "HAPAX.NEXT snowflake", "INCRBY snowflake 1"} {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/testservers"
@@ -17,7 +18,7 @@ import (
 // eventually waits for something to become true.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for over := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
+	for over := time.Now().Add(patience.Long); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(over) {
 			t.Fatal("in vain: " + what)
 		}
@@ -43,12 +44,12 @@ func TestSilentClientsOfTLS(t *testing.T) {
 	})
 	dial := func() *tls.Conn {
 		t.Helper()
-		nc, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", srv.addr, &tls.Config{InsecureSkipVerify: true})
+		nc, err := tls.DialWithDialer(&net.Dialer{Timeout: patience.Long}, "tcp", srv.addr, &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = nc.NetConn().Close() })
-		_ = nc.SetDeadline(time.Now().Add(patience))
+		_ = nc.SetDeadline(time.Now().Add(patience.Long))
 		return nc
 	}
 	ping := func(nc net.Conn) {

@@ -15,11 +15,12 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/storetest"
 )
 
-// byHand leaves ticks to the test, after three of which the server loses patience
+// byHand leaves ticks to the test, after three of which the server loses patience.Long
 // with half a frame. It hardly waits for a client to take an error.
 func byHand(p *pace) {
 	p.tick, p.half, p.write, p.close, p.quiet = time.Hour, 3, math.MaxInt64, 50*time.Millisecond, 5*time.Millisecond
@@ -125,7 +126,7 @@ func TestStandingStill(t *testing.T) {
 				c.do("PING", "+PONG\r\n")
 				return
 			}
-			for over := time.Now().Add(patience); len(srv.connections()) > 0; time.Sleep(time.Millisecond) {
+			for over := time.Now().Add(patience.Long); len(srv.connections()) > 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(over) {
 					t.Fatal("the connection is still open")
 				}
@@ -176,7 +177,7 @@ func TestHalfFrameClock(t *testing.T) {
 // An error arrives, and then the end, also when more was sent than the server
 // cared to read: it must not reset the connection.
 func TestErrorArrives(t *testing.T) {
-	srv := newTestServer(t, testConfig{pace: func(p *pace) { p.close = patience }})
+	srv := newTestServer(t, testConfig{pace: func(p *pace) { p.close = patience.Long }})
 	c := srv.dial(t)
 	c.send("*x\r\n" + strings.Repeat("x", maxDiscard/2))
 	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
@@ -258,7 +259,7 @@ func holdTag(t *testing.T, store *storetest.Faults) (reached <-chan struct{}, re
 
 // A wait for the store holds up only who waits.
 func TestSlowStore(t *testing.T) {
-	srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience}})
+	srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience.Long}})
 	reached, release := holdTag(t, srv.store)
 	waiting, others := srv.dial(t), srv.dial(t)
 	waiting.send(frame("PING") + frame("INCR", "slow") + frame("PING"))
@@ -307,7 +308,7 @@ func TestStoreDown(t *testing.T) {
 
 // Shutdown lets a command finish that waits for the store, and its reply arrive.
 func TestShutdownFinishesCommands(t *testing.T) {
-	srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience}})
+	srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience.Long}})
 	reached, release := holdTag(t, srv.store)
 	busy, idle := srv.dial(t), srv.dial(t)
 	idle.do("PING", "+PONG\r\n")
@@ -315,7 +316,7 @@ func TestShutdownFinishesCommands(t *testing.T) {
 	<-reached
 	done := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), patience.Long)
 		defer cancel()
 		done <- srv.Shutdown(ctx)
 	}()
@@ -342,7 +343,7 @@ func TestShutdownFinishesCommands(t *testing.T) {
 // A client that never pauses does not hold Shutdown up: what it sent after the
 // command in flight is not begun, and it is told so.
 func TestShutdownOfABusyClient(t *testing.T) {
-	srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience}})
+	srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience.Long}})
 	reached, release := holdTag(t, srv.store)
 	c := srv.dial(t)
 	c.send(frame("INCR", "slow"))
@@ -350,7 +351,7 @@ func TestShutdownOfABusyClient(t *testing.T) {
 	c.send(strings.Repeat(frame("INCR", "slow"), 1000) + "*2\r\n$4\r\nINCR") // waits in the socket
 	done := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), patience.Long)
 		defer cancel()
 		done <- srv.Shutdown(ctx)
 	}()
@@ -368,7 +369,7 @@ func TestShutdownOfABusyClient(t *testing.T) {
 func TestShutdownOfAnAskingClient(t *testing.T) {
 	for name, cfg := range map[string]testConfig{"plain": {}, "as with TLS": {noFD: true}} {
 		t.Run(name, func(t *testing.T) {
-			cfg.pace = func(p *pace) { p.quiet, p.close = patience, patience } // the client closes
+			cfg.pace = func(p *pace) { p.quiet, p.close = patience.Long, patience.Long } // the client closes
 			srv := newTestServer(t, cfg)
 			c := srv.dial(t)
 			c.do("INCR orders", ":1\r\n")
@@ -395,7 +396,7 @@ func TestShutdownOfAnAskingClient(t *testing.T) {
 func TestShutdownCutsOff(t *testing.T) {
 	before := runtime.NumGoroutine()
 	t.Run("server", func(t *testing.T) {
-		srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience}})
+		srv := newTestServer(t, testConfig{service: service.Options{MaxWait: patience.Long}})
 		reached, _ := holdTag(t, srv.store)
 		c := srv.dial(t)
 		c.send(frame("INCR", "slow"))
@@ -409,7 +410,7 @@ func TestShutdownCutsOff(t *testing.T) {
 			t.Errorf("the command that was cut off is answered with %q", got)
 		}
 	})
-	for over := time.Now().Add(patience); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+	for over := time.Now().Add(patience.Long); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(over) {
 			buf := make([]byte, 1<<16)
 			t.Fatalf("goroutines left: %s", buf[:runtime.Stack(buf, true)])

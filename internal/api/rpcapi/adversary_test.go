@@ -29,6 +29,7 @@ import (
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -292,7 +293,7 @@ func attack(t *testing.T, store *memstore.Store, served hapax.Store, evil auth.T
 	}
 	for i := range 2 {
 		honest.Go(func() {
-			c, err := client.Dial(ctx, client.Options{Token: a.tokens["honest"], Timeout: time.Minute}, nodes[i].url, nodes[1-i].url)
+			c, err := client.Dial(ctx, client.Options{Token: a.tokens["honest"], Timeout: patience.Long}, nodes[i].url, nodes[1-i].url)
 			if err != nil {
 				l.fail("dial", err)
 				return
@@ -365,8 +366,11 @@ func lifetime(ctx context.Context, c *client.Client, l *honestLedger) error {
 // refused. HAPAX_TEST_SOAK=1 makes it a million calls.
 func TestAdversary(t *testing.T) {
 	calls := int64(100_000)
-	if os.Getenv("HAPAX_TEST_SOAK") != "" {
+	switch {
+	case os.Getenv("HAPAX_TEST_SOAK") != "":
 		calls = 1_000_000
+	case testing.Short():
+		calls = 20_000
 	}
 	store := memstore.New()
 	l, nodes, taken := attack(t, store, shared{store}, evilLease, calls)

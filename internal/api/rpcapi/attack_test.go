@@ -21,6 +21,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/memstore"
@@ -98,7 +99,7 @@ func fortifyNode(t testing.TB, store *memstore.Store, served hapax.Store, opts s
 	f.url = srv.URL
 	t.Cleanup(func() {
 		srv.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), patience.Long)
 		defer cancel()
 		if err := f.svc.Close(ctx); err != nil && !errors.Is(err, hapax.ErrFenced) { // which is for tests to find
 			t.Error(err)

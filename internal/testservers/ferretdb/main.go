@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -35,6 +36,7 @@ const (
 )
 
 func main() {
+	debug.SetGCPercent(800) // collecting is a third of what it does otherwise
 	addr := flag.String("listen", "127.0.0.1:27017", "address to listen on")
 	dir := flag.String("dir", ".", "directory for the data, which exists")
 	flag.Parse()

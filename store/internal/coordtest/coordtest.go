@@ -17,35 +17,30 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
 // A Driver is what is tested.
 type Driver struct {
 	Server  func(t testing.TB, args ...string) *testservers.Server // keeps its state in the directory "data"
+	Shared  func(t testing.TB) *testservers.Server
 	Cluster func(t testing.TB, n int) ([]*testservers.Server, string)
 	Open    func(ctx context.Context, url string, warn func(code, message string)) (hapax.Store, error)
 }
 
-const (
-	soon  = time.Second      // for calls that should fail, or may
-	later = 30 * time.Second // until something has happened at the latest
-)
+// soon is for calls that should fail, or may.
+const soon = time.Second
 
 // Run runs all tests.
 func Run(t *testing.T, d Driver) {
-	t.Run("killed", d.killed)
-	t.Run("paused", d.paused)
-	t.Run("lost answers", d.lostAnswers)
-	t.Run("lost requests", d.lostRequests)
-	t.Run("emptied", d.emptied)
-	t.Run("rolled back", d.rolledBack)
-	t.Run("overtaken", d.overtaken)
-	t.Run("not there", d.notThere)
-	t.Run("many handles", d.manyHandles)
-	t.Run("secured", d.secured)
-	t.Run("quorum", d.quorum)
-	t.Run("warnings", d.warnings)
+	for name, test := range map[string]func(*testing.T){
+		"killed": d.killed, "paused": d.paused, "lost answers": d.lostAnswers, "lost requests": d.lostRequests,
+		"emptied": d.emptied, "rolled back": d.rolledBack, "overtaken": d.overtaken, "not there": d.notThere,
+		"many handles": d.manyHandles, "secured": d.secured, "quorum": d.quorum, "warnings": d.warnings,
+	} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); test(t) })
+	}
 }
 
 func (d Driver) open(t testing.TB, url string) hapax.Store {
@@ -70,6 +65,15 @@ func (d Driver) own(t *testing.T) *testservers.Server {
 		t.Skip("needs a server of its own, and an existing one was given")
 	}
 	return server
+}
+
+// shared returns a server for tests that put something before it, and the URL of a
+// place there that nobody else uses.
+func (d Driver) shared(t *testing.T) (server *testservers.Server, url string) {
+	t.Helper()
+	server = d.Shared(t)
+	server.MustProxy()
+	return server, server.URL + "/" + rand.Text()
 }
 
 func create(t testing.TB, s hapax.Store, name string) {
@@ -100,7 +104,7 @@ func allocateWithin(t testing.TB, limit time.Duration, s hapax.Store, name strin
 // meanwhile.
 func eventually(t testing.TB, s hapax.Store, name string, n int64) hapax.Grant {
 	t.Helper()
-	for end := time.Now().Add(later); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience.Long); ; time.Sleep(10 * time.Millisecond) {
 		g, err := allocate(t, s, name, n)
 		if err == nil {
 			return g
@@ -115,7 +119,7 @@ func eventually(t testing.TB, s hapax.Store, name string, n int64) hapax.Grant {
 // error but ErrStoreUnavailable meanwhile and with no success.
 func refuses(t testing.TB, s hapax.Store, name string, want *hapax.Error) {
 	t.Helper()
-	for end := time.Now().Add(later); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience.Long); ; time.Sleep(10 * time.Millisecond) {
 		g, err := allocate(t, s, name, 1)
 		if errors.Is(err, want) {
 			return
@@ -183,7 +187,7 @@ func (d Driver) killed(t *testing.T) {
 		})
 	}
 	await := func(more int64) {
-		want, end := count.Load()+more, time.Now().Add(later)
+		want, end := count.Load()+more, time.Now().Add(patience.Long)
 		for count.Load() < want && time.Now().Before(end) {
 			time.Sleep(time.Millisecond)
 		}
@@ -234,21 +238,21 @@ func (d Driver) paused(t *testing.T) {
 // behind opens a handle through a proxy and another one around it.
 func (d Driver) behind(t *testing.T) (*testservers.Proxy, hapax.Store, hapax.Store) {
 	t.Helper()
-	server := d.own(t)
+	server, url := d.shared(t)
 	proxy := testservers.NewProxy(t, server.Addr)
-	s := d.open(t, proxy.URL(server.URL))
+	s := d.open(t, proxy.URL(url))
 	create(t, s, "t")
-	if g, err := allocateWithin(t, later, s, "t", 10); err != nil || g.Lo != 1 {
+	if g, err := allocateWithin(t, patience.Long, s, "t", 10); err != nil || g.Lo != 1 {
 		t.Fatalf("the first grant is %v, error %v", g, err)
 	}
-	return proxy, s, d.open(t, server.URL)
+	return proxy, s, d.open(t, url)
 }
 
 // lostAnswers: a write that was done although its answer was lost is a gap.
 func (d Driver) lostAnswers(t *testing.T) {
 	proxy, s, direct := d.behind(t)
 	proxy.CutReply(testservers.Contains("tags/t"))
-	if g, err := allocateWithin(t, later, s, "t", 10); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 1 {
+	if g, err := allocateWithin(t, patience.Long, s, "t", 10); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 1 {
 		t.Fatalf("the grant whose answer was lost: %v, error %v, %d connections cut", g, err, proxy.Fired())
 	}
 	if m := mark(t, direct, "t"); m != 21 {
@@ -296,7 +300,7 @@ func (d Driver) lostAnswers(t *testing.T) {
 func (d Driver) lostRequests(t *testing.T) {
 	proxy, s, direct := d.behind(t)
 	proxy.CutRequest(testservers.Contains("tags/t"))
-	if g, err := allocateWithin(t, later, s, "t", 10); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 1 {
+	if g, err := allocateWithin(t, patience.Long, s, "t", 10); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 1 {
 		t.Fatalf("the grant whose request was lost: %v, error %v, %d connections cut", g, err, proxy.Fired())
 	}
 	if g := eventually(t, s, "t", 10); g != (hapax.Grant{Lo: 11, Hi: 21}) {
@@ -391,7 +395,7 @@ func (d Driver) rolledBack(t *testing.T) {
 	})
 	refuses(t, s, "t", hapax.ErrStoreRolledBack)
 	for range 100 {
-		if g, err := allocate(t, s, "t", 10); !errors.Is(err, hapax.ErrStoreRolledBack) {
+		if g, err := allocateWithin(t, patience.Call, s, "t", 10); !errors.Is(err, hapax.ErrStoreRolledBack) {
 			t.Fatalf("granted %v, error is %v; want ErrStoreRolledBack again", g, err)
 		}
 	}
@@ -446,7 +450,7 @@ func (d Driver) notThere(t *testing.T) {
 // manyHandles: handles that open an empty place at once find one store, and
 // those that race for one tag all get their share.
 func (d Driver) manyHandles(t *testing.T) {
-	url := d.Server(t).URL + "/" + rand.Text()
+	url := d.Shared(t).URL + "/" + rand.Text()
 	const handles, rounds = 16, 10
 	ids := make([]string, handles)
 	grants := make([][]hapax.Grant, handles)
@@ -493,12 +497,13 @@ func (d Driver) manyHandles(t *testing.T) {
 // secured: TLS with certificates on both sides; without the right ones there is
 // no connection.
 func (d Driver) secured(t *testing.T) {
-	server := d.own(t)
+	server, url := d.shared(t)
 	front := testservers.NewTLSFront(t, server.Addr)
-	scheme, _, _ := strings.Cut(server.URL, "://")
-	plain := scheme + "://" + front.Addr
+	scheme, rest, _ := strings.Cut(url, "://")
+	_, path, _ := strings.Cut(rest, "/")
+	plain := scheme + "://" + front.Addr + "/" + path
 	ca, pair := "?ca="+front.Cert, "&cert="+front.Cert+"&key="+front.Key
-	for _, url := range []string{plain + ca + pair + "&tls=true", scheme + "s://" + front.Addr + "/p" + ca + pair} {
+	for _, url := range []string{plain + ca + pair + "&tls=true", scheme + "s://" + front.Addr + "/" + path + "-2" + ca + pair} {
 		s := d.open(t, url)
 		create(t, s, "t")
 		eventually(t, s, "t", 1)
@@ -566,9 +571,9 @@ func (d Driver) quorum(t *testing.T) {
 
 // warnings: a server alone is told to the operator.
 func (d Driver) warnings(t *testing.T) {
-	server := d.own(t)
+	_, url := d.shared(t)
 	var codes []string
-	s, err := d.Open(t.Context(), server.URL, func(code, _ string) { codes = append(codes, code) })
+	s, err := d.Open(t.Context(), url, func(code, _ string) { codes = append(codes, code) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	hessian "github.com/apache/dubbo-go-hessian2"
 
 	"github.com/hapax-id/hapax/compat/vesta/dubbo"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
@@ -54,7 +55,7 @@ func connect(t *testing.T) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience.Long)); err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -22,6 +22,7 @@ import (
 	"github.com/hapax-id/hapax/compat/vesta"
 	"github.com/hapax-id/hapax/compat/vesta/dubbo"
 	"github.com/hapax-id/hapax/compat/vesta/dubbo/registry"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -100,7 +101,7 @@ func (p *provider) stop(t testing.TB) {
 // consume returns a consumer of the service.
 func consume(t testing.TB, opts ...client.ReferenceOption) *client.Connection {
 	t.Helper()
-	cli, err := client.NewClient(client.WithClientProtocolDubbo(), client.WithClientSerialization("hessian2"), client.WithClientRequestTimeout(10*time.Second))
+	cli, err := client.NewClient(client.WithClientProtocolDubbo(), client.WithClientSerialization("hessian2"), client.WithClientRequestTimeout(patience.Call))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func consume(t testing.TB, opts ...client.ReferenceOption) *client.Connection {
 
 // within bounds every call: without it, dubbo-go waits for ever for the reply to a request
 // that a closing connection has taken.
-var within = client.WithCallRequestTimeout(5 * time.Second)
+var within = client.WithCallRequestTimeout(patience.Call)
 
 func call[T any](t testing.TB, c *client.Connection, method string, args ...any) (got T) {
 	t.Helper()
@@ -121,7 +122,7 @@ func call[T any](t testing.TB, c *client.Connection, method string, args ...any)
 		args = []any{}
 	}
 	err := c.CallUnary(t.Context(), args, &got, method, within)
-	for end := time.Now().Add(30 * time.Second); isUnsent(err) && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience.Long); isUnsent(err) && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		err = c.CallUnary(t.Context(), args, &got, method, within)
 	}
 	if err != nil {
@@ -241,7 +242,7 @@ func TestRegistry(t *testing.T) {
 func eventually(t *testing.T, c *client.Connection) {
 	t.Helper()
 	var err error
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(patience.Long); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		var id int64
 		if err = c.CallUnary(t.Context(), []any{}, &id, "genId", within); err == nil {
 			return
@@ -269,7 +270,7 @@ func TestMillion(t *testing.T) {
 				ids := make([]int64, 0, total/len(taken)+1)
 				for len(ids) < cap(ids) {
 					var id int64
-					if err := c.CallUnary(t.Context(), []any{}, &id, "genId", client.WithCallRequestTimeout(time.Minute)); err != nil {
+					if err := c.CallUnary(t.Context(), []any{}, &id, "genId", client.WithCallRequestTimeout(patience.Long)); err != nil {
 						t.Error(err)
 						return
 					}
