@@ -45,10 +45,11 @@ const (
 
 // How fast strangers are read, in bytes and bytes a second.
 const (
-	freeBytes    = 2 << 10   // of each connection
-	freeAnew     = 256       // a second, of each connection, up to freeBytes
-	sharedRate   = 256 << 10 // a second, of all connections, beyond what is free
-	sharedAtOnce = 64 << 10  // of that, before anybody waits
+	strangersRead = 1 << 10   // at a time
+	freeBytes     = 2 << 10   // of each connection
+	freeAnew      = 256       // a second, of each connection, up to freeBytes
+	sharedRate    = 256 << 10 // a second, of all connections, beyond what is free
+	sharedAtOnce  = 64 << 10  // of that, before anybody waits
 )
 
 // New returns a gate with places for so many connections.

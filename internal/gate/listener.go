@@ -67,6 +67,9 @@ func (c *conn) Read(b []byte) (int, error) {
 		}
 		c.rested = time.Time{}
 	}
+	if !c.pass.isKnown() {
+		b = b[:min(len(b), strangersRead)]
+	}
 	n, err := c.Conn.Read(b)
 	if wait := c.pass.Sent(n); wait > 0 {
 		c.rested = time.Now().Add(wait)

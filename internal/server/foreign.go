@@ -159,13 +159,13 @@ func (f *foreignHTTP) handle(c Config, own *service.Service, issuing []*service.
 		}
 		return
 	}
-	f.listener = gated(f.listener, c, c.HTTPConnections, own, f.name)
+	f.listener = gated(f.listener, c.HTTPConnections, c, own, f.name)
 	f.web = newForeignWeb(c, guardLoopback(f.listener, answering(issuing, h)), log)
 }
 
 // gated bounds the connections of a foreign system's listener as those of the
 // others. Nobody has to show anything there, but a whole request.
-func gated(l net.Listener, c Config, places int, own *service.Service, name string) net.Listener {
+func gated(l net.Listener, places int, c Config, own *service.Service, name string) net.Listener {
 	own.Counting(name)
 	return gate.Listen(l, gate.New(places), true, func() {
 		c.crowded()

@@ -139,11 +139,11 @@ func (s *vestaServer) build(c Config, svc *service.Service, log *slog.Logger) er
 			s.routes[path] = handler
 		}
 	} else {
-		s.http = gated(s.http, c, c.HTTPConnections, svc, vestaPool)
+		s.http = gated(s.http, c.HTTPConnections, c, svc, vestaPool)
 		s.web = newForeignWeb(c, guardLoopback(s.http, handler), log)
 	}
 	if s.dubbo != nil {
-		s.dubbo = gated(s.dubbo, c, min(c.HTTPConnections, dubbo.DefaultMaxConns), svc, vestaPool)
+		s.dubbo = gated(s.dubbo, min(c.HTTPConnections, dubbo.DefaultMaxConns), c, svc, vestaPool)
 		s.rpc, err = dubbo.NewServer(ids, dubbo.Options{Interfaces: s.config.Interfaces, Wait: c.MaxWait, Known: func(nc net.Conn) { gate.PassOf(nc).Vouch() }})
 	}
 	return err
