@@ -58,7 +58,7 @@ type statusError struct {
 func (e *statusError) Error() string { return fmt.Sprint(e.err) }
 func (e *statusError) Unwrap() error { return e.err }
 
-// workerStatus gives an error the exit code that its cause has.
+// workerStatusOf gives an error the exit code that its cause has.
 func workerStatusOf(err error) error {
 	if _, ok := errors.AsType[*statusError](err); ok || err == nil {
 		return err
@@ -119,7 +119,6 @@ type workerFlags struct {
 	env                        []string
 	wait, grant, grace         time.Duration
 	ahead, maxSkew             time.Duration
-	aheadGiven                 bool
 	listKnown                  bool
 }
 

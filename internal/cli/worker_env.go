@@ -86,7 +86,7 @@ func parseSteps(text string) (steps []templateStep, ok bool) {
 	return steps, true
 }
 
-// String returns NAME=VALUE for a worker ID.
+// of returns NAME=VALUE for a worker ID.
 func (v variable) of(worker int64) string {
 	var b strings.Builder
 	b.WriteString(v.name + "=")

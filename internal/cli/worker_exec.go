@@ -90,7 +90,7 @@ func workerExec(cmd *cobra.Command, f *workerFlags, args []string, onStep string
 		Watchdog: []string{os.Args[0], "worker", "watchdog"}, Stage: []string{os.Args[0], "worker", "begin", "--"},
 	})
 	held.end(result.Gone)
-	return result2error(args[0], result)
+	return resultError(args[0], result)
 }
 
 // holdUnlessTold takes a worker ID, unless a signal comes before there is one.
@@ -161,8 +161,8 @@ func cannotRun(name string, err error) error {
 	return &statusError{status, fmt.Errorf("cannot run %q: %w", name, err)}
 }
 
-// result2error returns what the exit code says of how the command ended.
-func result2error(name string, r supervise.Result) error {
+// resultError returns what the exit code says of how the command ended.
+func resultError(name string, r supervise.Result) error {
 	switch r.Cause {
 	case supervise.NotStarted:
 		if _, ok := errors.AsType[*fs.PathError](r.Err); ok {
