@@ -91,9 +91,10 @@ of them, or when a process gets one whose last holder's clock was ahead. Worker 
 worker IDs from the servers together with the time in which they may be used, for
 programs whose generator stays as it is.`,
 	}
-	hidden := func(name string, run func(args []string) int) *cobra.Command {
+	hidden := func(name, short string, run func(args []string) int) *cobra.Command {
 		return &cobra.Command{
 			Use:    name,
+			Short:  short,
 			Hidden: true,
 			RunE: func(_ *cobra.Command, args []string) error {
 				if status := run(args); status != 0 {
@@ -103,8 +104,8 @@ programs whose generator stays as it is.`,
 			},
 		}
 	}
-	dog := hidden("watchdog", func([]string) int { return supervise.Watch() })
-	begin := hidden("begin", supervise.Begin)
+	dog := hidden("watchdog", "End a command when its granted time is over, for worker exec", func([]string) int { return supervise.Watch() })
+	begin := hidden("begin", "Become a command once its watchdog knows it, for worker exec", supervise.Begin)
 	group(cmd, workerExecCommand(), workerHoldCommand(), dog, begin)
 	return cmd
 }
