@@ -1,7 +1,7 @@
 GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 # Those of the last two are for tests alone: vet comes with lint.
-MODULES = . bench examples/embedded examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop
+MODULES = . bench examples/embedded examples/generators examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop
 RACE = . ./internal/service/... ./internal/api/... ./store/memstore/...
 BY_SYSTEM = ./internal/durable ./internal/peer ./store/internal/fileid ./store/witness ./compat/vesta
 FUZZTIME ?= 1000x
@@ -41,6 +41,7 @@ cross:
 # the Dubbo server, benchmarks run briefly (soak runs the others).
 modules:
 	$(GO) -C examples/embedded test ./...
+	$(GO) -C examples/generators test ./...
 	$(GO) -C examples/invitations test ./...
 	$(GO) -C compat/vesta/dubbo/interop test -vet=off ./...
 	$(GO) -C bench run . -quick
@@ -98,7 +99,7 @@ soak:
 	$(GO) -C bench run ./rpc -quick
 	@if command -v redis-benchmark && command -v redis-server; then $(GO) -C bench run ./redis -quick; fi
 	@if command -v wrk; then $(GO) -C bench run ./http -quick; fi
-	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m -run 'Shared|Forgets|Clock|ManyConnections' ./internal/e2e
+	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m -run 'Shared|Forgets|Clock|ManyConnections|Wrapped' ./internal/e2e
 	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m ./compat/internal/fleet
 
 # What the tests and benchmarks use, on Debian.

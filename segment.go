@@ -124,6 +124,9 @@ func NewSegment(ctx context.Context, store SegmentStore, tag string, opts Segmen
 	if _, err := opts.definition(tag); err != nil {
 		return nil, err
 	}
+	if store == nil {
+		return nil, &ValueError{"store", "", "a store, such as memstore.New() or one that boltstore.Open returns", ErrInvalidArgument}
+	}
 	s := &Segment{store: store, tag: tag, opts: opts, clock: newEngineClock(opts.Clock)}
 	s.supply.init(s.refill, opts.StoreTimeout, s.clock, s.observe)
 	s.cur.Store(newSegment(Allocation{}))

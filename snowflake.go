@@ -39,35 +39,25 @@ type Snowflake struct {
 	cur atomic.Pointer[stretch] // read by every issue; written at a swap
 	_   [64]byte
 
-	supply  supply
-	workers WorkerStore
-	opts    SnowflakeOptions
-	layout  Layout
-	line    timeline
-	clock   *engineClock
-	ahead   int64 // MaxAhead in ticks
-	behind  int64 // MaxBehind in ticks
-	end     int64 // the tick after the layout's last
-	epoch   int64 // the layout's epoch in Unix milliseconds
-	unit    int64 // the layout's tick in milliseconds
-	length  int64 // the layout's time in milliseconds
+	leaseKeeper // its lease is guarded by mu
+
+	supply supply
+	line   timeline
+	ahead  int64 // MaxAhead in ticks
+	behind int64 // MaxBehind in ticks
+	epoch  int64 // the layout's epoch in Unix milliseconds
+	unit   int64 // the layout's tick in milliseconds
+	length int64 // the layout's time in milliseconds
 
 	pacer      pacer
 	sleep      *sleepWatch
 	dropped    atomic.Bool // the lease is to be given up at the next refill
 	tickWaits  atomic.Int64
 	rolledBack atomic.Bool // a rollback was announced and is not over
-	skew       atomic.Int64
-
-	// Used by refill alone.
-	held   bool // whether lease is
-	span   time.Duration
-	marks  map[int64]int64 // the highest mark used, by worker ID
-	warned time.Time       // when the end of time was last announced
+	warned     time.Time   // when the end of time was last announced; used by refill alone
 
 	mu     sync.Mutex // guards the fields below; never held while waiting
-	lease  Lease
-	issued int64 // by stretches past
+	issued int64      // by stretches past
 	grants int64
 
 	retired bool // Close has taken stock: what comes later is nobody's
@@ -121,19 +111,14 @@ func NewSnowflake(ctx context.Context, workers WorkerStore, opts SnowflakeOption
 		workers = &localWorker{}
 	}
 	s := &Snowflake{
-		workers: workers,
-		opts:    opts,
-		layout:  opts.Layout,
-		line:    timeline{bits: uint8(opts.Layout.SequenceBits()), start: opts.SequenceStart},
-		clock:   newEngineClock(opts.Clock),
-		ahead:   int64(opts.MaxAhead / opts.Layout.Unit()),
-		behind:  int64(opts.MaxBehind / opts.Layout.Unit()),
-		end:     opts.Layout.EndTick(),
-		epoch:   opts.Layout.Epoch().UnixMilli(),
-		unit:    opts.Layout.Unit().Milliseconds(),
-		length:  opts.Layout.Ends().UnixMilli() - opts.Layout.Epoch().UnixMilli(),
-		span:    opts.Grant,
-		marks:   map[int64]int64{},
+		leaseKeeper: newLeaseKeeper(workers, opts),
+
+		line:   timeline{bits: uint8(opts.Layout.SequenceBits()), start: opts.SequenceStart},
+		ahead:  int64(opts.MaxAhead / opts.Layout.Unit()),
+		behind: int64(opts.MaxBehind / opts.Layout.Unit()),
+		epoch:  opts.Layout.Epoch().UnixMilli(),
+		unit:   opts.Layout.Unit().Milliseconds(),
+		length: opts.Layout.Ends().UnixMilli() - opts.Layout.Epoch().UnixMilli(),
 	}
 	s.sleep = newSleepWatch(s.clock.source)
 	s.supply.init(s.refill, opts.StoreTimeout, s.clock, s.observe)
@@ -159,11 +144,6 @@ func (o SnowflakeOptions) Validate() error {
 
 // observe tells the observer of an event on the current worker.
 func (s *Snowflake) observe(e Event) { s.observeOn(s.cur.Load().worker, e) }
-
-func (s *Snowflake) observeOn(worker int64, e Event) {
-	e.Pool, e.Worker = s.opts.Pool, worker
-	s.opts.Observer.observe(e)
-}
 
 // ready waits for the first grant.
 func (s *Snowflake) ready(ctx context.Context) error {

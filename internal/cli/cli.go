@@ -60,6 +60,12 @@ func Exit(err error, to io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
+	if e, ok := errors.AsType[*statusError](err); ok {
+		if e.err != nil {
+			fmt.Fprintln(to, errorLine(e.err))
+		}
+		return e.status
+	}
 	fmt.Fprintln(to, errorLine(err))
 	return exitCode(err)
 }
@@ -99,6 +105,7 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
 		tagsCommand(),
 		poolsCommand(),
 		workersCommand(),
+		workerCommand(),
 		pluginsCommand(),
 		importCommand(),
 		leafCommand(),

@@ -17,6 +17,7 @@ import (
 // write it, and programs read them with the same file's bytes: with all of them they are
 // refused, without the line break they get the server's numbers.
 func TestKeyFileWithLineBreak(t *testing.T) {
+	t.Parallel()
 	const key, spec = "correct horse battery", "{id:8:crockford32:feistel=k1}{check:gf}"
 	for _, end := range []string{"\n", "\r\n"} {
 		dir := t.TempDir()
@@ -77,6 +78,7 @@ func TestKeyFileWithLineBreak(t *testing.T) {
 // TestCheckOfNewAndOldSpecs has a plain {check} of a new tag be stored as {check:gf} where
 // that serves, and one that is stored mean what it meant when codes were made by it.
 func TestCheckOfNewAndOldSpecs(t *testing.T) {
+	t.Parallel()
 	const plain = "{id:6:16}{check}"
 	dir := t.TempDir()
 	store, err := boltstore.Open(t.Context(), filepath.Join(dir, "old.db"), boltstore.Options{})

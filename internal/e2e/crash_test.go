@@ -271,6 +271,7 @@ func halfRequest(t *testing.T, s *serving, body string) (net.Conn, *bufio.Reader
 // After SIGTERM a server reports for a while that it is not ready, and serves on; another
 // signal cuts that short.
 func TestLameDuck(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		first syscall.Signal

@@ -34,6 +34,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if text, ok := os.LookupEnv(generatorVariable); ok {
+		if err := runGenerator(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	flag.Parse()
 	if testing.Short() {
 		fmt.Println("skipped: every test needs real servers, and -short leaves those out")

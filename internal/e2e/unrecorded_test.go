@@ -9,6 +9,7 @@ import (
 // does not serve, or not any more: trace must not say that they were not issued. Only of a
 // tag that it serves may it say so.
 func TestTraceOfTagsNotRecorded(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "hapax.yaml", "plugins:\n  who: {kind: history, tags: [orders]}\ntags:\n  events: {kind: snowflake}\n")
 	s := serve(t, dir, nil, "--resp", "", "--config", "hapax.yaml")

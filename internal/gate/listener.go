@@ -1,6 +1,9 @@
 package gate
 
-import "net"
+import (
+	"net"
+	"time"
+)
 
 // Listen returns a listener whose connections pass the gate. One that finds no place
 // is closed, without a word. Where strangers is false nobody has to show anything, and
@@ -48,6 +51,30 @@ func (l *listener) refuse(nc net.Conn) {
 type conn struct {
 	net.Conn
 	pass *Pass
+
+	rested time.Time // until when it is not read; its reader's
+}
+
+// Read implements net.Conn. A stranger's pace is that of the gate: the wait comes before
+// the next read, lest what has come is late.
+func (c *conn) Read(b []byte) (int, error) {
+	if !c.rested.IsZero() {
+		timer := time.NewTimer(time.Until(c.rested))
+		select {
+		case <-timer.C:
+		case <-c.pass.known:
+			timer.Stop()
+		}
+		c.rested = time.Time{}
+	}
+	if !c.pass.isKnown() {
+		b = b[:min(len(b), strangersRead)]
+	}
+	n, err := c.Conn.Read(b)
+	if wait := c.pass.Sent(n); wait > 0 {
+		c.rested = time.Now().Add(wait)
+	}
+	return n, err
 }
 
 // NetConn returns the connection below.

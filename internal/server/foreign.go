@@ -159,15 +159,15 @@ func (f *foreignHTTP) handle(c Config, own *service.Service, issuing []*service.
 		}
 		return
 	}
-	f.listener = gated(f.listener, c, own, f.name)
+	f.listener = gated(f.listener, c.HTTPConnections, c, own, f.name)
 	f.web = newForeignWeb(c, guardLoopback(f.listener, answering(issuing, h)), log)
 }
 
 // gated bounds the connections of a foreign system's listener as those of the
-// others. Nobody has to show anything there.
-func gated(l net.Listener, c Config, own *service.Service, name string) net.Listener {
+// others. Nobody has to show anything there, but a whole request.
+func gated(l net.Listener, places int, c Config, own *service.Service, name string) net.Listener {
 	own.Counting(name)
-	return gate.Listen(l, gate.New(c.HTTPConnections), false, func() {
+	return gate.Listen(l, gate.New(places), true, func() {
 		c.crowded()
 		own.Refused(name, hapax.ErrLimitExceeded.Code())
 	})
@@ -176,9 +176,14 @@ func gated(l net.Listener, c Config, own *service.Service, name string) net.List
 // newForeignWeb returns the server of an address of a foreign system.
 func newForeignWeb(c Config, h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler:           h,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if pass, ok := r.Context().Value(passKey{}).(*gate.Pass); ok {
+				pass.Vouch()
+			}
+			h.ServeHTTP(w, r)
+		}),
 		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: c.MaxWait + writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnContext: withAddress, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnContext: withPass, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
 

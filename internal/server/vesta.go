@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax/compat/vesta/dubbo/registry"
 	"github.com/hapax-id/hapax/compat/vesta/rest"
 	"github.com/hapax-id/hapax/internal/api/httpapi"
+	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/service"
 )
 
@@ -138,12 +139,12 @@ func (s *vestaServer) build(c Config, svc *service.Service, log *slog.Logger) er
 			s.routes[path] = handler
 		}
 	} else {
-		s.http = gated(s.http, c, svc, vestaPool)
+		s.http = gated(s.http, c.HTTPConnections, c, svc, vestaPool)
 		s.web = newForeignWeb(c, guardLoopback(s.http, handler), log)
 	}
 	if s.dubbo != nil {
-		s.dubbo = gated(s.dubbo, c, svc, vestaPool)
-		s.rpc, err = dubbo.NewServer(ids, dubbo.Options{Interfaces: s.config.Interfaces, Wait: c.MaxWait})
+		s.dubbo = gated(s.dubbo, min(c.HTTPConnections, dubbo.DefaultMaxConns), c, svc, vestaPool)
+		s.rpc, err = dubbo.NewServer(ids, dubbo.Options{Interfaces: s.config.Interfaces, Wait: c.MaxWait, Known: func(nc net.Conn) { gate.PassOf(nc).Vouch() }})
 	}
 	return err
 }

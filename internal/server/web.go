@@ -162,6 +162,13 @@ func (s *connections) context(ctx context.Context, c net.Conn) context.Context {
 	return auth.NewConnContext(withAddress(ctx, c), conn)
 }
 
+type passKey struct{}
+
+// withPass is withAddress for a listener whose clients show nothing but requests.
+func withPass(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(withAddress(ctx, c), passKey{}, gate.PassOf(c))
+}
+
 // withAddress returns the context of a connection, which says where it comes from.
 func withAddress(ctx context.Context, c net.Conn) context.Context {
 	return auth.NewContext(ctx, nil, c.RemoteAddr().String())

@@ -43,8 +43,22 @@ func (c PoolConfig) checkIdentity() error {
 	if err != nil {
 		return err
 	}
-	if layout, err := c.layout(); err == nil && !layout.IsZero() {
+	layout, err := c.layout()
+	if err != nil {
+		return err
+	}
+	if !layout.IsZero() {
 		if err := fits(split, layout); err != nil {
+			return err
+		}
+	}
+	switch p.(type) {
+	case identity.Fixed, identity.List:
+		ids, err := c.mayUse(layout, split)
+		if err == nil {
+			_, err = p.Choose(context.Background(), identity.Request{IDs: ids})
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -100,27 +114,35 @@ func (o Options) CheckIdentities(ctx context.Context) error {
 	return nil
 }
 
+// mayUse returns the worker IDs of the pool, as far as they are known: by its setting
+// workers, its layout or its split.
+func (c PoolConfig) mayUse(layout hapax.Layout, split identity.Split) (hapax.WorkerRange, error) {
+	ids, err := parseWorkers(c.Workers)
+	if err != nil || ids != (hapax.WorkerRange{}) {
+		return ids, err
+	}
+	switch {
+	case !layout.IsZero():
+		ids.Hi = layout.Workers()
+	case split != nil:
+		ids.Hi = 1 << split.Bits()
+	default:
+		ids.Hi = 1 << 62
+	}
+	return ids, nil
+}
+
 // choose returns which worker IDs this node may use. Without a layout any number
 // may be one; without a store Disposable is not asked.
 func (c PoolConfig) choose(ctx context.Context, pool string, layout hapax.Layout, store hapax.SegmentStore) (identity.Choice, error) {
 	var none identity.Choice
-	ids, err := parseWorkers(c.Workers)
-	if err != nil {
-		return none, err
-	}
 	split, err := c.split()
 	if err != nil {
 		return none, err
 	}
-	if ids == (hapax.WorkerRange{}) {
-		switch {
-		case !layout.IsZero():
-			ids.Hi = layout.Workers()
-		case split != nil:
-			ids.Hi = 1 << split.Bits()
-		default:
-			ids.Hi = 1 << 62
-		}
+	ids, err := c.mayUse(layout, split)
+	if err != nil {
+		return none, err
 	}
 	if !layout.IsZero() {
 		if err := fits(split, layout); err != nil {

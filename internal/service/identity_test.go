@@ -68,8 +68,6 @@ func TestIdentityFails(t *testing.T) {
 		"no number":          {PoolConfig{Identity: "env:HAPAX_TEST_WORKER"}, "pools.default.identity", `"0x5"`},
 		"no ordinal":         {PoolConfig{Identity: "statefulset:5000"}, "pools.default.identity", ""},
 		"not here":           {PoolConfig{Identity: "address:203.0.113.9"}, "pools.default.identity", "no address of this host"},
-		"outside the range":  {PoolConfig{Identity: "fixed:3", Workers: "4-9"}, "pools.default.identity", "from 4 to 9"},
-		"beyond the layout":  {PoolConfig{Identity: "fixed:1024", Layout: "leaf"}, "pools.default.identity", "from 0 to 1023"},
 		"part unset":         {PoolConfig{Split: "a:5,b:5", Parts: map[string]string{"a": "env:HAPAX_TEST_NO_SUCH"}}, "pools.default.parts.a", "HAPAX_TEST_NO_SUCH is not set"},
 		"nothing left":       {PoolConfig{Split: "a:5,b:5", Workers: "0-31", Parts: map[string]string{"a": "1"}}, "pools.default.parts", ""},
 		"part against fixed": {PoolConfig{Split: "a:5,b:5", Identity: "fixed:0", Parts: map[string]string{"a": "1"}}, "pools.default.parts", ""},

@@ -30,8 +30,9 @@ func MariaDB(t testing.TB, args ...string) *Server {
 	}
 	// A server that starts removes every temporary table from its directory for
 	// them, also those that another one uses.
+	const log = "--innodb-log-file-size=8M" // it is written in full at first
 	tmp := "--tmpdir=" + newDir(t, "mariadb-tmp", "")
-	run(t, "", dir, install, append(asRoot, "--no-defaults", "--datadir="+dir, tmp,
+	run(t, "", dir, install, append(asRoot, "--no-defaults", "--datadir="+dir, tmp, log,
 		"--auth-root-authentication-method=normal", "--skip-test-db")...)
 	script := filepath.Join(dir, "init.sql")
 	if err := os.WriteFile(script, []byte("CREATE DATABASE IF NOT EXISTS hapax;\n"), 0o644); err != nil {
@@ -41,7 +42,7 @@ func MariaDB(t testing.TB, args ...string) *Server {
 		name: "mariadb", bin: bin, dir: dir, stop: syscall.SIGTERM,
 		args: func(port int) []string {
 			all := append([]string{"--no-defaults"}, asRoot...) // --no-defaults must be the first
-			all = append(all, "--datadir="+dir, tmp, "--socket="+filepath.Join(dir, "s"),
+			all = append(all, "--datadir="+dir, tmp, log, "--socket="+filepath.Join(dir, "s"),
 				"--port="+strconv.Itoa(port), "--bind-address=127.0.0.1", "--pid-file="+filepath.Join(dir, "pid"),
 				"--max-connections=1000", "--innodb-buffer-pool-size=32M", "--init-file="+script)
 			return append(all, args...)

@@ -31,7 +31,8 @@ func newPostgresDir(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(newDir(t, "postgres", "postgres"), "d")
 	run(t, "postgres", filepath.Dir(dir), Require(t, []string{"initdb"}, postgresDirs),
-		"-D", dir, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+		"-D", dir, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync",
+		"--wal-segsize=1") // each is written in full at first
 	return dir
 }
 

@@ -16,6 +16,7 @@ import (
 func TestServerLife(t *testing.T) {
 	for name, open := range map[string]func(testing.TB, ...string) *Server{"mariadb": MariaDB, "postgres": Postgres, "etcd": Etcd, "zookeeper": ZooKeeper} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := open(t)
 			s.MustControl()
 			if !strings.Contains(s.URL, s.Addr) {

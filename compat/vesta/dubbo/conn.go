@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -21,9 +22,25 @@ type conn struct {
 	net.Conn
 	server *Server
 
-	out   chan []byte   // frames for the writer, which reads until serve closes it
-	slots chan struct{} // holds one for each call that waits
-	calls sync.WaitGroup
+	out    chan []byte   // frames for the writer, which reads until serve closes it
+	unsent atomic.Int64  // bytes of frames that wait in out, or are being written
+	slots  chan struct{} // holds one for each call that waits
+	calls  sync.WaitGroup
+}
+
+// send gives a frame to the writer. Where all connections together have too much that
+// was not sent, one that has something unsent already does not take its replies: it is
+// closed.
+func (c *conn) send(frame []byte) {
+	n := int64(len(frame))
+	before := c.unsent.Add(n) - n
+	if all := c.server.unsent.Add(n); before > 0 && all > maxUnsent {
+		c.unsent.Add(-n)
+		c.server.unsent.Add(-n)
+		_ = c.Close() // which ends reader and writer
+		return
+	}
+	c.out <- frame
 }
 
 // stop has the reader end. It does not block.
@@ -55,11 +72,14 @@ func (c *conn) serve() {
 func (c *conn) read() {
 	in := bufio.NewReaderSize(c, 4<<10)
 	buf := make([]byte, 0, 1<<10)
-	for c.allow(c.server.opts.Idle) {
+	for wait := min(firstWithin, c.server.opts.Idle); c.allow(wait); wait = c.server.opts.Idle {
 		if _, err := in.Peek(1); err != nil || !c.allow(bodyWithin) {
 			return
 		}
 		h, body, err := readFrame(in, buf)
+		if err == nil && c.server.opts.Known != nil {
+			c.server.opts.Known(c.Conn)
+		}
 		if bad, ok := errors.AsType[*requestError](err); ok {
 			c.fail(h, bad) // and the connection ends: where the next frame begins is not known
 		}
@@ -80,7 +100,7 @@ func (c *conn) answer(h head, body []byte) {
 	case serialization != hessian2:
 		c.fail(h, badRequest(fmt.Errorf("invalid serialization %d: want %d, hessian2", serialization, hessian2)))
 	case h.flags&flagEvent != 0:
-		c.out <- appendReply(nil, h, statusOK, func(dst []byte) []byte { return append(dst, 'N') })
+		c.send(appendReply(nil, h, statusOK, func(dst []byte) []byte { return append(dst, 'N') }))
 	default:
 		request, err := parseCall(body)
 		if err != nil {
@@ -103,7 +123,7 @@ func (c *conn) reply(ctx context.Context, h head, request call) (err error) {
 	})
 	switch {
 	case err == nil:
-		c.out <- frame
+		c.send(frame)
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return err
 	default:
@@ -136,7 +156,7 @@ func (c *conn) fail(h head, err error) {
 	} else if _, ok := errors.AsType[*hapax.ValueError](err); ok {
 		status = statusBadRequest
 	}
-	c.out <- appendReply(nil, h, status, func(dst []byte) []byte { return appendText(dst, err.Error()) })
+	c.send(appendReply(nil, h, status, func(dst []byte) []byte { return appendText(dst, err.Error()) }))
 }
 
 // write sends what is in out, several frames at once where there are. After an error
@@ -144,6 +164,7 @@ func (c *conn) fail(h head, err error) {
 func (c *conn) write() {
 	w := bufio.NewWriterSize(c, 4<<10)
 	for frame := range c.out {
+		n := int64(len(frame))
 		err := c.SetWriteDeadline(time.Now().Add(writeWithin))
 		if err == nil {
 			_, err = w.Write(frame)
@@ -154,5 +175,7 @@ func (c *conn) write() {
 		if err != nil {
 			_ = c.Close() // the error is the consumer's to notice
 		}
+		c.unsent.Add(-n)
+		c.server.unsent.Add(-n)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -35,11 +36,14 @@ const (
 )
 
 const (
+	firstWithin = 5 * time.Second  // for the first frame of a connection to begin
 	bodyWithin  = 10 * time.Second // for the rest of a frame to arrive
 	writeWithin = 10 * time.Second // for a reply to leave
 
 	maxWaiting = 128 // calls of one connection that wait for a number
 	maxReplies = 16  // replies of one connection that wait for the writer
+
+	maxUnsent = 4 << 20 // bytes of replies that wait for the writers of all connections
 )
 
 // Options tune a Server. The zero value suits most uses.
@@ -53,6 +57,9 @@ type Options struct {
 
 	// Wait bounds how long a call waits for a number; default 2 s.
 	Wait time.Duration
+
+	// Known, if not nil, is told of a connection when a whole frame has come over it.
+	Known func(net.Conn)
 
 	// Idle is how long a connection stays open without a request or a heartbeat;
 	// default 3 min, which is three heartbeats of a consumer.
@@ -68,6 +75,8 @@ type Server struct {
 
 	life context.Context // ends when connections must not be waited for any more
 	kill context.CancelFunc
+
+	unsent atomic.Int64 // bytes of replies that wait for the writers
 
 	mu      sync.Mutex // guards everything below
 	closing bool

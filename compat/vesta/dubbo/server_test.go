@@ -405,7 +405,8 @@ func TestDeadlines(t *testing.T) {
 		send []byte
 		want time.Duration
 	}{
-		"idle":              {nil, DefaultIdle},
+		"silent":            {nil, firstWithin},
+		"idle":              {frame(0, 1, nil), DefaultIdle},
 		"half a head":       {frame(twoWayRequest, 1, nil)[:5], bodyWithin},
 		"half a body":       {frame(twoWayRequest, 1, make([]byte, 100))[:50], bodyWithin},
 		"nobody is reading": {frame(twoWayRequest|flagEvent, 1, nil), writeWithin},

@@ -16,7 +16,7 @@ import (
 // than whether the server is well.
 const (
 	maxBodies       = 128 << 20
-	maxBodiesUnseen = 16 << 20
+	maxBodiesUnseen = 1 << 20
 	maxBodyUnseen   = 4 << 10 // of one
 )
 

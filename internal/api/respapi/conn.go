@@ -292,7 +292,7 @@ func (c *conn) received(n int) int {
 // refuse ends the connection for what it sent.
 func (c *conn) refuse(err error) {
 	c.over = true
-	if errors.Is(err, errHTTP) {
+	if errors.Is(err, errHTTP) || errors.Is(err, errTLS) {
 		return
 	}
 	c.linger = true

@@ -16,6 +16,7 @@ const (
 	errArgCount    = protocolError("invalid multibulk length")
 	errArgLength   = protocolError("invalid bulk length")
 	errNoArg       = protocolError("expected '$'")
+	errTLS         = protocolError("TLS is not spoken here")
 	errNoCommand   = protocolError("expected '*' before '$'")
 	errNoEnd       = protocolError("expected CRLF after a bulk string")
 	errTooSlow     = protocolError("the rest of a command did not come in time")
@@ -43,6 +44,8 @@ func parse(buf []byte, args [][]byte) ([][]byte, int, error) {
 	case '*':
 	case '$': // no command begins so, and what comes after it is out of step
 		return args, 0, errNoCommand
+	case tlsHandshake:
+		return args, 0, errTLS
 	default:
 		return parseInline(buf, args)
 	}
@@ -146,6 +149,11 @@ func parseInline(buf []byte, args [][]byte) ([][]byte, int, error) {
 	}
 	return args, end + 1, nil
 }
+
+// tlsHandshake begins a client's first record of TLS, and no command. A page that has a
+// browser open https to loopback chooses what stands in it, with lines among it that are
+// commands.
+const tlsHandshake = 0x16
 
 // isHTTP reports whether a line is the first of an HTTP request. A web page can
 // have a browser send one to loopback, with commands in its body.

@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/supervise"
+)
+
+// workerVariable always has the worker ID.
+const workerVariable = "HAPAX_WORKER_ID"
+
+func workerExecCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "exec [flags] -- COMMAND [ARGUMENT...]",
+		Short: "Run a command with a worker ID of its own, for as long as it may use it",
+		Long: `Exec takes a worker ID from the servers, puts it into the environment, as
+$HAPAX_WORKER_ID and as --env or --for say, and runs the command, without a shell
+between. It extends the lease while the command runs, hands signals on, gives the worker
+ID back when the command ends, and exits with its exit code, or with 128 and the number
+of the signal that killed it.
+
+The command is started when this clock is past all that the last holder of the worker ID
+may have used. When no more time is granted it gets SIGTERM, --grace later SIGKILL, in
+any case before its time is over, and so does all that it started. A second process
+holds that deadline in case the first one is killed or frozen.
+
+A generator that reads the clock repeats itself when the clock is set back while it runs:
+then the command is killed at once, unless --on-clock-step=warn.
+
+Uniqueness is per pool: give all processes of one generator the same pool, and no other.
+See docs/worker-ids.md.
+` + supervise.Limits + workerExitHelp,
+		Example: `  hapax worker exec --pool shop --for mybatis-plus -- java -jar shop.jar
+  hapax worker exec --workers 0-31 --env 'NODE_ID={worker}' -- ./orders
+  hapax worker exec --list-known`,
+		Args: cobra.ArbitraryArgs,
+	}
+	f := addWorkerFlags(cmd)
+	onStep := cmd.Flags().String("on-clock-step", "kill", "what to do when the clock is set back: kill or warn")
+	cmd.Flags().SetInterspersed(false)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if f.listKnown {
+			return printKnown(cmd)
+		}
+		return workerStatusOf(workerExec(cmd, f, args, *onStep))
+	}
+	return cmd
+}
+
+func workerExec(cmd *cobra.Command, f *workerFlags, args []string, onStep string) error {
+	if len(args) == 0 {
+		return usagef("missing command; usage: %s", cmd.UseLine())
+	}
+	if onStep != "kill" && onStep != "warn" {
+		return &hapax.ValueError{Field: "--on-clock-step", Value: onStep, Allowed: "kill or warn", Err: hapax.ErrInvalidArgument}
+	}
+	ids, vars, err := f.prepare(cmd)
+	if err != nil {
+		return err
+	}
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		return cannotRun(args[0], err)
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, handedOn...)
+	held, err := holdUnlessTold(cmd.Context(), signals, func(ctx context.Context) (*holding, error) {
+		return f.hold(ctx, ids, holder("exec", f.name, args[0]), hapax.RollbackContinue) // the supervisor looks after the clock
+	})
+	if err != nil {
+		return err
+	}
+	tell := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "hapax: "+text) }
+	result := supervise.Run(held, supervise.Options{
+		Path: path, Args: args, Env: environment(held.ID(), vars),
+		Margin: f.margin(), Grace: f.grace, Survive: onStep == "warn",
+		Signals: signals, Extended: held.extended, Clock: held.clock, Tell: tell,
+		Watchdog: []string{os.Args[0], "worker", "watchdog"}, Stage: []string{os.Args[0], "worker", "begin", "--"},
+	})
+	held.end(result.Gone)
+	return resultError(args[0], result)
+}
+
+// holdUnlessTold takes a worker ID, unless a signal comes before there is one.
+func holdUnlessTold(ctx context.Context, signals <-chan os.Signal, hold func(context.Context) (*holding, error)) (*holding, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		held *holding
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		held, err := hold(ctx)
+		answers <- answer{held, err}
+	}()
+	for {
+		select {
+		case sig := <-signals:
+			if !endsCommands(sig) {
+				continue
+			}
+			cancel()
+			if a := <-answers; a.err == nil {
+				a.held.end(true)
+			}
+			return nil, interrupted(supervise.Interrupted{Signal: sig})
+		case a := <-answers:
+			return a.held, a.err
+		}
+	}
+}
+
+// interrupted is the end by a signal before the command was started.
+func interrupted(err error) error {
+	if told, ok := errors.AsType[supervise.Interrupted](err); ok {
+		return &statusError{told.Status(), err}
+	}
+	return err
+}
+
+// environment returns this process's with the worker ID.
+func environment(worker int64, vars []variable) []string {
+	set := []string{workerVariable + "=" + strconv.FormatInt(worker, 10)}
+	for _, v := range vars {
+		set = append(set, v.of(worker))
+	}
+	env := os.Environ()
+	for _, v := range set {
+		name, _, _ := strings.Cut(v, "=")
+		env = slices.DeleteFunc(env, func(old string) bool { return strings.HasPrefix(old, name+"=") })
+		env = append(env, v)
+	}
+	return env
+}
+
+// cannotRun gives a command that cannot be started the exit code that shells use.
+func cannotRun(name string, err error) error {
+	status := exitCannotRun
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		status = exitNoCommand
+	}
+	if e, ok := errors.AsType[*exec.Error](err); ok {
+		err = e.Err
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	return &statusError{status, fmt.Errorf("cannot run %q: %w", name, err)}
+}
+
+// resultError returns what the exit code says of how the command ended.
+func resultError(name string, r supervise.Result) error {
+	switch r.Cause {
+	case supervise.NotStarted:
+		if _, ok := errors.AsType[*fs.PathError](r.Err); ok {
+			return cannotRun(name, r.Err)
+		}
+		return interrupted(r.Err)
+	case supervise.Lost:
+		return &statusError{exitLost, fmt.Errorf("the command was stopped, since its worker ID was about to be lost: %w", r.Err)}
+	case supervise.ClockSet:
+		return &statusError{exitClockSet, fmt.Errorf("the command was killed: %w", r.Err)}
+	case supervise.LeftBehind:
+		if r.Status == 0 {
+			return &statusError{exitLeftBehind, fmt.Errorf("%q went on in the background, where its worker ID cannot be looked after; it was stopped: have it run in the foreground", name)}
+		}
+	case supervise.Exited:
+	}
+	if r.Status == 0 {
+		return nil
+	}
+	return &statusError{status: r.Status}
+}

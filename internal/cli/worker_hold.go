@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
+)
+
+func workerHoldCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "hold --file FILE [flags]",
+		Short: "Keep a worker ID and write it to a file, beside a program that reads it there",
+		Long: `Hold takes a worker ID from the servers and writes it to a file, as lines of
+NAME=VALUE: HAPAX_WORKER_ID, HAPAX_WORKER_UNTIL, the time by this clock from which on it
+must not be used, HAPAX_WORKER_UNTIL_MS, the same in milliseconds since 1970, and what
+--env or --for say. The file is replaced in one step each time that more is granted.
+
+When no more time is granted, or the clock is set back, it removes the file, runs
+--on-lost, and ends with 114 or 115, --grace before the time is over. On SIGTERM and
+SIGINT it removes the file and gives the worker ID back: end the program that uses it
+first.
+
+Nothing here can stop a program that does not look: exec can.
+` + workerExitHelp,
+		Example: `  hapax worker hold --pool shop --file /run/ids/worker --on-lost 'pkill -TERM -x shop'`,
+		Args:    arguments(0, 0),
+	}
+	f := addWorkerFlags(cmd)
+	file := cmd.Flags().String("file", "", "file to write; its directory must exist")
+	onLost := cmd.Flags().String("on-lost", "", "command to run when the worker ID is lost: words, without a shell")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if f.listKnown {
+			return printKnown(cmd)
+		}
+		return workerStatusOf(workerHold(cmd, f, *file, strings.Fields(*onLost)))
+	}
+	return cmd
+}
+
+func workerHold(cmd *cobra.Command, f *workerFlags, file string, onLost []string) error {
+	if file == "" {
+		return &hapax.ValueError{Field: "--file", Value: "", Allowed: "the file to write", Err: hapax.ErrInvalidArgument}
+	}
+	ids, vars, err := f.prepare(cmd)
+	if err != nil {
+		return err
+	}
+	if len(onLost) > 0 {
+		if _, err := exec.LookPath(onLost[0]); err != nil {
+			return cannotRun(onLost[0], err)
+		}
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, ending...)
+	held, err := holdUnlessTold(cmd.Context(), signals, func(ctx context.Context) (*holding, error) {
+		return f.hold(ctx, ids, holder("hold", f.name, ""), hapax.RollbackRefuse)
+	})
+	if err != nil {
+		return err
+	}
+	err = keepFile(held, file, vars, signals)
+	if err == nil {
+		held.end(true)
+		return nil
+	}
+	defer held.end(false) // the program may still use it
+	var ran error
+	if len(onLost) > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), max(held.Remaining(), time.Second))
+		defer cancel()
+		hook := exec.CommandContext(ctx, onLost[0], onLost[1:]...) //nolint:gosec // it is the user's own command
+		hook.Stdout, hook.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+		if ran = hook.Run(); ran != nil {
+			ran = fmt.Errorf("--on-lost: %w", ran)
+		}
+	}
+	status := exitLost
+	if errors.Is(err, hapax.ErrClockRollback) {
+		status = exitClockSet
+	}
+	return &statusError{status, errors.Join(fmt.Errorf("the worker ID was lost: %w", err), ran)}
+}
+
+// keepFile keeps the file up to date until a signal comes, and removes it then or when
+// the worker ID is lost.
+func keepFile(held *holding, file string, vars []variable, signals <-chan os.Signal) (err error) {
+	defer func() {
+		if removed := os.Remove(file); removed != nil && !errors.Is(removed, fs.ErrNotExist) {
+			err = errors.Join(err, removed)
+		}
+	}()
+	for {
+		if err := durable.Replace(durable.OS, file, func(f *os.File) ([]byte, error) {
+			return fileText(held, vars), f.Chmod(0o644) // who reads it may be another user
+		}); err != nil {
+			return err
+		}
+		select {
+		case <-signals:
+			return nil
+		case <-held.Lost():
+			return held.Err()
+		case <-held.extended:
+		}
+	}
+}
+
+func fileText(held *holding, vars []variable) []byte {
+	var text bytes.Buffer
+	id, until := held.ID(), held.Until()
+	fmt.Fprintf(&text, "%s=%s\n", workerVariable, strconv.FormatInt(id, 10))
+	fmt.Fprintf(&text, "HAPAX_WORKER_UNTIL=%s\n", until.UTC().Format("2006-01-02T15:04:05.000Z"))
+	fmt.Fprintf(&text, "HAPAX_WORKER_UNTIL_MS=%d\n", until.UnixMilli())
+	for _, v := range vars {
+		fmt.Fprintln(&text, v.of(id))
+	}
+	return text.Bytes()
+}

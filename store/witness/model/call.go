@@ -1,0 +1,135 @@
+package model
+
+// make returns the next call of p.
+func (w *world) newCall(p int, kind uint8) Call {
+	pr := &w.P[p]
+	pr.Sent++
+	if kind == callGrant && !w.m.Split {
+		pr.Grants++
+	}
+	pr.Ready = pr.Ready && kind != callGrant
+	c := Call{
+		Kind: kind, Phase: sent, P: uint8(p), Row: pr.Row, Was: pr.Count, Now: pr.Sent, Grants: pr.Grants,
+		Seen: pr.Surveyed, Known: pr.W.Pairs, KnownJoins: max(pr.W.Joins, pr.SeenJoins), Confirm: pr.PendL != none,
+	}
+	if !w.m.on(SurveyJoin) {
+		c.Seen = pr.SeenJoins
+	}
+	if kind == callBack {
+		c.Line, c.N, c.Tok = pr.HoldL, pr.Hold, pr.HTok
+		w.Own[c.Line] &^= bit(c.N)
+		pr.HoldL = none
+	}
+	return c
+}
+
+// carryOut is what the store does with a call.
+func (w *world) carryOut(c *Call) {
+	s := &w.S
+	c.Phase, c.Joins, c.Prim, c.Fenced = answered, s.Joins, s.Prim, s.Fence != 0
+	if r := &s.Rows[c.Row]; !w.m.Split || c.Kind == callBeat {
+		c.Met = r.alive() && r.Count >= c.Was && (s.Fence == 0 || !w.m.on(OneTrip))
+		if !c.Met {
+			return
+		}
+		if r.Count < c.Now {
+			r.Count, r.Grants, r.Seen = c.Now, c.Grants, c.Seen
+		}
+	}
+	c.Met = true
+	line := &s.Lines[c.Line]
+	switch c.Kind {
+	case callGrant:
+		c.N = line.Mark
+		line.Mark++
+		c.Pair = *line
+	case callBack:
+		if line.Mark == c.N+1 && (line.Tok == c.Tok || !w.m.on(BackToken)) {
+			line.Mark = c.N
+			line.Tok++
+		}
+	}
+}
+
+// excuse says what a listed case has to do with a call.
+func (c *Call) excuse() excuse {
+	switch {
+	case c.Fenced:
+		return never
+	case c.Across:
+		return always
+	}
+	return asProcess
+}
+
+// receive is what the process does with the answer.
+func (w *world) receive(c *Call) {
+	p := int(c.P)
+	pr := &w.P[p]
+	w.contact(p)
+	granted := c.Kind == callGrant && c.Met
+	if pr.St != serving && pr.St != joining || c.Row != pr.Row || pr.Long && w.m.on(Rejoin) {
+		if granted && !w.m.on(Abandon) {
+			w.own(p, c.Line, c.N, c.Grants, c.Pair, never)
+		}
+		return
+	}
+	if !c.Met {
+		w.judge(p)
+		return
+	}
+	if !w.m.Split || c.Kind == callBeat {
+		if c.Joins < c.KnownJoins {
+			w.raise(p)
+			return
+		}
+		pr.Count = max(pr.Count, c.Now)
+		pr.W.TrueDec = w.S.Decided
+		pr.SeenJoins = max(pr.SeenJoins, c.Joins)
+		if c.Prim != pr.Prim && w.m.on(Question) {
+			w.question(p)
+			return
+		}
+		pr.Prim = c.Prim
+	}
+	switch {
+	case granted:
+		known := c.Known[c.Line]
+		if !w.m.on(PairAsSent) {
+			known = pr.W.Pairs[c.Line]
+		}
+		if w.lower(c.Pair, known) || c.Pair == known {
+			w.raise(p)
+			return
+		}
+		if pr.St != serving {
+			return
+		}
+		if w.m.Split && w.m.on(Confirm) {
+			pr.PendL, pr.Pend, pr.PendG, pr.PendPair, pr.PendExcuse = c.Line, c.N, c.Grants, c.Pair, c.excuse()
+			return
+		}
+		w.own(p, c.Line, c.N, c.Grants, c.Pair, c.excuse())
+	case c.Kind == callBeat && c.Confirm && pr.PendL != none && pr.St == serving:
+		l := pr.PendL
+		pr.PendL = none
+		w.own(p, l, pr.Pend, pr.PendG, pr.PendPair, pr.PendExcuse)
+	}
+}
+
+// question lets p wait, at another primary, for all that it knows. A joiner waits on as one.
+func (w *world) question(p int) {
+	pr := &w.P[p]
+	if !w.judge(p) {
+		return
+	}
+	pr.Prim, pr.PendL, pr.Ready = w.S.Prim, none, false
+	if pr.St == serving || !w.m.on(JoinerWaits) {
+		pr.St, pr.Asked = joining, true
+	}
+	for x, r := range w.S.Rows {
+		pr.WaitCount[x] = r.Count
+	}
+	pr.Excused = false
+	w.begin(p)
+}

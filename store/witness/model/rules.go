@@ -1,0 +1,62 @@
+package model
+
+// A Rule is one rule of the guard. A broken twin is the model without one.
+type Rule uint8
+
+// The rules, in the order of the section of the design.
+const (
+	OwnRow         Rule = iota // every start has a row of its own
+	KeepBeat                   // rows that ended keep their beat
+	Further                    // a node never speaks for a row under which more was granted than its witness knows
+	Contiguous                 // the witness's grant count has no call under way below it
+	LearnNothing               // a witness learns nothing from a store that it found behind
+	OneTrip                    // a beat counts only if the same round trip saw no fence
+	Confirm                    // split stores: a grant counts when a later beat was made
+	Rejoin                     // who was out of contact for W joins again
+	LongW                      // W is longer than a hung connection lasts
+	SurveyJoin                 // who says that he has seen a join has surveyed
+	Vouch                      // who saw that a node had ended speaks for it
+	SurveyWhole                // a survey counts when a later beat was made
+	SurveyOrder                // rows before marks
+	WaitSeen                   // a joiner waits until all rows have seen its join
+	WaitServing                // ... and one of those serves
+	WaitAnew                   // a wait begins anew with a new connection
+	QuickSoon                  // a quick return is within W
+	LateID                     // a store ID is made at the end of the wait
+	Pairs                      // marks compare as pairs, token first
+	PairAsSent                 // a pair compares with what was known when the call was sent
+	BackToken                  // a hand-back is conditional on its token
+	Compacted                  // a row up to the compacted joins is not missing
+	Latch                      // refusing and fenced survive a restart
+	RaiseAgain                 // a fence that vanishes without its decision is raised again
+	NewDecision                // only a decision that the witness does not know ends what it latched
+	FoundSpeaks                // who finds himself behind is added to the fence
+	NoEndFenced                // under a fence nobody leaves or is marked silent
+	Abandon                    // a grant answered in any state but serving is abandoned
+	HealWait                   // the healer waits W
+	FreshWord                  // evidence counts only under the healer's fresh word
+	AskAnew                    // who finds himself behind again asks with another word
+	TopCount                   // evidence for a row must reach the highest count known
+	AccountJoins               // every join number is accounted for
+	RowsSettleNone             // the store's own tombstones settle nobody
+	FinderVouches              // only who found the loss vouches
+	RaiseMark                  // above every known mark
+	RaiseToken                 // above every known token
+	RaiseJoins                 // and above every known join
+	SealLift                   // lifting compares with a word written after the last raise
+	HealEnds                   // healing ends every row
+	ReturnRaises               // who knows more than a healing assumed raises his lines
+	Question                   // a changed primary is a question
+	JoinerWaits                // ... for who serves: a joiner begins its wait anew
+	nRules
+)
+
+var ruleNames = [nRules]string{
+	"OwnRow", "KeepBeat", "Further", "Contiguous", "LearnNothing", "OneTrip", "Confirm", "Rejoin", "LongW",
+	"SurveyJoin", "Vouch", "SurveyWhole", "SurveyOrder", "WaitSeen", "WaitServing", "WaitAnew", "QuickSoon",
+	"LateID", "Pairs", "PairAsSent", "BackToken", "Compacted", "Latch", "RaiseAgain", "NewDecision", "FoundSpeaks",
+	"NoEndFenced", "Abandon", "HealWait", "FreshWord", "AskAnew", "TopCount", "AccountJoins", "RowsSettleNone", "FinderVouches",
+	"RaiseMark", "RaiseToken", "RaiseJoins", "SealLift", "HealEnds", "ReturnRaises", "Question", "JoinerWaits",
+}
+
+func (r Rule) String() string { return ruleNames[r] }
