@@ -14,6 +14,11 @@
 //
 //	s.Leases = driver.LeasesIn(s)
 //
+// It also implements Guarding and Healing, with which store/witness keeps nodes from
+// a store that went back: the calls that grant, once more, each with a heartbeat in
+// the same atomic step. Heal judges a healing; Around is for engines that cannot
+// change a tag and a row in one step.
+//
 // The suite in store/storetest shows whether a store keeps its promises.
 package driver
 

@@ -138,12 +138,12 @@ return {'ok', unpack(redis.call('HGETALL', KEYS[1]))}`)
 // one.
 var allocateBody = fmt.Sprintf(`
 local function allocate(key, n, last, fresh)
-  local t = redis.call('HMGET', key, 'kind', 'deleted', 'mark', 'step', 'delta', 'key_hash', 'run')
+  local t = redis.call('HMGET', key, 'kind', 'deleted', 'mark', 'step', 'delta', 'key_hash', 'run', 'token')
   if n == '0' then n = t[4] end
   local mh, ml = halves(t[3])
   local nh, nl = halves(n)
   local dh, delta = halves(t[5])
-  if not (t[1] == 'segment' and t[2] == '0' and mh and mh + ml > 0 and nh and nh < 2000 and nh + nl > 0 and dh == 0 and delta > 0 and halves(t[7])) then return 'no' end
+  if not (t[1] == 'segment' and t[2] == '0' and mh and mh + ml > 0 and nh and nh < 2000 and nh + nl > 0 and dh == 0 and delta > 0 and halves(t[7]) and halves(t[8] or '0')) then return 'no' end
   local carry = math.floor(nl * delta / 1000000000)
   local wh, wl = nh * delta + carry, nl * delta - carry * 1000000000
   local h, l = added(mh, ml, wh, wl)
