@@ -1,0 +1,67 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hapax-id/hapax/internal/testservers"
+)
+
+// Two processes with nodejs-snowflake side by side make numbers that differ, each with
+// its own worker ID in it.
+func TestWorkerRecipeNode(t *testing.T) {
+	t.Parallel()
+	node := testservers.Require(t, []string{"node"})
+	installed, err := filepath.Abs(filepath.Join("testdata", "nodejs-snowflake", "node_modules", "nodejs-snowflake"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(installed); err != nil {
+		testservers.Missing(t, "nodejs-snowflake is not installed: run npm ci in internal/e2e/testdata/nodejs-snowflake")
+	}
+	const program = `
+const { Snowflake } = require(process.argv[1]);
+const s = new Snowflake({custom_epoch: 1735689600000, instance_id: Number(process.env.HAPAX_WORKER_ID)});
+let out = "";
+for (let i = 0; i < 5000; i++) {
+  const id = s.getUniqueID();
+  out += process.env.HAPAX_WORKER_ID + " " + Snowflake.instanceIDFromID(id) + " " + id + "\n";
+}
+const fs = require("fs");
+fs.writeFileSync(process.argv[2] + ".new", out);
+fs.renameSync(process.argv[2] + ".new", process.argv[2]);
+setInterval(() => {}, 1000); // keeps the worker ID until it is told to end
+`
+	s := workerServer(t)
+	dir := t.TempDir()
+	seen, workers := map[int64]bool{}, map[int64]bool{}
+	var running []*wrapper
+	for _, name := range []string{"a", "b"} {
+		running = append(running, wrap(t, s.url, dir, nil, "exec", "--for", "nodejs-snowflake", "--workers", "70-90", "--", node, "-e", program, installed, name))
+	}
+	for _, name := range []string{"a", "b"} {
+		for line := range strings.Lines(readWithin(t, filepath.Join(dir, name))) {
+			var given, inside, id int64
+			if _, err := fmt.Sscan(line, &given, &inside, &id); err != nil || given != inside {
+				t.Fatalf("%q: %v", line, err)
+			}
+			if seen[id] {
+				t.Fatalf("%d came twice", id)
+			}
+			seen[id], workers[given] = true, true
+		}
+	}
+	if len(seen) != 10_000 || len(workers) != 2 {
+		t.Errorf("%d numbers of %d worker IDs, want 10000 of 2", len(seen), len(workers))
+	}
+	for _, w := range running {
+		select {
+		case <-w.ended:
+			t.Errorf("it ended: %s", w.said())
+		default:
+		}
+	}
+}
