@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,5 +66,57 @@ setInterval(() => {}, 1000); // keeps the worker ID until it is told to end
 			t.Errorf("it ended: %s", w.said())
 		default:
 		}
+	}
+}
+
+// The calls that docs/worker-ids.md has for other languages, over plain HTTP, in their
+// order. A lease that was sealed is over.
+func TestWorkerOverHTTP(t *testing.T) {
+	t.Parallel()
+	s := workerServer(t)
+	type lease struct {
+		Grant struct{ Lo, Hi string }
+	}
+	call := func(method, body string, status int) (raw json.RawMessage, l lease) {
+		t.Helper()
+		resp, err := http.Post(s.url+"/hapax.v1.LeaseService/"+method, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode/100 != status {
+			t.Fatalf("%s %s: %d %s, error %v", method, body, resp.StatusCode, text, err)
+		}
+		if status != 2 {
+			return text, l
+		}
+		var reply struct{ Lease json.RawMessage }
+		if err := json.Unmarshal(text, &reply); err != nil {
+			t.Fatal(err)
+		}
+		if reply.Lease != nil {
+			if err := json.Unmarshal(reply.Lease, &l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return reply.Lease, l
+	}
+	call("GetPool", `{"pool":"default"}`, 2)
+	call("GetStoreTime", `{}`, 2)
+	const term = `{"length":"5s"}`
+	raw, first := call("AcquireWorker", `{"pool":"default","workers":{"lo":0,"hi":32},"holder":"orders host=a pid=1 run=x7","term":`+term+`}`, 2)
+	extend := func(raw json.RawMessage, status int) (json.RawMessage, lease) {
+		t.Helper()
+		return call("ExtendWorker", fmt.Sprintf(`{"lease":%s,"term":%s}`, raw, term), status)
+	}
+	raw, second := extend(raw, 2)
+	if second.Grant.Lo != first.Grant.Hi {
+		t.Errorf("granted %v, then %v", first.Grant, second.Grant)
+	}
+	call("SealWorker", fmt.Sprintf(`{"lease":%s,"last":%q}`, raw, second.Grant.Hi), 2)
+	refused, _ := extend(raw, 4)
+	if !strings.Contains(string(refused), "lease_lost") {
+		t.Errorf("after the seal: %s", refused)
 	}
 }
