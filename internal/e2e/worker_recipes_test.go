@@ -7,9 +7,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -118,5 +121,36 @@ func TestWorkerOverHTTP(t *testing.T) {
 	refused, _ := extend(raw, 4)
 	if !strings.Contains(string(refused), "lease_lost") {
 		t.Errorf("after the seal: %s", refused)
+	}
+}
+
+// The ledger and trace tell of a number made under a worker ID of another generator's
+// what its holder says of itself.
+func TestWorkerTrace(t *testing.T) {
+	t.Parallel()
+	s := workerServer(t)
+	dir := t.TempDir()
+	wrap(t, s.url, dir, nil, "exec", "--workers", "21", "--name", "nightly", "--", "sh", "-c", "date +%s%3N > started; exec sleep 1000")
+	now, err := strconv.ParseInt(readWithin(t, filepath.Join(dir, "started")), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout, err := hapax.ParseLayout(hapax.LayoutLeaf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tick, err := layout.TickOf(time.UnixMilli(now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := layout.Compose(hapax.Fields{{Name: hapax.FieldTime, Value: tick}, {Name: hapax.FieldWorker, Value: 21}, {Name: hapax.FieldSequence, Value: 7}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := ok(t, dir, "trace", id.String(), "--layout", hapax.LayoutLeaf, "--json", "--server", s.url)
+	for _, want := range []string{`"granted"`, "exec name=nightly host=", "cmd=sh"} {
+		if !strings.Contains(found, want) {
+			t.Errorf("the trace does not tell of %q: %s", want, found)
+		}
 	}
 }
