@@ -3,6 +3,7 @@ package hapax_test
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -40,6 +41,7 @@ func TestOneTickThatWasTaken(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(10 * time.Second)
+			synctest.Wait() // what the observer wrote is read below
 			if acquired < 2 {
 				t.Fatal("no lease was acquired anew")
 			}
