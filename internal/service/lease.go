@@ -128,6 +128,9 @@ func (s *Service) acquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 	}
 	lease, err := admin(ctx, s, func(ctx context.Context) (hapax.Lease, error) { return s.store.AcquireWorker(s.leased(ctx), req) })
 	settle(lease, err == nil)
+	if err == nil {
+		s.holders.note(lease)
+	}
 	return lease, err
 }
 
@@ -145,6 +148,7 @@ func (s *Service) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax
 	switch {
 	case err == nil:
 		auth.FromContext(ctx).NoteLease(extended)
+		s.holders.note(extended)
 	case isRefused(err):
 		s.Attempted(ctx, "extend lease", err, "pool", lease.Pool, "worker", lease.Worker)
 	}
@@ -163,6 +167,7 @@ func (s *Service) SealWorker(ctx context.Context, lease hapax.Lease, last int64)
 	switch {
 	case err == nil:
 		auth.FromContext(ctx).EndLease(lease)
+		s.holders.end(lease)
 	case isRefused(err):
 		s.Attempted(ctx, "seal lease", err, "pool", lease.Pool, "worker", lease.Worker)
 	}

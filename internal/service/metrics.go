@@ -124,6 +124,7 @@ var (
 	descRollback  = prometheus.NewDesc("hapax_clock_rollback_seconds", "How far the wall clock is behind what it was.", poolLabels, nil)
 	descWorkers   = prometheus.NewDesc("hapax_workers", "Worker IDs of the pool by state, as counted in the store once in a while.", []string{"pool", "state"}, nil)
 	descStarts    = prometheus.NewDesc("hapax_worker_starts_left", "How many more starts the pool's worker IDs last, where each start uses one up.", poolLabels, nil)
+	descHeld      = prometheus.NewDesc("hapax_worker_held", "1 for each worker ID that this node granted to others, with what the holder says of itself. The first 100 have labels of their own.", []string{"pool", "worker", "holder"}, nil)
 	descTags      = prometheus.NewDesc("hapax_tags", "Tags in use on this node.", nil, nil)
 	descWarnings  = prometheus.NewDesc("hapax_store_warnings_total", "Warnings about the store, at the start and when another primary was found, by code.", []string{"code"}, nil)
 	descDegraded  = prometheus.NewDesc("hapax_degraded", "Tags or pools, configured or in use, that cannot issue now; /readyz names them.", []string{"kind"}, nil)
@@ -152,7 +153,7 @@ type collector struct{ s *Service }
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descIssued, descRefills, descBurnt, descRemaining, descWorker, descGrant,
-		descTime, descOffset, descRollback, descWorkers, descStarts, descTags, descWarnings, descReady, descBuild, descDegraded, descFenced, descStore, descState,
+		descTime, descOffset, descRollback, descWorkers, descStarts, descHeld, descTags, descWarnings, descReady, descBuild, descDegraded, descFenced, descStore, descState,
 		descRecords, descWaiting, descLost,
 		descStrategy, descVetoes, descFailures, descUsage, descPrevious, descQuota,
 	} {
@@ -167,6 +168,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.segments(ch)
 	c.pools(ch)
+	c.holders(ch)
 	c.plugins(ch)
 	ctx, cancel := context.WithTimeout(c.s.life, time.Second)
 	defer cancel()

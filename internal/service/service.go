@@ -61,6 +61,7 @@ type Service struct {
 	errWait  error // why a wait ends at Options.MaxWait
 	throttle throttle
 	bounds   bounds
+	holders  holders
 	tags     tagTable
 
 	strategies *strategy.Registry

@@ -2,6 +2,9 @@ package service
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,5 +138,69 @@ func TestWorkerMetrics(t *testing.T) {
 		if err != nil || len(pools) != 1 || !pools[0].Counted || pools[0].StartsLeft != 96 {
 			t.Errorf("pools are %+v, error %v", pools, err)
 		}
+	})
+}
+
+// Who holds the worker IDs that were granted to others is a metric, which follows what
+// becomes of each lease and is bounded.
+func TestHolderMetrics(t *testing.T) {
+	opts := Options{Pools: map[string]PoolConfig{"default": {}, "wide": {Layout: "time:41,worker:12,sequence:10,unit=1ms,epoch=2025-01-01T00:00:00Z"}}}
+	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+		term := hapax.Term{Length: 20 * time.Second}
+		acquire := func(pool string, worker int64, holder string) hapax.Lease {
+			t.Helper()
+			l, err := s.AcquireWorker(t.Context(), hapax.AcquireRequest{Pool: pool, Workers: hapax.WorkerRange{Lo: worker, Hi: worker + 1}, Holder: holder, Term: term})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		const orders = "exec name=orders host=a pid=17 cmd=java run=x7"
+		held := func(want map[string]float64) {
+			t.Helper()
+			got := map[string]float64{}
+			values, _ := gather(t, s)
+			for name, v := range values {
+				if strings.HasPrefix(name, "hapax_worker_held") {
+					got[name] = v
+				}
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("holders are %v, want %v", got, want)
+			}
+		}
+		name := func(pool string, worker int64, holder string) string {
+			return fmt.Sprintf("hapax_worker_held{holder=%s,pool=%s,worker=%d}", holder, pool, worker)
+		}
+		held(map[string]float64{})
+		mustNext(t, s, SnowflakeTag) // the node's own is no other's
+		held(map[string]float64{})
+		five, six := acquire("default", 5, orders), acquire("default", 6, "hold host=b pid=1 run=y8")
+		held(map[string]float64{name("default", 5, orders): 1, name("default", 6, six.Holder): 1})
+		if err := s.SealWorker(t.Context(), six, six.Grant.Lo); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(15 * time.Second)
+		five, err := s.ExtendWorker(t.Context(), five, hapax.ExtendRequest{Term: term})
+		if err != nil {
+			t.Fatal(err)
+		}
+		expires := five.Expires
+		time.Sleep(expires.Sub(s.now()) - time.Second)
+		held(map[string]float64{name("default", 5, orders): 1})
+		five.Holder = strings.Repeat("\xff", 200)
+		if _, err := s.ExtendWorker(t.Context(), five, hapax.ExtendRequest{Term: term}); err == nil {
+			held(map[string]float64{name("default", 5, orders): 1})
+		}
+		time.Sleep(expires.Sub(s.now()))
+		held(map[string]float64{})
+		want := map[string]float64{"hapax_worker_held{pool=_other}": 20}
+		for i := range int64(maxHolderSeries + 20) {
+			acquire("wide", i, "many")
+			if i < maxHolderSeries {
+				want[name("wide", i, "many")] = 1
+			}
+		}
+		held(want)
 	})
 }

@@ -96,6 +96,7 @@ func (f *fleet) run(t *testing.T, slots []slot, target, kills int) int {
 	var wg sync.WaitGroup
 	for _, s := range slots {
 		wg.Go(func() {
+			longer := time.Duration(1) // how much longer than its life a process has: twice as long after one that came to nothing
 			for round := 0; ; round++ {
 				f.mu.Lock()
 				enough := len(f.ids) >= target && !slices.ContainsFunc(s, func(j job) bool { return f.told[j.Kind+j.Address] == 0 })
@@ -103,9 +104,15 @@ func (f *fleet) run(t *testing.T, slots []slot, target, kills int) int {
 				if enough && round >= kills || t.Context().Err() != nil || t.Failed() {
 					return
 				}
-				if err := f.start(t.Context(), s[round%len(s)]); err != nil {
+				j := s[round%len(s)]
+				j.Life *= longer
+				told, err := f.start(t.Context(), j)
+				if err != nil {
 					t.Error(err)
 					return
+				}
+				if told == 0 {
+					longer = min(2*longer, 64)
 				}
 			}
 		})
@@ -115,15 +122,15 @@ func (f *fleet) run(t *testing.T, slots []slot, target, kills int) int {
 }
 
 // start runs a process, takes down what it tells, and kills it when its life is
-// over.
-func (f *fleet) start(ctx context.Context, j job) error {
+// over. It returns how many numbers were told.
+func (f *fleet) start(ctx context.Context, j job) (told int, err error) {
 	text, err := json.Marshal(j)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, j.Life/2+rand.N(j.Life)) // ends with SIGKILL
 	defer cancel()
@@ -133,10 +140,10 @@ func (f *fleet) start(ctx context.Context, j job) error {
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := cmd.Start(); err != nil {
-		return err
+		return 0, err
 	}
 	var ids []int64
 	r := bufio.NewReaderSize(out, 64<<10)
@@ -148,16 +155,16 @@ func (f *fleet) start(ctx context.Context, j job) error {
 		ids = append(ids, int64(binary.LittleEndian.Uint64(b[:])))
 	}
 	if err := cmd.Wait(); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("%s failed: %w: %s", j.Kind, err, stderr.Bytes())
+		return 0, fmt.Errorf("%s failed: %w: %s", j.Kind, err, stderr.Bytes())
 	}
 	f.mu.Lock()
 	f.ids = append(f.ids, ids...)
 	f.told[j.Kind+j.Address] += len(ids)
 	f.mu.Unlock()
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || ctx.Err() != nil {
-		return nil
+		return len(ids), nil
 	}
-	return err
+	return len(ids), err
 }
 
 // twice returns how many numbers were told more than once.
