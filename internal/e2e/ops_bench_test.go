@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/server"
 )
 
@@ -23,6 +24,7 @@ func BenchmarkGuardedGrant(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer node.Close()
+			patience.Until(b, "the node has joined", func() bool { return node.Store.Ping(b.Context()) == nil })
 			for _, crowd := range []struct{ callers, tags int }{{1, 1}, {64, 1}, {64, 64}} {
 				b.Run(fmt.Sprintf("%d callers of %d", crowd.callers, crowd.tags), func(b *testing.B) {
 					benchmarkCrowd(b, node.Store, crowd.callers, crowd.tags)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -262,6 +263,9 @@ func (f *opsFleet) operate(s *opsStore, o operation, turn int) {
 	}
 	before, began := len(f.refusals()), time.Now()
 	o.do(f, s, turn)
+	if o.loses {
+		patience.Until(f.t, "every node refuses, after "+o.name, func() bool { return f.refuseSince(began) == len(f.running()) })
+	}
 	took := f.awaitAll(o.name)
 	found := f.refusals()[before:]
 	f.t.Logf("%-62s %5.1f s, all issue %4.1f s later; refusals: %d", o.name, time.Since(began).Seconds(), took.Seconds(), len(found))

@@ -286,7 +286,7 @@ var redisOperations = []operation{
 	}},
 	{name: "primary killed, replica behind promoted", loses: true, do: func(_ *opsFleet, s *opsStore, _ int) {
 		replica := testservers.RedisReplica(s.t, s.primary)
-		replica.Stop()
+		replica.Kill()
 		time.Sleep(2 * time.Second) // it lacks these
 		s.primary.Kill()
 		replica.Start()

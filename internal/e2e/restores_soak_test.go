@@ -91,7 +91,7 @@ func (f *opsFleet) refuseSince(then time.Time) (count int) {
 	for _, n := range f.running() {
 		for line := range strings.Lines(n.server.logged()) {
 			var l opsLine
-			if json.Unmarshal([]byte(line), &l) == nil && (l.State == "fenced" || l.State == "refusing") && l.Time.Add(f.ages).After(then) {
+			if json.Unmarshal([]byte(line), &l) == nil && (l.State == "fenced" || l.State == "refusing") && l.Time.After(then) {
 				count++
 				break
 			}
