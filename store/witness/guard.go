@@ -35,13 +35,14 @@ type Guarded struct {
 	cause   error         // why the state is what it is; nil while serving
 	fence   *Fence        // the fence in the store, as last seen
 	seenAt  time.Duration // when the fence was first seen as it is
+	stoodAt time.Duration // when it was last seen to stand
 	shared  bool
 	me      member
 	peers   map[string]*sighting // other rows of the store, by name
 	told    Status               // as Options.Changed was told last
 
 	attempts int           // to register, each of which has a row of its own
-	said     string        // the word under which this process has spoken last
+	said     spoken        // what this process has said last about a fence
 	fenceRaw string        // the fence as it was read last
 	fenceAt  time.Duration // and since when it has been so
 	accepted string        // identity of a store that an operator accepts in place of this node's
@@ -61,19 +62,23 @@ type member struct {
 	waits   time.Duration  // since when every living node is given the time to meet the store
 	quick   bool           // it need not wait: nobody else can have been granted anything meanwhile
 	primary string
-	moved   bool // the primary has changed, and it waits for the others to find their rows there
+	asks    bool // it has served under this row, and asks whether the others have met the store too
 	known   bool // it has surveyed the store
 	busy    bool // a survey is under way
 	seen    int64
 }
 
+// A spoken is what a process has said about a fence: under which word, and the first
+// part of its evidence as stored.
+type spoken struct{ ask, first string }
+
 // A sighting is another row as this process has seen it.
 type sighting struct {
-	value string        // as stored
+	value string        // as stored; empty: to be read anew
 	at    time.Duration // when it was seen to advance
 	beat  driver.Beat
 	how   string
-	moved bool // it has advanced since the primary changed
+	met   bool // it has advanced since this process began to wait for the others
 }
 
 // Close ends the heartbeat, says in the store that the node has left if the store
@@ -220,6 +225,7 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		}
 	}
 	if isNew {
+		g.said = spoken{} // it may know more now
 		close(g.changed)
 		g.changed = make(chan struct{})
 	}

@@ -126,6 +126,10 @@ type Fence struct {
 	// that was acknowledged to each.
 	Found map[string]int64 `json:"found,omitempty"`
 
+	// Stores are the identities of all stores that those who have found themselves
+	// behind know: who knows one of them is concerned as well.
+	Stores []string `json:"stores,omitempty"`
+
 	Ask     string `json:"ask,omitempty"`     // evidence counts under this word alone
 	Healer  string `json:"healer,omitempty"`  // row of the process that asks
 	Raised  string `json:"raised,omitempty"`  // set once every line was raised under Ask

@@ -437,9 +437,10 @@ func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
 }
 
 // amend raises the lines of a node that comes late to a decision, where it knows more than
-// was assumed. Numbers that it used above that may have been granted again: they are
-// told, and nobody is stopped.
-func (g *Guarded) amend(ctx context.Context, s store, before record, said map[string]statement) error {
+// was assumed. It compares marks and not pairs, since the decision has raised all tokens.
+// Numbers that it used above what was assumed may have been granted again: they are told,
+// and nobody is stopped.
+func (g *Guarded) amend(ctx context.Context, s store, before record, d *decision) error {
 	healer, ok := s.(driver.Healing)
 	if !ok {
 		return fmt.Errorf("%w: %T cannot be healed", hapax.ErrNotSupported, s)
@@ -451,23 +452,23 @@ func (g *Guarded) amend(ctx context.Context, s store, before record, said map[st
 	var mine []statement
 	for row := range before.Own {
 		for _, name := range []string{row, rowName(joinOf(row), "")} {
-			if st, ok := said[name]; ok {
+			if st, ok := d.Stated[name]; ok {
 				mine = append(mine, st)
 			}
 		}
 	}
 	for _, line := range slices.Sorted(maps.Keys(before.Lines)) {
 		p, now := before.Lines[line], have.pairs[line]
-		assumed := int64(0)
+		assumed := d.raisedTo(line)
 		for _, st := range mine {
 			assumed = max(assumed, st.assumed(line, before.Defs))
 		}
-		isLow := now.Token < p.Token || now.Mark < p.Mark
-		if to := min(p.Mark, now.Mark); isLow || len(mine) > 0 && to > assumed {
+		lacks := now.Token < p.Token || now.Mark < p.Mark
+		if to := min(p.Mark, now.Mark); to > assumed && (lacks || len(mine) > 0) {
 			g.opts.Log.Error("numbers may have been used twice: this node had used them, and the store was healed without its word",
 				"line", line, "from", assumed, "to", to)
 		}
-		if isLow {
+		if lacks {
 			if err := healLine(ctx, healer, line, p.above(now), before.Defs); err != nil {
 				return unavailable(err)
 			}
