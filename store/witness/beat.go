@@ -3,7 +3,6 @@ package witness
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"time"
 
@@ -54,6 +53,7 @@ func (g *Guarded) turn() {
 	if err != nil && g.life.Err() == nil {
 		g.opts.Log.Debug("the guard tries again", "state", string(state), "err", err)
 	}
+	g.tell()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if state != Joining || g.state != Joining {
@@ -115,7 +115,7 @@ func (g *Guarded) beat() error {
 	cutOff := g.state == Serving && g.isCutOffLocked(g.now())
 	g.mu.Unlock()
 	if cutOff {
-		g.apply(lost, fmt.Errorf("%w: the node was out of contact with the store for more than %v, and joins again", hapax.ErrStoreUnavailable, g.opts.wait()), nil)
+		g.cutOff()
 	}
 	return err
 }

@@ -396,3 +396,93 @@ func TestNewNodeOnAWipedStore(t *testing.T) {
 		})
 	}
 }
+
+// The store is away for a minute, for all: they go on under their rows when it is back,
+// as soon as they have met it all.
+func TestOutage(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		nodes := []*machine{f.start("a"), f.start("b"), f.start("c")}
+		f.serve(12*time.Second, nodes...)
+		time.Sleep(5 * time.Second)
+		before := f.row(driver.TableGuard, driver.RowJoins)
+		for _, m := range nodes {
+			m.link.cut()
+		}
+		time.Sleep(time.Minute)
+		for _, m := range nodes {
+			m.link.mend()
+		}
+		began := time.Now()
+		for _, m := range nodes {
+			m.within(5 * time.Second)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("all are granted numbers %v after the return of the store; want 2 s at most", took)
+		}
+		if !bytes.Equal(before, f.row(driver.TableGuard, driver.RowJoins)) {
+			t.Error("they have joined again")
+		}
+	})
+}
+
+// A node was cut off for long. Another joined without it, and the store went back to a
+// copy from before: it holds the row of the one that returns as that left it. Who has
+// been there all the time finds the loss first.
+func TestReturnsToARestoredStore(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(5 * time.Second)
+		a.link.cut()
+		time.Sleep(100 * time.Millisecond)
+		backup := f.store.Snapshot()
+		time.Sleep(20 * time.Second)
+		c := f.start("c")
+		f.serve(12*time.Second, c)
+		for range 5 {
+			b.must("t", 1000)
+			c.must("t", 1000)
+		}
+		b.link.hang()
+		c.link.hang()
+		time.AfterFunc(2*time.Second, b.link.unhang)
+		time.AfterFunc(2*time.Second, c.link.unhang)
+		f.store.Restore(backup)
+		a.link.mend()
+		for _, m := range []*machine{a, b, c} {
+			m.within(30 * time.Second)
+		}
+	})
+}
+
+// A node finds a fence, and not the loss: its own row is there, and as many have joined
+// since as before. What it surveyed of others tells it, so that it speaks for those who
+// have ended.
+func TestFindsTheLossByOthersRows(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		d := f.start("d")
+		f.serve(12*time.Second, d)
+		c := f.start("c")
+		f.serve(12*time.Second, c)
+		d.must("t", 100)
+		d.crash() // for good; c alone knows that it has ended
+		time.Sleep(12 * time.Second)
+		b := f.start("b")
+		f.serve(12*time.Second, b)
+		b.crash()
+		time.Sleep(12 * time.Second)
+		backup := f.store.Snapshot()
+		b.start()
+		time.Sleep(2500 * time.Millisecond) // c has seen it join
+		b.link.hang()
+		c.link.cut()
+		f.store.Restore(backup)
+		e := f.start("e") // as many have joined now as c knew
+		time.AfterFunc(time.Second, b.link.unhang)
+		time.Sleep(3 * time.Second)
+		c.link.mend()
+		for _, m := range []*machine{b, c, e} {
+			m.within(30 * time.Second)
+		}
+	})
+}

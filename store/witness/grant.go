@@ -158,15 +158,11 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 		g.mu.Unlock()
 		return errAbandoned()
 	}
-	if g.shared && p.sent-m.contact > g.opts.wait() {
-		g.mu.Unlock()
-		g.apply(lost, fmt.Errorf("%w: the node was out of contact with the store for more than %v, and joins again", hapax.ErrStoreUnavailable, g.opts.wait()), nil)
-		return errAbandoned()
-	}
 	if c.Joins < p.Now.Seen {
 		g.mu.Unlock()
 		return g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, c.Joins, p.Now.Seen))
 	}
+	away := g.shared && p.sent-m.contact > g.opts.wait()
 	m.contact = max(m.contact, p.sent)
 	if bytes.Compare(p.Now.Encode(), m.acked.Encode()) > 0 {
 		m.acked = p.Now
@@ -176,23 +172,34 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 		m.primary = c.Primary
 	}
 	serving := g.state == Serving
-	if moved {
+	if moved || away {
 		g.awaitOthersLocked()
+		m.asks = !away && (m.asks || serving)
 	}
 	g.mu.Unlock()
-	if moved && serving {
+	switch {
+	case away && serving:
+		g.cutOff()
+		return errAbandoned()
+	case moved && serving:
 		g.opts.Log.Warn("the store's primary has changed; nothing is granted until the other nodes have found their heartbeats there")
-		g.apply(switched, nil, nil)
+		g.apply(unsure, nil, nil)
 		return errAbandoned()
 	}
 	return err
 }
 
+// cutOff tells that the node was out of contact for so long that others may have gone on
+// without it. It goes on under its row when they have met the store since, where nobody
+// has ended it.
+func (g *Guarded) cutOff() {
+	g.apply(unsure, fmt.Errorf("%w: the node was out of contact with the store for more than %v; it goes on when the others have met the store too", hapax.ErrStoreUnavailable, g.opts.wait()), nil)
+	g.wake()
+}
+
 // awaitOthersLocked has this process wait until the others have met the store, from now
-// on. What their rows say at first may be from before. Who has served goes on when those
-// have who are there; for who has not, it does not shorten the wait.
+// on. What their rows say at first may be from before.
 func (g *Guarded) awaitOthersLocked() {
-	g.me.asks = g.me.asks || g.state == Serving
 	g.me.waits = g.now()
 	for _, other := range g.peers {
 		other.value, other.met = "", false
@@ -237,20 +244,24 @@ func ask[T any](ctx context.Context, g *Guarded, f func(context.Context, store) 
 
 // asServing is ask on behalf of somebody who wants to change or use something.
 func asServing[T any](ctx context.Context, g *Guarded, f func(context.Context, store) (T, error)) (T, error) {
-	return ask(ctx, g, func(ctx context.Context, s store) (T, error) {
-		if err := g.serving(ctx); err != nil {
-			var zero T
-			return zero, err
-		}
-		return f(ctx, s)
-	})
+	ctx, cancel := context.WithTimeout(ctx, g.opts.Timeout)
+	defer cancel()
+	if err := g.serving(ctx); err != nil {
+		var zero T
+		return zero, err
+	}
+	return ask(ctx, g, f)
 }
 
 // heed replaces a handle whose driver has found by itself that its store went back or
-// is another one, and has the node join anew: what is wrong shows then.
+// is another one, and has the node join anew: what is wrong shows then. A handle that is
+// closed was replaced while it was used.
 func (g *Guarded) heed(h *handle, s store, err error) error {
-	if err == nil || errors.Is(err, hapax.ErrFenced) {
+	switch {
+	case err == nil || errors.Is(err, hapax.ErrFenced):
 		return err
+	case errors.Is(err, hapax.ErrClosed) && g.life.Err() == nil:
+		return fmt.Errorf("%w: the connection was replaced while it was used", hapax.ErrStoreUnavailable)
 	}
 	if errors.Is(err, hapax.ErrStoreRolledBack) || errors.Is(err, hapax.ErrStoreReplaced) {
 		err = fmt.Errorf("%w: the store is dialled anew, since its driver says: %s", hapax.ErrStoreUnavailable, hapax.Message(err))

@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ type member struct {
 	waits   time.Duration  // since when every living node is given the time to meet the store
 	quick   bool           // it need not wait: nobody else can have been granted anything meanwhile
 	primary string
-	asks    bool // it has served under this row, and asks whether the others have met the store too
+	asks    bool // it has served, and another primary answers: it needs nobody else who serves
 	known   bool // it has surveyed the store
 	busy    bool // a survey is under way
 	seen    int64
@@ -138,7 +139,11 @@ func (g *Guarded) statusLocked(disk error) Status {
 	case g.state == Refusing && errors.Is(g.cause, errOther):
 		st.Command = "check the store's URL; hapax adopt if the store was replaced on purpose"
 	case len(st.Missing) > 0:
-		st.Command = "start the missing nodes, or hapax nodes settle NAME with a witness file or a floor"
+		n := st.Missing[0]
+		st.Command = fmt.Sprintf("start %s again, or hapax nodes settle %s --witness-file FILE, or --floor N", cmp.Or(n.Name, "it"), cmp.Or(n.Name, n.Short()))
+		if len(st.Missing) > 1 {
+			st.Command += "; hapax nodes lists all who are missing"
+		}
 	case st.Fence != nil && st.Fence.Manual && !st.Fence.Approved:
 		st.Command = "hapax adopt"
 	}
@@ -259,11 +264,12 @@ func (g *Guarded) latchLocked(l latch, e event, cause error) latch {
 	return l
 }
 
-// tell tells Options.Changed of a status that differs in state or in who is missing.
+// tell tells Options.Changed of a status that differs in state, in who is missing or in
+// whether the witness can be written.
 func (g *Guarded) tell() {
 	st := g.Status()
 	g.mu.Lock()
-	isNew := st.State != g.told.State || len(st.Missing) != len(g.told.Missing)
+	isNew := st.State != g.told.State || len(st.Missing) != len(g.told.Missing) || (st.Disk == nil) != (g.told.Disk == nil)
 	if isNew {
 		g.told = st
 	}

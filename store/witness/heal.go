@@ -125,7 +125,7 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 // findOwn adds this node to those who have found themselves behind, if it is.
 func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (changed bool, err error) {
 	if l := g.witness.latch(); l.State != Refusing {
-		cause, err := g.judgeLatest(ctx, s, g.ownRows())
+		cause, err := g.judgeAll(ctx, s)
 		if err != nil {
 			return false, err
 		}
@@ -144,6 +144,43 @@ func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (c
 	next.Stores = slices.Compact(slices.Sorted(slices.Values(append(g.witness.stores(), f.Stores...))))
 	next.Ask, next.Healer, next.Raised, next.Missing, next.Approved = "", "", "", nil, false
 	return true, g.swapFence(ctx, s, raw, &next)
+}
+
+// judgeAll judges the store by this node's latest row, and by those of others that it
+// has surveyed. A decision that it does not know explains what it misses.
+func (g *Guarded) judgeAll(ctx context.Context, s store) (cause, err error) {
+	if d, err := g.newDecision(ctx, s); err != nil || d != nil {
+		return nil, err
+	}
+	if cause, err = g.judgeLatest(ctx, s, g.ownRows()); err != nil || cause != nil {
+		return cause, err
+	}
+	compacted, _, err := readCounter(ctx, s, rowCompacted)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := readRows(ctx, s, driver.TableBeats)
+	if err != nil {
+		return nil, err
+	}
+	known, _ := g.witness.peersKnown()
+	for name, p := range known {
+		raw, ok := rows[name]
+		switch {
+		case joinOf(name) <= compacted:
+			continue
+		case !ok:
+			return fmt.Errorf("%w: it lacks the row %s of %q, which this node has surveyed", hapax.ErrStoreRolledBack, name, p.Name), nil
+		}
+		beat, _, err := driver.DecodeBeat(name, raw)
+		if err != nil {
+			return nil, err
+		}
+		if beat.Count < p.Count {
+			return fmt.Errorf("%w: it has heartbeat %d of %q, and had %d when this node surveyed it", hapax.ErrStoreRolledBack, beat.Count, p.Name, p.Count), nil
+		}
+	}
+	return nil, nil
 }
 
 // ownRows are the rows of this process and of those before it in its directory, with

@@ -266,8 +266,8 @@ var uptime = func() (boot string, ms int64) {
 
 // ready reports whether every living node has met the store since this one joined: each
 // says so, with a heartbeat that was seen to come, and one of them serves; or it has had
-// the time that this takes at most. Who asks because the primary has changed needs
-// nobody who serves: all may ask at the same time.
+// the time that this takes at most. The same holds for who was out of contact for long.
+// Who asks because the primary has changed, and was in contact, needs nobody else.
 func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 	rows, err := readRows(ctx, s, driver.TableBeats)
 	if err != nil {

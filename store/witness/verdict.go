@@ -124,7 +124,7 @@ func (g *Guarded) judge(ctx context.Context, s store, p pulse, c driver.Contact)
 		}
 	}
 	ended, cause, err := g.judgeRow(ctx, s, p.Row, p.Was.Count, c.Row)
-	if err == nil && cause != nil && c.Fence == nil {
+	if err == nil && cause != nil {
 		d, err := g.newDecision(ctx, s)
 		if err != nil {
 			return err
