@@ -66,7 +66,6 @@ func newOpsFleet(t *testing.T, url string, nodes int, args ...string) *opsFleet 
 	f.clock = filepath.Join(f.dir, "clock")
 	f.args = append([]string{
 		"--tags", fmt.Sprintf("{%s: {step: 100, max_step: 100}, %s: {kind: snowflake}}", opsSegment, opsSnowflake),
-		"--pools", "{default: {max_skew: 20000h}}", // clocks are set forward, the store's is not
 		"--ledger", "off",
 	}, args...)
 	f.age(0)

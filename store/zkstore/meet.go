@@ -119,6 +119,7 @@ func (s *space) meet(ctx context.Context, m coord.Meeting, leads bool, key coord
 	}
 	switch {
 	case isRefused(err):
+		s.own.put(m.Own, coord.Cell{})
 		return s.unmet(ctx, l, m)
 	case err != nil:
 		return coord.Met{}, s.unavailable(ctx, err)
