@@ -346,15 +346,15 @@ func TestStoreThatForgets(t *testing.T) {
 		n.server.await(name)
 	}
 	const floor = 10_000_000
-	for at, args := range map[string][]string{
-		"without a floor":    nil,
-		"with one too low":   {"--floor", "17"},
-		"with it once more":  {"--floor", "17", "--dry-run"},
-		"without, as a test": {"--dry-run"},
+	for want, args := range map[string][]string{
+		name:                    nil,
+		name + " ":              {"--dry-run"},
+		"is known to have":      {"--floor", "17"},
+		"to have reached; prop": {"--floor", "17", "--dry-run"},
 	} {
 		r := run(t, gone.dir, append([]string{"adopt", "--yes", "--server", "http://" + living[0].address}, args...)...)
-		if r.code == 0 || !strings.Contains(r.err, name) {
-			t.Errorf("adopt %s: exit code %d, %s", at, r.code, r.err)
+		if r.code == 0 || !strings.Contains(r.err, strings.TrimSpace(want)) {
+			t.Errorf("adopt %q: exit code %d, %s", args, r.code, r.err)
 		}
 	}
 	row := missingNode(t, gone.dir, "http://"+living[1].address).Row

@@ -102,6 +102,9 @@ func TestPlannedSwitch(t *testing.T) {
 	promote(t, standby)
 	proxy.Lead(standby.Addr)
 	proxy.Pass()
+	for _, n := range f.nodes {
+		n.await("the store's primary has changed")
+	}
 	f.start("c")
 	f.awaitHealed("over a planned switch")
 	for name, n := range f.nodes {

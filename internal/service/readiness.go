@@ -39,7 +39,8 @@ type Readiness struct {
 	// the right one, although what was granted before may still be issued.
 	Fenced bool `json:"fenced"`
 	// State says how this node stands with its store: "joining", "serving", "fenced",
-	// "refusing", "leaving" or "left"; see store/witness.
+	// "refusing", "leaving" or "left"; see store/witness. It is "leaving" from when
+	// Leaving is true.
 	State string `json:"state"`
 	// Leaving is true while the server is about to stop: it serves on, and is not
 	// ready, so that whoever balances load sends its requests elsewhere.
@@ -218,8 +219,17 @@ type refuser interface {
 // waits for the store no longer than a quarter of a second.
 func (s *Service) Standing(ctx context.Context) witness.Status {
 	st, _ := s.standing(ctx)
+	if s.leaving.Load() {
+		st.State = witness.Leaving
+		if st.Code == "" {
+			st.Code, st.Why = hapax.ErrClosed.Code(), aboutToStop
+		}
+	}
 	return st
 }
+
+// aboutToStop is why a server that serves on is not ready.
+const aboutToStop = "the server is about to stop"
 
 // standing is Standing, with the tags that are refused alone.
 func (s *Service) standing(ctx context.Context) (st witness.Status, refused map[string]error) {
@@ -286,7 +296,8 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 		return strings.Compare(a.Kind+"\x00"+a.Name, b.Kind+"\x00"+b.Name)
 	})
 	if s.leaving.Load() {
-		r.Leaving, r.Ready, r.err = true, false, fmt.Errorf("%w: the server is about to stop", hapax.ErrClosed)
+		r.Leaving, r.Ready, r.err = true, false, fmt.Errorf("%w: %s", hapax.ErrClosed, aboutToStop)
+		r.State = string(witness.Leaving)
 	}
 	return r
 }

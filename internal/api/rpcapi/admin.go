@@ -247,6 +247,11 @@ func (s *adminServer) GetStatus(ctx context.Context, _ *hapaxv1.GetStatusRequest
 		if err != nil { // what is wrong with the store the status tells
 			nodes = st.Missing
 		}
+		for i := range nodes {
+			if nodes[i].Self { // its row says what it was when it last wrote it
+				nodes[i].State = string(st.State)
+			}
+		}
 		res.Nodes, res.StoreId = newNodes(nodes), g.Witness().StoreID()
 	}
 	return res, nil
