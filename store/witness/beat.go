@@ -3,7 +3,6 @@ package witness
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"time"
 
@@ -42,9 +41,6 @@ func (g *Guarded) turn() {
 	g.mu.Lock()
 	state := g.state
 	g.mu.Unlock()
-	if g.opts.Passing && state != Joining {
-		return
-	}
 	var err error
 	switch state {
 	case Serving:
@@ -57,6 +53,7 @@ func (g *Guarded) turn() {
 	if err != nil && g.life.Err() == nil {
 		g.opts.Log.Debug("the guard tries again", "state", string(state), "err", err)
 	}
+	g.tell()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if state != Joining || g.state != Joining {
@@ -118,7 +115,7 @@ func (g *Guarded) beat() error {
 	cutOff := g.state == Serving && g.isCutOffLocked(g.now())
 	g.mu.Unlock()
 	if cutOff {
-		g.apply(lost, fmt.Errorf("%w: the node was out of contact with the store for more than %v, and joins again", hapax.ErrStoreUnavailable, g.opts.wait()), nil)
+		g.cutOff()
 	}
 	return err
 }
@@ -195,9 +192,9 @@ func (g *Guarded) sight(rows map[string][]byte) (due bool, silent []string, err 
 		at := g.peers[name]
 		switch {
 		case at == nil:
-			g.peers[name] = &sighting{value: string(raw), at: now, beat: beat, how: how, moved: true}
+			g.peers[name] = &sighting{value: string(raw), at: now, beat: beat, how: how}
 		case at.value != string(raw):
-			at.moved = at.moved || beat.Count >= at.beat.Count
+			at.met = at.met || at.value != "" && beat.Count >= at.beat.Count
 			if at.beat.Count < beat.Count {
 				at.beat = beat
 			}
@@ -232,7 +229,7 @@ func (g *Guarded) leave() error {
 	leaving, m := g.state == Leaving, g.me
 	g.mu.Unlock()
 	defer g.apply(left, nil, nil)
-	if !leaving || m.row == "" || g.opts.Passing {
+	if !leaving || m.row == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), g.opts.Timeout)

@@ -22,8 +22,8 @@
 //	          every living node has met the store
 //	joining ------------------------------------------> serving
 //	 ^  ^ ^   <------------------------------------------ |  |
-//	 |  | |        out of contact, ended by others,       |  |
-//	 |  | |        another primary                        |  |
+//	 |  | |        out of contact, another primary,       |  |
+//	 |  | |        ended by others                        |  |
 //	 |  | |                                               |  |
 //	 |  | | the decision names the fence      fence found |  | lacks what was
 //	 |  | +------------------------- fenced <------------+  | acknowledged
@@ -39,11 +39,15 @@
 // # Joining
 //
 // A process registers and uses no grant until every row that has neither left nor
-// fallen silent says that it has seen this join, which takes two beats where all
-// are alive; where one does not, or nobody serves, until a living node must have
-// met the store again: Options.wait, 5 s at the defaults. Whoever sees others join,
-// leave or fall silent reads first the rows and then all lines into its witness,
-// and speaks from then on for those that have ended.
+// fallen silent says that it has seen this join, with a heartbeat that was seen to come,
+// and one of those serves: two beats where all are alive. Where one does not, or nobody
+// serves, it waits until a living node must have met the store again: Options.wait, 5 s
+// at the defaults. Whoever sees others join, leave or fall silent reads first the rows
+// and then all lines into its witness, and speaks from then on for those that have ended.
+//
+// A process that was out of contact for that long, or finds another primary, asks in the
+// same way and keeps its row, unless others have ended that: so all go on within beats of
+// the return of a store that was away.
 //
 // # Healing
 //
@@ -59,8 +63,10 @@
 //
 // A store that was restored when nobody who can know is alive and no witness is
 // left; a node that worked while everyone who found the loss was cut off, and is
-// dead; a copy younger than the last beat of a node that is then granted something;
-// a request in flight across a restore; a witness older than its node's last grant
+// dead; a copy younger than the last beat of a node that is then granted something, also
+// where that beat is long ago and all who are there at first were away since; a command
+// that uses a store that was wiped, before a node has met it; a request in flight across a
+// restore; a witness older than its node's last grant
 // whose store is behind too; two primaries at once.
 //
 // # Foreign tables

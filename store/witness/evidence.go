@@ -2,6 +2,9 @@ package witness
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,8 +20,9 @@ import (
 // An evidence is what one process says, in parts: its rows in the first, lines in the
 // others.
 type evidence struct {
-	Parts     int              `json:"parts,omitempty"` // of the first: how many there are
-	Store     string           `json:"store,omitempty"`
+	Parts     int              `json:"parts,omitempty"`  // of the first: how many there are
+	Sum       string           `json:"sum,omitempty"`    // of the first: of the lines of all
+	Stores    []string         `json:"stores,omitempty"` // identities that it knows the store by
 	Finder    bool             `json:"finder,omitempty"` // it has found the loss itself
 	Manual    bool             `json:"manual,omitempty"`
 	Decision  int64            `json:"decision,omitempty"` // number of the latest that it knows
@@ -36,11 +40,12 @@ const evidencePart = 300
 
 // parts splits what a record says into rows.
 func (e evidence) parts(r record) []evidence {
-	all := []evidence{e}
+	all, sum := []evidence{e}, sha256.New()
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(r.Lines)), evidencePart) {
 		part := evidence{Lines: map[string]Pair{}, Defs: map[string]def{}}
 		for _, line := range names {
 			part.Lines[line] = r.Lines[line]
+			fmt.Fprintln(sum, line, r.Lines[line])
 			if d, ok := r.Defs[line]; ok && d != (def{}) {
 				part.Defs[line] = d
 			}
@@ -50,14 +55,14 @@ func (e evidence) parts(r record) []evidence {
 		}
 		all = append(all, part)
 	}
-	all[0].Parts = len(all)
+	all[0].Parts, all[0].Sum = len(all), hex.EncodeToString(sum.Sum(nil)[:16])
 	return all
 }
 
 // evidenceOf is what a witness says.
 func evidenceOf(r record) evidence {
 	e := evidence{
-		Store: r.Store, Joins: r.Joins, Compacted: r.Compacted, Own: r.Own, Peers: r.Peers,
+		Stores: append([]string{r.Store}, r.Former...), Joins: r.Joins, Compacted: r.Compacted, Own: r.Own, Peers: r.Peers,
 		Finder: r.Latch != nil && r.Latch.State == Refusing,
 	}
 	if r.Decision != nil {
@@ -66,36 +71,53 @@ func evidenceOf(r record) evidence {
 	return e
 }
 
-// testify publishes what this node knows, under the word that was asked with.
+// testify sees to it that what this node knows stands in the store, under the word that
+// was asked with. It looks each time: a copy of the store may hold what the node said
+// when it knew less.
 func (g *Guarded) testify(ctx context.Context, s store, ask string) error {
+	prefix := ask + "/" + g.run + "/"
+	stands, err := s.Row(ctx, driver.TableEvidence, partName(prefix, 0))
+	if err != nil {
+		return unavailable(err)
+	}
 	g.mu.Lock()
-	done := g.said == ask
+	said, changed := g.said, g.changed
 	seen := map[string]int64{}
 	for row, other := range g.peers {
 		seen[row] = other.beat.Grants
 	}
 	g.mu.Unlock()
-	if done {
+	if said.ask == ask && said.first == string(stands) {
 		return nil
 	}
 	r := g.witness.snapshot()
 	r.Own = g.ownRows()
 	e := evidenceOf(r)
 	e.Seen, e.Manual = seen, g.opts.Manual
-	if err := publish(ctx, s, ask+"/"+g.run+"/", e.parts(r)); err != nil {
+	parts := e.parts(r)
+	first, err := json.Marshal(parts[0])
+	if err != nil {
+		return err
+	}
+	if err := publish(ctx, s, prefix, parts); err != nil {
 		return err
 	}
 	g.mu.Lock()
-	g.said = ask
+	if g.changed == changed { // else it may know more by now
+		g.said = spoken{ask, string(first)}
+	}
 	g.mu.Unlock()
 	g.wake()
 	return nil
 }
 
+// partName names the row of one part of an evidence.
+func partName(prefix string, part int) string { return fmt.Sprintf("%s%09d", prefix, part) }
+
 // publish writes the parts of an evidence, the first last.
 func publish(ctx context.Context, s store, prefix string, parts []evidence) error {
 	for i, part := range slices.Backward(parts) {
-		if err := putRow(ctx, s, driver.TableEvidence, fmt.Sprintf("%s%09d", prefix, i), part); err != nil {
+		if err := putRow(ctx, s, driver.TableEvidence, partName(prefix, i), part); err != nil {
 			return err
 		}
 	}
@@ -123,7 +145,7 @@ func readEvidence(ctx context.Context, s store, prefix string) (map[string]evide
 				return nil, err
 			}
 			all := said[who]
-			if part == fmt.Sprintf("%09d", 0) {
+			if part == partName("", 0) {
 				e.Lines, e.Defs = all.Lines, all.Defs
 				all = e
 			}
@@ -234,7 +256,7 @@ func weigh(f *Fence, said, files map[string]evidence, stated map[string]statemen
 	}
 	take := func(e evidence) {
 		a.joins, a.decision = max(a.joins, e.Joins), max(a.decision, e.Decision)
-		a.stores = append(a.stores, e.Store)
+		a.stores = append(a.stores, e.Stores...)
 		a.lines.add(e.Lines, e.Defs)
 		for row, o := range e.Own {
 			know(row, o.Grants, "", "")

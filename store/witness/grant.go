@@ -21,7 +21,7 @@ type pulse struct {
 func (g *Guarded) pulse(grant bool) pulse {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if grant && !g.opts.Passing {
+	if grant {
 		g.me.beat.Grants++
 		g.me.open[g.me.beat.Grants] = true
 	}
@@ -30,10 +30,8 @@ func (g *Guarded) pulse(grant bool) pulse {
 
 func (g *Guarded) pulseLocked() pulse {
 	m := &g.me
-	if !g.opts.Passing {
-		m.beat.Count++
-		m.beat.Seen = m.seen
-	}
+	m.beat.Count++
+	m.beat.Seen = m.seen
 	return pulse{driver.Pulse{Row: m.row, Was: m.acked, Now: m.beat}, g.now()}
 }
 
@@ -60,7 +58,7 @@ func (g *Guarded) reserve(p pulse) error {
 	return g.witness.commit(func(b *record) error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if g.me.row != p.Row || g.me.asked >= p.Now.Grants || g.opts.Passing {
+		if g.me.row != p.Row || g.me.asked >= p.Now.Grants {
 			return errNoChange
 		}
 		b.Own[p.Row] = g.me.ownLocked(0)
@@ -120,7 +118,7 @@ func (g *Guarded) record(p pulse, got granted) error {
 		}
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if g.me.row == p.Row && !g.opts.Passing {
+		if g.me.row == p.Row {
 			b.Own[p.Row] = g.me.ownLocked(p.Now.Grants)
 		}
 		return nil
@@ -160,11 +158,11 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 		g.mu.Unlock()
 		return errAbandoned()
 	}
-	if g.shared && p.sent-m.contact > g.opts.wait() {
+	if c.Joins < p.Now.Seen {
 		g.mu.Unlock()
-		g.apply(lost, fmt.Errorf("%w: the node was out of contact with the store for more than %v, and joins again", hapax.ErrStoreUnavailable, g.opts.wait()), nil)
-		return errAbandoned()
+		return g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, c.Joins, p.Now.Seen))
 	}
+	away := g.shared && p.sent-m.contact > g.opts.wait()
 	m.contact = max(m.contact, p.sent)
 	if bytes.Compare(p.Now.Encode(), m.acked.Encode()) > 0 {
 		m.acked = p.Now
@@ -173,20 +171,39 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 	if c.Primary != "" {
 		m.primary = c.Primary
 	}
-	if moved {
-		m.moved, m.waits = true, g.now()
-		for _, other := range g.peers {
-			other.moved = false
-		}
-	}
 	serving := g.state == Serving
+	if moved || away {
+		g.awaitOthersLocked()
+		m.asks = !away && (m.asks || serving)
+	}
 	g.mu.Unlock()
-	if moved && serving {
+	switch {
+	case away && serving:
+		g.cutOff()
+		return errAbandoned()
+	case moved && serving:
 		g.opts.Log.Warn("the store's primary has changed; nothing is granted until the other nodes have found their heartbeats there")
-		g.apply(switched, nil, nil)
+		g.apply(unsure, nil, nil)
 		return errAbandoned()
 	}
 	return err
+}
+
+// cutOff tells that the node was out of contact for so long that others may have gone on
+// without it. It goes on under its row when they have met the store since, where nobody
+// has ended it.
+func (g *Guarded) cutOff() {
+	g.apply(unsure, fmt.Errorf("%w: the node was out of contact with the store for more than %v; it goes on when the others have met the store too", hapax.ErrStoreUnavailable, g.opts.wait()), nil)
+	g.wake()
+}
+
+// awaitOthersLocked has this process wait until the others have met the store, from now
+// on. What their rows say at first may be from before.
+func (g *Guarded) awaitOthersLocked() {
+	g.me.waits = g.now()
+	for _, other := range g.peers {
+		other.value, other.met = "", false
+	}
 }
 
 // pulsed are a store's rows, written under pulses.
@@ -221,26 +238,30 @@ func ask[T any](ctx context.Context, g *Guarded, f func(context.Context, store) 
 		return zero, err
 	}
 	v, err := f(ctx, s)
-	g.calls.answered(s, began, err == nil || ctx.Err() == nil, g.now()-began >= g.opts.Timeout)
+	g.calls.answered(s, began, err == nil || ctx.Err() == nil, g.opts.Timeout)
 	return v, g.heed(g.calls, s, err)
 }
 
 // asServing is ask on behalf of somebody who wants to change or use something.
 func asServing[T any](ctx context.Context, g *Guarded, f func(context.Context, store) (T, error)) (T, error) {
-	return ask(ctx, g, func(ctx context.Context, s store) (T, error) {
-		if err := g.serving(ctx); err != nil {
-			var zero T
-			return zero, err
-		}
-		return f(ctx, s)
-	})
+	ctx, cancel := context.WithTimeout(ctx, g.opts.Timeout)
+	defer cancel()
+	if err := g.serving(ctx); err != nil {
+		var zero T
+		return zero, err
+	}
+	return ask(ctx, g, f)
 }
 
 // heed replaces a handle whose driver has found by itself that its store went back or
-// is another one, and has the node join anew: what is wrong shows then.
+// is another one, and has the node join anew: what is wrong shows then. A handle that is
+// closed was replaced while it was used.
 func (g *Guarded) heed(h *handle, s store, err error) error {
-	if err == nil || errors.Is(err, hapax.ErrFenced) {
+	switch {
+	case err == nil || errors.Is(err, hapax.ErrFenced):
 		return err
+	case errors.Is(err, hapax.ErrClosed) && g.life.Err() == nil:
+		return fmt.Errorf("%w: the connection was replaced while it was used", hapax.ErrStoreUnavailable)
 	}
 	if errors.Is(err, hapax.ErrStoreRolledBack) || errors.Is(err, hapax.ErrStoreReplaced) {
 		err = fmt.Errorf("%w: the store is dialled anew, since its driver says: %s", hapax.ErrStoreUnavailable, hapax.Message(err))
@@ -320,7 +341,11 @@ func (g *Guarded) HandBack(ctx context.Context, a hapax.Allocation, next int64) 
 	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {
 		p := g.pulse(false)
 		c, err := s.HandBackWith(ctx, p.Pulse, a, next)
-		return nothing{}, g.found(ctx, s, p, c, err)
+		if err = g.found(ctx, s, p, c, err); err != nil {
+			return nothing{}, err
+		}
+		g.gaveBack(TagLine(a.Tag.Name), Pair{a.Tag.Token + 1, next})
+		return nothing{}, nil
 	})
 	return err
 }
@@ -399,9 +424,23 @@ func (g *Guarded) claimed(ctx context.Context, s store, lease hapax.Lease, want 
 // SealWorker implements hapax.WorkerStore.
 func (g *Guarded) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
 	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {
-		return nothing{}, driver.LeasesIn(pulsed{s, g, s, nil}).SealWorker(ctx, lease, last)
+		if err := driver.LeasesIn(pulsed{s, g, s, nil}).SealWorker(ctx, lease, last); err != nil {
+			return nothing{}, err
+		}
+		g.gaveBack(WorkerLine(lease.Pool, lease.Worker), Pair{lease.Token + 1, last})
+		return nothing{}, nil
 	})
 	return err
+}
+
+// gaveBack has the witness know that numbers were handed back, so that it does not take
+// them for used where it knows more than others.
+func (g *Guarded) gaveBack(line string, p Pair) {
+	g.witness.note(func(b *record) {
+		if known, ok := g.witness.state.Lines[line]; ok && known.Less(p) {
+			b.Lines[line] = p
+		}
+	})
 }
 
 // CreateTag implements hapax.SegmentStore.

@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,13 +36,14 @@ type Guarded struct {
 	cause   error         // why the state is what it is; nil while serving
 	fence   *Fence        // the fence in the store, as last seen
 	seenAt  time.Duration // when the fence was first seen as it is
+	stoodAt time.Duration // when it was last seen to stand
 	shared  bool
 	me      member
 	peers   map[string]*sighting // other rows of the store, by name
 	told    Status               // as Options.Changed was told last
 
 	attempts int           // to register, each of which has a row of its own
-	said     string        // the word under which this process has spoken last
+	said     spoken        // what this process has said last about a fence
 	fenceRaw string        // the fence as it was read last
 	fenceAt  time.Duration // and since when it has been so
 	accepted string        // identity of a store that an operator accepts in place of this node's
@@ -61,19 +63,23 @@ type member struct {
 	waits   time.Duration  // since when every living node is given the time to meet the store
 	quick   bool           // it need not wait: nobody else can have been granted anything meanwhile
 	primary string
-	moved   bool // the primary has changed, and it waits for the others to find their rows there
+	asks    bool // it has served, and another primary answers: it needs nobody else who serves
 	known   bool // it has surveyed the store
 	busy    bool // a survey is under way
 	seen    int64
 }
 
+// A spoken is what a process has said about a fence: under which word, and the first
+// part of its evidence as stored.
+type spoken struct{ ask, first string }
+
 // A sighting is another row as this process has seen it.
 type sighting struct {
-	value string        // as stored
+	value string        // as stored; empty: to be read anew
 	at    time.Duration // when it was seen to advance
 	beat  driver.Beat
 	how   string
-	moved bool // it has advanced since the primary changed
+	met   bool // it has advanced since this process began to wait for the others
 }
 
 // Close ends the heartbeat, says in the store that the node has left if the store
@@ -133,7 +139,11 @@ func (g *Guarded) statusLocked(disk error) Status {
 	case g.state == Refusing && errors.Is(g.cause, errOther):
 		st.Command = "check the store's URL; hapax adopt if the store was replaced on purpose"
 	case len(st.Missing) > 0:
-		st.Command = "start the missing nodes, or hapax nodes settle NAME with a witness file or a floor"
+		n := st.Missing[0]
+		st.Command = fmt.Sprintf("start %s again, or hapax nodes settle %s --witness-file FILE, or --floor N", cmp.Or(n.Name, "it"), cmp.Or(n.Name, n.Short()))
+		if len(st.Missing) > 1 {
+			st.Command += "; hapax nodes lists all who are missing"
+		}
 	case st.Fence != nil && st.Fence.Manual && !st.Fence.Approved:
 		st.Command = "hapax adopt"
 	}
@@ -220,6 +230,7 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		}
 	}
 	if isNew {
+		g.said = spoken{} // it may know more now
 		close(g.changed)
 		g.changed = make(chan struct{})
 	}
@@ -253,11 +264,12 @@ func (g *Guarded) latchLocked(l latch, e event, cause error) latch {
 	return l
 }
 
-// tell tells Options.Changed of a status that differs in state or in who is missing.
+// tell tells Options.Changed of a status that differs in state, in who is missing or in
+// whether the witness can be written.
 func (g *Guarded) tell() {
 	st := g.Status()
 	g.mu.Lock()
-	isNew := st.State != g.told.State || len(st.Missing) != len(g.told.Missing)
+	isNew := st.State != g.told.State || len(st.Missing) != len(g.told.Missing) || (st.Disk == nil) != (g.told.Disk == nil)
 	if isNew {
 		g.told = st
 	}

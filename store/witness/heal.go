@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -39,6 +40,16 @@ type decision struct {
 	Stated map[string]statement `json:"stated,omitempty"` // rows that operators spoke for
 	Raised int                  `json:"raised"`
 	Most   []Raised             `json:"most,omitempty"` // lines that were raised, the first of them
+}
+
+// raisedTo returns where the decision set a line, as far as it tells.
+func (d *decision) raisedTo(line string) int64 {
+	for _, r := range d.Most {
+		if r == raisedOf(line, r.From, r.To) {
+			return r.To
+		}
+	}
+	return 0
 }
 
 // readDecision returns the latest decision, nil if there is none.
@@ -84,6 +95,7 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 		g.wake()
 		return nil
 	}
+	began := g.now()
 	raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
 	if err != nil {
 		return unavailable(err)
@@ -91,6 +103,9 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 	if raw == nil {
 		return g.afterFence(ctx, s, id)
 	}
+	g.mu.Lock()
+	g.stoodAt = began
+	g.mu.Unlock()
 	f, err := decodeFence(raw)
 	if err != nil {
 		return err
@@ -110,22 +125,12 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 // findOwn adds this node to those who have found themselves behind, if it is.
 func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (changed bool, err error) {
 	if l := g.witness.latch(); l.State != Refusing {
-		for row, o := range g.ownRows() {
-			value, err := s.Row(ctx, driver.TableBeats, row)
-			if err != nil {
-				return false, unavailable(err)
-			}
-			if value == nil && o.Count == 1 {
-				continue
-			}
-			_, cause, err := g.judgeRow(ctx, s, row, o.Count, value)
-			if err != nil {
-				return false, err
-			}
-			if cause != nil {
-				g.apply(behind, cause, nil)
-				break
-			}
+		cause, err := g.judgeAll(ctx, s)
+		if err != nil {
+			return false, err
+		}
+		if cause != nil {
+			g.apply(behind, cause, nil)
 		}
 	}
 	l := g.witness.latch()
@@ -135,11 +140,47 @@ func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (c
 	}
 	next := *f
 	next.Found = map[string]int64{name: l.Count}
-	for row, count := range f.Found {
-		next.Found[row] = count
-	}
+	maps.Copy(next.Found, f.Found)
+	next.Stores = slices.Compact(slices.Sorted(slices.Values(append(g.witness.stores(), f.Stores...))))
 	next.Ask, next.Healer, next.Raised, next.Missing, next.Approved = "", "", "", nil, false
 	return true, g.swapFence(ctx, s, raw, &next)
+}
+
+// judgeAll judges the store by this node's latest row, and by those of others that it
+// has surveyed. A decision that it does not know explains what it misses.
+func (g *Guarded) judgeAll(ctx context.Context, s store) (cause, err error) {
+	if d, err := g.newDecision(ctx, s); err != nil || d != nil {
+		return nil, err
+	}
+	if cause, err = g.judgeLatest(ctx, s, g.ownRows()); err != nil || cause != nil {
+		return cause, err
+	}
+	compacted, _, err := readCounter(ctx, s, rowCompacted)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := readRows(ctx, s, driver.TableBeats)
+	if err != nil {
+		return nil, err
+	}
+	known, _ := g.witness.peersKnown()
+	for name, p := range known {
+		raw, ok := rows[name]
+		switch {
+		case joinOf(name) <= compacted:
+			continue
+		case !ok:
+			return fmt.Errorf("%w: it lacks the row %s of %q, which this node has surveyed", hapax.ErrStoreRolledBack, name, p.Name), nil
+		}
+		beat, _, err := driver.DecodeBeat(name, raw)
+		if err != nil {
+			return nil, err
+		}
+		if beat.Count < p.Count {
+			return fmt.Errorf("%w: it has heartbeat %d of %q, and had %d when this node surveyed it", hapax.ErrStoreRolledBack, beat.Count, p.Name, p.Count), nil
+		}
+	}
+	return nil, nil
 }
 
 // ownRows are the rows of this process and of those before it in its directory, with
@@ -187,18 +228,19 @@ func (g *Guarded) afterFence(ctx context.Context, s store, id string) error {
 	l := g.witness.latch()
 	f := &Fence{ID: rand.Text(), Node: g.opts.Name, Row: l.Row, At: time.Now().UTC(), Why: l.Why, Code: l.Code}
 	if l.State == Refusing {
-		f.Found = map[string]int64{cmp.Or(l.Row, g.run): l.Count}
+		f.Found, f.Stores = map[string]int64{cmp.Or(l.Row, g.run): l.Count}, g.witness.stores()
 	}
 	return g.swapFence(ctx, s, nil, f)
 }
 
-// catchUp takes a decision that this node does not know. The node joins again, at once
-// where it was heard for the decision: nobody else can have been granted anything
-// meanwhile. Where it was not, and knows more than was assumed of it, it sees to that.
+// catchUp takes a decision that this node does not know. The node joins again: at once
+// where it was heard for the decision and has been in contact since, so that it has not
+// missed another loss. Where it was not heard, and knows more than was assumed of it, it
+// sees to that.
 func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) error {
 	heard := slices.Contains(d.Heard, g.run)
 	if before := g.witness.snapshot(); !heard && len(before.Lines) > 0 {
-		if err := g.amend(ctx, s, before, d.Stated); err != nil {
+		if err := g.amend(ctx, s, before, d); err != nil {
 			return err
 		}
 	}
@@ -214,7 +256,7 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 		g.opts.Log.Info("the store was healed, and numbers are granted again", "fence", d.Fence.ID, "lines_raised", d.Raised)
 	}
 	g.mu.Lock()
-	g.me.quick = heard
+	g.me.quick = heard && g.now()-g.stoodAt <= g.opts.wait()
 	g.mu.Unlock()
 	g.apply(decided, nil, nil)
 	g.wake()
@@ -236,7 +278,7 @@ func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) er
 	g.mu.Unlock()
 	mine := f.Healer == g.run
 	switch {
-	case f.Ask == "" && !met:
+	case !met: // everybody who lives has the time to find the loss
 		return nil
 	case f.Ask == "", !mine && still > 2*wait: // whoever asked does so no more
 		next := *f
@@ -280,7 +322,7 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 	if err != nil {
 		return unavailable(err)
 	}
-	for _, old := range a.stores {
+	for _, old := range slices.Compact(slices.Sorted(slices.Values(append(a.stores, f.Stores...)))) {
 		if old != id && old != "" {
 			if err := putRow(ctx, s, driver.TableGuard, rowReplaces+old, f.ID); err != nil {
 				return err

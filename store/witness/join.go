@@ -34,9 +34,6 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	g.shared = s.Shared()
 	registered, known := g.me.row != "", g.me.known
 	g.mu.Unlock()
-	if g.opts.Passing {
-		return g.pass(ctx, s)
-	}
 	if !registered {
 		me, err := g.register(ctx, s)
 		if err != nil {
@@ -65,29 +62,25 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	if err := g.announce(ctx, s); err != nil {
 		return err
 	}
-	g.apply(joined, nil, nil)
-	return g.witness.commit(func(b *record) error {
-		if g.witness.state.Left == nil || g.witness.state.Left.Row == "" {
+	id, err := s.StoreID(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	err = g.witness.commit(func(b *record) error { // whose store it is shows only now that all had the time to speak up
+		hasLeft := g.witness.state.Left != nil && g.witness.state.Left.Row != ""
+		if !hasLeft && g.witness.state.Store != "" {
 			return errNoChange
+		}
+		if g.witness.state.Store == "" {
+			b.Store = id
 		}
 		b.Left = &departure{}
 		return nil
 	})
-}
-
-// pass has a process that does not join use the row that all such share, which never
-// advances: a call under it finds the fence.
-func (g *Guarded) pass(ctx context.Context, s store) error {
-	first, row := driver.Beat{Count: 1}, rowName(0, "passing")
-	if _, err := s.SwapRow(ctx, driver.TableBeats, row, nil, first.Encode()); err != nil {
-		return unavailable(err)
+	if err == nil {
+		g.apply(joined, nil, nil)
 	}
-	g.mu.Lock()
-	g.shared = false // it makes no heartbeat
-	g.me = member{row: row, beat: first, acked: first, open: map[int64]bool{}}
-	g.mu.Unlock()
-	g.apply(joined, nil, nil)
-	return nil
+	return err
 }
 
 // register takes a number, and a row that stands in the store before the number counts.
@@ -101,7 +94,10 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 	if joins < before.Joins {
 		return none, g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, before.Joins))
 	}
-	if err := g.judgeEarlier(ctx, s, before); err != nil {
+	if cause, err := g.judgeLatest(ctx, s, before.Own); err != nil || cause != nil {
+		if cause != nil {
+			err = g.isBehind(cause)
+		}
 		return none, err
 	}
 	quick, err := g.isAlone(ctx, s, before, joins)
@@ -169,25 +165,25 @@ func (g *Guarded) tries() int {
 	return g.attempts
 }
 
-// judgeEarlier judges the store by the rows of earlier starts.
-func (g *Guarded) judgeEarlier(ctx context.Context, s store, before record) error {
-	for row, o := range before.Own {
-		value, err := s.Row(ctx, driver.TableBeats, row)
-		if err != nil {
-			return unavailable(err)
-		}
-		if value == nil && o.Count == 1 {
-			continue // its registration may not have arrived
-		}
-		_, cause, err := g.judgeRow(ctx, s, row, o.Count, value)
-		switch {
-		case err != nil:
-			return err
-		case cause != nil:
-			return g.isBehind(cause)
+// judgeLatest judges the store by the latest row of this directory's processes: one
+// that lacks a heartbeat of an earlier row lacks the latest altogether. A row of which
+// only the first heartbeat is known may never have arrived.
+func (g *Guarded) judgeLatest(ctx context.Context, s store, rows map[string]own) (cause, err error) {
+	latest := ""
+	for row, o := range rows {
+		if o.Count > 1 {
+			latest = max(latest, row)
 		}
 	}
-	return nil
+	if latest == "" {
+		return nil, nil
+	}
+	value, err := s.Row(ctx, driver.TableBeats, latest)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	_, cause, err = g.judgeRow(ctx, s, latest, rows[latest].Count, value)
+	return cause, err
 }
 
 // closeEarlier ends the rows of earlier starts under which nothing was granted that
@@ -268,9 +264,10 @@ var uptime = func() (boot string, ms int64) {
 	return strings.TrimSpace(string(id)), int64(seconds * 1000)
 }
 
-// ready reports whether every living node has met the store since this one joined, or
-// since the primary changed: each says so, and one of them serves; or it has had the
-// time that this takes at most.
+// ready reports whether every living node has met the store since this one joined: each
+// says so, with a heartbeat that was seen to come, and one of them serves; or it has had
+// the time that this takes at most. The same holds for who was out of contact for long.
+// Who asks because the primary has changed, and was in contact, needs nobody else.
 func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 	rows, err := readRows(ctx, s, driver.TableBeats)
 	if err != nil {
@@ -296,20 +293,15 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 		}
 		about := nodes[name]
 		longest = max(longest, waitOf(min(time.Duration(about.Every)*time.Millisecond, time.Minute)))
-		vouches := other.beat.Seen >= m.number && (!m.moved || other.moved)
+		vouches := other.beat.Seen >= m.number && other.met
 		all = all && vouches
 		serves = serves || vouches && about.Serves
 	}
-	if all && (serves || m.moved && len(g.peers) > 0) {
-		m.moved = false
+	if all && (serves || m.asks) || g.now()-max(m.waits, g.beats.dialledAt()) >= longest {
+		m.asks = false
 		return true, nil
 	}
-	waited := g.now() - max(m.waits, g.beats.dialledAt())
-	if waited < longest {
-		return false, nil
-	}
-	m.moved = false
-	return true, nil
+	return false, nil
 }
 
 // announce says in the store that this process serves.

@@ -156,13 +156,13 @@ type Raised struct {
 	From, To int64
 }
 
-// String returns what is behind, for people.
+// String names the line, and from where to where it is raised.
 func (r Raised) String() string {
 	line := fmt.Sprintf("tag %q", r.Tag)
 	if r.Pool != "" {
 		line = fmt.Sprintf("pool %q, worker %d", r.Pool, r.Worker)
 	}
-	return fmt.Sprintf("%s is at %d, and was used below %d", line, r.From, r.To)
+	return fmt.Sprintf("%s from %d to %d", line, r.From, r.To)
 }
 
 // raisedOf returns the raise of a line from one mark to another.

@@ -99,14 +99,13 @@ func (o *oneShot) tell(ctx context.Context) error {
 	}
 	host, _ := os.Hostname()
 	about := nodeRow{Name: "hapax command on " + host}
-	run := rand.Text()[:20]
 	rows := commandRows{o.store, o}
 	for range commandTries * commandTries {
 		joins, raw, err := readCounter(ctx, o, driver.RowJoins)
 		if err != nil {
 			return err
 		}
-		name := rowName(joins+1, run)
+		name := rowName(joins+1, rand.Text()[:20]) // where another joins meanwhile, its row says that it has left
 		gone := driver.Beat{Count: 1, Grants: 1}.EncodeEnded("left")
 		if _, err := rows.SwapRow(ctx, driver.TableNodes, name, nil, about.encode()); err != nil {
 			return err
@@ -116,12 +115,6 @@ func (o *oneShot) tell(ctx context.Context) error {
 		}
 		ok, err := rows.SwapRow(ctx, driver.TableGuard, driver.RowJoins, raw, driver.EncodeCounter(joins+1))
 		if err != nil || ok {
-			return err
-		}
-		if _, err := rows.SwapRow(ctx, driver.TableBeats, name, gone, nil); err != nil {
-			return err
-		}
-		if _, err := rows.SwapRow(ctx, driver.TableNodes, name, about.encode(), nil); err != nil {
 			return err
 		}
 	}

@@ -52,11 +52,6 @@ type Options struct {
 	// for commands; others that live go on once this process has ended.
 	Hold bool
 
-	// Passing is for commands that ask for something once and end: they do not join,
-	// and only look for the fence with each call. Nobody knows of them, so that what
-	// they were granted can come again where the store goes back.
-	Passing bool
-
 	// Changed, if set, is called when the state, or who is missing, has changed,
 	// with no lock held.
 	Changed func(Status)
@@ -186,6 +181,8 @@ type handle struct {
 	err     error // why the last attempt failed
 	tried   time.Duration
 	heard   time.Duration // when a call was answered last
+	hangs   bool          // calls have run into their deadlines since silent, and none was answered
+	silent  time.Duration
 	dialled time.Duration // when the store was dialled last
 	closed  bool
 	closing sync.WaitGroup
@@ -251,20 +248,25 @@ func (h *handle) drop(s store) {
 	if h.fixed || h.closed || s == nil || h.store != s {
 		return
 	}
-	h.store, h.err = nil, nil
+	h.store, h.err, h.hangs = nil, nil, false
 	h.closing.Go(func() { _ = s.Close() })
 }
 
-// answered notes how a call ended. A handle that lets a call run into its time-out, and
-// has answered none since that began, is replaced.
-func (h *handle) answered(s store, began time.Duration, ok, late bool) {
+// answered notes how a call ended. A handle that has answered none for as long as a call
+// may take is replaced; a caller's own deadline may be shorter than that.
+func (h *handle) answered(s store, began time.Duration, ok bool, limit time.Duration) {
 	h.mu.Lock()
-	if ok {
-		h.heard = h.clock()
+	now := h.clock()
+	switch {
+	case h.store != s: // it was replaced meanwhile
+	case ok:
+		h.heard, h.hangs = now, false
+	case h.heard < began && !h.hangs:
+		h.hangs, h.silent = true, began
 	}
-	silent := late && !ok && h.heard < began
+	drop := h.store == s && h.hangs && now-h.silent >= limit
 	h.mu.Unlock()
-	if silent {
+	if drop {
 		h.drop(s)
 	}
 }

@@ -2,6 +2,7 @@ package witness
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -25,42 +26,42 @@ type event string
 
 // The events.
 const (
-	joined   event = "joined"   // every living node has met the store since this one joined
-	lost     event = "lost"     // the node's row was ended by others, or it was out of contact for too long
-	switched event = "switched" // another primary answers than before
-	fenced   event = "fenced"   // a fence stands
-	behind   event = "behind"   // the store lacks what was acknowledged to this node, or everything
-	other    event = "other"    // the store is another one
-	decided  event = "decided"  // the fence that stood was ended by a decision; or the store is the right one again
-	leave    event = "leave"    // the node is closed
-	left     event = "left"     // its row says so
+	joined  event = "joined"  // every living node has met the store since this one joined
+	lost    event = "lost"    // the node's row was ended by others
+	unsure  event = "unsure"  // it was out of contact for too long, or another primary answers than before
+	fenced  event = "fenced"  // a fence stands
+	behind  event = "behind"  // the store lacks what was acknowledged to this node, or everything
+	other   event = "other"   // the store is another one
+	decided event = "decided" // the fence that stood was ended by a decision; or the store is the right one again
+	leave   event = "leave"   // the node is closed
+	left    event = "left"    // its row says so
 )
 
 // next is the state after each event in each state. A pair that is not listed
 // cannot be: a test walks them all.
 var next = map[State]map[event]State{
 	Joining: {
-		joined: Serving, lost: Joining, switched: Joining, fenced: Fenced, behind: Refusing, other: Refusing,
+		joined: Serving, lost: Joining, unsure: Joining, fenced: Fenced, behind: Refusing, other: Refusing,
 		decided: Joining, leave: Leaving, left: Joining,
 	},
 	Serving: {
-		joined: Serving, lost: Joining, switched: Joining, fenced: Fenced, behind: Refusing, other: Refusing,
+		joined: Serving, lost: Joining, unsure: Joining, fenced: Fenced, behind: Refusing, other: Refusing,
 		decided: Serving, leave: Leaving, left: Serving,
 	},
 	Fenced: { // nobody leaves while a fence stands: the row stays as it is
-		joined: Fenced, lost: Fenced, switched: Fenced, fenced: Fenced, behind: Refusing, other: Refusing,
+		joined: Fenced, lost: Fenced, unsure: Fenced, fenced: Fenced, behind: Refusing, other: Refusing,
 		decided: Joining, leave: Left, left: Fenced,
 	},
 	Refusing: {
-		joined: Refusing, lost: Refusing, switched: Refusing, fenced: Refusing, behind: Refusing, other: Refusing,
+		joined: Refusing, lost: Refusing, unsure: Refusing, fenced: Refusing, behind: Refusing, other: Refusing,
 		decided: Joining, leave: Left, left: Refusing,
 	},
 	Leaving: { // what is found now is latched in the witness for the next start
-		joined: Leaving, lost: Left, switched: Leaving, fenced: Left, behind: Left, other: Left,
+		joined: Leaving, lost: Left, unsure: Leaving, fenced: Left, behind: Left, other: Left,
 		decided: Leaving, leave: Leaving, left: Left,
 	},
 	Left: {
-		joined: Left, lost: Left, switched: Left, fenced: Left, behind: Left, other: Left,
+		joined: Left, lost: Left, unsure: Left, fenced: Left, behind: Left, other: Left,
 		decided: Left, leave: Left, left: Left,
 	},
 }
@@ -101,6 +102,23 @@ type Node struct {
 	Self    bool          `json:"self,omitempty"`    // it is this process
 }
 
+// Short returns as which one the process joined, and the beginning of the random text.
+func (n Node) Short() string {
+	number, run, _ := strings.Cut(n.Row, "-")
+	number = strings.TrimLeft(number, "0")
+	return strings.TrimSuffix(number+"-"+run[:min(len(run), 3)], "-")
+}
+
+// isNamed reports whether an operator who says the name means this node: by its name, its
+// row, the beginning of that as commands print it, or as which one it joined.
+func (n Node) isNamed(name string) bool {
+	name = strings.TrimSuffix(name, "…")
+	number, _, _ := strings.Cut(n.Row, "-")
+	short := strings.TrimLeft(number, "0")
+	full := short + strings.TrimPrefix(n.Row, number)
+	return name != "" && (name == n.Name || name == n.Row || name == short || strings.HasPrefix(name, short+"-") && strings.HasPrefix(full, name))
+}
+
 // String names the node for people.
 func (n Node) String() string {
 	text := n.Name
@@ -125,6 +143,10 @@ type Fence struct {
 	// Found are the rows of all who have found themselves behind, with the beat
 	// that was acknowledged to each.
 	Found map[string]int64 `json:"found,omitempty"`
+
+	// Stores are the identities of all stores that those who have found themselves
+	// behind know: who knows one of them is concerned as well.
+	Stores []string `json:"stores,omitempty"`
 
 	Ask     string `json:"ask,omitempty"`     // evidence counts under this word alone
 	Healer  string `json:"healer,omitempty"`  // row of the process that asks

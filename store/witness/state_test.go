@@ -5,7 +5,7 @@ import "testing"
 // Every pair of state and event has a rule, and the rules keep what the guard promises.
 func TestStates(t *testing.T) {
 	states := []State{Joining, Serving, Fenced, Refusing, Leaving, Left}
-	events := []event{joined, lost, switched, fenced, behind, other, decided, leave, left}
+	events := []event{joined, lost, unsure, fenced, behind, other, decided, leave, left}
 	if len(next) != len(states) {
 		t.Errorf("the table has %d states; want %d", len(next), len(states))
 	}

@@ -224,7 +224,7 @@ func (g *Guarded) speakFor(ctx context.Context, s store, f *Fence, st Statement,
 	}
 	a.Spoke = len(said)
 	targets := slices.DeleteFunc(slices.Clone(heard.missing), func(n Node) bool {
-		return st.Row != "" && st.Row != n.Row && st.Row != n.Name && st.Row != strings.TrimLeft(strings.TrimSuffix(n.Row, "-"), "0")
+		return st.Row != "" && !n.isNamed(st.Row)
 	})
 	if st.Row != "" && len(targets) == 0 {
 		return &hapax.ValueError{Field: "node", Value: st.Row, Allowed: "one of those that are missing: " + nodesText(heard.missing), Err: hapax.ErrInvalidArgument}
@@ -253,6 +253,9 @@ func (g *Guarded) speakFor(ctx context.Context, s store, f *Fence, st Statement,
 			return fmt.Errorf("%w: %s is missing and not spoken for: start it, give its own witness file, or give a floor above all that it can have used, %d or more", hapax.ErrFenced, n, a.Proposed)
 		}
 	}
+	if st.Floor > maxFloor {
+		return &hapax.ValueError{Field: "floor", Value: st.Floor, Allowed: fmt.Sprintf("%d to %d: above that little would be left of a tag; proposed is %d", known, int64(maxFloor), a.Proposed), Err: hapax.ErrInvalidArgument}
+	}
 	if st.Floor != 0 && st.Floor < known {
 		return &hapax.ValueError{Field: "floor", Value: st.Floor, Allowed: fmt.Sprintf("at least %d, which tag %q is known to have reached; proposed is %d", known, tag, a.Proposed), Err: hapax.ErrInvalidArgument}
 	}
@@ -265,6 +268,9 @@ func (g *Guarded) speakFor(ctx context.Context, s store, f *Fence, st Statement,
 // proposedMargin is how far above the highest mark that is known a floor is proposed:
 // some of the largest segments that a rate leads to.
 const proposedMargin = 10 * hapax.DefaultMaxStep
+
+// maxFloor is the highest floor that is accepted: half of a line.
+const maxFloor = hapax.MaxMark / 2
 
 // highest returns the highest mark of a segment tag that anybody knows.
 func highest(known, have lines) (mark int64, tag string) {
@@ -358,7 +364,7 @@ func (g *Guarded) endRow(ctx context.Context, s store, st Statement) ([]Node, er
 		return nil, err
 	}
 	before = slices.DeleteFunc(before, func(n Node) bool {
-		return n.Self || n.State == "left" || n.State == "silent" || n.Row != st.Row && n.Name != st.Row
+		return n.Self || n.State == "left" || n.State == "silent" || !n.isNamed(st.Row)
 	})
 	if len(before) == 0 {
 		return nil, &hapax.ValueError{Field: "node", Value: st.Row, Allowed: "another node of the store that has neither left nor fallen silent", Err: hapax.ErrInvalidArgument}
@@ -437,9 +443,10 @@ func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
 }
 
 // amend raises the lines of a node that comes late to a decision, where it knows more than
-// was assumed. Numbers that it used above that may have been granted again: they are
-// told, and nobody is stopped.
-func (g *Guarded) amend(ctx context.Context, s store, before record, said map[string]statement) error {
+// was assumed. It compares marks and not pairs, since the decision has raised all tokens.
+// Numbers that it used above what was assumed may have been granted again: they are told,
+// and nobody is stopped.
+func (g *Guarded) amend(ctx context.Context, s store, before record, d *decision) error {
 	healer, ok := s.(driver.Healing)
 	if !ok {
 		return fmt.Errorf("%w: %T cannot be healed", hapax.ErrNotSupported, s)
@@ -451,23 +458,23 @@ func (g *Guarded) amend(ctx context.Context, s store, before record, said map[st
 	var mine []statement
 	for row := range before.Own {
 		for _, name := range []string{row, rowName(joinOf(row), "")} {
-			if st, ok := said[name]; ok {
+			if st, ok := d.Stated[name]; ok {
 				mine = append(mine, st)
 			}
 		}
 	}
 	for _, line := range slices.Sorted(maps.Keys(before.Lines)) {
 		p, now := before.Lines[line], have.pairs[line]
-		assumed := int64(0)
+		assumed := d.raisedTo(line)
 		for _, st := range mine {
 			assumed = max(assumed, st.assumed(line, before.Defs))
 		}
-		isLow := now.Token < p.Token || now.Mark < p.Mark
-		if to := min(p.Mark, now.Mark); isLow || len(mine) > 0 && to > assumed {
+		lacks := now.Token < p.Token || now.Mark < p.Mark
+		if to := min(p.Mark, now.Mark); to > assumed && (lacks || len(mine) > 0) {
 			g.opts.Log.Error("numbers may have been used twice: this node had used them, and the store was healed without its word",
 				"line", line, "from", assumed, "to", to)
 		}
-		if isLow {
+		if lacks {
 			if err := healLine(ctx, healer, line, p.above(now), before.Defs); err != nil {
 				return unavailable(err)
 			}

@@ -87,7 +87,7 @@ func (g *Guarded) surveyLater() {
 		if err == nil {
 			began := g.now()
 			err = g.heed(g.calls, s, g.survey(ctx, s))
-			g.calls.answered(s, began, err == nil, ctx.Err() != nil)
+			g.calls.answered(s, began, err == nil || ctx.Err() == nil, g.opts.Timeout)
 		}
 		g.mu.Lock()
 		if g.me.row == row {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
@@ -32,7 +33,7 @@ type verdict int
 
 const (
 	isSame  verdict = iota // it is this node's, or was nobody's yet
-	isWiped                // it is another one, and holds no line at all: this node's was lost
+	isLost                 // it stands in the place of this node's, which was lost
 	isOther                // it is another one: nothing is ever written to it
 )
 
@@ -44,27 +45,38 @@ func (g *Guarded) identify(ctx context.Context, s store) (v verdict, id string, 
 	if id == "" {
 		return isSame, "", nil, fmt.Errorf("%w: the store has no identity", hapax.ErrStoreUnavailable)
 	}
-	known := g.witness.StoreID()
-	if known == id {
+	known := g.witness.stores()
+	if len(known) == 0 || known[0] == id {
 		return isSame, id, nil, nil
 	}
-	accept := func() error { return g.witness.commit(func(b *record) error { b.Store = id; return nil }) }
-	if known == "" {
-		return isSame, id, nil, accept()
-	}
-	raw, err := s.Row(ctx, driver.TableGuard, rowReplaces+known)
+	raw, err := s.Row(ctx, driver.TableGuard, rowReplaces+known[0])
 	if err != nil {
 		return isSame, "", nil, unavailable(err)
 	}
 	if raw != nil { // it was decided that this store goes on in place of the one before
-		return isSame, id, nil, accept()
+		return isSame, id, nil, g.witness.commit(func(b *record) error { b.Store = id; return nil })
 	}
-	cause = fmt.Errorf("%w: this node knows the store %q, this is the store %q", hapax.ErrStoreReplaced, known, id)
+	cause = fmt.Errorf("%w: this node knows the store %q, this is the store %q", hapax.ErrStoreReplaced, known[0], id)
 	g.mu.Lock()
 	accepted := g.accepted == id
 	g.mu.Unlock()
-	if accepted {
-		return isWiped, id, fmt.Errorf("%w, which an operator has accepted in its place", cause), nil
+	switch {
+	case accepted:
+		return isLost, id, fmt.Errorf("%w, which an operator has accepted in its place", cause), nil
+	case slices.Contains(known, id):
+		return isLost, id, fmt.Errorf("%w, in whose place that one had gone on", cause), nil
+	}
+	if raw, err = s.Row(ctx, driver.TableFence, driver.RowFence); err != nil {
+		return isSame, "", nil, unavailable(err)
+	}
+	if raw != nil {
+		f, err := decodeFence(raw)
+		if err != nil {
+			return isSame, "", nil, err
+		}
+		if slices.Contains(f.Stores, known[0]) {
+			return isLost, id, fmt.Errorf("%w, where others have found that it stands in its place", cause), nil
+		}
 	}
 	tags, err := s.Tags(ctx, "", 1)
 	if err != nil {
@@ -75,7 +87,7 @@ func (g *Guarded) identify(ctx context.Context, s store) (v verdict, id string, 
 		return isSame, "", nil, unavailable(err)
 	}
 	if len(tags) == 0 && len(pools) == 0 {
-		return isWiped, id, fmt.Errorf("%w, which holds no line at all", cause), nil
+		return isLost, id, fmt.Errorf("%w, which holds no line at all", cause), nil
 	}
 	return isOther, id, fmt.Errorf("%w (%w)", cause, errOther), nil
 }
@@ -86,7 +98,7 @@ func (g *Guarded) checkStore(ctx context.Context, s store) error {
 	switch {
 	case err != nil:
 		return err
-	case v == isWiped:
+	case v == isLost:
 		return g.isBehind(cause)
 	case v == isOther:
 		g.apply(other, cause, nil)
@@ -112,7 +124,7 @@ func (g *Guarded) judge(ctx context.Context, s store, p pulse, c driver.Contact)
 		}
 	}
 	ended, cause, err := g.judgeRow(ctx, s, p.Row, p.Was.Count, c.Row)
-	if err == nil && cause != nil && c.Fence == nil {
+	if err == nil && cause != nil {
 		d, err := g.newDecision(ctx, s)
 		if err != nil {
 			return err

@@ -28,6 +28,7 @@ type Witness struct {
 	mu     sync.Mutex // guards what follows; not held during I/O
 	state  record
 	next   *batch // what changes join until its first writer takes it; nil: none
+	noted  record // what the next batch makes durable besides
 	closed bool
 	failed error // why the last change could not be made durable
 }
@@ -35,6 +36,7 @@ type Witness struct {
 // A record is what a witness knows, or a change of it.
 type record struct {
 	Store     string            `json:"store,omitempty"`     // the store's identity; empty: unknown, or unchanged
+	Former    []string          `json:"former,omitempty"`    // identities of stores in whose place others went on
 	Home      *fileid.Identity  `json:"home,omitempty"`      // of the lock file; nil: unchanged
 	Own       map[string]own    `json:"own,omitempty"`       // rows of earlier starts that it can speak for, and of this one
 	Lines     map[string]Pair   `json:"lines,omitempty"`     // how far each line was granted
@@ -100,8 +102,15 @@ func (r record) clone() record {
 
 // merge applies a change. What is known of lines and rows only grows.
 func (r *record) merge(c record) {
-	if c.Store != "" {
+	former := c.Former
+	if c.Store != "" && c.Store != r.Store {
+		former = append(slices.Clip(former), r.Store)
 		r.Store = c.Store
+	}
+	for _, id := range former {
+		if id != "" && !slices.Contains(r.Former, id) {
+			r.Former = append(slices.Clip(r.Former), id)
+		}
 	}
 	if c.Home != nil {
 		r.Home = c.Home
@@ -195,7 +204,7 @@ func openOn(path string, disk durable.Disk) (*Witness, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Witness{log: log, state: state}
+	w := &Witness{log: log, state: state, noted: newRecord()}
 	w.shutOnce = sync.OnceValue(w.shut)
 	if err := w.settle(path + lockSuffix); err != nil {
 		return nil, errors.Join(err, w.Close())
@@ -238,6 +247,16 @@ func (w *Witness) StoreID() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.state.Store
+}
+
+// stores returns the identity of the store and of those in whose place it went on.
+func (w *Witness) stores() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.state.Store == "" {
+		return nil
+	}
+	return append([]string{w.state.Store}, w.state.Former...)
 }
 
 // Pair returns how far a line is known to be granted, and whether it is known.
@@ -385,10 +404,25 @@ func (w *Witness) enter(change func(b *record) error) (b *batch, first bool, err
 	}
 	w.state.merge(one)
 	if w.next == nil {
-		w.next, first = &batch{change: newRecord(), done: make(chan struct{})}, true
+		w.next, first = &batch{change: w.noted, done: make(chan struct{})}, true
+		w.noted = newRecord()
 	}
 	w.next.change.join(one)
 	return w.next, first, nil
+}
+
+// note makes a change that becomes durable with the next one.
+func (w *Witness) note(change func(b *record)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	one := newRecord()
+	change(&one)
+	w.state.merge(one)
+	if w.next != nil {
+		w.next.change.join(one)
+	} else {
+		w.noted.join(one)
+	}
 }
 
 // write makes a batch durable. While it waits for the batch before, others join.

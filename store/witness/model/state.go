@@ -119,6 +119,7 @@ type Proc struct {
 	Surveyed   uint8 // up to which join all is in the witness
 	Prim       uint8 // the primary that it knows
 	Asked      bool  // another primary answered: waits for those that it knows
+	Back       bool  // was out of contact for W: needs one of them at least
 	WaitCount  [Rows]uint8
 	Word, Seal uint8 // as healer
 	Raised     uint8

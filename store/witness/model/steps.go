@@ -22,6 +22,7 @@ const (
 	opRead2
 	opGoOn
 	opRejoin
+	opResume
 	opLeave
 	opSilence
 	opCompact
@@ -309,6 +310,9 @@ func init() {
 				return false
 			}
 			return w.rejoin(p)
+		}},
+		opResume: {"go-on", Procs, 1, -1, func(w *world, p, _ int) bool {
+			return (w.m.Resume || w.m.Return) && w.back(p)
 		}},
 		opLeave: {"leave", Procs, 1, bLeave, func(w *world, p, _ int) bool {
 			pr := &w.P[p]
