@@ -149,11 +149,12 @@ func (g *Guarded) raiseOlder(ctx context.Context, s store) error {
 	return nil
 }
 
-// An olderNode is the heartbeat of a node of an older version, and since when it has been
-// seen not to advance.
+// An olderNode is the heartbeat of a node of an older version, since when it has been seen
+// not to advance, and whether it was seen to.
 type olderNode struct {
 	value string
 	at    time.Duration
+	runs  bool
 }
 
 // closeToOlder waits until no node of an older version runs on the store, and keeps them
@@ -200,15 +201,17 @@ func (g *Guarded) closeToOlder(ctx context.Context, s store) error {
 		if err := json.Unmarshal(raw, &about); err != nil {
 			return fmt.Errorf("%w: row %q of table %q: %w", hapax.ErrStoreCorrupt, name, tableNodesBefore, err)
 		}
-		was, seen := g.older[name]
-		if !seen || was.value != string(raw) {
-			g.older[name] = olderNode{string(raw), now}
-		}
-		if seen && was.value != string(raw) {
-			return fmt.Errorf("%w: node %q of an older version runs on this store; stop it first, since its grants cannot be guarded", hapax.ErrStoreUnavailable, about.Name)
+		node, seen := g.older[name]
+		if node.value != string(raw) {
+			node = olderNode{string(raw), now, seen}
+			g.older[name] = node
 		}
 		every := max(g.opts.Heartbeat, min(time.Duration(about.Every)*time.Millisecond, time.Minute))
-		wait = max(wait, waitOf(every)-(now-g.older[name].at))
+		left := waitOf(every) - (now - node.at)
+		if left > 0 && node.runs {
+			return fmt.Errorf("%w: node %q of an older version runs on this store; stop it first, since its grants cannot be guarded", hapax.ErrStoreUnavailable, about.Name)
+		}
+		wait = max(wait, left)
 	}
 	if wait > 0 {
 		return fmt.Errorf("%w: nodes of an older version may run on this store; that is known in %v", hapax.ErrStoreUnavailable, wait.Round(time.Second))
