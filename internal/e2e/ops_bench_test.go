@@ -63,3 +63,54 @@ func benchmarkCrowd(b *testing.B, store hapax.Store, callers, tags int) {
 	wg.Wait()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "grants/s")
 }
+
+// BenchmarkSurvey reads every line of a store with 20,000 tags, as a node does that sees
+// another one join or leave.
+func BenchmarkSurvey(b *testing.B) {
+	const lines = 20_000
+	for _, store := range sharedStores {
+		b.Run(store.name, func(b *testing.B) {
+			config := server.DefaultConfig()
+			config.Store = store.start(b).URL
+			node, err := server.OpenStore(b.Context(), config, slog.New(slog.DiscardHandler))
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer node.Close()
+			var made atomic.Int64
+			var wg sync.WaitGroup
+			for range 64 {
+				wg.Go(func() {
+					for i := made.Add(1); i <= lines; i = made.Add(1) {
+						tag, err := hapax.Tag{Name: fmt.Sprintf("tag-%06d", i)}.WithDefaults()
+						if err == nil {
+							_, err = node.Store.CreateTag(b.Context(), tag, hapax.CreateExplicit)
+						}
+						if err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			for b.Loop() {
+				got := 0
+				for after := ""; ; {
+					page, err := node.Store.Tags(b.Context(), after, 1000)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if got += len(page); len(page) == 0 {
+						break
+					}
+					after = page[len(page)-1].Name
+				}
+				if got < lines {
+					b.Fatalf("%d tags, want %d", got, lines)
+				}
+			}
+			b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)/lines*100_000, "s/100k-lines")
+		})
+	}
+}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -47,7 +48,7 @@ func runPrograms(t *testing.T, url string, programs, tags int, during time.Durat
 	over := time.Now().Add(during)
 	ids := make([][]hapax.ID, tags)
 	var mu sync.Mutex // guards ids
-	var ran atomic.Int64
+	var ran, late atomic.Int64
 	var wg sync.WaitGroup
 	for range programs {
 		wg.Go(func() {
@@ -57,7 +58,12 @@ func runPrograms(t *testing.T, url string, programs, tags int, during time.Durat
 				mu.Lock()
 				ids[tag] = append(ids[tag], got...)
 				mu.Unlock()
-				if ran.Add(1); err != nil {
+				ran.Add(1)
+				switch {
+				case err == nil:
+				case errors.Is(err, context.DeadlineExceeded): // the machine is busy; what was not handed back is a gap
+					late.Add(1)
+				default:
 					t.Errorf("%v after the start: %v", during-time.Until(over), err)
 				}
 			}
@@ -69,7 +75,7 @@ func runPrograms(t *testing.T, url string, programs, tags int, during time.Durat
 		distinct(t, fmt.Sprint("tag", tag), all)
 		total += len(all)
 	}
-	t.Logf("%d programs ran, and took %d numbers", ran.Load(), total)
+	t.Logf("%d programs ran, and took %d numbers; %d were not answered in time", ran.Load(), total, late.Load())
 	for _, n := range nodes {
 		if got := n.metric("hapax_fenced"); got != 0 {
 			t.Errorf("hapax_fenced is %v: %s", got, tail(n.logged()))
