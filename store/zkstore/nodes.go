@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -42,8 +41,6 @@ type space struct {
 	life  context.Context    // ends with the handle
 	end   context.CancelFunc // ends life
 	own   own
-
-	listing listing // the latest that was not read to its end
 
 	running sync.WaitGroup // every goroutine of the handle; started under mu
 
@@ -199,13 +196,30 @@ func (s *space) List(ctx context.Context, table, after string, limit int, f func
 		return err
 	}
 	parent := s.dir(table)
-	names, known := s.listing.after(table, after)
-	if !known {
-		if names, err = s.namesAfter(ctx, l, parent, after); err != nil {
+	nodes, err := call(ctx, s, l, func(conn *zk.Conn) ([]string, error) {
+		if _, err := conn.Sync(parent); err != nil {
+			return nil, err
+		}
+		nodes, _, err := conn.Children(parent)
+		return nodes, err
+	})
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
+	if err != nil {
+		return s.unavailable(ctx, err)
+	}
+	var names []string
+	for _, node := range nodes {
+		name, err := unescape(node)
+		if err != nil {
 			return err
 		}
+		if name > after {
+			names = append(names, name)
+		}
 	}
-	last := ""
+	slices.Sort(names)
 	for len(names) > 0 && limit > 0 {
 		page := names[:min(limit, len(names))]
 		names = names[len(page):]
@@ -218,72 +232,12 @@ func (s *space) List(ctx context.Context, table, after string, limit int, f func
 				continue
 			}
 			limit--
-			last = page[i]
-			if err := f(last, raw); err != nil {
+			if err := f(page[i], raw); err != nil {
 				return err
 			}
 		}
 	}
-	s.listing.keep(table, last, names, !known)
 	return nil
-}
-
-// namesAfter returns all names of a table that come after one, in order.
-func (s *space) namesAfter(ctx context.Context, l *link, parent, after string) ([]string, error) {
-	nodes, err := call(ctx, s, l, func(conn *zk.Conn) ([]string, error) {
-		if _, err := conn.Sync(parent); err != nil {
-			return nil, err
-		}
-		nodes, _, err := conn.Children(parent)
-		return nodes, err
-	})
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, s.unavailable(ctx, err)
-	}
-	var names []string
-	for _, node := range nodes {
-		name, err := unescape(node)
-		if err != nil {
-			return nil, err
-		}
-		if name > after {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names, nil
-}
-
-// A listing is what is left of the names of a table for whoever reads that page by page:
-// the service tells all of them or none.
-type listing struct {
-	mu    sync.Mutex // guards what follows
-	table string
-	last  string // the name that names follow
-	names []string
-	since time.Time
-}
-
-// listingLasts is how long a listing may be gone on with. A row that is added meanwhile
-// is missing in it, as one is that is added behind a reader.
-const listingLasts = 5 * time.Second
-
-func (g *listing) after(table, last string) (names []string, known bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.names, len(g.names) > 0 && g.table == table && g.last == last && time.Since(g.since) < listingLasts
-}
-
-func (g *listing) keep(table, last string, names []string, isNew bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if isNew {
-		g.since = time.Now()
-	}
-	g.table, g.last, g.names = table, last, names
 }
 
 // contents returns what the named nodes hold. Each of the requests under way is made
