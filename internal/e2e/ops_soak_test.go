@@ -14,6 +14,20 @@ import (
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
+// What once stopped healthy fleets, or had numbers come twice, and the test here that
+// does it to real stores:
+//
+//	clients that start and stop on one tag             TestPrograms
+//	a node joined after the copy, and is dead          TestRestores: a node is missing
+//	synchronous_standby_names on, and set again        postgres: synchronous_standby_names…, …names set again
+//	a copied directory, the original restarted         directory copied…, directory put back…
+//	a return after weeks, clocks fast and slow         node returns after three weeks, node with a clock…
+//	the return of a node that was spoken for           TestRestores: hapax nodes settle…
+//	switches of the primary, planned and not           planned switch…, …promoted, moved to another server
+//	Redis with a replica, the primary restarted        redis: replica attached, primary restarted
+//	crashed nodes whose disks are lost                 node killed, its disk lost, another one started
+//	a witness's disk that is replaced                  witness's disk replaced
+//
 // An operation is something that operators do, or that happens to them. Nobody may be
 // stopped by it, unless it loses what the store had acknowledged: then the servers heal
 // the store, since all who can know are alive or spoken for.

@@ -304,11 +304,12 @@ func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.
 		return func(string) (Pair, bool) { return want, ok }
 	}, func(ctx context.Context, s store, p pulse) (granted, error) {
 		var c driver.Contact
+		line := TagLine(tag)
+		_, known := g.witness.Pair(line)
 		a, c, err = s.AllocateWith(ctx, p.Pulse, tag, n, last)
 		if err = g.found(ctx, s, p, c, err); err != nil {
-			return granted{}, g.missing(TagLine(tag), err)
+			return granted{}, g.missing(line, known, err)
 		}
-		line := TagLine(tag)
 		return granted{line, Pair{a.Tag.Token, a.Grant.Lo}, Pair{a.Tag.Token, a.Grant.Hi}, line, defOf(a.Tag)}, sound(line, a.Grant)
 	})
 	if err != nil {
@@ -325,15 +326,14 @@ func sound(line string, grant hapax.Grant) error {
 	return nil
 }
 
-// missing turns "not found" into a loss where the witness knows better.
-func (g *Guarded) missing(line string, err error) error {
-	if !errors.Is(err, hapax.ErrTagNotFound) {
+// missing turns "not found" into a loss where the witness knew better before the call.
+// What it has learnt since may be of another call, which has created the tag meanwhile.
+func (g *Guarded) missing(line string, known bool, err error) error {
+	if !known || !errors.Is(err, hapax.ErrTagNotFound) {
 		return err
 	}
-	if p, ok := g.witness.Pair(line); ok {
-		return g.isBehind(fmt.Errorf("%w: it does not know %s, which was used below %d", hapax.ErrStoreRolledBack, line, p.Mark))
-	}
-	return err
+	p, _ := g.witness.Pair(line)
+	return g.isBehind(fmt.Errorf("%w: it does not know %s, which was used below %d", hapax.ErrStoreRolledBack, line, p.Mark))
 }
 
 // HandBack implements hapax.SegmentStore.
@@ -450,7 +450,7 @@ func (g *Guarded) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Creat
 			t, err := s.Tag(ctx, tag.Name)
 			switch {
 			case err != nil:
-				return hapax.Tag{}, g.missing(TagLine(tag.Name), err)
+				return hapax.Tag{}, g.missing(TagLine(tag.Name), true, err)
 			case t.Deleted:
 				return hapax.Tag{}, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag.Name)
 			}
@@ -463,8 +463,9 @@ func (g *Guarded) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Creat
 // Tag implements hapax.TagStore.
 func (g *Guarded) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Tag, error) {
+		_, known := g.witness.Pair(TagLine(name))
 		t, err := s.Tag(ctx, name)
-		return t, g.missing(TagLine(name), err)
+		return t, g.missing(TagLine(name), known, err)
 	})
 }
 
