@@ -63,10 +63,11 @@ type member struct {
 	waits   time.Duration  // since when every living node is given the time to meet the store
 	quick   bool           // it need not wait: nobody else can have been granted anything meanwhile
 	primary string
-	asks    bool // it has served, and another primary answers: it needs nobody else who serves
-	known   bool // it has surveyed the store
-	busy    bool // a survey is under way
-	seen    int64
+	asks    bool  // it has served, and another primary answers: it needs nobody else who serves
+	known   bool  // it has surveyed the store
+	busy    bool  // a survey is under way
+	seen    int64 // up to which join it has surveyed
+	joins   int64 // how many have joined, as far as it knows
 }
 
 // A spoken is what a process has said about a fence: under which word, and the first
@@ -235,10 +236,10 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		g.changed = make(chan struct{})
 	}
 	record := e == fenced || e == behind
-	l, row, all := g.latchLocked(was, e, cause), g.me.row, own{Count: g.me.acked.Count, Grants: g.me.beat.Grants}
+	l, row, all, joins := g.latchLocked(was, e, cause), g.me.row, own{Count: g.me.acked.Count, Grants: g.me.beat.Grants}, g.me.joins
 	g.mu.Unlock()
 	if record {
-		_ = g.witness.setLatch(l, row, all) // else the next change writes it; it is in force
+		_ = g.witness.setLatch(l, row, all, joins) // else the next change writes it; it is in force
 	}
 	if isNew || fence != nil {
 		g.tell()
