@@ -151,6 +151,9 @@ func (d *declaration) carryOut(ctx context.Context, cmd *cobra.Command, to decla
 	if d.dryRun {
 		return printRaised(cmd, found, *d.asJSON)
 	}
+	if !d.yes {
+		tellOfRaised(cmd, found)
+	}
 	if err := confirm(cmd, d.yes); err != nil {
 		return err
 	}
@@ -216,6 +219,28 @@ func tellOfAdoption(cmd *cobra.Command, a server.Adoption) {
 	}
 	for _, n := range a.Missing {
 		fmt.Fprintln(out, "hapax: missing:", n)
+	}
+}
+
+// maxTold is how many marks are shown with the question; --dry-run shows all.
+const maxTold = 20
+
+// tellOfRaised says what is about to be raised.
+func tellOfRaised(cmd *cobra.Command, a server.Adoption) {
+	all := a.Raised
+	for _, r := range a.Moved {
+		all = append(all, witness.Raised(r))
+	}
+	out := cmd.ErrOrStderr()
+	for _, r := range all[:min(len(all), maxTold)] {
+		line := "tag " + r.Tag
+		if r.Pool != "" {
+			line = fmt.Sprintf("worker %s/%d", r.Pool, r.Worker)
+		}
+		fmt.Fprintf(out, "hapax: to be raised: %s from %d to %d\n", line, r.From, r.To)
+	}
+	if len(all) > maxTold {
+		fmt.Fprintf(out, "hapax: to be raised: %d lines in all, which --dry-run shows\n", len(all))
 	}
 }
 

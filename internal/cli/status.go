@@ -16,7 +16,7 @@ import (
 )
 
 // withServer dials the server of a command and calls f.
-func withServer(cmd *cobra.Command, f func(context.Context, *client.Client) error) {
+func withServer(cmd *cobra.Command, f func(context.Context, *remote) error) {
 	cmd.Long += serverHelp
 	settings := addSettings(cmd, "data")
 	server := cmd.Flags().String("server", "", "URL of the server to ask (or $"+serverEnv+")")
@@ -33,7 +33,7 @@ func withServer(cmd *cobra.Command, f func(context.Context, *client.Client) erro
 			return err
 		}
 		defer c.Close()
-		return c.explain(f(ctx, c.Client))
+		return c.explain(f(ctx, c))
 	}
 }
 
@@ -65,7 +65,7 @@ the way out, if a person is needed. The exit code is 1 then.`,
 		Args: arguments(0, 0),
 	}
 	asJSON := jsonFlag(cmd)
-	withServer(cmd, func(ctx context.Context, c *client.Client) error {
+	withServer(cmd, func(ctx context.Context, c *remote) error {
 		st, err := c.Status(ctx)
 		if err != nil {
 			return err
@@ -88,6 +88,9 @@ the way out, if a person is needed. The exit code is 1 then.`,
 		if err := out.add(j, j.State, dash(j.Store), fmt.Sprint(j.Nodes), fmt.Sprint(len(j.Missing)), dash(by), dash(at), dash(j.Why), dash(j.Do)); err != nil {
 			return err
 		}
+		for _, n := range st.Missing {
+			tellOfMissing(cmd, c.address, n)
+		}
 		return errors.Join(out.flush(), notServing(st))
 	})
 	return cmd
@@ -99,6 +102,42 @@ func notServing(st client.Status) error {
 		return nil
 	}
 	return fmt.Errorf("%w: the server is %s", hapax.ErrorOf(st.Code), st.State)
+}
+
+// tellOfStatus says why a server is granted nothing, and with which commands that ends.
+func tellOfStatus(cmd *cobra.Command, address string, st client.Status) {
+	if st.Code == "" {
+		return
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "hapax: the server is %s: %s: %s\n", st.State, st.Code, st.Why)
+	if st.Command != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: to do:", st.Command)
+	}
+	for _, n := range st.Missing {
+		tellOfMissing(cmd, address, n)
+	}
+}
+
+// tellOfMissing names a process that can know what was granted and has not said so, and
+// the commands that speak for it.
+func tellOfMissing(cmd *cobra.Command, address string, n client.Node) {
+	name := n.Name
+	if name == "" {
+		name = shortRow(n.Row)
+	}
+	settle := "hapax nodes settle " + quoted(name) + " --server " + quoted(address)
+	fmt.Fprintf(cmd.ErrOrStderr(), "hapax: missing: %s\nhapax:   start it again, or run %s --witness-file FILE\nhapax:   or, without its data directory, %[2]s --floor NUMBER --dry-run\n", witness.Node(n), settle)
+}
+
+// quoted returns a word of a command line as a shell takes it.
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return r < 128 && (r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("-_./:@%+=,", r))
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // nodeJSON is a process that the store knows.
@@ -134,17 +173,12 @@ node, or speak for it with hapax nodes settle.`,
 	}
 	asJSON := jsonFlag(cmd)
 	all := cmd.Flags().Bool("all", false, "also those that have left or fallen silent")
-	withServer(cmd, func(ctx context.Context, c *client.Client) error {
+	withServer(cmd, func(ctx context.Context, c *remote) error {
 		st, err := c.Status(ctx)
 		if err != nil {
 			return err
 		}
-		if st.Code != "" {
-			fmt.Fprintf(cmd.ErrOrStderr(), "hapax: the server is %s: %s\n", st.State, st.Why)
-			if st.Command != "" {
-				fmt.Fprintln(cmd.ErrOrStderr(), "hapax: to do:", st.Command)
-			}
-		}
+		tellOfStatus(cmd, c.address, st)
 		out := newOutput(cmd, *asJSON, "ROW", "NAME", "ADDRESS", "STATE", "GRANTS", "SEEN")
 		for _, n := range st.Nodes {
 			if !*all && !isLive(n) {

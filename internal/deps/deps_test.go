@@ -48,7 +48,7 @@ var rules = []rule{
 	{"internal/durable", nil},
 	{"internal/supervise", []string{"root"}},
 	{"internal/durable/losing", []string{"internal/durable"}},
-	{"store/internal/coordtest", []string{"root", "internal/patience", "internal/testservers"}},
+	{"store/internal/coordtest", []string{"root", "store/driver", "internal/patience", "internal/testservers"}},
 	{"store/internal/fileid", nil},
 	{"store/driver", []string{"root"}},
 	{"store/witness/model", nil},

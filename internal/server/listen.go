@@ -160,8 +160,6 @@ func (c Config) URL() string {
 	return scheme + address
 }
 
-// asksForCredentials reports whether only those get in who have a token or a
-// certificate.
 // advertised returns where operators find a node that listens there.
 func (c Config) advertised(l net.Listener) string {
 	if c.Advertise != "" || l == nil {
@@ -177,6 +175,8 @@ func (c Config) advertised(l net.Listener) string {
 	return net.JoinHostPort(host, port)
 }
 
+// asksForCredentials reports whether only those get in who have a token or a
+// certificate.
 func (c Config) asksForCredentials() bool { return len(c.Tokens) > 0 || c.TLSClientCA != "" }
 
 func isLoopback(l net.Listener) bool { return isLoopbackAddr(l.Addr()) }

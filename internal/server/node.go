@@ -170,7 +170,7 @@ func troubleWith(log *slog.Logger, what string) func(error) {
 // changed tells operators how the node stands with its store.
 func (n *Node) changed(st witness.Status) {
 	args := []any{"state", string(st.State)}
-	if st.State == witness.Serving {
+	if st.Ready() {
 		n.log.Info("numbers are granted", args...)
 		return
 	}
@@ -186,6 +186,8 @@ func (n *Node) changed(st witness.Status) {
 		n.log.Error("nothing is granted: the store went back, or is not the right one", args...)
 	case witness.Joining:
 		n.log.Warn("nothing is granted until this node has joined the others", args...)
+	case witness.Serving:
+		n.log.Error("nothing is granted: the witness cannot be written", args...)
 	}
 }
 

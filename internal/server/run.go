@@ -46,6 +46,7 @@ const sealTimeout = 5 * time.Second
 // setting, and what OpenNode returns.
 func Run(ctx context.Context, leaving <-chan struct{}, c Config, reload func() (Config, error), logTo io.Writer) error {
 	log := slog.New(newHeaded(newLogger(c, logTo).Handler()))
+	failWhenTooLong()
 	s, err := start(ctx, c, log)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -39,7 +39,8 @@ type Readiness struct {
 	// the right one, although what was granted before may still be issued.
 	Fenced bool `json:"fenced"`
 	// State says how this node stands with its store: "joining", "serving", "fenced",
-	// "refusing", "leaving" or "left"; see store/witness.
+	// "refusing", "leaving" or "left"; see store/witness. It is "leaving" from when
+	// Leaving is true.
 	State string `json:"state"`
 	// Leaving is true while the server is about to stop: it serves on, and is not
 	// ready, so that whoever balances load sends its requests elsewhere.
@@ -189,7 +190,7 @@ func (s *Service) state(ctx context.Context) error {
 	return firstOf(s.trouble(), fmt.Errorf("%w: it did not answer within %v", hapax.ErrStoreUnavailable, askFor))
 }
 
-// A statusError is why a guarded store grants nothing.
+// A statusError is why a store grants nothing.
 type statusError struct{ st witness.Status }
 
 func (e statusError) Error() string { return "hapax: " + e.st.Why }
@@ -213,39 +214,55 @@ type refuser interface {
 	Refused() map[string]error
 }
 
-// standing tells how the node stands with its store, and what is wrong with that.
-// Readiness, metrics and the administrators' API tell it.
-func (s *Service) standing(ctx context.Context) (st witness.Status, refused map[string]error, err error) {
-	if err = s.opts.Ledger.Ready(); err == nil && (s.Guard() == nil || s.Guard().Status().State == witness.Serving) {
+// Standing tells how the node stands with its store, and what keeps that from granting
+// whatever the reason: readiness, metrics and the administrators' API all tell this. It
+// waits for the store no longer than a quarter of a second.
+func (s *Service) Standing(ctx context.Context) witness.Status {
+	st, _ := s.standing(ctx)
+	if s.leaving.Load() {
+		st.State = witness.Leaving
+		if st.Code == "" {
+			st.Code, st.Why = hapax.ErrClosed.Code(), aboutToStop
+		}
+	}
+	return st
+}
+
+// aboutToStop is why a server that serves on is not ready.
+const aboutToStop = "the server is about to stop"
+
+// standing is Standing, with the tags that are refused alone.
+func (s *Service) standing(ctx context.Context) (st witness.Status, refused map[string]error) {
+	g := s.Guard()
+	err := s.opts.Ledger.Ready()
+	if err == nil && (g == nil || g.Status().State == witness.Serving) {
 		err = s.state(ctx) // which also mends the witness
 	}
-	if g := s.Guard(); g != nil {
-		if st = g.Status(); !st.Ready() {
-			err = statusError{st}
-		}
-		return st, nil, err
-	}
-	st.State = witness.Serving
-	if r, ok := s.store.Store.(refuser); ok {
+	if st.State = witness.Serving; g != nil {
+		st = g.Status()
+	} else if r, ok := s.store.Store.(refuser); ok {
 		if refused = r.Refused(); len(refused) > 0 {
 			st.State, st.Command = witness.Refusing, s.opts.Adopt
 		}
 	}
-	return st, refused, err
+	if err != nil && st.Code == "" {
+		st.Code, st.Why = hapax.CodeOf(err), plain(err)
+	}
+	return st, refused
 }
 
 // Readiness tells what can be issued, from what is known: it waits for the store
 // no longer than a quarter of a second. What is granted already can be issued
 // without it.
 func (s *Service) Readiness(ctx context.Context) Readiness {
-	st, refused, store := s.standing(ctx)
+	st, refused := s.standing(ctx)
 	r := Readiness{State: string(st.State), Store: "ok", Command: st.Command}
 	r.Fenced = st.State == witness.Fenced || st.State == witness.Refusing
-	if r.Degraded = r.Fenced; store != nil {
-		r.Store, r.StoreDetail = string(hapax.CodeOf(store)), plain(store)
-	}
-	if e, ok := errors.AsType[statusError](store); ok {
-		r.StoreDetail = e.st.Why
+	r.Degraded = r.Fenced
+	var store error
+	if st.Code != "" {
+		store = statusError{st}
+		r.Store, r.StoreDetail = string(st.Code), st.Why
 	}
 	for line, err := range s.lines(store, refused) {
 		if err == nil {
@@ -279,7 +296,8 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 		return strings.Compare(a.Kind+"\x00"+a.Name, b.Kind+"\x00"+b.Name)
 	})
 	if s.leaving.Load() {
-		r.Leaving, r.Ready, r.err = true, false, fmt.Errorf("%w: the server is about to stop", hapax.ErrClosed)
+		r.Leaving, r.Ready, r.err = true, false, fmt.Errorf("%w: %s", hapax.ErrClosed, aboutToStop)
+		r.State = string(witness.Leaving)
 	}
 	return r
 }

@@ -55,9 +55,9 @@ const (
 	tablePools   = "pools"
 	tableWorkers = "workers/" // followed by the pool's name
 
-	TableNodes    = "nodes"    // a row a node: its heartbeat
-	TableFence    = "fence"    // one row while nothing may be granted
-	TableEvidence = "evidence" // what the nodes know while there is a fence
+	TableNodes    = "processes" // a row for each start of a process: what it is
+	TableFence    = "fence"     // one row while nothing may be granted
+	TableEvidence = "evidence"  // what the nodes know while there is a fence
 )
 
 // Rows are small records in named tables, which change by compare-and-swap.

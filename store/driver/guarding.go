@@ -16,7 +16,7 @@ const (
 	TableBeats = "beats" // a row for each start of a process: its heartbeat; see Beat
 	TableGuard = "guard" // counters and decisions
 	RowJoins   = "joins" // of TableGuard: how many processes have joined; see EncodeCounter
-	RowFence   = "fence" // of TableFence: while it is there nobody is granted anything
+	RowFence   = "loss"  // of TableFence: while it is there nobody is granted anything
 	endedBeat  = "!"     // what the row of a process begins with that has ended
 )
 

@@ -288,7 +288,7 @@ local function below(a, b)
   return #a < #b
 end
 local own = redis.call('HGET', KEYS[2], ARGV[2])
-local fence = redis.call('HGET', KEYS[2], 'fence\0fence')
+local fence = redis.call('HGET', KEYS[2], 'fence\0loss')
 local server = redis.pcall('INFO', 'server')
 local run = type(server) == 'string' and string.match(server, '\nrun_id:(%x+)')
 local history = string.match(replication, '\nmaster_replid:(%x+)')

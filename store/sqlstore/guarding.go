@@ -211,7 +211,7 @@ func postgresGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuer
 	)
 	seen := `WITH seen AS (SELECT EXISTS (SELECT 1` + strings.Replace(here, "?", "{id}", 1) + `) AS here,
 		(SELECT value FROM {rows} WHERE tbl = 'beats' AND name = {row}) AS own,
-		(SELECT value FROM {rows} WHERE tbl = 'fence' AND name = 'fence') AS fence,
+		(SELECT value FROM {rows} WHERE tbl = 'fence' AND name = 'loss') AS fence,
 		(SELECT value FROM {rows} WHERE tbl = 'guard' AND name = 'joins') AS joins)`
 	with := func(change string) *guardedQuery {
 		return &guardedQuery{text: seen + beat + ", change AS (" + change + `)
@@ -244,7 +244,7 @@ func postgresMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, 
 func mysqlGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
 	const (
 		own   = "b.tbl = 'beats' AND b.name = {row} AND b.value >= {was} AND f.name IS NULL"
-		fence = " LEFT JOIN {rows} f ON f.tbl = 'fence' AND f.name = 'fence'"
+		fence = " LEFT JOIN {rows} f ON f.tbl = 'fence' AND f.name = 'loss'"
 		joins = " LEFT JOIN {rows} j ON j.tbl = 'guard' AND j.name = 'joins'"
 		tell  = "b.value = IF(LAST_INSERT_ID(COALESCE(CAST(j.value AS UNSIGNED), 0) + 1) > 0, GREATEST(b.value, {now}), b.value)"
 	)
@@ -260,13 +260,13 @@ func mysqlGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
 		guardedInsert: {text: "INSERT INTO {rows} (tbl, name, value) SELECT n.tbl, n.name, n.value" +
 			" FROM (SELECT 'beats' AS tbl, {row} AS name, {now} AS value UNION ALL SELECT ?, ?, ?) n" +
 			" WHERE EXISTS (SELECT 1 FROM {rows} b WHERE b.tbl = 'beats' AND b.name = {row} AND b.value >= {was})" +
-			" AND NOT EXISTS (SELECT 1 FROM {rows} f WHERE f.tbl = 'fence' AND f.name = 'fence')" + still +
+			" AND NOT EXISTS (SELECT 1 FROM {rows} f WHERE f.tbl = 'fence' AND f.name = 'loss')" + still +
 			" ON DUPLICATE KEY UPDATE value = IF({rows}.tbl = 'beats' AND {rows}.name = {row}, GREATEST({rows}.value, VALUES(value)), {rows}.value)"},
 		guardedDelete: {text: "DELETE r FROM {rows} r JOIN {rows} b" + fence + " WHERE r.tbl = ? AND r.name = ? AND r.value = ?" +
 			" AND b.tbl = 'beats' AND b.name = {row} AND b.value >= {now} AND f.name IS NULL" + still},
 		guardedLook: {text: "SELECT EXISTS (SELECT 1" + here + ")," +
 			" (SELECT value FROM {rows} WHERE tbl = 'beats' AND name = {row})," +
-			" (SELECT value FROM {rows} WHERE tbl = 'fence' AND name = 'fence')," +
+			" (SELECT value FROM {rows} WHERE tbl = 'fence' AND name = 'loss')," +
 			" (SELECT value FROM {rows} WHERE tbl = 'guard' AND name = 'joins')"},
 		guardedJoins: {text: "SELECT (SELECT value FROM {rows} WHERE tbl = 'guard' AND name = 'joins')"},
 	}

@@ -42,7 +42,6 @@ type logFile interface {
 // The kinds of records. The snapshot's carries the version of the format.
 const (
 	kindSnapshot = "hapax-witness-3"
-	kindBefore   = "hapax-witness-2"
 	kindChange   = "change"
 )
 
@@ -147,7 +146,7 @@ func readLog(path string) (record, error) {
 // replay applies all the records of the log that was opened at path.
 func (r *record) replay(log io.Reader, path string) error {
 	in := bufio.NewReader(log)
-	kind := kindSnapshot
+	kind, apply := kindSnapshot, r.apply
 	damaged := int64(-1) // where the first line begins that is not intact
 	for offset := int64(0); ; {
 		line, err := in.ReadBytes('\n')
@@ -161,12 +160,15 @@ func (r *record) replay(log io.Reader, path string) error {
 		switch {
 		case kind == kindSnapshot && !intact:
 			return fmt.Errorf("%w: the witness %s does not begin with an intact snapshot", hapax.ErrStoreCorrupt, path)
-		case kind == kindSnapshot && bytes.HasPrefix(payload, []byte(kindBefore)):
-			return fmt.Errorf("%w: the witness %s has format %s, this program reads %s", hapax.ErrStoreCorrupt, path, kindBefore, kindSnapshot)
 		case damaged >= 0 && intact:
 			return fmt.Errorf("%w: the witness %s: the record at byte %d is damaged and not the last", hapax.ErrStoreCorrupt, path, damaged)
 		case intact:
-			if err := r.apply(payload, kind); err != nil {
+			if kind == kindSnapshot {
+				if apply, kind, err = r.applierOf(payload, path); err != nil {
+					return err
+				}
+			}
+			if err := apply(payload, kind); err != nil {
 				return fmt.Errorf("%w: the witness %s: the record at byte %d: %w", hapax.ErrStoreCorrupt, path, offset, err)
 			}
 		case damaged < 0:

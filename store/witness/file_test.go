@@ -62,9 +62,9 @@ func TestDamagedFiles(t *testing.T) {
 	}{
 		"cut short":      {string(whole[:len(whole)-4]), ""},
 		"damaged within": {strings.Replace(string(whole), `"m":5`, `"m":4`, 1), "damaged and not the last"},
-		"no snapshot":    {strings.Join(lines[1:], ""), "is not a record of kind"},
+		"no snapshot":    {strings.Join(lines[1:], ""), `begins with "change"`},
 		"not a witness":  {"hello\n", "does not begin with an intact snapshot"},
-		"format 2":       {string(newRecord().encode(kindBefore)), "has format hapax-witness-2, this program reads hapax-witness-3"},
+		"a newer one":    {string(newRecord().encode("hapax-witness-4")), `begins with "hapax-witness-4"; this program reads the formats hapax-witness-1 to hapax-witness-3`},
 	} {
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)

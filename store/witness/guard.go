@@ -42,13 +42,14 @@ type Guarded struct {
 	peers   map[string]*sighting // other rows of the store, by name
 	told    Status               // as Options.Changed was told last
 
-	attempts int           // to register, each of which has a row of its own
-	said     spoken        // what this process has said last about a fence
-	fenceRaw string        // the fence as it was read last
-	fenceAt  time.Duration // and since when it has been so
-	accepted string        // identity of a store that an operator accepts in place of this node's
-	heard    string        // with Options.Hold: the word under which all have spoken
-	approved string        // likewise: the fence that an operator lets this process end
+	older    map[string]olderNode // heartbeats of an older version; only the loop uses it
+	attempts int                  // to register, each of which has a row of its own
+	said     spoken               // what this process has said last about a fence
+	fenceRaw string               // the fence as it was read last
+	fenceAt  time.Duration        // and since when it has been so
+	accepted string               // identity of a store that an operator accepts in place of this node's
+	heard    string               // with Options.Hold: the word under which all have spoken
+	approved string               // likewise: the fence that an operator lets this process end
 }
 
 // A member is a process as one that has joined: its row, and what it has written.

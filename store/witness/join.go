@@ -30,6 +30,9 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 		}
 		return err
 	}
+	if err := g.closeToOlder(ctx, s); err != nil {
+		return err
+	}
 	g.mu.Lock()
 	g.shared = s.Shared()
 	registered, known := g.me.row != "", g.me.known
@@ -46,6 +49,9 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	}
 	if !known {
 		if err := g.closeEarlier(ctx, s); err != nil {
+			return err
+		}
+		if err := g.raiseOlder(ctx, s); err != nil {
 			return err
 		}
 		if err := g.survey(ctx, s); err != nil {

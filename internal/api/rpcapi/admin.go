@@ -226,21 +226,35 @@ func (s *adminServer) guarded() (*witness.Guarded, error) {
 	return nil, fmt.Errorf("%w: the server keeps no witness", hapax.ErrNotSupported)
 }
 
-// GetStatus implements hapaxv1connect.AdminServiceHandler.
+// A standing is a store that can tell how the server stands with it.
+type standing interface {
+	Standing(ctx context.Context) witness.Status
+}
+
+// GetStatus implements hapaxv1connect.AdminServiceHandler. It answers whatever the
+// store does; the nodes are missing where that does not.
 func (s *adminServer) GetStatus(ctx context.Context, _ *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error) {
-	g, err := s.guarded()
-	if err != nil {
-		return nil, err
+	who, ok := s.store.(standing)
+	if !ok {
+		return nil, fmt.Errorf("%w: the server does not know how its store is", hapax.ErrNotSupported)
 	}
-	st := g.Status()
-	nodes, err := g.Nodes(ctx)
-	if err != nil && st.Ready() {
-		return nil, err
+	st := who.Standing(ctx)
+	res := &hapaxv1.GetStatusResponse{
+		State: string(st.State), Code: string(st.Code), Why: st.Why, Command: st.Command, Fence: newFence(st.Fence), Missing: newNodes(st.Missing),
 	}
-	return &hapaxv1.GetStatusResponse{
-		State: string(st.State), Code: string(st.Code), Why: st.Why, Command: st.Command, Fence: newFence(st.Fence),
-		Missing: newNodes(st.Missing), Nodes: newNodes(nodes), StoreId: g.Witness().StoreID(),
-	}, nil
+	if g, err := s.guarded(); err == nil {
+		nodes, err := g.Nodes(ctx)
+		if err != nil { // what is wrong with the store the status tells
+			nodes = st.Missing
+		}
+		for i := range nodes {
+			if nodes[i].Self { // its row says what it was when it last wrote it
+				nodes[i].State = string(st.State)
+			}
+		}
+		res.Nodes, res.StoreId = newNodes(nodes), g.Witness().StoreID()
+	}
+	return res, nil
 }
 
 // Adopt implements hapaxv1connect.AdminServiceHandler.
