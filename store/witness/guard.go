@@ -133,9 +133,11 @@ func (g *Guarded) statusLocked(disk error) Status {
 		st.Fence, st.Missing = f, f.Missing
 	}
 	switch {
-	case g.state == Serving && disk != nil:
+	case (g.state == Serving || g.state == Joining) && disk != nil:
 		st.Code, st.Why = hapax.CodeOf(disk), hapax.Message(disk)
 		st.Command = "make room on the witness's disk, or give it another"
+	case g.state == Joining && st.Why == "" && g.me.row == "":
+		st.Code, st.Why = hapax.ErrStoreUnavailable.Code(), "this node joins, and the store has not answered yet"
 	case g.state == Joining && st.Why == "":
 		st.Code, st.Why = hapax.ErrStoreUnavailable.Code(), "this node joins, and waits until every living node has met the store"
 	case g.state == Refusing && errors.Is(g.cause, errOther):
@@ -266,12 +268,12 @@ func (g *Guarded) latchLocked(l latch, e event, cause error) latch {
 	return l
 }
 
-// tell tells Options.Changed of a status that differs in state, in who is missing or in
-// whether the witness can be written.
+// tell tells Options.Changed of a status that differs in state or cause, in who is missing
+// or in what an operator may do.
 func (g *Guarded) tell() {
 	st := g.Status()
 	g.mu.Lock()
-	isNew := st.State != g.told.State || len(st.Missing) != len(g.told.Missing) || (st.Disk == nil) != (g.told.Disk == nil)
+	isNew := st.State != g.told.State || st.Code != g.told.Code || st.Command != g.told.Command || len(st.Missing) != len(g.told.Missing)
 	if isNew {
 		g.told = st
 	}

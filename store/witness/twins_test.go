@@ -75,16 +75,11 @@ func (u unchecked) AllocateWith(ctx context.Context, p driver.Pulse, tag string,
 	if err := u.pass(ctx, "allocate"); err != nil {
 		return hapax.Allocation{}, driver.Contact{}, err
 	}
+	if _, err := u.Store.Beat(ctx, p); err != nil {
+		return hapax.Allocation{}, driver.Contact{}, err
+	}
 	a, err := u.Store.Allocate(ctx, tag, n, last)
 	return a, u.met(ctx), err
-}
-
-func (u unchecked) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (bool, driver.Contact, error) {
-	if err := u.pass(ctx, "swap"); err != nil {
-		return false, driver.Contact{}, err
-	}
-	ok, err := u.Store.SwapRow(ctx, table, name, old, next)
-	return ok, u.met(ctx), err
 }
 
 // alone shows no other nodes, so that nobody is waited for.
