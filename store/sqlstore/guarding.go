@@ -18,6 +18,7 @@ type guardedCall int
 const (
 	guardedBeat guardedCall = iota
 	guardedAllocate
+	guardedFollow // is guardedAllocate where the row is as far as Now; see driver.Convoy
 	guardedHandBack
 	guardedUpdate
 	guardedInsert
@@ -57,6 +58,7 @@ type pulse struct {
 	row      string
 	was, now []byte
 	id       string // of the store
+	follows  bool   // the row should be as far as now; see driver.Convoy
 }
 
 // args returns a query's arguments in order.
@@ -94,7 +96,14 @@ func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(c
 	if err := p.Check(); err != nil {
 		return contact, err
 	}
-	args := pulse{p.Row, p.Was.Encode(), p.Now.Encode(), s.id}
+	waits, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	now, leads, ended, err := s.convoy.Join(waits, p.Row, p.Now.Encode())
+	cancel()
+	if err != nil {
+		return contact, s.fail(ctx, op, err)
+	}
+	defer func() { ended(contact.Met) }()
+	args := pulse{p.Row, p.Was.Encode(), now, s.id, !leads}
 	err = s.do(ctx, op, func(ctx context.Context, c *sql.Conn) error {
 		contact = driver.Contact{}
 		meet := func(call guardedCall, others ...any) (meeting, error) {
@@ -239,6 +248,9 @@ func postgresMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, 
 // seen or has to wait. The answer has room for one number: the mark of an
 // allocation, otherwise the joins.
 //
+// An allocation that follows only reads the process's own row, so that any number of
+// them goes on at the same time.
+//
 // A row is added by one statement too, which finds the process's own row taken and
 // advances it instead. One is removed after a beat, if that is still there.
 func mysqlGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
@@ -254,6 +266,8 @@ func mysqlGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
 	return map[guardedCall]*guardedQuery{
 		guardedBeat:     {text: "UPDATE {rows} b" + fence + joins + " SET " + tell + " WHERE " + own + still},
 		guardedAllocate: {text: "UPDATE {rows} b JOIN {tags} t" + fence + " SET b.value = GREATEST(b.value, {now}), " + d.allocate + tag(same+" AND mark <= ?")},
+		guardedFollow: {text: "UPDATE {rows} b JOIN {tags} t" + fence + " SET " + d.allocate + " WHERE t.name = ? AND " + same + " AND mark <= ?" +
+			" AND " + strings.Replace(own, "{was}", "{now}", 1) + still},
 		guardedHandBack: {text: "UPDATE {rows} b JOIN {tags} t" + fence + joins + " SET " + tell + ", " + ending + tag(held)},
 		guardedUpdate: {text: "UPDATE {rows} b JOIN {rows} r" + fence + joins + " SET " + tell + ", r.value = ?" +
 			" WHERE r.tbl = ? AND r.name = ? AND r.value = ? AND " + own + still},
@@ -279,6 +293,9 @@ func mysqlMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p p
 		}
 	}
 	q := s.sql.guarded[call]
+	if call == guardedAllocate && p.follows {
+		q = s.sql.guarded[guardedFollow]
+	}
 	res, err := c.ExecContext(ctx, q.text, s.dialect.args(q.args(p, args))...)
 	if err != nil {
 		return m, err
@@ -304,6 +321,9 @@ func mysqlMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p p
 	case call == guardedInsert && n > 0:
 		m.changed = n%2 == 1 // a row that is added counts once, one that is advanced twice
 	case call == guardedDelete && n > 0:
+	case p.follows:
+		p.follows = false
+		return mysqlMeet(ctx, c, s, call, p, args)
 	default:
 		return mysqlMissed(ctx, c, s, p)
 	}

@@ -173,6 +173,7 @@ type Store struct {
 	sql     statements
 	id      string // the store's ID as New found it
 	closed  atomic.Bool
+	convoy  driver.Convoy // of the guarded calls
 
 	mu      sync.Mutex       // guards the fields below
 	tags    map[string]known // what is remembered of tags

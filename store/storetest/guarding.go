@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -393,7 +394,7 @@ func checkAnyOrder(e *env) {
 	next.Store(1)
 	var mu sync.Mutex // guards grants
 	grants := map[string][]hapax.Grant{}
-	inParallel(e, e.handles(8), func(ctx context.Context, h roles) error {
+	inParallel(e, slices.Repeat(e.handles(6), 3), func(ctx context.Context, h roles) error {
 		for range 10 {
 			p := n.pulse(1, next.Add(1))
 			tag := tags[rand.IntN(2)]
@@ -451,7 +452,7 @@ func checkFenceWhileGranting(e *env) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop.Store(true)
-	for _, h := range e.handles(6)[1:] {
+	for _, h := range slices.Repeat(e.handles(6)[1:], 2) {
 		wg.Go(func() {
 			for i := int64(1); !stop.Load(); i++ {
 				before := raised.Load()

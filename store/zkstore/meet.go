@@ -6,37 +6,64 @@ import (
 	"context"
 	"errors"
 	"path"
+	"sync"
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/internal/coord"
 )
 
-// own is the row of the process that beats on this handle, as it was written last.
-// Calls that beat take turns: each writes on condition of the version that the one
-// before has left.
+// own is the row of the process that beats on this handle, as it was written last. A
+// write of it is on condition of the version that the one before has left, and those who
+// only look at it are on condition of that version, too.
 type own struct {
-	turn chan struct{} // has room for one: the call that put it there owns the rest
+	convoy driver.Convoy
+
+	mu   sync.Mutex // guards what follows
 	key  coord.Key
 	cell coord.Cell
+}
+
+// take returns the row, if it is this one, and forgets it where it is going to be
+// written.
+func (o *own) take(key coord.Key, writes bool) (cell coord.Cell) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.key == key {
+		cell = o.cell
+	}
+	if writes {
+		o.cell = coord.Cell{}
+	}
+	return cell
+}
+
+func (o *own) put(key coord.Key, cell coord.Cell) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.key, o.cell = key, cell
 }
 
 // Meet implements coord.Space. It is one multi, which makes the fence and removes it
 // again, since that is how to see in it that there is none; and one get of the joins,
 // which the server answers from a state that has the multi.
 func (s *space) Meet(ctx context.Context, m coord.Meeting, key coord.Key, old coord.Cell, next []byte) (coord.Met, error) {
-	select {
-	case s.own.turn <- struct{}{}:
-		defer func() { <-s.own.turn }()
-	case <-ctx.Done():
-		return coord.Met{}, s.unavailable(ctx, context.Cause(ctx))
+	beat, leads, ended, err := s.own.convoy.Join(ctx, m.Own.Name, m.Now)
+	if err != nil {
+		return coord.Met{}, s.unavailable(ctx, err)
 	}
+	m.Now = beat
+	met, err := s.meet(ctx, m, leads, key, old, next)
+	ended(err == nil && met.Done)
+	return met, err
+}
+
+func (s *space) meet(ctx context.Context, m coord.Meeting, leads bool, key coord.Key, old coord.Cell, next []byte) (coord.Met, error) {
 	l, err := s.current(ctx)
 	if err != nil {
 		return coord.Met{}, err
 	}
-	mine := s.own.cell
-	s.own.cell = coord.Cell{} // until the outcome is known
 	generation := l.generation.Load()
 	if key.Name != "" {
 		seen := old.Token.(version)
@@ -45,8 +72,13 @@ func (s *space) Meet(ctx context.Context, m coord.Meeting, key coord.Key, old co
 		}
 		generation = seen.generation
 	}
+	least := m.Now
+	if leads {
+		least = m.Was
+	}
+	mine := s.own.take(m.Own, leads)
 	seen, known := mine.Token.(version)
-	if !known || s.own.key != m.Own || seen.link != l || seen.generation != generation || bytes.Compare(mine.Raw, m.Was) < 0 {
+	if !known || seen.link != l || seen.generation != generation || bytes.Compare(mine.Raw, least) < 0 {
 		if mine, err = s.Read(ctx, m.Own); err != nil {
 			return coord.Met{}, err
 		}
@@ -87,16 +119,17 @@ func (s *space) Meet(ctx context.Context, m coord.Meeting, key coord.Key, old co
 	}
 	switch {
 	case isRefused(err):
+		s.own.put(m.Own, coord.Cell{})
 		return s.unmet(ctx, l, m)
 	case err != nil:
 		return coord.Met{}, s.unavailable(ctx, err)
 	}
 	met := coord.Met{Done: true, Cell: coord.Cell{Raw: next, Known: !renewed, Token: written(l, generation, replies, rowAt)}}
-	if !renewed {
+	if leads && !renewed {
 		if mineAt >= 0 {
 			mine.Token = written(l, generation, replies, mineAt)
 		}
-		s.own.key, s.own.cell = m.Own, mine
+		s.own.put(m.Own, mine)
 	}
 	met.Joins, _, err = s.peek(ctx, l, s.node(coord.JoinsKey))
 	return met, err

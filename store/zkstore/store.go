@@ -138,7 +138,7 @@ func newStore(path string, hosts []string, opts Options) *Store {
 		hosts:   hosts,
 		base:    "/" + path,
 		renewAt: renewVersion,
-		own:     own{turn: make(chan struct{}, 1)},
+		own:     own{convoy: driver.Convoy{Alone: true}},
 		slots:   make(chan struct{}, maxCalls),
 		life:    life,
 		end:     end,
