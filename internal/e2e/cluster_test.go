@@ -332,7 +332,7 @@ func TestStoreThatForgets(t *testing.T) {
 		eventually(t, n.address+" refuses the store", func() bool {
 			err := l.takeLocked(clusterBatch)
 			code := refused(err)
-			if err != nil && !wantsGrant(err) && code != hapax.ErrStoreReplaced.Code() && code != hapax.ErrFenced.Code() && code != hapax.ErrStoreUnsafe.Code() {
+			if err != nil && !wantsGrant(err) && code != hapax.ErrStoreReplaced.Code() && code != hapax.ErrStoreRolledBack.Code() && code != hapax.ErrFenced.Code() {
 				t.Fatalf("%s: %v", n.address, err)
 			}
 			return err != nil && !wantsGrant(err)

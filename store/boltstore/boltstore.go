@@ -206,7 +206,12 @@ func (s *Store) prepare(file *os.File, opts Options, identify identifier) error 
 		}
 		head.Identity = head.Identity.Merge(now)
 	}
-	if err := s.db.Update(func(tx *bbolt.Tx) error { return writeHeader(tx, head) }); err != nil {
+	if err := s.db.Update(func(tx *bbolt.Tx) error {
+		if err := writeHeader(tx, head); err != nil {
+			return err
+		}
+		return migrate(tx)
+	}); err != nil {
 		return err
 	}
 	if err := s.renew(); err != nil {

@@ -131,7 +131,11 @@ func readHeader(tx *bbolt.Tx) (header, error) {
 		}
 		return head, nil
 	}
-	for _, name := range [][]byte{bucketTags, bucketRows} {
+	needed := [][]byte{bucketTags, bucketRows}
+	if isOlder(tx) {
+		needed = [][]byte{bucketTags, bucketPoolsBefore, bucketWorkersBefore}
+	}
+	for _, name := range needed {
 		if tx.Bucket(name) == nil {
 			return head, fmt.Errorf("%w: the bucket %s is missing", errDamaged, name)
 		}

@@ -51,6 +51,16 @@ func (w worker) encode() []byte {
 	return encode(workerRow{w.Mark, w.From, w.Token, w.keyHash, w.Holder, w.Expires.UnixMilli(), ""})
 }
 
+// RowOfWorker returns the row of a worker that nobody holds a lease on, for stores that
+// kept workers otherwise before.
+func RowOfWorker(w hapax.Worker) (table, name string, value []byte) {
+	w.From = w.Mark
+	return tableWorkers + w.Pool, workerName(w.ID), worker{Worker: w}.encode()
+}
+
+// RowOfPool returns the row of a pool, likewise.
+func RowOfPool(p hapax.Pool) (table, name string, value []byte) { return tablePools, p.Name, encodePool(p) }
+
 func encode(row any) []byte {
 	raw, err := json.Marshal(row)
 	if err != nil {
