@@ -198,7 +198,7 @@ func (s *Store) prepare(file *os.File, opts Options, identify identifier) error 
 	}
 	switch {
 	case head.ID == "":
-		head = header{Format: format, ID: rand.Text(), Identity: now}
+		head = header{ID: rand.Text(), Identity: now}
 	case !opts.SkipIdentity:
 		diff := append(head.Identity.Compare(now), compareGeneration(file, head)...)
 		if len(diff) > 0 {

@@ -1,9 +1,13 @@
 package boltstore
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"go.etcd.io/bbolt"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
@@ -51,6 +55,30 @@ func TestFilesOfOlderVersions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A file says its format, so that an older version refuses it, as this one does a newer.
+func TestFileOfANewerVersion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hapax.db")
+	s, err := Open(t.Context(), path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.db.Update(func(tx *bbolt.Tx) error {
+		head, err := readHeader(tx)
+		if head.Format != "hapax store 2" {
+			t.Errorf("the format is %q", head.Format)
+		}
+		head.Format = "hapax store 3"
+		return errors.Join(err, putMeta(tx, keyHeader, head))
+	})
+	if err := errors.Join(err, s.db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(t.Context(), path, Options{})
+	if !errors.Is(err, hapax.ErrStoreCorrupt) || !strings.Contains(err.Error(), `its format is "hapax store 3", this version reads "hapax store 1" and "hapax store 2"`) {
+		t.Errorf("a newer format: %v", err)
 	}
 }
 

@@ -15,8 +15,12 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// format is the version of everything in the file.
-const format = "hapax store 1"
+// format is the version of everything in the file. A version that knows the one before
+// only would drop the fencing tokens of tags.
+const (
+	format       = "hapax store 2"
+	formatBefore = "hapax store 1"
+)
 
 var (
 	bucketStore = []byte("store")
@@ -146,13 +150,14 @@ func readHeader(tx *bbolt.Tx) (header, error) {
 		return head, err
 	case !ok || head.ID == "":
 		return head, fmt.Errorf("%w: it has no header", errDamaged)
-	case head.Format != format:
-		return head, fmt.Errorf("%w: its format is %q, this version reads %q", errDamaged, head.Format, format)
+	case head.Format != format && head.Format != formatBefore:
+		return head, fmt.Errorf("%w: its format is %q, this version reads %q and %q; use the version that wrote it, or a newer one", errDamaged, head.Format, formatBefore, format)
 	}
 	return head, nil
 }
 
 func writeHeader(tx *bbolt.Tx, head header) error {
+	head.Format = format
 	for _, name := range [][]byte{bucketStore, bucketTags, bucketRows} {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 			return err

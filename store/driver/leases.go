@@ -59,7 +59,9 @@ func RowOfWorker(w hapax.Worker) (table, name string, value []byte) {
 }
 
 // RowOfPool returns the row of a pool, likewise.
-func RowOfPool(p hapax.Pool) (table, name string, value []byte) { return tablePools, p.Name, encodePool(p) }
+func RowOfPool(p hapax.Pool) (table, name string, value []byte) {
+	return tablePools, p.Name, encodePool(p)
+}
 
 func encode(row any) []byte {
 	raw, err := json.Marshal(row)
