@@ -26,6 +26,7 @@ type fleet struct {
 	t     *testing.T
 	store *memstore.Store
 	dir   string
+	wrap  func(*conn) hapax.Store // of the handles of nodes that are started from now on; nil: none
 
 	mu     sync.Mutex
 	used   map[string][]use
@@ -124,7 +125,7 @@ func (m *machine) start() {
 	if m.witness, err = witness.OpenFile(m.path); err != nil {
 		m.f.t.Fatal(err)
 	}
-	m.link = &link{store: m.f.store}
+	m.link = &link{store: m.f.store, wrap: m.f.wrap}
 	m.link.restored = sync.NewCond(&m.link.mu)
 	if m.Guarded, err = witness.GuardOpened(m.link.open, m.witness, m.opts); err != nil {
 		m.f.t.Fatal(err)
