@@ -258,6 +258,15 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
+// What stands in a row counts once towards the bound.
+func TestRunsOfABatch(t *testing.T) {
+	for want, ids := range [][]hapax.ID{{}, {7}, {7, 9}, {7, 8, 10, 11, 10}, {1, 3, 5, 7}} {
+		if runs := new(History).runsOf(NewNumbers(ids...)); runs != want {
+			t.Errorf("%v has %d runs, want %d", ids, runs, want)
+		}
+	}
+}
+
 func TestHistoryOverAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -291,10 +291,16 @@ func testClockBehind(t *testing.T, e *tree) {
 }
 
 func testFarFuture(t *testing.T, e *tree) {
-	e.put(t, address+"-0000000005", time.Now().AddDate(3, 0, 0))
+	reported := time.UnixMilli(time.Now().AddDate(3, 0, 0).UnixMilli())
+	e.put(t, address+"-0000000005", reported)
 	tr := e.open(t, leaf.TreeOptions{})
-	if _, err := tr.AcquireWorker(t.Context(), request(tr, time.Now())); !errors.Is(err, hapax.ErrWorkerPoisoned) {
-		t.Errorf("error is %v; want ErrWorkerPoisoned", err)
+	for _, now := range []time.Time{time.Now(), reported.Add(-hapax.PoisonMargin - time.Millisecond)} {
+		if _, err := tr.AcquireWorker(t.Context(), request(tr, now)); !errors.Is(err, hapax.ErrWorkerPoisoned) {
+			t.Errorf("at %v, error is %v; want ErrWorkerPoisoned", now, err)
+		}
+	}
+	if _, err := tr.AcquireWorker(t.Context(), request(tr, reported.Add(-hapax.PoisonMargin))); errors.Is(err, hapax.ErrWorkerPoisoned) || !errors.Is(err, hapax.ErrNoWorker) {
+		t.Errorf("as far ahead as is waited for: %v; want ErrNoWorker", err)
 	}
 }
 

@@ -132,8 +132,11 @@ func TestWorker(t *testing.T) {
 	})
 
 	t.Run("used up", func(t *testing.T) {
-		execute(t, db, fmt.Sprintf("ALTER TABLE WORKER_NODE AUTO_INCREMENT = %d", layout.Workers()))
+		execute(t, db, fmt.Sprintf("ALTER TABLE WORKER_NODE AUTO_INCREMENT = %d", layout.Workers()-1))
 		ours := Table{DB: db, Address: testAddress, Getenv: none}
+		if last, err := ours.Worker(t.Context(), layout); err != nil || last != layout.Workers()-1 {
+			t.Errorf("the last worker ID: %d, %v; want %d", last, err, layout.Workers()-1)
+		}
 		_, err := ours.Worker(t.Context(), layout)
 		if !errors.Is(err, hapax.ErrFieldRange) || !strings.Contains(err.Error(), "the 2097151 starts that the layout has worker IDs for are used up") {
 			t.Errorf("got %v", err)

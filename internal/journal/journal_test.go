@@ -64,6 +64,9 @@ func TestRoundTrip(t *testing.T) {
 				t.Fatalf("after record %d: %q, %d damaged", i, got, damaged)
 			}
 		}
+		if got := j.Stats(); got != (Stats{Written: 6}) {
+			t.Errorf("after five records and the one that begins the file: %+v", got)
+		}
 		if err := errors.Join(j.Close(), j.Close()); err != nil {
 			t.Fatal(err)
 		}

@@ -368,6 +368,7 @@ func TestJudge(t *testing.T) {
 		{"of another node", Found{Since: noon}, nil, facts(100), Elsewhere, "another node was granted it"},
 		{"above the mark", Found{Since: noon}, nil, facts(7), NeverGranted, "the store's mark, 7"},
 		{"below the start", Found{Since: noon}, nil, Facts{Known: true, Exists: true, Mark: 100, Tag: hapax.Tag{Start: 8, Delta: 1}}, NeverGranted, "begins at 8"},
+		{"the tag's first number", Found{Since: noon}, nil, Facts{Known: true, Exists: true, Mark: 100, Tag: hapax.Tag{Start: 7, Delta: 1}}, Elsewhere, "another node was granted it"},
 		{"not of the tag's remainder", grant(holding), nil, odd, NeverGranted, "divided by 2"},
 		{"no such tag", Found{Since: noon}, nil, Facts{Known: true}, NeverGranted, "no such tag"},
 		{"no store", Found{Since: noon}, nil, Facts{}, Unknown, "begins at 2026-11-21T12:00:00.000Z"},

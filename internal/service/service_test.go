@@ -190,6 +190,18 @@ func TestSnowflakeTagsShareThePoolsIssuer(t *testing.T) {
 		if id, err := s.Compose("", p.Fields); id != last || err != nil {
 			t.Errorf("composed %d, %v; want %d", id, err, last)
 		}
+		// What is not given is 0, but for the time.
+		at, _ := p.Fields.Get(hapax.FieldTime)
+		id, err := s.Compose("", hapax.Fields{{Name: hapax.FieldTime, Value: at}})
+		if back, err := s.Parse(id, ""); err != nil || !slices.Equal(back.Fields, hapax.Fields{{Name: hapax.FieldTime, Value: at}, {Name: "worker"}, {Name: "sequence"}}) {
+			t.Errorf("of a time alone: %+v, %v", back, err)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		if id, err := s.Compose("", hapax.Fields{{Name: "worker"}, {Name: "sequence"}}); err == nil {
+			t.Errorf("without a time: %d", id)
+		}
 		if _, err := s.Reserve(t.Context(), SnowflakeTag, 2); !errors.Is(err, hapax.ErrKindMismatch) {
 			t.Errorf("Reserve: %v", err)
 		}

@@ -297,8 +297,19 @@ func TestCacheIsLocked(t *testing.T) {
 	openCache(t, path, memstore.New())
 	_, err = Open(t.Context(), filepath.Join(path, "none", "x"), memstore.New(), Options{})
 	wantError(t, err, hapax.ErrStoreUnavailable)
-	_, err = Open(t.Context(), path, memstore.New(), Options{Part: time.Hour})
-	wantError(t, err, hapax.ErrInvalidArgument)
+	for _, part := range []time.Duration{-1, time.Millisecond - 1, hapax.DefaultMaxGrant + 1, time.Hour} {
+		_, err = Open(t.Context(), path, memstore.New(), Options{Part: part})
+		wantError(t, err, hapax.ErrInvalidArgument, "part")
+	}
+	for _, part := range []time.Duration{time.Millisecond, hapax.DefaultMaxGrant} {
+		c, err := Open(t.Context(), filepath.Join(t.TempDir(), "lease"), memstore.New(), Options{Part: part})
+		if err != nil {
+			t.Fatalf("a part of %v: %v", part, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // Where the file cannot be written the store's leases pass, and a lease that is

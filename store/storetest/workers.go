@@ -294,6 +294,13 @@ func checkPoisoned(e *env) {
 	e.acquire(at(req, "a", dayAndMore))
 	_, err := e.workers.AcquireWorker(e.ctx, at(req, "a", 0))
 	e.wantErr("AcquireWorker", err, hapax.ErrWorkerPoisoned)
+	req.Pool = e.name("other") // the highest mark that is not absurd is waited for
+	e.acquire(at(req, "a", hapax.PoisonMargin.Milliseconds()-req.Term.Length.Milliseconds()))
+	_, err = e.workers.AcquireWorker(e.ctx, at(req, "a", 0))
+	e.wantErr("AcquireWorker", err, hapax.ErrNoWorker)
+	_, err = e.workers.AcquireWorker(e.ctx, at(req, "a", -1))
+	e.wantErr("AcquireWorker a tick earlier", err, hapax.ErrWorkerPoisoned)
+	req.Pool = e.name("pool")
 	req.Workers.Hi = 3
 	equal(e, "the worker that is not poisoned", e.acquire(at(req, "a", 0)).Worker, 2)
 	req.Workers.Hi = 2

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
@@ -177,10 +176,9 @@ type account struct {
 	decision int64  // number of the latest that anybody knows
 	missing  []Node // who can know and is not accounted for
 	manual   bool
-	stated   map[string]statement // rows that operators spoke for
 	lines    lines
-	floor    int64         // of statements
-	ahead    time.Duration // likewise
+
+	statements map[string]statement // of operators, by the row that they spoke for
 }
 
 // A need is a row that somebody knows, and how many grants it is known to have asked
@@ -227,7 +225,7 @@ func (g *Guarded) hear(ctx context.Context, s store, f *Fence) (*account, error)
 // own, or a finder that saw it end, knows of as many grants as anybody has seen it ask
 // for; or if an operator spoke for it.
 func weigh(f *Fence, said, files map[string]evidence, stated map[string]statement, present map[string]peer, joins int64) *account {
-	a := &account{joins: joins, stated: stated, lines: newLines()}
+	a := &account{joins: joins, statements: stated, lines: newLines()}
 	needs := map[string]need{}
 	know := func(row string, grants int64, name, address string) {
 		if joinOf(row) == 0 {
@@ -302,9 +300,6 @@ func weigh(f *Fence, said, files map[string]evidence, stated map[string]statemen
 		}
 	}
 	slices.SortFunc(a.missing, func(x, y Node) int { return strings.Compare(x.Row, y.Row) })
-	for _, st := range stated {
-		a.floor, a.ahead = max(a.floor, st.Floor), max(a.ahead, st.Ahead)
-	}
 	return a
 }
 
@@ -351,33 +346,26 @@ func (g *Guarded) raise(ctx context.Context, s store, a *account) ([]Raised, err
 
 // wants returns the pairs of the lines that are to be raised.
 func (a *account) wants(have lines) map[string]Pair {
+	all := newLines()
+	all.add(a.lines.pairs, a.lines.defs)
+	all.add(have.pairs, have.defs)
 	wants := map[string]Pair{}
-	want := func(line string, p Pair) {
+	for line, p := range all.pairs {
+		p.Mark = max(p.Mark, a.stated(line, all.defs))
 		if q, ok := have.pairs[line]; !ok || q.Token < p.Token || q.Mark < p.Mark {
-			wants[line] = q.above(p)
-		}
-	}
-	for line, p := range a.lines.pairs {
-		want(line, p)
-	}
-	for line, p := range have.pairs {
-		if q, ok := wants[line]; ok {
-			p = q
-		}
-		if _, ok := CutTagLine(line); ok && a.floor > p.Mark && have.defs[line].Kind == "" {
-			wants[line] = Pair{p.Token, a.floor}
-		}
-		if pool, _, ok := CutWorkerLine(line); ok && a.ahead > 0 {
-			layout, err := hapax.ParseLayout(have.defs[poolDef(pool)].Layout)
-			if err != nil {
-				continue // one that cannot be read has no time to raise to
-			}
-			if tick, err := layout.TickOf(time.Now().Add(a.ahead)); err == nil && tick > p.Mark {
-				wants[line] = Pair{p.Token, tick}
-			}
+			wants[line] = p
 		}
 	}
 	return wants
+}
+
+// stated returns up to where operators said that a line was used; 0: they did not.
+func (a *account) stated(line string, defs map[string]def) int64 {
+	most := int64(0)
+	for _, st := range a.statements {
+		most = max(most, st.assumed(line, defs))
+	}
+	return most
 }
 
 // healLine raises one line.

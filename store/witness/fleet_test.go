@@ -26,6 +26,7 @@ type fleet struct {
 	t     *testing.T
 	store *memstore.Store
 	dir   string
+	wrap  func(*conn) hapax.Store // of the handles of nodes that are started from now on; nil: none
 
 	mu     sync.Mutex
 	used   map[string][]use
@@ -124,7 +125,7 @@ func (m *machine) start() {
 	if m.witness, err = witness.OpenFile(m.path); err != nil {
 		m.f.t.Fatal(err)
 	}
-	m.link = &link{store: m.f.store}
+	m.link = &link{store: m.f.store, wrap: m.f.wrap}
 	m.link.restored = sync.NewCond(&m.link.mu)
 	if m.Guarded, err = witness.GuardOpened(m.link.open, m.witness, m.opts); err != nil {
 		m.f.t.Fatal(err)
@@ -421,7 +422,11 @@ func (c *conn) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
 	if err := c.pass(ctx, "heal"); err != nil {
 		return hapax.Tag{}, err
 	}
-	return c.Store.HealTag(ctx, def)
+	tag, err := c.Store.HealTag(ctx, def)
+	if lost := c.after("heal"); lost != nil {
+		return hapax.Tag{}, lost
+	}
+	return tag, err
 }
 
 // set has calls fail before they reach the store, or their answers be lost.

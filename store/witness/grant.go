@@ -14,7 +14,8 @@ import (
 // A pulse is one call on the store under the row of this process.
 type pulse struct {
 	driver.Pulse
-	sent time.Duration
+	sent  time.Duration
+	joins int64 // that the process knew of then
 }
 
 // pulse begins a call; grant says that it asks for one.
@@ -32,7 +33,7 @@ func (g *Guarded) pulseLocked() pulse {
 	m := &g.me
 	m.beat.Count++
 	m.beat.Seen = m.seen
-	return pulse{driver.Pulse{Row: m.row, Was: m.acked, Now: m.beat}, g.now()}
+	return pulse{driver.Pulse{Row: m.row, Was: m.acked, Now: m.beat}, g.now(), m.joins}
 }
 
 // settledLocked forgets a grant, and returns up to which one nothing is open: what
@@ -120,6 +121,7 @@ func (g *Guarded) record(p pulse, got granted) error {
 		defer g.mu.Unlock()
 		if g.me.row == p.Row {
 			b.Own[p.Row] = g.me.ownLocked(p.Now.Grants)
+			b.Joins = g.me.joins
 		}
 		return nil
 	})
@@ -158,10 +160,11 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 		g.mu.Unlock()
 		return errAbandoned()
 	}
-	if c.Joins < p.Now.Seen {
+	if c.Joins < p.joins {
 		g.mu.Unlock()
-		return g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, c.Joins, p.Now.Seen))
+		return g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, c.Joins, p.joins))
 	}
+	m.joins = max(m.joins, c.Joins)
 	away := g.shared && p.sent-m.contact > g.opts.wait()
 	m.contact = max(m.contact, p.sent)
 	if bytes.Compare(p.Now.Encode(), m.acked.Encode()) > 0 {

@@ -64,10 +64,11 @@ type member struct {
 	waits   time.Duration  // since when every living node is given the time to meet the store
 	quick   bool           // it need not wait: nobody else can have been granted anything meanwhile
 	primary string
-	asks    bool // it has served, and another primary answers: it needs nobody else who serves
-	known   bool // it has surveyed the store
-	busy    bool // a survey is under way
-	seen    int64
+	asks    bool  // it has served, and another primary answers: it needs nobody else who serves
+	known   bool  // it has surveyed the store
+	busy    bool  // a survey is under way
+	seen    int64 // up to which join it has surveyed
+	joins   int64 // how many have joined, as far as it knows
 }
 
 // A spoken is what a process has said about a fence: under which word, and the first
@@ -132,9 +133,11 @@ func (g *Guarded) statusLocked(disk error) Status {
 		st.Fence, st.Missing = f, f.Missing
 	}
 	switch {
-	case g.state == Serving && disk != nil:
+	case (g.state == Serving || g.state == Joining) && disk != nil:
 		st.Code, st.Why = hapax.CodeOf(disk), hapax.Message(disk)
 		st.Command = "make room on the witness's disk, or give it another"
+	case g.state == Joining && st.Why == "" && g.me.row == "":
+		st.Code, st.Why = hapax.ErrStoreUnavailable.Code(), "this node joins, and the store has not answered yet"
 	case g.state == Joining && st.Why == "":
 		st.Code, st.Why = hapax.ErrStoreUnavailable.Code(), "this node joins, and waits until every living node has met the store"
 	case g.state == Refusing && errors.Is(g.cause, errOther):
@@ -236,10 +239,10 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		g.changed = make(chan struct{})
 	}
 	record := e == fenced || e == behind
-	l, row, all := g.latchLocked(was, e, cause), g.me.row, own{Count: g.me.acked.Count, Grants: g.me.beat.Grants}
+	l, row, all, joins := g.latchLocked(was, e, cause), g.me.row, own{Count: g.me.acked.Count, Grants: g.me.beat.Grants}, g.me.joins
 	g.mu.Unlock()
 	if record {
-		_ = g.witness.setLatch(l, row, all) // else the next change writes it; it is in force
+		_ = g.witness.setLatch(l, row, all, joins) // else the next change writes it; it is in force
 	}
 	if isNew || fence != nil {
 		g.tell()
@@ -265,12 +268,12 @@ func (g *Guarded) latchLocked(l latch, e event, cause error) latch {
 	return l
 }
 
-// tell tells Options.Changed of a status that differs in state, in who is missing or in
-// whether the witness can be written.
+// tell tells Options.Changed of a status that differs in state or cause, in who is missing
+// or in what an operator may do.
 func (g *Guarded) tell() {
 	st := g.Status()
 	g.mu.Lock()
-	isNew := st.State != g.told.State || len(st.Missing) != len(g.told.Missing) || (st.Disk == nil) != (g.told.Disk == nil)
+	isNew := st.State != g.told.State || st.Code != g.told.Code || st.Command != g.told.Command || len(st.Missing) != len(g.told.Missing)
 	if isNew {
 		g.told = st
 	}

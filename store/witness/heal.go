@@ -316,7 +316,7 @@ func (g *Guarded) holds(f *Fence) bool {
 
 // decide raises every line above the evidence, records the decision and lifts the
 // fence: only if nothing was added to it since, and only where the raised lines are,
-// since the word that it is lifted under was written after the last of them.
+// since they were all read again after the word was written that it is lifted under.
 func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *account) error {
 	id, err := s.StoreID(ctx)
 	if err != nil {
@@ -350,13 +350,20 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 	if err := g.swapFence(ctx, s, raw, &final); err != nil {
 		return err
 	}
+	have, err := readLines(ctx, s)
+	if err != nil {
+		return unavailable(err)
+	}
+	if len(a.wants(have)) > 0 { // a copy from before was put back before that word was written
+		return fmt.Errorf("%w: the store has gone back while it was healed", hapax.ErrStoreUnavailable)
+	}
 	latest, old, err := readDecision(ctx, s)
 	if err != nil {
 		return err
 	}
 	d := decision{
 		decisionID: decisionID{a.decision + 1, rand.Text()},
-		Fence:      final, Store: id, Joins: a.joins, At: time.Now().UTC(), Heard: a.heard, Stated: a.stated, Raised: len(raised), Most: raised[:min(len(raised), 100)],
+		Fence:      final, Store: id, Joins: a.joins, At: time.Now().UTC(), Heard: a.heard, Stated: a.statements, Raised: len(raised), Most: raised[:min(len(raised), 100)],
 	}
 	if latest != nil {
 		d.Number = max(d.Number, latest.Number+1)

@@ -136,7 +136,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 		}
 	}
 	now := g.now()
-	return member{row: row, number: number, beat: first, acked: first, open: map[int64]bool{}, asked: askAhead, contact: now, waits: now, quick: quick}, nil
+	return member{row: row, number: number, beat: first, acked: first, open: map[int64]bool{}, asked: askAhead, contact: now, waits: now, quick: quick, joins: number}, nil
 }
 
 // renew gives a node that serves another row, where its own keeps those of many that

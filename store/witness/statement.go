@@ -486,6 +486,9 @@ func (g *Guarded) amend(ctx context.Context, s store, before record, d *decision
 // assumed returns up to where a statement said that a line was used; 0: it did not.
 func (st statement) assumed(line string, defs map[string]def) int64 {
 	if _, ok := CutTagLine(line); ok {
+		if defs[line].Kind != "" {
+			return 0
+		}
 		return st.Floor
 	}
 	pool, _, _ := CutWorkerLine(line)

@@ -18,14 +18,12 @@ func TestWorldsCatchBrokenGuards(t *testing.T) {
 		t.Skip("takes a minute")
 	}
 	for name, twin := range map[string]*twin{
-		"a grant that is not made under the heartbeat": {wrap: func(c *conn) hapax.Store { return unchecked{c, false} }},
-		"a heartbeat that is not compared":             {wrap: func(c *conn) hapax.Store { return unchecked{c, true} }},
-		"a joiner that does not wait":                  {wrap: func(c *conn) hapax.Store { return alone{c} }, opts: witness.Options{Heartbeat: 100 * time.Millisecond}},
-		"healing that raises nothing":                  {wrap: func(c *conn) hapax.Store { return lazy{c} }},
-		"evidence that nobody reads":                   {wrap: func(c *conn) hapax.Store { return deaf{c} }, stops: true},
+		"a joiner that does not wait": {wrap: func(c *conn) hapax.Store { return alone{c} }, opts: witness.Options{Heartbeat: 100 * time.Millisecond}},
+		"healing that raises nothing": {wrap: func(c *conn) hapax.Store { return lazy{c} }, stops: true},
+		"evidence that nobody reads":  {wrap: func(c *conn) hapax.Store { return deaf{c} }, stops: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(40) {
+			for seed := range uint64(60) {
 				for _, text := range runWorld(t, seed+1, twin) {
 					if strings.HasPrefix(text, "twice") != twin.stops {
 						t.Logf("world %d catches it: %.200s", seed+1, text)
@@ -33,42 +31,55 @@ func TestWorldsCatchBrokenGuards(t *testing.T) {
 					}
 				}
 			}
-			t.Error("40 worlds did not catch it")
+			t.Error("60 worlds did not catch it")
 		})
 	}
 }
 
-// unchecked grants without a look at the heartbeat's row; with beats, it makes no
-// difference to a heartbeat either.
-type unchecked struct {
-	*conn
-	beats bool
+// A grant is made in one step with the heartbeat: else a store that went back grants what
+// was granted before, until the node's next heartbeat.
+func TestGrantsUnderTheHeartbeat(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		world(t, func(t *testing.T, f *fleet) {
+			a := f.start("a")
+			if broken {
+				f.wrap = func(c *conn) hapax.Store { return unchecked{c} }
+			}
+			b := f.start("b")
+			f.serve(12*time.Second, a, b)
+			time.Sleep(2 * time.Second)
+			backup := f.store.Snapshot()
+			time.Sleep(1500 * time.Millisecond)
+			a.must("t", 5000)
+			f.store.Restore(backup)
+			_ = b.take("t", 10)
+			if (len(f.twice) > 0) != broken {
+				t.Errorf("without the heartbeat: %v; granted twice: %v", broken, f.twice)
+			}
+			f.twice = nil
+		})
+	}
 }
 
-var met = driver.Contact{Met: true}
+// unchecked grants without a look at the heartbeat's row.
+type unchecked struct{ *conn }
 
-func (u unchecked) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
-	c, err := u.conn.Beat(ctx, p)
-	if u.beats && err == nil && c.Fence == nil {
-		c.Met = true
-	}
-	return c, err
+// met says that all is well.
+func (u unchecked) met(ctx context.Context) driver.Contact {
+	raw, _ := u.Store.Row(ctx, driver.TableGuard, driver.RowJoins)
+	joins, _ := driver.DecodeCounter(driver.TableGuard, driver.RowJoins, raw)
+	return driver.Contact{Met: true, Joins: joins}
 }
 
 func (u unchecked) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, driver.Contact, error) {
 	if err := u.pass(ctx, "allocate"); err != nil {
 		return hapax.Allocation{}, driver.Contact{}, err
 	}
-	a, err := u.Store.Allocate(ctx, tag, n, last)
-	return a, met, err
-}
-
-func (u unchecked) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (bool, driver.Contact, error) {
-	if err := u.pass(ctx, "swap"); err != nil {
-		return false, driver.Contact{}, err
+	if _, err := u.Store.Beat(ctx, p); err != nil {
+		return hapax.Allocation{}, driver.Contact{}, err
 	}
-	ok, err := u.Store.SwapRow(ctx, table, name, old, next)
-	return ok, met, err
+	a, err := u.Store.Allocate(ctx, tag, n, last)
+	return a, u.met(ctx), err
 }
 
 // alone shows no other nodes, so that nobody is waited for.

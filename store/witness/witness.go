@@ -319,14 +319,14 @@ func (w *Witness) latch() latch {
 	return *w.state.Latch
 }
 
-// setLatch records what stands against a grant, and what is known of the process's own
-// row: whatever is under way for it will be abandoned.
-func (w *Witness) setLatch(l latch, row string, all own) error {
+// setLatch records what stands against a grant, how many have joined, and what is known
+// of the process's own row: whatever is under way for it will be abandoned.
+func (w *Witness) setLatch(l latch, row string, all own, joins int64) error {
 	return w.commit(func(b *record) error {
 		if w.state.Latch != nil && *w.state.Latch == l && (row == "" || w.state.Own[row].Grants >= all.Grants) {
 			return errNoChange
 		}
-		b.Latch = &l
+		b.Latch, b.Joins = &l, joins
 		if row != "" {
 			b.Own[row] = all
 		}

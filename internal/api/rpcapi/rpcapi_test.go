@@ -381,6 +381,12 @@ func TestAdmin(t *testing.T) {
 			t.Errorf("%s: %v; want invalid_argument", name, err)
 		}
 	}
+	// A code stays where neither is named.
+	_, err = admin.UpdateTag(ctx, &hapaxv1.UpdateTagRequest{Name: "t000", Code: "A{id:6}"})
+	coded, err2 := admin.UpdateTag(ctx, &hapaxv1.UpdateTagRequest{Name: "t000", Step: new(int64(500))})
+	if err := errors.Join(err, err2); err != nil || coded.GetTag().GetExtra() != service.CodeExtra("A{id:6}", "") || coded.GetTag().GetStep() != 500 {
+		t.Errorf("with a code: %v, %v", coded, err)
+	}
 	if _, err := n.svc.Next(ctx, service.SnowflakeTag); err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,7 @@ const (
 	RaiseToken                 // above every known token
 	RaiseJoins                 // and above every known join
 	SealLift                   // lifting compares with a word written after the last raise
+	CheckLift                  // ... after which all lines were read once more
 	HealEnds                   // healing ends every row
 	ReturnRaises               // who knows more than a healing assumed raises his lines
 	Question                   // a changed primary is a question
@@ -58,7 +59,7 @@ var ruleNames = [nRules]string{
 	"SurveyJoin", "Vouch", "SurveyWhole", "SurveyOrder", "WaitSeen", "WaitServing", "WaitAnew", "QuickSoon",
 	"LateID", "Pairs", "PairAsSent", "BackToken", "Compacted", "Latch", "RaiseAgain", "NewDecision", "FoundSpeaks",
 	"NoEndFenced", "Abandon", "HealWait", "FreshWord", "AskAnew", "TopCount", "AccountJoins", "RowsSettleNone", "FinderVouches",
-	"RaiseMark", "RaiseToken", "RaiseJoins", "SealLift", "HealEnds", "ReturnRaises", "Question", "JoinerWaits", "PeersTell", "MetSince",
+	"RaiseMark", "RaiseToken", "RaiseJoins", "SealLift", "CheckLift", "HealEnds", "ReturnRaises", "Question", "JoinerWaits", "PeersTell", "MetSince",
 }
 
 func (r Rule) String() string { return ruleNames[r] }

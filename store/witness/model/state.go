@@ -123,6 +123,7 @@ type Proc struct {
 	WaitCount  [Rows]uint8
 	Word, Seal uint8 // as healer
 	Raised     uint8
+	Checked    uint8   // as healer: the seal under which it has read all lines raised
 	Long       bool    // was out of contact for W
 	Waited     bool    // W has passed since it began to wait
 	Met        uint8   // ghost: processes that met the store since then

@@ -1,0 +1,425 @@
+package witness_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/witness"
+)
+
+// What follows are worlds in which one rule of the guard makes the difference.
+
+// misses waits until the fence tells that the node is missing, and nobody else.
+func (f *fleet) misses(name string) {
+	f.t.Helper()
+	f.until("that "+name+" is missing", func() bool {
+		fence := f.standing()
+		return fence != nil && len(fence.Missing) > 0
+	})
+	if missing := f.standing().Missing; len(missing) != 1 || missing[0].Name != name {
+		f.t.Errorf("missing are %v; want %s alone", missing, name)
+	}
+}
+
+// neverFenced fails the test if there was a fence: what happened is no loss.
+func (f *fleet) neverFenced() {
+	f.t.Helper()
+	if f.standing() != nil || f.row(driver.TableGuard, "decision") != nil {
+		f.t.Error("a store that has lost nothing was fenced")
+	}
+}
+
+// A copy of a directory starts on a restored store, before the original has met that: it
+// advances a row of its own, and not the original's, by which that finds the loss.
+func TestCopyOfADirectoryOnARestoredStore(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		f.serve(12*time.Second, a)
+		a.must("t", 10)
+		text, err := os.ReadFile(a.path)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(f.dir, "c"), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		backup := f.store.Snapshot()
+		a.must("t", 1000)
+		a.must("t", 1000)
+		a.link.hang()
+		f.store.Restore(backup)
+		time.AfterFunc(2500*time.Millisecond, a.link.unhang)
+		c := f.start("c")
+		for _, m := range []*machine{a, c} {
+			m.within(30 * time.Second)
+		}
+	})
+}
+
+// Nor does a copy speak for its original where the store has gone back, although nobody
+// has seen that work since the directory was copied.
+func TestCopySpeaksForNobody(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		f.serve(12*time.Second, a)
+		a.must("t", 10)
+		c := f.copyOf(a, "c")
+		f.serve(12*time.Second, c)
+		time.Sleep(2 * time.Second)
+		backup := f.store.Snapshot()
+		time.Sleep(1500 * time.Millisecond)
+		c.must("t", 10)
+		a.must("t", 5000)
+		a.crash()
+		f.store.Restore(backup)
+		f.misses("a")
+		a.start()
+		for _, m := range []*machine{a, c} {
+			m.within(20 * time.Second)
+		}
+	})
+}
+
+// A witness that was restored from a backup does not speak for what others have seen its
+// node do since.
+func TestOlderWitness(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(2 * time.Second)
+		old, err := os.ReadFile(b.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		backup := f.store.Snapshot()
+		time.Sleep(2 * time.Second)
+		for range 100 {
+			b.must("t", 10)
+		}
+		time.Sleep(1500 * time.Millisecond) // a has seen that
+		b.crash()
+		f.store.Restore(backup)
+		if err := os.WriteFile(b.path, old, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b.start()
+		f.misses("b")
+		if err := a.take("t", 10); err == nil {
+			t.Error("a is granted numbers that b may have used")
+		}
+	})
+}
+
+// A node whose surveys fail knows by its heartbeats that another has joined, and misses
+// it when the store goes back.
+func TestNodeThatNobodySurveyed(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		f.serve(12*time.Second, a)
+		time.Sleep(2 * time.Second)
+		a.link.set(func(op string) error { // its surveys fail, its heartbeats do not
+			if op == "tags" {
+				return errDown
+			}
+			return nil
+		}, nil)
+		time.Sleep(100 * time.Millisecond)
+		backup := f.store.Snapshot()
+		c := f.start("c")
+		f.serve(12*time.Second, c) // without a word of a
+		c.must("t", 5000)
+		time.Sleep(1200 * time.Millisecond)
+		c.crash()
+		f.store.Restore(backup)
+		a.link.set(nil, nil)
+		f.until("who is missing", func() bool { fence := f.standing(); return fence != nil && len(fence.Missing) == 1 })
+		c.start()
+		for _, m := range []*machine{a, c} {
+			m.within(20 * time.Second)
+		}
+	})
+}
+
+// A mark was set back by hand, and all rows are as they were: a grant tells, and a survey.
+func TestEditedMark(t *testing.T) {
+	for _, survey := range []bool{false, true} {
+		world(t, func(t *testing.T, f *fleet) {
+			a := f.start("a")
+			f.serve(12*time.Second, a)
+			time.Sleep(2 * time.Second)
+			backup := f.store.Snapshot()
+			a.must("t", 5000)
+			rows, err := f.store.ListRows(t.Context(), driver.TableBeats, "", 10)
+			if err != nil || len(rows) != 1 {
+				t.Fatal(rows, err)
+			}
+			old, err := backup.Row(t.Context(), driver.TableBeats, rows[0].Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok, err := backup.SwapRow(t.Context(), driver.TableBeats, rows[0].Name, old, rows[0].Value); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			f.store.Restore(backup)
+			if survey {
+				b := f.start("b") // it has a survey the store
+				time.Sleep(3 * time.Second)
+				f.until("the fence", func() bool { return f.standing() != nil })
+				b.within(20 * time.Second)
+			} else if err := a.take("t", 10); !errors.Is(err, hapax.ErrStoreRolledBack) {
+				t.Errorf("a grant below what was granted: %v; want ErrStoreRolledBack", err)
+			}
+			a.within(20 * time.Second)
+		})
+	}
+}
+
+// The store goes back while a node reads it: what it read is of two stores.
+func TestSurveyAcrossARestore(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(2 * time.Second)
+		backup := f.store.Snapshot()
+		time.Sleep(1500 * time.Millisecond)
+		b.must("t", 5000)
+		var once sync.Once
+		a.link.set(func(op string) error {
+			if op == "tags" { // the rows were read
+				once.Do(func() { f.store.Restore(backup) })
+			}
+			return nil
+		}, nil)
+		b.stop()
+		time.Sleep(3 * time.Second)
+		f.misses("b")
+		b.start()
+		for _, m := range []*machine{a, b} {
+			m.within(20 * time.Second)
+		}
+	})
+}
+
+// A node works and leaves while another reads the store: who read that it has left has
+// read what it was granted.
+func TestLeavesDuringASurvey(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(2 * time.Second)
+		backup := f.store.Snapshot()
+		var mu sync.Mutex
+		reads, done := 0, false
+		a.link.set(func(op string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case op == "tags":
+				reads++
+			case op == "list" && reads == 1 && !done: // after the lines, where it should be before
+				done = true
+				b.must("t", 5000)
+				b.stop()
+			}
+			return nil
+		}, nil)
+		c := f.start("c") // has a survey the store
+		f.serve(12*time.Second, c)
+		c.crash()
+		time.Sleep(1500 * time.Millisecond)
+		f.store.Restore(backup)
+		for _, m := range []*machine{b, c} {
+			if m.name == "b" && !done {
+				t.Fatal("a has made no survey")
+			}
+			m.start()
+		}
+		for _, m := range []*machine{a, b, c} {
+			m.within(30 * time.Second)
+		}
+	})
+}
+
+// lostWork makes a world in which c has joined while a was cut off, was granted numbers,
+// and the store went back behind a's last heartbeat: only c knows of c.
+func lostWork(f *fleet) (a, c *machine) {
+	a = f.start("a")
+	f.serve(12*time.Second, a)
+	time.Sleep(2 * time.Second)
+	backup := f.store.Snapshot()
+	time.Sleep(1500 * time.Millisecond)
+	a.link.cut()
+	c = f.start("c")
+	f.serve(15*time.Second, c)
+	c.must("t", 5000)
+	c.link.hang()
+	f.store.Restore(backup)
+	return a, c
+}
+
+// The healer gives everybody who lives the time to meet the store, before it believes
+// that it knows who can know.
+func TestHealerWaits(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, c := lostWork(f)
+		a.link.mend()
+		time.AfterFunc(2*time.Second, c.link.unhang)
+		for _, m := range []*machine{a, c} {
+			m.within(40 * time.Second)
+		}
+	})
+}
+
+// Who has found itself behind must speak, although nobody else knows of it.
+func TestFinderMustSpeak(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, c := lostWork(f)
+		c.link.unhang()
+		f.until("the fence of c", func() bool { return f.standing() != nil })
+		c.crash()
+		a.link.mend()
+		f.until("who is missing", func() bool { fence := f.standing(); return fence != nil && len(fence.Missing) == 1 })
+		c.start()
+		for _, m := range []*machine{a, c} {
+			m.within(40 * time.Second)
+		}
+	})
+}
+
+// A node that has not found the loss marks another silent, in the store as it is after
+// that. Neither the mark nor the word of who made it settles what the other was granted.
+func TestMarkedSilentAfterTheLoss(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b, c := f.start("a"), f.start("b"), f.start("c")
+		f.serve(12*time.Second, a, b, c)
+		time.Sleep(2 * time.Second)
+		backup := f.store.Snapshot()
+		a.must("t", 5000)
+		b.must("t", 10)
+		a.link.cut()
+		b.link.hang()
+		f.store.Restore(backup)
+		time.Sleep(7 * time.Second) // c marks both silent
+		b.link.unhang()
+		f.until("the fence", func() bool { return f.standing() != nil })
+		time.Sleep(15 * time.Second)
+		if fence := f.standing(); fence == nil || !slices.ContainsFunc(fence.Missing, func(n witness.Node) bool { return n.Name == "a" }) {
+			t.Errorf("the fence is %+v; want a missing", fence)
+		}
+		a.link.mend()
+		f.twice = nil // c went on: its last heartbeat is in the copy, a listed case
+		for _, m := range []*machine{a, b, c} {
+			m.within(40 * time.Second)
+		}
+	})
+}
+
+// Of two that know a line, one knows the higher mark and the other the higher token:
+// the line is raised above both.
+func TestRaisesAboveMarksAndTokens(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(2 * time.Second)
+		backup := f.store.Snapshot()
+		a.must("t", 5000)
+		a.link.hang()
+		f.store.Restore(backup)
+		granted, err := b.Allocate(t.Context(), "t", 10, "") // not used; b has not met the loss
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.HandBack(t.Context(), granted, granted.Grant.Lo); err != nil {
+			t.Fatal(err)
+		}
+		a.link.unhang()
+		time.Sleep(2 * time.Second)
+		for _, m := range []*machine{a, b} {
+			m.within(20 * time.Second)
+		}
+	})
+}
+
+// The store goes back once more while it is raised: it is raised again.
+func TestGoesBackWhileItIsRaised(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(2 * time.Second)
+		backup := f.store.Snapshot()
+		time.Sleep(1500 * time.Millisecond)
+		b.must("t", 5000)
+		a.must("t", 10)
+		var once sync.Once
+		for _, m := range []*machine{a, b} {
+			m.link.set(nil, func(op string) error {
+				if op == "heal" { // raised, and not yet lifted
+					once.Do(func() { // the rows are as they are now, and the lines as before
+						again := backup.Snapshot()
+						f.rows(again)
+						f.store.Restore(again)
+					})
+				}
+				return nil
+			})
+		}
+		f.store.Restore(backup)
+		time.Sleep(1100 * time.Millisecond)
+		for _, m := range []*machine{a, b} {
+			m.within(40 * time.Second)
+		}
+	})
+}
+
+// rows gives another store the rows of the guard that this one has.
+func (f *fleet) rows(to driver.Rows) {
+	ctx := f.t.Context()
+	for _, table := range []string{driver.TableBeats, driver.TableNodes, driver.TableFence, driver.TableGuard, driver.TableEvidence} {
+		old, err := to.ListRows(ctx, table, "", 1000)
+		if err != nil {
+			f.t.Error(err)
+		}
+		for _, r := range old {
+			if ok, err := to.SwapRow(ctx, table, r.Name, r.Value, nil); !ok || err != nil {
+				f.t.Error(ok, err)
+			}
+		}
+		now, err := f.store.ListRows(ctx, table, "", 1000)
+		if err != nil {
+			f.t.Error(err)
+		}
+		for _, r := range now {
+			if ok, err := to.SwapRow(ctx, table, r.Name, nil, r.Value); !ok || err != nil {
+				f.t.Error(ok, err)
+			}
+		}
+	}
+}
+
+// Operators' floors reach lines that a wiped store lacks.
+func TestFloorOnAWipedStore(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		a.must("t", 10)
+		time.Sleep(2 * time.Second)
+		b.must("t", 50_000)
+		b.crash()
+		f.store.Restore(emptyStore())
+		f.misses("b")
+		if _, err := a.Settle(t.Context(), witness.Statement{Row: "b", Floor: 1_000_000}); err != nil {
+			t.Fatal(err)
+		}
+		a.within(5 * time.Second)
+		if tag, err := f.store.Tag(t.Context(), "t"); err != nil || tag.Mark < 1_000_000 {
+			t.Errorf("the tag is at %d, error %v; want the floor or more", tag.Mark, err)
+		}
+	})
+}
