@@ -18,11 +18,12 @@ type pulse struct {
 	joins int64 // that the process knew of then
 }
 
-// pulse begins a call; grant says that it asks for one.
+// pulse begins a call; grant says that it asks for one. It has no row where the node has
+// just been made to join again: nothing can be called then.
 func (g *Guarded) pulse(grant bool) pulse {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if grant {
+	if grant && g.me.row != "" {
 		g.me.beat.Grants++
 		g.me.open[g.me.beat.Grants] = true
 	}
@@ -87,6 +88,9 @@ func (g *Guarded) grant(ctx context.Context, known func() func(line string) (Pai
 	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {
 		was := known()
 		p := g.pulse(true)
+		if p.Row == "" {
+			return nothing{}, errAbandoned()
+		}
 		if err := g.reserve(p); err != nil {
 			return nothing{}, err
 		}
@@ -220,7 +224,7 @@ type pulsed struct {
 // SwapRow implements driver.Rows.
 func (r pulsed) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {
 	p := r.g.pulse(false)
-	if r.p != nil && p.Row != r.p.Row {
+	if p.Row == "" || r.p != nil && p.Row != r.p.Row {
 		return false, errAbandoned()
 	}
 	ok, c, err := r.s.SwapRowWith(ctx, p.Pulse, table, name, old, next)
@@ -343,6 +347,9 @@ func (g *Guarded) missing(line string, known bool, err error) error {
 func (g *Guarded) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
 	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {
 		p := g.pulse(false)
+		if p.Row == "" {
+			return nothing{}, errAbandoned()
+		}
 		c, err := s.HandBackWith(ctx, p.Pulse, a, next)
 		if err = g.found(ctx, s, p, c, err); err != nil {
 			return nothing{}, err
