@@ -85,6 +85,9 @@ the server that runs there if one does.`,
 		} else {
 			err = printTrace(cmd, merged)
 		}
+		if err == nil && failed == nil && !merged.known() {
+			err = fmt.Errorf("nothing is known of %s where it was looked for; ask all nodes that may have issued it", req.Number)
+		}
 		return errors.Join(err, failed)
 	}
 	return cmd
@@ -266,11 +269,15 @@ func mergeTraces(traces []ledger.Trace) mergedTrace {
 			}
 		}
 	}
-	known := func(l mergedLine) bool { return l.Verdict != ledger.Unknown }
-	if slices.ContainsFunc(m.Lines, known) { // what nobody knows is no line of the number's
-		m.Lines = slices.DeleteFunc(m.Lines, func(l mergedLine) bool { return !known(l) })
+	if m.known() { // what nobody knows is no line of the number's
+		m.Lines = slices.DeleteFunc(m.Lines, func(l mergedLine) bool { return l.Verdict == ledger.Unknown })
 	}
 	return m
+}
+
+// known reports whether somebody knows something of the number.
+func (m mergedTrace) known() bool {
+	return slices.ContainsFunc(m.Lines, func(l mergedLine) bool { return l.Verdict != ledger.Unknown })
 }
 
 // printTrace prints a row for each fact, with what it is first.

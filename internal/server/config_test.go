@@ -404,7 +404,7 @@ func TestNearest(t *testing.T) {
 		for _, s := range settings {
 			names = append(names, s.Name)
 		}
-		if got := nearest(given, names); got != want && distance(given, got) >= distance(given, want) {
+		if got := Nearest(given, names); got != want && Distance(given, got) >= Distance(given, want) {
 			t.Errorf("nearest to %q is %q, want %q", given, got, want)
 		}
 	}
