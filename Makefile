@@ -87,13 +87,14 @@ fresh:
 	(cd proto && $(TOOL) buf generate -o "$$dir/proto") && \
 	diff -r api/hapaxv1 "$$dir/api/hapaxv1" || { echo "run make generate"; exit 1; }
 
-# SEEDS simulated worlds; everything under the race detector, SOAK times over; a
+# SEEDS simulated worlds of the engine, and of the guard; everything under the race detector, SOAK times over; a
 # hundred thousand inputs for every fuzz target; all benchmarks briefly; and in full
 # length shared stores, with three servers, two hundred processes, crashes and outages,
 # and 11,000 connections; ten million numbers from Leaf's and TinyID's tables, and a
 # million through Dubbo. The cache of tests does not see that they soak.
 soak:
 	$(GO) test -timeout 120m -run '^TestSimulation$$' . -sim.seeds=$(SEEDS)
+	$(GO) test -timeout 120m -run '^TestWorlds$$' ./store/witness -worlds=$(SEEDS)
 	$(RUN) -race -count=$(SOAK) -timeout 120m ./...
 	.ci/fuzz 100000x
 	$(GO) -C bench run ./rpc -quick

@@ -86,10 +86,11 @@ var (
 	ErrStoreLocked      = newError("store_locked", "another process has the store open")
 	ErrStoreCopied      = newError("store_copied", "the store's files were copied or moved to another machine; see hapax adopt")
 	ErrStoreCorrupt     = newError("store_corrupt", "the store's data cannot be understood")
-	ErrStoreReplaced    = newError("store_replaced", "the store is not the one known to this node; see hapax adopt")
-	ErrStoreRolledBack  = newError("store_rolled_back", "the store is behind what was used; see hapax adopt")
-	ErrFenced           = newError("fenced", "the store is fenced: nothing is granted until an operator has run hapax adopt")
+	ErrStoreReplaced    = newError("store_replaced", "the store is not the one known to this node; see hapax status")
+	ErrStoreRolledBack  = newError("store_rolled_back", "the store is behind what was used; see hapax status")
+	ErrFenced           = newError("fenced", "a fence stands in the store, which went back: nothing is granted until it is healed; see hapax status")
 	ErrStoreUnsafe      = newError("store_unsafe", "the store may lose what it acknowledged")
+	ErrWitnessFailed    = newError("witness_failed", "the witness file of this node cannot be read or written, so that nothing can be granted")
 	ErrNotSupported     = newError("not_supported", "the store does not support this")
 )
 
@@ -126,7 +127,7 @@ func Message(err error) string { return strings.TrimPrefix(err.Error(), prefix) 
 // store may come back, a tick pass, a worker ID or a quota become free.
 func IsTransient(err error) bool {
 	switch CodeOf(err) {
-	case ErrStoreUnavailable.code, ErrRefillPending.code, ErrTickExhausted.code, ErrNoWorker.code, ErrLeaseLost.code, ErrLimitExceeded.code:
+	case ErrStoreUnavailable.code, ErrWitnessFailed.code, ErrRefillPending.code, ErrTickExhausted.code, ErrNoWorker.code, ErrLeaseLost.code, ErrLimitExceeded.code:
 		return true
 	}
 	return false

@@ -7,12 +7,11 @@ import (
 	"testing"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
 // Broken variants of the guard around a store, each of which lets numbers repeat
-// once a backup was put back.
+// once a backup was put back. More are in store/witness.
 func TestSimulationCatchesBrokenGuards(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
@@ -23,12 +22,6 @@ func TestSimulationCatchesBrokenGuards(t *testing.T) {
 		}},
 		"a check before the grant instead of after it": {broken: true, nodes: 3, guard: func(p *process, _ hapax.Store) hapax.Store {
 			return before{p.link, p.guard}
-		}},
-		"a node that joins without a wait": {broken: true, nodes: 3, link: func(s hapax.Store) hapax.Store {
-			return hasty{s, s.(driver.Rows)}
-		}},
-		"a fence that only its raiser sees": {broken: true, nodes: 3, link: func(s hapax.Store) hapax.Store {
-			return &alone{Store: s, Rows: s.(driver.Rows)}
 		}},
 	})
 }
@@ -86,45 +79,4 @@ func (s before) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.E
 		return lease, err
 	}
 	return s.Store.ExtendWorker(ctx, lease, req)
-}
-
-// hasty shows no other nodes.
-type hasty struct {
-	hapax.Store
-	driver.Rows
-}
-
-func (s hasty) ListRows(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
-	if table == driver.TableNodes {
-		return nil, ctx.Err()
-	}
-	return s.Rows.ListRows(ctx, table, after, limit)
-}
-
-// alone shows a fence to the node that raised it.
-type alone struct {
-	hapax.Store
-	driver.Rows
-
-	mu     sync.Mutex
-	raised bool
-}
-
-func (s *alone) Row(ctx context.Context, table, name string) ([]byte, error) {
-	s.mu.Lock()
-	blind := table == driver.TableFence && !s.raised
-	s.mu.Unlock()
-	if blind {
-		return nil, ctx.Err()
-	}
-	return s.Rows.Row(ctx, table, name)
-}
-
-func (s *alone) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {
-	if table == driver.TableFence && old == nil {
-		s.mu.Lock()
-		s.raised = true
-		s.mu.Unlock()
-	}
-	return s.Rows.SwapRow(ctx, table, name, old, next)
 }

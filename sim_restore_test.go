@@ -1,15 +1,10 @@
 package hapax_test
 
-import (
-	"context"
-	"time"
-
-	"github.com/hapax-id/hapax/store/witness"
-)
+import "time"
 
 // restoreLater takes a backup, lets the nodes work, and puts the backup back,
-// perhaps while a node is down; another may join. An operator adopts the store in
-// the end. It takes more than a heartbeat until every node has written to the
+// perhaps while a node is down; another may join. The nodes heal the store by
+// themselves. It takes more than a heartbeat until every node has written to the
 // store since the backup; and a node that is cut off cannot speak up, so the links
 // are whole when the backup is put back.
 func (w *world) restoreLater(n *node) {
@@ -42,7 +37,6 @@ func (w *world) restoreLater(n *node) {
 	time.Sleep(4 * simHeartbeat)
 	w.setCalm(false)
 	time.Sleep(time.Duration(w.rng.Int64N(int64(30 * time.Second))))
-	w.adopt(w.rng.IntN(3) > 0) // or nobody comes for a while
 }
 
 // join adds a node that nobody knows.
@@ -52,16 +46,5 @@ func (w *world) join() {
 	n.start()
 	for k := range 2 {
 		w.clients.Go(func() { n.client(k) })
-	}
-}
-
-// adopt is the operator's part after a restore.
-func (w *world) adopt(now bool) {
-	if !now || w.twin.noWitness {
-		return
-	}
-	a, err := witness.Adopt(context.Background(), w.twin.storeOf(w.nodes[0]), witness.AdoptRequest{Wait: time.Minute})
-	if err == nil && a.Fence != nil {
-		w.adopted++
 	}
 }

@@ -50,6 +50,7 @@ type Tag struct {
 	MinStep int64 // lower bound of the adaptive step; default Step
 	MaxStep int64 // upper bound of the adaptive step; default max(Step, DefaultMaxStep)
 	Mark    int64 // high-water mark: the next grant starts here; set by the store
+	Token   int64 // fencing token: raised by each hand-back and each healing; set by the store
 
 	// Delta and Remainder choose which numbers of the line are issued: those
 	// that leave Remainder when divided by Delta; default all, 1 and 0. Frozen.
@@ -63,7 +64,7 @@ type Tag struct {
 	// MaxExtraBytes of valid UTF-8, which the library and the stores only carry.
 	Extra string
 
-	Deleted bool // a tombstone: only its name, kind, pool and mark matter
+	Deleted bool // a tombstone: only its name, kind, pool, mark and token matter
 }
 
 // WithDefaults returns the tag with every unset field filled in, or an error
@@ -210,10 +211,12 @@ type SegmentStore interface {
 	Allocate(ctx context.Context, tag string, n int64, last GrantKey) (Allocation, error)
 
 	// HandBack lowers the tag's mark from a.Grant.Hi to next, the first number
-	// that was not issued, in one atomic step. It does nothing and returns
-	// ErrLeaseLost unless the mark is still a.Grant.Hi under a.Key, and next is
-	// a.From or more; a late or repeated hand-back does nothing for that reason.
-	// ErrNotSupported where the store takes nothing back.
+	// that was not issued, and raises its token, in one atomic step. It does
+	// nothing and returns ErrLeaseLost unless the mark is still a.Grant.Hi under
+	// a.Key and the token a.Tag.Token, and next is a.From or more; a late or
+	// repeated hand-back does nothing for that reason, and the pair of token and
+	// mark, compared in this order, only grows. ErrNotSupported where the store
+	// takes nothing back.
 	HandBack(ctx context.Context, a Allocation, next int64) error
 
 	// CreateTag creates a tag from a definition that WithDefaults has filled in,

@@ -40,7 +40,7 @@ type Lease struct {
 	Key    GrantKey // proves to the store that the caller holds the lease
 	Holder string
 	Grant  Grant // the latest grant, in ticks since the layout's epoch
-	From   int64 // no seal goes below: where the lease began, or what the node that extended it last began to grant
+	From   int64 // where the lease began: no seal goes below
 
 	// Expires is when others may have the worker ID; precision 1 ms.
 	Expires time.Time

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/internal/wire"
@@ -11,10 +13,13 @@ import (
 
 // A Status is how a server stands with its store.
 type Status struct {
-	State   string // empty while it is serving; else "refusing" or "fenced"
-	Why     string // why it is not serving
-	Fence   *Fence // nil where there is none
-	Nodes   []Node // that the store knows, by identity
+	State   string     // "joining", "serving", "fenced", "refusing", "leaving" or "left"
+	Code    hapax.Code // of what keeps it from being granted numbers; empty while it serves
+	Why     string     // likewise
+	Command string     // what an operator may do; empty: nothing is needed
+	Fence   *Fence     // nil where there is none
+	Missing []Node     // who must speak before the fence can end, and has not
+	Nodes   []Node     // that the store knows, by row
 	StoreID string
 }
 
@@ -24,10 +29,16 @@ type Fence struct {
 	At            time.Time
 }
 
-// A Node is a node that the store knows.
+// A Node is a process that the store knows.
 type Node struct {
-	ID, Name  string
-	At, Since time.Time // of its last heartbeat, and when it joined; by its own clock
+	Row     string // as which one it joined, and a random text
+	Name    string // what operators know it by
+	Address string
+	State   string        // "serving", "joining", "left", "silent", or "missing": it must speak before the fence can end
+	Beats   int64         // how often it has written to the store
+	Grants  int64         // how often it has asked for numbers, as far as is known
+	Seen    time.Duration // how long ago the server saw its heartbeat advance; 0: it did not
+	Self    bool          // it is the server that answers
 }
 
 // Status asks a server how it stands with its store, and who else is there.
@@ -38,11 +49,10 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	st := Status{State: res.GetState(), Why: res.GetWhy(), Fence: fenceOf(res.GetFence()), StoreID: res.GetStoreId()}
-	for _, n := range res.GetNodes() {
-		st.Nodes = append(st.Nodes, Node{n.GetId(), n.GetName(), n.GetAt().AsTime(), n.GetSince().AsTime()})
-	}
-	return st, nil
+	return Status{
+		State: res.GetState(), Code: hapax.Code(res.GetCode()), Why: res.GetWhy(), Command: res.GetCommand(), Fence: fenceOf(res.GetFence()),
+		Missing: nodesOf(res.GetMissing()), Nodes: nodesOf(res.GetNodes()), StoreID: res.GetStoreId(),
+	}, nil
 }
 
 func fenceOf(m *hapaxv1.Fence) *Fence {
@@ -52,24 +62,40 @@ func fenceOf(m *hapaxv1.Fence) *Fence {
 	return &Fence{m.GetId(), m.GetName(), m.GetWhy(), m.GetAt().AsTime()}
 }
 
-// An AdoptRequest says how an operator decides about a store that went back.
-type AdoptRequest struct {
-	DryRun         bool             // only say what would be done
-	Floor          int64            // what every segment tag is raised to at least
-	WithoutMissing bool             // go on although nodes have not said what they used; needs Floor
-	NoOthers       bool             // states that no node has used the store but those that are heard
-	Lines          map[string]int64 // what witnesses say whose nodes do not live
+func nodesOf(all []*hapaxv1.Node) []Node {
+	var nodes []Node
+	for _, m := range all {
+		nodes = append(nodes, Node{
+			Row: m.GetRow(), Name: m.GetName(), Address: m.GetAddress(), State: m.GetState(), Beats: m.GetBeats(), Grants: m.GetGrants(),
+			Seen: m.GetSeen().AsDuration(), Self: m.GetSelf(),
+		})
+	}
+	return nodes
 }
 
-// An Adoption is what was found and done.
+// A Statement is what an operator says about processes that can know what was granted,
+// and are missing while a fence stands.
+type Statement struct {
+	DryRun  bool          // only say what would be done; accepts exactly what would be accepted
+	Floor   int64         // above all that they can have used; not accepted below a mark that is known
+	Ahead   time.Duration // how far past now the timelines of worker IDs are raised, with a floor; 0: as far as a grant reaches
+	Witness [][]byte      // what witness files say whose nodes do not run
+}
+
+func (st Statement) message() *hapaxv1.Statement {
+	return &hapaxv1.Statement{DryRun: st.DryRun, Floor: st.Floor, Ahead: durationpb.New(st.Ahead), Witness: st.Witness}
+}
+
+// An Adoption is what a statement found and did.
 type Adoption struct {
 	StoreID  string
+	Other    string   // the store that the node knows, where it is another one
 	Fence    *Fence   // the fence that stood; nil: nothing was wrong
-	Spoke    []string // nodes that have said what they used, by name
-	Missing  []string // nodes that the store knows and that have not
-	Unheard  []string // further nodes that were seen in the store, or in the one that it replaces
-	Replaced bool     // the store is another one than that which was used
-	Raised   []Raised // marks that were raised, or would be
+	Spoke    int      // how many processes have said what they used
+	Missing  []Node   // who is missing still
+	Stated   []Node   // for whom it was stated
+	Raised   []Raised // marks that are raised, or would be
+	Proposed int64    // the lowest floor that is proposed
 }
 
 // Raised is one mark that was raised: of a tag, or of a pool's worker.
@@ -79,25 +105,40 @@ type Raised struct {
 	From, To  int64
 }
 
-// Adopt has a server raise every mark of the store above what is known to be used,
-// and lift the fence. Where nothing is wrong it changes nothing.
-func (c *Client) Adopt(ctx context.Context, req AdoptRequest) (Adoption, error) {
+// Adopt is an operator's word that the store, as it is now, is to be used; it speaks
+// for all who are missing. Where nothing is wrong it changes nothing. ErrFenced where
+// somebody is missing still.
+func (c *Client) Adopt(ctx context.Context, st Statement) (Adoption, error) {
 	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.AdoptResponse, error) {
-		return s.admin.Adopt(ctx, &hapaxv1.AdoptRequest{
-			DryRun: req.DryRun, Floor: req.Floor, WithoutMissing: req.WithoutMissing, NoOthers: req.NoOthers, Lines: req.Lines,
-		})
+		return s.admin.Adopt(ctx, &hapaxv1.AdoptRequest{Statement: st.message()})
 	})
 	if err != nil {
 		return Adoption{}, err
 	}
-	a := Adoption{
-		StoreID: res.GetStoreId(), Fence: fenceOf(res.GetFence()), Spoke: res.GetSpoke(), Missing: res.GetMissing(),
-		Unheard: res.GetUnheard(), Replaced: res.GetReplaced(),
+	return adoptionOf(res.GetAdoption()), nil
+}
+
+// SettleNode speaks for one process that is missing: the name of its row, or of its
+// node. Where no fence stands it ends the row of one that does not run.
+func (c *Client) SettleNode(ctx context.Context, node string, st Statement) (Adoption, error) {
+	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.SettleNodeResponse, error) {
+		return s.admin.SettleNode(ctx, &hapaxv1.SettleNodeRequest{Node: node, Statement: st.message()})
+	})
+	if err != nil {
+		return Adoption{}, err
 	}
-	for _, r := range res.GetRaised() {
+	return adoptionOf(res.GetAdoption()), nil
+}
+
+func adoptionOf(m *hapaxv1.Adoption) Adoption {
+	a := Adoption{
+		StoreID: m.GetStoreId(), Other: m.GetOther(), Fence: fenceOf(m.GetFence()), Spoke: int(m.GetSpoke()),
+		Missing: nodesOf(m.GetMissing()), Stated: nodesOf(m.GetStated()), Proposed: m.GetProposedFloor(),
+	}
+	for _, r := range m.GetRaised() {
 		a.Raised = append(a.Raised, Raised{r.GetTag(), r.GetPool(), r.GetWorker(), r.GetFrom(), r.GetTo()})
 	}
-	return a, nil
+	return a
 }
 
 // A PoolStatus is a worker pool as an operator sees it.

@@ -76,7 +76,7 @@ func (c *Client) allocate(ctx context.Context, tag string, n int64, last hapax.G
 // HandBack implements hapax.SegmentStore.
 func (c *Client) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
 	_, err := call(ctx, c, leasing, func(ctx context.Context, s *server) (*hapaxv1.HandBackResponse, error) {
-		return s.lease.HandBack(ctx, &hapaxv1.HandBackRequest{Tag: a.Tag.Name, Grant: wire.NewGrant(a.Grant), Key: string(a.Key), From: a.From, Next: next})
+		return s.lease.HandBack(ctx, &hapaxv1.HandBackRequest{Tag: a.Tag.Name, Grant: wire.NewGrant(a.Grant), Key: string(a.Key), From: a.From, Next: next, Token: a.Tag.Token})
 	})
 	return err
 }

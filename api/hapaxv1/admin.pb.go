@@ -9,6 +9,7 @@ package hapaxv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -1512,16 +1513,22 @@ func (*GetStatusRequest) Descriptor() ([]byte, []int) {
 // How the node stands.
 type GetStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty while the node is serving; else "refusing" or "fenced".
+	// joining, serving, fenced, refusing, leaving or left.
 	State string `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
-	// Why it is not serving.
+	// Why it is granted nothing; empty while it is granted numbers.
 	Why string `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
 	// The fence in the store, where there is one.
 	Fence *Fence `protobuf:"bytes,3,opt,name=fence,proto3" json:"fence,omitempty"`
-	// The nodes that the store knows, by identity; none where it is not shared.
+	// The processes that the store knows, by row; none where it is not shared.
 	Nodes []*Node `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// The store behind the server.
-	StoreId       string `protobuf:"bytes,5,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	StoreId string `protobuf:"bytes,5,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	// The stable code of what keeps it; empty while it is granted numbers.
+	Code string `protobuf:"bytes,6,opt,name=code,proto3" json:"code,omitempty"`
+	// What an operator may do; empty: nothing is needed.
+	Command string `protobuf:"bytes,7,opt,name=command,proto3" json:"command,omitempty"`
+	// Who must speak before the fence can end, and has not.
+	Missing       []*Node `protobuf:"bytes,8,rep,name=missing,proto3" json:"missing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1589,6 +1596,27 @@ func (x *GetStatusResponse) GetStoreId() string {
 		return x.StoreId
 	}
 	return ""
+}
+
+func (x *GetStatusResponse) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *GetStatusResponse) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *GetStatusResponse) GetMissing() []*Node {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
 }
 
 // Stands in the store while nobody is granted anything.
@@ -1664,17 +1692,25 @@ func (x *Fence) GetWhy() string {
 	return ""
 }
 
-// A node that the store knows.
+// A process that the store knows.
 type Node struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its identity.
-	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Its row: as which one it joined, and a random text.
+	Row string `protobuf:"bytes,1,opt,name=row,proto3" json:"row,omitempty"`
 	// What operators know it by.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Its last heartbeat, by its own clock.
-	At *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
-	// When it joined, by its own clock.
-	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	// Where it can be found.
+	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	// serving, joining, left or silent; missing: it must speak before the fence can end.
+	State string `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	// How often it has written to the store.
+	Beats int64 `protobuf:"varint,5,opt,name=beats,proto3" json:"beats,omitempty"`
+	// How often it has asked for numbers, as far as is known.
+	Grants int64 `protobuf:"varint,6,opt,name=grants,proto3" json:"grants,omitempty"`
+	// How long ago the server saw its heartbeat advance; not given: it did not.
+	Seen *durationpb.Duration `protobuf:"bytes,7,opt,name=seen,proto3" json:"seen,omitempty"`
+	// It is the server that answers.
+	Self          bool `protobuf:"varint,8,opt,name=self,proto3" json:"self,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1709,9 +1745,9 @@ func (*Node) Descriptor() ([]byte, []int) {
 	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
-func (x *Node) GetId() string {
+func (x *Node) GetRow() string {
 	if x != nil {
-		return x.Id
+		return x.Row
 	}
 	return ""
 }
@@ -1723,16 +1759,119 @@ func (x *Node) GetName() string {
 	return ""
 }
 
-func (x *Node) GetAt() *timestamppb.Timestamp {
+func (x *Node) GetAddress() string {
 	if x != nil {
-		return x.At
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Node) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Node) GetBeats() int64 {
+	if x != nil {
+		return x.Beats
+	}
+	return 0
+}
+
+func (x *Node) GetGrants() int64 {
+	if x != nil {
+		return x.Grants
+	}
+	return 0
+}
+
+func (x *Node) GetSeen() *durationpb.Duration {
+	if x != nil {
+		return x.Seen
 	}
 	return nil
 }
 
-func (x *Node) GetSince() *timestamppb.Timestamp {
+func (x *Node) GetSelf() bool {
 	if x != nil {
-		return x.Since
+		return x.Self
+	}
+	return false
+}
+
+// What an operator says about processes that can know what was granted, and are
+// missing.
+type Statement struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only say what would be done, and accept exactly what would be accepted.
+	DryRun bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// Above all that they can have used: every segment tag is raised to it. It is not
+	// accepted below a mark that is known.
+	Floor int64 `protobuf:"varint,2,opt,name=floor,proto3" json:"floor,omitempty"`
+	// How far past now the timelines of worker IDs are raised, with a floor.
+	Ahead *durationpb.Duration `protobuf:"bytes,3,opt,name=ahead,proto3" json:"ahead,omitempty"`
+	// What witness files say whose nodes do not run; see store/witness.
+	Witness       [][]byte `protobuf:"bytes,4,rep,name=witness,proto3" json:"witness,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Statement) Reset() {
+	*x = Statement{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Statement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Statement) ProtoMessage() {}
+
+func (x *Statement) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Statement.ProtoReflect.Descriptor instead.
+func (*Statement) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Statement) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *Statement) GetFloor() int64 {
+	if x != nil {
+		return x.Floor
+	}
+	return 0
+}
+
+func (x *Statement) GetAhead() *durationpb.Duration {
+	if x != nil {
+		return x.Ahead
+	}
+	return nil
+}
+
+func (x *Statement) GetWitness() [][]byte {
+	if x != nil {
+		return x.Witness
 	}
 	return nil
 }
@@ -1740,25 +1879,15 @@ func (x *Node) GetSince() *timestamppb.Timestamp {
 // Asks for a store to be adopted.
 type AdoptRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only say what would be done.
-	DryRun bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	// What every segment tag is raised to at least.
-	Floor int64 `protobuf:"varint,2,opt,name=floor,proto3" json:"floor,omitempty"`
-	// Go on although nodes that the store knows have not said what they used;
-	// needs a floor.
-	WithoutMissing bool `protobuf:"varint,3,opt,name=without_missing,json=withoutMissing,proto3" json:"without_missing,omitempty"`
-	// What witnesses say whose nodes do not live: lines with their marks.
-	Lines map[string]int64 `protobuf:"bytes,4,rep,name=lines,proto3" json:"lines,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// States that no node has used the store but those that are heard. A store that
-	// was replaced needs that, or a floor.
-	NoOthers      bool `protobuf:"varint,5,opt,name=no_others,json=noOthers,proto3" json:"no_others,omitempty"`
+	// What the operator says.
+	Statement     *Statement `protobuf:"bytes,1,opt,name=statement,proto3" json:"statement,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AdoptRequest) Reset() {
 	*x = AdoptRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	mi := &file_hapax_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1770,7 +1899,7 @@ func (x *AdoptRequest) String() string {
 func (*AdoptRequest) ProtoMessage() {}
 
 func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	mi := &file_hapax_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1783,69 +1912,28 @@ func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
 func (*AdoptRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
-func (x *AdoptRequest) GetDryRun() bool {
+func (x *AdoptRequest) GetStatement() *Statement {
 	if x != nil {
-		return x.DryRun
-	}
-	return false
-}
-
-func (x *AdoptRequest) GetFloor() int64 {
-	if x != nil {
-		return x.Floor
-	}
-	return 0
-}
-
-func (x *AdoptRequest) GetWithoutMissing() bool {
-	if x != nil {
-		return x.WithoutMissing
-	}
-	return false
-}
-
-func (x *AdoptRequest) GetLines() map[string]int64 {
-	if x != nil {
-		return x.Lines
+		return x.Statement
 	}
 	return nil
-}
-
-func (x *AdoptRequest) GetNoOthers() bool {
-	if x != nil {
-		return x.NoOthers
-	}
-	return false
 }
 
 // What was found and done.
 type AdoptResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The store.
-	StoreId string `protobuf:"bytes,1,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
-	// The fence that stood; not given: nothing was wrong.
-	Fence *Fence `protobuf:"bytes,2,opt,name=fence,proto3" json:"fence,omitempty"`
-	// Nodes that have said what they used, by name.
-	Spoke []string `protobuf:"bytes,3,rep,name=spoke,proto3" json:"spoke,omitempty"`
-	// Nodes that the store knows and that have not.
-	Missing []string `protobuf:"bytes,4,rep,name=missing,proto3" json:"missing,omitempty"`
-	// The marks that were raised, or would be.
-	Raised []*RaisedMark `protobuf:"bytes,5,rep,name=raised,proto3" json:"raised,omitempty"`
-	// Further nodes that were seen in the store, or in the one that it replaces, and
-	// that have not said what they used.
-	Unheard []string `protobuf:"bytes,6,rep,name=unheard,proto3" json:"unheard,omitempty"`
-	// The store is another one than that which was used.
-	Replaced      bool `protobuf:"varint,7,opt,name=replaced,proto3" json:"replaced,omitempty"`
+	// What was found and done.
+	Adoption      *Adoption `protobuf:"bytes,1,opt,name=adoption,proto3" json:"adoption,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AdoptResponse) Reset() {
 	*x = AdoptResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	mi := &file_hapax_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +1945,7 @@ func (x *AdoptResponse) String() string {
 func (*AdoptResponse) ProtoMessage() {}
 
 func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	mi := &file_hapax_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1870,56 +1958,224 @@ func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptResponse.ProtoReflect.Descriptor instead.
 func (*AdoptResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
-func (x *AdoptResponse) GetStoreId() string {
+func (x *AdoptResponse) GetAdoption() *Adoption {
+	if x != nil {
+		return x.Adoption
+	}
+	return nil
+}
+
+// Asks for a process to be spoken for.
+type SettleNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its row, or the name of its node.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// What the operator says.
+	Statement     *Statement `protobuf:"bytes,2,opt,name=statement,proto3" json:"statement,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleNodeRequest) Reset() {
+	*x = SettleNodeRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleNodeRequest) ProtoMessage() {}
+
+func (x *SettleNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleNodeRequest.ProtoReflect.Descriptor instead.
+func (*SettleNodeRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *SettleNodeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *SettleNodeRequest) GetStatement() *Statement {
+	if x != nil {
+		return x.Statement
+	}
+	return nil
+}
+
+// What was found and done.
+type SettleNodeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was found and done.
+	Adoption      *Adoption `protobuf:"bytes,1,opt,name=adoption,proto3" json:"adoption,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleNodeResponse) Reset() {
+	*x = SettleNodeResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleNodeResponse) ProtoMessage() {}
+
+func (x *SettleNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleNodeResponse.ProtoReflect.Descriptor instead.
+func (*SettleNodeResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *SettleNodeResponse) GetAdoption() *Adoption {
+	if x != nil {
+		return x.Adoption
+	}
+	return nil
+}
+
+// What an operator's statement found and did.
+type Adoption struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The store.
+	StoreId string `protobuf:"bytes,1,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	// The store that the node knows, where it is another one.
+	Other string `protobuf:"bytes,2,opt,name=other,proto3" json:"other,omitempty"`
+	// The fence that stood; not given: nothing was wrong.
+	Fence *Fence `protobuf:"bytes,3,opt,name=fence,proto3" json:"fence,omitempty"`
+	// How many processes have said what they used.
+	Spoke int64 `protobuf:"varint,4,opt,name=spoke,proto3" json:"spoke,omitempty"`
+	// Who is missing still.
+	Missing []*Node `protobuf:"bytes,5,rep,name=missing,proto3" json:"missing,omitempty"`
+	// For whom it was stated.
+	Stated []*Node `protobuf:"bytes,6,rep,name=stated,proto3" json:"stated,omitempty"`
+	// The marks that are raised, or would be.
+	Raised []*RaisedMark `protobuf:"bytes,7,rep,name=raised,proto3" json:"raised,omitempty"`
+	// The lowest floor that is proposed.
+	ProposedFloor int64 `protobuf:"varint,8,opt,name=proposed_floor,json=proposedFloor,proto3" json:"proposed_floor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Adoption) Reset() {
+	*x = Adoption{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Adoption) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Adoption) ProtoMessage() {}
+
+func (x *Adoption) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Adoption.ProtoReflect.Descriptor instead.
+func (*Adoption) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Adoption) GetStoreId() string {
 	if x != nil {
 		return x.StoreId
 	}
 	return ""
 }
 
-func (x *AdoptResponse) GetFence() *Fence {
+func (x *Adoption) GetOther() string {
+	if x != nil {
+		return x.Other
+	}
+	return ""
+}
+
+func (x *Adoption) GetFence() *Fence {
 	if x != nil {
 		return x.Fence
 	}
 	return nil
 }
 
-func (x *AdoptResponse) GetSpoke() []string {
+func (x *Adoption) GetSpoke() int64 {
 	if x != nil {
 		return x.Spoke
 	}
-	return nil
+	return 0
 }
 
-func (x *AdoptResponse) GetMissing() []string {
+func (x *Adoption) GetMissing() []*Node {
 	if x != nil {
 		return x.Missing
 	}
 	return nil
 }
 
-func (x *AdoptResponse) GetRaised() []*RaisedMark {
+func (x *Adoption) GetStated() []*Node {
+	if x != nil {
+		return x.Stated
+	}
+	return nil
+}
+
+func (x *Adoption) GetRaised() []*RaisedMark {
 	if x != nil {
 		return x.Raised
 	}
 	return nil
 }
 
-func (x *AdoptResponse) GetUnheard() []string {
+func (x *Adoption) GetProposedFloor() int64 {
 	if x != nil {
-		return x.Unheard
+		return x.ProposedFloor
 	}
-	return nil
-}
-
-func (x *AdoptResponse) GetReplaced() bool {
-	if x != nil {
-		return x.Replaced
-	}
-	return false
+	return 0
 }
 
 // A mark that was raised.
@@ -1941,7 +2197,7 @@ type RaisedMark struct {
 
 func (x *RaisedMark) Reset() {
 	*x = RaisedMark{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[34]
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2209,7 @@ func (x *RaisedMark) String() string {
 func (*RaisedMark) ProtoMessage() {}
 
 func (x *RaisedMark) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[34]
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2222,7 @@ func (x *RaisedMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaisedMark.ProtoReflect.Descriptor instead.
 func (*RaisedMark) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RaisedMark) GetTag() string {
@@ -2022,7 +2278,7 @@ type TraceRequest struct {
 
 func (x *TraceRequest) Reset() {
 	*x = TraceRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2034,7 +2290,7 @@ func (x *TraceRequest) String() string {
 func (*TraceRequest) ProtoMessage() {}
 
 func (x *TraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2047,7 +2303,7 @@ func (x *TraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRequest.ProtoReflect.Descriptor instead.
 func (*TraceRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TraceRequest) GetNumber() string {
@@ -2099,7 +2355,7 @@ type TraceResponse struct {
 
 func (x *TraceResponse) Reset() {
 	*x = TraceResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2367,7 @@ func (x *TraceResponse) String() string {
 func (*TraceResponse) ProtoMessage() {}
 
 func (x *TraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2380,7 @@ func (x *TraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceResponse.ProtoReflect.Descriptor instead.
 func (*TraceResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TraceResponse) GetNumber() int64 {
@@ -2186,7 +2442,7 @@ type TraceCoverage struct {
 
 func (x *TraceCoverage) Reset() {
 	*x = TraceCoverage{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2454,7 @@ func (x *TraceCoverage) String() string {
 func (*TraceCoverage) ProtoMessage() {}
 
 func (x *TraceCoverage) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2467,7 @@ func (x *TraceCoverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceCoverage.ProtoReflect.Descriptor instead.
 func (*TraceCoverage) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TraceCoverage) GetOn() bool {
@@ -2275,7 +2531,7 @@ type TraceLine struct {
 
 func (x *TraceLine) Reset() {
 	*x = TraceLine{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2543,7 @@ func (x *TraceLine) String() string {
 func (*TraceLine) ProtoMessage() {}
 
 func (x *TraceLine) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2556,7 @@ func (x *TraceLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceLine.ProtoReflect.Descriptor instead.
 func (*TraceLine) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TraceLine) GetLine() string {
@@ -2417,7 +2673,7 @@ type TraceGrant struct {
 
 func (x *TraceGrant) Reset() {
 	*x = TraceGrant{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2429,7 +2685,7 @@ func (x *TraceGrant) String() string {
 func (*TraceGrant) ProtoMessage() {}
 
 func (x *TraceGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2442,7 +2698,7 @@ func (x *TraceGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceGrant.ProtoReflect.Descriptor instead.
 func (*TraceGrant) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TraceGrant) GetGrant() *Grant {
@@ -2538,7 +2794,7 @@ type TraceHandout struct {
 
 func (x *TraceHandout) Reset() {
 	*x = TraceHandout{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2550,7 +2806,7 @@ func (x *TraceHandout) String() string {
 func (*TraceHandout) ProtoMessage() {}
 
 func (x *TraceHandout) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2563,7 +2819,7 @@ func (x *TraceHandout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceHandout.ProtoReflect.Descriptor instead.
 func (*TraceHandout) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TraceHandout) GetTag() string {
@@ -2624,7 +2880,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2636,7 +2892,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2649,7 +2905,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 // The plugins.
@@ -2663,7 +2919,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[42]
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2675,7 +2931,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[42]
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2688,7 +2944,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*Plugin {
@@ -2723,7 +2979,7 @@ type Plugin struct {
 
 func (x *Plugin) Reset() {
 	*x = Plugin{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[43]
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2735,7 +2991,7 @@ func (x *Plugin) String() string {
 func (*Plugin) ProtoMessage() {}
 
 func (x *Plugin) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[43]
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2748,7 +3004,7 @@ func (x *Plugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
 func (*Plugin) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Plugin) GetName() string {
@@ -2822,7 +3078,7 @@ type SetPluginRequest struct {
 
 func (x *SetPluginRequest) Reset() {
 	*x = SetPluginRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[44]
+	mi := &file_hapax_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2834,7 +3090,7 @@ func (x *SetPluginRequest) String() string {
 func (*SetPluginRequest) ProtoMessage() {}
 
 func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[44]
+	mi := &file_hapax_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2847,7 +3103,7 @@ func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPluginRequest.ProtoReflect.Descriptor instead.
 func (*SetPluginRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SetPluginRequest) GetName() string {
@@ -2882,7 +3138,7 @@ type SetPluginResponse struct {
 
 func (x *SetPluginResponse) Reset() {
 	*x = SetPluginResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[45]
+	mi := &file_hapax_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2894,7 +3150,7 @@ func (x *SetPluginResponse) String() string {
 func (*SetPluginResponse) ProtoMessage() {}
 
 func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[45]
+	mi := &file_hapax_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2907,7 +3163,7 @@ func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPluginResponse.ProtoReflect.Descriptor instead.
 func (*SetPluginResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SetPluginResponse) GetPlugin() *Plugin {
@@ -2928,7 +3184,7 @@ type GetUsageRequest struct {
 
 func (x *GetUsageRequest) Reset() {
 	*x = GetUsageRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[46]
+	mi := &file_hapax_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3196,7 @@ func (x *GetUsageRequest) String() string {
 func (*GetUsageRequest) ProtoMessage() {}
 
 func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[46]
+	mi := &file_hapax_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3209,7 @@ func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
 func (*GetUsageRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetUsageRequest) GetTag() string {
@@ -2974,7 +3230,7 @@ type GetUsageResponse struct {
 
 func (x *GetUsageResponse) Reset() {
 	*x = GetUsageResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[47]
+	mi := &file_hapax_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2986,7 +3242,7 @@ func (x *GetUsageResponse) String() string {
 func (*GetUsageResponse) ProtoMessage() {}
 
 func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[47]
+	mi := &file_hapax_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2999,7 +3255,7 @@ func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
 func (*GetUsageResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetUsageResponse) GetUsages() []*Usage {
@@ -3013,7 +3269,7 @@ var File_hapax_v1_admin_proto protoreflect.FileDescriptor
 
 const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x14hapax/v1/admin.proto\x12\bhapax.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14hapax/v1/types.proto\"#\n" +
+	"\x14hapax/v1/admin.proto\x12\bhapax.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14hapax/v1/types.proto\"#\n" +
 	"\rGetTagRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"1\n" +
 	"\x0eGetTagResponse\x12\x1f\n" +
@@ -3096,41 +3352,53 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"8\n" +
 	"\x12DeletePoolResponse\x12\"\n" +
 	"\x04pool\x18\x01 \x01(\v2\x0e.hapax.v1.PoolR\x04pool\"\x12\n" +
-	"\x10GetStatusRequest\"\xa3\x01\n" +
+	"\x10GetStatusRequest\"\xfb\x01\n" +
 	"\x11GetStatusResponse\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12%\n" +
 	"\x05fence\x18\x03 \x01(\v2\x0f.hapax.v1.FenceR\x05fence\x12$\n" +
 	"\x05nodes\x18\x04 \x03(\v2\x0e.hapax.v1.NodeR\x05nodes\x12\x19\n" +
-	"\bstore_id\x18\x05 \x01(\tR\astoreId\"i\n" +
+	"\bstore_id\x18\x05 \x01(\tR\astoreId\x12\x12\n" +
+	"\x04code\x18\x06 \x01(\tR\x04code\x12\x18\n" +
+	"\acommand\x18\a \x01(\tR\acommand\x12(\n" +
+	"\amissing\x18\b \x03(\v2\x0e.hapax.v1.NodeR\amissing\"i\n" +
 	"\x05Fence\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
 	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x10\n" +
-	"\x03why\x18\x04 \x01(\tR\x03why\"\x88\x01\n" +
-	"\x04Node\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
-	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x120\n" +
-	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xf6\x01\n" +
-	"\fAdoptRequest\x12\x17\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\"\xcd\x01\n" +
+	"\x04Node\x12\x10\n" +
+	"\x03row\x18\x01 \x01(\tR\x03row\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x12\x14\n" +
+	"\x05beats\x18\x05 \x01(\x03R\x05beats\x12\x16\n" +
+	"\x06grants\x18\x06 \x01(\x03R\x06grants\x12-\n" +
+	"\x04seen\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04seen\x12\x12\n" +
+	"\x04self\x18\b \x01(\bR\x04self\"\x85\x01\n" +
+	"\tStatement\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x14\n" +
-	"\x05floor\x18\x02 \x01(\x03R\x05floor\x12'\n" +
-	"\x0fwithout_missing\x18\x03 \x01(\bR\x0ewithoutMissing\x127\n" +
-	"\x05lines\x18\x04 \x03(\v2!.hapax.v1.AdoptRequest.LinesEntryR\x05lines\x12\x1b\n" +
-	"\tno_others\x18\x05 \x01(\bR\bnoOthers\x1a8\n" +
-	"\n" +
-	"LinesEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xe5\x01\n" +
-	"\rAdoptResponse\x12\x19\n" +
-	"\bstore_id\x18\x01 \x01(\tR\astoreId\x12%\n" +
-	"\x05fence\x18\x02 \x01(\v2\x0f.hapax.v1.FenceR\x05fence\x12\x14\n" +
-	"\x05spoke\x18\x03 \x03(\tR\x05spoke\x12\x18\n" +
-	"\amissing\x18\x04 \x03(\tR\amissing\x12,\n" +
-	"\x06raised\x18\x05 \x03(\v2\x14.hapax.v1.RaisedMarkR\x06raised\x12\x18\n" +
-	"\aunheard\x18\x06 \x03(\tR\aunheard\x12\x1a\n" +
-	"\breplaced\x18\a \x01(\bR\breplaced\"n\n" +
+	"\x05floor\x18\x02 \x01(\x03R\x05floor\x12/\n" +
+	"\x05ahead\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05ahead\x12\x18\n" +
+	"\awitness\x18\x04 \x03(\fR\awitness\"A\n" +
+	"\fAdoptRequest\x121\n" +
+	"\tstatement\x18\x01 \x01(\v2\x13.hapax.v1.StatementR\tstatement\"?\n" +
+	"\rAdoptResponse\x12.\n" +
+	"\badoption\x18\x01 \x01(\v2\x12.hapax.v1.AdoptionR\badoption\"Z\n" +
+	"\x11SettleNodeRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x121\n" +
+	"\tstatement\x18\x02 \x01(\v2\x13.hapax.v1.StatementR\tstatement\"D\n" +
+	"\x12SettleNodeResponse\x12.\n" +
+	"\badoption\x18\x01 \x01(\v2\x12.hapax.v1.AdoptionR\badoption\"\x9f\x02\n" +
+	"\bAdoption\x12\x19\n" +
+	"\bstore_id\x18\x01 \x01(\tR\astoreId\x12\x14\n" +
+	"\x05other\x18\x02 \x01(\tR\x05other\x12%\n" +
+	"\x05fence\x18\x03 \x01(\v2\x0f.hapax.v1.FenceR\x05fence\x12\x14\n" +
+	"\x05spoke\x18\x04 \x01(\x03R\x05spoke\x12(\n" +
+	"\amissing\x18\x05 \x03(\v2\x0e.hapax.v1.NodeR\amissing\x12&\n" +
+	"\x06stated\x18\x06 \x03(\v2\x0e.hapax.v1.NodeR\x06stated\x12,\n" +
+	"\x06raised\x18\a \x03(\v2\x14.hapax.v1.RaisedMarkR\x06raised\x12%\n" +
+	"\x0eproposed_floor\x18\b \x01(\x03R\rproposedFloor\"n\n" +
 	"\n" +
 	"RaisedMark\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\x12\x12\n" +
@@ -3218,7 +3486,7 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x0fGetUsageRequest\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\";\n" +
 	"\x10GetUsageResponse\x12'\n" +
-	"\x06usages\x18\x01 \x03(\v2\x0f.hapax.v1.UsageR\x06usages2\x9c\v\n" +
+	"\x06usages\x18\x01 \x03(\v2\x0f.hapax.v1.UsageR\x06usages2\xe7\v\n" +
 	"\fAdminService\x12=\n" +
 	"\x06GetTag\x12\x17.hapax.v1.GetTagRequest\x1a\x18.hapax.v1.GetTagResponse\"\x00\x12C\n" +
 	"\bListTags\x12\x19.hapax.v1.ListTagsRequest\x1a\x1a.hapax.v1.ListTagsResponse\"\x00\x12F\n" +
@@ -3237,7 +3505,9 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"DeletePool\x12\x1b.hapax.v1.DeletePoolRequest\x1a\x1c.hapax.v1.DeletePoolResponse\"\x00\x12:\n" +
 	"\x05Trace\x12\x16.hapax.v1.TraceRequest\x1a\x17.hapax.v1.TraceResponse\"\x00\x12F\n" +
 	"\tGetStatus\x12\x1a.hapax.v1.GetStatusRequest\x1a\x1b.hapax.v1.GetStatusResponse\"\x00\x12:\n" +
-	"\x05Adopt\x12\x16.hapax.v1.AdoptRequest\x1a\x17.hapax.v1.AdoptResponse\"\x00\x12L\n" +
+	"\x05Adopt\x12\x16.hapax.v1.AdoptRequest\x1a\x17.hapax.v1.AdoptResponse\"\x00\x12I\n" +
+	"\n" +
+	"SettleNode\x12\x1b.hapax.v1.SettleNodeRequest\x1a\x1c.hapax.v1.SettleNodeResponse\"\x00\x12L\n" +
 	"\vListPlugins\x12\x1c.hapax.v1.ListPluginsRequest\x1a\x1d.hapax.v1.ListPluginsResponse\"\x00\x12F\n" +
 	"\tSetPlugin\x12\x1a.hapax.v1.SetPluginRequest\x1a\x1b.hapax.v1.SetPluginResponse\"\x00\x12C\n" +
 	"\bGetUsage\x12\x19.hapax.v1.GetUsageRequest\x1a\x1a.hapax.v1.GetUsageResponse\"\x00B/Z-github.com/hapax-id/hapax/api/hapaxv1;hapaxv1b\x06proto3"
@@ -3254,7 +3524,7 @@ func file_hapax_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hapax_v1_admin_proto_rawDescData
 }
 
-var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_hapax_v1_admin_proto_goTypes = []any{
 	(*GetTagRequest)(nil),              // 0: hapax.v1.GetTagRequest
 	(*GetTagResponse)(nil),             // 1: hapax.v1.GetTagResponse
@@ -3288,117 +3558,129 @@ var file_hapax_v1_admin_proto_goTypes = []any{
 	(*GetStatusResponse)(nil),          // 29: hapax.v1.GetStatusResponse
 	(*Fence)(nil),                      // 30: hapax.v1.Fence
 	(*Node)(nil),                       // 31: hapax.v1.Node
-	(*AdoptRequest)(nil),               // 32: hapax.v1.AdoptRequest
-	(*AdoptResponse)(nil),              // 33: hapax.v1.AdoptResponse
-	(*RaisedMark)(nil),                 // 34: hapax.v1.RaisedMark
-	(*TraceRequest)(nil),               // 35: hapax.v1.TraceRequest
-	(*TraceResponse)(nil),              // 36: hapax.v1.TraceResponse
-	(*TraceCoverage)(nil),              // 37: hapax.v1.TraceCoverage
-	(*TraceLine)(nil),                  // 38: hapax.v1.TraceLine
-	(*TraceGrant)(nil),                 // 39: hapax.v1.TraceGrant
-	(*TraceHandout)(nil),               // 40: hapax.v1.TraceHandout
-	(*ListPluginsRequest)(nil),         // 41: hapax.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),        // 42: hapax.v1.ListPluginsResponse
-	(*Plugin)(nil),                     // 43: hapax.v1.Plugin
-	(*SetPluginRequest)(nil),           // 44: hapax.v1.SetPluginRequest
-	(*SetPluginResponse)(nil),          // 45: hapax.v1.SetPluginResponse
-	(*GetUsageRequest)(nil),            // 46: hapax.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),           // 47: hapax.v1.GetUsageResponse
-	nil,                                // 48: hapax.v1.AdoptRequest.LinesEntry
-	(*Tag)(nil),                        // 49: hapax.v1.Tag
-	(*Pool)(nil),                       // 50: hapax.v1.Pool
-	(*Worker)(nil),                     // 51: hapax.v1.Worker
-	(*timestamppb.Timestamp)(nil),      // 52: google.protobuf.Timestamp
-	(*Field)(nil),                      // 53: hapax.v1.Field
-	(*Grant)(nil),                      // 54: hapax.v1.Grant
-	(*Usage)(nil),                      // 55: hapax.v1.Usage
+	(*Statement)(nil),                  // 32: hapax.v1.Statement
+	(*AdoptRequest)(nil),               // 33: hapax.v1.AdoptRequest
+	(*AdoptResponse)(nil),              // 34: hapax.v1.AdoptResponse
+	(*SettleNodeRequest)(nil),          // 35: hapax.v1.SettleNodeRequest
+	(*SettleNodeResponse)(nil),         // 36: hapax.v1.SettleNodeResponse
+	(*Adoption)(nil),                   // 37: hapax.v1.Adoption
+	(*RaisedMark)(nil),                 // 38: hapax.v1.RaisedMark
+	(*TraceRequest)(nil),               // 39: hapax.v1.TraceRequest
+	(*TraceResponse)(nil),              // 40: hapax.v1.TraceResponse
+	(*TraceCoverage)(nil),              // 41: hapax.v1.TraceCoverage
+	(*TraceLine)(nil),                  // 42: hapax.v1.TraceLine
+	(*TraceGrant)(nil),                 // 43: hapax.v1.TraceGrant
+	(*TraceHandout)(nil),               // 44: hapax.v1.TraceHandout
+	(*ListPluginsRequest)(nil),         // 45: hapax.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),        // 46: hapax.v1.ListPluginsResponse
+	(*Plugin)(nil),                     // 47: hapax.v1.Plugin
+	(*SetPluginRequest)(nil),           // 48: hapax.v1.SetPluginRequest
+	(*SetPluginResponse)(nil),          // 49: hapax.v1.SetPluginResponse
+	(*GetUsageRequest)(nil),            // 50: hapax.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),           // 51: hapax.v1.GetUsageResponse
+	(*Tag)(nil),                        // 52: hapax.v1.Tag
+	(*Pool)(nil),                       // 53: hapax.v1.Pool
+	(*Worker)(nil),                     // 54: hapax.v1.Worker
+	(*timestamppb.Timestamp)(nil),      // 55: google.protobuf.Timestamp
+	(*Field)(nil),                      // 56: hapax.v1.Field
+	(*durationpb.Duration)(nil),        // 57: google.protobuf.Duration
+	(*Grant)(nil),                      // 58: hapax.v1.Grant
+	(*Usage)(nil),                      // 59: hapax.v1.Usage
 }
 var file_hapax_v1_admin_proto_depIdxs = []int32{
-	49, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
-	49, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
-	49, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
-	49, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
-	49, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
-	49, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
-	50, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
-	51, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
+	52, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
+	52, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
+	52, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
+	52, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
+	52, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
+	52, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
+	53, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
+	54, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
 	16, // 8: hapax.v1.ListPoolStatusesResponse.pools:type_name -> hapax.v1.PoolStatus
-	50, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
+	53, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
 	21, // 10: hapax.v1.ListWorkerStatusesResponse.workers:type_name -> hapax.v1.WorkerStatus
 	21, // 11: hapax.v1.GetWorkerStatusResponse.worker:type_name -> hapax.v1.WorkerStatus
-	51, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
-	52, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
-	52, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
-	53, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
-	51, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
-	50, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
-	50, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
+	54, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
+	55, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
+	55, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
+	56, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
+	54, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
+	53, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
+	53, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
 	30, // 19: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
 	31, // 20: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
-	52, // 21: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
-	52, // 22: hapax.v1.Node.at:type_name -> google.protobuf.Timestamp
-	52, // 23: hapax.v1.Node.since:type_name -> google.protobuf.Timestamp
-	48, // 24: hapax.v1.AdoptRequest.lines:type_name -> hapax.v1.AdoptRequest.LinesEntry
-	30, // 25: hapax.v1.AdoptResponse.fence:type_name -> hapax.v1.Fence
-	34, // 26: hapax.v1.AdoptResponse.raised:type_name -> hapax.v1.RaisedMark
-	38, // 27: hapax.v1.TraceResponse.lines:type_name -> hapax.v1.TraceLine
-	37, // 28: hapax.v1.TraceResponse.ledger:type_name -> hapax.v1.TraceCoverage
-	37, // 29: hapax.v1.TraceResponse.history:type_name -> hapax.v1.TraceCoverage
-	52, // 30: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
-	52, // 31: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
-	39, // 32: hapax.v1.TraceLine.grants:type_name -> hapax.v1.TraceGrant
-	40, // 33: hapax.v1.TraceLine.issued:type_name -> hapax.v1.TraceHandout
-	54, // 34: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
-	52, // 35: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
-	52, // 36: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
-	52, // 37: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
-	52, // 38: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
-	43, // 39: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
-	43, // 40: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
-	55, // 41: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
-	0,  // 42: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
-	2,  // 43: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
-	4,  // 44: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
-	6,  // 45: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
-	8,  // 46: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
-	10, // 47: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
-	12, // 48: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
-	14, // 49: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
-	17, // 50: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
-	19, // 51: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
-	22, // 52: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
-	24, // 53: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
-	26, // 54: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
-	35, // 55: hapax.v1.AdminService.Trace:input_type -> hapax.v1.TraceRequest
-	28, // 56: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
-	32, // 57: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
-	41, // 58: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
-	44, // 59: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
-	46, // 60: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
-	1,  // 61: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
-	3,  // 62: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
-	5,  // 63: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
-	7,  // 64: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
-	9,  // 65: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
-	11, // 66: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
-	13, // 67: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
-	15, // 68: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
-	18, // 69: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
-	20, // 70: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
-	23, // 71: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
-	25, // 72: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
-	27, // 73: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
-	36, // 74: hapax.v1.AdminService.Trace:output_type -> hapax.v1.TraceResponse
-	29, // 75: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
-	33, // 76: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
-	42, // 77: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
-	45, // 78: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
-	47, // 79: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
-	61, // [61:80] is the sub-list for method output_type
-	42, // [42:61] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	31, // 21: hapax.v1.GetStatusResponse.missing:type_name -> hapax.v1.Node
+	55, // 22: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
+	57, // 23: hapax.v1.Node.seen:type_name -> google.protobuf.Duration
+	57, // 24: hapax.v1.Statement.ahead:type_name -> google.protobuf.Duration
+	32, // 25: hapax.v1.AdoptRequest.statement:type_name -> hapax.v1.Statement
+	37, // 26: hapax.v1.AdoptResponse.adoption:type_name -> hapax.v1.Adoption
+	32, // 27: hapax.v1.SettleNodeRequest.statement:type_name -> hapax.v1.Statement
+	37, // 28: hapax.v1.SettleNodeResponse.adoption:type_name -> hapax.v1.Adoption
+	30, // 29: hapax.v1.Adoption.fence:type_name -> hapax.v1.Fence
+	31, // 30: hapax.v1.Adoption.missing:type_name -> hapax.v1.Node
+	31, // 31: hapax.v1.Adoption.stated:type_name -> hapax.v1.Node
+	38, // 32: hapax.v1.Adoption.raised:type_name -> hapax.v1.RaisedMark
+	42, // 33: hapax.v1.TraceResponse.lines:type_name -> hapax.v1.TraceLine
+	41, // 34: hapax.v1.TraceResponse.ledger:type_name -> hapax.v1.TraceCoverage
+	41, // 35: hapax.v1.TraceResponse.history:type_name -> hapax.v1.TraceCoverage
+	55, // 36: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
+	55, // 37: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
+	43, // 38: hapax.v1.TraceLine.grants:type_name -> hapax.v1.TraceGrant
+	44, // 39: hapax.v1.TraceLine.issued:type_name -> hapax.v1.TraceHandout
+	58, // 40: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
+	55, // 41: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
+	55, // 42: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
+	55, // 43: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
+	55, // 44: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
+	47, // 45: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
+	47, // 46: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
+	59, // 47: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
+	0,  // 48: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
+	2,  // 49: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
+	4,  // 50: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
+	6,  // 51: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
+	8,  // 52: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
+	10, // 53: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
+	12, // 54: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
+	14, // 55: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
+	17, // 56: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
+	19, // 57: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
+	22, // 58: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
+	24, // 59: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
+	26, // 60: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
+	39, // 61: hapax.v1.AdminService.Trace:input_type -> hapax.v1.TraceRequest
+	28, // 62: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
+	33, // 63: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
+	35, // 64: hapax.v1.AdminService.SettleNode:input_type -> hapax.v1.SettleNodeRequest
+	45, // 65: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
+	48, // 66: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
+	50, // 67: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
+	1,  // 68: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
+	3,  // 69: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
+	5,  // 70: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
+	7,  // 71: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
+	9,  // 72: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
+	11, // 73: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
+	13, // 74: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
+	15, // 75: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
+	18, // 76: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
+	20, // 77: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
+	23, // 78: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
+	25, // 79: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
+	27, // 80: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
+	40, // 81: hapax.v1.AdminService.Trace:output_type -> hapax.v1.TraceResponse
+	29, // 82: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
+	34, // 83: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
+	36, // 84: hapax.v1.AdminService.SettleNode:output_type -> hapax.v1.SettleNodeResponse
+	46, // 85: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
+	49, // 86: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
+	51, // 87: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
+	68, // [68:88] is the sub-list for method output_type
+	48, // [48:68] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_admin_proto_init() }
@@ -3408,15 +3690,15 @@ func file_hapax_v1_admin_proto_init() {
 	}
 	file_hapax_v1_types_proto_init()
 	file_hapax_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
-	file_hapax_v1_admin_proto_msgTypes[38].OneofWrappers = []any{}
-	file_hapax_v1_admin_proto_msgTypes[44].OneofWrappers = []any{}
+	file_hapax_v1_admin_proto_msgTypes[42].OneofWrappers = []any{}
+	file_hapax_v1_admin_proto_msgTypes[48].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_admin_proto_rawDesc), len(file_hapax_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   49,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -424,7 +424,9 @@ type HandBackRequest struct {
 	// As it was returned.
 	From int64 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
 	// The first number that was not issued.
-	Next          int64 `protobuf:"varint,5,opt,name=next,proto3" json:"next,omitempty"`
+	Next int64 `protobuf:"varint,5,opt,name=next,proto3" json:"next,omitempty"`
+	// The tag's fencing token, as it was returned.
+	Token         int64 `protobuf:"varint,6,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -490,6 +492,13 @@ func (x *HandBackRequest) GetFrom() int64 {
 func (x *HandBackRequest) GetNext() int64 {
 	if x != nil {
 		return x.Next
+	}
+	return 0
+}
+
+func (x *HandBackRequest) GetToken() int64 {
+	if x != nil {
+		return x.Token
 	}
 	return 0
 }
@@ -1225,13 +1234,14 @@ const file_hapax_v1_lease_proto_rawDesc = "" +
 	"\x03tag\x18\x02 \x01(\v2\r.hapax.v1.TagR\x03tag\x126\n" +
 	"\tvalid_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bvalidFor\x12\x10\n" +
 	"\x03key\x18\x04 \x01(\tR\x03key\x12\x12\n" +
-	"\x04from\x18\x05 \x01(\x03R\x04from\"\x84\x01\n" +
+	"\x04from\x18\x05 \x01(\x03R\x04from\"\x9a\x01\n" +
 	"\x0fHandBackRequest\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\x12%\n" +
 	"\x05grant\x18\x02 \x01(\v2\x0f.hapax.v1.GrantR\x05grant\x12\x10\n" +
 	"\x03key\x18\x03 \x01(\tR\x03key\x12\x12\n" +
 	"\x04from\x18\x04 \x01(\x03R\x04from\x12\x12\n" +
-	"\x04next\x18\x05 \x01(\x03R\x04next\"\x12\n" +
+	"\x04next\x18\x05 \x01(\x03R\x04next\x12\x14\n" +
+	"\x05token\x18\x06 \x01(\x03R\x05token\"\x12\n" +
 	"\x10HandBackResponse\" \n" +
 	"\fRenewRequest\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\"G\n" +

@@ -111,7 +111,9 @@ type Tag struct {
 	// From 0 to delta - 1.
 	Remainder int64 `protobuf:"varint,11,opt,name=remainder,proto3" json:"remainder,omitempty"`
 	// What layers above the numbers keep with the tag.
-	Extra         string `protobuf:"bytes,12,opt,name=extra,proto3" json:"extra,omitempty"`
+	Extra string `protobuf:"bytes,12,opt,name=extra,proto3" json:"extra,omitempty"`
+	// Fencing token: raised by each hand-back. Ignored in definitions.
+	Token         int64 `protobuf:"varint,13,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -228,6 +230,13 @@ func (x *Tag) GetExtra() string {
 		return x.Extra
 	}
 	return ""
+}
+
+func (x *Tag) GetToken() int64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
 }
 
 // A half-open stretch of a line: of numbers on a tag's, of ticks on a worker's.
@@ -1113,7 +1122,7 @@ var File_hapax_v1_types_proto protoreflect.FileDescriptor
 
 const file_hapax_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x14hapax/v1/types.proto\x12\bhapax.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa9\x02\n" +
+	"\x14hapax/v1/types.proto\x12\bhapax.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbf\x02\n" +
 	"\x03Tag\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x0e.hapax.v1.KindR\x04kind\x12\x14\n" +
@@ -1127,7 +1136,8 @@ const file_hapax_v1_types_proto_rawDesc = "" +
 	"\x05delta\x18\n" +
 	" \x01(\x03R\x05delta\x12\x1c\n" +
 	"\tremainder\x18\v \x01(\x03R\tremainder\x12\x14\n" +
-	"\x05extra\x18\f \x01(\tR\x05extra\"'\n" +
+	"\x05extra\x18\f \x01(\tR\x05extra\x12\x14\n" +
+	"\x05token\x18\r \x01(\x03R\x05token\"'\n" +
 	"\x05Grant\x12\x0e\n" +
 	"\x02lo\x18\x01 \x01(\x03R\x02lo\x12\x0e\n" +
 	"\x02hi\x18\x02 \x01(\x03R\x02hi\"-\n" +

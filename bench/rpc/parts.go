@@ -62,7 +62,7 @@ func newParts(ctx context.Context) (p *parts, err error) {
 	if p.store, err = boltstore.Open(ctx, filepath.Join(p.dir, "hapax.db"), boltstore.Options{}); err != nil {
 		return p, err
 	}
-	if p.witness, err = witness.Open(filepath.Join(p.dir, "witness")); err != nil {
+	if p.witness, err = witness.OpenFile(filepath.Join(p.dir, "witness")); err != nil {
 		return p, err
 	}
 	if p.guard, err = witness.Guard(p.store, p.witness, witness.Options{}); err != nil {

@@ -13,14 +13,14 @@ import (
 // A Raised is a row whose max_id Adopt raises.
 type Raised = marks.Raised
 
-// Adopt is the way out where TableOptions.Witness refuses the table: it raises
-// max_id of every row to what the witness knows, and to margin above what it was at
-// least, for what Leaf's own nodes have issued; and then the table may be used
-// again. With dryRun it tells only what it would do. Where nothing is refused and no
-// row is behind, it does nothing.
+// Adopt is the way out where TableOptions.Witness refuses rows: it raises max_id of
+// every row to what the witness knows, and to margin above what it was at least, for
+// what Leaf's own nodes have issued; and then the rows may be used again. With dryRun
+// it tells only what it would do. Where nothing is refused and no row is behind, it
+// does nothing.
 func (t *Table) Adopt(ctx context.Context, margin int64, dryRun bool) ([]Raised, error) {
 	known := t.marks.Lines()
-	wrong := t.marks.Refused() != nil
+	wrong := len(t.marks.RefusedLines()) > 0
 	var all []Raised
 	var bad error
 	err := t.rows(ctx, "", func(r row) bool {
@@ -47,10 +47,7 @@ func (t *Table) Adopt(ctx context.Context, margin int64, dryRun bool) ([]Raised,
 			return nil, err
 		}
 	}
-	if t.witness == nil {
-		return all, nil
-	}
-	return all, t.witness.Readmit()
+	return all, t.marks.Readmit()
 }
 
 // raise raises one row, unless it is higher already.

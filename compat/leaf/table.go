@@ -35,7 +35,6 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/issuers"
-	"github.com/hapax-id/hapax/compat/internal/marks"
 	"github.com/hapax-id/hapax/compat/internal/mysqldb"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
@@ -57,13 +56,13 @@ type TableOptions struct {
 	AcceptFailover bool
 
 	// Witness, if set, remembers what was granted, and outlives the process. A row
-	// that is behind it is refused, and with it the whole table, also after a
-	// restart, until Adopt. It stays the caller's to close, after the table.
+	// that is behind it is refused, and that row alone, also after a restart, until
+	// Adopt. It stays the caller's to close, after the table.
 	Witness *witness.Witness
 
 	// Warn receives what an operator should know, with a stable code:
 	// "not_durable" (the server may lose what it acknowledged), "bad_row" (a row that
-	// cannot be used, and why) and "fenced" (the witness refuses the table from now on).
+	// cannot be used, and why) and "fenced" (the witness refuses a row from now on).
 	Warn func(code, message string)
 }
 
@@ -71,9 +70,8 @@ type TableOptions struct {
 type Table struct {
 	db      *mysqldb.DB
 	warn    func(code, message string)
-	witness *witness.Witness // may be nil
-	marks   *marks.Marks     // how far each tag was granted
-	checked atomic.Bool      // all rows were compared with the marks
+	marks   *witness.Marks // how far each tag was granted
+	checked atomic.Bool    // all rows were compared with the marks
 }
 
 // OpenTable opens leaf_alloc in the database mysql://user:password@host/database,
@@ -106,7 +104,7 @@ func newTable(db *mysqldb.DB, opts TableOptions) *Table {
 	if opts.Warn == nil {
 		opts.Warn = func(string, string) {}
 	}
-	return &Table{db: db, warn: opts.Warn, witness: opts.Witness, marks: marks.New(opts.Witness, opts.Warn)}
+	return &Table{db: db, warn: opts.Warn, marks: witness.NewMarks(opts.Witness, opts.Warn)}
 }
 
 // A row is what a row of leaf_alloc tells.
@@ -166,10 +164,9 @@ func (t *Table) Allocate(ctx context.Context, tag string, n int64, _ hapax.Grant
 	if err != nil {
 		return hapax.Allocation{}, err
 	}
-	defer c.End()
 	r, g, err := t.advance(limited, tag, n, c.Since)
 	if errors.Is(err, hapax.ErrStoreRolledBack) {
-		err = t.marks.Behind(err)
+		err = t.marks.Behind(witness.TagLine(tag), err)
 	}
 	if err != nil {
 		return hapax.Allocation{}, t.db.Fail(ctx, "leaf_alloc", err)
@@ -180,26 +177,22 @@ func (t *Table) Allocate(ctx context.Context, tag string, n int64, _ hapax.Grant
 	return hapax.Allocation{Grant: g, Tag: r.asTag(), From: g.Lo}, nil
 }
 
-// compare looks at all rows once before the first is used: where one is behind the
-// witness the table was set back, and the others with it, of which the witness may
-// know nothing.
+// compare looks at all rows once before the first is used, and refuses those that are
+// behind the witness. A row without a mark may hold anything: it is judged when it is
+// used.
 func (t *Table) compare(ctx context.Context) error {
 	if !t.marks.Durable() || t.checked.Load() {
 		return nil
 	}
 	known := t.marks.Lines() // from before the rows are read
-	var behind error
 	err := t.rows(ctx, "", func(r row) bool {
 		if mark, ok := known[witness.TagLine(r.tag)]; ok && r.maxID < mark {
-			behind = t.behind(r, mark) // a row without a mark may hold anything: it is judged when it is used
+			_ = t.marks.Behind(witness.TagLine(r.tag), t.behind(r, mark)) // told where the row is used
 		}
-		return behind == nil
+		return true
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case behind != nil:
-		return t.marks.Behind(behind)
 	}
 	t.checked.Store(true)
 	return nil
@@ -263,7 +256,7 @@ func (t *Table) advance(ctx context.Context, tag string, n, taken int64) (row, h
 // missing returns the error for a tag without a row: ErrTagDeleted where there
 // was one.
 func (t *Table) missing(tag string) error {
-	if t.marks.Known(witness.TagLine(tag)) {
+	if _, used := t.marks.Mark(witness.TagLine(tag)); used {
 		return fmt.Errorf("%w: row %q is gone from leaf_alloc", hapax.ErrTagDeleted, tag)
 	}
 	return fmt.Errorf("%w: leaf_alloc has no row %q", hapax.ErrTagNotFound, tag)
@@ -293,7 +286,6 @@ func (t *Table) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	defer c.End()
 	r := row{tag: name}
 	err = t.db.SQL.QueryRowContext(limited, "SELECT max_id, step FROM leaf_alloc"+exactly, name, name).Scan(&r.maxID, &r.step)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -303,7 +295,7 @@ func (t *Table) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 		err = r.check()
 	}
 	if err == nil && t.marks.Durable() && r.maxID < c.Since {
-		err = t.marks.Behind(t.behind(r, c.Since))
+		err = t.marks.Behind(witness.TagLine(name), t.behind(r, c.Since))
 	}
 	return r.asTag(), t.db.Fail(ctx, "leaf_alloc", err)
 }
@@ -360,12 +352,29 @@ func (t *Table) DeleteTag(_ context.Context, name string) (hapax.Tag, error) {
 	return hapax.Tag{}, fmt.Errorf("%w: remove the row instead: DELETE FROM leaf_alloc WHERE biz_tag = %s; keep its max_id, as the table keeps no tombstone", hapax.ErrNotSupported, mysqldb.Quote(name))
 }
 
-// Ping reports whether the table answers, and may be used.
+// Ping reports whether the table answers. Rows that are behind the witness are found
+// by the first call, too; see Refused.
 func (t *Table) Ping(ctx context.Context) error {
-	if err := t.marks.Refused(); err != nil {
+	if err := t.probe(ctx); err != nil {
 		return err
 	}
-	return t.probe(ctx)
+	limited, cancel := t.db.Limit(ctx)
+	defer cancel()
+	return t.db.Fail(ctx, "leaf_alloc", t.compare(limited))
+}
+
+// Refused returns why rows are refused until Adopt, by tag.
+func (t *Table) Refused() map[string]error { return refused(t.marks.RefusedLines()) }
+
+// refused returns lines that are refused by tag.
+func refused(lines map[string]string) map[string]error {
+	all := map[string]error{}
+	for line, why := range lines {
+		if tag, ok := witness.CutTagLine(line); ok {
+			all[tag] = fmt.Errorf("%w: %s", hapax.ErrFenced, why)
+		}
+	}
+	return all
 }
 
 func (t *Table) probe(ctx context.Context) error {

@@ -13,14 +13,14 @@ import (
 // A Raised is a row whose max_id Adopt raises.
 type Raised = marks.Raised
 
-// Adopt is the way out where Options.Witness refuses the databases: it raises max_id
+// Adopt is the way out where Options.Witness refuses rows: it raises max_id
 // of every row to what the witness knows, and to margin above what it was at least,
-// for what TinyID's own servers have issued; and then the databases may be used
+// for what TinyID's own servers have issued; and then the rows may be used
 // again. Each of them must answer. With dryRun it tells only what it would do. Where
 // nothing is refused and no row is behind, it does nothing.
 func (s *Store) Adopt(ctx context.Context, margin int64, dryRun bool) ([]Raised, error) {
 	known := sorted(s.marks.Lines())
-	wrong := s.marks.Refused() != nil
+	wrong := len(s.marks.RefusedLines()) > 0
 	rows, err := s.all(ctx)
 	if err != nil {
 		return nil, err
@@ -55,10 +55,7 @@ func (s *Store) Adopt(ctx context.Context, margin int64, dryRun bool) ([]Raised,
 			return nil, err
 		}
 	}
-	if s.witness == nil {
-		return all, nil
-	}
-	return all, s.witness.Readmit()
+	return all, s.marks.Readmit()
 }
 
 // raise raises one row, unless it is higher already.

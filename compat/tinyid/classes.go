@@ -46,7 +46,7 @@ func (s *Store) class(ctx context.Context, i int, tag string) (class, error) {
 		return class{}, err
 	}
 	if mark := known.of(&r); r.maxID+1 < mark {
-		return class{}, s.marks.Behind(behind(&r, mark))
+		return class{}, s.marks.Behind(r.class().line(tag), behind(&r, mark))
 	}
 	s.learn(i, &r)
 	s.mu.Lock()
@@ -93,9 +93,8 @@ func (s *Store) learn(i int, r *row) {
 	}
 }
 
-// compare looks at all rows of a database once before the first is used: where one
-// is behind the witness the database was set back, and the others with it, of which
-// the witness may know nothing.
+// compare looks at all rows of a database once before the first is used, and refuses
+// those that are behind the witness.
 func (s *Store) compare(ctx context.Context, db *database) error {
 	if !s.marks.Durable() || db.checked.Load() {
 		return nil
@@ -111,7 +110,7 @@ func (s *Store) compare(ctx context.Context, db *database) error {
 			continue // it is refused when it is used
 		}
 		if mark := known.of(r); r.maxID+1 < mark {
-			return s.marks.Behind(behind(r, mark))
+			_ = s.marks.Behind(r.class().line(r.bizType), behind(r, mark)) // told where the row is used
 		}
 	}
 	db.checked.Store(true)

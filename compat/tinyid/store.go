@@ -40,7 +40,6 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/issuers"
-	"github.com/hapax-id/hapax/compat/internal/marks"
 	"github.com/hapax-id/hapax/compat/internal/mysqldb"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -68,13 +67,13 @@ type Options struct {
 	AcceptFailover bool
 
 	// Witness, if set, remembers what was granted, and outlives the process. A row
-	// that is behind it is refused, and with it all databases, also after a restart,
-	// until Adopt. It stays the caller's to close, after the store.
+	// that is behind it is refused, and that row alone, also after a restart, until
+	// Adopt. It stays the caller's to close, after the store.
 	Witness *witness.Witness
 
 	// Warn receives what an operator should know, with a stable code:
 	// "not_durable" (a server may lose what it acknowledged), "database_down",
-	// "bad_row" and "fenced" (the witness refuses the databases from now on).
+	// "bad_row" and "fenced" (the witness refuses a row from now on).
 	Warn func(code, message string)
 }
 
@@ -90,11 +89,10 @@ type database struct {
 
 // Store grants segments of the biz_types in tiny_id_info.
 type Store struct {
-	dbs     []*database
-	warn    func(code, message string)
-	witness *witness.Witness // may be nil
-	marks   *marks.Marks     // how far each class of each biz_type was granted
-	before  marked           // what the witness knew when the store was opened
+	dbs    []*database
+	warn   func(code, message string)
+	marks  *witness.Marks // how far each class of each biz_type was granted
+	before marked         // what the witness knew when the store was opened
 
 	mu      sync.Mutex // guards the fields below, and the health of dbs
 	current int        // the database that segments are taken from
@@ -155,7 +153,7 @@ func newStore(opts Options) *Store {
 	if opts.Warn == nil {
 		opts.Warn = func(string, string) {}
 	}
-	s := &Store{warn: opts.Warn, witness: opts.Witness, marks: marks.New(opts.Witness, opts.Warn), known: map[string]*known{}}
+	s := &Store{warn: opts.Warn, marks: witness.NewMarks(opts.Witness, opts.Warn), known: map[string]*known{}}
 	s.before = sorted(s.marks.Lines())
 	return s
 }
@@ -340,7 +338,6 @@ func (s *Store) try(ctx context.Context, i int, tag string, n int64) (a hapax.Al
 	if err != nil {
 		return a, false, err
 	}
-	defer call.End()
 	db := s.dbs[i]
 	r, err := s.read(ctx, db, tag)
 	if err != nil {
@@ -457,7 +454,7 @@ func (s *Store) begin(i int, r *row, taken int64) (int64, error) {
 			hapax.ErrStoreUnsafe, errOverlap, r.bizType, r.delta, n, n)
 	}
 	if r.maxID+1 < taken {
-		return 0, s.marks.Behind(behind(r, taken))
+		return 0, s.marks.Behind(r.class().line(r.bizType), behind(r, taken))
 	}
 	if len(s.dbs) == 1 {
 		return r.maxID, nil
@@ -525,12 +522,18 @@ func (s *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return hapax.Tag{}, missing
 }
 
-// Ping reports whether one of the databases answers, and may be used.
-func (s *Store) Ping(ctx context.Context) error {
-	if err := s.marks.Refused(); err != nil {
-		return err
+// Ping reports whether one of the databases answers.
+func (s *Store) Ping(ctx context.Context) error { return s.probe(ctx) }
+
+// Refused returns why rows are refused until Adopt, by biz_type.
+func (s *Store) Refused() map[string]error {
+	all := map[string]error{}
+	for line, why := range s.marks.RefusedLines() {
+		if _, bizType, ok := cutLine(line); ok {
+			all[bizType] = fmt.Errorf("%w: %s", hapax.ErrFenced, why)
+		}
 	}
-	return s.probe(ctx)
+	return all
 }
 
 func (s *Store) probe(ctx context.Context) error {

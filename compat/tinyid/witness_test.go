@@ -12,14 +12,14 @@ import (
 	"github.com/hapax-id/hapax/store/witness"
 )
 
-// testWitness: databases of which one was set back are refused by the next process,
-// too, until an operator decides.
+// testWitness: a row that was set back is refused by the next process, too, until an
+// operator decides; other biz_types are not.
 func testWitness(t *testing.T, server *testservers.Server) {
 	even, odd := database(t, server, "'test', 100, 10, 2, 0", "'other', 0, 10, 2, 0"), database(t, server, "'test', 0, 10, 2, 1", "'other', 0, 10, 2, 1")
 	path := filepath.Join(t.TempDir(), "witness")
 	process := func(f func(s *tinyid.Store), urls ...string) {
 		t.Helper()
-		w, err := witness.Open(path)
+		w, err := witness.OpenFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,13 +42,17 @@ func testWitness(t *testing.T, server *testservers.Server) {
 	}
 	refused := func(s *tinyid.Store) {
 		t.Helper()
-		for _, tag := range []string{"test", "other"} {
-			if a, err := s.Allocate(t.Context(), tag, 0, ""); !errors.Is(err, hapax.ErrFenced) {
-				t.Errorf("%s: got %v, error %v; want ErrFenced", tag, a.Grant, err)
-			}
+		if a, err := s.Allocate(t.Context(), "test", 0, ""); !errors.Is(err, hapax.ErrFenced) {
+			t.Errorf("got %v, error %v; want ErrFenced", a.Grant, err)
 		}
-		if err := s.Ping(t.Context()); !errors.Is(err, hapax.ErrFenced) {
-			t.Errorf("Ping: %v; want ErrFenced", err)
+		if err := s.Ping(t.Context()); err != nil {
+			t.Errorf("Ping: %v; want nil, since other rows can be used", err)
+		}
+		if all := s.Refused(); len(all) != 1 || !errors.Is(all["test"], hapax.ErrFenced) {
+			t.Errorf("refused are %v, want test alone", all)
+		}
+		if a, err := s.Allocate(t.Context(), "other", 0, ""); err != nil {
+			t.Errorf("another biz_type: got %v, error %v", a.Grant, err)
 		}
 	}
 	process(allocate(101), even.URL, odd.URL)
@@ -83,7 +87,7 @@ func testWitness(t *testing.T, server *testservers.Server) {
 // delta is changed meanwhile, are no reason to refuse.
 func testWitnessBusy(t *testing.T, server *testservers.Server) {
 	db := database(t, server, "'test', 0, 12, 1, 0")
-	w, err := witness.Open(filepath.Join(t.TempDir(), "witness"))
+	w, err := witness.OpenFile(filepath.Join(t.TempDir(), "witness"))
 	if err != nil {
 		t.Fatal(err)
 	}

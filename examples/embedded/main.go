@@ -1,5 +1,6 @@
 // Command embedded issues numbers in its own process, with its store in one
-// local file. Run it again: it goes on above what the last run issued.
+// local file, or in a Redis that it shares with others. Run it again: it goes on
+// above what the last run issued.
 package main
 
 import (
@@ -13,22 +14,44 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/boltstore"
+	"github.com/hapax-id/hapax/store/redisstore"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 func main() {
-	path := flag.String("store", "embedded.db", "file of the store; made when missing")
+	var where place
+	flag.StringVar(&where.path, "store", "embedded.db", "file of the store; made when missing")
+	flag.StringVar(&where.redis, "redis", "", "URL of a Redis that this program shares with others, in place of the file")
+	flag.StringVar(&where.data, "data", "embedded-data", "with -redis, a directory of this process's own that stays")
 	n := flag.Int("n", 3, "how many numbers of each kind to issue")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Stdout, *path, *n); err != nil {
+	if err := run(ctx, os.Stdout, where, *n); err != nil {
 		fmt.Fprintln(os.Stderr, "embedded:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, w io.Writer, path string, n int) (err error) {
-	store, err := boltstore.Open(ctx, path, boltstore.Options{})
+// A place is where the store is.
+type place struct{ path, redis, data string }
+
+// open opens the store. One that is shared stands behind a guard: its witness, in the
+// directory, notices where the store goes back, as with a restored backup.
+func (p place) open(ctx context.Context) (hapax.Store, error) {
+	if p.redis == "" {
+		return boltstore.Open(ctx, p.path, boltstore.Options{})
+	}
+	if err := os.MkdirAll(p.data, 0o700); err != nil {
+		return nil, err
+	}
+	return witness.Open(ctx, func(ctx context.Context) (hapax.Store, error) {
+		return redisstore.Open(ctx, p.redis, redisstore.Options{})
+	}, p.data, witness.Options{})
+}
+
+func run(ctx context.Context, w io.Writer, where place, n int) (err error) {
+	store, err := where.open(ctx)
 	if err != nil {
 		return err
 	}

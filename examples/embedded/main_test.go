@@ -6,15 +6,25 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/hapax-id/hapax/internal/testservers"
 )
 
-// TestRun runs the program twice on one store: the numbers go on rising.
+// The program, run twice on one store, goes on with higher numbers: on a file of its
+// own, and on a store that it shares.
 func TestRun(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "embedded.db")
+	testRun(t, place{path: filepath.Join(t.TempDir(), "embedded.db")})
+}
+
+func TestRunShared(t *testing.T) {
+	testRun(t, place{redis: testservers.Redis(t).URL, data: filepath.Join(t.TempDir(), "data")})
+}
+
+func testRun(t *testing.T, where place) {
 	last := map[string]int64{}
 	for range 2 {
 		var out bytes.Buffer
-		if err := run(t.Context(), &out, path, 3); err != nil {
+		if err := run(t.Context(), &out, where, 3); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")

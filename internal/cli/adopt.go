@@ -13,29 +13,30 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/server"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
-const adoptTimeout = time.Minute
-
 func adoptCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "adopt",
-		Short: "Decide that a restored, replaced, copied or moved store is to be used",
-		Long: `Adopt is the way out when hapax refuses its store: because it was restored from a
-backup, replaced, copied or moved to another machine. It raises every mark of the
-store above what the living nodes, this data directory and the given witnesses
-know to be used, and then lifts the fence that keeps all nodes from issuing.
+		Short: "Decide that a store that went back, was replaced, copied or moved is to be used",
+		Long: `The nodes of a store that went back heal it by themselves, when every node that can
+know what was used has said so. Adopt is for what they cannot decide: the store is
+another one than they know, heal is manual, an embedded store was copied or moved, or
+somebody who can know is missing. For those who are missing it speaks with their
+witness files, or with a floor above all that they can have used, which is never
+accepted below a mark that anybody knows. See hapax nodes, which names them, and hapax
+nodes settle, which speaks for one of them.
 
 It says first what is wrong and what it would raise, and asks before it changes
-anything; --yes answers for you. Where nothing is wrong it changes nothing.
+anything; --yes answers for you. Where nothing is wrong it changes nothing, and
+--dry-run accepts exactly what --yes would.
 
-With --server it works through a running server, and without, on a data directory
-whose server is stopped. Run it once, at any node: the others hear of it. An
-embedded store that was copied or moved is raised by the margins, which must
-exceed what the original granted since; never use that original again.
+It works through a running server, with --server or by the data directory, or on a
+data directory whose server is stopped. Run it once, at any node. An embedded store
+that was copied or moved is raised by the margins, which must exceed what the original
+granted since; never use that original again.
 
 With --foreign leaf or --foreign tinyid it raises the rows of that system's table: above
 what this node's witness knows, and by the margin for what the system's own nodes
@@ -45,107 +46,159 @@ have issued.`,
   hapax adopt --data /var/lib/hapax --margin 50000000`,
 		Args: arguments(0, 0),
 	}
+	d := addDeclaration(cmd)
 	flags := cmd.Flags()
-	numbers := flags.Int64("margin", 1_000_000, "how many numbers to skip in every tag of an embedded store that was copied or moved")
-	ahead := flags.Duration("time-margin", 10*time.Minute, "how much time to skip on every worker ID of such a store")
-	floor := flags.Int64("floor", 0, "raise every segment tag to this number at least")
-	without := flags.Bool("without-missing", false, "go on although nodes that the store knows have not said what they used; needs --floor")
-	noOthers := flags.Bool("no-others", false, "state that no node has used the store but those that are heard; a store that was replaced needs that, or --floor")
-	witnesses := flags.StringSlice("witness-file", nil, "witness files of nodes that do not live")
-	dryRun := flags.Bool("dry-run", false, "only say what is wrong, and what would be raised")
-	yes := flags.Bool("yes", false, "do not ask")
-	address := flags.String("server", "", "URL of a running server to work through (or $"+serverEnv+")")
-	credentials := addCredentials(flags)
-	foreign := flags.String("foreign", "", "leaf or tinyid: adopt its table instead, which this node's witness refuses")
-	asJSON := jsonFlag(cmd)
-	settings := addSettings(cmd, "data", "store", "witness")
+	flags.Int64Var(&d.margin.Numbers, "margin", 1_000_000, "how many numbers to skip in every tag of an embedded store that was copied or moved")
+	flags.DurationVar(&d.margin.Time, "time-margin", 10*time.Minute, "how much time to skip on every worker ID of such a store")
+	foreign := flags.String("foreign", "", "leaf or tinyid: adopt its table instead, of which this node's witness refuses rows")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx, cancel := context.WithTimeout(cmd.Context(), adoptTimeout)
+		ctx, cancel := context.WithTimeout(cmd.Context(), declareTimeout)
 		defer cancel()
 		if *foreign != "" {
-			return adoptForeign(ctx, cmd, settings, *foreign, *numbers, *dryRun, *yes, *asJSON)
+			return adoptForeign(ctx, cmd, d.settings, *foreign, d.margin.Numbers, d.dryRun, d.yes, *d.asJSON)
 		}
-		var adopt func(dryRun bool) (server.Adoption, error)
-		if *address != "" {
-			c, err := dial(ctx, *address, credentials, true)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			adopt = func(dryRun bool) (server.Adoption, error) {
-				a, err := adoptThrough(ctx, c.Client, *witnesses, client.AdoptRequest{DryRun: dryRun, Floor: *floor, WithoutMissing: *without, NoOthers: *noOthers})
-				return a, c.explain(err)
-			}
-		} else {
-			config, err := settings.load()
-			if err != nil {
-				return err
-			}
-			adopt = func(dryRun bool) (server.Adoption, error) {
-				return server.Adopt(ctx, config, server.AdoptRequest{
-					AdoptRequest: witness.AdoptRequest{DryRun: dryRun, Floor: *floor, WithoutMissing: *without, NoOthers: *noOthers},
-					Margin:       server.Margin{Numbers: *numbers, Time: *ahead}, Witnesses: *witnesses,
-				})
-			}
-		}
-		found, err := adopt(true)
-		if err != nil {
-			tellOfAdoption(cmd, found)
-			return err
-		}
-		if found.Fence == nil && len(found.Raised) == 0 && len(found.Differences) == 0 && !found.Replaced {
-			fmt.Fprintln(cmd.ErrOrStderr(), "hapax: nothing is wrong with store", found.StoreID+"; nothing was changed")
-			return nil
-		}
-		tellOfAdoption(cmd, found)
-		if *dryRun {
-			return printRaised(cmd, found, *asJSON)
-		}
-		if err := confirm(cmd, *yes); err != nil {
-			return err
-		}
-		done, err := adopt(false)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: store", done.StoreID, "is adopted")
-		if len(done.Differences) > 0 {
-			fmt.Fprintln(cmd.ErrOrStderr(), "hapax: never use its original again: nothing can check that, and two live copies issue the same numbers")
-		}
-		return printRaised(cmd, done, *asJSON)
+		return d.run(ctx, cmd, "")
 	}
 	return cmd
 }
 
-// adoptThrough has a running server adopt its store.
-func adoptThrough(ctx context.Context, c *client.Client, files []string, req client.AdoptRequest) (server.Adoption, error) {
-	var a server.Adoption
-	req.Lines = map[string]int64{}
-	for _, path := range files {
-		lines, err := witness.Read(path)
+func settleCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "settle NODE",
+		Short: "Speak for a node that is missing",
+		Long: `Settle speaks for one node that can know what was granted and is missing, by its name
+or row as hapax nodes lists it: with its witness file, or with a floor above all that it
+can have used. Where no fence stands it ends the row of a node that does not run any
+more, so that nobody waits for it. A node that comes back after that joins again.
+
+It says first what it would do, and asks; --yes answers for you.`,
+		Example: `  hapax nodes settle db-host-2:/var/lib/hapax --witness-file /mnt/host-2/witness
+  hapax nodes settle db-host-2:/var/lib/hapax --floor 40000000 --yes`,
+		Args: arguments(1, 1),
+	}
+	d := addDeclaration(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), declareTimeout)
+		defer cancel()
+		return d.run(ctx, cmd, args[0])
+	}
+	return cmd
+}
+
+// declareTimeout bounds what adopt and settle wait for: nodes that speak, and a store
+// with many lines.
+const declareTimeout = 3 * time.Minute
+
+// A declaration is what adopt and settle are told.
+type declaration struct {
+	floor       int64
+	witnesses   []string
+	dryRun, yes bool
+	address     string
+	credentials *credentials
+	asJSON      *bool
+	settings    *settingFlags
+	margin      server.Margin
+}
+
+func addDeclaration(cmd *cobra.Command) *declaration {
+	d := &declaration{}
+	flags := cmd.Flags()
+	flags.Int64Var(&d.floor, "floor", 0, "above all that a missing node can have used: every segment tag is raised to it")
+	flags.StringSliceVar(&d.witnesses, "witness-file", nil, "witness files of nodes that do not run")
+	flags.BoolVar(&d.dryRun, "dry-run", false, "only say what is wrong, and what would be raised")
+	flags.BoolVar(&d.yes, "yes", false, "do not ask")
+	flags.StringVar(&d.address, "server", "", "URL of a running server to work through (or $"+serverEnv+")")
+	d.credentials = addCredentials(flags)
+	d.asJSON = jsonFlag(cmd)
+	d.settings = addSettings(cmd, "data", "store", "witness")
+	return d
+}
+
+// A declarer carries a statement out.
+type declarer struct {
+	declare func(context.Context, witness.Statement) (server.Adoption, error)
+	close   func() error
+}
+
+// run says what a statement would do, asks, and makes it.
+func (d *declaration) run(ctx context.Context, cmd *cobra.Command, node string) error {
+	st := witness.Statement{Row: node, Floor: d.floor, DryRun: true}
+	for _, path := range d.witnesses {
+		t, err := witness.Read(path)
 		if err != nil {
-			return a, err
+			return err
 		}
-		for line, mark := range lines {
-			req.Lines[line] = max(req.Lines[line], mark)
-		}
+		st.Witness = append(st.Witness, t)
 	}
-	res, err := c.Adopt(ctx, req)
-	if req.DryRun && !errors.Is(err, hapax.ErrFenced) && (errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreUnsafe)) {
-		a.Differences = []string{hapax.Message(err)} // it cannot be opened before that is accepted
-		return a, nil
-	}
+	to, err := d.open(ctx)
 	if err != nil {
-		return a, err
+		return err
 	}
-	a.StoreID, a.Spoke, a.Missing, a.Unheard, a.Replaced = res.StoreID, res.Spoke, res.Missing, res.Unheard, res.Replaced
-	if f := res.Fence; f != nil {
-		a.Fence = &witness.Fence{ID: f.ID, Name: f.Name, At: f.At, Why: f.Why}
+	return errors.Join(d.carryOut(ctx, cmd, to, st), to.close())
+}
+
+func (d *declaration) carryOut(ctx context.Context, cmd *cobra.Command, to declarer, st witness.Statement) error {
+	found, err := to.declare(ctx, st)
+	tellOfAdoption(cmd, found)
+	if err != nil {
+		return err
 	}
-	for _, r := range res.Raised {
-		a.Raised = append(a.Raised, witness.Raised(r))
+	if found.Fence == nil && found.Other == "" && len(found.Differences)+len(found.Stated) == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: nothing is wrong with store", found.StoreID+"; nothing was changed")
+		return nil
 	}
-	return a, nil
+	if d.dryRun {
+		return printRaised(cmd, found, *d.asJSON)
+	}
+	if !d.yes {
+		tellOfRaised(cmd, found)
+	}
+	if err := confirm(cmd, d.yes); err != nil {
+		return err
+	}
+	st.DryRun = false
+	done, err := to.declare(ctx, st)
+	if err != nil {
+		return err
+	}
+	if done.Fence != nil || done.Other != "" || len(done.Differences) > 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: store", done.StoreID, "is adopted")
+	}
+	if len(done.Differences) > 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: never use its original again: nothing can check that, and two live copies issue the same numbers")
+	}
+	return printRaised(cmd, done, *d.asJSON)
+}
+
+// open finds who carries a statement out: the server that is named, or that runs in the
+// data directory, or else this process.
+func (d *declaration) open(ctx context.Context) (declarer, error) {
+	address, named := d.address, true
+	if address == "" {
+		config, err := d.settings.load()
+		if err != nil {
+			return declarer{}, err
+		}
+		a, err := server.OpenAdopter(config, d.margin)
+		if err == nil {
+			return declarer{a.Adopt, a.Close}, nil
+		}
+		if !errors.Is(err, hapax.ErrStoreLocked) {
+			return declarer{}, err
+		}
+		if address, named = server.Announced(config.Data); address == "" || !answers(ctx, address) {
+			return declarer{}, err
+		}
+	}
+	c, err := dial(ctx, address, d.credentials, named)
+	if err != nil {
+		return declarer{}, err
+	}
+	return declarer{func(ctx context.Context, st witness.Statement) (server.Adoption, error) {
+		a, err := declareThrough(ctx, c.Client, st)
+		return a, c.explain(err)
+	}, c.Close}, nil
 }
 
 // tellOfAdoption says what is wrong.
@@ -154,20 +207,40 @@ func tellOfAdoption(cmd *cobra.Command, a server.Adoption) {
 	for _, d := range a.Differences {
 		fmt.Fprintln(out, "hapax:", d)
 	}
+	if a.Other != "" {
+		fmt.Fprintf(out, "hapax: the nodes know store %s, this is store %s\n", a.Other, a.StoreID)
+	}
 	if f := a.Fence; f != nil {
-		fmt.Fprintf(out, "hapax: node %s found at %s: %s\n", f.Name, f.At.UTC().Format(time.RFC3339), f.Why)
+		fmt.Fprintf(out, "hapax: node %s found at %s: %s\n", f.Node, f.At.UTC().Format(time.RFC3339), f.Why)
+		fmt.Fprintln(out, "hapax: processes that said what they used:", a.Spoke)
 	}
-	if len(a.Spoke) > 0 {
-		fmt.Fprintln(out, "hapax: nodes that reported what they used:", strings.Join(a.Spoke, ", "))
+	for _, n := range a.Stated {
+		fmt.Fprintln(out, "hapax: spoken for:", n)
 	}
-	if len(a.Missing) > 0 {
-		fmt.Fprintln(out, "hapax: nodes that have not reported:", strings.Join(a.Missing, ", "))
+	for _, n := range a.Missing {
+		fmt.Fprintln(out, "hapax: missing:", n)
 	}
-	if len(a.Unheard) > 0 {
-		fmt.Fprintln(out, "hapax: nodes that were seen before and have not reported:", strings.Join(a.Unheard, ", "))
+}
+
+// maxTold is how many marks are shown with the question; --dry-run shows all.
+const maxTold = 20
+
+// tellOfRaised says what is about to be raised.
+func tellOfRaised(cmd *cobra.Command, a server.Adoption) {
+	all := a.Raised
+	for _, r := range a.Moved {
+		all = append(all, witness.Raised(r))
 	}
-	if a.Replaced {
-		fmt.Fprintln(out, "hapax: the store is not the one that was used before: give --floor, or all --witness-file of nodes that do not run and --no-others")
+	out := cmd.ErrOrStderr()
+	for _, r := range all[:min(len(all), maxTold)] {
+		line := "tag " + r.Tag
+		if r.Pool != "" {
+			line = fmt.Sprintf("worker %s/%d", r.Pool, r.Worker)
+		}
+		fmt.Fprintf(out, "hapax: to be raised: %s from %d to %d\n", line, r.From, r.To)
+	}
+	if len(all) > maxTold {
+		fmt.Fprintf(out, "hapax: to be raised: %d lines in all, which --dry-run shows\n", len(all))
 	}
 }
 
@@ -178,7 +251,7 @@ func confirm(cmd *cobra.Command, yes bool) error {
 	}
 	in, ok := cmd.InOrStdin().(*os.File)
 	if info, err := in.Stat(); !ok || err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return usagef("adopt changes marks; look at --dry-run, and give --yes")
+		return usagef("%s changes marks; look at --dry-run, and give --yes", cmd.Name())
 	}
 	fmt.Fprint(cmd.ErrOrStderr(), "Raise these marks and go on with this store? [y/N] ")
 	line, err := bufio.NewReader(in).ReadString('\n')

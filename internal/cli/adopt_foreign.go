@@ -11,7 +11,7 @@ import (
 
 // adoptForeign adopts the table of a foreign system.
 func adoptForeign(ctx context.Context, cmd *cobra.Command, settings *settingFlags, system string, margin int64, dryRun, yes, asJSON bool) error {
-	for _, flag := range []string{"server", "floor", "witness-file", "without-missing", "time-margin"} {
+	for _, flag := range []string{"server", "floor", "witness-file", "time-margin"} {
 		if cmd.Flags().Changed(flag) {
 			return usagef("--%s is not for the table of a foreign system; stop the server, and give its --config and --data", flag)
 		}
@@ -27,12 +27,12 @@ func adoptForeign(ctx context.Context, cmd *cobra.Command, settings *settingFlag
 	for _, why := range found.Skipped {
 		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: skipped:", why)
 	}
-	if found.Why == "" && len(found.Raised) == 0 {
+	if len(found.Why)+len(found.Raised) == 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "hapax: nothing is wrong with the table of %s; nothing was changed\n", system)
 		return nil
 	}
-	if found.Why != "" {
-		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: this node refuses:", found.Why)
+	for _, why := range found.Why {
+		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: this node refuses a row:", why)
 	}
 	if dryRun {
 		return printRaised(cmd, server.Adoption{Moved: found.Raised}, asJSON)

@@ -67,7 +67,7 @@ started.`,
 		Args: arguments(0, 0),
 	}
 	asJSON := jsonFlag(cmd)
-	withServer(cmd, func(ctx context.Context, c *client.Client) error {
+	withServer(cmd, func(ctx context.Context, c *remote) error {
 		all, err := c.Plugins(ctx)
 		if err != nil {
 			return err
@@ -87,8 +87,8 @@ started.`,
 // it.
 func changePlugin(cmd *cobra.Command, change func(ctx context.Context, c *client.Client, args []string) (client.Plugin, error)) *cobra.Command {
 	asJSON := jsonFlag(cmd)
-	withServer(cmd, func(ctx context.Context, c *client.Client) error {
-		p, err := change(ctx, c, cmd.Flags().Args())
+	withServer(cmd, func(ctx context.Context, c *remote) error {
+		p, err := change(ctx, c.Client, cmd.Flags().Args())
 		if err != nil {
 			return err
 		}

@@ -2,17 +2,21 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/server"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 // withServer dials the server of a command and calls f.
-func withServer(cmd *cobra.Command, f func(context.Context, *client.Client) error) {
+func withServer(cmd *cobra.Command, f func(context.Context, *remote) error) {
 	cmd.Long += serverHelp
 	settings := addSettings(cmd, "data")
 	server := cmd.Flags().String("server", "", "URL of the server to ask (or $"+serverEnv+")")
@@ -29,18 +33,20 @@ func withServer(cmd *cobra.Command, f func(context.Context, *client.Client) erro
 			return err
 		}
 		defer c.Close()
-		return c.explain(f(ctx, c.Client))
+		return c.explain(f(ctx, c))
 	}
 }
 
 // statusJSON is a server's status.
 type statusJSON struct {
-	State string     `json:"state"`
-	Why   string     `json:"why,omitempty"`
-	Fence *fenceJSON `json:"fence,omitempty"`
-	Store string     `json:"store"`
-	Nodes int        `json:"nodes"`
-	Do    string     `json:"do,omitempty"`
+	State   string     `json:"state"`
+	Code    hapax.Code `json:"code,omitempty"`
+	Why     string     `json:"why,omitempty"`
+	Do      string     `json:"do,omitempty"`
+	Fence   *fenceJSON `json:"fence,omitempty"`
+	Missing []nodeJSON `json:"missing,omitempty"`
+	Store   string     `json:"store"`
+	Nodes   int        `json:"nodes"`
 }
 
 type fenceJSON struct {
@@ -52,72 +58,181 @@ type fenceJSON struct {
 func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Say whether a server issues, and what to do if not",
-		Long: `Status asks a server how it stands with its store. Where the store went back,
-was replaced or copied, it says who found it, when and why, and which command is the
-way out. The exit code is 1 then.`,
+		Short: "Say whether a server is granted numbers, and what to do if not",
+		Long: `Status asks a server how it stands with its store: in which state it is, and where it
+is granted nothing, why, who found it and when, who is missing, and which command is
+the way out, if a person is needed. The exit code is 1 then.`,
 		Args: arguments(0, 0),
 	}
 	asJSON := jsonFlag(cmd)
-	withServer(cmd, func(ctx context.Context, c *client.Client) error {
+	withServer(cmd, func(ctx context.Context, c *remote) error {
 		st, err := c.Status(ctx)
 		if err != nil {
 			return err
 		}
-		j := statusJSON{State: "serving", Why: st.Why, Store: st.StoreID, Nodes: len(st.Nodes)}
-		if st.State != "" {
-			j.State, j.Do = st.State, "hapax adopt --dry-run"
+		j := statusJSON{State: st.State, Code: st.Code, Why: st.Why, Do: st.Command, Store: st.StoreID}
+		for _, n := range st.Nodes {
+			if isLive(n) {
+				j.Nodes++
+			}
 		}
-		out := newOutput(cmd, *asJSON, "STATE", "STORE", "NODES", "FOUND BY", "AT", "WHY", "DO")
+		for _, n := range st.Missing {
+			j.Missing = append(j.Missing, newNodeJSON(n))
+		}
+		out := newOutput(cmd, *asJSON, "STATE", "STORE", "NODES", "MISSING", "FOUND BY", "AT", "WHY", "DO")
 		by, at := "", ""
 		if f := st.Fence; f != nil {
 			j.Fence = &fenceJSON{f.Name, f.At, f.Why}
 			by, at = f.Name, f.At.UTC().Format(time.RFC3339)
 		}
-		if err := out.add(j, j.State, dash(j.Store), fmt.Sprint(j.Nodes), dash(by), dash(at), dash(j.Why), dash(j.Do)); err != nil {
+		if err := out.add(j, j.State, dash(j.Store), fmt.Sprint(j.Nodes), fmt.Sprint(len(j.Missing)), dash(by), dash(at), dash(j.Why), dash(j.Do)); err != nil {
 			return err
 		}
-		if err := out.flush(); err != nil || st.State == "" {
-			return err
+		for _, n := range st.Missing {
+			tellOfMissing(cmd, c.address, n)
 		}
-		return errNotServing
+		return errors.Join(out.flush(), notServing(st))
 	})
 	return cmd
 }
 
-// errNotServing ends status where the server does not issue.
-var errNotServing = fmt.Errorf("%w: the server does not issue", hapax.ErrFenced)
-
-// nodeJSON is a node that the store knows.
-type nodeJSON struct {
-	ID    string    `json:"id"`
-	Name  string    `json:"name"`
-	Since time.Time `json:"since"`
-	At    time.Time `json:"heartbeat"`
+// notServing is the error of a server that is granted nothing.
+func notServing(st client.Status) error {
+	if st.Code == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: the server is %s", hapax.ErrorOf(st.Code), st.State)
 }
+
+// tellOfStatus says why a server is granted nothing, and with which commands that ends.
+func tellOfStatus(cmd *cobra.Command, address string, st client.Status) {
+	if st.Code == "" {
+		return
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "hapax: the server is %s: %s: %s\n", st.State, st.Code, st.Why)
+	if st.Command != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: to do:", st.Command)
+	}
+	for _, n := range st.Missing {
+		tellOfMissing(cmd, address, n)
+	}
+}
+
+// tellOfMissing names a process that can know what was granted and has not said so, and
+// the commands that speak for it.
+func tellOfMissing(cmd *cobra.Command, address string, n client.Node) {
+	name := n.Name
+	if name == "" {
+		name = shortRow(n.Row)
+	}
+	settle := "hapax nodes settle " + quoted(name) + " --server " + quoted(address)
+	fmt.Fprintf(cmd.ErrOrStderr(), "hapax: missing: %s\nhapax:   start it again, or run %s --witness-file FILE\nhapax:   or, without its data directory, %[2]s --floor NUMBER --dry-run\n", witness.Node(n), settle)
+}
+
+// quoted returns a word of a command line as a shell takes it.
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return r < 128 && (r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("-_./:@%+=,", r))
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// nodeJSON is a process that the store knows.
+type nodeJSON struct {
+	Row     string  `json:"row"`
+	Name    string  `json:"name,omitempty"`
+	Address string  `json:"address,omitempty"`
+	State   string  `json:"state"`
+	Grants  int64   `json:"grants"`
+	Seen    float64 `json:"seen_seconds_ago,omitempty"`
+	Self    bool    `json:"self,omitempty"`
+}
+
+func newNodeJSON(n client.Node) nodeJSON {
+	return nodeJSON{shortRow(n.Row), n.Name, n.Address, n.State, n.Grants, n.Seen.Seconds(), n.Self}
+}
+
+// shortRow leaves out the zeros before the number in a row's name.
+func shortRow(row string) string { return strings.TrimSuffix(strings.TrimLeft(row, "0"), "-") }
+
+// isLive reports whether a process has neither left nor fallen silent.
+func isLive(n client.Node) bool { return n.State != "left" && n.State != "silent" }
 
 func nodesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nodes",
-		Short: "List the nodes that share a store",
-		Long: `Nodes lists the nodes that a shared store knows, with their last heartbeats, by
-their own clocks. A node that was stopped in good order is not listed.`,
+		Short: "List the processes that share a store, and who is missing",
+		Long: `Nodes lists the processes that a shared store knows, as the server that is asked sees
+them: each start of a node has a row of its own. While nothing is granted it says why,
+and a row that is missing can know what was granted, and has not said so: start that
+node, or speak for it with hapax nodes settle.`,
 		Args: arguments(0, 0),
 	}
 	asJSON := jsonFlag(cmd)
-	withServer(cmd, func(ctx context.Context, c *client.Client) error {
+	all := cmd.Flags().Bool("all", false, "also those that have left or fallen silent")
+	withServer(cmd, func(ctx context.Context, c *remote) error {
 		st, err := c.Status(ctx)
 		if err != nil {
 			return err
 		}
-		out := newOutput(cmd, *asJSON, "NODE", "NAME", "SINCE", "LAST HEARTBEAT")
+		tellOfStatus(cmd, c.address, st)
+		out := newOutput(cmd, *asJSON, "ROW", "NAME", "ADDRESS", "STATE", "GRANTS", "SEEN")
 		for _, n := range st.Nodes {
-			err := out.add(nodeJSON{n.ID, n.Name, n.Since, n.At}, n.ID, n.Name, n.Since.UTC().Format(time.RFC3339), n.At.UTC().Format(time.RFC3339))
-			if err != nil {
+			if !*all && !isLive(n) {
+				continue
+			}
+			seen := "-"
+			switch {
+			case n.Self:
+				seen = "itself"
+			case n.Seen > 0:
+				seen = n.Seen.Round(100*time.Millisecond).String() + " ago"
+			}
+			if err := out.add(newNodeJSON(n), shortRow(n.Row), dash(n.Name), dash(n.Address), n.State, fmt.Sprint(n.Grants), seen); err != nil {
 				return err
 			}
 		}
 		return out.flush()
 	})
+	cmd.AddCommand(settleCommand())
 	return cmd
+}
+
+// declareThrough has a running server carry a statement out.
+func declareThrough(ctx context.Context, c *client.Client, st witness.Statement) (server.Adoption, error) {
+	said := client.Statement{DryRun: st.DryRun, Floor: st.Floor, Ahead: st.Ahead}
+	for _, t := range st.Witness {
+		said.Witness = append(said.Witness, t.Encode())
+	}
+	var res client.Adoption
+	var err error
+	if st.Row == "" {
+		res, err = c.Adopt(ctx, said)
+	} else {
+		res, err = c.SettleNode(ctx, st.Row, said)
+	}
+	var a server.Adoption
+	if err != nil {
+		return a, err
+	}
+	a.StoreID, a.Other, a.Spoke, a.Proposed = res.StoreID, res.Other, res.Spoke, res.Proposed
+	a.Missing, a.Stated = witnessNodes(res.Missing), witnessNodes(res.Stated)
+	if f := res.Fence; f != nil {
+		a.Fence = &witness.Fence{ID: f.ID, Node: f.Name, At: f.At, Why: f.Why}
+	}
+	for _, r := range res.Raised {
+		a.Raised = append(a.Raised, witness.Raised(r))
+	}
+	return a, nil
+}
+
+func witnessNodes(all []client.Node) []witness.Node {
+	var nodes []witness.Node
+	for _, n := range all {
+		nodes = append(nodes, witness.Node(n))
+	}
+	return nodes
 }

@@ -7,13 +7,13 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
 // The primary of a SQL store fails over to a server that lacks its last grants: a
-// standby that lagged behind and was promoted, or a server on a copy. Nobody is granted
-// anything there until an operator has adopted it; no number comes twice.
+// standby that lagged behind and was promoted, or a server on a copy. The nodes find
+// that out, raise the marks there and go on, without anybody's help; a node that is
+// started meanwhile joins them. No number comes twice.
 func TestMovedPrimaries(t *testing.T) {
 	t.Parallel()
 	for name, servers := range map[string]func(t *testing.T) (first *testservers.Server, second func() *testservers.Server, promoted func()){
@@ -66,59 +66,70 @@ func promote(t *testing.T, standby *testservers.Server) {
 }
 
 func testMovedPrimary(t *testing.T, primary *testservers.Server, follow func() *testservers.Server, promote func()) {
-	dir := t.TempDir()
 	proxy := testservers.NewProxy(t, primary.Addr)
-	url := proxy.URL(primary.URL)
-	nodes := map[string]*serving{}
-	var ids []hapax.ID
-	for _, name := range []string{"a", "b"} {
-		nodes[name] = serve(t, dir, nil, "--store", url, "--data", name, "--max-wait", "10s",
-			"--tags", "{orders: {step: 1000, max_step: 1000}}")
-		ids = append(ids, takeSoon(t, nodes[name], "orders", 100)...)
-	}
+	f := newCrew(t, proxy.URL(primary.URL), "a", "b")
 	second := follow()
 	for range 5 {
-		ids = append(ids, takeSoon(t, nodes["a"], "orders", 3000)...)
+		f.ids = append(f.ids, takeSoon(t, f.nodes["a"], "orders", 3000)...)
 	}
 	primary.Kill()
 	promote()
 	proxy.Lead(second.Addr)
+	f.start("c")
+	f.awaitFence()
+	f.awaitHealed("over a failover")
+	f.stop()
+}
 
-	for name, n := range nodes {
-		eventually(t, name+" refuses", func() bool {
-			got, _ := take(patient, n.url, "orders", 1000) // what is left of a grant is good
-			ids = append(ids, got...)
-			return n.metric("hapax_fenced") == 1
-		})
-		if got, err := take(patient, n.url, "orders", 2000); err == nil || refused(err) == "" {
-			t.Errorf("%s on another primary: %d numbers, %v", name, len(got), err)
-		}
-		if status := run(t, dir, "status", "--server", n.url); status.code == 0 || !strings.Contains(status.out, "hapax adopt") {
-			t.Errorf("%s: hapax status: exit code %d, %s%s", name, status.code, status.out, status.err)
-		}
-	}
-	if r := run(t, dir, "serve", "--http", "127.0.0.1:0", "--store", url, "--data", "c"); r.code == 0 || !strings.Contains(r.err, "the primary is") {
-		t.Errorf("a new node on another primary: exit code %d, %s", r.code, r.err)
-	}
-	if r := run(t, dir, "adopt", "--server", nodes["b"].url, "--dry-run"); !strings.Contains(r.out+r.err, "the primary is") {
-		t.Errorf("the dry run does not tell why: exit code %d, %s%s", r.code, r.out, r.err)
-	}
-	// The node that knows the least says it.
-	if r := run(t, dir, "adopt", "--server", nodes["b"].url, "--yes"); r.code != 0 || !strings.Contains(r.err, "is adopted") {
-		t.Fatalf("adopt: exit code %d, %s%s", r.code, r.out, r.err)
-	}
-	nodes["c"] = serve(t, dir, nil, "--store", url, "--data", "c", "--max-wait", "10s")
-	for name, n := range nodes {
-		eventually(t, name+" issues again", func() bool {
-			got, err := take(patient, n.url, "orders", 1000)
-			ids = append(ids, got...)
-			return err == nil
-		})
-	}
-	distinct(t, "over a failover", ids)
-	for name, n := range nodes {
-		if code := n.stop(); code != 0 {
-			t.Errorf("the exit code of %s is %d: %s", name, code, n.logged())
+// A planned switch loses nothing: the nodes find their heartbeats on the new primary,
+// and go on. Nobody raises a fence, and nobody asks a person.
+func TestPlannedSwitch(t *testing.T) {
+	t.Parallel()
+	primary := testservers.Postgres(t)
+	primary.MustControl()
+	standby := testservers.PostgresReplica(t, primary)
+	proxy := testservers.NewProxy(t, primary.Addr)
+	f := newCrew(t, proxy.URL(primary.URL), "a", "b")
+	for name, n := range f.nodes {
+		f.ids = append(f.ids, takeSoon(t, n, "orders", 3000)...)
+		if n.metric("hapax_fenced") != 0 {
+			t.Fatalf("%s is fenced before the switch", name)
 		}
 	}
+	proxy.Cut() // what is acknowledged by now must be there
+	awaitReplayed(t, primary, standby)
+	primary.Kill()
+	promote(t, standby)
+	proxy.Lead(standby.Addr)
+	proxy.Pass()
+	for _, n := range f.nodes {
+		n.await("the store's primary has changed")
+	}
+	f.start("c")
+	f.awaitHealed("over a planned switch")
+	for name, n := range f.nodes {
+		if log := n.logged(); strings.Contains(log, `"state":"fenced"`) || strings.Contains(log, `"state":"refusing"`) {
+			t.Errorf("%s was fenced by a planned switch: %s", name, log)
+		}
+	}
+	f.stop()
+}
+
+// awaitReplayed waits until a standby has all that its primary has.
+func awaitReplayed(t *testing.T, primary, standby *testservers.Server) {
+	t.Helper()
+	position := func(server *testservers.Server, query string) (at string) {
+		db, err := sql.Open("pgx", server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if err := db.QueryRowContext(t.Context(), query).Scan(&at); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	eventually(t, "the standby has caught up", func() bool {
+		return position(primary, "SELECT pg_current_wal_lsn()::text") == position(standby, "SELECT pg_last_wal_replay_lsn()::text")
+	})
 }

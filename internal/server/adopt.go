@@ -13,17 +13,9 @@ import (
 	"github.com/hapax-id/hapax/store/witness"
 )
 
-// A Margin is how far Adopt raises the marks of an embedded store that was copied
+// A Margin is how far an Adopter raises the marks of an embedded store that was copied
 // or moved. It must exceed all that the original granted after the copy was made.
 type Margin = boltstore.Margin
-
-// An AdoptRequest says what to adopt.
-type AdoptRequest struct {
-	witness.AdoptRequest
-
-	Margin    Margin
-	Witnesses []string // files of witnesses whose nodes do not live
-}
 
 // An Adoption tells what Adopt has found and changed.
 type Adoption struct {
@@ -36,67 +28,80 @@ type Adoption struct {
 // Raised is one mark that was raised.
 type Raised = boltstore.Raised
 
-// Adopt makes the store of a data directory usable again after it was restored,
-// replaced, copied or moved: it raises every mark above what the directory's
-// witness, the given ones and the living nodes know, and lifts the fence. An
-// embedded store that was copied or moved is raised by the margin first, and the
-// node gets a new identity; the original must never be used again, which nothing
-// can check.
-//
-// Where nothing is wrong it changes nothing.
-func Adopt(ctx context.Context, c Config, req AdoptRequest) (Adoption, error) {
+// An Adopter carries out what an operator says about the store of a data directory
+// whose server does not run: as a node of it, which waits for what the operator says.
+type Adopter struct {
+	config  Config
+	margin  Margin
+	witness *witness.Witness
+	guard   *witness.Guarded // nil until it is used
+}
+
+// OpenAdopter opens a data directory. Close must be called.
+func OpenAdopter(c Config, margin Margin) (*Adopter, error) {
 	if _, err := os.Stat(c.Data); err != nil {
-		return Adoption{}, fmt.Errorf("%w: the data directory: %w", hapax.ErrStoreUnavailable, err)
+		return nil, fmt.Errorf("%w: the data directory: %w", hapax.ErrStoreUnavailable, err)
+	}
+	if isVolatile(c.Store) {
+		return nil, &hapax.ValueError{Field: "store", Value: c.Store, Allowed: "one that remembers something", Err: hapax.ErrInvalidArgument}
 	}
 	w, err := openWitness(c.Data, c.Witness)
 	if err != nil {
-		return Adoption{}, err
+		return nil, err
 	}
-	a, err := adopt(ctx, c, req, w)
-	return a, errors.Join(err, w.Close())
+	return &Adopter{config: c, margin: margin, witness: w}, nil
 }
 
-func adopt(ctx context.Context, c Config, req AdoptRequest, w *witness.Witness) (Adoption, error) {
-	var a Adoption
-	for _, path := range req.Witnesses {
-		lines, err := witness.Read(path)
+// Adopt is witness.Guarded.Adopt, or Settle where the statement is of one node. An
+// embedded store that was copied or moved is raised by the margin first, and the node
+// gets a new identity; the original must never be used again, which nothing can check.
+func (a *Adopter) Adopt(ctx context.Context, st witness.Statement) (Adoption, error) {
+	var found Adoption
+	if path := boltPath(a.config.Store, a.config.Data); path != "" && a.guard == nil {
+		moved, err := adoptFile(ctx, a.config, path, a.margin, st.DryRun)
 		if err != nil {
-			return a, err
+			return found, err
 		}
-		req.Lines = append(req.Lines, lines)
-	}
-	if path := boltPath(c.Store, c.Data); path != "" {
-		moved, err := adoptFile(ctx, c, path, req)
-		if err != nil {
-			return a, err
-		}
-		a.Differences, a.Moved = moved.Differences, moved.Raised
-		if req.DryRun && len(a.Differences) > 0 {
-			return a, nil // the store cannot be opened before
+		found.Differences, found.Moved = moved.Differences, moved.Raised
+		if st.DryRun && len(found.Differences) > 0 {
+			return found, nil // the store cannot be opened before
 		}
 	}
-	o := newOpener(c, slog.New(slog.DiscardHandler))
-	o.adopt = !req.DryRun
-	store, err := o.open(ctx)
-	if req.DryRun && (errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreUnsafe)) {
-		a.Differences = append(a.Differences, hapax.Message(err))
-		return a, nil // likewise
+	if a.guard == nil {
+		o := newOpener(a.config, slog.New(slog.DiscardHandler))
+		opts := o.guardOptions(nil)
+		opts.Hold = true
+		var err error
+		if a.guard, err = o.guard(ctx, a.witness, opts); err != nil {
+			return found, err
+		}
 	}
-	if err != nil {
-		return a, err
+	var err error
+	if st.Row != "" {
+		found.Adoption, err = a.guard.Settle(ctx, st)
+	} else {
+		found.Adoption, err = a.guard.Adopt(ctx, st)
 	}
-	a.Adoption, err = witness.AdoptWith(ctx, store, w, req.AdoptRequest)
-	return a, errors.Join(err, store.Close())
+	return found, err
+}
+
+// Close releases the directory.
+func (a *Adopter) Close() error {
+	var err error
+	if a.guard != nil {
+		err = a.guard.Close()
+	}
+	return errors.Join(err, a.witness.Close())
 }
 
 // adoptFile adopts an embedded store that was copied or moved, and gives the node
 // a new identity then.
-func adoptFile(ctx context.Context, c Config, path string, req AdoptRequest) (boltstore.Adoption, error) {
-	moved, err := boltstore.Inspect(ctx, path, req.Margin)
-	if err != nil || len(moved.Differences) == 0 || req.DryRun {
+func adoptFile(ctx context.Context, c Config, path string, margin Margin, dryRun bool) (boltstore.Adoption, error) {
+	moved, err := boltstore.Inspect(ctx, path, margin)
+	if err != nil || len(moved.Differences) == 0 || dryRun {
 		return moved, err
 	}
-	if moved, err = boltstore.Adopt(ctx, path, req.Margin); err != nil {
+	if moved, err = boltstore.Adopt(ctx, path, margin); err != nil {
 		return moved, err
 	}
 	err = os.Remove(filepath.Join(c.Data, instanceFile))

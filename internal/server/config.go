@@ -54,6 +54,8 @@ type Config struct {
 	TagIdle              time.Duration
 	StoreTimeout         time.Duration
 	Heartbeat            time.Duration
+	Heal                 string
+	Advertise            string
 	Witness              string
 	Ledger               string
 	LedgerAge            time.Duration
@@ -80,6 +82,7 @@ type Config struct {
 	crowded       func()             // of a server that starts: told of connections that are refused
 	redisMongo    *redisMongo        // of a server that starts; nil: none
 	storePassword string             // given beside Store; empty: none
+	address       string             // where a server that starts can be found
 	keys          map[string][]byte  // what CodeKeys lead to
 }
 
@@ -90,6 +93,12 @@ type Sources struct {
 	Env   func(name string) (string, bool) // as os.LookupEnv; nil: none
 	Flags map[string]string                // by the setting's name
 }
+
+// The values of heal.
+const (
+	healAuto   = "auto"
+	healManual = "manual"
+)
 
 // The sections.
 const (

@@ -62,6 +62,8 @@ func TestPrecedence(t *testing.T) {
 		"tag_idle":              {"1s", "2s", "3s"},
 		"store_timeout":         {"1s", "2s", "3s"},
 		"heartbeat":             {"2s", "3s", "4s"},
+		"heal":                  {"manual", "auto", "manual"},
+		"advertise":             {"a:1", "b:2", "c:3"},
 		"witness":               {"a", "b", "c"},
 		"ledger":                {"off", "required", "on"},
 		"ledger_age":            {"1h", "2h", "3h"},

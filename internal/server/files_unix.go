@@ -4,8 +4,13 @@ package server
 
 import (
 	"math"
+	"os/signal"
 	"syscall"
 )
+
+// failWhenTooLong has a write beyond the process's limit on the size of files fail, as
+// one to a full disk does, in place of ending the process.
+func failWhenTooLong() { signal.Ignore(syscall.SIGXFSZ) }
 
 // maxFiles returns how many files the process may have open.
 func maxFiles() (int, bool) {

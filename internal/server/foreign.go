@@ -19,6 +19,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 // A foreignPart is a part of the server that stands in for a foreign system. Its
@@ -203,16 +204,9 @@ func answering(issuing []*service.Service, h http.Handler) http.Handler {
 
 // tellReadiness reports whether each of the services can issue.
 func tellReadiness(ctx context.Context, w http.ResponseWriter, issuing []*service.Service) {
-	all := service.Readiness{Ready: true, Store: "ok"}
+	all := service.Readiness{Ready: true, State: string(witness.Serving), Store: "ok"}
 	for _, svc := range issuing {
-		state := svc.Readiness(ctx)
-		all.Ready = all.Ready && state.Ready
-		all.Degraded = all.Degraded || state.Degraded || !state.Ready
-		all.Fenced = all.Fenced || state.Fenced
-		all.Leaving = all.Leaving || state.Leaving
-		if state.Store != "ok" {
-			all.Store = state.Store
-		}
+		all = all.And(svc.Readiness(ctx))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")

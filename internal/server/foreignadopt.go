@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/leaf"
@@ -13,7 +15,7 @@ import (
 
 // A ForeignAdoption tells what AdoptForeign has found and changed.
 type ForeignAdoption struct {
-	Why     string // why nothing is granted; empty if that is not so
+	Why     []string // why rows are refused
 	Raised  []Raised
 	Skipped []string // why a row was left as it is: it is not valid, and nothing is granted from it
 }
@@ -37,7 +39,7 @@ func AdoptForeign(ctx context.Context, c Config, system string, margin int64, dr
 	if err != nil {
 		return a, err
 	}
-	a.Why = w.Refusal()
+	a.Why = slices.Sorted(maps.Values(witness.NewMarks(w, nil).RefusedLines()))
 	warn := func(code, message string) {
 		if code == "bad_row" {
 			a.Skipped = append(a.Skipped, message)
@@ -81,3 +83,8 @@ func (c Config) adoptTable(ctx context.Context, system string, w *witness.Witnes
 }
 
 func newRaised(r leaf.Raised) Raised { return Raised{Tag: r.Tag, From: r.From, To: r.To} }
+
+// adoptForeign is the command by which an operator decides about rows that are refused.
+func adoptForeign(system string) string {
+	return "stop the server, find out why, and run hapax adopt --foreign " + system
+}

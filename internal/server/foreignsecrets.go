@@ -93,7 +93,7 @@ func (c Config) foreignWitness(system string) (*witness.Witness, error) {
 	if c.Witness != "" {
 		path = c.Witness
 	}
-	return witness.Open(path + "-" + system)
+	return witness.OpenFile(path + "-" + system)
 }
 
 // foreignWarn tells operators, and counts, what the driver of a foreign system warns of.
@@ -114,7 +114,7 @@ func firstContact(ctx context.Context, log *slog.Logger, name string, ping func(
 	switch {
 	case err == nil:
 	case errors.Is(err, hapax.ErrFenced):
-		log.Error("nothing is granted any more: the table cannot be trusted; find out why, stop the server, and run hapax adopt --foreign", "beside", name, "err", err)
+		log.Error("nothing is granted: the table went back, or is not the right one", "beside", name, "err", err)
 	case errors.Is(err, hapax.ErrStoreUnavailable):
 		log.Warn("a foreign system cannot be used yet; it is tried again and again", "beside", name, "err", err)
 	default:

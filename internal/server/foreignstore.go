@@ -144,6 +144,7 @@ type foreignTable interface {
 	Tag(ctx context.Context, name string) (hapax.Tag, error)
 	Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error)
 	Ping(ctx context.Context) error
+	Refused() map[string]error
 	Close() error
 }
 
@@ -224,6 +225,17 @@ func (s *tableStore[T]) Tags(ctx context.Context, after string, limit int) ([]ha
 	}
 	slices.SortFunc(tags, func(a, b hapax.Tag) int { return cmp.Compare(a.Name, b.Name) })
 	return tags, nil
+}
+
+// Refused returns why rows are refused until an operator has decided.
+func (s *tableStore[T]) Refused() map[string]error {
+	s.mu.Lock()
+	table, have := s.value, s.have
+	s.mu.Unlock()
+	if !have {
+		return nil
+	}
+	return table.Refused()
 }
 
 func (s *tableStore[T]) Ping(ctx context.Context) error {

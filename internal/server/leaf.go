@@ -307,6 +307,7 @@ func (s *leafServer) openTable(ctx context.Context, c Config, n *Node, log *slog
 	if err != nil {
 		return err
 	}
+	opts.Adopt = adoptForeign(leafName)
 	opts.Observer = s.board.note
 	s.table, err = service.New(ctx, s.rows, opts)
 	return err

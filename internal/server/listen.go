@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"syscall"
 
@@ -157,6 +158,21 @@ func (c Config) URL() string {
 		scheme = "https://"
 	}
 	return scheme + address
+}
+
+// advertised returns where operators find a node that listens there.
+func (c Config) advertised(l net.Listener) string {
+	if c.Advertise != "" || l == nil {
+		return c.Advertise
+	}
+	host, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host, _ = os.Hostname()
+	}
+	return net.JoinHostPort(host, port)
 }
 
 // asksForCredentials reports whether only those get in who have a token or a

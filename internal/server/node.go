@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -43,12 +44,11 @@ type Node struct {
 	Guard    *witness.Guarded // the store again; nil for one that forgets everything anyway
 	Ledger   *ledger.Ledger   // of the grants that the node takes; nil for none
 
-	dir     string
-	passing bool             // the directory is removed again
-	lock    *witness.Witness // stands for the lock on the directory
-	log     *slog.Logger
-	warned  *warnings
-	first   chan error // tells how the first contact with the store ended, if OpenNode did not wait for it
+	dir    string           // empty: none
+	lock   *witness.Witness // stands for the lock on the directory
+	log    *slog.Logger
+	warned *warnings
+	first  chan error // tells how the first contact with the store ended, if OpenNode did not wait for it
 
 	stop       context.CancelFunc // ends the first contact
 	contacting sync.WaitGroup     // the first contact
@@ -75,16 +75,21 @@ func OpenNode(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
 	return n, nil
 }
 
-// OpenStore opens the store for a command that leaves no data directory behind:
-// a node of its own, which joins the others for a moment. Close must be called.
+// OpenStore opens the store for a command, without a data directory: it does not join
+// the nodes of the store, and so does not wait for them. Close must be called.
 func OpenStore(ctx context.Context, c Config, log *slog.Logger) (*Node, error) {
 	o := newOpener(c, log)
-	dir, err := os.MkdirTemp("", "hapax-")
+	n := &Node{Instance: rand.Text(), log: log, warned: o.warned}
+	store, err := o.open(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+		return nil, err
 	}
-	n := &Node{dir: dir, passing: true, log: log, warned: o.warned, first: make(chan error, 1)}
-	if err := n.open(ctx, o); err != nil {
+	if n.Store = store; !isVolatile(o.url) {
+		if n.Store, err = witness.OneShot(store); err != nil {
+			return nil, errors.Join(err, store.Close())
+		}
+	}
+	if err := n.check(ctx, o); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
@@ -109,20 +114,7 @@ func (n *Node) open(ctx context.Context, o opener) error {
 		n.Store, err = o.open(ctx)
 		return err
 	}
-	opts := witness.Options{Name: o.nodeName(), Timeout: o.timeout, Heartbeat: o.heartbeat, Changed: n.changed}
-	if o.isShared() {
-		accepting := o
-		accepting.adopt = true
-		opts.Accept = accepting.open
-		n.Guard, err = witness.GuardOpened(o.open, w, opts)
-	} else { // a file that cannot be opened now will not be later
-		var store hapax.Store
-		if store, err = o.open(ctx); err != nil {
-			return o.explain(err)
-		}
-		n.Guard, err = witness.Guard(store, w, opts)
-	}
-	if err != nil {
+	if n.Guard, err = o.guard(ctx, w, o.guardOptions(n.changed)); err != nil {
 		return err
 	}
 	n.Store = n.Guard
@@ -132,7 +124,7 @@ func (n *Node) open(ctx context.Context, o opener) error {
 // openLedger opens the ledger, unless it is off or would be removed again. Where it
 // cannot be, only a required one keeps the node from going on.
 func (n *Node) openLedger(o opener) error {
-	if o.ledger == ledgerOff || n.passing {
+	if o.ledger == ledgerOff {
 		return nil
 	}
 	l, err := ledger.Open(filepath.Join(n.dir, ledger.Dir), ledger.Options{
@@ -154,7 +146,7 @@ func (n *Node) openLedger(o opener) error {
 // data directory that stays there is none.
 func (n *Node) OpenHistory(strategies *strategy.Registry) error {
 	n.history = strategies.History()
-	if n.history == nil || n.passing {
+	if n.history == nil || n.dir == "" {
 		return nil
 	}
 	if err := n.history.Open(filepath.Join(n.dir, strategy.HistoryDir), troubleWith(n.log, "history")); err != nil {
@@ -175,46 +167,65 @@ func troubleWith(log *slog.Logger, what string) func(error) {
 	}
 }
 
-// changed tells operators that nothing is granted any more, or that it is again.
+// changed tells operators how the node stands with its store.
 func (n *Node) changed(st witness.Status) {
-	if st.State == witness.Serving {
-		n.log.Info("an operator has adopted the store; numbers are granted again")
+	args := []any{"state", string(st.State)}
+	if st.Ready() {
+		n.log.Info("numbers are granted", args...)
 		return
 	}
-	n.log.Error("nothing is granted any more: the store cannot be trusted; find out why, then run hapax adopt", "state", string(st.State), "err", st.Why)
+	args = append(args, "code", string(st.Code), "err", st.Why)
+	if st.Command != "" {
+		args = append(args, "do", st.Command)
+	}
+	for _, m := range st.Missing {
+		args = append(args, "missing", m.String())
+	}
+	switch st.State {
+	case witness.Fenced, witness.Refusing:
+		n.log.Error("nothing is granted: the store went back, or is not the right one", args...)
+	case witness.Joining:
+		n.log.Warn("nothing is granted until this node has joined the others", args...)
+	case witness.Serving:
+		n.log.Error("nothing is granted: the witness cannot be written", args...)
+	}
 }
 
 // headStart is how long a store has to answer before a node goes on without it.
 const headStart = 300 * time.Millisecond
 
-// contact asks the store whether it is the one that this node knows, and whether
-// its pools are as configured. Where that takes long the node goes on, and n.first
-// tells how it ended.
+// contact waits until the node has joined, and compares the store's pools with those
+// that are configured. Where that takes long the node goes on, and n.first tells how it
+// ended.
 func (n *Node) contact(ctx context.Context, o opener) error {
+	initial := n.Guard.Status().State
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.stop = stop
 	ended := make(chan error, 1)
-	n.contacting.Go(func() { ended <- o.explain(n.check(life, o)) })
-	late := func(err error) error {
-		switch {
-		case err == nil:
-		case errors.Is(err, hapax.ErrFenced): // told by changed; the node stays up to be adopted
-		case !errors.Is(err, hapax.ErrStoreUnavailable):
-			return err
-		case life.Err() == nil:
-			n.log.Warn("the store does not answer; it is tried again and again", "err", err)
+	n.contacting.Go(func() {
+		for {
+			err := n.check(life, o)
+			if err == nil || !isWaitedFor(err) || life.Err() != nil {
+				ended <- err
+				return
+			}
+			select {
+			case <-time.After(headStart):
+			case <-life.Done():
+			}
 		}
-		return nil
-	}
+	})
 	select {
 	case err := <-ended:
-		return late(err)
+		return err
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
 	case <-time.After(headStart):
-		n.log.Warn("the store has not answered yet, or has other nodes for whose heartbeats this one waits; the server goes on meanwhile")
+		if st := n.Guard.Status(); st.State == initial {
+			n.changed(st)
+		}
 		n.contacting.Go(func() {
-			if err := late(<-ended); err != nil {
+			if err := <-ended; err != nil && life.Err() == nil {
 				n.first <- err
 			}
 		})
@@ -222,8 +233,14 @@ func (n *Node) contact(ctx context.Context, o opener) error {
 	}
 }
 
-// check refuses a store that is not the one this node knows, and one whose pools
-// are frozen otherwise than configured.
+// isWaitedFor reports whether an error of the store may pass: the server stays up, and
+// tells of it. A fence ends, and an operator can only decide about a server that runs.
+func isWaitedFor(err error) bool {
+	return slices.ContainsFunc([]error{hapax.ErrStoreUnavailable, hapax.ErrFenced, hapax.ErrWitnessFailed}, func(target error) bool { return errors.Is(err, target) })
+}
+
+// check refuses a store that cannot be used, and one whose pools are frozen otherwise
+// than configured.
 func (n *Node) check(ctx context.Context, o opener) error {
 	if err := n.Store.Ping(ctx); err != nil {
 		return err
@@ -241,7 +258,7 @@ func openWitness(dir, path string) (*witness.Witness, error) {
 	if path == "" {
 		path = filepath.Join(dir, witnessFile)
 	}
-	w, err := witness.Open(path)
+	w, err := witness.OpenFile(path)
 	if errors.Is(err, hapax.ErrStoreLocked) {
 		return nil, fmt.Errorf("%w: the data directory %s is in use; stop that process, or use another --data", hapax.ErrStoreLocked, dir)
 	}
@@ -270,9 +287,6 @@ func (n *Node) Close() error {
 	}
 	if n.lock != nil {
 		errs = append(errs, n.lock.Close())
-	}
-	if n.passing {
-		errs = append(errs, os.RemoveAll(n.dir))
 	}
 	return errors.Join(errs...)
 }

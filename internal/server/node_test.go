@@ -119,6 +119,15 @@ func TestStoreIsIdentified(t *testing.T) {
 	if err := os.Remove(filepath.Join(c.Data, boltFile)); err != nil {
 		t.Fatal(err)
 	}
+	stranger := c
+	stranger.Data, stranger.Store = t.TempDir(), "bolt:"+filepath.Join(c.Data, boltFile)
+	n = openNode(t, stranger)
+	if _, err := n.Store.CreateTag(t.Context(), hapax.Tag{Name: "theirs", Kind: hapax.KindSegment, Start: 1, Step: 1, MinStep: 1, MaxStep: 1, Delta: 1}, hapax.CreateExplicit); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
 	n = openNode(t, c)
 	err := n.Store.Ping(t.Context())
 	if !errors.Is(err, hapax.ErrStoreReplaced) || !errors.Is(err, hapax.ErrFenced) {

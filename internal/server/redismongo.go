@@ -132,7 +132,7 @@ func (r *redisMongo) start(c Config, node *Node) error {
 	if r.witness, err = c.foreignWitness(redisMongoName); err != nil {
 		return errors.Join(err, r.stop())
 	}
-	r.own, err = witness.GuardOpened(o.open, r.witness, witness.Options{Name: o.nodeName(), Timeout: o.timeout, Heartbeat: o.heartbeat, Changed: node.changed})
+	r.own, err = witness.GuardOpened(o.open, r.witness, o.guardOptions(node.changed))
 	if err != nil {
 		return errors.Join(fmt.Errorf("compat.redismongo.store: %w", err), r.stop())
 	}

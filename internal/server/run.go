@@ -48,6 +48,7 @@ func Run(ctx context.Context, leaving <-chan struct{}, c Config, reload func() (
 	level := new(slog.LevelVar)
 	level.Set(levelOf(c))
 	log := slog.New(newHeaded(newLogger(c, logTo, level).Handler()))
+	failWhenTooLong()
 	s, err := start(ctx, c, log)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -128,6 +129,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, errors.Join(err, unlisten())
 	}
+	c.address = c.advertised(ls.http)
 	node, err := OpenNode(ctx, c, log)
 	if err != nil {
 		return nil, errors.Join(err, unlisten())

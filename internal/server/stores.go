@@ -23,6 +23,7 @@ import (
 	"github.com/hapax-id/hapax/store/sqlstore"
 	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
 	"github.com/hapax-id/hapax/store/sqlstore/postgresstore"
+	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/store/zkstore"
 )
 
@@ -79,7 +80,8 @@ type opener struct {
 	timeout   time.Duration
 	heartbeat time.Duration
 	witness   string // file of the witness; empty for the one in the data directory
-	adopt     bool   // accept a shared store that has moved to another primary or cluster
+	manual    bool   // a person decides about fences
+	address   string // where the node can be found; empty: nowhere
 	pools     map[string]service.PoolConfig
 
 	ledger      string // the setting
@@ -97,6 +99,7 @@ func newOpener(c Config, log *slog.Logger) opener {
 	}
 	return opener{
 		url: store, data: c.Data, timeout: c.StoreTimeout, heartbeat: c.Heartbeat, witness: c.Witness, pools: c.Pools,
+		manual: c.Heal == healManual, address: c.address,
 		ledger: c.Ledger, ledgerBytes: int64(c.LedgerSize) << 20, ledgerAge: c.LedgerAge,
 		log: log, warned: &warnings{counts: map[string]int{}},
 	}
@@ -125,9 +128,34 @@ func (o opener) warn(code, message string) {
 	o.log.Warn("the store is not as safe as it could be", "code", code, "detail", message)
 }
 
+// guardOptions are the options of the guard around the store.
+func (o opener) guardOptions(changed func(witness.Status)) witness.Options {
+	return witness.Options{
+		Name: o.nodeName(), Address: o.address, Timeout: o.timeout, Heartbeat: o.heartbeat, Manual: o.manual, Changed: changed, Log: o.log,
+	}
+}
+
+// guard opens the store behind a witness. A shared one need not be reached now.
+func (o opener) guard(ctx context.Context, w *witness.Witness, opts witness.Options) (*witness.Guarded, error) {
+	if o.isShared() {
+		return witness.GuardOpened(o.open, w, opts)
+	}
+	store, err := o.open(ctx) // a file that cannot be opened now will not be later
+	if err != nil {
+		return nil, err
+	}
+	return witness.Guard(store, w, opts)
+}
+
+// open opens the store, and says what is the matter where it cannot.
 func (o opener) open(ctx context.Context) (hapax.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
+	store, err := o.dial(ctx)
+	return store, o.explain(err)
+}
+
+func (o opener) dial(ctx context.Context) (hapax.Store, error) {
 	scheme, _, _ := strings.Cut(o.url, ":")
 	switch scheme {
 	case "memory":
@@ -135,22 +163,16 @@ func (o opener) open(ctx context.Context) (hapax.Store, error) {
 	case "bolt":
 		return boltstore.Open(ctx, boltPath(o.url, o.data), boltstore.Options{})
 	case "mysql":
-		return mysqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
+		return mysqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn})
 	case "postgres", "postgresql":
-		return postgresstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
+		return postgresstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn})
 	case "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "unix":
 		redis.SetLogger(redisLog{o.log}) // it has one logger for the whole process
-		return redisstore.Open(ctx, o.url, redisstore.Options{Timeout: o.timeout, Adopt: o.adopt, Warn: o.warn})
+		return redisstore.Open(ctx, o.url, redisstore.Options{Timeout: o.timeout, Warn: o.warn})
 	case "mongodb", "mongodb+srv":
 		return mongostore.Open(ctx, o.url, mongostore.Options{Timeout: o.timeout, Warn: o.warn})
 	case "etcd", "etcds":
-		opts := etcdstore.Options{Timeout: o.timeout, Warn: o.warn}
-		if o.adopt {
-			if _, err := etcdstore.Adopt(ctx, o.url, opts); err != nil {
-				return nil, err
-			}
-		}
-		return etcdstore.Open(ctx, o.url, opts)
+		return etcdstore.Open(ctx, o.url, etcdstore.Options{Timeout: o.timeout, Warn: o.warn})
 	case "zk", "zks":
 		return zkstore.Open(ctx, o.url, zkstore.Options{Timeout: o.timeout, Warn: o.warn})
 	}

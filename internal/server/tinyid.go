@@ -184,6 +184,7 @@ func (s *tinyidServer) open(ctx context.Context, c Config, n *Node, log *slog.Lo
 	if err != nil {
 		return err
 	}
+	opts.Adopt = adoptForeign(tinyidName)
 	s.table, err = service.New(ctx, s.rows, opts)
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,7 +19,7 @@ import (
 
 func openWitness(t *testing.T) *witness.Witness {
 	t.Helper()
-	w, err := witness.Open(filepath.Join(t.TempDir(), "witness"))
+	w, err := witness.OpenFile(filepath.Join(t.TempDir(), "witness"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +43,19 @@ func guard(t *testing.T, store *storetest.Faults, w *witness.Witness) *witness.G
 	return g
 }
 
+// joined waits until a node that nothing keeps has joined.
+func joined(t *testing.T, g *witness.Guarded) *witness.Guarded {
+	t.Helper()
+	for range 1000 {
+		if st := g.Status(); st.State != witness.Joining {
+			return g
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("the node does not join: %+v", g.Status())
+	return nil
+}
+
 // kept is a store that stays open.
 type kept struct{ *storetest.Faults }
 
@@ -53,7 +67,7 @@ func guardedBubble(t *testing.T, opts Options, f func(t *testing.T, s *Service, 
 	w := openWitness(t)
 	synctest.Test(t, func(t *testing.T) {
 		store := storetest.NewFaults(memstore.New())
-		f(t, open(t, guard(t, store, w), opts), store, w)
+		f(t, open(t, joined(t, guard(t, store, w)), opts), store, w)
 	})
 }
 
@@ -104,8 +118,9 @@ func TestClientsLeaseThroughTheService(t *testing.T) {
 			t.Fatalf("%+v, %v", workers, err)
 		}
 		for _, v := range workers {
-			if mark, ok := w.Mark(witness.WorkerLine(v.Pool, v.ID)); !ok || mark != v.Mark {
-				t.Errorf("worker %d: the witness has mark %d, the store %d", v.ID, mark, v.Mark)
+			stored := witness.Pair{Token: v.Token, Mark: v.Mark}
+			if p, ok := w.Pair(witness.WorkerLine(v.Pool, v.ID)); !ok || stored.Less(p) || v.Mark > p.Mark {
+				t.Errorf("worker %d: the witness has %+v, the store %+v", v.ID, p, stored) // a seal lowers the mark, and raises the token
 			}
 		}
 	})
@@ -134,55 +149,97 @@ func TestConcurrentLeasesAreNoRollback(t *testing.T) {
 	})
 }
 
+// TestARolledBackStoreIsRefused starts a node on a store that went back: it refuses,
+// says so in one voice, and heals the store by itself, after which nothing is left of it.
 func TestARolledBackStoreIsRefused(t *testing.T) {
-	w, other := openWitness(t), openWitness(t)
+	w := openWitness(t)
 	synctest.Test(t, func(t *testing.T) {
 		inner := memstore.New()
 		store := storetest.NewFaults(inner)
-		s := open(t, guard(t, store, w), Options{})
-		synctest.Wait()
+		g := joined(t, guard(t, store, w))
+		s := open(t, g, Options{})
 		before := inner.Snapshot()
-		mustNext(t, s, "orders")
+		used := mustNext(t, s, "orders")
 		mustNext(t, s, SnowflakeTag)
 		if err := s.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-
-		store.Swap(before)
-		s = open(t, guard(t, store, w), Options{})
-		if _, err := s.Next(t.Context(), "orders"); !errors.Is(err, hapax.ErrStoreRolledBack) {
-			t.Errorf("a tag that the store has forgotten: %v", err)
-		}
-		if _, err := s.CreateTag(t.Context(), hapax.Tag{Name: "orders"}, hapax.CreateExplicit); !errors.Is(err, hapax.ErrFenced) {
-			t.Errorf("a tag made in a store that went back: %v", err)
-		}
-		if _, err := s.Allocate(t.Context(), "orders", 10, ""); !errors.Is(err, hapax.ErrFenced) {
-			t.Errorf("a lease from a store that went back: %v", err)
-		}
-
-		if err := s.Ready(t.Context()); !errors.Is(err, hapax.ErrFenced) {
-			t.Errorf("Ready on a store that went back: %v", err)
-		}
-
-		store = storetest.NewFaults(memstore.New())
-		s = open(t, guard(t, store, other), Options{})
-		mustNext(t, s, "orders")
-		if err := s.Close(t.Context()); err != nil {
+		if err := g.Close(); err != nil {
 			t.Fatal(err)
 		}
-		store.Swap(memstore.New())
-		s = open(t, guard(t, store, other), Options{})
-		if _, err := s.Next(t.Context(), "invoices"); !errors.Is(err, hapax.ErrStoreReplaced) {
-			t.Errorf("another store: %v", err)
+
+		store.Swap(before)
+		g = joined(t, guard(t, store, w))
+		s = open(t, g, Options{})
+		for what, err := range map[string]error{
+			"a number":   second(s.Next(t.Context(), "orders")),
+			"a new tag":  second(s.CreateTag(t.Context(), hapax.Tag{Name: "orders"}, hapax.CreateExplicit)),
+			"a segment":  second(s.Allocate(t.Context(), "orders", 10, "")),
+			"a worker":   second(s.AcquireWorker(t.Context(), acquire("client", 0, 8))),
+			"readiness":  s.Ready(t.Context()),
+			"the status": g.Refused(),
+		} {
+			if code := hapax.CodeOf(err); code != hapax.ErrStoreRolledBack.Code() {
+				t.Errorf("%s in a store that went back: code %q, %v", what, code, err)
+			}
 		}
-		if err := s.Ready(t.Context()); !errors.Is(err, hapax.ErrStoreReplaced) {
-			t.Errorf("Ready on another store: %v", err)
+		if r, st := s.Readiness(t.Context()), g.Status(); !r.Fenced || r.Ready || r.State != "refusing" || r.StoreDetail != st.Why || r.Store != string(st.Code) {
+			t.Errorf("readiness is %+v, the status %+v", r, st)
 		}
-		if _, err := s.AcquireWorker(t.Context(), acquire("client", 0, 8)); !errors.Is(err, hapax.ErrStoreReplaced) {
-			t.Errorf("a lease from another store: %v", err)
+		time.Sleep(30 * time.Second)
+		if id := mustNext(t, s, "orders"); id <= used {
+			t.Errorf("healed, got %d after %d", id, used)
+		}
+		mustNext(t, s, SnowflakeTag)
+		if r := s.Readiness(t.Context()); r.Fenced || r.Degraded || !r.Ready || r.Store != "ok" || r.State != "serving" || r.Command != "" {
+			t.Errorf("healed, readiness is %+v", r)
 		}
 	})
 }
+
+// TestAnotherStoreIsRefused gives a node the URL of another store, and then the right one
+// again.
+func TestAnotherStoreIsRefused(t *testing.T) {
+	w := openWitness(t)
+	synctest.Test(t, func(t *testing.T) {
+		mine := memstore.New()
+		store := storetest.NewFaults(mine)
+		g := joined(t, guard(t, store, w))
+		s := open(t, g, Options{})
+		mustNext(t, s, "orders")
+		if err := errors.Join(s.Close(t.Context()), g.Close()); err != nil {
+			t.Fatal(err)
+		}
+		stranger := memstore.New()
+		if _, err := stranger.CreateTag(t.Context(), hapax.Tag{Name: "theirs", Step: 1, Start: 1, MinStep: 1, MaxStep: 1, Delta: 1, Kind: hapax.KindSegment}, hapax.CreateExplicit); err != nil {
+			t.Fatal(err)
+		}
+		store.Swap(stranger)
+		g = joined(t, guard(t, store, w))
+		s = open(t, g, Options{})
+		for range 2 {
+			if _, err := s.Next(t.Context(), "invoices"); hapax.CodeOf(err) != hapax.ErrStoreReplaced.Code() {
+				t.Errorf("another store: %v", err)
+			}
+			if _, err := s.AcquireWorker(t.Context(), acquire("client", 0, 8)); hapax.CodeOf(err) != hapax.ErrStoreReplaced.Code() {
+				t.Errorf("a lease from another store: %v", err)
+			}
+			if r := s.Readiness(t.Context()); !r.Fenced || r.Store != "store_replaced" || !strings.Contains(r.Command, "URL") {
+				t.Errorf("readiness is %+v", r)
+			}
+			time.Sleep(time.Hour)
+		}
+		if tags, err := stranger.Tags(t.Context(), "", 10); err != nil || len(tags) != 1 {
+			t.Errorf("the other store has %v, %v", tags, err)
+		}
+		store.Swap(mine)
+		time.Sleep(30 * time.Second)
+		mustNext(t, s, "orders")
+	})
+}
+
+// second returns the error of a call.
+func second[T any](_ T, err error) error { return err }
 
 // acquire returns a request as a client makes it.
 func acquire(holder string, lo, hi int64) hapax.AcquireRequest {
@@ -336,8 +393,8 @@ func TestALateSealLeavesTheWitness(t *testing.T) {
 		if err := s.SealWorker(t.Context(), old, old.From); !errors.Is(err, hapax.ErrLeaseLost) {
 			t.Errorf("the late seal: %v", err)
 		}
-		if mark, _ := w.Mark(witness.WorkerLine(next.Pool, 3)); mark != next.Grant.Hi {
-			t.Errorf("the witness has mark %d, want %d", mark, next.Grant.Hi)
+		if p, _ := w.Pair(witness.WorkerLine(next.Pool, 3)); p.Mark != next.Grant.Hi {
+			t.Errorf("the witness has mark %d, want %d", p.Mark, next.Grant.Hi)
 		}
 	})
 }

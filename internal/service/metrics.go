@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/build"
+	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/strategy"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -127,7 +128,9 @@ var (
 	descTags      = prometheus.NewDesc("hapax_tags", "Tags in use on this node.", nil, nil)
 	descWarnings  = prometheus.NewDesc("hapax_store_warnings_total", "Warnings about the store, at the start and when another primary was found, by code.", []string{"code"}, nil)
 	descDegraded  = prometheus.NewDesc("hapax_degraded", "Tags or pools, configured or in use, that cannot issue now; /readyz names them.", []string{"kind"}, nil)
-	descFenced    = prometheus.NewDesc("hapax_fenced", "1 if the store grants nothing until an operator has run hapax adopt, else 0.", nil, nil)
+	descFenced    = prometheus.NewDesc("hapax_fenced", "1 if nothing is granted, because the store went back or is not the right one, else 0; /readyz and hapax status tell what to do.", nil, nil)
+	descStore     = prometheus.NewDesc("hapax_store_ok", "1 if the store can grant numbers, else 0.", nil, nil)
+	descState     = prometheus.NewDesc("hapax_state", "1 for the state in which this node stands with its store, 0 for the others.", []string{"state"}, nil)
 	descRecords   = prometheus.NewDesc("hapax_ledger_records_total", "Records written, of grants and of the history.", ofLabels, nil)
 	descWaiting   = prometheus.NewDesc("hapax_ledger_waiting", "Records kept in memory because they cannot be written.", ofLabels, nil)
 	descLost      = prometheus.NewDesc("hapax_ledger_lost_total", "Records lost because there were too many to keep in memory.", ofLabels, nil)
@@ -150,7 +153,7 @@ type collector struct{ s *Service }
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descIssued, descRefills, descBurnt, descRemaining, descWorker, descGrant,
-		descTime, descOffset, descRollback, descWorkers, descStarts, descHeld, descTags, descWarnings, descReady, descBuild, descDegraded, descFenced,
+		descTime, descOffset, descRollback, descWorkers, descStarts, descHeld, descTags, descWarnings, descReady, descBuild, descDegraded, descFenced, descStore, descState,
 		descRecords, descWaiting, descLost,
 		descStrategy, descVetoes, descFailures, descUsage, descPrevious, descQuota,
 	} {
@@ -169,14 +172,20 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.plugins(ch)
 	ctx, cancel := context.WithTimeout(c.s.life, time.Second)
 	defer cancel()
-	ready, fenced, state := 0.0, 0.0, c.s.Readiness(ctx)
-	if state.Ready {
-		ready = 1
+	state := c.s.Readiness(ctx)
+	tell := func(desc *prometheus.Desc, is bool, labels ...string) {
+		value := 0.0
+		if is {
+			value = 1
+		}
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	if state.Fenced {
-		fenced = 1
+	tell(descReady, state.Ready)
+	tell(descFenced, state.Fenced)
+	tell(descStore, state.Store == "ok")
+	for _, name := range witness.States() {
+		tell(descState, state.State == string(name), string(name))
 	}
-	ch <- prometheus.MustNewConstMetric(descFenced, prometheus.GaugeValue, fenced)
 	lacks := map[string]int{KindTag: 0, KindPool: 0}
 	for _, lack := range state.Cannot {
 		lacks[lack.Kind]++
@@ -184,7 +193,6 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for kind, n := range lacks {
 		ch <- prometheus.MustNewConstMetric(descDegraded, prometheus.GaugeValue, float64(n), kind)
 	}
-	ch <- prometheus.MustNewConstMetric(descReady, prometheus.GaugeValue, ready)
 	built := build.Read()
 	ch <- prometheus.MustNewConstMetric(descBuild, prometheus.GaugeValue, 1, built.Version, built.Revision, built.Go)
 	if warnings := c.s.opts.StoreWarnings; warnings != nil {

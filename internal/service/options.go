@@ -113,6 +113,10 @@ type Options struct {
 	// tells of them, too.
 	Beside map[string]*Service
 
+	// Adopt is the command by which an operator decides about tags that the store
+	// refuses, where it is a foreign table.
+	Adopt string
+
 	// Logger receives what operators should know; default slog.Default().
 	Logger *slog.Logger
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -34,15 +35,21 @@ type Readiness struct {
 	Ready bool `json:"ready"`
 	// Degraded is true if something cannot be issued, although Ready may be true.
 	Degraded bool `json:"degraded"`
-	// Fenced is true while the store grants nothing until an operator has decided,
-	// although what was granted before may still be issued.
+	// Fenced is true while nothing is granted, because the store went back or is not
+	// the right one, although what was granted before may still be issued.
 	Fenced bool `json:"fenced"`
+	// State says how this node stands with its store: "joining", "serving", "fenced",
+	// "refusing", "leaving" or "left"; see store/witness. It is "leaving" from when
+	// Leaving is true.
+	State string `json:"state"`
 	// Leaving is true while the server is about to stop: it serves on, and is not
 	// ready, so that whoever balances load sends its requests elsewhere.
 	Leaving bool `json:"leaving,omitempty"`
 	// Store is "ok", or the code of its trouble.
 	Store       string `json:"store"`
 	StoreDetail string `json:"store_detail,omitempty"`
+	// Command is what an operator may do about it; empty: nothing is needed.
+	Command string `json:"command,omitempty"`
 	// Cannot lists the tags and pools, configured or in use, that cannot issue now.
 	Cannot []Lack `json:"cannot,omitempty"`
 	// Beside tells of the foreign systems that the server stands in for, whose
@@ -94,7 +101,7 @@ func (h *health) tell(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.err, h.told = err, time.Now()
-	if isRefusal(err) {
+	if isBarred(err) {
 		h.barred = err
 	}
 }
@@ -135,7 +142,7 @@ func (h *health) note(kind, name string, err error) {
 	switch {
 	case err == nil:
 		delete(h.refused, lineName{kind, name})
-	case isAway(err), isPassing, len(h.refused) >= maxRefusals:
+	case isAway(err), isGuarded(err), isPassing, len(h.refused) >= maxRefusals:
 	default:
 		if h.refused == nil {
 			h.refused = map[lineName]error{}
@@ -171,40 +178,93 @@ func (s *Service) state(ctx context.Context) error {
 		})
 	}
 	s.mu.Unlock()
-	if err := s.store.health.trouble(); err != nil && unanswered {
+	if err := s.trouble(); err != nil && unanswered {
 		return err
 	}
 	select {
 	case <-answered:
-		return s.store.health.trouble()
+		return s.trouble()
 	case <-ctx.Done():
 	case <-time.After(askFor):
 	}
-	return firstOf(s.store.health.trouble(), fmt.Errorf("%w: it did not answer within %v", hapax.ErrStoreUnavailable, askFor))
+	return firstOf(s.trouble(), fmt.Errorf("%w: it did not answer within %v", hapax.ErrStoreUnavailable, askFor))
 }
 
-// refusal returns why the guard of the store grants nothing any more; nil if it does.
-func (s *Service) refusal() error {
+// A statusError is why a store grants nothing.
+type statusError struct{ st witness.Status }
+
+func (e statusError) Error() string { return "hapax: " + e.st.Why }
+
+func (e statusError) Unwrap() error { return hapax.ErrorOf(e.st.Code) }
+
+// trouble returns what keeps the store from granting, as far as is known.
+func (s *Service) trouble() error {
 	if g := s.Guard(); g != nil {
-		return g.Refused()
+		if st := g.Status(); !st.Ready() {
+			return statusError{st}
+		}
 	}
-	return nil
+	return s.store.health.trouble()
+}
+
+// A refuser is a foreign table that refuses tags that went back, until an operator has
+// decided, and grants the others.
+type refuser interface {
+	// Refused returns why tags are refused.
+	Refused() map[string]error
+}
+
+// Standing tells how the node stands with its store, and what keeps that from granting
+// whatever the reason: readiness, metrics and the administrators' API all tell this. It
+// waits for the store no longer than a quarter of a second.
+func (s *Service) Standing(ctx context.Context) witness.Status {
+	st, _ := s.standing(ctx)
+	if s.leaving.Load() {
+		st.State = witness.Leaving
+		if st.Code == "" {
+			st.Code, st.Why = hapax.ErrClosed.Code(), aboutToStop
+		}
+	}
+	return st
+}
+
+// aboutToStop is why a server that serves on is not ready.
+const aboutToStop = "the server is about to stop"
+
+// standing is Standing, with the tags that are refused alone.
+func (s *Service) standing(ctx context.Context) (st witness.Status, refused map[string]error) {
+	g := s.Guard()
+	err := s.opts.Ledger.Ready()
+	if err == nil && (g == nil || g.Status().State == witness.Serving) {
+		err = s.state(ctx) // which also mends the witness
+	}
+	if st.State = witness.Serving; g != nil {
+		st = g.Status()
+	} else if r, ok := s.store.Store.(refuser); ok {
+		if refused = r.Refused(); len(refused) > 0 {
+			st.State, st.Command = witness.Refusing, s.opts.Adopt
+		}
+	}
+	if err != nil && st.Code == "" {
+		st.Code, st.Why = hapax.CodeOf(err), plain(err)
+	}
+	return st, refused
 }
 
 // Readiness tells what can be issued, from what is known: it waits for the store
 // no longer than a quarter of a second. What is granted already can be issued
 // without it.
 func (s *Service) Readiness(ctx context.Context) Readiness {
-	r := Readiness{Store: "ok"}
-	store := firstOf(s.refusal(), s.opts.Ledger.Ready())
-	if store == nil {
-		store = s.state(ctx)
+	st, refused := s.standing(ctx)
+	r := Readiness{State: string(st.State), Store: "ok", Command: st.Command}
+	r.Fenced = st.State == witness.Fenced || st.State == witness.Refusing
+	r.Degraded = r.Fenced
+	var store error
+	if st.Code != "" {
+		store = statusError{st}
+		r.Store, r.StoreDetail = string(st.Code), st.Why
 	}
-	r.Fenced = errors.Is(store, hapax.ErrFenced) // a foreign table has no guard, and says so itself
-	if r.Degraded = r.Fenced; store != nil {
-		r.Store, r.StoreDetail = string(hapax.CodeOf(store)), plain(store)
-	}
-	for line, err := range s.lines(store) {
+	for line, err := range s.lines(store, refused) {
 		if err == nil {
 			r.Ready = true
 			continue
@@ -236,7 +296,8 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 		return strings.Compare(a.Kind+"\x00"+a.Name, b.Kind+"\x00"+b.Name)
 	})
 	if s.leaving.Load() {
-		r.Leaving, r.Ready, r.err = true, false, fmt.Errorf("%w: the server is about to stop", hapax.ErrClosed)
+		r.Leaving, r.Ready, r.err = true, false, fmt.Errorf("%w: %s", hapax.ErrClosed, aboutToStop)
+		r.State = string(witness.Leaving)
 	}
 	return r
 }
@@ -252,8 +313,20 @@ func (s *Service) Leave() {
 
 // Bare returns what anybody may know, without names and details.
 func (r Readiness) Bare() Readiness {
-	r.StoreDetail, r.Cannot, r.Beside = "", nil, nil
+	r.StoreDetail, r.Command, r.Cannot, r.Beside = "", "", nil, nil
 	return r
+}
+
+// And returns what can be issued where both are needed, without names and details.
+func (r Readiness) And(other Readiness) Readiness {
+	r.Ready = r.Ready && other.Ready
+	r.Degraded = r.Degraded || other.Degraded || !other.Ready
+	r.Leaving = r.Leaving || other.Leaving
+	if r.Store == "ok" && !r.Fenced {
+		r.State, r.Store = other.State, other.Store
+	}
+	r.Fenced = r.Fenced || other.Fenced
+	return r.Bare()
 }
 
 // plain returns what a client may know of an error: the store's own words may tell
@@ -269,9 +342,15 @@ func plain(err error) string {
 func (s *Service) Ready(ctx context.Context) error { return s.Readiness(ctx).err }
 
 // lines returns the segment tags and the pools that are configured or in use, and
-// why each cannot issue now; store is the store's trouble.
-func (s *Service) lines(store error) map[lineName]error {
+// why each cannot issue now; store is the store's trouble, and tags are refused.
+func (s *Service) lines(store error, tags map[string]error) map[lineName]error {
 	refused := s.store.health.refusals()
+	for tag, err := range tags {
+		if refused == nil {
+			refused = map[lineName]error{}
+		}
+		refused[lineName{KindTag, tag}] = err
+	}
 	lines := map[lineName]error{}
 	judge := func(line lineName) {
 		if _, known := lines[line]; !known {
@@ -335,7 +414,7 @@ func (s *Service) explain(err error) error {
 	if !ok || !errors.Is(w.Cause, hapax.ErrRefillPending) {
 		return err
 	}
-	if trouble := s.store.health.trouble(); trouble != nil && isAway(trouble) {
+	if trouble := s.trouble(); trouble != nil && isAway(trouble) {
 		return &hapax.WaitError{Cause: trouble, Context: w.Context}
 	}
 	return err

@@ -57,8 +57,8 @@ func TestStoreDownAtStart(t *testing.T) {
 // TestTheCauseOfAWaitIsTold lets one method of the store fail at a time.
 func TestTheCauseOfAWaitIsTold(t *testing.T) {
 	for tag, methods := range map[string][]string{
-		"orders":     {"Tag", "CreateTag", "StoreID", "Allocate"},
-		SnowflakeTag: {"Tag", "Pools", "StoreID", "AcquireWorker"},
+		"orders":     {"Tag", "CreateTag", "AllocateWith"},
+		SnowflakeTag: {"Tag", "Pools", "SwapRowWith"},
 	} {
 		for _, method := range methods {
 			t.Run(tag+"/"+method, func(t *testing.T) {

@@ -37,7 +37,8 @@ func watch[T any](ctx context.Context, w *watchedStore, f func(context.Context) 
 		err = fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
 	switch {
-	case isRefusal(err):
+	case isGuarded(err):
+	case isBarred(err):
 		w.health.tell(err)
 	case !isAway(err):
 		w.health.tell(nil)
@@ -47,9 +48,15 @@ func watch[T any](ctx context.Context, w *watchedStore, f func(context.Context) 
 	return v, err
 }
 
-// isRefusal reports whether nothing can be granted until an operator has decided.
-func isRefusal(err error) bool {
-	return errors.Is(err, hapax.ErrFenced) || errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreCopied)
+// isGuarded reports whether a guard refuses, which tells of that itself for as long as
+// it does.
+func isGuarded(err error) bool {
+	return errors.Is(err, hapax.ErrFenced) || errors.Is(err, hapax.ErrWitnessFailed)
+}
+
+// isBarred reports whether nothing can be granted until an operator has done something.
+func isBarred(err error) bool {
+	return errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreCopied)
 }
 
 // Ping implements hapax.Store.

@@ -48,12 +48,13 @@ var statuses = map[hapax.Code]connect.Code{
 
 	hapax.ErrStoreUnavailable.Code(): connect.CodeUnavailable,
 	hapax.ErrStoreLocked.Code():      connect.CodeUnavailable,
-	hapax.ErrStoreCopied.Code():      connect.CodeDataLoss,
+	hapax.ErrStoreCopied.Code():      connect.CodeUnavailable,
 	hapax.ErrStoreCorrupt.Code():     connect.CodeDataLoss,
-	hapax.ErrStoreReplaced.Code():    connect.CodeDataLoss,
-	hapax.ErrStoreRolledBack.Code():  connect.CodeDataLoss,
-	hapax.ErrStoreUnsafe.Code():      connect.CodeFailedPrecondition,
-	hapax.ErrFenced.Code():           connect.CodeDataLoss,
+	hapax.ErrStoreReplaced.Code():    connect.CodeUnavailable,
+	hapax.ErrStoreRolledBack.Code():  connect.CodeUnavailable,
+	hapax.ErrStoreUnsafe.Code():      connect.CodeUnavailable,
+	hapax.ErrFenced.Code():           connect.CodeUnavailable,
+	hapax.ErrWitnessFailed.Code():    connect.CodeUnavailable,
 	hapax.ErrNotSupported.Code():     connect.CodeUnimplemented,
 
 	hapax.ErrClosed.Code():           connect.CodeUnavailable,

@@ -34,7 +34,7 @@ var kinds = map[hapax.Kind]hapaxv1.Kind{
 func NewTag(t hapax.Tag) *hapaxv1.Tag {
 	return &hapaxv1.Tag{
 		Name: t.Name, Kind: kinds[t.Kind], Start: t.Start, Step: t.Step, MinStep: t.MinStep, MaxStep: t.MaxStep,
-		Mark: t.Mark, Pool: t.Pool, Deleted: t.Deleted, Delta: t.Delta, Remainder: t.Remainder, Extra: t.Extra,
+		Mark: t.Mark, Token: t.Token, Pool: t.Pool, Deleted: t.Deleted, Delta: t.Delta, Remainder: t.Remainder, Extra: t.Extra,
 	}
 }
 
@@ -52,7 +52,7 @@ func NewTags(tags []hapax.Tag) []*hapaxv1.Tag {
 func Tag(m *hapaxv1.Tag) (hapax.Tag, error) {
 	t := hapax.Tag{
 		Name: m.GetName(), Start: m.GetStart(), Step: m.GetStep(), MinStep: m.GetMinStep(), MaxStep: m.GetMaxStep(),
-		Mark: m.GetMark(), Pool: m.GetPool(), Deleted: m.GetDeleted(), Delta: m.GetDelta(), Remainder: m.GetRemainder(), Extra: m.GetExtra(),
+		Mark: m.GetMark(), Token: m.GetToken(), Pool: m.GetPool(), Deleted: m.GetDeleted(), Delta: m.GetDelta(), Remainder: m.GetRemainder(), Extra: m.GetExtra(),
 	}
 	for kind, number := range kinds {
 		if number == m.GetKind() {

@@ -61,8 +61,9 @@ import (
 )
 
 var (
-	_ hapax.Store = (*Store)(nil)
-	_ driver.Rows = (*Store)(nil)
+	_ hapax.Store     = (*Store)(nil)
+	_ driver.Guarding = (*Store)(nil)
+	_ driver.Healing  = (*Store)(nil)
 )
 
 // Options configure a store. The zero value is ready to use.
@@ -197,7 +198,7 @@ func (s *Store) prepare(file *os.File, opts Options, identify identifier) error 
 	}
 	switch {
 	case head.ID == "":
-		head = header{Format: format, ID: rand.Text(), Identity: now}
+		head = header{ID: rand.Text(), Identity: now}
 	case !opts.SkipIdentity:
 		diff := append(head.Identity.Compare(now), compareGeneration(file, head)...)
 		if len(diff) > 0 {
@@ -205,7 +206,12 @@ func (s *Store) prepare(file *os.File, opts Options, identify identifier) error 
 		}
 		head.Identity = head.Identity.Merge(now)
 	}
-	if err := s.db.Update(func(tx *bbolt.Tx) error { return writeHeader(tx, head) }); err != nil {
+	if err := s.db.Update(func(tx *bbolt.Tx) error {
+		if err := writeHeader(tx, head); err != nil {
+			return err
+		}
+		return migrate(tx)
+	}); err != nil {
 		return err
 	}
 	if err := s.renew(); err != nil {

@@ -15,8 +15,12 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// format is the version of everything in the file.
-const format = "hapax store 1"
+// format is the version of everything in the file. A version that knows the one before
+// only would drop the fencing tokens of tags.
+const (
+	format       = "hapax store 2"
+	formatBefore = "hapax store 1"
+)
 
 var (
 	bucketStore = []byte("store")
@@ -48,6 +52,7 @@ type tagRecord struct {
 	Delta     int64      `json:"delta,omitempty"`
 	Remainder int64      `json:"remainder,omitempty"`
 	Mark      int64      `json:"mark,omitempty"`
+	Token     int64      `json:"token,omitempty"`
 	Run       int64      `json:"run,omitempty"`
 	KeyHash   string     `json:"key_hash,omitempty"`
 	Pool      string     `json:"pool,omitempty"`
@@ -57,13 +62,13 @@ type tagRecord struct {
 
 func recordOf(t driver.Tag) tagRecord {
 	return tagRecord{
-		t.Kind, t.Start, t.Step, t.MinStep, t.MaxStep, t.Delta, t.Remainder, t.Mark, t.Run, t.KeyHash, t.Pool, t.Extra, t.Deleted,
+		t.Kind, t.Start, t.Step, t.MinStep, t.MaxStep, t.Delta, t.Remainder, t.Mark, t.Token, t.Run, t.KeyHash, t.Pool, t.Extra, t.Deleted,
 	}
 }
 
 func (r tagRecord) tag(name []byte) driver.Tag {
 	return driver.Tag{Tag: hapax.Tag{
-		Name: string(name), Kind: r.Kind, Start: r.Start, Step: r.Step, MinStep: r.MinStep, MaxStep: r.MaxStep, Mark: r.Mark,
+		Name: string(name), Kind: r.Kind, Start: r.Start, Step: r.Step, MinStep: r.MinStep, MaxStep: r.MaxStep, Mark: r.Mark, Token: r.Token,
 		Delta: r.Delta, Remainder: r.Remainder, Pool: r.Pool, Extra: r.Extra, Deleted: r.Deleted,
 	}, KeyHash: r.KeyHash, Run: r.Run}
 }
@@ -130,7 +135,11 @@ func readHeader(tx *bbolt.Tx) (header, error) {
 		}
 		return head, nil
 	}
-	for _, name := range [][]byte{bucketTags, bucketRows} {
+	needed := [][]byte{bucketTags, bucketRows}
+	if isOlder(tx) {
+		needed = [][]byte{bucketTags, bucketPoolsBefore, bucketWorkersBefore}
+	}
+	for _, name := range needed {
 		if tx.Bucket(name) == nil {
 			return head, fmt.Errorf("%w: the bucket %s is missing", errDamaged, name)
 		}
@@ -141,13 +150,14 @@ func readHeader(tx *bbolt.Tx) (header, error) {
 		return head, err
 	case !ok || head.ID == "":
 		return head, fmt.Errorf("%w: it has no header", errDamaged)
-	case head.Format != format:
-		return head, fmt.Errorf("%w: its format is %q, this version reads %q", errDamaged, head.Format, format)
+	case head.Format != format && head.Format != formatBefore:
+		return head, fmt.Errorf("%w: its format is %q, this version reads %q and %q; use the version that wrote it, or a newer one", errDamaged, head.Format, formatBefore, format)
 	}
 	return head, nil
 }
 
 func writeHeader(tx *bbolt.Tx, head header) error {
+	head.Format = format
 	for _, name := range [][]byte{bucketStore, bucketTags, bucketRows} {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 			return err

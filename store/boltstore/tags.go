@@ -28,16 +28,18 @@ func putTag(tx *transaction, t driver.Tag) error {
 // changeTag replaces a tag by what f makes of it, unless f fails, and returns
 // what f returns.
 func changeTag[T any](ctx context.Context, s *Store, name string, f func(driver.Tag) (driver.Tag, T, error)) (T, error) {
-	return write(ctx, s, func(tx *transaction) (result T, err error) {
-		t, err := getTag(tx.Tx, name)
-		if err != nil {
-			return result, err
-		}
-		if t, result, err = f(t); err != nil {
-			return result, err
-		}
-		return result, putTag(tx, t)
-	})
+	return write(ctx, s, func(tx *transaction) (T, error) { return changeIn(tx, name, f) })
+}
+
+func changeIn[T any](tx *transaction, name string, f func(driver.Tag) (driver.Tag, T, error)) (result T, err error) {
+	t, err := getTag(tx.Tx, name)
+	if err != nil {
+		return result, err
+	}
+	if t, result, err = f(t); err != nil {
+		return result, err
+	}
+	return result, putTag(tx, t)
 }
 
 // Allocate implements hapax.SegmentStore.
@@ -63,7 +65,7 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	tag.Deleted = false
+	tag.Deleted, tag.Token = false, 0
 	return write(ctx, s, func(tx *transaction) (hapax.Tag, error) {
 		t := tag
 		var r tagRecord

@@ -84,12 +84,18 @@ func verify(tx *bbolt.Tx) error {
 	}); err != nil {
 		return err
 	}
-	if err := tx.Bucket(bucketRows).ForEach(func(key, value []byte) error {
-		found.count(value, 1)
-		_, err := unseal(bucketRows, key, value)
-		return err
-	}); err != nil {
-		return err
+	rows := [][]byte{bucketRows}
+	if isOlder(tx) {
+		rows = [][]byte{bucketPoolsBefore, bucketWorkersBefore}
+	}
+	for _, bucket := range rows {
+		if err := tx.Bucket(bucket).ForEach(func(key, value []byte) error {
+			found.count(value, 1)
+			_, err := unseal(bucket, key, value)
+			return err
+		}); err != nil {
+			return err
+		}
 	}
 	if found != want {
 		return fmt.Errorf("%w: %d records are there, with sum %08x, instead of %d with sum %08x", errDamaged, found.Records, found.Sum, want.Records, want.Sum)

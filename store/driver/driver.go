@@ -14,6 +14,11 @@
 //
 //	s.Leases = driver.LeasesIn(s)
 //
+// It also implements Guarding and Healing, with which store/witness keeps nodes from
+// a store that went back: the calls that grant, once more, each with a heartbeat in
+// the same atomic step. Heal judges a healing; Around is for engines that cannot
+// change a tag and a row in one step.
+//
 // The suite in store/storetest shows whether a store keeps its promises.
 package driver
 
@@ -50,9 +55,9 @@ const (
 	tablePools   = "pools"
 	tableWorkers = "workers/" // followed by the pool's name
 
-	TableNodes    = "nodes"    // a row a node: its heartbeat
-	TableFence    = "fence"    // one row while nothing may be granted
-	TableEvidence = "evidence" // what the nodes know while there is a fence
+	TableNodes    = "processes" // a row for each start of a process: what it is
+	TableFence    = "fence"     // one row while nothing may be granted
+	TableEvidence = "evidence"  // what the nodes know while there is a fence
 )
 
 // Rows are small records in named tables, which change by compare-and-swap.
@@ -76,16 +81,22 @@ type Rows interface {
 	Shared() bool
 }
 
+// checkName judges the name of a table or a row.
+func checkName(field, name string, most int) error {
+	ok := len(name) >= 1 && len(name) <= most && utf8.ValidString(name)
+	if !ok || strings.ContainsFunc(name, unicode.IsControl) {
+		return &hapax.ValueError{Field: field, Value: name, Allowed: fmt.Sprintf("valid UTF-8 of 1 to %d bytes without control or invisible characters", most), Err: hapax.ErrInvalidArgument}
+	}
+	return nil
+}
+
 // CheckSwap judges the arguments of SwapRow.
 func CheckSwap(table, name string, old, next []byte) error {
-	for _, f := range []struct {
-		field, name string
-		most        int
-	}{{"table", table, MaxTableBytes}, {"row", name, MaxNameBytes}} {
-		ok := len(f.name) >= 1 && len(f.name) <= f.most && utf8.ValidString(f.name)
-		if !ok || strings.ContainsFunc(f.name, unicode.IsControl) {
-			return &hapax.ValueError{Field: f.field, Value: f.name, Allowed: fmt.Sprintf("valid UTF-8 of 1 to %d bytes without control or invisible characters", f.most), Err: hapax.ErrInvalidArgument}
-		}
+	if err := checkName("table", table, MaxTableBytes); err != nil {
+		return err
+	}
+	if err := checkName("row", name, MaxNameBytes); err != nil {
+		return err
 	}
 	switch {
 	case len(next) > MaxValueBytes:
@@ -98,14 +109,17 @@ func CheckSwap(table, name string, old, next []byte) error {
 	return nil
 }
 
-// listPage is how many rows are asked for at a time.
-const listPage = 500
+// How many rows are asked for at a time: at first, and when there are many.
+const (
+	listPage  = 500
+	listPages = 20 * listPage
+)
 
 // AllRows calls f for every row of a table, in the byte order of their names.
 func AllRows(ctx context.Context, rows Rows, table string, f func(Row) error) error {
 	after := ""
-	for {
-		page, err := rows.ListRows(ctx, table, after, listPage)
+	for size := listPage; ; size = listPages {
+		page, err := rows.ListRows(ctx, table, after, size)
 		if err != nil {
 			return err
 		}
@@ -115,7 +129,7 @@ func AllRows(ctx context.Context, rows Rows, table string, f func(Row) error) er
 			}
 			after = row.Name
 		}
-		if len(page) < listPage {
+		if len(page) < size {
 			return nil
 		}
 	}

@@ -1,7 +1,9 @@
 package driver
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,7 +16,7 @@ const (
 	TableBeats = "beats" // a row for each start of a process: its heartbeat; see Beat
 	TableGuard = "guard" // counters and decisions
 	RowJoins   = "joins" // of TableGuard: how many processes have joined; see EncodeCounter
-	RowFence   = "fence" // of TableFence: while it is there nobody is granted anything
+	RowFence   = "loss"  // of TableFence: while it is there nobody is granted anything
 	endedBeat  = "!"     // what the row of a process begins with that has ended
 )
 
@@ -75,13 +77,48 @@ func DecodeCounter(table, name string, value []byte) (int64, error) {
 type Pulse struct {
 	Row string // name of the row
 	Was Beat   // what the store has acknowledged
-	Now Beat
+	Now Beat   // at or above Was
+}
+
+// Check judges the pulse.
+func (p Pulse) Check() error {
+	if err := checkName("row", p.Row, MaxNameBytes); err != nil {
+		return err
+	}
+	was, now := p.Was.Encode(), p.Now.Encode()
+	if p.Was.Count < 1 || p.Was.Grants < 0 || p.Was.Seen < 0 || p.Now.Count < 1 || p.Now.Grants < 0 || p.Now.Seen < 0 || bytes.Compare(was, now) > 0 {
+		return &hapax.ValueError{Field: "beat", Value: fmt.Sprintf("%s after %s", now, was), Allowed: "counts of 1 or more, the second at or above the first", Err: hapax.ErrInvalidArgument}
+	}
+	return nil
+}
+
+// CheckSwap judges the arguments of SwapRowWith: those of SwapRow, but neither
+// the pulse's own row nor the fence.
+func (p Pulse) CheckSwap(table, name string, old, next []byte) error {
+	if table == TableBeats && name == p.Row || table == TableFence && name == RowFence {
+		return &hapax.ValueError{Field: "row", Value: table + "/" + name, Allowed: "another row than the pulse's own and the fence", Err: hapax.ErrInvalidArgument}
+	}
+	return CheckSwap(table, name, old, next)
+}
+
+// Judge returns the contact of a call that found these rows; nil stands for no row.
+func (p Pulse) Judge(row, fence, joins []byte) (Contact, error) {
+	n, err := DecodeCounter(TableGuard, RowJoins, joins)
+	if err != nil {
+		return Contact{}, err
+	}
+	if c := (Contact{Met: fence == nil && bytes.Compare(row, p.Was.Encode()) >= 0, Joins: n}); c.Met {
+		return c, nil
+	}
+	return Contact{Joins: n, Row: bytes.Clone(row), Fence: bytes.Clone(fence)}, nil
 }
 
 // A Contact is what a guarded call found in the store.
 type Contact struct {
-	// Met reports whether the beat was made: the row was at least Was, and there
-	// was no fence. Where it is false nothing was changed.
+	// Met reports whether the beat was met: the row was at least Was, and there
+	// was no fence. Where it is false nothing was changed, but in a store that is
+	// Split. Where it is true and the call returned no error, the row is at least
+	// Now; an error that comes with a contact leaves open whether it is.
 	Met bool
 	// Joins is RowJoins, as it was no earlier than the call began.
 	Joins int64
@@ -116,6 +153,17 @@ type Guarding interface {
 	// Split reports that beat, fence and change are not one step: the beat is
 	// made before and after the change instead.
 	Split() bool
+}
+
+// IsOfTag reports whether an error of a guarded call says something of the tag or
+// of the arguments, and nothing of the store: it comes with a contact.
+func IsOfTag(err error) bool {
+	for _, of := range []error{hapax.ErrTagNotFound, hapax.ErrTagDeleted, hapax.ErrKindMismatch, hapax.ErrLineExhausted, hapax.ErrLeaseLost, hapax.ErrInvalidArgument} {
+		if errors.Is(err, of) {
+			return true
+		}
+	}
+	return false
 }
 
 // Healing is implemented by stores that can be healed (store/witness).

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strconv"
 	"time"
@@ -37,22 +36,7 @@ type workerRow struct {
 	KeyHash string `json:"key_hash,omitempty"` // empty: nobody holds the worker
 	Holder  string `json:"holder,omitempty"`
 	Expires int64  `json:"expires_ms,omitempty"` // Unix milliseconds
-	Node    string `json:"node,omitempty"`       // which node granted last; see WithNode
-}
-
-type nodeKey struct{}
-
-// WithNode returns a context whose calls on Leases come from a node that keeps a
-// witness. What one node granted is not given back through another, whose
-// witness knows nothing of it: the mark would go below what the first one has
-// recorded, and look like a store that went back.
-func WithNode(ctx context.Context, node string) context.Context {
-	return context.WithValue(ctx, nodeKey{}, node)
-}
-
-func nodeOf(ctx context.Context) string {
-	node, _ := ctx.Value(nodeKey{}).(string)
-	return node
+	Node    string `json:"node,omitempty"`       // earlier versions wrote it; it is dropped
 }
 
 // A worker is a row together with the bytes it was read from, by which it is
@@ -60,12 +44,23 @@ func nodeOf(ctx context.Context) string {
 type worker struct {
 	hapax.Worker
 	keyHash string
-	node    string
 	raw     []byte // nil: there is no row
 }
 
 func (w worker) encode() []byte {
-	return encode(workerRow{w.Mark, w.From, w.Token, w.keyHash, w.Holder, w.Expires.UnixMilli(), w.node})
+	return encode(workerRow{w.Mark, w.From, w.Token, w.keyHash, w.Holder, w.Expires.UnixMilli(), ""})
+}
+
+// RowOfWorker returns the row of a worker that nobody holds a lease on, for stores that
+// kept workers otherwise before.
+func RowOfWorker(w hapax.Worker) (table, name string, value []byte) {
+	w.From = w.Mark
+	return tableWorkers + w.Pool, workerName(w.ID), worker{Worker: w}.encode()
+}
+
+// RowOfPool returns the row of a pool, likewise.
+func RowOfPool(p hapax.Pool) (table, name string, value []byte) {
+	return tablePools, p.Name, encodePool(p)
 }
 
 func encode(row any) []byte {
@@ -110,7 +105,7 @@ func decodeWorker(pool, name string, raw []byte) (worker, error) {
 	}
 	return worker{hapax.Worker{
 		Pool: pool, ID: id, Mark: row.Mark, From: row.From, Token: row.Token, Holder: row.Holder, Expires: time.UnixMilli(row.Expires).UTC(),
-	}, row.KeyHash, row.Node, raw}, nil
+	}, row.KeyHash, raw}, nil
 }
 
 // read returns one worker; the zero Token says that it was never used.
@@ -186,7 +181,7 @@ func (l Leases) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (ha
 		key, hash := NewKey()
 		next.Mark, next.From = a.reach(lo), lo
 		next.Token++
-		next.keyHash, next.node, next.Holder, next.Expires = hash, nodeOf(ctx), req.Holder, expiry(req.Term)
+		next.keyHash, next.Holder, next.Expires = hash, req.Holder, expiry(req.Term)
 		ok, err := l.swap(ctx, old, next)
 		if err != nil {
 			return hapax.Lease{}, err
@@ -230,7 +225,7 @@ func (l Leases) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.E
 	if err := checkLease(lease, req.Layout); err != nil {
 		return lease, err
 	}
-	old := asLeased(lease, nodeOf(ctx))
+	old := asLeased(lease)
 	for attempt := range swapAttempts {
 		if attempt > 0 {
 			if old, err = l.read(ctx, lease.Pool, lease.Worker); err != nil {
@@ -246,9 +241,6 @@ func (l Leases) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.E
 		next := old
 		next.Mark = max(old.Mark, t.reach(lease.Grant.Hi))
 		next.Expires = expiry(req.Term)
-		if next.node = nodeOf(ctx); next.node != old.node {
-			next.From = old.Mark // what the other node granted stays granted
-		}
 		if bytes.Equal(next.encode(), old.raw) { // an extension whose answer was lost, in the same millisecond
 			next.Expires = next.Expires.Add(time.Millisecond)
 		}
@@ -270,10 +262,10 @@ func expiry(t hapax.Term) time.Time { return t.Now.Add(t.TTL).Truncate(time.Mill
 
 // asLeased returns the worker as it is stored while nothing has changed since the
 // lease was granted.
-func asLeased(l hapax.Lease, node string) worker {
+func asLeased(l hapax.Lease) worker {
 	w := worker{Worker: hapax.Worker{
 		Pool: l.Pool, ID: l.Worker, Mark: l.Grant.Hi, From: l.From, Token: l.Token, Holder: l.Holder, Expires: l.Expires,
-	}, keyHash: HashKey(l.Key), node: node}
+	}, keyHash: HashKey(l.Key)}
 	w.raw = w.encode()
 	return w
 }
@@ -327,8 +319,6 @@ func (l Leases) SealWorker(ctx context.Context, lease hapax.Lease, last int64) e
 		return notHeld(lease)
 	case last < old.From || last > old.Mark:
 		return &hapax.ValueError{Field: "last", Value: last, Allowed: "a tick that was granted under this lease, or the end of its grant", Err: hapax.ErrInvalidArgument}
-	case old.node != nodeOf(ctx):
-		last = old.Mark // the worker is free, and its time is not given back
 	}
 	next := old
 	next.Mark, next.From = last, last
@@ -347,6 +337,7 @@ func (l Leases) RetireWorker(ctx context.Context, pool string, id int64) (hapax.
 		if w.raw == nil {
 			return &hapax.ValueError{Field: hapax.FieldWorker, Value: id, Allowed: fmt.Sprintf("a worker ID of pool %q that was used", pool), Err: hapax.ErrInvalidArgument}
 		}
+		w.Holder = ""
 		return nil
 	})
 }
@@ -358,7 +349,35 @@ func (l Leases) RaiseWorker(ctx context.Context, pool string, id, mark int64) (h
 		return hapax.Worker{}, &hapax.ValueError{Field: "worker", Value: fmt.Sprintf("%d with mark %d", id, mark), Allowed: "0 or more each", Err: hapax.ErrInvalidArgument}
 	}
 	return l.changeWorker(ctx, pool, id, func(w *worker) error {
-		w.Mark = max(w.Mark, mark)
+		w.Mark, w.Holder = max(w.Mark, mark), ""
+		return nil
+	})
+}
+
+// HealWorker implements Healing. A worker ID that somebody held is left to its
+// holder, who finds it again as after a seal.
+func (l Leases) HealWorker(ctx context.Context, layout string, w hapax.Worker) (hapax.Worker, error) {
+	if w.ID < 0 || w.Mark < 0 || w.Token < 0 || w.Token >= MaxToken {
+		return hapax.Worker{}, &hapax.ValueError{Field: "worker", Value: fmt.Sprintf("%d with mark %d and token %d", w.ID, w.Mark, w.Token), Allowed: fmt.Sprintf("0 or more each, and a token below %d", int64(MaxToken)), Err: hapax.ErrInvalidArgument}
+	}
+	_, err := l.changePool(ctx, w.Pool, func(p hapax.Pool) (hapax.Pool, error) {
+		switch {
+		case p.Layout == "":
+			p.Layout = layout
+			return p, checkLayout(layout)
+		case p.Layout != layout:
+			return p, otherLayout(p, layout)
+		}
+		return p, errUnchanged
+	})
+	if err != nil {
+		return hapax.Worker{}, err
+	}
+	return l.changeWorker(ctx, w.Pool, w.ID, func(next *worker) error {
+		if next.raw == nil {
+			next.Holder = w.Holder
+		}
+		next.Mark, next.Token = max(next.Mark, w.Mark), max(next.Token, w.Token)
 		return nil
 	})
 }
@@ -378,7 +397,7 @@ func (l Leases) changeWorker(ctx context.Context, pool string, id int64, f func(
 			return hapax.Worker{}, err
 		}
 		next.Token++
-		next.From, next.keyHash, next.Holder, next.Expires = next.Mark, "", "", time.UnixMilli(0).UTC()
+		next.From, next.keyHash, next.Expires = next.Mark, "", time.UnixMilli(0).UTC()
 		if ok, err := l.swap(ctx, old, next); err != nil || ok {
 			return next.Worker, err
 		}
@@ -389,184 +408,3 @@ func (l Leases) changeWorker(ctx context.Context, pool string, id int64, f func(
 func lostRaces(what, name string) error {
 	return fmt.Errorf("%w: %s %q: lost %d races", hapax.ErrStoreUnavailable, what, name, swapAttempts)
 }
-
-// An acquisition is a request in ticks.
-type acquisition struct {
-	hapax.AcquireRequest
-	ticks
-}
-
-func newAcquisition(req hapax.AcquireRequest) (acquisition, error) {
-	a := acquisition{AcquireRequest: req}
-	if err := hapax.ValidateName("pool", req.Pool); err != nil {
-		return a, err
-	}
-	t, err := newTicks(req.Layout, req.Term)
-	if err != nil {
-		return a, err
-	}
-	a.ticks = t
-	switch {
-	case req.Workers.Lo < 0 || req.Workers.Len() <= 0 || req.Workers.Hi > req.Layout.Workers():
-		return a, &hapax.ValueError{Field: "workers", Value: fmt.Sprintf("[%d, %d)", req.Workers.Lo, req.Workers.Hi), Allowed: fmt.Sprintf("a range of worker IDs within 0 to %d", req.Layout.Workers()-1), Err: hapax.ErrInvalidArgument}
-	case !a.amongWorkers():
-		return a, &hapax.ValueError{Field: "among", Value: fmt.Sprintf("(%d worker IDs)", len(req.Among)), Allowed: fmt.Sprintf("ascending worker IDs within [%d, %d)", req.Workers.Lo, req.Workers.Hi), Err: hapax.ErrInvalidArgument}
-	}
-	return a, hapax.ValidateHolder(req.Holder)
-}
-
-// amongWorkers reports whether Among holds ascending worker IDs of the range.
-func (a acquisition) amongWorkers() bool {
-	next := a.Workers.Lo
-	for _, id := range a.Among {
-		if id < next || id >= a.Workers.Hi {
-			return false
-		}
-		next = id + 1
-	}
-	return true
-}
-
-// size returns how many worker IDs may be used.
-func (a acquisition) size() int64 {
-	if n := len(a.Among); n > 0 {
-		return int64(n)
-	}
-	return a.Workers.Len()
-}
-
-// nth returns the worker ID that comes after n lower ones that may be used.
-func (a acquisition) nth(n int64) int64 {
-	if len(a.Among) > 0 {
-		return a.Among[n]
-	}
-	return a.Workers.Lo + n
-}
-
-// allows reports whether a worker ID may be used.
-func (a acquisition) allows(id int64) bool {
-	if len(a.Among) > 0 {
-		_, ok := slices.BinarySearch(a.Among, id)
-		return ok
-	}
-	return a.Workers.Contains(id)
-}
-
-// spread returns a number below n that differs between holders and, for one holder,
-// between attempts, so that those who raced for one worker try for others. It is no
-// random number, so that what happened can be repeated.
-func (a acquisition) spread(lost int, n int64) int64 {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%d/%s", lost, a.Holder)
-	return int64(h.Sum64() % uint64(n))
-}
-
-// pick chooses the row to take, or an unused ID as a worker without a row, after
-// so many lost races.
-func (a acquisition) pick(rows []worker, lost int) (worker, error) {
-	var eligible []worker
-	var poisoned *worker
-	var nextFree time.Time
-	for _, w := range rows {
-		free := a.freeAt(w)
-		switch {
-		case w.Mark > a.poison && !w.Retired():
-			poisoned = &w
-		case !free.After(a.Term.Now):
-			if w.Holder == a.Holder {
-				return w, nil
-			}
-			eligible = append(eligible, w)
-		case nextFree.IsZero() || free.Before(nextFree):
-			nextFree = free
-		}
-	}
-	if unused := a.unused(rows, lost); unused >= 0 {
-		return worker{Worker: hapax.Worker{Pool: a.Pool, ID: unused}}, nil
-	}
-	if len(eligible) > 0 {
-		if lost > 0 {
-			return eligible[a.spread(lost, int64(len(eligible)))], nil
-		}
-		return slices.MinFunc(eligible, func(x, y worker) int { return int(min(max(x.Mark-y.Mark, -1), 1)) }), nil
-	}
-	if nextFree.IsZero() && poisoned != nil {
-		return worker{}, fmt.Errorf("%w: pool %q, worker %d: its mark is tick %d, the clock plus the allowed margin is tick %d; correct the clock, or retire the worker",
-			hapax.ErrWorkerPoisoned, a.Pool, poisoned.ID, poisoned.Mark, a.poison)
-	}
-	return worker{}, &hapax.NoWorkerError{Pool: a.Pool, Size: a.size(), NextFree: nextFree}
-}
-
-// freeAt returns when the worker becomes eligible: when its granted time is over
-// and, unless it is the caller's own, its lease has run out.
-func (a acquisition) freeAt(w worker) time.Time {
-	at := a.Term.Now
-	if over := w.Mark - a.latest; over > 0 {
-		at = at.Add(time.Duration(min(over, int64(1<<62/a.unit))) * a.unit)
-	}
-	if w.Holder != a.Holder && w.Expires.After(at) {
-		at = w.Expires
-	}
-	return at
-}
-
-// unused returns a worker ID that has no row, or -1: the lowest one, or, after
-// lost races, one of the lowest 64. Rows are ordered by ID.
-func (a acquisition) unused(rows []worker, lost int) int64 {
-	skip := int64(0)
-	if free := a.size() - int64(len(rows)); free <= 0 {
-		return -1
-	} else if lost > 0 {
-		skip = a.spread(lost, min(free, 64))
-	}
-	n := skip // what nth takes if every row comes after it
-	for _, w := range rows {
-		if w.ID > a.nth(n) {
-			break
-		}
-		n++
-	}
-	return a.nth(n)
-}
-
-// ticks are a term in ticks of a layout, counted from its epoch.
-type ticks struct {
-	floor  int64 // the first tick of use to the caller
-	latest int64 // the highest mark of a worker that is free
-	to     int64 // where a grant should end
-	end    int64 // where the layout's time ends; no grant passes it
-	poison int64 // a mark above this is absurd
-	unit   time.Duration
-}
-
-func newTicks(layout hapax.Layout, term hapax.Term) (ticks, error) {
-	if layout.IsZero() {
-		return ticks{}, &hapax.ValueError{Field: "layout", Value: "", Allowed: "a layout", Err: hapax.ErrInvalidLayout}
-	}
-	for _, f := range []struct {
-		name string
-		d    time.Duration
-	}{{"length", term.Length}, {"ahead", term.Ahead}, {"behind", term.Behind}, {"ttl", term.TTL}} {
-		if f.d < 0 || f.d > 2*hapax.PoisonMargin {
-			return ticks{}, &hapax.ValueError{Field: f.name, Value: f.d, Allowed: fmt.Sprintf("0 to %v", 2*hapax.PoisonMargin), Err: hapax.ErrInvalidArgument}
-		}
-	}
-	now, err := layout.TickOf(term.Now)
-	if err != nil {
-		return ticks{}, err
-	}
-	unit := layout.Unit()
-	up := func(d time.Duration) int64 { return int64((d + unit - 1) / unit) }
-	t := ticks{
-		floor: max(0, now-int64(term.Behind/unit)), latest: now + int64(term.Ahead/unit), to: now + up(term.Length),
-		end: layout.EndTick(), poison: now + up(hapax.PoisonMargin), unit: unit,
-	}
-	if t.to > t.poison {
-		return t, &hapax.ValueError{Field: "length", Value: term.Length, Allowed: fmt.Sprintf("at most %v", hapax.PoisonMargin), Err: hapax.ErrInvalidArgument}
-	}
-	return t, nil
-}
-
-// reach returns where a grant that begins at lo ends: where it should, but after
-// a tick at least, and not past the layout's time.
-func (t ticks) reach(lo int64) int64 { return min(max(t.to, lo+1), t.end) }

@@ -46,3 +46,42 @@ func TestPoolMadeAnewWhileAcquiring(t *testing.T) {
 		t.Errorf("acquired %+v, error %v; want ErrLayoutMismatch", lease, err)
 	}
 }
+
+// A worker's row that an earlier version wrote, with the node that granted, is read,
+// extended and sealed; the node is dropped.
+func TestRowWithNode(t *testing.T) {
+	ctx, store := t.Context(), memstore.New()
+	layout, err := hapax.ParseLayout("time:41,worker:10,sequence:12,epoch=0s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	term := hapax.Term{Now: time.UnixMilli(0), Length: 100 * time.Millisecond, TTL: time.Hour}
+	lease, err := store.AcquireWorker(ctx, hapax.AcquireRequest{Pool: "p", Layout: layout, Workers: hapax.WorkerRange{Lo: 0, Hi: 4}, Holder: "me", Term: term})
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := func() string {
+		raw, err := store.Row(ctx, "workers/p", "0000000000000000000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+	old := strings.TrimSuffix(row(), "}") + `,"node":"first"}`
+	if ok, err := store.SwapRow(ctx, "workers/p", "0000000000000000000", []byte(row()), []byte(old)); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if w, err := store.Workers(ctx, "p"); err != nil || len(w) != 1 || w[0].Mark != lease.Grant.Hi {
+		t.Fatalf("the workers are %+v, error %v", w, err)
+	}
+	term.Now = term.Now.Add(50 * time.Millisecond)
+	if lease, err = store.ExtendWorker(ctx, lease, hapax.ExtendRequest{Layout: layout, Term: term}); err != nil {
+		t.Fatal(err)
+	}
+	if after := row(); strings.Contains(after, "node") {
+		t.Errorf("the row is %s; want it without the node", after)
+	}
+	if err := store.SealWorker(ctx, lease, lease.From); err != nil {
+		t.Error(err)
+	}
+}

@@ -6,6 +6,9 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
+// MaxToken is the highest fencing token of a tag; no life of a store gets there.
+const MaxToken = 1 << 62
+
 // A Tag is a tag as a store keeps it: with what tells who may hand back the
 // segment that was granted last.
 type Tag struct {
@@ -20,13 +23,14 @@ type Tag struct {
 	Run int64
 }
 
-// Redefined returns t with another definition. Where that raises the mark, the
+// Redefined returns t with another definition, which does not change its token. Where that raises the mark, the
 // numbers between were granted to nobody: the last allocation does not adjoin
 // what comes next any more, and cannot be handed back.
 func (t Tag) Redefined(def hapax.Tag) Tag {
 	if def.Mark != t.Mark {
 		t.KeyHash, t.Run = "", 0
 	}
+	def.Token = t.Token
 	t.Tag = def
 	return t
 }
@@ -128,11 +132,33 @@ func HandBack(t Tag, a hapax.Allocation, next int64) (Tag, error) {
 	switch {
 	case t.Deleted:
 		return t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, t.Name)
-	case !holds(a.Key, t.KeyHash) || t.Mark != a.Grant.Hi || next < t.Mark-t.Run:
+	case !holds(a.Key, t.KeyHash) || t.Mark != a.Grant.Hi || t.Token != a.Tag.Token || next < t.Mark-t.Run:
 		return t, NotHeld(t.Name)
 	}
 	t.Mark, t.Run, t.KeyHash = next, 0, ""
+	t.Token++
 	return t, nil
+}
+
+// Heal returns the tag after Healing.HealTag: old is what is stored, without a
+// name where nothing is. Nothing that was granted before can be handed back.
+func Heal(old Tag, def hapax.Tag) (Tag, error) {
+	def, err := def.WithDefaults()
+	switch {
+	case err != nil:
+		return old, err
+	case def.Token < 0 || def.Token >= MaxToken:
+		return old, &hapax.ValueError{Field: "token", Value: def.Token, Allowed: fmt.Sprintf("0 to %d", int64(MaxToken-1)), Err: hapax.ErrInvalidArgument}
+	case def.Mark > hapax.MaxMark:
+		return old, &hapax.ValueError{Field: "mark", Value: def.Mark, Allowed: fmt.Sprintf("at most %d", int64(hapax.MaxMark)), Err: hapax.ErrInvalidArgument}
+	case old.Name == "":
+		old = Tag{Tag: def}
+	case old.Kind != def.Kind || old.Pool != def.Pool:
+		return old, fmt.Errorf("%w: %q is a %s, and was a %s", hapax.ErrKindMismatch, old.Name, kindInWords(old.Tag), kindInWords(def))
+	}
+	old.Mark, old.Token = max(old.Mark, def.Mark), max(old.Token, def.Token)+1
+	old.KeyHash, old.Run = "", 0
+	return old, nil
 }
 
 // CheckHandBack judges the arguments of a hand-back without looking at the tag.
@@ -168,7 +194,7 @@ func Revive(old, def hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
 	case old.Delta != def.Delta || old.Remainder != def.Remainder:
 		return old, fmt.Errorf("%w: %q had delta %d and remainder %d", hapax.ErrKindMismatch, old.Name, old.Delta, old.Remainder)
 	}
-	def.Mark = max(def.Mark, old.Mark)
+	def.Mark, def.Token = max(def.Mark, old.Mark), old.Token
 	return def, nil
 }
 

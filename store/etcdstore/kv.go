@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -24,9 +23,6 @@ type space struct {
 
 	identity string // the value of the key "store", as found by Open
 	id       string // the store ID in it
-	cluster  uint64 // the cluster that Open spoke to
-
-	revision atomic.Int64 // the highest revision seen in an answer
 }
 
 // dir returns what the keys of a table's rows begin with; the names follow as
@@ -47,38 +43,19 @@ var slashes = strings.NewReplacer("/", "%2F", "%", "%25")
 
 func (s *space) identityKey() string { return s.prefix + "store" }
 
-// observe judges an answer to a request that was sent when before was the
-// highest revision seen.
-func (s *space) observe(h *pb.ResponseHeader, before int64) error {
-	if h.ClusterId != s.cluster {
-		return fmt.Errorf("%w: the answer comes from etcd cluster %s, the store was opened in cluster %s",
-			hapax.ErrStoreReplaced, clusterName(h.ClusterId), clusterName(s.cluster))
-	}
-	if h.Revision < before {
-		return s.calls.RolledBack("revision", h.Revision, before)
-	}
-	for {
-		seen := s.revision.Load()
-		if h.Revision <= seen || s.revision.CompareAndSwap(seen, h.Revision) {
-			return nil
-		}
-	}
-}
-
 // same checks an answer that holds the key "store".
 func (s *space) same(reply *pb.ResponseOp) error {
 	switch raw := first(reply.GetResponseRange().Kvs); {
 	case raw == nil:
 		return fmt.Errorf("%w: etcd key %q, which names the store, is gone; it was %s", hapax.ErrStoreReplaced, s.identityKey(), s.id)
 	case string(raw) != s.identity:
-		return fmt.Errorf("%w: etcd key %q does not name store %s in cluster %s any more", hapax.ErrStoreReplaced, s.identityKey(), s.id, clusterName(s.cluster))
+		return fmt.Errorf("%w: etcd key %q does not name store %s any more", hapax.ErrStoreReplaced, s.identityKey(), s.id)
 	}
 	return nil
 }
 
 // read does op, a get, in one transaction with a look at the store's identity.
 func (s *space) read(ctx context.Context, op clientv3.Op) (*pb.RangeResponse, error) {
-	before := s.revision.Load()
 	reply, err := s.client.Txn(ctx).Then(clientv3.OpGet(s.identityKey()), op).Commit()
 	if err != nil {
 		return nil, s.calls.Unavailable(ctx, err)
@@ -86,7 +63,7 @@ func (s *space) read(ctx context.Context, op clientv3.Op) (*pb.RangeResponse, er
 	if err := s.same(reply.Responses[0]); err != nil {
 		return nil, err
 	}
-	return reply.Responses[1].GetResponseRange(), s.observe(reply.Header, before)
+	return reply.Responses[1].GetResponseRange(), nil
 }
 
 // Read implements coord.Space.
@@ -119,39 +96,94 @@ func (s *space) List(ctx context.Context, table, after string, limit int, f func
 	return nil
 }
 
-// Swap implements coord.Space. It compares whole values, see the package
-// comment.
-func (s *space) Swap(ctx context.Context, key coord.Key, old coord.Cell, next []byte) (bool, coord.Cell, error) {
+// swap returns what a swap asks for and writes. It compares whole values, see the
+// package comment.
+func (s *space) swap(key coord.Key, old coord.Cell, next []byte) (unchanged clientv3.Cmp, write clientv3.Op) {
 	path := s.path(key)
-	unchanged := clientv3.Compare(clientv3.Value(path), "=", string(old.Raw))
+	unchanged = clientv3.Compare(clientv3.Value(path), "=", string(old.Raw))
 	if old.Raw == nil {
 		unchanged = clientv3.Compare(clientv3.CreateRevision(path), "=", 0)
 	}
-	write := clientv3.OpPut(path, string(next))
 	if next == nil {
-		write = clientv3.OpDelete(path)
+		return unchanged, clientv3.OpDelete(path)
 	}
-	before := s.revision.Load()
-	reply, err := s.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.Value(s.identityKey()), "=", s.identity), unchanged).
-		Then(write).
-		Else(clientv3.OpGet(s.identityKey()), clientv3.OpGet(path)).
-		Commit()
+	return unchanged, clientv3.OpPut(path, string(next))
+}
+
+// Swap implements coord.Space.
+func (s *space) Swap(ctx context.Context, key coord.Key, old coord.Cell, next []byte) (bool, coord.Cell, error) {
+	unchanged, write := s.swap(key, old, next)
+	reply, err := s.commit(ctx, []clientv3.Cmp{unchanged}, []clientv3.Op{write}, []clientv3.Op{clientv3.OpGet(s.path(key))})
 	if err != nil {
-		return false, coord.Cell{}, s.calls.Unavailable(ctx, err)
-	}
-	if !reply.Succeeded {
-		if err := s.same(reply.Responses[0]); err != nil {
-			return false, coord.Cell{}, err
-		}
-	}
-	if err := s.observe(reply.Header, before); err != nil {
 		return false, coord.Cell{}, err
 	}
 	if reply.Succeeded {
 		return true, coord.Cell{Raw: next, Known: true}, nil
 	}
-	return false, coord.Cell{Raw: first(reply.Responses[1].GetResponseRange().Kvs), Known: true}, nil
+	return false, coord.Cell{Raw: found(reply, 1), Known: true}, nil
+}
+
+// Meet implements coord.Space. It is one transaction, in one round trip, and the
+// member that answers has it from the cluster's majority.
+func (s *space) Meet(ctx context.Context, m coord.Meeting, key coord.Key, old coord.Cell, next []byte) (coord.Met, error) {
+	own, fence, joins := s.path(m.Own), s.path(coord.FenceKey), clientv3.OpGet(s.path(coord.JoinsKey))
+	conditions := []clientv3.Cmp{
+		clientv3.Compare(clientv3.Value(own), ">", before(m.Was)),
+		clientv3.Compare(clientv3.CreateRevision(fence), "=", 0),
+	}
+	further := clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(own), "<", string(m.Now))}, []clientv3.Op{clientv3.OpPut(own, string(m.Now))}, nil)
+	then := []clientv3.Op{joins, further}
+	orElse := []clientv3.Op{joins, clientv3.OpGet(own), clientv3.OpGet(fence)}
+	if key.Name != "" {
+		unchanged, write := s.swap(key, old, next)
+		conditions, then, orElse = append(conditions, unchanged), append(then, write), append(orElse, clientv3.OpGet(s.path(key)))
+	}
+	reply, err := s.commit(ctx, conditions, then, orElse)
+	if err != nil {
+		return coord.Met{}, err
+	}
+	met := coord.Met{Done: reply.Succeeded, Primary: "cluster " + clusterName(reply.Header.ClusterId)}
+	if met.Done {
+		met.Joins, met.Cell = found(reply, 0), coord.Cell{Raw: next, Known: true}
+		return met, nil
+	}
+	met.Joins, met.Own, met.Fence = found(reply, 1), found(reply, 2), found(reply, 3)
+	if key.Name != "" {
+		met.Cell = coord.Cell{Raw: found(reply, 4), Known: true}
+	}
+	return met, nil
+}
+
+// before returns a text that lies below v and above every other one below v of the
+// same length.
+func before(v []byte) string {
+	last := len(v) - 1
+	return string(v[:last]) + string(v[last]-1) + "\xff"
+}
+
+// commit does one transaction on condition that the store is the one that was
+// opened. Where a condition does not hold, the store's identity comes first in the
+// reply.
+func (s *space) commit(ctx context.Context, conditions []clientv3.Cmp, then, orElse []clientv3.Op) (*clientv3.TxnResponse, error) {
+	reply, err := s.client.Txn(ctx).
+		If(append(conditions, clientv3.Compare(clientv3.Value(s.identityKey()), "=", s.identity))...).
+		Then(then...).
+		Else(append([]clientv3.Op{clientv3.OpGet(s.identityKey())}, orElse...)...).
+		Commit()
+	if err != nil {
+		return nil, s.calls.Unavailable(ctx, err)
+	}
+	if !reply.Succeeded {
+		if err := s.same(reply.Responses[0]); err != nil {
+			return nil, err
+		}
+	}
+	return reply, nil
+}
+
+// found returns the value that one get of a transaction has found.
+func found(reply *clientv3.TxnResponse, i int) []byte {
+	return first(reply.Responses[i].GetResponseRange().Kvs)
 }
 
 // first returns the only value in a reply: nil if there is none, and not nil if

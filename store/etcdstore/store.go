@@ -25,12 +25,12 @@
 // etcd acknowledges a write once a quorum has it on disk. A member that runs
 // with --unsafe-no-fsync gives that up, and cannot be told from outside.
 //
-// A handle refuses what is not the store that it opened: another store ID or
-// cluster ID is ErrStoreReplaced, a revision that went back ErrStoreRolledBack.
-// As the cluster ID is stored too, Open notices that the data has come to
-// another cluster, as it does when a snapshot is restored, and refuses until
-// Adopt. A snapshot restored under the same cluster token and peer URLs while no
-// handle is open cannot be noticed here; that is what a witness is for.
+// A handle refuses what is not the store that it opened: another store ID is
+// ErrStoreReplaced. That the data has come to another cluster, or went back, as by a
+// restored snapshot, is not judged here: guarded calls tell the cluster's ID
+// (driver.Contact.Primary), and whoever beats (store/witness) finds out whether what
+// was acknowledged to it is there. The cluster ID that is stored is that of the
+// cluster that the store was made in, for people.
 //
 // # Operation
 //
@@ -57,8 +57,9 @@ import (
 )
 
 var (
-	_ hapax.Store = (*Store)(nil)
-	_ driver.Rows = (*Store)(nil)
+	_ hapax.Store     = (*Store)(nil)
+	_ driver.Guarding = (*Store)(nil)
+	_ driver.Healing  = (*Store)(nil)
 )
 
 // Options change how a store is used. The zero value is useful.
@@ -84,7 +85,7 @@ var urlForm = coord.Form{Scheme: "etcd", Port: "2379"}
 // identity is the value of the key "store".
 type identity struct {
 	ID      string `json:"id"`      // the store ID
-	Cluster string `json:"cluster"` // the cluster that the store lives in, in hex
+	Cluster string `json:"cluster"` // the cluster that the store was made in, in hex
 }
 
 // rows gives a Store its methods without a field that outsiders see.
@@ -106,14 +107,14 @@ type Store struct {
 // The port defaults to 2379. User, password and prefix are percent-encoded.
 // etcds:// and tls=true ask for TLS; ca names the file with the authorities to
 // trust instead of the system's, cert and key the client's own certificate, all
-// in PEM form. ErrInvalidArgument, ErrStoreUnavailable, ErrStoreReplaced,
-// ErrStoreCorrupt.
+// in PEM form. ErrInvalidArgument, ErrStoreUnavailable, ErrStoreCorrupt.
 func Open(ctx context.Context, url string, opts Options) (*Store, error) {
-	s, found, err := connect(ctx, url, opts, true)
+	s, err := connect(ctx, url, opts)
 	if err != nil {
 		return nil, err
 	}
-	return s.judge(ctx, found, opts)
+	s.probe(ctx, opts.Warn)
+	return s, nil
 }
 
 // New is Open with a client that the caller has made and closes after the store.
@@ -129,24 +130,10 @@ func New(ctx context.Context, client *clientv3.Client, prefix string, opts Optio
 		return nil, err
 	}
 	defer cancel()
-	found, err := s.space.identify(ctx, true)
-	if err != nil {
+	if err := s.space.identify(ctx); err != nil {
 		return nil, err
 	}
-	return s.judge(ctx, found, opts)
-}
-
-// judge refuses a store that has come to another cluster, and warns.
-func (s *Store) judge(ctx context.Context, found identity, opts Options) (*Store, error) {
-	if here := clusterName(s.space.cluster); found.Cluster != here {
-		s.Close()
-		return nil, fmt.Errorf("%w: store %s was made in etcd cluster %s and is now in cluster %s, as after a restored snapshot; "+
-			"see that no node runs on the old cluster, adopt the store and raise its tags' floors",
-			hapax.ErrStoreReplaced, found.ID, found.Cluster, here)
-	}
-	if opts.Warn != nil {
-		s.probe(ctx, opts.Warn)
-	}
+	s.probe(ctx, opts.Warn)
 	return s, nil
 }
 
@@ -158,49 +145,17 @@ func newStore(prefix string, hosts []string, opts Options) *Store {
 	return &Store{rows: coord.NewRows(&k.calls, k), space: k}
 }
 
-// Adopt accepts that the store's data has come to another cluster, so that Open
-// does too, and returns the store ID. Whatever the old cluster acknowledged
-// after the data was copied is missing: before nodes use the store again, the
-// old cluster must be dead, and every tag's floor raised above all that was
-// issued (TagUpdate.Floor). Workers need no more than that the time granted
-// from the old cluster, minutes at most, has passed.
-func Adopt(ctx context.Context, url string, opts Options) (string, error) {
-	s, found, err := connect(ctx, url, opts, false)
-	if err != nil {
-		return "", err
-	}
-	defer s.Close()
-	k := s.space
-	ctx, cancel, err := k.calls.Begin(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer cancel()
-	next := string(coord.Encode(identity{found.ID, clusterName(k.cluster)}))
-	reply, err := k.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.Value(k.identityKey()), "=", k.identity)).
-		Then(clientv3.OpPut(k.identityKey(), next)).Commit()
-	if err != nil {
-		return "", k.calls.Unavailable(ctx, err)
-	}
-	if !reply.Succeeded {
-		return "", fmt.Errorf("%w: the identity changed meanwhile", hapax.ErrStoreReplaced)
-	}
-	return found.ID, nil
-}
-
-// connect opens a handle whose cluster is not judged yet. If there is no store,
-// it creates one or fails.
-func connect(ctx context.Context, url string, opts Options, create bool) (*Store, identity, error) {
+// connect opens a handle, and creates the store if there is none.
+func connect(ctx context.Context, url string, opts Options) (*Store, error) {
 	u, err := urlForm.Parse(url)
 	if err != nil {
-		return nil, identity{}, err
+		return nil, err
 	}
 	s := newStore(u.Prefix, u.Hosts, opts)
 	k := s.space
 	ctx, cancel, err := k.calls.Begin(ctx)
 	if err != nil {
-		return nil, identity{}, err
+		return nil, err
 	}
 	defer cancel()
 
@@ -229,14 +184,13 @@ func connect(ctx context.Context, url string, opts Options, create bool) (*Store
 	}
 	if err != nil {
 		s.Close()
-		return nil, identity{}, k.calls.Unavailable(ctx, err)
+		return nil, k.calls.Unavailable(ctx, err)
 	}
-	found, err := k.identify(ctx, create)
-	if err != nil {
+	if err := k.identify(ctx); err != nil {
 		s.Close()
-		return nil, identity{}, err
+		return nil, err
 	}
-	return s, found, nil
+	return s, nil
 }
 
 // endpoints are the hosts with the scheme that turns TLS on or off.
@@ -252,31 +206,23 @@ func endpoints(u coord.URL) []string {
 	return all
 }
 
-// identify reads the store's identity, or creates it if it may. Of several
-// handles that do so at once, one creates it and the others find that one's.
-func (s *space) identify(ctx context.Context, create bool) (identity, error) {
+// identify reads the store's identity, or creates it. Of several handles that do so
+// at once, one creates it and the others find that one's.
+func (s *space) identify(ctx context.Context) error {
 	reply, err := s.client.Get(ctx, s.identityKey())
 	if err != nil {
-		return identity{}, s.calls.Unavailable(ctx, err)
+		return s.calls.Unavailable(ctx, err)
 	}
-	s.cluster = reply.Header.ClusterId
-	s.revision.Store(reply.Header.Revision)
-	switch {
-	case len(reply.Kvs) > 0:
+	if len(reply.Kvs) > 0 {
 		s.identity = string(reply.Kvs[0].Value)
-	case !create:
-		return identity{}, fmt.Errorf("%w: etcd has no key %q: there is no store under this prefix", hapax.ErrInvalidArgument, s.identityKey())
-	default:
-		fresh := string(coord.Encode(identity{rand.Text(), clusterName(s.cluster)}))
+	} else {
+		fresh := string(coord.Encode(identity{rand.Text(), clusterName(reply.Header.ClusterId)}))
 		done, err := s.client.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(s.identityKey()), "=", 0)).
 			Then(clientv3.OpPut(s.identityKey(), fresh)).
 			Else(clientv3.OpGet(s.identityKey())).Commit()
 		if err != nil {
-			return identity{}, s.calls.Unavailable(ctx, err)
-		}
-		if err := s.observe(done.Header, reply.Header.Revision); err != nil {
-			return identity{}, err
+			return s.calls.Unavailable(ctx, err)
 		}
 		if s.identity = fresh; !done.Succeeded {
 			s.identity = string(done.Responses[0].GetResponseRange().Kvs[0].Value)
@@ -284,11 +230,11 @@ func (s *space) identify(ctx context.Context, create bool) (identity, error) {
 	}
 	var found identity
 	err = driver.DecodeRow("store", s.identityKey(), []byte(s.identity), &found)
-	if err == nil && (found.ID == "" || found.Cluster == "") {
-		err = fmt.Errorf("%w: etcd key %q: id or cluster is missing", hapax.ErrStoreCorrupt, s.identityKey())
+	if err == nil && found.ID == "" {
+		err = fmt.Errorf("%w: etcd key %q: id is missing", hapax.ErrStoreCorrupt, s.identityKey())
 	}
 	s.id = found.ID
-	return found, err
+	return err
 }
 
 // clusterName writes a cluster ID as etcdctl does.
@@ -297,6 +243,9 @@ func clusterName(id uint64) string { return fmt.Sprintf("%x", id) }
 // probe warns of a setup that can lose the store. That the question is not
 // answered, perhaps not even permitted, is no reason to warn.
 func (s *Store) probe(ctx context.Context, warn func(code, message string)) {
+	if warn == nil {
+		return
+	}
 	ctx, cancel, err := s.space.calls.Begin(ctx)
 	if err != nil {
 		return

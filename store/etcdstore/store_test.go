@@ -15,6 +15,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
+	guard "github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/etcdstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -34,39 +35,7 @@ func TestConformance(t *testing.T) {
 		Capabilities: storetest.Capabilities{Shared: true, Durable: true},
 		Open:         func(t testing.TB) storetest.Handle { return open(t, url) },
 		Silence:      silence(server, url),
-		Estrange:     func(t testing.TB) storetest.Estranged { return estrange(t, server) },
 	})
-}
-
-// estrange is the harness's way to a store that has come to another cluster.
-func estrange(t testing.TB, server *testservers.Server) storetest.Estranged {
-	prefix := rand.Text()
-	url := server.URL + "/" + prefix
-	return storetest.Estranged{
-		Open: func(ctx context.Context) (storetest.Handle, error) {
-			s, err := etcdstore.Open(ctx, url, etcdstore.Options{})
-			if err != nil {
-				return nil, err
-			}
-			return s, nil
-		},
-		Estrange: func() {
-			c := client(t, server)
-			at := prefix + "/store"
-			kept, err := c.Get(t.Context(), at)
-			if err != nil || len(kept.Kvs) != 1 {
-				t.Fatalf("%s: %v, error %v; want one key", at, kept, err)
-			}
-			head, _, _ := strings.Cut(string(kept.Kvs[0].Value), `"cluster":"`)
-			if _, err := c.Put(t.Context(), at, head+`"cluster":"1"}`); err != nil {
-				t.Fatal(err)
-			}
-		},
-		Adopt: func(ctx context.Context) error {
-			_, err := etcdstore.Adopt(ctx, url, etcdstore.Options{})
-			return err
-		},
-	}
 }
 
 // silence is the harness's way to a store that says nothing any more; nil for a server
@@ -112,7 +81,7 @@ func client(t testing.TB, s *testservers.Server) *clientv3.Client {
 }
 
 // TestAnotherCluster: data that comes to another cluster, as by a restored
-// snapshot, is refused until it is adopted.
+// snapshot, is the same store, and tells that another cluster answers.
 func TestAnotherCluster(t *testing.T) {
 	t.Parallel()
 	from, to := testservers.Etcd(t), testservers.Etcd(t, "--initial-cluster-token", "another")
@@ -135,26 +104,27 @@ func TestAnotherCluster(t *testing.T) {
 		}
 	}
 
-	if _, err := etcdstore.Open(t.Context(), to.URL, etcdstore.Options{}); !errors.Is(err, hapax.ErrStoreReplaced) {
-		t.Fatalf("Open of the copy: error is %v; want ErrStoreReplaced", err)
-	}
+	copied := open(t, to.URL)
 	id, err := s.StoreID(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := etcdstore.Adopt(t.Context(), to.URL, etcdstore.Options{}); err != nil || got != id {
-		t.Fatalf("Adopt: store %q, error %v; want %q", got, err, id)
-	}
-	copied := open(t, to.URL)
 	if got, err := copied.StoreID(t.Context()); err != nil || got != id {
-		t.Errorf("the adopted store's ID is %q, error %v; want %q", got, err, id)
+		t.Errorf("the copy's ID is %q, error %v; want %q", got, err, id)
 	}
 	if _, err := copied.Allocate(t.Context(), "orders", 1, ""); err != nil {
-		t.Errorf("Allocate from the adopted store: %v", err)
+		t.Errorf("Allocate from the copy: %v", err)
 	}
-	open(t, from.URL) // the original is still one
-	if _, err := etcdstore.Adopt(t.Context(), to.URL+"/empty", etcdstore.Options{}); !errors.Is(err, hapax.ErrInvalidArgument) {
-		t.Errorf("Adopt where there is no store: error is %v; want ErrInvalidArgument", err)
+	primaries := map[string]bool{}
+	for _, s := range []*etcdstore.Store{s, copied, open(t, from.URL)} {
+		c, err := s.Beat(t.Context(), guard.Pulse{Row: "n", Was: guard.Beat{Count: 1}, Now: guard.Beat{Count: 2}})
+		if err != nil || c.Primary == "" {
+			t.Fatal(c, err)
+		}
+		primaries[c.Primary] = true
+	}
+	if len(primaries) != 2 {
+		t.Errorf("the clusters tell %v", primaries)
 	}
 }
 

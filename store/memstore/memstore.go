@@ -18,8 +18,9 @@ import (
 )
 
 var (
-	_ hapax.Store = (*Store)(nil)
-	_ driver.Rows = (*Store)(nil)
+	_ hapax.Store     = (*Store)(nil)
+	_ driver.Guarding = (*Store)(nil)
+	_ driver.Healing  = (*Store)(nil)
 )
 
 // A Store is a store in memory. Its methods are safe for concurrent use.
@@ -162,6 +163,10 @@ func (s *Store) change(ctx context.Context, name string, f func(driver.Tag) (dri
 		return err
 	}
 	defer s.mu.Unlock()
+	return s.changeLocked(name, f)
+}
+
+func (s *Store) changeLocked(name string, f func(driver.Tag) (driver.Tag, error)) error {
 	t, ok := s.state.tags[name]
 	if !ok {
 		return notFound(name)
@@ -182,7 +187,7 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	tag.Deleted = false
+	tag.Deleted, tag.Token = false, 0
 	if err := s.lock(ctx); err != nil {
 		return hapax.Tag{}, err
 	}
@@ -262,17 +267,21 @@ func (s *Store) SwapRow(ctx context.Context, table, name string, old, next []byt
 		return false, err
 	}
 	defer s.mu.Unlock()
+	return s.swapLocked(table, name, old, next), nil
+}
+
+func (s *Store) swapLocked(table, name string, old, next []byte) bool {
 	key := rowKey{table, name}
 	stored, exists := s.state.rows[key]
 	if exists != (old != nil) || !bytes.Equal(stored, old) {
-		return false, nil
+		return false
 	}
 	if next == nil {
 		delete(s.state.rows, key)
 	} else {
 		s.state.rows[key] = bytes.Clone(next)
 	}
-	return true, nil
+	return true
 }
 
 // Shared implements driver.Rows: several issuers of a process may stand for

@@ -17,7 +17,7 @@
 // In the URL's database (default hapax), with the default prefix:
 //
 //	hapax_store    {_id: "store", id, format, created}
-//	hapax_tags     {_id: NAME, store, rev, kind, deleted, mark, run, key_hash, start, step, min_step, max_step, delta, remainder, pool, extra, updated}
+//	hapax_tags     {_id: NAME, store, rev, kind, deleted, mark, token, run, key_hash, start, step, min_step, max_step, delta, remainder, pool, extra, updated}
 //	hapax_rows     {_id: TABLE + "\x01" + NAME, store, value}
 //
 // All numbers are 64-bit integers; who edits one by hand must keep it one
@@ -51,7 +51,8 @@ import (
 var (
 	_ hapax.Store      = (*Store)(nil)
 	_ hapax.StoreClock = (*Store)(nil)
-	_ driver.Rows      = (*Store)(nil)
+	_ driver.Guarding  = (*Store)(nil)
+	_ driver.Healing   = (*Store)(nil)
 )
 
 // Defaults of Options.
@@ -114,6 +115,7 @@ type Store struct {
 	tags   *mongo.Collection
 	rows   *mongo.Collection
 	shapes shapes
+	beats  beats
 	closed atomic.Bool
 }
 

@@ -368,6 +368,35 @@ func TestSilence(t *testing.T) {
 	allocateUntil(t, hasty, "t")
 }
 
+// A tag that was made before there were tokens is at 0.
+func TestWithoutToken(t *testing.T) {
+	srv := own(t)
+	s, ctx := open(t, srv.URL, mongostore.Options{}), t.Context()
+	tags := raw(t, srv).Collection("hapax_tags")
+	for name, end := range map[string]func(hapax.Allocation) error{
+		"handed back": func(a hapax.Allocation) error { return s.HandBack(ctx, a, a.Grant.Lo) },
+		"healed":      func(a hapax.Allocation) error { _, err := s.HealTag(ctx, hapax.Tag{Name: a.Tag.Name}); return err },
+		"healed from 7": func(a hapax.Allocation) error {
+			_, err := s.HealTag(ctx, hapax.Tag{Name: a.Tag.Name, Token: 7})
+			return err
+		},
+	} {
+		create(t, s, hapax.Tag{Name: name})
+		must[*mongo.UpdateResult](t)(tags.UpdateByID(ctx, name, bson.D{{Key: "$unset", Value: bson.D{{Key: "token", Value: ""}}}}))
+		a := must[hapax.Allocation](t)(s.Allocate(ctx, name, 5, ""))
+		if err := end(a); a.Tag.Token != 0 || err != nil {
+			t.Errorf("%s: allocated under token %d, then error %v", name, a.Tag.Token, err)
+		}
+		want := int64(1)
+		if name == "healed from 7" {
+			want = 8
+		}
+		if tag := must[hapax.Tag](t)(s.Tag(ctx, name)); tag.Token != want {
+			t.Errorf("%s: the tag is %+v; want token %d", name, tag, want)
+		}
+	}
+}
+
 // Numbers that a hand's edit made into something else are refused, not rounded.
 func TestEditedByHand(t *testing.T) {
 	srv := own(t)

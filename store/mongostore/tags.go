@@ -28,6 +28,7 @@ type tagDocument struct {
 	Kind      string `bson:"kind"`
 	Deleted   bool   `bson:"deleted"`
 	Mark      exact  `bson:"mark"`
+	Token     exact  `bson:"token"` // missing: 0
 	Run       exact  `bson:"run"`
 	KeyHash   string `bson:"key_hash"`
 	Start     exact  `bson:"start"`
@@ -42,7 +43,7 @@ type tagDocument struct {
 
 func (d tagDocument) tag() driver.Tag {
 	return driver.Tag{Tag: hapax.Tag{
-		Name: d.Name, Kind: hapax.Kind(d.Kind), Deleted: d.Deleted, Mark: int64(d.Mark), Start: int64(d.Start),
+		Name: d.Name, Kind: hapax.Kind(d.Kind), Deleted: d.Deleted, Mark: int64(d.Mark), Token: int64(d.Token), Start: int64(d.Start),
 		Step: int64(d.Step), MinStep: int64(d.MinStep), MaxStep: int64(d.MaxStep),
 		Delta: int64(d.Delta), Remainder: int64(d.Remainder), Pool: d.Pool, Extra: d.Extra,
 	}, KeyHash: d.KeyHash, Run: int64(d.Run)}
@@ -67,6 +68,15 @@ func definition(t hapax.Tag) bson.D {
 // marked is a mark to set that adjoins no allocation.
 func marked(mark int64) bson.D {
 	return bson.D{{Key: "mark", Value: mark}, {Key: "run", Value: int64(0)}, {Key: "key_hash", Value: ""}}
+}
+
+// tokenIs asks that a tag has the token. Tags that were made before there were any
+// have none, which is 0.
+func tokenIs(token int64) bson.E {
+	if token == 0 {
+		return bson.E{Key: "token", Value: bson.D{{Key: "$in", Value: bson.A{int64(0), nil}}}}
+	}
+	return bson.E{Key: "token", Value: token}
 }
 
 // now sets the time of the last change, for people to read.
@@ -210,9 +220,10 @@ func (s *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) er
 		{Key: "mark", Value: bson.D{{Key: "$eq", Value: a.Grant.Hi}, isLong}},
 		{Key: "key_hash", Value: driver.HashKey(a.Key)},
 		{Key: "run", Value: bson.D{{Key: "$gte", Value: a.Grant.Hi - next}, isLong}},
+		tokenIs(a.Tag.Token),
 	}
 	return s.call(ctx, "hand back", func(ctx context.Context) error {
-		_, ok, err := s.updateTag(ctx, filter, bson.D{{Key: "$set", Value: marked(next)}, now})
+		_, ok, err := s.updateTag(ctx, filter, bson.D{{Key: "$set", Value: marked(next)}, {Key: "$inc", Value: bson.D{{Key: "token", Value: int64(1)}}}, now})
 		if err != nil || ok {
 			return err
 		}
@@ -249,7 +260,7 @@ func (s *Store) ownTag(d tagDocument) error {
 		return err
 	}
 	k := hapax.Kind(d.Kind)
-	if k != hapax.KindSegment && k != hapax.KindSnowflake || k == hapax.KindSegment && (d.Mark < 1 || d.Step < 1 || d.Delta < 1) || d.Run < 0 || d.Run > d.Mark {
+	if k != hapax.KindSegment && k != hapax.KindSnowflake || k == hapax.KindSegment && (d.Mark < 1 || d.Step < 1 || d.Delta < 1) || d.Token < 0 || d.Run < 0 || d.Run > d.Mark {
 		return fmt.Errorf("%w: mongodb: tag %q has kind %.20q, mark %d, run %d, step %d and delta %d", hapax.ErrStoreCorrupt, d.Name, d.Kind, d.Mark, d.Run, d.Step, d.Delta)
 	}
 	return nil
@@ -261,7 +272,7 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	tag.Deleted = false
+	tag.Deleted, tag.Token = false, 0
 	stored := tag
 	err = s.call(ctx, "create a tag", func(ctx context.Context) error {
 		if err := s.insertTag(ctx, tag); !mongo.IsDuplicateKeyError(err) {
@@ -280,7 +291,7 @@ func (s *Store) insertTag(ctx context.Context, t hapax.Tag) error {
 	if err := s.check(ctx); err != nil {
 		return err
 	}
-	d := append(bson.D{{Key: "_id", Value: t.Name}, {Key: "store", Value: s.id}, {Key: "rev", Value: int64(1)}}, marked(t.Mark)...)
+	d := append(bson.D{{Key: "_id", Value: t.Name}, {Key: "store", Value: s.id}, {Key: "rev", Value: int64(1)}, {Key: "token", Value: t.Token}}, marked(t.Mark)...)
 	_, err := s.tags.InsertOne(ctx, append(d, definition(t)...))
 	return err
 }

@@ -3,48 +3,35 @@
 //
 // Redis acknowledges before its replicas have a write, and by default before
 // its disk has it. A plain Redis is therefore a best-effort authority: it is
-// allowed, Open warns about what it may lose, and the store refuses to go on
-// once it may have been lost.
+// allowed, and Open warns about what it may lose.
 //
-//   - With "appendonly yes" and "appendfsync always" a server that crashes
-//     keeps what it acknowledged; its restart is accepted, if it never had
-//     replicas, or if Options.Wait made each grant wait for all of them.
-//   - Any other restart, and a failover, may have lost grants: the store answers
-//     ErrStoreUnsafe, and Open too, until somebody has opened it with
-//     Options.Adopt. If each grant waited for all replicas, and they keep
-//     everything too, a failover is accepted.
-//   - A server that keeps less than it did (appendonly was switched off) is
-//     refused until it is set back.
+//   - With "appendonly yes" and "appendfsync always" a server that crashes keeps
+//     what it acknowledged. With Options.Wait a grant also waits for replicas, so
+//     that a failover to one of them keeps it.
+//   - Whether a restart or a failover has lost something is not judged here:
+//     guarded calls tell the server's process and history
+//     (driver.Contact.Primary), and whoever beats (store/witness) finds out
+//     whether what was acknowledged to it is there.
 //   - A server that comes back empty, or with other data, is ErrStoreReplaced; a
 //     tag or rows that vanished are ErrStoreRolledBack.
-//   - A replica is refused with ErrStoreUnsafe.
-//
-// Every script compares the server's process, role and replicas with what was
-// accepted, in the same atomic step, and what it wrote counts only if the server
-// says afterwards that it still keeps everything. The process in use is recorded
-// in the store. All programs that share a store use the same settings. The type
-// guard says what cannot be seen in this way; the witness that nodes keep outside
-// the store and the heartbeat of nodes are the second line.
-//
-// In a Cluster each node counts for itself, and stores that are open follow an
-// adoption only when they are opened anew.
+//   - A replica is refused with ErrStoreUnsafe, in the same atomic step.
 //
 // # Keys
 //
 // With the default prefix; every script works on one slot, so that Cluster runs
 // it too.
 //
-//	hapax:{hapax}:store    hash: id, format, rows, server:NODE → the last server process
+//	hapax:{hapax}:store    hash: id, format, rows
 //	hapax:{hapax}:tags     sorted set, all scores 0: the names of all tags
 //	hapax:{hapax}:pending  set: the names of tags while their own keys are made
 //	hapax:{hapax}:rows     hash: TABLE, a zero byte, NAME → a row's value
 //	hapax:{hapax}:names    sorted set, all scores 0: the fields of rows
-//	hapax:tag:NAME         hash: store, rev, kind, deleted, mark, run, key_hash, start, step, …
+//	hapax:tag:NAME         hash: store, rev, kind, deleted, mark, token, run, key_hash, start, step, …
 //
 // A tag's name enters the index and the pending set first, then its key is made,
 // then it leaves the pending set. So the index misses no tag, and a name that is
 // indexed, not pending and without a key is a lost line. Who has chosen a floor
-// for it removes it from the index (ZREM) and creates it again.
+// for it removes it from the index (ZREM) and creates it again; healing does both.
 //
 // The store's field rows counts the rows; when the hash or the sorted set has
 // another number of them, rows were lost, and nothing goes on until an operator
@@ -76,7 +63,8 @@ import (
 var (
 	_ hapax.Store      = (*Store)(nil)
 	_ hapax.StoreClock = (*Store)(nil)
-	_ driver.Rows      = (*Store)(nil)
+	_ driver.Guarding  = (*Store)(nil)
+	_ driver.Healing   = (*Store)(nil)
 )
 
 // Defaults of Options.
@@ -97,12 +85,10 @@ type Options struct {
 	Prefix  string        // of all keys; up to 64 bytes without braces; default DefaultPrefix; in the URL: prefix
 	Timeout time.Duration // of each call, also when its context allows more; default DefaultTimeout
 	Wait    int           // replicas that must have a write before it counts; 0 to 100, default 0; in the URL: wait
-	Adopt   bool          // accept a server that may have lost something; default false; in the URL: adopt=true
 	TLS     *tls.Config   // for rediss URLs instead of the system's roots; default nil
 
-	// Warn is told what an operator should know: by Open, and when another
-	// server is adopted. It may be called from any goroutine and must not call
-	// the store. Default: nobody is told.
+	// Warn is told by Open what an operator should know. It must not call the
+	// store. Default: nobody is told.
 	Warn func(code, message string)
 }
 
@@ -123,11 +109,10 @@ func (o Options) withDefaults() (Options, error) {
 
 // Codes of Options.Warn.
 const (
-	WarnNotDurable     = "not_durable"       // a crash may lose acknowledged writes
-	WarnReplication    = "async_replication" // a failover may lose acknowledged writes
-	WarnEviction       = "eviction"          // the server may evict tags when memory runs out
-	WarnNoIdentity     = "no_identity"       // the account may not read what the checks need
-	WarnPrimaryChanged = "primary_changed"   // another server process was adopted
+	WarnNotDurable  = "not_durable"       // a crash may lose acknowledged writes
+	WarnReplication = "async_replication" // a failover may lose acknowledged writes
+	WarnEviction    = "eviction"          // the server may evict tags when memory runs out
+	WarnNoIdentity  = "no_identity"       // the account may not read what the checks need
 )
 
 // A Store is a store in Redis. Its methods are safe for concurrent use. It
@@ -137,13 +122,11 @@ const (
 type Store struct {
 	driver.Leases
 
-	rdb      redis.UniversalClient // a *redis.Client or a *redis.ClusterClient
-	own      bool                  // Close closes rdb
-	opts     Options
-	keys     keys
-	id       string
-	guard    *guard
-	checking chan struct{} // holds one element while a server is judged
+	rdb  redis.UniversalClient // a *redis.Client or a *redis.ClusterClient
+	own  bool                  // Close closes rdb
+	opts Options
+	keys keys
+	id   string
 
 	mu    sync.Mutex     // guards closing done, and calls.Add against calls.Wait
 	done  chan struct{}  // closed by Close
@@ -159,12 +142,11 @@ type Store struct {
 //	unix://[user:password@]/path/to.sock[?db=…]
 //
 // rediss instead of redis asks for TLS. After the question mark may stand
-// prefix, wait, adopt, and for Sentinels with their own accounts
+// prefix, wait, and for Sentinels with their own accounts
 // sentinel_username and sentinel_password; what else go-redis knows in URLs is
 // passed to it.
 //
-// ErrStoreUnavailable, ErrStoreUnsafe (a replica, or a server that may have lost
-// something), ErrStoreCorrupt, and *hapax.ValueError for a URL or option that
+// ErrStoreUnavailable, ErrStoreUnsafe (a replica), ErrStoreCorrupt, and *hapax.ValueError for a URL or option that
 // cannot be used.
 func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	t, err := parseURL(url, opts)
@@ -196,8 +178,7 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 
 func open(ctx context.Context, client redis.UniversalClient, own bool, opts Options) (*Store, error) {
 	s := &Store{
-		rdb: client, own: own, opts: opts, keys: keys(opts.Prefix), guard: newGuard(opts),
-		checking: make(chan struct{}, 1), done: make(chan struct{}),
+		rdb: client, own: own, opts: opts, keys: keys(opts.Prefix), done: make(chan struct{}),
 	}
 	s.Leases = driver.LeasesIn(s)
 	if _, err := request(ctx, s, "open", s.begin); err != nil {
@@ -207,42 +188,21 @@ func open(ctx context.Context, client redis.UniversalClient, own bool, opts Opti
 	return s, nil
 }
 
-// begin makes the store unless it exists, and judges the servers that it is on.
+// begin makes the store unless it exists, and looks at the servers that it is on.
 func (s *Store) begin(ctx context.Context) (struct{}, error) {
 	none := struct{}{}
-	servers, err := s.masters(ctx)
-	if redis.HasErrorPrefix(err, "NOPERM") {
-		s.guard.goBlind(err)
-	} else if err != nil {
+	if err := s.inspect(ctx); err != nil {
 		return none, err
 	}
-	r, err := s.evalWaiting(ctx, openScript, []string{s.keys.store()}, []any{"", rand.Text(), format}, s.opts.Wait)
+	r, err := s.evalWaiting(ctx, openScript, []string{s.keys.store()}, []any{rand.Text(), format}, s.opts.Wait)
 	if err != nil {
 		return none, err
 	}
-	m := r.fields(1)
+	m := r.fields()
 	if m["format"] != format {
 		return none, fmt.Errorf("%w: redis: the keys have format %.20q, this version understands %q", hapax.ErrStoreCorrupt, m["format"], format)
 	}
 	s.id = m["id"]
-	if states, _ := s.guard.known(); states == "" {
-		return none, nil
-	}
-	recorded := map[string]accepted{}
-	for field, value := range m {
-		if node, ok := strings.CutPrefix(field, serverField); ok {
-			recorded[node] = decodeAccepted(value)
-		}
-	}
-	if err := s.guard.open(servers, recorded); err != nil {
-		return none, err
-	}
-	if err := s.recordServers(ctx); err != nil {
-		return none, err
-	}
-	for _, srv := range servers {
-		s.guard.trust(srv.node, srv.state())
-	}
 	return none, nil
 }
 

@@ -225,11 +225,33 @@ func TestWidths(t *testing.T) {
 	})
 }
 
+// A tag that was made before there were tokens is at 0.
+func TestWithoutToken(t *testing.T) {
+	srv := testservers.Redis(t, "--appendfsync", "always")
+	s, c, ctx := open(t, srv.URL, redisstore.Options{}), raw(t, srv), t.Context()
+	for name, end := range map[string]func(hapax.Allocation) error{
+		"handed back": func(a hapax.Allocation) error { return s.HandBack(ctx, a, a.Grant.Lo) },
+		"healed":      func(hapax.Allocation) error { _, err := s.HealTag(ctx, hapax.Tag{Name: "healed"}); return err },
+	} {
+		create(t, s, hapax.Tag{Name: name})
+		if n := c.HDel(ctx, "hapax:tag:"+name, "token").Val(); n != 1 {
+			t.Fatal(n)
+		}
+		a := must[hapax.Allocation](t)(s.Allocate(ctx, name, 5, ""))
+		if err := end(a); a.Tag.Token != 0 || err != nil {
+			t.Errorf("%s: allocated under token %d, then error %v", name, a.Tag.Token, err)
+		}
+		if tag := must[hapax.Tag](t)(s.Tag(ctx, name)); tag.Token != 1 {
+			t.Errorf("%s: the tag is %+v; want token 1", name, tag)
+		}
+	}
+}
+
 // A field that a hand's edit made into something else is refused, and left alone.
 func TestEditedByHand(t *testing.T) {
 	srv := testservers.Redis(t, "--appendfsync", "always")
 	s, c, ctx := open(t, srv.URL, redisstore.Options{}), raw(t, srv), t.Context()
-	for _, field := range []string{"mark", "step", "delta", "run"} {
+	for _, field := range []string{"mark", "step", "delta", "run", "token"} {
 		for _, value := range []string{"", "abc", "-5", "1.5", "1e9", "0x10", "007", "00000000000000000000000001"} {
 			name := field + value
 			create(t, s, hapax.Tag{Name: name})
@@ -238,7 +260,7 @@ func TestEditedByHand(t *testing.T) {
 			before := c.HGetAll(ctx, "hapax:tag:"+name).Val()
 			_, err := s.Allocate(ctx, name, 0, a.Key)
 			wantErr(t, name+": Allocate", err, hapax.ErrStoreCorrupt)
-			if field == "mark" || field == "run" {
+			if field == "mark" || field == "run" || field == "token" {
 				wantErr(t, name+": HandBack", s.HandBack(ctx, a, a.Grant.Lo), hapax.ErrStoreCorrupt)
 			}
 			if after := c.HGetAll(ctx, "hapax:tag:"+name).Val(); !maps.Equal(before, after) {

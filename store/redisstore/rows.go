@@ -16,9 +16,13 @@ const rowsBytes = 1 << 20
 // control characters.
 func field(table, name string) string { return table + "\x00" + name }
 
-// evalRows runs a script on rows.
-func (s *Store) evalRows(ctx context.Context, sc script, args ...any) (reply, error) {
-	r, err := s.eval(ctx, sc, []string{s.keys.store(), s.keys.rows(), s.keys.names()}, args...)
+// evalRows runs a script on rows, and on a tag unless that is "".
+func (s *Store) evalRows(ctx context.Context, sc script, tag string, args ...any) (reply, error) {
+	keys := []string{s.keys.store(), s.keys.rows(), s.keys.names()}
+	if tag != "" {
+		keys = append(keys, s.keys.tag(tag))
+	}
+	r, err := s.eval(ctx, sc, keys, args...)
 	if err == nil && r.text(0) == saidLost {
 		err = fmt.Errorf("%w: redis: rows are gone: key %q, key %q and the field rows of %q do not have the same count",
 			hapax.ErrStoreRolledBack, s.keys.rows(), s.keys.names(), s.keys.store())
@@ -29,7 +33,7 @@ func (s *Store) evalRows(ctx context.Context, sc script, args ...any) (reply, er
 // Row implements driver.Rows. It is one round trip.
 func (s *Store) Row(ctx context.Context, table, name string) ([]byte, error) {
 	return request(ctx, s, "read a row", func(ctx context.Context) ([]byte, error) {
-		r, err := s.evalRows(ctx, readRowScript, field(table, name))
+		r, err := s.evalRows(ctx, readRowScript, "", field(table, name))
 		if err != nil || r.text(0) == saidMissing {
 			return nil, err
 		}
@@ -45,7 +49,7 @@ func (s *Store) ListRows(ctx context.Context, table, after string, limit int) ([
 	return request(ctx, s, "list rows", func(ctx context.Context) ([]driver.Row, error) {
 		var rows []driver.Row
 		for {
-			r, err := s.evalRows(ctx, listRowsScript,
+			r, err := s.evalRows(ctx, listRowsScript, "",
 				"("+field(table, after), "("+table+"\x01", min(limit-len(rows), pageSize), rowsBytes)
 			if err != nil {
 				return nil, err
@@ -67,7 +71,7 @@ func (s *Store) SwapRow(ctx context.Context, table, name string, old, next []byt
 		return false, err
 	}
 	return request(ctx, s, "write a row", func(ctx context.Context) (bool, error) {
-		r, err := s.evalRows(ctx, swapRowScript, field(table, name), old, next)
+		r, err := s.evalRows(ctx, swapRowScript, "", field(table, name), old, next)
 		return err == nil && r.text(0) == saidOK, err
 	})
 }

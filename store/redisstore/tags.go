@@ -29,30 +29,41 @@ func (s *Store) Allocate(ctx context.Context, tag string, n int64, last hapax.Gr
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return hapax.Allocation{}, err
 	}
-	asked := n
-	if n > hapax.MaxStep {
-		asked = -1 // refused by the script; driver.Width tells why
-	}
 	key, hash := driver.NewKey()
 	return request(ctx, s, "allocate", func(ctx context.Context) (hapax.Allocation, error) {
-		r, t, err := s.evalTag(ctx, allocateScript, tag, asked, driver.HashKey(last), hash)
+		r, t, err := s.evalTag(ctx, allocateScript, tag, asked(n), driver.HashKey(last), hash)
 		if err != nil {
 			return hapax.Allocation{}, err
 		}
-		if r.text(0) != saidOK {
-			if _, _, err = driver.Advance(t.Tag, n, last); err == nil {
-				err = unexplained(tag)
-			}
-			return hapax.Allocation{}, err
-		}
-		width, err := driver.Width(t.Tag.Tag, n)
-		if err != nil {
-			return hapax.Allocation{}, err
-		}
-		return hapax.Allocation{
-			Grant: hapax.Grant{Lo: t.Mark - width, Hi: t.Mark}, Tag: t.Tag.Tag, Key: key, From: t.Mark - t.Run,
-		}, nil
+		return allocated(r, t, n, last, key)
 	})
+}
+
+// asked returns how many numbers a script is asked for. What it refuses in any case
+// is -1; driver.Width tells why.
+func asked(n int64) int64 {
+	if n > hapax.MaxStep {
+		return -1
+	}
+	return n
+}
+
+// allocated is the allocation that a script has made, or why it did not.
+func allocated(r reply, t record, n int64, last, key hapax.GrantKey) (hapax.Allocation, error) {
+	if r.text(0) != saidOK {
+		_, _, err := driver.Advance(t.Tag, n, last)
+		if err == nil {
+			err = unexplained(t.Name)
+		}
+		return hapax.Allocation{}, err
+	}
+	width, err := driver.Width(t.Tag.Tag, n)
+	if err != nil {
+		return hapax.Allocation{}, err
+	}
+	return hapax.Allocation{
+		Grant: hapax.Grant{Lo: t.Mark - width, Hi: t.Mark}, Tag: t.Tag.Tag, Key: key, From: t.Mark - t.Run,
+	}, nil
 }
 
 // unexplained is the error for a script that refused what the rules allow.
@@ -66,16 +77,58 @@ func (s *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) er
 		return err
 	}
 	_, err := request(ctx, s, "hand back", func(ctx context.Context) (reply, error) {
-		r, t, err := s.evalTag(ctx, handBackScript, a.Tag.Name, a.Grant.Hi, driver.HashKey(a.Key), next)
-		if err != nil || r.text(0) == saidOK {
-			return nil, err
-		}
-		if _, err = driver.HandBack(t.Tag, a, next); err == nil {
-			err = unexplained(a.Tag.Name)
+		r, t, err := s.evalTag(ctx, handBackScript, a.Tag.Name, a.Grant.Hi, driver.HashKey(a.Key), a.Tag.Token, next)
+		if err == nil {
+			err = handedBack(r, t, a, next)
 		}
 		return nil, err
 	})
 	return err
+}
+
+// handedBack returns why a script handed nothing back, or nil.
+func handedBack(r reply, t record, a hapax.Allocation, next int64) error {
+	if r.text(0) == saidOK {
+		return nil
+	}
+	if _, err := driver.HandBack(t.Tag, a, next); err != nil {
+		return err
+	}
+	return unexplained(a.Tag.Name)
+}
+
+// HealTag implements driver.Healing. A tag whose key was lost is made anew.
+func (s *Store) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
+	healed, err := driver.Heal(driver.Tag{}, def)
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	return request(ctx, s, "heal a tag", func(ctx context.Context) (hapax.Tag, error) {
+		for range defineAttempts {
+			r, t, err := s.evalTag(ctx, healTagScript, def.Name, string(healed.Kind), healed.Pool, healed.Mark, healed.Token-1)
+			switch {
+			case err == nil:
+				if r.text(0) != saidOK {
+					_, err = driver.Heal(t.Tag, def)
+				}
+				return t.Tag.Tag, err
+			case errors.Is(err, hapax.ErrTagNotFound):
+				if _, err := s.eval(ctx, indexTagScript, []string{s.keys.store(), s.keys.tags(), s.keys.pending()}, def.Name); err != nil {
+					return hapax.Tag{}, err
+				}
+			case !errors.Is(err, hapax.ErrStoreRolledBack):
+				return hapax.Tag{}, err
+			}
+			made, ok, err := s.define(ctx, record{}, healed.Tag)
+			if err != nil {
+				return hapax.Tag{}, err
+			}
+			if ok {
+				return made, s.rdb.SRem(ctx, s.keys.pending(), def.Name).Err()
+			}
+		}
+		return hapax.Tag{}, tooOften(def.Name)
+	})
 }
 
 // evalTag runs a script on a tag's key, and decodes the tag that it answers. A tag
@@ -95,7 +148,7 @@ func (s *Store) evalTag(ctx context.Context, sc script, tag string, args ...any)
 		if len(r) == 1 {
 			return r, record{}, nil
 		}
-		t, err := s.decodeTag(tag, r.fields(1))
+		t, err := s.decodeTag(tag, r.fields())
 		return r, t, err
 	}
 }
@@ -123,7 +176,7 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	tag.Deleted = false
+	tag.Deleted, tag.Token = false, 0
 	return request(ctx, s, "create a tag", func(ctx context.Context) (hapax.Tag, error) {
 		for range defineAttempts {
 			old, err := s.tag(ctx, tag.Name)
@@ -174,10 +227,14 @@ func (s *Store) define(ctx context.Context, old record, t hapax.Tag) (hapax.Tag,
 	if t.Deleted {
 		deleted = "1"
 	}
-	r, stored, err := s.evalTag(ctx, defineTagScript, t.Name, expected, floor,
+	fields := []any{expected, floor}
+	if old.rev == 0 {
+		fields = append(fields, "token", t.Token)
+	}
+	r, stored, err := s.evalTag(ctx, defineTagScript, t.Name, append(fields,
 		"rev", old.rev+1, "kind", string(t.Kind), "deleted", deleted, "start", t.Start, "step", t.Step,
 		"min_step", t.MinStep, "max_step", t.MaxStep, "delta", t.Delta, "remainder", t.Remainder,
-		"pool", t.Pool, "extra", t.Extra)
+		"pool", t.Pool, "extra", t.Extra)...)
 	return stored.Tag.Tag, err == nil && r.text(0) == saidOK, err
 }
 
@@ -231,69 +288,93 @@ func (s *Store) tag(ctx context.Context, name string) (record, error) {
 	return t, err
 }
 
-// Tags implements hapax.TagStore. A page takes two round trips for 500 tags.
+// Tags implements hapax.TagStore. It is a round trip for 500 tags, two in a Cluster.
 func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	if limit <= 0 {
 		return nil, nil
 	}
+	read := s.tagsAfter
+	if s.Split() {
+		read = s.tagsAcross
+	}
 	return request(ctx, s, "list tags", func(ctx context.Context) ([]hapax.Tag, error) {
 		var page []hapax.Tag
 		for {
-			names, err := s.tagNames(ctx, after, min(limit-len(page), pageSize))
-			if err != nil || len(names) == 0 {
-				return page, err
-			}
-			tags, err := s.tagsNamed(ctx, names)
+			asked := min(limit-len(page), pageSize)
+			tags, last, n, err := read(ctx, after, asked)
 			if err != nil {
 				return nil, err
 			}
-			if page = append(page, tags...); len(page) >= limit {
+			if page = append(page, tags...); len(page) >= limit || n < asked {
 				return page, nil
 			}
-			after = names[len(names)-1]
+			after = last
 		}
 	})
 }
 
-func (s *Store) tagNames(ctx context.Context, after string, n int) ([]string, error) {
-	from := "-"
-	if after != "" {
-		from = "(" + after
+// afterName is where a range of names begins.
+func afterName(name string) string {
+	if name == "" {
+		return "-"
 	}
-	r, err := s.eval(ctx, listTagsScript, []string{s.keys.store(), s.keys.tags()}, from, n)
-	var names []string
-	for i := 1; i < len(r); i++ {
-		names = append(names, r.text(i))
-	}
-	return names, err
+	return "(" + name
 }
 
-// tagsNamed reads the tags that are made already.
-func (s *Store) tagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error) {
+// tagsAfter reads the tags that are made already among n names, and returns them, the
+// last of the names, and how many there were.
+func (s *Store) tagsAfter(ctx context.Context, after string, n int) (tags []hapax.Tag, last string, names int, err error) {
+	r, err := s.eval(ctx, listTagsScript, []string{s.keys.store(), s.keys.tags()}, afterName(after), n, s.keys.tag(""))
+	for i := 1; i+1 < len(r); i += 2 {
+		last = r.text(i)
+		names++
+		values, _ := r[i+1].([]any)
+		m := make(map[string]string, len(tagFields))
+		for j, field := range tagFields {
+			if v := reply(values).text(j); v != "" {
+				m[field] = v
+			}
+		}
+		if tags, err = s.listed(ctx, tags, last, m); err != nil {
+			return nil, "", 0, err
+		}
+	}
+	return tags, last, names, err
+}
+
+// tagsAcross is tagsAfter in a Cluster, where each tag has its own place.
+func (s *Store) tagsAcross(ctx context.Context, after string, n int) (tags []hapax.Tag, last string, names int, err error) {
+	r, err := s.eval(ctx, listNamesScript, []string{s.keys.store(), s.keys.tags()}, afterName(after), n)
+	if err != nil || len(r) < 2 {
+		return nil, "", 0, err
+	}
 	pipe := s.rdb.Pipeline()
-	for _, name := range names {
-		pipe.HGetAll(ctx, s.keys.tag(name))
+	for i := range r[1:] {
+		pipe.HGetAll(ctx, s.keys.tag(r.text(i+1)))
 	}
 	cmds, err := pipe.Exec(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", 0, err
 	}
-	var tags []hapax.Tag
 	for i, cmd := range cmds {
-		m := cmd.(*redis.MapStringStringCmd).Val()
-		var t record
-		var err error
-		if len(m) > 0 {
-			t, err = s.decodeTag(names[i], m)
-		} else if t, err = s.tag(ctx, names[i]); errors.Is(err, hapax.ErrTagNotFound) {
-			continue
+		last = r.text(i + 1)
+		if tags, err = s.listed(ctx, tags, last, cmd.(*redis.MapStringStringCmd).Val()); err != nil {
+			return nil, "", 0, err
 		}
-		if err != nil {
-			return nil, err
-		}
-		tags = append(tags, t.Tag.Tag)
 	}
-	return tags, nil
+	return tags, last, len(cmds), nil
+}
+
+// listed appends the tag of a name with its fields, unless it is not made yet.
+func (s *Store) listed(ctx context.Context, tags []hapax.Tag, name string, fields map[string]string) ([]hapax.Tag, error) {
+	var t record
+	var err error
+	if len(fields) > 0 {
+		t, err = s.decodeTag(name, fields)
+	} else if t, err = s.tag(ctx, name); errors.Is(err, hapax.ErrTagNotFound) {
+		return tags, nil
+	}
+	return append(tags, t.Tag.Tag), err
 }
 
 // decodeTag reads the fields of a tag's key.
@@ -306,8 +387,11 @@ func (s *Store) decodeTag(name string, m map[string]string) (record, error) {
 	}, KeyHash: m["key_hash"]}}
 	for field, to := range map[string]*int64{
 		"rev": &t.rev, "mark": &t.Mark, "run": &t.Run, "start": &t.Start, "step": &t.Step,
-		"min_step": &t.MinStep, "max_step": &t.MaxStep, "delta": &t.Delta, "remainder": &t.Remainder,
+		"min_step": &t.MinStep, "max_step": &t.MaxStep, "delta": &t.Delta, "remainder": &t.Remainder, "token": &t.Token,
 	} {
+		if field == "token" && m[field] == "" { // made before there were tokens, or never handed back
+			continue
+		}
 		v, canonical, err := number(m[field])
 		if err != nil || !canonical || v < 0 {
 			return record{}, corrupt(s.keys.tag(name), field, m[field])

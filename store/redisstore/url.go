@@ -128,14 +128,7 @@ func (o Options) withQuery(q url.Values) (Options, error) {
 		}
 		o.Wait = n
 	}
-	if q.Has("adopt") {
-		adopt, err := strconv.ParseBool(q.Get("adopt"))
-		if err != nil {
-			return o, &hapax.ValueError{Field: "adopt", Value: q.Get("adopt"), Allowed: "true or false", Err: hapax.ErrInvalidArgument}
-		}
-		o.Adopt = adopt
-	}
-	for _, own := range []string{"prefix", "wait", "adopt"} {
+	for _, own := range []string{"prefix", "wait"} {
 		q.Del(own)
 	}
 	return o.withDefaults()

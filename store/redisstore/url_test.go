@@ -20,13 +20,12 @@ func TestParseURL(t *testing.T) {
 		tls                                                    bool
 		prefix                                                 string
 		wait                                                   int
-		adopt                                                  bool
 	}
 	for url, w := range map[string]want{
 		"redis://localhost":                             {single: "localhost:6379"},
 		"redis://[::1]:7000/3":                          {single: "[::1]:7000", db: 3},
 		"rediss://u:p%2Fw%40@h:1/?prefix=a:&wait=2":     {single: "h:1", user: "u", password: "p/w@", tls: true, prefix: "a:", wait: 2},
-		"redis://:secret@h?adopt=true&pool_size=3":      {single: "h:6379", password: "secret", adopt: true},
+		"redis://:secret@h?pool_size=3":                 {single: "h:6379", password: "secret"},
 		"unix://u:p@/run/redis.sock?db=2":               {single: "/run/redis.sock", user: "u", password: "p", db: 2},
 		"redis+sentinel://a,b:1,[::1]/my%20master/2":    {addrs: []string{"a:6379", "b:1", "[::1]:6379"}, master: "my master", db: 2},
 		"rediss+sentinel://u:p@a/m?sentinel_username=x": {addrs: []string{"a:6379"}, master: "m", user: "u", password: "p", sentinelUser: "x", tls: true},
@@ -38,7 +37,7 @@ func TestParseURL(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g := want{prefix: got.opts.Prefix, wait: got.opts.Wait, adopt: got.opts.Adopt}
+			g := want{prefix: got.opts.Prefix, wait: got.opts.Wait}
 			switch {
 			case got.single != nil:
 				o := got.single
@@ -80,7 +79,6 @@ func TestParseURLRefuses(t *testing.T) {
 		"prefix too long":    "redis://u:s3cret@h?prefix=" + strings.Repeat("x", 65),
 		"wait not a number":  "redis://u:s3cret@h?wait=x",
 		"wait too many":      "redis://u:s3cret@h?wait=101",
-		"adopt not a bool":   "redis://u:s3cret@h?adopt=perhaps",
 		"colons in the host": "redis://u:s3cret@h:1:2",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -57,40 +57,61 @@ func (s *Store) attempt(ctx context.Context, ready, f func(ctx context.Context, 
 	return err
 }
 
-// ensure checks a connection that was not checked lately.
-func (s *Store) ensure(ctx context.Context, c *sql.Conn) error {
-	var key any
-	if err := c.Raw(func(dc any) error {
+// checked is what is known of a connection.
+type checked struct {
+	at      time.Time // when it was looked at
+	primary string    // the identity of the server that it leads to
+}
+
+// keyOf returns what a connection is remembered by, nil for none.
+func keyOf(c *sql.Conn) (key any, err error) {
+	err = c.Raw(func(dc any) error {
 		if reflect.TypeOf(dc).Comparable() {
 			key = dc
 		}
 		return nil
-	}); err != nil {
+	})
+	return key, err
+}
+
+// ensure checks a connection that was not checked lately.
+func (s *Store) ensure(ctx context.Context, c *sql.Conn) error {
+	key, err := keyOf(c)
+	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	at, known := s.checked[key]
+	last, known := s.checked[key]
 	s.mu.Unlock()
-	if known && time.Since(at) < handle.MaxLifetime {
+	if known && time.Since(last.at) < handle.MaxLifetime {
 		return nil
 	}
 	if err := s.setUp(ctx, c); err != nil {
 		return err
 	}
-	if err := s.check(ctx, c); err != nil {
+	primary, err := s.look(ctx, c)
+	if err != nil || key == nil {
 		return err
-	}
-	if key == nil {
-		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.checked, func(_ any, at time.Time) bool { return time.Since(at) >= handle.MaxLifetime })
+	maps.DeleteFunc(s.checked, func(_ any, k checked) bool { return time.Since(k.at) >= handle.MaxLifetime })
 	if len(s.checked) >= maxChecked { // most are closed
 		clear(s.checked)
 	}
-	s.checked[key] = time.Now()
+	s.checked[key] = checked{time.Now(), primary}
 	return nil
+}
+
+// primaryOf returns the identity of the server that a checked connection leads to.
+func (s *Store) primaryOf(c *sql.Conn) string {
+	key, err := keyOf(c)
+	if err != nil {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.checked[key].primary
 }
 
 // setUp makes the session independent of the server's defaults.

@@ -56,9 +56,11 @@ type dialect struct {
 	returning string
 	swap      func(ctx context.Context, c *sql.Conn, query string, args []any) (mark, run int64, ok bool, err error)
 
-	// quorum is a condition that holds while the server's settings are those for
-	// which failover was recorded; {failover} stands for the recorded value.
-	quorum func(doubts bool) string
+	// guarded returns the queries of guarded calls, given the condition that the
+	// store is the one it was (from its FROM on) and the comparison of a tag with
+	// its definition. meet runs one of them; its arguments are in order.
+	guarded func(d *dialect, here, same string) map[guardedCall]*guardedQuery
+	meet    func(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (meeting, error)
 
 	clock    string                // the server's time in microseconds since 1970
 	classify func(err error) class // what a server's error means
@@ -67,8 +69,8 @@ type dialect struct {
 
 // A server is what a connection leads to.
 type server struct {
-	identity string   // of the primary; empty: unknown
-	quorum   bool     // commits survive the loss of this server
+	identity string   // see driver.Contact.Primary; empty: unknown
+	settle   []string // statements by which a session of a cluster sees what others acknowledged
 	readOnly string   // why it does not accept writes; empty: it does
 	lossy    []string // settings that let it lose what it acknowledged
 }
@@ -112,27 +114,35 @@ type statements struct {
 	schema []string
 	anyOf  []string // a query for each table but meta, that finds a row of it
 
-	meta, metaInsert, metaUpdate, here, clock                     string
+	meta, metaInsert, here, clock                                 string
 	tag, tagPage, tagInsert, tagAllocate, tagRun, tagEdit, tagEnd string
 	row, rowPage, rowInsert, rowUpdate, rowDelete                 string
+
+	fenced, addFencing, tagHeal string
+	guarded                     map[guardedCall]*guardedQuery
 }
 
-// definition is what a tag is changed and compared by.
-var definition = []string{"kind", "start", "step", "min_step", "max_step", "delta", "remainder", "pool", "extra", "deleted"}
+// A hand-back, in a query of its own and under a pulse: its assignments, and what
+// it expects of the tag.
+const (
+	ending = "key_hash = '', run = 0, token = token + 1, mark = ?"
+	held   = "NOT deleted AND mark = ? AND token = ? AND key_hash = ? AND mark - run <= ?"
+)
 
-func newStatements(d *dialect, prefix string, doubts bool) statements {
-	// A write applies only in the store whose ID it names, and while another
-	// primary would be treated as this one's settings call for.
-	failover := "(SELECT value FROM {meta} WHERE name = '" + metaFailover + "')"
-	here := " FROM {meta} WHERE name = '" + metaStoreID + "' AND value = ?" +
-		strings.ReplaceAll(d.quorum(doubts), "{failover}", failover)
+// definition is what a tag is changed and compared by.
+var definition = []string{"kind", "start", "step", "min_step", "max_step", "delta", "remainder", "pool", "extra", "deleted", "token"}
+
+func newStatements(d *dialect, prefix string) statements {
+	// A write applies only in the store whose ID it names.
+	here := " FROM {meta} WHERE name = '" + metaStoreID + "' AND value = ?"
 	still := " AND EXISTS (SELECT 1" + here + ")"
 	same := strings.Join(definition, " = ? AND ") + " = ?"
 	columns := "name, mark, " + strings.Join(definition, ", ")
 	s := statements{
+		guarded: d.guarded(d, here, same),
+
 		meta:       "SELECT name, value FROM {meta}",
 		metaInsert: "INSERT INTO {meta} (name, value) VALUES (?, ?)",
-		metaUpdate: "UPDATE {meta} SET value = CASE name WHEN '" + metaPrimary + "' THEN ? ELSE ? END WHERE name IN ('" + metaPrimary + "', '" + metaFailover + "')",
 		here:       "SELECT 1" + here,
 		clock:      "SELECT " + d.clock,
 
@@ -145,8 +155,12 @@ func newStatements(d *dialect, prefix string, doubts bool) statements {
 		tagEdit: "UPDATE {tags} SET " + strings.Join(definition, " = ?, ") + " = ?," +
 			" key_hash = CASE WHEN mark < ? THEN '' ELSE key_hash END, run = CASE WHEN mark < ? THEN 0 ELSE run END, " + d.raise +
 			" WHERE name = ? AND " + same + still + d.returning,
-		tagEnd: "UPDATE {tags} SET key_hash = '', run = 0, mark = ?" +
-			" WHERE name = ? AND NOT deleted AND mark = ? AND key_hash = ? AND mark - run <= ?" + still,
+		tagEnd: "UPDATE {tags} SET " + ending + " WHERE name = ? AND " + held + still,
+		tagHeal: "UPDATE {tags} SET mark = GREATEST(mark, ?), token = GREATEST(token, ?) + 1, key_hash = '', run = 0" +
+			" WHERE name = ? AND kind = ? AND pool = ?" + still,
+
+		fenced:     "SELECT token FROM {tags} LIMIT 0",
+		addFencing: "ALTER TABLE {tags} ADD COLUMN token BIGINT NOT NULL DEFAULT 0",
 
 		row:       "SELECT value FROM {rows} WHERE tbl = ? AND name = ?",
 		rowPage:   "SELECT name, value FROM {rows} WHERE tbl = ? AND name > ? ORDER BY name LIMIT ?",
@@ -156,11 +170,14 @@ func newStatements(d *dialect, prefix string, doubts bool) statements {
 	}
 	names := strings.NewReplacer("{meta}", prefix+"meta", "{tags}", prefix+"tags", "{rows}", prefix+"rows")
 	for _, q := range []*string{
-		&s.meta, &s.metaInsert, &s.metaUpdate, &s.here, &s.clock,
+		&s.meta, &s.metaInsert, &s.here, &s.clock,
 		&s.tag, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd,
-		&s.row, &s.rowPage, &s.rowInsert, &s.rowUpdate, &s.rowDelete,
+		&s.row, &s.rowPage, &s.rowInsert, &s.rowUpdate, &s.rowDelete, &s.fenced, &s.addFencing, &s.tagHeal,
 	} {
 		*q = d.bind(names.Replace(*q))
+	}
+	for _, q := range s.guarded {
+		q.compile(d, names)
 	}
 	s.schema = d.schema(prefix)
 	for _, table := range []string{"tags", "rows"} {

@@ -5,24 +5,16 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"fmt"
-	"strings"
 
 	"github.com/hapax-id/hapax"
 )
 
-// Rows of the meta table. A store that has an ID has all of them.
-const (
-	metaStoreID  = "store_id"
-	metaPrimary  = "primary"  // identity of the server that is the primary; empty: it does not tell one
-	metaFailover = "failover" // whether another primary may be adopted: one of the values below
+// metaStoreID is the row of the meta table that every store has.
+const metaStoreID = "store_id"
 
-	failoverAdopt  = "adopt"
-	failoverRefuse = "refuse"
-)
-
-// bootstrap creates what is missing of a new store, and finds out the store's ID
-// and whether it is on its primary. What is missing of a store that has an ID
-// was lost: an open store refuses it, and so does this, unless Adopt is set.
+// bootstrap creates what is missing of a new store, and finds out the store's ID.
+// What is missing of a store that has an ID was lost: an open store refuses it, and
+// so does this, unless Adopt is set.
 func (s *Store) bootstrap(ctx context.Context, c *sql.Conn) error {
 	srv, err := s.dialect.inspect(ctx, c)
 	if err != nil {
@@ -35,28 +27,22 @@ func (s *Store) bootstrap(ctx context.Context, c *sql.Conn) error {
 	if err != nil {
 		return err
 	}
-	if meta[metaStoreID] == "" || s.opts.Adopt {
-		// The ID comes last, so that a store which has one is complete.
-		for _, row := range [][2]string{{metaPrimary, srv.identity}, {metaFailover, s.failover(srv)}, {metaStoreID, rand.Text()}} {
-			if _, there := meta[row[0]]; there {
-				continue
-			}
-			if _, err := s.exec(ctx, c, s.sql.metaInsert, row[0], row[1]); err != nil && s.dialect.classify(err) != exists {
-				return err
-			}
+	if meta[metaStoreID] == "" {
+		if _, err := s.exec(ctx, c, s.sql.metaInsert, metaStoreID, rand.Text()); err != nil && s.dialect.classify(err) != exists {
+			return err
 		}
 		if meta, err = s.readMeta(ctx, c); err != nil {
 			return err
 		}
 	}
 	if srv.identity == "" {
-		s.opts.Warn(WarnNoIdentity, "the server does not tell its identity; a failover goes unnoticed")
+		s.opts.Warn(WarnNoIdentity, "the server does not tell its identity: a failover is noticed by heartbeats alone")
 	}
 	for _, setting := range srv.lossy {
 		s.opts.Warn(WarnNotDurable, "the server may lose what it acknowledged: "+setting)
 	}
 	s.id = meta[metaStoreID]
-	return s.checkPrimary(ctx, c, srv, meta, s.opts.Adopt)
+	return nil
 }
 
 // assess returns what the meta table holds, and creates the tables where there
@@ -89,7 +75,7 @@ func (s *Store) assess(ctx context.Context, c *sql.Conn) (map[string]string, err
 		return nil, fmt.Errorf("%w: its ID is gone, but its tables hold data; restore it, or raise the marks and open the store with Adopt once", hapax.ErrStoreReplaced)
 	}
 	if !create {
-		return meta, nil
+		return meta, s.addToken(ctx, c)
 	}
 	for _, statement := range s.sql.schema {
 		// Another process may be creating the same table.
@@ -98,6 +84,23 @@ func (s *Store) assess(ctx context.Context, c *sql.Conn) (map[string]string, err
 		}
 	}
 	return s.readMeta(ctx, c)
+}
+
+// addToken adds the column for fencing tokens to a table that an earlier version
+// made. Several processes may do so at once.
+func (s *Store) addToken(ctx context.Context, c *sql.Conn) error {
+	_, err := c.ExecContext(ctx, s.sql.fenced)
+	if err == nil || s.dialect.classify(err) != noColumn {
+		return err
+	}
+	_, err = c.ExecContext(ctx, s.sql.addFencing)
+	switch {
+	case err == nil, s.dialect.classify(err) == exists:
+		return nil
+	case s.dialect.classify(err) == forbidden:
+		return fmt.Errorf("%w: the table of tags has no column token yet, and the account may not add it; run as its owner: %s: %w", hapax.ErrStoreUnavailable, s.sql.addFencing, err)
+	}
+	return err
 }
 
 func (s *Store) readMeta(ctx context.Context, c *sql.Conn) (map[string]string, error) {
@@ -109,27 +112,38 @@ func (s *Store) readMeta(ctx context.Context, c *sql.Conn) (map[string]string, e
 	return meta, err
 }
 
-// check fails unless the connection leads to the store that New found, on the
-// primary.
+// check fails unless the connection leads to the store that New found, on a server
+// that accepts writes.
 func (s *Store) check(ctx context.Context, c *sql.Conn) error {
+	_, err := s.look(ctx, c)
+	return err
+}
+
+// look is check, and returns the server's identity.
+func (s *Store) look(ctx context.Context, c *sql.Conn) (primary string, err error) {
 	srv, err := s.dialect.inspect(ctx, c)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if srv.readOnly != "" {
-		return readOnlyError(srv)
+		return "", readOnlyError(srv)
 	}
 	meta, err := s.readMeta(ctx, c)
 	if err != nil {
 		if s.dialect.classify(err) == noTable {
 			err = fmt.Errorf("%w: its tables are gone: %w", hapax.ErrStoreReplaced, err)
 		}
-		return err
+		return "", err
 	}
 	if id := meta[metaStoreID]; id != s.id {
-		return replacedError(id, s.id)
+		return "", replacedError(id, s.id)
 	}
-	return s.checkPrimary(ctx, c, srv, meta, false)
+	for _, statement := range srv.settle {
+		if _, err := c.ExecContext(ctx, statement); err != nil && s.dialect.classify(err) != noVariable {
+			return "", err
+		}
+	}
+	return srv.identity, nil
 }
 
 // missed explains a write that found nothing to change: it fails if that is not
@@ -147,60 +161,6 @@ func replacedError(found, known string) error {
 		return fmt.Errorf("%w: its ID is gone, it was %s", hapax.ErrStoreReplaced, known)
 	}
 	return fmt.Errorf("%w: its ID is %s, it was %s", hapax.ErrStoreReplaced, found, known)
-}
-
-// checkPrimary compares the server with the recorded primary and decides about
-// another one.
-func (s *Store) checkPrimary(ctx context.Context, c *sql.Conn, srv server, meta map[string]string, adopt bool) error {
-	known, recorded := meta[metaPrimary]
-	failover := s.failover(srv)
-	switch {
-	case !recorded || meta[metaFailover] == "":
-		return fmt.Errorf("%w: its record of the primary is gone; restore it, or raise the marks and open the store with Adopt once", hapax.ErrStoreReplaced)
-	case srv.identity == known || known == "":
-		if meta[metaFailover] == failoverAdopt && failover == failoverRefuse && !adopt {
-			return fmt.Errorf("%w: commits were confirmed by another server and are not any more (%s): one that is promoted would be taken for complete; set it up as it was, or open the store with Adopt once to have promotions refused",
-				hapax.ErrStoreUnsafe, s.unconfirmed(srv))
-		}
-	case adopt, meta[metaFailover] == failoverAdopt && srv.identity != "" && sameSystem(srv.identity, known):
-	default:
-		return fmt.Errorf("%w: the primary is %q, it was %q; a promoted replica may lack acknowledged marks: raise them, then open the store with Adopt once",
-			hapax.ErrStoreReplaced, srv.identity, known)
-	}
-	if srv.identity == known && failover == meta[metaFailover] {
-		return nil
-	}
-	if _, err := s.exec(ctx, c, s.sql.metaUpdate, srv.identity, failover); err != nil {
-		return err
-	}
-	if srv.identity != known && known != "" {
-		s.opts.Warn(WarnPrimaryChanged, fmt.Sprintf("the primary is %q, it was %q", srv.identity, known))
-	}
-	return nil
-}
-
-// unconfirmed says why the server's commits do not count as confirmed.
-func (s *Store) unconfirmed(srv server) string {
-	if srv.quorum {
-		return "the database handle does not tell the server's warnings; open the store by its URL, or set Options.Doubt"
-	}
-	return "synchronous_standby_names is empty, or synchronous_commit is neither on nor remote_apply"
-}
-
-// failover returns what should be done should this server be replaced.
-func (s *Store) failover(srv server) string {
-	if srv.quorum && (s.dialect.name != PostgreSQL || s.opts.Doubt != nil) {
-		return failoverAdopt
-	}
-	return failoverRefuse
-}
-
-// sameSystem reports whether two primaries continue the same data: what comes
-// before the slash names it.
-func sameSystem(a, b string) bool {
-	a, _, _ = strings.Cut(a, "/")
-	b, _, _ = strings.Cut(b, "/")
-	return a == b
 }
 
 func readOnlyError(srv server) error {

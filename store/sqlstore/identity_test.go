@@ -13,6 +13,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/sqlstore"
 )
 
@@ -122,119 +123,75 @@ func TestNothingIsCut(t *testing.T) {
 	wantErr(t, "a name that does not fit", err, hapax.ErrStoreUnavailable)
 }
 
-// Another primary is refused until somebody adopts it; then also the stores
-// that are open follow.
-func TestPrimaryChanges(t *testing.T) {
-	server := testservers.MariaDB(t)
-	server.MustControl()
-	proxy := testservers.NewProxy(t, server.Addr)
-	url := fresh(server.URL)
-	s := open(t, proxy.URL(url), sqlstore.Options{})
-	create(t, s, "orders")
-	before := allocate(t, s, "orders", 10)
-
-	run(t, s, "SET GLOBAL server_id = 4711")
-	wantErr(t, "ping on the open connection", s.Ping(t.Context()), hapax.ErrStoreReplaced)
-	proxy.Cut()
-	proxy.Pass()
-	_, err := s.Allocate(t.Context(), "orders", 10, "")
-	wantErr(t, "allocate", err, hapax.ErrStoreReplaced)
-	_, err = Open(t.Context(), url, sqlstore.Options{})
-	wantErr(t, "open", err, hapax.ErrStoreReplaced)
-	if !strings.Contains(err.Error(), "server_id 4711") {
-		t.Errorf("the error %v does not name the primary", err)
+// primaryOf returns who answers a guarded call.
+func primaryOf(t testing.TB, s *sqlstore.Store) string {
+	t.Helper()
+	c, err := s.Beat(t.Context(), driver.Pulse{Row: "n", Was: driver.Beat{Count: 1}, Now: driver.Beat{Count: 2}})
+	if err != nil || c.Primary == "" {
+		t.Fatalf("the contact is %+v, error %v; want a primary", c, err)
 	}
-
-	var w warnings
-	adopted := open(t, url, sqlstore.Options{Adopt: true, Warn: w.warn})
-	if len(w.about(sqlstore.WarnPrimaryChanged)) != 1 {
-		t.Errorf("warnings are %q, want one that the primary changed", w.said)
-	}
-	for _, s := range []*sqlstore.Store{adopted, s, open(t, url, sqlstore.Options{})} {
-		g := allocate(t, s, "orders", 10)
-		if g.Lo != before.Hi {
-			t.Errorf("the grant after %v is %v", before, g)
-		}
-		before = g
-	}
+	return c.Primary
 }
 
-func TestPromotedReplica(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		quorum bool
-	}{{"asynchronous", false}, {"synchronous", true}} {
-		t.Run(c.name, func(t *testing.T) {
+// Settings of the server do not change who answers, and stop nothing.
+func TestPrimaryKeepsItsIdentity(t *testing.T) {
+	for kind, change := range map[string][]string{
+		"mariadb":  {"SET GLOBAL server_id = 4711"},
+		"postgres": {"ALTER SYSTEM SET synchronous_commit = remote_write", "SELECT pg_reload_conf()"},
+	} {
+		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			primary := testservers.Postgres(t)
-			primary.MustControl()
-			url := fresh(primary.URL)
-			s := open(t, url, sqlstore.Options{})
+			server := kinds[kind].start(t)
+			server.MustControl()
+			proxy := testservers.NewProxy(t, server.Addr)
+			url := fresh(server.URL)
+			s := open(t, proxy.URL(url), sqlstore.Options{})
 			create(t, s, "orders")
-			replica := testservers.PostgresReplica(t, primary)
-			replicaURL := strings.Replace(url, primary.Addr, replica.Addr, 1)
-			if c.quorum {
-				run(t, s, "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
-				awaitSync(t, s)
-				if err := s.Ping(t.Context()); err != nil { // takes note of it
-					t.Fatal(err)
+			before, last := primaryOf(t, s), allocate(t, s, "orders", 10)
+			run(t, s, change...)
+			proxy.Cut()
+			proxy.Pass()
+			for _, s := range []*sqlstore.Store{s, open(t, url, sqlstore.Options{})} {
+				if err := s.Ping(t.Context()); err != nil {
+					t.Error(err)
 				}
-			}
-			last := allocate(t, s, "orders", 10)
-			_, err := Open(t.Context(), replicaURL, sqlstore.Options{})
-			wantErr(t, "open on the replica", err, hapax.ErrStoreUnsafe)
-
-			awaitReplay(t, s)
-			primary.Kill()
-			promote(t, replicaURL)
-			if !c.quorum {
-				_, err := Open(t.Context(), replicaURL, sqlstore.Options{})
-				wantErr(t, "open on the promoted replica", err, hapax.ErrStoreReplaced)
-			}
-			var w warnings
-			next := open(t, replicaURL, sqlstore.Options{Adopt: !c.quorum, Warn: w.warn})
-			if len(w.about(sqlstore.WarnPrimaryChanged)) != 1 {
-				t.Errorf("warnings are %q, want one that the primary changed", w.said)
-			}
-			if g := allocate(t, next, "orders", 10); g.Lo != last.Hi {
-				t.Errorf("the grant after %v is %v", last, g)
-			}
-			// The new primary has no replica, and is recorded so.
-			meta := readMeta(t, next)
-			if meta[metaFailover] != failoverRefuse || !strings.HasSuffix(meta[metaPrimary], "/timeline 00000002") {
-				t.Errorf("recorded is %q", meta)
+				if now := primaryOf(t, s); now != before {
+					t.Errorf("%q answers after %q", now, before)
+				}
+				g := allocate(t, s, "orders", 10)
+				if g.Lo != last.Hi {
+					t.Errorf("the grant after %v is %v", last, g)
+				}
+				last = g
 			}
 		})
 	}
 }
 
-// The rows of the meta table, and the values of failover.
-const (
-	metaPrimary    = "primary"
-	metaFailover   = "failover"
-	failoverAdopt  = "adopt"
-	failoverRefuse = "refuse"
-)
-
-func readMeta(t testing.TB, s *sqlstore.Store) map[string]string {
-	t.Helper()
-	rows, err := admin(t, s).QueryContext(t.Context(), "SELECT name, value FROM "+prefixOf(urlOf(t, s))+"meta")
-	if err != nil {
-		t.Fatal(err)
+// A replica is refused until it is promoted, and then tells that it is another one.
+func TestPromotedReplica(t *testing.T) {
+	t.Parallel()
+	primary := testservers.Postgres(t)
+	primary.MustControl()
+	url := fresh(primary.URL)
+	s := open(t, url, sqlstore.Options{})
+	create(t, s, "orders")
+	replica := testservers.PostgresReplica(t, primary)
+	replicaURL := strings.Replace(url, primary.Addr, replica.Addr, 1)
+	before, last := primaryOf(t, s), allocate(t, s, "orders", 10)
+	_, err := Open(t.Context(), replicaURL, sqlstore.Options{})
+	wantErr(t, "open on the replica", err, hapax.ErrStoreUnsafe)
+	awaitReplay(t, s)
+	primary.Kill()
+	promote(t, replicaURL)
+	next := open(t, replicaURL, sqlstore.Options{})
+	system, timeline, _ := strings.Cut(primaryOf(t, next), "/")
+	if !strings.HasPrefix(before, system+"/") || timeline != "timeline 00000002" {
+		t.Errorf("%s/%s answers after %s", system, timeline, before)
 	}
-	defer rows.Close()
-	meta := map[string]string{}
-	for rows.Next() {
-		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			t.Fatal(err)
-		}
-		meta[name] = value
+	if g := allocate(t, next, "orders", 10); g.Lo != last.Hi {
+		t.Errorf("the grant after %v is %v", last, g)
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return meta
 }
 
 // eventually waits until the query's result on the store's server is true.
@@ -270,25 +227,6 @@ func promote(t testing.TB, url string) {
 	db := plain(t, url)
 	becomes(t, db, "SELECT pg_promote()")
 	becomes(t, db, "SELECT NOT pg_is_in_recovery()")
-}
-
-// Commits by quorum make another timeline of the same system acceptable, and no
-// other system.
-func TestAnotherSystem(t *testing.T) {
-	server := testservers.Postgres(t)
-	server.MustControl()
-	url := fresh(server.URL)
-	s := open(t, url, sqlstore.Options{})
-	system, _, _ := strings.Cut(readMeta(t, s)[metaPrimary], "/")
-	record := func(primary string) {
-		run(t, s, "UPDATE "+prefixOf(url)+"meta SET value = '"+primary+"' WHERE name = '"+metaPrimary+"'",
-			"UPDATE "+prefixOf(url)+"meta SET value = '"+failoverAdopt+"' WHERE name = '"+metaFailover+"'")
-	}
-	record("system 1/timeline 00000001")
-	_, err := Open(t.Context(), url, sqlstore.Options{})
-	wantErr(t, "open after another system", err, hapax.ErrStoreReplaced)
-	record(system + "/timeline 000000FF")
-	open(t, url, sqlstore.Options{})
 }
 
 // Every write of an open store refuses another store behind the same address,
@@ -331,17 +269,22 @@ func TestReplacedStore(t *testing.T) {
 					t.Fatal(err)
 				}
 				replace(t, s, url, prefixOf(url))
-				step := int64(20)
+				step, pulse := int64(20), driver.Pulse{Row: "n", Was: driver.Beat{Count: 1}, Now: driver.Beat{Count: 2}}
 				for call, err := range map[string]error{
-					"Allocate":    second(s.Allocate(t.Context(), "orders", 10, "")),
-					"CreateTag":   second(s.CreateTag(t.Context(), must(hapax.Tag{Name: "new"}.WithDefaults()), hapax.CreateFirstUse)),
-					"UpdateTag":   second(s.UpdateTag(t.Context(), "orders", hapax.TagUpdate{Step: &step})),
-					"HandBack":    s.HandBack(t.Context(), a, a.Grant.Lo),
-					"SwapRow":     second(s.SwapRow(t.Context(), "t", "r", next, []byte("x"))),
-					"SwapRow new": second(s.SwapRow(t.Context(), "t", "new", nil, []byte("x"))),
-					"SwapRow end": second(s.SwapRow(t.Context(), "t", "r", next, nil)),
-					"DeleteTag":   second(s.DeleteTag(t.Context(), "orders")),
-					"Ping":        s.Ping(t.Context()),
+					"Allocate":     second(s.Allocate(t.Context(), "orders", 10, "")),
+					"CreateTag":    second(s.CreateTag(t.Context(), must(hapax.Tag{Name: "new"}.WithDefaults()), hapax.CreateFirstUse)),
+					"UpdateTag":    second(s.UpdateTag(t.Context(), "orders", hapax.TagUpdate{Step: &step})),
+					"HandBack":     s.HandBack(t.Context(), a, a.Grant.Lo),
+					"SwapRow":      second(s.SwapRow(t.Context(), "t", "r", next, []byte("x"))),
+					"SwapRow new":  second(s.SwapRow(t.Context(), "t", "new", nil, []byte("x"))),
+					"SwapRow end":  second(s.SwapRow(t.Context(), "t", "r", next, nil)),
+					"Beat":         second(s.Beat(t.Context(), pulse)),
+					"AllocateWith": third(s.AllocateWith(t.Context(), pulse, "orders", 10, "")),
+					"HandBackWith": second(s.HandBackWith(t.Context(), pulse, a, a.Grant.Lo)),
+					"SwapRowWith":  third(s.SwapRowWith(t.Context(), pulse, "t", "r", next, []byte("x"))),
+					"HealTag":      second(s.HealTag(t.Context(), hapax.Tag{Name: "orders"})),
+					"DeleteTag":    second(s.DeleteTag(t.Context(), "orders")),
+					"Ping":         s.Ping(t.Context()),
 				} {
 					wantErr(t, call, err, hapax.ErrStoreReplaced)
 				}
@@ -358,6 +301,8 @@ func must[T any](v T, err error) T {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+func third[T, U any](_ T, _ U, err error) error { return err }
 
 func prefixOf(url string) string {
 	_, p, _ := strings.Cut(url, "prefix=")
@@ -417,15 +362,22 @@ func TestOddServerDefaults(t *testing.T) {
 			stores := []*sqlstore.Store{open(t, url, sqlstore.Options{}), open(t, url, sqlstore.Options{})}
 			name := `o'r\d"ers `
 			create(t, stores[0], name)
+			pulse := driver.Pulse{Row: "n", Was: driver.Beat{Count: 1}, Now: driver.Beat{Count: 2}}
+			if ok, err := stores[1].SwapRow(t.Context(), driver.TableBeats, pulse.Row, nil, pulse.Was.Encode()); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			if ok, c, err := stores[0].SwapRowWith(t.Context(), pulse, "t", "r", nil, []byte("x")); !ok || !c.Met || err != nil {
+				t.Fatal(ok, c, err)
+			}
 			var mu sync.Mutex // guards granted
 			var granted []hapax.Grant
 			var wg sync.WaitGroup
 			for i := range 8 {
 				wg.Go(func() {
 					for range 20 {
-						a, err := stores[i%2].Allocate(context.Background(), name, 0, "")
-						if err != nil {
-							t.Error(err)
+						a, c, err := stores[i%2].AllocateWith(context.Background(), pulse, name, 0, "")
+						if err != nil || !c.Met {
+							t.Error(c, err)
 							return
 						}
 						mu.Lock()

@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"errors"
 	"reflect"
+	"strings"
 )
 
 // Names are VARBINARY, so that they are compared and ordered byte by byte,
@@ -25,6 +26,8 @@ var mysqlDialect = dialect{
 	// The strict mode refuses values that a column cannot hold instead of cutting
 	// them. The isolation level is the one that every binlog format allows; the
 	// name of its variable depends on the version.
+	guarded: mysqlGuarded,
+	meet:    mysqlMeet,
 	session: []string{
 		"SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
 		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
@@ -40,9 +43,8 @@ var mysqlDialect = dialect{
 	allocateArgs: func(last, next string, width int64) []any {
 		return []any{width, last, last, width, next, width}
 	},
-	raise:  "mark = LAST_INSERT_ID(GREATEST(mark, ?))",
-	swap:   mysqlSwap,
-	quorum: func(bool) string { return "" }, // a member that leaves its group becomes read-only
+	raise: "mark = LAST_INSERT_ID(GREATEST(mark, ?))",
+	swap:  mysqlSwap,
 
 	clock:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
 	classify: mysqlClassify,
@@ -53,7 +55,7 @@ var mysqlDialect = dialect{
 // which exist depends on its kind and version.
 func mysqlInspect(ctx context.Context, c *sql.Conn) (server, error) {
 	vars, err := mysqlPairs(ctx, c, `SHOW GLOBAL VARIABLES WHERE Variable_name IN (
-		'server_uuid', 'server_id', 'wsrep_on', 'group_replication_group_name',
+		'server_uuid', 'server_uid', 'hostname', 'port', 'wsrep_on', 'group_replication_group_name',
 		'read_only', 'super_read_only', 'innodb_read_only',
 		'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin')`)
 	if err != nil {
@@ -71,16 +73,15 @@ func mysqlInspect(ctx context.Context, c *sql.Conn) (server, error) {
 	if v := vars["sync_binlog"]; vars["log_bin"] == "ON" && v != "1" {
 		srv.lossy = append(srv.lossy, "sync_binlog is "+v+", 1 is safe")
 	}
-	if srv.identity, err = mysqlCluster(ctx, c, vars); err != nil {
+	switch srv.identity, err = mysqlCluster(ctx, c, vars); {
+	case err != nil:
 		return server{}, err
-	}
-	switch {
 	case srv.identity != "":
-		srv.quorum = true
+		srv.settle = []string{"SET SESSION wsrep_sync_wait = 15", "SET SESSION group_replication_consistency = 'BEFORE'"}
 	case vars["server_uuid"] != "":
 		srv.identity = "server_uuid " + vars["server_uuid"]
 	default:
-		srv.identity = "server_id " + vars["server_id"]
+		srv.identity = strings.TrimSpace(vars["hostname"] + ":" + vars["port"] + " " + vars["server_uid"])
 	}
 	return srv, nil
 }
@@ -168,13 +169,18 @@ func mysqlClassify(err error) class {
 	}
 	switch mysqlNumber(err) {
 	case 1040, 1203, // too many connections, of all or of the account
+		1020,             // the row was changed since it was read: rolled back, where MariaDB isolates snapshots
 		1205, 1213, 3101, // lock wait timeout, deadlock, conflict in a group: rolled back
 		1047: // the node of a cluster is not ready
 		return undone
-	case 1050, 1062: // table, key
+	case 1050, 1060, 1062: // table, column, key
 		return exists
+	case 1054:
+		return noColumn
 	case 1146:
 		return noTable
+	case 1193:
+		return noVariable
 	case 1290, 1792, 1836:
 		return readOnly
 	case 1044, 1045, 1142, 1143, 1227, 1698:

@@ -24,6 +24,8 @@ var postgresDialect = dialect{
 	// Commits are durable even if that is not the server's default. The isolation
 	// level is the one under which an UPDATE waits for the row and then sees it as
 	// it is. The server has to tell its warnings.
+	guarded: postgresGuarded,
+	meet:    postgresMeet,
 	session: []string{`SELECT
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit')
 			WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),
@@ -39,28 +41,18 @@ var postgresDialect = dialect{
 	raise:        "mark = GREATEST(mark, ?)",
 	returning:    " RETURNING mark, run",
 	swap:         postgresSwap,
-	quorum: func(doubts bool) string {
-		if !doubts {
-			return " AND {failover} = '" + failoverRefuse + "'"
-		}
-		return " AND {failover} = CASE WHEN " + postgresQuorum + " THEN '" + failoverAdopt + "' ELSE '" + failoverRefuse + "' END"
-	},
 
 	clock:    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 	classify: postgresClassify,
 	answered: func(err error) bool { return postgresState(err) != "" },
 }
 
-// postgresQuorum reports whether a commit waits until a standby has it on disk.
-const postgresQuorum = "current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') IN ('on', 'remote_apply')"
-
 const postgresServer = `SELECT
 	pg_is_in_recovery()::text,
 	current_setting('transaction_read_only'),
 	current_setting('server_encoding'),
 	current_setting('fsync'),
-	current_setting('full_page_writes'),
-	(` + postgresQuorum + `)::text`
+	current_setting('full_page_writes')`
 
 // postgresIdentity is apart, because forks of PostgreSQL may lack it. The name
 // of a log file begins with the timeline in eight hexadecimal digits.
@@ -78,7 +70,7 @@ func postgresInspect(ctx context.Context, c *sql.Conn) (server, error) {
 	}
 	row := rows[0]
 	recovering, txReadOnly, encoding, fsync, fullPages := row[0], row[1], row[2], row[3], row[4]
-	srv := server{quorum: row[5] == "true"}
+	var srv server
 	switch {
 	case recovering == "true":
 		srv.readOnly = "the server is a replica or in recovery"
@@ -147,14 +139,18 @@ func postgresClassify(err error) class {
 	case "40001", "40P01", "55P03", // serialization failure, deadlock, lock not available: rolled back
 		"53300", "57P03": // too many connections, starting up or shutting down: no session was begun
 		return undone
-	case "23505", "42P07", "42710": // key, table, its type
+	case "23505", "42P07", "42710", "42701": // key, table, its type, column
 		return exists
+	case "42703":
+		return noColumn
 	case "42P01":
 		return noTable
 	case "25006":
 		return readOnly
 	case "42501", "28000", "28P01":
 		return forbidden
+	case "42P05", "26000": // a prepared statement of another session, or none of this one
+		return switched
 	}
 	return unknown
 }

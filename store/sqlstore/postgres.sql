@@ -8,6 +8,7 @@ CREATE TABLE IF NOT EXISTS hapax_tags (
   delta bigint NOT NULL,
   remainder bigint NOT NULL,
   mark bigint NOT NULL,
+  token bigint NOT NULL DEFAULT 0,
   pool text COLLATE "C" NOT NULL,
   extra bytea NOT NULL,
   deleted boolean NOT NULL,

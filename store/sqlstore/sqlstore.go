@@ -19,48 +19,31 @@
 //
 // # Which server
 //
-// A table holds the store's random ID and the identity of the primary that
-// serves it. Every connection must lead to the ID that New found, to a server
-// that accepts writes, and to the recorded primary, when it is used first and
-// again after half an hour; and every write names the ID. So a replica, another
-// database behind the same address, and a failover are noticed.
+// A table holds the store's random ID. Every connection must lead to the ID that
+// New found, on a server that accepts writes, when it is used first and again after
+// half an hour; and every write names the ID. So a replica, and another database
+// behind the same address, are noticed.
 //
-//	primary is the recorded one ............................ use it
-//	another, and the recorded one's commits were confirmed .. adopt it
-//	another, and Options.Adopt .............................. adopt it
-//	another ................................................. ErrStoreReplaced
-//
-// New refuses what an open store refuses, also a store of which a table, the ID
-// or the record of the primary is gone; only where nothing is there does it
-// create a store.
+// New refuses what an open store refuses, also a store of which a table or the ID
+// is gone; only where nothing is there does it create a store.
 //
 // A replica that is promoted after asynchronous replication may lack what the
-// old primary acknowledged, which is why it is refused until an operator has
-// raised the marks or made sure that nothing is missing, and opens the store
-// with Adopt once. Stores that are open already follow. The identity is
+// old primary acknowledged. The store does not judge that: guarded calls tell which
+// server has answered (driver.Contact.Primary), and whoever beats (store/witness)
+// finds out whether what was acknowledged to it is there. The identity is
 //
 //   - in a Galera cluster or a group replication group that the server is a
-//     working member of, the cluster's: every member is the same primary;
+//     working member of, the cluster's: every member is the same primary, and the
+//     sessions wait for what other members have acknowledged;
 //   - of MySQL otherwise, its server_uuid;
-//   - of MariaDB, which has none, its server_id: servers that replicate from
-//     each other must have different ones;
+//   - of MariaDB, which has none, its host's name, its port and, where it has one,
+//     its server_uid: no setting changes them while it runs, unlike server_id, and
+//     servers that replicate from each other differ in one of them;
 //   - of PostgreSQL, the system identifier and the timeline, which a promotion
 //     and a point-in-time recovery change.
 //
-// Commits to a cluster or a group are confirmed by the others. Commits to
-// PostgreSQL count as confirmed while synchronous_standby_names is set and
-// synchronous_commit is on or remote_apply, if Options.Doubt tells the server's
-// warnings; then another timeline of the same system is adopted. That is right
-// only if what is promoted is a standby that was synchronous. A write whose
-// wait for the standby was cancelled is an error with an unknown outcome. Every
-// write reads the two settings in its own statement, and applies only if
-// they are as recorded: when synchronous_standby_names is reset, grants end
-// with ErrStoreUnsafe, since a standby would still be taken for complete, until
-// the setting is back or the store is opened with Adopt once. Not noticed here
-// are a reset that the server carries out between the statement and its commit,
-// or some milliseconds before the session learns of it; a promotion of a standby
-// that was not synchronous; and a point-in-time recovery of such a system. They
-// are left to the fence and to the nodes' witnesses and heartbeats.
+// Where PostgreSQL waits for a standby, a write whose wait was cancelled is an
+// error with an unknown outcome, if Options.Doubt tells the server's warnings.
 //
 // A proxy that hands an open connection over to another server hides the change
 // until the connection is checked again. Poolers must keep a session on one
@@ -99,7 +82,8 @@ import (
 var (
 	_ hapax.Store      = (*Store)(nil)
 	_ hapax.StoreClock = (*Store)(nil)
-	_ driver.Rows      = (*Store)(nil)
+	_ driver.Guarding  = (*Store)(nil)
+	_ driver.Healing   = (*Store)(nil)
 )
 
 // Defaults and limits of Options.
@@ -113,11 +97,9 @@ const (
 const (
 	// WarnNotDurable: a setting lets the server lose what it acknowledged.
 	WarnNotDurable = "not_durable"
-	// WarnNoIdentity: the server does not tell its identity, so that a failover
-	// goes unnoticed.
+	// WarnNoIdentity: the server does not tell its identity, so that a failover is
+	// noticed by heartbeats alone.
 	WarnNoIdentity = "no_identity"
-	// WarnPrimaryChanged: another primary was found and adopted.
-	WarnPrimaryChanged = "primary_changed"
 )
 
 // Options of a store. The zero value is ready to use.
@@ -130,8 +112,8 @@ type Options struct {
 	// DefaultTimeout.
 	Timeout time.Duration
 
-	// Adopt records another primary than the last one as the right one, and
-	// replaces what a store has lost.
+	// Adopt makes a table, or the ID, anew that a store has lost, which New refuses
+	// otherwise.
 	Adopt bool
 
 	// Warn receives what an operator should know, with one of the Warn codes.
@@ -149,9 +131,8 @@ type Options struct {
 	// Doubt is called with the Go driver's connection after each call that used
 	// it, and returns, once, why the server may not have carried out what it
 	// acknowledged: a warning of PostgreSQL, such as the one that the wait for a
-	// standby was cancelled. Without it commits to PostgreSQL do not count as
-	// confirmed by a standby, whatever the server's settings. Opening a store by
-	// its URL sets it.
+	// standby was cancelled. Without it such a call counts as acknowledged. Opening
+	// a store by its URL sets it.
 	Doubt func(conn any) error
 
 	// CloseDB has Close close the database handle, too, and New if it fails.
@@ -192,10 +173,11 @@ type Store struct {
 	sql     statements
 	id      string // the store's ID as New found it
 	closed  atomic.Bool
+	convoy  driver.Convoy // of the guarded calls
 
-	mu      sync.Mutex        // guards the fields below
-	tags    map[string]known  // what is remembered of tags
-	checked map[any]time.Time // when a driver's connection was checked
+	mu      sync.Mutex       // guards the fields below
+	tags    map[string]known // what is remembered of tags
+	checked map[any]checked  // by driver's connection
 }
 
 // New returns the store in the database that the handle leads to. It creates
@@ -208,13 +190,13 @@ type Store struct {
 // not what the rest of the program expects.
 //
 // The account needs SELECT, INSERT and UPDATE on tables that exist, see Schema,
-// and DELETE on that of the rows, or also the right to create them. In MySQL's
+// and DELETE on that of the rows, or also the right to create them, and once that to
+// alter the table of tags where an earlier version has made it. In MySQL's
 // group replication it needs SELECT on
 // performance_schema.replication_group_members.
 //
 // Errors: ErrInvalidArgument for an option, ErrStoreUnavailable, ErrStoreUnsafe
-// for a server that is read-only or whose commits are not confirmed any more,
-// ErrStoreReplaced for another primary, or where a part of the store is gone.
+// for a server that is read-only, ErrStoreReplaced where a part of the store is gone.
 func New(ctx context.Context, db *sql.DB, d Dialect, opts Options) (*Store, error) {
 	s, err := open(ctx, db, d, opts)
 	if err != nil && opts.CloseDB {
@@ -233,8 +215,8 @@ func open(ctx context.Context, db *sql.DB, d Dialect, opts Options) (*Store, err
 		return nil, err
 	}
 	s := &Store{
-		db: db, dialect: impl, opts: opts, sql: newStatements(impl, opts.Prefix, opts.Doubt != nil),
-		tags: map[string]known{}, checked: map[any]time.Time{},
+		db: db, dialect: impl, opts: opts, sql: newStatements(impl, opts.Prefix),
+		tags: map[string]known{}, checked: map[any]checked{},
 	}
 	s.Leases = driver.LeasesIn(s)
 	err = s.retry(ctx, "open", func(ctx context.Context) error {

@@ -198,34 +198,8 @@ func TestConformance(t *testing.T) {
 			URL:          url,
 			Capabilities: storetest.Capabilities{Shared: true, Durable: true},
 			Silence:      silence(server, url),
-			Estrange:     func(t testing.TB) storetest.Estranged { return estrange(t, fresh(server.URL)) },
 		})
 	})
-}
-
-// estrange is the harness's way to a store whose primary is another one than it was.
-func estrange(t testing.TB, url string) storetest.Estranged {
-	return storetest.Estranged{
-		Open: func(ctx context.Context) (storetest.Handle, error) {
-			s, err := Open(ctx, url, sqlstore.Options{})
-			if err != nil {
-				return nil, err
-			}
-			return s, nil
-		},
-		Estrange: func() {
-			if _, err := plain(t, url).ExecContext(t.Context(), "UPDATE "+prefixOf(url)+"meta SET value = 'another' WHERE name = '"+metaPrimary+"'"); err != nil {
-				t.Fatal(err)
-			}
-		},
-		Adopt: func(ctx context.Context) error {
-			s, err := Open(ctx, url, sqlstore.Options{Adopt: true})
-			if err != nil {
-				return err
-			}
-			return s.Close()
-		},
-	}
 }
 
 // silence is the harness's way to a store that says nothing any more; nil for a server

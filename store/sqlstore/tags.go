@@ -46,6 +46,20 @@ func (s *Store) Allocate(ctx context.Context, tag string, n int64, last hapax.Gr
 }
 
 func (s *Store) allocate(ctx context.Context, c *sql.Conn, name string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	return s.advance(ctx, c, name, n, last, func(args []any) (mark, run int64, ok bool, err error) {
+		mark, run, ok, err = s.dialect.swap(ctx, c, s.sql.tagAllocate, s.dialect.args(append(args, s.id)))
+		if err == nil && !ok {
+			err = s.missed(ctx, c)
+		}
+		return mark, run, ok, err
+	})
+}
+
+// errNotMet ends an allocation whose beat was not made.
+var errNotMet = errors.New("the beat was not made")
+
+// advance has swap raise a tag's mark, which is told the statement's arguments.
+func (s *Store) advance(ctx context.Context, c *sql.Conn, name string, n int64, last hapax.GrantKey, swap func(args []any) (mark, run int64, ok bool, err error)) (hapax.Allocation, error) {
 	lastHash := cmp.Or(driver.HashKey(last), noKey)
 	tag, remembered := s.recall(name)
 	for range swapAttempts {
@@ -67,8 +81,7 @@ func (s *Store) allocate(ctx context.Context, c *sql.Conn, name string, n int64,
 		}
 		key, hash := driver.NewKey()
 		args := append(s.dialect.allocateArgs(lastHash, hash, width), name)
-		args = append(append(args, defined(tag.def)...), hapax.MaxMark-width, s.id)
-		hi, run, ok, err := s.dialect.swap(ctx, c, s.sql.tagAllocate, s.dialect.args(args))
+		hi, run, ok, err := swap(append(append(args, defined(tag.def)...), hapax.MaxMark-width))
 		if err != nil {
 			return hapax.Allocation{}, err
 		}
@@ -82,9 +95,6 @@ func (s *Store) allocate(ctx context.Context, c *sql.Conn, name string, n int64,
 		}
 		s.forget(name)
 		remembered = false
-		if err := s.missed(ctx, c); err != nil {
-			return hapax.Allocation{}, err
-		}
 	}
 	return hapax.Allocation{}, lostRaces("tag", name)
 }
@@ -134,22 +144,83 @@ func (s *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) er
 		return err
 	}
 	return s.do(ctx, "hand numbers back", func(ctx context.Context, c *sql.Conn) error {
-		n, err := s.exec(ctx, c, s.sql.tagEnd, next, a.Tag.Name, a.Grant.Hi, driver.HashKey(a.Key), next, s.id)
-		if err != nil || n == 1 {
+		n, err := s.exec(ctx, c, s.sql.tagEnd, append(endArgs(a, next), s.id)...)
+		if err != nil {
 			return err
+		}
+		if n == 1 {
+			s.ended(a)
+			return nil
 		}
 		if err := s.missed(ctx, c); err != nil {
 			return err
 		}
-		tag, err := s.readTag(ctx, c, a.Tag.Name)
-		switch {
-		case err != nil:
-			return err
-		case tag.Deleted:
-			return fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag.Name)
-		}
-		return driver.NotHeld(tag.Name)
+		return s.notHeld(ctx, c, a.Tag.Name)
 	})
+}
+
+// endArgs are the arguments of ending, the name, and those of held.
+func endArgs(a hapax.Allocation, next int64) []any {
+	return []any{next, a.Tag.Name, a.Grant.Hi, a.Tag.Token, driver.HashKey(a.Key), next}
+}
+
+// ended brings what is remembered up to a hand-back that was carried out.
+func (s *Store) ended(a hapax.Allocation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k, ok := s.tags[a.Tag.Name]; ok && k.def.Token == a.Tag.Token {
+		k.def.Token++
+		k.keyHash, k.run = "", 0
+		s.tags[a.Tag.Name] = k
+	}
+}
+
+// notHeld returns why a hand-back found nothing to change.
+func (s *Store) notHeld(ctx context.Context, c *sql.Conn, name string) error {
+	tag, err := s.readTag(ctx, c, name)
+	switch {
+	case err != nil:
+		return err
+	case tag.Deleted:
+		return fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag.Name)
+	}
+	return driver.NotHeld(tag.Name)
+}
+
+// HealTag implements driver.Healing.
+func (s *Store) HealTag(ctx context.Context, def hapax.Tag) (tag hapax.Tag, err error) {
+	healed, err := driver.Heal(driver.Tag{}, def)
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	err = s.do(ctx, "heal a tag", func(ctx context.Context, c *sql.Conn) error {
+		defer s.forget(def.Name)
+		added, err := s.insert(ctx, c, s.sql.tagInsert, append(append([]any{def.Name, healed.Mark}, defined(healed.Tag)...), s.id)...)
+		if err != nil {
+			return err
+		}
+		n := int64(1)
+		if !added {
+			n, err = s.exec(ctx, c, s.sql.tagHeal, healed.Mark, healed.Token-1, def.Name, string(healed.Kind), healed.Pool, s.id)
+			if err != nil {
+				return err
+			}
+		}
+		if n == 0 {
+			err = s.missed(ctx, c)
+		}
+		if err == nil {
+			tag, err = s.readTag(ctx, c, def.Name)
+		}
+		if err == nil && n == 0 {
+			_, err = driver.Heal(driver.Tag{Tag: tag}, def)
+		}
+		return err
+	})
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	return tag, nil
 }
 
 // change reads a tag, and swaps its definition for what f makes of it. The mark
@@ -192,7 +263,7 @@ func (s *Store) CreateTag(ctx context.Context, def hapax.Tag, mode hapax.CreateM
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	def.Deleted = false
+	def.Deleted, def.Token = false, 0
 	err = s.do(ctx, "create a tag", func(ctx context.Context, c *sql.Conn) error {
 		added, err := s.insert(ctx, c, s.sql.tagInsert, append(append([]any{def.Name, def.Mark}, defined(def)...), s.id)...)
 		if added || err != nil {
@@ -286,16 +357,16 @@ func (s *Store) Tags(ctx context.Context, after string, limit int) (tags []hapax
 
 // defined returns the columns of a tag's definition.
 func defined(t hapax.Tag) []any {
-	return []any{string(t.Kind), t.Start, t.Step, t.MinStep, t.MaxStep, t.Delta, t.Remainder, t.Pool, []byte(t.Extra), t.Deleted}
+	return []any{string(t.Kind), t.Start, t.Step, t.MinStep, t.MaxStep, t.Delta, t.Remainder, t.Pool, []byte(t.Extra), t.Deleted, t.Token}
 }
 
 func scanTag(row interface{ Scan(dest ...any) error }) (hapax.Tag, error) {
 	var t hapax.Tag
-	err := row.Scan(&t.Name, &t.Mark, &t.Kind, &t.Start, &t.Step, &t.MinStep, &t.MaxStep, &t.Delta, &t.Remainder, &t.Pool, &t.Extra, &t.Deleted)
+	err := row.Scan(&t.Name, &t.Mark, &t.Kind, &t.Start, &t.Step, &t.MinStep, &t.MaxStep, &t.Delta, &t.Remainder, &t.Pool, &t.Extra, &t.Deleted, &t.Token)
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	sound := t.Mark >= t.Start && t.Mark <= hapax.MaxMark
+	sound := t.Mark >= t.Start && t.Mark <= hapax.MaxMark && t.Token >= 0
 	switch t.Kind {
 	case hapax.KindSegment:
 		sound = sound && t.Start > 0 && t.Step > 0 && t.Step <= hapax.MaxStep && t.Delta > 0 && t.Delta <= hapax.MaxDelta && t.Remainder >= 0 && t.Remainder < t.Delta
@@ -304,8 +375,8 @@ func scanTag(row interface{ Scan(dest ...any) error }) (hapax.Tag, error) {
 		sound = false
 	}
 	if !sound {
-		return hapax.Tag{}, fmt.Errorf("%w: tag %q is of kind %.40q, with start %d, step %d, delta %d, remainder %d and mark %d",
-			hapax.ErrStoreCorrupt, t.Name, t.Kind, t.Start, t.Step, t.Delta, t.Remainder, t.Mark)
+		return hapax.Tag{}, fmt.Errorf("%w: tag %q is of kind %.40q, with start %d, step %d, delta %d, remainder %d, mark %d and token %d",
+			hapax.ErrStoreCorrupt, t.Name, t.Kind, t.Start, t.Step, t.Delta, t.Remainder, t.Mark, t.Token)
 	}
 	return t, nil
 }

@@ -170,7 +170,7 @@ func TestGroupIdentity(t *testing.T) {
 		state   string // of the member; empty: the plugin does not run
 		cluster string // status of the Galera cluster
 		want    string
-		quorum  bool
+		settles bool
 	}{
 		{"member", map[string]string{"group_replication_group_name": "g"}, "ONLINE", "", "group g", true},
 		{"not started", map[string]string{"group_replication_group_name": "g"}, "", "", "server_uuid u", false},
@@ -178,12 +178,13 @@ func TestGroupIdentity(t *testing.T) {
 		{"cluster", map[string]string{"wsrep_on": "ON"}, "", "Primary", "cluster c", true},
 		{"left the cluster", map[string]string{"wsrep_on": "ON"}, "", "Disconnected", "server_uuid u", false},
 		{"alone", nil, "", "", "server_uuid u", false},
+		{"MariaDB", map[string]string{"server_uuid": "", "hostname": "h", "port": "1", "server_uid": "x"}, "", "", "h:1 x", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			db := sql.OpenDB(answers{func(query string) [][2]string {
 				switch {
 				case strings.HasPrefix(query, "SHOW GLOBAL VARIABLES"):
-					rows := [][2]string{{"server_uuid", "u"}, {"server_id", "1"}, {"innodb_flush_log_at_trx_commit", "1"}}
+					rows := [][2]string{{"server_uuid", "u"}, {"innodb_flush_log_at_trx_commit", "1"}}
 					for name, value := range c.vars {
 						rows = append(rows, [2]string{name, value})
 					}
@@ -202,8 +203,8 @@ func TestGroupIdentity(t *testing.T) {
 			}
 			defer conn.Close()
 			srv, err := mysqlInspect(t.Context(), conn)
-			if err != nil || srv.identity != c.want || srv.quorum != c.quorum {
-				t.Errorf("the server is %+v, %v; want %q, quorum %v", srv, err, c.want, c.quorum)
+			if err != nil || srv.identity != c.want || (len(srv.settle) > 0) != c.settles {
+				t.Errorf("the server is %+v, %v; want %q, settled %v", srv, err, c.want, c.settles)
 			}
 		})
 	}

@@ -208,6 +208,8 @@ func TestHonestTwin(t *testing.T) {
 	h = Harness{Open: func(testing.TB) Handle { return newKeeper() }}
 	wantHonest(t, h, "hand-back/")
 	wantHonest(t, h, "segments/")
+	wantHonest(t, h, "guard/")
+	wantHonest(t, h, "heal/")
 }
 
 // wantHonest fails if a check does whose name begins with prefix.

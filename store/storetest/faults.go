@@ -12,8 +12,9 @@ import (
 )
 
 var (
-	_ hapax.Store = (*Faults)(nil)
-	_ driver.Rows = (*Faults)(nil)
+	_ hapax.Store     = (*Faults)(nil)
+	_ driver.Guarding = (*Faults)(nil)
+	_ driver.Healing  = (*Faults)(nil)
 )
 
 // Forever is a delay that only the end of the call's context ends.
@@ -21,7 +22,7 @@ const Forever time.Duration = math.MaxInt64
 
 // An Op is one call on a store that a Faults wraps.
 type Op struct {
-	Method string // of hapax.Store or driver.Rows, such as "Allocate"
+	Method string // of hapax.Store, driver.Guarding or driver.Healing, such as "Allocate"
 	Line   string // the tag, pool or table, if the method has one
 	N      int64  // 1 for the first call on the wrapper, 2 for the second, …
 }

@@ -18,6 +18,7 @@ var handBackChecks = []check{
 	{"hand-back/adjoining", handsBack, checkAdjoining},
 	{"hand-back/below", handsBack, checkHandBackBelow},
 	{"hand-back/floor in between", handsBack, checkHandBackFloor},
+	{"hand-back/token", handsBack, checkToken},
 	{"hand-back/deleted", handsBack, checkHandBackDeleted},
 	{"hand-back/at the same time", handsBack, checkHandBackChurn},
 	{"hand-back/not supported", func(c Capabilities) bool { return !c.WorkersOnly && c.NoHandBack }, checkNoHandBack},
@@ -59,6 +60,7 @@ func checkHandBack(e *env) {
 		}
 		e.must(e.store.HandBack(e.ctx, a, lo+c.used))
 		tag.Mark = lo + c.used
+		tag.Token++
 		equal(e, "the tag after the hand-back", e.tag(tag.Name), tag)
 	}
 }
@@ -119,6 +121,11 @@ func checkHandBackKey(e *env) {
 		forged := a
 		forged.Grant.Hi = hi
 		e.refusesHandBack("a hand-back from another mark", forged, 5)
+	}
+	for _, token := range []int64{a.Tag.Token + 1, a.Tag.Token - 1, -1} {
+		forged := a
+		forged.Tag.Token = token
+		e.refusesHandBack("a hand-back under another token", forged, 5)
 	}
 	e.must(e.store.HandBack(e.ctx, a, 1))
 }
@@ -264,4 +271,30 @@ func checkNoHandBack(e *env) {
 	a := e.allocate(e.segment("t", 10).Name, 10)
 	equal(e, "the key of a segment that cannot be handed back", string(a.Key), "")
 	e.wantErr("HandBack", e.store.HandBack(e.ctx, a, 5), hapax.ErrNotSupported)
+}
+
+// checkToken: the token belongs to the tag's line, whatever is done to its definition.
+func checkToken(e *env) {
+	want := e.create(hapax.Tag{Name: e.name("t"), Token: 9}, hapax.CreateFirstUse)
+	equal(e, "the token of a new tag", want.Token, 0)
+	e.must(e.store.HandBack(e.ctx, e.allocate(want.Name, 10), 5))
+	step := int64(7)
+	for _, c := range []struct {
+		what   string
+		change func() (hapax.Tag, error)
+	}{
+		{"an update", func() (hapax.Tag, error) { return e.store.UpdateTag(e.ctx, want.Name, hapax.TagUpdate{Step: &step}) }},
+		{"a deletion", func() (hapax.Tag, error) { return e.store.DeleteTag(e.ctx, want.Name) }},
+		{"a revival", func() (hapax.Tag, error) {
+			def, err := hapax.Tag{Name: want.Name, Token: 9}.WithDefaults()
+			e.must(err)
+			return e.store.CreateTag(e.ctx, def, hapax.CreateExplicit)
+		}},
+	} {
+		tag, err := c.change()
+		e.must(err)
+		equal(e, "the token after "+c.what, tag.Token, 1)
+		equal(e, "the token as stored after "+c.what, e.tag(want.Name).Token, 1)
+	}
+	equal(e, "the token of an allocation", e.allocate(want.Name, 1).Tag.Token, 1)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 var identityChecks = []check{
@@ -63,6 +64,22 @@ func (e *env) calls(ctx context.Context) map[string]func() error {
 		calls["Row"] = func() error { _, err := e.rows.Row(ctx, e.name("table"), "a"); return err }
 		calls["ListRows"] = func() error { _, err := e.rows.ListRows(ctx, e.name("table"), "", 10); return err }
 		calls["SwapRow"] = func() error { _, err := e.rows.SwapRow(ctx, e.name("table"), "a", nil, []byte("x")); return err }
+	}
+	if e.guarding != nil {
+		p := driver.Pulse{Row: e.name("node"), Was: beat(1), Now: beat(2)}
+		a := hapax.Allocation{Grant: hapax.Grant{Lo: 1, Hi: 1}, Tag: hapax.Tag{Name: e.name("t")}, Key: "k", From: 1}
+		calls["Beat"] = func() error { _, err := e.guarding.Beat(ctx, p); return err }
+		calls["AllocateWith"] = func() error { _, _, err := e.guarding.AllocateWith(ctx, p, e.name("t"), 1, ""); return err }
+		calls["HandBackWith"] = func() error { _, err := e.guarding.HandBackWith(ctx, p, a, 1); return err }
+		calls["SwapRowWith"] = func() error {
+			_, _, err := e.guarding.SwapRowWith(ctx, p, e.name("table"), "a", nil, []byte("x"))
+			return err
+		}
+		calls["HealTag"] = func() error { _, err := e.healing.HealTag(ctx, hapax.Tag{Name: e.name("t")}); return err }
+		calls["HealWorker"] = func() error {
+			_, err := e.healing.HealWorker(ctx, layout.String(), hapax.Worker{Pool: e.name("pool"), ID: 1})
+			return err
+		}
 	}
 	if e.store != nil {
 		step := int64(7)
@@ -131,8 +148,21 @@ const silentFor = 2 * time.Second
 
 // checkSilence: where the store says nothing, each call and each opening ends with
 // the store's own time-out, long before its context does.
-func checkSilence(e *env) {
-	open, silence := e.h.Silence(e.TB, silentFor)
+func checkSilence(e *env) { e.silent(e.ctx, silentFor) }
+
+// checkHung: where the store says nothing, each call and each opening ends with its
+// context, long before the store's own time-out.
+func checkHung(e *env) {
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	time.AfterFunc(silentFor, cancel)
+	e.silent(ctx, time.Hour)
+}
+
+// silent silences a store whose calls may take so long, and makes every call.
+func (e *env) silent(ctx context.Context, timeout time.Duration) {
+	e.Helper()
+	open, silence := e.h.Silence(e.TB, timeout)
 	h, err := open(e.ctx)
 	e.must(err)
 	e.roles = e.adopted(h)
@@ -141,7 +171,7 @@ func checkSilence(e *env) {
 	}
 	silence()
 	var wg sync.WaitGroup
-	for name, call := range e.calls(e.ctx) {
+	for name, call := range e.calls(ctx) {
 		wg.Go(func() {
 			err := call()
 			if name == "StoreID" && err == nil {
@@ -153,9 +183,9 @@ func checkSilence(e *env) {
 		})
 	}
 	wg.Go(func() {
-		h, err := open(e.ctx)
+		h, err := open(ctx)
 		if err == nil {
-			err = h.Ping(e.ctx)
+			err = h.Ping(ctx)
 			h.Close()
 		}
 		if !errors.Is(err, hapax.ErrStoreUnavailable) {
@@ -164,6 +194,6 @@ func checkSilence(e *env) {
 	})
 	wg.Wait()
 	if err := e.ctx.Err(); err != nil {
-		e.Errorf("the calls went on until their context ended: %v", err)
+		e.Errorf("the calls went on until the check's end: %v", err)
 	}
 }

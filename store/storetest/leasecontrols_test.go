@@ -316,7 +316,7 @@ func TestHandBackControls(t *testing.T) {
 	}{
 		{"a hand-back that asks for no key", func(k *keeper) {
 			k.handBack = judged(func(t *driver.Tag, a *hapax.Allocation) { t.KeyHash = driver.HashKey(a.Key) })
-		}, []string{"hand-back/same mark again", "hand-back/wrong key"}},
+		}, []string{"hand-back/wrong key"}},
 		{"a key that survives the next caller's allocation", func(k *keeper) {
 			k.advance = func(t driver.Tag, n int64, last hapax.GrantKey) (hapax.Allocation, driver.Tag, error) {
 				a, next, err := driver.Advance(t, n, last)

@@ -42,7 +42,7 @@ func (r *modelRun) step(name string) {
 	var got, want hapax.Tag
 	var gotErr, wantErr error
 	var call string
-	switch op := r.rnd.IntN(12); {
+	switch op := r.rnd.IntN(13); {
 	case op < 4:
 		got, want, gotErr, wantErr = r.allocate(name, r.rnd.Int64N(30)-1)
 		call = "Allocate"
@@ -78,6 +78,14 @@ func (r *modelRun) step(name string) {
 		call = "DeleteTag"
 		got, gotErr = r.store.DeleteTag(r.ctx, name)
 		want, wantErr = r.model.redefine(name, driver.Delete)
+	case op < 12:
+		def := hapax.Tag{Name: name, Mark: r.rnd.Int64N(r.model[name].Mark + 50), Token: r.rnd.Int64N(r.model[name].Token + 3), Deleted: r.rnd.IntN(4) == 0}
+		if r.healing == nil {
+			return
+		}
+		call = "HealTag"
+		got, gotErr = r.healing.HealTag(r.ctx, def)
+		want, wantErr = r.model.heal(def)
 	default:
 		call = "Tag"
 		got, gotErr = r.store.Tag(r.ctx, name)
@@ -176,4 +184,12 @@ func (m model) create(def hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
 	}
 	m[def.Name] = stored.Redefined(def)
 	return def, nil
+}
+
+func (m model) heal(def hapax.Tag) (hapax.Tag, error) {
+	healed, err := driver.Heal(m[def.Name], def)
+	if err == nil {
+		m[def.Name] = healed
+	}
+	return healed.Tag, err
 }

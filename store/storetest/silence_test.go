@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
@@ -31,6 +32,40 @@ func TestSilenceControl(t *testing.T) {
 					},
 				}
 				if failures := (check{run: checkSilence}).failures(t, h); len(failures) > 0 != want.caught {
+					t.Errorf("complaints: %q", failures)
+				}
+			})
+		})
+	}
+}
+
+// deaf is a store whose Ping and Beat do not listen to contexts.
+type deaf struct{ *Faults }
+
+func (d deaf) Ping(ctx context.Context) error { return d.Faults.Ping(context.WithoutCancel(ctx)) }
+
+func (d deaf) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
+	return d.Faults.Beat(context.WithoutCancel(ctx), p)
+}
+
+// A store that leaves calls to its own time-out, which is an hour, is caught.
+func TestHungControl(t *testing.T) {
+	for name, wrap := range map[string]func(*Faults) Handle{
+		"listening": func(f *Faults) Handle { return f },
+		"deaf":      func(f *Faults) Handle { return deaf{f} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := NewFaults(memstore.New())
+				h := Harness{
+					Open: func(testing.TB) Handle { return wrap(store) },
+					Silence: func(_ testing.TB, timeout time.Duration) (func(context.Context) (Handle, error), func()) {
+						return func(context.Context) (Handle, error) { return wrap(store), nil }, func() {
+							store.Inject(func(Op) Fault { return Fault{Before: timeout, Fail: hapax.ErrStoreUnavailable} })
+						}
+					},
+				}
+				if failures := (check{run: checkHung}).failures(t, h); len(failures) > 0 != (name == "deaf") {
 					t.Errorf("complaints: %q", failures)
 				}
 			})

@@ -14,7 +14,9 @@
 //	}
 //
 // The suite uses names of its own, so that it can run against a store that is
-// in use. It does not need the wall clock: the times in its requests are fixed.
+// in use, but for moments in which it raises the fence and adds to the joins of a
+// store that nodes may guard. It does not need the wall clock: the times in its
+// requests are fixed.
 package storetest
 
 import (
@@ -79,6 +81,7 @@ type Capabilities struct {
 	Durable     bool // what was acknowledged is there for the next handle; Shared implies it
 	WorkersOnly bool // it implements hapax.WorkerStore and hapax.PoolStore, but not hapax.Store
 	NoRows      bool // it does not implement driver.Rows
+	NoGuard     bool // it implements neither driver.Guarding nor driver.Healing
 	NoHandBack  bool // it takes no segments back: allocations have no key
 }
 
@@ -96,6 +99,7 @@ type check struct {
 func always(Capabilities) bool          { return true }
 func segments(c Capabilities) bool      { return !c.WorkersOnly }
 func handsBack(c Capabilities) bool     { return !c.WorkersOnly && !c.NoHandBack }
+func guards(c Capabilities) bool        { return !c.WorkersOnly && !c.NoRows && !c.NoGuard }
 func hasRows(c Capabilities) bool       { return !c.NoRows }
 func durable(c Capabilities) bool       { return c.outlives() }
 func durableTags(c Capabilities) bool   { return c.outlives() && !c.WorkersOnly }
@@ -104,7 +108,7 @@ func durableRows(c Capabilities) bool   { return c.outlives() && !c.NoRows }
 func sharedTags(c Capabilities) bool    { return c.Shared && !c.WorkersOnly }
 
 func checks() []check {
-	return slices.Concat(identityChecks, segmentChecks, handBackChecks, tagChecks, workerChecks, leaseChecks, poolChecks, rowChecks, linearChecks, processChecks)
+	return slices.Concat(identityChecks, segmentChecks, handBackChecks, tagChecks, workerChecks, leaseChecks, poolChecks, rowChecks, guardChecks, healChecks, linearChecks, processChecks)
 }
 
 // Run runs every check that the capabilities call for.
@@ -112,6 +116,7 @@ func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.Silence != nil {
 		t.Run("identity/silence", func(t *testing.T) { check{run: checkSilence}.runOn(t, h) })
+		t.Run("identity/hung", func(t *testing.T) { check{run: checkHung}.runOn(t, h) })
 	}
 	if h.Estrange != nil {
 		t.Run("identity/adopt", func(t *testing.T) { check{run: checkAdopt}.runOn(t, h) })
@@ -152,6 +157,9 @@ type roles struct {
 	workers hapax.WorkerStore
 	pools   hapax.PoolStore
 	rows    driver.Rows
+
+	guarding driver.Guarding
+	healing  driver.Healing
 }
 
 // open opens a handle, which is closed at the end of the test at the latest.
@@ -180,6 +188,12 @@ func (e *env) adopted(h Handle) roles {
 	want(ok || e.h.Capabilities.WorkersOnly, "hapax.Store")
 	r.rows, ok = r.handle.(driver.Rows)
 	want(ok || e.h.Capabilities.NoRows, "driver.Rows")
+	if guards(e.h.Capabilities) {
+		r.guarding, ok = r.handle.(driver.Guarding)
+		want(ok, "driver.Guarding")
+		r.healing, ok = r.handle.(driver.Healing)
+		want(ok, "driver.Healing")
+	}
 	return r
 }
 

@@ -203,10 +203,13 @@ type keeper struct {
 	handBack func(t driver.Tag, a hapax.Allocation, next int64) (driver.Tag, error)
 	redefine func(t driver.Tag, def hapax.Tag) driver.Tag
 	slowEdit bool // an edit reads first, and writes later
+
+	meeting sync.Mutex // is held for a guarded call
+	rules   guardRules
 }
 
 func newKeeper() *keeper {
-	return &keeper{twin: newTwin(), kept: map[string]driver.Tag{}, advance: driver.Advance, handBack: driver.HandBack, redefine: driver.Tag.Redefined}
+	return &keeper{twin: newTwin(), kept: map[string]driver.Tag{}, advance: driver.Advance, handBack: driver.HandBack, redefine: driver.Tag.Redefined, rules: rightRules()}
 }
 
 func (k *keeper) change(name string, f func(driver.Tag) (driver.Tag, error)) error {
@@ -239,6 +242,7 @@ func (k *keeper) CreateTag(_ context.Context, tag hapax.Tag, mode hapax.CreateMo
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	stored, ok := k.kept[tag.Name]
+	tag.Deleted, tag.Token = false, 0
 	if ok {
 		var err error
 		if tag, err = driver.Revive(stored.Tag, tag, mode); err != nil {
@@ -246,7 +250,7 @@ func (k *keeper) CreateTag(_ context.Context, tag hapax.Tag, mode hapax.CreateMo
 		}
 	}
 	k.kept[tag.Name] = k.redefine(stored, tag)
-	return tag, nil
+	return k.kept[tag.Name].Tag, nil
 }
 
 func (k *keeper) Tag(_ context.Context, name string) (tag hapax.Tag, err error) {

@@ -1,38 +1,77 @@
 // Package witness guards a store against its own past: it notices a store that
-// was restored from a backup, replaced, edited or copied, and then sees to it
-// that nobody is granted anything until an operator has decided.
+// was restored from a backup, replaced, wiped or edited, sees to it that nobody is
+// granted anything meanwhile, and heals it where all who can know have spoken.
 //
-// Guard wraps a store, for servers and for programs that embed the library. A
-// grant passes in this order, in the methods Allocate, AcquireWorker and
-// ExtendWorker of Guarded:
+// Open wraps a store for programs that embed the library; Guard and GuardOpened
+// for those that keep the witness open themselves, as servers do.
 //
-//  1. the store grants it;
-//  2. the witness, a file outside the store, accepts and records it, durably;
-//  3. the node's heartbeat in the store goes on by one, and there is no fence;
-//  4. the grant is used.
+// # How a store that went back is found
 //
-// A store that went back lacks something that was acknowledged: a mark that the
-// witness has recorded, the store's own identity, or a heartbeat. Each of the
-// three makes the node refuse. The refusal is recorded in the witness, so that it
-// outlives the process, and raised in the store as a fence, so that it holds for
-// every node, also for those that know of nothing:
+// Each start of a process joins the store with a row of its own, its heartbeat,
+// which only it advances: at least every second, and in the same transaction as
+// each grant. A row that is behind what the store has acknowledged is proof that
+// the store went back. The witness, a small file outside the store that is synced
+// before a grant is used, remembers the rows and how far each line was granted.
 //
-//	               lacks a mark, a heartbeat, its identity
-//	     serving ------------------------------------------> refusing
-//	      |  ^                                                |
-//	fence |  | fence lifted, all marks at or above            | raises the fence,
-//	found |  | the witness's                                  | publishes evidence
-//	      v  |                                                v
-//	     fenced <---------------------------------------------+
+// A line's pair of fencing token and mark only grows: a hand-back lowers the mark
+// and raises the token. So a lower pair is proof as well, and no request of a
+// client can make a store look older than it is.
 //
-// While the fence stands every living node publishes what its witness knows as
-// evidence. Adopt, run once by an operator, waits for that evidence, raises every
-// mark above it and lifts the fence.
+// # States
 //
-// On a shared store a node that joins registers, and waits for one heartbeat
-// before its first grant if other nodes are there, so that one that knows better
-// can raise the fence first.
+//	          every living node has met the store
+//	joining ------------------------------------------> serving
+//	 ^  ^ ^   <------------------------------------------ |  |
+//	 |  | |        out of contact, another primary,       |  |
+//	 |  | |        ended by others                        |  |
+//	 |  | |                                               |  |
+//	 |  | | the decision names the fence      fence found |  | lacks what was
+//	 |  | +------------------------- fenced <------------+  | acknowledged
+//	 |  |                              |                     |
+//	 |  |                              | lacks it too        v
+//	 |  |                              +-----------------> refusing
+//	 |  +---------------------------------------------------+
+//	 |            the decision names the fence
+//	 any of them: closed -> leaving -> left
 //
-// What stays unseen: a store that went back while no node that wrote to it since
-// is alive and in reach of it, and no witness of such a node is left.
+// The table of all states and events is in state.go.
+//
+// # Joining
+//
+// A process registers and uses no grant until every row that has neither left nor
+// fallen silent says that it has seen this join, with a heartbeat that was seen to come,
+// and one of those serves: two beats where all are alive. Where one does not, or nobody
+// serves, it waits until a living node must have met the store again: Options.wait, 5 s
+// at the defaults. Whoever sees others join, leave or fall silent reads first the rows
+// and then all lines into its witness, and speaks from then on for those that have ended.
+//
+// A process that was out of contact for that long, or finds another primary, asks in the
+// same way and keeps its row, unless others have ended that: so all go on within beats of
+// the return of a store that was away.
+//
+// # Healing
+//
+// Who finds itself behind raises a fence in the store, which everybody obeys. Then
+// one of the living asks, and all who can know publish their witness as evidence.
+// When every row that anybody knows is accounted for, by its own process, by one
+// that itself found the loss and has seen it end before, or by an operator, the
+// marks are raised above all evidence, a decision is recorded and the fence ends.
+// Somebody who can know and is missing is named in Status until he speaks, or an
+// operator does for him: Settle, Adopt.
+//
+// # What stays unseen
+//
+// A store that was restored when nobody who can know is alive and no witness is
+// left; a node that worked while everyone who found the loss was cut off, and is
+// dead; a copy younger than the last beat of a node that is then granted something, also
+// where that beat is long ago and all who are there at first were away since; a command
+// that uses a store that was wiped, before a node has met it; a request in flight across a
+// restore; a witness older than its node's last grant
+// whose store is behind too; two primaries at once.
+//
+// # Foreign tables
+//
+// A table of another system has no room for rows and fences. Marks compares what
+// such a table grants with what was granted before, line by line, and refuses a
+// line that went back, until Readmit.
 package witness

@@ -2,423 +2,455 @@ package witness_test
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
-	"github.com/hapax-id/hapax/store/memstore"
-	"github.com/hapax-id/hapax/store/storetest"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
-// A cell is a node over a store of its own, whose calls can be made to fail.
-type cell struct {
-	*witness.Guarded
-	t     *testing.T
-	store *memstore.Store
-	link  *storetest.Faults
-	path  string
+// What follows are worlds in which one rule of the guard makes the difference.
+
+// misses waits until the fence tells that the node is missing, and nobody else.
+func (f *fleet) misses(name string) {
+	f.t.Helper()
+	f.until("that "+name+" is missing", func() bool {
+		fence := f.standing()
+		return fence != nil && len(fence.Missing) > 0
+	})
+	if missing := f.standing().Missing; len(missing) != 1 || missing[0].Name != name {
+		f.t.Errorf("missing are %v; want %s alone", missing, name)
+	}
 }
 
-// inCell runs a test in virtual time with a tag "t".
-func inCell(t *testing.T, f func(*testing.T, *cell)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		c := &cell{t: t, store: memstore.New(), path: filepath.Join(t.TempDir(), "witness")}
-		if _, err := c.store.CreateTag(t.Context(), hapax.Tag{Name: "t"}, hapax.CreateExplicit); err != nil {
+// neverFenced fails the test if there was a fence: what happened is no loss.
+func (f *fleet) neverFenced() {
+	f.t.Helper()
+	if f.standing() != nil || f.row(driver.TableGuard, "decision") != nil {
+		f.t.Error("a store that has lost nothing was fenced")
+	}
+}
+
+// A copy of a directory starts on a restored store, before the original has met that: it
+// advances a row of its own, and not the original's, by which that finds the loss.
+func TestCopyOfADirectoryOnARestoredStore(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		f.serve(12*time.Second, a)
+		a.must("t", 10)
+		text, err := os.ReadFile(a.path)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(f.dir, "c"), text, 0o600)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
+		backup := f.store.Snapshot()
+		a.must("t", 1000)
+		a.must("t", 1000)
+		a.link.hang()
+		f.store.Restore(backup)
+		time.AfterFunc(2500*time.Millisecond, a.link.unhang)
+		c := f.start("c")
+		for _, m := range []*machine{a, c} {
+			m.within(30 * time.Second)
+		}
+	})
+}
+
+// Nor does a copy speak for its original where the store has gone back, although nobody
+// has seen that work since the directory was copied.
+func TestCopySpeaksForNobody(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		f.serve(12*time.Second, a)
+		a.must("t", 10)
+		c := f.copyOf(a, "c")
+		f.serve(12*time.Second, c)
+		time.Sleep(2 * time.Second)
+		backup := f.store.Snapshot()
+		time.Sleep(1500 * time.Millisecond)
+		c.must("t", 10)
+		a.must("t", 5000)
+		a.crash()
+		f.store.Restore(backup)
+		f.misses("a")
+		a.start()
+		for _, m := range []*machine{a, c} {
+			m.within(20 * time.Second)
+		}
+	})
+}
+
+// A witness that was restored from a backup does not speak for what others have seen its
+// node do since.
+func TestOlderWitness(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(2 * time.Second)
+		old, err := os.ReadFile(b.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		backup := f.store.Snapshot()
+		time.Sleep(2 * time.Second)
+		for range 100 {
+			b.must("t", 10)
+		}
+		time.Sleep(1500 * time.Millisecond) // a has seen that
+		b.crash()
+		f.store.Restore(backup)
+		if err := os.WriteFile(b.path, old, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b.start()
+		f.misses("b")
+		if err := a.take("t", 10); err == nil {
+			t.Error("a is granted numbers that b may have used")
+		}
+	})
+}
+
+// A node whose surveys fail knows by its heartbeats that another has joined, and misses
+// it when the store goes back.
+func TestNodeThatNobodySurveyed(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		f.serve(12*time.Second, a)
+		time.Sleep(2 * time.Second)
+		a.link.set(func(op string) error { // its surveys fail, its heartbeats do not
+			if op == "tags" {
+				return errDown
+			}
+			return nil
+		}, nil)
+		time.Sleep(100 * time.Millisecond)
+		backup := f.store.Snapshot()
+		c := f.start("c")
+		f.serve(12*time.Second, c) // without a word of a
+		c.must("t", 5000)
+		time.Sleep(1200 * time.Millisecond)
+		c.crash()
+		f.store.Restore(backup)
+		a.link.set(nil, nil)
+		f.until("who is missing", func() bool { fence := f.standing(); return fence != nil && len(fence.Missing) == 1 })
 		c.start()
-		defer func() { c.stop() }()
-		f(t, c)
+		for _, m := range []*machine{a, c} {
+			m.within(20 * time.Second)
+		}
 	})
 }
 
-func (c *cell) start() {
-	c.t.Helper()
-	w, err := witness.Open(c.path)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.link = storetest.NewFaults(c.store)
-	if c.Guarded, err = witness.Guard(c.link, w, witness.Options{}); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-func (c *cell) stop() {
-	c.t.Helper()
-	c.Kill()
-	if err := c.Witness().Close(); err != nil {
-		c.t.Error(err)
-	}
-}
-
-func (c *cell) restart() {
-	c.t.Helper()
-	c.stop()
-	c.start()
-}
-
-func (c *cell) take(n int64) hapax.Allocation {
-	c.t.Helper()
-	a, err := c.Allocate(c.t.Context(), "t", n, "")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return a
-}
-
-func (c *cell) wantFenced(err error, cause error) {
-	c.t.Helper()
-	if !errors.Is(err, hapax.ErrFenced) || !errors.Is(err, cause) {
-		c.t.Errorf("error is %v, want ErrFenced and %v", err, cause)
-	}
-	raw, err := c.store.Row(c.t.Context(), driver.TableFence, "fence")
-	if err != nil || raw == nil {
-		c.t.Errorf("the fence is %q, error %v", raw, err)
-	}
-}
-
-// Two grants that are answered out of order are both good.
-func TestGrantsAnsweredOutOfOrder(t *testing.T) {
-	inCell(t, func(t *testing.T, c *cell) {
-		c.take(1)
-		slow := true
-		c.link.Inject(func(op storetest.Op) storetest.Fault {
-			if op.Method == "Allocate" && slow {
-				slow = false
-				return storetest.Fault{After: time.Second}
+// A mark was set back by hand, and all rows are as they were: a grant tells, and a survey.
+func TestEditedMark(t *testing.T) {
+	for _, survey := range []bool{false, true} {
+		world(t, func(t *testing.T, f *fleet) {
+			a := f.start("a")
+			f.serve(12*time.Second, a)
+			time.Sleep(2 * time.Second)
+			backup := f.store.Snapshot()
+			a.must("t", 5000)
+			rows, err := f.store.ListRows(t.Context(), driver.TableBeats, "", 10)
+			if err != nil || len(rows) != 1 {
+				t.Fatal(rows, err)
 			}
-			return storetest.Fault{}
+			old, err := backup.Row(t.Context(), driver.TableBeats, rows[0].Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok, err := backup.SwapRow(t.Context(), driver.TableBeats, rows[0].Name, old, rows[0].Value); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			f.store.Restore(backup)
+			if survey {
+				b := f.start("b") // it has a survey the store
+				time.Sleep(3 * time.Second)
+				f.until("the fence", func() bool { return f.standing() != nil })
+				b.within(20 * time.Second)
+			} else if err := a.take("t", 10); !errors.Is(err, hapax.ErrStoreRolledBack) {
+				t.Errorf("a grant below what was granted: %v; want ErrStoreRolledBack", err)
+			}
+			a.within(20 * time.Second)
 		})
-		var wg sync.WaitGroup
-		wg.Go(func() { c.take(10) })
-		synctest.Wait()
-		c.take(10)
-		wg.Wait()
+	}
+}
+
+// The store goes back while a node reads it: what it read is of two stores.
+func TestSurveyAcrossARestore(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(2 * time.Second)
+		backup := f.store.Snapshot()
+		time.Sleep(1500 * time.Millisecond)
+		b.must("t", 5000)
+		var once sync.Once
+		a.link.set(func(op string) error {
+			if op == "tags" { // the rows were read
+				once.Do(func() { f.store.Restore(backup) })
+			}
+			return nil
+		}, nil)
+		b.stop()
+		time.Sleep(3 * time.Second)
+		f.misses("b")
+		b.start()
+		for _, m := range []*machine{a, b} {
+			m.within(20 * time.Second)
+		}
 	})
 }
 
-// A grant that was handed back while another is asked for may be answered again.
-func TestHandBackDuringAllocate(t *testing.T) {
-	inCell(t, func(t *testing.T, c *cell) {
-		a := c.take(100)
-		c.link.Inject(func(op storetest.Op) storetest.Fault {
-			if op.Method == "Allocate" {
-				return storetest.Fault{Before: time.Second}
+// A node works and leaves while another reads the store: who read that it has left has
+// read what it was granted.
+func TestLeavesDuringASurvey(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(2 * time.Second)
+		backup := f.store.Snapshot()
+		var mu sync.Mutex
+		reads, done := 0, false
+		a.link.set(func(op string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case op == "tags":
+				reads++
+			case op == "list" && reads == 1 && !done: // after the lines, where it should be before
+				done = true
+				b.must("t", 5000)
+				b.stop()
 			}
-			return storetest.Fault{}
-		})
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			if b := c.take(10); b.Grant.Lo != 41 {
-				t.Errorf("granted %v, want what was handed back from 41 on", b.Grant)
+			return nil
+		}, nil)
+		c := f.start("c") // has a survey the store
+		f.serve(12*time.Second, c)
+		c.crash()
+		time.Sleep(1500 * time.Millisecond)
+		f.store.Restore(backup)
+		for _, m := range []*machine{b, c} {
+			if m.name == "b" && !done {
+				t.Fatal("a has made no survey")
 			}
+			m.start()
+		}
+		for _, m := range []*machine{a, b, c} {
+			m.within(30 * time.Second)
+		}
+	})
+}
+
+// A joiner's wait begins anew with a new connection: what it waited before was beside
+// the store as it was then.
+func TestWaitsAnewAfterADial(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		f.serve(12*time.Second, a)
+		time.Sleep(2 * time.Second)
+		a.link.set(func(op string) error { // it does not say that it has seen others join
+			if op == "tags" {
+				return errDown
+			}
+			return nil
+		}, nil)
+		c := f.start("c")
+		time.Sleep(4 * time.Second)
+		backup := f.store.Snapshot()
+		a.must("t", 5000)
+		a.link.hang()
+		c.link.hang()
+		f.store.Restore(backup)
+		c.link.unhang()
+		time.AfterFunc(3*time.Second, func() {
+			a.link.set(nil, nil)
+			a.link.unhang()
 		})
-		synctest.Wait()
-		if err := c.HandBack(t.Context(), a, 41); err != nil {
+		for _, m := range []*machine{a, c} {
+			m.within(40 * time.Second)
+		}
+	})
+}
+
+// lostWork makes a world in which c has joined while a was cut off, was granted numbers,
+// and the store went back behind a's last heartbeat: only c knows of c.
+func lostWork(f *fleet) (a, c *machine) {
+	a = f.start("a")
+	f.serve(12*time.Second, a)
+	time.Sleep(2 * time.Second)
+	backup := f.store.Snapshot()
+	time.Sleep(1500 * time.Millisecond)
+	a.link.cut()
+	c = f.start("c")
+	f.serve(15*time.Second, c)
+	c.must("t", 5000)
+	c.link.hang()
+	f.store.Restore(backup)
+	return a, c
+}
+
+// The healer gives everybody who lives the time to meet the store, before it believes
+// that it knows who can know.
+func TestHealerWaits(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, c := lostWork(f)
+		a.link.mend()
+		time.AfterFunc(2*time.Second, c.link.unhang)
+		for _, m := range []*machine{a, c} {
+			m.within(40 * time.Second)
+		}
+	})
+}
+
+// Who has found itself behind must speak, although nobody else knows of it.
+func TestFinderMustSpeak(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, c := lostWork(f)
+		c.link.unhang()
+		f.until("the fence of c", func() bool { return f.standing() != nil })
+		c.crash()
+		a.link.mend()
+		f.until("who is missing", func() bool { fence := f.standing(); return fence != nil && len(fence.Missing) == 1 })
+		c.start()
+		for _, m := range []*machine{a, c} {
+			m.within(40 * time.Second)
+		}
+	})
+}
+
+// A node that has not found the loss marks another silent, in the store as it is after
+// that. Neither the mark nor the word of who made it settles what the other was granted.
+func TestMarkedSilentAfterTheLoss(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b, c := f.start("a"), f.start("b"), f.start("c")
+		f.serve(12*time.Second, a, b, c)
+		time.Sleep(2 * time.Second)
+		backup := f.store.Snapshot()
+		a.must("t", 5000)
+		b.must("t", 10)
+		a.link.cut()
+		b.link.hang()
+		f.store.Restore(backup)
+		time.Sleep(7 * time.Second) // c marks both silent
+		b.link.unhang()
+		f.until("the fence", func() bool { return f.standing() != nil })
+		time.Sleep(15 * time.Second)
+		if fence := f.standing(); fence == nil || !slices.ContainsFunc(fence.Missing, func(n witness.Node) bool { return n.Name == "a" }) {
+			t.Errorf("the fence is %+v; want a missing", fence)
+		}
+		a.link.mend()
+		f.twice = nil // c went on: its last heartbeat is in the copy, a listed case
+		for _, m := range []*machine{a, b, c} {
+			m.within(40 * time.Second)
+		}
+	})
+}
+
+// Of two that know a line, one knows the higher mark and the other the higher token:
+// the line is raised above both.
+func TestRaisesAboveMarksAndTokens(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(2 * time.Second)
+		backup := f.store.Snapshot()
+		a.must("t", 5000)
+		a.link.hang()
+		f.store.Restore(backup)
+		granted, err := b.Allocate(t.Context(), "t", 10, "") // not used; b has not met the loss
+		if err != nil {
 			t.Fatal(err)
 		}
-		wg.Wait()
+		if err := b.HandBack(t.Context(), granted, granted.Grant.Lo); err != nil {
+			t.Fatal(err)
+		}
+		a.link.unhang()
+		time.Sleep(2 * time.Second)
+		for _, m := range []*machine{a, b} {
+			m.within(20 * time.Second)
+		}
 	})
 }
 
-// A crash after the store took a hand-back, and before the witness was told, leaves
-// no store that seems to be behind.
-func TestCrashDuringHandBack(t *testing.T) {
-	for name, fault := range map[string]storetest.Fault{
-		"taken, the answer lost": {Lose: hapax.ErrStoreUnavailable},
-		"not taken":              {Fail: hapax.ErrStoreUnavailable},
-	} {
-		inCell(t, func(t *testing.T, c *cell) {
-			a := c.take(100)
-			c.link.Inject(func(op storetest.Op) storetest.Fault {
-				if op.Method == "HandBack" {
-					return fault
+// The store goes back once more while it is raised: it is raised again.
+func TestGoesBackWhileItIsRaised(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(2 * time.Second)
+		backup := f.store.Snapshot()
+		time.Sleep(1500 * time.Millisecond)
+		b.must("t", 5000)
+		a.must("t", 10)
+		var once sync.Once
+		for _, m := range []*machine{a, b} {
+			m.link.set(nil, func(op string) error {
+				if op == "heal" { // raised, and not yet lifted
+					once.Do(func() { // the rows are as they are now, and the lines as before
+						again := backup.Snapshot()
+						f.rows(again)
+						f.store.Restore(again)
+					})
 				}
-				return storetest.Fault{}
+				return nil
 			})
-			if err := c.HandBack(t.Context(), a, 41); !errors.Is(err, hapax.ErrStoreUnavailable) {
-				t.Fatalf("%s: %v", name, err)
+		}
+		f.store.Restore(backup)
+		time.Sleep(1100 * time.Millisecond)
+		for _, m := range []*machine{a, b} {
+			m.within(40 * time.Second)
+		}
+	})
+}
+
+// rows gives another store the rows of the guard that this one has.
+func (f *fleet) rows(to driver.Rows) {
+	ctx := f.t.Context()
+	for _, table := range []string{driver.TableBeats, driver.TableNodes, driver.TableFence, driver.TableGuard, driver.TableEvidence} {
+		old, err := to.ListRows(ctx, table, "", 1000)
+		if err != nil {
+			f.t.Error(err)
+		}
+		for _, r := range old {
+			if ok, err := to.SwapRow(ctx, table, r.Name, r.Value, nil); !ok || err != nil {
+				f.t.Error(ok, err)
 			}
-			c.restart()
-			if b := c.take(5); b.Grant.Lo != 41 && b.Grant.Lo != 101 {
-				t.Errorf("%s: granted %v", name, b.Grant)
+		}
+		now, err := f.store.ListRows(ctx, table, "", 1000)
+		if err != nil {
+			f.t.Error(err)
+		}
+		for _, r := range now {
+			if ok, err := to.SwapRow(ctx, table, r.Name, nil, r.Value); !ok || err != nil {
+				f.t.Error(ok, err)
 			}
-		})
+		}
 	}
 }
 
-// The heartbeat after a grant is what notices a store that went back where the
-// grant itself lies high enough: another node's marks were lost, not this one's.
-func TestHeartbeatFollowsTheGrant(t *testing.T) {
-	inCell(t, func(t *testing.T, c *cell) {
-		c.take(10)
-		time.Sleep(10 * time.Second)
-		backup := c.store.Snapshot()
-		time.Sleep(1100 * time.Millisecond) // one heartbeat, of which the backup knows nothing
-		c.store.Restore(backup)
-		_, err := c.Allocate(t.Context(), "t", 10, "") // at the very moment: the loop has not looked yet
-		c.wantFenced(err, hapax.ErrStoreRolledBack)
-	})
-}
-
-// What the node knew when it was stopped counts when it starts.
-func TestHeartbeatOutlivesTheProcess(t *testing.T) {
-	inCell(t, func(t *testing.T, c *cell) {
-		c.take(10)
-		backup := c.store.Snapshot()
-		time.Sleep(10 * time.Second)
-		c.take(10) // records a heartbeat of ten seconds later
-		mark, _ := c.Witness().Mark(witness.TagLine("t"))
-		c.stop()
-		c.store.Restore(backup)
-		if _, err := c.store.UpdateTag(t.Context(), "t", hapax.TagUpdate{Floor: &mark}); err != nil {
-			t.Fatal(err) // somebody set the mark right by hand, and nothing else
-		}
-		c.start()
-		_, err := c.Allocate(t.Context(), "t", 10, "")
-		c.wantFenced(err, hapax.ErrStoreRolledBack)
-	})
-}
-
-// A lease whose row was put back is a reason to refuse where the witness knows of
-// it, and none where only the caller says so.
-func TestLeaseBehindTheWitness(t *testing.T) {
-	layout, err := hapax.ParseLayout(hapax.LayoutLeaf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	inCell(t, func(t *testing.T, c *cell) {
-		ctx := t.Context()
-		now := func() hapax.Term {
-			return hapax.Term{Now: time.Now().AddDate(26, 0, 0), Length: 10 * time.Second, TTL: time.Minute}
-		}
-		req := hapax.AcquireRequest{Pool: "p", Layout: layout, Workers: hapax.WorkerRange{Lo: 0, Hi: 4}, Holder: "h", Term: now()}
-		lease, err := c.AcquireWorker(ctx, req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		forged := lease
-		forged.Token += 7
-		if _, err := c.ExtendWorker(ctx, forged, hapax.ExtendRequest{Layout: layout, Term: now()}); !errors.Is(err, hapax.ErrLeaseLost) || errors.Is(err, hapax.ErrFenced) {
-			t.Errorf("a forged token: %v, want ErrLeaseLost alone", err)
-		}
-		row, err := c.store.Row(ctx, "workers/p", "0000000000000000000")
-		if err != nil || row == nil {
-			t.Fatal(err)
-		}
+// Operators' floors reach lines that a wiped store lacks.
+func TestFloorOnAWipedStore(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		a.must("t", 10)
 		time.Sleep(2 * time.Second)
-		later, err := c.ExtendWorker(ctx, lease, hapax.ExtendRequest{Layout: layout, Term: now()})
-		if err != nil {
+		b.must("t", 50_000)
+		b.crash()
+		f.store.Restore(emptyStore())
+		f.misses("b")
+		if _, err := a.Settle(t.Context(), witness.Statement{Row: "b", Floor: 1_000_000}); err != nil {
 			t.Fatal(err)
 		}
-		current, _ := c.store.Row(ctx, "workers/p", "0000000000000000000")
-		if ok, err := c.store.SwapRow(ctx, "workers/p", "0000000000000000000", current, row); !ok || err != nil {
-			t.Fatal(ok, err)
-		}
-		_, err = c.ExtendWorker(ctx, later, hapax.ExtendRequest{Layout: layout, Term: now()})
-		c.wantFenced(err, hapax.ErrStoreRolledBack)
-	})
-}
-
-// A tag that the store has lost is refused for good, and not made anew.
-func TestLostTag(t *testing.T) {
-	inCell(t, func(t *testing.T, c *cell) {
-		empty := c.store.Snapshot()
-		if _, err := c.store.CreateTag(t.Context(), hapax.Tag{Name: "u"}, hapax.CreateExplicit); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Allocate(t.Context(), "u", 10, ""); err != nil {
-			t.Fatal(err)
-		}
-		c.store.Restore(empty)
-		_, err := c.Allocate(t.Context(), "u", 10, "")
-		c.wantFenced(err, hapax.ErrStoreRolledBack)
-		if _, err := c.CreateTag(t.Context(), hapax.Tag{Name: "u"}, hapax.CreateFirstUse); !errors.Is(err, hapax.ErrFenced) {
-			t.Errorf("created anew: %v", err)
-		}
-		c.restart() // the refusal is in the witness, too
-		if st := c.Status(); st.State != witness.Refusing || st.Why == "" {
-			t.Errorf("after a restart: %+v", st)
-		}
-		a, err := witness.AdoptWith(t.Context(), c.store, c.Witness(), witness.AdoptRequest{})
-		if err != nil || len(a.Raised) != 1 || a.Raised[0].Tag != "u" || a.Raised[0].To != 11 {
-			t.Fatalf("adopted %+v, %v", a, err)
-		}
-		time.Sleep(5 * time.Second)
-		if got, err := c.Allocate(t.Context(), "u", 1, ""); err != nil || got.Grant.Lo != 11 {
-			t.Errorf("after adopting: %v, %v", got.Grant, err)
-		}
-	})
-}
-
-// Adopt raises tombstones too, and leaves them dead.
-func TestAdoptRaisesTombstones(t *testing.T) {
-	inCell(t, func(t *testing.T, c *cell) {
-		ctx := t.Context()
-		c.take(10)
-		if _, err := c.store.DeleteTag(ctx, "t"); err != nil {
-			t.Fatal(err)
-		}
-		a, err := witness.Adopt(ctx, c.store, witness.AdoptRequest{Lines: []map[string]int64{{witness.TagLine("t"): 5000}}})
-		if err != nil || len(a.Raised) != 1 {
-			t.Fatalf("%+v, %v", a, err)
-		}
-		if tag, err := c.store.Tag(ctx, "t"); err != nil || !tag.Deleted || tag.Mark != 5000 {
-			t.Errorf("the tombstone is %+v, %v", tag, err)
-		}
-	})
-}
-
-// Adopt does not go on without a node that the store knows, unless a floor is
-// given.
-func TestAdoptWaitsForEveryNode(t *testing.T) {
-	inCell(t, func(t *testing.T, c *cell) {
-		ctx := t.Context()
-		c.take(100)
-		backup := c.store.Snapshot()
-		time.Sleep(3 * time.Second)
-		c.take(100)
-		c.stop() // and never comes back
-		c.store.Restore(backup)
-		c.path += "2"
-		c.start()
-		raw := []byte(`{"id":"F","node":"x","name":"x","at":"2026-01-01T00:00:00Z","why":"test"}`)
-		if ok, err := c.store.SwapRow(ctx, driver.TableFence, "fence", nil, raw); !ok || err != nil {
-			t.Fatal(ok, err)
-		}
-		_ = c.Ping(ctx)
-		time.Sleep(3 * time.Second)
-		a, err := witness.Adopt(ctx, c.store, witness.AdoptRequest{})
-		if !errors.Is(err, hapax.ErrFenced) || len(a.Missing) != 1 {
-			t.Fatalf("without the node: %+v, %v", a, err)
-		}
-		if _, err := witness.Adopt(ctx, c.store, witness.AdoptRequest{WithoutMissing: true}); !errors.Is(err, hapax.ErrInvalidArgument) {
-			t.Errorf("without a floor: %v", err)
-		}
-		if a, err = witness.Adopt(ctx, c.store, witness.AdoptRequest{WithoutMissing: true, Floor: 1000}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(3 * time.Second)
-		if got := c.take(1); got.Grant.Lo != 1000 {
-			t.Errorf("went on at %v after %+v, want 1000", got.Grant, a)
-		}
-	})
-}
-
-// A fence that was lifted for another store says nothing about this one.
-func TestLiftedForAnotherStore(t *testing.T) {
-	inCell(t, func(t *testing.T, c *cell) {
-		ctx := t.Context()
-		c.take(100)
-		time.Sleep(2 * time.Second)
-		c.store.Restore(memstore.New())
-		if _, err := c.store.CreateTag(ctx, hapax.Tag{Name: "t", Start: 9000}, hapax.CreateExplicit); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * time.Second)
-		st := c.Status()
-		if st.Fence == nil {
-			t.Fatalf("status is %+v", st)
-		}
-		lifted := []byte(`{"store":"of somebody else","at":"2026-01-01T00:00:00Z"}`)
-		if ok, err := c.store.SwapRow(ctx, driver.TableFence, "lifted/"+st.Fence.ID, nil, lifted); !ok || err != nil {
-			t.Fatal(ok, err)
-		}
-		fence, _ := c.store.Row(ctx, driver.TableFence, "fence")
-		if ok, err := c.store.SwapRow(ctx, driver.TableFence, "fence", fence, nil); !ok || err != nil {
-			t.Fatal(ok, err)
-		}
-		time.Sleep(5 * time.Second)
-		_, err := c.Allocate(ctx, "t", 1, "")
-		c.wantFenced(err, hapax.ErrFenced)
-	})
-}
-
-// A node that was pointed at the store of others refuses, and lets them be.
-func TestStoreOfOthers(t *testing.T) {
-	inCell(t, func(t *testing.T, c *cell) {
-		ctx := t.Context()
-		other := memstore.New()
-		if _, err := other.CreateTag(ctx, hapax.Tag{Name: "t"}, hapax.CreateExplicit); err != nil {
-			t.Fatal(err)
-		}
-		theirs := startNode(t, other, filepath.Join(t.TempDir(), "theirs"), "theirs", map[hapax.ID]string{})
-		theirs.mustUse("t", 10)
-		time.Sleep(time.Hour)
-		c.take(10)
-		c.stop()
-		c.store = other
-		c.start()
-		if _, err := c.Allocate(ctx, "t", 1, ""); !errors.Is(err, hapax.ErrStoreReplaced) {
-			t.Errorf("error is %v, want ErrStoreReplaced", err)
-		}
-		time.Sleep(10 * time.Second)
-		theirs.mustUse("t", 10)
-		theirs.stop()
-	})
-}
-
-// While the store could not be reached, another one may have come in its place: it
-// is asked for its name anew before it is asked for anything.
-func TestReplacedDuringAnOutage(t *testing.T) {
-	inCell(t, func(t *testing.T, c *cell) {
-		c.take(10)
-		c.link.Down()
-		if _, err := c.Allocate(t.Context(), "t", 1, ""); !errors.Is(err, hapax.ErrStoreUnavailable) {
-			t.Fatalf("while the store is away: %v", err)
-		}
-		other := memstore.New()
-		if _, err := other.CreateTag(t.Context(), hapax.Tag{Name: "t"}, hapax.CreateExplicit); err != nil {
-			t.Fatal(err)
-		}
-		c.store.Restore(other)
-		c.link.Up()
-		_, err := c.Allocate(t.Context(), "t", 1, "")
-		c.wantFenced(err, hapax.ErrStoreReplaced)
-		if tag, err := c.store.Tag(t.Context(), "t"); err != nil || tag.Mark != 1 {
-			t.Errorf("the other store's mark is %d, %v: it was asked for numbers", tag.Mark, err)
-		}
-	})
-}
-
-// Grants of one line that overlap while both are under way show that the store
-// went back in between.
-func TestStoreWentBackBetweenTwoAnswers(t *testing.T) {
-	inCell(t, func(t *testing.T, c *cell) {
-		c.take(10)
-		c.link.Inject(func(op storetest.Op) storetest.Fault {
-			if op.Method == "Allocate" {
-				return storetest.Fault{After: time.Second}
-			}
-			return storetest.Fault{}
-		})
-		backup := c.store.Snapshot()
-		errs := make(chan error, 2)
-		ask := func() {
-			_, err := c.Allocate(t.Context(), "t", 10, "")
-			errs <- err
-		}
-		go ask()
-		synctest.Wait()
-		nodes, _ := c.store.ListRows(t.Context(), driver.TableNodes, "", 10)
-		c.store.Restore(backup)
-		for _, n := range nodes { // as if the node's row had been saved last
-			if old, _ := c.store.Row(t.Context(), driver.TableNodes, n.Name); string(old) != string(n.Value) {
-				_, _ = c.store.SwapRow(t.Context(), driver.TableNodes, n.Name, old, n.Value)
-			}
-		}
-		go ask()
-		first, second := <-errs, <-errs
-		// The refusal of one may overtake the other, which has yet to make its heartbeat.
-		if first == nil && second == nil || !errors.Is(errors.Join(first, second), hapax.ErrStoreRolledBack) {
-			t.Errorf("errors are %v and %v, want one grant accepted at most", first, second)
+		a.within(5 * time.Second)
+		if tag, err := f.store.Tag(t.Context(), "t"); err != nil || tag.Mark < 1_000_000 {
+			t.Errorf("the tag is at %d, error %v; want the floor or more", tag.Mark, err)
 		}
 	})
 }

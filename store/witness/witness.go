@@ -1,31 +1,24 @@
 package witness
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/durable"
+	"github.com/hapax-id/hapax/store/internal/fileid"
 )
 
-// A Witness is what a node remembers outside the store: which store it works
-// with, up to which mark it has used each line, its own heartbeat, and whether it
-// refuses to go on. A store that was restored from a backup, replaced or edited
-// hands out numbers a second time; the witness tells, because it is written
-// before a grant is used.
-//
-// It is a small file: it guards against a store that goes back, not against the
-// loss of the file itself, and it knows only what this node has used.
-//
-// All methods are safe for concurrent use. Changes that are made at the same
-// time share one fsync. When one cannot be made durable, it is refused with
-// ErrStoreUnavailable, and the next one writes the whole file anew.
+// A Witness is what a node remembers outside the store: a small file that is synced
+// before a grant is used. Its methods are safe for concurrent use. Changes that are
+// made at the same time share one fsync. When one cannot be made durable, it is
+// refused with ErrWitnessFailed, and the next one writes the whole file anew.
 type Witness struct {
 	shutOnce func() error // shut, with its result for every later call
 
@@ -34,10 +27,163 @@ type Witness struct {
 
 	mu     sync.Mutex // guards what follows; not held during I/O
 	state  record
-	calls  map[string]*calls // lines with calls to the store under way
-	next   *batch            // what changes join until its first writer takes it; nil: none
-	left   bool              // the node has left the store
+	next   *batch // what changes join until its first writer takes it; nil: none
+	noted  record // what the next batch makes durable besides
 	closed bool
+	failed error // why the last change could not be made durable
+}
+
+// A record is what a witness knows, or a change of it.
+type record struct {
+	Store     string            `json:"store,omitempty"`     // the store's identity; empty: unknown, or unchanged
+	Former    []string          `json:"former,omitempty"`    // identities of stores in whose place others went on
+	Home      *fileid.Identity  `json:"home,omitempty"`      // of the lock file; nil: unchanged
+	Own       map[string]own    `json:"own,omitempty"`       // rows of earlier starts that it can speak for, and of this one
+	Lines     map[string]Pair   `json:"lines,omitempty"`     // how far each line was granted
+	Older     *bool             `json:"older,omitempty"`     // these are marks of an older version's witness, to which the store is to be raised; nil: unchanged
+	Defs      map[string]def    `json:"defs,omitempty"`      // what lines are made anew from
+	Joins     int64             `json:"joins,omitempty"`     // how many processes have joined
+	Decision  *decisionID       `json:"decision,omitempty"`  // the latest that it knows; nil: unchanged. The joins and rows so far are forgotten with it
+	Compacted int64             `json:"compacted,omitempty"` // all that joined up to here have ended, and are spoken for
+	Peers     map[string]peer   `json:"peers,omitempty"`     // rows of others
+	Latch     *latch            `json:"latch,omitempty"`     // nil: unchanged; without a state: nothing stands against a grant
+	Left      *departure        `json:"left,omitempty"`      // nil: unchanged; without a row: it has not left
+	Refused   map[string]string `json:"refused,omitempty"`   // lines of a foreign table that are refused, and why; empty: no longer
+}
+
+// askAhead is how many grants may be asked for before the witness is written again.
+const askAhead = 64
+
+// An own row is that of a start of this directory's process.
+type own struct {
+	Count  int64 `json:"c,omitempty"`      // the last beat that is known to be acknowledged
+	Grants int64 `json:"g,omitempty"`      // up to here every grant that was used is known
+	Asked  int64 `json:"a,omitempty"`      // up to here grants may be asked for before the witness is written again
+	Copied bool  `json:"copied,omitempty"` // the witness is a copy of the process's
+	Gone   bool  `json:"gone,omitempty"`
+}
+
+// A peer is the row of another process as a survey found it.
+type peer struct {
+	Name    string `json:"n,omitempty"`
+	Address string `json:"a,omitempty"`
+	Count   int64  `json:"c,omitempty"`
+	Grants  int64  `json:"g,omitempty"`
+	Every   int64  `json:"e,omitempty"`   // how often it writes its heartbeat at least, in milliseconds
+	How     string `json:"how,omitempty"` // how it has ended, before all lines were read; empty: it had not
+}
+
+// A latch is why nothing may be granted to this node, also after a restart.
+type latch struct {
+	State State  `json:"state,omitempty"` // Fenced or Refusing
+	Code  string `json:"code,omitempty"`
+	Why   string `json:"why,omitempty"`
+	Fence string `json:"fence,omitempty"` // identity of the fence that was seen last; empty: none yet
+	Row   string `json:"row,omitempty"`   // of the process that was behind
+	Count int64  `json:"count,omitempty"` // and its acknowledged beat
+}
+
+// A departure tells how the node left in good order.
+type departure struct {
+	Row   string `json:"row,omitempty"`
+	Joins int64  `json:"joins,omitempty"`
+	Boot  string `json:"boot,omitempty"`  // of the machine
+	Up    int64  `json:"up_ms,omitempty"` // how long the machine had been up, with the time it was asleep
+}
+
+func newRecord() record {
+	return record{Own: map[string]own{}, Lines: map[string]Pair{}, Defs: map[string]def{}, Peers: map[string]peer{}, Refused: map[string]string{}}
+}
+
+// clone returns a copy that shares nothing with r.
+func (r record) clone() record {
+	r.Own, r.Lines, r.Defs, r.Peers, r.Refused = maps.Clone(r.Own), maps.Clone(r.Lines), maps.Clone(r.Defs), maps.Clone(r.Peers), maps.Clone(r.Refused)
+	return r
+}
+
+// merge applies a change. What is known of lines and rows only grows.
+func (r *record) merge(c record) {
+	former := c.Former
+	if c.Store != "" && c.Store != r.Store {
+		former = append(slices.Clip(former), r.Store)
+		r.Store = c.Store
+	}
+	for _, id := range former {
+		if id != "" && !slices.Contains(r.Former, id) {
+			r.Former = append(slices.Clip(r.Former), id)
+		}
+	}
+	if c.Home != nil {
+		r.Home = c.Home
+	}
+	if c.Older != nil {
+		r.Older = c.Older
+	}
+	if c.Decision != nil {
+		r.Decision, r.Joins, r.Compacted = c.Decision, 0, 0
+		clear(r.Own)
+		clear(r.Peers)
+	}
+	r.Joins, r.Compacted = max(r.Joins, c.Joins), max(r.Compacted, c.Compacted)
+	for name, o := range c.Own {
+		if o.Gone {
+			delete(r.Own, name)
+			continue
+		}
+		was := r.Own[name]
+		r.Own[name] = own{Count: max(was.Count, o.Count), Grants: max(was.Grants, o.Grants), Asked: max(was.Asked, o.Asked), Copied: was.Copied || o.Copied}
+	}
+	for line, p := range c.Lines {
+		r.Lines[line] = r.Lines[line].max(p)
+	}
+	maps.Copy(r.Defs, c.Defs)
+	for name, p := range c.Peers {
+		r.Peers[name] = p
+	}
+	if c.Compacted > 0 {
+		maps.DeleteFunc(r.Peers, func(name string, _ peer) bool { return joinOf(name) <= r.Compacted })
+	}
+	if c.Latch != nil {
+		r.Latch = c.Latch
+	}
+	if c.Left != nil {
+		r.Left = c.Left
+	}
+	for line, why := range c.Refused {
+		if why == "" {
+			delete(r.Refused, line)
+		} else {
+			r.Refused[line] = why
+		}
+	}
+}
+
+// join adds a later change to an earlier one that is not written yet.
+func (r *record) join(c record) {
+	gone, readmitted := map[string]own{}, map[string]string{}
+	for name, o := range c.Own {
+		if o.Gone {
+			gone[name] = o
+		}
+	}
+	for line, why := range c.Refused {
+		if why == "" {
+			readmitted[line] = why
+		}
+	}
+	r.merge(c)
+	maps.Copy(r.Own, gone) // merge drops what is over; a change has to say so
+	maps.Copy(r.Refused, readmitted)
+}
+
+// rowName returns the name of the row of the process that joined as the given one.
+func rowName(join int64, run string) string { return fmt.Sprintf("%019d-%s", join, run) }
+
+// joinOf returns as which one the process of a row joined.
+func joinOf(row string) int64 {
+	number, _, _ := strings.Cut(row, "-")
+	n, _ := strconv.ParseInt(number, 10, 64)
+	return n
 }
 
 // A batch is changes that become durable together. The one who opened it writes
@@ -48,142 +194,55 @@ type batch struct {
 	err    error
 }
 
-// calls are the calls for grants of one line that are under way.
-type calls struct {
-	open  map[*call]struct{}
-	taken []hapax.Grant // what was accepted since the oldest of them began
-}
-
-// A call is one call for a grant of a line, from before the store is asked.
-type call struct {
-	line  string
-	since int64 // a grant below this is not new
-	again bool  // the grant may repeat what its holder was granted before: an extension whose answer was lost
-}
-
-// TagLine returns the name of a tag's line.
-func TagLine(tag string) string { return "tag/" + tag }
-
-// WorkerLine returns the name of the timeline of a pool's worker.
-func WorkerLine(pool string, id int64) string {
-	return "worker/" + pool + "/" + strconv.FormatInt(id, 10)
-}
-
-// CutTagLine returns the tag whose line has that name, and false for other lines.
-func CutTagLine(line string) (tag string, ok bool) { return strings.CutPrefix(line, "tag/") }
-
-// CutWorkerLine returns what WorkerLine was given, and false for other lines.
-func CutWorkerLine(line string) (pool string, id int64, ok bool) {
-	i := strings.LastIndexByte(line, '/')
-	id, err := strconv.ParseInt(line[i+1:], 10, 64)
-	_, pool, _ = strings.Cut(line[:max(i, 0)], "/") // a pool may have slashes in its name
-	return pool, id, err == nil && line == WorkerLine(pool, id)
-}
-
-// Open opens the witness in the file at path, or creates it, readable by its
+// OpenFile opens the witness in the file at path, or creates it, readable by its
 // owner only. Its directory must exist; a lock file stands beside it. A last
 // change that a crash cut short was never acknowledged and is dropped.
 //
 // ErrStoreLocked if another process has it open (where the operating system can
-// tell), ErrStoreCorrupt if the file is damaged, ErrStoreUnavailable if it cannot
-// be read or written.
-func Open(path string) (*Witness, error) { return openOn(path, durable.OS) }
+// tell), ErrStoreCorrupt if the file is damaged or of another format,
+// ErrWitnessFailed if it cannot be read or written.
+func OpenFile(path string) (*Witness, error) { return openOn(path, durable.OS) }
 
 func openOn(path string, disk durable.Disk) (*Witness, error) {
 	log, state, err := openLog(path, disk)
 	if err != nil {
 		return nil, err
 	}
-	w := &Witness{log: log, state: state, calls: map[string]*calls{}}
+	w := &Witness{log: log, state: state, noted: newRecord()}
 	w.shutOnce = sync.OnceValue(w.shut)
-	if state.Node == "" {
-		if err := w.commit(func(b *record) error { b.Node = rand.Text(); return nil }); err != nil {
-			return nil, errors.Join(err, w.Close())
-		}
+	if err := w.settle(path + lockSuffix); err != nil {
+		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil
 }
 
-// Read returns what the witness in the file at path says, which may belong to
-// another node; see AdoptRequest.Lines.
-func Read(path string) (map[string]int64, error) {
-	state, err := readLog(path)
-	if err == nil && state.Node == "" {
-		err = fmt.Errorf("%w: there is no witness at %s", hapax.ErrStoreUnavailable, path)
+// settle finds out whether the witness is that of the process before, or a copy of it,
+// whose original may have gone on.
+func (w *Witness) settle(lock string) error {
+	f, err := os.Open(lock)
+	if err != nil {
+		return fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
 	}
-	return state.testimony(), err
-}
-
-// What a witness says besides its lines begins with these, which no line does.
-const (
-	saidSelf  = "self/"  // followed by the node's identity: it was heard
-	saidPeer  = "peer/"  // followed by the identity of another node, a slash and its name
-	saidStore = "store/" // followed by the identity of the store that the node knows
-)
-
-// testimony returns the lines with their marks, as Lines does, and who says it.
-func (r record) testimony() map[string]int64 {
-	said := maps.Clone(r.Marks)
-	for line, next := range r.Offers {
-		said[line] = min(said[line], next)
+	defer f.Close()
+	home, err := fileid.Of(f)
+	if err != nil {
+		return fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
 	}
-	said[saidSelf+r.Node] = 1
-	if r.Store != "" {
-		said[saidStore+r.Store] = 1
-	}
-	for id, name := range r.Peers {
-		said[saidPeer+id+"/"+name] = 1
-	}
-	return said
-}
-
-func (w *Witness) testimony() map[string]int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.state.testimony()
-}
-
-// maxPeers bounds how many other nodes a witness remembers.
-const maxPeers = 1000
-
-// meet remembers other nodes of the store.
-func (w *Witness) meet(nodes []node) error {
 	return w.commit(func(b *record) error {
-		for _, n := range nodes {
-			if _, known := w.state.Peers[n.id]; !known && n.id != w.state.Node && len(w.state.Peers)+len(b.Peers) < maxPeers {
-				b.Peers[n.id] = n.row.Name
+		if w.state.Home == nil || *w.state.Home != home {
+			b.Home = &home
+		}
+		if w.state.Home == nil || home.Inode == 0 || len(w.state.Home.Compare(home)) > 0 {
+			for row, o := range w.state.Own {
+				o.Copied = true
+				b.Own[row] = o
 			}
 		}
-		if len(b.Peers) == 0 {
+		if len(b.Own) == 0 && b.Home == nil {
 			return errNoChange
 		}
 		return nil
 	})
-}
-
-// knows reports whether a node of the store was seen there before.
-func (w *Witness) knows(id string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	_, known := w.state.Peers[id]
-	return known || id == w.state.Node
-}
-
-// settleFor ends a refusal, in one step, for a store that an operator has adopted.
-// The other nodes are forgotten: nothing that they used can come again.
-func (w *Witness) settleFor(store string) error {
-	return w.commit(func(b *record) error {
-		served := ""
-		b.Store, b.Beat, b.At, b.Alone, b.Refusal = store, -1, time.Now().UnixMilli(), true, &served
-		return nil
-	})
-}
-
-// Node returns the node's identity, which is as old as the file.
-func (w *Witness) Node() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.state.Node
 }
 
 // StoreID returns the identity of the store that this node works with, empty
@@ -194,222 +253,101 @@ func (w *Witness) StoreID() string {
 	return w.state.Store
 }
 
-// Refusal returns why this node is granted nothing any more, empty if it is.
-func (w *Witness) Refusal() string {
+// stores returns the identity of the store and of those in whose place it went on.
+func (w *Witness) stores() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.state.Refusal == nil {
-		return ""
+	if w.state.Store == "" {
+		return nil
 	}
-	return *w.state.Refusal
+	return append([]string{w.state.Store}, w.state.Former...)
 }
 
-// Mark returns the line's mark, the first number that this node has not used,
-// and whether the line is known.
-func (w *Witness) Mark(line string) (int64, bool) {
+// Pair returns how far a line is known to be granted, and whether it is known.
+func (w *Witness) Pair(line string) (Pair, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.markLocked(line)
+	p, ok := w.state.Lines[line]
+	return p, ok
 }
 
-// markLocked returns the lowest mark that a line can have in the store: what a
-// hand-back whose outcome is open offers, or else what was used.
-func (w *Witness) markLocked(line string) (int64, bool) {
-	mark, ok := w.state.Marks[line]
-	if next, offered := w.state.Offers[line]; offered {
-		mark = min(mark, next)
+// pairsOf returns the pairs of the timelines of a pool's workers.
+func (w *Witness) pairsOf(pool string) map[string]Pair {
+	prefix := "worker/" + pool + "/"
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	some := map[string]Pair{}
+	for line, p := range w.state.Lines {
+		if strings.HasPrefix(line, prefix) {
+			some[line] = p
+		}
 	}
-	return mark, ok
+	return some
 }
 
-// Lines returns a copy of all lines with their marks.
-func (w *Witness) Lines() map[string]int64 {
+// decision returns the latest decision that the witness knows.
+func (w *Witness) decision() decisionID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	lines := maps.Clone(w.state.Marks)
-	for line := range w.state.Offers {
-		lines[line], _ = w.markLocked(line)
+	if w.state.Decision == nil {
+		return decisionID{}
 	}
-	return lines
+	return *w.state.Decision
 }
 
-// beat returns the last heartbeat that was acknowledged, 0 if there was none
-// since the node was last stopped in good order, and when that was.
-func (w *Witness) beat() (int64, time.Time) {
+// Lines returns a copy of all lines with their pairs.
+func (w *Witness) Lines() map[string]Pair {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return max(0, w.state.Beat), time.UnixMilli(w.state.At)
+	return maps.Clone(w.state.Lines)
 }
 
-// setStore records which store this node works with.
-func (w *Witness) setStore(id string) error {
+// snapshot returns a copy of all that the witness knows.
+func (w *Witness) snapshot() record {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state.clone()
+}
+
+// latch returns what stands against a grant; its state is empty where nothing does.
+func (w *Witness) latch() latch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.state.Latch == nil {
+		return latch{}
+	}
+	return *w.state.Latch
+}
+
+// setLatch records what stands against a grant, how many have joined, and what is known
+// of the process's own row: whatever is under way for it will be abandoned.
+func (w *Witness) setLatch(l latch, row string, all own, joins int64) error {
 	return w.commit(func(b *record) error {
-		if w.state.Store == id {
+		if w.state.Latch != nil && *w.state.Latch == l && (row == "" || w.state.Own[row].Grants >= all.Grants) {
 			return errNoChange
 		}
-		b.Store = id
-		return nil
-	})
-}
-
-// leave records that the node leaves the store in good order: no heartbeat of its is
-// to be found there any more. What is accepted from then on does not change that.
-func (w *Witness) leave() error {
-	return w.commit(func(b *record) error {
-		w.left = true
-		b.Beat, b.At = -1, time.Now().UnixMilli()
-		return nil
-	})
-}
-
-// setRefusal records why nothing is granted any more. The first reason stays.
-func (w *Witness) setRefusal(reason string) error {
-	return w.commit(func(b *record) error {
-		if w.state.Refusal != nil && *w.state.Refusal != "" {
-			return errNoChange
+		b.Latch, b.Joins = &l, joins
+		if row != "" {
+			b.Own[row] = all
 		}
-		b.Refusal, b.Fence = &reason, noFence
 		return nil
 	})
 }
 
-// noFence stands for a refusal whose fence is not known to stand.
-const noFence = "-"
-
-// setFence records the fence that stands because of the refusal.
-func (w *Witness) setFence(id string) error {
-	return w.commit(func(b *record) error {
-		if w.state.Fence == id {
-			return errNoChange
-		}
-		b.Fence = id
-		return nil
-	})
-}
-
-// fence returns the fence that was last seen during this refusal, empty if none was.
-func (w *Witness) fence() string {
+// Failed returns why the last change could not be made durable; nil if it was.
+func (w *Witness) Failed() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.state.Fence == noFence {
-		return ""
+	return w.failed
+}
+
+// mend writes the witness anew where an earlier write failed, and reports whether it
+// can be written.
+func (w *Witness) mend() error {
+	if w.Failed() == nil {
+		return nil
 	}
-	return w.state.Fence
-}
-
-// begin notes what is known of a line before the store is asked for a grant of
-// it. The caller ends the call.
-func (w *Witness) begin(line string) *call {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	c := &call{line: line}
-	c.since, _ = w.markLocked(line)
-	l := w.calls[line]
-	if l == nil {
-		l = &calls{open: map[*call]struct{}{}}
-		w.calls[line] = l
-	}
-	l.open[c] = struct{}{}
-	return c
-}
-
-// sinceOf returns the lowest mark that the line can have had since the call began.
-func (w *Witness) sinceOf(c *call) int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return c.since
-}
-
-// settled reports whether a line was used up to hi here, and no call for more of it
-// is under way.
-func (w *Witness) settled(line string, hi int64) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	mark, known := w.markLocked(line)
-	return known && mark == hi && w.calls[line] == nil
-}
-
-func (w *Witness) end(c *call) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	l := w.calls[c.line]
-	delete(l.open, c)
-	if len(l.open) == 0 {
-		delete(w.calls, c.line)
-	}
-}
-
-// accept records that this node is about to use a grant, and returns when that
-// is durable. It is ErrStoreRolledBack if the grant begins below what was used
-// when the store was asked, or overlaps what was accepted since: a store's marks
-// only grow, but for a hand-back. So several grants of one line may be under way
-// at a time.
-//
-// The last heartbeat that was acknowledged is recorded along with it.
-func (w *Witness) accept(c *call, g hapax.Grant, beat int64) error {
-	if g.Lo < 0 || g.Hi <= g.Lo {
-		return fmt.Errorf("%w: line %q: the store granted [%d, %d)", hapax.ErrStoreCorrupt, c.line, g.Lo, g.Hi)
-	}
-	return w.commit(func(b *record) error {
-		if g.Lo < c.since {
-			return fmt.Errorf("%w: line %q: the store granted [%d, %d), this node has used what is below %d", hapax.ErrStoreRolledBack, c.line, g.Lo, g.Hi, c.since)
-		}
-		l := w.calls[c.line]
-		for _, t := range l.taken {
-			if !c.again && g.Lo < t.Hi && t.Lo < g.Hi {
-				return fmt.Errorf("%w: line %q: the store granted [%d, %d) and, at the same time, [%d, %d)", hapax.ErrStoreRolledBack, c.line, t.Lo, t.Hi, g.Lo, g.Hi)
-			}
-		}
-		l.taken = append(l.taken, g)
-		mark := max(w.state.Marks[c.line], g.Hi)
-		if next, offered := w.state.Offers[c.line]; offered {
-			if g.Lo >= next && g.Lo < w.state.Marks[c.line] {
-				mark = g.Hi // the hand-back was carried out
-			}
-			b.Offers[c.line] = -1 // the store's mark has moved on: it can come about no more
-		}
-		b.Marks[c.line] = mark
-		if beat > 0 && !w.left {
-			b.Beat, b.At = beat, time.Now().UnixMilli()
-		}
-		return nil
-	})
-}
-
-// offer records, before a hand-back or a seal, from where on the line was not
-// used, so that the store may go back that far.
-func (w *Witness) offer(line string, next int64) error {
-	return w.commit(func(b *record) error {
-		mark, known := w.markLocked(line)
-		if !known || next >= mark {
-			return errNoChange
-		}
-		b.Offers[line] = next
-		if l := w.calls[line]; l != nil { // calls under way may be answered after the hand-back
-			for c := range l.open {
-				c.since = min(c.since, next)
-			}
-			for i := range l.taken {
-				l.taken[i].Hi = max(l.taken[i].Lo, min(l.taken[i].Hi, next))
-			}
-		}
-		return nil
-	})
-}
-
-// settle ends an offer: the store has taken it, or has refused it for good.
-func (w *Witness) settle(line string, taken bool) error {
-	return w.commit(func(b *record) error {
-		next, offered := w.state.Offers[line]
-		if !offered {
-			return errNoChange
-		}
-		b.Offers[line] = -1
-		if taken {
-			b.Marks[line] = next
-		}
-		return nil
-	})
+	return w.commit(func(*record) error { return nil })
 }
 
 // Close waits for the batch that is being written and releases the file.
@@ -431,10 +369,10 @@ func errWitnessClosed() error { return fmt.Errorf("%w: the witness", hapax.ErrCl
 // errNoChange makes commit write nothing.
 var errNoChange = errors.New("no change")
 
-// commit makes one change durable. The function runs with mu held; it checks the
-// change and describes it in b, which it must not read.
+// commit makes one change durable. The function runs with mu held; it describes the
+// change in b, which it must not read.
 func (w *Witness) commit(change func(b *record) error) error {
-	b, first, err := w.join(change)
+	b, first, err := w.enter(change)
 	switch {
 	case err == errNoChange:
 		return nil
@@ -447,21 +385,18 @@ func (w *Witness) commit(change func(b *record) error) error {
 	return b.err
 }
 
-// mend writes the witness anew where an earlier write failed, and reports whether it
-// can be written.
-func (w *Witness) mend() error {
-	w.writer.Lock()
-	broken := w.log.file == nil
-	w.writer.Unlock()
-	if !broken {
-		return nil
+// upTo returns up to which grant the witness knows all that were used: what the process
+// had asked for, and had not recorded when it ended, it has not used.
+func (o own) upTo() int64 {
+	if o.Copied {
+		return o.Grants
 	}
-	return w.commit(func(*record) error { return nil })
+	return max(o.Grants, o.Asked)
 }
 
-// join adds a change to the open batch and to the state, and reports whether
+// enter adds a change to the open batch and to the state, and reports whether
 // that opened the batch: then the caller must write it.
-func (w *Witness) join(change func(b *record) error) (b *batch, first bool, err error) {
+func (w *Witness) enter(change func(b *record) error) (b *batch, first bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -473,19 +408,25 @@ func (w *Witness) join(change func(b *record) error) (b *batch, first bool, err 
 	}
 	w.state.merge(one)
 	if w.next == nil {
-		w.next, first = &batch{change: newRecord(), done: make(chan struct{})}, true
+		w.next, first = &batch{change: w.noted, done: make(chan struct{})}, true
+		w.noted = newRecord()
 	}
 	w.next.change.join(one)
 	return w.next, first, nil
 }
 
-// join adds a later change to an earlier one.
-func (r *record) join(c record) {
-	offers := r.Offers
-	r.Offers = map[string]int64{} // merge drops offers that are over; a change has to say so
-	r.merge(c)
-	maps.Copy(offers, c.Offers)
-	r.Offers = offers
+// note makes a change that becomes durable with the next one.
+func (w *Witness) note(change func(b *record)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	one := newRecord()
+	change(&one)
+	w.state.merge(one)
+	if w.next != nil {
+		w.next.change.join(one)
+	} else {
+		w.noted.join(one)
+	}
 }
 
 // write makes a batch durable. While it waits for the batch before, others join.
@@ -500,6 +441,9 @@ func (w *Witness) write(b *batch) {
 	w.mu.Unlock()
 	if b.err == nil {
 		b.err = w.persist(b.change)
+		w.mu.Lock()
+		w.failed = b.err
+		w.mu.Unlock()
 	}
 	close(b.done)
 }
@@ -511,8 +455,37 @@ func (w *Witness) persist(change record) error {
 	if !w.log.isDue() {
 		return w.log.append(change)
 	}
-	w.mu.Lock()
-	state := w.state.clone()
-	w.mu.Unlock()
-	return w.log.rewrite(state)
+	return w.log.rewrite(w.snapshot())
 }
+
+// A Testimony is what a witness file says whose node does not run.
+type Testimony struct{ said record }
+
+// Read returns what the witness in the file at path says, without a lock: its node
+// must not run.
+func Read(path string) (Testimony, error) {
+	state, err := readLog(path)
+	if err == nil && len(state.Own)+len(state.Lines)+len(state.Peers) == 0 {
+		err = &hapax.ValueError{Field: "witness file", Value: path, Allowed: "the witness of a node that used the store", Err: hapax.ErrInvalidArgument}
+	}
+	return Testimony{state}, err
+}
+
+// Encode returns the testimony as text, for DecodeTestimony.
+func (t Testimony) Encode() []byte { return t.said.encode(kindSnapshot) }
+
+// DecodeTestimony reads what Encode has written. ErrStoreCorrupt.
+func DecodeTestimony(text []byte) (Testimony, error) {
+	t := Testimony{newRecord()}
+	payload, intact := verify(text)
+	if !intact {
+		return t, fmt.Errorf("%w: the testimony is not whole", hapax.ErrStoreCorrupt)
+	}
+	if err := t.said.apply(payload, kindSnapshot); err != nil {
+		return t, fmt.Errorf("%w: the testimony: %w", hapax.ErrStoreCorrupt, err)
+	}
+	return t, nil
+}
+
+// Rows returns the rows that the witness speaks for, by name.
+func (t Testimony) Rows() []string { return slices.Sorted(maps.Keys(t.said.Own)) }

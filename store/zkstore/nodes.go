@@ -1,7 +1,6 @@
 package zkstore
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -21,7 +20,7 @@ import (
 
 const (
 	maxCalls   = 128 // requests under way on one handle
-	listBranch = 16  // requests under way for one listing
+	listBranch = 64  // requests under way for one listing
 )
 
 // renewVersion is the version at which a node is made anew, with version zero:
@@ -41,7 +40,7 @@ type space struct {
 	slots chan struct{}      // one token for each request under way
 	life  context.Context    // ends with the handle
 	end   context.CancelFunc // ends life
-	zxid  atomic.Int64       // of the latest change that this handle made
+	own   own
 
 	running sync.WaitGroup // every goroutine of the handle; started under mu
 
@@ -89,13 +88,25 @@ func (s *space) unavailable(ctx context.Context, err error) error {
 // get returns a node's content and version, nil if there is no node. The sync
 // before makes the server, which may lag behind its leader, catch up.
 func (s *space) get(ctx context.Context, l *link, node string) ([]byte, int32, error) {
+	return s.look(ctx, l, node, true)
+}
+
+// peek is get without the sync, for a server that has just done something for this
+// handle.
+func (s *space) peek(ctx context.Context, l *link, node string) ([]byte, int32, error) {
+	return s.look(ctx, l, node, false)
+}
+
+func (s *space) look(ctx context.Context, l *link, node string, sync bool) ([]byte, int32, error) {
 	type content struct {
 		raw     []byte
 		version int32
 	}
 	c, err := call(ctx, s, l, func(conn *zk.Conn) (content, error) {
-		if _, err := conn.Sync(node); err != nil {
-			return content{}, err
+		if sync {
+			if _, err := conn.Sync(node); err != nil {
+				return content{}, err
+			}
 		}
 		raw, stat, err := conn.Get(node)
 		if err != nil {
@@ -140,70 +151,23 @@ func (s *space) Swap(ctx context.Context, key coord.Key, old coord.Cell, next []
 	if seen.link != l {
 		return false, coord.Cell{}, nil
 	}
-	node := s.node(key)
-	now := coord.Cell{Raw: next, Known: true, Token: version{l, seen.generation, 0}}
-	same := &zk.CheckVersionRequest{Path: s.storeNode(), Version: seen.generation}
-	create := &zk.CreateRequest{Path: node, Data: next, Acl: s.acl}
-	switch {
-	case old.Raw == nil:
-		_, err = s.multi(ctx, l, same, create)
-		if errors.Is(err, zk.ErrNoNode) {
-			if err = s.create(ctx, l, path.Dir(node), []byte{}); err == nil || errors.Is(err, zk.ErrNodeExists) {
-				_, err = s.multi(ctx, l, same, create)
-			}
-		}
-	case next == nil, seen.of >= s.renewAt, seen.of < 0:
-		ops := []any{
-			&zk.SetDataRequest{Path: s.storeNode(), Data: s.identity(), Version: seen.generation},
-			&zk.DeleteRequest{Path: node, Version: seen.of},
-		}
-		if next != nil {
-			ops = append(ops, create)
-		}
-		var store *zk.Stat
-		if store, err = s.multi(ctx, l, ops...); err == nil {
-			l.generation.Store(store.Version)
-			now = coord.Cell{}
-		}
-	default:
-		var stat *zk.Stat
-		if stat, err = s.multi(ctx, l, same, &zk.SetDataRequest{Path: node, Data: next, Version: seen.of}); err == nil {
-			now.Token = version{l, seen.generation, stat.Version}
+	ops, renews := s.change(key, old, next)
+	replies, err := s.step(ctx, l, seen.generation, renews, ops)
+	if errors.Is(err, zk.ErrNoNode) && old.Raw == nil {
+		if err = s.create(ctx, l, path.Dir(s.node(key)), []byte{}); err == nil || errors.Is(err, zk.ErrNodeExists) {
+			replies, err = s.step(ctx, l, seen.generation, renews, ops)
 		}
 	}
 	switch {
-	case err == nil:
-		return true, now, nil
-	case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrNodeExists):
+	case isRefused(err):
 		l.stale.Store(true)
 		return false, coord.Cell{}, nil
+	case err != nil:
+		return false, coord.Cell{}, s.unavailable(ctx, err)
+	case renews:
+		return true, coord.Cell{}, nil
 	}
-	return false, coord.Cell{}, s.unavailable(ctx, err)
-}
-
-// multi makes changes in one atomic step. It returns the state of the node whose
-// content was set, if there is one, and compares it with what this handle did
-// before.
-func (s *space) multi(ctx context.Context, l *link, ops ...any) (*zk.Stat, error) {
-	before := s.zxid.Load()
-	replies, err := call(ctx, s, l, func(conn *zk.Conn) ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
-	var stat *zk.Stat
-	for _, reply := range replies {
-		err = cmp.Or(err, reply.Error)
-		stat = cmp.Or(stat, reply.Stat)
-	}
-	if err != nil || stat == nil {
-		return nil, err
-	}
-	if stat.Mzxid <= before {
-		return nil, s.calls.RolledBack("zxid", stat.Mzxid, before)
-	}
-	for {
-		seen := s.zxid.Load()
-		if stat.Mzxid <= seen || s.zxid.CompareAndSwap(seen, stat.Mzxid) {
-			return stat, nil
-		}
-	}
+	return true, coord.Cell{Raw: next, Known: true, Token: written(l, seen.generation, replies, 0)}, nil
 }
 
 // create makes a node, and those above it where they are missing.
@@ -276,7 +240,8 @@ func (s *space) List(ctx context.Context, table, after string, limit int, f func
 	return nil
 }
 
-// contents returns what the named nodes hold, several at a time.
+// contents returns what the named nodes hold. Each of the requests under way is made
+// by a goroutine that goes on with the next name.
 func (s *space) contents(ctx context.Context, l *link, parent string, names []string) ([][]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -285,22 +250,28 @@ func (s *space) contents(ctx context.Context, l *link, parent string, names []st
 	var wg sync.WaitGroup
 	for range min(listBranch, len(names)) {
 		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(names)) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				raw, err := call(ctx, s, l, func(conn *zk.Conn) ([]byte, error) {
+			_, err := call(ctx, s, l, func(conn *zk.Conn) (struct{}, error) {
+				for i := next.Add(1) - 1; i < int64(len(names)) && ctx.Err() == nil; i = next.Add(1) - 1 {
 					raw, _, err := conn.Get(parent + "/" + escape(names[i]))
-					return append([]byte{}, raw...), err
-				})
-				switch {
-				case err == nil:
-					raws[i] = raw
-				case !errors.Is(err, zk.ErrNoNode):
-					cancel(err)
+					switch {
+					case err == nil:
+						raws[i] = append([]byte{}, raw...)
+					case !errors.Is(err, zk.ErrNoNode):
+						return struct{}{}, err
+					}
 				}
+				return struct{}{}, nil
+			})
+			if err != nil {
+				cancel(err)
 			}
 		})
 	}
 	wg.Wait()
-	return raws, context.Cause(ctx)
+	if err := context.Cause(ctx); err != nil {
+		return nil, err // and raws may still be written to
+	}
+	return raws, nil
 }
 
 // identity is the content of the node "store".

@@ -23,9 +23,7 @@
 //
 // A handle's session ends with its connection. The next connection begins with a
 // look at the store's identity, which is ErrStoreReplaced if it is another one,
-// and with no knowledge of versions. A write whose transaction ID is not above
-// that of the handle's previous write is ErrStoreRolledBack. A store that was
-// restored from an older copy while no handle was open, or under a new leader,
+// and with no knowledge of versions. A store that was restored from an older copy
 // cannot be noticed here; that is what a witness is for.
 //
 // ZooKeeper acknowledges a write once a quorum has it on disk. An ensemble that
@@ -33,9 +31,11 @@
 //
 // # Limits
 //
-// ZooKeeper lists the children of a node only as a whole. Listings of tags, and
-// acquisitions from a pool of several workers, read every name, and some hundred
-// thousand of them are too many for one reply.
+// ZooKeeper lists the children of a node only as a whole, and the client library
+// reads each node by a request of its own, of which 64 are under way at a time.
+// Listings of tags, and acquisitions from a pool of several workers, read every name:
+// a hundred thousand take seconds, and some hundred thousand are too many for one
+// reply. Guarded calls of one handle take turns.
 package zkstore
 
 import (
@@ -52,8 +52,9 @@ import (
 )
 
 var (
-	_ hapax.Store = (*Store)(nil)
-	_ driver.Rows = (*Store)(nil)
+	_ hapax.Store     = (*Store)(nil)
+	_ driver.Guarding = (*Store)(nil)
+	_ driver.Healing  = (*Store)(nil)
 )
 
 // Options change how a store is used. The zero value is useful.
@@ -137,6 +138,7 @@ func newStore(path string, hosts []string, opts Options) *Store {
 		hosts:   hosts,
 		base:    "/" + path,
 		renewAt: renewVersion,
+		own:     own{convoy: driver.Convoy{Alone: true}},
 		slots:   make(chan struct{}, maxCalls),
 		life:    life,
 		end:     end,

@@ -70,6 +70,8 @@ const (
 	AdminServiceGetStatusProcedure = "/hapax.v1.AdminService/GetStatus"
 	// AdminServiceAdoptProcedure is the fully-qualified name of the AdminService's Adopt RPC.
 	AdminServiceAdoptProcedure = "/hapax.v1.AdminService/Adopt"
+	// AdminServiceSettleNodeProcedure is the fully-qualified name of the AdminService's SettleNode RPC.
+	AdminServiceSettleNodeProcedure = "/hapax.v1.AdminService/SettleNode"
 	// AdminServiceListPluginsProcedure is the fully-qualified name of the AdminService's ListPlugins
 	// RPC.
 	AdminServiceListPluginsProcedure = "/hapax.v1.AdminService/ListPlugins"
@@ -111,9 +113,11 @@ type AdminServiceClient interface {
 	Trace(context.Context, *hapaxv1.TraceRequest) (*hapaxv1.TraceResponse, error)
 	// Tells whether this node is granted anything, and which nodes there are.
 	GetStatus(context.Context, *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error)
-	// Decides that a store which went back is to be used: raises every mark above
-	// what is known to be used, and lifts the fence.
+	// Decides that the store, as it is now, is to be used, and speaks for all processes
+	// that are missing.
 	Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error)
+	// Speaks for one process that is missing.
+	SettleNode(context.Context, *hapaxv1.SettleNodeRequest) (*hapaxv1.SettleNodeResponse, error)
 	// Lists the plugins of this node, in their order.
 	ListPlugins(context.Context, *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error)
 	// Switches a plugin of this node on or off, or orders it, until the node stops.
@@ -229,6 +233,12 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("Adopt")),
 			connect.WithClientOptions(opts...),
 		),
+		settleNode: connect.NewClient[hapaxv1.SettleNodeRequest, hapaxv1.SettleNodeResponse](
+			httpClient,
+			baseURL+AdminServiceSettleNodeProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("SettleNode")),
+			connect.WithClientOptions(opts...),
+		),
 		listPlugins: connect.NewClient[hapaxv1.ListPluginsRequest, hapaxv1.ListPluginsResponse](
 			httpClient,
 			baseURL+AdminServiceListPluginsProcedure,
@@ -268,6 +278,7 @@ type adminServiceClient struct {
 	trace              *connect.Client[hapaxv1.TraceRequest, hapaxv1.TraceResponse]
 	getStatus          *connect.Client[hapaxv1.GetStatusRequest, hapaxv1.GetStatusResponse]
 	adopt              *connect.Client[hapaxv1.AdoptRequest, hapaxv1.AdoptResponse]
+	settleNode         *connect.Client[hapaxv1.SettleNodeRequest, hapaxv1.SettleNodeResponse]
 	listPlugins        *connect.Client[hapaxv1.ListPluginsRequest, hapaxv1.ListPluginsResponse]
 	setPlugin          *connect.Client[hapaxv1.SetPluginRequest, hapaxv1.SetPluginResponse]
 	getUsage           *connect.Client[hapaxv1.GetUsageRequest, hapaxv1.GetUsageResponse]
@@ -417,6 +428,15 @@ func (c *adminServiceClient) Adopt(ctx context.Context, req *hapaxv1.AdoptReques
 	return nil, err
 }
 
+// SettleNode calls hapax.v1.AdminService.SettleNode.
+func (c *adminServiceClient) SettleNode(ctx context.Context, req *hapaxv1.SettleNodeRequest) (*hapaxv1.SettleNodeResponse, error) {
+	response, err := c.settleNode.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ListPlugins calls hapax.v1.AdminService.ListPlugins.
 func (c *adminServiceClient) ListPlugins(ctx context.Context, req *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error) {
 	response, err := c.listPlugins.CallUnary(ctx, connect.NewRequest(req))
@@ -476,9 +496,11 @@ type AdminServiceHandler interface {
 	Trace(context.Context, *hapaxv1.TraceRequest) (*hapaxv1.TraceResponse, error)
 	// Tells whether this node is granted anything, and which nodes there are.
 	GetStatus(context.Context, *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error)
-	// Decides that a store which went back is to be used: raises every mark above
-	// what is known to be used, and lifts the fence.
+	// Decides that the store, as it is now, is to be used, and speaks for all processes
+	// that are missing.
 	Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error)
+	// Speaks for one process that is missing.
+	SettleNode(context.Context, *hapaxv1.SettleNodeRequest) (*hapaxv1.SettleNodeResponse, error)
 	// Lists the plugins of this node, in their order.
 	ListPlugins(context.Context, *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error)
 	// Switches a plugin of this node on or off, or orders it, until the node stops.
@@ -590,6 +612,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("Adopt")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceSettleNodeHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceSettleNodeProcedure,
+		svc.SettleNode,
+		connect.WithSchema(adminServiceMethods.ByName("SettleNode")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceListPluginsHandler := connect.NewUnaryHandlerSimple(
 		AdminServiceListPluginsProcedure,
 		svc.ListPlugins,
@@ -642,6 +670,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceGetStatusHandler.ServeHTTP(w, r)
 		case AdminServiceAdoptProcedure:
 			adminServiceAdoptHandler.ServeHTTP(w, r)
+		case AdminServiceSettleNodeProcedure:
+			adminServiceSettleNodeHandler.ServeHTTP(w, r)
 		case AdminServiceListPluginsProcedure:
 			adminServiceListPluginsHandler.ServeHTTP(w, r)
 		case AdminServiceSetPluginProcedure:
@@ -719,6 +749,10 @@ func (UnimplementedAdminServiceHandler) GetStatus(context.Context, *hapaxv1.GetS
 
 func (UnimplementedAdminServiceHandler) Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.Adopt is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) SettleNode(context.Context, *hapaxv1.SettleNodeRequest) (*hapaxv1.SettleNodeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.SettleNode is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) ListPlugins(context.Context, *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error) {

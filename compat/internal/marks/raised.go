@@ -1,3 +1,4 @@
+// Package marks judges how far an operator raises the rows of a foreign table.
 package marks
 
 import (

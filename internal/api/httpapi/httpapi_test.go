@@ -167,7 +167,7 @@ func TestBodies(t *testing.T) {
 			{"GET", "/v1/pools", "", nil, 200, "application/json", `{"pools":[{"name":"default","layout":"leaf","configured":false,"frozen":false},{"name":"web","layout":"js-safe-53","configured":true,"frozen":false}]}` + "\n"},
 			{"GET", "/v1/pools/web/workers", "", nil, 200, "application/json", `{"workers":[]}` + "\n"},
 			{"GET", "/healthz", "", nil, 200, "text/plain; charset=utf-8", "ok\n"},
-			{"GET", "/readyz", "", nil, 200, "application/json", `{"ready":true,"degraded":false,"fenced":false,"store":"ok"}` + "\n"},
+			{"GET", "/readyz", "", nil, 200, "application/json", `{"ready":true,"degraded":false,"fenced":false,"state":"serving","store":"ok"}` + "\n"},
 		} {
 			w := call(t, h, c.method, c.path, c.body, c.headers...)
 			if w.Code != c.status || w.Body.String() != c.want || w.Header().Get("Content-Type") != c.contentType {
@@ -449,7 +449,7 @@ func TestReadyz(t *testing.T) {
 		store.Inject(func(storetest.Op) storetest.Fault {
 			return storetest.Fault{Fail: fmt.Errorf("%w: dial db.internal:3306", hapax.ErrStoreUnavailable)}
 		})
-		const away = `{"ready":false,"degraded":true,"fenced":false,"store":"store_unavailable","store_detail":"the store cannot be reached or did not answer in time",` +
+		const away = `{"ready":false,"degraded":true,"fenced":false,"state":"serving","store":"store_unavailable","store_detail":"the store cannot be reached or did not answer in time",` +
 			`"cannot":[{"kind":"pool","name":"default","code":"store_unavailable","detail":"the store cannot be reached or did not answer in time"}]}` + "\n"
 		if w := call(t, h, "GET", "/readyz", ""); w.Code != 503 || w.Body.String() != away || w.Header().Get("Retry-After") != "1" {
 			t.Errorf("%d %s", w.Code, w.Body)

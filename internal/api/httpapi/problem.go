@@ -80,12 +80,13 @@ var statuses = map[hapax.Code]int{
 
 	hapax.ErrStoreUnavailable.Code(): http.StatusServiceUnavailable,
 	hapax.ErrStoreLocked.Code():      http.StatusServiceUnavailable,
-	hapax.ErrStoreCopied.Code():      http.StatusInternalServerError,
+	hapax.ErrStoreCopied.Code():      http.StatusServiceUnavailable,
 	hapax.ErrStoreCorrupt.Code():     http.StatusInternalServerError,
-	hapax.ErrStoreReplaced.Code():    http.StatusInternalServerError,
-	hapax.ErrStoreRolledBack.Code():  http.StatusInternalServerError,
-	hapax.ErrStoreUnsafe.Code():      http.StatusInternalServerError,
-	hapax.ErrFenced.Code():           http.StatusInternalServerError,
+	hapax.ErrStoreReplaced.Code():    http.StatusServiceUnavailable,
+	hapax.ErrStoreRolledBack.Code():  http.StatusServiceUnavailable,
+	hapax.ErrStoreUnsafe.Code():      http.StatusServiceUnavailable,
+	hapax.ErrFenced.Code():           http.StatusServiceUnavailable,
+	hapax.ErrWitnessFailed.Code():    http.StatusServiceUnavailable,
 	hapax.ErrNotSupported.Code():     http.StatusNotImplemented,
 
 	hapax.ErrClosed.Code():           http.StatusServiceUnavailable,

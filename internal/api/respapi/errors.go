@@ -42,12 +42,13 @@ var translations = map[hapax.Code]translation{
 
 	hapax.ErrStoreUnavailable.Code(): {"UNAVAILABLE", true},
 	hapax.ErrStoreLocked.Code():      {"UNAVAILABLE", true},
-	hapax.ErrStoreCopied.Code():      {"FAILED", true},
+	hapax.ErrStoreCopied.Code():      {"UNAVAILABLE", true},
 	hapax.ErrStoreCorrupt.Code():     {"FAILED", true},
-	hapax.ErrStoreReplaced.Code():    {"FAILED", true},
-	hapax.ErrStoreRolledBack.Code():  {"FAILED", true},
-	hapax.ErrStoreUnsafe.Code():      {"FAILED", true},
-	hapax.ErrFenced.Code():           {"FAILED", true},
+	hapax.ErrStoreReplaced.Code():    {"UNAVAILABLE", true},
+	hapax.ErrStoreRolledBack.Code():  {"UNAVAILABLE", true},
+	hapax.ErrStoreUnsafe.Code():      {"UNAVAILABLE", true},
+	hapax.ErrFenced.Code():           {"UNAVAILABLE", true},
+	hapax.ErrWitnessFailed.Code():    {"UNAVAILABLE", true},
 	hapax.ErrNotSupported.Code():     {"ERR", true},
 
 	hapax.ErrClosed.Code():           {"UNAVAILABLE", true},

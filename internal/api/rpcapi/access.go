@@ -57,6 +57,7 @@ var permissions = map[string]auth.Permission{
 	hapaxv1connect.AdminServiceTraceProcedure:              auth.Trace,
 	hapaxv1connect.AdminServiceGetStatusProcedure:          auth.Operate,
 	hapaxv1connect.AdminServiceAdoptProcedure:              auth.Operate,
+	hapaxv1connect.AdminServiceSettleNodeProcedure:         auth.Operate,
 	hapaxv1connect.AdminServiceListPluginsProcedure:        auth.Operate,
 	hapaxv1connect.AdminServiceSetPluginProcedure:          auth.Operate,
 	hapaxv1connect.AdminServiceGetUsageProcedure:           auth.Define,

@@ -2,9 +2,10 @@ package rpcapi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hapax-id/hapax"
@@ -225,49 +226,117 @@ func (s *adminServer) guarded() (*witness.Guarded, error) {
 	return nil, fmt.Errorf("%w: the server keeps no witness", hapax.ErrNotSupported)
 }
 
-// GetStatus implements hapaxv1connect.AdminServiceHandler.
+// A standing is a store that can tell how the server stands with it.
+type standing interface {
+	Standing(ctx context.Context) witness.Status
+}
+
+// GetStatus implements hapaxv1connect.AdminServiceHandler. It answers whatever the
+// store does; the nodes are missing where that does not.
 func (s *adminServer) GetStatus(ctx context.Context, _ *hapaxv1.GetStatusRequest) (*hapaxv1.GetStatusResponse, error) {
-	g, err := s.guarded()
-	if err != nil {
-		return nil, err
+	who, ok := s.store.(standing)
+	if !ok {
+		return nil, fmt.Errorf("%w: the server does not know how its store is", hapax.ErrNotSupported)
 	}
-	nodes, err := g.Nodes(ctx)
-	st := g.Status()
-	if err != nil && st.State == witness.Serving && !errors.Is(err, hapax.ErrNotSupported) {
-		return nil, err
+	st := who.Standing(ctx)
+	res := &hapaxv1.GetStatusResponse{
+		State: string(st.State), Code: string(st.Code), Why: st.Why, Command: st.Command, Fence: newFence(st.Fence), Missing: newNodes(st.Missing),
 	}
-	res := &hapaxv1.GetStatusResponse{State: string(st.State), Why: st.Why, Fence: newFence(st.Fence), StoreId: g.Witness().StoreID()}
-	for _, n := range nodes {
-		res.Nodes = append(res.Nodes, &hapaxv1.Node{Id: n.ID, Name: n.Name, At: timestamppb.New(n.At), Since: timestamppb.New(n.Since)})
+	if g, err := s.guarded(); err == nil {
+		nodes, err := g.Nodes(ctx)
+		if err != nil { // what is wrong with the store the status tells
+			nodes = st.Missing
+		}
+		for i := range nodes {
+			if nodes[i].Self { // its row says what it was when it last wrote it
+				nodes[i].State = string(st.State)
+			}
+		}
+		res.Nodes, res.StoreId = newNodes(nodes), g.Witness().StoreID()
 	}
 	return res, nil
 }
 
 // Adopt implements hapaxv1connect.AdminServiceHandler.
 func (s *adminServer) Adopt(ctx context.Context, req *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error) {
-	g, err := s.guarded()
+	g, st, err := s.statement(req.GetStatement())
 	if err != nil {
 		return nil, err
 	}
-	a, err := g.Adopt(ctx, witness.AdoptRequest{
-		DryRun: req.GetDryRun(), Floor: req.GetFloor(), WithoutMissing: req.GetWithoutMissing(), NoOthers: req.GetNoOthers(),
-		Lines: []map[string]int64{req.GetLines()},
-	})
+	a, err := g.Adopt(ctx, st)
 	if err != nil {
 		return nil, wire.OperatorError(err) // it names the nodes that are missing
 	}
-	res := &hapaxv1.AdoptResponse{
-		StoreId: a.StoreID, Fence: newFence(a.Fence), Spoke: a.Spoke, Missing: a.Missing, Unheard: a.Unheard, Replaced: a.Replaced,
+	return &hapaxv1.AdoptResponse{Adoption: newAdoption(a)}, nil
+}
+
+// SettleNode implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) SettleNode(ctx context.Context, req *hapaxv1.SettleNodeRequest) (*hapaxv1.SettleNodeResponse, error) {
+	g, st, err := s.statement(req.GetStatement())
+	if err != nil {
+		return nil, err
+	}
+	st.Row = req.GetNode()
+	a, err := g.Settle(ctx, st)
+	if err != nil {
+		return nil, wire.OperatorError(err)
+	}
+	return &hapaxv1.SettleNodeResponse{Adoption: newAdoption(a)}, nil
+}
+
+// maxStatement bounds a request with witness files, in bytes; larger ones are given to
+// the command on the data directory.
+const maxStatement = 16 << 20
+
+// statements lets requests with witness files be longer than others.
+func statements(spec connect.Spec) []connect.HandlerOption {
+	switch spec.Procedure {
+	case hapaxv1connect.AdminServiceAdoptProcedure, hapaxv1connect.AdminServiceSettleNodeProcedure:
+		return []connect.HandlerOption{connect.WithReadMaxBytes(maxStatement)}
+	}
+	return nil
+}
+
+// statement returns what an operator says, and the guard that hears it.
+func (s *adminServer) statement(m *hapaxv1.Statement) (*witness.Guarded, witness.Statement, error) {
+	st := witness.Statement{Floor: m.GetFloor(), Ahead: m.GetAhead().AsDuration(), DryRun: m.GetDryRun()}
+	for _, text := range m.GetWitness() {
+		t, err := witness.DecodeTestimony(text)
+		if err != nil {
+			return nil, st, &hapax.ValueError{Field: "witness", Value: fmt.Sprintf("(%d bytes)", len(text)), Allowed: "the text of a witness file: " + hapax.Message(err), Err: hapax.ErrInvalidArgument}
+		}
+		st.Witness = append(st.Witness, t)
+	}
+	g, err := s.guarded()
+	return g, st, err
+}
+
+func newAdoption(a witness.Adoption) *hapaxv1.Adoption {
+	m := &hapaxv1.Adoption{
+		StoreId: a.StoreID, Other: a.Other, Fence: newFence(a.Fence), Spoke: int64(a.Spoke),
+		Missing: newNodes(a.Missing), Stated: newNodes(a.Stated), ProposedFloor: a.Proposed,
 	}
 	for _, r := range a.Raised {
-		res.Raised = append(res.Raised, &hapaxv1.RaisedMark{Tag: r.Tag, Pool: r.Pool, Worker: r.Worker, From: r.From, To: r.To})
+		m.Raised = append(m.Raised, &hapaxv1.RaisedMark{Tag: r.Tag, Pool: r.Pool, Worker: r.Worker, From: r.From, To: r.To})
 	}
-	return res, nil
+	return m
+}
+
+func newNodes(nodes []witness.Node) []*hapaxv1.Node {
+	var all []*hapaxv1.Node
+	for _, n := range nodes {
+		m := &hapaxv1.Node{Row: n.Row, Name: n.Name, Address: n.Address, State: n.State, Beats: n.Beats, Grants: n.Grants, Self: n.Self}
+		if n.Seen > 0 {
+			m.Seen = durationpb.New(n.Seen)
+		}
+		all = append(all, m)
+	}
+	return all
 }
 
 func newFence(f *witness.Fence) *hapaxv1.Fence {
 	if f == nil {
 		return nil
 	}
-	return &hapaxv1.Fence{Id: f.ID, Name: f.Name, At: timestamppb.New(f.At), Why: f.Why}
+	return &hapaxv1.Fence{Id: f.ID, Name: f.Node, At: timestamppb.New(f.At), Why: f.Why}
 }

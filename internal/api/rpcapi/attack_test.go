@@ -68,23 +68,28 @@ func fortify(t testing.TB, store *memstore.Store, opts service.Options, tokens m
 		c.Hash = auth.HashToken(secrets[name])
 		tokens[name] = c
 	}
-	return fortifyNode(t, store, shared{store}, opts, tokens, secrets)
+	return fortifyNode(t, store, alone{shared{store}}, opts, tokens, secrets)
 }
 
 // fortifyNode is one of several servers on a store, with the same tokens.
 func fortifyNode(t testing.TB, store *memstore.Store, served hapax.Store, opts service.Options, tokens map[string]auth.TokenConfig, secrets map[string]string) *fortress {
 	t.Helper()
-	w, err := witness.Open(filepath.Join(t.TempDir(), "witness"))
+	w, err := witness.OpenFile(filepath.Join(t.TempDir(), "witness"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := witness.Guard(served, w, witness.Options{})
+	g, err := witness.Guard(served, w, witness.Options{Heartbeat: 500 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := &fortress{t: t, store: store, witness: w, guard: g, mux: http.NewServeMux(), tokens: secrets, log: &logBuffer{}}
+	patience.Until(t, "the node has joined", func() bool { return g.Status().Ready() })
 	opts.Logger = slog.New(slog.NewJSONHandler(f.log, nil))
-	if f.svc, err = service.New(t.Context(), g, opts); err != nil {
+	var front hapax.Store = g
+	if broken, ok := served.(interface{ before(hapax.Store) hapax.Store }); ok {
+		front = broken.before(g)
+	}
+	if f.svc, err = service.New(t.Context(), front, opts); err != nil {
 		t.Fatal(err)
 	}
 	policy, err := auth.NewPolicy(tokens)
@@ -113,6 +118,11 @@ func fortifyNode(t testing.TB, store *memstore.Store, served hapax.Store, opts s
 	})
 	return f
 }
+
+// alone is a store of one node, which waits for nobody.
+type alone struct{ shared }
+
+func (alone) Shared() bool { return false }
 
 // shared is a store of several nodes, which none of them closes.
 type shared struct{ *memstore.Store }

@@ -79,7 +79,7 @@ func (s *leaseServer) Allocate(ctx context.Context, req *hapaxv1.AllocateRequest
 
 // HandBack implements hapaxv1connect.LeaseServiceHandler.
 func (s *leaseServer) HandBack(ctx context.Context, req *hapaxv1.HandBackRequest) (*hapaxv1.HandBackResponse, error) {
-	a := hapax.Allocation{Grant: wire.Grant(req.GetGrant()), Tag: hapax.Tag{Name: req.GetTag()}, Key: hapax.GrantKey(req.GetKey()), From: req.GetFrom()}
+	a := hapax.Allocation{Grant: wire.Grant(req.GetGrant()), Tag: hapax.Tag{Name: req.GetTag(), Token: req.GetToken()}, Key: hapax.GrantKey(req.GetKey()), From: req.GetFrom()}
 	if err := s.store.HandBack(ctx, a, req.GetNext()); err != nil {
 		return nil, err
 	}

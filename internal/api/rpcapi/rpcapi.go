@@ -100,7 +100,7 @@ func New(svc *service.Service, opts Options) map[string]http.Handler {
 	mount := func(path string, h http.Handler) { routes[path] = uncached(opts.known(svc, framed(svc, h))) }
 	mount(hapaxv1connect.NewIssueServiceHandler(&issueServer{svc: svc, stopping: opts.Stopping}, shared...))
 	mount(hapaxv1connect.NewLeaseServiceHandler(&leaseServer{store: serviceStore{svc}, validity: opts.Validity}, shared...))
-	mount(hapaxv1connect.NewAdminServiceHandler(&adminServer{store: serviceStore{svc}}, shared...))
+	mount(hapaxv1connect.NewAdminServiceHandler(&adminServer{store: serviceStore{svc}}, append(slices.Clip(shared), connect.WithConditionalHandlerOptions(statements))...))
 	mount(grpchealth.NewHandler(health{svc}, append(slices.Clip(shared), connect.WithReadMaxBytes(maxProbe))...))
 	reflector := grpcreflect.NewStaticReflector(services...)
 	mount(grpcreflect.NewHandlerV1(reflector, shared...))

@@ -53,6 +53,10 @@ type Space interface {
 	// returns the row as it is now; that cell may be unknown.
 	Swap(ctx context.Context, key Key, old Cell, next []byte) (bool, Cell, error)
 
+	// Meet makes a beat and, in the same step, swaps a row as Swap does, unless key
+	// has no name. Either both are done or nothing is.
+	Meet(ctx context.Context, m Meeting, key Key, old Cell, next []byte) (Met, error)
+
 	// List calls f for up to limit rows of a table whose names come after the
 	// given one, in the byte order of the names.
 	List(ctx context.Context, table, after string, limit int, f func(name string, raw []byte) error) error
@@ -70,16 +74,12 @@ type Calls struct {
 	Service string        // for messages: the service and its hosts
 	Timeout time.Duration // of one call; default 5 s
 	closed  atomic.Bool
-	refused atomic.Pointer[error] // why no call is served any more; nil: they are
 }
 
 // Begin refuses a call that cannot be served, and bounds one that can.
 func (c *Calls) Begin(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if c.closed.Load() {
 		return nil, nil, fmt.Errorf("%w: the store in %s", hapax.ErrClosed, c.Service)
-	}
-	if err := c.refused.Load(); err != nil {
-		return nil, nil, *err
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, nil, c.Unavailable(ctx, cause)
@@ -101,20 +101,11 @@ func (c *Calls) Unavailable(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %s: %w", hapax.ErrStoreUnavailable, c.Service, err)
 }
 
-// RolledBack reports that the service's history went back, from before to now,
-// and makes Begin refuse from now on: every attempt writes, and so brings the
-// history closer to where nothing would be noticed any more.
-func (c *Calls) RolledBack(what string, now, before int64) error {
-	err := fmt.Errorf("%w: %s is at %s %d and was at %d; this handle is of no more use", hapax.ErrStoreRolledBack, c.Service, what, now, before)
-	c.refused.CompareAndSwap(nil, &err)
-	return err
-}
-
 // End makes Begin refuse from now on, and reports whether it did not before.
 func (c *Calls) End() bool { return !c.closed.Swap(true) }
 
-// Rows are the tags and rows in a space. They implement driver.Rows, and
-// hapax.Store but for StoreID, Ping and Close. They are safe for concurrent use.
+// Rows are the tags and rows in a space. They implement driver.Guarding,
+// driver.Healing and hapax.Store but for StoreID, Ping and Close. They are safe for concurrent use.
 type Rows struct {
 	driver.Leases
 
@@ -163,10 +154,8 @@ func (r *Rows) slot(key Key) *slot {
 	return s
 }
 
-// update replaces a row by what change makes of it; nil stands for a row that
-// does not exist. An error of change ends it, unless the row was not the current
-// one. change may be called several times; the last call counts.
-func (r *Rows) update(ctx context.Context, key Key, change func(raw []byte) ([]byte, error)) error {
+// inTurn runs f when the key's other calls on this handle are over.
+func (r *Rows) inTurn(ctx context.Context, key Key, f func(ctx context.Context, s *slot) error) error {
 	ctx, cancel, err := r.calls.Begin(ctx)
 	if err != nil {
 		return err
@@ -179,7 +168,20 @@ func (r *Rows) update(ctx context.Context, key Key, change func(raw []byte) ([]b
 	case <-ctx.Done():
 		return r.calls.Unavailable(ctx, context.Cause(ctx))
 	}
+	return f(ctx, s)
+}
 
+// update replaces a row by what change makes of it; nil stands for a row that
+// does not exist. An error of change ends it, unless the row was not the current
+// one. change may be called several times; the last call counts.
+func (r *Rows) update(ctx context.Context, key Key, change func(raw []byte) ([]byte, error)) error {
+	return r.inTurn(ctx, key, func(ctx context.Context, s *slot) error {
+		return r.try(ctx, s, key, change, func(cell Cell, next []byte) (bool, Cell, error) { return r.space.Swap(ctx, key, cell, next) })
+	})
+}
+
+// try swaps a row for what change makes of it until that succeeds.
+func (r *Rows) try(ctx context.Context, s *slot, key Key, change func(raw []byte) ([]byte, error), swap func(Cell, []byte) (bool, Cell, error)) (err error) {
 	cell := s.cell
 	s.cell = Cell{} // until the outcome is known
 	current := false
@@ -200,7 +202,7 @@ func (r *Rows) update(ctx context.Context, key Key, change func(raw []byte) ([]b
 			return err
 		}
 		sent := time.Now()
-		ok, now, err := r.space.Swap(ctx, key, cell, next)
+		ok, now, err := swap(cell, next)
 		if err != nil {
 			return err
 		}

@@ -62,6 +62,32 @@ func (m *memory) Swap(_ context.Context, key Key, old Cell, next []byte) (bool, 
 	return true, now, nil
 }
 
+func (m *memory) Meet(ctx context.Context, meeting Meeting, key Key, old Cell, next []byte) (Met, error) {
+	m.mu.Lock()
+	own, fence, joins := m.cellLocked(meeting.Own), m.cellLocked(FenceKey), m.cellLocked(JoinsKey)
+	now := m.cellLocked(key)
+	m.mu.Unlock()
+	met := Met{Joins: joins.Raw}
+	if bytes.Compare(own.Raw, meeting.Was) < 0 || fence.Raw != nil || key.Name != "" && old.Token != now.Token {
+		met.Own, met.Fence, met.Cell = own.Raw, fence.Raw, now
+		return met, nil
+	}
+	if bytes.Compare(own.Raw, meeting.Now) < 0 {
+		if ok, _, err := m.Swap(ctx, meeting.Own, own, meeting.Now); !ok || err != nil {
+			met.Own = own.Raw
+			return met, err
+		}
+	}
+	if key.Name == "" {
+		met.Done = true
+		return met, nil
+	}
+	var err error
+	met.Done, met.Cell, err = m.Swap(ctx, key, old, next)
+	met.Own = meeting.Now
+	return met, err
+}
+
 func (m *memory) List(_ context.Context, table string, after string, limit int, f func(string, []byte) error) error {
 	m.mu.Lock()
 	cells := maps.Clone(m.cells)

@@ -21,6 +21,7 @@ type tagRow struct {
 	Delta     int64      `json:"delta,omitempty"`
 	Remainder int64      `json:"remainder,omitempty"`
 	Mark      int64      `json:"mark,omitempty"`
+	Token     int64      `json:"token,omitempty"`
 	Run       int64      `json:"run,omitempty"`
 	KeyHash   string     `json:"key_hash,omitempty"`
 	Pool      string     `json:"pool,omitempty"`
@@ -37,7 +38,7 @@ func Encode[Row any](row Row) []byte {
 
 func encodeTag(t driver.Tag) []byte {
 	return Encode(tagRow{
-		t.Kind, t.Start, t.Step, t.MinStep, t.MaxStep, t.Delta, t.Remainder, t.Mark, t.Run, t.KeyHash, t.Pool, t.Extra, t.Deleted,
+		t.Kind, t.Start, t.Step, t.MinStep, t.MaxStep, t.Delta, t.Remainder, t.Mark, t.Token, t.Run, t.KeyHash, t.Pool, t.Extra, t.Deleted,
 	})
 }
 
@@ -47,10 +48,10 @@ func decodeTag(name string, raw []byte) (driver.Tag, error) {
 		return driver.Tag{}, err
 	}
 	tag := hapax.Tag{
-		Name: name, Kind: r.Kind, Start: r.Start, Step: r.Step, MinStep: r.MinStep, MaxStep: r.MaxStep, Mark: r.Mark,
+		Name: name, Kind: r.Kind, Start: r.Start, Step: r.Step, MinStep: r.MinStep, MaxStep: r.MaxStep, Mark: r.Mark, Token: r.Token,
 		Delta: r.Delta, Remainder: r.Remainder, Pool: r.Pool, Extra: r.Extra, Deleted: r.Deleted,
 	}
-	if whole, err := tag.WithDefaults(); err != nil || whole != tag || tag.Mark > hapax.MaxMark || r.Run < 0 || r.Run > tag.Mark {
+	if whole, err := tag.WithDefaults(); err != nil || whole != tag || tag.Mark > hapax.MaxMark || r.Token < 0 || r.Run < 0 || r.Run > tag.Mark {
 		return driver.Tag{}, fmt.Errorf("%w: row %q of table \"tags\" is no definition of a tag: %.500q", hapax.ErrStoreCorrupt, name, raw)
 	}
 	return driver.Tag{Tag: tag, KeyHash: r.KeyHash, Run: r.Run}, nil

@@ -55,7 +55,12 @@ func (r *Rows) changeTag(ctx context.Context, name string, f func(driver.Tag) (d
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return err
 	}
-	return r.update(ctx, tagKey(name), func(raw []byte) ([]byte, error) {
+	return r.update(ctx, tagKey(name), tagChange(name, f))
+}
+
+// tagChange is f as a change of the tag's row.
+func tagChange(name string, f func(driver.Tag) (driver.Tag, error)) func(raw []byte) ([]byte, error) {
+	return func(raw []byte) ([]byte, error) {
 		if raw == nil {
 			return nil, notFound(name)
 		}
@@ -67,7 +72,7 @@ func (r *Rows) changeTag(ctx context.Context, name string, f func(driver.Tag) (d
 			return nil, err
 		}
 		return encodeTag(t), nil
-	})
+	}
 }
 
 func notFound(name string) error { return fmt.Errorf("%w: %q", hapax.ErrTagNotFound, name) }
@@ -78,7 +83,7 @@ func (r *Rows) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMo
 	if err != nil {
 		return hapax.Tag{}, err
 	}
-	def.Deleted = false
+	def.Deleted, def.Token = false, 0
 	var created hapax.Tag
 	err = r.update(ctx, tagKey(def.Name), func(raw []byte) ([]byte, error) {
 		var old driver.Tag

@@ -5,6 +5,8 @@ type Model struct {
 	Split  bool // beat, fence check and grant are not one step
 	Lines  int  // how many lines are in use
 	AtOnce bool // who spoke for a decision serves at once
+	Resume bool // who was out of contact for W and finds its row as it left it goes on under it at once
+	Return bool // ... when everyone whose row is there has met the store too, and there is one
 	off    uint64
 }
 
@@ -92,7 +94,7 @@ func (w *world) verdict(p int) int {
 		lower = lower || w.lower(s.Lines[l], wit.Pairs[l])
 		less = less || s.Lines[l].max(wit.Pairs[l]) != s.Lines[l] // a healing raises tokens: pairs do not tell
 	}
-	healed, lacks := w.explained(wit), w.lacks(p)
+	healed, lacks := w.explained(wit), w.lacks(p) || w.lacksPeer(p)
 	switch {
 	case healed && less:
 		return healedLess
@@ -115,6 +117,17 @@ func (w *world) lacks(p int) bool {
 		return false
 	}
 	return s.Rows[x].St == absent || s.Rows[x].Count < w.acked(p, x)
+}
+
+// lacksPeer reports whether the store lacks a row that p surveyed, or grants under it.
+func (w *world) lacksPeer(p int) bool {
+	wit := &w.P[p].W
+	for y, r := range w.S.Rows {
+		if wit.Know&bit(uint8(y)) != 0 && w.JoinOf[y] > w.S.K && (r.St == absent || r.Grants < wit.SeenG[y]) {
+			return w.m.on(PeersTell)
+		}
+	}
+	return false
 }
 
 func (w *world) lower(a, b Pair) bool {
@@ -167,7 +180,7 @@ func (w *world) seeFence(p int) {
 // stop latches the fence, abandons what is unconfirmed and begins the wait.
 func (w *world) stop(p int) {
 	pr := &w.P[p]
-	pr.W.Latch, pr.PendL, pr.Reading, pr.Ready, pr.Asked = w.S.Fence, none, 0, false, false
+	pr.W.Latch, pr.PendL, pr.Reading, pr.Ready, pr.Asked, pr.Back = w.S.Fence, none, 0, false, false, false
 	pr.W.Warned = true
 	if w.m.on(AskAnew) {
 		pr.Word = 0
@@ -264,8 +277,11 @@ func (w *world) register(p int) bool {
 		pr.W.ID = s.ID
 	}
 	pr.W.Joins, pr.SeenJoins, pr.Surveyed = s.Joins, s.Joins, 0
+	if pr.W.Dec != s.Decided { // a decision ended them
+		pr.W.Know, pr.W.Gone, pr.W.SeenG = 0, 0, [Rows]uint8{}
+	}
 	pr.W.Dec, pr.W.TrueDec = s.Decided, s.Decided
-	pr.St, pr.Prim, pr.Long, pr.Asked, pr.Reading, pr.PendL = joining, s.Prim, false, false, 0, none
+	pr.St, pr.Prim, pr.Long, pr.Asked, pr.Back, pr.Reading, pr.PendL = joining, s.Prim, false, false, false, 0, none
 	pr.Ready, pr.Excused, pr.HoldL, pr.WaitCount = false, false, none, [Rows]uint8{}
 	pr.W.Latch, pr.W.Lost = 0, false
 	w.begin(p)

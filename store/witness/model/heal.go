@@ -159,7 +159,7 @@ func (w *world) lift(p int) {
 		s.K = s.Joins
 		s.Rows = [Rows]Row{}
 	}
-	w.P[p].Word, w.P[p].Seal, w.P[p].Raised = 0, 0, 0
+	w.P[p].Word, w.P[p].Seal, w.P[p].Raised, w.P[p].Checked = 0, 0, 0, 0
 	w.Dirty = false
 }
 

@@ -108,7 +108,7 @@ func (w *world) mayServe(p int) (bool, uint16) {
 			served = true
 		}
 	}
-	ok := missing == 0 && (served || pr.Asked || !w.m.on(WaitServing)) || pr.Waited
+	ok := missing == 0 && (served || pr.Asked && !pr.Back || !w.m.on(WaitServing)) || pr.Waited
 	return ok, missing
 }
 
@@ -130,7 +130,7 @@ func (w *world) serve(p int) {
 		}
 	}
 	pr.W.ID = w.S.ID
-	pr.St, pr.Asked = serving, false
+	pr.St, pr.Asked, pr.Back = serving, false, false
 	r := &w.S.Rows[pr.Row]
 	r.St = live
 	pr.Sent++
@@ -154,6 +154,47 @@ func (w *world) excuse(p int) {
 		knower = knower || w.ahead(q) && !unheard
 	}
 	pr.Excused = !pr.W.Warned && pr.Excused || !knower
+	if pr.Back && !pr.Waited { // the copy is younger than the last contact of all who are there
+		pr.Excused = true
+		for q := range w.P {
+			x := w.P[q].Row
+			if q != p && w.P[q].up() && x != none && w.S.Rows[x].alive() && w.ahead(q) {
+				pr.Excused = false
+			}
+		}
+	}
+}
+
+// unchanged reports whether p, out of contact for W, finds its row as it left it.
+func (w *world) unchanged(p int) bool {
+	pr := &w.P[p]
+	if !pr.Conn || pr.St != serving || !pr.Long || pr.Row == none || w.S.Fence != 0 || w.explained(&pr.W) || w.verdict(p) != fine {
+		return false
+	}
+	r := w.S.Rows[pr.Row]
+	return r.alive() && r.Count >= pr.Count && r.Count <= pr.Sent
+}
+
+// back lets p, which was out of contact for W, go on under its row.
+func (w *world) back(p int) bool {
+	pr := &w.P[p]
+	if !w.unchanged(p) {
+		return false
+	}
+	w.contact(p)
+	pr.Long, pr.Excused, pr.PendL, pr.Ready = false, false, none, false
+	if w.m.Resume {
+		return true
+	}
+	pr.St, pr.Asked, pr.Back = joining, true, true
+	for x, r := range w.S.Rows {
+		pr.WaitCount[x] = r.Count
+		if !w.m.on(MetSince) {
+			pr.WaitCount[x] = 0
+		}
+	}
+	w.begin(p)
+	return true
 }
 
 // silence marks a row silent.

@@ -13,6 +13,8 @@ var (
 	most   = flag.Int("states", 10_000, "where TestSearch cuts a search off")
 	budget = flag.String("budget", "", `what TestSearch and TestWalks may spend, as "beat=4,grant=2"; empty: their own`)
 	atOnce = flag.Bool("atonce", false, "whether those who spoke for a decision serve at once")
+	resume = flag.Bool("resume", false, "whether who was out of contact for W goes on at once where its row is as it left it")
+	back   = flag.Bool("return", true, "whether it does when all others have met the store since")
 	broken = flag.String("without", "", "a rule to break, by name")
 )
 
@@ -21,7 +23,7 @@ const everything = "beat=14,grant=6,lost=2,flight=3,back=2,slow=4,leave=1,silenc
 	"copy-disk=1,copy=2,put-back=2,failover=1,wipe=1,operator=1,ask=5"
 
 func newModel(split bool, lines int) Model {
-	m := Model{Split: split, Lines: lines, AtOnce: *atOnce}
+	m := Model{Split: split, Lines: lines, AtOnce: *atOnce, Resume: *resume, Return: *back}
 	for r := range nRules {
 		if r.String() == *broken {
 			m = m.Without(r)

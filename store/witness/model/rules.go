@@ -44,10 +44,13 @@ const (
 	RaiseToken                 // above every known token
 	RaiseJoins                 // and above every known join
 	SealLift                   // lifting compares with a word written after the last raise
+	CheckLift                  // ... after which all lines were read once more
 	HealEnds                   // healing ends every row
 	ReturnRaises               // who knows more than a healing assumed raises his lines
 	Question                   // a changed primary is a question
 	JoinerWaits                // ... for who serves: a joiner begins its wait anew
+	PeersTell                  // a store that lacks a surveyed row of another is behind
+	MetSince                   // who was out of contact for W goes on when all have met the store since
 	nRules
 )
 
@@ -56,7 +59,7 @@ var ruleNames = [nRules]string{
 	"SurveyJoin", "Vouch", "SurveyWhole", "SurveyOrder", "WaitSeen", "WaitServing", "WaitAnew", "QuickSoon",
 	"LateID", "Pairs", "PairAsSent", "BackToken", "Compacted", "Latch", "RaiseAgain", "NewDecision", "FoundSpeaks",
 	"NoEndFenced", "Abandon", "HealWait", "FreshWord", "AskAnew", "TopCount", "AccountJoins", "RowsSettleNone", "FinderVouches",
-	"RaiseMark", "RaiseToken", "RaiseJoins", "SealLift", "HealEnds", "ReturnRaises", "Question", "JoinerWaits",
+	"RaiseMark", "RaiseToken", "RaiseJoins", "SealLift", "CheckLift", "HealEnds", "ReturnRaises", "Question", "JoinerWaits", "PeersTell", "MetSince",
 }
 
 func (r Rule) String() string { return ruleNames[r] }

@@ -119,9 +119,11 @@ type Proc struct {
 	Surveyed   uint8 // up to which join all is in the witness
 	Prim       uint8 // the primary that it knows
 	Asked      bool  // another primary answered: waits for those that it knows
+	Back       bool  // was out of contact for W: needs one of them at least
 	WaitCount  [Rows]uint8
 	Word, Seal uint8 // as healer
 	Raised     uint8
+	Checked    uint8   // as healer: the seal under which it has read all lines raised
 	Long       bool    // was out of contact for W
 	Waited     bool    // W has passed since it began to wait
 	Met        uint8   // ghost: processes that met the store since then

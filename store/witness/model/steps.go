@@ -22,6 +22,7 @@ const (
 	opRead2
 	opGoOn
 	opRejoin
+	opResume
 	opLeave
 	opSilence
 	opCompact
@@ -31,6 +32,7 @@ const (
 	opHeal
 	opRaiseLine
 	opSeal
+	opCheck
 	opLift
 	opSettle
 	opAdopt
@@ -310,6 +312,9 @@ func init() {
 			}
 			return w.rejoin(p)
 		}},
+		opResume: {"go-on", Procs, 1, -1, func(w *world, p, _ int) bool {
+			return (w.m.Resume || w.m.Return) && w.back(p)
+		}},
 		opLeave: {"leave", Procs, 1, bLeave, func(w *world, p, _ int) bool {
 			pr := &w.P[p]
 			ok := w.active(p) && pr.St == serving
@@ -411,8 +416,22 @@ func init() {
 			w.S.Seal, w.P[p].Seal = w.NextWord, w.NextWord
 			return true
 		}},
+		opCheck: {"check", Procs, 1, -1, func(w *world, p, _ int) bool {
+			pr := &w.P[p]
+			if !w.stopped(p) || !w.mayHeal(p) || pr.Seal == 0 || pr.Seal != w.S.Seal || pr.Checked == pr.Seal || !w.m.on(CheckLift) {
+				return false
+			}
+			w.contact(p)
+			pr.Checked = pr.Seal
+			for l := range w.m.Lines {
+				if line := w.S.Lines[l]; line.Mark < max(w.S.Ev.Pairs[l].Mark, w.S.Ev.Floor[l]) || line.Tok <= w.S.Ev.Pairs[l].Tok {
+					pr.Raised, pr.Seal, pr.Checked = 0, 0, 0 // all anew
+				}
+			}
+			return true
+		}},
 		opLift: {"lift", Procs, 1, -1, func(w *world, p, _ int) bool {
-			if !w.stopped(p) || !w.mayHeal(p) || !w.raised(p) || w.m.on(SealLift) && (w.P[p].Seal == 0 || w.P[p].Seal != w.S.Seal) {
+			if !w.stopped(p) || !w.mayHeal(p) || !w.raised(p) || w.m.on(SealLift) && (w.P[p].Seal == 0 || w.P[p].Seal != w.S.Seal) || w.m.on(CheckLift) && w.P[p].Checked != w.S.Seal {
 				return false
 			}
 			w.contact(p)

@@ -57,17 +57,19 @@ var twins = []twin{
 	{rule: FinderVouches, n: 3, trace: "copy; A grant 0; B beat; A cut; put-back 0; C silence 0; C survey; B beat; C beat; B wait; B ask; B speak; C speak; B heal"},
 	{rule: RaiseMark, n: 2, trace: "copy; A grant 0; A grant 0; put-back 0; B grant 0; B hand-back; " + heal2},
 	{rule: RaiseToken, n: 2, split: true, trace: "copy; A announce; A grant 0; A beat; A send 3; put-back 0; B announce; B grant 0; B beat; " + heal2 + "; " + back2 + "; 0 carried-out; B announce; B grant 0; B beat; A announce; A grant 0; A beat"},
-	{rule: SealLift, n: 2, trace: "copy; B grant 0; put-back 0; B beat; A beat; B look; A wait; A ask; A speak; B speak; copy; A raise 0; put-back 1; A look; B look; A wait; A lift"},
+	{rule: CheckLift, n: 2, trace: "copy; B grant 0; put-back 0; B beat; A beat; B look; A wait; A ask; A speak; B speak; copy; A raise 0; put-back 1; A look; B look; A wait; A seal; A check; A lift"},
+	{rule: SealLift, also: CheckLift, n: 2, trace: "copy; B grant 0; put-back 0; B beat; A beat; B look; A wait; A ask; A speak; B speak; copy; A raise 0; put-back 1; A look; B look; A wait; A lift"},
 	{rule: HealEnds, n: 2, trace: "copy; B beat; put-back 0; B beat; A beat; B look; A wait; A ask; A speak; B speak; A heal; A look; B crash; B start; B look; A survey; A beat; B survey; B serve; A survey; A beat; copy; A beat; A survey; B grant 0; B crash; A crash; put-back 1; A start; A wait; A survey; A serve; A grant 0"},
 	{rule: ReturnRaises, n: 2, trace: "copy; B grant 0; A beat; B crash; put-back 0; A beat; A wait; A ask; A speak; 1 adopt; A heal; A look; B start; A wait; A survey; A serve; A grant 0"},
 	{rule: JoinerWaits, n: 2, trace: "B grant 0; A crash; wipe; A start-fresh; copy; failover 0; A beat; A survey; A serve; A grant 0"},
+	{rule: PeersTell, n: 2, live: true, trace: "C start-fresh; A crash; C survey; A start-fresh; B crash; B start; C wait; C serve; copy; B rejoin; C survey; put-back 0"},
 	{rule: Question, n: 2, trace: "copy; A grant 0; failover 0; B grant 0"},
 }
 
 // spare are rules that the model goes well without as long as it has the others:
 // every evidence stays true until a decision, a decision ends all rows, and no
 // verdict needs a join number that was used before.
-var spare = map[Rule]bool{FreshWord: true, RaiseJoins: true}
+var spare = map[Rule]bool{FreshWord: true, RaiseJoins: true, MetSince: true}
 
 // steps reads a trace.
 func steps(t *testing.T, text string) (out []Step) {
@@ -122,4 +124,27 @@ func plenty(s State) State {
 		s.B[i] = 100
 	}
 	return s
+}
+
+// TestGoingOn shows why who was out of contact for W does not go on as soon as it finds
+// its row as it left it, but when all who are there have met the store since.
+func TestGoingOn(t *testing.T) {
+	const lost = "copy; A cut; C start-fresh; B beat; C wait; C survey; C serve; C grant 0; put-back 0; A return; A go-on; A serve; A grant 0"
+	for _, test := range []struct {
+		name  string
+		model Model
+		bad   bool
+	}{
+		{"at once", Model{Lines: 1, Resume: true}, true},
+		{"when all have met the store since", Model{Lines: 1, Return: true}, false},
+		{"when all have met the store at any time", Model{Lines: 1, Return: true}.Without(MetSince), true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, bad := test.model.wrong(plenty(test.model.Initial(2)), steps(t, lost), false)
+			if (bad != "") != test.bad {
+				t.Errorf("after %v it is %q", Trace{Steps: got}, bad)
+			}
+			t.Log(bad)
+		})
+	}
 }

@@ -1,0 +1,105 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	sdk "github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/testservers"
+)
+
+// TestPrograms: client programs that start and stop on few tags, overlapping, each
+// leasing and handing back. Nobody is refused, and no number comes twice.
+func TestPrograms(t *testing.T) {
+	t.Parallel()
+	if soaking {
+		t.Skip("TestProgramsSoak does more of it")
+	}
+	runPrograms(t, testservers.Redis(t).URL, 20, 2, 3*time.Second, "--heartbeat", "200ms")
+}
+
+// TestProgramsSoak does that with 200 programs on ten tags for five minutes on each store.
+func TestProgramsSoak(t *testing.T) {
+	if !soaking {
+		t.Skip("a soak: set HAPAX_TEST_SOAK")
+	}
+	for _, store := range sharedStores {
+		t.Run(store.name, func(t *testing.T) { runPrograms(t, store.start(t).URL, 200, 10, 5*time.Minute) })
+	}
+}
+
+func runPrograms(t *testing.T, url string, programs, tags int, during time.Duration, args ...string) {
+	var servers []string
+	var nodes []*serving
+	dir := t.TempDir()
+	for i := range 2 {
+		s := serve(t, dir, nil, append([]string{"--store", url, "--data", fmt.Sprint("node", i), "--max-wait", "20s"}, args...)...)
+		servers, nodes = append(servers, s.url), append(nodes, s)
+	}
+	takeSoon(t, nodes[0], "warm", 1)
+	takeSoon(t, nodes[1], "warm", 1)
+	over := time.Now().Add(during)
+	ids := make([][]hapax.ID, tags)
+	var mu sync.Mutex // guards ids
+	var ran atomic.Int64
+	var wg sync.WaitGroup
+	for range programs {
+		wg.Go(func() {
+			for time.Now().Before(over) && !t.Failed() {
+				tag := rand.IntN(tags)
+				got, err := program(t.Context(), servers[rand.IntN(len(servers))], fmt.Sprint("tag", tag))
+				mu.Lock()
+				ids[tag] = append(ids[tag], got...)
+				mu.Unlock()
+				if ran.Add(1); err != nil {
+					t.Errorf("%v after the start: %v", during-time.Until(over), err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	total := 0
+	for tag, all := range ids {
+		distinct(t, fmt.Sprint("tag", tag), all)
+		total += len(all)
+	}
+	t.Logf("%d programs ran, and took %d numbers", ran.Load(), total)
+	for _, n := range nodes {
+		if got := n.metric("hapax_fenced"); got != 0 {
+			t.Errorf("hapax_fenced is %v: %s", got, tail(n.logged()))
+		}
+		if code := n.stop(); code != 0 {
+			t.Errorf("the exit code is %d: %s", code, tail(n.logged()))
+		}
+	}
+}
+
+// program is what an ordinary client does that starts, takes a few numbers, and stops.
+func program(ctx context.Context, server, tag string) (ids []hapax.ID, err error) {
+	c, err := sdk.Dial(ctx, sdk.Options{}, server)
+	if err != nil {
+		return nil, fmt.Errorf("dial: %w", err)
+	}
+	defer c.Close()
+	s, err := c.Segment(ctx, tag, hapax.SegmentOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("segment: %w", err)
+	}
+	for range 1 + rand.IntN(5) {
+		id, err := s.Next(ctx)
+		if err != nil {
+			return ids, fmt.Errorf("next: %w", err)
+		}
+		ids = append(ids, id)
+	}
+	if err := s.Close(ctx); err != nil {
+		return ids, fmt.Errorf("close: %w", err)
+	}
+	return ids, nil
+}

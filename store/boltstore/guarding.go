@@ -1,0 +1,117 @@
+package boltstore
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// outcome is what a guarded call returns. Its error is the tag's own and comes
+// with the contact.
+type outcome[T any] struct {
+	value   T
+	contact driver.Contact
+	err     error
+}
+
+// meet makes the beat and, where it was met, calls f in the same transaction. f
+// makes at most one put, as its last step.
+func meet[T any](ctx context.Context, s *Store, p driver.Pulse, f func(*transaction) (T, error)) (T, driver.Contact, error) {
+	if err := p.Check(); err != nil {
+		var none T
+		return none, driver.Contact{}, err
+	}
+	o, err := write(ctx, s, func(tx *transaction) (o outcome[T], err error) {
+		own, err := getRow(tx.Tx, driver.TableBeats, p.Row)
+		if err != nil {
+			return o, err
+		}
+		fence, err := getRow(tx.Tx, driver.TableFence, driver.RowFence)
+		if err != nil {
+			return o, err
+		}
+		joins, err := getRow(tx.Tx, driver.TableGuard, driver.RowJoins)
+		if err != nil {
+			return o, err
+		}
+		if o.contact, err = p.Judge(own, fence, joins); err != nil || !o.contact.Met {
+			return o, err
+		}
+		if now := p.Now.Encode(); bytes.Compare(now, own) > 0 {
+			key := rowKey(driver.TableBeats, p.Row)
+			if err := tx.replace(bucketRows, key, seal(bucketRows, key, now)); err != nil {
+				return o, err
+			}
+		}
+		if o.value, err = f(tx); driver.IsOfTag(err) {
+			o.err, err = err, nil
+		}
+		return o, err
+	})
+	if err == nil {
+		err = o.err
+	}
+	return o.value, o.contact, err
+}
+
+// Beat implements driver.Guarding.
+func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
+	_, c, err := meet(ctx, s, p, func(*transaction) (struct{}, error) { return struct{}{}, nil })
+	return c, err
+}
+
+// AllocateWith implements driver.Guarding.
+func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, driver.Contact, error) {
+	return meet(ctx, s, p, func(tx *transaction) (hapax.Allocation, error) {
+		return changeIn(tx, tag, func(t driver.Tag) (driver.Tag, hapax.Allocation, error) {
+			a, next, err := driver.Advance(t, n, last)
+			return next, a, err
+		})
+	})
+}
+
+// HandBackWith implements driver.Guarding.
+func (s *Store) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
+	_, c, err := meet(ctx, s, p, func(tx *transaction) (struct{}, error) {
+		return changeIn(tx, a.Tag.Name, func(t driver.Tag) (driver.Tag, struct{}, error) {
+			t, err := driver.HandBack(t, a, next)
+			return t, struct{}{}, err
+		})
+	})
+	return c, err
+}
+
+// SwapRowWith implements driver.Guarding.
+func (s *Store) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (bool, driver.Contact, error) {
+	if err := p.CheckSwap(table, name, old, next); err != nil {
+		return false, driver.Contact{}, err
+	}
+	old, next = slices.Clone(old), slices.Clone(next) // the committer may still run when the caller has gone on
+	return meet(ctx, s, p, func(tx *transaction) (bool, error) { return swapRow(tx, table, name, old, next) })
+}
+
+// Split implements driver.Guarding.
+func (s *Store) Split() bool { return false }
+
+// HealTag implements driver.Healing.
+func (s *Store) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
+	return write(ctx, s, func(tx *transaction) (hapax.Tag, error) {
+		var r tagRecord
+		exists, err := get(tx.Tx, bucketTags, []byte(def.Name), &r)
+		if err != nil {
+			return hapax.Tag{}, err
+		}
+		var old driver.Tag
+		if exists {
+			old = r.tag([]byte(def.Name))
+		}
+		healed, err := driver.Heal(old, def)
+		if err != nil {
+			return hapax.Tag{}, err
+		}
+		return healed.Tag, putTag(tx, healed)
+	})
+}

@@ -1,0 +1,107 @@
+package boltstore
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// Buckets of the first version, which had pools and workers in buckets of their own.
+var (
+	bucketPoolsBefore   = []byte("pools")
+	bucketWorkersBefore = []byte("workers")
+)
+
+// isOlder reports whether a file has the first version's buckets.
+func isOlder(tx *bbolt.Tx) bool { return tx.Bucket(bucketWorkersBefore) != nil }
+
+// migrate moves what the first version left into the rows of this one.
+func migrate(inner *bbolt.Tx) error {
+	if !isOlder(inner) {
+		return nil
+	}
+	if _, err := inner.CreateBucketIfNotExists(bucketRows); err != nil {
+		return err
+	}
+	tx, err := newTransaction(inner)
+	if err != nil {
+		return err
+	}
+	for _, move := range []func(*transaction) error{movePools, moveWorkers, moveTags} {
+		if err := move(tx); err != nil {
+			return err
+		}
+	}
+	for _, bucket := range [][]byte{bucketPoolsBefore, bucketWorkersBefore} {
+		if err := tx.DeleteBucket(bucket); err != nil {
+			return err
+		}
+	}
+	return tx.finish()
+}
+
+// putRow adds a row in place of a record of the first version.
+func (tx *transaction) putRow(table, name string, value []byte) error {
+	key := rowKey(table, name)
+	return tx.replace(bucketRows, key, seal(bucketRows, key, value))
+}
+
+func movePools(tx *transaction) error {
+	return tx.Bucket(bucketPoolsBefore).ForEach(func(key, value []byte) error {
+		var pool struct {
+			Layout string `json:"layout"`
+		}
+		if err := decode(bucketPoolsBefore, key, value, &pool); err != nil {
+			return err
+		}
+		tx.total.count(value, -1)
+		return tx.putRow(driver.RowOfPool(hapax.Pool{Name: string(key), Layout: pool.Layout}))
+	})
+}
+
+func moveWorkers(tx *transaction) error {
+	return tx.Bucket(bucketWorkersBefore).ForEach(func(key, value []byte) error {
+		var w struct {
+			Mark   int64  `json:"mark"`
+			Epoch  int64  `json:"epoch"` // the fencing token
+			Holder string `json:"holder"`
+		}
+		if err := decode(bucketWorkersBefore, key, value, &w); err != nil {
+			return err
+		}
+		n := len(key) - 9 // a zero byte and the ID follow the pool
+		if n < 1 || key[n] != 0 {
+			return fmt.Errorf("%w: worker %q has no pool", errDamaged, key)
+		}
+		tx.total.count(value, -1)
+		return tx.putRow(driver.RowOfWorker(hapax.Worker{
+			Pool: string(key[:n]), ID: int64(binary.BigEndian.Uint64(key[n+1:])), Mark: w.Mark, Token: w.Epoch, Holder: w.Holder,
+		}))
+	})
+}
+
+// moveTags fills in what the first version did not know.
+func moveTags(tx *transaction) error {
+	records := map[string]tagRecord{}
+	if err := tx.Bucket(bucketTags).ForEach(func(key, value []byte) error {
+		var r tagRecord
+		err := decode(bucketTags, key, value, &r)
+		records[string(key)] = r
+		return err
+	}); err != nil {
+		return err
+	}
+	for name, r := range records {
+		if r.Kind == hapax.KindSegment && r.Delta == 0 {
+			r.Delta = 1
+			if err := tx.put(bucketTags, []byte(name), r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"sync"
+)
+
+// A Convoy lets the guarded calls of one process share beats, for a store in which a
+// change of the process's row waits until the one before it is durable. Of the calls
+// that are under way one leads, and makes the beat of all that wait; when it has ended
+// they follow, all at the same time, and find the row far enough. A call that is alone
+// leads. It saves time only: each call still sees by itself what the row is.
+type Convoy struct {
+	// Alone has nobody lead while others follow, where a change of the row would
+	// disturb them.
+	Alone bool
+
+	mu        sync.Mutex // guards what follows
+	row       string
+	want      []byte        // the highest beat of all calls, as Beat encodes it
+	reached   []byte        // what a leader has made of the row
+	leads     chan struct{} // closed when the call that leads has ended; nil: none leads
+	following int
+	followed  chan struct{} // closed when nobody follows any more; nil: nobody waits for that
+}
+
+// Join waits until a call with such a beat may go on, and returns the beat that it
+// makes, and whether it leads. It calls ended once it has, and says whether the beat was
+// made.
+func (c *Convoy) Join(ctx context.Context, row string, beat []byte) (_ []byte, leads bool, ended func(made bool), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.row != row {
+		c.row, c.want, c.reached = row, beat, nil
+	}
+	c.want = later(c.want, beat)
+	for c.row == row && bytes.Compare(c.reached, beat) < 0 {
+		others := c.leads
+		if others == nil && c.Alone && c.following > 0 {
+			if c.followed == nil {
+				c.followed = make(chan struct{})
+			}
+			others = c.followed
+		}
+		if others == nil {
+			beat, c.leads = c.want, make(chan struct{})
+			return beat, true, func(made bool) { c.hasLed(row, beat, made) }, nil
+		}
+		c.mu.Unlock()
+		select {
+		case <-others:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		c.mu.Lock()
+		if err != nil {
+			return nil, false, nil, err
+		}
+	}
+	c.following++
+	return beat, false, c.hasFollowed, nil
+}
+
+// hasLed lets those go on who waited for the call that led.
+func (c *Convoy) hasLed(row string, beat []byte, made bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if made && c.row == row {
+		c.reached = later(c.reached, beat)
+	}
+	close(c.leads)
+	c.leads = nil
+}
+
+func (c *Convoy) hasFollowed(bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.following--; c.following == 0 && c.followed != nil {
+		close(c.followed)
+		c.followed = nil
+	}
+}
+
+func later(a, b []byte) []byte {
+	if bytes.Compare(a, b) < 0 {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,188 @@
+package coord
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// The rows that a meeting looks at, besides the process's own.
+var (
+	FenceKey = Key{driver.TableFence, driver.RowFence}
+	JoinsKey = Key{driver.TableGuard, driver.RowJoins}
+)
+
+// A Meeting is a driver.Pulse as a space makes it: if the row at Own is at least
+// Was, byte by byte, and there is no row at FenceKey, it is raised to Now.
+type Meeting struct {
+	Own      Key
+	Was, Now []byte
+}
+
+// Met is what a space has found and done.
+type Met struct {
+	Done              bool   // the beat was made, and the change with it
+	Own, Fence, Joins []byte // own and fence only where nothing was done
+	Cell              Cell   // of the row to change, as it is now; it may be unknown
+	Primary           string // see driver.Contact
+}
+
+// meet makes the beat alone, however often that is lost to others.
+func (r *Rows) meet(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
+	for lost := 0; ; lost++ {
+		sent := time.Now()
+		m, err := r.space.Meet(ctx, meetingOf(p), Key{}, Cell{}, nil)
+		if err != nil {
+			return driver.Contact{}, err
+		}
+		c, err := contactOf(p, m)
+		if err != nil || m.Done || !c.Met {
+			return c, err
+		}
+		if err := pause(ctx, lost, time.Since(sent)); err != nil {
+			return driver.Contact{}, r.calls.Unavailable(ctx, err)
+		}
+	}
+}
+
+func meetingOf(p driver.Pulse) Meeting {
+	return Meeting{Key{driver.TableBeats, p.Row}, p.Was.Encode(), p.Now.Encode()}
+}
+
+func contactOf(p driver.Pulse, m Met) (driver.Contact, error) {
+	own := m.Own
+	if m.Done {
+		own = p.Now.Encode()
+	}
+	c, err := p.Judge(own, m.Fence, m.Joins)
+	c.Primary = m.Primary
+	return c, err
+}
+
+// updateWith is update under a pulse. Where change fails, the beat is made alone.
+func (r *Rows) updateWith(ctx context.Context, p driver.Pulse, key Key, change func(raw []byte) ([]byte, error)) (contact driver.Contact, err error) {
+	if err := p.Check(); err != nil {
+		return contact, err
+	}
+	err = r.inTurn(ctx, key, func(ctx context.Context, s *slot) error {
+		return r.try(ctx, s, key, change, func(cell Cell, next []byte) (bool, Cell, error) {
+			m, err := r.space.Meet(ctx, meetingOf(p), key, cell, next)
+			if err != nil {
+				return false, Cell{}, err
+			}
+			if contact, err = contactOf(p, m); err == nil && !contact.Met {
+				err = errNotMet
+			}
+			return m.Done, m.Cell, err
+		})
+	})
+	switch {
+	case errors.Is(err, errNotMet):
+		return contact, nil
+	case driver.IsOfTag(err), errors.Is(err, errOtherValue):
+		ctx, cancel, begun := r.calls.Begin(ctx)
+		if begun != nil {
+			return driver.Contact{}, begun
+		}
+		defer cancel()
+		contact, met := r.meet(ctx, p)
+		if met != nil {
+			return driver.Contact{}, met
+		}
+		return contact, err
+	case err != nil:
+		return driver.Contact{}, err
+	}
+	return contact, nil
+}
+
+// errNotMet ends a change whose beat was not made.
+var errNotMet = errors.New("the beat was not made")
+
+// Beat implements driver.Guarding.
+func (r *Rows) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
+	if err := p.Check(); err != nil {
+		return driver.Contact{}, err
+	}
+	ctx, cancel, err := r.calls.Begin(ctx)
+	if err != nil {
+		return driver.Contact{}, err
+	}
+	defer cancel()
+	return r.meet(ctx, p)
+}
+
+// AllocateWith implements driver.Guarding. It is as many round trips as Allocate,
+// and the space's own for a meeting.
+func (r *Rows) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, driver.Contact, error) {
+	var a hapax.Allocation
+	c, err := r.changeTagWith(ctx, p, tag, func(t driver.Tag) (next driver.Tag, err error) {
+		a, next, err = driver.Advance(t, n, last)
+		return next, err
+	})
+	if err != nil || !c.Met {
+		a = hapax.Allocation{}
+	}
+	return a, c, err
+}
+
+// HandBackWith implements driver.Guarding.
+func (r *Rows) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
+	return r.changeTagWith(ctx, p, a.Tag.Name, func(t driver.Tag) (driver.Tag, error) { return driver.HandBack(t, a, next) })
+}
+
+func (r *Rows) changeTagWith(ctx context.Context, p driver.Pulse, name string, f func(driver.Tag) (driver.Tag, error)) (driver.Contact, error) {
+	if err := hapax.ValidateName("tag", name); err != nil {
+		return driver.Contact{}, err
+	}
+	return r.updateWith(ctx, p, tagKey(name), tagChange(name, f))
+}
+
+// SwapRowWith implements driver.Guarding.
+func (r *Rows) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (bool, driver.Contact, error) {
+	if err := p.CheckSwap(table, name, old, next); err != nil {
+		return false, driver.Contact{}, err
+	}
+	c, err := r.updateWith(ctx, p, Key{table, name}, func(raw []byte) ([]byte, error) {
+		if (raw == nil) != (old == nil) || !bytes.Equal(raw, old) {
+			return nil, errOtherValue
+		}
+		return next, nil
+	})
+	if errors.Is(err, errOtherValue) {
+		return false, c, nil
+	}
+	return err == nil && c.Met, c, err
+}
+
+// Split implements driver.Guarding.
+func (r *Rows) Split() bool { return false }
+
+// HealTag implements driver.Healing.
+func (r *Rows) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
+	if err := hapax.ValidateName("tag", def.Name); err != nil {
+		return hapax.Tag{}, err
+	}
+	var healed driver.Tag
+	err := r.update(ctx, tagKey(def.Name), func(raw []byte) ([]byte, error) {
+		var old driver.Tag
+		var err error
+		if raw != nil {
+			if old, err = decodeTag(def.Name, raw); err != nil {
+				return nil, err
+			}
+		}
+		if healed, err = driver.Heal(old, def); err != nil {
+			return nil, err
+		}
+		return encodeTag(healed), nil
+	})
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	return healed.Tag, nil
+}

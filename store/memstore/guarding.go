@@ -1,0 +1,81 @@
+package memstore
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// meet makes the beat and, where it was met, calls f, all under the lock.
+func (s *Store) meet(ctx context.Context, p driver.Pulse, f func() error) (driver.Contact, error) {
+	if err := p.Check(); err != nil {
+		return driver.Contact{}, err
+	}
+	if err := s.lock(ctx); err != nil {
+		return driver.Contact{}, err
+	}
+	defer s.mu.Unlock()
+	beat, fence := rowKey{driver.TableBeats, p.Row}, rowKey{driver.TableFence, driver.RowFence}
+	c, err := p.Judge(s.state.rows[beat], s.state.rows[fence], s.state.rows[rowKey{driver.TableGuard, driver.RowJoins}])
+	if err != nil || !c.Met {
+		return c, err
+	}
+	if next := p.Now.Encode(); bytes.Compare(next, s.state.rows[beat]) > 0 {
+		s.state.rows[beat] = next
+	}
+	return c, f()
+}
+
+// Beat implements driver.Guarding.
+func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
+	return s.meet(ctx, p, func() error { return nil })
+}
+
+// AllocateWith implements driver.Guarding.
+func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (a hapax.Allocation, c driver.Contact, err error) {
+	c, err = s.meet(ctx, p, func() error {
+		return s.changeLocked(tag, func(t driver.Tag) (next driver.Tag, err error) {
+			a, next, err = driver.Advance(t, n, last)
+			return next, err
+		})
+	})
+	return a, c, err
+}
+
+// HandBackWith implements driver.Guarding.
+func (s *Store) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
+	return s.meet(ctx, p, func() error {
+		return s.changeLocked(a.Tag.Name, func(t driver.Tag) (driver.Tag, error) { return driver.HandBack(t, a, next) })
+	})
+}
+
+// SwapRowWith implements driver.Guarding.
+func (s *Store) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (ok bool, c driver.Contact, err error) {
+	if err := p.CheckSwap(table, name, old, next); err != nil {
+		return false, driver.Contact{}, err
+	}
+	c, err = s.meet(ctx, p, func() error {
+		ok = s.swapLocked(table, name, old, next)
+		return nil
+	})
+	return ok, c, err
+}
+
+// Split implements driver.Guarding.
+func (s *Store) Split() bool { return false }
+
+// HealTag implements driver.Healing.
+func (s *Store) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
+	if err := s.lock(ctx); err != nil {
+		return hapax.Tag{}, err
+	}
+	defer s.mu.Unlock()
+	healed, err := driver.Heal(s.state.tags[def.Name], def)
+	if err != nil {
+		return hapax.Tag{}, err
+	}
+	s.state.tags[def.Name] = healed
+	return healed.Tag, nil
+}

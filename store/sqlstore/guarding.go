@@ -1,0 +1,344 @@
+package sqlstore
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// A guardedCall names a query of a guarded call.
+type guardedCall int
+
+const (
+	guardedBeat guardedCall = iota
+	guardedAllocate
+	guardedFollow // is guardedAllocate where the row is as far as Now; see driver.Convoy
+	guardedHandBack
+	guardedUpdate
+	guardedInsert
+	guardedDelete
+	guardedLook  // reads what meeting holds, and changes nothing
+	guardedJoins // reads the counter alone
+)
+
+// A guardedQuery is a query with {row}, {now}, {was} and {id} in place of the
+// pulse's arguments and the store's ID, and question marks for the others.
+type guardedQuery struct {
+	text  string
+	order []string // of the arguments: a name, or empty for the next of the others
+}
+
+func (q *guardedQuery) compile(d *dialect, tables *strings.Replacer) {
+	var b strings.Builder
+	rest := tables.Replace(q.text)
+	for {
+		i := strings.IndexAny(rest, "{?")
+		if i < 0 {
+			break
+		}
+		b.WriteString(rest[:i] + "?")
+		if rest[i] == '?' {
+			q.order, rest = append(q.order, ""), rest[i+1:]
+			continue
+		}
+		name, after, _ := strings.Cut(rest[i+1:], "}")
+		q.order, rest = append(q.order, name), after
+	}
+	q.text = d.bind(b.String() + rest)
+}
+
+// A pulse is a driver.Pulse as arguments.
+type pulse struct {
+	row      string
+	was, now []byte
+	id       string // of the store
+	follows  bool   // the row should be as far as now; see driver.Convoy
+}
+
+// args returns a query's arguments in order.
+func (q *guardedQuery) args(p pulse, others []any) []any {
+	args := make([]any, 0, len(q.order))
+	for _, name := range q.order {
+		switch name {
+		case "row":
+			args = append(args, p.row)
+		case "was":
+			args = append(args, p.was)
+		case "now":
+			args = append(args, p.now)
+		case "id":
+			args = append(args, p.id)
+		default:
+			args, others = append(args, others[0]), others[1:]
+		}
+	}
+	return args
+}
+
+// A meeting is what a guarded query found and did.
+type meeting struct {
+	here              bool // the store is the one that New found
+	met               bool // the beat was made
+	changed           bool
+	own, fence, joins []byte // rows; own and fence may be missing where met is true
+	mark, run         int64  // of a tag that was changed, as swap returns them
+}
+
+// guarded runs f, which makes guarded queries by its argument, and returns the
+// contact of the last one.
+func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(ctx context.Context, c *sql.Conn, meet func(call guardedCall, args ...any) (meeting, error)) error) (contact driver.Contact, err error) {
+	if err := p.Check(); err != nil {
+		return contact, err
+	}
+	waits, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	now, leads, ended, err := s.convoy.Join(waits, p.Row, p.Now.Encode())
+	cancel()
+	if err != nil {
+		return contact, s.fail(ctx, op, err)
+	}
+	defer func() { ended(contact.Met) }()
+	args := pulse{p.Row, p.Was.Encode(), now, s.id, !leads}
+	err = s.do(ctx, op, func(ctx context.Context, c *sql.Conn) error {
+		contact = driver.Contact{}
+		meet := func(call guardedCall, others ...any) (meeting, error) {
+			m, err := s.dialect.meet(ctx, c, s, call, args, others)
+			if err != nil {
+				return m, err
+			}
+			if !m.here {
+				if err := s.missed(ctx, c); err != nil {
+					return m, err
+				}
+				return m, fmt.Errorf("%w: the store was another one for a moment", hapax.ErrStoreUnavailable)
+			}
+			contact.Joins, err = driver.DecodeCounter(driver.TableGuard, driver.RowJoins, m.joins)
+			contact.Met, contact.Row, contact.Fence, contact.Primary = m.met, nil, nil, s.primaryOf(c)
+			if !m.met {
+				contact.Row, contact.Fence = m.own, m.fence
+			}
+			return m, err
+		}
+		err := f(ctx, c, meet)
+		if errors.Is(err, errNotMet) {
+			err = nil
+		}
+		return err
+	})
+	if err != nil && !driver.IsOfTag(err) {
+		contact = driver.Contact{}
+	}
+	return contact, err
+}
+
+// Beat implements driver.Guarding. It is one statement.
+func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
+	return s.guarded(ctx, "make a heartbeat", p, func(_ context.Context, _ *sql.Conn, meet func(guardedCall, ...any) (meeting, error)) error {
+		_, err := meet(guardedBeat)
+		return err
+	})
+}
+
+// AllocateWith implements driver.Guarding. It takes what Allocate takes; in MySQL
+// another statement reads the joins.
+func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (a hapax.Allocation, contact driver.Contact, err error) {
+	if err := hapax.ValidateName("tag", tag); err != nil {
+		return a, contact, err
+	}
+	contact, err = s.guarded(ctx, "allocate", p, func(ctx context.Context, c *sql.Conn, meet func(guardedCall, ...any) (meeting, error)) (err error) {
+		a, err = s.advance(ctx, c, tag, n, last, func(args []any) (mark, run int64, ok bool, err error) {
+			m, err := meet(guardedAllocate, args...)
+			if err == nil && !m.met {
+				err = errNotMet
+			}
+			return m.mark, m.run, m.changed, err
+		})
+		return err
+	})
+	return a, contact, err
+}
+
+// HandBackWith implements driver.Guarding. It is one statement, and more only
+// where nothing is handed back.
+func (s *Store) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
+	if err := driver.CheckHandBack(a, next); err != nil {
+		return driver.Contact{}, err
+	}
+	return s.guarded(ctx, "hand numbers back", p, func(ctx context.Context, c *sql.Conn, meet func(guardedCall, ...any) (meeting, error)) error {
+		m, err := meet(guardedHandBack, endArgs(a, next)...)
+		switch {
+		case err != nil || !m.met:
+			return err
+		case m.changed:
+			s.ended(a)
+			return nil
+		}
+		return s.notHeld(ctx, c, a.Tag.Name)
+	})
+}
+
+// SwapRowWith implements driver.Guarding. It is one statement; MySQL takes another
+// one to add or remove a row.
+func (s *Store) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (swapped bool, contact driver.Contact, err error) {
+	if err := p.CheckSwap(table, name, old, next); err != nil {
+		return false, contact, err
+	}
+	call, args := guardedUpdate, []any{next, table, name, old}
+	switch {
+	case old == nil:
+		call, args = guardedInsert, []any{table, name, next}
+	case next == nil:
+		call, args = guardedDelete, []any{table, name, old}
+	}
+	contact, err = s.guarded(ctx, "write a row", p, func(_ context.Context, _ *sql.Conn, meet func(guardedCall, ...any) (meeting, error)) error {
+		m, err := meet(call, args...)
+		swapped = m.changed
+		return err
+	})
+	return swapped && err == nil, contact, err
+}
+
+// Split implements driver.Guarding.
+func (s *Store) Split() bool { return false }
+
+// postgresGuarded makes each call one statement. Its own row is locked before the
+// tag or row that it changes, and not at all if it is far enough already. The
+// fence is that of the statement's snapshot: one that was acknowledged before the
+// statement began is seen.
+func postgresGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
+	const (
+		beat = `, beat AS (UPDATE {rows} SET value = GREATEST(value, {now}) WHERE tbl = 'beats' AND name = {row} AND value >= {was}
+			AND (SELECT here AND fence IS NULL AND own < {now} FROM seen) RETURNING 1),
+			met AS (SELECT COALESCE(here AND fence IS NULL AND (own >= {now} OR EXISTS (SELECT 1 FROM beat)), false) AS met FROM seen)`
+		met     = "(SELECT met FROM met)"
+		nothing = " RETURNING 0::bigint AS mark, 0::bigint AS run"
+	)
+	seen := `WITH seen AS (SELECT EXISTS (SELECT 1` + strings.Replace(here, "?", "{id}", 1) + `) AS here,
+		(SELECT value FROM {rows} WHERE tbl = 'beats' AND name = {row}) AS own,
+		(SELECT value FROM {rows} WHERE tbl = 'fence' AND name = 'loss') AS fence,
+		(SELECT value FROM {rows} WHERE tbl = 'guard' AND name = 'joins') AS joins)`
+	with := func(change string) *guardedQuery {
+		return &guardedQuery{text: seen + beat + ", change AS (" + change + `)
+			SELECT here, met, own, fence, joins, mark IS NOT NULL, COALESCE(mark, 0), COALESCE(run, 0)
+			FROM seen CROSS JOIN met LEFT JOIN change ON true`}
+	}
+	return map[guardedCall]*guardedQuery{
+		guardedBeat:     {text: seen + beat + " SELECT here, met, own, fence, joins, false, 0, 0 FROM seen CROSS JOIN met"},
+		guardedAllocate: with("UPDATE {tags} SET " + d.allocate + " WHERE name = ? AND " + same + " AND mark <= ? AND " + met + " RETURNING mark, run"),
+		guardedHandBack: with("UPDATE {tags} SET " + ending + " WHERE name = ? AND " + held + " AND " + met + " RETURNING mark, run"),
+		guardedUpdate:   with("UPDATE {rows} SET value = ? WHERE tbl = ? AND name = ? AND value = ? AND " + met + nothing),
+		guardedInsert:   with("INSERT INTO {rows} (tbl, name, value) SELECT ?, ?, ? WHERE " + met + " ON CONFLICT DO NOTHING" + nothing),
+		guardedDelete:   with("DELETE FROM {rows} WHERE tbl = ? AND name = ? AND value = ? AND " + met + nothing),
+	}
+}
+
+func postgresMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (m meeting, err error) {
+	q := s.sql.guarded[call]
+	err = s.queryRow(ctx, c, q.text, q.args(p, args), &m.here, &m.met, &m.own, &m.fence, &m.joins, &m.changed, &m.mark, &m.run)
+	return m, err
+}
+
+// mysqlGuarded makes each call one UPDATE of the rows that it changes, joined with
+// the ones that it looks at. The server locks those too, so that a fence is either
+// seen or has to wait. The answer has room for one number: the mark of an
+// allocation, otherwise the joins.
+//
+// An allocation that follows only reads the process's own row, so that any number of
+// them goes on at the same time.
+//
+// A row is added by one statement too, which finds the process's own row taken and
+// advances it instead. One is removed after a beat, if that is still there.
+func mysqlGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
+	const (
+		own   = "b.tbl = 'beats' AND b.name = {row} AND b.value >= {was} AND f.name IS NULL"
+		fence = " LEFT JOIN {rows} f ON f.tbl = 'fence' AND f.name = 'loss'"
+		joins = " LEFT JOIN {rows} j ON j.tbl = 'guard' AND j.name = 'joins'"
+		tell  = "b.value = IF(LAST_INSERT_ID(COALESCE(CAST(j.value AS UNSIGNED), 0) + 1) > 0, GREATEST(b.value, {now}), b.value)"
+	)
+	here = strings.Replace(here, "?", "{id}", 1)
+	still := " AND EXISTS (SELECT 1" + here + ")"
+	tag := func(condition string) string { return " WHERE t.name = ? AND " + condition + " AND " + own + still }
+	return map[guardedCall]*guardedQuery{
+		guardedBeat:     {text: "UPDATE {rows} b" + fence + joins + " SET " + tell + " WHERE " + own + still},
+		guardedAllocate: {text: "UPDATE {rows} b JOIN {tags} t" + fence + " SET b.value = GREATEST(b.value, {now}), " + d.allocate + tag(same+" AND mark <= ?")},
+		guardedFollow: {text: "UPDATE {rows} b JOIN {tags} t" + fence + " SET " + d.allocate + " WHERE t.name = ? AND " + same + " AND mark <= ?" +
+			" AND " + strings.Replace(own, "{was}", "{now}", 1) + still},
+		guardedHandBack: {text: "UPDATE {rows} b JOIN {tags} t" + fence + joins + " SET " + tell + ", " + ending + tag(held)},
+		guardedUpdate: {text: "UPDATE {rows} b JOIN {rows} r" + fence + joins + " SET " + tell + ", r.value = ?" +
+			" WHERE r.tbl = ? AND r.name = ? AND r.value = ? AND " + own + still},
+		guardedInsert: {text: "INSERT INTO {rows} (tbl, name, value) SELECT n.tbl, n.name, n.value" +
+			" FROM (SELECT 'beats' AS tbl, {row} AS name, {now} AS value UNION ALL SELECT ?, ?, ?) n" +
+			" WHERE EXISTS (SELECT 1 FROM {rows} b WHERE b.tbl = 'beats' AND b.name = {row} AND b.value >= {was})" +
+			" AND NOT EXISTS (SELECT 1 FROM {rows} f WHERE f.tbl = 'fence' AND f.name = 'loss')" + still +
+			" ON DUPLICATE KEY UPDATE value = IF({rows}.tbl = 'beats' AND {rows}.name = {row}, GREATEST({rows}.value, VALUES(value)), {rows}.value)"},
+		guardedDelete: {text: "DELETE r FROM {rows} r JOIN {rows} b" + fence + " WHERE r.tbl = ? AND r.name = ? AND r.value = ?" +
+			" AND b.tbl = 'beats' AND b.name = {row} AND b.value >= {now} AND f.name IS NULL" + still},
+		guardedLook: {text: "SELECT EXISTS (SELECT 1" + here + ")," +
+			" (SELECT value FROM {rows} WHERE tbl = 'beats' AND name = {row})," +
+			" (SELECT value FROM {rows} WHERE tbl = 'fence' AND name = 'loss')," +
+			" (SELECT value FROM {rows} WHERE tbl = 'guard' AND name = 'joins')"},
+		guardedJoins: {text: "SELECT (SELECT value FROM {rows} WHERE tbl = 'guard' AND name = 'joins')"},
+	}
+}
+
+func mysqlMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (m meeting, err error) {
+	if call == guardedDelete {
+		if m, err := mysqlMeet(ctx, c, s, guardedBeat, p, nil); err != nil || !m.met {
+			return m, err
+		}
+	}
+	q := s.sql.guarded[call]
+	if call == guardedAllocate && p.follows {
+		q = s.sql.guarded[guardedFollow]
+	}
+	res, err := c.ExecContext(ctx, q.text, s.dialect.args(q.args(p, args))...)
+	if err != nil {
+		return m, err
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		return m, err
+	}
+	id, err := res.LastInsertId()
+	if err != nil {
+		return m, err
+	}
+	m.here, m.met, m.changed = true, true, true
+	switch {
+	case call == guardedBeat && id > 0, (call == guardedHandBack || call == guardedUpdate) && n > 0:
+		m.joins = driver.EncodeCounter(id - 1)
+		m.changed = call != guardedBeat
+		return m, nil
+	case call == guardedAllocate && n > 0:
+		if m.mark = id; id < 0 {
+			m.mark, m.run = id-mysqlKeyHeld, -1
+		}
+	case call == guardedInsert && n > 0:
+		m.changed = n%2 == 1 // a row that is added counts once, one that is advanced twice
+	case call == guardedDelete && n > 0:
+	case p.follows:
+		p.follows = false
+		return mysqlMeet(ctx, c, s, call, p, args)
+	default:
+		return mysqlMissed(ctx, c, s, p)
+	}
+	q = s.sql.guarded[guardedJoins]
+	err = s.queryRow(ctx, c, q.text, q.args(p, nil), &m.joins)
+	return m, err
+}
+
+// mysqlMissed finds out why a guarded query changed nothing. Where it was not for
+// the beat, the beat is made now.
+func mysqlMissed(ctx context.Context, c *sql.Conn, s *Store, p pulse) (m meeting, err error) {
+	q := s.sql.guarded[guardedLook]
+	err = s.queryRow(ctx, c, q.text, q.args(p, nil), &m.here, &m.own, &m.fence, &m.joins)
+	if err != nil || !m.here || m.fence != nil || bytes.Compare(m.own, p.was) < 0 {
+		return m, err
+	}
+	return mysqlMeet(ctx, c, s, guardedBeat, p, nil)
+}

@@ -1,0 +1,104 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// as returns the store behind the wrapper in a role that not every store has.
+func as[T any](s hapax.Store) (T, error) {
+	r, ok := s.(T)
+	if !ok {
+		return r, fmt.Errorf("%w: %T cannot be guarded or healed", hapax.ErrNotSupported, s)
+	}
+	return r, nil
+}
+
+// met is what a guarded call returns besides its error.
+type met[T any] struct {
+	value   T
+	contact driver.Contact
+}
+
+// doMet makes one guarded call. An error of the tag itself comes with its contact.
+func doMet[T any](ctx context.Context, f *Faults, method, line string, call func(driver.Guarding) (T, driver.Contact, error)) (T, driver.Contact, error) {
+	var own error // of the call, that the wrapper passes on
+	m, err := do(ctx, f, method, line, func(s hapax.Store) (met[T], error) {
+		g, err := as[driver.Guarding](s)
+		if err != nil {
+			return met[T]{}, err
+		}
+		var m met[T]
+		m.value, m.contact, own = call(g)
+		return m, nil
+	})
+	if err == nil {
+		err = own
+	}
+	return m.value, m.contact, err
+}
+
+// Beat implements driver.Guarding, where the store behind the wrapper does.
+func (f *Faults) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
+	_, c, err := doMet(ctx, f, "Beat", p.Row, func(g driver.Guarding) (none struct{}, _ driver.Contact, _ error) {
+		c, err := g.Beat(ctx, p)
+		return none, c, err
+	})
+	return c, err
+}
+
+// AllocateWith implements driver.Guarding, where the store behind the wrapper does.
+func (f *Faults) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, driver.Contact, error) {
+	return doMet(ctx, f, "AllocateWith", tag, func(g driver.Guarding) (hapax.Allocation, driver.Contact, error) {
+		return g.AllocateWith(ctx, p, tag, n, last)
+	})
+}
+
+// HandBackWith implements driver.Guarding, where the store behind the wrapper does.
+func (f *Faults) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
+	_, c, err := doMet(ctx, f, "HandBackWith", a.Tag.Name, func(g driver.Guarding) (none struct{}, _ driver.Contact, _ error) {
+		c, err := g.HandBackWith(ctx, p, a, next)
+		return none, c, err
+	})
+	return c, err
+}
+
+// SwapRowWith implements driver.Guarding, where the store behind the wrapper does.
+func (f *Faults) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (bool, driver.Contact, error) {
+	return doMet(ctx, f, "SwapRowWith", table, func(g driver.Guarding) (bool, driver.Contact, error) {
+		return g.SwapRowWith(ctx, p, table, name, old, next)
+	})
+}
+
+// Split implements driver.Guarding. No fault applies to it.
+func (f *Faults) Split() bool {
+	f.mu.Lock()
+	g, err := as[driver.Guarding](f.inner)
+	f.mu.Unlock()
+	return err == nil && g.Split()
+}
+
+// HealTag implements driver.Healing, where the store behind the wrapper does.
+func (f *Faults) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
+	return do(ctx, f, "HealTag", def.Name, func(s hapax.Store) (hapax.Tag, error) {
+		h, err := as[driver.Healing](s)
+		if err != nil {
+			return hapax.Tag{}, err
+		}
+		return h.HealTag(ctx, def)
+	})
+}
+
+// HealWorker implements driver.Healing, where the store behind the wrapper does.
+func (f *Faults) HealWorker(ctx context.Context, layout string, w hapax.Worker) (hapax.Worker, error) {
+	return do(ctx, f, "HealWorker", w.Pool, func(s hapax.Store) (hapax.Worker, error) {
+		h, err := as[driver.Healing](s)
+		if err != nil {
+			return hapax.Worker{}, err
+		}
+		return h.HealWorker(ctx, layout, w)
+	})
+}

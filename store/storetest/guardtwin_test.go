@@ -1,0 +1,127 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// A guarding keeper follows these rules, which can be broken.
+type guardRules struct {
+	judge func(p driver.Pulse, own, fence, joins []byte) (driver.Contact, error)
+	step  func(p driver.Pulse, own []byte) []byte // the row after the beat
+	heal  func(old driver.Tag, def hapax.Tag) (driver.Tag, error)
+
+	blind  bool                                       // the change is made whether the beat is met or not
+	early  bool                                       // the change is made without a beat of its own
+	lazy   bool                                       // a swap of another value makes no beat
+	any    bool                                       // own row and fence can be swapped
+	late   func()                                     // called between the judgement and the change
+	worker func(w hapax.Worker) hapax.Worker          // what a worker is healed to
+	after  func(ctx context.Context, w *storedWorker) // edits the healed worker's row
+}
+
+func rightRules() guardRules {
+	return guardRules{
+		judge: driver.Pulse.Judge,
+		step: func(p driver.Pulse, own []byte) []byte {
+			if now := p.Now.Encode(); bytes.Compare(own, now) < 0 {
+				return now
+			}
+			return own
+		},
+		heal: driver.Heal,
+	}
+}
+
+// meet makes the beat and calls f.
+func (k *keeper) meet(ctx context.Context, p driver.Pulse, f func() error) (driver.Contact, error) {
+	if err := p.Check(); err != nil {
+		return driver.Contact{}, err
+	}
+	k.meeting.Lock()
+	defer k.meeting.Unlock()
+	row := func(table, name string) []byte {
+		raw, _ := k.twin.Store.Row(ctx, table, name)
+		return raw
+	}
+	own := row(driver.TableBeats, p.Row)
+	c, err := k.rules.judge(p, own, row(driver.TableFence, driver.RowFence), row(driver.TableGuard, driver.RowJoins))
+	if err != nil || !c.Met && !k.rules.blind {
+		return c, err
+	}
+	if k.rules.late != nil {
+		k.meeting.Unlock()
+		k.rules.late()
+		k.meeting.Lock()
+	}
+	if next := k.rules.step(p, own); c.Met && !bytes.Equal(next, own) {
+		if _, err := k.twin.Store.SwapRow(ctx, driver.TableBeats, p.Row, own, next); err != nil {
+			return c, err
+		}
+	}
+	return c, f()
+}
+
+func (k *keeper) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
+	return k.meet(ctx, p, func() error { return nil })
+}
+
+func (k *keeper) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (a hapax.Allocation, c driver.Contact, err error) {
+	if k.rules.early {
+		p.Now = p.Was
+	}
+	c, err = k.meet(ctx, p, func() (err error) { a, err = k.Allocate(ctx, tag, n, last); return err })
+	return a, c, err
+}
+
+func (k *keeper) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
+	return k.meet(ctx, p, func() error { return k.HandBack(ctx, a, next) })
+}
+
+func (k *keeper) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (ok bool, c driver.Contact, err error) {
+	if err := p.CheckSwap(table, name, old, next); err != nil && !k.rules.any {
+		return false, driver.Contact{}, err
+	}
+	if raw, err := k.twin.Store.Row(ctx, table, name); k.rules.lazy && err == nil && !bytes.Equal(raw, old) {
+		p.Now = p.Was
+	}
+	c, err = k.meet(ctx, p, func() (err error) { ok, err = k.twin.Store.SwapRow(ctx, table, name, old, next); return err })
+	return ok, c, err
+}
+
+func (k *keeper) Split() bool { return false }
+
+func (k *keeper) HealTag(_ context.Context, def hapax.Tag) (hapax.Tag, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	healed, err := k.rules.heal(k.kept[def.Name], def)
+	if err == nil {
+		k.kept[def.Name] = healed
+	}
+	return healed.Tag, err
+}
+
+func (k *keeper) HealWorker(ctx context.Context, layout string, w hapax.Worker) (hapax.Worker, error) {
+	if k.rules.worker != nil {
+		w = k.rules.worker(w)
+	}
+	healed, err := k.Leases.HealWorker(ctx, layout, w)
+	if err == nil && k.rules.after != nil {
+		_, err = k.edit(ctx, hapax.Lease{Pool: w.Pool, Worker: w.ID}, func(row *storedWorker) { k.rules.after(ctx, row) })
+	}
+	return healed, err
+}
+
+func (k *keeper) Tags(_ context.Context, after string, limit int) (page []hapax.Tag, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, name := range sortedNames(k.kept) {
+		if name > after && len(page) < limit {
+			page = append(page, k.kept[name].Tag)
+		}
+	}
+	return page, nil
+}

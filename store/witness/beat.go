@@ -1,0 +1,267 @@
+package witness
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// turns does what the state asks for, a turn each interval, until the node leaves.
+func (g *Guarded) turns() {
+	for {
+		began := g.now()
+		g.turn()
+		pause := max(g.opts.Heartbeat-(g.now()-began), g.opts.Heartbeat/20)
+		if st := g.Status(); st.State != Serving {
+			pause = min(pause, max(g.opts.Heartbeat/4, g.opts.Heartbeat/20))
+		}
+		select {
+		case <-g.life.Done():
+			return
+		case <-g.kick:
+		case <-time.After(pause):
+		}
+	}
+}
+
+// wake has the loop take a turn at once.
+func (g *Guarded) wake() {
+	select {
+	case g.kick <- struct{}{}:
+	default:
+	}
+}
+
+// turn takes one turn. What fails is tried again in the next one.
+func (g *Guarded) turn() {
+	g.mu.Lock()
+	state := g.state
+	g.mu.Unlock()
+	var err error
+	switch state {
+	case Serving:
+		err = g.beat()
+	case Joining:
+		err = g.within(g.opts.Timeout, g.join)
+	case Fenced, Refusing:
+		err = g.within(g.opts.Timeout, g.heal) // what is done by then is not done again
+	}
+	if err != nil && g.life.Err() == nil {
+		g.opts.Log.Debug("the guard tries again", "state", string(state), "err", err)
+	}
+	g.tell()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if state != Joining || g.state != Joining {
+		return
+	}
+	if g.cause = err; err != nil {
+		close(g.changed) // whoever waits is told
+		g.changed = make(chan struct{})
+	}
+}
+
+// within runs f on the handle for heartbeats, which is dialled anew where it does not
+// answer.
+func (g *Guarded) within(limit time.Duration, f func(context.Context, store) error) error {
+	ctx, cancel := context.WithTimeout(g.life, limit)
+	defer cancel()
+	s, err := g.beatStore(ctx)
+	if err != nil {
+		return err
+	}
+	err = g.heed(g.beats, s, f(ctx, s))
+	if err != nil && ctx.Err() != nil && g.life.Err() == nil {
+		g.beats.drop(s)
+	}
+	return err
+}
+
+// beatStore returns the handle for heartbeats: on a store that nobody shares, that
+// for all calls.
+func (g *Guarded) beatStore(ctx context.Context) (store, error) {
+	g.mu.Lock()
+	shared := g.shared
+	g.mu.Unlock()
+	if shared && g.beats != g.calls {
+		if s, err := g.calls.get(ctx); err != nil || !s.Shared() {
+			return s, err
+		}
+		return g.beats.get(ctx)
+	}
+	return g.calls.get(ctx)
+}
+
+// beat makes one heartbeat, and looks at the others.
+func (g *Guarded) beat() error {
+	g.mu.Lock()
+	shared := g.shared
+	g.mu.Unlock()
+	if !shared {
+		return nil
+	}
+	_ = g.recordAbandoned() // else the next grant tells that the disk is full
+	err := g.within(g.opts.beatTimeout(), func(ctx context.Context, s store) error {
+		if err := g.beatOnce(ctx, s); err != nil {
+			return err
+		}
+		return g.look(ctx, s)
+	})
+	g.mu.Lock()
+	cutOff := g.state == Serving && g.isCutOffLocked(g.now())
+	g.mu.Unlock()
+	if cutOff {
+		g.cutOff()
+	}
+	return err
+}
+
+// recordAbandoned has the witness know what was asked for and came to nothing, so that
+// it can speak for the row after a crash.
+func (g *Guarded) recordAbandoned() error {
+	return g.witness.commit(func(b *record) error {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		row := g.me.row
+		upTo := g.me.settledLocked(0)
+		if known, ok := g.witness.state.Own[row]; !ok || upTo <= known.Grants {
+			return errNoChange
+		}
+		b.Own[row] = g.me.ownLocked(0)
+		return nil
+	})
+}
+
+func (g *Guarded) beatOnce(ctx context.Context, s store) error {
+	p := g.pulse(false)
+	c, err := s.Beat(ctx, p.Pulse)
+	return g.found(ctx, s, p, c, err)
+}
+
+// look reads the rows of the others. Who has joined, left or fallen silent is a reason
+// for a survey.
+func (g *Guarded) look(ctx context.Context, s store) error {
+	rows, err := readRows(ctx, s, driver.TableBeats)
+	if err != nil {
+		return err
+	}
+	due, silent, err := g.sight(rows)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	serving := g.state == Serving
+	g.mu.Unlock()
+	if !serving {
+		return nil
+	}
+	for _, name := range silent {
+		beat, _, err := driver.DecodeBeat(name, rows[name])
+		if err != nil {
+			return err
+		}
+		if _, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableBeats, name, rows[name], beat.EncodeEnded("silent")); err != nil {
+			return err
+		}
+	}
+	if due || len(silent) > 0 {
+		g.surveyLater()
+	}
+	return nil
+}
+
+// sight notes what the rows say, and returns whether a survey is due, and who has not
+// advanced for as long as a living node may take.
+func (g *Guarded) sight(rows map[string][]byte) (due bool, silent []string, err error) {
+	known, compacted := g.witness.peersKnown()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.now()
+	for name, raw := range rows {
+		beat, how, err := driver.DecodeBeat(name, raw)
+		if err != nil {
+			return false, nil, err
+		}
+		if name == g.me.row || joinOf(name) <= compacted {
+			continue
+		}
+		at := g.peers[name]
+		switch {
+		case at == nil:
+			g.peers[name] = &sighting{value: string(raw), at: now, beat: beat, how: how}
+		case at.value != string(raw):
+			at.met = at.met || at.value != "" && beat.Count >= at.beat.Count
+			if at.beat.Count < beat.Count {
+				at.beat = beat
+			}
+			at.value, at.at, at.how = string(raw), now, how
+		}
+		every := max(g.opts.Heartbeat, min(time.Duration(known[name].Every)*time.Millisecond, time.Minute))
+		if how == "" && now-g.peers[name].at > waitOf(every) {
+			silent = append(silent, name)
+		}
+		if p, ok := known[name]; !ok || p.How != how {
+			due = true
+		}
+	}
+	for name := range g.peers {
+		if _, ok := rows[name]; !ok {
+			delete(g.peers, name)
+		}
+	}
+	return due, silent, nil
+}
+
+// peersKnown returns the rows that were surveyed, and up to which all have ended.
+func (w *Witness) peersKnown() (known map[string]peer, compacted int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.state.Peers), w.state.Compacted
+}
+
+// leave says in the store that the node has left, unless a fence stands.
+func (g *Guarded) leave() error {
+	g.mu.Lock()
+	leaving, m := g.state == Leaving, g.me
+	g.mu.Unlock()
+	defer g.apply(left, nil, nil)
+	if !leaving || m.row == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), g.opts.Timeout)
+	defer cancel()
+	s, err := g.calls.get(ctx)
+	if err != nil {
+		return nil // the others find it silent
+	}
+	fence, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+	if err != nil || fence != nil {
+		return nil
+	}
+	raw, err := s.Row(ctx, driver.TableBeats, m.row)
+	if err != nil || raw == nil {
+		return nil
+	}
+	beat, how, err := driver.DecodeBeat(m.row, raw)
+	if err != nil || how != "" || beat.Count < m.acked.Count {
+		return err
+	}
+	gone := departure{Row: m.row, Joins: m.seen}
+	gone.Boot, gone.Up = uptime()
+	err = g.witness.commit(func(b *record) error {
+		b.Own[m.row] = own{Count: beat.Count, Grants: m.beat.Grants}
+		b.Left = &gone
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := s.SwapRow(ctx, driver.TableBeats, m.row, raw, beat.EncodeEnded("left")); err != nil && !errors.Is(err, hapax.ErrStoreUnavailable) {
+		return err
+	}
+	return nil
+}

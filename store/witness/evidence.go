@@ -1,0 +1,399 @@
+package witness
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// An evidence is what one process says, in parts: its rows in the first, lines in the
+// others.
+type evidence struct {
+	Parts     int              `json:"parts,omitempty"`  // of the first: how many there are
+	Sum       string           `json:"sum,omitempty"`    // of the first: of the lines of all
+	Stores    []string         `json:"stores,omitempty"` // identities that it knows the store by
+	Finder    bool             `json:"finder,omitempty"` // it has found the loss itself
+	Manual    bool             `json:"manual,omitempty"`
+	Decision  int64            `json:"decision,omitempty"` // number of the latest that it knows
+	Joins     int64            `json:"joins,omitempty"`
+	Compacted int64            `json:"compacted,omitempty"`
+	Own       map[string]own   `json:"own,omitempty"`   // rows of its directory: up to which grant it knows all that were used
+	Peers     map[string]peer  `json:"peers,omitempty"` // rows of others; a finder speaks for those that have ended
+	Seen      map[string]int64 `json:"seen,omitempty"`  // how many grants rows of others were seen to ask for
+	Lines     map[string]Pair  `json:"lines,omitempty"`
+	Defs      map[string]def   `json:"defs,omitempty"`
+}
+
+// evidencePart is how many lines one row of evidence holds at most.
+const evidencePart = 300
+
+// parts splits what a record says into rows.
+func (e evidence) parts(r record) []evidence {
+	all, sum := []evidence{e}, sha256.New()
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(r.Lines)), evidencePart) {
+		part := evidence{Lines: map[string]Pair{}, Defs: map[string]def{}}
+		for _, line := range names {
+			part.Lines[line] = r.Lines[line]
+			fmt.Fprintln(sum, line, r.Lines[line])
+			if d, ok := r.Defs[line]; ok && d != (def{}) {
+				part.Defs[line] = d
+			}
+			if pool, _, ok := CutWorkerLine(line); ok {
+				part.Defs[poolDef(pool)] = r.Defs[poolDef(pool)]
+			}
+		}
+		all = append(all, part)
+	}
+	all[0].Parts, all[0].Sum = len(all), hex.EncodeToString(sum.Sum(nil)[:16])
+	return all
+}
+
+// evidenceOf is what a witness says.
+func evidenceOf(r record) evidence {
+	e := evidence{
+		Stores: append([]string{r.Store}, r.Former...), Joins: r.Joins, Compacted: r.Compacted, Own: r.Own, Peers: r.Peers,
+		Finder: r.Latch != nil && r.Latch.State == Refusing,
+	}
+	if r.Decision != nil {
+		e.Decision = r.Decision.Number
+	}
+	return e
+}
+
+// testify sees to it that what this node knows stands in the store, under the word that
+// was asked with. It looks each time: a copy of the store may hold what the node said
+// when it knew less.
+func (g *Guarded) testify(ctx context.Context, s store, ask string) error {
+	prefix := ask + "/" + g.run + "/"
+	stands, err := s.Row(ctx, driver.TableEvidence, partName(prefix, 0))
+	if err != nil {
+		return unavailable(err)
+	}
+	g.mu.Lock()
+	said, changed := g.said, g.changed
+	seen := map[string]int64{}
+	for row, other := range g.peers {
+		seen[row] = other.beat.Grants
+	}
+	g.mu.Unlock()
+	if said.ask == ask && said.first == string(stands) {
+		return nil
+	}
+	r := g.witness.snapshot()
+	r.Own = g.ownRows()
+	e := evidenceOf(r)
+	e.Seen, e.Manual = seen, g.opts.Manual
+	parts := e.parts(r)
+	first, err := json.Marshal(parts[0])
+	if err != nil {
+		return err
+	}
+	if err := publish(ctx, s, prefix, parts); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	if g.changed == changed { // else it may know more by now
+		g.said = spoken{ask, string(first)}
+	}
+	g.mu.Unlock()
+	g.wake()
+	return nil
+}
+
+// partName names the row of one part of an evidence.
+func partName(prefix string, part int) string { return fmt.Sprintf("%s%09d", prefix, part) }
+
+// publish writes the parts of an evidence, the first last.
+func publish(ctx context.Context, s store, prefix string, parts []evidence) error {
+	for i, part := range slices.Backward(parts) {
+		if err := putRow(ctx, s, driver.TableEvidence, partName(prefix, i), part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readEvidence returns the complete accounts whose rows begin with a prefix, by who
+// gave them.
+func readEvidence(ctx context.Context, s store, prefix string) (map[string]evidence, error) {
+	said, found := map[string]evidence{}, map[string]int{}
+	for after := prefix; ; {
+		page, err := s.ListRows(ctx, driver.TableEvidence, after, 100)
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		for _, r := range page {
+			rest, ok := strings.CutPrefix(r.Name, prefix)
+			if !ok {
+				return whole(said, found), nil
+			}
+			after = r.Name
+			who, part, _ := strings.Cut(rest, "/")
+			var e evidence
+			if err := driver.DecodeRow(driver.TableEvidence, r.Name, r.Value, &e); err != nil {
+				return nil, err
+			}
+			all := said[who]
+			if part == partName("", 0) {
+				e.Lines, e.Defs = all.Lines, all.Defs
+				all = e
+			}
+			if all.Lines == nil {
+				all.Lines, all.Defs = map[string]Pair{}, map[string]def{}
+			}
+			maps.Copy(all.Lines, e.Lines)
+			maps.Copy(all.Defs, e.Defs)
+			said[who] = all
+			found[who]++
+		}
+		if len(page) < 100 {
+			return whole(said, found), nil
+		}
+	}
+}
+
+// whole leaves out accounts of which parts are missing.
+func whole(said map[string]evidence, found map[string]int) map[string]evidence {
+	maps.DeleteFunc(said, func(who string, e evidence) bool { return e.Parts == 0 || e.Parts != found[who] })
+	return said
+}
+
+// An account is what all have said about a fence.
+type account struct {
+	heard    []string // processes that spoke
+	stores   []string // that they know
+	joins    int64
+	decision int64  // number of the latest that anybody knows
+	missing  []Node // who can know and is not accounted for
+	manual   bool
+	lines    lines
+
+	statements map[string]statement // of operators, by the row that they spoke for
+}
+
+// A need is a row that somebody knows, and how many grants it is known to have asked
+// for at least.
+type need struct {
+	grants int64
+	about  Node
+}
+
+// hear returns the account of what was said so far about a fence.
+func (g *Guarded) hear(ctx context.Context, s store, f *Fence) (*account, error) {
+	said, err := readEvidence(ctx, s, f.Ask+"/")
+	if err != nil {
+		return nil, err
+	}
+	stated, files, err := readStatements(ctx, s, f.ID)
+	if err != nil {
+		return nil, err
+	}
+	beats, err := readRows(ctx, s, driver.TableBeats)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := readNodes(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	joins, _, err := readCounter(ctx, s, driver.RowJoins)
+	if err != nil {
+		return nil, err
+	}
+	present, err := peersOf(nodes, beats, 0)
+	if err != nil {
+		return nil, err
+	}
+	a := weigh(f, said, files, stated, present, joins)
+	for _, about := range nodes {
+		a.manual = a.manual || about.Manual
+	}
+	return a, nil
+}
+
+// weigh finds out who is not accounted for. A row is, if a process that has it as its
+// own, or a finder that saw it end, knows of as many grants as anybody has seen it ask
+// for; or if an operator spoke for it.
+func weigh(f *Fence, said, files map[string]evidence, stated map[string]statement, present map[string]peer, joins int64) *account {
+	a := &account{joins: joins, statements: stated, lines: newLines()}
+	needs := map[string]need{}
+	know := func(row string, grants int64, name, address string) {
+		if joinOf(row) == 0 {
+			return
+		}
+		n := needs[row]
+		n.grants, n.about.Row = max(n.grants, grants), row
+		if name != "" {
+			n.about.Name, n.about.Address = name, address
+		}
+		needs[row] = n
+		a.joins = max(a.joins, joinOf(row))
+	}
+	covered := map[string]int64{} // up to which grant rows are spoken for
+	speak := func(row string, grants int64) {
+		if most, ok := covered[row]; !ok || grants > most {
+			covered[row] = grants
+		}
+	}
+	compacted := int64(0)
+	for row, p := range present {
+		know(row, p.Grants, p.Name, p.Address)
+	}
+	for row := range f.Found {
+		know(row, 0, "", "")
+	}
+	take := func(e evidence) {
+		a.joins, a.decision = max(a.joins, e.Joins), max(a.decision, e.Decision)
+		a.stores = append(a.stores, e.Stores...)
+		a.lines.add(e.Lines, e.Defs)
+		for row, o := range e.Own {
+			know(row, o.Grants, "", "")
+			if !o.Copied {
+				speak(row, o.upTo())
+			}
+		}
+		for row, p := range e.Peers {
+			know(row, p.Grants, p.Name, p.Address)
+			if e.Finder && p.How != "" {
+				speak(row, p.Grants)
+			}
+		}
+		for row, grants := range e.Seen {
+			know(row, grants, "", "")
+		}
+		if e.Finder {
+			compacted = max(compacted, e.Compacted)
+		}
+	}
+	for _, who := range slices.Sorted(maps.Keys(said)) {
+		a.heard = append(a.heard, who)
+		a.manual = a.manual || said[who].Manual
+		take(said[who])
+	}
+	for _, e := range files {
+		take(e)
+	}
+	numbers := map[int64]bool{}
+	for row, n := range needs {
+		numbers[joinOf(row)] = true
+		grants, spoken := covered[row]
+		if _, ok := stated[row]; ok || joinOf(row) <= compacted || spoken && grants >= n.grants {
+			continue
+		}
+		n.about.Grants, n.about.State = n.grants, "missing"
+		a.missing = append(a.missing, n.about)
+	}
+	for n := compacted + 1; n <= a.joins; n++ {
+		row := rowName(n, "")
+		if _, ok := stated[row]; !numbers[n] && !ok {
+			a.missing = append(a.missing, Node{Row: row, State: "missing"})
+		}
+	}
+	slices.SortFunc(a.missing, func(x, y Node) int { return strings.Compare(x.Row, y.Row) })
+	return a
+}
+
+// raiseAtOnce is how many lines are raised at a time.
+const raiseAtOnce = 16
+
+// raise sees to it that every line of the store is above the account, and returns those
+// that were not.
+func (g *Guarded) raise(ctx context.Context, s store, a *account) ([]Raised, error) {
+	healer, ok := s.(driver.Healing)
+	if !ok {
+		return nil, fmt.Errorf("%w: %T cannot be healed", hapax.ErrNotSupported, s)
+	}
+	have, err := readLines(ctx, s)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	wants := a.wants(have)
+	var (
+		mu     sync.Mutex
+		raised []Raised
+		errs   []error
+		wg     sync.WaitGroup
+		slots  = make(chan struct{}, raiseAtOnce)
+	)
+	for _, line := range slices.Sorted(maps.Keys(wants)) {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			err := healLine(ctx, healer, line, wants[line], a.lines.defs, have.defs)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", line, err))
+				return
+			}
+			raised = append(raised, raisedOf(line, have.pairs[line].Mark, wants[line].Mark))
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(raised, func(x, y Raised) int { return strings.Compare(x.String(), y.String()) })
+	return raised, unavailable(errors.Join(errs...))
+}
+
+// wants returns the pairs of the lines that are to be raised.
+func (a *account) wants(have lines) map[string]Pair {
+	all := newLines()
+	all.add(a.lines.pairs, a.lines.defs)
+	all.add(have.pairs, have.defs)
+	wants := map[string]Pair{}
+	for line, p := range all.pairs {
+		p.Mark = max(p.Mark, a.stated(line, all.defs))
+		if q, ok := have.pairs[line]; !ok || q.Token < p.Token || q.Mark < p.Mark {
+			wants[line] = p
+		}
+	}
+	return wants
+}
+
+// stated returns up to where operators said that a line was used; 0: they did not.
+func (a *account) stated(line string, defs map[string]def) int64 {
+	most := int64(0)
+	for _, st := range a.statements {
+		most = max(most, st.assumed(line, defs))
+	}
+	return most
+}
+
+// healLine raises one line.
+func healLine(ctx context.Context, s driver.Healing, line string, p Pair, defs ...map[string]def) error {
+	find := func(name string) (d def, ok bool) {
+		for _, some := range defs {
+			if d, ok = some[name]; ok {
+				return d, true
+			}
+		}
+		return d, false
+	}
+	if name, ok := CutTagLine(line); ok {
+		d, _ := find(line)
+		if d.Kind == hapax.KindSnowflake {
+			p = Pair{Token: p.Token}
+		}
+		_, err := s.HealTag(ctx, d.tag(name, p))
+		return err
+	}
+	pool, id, ok := CutWorkerLine(line)
+	if !ok {
+		return nil
+	}
+	d, ok := find(poolDef(pool))
+	if !ok {
+		return fmt.Errorf("%w: %w", hapax.ErrStoreCorrupt, errNoLine)
+	}
+	_, err := s.HealWorker(ctx, d.Layout, hapax.Worker{Pool: pool, ID: id, Mark: p.Mark, Token: p.Token})
+	return err
+}

@@ -1,0 +1,215 @@
+package witness
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
+)
+
+// A log is the file of a Witness. It is lines of text,
+//
+//	checksum \t kind \t JSON
+//
+// the checksum in hexadecimal over all that follows it. The first one is a
+// snapshot; the others are changes, one for each batch. A crash can damage only
+// what was not yet acknowledged, which is the last line: anything else that is
+// wrong is corruption. The log is shortened by writing a new snapshot to another
+// file and renaming it, and mended in the same way after a failed write.
+type log struct {
+	path string
+	disk durable.Disk
+	lock io.Closer
+	file logFile // nil while it is being replaced, and after a write that failed
+	size int64   // bytes in the file
+	long int64   // the size at which the log is rewritten
+}
+
+// A logFile is the part of os.File that a log is appended with.
+type logFile interface {
+	io.WriteCloser
+	Sync() error
+}
+
+// The kinds of records. The snapshot's carries the version of the format.
+const (
+	kindSnapshot = "hapax-witness-3"
+	kindChange   = "change"
+)
+
+// lockSuffix ends the name of the file that keeps other processes from the witness.
+const lockSuffix = ".lock"
+
+// logSlack is what a log may grow by before it is rewritten, if the snapshot is
+// not larger than that.
+const logSlack = 1 << 20
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// openLog locks the log, reads the state and leaves a fresh snapshot of it, so
+// that what a crash left behind is gone.
+func openLog(path string, disk durable.Disk) (*log, record, error) {
+	lock, err := durable.TryLock(path + lockSuffix)
+	switch {
+	case errors.Is(err, durable.ErrLocked):
+		return nil, record{}, fmt.Errorf("%w: %w", hapax.ErrStoreLocked, err)
+	case err != nil:
+		return nil, record{}, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
+	}
+	l := &log{path: path, disk: disk, lock: lock}
+	state, err := readLog(path)
+	if err == nil {
+		err = l.rewrite(state)
+	}
+	if err != nil {
+		return nil, record{}, errors.Join(err, l.close())
+	}
+	return l, state, nil
+}
+
+// append makes a change durable. After an error what is on disk is unknown, and
+// the log is to be rewritten.
+func (l *log) append(change record) error {
+	data := change.encode(kindChange)
+	_, err := l.file.Write(data)
+	if err == nil {
+		err = l.file.Sync()
+	}
+	l.size += int64(len(data))
+	if err != nil {
+		_ = l.closeFile()
+	}
+	return l.failed("cannot be written", err)
+}
+
+// isDue reports whether the log is to be rewritten: it is long, or an earlier
+// write failed.
+func (l *log) isDue() bool { return l.file == nil || l.size >= l.long }
+
+// rewrite replaces the log by a snapshot in one atomic step.
+func (l *log) rewrite(state record) error {
+	data := state.encode(kindSnapshot)
+	_ = l.closeFile() // what it holds is about to be replaced
+	if err := durable.Replace(l.disk, l.path, func(*os.File) ([]byte, error) { return data, nil }); err != nil {
+		return l.failed("cannot be replaced", err)
+	}
+	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return l.failed("cannot be opened", err)
+	}
+	l.file = f
+	l.size = int64(len(data))
+	l.long = l.size + max(l.size, logSlack)
+	return nil
+}
+
+func (l *log) close() error { return errors.Join(l.closeFile(), l.lock.Close()) }
+
+func (l *log) closeFile() error {
+	if l.file == nil {
+		return nil
+	}
+	err := l.file.Close()
+	l.file = nil
+	return err
+}
+
+func (l *log) failed(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: the witness %s %s: %w; make room on its disk, or give it another", hapax.ErrWitnessFailed, l.path, what, err)
+}
+
+// readLog returns what the file at path says; nothing if there is none.
+func readLog(path string) (record, error) {
+	state := newRecord()
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return state, nil
+	}
+	if err != nil {
+		return state, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
+	}
+	defer f.Close()
+	return state, state.replay(f, path)
+}
+
+// replay applies all the records of the log that was opened at path.
+func (r *record) replay(log io.Reader, path string) error {
+	in := bufio.NewReader(log)
+	kind, apply := kindSnapshot, r.apply
+	damaged := int64(-1) // where the first line begins that is not intact
+	for offset := int64(0); ; {
+		line, err := in.ReadBytes('\n')
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
+		}
+		if len(line) == 0 && kind == kindChange {
+			return nil
+		}
+		payload, intact := verify(line)
+		switch {
+		case kind == kindSnapshot && !intact:
+			return fmt.Errorf("%w: the witness %s does not begin with an intact snapshot", hapax.ErrStoreCorrupt, path)
+		case damaged >= 0 && intact:
+			return fmt.Errorf("%w: the witness %s: the record at byte %d is damaged and not the last", hapax.ErrStoreCorrupt, path, damaged)
+		case intact:
+			if kind == kindSnapshot {
+				if apply, kind, err = r.applierOf(payload, path); err != nil {
+					return err
+				}
+			}
+			if err := apply(payload, kind); err != nil {
+				return fmt.Errorf("%w: the witness %s: the record at byte %d: %w", hapax.ErrStoreCorrupt, path, offset, err)
+			}
+		case damaged < 0:
+			damaged = offset
+		}
+		kind = kindChange
+		offset += int64(len(line))
+	}
+}
+
+// apply applies the payload of one record.
+func (r *record) apply(payload []byte, kind string) error {
+	found, text, _ := bytes.Cut(payload, []byte{'\t'})
+	if string(found) != kind {
+		return fmt.Errorf("%.40q is not a record of kind %s", payload, kind)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	var change record
+	if err := d.Decode(&change); err != nil {
+		return err
+	}
+	r.merge(change)
+	return nil
+}
+
+// encode returns the record as a line of the log.
+func (r record) encode(kind string) []byte {
+	text, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // a record holds strings and numbers
+	}
+	payload := append([]byte(kind+"\t"), text...)
+	return append(fmt.Appendf(nil, "%08x\t%s", crc32.Checksum(payload, castagnoli), payload), '\n')
+}
+
+// verify returns the payload of a line, and whether the line is whole and its
+// checksum right.
+func verify(line []byte) (payload []byte, intact bool) {
+	line, whole := bytes.CutSuffix(line, []byte{'\n'})
+	sum, rest, found := bytes.Cut(line, []byte{'\t'})
+	want := fmt.Sprintf("%08x", crc32.Checksum(rest, castagnoli))
+	return rest, whole && found && string(sum) == want
+}

@@ -1,0 +1,512 @@
+package witness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// A pulse is one call on the store under the row of this process.
+type pulse struct {
+	driver.Pulse
+	sent  time.Duration
+	joins int64 // that the process knew of then
+}
+
+// pulse begins a call; grant says that it asks for one.
+func (g *Guarded) pulse(grant bool) pulse {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if grant {
+		g.me.beat.Grants++
+		g.me.open[g.me.beat.Grants] = true
+	}
+	return g.pulseLocked()
+}
+
+func (g *Guarded) pulseLocked() pulse {
+	m := &g.me
+	m.beat.Count++
+	m.beat.Seen = m.seen
+	return pulse{driver.Pulse{Row: m.row, Was: m.acked, Now: m.beat}, g.now(), m.joins}
+}
+
+// settledLocked forgets a grant, and returns up to which one nothing is open: what
+// became of each is durable in the witness, or it is abandoned.
+func (m *member) settledLocked(grant int64) int64 {
+	delete(m.open, grant)
+	upTo := m.beat.Grants
+	for n := range m.open {
+		upTo = min(upTo, n-1)
+	}
+	return upTo
+}
+
+// ownLocked forgets a grant, and returns what the witness is to know of the row then.
+func (m *member) ownLocked(grant int64) own {
+	m.asked = m.beat.Grants + askAhead
+	return own{Count: m.acked.Count, Grants: m.settledLocked(grant), Asked: m.asked}
+}
+
+// reserve has the witness know that a grant will be asked for. It writes only where
+// more were asked for than it was told of with the last one that it recorded.
+func (g *Guarded) reserve(p pulse) error {
+	return g.witness.commit(func(b *record) error {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.me.row != p.Row || g.me.asked >= p.Now.Grants {
+			return errNoChange
+		}
+		b.Own[p.Row] = g.me.ownLocked(0)
+		return nil
+	})
+}
+
+// A granted is what a call for a grant has brought.
+type granted struct {
+	line     string
+	from, to Pair   // the line's pair before, at the earliest, and after
+	of       string // the name of what it is made anew from
+	def      def
+}
+
+// errAbandoned is told of a grant that came too late.
+func errAbandoned() error {
+	return fmt.Errorf("%w: the node was not serving when the answer came; what was granted is abandoned", hapax.ErrStoreUnavailable)
+}
+
+// grant makes one call for a grant, and returns when the witness holds what it has
+// brought, so that it may be used. known is asked, before the call, for what the
+// witness knows of a line that the answer may be of.
+func (g *Guarded) grant(ctx context.Context, known func() func(line string) (Pair, bool), call func(context.Context, store, pulse) (granted, error)) error {
+	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {
+		was := known()
+		p := g.pulse(true)
+		if err := g.reserve(p); err != nil {
+			return nothing{}, err
+		}
+		got, err := call(ctx, s, p)
+		if err == nil {
+			if want, ok := was(got.line); ok && got.from.Less(want) {
+				err = g.isBehind(fmt.Errorf("%w: %s was at token %d, mark %d, and was at token %d, mark %d before",
+					hapax.ErrStoreRolledBack, got.line, got.from.Token, got.from.Mark, want.Token, want.Mark))
+			}
+		}
+		if err != nil {
+			g.mu.Lock()
+			if g.me.row == p.Row {
+				delete(g.me.open, p.Now.Grants)
+			}
+			g.mu.Unlock()
+			return nothing{}, err
+		}
+		return nothing{}, g.record(p, got)
+	})
+	return err
+}
+
+// record makes a grant durable in the witness, and judges whether it may be used.
+func (g *Guarded) record(p pulse, got granted) error {
+	err := g.witness.commit(func(b *record) error {
+		b.Lines[got.line] = got.to
+		if g.witness.state.Defs[got.of] != got.def {
+			b.Defs[got.of] = got.def
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.me.row == p.Row {
+			b.Own[p.Row] = g.me.ownLocked(p.Now.Grants)
+			b.Joins = g.me.joins
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.state != Serving || g.me.row != p.Row || g.isCutOffLocked(g.now()) {
+		if err := g.refusedLocked(); err != nil {
+			return err
+		}
+		return errAbandoned()
+	}
+	return nil
+}
+
+// isCutOffLocked reports whether the node was out of contact for so long that others
+// may have gone on without it.
+func (g *Guarded) isCutOffLocked(now time.Duration) bool {
+	return g.shared && now-g.me.contact > g.opts.wait()
+}
+
+// found takes what a call has found in the store. It is nil if the beat was made
+// while the node was in contact, so that what came with it may be used.
+func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact, err error) error {
+	switch {
+	case err != nil && !c.Met && c.Row == nil && c.Fence == nil:
+		return err // it does not tell
+	case !c.Met:
+		return errors.Join(g.judge(ctx, s, p, c), err)
+	}
+	g.mu.Lock()
+	m := &g.me
+	if m.row != p.Row {
+		g.mu.Unlock()
+		return errAbandoned()
+	}
+	if c.Joins < p.joins {
+		g.mu.Unlock()
+		return g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, c.Joins, p.joins))
+	}
+	m.joins = max(m.joins, c.Joins)
+	away := g.shared && p.sent-m.contact > g.opts.wait()
+	m.contact = max(m.contact, p.sent)
+	if bytes.Compare(p.Now.Encode(), m.acked.Encode()) > 0 {
+		m.acked = p.Now
+	}
+	moved := c.Primary != "" && m.primary != "" && c.Primary != m.primary
+	if c.Primary != "" {
+		m.primary = c.Primary
+	}
+	serving := g.state == Serving
+	if moved || away {
+		g.awaitOthersLocked()
+		m.asks = !away && (m.asks || serving)
+	}
+	g.mu.Unlock()
+	switch {
+	case away && serving:
+		g.cutOff()
+		return errAbandoned()
+	case moved && serving:
+		g.opts.Log.Warn("the store's primary has changed; nothing is granted until the other nodes have found their heartbeats there")
+		g.apply(unsure, nil, nil)
+		return errAbandoned()
+	}
+	return err
+}
+
+// cutOff tells that the node was out of contact for so long that others may have gone on
+// without it. It goes on under its row when they have met the store since, where nobody
+// has ended it.
+func (g *Guarded) cutOff() {
+	g.apply(unsure, fmt.Errorf("%w: the node was out of contact with the store for more than %v; it goes on when the others have met the store too", hapax.ErrStoreUnavailable, g.opts.wait()), nil)
+	g.wake()
+}
+
+// awaitOthersLocked has this process wait until the others have met the store, from now
+// on. What their rows say at first may be from before.
+func (g *Guarded) awaitOthersLocked() {
+	g.me.waits = g.now()
+	for _, other := range g.peers {
+		other.value, other.met = "", false
+	}
+}
+
+// pulsed are a store's rows, written under pulses.
+type pulsed struct {
+	driver.Rows
+	g *Guarded
+	s store
+	p *pulse // of the call that asks for a grant; nil: each change has its own
+}
+
+// SwapRow implements driver.Rows.
+func (r pulsed) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {
+	p := r.g.pulse(false)
+	if r.p != nil && p.Row != r.p.Row {
+		return false, errAbandoned()
+	}
+	ok, c, err := r.s.SwapRowWith(ctx, p.Pulse, table, name, old, next)
+	return ok, r.g.found(ctx, r.s, p, c, err)
+}
+
+// nothing is the result of calls that have none.
+type nothing struct{}
+
+// ask makes one call on the store with the guard's time-out.
+func ask[T any](ctx context.Context, g *Guarded, f func(context.Context, store) (T, error)) (T, error) {
+	began := g.now()
+	ctx, cancel := context.WithTimeout(ctx, g.opts.Timeout)
+	defer cancel()
+	s, err := g.calls.get(ctx)
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	v, err := f(ctx, s)
+	g.calls.answered(s, began, err == nil || ctx.Err() == nil, g.opts.Timeout)
+	return v, g.heed(g.calls, s, err)
+}
+
+// asServing is ask on behalf of somebody who wants to change or use something.
+func asServing[T any](ctx context.Context, g *Guarded, f func(context.Context, store) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.opts.Timeout)
+	defer cancel()
+	if err := g.serving(ctx); err != nil {
+		var zero T
+		return zero, err
+	}
+	return ask(ctx, g, f)
+}
+
+// heed replaces a handle whose driver has found by itself that its store went back or
+// is another one, and has the node join anew: what is wrong shows then. A handle that is
+// closed was replaced while it was used.
+func (g *Guarded) heed(h *handle, s store, err error) error {
+	switch {
+	case err == nil || errors.Is(err, hapax.ErrFenced):
+		return err
+	case errors.Is(err, hapax.ErrClosed) && g.life.Err() == nil:
+		return fmt.Errorf("%w: the connection was replaced while it was used", hapax.ErrStoreUnavailable)
+	}
+	if errors.Is(err, hapax.ErrStoreRolledBack) || errors.Is(err, hapax.ErrStoreReplaced) {
+		err = fmt.Errorf("%w: the store is dialled anew, since its driver says: %s", hapax.ErrStoreUnavailable, hapax.Message(err))
+		h.drop(s)
+		g.apply(lost, err, nil)
+		g.wake()
+	}
+	return unavailable(err)
+}
+
+// StoreID implements hapax.Store.
+func (g *Guarded) StoreID(ctx context.Context) (string, error) {
+	return ask(ctx, g, func(ctx context.Context, s store) (string, error) { return s.StoreID(ctx) })
+}
+
+// StoreTime implements hapax.StoreClock for stores that do.
+func (g *Guarded) StoreTime(ctx context.Context) (time.Time, error) {
+	return ask(ctx, g, func(ctx context.Context, s store) (time.Time, error) {
+		if clock, ok := s.(hapax.StoreClock); ok {
+			return clock.StoreTime(ctx)
+		}
+		return time.Time{}, hapax.ErrNotSupported
+	})
+}
+
+// Ping implements hapax.Store: it reports whether the store can grant now and is
+// allowed to, and whether the witness can record it.
+func (g *Guarded) Ping(ctx context.Context) error {
+	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) { return nothing{}, s.Ping(ctx) })
+	if err != nil {
+		return err
+	}
+	return g.witness.mend()
+}
+
+// Allocate implements hapax.SegmentStore.
+func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (a hapax.Allocation, err error) {
+	err = g.grant(ctx, func() func(string) (Pair, bool) {
+		want, ok := g.witness.Pair(TagLine(tag))
+		return func(string) (Pair, bool) { return want, ok }
+	}, func(ctx context.Context, s store, p pulse) (granted, error) {
+		var c driver.Contact
+		a, c, err = s.AllocateWith(ctx, p.Pulse, tag, n, last)
+		if err = g.found(ctx, s, p, c, err); err != nil {
+			return granted{}, g.missing(TagLine(tag), err)
+		}
+		line := TagLine(tag)
+		return granted{line, Pair{a.Tag.Token, a.Grant.Lo}, Pair{a.Tag.Token, a.Grant.Hi}, line, defOf(a.Tag)}, sound(line, a.Grant)
+	})
+	if err != nil {
+		return hapax.Allocation{}, err
+	}
+	return a, nil
+}
+
+// sound judges a grant by itself.
+func sound(line string, grant hapax.Grant) error {
+	if grant.Lo < 0 || grant.Hi <= grant.Lo {
+		return fmt.Errorf("%w: %s: the store granted [%d, %d)", hapax.ErrStoreCorrupt, line, grant.Lo, grant.Hi)
+	}
+	return nil
+}
+
+// missing turns "not found" into a loss where the witness knows better.
+func (g *Guarded) missing(line string, err error) error {
+	if !errors.Is(err, hapax.ErrTagNotFound) {
+		return err
+	}
+	if p, ok := g.witness.Pair(line); ok {
+		return g.isBehind(fmt.Errorf("%w: it does not know %s, which was used below %d", hapax.ErrStoreRolledBack, line, p.Mark))
+	}
+	return err
+}
+
+// HandBack implements hapax.SegmentStore.
+func (g *Guarded) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {
+		p := g.pulse(false)
+		c, err := s.HandBackWith(ctx, p.Pulse, a, next)
+		if err = g.found(ctx, s, p, c, err); err != nil {
+			return nothing{}, err
+		}
+		g.gaveBack(TagLine(a.Tag.Name), Pair{a.Tag.Token + 1, next})
+		return nothing{}, nil
+	})
+	return err
+}
+
+// AcquireWorker implements hapax.WorkerStore. Which line the grant will be of is not
+// known before.
+func (g *Guarded) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (l hapax.Lease, err error) {
+	err = g.grant(ctx, func() func(string) (Pair, bool) {
+		before := g.witness.pairsOf(req.Pool)
+		return func(line string) (Pair, bool) {
+			want, ok := before[line]
+			return want, ok
+		}
+	}, func(ctx context.Context, s store, p pulse) (granted, error) {
+		l, err = driver.LeasesIn(pulsed{s, g, s, &p}).AcquireWorker(ctx, req)
+		line := WorkerLine(l.Pool, l.Worker)
+		if err != nil {
+			return granted{}, err
+		}
+		return granted{line, Pair{l.Token - 1, l.Grant.Lo}, Pair{l.Token, l.Grant.Hi}, poolDef(l.Pool), def{Layout: req.Layout.String()}}, sound(line, l.Grant)
+	})
+	if err != nil {
+		return hapax.Lease{}, err
+	}
+	return l, nil
+}
+
+// ExtendWorker implements hapax.WorkerStore. What a caller says of its lease is
+// no evidence against the store; what the witness recorded is.
+func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	var l hapax.Lease
+	line := WorkerLine(lease.Pool, lease.Worker)
+	err := g.grant(ctx, func() func(string) (Pair, bool) {
+		want, ok := g.witness.Pair(line)
+		return func(string) (Pair, bool) { return want, ok }
+	}, func(ctx context.Context, s store, p pulse) (granted, error) {
+		want, known := g.witness.Pair(line)
+		var err error
+		l, err = driver.LeasesIn(pulsed{s, g, s, &p}).ExtendWorker(ctx, lease, req)
+		switch {
+		case errors.Is(err, hapax.ErrStoreRolledBack) && !errors.Is(err, hapax.ErrFenced):
+			return granted{}, g.claimed(ctx, s, lease, want, known)
+		case err != nil:
+			return granted{}, err
+		}
+		// It may repeat what its holder was granted before, in an extension whose answer was lost.
+		after := Pair{l.Token, l.Grant.Hi}
+		return granted{line, after, after, poolDef(l.Pool), def{Layout: req.Layout.String()}}, sound(line, l.Grant)
+	})
+	if err != nil {
+		return lease, err
+	}
+	return l, nil
+}
+
+// claimed judges a lease that is further than its row, against what the witness knew
+// before the call.
+func (g *Guarded) claimed(ctx context.Context, s store, lease hapax.Lease, want Pair, known bool) error {
+	workers, err := s.Workers(ctx, lease.Pool)
+	if err != nil {
+		return err
+	}
+	have := Pair{}
+	for _, w := range workers {
+		if w.ID == lease.Worker {
+			have = Pair{w.Token, w.Mark}
+		}
+	}
+	if known && have.Less(want) {
+		return g.isBehind(fmt.Errorf("%w: pool %q, worker %d is at token %d, mark %d, and was at token %d, mark %d before",
+			hapax.ErrStoreRolledBack, lease.Pool, lease.Worker, have.Token, have.Mark, want.Token, want.Mark))
+	}
+	return fmt.Errorf("%w: pool %q, worker %d", hapax.ErrLeaseLost, lease.Pool, lease.Worker)
+}
+
+// SealWorker implements hapax.WorkerStore.
+func (g *Guarded) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
+	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {
+		if err := driver.LeasesIn(pulsed{s, g, s, nil}).SealWorker(ctx, lease, last); err != nil {
+			return nothing{}, err
+		}
+		g.gaveBack(WorkerLine(lease.Pool, lease.Worker), Pair{lease.Token + 1, last})
+		return nothing{}, nil
+	})
+	return err
+}
+
+// gaveBack has the witness know that numbers were handed back, so that it does not take
+// them for used where it knows more than others.
+func (g *Guarded) gaveBack(line string, p Pair) {
+	g.witness.note(func(b *record) {
+		if known, ok := g.witness.state.Lines[line]; ok && known.Less(p) {
+			b.Lines[line] = p
+		}
+	})
+}
+
+// CreateTag implements hapax.SegmentStore.
+func (g *Guarded) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Tag, error) {
+		if _, ok := g.witness.Pair(TagLine(tag.Name)); ok && mode == hapax.CreateFirstUse {
+			t, err := s.Tag(ctx, tag.Name)
+			switch {
+			case err != nil:
+				return hapax.Tag{}, g.missing(TagLine(tag.Name), err)
+			case t.Deleted:
+				return hapax.Tag{}, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag.Name)
+			}
+			return hapax.Tag{}, fmt.Errorf("%w: %q", hapax.ErrTagExists, tag.Name)
+		}
+		return s.CreateTag(ctx, tag, mode)
+	})
+}
+
+// Tag implements hapax.TagStore.
+func (g *Guarded) Tag(ctx context.Context, name string) (hapax.Tag, error) {
+	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Tag, error) {
+		t, err := s.Tag(ctx, name)
+		return t, g.missing(TagLine(name), err)
+	})
+}
+
+// Tags implements hapax.TagStore.
+func (g *Guarded) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
+	return ask(ctx, g, func(ctx context.Context, s store) ([]hapax.Tag, error) { return s.Tags(ctx, after, limit) })
+}
+
+// UpdateTag implements hapax.TagStore.
+func (g *Guarded) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Tag, error) { return s.UpdateTag(ctx, name, u) })
+}
+
+// DeleteTag implements hapax.TagStore.
+func (g *Guarded) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
+	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Tag, error) { return s.DeleteTag(ctx, name) })
+}
+
+// Pools implements hapax.PoolStore.
+func (g *Guarded) Pools(ctx context.Context) ([]hapax.Pool, error) {
+	return ask(ctx, g, func(ctx context.Context, s store) ([]hapax.Pool, error) { return s.Pools(ctx) })
+}
+
+// CreatePool implements hapax.PoolStore.
+func (g *Guarded) CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error) {
+	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Pool, error) { return s.CreatePool(ctx, pool, layout) })
+}
+
+// DeletePool implements hapax.PoolStore.
+func (g *Guarded) DeletePool(ctx context.Context, pool string) (hapax.Pool, error) {
+	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Pool, error) { return s.DeletePool(ctx, pool) })
+}
+
+// Workers implements hapax.PoolStore.
+func (g *Guarded) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
+	return ask(ctx, g, func(ctx context.Context, s store) ([]hapax.Worker, error) { return s.Workers(ctx, pool) })
+}
+
+// RetireWorker implements hapax.PoolStore.
+func (g *Guarded) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
+	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Worker, error) { return s.RetireWorker(ctx, pool, id) })
+}

@@ -1,0 +1,419 @@
+package witness
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// Rows of driver.TableGuard.
+const (
+	rowDecision = "decision"  // the latest decision about a fence
+	rowReplaces = "replaces/" // followed by the identity of a store that was lost, and in whose place this one goes on
+)
+
+// A decisionID tells decisions apart, also where a store that went back was healed anew.
+type decisionID struct {
+	Number int64  `json:"number"`
+	ID     string `json:"id"`
+}
+
+// A decision is how a fence was ended. It explains whatever somebody misses who does not
+// know it: all who could know had spoken for what was granted, and all rows had ended.
+type decision struct {
+	decisionID
+
+	Fence  Fence                `json:"fence"`
+	Store  string               `json:"store"`
+	Joins  int64                `json:"joins"` // all that joined up to here are accounted for
+	At     time.Time            `json:"at"`
+	Heard  []string             `json:"heard"`            // the processes that spoke
+	Stated map[string]statement `json:"stated,omitempty"` // rows that operators spoke for
+	Raised int                  `json:"raised"`
+	Most   []Raised             `json:"most,omitempty"` // lines that were raised, the first of them
+}
+
+// raisedTo returns where the decision set a line, as far as it tells.
+func (d *decision) raisedTo(line string) int64 {
+	for _, r := range d.Most {
+		if r == raisedOf(line, r.From, r.To) {
+			return r.To
+		}
+	}
+	return 0
+}
+
+// readDecision returns the latest decision, nil if there is none.
+func readDecision(ctx context.Context, s store) (*decision, []byte, error) {
+	raw, err := s.Row(ctx, driver.TableGuard, rowDecision)
+	if err != nil || raw == nil {
+		return nil, nil, unavailable(err)
+	}
+	d := new(decision)
+	return d, raw, driver.DecodeRow(driver.TableGuard, rowDecision, raw, d)
+}
+
+// newDecision returns the latest decision, if it is one that this node does not know.
+func (g *Guarded) newDecision(ctx context.Context, s store) (*decision, error) {
+	d, _, err := readDecision(ctx, s)
+	if err != nil || d == nil {
+		return nil, err
+	}
+	known := g.witness.decision()
+	if known.Number > d.Number || known == d.decisionID {
+		return nil, nil
+	}
+	return d, nil
+}
+
+// heal goes as far as it can from a refusal to serving again.
+func (g *Guarded) heal(ctx context.Context, s store) error {
+	verdict, id, cause, err := g.identify(ctx, s)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	g.shared = s.Shared()
+	wrong := errors.Is(g.cause, errOther)
+	g.mu.Unlock()
+	switch {
+	case verdict == isOther:
+		g.apply(other, cause, nil)
+		return nil
+	case wrong && verdict == isSame && // the URL was corrected
+		g.witness.latch().State == "":
+		g.apply(decided, nil, nil)
+		g.wake()
+		return nil
+	}
+	began := g.now()
+	raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+	if err != nil {
+		return unavailable(err)
+	}
+	if raw == nil {
+		return g.afterFence(ctx, s, id)
+	}
+	g.mu.Lock()
+	g.stoodAt = began
+	g.mu.Unlock()
+	f, err := decodeFence(raw)
+	if err != nil {
+		return err
+	}
+	g.apply(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()), f)
+	if found, err := g.findOwn(ctx, s, f, raw); err != nil || found {
+		return err
+	}
+	if f.Ask != "" {
+		if err := g.testify(ctx, s, f.Ask); err != nil {
+			return err
+		}
+	}
+	return g.preside(ctx, s, f, raw)
+}
+
+// findOwn adds this node to those who have found themselves behind, if it is.
+func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (changed bool, err error) {
+	if l := g.witness.latch(); l.State != Refusing {
+		cause, err := g.judgeAll(ctx, s)
+		if err != nil {
+			return false, err
+		}
+		if cause != nil {
+			g.apply(behind, cause, nil)
+		}
+	}
+	l := g.witness.latch()
+	name := cmp.Or(l.Row, g.run)
+	if _, ok := f.Found[name]; ok || l.State != Refusing {
+		return false, nil
+	}
+	next := *f
+	next.Found = map[string]int64{name: l.Count}
+	maps.Copy(next.Found, f.Found)
+	next.Stores = slices.Compact(slices.Sorted(slices.Values(append(g.witness.stores(), f.Stores...))))
+	next.Ask, next.Healer, next.Raised, next.Missing, next.Approved = "", "", "", nil, false
+	return true, g.swapFence(ctx, s, raw, &next)
+}
+
+// judgeAll judges the store by this node's latest row, and by those of others that it
+// has surveyed. A decision that it does not know explains what it misses.
+func (g *Guarded) judgeAll(ctx context.Context, s store) (cause, err error) {
+	if d, err := g.newDecision(ctx, s); err != nil || d != nil {
+		return nil, err
+	}
+	if cause, err = g.judgeLatest(ctx, s, g.ownRows()); err != nil || cause != nil {
+		return cause, err
+	}
+	compacted, _, err := readCounter(ctx, s, rowCompacted)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := readRows(ctx, s, driver.TableBeats)
+	if err != nil {
+		return nil, err
+	}
+	known, _ := g.witness.peersKnown()
+	for name, p := range known {
+		raw, ok := rows[name]
+		switch {
+		case joinOf(name) <= compacted:
+			continue
+		case !ok:
+			return fmt.Errorf("%w: it lacks the row %s of %q, which this node has surveyed", hapax.ErrStoreRolledBack, name, p.Name), nil
+		}
+		beat, _, err := driver.DecodeBeat(name, raw)
+		if err != nil {
+			return nil, err
+		}
+		if beat.Count < p.Count {
+			return fmt.Errorf("%w: it has heartbeat %d of %q, and had %d when this node surveyed it", hapax.ErrStoreRolledBack, beat.Count, p.Name, p.Count), nil
+		}
+	}
+	return nil, nil
+}
+
+// ownRows are the rows of this process and of those before it in its directory, with
+// what is known of each.
+func (g *Guarded) ownRows() map[string]own {
+	rows := g.witness.snapshot().Own
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.me.row != "" { // whatever is under way will be abandoned
+		rows[g.me.row] = own{Count: g.me.acked.Count, Grants: g.me.beat.Grants}
+	}
+	return rows
+}
+
+// swapFence replaces the fence; nil for next lifts it.
+func (g *Guarded) swapFence(ctx context.Context, s store, raw []byte, next *Fence) error {
+	var value []byte
+	if next != nil {
+		var err error
+		if value, err = json.Marshal(next); err != nil {
+			return err
+		}
+	}
+	ok, err := s.SwapRow(ctx, driver.TableFence, driver.RowFence, raw, value)
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: the fence was changed meanwhile", hapax.ErrStoreUnavailable)
+	}
+	if err == nil && next != nil {
+		g.apply(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, next.text()), next)
+		g.wake()
+	}
+	return unavailable(err)
+}
+
+// afterFence looks for the decision about the fence that stood. Where there is none, it
+// is raised, or raised again.
+func (g *Guarded) afterFence(ctx context.Context, s store, id string) error {
+	d, err := g.newDecision(ctx, s)
+	if err != nil {
+		return err
+	}
+	if d != nil {
+		return g.catchUp(ctx, s, d, id)
+	}
+	l := g.witness.latch()
+	f := &Fence{ID: rand.Text(), Node: g.opts.Name, Row: l.Row, At: time.Now().UTC(), Why: l.Why, Code: l.Code}
+	if l.State == Refusing {
+		f.Found, f.Stores = map[string]int64{cmp.Or(l.Row, g.run): l.Count}, g.witness.stores()
+	}
+	return g.swapFence(ctx, s, nil, f)
+}
+
+// catchUp takes a decision that this node does not know. The node joins again: at once
+// where it was heard for the decision and has been in contact since, so that it has not
+// missed another loss. Where it was not heard, and knows more than was assumed of it, it
+// sees to that.
+func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) error {
+	heard := slices.Contains(d.Heard, g.run)
+	if before := g.witness.snapshot(); !heard && len(before.Lines) > 0 {
+		if err := g.amend(ctx, s, before, d); err != nil {
+			return err
+		}
+	}
+	was := g.witness.latch()
+	err := g.witness.commit(func(b *record) error {
+		b.Store, b.Decision, b.Joins, b.Compacted, b.Latch = id, &d.decisionID, d.Joins, d.Joins, &latch{}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if was.State != "" {
+		g.opts.Log.Info("the store was healed, and numbers are granted again", "fence", d.Fence.ID, "lines_raised", d.Raised)
+	}
+	g.mu.Lock()
+	g.me.quick = heard && g.now()-g.stoodAt <= g.opts.wait()
+	g.mu.Unlock()
+	g.apply(decided, nil, nil)
+	g.wake()
+	return nil
+}
+
+// preside asks, and decides when all have spoken.
+func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) error {
+	g.mu.Lock()
+	now, wait := g.now(), g.opts.wait()
+	if !g.shared {
+		wait = 0
+	}
+	if string(raw) != g.fenceRaw {
+		g.fenceRaw, g.fenceAt = string(raw), now
+	}
+	met := now-max(g.seenAt, g.beats.dialledAt()) >= wait
+	still := now - g.fenceAt
+	g.mu.Unlock()
+	mine := f.Healer == g.run
+	switch {
+	case !met: // everybody who lives has the time to find the loss
+		return nil
+	case f.Ask == "", !mine && still > 2*wait: // whoever asked does so no more
+		next := *f
+		next.Ask, next.Healer, next.Raised, next.Missing = rand.Text(), g.run, "", nil
+		return g.swapFence(ctx, s, raw, &next)
+	case !mine:
+		return nil
+	}
+	a, err := g.hear(ctx, s, f)
+	if err != nil {
+		return err
+	}
+	next := *f
+	next.Missing, next.Manual = a.missing, a.manual
+	told := slices.Equal(next.Missing, f.Missing) && next.Manual == f.Manual
+	switch waits := len(a.missing) > 0 || next.Manual && !next.Approved || g.holds(f); {
+	case len(a.missing) > len(f.Missing) && still < 2*g.opts.Heartbeat: // they have just been asked
+		return nil
+	case !told, waits && still > wait:
+		next.Turn++ // tells the others that somebody presides
+		return g.swapFence(ctx, s, raw, &next)
+	case waits:
+		return nil
+	}
+	return g.decide(ctx, s, f, raw, a)
+}
+
+// holds reports whether this process waits for an operator, although all have spoken.
+func (g *Guarded) holds(f *Fence) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.heard = f.Ask
+	return g.opts.Hold && g.approved != f.ID
+}
+
+// decide raises every line above the evidence, records the decision and lifts the
+// fence: only if nothing was added to it since, and only where the raised lines are,
+// since they were all read again after the word was written that it is lifted under.
+func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *account) error {
+	id, err := s.StoreID(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	for _, old := range slices.Compact(slices.Sorted(slices.Values(append(a.stores, f.Stores...)))) {
+		if old != id && old != "" {
+			if err := putRow(ctx, s, driver.TableGuard, rowReplaces+old, f.ID); err != nil {
+				return err
+			}
+		}
+	}
+	raised, err := g.raise(ctx, s, a)
+	if err != nil {
+		return err
+	}
+	joins, had, err := readCounter(ctx, s, driver.RowJoins)
+	if err != nil {
+		return err
+	}
+	if joins > a.joins {
+		return fmt.Errorf("%w: another node has joined meanwhile", hapax.ErrStoreUnavailable)
+	}
+	if joins < a.joins {
+		if ok, err := s.SwapRow(ctx, driver.TableGuard, driver.RowJoins, had, driver.EncodeCounter(a.joins)); err != nil || !ok {
+			return errors.Join(unavailable(err), fmt.Errorf("%w: another node has joined meanwhile", hapax.ErrStoreUnavailable))
+		}
+	}
+	final := *f
+	final.Raised, final.Missing = rand.Text(), nil
+	if err := g.swapFence(ctx, s, raw, &final); err != nil {
+		return err
+	}
+	have, err := readLines(ctx, s)
+	if err != nil {
+		return unavailable(err)
+	}
+	if len(a.wants(have)) > 0 { // a copy from before was put back before that word was written
+		return fmt.Errorf("%w: the store has gone back while it was healed", hapax.ErrStoreUnavailable)
+	}
+	latest, old, err := readDecision(ctx, s)
+	if err != nil {
+		return err
+	}
+	d := decision{
+		decisionID: decisionID{a.decision + 1, rand.Text()},
+		Fence:      final, Store: id, Joins: a.joins, At: time.Now().UTC(), Heard: a.heard, Stated: a.statements, Raised: len(raised), Most: raised[:min(len(raised), 100)],
+	}
+	if latest != nil {
+		d.Number = max(d.Number, latest.Number+1)
+	}
+	value, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	if ok, err := s.SwapRow(ctx, driver.TableGuard, rowDecision, old, value); err != nil || !ok {
+		return errors.Join(unavailable(err), fmt.Errorf("%w: another decision was made meanwhile", hapax.ErrStoreUnavailable))
+	}
+	if err := g.removeUpTo(ctx, s, a.joins); err != nil {
+		return err
+	}
+	last, err := json.Marshal(final)
+	if err != nil {
+		return err
+	}
+	if err := g.swapFence(ctx, s, last, nil); err != nil {
+		return err
+	}
+	g.opts.Log.Warn("the store had gone back, and was healed", "fence", f.ID, "why", f.Why, "lines_raised", len(raised), "first", raised[:min(len(raised), 3)])
+	g.wake()
+	return g.forget(ctx, s)
+}
+
+// forget removes the evidence, which is of no more use.
+func (g *Guarded) forget(ctx context.Context, s store) error {
+	old, err := readRows(ctx, s, driver.TableEvidence)
+	for name, raw := range old {
+		if err == nil {
+			_, err = s.SwapRow(ctx, driver.TableEvidence, name, raw, nil)
+		}
+	}
+	return unavailable(err)
+}
+
+// putRow writes a row that says the same whoever writes it, or that nobody else writes.
+func putRow(ctx context.Context, r driver.Rows, table, name string, value any) error {
+	next, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	old, err := r.Row(ctx, table, name)
+	if err != nil || string(old) == string(next) {
+		return unavailable(err)
+	}
+	ok, err := r.SwapRow(ctx, table, name, old, next)
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: row %q of table %q was changed meanwhile", hapax.ErrStoreUnavailable, name, table)
+	}
+	return unavailable(err)
+}

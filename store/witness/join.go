@@ -1,0 +1,329 @@
+package witness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// join goes as far as it can on the way to serving.
+func (g *Guarded) join(ctx context.Context, s store) error {
+	if err := g.checkStore(ctx, s); err != nil {
+		return err
+	}
+	raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+	if err != nil {
+		return unavailable(err)
+	}
+	if raw != nil {
+		return g.meet(raw)
+	}
+	if d, err := g.newDecision(ctx, s); err != nil || d != nil {
+		if err == nil {
+			err = g.catchUp(ctx, s, d, g.witness.StoreID())
+		}
+		return err
+	}
+	if err := g.closeToOlder(ctx, s); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	g.shared = s.Shared()
+	registered, known := g.me.row != "", g.me.known
+	g.mu.Unlock()
+	if !registered {
+		me, err := g.register(ctx, s)
+		if err != nil {
+			return err
+		}
+		g.mu.Lock()
+		me.quick = me.quick || g.me.quick
+		g.me = me
+		g.mu.Unlock()
+	}
+	if !known {
+		if err := g.closeEarlier(ctx, s); err != nil {
+			return err
+		}
+		if err := g.raiseOlder(ctx, s); err != nil {
+			return err
+		}
+		if err := g.survey(ctx, s); err != nil {
+			return err
+		}
+	}
+	if err := g.beatOnce(ctx, s); err != nil { // says what was seen
+		return err
+	}
+	ready, err := g.ready(ctx, s)
+	if err != nil || !ready {
+		return err
+	}
+	if err := g.announce(ctx, s); err != nil {
+		return err
+	}
+	id, err := s.StoreID(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	err = g.witness.commit(func(b *record) error { // whose store it is shows only now that all had the time to speak up
+		hasLeft := g.witness.state.Left != nil && g.witness.state.Left.Row != ""
+		if !hasLeft && g.witness.state.Store != "" {
+			return errNoChange
+		}
+		if g.witness.state.Store == "" {
+			b.Store = id
+		}
+		b.Left = &departure{}
+		return nil
+	})
+	if err == nil {
+		g.apply(joined, nil, nil)
+	}
+	return err
+}
+
+// register takes a number, and a row that stands in the store before the number counts.
+func (g *Guarded) register(ctx context.Context, s store) (member, error) {
+	none := member{}
+	joins, raw, err := readCounter(ctx, s, driver.RowJoins)
+	if err != nil {
+		return none, err
+	}
+	before := g.witness.snapshot()
+	if joins < before.Joins {
+		return none, g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, before.Joins))
+	}
+	if cause, err := g.judgeLatest(ctx, s, before.Own); err != nil || cause != nil {
+		if cause != nil {
+			err = g.isBehind(cause)
+		}
+		return none, err
+	}
+	quick, err := g.isAlone(ctx, s, before, joins)
+	if err != nil {
+		return none, err
+	}
+	number := joins + 1
+	row := rowName(number, g.run[:20]+strconv.FormatInt(int64(g.tries()), 36))
+	if err := g.witness.commit(func(b *record) error { b.Own[row] = own{Count: 1, Asked: askAhead}; return nil }); err != nil {
+		return none, err
+	}
+	first := driver.Beat{Count: 1}
+	about := nodeRow{Name: g.opts.Name, Address: g.opts.Address, Every: g.opts.Heartbeat.Milliseconds(), Manual: g.opts.Manual}
+	for _, r := range []struct {
+		table      string
+		name       string
+		old, value []byte
+	}{
+		{driver.TableNodes, row, nil, about.encode()},
+		{driver.TableBeats, row, nil, first.Encode()},
+		{driver.TableGuard, driver.RowJoins, raw, driver.EncodeCounter(number)},
+	} {
+		if ok, err := s.SwapRow(ctx, r.table, r.name, r.old, r.value); err != nil || !ok {
+			if err == nil {
+				_, _ = s.SwapRow(ctx, driver.TableBeats, row, first.Encode(), first.EncodeEnded("left")) // else it falls silent
+				err = fmt.Errorf("%w: another node has joined meanwhile", hapax.ErrStoreUnavailable)
+				g.wake()
+			}
+			return none, unavailable(err)
+		}
+	}
+	now := g.now()
+	return member{row: row, number: number, beat: first, acked: first, open: map[int64]bool{}, asked: askAhead, contact: now, waits: now, quick: quick, joins: number}, nil
+}
+
+// renew gives a node that serves another row, where its own keeps those of many that
+// have ended from being compacted. The old row shows, after the new one stands, that the
+// store is still the one that the node has written to all the time.
+func (g *Guarded) renew(ctx context.Context, s store) error {
+	me, err := g.register(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := g.beatOnce(ctx, s); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	old := g.me.row
+	if g.state == Serving && old != "" {
+		me.primary, me.known, me.seen = g.me.primary, true, g.me.seen
+		g.me = me
+	}
+	g.mu.Unlock()
+	if err := g.announce(ctx, s); err != nil {
+		return err
+	}
+	return g.closeEarlier(ctx, s)
+}
+
+// tries counts attempts to register, each of which has a row of its own.
+func (g *Guarded) tries() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.attempts++
+	return g.attempts
+}
+
+// judgeLatest judges the store by the latest row of this directory's processes: one
+// that lacks a heartbeat of an earlier row lacks the latest altogether. A row of which
+// only the first heartbeat is known may never have arrived.
+func (g *Guarded) judgeLatest(ctx context.Context, s store, rows map[string]own) (cause, err error) {
+	latest := ""
+	for row, o := range rows {
+		if o.Count > 1 {
+			latest = max(latest, row)
+		}
+	}
+	if latest == "" {
+		return nil, nil
+	}
+	value, err := s.Row(ctx, driver.TableBeats, latest)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	_, cause, err = g.judgeRow(ctx, s, latest, rows[latest].Count, value)
+	return cause, err
+}
+
+// closeEarlier ends the rows of earlier starts under which nothing was granted that
+// the witness does not know, so that nobody waits for them.
+func (g *Guarded) closeEarlier(ctx context.Context, s store) error {
+	g.mu.Lock()
+	mine := g.me.row
+	g.mu.Unlock()
+	for row, o := range g.witness.snapshot().Own {
+		if row == mine {
+			continue
+		}
+		raw, err := s.Row(ctx, driver.TableBeats, row)
+		if err != nil {
+			return unavailable(err)
+		}
+		if raw == nil {
+			continue
+		}
+		beat, how, err := driver.DecodeBeat(row, raw)
+		if err != nil {
+			return err
+		}
+		if how != "" || beat.Grants > o.upTo() {
+			continue
+		}
+		if _, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableBeats, row, raw, beat.EncodeEnded("left")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isAlone reports whether nobody can have been granted anything since this node left:
+// it was the last one, it finds its row as it left it and no join since, and it was
+// away for less time than a living node may take to meet the store.
+func (g *Guarded) isAlone(ctx context.Context, s store, before record, joins int64) (bool, error) {
+	gone := before.Left
+	if gone == nil || gone.Row == "" || gone.Joins != joins {
+		return false, nil
+	}
+	boot, up := uptime()
+	if boot == "" || boot != gone.Boot || up < gone.Up || time.Duration(up-gone.Up)*time.Millisecond > g.opts.wait() {
+		return false, nil
+	}
+	rows, err := readRows(ctx, s, driver.TableBeats)
+	if err != nil {
+		return false, err
+	}
+	for name, raw := range rows {
+		beat, how, err := driver.DecodeBeat(name, raw)
+		if err != nil {
+			return false, err
+		}
+		if how == "" || name == gone.Row && (how != "left" || beat.Count != before.Own[name].Count) {
+			return false, nil
+		}
+	}
+	return rows[gone.Row] != nil, nil
+}
+
+// uptime returns the identity of this run of the machine, and for how long it has been
+// running, with the time that it was asleep; empty where that cannot be told.
+var uptime = func() (boot string, ms int64) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", 0
+	}
+	text, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return "", 0
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	seconds, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return "", 0
+	}
+	return strings.TrimSpace(string(id)), int64(seconds * 1000)
+}
+
+// ready reports whether every living node has met the store since this one joined: each
+// says so, with a heartbeat that was seen to come, and one of them serves; or it has had
+// the time that this takes at most. The same holds for who was out of contact for long.
+// Who asks because the primary has changed, and was in contact, needs nobody else.
+func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
+	rows, err := readRows(ctx, s, driver.TableBeats)
+	if err != nil {
+		return false, err
+	}
+	nodes, err := readNodes(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	if _, _, err := g.sight(rows); err != nil {
+		return false, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := &g.me
+	if !g.shared || m.quick {
+		return true, nil
+	}
+	all, serves, longest := true, false, g.opts.wait()
+	for name, other := range g.peers {
+		if other.how != "" {
+			continue
+		}
+		about := nodes[name]
+		longest = max(longest, waitOf(min(time.Duration(about.Every)*time.Millisecond, time.Minute)))
+		vouches := other.beat.Seen >= m.number && other.met
+		all = all && vouches
+		serves = serves || vouches && about.Serves
+	}
+	if all && (serves || m.asks) || g.now()-max(m.waits, g.beats.dialledAt()) >= longest {
+		m.asks = false
+		return true, nil
+	}
+	return false, nil
+}
+
+// announce says in the store that this process serves.
+func (g *Guarded) announce(ctx context.Context, s store) error {
+	g.mu.Lock()
+	row := g.me.row
+	g.mu.Unlock()
+	raw, err := s.Row(ctx, driver.TableNodes, row)
+	if err != nil || raw == nil {
+		return unavailable(err)
+	}
+	var about nodeRow
+	if err := driver.DecodeRow(driver.TableNodes, row, raw, &about); err != nil || about.Serves {
+		return err
+	}
+	about.Serves = true
+	_, err = (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableNodes, row, raw, about.encode())
+	return err
+}

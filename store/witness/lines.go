@@ -1,0 +1,190 @@
+package witness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+)
+
+// TagLine returns the name of a tag's line.
+func TagLine(tag string) string { return "tag/" + tag }
+
+// WorkerLine returns the name of the timeline of a pool's worker.
+func WorkerLine(pool string, id int64) string {
+	return "worker/" + pool + "/" + strconv.FormatInt(id, 10)
+}
+
+// CutTagLine returns the tag whose line has that name, and false for other lines.
+func CutTagLine(line string) (tag string, ok bool) { return strings.CutPrefix(line, "tag/") }
+
+// CutWorkerLine returns what WorkerLine was given, and false for other lines.
+func CutWorkerLine(line string) (pool string, id int64, ok bool) {
+	i := strings.LastIndexByte(line, '/')
+	id, err := strconv.ParseInt(line[i+1:], 10, 64)
+	_, pool, _ = strings.Cut(line[:max(i, 0)], "/") // a pool may have slashes in its name
+	return pool, id, err == nil && line == WorkerLine(pool, id)
+}
+
+// A Pair is how far a line was granted: its fencing token, and its mark under that.
+// A line's pair only grows: a hand-back and a seal lower the mark and raise the token.
+type Pair struct {
+	Token int64 `json:"t,omitempty"`
+	Mark  int64 `json:"m,omitempty"`
+}
+
+// Less reports whether p comes before q, the token first.
+func (p Pair) Less(q Pair) bool {
+	return p.Token < q.Token || p.Token == q.Token && p.Mark < q.Mark
+}
+
+// max returns the later of two pairs.
+func (p Pair) max(q Pair) Pair {
+	if p.Less(q) {
+		return q
+	}
+	return p
+}
+
+// above returns the lowest pair whose token and mark are neither below p's nor q's.
+func (p Pair) above(q Pair) Pair { return Pair{max(p.Token, q.Token), max(p.Mark, q.Mark)} }
+
+// A def is what a line is made anew from where a store has lost it: a tag's
+// definition, or the layout of a worker's pool.
+type def struct {
+	Kind      hapax.Kind `json:"kind,omitempty"` // empty: a segment tag
+	Start     int64      `json:"start,omitempty"`
+	Step      int64      `json:"step,omitempty"`
+	MinStep   int64      `json:"min,omitempty"`
+	MaxStep   int64      `json:"max,omitempty"`
+	Delta     int64      `json:"delta,omitempty"`
+	Remainder int64      `json:"rem,omitempty"`
+	Pool      string     `json:"pool,omitempty"`
+	Extra     string     `json:"extra,omitempty"`
+	Deleted   bool       `json:"deleted,omitempty"`
+	Layout    string     `json:"layout,omitempty"`
+}
+
+// omitDefault returns 0 for the default, which WithDefaults fills in again.
+func omitDefault(v, usual int64) int64 {
+	if v == usual {
+		return 0
+	}
+	return v
+}
+
+func defOf(t hapax.Tag) def {
+	d := def{Pool: t.Pool, Extra: t.Extra, Deleted: t.Deleted, Remainder: t.Remainder, Delta: omitDefault(t.Delta, 1), Start: omitDefault(t.Start, 1), Step: omitDefault(t.Step, hapax.DefaultStep)}
+	d.MinStep, d.MaxStep = omitDefault(t.MinStep, t.Step), omitDefault(t.MaxStep, max(t.Step, hapax.DefaultMaxStep))
+	if t.Kind != hapax.KindSegment {
+		d.Kind = t.Kind
+	}
+	return d
+}
+
+// tag returns the tag of that name at the pair.
+func (d def) tag(name string, p Pair) hapax.Tag {
+	return hapax.Tag{
+		Name: name, Kind: d.Kind, Start: d.Start, Step: d.Step, MinStep: d.MinStep, MaxStep: d.MaxStep, Delta: d.Delta, Remainder: d.Remainder,
+		Pool: d.Pool, Extra: d.Extra, Deleted: d.Deleted, Mark: p.Mark, Token: p.Token,
+	}
+}
+
+// poolDef returns the name under which the layout of a pool stands among the definitions.
+func poolDef(pool string) string { return "pool/" + pool }
+
+// lines are lines with their pairs, and what they are made anew from.
+type lines struct {
+	pairs map[string]Pair
+	defs  map[string]def
+}
+
+func newLines() lines { return lines{map[string]Pair{}, map[string]def{}} }
+
+// add takes over what is higher in another account.
+func (l lines) add(pairs map[string]Pair, defs map[string]def) {
+	for name, p := range pairs {
+		l.pairs[name] = l.pairs[name].above(p)
+	}
+	maps.Copy(l.defs, defs)
+}
+
+const tagPage = 1000
+
+// readLines returns all lines of a store.
+func readLines(ctx context.Context, s hapax.Store) (lines, error) {
+	all := newLines()
+	for after := ""; ; {
+		page, err := s.Tags(ctx, after, tagPage)
+		if err != nil {
+			return all, err
+		}
+		for _, t := range page {
+			after = t.Name
+			all.pairs[TagLine(t.Name)], all.defs[TagLine(t.Name)] = Pair{t.Token, t.Mark}, defOf(t)
+		}
+		if len(page) < tagPage {
+			break
+		}
+	}
+	pools, err := s.Pools(ctx)
+	if err != nil {
+		return all, err
+	}
+	for _, p := range pools {
+		all.defs[poolDef(p.Name)] = def{Layout: p.Layout}
+		workers, err := s.Workers(ctx, p.Name)
+		if err != nil {
+			return all, err
+		}
+		for _, w := range workers {
+			all.pairs[WorkerLine(w.Pool, w.ID)] = Pair{w.Token, w.Mark}
+		}
+	}
+	return all, nil
+}
+
+// A Raised is one line that is behind, or was raised.
+type Raised struct {
+	Tag      string // of a tag
+	Pool     string // of a worker
+	Worker   int64
+	From, To int64
+}
+
+// String names the line, and from where to where it is raised.
+func (r Raised) String() string {
+	line := fmt.Sprintf("tag %q", r.Tag)
+	if r.Pool != "" {
+		line = fmt.Sprintf("pool %q, worker %d", r.Pool, r.Worker)
+	}
+	return fmt.Sprintf("%s from %d to %d", line, r.From, r.To)
+}
+
+// raisedOf returns the raise of a line from one mark to another.
+func raisedOf(line string, from, to int64) Raised {
+	r := Raised{From: from, To: to}
+	var ok bool
+	if r.Tag, ok = CutTagLine(line); !ok {
+		r.Tag = ""
+		r.Pool, r.Worker, _ = CutWorkerLine(line)
+	}
+	return r
+}
+
+// behindOf returns a line of known that a store lacks, or has at a lower pair.
+func behindOf(known map[string]Pair, have lines) (line string, want Pair, behind bool) {
+	for name, p := range known {
+		if q, ok := have.pairs[name]; (!ok || q.Less(p)) && (!behind || name < line) {
+			line, want, behind = name, p, true
+		}
+	}
+	return line, want, behind
+}
+
+// errNoLine says that an account does not tell what a line is to be made anew from.
+var errNoLine = errors.New("its definition is not known")

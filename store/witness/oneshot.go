@@ -1,0 +1,253 @@
+package witness
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// rowCommands is the row of driver.TableBeats under which commands look for the fence.
+// It is of no process that has joined.
+var rowCommands = rowName(0, "commands")
+
+// OneShot returns the store for a command that takes what it needs and ends: it does
+// not join, so that it waits for nobody. It is granted nothing while a fence stands,
+// for which each grant looks in its own transaction, and each grant leaves a row of a
+// process that has left, so that the nodes survey the store within a heartbeat: until
+// then nobody but the store knows of the grant. Close closes the store.
+func OneShot(s hapax.Store) (hapax.Store, error) {
+	guarding, ok := s.(store)
+	if !ok {
+		return nil, fmt.Errorf("%w: %T has no room for heartbeats and a fence", hapax.ErrNotSupported, s)
+	}
+	return &oneShot{guarding}, nil
+}
+
+type oneShot struct{ store }
+
+var (
+	_ hapax.Store      = (*oneShot)(nil)
+	_ hapax.StoreClock = (*oneShot)(nil)
+)
+
+// commandTries is how often a call is made anew whose row is not there yet.
+const commandTries = 3
+
+// pulsed makes a guarded call, and refuses where a fence stands.
+func (o *oneShot) pulsed(ctx context.Context, call func(driver.Pulse) (driver.Contact, error)) error {
+	for range commandTries {
+		beat, err := o.beat(ctx)
+		if err != nil {
+			return err
+		}
+		next := beat
+		next.Count++
+		c, err := call(driver.Pulse{Row: rowCommands, Was: driver.Beat{Count: 1}, Now: next})
+		switch {
+		case c.Fence != nil:
+			return fenceError(c.Fence)
+		case err != nil || c.Met:
+			return unavailable(err)
+		}
+	}
+	return fmt.Errorf("%w: the row of commands does not stay in the store", hapax.ErrStoreUnavailable)
+}
+
+// fenceError tells of the fence in the store.
+func fenceError(raw []byte) error {
+	f, err := decodeFence(raw)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %s", hapax.ErrFenced, f.text())
+}
+
+// beat returns the heartbeat of commands, and makes the first one.
+func (o *oneShot) beat(ctx context.Context) (driver.Beat, error) {
+	raw, err := o.Row(ctx, driver.TableBeats, rowCommands)
+	if err != nil {
+		return driver.Beat{}, unavailable(err)
+	}
+	if raw == nil {
+		first := driver.Beat{Count: 1}
+		_, err := o.store.SwapRow(ctx, driver.TableBeats, rowCommands, nil, first.Encode())
+		return first, unavailable(err)
+	}
+	beat, _, err := driver.DecodeBeat(rowCommands, raw)
+	return beat, err
+}
+
+// open refuses while a fence stands.
+func (o *oneShot) open(ctx context.Context) error {
+	raw, err := o.Row(ctx, driver.TableFence, driver.RowFence)
+	if err != nil || raw == nil {
+		return unavailable(err)
+	}
+	return fenceError(raw)
+}
+
+// tell has the nodes survey the store: it leaves the row of a process that has joined
+// and left.
+func (o *oneShot) tell(ctx context.Context) error {
+	if !o.Shared() {
+		return nil
+	}
+	host, _ := os.Hostname()
+	about := nodeRow{Name: "hapax command on " + host}
+	rows := commandRows{o.store, o}
+	for range commandTries * commandTries {
+		joins, raw, err := readCounter(ctx, o, driver.RowJoins)
+		if err != nil {
+			return err
+		}
+		name := rowName(joins+1, rand.Text()[:20]) // where another joins meanwhile, its row says that it has left
+		gone := driver.Beat{Count: 1, Grants: 1}.EncodeEnded("left")
+		if _, err := rows.SwapRow(ctx, driver.TableNodes, name, nil, about.encode()); err != nil {
+			return err
+		}
+		if _, err := rows.SwapRow(ctx, driver.TableBeats, name, nil, gone); err != nil {
+			return err
+		}
+		ok, err := rows.SwapRow(ctx, driver.TableGuard, driver.RowJoins, raw, driver.EncodeCounter(joins+1))
+		if err != nil || ok {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: other nodes join all the time", hapax.ErrStoreUnavailable)
+}
+
+// commandRows are the rows of a store as a command changes them.
+type commandRows struct {
+	driver.Rows
+	o *oneShot
+}
+
+// SwapRow implements driver.Rows.
+func (r commandRows) SwapRow(ctx context.Context, table, name string, old, next []byte) (ok bool, err error) {
+	err = r.o.pulsed(ctx, func(p driver.Pulse) (c driver.Contact, err error) {
+		ok, c, err = r.o.SwapRowWith(ctx, p, table, name, old, next)
+		return c, err
+	})
+	return ok, err
+}
+
+func (o *oneShot) leases() driver.Leases { return driver.LeasesIn(commandRows{o.store, o}) }
+
+// StoreTime implements hapax.StoreClock for stores that do.
+func (o *oneShot) StoreTime(ctx context.Context) (time.Time, error) {
+	if clock, ok := o.store.(hapax.StoreClock); ok {
+		return clock.StoreTime(ctx)
+	}
+	return time.Time{}, hapax.ErrNotSupported
+}
+
+// Ping implements hapax.Store: it reports whether the store can grant now and may.
+func (o *oneShot) Ping(ctx context.Context) error {
+	if err := o.store.Ping(ctx); err != nil {
+		return err
+	}
+	return o.open(ctx)
+}
+
+// Allocate implements hapax.SegmentStore.
+func (o *oneShot) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	var a hapax.Allocation
+	err := o.pulsed(ctx, func(p driver.Pulse) (c driver.Contact, err error) {
+		a, c, err = o.AllocateWith(ctx, p, tag, n, last)
+		return c, err
+	})
+	if err == nil {
+		err = o.tell(ctx)
+	}
+	if err != nil {
+		return hapax.Allocation{}, err
+	}
+	return a, nil
+}
+
+// HandBack implements hapax.SegmentStore.
+func (o *oneShot) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	return o.pulsed(ctx, func(p driver.Pulse) (driver.Contact, error) { return o.HandBackWith(ctx, p, a, next) })
+}
+
+// AcquireWorker implements hapax.WorkerStore.
+func (o *oneShot) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	l, err := o.leases().AcquireWorker(ctx, req)
+	if err == nil {
+		err = o.tell(ctx)
+	}
+	if err != nil {
+		return hapax.Lease{}, err
+	}
+	return l, nil
+}
+
+// ExtendWorker implements hapax.WorkerStore.
+func (o *oneShot) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	l, err := o.leases().ExtendWorker(ctx, lease, req)
+	if err == nil {
+		err = o.tell(ctx)
+	}
+	if err != nil {
+		return lease, err
+	}
+	return l, nil
+}
+
+// SealWorker implements hapax.WorkerStore.
+func (o *oneShot) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
+	return o.leases().SealWorker(ctx, lease, last)
+}
+
+// CreateTag implements hapax.SegmentStore.
+func (o *oneShot) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+	if err := o.open(ctx); err != nil {
+		return hapax.Tag{}, err
+	}
+	return o.store.CreateTag(ctx, tag, mode)
+}
+
+// UpdateTag implements hapax.TagStore.
+func (o *oneShot) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+	if err := o.open(ctx); err != nil {
+		return hapax.Tag{}, err
+	}
+	return o.store.UpdateTag(ctx, name, u)
+}
+
+// DeleteTag implements hapax.TagStore.
+func (o *oneShot) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
+	if err := o.open(ctx); err != nil {
+		return hapax.Tag{}, err
+	}
+	return o.store.DeleteTag(ctx, name)
+}
+
+// CreatePool implements hapax.PoolStore.
+func (o *oneShot) CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error) {
+	if err := o.open(ctx); err != nil {
+		return hapax.Pool{}, err
+	}
+	return o.store.CreatePool(ctx, pool, layout)
+}
+
+// DeletePool implements hapax.PoolStore.
+func (o *oneShot) DeletePool(ctx context.Context, pool string) (hapax.Pool, error) {
+	if err := o.open(ctx); err != nil {
+		return hapax.Pool{}, err
+	}
+	return o.store.DeletePool(ctx, pool)
+}
+
+// RetireWorker implements hapax.PoolStore.
+func (o *oneShot) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
+	if err := o.open(ctx); err != nil {
+		return hapax.Worker{}, err
+	}
+	return o.store.RetireWorker(ctx, pool, id)
+}

@@ -1,0 +1,302 @@
+package witness
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// Defaults of Options.
+const (
+	DefaultTimeout   = hapax.DefaultStoreTimeout
+	DefaultHeartbeat = time.Second
+)
+
+// DefaultFile is the name of the witness in a directory that Open is given.
+const DefaultFile = "witness"
+
+// reopenEvery is how often a store that could not be opened is tried again.
+const reopenEvery = 500 * time.Millisecond
+
+// Options tune a Guarded store. The zero value suits most uses.
+type Options struct {
+	// Name is what operators know this node by; default the machine's name.
+	Name string
+
+	// Address is where it can be found; for people.
+	Address string
+
+	// Timeout bounds one answer of the store; default 5 s.
+	Timeout time.Duration
+
+	// Heartbeat is how often the node writes to a shared store at least; default
+	// 1 s, 100 ms to 1 min. A beat's time-out is four fifths of it. All nodes of a
+	// store should have the same.
+	Heartbeat time.Duration
+
+	// Manual keeps the fleet from healing by itself: an operator decides about each
+	// fence. One node with it is enough. It is for those who fear that a copy was
+	// put back by mistake, which healing makes permanent.
+	Manual bool
+
+	// Hold has this process end no fence by itself: it waits for Adopt or Settle. It is
+	// for commands; others that live go on once this process has ended.
+	Hold bool
+
+	// Changed, if set, is called when the state, or who is missing, has changed,
+	// with no lock held.
+	Changed func(Status)
+
+	// Log, if set, is told what operators should know besides.
+	Log *slog.Logger
+
+	// Clock is for tests; default the system's, with the time it was asleep.
+	Clock func() time.Duration
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.Heartbeat == 0 {
+		o.Heartbeat = DefaultHeartbeat
+	}
+	if o.Heartbeat < 100*time.Millisecond || o.Heartbeat > time.Minute {
+		return o, &hapax.ValueError{Field: "heartbeat", Value: o.Heartbeat, Allowed: "100ms to 1m0s", Err: hapax.ErrInvalidArgument}
+	}
+	if o.Name == "" {
+		o.Name, _ = os.Hostname()
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = systemClock
+	}
+	return o, nil
+}
+
+// beatTimeout is how long one heartbeat may take.
+func (o Options) beatTimeout() time.Duration { return o.Heartbeat * 4 / 5 }
+
+// wait is the longest that a living node takes to meet the store again: an
+// interval, a time-out, a dial with its login, one more beat, and a margin.
+func (o Options) wait() time.Duration { return waitOf(o.Heartbeat) }
+
+func waitOf(heartbeat time.Duration) time.Duration { return 5 * heartbeat }
+
+// systemClock is a clock that counts the time that the machine was asleep, where
+// the system can tell that.
+func systemClock() time.Duration {
+	_, mono := hapax.SystemClock{}.Now()
+	if sleeper, ok := any(hapax.SystemClock{}).(interface{ Asleep() time.Duration }); ok {
+		mono += sleeper.Asleep()
+	}
+	return mono
+}
+
+// Open returns the guarded store that open opens, with a witness in the directory,
+// or the file, at path. It is how a program that embeds the library opens a store
+// that it shares with others: the directory must last, and belong to this process
+// alone.
+//
+// open is called again for a handle of its own for heartbeats, after a failure and
+// after a time-out: each call returns a new handle. Open does not wait for the
+// store. ErrStoreLocked if another process uses the witness.
+func Open(ctx context.Context, open func(context.Context) (hapax.Store, error), path string, opts Options) (*Guarded, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, DefaultFile)
+	}
+	w, err := OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	g, err := GuardOpened(open, w, opts)
+	if err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	g.closes = true
+	return g, ctx.Err()
+}
+
+// GuardOpened is Open with a witness that the caller has opened, and closes.
+func GuardOpened(open func(context.Context) (hapax.Store, error), w *Witness, opts Options) (*Guarded, error) {
+	return guard(newHandle(open, false), newHandle(open, false), w, opts)
+}
+
+// Guard is GuardOpened for a store of which there is one handle only, such as an
+// embedded one. On a shared store a call that hangs may then hold up heartbeats.
+func Guard(store hapax.Store, w *Witness, opts Options) (*Guarded, error) {
+	h := newHandle(func(context.Context) (hapax.Store, error) { return store, nil }, true)
+	return guard(h, h, w, opts)
+}
+
+func guard(calls, beats *handle, w *Witness, opts Options) (*Guarded, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	g := &Guarded{
+		opts: opts, witness: w, calls: calls, beats: beats, run: rand.Text(), kick: make(chan struct{}, 1),
+		state: Joining, changed: make(chan struct{}), shared: true, peers: map[string]*sighting{},
+	}
+	calls.clock, beats.clock = opts.Clock, opts.Clock
+	if l := w.latch(); l.State != "" {
+		g.state = l.State
+		g.cause = fmt.Errorf("%w: %s", hapax.ErrFenced, l.Why)
+	}
+	g.told.State = g.state
+	g.life, g.stop = context.WithCancel(context.Background())
+	g.loop.Go(g.turns)
+	return g, nil
+}
+
+func (g *Guarded) now() time.Duration { return g.opts.Clock() }
+
+// A store is one that can be guarded.
+type store interface {
+	hapax.Store
+	driver.Guarding
+}
+
+// A handle is a connection with the store that is dialled when it is needed.
+type handle struct {
+	open  func(context.Context) (hapax.Store, error)
+	fixed bool // open returns the same store each time, so that it is never replaced
+	clock func() time.Duration
+
+	dialling chan struct{} // holds an element while somebody dials
+
+	mu      sync.Mutex // guards what follows; never held during I/O
+	store   store
+	err     error // why the last attempt failed
+	tried   time.Duration
+	heard   time.Duration // when a call was answered last
+	hangs   bool          // calls have run into their deadlines since silent, and none was answered
+	silent  time.Duration
+	dialled time.Duration // when the store was dialled last
+	closed  bool
+	closing sync.WaitGroup
+}
+
+func newHandle(open func(context.Context) (hapax.Store, error), fixed bool) *handle {
+	return &handle{open: open, fixed: fixed, dialling: make(chan struct{}, 1)}
+}
+
+// get returns the store, and dials where that was not tried just now.
+func (h *handle) get(ctx context.Context) (store, error) {
+	if s, err, due := h.peek(); !due {
+		return s, err
+	}
+	select {
+	case h.dialling <- struct{}{}:
+		defer func() { <-h.dialling }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
+	}
+	if s, err, due := h.peek(); !due {
+		return s, err
+	}
+	opened, err := h.open(ctx)
+	s, ok := opened.(store)
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: %T has no room for heartbeats and a fence", hapax.ErrNotSupported, opened)
+		if !h.fixed {
+			err = errors.Join(err, opened.Close())
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tried, h.err = h.clock(), unavailable(err)
+	switch {
+	case err != nil:
+		return nil, h.err
+	case h.closed:
+		h.closing.Go(func() { _ = opened.Close() })
+		return nil, errClosed()
+	}
+	h.store, h.dialled = s, h.tried
+	return s, nil
+}
+
+// peek returns what is known, and whether the store should be dialled.
+func (h *handle) peek() (s store, err error, due bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.closed:
+		return nil, errClosed(), false
+	case h.store != nil:
+		return h.store, nil, false
+	}
+	return nil, h.err, h.err == nil || h.clock()-h.tried >= reopenEvery
+}
+
+// drop closes a handle that is of no more use; the next call dials anew.
+func (h *handle) drop(s store) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.fixed || h.closed || s == nil || h.store != s {
+		return
+	}
+	h.store, h.err, h.hangs = nil, nil, false
+	h.closing.Go(func() { _ = s.Close() })
+}
+
+// answered notes how a call ended. A handle that has answered none for as long as a call
+// may take is replaced; a caller's own deadline may be shorter than that.
+func (h *handle) answered(s store, began time.Duration, ok bool, limit time.Duration) {
+	h.mu.Lock()
+	now := h.clock()
+	switch {
+	case h.store != s: // it was replaced meanwhile
+	case ok:
+		h.heard, h.hangs = now, false
+	case h.heard < began && !h.hangs:
+		h.hangs, h.silent = true, began
+	}
+	drop := h.store == s && h.hangs && now-h.silent >= limit
+	h.mu.Unlock()
+	if drop {
+		h.drop(s)
+	}
+}
+
+// dialledAt returns when the store was dialled last.
+func (h *handle) dialledAt() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.dialled
+}
+
+func (h *handle) close() error {
+	h.mu.Lock()
+	s, first := h.store, !h.closed
+	h.closed = true
+	h.mu.Unlock()
+	defer h.closing.Wait()
+	if !first || s == nil {
+		return nil
+	}
+	return s.Close()
+}
+
+func errClosed() error { return fmt.Errorf("%w: the store", hapax.ErrClosed) }
+
+// unavailable gives an error that carries no code of ours that of a store which
+// cannot be reached.
+func unavailable(err error) error {
+	if err != nil && hapax.CodeOf(err) == hapax.ErrInternal.Code() {
+		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+	}
+	return err
+}

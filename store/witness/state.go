@@ -1,0 +1,168 @@
+package witness
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A State is how a node stands with its store.
+type State string
+
+// The states of a node.
+const (
+	Joining  State = "joining"  // it waits until every living node has met the store
+	Serving  State = "serving"  // it is granted numbers
+	Fenced   State = "fenced"   // a fence stands in the store: another node found a loss
+	Refusing State = "refusing" // it found a loss itself, or another store than its own
+	Leaving  State = "leaving"  // it is being closed
+	Left     State = "left"
+)
+
+// An event is what changes how a node stands with its store.
+type event string
+
+// The events.
+const (
+	joined  event = "joined"  // every living node has met the store since this one joined
+	lost    event = "lost"    // the node's row was ended by others
+	unsure  event = "unsure"  // it was out of contact for too long, or another primary answers than before
+	fenced  event = "fenced"  // a fence stands
+	behind  event = "behind"  // the store lacks what was acknowledged to this node, or everything
+	other   event = "other"   // the store is another one
+	decided event = "decided" // the fence that stood was ended by a decision; or the store is the right one again
+	leave   event = "leave"   // the node is closed
+	left    event = "left"    // its row says so
+)
+
+// next is the state after each event in each state. A pair that is not listed
+// cannot be: a test walks them all.
+var next = map[State]map[event]State{
+	Joining: {
+		joined: Serving, lost: Joining, unsure: Joining, fenced: Fenced, behind: Refusing, other: Refusing,
+		decided: Joining, leave: Leaving, left: Joining,
+	},
+	Serving: {
+		joined: Serving, lost: Joining, unsure: Joining, fenced: Fenced, behind: Refusing, other: Refusing,
+		decided: Serving, leave: Leaving, left: Serving,
+	},
+	Fenced: { // nobody leaves while a fence stands: the row stays as it is
+		joined: Fenced, lost: Fenced, unsure: Fenced, fenced: Fenced, behind: Refusing, other: Refusing,
+		decided: Joining, leave: Left, left: Fenced,
+	},
+	Refusing: {
+		joined: Refusing, lost: Refusing, unsure: Refusing, fenced: Refusing, behind: Refusing, other: Refusing,
+		decided: Joining, leave: Left, left: Refusing,
+	},
+	Leaving: { // what is found now is latched in the witness for the next start
+		joined: Leaving, lost: Left, unsure: Leaving, fenced: Left, behind: Left, other: Left,
+		decided: Leaving, leave: Leaving, left: Left,
+	},
+	Left: {
+		joined: Left, lost: Left, unsure: Left, fenced: Left, behind: Left, other: Left,
+		decided: Left, leave: Left, left: Left,
+	},
+}
+
+// after returns the state after an event.
+func (s State) after(e event) State {
+	n, ok := next[s][e]
+	if !ok {
+		panic(fmt.Sprintf("witness: no rule for %s in state %s", e, s))
+	}
+	return n
+}
+
+// A Status is how a node stands with its store, for people and programs: readiness,
+// metrics, commands and the log all tell it.
+type Status struct {
+	State   State
+	Code    hapax.Code // empty while the node is serving
+	Why     string     // likewise
+	Command string     // what an operator may do; empty: nothing is needed
+	Fence   *Fence     // the fence in the store, where one was seen
+	Missing []Node     // who must speak before the fence can end, and has not
+	Disk    error      // why the witness cannot be written; nil: it can
+}
+
+// Ready reports whether the node is granted numbers.
+func (s Status) Ready() bool { return s.State == Serving && s.Disk == nil }
+
+// A Node is the row of a process in the store, or one that somebody knows.
+type Node struct {
+	Row     string        `json:"row"`            // its name in the store: as which one it joined, and a random text
+	Name    string        `json:"name,omitempty"` // what operators know it by
+	Address string        `json:"address,omitempty"`
+	State   string        `json:"state"`             // "serving", "joining", "left" or "silent"; "missing" where it must speak and has not
+	Beats   int64         `json:"beats,omitempty"`   // how often it has written to the store
+	Grants  int64         `json:"grants,omitempty"`  // how often it has asked for numbers, as far as is known
+	Seen    time.Duration `json:"seen_ns,omitempty"` // how long ago this process saw its heartbeat advance; 0: it did not
+	Self    bool          `json:"self,omitempty"`    // it is this process
+}
+
+// Short returns as which one the process joined, and the beginning of the random text.
+func (n Node) Short() string {
+	number, run, _ := strings.Cut(n.Row, "-")
+	number = strings.TrimLeft(number, "0")
+	return strings.TrimSuffix(number+"-"+run[:min(len(run), 3)], "-")
+}
+
+// isNamed reports whether an operator who says the name means this node: by its name, its
+// row, the beginning of that as commands print it, or as which one it joined.
+func (n Node) isNamed(name string) bool {
+	name = strings.TrimSuffix(name, "…")
+	number, _, _ := strings.Cut(n.Row, "-")
+	short := strings.TrimLeft(number, "0")
+	full := short + strings.TrimPrefix(n.Row, number)
+	return name != "" && (name == n.Name || name == n.Row || name == short || strings.HasPrefix(name, short+"-") && strings.HasPrefix(full, name))
+}
+
+// String names the node for people.
+func (n Node) String() string {
+	text := n.Name
+	if text == "" {
+		text = "a node of which only the number is known"
+	}
+	if n.Address != "" {
+		text += " at " + n.Address
+	}
+	return fmt.Sprintf("%s (row %s, %d grants known)", text, n.Row, n.Grants)
+}
+
+// A Fence stands in the store while nobody is granted anything.
+type Fence struct {
+	ID   string    `json:"id"`
+	Node string    `json:"node"` // what operators know the node by that raised it
+	Row  string    `json:"row"`  // of the process that raised it
+	At   time.Time `json:"at"`   // by that node's clock
+	Why  string    `json:"why"`
+	Code string    `json:"code"`
+
+	// Found are the rows of all who have found themselves behind, with the beat
+	// that was acknowledged to each.
+	Found map[string]int64 `json:"found,omitempty"`
+
+	// Stores are the identities of all stores that those who have found themselves
+	// behind know: who knows one of them is concerned as well.
+	Stores []string `json:"stores,omitempty"`
+
+	Ask     string `json:"ask,omitempty"`     // evidence counts under this word alone
+	Healer  string `json:"healer,omitempty"`  // row of the process that asks
+	Raised  string `json:"raised,omitempty"`  // set once every line was raised under Ask
+	Turn    int    `json:"turn,omitempty"`    // grows while the process that asks lives
+	Missing []Node `json:"missing,omitempty"` // who has not spoken
+
+	// Manual says that a node wants a person to decide; Approved that one has.
+	Manual   bool `json:"manual,omitempty"`
+	Approved bool `json:"approved,omitempty"`
+}
+
+// text tells of the fence.
+func (f *Fence) text() string {
+	return fmt.Sprintf("node %q found at %s: %s", f.Node, f.At.UTC().Format(time.RFC3339), f.Why)
+}
+
+// States returns all states.
+func States() []State { return []State{Joining, Serving, Fenced, Refusing, Leaving, Left} }

@@ -1,0 +1,504 @@
+package witness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// Rows of driver.TableEvidence that hold what operators said; what follows is the
+// identity of the fence, a slash and the row that was spoken for.
+const (
+	rowSaid  = "said/"
+	rowFiles = "file/" // followed by the parts of a witness file besides
+)
+
+// DefaultAhead is how far past now the timelines of worker IDs are raised for somebody
+// who was spoken for with a floor: as far as a grant reaches.
+const DefaultAhead = hapax.DefaultMaxGrant
+
+// A Statement is what an operator says about a process that can know what was granted,
+// and is missing.
+type Statement struct {
+	// Row says who: the name of a row, or the name of a node. Empty: all who are
+	// missing.
+	Row string
+
+	// Witness is what the missing process's witness says. Several may be given.
+	Witness []Testimony
+
+	// Floor is above all that it can have used: every segment tag is raised to it. It
+	// is not accepted below a mark that anybody knows. Zero: the witness tells.
+	Floor int64
+
+	// Ahead is how far past now the timelines of worker IDs are raised, with a floor;
+	// default DefaultAhead.
+	Ahead time.Duration
+
+	// DryRun changes nothing, and accepts exactly what the statement itself would.
+	DryRun bool
+
+	// Wait is how long to wait for the nodes that live; default twice as long as a
+	// living node takes to meet the store, and 5 s.
+	Wait time.Duration
+}
+
+// An Adoption is what Adopt or Settle found.
+type Adoption struct {
+	StoreID  string
+	Other    string   // identity of the store that this node knows, where it is not this one
+	Fence    *Fence   // the fence that stands; nil: nothing is wrong
+	Spoke    int      // how many processes have spoken
+	Missing  []Node   // who is missing still, with what was stated taken for said
+	Stated   []Node   // for whom it was stated
+	Raised   []Raised // what will be raised
+	Proposed int64    // the lowest floor that would be accepted
+}
+
+// statement is a Statement as it is stored.
+type statement struct {
+	Floor int64         `json:"floor,omitempty"`
+	Ahead time.Duration `json:"ahead_ns,omitempty"`
+	At    time.Time     `json:"at"` // by the clock of the node that took it
+}
+
+// readStatements returns what operators said about a fence, and the witness files that
+// they gave.
+func readStatements(ctx context.Context, s store, fence string) (map[string]statement, map[string]evidence, error) {
+	stated := map[string]statement{}
+	prefix := rowSaid + fence + "/"
+	err := driver.AllRows(ctx, s, driver.TableEvidence, func(r driver.Row) error {
+		row, ok := strings.CutPrefix(r.Name, prefix)
+		if !ok {
+			return nil
+		}
+		var st statement
+		err := driver.DecodeRow(driver.TableEvidence, r.Name, r.Value, &st)
+		stated[row] = st
+		return err
+	})
+	if err != nil {
+		return nil, nil, unavailable(err)
+	}
+	files, err := readEvidence(ctx, s, rowFiles+fence+"/")
+	return stated, files, err
+}
+
+// Adopt is an operator's word that the store, as it is now, is to be used: what is
+// missing is spoken for, a fleet with Options.Manual may be healed, and a store that is
+// not this node's goes on in place of the one that is. ErrInvalidArgument for a floor
+// below a mark that is known; ErrFenced where somebody is missing still.
+func (g *Guarded) Adopt(ctx context.Context, st Statement) (Adoption, error) {
+	st.Row = ""
+	g.mu.Lock()
+	wrong := errors.Is(g.cause, errOther)
+	g.mu.Unlock()
+	if wrong {
+		id, err := g.StoreID(ctx)
+		if err != nil || st.DryRun {
+			return Adoption{StoreID: id, Other: g.witness.StoreID()}, err
+		}
+		g.mu.Lock()
+		g.accepted = id
+		g.mu.Unlock()
+		g.wake()
+	}
+	return g.declare(ctx, st)
+}
+
+// Settle speaks for one process that is missing. Where no fence stands it ends the row
+// of one that does not advance, so that nobody waits for it. The errors are Adopt's;
+// ErrInvalidArgument also for somebody who is not missing.
+func (g *Guarded) Settle(ctx context.Context, st Statement) (Adoption, error) {
+	if st.Row == "" {
+		return Adoption{}, &hapax.ValueError{Field: "node", Value: "", Allowed: "the name or the row of a node", Err: hapax.ErrInvalidArgument}
+	}
+	return g.declare(ctx, st)
+}
+
+func (g *Guarded) declare(ctx context.Context, st Statement) (Adoption, error) {
+	if st.Ahead == 0 {
+		st.Ahead = DefaultAhead
+	}
+	if st.Wait == 0 {
+		st.Wait = 2*g.opts.wait() + 5*time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*st.Wait+g.opts.Timeout)
+	defer cancel()
+	s, err := g.calls.get(ctx)
+	if err != nil {
+		return Adoption{}, err
+	}
+	a := Adoption{}
+	if a.StoreID, err = s.StoreID(ctx); err != nil {
+		return a, unavailable(err)
+	}
+	f, err := g.awaitAccount(ctx, s, st.Wait)
+	if err != nil {
+		return a, err
+	}
+	if f == nil {
+		if st.Row != "" {
+			a.Stated, err = g.endRow(ctx, s, st)
+		}
+		return a, err
+	}
+	a.Fence = f
+	if err := g.speakFor(ctx, s, f, st, &a); err != nil || st.DryRun {
+		return a, err
+	}
+	g.mu.Lock()
+	g.approved = f.ID
+	g.mu.Unlock()
+	return a, g.awaitDecision(ctx, s, f.ID, st.Wait, &a)
+}
+
+// awaitAccount waits until the fence tells who is missing, or that it waits for a
+// person; nil if there is none, or none any more.
+func (g *Guarded) awaitAccount(ctx context.Context, s store, wait time.Duration) (*Fence, error) {
+	for began := g.now(); ; {
+		raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		var f *Fence
+		if raw != nil {
+			if f, err = decodeFence(raw); err != nil {
+				return nil, err
+			}
+		}
+		g.mu.Lock()
+		heard := g.opts.Hold && f != nil && g.heard == f.Ask
+		g.mu.Unlock()
+		settled := f == nil && g.Refused() == nil || f != nil && f.Ask != "" && (len(f.Missing) > 0 || f.Manual || heard)
+		if settled {
+			return f, nil
+		}
+		if g.now()-began > wait {
+			return nil, fmt.Errorf("%w: the nodes that live have not said yet what they used; try again", hapax.ErrStoreUnavailable)
+		}
+		if err := g.rest(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// rest waits for a fraction of a heartbeat.
+func (g *Guarded) rest(ctx context.Context) error {
+	select {
+	case <-time.After(g.opts.Heartbeat / 4):
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
+	}
+}
+
+// speakFor judges a statement, and makes it unless it is a dry run.
+func (g *Guarded) speakFor(ctx context.Context, s store, f *Fence, st Statement, a *Adoption) error {
+	said, err := readEvidence(ctx, s, f.Ask+"/")
+	if err != nil {
+		return err
+	}
+	old, files, err := readStatements(ctx, s, f.ID)
+	if err != nil {
+		return err
+	}
+	heard, err := g.hear(ctx, s, f)
+	if err != nil {
+		return err
+	}
+	have, err := readLines(ctx, s)
+	if err != nil {
+		return unavailable(err)
+	}
+	present := map[string]peer{}
+	for _, n := range heard.missing {
+		present[n.Row] = peer{Name: n.Name, Address: n.Address, Grants: n.Grants}
+	}
+	a.Spoke = len(said)
+	targets := slices.DeleteFunc(slices.Clone(heard.missing), func(n Node) bool {
+		return st.Row != "" && !n.isNamed(st.Row)
+	})
+	if st.Row != "" && len(targets) == 0 {
+		return &hapax.ValueError{Field: "node", Value: st.Row, Allowed: "one of those that are missing: " + nodesText(heard.missing), Err: hapax.ErrInvalidArgument}
+	}
+	for i, t := range st.Witness {
+		files[fmt.Sprintf("%s-%d", g.run, i)] = evidenceOfFile(t)
+	}
+	now := weigh(f, said, files, old, present, heard.joins)
+	stated := maps.Clone(old)
+	for _, n := range targets {
+		if slices.ContainsFunc(now.missing, func(m Node) bool { return m.Row == n.Row }) && st.Floor > 0 {
+			stated[n.Row] = statement{Floor: st.Floor, Ahead: st.Ahead, At: time.Now().UTC()}
+		}
+		a.Stated = append(a.Stated, n)
+	}
+	now = weigh(f, said, files, stated, present, heard.joins)
+	a.Missing = now.missing
+	known, tag := highest(now.lines, have)
+	a.Proposed = known + proposedMargin
+	for line, p := range now.wants(have) {
+		a.Raised = append(a.Raised, raisedOf(line, have.pairs[line].Mark, p.Mark))
+	}
+	slices.SortFunc(a.Raised, func(x, y Raised) int { return strings.Compare(x.String(), y.String()) })
+	for _, n := range targets {
+		if slices.ContainsFunc(now.missing, func(m Node) bool { return m.Row == n.Row }) {
+			return fmt.Errorf("%w: %s is missing and not spoken for: start it, give its own witness file, or give a floor above all that it can have used, %d or more", hapax.ErrFenced, n, a.Proposed)
+		}
+	}
+	if st.Floor > maxFloor {
+		return &hapax.ValueError{Field: "floor", Value: st.Floor, Allowed: fmt.Sprintf("%d to %d: above that little would be left of a tag; proposed is %d", known, int64(maxFloor), a.Proposed), Err: hapax.ErrInvalidArgument}
+	}
+	if st.Floor != 0 && st.Floor < known {
+		return &hapax.ValueError{Field: "floor", Value: st.Floor, Allowed: fmt.Sprintf("at least %d, which tag %q is known to have reached; proposed is %d", known, tag, a.Proposed), Err: hapax.ErrInvalidArgument}
+	}
+	if st.DryRun {
+		return nil
+	}
+	return g.write(ctx, s, f, st, stated, old)
+}
+
+// proposedMargin is how far above the highest mark that is known a floor is proposed:
+// some of the largest segments that a rate leads to.
+const proposedMargin = 10 * hapax.DefaultMaxStep
+
+// maxFloor is the highest floor that is accepted: half of a line.
+const maxFloor = hapax.MaxMark / 2
+
+// highest returns the highest mark of a segment tag that anybody knows.
+func highest(known, have lines) (mark int64, tag string) {
+	for _, some := range []lines{known, have} {
+		for line, p := range some.pairs {
+			if name, ok := CutTagLine(line); ok && some.defs[line].Kind == "" && p.Mark > mark {
+				mark, tag = p.Mark, name
+			}
+		}
+	}
+	return mark, tag
+}
+
+// evidenceOfFile is what the witness of a process says that does not run.
+func evidenceOfFile(t Testimony) evidence {
+	e := evidenceOf(t.said)
+	e.Lines, e.Defs = t.said.Lines, t.said.Defs
+	return e
+}
+
+func nodesText(nodes []Node) string {
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// write makes a statement.
+func (g *Guarded) write(ctx context.Context, s store, f *Fence, st Statement, stated, old map[string]statement) error {
+	for i, t := range st.Witness {
+		prefix := fmt.Sprintf("%s%s/%s-%d/", rowFiles, f.ID, g.run, i)
+		if err := publish(ctx, s, prefix, evidenceOf(t.said).parts(t.said)); err != nil {
+			return err
+		}
+	}
+	for row, said := range stated {
+		if old[row] == said {
+			continue
+		}
+		if err := putRow(ctx, s, driver.TableEvidence, rowSaid+f.ID+"/"+row, said); err != nil {
+			return err
+		}
+	}
+	for st.Row == "" && f.Manual {
+		raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+		if err != nil || raw == nil {
+			return unavailable(err)
+		}
+		now, err := decodeFence(raw)
+		if err != nil || now.ID != f.ID || now.Approved {
+			return err
+		}
+		now.Approved = true
+		if err := g.swapFence(ctx, s, raw, now); err == nil {
+			break
+		}
+		if err := g.rest(ctx); err != nil {
+			return err
+		}
+	}
+	g.wake()
+	return nil
+}
+
+// awaitDecision waits until the fence is gone, or waits for somebody else.
+func (g *Guarded) awaitDecision(ctx context.Context, s store, id string, wait time.Duration, a *Adoption) error {
+	for began := g.now(); g.now()-began <= wait; {
+		raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+		if err != nil || raw == nil {
+			return unavailable(err)
+		}
+		f, err := decodeFence(raw)
+		if err != nil || f.ID != id {
+			return err
+		}
+		if err := g.rest(ctx); err != nil {
+			return err
+		}
+	}
+	if len(a.Missing) > 0 {
+		return fmt.Errorf("%w: what was said is recorded; missing still: %s", hapax.ErrFenced, nodesText(a.Missing))
+	}
+	return fmt.Errorf("%w: what was said is recorded, and no node has acted on it yet: is one running?", hapax.ErrFenced)
+}
+
+// endRow ends the row of a process that does not advance, where no fence stands.
+func (g *Guarded) endRow(ctx context.Context, s store, st Statement) ([]Node, error) {
+	before, err := g.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before = slices.DeleteFunc(before, func(n Node) bool {
+		return n.Self || n.State == "left" || n.State == "silent" || !n.isNamed(st.Row)
+	})
+	if len(before) == 0 {
+		return nil, &hapax.ValueError{Field: "node", Value: st.Row, Allowed: "another node of the store that has neither left nor fallen silent", Err: hapax.ErrInvalidArgument}
+	}
+	select {
+	case <-time.After(g.opts.wait()):
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
+	}
+	for _, n := range before {
+		raw, err := s.Row(ctx, driver.TableBeats, n.Row)
+		if err != nil || raw == nil {
+			return nil, unavailable(err)
+		}
+		beat, how, err := driver.DecodeBeat(n.Row, raw)
+		switch {
+		case err != nil:
+			return nil, err
+		case how != "":
+			continue
+		case beat.Count != n.Beats:
+			return nil, &hapax.ValueError{Field: "node", Value: st.Row, Allowed: "a node that does not run; this one has just written its heartbeat", Err: hapax.ErrInvalidArgument}
+		case st.DryRun:
+			continue
+		}
+		if _, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableBeats, n.Row, raw, beat.EncodeEnded("silent")); err != nil {
+			return nil, err
+		}
+	}
+	return before, nil
+}
+
+// Nodes returns the processes that the store knows, by row, and those that are missing
+// while a fence stands.
+func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
+	return ask(ctx, g, func(ctx context.Context, s store) ([]Node, error) {
+		about, err := readNodes(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		beats, err := readRows(ctx, s, driver.TableBeats)
+		if err != nil {
+			return nil, err
+		}
+		missing := map[string]Node{}
+		for _, n := range g.Status().Missing {
+			missing[n.Row] = n
+		}
+		var nodes []Node
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for _, row := range slices.Sorted(maps.Keys(beats)) {
+			beat, how, err := driver.DecodeBeat(row, beats[row])
+			if err != nil {
+				return nil, err
+			}
+			n := Node{Row: row, Name: about[row].Name, Address: about[row].Address, State: how, Beats: beat.Count, Grants: beat.Grants, Self: row == g.me.row}
+			if at := g.peers[row]; at != nil {
+				n.Seen = max(g.now()-at.at, 1)
+			}
+			switch _, lacks := missing[row]; {
+			case lacks:
+				n.State = "missing"
+				delete(missing, row)
+			case how == "" && about[row].Serves:
+				n.State = "serving"
+			case how == "":
+				n.State = "joining"
+			}
+			nodes = append(nodes, n)
+		}
+		nodes = slices.AppendSeq(nodes, maps.Values(missing))
+		slices.SortFunc(nodes, func(x, y Node) int { return strings.Compare(x.Row, y.Row) })
+		return nodes, nil
+	})
+}
+
+// amend raises the lines of a node that comes late to a decision, where it knows more than
+// was assumed. It compares marks and not pairs, since the decision has raised all tokens.
+// Numbers that it used above what was assumed may have been granted again: they are told,
+// and nobody is stopped.
+func (g *Guarded) amend(ctx context.Context, s store, before record, d *decision) error {
+	healer, ok := s.(driver.Healing)
+	if !ok {
+		return fmt.Errorf("%w: %T cannot be healed", hapax.ErrNotSupported, s)
+	}
+	have, err := readLines(ctx, s)
+	if err != nil {
+		return unavailable(err)
+	}
+	var mine []statement
+	for row := range before.Own {
+		for _, name := range []string{row, rowName(joinOf(row), "")} {
+			if st, ok := d.Stated[name]; ok {
+				mine = append(mine, st)
+			}
+		}
+	}
+	for _, line := range slices.Sorted(maps.Keys(before.Lines)) {
+		p, now := before.Lines[line], have.pairs[line]
+		assumed := d.raisedTo(line)
+		for _, st := range mine {
+			assumed = max(assumed, st.assumed(line, before.Defs))
+		}
+		lacks := now.Token < p.Token || now.Mark < p.Mark
+		if to := min(p.Mark, now.Mark); to > assumed && (lacks || len(mine) > 0) {
+			g.opts.Log.Error("numbers may have been used twice: this node had used them, and the store was healed without its word",
+				"line", line, "from", assumed, "to", to)
+		}
+		if lacks {
+			if err := healLine(ctx, healer, line, p.above(now), before.Defs); err != nil {
+				return unavailable(err)
+			}
+		}
+	}
+	return nil
+}
+
+// assumed returns up to where a statement said that a line was used; 0: it did not.
+func (st statement) assumed(line string, defs map[string]def) int64 {
+	if _, ok := CutTagLine(line); ok {
+		if defs[line].Kind != "" {
+			return 0
+		}
+		return st.Floor
+	}
+	pool, _, _ := CutWorkerLine(line)
+	layout, err := hapax.ParseLayout(defs[poolDef(pool)].Layout)
+	if err != nil || st.Ahead == 0 {
+		return 0
+	}
+	tick, err := layout.TickOf(st.At.Add(st.Ahead))
+	if err != nil {
+		return 0
+	}
+	return tick
+}

@@ -1,0 +1,286 @@
+package witness
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// A nodeRow describes a process in driver.TableNodes. Only the process writes it: when
+// it joins, and once more when it begins to serve.
+type nodeRow struct {
+	Name    string `json:"name"`
+	Address string `json:"address,omitempty"`
+	Every   int64  `json:"every_ms"`         // how often it writes its heartbeat at least
+	Manual  bool   `json:"manual,omitempty"` // a person decides about fences
+	Serves  bool   `json:"serves,omitempty"`
+}
+
+func (r nodeRow) encode() []byte {
+	raw, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // strings, numbers and truth values
+	}
+	return raw
+}
+
+// readRows returns all rows of a table by name.
+func readRows(ctx context.Context, s store, table string) (map[string][]byte, error) {
+	rows := map[string][]byte{}
+	err := driver.AllRows(ctx, s, table, func(r driver.Row) error {
+		if r.Name != rowCommands {
+			rows[r.Name] = r.Value
+		}
+		return nil
+	})
+	return rows, unavailable(err)
+}
+
+// readNodes returns what the processes of the store say of themselves.
+func readNodes(ctx context.Context, s store) (map[string]nodeRow, error) {
+	raw, err := readRows(ctx, s, driver.TableNodes)
+	if err != nil {
+		return nil, err
+	}
+	nodes := make(map[string]nodeRow, len(raw))
+	for name, value := range raw {
+		var r nodeRow
+		if err := driver.DecodeRow(driver.TableNodes, name, value, &r); err != nil {
+			return nil, err
+		}
+		nodes[name] = r
+	}
+	return nodes, nil
+}
+
+// readCounter returns a counter of driver.TableGuard.
+func readCounter(ctx context.Context, s store, name string) (n int64, raw []byte, err error) {
+	raw, err = s.Row(ctx, driver.TableGuard, name)
+	if err != nil {
+		return 0, nil, unavailable(err)
+	}
+	n, err = driver.DecodeCounter(driver.TableGuard, name, raw)
+	return n, raw, err
+}
+
+// surveyTimeouts bounds one survey, which may read many lines, in time-outs of a call.
+const surveyTimeouts = 4
+
+// surveyLater makes a survey, unless one is under way.
+func (g *Guarded) surveyLater() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.me.busy || g.state != Serving {
+		return
+	}
+	g.me.busy = true
+	row := g.me.row
+	g.loop.Go(func() {
+		ctx, cancel := context.WithTimeout(g.life, surveyTimeouts*g.opts.Timeout)
+		defer cancel()
+		s, err := g.calls.get(ctx)
+		if err == nil {
+			began := g.now()
+			err = g.heed(g.calls, s, g.survey(ctx, s))
+			g.calls.answered(s, began, err == nil || ctx.Err() == nil, g.opts.Timeout)
+		}
+		g.mu.Lock()
+		if g.me.row == row {
+			g.me.busy = false
+		}
+		g.mu.Unlock()
+		if err != nil && g.life.Err() == nil {
+			g.opts.Log.Debug("the survey of the store has failed, and is made again", "err", err)
+		}
+	})
+}
+
+// survey reads first the rows and then all lines into the witness: from then on this
+// node speaks for all whose rows had ended. It begins and ends with a heartbeat, so
+// that the store cannot have gone back in between; what a store says that is behind
+// is not taken.
+func (g *Guarded) survey(ctx context.Context, s store) error {
+	if err := g.beatOnce(ctx, s); err != nil {
+		return err
+	}
+	before := g.witness.snapshot()
+	joins, _, err := readCounter(ctx, s, driver.RowJoins)
+	if err != nil {
+		return err
+	}
+	compacted, _, err := readCounter(ctx, s, rowCompacted)
+	if err != nil {
+		return err
+	}
+	nodes, err := readNodes(ctx, s)
+	if err != nil {
+		return err
+	}
+	beats, err := readRows(ctx, s, driver.TableBeats)
+	if err != nil {
+		return err
+	}
+	have, err := readLines(ctx, s)
+	if err != nil {
+		return unavailable(err)
+	}
+	if err := g.beatOnce(ctx, s); err != nil {
+		return err
+	}
+	line, want, lacks := behindOf(before.Lines, have)
+	switch {
+	case joins < before.Joins:
+		return g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, before.Joins))
+	case lacks:
+		p := have.pairs[line]
+		return g.isBehind(fmt.Errorf("%w: %s is at token %d, mark %d, and was at token %d, mark %d",
+			hapax.ErrStoreRolledBack, line, p.Token, p.Mark, want.Token, want.Mark))
+	}
+	peers, err := peersOf(nodes, beats, compacted)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	row := g.me.row
+	g.mu.Unlock()
+	delete(peers, row)
+	if err := g.learn(before, have, peers, joins, compacted, row); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	if g.me.row == row {
+		g.me.seen, g.me.known = max(g.me.seen, joins), true
+	}
+	g.mu.Unlock()
+	return g.compact(ctx, s, beats, compacted)
+}
+
+// learn takes a survey into the witness: what is new in it.
+func (g *Guarded) learn(before record, have lines, peers map[string]peer, joins, compacted int64, row string) error {
+	return g.witness.commit(func(b *record) error {
+		for line, p := range have.pairs {
+			if old, ok := before.Lines[line]; !ok || old.Less(p) {
+				b.Lines[line] = p
+			}
+		}
+		for name, d := range have.defs {
+			if before.Defs[name] != d {
+				b.Defs[name] = d
+			}
+		}
+		for name, p := range peers {
+			if before.Peers[name] != p {
+				b.Peers[name] = p
+			}
+		}
+		for name, o := range before.Own {
+			p, there := peers[name]
+			switch {
+			case name == row:
+			case joinOf(name) <= compacted:
+				b.Own[name] = own{Gone: true}
+			case there && p.Grants > o.upTo():
+				g.opts.Log.Warn("an earlier row of this node is further than its witness knows: the data directory was copied or restored, or the node was killed within a grant; the node does not speak for it", "row", name)
+				b.Own[name] = own{Gone: true}
+			}
+		}
+		b.Joins, b.Compacted = joins, compacted
+		return nil
+	})
+}
+
+// peersOf returns the rows of others as a survey keeps them.
+func peersOf(nodes map[string]nodeRow, beats map[string][]byte, compacted int64) (map[string]peer, error) {
+	peers := make(map[string]peer, len(beats))
+	for name, raw := range beats {
+		if joinOf(name) <= compacted {
+			continue
+		}
+		beat, how, err := driver.DecodeBeat(name, raw)
+		if err != nil {
+			return nil, err
+		}
+		about := nodes[name]
+		peers[name] = peer{Name: about.Name, Address: about.Address, Count: beat.Count, Grants: beat.Grants, Every: about.Every, How: how}
+	}
+	return peers, nil
+}
+
+// Limits of compaction: rows of processes that have ended are removed when there are
+// so many of them that joined before any that lives, but for the latest.
+const (
+	compactAt   = 100
+	compactKeep = 50
+)
+
+// compact removes the rows of processes that have ended long ago. Where this process's
+// own is in the way it takes another.
+func (g *Guarded) compact(ctx context.Context, s store, beats map[string][]byte, compacted int64) error {
+	var first, ended []string // those that ended before any that lives, and all
+	lowest := ""
+	for _, name := range slices.Sorted(maps.Keys(beats)) {
+		_, how, err := driver.DecodeBeat(name, beats[name])
+		switch {
+		case err != nil:
+			return err
+		case how == "" && joinOf(name) > compacted:
+			if lowest == "" {
+				lowest = name
+			}
+			continue
+		case lowest == "":
+			first = append(first, name)
+		}
+		ended = append(ended, name)
+	}
+	g.mu.Lock()
+	inTheWay := g.state == Serving && lowest == g.me.row
+	g.mu.Unlock()
+	switch {
+	case len(first) >= compactAt:
+		return g.removeUpTo(ctx, pulsed{s, g, s, nil}, joinOf(first[len(first)-compactKeep-1]))
+	case len(ended) >= compactAt && inTheWay:
+		return g.renew(ctx, s)
+	}
+	return nil
+}
+
+// removeUpTo raises the counter of what is compacted, and removes the rows up to it.
+func (g *Guarded) removeUpTo(ctx context.Context, rows driver.Rows, upTo int64) error {
+	raw, err := rows.Row(ctx, driver.TableGuard, rowCompacted)
+	if err != nil {
+		return unavailable(err)
+	}
+	n, err := driver.DecodeCounter(driver.TableGuard, rowCompacted, raw)
+	if err != nil {
+		return err
+	}
+	if n < upTo {
+		if ok, err := rows.SwapRow(ctx, driver.TableGuard, rowCompacted, raw, driver.EncodeCounter(upTo)); err != nil || !ok {
+			return unavailable(err) // somebody else compacts
+		}
+	}
+	for _, table := range []string{driver.TableNodes, driver.TableBeats} {
+		var old []driver.Row
+		err := driver.AllRows(ctx, rows, table, func(r driver.Row) error {
+			if joinOf(r.Name) <= upTo {
+				old = append(old, r)
+			}
+			return nil
+		})
+		for _, r := range old {
+			if err == nil {
+				_, err = rows.SwapRow(ctx, table, r.Name, r.Value, nil)
+			}
+		}
+		if err != nil {
+			return unavailable(err)
+		}
+	}
+	return nil
+}

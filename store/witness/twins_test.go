@@ -1,0 +1,108 @@
+package witness_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/witness"
+)
+
+// Broken variants of what the guard relies on, each of which the simulated worlds must
+// catch: with numbers that are granted twice, or with a fleet that stands still.
+func TestWorldsCatchBrokenGuards(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	for name, twin := range map[string]*twin{
+		"a joiner that does not wait": {wrap: func(c *conn) hapax.Store { return alone{c} }, opts: witness.Options{Heartbeat: 100 * time.Millisecond}},
+		"healing that raises nothing": {wrap: func(c *conn) hapax.Store { return lazy{c} }, stops: true},
+		"evidence that nobody reads":  {wrap: func(c *conn) hapax.Store { return deaf{c} }, stops: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(60) {
+				for _, text := range runWorld(t, seed+1, twin) {
+					if strings.HasPrefix(text, "twice") != twin.stops {
+						t.Logf("world %d catches it: %.200s", seed+1, text)
+						return
+					}
+				}
+			}
+			t.Error("60 worlds did not catch it")
+		})
+	}
+}
+
+// A grant is made in one step with the heartbeat: else a store that went back grants what
+// was granted before, until the node's next heartbeat.
+func TestGrantsUnderTheHeartbeat(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		world(t, func(t *testing.T, f *fleet) {
+			a := f.start("a")
+			if broken {
+				f.wrap = func(c *conn) hapax.Store { return unchecked{c} }
+			}
+			b := f.start("b")
+			f.serve(12*time.Second, a, b)
+			time.Sleep(2 * time.Second)
+			backup := f.store.Snapshot()
+			time.Sleep(1500 * time.Millisecond)
+			a.must("t", 5000)
+			f.store.Restore(backup)
+			_ = b.take("t", 10)
+			if (len(f.twice) > 0) != broken {
+				t.Errorf("without the heartbeat: %v; granted twice: %v", broken, f.twice)
+			}
+			f.twice = nil
+		})
+	}
+}
+
+// unchecked grants without a look at the heartbeat's row.
+type unchecked struct{ *conn }
+
+// met says that all is well.
+func (u unchecked) met(ctx context.Context) driver.Contact {
+	raw, _ := u.Store.Row(ctx, driver.TableGuard, driver.RowJoins)
+	joins, _ := driver.DecodeCounter(driver.TableGuard, driver.RowJoins, raw)
+	return driver.Contact{Met: true, Joins: joins}
+}
+
+func (u unchecked) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, driver.Contact, error) {
+	if err := u.pass(ctx, "allocate"); err != nil {
+		return hapax.Allocation{}, driver.Contact{}, err
+	}
+	if _, err := u.Store.Beat(ctx, p); err != nil {
+		return hapax.Allocation{}, driver.Contact{}, err
+	}
+	a, err := u.Store.Allocate(ctx, tag, n, last)
+	return a, u.met(ctx), err
+}
+
+// alone shows no other nodes, so that nobody is waited for.
+type alone struct{ *conn }
+
+func (a alone) ListRows(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
+	if table == driver.TableBeats || table == driver.TableNodes {
+		return nil, ctx.Err()
+	}
+	return a.conn.ListRows(ctx, table, after, limit)
+}
+
+// lazy says that it has raised a tag.
+type lazy struct{ *conn }
+
+func (l lazy) HealTag(_ context.Context, def hapax.Tag) (hapax.Tag, error) { return def, nil }
+
+// deaf shows no evidence.
+type deaf struct{ *conn }
+
+func (d deaf) ListRows(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
+	if table == driver.TableEvidence {
+		return nil, ctx.Err()
+	}
+	return d.conn.ListRows(ctx, table, after, limit)
+}

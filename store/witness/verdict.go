@@ -1,0 +1,193 @@
+package witness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// rowCompacted of driver.TableGuard counts up to which join all rows are gone: these
+// processes have ended, and whatever they were granted is in the lines.
+const rowCompacted = "compacted"
+
+// errOther marks the refusal of a store that is not this node's.
+var errOther = errors.New("another store")
+
+// isBehind takes the verdict that the store lacks what was acknowledged, and returns
+// the refusal.
+func (g *Guarded) isBehind(cause error) error {
+	g.apply(behind, cause, nil)
+	g.wake()
+	if err := g.Refused(); err != nil {
+		return err
+	}
+	return cause
+}
+
+// A verdict is what the identity of a store says.
+type verdict int
+
+const (
+	isSame  verdict = iota // it is this node's, or was nobody's yet
+	isLost                 // it stands in the place of this node's, which was lost
+	isOther                // it is another one: nothing is ever written to it
+)
+
+// identify judges the identity of the store.
+func (g *Guarded) identify(ctx context.Context, s store) (v verdict, id string, cause, err error) {
+	if id, err = s.StoreID(ctx); err != nil {
+		return isSame, "", nil, unavailable(err)
+	}
+	if id == "" {
+		return isSame, "", nil, fmt.Errorf("%w: the store has no identity", hapax.ErrStoreUnavailable)
+	}
+	known := g.witness.stores()
+	if len(known) == 0 || known[0] == id {
+		return isSame, id, nil, nil
+	}
+	raw, err := s.Row(ctx, driver.TableGuard, rowReplaces+known[0])
+	if err != nil {
+		return isSame, "", nil, unavailable(err)
+	}
+	if raw != nil { // it was decided that this store goes on in place of the one before
+		return isSame, id, nil, g.witness.commit(func(b *record) error { b.Store = id; return nil })
+	}
+	cause = fmt.Errorf("%w: this node knows the store %q, this is the store %q", hapax.ErrStoreReplaced, known[0], id)
+	g.mu.Lock()
+	accepted := g.accepted == id
+	g.mu.Unlock()
+	switch {
+	case accepted:
+		return isLost, id, fmt.Errorf("%w, which an operator has accepted in its place", cause), nil
+	case slices.Contains(known, id):
+		return isLost, id, fmt.Errorf("%w, in whose place that one had gone on", cause), nil
+	}
+	if raw, err = s.Row(ctx, driver.TableFence, driver.RowFence); err != nil {
+		return isSame, "", nil, unavailable(err)
+	}
+	if raw != nil {
+		f, err := decodeFence(raw)
+		if err != nil {
+			return isSame, "", nil, err
+		}
+		if slices.Contains(f.Stores, known[0]) {
+			return isLost, id, fmt.Errorf("%w, where others have found that it stands in its place", cause), nil
+		}
+	}
+	tags, err := s.Tags(ctx, "", 1)
+	if err != nil {
+		return isSame, "", nil, unavailable(err)
+	}
+	pools, err := s.Pools(ctx)
+	if err != nil {
+		return isSame, "", nil, unavailable(err)
+	}
+	if len(tags) == 0 && len(pools) == 0 {
+		return isLost, id, fmt.Errorf("%w, which holds no line at all", cause), nil
+	}
+	return isOther, id, fmt.Errorf("%w (%w)", cause, errOther), nil
+}
+
+// checkStore refuses a store that is not this node's.
+func (g *Guarded) checkStore(ctx context.Context, s store) error {
+	v, _, cause, err := g.identify(ctx, s)
+	switch {
+	case err != nil:
+		return err
+	case v == isLost:
+		return g.isBehind(cause)
+	case v == isOther:
+		g.apply(other, cause, nil)
+		return g.Refused()
+	}
+	return nil
+}
+
+// judge takes what a call found that made no beat.
+func (g *Guarded) judge(ctx context.Context, s store, p pulse, c driver.Contact) error {
+	if err := g.checkStore(ctx, s); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	mine := g.me.row == p.Row
+	g.mu.Unlock()
+	if !mine {
+		return errAbandoned()
+	}
+	if c.Fence != nil {
+		if err := g.meet(c.Fence); err != nil {
+			return err
+		}
+	}
+	ended, cause, err := g.judgeRow(ctx, s, p.Row, p.Was.Count, c.Row)
+	if err == nil && cause != nil {
+		d, err := g.newDecision(ctx, s)
+		if err != nil {
+			return err
+		}
+		if d != nil { // it explains what this node misses
+			ended, cause = "healed", nil
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case cause != nil:
+		return g.isBehind(cause)
+	case c.Fence != nil:
+		return g.Refused()
+	case ended != "":
+		err := fmt.Errorf("%w: this node's row was ended as %s; it joins again", hapax.ErrStoreUnavailable, ended)
+		g.apply(lost, err, nil)
+		g.wake()
+		return err
+	}
+	return fmt.Errorf("%w: the fence was lifted meanwhile", hapax.ErrStoreUnavailable)
+}
+
+// judgeRow returns how a row of this node has ended, and the cause if the store is
+// behind the beat that it has acknowledged under it.
+func (g *Guarded) judgeRow(ctx context.Context, s store, row string, count int64, value []byte) (ended string, cause, err error) {
+	if value == nil {
+		raw, err := s.Row(ctx, driver.TableGuard, rowCompacted)
+		if err != nil {
+			return "", nil, unavailable(err)
+		}
+		upTo, err := driver.DecodeCounter(driver.TableGuard, rowCompacted, raw)
+		switch {
+		case err != nil:
+			return "", nil, err
+		case joinOf(row) <= upTo:
+			return "compacted", nil, nil
+		}
+		return "", fmt.Errorf("%w: it lacks this node's row, and has acknowledged heartbeat %d of it", hapax.ErrStoreRolledBack, count), nil
+	}
+	beat, ended, err := driver.DecodeBeat(row, value)
+	if err != nil {
+		return "", nil, err
+	}
+	if beat.Count < count {
+		return "", fmt.Errorf("%w: it has this node's heartbeat %d, and has acknowledged %d", hapax.ErrStoreRolledBack, beat.Count, count), nil
+	}
+	return ended, nil, nil
+}
+
+// meet takes a fence that stands in the store.
+func (g *Guarded) meet(raw []byte) error {
+	f, err := decodeFence(raw)
+	if err != nil {
+		return err
+	}
+	g.apply(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()), f)
+	g.wake()
+	return nil
+}
+
+func decodeFence(raw []byte) (*Fence, error) {
+	f := new(Fence)
+	return f, driver.DecodeRow(driver.TableFence, driver.RowFence, raw, f)
+}

@@ -1,0 +1,208 @@
+package zkstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"path"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/internal/coord"
+)
+
+// own is the row of the process that beats on this handle, as it was written last. A
+// write of it is on condition of the version that the one before has left, and those who
+// only look at it are on condition of that version, too.
+type own struct {
+	convoy driver.Convoy
+
+	mu   sync.Mutex // guards what follows
+	key  coord.Key
+	cell coord.Cell
+}
+
+// take returns the row, if it is this one, and forgets it where it is going to be
+// written.
+func (o *own) take(key coord.Key, writes bool) (cell coord.Cell) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.key == key {
+		cell = o.cell
+	}
+	if writes {
+		o.cell = coord.Cell{}
+	}
+	return cell
+}
+
+func (o *own) put(key coord.Key, cell coord.Cell) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.key, o.cell = key, cell
+}
+
+// Meet implements coord.Space. It is one multi, which makes the fence and removes it
+// again, since that is how to see in it that there is none; and one get of the joins,
+// which the server answers from a state that has the multi.
+func (s *space) Meet(ctx context.Context, m coord.Meeting, key coord.Key, old coord.Cell, next []byte) (coord.Met, error) {
+	beat, leads, ended, err := s.own.convoy.Join(ctx, m.Own.Name, m.Now)
+	if err != nil {
+		return coord.Met{}, s.unavailable(ctx, err)
+	}
+	m.Now = beat
+	met, err := s.meet(ctx, m, leads, key, old, next)
+	ended(err == nil && met.Done)
+	return met, err
+}
+
+func (s *space) meet(ctx context.Context, m coord.Meeting, leads bool, key coord.Key, old coord.Cell, next []byte) (coord.Met, error) {
+	l, err := s.current(ctx)
+	if err != nil {
+		return coord.Met{}, err
+	}
+	generation := l.generation.Load()
+	if key.Name != "" {
+		seen := old.Token.(version)
+		if seen.link != l {
+			return s.unmet(ctx, l, m)
+		}
+		generation = seen.generation
+	}
+	least := m.Now
+	if leads {
+		least = m.Was
+	}
+	mine := s.own.take(m.Own, leads)
+	seen, known := mine.Token.(version)
+	if !known || seen.link != l || seen.generation != generation || bytes.Compare(mine.Raw, least) < 0 {
+		if mine, err = s.Read(ctx, m.Own); err != nil {
+			return coord.Met{}, err
+		}
+		if seen = mine.Token.(version); seen.link != l || seen.generation != generation || bytes.Compare(mine.Raw, m.Was) < 0 {
+			return s.unmet(ctx, l, m)
+		}
+	}
+	ops, renewed := []any{
+		&zk.CreateRequest{Path: s.node(coord.FenceKey), Data: []byte{}, Acl: s.acl},
+		&zk.DeleteRequest{Path: s.node(coord.FenceKey), Version: 0},
+	}, false
+	add := func(key coord.Key, old coord.Cell, next []byte) int {
+		more, renews := s.change(key, old, next)
+		ops, renewed = append(ops, more...), renewed || renews
+		return len(ops) - 1
+	}
+	mineAt, rowAt := -1, -1
+	if bytes.Compare(mine.Raw, m.Now) < 0 {
+		mineAt = add(m.Own, mine, m.Now)
+		mine.Raw = m.Now
+	} else {
+		ops = append(ops, &zk.CheckVersionRequest{Path: s.node(m.Own), Version: seen.of})
+	}
+	if key.Name != "" {
+		rowAt = add(key, old, next)
+	}
+	replies, err := s.step(ctx, l, generation, renewed, ops)
+	if errors.Is(err, zk.ErrNoNode) {
+		for _, row := range []coord.Key{coord.FenceKey, key} {
+			if row.Name == "" {
+				continue
+			}
+			if made := s.create(ctx, l, path.Dir(s.node(row)), []byte{}); made != nil && !errors.Is(made, zk.ErrNodeExists) {
+				return coord.Met{}, s.unavailable(ctx, made)
+			}
+		}
+		replies, err = s.step(ctx, l, generation, renewed, ops)
+	}
+	switch {
+	case isRefused(err):
+		s.own.put(m.Own, coord.Cell{})
+		return s.unmet(ctx, l, m)
+	case err != nil:
+		return coord.Met{}, s.unavailable(ctx, err)
+	}
+	met := coord.Met{Done: true, Cell: coord.Cell{Raw: next, Known: !renewed, Token: written(l, generation, replies, rowAt)}}
+	if leads && !renewed {
+		if mineAt >= 0 {
+			mine.Token = written(l, generation, replies, mineAt)
+		}
+		s.own.put(m.Own, mine)
+	}
+	met.Joins, _, err = s.peek(ctx, l, s.node(coord.JoinsKey))
+	return met, err
+}
+
+// written is the version that a write has left, by its place among the replies of a
+// multi that has the look at the store's identity before it.
+func written(l *link, generation int32, replies []zk.MultiResponse, at int) version {
+	v := version{link: l, generation: generation}
+	if at >= 0 && at+1 < len(replies) && replies[at+1].Stat != nil {
+		v.of = replies[at+1].Stat.Version
+	}
+	return v
+}
+
+// unmet reads why a meeting was not: the rows as they are now.
+func (s *space) unmet(ctx context.Context, l *link, m coord.Meeting) (met coord.Met, err error) {
+	l.stale.Store(true)
+	for _, r := range []struct {
+		key coord.Key
+		to  *[]byte
+	}{{m.Own, &met.Own}, {coord.FenceKey, &met.Fence}, {coord.JoinsKey, &met.Joins}} {
+		cell, err := s.Read(ctx, r.key)
+		if err != nil {
+			return coord.Met{}, err
+		}
+		*r.to = cell.Raw
+	}
+	return met, nil
+}
+
+// change returns what writes next, or removes the row if next is nil, if the row is
+// old, and whether the store's generation has to be raised with it.
+func (s *space) change(key coord.Key, old coord.Cell, next []byte) (ops []any, renews bool) {
+	node, seen := s.node(key), old.Token.(version)
+	create := &zk.CreateRequest{Path: node, Data: next, Acl: s.acl}
+	remove := &zk.DeleteRequest{Path: node, Version: seen.of}
+	switch {
+	case old.Raw == nil:
+		return []any{create}, false
+	case next == nil:
+		return []any{remove}, true
+	case seen.of >= s.renewAt, seen.of < 0:
+		return []any{remove, create}, true
+	}
+	return []any{&zk.SetDataRequest{Path: node, Data: next, Version: seen.of}}, false
+}
+
+// step makes changes in one atomic step, on condition that the store is of the
+// generation, which it raises if they ask for it. Its own reply comes first.
+func (s *space) step(ctx context.Context, l *link, generation int32, renews bool, ops []any) ([]zk.MultiResponse, error) {
+	var store any = &zk.CheckVersionRequest{Path: s.storeNode(), Version: generation}
+	if renews {
+		store = &zk.SetDataRequest{Path: s.storeNode(), Data: s.identity(), Version: generation}
+	}
+	replies, err := s.multi(ctx, l, append([]any{store}, ops...)...)
+	if err == nil && renews {
+		l.generation.Store(replies[0].Stat.Version)
+	}
+	return replies, err
+}
+
+// isRefused reports whether a step was refused because something is not as it was
+// expected to be.
+func isRefused(err error) bool {
+	return errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNodeExists)
+}
+
+// multi makes changes in one atomic step.
+func (s *space) multi(ctx context.Context, l *link, ops ...any) ([]zk.MultiResponse, error) {
+	replies, err := call(ctx, s, l, func(conn *zk.Conn) ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
+	for _, reply := range replies {
+		err = cmp.Or(err, reply.Error)
+	}
+	return replies, err
+}
