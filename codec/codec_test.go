@@ -253,7 +253,7 @@ func TestSpecErrors(t *testing.T) {
 		{"{zone:UTC}{id:6}", 11, "a period"},
 		{"{zone:Local}{yyyy}{seq:6}", 1, "IANA"},
 		{"{zone:../x y}{yyyy}{seq:6}", 1, "IANA"},
-		{"{zone:Mars/Base}{yyyy}{seq:6}", -1, "tzdata"},
+		{"{zone:Mars/Base}{yyyy}{seq:6}", 6, "there is none with this name"},
 		{"{MM}{dd}{seq:6}", 9, "{yyyy}"},
 		{"{yyyy}{dd}{seq:6}", 11, "{MM}"},
 		{"{yyyy}{MM}{HH}{seq:6}", 15, "{dd}"},
