@@ -45,7 +45,8 @@ The verdicts, one a line that the number may be on:
 
 Without --tag and --layout the number is looked up on every line that the nodes
 know. Without --server and --data the data directory ./hapax-data is asked, through
-the server that runs there if one does.`,
+the server that runs there if one does. Where nothing is known of the number, or no
+store has the tag, the exit code is 1.`,
 		Example: `  hapax trace 777 --tag orders
   hapax trace 1874244142494674944 --layout leaf --server http://a:8080 --server http://b:8080
   hapax trace INV-20261121-0000018 --tag invoices --code
