@@ -93,8 +93,8 @@ func TestConfigurationPage(t *testing.T) {
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	shell, golang := blocks(t, "README.md", "sh"), blocks(t, "README.md", "go")
-	if len(shell) != 6 || len(golang) != 2 {
-		t.Fatalf("there are %d snippets for the shell and %d of Go; this test knows 6 and 2", len(shell), len(golang))
+	if len(shell) != 6 || len(golang) != 3 {
+		t.Fatalf("there are %d snippets for the shell and %d of Go; this test knows 6 and 3", len(shell), len(golang))
 	}
 	testservers.Require(t, []string{"curl"})
 	testservers.Require(t, []string{"redis-cli"})
@@ -129,12 +129,22 @@ func TestReadme(t *testing.T) {
 		script := "go mod init example.com/app 2>&1\n" + local.Replace(shell[2]) + "go run .\n"
 		printsInOrder(t, shellSession(t, app, nil, script), []string{"1 <nil>"})
 	})
+	t.Run("shared store", func(t *testing.T) { // it needs a server to run, and must compile
+		file := filepath.Join(t.TempDir(), "main.go")
+		text := program(golang[1]+"\nid := store.Status()\n", "\"github.com/hapax-id/hapax/store/sqlstore\"\n\"github.com/hapax-id/hapax/store/sqlstore/postgresstore\"\n\"github.com/hapax-id/hapax/store/witness\"\n")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
 	t.Run("example", func(t *testing.T) {
 		shellSession(t, clone, nil, shell[3])
 	})
 	t.Run("leasing", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "main.go")
-		if err := os.WriteFile(file, []byte(program(golang[1], "\"github.com/hapax-id/hapax/client\"\n")), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(program(golang[2], "\"github.com/hapax-id/hapax/client\"\n")), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		out, err := exec.CommandContext(t.Context(), "go", "run", file).CombinedOutput()

@@ -133,14 +133,15 @@ func TestRedisMongo(t *testing.T) {
 			a, z := open(0), open(1)
 			b := &risingBook{t: t, all: map[hapax.ID]bool{}}
 			b.note(eventuallyTake(t, a, "orders", 1), true)
-			if !b.all[100] {
-				t.Errorf("the first number is %d", b.last)
+			first := b.last
+			if first < 100 || first%50 != 0 { // what was granted while a node joined is given up
+				t.Errorf("the first number is %d", first)
 			}
 			b.note(eventuallyTake(t, z, "orders", 1), true)
 			for range 10 {
 				b.round(dirs[0], a, z)
 			}
-			for number, verdict := range map[string]string{"100": "granted", b.last.String(): "granted", "1000000": "never_granted"} {
+			for number, verdict := range map[string]string{first.String(): "granted", b.last.String(): "granted", "1000000": "never_granted"} {
 				trace := ok(t, dirs[0], "trace", number, "--tag", "orders", "--server", a.url, "--server", z.url)
 				if !strings.Contains(trace, "\nverdict\t"+verdict+"\n") {
 					t.Errorf("the trace of %s, which should be %s:\n%s", number, verdict, trace)

@@ -422,7 +422,11 @@ func (c *conn) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
 	if err := c.pass(ctx, "heal"); err != nil {
 		return hapax.Tag{}, err
 	}
-	return c.Store.HealTag(ctx, def)
+	tag, err := c.Store.HealTag(ctx, def)
+	if lost := c.after("heal"); lost != nil {
+		return hapax.Tag{}, lost
+	}
+	return tag, err
 }
 
 // set has calls fail before they reach the store, or their answers be lost.

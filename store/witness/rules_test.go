@@ -247,37 +247,6 @@ func TestLeavesDuringASurvey(t *testing.T) {
 	})
 }
 
-// A joiner's wait begins anew with a new connection: what it waited before was beside
-// the store as it was then.
-func TestWaitsAnewAfterADial(t *testing.T) {
-	world(t, func(t *testing.T, f *fleet) {
-		a := f.start("a")
-		f.serve(12*time.Second, a)
-		time.Sleep(2 * time.Second)
-		a.link.set(func(op string) error { // it does not say that it has seen others join
-			if op == "tags" {
-				return errDown
-			}
-			return nil
-		}, nil)
-		c := f.start("c")
-		time.Sleep(4 * time.Second)
-		backup := f.store.Snapshot()
-		a.must("t", 5000)
-		a.link.hang()
-		c.link.hang()
-		f.store.Restore(backup)
-		c.link.unhang()
-		time.AfterFunc(3*time.Second, func() {
-			a.link.set(nil, nil)
-			a.link.unhang()
-		})
-		for _, m := range []*machine{a, c} {
-			m.within(40 * time.Second)
-		}
-	})
-}
-
 // lostWork makes a world in which c has joined while a was cut off, was granted numbers,
 // and the store went back behind a's last heartbeat: only c knows of c.
 func lostWork(f *fleet) (a, c *machine) {
