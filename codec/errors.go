@@ -24,9 +24,10 @@ var (
 
 // A SpecError tells what is wrong with a spec. It matches ErrInvalidSpec.
 type SpecError struct {
-	Pos   int    // offset in the spec in bytes, from 0; -1 if an option is at fault
-	Value string // what stands there
-	Want  string // what is allowed
+	Pos    int    // offset in the spec in bytes, from 0; -1 if an option is at fault
+	Value  string // what stands there
+	Want   string // what is allowed
+	Option string // the field of Options that is at fault; empty if the spec is
 }
 
 func (e *SpecError) Error() string {

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,7 +54,7 @@ func Parse(spec string, opts Options) (*Codec, error) {
 		return nil, p.errorf(0, spec[:16]+"…", "at most %d bytes", MaxSpecBytes)
 	}
 	if len(opts.Tag) > MaxTagBytes {
-		return nil, &SpecError{-1, "Tag", fmt.Sprintf("at most %d bytes", MaxTagBytes)}
+		return nil, optionError("Tag", "Tag", fmt.Sprintf("at most %d bytes", MaxTagBytes))
 	}
 	for _, step := range []func() error{p.split, p.finish} {
 		if err := step(); err != nil {
@@ -71,6 +72,7 @@ type parser struct {
 	text  string          // literal text seen, not yet a part
 
 	zone      string
+	zonePos   int
 	fiscal    string // canonical, with its braces
 	fiscalPos int
 	numberPos int
@@ -86,7 +88,11 @@ type item struct {
 }
 
 func (p *parser) errorf(pos int, value, want string, args ...any) error {
-	return &SpecError{pos, value, fmt.Sprintf(want, args...)}
+	return &SpecError{Pos: pos, Value: value, Want: fmt.Sprintf(want, args...)}
+}
+
+func optionError(option, value, want string) error {
+	return &SpecError{Pos: -1, Value: value, Want: want, Option: option}
 }
 
 // split takes the spec apart.
@@ -178,7 +184,7 @@ func (p *parser) part(pos int, text string) error {
 		if len(args) != 1 || !isZoneName(args[0].text) {
 			return p.errorf(name.pos, text, "zone and an IANA name, such as {zone:Europe/Berlin} or {zone:UTC}")
 		}
-		p.zone = args[0].text
+		p.zone, p.zonePos = args[0].text, args[0].pos
 		return nil
 	case "fiscal":
 		return p.fiscalPart(name, args, text)
@@ -239,7 +245,7 @@ func (p *parser) numberPart(name item, args []item) error {
 	spec := "{" + name.text
 	if name.text == "uuid" {
 		if len(p.opts.Tag) == 0 {
-			return &SpecError{-1, "Tag", "a tag, on which UUIDs depend"}
+			return optionError("Tag", "Tag", "a tag, on which UUIDs depend")
 		}
 		base32 := len(args) > 0 && args[0].text == "base32"
 		if base32 {
@@ -346,14 +352,26 @@ func (p *parser) mixer(it item) (string, error) {
 	return it.text, nil
 }
 
+// keyIDs lists the keys that there are.
+func (p *parser) keyIDs() string {
+	if len(p.opts.Keys) == 0 {
+		return "none is"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(p.opts.Keys)), ", ")
+}
+
 func (p *parser) feistel(it item, keyID string, named bool) (string, error) {
 	if len(p.opts.Tag) == 0 {
-		return "", &SpecError{-1, "Tag", "a tag, on which scrambled numbers depend"}
+		return "", optionError("Tag", "Tag", "a tag, on which scrambled numbers depend")
 	}
 	if !named {
 		if keyID = p.opts.Key; keyID == "" {
-			if len(p.opts.Keys) != 1 {
-				return "", p.errorf(it.pos, it.text, "feistel=KEYID, because the options hold %d keys and name none", len(p.opts.Keys))
+			switch len(p.opts.Keys) {
+			case 0:
+				return "", p.errorf(it.pos, it.text, "a key to scramble with, and none is given: name one under code_keys in the server's configuration, or in Options.Keys")
+			case 1:
+			default:
+				return "", p.errorf(it.pos, it.text, "feistel=KEYID, because there are several keys: %s", p.keyIDs())
 			}
 			for keyID = range p.opts.Keys { // takes the only one
 			}
@@ -364,13 +382,13 @@ func (p *parser) feistel(it item, keyID string, named bool) (string, error) {
 	}
 	key, ok := p.opts.Keys[keyID]
 	if !ok {
-		return "", p.errorf(it.pos, it.text, "the ID of a key that the options hold; %q is missing", keyID)
+		return "", p.errorf(it.pos, it.text, "the ID of a key that is given (%s); %q is missing", p.keyIDs(), keyID)
 	}
 	if len(key) < MinKeyBytes || len(key) > MaxKeyBytes {
-		return "", &SpecError{-1, fmt.Sprintf("Keys[%q] of %d bytes", keyID, len(key)), fmt.Sprintf("%d to %d bytes", MinKeyBytes, MaxKeyBytes)}
+		return "", optionError("Keys", fmt.Sprintf("Keys[%q] of %d bytes", keyID, len(key)), fmt.Sprintf("%d to %d bytes", MinKeyBytes, MaxKeyBytes))
 	}
 	if last := key[len(key)-1]; last == '\r' || last == '\n' {
-		return "", &SpecError{-1, fmt.Sprintf("Keys[%q] that ends in a line break", keyID), "the key without the line break at the end of its file, as servers take it"}
+		return "", optionError("Keys", fmt.Sprintf("Keys[%q] that ends in a line break", keyID), "the key without the line break at the end of its file, as servers take it")
 	}
 	n := &p.codec.number
 	n.keyID = keyID
@@ -477,18 +495,32 @@ func (p *parser) setUnit() error {
 	if cal.unit == None {
 		return nil
 	}
-	if p.zone == "" {
-		p.zone = p.opts.Zone
-	}
-	if !isZoneName(p.zone) {
-		return &SpecError{-1, fmt.Sprintf("Zone %q", p.zone), "the IANA name of the zone in which periods begin, such as Europe/Berlin or UTC"}
-	}
-	zone, err := time.LoadLocation(p.zone)
+	zone, err := p.loadZone()
 	if err != nil {
-		return &SpecError{-1, fmt.Sprintf("Zone %q", p.zone), fmt.Sprintf("a zone of the time zone database; install the system's (tzdata), name one in ZONEINFO, or import time/tzdata (%v)", err)}
+		return err
 	}
 	cal.zone = zone
 	return nil
+}
+
+// loadZone finds the zone that the spec names, or else the options.
+func (p *parser) loadZone() (*time.Location, error) {
+	wrong := func(want string) error { return p.errorf(p.zonePos, p.zone, "%s", want) }
+	if p.zone == "" {
+		p.zone = p.opts.Zone
+		wrong = func(want string) error { return optionError("Zone", fmt.Sprintf("Zone %q", p.zone), want) }
+	}
+	if !isZoneName(p.zone) {
+		return nil, wrong("the IANA name of the time zone in which periods begin, such as Europe/Berlin or UTC")
+	}
+	zone, err := time.LoadLocation(p.zone)
+	if err == nil {
+		return zone, nil
+	}
+	if _, err := time.LoadLocation("Europe/Berlin"); err == nil {
+		return nil, wrong("the IANA name of a time zone, such as Europe/Berlin or UTC; there is none with this name")
+	}
+	return nil, wrong(fmt.Sprintf("a time zone that is installed; install the system's (tzdata), name a file of them in ZONEINFO, or import time/tzdata (%v)", err))
 }
 
 func (p *parser) setCheck() error {

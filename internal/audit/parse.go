@@ -3,6 +3,7 @@ package audit
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"math/bits"
 
 	"github.com/hapax-id/hapax"
@@ -116,7 +117,29 @@ func (s *scanner) scan(b *block) error {
 	return s.scanText(b)
 }
 
-// scanText reads one number a line. Empty lines are skipped.
+// objectKeys reads a line of JSON, as the command and the servers print numbers: an
+// object with id, or ids.
+func objectKeys(line []byte) (keys []uint64, ok bool) {
+	var object struct {
+		ID  *hapax.ID   `json:"id"`
+		IDs []*hapax.ID `json:"ids"`
+	}
+	if len(line) == 0 || line[0] != '{' || json.Unmarshal(line, &object) != nil {
+		return nil, false
+	}
+	if object.ID != nil {
+		object.IDs = append(object.IDs, object.ID)
+	}
+	for _, id := range object.IDs {
+		if id == nil {
+			return nil, false
+		}
+		keys = append(keys, keyOf(*id))
+	}
+	return keys, len(keys) > 0
+}
+
+// scanText reads the numbers of each line. Empty lines are skipped.
 func (s *scanner) scanText(b *block) error {
 	text := b.text[:len(b.text)+slack]
 	line := b.line - 1
@@ -130,10 +153,17 @@ func (s *scanner) scanText(b *block) error {
 			end = i + bytes.IndexByte(text[i:], '\n')
 			field := text[i:end]
 			if key, ok = parseField(field); !ok {
-				if field = bytes.TrimSpace(field); len(field) > 0 {
+				i = end + 1
+				field = bytes.TrimSpace(field)
+				keys, ok := objectKeys(field)
+				if !ok && len(field) > 0 {
 					s.invalid(line, field)
 				}
-				i = end + 1
+				for _, key := range keys {
+					if err := s.take(key, line); err != nil {
+						return err
+					}
+				}
 				continue
 			}
 		}

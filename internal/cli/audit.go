@@ -25,8 +25,8 @@ there are, which occur more than once, how often and where, and which lines hold
 number. The exit code is 0 if all is well, 1 if anything is wrong, and 2 where the
 command line is.
 
-A file is text with a number a line, or CSV with --column; packed with gzip or not;
-and - is standard input. Memory is bounded by --memory, however many numbers there
+A file is text with a number a line, or with a JSON object a line that has id or ids;
+or CSV with --column; packed with gzip or not; and - is standard input. Memory is bounded by --memory, however many numbers there
 are: beyond it they are sorted in a temporary file of up to 8 bytes a number.
 
 With --layout, numbers are counted by worker and by day (in UTC), and those that the

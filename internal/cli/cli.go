@@ -93,6 +93,13 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
 		if e, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 			return badFlag(e)
 		}
+		if e, ok := errors.AsType[*pflag.NotExistError](err); ok && e.GetSpecifiedShortnames() == "" {
+			var names []string
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+			if meant := server.Nearest(e.GetSpecifiedName(), names); server.Distance(e.GetSpecifiedName(), meant) <= cmd.Root().SuggestionsMinimumDistance {
+				err = fmt.Errorf("%w%s", err, didYouMean([]string{"--" + meant}))
+			}
+		}
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
 	group(root,
@@ -117,7 +124,30 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
 		tokenCommand(),
 		versionCommand(),
 	)
+	refuseUnknown(root)
 	return root
+}
+
+// refuseUnknown makes errors of what cobra's own commands answer with their help: a
+// shell or a command that there is not.
+func refuseUnknown(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion":
+			group(cmd)
+		case "help":
+			cmd.Run = nil
+			cmd.RunE = func(_ *cobra.Command, args []string) error {
+				about, rest, err := root.Find(args)
+				if err != nil || len(rest) > 0 {
+					return usagef("there is no command %q; see hapax --help", strings.Join(args, " "))
+				}
+				return about.Help()
+			}
+		}
+	}
 }
 
 // group makes cmd one that does nothing without one of its subcommands.
@@ -142,6 +172,8 @@ func (e *usageError) Error() string { return e.text }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
 
+const wantInteger = "an integer of 64 bits, without point or exponent"
+
 // badFlag tells of a flag that its type does not take, in the words of all errors.
 func badFlag(e *pflag.InvalidValueError) error {
 	flag := e.GetFlag()
@@ -150,7 +182,7 @@ func badFlag(e *pflag.InvalidValueError) error {
 		name = "-" + flag.Shorthand
 	}
 	allowed := map[string]string{
-		"int": "an integer of 64 bits", "int64": "an integer of 64 bits", "float64": "a number", "bool": "true or false",
+		"int": wantInteger, "int64": wantInteger, "float64": "a number", "bool": "true or false",
 		"duration": "a duration with its unit, such as 10s",
 	}[flag.Value.Type()]
 	if allowed == "" {
@@ -175,7 +207,18 @@ func exitCode(err error) int {
 
 // errorLine returns the error as one line.
 func errorLine(err error) string {
-	return "hapax: " + strings.ReplaceAll(strings.TrimSpace(hapax.Message(err)), "\n", "; ")
+	var line strings.Builder
+	for part := range strings.SplitSeq(strings.TrimSpace(hapax.Message(err)), "\n") {
+		if part = strings.TrimSpace(part); line.Len() > 0 {
+			if strings.HasSuffix(line.String(), ":") {
+				part = " " + part
+			} else {
+				part = "; " + part
+			}
+		}
+		line.WriteString(part)
+	}
+	return "hapax: " + line.String()
 }
 
 func didYouMean(names []string) string {

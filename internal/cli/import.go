@@ -92,6 +92,9 @@ reason, unless the numbers in use are given.`,
 	flags.Int64Var(&w.Nodes, "nodes", plan.DefaultNodes, "nodes that issue at the same time")
 	flags.Float64Var(&w.Years, "years", plan.DefaultYears, "how long a new layout has to last")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := noZeros(flags, "rate", "nodes", "years"); err != nil {
+			return err
+		}
 		w.Now = time.Now()
 		used, err := parseUsed(*least, *most)
 		if err != nil {
@@ -173,7 +176,11 @@ func openImport(cmd *cobra.Command, path string) (io.ReadCloser, error) {
 	if path == "-" {
 		return io.NopCloser(cmd.InOrStdin()), nil
 	}
-	return os.Open(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, missingIsUsage(err)
+	}
+	return f, nil
 }
 
 func readImport(cmd *cobra.Command, path string) ([]byte, error) {

@@ -67,7 +67,7 @@ func TestImport(t *testing.T) {
 		{"zone", []string{"uid-generator", over, "--zone", "Nowhere"}, exitUsage, "--zone"},
 		{"another system's file", []string{"vesta", over}, exitUsage, "no setting of Vesta's"},
 		{"properties that are none", []string{"vesta", vesta, "--properties", vesta}, exitFailure, "no properties file"},
-		{"no file", []string{"vesta", filepath.Join(dir, "none")}, exitFailure, "no such file"},
+		{"no file", []string{"vesta", filepath.Join(dir, "none")}, exitUsage, "no such file"},
 	} {
 		if code, out, errs := run(tt.args...); code != tt.code || !strings.Contains(errs, tt.want) || out != "" {
 			t.Errorf("%s: %d, %q, %q; want %d, %q", tt.name, code, out, errs, tt.code, tt.want)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
@@ -77,6 +78,9 @@ if --max is above everything that the old system has issued when it is switched 
 	most := flags.String("max", "", "the largest number in use")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := noZeros(flags, "rate", "nodes", "years"); err != nil {
+			return err
+		}
 		w.Now = time.Now()
 		used, err := parseUsed(*least, *most)
 		if err != nil {
@@ -102,6 +106,16 @@ if --max is above everything that the old system has issued when it is switched 
 		return p.verdict()
 	}
 	return cmd
+}
+
+// noZeros refuses a zero that was given where it would stand for the default.
+func noZeros(flags *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
+		if v, err := strconv.ParseFloat(flags.Lookup(name).Value.String(), 64); flags.Changed(name) && err == nil && v == 0 {
+			return &hapax.ValueError{Field: "--" + name, Value: 0, Allowed: "more than 0", Err: hapax.ErrInvalidArgument}
+		}
+	}
+	return nil
 }
 
 // parseUsed reads the numbers in use, of which both ends are needed.

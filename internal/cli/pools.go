@@ -69,7 +69,13 @@ anew, with the layout that it had. A server that issues from the pool refuses.
 ` + targetHelp,
 		Args: arguments(1, 1),
 	}
-	return changePool(cmd, func(ctx context.Context, t target, pool string) (hapax.Pool, error) { return t.DeletePool(ctx, pool) })
+	return changePool(cmd, func(ctx context.Context, t target, pool string) (hapax.Pool, error) {
+		p, err := t.DeletePool(ctx, pool)
+		if errors.Is(err, hapax.ErrPoolNotFound) {
+			err = notInStore(pool)
+		}
+		return p, err
+	})
 }
 
 // changePool makes cmd call change with its argument, and print the pool.

@@ -104,7 +104,8 @@ by SIGINT or SIGTERM. Then it finishes the requests in flight, gives back what i
 holds and exits with 0. After SIGTERM it first reports for the time of --lame-duck
 that it is not ready, and serves on; another signal cuts that short. A signal while
 it stops ends it at once, with 1: that costs numbers, but repeats none. On SIGHUP it
-reloads tokens and certificates.
+reloads tokens, certificates and log_level, and names in the log the other settings
+that have changed, which need a restart.
 
 Every setting is a flag, an environment variable (HAPAX_ and the flag's name in
 upper case, with _ for -) and a key of the YAML file (with _ for -). A flag takes

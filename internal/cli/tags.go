@@ -199,10 +199,8 @@ func tagsCreateCommand() *cobra.Command {
 			if *zone != "" && *code == "" {
 				return hapax.Tag{}, usagef("--zone needs --code")
 			}
-			for _, f := range []string{"start", "step", "min-step", "max-step", "delta"} {
-				if flags.Changed(f) && flags.Lookup(f).Value.String() == "0" {
-					return hapax.Tag{}, &hapax.ValueError{Field: f, Value: 0, Allowed: "1 or more", Err: hapax.ErrInvalidArgument}
-				}
+			if err := noZeros(flags, "start", "step", "min-step", "max-step", "delta"); err != nil {
+				return hapax.Tag{}, err
 			}
 			if *strategy != "" && !flags.Changed("kind") {
 				*kind = ""

@@ -45,7 +45,8 @@ The verdicts, one a line that the number may be on:
 
 Without --tag and --layout the number is looked up on every line that the nodes
 know. Without --server and --data the data directory ./hapax-data is asked, through
-the server that runs there if one does.`,
+the server that runs there if one does. Where nothing is known of the number, or no
+store has the tag, the exit code is 1.`,
 		Example: `  hapax trace 777 --tag orders
   hapax trace 1874244142494674944 --layout leaf --server http://a:8080 --server http://b:8080
   hapax trace INV-20261121-0000018 --tag invoices --code
@@ -84,6 +85,9 @@ the server that runs there if one does.`,
 			err = newOutput(cmd, true).add(merged)
 		} else {
 			err = printTrace(cmd, merged)
+		}
+		if err == nil && failed == nil && !merged.known() {
+			err = fmt.Errorf("nothing is known of %s where it was looked for; ask all nodes that may have issued it", req.Number)
 		}
 		return errors.Join(err, failed)
 	}
@@ -266,11 +270,15 @@ func mergeTraces(traces []ledger.Trace) mergedTrace {
 			}
 		}
 	}
-	known := func(l mergedLine) bool { return l.Verdict != ledger.Unknown }
-	if slices.ContainsFunc(m.Lines, known) { // what nobody knows is no line of the number's
-		m.Lines = slices.DeleteFunc(m.Lines, func(l mergedLine) bool { return !known(l) })
+	if m.known() { // what nobody knows is no line of the number's
+		m.Lines = slices.DeleteFunc(m.Lines, func(l mergedLine) bool { return l.Verdict == ledger.Unknown })
 	}
 	return m
+}
+
+// known reports whether somebody knows something of the number.
+func (m mergedTrace) known() bool {
+	return slices.ContainsFunc(m.Lines, func(l mergedLine) bool { return l.Verdict != ledger.Unknown })
 }
 
 // printTrace prints a row for each fact, with what it is first.

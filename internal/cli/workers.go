@@ -178,9 +178,15 @@ func wasUsed(ctx context.Context, t target, name string) error {
 		return err
 	}
 	if !slices.ContainsFunc(pools, func(p hapax.Pool) bool { return p.Name == name }) {
-		return &hapax.ValueError{Field: "pool", Value: name, Allowed: "a pool that was used", Err: hapax.ErrInvalidArgument}
+		return notInStore(name)
 	}
 	return nil
+}
+
+// notInStore tells why a pool that may be configured, as the default pool is, has nothing
+// to show or to delete.
+func notInStore(pool string) error {
+	return fmt.Errorf("%w: %q is not in the store, which gets it when one of its tags first issues, or from hapax pools create", hapax.ErrPoolNotFound, pool)
 }
 
 // fixJSON is what fix does, or would do, to a worker ID.

@@ -373,10 +373,10 @@ func TestRevokedToken(t *testing.T) {
 	}
 	check(false)
 	write("tokens: {stays: {hash: " + stays + "}}")
-	hangUp("the tokens cannot be used")
+	hangUp("the configuration cannot be used")
 	check(false)
 	write(fmt.Sprintf("tokens: {stays: {hash: '%s'}, comes: {hash: '%s'}}", staysHash, comesHash))
-	hangUp("tokens read")
+	hangUp("configuration read")
 	check(true)
 	if strings.Contains(s.logged(), stays) {
 		t.Error("the log tells a token")

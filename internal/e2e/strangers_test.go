@@ -129,7 +129,7 @@ func TestCertificateNames(t *testing.T) {
 	check("unnamed", token, "app", "issued")
 	check("billing", token[:31]+"2", "orders", "unknown")
 	write("")
-	s.hangUp("tokens read")
+	s.hangUp("configuration read")
 	check("billing", "", "orders", "unknown")
 	check("unnamed", token, "app", "issued")
 }

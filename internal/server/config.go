@@ -7,7 +7,9 @@ import (
 	"maps"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -303,9 +305,35 @@ func parseYAML(data []byte) (map[string]any, error) {
 		err = document.Decode(&values)
 	}
 	if err != nil {
-		return nil, errors.New(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n ", ""))
+		return nil, errors.New(yamlTrouble(data, err))
 	}
 	return values, nil
+}
+
+var (
+	yamlLine    = regexp.MustCompile(`line (\d+)`)
+	yamlDoubled = regexp.MustCompile(`line (\d+): mapping key (".*") already defined at line (\d+)`)
+)
+
+// yamlTrouble tells in words of its own of what people do most often: indent with tabs,
+// and give a key twice.
+func yamlTrouble(data []byte, err error) string {
+	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n ", "")
+	text = strings.TrimPrefix(text, "unmarshal errors: ")
+	if m := yamlDoubled.FindStringSubmatch(text); m != nil {
+		return fmt.Sprintf("line %s: %s is given a second time, after line %s; leave one out", m[1], m[2], m[3])
+	}
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
+		n, _ := strconv.Atoi(m[1]) // digits
+		lines := strings.Split(string(data), "\n")
+		if n = min(n, len(lines)); n > 0 {
+			indent := lines[n-1][:len(lines[n-1])-len(strings.TrimLeft(lines[n-1], " \t"))]
+			if strings.Contains(indent, "\t") {
+				return fmt.Sprintf("line %d is indented with a tab; YAML takes spaces only", n)
+			}
+		}
+	}
+	return text
 }
 
 // config turns the merged values into a Config.
@@ -363,7 +391,11 @@ func (l *loader) decode(key string, into any) error {
 		return &hapax.ValueError{Field: field, Value: showable(key, u.Value), Allowed: kindOf(u.Expected.Type()), Err: hapax.ErrInvalidArgument}
 	}
 	if m, ok := errors.AsType[*misfitError](err); ok {
-		return &hapax.ValueError{Field: field, Value: m.value, Allowed: kindOf(m.kind), Err: hapax.ErrInvalidArgument}
+		value := m.value
+		if v, ok := value.(float64); ok && m.kind != reflect.TypeFor[time.Duration]() {
+			value = fmt.Sprintf("(%v, written with a point, an exponent or more than 64 bits)", v)
+		}
+		return &hapax.ValueError{Field: field, Value: value, Allowed: kindOf(m.kind), Err: hapax.ErrInvalidArgument}
 	}
 	return configErrorf(e.Unwrap(), "%s", field)
 }
@@ -507,26 +539,51 @@ func checkSection(s Setting, value any) error {
 		if err := checkKnown(s.Name+"."+name+".", entry, known); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func checkKnown(path string, values map[string]any, known []string) error {
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if !slices.Contains(known, key) {
-			return configErrorf(nil, "there is no setting %s%s; did you mean %s%s?", path, key, path, nearest(key, known))
+		for _, key := range noZeros[s.Name] {
+			if isZero(entry[key]) {
+				return &hapax.ValueError{Field: s.Name + "." + name + "." + key, Value: entry[key], Allowed: "more than 0, or nothing for the default", Err: hapax.ErrInvalidArgument}
+			}
 		}
 	}
 	return nil
 }
 
-// nearest returns the name with the fewest letters to insert, delete or replace
-// to get there.
-func nearest(given string, names []string) string {
-	return slices.MinFunc(names, func(a, b string) int { return distance(given, a) - distance(given, b) })
+// noZeros are the keys of which a zero that is given must not stand for the default.
+var noZeros = map[string][]string{
+	tagsKey:   {"start", "step", "min_step", "max_step", "delta"},
+	poolsKey:  {"lease", "grant", "max_grant", "max_ahead", "max_skew"},
+	tokensKey: {"rate", "burst", "requests", "connections", "numbers_per_minute", "numbers_per_day", "leases", "new_tags"},
 }
 
-func distance(a, b string) int {
+func isZero(value any) bool {
+	switch v := value.(type) {
+	case int:
+		return v == 0
+	case string:
+		d, err := time.ParseDuration(v)
+		return err == nil && d == 0
+	}
+	return false
+}
+
+func checkKnown(path string, values map[string]any, known []string) error {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(known, key) {
+			return configErrorf(nil, "there is no setting %s%s; did you mean %s%s?", path, key, path, Nearest(key, known))
+		}
+	}
+	return nil
+}
+
+// Nearest returns the name with the fewest letters to insert, delete or replace
+// to get there.
+func Nearest(given string, names []string) string {
+	return slices.MinFunc(names, func(a, b string) int { return Distance(given, a) - Distance(given, b) })
+}
+
+// Distance returns how many letters have to be inserted, deleted or replaced to make one
+// name of another.
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

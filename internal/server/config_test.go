@@ -171,16 +171,16 @@ func TestBadConfig(t *testing.T) {
 		{name: "unknown key of a tag", file: "tags: {orders: {stpe: 1}}", want: "there is no setting tags.orders.stpe; did you mean tags.orders.step?"},
 		{name: "unknown key of a pool", file: "pools: {p: {layuot: leaf}}", want: "there is no setting pools.p.layuot; did you mean pools.p.layout?"},
 		{name: "unknown key in the environment", env: map[string]string{"HAPAX_TAGS": "{a: {b: 1}}"}, want: "HAPAX_TAGS"},
-		{name: "key twice", file: "drain: 1s\ndrain: 2s", want: `mapping key "drain" already defined at line 1`},
+		{name: "key twice", file: "drain: 1s\ndrain: 2s", want: `line 2: "drain" is given a second time, after line 1`},
 		{name: "not YAML", file: "a: [", want: "hapax.yaml"},
 		{name: "a list", file: "- 1", want: "hapax.yaml"},
 		{name: "list for a value", file: "http: [a, b]", want: "invalid http [a b]: want one value"},
 		{name: "scalar for a section", file: "tags: 3", want: "invalid tags 3: want a mapping from names to definitions"},
 		{name: "scalar for a tag", file: "tags: {a: 3}", want: "invalid tags.a 3: want a mapping"},
 		{name: "text for a number", file: "max_tags: many", want: `invalid max_tags "many": want an integer from 1 to 1000000`},
-		{name: "number without unit", file: "max_wait: 10", want: `invalid max_wait "10": want a duration from 1ms to 1h`},
+		{name: "number without unit", file: "max_wait: 10", want: `invalid max_wait "10": want a duration with its unit, such as 10s, from 1ms to 1h`},
 		{name: "below the range", env: map[string]string{"HAPAX_MAX_COUNT": "0"}, want: `invalid HAPAX_MAX_COUNT "0": want an integer from 1 to 1000000`},
-		{name: "above the range", flag: map[string]string{"drain": "2h"}, want: `invalid --drain "2h": want a duration from 0s to 1h`},
+		{name: "above the range", flag: map[string]string{"drain": "2h"}, want: `invalid --drain "2h": want a duration with its unit, such as 10s, from 0s to 1h`},
 		{name: "huge number", flag: map[string]string{"max_tags": "99999999999999999999"}, want: "invalid --max-tags"},
 		{name: "not a choice", flag: map[string]string{"log_level": "loud"}, want: `invalid --log-level "loud": want one of debug, info, warn, error`},
 		{name: "yes is not true", file: "auto_create: \"yes\"", want: `invalid auto_create "yes": want true or false`},
@@ -198,7 +198,7 @@ func TestBadConfig(t *testing.T) {
 		{name: "list of tokens", file: "tokens: {a: {hash: [" + secret + "]}}", want: "invalid tokens.a.hash"},
 		{name: "scalar for a list", file: "tokens: {a: {hash: " + hashA + ", scopes: {}}}", want: "tokens.a.scopes"},
 		{name: "text for a limit", file: "tokens: {a: {hash: " + hashA + ", rate: " + secret + "}}", want: "invalid tokens.a.rate"},
-		{name: "a fraction for an integer", file: "tags: {o: {step: 1.5}}", want: "invalid tags.o.step 1.5: want an integer"},
+		{name: "a fraction for an integer", file: "tags: {o: {step: 1.5}}", want: "invalid tags.o.step (1.5, written with a point, an exponent or more than 64 bits): want an integer"},
 		{name: "text in a foreign system", file: "compat: {leaf: {port: x}}", want: `invalid compat.leaf.port "x": want an integer`},
 		{name: "a list for a file", file: "[1]", want: "want a mapping in YAML"},
 		{name: "scope", file: "tokens: {a: {hash: " + hashA + ", scopes: [root]}}", want: `invalid tokens.a.scopes "root": want one of issue, lease, admin, metrics`},
@@ -406,7 +406,7 @@ func TestNearest(t *testing.T) {
 		for _, s := range settings {
 			names = append(names, s.Name)
 		}
-		if got := nearest(given, names); got != want && distance(given, got) >= distance(given, want) {
+		if got := Nearest(given, names); got != want && Distance(given, got) >= Distance(given, want) {
 			t.Errorf("nearest to %q is %q, want %q", given, got, want)
 		}
 	}

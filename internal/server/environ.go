@@ -24,7 +24,7 @@ func unknownVariables(environ []string) []string {
 		if !strings.HasPrefix(name, "HAPAX_") || strings.HasPrefix(name, "HAPAX_TEST_") || slices.Contains(known, name) {
 			continue
 		}
-		if meant := nearest(name, known); distance(name, meant) <= 3 {
+		if meant := Nearest(name, known); Distance(name, meant) <= 3 {
 			name += " (did you mean " + meant + "?)"
 		}
 		unknown = append(unknown, name)

@@ -36,7 +36,7 @@ func TestDurationsInTheLog(t *testing.T) {
 		-300 * time.Microsecond: "-300µs",
 	} {
 		var out bytes.Buffer
-		newLogger(Config{LogFormat: "json", LogLevel: "info"}, &out).Info("x", slog.Duration("took", d))
+		newLogger(Config{LogFormat: "json"}, &out, slog.LevelInfo).Info("x", slog.Duration("took", d))
 		if !strings.Contains(out.String(), `"took":"`+want+`"`) {
 			t.Errorf("%d is logged as %s", d, out.String())
 		}

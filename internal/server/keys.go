@@ -23,8 +23,12 @@ func readKeys(places map[string]string, env func(string) (string, bool)) (map[st
 		var text string
 		switch {
 		case form == "env" && place != "":
+			given := false
 			if env != nil {
-				text, _ = env(place)
+				text, given = env(place)
+			}
+			if !given {
+				return nil, &hapax.ValueError{Field: field, Value: places[id], Allowed: fmt.Sprintf("a variable that is set; $%s is not", place), Err: hapax.ErrInvalidArgument}
 			}
 		case form == "file" && place != "":
 			data, err := readBounded(place, maxPasswordBytes)

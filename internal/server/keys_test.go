@@ -24,7 +24,7 @@ func TestCodeKeys(t *testing.T) {
 	for name, c := range map[string]struct{ section, want string }{
 		"file":     {"{k1: 'file:" + path + "'}", ""},
 		"variable": {"{k1: 'env:KEY'}", ""},
-		"none":     {"{k1: 'env:NONE'}", "invalid code_keys.k1 \"0 bytes"},
+		"none":     {"{k1: 'env:NONE'}", "invalid code_keys.k1 \"env:NONE\": want a variable that is set; $NONE is not"},
 		"short":    {"{k1: 'env:SHORT'}", "16 to 64 bytes"},
 		"no file":  {"{k1: 'file:" + dir + "/none'}", "no such file"},
 		"literal":  {"{k1: '" + key + "'}", "file:PATH or env:VARIABLE"},

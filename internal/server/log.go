@@ -11,12 +11,16 @@ import (
 	"github.com/hapax-id/hapax/internal/build"
 )
 
-// newLogger returns a logger to w as the configuration has it.
-func newLogger(c Config, w io.Writer) *slog.Logger {
-	var level slog.Level
+// levelOf returns the level that the configuration has.
+func levelOf(c Config) (level slog.Level) {
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		level = slog.LevelInfo // Load allows no other names
 	}
+	return level
+}
+
+// newLogger returns a logger to w in the form that the configuration has.
+func newLogger(c Config, w io.Writer, level slog.Leveler) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: oneForm}
 	if c.LogFormat == "text" || c.LogFormat == "auto" && isTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, opts))

@@ -3,11 +3,13 @@ package server
 import (
 	"context"
 	"os"
+	"reflect"
+	"strings"
 	"time"
 )
 
-// watch puts changed certificates into effect, and with every signal those and the
-// tokens of the configuration, until the context ends.
+// watch puts changed certificates into effect, and with every signal those and
+// the configuration, until the context ends.
 func (s *server) watch(ctx context.Context, signals <-chan os.Signal) {
 	var ticks <-chan time.Time
 	if s.certs != nil {
@@ -25,27 +27,50 @@ func (s *server) watch(ctx context.Context, signals <-chan os.Signal) {
 			if s.certs != nil {
 				s.certs.check(true)
 			}
-			s.readTokens()
+			s.readConfig()
 		}
 	}
 }
 
-// readTokens reads the configuration anew and puts its tokens into effect. What
-// cannot be used changes nothing.
-func (s *server) readTokens() {
+// readConfig reads the configuration anew and puts into effect what can change while
+// the server runs: the tokens and the level of the log. It names the other settings that
+// have changed. A configuration that cannot be used changes nothing.
+func (s *server) readConfig() {
 	if s.reload == nil {
 		return
 	}
 	c, err := s.reload()
-	if err == nil && len(c.Tokens)+len(s.config.Tokens) == 0 {
-		return
-	}
-	if err == nil {
+	if err == nil && len(c.Tokens)+len(s.config.Tokens) > 0 {
 		err = s.policy.Replace(c.Tokens)
 	}
 	if err != nil {
-		s.log.Warn("the tokens cannot be used; those in use stay", "err", err)
+		s.log.Warn("the configuration cannot be used; the tokens and settings in use stay", "err", err)
 		return
 	}
-	s.log.Info("tokens read", "tokens", len(c.Tokens))
+	s.level.Set(levelOf(c))
+	s.log.Info("configuration read", "tokens", len(c.Tokens), "log_level", c.LogLevel)
+	if later := s.config.changed(c); len(later) > 0 {
+		s.log.Warn("settings have changed that need a restart", "settings", strings.Join(later, ", "))
+	}
+}
+
+// changed lists the settings that another configuration has otherwise, but for those
+// that a reload puts into effect.
+func (c *Config) changed(to Config) (names []string) {
+	for _, s := range settings {
+		if s.Name == tokensKey || s.Name == "log_level" {
+			continue
+		}
+		same := reflect.DeepEqual(s.get(c), s.get(&to))
+		switch s.Name {
+		case keysKey:
+			same = same && reflect.DeepEqual(c.keys, to.keys)
+		case "store_password_file":
+			same = same && c.storePassword == to.storePassword
+		}
+		if !same {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }

@@ -39,13 +39,15 @@ const sealTimeout = 5 * time.Second
 // and returns nil. It logs to the given writer. Once leaving is closed it reports
 // that it is not ready, and serves on; a nil channel is never closed.
 //
-// On SIGHUP it calls reload, unless that is nil, and takes over the tokens of what
-// it returns; and it reads the certificates anew.
+// On SIGHUP it calls reload, unless that is nil, and takes over the tokens and the
+// level of the log of what it returns; and it reads the certificates anew.
 //
 // What keeps it from starting comes as one error: a *hapax.ValueError for a
 // setting, and what OpenNode returns.
 func Run(ctx context.Context, leaving <-chan struct{}, c Config, reload func() (Config, error), logTo io.Writer) error {
-	log := slog.New(newHeaded(newLogger(c, logTo).Handler()))
+	level := new(slog.LevelVar)
+	level.Set(levelOf(c))
+	log := slog.New(newHeaded(newLogger(c, logTo, level).Handler()))
 	failWhenTooLong()
 	s, err := start(ctx, c, log)
 	if err != nil {
@@ -57,7 +59,7 @@ func Run(ctx context.Context, leaving <-chan struct{}, c Config, reload func() (
 	if unknown := unknownVariables(os.Environ()); len(unknown) > 0 {
 		log.Warn("there are no such settings; the variables are ignored", "variables", strings.Join(unknown, ", "))
 	}
-	s.reload = reload
+	s.reload, s.level = reload, level
 	return s.run(ctx, leaving)
 }
 
@@ -73,6 +75,7 @@ type server struct {
 	certs     *certificates          // nil: no TLS
 	release   func()                 // lets go of worker IDs of foreign tables
 	reload    func() (Config, error) // may be nil
+	level     *slog.LevelVar         // of the log
 
 	policy *auth.Policy // may be nil
 	public *auth.Policy // for the listeners that do not administer

@@ -131,7 +131,7 @@ var settings = []Setting{
 		func(c *Config) *time.Duration { return &c.Drain }),
 	choice("log_format", "auto", []string{"auto", "text", "json"}, "Form of the log on standard error; auto is text on a terminal and JSON elsewhere",
 		func(c *Config) *string { return &c.LogFormat }),
-	choice("log_level", "info", []string{"debug", "info", "warn", "error"}, "The least important messages to log",
+	choice("log_level", "info", []string{"debug", "info", "warn", "error"}, "The least important messages to log. It is reloaded on SIGHUP",
 		func(c *Config) *string { return &c.LogLevel }),
 	section(tokensKey, "API tokens by name. If there are any, every client must show one; see hapax token new. They are reloaded on SIGHUP", tokenKeys,
 		func(c *Config) any { return sparse(c.Tokens) }),
@@ -230,7 +230,7 @@ func newSetting(name, kind, standard, allowed, doc string, get func(*Config) any
 }
 
 // wanted begins what an error says is allowed, by the kind of setting.
-var wanted = map[string]string{"string": "one of ", "int": "an integer from ", "duration": "a duration from "}
+var wanted = map[string]string{"string": "one of ", "int": "an integer from ", "duration": "a duration with its unit, such as 10s, from "}
 
 func text(name, standard, doc string, field func(*Config) *string) Setting {
 	return newSetting(name, "string", standard, "", doc,

@@ -103,7 +103,10 @@ func (c *code) all() []*codec.Codec { return append([]*codec.Codec{c.Codec}, c.o
 func (o Options) codec(tag, spec, zone string, fresh bool) (*codec.Codec, error) {
 	c, err := codec.Parse(spec, codec.Options{Tag: tag, Keys: o.CodeKeys, Zone: zone, New: fresh})
 	if e, ok := errors.AsType[*codec.SpecError](err); ok {
-		if e.Pos < 0 {
+		switch {
+		case e.Option == "Zone":
+			return nil, outOfRange("zone", zone, e.Want)
+		case e.Pos < 0:
 			return nil, outOfRange("code", spec, fmt.Sprintf("another %s: %s", e.Value, e.Want))
 		}
 		return nil, outOfRange("code", spec, fmt.Sprintf("%s (at position %d, %q)", e.Want, e.Pos+1, e.Value))

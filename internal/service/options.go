@@ -253,6 +253,9 @@ func (o Options) withDefaults() (Options, error) {
 		return o, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Tags)) {
+		if err := hapax.ValidateName("tag", name); err != nil {
+			return o, named(err, "name under tags")
+		}
 		def, err := o.define(o.Tags[name], name)
 		if err == nil && def.Kind == hapax.KindSnowflake && !o.hasPool(def.Pool) {
 			err = outOfRange("pool", def.Pool, o.poolNamesInWords())
@@ -269,7 +272,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Pools)) {
 		if err := hapax.ValidateName("pool", name); err != nil {
-			return o, inSetting("pools."+name, err)
+			return o, named(err, "name under pools")
 		}
 		opts, err := o.Pools[name].options(hapax.Layout{})
 		if err == nil {

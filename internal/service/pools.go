@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/identity"
 )
 
 // hasPool reports whether a pool of that name may be made in the store: one that
@@ -37,7 +40,40 @@ func (o Options) CheckPools(stored []hapax.Pool) error {
 	for _, p := range stored {
 		errs = append(errs, o.checkPool(p))
 	}
+	for _, name := range slices.Sorted(maps.Keys(o.Pools)) {
+		errs = append(errs, o.Pools[name].checkFixed(name, stored))
+	}
 	return errors.Join(errs...)
+}
+
+// checkFixed refuses a worker ID that is told by its number and that the layout does not
+// have, where the configuration names no layout: the one that the store has frozen, or
+// the default, counts.
+func (c PoolConfig) checkFixed(name string, stored []hapax.Pool) error {
+	if c.Layout != "" {
+		return nil // judged before the start
+	}
+	provider, err := c.provider()
+	if err != nil {
+		return err
+	}
+	switch provider.(type) {
+	case identity.Fixed, identity.List:
+	default:
+		return nil
+	}
+	text := hapax.LayoutLeaf
+	if i := slices.IndexFunc(stored, func(p hapax.Pool) bool { return p.Name == name }); i >= 0 {
+		text = stored[i].Layout
+	}
+	layout, err := hapax.ParseLayout(text)
+	if err == nil {
+		_, err = c.choose(context.Background(), name, layout, nil)
+	}
+	if err != nil {
+		return inSetting("pools."+name, err)
+	}
+	return nil
 }
 
 func (o Options) checkPool(stored hapax.Pool) error {

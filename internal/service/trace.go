@@ -62,6 +62,11 @@ func (s *Service) Trace(ctx context.Context, req TraceRequest) (ledger.Trace, er
 	if err != nil {
 		return none, err
 	}
+	if req.Tag != "" && len(found.Lines) == 0 && (history == nil || len(history.Issues) == 0) && noneExists(candidates) {
+		if _, ok := s.declared(req.Tag); !ok {
+			return none, fmt.Errorf("%w: %q", hapax.ErrTagNotFound, req.Tag)
+		}
+	}
 	if history != nil {
 		for i := range candidates {
 			candidates[i].Recording = s.recording(candidates[i])
@@ -72,6 +77,11 @@ func (s *Service) Trace(ctx context.Context, req TraceRequest) (ledger.Trace, er
 		t.Lines = append(t.Lines, s.noLine(ctx, q))
 	}
 	return t, nil
+}
+
+// noneExists reports whether the stores say of every line that there is none.
+func noneExists(candidates []ledger.Candidate) bool {
+	return len(candidates) > 0 && !slices.ContainsFunc(candidates, func(c ledger.Candidate) bool { return !c.Facts.Known || c.Facts.Exists })
 }
 
 // meant returns which grants to look for, the number as callers see it, and on which

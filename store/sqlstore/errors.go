@@ -23,6 +23,7 @@ const (
 	noVariable              // a variable of the server does not exist
 	readOnly                // the server does not accept writes
 	forbidden               // the account is not allowed to do this
+	switched                // the session is not the one that the connection had before
 )
 
 // A connectError is a failure to make a connection or to check it: nothing of
@@ -125,6 +126,8 @@ func (s *Store) fail(ctx context.Context, op string, err error) error {
 		return fmt.Errorf("%w: %s: the server is read-only; use the primary: %w", hapax.ErrStoreUnsafe, op, err)
 	case noTable:
 		return fmt.Errorf("%w: %s: a table is gone: %w", hapax.ErrStoreReplaced, op, err)
+	case switched:
+		return fmt.Errorf("%w: %s: a pooler in front of the server changes the session between statements, as PgBouncer does with pool_mode = transaction; use pool_mode = session, or connect to the server itself: %w", hapax.ErrStoreUnsafe, op, err)
 	case forbidden:
 		return fmt.Errorf("%w: %s: the account lacks a right, see sqlstore.New: %w", hapax.ErrStoreUnavailable, op, err)
 	}

@@ -149,6 +149,8 @@ func postgresClassify(err error) class {
 		return readOnly
 	case "42501", "28000", "28P01":
 		return forbidden
+	case "42P05", "26000": // a prepared statement of another session, or none of this one
+		return switched
 	}
 	return unknown
 }

@@ -47,7 +47,8 @@
 //
 // A proxy that hands an open connection over to another server hides the change
 // until the connection is checked again. Poolers must keep a session on one
-// connection.
+// connection: PgBouncer with pool_mode = session. One that does not is refused as
+// ErrStoreUnsafe when it shows, by a prepared statement of another session.
 //
 // # Durability
 //

@@ -204,7 +204,7 @@ func (a *api) unrouted(w http.ResponseWriter, r *http.Request) {
 	}
 	if allow == nil {
 		a.refuse(w, http.StatusNotFound, problem{
-			Code: string(codeNoRoute), Title: "there is nothing at this address", Detail: fmt.Sprintf("%.200q is not a route", r.URL.EscapedPath()),
+			Code: string(codeNoRoute), Title: "there is nothing at this address", Detail: fmt.Sprintf("%.200q is not a route; GET /v1/openapi.json lists them", r.URL.EscapedPath()),
 		})
 		return
 	}

@@ -44,6 +44,9 @@ func config(storeURL string, opts sqlstore.Options) (*pgx.ConnConfig, string, er
 	if err != nil {
 		return nil, "", err
 	}
+	if u.Host == "" && u.Path == "" && u.RawQuery == "" {
+		return nil, "", &hapax.ValueError{Field: "store URL", Value: storeURL, Allowed: "a server and a database, as in postgres://USER:PASSWORD@HOST:5432/DATABASE", Err: hapax.ErrInvalidArgument}
+	}
 	cfg, err := pgx.ParseConfig(u.String())
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: store URL: %w", hapax.ErrInvalidArgument, err) // pgx leaves the password out
