@@ -7,14 +7,11 @@ import (
 	"maps"
 	"os"
 	"reflect"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-viper/mapstructure/v2"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
@@ -289,51 +286,6 @@ func (l *loader) texts(lookup func(string) (string, bool), nameOf func(Setting) 
 	}
 	merge(l.merged, values)
 	return nil
-}
-
-func parseYAML(data []byte) (map[string]any, error) {
-	values := map[string]any{}
-	var document yaml.Node
-	err := yaml.Unmarshal(data, &document)
-	if err == nil && len(document.Content) > 0 && document.Content[0].Kind == yaml.ScalarNode && document.Content[0].Tag == "!!null" {
-		return values, nil
-	}
-	if err == nil && len(document.Content) > 0 && document.Content[0].Kind != yaml.MappingNode {
-		return nil, errors.New("want a mapping in YAML, such as {key: value}")
-	}
-	if err == nil {
-		err = document.Decode(&values)
-	}
-	if err != nil {
-		return nil, errors.New(yamlTrouble(data, err))
-	}
-	return values, nil
-}
-
-var (
-	yamlLine    = regexp.MustCompile(`line (\d+)`)
-	yamlDoubled = regexp.MustCompile(`line (\d+): mapping key (".*") already defined at line (\d+)`)
-)
-
-// yamlTrouble tells in words of its own of what people do most often: indent with tabs,
-// and give a key twice.
-func yamlTrouble(data []byte, err error) string {
-	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n ", "")
-	text = strings.TrimPrefix(text, "unmarshal errors: ")
-	if m := yamlDoubled.FindStringSubmatch(text); m != nil {
-		return fmt.Sprintf("line %s: %s is given a second time, after line %s; leave one out", m[1], m[2], m[3])
-	}
-	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		n, _ := strconv.Atoi(m[1]) // digits
-		lines := strings.Split(string(data), "\n")
-		if n = min(n, len(lines)); n > 0 {
-			indent := lines[n-1][:len(lines[n-1])-len(strings.TrimLeft(lines[n-1], " \t"))]
-			if strings.Contains(indent, "\t") {
-				return fmt.Sprintf("line %d is indented with a tab; YAML takes spaces only", n)
-			}
-		}
-	}
-	return text
 }
 
 // config turns the merged values into a Config.
