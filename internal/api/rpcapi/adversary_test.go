@@ -402,7 +402,22 @@ func violations(t *testing.T, store *memstore.Store, l *honestLedger, nodes []*f
 	if err != nil {
 		t.Fatal(err)
 	}
+	issued := map[int64]int64{} // by worker, up to which tick
+	l.mu.Lock()
+	for id := range l.seen[service.SnowflakeTag] {
+		fields, err := leaf.Parse(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		worker, _ := fields.Get("worker")
+		tick, _ := fields.Get(hapax.FieldTime)
+		issued[worker] = max(issued[worker], tick)
+	}
+	l.mu.Unlock()
 	for _, w := range nodes[0].workers() {
+		if w.Mark <= issued[w.ID] {
+			add("worker %d has mark %d, and has issued tick %d", w.ID, w.Mark, issued[w.ID])
+		}
 		if ahead := time.Until(leaf.TimeOf(w.Mark)); ahead > hapax.DefaultMaxGrant+time.Minute {
 			add("worker %d is poisoned: its mark is %v ahead", w.ID, ahead)
 		}
