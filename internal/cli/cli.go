@@ -96,7 +96,7 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
 		if e, ok := errors.AsType[*pflag.NotExistError](err); ok && e.GetSpecifiedShortnames() == "" {
 			var names []string
 			cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-			if meant := server.Nearest(e.GetSpecifiedName(), names); server.Distance(e.GetSpecifiedName(), meant) <= cmd.Root().SuggestionsMinimumDistance {
+			if meant := server.Nearest(e.GetSpecifiedName(), names); meant != "" && server.Distance(e.GetSpecifiedName(), meant) <= cmd.Root().SuggestionsMinimumDistance {
 				err = fmt.Errorf("%w%s", err, didYouMean([]string{"--" + meant}))
 			}
 		}

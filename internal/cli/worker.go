@@ -140,7 +140,7 @@ func addWorkerFlags(cmd *cobra.Command) *workerFlags {
 	flags.DurationVar(&f.grace, "grace", hapax.DefaultHoldGrace, "time to stop in when no more is granted")
 	flags.DurationVar(&f.maxSkew, "max-skew", 10*time.Second, "how far this clock may be from the servers'")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &statusError{exitWrapper, cmd.Root().FlagErrorFunc()(cmd.Root(), err)}
+		return &statusError{exitWrapper, cmd.Root().FlagErrorFunc()(cmd, err)}
 	})
 	return f
 }

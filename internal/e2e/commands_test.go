@@ -197,7 +197,7 @@ var tagsSession = []struct {
 	{args: "tags create a/b%20é", err: `hapax: the tag exists already: "a/b%20é"`},
 	{args: "tags create s --kind snowflake", out: "s\tsnowflake\t-\t-\t-\t-\tdefault\t-\tlive\n"},
 	{args: "tags create x --kind other", err: `hapax: invalid kind "other": want "segment" or "snowflake"`},
-	{args: "tags create x --step 0", err: "hapax: invalid step 0: want 1 or more"},
+	{args: "tags create x --step 0", err: "hapax: invalid --step 0: want more than 0"},
 	{args: "tags create x --start -1", err: "hapax: invalid start -1: want 1 to 9223372032559808511"},
 	{args: "tags create x --step 10 --max-step 5", err: "hapax: invalid max_step 5: want step (10) to 1099511627776"},
 	{args: "tags set a/b%20é --floor 1000 --step 7", out: "a/b%20é\tsegment\t1000\t7\t7\t1000000\t-\t-\tlive\n"},
@@ -342,7 +342,7 @@ func TestBadInput(t *testing.T) {
 		err  string
 	}{
 		{"unknown command", []string{"nxt"}, 2, `hapax: there is no command "nxt" (did you mean next?); see hapax --help`},
-		{"unknown flag", []string{"next", "orders", "--cout", "3"}, 2, `hapax: unknown flag: --cout; see hapax next --help`},
+		{"unknown flag", []string{"next", "orders", "--cout", "3"}, 2, `hapax: unknown flag: --cout (did you mean --code?); see hapax next --help`},
 		{"argument missing", []string{"next"}, 2, `hapax: missing argument; usage: hapax next TAG [flags]`},
 		{"argument too many", []string{"tags", "show", "a", "b"}, 2, `hapax: unexpected argument "b"; usage: hapax tags show TAG [flags]`},
 		{"unknown subcommand", []string{"tags", "lisst"}, 2, `hapax: there is no command "tags lisst" (did you mean list?); see hapax tags --help`},

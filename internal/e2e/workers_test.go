@@ -29,6 +29,7 @@ const memberVariable = "HAPAX_TEST_MEMBER"
 // gives its worker back when its standard input ends.
 type member struct {
 	Store, Pool  string
+	Data         string // its data directory
 	Workers      int64
 	Grant, Lease time.Duration
 }
@@ -45,8 +46,8 @@ func runMember(text string) error {
 		cancel()
 	}()
 	config := server.DefaultConfig()
-	config.Store, config.StoreTimeout = m.Store, crowded/2
-	node, err := server.OpenStore(ctx, config, slog.New(slog.DiscardHandler))
+	config.Store, config.StoreTimeout, config.Data, config.Ledger = m.Store, crowded/2, m.Data, "off"
+	node, err := server.OpenNode(ctx, config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -107,6 +108,7 @@ type running struct {
 
 func (m member) start(t *testing.T) *running {
 	t.Helper()
+	m.Data = t.TempDir()
 	text, err := json.Marshal(m)
 	if err != nil {
 		t.Fatal(err)

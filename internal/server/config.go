@@ -528,8 +528,11 @@ func checkKnown(path string, values map[string]any, known []string) error {
 }
 
 // Nearest returns the name with the fewest letters to insert, delete or replace
-// to get there.
+// to get there, empty where there is none.
 func Nearest(given string, names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
 	return slices.MinFunc(names, func(a, b string) int { return Distance(given, a) - Distance(given, b) })
 }
 

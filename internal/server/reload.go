@@ -49,6 +49,7 @@ func (s *server) readConfig() {
 	}
 	s.level.Set(levelOf(c))
 	s.log.Info("configuration read", "tokens", len(c.Tokens), "log_level", c.LogLevel)
+	c.fitFiles(s.log) // as at the start
 	if later := s.config.changed(c); len(later) > 0 {
 		s.log.Warn("settings have changed that need a restart", "settings", strings.Join(later, ", "))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -17,7 +18,10 @@ func (g *Guarded) turns() {
 		g.turn()
 		pause := max(g.opts.Heartbeat-(g.now()-began), g.opts.Heartbeat/20)
 		if st := g.Status(); st.State != Serving {
-			pause = min(pause, max(g.opts.Heartbeat/4, g.opts.Heartbeat/20))
+			pause = min(pause, g.opts.Heartbeat/4)
+		}
+		if crowd := g.crowd(); crowd > 0 {
+			pause = rand.N(min(crowd, 8) * g.opts.Heartbeat / 4)
 		}
 		select {
 		case <-g.life.Done():
@@ -26,6 +30,17 @@ func (g *Guarded) turns() {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// crowd returns how often this process has tried to register since it last did, so that
+// many that start at once spread out.
+func (g *Guarded) crowd() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.state != Joining || g.me.row != "" {
+		return 0
+	}
+	return time.Duration(g.attempts)
 }
 
 // wake has the loop take a turn at once.

@@ -30,14 +30,14 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 		}
 		return err
 	}
-	if err := g.closeToOlder(ctx, s); err != nil {
-		return err
-	}
 	g.mu.Lock()
 	g.shared = s.Shared()
 	registered, known := g.me.row != "", g.me.known
 	g.mu.Unlock()
 	if !registered {
+		if err := g.closeToOlder(ctx, s); err != nil {
+			return err
+		}
 		me, err := g.register(ctx, s)
 		if err != nil {
 			return err
@@ -130,7 +130,6 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 			if err == nil {
 				_, _ = s.SwapRow(ctx, driver.TableBeats, row, first.Encode(), first.EncodeEnded("left")) // else it falls silent
 				err = fmt.Errorf("%w: another node has joined meanwhile", hapax.ErrStoreUnavailable)
-				g.wake()
 			}
 			return none, unavailable(err)
 		}
@@ -279,11 +278,14 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	nodes, err := readNodes(ctx, s)
-	if err != nil {
+	if _, _, err := g.sight(rows); err != nil {
 		return false, err
 	}
-	if _, _, err := g.sight(rows); err != nil {
+	if !g.mayBeReady() {
+		return false, nil
+	}
+	nodes, err := readNodes(ctx, s)
+	if err != nil {
 		return false, err
 	}
 	g.mu.Lock()
@@ -299,7 +301,7 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 		}
 		about := nodes[name]
 		longest = max(longest, waitOf(min(time.Duration(about.Every)*time.Millisecond, time.Minute)))
-		vouches := other.beat.Seen >= m.number && other.met
+		vouches := m.isVouchedBy(other)
 		all = all && vouches
 		serves = serves || vouches && about.Serves
 	}
@@ -308,6 +310,25 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 		return true, nil
 	}
 	return false, nil
+}
+
+// isVouchedBy reports whether another row says, with a heartbeat that was seen to come, that
+// it knows of this process's join.
+func (m *member) isVouchedBy(other *sighting) bool { return other.beat.Seen >= m.number && other.met }
+
+// mayBeReady reports whether it matters what the other processes say of themselves.
+func (g *Guarded) mayBeReady() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.shared || g.me.quick || g.now()-max(g.me.waits, g.beats.dialledAt()) >= g.opts.wait() {
+		return true
+	}
+	for _, other := range g.peers {
+		if other.how == "" && !g.me.isVouchedBy(other) {
+			return false
+		}
+	}
+	return true
 }
 
 // announce says in the store that this process serves.
