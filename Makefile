@@ -19,7 +19,7 @@ quick:
 	$(GO) test -short -vet=off ./...
 	@echo "quick: all is well, but for what was left out: tests with real servers, processes and other programs, long simulations, the race detector, fuzzing, other modules, other systems (make test)"
 
-# Nine minutes to be sure. The tests come last, so that the output ends with their
+# Ten minutes to be sure. The tests come last, so that the output ends with their
 # verdict.
 test: vet modules race fuzz
 	$(RUN) -timeout 20m ./...
