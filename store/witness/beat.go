@@ -196,6 +196,7 @@ func (g *Guarded) sight(rows map[string][]byte) (due bool, silent []string, err 
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()
+	due = g.me.joins > g.me.seen
 	for name, raw := range rows {
 		beat, how, err := driver.DecodeBeat(name, raw)
 		if err != nil {

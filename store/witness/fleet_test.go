@@ -40,9 +40,20 @@ type use struct {
 }
 
 func newFleet(t *testing.T) *fleet {
-	f := &fleet{t: t, store: memstore.New(), dir: t.TempDir(), used: map[string][]use{}}
+	f := &fleet{t: t, store: memstore.New(), dir: memoryDir(t), used: map[string][]use{}}
 	f.create("t")
 	return f
+}
+
+// memoryDir returns a directory in memory where the system has one: what the witnesses of
+// a simulated world sync need not last.
+func memoryDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "hapax-world-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 func (f *fleet) create(tag string) {

@@ -219,7 +219,7 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		g.cause = nil
 	case g.state == Joining && e != joined:
 		g.cause = cause
-	case isNew:
+	case isNew, e == behind && errors.Is(g.cause, errOther):
 		g.cause = cause
 	}
 	if e == fenced || e == behind {

@@ -25,10 +25,9 @@ import (
 // follows from a seed. Nothing may be granted twice; and once all who can know are up
 // again, with no operator, every node must be granted something again.
 //
-// Ten thousand of them take about an hour where the directory for temporary files is in
-// memory:
+// Ten thousand of them take about an hour on two cores:
 //
-//	TMPDIR=/dev/shm go test -run '^TestWorlds$' -timeout 0 ./store/witness -worlds 10000
+//	go test -run '^TestWorlds$' -timeout 0 ./store/witness -worlds 10000
 //
 // What the package lists as unseen is kept out: a copy is older than a beat of every
 // node that is in contact, whose links are whole then, and one of those is alive and in
