@@ -119,7 +119,6 @@ func (g *Guarded) beat() error {
 	if !shared {
 		return nil
 	}
-	_ = g.recordAbandoned() // else the next grant tells that the disk is full
 	err := g.within(g.opts.beatTimeout(), func(ctx context.Context, s store) error {
 		if err := g.beatOnce(ctx, s); err != nil {
 			return err
@@ -133,22 +132,6 @@ func (g *Guarded) beat() error {
 		g.cutOff()
 	}
 	return err
-}
-
-// recordAbandoned has the witness know what was asked for and came to nothing, so that
-// it can speak for the row after a crash.
-func (g *Guarded) recordAbandoned() error {
-	return g.witness.commit(func(b *record) error {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		row := g.me.row
-		upTo := g.me.settledLocked(0)
-		if known, ok := g.witness.state.Own[row]; !ok || upTo <= known.Grants {
-			return errNoChange
-		}
-		b.Own[row] = g.me.ownLocked(0)
-		return nil
-	})
 }
 
 func (g *Guarded) beatOnce(ctx context.Context, s store) error {

@@ -319,9 +319,9 @@ const raiseAtOnce = 16
 // raise sees to it that every line of the store is above the account, and returns those
 // that were not.
 func (g *Guarded) raise(ctx context.Context, s store, a *account) ([]Raised, error) {
-	healer, ok := s.(driver.Healing)
-	if !ok {
-		return nil, fmt.Errorf("%w: %T cannot be healed", hapax.ErrNotSupported, s)
+	healer, err := healing(s)
+	if err != nil {
+		return nil, err
 	}
 	have, err := readLines(ctx, s)
 	if err != nil {
@@ -376,6 +376,15 @@ func (a *account) stated(line string, defs map[string]def) int64 {
 		most = max(most, st.assumed(line, defs))
 	}
 	return most
+}
+
+// healing returns the part of a store that can be healed.
+func healing(s store) (driver.Healing, error) {
+	h, ok := s.(driver.Healing)
+	if !ok {
+		return nil, fmt.Errorf("%w: %T cannot be healed", hapax.ErrNotSupported, s)
+	}
+	return h, nil
 }
 
 // healLine raises one line.

@@ -58,7 +58,6 @@ type member struct {
 	number  int64  // as which one it joined
 	beat    driver.Beat
 	acked   driver.Beat
-	open    map[int64]bool // grants that were asked for, and of which it is not settled what became of them
 	asked   int64          // up to here the witness knows that grants may be asked for
 	contact time.Duration  // when the last call was sent that the store has acknowledged
 	waits   time.Duration  // since when every living node is given the time to meet the store

@@ -98,20 +98,16 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 		return nil
 	}
 	began := g.now()
-	raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+	f, raw, err := readFence(ctx, s)
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
-	if raw == nil {
+	if f == nil {
 		return g.afterFence(ctx, s, id, verdict)
 	}
 	g.mu.Lock()
 	g.stoodAt = began
 	g.mu.Unlock()
-	f, err := decodeFence(raw)
-	if err != nil {
-		return err
-	}
 	g.apply(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()), f)
 	if found, err := g.findOwn(ctx, s, f, raw); err != nil || found {
 		return err
@@ -211,8 +207,7 @@ func (g *Guarded) swapFence(ctx context.Context, s store, raw []byte, next *Fenc
 		err = fmt.Errorf("%w: the fence was changed meanwhile", hapax.ErrStoreUnavailable)
 	}
 	if err == nil && next != nil {
-		g.apply(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, next.text()), next)
-		g.wake()
+		g.meet(next)
 	}
 	return unavailable(err)
 }

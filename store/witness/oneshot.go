@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -47,7 +48,8 @@ func (o *oneShot) pulsed(ctx context.Context, call func(driver.Pulse) (driver.Co
 		c, err := call(commandPulse())
 		switch {
 		case c.Fence != nil:
-			return fenceError(c.Fence)
+			f, err := decodeFence(c.Fence)
+			return cmp.Or(err, fenceError(f))
 		case err != nil || c.Met:
 			return unavailable(err)
 		case made:
@@ -59,22 +61,24 @@ func (o *oneShot) pulsed(ctx context.Context, call func(driver.Pulse) (driver.Co
 	}
 }
 
-// fenceError tells of the fence in the store.
-func fenceError(raw []byte) error {
-	f, err := decodeFence(raw)
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("%w: %s", hapax.ErrFenced, f.text())
-}
+func fenceError(f *Fence) error { return fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()) }
 
 // open refuses while a fence stands.
 func (o *oneShot) open(ctx context.Context) error {
-	raw, err := o.Row(ctx, driver.TableFence, driver.RowFence)
-	if err != nil || raw == nil {
-		return unavailable(err)
+	f, _, err := readFence(ctx, o)
+	if err == nil && f != nil {
+		err = fenceError(f)
 	}
-	return fenceError(raw)
+	return err
+}
+
+// unfenced makes a change that is not one of the guarded calls.
+func unfenced[T any](ctx context.Context, o *oneShot, change func(hapax.Store) (T, error)) (T, error) {
+	if err := o.open(ctx); err != nil {
+		var zero T
+		return zero, err
+	}
+	return change(o.store)
 }
 
 // tell has the nodes that live survey the store, and speak for what the command was
@@ -209,48 +213,30 @@ func (o *oneShot) SealWorker(ctx context.Context, lease hapax.Lease, last int64)
 
 // CreateTag implements hapax.SegmentStore.
 func (o *oneShot) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
-	if err := o.open(ctx); err != nil {
-		return hapax.Tag{}, err
-	}
-	return o.store.CreateTag(ctx, tag, mode)
+	return unfenced(ctx, o, func(s hapax.Store) (hapax.Tag, error) { return s.CreateTag(ctx, tag, mode) })
 }
 
 // UpdateTag implements hapax.TagStore.
 func (o *oneShot) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
-	if err := o.open(ctx); err != nil {
-		return hapax.Tag{}, err
-	}
-	return o.store.UpdateTag(ctx, name, u)
+	return unfenced(ctx, o, func(s hapax.Store) (hapax.Tag, error) { return s.UpdateTag(ctx, name, u) })
 }
 
 // DeleteTag implements hapax.TagStore.
 func (o *oneShot) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
-	if err := o.open(ctx); err != nil {
-		return hapax.Tag{}, err
-	}
-	return o.store.DeleteTag(ctx, name)
+	return unfenced(ctx, o, func(s hapax.Store) (hapax.Tag, error) { return s.DeleteTag(ctx, name) })
 }
 
 // CreatePool implements hapax.PoolStore.
 func (o *oneShot) CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error) {
-	if err := o.open(ctx); err != nil {
-		return hapax.Pool{}, err
-	}
-	return o.store.CreatePool(ctx, pool, layout)
+	return unfenced(ctx, o, func(s hapax.Store) (hapax.Pool, error) { return s.CreatePool(ctx, pool, layout) })
 }
 
 // DeletePool implements hapax.PoolStore.
 func (o *oneShot) DeletePool(ctx context.Context, pool string) (hapax.Pool, error) {
-	if err := o.open(ctx); err != nil {
-		return hapax.Pool{}, err
-	}
-	return o.store.DeletePool(ctx, pool)
+	return unfenced(ctx, o, func(s hapax.Store) (hapax.Pool, error) { return s.DeletePool(ctx, pool) })
 }
 
 // RetireWorker implements hapax.PoolStore.
 func (o *oneShot) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
-	if err := o.open(ctx); err != nil {
-		return hapax.Worker{}, err
-	}
-	return o.store.RetireWorker(ctx, pool, id)
+	return unfenced(ctx, o, func(s hapax.Store) (hapax.Worker, error) { return s.RetireWorker(ctx, pool, id) })
 }

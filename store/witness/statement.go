@@ -201,15 +201,11 @@ func (g *Guarded) foresee(ctx context.Context, s store, st Statement, a *Adoptio
 	r.Own = g.ownRows()
 	mine := evidenceOf(r)
 	mine.Finder, mine.Lines, mine.Defs = true, r.Lines, r.Defs
-	f := new(Fence)
-	raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
-	if err == nil && raw != nil {
-		f, err = decodeFence(raw)
-	}
+	f, _, err := readFence(ctx, s)
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
-	h, err := g.inquire(ctx, s, f)
+	h, err := g.inquire(ctx, s, cmp.Or(f, new(Fence)))
 	if err != nil {
 		return err
 	}
@@ -232,15 +228,9 @@ func (g *Guarded) foresee(ctx context.Context, s store, st Statement, a *Adoptio
 // person; nil if there is none, or none any more.
 func (g *Guarded) awaitAccount(ctx context.Context, s store, wait time.Duration) (*Fence, error) {
 	for began := g.now(); ; {
-		raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+		f, _, err := readFence(ctx, s)
 		if err != nil {
-			return nil, unavailable(err)
-		}
-		var f *Fence
-		if raw != nil {
-			if f, err = decodeFence(raw); err != nil {
-				return nil, err
-			}
+			return nil, err
 		}
 		g.mu.Lock()
 		heard := g.opts.Hold && f != nil && g.heard == f.Ask
@@ -388,12 +378,8 @@ func (g *Guarded) write(ctx context.Context, s store, f *Fence, st Statement, st
 		}
 	}
 	for st.Row == "" && f.Manual {
-		raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
-		if err != nil || raw == nil {
-			return unavailable(err)
-		}
-		now, err := decodeFence(raw)
-		if err != nil || now.ID != f.ID || now.Approved {
+		now, raw, err := readFence(ctx, s)
+		if err != nil || now == nil || now.ID != f.ID || now.Approved {
 			return err
 		}
 		now.Approved = true
@@ -411,12 +397,7 @@ func (g *Guarded) write(ctx context.Context, s store, f *Fence, st Statement, st
 // awaitDecision waits until the fence is gone, or waits for somebody else.
 func (g *Guarded) awaitDecision(ctx context.Context, s store, id string, wait time.Duration, a *Adoption) error {
 	for began := g.now(); g.now()-began <= wait; {
-		raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
-		if err != nil || raw == nil {
-			return unavailable(err)
-		}
-		f, err := decodeFence(raw)
-		if err != nil || f.ID != id {
+		if f, _, err := readFence(ctx, s); err != nil || f == nil || f.ID != id {
 			return err
 		}
 		if err := g.rest(ctx); err != nil {
@@ -517,9 +498,9 @@ func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
 // Numbers that it used above what was assumed may have been granted again: they are told,
 // and nobody is stopped.
 func (g *Guarded) amend(ctx context.Context, s store, before record, d *decision) error {
-	healer, ok := s.(driver.Healing)
-	if !ok {
-		return fmt.Errorf("%w: %T cannot be healed", hapax.ErrNotSupported, s)
+	healer, err := healing(s)
+	if err != nil {
+		return err
 	}
 	have, err := readLines(ctx, s)
 	if err != nil {
