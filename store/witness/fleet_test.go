@@ -456,6 +456,13 @@ func (l *link) setPrimary(name string) {
 // copyOf starts a process on a copy of a machine's directory.
 func (f *fleet) copyOf(m *machine, name string) *machine {
 	f.t.Helper()
+	f.copyDirectory(m, name)
+	return f.start(name)
+}
+
+// copyDirectory leaves a copy of a machine's directory under a name.
+func (f *fleet) copyDirectory(m *machine, name string) {
+	f.t.Helper()
 	text, err := os.ReadFile(m.path)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(f.dir, name), text, 0o600)
@@ -463,7 +470,6 @@ func (f *fleet) copyOf(m *machine, name string) *machine {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return f.start(name)
 }
 
 func (f *fleet) row(table, name string) []byte {

@@ -3,7 +3,6 @@ package witness_test
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -43,13 +42,7 @@ func TestCopyOfADirectoryOnARestoredStore(t *testing.T) {
 		a := f.start("a")
 		f.serve(12*time.Second, a)
 		a.must("t", 10)
-		text, err := os.ReadFile(a.path)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(f.dir, "c"), text, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		f.copyDirectory(a, "c")
 		backup := f.store.Snapshot()
 		a.must("t", 1000)
 		a.must("t", 1000)
@@ -125,7 +118,7 @@ func TestNodeThatNobodySurveyed(t *testing.T) {
 		f.serve(12*time.Second, a)
 		time.Sleep(2 * time.Second)
 		a.link.set(func(op string) error { // its surveys fail, its heartbeats do not
-			if op == "tags" {
+			if op == "tags" || op == "list" {
 				return errDown
 			}
 			return nil
