@@ -466,6 +466,7 @@ func (f *fleet) copyDirectory(m *machine, name string) {
 	text, err := os.ReadFile(m.path)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(f.dir, name), text, 0o600)
+		witness.AwaitTick(f.t, m.path+".lock")
 	}
 	if err != nil {
 		f.t.Fatal(err)

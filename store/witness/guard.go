@@ -58,10 +58,10 @@ type member struct {
 	number  int64  // as which one it joined
 	beat    driver.Beat
 	acked   driver.Beat
-	asked   int64          // up to here the witness knows that grants may be asked for
-	contact time.Duration  // when the last call was sent that the store has acknowledged
-	waits   time.Duration  // since when every living node is given the time to meet the store
-	quick   bool           // it need not wait: nobody else can have been granted anything meanwhile
+	asked   int64         // up to here the witness knows that grants may be asked for
+	contact time.Duration // when the last call was sent that the store has acknowledged
+	waits   time.Duration // since when every living node is given the time to meet the store
+	quick   bool          // it need not wait: nobody else can have been granted anything meanwhile
 	primary string
 	asks    bool  // it has served, and another primary answers: it needs nobody else who serves
 	known   bool  // it has surveyed the store

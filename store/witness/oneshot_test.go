@@ -165,4 +165,3 @@ func TestCommandBesideAJoiner(t *testing.T) {
 		}
 	})
 }
-

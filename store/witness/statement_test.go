@@ -142,4 +142,3 @@ func TestDryRun(t *testing.T) {
 		})
 	}
 }
-

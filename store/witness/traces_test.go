@@ -224,6 +224,30 @@ func TestStopsAndStarts(t *testing.T) {
 	})
 }
 
+// A call that waits for the join to end leaves time for the store to answer, or is not
+// made: else its numbers are granted to nobody.
+func TestNothingIsGrantedToWhoIsGone(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a := f.start("a")
+		time.Sleep(300 * time.Millisecond)
+		a.link.set(func(op string) error {
+			if op == "allocate" {
+				time.Sleep(500 * time.Millisecond)
+			}
+			return nil
+		}, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		defer cancel()
+		if _, err := a.Allocate(ctx, "t", 100, ""); err == nil {
+			t.Error("a call that cannot be answered in time was made")
+		}
+		got, err := a.Allocate(t.Context(), "t", 100, "")
+		if err != nil || got.Grant.Lo != 1 {
+			t.Errorf("the next call was granted %v, error %v; want the first numbers", got.Grant, err)
+		}
+	})
+}
+
 // Nothing is made before a joiner serves: a first use of a store that was wiped would
 // make it look like another store than the one that living nodes know.
 func TestNothingIsMadeBeforeServing(t *testing.T) {
