@@ -77,11 +77,12 @@ func TestSharedStores(t *testing.T) {
 // crowded bounds what a crowd of processes may take.
 var crowded = scale(patience.Long, 5*patience.Long)
 
-// eventually waits until something is so.
+// eventually waits until something is so. It asks the more rarely, the longer it has
+// waited: whatever is waited for is found out within a tenth of the time that it took.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for over := time.Now().Add(crowded); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(over) {
+	for began := time.Now(); !so(); time.Sleep(min(max(time.Since(began)/10, 5*time.Millisecond), 200*time.Millisecond)) {
+		if time.Since(began) > crowded {
 			t.Fatalf("not within %v: %s", crowded, what)
 		}
 	}
