@@ -135,7 +135,7 @@ func TestRedisMongo(t *testing.T) {
 			b.note(eventuallyTake(t, a, "orders", 1), true)
 			first := b.last
 			if first != 100 {
-				t.Errorf("the first number is %d: %s", first, ok(t, dirs[0], "trace", "100", "--tag", "orders", "--server", a.url, "--server", z.url))
+				t.Errorf("the first number is %d", first)
 			}
 			b.note(eventuallyTake(t, z, "orders", 1), true)
 			for range 10 {
