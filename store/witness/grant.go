@@ -228,16 +228,11 @@ func ask[T any](ctx context.Context, g *Guarded, f func(context.Context, store) 
 	return v, g.heed(g.calls, s, err)
 }
 
-// asServing is ask on behalf of somebody who wants to change or use something. Of the time
-// that there is a fifth is left for the store: what is granted to somebody who has waited
-// so long that he is gone would be lost.
+// asServing is ask on behalf of somebody who wants to change or use something.
 func asServing[T any](ctx context.Context, g *Guarded, f func(context.Context, store) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.opts.Timeout)
 	defer cancel()
-	over, _ := ctx.Deadline()
-	wait, stop := context.WithTimeout(ctx, time.Until(over)*4/5)
-	defer stop()
-	if err := g.serving(wait); err != nil {
+	if err := g.serving(ctx); err != nil {
 		var zero T
 		return zero, err
 	}

@@ -174,9 +174,10 @@ func (g *Guarded) refusedLocked() error {
 	return nil
 }
 
-// serving waits until the node may be granted something.
+// serving waits until the node may be granted something. Who has waited so long that the
+// store's answer would come too late is told to ask again: his numbers would be lost.
 func (g *Guarded) serving(ctx context.Context) error {
-	for {
+	for waited := false; ; waited = true {
 		g.mu.Lock()
 		state, cause, changed, err := g.state, g.cause, g.changed, g.refusedLocked()
 		g.mu.Unlock()
@@ -184,6 +185,9 @@ func (g *Guarded) serving(ctx context.Context) error {
 		case err != nil:
 			return err
 		case state == Serving:
+			if over, ok := ctx.Deadline(); ok && waited && time.Until(over) < g.opts.beatTimeout() {
+				return joinsError(context.DeadlineExceeded)
+			}
 			return nil
 		case cause != nil: // it cannot join now
 			return cause
@@ -191,11 +195,15 @@ func (g *Guarded) serving(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return &hapax.WaitError{
-				Cause:   fmt.Errorf("%w: this node joins, and waits until every living node has met the store", hapax.ErrStoreUnavailable),
-				Context: context.Cause(ctx),
-			}
+			return joinsError(context.Cause(ctx))
 		}
+	}
+}
+
+func joinsError(ended error) error {
+	return &hapax.WaitError{
+		Cause:   fmt.Errorf("%w: this node joins, and waits until every living node has met the store", hapax.ErrStoreUnavailable),
+		Context: ended,
 	}
 }
 
