@@ -27,8 +27,9 @@ const (
 	guardedJoins // reads the counter alone
 )
 
-// A guardedQuery is a query with {row}, {now}, {was} and {id} in place of the
-// pulse's arguments and the store's ID, and question marks for the others.
+// A guardedQuery is a query with {row}, {now}, {was}, {id} and {joins} in place of the
+// pulse's arguments, the store's ID and the counter as it was last, and question marks
+// for the others.
 type guardedQuery struct {
 	text  string
 	order []string // of the arguments: a name, or empty for the next of the others
@@ -59,6 +60,7 @@ type pulse struct {
 	was, now []byte
 	id       string // of the store
 	follows  bool   // the row should be as far as now; see driver.Convoy
+	joins    []byte // the counter as it was found last
 }
 
 // args returns a query's arguments in order.
@@ -74,6 +76,8 @@ func (q *guardedQuery) args(p pulse, others []any) []any {
 			args = append(args, p.now)
 		case "id":
 			args = append(args, p.id)
+		case "joins":
+			args = append(args, p.joins)
 		default:
 			args, others = append(args, others[0]), others[1:]
 		}
@@ -103,14 +107,16 @@ func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(c
 		return contact, s.fail(ctx, op, err)
 	}
 	defer func() { ended(contact.Met) }()
-	args := pulse{p.Row, p.Was.Encode(), now, s.id, !leads}
+	args := pulse{row: p.Row, was: p.Was.Encode(), now: now, id: s.id, follows: !leads}
 	err = s.do(ctx, op, func(ctx context.Context, c *sql.Conn) error {
 		contact = driver.Contact{}
 		meet := func(call guardedCall, others ...any) (meeting, error) {
+			args.joins = s.lastJoins()
 			m, err := s.dialect.meet(ctx, c, s, call, args, others)
 			if err != nil {
 				return m, err
 			}
+			s.noteJoins(m.joins)
 			if !m.here {
 				if err := s.missed(ctx, c); err != nil {
 					return m, err
@@ -136,6 +142,23 @@ func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(c
 	return contact, err
 }
 
+// lastJoins returns the counter of joins as a guarded call found it last, which is all
+// that an allocation in MySQL can ask for.
+func (s *Store) lastJoins() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.joins == nil {
+		return driver.EncodeCounter(0)
+	}
+	return s.joins
+}
+
+func (s *Store) noteJoins(joins []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.joins = joins
+}
+
 // Beat implements driver.Guarding. It is one statement.
 func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
 	return s.guarded(ctx, "make a heartbeat", p, func(_ context.Context, _ *sql.Conn, meet func(guardedCall, ...any) (meeting, error)) error {
@@ -144,8 +167,8 @@ func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error
 	})
 }
 
-// AllocateWith implements driver.Guarding. It takes what Allocate takes; in MySQL
-// another statement reads the joins.
+// AllocateWith implements driver.Guarding. It takes what Allocate takes; in MySQL it is
+// made anew where others have joined since the call before.
 func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (a hapax.Allocation, contact driver.Contact, err error) {
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return a, contact, err
@@ -246,7 +269,8 @@ func postgresMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, 
 // mysqlGuarded makes each call one UPDATE of the rows that it changes, joined with
 // the ones that it looks at. The server locks those too, so that a fence is either
 // seen or has to wait. The answer has room for one number: the mark of an
-// allocation, otherwise the joins.
+// allocation, otherwise the joins. So an allocation is made where the joins are what they
+// were last; where they are not, they are read first.
 //
 // An allocation that follows only reads the process's own row, so that any number of
 // them goes on at the same time.
@@ -262,13 +286,14 @@ func mysqlGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
 	)
 	here = strings.Replace(here, "?", "{id}", 1)
 	still := " AND EXISTS (SELECT 1" + here + ")"
-	tag := func(condition string) string { return " WHERE t.name = ? AND " + condition + " AND " + own + still }
+	allocate := "UPDATE {rows} b JOIN {tags} t" + fence + joins
+	as := " WHERE t.name = ? AND " + same + " AND mark <= ? AND COALESCE(j.value, '" + string(driver.EncodeCounter(0)) + "') = {joins} AND "
 	return map[guardedCall]*guardedQuery{
 		guardedBeat:     {text: "UPDATE {rows} b" + fence + joins + " SET " + tell + " WHERE " + own + still},
-		guardedAllocate: {text: "UPDATE {rows} b JOIN {tags} t" + fence + " SET b.value = GREATEST(b.value, {now}), " + d.allocate + tag(same+" AND mark <= ?")},
-		guardedFollow: {text: "UPDATE {rows} b JOIN {tags} t" + fence + " SET " + d.allocate + " WHERE t.name = ? AND " + same + " AND mark <= ?" +
-			" AND " + strings.Replace(own, "{was}", "{now}", 1) + still},
-		guardedHandBack: {text: "UPDATE {rows} b JOIN {tags} t" + fence + joins + " SET " + tell + ", " + ending + tag(held)},
+		guardedAllocate: {text: allocate + " SET b.value = GREATEST(b.value, {now}), " + d.allocate + as + own + still},
+		guardedFollow:   {text: allocate + " SET " + d.allocate + as + strings.Replace(own, "{was}", "{now}", 1) + still},
+		guardedHandBack: {text: "UPDATE {rows} b JOIN {tags} t" + fence + joins + " SET " + tell + ", " + ending +
+			" WHERE t.name = ? AND " + held + " AND " + own + still},
 		guardedUpdate: {text: "UPDATE {rows} b JOIN {rows} r" + fence + joins + " SET " + tell + ", r.value = ?" +
 			" WHERE r.tbl = ? AND r.name = ? AND r.value = ? AND " + own + still},
 		guardedInsert: {text: "INSERT INTO {rows} (tbl, name, value) SELECT n.tbl, n.name, n.value" +
@@ -315,9 +340,10 @@ func mysqlMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p p
 		m.changed = call != guardedBeat
 		return m, nil
 	case call == guardedAllocate && n > 0:
-		if m.mark = id; id < 0 {
+		if m.joins, m.mark = p.joins, id; id < 0 {
 			m.mark, m.run = id-mysqlKeyHeld, -1
 		}
+		return m, nil
 	case call == guardedInsert && n > 0:
 		m.changed = n%2 == 1 // a row that is added counts once, one that is advanced twice
 	case call == guardedDelete && n > 0:
