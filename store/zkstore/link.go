@@ -22,10 +22,11 @@ const (
 	// thirds without an answer.
 	sessionTimeout = 6 * time.Second
 
-	connectWithin = 3 * time.Second // for one server to take a connection and a session
-	verifyWithin  = 3 * time.Second // for it to log in and show the store's identity
-	maxReply      = 32 << 20        // bytes; a listing of some hundred thousand names
-	maxRequest    = 256 << 10       // bytes
+	connectWithin = 3 * time.Second        // for one server to take a connection and a session
+	answersWithin = 250 * time.Millisecond // after that the next one is tried, too
+	verifyWithin  = 3 * time.Second        // for it to log in and show the store's identity
+	maxReply      = 32 << 20               // bytes; a listing of some hundred thousand names
+	maxRequest    = 256 << 10              // bytes
 )
 
 // A link is one connection with one session. Once it is lost it is not mended
@@ -226,7 +227,8 @@ func isFinal(err error) bool {
 	return errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreCorrupt)
 }
 
-// reconnect tries every server once, in random order.
+// reconnect tries every server once, in random order, and the next one where one does not
+// answer soon. The first link that is up is taken.
 func (s *space) reconnect(a *attempt, wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -234,15 +236,37 @@ func (s *space) reconnect(a *attempt, wait time.Duration) {
 	case <-timer.C:
 	case <-s.life.Done():
 	}
-	for _, i := range rand.Perm(len(s.hosts)) {
-		l, err := s.connect(s.hosts[i])
-		if err == nil {
-			a.link, a.err = l, nil
-			break
+	type result struct {
+		host string
+		link *link
+		err  error
+	}
+	results := make(chan result)
+	order, trying, over := rand.Perm(len(s.hosts)), 0, false
+	for !over && len(order)+trying > 0 {
+		if len(order) > 0 {
+			host := s.hosts[order[0]]
+			order = order[1:]
+			trying++
+			go func() {
+				l, err := s.connect(host)
+				results <- result{host, l, err}
+			}()
 		}
-		a.err = errors.Join(a.err, fmt.Errorf("%s: %w", s.hosts[i], err))
-		if isFinal(err) || s.life.Err() != nil {
-			break
+		var late <-chan time.Time
+		if len(order) > 0 {
+			late = time.After(answersWithin)
+		}
+		select {
+		case r := <-results:
+			trying--
+			if r.err == nil {
+				a.link, a.err = r.link, nil
+			} else {
+				a.err = errors.Join(a.err, fmt.Errorf("%s: %w", r.host, r.err))
+			}
+			over = r.err == nil || isFinal(r.err) || s.life.Err() != nil
+		case <-late:
 		}
 	}
 	s.mu.Lock()
@@ -252,6 +276,11 @@ func (s *space) reconnect(a *attempt, wait time.Duration) {
 	}
 	s.mu.Unlock()
 	close(a.done)
+	for range trying {
+		if r := <-results; r.err == nil {
+			r.link.fail(errors.New("another server has answered sooner"))
+		}
+	}
 }
 
 // connect makes a link to one server and checks the store behind it.
