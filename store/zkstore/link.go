@@ -46,6 +46,7 @@ type link struct {
 
 	generation atomic.Int32 // the version of the node "store", as seen last
 	stale      atomic.Bool  // a write was refused; the generation may be another
+	oneByOne   atomic.Bool  // the server does not answer requests of a bulk
 
 	upOnce, downOnce sync.Once
 
@@ -132,24 +133,30 @@ func newLink(life context.Context, host string, conf *tls.Config) (*link, error)
 	return l, err
 }
 
-func (l *link) dial(ctx context.Context, host string, conf *tls.Config) (net.Conn, error) {
+// dialServer connects to a server, with TLS where that is wanted.
+func dialServer(ctx context.Context, host string, conf *tls.Config) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()
 	var d net.Dialer
 	raw, err := d.DialContext(ctx, "tcp", host)
+	if err != nil || conf == nil {
+		return raw, err
+	}
+	conf = conf.Clone()
+	if conf.ServerName, _, err = net.SplitHostPort(host); err != nil {
+		return nil, errors.Join(err, raw.Close())
+	}
+	secure := tls.Client(raw, conf)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, raw.Close())
+	}
+	return secure, nil
+}
+
+func (l *link) dial(ctx context.Context, host string, conf *tls.Config) (net.Conn, error) {
+	raw, err := dialServer(ctx, host, conf)
 	if err != nil {
 		return nil, err
-	}
-	if conf != nil {
-		conf = conf.Clone()
-		if conf.ServerName, _, err = net.SplitHostPort(host); err != nil {
-			return nil, errors.Join(err, raw.Close())
-		}
-		secure := tls.Client(raw, conf)
-		if err := secure.HandshakeContext(ctx); err != nil {
-			return nil, errors.Join(err, raw.Close())
-		}
-		raw = secure
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -37,7 +37,7 @@ type space struct {
 	base    string // the node above all others
 	renewAt int32
 
-	slots chan struct{}      // one token for each request under way
+	slots chan struct{} // one token for each request under way
 	kept  atomic.Pointer[listing]
 	life  context.Context    // ends with the handle
 	end   context.CancelFunc // ends life
@@ -197,7 +197,7 @@ type listing struct {
 }
 
 // minKept is the length from which on a listing is worth being kept.
-const minKept = 1000
+const minKept = 500
 
 // List implements coord.Space.
 func (s *space) List(ctx context.Context, table, after string, limit int, f func(name string, raw []byte) error) error {
@@ -279,9 +279,21 @@ func (s *space) names(ctx context.Context, l *link, parent string) ([]string, er
 	return fresh.names, nil
 }
 
-// contents returns what the named nodes hold. Each of the requests under way is made
-// by a goroutine that goes on with the next name.
+// contents returns what the named nodes hold, nil for those that there are not.
 func (s *space) contents(ctx context.Context, l *link, parent string, names []string) ([][]byte, error) {
+	if len(names) >= bulkFrom && !l.given && !l.oneByOne.Load() {
+		raws, err := s.readMany(ctx, l, parent, names)
+		if err == nil || ctx.Err() != nil {
+			return raws, err
+		}
+		l.oneByOne.Store(true)
+	}
+	return s.readEach(ctx, l, parent, names)
+}
+
+// readEach reads nodes one by one. Each of the requests under way is made by a goroutine
+// that goes on with the next name.
+func (s *space) readEach(ctx context.Context, l *link, parent string, names []string) ([][]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	raws := make([][]byte, len(names))
