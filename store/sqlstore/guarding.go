@@ -18,13 +18,13 @@ type guardedCall int
 const (
 	guardedBeat guardedCall = iota
 	guardedAllocate
-	guardedFollow // is guardedAllocate where the row is as far as Now; see driver.Convoy
 	guardedHandBack
 	guardedUpdate
 	guardedInsert
 	guardedDelete
-	guardedLook  // reads what meeting holds, and changes nothing
-	guardedJoins // reads the counter alone
+	guardedLook   // reads what meeting holds, and changes nothing
+	guardedJoins  // reads the counter alone
+	guardedFollow // is added to a call whose row should be as far as Now; see driver.Convoy
 )
 
 // A guardedQuery is a query with {row}, {now}, {was}, {id} and {joins} in place of the
@@ -142,15 +142,12 @@ func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(c
 	return contact, err
 }
 
-// lastJoins returns the counter of joins as a guarded call found it last, which is all
-// that an allocation in MySQL can ask for.
+// lastJoins returns the counter of joins as a guarded call found it last, which is what a
+// change in MySQL expects.
 func (s *Store) lastJoins() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.joins == nil {
-		return driver.EncodeCounter(0)
-	}
-	return s.joins
+	return countedJoins(s.joins)
 }
 
 func (s *Store) noteJoins(joins []byte) {
@@ -167,8 +164,7 @@ func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error
 	})
 }
 
-// AllocateWith implements driver.Guarding. It takes what Allocate takes; in MySQL it is
-// made anew where others have joined since the call before.
+// AllocateWith implements driver.Guarding. It takes what Allocate takes.
 func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (a hapax.Allocation, contact driver.Contact, err error) {
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return a, contact, err
@@ -269,11 +265,11 @@ func postgresMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, 
 // mysqlGuarded makes each call one UPDATE of the rows that it changes, joined with
 // the ones that it looks at. The server locks those too, so that a fence is either
 // seen or has to wait. The answer has room for one number: the mark of an
-// allocation, otherwise the joins. So an allocation is made where the joins are what they
-// were last; where they are not, they are read first.
+// allocation, or of a beat alone the joins. So a change is made where the joins are what
+// they were last; where they are not, they are read first.
 //
-// An allocation that follows only reads the process's own row, so that any number of
-// them goes on at the same time.
+// A call that follows only reads the process's own row, so that any number of them goes
+// on at the same time.
 //
 // A row is added by one statement too, which finds the process's own row taken and
 // advances it instead. One is removed after a beat, if that is still there.
@@ -286,16 +282,14 @@ func mysqlGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
 	)
 	here = strings.Replace(here, "?", "{id}", 1)
 	still := " AND EXISTS (SELECT 1" + here + ")"
-	allocate := "UPDATE {rows} b JOIN {tags} t" + fence + joins
-	as := " WHERE t.name = ? AND " + same + " AND mark <= ? AND COALESCE(j.value, '" + string(driver.EncodeCounter(0)) + "') = {joins} AND "
-	return map[guardedCall]*guardedQuery{
-		guardedBeat:     {text: "UPDATE {rows} b" + fence + joins + " SET " + tell + " WHERE " + own + still},
-		guardedAllocate: {text: allocate + " SET b.value = GREATEST(b.value, {now}), " + d.allocate + as + own + still},
-		guardedFollow:   {text: allocate + " SET " + d.allocate + as + strings.Replace(own, "{was}", "{now}", 1) + still},
-		guardedHandBack: {text: "UPDATE {rows} b JOIN {tags} t" + fence + joins + " SET " + tell + ", " + ending +
-			" WHERE t.name = ? AND " + held + " AND " + own + still},
-		guardedUpdate: {text: "UPDATE {rows} b JOIN {rows} r" + fence + joins + " SET " + tell + ", r.value = ?" +
-			" WHERE r.tbl = ? AND r.name = ? AND r.value = ? AND " + own + still},
+	change := func(what, set, where string) (leads, follows *guardedQuery) {
+		from := "UPDATE {rows} b JOIN " + what + fence + joins + " SET "
+		where = " WHERE " + where + " AND COALESCE(j.value, '" + string(driver.EncodeCounter(0)) + "') = {joins}" + still + " AND "
+		return &guardedQuery{text: from + "b.value = GREATEST(b.value, {now}), " + set + where + own},
+			&guardedQuery{text: from + set + where + strings.Replace(own, "{was}", "{now}", 1)}
+	}
+	queries := map[guardedCall]*guardedQuery{
+		guardedBeat: {text: "UPDATE {rows} b" + fence + joins + " SET " + tell + " WHERE " + own + still},
 		guardedInsert: {text: "INSERT INTO {rows} (tbl, name, value) SELECT n.tbl, n.name, n.value" +
 			" FROM (SELECT 'beats' AS tbl, {row} AS name, {now} AS value UNION ALL SELECT ?, ?, ?) n" +
 			" WHERE EXISTS (SELECT 1 FROM {rows} b WHERE b.tbl = 'beats' AND b.name = {row} AND b.value >= {was})" +
@@ -309,6 +303,14 @@ func mysqlGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
 			" (SELECT value FROM {rows} WHERE tbl = 'guard' AND name = 'joins')"},
 		guardedJoins: {text: "SELECT (SELECT value FROM {rows} WHERE tbl = 'guard' AND name = 'joins')"},
 	}
+	for call, q := range map[guardedCall][3]string{
+		guardedAllocate: {"{tags} t", d.allocate, "t.name = ? AND " + same + " AND mark <= ?"},
+		guardedHandBack: {"{tags} t", ending, "t.name = ? AND " + held},
+		guardedUpdate:   {"{rows} r", "r.value = ?", "r.tbl = ? AND r.name = ? AND r.value = ?"},
+	} {
+		queries[call], queries[guardedFollow+call] = change(q[0], q[1], q[2])
+	}
+	return queries
 }
 
 func mysqlMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (m meeting, err error) {
@@ -318,8 +320,8 @@ func mysqlMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p p
 		}
 	}
 	q := s.sql.guarded[call]
-	if call == guardedAllocate && p.follows {
-		q = s.sql.guarded[guardedFollow]
+	if follow := s.sql.guarded[guardedFollow+call]; follow != nil && p.follows {
+		q = follow
 	}
 	res, err := c.ExecContext(ctx, q.text, s.dialect.args(q.args(p, args))...)
 	if err != nil {
@@ -335,14 +337,16 @@ func mysqlMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p p
 	}
 	m.here, m.met, m.changed = true, true, true
 	switch {
-	case call == guardedBeat && id > 0, (call == guardedHandBack || call == guardedUpdate) && n > 0:
-		m.joins = driver.EncodeCounter(id - 1)
-		m.changed = call != guardedBeat
+	case call == guardedBeat && id > 0:
+		m.joins, m.changed = driver.EncodeCounter(id-1), false
 		return m, nil
 	case call == guardedAllocate && n > 0:
 		if m.joins, m.mark = p.joins, id; id < 0 {
 			m.mark, m.run = id-mysqlKeyHeld, -1
 		}
+		return m, nil
+	case (call == guardedHandBack || call == guardedUpdate) && n > 0:
+		m.joins = p.joins
 		return m, nil
 	case call == guardedInsert && n > 0:
 		m.changed = n%2 == 1 // a row that is added counts once, one that is advanced twice
@@ -351,20 +355,32 @@ func mysqlMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p p
 		p.follows = false
 		return mysqlMeet(ctx, c, s, call, p, args)
 	default:
-		return mysqlMissed(ctx, c, s, p)
+		return mysqlMissed(ctx, c, s, call, p, args)
 	}
 	q = s.sql.guarded[guardedJoins]
 	err = s.queryRow(ctx, c, q.text, q.args(p, nil), &m.joins)
 	return m, err
 }
 
-// mysqlMissed finds out why a guarded query changed nothing. Where it was not for
-// the beat, the beat is made now.
-func mysqlMissed(ctx context.Context, c *sql.Conn, s *Store, p pulse) (m meeting, err error) {
+// mysqlMissed finds out why a guarded query changed nothing. Where others have joined it
+// is made anew; where it was not for the beat, the beat is made now.
+func mysqlMissed(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (m meeting, err error) {
 	q := s.sql.guarded[guardedLook]
 	err = s.queryRow(ctx, c, q.text, q.args(p, nil), &m.here, &m.own, &m.fence, &m.joins)
 	if err != nil || !m.here || m.fence != nil || bytes.Compare(m.own, p.was) < 0 {
 		return m, err
 	}
+	if now := countedJoins(m.joins); !bytes.Equal(now, p.joins) && s.sql.guarded[guardedFollow+call] != nil {
+		p.joins = now
+		return mysqlMeet(ctx, c, s, call, p, args)
+	}
 	return mysqlMeet(ctx, c, s, guardedBeat, p, nil)
+}
+
+// countedJoins is the counter in a row that may be missing.
+func countedJoins(row []byte) []byte {
+	if row == nil {
+		return driver.EncodeCounter(0)
+	}
+	return row
 }
