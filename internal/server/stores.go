@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/boltstore"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/etcdstore"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/mongostore"
@@ -152,6 +153,9 @@ func (o opener) open(ctx context.Context) (hapax.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	store, err := o.dial(ctx)
+	if m, ok := store.(driver.Migrated); ok && err == nil && m.Migrated() != "" {
+		o.log.Info("the store of an older version was migrated", "what", m.Migrated())
+	}
 	return store, o.explain(err)
 }
 

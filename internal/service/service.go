@@ -63,6 +63,7 @@ type Service struct {
 	bounds   bounds
 	holders  holders
 	tags     tagTable
+	parting  parting
 
 	strategies *strategy.Registry
 
@@ -357,6 +358,7 @@ func (s *Service) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	s.parting.begin()
 	s.stop()
 	ended := make(chan struct{})
 	go func() { s.children.Wait(); close(ended) }()

@@ -19,29 +19,37 @@ var (
 // isOlder reports whether a file has the first version's buckets.
 func isOlder(tx *bbolt.Tx) bool { return tx.Bucket(bucketWorkersBefore) != nil }
 
-// migrate moves what the first version left into the rows of this one.
-func migrate(inner *bbolt.Tx) error {
+var _ driver.Migrated = (*Store)(nil)
+
+// Migrated implements driver.Migrated.
+func (s *Store) Migrated() string { return s.migrated }
+
+// migrate moves what the first version left into the rows of this one, and says what
+// that was; nothing where there is nothing of it.
+func migrate(inner *bbolt.Tx) (what string, err error) {
 	if !isOlder(inner) {
-		return nil
+		return "", nil
 	}
+	what = fmt.Sprintf("a file of format %q became one of format %q: %d tags, %d pools and workers", formatBefore, format,
+		inner.Bucket(bucketTags).Stats().KeyN, inner.Bucket(bucketPoolsBefore).Stats().KeyN+inner.Bucket(bucketWorkersBefore).Stats().KeyN)
 	if _, err := inner.CreateBucketIfNotExists(bucketRows); err != nil {
-		return err
+		return "", err
 	}
 	tx, err := newTransaction(inner)
 	if err != nil {
-		return err
+		return "", err
 	}
 	for _, move := range []func(*transaction) error{movePools, moveWorkers, moveTags} {
 		if err := move(tx); err != nil {
-			return err
+			return "", err
 		}
 	}
 	for _, bucket := range [][]byte{bucketPoolsBefore, bucketWorkersBefore} {
 		if err := tx.DeleteBucket(bucket); err != nil {
-			return err
+			return "", err
 		}
 	}
-	return tx.finish()
+	return what, tx.finish()
 }
 
 // putRow adds a row in place of a record of the first version.

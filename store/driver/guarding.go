@@ -179,3 +179,17 @@ type Healing interface {
 	// that the store does not know is created with the layout.
 	HealWorker(ctx context.Context, layout string, w hapax.Worker) (hapax.Worker, error)
 }
+
+// Exclusive is implemented by stores that programs of older versions could use although
+// they do not know this version's format.
+type Exclusive interface {
+	// ExcludeOlder keeps them from the store from now on. store/witness calls it once none
+	// of them runs; later calls do nothing.
+	ExcludeOlder(ctx context.Context) error
+}
+
+// Migrated is implemented by stores that are opened in the formats of older versions.
+type Migrated interface {
+	// Migrated says what was changed when the store was opened; empty: nothing was.
+	Migrated() string
+}

@@ -128,6 +128,8 @@ type Store struct {
 	keys keys
 	id   string
 
+	migrated string // what Open changed of what an older version left
+
 	mu    sync.Mutex     // guards closing done, and calls.Add against calls.Wait
 	done  chan struct{}  // closed by Close
 	calls sync.WaitGroup // requests in flight, see request
@@ -199,11 +201,15 @@ func (s *Store) begin(ctx context.Context) (struct{}, error) {
 		return none, err
 	}
 	m := r.fields()
-	if m["format"] != format {
-		return none, fmt.Errorf("%w: redis: the keys have format %.20q, this version understands %q", hapax.ErrStoreCorrupt, m["format"], format)
-	}
 	s.id = m["id"]
-	return none, nil
+	switch m["format"] {
+	case format:
+		return none, nil
+	case formatFirst, formatMoving:
+		return none, s.migrate(ctx)
+	}
+	return none, fmt.Errorf("%w: redis: the keys have format %.20q, and this version, hapax %s, knows formats %s and %s: use a newer version",
+		hapax.ErrNotSupported, m["format"], hapax.Version(), formatFirst, format)
 }
 
 // StoreID implements hapax.SegmentStore. It fails with ErrStoreReplaced once

@@ -176,6 +176,9 @@ type Store struct {
 	closed  atomic.Bool
 	convoy  driver.Convoy // of the guarded calls
 
+	migrated string      // what New changed of what an older version left
+	excludes atomic.Bool // older versions are known to be kept from the store
+
 	mu      sync.Mutex       // guards the fields below
 	tags    map[string]known // what is remembered of tags
 	checked map[any]checked  // by driver's connection
@@ -255,7 +258,7 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) StoreID(ctx context.Context) (id string, err error) {
 	err = s.do(ctx, "read the store ID", func(ctx context.Context, c *sql.Conn) error {
 		meta, err := s.readMeta(ctx, c)
-		if id = meta[metaStoreID]; err == nil && id == "" {
+		if id = idOf(meta); err == nil && id == "" {
 			err = replacedError("", s.id)
 		}
 		return err

@@ -32,6 +32,54 @@ const (
 	closedID         = "format-3"
 )
 
+// The format of the rows that this version keeps in a store. It is raised when an older
+// version would misread them, so that no two versions run side by side that do.
+const (
+	formatNow = 3
+	rowFormat = "format" // of driver.TableGuard
+)
+
+// A formatRow says in which format a store's rows are, and who wrote that.
+type formatRow struct {
+	Format int64  `json:"format"`
+	By     string `json:"by"`
+}
+
+// checkFormat refuses a store whose rows have a newer format than this version knows. It
+// reports whether the store says which one it has.
+func checkFormat(ctx context.Context, s driver.Rows) (told bool, err error) {
+	raw, err := s.Row(ctx, driver.TableGuard, rowFormat)
+	if err != nil || raw == nil {
+		return false, unavailable(err)
+	}
+	var row formatRow // a newer version's may say more
+	if err := json.Unmarshal(raw, &row); err != nil {
+		return true, fmt.Errorf("%w: row %q of table %q: %w", hapax.ErrStoreCorrupt, rowFormat, driver.TableGuard, err)
+	}
+	if row.Format > formatNow {
+		return true, fmt.Errorf("%w: the store's rows have format %d, written by hapax %s, and this version, hapax %s, knows formats up to %d: use a newer version",
+			hapax.ErrNotSupported, row.Format, row.By, hapax.Version(), formatNow)
+	}
+	return true, nil
+}
+
+// claim sees to it that a process may use the store, and none of an older version does.
+func (g *Guarded) claim(ctx context.Context, s store) error {
+	told, err := checkFormat(ctx, s)
+	if err == nil {
+		err = g.closeToOlder(ctx, s)
+	}
+	if err != nil || told {
+		return err
+	}
+	value, err := json.Marshal(formatRow{formatNow, hapax.Version()})
+	if err != nil {
+		return err
+	}
+	_, err = s.SwapRow(ctx, driver.TableGuard, rowFormat, nil, value) // where another was first, it says the same
+	return unavailable(err)
+}
+
 // applyFirst applies a record of a witness of the first format.
 func (r *record) applyFirst(payload []byte, kind string) error {
 	fields := strings.Split(string(payload), "\t")
@@ -181,7 +229,7 @@ func (g *Guarded) closeToOlder(ctx context.Context, s store) error {
 			return err
 		}
 		if stands.ID == closedID {
-			return nil
+			return excludeOlder(ctx, s)
 		}
 		return fmt.Errorf("%w: a fence stands that an older version raised (node %q: %s); run `hapax adopt` of that version first", hapax.ErrFenced, stands.Name, stands.Why)
 	}
@@ -230,8 +278,19 @@ func (g *Guarded) closeToOlder(ctx context.Context, s store) error {
 			return unavailable(err)
 		}
 	}
+	if err := excludeOlder(ctx, s); err != nil {
+		return err
+	}
 	if len(rows) > 0 {
 		g.opts.Log.Info("took over the store from an older version, which is kept from it from now on", "nodes", len(rows))
+	}
+	return nil
+}
+
+// excludeOlder keeps versions from the store that do not look for a fence in its rows.
+func excludeOlder(ctx context.Context, s store) error {
+	if e, ok := s.(driver.Exclusive); ok {
+		return unavailable(e.ExcludeOlder(ctx))
 	}
 	return nil
 }
