@@ -18,12 +18,16 @@ import (
 // The formats of the keys, beside the present one.
 const (
 	formatFirst  = "1"        // pools and workers under keys of their own
-	formatMoving = "1, to 2"  // it is being migrated
+	formatMoving = "1, to 3"  // it is being migrated
+	formatSecond = "2"        // the same keys, in a store that 04c10f7 could use
 	movedPools   = "pools-1"  // where that leaves the first version's pools
-	movedNote    = "format 2" // what stands in their place: text, which no program of that version can use
+	movedNote    = "format 3" // what stands in their place: text, which no program of that version can use
 )
 
-var _ driver.Migrated = (*Store)(nil)
+var (
+	_ driver.Exclusive = (*Store)(nil)
+	_ driver.Migrated  = (*Store)(nil)
+)
 
 // Keys of the first version.
 func (k keys) poolsBefore() string              { return string(k) + "{hapax}:pools" }
@@ -32,6 +36,14 @@ func (k keys) workersBefore(pool string) string { return string(k) + "workers:" 
 
 // Migrated implements driver.Migrated.
 func (s *Store) Migrated() string { return s.migrated }
+
+// ExcludeOlder implements driver.Exclusive.
+func (s *Store) ExcludeOlder(ctx context.Context) error {
+	_, err := request(ctx, s, "keep older versions from the store", func(ctx context.Context) (reply, error) {
+		return s.eval(ctx, formatScript, []string{s.keys.store()}, format)
+	})
+	return err
+}
 
 // migrate moves what the first version left into rows, and fills in what it did not know
 // of tags. Programs of that version cannot write workers any more once their key has no

@@ -74,7 +74,7 @@ const (
 )
 
 const (
-	format         = "2"         // of the keys; another one is refused
+	format         = "3"         // of the keys
 	maxPrefixBytes = 64          // of Options.Prefix
 	maxWait        = 100         // replicas
 	waitFor        = time.Second // how long a grant waits for its replicas
@@ -203,13 +203,13 @@ func (s *Store) begin(ctx context.Context) (struct{}, error) {
 	m := r.fields()
 	s.id = m["id"]
 	switch m["format"] {
-	case format:
+	case format, formatSecond:
 		return none, nil
 	case formatFirst, formatMoving:
 		return none, s.migrate(ctx)
 	}
 	return none, fmt.Errorf("%w: redis: the keys have format %.20q, and this version, hapax %s, knows formats %s and %s: use a newer version",
-		hapax.ErrNotSupported, m["format"], hapax.Version(), formatFirst, format)
+		hapax.ErrStoreCorrupt, m["format"], hapax.Version(), formatFirst, format)
 }
 
 // StoreID implements hapax.SegmentStore. It fails with ErrStoreReplaced once

@@ -41,7 +41,7 @@ func (s *Store) formatOf(ctx context.Context, c *sql.Conn) (int64, error) {
 	case err == nil:
 		format, err := strconv.ParseInt(rows[0][0], 10, 64)
 		if err == nil && format > formatNow {
-			err = fmt.Errorf("%w: the tables have format %d, and this version, hapax %s, knows formats %d to %d: use a newer version", hapax.ErrNotSupported, format, hapax.Version(), formatFirst, formatNow)
+			err = fmt.Errorf("%w: the tables have format %d, and this version, hapax %s, knows formats %d to %d: use a newer version", hapax.ErrStoreCorrupt, format, hapax.Version(), formatFirst, formatNow)
 		}
 		return format, err
 	case class == noTable:

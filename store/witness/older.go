@@ -58,7 +58,7 @@ func checkFormat(ctx context.Context, s driver.Rows) (told bool, err error) {
 	}
 	if row.Format > formatNow {
 		return true, fmt.Errorf("%w: the store's rows have format %d, written by hapax %s, and this version, hapax %s, knows formats up to %d: use a newer version",
-			hapax.ErrNotSupported, row.Format, row.By, hapax.Version(), formatNow)
+			hapax.ErrStoreCorrupt, row.Format, row.By, hapax.Version(), formatNow)
 	}
 	return true, nil
 }
