@@ -180,7 +180,8 @@ func (s *serving) read(stderr io.Reader, started chan<- string) {
 	defer close(started)
 	defer s.over.Store(true)
 	told := false
-	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+	lines := bufio.NewScanner(stderr)
+	for lines.Buffer(nil, 16<<20); lines.Scan(); {
 		s.mu.Lock()
 		s.log.Write(append(lines.Bytes(), '\n'))
 		s.mu.Unlock()

@@ -1,8 +1,13 @@
 package boltstore
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -112,4 +117,39 @@ func moveTags(tx *transaction) error {
 		}
 	}
 	return nil
+}
+
+// Look returns what Open would change in the file at path, empty for nothing, and fails
+// where Open would because another process has it open, it is damaged, or a newer version
+// has written it. It changes nothing.
+func Look(ctx context.Context, path string) (change string, err error) {
+	if err := context.Cause(ctx); err != nil {
+		return "", unavailable(err)
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return driver.NewStore, nil
+	}
+	err = guard(func() error {
+		db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		return db.View(func(tx *bbolt.Tx) error {
+			head, err := readHeader(tx)
+			switch {
+			case err != nil:
+				return err
+			case head.ID == "":
+				change = driver.NewStore
+			case isOlder(tx) || head.Format != format:
+				change = fmt.Sprintf("the file of format %q becomes one of format %q", head.Format, format)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return "", explain(path, err)
+	}
+	return change, nil
 }

@@ -190,6 +190,18 @@ type Exclusive interface {
 
 // Migrated is implemented by stores that are opened in the formats of older versions.
 type Migrated interface {
-	// Migrated says what was changed when the store was opened; empty: nothing was.
+	// Migrated says what was changed when the store was opened, or would be where it was
+	// opened to be looked at; empty: nothing.
 	Migrated() string
 }
+
+// A WouldChange is the error of a store that was opened to be looked at only, with the
+// option Look, where it could not be opened without changing something.
+type WouldChange struct {
+	What string // what opening would do
+}
+
+func (w *WouldChange) Error() string { return "opening the store would change it: " + w.What }
+
+// NewStore is what opening does where there is no store.
+const NewStore = "there is no store yet; one is made"

@@ -21,9 +21,10 @@ type space struct {
 	calls  coord.Calls
 	client *clientv3.Client
 	prefix string // begins every key; ends in a slash
+	look   bool   // Options.Look
 
 	identity atomic.Pointer[string] // the value of the key "store", as found last
-	id       string // the store ID in it
+	id       string                 // the store ID in it
 }
 
 // dir returns what the keys of a table's rows begin with; the names follow as

@@ -70,6 +70,10 @@ type Options struct {
 	// Timeout bounds each call, also when its context allows more; default 5 s.
 	Timeout time.Duration
 
+	// Look has Open change nothing: where it would have to, it fails with a
+	// *driver.WouldChange. Nothing may be written to the store then.
+	Look bool
+
 	// Warn receives what an operator should know about the cluster's setup, with
 	// a stable code: "few_members" (the cluster has fewer than three voting
 	// members: a lost disk loses the store). It is called by Open only.
@@ -144,6 +148,7 @@ func New(ctx context.Context, client *clientv3.Client, prefix string, opts Optio
 func newStore(prefix string, hosts []string, opts Options) *Store {
 	k := &space{
 		prefix: prefix + "/",
+		look:   opts.Look,
 		calls:  coord.Calls{Service: "etcd at " + strings.Join(hosts, ","), Timeout: opts.Timeout},
 	}
 	return &Store{rows: coord.NewRows(&k.calls, k), space: k}
@@ -220,6 +225,8 @@ func (s *space) identify(ctx context.Context) error {
 	var value string
 	if len(reply.Kvs) > 0 {
 		value = string(reply.Kvs[0].Value)
+	} else if s.look {
+		return &driver.WouldChange{What: driver.NewStore}
 	} else {
 		value = string(coord.Encode(identity{rand.Text(), clusterName(reply.Header.ClusterId), coord.FormatNow}))
 		done, err := s.client.Txn(ctx).

@@ -76,6 +76,10 @@ type Options struct {
 	Timeout time.Duration // of each call, also when its context allows more; default DefaultTimeout; in the URL: timeoutMS
 	TLS     *tls.Config   // instead of what the URL says about TLS; default nil
 
+	// Look has Open change nothing: where it would have to, it fails with a
+	// *driver.WouldChange. Nothing may be written to the store then.
+	Look bool
+
 	// Warn is told by Open what an operator should know. Default: nobody is told.
 	Warn func(code, message string)
 }
@@ -234,6 +238,9 @@ type meta struct {
 // begin makes the store unless it exists, and warns about what cannot be durable.
 func (s *Store) begin(ctx context.Context) error {
 	m, err := s.readMeta(ctx)
+	if err == nil && m.ID == "" && s.opts.Look {
+		return &driver.WouldChange{What: driver.NewStore}
+	}
 	if err == nil && m.ID == "" {
 		_, err = s.meta.InsertOne(ctx, bson.D{
 			{Key: "_id", Value: storeDocument},

@@ -85,6 +85,28 @@ func (s *Store) migrate(ctx context.Context) error {
 	return nil
 }
 
+// wouldChange fails where Open would change something.
+func (s *Store) wouldChange(ctx context.Context) error {
+	m, err := s.rdb.HGetAll(ctx, s.keys.store()).Result()
+	if err != nil {
+		return err
+	}
+	switch m["format"] {
+	case "":
+		return &driver.WouldChange{What: driver.NewStore}
+	case formatFirst, formatMoving:
+		pools, err := s.poolsOlder(ctx)
+		if err == nil {
+			err = s.namesOlder(ctx, pools)
+		}
+		if err != nil {
+			return err
+		}
+		return &driver.WouldChange{What: fmt.Sprintf("keys of format %s become keys of format %s: pools and workers become rows, and tags get new fields", formatFirst, format)}
+	}
+	return nil
+}
+
 // poolsOlder returns the layouts of the first version's pools, wherever they are now.
 func (s *Store) poolsOlder(ctx context.Context) (map[string]string, error) {
 	pools, err := s.rdb.HGetAll(ctx, s.keys.poolsMoved()).Result()

@@ -87,6 +87,10 @@ type Options struct {
 	Wait    int           // replicas that must have a write before it counts; 0 to 100, default 0; in the URL: wait
 	TLS     *tls.Config   // for rediss URLs instead of the system's roots; default nil
 
+	// Look has Open change nothing: where it would have to, it fails with a
+	// *driver.WouldChange. Nothing may be written to the store then.
+	Look bool
+
 	// Warn is told by Open what an operator should know. It must not call the
 	// store. Default: nobody is told.
 	Warn func(code, message string)
@@ -195,6 +199,11 @@ func (s *Store) begin(ctx context.Context) (struct{}, error) {
 	none := struct{}{}
 	if err := s.inspect(ctx); err != nil {
 		return none, err
+	}
+	if s.opts.Look {
+		if err := s.wouldChange(ctx); err != nil {
+			return none, err
+		}
 	}
 	r, err := s.evalWaiting(ctx, openScript, []string{s.keys.store()}, []any{rand.Text(), format}, s.opts.Wait)
 	if err != nil {

@@ -30,6 +30,11 @@ func (s *Store) bootstrap(ctx context.Context, c *sql.Conn) error {
 	if err != nil {
 		return err
 	}
+	if s.opts.Look {
+		if err := s.wouldChange(ctx, c, format); err != nil {
+			return err
+		}
+	}
 	if format == formatFirst {
 		if err := s.migrateFirst(ctx, c); err != nil {
 			return err
@@ -87,6 +92,9 @@ func (s *Store) assess(ctx context.Context, c *sql.Conn) (map[string]string, err
 		return nil, fmt.Errorf("%w: its ID is gone, but its tables hold data; restore it, or raise the marks and open the store with Adopt once", hapax.ErrStoreReplaced)
 	}
 	if !create {
+		if s.opts.Look {
+			return meta, nil
+		}
 		return meta, s.addToken(ctx, c)
 	}
 	for _, statement := range s.sql.schema {

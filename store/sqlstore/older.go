@@ -163,6 +163,28 @@ func (s *Store) copyOlder(ctx context.Context, c *sql.Conn, id string) (int, err
 	return len(pools) + len(workers), nil
 }
 
+// wouldChange fails where New would change what rows are read from, and notes what else
+// it would change.
+func (s *Store) wouldChange(ctx context.Context, c *sql.Conn, format int64) error {
+	if format == formatFirst {
+		if err := s.namesOlder(ctx, c); err != nil {
+			return err
+		}
+		return &driver.WouldChange{What: fmt.Sprintf("tables of format %d become tables of format %d: pools and workers become rows, and tags get new columns", formatFirst, formatNow)}
+	}
+	meta, err := s.readMeta(ctx, c)
+	if err != nil && s.dialect.classify(err) != noTable {
+		return err
+	}
+	if idOf(meta) == "" {
+		return &driver.WouldChange{What: driver.NewStore}
+	}
+	if _, err := texts(ctx, c, s.sql.fenced); err != nil && s.dialect.classify(err) == noColumn {
+		s.migrated = fmt.Sprintf("tables of format %d become tables of format %d: tags get the column token", formatSecond, formatNow)
+	}
+	return nil
+}
+
 // ExcludeOlder implements driver.Exclusive.
 func (s *Store) ExcludeOlder(ctx context.Context) error {
 	if s.excludes.Load() {

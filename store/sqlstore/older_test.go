@@ -184,4 +184,3 @@ func TestTablesOfANewerVersion(t *testing.T) {
 		}
 	})
 }
-

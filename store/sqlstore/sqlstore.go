@@ -117,6 +117,10 @@ type Options struct {
 	// otherwise.
 	Adopt bool
 
+	// Look has New change nothing: where it would have to, it fails with a
+	// *driver.WouldChange. Nothing may be written to the store then.
+	Look bool
+
 	// Warn receives what an operator should know, with one of the Warn codes.
 	// It is called by New and when connections are checked, by several goroutines
 	// at once, and must not call the store.

@@ -205,6 +205,24 @@ type olderNode struct {
 	runs  bool
 }
 
+// An olderRow is what this version needs of a heartbeat of an older one.
+type olderRow struct {
+	Name  string `json:"name"`
+	Every int64  `json:"every_ms"`
+}
+
+func decodeOlder(name string, raw []byte) (row olderRow, err error) {
+	if err := json.Unmarshal(raw, &row); err != nil {
+		return row, fmt.Errorf("%w: row %q of table %q: %w", hapax.ErrStoreCorrupt, name, tableNodesBefore, err)
+	}
+	return row, nil
+}
+
+// every returns how often the node writes its heartbeat at least.
+func (r olderRow) every() time.Duration {
+	return min(time.Duration(r.Every)*time.Millisecond, time.Minute)
+}
+
 // closeToOlder waits until no node of an older version runs on the store, and keeps them
 // from it from then on: they would be granted numbers that no heartbeat vouches for.
 func (g *Guarded) closeToOlder(ctx context.Context, s store) error {
@@ -242,19 +260,16 @@ func (g *Guarded) closeToOlder(ctx context.Context, s store) error {
 		g.older = map[string]olderNode{}
 	}
 	for name, raw := range rows {
-		var about struct {
-			Name  string `json:"name"`
-			Every int64  `json:"every_ms"`
-		}
-		if err := json.Unmarshal(raw, &about); err != nil {
-			return fmt.Errorf("%w: row %q of table %q: %w", hapax.ErrStoreCorrupt, name, tableNodesBefore, err)
+		about, err := decodeOlder(name, raw)
+		if err != nil {
+			return err
 		}
 		node, seen := g.older[name]
 		if node.value != string(raw) {
 			node = olderNode{string(raw), now, seen}
 			g.older[name] = node
 		}
-		every := max(g.opts.Heartbeat, min(time.Duration(about.Every)*time.Millisecond, time.Minute))
+		every := max(g.opts.Heartbeat, about.every())
 		left := waitOf(every) - (now - node.at)
 		if left > 0 && node.runs {
 			return fmt.Errorf("%w: node %q of an older version runs on this store; stop it first, since its grants cannot be guarded", hapax.ErrStoreUnavailable, about.Name)

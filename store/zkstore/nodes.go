@@ -3,8 +3,8 @@ package zkstore
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -36,6 +36,7 @@ type space struct {
 	auth    string // user:password of the digest scheme; empty: none
 	acl     []zk.ACL
 	base    string // the node above all others
+	looks   bool   // Options.Look
 	renewAt int32
 
 	slots chan struct{}      // one token for each request under way
@@ -300,6 +301,9 @@ func (s *space) verify(ctx context.Context, l *link) error {
 	raw, generation, err := s.get(ctx, l, node)
 	if err != nil {
 		return err
+	}
+	if raw == nil && want == "" && s.looks {
+		return &driver.WouldChange{What: driver.NewStore}
 	}
 	if raw == nil && want == "" {
 		err := s.create(ctx, l, node, coord.Encode(identity{rand.Text(), coord.FormatNow}))
