@@ -351,9 +351,6 @@ func mysqlMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p p
 	case call == guardedInsert && n > 0:
 		m.changed = n%2 == 1 // a row that is added counts once, one that is advanced twice
 	case call == guardedDelete && n > 0:
-	case p.follows:
-		p.follows = false
-		return mysqlMeet(ctx, c, s, call, p, args)
 	default:
 		return mysqlMissed(ctx, c, s, call, p, args)
 	}
@@ -362,19 +359,25 @@ func mysqlMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p p
 	return m, err
 }
 
-// mysqlMissed finds out why a guarded query changed nothing. Where others have joined it
-// is made anew; where it was not for the beat, the beat is made now.
+// mysqlMissed finds out why a guarded query changed nothing. Where others have joined, or
+// the row is not as far as those say who are followed, it is made anew; where it was not
+// for the beat, the beat is made now, if it is not yet.
 func mysqlMissed(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (m meeting, err error) {
 	q := s.sql.guarded[guardedLook]
 	err = s.queryRow(ctx, c, q.text, q.args(p, nil), &m.here, &m.own, &m.fence, &m.joins)
 	if err != nil || !m.here || m.fence != nil || bytes.Compare(m.own, p.was) < 0 {
 		return m, err
 	}
-	if now := countedJoins(m.joins); !bytes.Equal(now, p.joins) && s.sql.guarded[guardedFollow+call] != nil {
-		p.joins = now
+	joins, reached := countedJoins(m.joins), bytes.Compare(m.own, p.now) >= 0
+	switch {
+	case s.sql.guarded[guardedFollow+call] != nil && (!bytes.Equal(joins, p.joins) || p.follows && !reached):
+		p.joins, p.follows = joins, p.follows && reached
 		return mysqlMeet(ctx, c, s, call, p, args)
+	case !reached:
+		return mysqlMeet(ctx, c, s, guardedBeat, p, nil)
 	}
-	return mysqlMeet(ctx, c, s, guardedBeat, p, nil)
+	m.met = true
+	return m, nil
 }
 
 // countedJoins is the counter in a row that may be missing.
