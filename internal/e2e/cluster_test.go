@@ -125,7 +125,7 @@ func (l *client) run(ctx context.Context) {
 		default:
 			l.c.t.Errorf("%s of %s: %v", l.tag, l.node.address, err)
 		}
-		time.Sleep(scale(5*time.Millisecond, time.Millisecond))
+		time.Sleep(scale(25*time.Millisecond, time.Millisecond))
 	}
 }
 

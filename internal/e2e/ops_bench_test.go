@@ -10,6 +10,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/server"
+	"github.com/hapax-id/hapax/internal/testservers"
 )
 
 // BenchmarkGuardedGrant shows what a grant costs a node, with its witness and its
@@ -64,14 +65,18 @@ func benchmarkCrowd(b *testing.B, store hapax.Store, callers, tags int) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "grants/s")
 }
 
-// BenchmarkSurvey reads every line of a store with 20,000 tags, as a node does that sees
-// another one join or leave.
+// BenchmarkSurvey reads every line of a store with 20,000 tags, or 100,000 in a soak, as a
+// node does that sees another one join or leave, and tells what goes over the network for
+// that.
 func BenchmarkSurvey(b *testing.B) {
-	const lines = 20_000
+	const page = 5000
+	lines := scale(20_000, 100_000)
 	for _, store := range sharedStores {
 		b.Run(store.name, func(b *testing.B) {
+			s := store.start(b)
+			proxy := testservers.NewProxy(b, s.Addr)
 			config := server.DefaultConfig()
-			config.Store = store.start(b).URL
+			config.Store = s.URL
 			node, err := server.OpenStore(b.Context(), config, slog.New(slog.DiscardHandler))
 			if err != nil {
 				b.Fatal(err)
@@ -81,7 +86,7 @@ func BenchmarkSurvey(b *testing.B) {
 			var wg sync.WaitGroup
 			for range 64 {
 				wg.Go(func() {
-					for i := made.Add(1); i <= lines; i = made.Add(1) {
+					for i := made.Add(1); i <= int64(lines); i = made.Add(1) {
 						tag, err := hapax.Tag{Name: fmt.Sprintf("tag-%06d", i)}.WithDefaults()
 						if err == nil {
 							_, err = node.Store.CreateTag(b.Context(), tag, hapax.CreateExplicit)
@@ -95,22 +100,38 @@ func BenchmarkSurvey(b *testing.B) {
 			}
 			wg.Wait()
 			for b.Loop() {
-				got := 0
-				for after := ""; ; {
-					page, err := node.Store.Tags(b.Context(), after, 1000)
-					if err != nil {
-						b.Fatal(err)
-					}
-					if got += len(page); len(page) == 0 {
-						break
-					}
-					after = page[len(page)-1].Name
-				}
-				if got < lines {
-					b.Fatalf("%d tags, want %d", got, lines)
-				}
+				readTags(b, node.Store, page, lines)
 			}
-			b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)/lines*100_000, "s/100k-lines")
+			b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)/float64(lines)*100_000, "s/100k-lines")
+			config.Store = proxy.URL(s.URL)
+			reader, err := server.OpenStore(b.Context(), config, slog.New(slog.DiscardHandler))
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer reader.Close()
+			sent, received := proxy.Carried()
+			readTags(b, reader.Store, page, lines)
+			nowSent, nowReceived := proxy.Carried()
+			b.ReportMetric(float64(nowSent-sent)/float64(lines), "B-sent/line")
+			b.ReportMetric(float64(nowReceived-received)/float64(lines), "B-received/line")
 		})
+	}
+}
+
+// readTags reads all tags, of which there are so many, page by page.
+func readTags(b *testing.B, store hapax.Store, page, want int) {
+	got := 0
+	for after := ""; ; {
+		tags, err := store.Tags(b.Context(), after, page)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if got += len(tags); len(tags) < page {
+			break
+		}
+		after = tags[len(tags)-1].Name
+	}
+	if got < want {
+		b.Fatalf("%d tags, want %d", got, want)
 	}
 }

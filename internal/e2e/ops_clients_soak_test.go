@@ -12,6 +12,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	sdk "github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -88,7 +89,7 @@ func runPrograms(t *testing.T, url string, programs, tags int, during time.Durat
 
 // program is what an ordinary client does that starts, takes a few numbers, and stops.
 func program(ctx context.Context, server, tag string) (ids []hapax.ID, err error) {
-	c, err := sdk.Dial(ctx, sdk.Options{}, server)
+	c, err := sdk.Dial(ctx, sdk.Options{Timeout: patience.Call}, server) // the machine is busy
 	if err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}

@@ -21,6 +21,9 @@ import (
 func TestRestoredStores(t *testing.T) {
 	t.Parallel()
 	for _, store := range sharedStores {
+		if !store.often() {
+			continue
+		}
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel() // most of it is waiting
 			s := store.start(t)

@@ -45,6 +45,7 @@ func EtcdCluster(t testing.TB, n int) ([]*Server, string) {
 	}
 	for _, m := range members {
 		m.await(t, etcdReady)
+		m.spec.ready = etcdReady // one that starts again has caught up
 	}
 	return members, "etcd://" + strings.Join(addrs, ",")
 }

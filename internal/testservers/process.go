@@ -172,6 +172,7 @@ func start(t testing.TB, c spec) *Server {
 	t.Helper()
 	s := &Server{Dir: c.dir, t: t, spec: c}
 	t.Cleanup(s.kill)
+	t.Cleanup(s.tellOfItsEnd)
 	var err error
 	for range startAttempts {
 		s.port = FreePort(t)
@@ -378,6 +379,22 @@ func (s *Server) awaitReady(done chan error) error {
 			return fmt.Errorf("not ready after %v: %w", patience.Long, err)
 		case <-tick.C:
 		}
+	}
+}
+
+// tellOfItsEnd logs why a server ended that nobody stopped, for a test that failed.
+func (s *Server) tellOfItsEnd() {
+	s.mu.Lock()
+	done := s.done
+	s.mu.Unlock()
+	if !s.t.Failed() || done == nil {
+		return
+	}
+	select {
+	case exit := <-done:
+		done <- exit
+		s.t.Logf("%s at %s ended by itself: %v\n%s", s.spec.name, s.Addr, exit, s.Log())
+	default:
 	}
 }
 

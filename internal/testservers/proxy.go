@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -18,6 +19,7 @@ type Proxy struct {
 	listener net.Listener
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
+	carried  [2]atomic.Int64 // bytes, by direction
 
 	mu      sync.Mutex // guards everything below
 	target  string
@@ -153,6 +155,11 @@ func (p *Proxy) Fired() int {
 	return p.fired
 }
 
+// Carried returns how many bytes have gone on in each direction.
+func (p *Proxy) Carried() (sent, received int64) {
+	return p.carried[toServer].Load(), p.carried[toClient].Load()
+}
+
 // Contains matches requests that hold the text.
 func Contains(text string) func([]byte) bool {
 	return func(b []byte) bool { return bytes.Contains(b, []byte(text)) }
@@ -240,6 +247,7 @@ func (p *Proxy) pump(ctx context.Context, l *link, dir direction) {
 		if _, err := dst.Write(buf[:n]); err != nil {
 			return
 		}
+		p.carried[dir].Add(int64(n))
 	}
 }
 

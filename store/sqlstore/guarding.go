@@ -18,17 +18,18 @@ type guardedCall int
 const (
 	guardedBeat guardedCall = iota
 	guardedAllocate
-	guardedFollow // is guardedAllocate where the row is as far as Now; see driver.Convoy
 	guardedHandBack
 	guardedUpdate
 	guardedInsert
 	guardedDelete
-	guardedLook  // reads what meeting holds, and changes nothing
-	guardedJoins // reads the counter alone
+	guardedLook   // reads what meeting holds, and changes nothing
+	guardedJoins  // reads the counter alone
+	guardedFollow // is added to a call whose row should be as far as Now; see driver.Convoy
 )
 
-// A guardedQuery is a query with {row}, {now}, {was} and {id} in place of the
-// pulse's arguments and the store's ID, and question marks for the others.
+// A guardedQuery is a query with {row}, {now}, {was}, {id} and {joins} in place of the
+// pulse's arguments, the store's ID and the counter as it was last, and question marks
+// for the others.
 type guardedQuery struct {
 	text  string
 	order []string // of the arguments: a name, or empty for the next of the others
@@ -59,6 +60,7 @@ type pulse struct {
 	was, now []byte
 	id       string // of the store
 	follows  bool   // the row should be as far as now; see driver.Convoy
+	joins    []byte // the counter as it was found last
 }
 
 // args returns a query's arguments in order.
@@ -74,6 +76,8 @@ func (q *guardedQuery) args(p pulse, others []any) []any {
 			args = append(args, p.now)
 		case "id":
 			args = append(args, p.id)
+		case "joins":
+			args = append(args, p.joins)
 		default:
 			args, others = append(args, others[0]), others[1:]
 		}
@@ -103,14 +107,16 @@ func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(c
 		return contact, s.fail(ctx, op, err)
 	}
 	defer func() { ended(contact.Met) }()
-	args := pulse{p.Row, p.Was.Encode(), now, s.id, !leads}
+	args := pulse{row: p.Row, was: p.Was.Encode(), now: now, id: s.id, follows: !leads}
 	err = s.do(ctx, op, func(ctx context.Context, c *sql.Conn) error {
 		contact = driver.Contact{}
 		meet := func(call guardedCall, others ...any) (meeting, error) {
+			args.joins = s.lastJoins()
 			m, err := s.dialect.meet(ctx, c, s, call, args, others)
 			if err != nil {
 				return m, err
 			}
+			s.noteJoins(m.joins)
 			if !m.here {
 				if err := s.missed(ctx, c); err != nil {
 					return m, err
@@ -136,6 +142,20 @@ func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(c
 	return contact, err
 }
 
+// lastJoins returns the counter of joins as a guarded call found it last, which is what a
+// change in MySQL expects.
+func (s *Store) lastJoins() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return countedJoins(s.joins)
+}
+
+func (s *Store) noteJoins(joins []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.joins = joins
+}
+
 // Beat implements driver.Guarding. It is one statement.
 func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
 	return s.guarded(ctx, "make a heartbeat", p, func(_ context.Context, _ *sql.Conn, meet func(guardedCall, ...any) (meeting, error)) error {
@@ -144,8 +164,7 @@ func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error
 	})
 }
 
-// AllocateWith implements driver.Guarding. It takes what Allocate takes; in MySQL
-// another statement reads the joins.
+// AllocateWith implements driver.Guarding. It takes what Allocate takes.
 func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (a hapax.Allocation, contact driver.Contact, err error) {
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return a, contact, err
@@ -246,10 +265,11 @@ func postgresMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, 
 // mysqlGuarded makes each call one UPDATE of the rows that it changes, joined with
 // the ones that it looks at. The server locks those too, so that a fence is either
 // seen or has to wait. The answer has room for one number: the mark of an
-// allocation, otherwise the joins.
+// allocation, or of a beat alone the joins. So a change is made where the joins are what
+// they were last; where they are not, they are read first.
 //
-// An allocation that follows only reads the process's own row, so that any number of
-// them goes on at the same time.
+// A call that follows only reads the process's own row, so that any number of them goes
+// on at the same time.
 //
 // A row is added by one statement too, which finds the process's own row taken and
 // advances it instead. One is removed after a beat, if that is still there.
@@ -262,15 +282,14 @@ func mysqlGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
 	)
 	here = strings.Replace(here, "?", "{id}", 1)
 	still := " AND EXISTS (SELECT 1" + here + ")"
-	tag := func(condition string) string { return " WHERE t.name = ? AND " + condition + " AND " + own + still }
-	return map[guardedCall]*guardedQuery{
-		guardedBeat:     {text: "UPDATE {rows} b" + fence + joins + " SET " + tell + " WHERE " + own + still},
-		guardedAllocate: {text: "UPDATE {rows} b JOIN {tags} t" + fence + " SET b.value = GREATEST(b.value, {now}), " + d.allocate + tag(same+" AND mark <= ?")},
-		guardedFollow: {text: "UPDATE {rows} b JOIN {tags} t" + fence + " SET " + d.allocate + " WHERE t.name = ? AND " + same + " AND mark <= ?" +
-			" AND " + strings.Replace(own, "{was}", "{now}", 1) + still},
-		guardedHandBack: {text: "UPDATE {rows} b JOIN {tags} t" + fence + joins + " SET " + tell + ", " + ending + tag(held)},
-		guardedUpdate: {text: "UPDATE {rows} b JOIN {rows} r" + fence + joins + " SET " + tell + ", r.value = ?" +
-			" WHERE r.tbl = ? AND r.name = ? AND r.value = ? AND " + own + still},
+	change := func(what, set, where string) (leads, follows *guardedQuery) {
+		from := "UPDATE {rows} b JOIN " + what + fence + joins + " SET "
+		where = " WHERE " + where + " AND COALESCE(j.value, '" + string(driver.EncodeCounter(0)) + "') = {joins}" + still + " AND "
+		return &guardedQuery{text: from + "b.value = GREATEST(b.value, {now}), " + set + where + own},
+			&guardedQuery{text: from + set + where + strings.Replace(own, "{was}", "{now}", 1)}
+	}
+	queries := map[guardedCall]*guardedQuery{
+		guardedBeat: {text: "UPDATE {rows} b" + fence + joins + " SET " + tell + " WHERE " + own + still},
 		guardedInsert: {text: "INSERT INTO {rows} (tbl, name, value) SELECT n.tbl, n.name, n.value" +
 			" FROM (SELECT 'beats' AS tbl, {row} AS name, {now} AS value UNION ALL SELECT ?, ?, ?) n" +
 			" WHERE EXISTS (SELECT 1 FROM {rows} b WHERE b.tbl = 'beats' AND b.name = {row} AND b.value >= {was})" +
@@ -284,6 +303,14 @@ func mysqlGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
 			" (SELECT value FROM {rows} WHERE tbl = 'guard' AND name = 'joins')"},
 		guardedJoins: {text: "SELECT (SELECT value FROM {rows} WHERE tbl = 'guard' AND name = 'joins')"},
 	}
+	for call, q := range map[guardedCall][3]string{
+		guardedAllocate: {"{tags} t", d.allocate, "t.name = ? AND " + same + " AND mark <= ?"},
+		guardedHandBack: {"{tags} t", ending, "t.name = ? AND " + held},
+		guardedUpdate:   {"{rows} r", "r.value = ?", "r.tbl = ? AND r.name = ? AND r.value = ?"},
+	} {
+		queries[call], queries[guardedFollow+call] = change(q[0], q[1], q[2])
+	}
+	return queries
 }
 
 func mysqlMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (m meeting, err error) {
@@ -293,8 +320,8 @@ func mysqlMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p p
 		}
 	}
 	q := s.sql.guarded[call]
-	if call == guardedAllocate && p.follows {
-		q = s.sql.guarded[guardedFollow]
+	if follow := s.sql.guarded[guardedFollow+call]; follow != nil && p.follows {
+		q = follow
 	}
 	res, err := c.ExecContext(ctx, q.text, s.dialect.args(q.args(p, args))...)
 	if err != nil {
@@ -310,35 +337,53 @@ func mysqlMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p p
 	}
 	m.here, m.met, m.changed = true, true, true
 	switch {
-	case call == guardedBeat && id > 0, (call == guardedHandBack || call == guardedUpdate) && n > 0:
-		m.joins = driver.EncodeCounter(id - 1)
-		m.changed = call != guardedBeat
+	case call == guardedBeat && id > 0:
+		m.joins, m.changed = driver.EncodeCounter(id-1), false
 		return m, nil
 	case call == guardedAllocate && n > 0:
-		if m.mark = id; id < 0 {
+		if m.joins, m.mark = p.joins, id; id < 0 {
 			m.mark, m.run = id-mysqlKeyHeld, -1
 		}
+		return m, nil
+	case (call == guardedHandBack || call == guardedUpdate) && n > 0:
+		m.joins = p.joins
+		return m, nil
 	case call == guardedInsert && n > 0:
 		m.changed = n%2 == 1 // a row that is added counts once, one that is advanced twice
 	case call == guardedDelete && n > 0:
-	case p.follows:
-		p.follows = false
-		return mysqlMeet(ctx, c, s, call, p, args)
 	default:
-		return mysqlMissed(ctx, c, s, p)
+		return mysqlMissed(ctx, c, s, call, p, args)
 	}
 	q = s.sql.guarded[guardedJoins]
 	err = s.queryRow(ctx, c, q.text, q.args(p, nil), &m.joins)
 	return m, err
 }
 
-// mysqlMissed finds out why a guarded query changed nothing. Where it was not for
-// the beat, the beat is made now.
-func mysqlMissed(ctx context.Context, c *sql.Conn, s *Store, p pulse) (m meeting, err error) {
+// mysqlMissed finds out why a guarded query changed nothing. Where others have joined, or
+// the row is not as far as those say who are followed, it is made anew; where it was not
+// for the beat, the beat is made now, if it is not yet.
+func mysqlMissed(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (m meeting, err error) {
 	q := s.sql.guarded[guardedLook]
 	err = s.queryRow(ctx, c, q.text, q.args(p, nil), &m.here, &m.own, &m.fence, &m.joins)
 	if err != nil || !m.here || m.fence != nil || bytes.Compare(m.own, p.was) < 0 {
 		return m, err
 	}
-	return mysqlMeet(ctx, c, s, guardedBeat, p, nil)
+	joins, reached := countedJoins(m.joins), bytes.Compare(m.own, p.now) >= 0
+	switch {
+	case s.sql.guarded[guardedFollow+call] != nil && (!bytes.Equal(joins, p.joins) || p.follows && !reached):
+		p.joins, p.follows = joins, p.follows && reached
+		return mysqlMeet(ctx, c, s, call, p, args)
+	case !reached:
+		return mysqlMeet(ctx, c, s, guardedBeat, p, nil)
+	}
+	m.met = true
+	return m, nil
+}
+
+// countedJoins is the counter in a row that may be missing.
+func countedJoins(row []byte) []byte {
+	if row == nil {
+		return driver.EncodeCounter(0)
+	}
+	return row
 }

@@ -178,6 +178,7 @@ type Store struct {
 
 	mu      sync.Mutex       // guards the fields below
 	tags    map[string]known // what is remembered of tags
+	joins   []byte           // the counter of joins, as a guarded call has found it last
 	checked map[any]checked  // by driver's connection
 }
 

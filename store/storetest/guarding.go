@@ -394,8 +394,8 @@ func checkAnyOrder(e *env) {
 	next.Store(1)
 	var mu sync.Mutex // guards grants
 	grants := map[string][]hapax.Grant{}
-	inParallel(e, slices.Repeat(e.handles(6), 3), func(ctx context.Context, h roles) error {
-		for range 10 {
+	inParallel(e, slices.Repeat(e.handles(6), 2), func(ctx context.Context, h roles) error {
+		for range 5 {
 			p := n.pulse(1, next.Add(1))
 			tag := tags[rand.IntN(2)]
 			a, contact, err := h.guarding.AllocateWith(ctx, p, tag, 1+rand.Int64N(9), "")
@@ -427,7 +427,7 @@ func checkManyNodes(e *env) {
 	inParallel(e, handles, func(ctx context.Context, h roles) error {
 		n := <-nodes
 		var last hapax.GrantKey
-		for i := range int64(15) {
+		for i := range int64(8) {
 			a, contact, err := h.guarding.AllocateWith(ctx, n.pulse(1+i, 2+i), tag, 1+rand.Int64N(9), last)
 			if err != nil || !contact.Met {
 				return fmt.Errorf("the contact is %+v, error %w", contact, err)

@@ -81,14 +81,16 @@ func (g *Guarded) turn() {
 }
 
 // within runs f on the handle for heartbeats, which is dialled anew where it does not
-// answer.
+// answer. To dial may take longer than a heartbeat.
 func (g *Guarded) within(limit time.Duration, f func(context.Context, store) error) error {
-	ctx, cancel := context.WithTimeout(g.life, limit)
+	dial, cancel := context.WithTimeout(g.life, max(limit, 2*g.opts.Heartbeat))
 	defer cancel()
-	s, err := g.beatStore(ctx)
+	s, err := g.beatStore(dial)
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(g.life, limit)
+	defer cancel()
 	err = g.heed(g.beats, s, f(ctx, s))
 	if err != nil && ctx.Err() != nil && g.life.Err() == nil {
 		g.beats.drop(s)
@@ -265,7 +267,11 @@ func (g *Guarded) leave() error {
 	if err != nil || how != "" || beat.Count < m.acked.Count {
 		return err
 	}
-	gone := departure{Row: m.row, Joins: m.seen}
+	joins, _, err := readCounter(ctx, s, driver.RowJoins) // a command may have joined since the last survey
+	if err != nil {
+		return nil
+	}
+	gone := departure{Row: m.row, Joins: joins}
 	gone.Boot, gone.Up = uptime()
 	err = g.witness.commit(func(b *record) error {
 		b.Own[m.row] = own{Count: beat.Count, Grants: m.beat.Grants}

@@ -272,6 +272,20 @@ func TestStartsAtOnceAlone(t *testing.T) {
 		if took := a.within(time.Second); took > 500*time.Millisecond {
 			t.Errorf("started again after 2 s it waited %v", took)
 		}
+		command, err := witness.OneShot(f.store) // the node leaves before it has surveyed what this is granted
+		if err != nil {
+			t.Fatal(err)
+		}
+		grant, err := command.Allocate(t.Context(), "t", 10, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.enter("command", "t", grant.Grant)
+		a.stop()
+		a.start()
+		if took := a.within(time.Second); took > 500*time.Millisecond {
+			t.Errorf("started again after a command it waited %v", took)
+		}
 		a.stop()
 		time.Sleep(6 * time.Second)
 		a.start()

@@ -113,7 +113,8 @@ func (l lines) add(pairs map[string]Pair, defs map[string]def) {
 	maps.Copy(l.defs, defs)
 }
 
-const tagPage = 1000
+// tagPage is how many tags are read at a time.
+const tagPage = 5000
 
 // readLines returns all lines of a store.
 func readLines(ctx context.Context, s hapax.Store) (lines, error) {

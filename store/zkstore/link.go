@@ -22,10 +22,11 @@ const (
 	// thirds without an answer.
 	sessionTimeout = 6 * time.Second
 
-	connectWithin = 3 * time.Second // for one server to take a connection and a session
-	verifyWithin  = 3 * time.Second // for it to log in and show the store's identity
-	maxReply      = 32 << 20        // bytes; a listing of some hundred thousand names
-	maxRequest    = 256 << 10       // bytes
+	connectWithin = 3 * time.Second        // for one server to take a connection and a session
+	answersWithin = 250 * time.Millisecond // after that the next one is tried, too
+	verifyWithin  = 3 * time.Second        // for it to log in and show the store's identity
+	maxReply      = 32 << 20               // bytes; a listing of some hundred thousand names
+	maxRequest    = 256 << 10              // bytes
 )
 
 // A link is one connection with one session. Once it is lost it is not mended
@@ -45,6 +46,7 @@ type link struct {
 
 	generation atomic.Int32 // the version of the node "store", as seen last
 	stale      atomic.Bool  // a write was refused; the generation may be another
+	oneByOne   atomic.Bool  // the server does not answer requests of a bulk
 
 	upOnce, downOnce sync.Once
 
@@ -131,24 +133,30 @@ func newLink(life context.Context, host string, conf *tls.Config) (*link, error)
 	return l, err
 }
 
-func (l *link) dial(ctx context.Context, host string, conf *tls.Config) (net.Conn, error) {
+// dialServer connects to a server, with TLS where that is wanted.
+func dialServer(ctx context.Context, host string, conf *tls.Config) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()
 	var d net.Dialer
 	raw, err := d.DialContext(ctx, "tcp", host)
+	if err != nil || conf == nil {
+		return raw, err
+	}
+	conf = conf.Clone()
+	if conf.ServerName, _, err = net.SplitHostPort(host); err != nil {
+		return nil, errors.Join(err, raw.Close())
+	}
+	secure := tls.Client(raw, conf)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, raw.Close())
+	}
+	return secure, nil
+}
+
+func (l *link) dial(ctx context.Context, host string, conf *tls.Config) (net.Conn, error) {
+	raw, err := dialServer(ctx, host, conf)
 	if err != nil {
 		return nil, err
-	}
-	if conf != nil {
-		conf = conf.Clone()
-		if conf.ServerName, _, err = net.SplitHostPort(host); err != nil {
-			return nil, errors.Join(err, raw.Close())
-		}
-		secure := tls.Client(raw, conf)
-		if err := secure.HandshakeContext(ctx); err != nil {
-			return nil, errors.Join(err, raw.Close())
-		}
-		raw = secure
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -226,7 +234,8 @@ func isFinal(err error) bool {
 	return errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreCorrupt)
 }
 
-// reconnect tries every server once, in random order.
+// reconnect tries every server once, in random order, and the next one where one does not
+// answer soon. The first link that is up is taken.
 func (s *space) reconnect(a *attempt, wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -234,15 +243,37 @@ func (s *space) reconnect(a *attempt, wait time.Duration) {
 	case <-timer.C:
 	case <-s.life.Done():
 	}
-	for _, i := range rand.Perm(len(s.hosts)) {
-		l, err := s.connect(s.hosts[i])
-		if err == nil {
-			a.link, a.err = l, nil
-			break
+	type result struct {
+		host string
+		link *link
+		err  error
+	}
+	results := make(chan result)
+	order, trying, over := rand.Perm(len(s.hosts)), 0, false
+	for !over && len(order)+trying > 0 {
+		if len(order) > 0 {
+			host := s.hosts[order[0]]
+			order = order[1:]
+			trying++
+			go func() {
+				l, err := s.connect(host)
+				results <- result{host, l, err}
+			}()
 		}
-		a.err = errors.Join(a.err, fmt.Errorf("%s: %w", s.hosts[i], err))
-		if isFinal(err) || s.life.Err() != nil {
-			break
+		var late <-chan time.Time
+		if len(order) > 0 {
+			late = time.After(answersWithin)
+		}
+		select {
+		case r := <-results:
+			trying--
+			if r.err == nil {
+				a.link, a.err = r.link, nil
+			} else {
+				a.err = errors.Join(a.err, fmt.Errorf("%s: %w", r.host, r.err))
+			}
+			over = r.err == nil || isFinal(r.err) || s.life.Err() != nil
+		case <-late:
 		}
 	}
 	s.mu.Lock()
@@ -252,6 +283,11 @@ func (s *space) reconnect(a *attempt, wait time.Duration) {
 	}
 	s.mu.Unlock()
 	close(a.done)
+	for range trying {
+		if r := <-results; r.err == nil {
+			r.link.fail(errors.New("another server has answered sooner"))
+		}
+	}
 }
 
 // connect makes a link to one server and checks the store behind it.

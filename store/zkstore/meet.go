@@ -20,9 +20,25 @@ import (
 type own struct {
 	convoy driver.Convoy
 
-	mu   sync.Mutex // guards what follows
-	key  coord.Key
-	cell coord.Cell
+	mu    sync.Mutex // guards what follows
+	key   coord.Key
+	cell  coord.Cell
+	joins coord.Cell // the row at coord.JoinsKey as it was found last
+}
+
+// lastJoins returns the row of the joins, as far as it is known on a link and in a
+// generation.
+func (o *own) lastJoins(l *link, generation int32) (cell coord.Cell, known bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	seen, known := o.joins.Token.(version)
+	return o.joins, known && seen.link == l && seen.generation == generation
+}
+
+func (o *own) noteJoins(cell coord.Cell) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.joins = cell
 }
 
 // take returns the row, if it is this one, and forgets it where it is going to be
@@ -46,7 +62,8 @@ func (o *own) put(key coord.Key, cell coord.Cell) {
 }
 
 // Meet implements coord.Space. It is one multi, which makes the fence and removes it
-// again, since that is how to see in it that there is none; and one get of the joins,
+// again, since that is how to see in it that there is none. It is on condition that the
+// joins are what they were last; where that is not known it is followed by a get of them,
 // which the server answers from a state that has the multi.
 func (s *space) Meet(ctx context.Context, m coord.Meeting, key coord.Key, old coord.Cell, next []byte) (coord.Met, error) {
 	beat, leads, ended, err := s.own.convoy.Join(ctx, m.Own.Name, m.Now)
@@ -77,8 +94,8 @@ func (s *space) meet(ctx context.Context, m coord.Meeting, leads bool, key coord
 		least = m.Was
 	}
 	mine := s.own.take(m.Own, leads)
-	seen, known := mine.Token.(version)
-	if !known || seen.link != l || seen.generation != generation || bytes.Compare(mine.Raw, least) < 0 {
+	seen, isKnown := mine.Token.(version)
+	if !isKnown || seen.link != l || seen.generation != generation || bytes.Compare(mine.Raw, least) < 0 {
 		if mine, err = s.Read(ctx, m.Own); err != nil {
 			return coord.Met{}, err
 		}
@@ -105,6 +122,10 @@ func (s *space) meet(ctx context.Context, m coord.Meeting, leads bool, key coord
 	if key.Name != "" {
 		rowAt = add(key, old, next)
 	}
+	joins, known := s.own.lastJoins(l, generation)
+	if known = known && key != coord.JoinsKey; known {
+		ops = append(ops, &zk.CheckVersionRequest{Path: s.node(coord.JoinsKey), Version: joins.Token.(version).of})
+	}
 	replies, err := s.step(ctx, l, generation, renewed, ops)
 	if errors.Is(err, zk.ErrNoNode) {
 		for _, row := range []coord.Key{coord.FenceKey, key} {
@@ -120,6 +141,7 @@ func (s *space) meet(ctx context.Context, m coord.Meeting, leads bool, key coord
 	switch {
 	case isRefused(err):
 		s.own.put(m.Own, coord.Cell{})
+		s.own.noteJoins(coord.Cell{})
 		return s.unmet(ctx, l, m)
 	case err != nil:
 		return coord.Met{}, s.unavailable(ctx, err)
@@ -131,7 +153,15 @@ func (s *space) meet(ctx context.Context, m coord.Meeting, leads bool, key coord
 		}
 		s.own.put(m.Own, mine)
 	}
-	met.Joins, _, err = s.peek(ctx, l, s.node(coord.JoinsKey))
+	if known {
+		met.Joins = joins.Raw
+		return met, nil
+	}
+	raw, v, err := s.peek(ctx, l, s.node(coord.JoinsKey))
+	if err == nil && raw != nil {
+		s.own.noteJoins(coord.Cell{Raw: raw, Known: true, Token: version{l, generation, v}})
+	}
+	met.Joins = raw
 	return met, err
 }
 

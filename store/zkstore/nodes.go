@@ -37,7 +37,8 @@ type space struct {
 	base    string // the node above all others
 	renewAt int32
 
-	slots chan struct{}      // one token for each request under way
+	slots chan struct{} // one token for each request under way
+	kept  atomic.Pointer[listing]
 	life  context.Context    // ends with the handle
 	end   context.CancelFunc // ends life
 	own   own
@@ -186,7 +187,19 @@ func (s *space) create(ctx context.Context, l *link, node string, raw []byte) er
 	return try()
 }
 
-// List implements coord.Space. The service tells all names at once, in no order.
+// A listing is the names of all rows of a table, sorted. It is kept for those who list
+// a large table page by page, since the service tells all names at once.
+type listing struct {
+	link    *link
+	parent  string
+	version int32 // of the parent's children; it changes with each that comes or goes
+	names   []string
+}
+
+// minKept is the length from which on a listing is worth being kept.
+const minKept = 500
+
+// List implements coord.Space.
 func (s *space) List(ctx context.Context, table, after string, limit int, f func(name string, raw []byte) error) error {
 	if limit <= 0 {
 		return nil
@@ -196,30 +209,15 @@ func (s *space) List(ctx context.Context, table, after string, limit int, f func
 		return err
 	}
 	parent := s.dir(table)
-	nodes, err := call(ctx, s, l, func(conn *zk.Conn) ([]string, error) {
-		if _, err := conn.Sync(parent); err != nil {
-			return nil, err
-		}
-		nodes, _, err := conn.Children(parent)
-		return nodes, err
-	})
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil
-	}
+	names, err := s.names(ctx, l, parent)
 	if err != nil {
-		return s.unavailable(ctx, err)
+		return err
 	}
-	var names []string
-	for _, node := range nodes {
-		name, err := unescape(node)
-		if err != nil {
-			return err
-		}
-		if name > after {
-			names = append(names, name)
-		}
+	from, found := slices.BinarySearch(names, after)
+	if found {
+		from++
 	}
-	slices.Sort(names)
+	names = names[from:]
 	for len(names) > 0 && limit > 0 {
 		page := names[:min(limit, len(names))]
 		names = names[len(page):]
@@ -240,9 +238,62 @@ func (s *space) List(ctx context.Context, table, after string, limit int, f func
 	return nil
 }
 
-// contents returns what the named nodes hold. Each of the requests under way is made
-// by a goroutine that goes on with the next name.
+// names returns the names of the rows below a node, in byte order.
+func (s *space) names(ctx context.Context, l *link, parent string) ([]string, error) {
+	kept := s.kept.Load()
+	if kept != nil && (kept.link != l || kept.parent != parent) {
+		kept = nil
+	}
+	fresh, err := call(ctx, s, l, func(conn *zk.Conn) (*listing, error) {
+		if _, err := conn.Sync(parent); err != nil {
+			return nil, err
+		}
+		if kept != nil {
+			if _, stat, err := conn.Exists(parent); err != nil || stat.Cversion == kept.version {
+				return kept, err
+			}
+		}
+		nodes, stat, err := conn.Children(parent)
+		if err != nil {
+			return nil, err
+		}
+		return &listing{l, parent, stat.Cversion, nodes}, nil
+	})
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return nil, nil
+	case err != nil:
+		return nil, s.unavailable(ctx, err)
+	case fresh == kept:
+		return kept.names, nil
+	}
+	for i, node := range fresh.names {
+		if fresh.names[i], err = unescape(node); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(fresh.names)
+	if len(fresh.names) >= minKept {
+		s.kept.Store(fresh)
+	}
+	return fresh.names, nil
+}
+
+// contents returns what the named nodes hold, nil for those that there are not.
 func (s *space) contents(ctx context.Context, l *link, parent string, names []string) ([][]byte, error) {
+	if len(names) >= bulkFrom && !l.given && !l.oneByOne.Load() {
+		raws, err := s.readMany(ctx, l, parent, names)
+		if err == nil || ctx.Err() != nil {
+			return raws, err
+		}
+		l.oneByOne.Store(true)
+	}
+	return s.readEach(ctx, l, parent, names)
+}
+
+// readEach reads nodes one by one. Each of the requests under way is made by a goroutine
+// that goes on with the next name.
+func (s *space) readEach(ctx context.Context, l *link, parent string, names []string) ([][]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	raws := make([][]byte, len(names))

@@ -31,11 +31,12 @@
 //
 // # Limits
 //
-// ZooKeeper lists the children of a node only as a whole, and the client library
-// reads each node by a request of its own, of which 64 are under way at a time.
-// Listings of tags, and acquisitions from a pool of several workers, read every name:
-// a hundred thousand take seconds, and some hundred thousand are too many for one
-// reply. Guarded calls of one handle take turns.
+// ZooKeeper lists the children of a node only as a whole, and some hundred thousand are
+// too many for one reply. What many nodes hold is read by a request for many, which the
+// client library lacks, on a connection of its own for the time of one listing; where the
+// server does not know it (it came with 3.6), or New was given the connection, by a request
+// each, of which 64 are under way at a time. A hundred thousand tags take about a second so,
+// and several otherwise. Guarded calls of one handle take turns.
 package zkstore
 
 import (
