@@ -67,6 +67,7 @@ type member struct {
 	asks    bool  // it has served, and another primary answers: it needs nobody else who serves
 	known   bool  // it has surveyed the store
 	busy    bool  // a survey is under way
+	failed  error // why the latest one failed, until that is told
 	seen    int64 // up to which join it has surveyed
 	joins   int64 // how many have joined, as far as it knows
 }

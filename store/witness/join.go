@@ -48,18 +48,15 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 		g.mu.Unlock()
 	}
 	if !known {
-		if err := g.closeEarlier(ctx, s); err != nil {
-			return err
-		}
-		if err := g.raiseOlder(ctx, s); err != nil {
-			return err
-		}
-		if err := g.survey(ctx, s); err != nil {
+		if err := g.surveyFirst(ctx, s); err != nil {
 			return err
 		}
 	}
 	if err := g.beatOnce(ctx, s); err != nil { // says what was seen
 		return err
+	}
+	if !known {
+		return nil // the survey wakes the loop when it is over
 	}
 	ready, err := g.ready(ctx, s)
 	if err != nil || !ready {
@@ -87,6 +84,29 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 		g.apply(joined, nil, nil)
 	}
 	return err
+}
+
+// surveyFirst begins the survey of a process that joins, which may take longer than others
+// wait for a heartbeat, and tells why the one before has failed.
+func (g *Guarded) surveyFirst(ctx context.Context, s store) error {
+	g.mu.Lock()
+	busy, failed := g.me.busy, g.me.failed
+	g.me.failed = nil
+	g.mu.Unlock()
+	switch {
+	case failed != nil:
+		return failed
+	case busy:
+		return nil
+	}
+	if err := g.closeEarlier(ctx, s); err != nil {
+		return err
+	}
+	if err := g.raiseOlder(ctx, s); err != nil {
+		return err
+	}
+	g.surveyLater()
+	return nil
 }
 
 // register takes a number, and a row that stands in the store before the number counts.

@@ -75,7 +75,7 @@ const surveyTimeouts = 4
 func (g *Guarded) surveyLater() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.me.busy || g.state != Serving {
+	if g.me.busy || g.me.row == "" || g.state != Serving && g.state != Joining {
 		return
 	}
 	g.me.busy = true
@@ -91,9 +91,13 @@ func (g *Guarded) surveyLater() {
 		}
 		g.mu.Lock()
 		if g.me.row == row {
-			g.me.busy = false
+			g.me.busy, g.me.failed = false, err
 		}
+		joining := g.state == Joining
 		g.mu.Unlock()
+		if joining && err == nil {
+			g.wake()
+		}
 		if err != nil && g.life.Err() == nil {
 			g.opts.Log.Debug("the survey of the store has failed, and is made again", "err", err)
 		}
