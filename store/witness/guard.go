@@ -44,6 +44,7 @@ type Guarded struct {
 
 	older    map[string]olderNode // heartbeats of an older version; only the loop uses it
 	attempts int                  // to register, each of which has a row of its own
+	long     bool                 // a survey takes longer than a turn may
 	said     spoken               // what this process has said last about a fence
 	fenceRaw string               // the fence as it was read last
 	fenceAt  time.Duration        // and since when it has been so
@@ -58,16 +59,15 @@ type member struct {
 	number  int64  // as which one it joined
 	beat    driver.Beat
 	acked   driver.Beat
-	open    map[int64]bool // grants that were asked for, and of which it is not settled what became of them
-	asked   int64          // up to here the witness knows that grants may be asked for
-	contact time.Duration  // when the last call was sent that the store has acknowledged
-	waits   time.Duration  // since when every living node is given the time to meet the store
-	quick   bool           // it need not wait: nobody else can have been granted anything meanwhile
+	asked   int64         // up to here the witness knows that grants may be asked for
+	contact time.Duration // when the last call was sent that the store has acknowledged
+	waits   time.Duration // since when every living node is given the time to meet the store
+	quick   bool          // it need not wait: nobody else can have been granted anything meanwhile
+	heard   []string      // it waits for these processes alone, which were heard for a decision, as it was
 	primary string
 	asks    bool  // it has served, and another primary answers: it needs nobody else who serves
 	known   bool  // it has surveyed the store
 	busy    bool  // a survey is under way
-	failed  error // why the latest one failed, until that is told
 	seen    int64 // up to which join it has surveyed
 	joins   int64 // how many have joined, as far as it knows
 }
@@ -176,9 +176,10 @@ func (g *Guarded) refusedLocked() error {
 	return nil
 }
 
-// serving waits until the node may be granted something.
+// serving waits until the node may be granted something. Who has waited so long that the
+// store's answer would come too late is told to ask again: his numbers would be lost.
 func (g *Guarded) serving(ctx context.Context) error {
-	for {
+	for waited := false; ; waited = true {
 		g.mu.Lock()
 		state, cause, changed, err := g.state, g.cause, g.changed, g.refusedLocked()
 		g.mu.Unlock()
@@ -186,6 +187,9 @@ func (g *Guarded) serving(ctx context.Context) error {
 		case err != nil:
 			return err
 		case state == Serving:
+			if over, ok := ctx.Deadline(); ok && waited && time.Until(over) < g.opts.beatTimeout() {
+				return joinsError(context.DeadlineExceeded)
+			}
 			return nil
 		case cause != nil: // it cannot join now
 			return cause
@@ -193,11 +197,15 @@ func (g *Guarded) serving(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return &hapax.WaitError{
-				Cause:   fmt.Errorf("%w: this node joins, and waits until every living node has met the store", hapax.ErrStoreUnavailable),
-				Context: context.Cause(ctx),
-			}
+			return joinsError(context.Cause(ctx))
 		}
+	}
+}
+
+func joinsError(ended error) error {
+	return &hapax.WaitError{
+		Cause:   fmt.Errorf("%w: this node joins, and waits until every living node has met the store", hapax.ErrStoreUnavailable),
+		Context: ended,
 	}
 }
 
@@ -220,15 +228,18 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		g.cause = nil
 	case g.state == Joining && e != joined:
 		g.cause = cause
-	case isNew:
+	case isNew, e == behind && errors.Is(g.cause, errOther):
 		g.cause = cause
 	}
 	if e == fenced || e == behind {
-		g.me.quick = false
+		g.me.quick, g.me.heard = false, nil
 	}
 	if g.state == Joining && (e == lost || e == decided) {
-		quick := e == decided && g.me.quick
-		g.me = member{quick: quick}
+		heard := g.me.heard
+		g.me = member{}
+		if e == decided {
+			g.me.heard = heard
+		}
 		g.peers = map[string]*sighting{}
 		if e == decided {
 			g.fence = nil

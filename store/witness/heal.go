@@ -65,14 +65,16 @@ func readDecision(ctx context.Context, s store) (*decision, []byte, error) {
 // newDecision returns the latest decision, if it is one that this node does not know.
 func (g *Guarded) newDecision(ctx context.Context, s store) (*decision, error) {
 	d, _, err := readDecision(ctx, s)
-	if err != nil || d == nil {
+	if err != nil || !g.isNew(d) {
 		return nil, err
 	}
-	known := g.witness.decision()
-	if known.Number > d.Number || known == d.decisionID {
-		return nil, nil
-	}
 	return d, nil
+}
+
+// isNew reports whether a decision is one that this node does not know.
+func (g *Guarded) isNew(d *decision) bool {
+	known := g.witness.decision()
+	return d != nil && known.Number <= d.Number && known != d.decisionID
 }
 
 // heal goes as far as it can from a refusal to serving again.
@@ -89,6 +91,8 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 	case verdict == isOther:
 		g.apply(other, cause, nil)
 		return nil
+	case verdict == isLost:
+		g.apply(behind, cause, nil)
 	case wrong && verdict == isSame && // the URL was corrected
 		g.witness.latch().State == "":
 		g.apply(decided, nil, nil)
@@ -96,20 +100,16 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 		return nil
 	}
 	began := g.now()
-	raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+	f, raw, err := readFence(ctx, s)
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
-	if raw == nil {
-		return g.afterFence(ctx, s, id)
+	if f == nil {
+		return g.afterFence(ctx, s, id, verdict)
 	}
 	g.mu.Lock()
 	g.stoodAt = began
 	g.mu.Unlock()
-	f, err := decodeFence(raw)
-	if err != nil {
-		return err
-	}
 	g.apply(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()), f)
 	if found, err := g.findOwn(ctx, s, f, raw); err != nil || found {
 		return err
@@ -146,14 +146,26 @@ func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (c
 	return true, g.swapFence(ctx, s, raw, &next)
 }
 
-// judgeAll judges the store by this node's latest row, and by those of others that it
-// has surveyed. A decision that it does not know explains what it misses.
+// judgeAll judges the store by the latest decision, this node's latest row, how many have
+// joined, and the rows of others that it has surveyed. A decision that it does not know
+// explains what it misses.
 func (g *Guarded) judgeAll(ctx context.Context, s store) (cause, err error) {
-	if d, err := g.newDecision(ctx, s); err != nil || d != nil {
+	d, _, err := readDecision(ctx, s)
+	if err != nil || g.isNew(d) {
 		return nil, err
+	}
+	if known := g.witness.decision(); known.Number > 0 && (d == nil || d.Number < known.Number) {
+		return fmt.Errorf("%w: it lacks decision %d about a fence, which this node knows", hapax.ErrStoreRolledBack, known.Number), nil
 	}
 	if cause, err = g.judgeLatest(ctx, s, g.ownRows()); err != nil || cause != nil {
 		return cause, err
+	}
+	joins, _, err := readCounter(ctx, s, driver.RowJoins)
+	if err != nil {
+		return nil, err
+	}
+	if cause := g.lacksJoins(joins); cause != nil {
+		return cause, nil
 	}
 	compacted, _, err := readCounter(ctx, s, rowCompacted)
 	if err != nil {
@@ -183,6 +195,14 @@ func (g *Guarded) judgeAll(ctx context.Context, s store) (cause, err error) {
 	return nil, nil
 }
 
+// lacksJoins returns the cause if fewer have joined than this node knows.
+func (g *Guarded) lacksJoins(joins int64) error {
+	if known := g.witness.snapshot().Joins; joins < known {
+		return fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, known)
+	}
+	return nil
+}
+
 // ownRows are the rows of this process and of those before it in its directory, with
 // what is known of each.
 func (g *Guarded) ownRows() map[string]own {
@@ -209,21 +229,19 @@ func (g *Guarded) swapFence(ctx context.Context, s store, raw []byte, next *Fenc
 		err = fmt.Errorf("%w: the fence was changed meanwhile", hapax.ErrStoreUnavailable)
 	}
 	if err == nil && next != nil {
-		g.apply(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, next.text()), next)
-		g.wake()
+		g.meet(next)
 	}
 	return unavailable(err)
 }
 
 // afterFence looks for the decision about the fence that stood. Where there is none, it
-// is raised, or raised again.
-func (g *Guarded) afterFence(ctx context.Context, s store, id string) error {
-	d, err := g.newDecision(ctx, s)
-	if err != nil {
+// is raised, or raised again. A decision explains nothing of another store than its own.
+func (g *Guarded) afterFence(ctx context.Context, s store, id string, v verdict) error {
+	if d, err := g.newDecision(ctx, s); err != nil || d != nil && v == isSame {
+		if err == nil {
+			err = g.catchUp(ctx, s, d, id)
+		}
 		return err
-	}
-	if d != nil {
-		return g.catchUp(ctx, s, d, id)
 	}
 	l := g.witness.latch()
 	f := &Fence{ID: rand.Text(), Node: g.opts.Name, Row: l.Row, At: time.Now().UTC(), Why: l.Why, Code: l.Code}
@@ -233,20 +251,31 @@ func (g *Guarded) afterFence(ctx context.Context, s store, id string) error {
 	return g.swapFence(ctx, s, nil, f)
 }
 
-// catchUp takes a decision that this node does not know. The node joins again: at once
-// where it was heard for the decision and has been in contact since, so that it has not
-// missed another loss. Where it was not heard, and knows more than was assumed of it, it
+// catchUp takes a decision that this node does not know. The node joins again. Where it was
+// heard for the decision, and has been in contact since, so that it has not missed another
+// loss, it waits for the others who were heard alone. Where it was not heard, and knows more than was assumed of it, it
 // sees to that.
 func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) error {
 	heard := slices.Contains(d.Heard, g.run)
+	have, err := readLines(ctx, s)
+	if err != nil {
+		return unavailable(err)
+	}
+	switch still, _, err := readDecision(ctx, s); {
+	case err != nil:
+		return err
+	case still == nil || still.decisionID != d.decisionID: // the lines may be of a copy from before
+		return fmt.Errorf("%w: the store has gone back while it was read", hapax.ErrStoreUnavailable)
+	}
 	if before := g.witness.snapshot(); !heard && len(before.Lines) > 0 {
-		if err := g.amend(ctx, s, before, d); err != nil {
+		if err := g.amend(ctx, s, before, have, d); err != nil {
 			return err
 		}
 	}
 	was := g.witness.latch()
-	err := g.witness.commit(func(b *record) error {
+	err = g.witness.commit(func(b *record) error {
 		b.Store, b.Decision, b.Joins, b.Compacted, b.Latch = id, &d.decisionID, d.Joins, d.Joins, &latch{}
+		b.Lines, b.Defs = have.pairs, have.defs // from now on it speaks for all who had joined
 		return nil
 	})
 	if err != nil {
@@ -256,7 +285,9 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 		g.opts.Log.Info("the store was healed, and numbers are granted again", "fence", d.Fence.ID, "lines_raised", d.Raised)
 	}
 	g.mu.Lock()
-	g.me.quick = heard && g.now()-g.stoodAt <= g.opts.wait()
+	if g.me.heard = nil; heard && g.now()-g.stoodAt <= g.opts.wait() {
+		g.me.heard = d.Heard
+	}
 	g.mu.Unlock()
 	g.apply(decided, nil, nil)
 	g.wake()
@@ -287,10 +318,11 @@ func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) er
 	case !mine:
 		return nil
 	}
-	a, err := g.hear(ctx, s, f)
+	h, err := g.inquire(ctx, s, f)
 	if err != nil {
 		return err
 	}
+	a := h.weigh()
 	next := *f
 	next.Missing, next.Manual = a.missing, a.manual
 	told := slices.Equal(next.Missing, f.Missing) && next.Manual == f.Manual

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,12 +18,11 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	if err := g.checkStore(ctx, s); err != nil {
 		return err
 	}
-	raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
-	if err != nil {
-		return unavailable(err)
-	}
-	if raw != nil {
-		return g.meet(raw)
+	if f, _, err := readFence(ctx, s); err != nil || f != nil {
+		if err == nil {
+			g.meet(f)
+		}
+		return err
 	}
 	if d, err := g.newDecision(ctx, s); err != nil || d != nil {
 		if err == nil {
@@ -32,7 +32,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	}
 	g.mu.Lock()
 	g.shared = s.Shared()
-	registered, known := g.me.row != "", g.me.known
+	registered, known := g.me.row != "", g.me.known && (g.me.heard == nil || g.me.joins == g.me.seen)
 	g.mu.Unlock()
 	if !registered {
 		if err := g.closeToOlder(ctx, s); err != nil {
@@ -43,20 +43,19 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 			return err
 		}
 		g.mu.Lock()
-		me.quick = me.quick || g.me.quick
+		me.heard = g.me.heard
 		g.me = me
 		g.mu.Unlock()
 	}
 	if !known {
-		if err := g.surveyFirst(ctx, s); err != nil {
+		done, err := g.surveyFirst(ctx, s)
+		if err != nil {
 			return err
 		}
+		known = done
 	}
-	if err := g.beatOnce(ctx, s); err != nil { // says what was seen
+	if err := g.beatOnce(ctx, s); err != nil || !known { // says what was seen
 		return err
-	}
-	if !known {
-		return nil // the survey wakes the loop when it is over
 	}
 	ready, err := g.ready(ctx, s)
 	if err != nil || !ready {
@@ -86,28 +85,39 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	return err
 }
 
-// surveyFirst begins the survey of a process that joins, which may take longer than others
-// wait for a heartbeat, and tells why the one before has failed.
-func (g *Guarded) surveyFirst(ctx context.Context, s store) error {
+// surveyFirst makes the survey of a process that joins, and reports whether it is over.
+// Where it takes longer than others wait for a heartbeat, the next one is made beside the
+// heartbeats, and wakes the loop.
+func (g *Guarded) surveyFirst(ctx context.Context, s store) (done bool, err error) {
 	g.mu.Lock()
-	busy, failed := g.me.busy, g.me.failed
-	g.me.failed = nil
+	busy, long, h := g.me.busy, g.long, g.calls
+	if g.shared {
+		h = g.beats
+	}
 	g.mu.Unlock()
-	switch {
-	case failed != nil:
-		return failed
-	case busy:
-		return nil
+	if busy {
+		return false, nil
 	}
 	if err := g.closeEarlier(ctx, s); err != nil {
-		return err
+		return false, err
 	}
 	if err := g.raiseOlder(ctx, s); err != nil {
-		return err
+		return false, err
 	}
-	g.surveyLater()
-	return nil
+	if long {
+		g.surveyOn(h)
+		return false, nil
+	}
+	if err = g.survey(ctx, s); err != nil && ctx.Err() != nil {
+		g.mu.Lock()
+		g.long = true
+		g.mu.Unlock()
+	}
+	return err == nil, err
 }
+
+// runLength is how much of a process's random text stands in its rows.
+const runLength = 20
 
 // register takes a number, and a row that stands in the store before the number counts.
 func (g *Guarded) register(ctx context.Context, s store) (member, error) {
@@ -117,8 +127,8 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 		return none, err
 	}
 	before := g.witness.snapshot()
-	if joins < before.Joins {
-		return none, g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, before.Joins))
+	if cause := g.lacksJoins(joins); cause != nil {
+		return none, g.isBehind(cause)
 	}
 	if cause, err := g.judgeLatest(ctx, s, before.Own); err != nil || cause != nil {
 		if cause != nil {
@@ -131,7 +141,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 		return none, err
 	}
 	number := joins + 1
-	row := rowName(number, g.run[:20]+strconv.FormatInt(int64(g.tries()), 36))
+	row := rowName(number, g.run[:runLength]+strconv.FormatInt(int64(g.tries()), 36))
 	if err := g.witness.commit(func(b *record) error { b.Own[row] = own{Count: 1, Asked: askAhead}; return nil }); err != nil {
 		return none, err
 	}
@@ -155,7 +165,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 		}
 	}
 	now := g.now()
-	return member{row: row, number: number, beat: first, acked: first, open: map[int64]bool{}, asked: askAhead, contact: now, waits: now, quick: quick, joins: number}, nil
+	return member{row: row, number: number, beat: first, acked: first, asked: askAhead, contact: now, waits: now, quick: quick, joins: number}, nil
 }
 
 // renew gives a node that serves another row, where its own keeps those of many that
@@ -290,8 +300,8 @@ var uptime = func() (boot string, ms int64) {
 }
 
 // ready reports whether every living node has met the store since this one joined: each
-// says so, with a heartbeat that was seen to come, and one of them serves; or it has had
-// the time that this takes at most. The same holds for who was out of contact for long.
+// says so, with a heartbeat that was seen to come, and one of them serves, or they are those
+// who were heard for the decision about a fence; or it has had the time that this takes at most. The same holds for who was out of contact for long.
 // Who asks because the primary has changed, and was in contact, needs nobody else.
 func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 	rows, err := readRows(ctx, s, driver.TableBeats)
@@ -325,11 +335,24 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 		all = all && vouches
 		serves = serves || vouches && about.Serves
 	}
-	if all && (serves || m.asks) || g.now()-max(m.waits, g.beats.dialledAt()) >= longest {
+	if all && (serves || m.asks || m.hasHeardLocked(g)) || g.now()-max(m.waits, g.beats.dialledAt()) >= longest {
 		m.asks = false
 		return true, nil
 	}
 	return false, nil
+}
+
+// hasHeardLocked reports whether all who were heard for the decision have joined again, as
+// this process has: from then on each knows of the others.
+func (m *member) hasHeardLocked(g *Guarded) bool {
+	return m.heard != nil && !slices.ContainsFunc(m.heard, func(run string) bool {
+		for row := range g.peers {
+			if strings.Contains(row, "-"+run[:runLength]) {
+				return false
+			}
+		}
+		return run != g.run
+	})
 }
 
 // isVouchedBy reports whether another row says, with a heartbeat that was seen to come, that

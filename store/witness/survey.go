@@ -59,7 +59,7 @@ func readNodes(ctx context.Context, s store) (map[string]nodeRow, error) {
 }
 
 // readCounter returns a counter of driver.TableGuard.
-func readCounter(ctx context.Context, s store, name string) (n int64, raw []byte, err error) {
+func readCounter(ctx context.Context, s driver.Rows, name string) (n int64, raw []byte, err error) {
 	raw, err = s.Row(ctx, driver.TableGuard, name)
 	if err != nil {
 		return 0, nil, unavailable(err)
@@ -71,8 +71,11 @@ func readCounter(ctx context.Context, s store, name string) (n int64, raw []byte
 // surveyTimeouts bounds one survey, which may read many lines, in time-outs of a call.
 const surveyTimeouts = 4
 
-// surveyLater makes a survey, unless one is under way.
-func (g *Guarded) surveyLater() {
+// surveyLater makes a survey while the node serves, unless one is under way.
+func (g *Guarded) surveyLater() { g.surveyOn(g.calls) }
+
+// surveyOn makes a survey on a handle, unless one is under way.
+func (g *Guarded) surveyOn(h *handle) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.me.busy || g.me.row == "" || g.state != Serving && g.state != Joining {
@@ -83,15 +86,15 @@ func (g *Guarded) surveyLater() {
 	g.loop.Go(func() {
 		ctx, cancel := context.WithTimeout(g.life, surveyTimeouts*g.opts.Timeout)
 		defer cancel()
-		s, err := g.calls.get(ctx)
+		s, err := h.get(ctx)
 		if err == nil {
 			began := g.now()
-			err = g.heed(g.calls, s, g.survey(ctx, s))
-			g.calls.answered(s, began, err == nil || ctx.Err() == nil, g.opts.Timeout)
+			err = g.heed(h, s, g.survey(ctx, s))
+			h.answered(s, began, err == nil || ctx.Err() == nil, g.opts.Timeout)
 		}
 		g.mu.Lock()
 		if g.me.row == row {
-			g.me.busy, g.me.failed = false, err
+			g.me.busy = false
 		}
 		joining := g.state == Joining
 		g.mu.Unlock()
@@ -256,11 +259,7 @@ func (g *Guarded) compact(ctx context.Context, s store, beats map[string][]byte,
 
 // removeUpTo raises the counter of what is compacted, and removes the rows up to it.
 func (g *Guarded) removeUpTo(ctx context.Context, rows driver.Rows, upTo int64) error {
-	raw, err := rows.Row(ctx, driver.TableGuard, rowCompacted)
-	if err != nil {
-		return unavailable(err)
-	}
-	n, err := driver.DecodeCounter(driver.TableGuard, rowCompacted, raw)
+	n, raw, err := readCounter(ctx, rows, rowCompacted)
 	if err != nil {
 		return err
 	}
