@@ -46,6 +46,7 @@ type Guarded struct {
 
 	older    map[string]olderNode // heartbeats of an older version; only the loop uses it
 	attempts int                  // to register, each of which has a row of its own
+	long     bool                 // a survey takes longer than a turn may
 	said     spoken               // what this process has said last about a fence
 	fenceRaw string               // the fence as it was read last
 	fenceAt  time.Duration        // and since when it has been so
