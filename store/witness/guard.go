@@ -30,6 +30,8 @@ type Guarded struct {
 	loop    sync.WaitGroup
 	kick    chan struct{} // holds an element while the loop is to take a turn at once
 
+	handBacks handBacks
+
 	mu      sync.Mutex // guards what follows; never held during I/O
 	state   State
 	changed chan struct{} // closed when the state changes
