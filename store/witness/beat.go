@@ -121,7 +121,6 @@ func (g *Guarded) beat() error {
 	if !shared {
 		return nil
 	}
-	_ = g.recordAbandoned() // else the next grant tells that the disk is full
 	err := g.within(g.opts.beatTimeout(), func(ctx context.Context, s store) error {
 		if err := g.beatOnce(ctx, s); err != nil {
 			return err
@@ -135,22 +134,6 @@ func (g *Guarded) beat() error {
 		g.cutOff()
 	}
 	return err
-}
-
-// recordAbandoned has the witness know what was asked for and came to nothing, so that
-// it can speak for the row after a crash.
-func (g *Guarded) recordAbandoned() error {
-	return g.witness.commit(func(b *record) error {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		row := g.me.row
-		upTo := g.me.settledLocked(0)
-		if known, ok := g.witness.state.Own[row]; !ok || upTo <= known.Grants {
-			return errNoChange
-		}
-		b.Own[row] = g.me.ownLocked(0)
-		return nil
-	})
 }
 
 func (g *Guarded) beatOnce(ctx context.Context, s store) error {
@@ -198,6 +181,7 @@ func (g *Guarded) sight(rows map[string][]byte) (due bool, silent []string, err 
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()
+	due = g.me.joins > g.me.seen
 	for name, raw := range rows {
 		beat, how, err := driver.DecodeBeat(name, raw)
 		if err != nil {

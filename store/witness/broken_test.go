@@ -10,28 +10,102 @@ import (
 )
 
 // Rules of the guard, each with the line of code that keeps it, a twin in which that is
-// broken, and a world that notices. All twins are built into one program, in which the
-// variable TWIN chooses.
+// broken, and the test that notices. All twins are built into one program, in which the
+// variable TWIN chooses. What each driver keeps, one step for heartbeat, fence and grant,
+// and a hand-back under its token, has its twins in twins_test.go and store/storetest. Of
+// the model's rules these have none, since others keep what they keep: that a joiner waits
+// until all have seen its join (a row has to advance, and every join is accounted for),
+// that nobody leaves under a fence (rows settle nobody), that evidence counts under a
+// fresh word (it is looked at each time), that the joins are raised (rows have ended),
+// that a decision ends all rows (who returns raises its lines).
 var broken = []struct {
 	rule       string
 	file       string
 	code, twin string
 	test       string
 }{
-	{"every start has a row of its own, and a wait", "join.go", "err != nil || !ready {", `err != nil || !ready && !twin("wait") {`, "TestHungConnections"},
-	{"a joiner needs one that serves", "join.go", "all && (serves || ", `all && (twin("serves") || serves || `, "TestNewNodeOnAWipedStore"},
-	{"a changed primary does not shorten a joiner's wait", "grant.go", "!away && (m.asks || serving)", `!away && (m.asks || serving || twin("joiner"))`, "TestJoinerAtAChangedPrimary"},
+	// Rows.
+	{"a row that has ended keeps its heartbeat", "beat.go", `raw, beat.EncodeEnded("left"));`, `raw, map[bool]driver.Beat{false: beat, true: {Count: 1}}[twin("keep")].EncodeEnded("left"));`, "TestStopsAndStarts"},
+	{"the latest row judges alone", "join.go", "latest = max(latest, row)", `if twin("latest") && latest != "" { latest = min(latest, row) } else { latest = max(latest, row) }`, "TestOnlyTheLatestRowJudges"},
+	{"a row that was compacted is no loss", "verdict.go", "case joinOf(row) <= upTo:", `case joinOf(row) <= upTo && !twin("compacted"):`, "TestReturnsAfterMonths"},
+	{"rows that have ended are compacted", "survey.go", "case len(first) >= compactAt:", `case len(first) >= compactAt && !twin("compact"):`, "TestRowsOfCommands"},
+	{"who keeps them from that takes another row", "survey.go", "case len(ended) >= compactAt && inTheWay:", `case len(ended) >= compactAt && inTheWay && !twin("renew"):`, "TestRowsOfCommands"},
+
+	// Witness.
+	{"a copy of a directory speaks for nobody", "evidence.go", "if !o.Copied {", `if !o.Copied || twin("copied") {`, "TestCopyInPlaceOfTheOriginal"},
+	{"a witness speaks up to what it knows", "evidence.go", "spoken && grants >= n.grants", `spoken && (twin("most") || grants >= n.grants)`, "TestOlderWitness"},
+	{"what was asked for and not recorded was not used", "witness.go", "return max(o.Grants, o.Asked)", `if twin("asked") { return o.Grants }; return max(o.Grants, o.Asked)`, "TestKilledWithinAGrant"},
+	{"how many have joined is remembered", "grant.go", "m.joins = max(m.joins, c.Joins)", `if !twin("joins") { m.joins = max(m.joins, c.Joins) }`, "TestNodeThatNobodySurveyed"},
+	{"a store is a node's own when it serves", "join.go", "b.Own[row] = own{Count: 1, Asked: askAhead}; return nil", `b.Own[row] = own{Count: 1, Asked: askAhead}; if twin("id") && g.witness.state.Store == "" { b.Store, _ = s.StoreID(ctx) }; return nil`, "TestNewNodeOnAWipedStore"},
+
+	// Heartbeats and grants.
 	{"who was out of contact asks the others", "grant.go", "p.sent-m.contact > g.opts.wait()", `p.sent-m.contact > g.opts.wait() && !twin("away")`, "TestReturnsToARestoredStore"},
+	{"... and keeps its row", "grant.go", "g.apply(unsure, fmt.Errorf(", `g.apply(map[bool]event{false: unsure, true: lost}[twin("outage")], fmt.Errorf(`, "TestOutage"},
 	{"a grant answered in another state is abandoned", "grant.go", "g.state != Serving || g.me.row != p.Row", `!twin("abandon") && g.state != Serving || g.me.row != p.Row`, "TestNoGrantUnderAFence"},
 	{"a pair that is lower is a loss", "grant.go", "ok && got.from.Less(want)", `ok && !twin("pair") && got.from.Less(want)`, "TestEditedMark"},
+	{"a pair compares with what was known before the call", "grant.go", "if want, ok := was(got.line);", `if twin("sent") { was = known() }; if want, ok := was(got.line);`, "TestAnswersTheOtherWayRound"},
 	{"the token comes first in a pair", "lines.go", "return p.Token < q.Token ||", `return !twin("token") && p.Token < q.Token || twin("token") && p.Mark < q.Mark ||`, "TestHandBackWhoseAnswerIsLost"},
+
+	// Surveys.
+	{"who sees that more have joined makes a survey", "beat.go", "due = g.me.joins > g.me.seen", `due = g.me.joins > g.me.seen && !twin("due")`, "TestCommandsThatShareARow"},
+	{"a survey finds lines that are behind", "survey.go", "case lacks:", `case lacks && !twin("lacks"):`, "TestEditedMark"},
+	{"a survey ends with a heartbeat", "survey.go", "if err := g.beatOnce(ctx, s); err != nil {\n\t\treturn err\n\t}\n\tline, want", "if !twin(\"whole\") { err = g.beatOnce(ctx, s) }; if err != nil {\n\t\treturn err\n\t}\n\tline, want", "TestSurveyAcrossARestore"},
+	{"rows are read before lines", "survey.go", "peers, err := peersOf(nodes, beats, compacted)", `if twin("order") { beats, _ = readRows(ctx, s, driver.TableBeats) }; peers, err := peersOf(nodes, beats, compacted)`, "TestLeavesDuringASurvey"},
+	{"serving nodes mark the silent", "beat.go", "silent = append(silent, name)", `if !twin("silent") { silent = append(silent, name) }`, "TestTheLivingSpeakForThoseWhoEnded"},
+	{"commands have the nodes make a survey", "oneshot.go", "if !o.Shared() {", `if !o.Shared() || twin("tell") {`, "TestCommandsThatShareARow"},
+	{"commands leave no row where nobody reads it", "oneshot.go", "err != nil || !alive {", `err != nil || !alive && !twin("alive") {`, "TestRowsOfCommands"},
+
+	// Joining.
+	{"every start has a row of its own, and a wait", "join.go", "err != nil || !ready {", `err != nil || !ready && !twin("wait") {`, "TestHungConnections"},
+	{"W is longer than a hung connection lasts", "open.go", "return 5 * heartbeat", `return map[bool]time.Duration{false: 5, true: 1}[twin("long")] * heartbeat`, "TestNewNodeOnAWipedStore"},
+	{"a wait begins anew with a new connection", "join.go", "g.now()-max(m.waits, g.beats.dialledAt()) >= longest", `g.now()-max(m.waits, map[bool]time.Duration{false: g.beats.dialledAt()}[twin("anew")]) >= longest`, "TestWaitBeginsAnew"},
+	{"a joiner needs one that serves", "join.go", "all && (serves || ", `all && (twin("serves") || serves || `, "TestNewNodeOnAWipedStore"},
+	{"what a row says counts once it was seen to advance", "join.go", "m.number && other.met", `m.number && (other.met || twin("met"))`, "TestReturnsToARestoredStore"},
+	{"who serves says so", "join.go", "about.Serves = true", `about.Serves = !twin("announce")`, "TestJoins"},
+	{"a quick return is within W", "join.go", "*time.Millisecond > g.opts.wait()", `*time.Millisecond > g.opts.wait() && !twin("quick")`, "TestStartsAtOnceAlone"},
+
+	// Verdicts.
+	{"a store with another identity is another one", "verdict.go", `return isOther, id, fmt.Errorf("%w (%w)", cause, errOther), nil`, `if twin("other") { return isLost, id, cause, nil }; return isOther, id, fmt.Errorf("%w (%w)", cause, errOther), nil`, "TestOtherStoreAndWipedStore"},
+	{"... unless it holds no line", "verdict.go", "len(tags) == 0 && len(pools) == 0", `len(tags) == 0 && len(pools) == 0 && !twin("wiped")`, "TestOtherStoreAndWipedStore"},
+	{"... or is one in whose place that one went on", "verdict.go", "case slices.Contains(known, id):", `case slices.Contains(known, id) && !twin("former"):`, "TestWipedHealedAndPutBack"},
+	{"a store that lacks a surveyed row is behind", "heal.go", "for name, p := range known {", `for name, p := range map[bool]map[string]peer{false: known}[twin("peers")] {`, "TestFindsTheLossByOthersRows"},
+
+	// Fences.
+	{"a refusal outlives the process", "open.go", `if l := w.latch(); l.State != "" {`, `if l := w.latch(); l.State != "" && !twin("latch") {`, "TestFenceThatVanishes"},
+	{"a fence that vanishes is raised again", "heal.go", "return g.afterFence(ctx, s, id, verdict)", `if twin("again") { g.apply(decided, nil, nil); return nil }; return g.afterFence(ctx, s, id, verdict)`, "TestFenceThatVanishes"},
+	{"only a decision that is new ends a refusal", "heal.go", "known.Number > d.Number || known == d.decisionID", `known.Number > d.Number || known == d.decisionID && !twin("decision")`, "TestFenceThatVanishes"},
+	{"a decision explains what is missing", "heal.go", "if err != nil || d == nil {", `if err != nil || d == nil || twin("explains") {`, "TestReturnsAfterAStatement"},
+	{"who finds itself behind must speak", "evidence.go", "for row := range h.fence.Found {", `for row := range map[bool]map[string]int64{false: h.fence.Found}[twin("found")] {`, "TestFinderMustSpeak"},
+
+	// Healing.
 	{"the healer waits", "heal.go", "case !met:", `case !met && !twin("healer"):`, "TestHealerWaits"},
 	{"what was said is looked at each time", "evidence.go", "said.first == string(stands)", `(twin("said") || said.first == string(stands))`, "TestCopyFromDuringTheHealing"},
-	{"who was cut off since it spoke waits", "heal.go", "heard && g.now()-g.stoodAt <= g.opts.wait()", `heard && (twin("spoke") || g.now()-g.stoodAt <= g.opts.wait())`, "TestSpokeAndWasCutOff"},
-	{"who returns compares marks, not pairs", "statement.go", "now.Token < p.Token || now.Mark < p.Mark", `map[bool]bool{true: now.Less(p), false: now.Token < p.Token || now.Mark < p.Mark}[twin("marks")]`, "TestReturnsWithTheLowerPair"},
-	{"a witness speaks up to what it knows", "evidence.go", "spoken && grants >= n.grants", `spoken && (twin("most") || grants >= n.grants)`, "TestOlderWitness"},
+	{"who has seen a row end speaks for it", "evidence.go", "\t\t\t\tspeak(row, p.Grants)", `				if !twin("vouch") { speak(row, p.Grants) }`, "TestTheLivingSpeakForThoseWhoEnded"},
+	{"... if it has found the loss", "evidence.go", `if e.Finder && p.How != ""`, `if (e.Finder || twin("finder")) && p.How != ""`, "TestMarkedSilentAfterTheLoss"},
+	{"a row in the store settles nobody", "evidence.go", "for row, p := range h.present {", `for row, p := range h.present { if twin("rows") && p.How != "" { covered[row] = p.Grants + 1000000 }`, "TestMarkedSilentAfterTheLoss"},
+	{"every join is accounted for", "evidence.go", "!numbers[n] && !ok", `!numbers[n] && !ok && !twin("account")`, "TestNodeThatNobodySurveyed"},
 	{"lines are raised above marks and tokens", "lines.go", "l.pairs[name] = l.pairs[name].above(p)", `l.pairs[name] = map[bool]Pair{false: l.pairs[name].above(p), true: l.pairs[name].max(p)}[twin("above")]`, "TestRaisesAboveMarksAndTokens"},
-	{"the latest row judges alone", "join.go", "latest = max(latest, row)", `if twin("latest") && latest != "" { latest = min(latest, row) } else { latest = max(latest, row) }`, "TestOnlyTheLatestRowJudges"},
+	{"all lines are read again before the fence ends", "heal.go", "if len(a.wants(have)) > 0 {", `if len(a.wants(have)) > 0 && !twin("lift") {`, "TestGoesBackWhileItIsRaised"},
+	{"who spoke waits no second time", "guard.go", "quick := e == decided && g.me.quick", `quick := e == decided && g.me.quick && !twin("atonce")`, "TestHealsWithoutASecondWait"},
+	{"who was cut off since it spoke waits", "heal.go", "heard && g.now()-g.stoodAt <= g.opts.wait()", `heard && (twin("spoke") || g.now()-g.stoodAt <= g.opts.wait())`, "TestSpokeAndWasCutOff"},
+
+	// Persons.
+	{"with Manual a person decides", "heal.go", "next.Manual && !next.Approved", `next.Manual && !next.Approved && !twin("manual")`, "TestManual"},
+	{"no floor below a mark that is known", "statement.go", "st.Floor != 0 && st.Floor < known", `st.Floor != 0 && st.Floor < known && !twin("floor")`, "TestDryRun"},
+	{"a dry run changes nothing", "statement.go", "if err != nil || st.DryRun {\n\t\treturn err\n\t}\n\treturn g.write(", "if err != nil || st.DryRun && !twin(\"dry\") {\n\t\treturn err\n\t}\n\treturn g.write(", "TestDryRun"},
+	{"another store is judged before it is written to", "statement.go", "g.foresee(ctx, s, st, &a); err != nil ||", `g.foresee(ctx, s, st, &a); err != nil && !twin("foresee") ||`, "TestDryRun"},
+	{"who returns compares marks, not pairs", "statement.go", "now.Token < p.Token || now.Mark < p.Mark", `map[bool]bool{true: now.Less(p), false: now.Token < p.Token || now.Mark < p.Mark}[twin("marks")]`, "TestReturnsWithTheLowerPair"},
+	{"... and raises its lines", "statement.go", "if lacks {", `if lacks && !twin("return") {`, "TestReturnsWithTheLowerPair"},
+	{"what may be double is told", "statement.go", "to > assumed && (lacks ||", `to > assumed && !twin("alarm") && (lacks ||`, "TestAlarmsTellTheRange"},
+	{"what was handed back is not", "grant.go", "ok && known.Less(p)", `ok && known.Less(p) && !twin("back")`, "TestHandBackIsNoAlarm"},
+
+	// A primary that changed.
+	{"it is a question", "grant.go", "moved := c.Primary", `moved := !twin("question") && c.Primary`, "TestPrimaryThatLacksOthersGrants"},
+	{"... and does not shorten a joiner's wait", "grant.go", "!away && (m.asks || serving)", `!away && (m.asks || serving || twin("joiner"))`, "TestJoinerAtAChangedPrimary"},
+
+	// Foreign tables.
+	{"a grant below the line's mark is refused", "foreign.go", "if g.Lo < c.Since {", `if g.Lo < c.Since && !twin("foreign") {`, "TestMarks"},
+	{"a line that is refused stays so", "foreign.go", "m.witness.state.Refused[line]; why", `m.witness.state.Refused[line]; !twin("stays") && why`, "TestMarks"},
 }
 
 func TestBrokenRules(t *testing.T) {

@@ -256,6 +256,7 @@ func TestReturnsAfterMonths(t *testing.T) {
 		b.start()
 		b.within(12 * time.Second)
 		a.must("t", 10)
+		f.neverFenced()
 	})
 }
 

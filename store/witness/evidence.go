@@ -188,44 +188,54 @@ type need struct {
 	about  Node
 }
 
-// hear returns the account of what was said so far about a fence.
-func (g *Guarded) hear(ctx context.Context, s store, f *Fence) (*account, error) {
-	said, err := readEvidence(ctx, s, f.Ask+"/")
-	if err != nil {
+// A hearing is all that tells who is accounted for: what was said about a fence, and
+// what the store shows.
+type hearing struct {
+	fence  *Fence
+	said   map[string]evidence  // by processes
+	files  map[string]evidence  // by witness files that operators gave
+	stated map[string]statement // by operators, by the row that they spoke for
+
+	beats   map[string][]byte
+	present map[string]peer // the rows of the store
+	joins   int64
+	manual  bool
+}
+
+// inquire reads all that tells who is accounted for.
+func (g *Guarded) inquire(ctx context.Context, s store, f *Fence) (*hearing, error) {
+	h := &hearing{fence: f}
+	var err error
+	if h.said, err = readEvidence(ctx, s, f.Ask+"/"); err != nil {
 		return nil, err
 	}
-	stated, files, err := readStatements(ctx, s, f.ID)
-	if err != nil {
+	if h.stated, h.files, err = readStatements(ctx, s, f.ID); err != nil {
 		return nil, err
 	}
-	beats, err := readRows(ctx, s, driver.TableBeats)
-	if err != nil {
+	if h.beats, err = readRows(ctx, s, driver.TableBeats); err != nil {
 		return nil, err
 	}
 	nodes, err := readNodes(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	joins, _, err := readCounter(ctx, s, driver.RowJoins)
-	if err != nil {
+	if h.joins, _, err = readCounter(ctx, s, driver.RowJoins); err != nil {
 		return nil, err
 	}
-	present, err := peersOf(nodes, beats, 0)
-	if err != nil {
+	if h.present, err = peersOf(nodes, h.beats, 0); err != nil {
 		return nil, err
 	}
-	a := weigh(f, said, files, stated, present, joins)
 	for _, about := range nodes {
-		a.manual = a.manual || about.Manual
+		h.manual = h.manual || about.Manual
 	}
-	return a, nil
+	return h, nil
 }
 
 // weigh finds out who is not accounted for. A row is, if a process that has it as its
 // own, or a finder that saw it end, knows of as many grants as anybody has seen it ask
 // for; or if an operator spoke for it.
-func weigh(f *Fence, said, files map[string]evidence, stated map[string]statement, present map[string]peer, joins int64) *account {
-	a := &account{joins: joins, statements: stated, lines: newLines()}
+func (h *hearing) weigh() *account {
+	a := &account{joins: h.joins, statements: h.stated, manual: h.manual, lines: newLines()}
 	needs := map[string]need{}
 	know := func(row string, grants int64, name, address string) {
 		if joinOf(row) == 0 {
@@ -246,10 +256,10 @@ func weigh(f *Fence, said, files map[string]evidence, stated map[string]statemen
 		}
 	}
 	compacted := int64(0)
-	for row, p := range present {
+	for row, p := range h.present {
 		know(row, p.Grants, p.Name, p.Address)
 	}
-	for row := range f.Found {
+	for row := range h.fence.Found {
 		know(row, 0, "", "")
 	}
 	take := func(e evidence) {
@@ -275,19 +285,19 @@ func weigh(f *Fence, said, files map[string]evidence, stated map[string]statemen
 			compacted = max(compacted, e.Compacted)
 		}
 	}
-	for _, who := range slices.Sorted(maps.Keys(said)) {
+	for _, who := range slices.Sorted(maps.Keys(h.said)) {
 		a.heard = append(a.heard, who)
-		a.manual = a.manual || said[who].Manual
-		take(said[who])
+		a.manual = a.manual || h.said[who].Manual
+		take(h.said[who])
 	}
-	for _, e := range files {
+	for _, e := range h.files {
 		take(e)
 	}
 	numbers := map[int64]bool{}
 	for row, n := range needs {
 		numbers[joinOf(row)] = true
 		grants, spoken := covered[row]
-		if _, ok := stated[row]; ok || joinOf(row) <= compacted || spoken && grants >= n.grants {
+		if _, ok := h.stated[row]; ok || joinOf(row) <= compacted || spoken && grants >= n.grants {
 			continue
 		}
 		n.about.Grants, n.about.State = n.grants, "missing"
@@ -295,7 +305,7 @@ func weigh(f *Fence, said, files map[string]evidence, stated map[string]statemen
 	}
 	for n := compacted + 1; n <= a.joins; n++ {
 		row := rowName(n, "")
-		if _, ok := stated[row]; !numbers[n] && !ok {
+		if _, ok := h.stated[row]; !numbers[n] && !ok {
 			a.missing = append(a.missing, Node{Row: row, State: "missing"})
 		}
 	}
@@ -309,9 +319,9 @@ const raiseAtOnce = 16
 // raise sees to it that every line of the store is above the account, and returns those
 // that were not.
 func (g *Guarded) raise(ctx context.Context, s store, a *account) ([]Raised, error) {
-	healer, ok := s.(driver.Healing)
-	if !ok {
-		return nil, fmt.Errorf("%w: %T cannot be healed", hapax.ErrNotSupported, s)
+	healer, err := healing(s)
+	if err != nil {
+		return nil, err
 	}
 	have, err := readLines(ctx, s)
 	if err != nil {
@@ -366,6 +376,15 @@ func (a *account) stated(line string, defs map[string]def) int64 {
 		most = max(most, st.assumed(line, defs))
 	}
 	return most
+}
+
+// healing returns the part of a store that can be healed.
+func healing(s store) (driver.Healing, error) {
+	h, ok := s.(driver.Healing)
+	if !ok {
+		return nil, fmt.Errorf("%w: %T cannot be healed", hapax.ErrNotSupported, s)
+	}
+	return h, nil
 }
 
 // healLine raises one line.

@@ -171,6 +171,7 @@ func TestCopiedRowsAreNotSpokenFor(t *testing.T) {
 	text, err := os.ReadFile(path)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "copy"), text, 0o600)
+		AwaitTick(t, path+lockSuffix)
 	}
 	if err != nil {
 		t.Fatal(err)

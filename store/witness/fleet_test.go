@@ -40,9 +40,20 @@ type use struct {
 }
 
 func newFleet(t *testing.T) *fleet {
-	f := &fleet{t: t, store: memstore.New(), dir: t.TempDir(), used: map[string][]use{}}
+	f := &fleet{t: t, store: memstore.New(), dir: memoryDir(t), used: map[string][]use{}}
 	f.create("t")
 	return f
+}
+
+// memoryDir returns a directory in memory where the system has one: what the witnesses of
+// a simulated world sync need not last.
+func memoryDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "hapax-world-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 func (f *fleet) create(tag string) {
@@ -445,14 +456,21 @@ func (l *link) setPrimary(name string) {
 // copyOf starts a process on a copy of a machine's directory.
 func (f *fleet) copyOf(m *machine, name string) *machine {
 	f.t.Helper()
+	f.copyDirectory(m, name)
+	return f.start(name)
+}
+
+// copyDirectory leaves a copy of a machine's directory under a name.
+func (f *fleet) copyDirectory(m *machine, name string) {
+	f.t.Helper()
 	text, err := os.ReadFile(m.path)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(f.dir, name), text, 0o600)
+		witness.AwaitTick(f.t, m.path+".lock")
 	}
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return f.start(name)
 }
 
 func (f *fleet) row(table, name string) []byte {

@@ -23,35 +23,19 @@ type pulse struct {
 func (g *Guarded) pulse(grant bool) pulse {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if grant && g.me.row != "" {
-		g.me.beat.Grants++
-		g.me.open[g.me.beat.Grants] = true
-	}
-	return g.pulseLocked()
-}
-
-func (g *Guarded) pulseLocked() pulse {
 	m := &g.me
+	if grant && m.row != "" {
+		m.beat.Grants++
+	}
 	m.beat.Count++
 	m.beat.Seen = m.seen
 	return pulse{driver.Pulse{Row: m.row, Was: m.acked, Now: m.beat}, g.now(), m.joins}
 }
 
-// settledLocked forgets a grant, and returns up to which one nothing is open: what
-// became of each is durable in the witness, or it is abandoned.
-func (m *member) settledLocked(grant int64) int64 {
-	delete(m.open, grant)
-	upTo := m.beat.Grants
-	for n := range m.open {
-		upTo = min(upTo, n-1)
-	}
-	return upTo
-}
-
-// ownLocked forgets a grant, and returns what the witness is to know of the row then.
+// ownLocked returns what the witness is to know of the row.
 func (m *member) ownLocked(grant int64) own {
 	m.asked = m.beat.Grants + askAhead
-	return own{Count: m.acked.Count, Grants: m.settledLocked(grant), Asked: m.asked}
+	return own{Count: m.acked.Count, Grants: grant, Asked: m.asked}
 }
 
 // reserve has the witness know that a grant will be asked for. It writes only where
@@ -102,11 +86,6 @@ func (g *Guarded) grant(ctx context.Context, known func() func(line string) (Pai
 			}
 		}
 		if err != nil {
-			g.mu.Lock()
-			if g.me.row == p.Row {
-				delete(g.me.open, p.Now.Grants)
-			}
-			g.mu.Unlock()
 			return nothing{}, err
 		}
 		return nothing{}, g.record(p, got)

@@ -58,11 +58,10 @@ type member struct {
 	number  int64  // as which one it joined
 	beat    driver.Beat
 	acked   driver.Beat
-	open    map[int64]bool // grants that were asked for, and of which it is not settled what became of them
-	asked   int64          // up to here the witness knows that grants may be asked for
-	contact time.Duration  // when the last call was sent that the store has acknowledged
-	waits   time.Duration  // since when every living node is given the time to meet the store
-	quick   bool           // it need not wait: nobody else can have been granted anything meanwhile
+	asked   int64         // up to here the witness knows that grants may be asked for
+	contact time.Duration // when the last call was sent that the store has acknowledged
+	waits   time.Duration // since when every living node is given the time to meet the store
+	quick   bool          // it need not wait: nobody else can have been granted anything meanwhile
 	primary string
 	asks    bool  // it has served, and another primary answers: it needs nobody else who serves
 	known   bool  // it has surveyed the store
@@ -175,9 +174,10 @@ func (g *Guarded) refusedLocked() error {
 	return nil
 }
 
-// serving waits until the node may be granted something.
+// serving waits until the node may be granted something. Who has waited so long that the
+// store's answer would come too late is told to ask again: his numbers would be lost.
 func (g *Guarded) serving(ctx context.Context) error {
-	for {
+	for waited := false; ; waited = true {
 		g.mu.Lock()
 		state, cause, changed, err := g.state, g.cause, g.changed, g.refusedLocked()
 		g.mu.Unlock()
@@ -185,6 +185,9 @@ func (g *Guarded) serving(ctx context.Context) error {
 		case err != nil:
 			return err
 		case state == Serving:
+			if over, ok := ctx.Deadline(); ok && waited && time.Until(over) < g.opts.beatTimeout() {
+				return joinsError(context.DeadlineExceeded)
+			}
 			return nil
 		case cause != nil: // it cannot join now
 			return cause
@@ -192,11 +195,15 @@ func (g *Guarded) serving(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return &hapax.WaitError{
-				Cause:   fmt.Errorf("%w: this node joins, and waits until every living node has met the store", hapax.ErrStoreUnavailable),
-				Context: context.Cause(ctx),
-			}
+			return joinsError(context.Cause(ctx))
 		}
+	}
+}
+
+func joinsError(ended error) error {
+	return &hapax.WaitError{
+		Cause:   fmt.Errorf("%w: this node joins, and waits until every living node has met the store", hapax.ErrStoreUnavailable),
+		Context: ended,
 	}
 }
 
@@ -219,7 +226,7 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		g.cause = nil
 	case g.state == Joining && e != joined:
 		g.cause = cause
-	case isNew:
+	case isNew, e == behind && errors.Is(g.cause, errOther):
 		g.cause = cause
 	}
 	if e == fenced || e == behind {

@@ -89,6 +89,8 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 	case verdict == isOther:
 		g.apply(other, cause, nil)
 		return nil
+	case verdict == isLost:
+		g.apply(behind, cause, nil)
 	case wrong && verdict == isSame && // the URL was corrected
 		g.witness.latch().State == "":
 		g.apply(decided, nil, nil)
@@ -96,20 +98,16 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 		return nil
 	}
 	began := g.now()
-	raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+	f, raw, err := readFence(ctx, s)
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
-	if raw == nil {
-		return g.afterFence(ctx, s, id)
+	if f == nil {
+		return g.afterFence(ctx, s, id, verdict)
 	}
 	g.mu.Lock()
 	g.stoodAt = began
 	g.mu.Unlock()
-	f, err := decodeFence(raw)
-	if err != nil {
-		return err
-	}
 	g.apply(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()), f)
 	if found, err := g.findOwn(ctx, s, f, raw); err != nil || found {
 		return err
@@ -209,21 +207,19 @@ func (g *Guarded) swapFence(ctx context.Context, s store, raw []byte, next *Fenc
 		err = fmt.Errorf("%w: the fence was changed meanwhile", hapax.ErrStoreUnavailable)
 	}
 	if err == nil && next != nil {
-		g.apply(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, next.text()), next)
-		g.wake()
+		g.meet(next)
 	}
 	return unavailable(err)
 }
 
 // afterFence looks for the decision about the fence that stood. Where there is none, it
-// is raised, or raised again.
-func (g *Guarded) afterFence(ctx context.Context, s store, id string) error {
-	d, err := g.newDecision(ctx, s)
-	if err != nil {
+// is raised, or raised again. A decision explains nothing of another store than its own.
+func (g *Guarded) afterFence(ctx context.Context, s store, id string, v verdict) error {
+	if d, err := g.newDecision(ctx, s); err != nil || d != nil && v == isSame {
+		if err == nil {
+			err = g.catchUp(ctx, s, d, id)
+		}
 		return err
-	}
-	if d != nil {
-		return g.catchUp(ctx, s, d, id)
 	}
 	l := g.witness.latch()
 	f := &Fence{ID: rand.Text(), Node: g.opts.Name, Row: l.Row, At: time.Now().UTC(), Why: l.Why, Code: l.Code}
@@ -287,10 +283,11 @@ func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) er
 	case !mine:
 		return nil
 	}
-	a, err := g.hear(ctx, s, f)
+	h, err := g.inquire(ctx, s, f)
 	if err != nil {
 		return err
 	}
+	a := h.weigh()
 	next := *f
 	next.Missing, next.Manual = a.missing, a.manual
 	told := slices.Equal(next.Missing, f.Missing) && next.Manual == f.Manual

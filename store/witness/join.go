@@ -17,12 +17,11 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	if err := g.checkStore(ctx, s); err != nil {
 		return err
 	}
-	raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
-	if err != nil {
-		return unavailable(err)
-	}
-	if raw != nil {
-		return g.meet(raw)
+	if f, _, err := readFence(ctx, s); err != nil || f != nil {
+		if err == nil {
+			g.meet(f)
+		}
+		return err
 	}
 	if d, err := g.newDecision(ctx, s); err != nil || d != nil {
 		if err == nil {
@@ -135,7 +134,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 		}
 	}
 	now := g.now()
-	return member{row: row, number: number, beat: first, acked: first, open: map[int64]bool{}, asked: askAhead, contact: now, waits: now, quick: quick, joins: number}, nil
+	return member{row: row, number: number, beat: first, acked: first, asked: askAhead, contact: now, waits: now, quick: quick, joins: number}, nil
 }
 
 // renew gives a node that serves another row, where its own keeps those of many that

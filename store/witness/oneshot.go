@@ -1,8 +1,8 @@
 package witness
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
 	"fmt"
 	"os"
 	"time"
@@ -12,8 +12,15 @@ import (
 )
 
 // rowCommands is the row of driver.TableBeats under which commands look for the fence.
-// It is of no process that has joined.
-var rowCommands = rowName(0, "commands")
+// It is of no process that has joined, and never advances, so that commands do not wait
+// for each other.
+var rowCommands = rowName(0, runCommands)
+
+// commandPulse is the pulse of all commands.
+func commandPulse() driver.Pulse {
+	still := driver.Beat{Count: 1}
+	return driver.Pulse{Row: rowCommands, Was: still, Now: still}
+}
 
 // OneShot returns the store for a command that takes what it needs and ends: it does
 // not join, so that it waits for nobody. It is granted nothing while a fence stands,
@@ -35,90 +42,90 @@ var (
 	_ hapax.StoreClock = (*oneShot)(nil)
 )
 
-// commandTries is how often a call is made anew whose row is not there yet.
-const commandTries = 3
-
 // pulsed makes a guarded call, and refuses where a fence stands.
 func (o *oneShot) pulsed(ctx context.Context, call func(driver.Pulse) (driver.Contact, error)) error {
-	for range commandTries {
-		beat, err := o.beat(ctx)
-		if err != nil {
-			return err
-		}
-		next := beat
-		next.Count++
-		c, err := call(driver.Pulse{Row: rowCommands, Was: driver.Beat{Count: 1}, Now: next})
+	for made := false; ; made = true {
+		c, err := call(commandPulse())
 		switch {
 		case c.Fence != nil:
-			return fenceError(c.Fence)
+			f, err := decodeFence(c.Fence)
+			return cmp.Or(err, fenceError(f))
 		case err != nil || c.Met:
+			return unavailable(err)
+		case made:
+			return fmt.Errorf("%w: the row of commands does not stay in the store", hapax.ErrStoreUnavailable)
+		}
+		if _, err := o.store.SwapRow(ctx, driver.TableBeats, rowCommands, nil, commandPulse().Now.Encode()); err != nil {
 			return unavailable(err)
 		}
 	}
-	return fmt.Errorf("%w: the row of commands does not stay in the store", hapax.ErrStoreUnavailable)
 }
 
-// fenceError tells of the fence in the store.
-func fenceError(raw []byte) error {
-	f, err := decodeFence(raw)
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("%w: %s", hapax.ErrFenced, f.text())
-}
-
-// beat returns the heartbeat of commands, and makes the first one.
-func (o *oneShot) beat(ctx context.Context) (driver.Beat, error) {
-	raw, err := o.Row(ctx, driver.TableBeats, rowCommands)
-	if err != nil {
-		return driver.Beat{}, unavailable(err)
-	}
-	if raw == nil {
-		first := driver.Beat{Count: 1}
-		_, err := o.store.SwapRow(ctx, driver.TableBeats, rowCommands, nil, first.Encode())
-		return first, unavailable(err)
-	}
-	beat, _, err := driver.DecodeBeat(rowCommands, raw)
-	return beat, err
-}
+func fenceError(f *Fence) error { return fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()) }
 
 // open refuses while a fence stands.
 func (o *oneShot) open(ctx context.Context) error {
-	raw, err := o.Row(ctx, driver.TableFence, driver.RowFence)
-	if err != nil || raw == nil {
-		return unavailable(err)
+	f, _, err := readFence(ctx, o)
+	if err == nil && f != nil {
+		err = fenceError(f)
 	}
-	return fenceError(raw)
+	return err
 }
 
-// tell has the nodes survey the store: it leaves the row of a process that has joined
-// and left.
+// unfenced makes a change that is not one of the guarded calls.
+func unfenced[T any](ctx context.Context, o *oneShot, change func(hapax.Store) (T, error)) (T, error) {
+	if err := o.open(ctx); err != nil {
+		var zero T
+		return zero, err
+	}
+	return change(o.store)
+}
+
+// tell has the nodes that live survey the store, and speak for what the command was
+// granted: one more has joined, and has left. Commands that are at it together share the
+// row. Who finds the counter raised meanwhile has what it wants, since that was after its
+// grant too.
 func (o *oneShot) tell(ctx context.Context) error {
 	if !o.Shared() {
 		return nil
 	}
+	if alive, err := o.isAnyAlive(ctx); err != nil || !alive {
+		return err
+	}
+	joins, raw, err := readCounter(ctx, o, driver.RowJoins)
+	if err != nil {
+		return err
+	}
 	host, _ := os.Hostname()
-	about := nodeRow{Name: "hapax command on " + host}
-	rows := commandRows{o.store, o}
-	for range commandTries * commandTries {
-		joins, raw, err := readCounter(ctx, o, driver.RowJoins)
-		if err != nil {
-			return err
-		}
-		name := rowName(joins+1, rand.Text()[:20]) // where another joins meanwhile, its row says that it has left
-		gone := driver.Beat{Count: 1, Grants: 1}.EncodeEnded("left")
-		if _, err := rows.SwapRow(ctx, driver.TableNodes, name, nil, about.encode()); err != nil {
-			return err
-		}
-		if _, err := rows.SwapRow(ctx, driver.TableBeats, name, nil, gone); err != nil {
-			return err
-		}
-		ok, err := rows.SwapRow(ctx, driver.TableGuard, driver.RowJoins, raw, driver.EncodeCounter(joins+1))
-		if err != nil || ok {
+	row, rows := rowName(joins+1, runCommands), commandRows{o.store, o}
+	for _, r := range []struct {
+		table, name string
+		old, next   []byte
+	}{
+		{driver.TableNodes, row, nil, nodeRow{Name: "hapax command on " + host}.encode()},
+		{driver.TableBeats, row, nil, driver.Beat{Count: 1, Grants: 1}.EncodeEnded("left")},
+		{driver.TableGuard, driver.RowJoins, raw, driver.EncodeCounter(joins + 1)},
+	} {
+		if _, err := rows.SwapRow(ctx, r.table, r.name, r.old, r.next); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: other nodes join all the time", hapax.ErrStoreUnavailable)
+	return nil
+}
+
+// runCommands stands in the rows of commands for what is random in others'.
+const runCommands = "commands"
+
+// isAnyAlive reports whether there is a process that can survey the store. Without one
+// nobody is told, and rows of commands do not pile up; who joins later surveys all.
+func (o *oneShot) isAnyAlive(ctx context.Context) (bool, error) {
+	rows, err := readRows(ctx, o.store, driver.TableBeats)
+	for name, raw := range rows {
+		if _, how, err := driver.DecodeBeat(name, raw); err != nil || how == "" {
+			return true, err
+		}
+	}
+	return false, err
 }
 
 // commandRows are the rows of a store as a command changes them.
@@ -206,48 +213,30 @@ func (o *oneShot) SealWorker(ctx context.Context, lease hapax.Lease, last int64)
 
 // CreateTag implements hapax.SegmentStore.
 func (o *oneShot) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
-	if err := o.open(ctx); err != nil {
-		return hapax.Tag{}, err
-	}
-	return o.store.CreateTag(ctx, tag, mode)
+	return unfenced(ctx, o, func(s hapax.Store) (hapax.Tag, error) { return s.CreateTag(ctx, tag, mode) })
 }
 
 // UpdateTag implements hapax.TagStore.
 func (o *oneShot) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
-	if err := o.open(ctx); err != nil {
-		return hapax.Tag{}, err
-	}
-	return o.store.UpdateTag(ctx, name, u)
+	return unfenced(ctx, o, func(s hapax.Store) (hapax.Tag, error) { return s.UpdateTag(ctx, name, u) })
 }
 
 // DeleteTag implements hapax.TagStore.
 func (o *oneShot) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
-	if err := o.open(ctx); err != nil {
-		return hapax.Tag{}, err
-	}
-	return o.store.DeleteTag(ctx, name)
+	return unfenced(ctx, o, func(s hapax.Store) (hapax.Tag, error) { return s.DeleteTag(ctx, name) })
 }
 
 // CreatePool implements hapax.PoolStore.
 func (o *oneShot) CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error) {
-	if err := o.open(ctx); err != nil {
-		return hapax.Pool{}, err
-	}
-	return o.store.CreatePool(ctx, pool, layout)
+	return unfenced(ctx, o, func(s hapax.Store) (hapax.Pool, error) { return s.CreatePool(ctx, pool, layout) })
 }
 
 // DeletePool implements hapax.PoolStore.
 func (o *oneShot) DeletePool(ctx context.Context, pool string) (hapax.Pool, error) {
-	if err := o.open(ctx); err != nil {
-		return hapax.Pool{}, err
-	}
-	return o.store.DeletePool(ctx, pool)
+	return unfenced(ctx, o, func(s hapax.Store) (hapax.Pool, error) { return s.DeletePool(ctx, pool) })
 }
 
 // RetireWorker implements hapax.PoolStore.
 func (o *oneShot) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
-	if err := o.open(ctx); err != nil {
-		return hapax.Worker{}, err
-	}
-	return o.store.RetireWorker(ctx, pool, id)
+	return unfenced(ctx, o, func(s hapax.Store) (hapax.Worker, error) { return s.RetireWorker(ctx, pool, id) })
 }

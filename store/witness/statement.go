@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,19 +98,6 @@ func readStatements(ctx context.Context, s store, fence string) (map[string]stat
 // below a mark that is known; ErrFenced where somebody is missing still.
 func (g *Guarded) Adopt(ctx context.Context, st Statement) (Adoption, error) {
 	st.Row = ""
-	g.mu.Lock()
-	wrong := errors.Is(g.cause, errOther)
-	g.mu.Unlock()
-	if wrong {
-		id, err := g.StoreID(ctx)
-		if err != nil || st.DryRun {
-			return Adoption{StoreID: id, Other: g.witness.StoreID()}, err
-		}
-		g.mu.Lock()
-		g.accepted = id
-		g.mu.Unlock()
-		g.wake()
-	}
 	return g.declare(ctx, st)
 }
 
@@ -140,6 +128,24 @@ func (g *Guarded) declare(ctx context.Context, st Statement) (Adoption, error) {
 	if a.StoreID, err = s.StoreID(ctx); err != nil {
 		return a, unavailable(err)
 	}
+	wrong, err := g.awaitVerdict(ctx, st.Wait)
+	if err != nil {
+		return a, err
+	}
+	if wrong && st.Row != "" {
+		return a, g.Refused()
+	}
+	if wrong {
+		a.Other = g.witness.StoreID()
+		if err := g.foresee(ctx, s, st, &a); err != nil || st.DryRun {
+			return a, err
+		}
+		g.mu.Lock()
+		g.accepted = a.StoreID
+		g.mu.Unlock()
+		g.wake()
+		a = Adoption{StoreID: a.StoreID, Other: a.Other}
+	}
 	f, err := g.awaitAccount(ctx, s, st.Wait)
 	if err != nil {
 		return a, err
@@ -160,19 +166,71 @@ func (g *Guarded) declare(ctx context.Context, st Statement) (Adoption, error) {
 	return a, g.awaitDecision(ctx, s, f.ID, st.Wait, &a)
 }
 
+// awaitVerdict waits until this node has judged the store, and reports whether that is
+// another than its own.
+func (g *Guarded) awaitVerdict(ctx context.Context, wait time.Duration) (wrong bool, err error) {
+	for began := g.now(); ; {
+		g.mu.Lock()
+		judged, cause := g.state != Joining || g.me.row != "", g.cause
+		wrong = errors.Is(g.cause, errOther)
+		g.mu.Unlock()
+		if judged {
+			return wrong, nil
+		}
+		if g.now()-began > wait {
+			return false, cmp.Or(cause, fmt.Errorf("%w: this node has not been able to join the store; try again", hapax.ErrStoreUnavailable))
+		}
+		if err := g.rest(ctx); err != nil {
+			return false, err
+		}
+	}
+}
+
+// foresee judges a statement about another store than this node's before anything is
+// written to that: as if all who advance their rows there had spoken, and those who lived
+// on this node's store.
+func (g *Guarded) foresee(ctx context.Context, s store, st Statement, a *Adoption) error {
+	before, err := readRows(ctx, s, driver.TableBeats)
+	if err != nil {
+		return err
+	}
+	if err := g.pause(ctx, g.opts.wait()); err != nil {
+		return err
+	}
+	r := g.witness.snapshot()
+	r.Own = g.ownRows()
+	mine := evidenceOf(r)
+	mine.Finder, mine.Lines, mine.Defs = true, r.Lines, r.Defs
+	f, _, err := readFence(ctx, s)
+	if err != nil {
+		return err
+	}
+	h, err := g.inquire(ctx, s, cmp.Or(f, new(Fence)))
+	if err != nil {
+		return err
+	}
+	h.said[g.run] = mine
+	for row, p := range r.Peers {
+		if p.How == "" {
+			h.said[row] = evidence{Own: map[string]own{row: {Grants: p.Grants}}}
+		}
+	}
+	for row, p := range h.present {
+		if old, ok := before[row]; !ok || string(old) != string(h.beats[row]) {
+			h.said[row] = evidence{Own: map[string]own{row: {Grants: p.Grants}}}
+		}
+	}
+	_, err = g.judgeStatement(ctx, s, st, h, a)
+	return err
+}
+
 // awaitAccount waits until the fence tells who is missing, or that it waits for a
 // person; nil if there is none, or none any more.
 func (g *Guarded) awaitAccount(ctx context.Context, s store, wait time.Duration) (*Fence, error) {
 	for began := g.now(); ; {
-		raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+		f, _, err := readFence(ctx, s)
 		if err != nil {
-			return nil, unavailable(err)
-		}
-		var f *Fence
-		if raw != nil {
-			if f, err = decodeFence(raw); err != nil {
-				return nil, err
-			}
+			return nil, err
 		}
 		g.mu.Lock()
 		heard := g.opts.Hold && f != nil && g.heard == f.Ask
@@ -191,9 +249,11 @@ func (g *Guarded) awaitAccount(ctx context.Context, s store, wait time.Duration)
 }
 
 // rest waits for a fraction of a heartbeat.
-func (g *Guarded) rest(ctx context.Context) error {
+func (g *Guarded) rest(ctx context.Context) error { return g.pause(ctx, g.opts.Heartbeat/4) }
+
+func (g *Guarded) pause(ctx context.Context, d time.Duration) error {
 	select {
-	case <-time.After(g.opts.Heartbeat / 4):
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
@@ -202,45 +262,46 @@ func (g *Guarded) rest(ctx context.Context) error {
 
 // speakFor judges a statement, and makes it unless it is a dry run.
 func (g *Guarded) speakFor(ctx context.Context, s store, f *Fence, st Statement, a *Adoption) error {
-	said, err := readEvidence(ctx, s, f.Ask+"/")
+	h, err := g.inquire(ctx, s, f)
 	if err != nil {
 		return err
 	}
-	old, files, err := readStatements(ctx, s, f.ID)
-	if err != nil {
+	stated, err := g.judgeStatement(ctx, s, st, h, a)
+	if err != nil || st.DryRun {
 		return err
 	}
-	heard, err := g.hear(ctx, s, f)
-	if err != nil {
-		return err
-	}
+	return g.write(ctx, s, f, st, stated, h.stated)
+}
+
+// judgeStatement judges a statement by what was said before it, and returns all that
+// is stated with it.
+func (g *Guarded) judgeStatement(ctx context.Context, s store, st Statement, h *hearing, a *Adoption) (map[string]statement, error) {
 	have, err := readLines(ctx, s)
 	if err != nil {
-		return unavailable(err)
+		return nil, unavailable(err)
 	}
-	present := map[string]peer{}
-	for _, n := range heard.missing {
-		present[n.Row] = peer{Name: n.Name, Address: n.Address, Grants: n.Grants}
-	}
-	a.Spoke = len(said)
-	targets := slices.DeleteFunc(slices.Clone(heard.missing), func(n Node) bool {
+	missing := h.weigh().missing
+	a.Spoke = len(h.said)
+	targets := slices.DeleteFunc(slices.Clone(missing), func(n Node) bool {
 		return st.Row != "" && !n.isNamed(st.Row)
 	})
 	if st.Row != "" && len(targets) == 0 {
-		return &hapax.ValueError{Field: "node", Value: st.Row, Allowed: "one of those that are missing: " + nodesText(heard.missing), Err: hapax.ErrInvalidArgument}
+		return nil, &hapax.ValueError{Field: "node", Value: st.Row, Allowed: "one of those that are missing: " + nodesText(missing), Err: hapax.ErrInvalidArgument}
 	}
+	with := *h
+	with.files = maps.Clone(h.files)
 	for i, t := range st.Witness {
-		files[fmt.Sprintf("%s-%d", g.run, i)] = evidenceOfFile(t)
+		with.files[fmt.Sprintf("%s-%d", g.run, i)] = evidenceOfFile(t)
 	}
-	now := weigh(f, said, files, old, present, heard.joins)
-	stated := maps.Clone(old)
+	still := with.weigh().missing
+	with.stated = maps.Clone(h.stated)
 	for _, n := range targets {
-		if slices.ContainsFunc(now.missing, func(m Node) bool { return m.Row == n.Row }) && st.Floor > 0 {
-			stated[n.Row] = statement{Floor: st.Floor, Ahead: st.Ahead, At: time.Now().UTC()}
+		if isAmong(n, still) && st.Floor > 0 {
+			with.stated[n.Row] = statement{Floor: st.Floor, Ahead: st.Ahead, At: time.Now().UTC()}
 		}
 		a.Stated = append(a.Stated, n)
 	}
-	now = weigh(f, said, files, stated, present, heard.joins)
+	now := with.weigh()
 	a.Missing = now.missing
 	known, tag := highest(now.lines, have)
 	a.Proposed = known + proposedMargin
@@ -249,20 +310,21 @@ func (g *Guarded) speakFor(ctx context.Context, s store, f *Fence, st Statement,
 	}
 	slices.SortFunc(a.Raised, func(x, y Raised) int { return strings.Compare(x.String(), y.String()) })
 	for _, n := range targets {
-		if slices.ContainsFunc(now.missing, func(m Node) bool { return m.Row == n.Row }) {
-			return fmt.Errorf("%w: %s is missing and not spoken for: start it, give its own witness file, or give a floor above all that it can have used, %d or more", hapax.ErrFenced, n, a.Proposed)
+		if isAmong(n, now.missing) {
+			return nil, fmt.Errorf("%w: %s is missing and not spoken for: start it, give its own witness file, or give a floor above all that it can have used, %d or more", hapax.ErrFenced, n, a.Proposed)
 		}
 	}
 	if st.Floor > maxFloor {
-		return &hapax.ValueError{Field: "floor", Value: st.Floor, Allowed: fmt.Sprintf("%d to %d: above that little would be left of a tag; proposed is %d", known, int64(maxFloor), a.Proposed), Err: hapax.ErrInvalidArgument}
+		return nil, &hapax.ValueError{Field: "floor", Value: st.Floor, Allowed: fmt.Sprintf("%d to %d: above that little would be left of a tag; proposed is %d", known, int64(maxFloor), a.Proposed), Err: hapax.ErrInvalidArgument}
 	}
 	if st.Floor != 0 && st.Floor < known {
-		return &hapax.ValueError{Field: "floor", Value: st.Floor, Allowed: fmt.Sprintf("at least %d, which tag %q is known to have reached; proposed is %d", known, tag, a.Proposed), Err: hapax.ErrInvalidArgument}
+		return nil, &hapax.ValueError{Field: "floor", Value: st.Floor, Allowed: fmt.Sprintf("at least %d, which tag %q is known to have reached; proposed is %d", known, tag, a.Proposed), Err: hapax.ErrInvalidArgument}
 	}
-	if st.DryRun {
-		return nil
-	}
-	return g.write(ctx, s, f, st, stated, old)
+	return with.stated, nil
+}
+
+func isAmong(n Node, nodes []Node) bool {
+	return slices.ContainsFunc(nodes, func(m Node) bool { return m.Row == n.Row })
 }
 
 // proposedMargin is how far above the highest mark that is known a floor is proposed:
@@ -316,12 +378,8 @@ func (g *Guarded) write(ctx context.Context, s store, f *Fence, st Statement, st
 		}
 	}
 	for st.Row == "" && f.Manual {
-		raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
-		if err != nil || raw == nil {
-			return unavailable(err)
-		}
-		now, err := decodeFence(raw)
-		if err != nil || now.ID != f.ID || now.Approved {
+		now, raw, err := readFence(ctx, s)
+		if err != nil || now == nil || now.ID != f.ID || now.Approved {
 			return err
 		}
 		now.Approved = true
@@ -339,12 +397,7 @@ func (g *Guarded) write(ctx context.Context, s store, f *Fence, st Statement, st
 // awaitDecision waits until the fence is gone, or waits for somebody else.
 func (g *Guarded) awaitDecision(ctx context.Context, s store, id string, wait time.Duration, a *Adoption) error {
 	for began := g.now(); g.now()-began <= wait; {
-		raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
-		if err != nil || raw == nil {
-			return unavailable(err)
-		}
-		f, err := decodeFence(raw)
-		if err != nil || f.ID != id {
+		if f, _, err := readFence(ctx, s); err != nil || f == nil || f.ID != id {
 			return err
 		}
 		if err := g.rest(ctx); err != nil {
@@ -369,10 +422,8 @@ func (g *Guarded) endRow(ctx context.Context, s store, st Statement) ([]Node, er
 	if len(before) == 0 {
 		return nil, &hapax.ValueError{Field: "node", Value: st.Row, Allowed: "another node of the store that has neither left nor fallen silent", Err: hapax.ErrInvalidArgument}
 	}
-	select {
-	case <-time.After(g.opts.wait()):
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
+	if err := g.pause(ctx, g.opts.wait()); err != nil {
+		return nil, err
 	}
 	for _, n := range before {
 		raw, err := s.Row(ctx, driver.TableBeats, n.Row)
@@ -447,9 +498,9 @@ func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
 // Numbers that it used above what was assumed may have been granted again: they are told,
 // and nobody is stopped.
 func (g *Guarded) amend(ctx context.Context, s store, before record, d *decision) error {
-	healer, ok := s.(driver.Healing)
-	if !ok {
-		return fmt.Errorf("%w: %T cannot be healed", hapax.ErrNotSupported, s)
+	healer, err := healing(s)
+	if err != nil {
+		return err
 	}
 	have, err := readLines(ctx, s)
 	if err != nil {

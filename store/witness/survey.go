@@ -59,7 +59,7 @@ func readNodes(ctx context.Context, s store) (map[string]nodeRow, error) {
 }
 
 // readCounter returns a counter of driver.TableGuard.
-func readCounter(ctx context.Context, s store, name string) (n int64, raw []byte, err error) {
+func readCounter(ctx context.Context, s driver.Rows, name string) (n int64, raw []byte, err error) {
 	raw, err = s.Row(ctx, driver.TableGuard, name)
 	if err != nil {
 		return 0, nil, unavailable(err)
@@ -252,11 +252,7 @@ func (g *Guarded) compact(ctx context.Context, s store, beats map[string][]byte,
 
 // removeUpTo raises the counter of what is compacted, and removes the rows up to it.
 func (g *Guarded) removeUpTo(ctx context.Context, rows driver.Rows, upTo int64) error {
-	raw, err := rows.Row(ctx, driver.TableGuard, rowCompacted)
-	if err != nil {
-		return unavailable(err)
-	}
-	n, err := driver.DecodeCounter(driver.TableGuard, rowCompacted, raw)
+	n, raw, err := readCounter(ctx, rows, rowCompacted)
 	if err != nil {
 		return err
 	}

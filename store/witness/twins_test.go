@@ -8,30 +8,26 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
-	"github.com/hapax-id/hapax/store/witness"
 )
 
-// Broken variants of what the guard relies on, each of which the simulated worlds must
-// catch: with numbers that are granted twice, or with a fleet that stands still.
+// Broken variants of what the guard relies on, each of which the simulated worlds catch:
+// a fleet stands still. What has numbers granted twice broken_test.go and the root's
+// simulation have them catch.
 func TestWorldsCatchBrokenGuards(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a minute")
-	}
-	for name, twin := range map[string]*twin{
-		"a joiner that does not wait": {wrap: func(c *conn) hapax.Store { return alone{c} }, opts: witness.Options{Heartbeat: 100 * time.Millisecond}},
-		"healing that raises nothing": {wrap: func(c *conn) hapax.Store { return lazy{c} }, stops: true},
-		"evidence that nobody reads":  {wrap: func(c *conn) hapax.Store { return deaf{c} }, stops: true},
+	for name, wrap := range map[string]func(*conn) hapax.Store{
+		"healing that raises nothing": func(c *conn) hapax.Store { return lazy{c} },
+		"evidence that nobody reads":  func(c *conn) hapax.Store { return deaf{c} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(60) {
-				for _, text := range runWorld(t, seed+1, twin) {
-					if strings.HasPrefix(text, "twice") != twin.stops {
+			for seed := range uint64(20) {
+				for _, text := range runWorld(t, seed+1, wrap) {
+					if !strings.HasPrefix(text, "twice") {
 						t.Logf("world %d catches it: %.200s", seed+1, text)
 						return
 					}
 				}
 			}
-			t.Error("60 worlds did not catch it")
+			t.Error("20 worlds did not catch it")
 		})
 	}
 }
@@ -80,16 +76,6 @@ func (u unchecked) AllocateWith(ctx context.Context, p driver.Pulse, tag string,
 	}
 	a, err := u.Store.Allocate(ctx, tag, n, last)
 	return a, u.met(ctx), err
-}
-
-// alone shows no other nodes, so that nobody is waited for.
-type alone struct{ *conn }
-
-func (a alone) ListRows(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
-	if table == driver.TableBeats || table == driver.TableNodes {
-		return nil, ctx.Err()
-	}
-	return a.conn.ListRows(ctx, table, after, limit)
 }
 
 // lazy says that it has raised a tag.

@@ -66,17 +66,12 @@ func (g *Guarded) identify(ctx context.Context, s store) (v verdict, id string, 
 	case slices.Contains(known, id):
 		return isLost, id, fmt.Errorf("%w, in whose place that one had gone on", cause), nil
 	}
-	if raw, err = s.Row(ctx, driver.TableFence, driver.RowFence); err != nil {
-		return isSame, "", nil, unavailable(err)
-	}
-	if raw != nil {
-		f, err := decodeFence(raw)
-		if err != nil {
-			return isSame, "", nil, err
-		}
-		if slices.Contains(f.Stores, known[0]) {
-			return isLost, id, fmt.Errorf("%w, where others have found that it stands in its place", cause), nil
-		}
+	f, _, err := readFence(ctx, s)
+	switch {
+	case err != nil:
+		return isSame, "", nil, err
+	case f != nil && slices.Contains(f.Stores, known[0]):
+		return isLost, id, fmt.Errorf("%w, where others have found that it stands in its place", cause), nil
 	}
 	tags, err := s.Tags(ctx, "", 1)
 	if err != nil {
@@ -119,9 +114,11 @@ func (g *Guarded) judge(ctx context.Context, s store, p pulse, c driver.Contact)
 		return errAbandoned()
 	}
 	if c.Fence != nil {
-		if err := g.meet(c.Fence); err != nil {
+		f, err := decodeFence(c.Fence)
+		if err != nil {
 			return err
 		}
+		g.meet(f)
 	}
 	ended, cause, err := g.judgeRow(ctx, s, p.Row, p.Was.Count, c.Row)
 	if err == nil && cause != nil {
@@ -153,11 +150,7 @@ func (g *Guarded) judge(ctx context.Context, s store, p pulse, c driver.Contact)
 // behind the beat that it has acknowledged under it.
 func (g *Guarded) judgeRow(ctx context.Context, s store, row string, count int64, value []byte) (ended string, cause, err error) {
 	if value == nil {
-		raw, err := s.Row(ctx, driver.TableGuard, rowCompacted)
-		if err != nil {
-			return "", nil, unavailable(err)
-		}
-		upTo, err := driver.DecodeCounter(driver.TableGuard, rowCompacted, raw)
+		upTo, _, err := readCounter(ctx, s, rowCompacted)
 		switch {
 		case err != nil:
 			return "", nil, err
@@ -177,14 +170,19 @@ func (g *Guarded) judgeRow(ctx context.Context, s store, row string, count int64
 }
 
 // meet takes a fence that stands in the store.
-func (g *Guarded) meet(raw []byte) error {
-	f, err := decodeFence(raw)
-	if err != nil {
-		return err
-	}
+func (g *Guarded) meet(f *Fence) {
 	g.apply(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()), f)
 	g.wake()
-	return nil
+}
+
+// readFence returns the fence, and its row; nil if there is none.
+func readFence(ctx context.Context, r driver.Rows) (*Fence, []byte, error) {
+	raw, err := r.Row(ctx, driver.TableFence, driver.RowFence)
+	if err != nil || raw == nil {
+		return nil, nil, unavailable(err)
+	}
+	f, err := decodeFence(raw)
+	return f, raw, err
 }
 
 func decodeFence(raw []byte) (*Fence, error) {
