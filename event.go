@@ -22,8 +22,8 @@ const (
 	EventWorkerAcquired EventKind = "worker_acquired"  // a worker ID was acquired: Grant
 	EventWorkerLost     EventKind = "worker_lost"      // the lease was lost to somebody else: Err
 	EventWorkerSealed   EventKind = "worker_sealed"    // the lease was given back: Value is the mark
-	EventHandedBack     EventKind = "handed_back"      // numbers that were not issued went back to the store: Grant
-	EventBurnt          EventKind = "burnt"            // numbers of a closed issuer can neither be issued nor go back: Grant; Err is why, nil or ErrLeaseLost where another was granted numbers above them
+	EventHandedBack     EventKind = "handed_back"      // numbers that were not issued went back to the store: Grant; Value is how many
+	EventBurnt          EventKind = "burnt"            // numbers of a closed issuer can neither be issued nor go back: Grant; Value is how many; Err is why, nil or ErrLeaseLost where another was granted numbers above them
 	EventTagCreated     EventKind = "tag_created"      // first use created the tag
 	EventTagDeleted     EventKind = "tag_deleted"      // the tag was found deleted: Err
 	EventStoreLost      EventKind = "store_lost"       // the store stopped answering: Err

@@ -518,12 +518,12 @@ func (s *Segment) Close(ctx context.Context) error {
 	if following != nil {
 		last = following.from
 		if r.from.Grant.Hi != last.Grant.Lo || rest < last.From { // others were granted what lies between, or it is held apart
-			s.burnt(Grant{rest, r.from.Grant.Hi}, nil)
+			s.burnt(Grant{rest, r.from.Grant.Hi}, r.delta, nil)
 			rest = last.Grant.Lo
 		}
 	}
 	if err != nil { // with a refill still under way, what there is to hand back is unknown
-		s.burnt(Grant{rest, last.Grant.Hi}, err)
+		s.burnt(Grant{rest, last.Grant.Hi}, r.delta, err)
 		return err
 	}
 	return s.handBack(ctx, last, rest)
@@ -537,19 +537,19 @@ func (s *Segment) handBack(ctx context.Context, last Allocation, next int64) err
 	}
 	rest := Grant{next, last.Grant.Hi}
 	if last.Key == "" {
-		s.burnt(rest, ErrNotSupported)
+		s.burnt(rest, last.Tag.Delta, ErrNotSupported)
 		return nil
 	}
 	err := s.supply.last(ctx, func(ctx context.Context) error { return s.store.HandBack(ctx, last, next) })
 	if err != nil {
-		s.burnt(rest, err)
+		s.burnt(rest, last.Tag.Delta, err)
 	}
 	switch {
 	case err == nil:
 		s.mu.Lock()
 		s.stats.Burnt -= rest.Len() / max(1, last.Tag.Delta)
 		s.mu.Unlock()
-		s.observe(Event{Kind: EventHandedBack, Grant: rest})
+		s.observe(Event{Kind: EventHandedBack, Grant: rest, Value: rest.Len() / max(1, last.Tag.Delta)})
 	case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrTagDeleted), errors.Is(err, ErrNotSupported):
 		return nil // somebody else goes on from a mark above ours
 	}
@@ -558,8 +558,8 @@ func (s *Segment) handBack(ctx context.Context, last Allocation, next int64) err
 
 // burnt tells of numbers that were granted and can neither be issued nor go back; a
 // nil error says that they lie below what another was granted.
-func (s *Segment) burnt(g Grant, err error) {
+func (s *Segment) burnt(g Grant, delta int64, err error) {
 	if g.Len() > 0 {
-		s.observe(Event{Kind: EventBurnt, Grant: g, Err: err})
+		s.observe(Event{Kind: EventBurnt, Grant: g, Value: (g.Len() + delta - 1) / max(1, delta), Err: err})
 	}
 }

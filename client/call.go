@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,7 +93,11 @@ func attempt[T any](ctx context.Context, c *Client, s *server, m mode, turns int
 // cause returns the error of a call, which names the server if another one may not
 // have it.
 func (s *server) cause(err error) error {
+	misunderstood := wire.IsMisunderstood(err)
 	err = wire.Cause(err, s.url)
+	if its := s.product.Load(); misunderstood && its != nil && *its != product() {
+		return fmt.Errorf("%w; the server %s is %s and this client %s: use a client of its version", err, s.url, cmp.Or(*its, "of a version before "+product()), product())
+	}
 	if _, named := errors.AsType[*wire.NoAnswerError](err); !named && isTroubled(err) {
 		return fmt.Errorf("%w (server %s)", err, s.url)
 	}

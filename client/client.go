@@ -111,7 +111,8 @@ type server struct {
 	issue    hapaxv1connect.IssueServiceClient
 	lease    hapaxv1connect.LeaseServiceClient
 	admin    hapaxv1connect.AdminServiceClient
-	verified atomic.Bool // has the right store, as far as is known since its last trouble
+	verified atomic.Bool            // has the right store, as far as is known since its last trouble
+	product  atomic.Pointer[string] // what it says it is, such as "hapax/0.1.0"
 }
 
 // Dial returns a client of the servers at the given addresses, such as
@@ -209,10 +210,12 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if id := t.client.knownStore(); id != "" {
 		r.Header.Set(wire.StoreHeader, id)
 	}
+	r.Header.Set("User-Agent", strings.TrimSpace(product()+" "+r.Header.Get("User-Agent")))
 	res, err := t.client.transport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
+	t.server.product.Store(new(res.Header.Get("Server")))
 	if to, err := res.Location(); err == nil && res.StatusCode/100 == 3 {
 		return nil, errors.Join(fmt.Errorf("it redirects to %s://%s, which is not followed; give that address if it is meant", to.Scheme, to.Host), res.Body.Close())
 	}
@@ -223,6 +226,9 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return res, nil
 }
+
+// product names this client and its version, as servers name themselves.
+func product() string { return "hapax/" + hapax.Version() }
 
 // Stats returns the client's counts.
 func (c *Client) Stats() Stats {

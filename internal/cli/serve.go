@@ -107,15 +107,22 @@ it stops ends it at once, with 1: that costs numbers, but repeats none. On SIGHU
 reloads tokens, certificates and log_level, and names in the log the other settings
 that have changed, which need a restart.
 
+With --check it says what a start would change, such as the format of a store that an
+older version has left, and what stands against one, such as a node of an older version
+that runs: a line each, ok, change or blocked. The exit code is 0 if it could start,
+1 where something blocks it, and 2 for an error in the configuration.
+
 Every setting is a flag, an environment variable (HAPAX_ and the flag's name in
 upper case, with _ for -) and a key of the YAML file (with _ for -). A flag takes
 precedence over the environment, and the environment over the file.`,
 		Example: `  hapax serve
   hapax serve --data /var/lib/hapax --http 127.0.0.1:9000
-  hapax serve --print-config > hapax.yaml`,
+  hapax serve --print-config > hapax.yaml
+  hapax serve --check --store postgres://…`,
 		Args: arguments(0, 0),
 	}
 	settings := addSettings(cmd)
+	check := cmd.Flags().Bool("check", false, "say what a start would change, and what stands against one, and exit; nothing is changed")
 	printConfig := cmd.Flags().Bool("print-config", false, "print the configuration that results, as a YAML file, and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := settings.load()
@@ -134,11 +141,35 @@ precedence over the environment, and the environment over the file.`,
 			_, err = cmd.OutOrStdout().Write(text)
 			return err
 		}
+		if *check {
+			return printFindings(cmd, config)
+		}
 		ctx, leaving, stop := untilSignal(cmd.Context(), config.LameDuck, cmd.ErrOrStderr())
 		defer stop()
 		return server.Run(ctx, leaving, config, settings.load, cmd.ErrOrStderr())
 	}
 	return cmd
+}
+
+// printFindings says what a start would change and what stands against it.
+func printFindings(cmd *cobra.Command, config server.Config) error {
+	found, err := server.Look(cmd.Context(), config)
+	if err != nil {
+		return err
+	}
+	blocked := 0
+	for _, f := range found {
+		if f.Verdict == server.VerdictBlocked {
+			blocked++
+		}
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\t%s\t%s\n", f.Verdict, f.Part, f.Detail); err != nil {
+			return err
+		}
+	}
+	if blocked > 0 {
+		return fmt.Errorf("a server could not start, or would be granted nothing: %d of these block it", blocked)
+	}
+	return nil
 }
 
 // oneSignal is how soon after another a signal counts as the same: some tools

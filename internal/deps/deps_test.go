@@ -88,7 +88,7 @@ var rules = []rule{
 	{"compat/tinyid", []string{"root", "store/driver", "store/witness", "compat/internal/mysqldb", "compat/internal/issuers", "compat/internal/marks", "compat/internal/moves"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/console", []string{"internal/service"}},
-	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/witness", "codec", "strategy", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
+	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
 	{"internal/cli", []string{"root", "internal/build", "store/witness", "client", "plan", "compat/leaf", "compat/tinyid", "compat/springxml", "compat/uidgen/imports", "compat/vesta/imports", "internal/audit", "internal/durable", "internal/ledger", "internal/server", "internal/service", "internal/service/auth", "internal/supervise", "strategy"}},
 	{"server", []string{"root", "strategy", "internal/cli"}},
 	{"internal/e2e", nil}, // tests alone

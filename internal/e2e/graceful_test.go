@@ -1,9 +1,20 @@
 package e2e
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/testservers"
 )
 
 // A server that is told to stop hands back what it did not issue.
@@ -23,3 +34,297 @@ func TestGracefulRestartsLeaveNoGap(t *testing.T) {
 		}
 	}
 }
+
+// A tally knows which numbers of a tag came.
+type tally struct {
+	mu    sync.Mutex // guards the fields below
+	words []uint64
+	count int64
+	twice []hapax.ID
+}
+
+func (c *tally) add(from, to hapax.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for need := int(to)/64 + 1; len(c.words) < need; {
+		c.words = append(c.words, make([]uint64, max(1<<12, need-len(c.words)))...)
+	}
+	for id := from; id < to; id++ {
+		word, bit := &c.words[id/64], uint64(1)<<(id%64)
+		if *word&bit != 0 {
+			c.twice = append(c.twice, id)
+		}
+		*word |= bit
+		c.count++
+	}
+}
+
+// missing returns the numbers of [1, to) that did not come, as stretches.
+func (c *tally) missing(to hapax.ID) (gaps []hapax.Grant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := hapax.ID(1); id < to; id++ {
+		if int(id/64) < len(c.words) && c.words[id/64]&(1<<(id%64)) != 0 {
+			continue
+		}
+		if n := len(gaps); n > 0 && gaps[n-1].Hi == int64(id) {
+			gaps[n-1].Hi++
+		} else {
+			gaps = append(gaps, hapax.Grant{Lo: int64(id), Hi: int64(id) + 1})
+		}
+	}
+	return gaps
+}
+
+// loadedTags are the tags of the tests below.
+var loadedTags = []string{"orders", "users"}
+
+// A load takes numbers of a server as fast as it can, until that has stopped.
+type load struct {
+	tallies map[string]*tally
+	clients sync.WaitGroup
+}
+
+func newLoad() *load { return &load{tallies: map[string]*tally{"orders": {}, "users": {}}} }
+
+// on begins to load a server, over HTTP and the Redis protocol.
+func (l *load) on(t *testing.T, s *serving) {
+	t.Helper()
+	for i := range 4 {
+		tag := loadedTags[i%2]
+		l.clients.Go(func() {
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			for {
+				ids, err := take(client, s.url, tag, 1+rand.IntN(2000))
+				if err != nil {
+					if r, ok := errors.AsType[*refusal](err); ok && r.Status != http.StatusServiceUnavailable {
+						t.Errorf("a request: %v", err)
+					}
+					if s.hasEnded() {
+						return
+					}
+					continue
+				}
+				for _, id := range ids {
+					l.tallies[tag].add(id, id+1)
+				}
+			}
+		})
+	}
+	for _, tag := range loadedTags {
+		l.clients.Go(func() {
+			client := redis.NewClient(&redis.Options{Addr: s.resp(), PoolSize: 1, MaxRetries: -1, DialerRetries: 1})
+			defer client.Close()
+			for !s.hasEnded() {
+				pipe := client.Pipeline()
+				for range 200 {
+					pipe.Incr(t.Context(), tag)
+				}
+				replies, _ := pipe.Exec(t.Context()) // what came counts
+				for _, r := range replies {
+					if n := r.(*redis.IntCmd).Val(); r.Err() == nil {
+						l.tallies[tag].add(hapax.ID(n), hapax.ID(n)+1)
+					}
+				}
+			}
+		})
+	}
+}
+
+// stopsLoseNothing stops a loaded server so many times, and fails where a number is left out or comes twice.
+func stopsLoseNothing(t *testing.T, stops int, args ...string) {
+	t.Helper()
+	dir, l := t.TempDir(), newLoad()
+	for n := range stops {
+		s := serve(t, dir, nil, args...)
+		l.on(t, s)
+		time.Sleep(time.Duration(100+rand.IntN(500)) * time.Millisecond) // while it is busy
+		if code := s.stop(); code != 0 {
+			t.Fatalf("stop %d: the exit code is %d: %s", n, code, s.logged())
+		}
+		l.clients.Wait()
+		if !strings.Contains(s.logged(), `"numbers_lost":0`) {
+			t.Errorf("stop %d: the log does not say that nothing was lost: %s", n, s.logged())
+		}
+	}
+	s := serve(t, dir, nil, args...)
+	for tag, c := range l.tallies {
+		next := mustTake(t, s, tag, 1)[0]
+		if gaps := c.missing(next); len(gaps) > 0 || len(c.twice) > 0 || c.count < 1000 {
+			t.Errorf("tag %s: after %d stops %d numbers came, the next is %d; left out: %v, twice: %v", tag, stops, c.count, next, gaps, c.twice)
+		}
+		t.Logf("tag %s: %d numbers, %d stops", tag, c.count, stops)
+	}
+	s.stop()
+}
+
+// One node loses nothing when it stops, however busy it is.
+func TestStopsUnderLoad(t *testing.T) {
+	t.Parallel()
+	stopsLoseNothing(t, 3)
+}
+
+// The same fifty times over, on the embedded store and on shared ones.
+func TestStopsUnderLoadSoak(t *testing.T) {
+	if !soaking {
+		t.Skip("a soak: set HAPAX_TEST_SOAK")
+	}
+	for name, url := range map[string]func(testing.TB) string{
+		"bolt":     func(testing.TB) string { return "bolt:" },
+		"redis":    func(t testing.TB) string { return testservers.Redis(t).URL },
+		"postgres": func(t testing.TB) string { return testservers.Postgres(t).URL },
+	} {
+		t.Run(name, func(t *testing.T) { stopsLoseNothing(t, 50, "--store", url(t)) })
+	}
+}
+
+// Of three nodes, one that stops loses only what lies below another's grant, and its log
+// says which numbers those are.
+func TestStopsAmongOthers(t *testing.T) {
+	t.Parallel()
+	store, dir, l := testservers.Redis(t), t.TempDir(), newLoad()
+	var nodes []*serving
+	for i := range 3 {
+		nodes = append(nodes, serve(t, dir, nil, "--store", store.URL, "--data", fmt.Sprint("node-", i), "--heartbeat", "300ms"))
+	}
+	for _, s := range nodes {
+		l.on(t, s)
+	}
+	time.Sleep(3 * time.Second) // until all of them are granted numbers, and a while longer
+	told := map[string]*tally{"orders": {}, "users": {}}
+	for _, s := range nodes {
+		if code := s.stop(); code != 0 {
+			t.Errorf("the exit code is %d: %s", code, s.logged())
+		}
+		lost, stretches := lostIn(t, s)
+		sum := int64(0)
+		for tag, some := range stretches {
+			for _, g := range some {
+				told[tag].add(hapax.ID(g.Lo), hapax.ID(g.Hi))
+				sum += g.Len()
+			}
+		}
+		if sum != lost {
+			t.Errorf("%d numbers are lost, and the stretches that are told hold %d", lost, sum)
+		}
+	}
+	l.clients.Wait()
+	t.Logf("told as lost: %d of orders, %d of users", told["orders"].count, told["users"].count)
+	s := serve(t, dir, nil, "--store", store.URL, "--data", "node-0", "--heartbeat", "300ms")
+	for tag, c := range l.tallies {
+		next := takeSoon(t, s, tag, 1)[0]
+		for _, gap := range told[tag].missingOf(c.missing(next)) {
+			t.Errorf("tag %s: the numbers %v came nowhere, and no log tells of them", tag, gap)
+		}
+		if len(c.twice) > 0 || c.count < 1000 {
+			t.Errorf("tag %s: of %d numbers %v came twice", tag, c.count, c.twice)
+		}
+	}
+	s.stop()
+}
+
+// missingOf returns what of some stretches c does not have.
+func (c *tally) missingOf(some []hapax.Grant) (rest []hapax.Grant) {
+	all := int64(1)
+	for _, g := range some {
+		all = max(all, g.Hi)
+	}
+	for _, gap := range c.missing(hapax.ID(all)) {
+		for _, g := range some {
+			if lo, hi := max(gap.Lo, g.Lo), min(gap.Hi, g.Hi); lo < hi {
+				rest = append(rest, hapax.Grant{Lo: lo, Hi: hi})
+			}
+		}
+	}
+	return rest
+}
+
+// lostIn returns how many numbers a server says that its stop has lost, and which.
+func lostIn(t *testing.T, s *serving) (lost int64, stretches map[string][]hapax.Grant) {
+	t.Helper()
+	lost, stretches = -1, map[string][]hapax.Grant{}
+	for line := range strings.Lines(s.logged()) {
+		var e struct {
+			Msg, Event, Tag string
+			Lo, Hi          int64
+			Lost            *int64 `json:"numbers_lost"`
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		switch {
+		case e.Event == "burnt":
+			stretches[e.Tag] = append(stretches[e.Tag], hapax.Grant{Lo: e.Lo, Hi: e.Hi})
+		case e.Msg == "stopped" && e.Lost != nil:
+			lost = *e.Lost
+		}
+	}
+	return lost, stretches
+}
+
+// A stop hands back the numbers of all tags, however many they are.
+func TestStopOfManyTags(t *testing.T) {
+	t.Parallel()
+	stopOfManyTags(t, 2000, "bolt:")
+}
+
+func TestStopOfManyTagsSoak(t *testing.T) {
+	if !soaking {
+		t.Skip("a soak: set HAPAX_TEST_SOAK")
+	}
+	stopOfManyTags(t, 100_000, "bolt:")
+	for name, url := range map[string]func(testing.TB) string{
+		"redis":    func(t testing.TB) string { return testservers.Redis(t).URL },
+		"postgres": func(t testing.TB) string { return testservers.Postgres(t).URL },
+		"mysql":    func(t testing.TB) string { return testservers.MariaDB(t).URL },
+	} {
+		t.Run(name, func(t *testing.T) { stopOfManyTags(t, 20_000, url(t)) })
+	}
+}
+
+func stopOfManyTags(t *testing.T, tags int, url string) {
+	t.Helper()
+	dir := t.TempDir()
+	flags := []string{"--store", url, "--max-tags", "200000", "--ledger", "off"}
+	useAll := func(s *serving, want hapax.ID) {
+		var clients sync.WaitGroup
+		const side = 64
+		for i := range side {
+			clients.Go(func() {
+				client := redis.NewClient(&redis.Options{Addr: s.resp(), PoolSize: 1, ReadTimeout: time.Minute})
+				defer client.Close()
+				for n := i; n < tags; n += side {
+					for {
+						id, err := client.Incr(t.Context(), fmt.Sprint("tag-", n)).Result()
+						if err != nil && strings.Contains(err.Error(), "TRYAGAIN") {
+							continue
+						}
+						if err != nil || hapax.ID(id) != want {
+							t.Errorf("tag-%d: %d, %v; want %d", n, id, err, want)
+						}
+						break
+					}
+				}
+			})
+		}
+		clients.Wait()
+	}
+	s := serve(t, dir, nil, flags...)
+	useAll(s, 1)
+	began := time.Now()
+	code := s.stop()
+	t.Logf("%s: the stop with %d tags took %v", strings.SplitN(url, ":", 2)[0], tags, time.Since(began))
+	if code != 0 || !strings.Contains(s.logged(), `"numbers_lost":0`) {
+		t.Fatalf("the exit code is %d: %s", code, lastLines(s.logged()))
+	}
+	s = serve(t, dir, nil, flags...)
+	for n := 0; n < tags; n += max(1, tags/200) {
+		if id := takeSoon(t, s, fmt.Sprint("tag-", n), 1)[0]; id != 2 {
+			t.Errorf("tag-%d goes on with %d; want 2", n, id)
+		}
+	}
+	s.stop()
+}
+
+func lastLines(log string) string { return log[max(0, len(log)-2000):] }

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -134,6 +135,7 @@ type serving struct {
 	cmd  *exec.Cmd
 	url  string
 	logs sync.WaitGroup // the reader of its log
+	over atomic.Bool    // the log has ended
 
 	mu  sync.Mutex // guards log
 	log bytes.Buffer
@@ -176,8 +178,10 @@ func start(t *testing.T, cmd *exec.Cmd) *serving {
 // read collects the log and reports the address that it tells, or that it ended.
 func (s *serving) read(stderr io.Reader, started chan<- string) {
 	defer close(started)
+	defer s.over.Store(true)
 	told := false
-	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+	lines := bufio.NewScanner(stderr)
+	for lines.Buffer(nil, 16<<20); lines.Scan(); {
 		s.mu.Lock()
 		s.log.Write(append(lines.Bytes(), '\n'))
 		s.mu.Unlock()
@@ -187,6 +191,22 @@ func (s *serving) read(stderr io.Reader, started chan<- string) {
 			told = true
 		}
 	}
+}
+
+// hasEnded reports whether the server has closed its log.
+func (s *serving) hasEnded() bool { return s.over.Load() }
+
+// resp returns the address of the Redis protocol, as the log tells it.
+func (s *serving) resp() string {
+	s.t.Helper()
+	for line := range strings.Lines(s.logged()) {
+		var e struct{ Msg, Resp string }
+		if json.Unmarshal([]byte(line), &e) == nil && e.Msg == "serving" {
+			return e.Resp
+		}
+	}
+	s.t.Fatal("the log tells no address of the Redis protocol")
+	return ""
 }
 
 func (s *serving) logged() string {

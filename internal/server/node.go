@@ -99,11 +99,17 @@ func (n *Node) open(ctx context.Context, o opener) error {
 	if err := makeDir(n.dir); err != nil {
 		return err
 	}
+	if _, err := checkDirFormat(n.dir); err != nil {
+		return err
+	}
 	w, err := openWitness(n.dir, o.witness)
 	if err != nil {
 		return err
 	}
 	n.lock = w
+	if err := claimDir(n.dir); err != nil {
+		return err
+	}
 	if n.Instance, err = readInstance(filepath.Join(n.dir, instanceFile)); err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ const strangersGrace = 500 * time.Millisecond
 const stuckGrace = 2 * time.Second
 
 // sealTimeout bounds what Close has to tell the store.
-const sealTimeout = 5 * time.Second
+const sealTimeout = 10 * time.Second
 
 // Run serves until the context ends, then lets requests in flight finish, seals
 // and returns nil. It logs to the given writer. Once leaving is closed it reports
@@ -369,8 +369,11 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	}
 	s.release()
 	err := errors.Join(s.node.withdraw(), s.config.redisMongo.stop(), s.node.Close())
+	if parting := s.service.Parting(); parting.Lost > 0 {
+		s.log.Warn("numbers in hand could not all go back: the next ones of their tags come after a gap", parting.Attrs()...)
+	}
 	if err == nil {
-		s.log.Info("stopped", "took", time.Since(began))
+		s.log.Info("stopped", append([]any{"took", time.Since(began)}, s.service.Parting().Attrs()...)...)
 	}
 	return err
 }

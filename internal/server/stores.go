@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/boltstore"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/etcdstore"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/mongostore"
@@ -82,6 +83,7 @@ type opener struct {
 	witness   string // file of the witness; empty for the one in the data directory
 	manual    bool   // a person decides about fences
 	address   string // where the node can be found; empty: nowhere
+	look      bool   // the store is only looked at
 	pools     map[string]service.PoolConfig
 
 	ledger      string // the setting
@@ -152,6 +154,9 @@ func (o opener) open(ctx context.Context) (hapax.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	store, err := o.dial(ctx)
+	if m, ok := store.(driver.Migrated); ok && err == nil && !o.look && m.Migrated() != "" {
+		o.log.Info("the store of an older version was migrated", "what", m.Migrated())
+	}
 	return store, o.explain(err)
 }
 
@@ -163,18 +168,18 @@ func (o opener) dial(ctx context.Context) (hapax.Store, error) {
 	case "bolt":
 		return boltstore.Open(ctx, boltPath(o.url, o.data), boltstore.Options{})
 	case "mysql":
-		return mysqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn})
+		return mysqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
 	case "postgres", "postgresql":
-		return postgresstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn})
+		return postgresstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
 	case "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "unix":
 		redis.SetLogger(redisLog{o.log}) // it has one logger for the whole process
-		return redisstore.Open(ctx, o.url, redisstore.Options{Timeout: o.timeout, Warn: o.warn})
+		return redisstore.Open(ctx, o.url, redisstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
 	case "mongodb", "mongodb+srv":
-		return mongostore.Open(ctx, o.url, mongostore.Options{Timeout: o.timeout, Warn: o.warn})
+		return mongostore.Open(ctx, o.url, mongostore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
 	case "etcd", "etcds":
-		return etcdstore.Open(ctx, o.url, etcdstore.Options{Timeout: o.timeout, Warn: o.warn})
+		return etcdstore.Open(ctx, o.url, etcdstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
 	case "zk", "zks":
-		return zkstore.Open(ctx, o.url, zkstore.Options{Timeout: o.timeout, Warn: o.warn})
+		return zkstore.Open(ctx, o.url, zkstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
 	}
 	_, err := parseStoreURL(o.url)
 	return nil, err

@@ -84,6 +84,7 @@ func (s *Service) observe(e hapax.Event) {
 		s.opts.Observer(e)
 	}
 	s.metrics.event(e, s.poolLabel(e.Pool))
+	parting, tell := s.parting.take(e)
 	level, ok := levels[e.Kind]
 	if !ok {
 		level = slog.LevelDebug
@@ -91,7 +92,10 @@ func (s *Service) observe(e hapax.Event) {
 	if !s.log.Enabled(context.Background(), level) {
 		return
 	}
-	pass, dropped := s.throttle.pass(string(e.Kind))
+	pass, dropped := tell, 0
+	if !parting {
+		pass, dropped = s.throttle.pass(string(e.Kind))
+	}
 	if !pass {
 		return
 	}
@@ -106,7 +110,9 @@ func (s *Service) observe(e hapax.Event) {
 	if e.Grant != (hapax.Grant{}) {
 		attrs = append(attrs, position(layout, "lo", e.Grant.Lo), position(layout, "hi", e.Grant.Hi))
 	}
-	if e.Value != 0 {
+	if e.Kind == hapax.EventBurnt || e.Kind == hapax.EventHandedBack {
+		attrs = append(attrs, slog.Int64("numbers", e.Value))
+	} else if e.Value != 0 {
 		attrs = append(attrs, position(layout, "value", e.Value))
 	}
 	if e.Took != 0 {

@@ -22,6 +22,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,8 +42,11 @@ var (
 )
 
 const (
-	maxOpening  = 64          // lines that are opened at the same time
-	maxClosing  = 1024        // lines that are closed at the same time, so that a store can write many in one step
+	maxOpening = 64   // lines that are opened at the same time
+	maxClosing = 1024 // lines that are closed at the same time, so that a store can write many in one step
+
+	maxCloseErrors = 10 // errors of closing that are told one by one
+
 	maxRefusals = 4096        // refused names remembered
 	refusalLife = time.Second // how long a refusal answers for the store
 	staleTries  = 3           // how often a call looks a line up again that was closed under it
@@ -63,6 +68,7 @@ type Service struct {
 	bounds   bounds
 	holders  holders
 	tags     tagTable
+	parting  parting
 
 	strategies *strategy.Registry
 
@@ -357,6 +363,7 @@ func (s *Service) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	s.parting.begin()
 	s.stop()
 	ended := make(chan struct{})
 	go func() { s.children.Wait(); close(ended) }()
@@ -365,11 +372,18 @@ func (s *Service) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return &hapax.WaitError{Cause: hapax.ErrClosed, Context: context.Cause(ctx)}
 	}
+	return s.closeAll(ctx)
+}
+
+// closeAll closes every issuer, those of tags by name: what lies side by side in a store
+// is then written together.
+func (s *Service) closeAll(ctx context.Context) error {
 	var (
-		wg    sync.WaitGroup
-		slots = make(chan struct{}, maxClosing)
-		mu    sync.Mutex // guards errs
-		errs  []error
+		wg     sync.WaitGroup
+		slots  = make(chan struct{}, maxClosing)
+		mu     sync.Mutex // guards errs and failed
+		errs   []error
+		failed int
 	)
 	for issuer := range s.issuers() {
 		slots <- struct{}{}
@@ -378,18 +392,24 @@ func (s *Service) Close(ctx context.Context) error {
 			if err := issuer.Close(ctx); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				errs = append(errs, err)
+				if failed++; failed <= maxCloseErrors {
+					errs = append(errs, err)
+				}
 			}
 		})
 	}
 	wg.Wait()
+	if failed > maxCloseErrors {
+		errs = append(errs, fmt.Errorf("and %d more", failed-maxCloseErrors))
+	}
 	return errors.Join(errs...)
 }
 
 // issuers yields every issuer once.
 func (s *Service) issuers() func(yield func(hapax.Issuer) bool) {
 	return func(yield func(hapax.Issuer) bool) {
-		for l := range s.tags.all() {
+		lines := slices.SortedFunc(s.tags.all(), func(a, b *line) int { return strings.Compare(a.name, b.name) })
+		for _, l := range lines {
 			if !yield(l.plugged) {
 				return
 			}

@@ -205,6 +205,20 @@ func Cause(err error, server string) error {
 	return &NoAnswerError{server, err}
 }
 
+// IsMisunderstood reports whether an error may come from two versions that do not
+// understand each other: no server of hapax has explained it.
+func IsMisunderstood(err error) bool {
+	e, ok := errors.AsType[*connect.Error](err)
+	if !ok || detailOf(e) != nil {
+		return false
+	}
+	switch e.Code() {
+	case connect.CodeUnimplemented, connect.CodeInternal, connect.CodeInvalidArgument, connect.CodeUnknown:
+		return true
+	}
+	return false
+}
+
 // detailOf returns the detail that a server of hapax has sent, or nil.
 func detailOf(e *connect.Error) *hapaxv1.ErrorDetail {
 	for _, d := range e.Details() {

@@ -116,7 +116,7 @@ func raise(ctx context.Context, inner *bbolt.Tx, file *os.File, margin Margin, n
 	if err := verify(inner); err != nil {
 		return Adoption{}, err
 	}
-	if err := migrate(inner); err != nil {
+	if _, err := migrate(inner); err != nil {
 		return Adoption{}, err
 	}
 	tx, err := newTransaction(inner)

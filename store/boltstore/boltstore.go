@@ -87,6 +87,8 @@ type Store struct {
 	handle *os.File    // bbolt's own
 	file   os.FileInfo // of the open file
 
+	migrated string // what Open changed of what an older version left
+
 	requests chan request
 	stop     chan struct{} // closed by Close
 	stopped  chan struct{} // closed by the committer when it has ended
@@ -210,7 +212,8 @@ func (s *Store) prepare(file *os.File, opts Options, identify identifier) error 
 		if err := writeHeader(tx, head); err != nil {
 			return err
 		}
-		return migrate(tx)
+		s.migrated, err = migrate(tx)
+		return err
 	}); err != nil {
 		return err
 	}

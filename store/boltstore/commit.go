@@ -9,7 +9,7 @@ import (
 )
 
 // maxBatch bounds how many requests share a transaction.
-const maxBatch = 256
+const maxBatch = 1024
 
 // A request is one change. It makes at most one put, as its last step, so that
 // a request that fails leaves nothing behind in the transaction that it shares.

@@ -1,8 +1,13 @@
 package boltstore
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -19,29 +24,37 @@ var (
 // isOlder reports whether a file has the first version's buckets.
 func isOlder(tx *bbolt.Tx) bool { return tx.Bucket(bucketWorkersBefore) != nil }
 
-// migrate moves what the first version left into the rows of this one.
-func migrate(inner *bbolt.Tx) error {
+var _ driver.Migrated = (*Store)(nil)
+
+// Migrated implements driver.Migrated.
+func (s *Store) Migrated() string { return s.migrated }
+
+// migrate moves what the first version left into the rows of this one, and says what
+// that was; nothing where there is nothing of it.
+func migrate(inner *bbolt.Tx) (what string, err error) {
 	if !isOlder(inner) {
-		return nil
+		return "", nil
 	}
+	what = fmt.Sprintf("a file of format %q became one of format %q: %d tags, %d pools and workers", formatBefore, format,
+		inner.Bucket(bucketTags).Stats().KeyN, inner.Bucket(bucketPoolsBefore).Stats().KeyN+inner.Bucket(bucketWorkersBefore).Stats().KeyN)
 	if _, err := inner.CreateBucketIfNotExists(bucketRows); err != nil {
-		return err
+		return "", err
 	}
 	tx, err := newTransaction(inner)
 	if err != nil {
-		return err
+		return "", err
 	}
 	for _, move := range []func(*transaction) error{movePools, moveWorkers, moveTags} {
 		if err := move(tx); err != nil {
-			return err
+			return "", err
 		}
 	}
 	for _, bucket := range [][]byte{bucketPoolsBefore, bucketWorkersBefore} {
 		if err := tx.DeleteBucket(bucket); err != nil {
-			return err
+			return "", err
 		}
 	}
-	return tx.finish()
+	return what, tx.finish()
 }
 
 // putRow adds a row in place of a record of the first version.
@@ -104,4 +117,39 @@ func moveTags(tx *transaction) error {
 		}
 	}
 	return nil
+}
+
+// Look returns what Open would change in the file at path, empty for nothing, and fails
+// where Open would because another process has it open, it is damaged, or a newer version
+// has written it. It changes nothing.
+func Look(ctx context.Context, path string) (change string, err error) {
+	if err := context.Cause(ctx); err != nil {
+		return "", unavailable(err)
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return driver.NewStore, nil
+	}
+	err = guard(func() error {
+		db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		return db.View(func(tx *bbolt.Tx) error {
+			head, err := readHeader(tx)
+			switch {
+			case err != nil:
+				return err
+			case head.ID == "":
+				change = driver.NewStore
+			case isOlder(tx) || head.Format != format:
+				change = fmt.Sprintf("the file of format %q becomes one of format %q", head.Format, format)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return "", explain(path, err)
+	}
+	return change, nil
 }

@@ -179,3 +179,29 @@ type Healing interface {
 	// that the store does not know is created with the layout.
 	HealWorker(ctx context.Context, layout string, w hapax.Worker) (hapax.Worker, error)
 }
+
+// Exclusive is implemented by stores that programs of older versions could use although
+// they do not know this version's format.
+type Exclusive interface {
+	// ExcludeOlder keeps them from the store from now on. store/witness calls it once none
+	// of them runs; later calls do nothing.
+	ExcludeOlder(ctx context.Context) error
+}
+
+// Migrated is implemented by stores that are opened in the formats of older versions.
+type Migrated interface {
+	// Migrated says what was changed when the store was opened, or would be where it was
+	// opened to be looked at; empty: nothing.
+	Migrated() string
+}
+
+// A WouldChange is the error of a store that was opened to be looked at only, with the
+// option Look, where it could not be opened without changing something.
+type WouldChange struct {
+	What string // what opening would do
+}
+
+func (w *WouldChange) Error() string { return "opening the store would change it: " + w.What }
+
+// NewStore is what opening does where there is no store.
+const NewStore = "there is no store yet; one is made"

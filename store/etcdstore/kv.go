@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -20,9 +21,10 @@ type space struct {
 	calls  coord.Calls
 	client *clientv3.Client
 	prefix string // begins every key; ends in a slash
+	look   bool   // Options.Look
 
-	identity string // the value of the key "store", as found by Open
-	id       string // the store ID in it
+	identity atomic.Pointer[string] // the value of the key "store", as found last
+	id       string                 // the store ID in it
 }
 
 // dir returns what the keys of a table's rows begin with; the names follow as
@@ -48,7 +50,11 @@ func (s *space) same(reply *pb.ResponseOp) error {
 	switch raw := first(reply.GetResponseRange().Kvs); {
 	case raw == nil:
 		return fmt.Errorf("%w: etcd key %q, which names the store, is gone; it was %s", hapax.ErrStoreReplaced, s.identityKey(), s.id)
-	case string(raw) != s.identity:
+	case string(raw) != *s.identity.Load():
+		if found, err := s.decodeIdentity(string(raw)); err == nil && found.ID == s.id {
+			s.identity.Store(new(string(raw))) // it has another format now
+			return fmt.Errorf("%w: etcd key %q was written anew; the next call knows it", hapax.ErrStoreUnavailable, s.identityKey())
+		}
 		return fmt.Errorf("%w: etcd key %q does not name store %s any more", hapax.ErrStoreReplaced, s.identityKey(), s.id)
 	}
 	return nil
@@ -166,7 +172,7 @@ func before(v []byte) string {
 // reply.
 func (s *space) commit(ctx context.Context, conditions []clientv3.Cmp, then, orElse []clientv3.Op) (*clientv3.TxnResponse, error) {
 	reply, err := s.client.Txn(ctx).
-		If(append(conditions, clientv3.Compare(clientv3.Value(s.identityKey()), "=", s.identity))...).
+		If(append(conditions, clientv3.Compare(clientv3.Value(s.identityKey()), "=", *s.identity.Load()))...).
 		Then(then...).
 		Else(append([]clientv3.Op{clientv3.OpGet(s.identityKey())}, orElse...)...).
 		Commit()

@@ -5,7 +5,7 @@
 // Every key begins with the URL's prefix, "hapax" unless another is given. The
 // values are JSON, so that etcdctl shows them; integers are exact.
 //
-//	hapax/store                     {"id":"…","cluster":"…"}
+//	hapax/store                     {"id":"…","cluster":"…","format":3}
 //	hapax/tags/<name>               {"kind":"segment","step":1000,…,"mark":4001}
 //	hapax/rows/pools/<name>         {"layout":"…"}
 //	hapax/rows/workers%2F<pool>/<19 digits> {"mark":…,"from":…,"token":3,…}
@@ -41,6 +41,7 @@ package etcdstore
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -57,6 +58,8 @@ import (
 )
 
 var (
+	_ driver.Exclusive = (*Store)(nil)
+
 	_ hapax.Store     = (*Store)(nil)
 	_ driver.Guarding = (*Store)(nil)
 	_ driver.Healing  = (*Store)(nil)
@@ -66,6 +69,10 @@ var (
 type Options struct {
 	// Timeout bounds each call, also when its context allows more; default 5 s.
 	Timeout time.Duration
+
+	// Look has Open change nothing: where it would have to, it fails with a
+	// *driver.WouldChange. Nothing may be written to the store then.
+	Look bool
 
 	// Warn receives what an operator should know about the cluster's setup, with
 	// a stable code: "few_members" (the cluster has fewer than three voting
@@ -86,6 +93,7 @@ var urlForm = coord.Form{Scheme: "etcd", Port: "2379"}
 type identity struct {
 	ID      string `json:"id"`      // the store ID
 	Cluster string `json:"cluster"` // the cluster that the store was made in, in hex
+	Format  int64  `json:"format,omitempty"`
 }
 
 // rows gives a Store its methods without a field that outsiders see.
@@ -140,6 +148,7 @@ func New(ctx context.Context, client *clientv3.Client, prefix string, opts Optio
 func newStore(prefix string, hosts []string, opts Options) *Store {
 	k := &space{
 		prefix: prefix + "/",
+		look:   opts.Look,
 		calls:  coord.Calls{Service: "etcd at " + strings.Join(hosts, ","), Timeout: opts.Timeout},
 	}
 	return &Store{rows: coord.NewRows(&k.calls, k), space: k}
@@ -213,28 +222,87 @@ func (s *space) identify(ctx context.Context) error {
 	if err != nil {
 		return s.calls.Unavailable(ctx, err)
 	}
+	var value string
 	if len(reply.Kvs) > 0 {
-		s.identity = string(reply.Kvs[0].Value)
+		value = string(reply.Kvs[0].Value)
+	} else if s.look {
+		return &driver.WouldChange{What: driver.NewStore}
 	} else {
-		fresh := string(coord.Encode(identity{rand.Text(), clusterName(reply.Header.ClusterId)}))
+		value = string(coord.Encode(identity{rand.Text(), clusterName(reply.Header.ClusterId), coord.FormatNow}))
 		done, err := s.client.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(s.identityKey()), "=", 0)).
-			Then(clientv3.OpPut(s.identityKey(), fresh)).
+			Then(clientv3.OpPut(s.identityKey(), value)).
 			Else(clientv3.OpGet(s.identityKey())).Commit()
 		if err != nil {
 			return s.calls.Unavailable(ctx, err)
 		}
-		if s.identity = fresh; !done.Succeeded {
-			s.identity = string(done.Responses[0].GetResponseRange().Kvs[0].Value)
+		if !done.Succeeded {
+			value = string(done.Responses[0].GetResponseRange().Kvs[0].Value)
 		}
 	}
+	found, err := s.decodeIdentity(value)
+	if err != nil {
+		return err
+	}
+	if found.Format == 0 {
+		if err := s.refuseFirst(ctx); err != nil {
+			return err
+		}
+	}
+	s.identity.Store(&value)
+	s.id = found.ID
+	return nil
+}
+
+func (s *space) decodeIdentity(value string) (identity, error) {
 	var found identity
-	err = driver.DecodeRow("store", s.identityKey(), []byte(s.identity), &found)
+	var format struct{ Format int64 } // a newer one may come with more
+	if json.Unmarshal([]byte(value), &format) == nil && format.Format > coord.FormatNow {
+		return found, coord.CheckFormat(fmt.Sprintf("etcd key %q", s.identityKey()), format.Format)
+	}
+	err := driver.DecodeRow("store", s.identityKey(), []byte(value), &found)
 	if err == nil && found.ID == "" {
 		err = fmt.Errorf("%w: etcd key %q: id is missing", hapax.ErrStoreCorrupt, s.identityKey())
 	}
-	s.id = found.ID
-	return err
+	return found, err
+}
+
+// refuseFirst refuses a store of the first version, which kept workers apart from rows.
+func (s *space) refuseFirst(ctx context.Context) error {
+	reply, err := s.client.Get(ctx, s.prefix+"workers/", clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	if err != nil {
+		return s.calls.Unavailable(ctx, err)
+	}
+	if len(reply.Kvs) > 0 {
+		return coord.FirstFormat(fmt.Sprintf("etcd below %q", s.prefix+"workers/"))
+	}
+	return nil
+}
+
+// ExcludeOlder implements driver.Exclusive: older versions refuse an identity with a format.
+func (s *Store) ExcludeOlder(ctx context.Context) error {
+	k := s.space
+	ctx, cancel, err := k.calls.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	was := *k.identity.Load()
+	found, err := k.decodeIdentity(was)
+	if err != nil || found.Format == coord.FormatNow {
+		return err
+	}
+	found.Format = coord.FormatNow
+	done, err := k.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.Value(k.identityKey()), "=", was)).
+		Then(clientv3.OpPut(k.identityKey(), string(coord.Encode(found)))).Commit()
+	if err != nil {
+		return k.calls.Unavailable(ctx, err)
+	}
+	if err := k.identify(ctx); err != nil || done.Succeeded {
+		return err
+	}
+	return k.calls.Unavailable(ctx, errors.New("the store's identity was written by another meanwhile"))
 }
 
 // clusterName writes a cluster ID as etcdctl does.

@@ -63,7 +63,8 @@ const (
 )
 
 const (
-	format         = 2           // of the documents; another one is refused
+	format         = 3           // of the documents
+	formatBefore   = 2           // the same documents, in a store that 04c10f7 could use
 	maxPrefixBytes = 64          // of Options.Prefix
 	closeWithin    = time.Second // for calls in flight to end before Close breaks them off
 	storeDocument  = "store"     // _id
@@ -74,6 +75,10 @@ type Options struct {
 	Prefix  string        // of all collections; up to 64 letters, digits, _ and -; default DefaultPrefix; in the URL: prefix
 	Timeout time.Duration // of each call, also when its context allows more; default DefaultTimeout; in the URL: timeoutMS
 	TLS     *tls.Config   // instead of what the URL says about TLS; default nil
+
+	// Look has Open change nothing: where it would have to, it fails with a
+	// *driver.WouldChange. Nothing may be written to the store then.
+	Look bool
 
 	// Warn is told by Open what an operator should know. Default: nobody is told.
 	Warn func(code, message string)
@@ -233,6 +238,9 @@ type meta struct {
 // begin makes the store unless it exists, and warns about what cannot be durable.
 func (s *Store) begin(ctx context.Context) error {
 	m, err := s.readMeta(ctx)
+	if err == nil && m.ID == "" && s.opts.Look {
+		return &driver.WouldChange{What: driver.NewStore}
+	}
 	if err == nil && m.ID == "" {
 		_, err = s.meta.InsertOne(ctx, bson.D{
 			{Key: "_id", Value: storeDocument},
@@ -247,11 +255,21 @@ func (s *Store) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if m.ID == "" || m.Format != format {
-		return fmt.Errorf("%w: mongodb: the documents have format %d, this version understands %d", hapax.ErrStoreCorrupt, m.Format, format)
+	if m.ID == "" || m.Format != format && m.Format != formatBefore {
+		return fmt.Errorf("%w: mongodb: the documents have format %d, and this version, hapax %s, knows formats %d and %d: use the version that wrote them, or a newer one",
+			hapax.ErrStoreCorrupt, m.Format, hapax.Version(), formatBefore, format)
 	}
 	s.id = m.ID
 	return s.probe(ctx)
+}
+
+// ExcludeOlder implements driver.Exclusive.
+func (s *Store) ExcludeOlder(ctx context.Context) error {
+	return s.call(ctx, "keep older versions from the store", func(ctx context.Context) error {
+		_, err := s.meta.UpdateOne(ctx, bson.D{{Key: "_id", Value: storeDocument}, {Key: "format", Value: int64(formatBefore)}},
+			bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: int64(format)}}}})
+		return err
+	})
 }
 
 // probe warns about what cannot be durable.

@@ -74,7 +74,7 @@ const (
 )
 
 const (
-	format         = "2"         // of the keys; another one is refused
+	format         = "3"         // of the keys
 	maxPrefixBytes = 64          // of Options.Prefix
 	maxWait        = 100         // replicas
 	waitFor        = time.Second // how long a grant waits for its replicas
@@ -86,6 +86,10 @@ type Options struct {
 	Timeout time.Duration // of each call, also when its context allows more; default DefaultTimeout
 	Wait    int           // replicas that must have a write before it counts; 0 to 100, default 0; in the URL: wait
 	TLS     *tls.Config   // for rediss URLs instead of the system's roots; default nil
+
+	// Look has Open change nothing: where it would have to, it fails with a
+	// *driver.WouldChange. Nothing may be written to the store then.
+	Look bool
 
 	// Warn is told by Open what an operator should know. It must not call the
 	// store. Default: nobody is told.
@@ -127,6 +131,8 @@ type Store struct {
 	opts Options
 	keys keys
 	id   string
+
+	migrated string // what Open changed of what an older version left
 
 	mu    sync.Mutex     // guards closing done, and calls.Add against calls.Wait
 	done  chan struct{}  // closed by Close
@@ -194,16 +200,25 @@ func (s *Store) begin(ctx context.Context) (struct{}, error) {
 	if err := s.inspect(ctx); err != nil {
 		return none, err
 	}
+	if s.opts.Look {
+		if err := s.wouldChange(ctx); err != nil {
+			return none, err
+		}
+	}
 	r, err := s.evalWaiting(ctx, openScript, []string{s.keys.store()}, []any{rand.Text(), format}, s.opts.Wait)
 	if err != nil {
 		return none, err
 	}
 	m := r.fields()
-	if m["format"] != format {
-		return none, fmt.Errorf("%w: redis: the keys have format %.20q, this version understands %q", hapax.ErrStoreCorrupt, m["format"], format)
-	}
 	s.id = m["id"]
-	return none, nil
+	switch m["format"] {
+	case format, formatSecond:
+		return none, nil
+	case formatFirst, formatMoving:
+		return none, s.migrate(ctx)
+	}
+	return none, fmt.Errorf("%w: redis: the keys have format %.20q, and this version, hapax %s, knows formats %s and %s: use a newer version",
+		hapax.ErrStoreCorrupt, m["format"], hapax.Version(), formatFirst, format)
 }
 
 // StoreID implements hapax.SegmentStore. It fails with ErrStoreReplaced once

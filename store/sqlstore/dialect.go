@@ -27,6 +27,9 @@ type dialect struct {
 	name   Dialect
 	script string // creates the tables
 
+	// bytes and hash are the types of the columns for bytes and for hashes.
+	bytes, hash string
+
 	// session are the statements that set a session up.
 	session []string
 
@@ -120,6 +123,11 @@ type statements struct {
 
 	fenced, addFencing, tagHeal string
 	guarded                     map[guardedCall]*guardedQuery
+
+	// See olderStatements.
+	format, setFormat, renameID                                         string
+	olderWorkers, olderHeld, olderPools, olderMoved, olderKept, rowMove string
+	addFormat, moveOlder, fillTags                                      []string
 }
 
 // A hand-back, in a query of its own and under a pulse: its assignments, and what
@@ -134,7 +142,7 @@ var definition = []string{"kind", "start", "step", "min_step", "max_step", "delt
 
 func newStatements(d *dialect, prefix string) statements {
 	// A write applies only in the store whose ID it names.
-	here := " FROM {meta} WHERE name = '" + metaStoreID + "' AND value = ?"
+	here := " FROM {meta} WHERE name IN ('" + metaStoreID + "', '" + metaStoreIDBefore + "') AND value = ?"
 	still := " AND EXISTS (SELECT 1" + here + ")"
 	same := strings.Join(definition, " = ? AND ") + " = ?"
 	columns := "name, mark, " + strings.Join(definition, ", ")
@@ -142,7 +150,7 @@ func newStatements(d *dialect, prefix string) statements {
 		guarded: d.guarded(d, here, same),
 
 		meta:       "SELECT name, value FROM {meta}",
-		metaInsert: "INSERT INTO {meta} (name, value) VALUES (?, ?)",
+		metaInsert: "INSERT INTO {meta} (name, value, format) VALUES (?, ?, ?)",
 		here:       "SELECT 1" + here,
 		clock:      "SELECT " + d.clock,
 
@@ -168,11 +176,18 @@ func newStatements(d *dialect, prefix string) statements {
 		rowUpdate: "UPDATE {rows} SET value = ? WHERE tbl = ? AND name = ? AND value = ?" + still,
 		rowDelete: "DELETE FROM {rows} WHERE tbl = ? AND name = ? AND value = ?" + still,
 	}
-	names := strings.NewReplacer("{meta}", prefix+"meta", "{tags}", prefix+"tags", "{rows}", prefix+"rows")
+	s.olderStatements(d)
+	names := strings.NewReplacer("{meta}", prefix+"meta", "{tags}", prefix+"tags", "{rows}", prefix+"rows", "{pools}", prefix+"pools", "{workers}", prefix+"workers")
+	for _, list := range [][]string{s.addFormat, s.moveOlder, s.fillTags} {
+		for i := range list {
+			list[i] = names.Replace(list[i])
+		}
+	}
 	for _, q := range []*string{
 		&s.meta, &s.metaInsert, &s.here, &s.clock,
 		&s.tag, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd,
 		&s.row, &s.rowPage, &s.rowInsert, &s.rowUpdate, &s.rowDelete, &s.fenced, &s.addFencing, &s.tagHeal,
+		&s.format, &s.setFormat, &s.renameID, &s.olderWorkers, &s.olderHeld, &s.olderPools, &s.olderMoved, &s.olderKept, &s.rowMove,
 	} {
 		*q = d.bind(names.Replace(*q))
 	}

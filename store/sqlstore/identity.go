@@ -9,8 +9,11 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// metaStoreID is the row of the meta table that every store has.
-const metaStoreID = "store_id"
+// The row of the meta table that every store has: now, and before format 3.
+const (
+	metaStoreID       = "id"
+	metaStoreIDBefore = "store_id"
+)
 
 // bootstrap creates what is missing of a new store, and finds out the store's ID.
 // What is missing of a store that has an ID was lost: an open store refuses it, and
@@ -23,12 +26,26 @@ func (s *Store) bootstrap(ctx context.Context, c *sql.Conn) error {
 	if srv.readOnly != "" {
 		return readOnlyError(srv)
 	}
+	format, err := s.formatOf(ctx, c)
+	if err != nil {
+		return err
+	}
+	if s.opts.Look {
+		if err := s.wouldChange(ctx, c, format); err != nil {
+			return err
+		}
+	}
+	if format == formatFirst {
+		if err := s.migrateFirst(ctx, c); err != nil {
+			return err
+		}
+	}
 	meta, err := s.assess(ctx, c)
 	if err != nil {
 		return err
 	}
-	if meta[metaStoreID] == "" {
-		if _, err := s.exec(ctx, c, s.sql.metaInsert, metaStoreID, rand.Text()); err != nil && s.dialect.classify(err) != exists {
+	if idOf(meta) == "" {
+		if _, err := s.exec(ctx, c, s.sql.metaInsert, metaStoreID, rand.Text(), int64(formatNow)); err != nil && s.dialect.classify(err) != exists {
 			return err
 		}
 		if meta, err = s.readMeta(ctx, c); err != nil {
@@ -41,7 +58,7 @@ func (s *Store) bootstrap(ctx context.Context, c *sql.Conn) error {
 	for _, setting := range srv.lossy {
 		s.opts.Warn(WarnNotDurable, "the server may lose what it acknowledged: "+setting)
 	}
-	s.id = meta[metaStoreID]
+	s.id = idOf(meta)
 	return nil
 }
 
@@ -61,12 +78,12 @@ func (s *Store) assess(ctx context.Context, c *sql.Conn) (map[string]string, err
 		create = create || err != nil
 		used = used || len(rows) > 0
 	}
-	if used && meta[metaStoreID] == "" { // unless another process has just created it
+	if used && idOf(meta) == "" { // unless another process has just created it
 		if meta, err = s.readMeta(ctx, c); err != nil && s.dialect.classify(err) != noTable {
 			return nil, err
 		}
 	}
-	id := meta[metaStoreID]
+	id := idOf(meta)
 	switch {
 	case s.opts.Adopt:
 	case id != "" && create:
@@ -75,6 +92,9 @@ func (s *Store) assess(ctx context.Context, c *sql.Conn) (map[string]string, err
 		return nil, fmt.Errorf("%w: its ID is gone, but its tables hold data; restore it, or raise the marks and open the store with Adopt once", hapax.ErrStoreReplaced)
 	}
 	if !create {
+		if s.opts.Look {
+			return meta, nil
+		}
 		return meta, s.addToken(ctx, c)
 	}
 	for _, statement := range s.sql.schema {
@@ -135,7 +155,7 @@ func (s *Store) look(ctx context.Context, c *sql.Conn) (primary string, err erro
 		}
 		return "", err
 	}
-	if id := meta[metaStoreID]; id != s.id {
+	if id := idOf(meta); id != s.id {
 		return "", replacedError(id, s.id)
 	}
 	for _, statement := range srv.settle {

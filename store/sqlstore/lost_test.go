@@ -19,7 +19,7 @@ func TestOpenRefusesLostParts(t *testing.T) {
 			"the tags":       "DROP TABLE {}tags",
 			"the rows":       "DROP TABLE {}rows",
 			"the meta table": "DROP TABLE {}meta",
-			"the ID":         "DELETE FROM {}meta WHERE name = 'store_id'",
+			"the ID":         "DELETE FROM {}meta WHERE name = 'id'",
 		} {
 			t.Run(what, func(t *testing.T) {
 				url := fresh(url)

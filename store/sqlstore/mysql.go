@@ -23,6 +23,8 @@ const mysqlKeyHeld = -1 << 63
 var mysqlDialect = dialect{
 	name:   MySQL,
 	script: mysqlScript,
+	bytes:  "VARBINARY(2048)",
+	hash:   "VARBINARY(32)",
 	// The strict mode refuses values that a column cannot hold instead of cutting
 	// them. The isolation level is the one that every binlog format allows; the
 	// name of its variable depends on the version.

@@ -21,6 +21,8 @@ var postgresScript string
 var postgresDialect = dialect{
 	name:   PostgreSQL,
 	script: postgresScript,
+	bytes:  "BYTEA",
+	hash:   `TEXT COLLATE "C"`,
 	// Commits are durable even if that is not the server's default. The isolation
 	// level is the one under which an UPDATE waits for the row and then sees it as
 	// it is. The server has to tell its warnings.

@@ -25,5 +25,6 @@ CREATE TABLE IF NOT EXISTS hapax_rows (
 
 CREATE TABLE IF NOT EXISTS hapax_meta (
   name text COLLATE "C" NOT NULL PRIMARY KEY,
-  value text COLLATE "C" NOT NULL
+  value text COLLATE "C" NOT NULL,
+  format bigint NOT NULL
 );

@@ -296,7 +296,7 @@ func TestDeadlock(t *testing.T) {
 		}
 	})
 	eventually(t, s, "SELECT VARIABLE_VALUE = 1 FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'Innodb_row_lock_current_waits'")
-	if _, err := tx.ExecContext(t.Context(), "UPDATE "+meta+" SET value = 'x' WHERE name = 'nothing' OR name = 'store_id' AND value = 'nothing'"); err != nil {
+	if _, err := tx.ExecContext(t.Context(), "UPDATE "+meta+" SET value = 'x' WHERE name = 'nothing' OR name = 'id' AND value = 'nothing'"); err != nil {
 		t.Fatal(err)
 	}
 	if err := tx.Commit(); err != nil {

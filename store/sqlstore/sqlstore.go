@@ -117,6 +117,10 @@ type Options struct {
 	// otherwise.
 	Adopt bool
 
+	// Look has New change nothing: where it would have to, it fails with a
+	// *driver.WouldChange. Nothing may be written to the store then.
+	Look bool
+
 	// Warn receives what an operator should know, with one of the Warn codes.
 	// It is called by New and when connections are checked, by several goroutines
 	// at once, and must not call the store.
@@ -175,6 +179,9 @@ type Store struct {
 	id      string // the store's ID as New found it
 	closed  atomic.Bool
 	convoy  driver.Convoy // of the guarded calls
+
+	migrated string      // what New changed of what an older version left
+	excludes atomic.Bool // older versions are known to be kept from the store
 
 	mu      sync.Mutex       // guards the fields below
 	tags    map[string]known // what is remembered of tags
@@ -256,7 +263,7 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) StoreID(ctx context.Context) (id string, err error) {
 	err = s.do(ctx, "read the store ID", func(ctx context.Context, c *sql.Conn) error {
 		meta, err := s.readMeta(ctx, c)
-		if id = meta[metaStoreID]; err == nil && id == "" {
+		if id = idOf(meta); err == nil && id == "" {
 			err = replacedError("", s.id)
 		}
 		return err

@@ -34,7 +34,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	registered, known := g.me.row != "", g.me.known
 	g.mu.Unlock()
 	if !registered {
-		if err := g.closeToOlder(ctx, s); err != nil {
+		if err := g.claim(ctx, s); err != nil {
 			return err
 		}
 		me, err := g.register(ctx, s)

@@ -32,6 +32,54 @@ const (
 	closedID         = "format-3"
 )
 
+// The format of the rows that this version keeps in a store. It is raised when an older
+// version would misread them, so that no two versions run side by side that do.
+const (
+	formatNow = 3
+	rowFormat = "format" // of driver.TableGuard
+)
+
+// A formatRow says in which format a store's rows are, and who wrote that.
+type formatRow struct {
+	Format int64  `json:"format"`
+	By     string `json:"by"`
+}
+
+// checkFormat refuses a store whose rows have a newer format than this version knows. It
+// reports whether the store says which one it has.
+func checkFormat(ctx context.Context, s driver.Rows) (told bool, err error) {
+	raw, err := s.Row(ctx, driver.TableGuard, rowFormat)
+	if err != nil || raw == nil {
+		return false, unavailable(err)
+	}
+	var row formatRow // a newer version's may say more
+	if err := json.Unmarshal(raw, &row); err != nil {
+		return true, fmt.Errorf("%w: row %q of table %q: %w", hapax.ErrStoreCorrupt, rowFormat, driver.TableGuard, err)
+	}
+	if row.Format > formatNow {
+		return true, fmt.Errorf("%w: the store's rows have format %d, written by hapax %s, and this version, hapax %s, knows formats up to %d: use a newer version",
+			hapax.ErrStoreCorrupt, row.Format, row.By, hapax.Version(), formatNow)
+	}
+	return true, nil
+}
+
+// claim sees to it that a process may use the store, and none of an older version does.
+func (g *Guarded) claim(ctx context.Context, s store) error {
+	told, err := checkFormat(ctx, s)
+	if err == nil {
+		err = g.closeToOlder(ctx, s)
+	}
+	if err != nil || told {
+		return err
+	}
+	value, err := json.Marshal(formatRow{formatNow, hapax.Version()})
+	if err != nil {
+		return err
+	}
+	_, err = s.SwapRow(ctx, driver.TableGuard, rowFormat, nil, value) // where another was first, it says the same
+	return unavailable(err)
+}
+
 // applyFirst applies a record of a witness of the first format.
 func (r *record) applyFirst(payload []byte, kind string) error {
 	fields := strings.Split(string(payload), "\t")
@@ -157,6 +205,24 @@ type olderNode struct {
 	runs  bool
 }
 
+// An olderRow is what this version needs of a heartbeat of an older one.
+type olderRow struct {
+	Name  string `json:"name"`
+	Every int64  `json:"every_ms"`
+}
+
+func decodeOlder(name string, raw []byte) (row olderRow, err error) {
+	if err := json.Unmarshal(raw, &row); err != nil {
+		return row, fmt.Errorf("%w: row %q of table %q: %w", hapax.ErrStoreCorrupt, name, tableNodesBefore, err)
+	}
+	return row, nil
+}
+
+// every returns how often the node writes its heartbeat at least.
+func (r olderRow) every() time.Duration {
+	return min(time.Duration(r.Every)*time.Millisecond, time.Minute)
+}
+
 // closeToOlder waits until no node of an older version runs on the store, and keeps them
 // from it from then on: they would be granted numbers that no heartbeat vouches for.
 func (g *Guarded) closeToOlder(ctx context.Context, s store) error {
@@ -181,7 +247,7 @@ func (g *Guarded) closeToOlder(ctx context.Context, s store) error {
 			return err
 		}
 		if stands.ID == closedID {
-			return nil
+			return excludeOlder(ctx, s)
 		}
 		return fmt.Errorf("%w: a fence stands that an older version raised (node %q: %s); run `hapax adopt` of that version first", hapax.ErrFenced, stands.Name, stands.Why)
 	}
@@ -194,19 +260,16 @@ func (g *Guarded) closeToOlder(ctx context.Context, s store) error {
 		g.older = map[string]olderNode{}
 	}
 	for name, raw := range rows {
-		var about struct {
-			Name  string `json:"name"`
-			Every int64  `json:"every_ms"`
-		}
-		if err := json.Unmarshal(raw, &about); err != nil {
-			return fmt.Errorf("%w: row %q of table %q: %w", hapax.ErrStoreCorrupt, name, tableNodesBefore, err)
+		about, err := decodeOlder(name, raw)
+		if err != nil {
+			return err
 		}
 		node, seen := g.older[name]
 		if node.value != string(raw) {
 			node = olderNode{string(raw), now, seen}
 			g.older[name] = node
 		}
-		every := max(g.opts.Heartbeat, min(time.Duration(about.Every)*time.Millisecond, time.Minute))
+		every := max(g.opts.Heartbeat, about.every())
 		left := waitOf(every) - (now - node.at)
 		if left > 0 && node.runs {
 			return fmt.Errorf("%w: node %q of an older version runs on this store; stop it first, since its grants cannot be guarded", hapax.ErrStoreUnavailable, about.Name)
@@ -230,8 +293,19 @@ func (g *Guarded) closeToOlder(ctx context.Context, s store) error {
 			return unavailable(err)
 		}
 	}
+	if err := excludeOlder(ctx, s); err != nil {
+		return err
+	}
 	if len(rows) > 0 {
 		g.opts.Log.Info("took over the store from an older version, which is kept from it from now on", "nodes", len(rows))
+	}
+	return nil
+}
+
+// excludeOlder keeps versions from the store that do not look for a fence in its rows.
+func excludeOlder(ctx context.Context, s store) error {
+	if e, ok := s.(driver.Exclusive); ok {
+		return unavailable(e.ExcludeOlder(ctx))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -35,6 +36,7 @@ type space struct {
 	auth    string // user:password of the digest scheme; empty: none
 	acl     []zk.ACL
 	base    string // the node above all others
+	looks   bool   // Options.Look
 	renewAt int32
 
 	slots chan struct{} // one token for each request under way
@@ -51,6 +53,7 @@ type space struct {
 	attempt  *attempt // to replace it; nil: none
 	failures int      // attempts that failed in a row
 	id       string   // the store ID; empty until it was read once
+	format   int64    // that stands with it
 	given    *zk.Conn // the caller's connection; nil: the handle makes its own
 }
 
@@ -327,13 +330,14 @@ func (s *space) readEach(ctx context.Context, l *link, parent string, names []st
 
 // identity is the content of the node "store".
 type identity struct {
-	ID string `json:"id"` // the store ID
+	ID     string `json:"id"` // the store ID
+	Format int64  `json:"format,omitempty"`
 }
 
 func (s *space) identity() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return coord.Encode(identity{s.id})
+	return coord.Encode(identity{s.id, s.format})
 }
 
 // verify checks that the store behind a link is the one that the handle was
@@ -349,8 +353,11 @@ func (s *space) verify(ctx context.Context, l *link) error {
 	if err != nil {
 		return err
 	}
+	if raw == nil && want == "" && s.looks {
+		return &driver.WouldChange{What: driver.NewStore}
+	}
 	if raw == nil && want == "" {
-		err := s.create(ctx, l, node, coord.Encode(identity{rand.Text()}))
+		err := s.create(ctx, l, node, coord.Encode(identity{rand.Text(), coord.FormatNow}))
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return s.unavailable(ctx, err)
 		}
@@ -362,7 +369,14 @@ func (s *space) verify(ctx context.Context, l *link) error {
 		return fmt.Errorf("%w: node %s, which names the store, is gone; it was %s", hapax.ErrStoreReplaced, node, want)
 	}
 	var found identity
+	var format struct{ Format int64 } // a newer one may come with more
+	if json.Unmarshal(raw, &format) == nil && format.Format > coord.FormatNow {
+		return coord.CheckFormat("node "+node, format.Format)
+	}
 	err = driver.DecodeRow("store", node, raw, &found)
+	if err == nil && found.Format == 0 && want == "" {
+		err = s.refuseFirst(ctx, l)
+	}
 	switch {
 	case err != nil:
 		return err
@@ -374,6 +388,49 @@ func (s *space) verify(ctx context.Context, l *link) error {
 	l.generation.Store(generation)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.id = found.ID
+	s.id, s.format = found.ID, found.Format
 	return nil
+}
+
+// refuseFirst refuses a store of the first version, which kept workers apart from rows.
+func (s *space) refuseFirst(ctx context.Context, l *link) error {
+	place := s.base + "/workers"
+	raw, _, err := s.get(ctx, l, place)
+	if err == nil && raw != nil {
+		err = coord.FirstFormat("node " + place)
+	}
+	return err
+}
+
+// ExcludeOlder implements driver.Exclusive: older versions refuse an identity with a format.
+func (s *Store) ExcludeOlder(ctx context.Context) error {
+	k := s.space
+	ctx, cancel, err := k.calls.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	k.mu.Lock()
+	done := k.format == coord.FormatNow
+	k.mu.Unlock()
+	if done {
+		return nil
+	}
+	l, err := k.current(ctx)
+	if err != nil {
+		return err
+	}
+	if err := k.verify(ctx, l); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	found := identity{k.id, coord.FormatNow}
+	k.mu.Unlock()
+	_, err = call(ctx, k, l, func(conn *zk.Conn) (*zk.Stat, error) {
+		return conn.Set(k.storeNode(), coord.Encode(found), l.generation.Load())
+	})
+	if err != nil {
+		return k.unavailable(ctx, err)
+	}
+	return k.verify(ctx, l)
 }

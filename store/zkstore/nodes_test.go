@@ -164,7 +164,7 @@ func TestVersionsComeRound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.conn.Set(a.space.storeNode(), coord.Encode(identity{"another"}), -1); err != nil {
+	if _, err := l.conn.Set(a.space.storeNode(), coord.Encode(identity{"another", coord.FormatNow}), -1); err != nil {
 		t.Fatal(err)
 	}
 	for what, w := range map[string]struct {

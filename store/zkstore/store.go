@@ -63,6 +63,10 @@ type Options struct {
 	// Timeout bounds each call, also when its context allows more; default 5 s.
 	Timeout time.Duration
 
+	// Look has Open change nothing: where it would have to, it fails with a
+	// *driver.WouldChange. Nothing may be written to the store then.
+	Look bool
+
 	// Warn receives what an operator should know about the ensemble's setup, with
 	// a stable code: "few_members" (the ensemble has fewer than three voting
 	// members: a lost disk loses the store). It is called by Open only.
@@ -138,6 +142,7 @@ func newStore(path string, hosts []string, opts Options) *Store {
 		calls:   coord.Calls{Service: "ZooKeeper at " + strings.Join(hosts, ","), Timeout: opts.Timeout},
 		hosts:   hosts,
 		base:    "/" + path,
+		looks:   opts.Look,
 		renewAt: renewVersion,
 		own:     own{convoy: driver.Convoy{Alone: true}},
 		slots:   make(chan struct{}, maxCalls),

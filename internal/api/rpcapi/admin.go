@@ -299,6 +299,9 @@ func statements(spec connect.Spec) []connect.HandlerOption {
 
 // statement returns what an operator says, and the guard that hears it.
 func (s *adminServer) statement(m *hapaxv1.Statement) (*witness.Guarded, witness.Statement, error) {
+	if m == nil { // earlier versions asked otherwise, and would have their dry run taken for the real thing
+		return nil, witness.Statement{}, &hapax.ValueError{Field: "statement", Value: "(none)", Allowed: "a statement, which commands of an earlier version do not make; this server is hapax " + hapax.Version() + ": use the command of that version", Err: hapax.ErrInvalidArgument}
+	}
 	st := witness.Statement{Floor: m.GetFloor(), Ahead: m.GetAhead().AsDuration(), DryRun: m.GetDryRun()}
 	for _, text := range m.GetWitness() {
 		t, err := witness.DecodeTestimony(text)

@@ -1,0 +1,155 @@
+package witness
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// A Look is what a store's rows tell of those who use it.
+type Look struct {
+	Format int64    // of the rows; 0: they do not say
+	By     string   // which version wrote that
+	Older  []string // nodes of an older version, whose heartbeats were seen to advance
+	Before int      // heartbeats of an older version, advancing or not
+	Nodes  []string // nodes whose rows do not say that they have ended
+	Fence  string   // why nothing is granted; empty: no fence stands
+}
+
+// LookAt looks at a store's rows, and at heartbeats of an older version for as long as
+// they take to advance. It changes nothing. ErrStoreCorrupt for rows of a newer format.
+func LookAt(ctx context.Context, opened hapax.Store) (Look, error) {
+	var l Look
+	s, ok := opened.(store)
+	if !ok {
+		return l, fmt.Errorf("%w: %T has no room for heartbeats and a fence", hapax.ErrNotSupported, opened)
+	}
+	if _, err := checkFormat(ctx, s); err != nil {
+		return l, err
+	}
+	if raw, err := s.Row(ctx, driver.TableGuard, rowFormat); err != nil {
+		return l, unavailable(err)
+	} else if raw != nil {
+		var row formatRow
+		if err := json.Unmarshal(raw, &row); err != nil {
+			return l, err
+		}
+		l.Format, l.By = row.Format, row.By
+	}
+	raw, err := s.Row(ctx, driver.TableFence, driver.RowFence)
+	if err != nil {
+		return l, unavailable(err)
+	}
+	if raw != nil {
+		f, err := decodeFence(raw)
+		if err != nil {
+			return l, err
+		}
+		l.Fence = f.text()
+	}
+	if err := l.nodes(ctx, s); err != nil {
+		return l, err
+	}
+	return l, l.older(ctx, s)
+}
+
+func (l *Look) nodes(ctx context.Context, s store) error {
+	beats, err := readRows(ctx, s, driver.TableBeats)
+	if err != nil {
+		return err
+	}
+	about, err := readNodes(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, row := range slices.Sorted(maps.Keys(beats)) {
+		if _, how, err := driver.DecodeBeat(row, beats[row]); err == nil && how == "" {
+			l.Nodes = append(l.Nodes, about[row].Name)
+		}
+	}
+	return nil
+}
+
+// older finds out whose heartbeats advance.
+func (l *Look) older(ctx context.Context, s store) error {
+	first, err := readRows(ctx, s, tableNodesBefore)
+	if err != nil || len(first) == 0 {
+		return err
+	}
+	l.Before = len(first)
+	every := DefaultHeartbeat
+	names := map[string]string{}
+	for row, raw := range first {
+		about, err := decodeOlder(row, raw)
+		if err != nil {
+			return err
+		}
+		names[row] = about.Name
+		every = max(every, about.every())
+	}
+	select {
+	case <-time.After(2*every + every/2):
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
+	}
+	later, err := readRows(ctx, s, tableNodesBefore)
+	if err != nil {
+		return err
+	}
+	for _, row := range slices.Sorted(maps.Keys(later)) {
+		if string(later[row]) != string(first[row]) {
+			l.Older = append(l.Older, names[row])
+		}
+	}
+	return nil
+}
+
+// LookFile returns the format of the witness in the file at path, empty if there is none,
+// and whether a process uses it. It changes nothing.
+func LookFile(path string) (format string, used bool, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
+	}
+	defer f.Close()
+	line, _ := bufio.NewReader(f).ReadBytes('\n')
+	payload, intact := verify(line)
+	if !intact {
+		return "", false, fmt.Errorf("%w: the witness %s does not begin with an intact snapshot", hapax.ErrStoreCorrupt, path)
+	}
+	none := newRecord()
+	if _, format, err = none.applierOf(payload, path); err != nil {
+		return format, false, err
+	}
+	if _, err := os.Stat(path + lockSuffix); err != nil {
+		return format, false, nil
+	}
+	lock, err := durable.TryLock(path + lockSuffix)
+	if errors.Is(err, durable.ErrLocked) {
+		return format, true, nil
+	}
+	if err != nil {
+		return format, false, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
+	}
+	return format, false, lock.Close()
+}
+
+// FormatOfFiles is the format of the witnesses that this version writes.
+func FormatOfFiles() string { return kindSnapshot }
+
+// FormatOfRows is the format of the rows that this version keeps in a store.
+func FormatOfRows() int64 { return formatNow }
