@@ -13,9 +13,9 @@ const (
 	DefaultGrant    = 10 * time.Second // the first grant
 	DefaultMaxGrant = 5 * time.Minute  // what grants double up to
 	DefaultMaxAhead = 10 * time.Millisecond
+	DefaultMaxSkew  = 10 * time.Second // how far the local clock may differ from the store's
 
-	fixedGrant     = 3 * time.Second // the grant of the only worker of its range
-	defaultMaxSkew = 10 * time.Second
+	fixedGrant = 3 * time.Second // the grant of the only worker of its range
 )
 
 // A PopulatorKind names the part that produces tick and sequence.
@@ -155,7 +155,7 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 		{"max_grant", &o.MaxGrant, o.MaxGrant, o.Grant, PoisonMargin / 2},
 		{"max_ahead", &o.MaxAhead, max(DefaultMaxAhead, unit), 0, PoisonMargin / 2},
 		{"max_behind", &o.MaxBehind, 0, 0, PoisonMargin / 2},
-		{"max_skew", &o.MaxSkew, defaultMaxSkew, time.Millisecond, PoisonMargin},
+		{"max_skew", &o.MaxSkew, DefaultMaxSkew, time.Millisecond, PoisonMargin},
 	} {
 		if *d.value == 0 {
 			*d.value = d.standard

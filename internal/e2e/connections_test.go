@@ -95,13 +95,16 @@ func open(t *testing.T, address string, n int, take func(*line) (hapax.ID, error
 
 // resident returns how many bytes of memory the server holds, its buffers in the
 // kernel not included.
-func (s *serving) resident() int64 {
+func (s *serving) resident() int64 { return s.status("VmRSS:") }
+
+// status returns a size that the system tells of the server, in bytes.
+func (s *serving) status(name string) int64 {
 	s.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	_, rest, _ := strings.Cut(string(status), name)
 	var kB int64
 	if _, err := fmt.Sscanf(rest, "%d kB", &kB); err != nil {
 		s.t.Fatalf("%v in %s", err, status)

@@ -10,17 +10,21 @@
 //
 // A connection is a stranger's until it has shown what it is asked for: a certificate,
 // a token. Strangers have a small part of the places. Where they are more, or no place
-// is left for one who comes, the one that has been a stranger for longest is cut: an
-// honest client is one for a few round trips, and an attacker displaces himself.
+// is left for one who comes, the one that has been a stranger for longest, and has been
+// silent for a moment, is cut: an honest client is one for a few round trips, and an
+// attacker displaces himself. Until there is such a one the newcomer waits, so that many
+// honest clients at once come in one after the other, however busy the server is.
 //
-// What strangers send is read without haste: a handshake and a request each at once, and
-// what is more at a rate that all of them share. So what the server has to keep of it, or
-// starts because of it, stays little, whatever they send.
+// What strangers send is read without haste: a handshake and some requests each at once,
+// and what is more at a rate that all of them share. A request counts as more than its
+// bytes, of which HTTP/2 needs ten. So what the server has to keep, or starts because of
+// it, stays little, whatever they send.
 package gate
 
 import (
 	"container/list"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,6 +36,8 @@ type Gate struct {
 	taken int
 	queue list.List // of *Pass, strangers in the order in which they came
 	due   time.Time // until when strangers' bytes have used up the rate
+
+	freed chan struct{} // holds a value after a stranger's place became free
 }
 
 // strangersShare is the part of the places that strangers may take, minStrangers how
@@ -39,13 +45,22 @@ type Gate struct {
 // HTTP/2 takes some 25 KiB before it has said anything.
 const (
 	strangersShare = 8
-	minStrangers   = 16
-	maxStrangers   = 512
+	minStrangers   = 64
+	maxStrangers   = 256
+)
+
+// How long a stranger keeps its place, whoever comes: without a word, and in any case
+// because what it said may not have been looked at yet; and how often that is judged.
+const (
+	silentGrace = 50 * time.Millisecond
+	grace       = time.Second
+	judgeEvery  = 5 * time.Millisecond
 )
 
 // How fast strangers are read, in bytes and bytes a second.
 const (
-	strangersRead = 1 << 10   // at a time
+	strangersRead = 256       // at a time
+	requestBytes  = 256       // as which a request counts, besides its own
 	freeBytes     = 2 << 10   // of each connection
 	freeAnew      = 256       // a second, of each connection, up to freeBytes
 	sharedRate    = 256 << 10 // a second, of all connections, beyond what is free
@@ -54,47 +69,81 @@ const (
 
 // New returns a gate with places for so many connections.
 func New(places int) *Gate {
-	return &Gate{places: places, strangers: min(places, max(minStrangers, min(maxStrangers, places/strangersShare)))}
+	return &Gate{
+		places: places, strangers: min(places, max(minStrangers, min(maxStrangers, places/strangersShare))),
+		freed: make(chan struct{}, 1),
+	}
 }
 
 // A Pass is one connection's place. The nil *Pass is none.
 type Pass struct {
 	gate *Gate
+	came time.Time
 	cut  func()
 	at   *list.Element // in the queue; nil: known, or gone
 	left bool
+	rest atomic.Int64 // how long after it came it is read again; written by note, read by its reader
+	said atomic.Int64 // how long after it came its client had its last turn; busy: it is the server's. Written by its reader
 
 	known chan struct{} // closed when the connection is no stranger's any more, or gone
 	sent  int64         // bytes of what is free that are used up
 	seen  time.Time     // when that was so
 }
 
-// Enter gives a new connection a place; nil if there is none. The cut must end the
-// connection without a wait. It is called once at most, and perhaps after Leave.
+// Enter gives a new connection a place, for which it waits up to grace; nil if there is
+// none. The cut must end the connection without a wait. It is called once at most, and
+// perhaps after Leave.
 func (g *Gate) Enter(cut func()) *Pass {
-	p, displaced := g.enter(cut)
-	if displaced != nil {
-		displaced()
+	for {
+		p, displaced, wait := g.enter(cut)
+		if wait > 0 {
+			timer := time.NewTimer(wait)
+			select {
+			case <-g.freed:
+				timer.Stop()
+			case <-timer.C:
+			}
+			continue
+		}
+		if displaced != nil {
+			displaced()
+		}
+		return p
 	}
-	return p
 }
 
-func (g *Gate) enter(cut func()) (p *Pass, displaced func()) {
+func (g *Gate) enter(cut func()) (p *Pass, displaced func(), wait time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	now := time.Now()
 	if g.taken >= g.places || g.queue.Len() >= g.strangers {
 		first := g.queue.Front()
 		if first == nil {
-			return nil, nil
+			return nil, nil, 0
+		}
+		for first != nil && !first.Value.(*Pass).hasHadItsTime(now) {
+			first = first.Next()
+		}
+		if first == nil {
+			return nil, nil, judgeEvery
 		}
 		oldest := first.Value.(*Pass)
 		displaced = oldest.cut
 		oldest.leaveLocked()
 	}
-	p = &Pass{gate: g, cut: cut, seen: time.Now(), known: make(chan struct{})}
+	p = &Pass{gate: g, came: now, cut: cut, seen: now, known: make(chan struct{})}
 	p.at = g.queue.PushBack(p)
 	g.taken++
-	return p, displaced
+	return p, displaced, 0
+}
+
+// busy is what said is while the server has something to do for the client.
+const busy = -1
+
+// hasHadItsTime reports whether a stranger may have to make room.
+func (p *Pass) hasHadItsTime(now time.Time) bool {
+	age, said := now.Sub(p.came), time.Duration(p.said.Load())
+	return age >= grace || said != busy && age-said >= silentGrace
 }
 
 // Vouch marks the connection as no stranger's any more.
@@ -107,13 +156,26 @@ func (p *Pass) Vouch() {
 	p.outLocked()
 }
 
-// Sent notes that n bytes came over the connection, and returns how long to wait before
-// it is read again.
-func (p *Pass) Sent(n int) time.Duration {
+// Began notes that a request of the connection has begun.
+func (p *Pass) Began() { p.note(requestBytes) }
+
+// note counts bytes of the connection, and so decides when it is read again.
+func (p *Pass) note(n int) {
 	if p == nil || n <= 0 || p.isKnown() {
+		return
+	}
+	now := time.Now()
+	if wait := p.gate.sent(p, int64(n), now); wait > 0 {
+		p.rest.Store(int64(now.Add(wait).Sub(p.came)))
+	}
+}
+
+// wait returns how long the connection is not to be read.
+func (p *Pass) wait() time.Duration {
+	if p == nil || p.rest.Load() == 0 {
 		return 0
 	}
-	return p.gate.sent(p, int64(n), time.Now())
+	return time.Duration(p.rest.Load()) - time.Since(p.came)
 }
 
 func (p *Pass) isKnown() bool {
@@ -167,6 +229,10 @@ func (p *Pass) outLocked() {
 		p.gate.queue.Remove(p.at)
 		p.at = nil
 		close(p.known)
+		select {
+		case p.gate.freed <- struct{}{}:
+		default:
+		}
 	}
 }
 

@@ -5,28 +5,76 @@ import (
 	"io"
 	"net"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 )
 
+// A stranger who comes where there is no place displaces the one that has been silent for
+// longest, once that has had its time.
 func TestStrangersDisplaceEachOther(t *testing.T) {
-	g := New(200) // 25 of them for strangers
-	cut := make([]int, 60)
-	known := g.Enter(func() { t.Error("a known connection was cut") })
-	known.Vouch()
-	for i := range cut {
-		if g.Enter(func() { cut[i]++ }) == nil {
-			t.Fatalf("stranger %d found no place", i)
+	synctest.Test(t, func(t *testing.T) {
+		g := New(800) // 100 of them for strangers
+		cut := make([]int, 240)
+		known := g.Enter(func() { t.Error("a known connection was cut") })
+		known.Vouch()
+		began := time.Now()
+		for i := range cut {
+			if g.Enter(func() { cut[i]++ }) == nil {
+				t.Fatalf("stranger %d found no place", i)
+			}
 		}
-	}
-	for i, n := range cut {
-		if want := i < 35; want != (n == 1) || n > 1 {
-			t.Errorf("stranger %d was cut %d times", i, n)
+		for i, n := range cut {
+			if want := i < 140; want != (n == 1) || n > 1 {
+				t.Errorf("stranger %d was cut %d times", i, n)
+			}
 		}
-	}
-	if g.Len() != 26 {
-		t.Errorf("%d have places", g.Len())
-	}
+		if g.Len() != 101 {
+			t.Errorf("%d have places", g.Len())
+		}
+		if waited := time.Since(began); waited < 2*silentGrace || waited > 2*silentGrace+2*judgeEvery {
+			t.Errorf("240 came within %v", waited)
+		}
+	})
+}
+
+// Who waits for the server keeps its place for longer than who is silent, but not for
+// ever; a place that becomes free is given away at once.
+func TestStrangersWaitForTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := New(800)
+		var passes []*Pass
+		cut := 0
+		for range 100 {
+			p := g.Enter(func() { cut++ })
+			p.said.Store(busy)
+			passes = append(passes, p)
+		}
+		enter := func() time.Duration {
+			began := time.Now()
+			if p := g.Enter(func() {}); p == nil {
+				t.Fatal("no place")
+			} else {
+				p.said.Store(busy)
+			}
+			return time.Since(began)
+		}
+		go func() {
+			time.Sleep(3 * judgeEvery / 2)
+			passes[7].Vouch()
+		}()
+		if waited := enter(); waited > 2*judgeEvery || cut != 0 {
+			t.Errorf("after %v, with %d cut: want the place of the one that is known", waited, cut)
+		}
+		passes[9].said.Store(int64(time.Since(passes[9].came))) // it is asked now, and says nothing
+		if waited := enter(); waited < silentGrace || waited > silentGrace+2*judgeEvery || cut != 1 {
+			t.Errorf("after %v, with %d cut: want the place of the silent one", waited, cut)
+		}
+		if waited := enter(); waited < grace/2 || cut != 2 {
+			t.Errorf("after %v, with %d cut: want the place of the first, which has had its time", waited, cut)
+		}
+	})
 }
 
 func TestFullOfKnown(t *testing.T) {
@@ -61,6 +109,9 @@ func TestGateProperties(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"enter": func(t *rapid.T) {
 				var p *Pass
+				for p := range open { // all have had their time
+					p.came = p.came.Add(-grace)
+				}
 				p = g.Enter(func() {
 					if known[p] {
 						t.Fatal("a known connection was cut")

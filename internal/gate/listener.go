@@ -2,6 +2,7 @@ package gate
 
 import (
 	"net"
+	"runtime"
 	"time"
 )
 
@@ -35,6 +36,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			l.refuse(nc)
 			continue
 		}
+		c.pass.said.Store(busy) // until it is first read
 		if !l.strangers {
 			c.pass.Vouch()
 		}
@@ -51,29 +53,30 @@ func (l *listener) refuse(nc net.Conn) {
 type conn struct {
 	net.Conn
 	pass *Pass
-
-	rested time.Time // until when it is not read; its reader's
 }
 
 // Read implements net.Conn. A stranger's pace is that of the gate: the wait comes before
 // the next read, lest what has come is late.
 func (c *conn) Read(b []byte) (int, error) {
-	if !c.rested.IsZero() {
-		timer := time.NewTimer(time.Until(c.rested))
+	if c.pass.isKnown() {
+		return c.Conn.Read(b)
+	}
+	runtime.Gosched() // so that requests that were read have begun before there are more
+	for wait := c.pass.wait(); wait > 0 && !c.pass.isKnown(); wait = c.pass.wait() {
+		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-c.pass.known:
 			timer.Stop()
 		}
-		c.rested = time.Time{}
 	}
 	if !c.pass.isKnown() {
 		b = b[:min(len(b), strangersRead)]
 	}
+	c.pass.said.Store(int64(time.Since(c.pass.came)))
 	n, err := c.Conn.Read(b)
-	if wait := c.pass.Sent(n); wait > 0 {
-		c.rested = time.Now().Add(wait)
-	}
+	c.pass.said.Store(busy)
+	c.pass.note(n)
 	return n, err
 }
 

@@ -2,10 +2,13 @@ package server
 
 import (
 	"context"
+	"errors"
 	"os"
 	"reflect"
 	"strings"
 	"time"
+
+	"github.com/hapax-id/hapax"
 )
 
 // watch puts changed certificates into effect, and with every signal those and
@@ -44,7 +47,8 @@ func (s *server) readConfig() {
 		err = s.policy.Replace(c.Tokens)
 	}
 	if err != nil {
-		s.log.Warn("the configuration cannot be used; the tokens and settings in use stay", "err", err)
+		// Nothing of the file is shown: what stands at a wrong place may be a secret.
+		s.log.Warn("the configuration cannot be used; the tokens and settings in use stay", "setting", settingOf(err), "do", "hapax serve --print-config with the same configuration says why")
 		return
 	}
 	s.level.Set(levelOf(c))
@@ -53,6 +57,24 @@ func (s *server) readConfig() {
 	if later := s.config.changed(c); len(later) > 0 {
 		s.log.Warn("settings have changed that need a restart", "settings", strings.Join(later, ", "))
 	}
+}
+
+// settingOf returns which setting an error is about; empty where it is not known.
+func settingOf(err error) string {
+	about := ""
+	if v, ok := errors.AsType[*hapax.ValueError](err); ok {
+		about = v.Field
+	} else if c, ok := errors.AsType[*configError](err); ok {
+		about = c.text
+	}
+	about, _, _ = strings.Cut(strings.TrimPrefix(about, "name under "), ".")
+	about, _, _ = strings.Cut(about, ":")
+	for _, s := range settings {
+		if about == s.Name || about == "--"+s.Flag() || about == s.Env() {
+			return s.Name
+		}
+	}
+	return ""
 }
 
 // changed lists the settings that another configuration has otherwise, but for those

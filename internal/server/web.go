@@ -79,6 +79,7 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	switch {
 	case policy.HasTokens():
 		count := new(connections)
+		web.Handler = beginning(web.Handler)
 		web.ConnContext, web.ConnState = count.context, count.changed
 	case s.certs != nil:
 		web.ConnState = func(nc net.Conn, state http.ConnState) {
@@ -157,9 +158,19 @@ type connections struct {
 }
 
 func (s *connections) context(ctx context.Context, c net.Conn) context.Context {
-	conn := &auth.Conn{Known: gate.PassOf(c).Vouch}
+	pass := gate.PassOf(c)
+	conn := &auth.Conn{Known: pass.Vouch, Began: pass.Began}
 	s.open.Store(c, conn)
 	return auth.NewConnContext(withAddress(ctx, c), conn)
+}
+
+// beginning tells the connection of each request that begins, which counts until a good
+// token is shown.
+func beginning(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		auth.ConnFromContext(r.Context()).Begin()
+		h.ServeHTTP(w, r)
+	})
 }
 
 type passKey struct{}

@@ -292,7 +292,7 @@ func (s *Service) NextCodes(ctx context.Context, tag string, n int) (Issued, err
 		return Issued{}, outOfRange("count", n, fmt.Sprintf("1 to %d", s.opts.MaxCount))
 	}
 	caller := auth.FromContext(ctx)
-	if err := caller.TakeNumbers(int64(n)); err != nil {
+	if err := s.charge(ctx, tag, int64(n)); err != nil {
 		return Issued{}, err
 	}
 	taken := 0

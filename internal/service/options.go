@@ -409,6 +409,9 @@ func (c PoolConfig) inItsWords(err error) error {
 	}
 	shown := *v
 	shown.Value = asWritten(c.Workers)
+	if c.Layout == "" {
+		shown.Allowed += ", which the layout " + hapax.LayoutLeaf + " has; if the pool has another layout, set layout beside workers"
+	}
 	return &shown
 }
 

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -204,6 +205,9 @@ func (s *Service) lineTag(ctx context.Context, name string) (line, parent hapax.
 	if _, err := c.ParsePeriod(period); err != nil {
 		return t, t, outOfRange("tag", name, fmt.Sprintf("a line of %q, whose numbers restart each %v", of, c.Unit()))
 	}
+	if err := s.checkClock(ctx, name); err != nil {
+		return t, t, err
+	}
 	line, err = s.store.Tag(ctx, name)
 	if err == nil && !line.Deleted || err != nil && !errors.Is(err, hapax.ErrTagNotFound) {
 		return line, t, err
@@ -223,6 +227,51 @@ func (s *Service) lineTag(ctx context.Context, name string) (line, parent hapax.
 		line, err = s.store.Tag(ctx, name)
 	}
 	return line, t, err
+}
+
+// checkBegun refuses a period's line before its period begins: what is taken from it then
+// is missing at the beginning of the period.
+func (s *Service) checkBegun(ctx context.Context, name string) error {
+	parent, period, ok := cutLine(name)
+	if !ok {
+		return nil
+	}
+	c, err := s.codeOf(ctx, parent)
+	if err != nil || !c.hasPeriod() {
+		return nil // no line of a period; whether it is a tag will be seen
+	}
+	p, err := c.ParsePeriod(period)
+	if err != nil {
+		return nil
+	}
+	from, _, err := c.Bounds(p)
+	if err != nil || !from.After(s.now()) {
+		return err
+	}
+	return fmt.Errorf("%w: the period of %q begins at %s; a token takes numbers of it earlier only if its tags name lines of periods, such as %s*",
+		hapax.ErrPermissionDenied, name, from.Format(time.RFC3339), parent+lineMark)
+}
+
+// checkClock refuses to choose a period by a clock that differs too much from the store's,
+// where the store has one.
+func (s *Service) checkClock(ctx context.Context, name string) error {
+	began := s.now()
+	theirs, err := s.store.StoreTime(ctx)
+	if errors.Is(err, hapax.ErrNotSupported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	round := s.now().Sub(began)
+	ours, most := began.Add(round/2), cmp.Or(s.opts.Pools[hapax.DefaultPool].MaxSkew, hapax.DefaultMaxSkew)
+	if ours.Sub(theirs).Abs() <= most+round.Abs()/2 {
+		return nil
+	}
+	err = fmt.Errorf("%w: here it is %s, there %s; allowed is %v: set the clock that is wrong", hapax.ErrClockSkew,
+		ours.UTC().Format(time.RFC3339Nano), theirs.UTC().Format(time.RFC3339Nano), most)
+	s.observe(hapax.Event{Kind: hapax.EventClockSkew, Tag: name, Err: err})
+	return err
 }
 
 // plainTag returns a tag that merely looks like a line, if it is there.

@@ -18,6 +18,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -138,7 +139,7 @@ func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error)
 // Next issues one number of a tag. Errors, beyond those of hapax.Issuer:
 // ErrInvalidTag, ErrTagNotFound, ErrTagDeleted, ErrLimitExceeded.
 func (s *Service) Next(ctx context.Context, tag string) (hapax.ID, error) {
-	if err := auth.FromContext(ctx).TakeNumbers(1); err != nil {
+	if err := s.charge(ctx, tag, 1); err != nil {
 		return 0, err
 	}
 	l := s.tags.find(tag)
@@ -163,8 +164,13 @@ func (s *Service) TryNext(tag string) (hapax.ID, bool) {
 
 // NextBytes is Next for callers that have the tag's name in a buffer.
 func (s *Service) NextBytes(ctx context.Context, tag []byte) (hapax.ID, error) {
-	if err := auth.FromContext(ctx).TakeNumbers(1); err != nil {
-		return 0, err
+	if caller := auth.FromContext(ctx); caller != nil {
+		if bytes.Contains(tag, []byte(lineMark)) {
+			return s.Next(ctx, string(tag))
+		}
+		if err := caller.TakeNumbers(1); err != nil {
+			return 0, err
+		}
 	}
 	l := s.tags.findBytes(tag)
 	if l == nil {
@@ -199,6 +205,20 @@ func (s *Service) nextThrough(ctx context.Context, tag string) (id hapax.ID, err
 	return id, err
 }
 
+// charge counts n numbers of a tag for the caller, if it may take them.
+func (s *Service) charge(ctx context.Context, tag string, n int64) error {
+	caller := auth.FromContext(ctx)
+	if caller == nil {
+		return nil
+	}
+	if strings.Contains(tag, lineMark) && !caller.NamesLines(lineMark) {
+		if err := s.checkBegun(ctx, tag); err != nil {
+			return err
+		}
+	}
+	return caller.TakeNumbers(n)
+}
+
 // uncharge gives back what the caller was charged for n numbers that it did not get,
 // unless a plugin failed on them, which burnt them.
 func uncharge(ctx context.Context, n int64, err error) {
@@ -222,7 +242,7 @@ func (s *Service) NextN(ctx context.Context, tag string, dst []hapax.ID) (n int,
 	if len(dst) > s.opts.MaxCount {
 		return 0, outOfRange("count", len(dst), fmt.Sprintf("1 to %d", s.opts.MaxCount))
 	}
-	if err := auth.FromContext(ctx).TakeNumbers(int64(len(dst))); err != nil {
+	if err := s.charge(ctx, tag, int64(len(dst))); err != nil {
 		return 0, err
 	}
 	if l := s.tags.find(tag); l != nil && l.plugged.Plain() {
@@ -263,7 +283,7 @@ func (s *Service) Reserve(ctx context.Context, tag string, n int64) (hapax.Grant
 	if n < 1 || n > MaxReserve {
 		return hapax.Grant{}, outOfRange("count", n, fmt.Sprintf("1 to %d", MaxReserve))
 	}
-	if err := auth.FromContext(ctx).TakeNumbers(n); err != nil {
+	if err := s.charge(ctx, tag, n); err != nil {
 		return hapax.Grant{}, err
 	}
 	var g hapax.Grant

@@ -288,7 +288,11 @@ func queryInt(query, name string, standard, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, &hapax.ValueError{Field: name, Value: text, Allowed: fmt.Sprintf("1 to %d", most), Err: hapax.ErrInvalidArgument}
+		allowed := fmt.Sprintf("1 to %d", most)
+		if err != nil && !errors.Is(err, strconv.ErrRange) {
+			allowed = "an integer from " + allowed + ", without point or exponent"
+		}
+		return 0, &hapax.ValueError{Field: name, Value: text, Allowed: allowed, Err: hapax.ErrInvalidArgument}
 	}
 	return n, nil
 }

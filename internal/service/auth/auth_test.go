@@ -112,10 +112,10 @@ func TestAllow(t *testing.T) {
 		want    []Permission
 	}{
 		{"default", TokenConfig{}, "x", []Permission{Nothing, Issue, Show, List}},
-		{"lease", TokenConfig{Scopes: lease}, "x", []Permission{Nothing, LeaseTag, Show, List}},
-		{"lease of one pool", TokenConfig{Scopes: lease, Pools: []string{"x"}}, "x", []Permission{Nothing, LeaseTag, LeaseWorker, Show, List}},
-		{"lease of another pool", TokenConfig{Scopes: lease, Pools: []string{"y"}}, "x", []Permission{Nothing, LeaseTag, Show, List}},
-		{"lease of one tag", TokenConfig{Scopes: lease, Tags: []string{"x"}}, "x", []Permission{Nothing, LeaseTag, Show}},
+		{"lease", TokenConfig{Scopes: lease}, "x", []Permission{Nothing, LeaseTag}},
+		{"lease of one pool", TokenConfig{Scopes: lease, Pools: []string{"x"}}, "x", []Permission{Nothing, LeaseTag, LeaseWorker}},
+		{"lease of another pool", TokenConfig{Scopes: lease, Pools: []string{"y"}}, "x", []Permission{Nothing, LeaseTag}},
+		{"lease of one tag", TokenConfig{Scopes: lease, Tags: []string{"x"}}, "x", []Permission{Nothing, LeaseTag}},
 		{"lease of another tag", TokenConfig{Scopes: lease, Tags: []string{"y"}, Pools: []string{"*"}}, "x", []Permission{Nothing, LeaseWorker}},
 		{"admin", TokenConfig{Scopes: []string{"admin"}}, "x", []Permission{Nothing, Show, List, Define, Workers, ListPools, Operate, Metrics, Trace}},
 		{"all", TokenConfig{Scopes: []string{"issue", "lease", "admin"}, Pools: []string{"*"}}, "x", all},

@@ -58,8 +58,8 @@ var permissions = [...]struct {
 	Issue:       {ScopeIssue, aTag, "take numbers of the tag"},
 	LeaseTag:    {ScopeLease, aTag, "lease numbers of the tag"},
 	LeaseWorker: {ScopeLease, aNamedPool, "lease workers of the pool"},
-	Show:        {ScopeIssue | ScopeLease | ScopeAdmin, aTag, "see the tag"},
-	List:        {ScopeIssue | ScopeLease | ScopeAdmin, everyTag, "list tags"},
+	Show:        {ScopeIssue | ScopeAdmin, aTag, "see the tag"},
+	List:        {ScopeIssue | ScopeAdmin, everyTag, "list tags"},
 	Define:      {ScopeAdmin, aTag, "create, change or delete the tag"},
 	Workers:     {ScopeAdmin, aPool, "see or change the workers of the pool"},
 	ListPools:   {ScopeAdmin, everyPool, "list pools"},
@@ -237,6 +237,12 @@ func (c *Caller) MayIssue(tag []byte) error {
 // MayDefine reports whether what the caller says of a tag counts where the tag is
 // created by its first use.
 func (c *Caller) MayDefine(tag string) bool { return c.Allow(Define, tag) == nil }
+
+// NamesLines reports whether a pattern of the caller's tags has the mark in which names
+// of lines of a tag differ from others.
+func (c *Caller) NamesLines(mark string) bool {
+	return c == nil || slices.ContainsFunc(c.tags, func(p string) bool { return strings.Contains(p, mark) })
+}
 
 type callerKey struct{}
 

@@ -142,8 +142,9 @@ func (c *Caller) Wait(ctx context.Context) error {
 // A Conn is a connection, which counts for each token that is used on it. The
 // nil *Conn counts for none. It is safe for concurrent use.
 type Conn struct {
-	// Known, if set before the first use, is called with that.
-	Known func()
+	// Known, if set before the first use, is called with that. Began, if set, is called
+	// with each request before it.
+	Known, Began func()
 
 	vouched atomic.Bool
 
@@ -152,6 +153,13 @@ type Conn struct {
 	mu     sync.Mutex // guards the fields below
 	used   []*limits
 	closed bool
+}
+
+// Begin notes that a request begins.
+func (n *Conn) Begin() {
+	if n != nil && n.Began != nil && !n.vouched.Load() {
+		n.Began()
+	}
 }
 
 // Use notes that the caller uses the connection. ErrLimitExceeded if it
