@@ -59,7 +59,7 @@ var broken = []struct {
 	{"every start has a row of its own, and a wait", "join.go", "err != nil || !ready {", `err != nil || !ready && !twin("wait") {`, "TestHungConnections"},
 	{"W is longer than a hung connection lasts", "open.go", "return 5 * heartbeat", `return map[bool]time.Duration{false: 5, true: 1}[twin("long")] * heartbeat`, "TestNewNodeOnAWipedStore"},
 	{"a wait begins anew with a new connection", "join.go", "g.now()-max(m.waits, g.beats.dialledAt()) >= longest", `g.now()-max(m.waits, map[bool]time.Duration{false: g.beats.dialledAt()}[twin("anew")]) >= longest`, "TestWaitBeginsAnew"},
-	{"a joiner needs one that serves", "join.go", "all && (serves || ", `all && (twin("serves") || serves || `, "TestNewNodeOnAWipedStore"},
+	{"a joiner needs one that serves", "join.go", "serves || m.asks ||", `serves || twin("serves") || m.asks ||`, "TestNewNodeOnAWipedStore"},
 	{"what a row says counts once it was seen to advance", "join.go", "m.number && other.met", `m.number && (other.met || twin("met"))`, "TestReturnsToARestoredStore"},
 	{"who serves says so", "join.go", "about.Serves = true", `about.Serves = !twin("announce")`, "TestJoins"},
 	{"a quick return is within W", "join.go", "*time.Millisecond > g.opts.wait()", `*time.Millisecond > g.opts.wait() && !twin("quick")`, "TestStartsAtOnceAlone"},
@@ -73,8 +73,10 @@ var broken = []struct {
 	// Fences.
 	{"a refusal outlives the process", "open.go", `if l := w.latch(); l.State != "" {`, `if l := w.latch(); l.State != "" && !twin("latch") {`, "TestFenceThatVanishes"},
 	{"a fence that vanishes is raised again", "heal.go", "return g.afterFence(ctx, s, id, verdict)", `if twin("again") { g.apply(decided, nil, nil); return nil }; return g.afterFence(ctx, s, id, verdict)`, "TestFenceThatVanishes"},
-	{"only a decision that is new ends a refusal", "heal.go", "known.Number > d.Number || known == d.decisionID", `known.Number > d.Number || known == d.decisionID && !twin("decision")`, "TestFenceThatVanishes"},
-	{"a decision explains what is missing", "heal.go", "if err != nil || d == nil {", `if err != nil || d == nil || twin("explains") {`, "TestReturnsAfterAStatement"},
+	{"only a decision that is new ends a refusal", "heal.go", "known != d.decisionID", `(known != d.decisionID || twin("decision"))`, "TestFenceThatVanishes"},
+	{"a decision explains what is missing", "heal.go", "return d != nil && known.Number", `return d != nil && !twin("explains") && known.Number`, "TestReturnsAfterAStatement"},
+	{"a store that lacks a known decision is behind", "heal.go", "known.Number > 0 && (d == nil", `known.Number > 0 && !twin("lacksdecision") && (d == nil`, "TestGoesBackAfterADecision"},
+	{"who takes a decision speaks for all before it", "heal.go", "b.Lines, b.Defs = have.pairs, have.defs", `if !twin("takes") { b.Lines, b.Defs = have.pairs, have.defs }`, "TestGoesBackAfterADecision"},
 	{"who finds itself behind must speak", "evidence.go", "for row := range h.fence.Found {", `for row := range map[bool]map[string]int64{false: h.fence.Found}[twin("found")] {`, "TestFinderMustSpeak"},
 
 	// Healing.
@@ -86,7 +88,8 @@ var broken = []struct {
 	{"every join is accounted for", "evidence.go", "!numbers[n] && !ok", `!numbers[n] && !ok && !twin("account")`, "TestNodeThatNobodySurveyed"},
 	{"lines are raised above marks and tokens", "lines.go", "l.pairs[name] = l.pairs[name].above(p)", `l.pairs[name] = map[bool]Pair{false: l.pairs[name].above(p), true: l.pairs[name].max(p)}[twin("above")]`, "TestRaisesAboveMarksAndTokens"},
 	{"all lines are read again before the fence ends", "heal.go", "if len(a.wants(have)) > 0 {", `if len(a.wants(have)) > 0 && !twin("lift") {`, "TestGoesBackWhileItIsRaised"},
-	{"who spoke waits no second time", "guard.go", "quick := e == decided && g.me.quick", `quick := e == decided && g.me.quick && !twin("atonce")`, "TestHealsWithoutASecondWait"},
+	{"who spoke waits no second time", "guard.go", "g.me.heard = heard", `if !twin("atonce") { g.me.heard = heard }`, "TestHealsWithoutASecondWait"},
+	{"... but for the others who did", "join.go", "return run != g.run\n", "return run != g.run && !twin(\"others\")\n", "TestJoinsAgainTogether"},
 	{"who was cut off since it spoke waits", "heal.go", "heard && g.now()-g.stoodAt <= g.opts.wait()", `heard && (twin("spoke") || g.now()-g.stoodAt <= g.opts.wait())`, "TestSpokeAndWasCutOff"},
 
 	// Persons.

@@ -62,6 +62,7 @@ type member struct {
 	contact time.Duration // when the last call was sent that the store has acknowledged
 	waits   time.Duration // since when every living node is given the time to meet the store
 	quick   bool          // it need not wait: nobody else can have been granted anything meanwhile
+	heard   []string      // it waits for these processes alone, which were heard for a decision, as it was
 	primary string
 	asks    bool  // it has served, and another primary answers: it needs nobody else who serves
 	known   bool  // it has surveyed the store
@@ -230,11 +231,14 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		g.cause = cause
 	}
 	if e == fenced || e == behind {
-		g.me.quick = false
+		g.me.quick, g.me.heard = false, nil
 	}
 	if g.state == Joining && (e == lost || e == decided) {
-		quick := e == decided && g.me.quick
-		g.me = member{quick: quick}
+		heard := g.me.heard
+		g.me = member{}
+		if e == decided {
+			g.me.heard = heard
+		}
 		g.peers = map[string]*sighting{}
 		if e == decided {
 			g.fence = nil

@@ -65,14 +65,16 @@ func readDecision(ctx context.Context, s store) (*decision, []byte, error) {
 // newDecision returns the latest decision, if it is one that this node does not know.
 func (g *Guarded) newDecision(ctx context.Context, s store) (*decision, error) {
 	d, _, err := readDecision(ctx, s)
-	if err != nil || d == nil {
+	if err != nil || !g.isNew(d) {
 		return nil, err
 	}
-	known := g.witness.decision()
-	if known.Number > d.Number || known == d.decisionID {
-		return nil, nil
-	}
 	return d, nil
+}
+
+// isNew reports whether a decision is one that this node does not know.
+func (g *Guarded) isNew(d *decision) bool {
+	known := g.witness.decision()
+	return d != nil && known.Number <= d.Number && known != d.decisionID
 }
 
 // heal goes as far as it can from a refusal to serving again.
@@ -144,14 +146,26 @@ func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (c
 	return true, g.swapFence(ctx, s, raw, &next)
 }
 
-// judgeAll judges the store by this node's latest row, and by those of others that it
-// has surveyed. A decision that it does not know explains what it misses.
+// judgeAll judges the store by the latest decision, this node's latest row, how many have
+// joined, and the rows of others that it has surveyed. A decision that it does not know
+// explains what it misses.
 func (g *Guarded) judgeAll(ctx context.Context, s store) (cause, err error) {
-	if d, err := g.newDecision(ctx, s); err != nil || d != nil {
+	d, _, err := readDecision(ctx, s)
+	if err != nil || g.isNew(d) {
 		return nil, err
+	}
+	if known := g.witness.decision(); known.Number > 0 && (d == nil || d.Number < known.Number) {
+		return fmt.Errorf("%w: it lacks decision %d about a fence, which this node knows", hapax.ErrStoreRolledBack, known.Number), nil
 	}
 	if cause, err = g.judgeLatest(ctx, s, g.ownRows()); err != nil || cause != nil {
 		return cause, err
+	}
+	joins, _, err := readCounter(ctx, s, driver.RowJoins)
+	if err != nil {
+		return nil, err
+	}
+	if cause := g.lacksJoins(joins); cause != nil {
+		return cause, nil
 	}
 	compacted, _, err := readCounter(ctx, s, rowCompacted)
 	if err != nil {
@@ -179,6 +193,14 @@ func (g *Guarded) judgeAll(ctx context.Context, s store) (cause, err error) {
 		}
 	}
 	return nil, nil
+}
+
+// lacksJoins returns the cause if fewer have joined than this node knows.
+func (g *Guarded) lacksJoins(joins int64) error {
+	if known := g.witness.snapshot().Joins; joins < known {
+		return fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, known)
+	}
+	return nil
 }
 
 // ownRows are the rows of this process and of those before it in its directory, with
@@ -229,20 +251,31 @@ func (g *Guarded) afterFence(ctx context.Context, s store, id string, v verdict)
 	return g.swapFence(ctx, s, nil, f)
 }
 
-// catchUp takes a decision that this node does not know. The node joins again: at once
-// where it was heard for the decision and has been in contact since, so that it has not
-// missed another loss. Where it was not heard, and knows more than was assumed of it, it
+// catchUp takes a decision that this node does not know. The node joins again. Where it was
+// heard for the decision, and has been in contact since, so that it has not missed another
+// loss, it waits for the others who were heard alone. Where it was not heard, and knows more than was assumed of it, it
 // sees to that.
 func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) error {
 	heard := slices.Contains(d.Heard, g.run)
+	have, err := readLines(ctx, s)
+	if err != nil {
+		return unavailable(err)
+	}
+	switch still, _, err := readDecision(ctx, s); {
+	case err != nil:
+		return err
+	case still == nil || still.decisionID != d.decisionID: // the lines may be of a copy from before
+		return fmt.Errorf("%w: the store has gone back while it was read", hapax.ErrStoreUnavailable)
+	}
 	if before := g.witness.snapshot(); !heard && len(before.Lines) > 0 {
-		if err := g.amend(ctx, s, before, d); err != nil {
+		if err := g.amend(ctx, s, before, have, d); err != nil {
 			return err
 		}
 	}
 	was := g.witness.latch()
-	err := g.witness.commit(func(b *record) error {
+	err = g.witness.commit(func(b *record) error {
 		b.Store, b.Decision, b.Joins, b.Compacted, b.Latch = id, &d.decisionID, d.Joins, d.Joins, &latch{}
+		b.Lines, b.Defs = have.pairs, have.defs // from now on it speaks for all who had joined
 		return nil
 	})
 	if err != nil {
@@ -252,7 +285,9 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 		g.opts.Log.Info("the store was healed, and numbers are granted again", "fence", d.Fence.ID, "lines_raised", d.Raised)
 	}
 	g.mu.Lock()
-	g.me.quick = heard && g.now()-g.stoodAt <= g.opts.wait()
+	if g.me.heard = nil; heard && g.now()-g.stoodAt <= g.opts.wait() {
+		g.me.heard = d.Heard
+	}
 	g.mu.Unlock()
 	g.apply(decided, nil, nil)
 	g.wake()

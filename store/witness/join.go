@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	}
 	g.mu.Lock()
 	g.shared = s.Shared()
-	registered, known := g.me.row != "", g.me.known
+	registered, known := g.me.row != "", g.me.known && (g.me.heard == nil || g.me.joins == g.me.seen)
 	g.mu.Unlock()
 	if !registered {
 		if err := g.claim(ctx, s); err != nil {
@@ -42,7 +43,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 			return err
 		}
 		g.mu.Lock()
-		me.quick = me.quick || g.me.quick
+		me.heard = g.me.heard
 		g.me = me
 		g.mu.Unlock()
 	}
@@ -88,6 +89,9 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	return err
 }
 
+// runLength is how much of a process's random text stands in its rows.
+const runLength = 20
+
 // register takes a number, and a row that stands in the store before the number counts.
 func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 	none := member{}
@@ -96,8 +100,8 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 		return none, err
 	}
 	before := g.witness.snapshot()
-	if joins < before.Joins {
-		return none, g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, before.Joins))
+	if cause := g.lacksJoins(joins); cause != nil {
+		return none, g.isBehind(cause)
 	}
 	if cause, err := g.judgeLatest(ctx, s, before.Own); err != nil || cause != nil {
 		if cause != nil {
@@ -110,7 +114,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 		return none, err
 	}
 	number := joins + 1
-	row := rowName(number, g.run[:20]+strconv.FormatInt(int64(g.tries()), 36))
+	row := rowName(number, g.run[:runLength]+strconv.FormatInt(int64(g.tries()), 36))
 	if err := g.witness.commit(func(b *record) error { b.Own[row] = own{Count: 1, Asked: askAhead}; return nil }); err != nil {
 		return none, err
 	}
@@ -269,8 +273,8 @@ var uptime = func() (boot string, ms int64) {
 }
 
 // ready reports whether every living node has met the store since this one joined: each
-// says so, with a heartbeat that was seen to come, and one of them serves; or it has had
-// the time that this takes at most. The same holds for who was out of contact for long.
+// says so, with a heartbeat that was seen to come, and one of them serves, or they are those
+// who were heard for the decision about a fence; or it has had the time that this takes at most. The same holds for who was out of contact for long.
 // Who asks because the primary has changed, and was in contact, needs nobody else.
 func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 	rows, err := readRows(ctx, s, driver.TableBeats)
@@ -304,11 +308,24 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 		all = all && vouches
 		serves = serves || vouches && about.Serves
 	}
-	if all && (serves || m.asks) || g.now()-max(m.waits, g.beats.dialledAt()) >= longest {
+	if all && (serves || m.asks || m.hasHeardLocked(g)) || g.now()-max(m.waits, g.beats.dialledAt()) >= longest {
 		m.asks = false
 		return true, nil
 	}
 	return false, nil
+}
+
+// hasHeardLocked reports whether all who were heard for the decision have joined again, as
+// this process has: from then on each knows of the others.
+func (m *member) hasHeardLocked(g *Guarded) bool {
+	return m.heard != nil && !slices.ContainsFunc(m.heard, func(run string) bool {
+		for row := range g.peers {
+			if strings.Contains(row, "-"+run[:runLength]) {
+				return false
+			}
+		}
+		return run != g.run
+	})
 }
 
 // isVouchedBy reports whether another row says, with a heartbeat that was seen to come, that

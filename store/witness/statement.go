@@ -497,14 +497,10 @@ func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
 // was assumed. It compares marks and not pairs, since the decision has raised all tokens.
 // Numbers that it used above what was assumed may have been granted again: they are told,
 // and nobody is stopped.
-func (g *Guarded) amend(ctx context.Context, s store, before record, d *decision) error {
+func (g *Guarded) amend(ctx context.Context, s store, before record, have lines, d *decision) error {
 	healer, err := healing(s)
 	if err != nil {
 		return err
-	}
-	have, err := readLines(ctx, s)
-	if err != nil {
-		return unavailable(err)
 	}
 	var mine []statement
 	for row := range before.Own {
