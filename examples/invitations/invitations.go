@@ -1,4 +1,4 @@
-// Package invitations is an example of a strategy of one's own: it hands out a
+// Package invitations is an example of a custom strategy: it hands out a
 // fixed list of invitation codes, each once.
 //
 // What makes a code appear once is not in here: a segment of the tag grants

@@ -22,7 +22,7 @@ func TestStartedDaysAhead(t *testing.T) {
 			t.Parallel()
 			dir, pool := t.TempDir(), unusedName("ahead")
 			args := append(short(store.URL, pool, "0-7"),
-				"--tags", fmt.Sprintf("{%[1]s-events: {kind: snowflake, pool: %[1]s}, %[1]s-invoices: {code: 'R{yyyymmdd}-{seq:6}', zone: UTC}}", pool))
+				"--tags", fmt.Sprintf("{%[1]s-events: {kind: snowflake, pool: %[1]s}, %[1]s-invoices: {code: 'R{yyyy}{MM}{dd}-{seq:6}', zone: UTC}}", pool))
 			ahead := []string{"HAPAX_TEST_CLOCK_OFFSET=48h"}
 			for _, when := range []string{"at first", "after a crash"} {
 				s := serve(t, dir, ahead, args...)

@@ -386,7 +386,7 @@ func TestBadInput(t *testing.T) {
 		{"bare epoch", []string{"layouts", "time:41,worker:10,sequence:12,epoch=2020"}, 2, `hapax: invalid layout epoch "2020": want an instant of the years 1 to 9998 with at most millisecond precision, `},
 		{"bad setting", []string{"serve", "--max-wait", "soon"}, 2, `hapax: invalid --max-wait "soon": want a duration with its unit, such as 10s, from 1ms to 1h`},
 		{"bad pool", []string{"serve", "--pools", "{p: {layout: leaff}}"}, 2, `hapax: invalid pools.p.layout "leaff": want one of leaf, `},
-		{"workers beyond the layout", []string{"serve", "--pools", "{p: {workers: 0-4999}}"}, 2, `hapax: invalid pools.p.workers 0-4999: want a range of worker IDs within 0 to 1023`},
+		{"workers beyond the layout", []string{"serve", "--pools", "{p: {workers: 0-4999}}"}, 2, `hapax: invalid pools.p.workers 0-4999: want a range of worker IDs within 0 to 1023, which the layout leaf has; if the pool has another layout, set layout beside workers`},
 		{"lease out of range", []string{"serve", "--pools", "{p: {lease: 48h}}"}, 2, `hapax: invalid pools.p.lease 48h: want 1s to 24h`},
 		{"no digest", []string{"serve", "--tokens", "{a: {}}"}, 2, `hapax: missing tokens.a.hash: want sha256: and 64 hexadecimal digits, as hapax token new prints them`},
 		{"no data directory", []string{"serve", "--data", ""}, 2, `hapax: missing --data: want a directory`},

@@ -285,6 +285,7 @@ func (f *opsFleet) operate(s *opsStore, o operation, turn int) {
 	o.do(f, s, turn)
 	if o.loses {
 		patience.Until(f.t, "every node refuses, after "+o.name, func() bool { return f.refuseSince(began) == len(f.running()) })
+		f.awaitServing()
 	}
 	took := f.awaitAll(o.name)
 	found := f.refusals()[before:]

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/hapax-id/hapax"
@@ -27,7 +28,9 @@ func TestPoolers(t *testing.T) {
 	t.Run("transaction", func(t *testing.T) {
 		t.Parallel()
 		pooler := testservers.PgBouncer(t, server, "transaction")
-		s := serve(t, t.TempDir(), nil, "--store", pooler.URL)
-		s.await("use pool_mode = session, or connect to the server itself")
+		r := run(t, t.TempDir(), "serve", "--http", "127.0.0.1:0", "--store", pooler.URL)
+		if want := "use pool_mode = session, or connect to the server itself"; r.code != 1 || !strings.Contains(r.err, want) {
+			t.Errorf("exit code %d: %s", r.code, r.err)
+		}
 	})
 }

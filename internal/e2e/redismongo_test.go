@@ -134,7 +134,7 @@ func TestRedisMongo(t *testing.T) {
 			b := &risingBook{t: t, all: map[hapax.ID]bool{}}
 			b.note(eventuallyTake(t, a, "orders", 1), true)
 			first := b.last
-			if first != 100 {
+			if first < 100 || first%50 != 0 { // what waited for the node to join got the first ones: its reserve, or Redis
 				t.Errorf("the first number is %d", first)
 			}
 			b.note(eventuallyTake(t, z, "orders", 1), true)

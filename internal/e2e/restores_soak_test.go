@@ -73,6 +73,7 @@ func (f *opsFleet) restore(s *opsStore, age string, grow func()) {
 	before := f.len()
 	patience.Until(f.t, "every node refuses", func() bool { return f.refuseSince(began) == len(f.running()) })
 	fenced := time.Since(started)
+	f.awaitServing()
 	f.awaitAll("the copy that was put back, " + age)
 	healed := time.Since(started)
 	f.t.Logf("copy %s: the store was back after %.1f s; the last node had refused %.1f s later, all issue %.1f s after the start; %d numbers meanwhile",
@@ -98,6 +99,27 @@ func (f *opsFleet) refuseSince(then time.Time) (count int) {
 		}
 	}
 	return count
+}
+
+// awaitServing waits until every node that runs has logged last that it serves: what is
+// left of grants is issued before that, too.
+func (f *opsFleet) awaitServing() {
+	f.t.Helper()
+	patience.Until(f.t, "every node serves", func() bool {
+		for _, n := range f.running() {
+			last := ""
+			for line := range strings.Lines(n.server.logged()) {
+				var l opsLine
+				if json.Unmarshal([]byte(line), &l) == nil && l.State != "" {
+					last = l.State
+				}
+			}
+			if last != "serving" {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // A settling is how a fleet gets over a node that is missing.

@@ -32,8 +32,9 @@ const strangersGrace = 500 * time.Millisecond
 // in a hook or a strategy that does not heed its context never end.
 const stuckGrace = 2 * time.Second
 
-// sealTimeout bounds what Close has to tell the store.
-const sealTimeout = 10 * time.Second
+// sealTimeout bounds what Close has to tell the store: with a hundred thousand tags, on a
+// busy machine, that is much. A store that is away ends it sooner.
+const sealTimeout = 30 * time.Second
 
 // Run serves until the context ends, then lets requests in flight finish, seals
 // and returns nil. It logs to the given writer. Once leaving is closed it reports

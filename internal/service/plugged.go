@@ -116,7 +116,7 @@ func WithStrategy(t hapax.Tag, name string) (hapax.Tag, error) {
 		return t, nil
 	}
 	if t.Kind != "" && t.Kind != hapax.KindSegment {
-		return t, outOfRange("kind", string(t.Kind), "none beside a strategy of one's own")
+		return t, outOfRange("kind", string(t.Kind), "no kind where strategy names a custom one")
 	}
 	r, ours, err := readExtra(t.Extra)
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *Service) freeze(t hapax.Tag) (hapax.Tag, error) {
 			return t, fmt.Errorf("%w: tag %q: strategy %q", hapax.ErrUnknownStrategy, t.Name, r.Strategy)
 		}
 		if c, err := s.opts.code(t); err != nil || c.hasPeriod() {
-			return t, firstOf(err, outOfRange("code", r.Spec, "one without a period for a strategy of one's own"))
+			return t, firstOf(err, outOfRange("code", r.Spec, "a code without a period, because the tag has a custom strategy"))
 		}
 	}
 	r.Replaced = s.strategies.Frozen(StrategyName(t), t.Name)
@@ -243,7 +243,7 @@ func (s *Service) mayLease(ctx context.Context, t hapax.Tag, n int64) error {
 	return s.strategies.Ask(ctx, name, t.Name, n)
 }
 
-// mayLeaseWorkers refuses to lease the workers of a pool where a plugin has a say in the
+// mayLeaseWorkers refuses to lease the workers of a pool where a plugin applies to the
 // numbers of one of its tags: a worker's numbers are of all of them.
 func (s *Service) mayLeaseWorkers(ctx context.Context, pool string) error {
 	for _, p := range s.strategies.Plugins() {
@@ -259,7 +259,7 @@ func (s *Service) mayLeaseWorkers(ctx context.Context, pool string) error {
 			refused = refused || err == nil && !t.Deleted && t.Kind == hapax.KindSnowflake && t.Pool == pool
 		}
 		if refused {
-			return fmt.Errorf("%w: plugin %q has a say in numbers of pool %q, so its workers cannot be leased", hapax.ErrRejected, p.Name, pool)
+			return fmt.Errorf("%w: plugin %q applies to numbers of pool %q, so its workers cannot be leased", hapax.ErrRejected, p.Name, pool)
 		}
 	}
 	return nil

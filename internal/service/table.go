@@ -13,7 +13,7 @@ import (
 )
 
 // An issuer is a segment, a pool's snowflake, the lines of periods, or what a strategy
-// of one's own has opened.
+// that the program brings has opened.
 type issuer interface {
 	hapax.Issuer
 	TryNext() (hapax.ID, bool)

@@ -155,6 +155,23 @@ type Guarding interface {
 	Split() bool
 }
 
+// A HandBackOf is one hand-back among others: the numbers of an allocation from Next on.
+type HandBackOf struct {
+	hapax.Allocation
+	Next int64
+}
+
+// Together is implemented by stores that hand back the numbers of many tags sooner
+// together than one by one, as a node does that stops.
+type Together interface {
+	// HandsBackTogether reports whether the store, as it was opened, can do so.
+	HandsBackTogether() bool
+
+	// HandBackAllWith is HandBackWith for many tags, each named once. given reports which
+	// of them were handed back; the others are not held any more.
+	HandBackAllWith(ctx context.Context, p Pulse, all []HandBackOf) (given []bool, c Contact, err error)
+}
+
 // IsOfTag reports whether an error of a guarded call says something of the tag or
 // of the arguments, and nothing of the store: it comes with a contact.
 func IsOfTag(err error) bool {

@@ -24,10 +24,14 @@ func (s *Store) evalRows(ctx context.Context, sc script, tag string, args ...any
 	}
 	r, err := s.eval(ctx, sc, keys, args...)
 	if err == nil && r.text(0) == saidLost {
-		err = fmt.Errorf("%w: redis: rows are gone: key %q, key %q and the field rows of %q do not have the same count",
-			hapax.ErrStoreRolledBack, s.keys.rows(), s.keys.names(), s.keys.store())
+		err = s.rowsLost()
 	}
 	return r, err
+}
+
+func (s *Store) rowsLost() error {
+	return fmt.Errorf("%w: redis: rows are gone: key %q, key %q and the field rows of %q do not have the same count",
+		hapax.ErrStoreRolledBack, s.keys.rows(), s.keys.names(), s.keys.store())
 }
 
 // Row implements driver.Rows. It is one round trip.

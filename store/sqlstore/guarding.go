@@ -19,6 +19,7 @@ const (
 	guardedBeat guardedCall = iota
 	guardedAllocate
 	guardedHandBack
+	guardedHandBackAll
 	guardedUpdate
 	guardedInsert
 	guardedDelete
@@ -90,8 +91,9 @@ type meeting struct {
 	here              bool // the store is the one that New found
 	met               bool // the beat was made
 	changed           bool
-	own, fence, joins []byte // rows; own and fence may be missing where met is true
-	mark, run         int64  // of a tag that was changed, as swap returns them
+	own, fence, joins []byte  // rows; own and fence may be missing where met is true
+	mark, run         int64   // of a tag that was changed, as swap returns them
+	all               []int64 // which of many were changed
 }
 
 // guarded runs f, which makes guarded queries by its argument, and returns the
@@ -250,16 +252,35 @@ func postgresGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuer
 		guardedBeat:     {text: seen + beat + " SELECT here, met, own, fence, joins, false, 0, 0 FROM seen CROSS JOIN met"},
 		guardedAllocate: with("UPDATE {tags} SET " + d.allocate + " WHERE name = ? AND " + same + " AND mark <= ? AND " + met + " RETURNING mark, run"),
 		guardedHandBack: with("UPDATE {tags} SET " + ending + " WHERE name = ? AND " + held + " AND " + met + " RETURNING mark, run"),
-		guardedUpdate:   with("UPDATE {rows} SET value = ? WHERE tbl = ? AND name = ? AND value = ? AND " + met + nothing),
-		guardedInsert:   with("INSERT INTO {rows} (tbl, name, value) SELECT ?, ?, ? WHERE " + met + " ON CONFLICT DO NOTHING" + nothing),
-		guardedDelete:   with("DELETE FROM {rows} WHERE tbl = ? AND name = ? AND value = ? AND " + met + nothing),
+		guardedHandBackAll: with(`UPDATE {tags} t SET key_hash = '', run = 0, token = t.token + 1, mark = h.next
+			FROM json_to_recordset(CAST(? AS json)) AS h(i bigint, name text COLLATE "C", mark bigint, token bigint, hash text COLLATE "C", next bigint)
+			WHERE t.name = h.name AND NOT t.deleted AND t.mark = h.mark AND t.token = h.token AND t.key_hash = h.hash AND t.mark - t.run <= h.next AND ` + met + ` RETURNING h.i AS mark, 0::bigint AS run`),
+		guardedUpdate: with("UPDATE {rows} SET value = ? WHERE tbl = ? AND name = ? AND value = ? AND " + met + nothing),
+		guardedInsert: with("INSERT INTO {rows} (tbl, name, value) SELECT ?, ?, ? WHERE " + met + " ON CONFLICT DO NOTHING" + nothing),
+		guardedDelete: with("DELETE FROM {rows} WHERE tbl = ? AND name = ? AND value = ? AND " + met + nothing),
 	}
 }
 
 func postgresMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (m meeting, err error) {
 	q := s.sql.guarded[call]
-	err = s.queryRow(ctx, c, q.text, q.args(p, args), &m.here, &m.met, &m.own, &m.fence, &m.joins, &m.changed, &m.mark, &m.run)
-	return m, err
+	rows, err := c.QueryContext(ctx, q.text, q.args(p, args)...)
+	if err != nil {
+		return m, err
+	}
+	defer rows.Close()
+	found := false
+	for rows.Next() {
+		if err := rows.Scan(&m.here, &m.met, &m.own, &m.fence, &m.joins, &m.changed, &m.mark, &m.run); err != nil {
+			return m, err
+		}
+		if found = true; m.changed {
+			m.all = append(m.all, m.mark)
+		}
+	}
+	if err := rows.Err(); err != nil || found {
+		return m, err
+	}
+	return m, sql.ErrNoRows
 }
 
 // mysqlGuarded makes each call one UPDATE of the rows that it changes, joined with

@@ -15,6 +15,9 @@ const (
 	metaStoreIDBefore = "store_id"
 )
 
+// startAnew is the way out where what was lost cannot be restored.
+const startAnew = "drop all tables of the store and run hapax adopt --server URL, which raises the marks of the empty store to what the nodes know (in a program of your own: Options.Adopt, once)"
+
 // bootstrap creates what is missing of a new store, and finds out the store's ID.
 // What is missing of a store that has an ID was lost: an open store refuses it, and
 // so does this, unless Adopt is set.
@@ -87,9 +90,9 @@ func (s *Store) assess(ctx context.Context, c *sql.Conn) (map[string]string, err
 	switch {
 	case s.opts.Adopt:
 	case id != "" && create:
-		return nil, fmt.Errorf("%w: a table of store %s is gone; restore it, or raise the marks and open the store with Adopt once", hapax.ErrStoreReplaced, id)
+		return nil, fmt.Errorf("%w: a table of store %s is gone; restore it, or "+startAnew, hapax.ErrStoreReplaced, id)
 	case id == "" && used:
-		return nil, fmt.Errorf("%w: its ID is gone, but its tables hold data; restore it, or raise the marks and open the store with Adopt once", hapax.ErrStoreReplaced)
+		return nil, fmt.Errorf("%w: its ID is gone, but its tables hold data; restore it, or "+startAnew, hapax.ErrStoreReplaced)
 	}
 	if !create {
 		if s.opts.Look {

@@ -20,6 +20,7 @@ var guardChecks = []check{
 	{"guard/fence", guards, checkFence},
 	{"guard/allocate", guards, checkAllocateWith},
 	{"guard/hand-back", guards, checkHandBackWith},
+	{"guard/hand-back of many", guards, checkHandBackTogether},
 	{"guard/swap", guards, checkSwapWith},
 	{"guard/joins", guards, checkJoins},
 	{"guard/refused", guards, checkGuardRefused},

@@ -259,7 +259,7 @@ func (g *Guarded) leave() error {
 	gone.Boot, gone.Up = uptime()
 	err = g.witness.commit(func(b *record) error {
 		b.Own[m.row] = own{Count: beat.Count, Grants: m.beat.Grants}
-		b.Left = &gone
+		b.Left, b.Joins = &gone, m.joins
 		return nil
 	})
 	if err != nil {

@@ -12,6 +12,24 @@ import (
 	"github.com/hapax-id/hapax/store/witness"
 )
 
+// How the guard used to fail, and the tests that would notice:
+//
+//	a node that joined after the copy, and is dead, is not heard: TestJoinedAfterTheCopy
+//	a decision with the server stopped hears nobody: TestMissingNode in internal/e2e
+//	connections that hang, and a node that joins: TestHungConnections
+//	a grant is used while a fence stands: TestNoGrantUnderAFence, TestGrantsUnderTheHeartbeat
+//	a new disk on a restored store: TestNewNodeOnAWipedStore, TestCrashedPods in internal/e2e
+//	healing that is cut off revives a deleted tag: heal/deleted tag in store/storetest
+//	hand-backs of clients that overlap: TestOverlappingClients, TestHandBackWhoseAnswerIsLost
+//	a primary that answers late, or anew: TestChangedPrimary, TestOperations in internal/e2e
+//	a copied directory: TestCopiedDirectory, TestCopyInPlaceOfTheOriginal
+//	a return after months, clocks that run wrong: TestReturnsAfterMonths
+//	a return after an operator's floor: TestReturnsAfterAStatement, TestReturnsWithTheLowerPair
+//	a primary that lacks the end: TestPrimaryThatLacksOthersGrants, TestSignalsAgree in internal/e2e
+//	pods that vanish with their disks, floors: TestTheLivingSpeakForThoseWhoEnded, TestDryRun
+//	calls of one line that overlap: TestOverlappingClients, TestAnswersTheOtherWayRound
+//	a full disk: TestFullDisk
+
 // Clients that start and stop on one tag overlap: hand-backs of one line race with
 // grants and with each other, and stop nobody.
 func TestOverlappingClients(t *testing.T) {

@@ -62,7 +62,7 @@ func (f *fleet) until(what string, is func() bool) {
 	f.t.Helper()
 	for began := time.Now(); !is(); time.Sleep(time.Millisecond) {
 		if time.Since(began) > time.Minute {
-			f.t.Fatalf("%s does not come", what)
+			f.t.Fatalf("%s does not come: %+v", what, f.standing())
 		}
 	}
 }

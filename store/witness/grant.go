@@ -324,6 +324,11 @@ func (g *Guarded) missing(line string, known bool, err error) error {
 
 // HandBack implements hapax.SegmentStore.
 func (g *Guarded) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	if s, _, _ := g.calls.peek(); s != nil {
+		if t, ok := s.(driver.Together); ok && t.HandsBackTogether() {
+			return g.handBackTogether(ctx, a, next)
+		}
+	}
 	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {
 		p := g.pulse(false)
 		if p.Row == "" {

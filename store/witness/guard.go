@@ -30,6 +30,8 @@ type Guarded struct {
 	loop    sync.WaitGroup
 	kick    chan struct{} // holds an element while the loop is to take a turn at once
 
+	handBacks handBacks
+
 	mu      sync.Mutex // guards what follows; never held during I/O
 	state   State
 	changed chan struct{} // closed when the state changes
@@ -44,6 +46,7 @@ type Guarded struct {
 
 	older    map[string]olderNode // heartbeats of an older version; only the loop uses it
 	attempts int                  // to register, each of which has a row of its own
+	long     bool                 // a survey takes longer than a turn may
 	said     spoken               // what this process has said last about a fence
 	fenceRaw string               // the fence as it was read last
 	fenceAt  time.Duration        // and since when it has been so

@@ -1,13 +1,11 @@
 package witness
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -133,17 +131,32 @@ func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (c
 			g.apply(behind, cause, nil)
 		}
 	}
-	l := g.witness.latch()
-	name := cmp.Or(l.Row, g.run)
-	if _, ok := f.Found[name]; ok || l.State != Refusing {
+	found := g.finders(f.Found)
+	if g.witness.latch().State != Refusing || len(found) == len(f.Found) {
 		return false, nil
 	}
 	next := *f
-	next.Found = map[string]int64{name: l.Count}
-	maps.Copy(next.Found, f.Found)
+	next.Found = found
 	next.Stores = slices.Compact(slices.Sorted(slices.Values(append(g.witness.stores(), f.Stores...))))
 	next.Ask, next.Healer, next.Raised, next.Missing, next.Approved = "", "", "", nil, false
 	return true, g.swapFence(ctx, s, raw, &next)
+}
+
+// finders adds this node to those who have found themselves behind: by all rows that its
+// directory has had, since another may know none of them, and a process that has just
+// started has none of its own.
+func (g *Guarded) finders(before map[string]int64) map[string]int64 {
+	found := map[string]int64{g.run: 0}
+	for row, o := range g.ownRows() {
+		if o.Count > 1 { // else nothing was granted under it
+			found[row] = max(before[row], o.Count)
+			delete(found, g.run)
+		}
+	}
+	for row, count := range before {
+		found[row] = max(found[row], count)
+	}
+	return found
 }
 
 // judgeAll judges the store by the latest decision, this node's latest row, how many have
@@ -246,7 +259,7 @@ func (g *Guarded) afterFence(ctx context.Context, s store, id string, v verdict)
 	l := g.witness.latch()
 	f := &Fence{ID: rand.Text(), Node: g.opts.Name, Row: l.Row, At: time.Now().UTC(), Why: l.Why, Code: l.Code}
 	if l.State == Refusing {
-		f.Found, f.Stores = map[string]int64{cmp.Or(l.Row, g.run): l.Count}, g.witness.stores()
+		f.Found, f.Stores = g.finders(nil), g.witness.stores()
 	}
 	return g.swapFence(ctx, s, nil, f)
 }

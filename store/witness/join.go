@@ -48,17 +48,13 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 		g.mu.Unlock()
 	}
 	if !known {
-		if err := g.closeEarlier(ctx, s); err != nil {
+		done, err := g.surveyFirst(ctx, s)
+		if err != nil {
 			return err
 		}
-		if err := g.raiseOlder(ctx, s); err != nil {
-			return err
-		}
-		if err := g.survey(ctx, s); err != nil {
-			return err
-		}
+		known = done
 	}
-	if err := g.beatOnce(ctx, s); err != nil { // says what was seen
+	if err := g.beatOnce(ctx, s); err != nil || !known { // says what was seen
 		return err
 	}
 	ready, err := g.ready(ctx, s)
@@ -87,6 +83,37 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 		g.apply(joined, nil, nil)
 	}
 	return err
+}
+
+// surveyFirst makes the survey of a process that joins, and reports whether it is over.
+// Where it takes longer than others wait for a heartbeat, the next one is made beside the
+// heartbeats, and wakes the loop.
+func (g *Guarded) surveyFirst(ctx context.Context, s store) (done bool, err error) {
+	g.mu.Lock()
+	busy, long, h := g.me.busy, g.long, g.calls
+	if g.shared {
+		h = g.beats
+	}
+	g.mu.Unlock()
+	if busy {
+		return false, nil
+	}
+	if err := g.closeEarlier(ctx, s); err != nil {
+		return false, err
+	}
+	if err := g.raiseOlder(ctx, s); err != nil {
+		return false, err
+	}
+	if long {
+		g.surveyOn(h)
+		return false, nil
+	}
+	if err = g.survey(ctx, s); err != nil && ctx.Err() != nil {
+		g.mu.Lock()
+		g.long = true
+		g.mu.Unlock()
+	}
+	return err == nil, err
 }
 
 // runLength is how much of a process's random text stands in its rows.

@@ -1,8 +1,12 @@
 package witness_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/hapax-id/hapax"
 )
 
 // A node alone waits as long as a living one takes to meet the store; one that joins
@@ -43,4 +47,28 @@ func TestHealsByItself(t *testing.T) {
 			t.Logf("%s went on after %v", m.name, took)
 		}
 	})
+}
+
+// A survey that takes longer than others wait for a heartbeat keeps nobody from joining.
+func TestLongSurveyOfAJoiner(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		f.start("a").within(7 * time.Second)
+		f.wrap = func(c *conn) hapax.Store { return manyTags{c} }
+		b := f.start("b")
+		b.within(listing + 5*time.Second)
+	})
+}
+
+// manyTags takes its time to list its tags.
+type manyTags struct{ *conn }
+
+const listing = 8 * time.Second
+
+func (s manyTags) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
+	select {
+	case <-time.After(listing):
+		return s.conn.Tags(ctx, after, limit)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, ctx.Err())
+	}
 }

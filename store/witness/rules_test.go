@@ -295,11 +295,22 @@ func TestHealerWaits(t *testing.T) {
 	})
 }
 
-// Who has found itself behind must speak, although nobody else knows of it.
+// Who has found itself behind must speak, although nobody else knows of it; also where it
+// has found that at the start of its next process.
 func TestFinderMustSpeak(t *testing.T) {
+	for _, restarted := range []bool{false, true} {
+		finderMustSpeak(t, restarted)
+	}
+}
+
+func finderMustSpeak(t *testing.T, restarted bool) {
 	world(t, func(t *testing.T, f *fleet) {
 		a, c := lostWork(f)
 		c.link.unhang()
+		if restarted {
+			c.crash()
+			c.start()
+		}
 		f.until("the fence of c", func() bool { return f.standing() != nil })
 		c.crash()
 		a.link.mend()

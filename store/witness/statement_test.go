@@ -113,32 +113,31 @@ func TestDryRun(t *testing.T) {
 		{"a node of another store", another, witness.Statement{Row: "y", Floor: 100_000}, hapax.ErrStoreReplaced},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			world(t, func(t *testing.T, f *fleet) {
-				a := c.world(t, f)
-				c.st.Wait = 20 * time.Second
-				fence, rows := f.standing(), f.said()
-				dry, errDry := a.declare(c.st, true)
-				if now := f.standing(); (now == nil) != (fence == nil) || len(f.said()) != len(rows) {
-					t.Errorf("the dry run has left the fence %+v, said is %q", now, f.said())
-				}
-				done, err := a.declare(c.st, false)
-				if !errors.Is(errDry, c.want) || !errors.Is(err, c.want) || (errDry == nil) != (c.want == nil) || (err == nil) != (c.want == nil) {
-					t.Errorf("dry: %v\nitself: %v\nwant %v", errDry, err, c.want)
-				}
-				if err != nil && errDry != nil && err.Error() != errDry.Error() {
-					t.Errorf("dry: %v\nitself: %v", errDry, err)
-				}
-				if err != nil && ((f.standing() == nil) != (fence == nil) || len(f.said()) != len(rows)) {
-					t.Errorf("what was refused has left the fence %+v, said is %q", f.standing(), f.said())
-				}
-				if len(dry.Raised) != len(done.Raised) || len(dry.Stated) != len(done.Stated) || dry.Proposed != done.Proposed {
-					t.Errorf("dry: %+v\nitself: %+v", dry, done)
-				}
-				if c.want == nil {
-					a.within(12 * time.Second)
-				}
-				f.twice = nil // numbers of the other store are not this one's
-			})
+			c.st.Wait = 20 * time.Second
+			var (
+				got  [2]witness.Adoption
+				errs [2]error
+			)
+			for i, dry := range []bool{true, false} {
+				world(t, func(t *testing.T, f *fleet) {
+					a := c.world(t, f)
+					fence, rows := f.standing(), f.said()
+					got[i], errs[i] = a.declare(c.st, dry)
+					if now := f.standing(); (dry || c.want != nil) && ((now == nil) != (fence == nil) || len(f.said()) != len(rows)) {
+						t.Errorf("dry %v: it has left the fence %+v, said is %q", dry, now, f.said())
+					}
+					if !errors.Is(errs[i], c.want) || (errs[i] == nil) != (c.want == nil) {
+						t.Errorf("dry %v: %v; want %v", dry, errs[i], c.want)
+					}
+					if c.want == nil && !dry {
+						a.within(12 * time.Second)
+					}
+					f.twice = nil // numbers of another store are not this one's
+				})
+			}
+			if dry, done := got[0], got[1]; len(dry.Raised) != len(done.Raised) || len(dry.Stated) != len(done.Stated) || dry.Proposed != done.Proposed {
+				t.Errorf("dry: %+v, %v\nitself: %+v, %v", dry, errs[0], done, errs[1])
+			}
 		})
 	}
 }

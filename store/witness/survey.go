@@ -71,11 +71,14 @@ func readCounter(ctx context.Context, s driver.Rows, name string) (n int64, raw 
 // surveyTimeouts bounds one survey, which may read many lines, in time-outs of a call.
 const surveyTimeouts = 4
 
-// surveyLater makes a survey, unless one is under way.
-func (g *Guarded) surveyLater() {
+// surveyLater makes a survey while the node serves, unless one is under way.
+func (g *Guarded) surveyLater() { g.surveyOn(g.calls) }
+
+// surveyOn makes a survey on a handle, unless one is under way.
+func (g *Guarded) surveyOn(h *handle) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.me.busy || g.state != Serving {
+	if g.me.busy || g.me.row == "" || g.state != Serving && g.state != Joining {
 		return
 	}
 	g.me.busy = true
@@ -83,17 +86,21 @@ func (g *Guarded) surveyLater() {
 	g.loop.Go(func() {
 		ctx, cancel := context.WithTimeout(g.life, surveyTimeouts*g.opts.Timeout)
 		defer cancel()
-		s, err := g.calls.get(ctx)
+		s, err := h.get(ctx)
 		if err == nil {
 			began := g.now()
-			err = g.heed(g.calls, s, g.survey(ctx, s))
-			g.calls.answered(s, began, err == nil || ctx.Err() == nil, g.opts.Timeout)
+			err = g.heed(h, s, g.survey(ctx, s))
+			h.answered(s, began, err == nil || ctx.Err() == nil, g.opts.Timeout)
 		}
 		g.mu.Lock()
 		if g.me.row == row {
 			g.me.busy = false
 		}
+		joining := g.state == Joining
 		g.mu.Unlock()
+		if joining && err == nil {
+			g.wake()
+		}
 		if err != nil && g.life.Err() == nil {
 			g.opts.Log.Debug("the survey of the store has failed, and is made again", "err", err)
 		}

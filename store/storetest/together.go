@@ -1,0 +1,89 @@
+package storetest
+
+import (
+	"fmt"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// checkHandBackTogether: many hand-backs in one call do what each does in one of its own,
+// and one that is not held any more keeps none of the others back.
+func checkHandBackTogether(e *env) {
+	together, ok := e.guarding.(driver.Together)
+	if !ok || !together.HandsBackTogether() {
+		return
+	}
+	n := e.node("n")
+	var (
+		all  []driver.HandBackOf
+		want []bool
+		tags []hapax.Tag
+	)
+	add := func(name string, held bool, f func(a *hapax.Allocation, next *int64)) {
+		e.Helper()
+		tag := e.segment(name, 10)
+		first := e.allocate(tag.Name, 10)
+		a := e.allocateAfter(tag.Name, 10, first.Key)
+		next := int64(4)
+		f(&a, &next)
+		tag = e.tag(tag.Name)
+		if held {
+			tag.Mark, tag.Token = next, tag.Token+1
+		}
+		all, want, tags = append(all, driver.HandBackOf{Allocation: a, Next: next}), append(want, held), append(tags, tag)
+	}
+	as := func(*hapax.Allocation, *int64) {}
+	for i := range 20 {
+		add(fmt.Sprint("held ", i), true, as)
+	}
+	add("of another token", false, func(a *hapax.Allocation, _ *int64) { a.Tag.Token++ })
+	add("of another key", false, func(a *hapax.Allocation, _ *int64) { a.Key += "x" })
+	add("with an old mark", false, func(a *hapax.Allocation, _ *int64) { a.Grant.Hi-- })
+	add("granted on", false, func(a *hapax.Allocation, _ *int64) { e.allocate(a.Tag.Name, 1) })
+	add("deleted", false, func(a *hapax.Allocation, _ *int64) {
+		_, err := e.store.DeleteTag(e.ctx, a.Tag.Name)
+		e.must(err)
+	})
+	add("handed back", false, func(a *hapax.Allocation, _ *int64) { e.must(e.store.HandBack(e.ctx, *a, 5)) })
+	add("below where it began", false, func(_ *hapax.Allocation, next *int64) { *next = 0 })
+	add("the last", true, as)
+	before := make([]hapax.Tag, len(all))
+	for i, h := range all {
+		before[i] = e.tag(h.Tag.Name)
+	}
+
+	e.swap(driver.TableFence, driver.RowFence, "", "{}")
+	given, contact, err := together.HandBackAllWith(e.ctx, n.pulse(1, 2), all)
+	e.must(err)
+	if contact.Met || contact.Fence == nil {
+		e.Errorf("under a fence the contact is %+v", contact)
+	}
+	for i, h := range all {
+		if given[i] {
+			e.Errorf("under a fence %q was handed back", h.Tag.Name)
+		}
+		equal(e, "the tag under a fence", e.tag(h.Tag.Name), before[i])
+	}
+	e.swap(driver.TableFence, driver.RowFence, "{}", "")
+
+	given, contact, err = together.HandBackAllWith(e.ctx, n.pulse(1, 3), all)
+	e.must(err)
+	n.wantMet("HandBackAllWith", contact)
+	n.wantRow("HandBackAllWith", 3)
+	for i, h := range all {
+		equal(e, fmt.Sprintf("whether %q was handed back", h.Tag.Name), given[i], want[i])
+		equal(e, "the tag", e.tag(h.Tag.Name), tags[i])
+	}
+	given, _, err = together.HandBackAllWith(e.ctx, n.pulse(3, 4), all)
+	e.must(err)
+	for i, h := range all {
+		if given[i] && want[i] == false {
+			e.Errorf("a repeated hand-back of %q was made", h.Tag.Name)
+		}
+		equal(e, "the tag after a repeated hand-back", e.tag(h.Tag.Name), tags[i])
+	}
+	all[0].Next = all[0].Grant.Hi + 1
+	_, _, err = together.HandBackAllWith(e.ctx, n.pulse(4, 5), all)
+	e.wantErr("a hand-back outside the segment", err, hapax.ErrInvalidArgument)
+}
