@@ -118,7 +118,7 @@ func (l *looker) store(ctx context.Context, used bool) {
 	}
 	l.o.look = true
 	store, err := l.o.open(ctx)
-	if would, ok := errors.AsType[*driver.WouldChange](err); ok {
+	if would, ok := errors.AsType[*driver.WouldChangeError](err); ok {
 		l.stored(name, would.What, nil)
 		return
 	}
