@@ -63,7 +63,7 @@ func newCluster(t *testing.T, store *testservers.Server) *cluster {
 	c := &cluster{t: t, store: store}
 	segment, snowflake, pool := unusedName("orders"), unusedName("events"), unusedName("pool")
 	for i := range 3 {
-		n := &node{dir: t.TempDir(), data: fmt.Sprint("node", i), address: "127.0.0.1:" + strconv.Itoa(testservers.FreePort(t))}
+		n := &node{dir: t.TempDir(), data: fmt.Sprint("node", i), address: freeAddress(t)}
 		n.args = []string{
 			"--store", store.URL, "--http", n.address, "--data", n.data,
 			"--tags", fmt.Sprintf("{%s: {step: %d, max_step: %d}, %s: {kind: snowflake, pool: %s}}", segment, clusterStep, clusterStep, snowflake, pool),

@@ -29,7 +29,7 @@ func TestPluginsPage(t *testing.T) {
 	write(t, dir, "hapax.yaml", config)
 	p := serve(t, dir, nil, "--resp", "127.0.0.1:0", "--config", "hapax.yaml")
 	server := "HAPAX_SERVER=" + p.url
-	out := shellSession(t, dir, []string{path, server}, "hapax next orders >numbers\n"+blocks(t, pluginsPage, "sh")[0])
+	out := shellSession(t, dir, []string{path, server}, "hapax next orders >numbers\n"+blocks(t, pluginsPage, "sh")[1])
 	for _, want := range []string{
 		"callers\t-1\ton\tBefore\tall\tall", "counts\t0\ton\tAfter\tall\tall", "hide\t0\ton\tReplace\tall\tcoupons",
 		"counts\t0\toff\tAfter", "daily\t-5\ton\tBefore\tall\torders", "orders\tsegment\t", "daily\t-\t24h\t1\t0\t100000",

@@ -93,9 +93,9 @@ func (f *crew) awaitHealed(what string) {
 		eventually(f.t, name+" issues again", func() bool { return f.use(name) == nil })
 		eventually(f.t, name+" shows no trouble any more", func() bool {
 			r := n.readiness()
-			return r.Ready && !r.Degraded && !r.Fenced && r.State == "serving" && r.Store == "ok" && n.metric("hapax_fenced") == 0
+			return r.Ready && !r.Degraded && !r.Fenced && r.State == "serving" && r.Store == "ok" && n.metric("hapax_fenced") == 0 &&
+				run(f.t, f.dir, "status", "--server", n.url).code == 0
 		})
-		ok(f.t, f.dir, "status", "--server", n.url)
 	}
 	distinct(f.t, what, f.ids)
 }

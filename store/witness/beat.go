@@ -258,7 +258,7 @@ func (g *Guarded) leave() error {
 	gone := departure{Row: m.row, Joins: joins}
 	gone.Boot, gone.Up = uptime()
 	err = g.witness.commit(func(b *record) error {
-		b.Own[m.row] = own{Count: beat.Count, Grants: m.beat.Grants}
+		b.Own[m.row] = own{Count: beat.Count, Grants: beat.Grants, Asked: m.beat.Grants}
 		b.Left, b.Joins = &gone, m.joins
 		return nil
 	})

@@ -253,7 +253,7 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		g.changed = make(chan struct{})
 	}
 	record := e == fenced || e == behind
-	l, row, all, joins := g.latchLocked(was, e, cause), g.me.row, own{Count: g.me.acked.Count, Grants: g.me.beat.Grants}, g.me.joins
+	l, row, all, joins := g.latchLocked(was, e, cause), g.me.row, own{Count: g.me.acked.Count, Grants: g.me.acked.Grants, Asked: g.me.beat.Grants}, g.me.joins
 	g.mu.Unlock()
 	if record {
 		_ = g.witness.setLatch(l, row, all, joins) // else the next change writes it; it is in force

@@ -223,7 +223,7 @@ func (g *Guarded) ownRows() map[string]own {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.me.row != "" { // whatever is under way will be abandoned
-		rows[g.me.row] = own{Count: g.me.acked.Count, Grants: g.me.beat.Grants}
+		rows[g.me.row] = own{Count: g.me.acked.Count, Grants: g.me.acked.Grants, Asked: g.me.beat.Grants}
 	}
 	return rows
 }
