@@ -181,6 +181,7 @@ func TestBadConfig(t *testing.T) {
 		{name: "number without unit", file: "max_wait: 10", want: `invalid max_wait "10": want a duration with its unit, such as 10s, from 1ms to 1h`},
 		{name: "below the range", env: map[string]string{"HAPAX_MAX_COUNT": "0"}, want: `invalid HAPAX_MAX_COUNT "0": want an integer from 1 to 1000000`},
 		{name: "above the range", flag: map[string]string{"drain": "2h"}, want: `invalid --drain "2h": want a duration with its unit, such as 10s, from 0s to 1h`},
+		{name: "long address", flag: map[string]string{"advertise": strings.Repeat("x", 257)}, want: "invalid --advertise (257 bytes): want at most 256 bytes"},
 		{name: "huge number", flag: map[string]string{"max_tags": "99999999999999999999"}, want: "invalid --max-tags"},
 		{name: "not a choice", flag: map[string]string{"log_level": "loud"}, want: `invalid --log-level "loud": want one of debug, info, warn, error`},
 		{name: "yes is not true", file: "auto_create: \"yes\"", want: `invalid auto_create "yes": want true or false`},

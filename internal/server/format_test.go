@@ -14,10 +14,10 @@ import (
 // left as it is.
 func TestDirOfANewerVersion(t *testing.T) {
 	for text, want := range map[string]string{
-		"data 2\nledger 1\nwritten by hapax 9.9\n":               "holds data in format 2, written by hapax 9.9, and this version, hapax " + hapax.Version() + ", knows formats up to 1",
-		"data 1\nledger 7\nwritten by hapax 9.9\n":               "holds ledger in format 7, written by hapax 9.9",
-		"data 1\nledger 1\nshards 1\nwritten by hapax 9.9\n":     `holds "shards", written by hapax 9.9, which this version, hapax ` + hapax.Version() + `, does not know`,
-		"\x00\x01":                                               "names no format",
+		"data 2\nledger 1\nwritten by hapax 9.9\n":           "holds data in format 2, written by hapax 9.9, and this version, hapax " + hapax.Version() + ", knows formats up to 1",
+		"data 1\nledger 7\nwritten by hapax 9.9\n":           "holds ledger in format 7, written by hapax 9.9",
+		"data 1\nledger 1\nshards 1\nwritten by hapax 9.9\n": `holds "shards", written by hapax 9.9, which this version, hapax ` + hapax.Version() + `, does not know`,
+		"\x00\x01": "names no format",
 		"data 1\nledger 1\nhistory 1\nwritten by hapax 0.0.1\n": "",
 	} {
 		dir := t.TempDir()

@@ -12,6 +12,7 @@ import (
 	"github.com/hapax-id/hapax/internal/journal"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 // A Setting describes one setting of the server. The command's flags, the
@@ -113,7 +114,7 @@ var settings = []Setting{
 		func(c *Config) *time.Duration { return &c.Heartbeat }),
 	choice("heal", healAuto, []string{healAuto, healManual}, "What happens when the store is found to have gone back, and every node that can know has said what it used: with auto the nodes raise the marks and go on by themselves; with manual on one of them they wait for hapax adopt",
 		func(c *Config) *string { return &c.Heal }),
-	text("advertise", "", "Where operators find this node, as hapax nodes tells it; empty for the address that HTTP listens on",
+	short("advertise", "", witness.MaxAddress, "Where operators find this node, as hapax nodes tells it; empty for the address that HTTP listens on",
 		func(c *Config) *string { return &c.Advertise }),
 	text("witness", "", "File, outside the store, that records what this node has used; empty for the file witness in the data directory. On another disk it outlives that directory",
 		func(c *Config) *string { return &c.Witness }),
@@ -236,6 +237,18 @@ func text(name, standard, doc string, field func(*Config) *string) Setting {
 	return newSetting(name, "string", standard, "", doc,
 		func(c *Config) any { return *field(c) },
 		func(c *Config, text string) bool { *field(c) = text; return true })
+}
+
+func short(name, standard string, most int, doc string, field func(*Config) *string) Setting {
+	s := text(name, standard, doc, field)
+	s.Allowed = fmt.Sprintf("at most %d bytes", most)
+	s.set = func(c *Config, text string) error {
+		if *field(c) = text; len(text) > most {
+			return &hapax.ValueError{Field: name, Value: fmt.Sprintf("(%d bytes)", len(text)), Allowed: s.Allowed, Err: hapax.ErrInvalidArgument}
+		}
+		return nil
+	}
+	return s
 }
 
 func choice(name, standard string, options []string, doc string, field func(*Config) *string) Setting {

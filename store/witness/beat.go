@@ -68,6 +68,9 @@ func (g *Guarded) turn() {
 	if err != nil && g.life.Err() == nil {
 		g.opts.Log.Debug("the guard tries again", "state", string(state), "err", err)
 	}
+	if (state == Fenced || state == Refusing) && g.life.Err() == nil {
+		g.hinder(err)
+	}
 	g.tell()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,6 +80,21 @@ func (g *Guarded) turn() {
 	if g.cause = err; err != nil {
 		close(g.changed) // whoever waits is told
 		g.changed = make(chan struct{})
+	}
+}
+
+// hinder notes how a turn towards healing ended. What is wrong with more than the way to the
+// store is told, once.
+func (g *Guarded) hinder(err error) {
+	if errors.Is(err, hapax.ErrStoreUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return
+	}
+	g.mu.Lock()
+	isNew := err != nil && (g.hindered == nil || g.hindered.Error() != err.Error())
+	g.hindered = err
+	g.mu.Unlock()
+	if isNew {
+		g.opts.Log.Error("this node cannot do its part in healing the store, and nothing is granted until it can", "err", err)
 	}
 }
 

@@ -16,11 +16,11 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// An evidence is what one process says, in parts: its rows in the first, lines in the
-// others.
+// An evidence is what one process says, in parts: what there is one of in the first, and as
+// much in each of the others as a row holds.
 type evidence struct {
 	Parts     int              `json:"parts,omitempty"`  // of the first: how many there are
-	Sum       string           `json:"sum,omitempty"`    // of the first: of the lines of all
+	Sum       string           `json:"sum,omitempty"`    // of what the others hold; those with another are of an earlier account
 	Stores    []string         `json:"stores,omitempty"` // identities that it knows the store by
 	Finder    bool             `json:"finder,omitempty"` // it has found the loss itself
 	Manual    bool             `json:"manual,omitempty"`
@@ -29,33 +29,75 @@ type evidence struct {
 	Compacted int64            `json:"compacted,omitempty"`
 	Own       map[string]own   `json:"own,omitempty"`   // rows of its directory: up to which grant it knows all that were used
 	Peers     map[string]peer  `json:"peers,omitempty"` // rows of others; a finder speaks for those that have ended
-	Seen      map[string]int64 `json:"seen,omitempty"`  // how many grants rows of others were seen to ask for
+	Seen      map[string]int64 `json:"seen,omitempty"`  // how many grants rows of others were seen to ask for, where that is more
 	Lines     map[string]Pair  `json:"lines,omitempty"`
 	Defs      map[string]def   `json:"defs,omitempty"`
 }
 
-// evidencePart is how many lines one row of evidence holds at most.
-const evidencePart = 300
+// evidencePart is how many bytes one part of an evidence has about at most: half of what a
+// row may hold.
+const evidencePart = driver.MaxValueBytes / 2
 
-// parts splits what a record says into rows.
+// parts splits an evidence, with the lines of a record, into rows.
 func (e evidence) parts(r record) []evidence {
-	all, sum := []evidence{e}, sha256.New()
-	for names := range slices.Chunk(slices.Sorted(maps.Keys(r.Lines)), evidencePart) {
-		part := evidence{Lines: map[string]Pair{}, Defs: map[string]def{}}
-		for _, line := range names {
-			part.Lines[line] = r.Lines[line]
-			fmt.Fprintln(sum, line, r.Lines[line])
-			if d, ok := r.Defs[line]; ok && d != (def{}) {
-				part.Defs[line] = d
-			}
-			if pool, _, ok := CutWorkerLine(line); ok {
-				part.Defs[poolDef(pool)] = r.Defs[poolDef(pool)]
-			}
+	all, sum, size := []evidence{e.open()}, sha256.New(), evidencePart
+	in := func(what ...any) *evidence { // the part that has room for that
+		text, err := json.Marshal(what)
+		if err != nil {
+			panic(err) // strings, numbers and truth values
 		}
-		all = append(all, part)
+		sum.Write(text)
+		if size += len(text); size > evidencePart {
+			all, size = append(all, evidence{}.open()), len(text)
+		}
+		return &all[len(all)-1]
 	}
-	all[0].Parts, all[0].Sum = len(all), hex.EncodeToString(sum.Sum(nil)[:16])
+	for _, row := range slices.Sorted(maps.Keys(e.Own)) {
+		in("own", row, e.Own[row]).Own[row] = e.Own[row]
+	}
+	for _, row := range slices.Sorted(maps.Keys(e.Peers)) {
+		p := e.Peers[row]
+		p.Count, p.Every = 0, 0 // nobody asks for them
+		in("peer", row, p).Peers[row] = p
+	}
+	for _, row := range slices.Sorted(maps.Keys(e.Seen)) {
+		if p, ok := e.Peers[row]; !ok || p.Grants < e.Seen[row] {
+			in("seen", row, e.Seen[row]).Seen[row] = e.Seen[row]
+		}
+	}
+	for _, line := range slices.Sorted(maps.Keys(r.Lines)) {
+		defs := map[string]def{}
+		if d, ok := r.Defs[line]; ok && d != (def{}) {
+			defs[line] = d
+		}
+		if pool, _, ok := CutWorkerLine(line); ok {
+			defs[poolDef(pool)] = r.Defs[poolDef(pool)]
+		}
+		part := in("line", line, r.Lines[line], defs)
+		part.Lines[line] = r.Lines[line]
+		maps.Copy(part.Defs, defs)
+	}
+	all[0].Parts = len(all)
+	for i := range all {
+		all[i].Sum = hex.EncodeToString(sum.Sum(nil)[:16])
+	}
 	return all
+}
+
+// open returns an evidence that says the same of itself, and nothing yet of rows and lines.
+func (e evidence) open() evidence {
+	e.Own, e.Peers, e.Seen = map[string]own{}, map[string]peer{}, map[string]int64{}
+	e.Lines, e.Defs = map[string]Pair{}, map[string]def{}
+	return e
+}
+
+// add takes over what a part says.
+func (e *evidence) add(part evidence) {
+	maps.Copy(e.Own, part.Own)
+	maps.Copy(e.Peers, part.Peers)
+	maps.Copy(e.Seen, part.Seen)
+	maps.Copy(e.Lines, part.Lines)
+	maps.Copy(e.Defs, part.Defs)
 }
 
 // evidenceOf is what a witness says.
@@ -143,17 +185,15 @@ func readEvidence(ctx context.Context, s store, prefix string) (map[string]evide
 			if err := driver.DecodeRow(driver.TableEvidence, r.Name, r.Value, &e); err != nil {
 				return nil, err
 			}
-			all := said[who]
-			if part == partName("", 0) {
-				e.Lines, e.Defs = all.Lines, all.Defs
-				all = e
+			all, begun := said[who]
+			switch {
+			case !begun && part == partName("", 0):
+				said[who] = e.open()
+			case !begun || e.Sum != all.Sum: // it is of another account
+				continue
+			default:
+				all.add(e)
 			}
-			if all.Lines == nil {
-				all.Lines, all.Defs = map[string]Pair{}, map[string]def{}
-			}
-			maps.Copy(all.Lines, e.Lines)
-			maps.Copy(all.Defs, e.Defs)
-			said[who] = all
 			found[who]++
 		}
 		if len(page) < 100 {

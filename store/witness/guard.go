@@ -44,6 +44,8 @@ type Guarded struct {
 	peers   map[string]*sighting // other rows of the store, by name
 	told    Status               // as Options.Changed was told last
 
+	hindered error // what keeps the node from its part in healing, and time alone does not mend
+
 	older    map[string]olderNode // heartbeats of an older version; only the loop uses it
 	attempts int                  // to register, each of which has a row of its own
 	long     bool                 // a survey takes longer than a turn may
@@ -135,6 +137,9 @@ func (g *Guarded) statusLocked(disk error) Status {
 	if f := g.fence; f != nil && (g.state == Fenced || g.state == Refusing) {
 		st.Fence, st.Missing = f, f.Missing
 	}
+	if g.hindered != nil && (g.state == Fenced || g.state == Refusing) {
+		st.Why += "; this node cannot go on: " + hapax.Message(g.hindered)
+	}
 	switch {
 	case (g.state == Serving || g.state == Joining) && disk != nil:
 		st.Code, st.Why = hapax.CodeOf(disk), hapax.Message(disk)
@@ -148,8 +153,8 @@ func (g *Guarded) statusLocked(disk error) Status {
 	case len(st.Missing) > 0:
 		n := st.Missing[0]
 		st.Command = fmt.Sprintf("start %s again, or hapax nodes settle %s --witness-file FILE, or --floor N", cmp.Or(n.Name, "it"), cmp.Or(n.Name, n.Short()))
-		if len(st.Missing) > 1 {
-			st.Command += "; hapax nodes lists all who are missing"
+		if all := len(st.Missing) + st.Fence.More; all > 1 {
+			st.Command += fmt.Sprintf("; hapax nodes lists all %d who are missing", all)
 		}
 	case st.Fence != nil && st.Fence.Manual && !st.Fence.Approved:
 		st.Command = "hapax adopt"

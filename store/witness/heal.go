@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -34,10 +36,67 @@ type decision struct {
 	Store  string               `json:"store"`
 	Joins  int64                `json:"joins"` // all that joined up to here are accounted for
 	At     time.Time            `json:"at"`
+	Parts  int                  `json:"parts,omitempty"`  // how many rows tell more of the two below
 	Heard  []string             `json:"heard"`            // the processes that spoke
 	Stated map[string]statement `json:"stated,omitempty"` // rows that operators spoke for
 	Raised int                  `json:"raised"`
 	Most   []Raised             `json:"most,omitempty"` // lines that were raised, the first of them
+}
+
+// A decisionPart is a row that tells more of a decision than the first holds.
+type decisionPart struct {
+	Heard  []string             `json:"heard,omitempty"`
+	Stated map[string]statement `json:"stated,omitempty"`
+}
+
+// decisionRows is how many processes, and how many statements, one row of a decision holds.
+const decisionRows = 300
+
+// split leaves in the decision as much as a row holds, and returns the rest.
+func (d *decision) split() []decisionPart {
+	heard := slices.Collect(slices.Chunk(d.Heard, decisionRows))
+	stated := slices.Collect(slices.Chunk(slices.Sorted(maps.Keys(d.Stated)), decisionRows))
+	all := make([]decisionPart, max(1, len(heard), len(stated)))
+	for i := range all {
+		all[i].Stated = map[string]statement{}
+		if i < len(heard) {
+			all[i].Heard = heard[i]
+		}
+		if i < len(stated) {
+			for _, row := range stated[i] {
+				all[i].Stated[row] = d.Stated[row]
+			}
+		}
+	}
+	d.Heard, d.Stated, d.Parts = all[0].Heard, all[0].Stated, len(all)-1
+	return all[1:]
+}
+
+// prefix begins the names of the rows of driver.TableGuard that tell more of a decision.
+func (d *decision) prefix() string { return rowDecision + "/" + d.ID + "/" }
+
+// complete reads what the first row of a decision does not hold.
+func (d *decision) complete(ctx context.Context, s store) error {
+	if d.Stated == nil {
+		d.Stated = map[string]statement{}
+	}
+	for i := range d.Parts {
+		var part decisionPart
+		name := partName(d.prefix(), i)
+		raw, err := s.Row(ctx, driver.TableGuard, name)
+		switch {
+		case err != nil:
+			return unavailable(err)
+		case raw == nil:
+			return fmt.Errorf("%w: another decision was made while this one was read", hapax.ErrStoreUnavailable)
+		}
+		if err := driver.DecodeRow(driver.TableGuard, name, raw, &part); err != nil {
+			return err
+		}
+		d.Heard = append(d.Heard, part.Heard...)
+		maps.Copy(d.Stated, part.Stated)
+	}
+	return nil
 }
 
 // raisedTo returns where the decision set a line, as far as it tells.
@@ -138,7 +197,7 @@ func (g *Guarded) findOwn(ctx context.Context, s store, f *Fence, raw []byte) (c
 	next := *f
 	next.Found = found
 	next.Stores = slices.Compact(slices.Sorted(slices.Values(append(g.witness.stores(), f.Stores...))))
-	next.Ask, next.Healer, next.Raised, next.Missing, next.Approved = "", "", "", nil, false
+	next.Ask, next.Healer, next.Raised, next.Missing, next.More, next.Approved = "", "", "", nil, 0, false
 	return true, g.swapFence(ctx, s, raw, &next)
 }
 
@@ -269,6 +328,9 @@ func (g *Guarded) afterFence(ctx context.Context, s store, id string, v verdict)
 // loss, it waits for the others who were heard alone. Where it was not heard, and knows more than was assumed of it, it
 // sees to that.
 func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) error {
+	if err := d.complete(ctx, s); err != nil {
+		return err
+	}
 	heard := slices.Contains(d.Heard, g.run)
 	have, err := readLines(ctx, s)
 	if err != nil {
@@ -326,7 +388,7 @@ func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) er
 		return nil
 	case f.Ask == "", !mine && still > 2*wait: // whoever asked does so no more
 		next := *f
-		next.Ask, next.Healer, next.Raised, next.Missing = rand.Text(), g.run, "", nil
+		next.Ask, next.Healer, next.Raised, next.Missing, next.More = rand.Text(), g.run, "", nil, 0
 		return g.swapFence(ctx, s, raw, &next)
 	case !mine:
 		return nil
@@ -337,10 +399,9 @@ func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) er
 	}
 	a := h.weigh()
 	next := *f
-	next.Missing, next.Manual = a.missing, a.manual
-	told := slices.Equal(next.Missing, f.Missing) && next.Manual == f.Manual
+	told := !next.lacks(a.missing, a.manual)
 	switch waits := len(a.missing) > 0 || next.Manual && !next.Approved || g.holds(f); {
-	case len(a.missing) > len(f.Missing) && still < 2*g.opts.Heartbeat: // they have just been asked
+	case len(a.missing) > len(f.Missing)+f.More && still < 2*g.opts.Heartbeat: // they have just been asked
 		return nil
 	case !told, waits && still > wait:
 		next.Turn++ // tells the others that somebody presides
@@ -391,7 +452,7 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 		}
 	}
 	final := *f
-	final.Raised, final.Missing = rand.Text(), nil
+	final.Raised, final.Missing, final.More = rand.Text(), nil, 0
 	if err := g.swapFence(ctx, s, raw, &final); err != nil {
 		return err
 	}
@@ -413,6 +474,12 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 	if latest != nil {
 		d.Number = max(d.Number, latest.Number+1)
 	}
+	d.Fence.Found = nil // they have spoken
+	for i, part := range d.split() {
+		if err := putRow(ctx, s, driver.TableGuard, partName(d.prefix(), i), part); err != nil {
+			return err
+		}
+	}
 	value, err := json.Marshal(d)
 	if err != nil {
 		return err
@@ -421,6 +488,9 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 		return errors.Join(unavailable(err), fmt.Errorf("%w: another decision was made meanwhile", hapax.ErrStoreUnavailable))
 	}
 	if err := g.removeUpTo(ctx, s, a.joins); err != nil {
+		return err
+	}
+	if err := dropParts(ctx, s, d.prefix()); err != nil {
 		return err
 	}
 	last, err := json.Marshal(final)
@@ -433,6 +503,17 @@ func (g *Guarded) decide(ctx context.Context, s store, f *Fence, raw []byte, a *
 	g.opts.Log.Warn("the store had gone back, and was healed", "fence", f.ID, "why", f.Why, "lines_raised", len(raised), "first", raised[:min(len(raised), 3)])
 	g.wake()
 	return g.forget(ctx, s)
+}
+
+// dropParts removes what told more of other decisions than the one whose rows begin so.
+func dropParts(ctx context.Context, s store, prefix string) error {
+	rows, err := readRows(ctx, s, driver.TableGuard)
+	for name, raw := range rows {
+		if err == nil && strings.HasPrefix(name, rowDecision+"/") && !strings.HasPrefix(name, prefix) {
+			_, err = s.SwapRow(ctx, driver.TableGuard, name, raw, nil)
+		}
+	}
+	return unavailable(err)
 }
 
 // forget removes the evidence, which is of no more use.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,9 @@ const (
 	DefaultHeartbeat = time.Second
 )
 
+// MaxAddress is how many bytes Options.Address has at most: each node knows those of all.
+const MaxAddress = 256
+
 // DefaultFile is the name of the witness in a directory that Open is given.
 const DefaultFile = "witness"
 
@@ -29,10 +33,11 @@ const reopenEvery = 500 * time.Millisecond
 
 // Options tune a Guarded store. The zero value suits most uses.
 type Options struct {
-	// Name is what operators know this node by; default the machine's name.
+	// Name is what operators know this node by; default the machine's name. The middle of
+	// one above MaxAddress bytes is left out.
 	Name string
 
-	// Address is where it can be found; for people.
+	// Address is where it can be found; for people. At most MaxAddress bytes.
 	Address string
 
 	// Timeout bounds one answer of the store; default 5 s.
@@ -73,8 +78,14 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Heartbeat < 100*time.Millisecond || o.Heartbeat > time.Minute {
 		return o, &hapax.ValueError{Field: "heartbeat", Value: o.Heartbeat, Allowed: "100ms to 1m0s", Err: hapax.ErrInvalidArgument}
 	}
+	if len(o.Address) > MaxAddress {
+		return o, &hapax.ValueError{Field: "address", Value: fmt.Sprintf("(%d bytes)", len(o.Address)), Allowed: fmt.Sprintf("at most %d bytes", MaxAddress), Err: hapax.ErrInvalidArgument}
+	}
 	if o.Name == "" {
 		o.Name, _ = os.Hostname()
+	}
+	if half := MaxAddress/2 - len("…"); len(o.Name) > MaxAddress {
+		o.Name = strings.ToValidUTF8(o.Name[:half], "") + "…" + strings.ToValidUTF8(o.Name[len(o.Name)-half:], "")
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

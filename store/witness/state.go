@@ -1,11 +1,14 @@
 package witness
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A State is how a node stands with its store.
@@ -83,7 +86,7 @@ type Status struct {
 	Why     string     // likewise
 	Command string     // what an operator may do; empty: nothing is needed
 	Fence   *Fence     // the fence in the store, where one was seen
-	Missing []Node     // who must speak before the fence can end, and has not
+	Missing []Node     // who must speak before the fence can end, and has not: the first of them
 	Disk    error      // why the witness cannot be written; nil: it can
 }
 
@@ -152,11 +155,33 @@ type Fence struct {
 	Healer  string `json:"healer,omitempty"`  // row of the process that asks
 	Raised  string `json:"raised,omitempty"`  // set once every line was raised under Ask
 	Turn    int    `json:"turn,omitempty"`    // grows while the process that asks lives
-	Missing []Node `json:"missing,omitempty"` // who has not spoken
+	Missing []Node `json:"missing,omitempty"` // who has not spoken: the first of them
+	More    int    `json:"more,omitempty"`    // and how many others
 
 	// Manual says that a node wants a person to decide; Approved that one has.
 	Manual   bool `json:"manual,omitempty"`
 	Approved bool `json:"approved,omitempty"`
+}
+
+// missingBytes is how many bytes of a fence's row those take at most who have not spoken.
+const missingBytes = driver.MaxValueBytes / 8
+
+// lacks notes who has not spoken, and reports whether that is news.
+func (f *Fence) lacks(missing []Node, manual bool) bool {
+	n, size := 0, 0
+	for ; n < len(missing); n++ {
+		text, err := json.Marshal(missing[n])
+		if err != nil {
+			panic(err) // strings, numbers and truth values
+		}
+		if size += len(text); size > missingBytes {
+			break
+		}
+	}
+	more := len(missing) - n
+	isNew := !slices.Equal(f.Missing, missing[:n]) || f.More != more || f.Manual != manual
+	f.Missing, f.More, f.Manual = missing[:n], more, manual
+	return isNew
 }
 
 // text tells of the fence.

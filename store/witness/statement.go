@@ -460,8 +460,15 @@ func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
 		if err != nil {
 			return nil, err
 		}
-		missing := map[string]Node{}
-		for _, n := range g.Status().Missing {
+		st, missing := g.Status(), map[string]Node{}
+		if st.Fence != nil && st.Fence.More > 0 {
+			h, err := g.inquire(ctx, s, st.Fence)
+			if err != nil {
+				return nil, err
+			}
+			st.Missing = h.weigh().missing
+		}
+		for _, n := range st.Missing {
 			missing[n.Row] = n
 		}
 		var nodes []Node
