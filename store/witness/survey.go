@@ -153,9 +153,7 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	case joins < before.Joins:
 		return g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, before.Joins))
 	case lacks:
-		p := have.pairs[line]
-		return g.isBehind(fmt.Errorf("%w: %s is at token %d, mark %d, and was at token %d, mark %d",
-			hapax.ErrStoreRolledBack, line, p.Token, p.Mark, want.Token, want.Mark))
+		return g.isBehind(lacksLine(line, want, have.pairs[line]))
 	}
 	peers, err := peersOf(nodes, beats, compacted)
 	if err != nil {
