@@ -351,11 +351,20 @@ var instanceForm = regexp.MustCompile(`^[A-Z2-7]{20,64}$`)
 // readInstance returns the node's identity, which is made at first use. It is a
 // random text, so that no two directories have the same.
 func readInstance(path string) (string, error) {
+	id, err := instanceIn(path)
+	if err == nil && id == "" {
+		id = rand.Text()
+		err = writeDurably(path, id+"\n")
+	}
+	return id, err
+}
+
+// instanceIn returns the identity that a file holds; empty if there is no file.
+func instanceIn(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		id := rand.Text()
-		return id, writeDurably(path, id+"\n")
+		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
