@@ -178,7 +178,7 @@ func (l *looker) store(ctx context.Context) {
 	}
 	l.o.look = true
 	store, err := l.o.open(ctx)
-	if would, ok := errors.AsType[*driver.WouldChange](err); ok {
+	if would, ok := errors.AsType[*driver.WouldChangeError](err); ok {
 		if would.What == driver.NewStore && l.witness.Store != "" {
 			err = fmt.Errorf("%w: this directory knows the store %q, and there is none: it was wiped, or another one is named; check the URL", hapax.ErrStoreReplaced, l.witness.Store)
 			l.stored(name, "", err)

@@ -78,7 +78,7 @@ type Options struct {
 	SkipIdentity bool
 
 	// Look has Open change nothing: where it would have to, it fails with a
-	// *driver.WouldChange. The store that it returns can be read, and grants nothing.
+	// *driver.WouldChangeError. The store that it returns can be read, and grants nothing.
 	Look bool
 }
 

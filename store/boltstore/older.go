@@ -124,7 +124,7 @@ var errLooks = fmt.Errorf("%w: it was opened to be looked at only", hapax.ErrNot
 // look opens the file at path as Open does, and changes nothing.
 func look(ctx context.Context, path string, opts Options, identify identifier) (*Store, error) {
 	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().IsRegular() && info.Size() == 0 {
-		return nil, &driver.WouldChange{What: driver.NewStore}
+		return nil, &driver.WouldChangeError{What: driver.NewStore}
 	}
 	s, file, err := openFile(ctx, path, opts.LockWait, true)
 	if err != nil {
@@ -143,7 +143,7 @@ func look(ctx context.Context, path string, opts Options, identify identifier) (
 		return s.db.View(func(tx *bbolt.Tx) error {
 			head, err := readHeader(tx)
 			if err == nil && head.ID == "" {
-				return &driver.WouldChange{What: driver.NewStore}
+				return &driver.WouldChangeError{What: driver.NewStore}
 			}
 			if err == nil {
 				err = verify(tx)
@@ -152,7 +152,7 @@ func look(ctx context.Context, path string, opts Options, identify identifier) (
 				err = s.compare(file, head, now)
 			}
 			if err == nil && isOlder(tx) {
-				err = &driver.WouldChange{What: fmt.Sprintf("the file of format %q becomes one of format %q", head.Format, format)}
+				err = &driver.WouldChangeError{What: fmt.Sprintf("the file of format %q becomes one of format %q", head.Format, format)}
 			}
 			return err
 		})
@@ -161,7 +161,7 @@ func look(ctx context.Context, path string, opts Options, identify identifier) (
 		return s, nil
 	}
 	s.db.Close()
-	if would, ok := errors.AsType[*driver.WouldChange](err); ok {
+	if would, ok := errors.AsType[*driver.WouldChangeError](err); ok {
 		return nil, would
 	}
 	return nil, explain(path, err)

@@ -21,7 +21,7 @@ func (g *Guarded) turns() {
 			pause = min(pause, g.opts.Heartbeat/4)
 		}
 		if crowd := g.crowd(); crowd > 0 {
-			pause = rand.N(min(crowd, 8) * g.opts.Heartbeat / 4)
+			pause = rand.N(g.opts.Heartbeat / 4 * min(crowd, 8)) //nolint:durationcheck // a count of nodes
 		}
 		select {
 		case <-g.life.Done():

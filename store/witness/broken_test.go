@@ -117,11 +117,7 @@ func TestBrokenRules(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the package anew")
 	}
-	dir, err := os.MkdirTemp("", "twins")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := t.TempDir()
 	here, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)

@@ -137,9 +137,7 @@ func (r *record) merge(c record) {
 		r.Lines[line] = r.Lines[line].max(p)
 	}
 	maps.Copy(r.Defs, c.Defs)
-	for name, p := range c.Peers {
-		r.Peers[name] = p
-	}
+	maps.Copy(r.Peers, c.Peers)
 	if c.Compacted > 0 {
 		maps.DeleteFunc(r.Peers, func(name string, _ peer) bool { return joinOf(name) <= r.Compacted })
 	}
