@@ -280,6 +280,10 @@ func (g *Guarded) leave() error {
 		b.Left, b.Joins = &gone, m.joins
 		return nil
 	})
+	if errors.Is(err, hapax.ErrWitnessFailed) {
+		g.opts.Log.Warn("the witness cannot be written: this node does not say that it leaves, and the others find it silent", "err", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
