@@ -204,7 +204,7 @@ func get(t *testing.T, url string) (ids []hapax.ID) {
 		t.Errorf("%s: %d %s, %v", url, r.StatusCode, body, err)
 		return nil
 	}
-	for _, text := range strings.Fields(string(body)) {
+	for text := range strings.FieldsSeq(string(body)) {
 		ids = append(ids, parse(t, text))
 	}
 	return ids

@@ -215,7 +215,14 @@ func tellOfAdoption(cmd *cobra.Command, a server.Adoption) {
 		fmt.Fprintln(out, "hapax: processes that said what they used:", a.Spoke)
 	}
 	for _, n := range a.Stated {
-		fmt.Fprintln(out, "hapax: spoken for:", n)
+		switch n.State {
+		case "left":
+			fmt.Fprintln(out, "hapax: has left already, nothing is to be done:", n)
+		case "silent":
+			fmt.Fprintln(out, "hapax: has fallen silent already, nothing is to be done:", n)
+		default:
+			fmt.Fprintln(out, "hapax: spoken for:", n)
+		}
 	}
 	for _, n := range a.Missing {
 		fmt.Fprintln(out, "hapax: missing:", n)

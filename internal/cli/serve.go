@@ -109,8 +109,9 @@ that have changed, which need a restart.
 
 With --check it says what a start would change, such as the format of a store that an
 older version has left, and what stands against one, such as a node of an older version
-that runs: a line each, ok, change or blocked. The exit code is 0 if it could start,
-1 where something blocks it, and 2 for an error in the configuration.
+that runs, a store that went back or is a copy, or an address in use: a line each, ok,
+change or blocked. Stores of foreign systems are not looked at. The exit code is 0 if it
+could start, 1 where something blocks it, and 2 for an error in the configuration.
 
 Every setting is a flag, an environment variable (HAPAX_ and the flag's name in
 upper case, with _ for -) and a key of the YAML file (with _ for -). A flag takes

@@ -116,7 +116,7 @@ func holdUnlessTold(ctx context.Context, signals <-chan os.Signal, hold func(con
 			if a := <-answers; a.err == nil {
 				a.held.end(true)
 			}
-			return nil, interrupted(supervise.Interrupted{Signal: sig})
+			return nil, interrupted(supervise.InterruptedError{Signal: sig})
 		case a := <-answers:
 			return a.held, a.err
 		}
@@ -125,7 +125,7 @@ func holdUnlessTold(ctx context.Context, signals <-chan os.Signal, hold func(con
 
 // interrupted is the end by a signal before the command was started.
 func interrupted(err error) error {
-	if told, ok := errors.AsType[supervise.Interrupted](err); ok {
+	if told, ok := errors.AsType[supervise.InterruptedError](err); ok {
 		return &statusError{told.Status(), err}
 	}
 	return err

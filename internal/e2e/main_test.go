@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	if testing.Short() {
-		fmt.Println("skipped: every test needs real servers, and -short leaves those out")
+		fmt.Fprintln(os.Stdout, "skipped: every test needs real servers, and -short leaves those out")
 		return
 	}
 	if err := flag.Set("test.parallel", strconv.Itoa(max(sideBySide, runtime.GOMAXPROCS(0)))); err != nil {

@@ -30,7 +30,7 @@ func TestManyCommandsAtOnce(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			for _, text := range strings.Fields(r.out) {
+			for text := range strings.FieldsSeq(r.out) {
 				n, err := strconv.ParseInt(text, 10, 64)
 				if err != nil {
 					t.Error(err)

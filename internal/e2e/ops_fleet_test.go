@@ -327,7 +327,7 @@ func (f *opsFleet) keep(out string) {
 	f.t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, text := range strings.Fields(out) {
+	for text := range strings.FieldsSeq(out) {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
 			f.t.Fatal(err)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -115,7 +116,7 @@ func (s *signaller) lacks(want signals) string {
 	lack("log", strings.Contains(last, entry) && strings.Contains(last, string(want.code)) && strings.Contains(last, want.why) && strings.Contains(last, want.command), last)
 	if want.code != "" {
 		_, err := take(patient, s.url, "orders", 1)
-		r, ok := err.(*refusal)
+		r, ok := errors.AsType[*refusal](err)
 		lack("a request", ok && r.Status == http.StatusServiceUnavailable && (r.Code == want.code || want.fenced && r.Code == hapax.ErrFenced.Code() ||
 			r.Code == hapax.ErrRefillPending.Code()), err)
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -122,7 +123,7 @@ func testClone(t *testing.T, store *testservers.Server) {
 	pool := unusedName("clone")
 	args := short(store.URL, pool, "0-7")
 	dir := t.TempDir()
-	original := append(args, "--data", "original")
+	original := append(slices.Clip(args), "--data", "original")
 	first := serve(t, dir, nil, original...)
 	tags := []string{pool + "-orders", pool + "-events"}
 	ids := map[string][]hapax.ID{}

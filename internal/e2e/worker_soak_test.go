@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -115,7 +116,7 @@ func newCrowd(t *testing.T, twin bool) *crowd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	restart := append(args, "--http", u.Host)
+	restart := append(slices.Clip(args), "--http", u.Host)
 	c.restart = func() *serving { return serve(t, data, nil, restart...) }
 	clocks := t.TempDir()
 	for i := range crowdHosts {
@@ -391,7 +392,7 @@ func eachProcess() map[int]int {
 		}
 		var pid, parent int
 		var state string
-		if _, err := fmt.Sscan(string(text[strings.LastIndexByte(string(text), ')')+1:]), &state, &parent); err != nil || state == "Z" {
+		if _, err := fmt.Sscan(string(text[bytes.LastIndexByte(text, ')')+1:]), &state, &parent); err != nil || state == "Z" {
 			continue
 		}
 		if _, err := fmt.Sscan(string(text), &pid); err == nil {

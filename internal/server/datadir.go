@@ -21,22 +21,33 @@ const maxAddress = 1024
 // everybody. Symbolic links in the place of the server's own files are refused: what
 // stands there would be written elsewhere.
 func closeDir(path string) error {
+	ours, err := filesToClose(path)
+	for _, p := range ours {
+		if err == nil {
+			err = closeToOthers(p)
+		}
+	}
+	return err
+}
+
+// filesToClose returns what is to be closed to others of a data directory, and refuses one
+// that cannot be.
+func filesToClose(path string) (ours []string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var ours []string
 	alone := true
 	for _, e := range entries {
 		switch {
 		case !isOurs(e.Name()):
 			alone = alone && e.Name() == "lost+found"
 		case e.Type()&os.ModeSymlink != 0:
-			return badDir(path, "one without symbolic links in the place of hapax's files, such as "+e.Name()+"; --witness and --store name other places")
+			return nil, badDir(path, "one without symbolic links in the place of hapax's files, such as "+e.Name()+"; --witness and --store name other places")
 		default:
 			ours = append(ours, filepath.Join(path, e.Name()))
 		}
@@ -44,14 +55,9 @@ func closeDir(path string) error {
 	if isOwn(info) && alone {
 		ours = append(ours, path)
 	} else if info.Mode().Perm()&0o002 != 0 {
-		return badDir(path, "one that is for hapax alone, or that not everybody can write to")
+		return nil, badDir(path, "one that is for hapax alone, or that not everybody can write to")
 	}
-	for _, p := range ours {
-		if err := closeToOthers(p); err != nil {
-			return err
-		}
-	}
-	return nil
+	return ours, nil
 }
 
 func badDir(path, allowed string) error {

@@ -6,6 +6,8 @@ import (
 	"math"
 	"os/signal"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // failWhenTooLong has a write beyond the process's limit on the size of files fail, as
@@ -20,3 +22,6 @@ func maxFiles() (int, bool) {
 	}
 	return int(min(uint64(limit.Cur), math.MaxInt32)), true //nolint:unconvert // signed on some systems
 }
+
+// mayWrite returns why a directory could not be written, as far as that shows beforehand.
+func mayWrite(dir string) error { return unix.Access(dir, unix.W_OK|unix.X_OK) }

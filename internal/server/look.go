@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,10 +9,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/store/boltstore"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -19,7 +21,7 @@ import (
 // A Finding is what Look has found of one part of a server that would be started.
 type Finding struct {
 	Verdict Verdict
-	Part    string // "configuration", "data directory", "witness" or "store"
+	Part    string // "configuration", "address", "data directory", "witness" or "store"
 	Detail  string
 }
 
@@ -34,62 +36,124 @@ const (
 )
 
 // Look finds out what a start with this configuration would change and what stands
-// against it, and changes nothing. An error is one of the configuration.
+// against it, and changes nothing. It does not look at the stores of foreign systems. An
+// error is one of the configuration.
 func Look(ctx context.Context, c Config) ([]Finding, error) {
 	if err := Check(ctx, c); err != nil {
 		return nil, err
 	}
 	l := &looker{c: c, o: newOpener(c, slog.New(slog.DiscardHandler))}
 	l.add(VerdictOK, "configuration", "it is good")
-	used := l.directory()
-	l.store(ctx, used)
+	if err := l.addresses(ctx); err != nil {
+		return nil, err
+	}
+	if l.directory() || l.c.Witness != "" {
+		l.witnessAt(l.witnessPath())
+	}
+	l.store(ctx)
 	return l.found, nil
 }
 
 type looker struct {
-	c     Config
-	o     opener
-	found []Finding
+	c       Config
+	o       opener
+	witness witness.LookedFile
+	found   []Finding
 }
 
 func (l *looker) add(v Verdict, part, detail string) {
 	l.found = append(l.found, Finding{v, part, strings.ReplaceAll(detail, "\n", " ")})
 }
 
-// directory looks at the data directory and the witness, and reports whether a server
-// runs there.
-func (l *looker) directory() (used bool) {
+// addresses listens where the server would, for a moment. An error is one of the
+// configuration.
+func (l *looker) addresses(ctx context.Context) error {
+	for _, e := range slices.Concat(l.c.endpoints(), l.c.foreignEndpoints()) {
+		if e.address == "" && e.optional {
+			continue
+		}
+		listener, err := listen(ctx, l.c, e)
+		switch {
+		case errors.Is(err, hapax.ErrInvalidArgument):
+			return err
+		case err != nil:
+			l.add(VerdictBlocked, "address", err.Error())
+		default:
+			defer listener.Close() // the next one must not have the same
+			l.add(VerdictOK, "address", e.address)
+		}
+	}
+	return nil
+}
+
+// directory looks at the data directory, and reports whether it is there and can be used.
+func (l *looker) directory() bool {
 	dir := l.c.Data
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		l.add(VerdictChange, "data directory", dir+" does not exist; it is made")
+		if err := mayMakeDir(dir); err != nil {
+			l.add(VerdictBlocked, "data directory", fmt.Sprintf("%s cannot be made: %v", dir, err))
+		} else {
+			l.add(VerdictChange, "data directory", dir+" does not exist; it is made")
+		}
 		return false
 	case err == nil && !info.IsDir():
 		err = errors.New("it is not a directory")
 	}
 	told := false
 	if err == nil {
+		err = mayWrite(dir)
+	}
+	if err == nil {
+		_, err = filesToClose(dir)
+	}
+	if err == nil {
 		told, err = checkDirFormat(dir)
 	}
-	if err != nil {
-		l.add(VerdictBlocked, "data directory", fmt.Sprintf("%s: %v", dir, err))
-		return false
+	if err == nil {
+		_, err = instanceIn(filepath.Join(dir, instanceFile))
 	}
-	if told {
-		l.add(VerdictOK, "data directory", dir)
-	} else {
-		l.add(VerdictChange, "data directory", dir+" gets a file that says its format")
-	}
-	path := l.c.Witness
-	if path == "" {
-		path = filepath.Join(dir, witnessFile)
-	}
-	format, used, err := witness.LookFile(path)
 	switch {
 	case err != nil:
-		l.add(VerdictBlocked, "witness", err.Error())
-	case used:
+		l.add(VerdictBlocked, "data directory", fmt.Sprintf("%s: %s", dir, hapax.Message(err)))
+	case told:
+		l.add(VerdictOK, "data directory", dir)
+	default:
+		l.add(VerdictChange, "data directory", dir+" gets a file that says its format")
+	}
+	return err == nil
+}
+
+// mayMakeDir returns why a directory that does not exist could not be made.
+func mayMakeDir(path string) error {
+	for {
+		path = filepath.Dir(path)
+		info, err := os.Stat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && path != filepath.Dir(path):
+			continue
+		case err != nil:
+			return err
+		case !info.IsDir():
+			return fmt.Errorf("%s is not a directory", path)
+		}
+		return mayWrite(path)
+	}
+}
+
+func (l *looker) witnessPath() string {
+	return cmp.Or(l.c.Witness, filepath.Join(l.c.Data, witnessFile))
+}
+
+// witnessAt looks at the witness.
+func (l *looker) witnessAt(path string) {
+	found, err := witness.LookFile(path)
+	l.witness = found
+	switch format := found.Format; {
+	case err != nil:
+		l.add(VerdictBlocked, "witness", hapax.Message(err))
+	case found.Used:
 		l.add(VerdictBlocked, "witness", path+" is in use: a server runs in this directory; stop it first")
 	case format == "":
 		l.add(VerdictChange, "witness", path+" does not exist; it is made")
@@ -98,27 +162,28 @@ func (l *looker) directory() (used bool) {
 	default:
 		l.add(VerdictOK, "witness", fmt.Sprintf("%s has format %s", path, format))
 	}
-	return used
 }
 
 // store looks at the store.
-func (l *looker) store(ctx context.Context, used bool) {
+func (l *looker) store(ctx context.Context) {
 	name := redact(l.o.url)
 	if isVolatile(l.o.url) {
 		l.add(VerdictOK, "store", name+" forgets everything when the server stops")
 		return
 	}
 	if path := boltPath(l.o.url, l.o.data); path != "" {
-		if used {
+		if name = "bolt:" + path; l.witness.Used {
 			return // the server that runs there has it open
 		}
-		change, err := boltstore.Look(ctx, path)
-		l.stored("bolt:"+path, change, err)
-		return
 	}
 	l.o.look = true
 	store, err := l.o.open(ctx)
-	if would, ok := errors.AsType[*driver.WouldChange](err); ok {
+	if would, ok := errors.AsType[*driver.WouldChangeError](err); ok {
+		if would.What == driver.NewStore && l.witness.Store != "" {
+			err = fmt.Errorf("%w: this directory knows the store %q, and there is none: it was wiped, or another one is named; check the URL", hapax.ErrStoreReplaced, l.witness.Store)
+			l.stored(name, "", err)
+			return
+		}
 		l.stored(name, would.What, nil)
 		return
 	}
@@ -126,7 +191,14 @@ func (l *looker) store(ctx context.Context, used bool) {
 		l.stored(name, "", err)
 		return
 	}
-	look, err := witness.LookAt(ctx, store)
+	look, err := witness.LookAt(ctx, store, l.witnessPath())
+	pools, poolsErr := store.Pools(ctx)
+	if err == nil {
+		err = poolsErr
+	}
+	if err == nil {
+		err = service.Options{Pools: l.o.pools}.CheckPools(pools)
+	}
 	if err := errors.Join(err, store.Close()); err != nil {
 		l.stored(name, "", err)
 		return
@@ -141,7 +213,7 @@ func (l *looker) store(ctx context.Context, used bool) {
 	if look.Before > len(look.Older) {
 		change += fmt.Sprintf("; %d heartbeats of an older version, of nodes that have ended, are removed", look.Before-len(look.Older))
 	}
-	l.stored(name, strings.TrimPrefix(change, "; "), nil)
+	l.stored(name, strings.TrimPrefix(change, "; "), look.Behind)
 	for _, node := range look.Older {
 		l.add(VerdictBlocked, "store", fmt.Sprintf("node %q of an older version runs on it; stop it first, since its grants cannot be guarded", node))
 	}

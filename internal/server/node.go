@@ -287,14 +287,24 @@ func (n *Node) Close() error {
 	for _, c := range caches {
 		errs = append(errs, c.Close())
 	}
-	errs = append(errs, n.Ledger.Close())
+	errs = append(errs, n.unlessFull("ledger of grants", n.Ledger.Close()))
 	if n.history != nil {
-		errs = append(errs, n.history.Close())
+		errs = append(errs, n.unlessFull("history", n.history.Close()))
 	}
 	if n.lock != nil {
 		errs = append(errs, n.lock.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// unlessFull tells operators of records that a full disk did not take, as is done while
+// the node runs, and returns any other error.
+func (n *Node) unlessFull(what string, err error) error {
+	if !durable.IsFull(err) {
+		return err
+	}
+	n.log.Error("the last records of the "+what+" are lost: the disk is full", "err", err)
+	return nil
 }
 
 // cache returns a cache of a pool's lease in the data directory, in front of the
@@ -351,11 +361,20 @@ var instanceForm = regexp.MustCompile(`^[A-Z2-7]{20,64}$`)
 // readInstance returns the node's identity, which is made at first use. It is a
 // random text, so that no two directories have the same.
 func readInstance(path string) (string, error) {
+	id, err := instanceIn(path)
+	if err == nil && id == "" {
+		id = rand.Text()
+		err = writeDurably(path, id+"\n")
+	}
+	return id, err
+}
+
+// instanceIn returns the identity that a file holds; empty if there is no file.
+func instanceIn(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		id := rand.Text()
-		return id, writeDurably(path, id+"\n")
+		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
@@ -376,9 +395,14 @@ func writeDurably(path, text string) error {
 }
 
 // announce leaves the server's URL in the directory for commands that find it
-// locked.
+// locked. A full disk keeps nobody from being served.
 func (n *Node) announce(url string) error {
-	return writeDurably(filepath.Join(n.dir, addressFile), url+"\n")
+	err := writeDurably(filepath.Join(n.dir, addressFile), url+"\n")
+	if durable.IsFull(err) {
+		n.log.Error("the data directory's disk is full: commands do not find this server by --data until it is started again", "err", err)
+		return nil
+	}
+	return err
 }
 
 // withdraw removes what announce left.

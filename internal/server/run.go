@@ -373,8 +373,6 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	if parting := s.service.Parting(); parting.Lost > 0 {
 		s.log.Warn("numbers in hand could not all go back: the next ones of their tags come after a gap", parting.Attrs()...)
 	}
-	if err == nil {
-		s.log.Info("stopped", append([]any{"took", time.Since(began)}, s.service.Parting().Attrs()...)...)
-	}
+	s.log.Info("stopped", append([]any{"took", time.Since(began)}, s.service.Parting().Attrs()...)...)
 	return err
 }

@@ -166,7 +166,7 @@ func (o opener) dial(ctx context.Context) (hapax.Store, error) {
 	case "memory":
 		return memstore.New(), nil
 	case "bolt":
-		return boltstore.Open(ctx, boltPath(o.url, o.data), boltstore.Options{})
+		return boltstore.Open(ctx, boltPath(o.url, o.data), boltstore.Options{Look: o.look})
 	case "mysql":
 		return mysqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
 	case "postgres", "postgresql":

@@ -238,11 +238,11 @@ func (s *Service) checkBegun(ctx context.Context, name string) error {
 	}
 	c, err := s.codeOf(ctx, parent)
 	if err != nil || !c.hasPeriod() {
-		return nil // no line of a period; whether it is a tag will be seen
+		return nil //nolint:nilerr // no line of a period; whether it is a tag will be seen
 	}
 	p, err := c.ParsePeriod(period)
 	if err != nil {
-		return nil
+		return nil //nolint:nilerr // likewise
 	}
 	from, _, err := c.Bounds(p)
 	if err != nil || !from.After(s.now()) {

@@ -63,7 +63,7 @@ func (r *reaper) start(path string, args []string, attr *syscall.ProcAttr) (pid 
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	pid, err = syscall.ForkExec(path, args, attr)
+	pid, err = syscall.ForkExec(path, args, attr) //nolint:gosec // the command that the user asked for
 	if err != nil {
 		return 0, nil, err
 	}
@@ -171,7 +171,7 @@ func Begin(args []string) int {
 		}
 		break
 	}
-	err := syscall.Exec(args[0], args[1:], os.Environ())
+	err := syscall.Exec(args[0], args[1:], os.Environ()) //nolint:gosec // likewise
 	errno, _ := errors.AsType[syscall.Errno](err)
 	_, _ = unix.Write(complain, binary.NativeEndian.AppendUint32(nil, uint32(errno)))
 	return 1

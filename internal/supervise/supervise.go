@@ -144,7 +144,7 @@ func (r *run) start() (err error) {
 	}
 	select { // nothing is started for somebody who wants it to end
 	case sig := <-r.Signals:
-		err = Interrupted{sig}
+		err = InterruptedError{sig}
 	case <-r.held.Lost():
 		err = r.held.Err()
 	default:
@@ -158,15 +158,15 @@ func (r *run) start() (err error) {
 	return err
 }
 
-// An Interrupted says that a signal came before the command was started.
-type Interrupted struct{ Signal os.Signal }
+// An InterruptedError says that a signal came before the command was started.
+type InterruptedError struct{ Signal os.Signal }
 
-func (e Interrupted) Error() string {
+func (e InterruptedError) Error() string {
 	return fmt.Sprintf("%v before the command was started", e.Signal)
 }
 
 // Status is what a command that the signal ends leaves.
-func (e Interrupted) Status() int { return statusOf(e.Signal) }
+func (e InterruptedError) Status() int { return statusOf(e.Signal) }
 
 func statusOf(sig os.Signal) int {
 	if s, ok := sig.(syscall.Signal); ok {

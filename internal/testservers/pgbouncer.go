@@ -1,7 +1,6 @@
 package testservers
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"os"
@@ -31,7 +30,7 @@ func PgBouncer(t testing.TB, server *Server, mode string) *Server {
 	return start(t, spec{
 		name: "pgbouncer", bin: bin, user: "postgres", dir: dir, stop: syscall.SIGTERM,
 		args: func(port int) []string {
-			if err := os.WriteFile(file, []byte(settings(port)), 0o644); err != nil { //nolint:gosec // another account reads it; it holds no secret
+			if err := os.WriteFile(file, []byte(settings(port)), 0o644); err != nil { // another account reads it; it holds no secret
 				t.Error(err)
 			}
 			return []string{file}
@@ -41,6 +40,6 @@ func PgBouncer(t testing.TB, server *Server, mode string) *Server {
 			pooled.Host = addr
 			return pooled.String()
 		},
-		ready: func(ctx context.Context, addr string) error { return dialed(ctx, addr) },
+		ready: dialed,
 	})
 }

@@ -2,6 +2,7 @@ package testservers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -59,7 +60,7 @@ func (e *Engine) share(t testing.TB) *Server {
 		return &Server{URL: given, Addr: hostOf(given), t: t, shared: true}
 	}
 	s, err := e.Start(context.Background())
-	if f, ok := err.(failure); ok && f.missing {
+	if f, ok := errors.AsType[failure](err); ok && f.missing {
 		Missing(t, f.why)
 	} else if err != nil {
 		t.Fatal(err)

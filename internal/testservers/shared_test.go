@@ -19,7 +19,7 @@ import (
 func TestShared(t *testing.T) {
 	if os.Getenv("HAPAX_TEST_CHILD") != "" {
 		a, b := SharedEtcd(t), SharedEtcd(t)
-		fmt.Printf("\nserver %s %s %s\n", a.Addr, b.Addr, sharedEtcd.server.Dir)
+		fmt.Fprintf(os.Stdout, "\nserver %s %s %s\n", a.Addr, b.Addr, sharedEtcd.server.Dir)
 		select {}
 	}
 	Require(t, []string{"etcd"})

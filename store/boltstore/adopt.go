@@ -69,7 +69,7 @@ func adopt(ctx context.Context, path string, margin Margin, identify identifier,
 	if _, err := os.Stat(path); err != nil {
 		return Adoption{}, explain(path, err)
 	}
-	s, file, err := openFile(ctx, path, 0)
+	s, file, err := openFile(ctx, path, 0, false)
 	if err != nil {
 		return Adoption{}, err
 	}

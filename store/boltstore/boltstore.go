@@ -76,6 +76,10 @@ type Options struct {
 	// is for file systems that tell no lasting identity, such as some network
 	// and user-space ones; nothing then protects against a copy.
 	SkipIdentity bool
+
+	// Look has Open change nothing: where it would have to, it fails with a
+	// *driver.WouldChangeError. The store that it returns can be read, and grants nothing.
+	Look bool
 }
 
 // A Store is an open file. Its methods are safe for concurrent use.
@@ -111,7 +115,10 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 
 // openStore is Open with a given way to tell the identity.
 func openStore(ctx context.Context, path string, opts Options, identify identifier) (*Store, error) {
-	s, file, err := openFile(ctx, path, opts.LockWait)
+	if opts.Look {
+		return look(ctx, path, opts, identify)
+	}
+	s, file, err := openFile(ctx, path, opts.LockWait, false)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +137,7 @@ func openStore(ctx context.Context, path string, opts Options, identify identifi
 }
 
 // openFile opens and locks the file. The committer is not running yet.
-func openFile(ctx context.Context, path string, wait time.Duration) (*Store, *os.File, error) {
+func openFile(ctx context.Context, path string, wait time.Duration, readOnly bool) (*Store, *os.File, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, nil, unavailable(err)
 	}
@@ -148,6 +155,7 @@ func openFile(ctx context.Context, path string, wait time.Duration) (*Store, *os
 	err := guard(func() (err error) {
 		db, err = bbolt.Open(path, 0o600, &bbolt.Options{
 			Timeout:      wait,
+			ReadOnly:     readOnly,
 			FreelistType: bbolt.FreelistMapType,
 			OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
 				f, err = os.OpenFile(name, flag, mode)
@@ -202,9 +210,8 @@ func (s *Store) prepare(file *os.File, opts Options, identify identifier) error 
 	case head.ID == "":
 		head = header{ID: rand.Text(), Identity: now}
 	case !opts.SkipIdentity:
-		diff := append(head.Identity.Compare(now), compareGeneration(file, head)...)
-		if len(diff) > 0 {
-			return copied(s.path, diff)
+		if err := s.compare(file, head, now); err != nil {
+			return err
 		}
 		head.Identity = head.Identity.Merge(now)
 	}
@@ -221,6 +228,14 @@ func (s *Store) prepare(file *os.File, opts Options, identify identifier) error 
 		return err
 	}
 	return durable.OS.SyncDir(filepath.Dir(s.path))
+}
+
+// compare refuses a file that is a copy, or was put back.
+func (s *Store) compare(file *os.File, head header, now identity) error {
+	if diff := append(head.Identity.Compare(now), compareGeneration(file, head)...); len(diff) > 0 {
+		return copied(s.path, diff)
+	}
+	return nil
 }
 
 // compareGeneration returns what shows that the file's contents are not those

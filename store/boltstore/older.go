@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -119,37 +118,51 @@ func moveTags(tx *transaction) error {
 	return nil
 }
 
-// Look returns what Open would change in the file at path, empty for nothing, and fails
-// where Open would because another process has it open, it is damaged, or a newer version
-// has written it. It changes nothing.
-func Look(ctx context.Context, path string) (change string, err error) {
-	if err := context.Cause(ctx); err != nil {
-		return "", unavailable(err)
+// errLooks is why a store that was opened with Options.Look grants nothing.
+var errLooks = fmt.Errorf("%w: it was opened to be looked at only", hapax.ErrNotSupported)
+
+// look opens the file at path as Open does, and changes nothing.
+func look(ctx context.Context, path string, opts Options, identify identifier) (*Store, error) {
+	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().IsRegular() && info.Size() == 0 {
+		return nil, &driver.WouldChangeError{What: driver.NewStore}
 	}
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return driver.NewStore, nil
+	s, file, err := openFile(ctx, path, opts.LockWait, true)
+	if err != nil {
+		return nil, err
 	}
+	s.failed.Store(&errLooks)
+	close(s.stopped) // there is no committer
 	err = guard(func() error {
-		db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
+		if err := checkMeta(file, s.db.Info().PageSize); err != nil {
+			return err
+		}
+		now, err := identify(file)
 		if err != nil {
 			return err
 		}
-		defer db.Close()
-		return db.View(func(tx *bbolt.Tx) error {
+		return s.db.View(func(tx *bbolt.Tx) error {
 			head, err := readHeader(tx)
-			switch {
-			case err != nil:
-				return err
-			case head.ID == "":
-				change = driver.NewStore
-			case isOlder(tx) || head.Format != format:
-				change = fmt.Sprintf("the file of format %q becomes one of format %q", head.Format, format)
+			if err == nil && head.ID == "" {
+				return &driver.WouldChangeError{What: driver.NewStore}
 			}
-			return nil
+			if err == nil {
+				err = verify(tx)
+			}
+			if err == nil && !opts.SkipIdentity {
+				err = s.compare(file, head, now)
+			}
+			if err == nil && isOlder(tx) {
+				err = &driver.WouldChangeError{What: fmt.Sprintf("the file of format %q becomes one of format %q", head.Format, format)}
+			}
+			return err
 		})
 	})
-	if err != nil {
-		return "", explain(path, err)
+	if err == nil {
+		return s, nil
 	}
-	return change, nil
+	s.db.Close()
+	if would, ok := errors.AsType[*driver.WouldChangeError](err); ok {
+		return nil, would
+	}
+	return nil, explain(path, err)
 }

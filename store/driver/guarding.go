@@ -212,13 +212,13 @@ type Migrated interface {
 	Migrated() string
 }
 
-// A WouldChange is the error of a store that was opened to be looked at only, with the
+// A WouldChangeError is the error of a store that was opened to be looked at only, with the
 // option Look, where it could not be opened without changing something.
-type WouldChange struct {
+type WouldChangeError struct {
 	What string // what opening would do
 }
 
-func (w *WouldChange) Error() string { return "opening the store would change it: " + w.What }
+func (w *WouldChangeError) Error() string { return "opening the store would change it: " + w.What }
 
 // NewStore is what opening does where there is no store.
 const NewStore = "there is no store yet; one is made"

@@ -71,7 +71,7 @@ type Options struct {
 	Timeout time.Duration
 
 	// Look has Open change nothing: where it would have to, it fails with a
-	// *driver.WouldChange. Nothing may be written to the store then.
+	// *driver.WouldChangeError. Nothing may be written to the store then.
 	Look bool
 
 	// Warn receives what an operator should know about the cluster's setup, with
@@ -223,11 +223,12 @@ func (s *space) identify(ctx context.Context) error {
 		return s.calls.Unavailable(ctx, err)
 	}
 	var value string
-	if len(reply.Kvs) > 0 {
+	switch {
+	case len(reply.Kvs) > 0:
 		value = string(reply.Kvs[0].Value)
-	} else if s.look {
-		return &driver.WouldChange{What: driver.NewStore}
-	} else {
+	case s.look:
+		return &driver.WouldChangeError{What: driver.NewStore}
+	default:
 		value = string(coord.Encode(identity{rand.Text(), clusterName(reply.Header.ClusterId), coord.FormatNow}))
 		done, err := s.client.Txn(ctx).
 			If(clientv3.Compare(clientv3.CreateRevision(s.identityKey()), "=", 0)).

@@ -77,7 +77,7 @@ type Options struct {
 	TLS     *tls.Config   // instead of what the URL says about TLS; default nil
 
 	// Look has Open change nothing: where it would have to, it fails with a
-	// *driver.WouldChange. Nothing may be written to the store then.
+	// *driver.WouldChangeError. Nothing may be written to the store then.
 	Look bool
 
 	// Warn is told by Open what an operator should know. Default: nobody is told.
@@ -239,7 +239,7 @@ type meta struct {
 func (s *Store) begin(ctx context.Context) error {
 	m, err := s.readMeta(ctx)
 	if err == nil && m.ID == "" && s.opts.Look {
-		return &driver.WouldChange{What: driver.NewStore}
+		return &driver.WouldChangeError{What: driver.NewStore}
 	}
 	if err == nil && m.ID == "" {
 		_, err = s.meta.InsertOne(ctx, bson.D{

@@ -93,7 +93,7 @@ func (s *Store) wouldChange(ctx context.Context) error {
 	}
 	switch m["format"] {
 	case "":
-		return &driver.WouldChange{What: driver.NewStore}
+		return &driver.WouldChangeError{What: driver.NewStore}
 	case formatFirst, formatMoving:
 		pools, err := s.poolsOlder(ctx)
 		if err == nil {
@@ -102,7 +102,7 @@ func (s *Store) wouldChange(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return &driver.WouldChange{What: fmt.Sprintf("keys of format %s become keys of format %s: pools and workers become rows, and tags get new fields", formatFirst, format)}
+		return &driver.WouldChangeError{What: fmt.Sprintf("keys of format %s become keys of format %s: pools and workers become rows, and tags get new fields", formatFirst, format)}
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ type Options struct {
 	TLS     *tls.Config   // for rediss URLs instead of the system's roots; default nil
 
 	// Look has Open change nothing: where it would have to, it fails with a
-	// *driver.WouldChange. Nothing may be written to the store then.
+	// *driver.WouldChangeError. Nothing may be written to the store then.
 	Look bool
 
 	// Warn is told by Open what an operator should know. It must not call the

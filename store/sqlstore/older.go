@@ -170,14 +170,14 @@ func (s *Store) wouldChange(ctx context.Context, c *sql.Conn, format int64) erro
 		if err := s.namesOlder(ctx, c); err != nil {
 			return err
 		}
-		return &driver.WouldChange{What: fmt.Sprintf("tables of format %d become tables of format %d: pools and workers become rows, and tags get new columns", formatFirst, formatNow)}
+		return &driver.WouldChangeError{What: fmt.Sprintf("tables of format %d become tables of format %d: pools and workers become rows, and tags get new columns", formatFirst, formatNow)}
 	}
 	meta, err := s.readMeta(ctx, c)
 	if err != nil && s.dialect.classify(err) != noTable {
 		return err
 	}
 	if idOf(meta) == "" {
-		return &driver.WouldChange{What: driver.NewStore}
+		return &driver.WouldChangeError{What: driver.NewStore}
 	}
 	if _, err := texts(ctx, c, s.sql.fenced); err != nil && s.dialect.classify(err) == noColumn {
 		s.migrated = fmt.Sprintf("tables of format %d become tables of format %d: tags get the column token", formatSecond, formatNow)

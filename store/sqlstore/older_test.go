@@ -136,7 +136,7 @@ func TestLivingNodeOfTheFirstVersion(t *testing.T) {
 func TestMigrationIsTakenUpAgain(t *testing.T) {
 	onServers(t, func(t *testing.T, _ *testservers.Server, url string) {
 		db := load(t, url, "9fd0ef2")
-		s := open(t, url, sqlstore.Options{})
+		open(t, url, sqlstore.Options{})
 		for _, statement := range []string{
 			"UPDATE {}meta SET format = 1", "DELETE FROM {}rows WHERE tbl = 'workers/default'", "ALTER TABLE {}tags DROP COLUMN extra", "ALTER TABLE {}tags DROP COLUMN run",
 		} {
@@ -144,7 +144,7 @@ func TestMigrationIsTakenUpAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s = open(t, url, sqlstore.Options{})
+		s := open(t, url, sqlstore.Options{})
 		if workers, err := s.Workers(t.Context(), "default"); err != nil || len(workers) != 1 {
 			t.Errorf("the workers are %+v, %v", workers, err)
 		}

@@ -118,7 +118,7 @@ type Options struct {
 	Adopt bool
 
 	// Look has New change nothing: where it would have to, it fails with a
-	// *driver.WouldChange. Nothing may be written to the store then.
+	// *driver.WouldChangeError. Nothing may be written to the store then.
 	Look bool
 
 	// Warn receives what an operator should know, with one of the Warn codes.

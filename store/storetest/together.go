@@ -78,7 +78,7 @@ func checkHandBackTogether(e *env) {
 	given, _, err = together.HandBackAllWith(e.ctx, n.pulse(3, 4), all)
 	e.must(err)
 	for i, h := range all {
-		if given[i] && want[i] == false {
+		if given[i] && !want[i] {
 			e.Errorf("a repeated hand-back of %q was made", h.Tag.Name)
 		}
 		equal(e, "the tag after a repeated hand-back", e.tag(h.Tag.Name), tags[i])

@@ -55,24 +55,28 @@ const logSlack = 1 << 20
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // openLog locks the log, reads the state and leaves a fresh snapshot of it, so
-// that what a crash left behind is gone.
-func openLog(path string, disk durable.Disk) (*log, record, error) {
+// that what a crash left behind is gone. Where the disk is full, full tells so, and the
+// snapshot is left to the first change.
+func openLog(path string, disk durable.Disk) (l *log, state record, full, err error) {
 	lock, err := durable.TryLock(path + lockSuffix)
 	switch {
 	case errors.Is(err, durable.ErrLocked):
-		return nil, record{}, fmt.Errorf("%w: %w", hapax.ErrStoreLocked, err)
+		return nil, record{}, nil, fmt.Errorf("%w: %w", hapax.ErrStoreLocked, err)
 	case err != nil:
-		return nil, record{}, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
+		return nil, record{}, nil, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
 	}
-	l := &log{path: path, disk: disk, lock: lock}
-	state, err := readLog(path)
+	l = &log{path: path, disk: disk, lock: lock}
+	state, err = readLog(path)
 	if err == nil {
 		err = l.rewrite(state)
+		if durable.IsFull(err) {
+			full, err = err, nil
+		}
 	}
 	if err != nil {
-		return nil, record{}, errors.Join(err, l.close())
+		return nil, record{}, nil, errors.Join(err, l.close())
 	}
-	return l, state, nil
+	return l, state, full, nil
 }
 
 // append makes a change durable. After an error what is on disk is unknown, and

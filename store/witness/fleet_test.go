@@ -28,10 +28,9 @@ type fleet struct {
 	dir   string
 	wrap  func(*conn) hapax.Store // of the handles of nodes that are started from now on; nil: none
 
-	mu     sync.Mutex
-	used   map[string][]use
-	twice  []string
-	serial int
+	mu    sync.Mutex
+	used  map[string][]use
+	twice []string
 }
 
 type use struct {
@@ -48,7 +47,7 @@ func newFleet(t *testing.T) *fleet {
 // memoryDir returns a directory in memory where the system has one: what the witnesses of
 // a simulated world sync need not last.
 func memoryDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "hapax-world-")
+	dir, err := os.MkdirTemp("/dev/shm", "hapax-world-") //nolint:usetesting // in memory
 	if err != nil {
 		return t.TempDir()
 	}

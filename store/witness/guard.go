@@ -69,11 +69,12 @@ type member struct {
 	quick   bool          // it need not wait: nobody else can have been granted anything meanwhile
 	heard   []string      // it waits for these processes alone, which were heard for a decision, as it was
 	primary string
-	asks    bool  // it has served, and another primary answers: it needs nobody else who serves
-	known   bool  // it has surveyed the store
-	busy    bool  // a survey is under way
-	seen    int64 // up to which join it has surveyed
-	joins   int64 // how many have joined, as far as it knows
+	asks    bool          // it has served, and another primary answers: it needs nobody else who serves
+	known   bool          // it has surveyed the store
+	busy    bool          // a survey is under way
+	again   time.Duration // when the next one is due, whatever happens until then
+	seen    int64         // up to which join it has surveyed
+	joins   int64         // how many have joined, as far as it knows
 }
 
 // A spoken is what a process has said about a fence: under which word, and the first

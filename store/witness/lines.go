@@ -187,5 +187,11 @@ func behindOf(known map[string]Pair, have lines) (line string, want Pair, behind
 	return line, want, behind
 }
 
+// lacksLine is the cause where a store lacks what is known of a line.
+func lacksLine(line string, want, has Pair) error {
+	return fmt.Errorf("%w: %s is at token %d, mark %d, and was at token %d, mark %d",
+		hapax.ErrStoreRolledBack, line, has.Token, has.Mark, want.Token, want.Mark)
+}
+
 // errNoLine says that an account does not tell what a line is to be made anew from.
 var errNoLine = errors.New("its definition is not known")

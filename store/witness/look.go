@@ -3,6 +3,7 @@ package witness
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,15 +26,22 @@ type Look struct {
 	Before int      // heartbeats of an older version, advancing or not
 	Nodes  []string // nodes whose rows do not say that they have ended
 	Fence  string   // why nothing is granted; empty: no fence stands
+
+	Behind error // why a node with this witness would find the store behind, lost or another one; nil: it would not
 }
 
 // LookAt looks at a store's rows, and at heartbeats of an older version for as long as
-// they take to advance. It changes nothing. ErrStoreCorrupt for rows of a newer format.
-func LookAt(ctx context.Context, opened hapax.Store) (Look, error) {
+// they take to advance, and judges it as a node would that has the witness in the file at
+// path. It changes nothing. ErrStoreCorrupt for rows of a newer format.
+func LookAt(ctx context.Context, opened hapax.Store, path string) (Look, error) {
 	var l Look
 	s, ok := opened.(store)
 	if !ok {
 		return l, fmt.Errorf("%w: %T has no room for heartbeats and a fence", hapax.ErrNotSupported, opened)
+	}
+	state, err := readLog(path) // before the store, which then knows as much at least
+	if err != nil {
+		return l, err
 	}
 	if _, err := checkFormat(ctx, s); err != nil {
 		return l, err
@@ -61,7 +69,44 @@ func LookAt(ctx context.Context, opened hapax.Store) (Look, error) {
 	if err := l.nodes(ctx, s); err != nil {
 		return l, err
 	}
+	if l.Behind, err = foresee(ctx, s, state); err != nil {
+		return l, err
+	}
 	return l, l.older(ctx, s)
+}
+
+// foresee judges a store as a node with that witness does when it joins, and again with
+// its first survey, and returns what it would be refused for.
+func foresee(ctx context.Context, s store, state record) (cause, err error) {
+	g := &Guarded{witness: &Witness{state: state}, run: rand.Text()}
+	g.witness.closed = true // nothing is written
+	verdict, _, cause, err := g.identify(ctx, s)
+	if errors.Is(err, hapax.ErrClosed) { // it would note that this store goes on in place of its own
+		verdict, err = isSame, nil
+	}
+	if err != nil || verdict != isSame {
+		return cause, err
+	}
+	if d, err := g.newDecision(ctx, s); err != nil || d != nil { // it explains what the node misses
+		return nil, err
+	}
+	if cause, err := g.judgeAll(ctx, s); err != nil || cause != nil {
+		return cause, err
+	}
+	if l := g.witness.latch(); l.State != "" {
+		return fmt.Errorf("%w: no decision was made since this node stopped: %s", hapax.ErrFenced, l.Why), nil
+	}
+	if g.witness.isOlder() {
+		return nil, nil // the store is raised to its marks
+	}
+	have, err := readLines(ctx, s)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	if line, want, behind := behindOf(state.Lines, have); behind {
+		return lacksLine(line, want, have.pairs[line]), nil
+	}
+	return nil, nil
 }
 
 func (l *Look) nodes(ctx context.Context, s store) error {
@@ -115,37 +160,51 @@ func (l *Look) older(ctx context.Context, s store) error {
 	return nil
 }
 
-// LookFile returns the format of the witness in the file at path, empty if there is none,
-// and whether a process uses it. It changes nothing.
-func LookFile(path string) (format string, used bool, err error) {
+// A LookedFile is what LookFile has found.
+type LookedFile struct {
+	Format string // of the witness; empty: there is none
+	Store  string // the identity of the store that it is for; empty: none yet
+	Used   bool   // a process uses it
+}
+
+// LookFile looks at the witness in the file at path. It changes nothing. ErrStoreCorrupt
+// if it is damaged or has a newer format.
+func LookFile(path string) (LookedFile, error) {
+	var l LookedFile
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", false, nil
+		return l, nil
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
+		return l, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
 	}
 	defer f.Close()
 	line, _ := bufio.NewReader(f).ReadBytes('\n')
 	payload, intact := verify(line)
 	if !intact {
-		return "", false, fmt.Errorf("%w: the witness %s does not begin with an intact snapshot", hapax.ErrStoreCorrupt, path)
+		return l, fmt.Errorf("%w: the witness %s does not begin with an intact snapshot", hapax.ErrStoreCorrupt, path)
 	}
 	none := newRecord()
-	if _, format, err = none.applierOf(payload, path); err != nil {
-		return format, false, err
+	if _, l.Format, err = none.applierOf(payload, path); err != nil {
+		return l, err
 	}
+	state, err := readLog(path)
+	if err != nil {
+		return l, err
+	}
+	l.Store = state.Store
 	if _, err := os.Stat(path + lockSuffix); err != nil {
-		return format, false, nil
+		return l, nil
 	}
 	lock, err := durable.TryLock(path + lockSuffix)
 	if errors.Is(err, durable.ErrLocked) {
-		return format, true, nil
+		l.Used = true
+		return l, nil
 	}
 	if err != nil {
-		return format, false, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
+		return l, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
 	}
-	return format, false, lock.Close()
+	return l, lock.Close()
 }
 
 // FormatOfFiles is the format of the witnesses that this version writes.

@@ -105,6 +105,9 @@ type Node struct {
 	Self    bool          `json:"self,omitempty"`    // it is this process
 }
 
+// hasEnded reports whether the process's row says that it has ended.
+func (n Node) hasEnded() bool { return n.State == "left" || n.State == "silent" }
+
 // Short returns as which one the process joined, and the beginning of the random text.
 func (n Node) Short() string {
 	number, run, _ := strings.Cut(n.Row, "-")

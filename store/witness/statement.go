@@ -410,17 +410,21 @@ func (g *Guarded) awaitDecision(ctx context.Context, s store, id string, wait ti
 	return fmt.Errorf("%w: what was said is recorded, and no node has acted on it yet: is one running?", hapax.ErrFenced)
 }
 
-// endRow ends the row of a process that does not advance, where no fence stands.
+// endRow ends the row of a process that does not advance, where no fence stands. Of one that
+// has ended already it returns that.
 func (g *Guarded) endRow(ctx context.Context, s store, st Statement) ([]Node, error) {
 	before, err := g.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	before = slices.DeleteFunc(before, func(n Node) bool {
-		return n.Self || n.State == "left" || n.State == "silent" || !n.isNamed(st.Row)
-	})
+	before = slices.DeleteFunc(before, func(n Node) bool { return n.Self || !n.isNamed(st.Row) })
 	if len(before) == 0 {
-		return nil, &hapax.ValueError{Field: "node", Value: st.Row, Allowed: "another node of the store that has neither left nor fallen silent", Err: hapax.ErrInvalidArgument}
+		return nil, &hapax.ValueError{Field: "node", Value: st.Row, Allowed: "another node that the store knows; hapax nodes --all lists them", Err: hapax.ErrInvalidArgument}
+	}
+	latest := before[len(before)-1:]
+	before = slices.DeleteFunc(before, func(n Node) bool { return n.hasEnded() })
+	if len(before) == 0 {
+		return latest, nil
 	}
 	if err := g.pause(ctx, g.opts.wait()); err != nil {
 		return nil, err

@@ -67,6 +67,11 @@ func TestDryRun(t *testing.T) {
 		c.crash()
 		return a
 	}
+	silent := func(t *testing.T, f *fleet) *machine { // ... so that it has fallen silent
+		a := well(t, f)
+		time.Sleep(2 * wait)
+		return a
+	}
 	another := func(t *testing.T, f *fleet) *machine { // z serves on the other store, y has crashed there just now
 		a := f.start("a")
 		f.serve(12*time.Second, a)
@@ -106,6 +111,8 @@ func TestDryRun(t *testing.T) {
 		{"nothing is wrong", well, witness.Statement{}, nil},
 		{"one that serves", well, witness.Statement{Row: "b"}, hapax.ErrInvalidArgument},
 		{"one that does not run any more", well, witness.Statement{Row: "c"}, nil},
+		{"one that has fallen silent already", silent, witness.Statement{Row: "c"}, nil},
+		{"one that serves, where another has fallen silent", silent, witness.Statement{Row: "b"}, hapax.ErrInvalidArgument},
 		{"nobody", well, witness.Statement{Row: "x"}, hapax.ErrInvalidArgument},
 		{"another store, of which a process is missing", another, witness.Statement{}, hapax.ErrFenced},
 		{"another store, with a floor that is too low", another, witness.Statement{Floor: 9000}, hapax.ErrInvalidArgument},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
@@ -68,6 +69,13 @@ func readCounter(ctx context.Context, s driver.Rows, name string) (n int64, raw 
 	return n, raw, err
 }
 
+// A survey is made at least so often, so that lines that were set back by themselves are
+// found whoever uses them; less often where it takes more than a small part of that time.
+const (
+	surveyEvery = time.Minute
+	surveyPart  = 600 // so that a hundred thousand lines are read some six times an hour
+)
+
 // surveyTimeouts bounds one survey, which may read many lines, in time-outs of a call.
 const surveyTimeouts = 4
 
@@ -112,6 +120,7 @@ func (g *Guarded) surveyOn(h *handle) {
 // that the store cannot have gone back in between; what a store says that is behind
 // is not taken.
 func (g *Guarded) survey(ctx context.Context, s store) error {
+	began := g.now()
 	if err := g.beatOnce(ctx, s); err != nil {
 		return err
 	}
@@ -144,9 +153,7 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	case joins < before.Joins:
 		return g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, before.Joins))
 	case lacks:
-		p := have.pairs[line]
-		return g.isBehind(fmt.Errorf("%w: %s is at token %d, mark %d, and was at token %d, mark %d",
-			hapax.ErrStoreRolledBack, line, p.Token, p.Mark, want.Token, want.Mark))
+		return g.isBehind(lacksLine(line, want, have.pairs[line]))
 	}
 	peers, err := peersOf(nodes, beats, compacted)
 	if err != nil {
@@ -162,6 +169,7 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	g.mu.Lock()
 	if g.me.row == row {
 		g.me.seen, g.me.known = max(g.me.seen, joins), true
+		g.me.again = g.now() + max(surveyEvery, surveyPart*(g.now()-began))
 	}
 	g.mu.Unlock()
 	return g.compact(ctx, s, beats, compacted)

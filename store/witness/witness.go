@@ -137,9 +137,7 @@ func (r *record) merge(c record) {
 		r.Lines[line] = r.Lines[line].max(p)
 	}
 	maps.Copy(r.Defs, c.Defs)
-	for name, p := range c.Peers {
-		r.Peers[name] = p
-	}
+	maps.Copy(r.Peers, c.Peers)
 	if c.Compacted > 0 {
 		maps.DeleteFunc(r.Peers, func(name string, _ peer) bool { return joinOf(name) <= r.Compacted })
 	}
@@ -200,17 +198,18 @@ type batch struct {
 //
 // ErrStoreLocked if another process has it open (where the operating system can
 // tell), ErrStoreCorrupt if the file is damaged or of another format,
-// ErrWitnessFailed if it cannot be read or written.
+// ErrWitnessFailed if it cannot be read or written. A full disk is no error: then Failed
+// tells of it, and nothing is granted until there is room.
 func OpenFile(path string) (*Witness, error) { return openOn(path, durable.OS) }
 
 func openOn(path string, disk durable.Disk) (*Witness, error) {
-	log, state, err := openLog(path, disk)
+	log, state, full, err := openLog(path, disk)
 	if err != nil {
 		return nil, err
 	}
-	w := &Witness{log: log, state: state, noted: newRecord()}
+	w := &Witness{log: log, state: state, noted: newRecord(), failed: full}
 	w.shutOnce = sync.OnceValue(w.shut)
-	if err := w.settle(path + lockSuffix); err != nil {
+	if err := w.settle(path + lockSuffix); err != nil && !durable.IsFull(err) {
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil

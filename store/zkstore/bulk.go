@@ -104,15 +104,14 @@ func (b *bulk) begin(auth, node string) error {
 		b.int32(0)
 		b.text("digest")
 		b.text(auth)
-		if _, err := b.call(); err != nil {
+		if err := b.call(); err != nil {
 			return err
 		}
 	}
 	b.xid++
 	b.request(b.xid, opSync)
 	b.text(node)
-	_, err = b.call()
-	return err
+	return b.call()
 }
 
 // ask sends a request for some nodes.
@@ -210,16 +209,17 @@ func (b *bulk) receive() ([]byte, error) {
 	return packet, err
 }
 
-// call sends the request and returns what the answer holds.
-func (b *bulk) call() ([]byte, error) {
+// call sends the request, and reports whether it was carried out.
+func (b *bulk) call() error {
 	if err := b.send(); err != nil {
-		return nil, err
+		return err
 	}
 	reply, err := b.receive()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return body(reply)
+	_, err = body(reply)
+	return err
 }
 
 // body is what follows the head of an answer: number, transaction and error.

@@ -354,7 +354,7 @@ func (s *space) verify(ctx context.Context, l *link) error {
 		return err
 	}
 	if raw == nil && want == "" && s.looks {
-		return &driver.WouldChange{What: driver.NewStore}
+		return &driver.WouldChangeError{What: driver.NewStore}
 	}
 	if raw == nil && want == "" {
 		err := s.create(ctx, l, node, coord.Encode(identity{rand.Text(), coord.FormatNow}))

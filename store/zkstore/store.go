@@ -64,7 +64,7 @@ type Options struct {
 	Timeout time.Duration
 
 	// Look has Open change nothing: where it would have to, it fails with a
-	// *driver.WouldChange. Nothing may be written to the store then.
+	// *driver.WouldChangeError. Nothing may be written to the store then.
 	Look bool
 
 	// Warn receives what an operator should know about the ensemble's setup, with

@@ -105,7 +105,7 @@ func (f *fleet) run(t *testing.T, slots []slot, target, kills int) int {
 					return
 				}
 				j := s[round%len(s)]
-				j.Life *= longer
+				j.Life *= longer //nolint:durationcheck // longer is a factor
 				told, err := f.start(t.Context(), j)
 				if err != nil {
 					t.Error(err)

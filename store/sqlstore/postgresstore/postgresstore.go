@@ -45,7 +45,7 @@ func config(storeURL string, opts sqlstore.Options) (*pgx.ConnConfig, string, er
 		return nil, "", err
 	}
 	if u.Host == "" && u.Path == "" && u.RawQuery == "" {
-		return nil, "", &hapax.ValueError{Field: "store URL", Value: storeURL, Allowed: "a server and a database, as in postgres://USER:PASSWORD@HOST:5432/DATABASE", Err: hapax.ErrInvalidArgument}
+		return nil, "", &hapax.ValueError{Field: "store URL", Value: storeURL, Allowed: "a server and a database, as in postgres://USER:PASSWORD@HOST:5432/DATABASE", Err: hapax.ErrInvalidArgument} //nolint:gosec // a form, not a password
 	}
 	cfg, err := pgx.ParseConfig(u.String())
 	if err != nil {

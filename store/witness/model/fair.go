@@ -82,15 +82,15 @@ func (m *Model) fair(s State) (string, []Step) {
 		s.Call[i] = Call{}
 	}
 	var bad string
-	do := func(o Op, p, a int) bool {
+	do := func(o Op, p int) bool {
 		if b := ops[o].budget; b >= 0 {
 			s.B[b] = 1
 		}
 		n := s
-		ok, b := m.Apply(&n, Step{o, uint8(p), uint8(a)})
+		ok, b := m.Apply(&n, Step{o, uint8(p), 0})
 		if ok {
 			if n != s {
-				steps = append(steps, Step{o, uint8(p), uint8(a)})
+				steps = append(steps, Step{o, uint8(p), 0})
 			}
 			s = n
 			if bad == "" && b != "" {
@@ -107,20 +107,20 @@ func (m *Model) fair(s State) (string, []Step) {
 			if !s.P[p].up() {
 				continue
 			}
-			do(opLook, p, 0)
+			do(opLook, p)
 			if s.S.Word == 0 || !s.asker() {
-				do(opAsk, p, 0)
+				do(opAsk, p)
 			}
-			do(opSpeak, p, 0)
-			do(opHeal, p, 0)
-			do(opRejoin, p, 0)
-			do(opBeat, p, 0)
-			do(opSurvey, p, 0)
-			do(opBeat, p, 0)
-			do(opGoOn, p, 0)
+			do(opSpeak, p)
+			do(opHeal, p)
+			do(opRejoin, p)
+			do(opBeat, p)
+			do(opSurvey, p)
+			do(opBeat, p)
+			do(opGoOn, p)
 		}
 		for p := range s.P {
-			do(opWait, p, 0)
+			do(opWait, p)
 		}
 		if bad != "" {
 			return bad, steps
