@@ -34,7 +34,7 @@ type Node struct {
 	Row     string // as which one it joined, and a random text
 	Name    string // what operators know it by
 	Address string
-	State   string        // "serving", "joining", "left", "silent", or "missing": it must speak before the fence can end
+	State   string        // "serving", "joining", "fenced" while a fence stands, "left", "silent", or "missing": it must speak before the fence can end
 	Beats   int64         // how often it has written to the store
 	Grants  int64         // how often it has asked for numbers, as far as is known
 	Seen    time.Duration // how long ago the server saw its heartbeat advance; 0: it did not

@@ -112,6 +112,9 @@ func TestCrowdIsMissing(t *testing.T) {
 				missing++
 			}
 		}
+		if nodes[0].Name != "a" || nodes[0].State != "fenced" {
+			t.Errorf("the first node is %+v; want a, fenced", nodes[0])
+		}
 		if missing != 400 {
 			t.Errorf("the list of nodes has %d who are missing; want 400", missing)
 		}

@@ -98,7 +98,7 @@ type Node struct {
 	Row     string        `json:"row"`            // its name in the store: as which one it joined, and a random text
 	Name    string        `json:"name,omitempty"` // what operators know it by
 	Address string        `json:"address,omitempty"`
-	State   string        `json:"state"`             // "serving", "joining", "left" or "silent"; "missing" where it must speak and has not
+	State   string        `json:"state"`             // "serving", "joining", "left" or "silent"; "fenced" while a fence stands; "missing" where it must speak and has not
 	Beats   int64         `json:"beats,omitempty"`   // how often it has written to the store
 	Grants  int64         `json:"grants,omitempty"`  // how often it has asked for numbers, as far as is known
 	Seen    time.Duration `json:"seen_ns,omitempty"` // how long ago this process saw its heartbeat advance; 0: it did not

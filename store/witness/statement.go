@@ -491,6 +491,8 @@ func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
 			case lacks:
 				n.State = "missing"
 				delete(missing, row)
+			case how == "" && st.Fence != nil: // whatever it said when it began to serve
+				n.State = string(Fenced)
 			case how == "" && about[row].Serves:
 				n.State = "serving"
 			case how == "":
