@@ -20,6 +20,8 @@ import (
 
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/redisstore"
 )
 
 // contents returns what every file below a directory holds.
@@ -230,6 +232,16 @@ func TestCheckOfASharedStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustBlock(t, dir, "store", "default", flags("d", store.URL+"/8", "--config", pools)...)
+
+	newer, err := redisstore.Open(t.Context(), store.URL+"/9", redisstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer newer.Close()
+	if ok, err := newer.SwapRow(t.Context(), driver.TableGuard, "format", nil, []byte(`{"format":9,"by":"9.1.0"}`)); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	mustBlock(t, dir, "store", "format 9, written by hapax 9.1.0", flags("f", store.URL+"/9")...)
 
 	goBack(t, store, func() {
 		s := serve(t, dir, nil, flags("a3", store.URL)...)

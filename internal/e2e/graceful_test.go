@@ -297,7 +297,8 @@ func stopOfManyTags(t *testing.T, tags int, url string) {
 				for n := i; n < tags; n += side {
 					for {
 						id, err := client.Incr(t.Context(), fmt.Sprint("tag-", n)).Result()
-						if err != nil && strings.Contains(err.Error(), "TRYAGAIN") {
+						if err != nil && (strings.Contains(err.Error(), "TRYAGAIN") || strings.Contains(err.Error(), "UNAVAILABLE")) {
+							time.Sleep(10 * time.Millisecond) // it joins
 							continue
 						}
 						if err != nil || hapax.ID(id) != want {

@@ -35,7 +35,7 @@ func readFile(path string) (kept, error) {
 	}
 	k, err := parse(data)
 	if err != nil {
-		return kept{}, fmt.Errorf("%w: %s: %w", hapax.ErrStoreCorrupt, path, err)
+		return kept{}, fmt.Errorf("%w: the lease in %s: %w", hapax.ErrStoreCorrupt, path, err)
 	}
 	now, err := fileid.Of(f)
 	if err != nil {
@@ -51,6 +51,9 @@ func readFile(path string) (kept, error) {
 	return k, nil
 }
 
+// errFormat marks a file that another version has written.
+var errFormat = errors.New("use that version, or remove the file")
+
 func parse(data []byte) (kept, error) {
 	var k kept
 	text, sum, _ := bytes.Cut(data, []byte("\n"))
@@ -61,7 +64,7 @@ func parse(data []byte) (kept, error) {
 		return k, err
 	}
 	if k.Format != format {
-		return k, fmt.Errorf("its format is %.40q, this version reads %q", k.Format, format)
+		return k, fmt.Errorf("its format is %.40q, and this version, hapax %s, reads %q: %w", k.Format, hapax.Version(), format, errFormat)
 	}
 	if l := k.Lease; l != nil && (l.Pool == "" || l.Worker < 0 || l.Token < 1 || l.Key == "" || l.Lo < 0 || l.Mark < l.From || l.Mark > l.Hi || l.Lo > l.Hi || k.Store == "") {
 		return k, errors.New("its lease is none")

@@ -146,8 +146,9 @@ const format = "hapax lease 2"
 
 // Open returns a cache of the store's leases in the file at path, which is
 // made if it does not exist; its directory must. The store stays the caller's to
-// close. ErrStoreLocked if another process has the file open,
-// ErrStoreUnavailable if it cannot be locked.
+// close. ErrStoreLocked if another process has the file open, ErrStoreCorrupt if
+// another version has written it, which is left alone; ErrStoreUnavailable if it
+// cannot be locked.
 func Open(ctx context.Context, path string, upstream Upstream, opts Options) (*Cache, error) {
 	return open(ctx, path, upstream, opts, durable.OS)
 }
@@ -174,7 +175,11 @@ func open(ctx context.Context, path string, upstream Upstream, opts Options, dis
 		return nil, err
 	}
 	c := &Cache{disk: disk, path: path, upstream: upstream, opts: opts, lock: lock, turn: make(chan struct{}, 1)}
-	if c.kept, err = readFile(path); err != nil {
+	c.kept, err = readFile(path)
+	switch {
+	case errors.Is(err, errFormat): // it is that version's
+		return nil, errors.Join(err, lock.Close())
+	case err != nil:
 		opts.Warn(string(hapax.CodeOf(err)), err.Error()+"; the store is asked for a lease")
 		c.kept = kept{}
 	}

@@ -258,6 +258,21 @@ func TestCacheFallsBack(t *testing.T) {
 	}
 }
 
+// A lease that a newer version has written is refused, by both formats, and left as it is.
+func TestLeaseOfANewerVersion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lease")
+	text := []byte(`{"format":"hapax lease 3","file":{},"store":"S","layout":"L","more":1}`)
+	text = fmt.Appendf(slices.Clone(text), "\n%08x\n", checksum(text))
+	write(t, path, text)
+	_, err := Open(t.Context(), path, memstore.New(), Options{})
+	if want := `its format is "hapax lease 3", and this version, hapax ` + hapax.Version() + `, reads "hapax lease 2"`; !errors.Is(err, hapax.ErrStoreCorrupt) || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error is %v; want %s", err, want)
+	}
+	if raw, err := os.ReadFile(path); err != nil || !bytes.Equal(raw, text) {
+		t.Errorf("the file became %q, %v", raw, err)
+	}
+}
+
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, data, 0o600); err != nil {

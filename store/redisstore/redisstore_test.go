@@ -311,6 +311,12 @@ func TestForeignKeys(t *testing.T) {
 	c.HSet(ctx, "y:{hapax}:store", "id", "I", "format", "9")
 	_, err = redisstore.Open(ctx, srv.URL+"?prefix=y:", redisstore.Options{})
 	wantErr(t, "another format", err, hapax.ErrStoreCorrupt)
+	if want := `format "9", and this version, hapax ` + hapax.Version() + ", knows"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error is %v; want %s", err, want)
+	}
+	if all := c.HGetAll(ctx, "y:{hapax}:store").Val(); !maps.Equal(all, map[string]string{"id": "I", "format": "9"}) {
+		t.Errorf("the keys of a newer version became %v", all)
+	}
 }
 
 func TestEviction(t *testing.T) {

@@ -150,8 +150,8 @@ func (r *record) applierOf(first []byte, path string) (apply func(payload []byte
 	case kindSnapshot:
 		return r.apply, found, nil
 	default:
-		return nil, "", fmt.Errorf("%w: the witness %s begins with %.40q; this program reads the formats %s to %s: use the version that wrote it, or a newer one",
-			hapax.ErrStoreCorrupt, path, found, kindFirst, kindSnapshot)
+		return nil, "", fmt.Errorf("%w: the witness %s begins with %.40q, and this version, hapax %s, reads the formats %s to %s: use the version that wrote it, or a newer one",
+			hapax.ErrStoreCorrupt, path, found, hapax.Version(), kindFirst, kindSnapshot)
 	}
 	r.Older = new(true)
 	return apply, found, nil

@@ -120,3 +120,41 @@ func TestFenceOfAnOlderVersion(t *testing.T) {
 		}
 	})
 }
+
+// A witness and rows that a newer version has written are refused, by both formats, and
+// left as they are.
+func TestNewerVersion(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		f.older("w", "hapax-witness-4\t{}", "more\t{}")
+		path := filepath.Join(f.dir, "w")
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = witness.OpenFile(path)
+		if want := `begins with "hapax-witness-4", and this version, hapax ` + hapax.Version() + `, reads the formats hapax-witness-1 to hapax-witness-3`; !errors.Is(err, hapax.ErrStoreCorrupt) || !strings.Contains(err.Error(), want) {
+			t.Errorf("the witness: %v; want %s", err, want)
+		}
+		if raw, err := os.ReadFile(path); err != nil || string(raw) != string(text) {
+			t.Errorf("the witness became %q, %v", raw, err)
+		}
+
+		const row = `{"format":4,"by":"9.1.0","more":[]}`
+		if ok, err := f.store.SwapRow(t.Context(), driver.TableGuard, "format", nil, []byte(row)); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		a := f.start("a")
+		time.Sleep(2 * wait)
+		want := "the store's rows have format 4, written by hapax 9.1.0, and this version, hapax " + hapax.Version() + ", knows formats up to 3"
+		if st := a.Status(); st.State != witness.Joining || !strings.Contains(st.Why, want) {
+			t.Errorf("on rows of a newer version it is %s: %s; want %s", st.State, st.Why, want)
+		}
+		if raw := f.row(driver.TableGuard, "format"); string(raw) != row {
+			t.Errorf("the row became %s", raw)
+		}
+		beats, err := f.store.ListRows(t.Context(), driver.TableBeats, "", 10)
+		if err != nil || len(beats) > 0 {
+			t.Errorf("it has joined: %v, %v", beats, err)
+		}
+	})
+}

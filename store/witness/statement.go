@@ -112,6 +112,9 @@ func (g *Guarded) Settle(ctx context.Context, st Statement) (Adoption, error) {
 }
 
 func (g *Guarded) declare(ctx context.Context, st Statement) (Adoption, error) {
+	if st.Floor < 0 || st.Floor > maxFloor {
+		return Adoption{}, &hapax.ValueError{Field: "floor", Value: st.Floor, Allowed: fmt.Sprintf("1 to %d, or 0 for none", int64(maxFloor)), Err: hapax.ErrInvalidArgument}
+	}
 	if st.Ahead == 0 {
 		st.Ahead = DefaultAhead
 	}
@@ -314,9 +317,6 @@ func (g *Guarded) judgeStatement(ctx context.Context, s store, st Statement, h *
 			return nil, fmt.Errorf("%w: %s is missing and not spoken for: start it, give its own witness file, or give a floor above all that it can have used, %d or more", hapax.ErrFenced, n, a.Proposed)
 		}
 	}
-	if st.Floor > maxFloor {
-		return nil, &hapax.ValueError{Field: "floor", Value: st.Floor, Allowed: fmt.Sprintf("%d to %d: above that little would be left of a tag; proposed is %d", known, int64(maxFloor), a.Proposed), Err: hapax.ErrInvalidArgument}
-	}
 	if st.Floor != 0 && st.Floor < known {
 		return nil, &hapax.ValueError{Field: "floor", Value: st.Floor, Allowed: fmt.Sprintf("at least %d, which tag %q is known to have reached; proposed is %d", known, tag, a.Proposed), Err: hapax.ErrInvalidArgument}
 	}
@@ -331,7 +331,8 @@ func isAmong(n Node, nodes []Node) bool {
 // some of the largest segments that a rate leads to.
 const proposedMargin = 10 * hapax.DefaultMaxStep
 
-// maxFloor is the highest floor that is accepted: half of a line.
+// maxFloor is the highest floor that is accepted: half of a line, so that enough is left of a
+// tag.
 const maxFloor = hapax.MaxMark / 2
 
 // highest returns the highest mark of a segment tag that anybody knows.

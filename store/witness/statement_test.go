@@ -109,6 +109,7 @@ func TestDryRun(t *testing.T) {
 		{"a person decides", manual, witness.Statement{}, nil},
 		{"a person decides, with a floor that is too low", manual, witness.Statement{Floor: 10}, hapax.ErrInvalidArgument},
 		{"nothing is wrong", well, witness.Statement{}, nil},
+		{"a floor below 0", well, witness.Statement{Floor: -1}, hapax.ErrInvalidArgument},
 		{"one that serves", well, witness.Statement{Row: "b"}, hapax.ErrInvalidArgument},
 		{"one that does not run any more", well, witness.Statement{Row: "c"}, nil},
 		{"one that has fallen silent already", silent, witness.Statement{Row: "c"}, nil},
