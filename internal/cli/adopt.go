@@ -20,20 +20,20 @@ import (
 func adoptCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "adopt",
-		Short: "Decide that a store that went back, was replaced, copied or moved is to be used",
-		Long: `The nodes of a store that went back heal it by themselves, when every node that can
-know what was used has said so. Adopt is for what they cannot decide: the store is
+		Short: "Accept a store that went back, was replaced, copied or moved",
+		Long: `The nodes of a store that went back heal it by themselves, once every node that may
+know what was used has said so. Adopt decides what they cannot: the store is
 another one than they know, heal is manual, an embedded store was copied or moved, or
-somebody who can know is missing. For those who are missing it speaks with their
-witness files, or with a floor above all that they can have used, which is never
-accepted below a mark that anybody knows. See hapax nodes, which names them, and hapax
-nodes settle, which speaks for one of them.
+a node that may know is missing. Speak for missing nodes with their witness files, or
+with a floor above everything that they can have used; a floor below a known mark is
+refused. Hapax nodes lists the missing nodes, and hapax nodes settle speaks for one
+of them.
 
 It says first what is wrong and what it would raise, and asks before it changes
-anything; --yes answers for you. Where nothing is wrong it changes nothing, and
+anything; --yes answers yes. Where nothing is wrong it changes nothing, and
 --dry-run accepts exactly what --yes would.
 
-It works through a running server, with --server or by the data directory, or on a
+It works through a running server, given by --server or the data directory, or on a
 data directory whose server is stopped. Run it once, at any node. An embedded store
 that was copied or moved is raised by the margins, which must exceed what the original
 granted since; never use that original again.
@@ -66,12 +66,12 @@ func settleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "settle NODE",
 		Short: "Speak for a node that is missing",
-		Long: `Settle speaks for one node that can know what was granted and is missing, by its name
-or row as hapax nodes lists it: with its witness file, or with a floor above all that it
-can have used. Where no fence stands it ends the row of a node that does not run any
-more, so that nobody waits for it. A node that comes back after that joins again.
+		Long: `Settle speaks for a missing node that may know what was granted, given by its name or
+row in hapax nodes: with the node's witness file, or with a floor above all that it
+can have used. If no fence is raised, it ends the row of a node that no longer runs, so
+that no other node waits for it. A node that comes back after that joins again.
 
-It says first what it would do, and asks; --yes answers for you.`,
+It first says what it would do, and asks; --yes answers yes.`,
 		Example: `  hapax nodes settle db-host-2:/var/lib/hapax --witness-file /mnt/host-2/witness
   hapax nodes settle db-host-2:/var/lib/hapax --floor 40000000 --yes`,
 		Args: arguments(1, 1),

@@ -22,12 +22,13 @@ func auditCommand() *cobra.Command {
 		Short: "Prove a dump of numbers unique",
 		Long: `Audit reads dumps of numbers and proves that each occurs once. It prints how many
 there are, which occur more than once, how often and where, and which lines hold no
-number. The exit code is 0 if all is well, 1 if anything is wrong, and 2 where the
-command line is.
+number. The exit code is 0 if all is well, 1 if anything is wrong, and 2 if the
+command line is wrong.
 
-A file is text with a number a line, or with a JSON object a line that has id or ids;
-or CSV with --column; packed with gzip or not; and - is standard input. Memory is bounded by --memory, however many numbers there
-are: beyond it they are sorted in a temporary file of up to 8 bytes a number.
+A file is text with a number a line, or with a JSON object a line that has id or ids,
+or CSV with --column. It may be compressed with gzip, and - is standard input. The
+audit uses at most --memory; beyond that, numbers are sorted in a temporary file of
+up to 8 bytes a number.
 
 With --layout, numbers are counted by worker and by day (in UTC), and those that the
 layout cannot have are reported. With --grants, those outside every grant are, and

@@ -36,8 +36,8 @@ func importVestaCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "vesta FILE",
 		Short: "Read Vesta's properties or Spring XML",
-		Long: `Vesta reads a properties file or a Spring XML file of Vesta's, and prints the block
-"compat: vesta:" of a server that stands in for it. FILE is - for standard input.`,
+		Long: `Vesta reads a properties file or a Spring XML file of Vesta, and prints the block
+"compat: vesta:" of a server that replaces it. FILE is - for standard input.`,
 		Example: `  hapax import vesta spring/vesta-server-main.xml --properties vesta-server.properties
   hapax import vesta vesta.properties --legacy`,
 		Args: arguments(1, 1),
@@ -72,9 +72,9 @@ and --column to read them from, the block has a new layout, whose numbers lie ou
 of those in use for ever; the proof is printed above it. Switch the old generators off
 before you look up the largest number.
 
-A layout whose time is over cannot go on, and the one with 30, 22 and 11 bits that is
-passed around as its successor issues its numbers again: both are refused, with the
-reason, unless the numbers in use are given.`,
+A layout whose time is over cannot go on, and the often recommended successor with 30,
+22 and 11 bits issues the same numbers again: both are refused, with the reason,
+unless you give the numbers in use.`,
 		Example: `  hapax import uid-generator cached-uid-spring.xml --properties mysql.properties
   hapax import uid-generator default-uid-spring.xml --min 6755399441055744 --max 9223372036854775807
   hapax import uid-generator default-uid-spring.xml --database mysql://root@10.0.0.3/shop --column orders.id`,

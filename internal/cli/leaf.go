@@ -18,7 +18,7 @@ import (
 func leafCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "leaf",
-		Short: "Look after the ZooKeeper tree of Meituan Leaf",
+		Short: "Maintain the ZooKeeper tree of Meituan Leaf",
 	}
 	group(cmd, leafNodesCommand(), leafRetireCommand())
 	return cmd
@@ -114,8 +114,8 @@ func leafRetireCommand() *cobra.Command {
 		Use:   "retire [NODE...]",
 		Short: "Free the worker IDs of nodes whose processes have ended",
 		Long: `Retire removes nodes from the tree, so that their worker IDs can be used again, above
-the time that they were used for. It is the way out when all 1,024 are used up. It
-prints what it would do; with --apply it does so.
+the time for which they were used. Use it when all 1,024 are used up. It prints what
+it would do; with --apply it does so.
 
 A node that has reported within 24 h is refused. A Leaf that is cut off from ZooKeeper
 reports nothing and goes on issuing: make sure that the process of each node has ended.

@@ -15,8 +15,8 @@ func nextCommand() *cobra.Command {
 		Short: "Issue numbers",
 		Long: `Next issues numbers of a tag and prints them, one a line, in ascending order. An
 unknown tag is created as a segment tag, which counts from 1; the tag "snowflake"
-issues numbers that hold time and worker. Where servers may define the tag by a
-configuration that is not given here, an unknown tag is refused.
+issues numbers that hold time and worker. An unknown tag is refused if servers may
+define it in a configuration that this command was not given.
 
 On a store it takes as many numbers as it prints, not a whole segment.` + "\n" + targetHelp,
 		Example: `  hapax next orders

@@ -22,7 +22,7 @@ const maxLineBytes = 1024
 func parseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "parse ID...",
-		Short: "Show what numbers and codes say",
+		Short: "Take numbers and codes apart",
 		Long: `Parse takes snowflake numbers apart. With - in place of an ID it reads IDs from
 standard input, one a line; a line without one is reported on standard error, with its
 number, and the exit code is 2 at the end. The columns are the ID, its time, and the layout's

@@ -46,16 +46,16 @@ type spanJSON struct {
 func planCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Show what a layout can carry, or find one",
+		Short: "Show what a layout can carry, or find a layout",
 		Long: `Plan prints what a layout can carry: numbers a second, worker IDs, when its time
-ends, what it costs the store, and between which two numbers all lie that it can
-issue from now until then. Without --layout it finds a layout that carries what is
-wished for.
+ends, what it costs the store, and the smallest and the largest number that it can
+issue from now until then. Without --layout it finds a layout that carries what you
+ask for.
 
 With --min and --max, the smallest and the largest number in use, the layout that
-it finds issues none of the numbers between them, ever: this is the way out for a
-deployment whose time bits are used up. A layout that is given is checked for that,
-and the exit code is 1 if it issues such numbers, or cannot carry the wishes.
+it finds never issues a number between them: use it for a deployment whose time bits
+are used up. A layout given by --layout is checked for that; the exit code is 1 if it
+issues such numbers, or cannot carry what you ask for.
 
 The proof is the two spans. It holds while no clock is more than a day behind, and
 if --max is above everything that the old system has issued when it is switched off.`,

@@ -12,15 +12,15 @@ import (
 )
 
 const pluginsHelp = `
-A change applies to the server that is asked, at once, and until it stops: other
-servers, and the next start, go by their configuration. Who asks must be an
-administrator of everything, and is noted in the server's audit log.`
+A change applies at once to the server that you ask, until it stops; other servers,
+and the next start, use their configuration. It needs a token with the scope admin for
+everything, and is recorded in the server's audit log.`
 
 func pluginsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugins",
-		Short: "List, order and switch the plugins of a server",
-		Long: `Plugins stand around the issuing of numbers: quotas, counters, and what the server's
+		Short: "List, reorder, and switch on or off the plugins of a server",
+		Long: `Plugins wrap the issuing of numbers: quotas, counters, and those that the server's
 program brings along.
 ` + pluginsHelp,
 	}

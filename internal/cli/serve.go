@@ -107,8 +107,8 @@ it stops ends it at once, with 1: that costs numbers, but repeats none. On SIGHU
 reloads tokens, certificates and log_level, and names in the log the other settings
 that have changed, which need a restart.
 
-With --check it says what a start would change, such as the format of a store that an
-older version has left, and what stands against one, such as a node of an older version
+With --check it prints what a start would change, such as the format of a store that an
+older version has left, and what prevents a start, such as a node of an older version
 that runs, a store that went back or is a copy, or an address in use: a line each, ok,
 change or blocked. Stores of foreign systems are not looked at. The exit code is 0 if it
 could start, 1 where something blocks it, and 2 for an error in the configuration.
@@ -123,7 +123,7 @@ precedence over the environment, and the environment over the file.`,
 		Args: arguments(0, 0),
 	}
 	settings := addSettings(cmd)
-	check := cmd.Flags().Bool("check", false, "say what a start would change, and what stands against one, and exit; nothing is changed")
+	check := cmd.Flags().Bool("check", false, "print what a start would change and what prevents it, and exit; nothing is changed")
 	printConfig := cmd.Flags().Bool("print-config", false, "print the configuration that results, as a YAML file, and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := settings.load()

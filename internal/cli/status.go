@@ -58,10 +58,10 @@ type fenceJSON struct {
 func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Say whether a server is granted numbers, and what to do if not",
-		Long: `Status asks a server how it stands with its store: in which state it is, and where it
-is granted nothing, why, who found it and when, who is missing, and which command is
-the way out, if a person is needed. The exit code is 1 then.`,
+		Short: "Show whether a server is granted numbers, and what to do if not",
+		Long: `Status asks a server for its state. If the store grants it nothing, status also shows
+why, which node found it and when, which nodes are missing, and the command to run, if
+you have to act. The exit code is then 1.`,
 		Args: arguments(0, 0),
 	}
 	asJSON := jsonFlag(cmd)
@@ -164,11 +164,11 @@ func isLive(n client.Node) bool { return n.State != "left" && n.State != "silent
 func nodesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nodes",
-		Short: "List the processes that share a store, and who is missing",
-		Long: `Nodes lists the processes that a shared store knows, as the server that is asked sees
-them: each start of a node has a row of its own. While nothing is granted it says why,
-and a row that is missing can know what was granted, and has not said so: start that
-node, or speak for it with hapax nodes settle.`,
+		Short: "List the processes that share a store, and which are missing",
+		Long: `Nodes lists the processes that a shared store knows, as the server that you ask sees
+them: each start of a node has its own row. While nothing is granted it says why. A row
+marked as missing is a node that may know what was granted and has not said so: start
+that node, or speak for it with hapax nodes settle.`,
 		Args: arguments(0, 0),
 	}
 	asJSON := jsonFlag(cmd)

@@ -128,9 +128,9 @@ func tagsShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show TAG",
 		Short: "Show a tag, even a deleted one",
-		Long: `Show prints the tag and, if it asks a server that has plugins which count, what they
-have counted of it there: by plugin and caller, in the current window of time and in
-the one before. That is for administrators.
+		Long: `Show prints the tag. If it asks a server whose plugins count, it also prints what they
+have counted for the tag: by plugin and caller, in the current window of time and in
+the one before. Only administrators see these counts.
 ` + targetHelp,
 		Args: arguments(1, 1),
 	}

@@ -80,8 +80,8 @@ on the server at 127.0.0.1:8080.`
 
 const serverHelp = `
 
-Without --server it asks the server that runs in the data directory, ./hapax-data;
-where none does, the server at 127.0.0.1:8080.`
+Without --server it asks the server that runs in the data directory, ./hapax-data, or,
+if none runs there, the server at 127.0.0.1:8080.`
 
 // server returns the URL of the server that is meant, and whether it was named: given
 // is what the flag says. Without one it is the server in the data directory.

@@ -20,7 +20,7 @@ func tokenCommand() *cobra.Command {
 func tokenNewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new",
-		Short: "Make a token, and the line of the configuration that knows it",
+		Short: "Make a token, and its entry for the configuration",
 		Long: `New prints a random token, which goes to the program that uses it and cannot
 be shown again, and its hash, which goes to the configuration of every server:
 
@@ -30,7 +30,7 @@ be shown again, and its hash, which goes to the configuration of every server:
       scopes: [issue]     # or lease, admin, metrics
       tags: [invoices, orders*]
 
-A server with tokens answers nobody without one. Programs send it as
+A server with tokens answers no request without one. Programs send it as
 "Authorization: Bearer TOKEN" over HTTP and gRPC, and as the password of AUTH over
 the Redis protocol; the hapax commands take it from $` + tokenEnv + ` or --token-file.`,
 		Args: arguments(0, 0),

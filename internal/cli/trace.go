@@ -28,11 +28,11 @@ const maxTraced = 100
 func traceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace NUMBER",
-		Short: "Tell who was granted a number, and who got it",
-		Long: `Trace tells of a number which node was granted it, when and under which token, or to
-whom it was leased on; and who got it and when, where the plugin history is on. Each
-node knows of its own grants: give --server for every one of them. The records of
-nodes that do not run are read from their data directories, with --data.
+		Short: "Show which node was granted a number, and who got it",
+		Long: `Trace shows which node was granted a number, when and under which token, or which
+client leased it; and, if the plugin history is on, who got it and when. Each node
+knows only its own grants: give --server for every node. For nodes that do not run,
+give their data directories with --data.
 
 The verdicts, one a line that the number may be on:
 
@@ -44,9 +44,9 @@ The verdicts, one a line that the number may be on:
   unknown        in no ledger that was asked, and no store was
 
 Without --tag and --layout the number is looked up on every line that the nodes
-know. Without --server and --data the data directory ./hapax-data is asked, through
-the server that runs there if one does. Where nothing is known of the number, or no
-store has the tag, the exit code is 1.`,
+know. Without --server and --data, trace asks the data directory ./hapax-data, through
+the server that runs there if one does. The exit code is 1 if nothing is known of the
+number, or no store has the tag.`,
 		Example: `  hapax trace 777 --tag orders
   hapax trace 1874244142494674944 --layout leaf --server http://a:8080 --server http://b:8080
   hapax trace INV-20261121-0000018 --tag invoices --code

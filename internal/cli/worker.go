@@ -85,11 +85,11 @@ func workerStatusOf(err error) error {
 func workerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "worker",
-		Short: "Give a worker ID to a generator that is not hapax's",
+		Short: "Give a worker ID to another generator than hapax",
 		Long: `A number generator with worker IDs makes duplicates when two processes run with one
 of them, or when a process gets one whose last holder's clock was ahead. Worker takes
-worker IDs from the servers together with the time in which they may be used, for
-programs whose generator stays as it is.`,
+worker IDs from the servers together with the time in which they may be used. The
+program's generator need not be changed.`,
 	}
 	hidden := func(name, short string, run func(args []string) int) *cobra.Command {
 		return &cobra.Command{

@@ -24,20 +24,20 @@ const workerVariable = "HAPAX_WORKER_ID"
 func workerExecCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [flags] -- COMMAND [ARGUMENT...]",
-		Short: "Run a command with a worker ID of its own, for as long as it may use it",
+		Short: "Run a command with its own worker ID, for as long as it may use the ID",
 		Long: `Exec takes a worker ID from the servers, puts it into the environment, as
-$HAPAX_WORKER_ID and as --env or --for say, and runs the command, without a shell
-between. It extends the lease while the command runs, hands signals on, gives the worker
-ID back when the command ends, and exits with its exit code, or with 128 and the number
+$HAPAX_WORKER_ID and as --env or --for say, and runs the command directly, without a
+shell. It extends the lease while the command runs, passes signals on, gives the worker
+ID back when the command ends, and exits with its exit code, or with 128 plus the number
 of the signal that killed it.
 
-The command is started when this clock is past all that the last holder of the worker ID
-may have used. When no more time is granted it gets SIGTERM, --grace later SIGKILL, in
-any case before its time is over, and so does all that it started. A second process
-holds that deadline in case the first one is killed or frozen.
+The command starts once this host's clock is past all that the last holder of the worker
+ID may have used. If no more time is granted, the command and all that it started get
+SIGTERM, and SIGKILL after --grace, in any case before the time is over. A second process
+keeps that deadline in case the first one is killed or frozen.
 
-A generator that reads the clock repeats itself when the clock is set back while it runs:
-then the command is killed at once, unless --on-clock-step=warn.
+A generator that reads the clock repeats numbers when the clock is set back while it runs:
+the command is then killed at once, unless --on-clock-step=warn.
 
 Uniqueness is per pool: give all processes of one generator the same pool, and no other.
 See docs/worker-ids.md.

@@ -22,18 +22,18 @@ import (
 func workerHoldCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hold --file FILE [flags]",
-		Short: "Keep a worker ID and write it to a file, beside a program that reads it there",
+		Short: "Keep a worker ID in a file, for a program that reads the file",
 		Long: `Hold takes a worker ID from the servers and writes it to a file, as lines of
-NAME=VALUE: HAPAX_WORKER_ID, HAPAX_WORKER_UNTIL, the time by this clock from which on it
-must not be used, HAPAX_WORKER_UNTIL_MS, the same in milliseconds since 1970, and what
---env or --for say. The file is replaced in one step each time that more is granted.
+NAME=VALUE: HAPAX_WORKER_ID; HAPAX_WORKER_UNTIL, the time by this host's clock from which
+on it must not be used; HAPAX_WORKER_UNTIL_MS, the same in milliseconds since 1970; and
+what --env or --for say. The file is replaced atomically each time that more is granted.
 
 When no more time is granted, or the clock is set back, it removes the file, runs
 --on-lost, and ends with 114 or 115, --grace before the time is over. On SIGTERM and
 SIGINT it removes the file and gives the worker ID back: end the program that uses it
 first.
 
-Nothing here can stop a program that does not look: exec can.
+Hold cannot stop a program that does not read the file again; exec can stop its command.
 ` + workerExitHelp,
 		Example: `  hapax worker hold --pool shop --file /run/ids/worker --on-lost 'pkill -TERM -x shop'`,
 		Args:    arguments(0, 0),

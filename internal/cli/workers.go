@@ -16,7 +16,7 @@ import (
 func workersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workers",
-		Short: "Show and mend the worker IDs of snowflake pools",
+		Short: "Show and repair the worker IDs of snowflake pools",
 	}
 	group(cmd, workersListCommand(), workersShowCommand(), workersRetireCommand(), workersFixCommand())
 	return cmd
@@ -25,11 +25,11 @@ func workersCommand() *cobra.Command {
 const stateHelp = `
 The states of a worker ID:
 
-  free      anybody may take it
-  held      an instance's lease on it runs
-  waiting   nobody holds it, and the time that was granted is not over
-  retired   out of use until the clock passes the time granted
-  poisoned  granted to a time more than a day ahead: a clock is or was wrong
+  free      any instance may take it
+  held      an instance has a lease on it
+  waiting   no instance holds it, but its granted time is not over
+  retired   out of use until the clock passes its granted time
+  poisoned  its granted time is more than a day ahead: a clock is or was wrong
 `
 
 var workerHeader = []string{"POOL", "WORKER", "PARTS", "STATE", "GRANTED UNTIL", "FREE", "TOKEN", "HOLDER"}
@@ -160,9 +160,9 @@ func printWorker(ctx context.Context, out *output, t target, pool string, id int
 
 func workersRetireCommand() *cobra.Command {
 	return oneWorker("retire", "Take a worker ID out of use until the clock passes its mark",
-		`Retire is the way out for a worker ID that a wrong clock has granted time years
-ahead: its lease ends, its mark stays, and others are used until the clock gets
-there. Whoever holds it finds its lease lost and takes another. Fix finds such
+		`Use retire for a worker ID that was granted time years ahead because of a wrong clock.
+Its lease ends, its mark stays, and others are used until the clock reaches the mark.
+An instance that holds it finds its lease lost and takes another. Fix finds such
 worker IDs, and retires them.
 `+targetHelp,
 		func(ctx context.Context, t target, pool string, id int64) error {
