@@ -73,7 +73,7 @@ func readCounter(ctx context.Context, s driver.Rows, name string) (n int64, raw 
 // found whoever uses them; less often where it takes more than a small part of that time.
 const (
 	surveyEvery = time.Minute
-	surveyPart  = 600 // so that a hundred thousand lines are read some six times an hour
+	surveyPart  = 100
 )
 
 // surveyTimeouts bounds one survey, which may read many lines, in time-outs of a call.
