@@ -21,7 +21,7 @@ quick:
 	$(GO) test -short -vet=off ./...
 	@echo "quick: all is well, but for what was left out: tests with real servers, processes and other programs, long simulations, the race detector, fuzzing, other modules, other systems (make test)"
 
-# Nine minutes to be sure: the tests, and one after the other beside them what needs no
+# Ten minutes to be sure: the tests, and one after the other beside them what needs no
 # servers.
 test:
 	$(MAKE) --no-print-directory -j2 --output-sync=target tests vet race fuzz modules

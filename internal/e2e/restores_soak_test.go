@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -144,11 +145,14 @@ func (f *opsFleet) settle(gone *opsNode, how ...string) {
 	f.t.Helper()
 	args := append([]string{"nodes", "settle", f.nameOf(gone), "--server", f.any(0).server.url}, how...)
 	began := time.Now()
-	if r := run(f.t, f.dir, append(args, "--dry-run")...); r.code != 0 {
-		f.t.Fatalf("hapax %q --dry-run: exit code %d, %s%s", args, r.code, r.out, r.err)
-	}
-	if r := run(f.t, f.dir, append(args, "--yes")...); r.code != 0 {
-		f.t.Fatalf("hapax %q --yes: exit code %d, %s%s", args, r.code, r.out, r.err)
+	for _, last := range []string{"--dry-run", "--yes"} {
+		eventually(f.t, "settled with "+last, func() bool {
+			r := run(f.t, f.dir, append(slices.Clip(args), last)...)
+			if r.code != 0 && !strings.Contains(r.err, "; try again") { // the others have not all spoken yet
+				f.t.Fatalf("hapax %q %s: exit code %d, %s%s", args, last, r.code, r.out, r.err)
+			}
+			return r.code == 0
+		})
 	}
 	f.t.Logf("settled after %.1f s", time.Since(began).Seconds())
 }
