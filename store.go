@@ -151,13 +151,6 @@ func validateName(what, name string, sentinel error) error {
 	return nil
 }
 
-// A TagUpdate changes a segment tag; nil fields stay as they are.
-type TagUpdate struct {
-	Step, MinStep, MaxStep *int64
-	Floor                  *int64 // the next number is at least this; marks only grow
-	Extra                  *string
-}
-
 // CreateMode decides whether a creation may revive a deleted tag.
 type CreateMode int
 
@@ -224,24 +217,6 @@ type SegmentStore interface {
 	CreateTag(ctx context.Context, tag Tag, mode CreateMode) (Tag, error)
 }
 
-// TagStore administers tags.
-type TagStore interface {
-	// Tag returns one tag, also when it is a tombstone. ErrTagNotFound.
-	Tag(ctx context.Context, name string) (Tag, error)
-
-	// Tags returns up to limit tags, tombstones among them, whose names come
-	// after the given one, in the byte order of their names.
-	Tags(ctx context.Context, after string, limit int) ([]Tag, error)
-
-	// UpdateTag changes a live tag (see TagUpdate) in one atomic step and returns
-	// it as stored. ErrTagNotFound, ErrTagDeleted, ErrKindMismatch.
-	UpdateTag(ctx context.Context, name string, u TagUpdate) (Tag, error)
-
-	// DeleteTag leaves a tombstone, which keeps the mark, and returns it.
-	// ErrTagNotFound, ErrTagDeleted.
-	DeleteTag(ctx context.Context, name string) (Tag, error)
-}
-
 // WorkerStore grants stretches of the timelines of a pool's worker IDs. The
 // rules of concurrency and of unknown outcomes are those of SegmentStore.
 type WorkerStore interface {
@@ -260,49 +235,6 @@ type WorkerStore interface {
 	// which is at or above every tick issued. It does nothing and returns
 	// ErrLeaseLost unless fencing token, key and mark are still the lease's.
 	SealWorker(ctx context.Context, lease Lease, last int64) error
-}
-
-// PoolStore administers pools and their workers.
-type PoolStore interface {
-	// Pools returns the pools that exist, tombstones among them, by name.
-	Pools(ctx context.Context) ([]Pool, error)
-
-	// CreatePool freezes the pool's layout, and returns the pool as stored. A
-	// tombstone is revived only with the layout it had. ErrLayoutMismatch.
-	CreatePool(ctx context.Context, pool, layout string) (Pool, error)
-
-	// DeletePool removes a pool that no worker ID was ever used of, and leaves a
-	// tombstone, which keeps the workers' marks, of any other. It returns the
-	// tombstone, or a deleted pool without a layout. ErrPoolNotFound.
-	DeletePool(ctx context.Context, pool string) (Pool, error)
-
-	// Workers returns the workers of a pool that were ever used, by worker ID.
-	Workers(ctx context.Context, pool string) ([]Worker, error)
-
-	// RetireWorker takes a worker ID out of use until the clock passes its mark:
-	// the lease on it ends, and its mark stays. It is the way out for a mark that
-	// a wrong clock has set years ahead. The holder, if it lives, may use up what
-	// it was granted, and then finds its lease lost. ErrInvalidArgument for a
-	// worker ID that was never used.
-	RetireWorker(ctx context.Context, pool string, id int64) (Worker, error)
-}
-
-// A Store carries every role. Servers and tools ask for it; the issuers ask
-// only for the role that they need.
-type Store interface {
-	SegmentStore
-	TagStore
-	WorkerStore
-	PoolStore
-
-	// StoreID returns the store's random identity, read from the store itself.
-	StoreID(ctx context.Context) (string, error)
-
-	// Ping reports whether the store can grant now.
-	Ping(ctx context.Context) error
-
-	// Close releases the store. It does not wait for calls in flight.
-	Close() error
 }
 
 // A StoreClock is implemented by stores that have a clock of their own.
