@@ -7,29 +7,6 @@ import (
 	"unicode/utf8"
 )
 
-// MaxMark is where every line of numbers ends: the highest number of a segment
-// tag is MaxMark-1. The 2^32 numbers above stay unused, so that refused
-// attempts at the very end of a line can never overflow.
-const MaxMark = 1<<63 - 1<<32
-
-// Limits and defaults of a tag.
-const (
-	MaxTagBytes    = 128       // length of a tag's or pool's name, in bytes
-	DefaultStep    = 1000      // numbers in a segment, until the rate is known
-	DefaultMaxStep = 1_000_000 // the largest segment that the rate can lead to
-	MaxStep        = 1 << 40   // the largest segment that can be asked for
-	MaxDelta       = 1 << 20   // the largest delta
-	MaxExtraBytes  = 2048      // length of Tag.Extra
-)
-
-// A Grant is the half-open stretch [Lo, Hi) of a line from which exactly one
-// process image may issue. On a tag's line the unit is the number, on a
-// worker's timeline it is the tick.
-type Grant struct{ Lo, Hi int64 }
-
-// Len returns how many units the grant holds.
-func (g Grant) Len() int64 { return g.Hi - g.Lo }
-
 // Kind tells how the numbers of a tag are made.
 type Kind string
 
@@ -129,15 +106,15 @@ func setDefault(v *int64, d int64) {
 	}
 }
 
-// ValidateName checks a tag's or pool's name: valid UTF-8, 1 to MaxTagBytes
-// bytes, no control characters. What is "tag" or "pool" and names the field in
-// the error.
-func ValidateName(what, name string) error { return validateName(what, name, ErrInvalidTag) }
-
-// ValidateHolder checks the identity of an instance by the rule of ValidateName.
-func ValidateHolder(holder string) error { return validateName("holder", holder, ErrInvalidArgument) }
-
-func validateName(what, name string, sentinel error) error {
+// ValidateName checks a name: valid UTF-8, 1 to MaxTagBytes bytes, no control
+// characters. What is "tag", "pool" or "holder", for the identity of an instance, and
+// names the field in the error, which matches ErrInvalidTag, or ErrInvalidArgument for
+// a holder.
+func ValidateName(what, name string) error {
+	sentinel := ErrInvalidTag
+	if what == "holder" {
+		sentinel = ErrInvalidArgument
+	}
 	ok := len(name) >= 1 && len(name) <= MaxTagBytes && utf8.ValidString(name)
 	for _, r := range name {
 		ok = ok && !isHidden(r)

@@ -2,13 +2,6 @@ package hapax
 
 import "time"
 
-// DefaultPool is the worker pool that is used when none is named.
-const DefaultPool = "default"
-
-// PoisonMargin is how far a mark may lie ahead of the clock. A mark beyond it is
-// absurd: one of them is wrong.
-const PoisonMargin = 24 * time.Hour
-
 // A Lease is a worker ID held under a fencing token, with its current grant.
 type Lease struct {
 	Pool   string

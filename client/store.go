@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	_ driver.Store      = (*Client)(nil)
+	_ driver.Store     = (*Client)(nil)
 	_ hapax.StoreClock = (*Client)(nil)
 )
 

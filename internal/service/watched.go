@@ -24,7 +24,7 @@ type watchedStore struct {
 }
 
 var (
-	_ driver.Store      = (*watchedStore)(nil)
+	_ driver.Store     = (*watchedStore)(nil)
 	_ hapax.StoreClock = (*watchedStore)(nil)
 )
 

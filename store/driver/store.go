@@ -97,4 +97,3 @@ type Worker struct {
 // Retired reports whether the worker ID was taken out of use; see
 // PoolStore.RetireWorker.
 func (w Worker) Retired() bool { return w.Token > 0 && w.Holder == "" }
-

@@ -24,7 +24,7 @@ import (
 
 var (
 	_ hapax.WorkerStore = (*Cache)(nil)
-	_ hapax.StoreClock = (*Cache)(nil)
+	_ hapax.StoreClock  = (*Cache)(nil)
 )
 
 // An Upstream is the store that grants the leases.

@@ -81,10 +81,10 @@ import (
 )
 
 var (
-	_ driver.Store      = (*Store)(nil)
+	_ driver.Store     = (*Store)(nil)
 	_ hapax.StoreClock = (*Store)(nil)
-	_ driver.Guarding   = (*Store)(nil)
-	_ driver.Healing    = (*Store)(nil)
+	_ driver.Guarding  = (*Store)(nil)
+	_ driver.Healing   = (*Store)(nil)
 )
 
 // Defaults and limits of Options.

@@ -38,7 +38,7 @@ func OneShot(s driver.Store) (driver.Store, error) {
 type oneShot struct{ store }
 
 var (
-	_ driver.Store      = (*oneShot)(nil)
+	_ driver.Store     = (*oneShot)(nil)
 	_ hapax.StoreClock = (*oneShot)(nil)
 )
 
