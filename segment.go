@@ -31,7 +31,7 @@ type SegmentOptions struct {
 	// Observer, if set, receives events.
 	Observer Observer
 
-	// Clock is for tests and simulations; default the system's clocks.
+	// Clock is where the time is read; default SystemClock.
 	Clock Clock
 }
 
