@@ -8,6 +8,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -82,7 +83,7 @@ func (h *Host) Warn(name string) func(code, message string) {
 }
 
 // Serve brings a service over a store that is a part of a foreign system.
-func (h *Host) Serve(ctx context.Context, name string, store hapax.Store, tune func(*service.Options)) (*service.Service, error) {
+func (h *Host) Serve(ctx context.Context, name string, store driver.Store, tune func(*service.Options)) (*service.Service, error) {
 	opts, err := h.Beside(name)
 	if err != nil {
 		return nil, err

@@ -10,12 +10,13 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
 // A NoStore is what a foreign system lacks of a store: it has no pools and no tags, none is
 // created by its first use, and the rest answers as a closed store does.
-type NoStore struct{ hapax.Store }
+type NoStore struct{ driver.Store }
 
 // NewNoStore returns one.
 func NewNoStore() NoStore {
@@ -34,11 +35,11 @@ func (NoStore) Allocate(_ context.Context, tag string, _ int64, _ hapax.GrantKey
 	return hapax.Allocation{}, fmt.Errorf("%w: %q", hapax.ErrTagNotFound, tag)
 }
 
-// Pools implements hapax.PoolStore.
-func (NoStore) Pools(context.Context) ([]hapax.Pool, error) { return nil, nil }
+// Pools implements driver.PoolStore.
+func (NoStore) Pools(context.Context) ([]driver.Pool, error) { return nil, nil }
 
-// Workers implements hapax.PoolStore.
-func (NoStore) Workers(context.Context, string) ([]hapax.Worker, error) { return nil, nil }
+// Workers implements driver.PoolStore.
+func (NoStore) Workers(context.Context, string) ([]driver.Worker, error) { return nil, nil }
 
 // Rows are a foreign table as a service sees it. A row that was used and is
 // gone has a tombstone, by which the service notices.

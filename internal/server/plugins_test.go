@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -29,10 +30,10 @@ func TestConfiguredPlugins(t *testing.T) {
 plugins:
   limit: {kind: quota, limit: 5, per: 1m, by: caller, order: 3}
   rate: {kind: rate, strategies: [segment, mine], off: true}
-  who: {kind: history, sync: true, age: 2h, size: 3}
+  who: {kind: history, sync: true, age: 2h, size: 1048576}
   hide: {kind: scramble, tags: coupons, key: k1, digits: 6, order: -1}
   brought: {order: 7, off: true}
-`, func(r *strategy.Registry, _ hapax.Store) error {
+`, func(r *strategy.Registry, _ driver.Store) error {
 		return errors.Join(
 			r.Register("mine", strategy.Func(func(context.Context, hapax.Tag) (hapax.Issuer, error) { return nil, errors.New("none") })),
 			r.Use(strategy.Plugin{Name: "brought"}))
@@ -82,13 +83,14 @@ func TestWrongPlugins(t *testing.T) {
 		"scrambles everything": {"x: {kind: scramble, key: k1, digits: 6}", "missing plugins.x.tags"},
 		"scrambles Vesta":      {"x: {kind: scramble, key: k1, digits: 6, tags: [a, vesta]}\ncompat: {vesta: {}}", "plugins.x.tags"},
 		"a young history":      {"x: {kind: history, age: 59m}", "invalid plugins.x.age 59m0s: want 1h to 87600h"},
+		"a history too large":  {"x: {kind: history, size: 1048577}", "invalid plugins.x.size 1048577: want 1 to 1048576"},
 		"a negative history":   {"x: {kind: history, size: -1}", "invalid plugins.x.size -1: want 1 to 1048576"},
 		"two histories":        {"x: {kind: history}\n  y: {kind: history}", `invalid plugins.y.kind "history": want one plugin of this kind`},
 		"taken":                {"brought: {kind: rate}", "plugins.brought"},
 		"misspelt":             {"x: {knd: rate}", "did you mean plugins.x.kind?"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := loadPlugins(t, "plugins:\n  "+c.text, func(r *strategy.Registry, _ hapax.Store) error { return r.Use(strategy.Plugin{Name: "brought"}) })
+			_, err := loadPlugins(t, "plugins:\n  "+c.text, func(r *strategy.Registry, _ driver.Store) error { return r.Use(strategy.Plugin{Name: "brought"}) })
 			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, hapax.ErrInvalidArgument) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}

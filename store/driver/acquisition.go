@@ -31,7 +31,7 @@ func newAcquisition(req hapax.AcquireRequest) (acquisition, error) {
 	case !a.amongWorkers():
 		return a, &hapax.ValueError{Field: "among", Value: fmt.Sprintf("(%d worker IDs)", len(req.Among)), Allowed: fmt.Sprintf("ascending worker IDs within [%d, %d)", req.Workers.Lo, req.Workers.Hi), Err: hapax.ErrInvalidArgument}
 	}
-	return a, hapax.ValidateHolder(req.Holder)
+	return a, hapax.ValidateName("holder", req.Holder)
 }
 
 // amongWorkers reports whether Among holds ascending worker IDs of the range.
@@ -101,7 +101,7 @@ func (a acquisition) pick(rows []worker, lost int) (worker, error) {
 		}
 	}
 	if unused := a.unused(rows, lost); unused >= 0 {
-		return worker{Worker: hapax.Worker{Pool: a.Pool, ID: unused}}, nil
+		return worker{Worker: Worker{Pool: a.Pool, ID: unused}}, nil
 	}
 	if len(eligible) > 0 {
 		if lost > 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // public are the routes that ask for no credentials: they tell nothing.
@@ -39,7 +40,7 @@ func permissionOf(pattern string) auth.Permission {
 }
 
 // guarded returns a handler that answers only those who may use the route.
-func (a *api) guarded(pattern string, h http.HandlerFunc) http.HandlerFunc {
+func (a *restAPI) guarded(pattern string, h http.HandlerFunc) http.HandlerFunc {
 	if a.opts.Policy == nil || public[pattern] {
 		return h
 	}
@@ -63,7 +64,7 @@ func from(r *http.Request, caller *auth.Caller) *http.Request {
 
 // admit returns who makes a request, if they may, and counts it until End; nil if
 // it was answered with an error.
-func (a *api) admit(w http.ResponseWriter, r *http.Request, permission auth.Permission, name string) *auth.Caller {
+func (a *restAPI) admit(w http.ResponseWriter, r *http.Request, permission auth.Permission, name string) *auth.Caller {
 	caller, err := a.opts.Policy.Enter(r.Context(), r.RemoteAddr, r.Header["Authorization"])
 	if err == nil {
 		err = caller.Allow(permission, name)
@@ -85,7 +86,7 @@ func (a *api) admit(w http.ResponseWriter, r *http.Request, permission auth.Perm
 // setHints tells the client how to do better, in the headers of an error.
 func setHints(header http.Header, status int, err error) {
 	_, limited := errors.AsType[*auth.LimitError](err)
-	if e, ok := errors.AsType[*hapax.VetoError](err); ok && !e.At.IsZero() {
+	if e, ok := errors.AsType[*strategy.VetoError](err); ok && !e.At.IsZero() {
 		header.Set("Retry-After", strconv.FormatInt(int64(max(time.Until(e.At)+time.Second-1, time.Second)/time.Second), 10))
 		return
 	}

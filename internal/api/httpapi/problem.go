@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // A problem is an error as RFC 9457 has it, with the stable code and what an
@@ -89,15 +91,15 @@ var statuses = map[hapax.Code]int{
 	hapax.ErrWitnessFailed.Code():    http.StatusServiceUnavailable,
 	hapax.ErrNotSupported.Code():     http.StatusNotImplemented,
 
-	hapax.ErrClosed.Code():           http.StatusServiceUnavailable,
-	hapax.ErrRejected.Code():         http.StatusForbidden,
-	hapax.ErrLimitExceeded.Code():    http.StatusTooManyRequests,
-	hapax.ErrUnauthenticated.Code():  http.StatusUnauthorized,
-	hapax.ErrPermissionDenied.Code(): http.StatusForbidden,
-	hapax.ErrPluginFailed.Code():     http.StatusInternalServerError,
-	hapax.ErrPluginMismatch.Code():   http.StatusConflict,
-	hapax.ErrUnknownStrategy.Code():  http.StatusConflict,
-	hapax.ErrInternal.Code():         http.StatusInternalServerError,
+	hapax.ErrClosed.Code():             http.StatusServiceUnavailable,
+	strategy.ErrRejected.Code():        http.StatusForbidden,
+	api.ErrLimitExceeded.Code():        http.StatusTooManyRequests,
+	api.ErrUnauthenticated.Code():      http.StatusUnauthorized,
+	api.ErrPermissionDenied.Code():     http.StatusForbidden,
+	strategy.ErrPluginFailed.Code():    http.StatusInternalServerError,
+	strategy.ErrPluginMismatch.Code():  http.StatusConflict,
+	strategy.ErrUnknownStrategy.Code(): http.StatusConflict,
+	hapax.ErrInternal.Code():           http.StatusInternalServerError,
 }
 
 // statusOf returns the HTTP status of a code.
@@ -109,7 +111,7 @@ func statusOf(code hapax.Code) int {
 }
 
 // fail answers with an error of the service.
-func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+func (a *restAPI) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil { // else the client has disconnected
 		a.svc.Failed(API, err)
 	}
@@ -118,7 +120,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		status = http.StatusRequestEntityTooLarge
 	}
-	veto, vetoed := errors.AsType[*hapax.VetoError](err)
+	veto, vetoed := errors.AsType[*strategy.VetoError](err)
 	if vetoed && !veto.At.IsZero() {
 		status = http.StatusTooManyRequests
 	}
@@ -139,7 +141,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 			p.RetryAt = new(veto.At.UTC())
 		}
 	}
-	if e, ok := errors.AsType[*hapax.PluginError](err); ok {
+	if e, ok := errors.AsType[*strategy.PluginError](err); ok {
 		p.Plugin, p.Hook = e.Plugin, e.Hook
 	}
 	a.problem(w, status, p)
@@ -168,7 +170,7 @@ func detail(err error, status int) string {
 	if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok {
 		return e.Error()
 	}
-	if e, ok := errors.AsType[*hapax.PluginError](err); ok {
+	if e, ok := errors.AsType[*strategy.PluginError](err); ok {
 		return e.Where()
 	}
 	if status < http.StatusInternalServerError || status == http.StatusInsufficientStorage {
@@ -178,12 +180,12 @@ func detail(err error, status int) string {
 }
 
 // refuse answers with an error of this protocol's own.
-func (a *api) refuse(w http.ResponseWriter, status int, p problem) {
+func (a *restAPI) refuse(w http.ResponseWriter, status int, p problem) {
 	a.svc.Refused(API, hapax.Code(p.Code))
 	a.problem(w, status, p)
 }
 
-func (a *api) problem(w http.ResponseWriter, status int, p problem) {
+func (a *restAPI) problem(w http.ResponseWriter, status int, p problem) {
 	p.Type, p.Status = "urn:hapax:error:"+p.Code, status
 	body, err := json.Marshal(p)
 	if err != nil {
@@ -195,7 +197,7 @@ func (a *api) problem(w http.ResponseWriter, status int, p problem) {
 }
 
 // unrouted answers where no route takes the path, or none the method.
-func (a *api) unrouted(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) unrouted(w http.ResponseWriter, r *http.Request) {
 	var allow []string
 	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPost, http.MethodPut} {
 		if _, pattern := a.mux.Handler(&http.Request{Method: method, URL: r.URL, Host: r.Host}); pattern != "/" {
@@ -219,7 +221,7 @@ func (a *api) unrouted(w http.ResponseWriter, r *http.Request) {
 const maxBody = 64 << 10
 
 // decode reads a JSON body into v. It answers and returns false if that fails.
-func (a *api) decode(w http.ResponseWriter, r *http.Request, v any) bool {
+func (a *restAPI) decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	if mediaType(r) != jsonMedia {
 		a.refuseMedia(w, r, jsonMedia)
 		return false
@@ -273,7 +275,7 @@ func mediaType(r *http.Request) string {
 	return t
 }
 
-func (a *api) refuseMedia(w http.ResponseWriter, r *http.Request, allowed string) {
+func (a *restAPI) refuseMedia(w http.ResponseWriter, r *http.Request, allowed string) {
 	a.refuse(w, http.StatusUnsupportedMediaType, problem{
 		Code: string(codeMediaType), Title: "the route takes no body of this type", Detail: "Content-Type must be " + allowed,
 		Field: "Content-Type", Value: shown(r.Header.Get("Content-Type")), Allowed: allowed,
