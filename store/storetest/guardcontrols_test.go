@@ -111,6 +111,13 @@ func TestGuardControls(t *testing.T) {
 				return after, nil
 			}
 		}, []string{"guard/hand-back", "hand-back/wrong key"}},
+		{"a hand-back that looks at nothing", func(k *keeper) {
+			k.handBack = func(t driver.Tag, _ hapax.Allocation, next int64) (driver.Tag, error) {
+				t.Mark = next
+				t.Token++
+				return t, nil
+			}
+		}, []string{"guard/hand-back of many", "guard/hand-backs of many at once"}},
 		{"many hand-backs that compare no token", func(k *keeper) { k.rules.tokenless = true }, []string{"guard/hand-back of many"}},
 		{"many hand-backs that end with the first that is not held", func(k *keeper) { k.rules.inRow = true }, []string{"guard/hand-back of many"}},
 		{"many hand-backs that are all said to be made", func(k *keeper) { k.rules.allGiven = true }, []string{"guard/hand-back of many"}},
