@@ -22,7 +22,7 @@ type guardRules struct {
 	allGiven  bool                                       // of many hand-backs all are said to be made
 	tokenless bool                                       // many hand-backs compare no token
 	late      func()                                     // called between the judgement and the change
-	worker    func(w hapax.Worker) hapax.Worker          // what a worker is healed to
+	worker    func(w driver.Worker) driver.Worker        // what a worker is healed to
 	after     func(ctx context.Context, w *storedWorker) // edits the healed worker's row
 }
 
@@ -141,7 +141,7 @@ func (k *keeper) HealTag(_ context.Context, def hapax.Tag) (hapax.Tag, error) {
 	return healed.Tag, err
 }
 
-func (k *keeper) HealWorker(ctx context.Context, layout string, w hapax.Worker) (hapax.Worker, error) {
+func (k *keeper) HealWorker(ctx context.Context, layout string, w driver.Worker) (driver.Worker, error) {
 	if k.rules.worker != nil {
 		w = k.rules.worker(w)
 	}

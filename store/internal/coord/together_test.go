@@ -67,7 +67,7 @@ func TestManyAmongOthers(t *testing.T) {
 			_, err := b.Allocate(t.Context(), name, 1, "")
 			must(t, err)
 		default: // still held
-			_, err := b.UpdateTag(t.Context(), name, hapax.TagUpdate{Step: &step})
+			_, err := b.UpdateTag(t.Context(), name, driver.TagUpdate{Step: &step})
 			must(t, err)
 		}
 	}
