@@ -158,10 +158,15 @@ type connections struct {
 }
 
 func (s *connections) context(ctx context.Context, c net.Conn) context.Context {
-	pass := gate.PassOf(c)
-	conn := &auth.Conn{Known: pass.Vouch, Began: pass.Began}
+	conn := newConn(c)
 	s.open.Store(c, conn)
 	return auth.NewConnContext(withAddress(ctx, c), conn)
+}
+
+// newConn returns what counts for the tokens that are used on a connection.
+func newConn(c net.Conn) *auth.Conn {
+	pass := gate.PassOf(c)
+	return &auth.Conn{Known: pass.Vouch, Began: pass.Began}
 }
 
 // beginning tells the connection of each request that begins, which counts until a good
