@@ -79,7 +79,6 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	switch {
 	case policy.HasTokens():
 		count := new(connections)
-		web.Handler = beginning(web.Handler)
 		web.ConnContext, web.ConnState = count.context, count.changed
 	case s.certs != nil:
 		web.ConnState = func(nc net.Conn, state http.ConnState) {
@@ -167,15 +166,6 @@ func (s *connections) context(ctx context.Context, c net.Conn) context.Context {
 func newConn(c net.Conn) *auth.Conn {
 	pass := gate.PassOf(c)
 	return &auth.Conn{Known: pass.Vouch, Began: pass.Began}
-}
-
-// beginning tells the connection of each request that begins, which counts until a good
-// token is shown.
-func beginning(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		auth.ConnFromContext(r.Context()).Begin()
-		h.ServeHTTP(w, r)
-	})
 }
 
 type passKey struct{}

@@ -58,8 +58,8 @@ const (
 // request; what it counts for the tokens that are used on it is that which conn returns.
 // Where requests are logged there is no front: it returns the listener.
 func NewFront(l net.Listener, handler http.Handler, idle time.Duration, conn func(net.Conn) *auth.Conn) (net.Listener, *Front) {
-	a, ok := handler.(*restAPI)
-	if !ok || a.opts.Logger.Enabled(context.Background(), slog.LevelDebug) {
+	a := handler.(*restAPI) // a handler around it would not be asked
+	if a.opts.Logger.Enabled(context.Background(), slog.LevelDebug) {
 		return l, nil
 	}
 	f := &Front{
