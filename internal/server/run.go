@@ -214,7 +214,7 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 	}
 	if s.certs == nil {
 		for i := range web {
-			l, front := httpapi.NewFront(at[i], web[i].Handler, idleTimeout)
+			l, front := httpapi.NewFront(at[i], web[i].Handler, idleTimeout, newConn)
 			if at[i] = l; front != nil {
 				s.fronts = append(s.fronts, front)
 			}

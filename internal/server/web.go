@@ -76,7 +76,6 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	switch {
 	case policy.HasTokens():
 		count := new(connections)
-		web.Handler = beginning(web.Handler)
 		web.ConnContext, web.ConnState = count.context, count.changed
 	case s.certs != nil:
 		web.ConnState = func(nc net.Conn, state http.ConnState) {
@@ -155,19 +154,15 @@ type connections struct {
 }
 
 func (s *connections) context(ctx context.Context, c net.Conn) context.Context {
-	pass := gate.PassOf(c)
-	conn := &auth.Conn{Known: pass.Vouch, Began: pass.Began}
+	conn := newConn(c)
 	s.open.Store(c, conn)
 	return auth.NewConnContext(withAddress(ctx, c), conn)
 }
 
-// beginning tells the connection of each request that begins, which counts until a good
-// token is shown.
-func beginning(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		auth.ConnFromContext(r.Context()).Begin()
-		h.ServeHTTP(w, r)
-	})
+// newConn returns what counts for the tokens that are used on a connection.
+func newConn(c net.Conn) *auth.Conn {
+	pass := gate.PassOf(c)
+	return &auth.Conn{Known: pass.Vouch, Began: pass.Began}
 }
 
 type passKey struct{}
