@@ -129,6 +129,9 @@ type Contact struct {
 	Primary string
 }
 
+// MaxNamed is how many tags Guarding.TagsNamed is asked for at most.
+const MaxNamed = 100
+
 // Guarding is implemented by stores that several nodes may guard (store/witness):
 // the check of the fence, the beat and the change happen in one atomic, durable
 // step, but in a store that Split reports true of. Rules for errors and unknown
@@ -149,6 +152,11 @@ type Guarding interface {
 
 	// SwapRowWith is SwapRow under a pulse. Workers are rows.
 	SwapRowWith(ctx context.Context, p Pulse, table, name string, old, next []byte) (bool, Contact, error)
+
+	// TagsNamed returns the tags of these names, at most MaxNamed, that it finds, in any
+	// order: in one round trip where the engine can. It may be answered by a server that
+	// lags behind, so that whoever finds something wrong asks Tag.
+	TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error)
 
 	// Split reports that beat, fence and change are not one step: the beat is
 	// made before and after the change instead.

@@ -81,6 +81,26 @@ func (s *space) Read(ctx context.Context, key coord.Key) (coord.Cell, error) {
 	return coord.Cell{Raw: first(reply.Kvs), Known: true}, nil
 }
 
+// ReadEach implements coord.Space.
+func (s *space) ReadEach(ctx context.Context, table string, names []string) ([][]byte, error) {
+	ops := []clientv3.Op{clientv3.OpGet(s.identityKey())}
+	for _, name := range names {
+		ops = append(ops, clientv3.OpGet(s.dir(table)+name))
+	}
+	reply, err := s.client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return nil, s.calls.Unavailable(ctx, err)
+	}
+	if err := s.same(reply.Responses[0]); err != nil {
+		return nil, err
+	}
+	raws := make([][]byte, len(names))
+	for i := range names {
+		raws[i] = found(reply, i+1)
+	}
+	return raws, nil
+}
+
 // List implements coord.Space.
 func (s *space) List(ctx context.Context, table, after string, limit int, f func(name string, raw []byte) error) error {
 	base := s.dir(table)

@@ -63,6 +63,21 @@ func (s *Store) SwapRowWith(ctx context.Context, p driver.Pulse, table, name str
 	return ok, c, err
 }
 
+// TagsNamed implements driver.Guarding.
+func (s *Store) TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var tags []hapax.Tag
+	for _, name := range names {
+		if t, ok := s.state.tags[name]; ok {
+			tags = append(tags, t.Tag)
+		}
+	}
+	return tags, nil
+}
+
 // Split implements driver.Guarding.
 func (s *Store) Split() bool { return false }
 

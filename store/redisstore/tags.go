@@ -348,21 +348,38 @@ func (s *Store) tagsAcross(ctx context.Context, after string, n int) (tags []hap
 	if err != nil || len(r) < 2 {
 		return nil, "", 0, err
 	}
-	pipe := s.rdb.Pipeline()
-	for i := range r[1:] {
-		pipe.HGetAll(ctx, s.keys.tag(r.text(i+1)))
+	some := make([]string, len(r)-1)
+	for i := range some {
+		some[i] = r.text(i + 1)
 	}
-	cmds, err := pipe.Exec(ctx)
+	fields, err := s.readFields(ctx, some)
 	if err != nil {
 		return nil, "", 0, err
 	}
-	for i, cmd := range cmds {
-		last = r.text(i + 1)
-		if tags, err = s.listed(ctx, tags, last, cmd.(*redis.MapStringStringCmd).Val()); err != nil {
+	for i := range some {
+		last = some[i]
+		if tags, err = s.listed(ctx, tags, last, fields[i]); err != nil {
 			return nil, "", 0, err
 		}
 	}
-	return tags, last, len(cmds), nil
+	return tags, last, len(some), nil
+}
+
+// readFields returns what the keys of tags hold.
+func (s *Store) readFields(ctx context.Context, names []string) ([]map[string]string, error) {
+	pipe := s.rdb.Pipeline()
+	for _, name := range names {
+		pipe.HGetAll(ctx, s.keys.tag(name))
+	}
+	cmds, err := pipe.Exec(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fields := make([]map[string]string, len(cmds))
+	for i, cmd := range cmds {
+		fields[i] = cmd.(*redis.MapStringStringCmd).Val()
+	}
+	return fields, nil
 }
 
 // listed appends the tag of a name with its fields, unless it is not made yet.

@@ -118,7 +118,7 @@ type statements struct {
 	anyOf  []string // a query for each table but meta, that finds a row of it
 
 	meta, metaInsert, here, clock                                 string
-	tag, tagPage, tagInsert, tagAllocate, tagRun, tagEdit, tagEnd string
+	tag, tagsNamed, tagPage, tagInsert, tagAllocate, tagRun, tagEdit, tagEnd string
 	row, rowPage, rowInsert, rowUpdate, rowDelete                 string
 
 	fenced, addFencing, tagHeal string
@@ -155,6 +155,7 @@ func newStatements(d *dialect, prefix string) statements {
 		clock:      "SELECT " + d.clock,
 
 		tag:       "SELECT " + columns + " FROM {tags} WHERE name = ?",
+		tagsNamed: "SELECT " + columns + " FROM {tags}",
 		tagPage:   "SELECT " + columns + " FROM {tags} WHERE name > ? ORDER BY name LIMIT ?",
 		tagInsert: "INSERT INTO {tags} (" + columns + ", key_hash, run) SELECT ?, ?" + strings.Repeat(", ?", len(definition)) + ", '', 0" + here,
 		tagAllocate: "UPDATE {tags} SET " + d.allocate + " WHERE name = ? AND " + same + " AND mark <= ?" + still +
@@ -185,7 +186,7 @@ func newStatements(d *dialect, prefix string) statements {
 	}
 	for _, q := range []*string{
 		&s.meta, &s.metaInsert, &s.here, &s.clock,
-		&s.tag, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd,
+		&s.tag, &s.tagsNamed, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd,
 		&s.row, &s.rowPage, &s.rowInsert, &s.rowUpdate, &s.rowDelete, &s.fenced, &s.addFencing, &s.tagHeal,
 		&s.format, &s.setFormat, &s.renameID, &s.olderWorkers, &s.olderHeld, &s.olderPools, &s.olderMoved, &s.olderKept, &s.rowMove,
 	} {

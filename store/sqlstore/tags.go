@@ -337,22 +337,26 @@ func (s *Store) Tags(ctx context.Context, after string, limit int) (tags []hapax
 	}
 	limit = min(max(limit, 0), math.MaxInt32)
 	err = s.do(ctx, "list the tags", func(ctx context.Context, c *sql.Conn) error {
-		tags = nil
-		rows, err := c.QueryContext(ctx, s.sql.tagPage, s.dialect.args([]any{after, int64(limit)})...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			tag, err := scanTag(rows)
-			if err != nil {
-				return err
-			}
-			tags = append(tags, tag)
-		}
-		return rows.Err()
+		tags, err = s.readTags(ctx, c, s.sql.tagPage, []any{after, int64(limit)})
+		return err
 	})
 	return tags, err
+}
+
+func (s *Store) readTags(ctx context.Context, c *sql.Conn, query string, args []any) (tags []hapax.Tag, err error) {
+	rows, err := c.QueryContext(ctx, query, s.dialect.args(args)...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		tag, err := scanTag(rows)
+		if err != nil {
+			return nil, err
+		}
+		tags = append(tags, tag)
+	}
+	return tags, rows.Err()
 }
 
 // defined returns the columns of a tag's definition.

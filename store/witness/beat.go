@@ -143,7 +143,10 @@ func (g *Guarded) beat() error {
 		if err := g.beatOnce(ctx, s); err != nil {
 			return err
 		}
-		return g.look(ctx, s)
+		if err := g.look(ctx, s); err != nil {
+			return err
+		}
+		return g.compare(ctx, s)
 	})
 	g.mu.Lock()
 	cutOff := g.state == Serving && g.isCutOffLocked(g.now())

@@ -428,6 +428,13 @@ func (c *conn) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, 
 	return c.Store.Tags(ctx, after, limit)
 }
 
+func (c *conn) TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error) {
+	if err := c.pass(ctx, "named"); err != nil {
+		return nil, err
+	}
+	return c.Store.TagsNamed(ctx, names)
+}
+
 func (c *conn) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
 	if err := c.pass(ctx, "heal"); err != nil {
 		return hapax.Tag{}, err

@@ -111,6 +111,9 @@ func (g *Guarded) record(p pulse, got granted) error {
 	if err != nil {
 		return err
 	}
+	if tag, ok := CutTagLine(got.line); ok {
+		g.used.add(tag)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.state != Serving || g.me.row != p.Row || g.isCutOffLocked(g.now()) {

@@ -31,6 +31,7 @@ type Guarded struct {
 	kick    chan struct{} // holds an element while the loop is to take a turn at once
 
 	handBacks handBacks
+	used      used
 
 	mu      sync.Mutex // guards what follows; never held during I/O
 	state   State
