@@ -36,6 +36,7 @@ var broken = []struct {
 	{"a witness speaks up to what it knows", "evidence.go", "spoken && grants >= n.grants", `spoken && (twin("most") || grants >= n.grants)`, "TestOlderWitness"},
 	{"what was asked for and not recorded was not used", "witness.go", "return max(o.Grants, o.Asked)", `if twin("asked") { return o.Grants }; return max(o.Grants, o.Asked)`, "TestKilledWithinAGrant"},
 	{"how many have joined is remembered", "grant.go", "m.joins = max(m.joins, c.Joins)", `if !twin("joins") { m.joins = max(m.joins, c.Joins) }`, "TestNodeThatNobodySurveyed"},
+	{"heartbeats are not synced into it", "beat.go", "c, err := s.Beat(ctx, p.Pulse)", `if twin("syncs") { _ = g.witness.commit(func(*record) error { return nil }) }; c, err := s.Beat(ctx, p.Pulse)`, "TestSyncsWithGrants"},
 	{"a store is a node's own when it serves", "join.go", "b.Own[row] = own{Count: 1, Asked: askAhead}; return nil", `b.Own[row] = own{Count: 1, Asked: askAhead}; if twin("id") && g.witness.state.Store == "" { b.Store, _ = s.StoreID(ctx) }; return nil`, "TestNewNodeOnAWipedStore"},
 
 	// Heartbeats and grants.
@@ -64,6 +65,7 @@ var broken = []struct {
 	{"a joiner needs one that serves", "join.go", "serves || m.asks ||", `serves || twin("serves") || m.asks ||`, "TestNewNodeOnAWipedStore"},
 	{"what a row says counts once it was seen to advance", "join.go", "m.number && other.met", `m.number && (other.met || twin("met"))`, "TestReturnsToARestoredStore"},
 	{"who serves says so", "join.go", "about.Serves = true", `about.Serves = !twin("announce")`, "TestJoins"},
+	{"who comes first names whom it has not heard", "join.go", "m.unheard = g.unheardLocked(nodes)", `if !twin("unheard") { m.unheard = g.unheardLocked(nodes) }`, "TestNamesWhomNobodyHeard"},
 	{"a quick return is within W", "join.go", "*time.Millisecond > g.opts.wait()", `*time.Millisecond > g.opts.wait() && !twin("quick")`, "TestStartsAtOnceAlone"},
 
 	// Verdicts.

@@ -69,6 +69,7 @@ type member struct {
 	waits   time.Duration // since when every living node is given the time to meet the store
 	quick   bool          // it need not wait: nobody else can have been granted anything meanwhile
 	heard   []string      // it waits for these processes alone, which were heard for a decision, as it was
+	unheard []string      // the nodes that it went on without, where nobody served
 	primary string
 	asks    bool          // it has served, and another primary answers: it needs nobody else who serves
 	known   bool          // it has surveyed the store

@@ -2,6 +2,7 @@ package witness_test
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -511,6 +513,60 @@ func TestFloorOnAWipedStore(t *testing.T) {
 		a.within(5 * time.Second)
 		if tag, err := f.store.Tag(t.Context(), "t"); err != nil || tag.Mark < 1_000_000 {
 			t.Errorf("the tag is at %d, error %v; want the floor or more", tag.Mark, err)
+		}
+	})
+}
+
+// The witness is synced with grants, and not with heartbeats.
+func TestSyncsWithGrants(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(2 * time.Second)
+		syncs := witness.CountSyncs(a.witness)
+		time.Sleep(20 * time.Second)
+		if n := syncs(); n != 0 {
+			t.Errorf("20 s of heartbeats took %d syncs; want none", n)
+		}
+		for range 5 {
+			a.must("t", 10)
+		}
+		if n := syncs(); n != 5 {
+			t.Errorf("5 grants took %d syncs; want 5", n)
+		}
+	})
+}
+
+// A store is put back after all disks were lost: nobody who can know is left, and the
+// first node names those whom nobody heard. One that finds somebody who serves, or has used
+// the store before, does not.
+func TestNamesWhomNobodyHeard(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(2 * time.Second)
+		a.crash()
+		b.crash()
+		var first, second, again alarms
+		warns := func(a *alarms) witness.Options {
+			return witness.Options{Log: slog.New(slog.NewTextHandler(a, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+		}
+		c := f.start("c", warns(&first))
+		f.serve(12*time.Second, c)
+		d := f.start("d", warns(&second))
+		f.serve(12*time.Second, d)
+		d.crash()
+		c.crash()
+		c.opts.Log = warns(&again).Log
+		c.start()
+		f.serve(12*time.Second, c)
+		for name, c := range map[string]struct {
+			said *alarms
+			want bool
+		}{"first": {&first, true}, "second": {&second, false}, "again": {&again, false}} {
+			if has := strings.Contains(c.said.all(), `nodes="a, b" count=2`); has != c.want {
+				t.Errorf("the %s says %q; names a and b: %v, want %v", name, c.said.all(), has, c.want)
+			}
 		}
 	})
 }
