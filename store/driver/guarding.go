@@ -180,6 +180,27 @@ type Together interface {
 	HandBackAllWith(ctx context.Context, p Pulse, all []HandBackOf) (given []bool, c Contact, err error)
 }
 
+// An AllocateOf is one allocation among others.
+type AllocateOf struct {
+	Tag  string
+	N    int64
+	Last hapax.GrantKey
+}
+
+// An Allocated is what became of an allocation among others.
+type Allocated struct {
+	hapax.Allocation
+	Err error // one that IsOfTag reports true of; nil: it was made
+}
+
+// TogetherAllocating is implemented by stores in which many allocations take less than as
+// many calls do, as those whose commits wait for a disk.
+type TogetherAllocating interface {
+	// AllocateAllWith is AllocateWith for many, in their order; several may be of one tag.
+	// They are one step, but for those that the tag itself does not allow.
+	AllocateAllWith(ctx context.Context, p Pulse, all []AllocateOf) ([]Allocated, Contact, error)
+}
+
 // IsOfTag reports whether an error of a guarded call says something of the tag or
 // of the arguments, and nothing of the store: it comes with a contact.
 func IsOfTag(err error) bool {

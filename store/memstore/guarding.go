@@ -44,6 +44,21 @@ func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n 
 	return a, c, err
 }
 
+// AllocateAllWith implements driver.TogetherAllocating.
+func (s *Store) AllocateAllWith(ctx context.Context, p driver.Pulse, all []driver.AllocateOf) (made []driver.Allocated, c driver.Contact, err error) {
+	c, err = s.meet(ctx, p, func() error {
+		made = make([]driver.Allocated, len(all))
+		for i, of := range all {
+			made[i].Err = s.changeLocked(of.Tag, func(t driver.Tag) (next driver.Tag, err error) {
+				made[i].Allocation, next, err = driver.Advance(t, of.N, of.Last)
+				return next, err
+			})
+		}
+		return nil
+	})
+	return made, c, err
+}
+
 // HandBackWith implements driver.Guarding.
 func (s *Store) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
 	return s.meet(ctx, p, func() error {

@@ -45,6 +45,8 @@ var broken = []struct {
 	{"a grant answered in another state is abandoned", "grant.go", "g.state != Serving || g.me.row != p.Row", `!twin("abandon") && g.state != Serving || g.me.row != p.Row`, "TestNoGrantUnderAFence"},
 	{"a pair that is lower is a loss", "grant.go", "ok && got.from.Less(want)", `ok && !twin("pair") && got.from.Less(want)`, "TestEditedMark"},
 	{"a pair compares with what was known before the call", "grant.go", "if want, ok := was(got.line);", `if twin("sent") { was = known() }; if want, ok := was(got.line);`, "TestAnswersTheOtherWayRound"},
+	{"grants that go together are judged one by one", "together.go", "if err := g.judgeGrant(one, want, isKnown); err != nil {", `if err := g.judgeGrant(one, want, isKnown && !twin("one by one")); err != nil {`, "TestTroubleTogether"},
+	{"... and all recorded", "together.go", "got = append(got, one)", `if !twin("recorded") { got = append(got, one) }`, "TestTroubleTogether"},
 	{"the token comes first in a pair", "lines.go", "return p.Token < q.Token ||", `return !twin("token") && p.Token < q.Token || twin("token") && p.Mark < q.Mark ||`, "TestHandBackWhoseAnswerIsLost"},
 
 	// Surveys.
@@ -101,7 +103,7 @@ var broken = []struct {
 	{"with Manual a person decides", "heal.go", "next.Manual && !next.Approved", `next.Manual && !next.Approved && !twin("manual")`, "TestManual"},
 	{"no floor below a mark that is known", "statement.go", "st.Floor != 0 && st.Floor < known", `st.Floor != 0 && st.Floor < known && !twin("floor")`, "TestDryRun"},
 	{"a dry run changes nothing", "statement.go", "if err != nil || st.DryRun {\n\t\treturn err\n\t}\n\treturn g.write(", "if err != nil || st.DryRun && !twin(\"dry\") {\n\t\treturn err\n\t}\n\treturn g.write(", "TestDryRun"},
-	{"another store is judged before it is written to", "statement.go", "g.foresee(ctx, s, st, &a); err != nil ||", `g.foresee(ctx, s, st, &a); err != nil && !twin("foresee") ||`, "TestDryRun"},
+	{"another store is judged before it is written to", "statement.go", "g.judgeOther(ctx, s, st, &a); err != nil ||", `g.judgeOther(ctx, s, st, &a); err != nil && !twin("foresee") ||`, "TestDryRun"},
 	{"who returns compares marks, not pairs", "statement.go", "now.Token < p.Token || now.Mark < p.Mark", `map[bool]bool{true: now.Less(p), false: now.Token < p.Token || now.Mark < p.Mark}[twin("marks")]`, "TestReturnsWithTheLowerPair"},
 	{"... and raises its lines", "statement.go", "if lacks {", `if lacks && !twin("return") {`, "TestReturnsWithTheLowerPair"},
 	{"what may be double is told", "statement.go", "to > assumed && (lacks ||", `to > assumed && !twin("alarm") && (lacks ||`, "TestAlarmsTellTheRange"},

@@ -32,6 +32,13 @@ func AwaitTick(t *testing.T, path string) {
 	_ = os.Remove(probe)
 }
 
+// AllocateTogether has a node make each allocation as those that go together.
+func (g *Guarded) AllocateTogether() {
+	g.allocations.mu.Lock()
+	defer g.allocations.mu.Unlock()
+	g.allocations.few = 0
+}
+
 // CountSyncs counts how often a witness is made durable from now on.
 func CountSyncs(w *Witness) (syncs func() int) {
 	w.writer.Lock()

@@ -243,7 +243,7 @@ func (l *link) cut() {
 	l.down = true
 }
 
-func (l *link) mend() {
+func (l *link) restore() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.down, l.hangs = false, false
@@ -376,6 +376,17 @@ func (c *conn) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n i
 		return hapax.Allocation{}, driver.Contact{}, lost
 	}
 	return a, c.contact(ct), err
+}
+
+func (c *conn) AllocateAllWith(ctx context.Context, p driver.Pulse, all []driver.AllocateOf) ([]driver.Allocated, driver.Contact, error) {
+	if err := c.pass(ctx, "allocate all"); err != nil {
+		return nil, driver.Contact{}, err
+	}
+	made, ct, err := c.Store.AllocateAllWith(ctx, p, all)
+	if lost := c.after("allocate all"); lost != nil {
+		return nil, driver.Contact{}, lost
+	}
+	return made, c.contact(ct), err
 }
 
 func (c *conn) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {

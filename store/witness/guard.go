@@ -30,7 +30,8 @@ type Guarded struct {
 	loop    sync.WaitGroup
 	kick    chan struct{} // holds an element while the loop is to take a turn at once
 
-	handBacks handBacks
+	handBacks   handBacks
+	allocations allocations
 	used      used
 
 	mu      sync.Mutex // guards what follows; never held during I/O
@@ -45,7 +46,7 @@ type Guarded struct {
 	peers   map[string]*sighting // other rows of the store, by name
 	told    Status               // as Options.Changed was told last
 
-	hindered error // what keeps the node from its part in healing, and time alone does not mend
+	hindered error // what keeps the node from its part in healing, and time alone does not cure
 
 	older    map[string]olderNode // heartbeats of an older version; only the loop uses it
 	attempts int                  // to register, each of which has a row of its own

@@ -21,7 +21,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	}
 	if f, _, err := readFence(ctx, s); err != nil || f != nil {
 		if err == nil {
-			g.meet(f)
+			g.takeFence(f)
 		}
 		return err
 	}
@@ -314,7 +314,7 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if _, _, err := g.sight(rows); err != nil {
+	if _, _, err := g.noteRows(rows); err != nil {
 		return false, err
 	}
 	if !g.mayBeReady() {

@@ -347,7 +347,7 @@ func lostWork(f *fleet) (a, c *machine) {
 func TestHealerWaits(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
 		a, c := lostWork(f)
-		a.link.mend()
+		a.link.restore()
 		time.AfterFunc(2*time.Second, c.link.unhang)
 		for _, m := range []*machine{a, c} {
 			m.within(40 * time.Second)
@@ -373,7 +373,7 @@ func finderMustSpeak(t *testing.T, restarted bool) {
 		}
 		f.until("the fence of c", func() bool { return f.standing() != nil })
 		c.crash()
-		a.link.mend()
+		a.link.restore()
 		f.until("who is missing", func() bool { fence := f.standing(); return fence != nil && len(fence.Missing) == 1 })
 		c.start()
 		for _, m := range []*machine{a, c} {
@@ -402,7 +402,7 @@ func TestMarkedSilentAfterTheLoss(t *testing.T) {
 		if fence := f.standing(); fence == nil || !slices.ContainsFunc(fence.Missing, func(n witness.Node) bool { return n.Name == "a" }) {
 			t.Errorf("the fence is %+v; want a missing", fence)
 		}
-		a.link.mend()
+		a.link.restore()
 		f.twice = nil // c went on: its last heartbeat is in the copy, a listed case
 		for _, m := range []*machine{a, b, c} {
 			m.within(40 * time.Second)
@@ -464,7 +464,7 @@ func TestGoesBackWhileItIsRaised(t *testing.T) {
 		c.link.hang() // so that another asks
 		f.until("the question", func() bool { fence := f.standing(); return fence != nil && fence.Ask != "" })
 		c.link.unhang()
-		time.AfterFunc(20*time.Second, c.link.mend)
+		time.AfterFunc(20*time.Second, c.link.restore)
 		for _, m := range []*machine{a, b, c} {
 			m.within(40 * time.Second)
 		}
