@@ -117,9 +117,9 @@ type statements struct {
 	schema []string
 	anyOf  []string // a query for each table but meta, that finds a row of it
 
-	meta, metaInsert, here, clock                                 string
+	meta, metaInsert, here, clock                                            string
 	tag, tagsNamed, tagPage, tagInsert, tagAllocate, tagRun, tagEdit, tagEnd string
-	row, rowPage, rowInsert, rowUpdate, rowDelete                 string
+	row, rowPage, rowInsert, rowUpdate, rowDelete                            string
 
 	fenced, addFencing, tagHeal string
 	guarded                     map[guardedCall]*guardedQuery

@@ -32,7 +32,7 @@ type Guarded struct {
 
 	handBacks   handBacks
 	allocations allocations
-	used      used
+	used        used
 
 	mu      sync.Mutex // guards what follows; never held during I/O
 	state   State
