@@ -52,6 +52,20 @@ func (q *allocations) enter(of driver.AllocateOf, canWait bool) (done chan alloc
 	return done, first
 }
 
+// release has those who wait be made by themselves.
+func (q *allocations) release() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.releaseLocked()
+}
+
+func (q *allocations) releaseLocked() {
+	for _, w := range q.waiting {
+		w.done <- allocated{alone: true}
+	}
+	q.waiting, q.runs = nil, false
+}
+
 // enterAlone is enter for one that has waited, and is to be made by itself.
 func (q *allocations) enterAlone() {
 	q.mu.Lock()
@@ -71,10 +85,7 @@ func (q *allocations) next() []allocation {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.waiting) == 0 || len(q.waiting)+q.alone <= q.few {
-		for _, w := range q.waiting {
-			w.done <- allocated{alone: true}
-		}
-		q.waiting, q.runs = nil, false
+		q.releaseLocked()
 		return nil
 	}
 	n := min(len(q.waiting), allocateTogether)
@@ -89,10 +100,21 @@ func (g *Guarded) allocateWithOthers(of driver.AllocateOf) chan allocated {
 	s, _, _ := g.calls.peek()
 	_, canWait := s.(driver.TogetherAllocating)
 	done, first := g.allocations.enter(of, canWait)
-	if first {
-		go g.allocateWaiting() // each of its calls ends by its time-out
+	if first && !g.inLoop(g.allocateWaiting) {
+		g.allocations.release()
 	}
 	return done
+}
+
+// inLoop starts f in a goroutine that Close waits for, unless the node is being closed.
+func (g *Guarded) inLoop(f func()) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.state == Leaving || g.state == Left {
+		return false
+	}
+	g.loop.Go(f)
+	return true
 }
 
 func (g *Guarded) allocateWaiting() {
@@ -114,7 +136,7 @@ func (g *Guarded) allocateAll(some []allocation) ([]driver.Allocated, error) {
 	for i, w := range some {
 		all[i] = w.AllocateOf
 	}
-	return asServing(context.Background(), g, func(ctx context.Context, s store) ([]driver.Allocated, error) {
+	return asServing(g.life, g, func(ctx context.Context, s store) ([]driver.Allocated, error) {
 		known := make(map[string]Pair, len(all))
 		for _, of := range all {
 			if want, ok := g.witness.Pair(TagLine(of.Tag)); ok {
