@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -26,7 +27,7 @@ func TestGrantsThatBeginBetweenNumbers(t *testing.T) {
 			if _, err := store.CreateTag(t.Context(), def, hapax.CreateExplicit); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := store.UpdateTag(t.Context(), "orders", hapax.TagUpdate{Floor: &floor}); err != nil {
+			if _, err := store.UpdateTag(t.Context(), "orders", driver.TagUpdate{Floor: &floor}); err != nil {
 				t.Fatal(err)
 			}
 			s := newSegment(t, store, hapax.SegmentOptions{Clock: newTestClock()})

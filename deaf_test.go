@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
 // deaf is a store that answers nothing while it is told not to, whatever becomes of
 // the caller's context.
 type deaf struct {
-	hapax.Store
+	driver.Store
 
 	hears atomic.Pointer[chan struct{}] // closed: it answers
 }

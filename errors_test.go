@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 )
 
 // The wait doubles from 5 ms to 700 ms, is random, and never overflows.
@@ -54,7 +55,7 @@ func TestMessage(t *testing.T) {
 // What passes by itself is told from what somebody has to mend.
 func TestIsTransient(t *testing.T) {
 	for err, want := range map[error]bool{
-		hapax.ErrStoreUnavailable: true, hapax.ErrNoWorker: true, hapax.ErrLeaseLost: true, hapax.ErrLimitExceeded: true,
+		hapax.ErrStoreUnavailable: true, hapax.ErrNoWorker: true, hapax.ErrLeaseLost: true, api.ErrLimitExceeded: true,
 		hapax.ErrRefillPending: true, hapax.ErrTickExhausted: true,
 		hapax.ErrTagDeleted: false, hapax.ErrStoreRolledBack: false, hapax.ErrFenced: false, hapax.ErrInvalidTag: false, hapax.ErrClosed: false,
 		errors.New("plain"): false, nil: false,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -123,7 +124,7 @@ func TestHeldWorkerGoesByTheClock(t *testing.T) {
 // hosted is one store as hosts with different clocks see it: through a server, whose
 // clock decides.
 type hosted struct {
-	hapax.Store
+	driver.Store
 	clock *testClock
 }
 

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
 // deafStore answers an hour late and does not listen to contexts.
 type deafStore struct {
-	hapax.Store
+	driver.Store
 	calls int
 }
 

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
 // twoNodes is a store behind two nodes. The first one's answer to an extension is
 // lost; the second one does what follows.
 type twoNodes struct {
-	hapax.Store
+	driver.Store
 	lost   bool
 	sealed int64
 }

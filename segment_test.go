@@ -208,7 +208,7 @@ func TestSegmentStepAdapts(t *testing.T) {
 		store := memstore.New()
 		s := newSegment(t, store, hapax.SegmentOptions{Clock: newTestClock(), Step: 10})
 		step := int64(5000)
-		if _, err := store.UpdateTag(t.Context(), "orders", hapax.TagUpdate{Step: &step}); err != nil {
+		if _, err := store.UpdateTag(t.Context(), "orders", driver.TagUpdate{Step: &step}); err != nil {
 			t.Fatal(err)
 		}
 		for s.Stats().Refills < 3 {
@@ -342,7 +342,7 @@ func TestSegmentRolledBackStore(t *testing.T) {
 			t.Fatalf("error is %v, want ErrStoreRolledBack", err)
 		}
 		floor := int64(1000)
-		if _, err := store.UpdateTag(t.Context(), "orders", hapax.TagUpdate{Floor: &floor}); err != nil {
+		if _, err := store.UpdateTag(t.Context(), "orders", driver.TagUpdate{Floor: &floor}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)

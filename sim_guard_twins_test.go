@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -17,10 +18,10 @@ func TestSimulationCatchesBrokenGuards(t *testing.T) {
 		t.Skip("takes half a minute")
 	}
 	catch(t, map[string]twin{
-		"a refusal that wears off": {broken: true, nodes: 2, noWitness: true, guard: func(p *process, s hapax.Store) hapax.Store {
+		"a refusal that wears off": {broken: true, nodes: 2, noWitness: true, guard: func(p *process, s driver.Store) driver.Store {
 			return &wearing{Store: s, marks: map[string]int64{}}
 		}},
-		"a check before the grant instead of after it": {broken: true, nodes: 3, guard: func(p *process, _ hapax.Store) hapax.Store {
+		"a check before the grant instead of after it": {broken: true, nodes: 3, guard: func(p *process, _ driver.Store) driver.Store {
 			return before{p.link, p.guard}
 		}},
 	})
@@ -29,7 +30,7 @@ func TestSimulationCatchesBrokenGuards(t *testing.T) {
 // wearing compares each grant with what was granted before, and asks on when it
 // lies below: every attempt moves the store's mark on, and soon past what it knows.
 type wearing struct {
-	hapax.Store
+	driver.Store
 
 	mu    sync.Mutex
 	marks map[string]int64
@@ -55,7 +56,7 @@ func (s *wearing) Allocate(ctx context.Context, tag string, n int64, last hapax.
 
 // before looks at the guard before it asks the store, and not afterwards.
 type before struct {
-	hapax.Store
+	driver.Store
 
 	guard *witness.Guarded
 }

@@ -6,12 +6,13 @@ import (
 	"sync"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
 // recorder notes which grants the store acknowledged to one process.
 type recorder struct {
-	hapax.Store
+	driver.Store
 
 	mu     sync.Mutex
 	grants map[string][]hapax.Grant // by line

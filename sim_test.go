@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 	"github.com/hapax-id/hapax/store/witness"
@@ -192,7 +193,7 @@ func (n *node) start() *process {
 	p := &process{node: n, link: storetest.NewFaults(n.world.twin.linkOf(n)), tags: map[string]hapax.Issuer{}}
 	p.link.Inject(n.fault)
 	p.life, p.kill = context.WithCancel(context.Background())
-	var store hapax.Store = p.link
+	var store driver.Store = p.link
 	if !n.world.twin.noWitness {
 		var err error
 		if p.witness, err = witness.OpenFile(n.witness); err != nil {

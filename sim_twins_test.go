@@ -23,20 +23,20 @@ type twin struct {
 	noWitness  bool
 	keepsStore bool // nobody puts a backup back
 	node       func(*node)
-	link       func(hapax.Store) hapax.Store           // around the store, below the node's guard
-	guard      func(*process, hapax.Store) hapax.Store // around the node's own guard, if it has one
-	store      func(*node) hapax.Store
+	link       func(driver.Store) driver.Store           // around the store, below the node's guard
+	guard      func(*process, driver.Store) driver.Store // around the node's own guard, if it has one
+	store      func(*node) driver.Store
 	open       func(context.Context, *process, hapax.SnowflakeOptions) (hapax.Issuer, error)
 }
 
-func (tw twin) storeOf(n *node) hapax.Store {
+func (tw twin) storeOf(n *node) driver.Store {
 	if tw.store != nil {
 		return tw.store(n)
 	}
 	return n.world.store
 }
 
-func (tw twin) linkOf(n *node) hapax.Store {
+func (tw twin) linkOf(n *node) driver.Store {
 	store := tw.storeOf(n)
 	if tw.link != nil {
 		store = tw.link(store)
@@ -61,8 +61,8 @@ func plainTwin(fault string, layout string, nodes int) twin {
 }
 
 // storeTwin runs the real engine over a store with one fault.
-func storeTwin(nodes int, wrap func(*memstore.Store) hapax.Store) twin {
-	return twin{broken: true, layout: coarse, nodes: nodes, keepsStore: true, noWitness: true, store: func(n *node) hapax.Store { return wrap(n.world.store) }}
+func storeTwin(nodes int, wrap func(*memstore.Store) driver.Store) twin {
+	return twin{broken: true, layout: coarse, nodes: nodes, keepsStore: true, noWitness: true, store: func(n *node) driver.Store { return wrap(n.world.store) }}
 }
 
 // crowded leaves the nodes one worker ID too few.
@@ -85,11 +85,11 @@ func TestSimulationCatchesBrokenTwins(t *testing.T) {
 		"a store rolled back and believed":               {broken: true, nodes: 1, noWitness: true},
 		"local state trusted over the store":             plainTwin("local state", narrow, 2),
 		"sealed before the last number is issued":        plainTwin("sealed early", coarse, 2),
-		"a deleted tag that starts again at 1":           storeTwin(2, func(m *memstore.Store) hapax.Store { return reviver{m} }),
-		"a worker recycled without its mark":             storeTwin(3, func(m *memstore.Store) hapax.Store { return forgetful{m} }),
-		"an extension without a look at the token":       crowded(storeTwin(3, func(m *memstore.Store) hapax.Store { return unfenced{m} })),
-		"a poisoned mark lowered":                        storeTwin(2, func(m *memstore.Store) hapax.Store { return lowerer{m} }),
-		"an identity of address and port that is shared": {broken: true, nodes: 2, keepsStore: true, noWitness: true, node: shareIdentity, store: func(n *node) hapax.Store { return sticky{n.world.store} }},
+		"a deleted tag that starts again at 1":           storeTwin(2, func(m *memstore.Store) driver.Store { return reviver{m} }),
+		"a worker recycled without its mark":             storeTwin(3, func(m *memstore.Store) driver.Store { return forgetful{m} }),
+		"an extension without a look at the token":       crowded(storeTwin(3, func(m *memstore.Store) driver.Store { return unfenced{m} })),
+		"a poisoned mark lowered":                        storeTwin(2, func(m *memstore.Store) driver.Store { return lowerer{m} }),
+		"an identity of address and port that is shared": {broken: true, nodes: 2, keepsStore: true, noWitness: true, node: shareIdentity, store: func(n *node) driver.Store { return sticky{n.world.store} }},
 	}
 	catch(t, twins)
 	t.Run("and not the simple issuer without a fault", func(t *testing.T) {

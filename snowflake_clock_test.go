@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -159,7 +160,7 @@ func TestSnowflakeSkew(t *testing.T) {
 }
 
 type clockedStore struct {
-	hapax.Store
+	driver.Store
 	clock *testClock
 }
 

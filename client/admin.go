@@ -9,6 +9,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/internal/wire"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A Status is how a server stands with its store.
@@ -143,9 +144,9 @@ func adoptionOf(m *hapaxv1.Adoption) Adoption {
 
 // A PoolStatus is a worker pool as an operator sees it.
 type PoolStatus struct {
-	hapax.Pool      // with the layout that it is, or will be, frozen with
-	Configured bool // in the server's configuration
-	Frozen     bool // in the store, which never changes its layout
+	driver.Pool      // with the layout that it is, or will be, frozen with
+	Configured  bool // in the server's configuration
+	Frozen      bool // in the store, which never changes its layout
 }
 
 // PoolStatuses returns the pools that are configured or were ever used, by name.
@@ -165,7 +166,7 @@ func (c *Client) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
 
 // A WorkerStatus is a worker ID as an operator sees it.
 type WorkerStatus struct {
-	hapax.Worker
+	driver.Worker
 	State string       // "free", "held", "waiting", "retired" or "poisoned"
 	Until time.Time    // the time of the mark, up to which time was granted
 	Free  time.Time    // when others may have it; zero when free

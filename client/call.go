@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/internal/wire"
 )
@@ -152,7 +153,7 @@ func isTroubled(err error) bool {
 // isPassing reports whether waiting may help, even where another server would not.
 // A limit is for the caller to know of.
 func isPassing(err error) bool {
-	return isTroubled(err) || hapax.IsTransient(err) && !errors.Is(err, hapax.ErrLimitExceeded)
+	return isTroubled(err) || hapax.IsTransient(err) && !errors.Is(err, api.ErrLimitExceeded)
 }
 
 // neverSent reports that no connection came about.

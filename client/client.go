@@ -5,7 +5,7 @@
 //	orders, err := c.Segment(ctx, "orders", hapax.SegmentOptions{})
 //	id, err := orders.Next(ctx) // no call, mostly
 //
-// To the library a Client is one more store: it implements hapax.Store, and each
+// To the library a Client is one more store: it implements driver.Store, and each
 // lease that an issuer asks for is forwarded to the server's store. Issuers on a
 // Client issue at the speed of memory, fetch ahead, and go on through an outage
 // of every server as long as what is leased lasts.
@@ -82,7 +82,7 @@ type Stats struct {
 }
 
 // A Client talks to one or several servers. Its methods are safe for concurrent
-// use. It implements hapax.Store and hapax.StoreClock; tags are administered
+// use. It implements driver.Store and hapax.StoreClock; tags are administered
 // with its methods CreateTag (with hapax.CreateExplicit), UpdateTag and
 // DeleteTag.
 type Client struct {

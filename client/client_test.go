@@ -23,6 +23,7 @@ import (
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/internal/wire"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -35,7 +36,7 @@ type node struct {
 }
 
 // serve starts a server over a store. wrap, if given, comes before its handlers.
-func serve(t testing.TB, store hapax.Store, opts rpcapi.Options, wrap ...func(http.Handler) http.Handler) *node {
+func serve(t testing.TB, store driver.Store, opts rpcapi.Options, wrap ...func(http.Handler) http.Handler) *node {
 	t.Helper()
 	svc, err := service.New(t.Context(), store, service.Options{MaxWait: 500 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -328,7 +329,7 @@ func TestErrorsCrossTheWire(t *testing.T) {
 				}
 				return storetest.Fault{Fail: fmt.Errorf("%w: details", sentinel)}
 			})
-			_, err := c.UpdateTag(t.Context(), "t", hapax.TagUpdate{})
+			_, err := c.UpdateTag(t.Context(), "t", driver.TagUpdate{})
 			if !errors.Is(err, sentinel) || hapax.CodeOf(err) != code {
 				t.Errorf("error is %v; want %v", err, sentinel)
 			}
@@ -340,7 +341,7 @@ func TestErrorsCrossTheWire(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{Fail: want} })
-			_, err := c.UpdateTag(t.Context(), "t", hapax.TagUpdate{})
+			_, err := c.UpdateTag(t.Context(), "t", driver.TagUpdate{})
 			got, ok := errors.AsType[*hapax.ValueError](err)
 			if !ok || got.Field != want.Field || got.Allowed != want.Allowed || !errors.Is(err, want.Err) {
 				t.Fatalf("error is %#v; want %#v", err, want)

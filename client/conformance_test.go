@@ -12,6 +12,7 @@ import (
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/api/rpcapi"
 	"github.com/hapax-id/hapax/store/boltstore"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -37,7 +38,7 @@ func dial(t testing.TB, opts client.Options, urls ...string) *client.Client {
 }
 
 // serveStore returns a client of a server that has nothing but a store.
-func serveStore(t testing.TB, store hapax.Store) *client.Client {
+func serveStore(t testing.TB, store driver.Store) *client.Client {
 	t.Helper()
 	srv := httptest.NewServer(muxOf(rpcapi.NewStore(store, rpcapi.Options{})))
 	t.Cleanup(srv.Close)
@@ -46,9 +47,9 @@ func serveStore(t testing.TB, store hapax.Store) *client.Client {
 
 // TestConformance holds a client to what every store must do, over the network.
 func TestConformance(t *testing.T) {
-	for name, open := range map[string]func(testing.TB) hapax.Store{
-		"memory": func(testing.TB) hapax.Store { return memstore.New() },
-		"bolt": func(t testing.TB) hapax.Store {
+	for name, open := range map[string]func(testing.TB) driver.Store{
+		"memory": func(testing.TB) driver.Store { return memstore.New() },
+		"bolt": func(t testing.TB) driver.Store {
 			store, err := boltstore.Open(t.Context(), filepath.Join(t.TempDir(), "db"), boltstore.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -100,7 +101,7 @@ func (c clocked) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.Exte
 
 // clockedStore is the server's end.
 type clockedStore struct {
-	hapax.Store
+	driver.Store
 
 	*clock
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/api/hapaxv1"
 )
 
@@ -240,7 +241,7 @@ func (l *lease) renew(ctx context.Context) {
 func revokes(err error) bool {
 	switch hapax.ErrorOf(hapax.CodeOf(err)) {
 	case hapax.ErrTagDeleted, hapax.ErrTagNotFound, hapax.ErrKindMismatch,
-		hapax.ErrUnauthenticated, hapax.ErrPermissionDenied, hapax.ErrStoreReplaced, hapax.ErrStoreRolledBack:
+		api.ErrUnauthenticated, api.ErrPermissionDenied, hapax.ErrStoreReplaced, hapax.ErrStoreRolledBack:
 		return true
 	}
 	return false

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/api/rpcapi"
 	"github.com/hapax-id/hapax/internal/patience"
@@ -102,7 +103,7 @@ func TestValidity(t *testing.T) {
 		"token revoked": {
 			validity: long, renewals: 1,
 			end:  func(_ *testing.T, _ *node, _ *testservers.Proxy, denied *atomic.Bool) { denied.Store(true) },
-			want: hapax.ErrUnauthenticated,
+			want: api.ErrUnauthenticated,
 			back: func(_ *testservers.Proxy, denied *atomic.Bool) { denied.Store(false) },
 		},
 		"cut off": {

@@ -9,10 +9,11 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/internal/wire"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 var (
-	_ hapax.Store      = (*Client)(nil)
+	_ driver.Store     = (*Client)(nil)
 	_ hapax.StoreClock = (*Client)(nil)
 )
 
@@ -112,7 +113,7 @@ func tagOf(m *hapaxv1.Tag, err error) (hapax.Tag, error) {
 	return wire.Tag(m)
 }
 
-// Tag implements hapax.TagStore.
+// Tag implements driver.TagStore.
 func (c *Client) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
@@ -123,7 +124,7 @@ func (c *Client) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return tagOf(res.GetTag(), err)
 }
 
-// Tags implements hapax.TagStore.
+// Tags implements driver.TagStore.
 func (c *Client) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	var tags []hapax.Tag
 	for len(tags) < limit {
@@ -147,8 +148,8 @@ func (c *Client) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag
 	return tags, nil
 }
 
-// UpdateTag implements hapax.TagStore.
-func (c *Client) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+// UpdateTag implements driver.TagStore.
+func (c *Client) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
 	}
@@ -161,7 +162,7 @@ func (c *Client) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) 
 	return tagOf(res.GetTag(), err)
 }
 
-// DeleteTag implements hapax.TagStore.
+// DeleteTag implements driver.TagStore.
 func (c *Client) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
@@ -209,8 +210,8 @@ func (c *Client) SealWorker(ctx context.Context, lease hapax.Lease, last int64) 
 	return err
 }
 
-// Workers implements hapax.PoolStore.
-func (c *Client) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
+// Workers implements driver.PoolStore.
+func (c *Client) Workers(ctx context.Context, pool string) ([]driver.Worker, error) {
 	if err := hapax.ValidateName("pool", pool); err != nil {
 		return nil, err
 	}
@@ -220,24 +221,24 @@ func (c *Client) Workers(ctx context.Context, pool string) ([]hapax.Worker, erro
 	return wire.Workers(res.GetWorkers()), err
 }
 
-// RetireWorker implements hapax.PoolStore.
-func (c *Client) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
+// RetireWorker implements driver.PoolStore.
+func (c *Client) RetireWorker(ctx context.Context, pool string, id int64) (driver.Worker, error) {
 	if err := hapax.ValidateName("pool", pool); err != nil {
-		return hapax.Worker{}, err
+		return driver.Worker{}, err
 	}
 	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.RetireWorkerResponse, error) {
 		return s.admin.RetireWorker(ctx, &hapaxv1.RetireWorkerRequest{Pool: pool, Worker: id})
 	})
 	if err != nil {
-		return hapax.Worker{}, err
+		return driver.Worker{}, err
 	}
 	return wire.Worker(res.GetWorker()), nil
 }
 
-// CreatePool implements hapax.PoolStore.
-func (c *Client) CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error) {
+// CreatePool implements driver.PoolStore.
+func (c *Client) CreatePool(ctx context.Context, pool, layout string) (driver.Pool, error) {
 	if err := hapax.ValidateName("pool", pool); err != nil {
-		return hapax.Pool{}, err
+		return driver.Pool{}, err
 	}
 	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.CreatePoolResponse, error) {
 		return s.admin.CreatePool(ctx, &hapaxv1.CreatePoolRequest{Pool: pool, Layout: layout})
@@ -245,10 +246,10 @@ func (c *Client) CreatePool(ctx context.Context, pool, layout string) (hapax.Poo
 	return wire.Pool(res.GetPool()), err
 }
 
-// DeletePool implements hapax.PoolStore.
-func (c *Client) DeletePool(ctx context.Context, pool string) (hapax.Pool, error) {
+// DeletePool implements driver.PoolStore.
+func (c *Client) DeletePool(ctx context.Context, pool string) (driver.Pool, error) {
 	if err := hapax.ValidateName("pool", pool); err != nil {
-		return hapax.Pool{}, err
+		return driver.Pool{}, err
 	}
 	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.DeletePoolResponse, error) {
 		return s.admin.DeletePool(ctx, &hapaxv1.DeletePoolRequest{Pool: pool})
@@ -256,8 +257,8 @@ func (c *Client) DeletePool(ctx context.Context, pool string) (hapax.Pool, error
 	return wire.Pool(res.GetPool()), err
 }
 
-// Pools implements hapax.PoolStore.
-func (c *Client) Pools(ctx context.Context) ([]hapax.Pool, error) {
+// Pools implements driver.PoolStore.
+func (c *Client) Pools(ctx context.Context) ([]driver.Pool, error) {
 	res, err := call(ctx, c, repeatable, func(ctx context.Context, s *server) (*hapaxv1.ListPoolsResponse, error) {
 		return s.admin.ListPools(ctx, &hapaxv1.ListPoolsRequest{})
 	})

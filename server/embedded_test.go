@@ -20,6 +20,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/server"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	os.Unsetenv(serveVariable)
-	server.Main(func(r *strategy.Registry, store hapax.Store) error {
+	server.Main(func(r *strategy.Registry, store driver.Store) error {
 		return errors.Join(
 			r.Register("marked-segment", strategy.Func(func(ctx context.Context, tag hapax.Tag) (hapax.Issuer, error) {
 				s, err := hapax.NewSegment(ctx, store, "marked@"+tag.Name, hapax.SegmentOptions{})

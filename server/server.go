@@ -3,7 +3,7 @@
 // and file, the same protocols, tokens, limits and metrics.
 //
 //	func main() {
-//		server.Main(func(r *strategy.Registry, store hapax.Store) error {
+//		server.Main(func(r *strategy.Registry, store driver.Store) error {
 //			return r.Use(strategy.Plugin{Name: "office-hours", Before: officeHours})
 //		})
 //	}
@@ -13,8 +13,8 @@ import (
 	"context"
 	"os"
 
-	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/cli"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -23,7 +23,7 @@ import (
 //
 // The store is that of the server, behind its witness. It answers once the server has
 // started: a strategy uses it when it opens a tag, and afterwards.
-type Setup = func(r *strategy.Registry, store hapax.Store) error
+type Setup = func(r *strategy.Registry, store driver.Store) error
 
 // Run serves until the context ends or the process is told to stop. The arguments are
 // those of "hapax serve", without these two words; the log goes to standard error.

@@ -39,7 +39,7 @@ func Example() {
 	check(err)
 	defer invoices.Close(ctx)
 	_, err = invoices.Next(ctx)
-	fmt.Println(errors.Is(err, hapax.ErrRejected))
+	fmt.Println(errors.Is(err, strategy.ErrRejected))
 
 	check(strategies.Switch("office-hours", false))
 	id, err := invoices.Next(ctx)

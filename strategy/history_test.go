@@ -142,14 +142,14 @@ func TestHistoryThatCannotBeWritten(t *testing.T) {
 		id, err := l.Next(t.Context())
 		ids := make([]hapax.ID, 3)
 		n, err2 := l.NextN(t.Context(), ids)
-		if sync && (id != 0 || n != 0 || ids[0] != 0 || !errors.Is(err, hapax.ErrPluginFailed) || !errors.Is(err2, hapax.ErrPluginFailed)) {
+		if sync && (id != 0 || n != 0 || ids[0] != 0 || !errors.Is(err, ErrPluginFailed) || !errors.Is(err2, ErrPluginFailed)) {
 			t.Errorf("sync: %d, %d, %v: %v, %v", id, n, ids, err, err2)
 		}
 		if !sync && (id != 1 || n != 3 || err != nil || err2 != nil) {
 			t.Errorf("not sync: %d, %d: %v, %v", id, n, err, err2)
 		}
 		_, err = l.InARow(t.Context(), 5, func(context.Context) (hapax.Grant, error) { return hapax.Grant{Lo: 1, Hi: 6}, nil })
-		if errors.Is(err, hapax.ErrPluginFailed) != sync {
+		if errors.Is(err, ErrPluginFailed) != sync {
 			t.Errorf("sync=%t, in a row: %v", sync, err)
 		}
 	}
@@ -208,11 +208,11 @@ func TestStrictPanic(t *testing.T) {
 	h := openHistory(t, t.TempDir(), HistoryOptions{})
 	strict := Plugin{Name: "strict", Strict: true, After: func(context.Context, Call, Numbers) error { panic("no") }}
 	l := withHistory(t, h, strict)
-	if id, err := l.Next(t.Context()); id != 0 || !errors.Is(err, hapax.ErrPluginFailed) {
+	if id, err := l.Next(t.Context()); id != 0 || !errors.Is(err, ErrPluginFailed) {
 		t.Errorf("%d, %v", id, err)
 	}
 	ids := make([]hapax.ID, 2)
-	if n, err := l.NextN(t.Context(), ids); n != 0 || ids[1] != 0 || !errors.Is(err, hapax.ErrPluginFailed) {
+	if n, err := l.NextN(t.Context(), ids); n != 0 || ids[1] != 0 || !errors.Is(err, ErrPluginFailed) {
 		t.Errorf("%d, %v, %v", n, ids, err)
 	}
 }

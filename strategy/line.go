@@ -184,7 +184,7 @@ func (l *Line) InARow(ctx context.Context, n int64, reserve func(ctx context.Con
 }
 
 func errNotInARow(tag string) error {
-	return fmt.Errorf("%w: a plugin replaces the numbers of %q, so that none are in a row", hapax.ErrRejected, tag)
+	return fmt.Errorf("%w: a plugin replaces the numbers of %q, so that none are in a row", ErrRejected, tag)
 }
 
 // fill is NextN with the plugins of a chain, which may be nil.

@@ -166,10 +166,10 @@ func (p *Plugin) serves(strategy, tag string) bool {
 }
 
 // A VetoError is the veto of a plugin.
-type VetoError = hapax.VetoError
+type VetoError = VetoError
 
 // A PluginError is a hook that returned an error where it has no veto, or panicked.
-type PluginError = hapax.PluginError
+type PluginError = PluginError
 
 // rejected makes a veto of what the Before hook returned.
 func (p *Plugin) rejected(err error) *VetoError {

@@ -133,7 +133,7 @@ func (r *Registry) OpenWith(ctx context.Context, strategy string, tag hapax.Tag,
 	e, ok := r.strategies[strategy]
 	r.mu.Unlock()
 	if !ok {
-		return nil, fmt.Errorf("%w: tag %q has strategy %q, and there are %s", hapax.ErrUnknownStrategy, tag.Name, strategy, cmp.Or(strings.Join(r.Strategies(), ", "), "none"))
+		return nil, fmt.Errorf("%w: tag %q has strategy %q, and there are %s", ErrUnknownStrategy, tag.Name, strategy, cmp.Or(strings.Join(r.Strategies(), ", "), "none"))
 	}
 	issuer, err := e.strategy.Open(ctx, tag)
 	if err != nil {

@@ -119,7 +119,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := r.Open(t.Context(), "x", hapax.Tag{Name: "t"}); !errors.Is(err, hapax.ErrUnknownStrategy) {
+	if _, err := r.Open(t.Context(), "x", hapax.Tag{Name: "t"}); !errors.Is(err, strategy.ErrUnknownStrategy) {
 		t.Errorf("a strategy that is not registered: %v", err)
 	}
 	if _, err := r.Open(t.Context(), "segment", hapax.Tag{}); !errors.Is(err, hapax.ErrInvalidTag) {
@@ -242,16 +242,16 @@ func TestVeto(t *testing.T) {
 	l := open(t, r, "segment", hapax.Tag{Name: "t"})
 	_, err := l.Next(t.Context())
 	veto, ok := errors.AsType[*strategy.VetoError](err)
-	if !ok || veto.Plugin != "door" || hapax.CodeOf(err) != hapax.ErrRejected.Code() || !strings.Contains(err.Error(), "we are closed") {
+	if !ok || veto.Plugin != "door" || hapax.CodeOf(err) != strategy.ErrRejected.Code() || !strings.Contains(err.Error(), "we are closed") {
 		t.Errorf("got %v", err)
 	}
 	if later {
 		t.Error("a plugin was asked after the veto")
 	}
-	if n, err := l.NextN(t.Context(), make([]hapax.ID, 3)); n != 0 || !errors.Is(err, hapax.ErrRejected) {
+	if n, err := l.NextN(t.Context(), make([]hapax.ID, 3)); n != 0 || !errors.Is(err, strategy.ErrRejected) {
 		t.Errorf("the batch got %d, %v", n, err)
 	}
-	if len(told) != 2 || len(handled) != 2 || handled[1].N != 3 || handled[1].Tag != "t" || !errors.Is(handled[1].Err, hapax.ErrRejected) {
+	if len(told) != 2 || len(handled) != 2 || handled[1].N != 3 || handled[1].Tag != "t" || !errors.Is(handled[1].Err, strategy.ErrRejected) {
 		t.Errorf("told %v, handled %v", told, handled)
 	}
 	must(t, r.Remove("door"))
@@ -316,7 +316,7 @@ func TestPanics(t *testing.T) {
 				t.Errorf("told %v", told[0])
 			}
 			if tt.refused {
-				if n != 0 || hapax.CodeOf(err) != hapax.ErrPluginFailed.Code() || reached != 0 {
+				if n != 0 || hapax.CodeOf(err) != strategy.ErrPluginFailed.Code() || reached != 0 {
 					t.Errorf("got %d numbers, %v; the next plugin saw %d calls", n, err, reached)
 				}
 				return

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A PoolTarget is the native store that worker IDs are carried over to.
 type PoolTarget interface {
 	hapax.WorkerStore
-	CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error)
-	Workers(ctx context.Context, pool string) ([]hapax.Worker, error)
+	CreatePool(ctx context.Context, pool, layout string) (driver.Pool, error)
+	Workers(ctx context.Context, pool string) ([]driver.Worker, error)
 }
 
 // A WorkerMove is what is to be done for one worker ID of the tree: the native one

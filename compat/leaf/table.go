@@ -42,7 +42,7 @@ import (
 
 var (
 	_ hapax.SegmentStore = (*Table)(nil)
-	_ hapax.TagStore     = (*Table)(nil)
+	_ driver.TagStore    = (*Table)(nil)
 )
 
 // TableOptions tune a Table. The zero value suits most uses.
@@ -275,7 +275,7 @@ func (t *Table) CreateTag(_ context.Context, tag hapax.Tag, _ hapax.CreateMode) 
 		hapax.ErrNotSupported, mysqldb.Quote(tag.Name), max(tag.Start, 1), max(tag.Step, 1))
 }
 
-// Tag implements hapax.TagStore.
+// Tag implements driver.TagStore.
 func (t *Table) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
@@ -300,7 +300,7 @@ func (t *Table) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return r.asTag(), t.db.Fail(ctx, "leaf_alloc", err)
 }
 
-// Tags implements hapax.TagStore. Rows that cannot be used are left out, and told
+// Tags implements driver.TagStore. Rows that cannot be used are left out, and told
 // to TableOptions.Warn.
 func (t *Table) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	if limit <= 0 {
@@ -342,12 +342,12 @@ func (t *Table) rows(ctx context.Context, after string, f func(row) bool) error 
 	return t.db.Fail(ctx, "leaf_alloc", rows.Err())
 }
 
-// UpdateTag implements hapax.TagStore: rows are changed in the table.
-func (t *Table) UpdateTag(_ context.Context, name string, _ hapax.TagUpdate) (hapax.Tag, error) {
+// UpdateTag implements driver.TagStore: rows are changed in the table.
+func (t *Table) UpdateTag(_ context.Context, name string, _ driver.TagUpdate) (hapax.Tag, error) {
 	return hapax.Tag{}, fmt.Errorf("%w: change the row instead: UPDATE leaf_alloc SET step = … WHERE biz_tag = %s; it counts from the next segment on", hapax.ErrNotSupported, mysqldb.Quote(name))
 }
 
-// DeleteTag implements hapax.TagStore: rows are removed in the table.
+// DeleteTag implements driver.TagStore: rows are removed in the table.
 func (t *Table) DeleteTag(_ context.Context, name string) (hapax.Tag, error) {
 	return hapax.Tag{}, fmt.Errorf("%w: remove the row instead: DELETE FROM leaf_alloc WHERE biz_tag = %s; keep its max_id, as the table keeps no tombstone", hapax.ErrNotSupported, mysqldb.Quote(name))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-id/hapax/compat/leaf"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 func openTable(t testing.TB, url string, opts leaf.TableOptions) *leaf.Table {
@@ -204,7 +205,7 @@ func testNotSupported(t *testing.T, server *testservers.Server) {
 	if !errors.Is(err, hapax.ErrNotSupported) || !strings.Contains(err.Error(), "INSERT INTO leaf_alloc (biz_tag, max_id, step, description) VALUES ('it''s', 5, 7, '')") {
 		t.Errorf("CreateTag: %v; want the statement that makes the row", err)
 	}
-	if _, err := table.UpdateTag(t.Context(), "test", hapax.TagUpdate{}); !errors.Is(err, hapax.ErrNotSupported) {
+	if _, err := table.UpdateTag(t.Context(), "test", driver.TagUpdate{}); !errors.Is(err, hapax.ErrNotSupported) {
 		t.Errorf("UpdateTag: %v", err)
 	}
 	if _, err := table.DeleteTag(t.Context(), "test"); !errors.Is(err, hapax.ErrNotSupported) {

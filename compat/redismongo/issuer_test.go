@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax/compat/redismongo"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
@@ -394,7 +395,7 @@ func TestForeignHashAndStoreThatWentBack(t *testing.T) {
 		t.Errorf("below a hash that exists: %v", err)
 	}
 	floor := int64(6000)
-	_, err = store.UpdateTag(t.Context(), "orders", hapax.TagUpdate{Floor: &floor})
+	_, err = store.UpdateTag(t.Context(), "orders", driver.TagUpdate{Floor: &floor})
 	must(t, err)
 	b := &book{t: t}
 	until(t, "the floor", func() bool {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/boltstore"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/redisstore"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -38,14 +39,14 @@ type place struct{ path, redis, data string }
 
 // open opens the store. One that is shared stands behind a guard: its witness, in the
 // directory, notices where the store goes back, as with a restored backup.
-func (p place) open(ctx context.Context) (hapax.Store, error) {
+func (p place) open(ctx context.Context) (driver.Store, error) {
 	if p.redis == "" {
 		return boltstore.Open(ctx, p.path, boltstore.Options{})
 	}
 	if err := os.MkdirAll(p.data, 0o700); err != nil {
 		return nil, err
 	}
-	return witness.Open(ctx, func(ctx context.Context) (hapax.Store, error) {
+	return witness.Open(ctx, func(ctx context.Context) (driver.Store, error) {
 		return redisstore.Open(ctx, p.redis, redisstore.Options{})
 	}, p.data, witness.Options{})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/server"
 	"github.com/hapax-id/hapax/store/witness"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 func adoptCommand() *cobra.Command {
@@ -263,7 +264,7 @@ func confirm(cmd *cobra.Command, yes bool) error {
 	fmt.Fprint(cmd.ErrOrStderr(), "Raise these marks and go on with this store? [y/N] ")
 	line, err := bufio.NewReader(in).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err != nil || answer != "y" && answer != "yes" {
-		return fmt.Errorf("%w: nothing was changed", hapax.ErrRejected)
+		return fmt.Errorf("%w: nothing was changed", strategy.ErrRejected)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // poolJSON is a pool as --json prints it.
@@ -50,10 +51,10 @@ layout that it had.
 		Args:    arguments(1, 1),
 	}
 	layout := cmd.Flags().String("layout", hapax.LayoutLeaf, "name or spec of the layout")
-	return changePool(cmd, func(ctx context.Context, t target, pool string) (hapax.Pool, error) {
+	return changePool(cmd, func(ctx context.Context, t target, pool string) (driver.Pool, error) {
 		l, err := hapax.ParseLayout(*layout)
 		if err != nil {
-			return hapax.Pool{}, err
+			return driver.Pool{}, err
 		}
 		return t.CreatePool(ctx, pool, l.String())
 	})
@@ -69,7 +70,7 @@ anew, with the layout that it had. A server that issues from the pool refuses.
 ` + targetHelp,
 		Args: arguments(1, 1),
 	}
-	return changePool(cmd, func(ctx context.Context, t target, pool string) (hapax.Pool, error) {
+	return changePool(cmd, func(ctx context.Context, t target, pool string) (driver.Pool, error) {
 		p, err := t.DeletePool(ctx, pool)
 		if errors.Is(err, hapax.ErrPoolNotFound) {
 			err = notInStore(pool)
@@ -79,7 +80,7 @@ anew, with the layout that it had. A server that issues from the pool refuses.
 }
 
 // changePool makes cmd call change with its argument, and print the pool.
-func changePool(cmd *cobra.Command, change func(context.Context, target, string) (hapax.Pool, error)) *cobra.Command {
+func changePool(cmd *cobra.Command, change func(context.Context, target, string) (driver.Pool, error)) *cobra.Command {
 	asJSON := jsonFlag(cmd)
 	where := addTarget(cmd)
 	completeFirst(cmd, where, poolNames)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 )
 
 // A server cannot send a command on to another address, which would be shown the
@@ -56,7 +56,7 @@ func TestUnnamedServerSeesNoToken(t *testing.T) {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = io.WriteString(w, `{"code":"`+string(hapax.ErrUnauthenticated.Code())+`","message":"a token is needed"}`)
+		_, _ = io.WriteString(w, `{"code":"`+string(api.ErrUnauthenticated.Code())+`","message":"a token is needed"}`)
 	}))
 	defer srv.Close()
 	r, err := dial(t.Context(), srv.URL, &credentials{}, false)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/service"
 )
@@ -45,7 +46,7 @@ func dial(ctx context.Context, address string, c *credentials, named bool) (*rem
 // explain adds to an error what the user can do about it.
 func (r *remote) explain(err error) error {
 	switch {
-	case !errors.Is(err, hapax.ErrUnauthenticated):
+	case !errors.Is(err, api.ErrUnauthenticated):
 		return err
 	case r.kept:
 		return fmt.Errorf("%w; the one that is given was not shown, because nobody has named this server: give --server %s or $%s if it is the right one", err, r.address, serverEnv)

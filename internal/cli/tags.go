@@ -10,8 +10,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // tagsPage is how many tags are asked for at a time.
@@ -147,7 +149,7 @@ the one before. Only administrators see these counts.
 				return err
 			}
 			usage, err := t.Usage(ctx, args[0])
-			if err != nil && !errors.Is(err, hapax.ErrPermissionDenied) {
+			if err != nil && !errors.Is(err, api.ErrPermissionDenied) {
 				return err
 			}
 			return printTag(cmd, tag, usage, *asJSON)
@@ -239,14 +241,14 @@ func tagsSetCommand() *cobra.Command {
 				}
 				return nil
 			}
-			u := hapax.TagUpdate{
+			u := driver.TagUpdate{
 				Step: given("step", step), MinStep: given("min-step", minStep), MaxStep: given("max-step", maxStep),
 				Floor: given("floor", floor),
 			}
 			if *code != "" {
 				u.Extra = new(service.CodeExtra(*code, *zone))
 			}
-			if u == (hapax.TagUpdate{}) {
+			if u == (driver.TagUpdate{}) {
 				return hapax.Tag{}, usagef("nothing to change; give --step, --min-step, --max-step, --floor or --code")
 			}
 			return t.UpdateTag(ctx, name, u)

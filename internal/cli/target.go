@@ -18,6 +18,7 @@ import (
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/server"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 const (
@@ -50,16 +51,16 @@ type target interface {
 	Codes(ctx context.Context, tag string, n int) (service.Issued, error)
 	ParseCode(ctx context.Context, tag, code string) (service.ParsedCode, error)
 
-	hapax.TagStore
+	driver.TagStore
 	CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error)
 	Usage(ctx context.Context, tag string) ([]client.Usage, error)
-	Pools(ctx context.Context) ([]hapax.Pool, error)
-	CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error)
-	DeletePool(ctx context.Context, pool string) (hapax.Pool, error)
+	Pools(ctx context.Context) ([]driver.Pool, error)
+	CreatePool(ctx context.Context, pool, layout string) (driver.Pool, error)
+	DeletePool(ctx context.Context, pool string) (driver.Pool, error)
 	PoolStatuses(ctx context.Context) ([]service.PoolStatus, error)
 	WorkerStatuses(ctx context.Context, pool string) ([]service.WorkerStatus, error)
 	WorkerStatus(ctx context.Context, pool string, id int64) (service.WorkerStatus, error)
-	RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error)
+	RetireWorker(ctx context.Context, pool string, id int64) (driver.Worker, error)
 
 	// explain adds to an error what the user can do about it.
 	explain(err error) error
@@ -322,7 +323,7 @@ func (l *local) isSnowflake(ctx context.Context, name string) (bool, error) {
 // than the servers of the store have it configured.
 func (l *local) isFrozen(ctx context.Context, pool string) error {
 	pools, err := l.Pools(ctx)
-	if err != nil || slices.ContainsFunc(pools, func(p hapax.Pool) bool { return p.Name == pool }) {
+	if err != nil || slices.ContainsFunc(pools, func(p driver.Pool) bool { return p.Name == pool }) {
 		return err
 	}
 	return &hapax.ValueError{

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/server"
 	"github.com/hapax-id/hapax/internal/supervise"
@@ -70,8 +71,8 @@ func workerStatusOf(err error) error {
 		{hapax.ErrClockSkew, exitClock},
 		{hapax.ErrWorkerPoisoned, exitClock},
 		{hapax.ErrNoWorker, exitNoWorker},
-		{hapax.ErrUnauthenticated, exitNotAllowed},
-		{hapax.ErrPermissionDenied, exitNotAllowed},
+		{api.ErrUnauthenticated, exitNotAllowed},
+		{api.ErrPermissionDenied, exitNotAllowed},
 		{hapax.ErrStoreUnavailable, exitNoServer},
 		{hapax.ErrRefillPending, exitNoServer},
 	} {

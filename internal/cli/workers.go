@@ -11,6 +11,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 func workersCommand() *cobra.Command {
@@ -177,7 +178,7 @@ func wasUsed(ctx context.Context, t target, name string) error {
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(pools, func(p hapax.Pool) bool { return p.Name == name }) {
+	if !slices.ContainsFunc(pools, func(p driver.Pool) bool { return p.Name == name }) {
 		return notInStore(name)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/server"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // BenchmarkGuardedGrant shows what a grant costs a node, with its witness and its
@@ -35,7 +36,7 @@ func BenchmarkGuardedGrant(b *testing.B) {
 	}
 }
 
-func benchmarkCrowd(b *testing.B, store hapax.Store, callers, tags int) {
+func benchmarkCrowd(b *testing.B, store driver.Store, callers, tags int) {
 	var names []string
 	for range tags {
 		tag, err := hapax.Tag{Name: unusedName("orders")}.WithDefaults()
@@ -119,7 +120,7 @@ func BenchmarkSurvey(b *testing.B) {
 }
 
 // readTags reads all tags, of which there are so many, page by page.
-func readTags(b *testing.B, store hapax.Store, page, want int) {
+func readTags(b *testing.B, store driver.Store, page, want int) {
 	got := 0
 	for after := ""; ; {
 		tags, err := store.Tags(b.Context(), after, page)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	sdk "github.com/hapax-id/hapax/client"
 )
 
@@ -49,10 +50,10 @@ func TestLeaseTokenSeesNoTags(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Tag(t.Context(), "orders"); !errors.Is(err, hapax.ErrPermissionDenied) {
+	if _, err := c.Tag(t.Context(), "orders"); !errors.Is(err, api.ErrPermissionDenied) {
 		t.Errorf("seeing the tag: %v", err)
 	}
-	if _, err := c.Tags(t.Context(), "", 10); !errors.Is(err, hapax.ErrPermissionDenied) {
+	if _, err := c.Tags(t.Context(), "", 10); !errors.Is(err, api.ErrPermissionDenied) {
 		t.Errorf("listing tags: %v", err)
 	}
 	issuer, err := c.Segment(t.Context(), "orders", hapax.SegmentOptions{})

@@ -8,6 +8,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/server"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // BenchmarkGrant shows what a grant costs in each store: of a segment, and of
@@ -31,7 +32,7 @@ func BenchmarkGrant(b *testing.B) {
 	}
 }
 
-func benchmarkSegment(b *testing.B, store hapax.Store) {
+func benchmarkSegment(b *testing.B, store driver.Store) {
 	tag, err := hapax.Tag{Name: unusedName("orders")}.WithDefaults()
 	if err == nil {
 		_, err = store.CreateTag(b.Context(), tag, hapax.CreateExplicit)
@@ -46,7 +47,7 @@ func benchmarkSegment(b *testing.B, store hapax.Store) {
 	}
 }
 
-func benchmarkWorker(b *testing.B, store hapax.Store) {
+func benchmarkWorker(b *testing.B, store driver.Store) {
 	layout, err := hapax.ParseLayout(hapax.LayoutLeaf)
 	if err != nil {
 		b.Fatal(err)

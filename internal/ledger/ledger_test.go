@@ -16,6 +16,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/journal"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -386,7 +387,7 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%v: %s, want %q", recording, tr.Lines[0].Why, why)
 		}
 	}
-	w := Judge(7, "a", Found{Since: noon}, nil, []Candidate{{Name: "worker/default/3", Position: 7, Facts: Facts{Known: true, Exists: true, Mark: 8, Worker: hapax.Worker{Holder: "node-b", Token: 4}}}})
+	w := Judge(7, "a", Found{Since: noon}, nil, []Candidate{{Name: "worker/default/3", Position: 7, Facts: Facts{Known: true, Exists: true, Mark: 8, Worker: driver.Worker{Holder: "node-b", Token: 4}}}})
 	if l := w.Lines[0]; l.Verdict != Elsewhere || *l.Worker != 3 || !strings.Contains(l.Why, "held by node-b, under fencing token 4") {
 		t.Errorf("%+v", l)
 	}

@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A Store is a store whose grants of numbers are recorded before they are used.
 type Store struct {
-	hapax.Store
+	driver.Store
 
 	Ledger *Ledger // nil: nothing is recorded
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/strategy"
 )
@@ -94,9 +95,9 @@ type Facts struct {
 	Known   bool
 	Exists  bool
 	Mark    int64
-	Tag     hapax.Tag    // of a tag
-	Worker  hapax.Worker // of a worker
-	Restart bool         // the tag's numbers restart, on lines of their own
+	Tag     hapax.Tag     // of a tag
+	Worker  driver.Worker // of a worker
+	Restart bool          // the tag's numbers restart, on lines of their own
 
 	// Maker is what makes other numbers of those that the tag is granted, in words; of
 	// those the grants and the mark tell nothing.

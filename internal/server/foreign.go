@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/witness"
@@ -170,7 +171,7 @@ func gated(l net.Listener, places int, c Config, own *service.Service, name stri
 	own.Counting(name)
 	return gate.Listen(l, gate.New(places), true, func() {
 		c.crowded()
-		own.Refused(name, hapax.ErrLimitExceeded.Code())
+		own.Refused(name, api.ErrLimitExceeded.Code())
 	})
 }
 

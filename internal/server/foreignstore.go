@@ -13,6 +13,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // reopenAfter is how long a table that could not be opened is not tried again.
@@ -92,7 +93,7 @@ type noStore struct{}
 
 func (noStore) StoreID(context.Context) (string, error) { return "", hapax.ErrNotSupported }
 
-func (noStore) UpdateTag(context.Context, string, hapax.TagUpdate) (hapax.Tag, error) {
+func (noStore) UpdateTag(context.Context, string, driver.TagUpdate) (hapax.Tag, error) {
 	return hapax.Tag{}, hapax.ErrNotSupported
 }
 
@@ -121,20 +122,20 @@ func (noStore) ExtendWorker(_ context.Context, l hapax.Lease, _ hapax.ExtendRequ
 
 func (noStore) SealWorker(context.Context, hapax.Lease, int64) error { return hapax.ErrNotSupported }
 
-func (noStore) Pools(context.Context) ([]hapax.Pool, error) { return nil, nil }
+func (noStore) Pools(context.Context) ([]driver.Pool, error) { return nil, nil }
 
-func (noStore) CreatePool(context.Context, string, string) (hapax.Pool, error) {
-	return hapax.Pool{}, hapax.ErrNotSupported
+func (noStore) CreatePool(context.Context, string, string) (driver.Pool, error) {
+	return driver.Pool{}, hapax.ErrNotSupported
 }
 
-func (noStore) DeletePool(context.Context, string) (hapax.Pool, error) {
-	return hapax.Pool{}, hapax.ErrNotSupported
+func (noStore) DeletePool(context.Context, string) (driver.Pool, error) {
+	return driver.Pool{}, hapax.ErrNotSupported
 }
 
-func (noStore) Workers(context.Context, string) ([]hapax.Worker, error) { return nil, nil }
+func (noStore) Workers(context.Context, string) ([]driver.Worker, error) { return nil, nil }
 
-func (noStore) RetireWorker(context.Context, string, int64) (hapax.Worker, error) {
-	return hapax.Worker{}, hapax.ErrNotSupported
+func (noStore) RetireWorker(context.Context, string, int64) (driver.Worker, error) {
+	return driver.Worker{}, hapax.ErrNotSupported
 }
 
 // A foreignTable grants segments of a foreign system's rows.

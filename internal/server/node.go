@@ -22,6 +22,7 @@ import (
 	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/leasecache"
 	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/strategy"
@@ -39,7 +40,7 @@ const (
 // A Node is an open data directory with its store. Only one process has a data
 // directory open at a time.
 type Node struct {
-	Store    hapax.Store
+	Store    driver.Store
 	Instance string           // identifies the node with the store; unlike any other's
 	Guard    *witness.Guarded // the store again; nil for one that forgets everything anyway
 	Ledger   *ledger.Ledger   // of the grants that the node takes; nil for none
@@ -309,7 +310,7 @@ func (n *Node) unlessFull(what string, err error) error {
 
 // cache returns a cache of a pool's lease in the data directory, in front of the
 // store. Where there can be none it is the store.
-func (n *Node) cache(ctx context.Context, pool string, store hapax.Store) (hapax.WorkerStore, error) {
+func (n *Node) cache(ctx context.Context, pool string, store driver.Store) (hapax.WorkerStore, error) {
 	sum := sha256.Sum256([]byte(pool)) // a pool's name may hold what a file's cannot
 	path := filepath.Join(n.dir, leasePrefix+hex.EncodeToString(sum[:8]))
 	warn := func(code, message string) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -32,7 +33,7 @@ plugins:
   who: {kind: history, sync: true, age: 2h, size: 3}
   hide: {kind: scramble, tags: coupons, key: k1, digits: 6, order: -1}
   brought: {order: 7, off: true}
-`, func(r *strategy.Registry, _ hapax.Store) error {
+`, func(r *strategy.Registry, _ driver.Store) error {
 		return errors.Join(
 			r.Register("mine", strategy.Func(func(context.Context, hapax.Tag) (hapax.Issuer, error) { return nil, errors.New("none") })),
 			r.Use(strategy.Plugin{Name: "brought"}))
@@ -88,7 +89,7 @@ func TestWrongPlugins(t *testing.T) {
 		"misspelt":             {"x: {knd: rate}", "did you mean plugins.x.kind?"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := loadPlugins(t, "plugins:\n  "+c.text, func(r *strategy.Registry, _ hapax.Store) error { return r.Use(strategy.Plugin{Name: "brought"}) })
+			_, err := loadPlugins(t, "plugins:\n  "+c.text, func(r *strategy.Registry, _ driver.Store) error { return r.Use(strategy.Plugin{Name: "brought"}) })
 			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, hapax.ErrInvalidArgument) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -17,7 +17,7 @@ func TestStopsWithoutAStuckCall(t *testing.T) {
 	c := DefaultConfig()
 	c.HTTP, c.RESP, c.Data, c.Drain = "127.0.0.1:0", "", t.TempDir(), time.Millisecond
 	entered, never := make(chan struct{}), make(chan struct{})
-	c.Setup = func(r *strategy.Registry, _ hapax.Store) error {
+	c.Setup = func(r *strategy.Registry, _ driver.Store) error {
 		return r.Use(strategy.Plugin{Name: "stuck", Before: func(context.Context, strategy.Call) error {
 			close(entered)
 			<-never

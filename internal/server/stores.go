@@ -13,7 +13,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/boltstore"
 	"github.com/hapax-id/hapax/store/driver"
@@ -150,7 +149,7 @@ func (o opener) guard(ctx context.Context, w *witness.Witness, opts witness.Opti
 }
 
 // open opens the store, and says what is the matter where it cannot.
-func (o opener) open(ctx context.Context) (hapax.Store, error) {
+func (o opener) open(ctx context.Context) (driver.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	store, err := o.dial(ctx)
@@ -160,7 +159,7 @@ func (o opener) open(ctx context.Context) (hapax.Store, error) {
 	return store, o.explain(err)
 }
 
-func (o opener) dial(ctx context.Context) (hapax.Store, error) {
+func (o opener) dial(ctx context.Context) (driver.Store, error) {
 	scheme, _, _ := strings.Cut(o.url, ":")
 	switch scheme {
 	case "memory":

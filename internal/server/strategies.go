@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/strategy"
 )
 
 // A Setup registers the strategies and plugins of a program that runs a server. The
 // store is the server's; it answers once tags are opened, and not during the call.
-type Setup func(r *strategy.Registry, store hapax.Store) error
+type Setup func(r *strategy.Registry, store driver.Store) error
 
 // Strategies returns the registry of a server: the plugins of the configuration, and
 // what c.Setup registers, over a store that may be given later.
@@ -38,7 +39,7 @@ func (c Config) Strategies(log *slog.Logger, store *LateStore) (*strategy.Regist
 }
 
 // A LateStore is a store that is given when it is open. Before, it is closed.
-type LateStore struct{ hapax.Store }
+type LateStore struct{ driver.Store }
 
 // NewLateStore returns a LateStore without a store.
 func NewLateStore() *LateStore {

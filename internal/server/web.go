@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/api/rpcapi"
 	"github.com/hapax-id/hapax/internal/gate"
@@ -98,7 +98,7 @@ func (s *server) gated(l net.Listener, policy *auth.Policy) net.Listener {
 	s.gates = append(s.gates, g)
 	return gate.Listen(l, g, strangers, func() {
 		s.config.crowded()
-		s.service.Refused(httpapi.API, hapax.ErrLimitExceeded.Code())
+		s.service.Refused(httpapi.API, api.ErrLimitExceeded.Code())
 	})
 }
 

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // Tag returns one tag, also when it is a tombstone. ErrTagNotFound.
@@ -93,7 +95,7 @@ func (s *Service) mayCreate(ctx context.Context, tag hapax.Tag) (undo func(), er
 	}
 	caller := auth.FromContext(ctx)
 	if !caller.MayDefine(name) && !isPlain(tag) {
-		return nil, fmt.Errorf("%w: %q may not define the tag %q by its first use; have an administrator create it", hapax.ErrPermissionDenied, caller.Name(), name)
+		return nil, fmt.Errorf("%w: %q may not define the tag %q by its first use; have an administrator create it", api.ErrPermissionDenied, caller.Name(), name)
 	}
 	s.mu.Lock()
 	live := s.live
@@ -107,7 +109,7 @@ func (s *Service) mayCreate(ctx context.Context, tag hapax.Tag) (undo func(), er
 	}
 	if live >= s.opts.MaxTags {
 		return nil, fmt.Errorf("%w: there are %d tags, and first use creates no more than %d; create %q explicitly, or raise max_tags",
-			hapax.ErrLimitExceeded, live, s.opts.MaxTags, name)
+			api.ErrLimitExceeded, live, s.opts.MaxTags, name)
 	}
 	return caller.TakeNewTag()
 }
@@ -125,7 +127,7 @@ func isPlain(tag hapax.Tag) bool {
 
 // UpdateTag changes a segment tag; issuers adopt the change with their next
 // grant. ErrTagNotFound, ErrTagDeleted, ErrKindMismatch.
-func (s *Service) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+func (s *Service) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
 	}
@@ -186,27 +188,27 @@ func (s *Service) reopen(name string) {
 }
 
 // Workers returns the workers of a pool that were ever used, by worker ID.
-func (s *Service) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
+func (s *Service) Workers(ctx context.Context, pool string) ([]driver.Worker, error) {
 	if err := hapax.ValidateName("pool", pool); err != nil {
 		return nil, err
 	}
-	return admin(ctx, s, func(ctx context.Context) ([]hapax.Worker, error) { return s.store.Workers(ctx, pool) })
+	return admin(ctx, s, func(ctx context.Context) ([]driver.Worker, error) { return s.store.Workers(ctx, pool) })
 }
 
 // CreatePool freezes a pool's layout. A configured pool has the layout that the
 // configuration says. ErrLayoutMismatch.
-func (s *Service) CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error) {
+func (s *Service) CreatePool(ctx context.Context, pool, layout string) (driver.Pool, error) {
 	l, err := hapax.ParseLayout(layout)
 	if err == nil {
 		err = checkForm("pool", pool)
 	}
 	if err != nil {
-		return hapax.Pool{}, err
+		return driver.Pool{}, err
 	}
 	if c, err := s.opts.Pools[pool].layout(); err != nil || !c.IsZero() && c != l {
-		return hapax.Pool{}, errors.Join(err, fmt.Errorf("%w: the configuration says %s for pool %q", hapax.ErrLayoutMismatch, c, pool))
+		return driver.Pool{}, errors.Join(err, fmt.Errorf("%w: the configuration says %s for pool %q", hapax.ErrLayoutMismatch, c, pool))
 	}
-	created, err := admin(ctx, s, func(ctx context.Context) (hapax.Pool, error) { return s.store.CreatePool(ctx, pool, l.String()) })
+	created, err := admin(ctx, s, func(ctx context.Context) (driver.Pool, error) { return s.store.CreatePool(ctx, pool, l.String()) })
 	s.Attempted(ctx, "create pool", err, "pool", pool, "layout", l.String())
 	return created, err
 }
@@ -214,14 +216,14 @@ func (s *Service) CreatePool(ctx context.Context, pool, layout string) (hapax.Po
 // DeletePool removes a pool of which no worker ID was used, and leaves a
 // tombstone of any other. ErrPoolNotFound, ErrInvalidArgument for a pool that is in
 // use on this node.
-func (s *Service) DeletePool(ctx context.Context, pool string) (hapax.Pool, error) {
+func (s *Service) DeletePool(ctx context.Context, pool string) (driver.Pool, error) {
 	s.mu.Lock()
 	p := s.pools[pool]
 	s.mu.Unlock()
 	if p != nil && p.issuer.Load() != nil {
-		return hapax.Pool{}, outOfRange("pool", pool, "a pool that this node does not issue from")
+		return driver.Pool{}, outOfRange("pool", pool, "a pool that this node does not issue from")
 	}
-	deleted, err := admin(ctx, s, func(ctx context.Context) (hapax.Pool, error) { return s.store.DeletePool(ctx, pool) })
+	deleted, err := admin(ctx, s, func(ctx context.Context) (driver.Pool, error) { return s.store.DeletePool(ctx, pool) })
 	s.Attempted(ctx, "delete pool", err, "pool", pool)
 	if err == nil {
 		s.mu.Lock()
@@ -232,13 +234,13 @@ func (s *Service) DeletePool(ctx context.Context, pool string) (hapax.Pool, erro
 }
 
 // Pools returns the pools that exist, tombstones among them, by name.
-func (s *Service) Pools(ctx context.Context) ([]hapax.Pool, error) {
-	return admin(ctx, s, func(ctx context.Context) ([]hapax.Pool, error) { return s.store.Pools(ctx) })
+func (s *Service) Pools(ctx context.Context) ([]driver.Pool, error) {
+	return admin(ctx, s, func(ctx context.Context) ([]driver.Pool, error) { return s.store.Pools(ctx) })
 }
 
 // A PoolStatus is a pool as seen from this node.
 type PoolStatus struct {
-	hapax.Pool
+	driver.Pool
 	Configured bool                  // named in the options
 	Frozen     bool                  // in the store, which never changes its layout
 	Issuer     *hapax.SnowflakeStats // nil if no tag of the pool was used here
@@ -266,7 +268,7 @@ func (s *Service) PoolStatuses(ctx context.Context) ([]PoolStatus, error) {
 			if err != nil {
 				return nil, err
 			}
-			p = &PoolStatus{Pool: hapax.Pool{Name: name, Layout: layout.String()}}
+			p = &PoolStatus{Pool: driver.Pool{Name: name, Layout: layout.String()}}
 			byName[name] = p
 		}
 		_, p.Configured = s.opts.Pools[name]

@@ -6,7 +6,9 @@ import (
 	"log/slog"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // Attempted writes to the audit log what somebody did who may do more than take
@@ -40,8 +42,8 @@ func (s *Service) Attempted(ctx context.Context, action string, err error, about
 // not have.
 func isRefused(err error) bool {
 	for _, e := range []*hapax.Error{
-		hapax.ErrUnauthenticated, hapax.ErrPermissionDenied, hapax.ErrLimitExceeded, hapax.ErrLeaseLost,
-		hapax.ErrInvalidArgument, hapax.ErrInvalidTag, hapax.ErrLayoutMismatch, hapax.ErrFenced, hapax.ErrRejected,
+		api.ErrUnauthenticated, api.ErrPermissionDenied, api.ErrLimitExceeded, hapax.ErrLeaseLost,
+		hapax.ErrInvalidArgument, hapax.ErrInvalidTag, hapax.ErrLayoutMismatch, hapax.ErrFenced, strategy.ErrRejected,
 	} {
 		if errors.Is(err, e) {
 			return true
@@ -54,5 +56,5 @@ func isRefused(err error) bool {
 // get another answer.
 func isPersonal(err error) bool {
 	_, limited := errors.AsType[*auth.LimitError](err)
-	return limited || errors.Is(err, hapax.ErrPermissionDenied)
+	return limited || errors.Is(err, api.ErrPermissionDenied)
 }

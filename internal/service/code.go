@@ -13,6 +13,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/codec"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A tag's code and strategy, and the plugins that replace its numbers, stand in
@@ -258,7 +259,7 @@ func (s *Service) settleCode(ctx context.Context, t hapax.Tag, mode hapax.Create
 }
 
 // updateCode is UpdateTag where the Extra changes.
-func (s *Service) updateCode(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+func (s *Service) updateCode(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
 	select {
 	case s.recoding <- struct{}{}: // one at a time, so that none is lost among the old ones
 		defer func() { <-s.recoding }()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -158,7 +159,7 @@ func TestOldLinesAreClosedAndRetired(t *testing.T) {
 // back, which are restarted, and which retire each other's lines.
 type codeWorld struct {
 	t     *testing.T
-	store hapax.Store
+	store driver.Store
 	nodes []*codeNode
 }
 
@@ -179,7 +180,7 @@ func (w *codeWorld) start(n *codeNode) {
 
 // playCodes lets nodes over a store issue codes at random. It returns a text that
 // came twice; empty if none did. Where the store is broken, calls may fail.
-func playCodes(t *testing.T, store hapax.Store, seed uint64, broken bool) (twice string) {
+func playCodes(t *testing.T, store driver.Store, seed uint64, broken bool) (twice string) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := &codeWorld{t: t, store: store}
 	start := berlin(t, "2026-10-24 23:59:30") // the day after has 25 hours
@@ -247,7 +248,7 @@ func TestCodesAreUniqueWhateverTheClocksDo(t *testing.T) {
 // resetting is a store as others do it: there is one counter, which is set back
 // when another period begins.
 type resetting struct {
-	hapax.Store
+	driver.Store
 
 	mu     sync.Mutex // guards the fields below
 	period string
@@ -340,7 +341,7 @@ func TestCodesSupersedeEachOther(t *testing.T) {
 		before := mustCodes(t, s, "coupons", 2)
 		set := func(spec string) error {
 			extra := CodeExtra(spec, "")
-			_, err := s.UpdateTag(t.Context(), "coupons", hapax.TagUpdate{Extra: &extra})
+			_, err := s.UpdateTag(t.Context(), "coupons", driver.TagUpdate{Extra: &extra})
 			return err
 		}
 		for spec, want := range map[string]string{

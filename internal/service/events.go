@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 const (
@@ -206,12 +207,12 @@ func (s *Service) Refused(api string, code hapax.Code) {
 func (s *Service) Failed(api string, err error) {
 	code := hapax.CodeOf(err)
 	s.metrics.errors.WithLabelValues(api, string(code)).Inc()
-	if code != hapax.ErrInternal.Code() && code != hapax.ErrStoreCorrupt.Code() && code != hapax.ErrPluginFailed.Code() {
+	if code != hapax.ErrInternal.Code() && code != hapax.ErrStoreCorrupt.Code() && code != strategy.ErrPluginFailed.Code() {
 		return
 	}
 	if pass, dropped := s.throttle.pass("failed"); pass {
 		about := []any{"api", api, "code", string(code), "err", err, "suppressed", dropped}
-		if e, ok := errors.AsType[*hapax.PluginError](err); ok && e.Stack != nil {
+		if e, ok := errors.AsType[*strategy.PluginError](err); ok && e.Stack != nil {
 			about = append(about, "stack", string(e.Stack))
 		}
 		s.log.Error("request failed", about...)

@@ -10,6 +10,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/identity"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // trouble is why something has not succeeded yet.
@@ -528,6 +529,6 @@ func (i impatient) StoreTime(ctx context.Context) (time.Time, error) {
 	return ask(ctx, i, i.probe.StoreTime)
 }
 
-func (i impatient) Pools(ctx context.Context) ([]hapax.Pool, error) {
+func (i impatient) Pools(ctx context.Context) ([]driver.Pool, error) {
 	return ask(ctx, i, i.probe.Pools)
 }

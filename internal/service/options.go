@@ -13,6 +13,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/ledger"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -91,7 +92,7 @@ type Options struct {
 	// Cache, if set, stands between the issuer of a pool with PoolConfig.Cache and
 	// the store, so that it can start while the store is away. What it returns is
 	// the caller's to close, after Close.
-	Cache func(ctx context.Context, pool string, store hapax.Store) (hapax.WorkerStore, error)
+	Cache func(ctx context.Context, pool string, store driver.Store) (hapax.WorkerStore, error)
 
 	// Ledger, if set, records every grant before it is used. It is the caller's to
 	// close, after Close.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/codec"
 )
 
@@ -249,7 +250,7 @@ func (s *Service) checkBegun(ctx context.Context, name string) error {
 		return err
 	}
 	return fmt.Errorf("%w: the period of %q begins at %s; a token takes numbers of it earlier only if its tags name lines of periods, such as %s*",
-		hapax.ErrPermissionDenied, name, from.Format(time.RFC3339), parent+lineMark)
+		api.ErrPermissionDenied, name, from.Format(time.RFC3339), parent+lineMark)
 }
 
 // checkClock refuses to choose a period by a clock that differs too much from the store's,

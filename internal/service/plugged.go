@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // Plugins stand around the calls of callers, not around lines: one call goes through
@@ -139,7 +140,7 @@ func (s *Service) freeze(t hapax.Tag) (hapax.Tag, error) {
 	}
 	if r.Strategy != "" {
 		if !slices.Contains(s.strategies.Strategies(), r.Strategy) {
-			return t, fmt.Errorf("%w: tag %q: strategy %q", hapax.ErrUnknownStrategy, t.Name, r.Strategy)
+			return t, fmt.Errorf("%w: tag %q: strategy %q", strategy.ErrUnknownStrategy, t.Name, r.Strategy)
 		}
 		if c, err := s.opts.code(t); err != nil || c.hasPeriod() {
 			return t, firstOf(err, outOfRange("code", r.Spec, "a code without a period, because the tag has a custom strategy"))
@@ -169,7 +170,7 @@ func (s *Service) checkFrozen(t hapax.Tag) error {
 	}
 	if here := s.strategies.Frozen(StrategyName(t), t.Name); !slices.Equal(r.Replaced, here) {
 		return fmt.Errorf("%w: %q was created with %s, and this node has %s; configure the plugins as they were, or take another tag: else a number could come twice",
-			hapax.ErrPluginMismatch, t.Name, replacedBy(r.Replaced), replacedBy(here))
+			strategy.ErrPluginMismatch, t.Name, replacedBy(r.Replaced), replacedBy(here))
 	}
 	return nil
 }
@@ -188,7 +189,7 @@ func sameFrozen(was, is hapax.Tag) error {
 	case a.Strategy != b.Strategy:
 		return outOfRange("strategy", StrategyName(is), StrategyName(was)+", which the tag had before it was deleted")
 	case !slices.Equal(a.Replaced, b.Replaced):
-		return fmt.Errorf("%w: %q had %s before it was deleted, and would have %s", hapax.ErrPluginMismatch, is.Name, replacedBy(a.Replaced), replacedBy(b.Replaced))
+		return fmt.Errorf("%w: %q had %s before it was deleted, and would have %s", strategy.ErrPluginMismatch, is.Name, replacedBy(a.Replaced), replacedBy(b.Replaced))
 	}
 	return nil
 }
@@ -238,7 +239,7 @@ func (s *Service) mayLease(ctx context.Context, t hapax.Tag, n int64) error {
 		return err
 	}
 	if here := s.strategies.Frozen(name, t.Name); len(r.Replaced) > 0 || len(here) > 0 {
-		return fmt.Errorf("%w: a plugin replaces the numbers of %q, so they cannot be leased", hapax.ErrRejected, t.Name)
+		return fmt.Errorf("%w: a plugin replaces the numbers of %q, so they cannot be leased", strategy.ErrRejected, t.Name)
 	}
 	return s.strategies.Ask(ctx, name, t.Name, n)
 }
@@ -259,7 +260,7 @@ func (s *Service) mayLeaseWorkers(ctx context.Context, pool string) error {
 			refused = refused || err == nil && !t.Deleted && t.Kind == hapax.KindSnowflake && t.Pool == pool
 		}
 		if refused {
-			return fmt.Errorf("%w: plugin %q applies to numbers of pool %q, so its workers cannot be leased", hapax.ErrRejected, p.Name, pool)
+			return fmt.Errorf("%w: plugin %q applies to numbers of pool %q, so its workers cannot be leased", strategy.ErrRejected, p.Name, pool)
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/strategy"
 )
@@ -139,7 +140,7 @@ type twin struct {
 // A world is some nodes on a store, with plugins that strike at random, and all the
 // numbers that their callers got.
 type world struct {
-	store hapax.Store
+	store driver.Store
 	twin  twin
 	roll  dice
 	back  *givenBack
@@ -204,7 +205,7 @@ func (w *world) note(tag string, ids []hapax.ID, err error) (again string) {
 	w.calls++
 	if err != nil {
 		w.fails++
-		if !errors.Is(err, hapax.ErrRejected) && !errors.Is(err, hapax.ErrPluginFailed) {
+		if !errors.Is(err, strategy.ErrRejected) && !errors.Is(err, strategy.ErrPluginFailed) {
 			return fmt.Sprintf("not a number but %v", err)
 		}
 		return ""

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 	"github.com/hapax-id/hapax/strategy"
@@ -107,7 +108,7 @@ func TestStrategyOfOnesOwn(t *testing.T) {
 	if err != nil || StrategyOf(tag) != "tens" || tag.Kind != hapax.KindSegment {
 		t.Errorf("stored is %+v, %v", tag, err)
 	}
-	if _, err := s.UpdateTag(t.Context(), "steps", hapax.TagUpdate{Extra: new(CodeExtra("S-{id:6}", ""))}); err != nil {
+	if _, err := s.UpdateTag(t.Context(), "steps", driver.TagUpdate{Extra: new(CodeExtra("S-{id:6}", ""))}); err != nil {
 		t.Fatal(err)
 	}
 	if tag, err = s.Tag(t.Context(), "steps"); err != nil || StrategyOf(tag) != "tens" {
@@ -123,13 +124,13 @@ func TestStrategyOfOnesOwn(t *testing.T) {
 
 	// A node without the strategy refuses the tag, and one of the same name is another.
 	other := open(t, store, Options{})
-	if _, err := other.Next(t.Context(), "steps"); !errors.Is(err, hapax.ErrUnknownStrategy) || !strings.Contains(err.Error(), `"tens"`) {
+	if _, err := other.Next(t.Context(), "steps"); !errors.Is(err, strategy.ErrUnknownStrategy) || !strings.Contains(err.Error(), `"tens"`) {
 		t.Errorf("without the strategy: %v", err)
 	}
 	if _, err := other.Allocate(t.Context(), "steps", 1, ""); !errors.Is(err, hapax.ErrKindMismatch) {
 		t.Errorf("a lease without the strategy: %v", err)
 	}
-	if _, err := other.CreateTag(t.Context(), hapax.Tag{Name: "x", Extra: `{"code":1,"strategy":"tens"}`}, hapax.CreateExplicit); !errors.Is(err, hapax.ErrUnknownStrategy) {
+	if _, err := other.CreateTag(t.Context(), hapax.Tag{Name: "x", Extra: `{"code":1,"strategy":"tens"}`}, hapax.CreateExplicit); !errors.Is(err, strategy.ErrUnknownStrategy) {
 		t.Errorf("a new tag without the strategy: %v", err)
 	}
 	if _, err := other.DeleteTag(t.Context(), "steps"); err != nil {
@@ -248,7 +249,7 @@ func TestVetoInEveryWay(t *testing.T) {
 			}
 			_, err := take(t.Context(), s, "orders", 3)
 			veto, ok := errors.AsType[*strategy.VetoError](err)
-			if !ok || veto.Plugin != "hours" || !errors.Is(err, words) || hapax.CodeOf(err) != hapax.ErrRejected.Code() {
+			if !ok || veto.Plugin != "hours" || !errors.Is(err, words) || hapax.CodeOf(err) != strategy.ErrRejected.Code() {
 				t.Errorf("got %v", err)
 			}
 			if _, err := take(t.Context(), s, "other", 3); err != nil {
@@ -268,10 +269,10 @@ func TestVetoOfOne(t *testing.T) {
 	r := newStrategies(t, strategy.Plugin{Name: "no", Before: func(context.Context, strategy.Call) error { return errors.New("no") }})
 	s := open(t, memstore.New(), Options{Strategies: r})
 	for range 2 {
-		if _, err := s.Next(t.Context(), "orders"); !errors.Is(err, hapax.ErrRejected) {
+		if _, err := s.Next(t.Context(), "orders"); !errors.Is(err, strategy.ErrRejected) {
 			t.Errorf("Next: %v", err)
 		}
-		if _, err := s.NextBytes(t.Context(), []byte("orders")); !errors.Is(err, hapax.ErrRejected) {
+		if _, err := s.NextBytes(t.Context(), []byte("orders")); !errors.Is(err, strategy.ErrRejected) {
 			t.Errorf("NextBytes: %v", err)
 		}
 	}
@@ -348,16 +349,16 @@ func TestReplacedIsFrozen(t *testing.T) {
 		t.Errorf("the last number is told as %d, which was not shown", id)
 	}
 	for _, node := range []string{"another", "without", "both"} {
-		if _, err := nodes[node].Next(t.Context(), "coupons"); !errors.Is(err, hapax.ErrPluginMismatch) {
+		if _, err := nodes[node].Next(t.Context(), "coupons"); !errors.Is(err, strategy.ErrPluginMismatch) {
 			t.Errorf("%s: %v", node, err)
 		}
 	}
 	for node, s := range nodes {
-		if _, err := s.Allocate(t.Context(), "coupons", 1, ""); !errors.Is(err, hapax.ErrRejected) {
+		if _, err := s.Allocate(t.Context(), "coupons", 1, ""); !errors.Is(err, strategy.ErrRejected) {
 			t.Errorf("%s: a lease: %v", node, err)
 		}
 	}
-	if _, err := nodes["same"].Reserve(t.Context(), "coupons", 5); !errors.Is(err, hapax.ErrRejected) {
+	if _, err := nodes["same"].Reserve(t.Context(), "coupons", 5); !errors.Is(err, strategy.ErrRejected) {
 		t.Errorf("in a row: %v", err)
 	}
 
@@ -369,13 +370,13 @@ func TestReplacedIsFrozen(t *testing.T) {
 			t.Fatal(err)
 		}
 		with := open(t, store, Options{Strategies: newStrategies(t, newScramble(t, a))})
-		if _, err := with.Next(t.Context(), def.Name); !errors.Is(err, hapax.ErrPluginMismatch) {
+		if _, err := with.Next(t.Context(), def.Name); !errors.Is(err, strategy.ErrPluginMismatch) {
 			t.Errorf("%s: %v", def.Name, err)
 		}
 		if _, err := without.DeleteTag(t.Context(), def.Name); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := with.CreateTag(t.Context(), def, hapax.CreateExplicit); !errors.Is(err, hapax.ErrPluginMismatch) {
+		if _, err := with.CreateTag(t.Context(), def, hapax.CreateExplicit); !errors.Is(err, strategy.ErrPluginMismatch) {
 			t.Errorf("%s, revived: %v", def.Name, err)
 		}
 	}
@@ -394,7 +395,7 @@ func TestReplacedWhileIdle(t *testing.T) {
 		if err := r.Switch("scramble", false); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Next(t.Context(), "coupons"); !errors.Is(err, hapax.ErrPluginMismatch) {
+		if _, err := s.Next(t.Context(), "coupons"); !errors.Is(err, strategy.ErrPluginMismatch) {
 			t.Errorf("switched off: %v", err)
 		}
 		time.Sleep(2 * refusalLife)
@@ -448,7 +449,7 @@ func TestWorkersOfPlugins(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := s.AcquireWorker(t.Context(), hapax.AcquireRequest{Pool: hapax.DefaultPool, Holder: "h", Term: hapax.Term{Now: time.Now(), Length: time.Second}})
-			if errors.Is(err, hapax.ErrRejected) != c.refused || err != nil && !c.refused {
+			if errors.Is(err, strategy.ErrRejected) != c.refused || err != nil && !c.refused {
 				t.Errorf("got %v, want refused: %v", err, c.refused)
 			}
 		})
@@ -465,7 +466,7 @@ func TestSetPlugin(t *testing.T) {
 	if err != nil || !st.On || st.Order != 7 || !slices.Equal(st.Hooks, []string{"Before"}) {
 		t.Errorf("got %+v, %v", st, err)
 	}
-	if _, err := s.Next(t.Context(), "orders"); !errors.Is(err, hapax.ErrRejected) {
+	if _, err := s.Next(t.Context(), "orders"); !errors.Is(err, strategy.ErrRejected) {
 		t.Errorf("switched on: %v", err)
 	}
 	if all := s.Plugins(); len(all) != 1 || all[0].Vetoes != 1 {
@@ -503,7 +504,7 @@ func TestUsage(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := s.NextN(ctx, "orders", make([]hapax.ID, 5)); !errors.Is(err, hapax.ErrRejected) {
+		if _, err := s.NextN(ctx, "orders", make([]hapax.ID, 5)); !errors.Is(err, strategy.ErrRejected) {
 			t.Errorf("beyond the quota: %v", err)
 		}
 		got := s.Usage("orders")

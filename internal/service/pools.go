@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/identity"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // hasPool reports whether a pool of that name may be made in the store: one that
@@ -35,7 +36,7 @@ func (o Options) layoutOf(pool string) (hapax.Layout, error) {
 
 // CheckPools compares the pools of a store with the options. A pool whose layout
 // is configured otherwise than it is frozen is ErrLayoutMismatch.
-func (o Options) CheckPools(stored []hapax.Pool) error {
+func (o Options) CheckPools(stored []driver.Pool) error {
 	var errs []error
 	for _, p := range stored {
 		errs = append(errs, o.checkPool(p))
@@ -49,7 +50,7 @@ func (o Options) CheckPools(stored []hapax.Pool) error {
 // checkFixed refuses a worker ID that is told by its number and that the layout does not
 // have, where the configuration names no layout: the one that the store has frozen, or
 // the default, counts.
-func (c PoolConfig) checkFixed(name string, stored []hapax.Pool) error {
+func (c PoolConfig) checkFixed(name string, stored []driver.Pool) error {
 	if c.Layout != "" {
 		return nil // judged before the start
 	}
@@ -63,7 +64,7 @@ func (c PoolConfig) checkFixed(name string, stored []hapax.Pool) error {
 		return nil
 	}
 	text := hapax.LayoutLeaf
-	if i := slices.IndexFunc(stored, func(p hapax.Pool) bool { return p.Name == name }); i >= 0 {
+	if i := slices.IndexFunc(stored, func(p driver.Pool) bool { return p.Name == name }); i >= 0 {
 		text = stored[i].Layout
 	}
 	layout, err := hapax.ParseLayout(text)
@@ -76,7 +77,7 @@ func (c PoolConfig) checkFixed(name string, stored []hapax.Pool) error {
 	return nil
 }
 
-func (o Options) checkPool(stored hapax.Pool) error {
+func (o Options) checkPool(stored driver.Pool) error {
 	configured, err := o.Pools[stored.Name].layout()
 	if err != nil || configured.IsZero() || configured.String() == stored.Layout {
 		return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -80,7 +81,7 @@ func TestQuotaOfNumbers(t *testing.T) {
 			if err := way.call(poor, "orders"); err != nil {
 				t.Errorf("%s with just enough: %v", name, err)
 			}
-			if err := way.call(poor, "orders"); !errors.Is(err, hapax.ErrLimitExceeded) || nothing() != 0 {
+			if err := way.call(poor, "orders"); !errors.Is(err, api.ErrLimitExceeded) || nothing() != 0 {
 				t.Errorf("%s beyond the quota: %v", name, err)
 			}
 		}

@@ -31,14 +31,15 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
 )
 
 var (
 	_ hapax.SegmentStore = (*Service)(nil)
-	_ hapax.TagStore     = (*Service)(nil)
+	_ driver.TagStore    = (*Service)(nil)
 	_ hapax.WorkerStore  = (*Service)(nil)
-	_ hapax.PoolStore    = (*Service)(nil)
+	_ driver.PoolStore   = (*Service)(nil)
 	_ hapax.StoreClock   = (*Service)(nil)
 )
 
@@ -99,7 +100,7 @@ type refusal struct {
 
 // New returns a service over a store, which stays the caller's to close. It does
 // not wait for the store; errors are about the options.
-func New(ctx context.Context, store hapax.Store, opts Options) (*Service, error) {
+func New(ctx context.Context, store driver.Store, opts Options) (*Service, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
@@ -222,7 +223,7 @@ func (s *Service) charge(ctx context.Context, tag string, n int64) error {
 // uncharge gives back what the caller was charged for n numbers that it did not get,
 // unless a plugin failed on them, which burnt them.
 func uncharge(ctx context.Context, n int64, err error) {
-	if _, burnt := errors.AsType[*hapax.PluginError](err); !burnt {
+	if _, burnt := errors.AsType[*strategy.PluginError](err); !burnt {
 		auth.FromContext(ctx).ReturnNumbers(n)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -41,7 +43,7 @@ func bubble(t *testing.T, opts Options, f func(t *testing.T, s *Service, store *
 	})
 }
 
-func open(t *testing.T, store hapax.Store, opts Options) *Service {
+func open(t *testing.T, store driver.Store, opts Options) *Service {
 	t.Helper()
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -274,10 +276,10 @@ func TestMaxTagsCapsFirstUse(t *testing.T) {
 		synctest.Wait() // the snowflake tag is the first
 		mustNext(t, s, "a")
 		mustNext(t, s, "b")
-		if _, err := s.Next(t.Context(), "c"); !errors.Is(err, hapax.ErrLimitExceeded) {
+		if _, err := s.Next(t.Context(), "c"); !errors.Is(err, api.ErrLimitExceeded) {
 			t.Errorf("the fourth tag: %v", err)
 		}
-		if _, err := s.CreateTag(t.Context(), hapax.Tag{Name: "d"}, hapax.CreateFirstUse); !errors.Is(err, hapax.ErrLimitExceeded) {
+		if _, err := s.CreateTag(t.Context(), hapax.Tag{Name: "d"}, hapax.CreateFirstUse); !errors.Is(err, api.ErrLimitExceeded) {
 			t.Errorf("a client's first use: %v", err)
 		}
 		mustNext(t, s, "declared")
@@ -338,7 +340,7 @@ func TestDeletedElsewhereFailsWithinRefresh(t *testing.T) {
 func TestFloorAppliesToTheNextNumber(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, s *Service, store *storetest.Faults) {
 		mustNext(t, s, "orders")
-		if _, err := s.UpdateTag(t.Context(), "orders", hapax.TagUpdate{Floor: new(int64(5000))}); err != nil {
+		if _, err := s.UpdateTag(t.Context(), "orders", driver.TagUpdate{Floor: new(int64(5000))}); err != nil {
 			t.Fatal(err)
 		}
 		if id := mustNext(t, s, "orders"); id < 5000 {

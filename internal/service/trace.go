@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/strategy"
@@ -38,7 +39,7 @@ func (s *Service) Trace(ctx context.Context, req TraceRequest) (ledger.Trace, er
 	case s.tracing <- struct{}{}:
 		defer func() { <-s.tracing }()
 	case <-ctx.Done():
-		return none, &hapax.WaitError{Cause: hapax.ErrLimitExceeded, Context: context.Cause(ctx)}
+		return none, &hapax.WaitError{Cause: api.ErrLimitExceeded, Context: context.Cause(ctx)}
 	}
 	found, err := s.opts.Ledger.Find(ctx, q)
 	if err != nil {

@@ -10,13 +10,14 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 	"github.com/hapax-id/hapax/strategy"
 )
 
 // withLedger opens a service with a ledger, and a history where that is asked for.
-func withLedger(t *testing.T, store hapax.Store, o Options, history bool, plugins ...strategy.Plugin) *Service {
+func withLedger(t *testing.T, store driver.Store, o Options, history bool, plugins ...strategy.Plugin) *Service {
 	t.Helper()
 	dir := t.TempDir()
 	var err error
@@ -262,7 +263,7 @@ func TestTraceWithoutTheMaker(t *testing.T) {
 	}
 
 	other := open(t, store, Options{Ledger: s.opts.Ledger})
-	if tr, err := other.Trace(t.Context(), TraceRequest{Text: "1", Tag: "coupons"}); !errors.Is(err, hapax.ErrPluginMismatch) {
+	if tr, err := other.Trace(t.Context(), TraceRequest{Text: "1", Tag: "coupons"}); !errors.Is(err, strategy.ErrPluginMismatch) {
 		t.Errorf("on a node without the plugin: %+v, %v", tr, err)
 	}
 	tr, err := other.Trace(t.Context(), TraceRequest{Text: "1"})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 	"github.com/hapax-id/hapax/store/witness"
@@ -95,7 +96,7 @@ func TestChangedUnderAnAttempt(t *testing.T) {
 			return err
 		}, 0, hapax.ErrTagDeleted},
 		"raised": {func(ctx context.Context, s *Service) error {
-			_, err := s.UpdateTag(ctx, "orders", hapax.TagUpdate{Floor: new(int64(5000))})
+			_, err := s.UpdateTag(ctx, "orders", driver.TagUpdate{Floor: new(int64(5000))})
 			return err
 		}, 5000, nil},
 	} {
@@ -136,7 +137,7 @@ func TestClosedUnderAWait(t *testing.T) {
 			return storetest.Fault{}
 		})
 		time.AfterFunc(100*time.Millisecond, func() {
-			if _, err := s.UpdateTag(context.Background(), "orders", hapax.TagUpdate{Floor: new(int64(5000))}); err != nil {
+			if _, err := s.UpdateTag(context.Background(), "orders", driver.TagUpdate{Floor: new(int64(5000))}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -9,12 +9,13 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A watchedStore is the service's store, which notes what the calls tell of it, and
 // has every grant recorded before it is used.
 type watchedStore struct {
-	hapax.Store
+	driver.Store
 
 	ledger  *ledger.Ledger // nil: nothing is recorded
 	timeout time.Duration  // bounds one answer
@@ -23,7 +24,7 @@ type watchedStore struct {
 }
 
 var (
-	_ hapax.Store      = (*watchedStore)(nil)
+	_ driver.Store     = (*watchedStore)(nil)
 	_ hapax.StoreClock = (*watchedStore)(nil)
 )
 
@@ -59,7 +60,7 @@ func isBarred(err error) bool {
 	return errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreCopied)
 }
 
-// Ping implements hapax.Store.
+// Ping implements driver.Store.
 func (w *watchedStore) Ping(ctx context.Context) error {
 	_, err := watch(ctx, w, func(ctx context.Context) (struct{}, error) { return struct{}{}, w.Store.Ping(ctx) })
 	if err == nil {
@@ -68,19 +69,19 @@ func (w *watchedStore) Ping(ctx context.Context) error {
 	return err
 }
 
-// Tag implements hapax.TagStore.
+// Tag implements driver.TagStore.
 func (w *watchedStore) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return watch(ctx, w, func(ctx context.Context) (hapax.Tag, error) { return w.Store.Tag(ctx, name) })
 }
 
-// Tags implements hapax.TagStore.
+// Tags implements driver.TagStore.
 func (w *watchedStore) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	return watch(ctx, w, func(ctx context.Context) ([]hapax.Tag, error) { return w.Store.Tags(ctx, after, limit) })
 }
 
-// Pools implements hapax.PoolStore.
-func (w *watchedStore) Pools(ctx context.Context) ([]hapax.Pool, error) {
-	return watch(ctx, w, func(ctx context.Context) ([]hapax.Pool, error) { return w.Store.Pools(ctx) })
+// Pools implements driver.PoolStore.
+func (w *watchedStore) Pools(ctx context.Context) ([]driver.Pool, error) {
+	return watch(ctx, w, func(ctx context.Context) ([]driver.Pool, error) { return w.Store.Pools(ctx) })
 }
 
 // StoreTime implements hapax.StoreClock for stores that do.

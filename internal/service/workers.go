@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A WorkerState is whether a worker ID can be had, and why not.
@@ -29,7 +30,7 @@ func WorkerStates() []WorkerState {
 
 // A WorkerStatus is a worker ID as an operator sees it.
 type WorkerStatus struct {
-	hapax.Worker
+	driver.Worker
 	State WorkerState
 	Until time.Time    // the time of the mark, up to which time was granted
 	Free  time.Time    // when others may have it, unless it is extended; zero when free
@@ -74,7 +75,7 @@ func (s *Service) WorkerStatus(ctx context.Context, pool string, id int64) (Work
 			return s.status(layout, w), nil
 		}
 	}
-	return s.status(layout, hapax.Worker{Pool: pool, ID: id}), nil
+	return s.status(layout, driver.Worker{Pool: pool, ID: id}), nil
 }
 
 // knownPool returns the layout of a pool that is configured or was ever used.
@@ -92,12 +93,12 @@ func (s *Service) knownPool(ctx context.Context, pool string) (hapax.Layout, err
 }
 
 // RetireWorker takes a worker ID out of use until the clock passes its mark; see
-// hapax.PoolStore.
-func (s *Service) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
+// driver.PoolStore.
+func (s *Service) RetireWorker(ctx context.Context, pool string, id int64) (driver.Worker, error) {
 	if _, err := s.knownPool(ctx, pool); err != nil {
-		return hapax.Worker{}, err
+		return driver.Worker{}, err
 	}
-	w, err := admin(ctx, s, func(ctx context.Context) (hapax.Worker, error) { return s.store.RetireWorker(ctx, pool, id) })
+	w, err := admin(ctx, s, func(ctx context.Context) (driver.Worker, error) { return s.store.RetireWorker(ctx, pool, id) })
 	s.Attempted(ctx, "retire worker", err, "pool", pool, "worker", id)
 	if err == nil {
 		s.log.Warn("a worker ID was retired", "pool", pool, "worker", id, "fencing_token", w.Token)
@@ -105,7 +106,7 @@ func (s *Service) RetireWorker(ctx context.Context, pool string, id int64) (hapa
 	return w, err
 }
 
-func (s *Service) status(layout hapax.Layout, w hapax.Worker) WorkerStatus {
+func (s *Service) status(layout hapax.Layout, w driver.Worker) WorkerStatus {
 	now := s.now()
 	st := WorkerStatus{Worker: w, State: WorkerFree, Until: layout.TimeOf(w.Mark)}
 	if split, err := s.opts.Pools[w.Pool].split(); err == nil && split != nil && fits(split, layout) == nil {

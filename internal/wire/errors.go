@@ -15,7 +15,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/api/hapaxv1"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // statuses gives every code its status. Unavailable means that asking again, or
@@ -57,15 +59,15 @@ var statuses = map[hapax.Code]connect.Code{
 	hapax.ErrWitnessFailed.Code():    connect.CodeUnavailable,
 	hapax.ErrNotSupported.Code():     connect.CodeUnimplemented,
 
-	hapax.ErrClosed.Code():           connect.CodeUnavailable,
-	hapax.ErrRejected.Code():         connect.CodePermissionDenied,
-	hapax.ErrLimitExceeded.Code():    connect.CodeResourceExhausted,
-	hapax.ErrUnauthenticated.Code():  connect.CodeUnauthenticated,
-	hapax.ErrPermissionDenied.Code(): connect.CodePermissionDenied,
-	hapax.ErrPluginFailed.Code():     connect.CodeInternal,
-	hapax.ErrPluginMismatch.Code():   connect.CodeFailedPrecondition,
-	hapax.ErrUnknownStrategy.Code():  connect.CodeFailedPrecondition,
-	hapax.ErrInternal.Code():         connect.CodeInternal,
+	hapax.ErrClosed.Code():             connect.CodeUnavailable,
+	strategy.ErrRejected.Code():        connect.CodePermissionDenied,
+	api.ErrLimitExceeded.Code():        connect.CodeResourceExhausted,
+	api.ErrUnauthenticated.Code():      connect.CodeUnauthenticated,
+	api.ErrPermissionDenied.Code():     connect.CodePermissionDenied,
+	strategy.ErrPluginFailed.Code():    connect.CodeInternal,
+	strategy.ErrPluginMismatch.Code():  connect.CodeFailedPrecondition,
+	strategy.ErrUnknownStrategy.Code(): connect.CodeFailedPrecondition,
+	hapax.ErrInternal.Code():           connect.CodeInternal,
 }
 
 // Status returns the status of a code.
@@ -113,13 +115,13 @@ func newError(err error, whole bool) *connect.Error {
 			detail.NextFree = timestamppb.New(e.NextFree)
 		}
 	}
-	if e, ok := errors.AsType[*hapax.VetoError](err); ok {
+	if e, ok := errors.AsType[*strategy.VetoError](err); ok {
 		detail.Plugin, detail.Reason = clean(e.Plugin, maxText), clean(e.Err.Error(), maxText)
 		if !e.At.IsZero() {
 			status, detail.RetryAt = connect.CodeResourceExhausted, timestamppb.New(e.At)
 		}
 	}
-	if e, ok := errors.AsType[*hapax.PluginError](err); ok {
+	if e, ok := errors.AsType[*strategy.PluginError](err); ok {
 		message = "hapax: " + e.Where()
 		detail.Plugin, detail.Hook = clean(e.Plugin, maxText), e.Hook
 	}
@@ -192,9 +194,9 @@ func Cause(err error, server string) error {
 	}
 	switch e.Code() {
 	case connect.CodeUnauthenticated:
-		return fmt.Errorf("%w: %w", hapax.ErrUnauthenticated, err)
+		return fmt.Errorf("%w: %w", api.ErrUnauthenticated, err)
 	case connect.CodePermissionDenied:
-		return fmt.Errorf("%w: %w", hapax.ErrPermissionDenied, err)
+		return fmt.Errorf("%w: %w", api.ErrPermissionDenied, err)
 	case connect.CodeInvalidArgument:
 		return fmt.Errorf("%w: %w", hapax.ErrInvalidArgument, err)
 	case connect.CodeDeadlineExceeded:
@@ -248,14 +250,14 @@ func fromDetail(d *hapaxv1.ErrorDetail, message string) error {
 			e.NextFree = d.GetNextFree().AsTime()
 		}
 		return e
-	case sentinel == hapax.ErrRejected && d.GetPlugin() != "":
-		e := &hapax.VetoError{Plugin: d.GetPlugin(), Err: errors.New(d.GetReason())}
+	case sentinel == strategy.ErrRejected && d.GetPlugin() != "":
+		e := &strategy.VetoError{Plugin: d.GetPlugin(), Err: errors.New(d.GetReason())}
 		if d.GetRetryAt() != nil {
 			e.At = d.GetRetryAt().AsTime()
 		}
 		return e
-	case sentinel == hapax.ErrPluginFailed && d.GetPlugin() != "":
-		return &hapax.PluginError{Plugin: d.GetPlugin(), Hook: d.GetHook(), Err: errors.New("the server's log tells why")}
+	case sentinel == strategy.ErrPluginFailed && d.GetPlugin() != "":
+		return &strategy.PluginError{Plugin: d.GetPlugin(), Hook: d.GetHook(), Err: errors.New("the server's log tells why")}
 	}
 	return &remoteError{message, sentinel}
 }

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 )
 
 func TestEveryCodeHasAStatus(t *testing.T) {
@@ -76,8 +77,8 @@ func TestForeignErrors(t *testing.T) {
 	}{
 		{connect.NewError(connect.CodeUnavailable, errors.New("refused")), hapax.ErrStoreUnavailable},
 		{connect.NewError(connect.CodeUnknown, errors.New("a page")), hapax.ErrStoreUnavailable},
-		{connect.NewError(connect.CodeUnauthenticated, errors.New("who")), hapax.ErrUnauthenticated},
-		{connect.NewError(connect.CodePermissionDenied, errors.New("no")), hapax.ErrPermissionDenied},
+		{connect.NewError(connect.CodeUnauthenticated, errors.New("who")), api.ErrUnauthenticated},
+		{connect.NewError(connect.CodePermissionDenied, errors.New("no")), api.ErrPermissionDenied},
 		{connect.NewError(connect.CodeInvalidArgument, errors.New("bad")), hapax.ErrInvalidArgument},
 		{errors.New("plain"), hapax.ErrStoreUnavailable},
 		{fmt.Errorf("%w: ours", hapax.ErrStoreReplaced), hapax.ErrStoreReplaced},

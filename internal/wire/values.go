@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/hapaxv1"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // clean returns text as a message can hold it: valid UTF-8, and no longer than
@@ -96,7 +97,7 @@ func Lease(m *hapaxv1.Lease) hapax.Lease {
 }
 
 // NewWorkers returns the messages of workers.
-func NewWorkers(workers []hapax.Worker) []*hapaxv1.Worker {
+func NewWorkers(workers []driver.Worker) []*hapaxv1.Worker {
 	ms := make([]*hapaxv1.Worker, len(workers))
 	for i, w := range workers {
 		ms[i] = NewWorker(w)
@@ -105,13 +106,13 @@ func NewWorkers(workers []hapax.Worker) []*hapaxv1.Worker {
 }
 
 // NewWorker returns the message of a worker.
-func NewWorker(w hapax.Worker) *hapaxv1.Worker {
+func NewWorker(w driver.Worker) *hapaxv1.Worker {
 	return &hapaxv1.Worker{Pool: w.Pool, Id: w.ID, Mark: w.Mark, From: w.From, Token: w.Token, Holder: w.Holder, Expires: newTime(w.Expires)}
 }
 
 // Workers returns the workers of messages.
-func Workers(ms []*hapaxv1.Worker) []hapax.Worker {
-	workers := make([]hapax.Worker, len(ms))
+func Workers(ms []*hapaxv1.Worker) []driver.Worker {
+	workers := make([]driver.Worker, len(ms))
 	for i, m := range ms {
 		workers[i] = Worker(m)
 	}
@@ -119,12 +120,12 @@ func Workers(ms []*hapaxv1.Worker) []hapax.Worker {
 }
 
 // Worker returns the worker of a message.
-func Worker(m *hapaxv1.Worker) hapax.Worker {
-	return hapax.Worker{Pool: m.GetPool(), ID: m.GetId(), Mark: m.GetMark(), From: m.GetFrom(), Token: m.GetToken(), Holder: m.GetHolder(), Expires: timeOf(m.GetExpires())}
+func Worker(m *hapaxv1.Worker) driver.Worker {
+	return driver.Worker{Pool: m.GetPool(), ID: m.GetId(), Mark: m.GetMark(), From: m.GetFrom(), Token: m.GetToken(), Holder: m.GetHolder(), Expires: timeOf(m.GetExpires())}
 }
 
 // NewPools returns the messages of pools.
-func NewPools(pools []hapax.Pool) []*hapaxv1.Pool {
+func NewPools(pools []driver.Pool) []*hapaxv1.Pool {
 	ms := make([]*hapaxv1.Pool, len(pools))
 	for i, p := range pools {
 		ms[i] = NewPool(p)
@@ -133,13 +134,13 @@ func NewPools(pools []hapax.Pool) []*hapaxv1.Pool {
 }
 
 // NewPool returns the message of a pool.
-func NewPool(p hapax.Pool) *hapaxv1.Pool {
+func NewPool(p driver.Pool) *hapaxv1.Pool {
 	return &hapaxv1.Pool{Name: p.Name, Layout: p.Layout, Deleted: p.Deleted}
 }
 
 // Pools returns the pools of messages.
-func Pools(ms []*hapaxv1.Pool) []hapax.Pool {
-	pools := make([]hapax.Pool, len(ms))
+func Pools(ms []*hapaxv1.Pool) []driver.Pool {
+	pools := make([]driver.Pool, len(ms))
 	for i, m := range ms {
 		pools[i] = Pool(m)
 	}
@@ -147,8 +148,8 @@ func Pools(ms []*hapaxv1.Pool) []hapax.Pool {
 }
 
 // Pool returns the pool of a message.
-func Pool(m *hapaxv1.Pool) hapax.Pool {
-	return hapax.Pool{Name: m.GetName(), Layout: m.GetLayout(), Deleted: m.GetDeleted()}
+func Pool(m *hapaxv1.Pool) driver.Pool {
+	return driver.Pool{Name: m.GetName(), Layout: m.GetLayout(), Deleted: m.GetDeleted()}
 }
 
 // NewAcquireRequest returns the message of a request for a worker. The server has

@@ -61,7 +61,7 @@ import (
 )
 
 var (
-	_ hapax.Store     = (*Store)(nil)
+	_ driver.Store    = (*Store)(nil)
 	_ driver.Guarding = (*Store)(nil)
 	_ driver.Healing  = (*Store)(nil)
 )
@@ -286,7 +286,7 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
-// Ping implements hapax.Store. It does not write.
+// Ping implements driver.Store. It does not write.
 func (s *Store) Ping(ctx context.Context) error {
 	if failed := s.failed.Load(); failed != nil {
 		return *failed
@@ -310,7 +310,7 @@ func (s *Store) checkPath() error {
 	return fmt.Errorf("%w: the open file is no longer at %s: %w; put it back, or restart", hapax.ErrStoreReplaced, s.path, err)
 }
 
-// StoreID implements hapax.Store.
+// StoreID implements driver.Store.
 func (s *Store) StoreID(ctx context.Context) (string, error) {
 	return read(ctx, s, func(tx *bbolt.Tx) (string, error) {
 		head, err := readHeader(tx)

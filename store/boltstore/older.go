@@ -71,7 +71,7 @@ func movePools(tx *transaction) error {
 			return err
 		}
 		tx.total.count(value, -1)
-		return tx.putRow(driver.RowOfPool(hapax.Pool{Name: string(key), Layout: pool.Layout}))
+		return tx.putRow(driver.RowOfPool(driver.Pool{Name: string(key), Layout: pool.Layout}))
 	})
 }
 
@@ -90,7 +90,7 @@ func moveWorkers(tx *transaction) error {
 			return fmt.Errorf("%w: worker %q has no pool", errDamaged, key)
 		}
 		tx.total.count(value, -1)
-		return tx.putRow(driver.RowOfWorker(hapax.Worker{
+		return tx.putRow(driver.RowOfWorker(driver.Worker{
 			Pool: string(key[:n]), ID: int64(binary.BigEndian.Uint64(key[n+1:])), Mark: w.Mark, Token: w.Epoch, Holder: w.Holder,
 		}))
 	})

@@ -81,12 +81,12 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 	})
 }
 
-// UpdateTag implements hapax.TagStore.
-func (s *Store) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+// UpdateTag implements driver.TagStore.
+func (s *Store) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
 	return s.redefine(ctx, name, func(t hapax.Tag) (hapax.Tag, error) { return driver.Update(t, u) })
 }
 
-// DeleteTag implements hapax.TagStore.
+// DeleteTag implements driver.TagStore.
 func (s *Store) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
 	return s.redefine(ctx, name, driver.Delete)
 }
@@ -99,7 +99,7 @@ func (s *Store) redefine(ctx context.Context, name string, f func(hapax.Tag) (ha
 	})
 }
 
-// Tag implements hapax.TagStore.
+// Tag implements driver.TagStore.
 func (s *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return read(ctx, s, func(tx *bbolt.Tx) (hapax.Tag, error) {
 		t, err := getTag(tx, name)
@@ -107,7 +107,7 @@ func (s *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	})
 }
 
-// Tags implements hapax.TagStore.
+// Tags implements driver.TagStore.
 func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	return read(ctx, s, func(tx *bbolt.Tx) ([]hapax.Tag, error) {
 		var page []hapax.Tag

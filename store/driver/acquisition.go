@@ -101,7 +101,7 @@ func (a acquisition) pick(rows []worker, lost int) (worker, error) {
 		}
 	}
 	if unused := a.unused(rows, lost); unused >= 0 {
-		return worker{Worker: hapax.Worker{Pool: a.Pool, ID: unused}}, nil
+		return worker{Worker: Worker{Pool: a.Pool, ID: unused}}, nil
 	}
 	if len(eligible) > 0 {
 		if lost > 0 {

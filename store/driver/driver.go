@@ -5,7 +5,7 @@
 // A driver keeps tags in its own way, since granting segments has to be quick,
 // and uses Advance, HandBack, Update, Revive and Delete to judge what may be
 // done. It implements Rows for everything else, and embeds Leases, which turns
-// rows into a hapax.WorkerStore and a hapax.PoolStore:
+// rows into a hapax.WorkerStore and a PoolStore:
 //
 //	type Store struct {
 //		driver.Leases

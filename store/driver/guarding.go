@@ -223,7 +223,7 @@ type Healing interface {
 
 	// HealWorker is HealTag for a worker of a pool, whose lease ends. A pool
 	// that the store does not know is created with the layout.
-	HealWorker(ctx context.Context, layout string, w hapax.Worker) (hapax.Worker, error)
+	HealWorker(ctx context.Context, layout string, w Worker) (Worker, error)
 }
 
 // Exclusive is implemented by stores that programs of older versions could use although

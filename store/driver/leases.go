@@ -16,7 +16,7 @@ import (
 const swapAttempts = 1000
 
 // Leases are the pools and workers of a store, over its rows. They implement
-// hapax.WorkerStore and hapax.PoolStore.
+// hapax.WorkerStore and PoolStore.
 type Leases struct{ rows Rows }
 
 // LeasesIn returns the leases that the rows hold.
@@ -42,7 +42,7 @@ type workerRow struct {
 // A worker is a row together with the bytes it was read from, by which it is
 // swapped.
 type worker struct {
-	hapax.Worker
+	Worker
 	keyHash string
 	raw     []byte // nil: there is no row
 }
@@ -53,13 +53,13 @@ func (w worker) encode() []byte {
 
 // RowOfWorker returns the row of a worker that nobody holds a lease on, for stores that
 // kept workers otherwise before.
-func RowOfWorker(w hapax.Worker) (table, name string, value []byte) {
+func RowOfWorker(w Worker) (table, name string, value []byte) {
 	w.From = w.Mark
 	return tableWorkers + w.Pool, workerName(w.ID), worker{Worker: w}.encode()
 }
 
 // RowOfPool returns the row of a pool, likewise.
-func RowOfPool(p hapax.Pool) (table, name string, value []byte) {
+func RowOfPool(p Pool) (table, name string, value []byte) {
 	return tablePools, p.Name, encodePool(p)
 }
 
@@ -103,7 +103,7 @@ func decodeWorker(pool, name string, raw []byte) (worker, error) {
 	if row.Token < 1 || row.Mark < 0 || row.From < 0 || row.From > row.Mark {
 		return worker{}, fmt.Errorf("%w: row %q of table %q has token %d, mark %d and from %d", hapax.ErrStoreCorrupt, name, table, row.Token, row.Mark, row.From)
 	}
-	return worker{hapax.Worker{
+	return worker{Worker{
 		Pool: pool, ID: id, Mark: row.Mark, From: row.From, Token: row.Token, Holder: row.Holder, Expires: time.UnixMilli(row.Expires).UTC(),
 	}, row.KeyHash, raw}, nil
 }
@@ -112,7 +112,7 @@ func decodeWorker(pool, name string, raw []byte) (worker, error) {
 func (l Leases) read(ctx context.Context, pool string, id int64) (worker, error) {
 	raw, err := l.rows.Row(ctx, tableWorkers+pool, workerName(id))
 	if err != nil || raw == nil {
-		return worker{Worker: hapax.Worker{Pool: pool, ID: id}}, err
+		return worker{Worker: Worker{Pool: pool, ID: id}}, err
 	}
 	return decodeWorker(pool, workerName(id), raw)
 }
@@ -136,13 +136,13 @@ func (l Leases) list(ctx context.Context, pool string) ([]worker, error) {
 	return workers, nil
 }
 
-// Workers implements hapax.PoolStore.
-func (l Leases) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
+// Workers implements PoolStore.
+func (l Leases) Workers(ctx context.Context, pool string) ([]Worker, error) {
 	if err := hapax.ValidateName("pool", pool); err != nil {
 		return nil, err
 	}
 	rows, err := l.list(ctx, pool)
-	var workers []hapax.Worker
+	var workers []Worker
 	for _, w := range rows {
 		workers = append(workers, w.Worker)
 	}
@@ -263,7 +263,7 @@ func expiry(t hapax.Term) time.Time { return t.Now.Add(t.TTL).Truncate(time.Mill
 // asLeased returns the worker as it is stored while nothing has changed since the
 // lease was granted.
 func asLeased(l hapax.Lease) worker {
-	w := worker{Worker: hapax.Worker{
+	w := worker{Worker: Worker{
 		Pool: l.Pool, ID: l.Worker, Mark: l.Grant.Hi, From: l.From, Token: l.Token, Holder: l.Holder, Expires: l.Expires,
 	}, keyHash: HashKey(l.Key)}
 	w.raw = w.encode()
@@ -331,8 +331,8 @@ func (l Leases) SealWorker(ctx context.Context, lease hapax.Lease, last int64) e
 	return err
 }
 
-// RetireWorker implements hapax.PoolStore. The worker has no holder then.
-func (l Leases) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
+// RetireWorker implements PoolStore. The worker has no holder then.
+func (l Leases) RetireWorker(ctx context.Context, pool string, id int64) (Worker, error) {
 	return l.changeWorker(ctx, pool, id, func(w *worker) error {
 		if w.raw == nil {
 			return &hapax.ValueError{Field: hapax.FieldWorker, Value: id, Allowed: fmt.Sprintf("a worker ID of pool %q that was used", pool), Err: hapax.ErrInvalidArgument}
@@ -344,9 +344,9 @@ func (l Leases) RetireWorker(ctx context.Context, pool string, id int64) (hapax.
 
 // RaiseWorker sets a worker's mark to at least mark and ends the lease on it, for
 // an operator who knows that the store is behind.
-func (l Leases) RaiseWorker(ctx context.Context, pool string, id, mark int64) (hapax.Worker, error) {
+func (l Leases) RaiseWorker(ctx context.Context, pool string, id, mark int64) (Worker, error) {
 	if id < 0 || mark < 0 {
-		return hapax.Worker{}, &hapax.ValueError{Field: "worker", Value: fmt.Sprintf("%d with mark %d", id, mark), Allowed: "0 or more each", Err: hapax.ErrInvalidArgument}
+		return Worker{}, &hapax.ValueError{Field: "worker", Value: fmt.Sprintf("%d with mark %d", id, mark), Allowed: "0 or more each", Err: hapax.ErrInvalidArgument}
 	}
 	return l.changeWorker(ctx, pool, id, func(w *worker) error {
 		w.Mark, w.Holder = max(w.Mark, mark), ""
@@ -356,11 +356,11 @@ func (l Leases) RaiseWorker(ctx context.Context, pool string, id, mark int64) (h
 
 // HealWorker implements Healing. A worker ID that somebody held is left to its
 // holder, who finds it again as after a seal.
-func (l Leases) HealWorker(ctx context.Context, layout string, w hapax.Worker) (hapax.Worker, error) {
+func (l Leases) HealWorker(ctx context.Context, layout string, w Worker) (Worker, error) {
 	if w.ID < 0 || w.Mark < 0 || w.Token < 0 || w.Token >= MaxToken {
-		return hapax.Worker{}, &hapax.ValueError{Field: "worker", Value: fmt.Sprintf("%d with mark %d and token %d", w.ID, w.Mark, w.Token), Allowed: fmt.Sprintf("0 or more each, and a token below %d", int64(MaxToken)), Err: hapax.ErrInvalidArgument}
+		return Worker{}, &hapax.ValueError{Field: "worker", Value: fmt.Sprintf("%d with mark %d and token %d", w.ID, w.Mark, w.Token), Allowed: fmt.Sprintf("0 or more each, and a token below %d", int64(MaxToken)), Err: hapax.ErrInvalidArgument}
 	}
-	_, err := l.changePool(ctx, w.Pool, func(p hapax.Pool) (hapax.Pool, error) {
+	_, err := l.changePool(ctx, w.Pool, func(p Pool) (Pool, error) {
 		switch {
 		case p.Layout == "":
 			p.Layout = layout
@@ -371,7 +371,7 @@ func (l Leases) HealWorker(ctx context.Context, layout string, w hapax.Worker) (
 		return p, errUnchanged
 	})
 	if err != nil {
-		return hapax.Worker{}, err
+		return Worker{}, err
 	}
 	return l.changeWorker(ctx, w.Pool, w.ID, func(next *worker) error {
 		if next.raw == nil {
@@ -383,18 +383,18 @@ func (l Leases) HealWorker(ctx context.Context, layout string, w hapax.Worker) (
 }
 
 // changeWorker applies f to a worker and ends the lease on it.
-func (l Leases) changeWorker(ctx context.Context, pool string, id int64, f func(*worker) error) (hapax.Worker, error) {
+func (l Leases) changeWorker(ctx context.Context, pool string, id int64, f func(*worker) error) (Worker, error) {
 	if err := hapax.ValidateName("pool", pool); err != nil {
-		return hapax.Worker{}, err
+		return Worker{}, err
 	}
 	for range swapAttempts {
 		old, err := l.read(ctx, pool, id)
 		if err != nil {
-			return hapax.Worker{}, err
+			return Worker{}, err
 		}
 		next := old
 		if err := f(&next); err != nil {
-			return hapax.Worker{}, err
+			return Worker{}, err
 		}
 		next.Token++
 		next.From, next.keyHash, next.Expires = next.Mark, "", time.UnixMilli(0).UTC()
@@ -402,7 +402,7 @@ func (l Leases) changeWorker(ctx context.Context, pool string, id int64, f func(
 			return next.Worker, err
 		}
 	}
-	return hapax.Worker{}, lostRaces("worker of pool", pool)
+	return Worker{}, lostRaces("worker of pool", pool)
 }
 
 func lostRaces(what, name string) error {

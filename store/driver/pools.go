@@ -13,22 +13,22 @@ import (
 const maxLayoutBytes = 1024
 
 // readPool returns a pool and the bytes of its row, nil if there is none.
-func (l Leases) readPool(ctx context.Context, name string) (hapax.Pool, []byte, error) {
+func (l Leases) readPool(ctx context.Context, name string) (Pool, []byte, error) {
 	raw, err := l.rows.Row(ctx, tablePools, name)
 	if err != nil || raw == nil {
-		return hapax.Pool{Name: name}, nil, err
+		return Pool{Name: name}, nil, err
 	}
 	p, err := decodePool(name, raw)
 	return p, raw, err
 }
 
-func decodePool(name string, raw []byte) (hapax.Pool, error) {
+func decodePool(name string, raw []byte) (Pool, error) {
 	var row poolRow
 	err := DecodeRow(tablePools, name, raw, &row)
-	return hapax.Pool{Name: name, Layout: row.Layout, Deleted: row.Deleted != ""}, err
+	return Pool{Name: name, Layout: row.Layout, Deleted: row.Deleted != ""}, err
 }
 
-func encodePool(p hapax.Pool) []byte {
+func encodePool(p Pool) []byte {
 	row := poolRow{Layout: p.Layout}
 	if p.Deleted {
 		row.Deleted = rand.Text()
@@ -41,9 +41,9 @@ var errUnchanged = errors.New("nothing to change")
 
 // changePool replaces a pool by what f makes of it, unless f fails. The pool has
 // no layout if there is none.
-func (l Leases) changePool(ctx context.Context, name string, f func(hapax.Pool) (hapax.Pool, error)) (hapax.Pool, error) {
+func (l Leases) changePool(ctx context.Context, name string, f func(Pool) (Pool, error)) (Pool, error) {
 	if err := hapax.ValidateName("pool", name); err != nil {
-		return hapax.Pool{}, err
+		return Pool{}, err
 	}
 	for range swapAttempts {
 		old, raw, err := l.readPool(ctx, name)
@@ -61,13 +61,13 @@ func (l Leases) changePool(ctx context.Context, name string, f func(hapax.Pool) 
 			return next, err
 		}
 	}
-	return hapax.Pool{}, lostRaces("pool", name)
+	return Pool{}, lostRaces("pool", name)
 }
 
 // freezePool makes sure that the pool has the layout: it creates the pool where
 // there is none.
 func (l Leases) freezePool(ctx context.Context, name, layout string) error {
-	_, err := l.changePool(ctx, name, func(p hapax.Pool) (hapax.Pool, error) {
+	_, err := l.changePool(ctx, name, func(p Pool) (Pool, error) {
 		switch {
 		case p.Layout == "":
 			p.Layout = layout
@@ -90,16 +90,16 @@ func checkLayout(layout string) error {
 	return err
 }
 
-func otherLayout(p hapax.Pool, layout string) error {
+func otherLayout(p Pool, layout string) error {
 	return fmt.Errorf("%w: pool %q has %s, the caller asks for %s", hapax.ErrLayoutMismatch, p.Name, p.Layout, layout)
 }
 
-// CreatePool implements hapax.PoolStore.
-func (l Leases) CreatePool(ctx context.Context, name, layout string) (hapax.Pool, error) {
+// CreatePool implements PoolStore.
+func (l Leases) CreatePool(ctx context.Context, name, layout string) (Pool, error) {
 	if err := checkLayout(layout); err != nil {
-		return hapax.Pool{}, err
+		return Pool{}, err
 	}
-	return l.changePool(ctx, name, func(p hapax.Pool) (hapax.Pool, error) {
+	return l.changePool(ctx, name, func(p Pool) (Pool, error) {
 		switch {
 		case p.Layout != "" && p.Layout != layout:
 			return p, otherLayout(p, layout)
@@ -111,13 +111,13 @@ func (l Leases) CreatePool(ctx context.Context, name, layout string) (hapax.Pool
 	})
 }
 
-// DeletePool implements hapax.PoolStore. The tombstone comes first: whoever takes
+// DeletePool implements PoolStore. The tombstone comes first: whoever takes
 // a worker ID looks at the pool once more afterwards, so that one of the two sees
 // the other. Every tombstone is another one, so that only the one that stood when
 // the workers were looked for is removed.
-func (l Leases) DeletePool(ctx context.Context, name string) (hapax.Pool, error) {
+func (l Leases) DeletePool(ctx context.Context, name string) (Pool, error) {
 	if err := hapax.ValidateName("pool", name); err != nil {
-		return hapax.Pool{}, err
+		return Pool{}, err
 	}
 	for range swapAttempts {
 		p, raw, err := l.readPool(ctx, name)
@@ -146,12 +146,12 @@ func (l Leases) DeletePool(ctx context.Context, name string) (hapax.Pool, error)
 		}
 		return p, err
 	}
-	return hapax.Pool{}, lostRaces("pool", name)
+	return Pool{}, lostRaces("pool", name)
 }
 
-// Pools implements hapax.PoolStore.
-func (l Leases) Pools(ctx context.Context) ([]hapax.Pool, error) {
-	var pools []hapax.Pool
+// Pools implements PoolStore.
+func (l Leases) Pools(ctx context.Context) ([]Pool, error) {
+	var pools []Pool
 	err := AllRows(ctx, l.rows, tablePools, func(r Row) error {
 		p, err := decodePool(r.Name, r.Value)
 		pools = append(pools, p)

@@ -36,7 +36,7 @@ func (t Tag) Redefined(def hapax.Tag) Tag {
 }
 
 // Update returns t changed by u, or an error that names the first bad field.
-func Update(t hapax.Tag, u hapax.TagUpdate) (hapax.Tag, error) {
+func Update(t hapax.Tag, u TagUpdate) (hapax.Tag, error) {
 	if t.Deleted {
 		return t, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, t.Name)
 	}

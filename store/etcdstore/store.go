@@ -60,7 +60,7 @@ import (
 var (
 	_ driver.Exclusive = (*Store)(nil)
 
-	_ hapax.Store     = (*Store)(nil)
+	_ driver.Store    = (*Store)(nil)
 	_ driver.Guarding = (*Store)(nil)
 	_ driver.Healing  = (*Store)(nil)
 )
@@ -335,7 +335,7 @@ func (s *Store) probe(ctx context.Context, warn func(code, message string)) {
 	}
 }
 
-// StoreID implements hapax.Store.
+// StoreID implements driver.Store.
 func (s *Store) StoreID(ctx context.Context) (string, error) {
 	if err := s.Ping(ctx); err != nil {
 		return "", err
@@ -343,7 +343,7 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 	return s.space.id, nil
 }
 
-// Ping implements hapax.Store. It asks a quorum for the store's identity.
+// Ping implements driver.Store. It asks a quorum for the store's identity.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel, err := s.space.calls.Begin(ctx)
 	if err != nil {
@@ -354,7 +354,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return err
 }
 
-// Close implements hapax.Store. Calls in flight fail, unless the client is the
+// Close implements driver.Store. Calls in flight fail, unless the client is the
 // caller's.
 func (s *Store) Close() error {
 	if !s.space.calls.End() {

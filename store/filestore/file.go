@@ -12,6 +12,7 @@ import (
 	"os"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/durable"
 )
 
@@ -151,7 +152,7 @@ func (s *Store) save(st *state) error {
 		return err
 	}
 	if len(data) > maxFile {
-		return fmt.Errorf("%w: %s would be larger than %d bytes", hapax.ErrLimitExceeded, s.path, maxFile)
+		return fmt.Errorf("%w: %s would be larger than %d bytes", api.ErrLimitExceeded, s.path, maxFile)
 	}
 	return durable.Replace(s.disk, s.path, func(*os.File) ([]byte, error) { return data, nil })
 }

@@ -28,7 +28,7 @@ import (
 
 var (
 	_ hapax.WorkerStore = (*Store)(nil)
-	_ hapax.PoolStore   = (*Store)(nil)
+	_ driver.PoolStore  = (*Store)(nil)
 	_ driver.Rows       = (*Store)(nil)
 )
 

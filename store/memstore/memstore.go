@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	_ hapax.Store     = (*Store)(nil)
+	_ driver.Store    = (*Store)(nil)
 	_ driver.Guarding = (*Store)(nil)
 	_ driver.Healing  = (*Store)(nil)
 )
@@ -88,7 +88,7 @@ func (s *Store) lock(ctx context.Context) error {
 	return nil
 }
 
-// StoreID implements hapax.Store.
+// StoreID implements driver.Store.
 func (s *Store) StoreID(ctx context.Context) (string, error) {
 	if err := s.lock(ctx); err != nil {
 		return "", err
@@ -97,7 +97,7 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 	return s.state.id, nil
 }
 
-// Ping implements hapax.Store.
+// Ping implements driver.Store.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.lock(ctx); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close implements hapax.Store. Later calls fail with ErrClosed; the
+// Close implements driver.Store. Later calls fail with ErrClosed; the
 // state stays available to Snapshot.
 func (s *Store) Close() error {
 	s.mu.Lock()
@@ -133,12 +133,12 @@ func (s *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) er
 	return s.change(ctx, a.Tag.Name, func(t driver.Tag) (driver.Tag, error) { return driver.HandBack(t, a, next) })
 }
 
-// UpdateTag implements hapax.TagStore.
-func (s *Store) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+// UpdateTag implements driver.TagStore.
+func (s *Store) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
 	return s.redefine(ctx, name, func(t hapax.Tag) (hapax.Tag, error) { return driver.Update(t, u) })
 }
 
-// DeleteTag implements hapax.TagStore.
+// DeleteTag implements driver.TagStore.
 func (s *Store) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
 	return s.redefine(ctx, name, driver.Delete)
 }
@@ -202,7 +202,7 @@ func (s *Store) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateM
 	return tag, nil
 }
 
-// Tag implements hapax.TagStore.
+// Tag implements driver.TagStore.
 func (s *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	if err := s.lock(ctx); err != nil {
 		return hapax.Tag{}, err
@@ -215,7 +215,7 @@ func (s *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return t.Tag, nil
 }
 
-// Tags implements hapax.TagStore.
+// Tags implements driver.TagStore.
 func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err

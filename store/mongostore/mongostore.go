@@ -49,7 +49,7 @@ import (
 )
 
 var (
-	_ hapax.Store      = (*Store)(nil)
+	_ driver.Store     = (*Store)(nil)
 	_ hapax.StoreClock = (*Store)(nil)
 	_ driver.Guarding  = (*Store)(nil)
 	_ driver.Healing   = (*Store)(nil)
@@ -337,7 +337,7 @@ func (s *Store) check(ctx context.Context) error {
 	return s.same(m.ID)
 }
 
-// StoreID implements hapax.Store. It fails with ErrStoreReplaced once the server
+// StoreID implements driver.Store. It fails with ErrStoreReplaced once the server
 // holds another store than the one that was opened.
 func (s *Store) StoreID(ctx context.Context) (string, error) {
 	if err := s.call(ctx, "read the store ID", s.check); err != nil {
@@ -346,7 +346,7 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 	return s.id, nil
 }
 
-// Ping implements hapax.Store. It sends a write that changes nothing, which
+// Ping implements driver.Store. It sends a write that changes nothing, which
 // waits for a majority as every other does.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.call(ctx, "ping", func(ctx context.Context) error {
@@ -369,7 +369,7 @@ func (s *Store) StoreTime(ctx context.Context) (now time.Time, err error) {
 	return now, err
 }
 
-// Close implements hapax.Store. Later calls fail with ErrClosed.
+// Close implements driver.Store. Later calls fail with ErrClosed.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) || s.own == nil {
 		return nil

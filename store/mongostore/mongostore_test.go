@@ -20,6 +20,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/mongostore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -194,7 +195,7 @@ func TestStepChanges(t *testing.T) {
 	create(t, a, hapax.Tag{Name: "t", Step: 10})
 	last := allocate(t, a, "t", 0)
 	for _, step := range []int64{20, 5, 5, 30} {
-		if _, err := b.UpdateTag(t.Context(), "t", hapax.TagUpdate{Step: &step, MinStep: new(int64(1))}); err != nil {
+		if _, err := b.UpdateTag(t.Context(), "t", driver.TagUpdate{Step: &step, MinStep: new(int64(1))}); err != nil {
 			t.Fatal(err)
 		}
 		got := must[hapax.Allocation](t)(a.Allocate(t.Context(), "t", 0, ""))
@@ -262,7 +263,7 @@ func TestEmptied(t *testing.T) {
 			"CreateTag":    func() error { _, err := s.CreateTag(ctx, hapax.Tag{Name: "t"}, hapax.CreateFirstUse); return err },
 			"Tag":          func() error { _, err := s.Tag(ctx, "t"); return err },
 			"Tags":         func() error { _, err := s.Tags(ctx, "", 1); return err },
-			"UpdateTag":    func() error { _, err := s.UpdateTag(ctx, "t", hapax.TagUpdate{Step: &step}); return err },
+			"UpdateTag":    func() error { _, err := s.UpdateTag(ctx, "t", driver.TagUpdate{Step: &step}); return err },
 			"DeleteTag":    func() error { _, err := s.DeleteTag(ctx, "t"); return err },
 			"HandBack":     func() error { return s.HandBack(ctx, granted, granted.Grant.Lo) },
 			"Row":          func() error { _, err := s.Row(ctx, "table", "row"); return err },

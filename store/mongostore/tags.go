@@ -347,17 +347,17 @@ func (s *Store) change(ctx context.Context, name, doing string, f func(hapax.Tag
 	return t, err
 }
 
-// UpdateTag implements hapax.TagStore.
-func (s *Store) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+// UpdateTag implements driver.TagStore.
+func (s *Store) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
 	return s.change(ctx, name, "update a tag", func(t hapax.Tag) (hapax.Tag, error) { return driver.Update(t, u) })
 }
 
-// DeleteTag implements hapax.TagStore.
+// DeleteTag implements driver.TagStore.
 func (s *Store) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
 	return s.change(ctx, name, "delete a tag", driver.Delete)
 }
 
-// Tag implements hapax.TagStore.
+// Tag implements driver.TagStore.
 func (s *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
@@ -373,7 +373,7 @@ func (s *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return d.tag().Tag, nil
 }
 
-// Tags implements hapax.TagStore.
+// Tags implements driver.TagStore.
 func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	if limit <= 0 {
 		return nil, nil

@@ -136,7 +136,7 @@ func TestEmptied(t *testing.T) {
 			"CreateTag":    func() error { _, err := s.CreateTag(ctx, hapax.Tag{Name: "t"}, hapax.CreateFirstUse); return err },
 			"Tag":          func() error { _, err := s.Tag(ctx, "t"); return err },
 			"Tags":         func() error { _, err := s.Tags(ctx, "", 1); return err },
-			"UpdateTag":    func() error { _, err := s.UpdateTag(ctx, "t", hapax.TagUpdate{Step: &step}); return err },
+			"UpdateTag":    func() error { _, err := s.UpdateTag(ctx, "t", driver.TagUpdate{Step: &step}); return err },
 			"DeleteTag":    func() error { _, err := s.DeleteTag(ctx, "t"); return err },
 			"HandBack":     func() error { return s.HandBack(ctx, granted, granted.Grant.Lo) },
 			"Beat":         func() error { _, err := s.Beat(ctx, pulse); return err },
@@ -237,11 +237,11 @@ func TestLostRows(t *testing.T) {
 	c.HDel(ctx, rows, "pools\x00p")
 	t.Run("a row", check)
 	c.HSet(ctx, rows, "pools\x00p", value)
-	must[[]hapax.Worker](t)(s.Workers(ctx, "p"))
+	must[[]driver.Worker](t)(s.Workers(ctx, "p"))
 	c.Rename(ctx, names, "elsewhere")
 	t.Run("the names", check)
 	c.Rename(ctx, "elsewhere", names)
-	must[[]hapax.Worker](t)(s.Workers(ctx, "p"))
+	must[[]driver.Worker](t)(s.Workers(ctx, "p"))
 	if n := c.Del(ctx, rows, names).Val(); n != 2 {
 		t.Fatalf("%d keys were deleted; want 2", n)
 	}

@@ -65,7 +65,7 @@ func (s *Store) migrate(ctx context.Context) error {
 	}
 	moved := len(pools)
 	for pool, layout := range pools {
-		if err := s.moveRow(ctx)(driver.RowOfPool(hapax.Pool{Name: pool, Layout: layout})); err != nil {
+		if err := s.moveRow(ctx)(driver.RowOfPool(driver.Pool{Name: pool, Layout: layout})); err != nil {
 			return err
 		}
 		n, err := s.moveWorkers(ctx, pool)
@@ -154,7 +154,7 @@ func (s *Store) namesOlder(ctx context.Context, pools map[string]string) error {
 
 // decodeOlder reads a worker of the first version: token, mark, end of the lease in
 // milliseconds since 1970, or 0, and the holder, which may hold spaces.
-func (s *Store) decodeOlder(pool, id, row string) (w hapax.Worker, until time.Time, err error) {
+func (s *Store) decodeOlder(pool, id, row string) (w driver.Worker, until time.Time, err error) {
 	words := strings.SplitN(row, " ", 4)
 	if len(words) != 4 {
 		return w, until, corrupt(s.keys.workersBefore(pool), id, row)

@@ -61,7 +61,7 @@ import (
 )
 
 var (
-	_ hapax.Store      = (*Store)(nil)
+	_ driver.Store     = (*Store)(nil)
 	_ hapax.StoreClock = (*Store)(nil)
 	_ driver.Guarding  = (*Store)(nil)
 	_ driver.Healing   = (*Store)(nil)
@@ -233,7 +233,7 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 	})
 }
 
-// Ping implements hapax.Store. It sends a write that changes nothing, which
+// Ping implements driver.Store. It sends a write that changes nothing, which
 // fails on a replica, on a full disk and on memory that has run out.
 func (s *Store) Ping(ctx context.Context) error {
 	_, err := request(ctx, s, "ping", func(ctx context.Context) (reply, error) {
@@ -249,7 +249,7 @@ func (s *Store) StoreTime(ctx context.Context) (time.Time, error) {
 	})
 }
 
-// Close implements hapax.Store. It breaks calls in flight off; they and later
+// Close implements driver.Store. It breaks calls in flight off; they and later
 // ones fail with ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()

@@ -188,7 +188,7 @@ func TestTopOfTheRange(t *testing.T) {
 	}
 	floor := int64(hapax.MaxMark - 1)
 	create(t, s, hapax.Tag{Name: "floor"})
-	if tag := must[hapax.Tag](t)(s.UpdateTag(t.Context(), "floor", hapax.TagUpdate{Floor: &floor})); tag.Mark != floor {
+	if tag := must[hapax.Tag](t)(s.UpdateTag(t.Context(), "floor", driver.TagUpdate{Floor: &floor})); tag.Mark != floor {
 		t.Errorf("mark is %d; want %d", tag.Mark, floor)
 	}
 }

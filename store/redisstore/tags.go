@@ -261,17 +261,17 @@ func (s *Store) change(ctx context.Context, name, doing string, f func(hapax.Tag
 	})
 }
 
-// UpdateTag implements hapax.TagStore.
-func (s *Store) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+// UpdateTag implements driver.TagStore.
+func (s *Store) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
 	return s.change(ctx, name, "update a tag", func(t hapax.Tag) (hapax.Tag, error) { return driver.Update(t, u) })
 }
 
-// DeleteTag implements hapax.TagStore.
+// DeleteTag implements driver.TagStore.
 func (s *Store) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
 	return s.change(ctx, name, "delete a tag", driver.Delete)
 }
 
-// Tag implements hapax.TagStore.
+// Tag implements driver.TagStore.
 func (s *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
@@ -288,7 +288,7 @@ func (s *Store) tag(ctx context.Context, name string) (record, error) {
 	return t, err
 }
 
-// Tags implements hapax.TagStore. It is a round trip for 500 tags, two in a Cluster.
+// Tags implements driver.TagStore. It is a round trip for 500 tags, two in a Cluster.
 func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	if limit <= 0 {
 		return nil, nil

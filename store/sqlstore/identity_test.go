@@ -273,7 +273,7 @@ func TestReplacedStore(t *testing.T) {
 				for call, err := range map[string]error{
 					"Allocate":     second(s.Allocate(t.Context(), "orders", 10, "")),
 					"CreateTag":    second(s.CreateTag(t.Context(), must(hapax.Tag{Name: "new"}.WithDefaults()), hapax.CreateFirstUse)),
-					"UpdateTag":    second(s.UpdateTag(t.Context(), "orders", hapax.TagUpdate{Step: &step})),
+					"UpdateTag":    second(s.UpdateTag(t.Context(), "orders", driver.TagUpdate{Step: &step})),
 					"HandBack":     s.HandBack(t.Context(), a, a.Grant.Lo),
 					"SwapRow":      second(s.SwapRow(t.Context(), "t", "r", next, []byte("x"))),
 					"SwapRow new":  second(s.SwapRow(t.Context(), "t", "new", nil, []byte("x"))),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/sqlstore"
 )
 
@@ -67,7 +68,7 @@ func TestNew(t *testing.T) {
 		if g := allocate(t, s, "orders", 0); g.Lo != 5 {
 			t.Errorf("after a hand-back to 5 the grant is %v", g)
 		}
-		for _, u := range []hapax.TagUpdate{{}, {Floor: new(int64(100))}, {Floor: new(int64(100))}, {Step: new(int64(20))}, {Step: new(int64(20))}} {
+		for _, u := range []driver.TagUpdate{{}, {Floor: new(int64(100))}, {Floor: new(int64(100))}, {Step: new(int64(20))}, {Step: new(int64(20))}} {
 			if tag, err := s.UpdateTag(t.Context(), "orders", u); err != nil || u.Floor != nil && tag.Mark != 100 {
 				t.Errorf("%+v, %v", tag, err)
 			}
@@ -157,7 +158,7 @@ func TestEditsWhileAllocating(t *testing.T) {
 					}
 					extra := string(rune('a' + n%26))
 					floor := tag.Mark + 1
-					if _, err := stores[i%2].UpdateTag(t.Context(), "orders", hapax.TagUpdate{Step: new(10 + (n+i)%5), Floor: &floor, Extra: &extra}); err != nil {
+					if _, err := stores[i%2].UpdateTag(t.Context(), "orders", driver.TagUpdate{Step: new(10 + (n+i)%5), Floor: &floor, Extra: &extra}); err != nil {
 						t.Error(err)
 						return
 					}

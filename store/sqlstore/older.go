@@ -145,12 +145,12 @@ func (s *Store) copyOlder(ctx context.Context, c *sql.Conn, id string) (int, err
 		return err
 	}
 	for _, row := range pools {
-		if err := put(driver.RowOfPool(hapax.Pool{Name: row[0], Layout: row[1]})); err != nil {
+		if err := put(driver.RowOfPool(driver.Pool{Name: row[0], Layout: row[1]})); err != nil {
 			return 0, err
 		}
 	}
 	for _, row := range workers {
-		w := hapax.Worker{Pool: row[0], Holder: row[4]}
+		w := driver.Worker{Pool: row[0], Holder: row[4]}
 		for i, field := range []*int64{&w.ID, &w.Mark, &w.Token} {
 			if *field, err = strconv.ParseInt(row[1+i], 10, 64); err != nil {
 				return 0, fmt.Errorf("%w: worker %s of pool %q: %w", hapax.ErrStoreCorrupt, row[1], row[0], err)

@@ -380,7 +380,7 @@ func TestOddBytes(t *testing.T) {
 			for call, err := range map[string]error{
 				"Allocate":  second(s.Allocate(t.Context(), bad, 1, "")),
 				"Tag":       second(s.Tag(t.Context(), bad)),
-				"UpdateTag": second(s.UpdateTag(t.Context(), bad, hapax.TagUpdate{})),
+				"UpdateTag": second(s.UpdateTag(t.Context(), bad, driver.TagUpdate{})),
 				"DeleteTag": second(s.DeleteTag(t.Context(), bad)),
 			} {
 				wantErr(t, call, err, hapax.ErrInvalidTag)

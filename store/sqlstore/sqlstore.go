@@ -81,7 +81,7 @@ import (
 )
 
 var (
-	_ hapax.Store      = (*Store)(nil)
+	_ driver.Store     = (*Store)(nil)
 	_ hapax.StoreClock = (*Store)(nil)
 	_ driver.Guarding  = (*Store)(nil)
 	_ driver.Healing   = (*Store)(nil)
@@ -237,7 +237,7 @@ func open(ctx context.Context, db *sql.DB, d Dialect, opts Options) (*Store, err
 	return s, nil
 }
 
-// Close implements hapax.Store. Later calls fail with ErrClosed.
+// Close implements driver.Store. Later calls fail with ErrClosed.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) || !s.opts.CloseDB {
 		return nil
@@ -245,7 +245,7 @@ func (s *Store) Close() error {
 	return s.db.Close()
 }
 
-// Ping implements hapax.Store: it checks on one connection what is checked on
+// Ping implements driver.Store: it checks on one connection what is checked on
 // every new one. Connections that turn out broken do not count.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.once(ctx, "ping", func(ctx context.Context) (err error) {
@@ -259,7 +259,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	})
 }
 
-// StoreID implements hapax.Store.
+// StoreID implements driver.Store.
 func (s *Store) StoreID(ctx context.Context) (id string, err error) {
 	err = s.do(ctx, "read the store ID", func(ctx context.Context, c *sql.Conn) error {
 		meta, err := s.readMeta(ctx, c)

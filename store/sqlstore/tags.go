@@ -284,12 +284,12 @@ func (s *Store) CreateTag(ctx context.Context, def hapax.Tag, mode hapax.CreateM
 	return tag, nil
 }
 
-// UpdateTag implements hapax.TagStore.
-func (s *Store) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+// UpdateTag implements driver.TagStore.
+func (s *Store) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
 	return s.edit(ctx, "update a tag", name, func(old hapax.Tag) (hapax.Tag, error) { return driver.Update(old, u) })
 }
 
-// DeleteTag implements hapax.TagStore.
+// DeleteTag implements driver.TagStore.
 func (s *Store) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
 	return s.edit(ctx, "delete a tag", name, driver.Delete)
 }
@@ -308,7 +308,7 @@ func (s *Store) edit(ctx context.Context, op, name string, f func(hapax.Tag) (ha
 	return tag, nil
 }
 
-// Tag implements hapax.TagStore.
+// Tag implements driver.TagStore.
 func (s *Store) Tag(ctx context.Context, name string) (tag hapax.Tag, err error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
@@ -328,7 +328,7 @@ func (s *Store) readTag(ctx context.Context, c *sql.Conn, name string) (hapax.Ta
 	return tag, err
 }
 
-// Tags implements hapax.TagStore.
+// Tags implements driver.TagStore.
 func (s *Store) Tags(ctx context.Context, after string, limit int) (tags []hapax.Tag, err error) {
 	if after != "" {
 		if err := hapax.ValidateName("after", after); err != nil {

@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
 // kept is a store whose Close leaves it open.
-type kept struct{ hapax.Store }
+type kept struct{ driver.Store }
 
 func (kept) Close() error { return nil }
 
@@ -35,7 +36,7 @@ func TestAdoptControls(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := Harness{Open: func(testing.TB) Handle { return memstore.New() }, Capabilities: Capabilities{NoRows: true}}
 			h.Estrange = func(testing.TB) Estranged {
-				store, strange, refused := hapax.Store(memstore.New()), false, 0
+				store, strange, refused := driver.Store(memstore.New()), false, 0
 				return Estranged{
 					Open: func(context.Context) (Handle, error) {
 						if strange && refused < c.refuses && c.refusal != nil {

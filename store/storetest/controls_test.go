@@ -75,7 +75,7 @@ func TestControls(t *testing.T) {
 					return hapax.Allocation{}, err
 				}
 				time.Sleep(time.Millisecond)
-				_, err = s.Store.UpdateTag(ctx, tag, hapax.TagUpdate{Floor: &after.Mark})
+				_, err = s.Store.UpdateTag(ctx, tag, driver.TagUpdate{Floor: &after.Mark})
 				return a, err
 			}
 		}, []string{"segments/concurrent", "linearizable/allocate"}},
@@ -131,7 +131,7 @@ func TestControls(t *testing.T) {
 			}
 		}, []string{"tags/one creation wins"}},
 		{"a floor lowers the mark", func(s *twin) {
-			s.update = func(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+			s.update = func(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
 				tag, err := s.Store.UpdateTag(ctx, name, u)
 				if err != nil || u.Floor == nil {
 					return tag, err

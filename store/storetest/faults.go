@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	_ hapax.Store     = (*Faults)(nil)
+	_ driver.Store    = (*Faults)(nil)
 	_ driver.Guarding = (*Faults)(nil)
 	_ driver.Healing  = (*Faults)(nil)
 )
@@ -22,7 +22,7 @@ const Forever time.Duration = math.MaxInt64
 
 // An Op is one call on a store that a Faults wraps.
 type Op struct {
-	Method string // of hapax.Store, driver.Guarding or driver.Healing, such as "Allocate"
+	Method string // of driver.Store, driver.Guarding or driver.Healing, such as "Allocate"
 	Line   string // the tag, pool or table, if the method has one
 	N      int64  // 1 for the first call on the wrapper, 2 for the second, …
 }
@@ -52,7 +52,7 @@ type Fault struct {
 // methods are safe for concurrent use.
 type Faults struct {
 	mu     sync.Mutex // guards everything below
-	inner  hapax.Store
+	inner  driver.Store
 	inject func(Op) Fault
 	down   error
 	calls  map[string]int64
@@ -60,7 +60,7 @@ type Faults struct {
 }
 
 // NewFaults returns a wrapper that lets every call pass.
-func NewFaults(inner hapax.Store) *Faults {
+func NewFaults(inner driver.Store) *Faults {
 	return &Faults{inner: inner, calls: map[string]int64{}}
 }
 
@@ -90,7 +90,7 @@ func (f *Faults) Up() {
 // Swap puts another store behind the wrapper: an earlier copy of the one that
 // was there is a rollback, one with another identity a replacement. Calls that
 // have not reached the store yet reach the new one.
-func (f *Faults) Swap(inner hapax.Store) {
+func (f *Faults) Swap(inner driver.Store) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.inner = inner
@@ -117,14 +117,14 @@ func (f *Faults) begin(method, line string) Fault {
 }
 
 // reach returns the store behind the wrapper, or why it cannot be reached.
-func (f *Faults) reach() (hapax.Store, error) {
+func (f *Faults) reach() (driver.Store, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.inner, f.down
 }
 
 // do makes one call.
-func do[T any](ctx context.Context, f *Faults, method, line string, call func(hapax.Store) (T, error)) (T, error) {
+func do[T any](ctx context.Context, f *Faults, method, line string, call func(driver.Store) (T, error)) (T, error) {
 	var zero T
 	fault := f.begin(method, line)
 	if err := sleep(ctx, fault.Before); err != nil {
@@ -166,14 +166,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// StoreID implements hapax.Store.
+// StoreID implements driver.Store.
 func (f *Faults) StoreID(ctx context.Context) (string, error) {
-	return do(ctx, f, "StoreID", "", func(s hapax.Store) (string, error) { return s.StoreID(ctx) })
+	return do(ctx, f, "StoreID", "", func(s driver.Store) (string, error) { return s.StoreID(ctx) })
 }
 
-// Ping implements hapax.Store.
+// Ping implements driver.Store.
 func (f *Faults) Ping(ctx context.Context) error {
-	_, err := do(ctx, f, "Ping", "", func(s hapax.Store) (struct{}, error) { return struct{}{}, s.Ping(ctx) })
+	_, err := do(ctx, f, "Ping", "", func(s driver.Store) (struct{}, error) { return struct{}{}, s.Ping(ctx) })
 	return err
 }
 
@@ -187,83 +187,83 @@ func (f *Faults) Close() error {
 
 // Allocate implements hapax.SegmentStore.
 func (f *Faults) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
-	return do(ctx, f, "Allocate", tag, func(s hapax.Store) (hapax.Allocation, error) { return s.Allocate(ctx, tag, n, last) })
+	return do(ctx, f, "Allocate", tag, func(s driver.Store) (hapax.Allocation, error) { return s.Allocate(ctx, tag, n, last) })
 }
 
 // HandBack implements hapax.SegmentStore.
 func (f *Faults) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
-	_, err := do(ctx, f, "HandBack", a.Tag.Name, func(s hapax.Store) (struct{}, error) { return struct{}{}, s.HandBack(ctx, a, next) })
+	_, err := do(ctx, f, "HandBack", a.Tag.Name, func(s driver.Store) (struct{}, error) { return struct{}{}, s.HandBack(ctx, a, next) })
 	return err
 }
 
 // CreateTag implements hapax.SegmentStore.
 func (f *Faults) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
-	return do(ctx, f, "CreateTag", tag.Name, func(s hapax.Store) (hapax.Tag, error) { return s.CreateTag(ctx, tag, mode) })
+	return do(ctx, f, "CreateTag", tag.Name, func(s driver.Store) (hapax.Tag, error) { return s.CreateTag(ctx, tag, mode) })
 }
 
-// Tag implements hapax.TagStore.
+// Tag implements driver.TagStore.
 func (f *Faults) Tag(ctx context.Context, name string) (hapax.Tag, error) {
-	return do(ctx, f, "Tag", name, func(s hapax.Store) (hapax.Tag, error) { return s.Tag(ctx, name) })
+	return do(ctx, f, "Tag", name, func(s driver.Store) (hapax.Tag, error) { return s.Tag(ctx, name) })
 }
 
-// Tags implements hapax.TagStore.
+// Tags implements driver.TagStore.
 func (f *Faults) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
-	return do(ctx, f, "Tags", "", func(s hapax.Store) ([]hapax.Tag, error) { return s.Tags(ctx, after, limit) })
+	return do(ctx, f, "Tags", "", func(s driver.Store) ([]hapax.Tag, error) { return s.Tags(ctx, after, limit) })
 }
 
-// UpdateTag implements hapax.TagStore.
-func (f *Faults) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
-	return do(ctx, f, "UpdateTag", name, func(s hapax.Store) (hapax.Tag, error) { return s.UpdateTag(ctx, name, u) })
+// UpdateTag implements driver.TagStore.
+func (f *Faults) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
+	return do(ctx, f, "UpdateTag", name, func(s driver.Store) (hapax.Tag, error) { return s.UpdateTag(ctx, name, u) })
 }
 
-// DeleteTag implements hapax.TagStore.
+// DeleteTag implements driver.TagStore.
 func (f *Faults) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
-	return do(ctx, f, "DeleteTag", name, func(s hapax.Store) (hapax.Tag, error) { return s.DeleteTag(ctx, name) })
+	return do(ctx, f, "DeleteTag", name, func(s driver.Store) (hapax.Tag, error) { return s.DeleteTag(ctx, name) })
 }
 
 // AcquireWorker implements hapax.WorkerStore.
 func (f *Faults) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
-	return do(ctx, f, "AcquireWorker", req.Pool, func(s hapax.Store) (hapax.Lease, error) { return s.AcquireWorker(ctx, req) })
+	return do(ctx, f, "AcquireWorker", req.Pool, func(s driver.Store) (hapax.Lease, error) { return s.AcquireWorker(ctx, req) })
 }
 
 // ExtendWorker implements hapax.WorkerStore.
 func (f *Faults) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	return do(ctx, f, "ExtendWorker", lease.Pool, func(s hapax.Store) (hapax.Lease, error) { return s.ExtendWorker(ctx, lease, req) })
+	return do(ctx, f, "ExtendWorker", lease.Pool, func(s driver.Store) (hapax.Lease, error) { return s.ExtendWorker(ctx, lease, req) })
 }
 
 // SealWorker implements hapax.WorkerStore.
 func (f *Faults) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
-	_, err := do(ctx, f, "SealWorker", lease.Pool, func(s hapax.Store) (struct{}, error) { return struct{}{}, s.SealWorker(ctx, lease, last) })
+	_, err := do(ctx, f, "SealWorker", lease.Pool, func(s driver.Store) (struct{}, error) { return struct{}{}, s.SealWorker(ctx, lease, last) })
 	return err
 }
 
-// Pools implements hapax.PoolStore.
-func (f *Faults) Pools(ctx context.Context) ([]hapax.Pool, error) {
-	return do(ctx, f, "Pools", "", func(s hapax.Store) ([]hapax.Pool, error) { return s.Pools(ctx) })
+// Pools implements driver.PoolStore.
+func (f *Faults) Pools(ctx context.Context) ([]driver.Pool, error) {
+	return do(ctx, f, "Pools", "", func(s driver.Store) ([]driver.Pool, error) { return s.Pools(ctx) })
 }
 
-// CreatePool implements hapax.PoolStore.
-func (f *Faults) CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error) {
-	return do(ctx, f, "CreatePool", pool, func(s hapax.Store) (hapax.Pool, error) { return s.CreatePool(ctx, pool, layout) })
+// CreatePool implements driver.PoolStore.
+func (f *Faults) CreatePool(ctx context.Context, pool, layout string) (driver.Pool, error) {
+	return do(ctx, f, "CreatePool", pool, func(s driver.Store) (driver.Pool, error) { return s.CreatePool(ctx, pool, layout) })
 }
 
-// DeletePool implements hapax.PoolStore.
-func (f *Faults) DeletePool(ctx context.Context, pool string) (hapax.Pool, error) {
-	return do(ctx, f, "DeletePool", pool, func(s hapax.Store) (hapax.Pool, error) { return s.DeletePool(ctx, pool) })
+// DeletePool implements driver.PoolStore.
+func (f *Faults) DeletePool(ctx context.Context, pool string) (driver.Pool, error) {
+	return do(ctx, f, "DeletePool", pool, func(s driver.Store) (driver.Pool, error) { return s.DeletePool(ctx, pool) })
 }
 
-// Workers implements hapax.PoolStore.
-func (f *Faults) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
-	return do(ctx, f, "Workers", pool, func(s hapax.Store) ([]hapax.Worker, error) { return s.Workers(ctx, pool) })
+// Workers implements driver.PoolStore.
+func (f *Faults) Workers(ctx context.Context, pool string) ([]driver.Worker, error) {
+	return do(ctx, f, "Workers", pool, func(s driver.Store) ([]driver.Worker, error) { return s.Workers(ctx, pool) })
 }
 
-// RetireWorker implements hapax.PoolStore.
-func (f *Faults) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
-	return do(ctx, f, "RetireWorker", pool, func(s hapax.Store) (hapax.Worker, error) { return s.RetireWorker(ctx, pool, id) })
+// RetireWorker implements driver.PoolStore.
+func (f *Faults) RetireWorker(ctx context.Context, pool string, id int64) (driver.Worker, error) {
+	return do(ctx, f, "RetireWorker", pool, func(s driver.Store) (driver.Worker, error) { return s.RetireWorker(ctx, pool, id) })
 }
 
 // rows returns the rows of the store behind the wrapper.
-func rows(s hapax.Store) (driver.Rows, error) {
+func rows(s driver.Store) (driver.Rows, error) {
 	if r, ok := s.(driver.Rows); ok {
 		return r, nil
 	}
@@ -272,7 +272,7 @@ func rows(s hapax.Store) (driver.Rows, error) {
 
 // Row implements driver.Rows, where the store behind the wrapper does.
 func (f *Faults) Row(ctx context.Context, table, name string) ([]byte, error) {
-	return do(ctx, f, "Row", table, func(s hapax.Store) ([]byte, error) {
+	return do(ctx, f, "Row", table, func(s driver.Store) ([]byte, error) {
 		r, err := rows(s)
 		if err != nil {
 			return nil, err
@@ -283,7 +283,7 @@ func (f *Faults) Row(ctx context.Context, table, name string) ([]byte, error) {
 
 // ListRows implements driver.Rows, where the store behind the wrapper does.
 func (f *Faults) ListRows(ctx context.Context, table, after string, limit int) ([]driver.Row, error) {
-	return do(ctx, f, "ListRows", table, func(s hapax.Store) ([]driver.Row, error) {
+	return do(ctx, f, "ListRows", table, func(s driver.Store) ([]driver.Row, error) {
 		r, err := rows(s)
 		if err != nil {
 			return nil, err
@@ -294,7 +294,7 @@ func (f *Faults) ListRows(ctx context.Context, table, after string, limit int) (
 
 // SwapRow implements driver.Rows, where the store behind the wrapper does.
 func (f *Faults) SwapRow(ctx context.Context, table, name string, old, next []byte) (bool, error) {
-	return do(ctx, f, "SwapRow", table, func(s hapax.Store) (bool, error) {
+	return do(ctx, f, "SwapRow", table, func(s driver.Store) (bool, error) {
 		r, err := rows(s)
 		if err != nil {
 			return false, err

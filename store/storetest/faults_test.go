@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
@@ -132,7 +133,7 @@ func TestFaultsPass(t *testing.T) {
 // TestFaultsWithoutRows: the wrapper has no rows where the store inside has none.
 func TestFaultsWithoutRows(t *testing.T) {
 	ctx := t.Context()
-	f := NewFaults(struct{ hapax.Store }{memstore.New()})
+	f := NewFaults(struct{ driver.Store }{memstore.New()})
 	_, rowErr := f.Row(ctx, "table", "row")
 	_, listErr := f.ListRows(ctx, "table", "", 1)
 	_, swapErr := f.SwapRow(ctx, "table", "row", nil, []byte("a"))

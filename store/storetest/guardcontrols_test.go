@@ -182,10 +182,10 @@ func TestHealControls(t *testing.T) {
 			}
 		}, []string{"heal/other kind"}},
 		{"a worker that is left as it is", func(k *keeper) {
-			k.rules.worker = func(w hapax.Worker) hapax.Worker { w.Mark = 0; return w }
+			k.rules.worker = func(w driver.Worker) driver.Worker { w.Mark = 0; return w }
 		}, []string{"heal/worker"}},
 		{"a worker's token that is counted up alone", func(k *keeper) {
-			k.rules.worker = func(w hapax.Worker) hapax.Worker { w.Token = 0; return w }
+			k.rules.worker = func(w driver.Worker) driver.Worker { w.Token = 0; return w }
 		}, []string{"heal/worker"}},
 		{"a worker's row that is written later", func(k *keeper) {
 			k.rules.after = func(_ context.Context, row *storedWorker) { row.Mark--; row.From = min(row.From, row.Mark) }

@@ -9,7 +9,7 @@ import (
 )
 
 // as returns the store behind the wrapper in a role that not every store has.
-func as[T any](s hapax.Store) (T, error) {
+func as[T any](s driver.Store) (T, error) {
 	r, ok := s.(T)
 	if !ok {
 		return r, fmt.Errorf("%w: %T cannot be guarded or healed", hapax.ErrNotSupported, s)
@@ -26,7 +26,7 @@ type met[T any] struct {
 // doMet makes one guarded call. An error of the tag itself comes with its contact.
 func doMet[T any](ctx context.Context, f *Faults, method, line string, call func(driver.Guarding) (T, driver.Contact, error)) (T, driver.Contact, error) {
 	var own error // of the call, that the wrapper passes on
-	m, err := do(ctx, f, method, line, func(s hapax.Store) (met[T], error) {
+	m, err := do(ctx, f, method, line, func(s driver.Store) (met[T], error) {
 		g, err := as[driver.Guarding](s)
 		if err != nil {
 			return met[T]{}, err
@@ -75,7 +75,7 @@ func (f *Faults) SwapRowWith(ctx context.Context, p driver.Pulse, table, name st
 
 // TagsNamed implements driver.Guarding, where the store behind the wrapper does.
 func (f *Faults) TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error) {
-	return do(ctx, f, "TagsNamed", "", func(s hapax.Store) ([]hapax.Tag, error) {
+	return do(ctx, f, "TagsNamed", "", func(s driver.Store) ([]hapax.Tag, error) {
 		g, err := as[driver.Guarding](s)
 		if err != nil {
 			return nil, err
@@ -94,7 +94,7 @@ func (f *Faults) Split() bool {
 
 // HealTag implements driver.Healing, where the store behind the wrapper does.
 func (f *Faults) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {
-	return do(ctx, f, "HealTag", def.Name, func(s hapax.Store) (hapax.Tag, error) {
+	return do(ctx, f, "HealTag", def.Name, func(s driver.Store) (hapax.Tag, error) {
 		h, err := as[driver.Healing](s)
 		if err != nil {
 			return hapax.Tag{}, err
@@ -104,11 +104,11 @@ func (f *Faults) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) 
 }
 
 // HealWorker implements driver.Healing, where the store behind the wrapper does.
-func (f *Faults) HealWorker(ctx context.Context, layout string, w hapax.Worker) (hapax.Worker, error) {
-	return do(ctx, f, "HealWorker", w.Pool, func(s hapax.Store) (hapax.Worker, error) {
+func (f *Faults) HealWorker(ctx context.Context, layout string, w driver.Worker) (driver.Worker, error) {
+	return do(ctx, f, "HealWorker", w.Pool, func(s driver.Store) (driver.Worker, error) {
 		h, err := as[driver.Healing](s)
 		if err != nil {
-			return hapax.Worker{}, err
+			return driver.Worker{}, err
 		}
 		return h.HealWorker(ctx, layout, w)
 	})

@@ -19,7 +19,7 @@ type guardRules struct {
 	lazy   bool                                       // a swap of another value makes no beat
 	any    bool                                       // own row and fence can be swapped
 	late   func()                                     // called between the judgement and the change
-	worker func(w hapax.Worker) hapax.Worker          // what a worker is healed to
+	worker func(w driver.Worker) driver.Worker        // what a worker is healed to
 	after  func(ctx context.Context, w *storedWorker) // edits the healed worker's row
 }
 
@@ -104,7 +104,7 @@ func (k *keeper) HealTag(_ context.Context, def hapax.Tag) (hapax.Tag, error) {
 	return healed.Tag, err
 }
 
-func (k *keeper) HealWorker(ctx context.Context, layout string, w hapax.Worker) (hapax.Worker, error) {
+func (k *keeper) HealWorker(ctx context.Context, layout string, w driver.Worker) (driver.Worker, error) {
 	if k.rules.worker != nil {
 		w = k.rules.worker(w)
 	}

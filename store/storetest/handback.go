@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 var handBackChecks = []check{
@@ -179,7 +180,7 @@ func checkHandBackBelow(e *env) {
 func checkHandBackFloor(e *env) {
 	tag := e.segment("t", 10)
 	raise := func(floor int64) {
-		_, err := e.store.UpdateTag(e.ctx, tag.Name, hapax.TagUpdate{Floor: &floor})
+		_, err := e.store.UpdateTag(e.ctx, tag.Name, driver.TagUpdate{Floor: &floor})
 		e.must(err)
 	}
 	a := e.allocate(tag.Name, 10)
@@ -283,7 +284,7 @@ func checkToken(e *env) {
 		what   string
 		change func() (hapax.Tag, error)
 	}{
-		{"an update", func() (hapax.Tag, error) { return e.store.UpdateTag(e.ctx, want.Name, hapax.TagUpdate{Step: &step}) }},
+		{"an update", func() (hapax.Tag, error) { return e.store.UpdateTag(e.ctx, want.Name, driver.TagUpdate{Step: &step}) }},
 		{"a deletion", func() (hapax.Tag, error) { return e.store.DeleteTag(e.ctx, want.Name) }},
 		{"a revival", func() (hapax.Tag, error) {
 			def, err := hapax.Tag{Name: want.Name, Token: 9}.WithDefaults()

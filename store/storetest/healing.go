@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 var healChecks = []check{
@@ -163,7 +164,7 @@ func checkHealChurn(e *env) {
 func checkHealWorker(e *env) {
 	lease := e.acquire(e.request("pool"))
 	w := e.row(lease)
-	healed, err := e.healing.HealWorker(e.ctx, layout.String(), hapax.Worker{Pool: w.Pool, ID: w.ID, Mark: w.Mark + 50, Token: w.Token + 5})
+	healed, err := e.healing.HealWorker(e.ctx, layout.String(), driver.Worker{Pool: w.Pool, ID: w.ID, Mark: w.Mark + 50, Token: w.Token + 5})
 	e.must(err)
 	equal(e, "the mark of the healed worker", healed.Mark, w.Mark+50)
 	equal(e, "the token of the healed worker", healed.Token, w.Token+6)
@@ -171,7 +172,7 @@ func checkHealWorker(e *env) {
 	_, err = e.workers.ExtendWorker(e.ctx, lease, e.extension(2000))
 	e.wantErr("an extension after the healing", err, hapax.ErrLeaseLost)
 	e.wantErr("a seal after the healing", e.workers.SealWorker(e.ctx, lease, lease.From), hapax.ErrLeaseLost)
-	healed, err = e.healing.HealWorker(e.ctx, layout.String(), hapax.Worker{Pool: w.Pool, ID: w.ID})
+	healed, err = e.healing.HealWorker(e.ctx, layout.String(), driver.Worker{Pool: w.Pool, ID: w.ID})
 	e.must(err)
 	equal(e, "the mark of the worker that was healed to less", healed.Mark, w.Mark+50)
 	equal(e, "its token", healed.Token, w.Token+7)
@@ -179,10 +180,10 @@ func checkHealWorker(e *env) {
 	again := e.acquire(at(e.request("pool"), "holder", 1000))
 	equal(e, "the worker's next lease begins above the mark", again.Worker != w.ID || again.Grant.Lo >= w.Mark+50, true)
 
-	fresh, err := e.healing.HealWorker(e.ctx, layout.String(), hapax.Worker{Pool: e.name("unknown"), ID: 3, Mark: 77, Token: 9})
+	fresh, err := e.healing.HealWorker(e.ctx, layout.String(), driver.Worker{Pool: e.name("unknown"), ID: 3, Mark: 77, Token: 9})
 	e.must(err)
 	equal(e, "the mark of a worker of a pool that was unknown", fresh.Mark, 77)
 	equal(e, "its token", fresh.Token, 10)
-	_, err = e.healing.HealWorker(e.ctx, layoutAt("time:40,worker:11,sequence:12", 1000).String(), hapax.Worker{Pool: w.Pool, ID: w.ID})
+	_, err = e.healing.HealWorker(e.ctx, layoutAt("time:40,worker:11,sequence:12", 1000).String(), driver.Worker{Pool: w.Pool, ID: w.ID})
 	e.wantErr("HealWorker with another layout", err, hapax.ErrLayoutMismatch)
 }

@@ -77,7 +77,7 @@ func (e *env) calls(ctx context.Context) map[string]func() error {
 		}
 		calls["HealTag"] = func() error { _, err := e.healing.HealTag(ctx, hapax.Tag{Name: e.name("t")}); return err }
 		calls["HealWorker"] = func() error {
-			_, err := e.healing.HealWorker(ctx, layout.String(), hapax.Worker{Pool: e.name("pool"), ID: 1})
+			_, err := e.healing.HealWorker(ctx, layout.String(), driver.Worker{Pool: e.name("pool"), ID: 1})
 			return err
 		}
 	}
@@ -96,7 +96,7 @@ func (e *env) calls(ctx context.Context) map[string]func() error {
 		}
 		calls["Tag"] = func() error { _, err := e.store.Tag(ctx, e.name("t")); return err }
 		calls["Tags"] = func() error { _, err := e.store.Tags(ctx, e.prefix, 10); return err }
-		calls["UpdateTag"] = func() error { _, err := e.store.UpdateTag(ctx, e.name("t"), hapax.TagUpdate{Step: &step}); return err }
+		calls["UpdateTag"] = func() error { _, err := e.store.UpdateTag(ctx, e.name("t"), driver.TagUpdate{Step: &step}); return err }
 		calls["DeleteTag"] = func() error { _, err := e.store.DeleteTag(ctx, e.name("t")); return err }
 	}
 	return calls

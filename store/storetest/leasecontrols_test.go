@@ -201,7 +201,7 @@ func overwriteLayout(s *twin) {
 }
 
 func removeForGood(s *twin) {
-	s.remove = func(ctx context.Context, pool string) (hapax.Pool, error) {
+	s.remove = func(ctx context.Context, pool string) (driver.Pool, error) {
 		p, err := s.Leases.DeletePool(ctx, pool)
 		if raw, _ := s.Store.Row(ctx, "pools", pool); raw != nil {
 			s.Store.SwapRow(ctx, "pools", pool, raw, nil)
@@ -211,7 +211,7 @@ func removeForGood(s *twin) {
 }
 
 func lookBeforeRemoving(s *twin) {
-	s.remove = func(ctx context.Context, pool string) (hapax.Pool, error) {
+	s.remove = func(ctx context.Context, pool string) (driver.Pool, error) {
 		used, err := s.Store.ListRows(ctx, "workers/"+pool, "", 1)
 		if err != nil || len(used) > 0 {
 			return s.Leases.DeletePool(ctx, pool)
@@ -219,10 +219,10 @@ func lookBeforeRemoving(s *twin) {
 		time.Sleep(2 * time.Millisecond)
 		raw, err := s.Store.Row(ctx, "pools", pool)
 		if raw == nil {
-			return hapax.Pool{}, cmp.Or(err, error(hapax.ErrPoolNotFound))
+			return driver.Pool{}, cmp.Or(err, error(hapax.ErrPoolNotFound))
 		}
 		_, err = s.Store.SwapRow(ctx, "pools", pool, raw, nil)
-		return hapax.Pool{Name: pool, Deleted: true}, err
+		return driver.Pool{Name: pool, Deleted: true}, err
 	}
 }
 

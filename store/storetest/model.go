@@ -66,7 +66,7 @@ func (r *modelRun) step(name string) {
 		got, gotErr = r.store.CreateTag(r.ctx, def, mode)
 		want, wantErr = r.model.create(def, mode)
 	case op < 10:
-		u := hapax.TagUpdate{Step: r.maybe(30), MinStep: r.maybe(20), MaxStep: r.maybe(2_000_000), Floor: r.maybe(r.model[name].Mark + 100)}
+		u := driver.TagUpdate{Step: r.maybe(30), MinStep: r.maybe(20), MaxStep: r.maybe(2_000_000), Floor: r.maybe(r.model[name].Mark + 100)}
 		if r.rnd.IntN(2) == 0 {
 			extra := fmt.Sprint(r.rnd.IntN(3))
 			u.Extra = &extra

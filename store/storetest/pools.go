@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 var poolChecks = []check{
@@ -19,7 +20,7 @@ var poolChecks = []check{
 }
 
 // pool returns one pool, without a layout if there is none.
-func (e *env) pool(name string) hapax.Pool {
+func (e *env) pool(name string) driver.Pool {
 	e.Helper()
 	pools, err := e.pools.Pools(e.ctx)
 	e.must(err)
@@ -33,12 +34,12 @@ func (e *env) pool(name string) hapax.Pool {
 			return p
 		}
 	}
-	return hapax.Pool{Name: e.name(name)}
+	return driver.Pool{Name: e.name(name)}
 }
 
 func (e *env) createPool(name string, l hapax.Layout) {
 	e.Helper()
-	want := hapax.Pool{Name: e.name(name), Layout: l.String()}
+	want := driver.Pool{Name: e.name(name), Layout: l.String()}
 	got, err := e.pools.CreatePool(e.ctx, want.Name, want.Layout)
 	e.must(err)
 	equal(e, "the created pool", got, want)
@@ -67,7 +68,7 @@ func checkCreatePool(e *env) {
 		_, err := e.pools.CreatePool(e.ctx, e.name("bad"), bad)
 		e.wantErr("CreatePool with a layout that is none", err, hapax.ErrInvalidLayout)
 	}
-	equal(e, "the pool that was not created", e.pool("bad"), hapax.Pool{Name: e.name("bad")})
+	equal(e, "the pool that was not created", e.pool("bad"), driver.Pool{Name: e.name("bad")})
 	for _, odd := range oddNames {
 		_, err := e.pools.CreatePool(e.ctx, e.name(odd), layout.String())
 		e.must(err)
@@ -94,8 +95,8 @@ func checkDeleteUnused(e *env) {
 		e.createPool("pool", l)
 		gone, err := e.pools.DeletePool(e.ctx, e.name("pool"))
 		e.must(err)
-		equal(e, "the deleted pool", gone, hapax.Pool{Name: e.name("pool"), Deleted: true})
-		equal(e, "the stored pool", e.pool("pool"), hapax.Pool{Name: e.name("pool")})
+		equal(e, "the deleted pool", gone, driver.Pool{Name: e.name("pool"), Deleted: true})
+		equal(e, "the stored pool", e.pool("pool"), driver.Pool{Name: e.name("pool")})
 		_, err = e.pools.DeletePool(e.ctx, e.name("pool"))
 		e.wantErr("DeletePool again", err, hapax.ErrPoolNotFound)
 	}
@@ -108,7 +109,7 @@ func checkDeleteUsed(e *env) {
 	req := e.request("pool")
 	req.Workers = hapax.WorkerRange{Lo: 1, Hi: 2}
 	lease := e.acquire(req)
-	dead := hapax.Pool{Name: req.Pool, Layout: layout.String(), Deleted: true}
+	dead := driver.Pool{Name: req.Pool, Layout: layout.String(), Deleted: true}
 	for range 2 {
 		got, err := e.pools.DeletePool(e.ctx, req.Pool)
 		e.must(err)
@@ -198,7 +199,7 @@ func checkPoolsStay(e *env) {
 		e.must(err)
 	}
 	e.reopen()
-	equal(e, "the pool", e.pool("a"), hapax.Pool{Name: e.name("a"), Layout: layout.String()})
-	equal(e, "the pool that is gone", e.pool("unused"), hapax.Pool{Name: e.name("unused")})
-	equal(e, "the tombstone", e.pool("used"), hapax.Pool{Name: e.name("used"), Layout: layout.String(), Deleted: true})
+	equal(e, "the pool", e.pool("a"), driver.Pool{Name: e.name("a"), Layout: layout.String()})
+	equal(e, "the pool that is gone", e.pool("unused"), driver.Pool{Name: e.name("unused")})
+	equal(e, "the tombstone", e.pool("used"), driver.Pool{Name: e.name("used"), Layout: layout.String(), Deleted: true})
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 var segmentChecks = []check{
@@ -91,7 +92,7 @@ func checkEdited(e *env) {
 			mark := tag.Mark
 			for i := range 20 { // floors that an allocation may pass while the edit is under way
 				step, floor, extra := 1+rand.Int64N(20), mark+rand.Int64N(60), strings.Repeat("x", i)
-				edited, err := h.store.UpdateTag(ctx, tag.Name, hapax.TagUpdate{Step: &step, Floor: &floor, Extra: &extra})
+				edited, err := h.store.UpdateTag(ctx, tag.Name, driver.TagUpdate{Step: &step, Floor: &floor, Extra: &extra})
 				if err != nil {
 					return err
 				}
@@ -218,7 +219,7 @@ func checkSegmentsStay(e *env) {
 	a, b, gone := e.segment("a", 10), e.segment("b", 20), e.segment("c", 30)
 	e.allocate(a.Name, 5)
 	floor := int64(1 << 50)
-	_, err := e.store.UpdateTag(e.ctx, b.Name, hapax.TagUpdate{Floor: &floor})
+	_, err := e.store.UpdateTag(e.ctx, b.Name, driver.TagUpdate{Floor: &floor})
 	e.must(err)
 	_, err = e.store.DeleteTag(e.ctx, gone.Name)
 	e.must(err)

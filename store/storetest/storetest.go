@@ -34,8 +34,8 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// A Handle is an open store. It also implements hapax.Store, or at least
-// hapax.WorkerStore and hapax.PoolStore, and driver.Rows, if the capabilities
+// A Handle is an open store. It also implements driver.Store, or at least
+// hapax.WorkerStore and driver.PoolStore, and driver.Rows, if the capabilities
 // say so.
 type Handle interface {
 	StoreID(ctx context.Context) (string, error)
@@ -79,7 +79,7 @@ type Estranged struct {
 type Capabilities struct {
 	Shared      bool // several processes may have it open at once
 	Durable     bool // what was acknowledged is there for the next handle; Shared implies it
-	WorkersOnly bool // it implements hapax.WorkerStore and hapax.PoolStore, but not hapax.Store
+	WorkersOnly bool // it implements hapax.WorkerStore and driver.PoolStore, but not driver.Store
 	NoRows      bool // it does not implement driver.Rows
 	NoGuard     bool // it implements neither driver.Guarding nor driver.Healing
 	NoHandBack  bool // it takes no segments back: allocations have no key
@@ -153,9 +153,9 @@ type env struct {
 // are nil.
 type roles struct {
 	handle  Handle
-	store   hapax.Store
+	store   driver.Store
 	workers hapax.WorkerStore
-	pools   hapax.PoolStore
+	pools   driver.PoolStore
 	rows    driver.Rows
 
 	guarding driver.Guarding
@@ -182,9 +182,9 @@ func (e *env) adopted(h Handle) roles {
 	var ok bool
 	r.workers, ok = r.handle.(hapax.WorkerStore)
 	want(ok, "hapax.WorkerStore")
-	r.pools, ok = r.handle.(hapax.PoolStore)
+	r.pools, ok = r.handle.(driver.PoolStore)
 	want(ok, "hapax.PoolStore")
-	r.store, ok = r.handle.(hapax.Store)
+	r.store, ok = r.handle.(driver.Store)
 	want(ok || e.h.Capabilities.WorkersOnly, "hapax.Store")
 	r.rows, ok = r.handle.(driver.Rows)
 	want(ok || e.h.Capabilities.NoRows, "driver.Rows")

@@ -65,7 +65,7 @@ func checkRevive(e *env) {
 	e.wantErr("Allocate", err, hapax.ErrTagDeleted)
 	_, err = e.store.DeleteTag(e.ctx, tag.Name)
 	e.wantErr("DeleteTag again", err, hapax.ErrTagDeleted)
-	_, err = e.store.UpdateTag(e.ctx, tag.Name, hapax.TagUpdate{Step: &step})
+	_, err = e.store.UpdateTag(e.ctx, tag.Name, driver.TagUpdate{Step: &step})
 	e.wantErr("UpdateTag", err, hapax.ErrTagDeleted)
 	_, err = e.store.CreateTag(e.ctx, tag, hapax.CreateFirstUse)
 	e.wantErr("CreateTag on first use", err, hapax.ErrTagDeleted)
@@ -123,22 +123,22 @@ func checkUpdate(e *env) {
 	tag.Mark = 100
 	for _, c := range []struct {
 		name string
-		u    hapax.TagUpdate
+		u    driver.TagUpdate
 	}{
-		{"nothing", hapax.TagUpdate{}},
-		{"step", hapax.TagUpdate{Step: p(20)}},
-		{"step below min_step", hapax.TagUpdate{Step: p(5)}},
-		{"bounds", hapax.TagUpdate{MinStep: p(2), MaxStep: p(50)}},
-		{"everything", hapax.TagUpdate{Step: p(7), MinStep: p(6), MaxStep: p(hapax.MaxStep), Floor: p(101)}},
-		{"the same again", hapax.TagUpdate{Step: p(7), MinStep: p(6), MaxStep: p(hapax.MaxStep), Floor: p(101)}},
-		{"extra", hapax.TagUpdate{Extra: text("second '\"\\")}},
-		{"no extra", hapax.TagUpdate{Extra: text("")}},
-		{"extra and step", hapax.TagUpdate{Extra: text("third"), Step: p(8)}},
-		{"step back", hapax.TagUpdate{Step: p(7)}},
-		{"floor at the mark", hapax.TagUpdate{Floor: p(101)}},
-		{"floor below the mark", hapax.TagUpdate{Floor: p(1)}},
-		{"floor above the mark", hapax.TagUpdate{Floor: p(1_000_000)}},
-		{"highest floor", hapax.TagUpdate{Floor: p(hapax.MaxMark - 1)}},
+		{"nothing", driver.TagUpdate{}},
+		{"step", driver.TagUpdate{Step: p(20)}},
+		{"step below min_step", driver.TagUpdate{Step: p(5)}},
+		{"bounds", driver.TagUpdate{MinStep: p(2), MaxStep: p(50)}},
+		{"everything", driver.TagUpdate{Step: p(7), MinStep: p(6), MaxStep: p(hapax.MaxStep), Floor: p(101)}},
+		{"the same again", driver.TagUpdate{Step: p(7), MinStep: p(6), MaxStep: p(hapax.MaxStep), Floor: p(101)}},
+		{"extra", driver.TagUpdate{Extra: text("second '\"\\")}},
+		{"no extra", driver.TagUpdate{Extra: text("")}},
+		{"extra and step", driver.TagUpdate{Extra: text("third"), Step: p(8)}},
+		{"step back", driver.TagUpdate{Step: p(7)}},
+		{"floor at the mark", driver.TagUpdate{Floor: p(101)}},
+		{"floor below the mark", driver.TagUpdate{Floor: p(1)}},
+		{"floor above the mark", driver.TagUpdate{Floor: p(1_000_000)}},
+		{"highest floor", driver.TagUpdate{Floor: p(hapax.MaxMark - 1)}},
 	} {
 		want, err := driver.Update(tag, c.u)
 		e.must(err)
@@ -151,7 +151,7 @@ func checkUpdate(e *env) {
 		equal(e, "the stored tag after "+c.name, e.tag(tag.Name), want)
 		tag = want
 	}
-	for name, u := range map[string]hapax.TagUpdate{
+	for name, u := range map[string]driver.TagUpdate{
 		"step 0":                  {Step: p(0), Floor: p(hapax.MaxMark - 1)},
 		"step -1":                 {Step: p(-1)},
 		"step too large":          {Step: p(hapax.MaxStep + 1)},
@@ -168,13 +168,13 @@ func checkUpdate(e *env) {
 	}
 	equal(e, "the last number", e.allocate(tag.Name, 1).Grant.Lo, hapax.MaxMark-1)
 
-	_, err := e.store.UpdateTag(e.ctx, e.name("unknown"), hapax.TagUpdate{Step: p(1)})
+	_, err := e.store.UpdateTag(e.ctx, e.name("unknown"), driver.TagUpdate{Step: p(1)})
 	e.wantErr("UpdateTag of a tag that does not exist", err, hapax.ErrTagNotFound)
 	flake := e.create(hapax.Tag{Name: e.name("flake"), Kind: hapax.KindSnowflake}, hapax.CreateExplicit)
-	_, err = e.store.UpdateTag(e.ctx, flake.Name, hapax.TagUpdate{Step: p(1)})
+	_, err = e.store.UpdateTag(e.ctx, flake.Name, driver.TagUpdate{Step: p(1)})
 	e.wantErr("the step of a snowflake tag", err, hapax.ErrKindMismatch)
 	flake.Extra = "of a snowflake tag"
-	got, err := e.store.UpdateTag(e.ctx, flake.Name, hapax.TagUpdate{Extra: &flake.Extra})
+	got, err := e.store.UpdateTag(e.ctx, flake.Name, driver.TagUpdate{Extra: &flake.Extra})
 	e.must(err)
 	equal(e, "the snowflake tag after its extra", got, flake)
 	equal(e, "the stored snowflake tag", e.tag(flake.Name), flake)

@@ -23,14 +23,14 @@ type twin struct {
 	allocate func(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error)
 	create   func(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error)
 	tags     func(ctx context.Context, after string, limit int) ([]hapax.Tag, error)
-	update   func(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error)
+	update   func(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error)
 	row      func(ctx context.Context, table, name string) ([]byte, error)
 	list     func(ctx context.Context, table, after string, limit int) ([]driver.Row, error)
 	swap     func(ctx context.Context, table, name string, old, next []byte) (bool, error)
 	acquire  func(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error)
 	extend   func(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error)
 	seal     func(ctx context.Context, lease hapax.Lease, last int64) error
-	remove   func(ctx context.Context, pool string) (hapax.Pool, error)
+	remove   func(ctx context.Context, pool string) (driver.Pool, error)
 	rename   func(string) string // how the store understands names
 }
 
@@ -76,7 +76,7 @@ func (t *twin) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, 
 	return t.Store.Tags(ctx, after, limit)
 }
 
-func (t *twin) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+func (t *twin) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
 	if t.update != nil {
 		return t.update(ctx, name, u)
 	}
@@ -125,7 +125,7 @@ func (t *twin) SealWorker(ctx context.Context, lease hapax.Lease, last int64) er
 	return t.Leases.SealWorker(ctx, lease, last)
 }
 
-func (t *twin) DeletePool(ctx context.Context, pool string) (hapax.Pool, error) {
+func (t *twin) DeletePool(ctx context.Context, pool string) (driver.Pool, error) {
 	if t.remove != nil {
 		return t.remove(ctx, pool)
 	}
@@ -258,7 +258,7 @@ func (k *keeper) Tag(_ context.Context, name string) (tag hapax.Tag, err error) 
 	return tag, err
 }
 
-func (k *keeper) UpdateTag(_ context.Context, name string, u hapax.TagUpdate) (tag hapax.Tag, err error) {
+func (k *keeper) UpdateTag(_ context.Context, name string, u driver.TagUpdate) (tag hapax.Tag, err error) {
 	edit := func(t driver.Tag) (driver.Tag, error) {
 		tag, err = driver.Update(t.Tag, u)
 		return k.redefine(t, tag), err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 var workerChecks = []check{
@@ -90,7 +91,7 @@ func (e *env) extend(lease hapax.Lease, to int64) hapax.Lease {
 }
 
 // row returns one worker of a pool.
-func (e *env) row(lease hapax.Lease) hapax.Worker {
+func (e *env) row(lease hapax.Lease) driver.Worker {
 	e.Helper()
 	rows, err := e.pools.Workers(e.ctx, lease.Pool)
 	e.must(err)
@@ -100,13 +101,13 @@ func (e *env) row(lease hapax.Lease) hapax.Worker {
 		}
 	}
 	e.Fatalf("pool %q has no worker %d", lease.Pool, lease.Worker)
-	return hapax.Worker{}
+	return driver.Worker{}
 }
 
 // wantRow reports a row that is not the one of the held lease.
 func (e *env) wantRow(lease hapax.Lease, expires time.Time) {
 	e.Helper()
-	want := hapax.Worker{Pool: lease.Pool, ID: lease.Worker, Mark: lease.Grant.Hi, From: lease.From, Token: lease.Token, Holder: lease.Holder}
+	want := driver.Worker{Pool: lease.Pool, ID: lease.Worker, Mark: lease.Grant.Hi, From: lease.From, Token: lease.Token, Holder: lease.Holder}
 	got := e.row(lease)
 	if !got.Expires.Equal(expires) {
 		e.Errorf("worker %d expires at %v; want %v", got.ID, got.Expires, expires)
@@ -117,7 +118,7 @@ func (e *env) wantRow(lease hapax.Lease, expires time.Time) {
 
 // wantLost reports a row that is not as it was before a call that had to do
 // nothing.
-func (e *env) wantLost(what string, err error, before hapax.Worker) {
+func (e *env) wantLost(what string, err error, before driver.Worker) {
 	e.Helper()
 	e.wantErr(what, err, hapax.ErrLeaseLost)
 	after := e.row(hapax.Lease{Pool: before.Pool, Worker: before.ID})

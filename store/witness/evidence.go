@@ -453,6 +453,6 @@ func healLine(ctx context.Context, s driver.Healing, line string, p Pair, defs .
 	if !ok {
 		return fmt.Errorf("%w: %w", hapax.ErrStoreCorrupt, errNoLine)
 	}
-	_, err := s.HealWorker(ctx, d.Layout, hapax.Worker{Pool: pool, ID: id, Mark: p.Mark, Token: p.Token})
+	_, err := s.HealWorker(ctx, d.Layout, driver.Worker{Pool: pool, ID: id, Mark: p.Mark, Token: p.Token})
 	return err
 }

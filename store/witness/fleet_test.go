@@ -26,7 +26,7 @@ type fleet struct {
 	t     *testing.T
 	store *memstore.Store
 	dir   string
-	wrap  func(*conn) hapax.Store // of the handles of nodes that are started from now on; nil: none
+	wrap  func(*conn) driver.Store // of the handles of nodes that are started from now on; nil: none
 
 	mu    sync.Mutex
 	used  map[string][]use
@@ -231,7 +231,7 @@ type link struct {
 	down     bool
 	hangs    bool // calls on handles that are open neither answer nor fail
 	primary  string
-	wrap     func(*conn) hapax.Store
+	wrap     func(*conn) driver.Store
 	restored *sync.Cond
 	before   func(op string) error // called before each call
 	lose     func(op string) error // after it: the answer is lost
@@ -262,7 +262,7 @@ func (l *link) whole() bool {
 	return !l.down && !l.hangs
 }
 
-func (l *link) open(ctx context.Context) (hapax.Store, error) {
+func (l *link) open(ctx context.Context) (driver.Store, error) {
 	h := &conn{Store: l.store, link: l}
 	if err := h.pass(ctx, "open"); err != nil {
 		return nil, err
@@ -276,7 +276,7 @@ func (l *link) open(ctx context.Context) (hapax.Store, error) {
 }
 
 // setWrap has handles that are opened from now on be broken.
-func (l *link) setWrap(wrap func(*conn) hapax.Store) {
+func (l *link) setWrap(wrap func(*conn) driver.Store) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wrap = wrap

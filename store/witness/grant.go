@@ -273,7 +273,7 @@ func (g *Guarded) replaceLost(h *handle, s store, err error) error {
 	return unavailable(err)
 }
 
-// StoreID implements hapax.Store.
+// StoreID implements driver.Store.
 func (g *Guarded) StoreID(ctx context.Context) (string, error) {
 	return ask(ctx, g, func(ctx context.Context, s store) (string, error) { return s.StoreID(ctx) })
 }
@@ -288,7 +288,7 @@ func (g *Guarded) StoreTime(ctx context.Context) (time.Time, error) {
 	})
 }
 
-// Ping implements hapax.Store: it reports whether the store can grant now and is
+// Ping implements driver.Store: it reports whether the store can grant now and is
 // allowed to, and whether the witness can record it.
 func (g *Guarded) Ping(ctx context.Context) error {
 	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) { return nothing{}, s.Ping(ctx) })
@@ -497,7 +497,7 @@ func (g *Guarded) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Creat
 	})
 }
 
-// Tag implements hapax.TagStore.
+// Tag implements driver.TagStore.
 func (g *Guarded) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Tag, error) {
 		_, known := g.witness.Pair(TagLine(name))
@@ -506,42 +506,42 @@ func (g *Guarded) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	})
 }
 
-// Tags implements hapax.TagStore.
+// Tags implements driver.TagStore.
 func (g *Guarded) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	return ask(ctx, g, func(ctx context.Context, s store) ([]hapax.Tag, error) { return s.Tags(ctx, after, limit) })
 }
 
-// UpdateTag implements hapax.TagStore.
-func (g *Guarded) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+// UpdateTag implements driver.TagStore.
+func (g *Guarded) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
 	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Tag, error) { return s.UpdateTag(ctx, name, u) })
 }
 
-// DeleteTag implements hapax.TagStore.
+// DeleteTag implements driver.TagStore.
 func (g *Guarded) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
 	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Tag, error) { return s.DeleteTag(ctx, name) })
 }
 
-// Pools implements hapax.PoolStore.
-func (g *Guarded) Pools(ctx context.Context) ([]hapax.Pool, error) {
-	return ask(ctx, g, func(ctx context.Context, s store) ([]hapax.Pool, error) { return s.Pools(ctx) })
+// Pools implements driver.PoolStore.
+func (g *Guarded) Pools(ctx context.Context) ([]driver.Pool, error) {
+	return ask(ctx, g, func(ctx context.Context, s store) ([]driver.Pool, error) { return s.Pools(ctx) })
 }
 
-// CreatePool implements hapax.PoolStore.
-func (g *Guarded) CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error) {
-	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Pool, error) { return s.CreatePool(ctx, pool, layout) })
+// CreatePool implements driver.PoolStore.
+func (g *Guarded) CreatePool(ctx context.Context, pool, layout string) (driver.Pool, error) {
+	return asServing(ctx, g, func(ctx context.Context, s store) (driver.Pool, error) { return s.CreatePool(ctx, pool, layout) })
 }
 
-// DeletePool implements hapax.PoolStore.
-func (g *Guarded) DeletePool(ctx context.Context, pool string) (hapax.Pool, error) {
-	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Pool, error) { return s.DeletePool(ctx, pool) })
+// DeletePool implements driver.PoolStore.
+func (g *Guarded) DeletePool(ctx context.Context, pool string) (driver.Pool, error) {
+	return asServing(ctx, g, func(ctx context.Context, s store) (driver.Pool, error) { return s.DeletePool(ctx, pool) })
 }
 
-// Workers implements hapax.PoolStore.
-func (g *Guarded) Workers(ctx context.Context, pool string) ([]hapax.Worker, error) {
-	return ask(ctx, g, func(ctx context.Context, s store) ([]hapax.Worker, error) { return s.Workers(ctx, pool) })
+// Workers implements driver.PoolStore.
+func (g *Guarded) Workers(ctx context.Context, pool string) ([]driver.Worker, error) {
+	return ask(ctx, g, func(ctx context.Context, s store) ([]driver.Worker, error) { return s.Workers(ctx, pool) })
 }
 
-// RetireWorker implements hapax.PoolStore.
-func (g *Guarded) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
-	return asServing(ctx, g, func(ctx context.Context, s store) (hapax.Worker, error) { return s.RetireWorker(ctx, pool, id) })
+// RetireWorker implements driver.PoolStore.
+func (g *Guarded) RetireWorker(ctx context.Context, pool string, id int64) (driver.Worker, error) {
+	return asServing(ctx, g, func(ctx context.Context, s store) (driver.Worker, error) { return s.RetireWorker(ctx, pool, id) })
 }

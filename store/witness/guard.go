@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	_ hapax.Store      = (*Guarded)(nil)
+	_ driver.Store     = (*Guarded)(nil)
 	_ hapax.StoreClock = (*Guarded)(nil)
 )
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A node alone waits as long as a living one takes to meet the store; one that joins
@@ -53,7 +54,7 @@ func TestHealsByItself(t *testing.T) {
 func TestLongSurveyOfAJoiner(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
 		f.start("a").within(7 * time.Second)
-		f.wrap = func(c *conn) hapax.Store { return manyTags{c} }
+		f.wrap = func(c *conn) driver.Store { return manyTags{c} }
 		b := f.start("b")
 		b.within(listing + 5*time.Second)
 	})

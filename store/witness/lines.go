@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // TagLine returns the name of a tag's line.
@@ -117,7 +118,7 @@ func (l lines) add(pairs map[string]Pair, defs map[string]def) {
 const tagPage = 5000
 
 // readLines returns all lines of a store.
-func readLines(ctx context.Context, s hapax.Store) (lines, error) {
+func readLines(ctx context.Context, s driver.Store) (lines, error) {
 	all := newLines()
 	for after := ""; ; {
 		page, err := s.Tags(ctx, after, tagPage)

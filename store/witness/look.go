@@ -33,7 +33,7 @@ type Look struct {
 // LookAt looks at a store's rows, and at heartbeats of an older version for as long as
 // they take to advance, and judges it as a node would that has the witness in the file at
 // path. It changes nothing. ErrStoreCorrupt for rows of a newer format.
-func LookAt(ctx context.Context, opened hapax.Store, path string) (Look, error) {
+func LookAt(ctx context.Context, opened driver.Store, path string) (Look, error) {
 	var l Look
 	s, ok := opened.(store)
 	if !ok {

@@ -27,7 +27,7 @@ func commandPulse() driver.Pulse {
 // for which each grant looks in its own transaction, and each grant leaves a row of a
 // process that has left, so that the nodes survey the store within a heartbeat: until
 // then nobody but the store knows of the grant. Close closes the store.
-func OneShot(s hapax.Store) (hapax.Store, error) {
+func OneShot(s driver.Store) (driver.Store, error) {
 	guarding, ok := s.(store)
 	if !ok {
 		return nil, fmt.Errorf("%w: %T has no room for heartbeats and a fence", hapax.ErrNotSupported, s)
@@ -38,7 +38,7 @@ func OneShot(s hapax.Store) (hapax.Store, error) {
 type oneShot struct{ store }
 
 var (
-	_ hapax.Store      = (*oneShot)(nil)
+	_ driver.Store     = (*oneShot)(nil)
 	_ hapax.StoreClock = (*oneShot)(nil)
 )
 
@@ -73,7 +73,7 @@ func (o *oneShot) open(ctx context.Context) error {
 }
 
 // unfenced makes a change that is not one of the guarded calls.
-func unfenced[T any](ctx context.Context, o *oneShot, change func(hapax.Store) (T, error)) (T, error) {
+func unfenced[T any](ctx context.Context, o *oneShot, change func(driver.Store) (T, error)) (T, error) {
 	if err := o.open(ctx); err != nil {
 		var zero T
 		return zero, err
@@ -153,7 +153,7 @@ func (o *oneShot) StoreTime(ctx context.Context) (time.Time, error) {
 	return time.Time{}, hapax.ErrNotSupported
 }
 
-// Ping implements hapax.Store: it reports whether the store can grant now and may.
+// Ping implements driver.Store: it reports whether the store can grant now and may.
 func (o *oneShot) Ping(ctx context.Context) error {
 	if err := o.store.Ping(ctx); err != nil {
 		return err
@@ -213,30 +213,30 @@ func (o *oneShot) SealWorker(ctx context.Context, lease hapax.Lease, last int64)
 
 // CreateTag implements hapax.SegmentStore.
 func (o *oneShot) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
-	return unfenced(ctx, o, func(s hapax.Store) (hapax.Tag, error) { return s.CreateTag(ctx, tag, mode) })
+	return unfenced(ctx, o, func(s driver.Store) (hapax.Tag, error) { return s.CreateTag(ctx, tag, mode) })
 }
 
-// UpdateTag implements hapax.TagStore.
-func (o *oneShot) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
-	return unfenced(ctx, o, func(s hapax.Store) (hapax.Tag, error) { return s.UpdateTag(ctx, name, u) })
+// UpdateTag implements driver.TagStore.
+func (o *oneShot) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
+	return unfenced(ctx, o, func(s driver.Store) (hapax.Tag, error) { return s.UpdateTag(ctx, name, u) })
 }
 
-// DeleteTag implements hapax.TagStore.
+// DeleteTag implements driver.TagStore.
 func (o *oneShot) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
-	return unfenced(ctx, o, func(s hapax.Store) (hapax.Tag, error) { return s.DeleteTag(ctx, name) })
+	return unfenced(ctx, o, func(s driver.Store) (hapax.Tag, error) { return s.DeleteTag(ctx, name) })
 }
 
-// CreatePool implements hapax.PoolStore.
-func (o *oneShot) CreatePool(ctx context.Context, pool, layout string) (hapax.Pool, error) {
-	return unfenced(ctx, o, func(s hapax.Store) (hapax.Pool, error) { return s.CreatePool(ctx, pool, layout) })
+// CreatePool implements driver.PoolStore.
+func (o *oneShot) CreatePool(ctx context.Context, pool, layout string) (driver.Pool, error) {
+	return unfenced(ctx, o, func(s driver.Store) (driver.Pool, error) { return s.CreatePool(ctx, pool, layout) })
 }
 
-// DeletePool implements hapax.PoolStore.
-func (o *oneShot) DeletePool(ctx context.Context, pool string) (hapax.Pool, error) {
-	return unfenced(ctx, o, func(s hapax.Store) (hapax.Pool, error) { return s.DeletePool(ctx, pool) })
+// DeletePool implements driver.PoolStore.
+func (o *oneShot) DeletePool(ctx context.Context, pool string) (driver.Pool, error) {
+	return unfenced(ctx, o, func(s driver.Store) (driver.Pool, error) { return s.DeletePool(ctx, pool) })
 }
 
-// RetireWorker implements hapax.PoolStore.
-func (o *oneShot) RetireWorker(ctx context.Context, pool string, id int64) (hapax.Worker, error) {
-	return unfenced(ctx, o, func(s hapax.Store) (hapax.Worker, error) { return s.RetireWorker(ctx, pool, id) })
+// RetireWorker implements driver.PoolStore.
+func (o *oneShot) RetireWorker(ctx context.Context, pool string, id int64) (driver.Worker, error) {
+	return unfenced(ctx, o, func(s driver.Store) (driver.Worker, error) { return s.RetireWorker(ctx, pool, id) })
 }

@@ -123,7 +123,7 @@ func systemClock() time.Duration {
 // open is called again for a handle of its own for heartbeats, after a failure and
 // after a time-out: each call returns a new handle. Open does not wait for the
 // store. ErrStoreLocked if another process uses the witness.
-func Open(ctx context.Context, open func(context.Context) (hapax.Store, error), path string, opts Options) (*Guarded, error) {
+func Open(ctx context.Context, open func(context.Context) (driver.Store, error), path string, opts Options) (*Guarded, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, DefaultFile)
 	}
@@ -140,14 +140,14 @@ func Open(ctx context.Context, open func(context.Context) (hapax.Store, error), 
 }
 
 // GuardOpened is Open with a witness that the caller has opened, and closes.
-func GuardOpened(open func(context.Context) (hapax.Store, error), w *Witness, opts Options) (*Guarded, error) {
+func GuardOpened(open func(context.Context) (driver.Store, error), w *Witness, opts Options) (*Guarded, error) {
 	return guard(newHandle(open, false), newHandle(open, false), w, opts)
 }
 
 // Guard is GuardOpened for a store of which there is one handle only, such as an
 // embedded one. On a shared store a call that hangs may then hold up heartbeats.
-func Guard(store hapax.Store, w *Witness, opts Options) (*Guarded, error) {
-	h := newHandle(func(context.Context) (hapax.Store, error) { return store, nil }, true)
+func Guard(store driver.Store, w *Witness, opts Options) (*Guarded, error) {
+	h := newHandle(func(context.Context) (driver.Store, error) { return store, nil }, true)
 	return guard(h, h, w, opts)
 }
 
@@ -176,13 +176,13 @@ func (g *Guarded) now() time.Duration { return g.opts.Clock() }
 
 // A store is one that can be guarded.
 type store interface {
-	hapax.Store
+	driver.Store
 	driver.Guarding
 }
 
 // A handle is a connection with the store that is dialled when it is needed.
 type handle struct {
-	open  func(context.Context) (hapax.Store, error)
+	open  func(context.Context) (driver.Store, error)
 	fixed bool // open returns the same store each time, so that it is never replaced
 	clock func() time.Duration
 
@@ -200,7 +200,7 @@ type handle struct {
 	closing sync.WaitGroup
 }
 
-func newHandle(open func(context.Context) (hapax.Store, error), fixed bool) *handle {
+func newHandle(open func(context.Context) (driver.Store, error), fixed bool) *handle {
 	return &handle{open: open, fixed: fixed, dialling: make(chan struct{}, 1)}
 }
 

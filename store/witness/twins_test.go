@@ -14,9 +14,9 @@ import (
 // a fleet stands still. What has numbers granted twice broken_test.go and the root's
 // simulation have them catch.
 func TestWorldsCatchBrokenGuards(t *testing.T) {
-	for name, wrap := range map[string]func(*conn) hapax.Store{
-		"healing that raises nothing": func(c *conn) hapax.Store { return lazy{c} },
-		"evidence that nobody reads":  func(c *conn) hapax.Store { return deaf{c} },
+	for name, wrap := range map[string]func(*conn) driver.Store{
+		"healing that raises nothing": func(c *conn) driver.Store { return lazy{c} },
+		"evidence that nobody reads":  func(c *conn) driver.Store { return deaf{c} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(20) {
@@ -39,7 +39,7 @@ func TestGrantsUnderTheHeartbeat(t *testing.T) {
 		world(t, func(t *testing.T, f *fleet) {
 			a := f.start("a")
 			if broken {
-				f.wrap = func(c *conn) hapax.Store { return unchecked{c} }
+				f.wrap = func(c *conn) driver.Store { return unchecked{c} }
 			}
 			b := f.start("b")
 			f.serve(12*time.Second, a, b)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -57,7 +58,7 @@ func TestWorlds(t *testing.T) {
 }
 
 // runWorld returns what went wrong.
-func runWorld(t *testing.T, seed uint64, twin func(*conn) hapax.Store) (wrong []string) {
+func runWorld(t *testing.T, seed uint64, twin func(*conn) driver.Store) (wrong []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &simulated{fleet: newFleet(t), rng: rand.New(rand.NewPCG(seed, 7)), seed: seed, end: make(chan struct{}), twin: twin}
@@ -93,7 +94,7 @@ type simulated struct {
 	*fleet
 	rng     *rand.Rand
 	seed    uint64
-	twin    func(*conn) hapax.Store // a broken variant of the store's handles; nil: none
+	twin    func(*conn) driver.Store // a broken variant of the store's handles; nil: none
 	nodes   []*machine
 	clients sync.WaitGroup
 	end     chan struct{}

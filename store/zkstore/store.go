@@ -53,7 +53,7 @@ import (
 )
 
 var (
-	_ hapax.Store     = (*Store)(nil)
+	_ driver.Store    = (*Store)(nil)
 	_ driver.Guarding = (*Store)(nil)
 	_ driver.Healing  = (*Store)(nil)
 )
@@ -213,7 +213,7 @@ func (s *Store) connect(ctx context.Context, warn func(code, message string)) er
 	return nil
 }
 
-// StoreID implements hapax.Store.
+// StoreID implements driver.Store.
 func (s *Store) StoreID(ctx context.Context) (string, error) {
 	if err := s.Ping(ctx); err != nil {
 		return "", err
@@ -223,7 +223,7 @@ func (s *Store) StoreID(ctx context.Context) (string, error) {
 	return s.space.id, nil
 }
 
-// Ping implements hapax.Store. It reads the store's identity.
+// Ping implements driver.Store. It reads the store's identity.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel, err := s.space.calls.Begin(ctx)
 	if err != nil {
@@ -237,7 +237,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.space.verify(ctx, l)
 }
 
-// Close implements hapax.Store. Calls in flight fail; Close waits for the
+// Close implements driver.Store. Calls in flight fail; Close waits for the
 // goroutines of the handle, a second or two if the server does not answer.
 func (s *Store) Close() error {
 	if !s.space.calls.End() {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"testing"
 
-	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/internal/coordtest"
 	"github.com/hapax-id/hapax/store/zkstore"
 )
@@ -15,7 +15,7 @@ var driver = coordtest.Driver{
 	Server:  testservers.ZooKeeper,
 	Shared:  testservers.SharedZooKeeper,
 	Cluster: testservers.ZooKeeperEnsemble,
-	Open: func(ctx context.Context, url string, warn func(code, message string)) (hapax.Store, error) {
+	Open: func(ctx context.Context, url string, warn func(code, message string)) (driver.Store, error) {
 		s, err := zkstore.Open(ctx, url, zkstore.Options{Warn: warn, Timeout: patience.Call})
 		if err != nil {
 			return nil, err

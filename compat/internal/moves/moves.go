@@ -9,13 +9,14 @@ import (
 	"fmt"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A Target is the native store that tags are carried over to.
 type Target interface {
 	Tag(ctx context.Context, name string) (hapax.Tag, error)
 	CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error)
-	UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error)
+	UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error)
 }
 
 // A Move is what is to be done for one tag.
@@ -103,7 +104,7 @@ func apply(ctx context.Context, target Target, m Move) error {
 		if _, _, err := compare(ctx, target, m.Tag); err != nil { // it may have been created since the plan
 			return err
 		}
-		_, err = target.UpdateTag(ctx, m.Tag.Name, hapax.TagUpdate{Floor: &m.Tag.Mark})
+		_, err = target.UpdateTag(ctx, m.Tag.Name, driver.TagUpdate{Floor: &m.Tag.Mark})
 	}
 	if err != nil {
 		return err

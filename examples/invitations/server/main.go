@@ -12,6 +12,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/examples/invitations"
 	"github.com/hapax-id/hapax/server"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -19,7 +20,7 @@ import (
 var codes = []hapax.ID{7041, 1187, 9320, 4455, 2008, 6613, 3379, 8502, 5126, 1999}
 
 func main() {
-	server.Main(func(r *strategy.Registry, store hapax.Store) error {
+	server.Main(func(r *strategy.Registry, store driver.Store) error {
 		if err := r.Register("invitations", &invitations.List{Store: store, Codes: codes}); err != nil {
 			return err
 		}

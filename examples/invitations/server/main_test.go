@@ -23,6 +23,7 @@ import (
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // TestMain is the program itself where the test starts it as a process.
@@ -216,11 +217,11 @@ func throughSDK(t *testing.T, p process) []hapax.ID {
 		t.Fatal(err)
 	}
 	_, err = c.NextN(t.Context(), "beta", make([]hapax.ID, 4))
-	if veto, ok := errors.AsType[*hapax.VetoError](err); !ok || veto.Plugin != "few" || !errors.Is(err, hapax.ErrRejected) {
+	if veto, ok := errors.AsType[*strategy.VetoError](err); !ok || veto.Plugin != "few" || !errors.Is(err, strategy.ErrRejected) {
 		t.Errorf("got %v", err)
 	}
 	_, err = c.Next(t.Context(), "gala")
-	if failure, ok := errors.AsType[*hapax.PluginError](err); !ok || failure.Plugin != "seating" || failure.Hook != "Before" {
+	if failure, ok := errors.AsType[*strategy.PluginError](err); !ok || failure.Plugin != "seating" || failure.Hook != "Before" {
 		t.Errorf("got %v", err)
 	}
 	// Leases would go round the strategy.

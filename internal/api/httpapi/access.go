@@ -9,6 +9,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // public are the routes that ask for no credentials: they tell nothing.
@@ -85,7 +86,7 @@ func (a *api) admit(w http.ResponseWriter, r *http.Request, permission auth.Perm
 // setHints tells the client how to do better, in the headers of an error.
 func setHints(header http.Header, status int, err error) {
 	_, limited := errors.AsType[*auth.LimitError](err)
-	if e, ok := errors.AsType[*hapax.VetoError](err); ok && !e.At.IsZero() {
+	if e, ok := errors.AsType[*strategy.VetoError](err); ok && !e.At.IsZero() {
 		header.Set("Retry-After", strconv.FormatInt(int64(max(time.Until(e.At)+time.Second-1, time.Second)/time.Second), 10))
 		return
 	}

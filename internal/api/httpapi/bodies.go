@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 )
 
 // How many bytes of requests' bodies may be in memory at the same time: of clients
@@ -24,7 +24,7 @@ const (
 const unseenTime = 5 * time.Second
 
 // errBusy is for a request whose body there is no memory for.
-var errBusy = fmt.Errorf("%w: too many bytes of requests' bodies are in flight; try again", hapax.ErrLimitExceeded)
+var errBusy = fmt.Errorf("%w: too many bytes of requests' bodies are in flight; try again", api.ErrLimitExceeded)
 
 // A budget counts bytes of bodies.
 type budget struct {

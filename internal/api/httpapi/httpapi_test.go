@@ -20,6 +20,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -55,7 +56,7 @@ func newService(t testing.TB) *service.Service {
 	return svc
 }
 
-func newHandler(t testing.TB, store hapax.Store, opts service.Options) http.Handler {
+func newHandler(t testing.TB, store driver.Store, opts service.Options) http.Handler {
 	t.Helper()
 	opts.Logger = slog.New(slog.DiscardHandler)
 	opts.Clock = laterClock{time.Now()}

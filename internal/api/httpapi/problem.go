@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // A problem is an error as RFC 9457 has it, with the stable code and what an
@@ -89,15 +91,15 @@ var statuses = map[hapax.Code]int{
 	hapax.ErrWitnessFailed.Code():    http.StatusServiceUnavailable,
 	hapax.ErrNotSupported.Code():     http.StatusNotImplemented,
 
-	hapax.ErrClosed.Code():           http.StatusServiceUnavailable,
-	hapax.ErrRejected.Code():         http.StatusForbidden,
-	hapax.ErrLimitExceeded.Code():    http.StatusTooManyRequests,
-	hapax.ErrUnauthenticated.Code():  http.StatusUnauthorized,
-	hapax.ErrPermissionDenied.Code(): http.StatusForbidden,
-	hapax.ErrPluginFailed.Code():     http.StatusInternalServerError,
-	hapax.ErrPluginMismatch.Code():   http.StatusConflict,
-	hapax.ErrUnknownStrategy.Code():  http.StatusConflict,
-	hapax.ErrInternal.Code():         http.StatusInternalServerError,
+	hapax.ErrClosed.Code():             http.StatusServiceUnavailable,
+	strategy.ErrRejected.Code():        http.StatusForbidden,
+	api.ErrLimitExceeded.Code():        http.StatusTooManyRequests,
+	api.ErrUnauthenticated.Code():      http.StatusUnauthorized,
+	api.ErrPermissionDenied.Code():     http.StatusForbidden,
+	strategy.ErrPluginFailed.Code():    http.StatusInternalServerError,
+	strategy.ErrPluginMismatch.Code():  http.StatusConflict,
+	strategy.ErrUnknownStrategy.Code(): http.StatusConflict,
+	hapax.ErrInternal.Code():           http.StatusInternalServerError,
 }
 
 // statusOf returns the HTTP status of a code.
@@ -118,7 +120,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		status = http.StatusRequestEntityTooLarge
 	}
-	veto, vetoed := errors.AsType[*hapax.VetoError](err)
+	veto, vetoed := errors.AsType[*strategy.VetoError](err)
 	if vetoed && !veto.At.IsZero() {
 		status = http.StatusTooManyRequests
 	}
@@ -139,7 +141,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 			p.RetryAt = new(veto.At.UTC())
 		}
 	}
-	if e, ok := errors.AsType[*hapax.PluginError](err); ok {
+	if e, ok := errors.AsType[*strategy.PluginError](err); ok {
 		p.Plugin, p.Hook = e.Plugin, e.Hook
 	}
 	a.problem(w, status, p)
@@ -168,7 +170,7 @@ func detail(err error, status int) string {
 	if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok {
 		return e.Error()
 	}
-	if e, ok := errors.AsType[*hapax.PluginError](err); ok {
+	if e, ok := errors.AsType[*strategy.PluginError](err); ok {
 		return e.Where()
 	}
 	if status < http.StatusInternalServerError || status == http.StatusInsufficientStorage {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // tagJSON is a tag as clients see it. Numbers of its line are strings, as IDs are.
@@ -207,7 +208,7 @@ func (a *api) change(r *http.Request, name string, b putBody) (hapax.Tag, error)
 	case b.Step == nil && b.MinStep == nil && b.MaxStep == nil && b.Floor == nil && b.Code == "":
 		return t, nil
 	}
-	u := hapax.TagUpdate{Step: b.Step, MinStep: b.MinStep, MaxStep: b.MaxStep, Floor: (*int64)(b.Floor)}
+	u := driver.TagUpdate{Step: b.Step, MinStep: b.MinStep, MaxStep: b.MaxStep, Floor: (*int64)(b.Floor)}
 	if b.Code != "" {
 		u.Extra = new(service.CodeExtra(b.Code, b.Zone))
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
@@ -116,7 +117,7 @@ func (c *conn) execute(args [][]byte, frame, after []byte) int {
 		return c.run(args, frame, after)
 	}
 	err := caller.Begin()
-	if errors.Is(err, hapax.ErrUnauthenticated) { // it was revoked: the client may show another
+	if errors.Is(err, api.ErrUnauthenticated) { // it was revoked: the client may show another
 		c.distrust()
 		return c.run(args, frame, after)
 	}
@@ -171,7 +172,7 @@ func (c *conn) admit(args [][]byte) *command {
 		c.failAs(codeUnknown, unknownCommand(name))
 		return nil
 	case !c.trusted && (cmd == nil || !cmd.open):
-		c.failAs(hapax.ErrUnauthenticated.Code(), errNoAuth)
+		c.failAs(api.ErrUnauthenticated.Code(), errNoAuth)
 		return nil
 	}
 	if cmd.sub != nil && len(args) > 1 {

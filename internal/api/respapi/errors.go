@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // How errors of the service are told.
@@ -51,22 +53,22 @@ var translations = map[hapax.Code]translation{
 	hapax.ErrWitnessFailed.Code():    {"UNAVAILABLE", true},
 	hapax.ErrNotSupported.Code():     {"ERR", true},
 
-	hapax.ErrClosed.Code():           {"UNAVAILABLE", true},
-	hapax.ErrRejected.Code():         {"REJECTED", false},
-	hapax.ErrPluginFailed.Code():     {"FAILED", true},
-	hapax.ErrPluginMismatch.Code():   {"ERR", false},
-	hapax.ErrUnknownStrategy.Code():  {"ERR", false},
-	hapax.ErrLimitExceeded.Code():    {"LIMIT", false},
-	hapax.ErrUnauthenticated.Code():  {"WRONGPASS", true},
-	hapax.ErrPermissionDenied.Code(): {"NOPERM", false},
-	hapax.ErrInternal.Code():         {"FAILED", true},
+	hapax.ErrClosed.Code():             {"UNAVAILABLE", true},
+	strategy.ErrRejected.Code():        {"REJECTED", false},
+	strategy.ErrPluginFailed.Code():    {"FAILED", true},
+	strategy.ErrPluginMismatch.Code():  {"ERR", false},
+	strategy.ErrUnknownStrategy.Code(): {"ERR", false},
+	api.ErrLimitExceeded.Code():        {"LIMIT", false},
+	api.ErrUnauthenticated.Code():      {"WRONGPASS", true},
+	api.ErrPermissionDenied.Code():     {"NOPERM", false},
+	hapax.ErrInternal.Code():           {"FAILED", true},
 }
 
 // errorText returns what a client is told of an error of the service: prefix,
 // stable code, and words.
 func errorText(err error) string {
 	code := hapax.CodeOf(err)
-	if code == hapax.ErrUnauthenticated.Code() {
+	if code == api.ErrUnauthenticated.Code() {
 		return errWrongPass
 	}
 	t, ok := translations[code]
@@ -82,7 +84,7 @@ func errorText(err error) string {
 		if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok {
 			text = hapax.Message(e)
 		}
-		if e, ok := errors.AsType[*hapax.PluginError](err); ok {
+		if e, ok := errors.AsType[*strategy.PluginError](err); ok {
 			text = e.Where()
 		}
 	}

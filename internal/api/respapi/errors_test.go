@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 )
 
 // Every code has a translation, and every translation a code.
@@ -42,7 +43,7 @@ func TestErrorText(t *testing.T) {
 			"when a worker frees up", &hapax.NoWorkerError{Pool: "p", Size: 4, NextFree: free},
 			`UNAVAILABLE no_worker: all 4 worker IDs of pool "p" are in use; the next one frees up at 2030-01-02T03:04:05Z`,
 		},
-		{"credentials", fmt.Errorf("%w: no such user", hapax.ErrUnauthenticated), errWrongPass},
+		{"credentials", fmt.Errorf("%w: no such user", api.ErrUnauthenticated), errWrongPass},
 		{"unknown", fmt.Errorf("open /etc/x"), "FAILED internal: an internal error"},
 	} {
 		if got := errorText(tt.err); got != tt.want {

@@ -11,6 +11,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 func (c *conn) incr(args [][]byte) { c.incrRun(args[1], nil, nil) }
@@ -35,7 +36,7 @@ func (c *conn) incrRun(tag, frame, after []byte) int {
 	ids := c.b.ids[:run]
 	n, err := c.srv.svc.NextN(c.context(), c.tagName(tag), ids)
 	_, limited := errors.AsType[*auth.LimitError](err)
-	if limited || n == 0 && errors.Is(err, hapax.ErrRejected) { // not all of them; perhaps some
+	if limited || n == 0 && errors.Is(err, strategy.ErrRejected) { // not all of them; perhaps some
 		for range run {
 			c.incrRun(tag, nil, nil)
 		}

@@ -40,6 +40,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
@@ -276,7 +277,7 @@ func (s *Server) begin(c *conn) bool {
 // turnedAway counts a connection that was closed because there are too many.
 func (s *Server) turnedAway() {
 	s.refused.Add(1)
-	s.svc.Refused(API, hapax.ErrLimitExceeded.Code())
+	s.svc.Refused(API, api.ErrLimitExceeded.Code())
 	s.opts.TurnedAway()
 }
 

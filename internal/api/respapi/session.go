@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
@@ -129,7 +129,7 @@ func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
 	}
 	caller, err := c.srv.opts.Policy.From(c.client, c.net.RemoteAddr().String(), token)
 	if err == nil && user != "default" && user != caller.Name() {
-		err = hapax.ErrUnauthenticated
+		err = api.ErrUnauthenticated
 	}
 	if err == nil {
 		err = c.link.Use(caller)
@@ -137,7 +137,7 @@ func (c *conn) authenticate(user, token string) (*auth.Caller, bool) {
 	if err != nil {
 		c.srv.svc.Attempted(auth.NewContext(c.srv.life, caller, c.net.RemoteAddr().String()), "AUTH", err)
 		c.failWith(err)
-		if errors.Is(err, hapax.ErrUnauthenticated) {
+		if errors.Is(err, api.ErrUnauthenticated) {
 			c.guesses++
 		}
 		if c.guesses >= maxGuesses {

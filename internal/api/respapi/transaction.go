@@ -3,7 +3,7 @@ package respapi
 import (
 	"fmt"
 
-	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 )
 
 // multiRule tells what becomes of a command between MULTI and EXEC.
@@ -41,7 +41,7 @@ func (c *conn) multiBegin([][]byte) {
 }
 
 var errQueueFull = fmt.Errorf("%w: the commands between MULTI and EXEC have more than %d bytes, or those of all connections more than %d; send fewer at a time",
-	hapax.ErrLimitExceeded, maxQueued, maxQueuedByAll)
+	api.ErrLimitExceeded, maxQueued, maxQueuedByAll)
 
 // enqueue keeps a command for EXEC.
 func (c *conn) enqueue(frame []byte) {

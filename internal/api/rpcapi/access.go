@@ -16,6 +16,7 @@ import (
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/wire"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // permissions tell what a procedure asks for. The name that goes with it is in
@@ -231,7 +232,7 @@ func (b boundary) translate(ctx context.Context, err error) error {
 	}
 	b.counter.Failed(API, err)
 	out := wire.Error(err)
-	if veto, ok := errors.AsType[*hapax.VetoError](err); ok && !veto.At.IsZero() {
+	if veto, ok := errors.AsType[*strategy.VetoError](err); ok && !veto.At.IsZero() {
 		out.Meta().Set("Retry-After", strconv.FormatInt(int64(max(time.Until(veto.At)+time.Second-1, time.Second)/time.Second), 10))
 	}
 	if limit, ok := errors.AsType[*auth.LimitError](err); ok {

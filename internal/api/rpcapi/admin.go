@@ -13,13 +13,14 @@ import (
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/wire"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
 var _ hapaxv1connect.AdminServiceHandler = (*adminServer)(nil)
 
 // adminServer serves hapax.v1.AdminService.
-type adminServer struct{ store hapax.Store }
+type adminServer struct{ store driver.Store }
 
 // GetTag implements hapaxv1connect.AdminServiceHandler.
 func (s *adminServer) GetTag(ctx context.Context, req *hapaxv1.GetTagRequest) (*hapaxv1.GetTagResponse, error) {
@@ -71,7 +72,7 @@ func (s *adminServer) UpdateTag(ctx context.Context, req *hapaxv1.UpdateTagReque
 	if err != nil {
 		return nil, err
 	}
-	u := hapax.TagUpdate{Step: req.Step, MinStep: req.MinStep, MaxStep: req.MaxStep, Floor: req.Floor, Extra: req.Extra}
+	u := driver.TagUpdate{Step: req.Step, MinStep: req.MinStep, MaxStep: req.MaxStep, Floor: req.Floor, Extra: req.Extra}
 	if req.GetCode() != "" {
 		u.Extra = &extra
 	}

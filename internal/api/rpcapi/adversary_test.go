@@ -32,6 +32,7 @@ import (
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -254,7 +255,7 @@ func (l *honestLedger) fail(what string, err error) {
 // attack lets adversaries make so many calls beside two honest nodes, which reach
 // the store as served, and honest clients. It returns what the honest ones saw,
 // the nodes, and how many calls of the adversaries succeeded.
-func attack(t *testing.T, store *memstore.Store, served hapax.Store, evil auth.TokenConfig, calls int64) (*honestLedger, []*fortress, int) {
+func attack(t *testing.T, store *memstore.Store, served driver.Store, evil auth.TokenConfig, calls int64) (*honestLedger, []*fortress, int) {
 	t.Helper()
 	tokens := map[string]auth.TokenConfig{
 		"evil-issue": {NewTags: 20},
@@ -457,10 +458,10 @@ func violations(t *testing.T, store *memstore.Store, l *honestLedger, nodes []*f
 // store does not do itself is broken in front of the guard.
 type keyless struct{ shared }
 
-func (s keyless) before(guard hapax.Store) hapax.Store { return keylessGuard{guard, s} }
+func (s keyless) before(guard driver.Store) driver.Store { return keylessGuard{guard, s} }
 
 type keylessGuard struct {
-	hapax.Store
+	driver.Store
 
 	store keyless
 }
@@ -500,11 +501,11 @@ func TestAdversaryFindsWhatIsBroken(t *testing.T) {
 	defining := evilLease
 	defining.Scopes = []string{"lease", "admin"}
 	for name, broken := range map[string]struct {
-		serve func(*memstore.Store) hapax.Store
+		serve func(*memstore.Store) driver.Store
 		evil  auth.TokenConfig
 	}{
-		"the key is not compared":       {func(s *memstore.Store) hapax.Store { return keyless{shared{s}} }, evilLease},
-		"whoever leases defines a line": {func(s *memstore.Store) hapax.Store { return shared{s} }, defining},
+		"the key is not compared":       {func(s *memstore.Store) driver.Store { return keyless{shared{s}} }, evilLease},
+		"whoever leases defines a line": {func(s *memstore.Store) driver.Store { return shared{s} }, defining},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 20 { // it needs some luck

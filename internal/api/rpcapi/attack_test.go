@@ -24,6 +24,7 @@ import (
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -72,7 +73,7 @@ func fortify(t testing.TB, store *memstore.Store, opts service.Options, tokens m
 }
 
 // fortifyNode is one of several servers on a store, with the same tokens.
-func fortifyNode(t testing.TB, store *memstore.Store, served hapax.Store, opts service.Options, tokens map[string]auth.TokenConfig, secrets map[string]string) *fortress {
+func fortifyNode(t testing.TB, store *memstore.Store, served driver.Store, opts service.Options, tokens map[string]auth.TokenConfig, secrets map[string]string) *fortress {
 	t.Helper()
 	w, err := witness.OpenFile(filepath.Join(t.TempDir(), "witness"))
 	if err != nil {
@@ -85,8 +86,10 @@ func fortifyNode(t testing.TB, store *memstore.Store, served hapax.Store, opts s
 	f := &fortress{t: t, store: store, witness: w, guard: g, mux: http.NewServeMux(), tokens: secrets, log: &logBuffer{}}
 	patience.Until(t, "the node has joined", func() bool { return g.Status().Ready() })
 	opts.Logger = slog.New(slog.NewJSONHandler(f.log, nil))
-	var front hapax.Store = g
-	if broken, ok := served.(interface{ before(hapax.Store) hapax.Store }); ok {
+	var front driver.Store = g
+	if broken, ok := served.(interface {
+		before(driver.Store) driver.Store
+	}); ok {
 		front = broken.before(g)
 	}
 	if f.svc, err = service.New(t.Context(), front, opts); err != nil {
@@ -148,7 +151,7 @@ func (f *fortress) next(tag string) hapax.ID {
 }
 
 // workers returns the rows of the default pool.
-func (f *fortress) workers() []hapax.Worker {
+func (f *fortress) workers() []driver.Worker {
 	f.t.Helper()
 	workers, err := f.store.Workers(f.t.Context(), hapax.DefaultPool)
 	if err != nil {

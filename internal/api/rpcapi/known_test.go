@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
@@ -50,7 +50,7 @@ func TestStrangersBodiesAreNotRead(t *testing.T) {
 	if reached > 0 {
 		t.Errorf("%d of them went through", reached)
 	}
-	if len(told) != 18 || told[0] != hapax.ErrUnauthenticated.Code() {
+	if len(told) != 18 || told[0] != api.ErrUnauthenticated.Code() {
 		t.Errorf("counted were %v", told)
 	}
 	r := httptest.NewRequest(http.MethodPost, "/grpc.health.v1.Health/Check", nil)

@@ -13,10 +13,11 @@ import (
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/wire"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 var (
-	_ hapax.Store                        = serviceStore{}
+	_ driver.Store                       = serviceStore{}
 	_ hapax.StoreClock                   = serviceStore{}
 	_ hapaxv1connect.LeaseServiceHandler = (*leaseServer)(nil)
 )
@@ -24,15 +25,15 @@ var (
 // serviceStore is the service as a store.
 type serviceStore struct{ *service.Service }
 
-// Ping implements hapax.Store.
+// Ping implements driver.Store.
 func (s serviceStore) Ping(ctx context.Context) error { return s.Ready(ctx) }
 
-// Close implements hapax.Store: the service is not the handler's to close.
+// Close implements driver.Store: the service is not the handler's to close.
 func (s serviceStore) Close() error { return nil }
 
 // leaseServer serves hapax.v1.LeaseService.
 type leaseServer struct {
-	store    hapax.Store
+	store    driver.Store
 	validity time.Duration
 }
 
@@ -109,7 +110,7 @@ func (s *leaseServer) FirstUse(ctx context.Context, req *hapaxv1.FirstUseRequest
 	return &hapaxv1.FirstUseResponse{Tag: t}, nil
 }
 
-func create(ctx context.Context, store hapax.Store, m *hapaxv1.Tag, strategy string, mode hapax.CreateMode) (*hapaxv1.Tag, error) {
+func create(ctx context.Context, store driver.Store, m *hapaxv1.Tag, strategy string, mode hapax.CreateMode) (*hapaxv1.Tag, error) {
 	def, err := wire.Tag(m)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,7 @@ import (
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/wire"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // API is the protocol's name in metrics and logs.
@@ -112,7 +113,7 @@ func New(svc *service.Service, opts Options) map[string]http.Handler {
 
 // NewStore returns the handlers of LeaseService and AdminService over a store,
 // without the policy of a service.
-func NewStore(store hapax.Store, opts Options) map[string]http.Handler {
+func NewStore(store driver.Store, opts Options) map[string]http.Handler {
 	opts = opts.withDefaults()
 	shared := opts.handlerOptions(store.StoreID, uncounted{})
 	routes := map[string]http.Handler{}

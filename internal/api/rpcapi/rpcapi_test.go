@@ -31,6 +31,7 @@ import (
 	"github.com/hapax-id/hapax/internal/api/rpcapi"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
 )
@@ -44,7 +45,7 @@ type node struct {
 	svc *service.Service
 }
 
-func serve(t testing.TB, store hapax.Store, opts rpcapi.Options, configure ...func(*http.Server)) *node {
+func serve(t testing.TB, store driver.Store, opts rpcapi.Options, configure ...func(*http.Server)) *node {
 	t.Helper()
 	svc, err := service.New(t.Context(), store, service.Options{
 		MaxWait: 300 * time.Millisecond, MaxCount: 5000, Logger: quiet,

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 )
 
 func policyFor(t *testing.T, tokens map[string]TokenConfig) *Policy {
@@ -32,7 +32,7 @@ func TestMadeUpTokens(t *testing.T) {
 		"hapax_abcdefghijklmnopqrstuvwxyz", "hapax_ABCDEFGHIJKLMNOPQRSTUVWXY1", "hapax_ABCDEFGHIJKLMNOPQRSTUVWXYZ2", NewToken() + " ", " " + NewToken(),
 	} {
 		p := policyFor(t, map[string]TokenConfig{"app": {Hash: HashToken(word)}})
-		if _, err := p.Caller(word); !errors.Is(err, hapax.ErrUnauthenticated) {
+		if _, err := p.Caller(word); !errors.Is(err, api.ErrUnauthenticated) {
 			t.Errorf("%q: %v", word, err)
 		}
 	}
@@ -118,10 +118,10 @@ func TestExpiry(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Hour)
-		if _, err := p.Caller(token); !errors.Is(err, hapax.ErrUnauthenticated) {
+		if _, err := p.Caller(token); !errors.Is(err, api.ErrUnauthenticated) {
 			t.Errorf("a new connection: %v", err)
 		}
-		if err := c.Begin(); !errors.Is(err, hapax.ErrUnauthenticated) {
+		if err := c.Begin(); !errors.Is(err, api.ErrUnauthenticated) {
 			t.Errorf("an old connection: %v", err)
 		}
 	})

@@ -32,6 +32,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 )
 
 // Limits on what a configuration may hold.
@@ -220,12 +221,12 @@ func (p *Policy) Caller(token string) (*Caller, error) {
 	case !p.HasTokens():
 		return p.anonymous, nil
 	case token == "":
-		return nil, fmt.Errorf("%w: a token is needed", hapax.ErrUnauthenticated)
+		return nil, fmt.Errorf("%w: a token is needed", api.ErrUnauthenticated)
 	}
 	if c := p.find(token); c != nil {
 		return c, c.expired()
 	}
-	return nil, fmt.Errorf("%w: the token is not known", hapax.ErrUnauthenticated)
+	return nil, fmt.Errorf("%w: the token is not known", api.ErrUnauthenticated)
 }
 
 // find looks a token up by a part of its digest, and compares all of it in
@@ -251,7 +252,7 @@ func (p *Policy) Bearer(authorization []string) (*Caller, error) {
 	}
 	scheme, token, _ := strings.Cut(authorization[0], " ")
 	if token = strings.TrimSpace(token); len(authorization) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return nil, fmt.Errorf("%w: the Authorization header must be: Bearer TOKEN", hapax.ErrUnauthenticated)
+		return nil, fmt.Errorf("%w: the Authorization header must be: Bearer TOKEN", api.ErrUnauthenticated)
 	}
 	return p.Caller(token)
 }

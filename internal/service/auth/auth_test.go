@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 )
 
 // policyOf returns the policy of one token with the given rights, and its caller.
@@ -55,7 +56,7 @@ func TestTokens(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := p.Bearer(tt.header)
 			switch {
-			case tt.want == "" && !errors.Is(err, hapax.ErrUnauthenticated):
+			case tt.want == "" && !errors.Is(err, api.ErrUnauthenticated):
 				t.Errorf("got %v, %v; want ErrUnauthenticated", c, err)
 			case tt.want != "" && (err != nil || c.Name() != tt.want):
 				t.Errorf("got %v, %v; want %s", c, err, tt.want)
@@ -141,7 +142,7 @@ func TestAllow(t *testing.T) {
 			}
 			for _, perm := range all {
 				err := c.Allow(perm, tt.subject)
-				if (err == nil) != granted[perm] || err != nil && !errors.Is(err, hapax.ErrPermissionDenied) {
+				if (err == nil) != granted[perm] || err != nil && !errors.Is(err, api.ErrPermissionDenied) {
 					t.Errorf("permission %d: %v", perm, err)
 				}
 			}
@@ -241,7 +242,7 @@ func TestReplace(t *testing.T) {
 			t.Errorf("%s: what was begun goes on: %t", tt.name, !tt.begun)
 		}
 		c, err := child.Caller(tt.token)
-		if (err == nil) != tt.new || err != nil && !errors.Is(err, hapax.ErrUnauthenticated) {
+		if (err == nil) != tt.new || err != nil && !errors.Is(err, api.ErrUnauthenticated) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 		if tt.name == "kept" && c.Begin() == nil {
@@ -275,7 +276,7 @@ func TestRate(t *testing.T) {
 				err := c.Begin()
 				limit, ok := errors.AsType[*LimitError](err)
 				interval := time.Second / time.Duration(tt.config.Rate)
-				if !ok || !errors.Is(err, hapax.ErrLimitExceeded) || limit.After != interval {
+				if !ok || !errors.Is(err, api.ErrLimitExceeded) || limit.After != interval {
 					t.Fatalf("got %v, want to be told to wait %v", err, interval)
 				}
 				began := time.Now()
@@ -289,7 +290,7 @@ func TestRate(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), interval/2)
 				defer cancel()
-				if err := c.Wait(ctx); !errors.Is(err, hapax.ErrLimitExceeded) || !errors.Is(err, context.DeadlineExceeded) {
+				if err := c.Wait(ctx); !errors.Is(err, api.ErrLimitExceeded) || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("got %v", err)
 				}
 			})
@@ -303,7 +304,7 @@ func TestRequestsInFlight(t *testing.T) {
 		if err := errors.Join(c.Begin(), c.Begin()); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Begin(); !errors.Is(err, hapax.ErrLimitExceeded) {
+		if err := c.Begin(); !errors.Is(err, api.ErrLimitExceeded) {
 			t.Fatalf("the third: %v", err)
 		}
 		c.End()
@@ -318,7 +319,7 @@ func TestConnections(t *testing.T) {
 		if err := errors.Join(one.Use(c), one.Use(c), two.Use(c)); err != nil {
 			t.Fatal(err)
 		}
-		if err := three.Use(c); !errors.Is(err, hapax.ErrLimitExceeded) {
+		if err := three.Use(c); !errors.Is(err, api.ErrLimitExceeded) {
 			t.Fatalf("the third: %v", err)
 		}
 		two.Close()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -201,9 +202,9 @@ func (c *Caller) denied(p Permission, name string) error {
 	needs := permissions[p]
 	switch needs.subject {
 	case aTag, aPool, aNamedPool:
-		return fmt.Errorf("%w: %q may not %s %.140q", hapax.ErrPermissionDenied, c.name, needs.to, name)
+		return fmt.Errorf("%w: %q may not %s %.140q", api.ErrPermissionDenied, c.name, needs.to, name)
 	}
-	return fmt.Errorf("%w: %q may not %s", hapax.ErrPermissionDenied, c.name, needs.to)
+	return fmt.Errorf("%w: %q may not %s", api.ErrPermissionDenied, c.name, needs.to)
 }
 
 func (c *Caller) mayUse(s subject, name string) bool {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 )
 
 // keys returns what a caller is found by: the digest of its token, and that of its
@@ -65,7 +65,7 @@ func (n *Conn) state() *tls.ConnectionState {
 // expired returns an error if the caller's time is over.
 func (c *Caller) expired() error {
 	if c != nil && !c.expires.IsZero() && !time.Now().Before(c.expires) {
-		return fmt.Errorf("%w: the token has expired", hapax.ErrUnauthenticated)
+		return fmt.Errorf("%w: the token has expired", api.ErrUnauthenticated)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 )
 
 // A LimitError means that a token is used more than it is good for.
@@ -24,8 +25,8 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("hapax: %q is limited to %s", e.Caller, e.Limit)
 }
 
-// Unwrap returns hapax.ErrLimitExceeded.
-func (e *LimitError) Unwrap() error { return hapax.ErrLimitExceeded }
+// Unwrap returns api.ErrLimitExceeded.
+func (e *LimitError) Unwrap() error { return api.ErrLimitExceeded }
 
 // limits is what a token is good for; 0 is no limit.
 type limits struct {
@@ -99,7 +100,7 @@ func (c *Caller) HasRate() bool { return c != nil && c.rate > 0 }
 // Spend takes one request off the rate.
 func (c *Caller) Spend() error {
 	if c != nil && c.revoked.Load() {
-		return fmt.Errorf("%w: the token was revoked", hapax.ErrUnauthenticated)
+		return fmt.Errorf("%w: the token was revoked", api.ErrUnauthenticated)
 	}
 	if err := c.expired(); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 )
 
 func callerOf(t testing.TB, config TokenConfig) *Caller {
@@ -30,7 +31,7 @@ func callerOf(t testing.TB, config TokenConfig) *Caller {
 func wantLimit(t *testing.T, what string, err error, after time.Duration) {
 	t.Helper()
 	limit, ok := errors.AsType[*LimitError](err)
-	if !ok || !errors.Is(err, hapax.ErrLimitExceeded) || limit.After != after {
+	if !ok || !errors.Is(err, api.ErrLimitExceeded) || limit.After != after {
 		t.Errorf("%s: %v, want a limit for %v", what, err, after)
 	}
 }
@@ -195,14 +196,14 @@ func TestQuotasStay(t *testing.T) {
 	if err := take(p, 6); err != nil {
 		t.Fatal(err)
 	}
-	if err := take(child, 5); !errors.Is(err, hapax.ErrLimitExceeded) {
+	if err := take(child, 5); !errors.Is(err, api.ErrLimitExceeded) {
 		t.Errorf("over the other listener: %v", err)
 	}
 	if err := p.Replace(map[string]TokenConfig{"app": configs["app"], "other": {Hash: HashToken(NewToken())}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range []*Policy{p, child} {
-		if err := take(p, 5); !errors.Is(err, hapax.ErrLimitExceeded) {
+		if err := take(p, 5); !errors.Is(err, api.ErrLimitExceeded) {
 			t.Errorf("after a reload: %v", err)
 		}
 	}

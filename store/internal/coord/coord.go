@@ -109,7 +109,7 @@ func (c *Calls) Unavailable(ctx context.Context, err error) error {
 func (c *Calls) End() bool { return !c.closed.Swap(true) }
 
 // Rows are the tags and rows in a space. They implement driver.Guarding,
-// driver.Healing and hapax.Store but for StoreID, Ping and Close. They are safe for concurrent use.
+// driver.Healing and driver.Store but for StoreID, Ping and Close. They are safe for concurrent use.
 type Rows struct {
 	driver.Leases
 

@@ -27,12 +27,12 @@ func (r *Rows) HandBack(ctx context.Context, a hapax.Allocation, next int64) err
 	return r.changeTag(ctx, a.Tag.Name, func(t driver.Tag) (driver.Tag, error) { return driver.HandBack(t, a, next) })
 }
 
-// UpdateTag implements hapax.TagStore.
-func (r *Rows) UpdateTag(ctx context.Context, name string, u hapax.TagUpdate) (hapax.Tag, error) {
+// UpdateTag implements driver.TagStore.
+func (r *Rows) UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error) {
 	return r.redefine(ctx, name, func(t hapax.Tag) (hapax.Tag, error) { return driver.Update(t, u) })
 }
 
-// DeleteTag implements hapax.TagStore.
+// DeleteTag implements driver.TagStore.
 func (r *Rows) DeleteTag(ctx context.Context, name string) (hapax.Tag, error) {
 	return r.redefine(ctx, name, driver.Delete)
 }
@@ -105,7 +105,7 @@ func (r *Rows) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMo
 	return created, nil
 }
 
-// Tag implements hapax.TagStore.
+// Tag implements driver.TagStore.
 func (r *Rows) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	if err := hapax.ValidateName("tag", name); err != nil {
 		return hapax.Tag{}, err
@@ -121,7 +121,7 @@ func (r *Rows) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return t.Tag, err
 }
 
-// Tags implements hapax.TagStore.
+// Tags implements driver.TagStore.
 func (r *Rows) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	var tags []hapax.Tag
 	err := r.list(ctx, "", after, limit, func(name string, raw []byte) error {

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // Benchmark measures a grant: taken by one handle alone, and by 16 handles that
@@ -23,7 +23,7 @@ func (d Driver) benchmark(b *testing.B, url string, handles int) {
 	}
 	var left atomic.Int64
 	left.Store(int64(b.N))
-	all := make([]hapax.Store, handles)
+	all := make([]driver.Store, handles)
 	for i := range all {
 		all[i] = d.open(b, url)
 		if _, err := all[i].Allocate(b.Context(), "t", 1, ""); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A Driver is what is tested.
@@ -24,7 +25,7 @@ type Driver struct {
 	Server  func(t testing.TB, args ...string) *testservers.Server // keeps its state in the directory "data"
 	Shared  func(t testing.TB) *testservers.Server
 	Cluster func(t testing.TB, n int) ([]*testservers.Server, string)
-	Open    func(ctx context.Context, url string, warn func(code, message string)) (hapax.Store, error)
+	Open    func(ctx context.Context, url string, warn func(code, message string)) (driver.Store, error)
 }
 
 // soon is for calls that should fail, or may.
@@ -41,7 +42,7 @@ func Run(t *testing.T, d Driver) {
 	}
 }
 
-func (d Driver) open(t testing.TB, url string) hapax.Store {
+func (d Driver) open(t testing.TB, url string) driver.Store {
 	t.Helper()
 	s, err := d.Open(t.Context(), url, nil)
 	if err != nil {
@@ -74,7 +75,7 @@ func (d Driver) shared(t *testing.T) (server *testservers.Server, url string) {
 	return server, server.URL + "/" + rand.Text()
 }
 
-func create(t testing.TB, s hapax.Store, name string) {
+func create(t testing.TB, s driver.Store, name string) {
 	t.Helper()
 	def, err := hapax.Tag{Name: name}.WithDefaults()
 	if err == nil {
@@ -85,12 +86,12 @@ func create(t testing.TB, s hapax.Store, name string) {
 	}
 }
 
-func allocate(t testing.TB, s hapax.Store, name string, n int64) (hapax.Grant, error) {
+func allocate(t testing.TB, s driver.Store, name string, n int64) (hapax.Grant, error) {
 	t.Helper()
 	return allocateWithin(t, soon, s, name, n)
 }
 
-func allocateWithin(t testing.TB, limit time.Duration, s hapax.Store, name string, n int64) (hapax.Grant, error) {
+func allocateWithin(t testing.TB, limit time.Duration, s driver.Store, name string, n int64) (hapax.Grant, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -100,7 +101,7 @@ func allocateWithin(t testing.TB, limit time.Duration, s hapax.Store, name strin
 
 // eventually allocates until it succeeds, with no error but ErrStoreUnavailable
 // meanwhile.
-func eventually(t testing.TB, s hapax.Store, name string, n int64) hapax.Grant {
+func eventually(t testing.TB, s driver.Store, name string, n int64) hapax.Grant {
 	t.Helper()
 	for end := time.Now().Add(patience.Long); ; time.Sleep(10 * time.Millisecond) {
 		g, err := allocate(t, s, name, n)
@@ -115,7 +116,7 @@ func eventually(t testing.TB, s hapax.Store, name string, n int64) hapax.Grant {
 
 // refuses allocates until it is refused for the wanted reason, with no other
 // error but ErrStoreUnavailable meanwhile and with no success.
-func refuses(t testing.TB, s hapax.Store, name string, want *hapax.Error) {
+func refuses(t testing.TB, s driver.Store, name string, want *hapax.Error) {
 	t.Helper()
 	for end := time.Now().Add(patience.Long); ; time.Sleep(10 * time.Millisecond) {
 		g, err := allocate(t, s, name, 1)
@@ -128,7 +129,7 @@ func refuses(t testing.TB, s hapax.Store, name string, want *hapax.Error) {
 	}
 }
 
-func mark(t testing.TB, s hapax.Store, name string) int64 {
+func mark(t testing.TB, s driver.Store, name string) int64 {
 	t.Helper()
 	tag, err := s.Tag(t.Context(), name)
 	if err != nil {
@@ -234,7 +235,7 @@ func (d Driver) paused(t *testing.T) {
 }
 
 // behind opens a handle through a proxy and another one around it.
-func (d Driver) behind(t *testing.T) (*testservers.Proxy, hapax.Store, hapax.Store) {
+func (d Driver) behind(t *testing.T) (*testservers.Proxy, driver.Store, driver.Store) {
 	t.Helper()
 	server, url := d.shared(t)
 	proxy := testservers.NewProxy(t, server.Addr)
