@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A Clock is where an issuer reads the time. The default reads the system's.
-// Tests and simulations give their own. Where it also has a method Asleep, as
-// SystemClock has on Linux, an issuer notices that the machine was asleep.
+// A Clock is where an issuer reads the time; the default is SystemClock. Where it also
+// has a method Asleep, as SystemClock has on Linux, an issuer notices that the machine
+// was asleep.
 type Clock interface {
 	// Now returns the wall clock and, read at the same moment, a monotonic
 	// clock that counts from an arbitrary origin.

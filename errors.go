@@ -12,14 +12,19 @@ import (
 )
 
 // Code is a stable, machine-readable name of an error's cause. Every protocol
-// carries it; the set is closed and codes never change their meaning.
+// carries it; codes never change their meaning.
 type Code string
 
 // An Error is a sentinel: one cause with one stable code. Match it with
 // errors.Is; what callers get wraps it with the details.
+//
+// The causes that the library has are ErrInvalidArgument and those listed with it.
+// Package strategy has those of strategies and plugins, package api those of a server
+// that its clients know.
 type Error struct {
-	code Code
-	text string
+	code      Code
+	text      string
+	transient bool
 }
 
 // prefix begins the text of every error.
@@ -34,77 +39,68 @@ func (e *Error) Code() Code { return e.code }
 // codes holds every sentinel by its code.
 var codes = map[Code]*Error{}
 
-func newError(code Code, text string) *Error {
+// NewError makes the sentinel of a cause that is not the library's: packages strategy
+// and api declare theirs with it. Where the cause is transient, asking again may help
+// without anybody's doing. It panics if the code is taken.
+func NewError(code Code, text string, transient bool) *Error {
 	if _, taken := codes[code]; taken {
 		panic("hapax: error code used twice: " + string(code))
 	}
-	e := &Error{code: code, text: text}
+	e := &Error{code: code, text: text, transient: transient}
 	codes[code] = e
 	return e
 }
 
-// Bad input. Nothing was issued and nothing changed.
-var (
-	ErrInvalidArgument = newError("invalid_argument", "an argument is out of range")
-	ErrInvalidTag      = newError("invalid_tag", "a tag name is valid UTF-8 of 1 to 128 bytes without control or invisible characters")
-	ErrInvalidLayout   = newError("invalid_layout", "the layout cannot be used")
-	ErrInvalidID       = newError("invalid_id", "the text or number is not an ID")
-	ErrFieldRange      = newError("field_range", "a field's value does not fit its layout")
-)
+func lasting(code Code, text string) *Error { return NewError(code, text, false) }
 
-// Tags and pools.
-var (
-	ErrTagNotFound    = newError("tag_not_found", "the tag does not exist")
-	ErrTagDeleted     = newError("tag_deleted", "the tag was deleted; create it explicitly to resume above its mark")
-	ErrTagExists      = newError("tag_exists", "the tag exists already")
-	ErrPoolNotFound   = newError("pool_not_found", "the worker pool does not exist")
-	ErrKindMismatch   = newError("kind_mismatch", "the tag is frozen as another kind")
-	ErrPoolDeleted    = newError("pool_deleted", "the pool was deleted; create it explicitly, with the layout it had")
-	ErrLayoutMismatch = newError("layout_mismatch", "the pool is frozen with another layout, unit or epoch")
-	ErrLineExhausted  = newError("line_exhausted", "no numbers are left on the line")
-	ErrTimeExhausted  = newError("time_exhausted", "the layout's time bits are used up")
-)
+func passing(code Code, text string) *Error { return NewError(code, text, true) }
 
-// Waiting. They come joined with the error of the context that ended the wait.
+// The causes of errors, grouped by when they occur.
 var (
-	ErrTickExhausted = newError("tick_exhausted", "every number up to the allowed lead over the clock is issued")
-	ErrRefillPending = newError("refill_pending", "the next grant has not arrived yet")
-	ErrNoWorker      = newError("no_worker", "every worker ID of the pool is in use")
-)
+	// Bad input. Nothing was issued and nothing changed.
+	ErrInvalidArgument = lasting("invalid_argument", "an argument is out of range")
+	ErrInvalidTag      = lasting("invalid_tag", "a tag name is valid UTF-8 of 1 to 128 bytes without control or invisible characters")
+	ErrInvalidLayout   = lasting("invalid_layout", "the layout cannot be used")
+	ErrInvalidID       = lasting("invalid_id", "the text or number is not an ID")
+	ErrFieldRange      = lasting("field_range", "a field's value does not fit its layout")
 
-// Workers and clocks.
-var (
-	ErrLeaseLost      = newError("lease_lost", "the lease or the segment is no longer the caller's")
-	ErrWorkerPoisoned = newError("worker_poisoned", "the worker's mark lies absurdly far beyond the clock")
-	ErrClockRollback  = newError("clock_rollback", "the clock went back and the issuer is set to refuse")
-	ErrClockSkew      = newError("clock_skew", "the local clock and the store's differ too much")
-)
+	// Tags and pools.
+	ErrTagNotFound    = lasting("tag_not_found", "the tag does not exist")
+	ErrTagDeleted     = lasting("tag_deleted", "the tag was deleted; create it explicitly to resume above its mark")
+	ErrTagExists      = lasting("tag_exists", "the tag exists already")
+	ErrPoolNotFound   = lasting("pool_not_found", "the worker pool does not exist")
+	ErrKindMismatch   = lasting("kind_mismatch", "the tag is frozen as another kind")
+	ErrPoolDeleted    = lasting("pool_deleted", "the pool was deleted; create it explicitly, with the layout it had")
+	ErrLayoutMismatch = lasting("layout_mismatch", "the pool is frozen with another layout, unit or epoch")
+	ErrLineExhausted  = lasting("line_exhausted", "no numbers are left on the line")
+	ErrTimeExhausted  = lasting("time_exhausted", "the layout's time bits are used up")
 
-// Stores.
-var (
-	ErrStoreUnavailable = newError("store_unavailable", "the store cannot be reached or did not answer in time")
-	ErrStoreLocked      = newError("store_locked", "another process has the store open")
-	ErrStoreCopied      = newError("store_copied", "the store's files were copied or moved to another machine; see hapax adopt")
-	ErrStoreCorrupt     = newError("store_corrupt", "the store's data cannot be understood")
-	ErrStoreReplaced    = newError("store_replaced", "the store is not the one known to this node; see hapax status")
-	ErrStoreRolledBack  = newError("store_rolled_back", "the store is behind what was used; see hapax status")
-	ErrFenced           = newError("fenced", "a fence stands in the store, which went back: nothing is granted until it is healed; see hapax status")
-	ErrStoreUnsafe      = newError("store_unsafe", "the store may lose what it acknowledged")
-	ErrWitnessFailed    = newError("witness_failed", "the witness file of this node cannot be read or written, so that nothing can be granted")
-	ErrNotSupported     = newError("not_supported", "the store does not support this")
-)
+	// Waiting. They come joined with the error of the context that ended the wait.
+	ErrTickExhausted = passing("tick_exhausted", "every number up to the allowed lead over the clock is issued")
+	ErrRefillPending = passing("refill_pending", "the next grant has not arrived yet")
+	ErrNoWorker      = passing("no_worker", "every worker ID of the pool is in use")
 
-// Issuing and serving.
-var (
-	ErrClosed           = newError("closed", "the issuer or store is closed")
-	ErrRejected         = newError("rejected", "the request was refused by policy")
-	ErrPluginFailed     = newError("plugin_failed", "a plugin failed, and what it failed on was not issued")
-	ErrPluginMismatch   = newError("plugin_mismatch", "the tag is frozen with other plugins that replace its numbers")
-	ErrUnknownStrategy  = newError("unknown_strategy", "the tag's strategy is not registered here")
-	ErrLimitExceeded    = newError("limit_exceeded", "a limit of the service is reached")
-	ErrUnauthenticated  = newError("unauthenticated", "credentials are missing or wrong")
-	ErrPermissionDenied = newError("permission_denied", "the credentials do not allow this")
-	ErrInternal         = newError("internal", "an internal error")
+	// Workers and clocks.
+	ErrLeaseLost      = passing("lease_lost", "the lease or the segment is no longer the caller's")
+	ErrWorkerPoisoned = lasting("worker_poisoned", "the worker's mark lies absurdly far beyond the clock")
+	ErrClockRollback  = lasting("clock_rollback", "the clock went back and the issuer is set to refuse")
+	ErrClockSkew      = lasting("clock_skew", "the local clock and the store's differ too much")
+
+	// Stores.
+	ErrStoreUnavailable = passing("store_unavailable", "the store cannot be reached or did not answer in time")
+	ErrStoreLocked      = lasting("store_locked", "another process has the store open")
+	ErrStoreCopied      = lasting("store_copied", "the store's files were copied or moved to another machine; see hapax adopt")
+	ErrStoreCorrupt     = lasting("store_corrupt", "the store's data cannot be understood")
+	ErrStoreReplaced    = lasting("store_replaced", "the store is not the one known to this node; see hapax status")
+	ErrStoreRolledBack  = lasting("store_rolled_back", "the store is behind what was used; see hapax status")
+	ErrFenced           = lasting("fenced", "a fence stands in the store, which went back: nothing is granted until it is healed; see hapax status")
+	ErrStoreUnsafe      = lasting("store_unsafe", "the store may lose what it acknowledged")
+	ErrWitnessFailed    = passing("witness_failed", "the witness file of this node cannot be read or written, so that nothing can be granted")
+	ErrNotSupported     = lasting("not_supported", "the store does not support this")
+
+	// Issuing and serving.
+	ErrClosed   = lasting("closed", "the issuer or store is closed")
+	ErrInternal = lasting("internal", "an internal error")
 )
 
 // CodeOf returns the code of the first sentinel in err's tree: "" for nil, and
@@ -126,11 +122,8 @@ func Message(err error) string { return strings.TrimPrefix(err.Error(), prefix) 
 // IsTransient reports whether asking again may help without anybody's doing: the
 // store may come back, a tick pass, a worker ID or a quota become free.
 func IsTransient(err error) bool {
-	switch CodeOf(err) {
-	case ErrStoreUnavailable.code, ErrWitnessFailed.code, ErrRefillPending.code, ErrTickExhausted.code, ErrNoWorker.code, ErrLeaseLost.code, ErrLimitExceeded.code:
-		return true
-	}
-	return false
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.transient
 }
 
 // Backoff returns how long to wait after so many failures in a row: a random time
@@ -218,37 +211,3 @@ func (e *WaitError) Unwrap() []error { return []error{e.Cause, e.Context} }
 func waitError(ctx context.Context, cause error) error {
 	return &WaitError{Cause: cause, Context: context.Cause(ctx)}
 }
-
-// A VetoError is the veto of a plugin. It matches ErrRejected.
-type VetoError struct {
-	Plugin string
-	Err    error     // what the plugin said
-	At     time.Time // when to ask again, as far as the plugin knows; may be zero
-}
-
-func (e *VetoError) Error() string {
-	return fmt.Sprintf("hapax: plugin %q refused: %v", e.Plugin, e.Err)
-}
-
-// Unwrap returns ErrRejected and what the plugin said.
-func (e *VetoError) Unwrap() []error { return []error{ErrRejected, e.Err} }
-
-// RetryAt returns when to ask again; zero if that is not known.
-func (e *VetoError) RetryAt() time.Time { return e.At }
-
-// A PluginError is a hook of a plugin that returned an error where it has no veto, or
-// panicked. It matches ErrPluginFailed.
-type PluginError struct {
-	Plugin string
-	Hook   string // "Before", "After", "Replace" or "OnError"
-	Err    error
-	Stack  []byte // of a panic
-}
-
-func (e *PluginError) Error() string { return fmt.Sprintf("hapax: %s: %v", e.Where(), e.Err) }
-
-// Where says which plugin failed, and in which hook, without why.
-func (e *PluginError) Where() string { return fmt.Sprintf("plugin %q failed in %s", e.Plugin, e.Hook) }
-
-// Unwrap returns ErrPluginFailed and the error.
-func (e *PluginError) Unwrap() []error { return []error{ErrPluginFailed, e.Err} }

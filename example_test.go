@@ -5,11 +5,58 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"os"
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/store/witness"
 )
+
+// A store that processes share is opened with a guard, whose witness lies in a directory
+// of this process's own that stays. Here a store in memory stands for the shared one.
+func ExampleIssuer() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "shop")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	shared := memstore.New()
+	open := func(context.Context) (driver.Store, error) { return shared, nil }
+	store, err := witness.Open(ctx, open, dir, witness.Options{Heartbeat: 100 * time.Millisecond}) // default 1 s
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+
+	orders, err := hapax.NewSegment(ctx, store, "orders", hapax.SegmentOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	events, err := hapax.NewSnowflake(ctx, store, hapax.SnowflakeOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, issuer := range []hapax.Issuer{orders, events} {
+		first, err := issuer.Next(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		second, err := issuer.Next(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(first < second)
+		if err := issuer.Close(ctx); err != nil { // hands back what was not issued
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// true
+	// true
+}
 
 func ExampleNewSegment() {
 	ctx := context.Background()
@@ -71,6 +118,33 @@ func ExampleSegment_Reserve() {
 	}
 	fmt.Printf("%d to %d\n", row.Lo, row.Hi-1)
 	// Output: 1 to 40
+}
+
+// A lane is for one goroutine. Several of them take numbers without waiting for each
+// other.
+func ExampleSegment_Lane() {
+	ctx := context.Background()
+	orders, err := hapax.NewSegment(ctx, memstore.New(), "orders", hapax.SegmentOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer orders.Close(ctx)
+
+	lane := orders.Lane()
+	defer lane.Close()
+	for id, err := range lane.All(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(id)
+		if id == 3 {
+			break
+		}
+	}
+	// Output:
+	// 1
+	// 2
+	// 3
 }
 
 func ExampleNewSnowflake() {

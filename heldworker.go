@@ -9,13 +9,6 @@ import (
 	"time"
 )
 
-// Defaults of HoldWorker.
-const (
-	DefaultHoldGrant = time.Minute      // the first grant
-	DefaultRunAhead  = time.Second      // how far a generator's numbers may lead the clock
-	DefaultHoldGrace = 10 * time.Second // how long before the end a holder is told
-)
-
 // HoldOptions tune HoldWorker. The zero value suits most generators.
 type HoldOptions struct {
 	// Pool, Layout, Workers, Among, Holder, Lease, MaxSkew, StoreTimeout, Observer

@@ -7,16 +7,8 @@ import (
 	"time"
 )
 
-// Defaults of a Snowflake.
-const (
-	DefaultLease    = 30 * time.Second // how long past its grant a silent worker keeps its ID
-	DefaultGrant    = 10 * time.Second // the first grant
-	DefaultMaxGrant = 5 * time.Minute  // what grants double up to
-	DefaultMaxAhead = 10 * time.Millisecond
-	DefaultMaxSkew  = 10 * time.Second // how far the local clock may differ from the store's
-
-	fixedGrant = 3 * time.Second // the grant of the only worker of its range
-)
+// fixedGrant is the grant of the only worker of its range.
+const fixedGrant = 3 * time.Second
 
 // A PopulatorKind names the part that produces tick and sequence.
 type PopulatorKind string
@@ -100,7 +92,7 @@ type SnowflakeOptions struct {
 	// Observer, if set, receives events.
 	Observer Observer
 
-	// Clock is for tests and simulations; default the system's clocks.
+	// Clock is where the time is read; default SystemClock.
 	Clock Clock
 }
 

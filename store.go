@@ -7,29 +7,6 @@ import (
 	"unicode/utf8"
 )
 
-// MaxMark is where every line of numbers ends: the highest number of a segment
-// tag is MaxMark-1. The 2^32 numbers above stay unused, so that refused
-// attempts at the very end of a line can never overflow.
-const MaxMark = 1<<63 - 1<<32
-
-// Limits and defaults of a tag.
-const (
-	MaxTagBytes    = 128       // length of a tag's or pool's name, in bytes
-	DefaultStep    = 1000      // numbers in a segment, until the rate is known
-	DefaultMaxStep = 1_000_000 // the largest segment that the rate can lead to
-	MaxStep        = 1 << 40   // the largest segment that can be asked for
-	MaxDelta       = 1 << 20   // the largest delta
-	MaxExtraBytes  = 2048      // length of Tag.Extra
-)
-
-// A Grant is the half-open stretch [Lo, Hi) of a line from which exactly one
-// process image may issue. On a tag's line the unit is the number, on a
-// worker's timeline it is the tick.
-type Grant struct{ Lo, Hi int64 }
-
-// Len returns how many units the grant holds.
-func (g Grant) Len() int64 { return g.Hi - g.Lo }
-
 // Kind tells how the numbers of a tag are made.
 type Kind string
 
@@ -129,15 +106,15 @@ func setDefault(v *int64, d int64) {
 	}
 }
 
-// ValidateName checks a tag's or pool's name: valid UTF-8, 1 to MaxTagBytes
-// bytes, no control characters. What is "tag" or "pool" and names the field in
-// the error.
-func ValidateName(what, name string) error { return validateName(what, name, ErrInvalidTag) }
-
-// ValidateHolder checks the identity of an instance by the rule of ValidateName.
-func ValidateHolder(holder string) error { return validateName("holder", holder, ErrInvalidArgument) }
-
-func validateName(what, name string, sentinel error) error {
+// ValidateName checks a name: valid UTF-8, 1 to MaxTagBytes bytes, no control
+// characters. What is "tag", "pool" or "holder", for the identity of an instance, and
+// names the field in the error, which matches ErrInvalidTag, or ErrInvalidArgument for
+// a holder.
+func ValidateName(what, name string) error {
+	sentinel := ErrInvalidTag
+	if what == "holder" {
+		sentinel = ErrInvalidArgument
+	}
 	ok := len(name) >= 1 && len(name) <= MaxTagBytes && utf8.ValidString(name)
 	for _, r := range name {
 		ok = ok && !isHidden(r)
@@ -149,13 +126,6 @@ func validateName(what, name string, sentinel error) error {
 		return &ValueError{what, name, "valid UTF-8 of 1 to 128 bytes without control or invisible characters", sentinel}
 	}
 	return nil
-}
-
-// A TagUpdate changes a segment tag; nil fields stay as they are.
-type TagUpdate struct {
-	Step, MinStep, MaxStep *int64
-	Floor                  *int64 // the next number is at least this; marks only grow
-	Extra                  *string
 }
 
 // CreateMode decides whether a creation may revive a deleted tag.
@@ -224,24 +194,6 @@ type SegmentStore interface {
 	CreateTag(ctx context.Context, tag Tag, mode CreateMode) (Tag, error)
 }
 
-// TagStore administers tags.
-type TagStore interface {
-	// Tag returns one tag, also when it is a tombstone. ErrTagNotFound.
-	Tag(ctx context.Context, name string) (Tag, error)
-
-	// Tags returns up to limit tags, tombstones among them, whose names come
-	// after the given one, in the byte order of their names.
-	Tags(ctx context.Context, after string, limit int) ([]Tag, error)
-
-	// UpdateTag changes a live tag (see TagUpdate) in one atomic step and returns
-	// it as stored. ErrTagNotFound, ErrTagDeleted, ErrKindMismatch.
-	UpdateTag(ctx context.Context, name string, u TagUpdate) (Tag, error)
-
-	// DeleteTag leaves a tombstone, which keeps the mark, and returns it.
-	// ErrTagNotFound, ErrTagDeleted.
-	DeleteTag(ctx context.Context, name string) (Tag, error)
-}
-
 // WorkerStore grants stretches of the timelines of a pool's worker IDs. The
 // rules of concurrency and of unknown outcomes are those of SegmentStore.
 type WorkerStore interface {
@@ -260,49 +212,6 @@ type WorkerStore interface {
 	// which is at or above every tick issued. It does nothing and returns
 	// ErrLeaseLost unless fencing token, key and mark are still the lease's.
 	SealWorker(ctx context.Context, lease Lease, last int64) error
-}
-
-// PoolStore administers pools and their workers.
-type PoolStore interface {
-	// Pools returns the pools that exist, tombstones among them, by name.
-	Pools(ctx context.Context) ([]Pool, error)
-
-	// CreatePool freezes the pool's layout, and returns the pool as stored. A
-	// tombstone is revived only with the layout it had. ErrLayoutMismatch.
-	CreatePool(ctx context.Context, pool, layout string) (Pool, error)
-
-	// DeletePool removes a pool that no worker ID was ever used of, and leaves a
-	// tombstone, which keeps the workers' marks, of any other. It returns the
-	// tombstone, or a deleted pool without a layout. ErrPoolNotFound.
-	DeletePool(ctx context.Context, pool string) (Pool, error)
-
-	// Workers returns the workers of a pool that were ever used, by worker ID.
-	Workers(ctx context.Context, pool string) ([]Worker, error)
-
-	// RetireWorker takes a worker ID out of use until the clock passes its mark:
-	// the lease on it ends, and its mark stays. It is the way out for a mark that
-	// a wrong clock has set years ahead. The holder, if it lives, may use up what
-	// it was granted, and then finds its lease lost. ErrInvalidArgument for a
-	// worker ID that was never used.
-	RetireWorker(ctx context.Context, pool string, id int64) (Worker, error)
-}
-
-// A Store carries every role. Servers and tools ask for it; the issuers ask
-// only for the role that they need.
-type Store interface {
-	SegmentStore
-	TagStore
-	WorkerStore
-	PoolStore
-
-	// StoreID returns the store's random identity, read from the store itself.
-	StoreID(ctx context.Context) (string, error)
-
-	// Ping reports whether the store can grant now.
-	Ping(ctx context.Context) error
-
-	// Close releases the store. It does not wait for calls in flight.
-	Close() error
 }
 
 // A StoreClock is implemented by stores that have a clock of their own.

@@ -10,10 +10,6 @@ import (
 	"time"
 )
 
-// DefaultStoreTimeout is how long an issuer waits for one answer of its store
-// before it abandons the attempt and asks anew.
-const DefaultStoreTimeout = 5 * time.Second
-
 // failureLife is how long a definite failure answers for the store.
 const failureLife = time.Second
 

@@ -2,36 +2,6 @@ package hapax
 
 import "time"
 
-// DefaultPool is the worker pool that is used when none is named.
-const DefaultPool = "default"
-
-// PoisonMargin is how far a mark may lie ahead of the clock. A mark beyond it is
-// absurd: one of them is wrong.
-const PoisonMargin = 24 * time.Hour
-
-// A Pool is a set of worker IDs that share a layout, which is frozen when the
-// pool is created.
-type Pool struct {
-	Name    string
-	Layout  string // the canonical spec
-	Deleted bool   // a tombstone: its workers keep their marks
-}
-
-// A Worker is one worker ID's timeline, as the store keeps it.
-type Worker struct {
-	Pool    string
-	ID      int64     // the value of the layout's worker field
-	Mark    int64     // high-water mark in ticks: the next grant starts here or later
-	From    int64     // where the latest lease began, in ticks
-	Token   int64     // fencing token: grows with every acquisition and seal; 0: never used
-	Holder  string    // identity of the instance that holds it, or held it last
-	Expires time.Time // when others may have it; in the past once sealed; precision 1 ms
-}
-
-// Retired reports whether the worker ID was taken out of use; see
-// PoolStore.RetireWorker.
-func (w Worker) Retired() bool { return w.Token > 0 && w.Holder == "" }
-
 // A Lease is a worker ID held under a fencing token, with its current grant.
 type Lease struct {
 	Pool   string

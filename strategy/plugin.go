@@ -165,12 +165,6 @@ func (p *Plugin) serves(strategy, tag string) bool {
 		(len(p.Tags) == 0 || slices.Contains(p.Tags, tag))
 }
 
-// A VetoError is the veto of a plugin.
-type VetoError = VetoError
-
-// A PluginError is a hook that returned an error where it has no veto, or panicked.
-type PluginError = PluginError
-
 // rejected makes a veto of what the Before hook returned.
 func (p *Plugin) rejected(err error) *VetoError {
 	p.counts.vetoes.Add(1)

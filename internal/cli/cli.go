@@ -236,7 +236,8 @@ func arguments(least, most int) cobra.PositionalArgs {
 		case len(args) < least:
 			return usagef("missing argument; usage: %s", cmd.UseLine())
 		case len(args) > most:
-			return usagef("unexpected argument %q; usage: %s", args[most], cmd.UseLine())
+			cmd.SuggestionsMinimumDistance = 2
+			return usagef("unexpected argument %q%s; usage: %s", args[most], didYouMean(cmd.SuggestionsFor(args[most])), cmd.UseLine())
 		}
 		return nil
 	}

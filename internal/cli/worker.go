@@ -42,12 +42,18 @@ Exit codes:
   111  no server answered within --wait
   112  the servers do not allow it: the token is missing, wrong, or not for workers
   113  this clock is too far from the servers'
-  114  no more time was granted, and the command was stopped
-  115  the clock was set back, and the command was stopped
+`
+
+const execExitHelp = workerExitHelp + `  114  no more time was granted, and the command was stopped
+  115  the clock was set back, and the command was killed
   116  the command ended with 0 and had left processes behind, which were stopped
   125  wrong command line, a worker ID outside the generator's range, any other failure
   126  the command cannot be run
   127  there is no such command`
+
+const holdExitHelp = workerExitHelp + `  114  no more time was granted; the file was removed
+  115  the clock was set back; the file was removed
+  125  wrong command line, a worker ID outside the generator's range, any other failure`
 
 // statusError is an error with an exit code of its own. Where there is nothing to say,
 // it is only the code.

@@ -41,7 +41,7 @@ the command is then killed at once, unless --on-clock-step=warn.
 
 Uniqueness is per pool: give all processes of one generator the same pool, and no other.
 See docs/worker-ids.md.
-` + supervise.Limits + workerExitHelp,
+` + supervise.Limits + execExitHelp,
 		Example: `  hapax worker exec --pool shop --for mybatis-plus -- java -jar shop.jar
   hapax worker exec --workers 0-31 --env 'NODE_ID={worker}' -- ./orders
   hapax worker exec --list-known`,

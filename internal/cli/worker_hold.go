@@ -34,7 +34,7 @@ SIGINT it removes the file and gives the worker ID back: end the program that us
 first.
 
 Hold cannot stop a program that does not read the file again; exec can stop its command.
-` + workerExitHelp,
+` + holdExitHelp,
 		Example: `  hapax worker hold --pool shop --file /run/ids/worker --on-lost 'pkill -TERM -x shop'`,
 		Args:    arguments(0, 0),
 	}

@@ -66,7 +66,7 @@ func TestParseWorkers(t *testing.T) {
 // What names a holder fits, whatever the host and the command are called.
 func TestHolder(t *testing.T) {
 	text := holder("exec", strings.Repeat("näme ", 50), "/usr/bin/"+strings.Repeat("x", 300))
-	if err := hapax.ValidateHolder(text); err != nil {
+	if err := hapax.ValidateName("holder", text); err != nil {
 		t.Errorf("%q: %v", text, err)
 	}
 	if text == holder("exec", strings.Repeat("näme ", 50), "/usr/bin/"+strings.Repeat("x", 300)) {

@@ -116,6 +116,28 @@ func mustRefuse(t *testing.T, dir string, args ...string) {
 	}
 }
 
+// raiseFence has a server whose store went back raise the fence, and kills it.
+func raiseFence(t *testing.T, dir, url string, args ...string) {
+	t.Helper()
+	store, err := redisstore.Open(t.Context(), url, redisstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	cmd := command(t.Context(), dir, nil, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	eventually(t, "the fence stands", func() bool {
+		row, err := store.Row(t.Context(), driver.TableFence, driver.RowFence)
+		return err == nil && row != nil
+	})
+}
+
 // newerWitness is the first record of a witness that a newer version wrote.
 var newerWitness = func() []byte {
 	payload := "hapax-witness-9\t{}"
@@ -249,7 +271,9 @@ func TestCheckOfASharedStore(t *testing.T) {
 		s.kill()
 	})
 	copyData(t, filepath.Join(dir, "a3"), filepath.Join(dir, "a4"))
-	mustBlock(t, dir, "store", "is behind what was used", flags("a3", store.URL, "--heal", "manual")...) // raises a fence
+	behind := flags("a3", store.URL, "--heal", "manual")
+	mustBlock(t, dir, "store", "is behind what was used", behind...)
+	raiseFence(t, dir, store.URL, behind...)
 	mustBlock(t, dir, "store", "a fence stands", flags("e", store.URL)...)
 	db := redis.NewClient(&redis.Options{Addr: store.Addr})
 	defer db.Close()

@@ -346,6 +346,7 @@ func TestBadInput(t *testing.T) {
 		{"argument missing", []string{"next"}, 2, `hapax: missing argument; usage: hapax next TAG [flags]`},
 		{"argument too many", []string{"tags", "show", "a", "b"}, 2, `hapax: unexpected argument "b"; usage: hapax tags show TAG [flags]`},
 		{"unknown subcommand", []string{"tags", "lisst"}, 2, `hapax: there is no command "tags lisst" (did you mean list?); see hapax tags --help`},
+		{"unknown subcommand of a command", []string{"nodes", "setle"}, 2, `hapax: unexpected argument "setle" (did you mean settle?); usage: hapax nodes [flags]`},
 		{"unknown layout", []string{"parse", "1", "--layout", "leaff"}, 2, `hapax: invalid layout "leaff": want one of leaf, uidgenerator-28-22-13, uidgenerator-29-21-13, vesta-max-peak, vesta-min-granularity, vesta-legacy-max-peak, vesta-legacy-min-granularity, cosid-millisecond, cosid-second, js-safe-53, or a spec such as time:41,worker:10,sequence:12,unit=1ms,epoch=2020-01-01T00:00:00Z`},
 		{"bad layout spec", []string{"layouts", "time:99"}, 2, `hapax: invalid layout field "time:99": want name:bits with 1 to 62 bits`},
 		{"not an ID", []string{"parse", "12x"}, 2, `hapax: invalid id "12x": want a decimal integer of 64 bits with its sign, without a plus or leading zeros`},

@@ -380,6 +380,9 @@ func TestFullDisk(t *testing.T) {
 				t.Errorf("told of %v", err)
 			}
 			want := []string{"first", "while full\t0", "while full\t1", "while full\t2"}
+			if s := j.Stats(); s != (Stats{Written: 5}) {
+				t.Errorf("after four records and the one that begins the file, the counts are %+v", s)
+			}
 			got, damaged := records(t, dir)
 			if !slices.Equal(got, want) || (damaged > 0) != stuck {
 				t.Errorf("%q, %d damaged", got, damaged)

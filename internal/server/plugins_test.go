@@ -30,7 +30,7 @@ func TestConfiguredPlugins(t *testing.T) {
 plugins:
   limit: {kind: quota, limit: 5, per: 1m, by: caller, order: 3}
   rate: {kind: rate, strategies: [segment, mine], off: true}
-  who: {kind: history, sync: true, age: 2h, size: 3}
+  who: {kind: history, sync: true, age: 2h, size: 1048576}
   hide: {kind: scramble, tags: coupons, key: k1, digits: 6, order: -1}
   brought: {order: 7, off: true}
 `, func(r *strategy.Registry, _ driver.Store) error {
@@ -83,6 +83,7 @@ func TestWrongPlugins(t *testing.T) {
 		"scrambles everything": {"x: {kind: scramble, key: k1, digits: 6}", "missing plugins.x.tags"},
 		"scrambles Vesta":      {"x: {kind: scramble, key: k1, digits: 6, tags: [a, vesta]}\ncompat: {vesta: {}}", "plugins.x.tags"},
 		"a young history":      {"x: {kind: history, age: 59m}", "invalid plugins.x.age 59m0s: want 1h to 87600h"},
+		"a history too large":  {"x: {kind: history, size: 1048577}", "invalid plugins.x.size 1048577: want 1 to 1048576"},
 		"a negative history":   {"x: {kind: history, size: -1}", "invalid plugins.x.size -1: want 1 to 1048576"},
 		"two histories":        {"x: {kind: history}\n  y: {kind: history}", `invalid plugins.y.kind "history": want one plugin of this kind`},
 		"taken":                {"brought: {kind: rate}", "plugins.brought"},

@@ -29,7 +29,7 @@ type heldWorker struct {
 
 // note keeps a lease that was granted or extended.
 func (h *holders) note(l hapax.Lease) {
-	if hapax.ValidateHolder(l.Holder) != nil {
+	if hapax.ValidateName("holder", l.Holder) != nil {
 		return // what extends a lease may bring any text
 	}
 	h.mu.Lock()

@@ -116,7 +116,7 @@ func (s *Service) acquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 	if req.Workers == (hapax.WorkerRange{}) {
 		req.Workers.Hi = layout.Workers()
 	}
-	if err := hapax.ValidateHolder(req.Holder); err != nil {
+	if err := hapax.ValidateName("holder", req.Holder); err != nil {
 		return hapax.Lease{}, err
 	}
 	if req.Term, err = s.term(req.Pool, layout, req.Term); err != nil {

@@ -329,9 +329,14 @@ func TestTheServerDecidesATerm(t *testing.T) {
 		if early, err := s.AcquireWorker(t.Context(), thief); !errors.Is(err, hapax.ErrNoWorker) {
 			t.Errorf("running ahead of the clock by a day, a worker whose mark is minutes ahead: %v, %v", early.Grant, err)
 		}
-		time.Sleep(hapax.DefaultMaxGrant)
+		time.Sleep(hapax.DefaultMaxGrant - hapax.DefaultMaxAhead/2)
+		prompt := req
+		prompt.Term.Ahead = 0
+		if early, err := s.AcquireWorker(t.Context(), prompt); !errors.Is(err, hapax.ErrNoWorker) {
+			t.Errorf("not running ahead of the clock, a worker whose mark is ahead of it: %v, %v", early.Grant, err)
+		}
 		if lease, err = s.AcquireWorker(t.Context(), req); err != nil {
-			t.Fatal(err)
+			t.Fatalf("running ahead as far as this server itself would: %v", err)
 		}
 
 		time.Sleep(time.Second)

@@ -246,7 +246,7 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	if o.Holder != "" {
-		if err := hapax.ValidateHolder(o.Holder); err != nil {
+		if err := hapax.ValidateName("holder", o.Holder); err != nil {
 			return o, err
 		}
 	}

@@ -239,7 +239,7 @@ func (s *Service) checkBegun(ctx context.Context, name string) error {
 	}
 	c, err := s.codeOf(ctx, parent)
 	if err != nil || !c.hasPeriod() {
-		return nil //nolint:nilerr // no line of a period; whether it is a tag will be seen
+		return nil //nolint:nilerr // no line of a period, as far as is known; a store that is away grants nothing, so only numbers in hand can be taken
 	}
 	p, err := c.ParsePeriod(period)
 	if err != nil {

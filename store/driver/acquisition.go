@@ -31,7 +31,7 @@ func newAcquisition(req hapax.AcquireRequest) (acquisition, error) {
 	case !a.amongWorkers():
 		return a, &hapax.ValueError{Field: "among", Value: fmt.Sprintf("(%d worker IDs)", len(req.Among)), Allowed: fmt.Sprintf("ascending worker IDs within [%d, %d)", req.Workers.Lo, req.Workers.Hi), Err: hapax.ErrInvalidArgument}
 	}
-	return a, hapax.ValidateHolder(req.Holder)
+	return a, hapax.ValidateName("holder", req.Holder)
 }
 
 // amongWorkers reports whether Among holds ascending worker IDs of the range.

@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-id/hapax/store/internal/coordtest"
 )
 
-var driver = coordtest.Driver{
+var suite = coordtest.Driver{
 	Server:  testservers.Etcd,
 	Shared:  testservers.SharedEtcd,
 	Cluster: testservers.EtcdCluster,
@@ -24,6 +24,6 @@ var driver = coordtest.Driver{
 	},
 }
 
-func TestTrouble(t *testing.T) { t.Parallel(); coordtest.Run(t, driver) }
+func TestTrouble(t *testing.T) { t.Parallel(); coordtest.Run(t, suite) }
 
-func BenchmarkAllocate(b *testing.B) { coordtest.Benchmark(b, driver) }
+func BenchmarkAllocate(b *testing.B) { coordtest.Benchmark(b, suite) }

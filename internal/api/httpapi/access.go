@@ -40,7 +40,7 @@ func permissionOf(pattern string) auth.Permission {
 }
 
 // guarded returns a handler that answers only those who may use the route.
-func (a *api) guarded(pattern string, h http.HandlerFunc) http.HandlerFunc {
+func (a *restAPI) guarded(pattern string, h http.HandlerFunc) http.HandlerFunc {
 	if a.opts.Policy == nil || public[pattern] {
 		return h
 	}
@@ -64,7 +64,7 @@ func from(r *http.Request, caller *auth.Caller) *http.Request {
 
 // admit returns who makes a request, if they may, and counts it until End; nil if
 // it was answered with an error.
-func (a *api) admit(w http.ResponseWriter, r *http.Request, permission auth.Permission, name string) *auth.Caller {
+func (a *restAPI) admit(w http.ResponseWriter, r *http.Request, permission auth.Permission, name string) *auth.Caller {
 	caller, err := a.opts.Policy.Enter(r.Context(), r.RemoteAddr, r.Header["Authorization"])
 	if err == nil {
 		err = caller.Allow(permission, name)

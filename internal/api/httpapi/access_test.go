@@ -67,7 +67,7 @@ func TestPermissions(t *testing.T) {
 		"GET /metrics":                                  {"GET", "/metrics", "", []string{"admin", "monitor"}},
 		"/":                                             {"GET", "/nothing", "", []string{"", "issuer", "orders", "admin", "monitor"}},
 	}
-	served := (&api{opts: Options{Gatherer: nopGatherer}}).routes()
+	served := (&restAPI{opts: Options{Gatherer: nopGatherer}}).routes()
 	for pattern := range served {
 		if _, ok := routes[pattern]; !ok {
 			t.Errorf("%s is not in this test", pattern)

@@ -20,7 +20,7 @@ func wantsCode(query string) (bool, error) {
 
 // issueCodes answers with that many numbers and their texts, or with one text a
 // line.
-func (a *api) issueCodes(w http.ResponseWriter, r *http.Request, count int, asJSON bool) {
+func (a *restAPI) issueCodes(w http.ResponseWriter, r *http.Request, count int, asJSON bool) {
 	issued, err := a.svc.NextCodes(r.Context(), r.PathValue("tag"), count)
 	switch {
 	case err != nil:
@@ -41,7 +41,7 @@ func (a *api) issueCodes(w http.ResponseWriter, r *http.Request, count int, asJS
 }
 
 // getCode takes a code of a tag apart.
-func (a *api) getCode(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) getCode(w http.ResponseWriter, r *http.Request) {
 	parsed, err := a.svc.ParseCode(r.Context(), r.PathValue("tag"), r.PathValue("code"))
 	if err != nil {
 		a.fail(w, r, err)

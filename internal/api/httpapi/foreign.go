@@ -23,7 +23,7 @@ func isOwn(r *http.Request, hosts func(string) bool) bool {
 }
 
 // refuseForeign answers what isOwn refuses.
-func (a *api) refuseForeign(w http.ResponseWriter) {
+func (a *restAPI) refuseForeign(w http.ResponseWriter) {
 	detail := "Host must be an address or a name of this server (the setting hosts adds names), and a page of another origin cannot call it"
 	if a.opts.LoopbackOnly {
 		detail = "this listener serves programs on the same machine: Host must be a loopback name, and a page of another origin cannot call it"

@@ -51,7 +51,7 @@ func TestForeignPages(t *testing.T) {
 // Bodies in memory are bounded by their bytes, and what they count for comes back when
 // the answer begins, or when it is known how long they are.
 func TestBodiesAreBounded(t *testing.T) {
-	h := New(newService(t), Options{}).(*api)
+	h := New(newService(t), Options{}).(*restAPI)
 	const body = `{"count":1}`
 	post := func(length int64, header string, value string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
@@ -102,7 +102,7 @@ func TestBodiesAreBounded(t *testing.T) {
 // What strangers send takes no room from those with a token, and little at all.
 func TestStrangersBodies(t *testing.T) {
 	guarded, tokens, _ := guardedHandler(t, map[string]auth.TokenConfig{"app": {}})
-	h := guarded.(*api)
+	h := guarded.(*restAPI)
 	var read int64
 	h.mux.HandleFunc("POST /public", func(_ http.ResponseWriter, r *http.Request) {
 		read, _ = io.Copy(io.Discard, r.Body)

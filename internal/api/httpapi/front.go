@@ -29,7 +29,7 @@ import (
 type Front struct {
 	net.Listener // accepts the connections
 
-	api    *api
+	api    *restAPI
 	idle   time.Duration
 	handed chan net.Conn // to the http.Server
 	failed chan error    // of accepting
@@ -56,7 +56,7 @@ const (
 // request. Where callers are asked for tokens or requests are logged there is none: it
 // returns the listener.
 func NewFront(l net.Listener, handler http.Handler, idle time.Duration) (net.Listener, *Front) {
-	a, ok := handler.(*api)
+	a, ok := handler.(*restAPI)
 	if !ok || a.opts.Policy != nil || a.opts.Logger.Enabled(context.Background(), slog.LevelDebug) {
 		return l, nil
 	}
@@ -252,7 +252,7 @@ func (c *replayed) Read(p []byte) (int, error) {
 
 // A frontConn is what a connection of a front keeps.
 type frontConn struct {
-	api    *api
+	api    *restAPI
 	client *peer.Context // ends when the client leaves
 	host   []byte        // the Host that was found to be good
 	out    []byte

@@ -251,7 +251,7 @@ func FuzzFront(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	a := &api{hosts: isLoopbackHost}
+	a := &restAPI{hosts: isLoopbackHost}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		c := frontConn{api: a}
 		tag, size := c.match(in)

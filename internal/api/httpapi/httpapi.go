@@ -88,8 +88,8 @@ type Options struct {
 	Gatherer prometheus.Gatherer
 }
 
-// api is what the handlers share.
-type api struct {
+// restAPI is what the handlers share.
+type restAPI struct {
 	svc    *service.Service
 	opts   Options
 	mux    *http.ServeMux
@@ -99,7 +99,7 @@ type api struct {
 }
 
 // routes lists what is served, as patterns of http.ServeMux.
-func (a *api) routes() map[string]http.HandlerFunc {
+func (a *restAPI) routes() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"GET /v1/tags":                                  a.listTags,
 		"GET /v1/tags/{tag}":                            a.getTag,
@@ -136,7 +136,7 @@ func New(svc *service.Service, opts Options) http.Handler {
 		opts.Gatherer = r
 	}
 	svc.Counting(API, Codes()...)
-	a := &api{svc: svc, opts: opts, mux: http.NewServeMux(), hosts: opts.Hosts}
+	a := &restAPI{svc: svc, opts: opts, mux: http.NewServeMux(), hosts: opts.Hosts}
 	a.bodies.most, a.bodies.each = maxBodies, maxBody
 	a.unseen.most, a.unseen.each = maxBodiesUnseen, maxBodyUnseen
 	if opts.LoopbackOnly {
@@ -161,7 +161,7 @@ var (
 )
 
 // ServeHTTP implements http.Handler.
-func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer a.recover(w, r)
 	w.Header()["Cache-Control"], w.Header()["Server"] = noStore, product
 	if a.hosts != nil && !isOwn(r, a.hosts) {
@@ -227,7 +227,7 @@ func isClean(path string) bool {
 }
 
 // recover answers for a handler that panicked. The client learns nothing of it.
-func (a *api) recover(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) recover(w http.ResponseWriter, r *http.Request) {
 	switch p := recover(); p {
 	case nil:
 	case http.ErrAbortHandler:
@@ -272,9 +272,9 @@ func isLoopbackHost(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-func (a *api) healthz(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok\n") }
+func (a *restAPI) healthz(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok\n") }
 
-func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) readyz(w http.ResponseWriter, r *http.Request) {
 	state, status := a.svc.Readiness(r.Context()), http.StatusOK
 	if !state.Ready {
 		status = http.StatusServiceUnavailable
@@ -287,7 +287,7 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, status, state)
 }
 
-func (a *api) metrics() http.HandlerFunc {
+func (a *restAPI) metrics() http.HandlerFunc {
 	return promhttp.HandlerFor(a.opts.Gatherer, promhttp.HandlerOpts{}).ServeHTTP
 }
 

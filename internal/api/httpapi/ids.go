@@ -52,7 +52,7 @@ func plainNext(r *http.Request) (tag string, ok bool) {
 }
 
 // getNext answers with bare numbers, one a line, or with JSON if asked to.
-func (a *api) getNext(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) getNext(w http.ResponseWriter, r *http.Request) {
 	if asJSON := asksFor(r.Header["Accept"], "application/json", "text/plain"); asJSON || r.URL.RawQuery != "" {
 		count, err := a.count(r.URL.RawQuery)
 		code := false
@@ -73,7 +73,7 @@ func (a *api) getNext(w http.ResponseWriter, r *http.Request) {
 }
 
 // writeNext answers with one bare number.
-func (a *api) writeNext(w http.ResponseWriter, r *http.Request, tag string) {
+func (a *restAPI) writeNext(w http.ResponseWriter, r *http.Request, tag string) {
 	id, err := a.svc.Next(r.Context(), tag)
 	if err != nil {
 		a.fail(w, r, err)
@@ -88,7 +88,7 @@ func (a *api) writeNext(w http.ResponseWriter, r *http.Request, tag string) {
 
 // postIDs answers with JSON, or with one number a line if asked to. The count comes
 // in the query, as JSON or as a form.
-func (a *api) postIDs(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) postIDs(w http.ResponseWriter, r *http.Request) {
 	count, err := a.count(r.URL.RawQuery)
 	code := false
 	if err == nil {
@@ -120,7 +120,7 @@ func (a *api) postIDs(w http.ResponseWriter, r *http.Request) {
 
 // countInBody reads the count from a body; 0 if it does not tell. It answers and
 // returns false if that fails.
-func (a *api) countInBody(w http.ResponseWriter, r *http.Request) (count int, ok bool) {
+func (a *restAPI) countInBody(w http.ResponseWriter, r *http.Request) (count int, ok bool) {
 	switch mediaType(r) {
 	case jsonMedia:
 		var body struct {
@@ -179,7 +179,7 @@ func asksFor(accept []string, mediaType, other string) bool {
 }
 
 // issue answers with that many numbers.
-func (a *api) issue(w http.ResponseWriter, r *http.Request, count int, asJSON bool) {
+func (a *restAPI) issue(w http.ResponseWriter, r *http.Request, count int, asJSON bool) {
 	s := scratches.Get().(*scratch)
 	defer s.release()
 	if cap(s.ids) < count {
@@ -222,7 +222,7 @@ func appendLines(dst []byte, ids []hapax.ID) []byte {
 }
 
 // count reads the count of a query or a form; 1 if there is none.
-func (a *api) count(query string) (int, error) {
+func (a *restAPI) count(query string) (int, error) {
 	return queryInt(query, "count", 1, a.svc.MaxCount())
 }
 
@@ -238,7 +238,7 @@ var queries = map[string][]string{
 
 // asked returns a handler that refuses parameters that the route does not know: a
 // misspelt one must not pass for one that is missing.
-func (a *api) asked(pattern string, h http.HandlerFunc) http.HandlerFunc {
+func (a *restAPI) asked(pattern string, h http.HandlerFunc) http.HandlerFunc {
 	if !strings.Contains(pattern, " /v1/") {
 		return h
 	}
@@ -317,7 +317,7 @@ func queryValue(query, name string) (value string, ok bool, err error) {
 }
 
 // getID takes an ID apart.
-func (a *api) getID(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) getID(w http.ResponseWriter, r *http.Request) {
 	layout, _, err := queryValue(r.URL.RawQuery, "layout")
 	if err != nil {
 		a.fail(w, r, err)
@@ -337,7 +337,7 @@ func (a *api) getID(w http.ResponseWriter, r *http.Request) {
 }
 
 // compose puts an ID together.
-func (a *api) compose(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) compose(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Layout string                     `json:"layout"`
 		Fields map[string]json.RawMessage `json:"fields"`

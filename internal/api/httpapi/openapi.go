@@ -10,7 +10,7 @@ import (
 //go:embed openapi.json
 var document []byte
 
-func (a *api) openAPI(w http.ResponseWriter, _ *http.Request) {
+func (a *restAPI) openAPI(w http.ResponseWriter, _ *http.Request) {
 	w.Header()["Content-Type"] = typeJSON
 	_, _ = w.Write(document) // an error means that the client has disconnected
 }

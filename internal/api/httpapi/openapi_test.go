@@ -104,7 +104,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	if doc.OpenAPI != "3.1.0" {
 		t.Errorf("it is OpenAPI %q", doc.OpenAPI)
 	}
-	served := (&api{opts: Options{Gatherer: nopGatherer}}).routes()
+	served := (&restAPI{opts: Options{Gatherer: nopGatherer}}).routes()
 	delete(served, "/")
 	delete(served, "HEAD /v1/tags/{tag}/next") // refused
 	if got, want := slices.Sorted(maps.Keys(operations)), slices.Sorted(maps.Keys(served)); !slices.Equal(got, want) {

@@ -24,7 +24,7 @@ type issuerJSON struct {
 	RemainingSeconds float64 `json:"grant_remaining_seconds"`
 }
 
-func (a *api) listPools(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) listPools(w http.ResponseWriter, r *http.Request) {
 	pools, err := a.svc.PoolStatuses(r.Context())
 	if err != nil {
 		a.fail(w, r, err)
@@ -76,7 +76,7 @@ func newWorkerJSON(v service.WorkerStatus) workerJSON {
 	return j
 }
 
-func (a *api) listWorkers(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) listWorkers(w http.ResponseWriter, r *http.Request) {
 	workers, err := a.svc.WorkerStatuses(r.Context(), r.PathValue("pool"))
 	if err != nil {
 		a.fail(w, r, err)
@@ -91,7 +91,7 @@ func (a *api) listWorkers(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, list)
 }
 
-func (a *api) getWorker(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) getWorker(w http.ResponseWriter, r *http.Request) {
 	id, err := workerID(r)
 	var worker service.WorkerStatus
 	if err == nil {
@@ -100,7 +100,7 @@ func (a *api) getWorker(w http.ResponseWriter, r *http.Request) {
 	a.answerWorker(w, r, worker, err)
 }
 
-func (a *api) retireWorker(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) retireWorker(w http.ResponseWriter, r *http.Request) {
 	id, err := workerID(r)
 	var worker service.WorkerStatus
 	if err == nil {
@@ -112,7 +112,7 @@ func (a *api) retireWorker(w http.ResponseWriter, r *http.Request) {
 	a.answerWorker(w, r, worker, err)
 }
 
-func (a *api) answerWorker(w http.ResponseWriter, r *http.Request, worker service.WorkerStatus, err error) {
+func (a *restAPI) answerWorker(w http.ResponseWriter, r *http.Request, worker service.WorkerStatus, err error) {
 	if err != nil {
 		a.fail(w, r, err)
 		return

@@ -111,7 +111,7 @@ func statusOf(code hapax.Code) int {
 }
 
 // fail answers with an error of the service.
-func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+func (a *restAPI) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil { // else the client has disconnected
 		a.svc.Failed(API, err)
 	}
@@ -180,12 +180,12 @@ func detail(err error, status int) string {
 }
 
 // refuse answers with an error of this protocol's own.
-func (a *api) refuse(w http.ResponseWriter, status int, p problem) {
+func (a *restAPI) refuse(w http.ResponseWriter, status int, p problem) {
 	a.svc.Refused(API, hapax.Code(p.Code))
 	a.problem(w, status, p)
 }
 
-func (a *api) problem(w http.ResponseWriter, status int, p problem) {
+func (a *restAPI) problem(w http.ResponseWriter, status int, p problem) {
 	p.Type, p.Status = "urn:hapax:error:"+p.Code, status
 	body, err := json.Marshal(p)
 	if err != nil {
@@ -197,7 +197,7 @@ func (a *api) problem(w http.ResponseWriter, status int, p problem) {
 }
 
 // unrouted answers where no route takes the path, or none the method.
-func (a *api) unrouted(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) unrouted(w http.ResponseWriter, r *http.Request) {
 	var allow []string
 	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPost, http.MethodPut} {
 		if _, pattern := a.mux.Handler(&http.Request{Method: method, URL: r.URL, Host: r.Host}); pattern != "/" {
@@ -221,7 +221,7 @@ func (a *api) unrouted(w http.ResponseWriter, r *http.Request) {
 const maxBody = 64 << 10
 
 // decode reads a JSON body into v. It answers and returns false if that fails.
-func (a *api) decode(w http.ResponseWriter, r *http.Request, v any) bool {
+func (a *restAPI) decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	if mediaType(r) != jsonMedia {
 		a.refuseMedia(w, r, jsonMedia)
 		return false
@@ -275,7 +275,7 @@ func mediaType(r *http.Request) string {
 	return t
 }
 
-func (a *api) refuseMedia(w http.ResponseWriter, r *http.Request, allowed string) {
+func (a *restAPI) refuseMedia(w http.ResponseWriter, r *http.Request, allowed string) {
 	a.refuse(w, http.StatusUnsupportedMediaType, problem{
 		Code: string(codeMediaType), Title: "the route takes no body of this type", Detail: "Content-Type must be " + allowed,
 		Field: "Content-Type", Value: shown(r.Header.Get("Content-Type")), Allowed: allowed,

@@ -44,7 +44,7 @@ func newTagJSON(t hapax.Tag) tagJSON {
 }
 
 // listTags answers with a page of tags, and the name to go on after.
-func (a *api) listTags(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) listTags(w http.ResponseWriter, r *http.Request) {
 	after, _, err := queryValue(r.URL.RawQuery, "after")
 	if err != nil {
 		a.fail(w, r, err)
@@ -73,17 +73,17 @@ func (a *api) listTags(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, page)
 }
 
-func (a *api) getTag(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) getTag(w http.ResponseWriter, r *http.Request) {
 	t, err := a.svc.Tag(r.Context(), r.PathValue("tag"))
 	a.answerTag(w, r, http.StatusOK, t, err)
 }
 
-func (a *api) deleteTag(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) deleteTag(w http.ResponseWriter, r *http.Request) {
 	t, err := a.svc.DeleteTag(r.Context(), r.PathValue("tag"))
 	a.answerTag(w, r, http.StatusOK, t, err)
 }
 
-func (a *api) answerTag(w http.ResponseWriter, r *http.Request, status int, t hapax.Tag, err error) {
+func (a *restAPI) answerTag(w http.ResponseWriter, r *http.Request, status int, t hapax.Tag, err error) {
 	if err != nil {
 		a.fail(w, r, err)
 		return
@@ -111,7 +111,7 @@ type putBody struct {
 
 // putTag creates a tag, explicitly, or changes one. "If-None-Match: *" makes it
 // create only, "If-Match: *" change only.
-func (a *api) putTag(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) putTag(w http.ResponseWriter, r *http.Request) {
 	var body putBody
 	if !a.decode(w, r, &body) {
 		return
@@ -188,7 +188,7 @@ func (b putBody) definition(name string) (hapax.Tag, error) {
 }
 
 // change applies the body to a tag that exists.
-func (a *api) change(r *http.Request, name string, b putBody) (hapax.Tag, error) {
+func (a *restAPI) change(r *http.Request, name string, b putBody) (hapax.Tag, error) {
 	t, err := a.svc.Tag(r.Context(), name)
 	switch {
 	case err != nil:
@@ -240,7 +240,7 @@ func ends(l hapax.Layout) time.Time {
 	return time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
 }
 
-func (a *api) listLayouts(w http.ResponseWriter, _ *http.Request) {
+func (a *restAPI) listLayouts(w http.ResponseWriter, _ *http.Request) {
 	var list struct {
 		Layouts []layoutJSON `json:"layouts"`
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // trace tells what this node knows of a number, or of the one that a code shows.
-func (a *api) trace(w http.ResponseWriter, r *http.Request) {
+func (a *restAPI) trace(w http.ResponseWriter, r *http.Request) {
 	req := service.TraceRequest{Text: r.PathValue("number")}
 	var format string
 	for name, value := range map[string]*string{"tag": &req.Tag, "layout": &req.Layout, "format": &format} {
