@@ -22,6 +22,7 @@ var guardChecks = []check{
 	{"guard/allocate", guards, checkAllocateWith},
 	{"guard/hand-back", guards, checkHandBackWith},
 	{"guard/hand-back of many", guards, checkHandBackTogether},
+	{"guard/hand-backs of many at once", guards, checkHandBacksAtOnce},
 	{"guard/swap", guards, checkSwapWith},
 	{"guard/tags by name", guards, checkTagsNamed},
 	{"guard/joins", guards, checkJoins},
