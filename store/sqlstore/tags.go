@@ -115,12 +115,7 @@ func (s *Store) granted(def hapax.Tag, g hapax.Grant, run int64, key hapax.Grant
 			hapax.ErrStoreCorrupt, def.Name, g.Lo, run-g.Len(), def.Start, int64(hapax.MaxMark))
 	}
 	def.Mark = 0
-	s.mu.Lock()
-	if len(s.tags) >= maxTags {
-		clear(s.tags)
-	}
-	s.tags[def.Name] = known{def, hash, run}
-	s.mu.Unlock()
+	s.remember(known{def, hash, run})
 	def.Mark = g.Hi
 	return hapax.Allocation{Grant: g, Tag: def, Key: key, From: g.Hi - run}, nil
 }
@@ -130,6 +125,15 @@ func (s *Store) recall(name string) (known, bool) {
 	defer s.mu.Unlock()
 	k, ok := s.tags[name]
 	return k, ok
+}
+
+func (s *Store) remember(k known) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.tags) >= maxTags {
+		clear(s.tags)
+	}
+	s.tags[k.def.Name] = k
 }
 
 func (s *Store) forget(name string) {

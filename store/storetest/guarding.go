@@ -24,6 +24,7 @@ var guardChecks = []check{
 	{"guard/hand-back of many", guards, checkHandBackTogether},
 	{"guard/hand-backs of many at once", guards, checkHandBacksAtOnce},
 	{"guard/swap", guards, checkSwapWith},
+	{"guard/allocations of many", guards, checkAllocateTogether},
 	{"guard/tags by name", guards, checkTagsNamed},
 	{"guard/joins", guards, checkJoins},
 	{"guard/refused", guards, checkGuardRefused},
