@@ -201,37 +201,29 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 		return nil, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag)
 	}
 	s.warnIfOther(t)
-	return s.openPlugged(ctx, &opening{svc: s, attempt: a, tag: t, code: code}, plugins)
+	return s.openLine(ctx, a, t, plugins, code)
 }
 
-// openSnowflake is the built-in strategy for numbers that hold time.
-func (s *Service) openSnowflake(ctx context.Context, o *opening) error {
-	p := s.pool(o.tag.Pool)
-	o.attempt.on.Store(&p.trouble)
+// openSnowflake opens a line whose numbers hold time.
+func (s *Service) openSnowflake(ctx context.Context, a *attempt, t hapax.Tag) (*line, error) {
+	p := s.pool(t.Pool)
+	a.on.Store(&p.trouble)
 	issuer, err := s.openPool(ctx, p)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	o.line = &line{name: o.tag.Name, issuer: issuer, pool: p.name, code: o.code}
-	return nil
+	return &line{issuer: issuer, pool: p.name}, nil
 }
 
-// openSegment is the built-in strategy that counts.
-func (s *Service) openSegment(ctx context.Context, o *opening) error {
-	tag := o.tag.Name
-	if o.code.hasPeriod() {
-		p := &periods{svc: s, tag: tag, code: o.code}
-		o.line = &line{name: tag, issuer: p, periods: p, code: o.code}
-		return nil
-	}
-	seg, err := hapax.NewSegment(ctx, probe{s.store, o.attempt.on.Load()}, tag, hapax.SegmentOptions{
+// openSegment opens a line that counts.
+func (s *Service) openSegment(ctx context.Context, a *attempt, t hapax.Tag) (*line, error) {
+	seg, err := hapax.NewSegment(ctx, probe{s.store, a.on.Load()}, t.Name, hapax.SegmentOptions{
 		NoCreate: true, StoreTimeout: s.opts.StoreTimeout, Observer: s.observe, Clock: s.opts.Clock,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	o.line = &line{name: tag, issuer: seg, segment: seg, code: o.code}
-	return nil
+	return &line{issuer: seg, segment: seg}, nil
 }
 
 // tag returns the tag as the store has it, and creates it if that is allowed. The
