@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/watch"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -65,7 +66,7 @@ func (s *Service) openIssuer(ctx context.Context, a *attempt, t, plugins hapax.T
 	switch {
 	case StrategyOf(plugins) != "":
 		own, err := s.strategies.Issuer(ctx, name, plugins)
-		s.store.health.note(KindTag, t.Name, err) // what it asks is not asked through the store that is watched
+		s.store.Note(watch.Tag(t.Name), err) // what it asks is not asked through the store that is watched
 		if err != nil {
 			return nil, err
 		}
@@ -138,7 +139,7 @@ func (s *Service) freeze(t hapax.Tag) (hapax.Tag, error) {
 			return t, fmt.Errorf("%w: tag %q: strategy %q", strategy.ErrUnknownStrategy, t.Name, r.Strategy)
 		}
 		if c, err := s.opts.code(t); err != nil || c.hasPeriod() {
-			return t, firstOf(err, outOfRange("code", r.Spec, "a code without a period, because the tag has a custom strategy"))
+			return t, cmp.Or(err, outOfRange("code", r.Spec, "a code without a period, because the tag has a custom strategy"))
 		}
 	}
 	r.Replaced = s.strategies.Frozen(StrategyName(t), t.Name)
@@ -278,7 +279,7 @@ func (s *Service) through(ctx context.Context, tag string, f func(context.Contex
 		err = f(ctx, l)
 		return nil
 	})
-	return firstOf(unopened, err)
+	return cmp.Or(unopened, err)
 }
 
 // A tap is what a line's plugins stand around.

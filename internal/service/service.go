@@ -19,6 +19,7 @@ package service
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/watch"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
 )
@@ -61,7 +63,7 @@ const (
 // of numbers. The store given to New is one behind a witness (store/witness), so
 // that a grant is recorded before it is used or leaves.
 type Service struct {
-	store    *watchedStore
+	store    *watch.Store
 	opts     Options
 	log      *slog.Logger
 	metrics  *metrics
@@ -106,9 +108,8 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 		return nil, err
 	}
 	s := &Service{
-		store: &watchedStore{Store: store, ledger: opts.Ledger, timeout: opts.StoreTimeout},
-		opts:  opts,
-		log:   opts.Logger,
+		opts: opts,
+		log:  opts.Logger,
 
 		strategies: opts.Strategies,
 
@@ -127,7 +128,7 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 	if s.strategies == nil {
 		s.strategies = strategy.NewRegistry(strategy.Options{Logger: s.log})
 	}
-	s.store.maker = s.maker
+	s.store = watch.New(store, opts.Ledger, opts.StoreTimeout, s.maker)
 	if err := s.registerBuiltIn(); err != nil {
 		return nil, err
 	}
@@ -211,7 +212,7 @@ func (s *Service) nextCold(ctx context.Context, tag string) (id hapax.ID, err er
 	if err != nil && last != nil {
 		last.plugged.Refused(ctx, 1, err)
 	}
-	if err = firstOf(err, failed); err != nil {
+	if err = cmp.Or(err, failed); err != nil {
 		uncharge(ctx, 1, err)
 	}
 	return id, err
