@@ -86,6 +86,33 @@ func BenchmarkNext(b *testing.B) {
 				}
 			})
 		})
+		b.Run(name+"/lane", func(b *testing.B) {
+			s := open().(laned)
+			defer s.Close(b.Context())
+			ctx, l := b.Context(), s.Lane()
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := l.Next(ctx); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(name+"/lane/parallel", func(b *testing.B) {
+			s := open().(laned)
+			defer s.Close(b.Context())
+			ctx := b.Context()
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				l := s.Lane()
+				defer l.Close()
+				for pb.Next() {
+					if _, err := l.Next(ctx); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
 		b.Run(name+"/1024", func(b *testing.B) {
 			s := open()
 			defer s.Close(b.Context())

@@ -120,6 +120,33 @@ func ExampleSegment_Reserve() {
 	// Output: 1 to 40
 }
 
+// A lane is for one goroutine. Several of them take numbers without waiting for each
+// other.
+func ExampleSegment_Lane() {
+	ctx := context.Background()
+	orders, err := hapax.NewSegment(ctx, memstore.New(), "orders", hapax.SegmentOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer orders.Close(ctx)
+
+	lane := orders.Lane()
+	defer lane.Close()
+	for id, err := range lane.All(ctx) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(id)
+		if id == 3 {
+			break
+		}
+	}
+	// Output:
+	// 1
+	// 2
+	// 3
+}
+
 func ExampleNewSnowflake() {
 	ctx := context.Background()
 	layout, err := hapax.ParseLayout("leaf")

@@ -1,5 +1,7 @@
 package hapax
 
+import "sync/atomic"
+
 // SetRandom replaces the source of random choices and returns how to undo that.
 func SetRandom(n func(int64) int64) (undo func()) {
 	old := randomN
@@ -9,3 +11,13 @@ func SetRandom(n func(int64) int64) (undo func()) {
 
 // Want asks for a segment as a caller does who found none.
 func (s *Segment) Want() error { return s.supply.want() }
+
+// Deafen keeps the lane from learning that it has to look at its block again.
+func (l *Lane) Deafen() {
+	still := new(atomic.Int64)
+	still.Store(l.turn.Load())
+	l.turn = still
+}
+
+// Left returns how many numbers the lane has at hand.
+func (l *Lane) Left() int64 { return l.left() }

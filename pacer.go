@@ -57,6 +57,15 @@ func (p *pacer) leave() {
 	p.waiting--
 }
 
+// follow keeps the pacer running for a lane, which looks at its block again at each of
+// the pacer's intervals. It returns false if the issuer is closed.
+func (p *pacer) follow(s *Snowflake) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = 0
+	return p.runLocked(s)
+}
+
 func (p *pacer) runLocked(s *Snowflake) bool {
 	if !p.running {
 		p.running = s.supply.start(func() { p.loop(s) })
@@ -139,6 +148,7 @@ func (p *pacer) step(s *Snowflake, r *stretch, tick int64, open bool) (ended boo
 	next, skipped := r.pop.position()
 	now, _ := s.clock.now()
 	p.mu.Lock()
+	s.spares.turn.Add(1) // with the lock held: a lane that saw this pacer run is told of its end
 	if count := next - skipped; count != p.seen || p.waiting > 0 {
 		p.seen, p.idle = count, 0
 	} else {

@@ -54,6 +54,7 @@ type Segment struct {
 	cur atomic.Pointer[segment] // read by every issue; written at a swap
 	_   [64]byte
 
+	spares spares // for lanes
 	supply supply
 	store  SegmentStore
 	tag    string
@@ -495,6 +496,7 @@ func (s *Segment) Drop() {
 		s.next = nil
 	}
 	s.since, s.lasted = s.clock.elapsed(), 0
+	s.spares.turn.Add(1)
 }
 
 // Close stops issuing and hands back what is left (condition 6), so that the next caller goes
@@ -513,6 +515,7 @@ func (s *Segment) Close(ctx context.Context) error {
 	if following != nil {
 		s.retireLocked(following)
 	}
+	s.spares.turn.Add(1)
 	s.mu.Unlock()
 	last := r.from
 	if following != nil {

@@ -271,10 +271,11 @@ func (p *process) open(ctx context.Context, line string) (hapax.Issuer, error) {
 	return hapax.NewSnowflake(ctx, p.records, opts)
 }
 
-// client calls whatever process runs on the node until the end.
+// client calls whatever process runs on the node until the end. Every other one calls
+// lanes of the issuers.
 func (n *node) client(k int) {
 	rng := rand.New(rand.NewPCG(n.world.seed, uint64(1000+10*n.id+k)))
-	last := map[string]hapax.ID{}
+	last, lanes := map[string]hapax.ID{}, map[string]*hapax.Lane{}
 	var seen *process
 	refused := false
 	rest := time.Second // between bursts
@@ -296,13 +297,19 @@ func (n *node) client(k int) {
 			continue
 		}
 		if p != seen {
-			seen, last = p, map[string]hapax.ID{}
+			seen, last, lanes = p, map[string]hapax.ID{}, map[string]*hapax.Lane{}
 		}
 		line := hapax.DefaultPool
 		if rng.IntN(3) == 0 {
 			line = simTags[rng.IntN(len(simTags))]
 		}
-		ids, err := p.call(rng, line)
+		var ids []hapax.ID
+		var err error
+		if k%2 == 0 {
+			ids, err = p.call(rng, line)
+		} else {
+			ids, err = p.callLane(rng, line, lanes)
+		}
 		n.world.ledger.enter(p, line, ids, last[line])
 		if len(ids) > 0 {
 			last[line] = ids[len(ids)-1]
@@ -321,15 +328,51 @@ func (p *process) call(rng *rand.Rand, line string) ([]hapax.ID, error) {
 	if err != nil {
 		return nil, err
 	}
+	return issue(ctx, rng, is)
+}
+
+// callLane calls the client's lane of the line, which it closes now and then, so that its
+// next one goes on with what was left. Issuers that have no lanes are called themselves.
+func (p *process) callLane(rng *rand.Rand, line string, lanes map[string]*hapax.Lane) ([]hapax.ID, error) {
+	ctx, cancel := context.WithTimeout(p.life, 2*time.Second)
+	defer cancel()
+	is, err := p.issuer(ctx, line)
+	if err != nil {
+		return nil, err
+	}
+	source, ok := is.(interface{ Lane() *hapax.Lane })
+	if !ok {
+		return issue(ctx, rng, is)
+	}
+	l := lanes[line]
+	if l == nil {
+		l = source.Lane()
+		lanes[line] = l
+	}
+	if rng.IntN(20) == 0 {
+		defer l.Close()
+		delete(lanes, line)
+	}
+	return issue(ctx, rng, l)
+}
+
+// issue takes one number, or several.
+func issue(ctx context.Context, rng *rand.Rand, is interface {
+	Next(ctx context.Context) (hapax.ID, error)
+	NextN(ctx context.Context, dst []hapax.ID) (int, error)
+},
+) ([]hapax.ID, error) {
 	ids := make([]hapax.ID, 1)
 	if rng.IntN(4) == 0 {
 		ids = make([]hapax.ID, 1+rng.IntN(60))
 		n, err := is.NextN(ctx, ids)
 		return ids[:n], err
 	}
-	if ids[0], err = is.Next(ctx); err != nil {
+	id, err := is.Next(ctx)
+	if err != nil {
 		return nil, err
 	}
+	ids[0] = id
 	return ids, nil
 }
 

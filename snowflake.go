@@ -50,6 +50,7 @@ type Snowflake struct {
 	length int64 // the layout's time in milliseconds
 
 	pacer      pacer
+	spares     spares // for lanes
 	sleep      *sleepWatch
 	dropped    atomic.Bool // the lease is to be given up at the next refill
 	tickWaits  atomic.Int64
@@ -336,6 +337,7 @@ func (s *Snowflake) drop(slept time.Duration) {
 	s.dropped.Store(true)
 	r := s.cur.Load()
 	r.hi.Store(0)
+	s.spares.turn.Add(1)
 	s.mu.Unlock()
 	s.pacer.shut(r)
 	s.observe(Event{Kind: EventSuspended, By: slept})
@@ -418,6 +420,7 @@ func (s *Snowflake) Close(ctx context.Context) error {
 	s.retired = true
 	r := s.cur.Load()
 	next := s.retireLocked(r)
+	s.spares.turn.Add(1)
 	lease := s.lease
 	s.mu.Unlock()
 	if err != nil || !s.held || r.worker < 0 {

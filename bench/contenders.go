@@ -52,6 +52,7 @@ func hapaxContenders(ctx context.Context) ([]contender, error) {
 		{"bare `atomic.Int64.Add`", add.worker, noClose, 0, "against itself: how steady the machine is"},
 		{"the same behind a call", add.calledWorker, noClose, 0, "the floor of any issuer that is called"},
 		{"hapax `Segment`", segmentWorker(segment), segment.Close, 0, "target: 1.3 ×"},
+		{"hapax `Segment.Lane`", laneWorker(segment.Lane), segment.Close, 0, "target: 1 ×, and 0.6 × that on all cores"},
 	}
 	for _, s := range []struct {
 		name, layout, note string
@@ -72,6 +73,7 @@ func hapaxContenders(ctx context.Context) ([]contender, error) {
 		}
 		list = append(list, contender{s.name, snowflakeWorker(issuer), issuer.Close, layout.PerSecond(), s.note})
 		if s.layout == wideLayout && s.populator == hapax.PopulatorAtomic {
+			list = append(list, contender{"hapax `Snowflake.Lane`, 22 sequence bits", laneWorker(issuer.Lane), issuer.Close, layout.PerSecond(), "target: 1 ×, and 0.6 × that on all cores"})
 			list = append(list, batchContender("hapax `Snowflake.NextN(1024)`, 22 sequence bits", issuer, layout.PerSecond()))
 		}
 	}
@@ -146,6 +148,20 @@ func snowflakeWorker(issuer *hapax.Snowflake) func() work {
 		return func(n int) {
 			for range n {
 				if _, err := issuer.Next(ctx); err != nil {
+					panic(err)
+				}
+			}
+		}
+	}
+}
+
+// laneWorker asks a lane of its own for one number at a time.
+func laneWorker(open func() *hapax.Lane) func() work {
+	return func() work {
+		ctx, lane := context.Background(), open()
+		return func(n int) {
+			for range n {
+				if _, err := lane.Next(ctx); err != nil {
 					panic(err)
 				}
 			}

@@ -64,6 +64,7 @@ var (
 	_ driver.Store    = (*Store)(nil)
 	_ driver.Guarding = (*Store)(nil)
 	_ driver.Healing  = (*Store)(nil)
+	_ driver.Together = (*Store)(nil)
 )
 
 // Options configure a store. The zero value is ready to use.

@@ -11,8 +11,8 @@ import (
 // maxBatch bounds how many requests share a transaction.
 const maxBatch = 1024
 
-// A request is one change. It makes at most one put, as its last step, so that
-// a request that fails leaves nothing behind in the transaction that it shares.
+// A request is one change. It puts as its last step, so that a request that fails in
+// judging leaves nothing behind in the transaction that it shares.
 type request struct {
 	ctx  context.Context
 	run  func(*transaction) error

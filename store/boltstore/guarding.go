@@ -17,8 +17,8 @@ type outcome[T any] struct {
 	err     error
 }
 
-// meet makes the beat and, where it was met, calls f in the same transaction. f
-// makes at most one put, as its last step.
+// meet makes the beat and, where it was met, calls f in the same transaction. f puts
+// after it has judged everything, as its last step.
 func meet[T any](ctx context.Context, s *Store, p driver.Pulse, f func(*transaction) (T, error)) (T, driver.Contact, error) {
 	if err := p.Check(); err != nil {
 		var none T
@@ -82,6 +82,44 @@ func (s *Store) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Alloca
 		})
 	})
 	return c, err
+}
+
+// HandsBackTogether implements driver.Together.
+func (s *Store) HandsBackTogether() bool { return true }
+
+// HandBackAllWith implements driver.Together. It is one request of the committer, which
+// judges all tags before it writes the first.
+func (s *Store) HandBackAllWith(ctx context.Context, p driver.Pulse, all []driver.HandBackOf) ([]bool, driver.Contact, error) {
+	given := make([]bool, len(all))
+	for _, h := range all {
+		if err := driver.CheckHandBack(h.Allocation, h.Next); err != nil {
+			return given, driver.Contact{}, err
+		}
+	}
+	made, c, err := meet(ctx, s, p, func(tx *transaction) ([]bool, error) {
+		made, changed := make([]bool, len(all)), make([]driver.Tag, 0, len(all))
+		for i, h := range all {
+			t, err := getTag(tx.Tx, h.Tag.Name)
+			if err == nil {
+				t, err = driver.HandBack(t, h.Allocation, h.Next)
+			}
+			switch {
+			case driver.IsOfTag(err):
+			case err != nil:
+				return nil, err
+			default:
+				made[i], changed = true, append(changed, t)
+			}
+		}
+		for _, t := range changed {
+			if err := putTag(tx, t); err != nil {
+				return nil, err
+			}
+		}
+		return made, nil
+	})
+	copy(given, made)
+	return given, c, err
 }
 
 // SwapRowWith implements driver.Guarding.

@@ -2,12 +2,14 @@ package etcdstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/hapax-id/hapax"
@@ -131,7 +133,7 @@ func (s *space) Swap(ctx context.Context, key coord.Key, old coord.Cell, next []
 
 // Meet implements coord.Space. It is one transaction, in one round trip, and the
 // member that answers has it from the cluster's majority.
-func (s *space) Meet(ctx context.Context, m coord.Meeting, key coord.Key, old coord.Cell, next []byte) (coord.Met, error) {
+func (s *space) Meet(ctx context.Context, m coord.Meeting, changes ...coord.Change) (coord.Met, error) {
 	own, fence, joins := s.path(m.Own), s.path(coord.FenceKey), clientv3.OpGet(s.path(coord.JoinsKey))
 	conditions := []clientv3.Cmp{
 		clientv3.Compare(clientv3.Value(own), ">", before(m.Was)),
@@ -140,22 +142,28 @@ func (s *space) Meet(ctx context.Context, m coord.Meeting, key coord.Key, old co
 	further := clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(own), "<", string(m.Now))}, []clientv3.Op{clientv3.OpPut(own, string(m.Now))}, nil)
 	then := []clientv3.Op{joins, further}
 	orElse := []clientv3.Op{joins, clientv3.OpGet(own), clientv3.OpGet(fence)}
-	if key.Name != "" {
-		unchanged, write := s.swap(key, old, next)
-		conditions, then, orElse = append(conditions, unchanged), append(then, write), append(orElse, clientv3.OpGet(s.path(key)))
+	for _, c := range changes {
+		unchanged, write := s.swap(c.Key, c.Old, c.Next)
+		conditions, then, orElse = append(conditions, unchanged), append(then, write), append(orElse, clientv3.OpGet(s.path(c.Key)))
 	}
 	reply, err := s.commit(ctx, conditions, then, orElse)
+	if errors.Is(err, rpctypes.ErrTooManyOps) || errors.Is(err, rpctypes.ErrRequestTooLarge) {
+		return coord.Met{}, fmt.Errorf("%w: %w", coord.ErrTooMany, err)
+	}
 	if err != nil {
 		return coord.Met{}, err
 	}
-	met := coord.Met{Done: reply.Succeeded, Primary: "cluster " + clusterName(reply.Header.ClusterId)}
+	met := coord.Met{Done: reply.Succeeded, Primary: "cluster " + clusterName(reply.Header.ClusterId), Cells: make([]coord.Cell, len(changes))}
 	if met.Done {
-		met.Joins, met.Cell = found(reply, 0), coord.Cell{Raw: next, Known: true}
-		return met, nil
+		met.Joins = found(reply, 0)
+	} else {
+		met.Joins, met.Own, met.Fence = found(reply, 1), found(reply, 2), found(reply, 3)
 	}
-	met.Joins, met.Own, met.Fence = found(reply, 1), found(reply, 2), found(reply, 3)
-	if key.Name != "" {
-		met.Cell = coord.Cell{Raw: found(reply, 4), Known: true}
+	for i, c := range changes {
+		met.Cells[i] = coord.Cell{Raw: c.Next, Known: true}
+		if !met.Done {
+			met.Cells[i].Raw = found(reply, 4+i)
+		}
 	}
 	return met, nil
 }

@@ -146,6 +146,29 @@ func (s *Store) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Alloca
 	return c, err
 }
 
+// HandsBackTogether implements driver.Together.
+func (s *Store) HandsBackTogether() bool { return true }
+
+// HandBackAllWith implements driver.Together; see driver.Around.
+func (s *Store) HandBackAllWith(ctx context.Context, p driver.Pulse, all []driver.HandBackOf) ([]bool, driver.Contact, error) {
+	for _, h := range all {
+		if err := driver.CheckHandBack(h.Allocation, h.Next); err != nil {
+			return nil, driver.Contact{}, err
+		}
+	}
+	given, c, err := driver.Around(ctx, p, s.Beat, func() (given []bool, err error) {
+		err = s.call(ctx, "hand back", func(ctx context.Context) error {
+			given, err = s.handBackAll(ctx, all)
+			return err
+		})
+		return given, err
+	})
+	if given == nil {
+		given = make([]bool, len(all))
+	}
+	return given, c, err
+}
+
 // SwapRowWith implements driver.Guarding; see driver.Around.
 func (s *Store) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (bool, driver.Contact, error) {
 	if err := p.CheckSwap(table, name, old, next); err != nil {

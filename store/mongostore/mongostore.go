@@ -53,6 +53,7 @@ var (
 	_ hapax.StoreClock = (*Store)(nil)
 	_ driver.Guarding  = (*Store)(nil)
 	_ driver.Healing   = (*Store)(nil)
+	_ driver.Together  = (*Store)(nil)
 )
 
 // Defaults of Options.

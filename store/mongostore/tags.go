@@ -208,12 +208,9 @@ func (s *Store) updateTag(ctx context.Context, filter, update bson.D) (d tagDocu
 	return d, err == nil, err
 }
 
-// HandBack implements hapax.SegmentStore. It is one round trip.
-func (s *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
-	if err := driver.CheckHandBack(a, next); err != nil {
-		return err
-	}
-	filter := bson.D{
+// handBack returns a hand-back as an update: what it asks of the tag, and what it changes.
+func (s *Store) handBack(a hapax.Allocation, next int64) (filter, update bson.D) {
+	filter = bson.D{
 		{Key: "_id", Value: a.Tag.Name},
 		{Key: "store", Value: s.id},
 		{Key: "deleted", Value: false},
@@ -222,8 +219,17 @@ func (s *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) er
 		{Key: "run", Value: bson.D{{Key: "$gte", Value: a.Grant.Hi - next}, isLong}},
 		tokenIs(a.Tag.Token),
 	}
+	return filter, bson.D{{Key: "$set", Value: marked(next)}, {Key: "$inc", Value: bson.D{{Key: "token", Value: int64(1)}}}, now}
+}
+
+// HandBack implements hapax.SegmentStore. It is one round trip.
+func (s *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	if err := driver.CheckHandBack(a, next); err != nil {
+		return err
+	}
+	filter, update := s.handBack(a, next)
 	return s.call(ctx, "hand back", func(ctx context.Context) error {
-		_, ok, err := s.updateTag(ctx, filter, bson.D{{Key: "$set", Value: marked(next)}, {Key: "$inc", Value: bson.D{{Key: "token", Value: int64(1)}}}, now})
+		_, ok, err := s.updateTag(ctx, filter, update)
 		if err != nil || ok {
 			return err
 		}
@@ -236,6 +242,58 @@ func (s *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) er
 		}
 		return err
 	})
+}
+
+// handBackAll makes the hand-backs that are held by one bulk write, and reports which were
+// made. The tags are read first, since the server tells only how many it has changed.
+func (s *Store) handBackAll(ctx context.Context, all []driver.HandBackOf) (given []bool, err error) {
+	given = make([]bool, len(all))
+	found, err := s.tagsOf(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	var updates []mongo.WriteModel
+	for i, h := range all {
+		if _, err := driver.HandBack(found[h.Tag.Name], h.Allocation, h.Next); err == nil {
+			filter, update := s.handBack(h.Allocation, h.Next)
+			updates = append(updates, mongo.NewUpdateOneModel().SetFilter(filter).SetUpdate(update))
+			given[i] = true
+		}
+	}
+	if len(updates) == 0 {
+		return given, nil
+	}
+	done, err := s.tags.BulkWrite(ctx, updates, options.BulkWrite().SetOrdered(false))
+	if err != nil || done.MatchedCount == int64(len(updates)) {
+		return given, err
+	}
+	// Others have changed some of them meanwhile. Nothing but the hand-back raises the
+	// token and leaves the mark below where it was.
+	if found, err = s.tagsOf(ctx, all); err != nil {
+		return nil, err
+	}
+	for i, h := range all {
+		t := found[h.Tag.Name]
+		given[i] = given[i] && t.Token == h.Tag.Token+1 && t.Mark < h.Grant.Hi
+	}
+	return given, nil
+}
+
+// tagsOf reads the tags of hand-backs. Those that are not there have no name.
+func (s *Store) tagsOf(ctx context.Context, all []driver.HandBackOf) (map[string]driver.Tag, error) {
+	names := make(bson.A, len(all))
+	for i, h := range all {
+		names[i] = h.Tag.Name
+	}
+	docs, err := find[tagDocument](ctx, s, s.tags, bson.D{{Key: "$in", Value: names}}, len(all))
+	found := make(map[string]driver.Tag, len(docs))
+	for _, d := range docs {
+		if err := s.ownTag(d); err != nil {
+			return nil, err
+		}
+		found[d.Name] = d.tag()
+	}
+	return found, err
 }
 
 // readTag reads a tag of this store.

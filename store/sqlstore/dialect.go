@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/sqlstore/internal/handle"
 )
 
@@ -65,6 +66,9 @@ type dialect struct {
 	guarded func(d *dialect, here, same string) map[guardedCall]*guardedQuery
 	meet    func(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (meeting, error)
 
+	// handBackAll notes in given which hand-backs it has made, where the beat was.
+	handBackAll func(ctx context.Context, c *sql.Conn, s *Store, all []driver.HandBackOf, given []bool, meet meet) error
+
 	clock    string                // the server's time in microseconds since 1970
 	classify func(err error) class // what a server's error means
 	answered func(err error) bool  // whether the error came from the server itself
@@ -119,6 +123,7 @@ type statements struct {
 
 	meta, metaInsert, here, clock                                 string
 	tag, tagPage, tagInsert, tagAllocate, tagRun, tagEdit, tagEnd string
+	tagLockAll, tagEndAll                                         string // see mysqlHandBackAll
 	row, rowPage, rowInsert, rowUpdate, rowDelete                 string
 
 	fenced, addFencing, tagHeal string
@@ -163,7 +168,9 @@ func newStatements(d *dialect, prefix string) statements {
 		tagEdit: "UPDATE {tags} SET " + strings.Join(definition, " = ?, ") + " = ?," +
 			" key_hash = CASE WHEN mark < ? THEN '' ELSE key_hash END, run = CASE WHEN mark < ? THEN 0 ELSE run END, " + d.raise +
 			" WHERE name = ? AND " + same + still + d.returning,
-		tagEnd: "UPDATE {tags} SET " + ending + " WHERE name = ? AND " + held + still,
+		tagEnd:     "UPDATE {tags} SET " + ending + " WHERE name = ? AND " + held + still,
+		tagLockAll: "SELECT name, mark, token, key_hash, run, deleted FROM {tags} WHERE name IN ({names}) ORDER BY name FOR UPDATE",
+		tagEndAll:  "UPDATE {tags} t JOIN ({returns}) h ON t.name = h.name SET " + strings.Replace(ending, "mark = ?", "t.mark = h.mark", 1),
 		tagHeal: "UPDATE {tags} SET mark = GREATEST(mark, ?), token = GREATEST(token, ?) + 1, key_hash = '', run = 0" +
 			" WHERE name = ? AND kind = ? AND pool = ?" + still,
 
@@ -185,7 +192,7 @@ func newStatements(d *dialect, prefix string) statements {
 	}
 	for _, q := range []*string{
 		&s.meta, &s.metaInsert, &s.here, &s.clock,
-		&s.tag, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd,
+		&s.tag, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd, &s.tagLockAll, &s.tagEndAll,
 		&s.row, &s.rowPage, &s.rowInsert, &s.rowUpdate, &s.rowDelete, &s.fenced, &s.addFencing, &s.tagHeal,
 		&s.format, &s.setFormat, &s.renameID, &s.olderWorkers, &s.olderHeld, &s.olderPools, &s.olderMoved, &s.olderKept, &s.rowMove,
 	} {

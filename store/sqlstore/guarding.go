@@ -98,7 +98,7 @@ type meeting struct {
 
 // guarded runs f, which makes guarded queries by its argument, and returns the
 // contact of the last one.
-func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(ctx context.Context, c *sql.Conn, meet func(call guardedCall, args ...any) (meeting, error)) error) (contact driver.Contact, err error) {
+func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(ctx context.Context, c *sql.Conn, meet meet) error) (contact driver.Contact, err error) {
 	if err := p.Check(); err != nil {
 		return contact, err
 	}
@@ -160,7 +160,7 @@ func (s *Store) noteJoins(joins []byte) {
 
 // Beat implements driver.Guarding. It is one statement.
 func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
-	return s.guarded(ctx, "make a heartbeat", p, func(_ context.Context, _ *sql.Conn, meet func(guardedCall, ...any) (meeting, error)) error {
+	return s.guarded(ctx, "make a heartbeat", p, func(_ context.Context, _ *sql.Conn, meet meet) error {
 		_, err := meet(guardedBeat)
 		return err
 	})
@@ -171,7 +171,7 @@ func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n 
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return a, contact, err
 	}
-	contact, err = s.guarded(ctx, "allocate", p, func(ctx context.Context, c *sql.Conn, meet func(guardedCall, ...any) (meeting, error)) (err error) {
+	contact, err = s.guarded(ctx, "allocate", p, func(ctx context.Context, c *sql.Conn, meet meet) (err error) {
 		a, err = s.advance(ctx, c, tag, n, last, func(args []any) (mark, run int64, ok bool, err error) {
 			m, err := meet(guardedAllocate, args...)
 			if err == nil && !m.met {
@@ -190,7 +190,7 @@ func (s *Store) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Alloca
 	if err := driver.CheckHandBack(a, next); err != nil {
 		return driver.Contact{}, err
 	}
-	return s.guarded(ctx, "hand numbers back", p, func(ctx context.Context, c *sql.Conn, meet func(guardedCall, ...any) (meeting, error)) error {
+	return s.guarded(ctx, "hand numbers back", p, func(ctx context.Context, c *sql.Conn, meet meet) error {
 		m, err := meet(guardedHandBack, endArgs(a, next)...)
 		switch {
 		case err != nil || !m.met:
@@ -216,7 +216,7 @@ func (s *Store) SwapRowWith(ctx context.Context, p driver.Pulse, table, name str
 	case next == nil:
 		call, args = guardedDelete, []any{table, name, old}
 	}
-	contact, err = s.guarded(ctx, "write a row", p, func(_ context.Context, _ *sql.Conn, meet func(guardedCall, ...any) (meeting, error)) error {
+	contact, err = s.guarded(ctx, "write a row", p, func(_ context.Context, _ *sql.Conn, meet meet) error {
 		m, err := meet(call, args...)
 		swapped = m.changed
 		return err

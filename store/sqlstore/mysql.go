@@ -28,8 +28,9 @@ var mysqlDialect = dialect{
 	// The strict mode refuses values that a column cannot hold instead of cutting
 	// them. The isolation level is the one that every binlog format allows; the
 	// name of its variable depends on the version.
-	guarded: mysqlGuarded,
-	meet:    mysqlMeet,
+	guarded:     mysqlGuarded,
+	meet:        mysqlMeet,
+	handBackAll: mysqlHandBackAll,
 	session: []string{
 		"SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
 		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",

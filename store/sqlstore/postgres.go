@@ -26,8 +26,9 @@ var postgresDialect = dialect{
 	// Commits are durable even if that is not the server's default. The isolation
 	// level is the one under which an UPDATE waits for the row and then sees it as
 	// it is. The server has to tell its warnings.
-	guarded: postgresGuarded,
-	meet:    postgresMeet,
+	guarded:     postgresGuarded,
+	meet:        postgresMeet,
+	handBackAll: postgresHandBackAll,
 	session: []string{`SELECT
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit')
 			WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),

@@ -70,8 +70,8 @@ func TestGuardControls(t *testing.T) {
 		{"a beat that steps back", func(k *keeper) {
 			k.rules.step = func(p driver.Pulse, _ []byte) []byte { return p.Now.Encode() }
 		}, []string{"guard/beat"}},
-		{"a change whether the beat is met or not", func(k *keeper) { k.rules.blind = true }, []string{"guard/ended", "guard/fence"}},
-		{"an allocation without a beat", func(k *keeper) { k.rules.early = true }, []string{"guard/allocate", "guard/any order"}},
+		{"a change whether the beat is met or not", func(k *keeper) { k.rules.blind = true }, []string{"guard/ended", "guard/fence", "guard/hand-back of many"}},
+		{"an allocation, or many hand-backs, without a beat", func(k *keeper) { k.rules.early = true }, []string{"guard/allocate", "guard/hand-back of many", "guard/any order"}},
 		{"a swap of another value without a beat", func(k *keeper) { k.rules.lazy = true }, []string{"guard/swap"}},
 		{"a swap of the process's own row", func(k *keeper) { k.rules.any = true }, []string{"guard/swap"}},
 		{"joins that are not told", func(k *keeper) {
@@ -111,6 +111,16 @@ func TestGuardControls(t *testing.T) {
 				return after, nil
 			}
 		}, []string{"guard/hand-back", "hand-back/wrong key"}},
+		{"a hand-back that looks at nothing", func(k *keeper) {
+			k.handBack = func(t driver.Tag, _ hapax.Allocation, next int64) (driver.Tag, error) {
+				t.Mark = next
+				t.Token++
+				return t, nil
+			}
+		}, []string{"guard/hand-back of many", "guard/hand-backs of many at once"}},
+		{"many hand-backs that compare no token", func(k *keeper) { k.rules.tokenless = true }, []string{"guard/hand-back of many"}},
+		{"many hand-backs that end with the first that is not held", func(k *keeper) { k.rules.inRow = true }, []string{"guard/hand-back of many"}},
+		{"many hand-backs that are all said to be made", func(k *keeper) { k.rules.allGiven = true }, []string{"guard/hand-back of many"}},
 		{"a hand-back that raises no token", func(k *keeper) {
 			k.handBack = func(t driver.Tag, a hapax.Allocation, next int64) (driver.Tag, error) {
 				after, err := driver.HandBack(t, a, next)

@@ -21,6 +21,7 @@ var guardChecks = []check{
 	{"guard/allocate", guards, checkAllocateWith},
 	{"guard/hand-back", guards, checkHandBackWith},
 	{"guard/hand-back of many", guards, checkHandBackTogether},
+	{"guard/hand-backs of many at once", guards, checkHandBacksAtOnce},
 	{"guard/swap", guards, checkSwapWith},
 	{"guard/joins", guards, checkJoins},
 	{"guard/refused", guards, checkGuardRefused},

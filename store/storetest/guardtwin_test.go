@@ -14,13 +14,16 @@ type guardRules struct {
 	step  func(p driver.Pulse, own []byte) []byte // the row after the beat
 	heal  func(old driver.Tag, def hapax.Tag) (driver.Tag, error)
 
-	blind  bool                                       // the change is made whether the beat is met or not
-	early  bool                                       // the change is made without a beat of its own
-	lazy   bool                                       // a swap of another value makes no beat
-	any    bool                                       // own row and fence can be swapped
-	late   func()                                     // called between the judgement and the change
-	worker func(w driver.Worker) driver.Worker        // what a worker is healed to
-	after  func(ctx context.Context, w *storedWorker) // edits the healed worker's row
+	blind     bool                                       // the change is made whether the beat is met or not
+	early     bool                                       // the change is made without a beat of its own
+	lazy      bool                                       // a swap of another value makes no beat
+	any       bool                                       // own row and fence can be swapped
+	inRow     bool                                       // of many hand-backs none is made after one that is not held
+	allGiven  bool                                       // of many hand-backs all are said to be made
+	tokenless bool                                       // many hand-backs compare no token
+	late      func()                                     // called between the judgement and the change
+	worker    func(w driver.Worker) driver.Worker        // what a worker is healed to
+	after     func(ctx context.Context, w *storedWorker) // edits the healed worker's row
 }
 
 func rightRules() guardRules {
@@ -79,6 +82,40 @@ func (k *keeper) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n
 
 func (k *keeper) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
 	return k.meet(ctx, p, func() error { return k.HandBack(ctx, a, next) })
+}
+
+func (k *keeper) HandsBackTogether() bool { return true }
+
+func (k *keeper) HandBackAllWith(ctx context.Context, p driver.Pulse, all []driver.HandBackOf) (given []bool, c driver.Contact, err error) {
+	given = make([]bool, len(all))
+	for _, h := range all {
+		if err := driver.CheckHandBack(h.Allocation, h.Next); err != nil {
+			return given, c, err
+		}
+	}
+	if k.rules.early {
+		p.Now = p.Was
+	}
+	c, err = k.meet(ctx, p, func() error {
+		for i, h := range all {
+			if k.rules.tokenless {
+				h.Tag.Token = k.token(h.Tag.Name)
+			}
+			given[i] = k.HandBack(ctx, h.Allocation, h.Next) == nil
+			if !given[i] && k.rules.inRow {
+				return nil
+			}
+			given[i] = given[i] || k.rules.allGiven
+		}
+		return nil
+	})
+	return given, c, err
+}
+
+func (k *keeper) token(tag string) int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.kept[tag].Token
 }
 
 func (k *keeper) SwapRowWith(ctx context.Context, p driver.Pulse, table, name string, old, next []byte) (ok bool, c driver.Contact, err error) {

@@ -1,7 +1,10 @@
 package storetest
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
@@ -86,4 +89,68 @@ func checkHandBackTogether(e *env) {
 	all[0].Next = all[0].Grant.Hi + 1
 	_, _, err = together.HandBackAllWith(e.ctx, n.pulse(4, 5), all)
 	e.wantErr("a hand-back outside the segment", err, hapax.ErrInvalidArgument)
+}
+
+// checkHandBacksAtOnce: nodes that hand back the same tags, and are granted numbers of them,
+// at the same time never use a number twice.
+func checkHandBacksAtOnce(e *env) {
+	together, ok := e.guarding.(driver.Together)
+	if !ok || !together.HandsBackTogether() {
+		return
+	}
+	const nodes, rounds, tags, step, uses = 3, 5, 8, 10, 3
+	names := make([]string, tags)
+	for i := range names {
+		names[i] = e.segment(fmt.Sprint("at once ", i), step).Name
+	}
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex // guards used and back
+		used = map[string][]hapax.Grant{}
+		back int
+	)
+	for i := range nodes {
+		n := e.node(fmt.Sprint("n", i))
+		wg.Go(func() {
+			for round := range int64(rounds) {
+				all := make([]driver.HandBackOf, tags)
+				for i, name := range names {
+					a, err := e.store.Allocate(e.ctx, name, step, "")
+					if err != nil {
+						e.Errorf("Allocate: %v", err)
+						return
+					}
+					all[i] = driver.HandBackOf{Allocation: a, Next: a.Grant.Lo + uses}
+				}
+				given, c, err := together.HandBackAllWith(e.ctx, n.pulse(round+1, round+2), all)
+				if err != nil || !c.Met {
+					e.Errorf("HandBackAllWith: %+v, error %v", c, err)
+					return
+				}
+				mu.Lock()
+				for i, h := range all {
+					used[names[i]] = append(used[names[i]], hapax.Grant{Lo: h.Grant.Lo, Hi: h.Next})
+					if given[i] {
+						back++
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if back == 0 {
+		e.Errorf("of %d hand-backs none was made", nodes*rounds*tags)
+	}
+	for name, all := range used {
+		slices.SortFunc(all, func(a, b hapax.Grant) int { return cmp.Compare(a.Lo, b.Lo) })
+		for i, g := range all[1:] {
+			if g.Lo < all[i].Hi {
+				e.Errorf("tag %q: [%d, %d) and [%d, %d) were both used", name, all[i].Lo, all[i].Hi, g.Lo, g.Hi)
+			}
+		}
+		if mark := e.tag(name).Mark; mark < all[len(all)-1].Hi {
+			e.Errorf("tag %q: the mark is %d, numbers below %d were used", name, mark, all[len(all)-1].Hi)
+		}
+	}
 }

@@ -338,7 +338,7 @@ func (g *Guarded) HandBack(ctx context.Context, a hapax.Allocation, next int64) 
 		if err = g.found(ctx, s, p, c, err); err != nil {
 			return nothing{}, err
 		}
-		g.gaveBack(TagLine(a.Tag.Name), Pair{a.Tag.Token + 1, next})
+		g.gaveBack(map[string]Pair{TagLine(a.Tag.Name): {a.Tag.Token + 1, next}})
 		return nothing{}, nil
 	})
 	return err
@@ -421,7 +421,7 @@ func (g *Guarded) SealWorker(ctx context.Context, lease hapax.Lease, last int64)
 		if err := driver.LeasesIn(pulsed{s, g, s, nil}).SealWorker(ctx, lease, last); err != nil {
 			return nothing{}, err
 		}
-		g.gaveBack(WorkerLine(lease.Pool, lease.Worker), Pair{lease.Token + 1, last})
+		g.gaveBack(map[string]Pair{WorkerLine(lease.Pool, lease.Worker): {lease.Token + 1, last}})
 		return nothing{}, nil
 	})
 	return err
@@ -429,10 +429,12 @@ func (g *Guarded) SealWorker(ctx context.Context, lease hapax.Lease, last int64)
 
 // gaveBack has the witness know that numbers were handed back, so that it does not take
 // them for used where it knows more than others.
-func (g *Guarded) gaveBack(line string, p Pair) {
+func (g *Guarded) gaveBack(lines map[string]Pair) {
 	g.witness.note(func(b *record) {
-		if known, ok := g.witness.state.Lines[line]; ok && known.Less(p) {
-			b.Lines[line] = p
+		for line, p := range lines {
+			if known, ok := g.witness.state.Lines[line]; ok && known.Less(p) {
+				b.Lines[line] = p
+			}
 		}
 	})
 }

@@ -87,11 +87,13 @@ func (g *Guarded) handBackAll(some []handBack) ([]bool, error) {
 		if err = g.found(ctx, s, p, c, err); err != nil {
 			return nil, err
 		}
+		back := make(map[string]Pair, len(all))
 		for i, h := range all {
 			if given[i] {
-				g.gaveBack(TagLine(h.Tag.Name), Pair{h.Tag.Token + 1, h.Next})
+				back[TagLine(h.Tag.Name)] = Pair{h.Tag.Token + 1, h.Next}
 			}
 		}
+		g.gaveBack(back)
 		return given, nil
 	})
 }

@@ -65,26 +65,26 @@ func (o *own) put(key coord.Key, cell coord.Cell) {
 // again, since that is how to see in it that there is none. It is on condition that the
 // joins are what they were last; where that is not known it is followed by a get of them,
 // which the server answers from a state that has the multi.
-func (s *space) Meet(ctx context.Context, m coord.Meeting, key coord.Key, old coord.Cell, next []byte) (coord.Met, error) {
+func (s *space) Meet(ctx context.Context, m coord.Meeting, changes ...coord.Change) (coord.Met, error) {
 	beat, leads, ended, err := s.own.convoy.Join(ctx, m.Own.Name, m.Now)
 	if err != nil {
 		return coord.Met{}, s.unavailable(ctx, err)
 	}
 	m.Now = beat
-	met, err := s.meet(ctx, m, leads, key, old, next)
+	met, err := s.meet(ctx, m, leads, changes)
 	ended(err == nil && met.Done)
 	return met, err
 }
 
-func (s *space) meet(ctx context.Context, m coord.Meeting, leads bool, key coord.Key, old coord.Cell, next []byte) (coord.Met, error) {
+func (s *space) meet(ctx context.Context, m coord.Meeting, leads bool, changes []coord.Change) (coord.Met, error) {
 	l, err := s.current(ctx)
 	if err != nil {
 		return coord.Met{}, err
 	}
 	generation := l.generation.Load()
-	if key.Name != "" {
-		seen := old.Token.(version)
-		if seen.link != l {
+	for i, c := range changes {
+		seen := c.Old.Token.(version)
+		if seen.link != l || i > 0 && seen.generation != generation {
 			return s.unmet(ctx, l, m)
 		}
 		generation = seen.generation
@@ -112,27 +112,30 @@ func (s *space) meet(ctx context.Context, m coord.Meeting, leads bool, key coord
 		ops, renewed = append(ops, more...), renewed || renews
 		return len(ops) - 1
 	}
-	mineAt, rowAt := -1, -1
+	mineAt := -1
 	if bytes.Compare(mine.Raw, m.Now) < 0 {
 		mineAt = add(m.Own, mine, m.Now)
 		mine.Raw = m.Now
 	} else {
 		ops = append(ops, &zk.CheckVersionRequest{Path: s.node(m.Own), Version: seen.of})
 	}
-	if key.Name != "" {
-		rowAt = add(key, old, next)
-	}
 	joins, known := s.own.lastJoins(l, generation)
-	if known = known && key != coord.JoinsKey; known {
+	rowsAt := make([]int, len(changes))
+	for i, c := range changes {
+		rowsAt[i] = add(c.Key, c.Old, c.Next)
+		known = known && c.Key != coord.JoinsKey
+	}
+	if known {
 		ops = append(ops, &zk.CheckVersionRequest{Path: s.node(coord.JoinsKey), Version: joins.Token.(version).of})
 	}
 	replies, err := s.step(ctx, l, generation, renewed, ops)
 	if errors.Is(err, zk.ErrNoNode) {
-		for _, row := range []coord.Key{coord.FenceKey, key} {
-			if row.Name == "" {
-				continue
-			}
-			if made := s.create(ctx, l, path.Dir(s.node(row)), []byte{}); made != nil && !errors.Is(made, zk.ErrNodeExists) {
+		parents := map[string]bool{path.Dir(s.node(coord.FenceKey)): true}
+		for _, c := range changes {
+			parents[path.Dir(s.node(c.Key))] = true
+		}
+		for parent := range parents {
+			if made := s.create(ctx, l, parent, []byte{}); made != nil && !errors.Is(made, zk.ErrNodeExists) {
 				return coord.Met{}, s.unavailable(ctx, made)
 			}
 		}
@@ -146,7 +149,10 @@ func (s *space) meet(ctx context.Context, m coord.Meeting, leads bool, key coord
 	case err != nil:
 		return coord.Met{}, s.unavailable(ctx, err)
 	}
-	met := coord.Met{Done: true, Cell: coord.Cell{Raw: next, Known: !renewed, Token: written(l, generation, replies, rowAt)}}
+	met := coord.Met{Done: true, Cells: make([]coord.Cell, len(changes))}
+	for i, c := range changes {
+		met.Cells[i] = coord.Cell{Raw: c.Next, Known: !renewed, Token: written(l, generation, replies, rowsAt[i])}
+	}
 	if leads && !renewed {
 		if mineAt >= 0 {
 			mine.Token = written(l, generation, replies, mineAt)

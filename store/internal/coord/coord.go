@@ -53,9 +53,9 @@ type Space interface {
 	// returns the row as it is now; that cell may be unknown.
 	Swap(ctx context.Context, key Key, old Cell, next []byte) (bool, Cell, error)
 
-	// Meet makes a beat and, in the same step, swaps a row as Swap does, unless key
-	// has no name. Either both are done or nothing is.
-	Meet(ctx context.Context, m Meeting, key Key, old Cell, next []byte) (Met, error)
+	// Meet makes a beat and, in the same step, swaps rows as Swap does. Either all is
+	// done or nothing. ErrTooMany if there are more than the service takes in one step.
+	Meet(ctx context.Context, m Meeting, changes ...Change) (Met, error)
 
 	// List calls f for up to limit rows of a table whose names come after the
 	// given one, in the byte order of the names.
@@ -154,6 +154,20 @@ func (r *Rows) slot(key Key) *slot {
 	return s
 }
 
+// take returns the key's slot when the key's other calls on this handle are over. Who
+// takes it leaves it.
+func (r *Rows) take(ctx context.Context, key Key) (*slot, error) {
+	s := r.slot(key)
+	select {
+	case s.turn <- struct{}{}:
+		return s, nil
+	case <-ctx.Done():
+		return nil, r.calls.Unavailable(ctx, context.Cause(ctx))
+	}
+}
+
+func (s *slot) leave() { <-s.turn }
+
 // inTurn runs f when the key's other calls on this handle are over.
 func (r *Rows) inTurn(ctx context.Context, key Key, f func(ctx context.Context, s *slot) error) error {
 	ctx, cancel, err := r.calls.Begin(ctx)
@@ -161,13 +175,11 @@ func (r *Rows) inTurn(ctx context.Context, key Key, f func(ctx context.Context, 
 		return err
 	}
 	defer cancel()
-	s := r.slot(key)
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-ctx.Done():
-		return r.calls.Unavailable(ctx, context.Cause(ctx))
+	s, err := r.take(ctx, key)
+	if err != nil {
+		return err
 	}
+	defer s.leave()
 	return f(ctx, s)
 }
 

@@ -25,6 +25,9 @@ type memory struct {
 	swaps  int
 	writes int
 	lose   bool // answers to writes
+
+	meetings int
+	most     int // changes in one meeting; 0: any number
 }
 
 func (m *memory) Read(_ context.Context, key Key) (Cell, error) {
@@ -50,42 +53,49 @@ func (m *memory) Swap(_ context.Context, key Key, old Cell, next []byte) (bool, 
 	if now := m.cellLocked(key); old.Token != now.Token {
 		return false, Cell{}, nil
 	}
-	m.writes++
-	now := Cell{Raw: next, Known: true, Token: m.writes}
-	if m.cells[key] = now; next == nil {
-		delete(m.cells, key)
-		now.Token = 0
-	}
+	m.writeLocked(key, next)
+	now := m.cellLocked(key)
 	if m.lose {
 		return false, Cell{}, fmt.Errorf("%w: the answer was lost", hapax.ErrStoreUnavailable)
 	}
 	return true, now, nil
 }
 
-func (m *memory) Meet(ctx context.Context, meeting Meeting, key Key, old Cell, next []byte) (Met, error) {
+func (m *memory) Meet(_ context.Context, meeting Meeting, changes ...Change) (Met, error) {
 	m.mu.Lock()
-	own, fence, joins := m.cellLocked(meeting.Own), m.cellLocked(FenceKey), m.cellLocked(JoinsKey)
-	now := m.cellLocked(key)
-	m.mu.Unlock()
-	met := Met{Joins: joins.Raw}
-	if bytes.Compare(own.Raw, meeting.Was) < 0 || fence.Raw != nil || key.Name != "" && old.Token != now.Token {
-		met.Own, met.Fence, met.Cell = own.Raw, fence.Raw, now
-		return met, nil
+	defer m.mu.Unlock()
+	m.meetings++
+	own, fence := m.cellLocked(meeting.Own), m.cellLocked(FenceKey)
+	met := Met{Joins: m.cellLocked(JoinsKey).Raw}
+	met.Done = bytes.Compare(own.Raw, meeting.Was) >= 0 && fence.Raw == nil
+	for _, c := range changes {
+		met.Done = met.Done && c.Old.Token == m.cellLocked(c.Key).Token
 	}
-	if bytes.Compare(own.Raw, meeting.Now) < 0 {
-		if ok, _, err := m.Swap(ctx, meeting.Own, own, meeting.Now); !ok || err != nil {
-			met.Own = own.Raw
-			return met, err
+	if m.most > 0 && len(changes) > m.most {
+		return Met{}, ErrTooMany
+	}
+	if !met.Done {
+		met.Own, met.Fence = own.Raw, fence.Raw
+	} else if bytes.Compare(own.Raw, meeting.Now) < 0 {
+		m.writeLocked(meeting.Own, meeting.Now)
+	}
+	for _, c := range changes {
+		if met.Done {
+			m.writeLocked(c.Key, c.Next)
 		}
+		met.Cells = append(met.Cells, m.cellLocked(c.Key))
 	}
-	if key.Name == "" {
-		met.Done = true
-		return met, nil
+	if met.Done && m.lose {
+		return Met{}, fmt.Errorf("%w: the answer was lost", hapax.ErrStoreUnavailable)
 	}
-	var err error
-	met.Done, met.Cell, err = m.Swap(ctx, key, old, next)
-	met.Own = meeting.Now
-	return met, err
+	return met, nil
+}
+
+func (m *memory) writeLocked(key Key, next []byte) {
+	m.writes++
+	if m.cells[key] = (Cell{Raw: next, Known: true, Token: m.writes}); next == nil {
+		delete(m.cells, key)
+	}
 }
 
 func (m *memory) List(_ context.Context, table string, after string, limit int, f func(string, []byte) error) error {

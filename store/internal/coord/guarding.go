@@ -23,19 +23,34 @@ type Meeting struct {
 	Was, Now []byte
 }
 
+// A Change is what a meeting makes of a row, where that is still as it was.
+type Change struct {
+	Key  Key
+	Old  Cell
+	Next []byte // nil: it is removed
+}
+
 // Met is what a space has found and done.
 type Met struct {
-	Done              bool   // the beat was made, and the change with it
+	Done              bool   // the beat was made, and the changes with it
 	Own, Fence, Joins []byte // own and fence only where nothing was done
-	Cell              Cell   // of the row to change, as it is now; it may be unknown
+	Cells             []Cell // of the rows to change, as they are now; they may be missing or unknown
 	Primary           string // see driver.Contact
+}
+
+// cell returns the row of a change as it is now.
+func (m Met) cell(i int) Cell {
+	if i < len(m.Cells) {
+		return m.Cells[i]
+	}
+	return Cell{}
 }
 
 // meet makes the beat alone, however often that is lost to others.
 func (r *Rows) meet(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
 	for lost := 0; ; lost++ {
 		sent := time.Now()
-		m, err := r.space.Meet(ctx, meetingOf(p), Key{}, Cell{}, nil)
+		m, err := r.space.Meet(ctx, meetingOf(p))
 		if err != nil {
 			return driver.Contact{}, err
 		}
@@ -70,14 +85,14 @@ func (r *Rows) updateWith(ctx context.Context, p driver.Pulse, key Key, change f
 	}
 	err = r.inTurn(ctx, key, func(ctx context.Context, s *slot) error {
 		return r.try(ctx, s, key, change, func(cell Cell, next []byte) (bool, Cell, error) {
-			m, err := r.space.Meet(ctx, meetingOf(p), key, cell, next)
+			m, err := r.space.Meet(ctx, meetingOf(p), Change{key, cell, next})
 			if err != nil {
 				return false, Cell{}, err
 			}
 			if contact, err = contactOf(p, m); err == nil && !contact.Met {
 				err = errNotMet
 			}
-			return m.Done, m.Cell, err
+			return m.Done, m.cell(0), err
 		})
 	})
 	switch {

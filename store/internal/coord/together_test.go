@@ -1,0 +1,118 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// many grants ten numbers of each of so many tags, and returns how six of them go back.
+func many(t *testing.T, s handle, n int) (all []driver.HandBackOf) {
+	t.Helper()
+	for i := range n {
+		def, err := hapax.Tag{Name: fmt.Sprint("tag ", i)}.WithDefaults()
+		must(t, err)
+		_, err = s.CreateTag(t.Context(), def, hapax.CreateFirstUse)
+		must(t, err)
+		a, err := s.Allocate(t.Context(), def.Name, 10, "")
+		must(t, err)
+		all = append(all, driver.HandBackOf{Allocation: a, Next: 5})
+	}
+	return all
+}
+
+func pulseOf(t *testing.T, s handle) driver.Pulse {
+	t.Helper()
+	b := driver.Beat{Count: 1}
+	_, err := s.SwapRow(t.Context(), driver.TableBeats, "n", nil, b.Encode())
+	must(t, err)
+	return driver.Pulse{Row: "n", Was: b, Now: driver.Beat{Count: 2}}
+}
+
+// TestManySteps: a step takes a hundred hand-backs, or as many as the service allows, and
+// no row is read that this handle has written.
+func TestManySteps(t *testing.T) {
+	for most, meetings := range map[int]int{0: 3, 30: 15} { // 100 and 50 are refused, twice, and 50 once
+		m := &memory{cells: map[Key]Cell{}, most: most}
+		s := newHandle(m)
+		all, p := many(t, s, 250), pulseOf(t, s)
+		m.reads, m.meetings = 0, 0
+		given, c, err := s.HandBackAllWith(t.Context(), p, all)
+		must(t, err)
+		if !c.Met || m.reads > 0 || m.meetings != meetings {
+			t.Errorf("at most %d: the contact is %+v after %d reads and %d meetings; want no read and %d meetings", most, c, m.reads, m.meetings, meetings)
+		}
+		for i, h := range all {
+			if tag, err := s.Tag(t.Context(), h.Tag.Name); err != nil || !given[i] || tag.Mark != 5 || tag.Token != 1 {
+				t.Fatalf("at most %d: %+v, error %v, given %v; want mark 5, token 1", most, tag, err, given[i])
+			}
+		}
+	}
+}
+
+// TestManyAmongOthers: what others have changed meanwhile keeps nothing else back, and what
+// is told of a tag is told from its current row.
+func TestManyAmongOthers(t *testing.T) {
+	m := &memory{cells: map[Key]Cell{}}
+	a, b := newHandle(m), newHandle(m)
+	all, p := many(t, a, 120), pulseOf(t, a)
+	step := int64(7)
+	for i := 0; i < len(all); i += 10 {
+		switch name := all[i].Tag.Name; i % 20 {
+		case 0: // granted on
+			_, err := b.Allocate(t.Context(), name, 1, "")
+			must(t, err)
+		default: // still held
+			_, err := b.UpdateTag(t.Context(), name, driver.TagUpdate{Step: &step})
+			must(t, err)
+		}
+	}
+	given, c, err := a.HandBackAllWith(t.Context(), p, all)
+	must(t, err)
+	if !c.Met {
+		t.Errorf("the contact is %+v", c)
+	}
+	for i := range all {
+		if want := i%20 != 0; given[i] != want {
+			t.Errorf("hand-back %d: %v; want %v", i, given[i], want)
+		}
+	}
+	given, c, err = a.HandBackAllWith(t.Context(), driver.Pulse{Row: "n", Was: p.Now, Now: driver.Beat{Count: 3}}, all)
+	must(t, err)
+	for i := range all {
+		if given[i] {
+			t.Errorf("hand-back %d was made twice", i)
+		}
+	}
+	row, err := a.Row(t.Context(), driver.TableBeats, "n")
+	must(t, err)
+	if !c.Met || string(row) != string(driver.Beat{Count: 3}.Encode()) {
+		t.Errorf("where nothing is held the contact is %+v and the row %s; want the beat", c, row)
+	}
+}
+
+// TestManyUnknown: after a lost answer nothing that was known before is used.
+func TestManyUnknown(t *testing.T) {
+	m := &memory{cells: map[Key]Cell{}}
+	s := newHandle(m)
+	all, p := many(t, s, 3), pulseOf(t, s)
+	m.lose = true
+	if _, c, err := s.HandBackAllWith(t.Context(), p, all); !errors.Is(err, hapax.ErrStoreUnavailable) || c.Met {
+		t.Errorf("a lost answer: %+v, %v; want ErrStoreUnavailable and no contact", c, err)
+	}
+	m.lose, m.reads = false, 0
+	given, _, err := s.HandBackAllWith(t.Context(), p, all)
+	must(t, err)
+	if given[0] || m.reads != 3 {
+		t.Errorf("after it: %v, %d reads; want none given, each read once", given, m.reads)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := s.HandBackAllWith(ctx, p, all); err == nil {
+		t.Error("a call whose context has ended succeeds")
+	}
+}
