@@ -1,7 +1,8 @@
 // Command http measures hapax's number route from outside: wrk asks servers that are
 // processes of their own, and the kernel tells how much processor time each takes.
 // Beside hapax, whose numbers are granted by the durable embedded store, stand a bare
-// net/http handler and valyala/fasthttp, which write a counter.
+// net/http handler and valyala/fasthttp, which write a counter; hapax is asked without a
+// token and with one, for one number and for a hundred.
 //
 // The servers take turns, because a shared machine's speed changes from second to
 // second, and what counts is the median of the ratios of each turn.
@@ -28,20 +29,30 @@ const (
 	connections = "50"
 	threads     = "2"
 	route       = "/v1/tags/calls/next"
+	several     = "/v1/tags/calls/ids?count=100"
 )
 
 // names are the servers, in the order of the report.
-var names = []string{"hapax", "net/http", "fasthttp"}
+var names = []string{"hapax", "hapax with a token", "net/http", "fasthttp", "hapax, 100 numbers", "fasthttp, 100 numbers"}
 
-// targets are what hapax's rate should be, at least, as a multiple of a peer's.
-var targets = map[string]float64{"net/http": 0.95, "fasthttp": 1.0}
+// others are what each server's rate is held against: as a multiple of that, it should
+// be at least so much.
+var others = map[string]struct {
+	name   string
+	target float64
+}{
+	"hapax":              {"fasthttp", 1.0},
+	"hapax with a token": {"hapax", 0.97},
+	"net/http":           {"fasthttp", 0},
+	"hapax, 100 numbers": {"fasthttp, 100 numbers", 1.0},
+}
 
 func main() {
 	quick := flag.Bool("quick", false, "a short run, to see that everything works")
 	turns := flag.Int("turns", 10, "how many turns of each are measured, 1 to 100")
 	each := flag.Duration("time", 3*time.Second, "length of one measurement, 1s to 1m")
 	out := flag.String("o", "", "also write the report to this file")
-	peer := flag.String("serve", "", "be a server, net/http or fasthttp; what this program runs itself as")
+	peer := flag.String("serve", "", "be a server, such as net/http; what this program runs itself as")
 	at := flag.String("at", "", "where that listens")
 	flag.Parse()
 	ctx := context.Background()
@@ -53,7 +64,7 @@ func main() {
 	case peers[*peer] != nil:
 		err = serve(ctx, *peer, *at)
 	case *peer != "" || *turns < 1 || *turns > 100 || *each < time.Second || *each > time.Minute:
-		fmt.Fprintln(os.Stderr, "http: -turns is 1 to 100, -time is 1s to 1m, -serve is net/http or fasthttp")
+		fmt.Fprintln(os.Stderr, "http: -turns is 1 to 100, -time is 1s to 1m, -serve is one of the peers")
 		os.Exit(2)
 	default:
 		err = run(ctx, *turns, *each, *out)
@@ -72,16 +83,11 @@ func run(ctx context.Context, turns int, each time.Duration, out string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // what stays is in the folder for temporary files
-	servers := map[string]*host.Server{}
+	servers := map[string]*asked{}
 	for _, name := range names {
-		var s *host.Server
-		if peers[name] != nil {
-			s, err = startPeer(ctx, name)
-		} else {
-			s, err = host.StartHapax(ctx, dir)
-		}
+		s, err := start(ctx, name, dir)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		defer s.Stop()
 		servers[name] = s
@@ -119,9 +125,10 @@ type sample struct {
 	requests int
 }
 
-func measure(ctx context.Context, s *host.Server, each time.Duration) (sample, error) {
+func measure(ctx context.Context, s *asked, each time.Duration) (sample, error) {
 	before := s.CPUTime()
-	text, err := exec.CommandContext(ctx, "wrk", "-t"+threads, "-c"+connections, fmt.Sprintf("-d%ds", int(each.Seconds())), "--latency", "http://"+s.HTTP+route).Output()
+	flags := append([]string{"-t" + threads, "-c" + connections, fmt.Sprintf("-d%ds", int(each.Seconds())), "--latency"}, s.flags...)
+	text, err := exec.CommandContext(ctx, "wrk", append(flags, "http://"+s.HTTP+s.route)...).Output()
 	if err != nil {
 		return sample{}, fmt.Errorf("wrk: %w: %s", err, text)
 	}
@@ -178,32 +185,34 @@ func report(w io.Writer, samples map[string][]sample, turns int, each time.Durat
 	fmt.Fprintf(b, "- Machine: %s, %d cores, %s/%s\n", host.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
 	fmt.Fprintf(b, "- Go %s; valyala/fasthttp %s\n", strings.TrimPrefix(runtime.Version(), "go"), host.Module("github.com/valyala/fasthttp"))
 	fmt.Fprintf(b, "- Date: %s\n", time.Now().UTC().Format(time.DateOnly))
-	fmt.Fprintf(b, "- Client: `wrk -t%s -c%s` on `GET %s`, on the same machine\n", threads, connections, route)
+	fmt.Fprintf(b, "- Client: `wrk -t%s -c%s` on `GET %s`, and on `POST %s`, on the same machine\n", threads, connections, route, several)
 	fmt.Fprintf(b, "- Measured: %d turns of each, %v long, one after the other; the table shows medians\n", turns, each)
 	fmt.Fprintf(b, "- Load average at the end: %s; wrk and a server are good for about 2\n\n", host.Load())
 	fmt.Fprintf(b, `Each server is a process of its own. hapax issues from the embedded store, which syncs every
-grant to disk before it is used; the two others write a counter. The ratio is hapax's rate to
-the other's in the same turn. CPU is the server's processor time per request, of all its
-threads, as the kernel counts it.
+grant to disk before it is used; the others write a counter, or 100 of them as hapax does. Each
+ratio is that of rates, or of processor times, in the same turn. CPU is the server's processor
+time per request, of all its threads, as the kernel counts it.
 
 `)
-	fmt.Fprintf(b, "| server | requests/s | hapax / it | target | CPU µs | its CPU / hapax | p50 ms | p99 ms |\n|---|--:|--:|--:|--:|--:|--:|--:|\n")
-	ours := samples["hapax"]
+	fmt.Fprintf(b, "| server | requests/s | held against | rate / its | target | CPU µs | CPU / its | p50 ms | p99 ms |\n|---|--:|---|--:|--:|--:|--:|--:|--:|\n")
 	for _, name := range names {
-		theirs := samples[name]
+		ours, other := samples[name], others[name]
 		ratio, cpuRatio, target := "", "", ""
-		if name != "hapax" {
+		if theirs := samples[other.name]; theirs != nil {
 			rates, cpus := make([]float64, turns), make([]float64, turns)
 			for i := range turns {
-				rates[i], cpus[i] = ours[i].rate/theirs[i].rate, theirs[i].cpu/ours[i].cpu
+				rates[i], cpus[i] = ours[i].rate/theirs[i].rate, ours[i].cpu/theirs[i].cpu
 			}
-			ratio, cpuRatio, target = fmt.Sprintf("%.2f", median(rates)), fmt.Sprintf("%.2f", median(cpus)), fmt.Sprintf("%.2f", targets[name])
+			ratio, cpuRatio = fmt.Sprintf("%.2f", median(rates)), fmt.Sprintf("%.2f", median(cpus))
 		}
-		fmt.Fprintf(b, "| %s | %.0f | %s | %s | %.2f | %s | %.3f | %.3f |\n", name,
-			median(of(theirs, func(s sample) float64 { return s.rate })), ratio, target,
-			median(of(theirs, func(s sample) float64 { return s.cpu })), cpuRatio,
-			median(of(theirs, func(s sample) float64 { return s.p50.Seconds() * 1000 })),
-			median(of(theirs, func(s sample) float64 { return s.p99.Seconds() * 1000 })))
+		if other.target > 0 {
+			target = fmt.Sprintf("%.2f", other.target)
+		}
+		fmt.Fprintf(b, "| %s | %.0f | %s | %s | %s | %.2f | %s | %.3f | %.3f |\n", name,
+			median(of(ours, func(s sample) float64 { return s.rate })), other.name, ratio, target,
+			median(of(ours, func(s sample) float64 { return s.cpu })), cpuRatio,
+			median(of(ours, func(s sample) float64 { return s.p50.Seconds() * 1000 })),
+			median(of(ours, func(s sample) float64 { return s.p99.Seconds() * 1000 })))
 	}
 	return b.Flush()
 }

@@ -7,13 +7,16 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
 	"github.com/hapax-id/hapax/bench/internal/host"
+	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
 // peers are the servers that hapax is measured beside: both write a counter.
@@ -30,6 +33,58 @@ var peers = map[string]func(net.Listener) error{
 			ctx.Response.AppendBody(strconv.AppendInt(nil, n.Add(1), 10))
 		})
 	},
+	"fasthttp, 100 numbers": func(l net.Listener) error {
+		var n atomic.Int64
+		return fasthttp.Serve(l, func(ctx *fasthttp.RequestCtx) {
+			last := n.Add(100)
+			ctx.SetContentType("application/json")
+			b := append(ctx.Response.Body(), `{"ids":[`...)
+			for id := last - 99; id <= last; id++ {
+				b = append(strconv.AppendInt(append(b, '"'), id, 10), `",`...)
+			}
+			ctx.Response.SetBodyRaw(append(b[:len(b)-1], "]}\n"...))
+		})
+	},
+}
+
+// asked is a server with what wrk asks it.
+type asked struct {
+	*host.Server
+	route string
+	flags []string // of wrk
+}
+
+// start runs one of names; all of hapax's keep their data below dir.
+func start(ctx context.Context, name, dir string) (*asked, error) {
+	a := &asked{route: route}
+	if name == "hapax, 100 numbers" || name == "fasthttp, 100 numbers" {
+		a.route = several
+		script := filepath.Join(dir, "post.lua")
+		if err := os.WriteFile(script, []byte(`wrk.method = "POST"`), 0o600); err != nil {
+			return nil, err
+		}
+		a.flags = []string{"-s", script}
+	}
+	var err error
+	if peers[name] != nil {
+		a.Server, err = startPeer(ctx, name)
+		return a, err
+	}
+	var flags []string
+	own := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
+	if err := os.Mkdir(own, 0o700); err != nil {
+		return nil, err
+	}
+	if name == "hapax with a token" {
+		token := auth.NewToken()
+		config := filepath.Join(own, "hapax.yaml")
+		if err := os.WriteFile(config, []byte("tokens: {bench: {hash: '"+auth.HashToken(token)+"'}}\n"), 0o600); err != nil {
+			return nil, err
+		}
+		flags, a.flags = []string{"--config", config}, []string{"-H", "Authorization: Bearer " + token}
+	}
+	a.Server, err = host.StartHapax(ctx, own, flags...)
+	return a, err
 }
 
 // serve is what a process of a peer does, until it is interrupted.

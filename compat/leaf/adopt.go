@@ -10,18 +10,15 @@ import (
 	"github.com/hapax-id/hapax/store/witness"
 )
 
-// A Raised is a row whose max_id Adopt raises.
-type Raised = marks.Raised
-
 // Adopt is the way out where TableOptions.Witness refuses rows: it raises max_id of
 // every row to what the witness knows, and to margin above what it was at least, for
 // what Leaf's own nodes have issued; and then the rows may be used again. With dryRun
 // it tells only what it would do. Where nothing is refused and no row is behind, it
 // does nothing.
-func (t *Table) Adopt(ctx context.Context, margin int64, dryRun bool) ([]Raised, error) {
+func (t *Table) Adopt(ctx context.Context, margin int64, dryRun bool) ([]witness.Raised, error) {
 	known := t.marks.Lines()
 	wrong := len(t.marks.RefusedLines()) > 0
-	var all []Raised
+	var all []witness.Raised
 	var bad error
 	err := t.rows(ctx, "", func(r row) bool {
 		if err := r.check(); err != nil {
@@ -32,7 +29,7 @@ func (t *Table) Adopt(ctx context.Context, margin int64, dryRun bool) ([]Raised,
 		wrong = wrong || r.maxID < mark
 		var to int64
 		if to, bad = marks.Raise(r.tag, r.maxID, mark, margin); to > r.maxID {
-			all = append(all, Raised{Tag: r.tag, From: r.maxID, To: to})
+			all = append(all, witness.Raised{Tag: r.tag, From: r.maxID, To: to})
 		}
 		return bad == nil
 	})
@@ -51,7 +48,7 @@ func (t *Table) Adopt(ctx context.Context, margin int64, dryRun bool) ([]Raised,
 }
 
 // raise raises one row, unless it is higher already.
-func (t *Table) raise(ctx context.Context, r Raised) error {
+func (t *Table) raise(ctx context.Context, r witness.Raised) error {
 	limited, cancel := t.db.Limit(ctx)
 	defer cancel()
 	_, err := t.db.SQL.ExecContext(limited, "UPDATE leaf_alloc SET max_id = GREATEST(max_id, ?)"+exactly, r.To, r.Tag, r.Tag)

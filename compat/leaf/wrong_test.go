@@ -95,8 +95,8 @@ func testWitness(t *testing.T, server *testservers.Server) {
 	process(func(table *leaf.Table) {
 		for _, dryRun := range []bool{true, false} {
 			raised, err := table.Adopt(t.Context(), 100, dryRun)
-			other := leaf.Raised{Tag: "other", From: raised[0].From, To: raised[0].From + 100}
-			if err != nil || len(raised) != 2 || raised[0] != other || raised[1] != (leaf.Raised{Tag: "test", From: 5000, To: 5100}) {
+			other := witness.Raised{Tag: "other", From: raised[0].From, To: raised[0].From + 100}
+			if err != nil || len(raised) != 2 || raised[0] != other || raised[1] != (witness.Raised{Tag: "test", From: 5000, To: 5100}) {
 				t.Fatalf("dry run %v: raised %+v, error %v", dryRun, raised, err)
 			}
 			if dryRun {

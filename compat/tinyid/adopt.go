@@ -8,24 +8,22 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/marks"
+	"github.com/hapax-id/hapax/store/witness"
 )
-
-// A Raised is a row whose max_id Adopt raises.
-type Raised = marks.Raised
 
 // Adopt is the way out where Options.Witness refuses rows: it raises max_id
 // of every row to what the witness knows, and to margin above what it was at least,
 // for what TinyID's own servers have issued; and then the rows may be used
 // again. Each of them must answer. With dryRun it tells only what it would do. Where
 // nothing is refused and no row is behind, it does nothing.
-func (s *Store) Adopt(ctx context.Context, margin int64, dryRun bool) ([]Raised, error) {
+func (s *Store) Adopt(ctx context.Context, margin int64, dryRun bool) ([]witness.Raised, error) {
 	known := sorted(s.marks.Lines())
 	wrong := len(s.marks.RefusedLines()) > 0
 	rows, err := s.all(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var all []Raised
+	var all []witness.Raised
 	var raise []placed
 	for _, bizType := range slices.Sorted(maps.Keys(rows)) {
 		for _, r := range rows[bizType] {
@@ -40,7 +38,7 @@ func (s *Store) Adopt(ctx context.Context, margin int64, dryRun bool) ([]Raised,
 				return nil, err
 			}
 			if to > r.maxID {
-				all, raise = append(all, Raised{Tag: bizType, From: r.maxID, To: to}), append(raise, r)
+				all, raise = append(all, witness.Raised{Tag: bizType, From: r.maxID, To: to}), append(raise, r)
 			}
 		}
 	}

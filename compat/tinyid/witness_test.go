@@ -68,7 +68,7 @@ func testWitness(t *testing.T, server *testservers.Server) {
 			t.Fatalf("would raise %+v, error %v", raised, err)
 		}
 		refused(s)
-		if raised, err = s.Adopt(t.Context(), 50, false); err != nil || len(raised) != 4 || raised[2] != (tinyid.Raised{Tag: "test", From: 5000, To: 5050}) || raised[3] != (tinyid.Raised{Tag: "test", From: 10, To: 60}) {
+		if raised, err = s.Adopt(t.Context(), 50, false); err != nil || len(raised) != 4 || raised[2] != (witness.Raised{Tag: "test", From: 5000, To: 5050}) || raised[3] != (witness.Raised{Tag: "test", From: 10, To: 60}) {
 			t.Errorf("raised %+v, error %v", raised, err)
 		}
 		allocate(5051)(s)

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax/internal/server"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 // adoptForeign adopts the table of a foreign system.
@@ -35,7 +36,7 @@ func adoptForeign(ctx context.Context, cmd *cobra.Command, settings *settingFlag
 		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: this node refuses a row:", why)
 	}
 	if dryRun {
-		return printRaised(cmd, server.Adoption{Moved: found.Raised}, asJSON)
+		return printRaised(cmd, server.Adoption{Adoption: witness.Adoption{Raised: found.Raised}}, asJSON)
 	}
 	if err := confirm(cmd, yes); err != nil {
 		return err
@@ -45,5 +46,5 @@ func adoptForeign(ctx context.Context, cmd *cobra.Command, settings *settingFlag
 		return err
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "hapax: the table of %s is adopted by this node; run it at each node that refuses\n", system)
-	return printRaised(cmd, server.Adoption{Moved: done.Raised}, asJSON)
+	return printRaised(cmd, server.Adoption{Adoption: witness.Adoption{Raised: done.Raised}}, asJSON)
 }

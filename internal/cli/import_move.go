@@ -14,6 +14,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/leaf"
 	"github.com/hapax-id/hapax/compat/tinyid"
+	tinyidserve "github.com/hapax-id/hapax/compat/tinyid/serve"
 	"github.com/hapax-id/hapax/internal/audit"
 	"github.com/hapax-id/hapax/internal/server"
 )
@@ -328,7 +329,7 @@ func importTinyIDCommand() *cobra.Command {
 		Long: `Tinyid reads the application.properties of TinyID's server, or --database instead, once
 for each, and prints the block "compat: tinyid:" of a server that serves from the same
 databases. FILE is - for standard input.
-` + fmt.Sprintf(moveHelp, server.TinyIDPasswordEnv) + `
+` + fmt.Sprintf(moveHelp, tinyidserve.PasswordEnv) + `
 A biz_type of one database keeps its delta and remainder; one of several becomes a tag
 that issues every number, above the marks of all. Segments that clients hold lie below
 the marks, so that clients need not be stopped. What --native prints has the hashes of
@@ -396,7 +397,7 @@ func tinyidConfig(cmd *cobra.Command, args, databases []string) (tinyid.Config, 
 	}
 	for i := range c.Passwords {
 		if c.Passwords[i] == "" {
-			c.Passwords[i] = tinyid.Secret(os.Getenv(server.TinyIDPasswordEnv))
+			c.Passwords[i] = tinyid.Secret(os.Getenv(tinyidserve.PasswordEnv))
 		}
 	}
 	return c, nil

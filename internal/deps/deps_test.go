@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,8 +24,9 @@ import (
 const module = "github.com/hapax-id/hapax"
 
 // A rule says what the packages that match a pattern may import of this module.
-// Patterns are paths below the module; "root" is the module itself, and /* stands
-// for everything below.
+// Patterns are paths below the module; "root" is the module itself, /* at the end stands
+// for everything below, /*/ for one element, and SYSTEM for the element of the package
+// after compat.
 type rule struct {
 	of    string
 	allow []string
@@ -72,6 +74,8 @@ var rules = []rule{
 	{"internal/gate", nil},
 	{"internal/peer", nil},
 	{"internal/api/*", []string{"root", "internal/build", "internal/ledger", "internal/service", "internal/service/auth", "internal/gate", "internal/peer", "store/driver", "strategy", "api"}},
+	{"internal/mount", []string{"root", "internal/service", "store/driver", "store/memstore", "store/witness", "strategy"}},
+	{"compat/*/serve", []string{"root", "store/driver", "internal/mount", "internal/service", "internal/service/auth", "internal/gate", "compat/SYSTEM", "compat/SYSTEM/*", "compat/internal/*"}},
 	{"compat/vesta/imports", []string{"root", "compat/springxml"}},
 	{"compat/vesta", []string{"root", "identity"}},
 	{"compat/vesta/dubbo/registry", []string{"root"}},
@@ -91,8 +95,8 @@ var rules = []rule{
 	{"compat/tinyid", []string{"root", "store/driver", "store/witness", "compat/internal/mysqldb", "compat/internal/issuers", "compat/internal/marks", "compat/internal/moves"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/console", []string{"internal/service"}},
-	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "api", "internal/service", "internal/service/auth", "internal/api/*", "compat/*", "internal/console"}, stores)},
-	{"internal/cli", []string{"root", "internal/build", "store/driver", "store/witness", "api", "client", "plan", "compat/leaf", "compat/tinyid", "compat/springxml", "compat/uidgen/imports", "compat/vesta/imports", "internal/audit", "internal/durable", "internal/ledger", "internal/server", "internal/service", "internal/service/auth", "internal/supervise", "strategy"}},
+	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "api", "internal/service", "internal/service/auth", "internal/api/*", "internal/mount", "compat/*", "internal/console"}, stores)},
+	{"internal/cli", []string{"root", "internal/build", "store/driver", "store/witness", "api", "client", "plan", "compat/leaf", "compat/tinyid", "compat/*/serve", "compat/springxml", "compat/uidgen/imports", "compat/vesta/imports", "internal/audit", "internal/durable", "internal/ledger", "internal/server", "internal/service", "internal/service/auth", "internal/supervise", "strategy"}},
 	{"server", []string{"store/driver", "strategy", "internal/cli"}},
 	{"internal/e2e", nil}, // tests alone
 	{"internal/configdoc", []string{"internal/server"}},
@@ -129,7 +133,7 @@ var drivers = map[string][]string{
 }
 
 // aboveDrivers are the packages that may depend on every driver.
-var aboveDrivers = []string{"internal/server", "internal/cli", "internal/configdoc", "cmd/hapax", "server"}
+var aboveDrivers = []string{"compat/*/serve", "internal/server", "internal/cli", "internal/configdoc", "cmd/hapax", "server"}
 
 // pkg is what go list tells of a package.
 type pkg struct {
@@ -151,7 +155,19 @@ func matches(pattern, name string) bool {
 	if dir, ok := strings.CutSuffix(pattern, "/*"); ok {
 		return strings.HasPrefix(name, dir+"/")
 	}
-	return pattern == name
+	ok, _ := path.Match(pattern, name) // no pattern here is malformed
+	return ok
+}
+
+// resolved returns what the rule allows a package that it is for.
+func (r rule) resolved(from string) []string {
+	rest, _ := strings.CutPrefix(from, "compat/")
+	system, _, _ := strings.Cut(rest, "/")
+	var all []string
+	for _, pattern := range r.allow {
+		all = append(all, strings.ReplaceAll(pattern, "SYSTEM", system))
+	}
+	return all
 }
 
 // violations returns one line for each rule that is broken.
@@ -183,18 +199,19 @@ func wrongImports(from string, p pkg) (found []string) {
 	if i < 0 {
 		return []string{from + " has no row in rules"}
 	}
-	for _, path := range p.Imports {
-		to, ours := name(path)
-		allowed := slices.ContainsFunc(rules[i].allow, func(pattern string) bool { return matches(pattern, to) })
+	allow := rules[i].resolved(from)
+	for _, imported := range p.Imports {
+		to, ours := name(imported)
+		allowed := slices.ContainsFunc(allow, func(pattern string) bool { return matches(pattern, to) })
 		if ours && !allowed {
-			found = append(found, fmt.Sprintf("%s imports %s; it may import of this module: %v", from, to, rules[i].allow))
+			found = append(found, fmt.Sprintf("%s imports %s; it may import of this module: %v", from, to, allow))
 		}
 	}
 	return found
 }
 
 func wrongDrivers(from string, p pkg) (found []string) {
-	if slices.Contains(aboveDrivers, from) {
+	if slices.ContainsFunc(aboveDrivers, func(pattern string) bool { return matches(pattern, from) }) {
 		return nil
 	}
 	owners := map[string][]string{} // of a module
@@ -279,6 +296,9 @@ func TestViolations(t *testing.T) {
 		{"unknown package", ours("util", nil, nil), "util has no row"},
 		{"driver drags in another", ours("store/zkstore", nil, []string{"go.etcd.io/etcd/client/v3"}), "store/zkstore drags in go.etcd.io/etcd"},
 		{"routes drag in a driver", ours("compat/leaf/routes", nil, []string{"github.com/go-zookeeper/zk"}), "compat/leaf/routes drags in github.com/go-zookeeper/zk"},
+		{"mount imports another system", ours("compat/leaf/serve", []string{module + "/compat/tinyid"}, nil), "compat/leaf/serve imports compat/tinyid"},
+		{"mount imports the server", ours("compat/leaf/serve", []string{module + "/internal/server"}, nil), "compat/leaf/serve imports internal/server"},
+		{"mounts name a system", ours("internal/mount", []string{module + "/compat/leaf"}, nil), "internal/mount imports compat/leaf"},
 		{"compat imports the service", ours("compat/leaf", []string{module + "/internal/service"}, nil), "compat/leaf imports internal/service"},
 		{"service drags in a driver", ours("internal/service", nil, []string{"go.etcd.io/bbolt"}), "internal/service drags in go.etcd.io/bbolt"},
 	} {

@@ -24,55 +24,60 @@ import (
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
 	before := filepath.Join(t.TempDir(), "before")
-	build(t, "../..", before, "-tags", "hapaxtest", "-ldflags", "-X github.com/hapax-id/hapax.stamped=0.0.9")
+	if err := build("../..", before, "-tags", "hapaxtest", "-ldflags", "-X github.com/hapax-id/hapax.stamped=0.0.9"); err != nil {
+		t.Fatal(err)
+	}
 	rollingUpgrade(t, before, testservers.Redis(t).URL)
 }
 
-// The same from the release before, or where there is none the commit before, on each
-// kind of store that nodes share.
+// The same from the release before, or where there is none the last commit before this
+// one that builds, on each kind of store that nodes share.
 func TestRollingUpgradeSoak(t *testing.T) {
 	if !soaking {
 		t.Skip("a soak: set HAPAX_TEST_SOAK")
 	}
+	dir := t.TempDir()
+	source, before := filepath.Join(dir, "source"), filepath.Join(dir, "before")
 	git := func(args ...string) (string, error) {
-		out, err := exec.CommandContext(t.Context(), "git", args...).Output()
+		out, err := exec.CommandContext(t.Context(), "git", args...).CombinedOutput()
 		return strings.TrimSpace(string(out)), err
 	}
 	commit, err := git("describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^")
 	if err != nil {
-		if commit, err = git("rev-parse", "HEAD^"); err != nil {
-			t.Fatalf("the history of this checkout does not reach back one commit; clone it with --depth 2 or more: %v", err)
-		}
+		commit = "HEAD^"
 	}
-	dir := t.TempDir()
-	source, before := filepath.Join(dir, "source"), filepath.Join(dir, "before")
-	if _, err := git("worktree", "add", "--detach", source, commit); err != nil {
-		t.Fatal(err)
+	if out, err := git("worktree", "add", "--detach", source, commit); err != nil {
+		t.Fatalf("the history of this checkout does not reach back one commit; clone it with --depth 2 or more: %v: %s", err, out)
 	}
 	defer func() {
-		if _, err := git("worktree", "remove", "--force", source); err != nil {
-			t.Error(err)
+		if out, err := git("worktree", "remove", "--force", source); err != nil {
+			t.Errorf("%v: %s", err, out)
 		}
 	}()
-	build(t, source, before, "-tags", "hapaxtest")
+	for err := build(source, before, "-tags", "hapaxtest"); err != nil; err = build(source, before, "-tags", "hapaxtest") {
+		if out, back := git("-C", source, "checkout", "--detach", "HEAD^"); back != nil {
+			t.Fatalf("no commit before this one builds: %v: %s", err, out)
+		}
+	}
 	for name, url := range map[string]func(testing.TB) string{
-		"redis":    func(t testing.TB) string { return testservers.Redis(t).URL },
-		"postgres": func(t testing.TB) string { return testservers.Postgres(t).URL },
-		"mysql":    func(t testing.TB) string { return testservers.MariaDB(t).URL },
-		"etcd":     func(t testing.TB) string { return testservers.Etcd(t).URL },
+		"redis":     func(t testing.TB) string { return testservers.Redis(t).URL },
+		"postgres":  func(t testing.TB) string { return testservers.Postgres(t).URL },
+		"mysql":     func(t testing.TB) string { return testservers.MariaDB(t).URL },
+		"etcd":      func(t testing.TB) string { return testservers.Etcd(t).URL },
+		"zookeeper": func(t testing.TB) string { return testservers.ZooKeeper(t).URL },
 	} {
 		t.Run(name, func(t *testing.T) { rollingUpgrade(t, before, url(t)) })
 	}
 }
 
 // build builds the command from the module in a directory.
-func build(t *testing.T, module, to string, args ...string) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append(append([]string{"build"}, args...), "-o", to, "./cmd/hapax")...)
+func build(module, to string, args ...string) error {
+	cmd := exec.Command("go", append(append([]string{"build"}, args...), "-o", to, "./cmd/hapax")...)
 	cmd.Dir = module
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		return fmt.Errorf("%w\n%s", err, out)
 	}
+	return nil
 }
 
 func rollingUpgrade(t *testing.T, before, url string) {

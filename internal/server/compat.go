@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	tinyid "github.com/hapax-id/hapax/compat/tinyid/serve"
 	"github.com/hapax-id/hapax/compat/uidgen"
 	"github.com/hapax-id/hapax/compat/vesta"
+	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
 )
@@ -36,7 +38,6 @@ const tableTimeout = 10 * time.Second
 // that are nil are off.
 type CompatConfig struct {
 	Leaf   *LeafConfig   `yaml:"leaf"`
-	TinyID *TinyIDConfig `yaml:"tinyid"`
 	Vesta  *VestaConfig  `yaml:"vesta"`
 	UIDGen *UIDGenConfig `yaml:"uidgen"`
 
@@ -73,33 +74,33 @@ type UIDGenConfig struct {
 }
 
 // compatEntries describe the foreign systems, in the order of the documentation.
-var compatEntries = []Entry{
-	{"leaf", "Meituan Leaf's routes, over its table and tree beside its own nodes, or over the server's own tags", leafKeys},
-	{"tinyid", "Didi TinyID's routes, over its databases beside its own servers, or over the server's own tags", tinyidKeys},
-	{"vesta", "Vesta's REST server and, over Dubbo, its central server. The numbers are those of the tag and pool vesta", []Key{
-		{"layout", "string", "vesta-max-peak", "One of " + strings.Join(vesta.Layouts(), ", ")},
-		{"machine", "string", "pool", "Where the machine ID comes from, written like the identity of a pool: fixed:7, address:IP,IP, list:ID,ID, env:VARIABLE, or pool for any that is free"},
-		{"table", "string", "none", "mysql:// URL of the database with DB_MACHINE_ID_PROVIDER, which assigns the machine ID instead"},
-		{"version", "int", "0", "The field version of every number; 1 makes numbers negative"},
-		{"gen_method", "string", "none", "Fixes the field genMethod, which otherwise tells how a number was asked for: 1 over Dubbo, 2 over REST"},
-		{"populator", "string", "atomic", "What produces time and sequence: atomic or mutex"},
-		{"http", "string", "none", "Address of Vesta's REST server; none is the main listener, unless clients need a token there"},
-		{"shape", "string", "spring", "Which of Vesta's REST servers the answers look like: spring or netty"},
-		{"zone", "string", "Local", "Time zone of the dates that REST writes, such as Asia/Shanghai"},
-		{"dubbo", "string", "none", "Address of the central server, such as 127.0.0.1:20880; without it there is no central server"},
-		{"interfaces", "list", "[com.robert.vesta.service.intf.IdService]", "Names by which Dubbo's consumers call the service"},
-		{"registry", "string", "none", "zk:// URL of the ZooKeeper where the central server is registered"},
-		{"advertise", "string", "dubbo", "IP address and port to register, at which consumers reach the server"},
-		{"group", "string", "none", "Group of the service in the registry"},
-		{"service_version", "string", "none", "Version of the service in the registry"},
-		{"allow", "list", "none", "Networks whose clients are answered at http and dubbo, such as 10.0.0.0/8, beside those of this machine; Vesta's clients show no token, so addresses beyond loopback need it"},
+var compatEntries = []mount.System{
+	{Name: "leaf", Doc: "Meituan Leaf's routes, over its table and tree beside its own nodes, or over the server's own tags", Keys: leafKeys},
+	tinyid.System,
+	{Name: "vesta", Doc: "Vesta's REST server and, over Dubbo, its central server. The numbers are those of the tag and pool vesta", Keys: []Key{
+		mount.NewKey("layout", "string", "vesta-max-peak", "One of "+strings.Join(vesta.Layouts(), ", ")),
+		mount.NewKey("machine", "string", "pool", "Where the machine ID comes from, written like the identity of a pool: fixed:7, address:IP,IP, list:ID,ID, env:VARIABLE, or pool for any that is free"),
+		mount.NewKey("table", "string", "none", "mysql:// URL of the database with DB_MACHINE_ID_PROVIDER, which assigns the machine ID instead"),
+		mount.NewKey("version", "int", "0", "The field version of every number; 1 makes numbers negative"),
+		mount.NewKey("gen_method", "string", "none", "Fixes the field genMethod, which otherwise tells how a number was asked for: 1 over Dubbo, 2 over REST"),
+		mount.NewKey("populator", "string", "atomic", "What produces time and sequence: atomic or mutex"),
+		mount.NewKey("http", "string", "none", "Address of Vesta's REST server; none is the main listener, unless clients need a token there"),
+		mount.NewKey("shape", "string", "spring", "Which of Vesta's REST servers the answers look like: spring or netty"),
+		mount.NewKey("zone", "string", "Local", "Time zone of the dates that REST writes, such as Asia/Shanghai"),
+		mount.NewKey("dubbo", "string", "none", "Address of the central server, such as 127.0.0.1:20880; without it there is no central server"),
+		mount.NewKey("interfaces", "list", "[com.robert.vesta.service.intf.IdService]", "Names by which Dubbo's consumers call the service"),
+		mount.NewKey("registry", "string", "none", "zk:// URL of the ZooKeeper where the central server is registered"),
+		mount.NewKey("advertise", "string", "dubbo", "IP address and port to register, at which consumers reach the server"),
+		mount.NewKey("group", "string", "none", "Group of the service in the registry"),
+		mount.NewKey("service_version", "string", "none", "Version of the service in the registry"),
+		mount.NewKey("allow", "list", "none", "Networks whose clients are answered at http and dubbo, such as 10.0.0.0/8, beside those of this machine; Vesta's clients show no token, so addresses beyond loopback need it"),
 	}},
-	{"uidgen", "Numbers of uid-generator's layouts, as the tag and pool uidgen", []Key{
-		{"table", "string", "none", "mysql:// URL of the database with WORKER_NODE, where each start takes a worker ID; without it one is leased from the server's store"},
-		{"layout", "string", "uidgenerator-28-22-13", "Name or spec of the layout; the default's time ran out on 2024-11-20"},
-		{"boost_power", "int", "3", "A burst may run 2^boost_power ticks ahead of the clock, 1 to 15"},
-		{"padding_factor", "int", "50", "Checked, 1 to 99, but without effect: numbers are made when they are taken"},
-		{"schedule_interval", "duration", "0s", "Checked, but without effect, for the same reason"},
+	{Name: "uidgen", Doc: "Numbers of uid-generator's layouts, as the tag and pool uidgen", Keys: []Key{
+		mount.NewKey("table", "string", "none", "mysql:// URL of the database with WORKER_NODE, where each start takes a worker ID; without it one is leased from the server's store"),
+		mount.NewKey("layout", "string", "uidgenerator-28-22-13", "Name or spec of the layout; the default's time ran out on 2024-11-20"),
+		mount.NewKey("boost_power", "int", "3", "A burst may run 2^boost_power ticks ahead of the clock, 1 to 15"),
+		mount.NewKey("padding_factor", "int", "50", "Checked, 1 to 99, but without effect: numbers are made when they are taken"),
+		mount.NewKey("schedule_interval", "duration", "0s", "Checked, but without effect, for the same reason"),
 	}},
 	redisMongoEntry,
 }
@@ -111,7 +112,7 @@ func (c Config) foreignNamed(system, name string) error {
 	_, tag := c.Tags[name]
 	_, pool := c.Pools[name]
 	if tag || pool {
-		return configErrorf(nil, "compat.%s makes the tag and the pool %q itself; take them out of tags and pools", system, name)
+		return mount.Errorf(nil, "compat.%s makes the tag and the pool %q itself; take them out of tags and pools", system, name)
 	}
 	return nil
 }
@@ -136,11 +137,6 @@ func (c Config) addCompat(opts *service.Options) error {
 				return err
 			}
 			add(LeafPool, leafPoolConfig())
-		}
-	}
-	if t := c.Compat.TinyID; t != nil {
-		if err := t.check(); err != nil {
-			return err
 		}
 	}
 	if v := c.Compat.Vesta; v != nil {
@@ -266,7 +262,7 @@ func checkTable(field, tableURL string) error {
 	}
 	db, err := mysqlstore.OpenDB(tableURL)
 	if err != nil {
-		return configErrorf(err, "compat.%s", field)
+		return mount.Errorf(err, "compat.%s", field)
 	}
 	return db.Close()
 }
@@ -277,7 +273,7 @@ func (c CompatConfig) shown() map[string]map[string]any {
 	for _, e := range []struct {
 		name  string
 		entry any
-	}{{"leaf", c.Leaf}, {"tinyid", c.TinyID}, {"vesta", c.Vesta}, {"uidgen", c.UIDGen}, {"redismongo", c.RedisMongo}} {
+	}{{"leaf", c.Leaf}, {"vesta", c.Vesta}, {"uidgen", c.UIDGen}, {"redismongo", c.RedisMongo}} {
 		if v := reflect.ValueOf(e.entry); !v.IsNil() {
 			all[e.name] = setFields(v.Elem())
 		}
@@ -285,13 +281,6 @@ func (c CompatConfig) shown() map[string]map[string]any {
 			if at, ok := all[e.name][key].(string); ok && at != native {
 				all[e.name][key] = redact(at)
 			}
-		}
-		if list, ok := all[e.name]["databases"].([]string); ok {
-			list = slices.Clone(list)
-			for i := range list {
-				list[i] = redact(list[i])
-			}
-			all[e.name]["databases"] = list
 		}
 	}
 	return all

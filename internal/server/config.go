@@ -3,9 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"github.com/go-viper/mapstructure/v2"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/strategy"
@@ -69,6 +68,9 @@ type Config struct {
 	Plugins map[string]PluginConfig
 	Compat  CompatConfig
 
+	// Mounts are the settings of the foreign systems that are on, by name.
+	Mounts map[string]mount.Settings
+
 	// CodeKeys tell where the keys of codes are, by key ID.
 	CodeKeys map[string]string
 
@@ -116,26 +118,6 @@ func DefaultConfig() Config {
 	return c
 }
 
-// A configError is a configuration that cannot be used, in words of its own.
-type configError struct {
-	text  string
-	cause error // may be nil
-}
-
-func configErrorf(cause error, format string, args ...any) error {
-	return &configError{fmt.Sprintf(format, args...), cause}
-}
-
-func (e *configError) Error() string {
-	if e.cause == nil {
-		return "hapax: " + e.text
-	}
-	return "hapax: " + e.text + ": " + hapax.Message(e.cause)
-}
-
-// Unwrap returns hapax.ErrInvalidArgument and the cause.
-func (e *configError) Unwrap() []error { return []error{hapax.ErrInvalidArgument, e.cause} }
-
 // Load reads the configuration. Errors are a *hapax.ValueError that names the
 // setting as the user gave it and matches hapax.ErrInvalidArgument, or the
 // file's own.
@@ -160,6 +142,9 @@ func Load(from Sources) (Config, error) {
 	if c.keys, err = readKeys(c.CodeKeys, from.Env); err != nil {
 		return Config{}, err
 	}
+	if err := l.readMounts(&c, from.Env); err != nil {
+		return Config{}, err
+	}
 	if err := c.Compat.readPasswords(from.Env); err != nil {
 		return Config{}, err
 	}
@@ -180,14 +165,14 @@ func (l *loader) completeStore(c *Config, env func(string) (string, bool)) error
 	}
 	if c.StorePasswordFile != "" {
 		if password != "" {
-			return configErrorf(nil, "the store's password is given twice: in $%s and in store_password_file; leave one out", storePasswordEnv)
+			return mount.Errorf(nil, "the store's password is given twice: in $%s and in store_password_file; leave one out", storePasswordEnv)
 		}
-		text, err := readBounded(c.StorePasswordFile, maxPasswordBytes)
+		text, err := mount.ReadBounded(c.StorePasswordFile, maxPasswordBytes)
 		if err != nil {
-			return configErrorf(err, "store_password_file")
+			return mount.Errorf(err, "store_password_file")
 		}
 		if password = strings.TrimRight(string(text), "\r\n"); password == "" {
-			return configErrorf(nil, "store_password_file: %s is empty", c.StorePasswordFile)
+			return mount.Errorf(nil, "store_password_file: %s is empty", c.StorePasswordFile)
 		}
 	}
 	c.storePassword = password
@@ -225,35 +210,22 @@ func (l *loader) file(path string) error {
 	if path == "" {
 		return nil
 	}
-	data, err := readBounded(path, maxConfigBytes)
+	data, err := mount.ReadBounded(path, maxConfigBytes)
 	if err != nil {
-		return configErrorf(err, "the configuration file")
+		return mount.Errorf(err, "the configuration file")
 	}
 	values, err := parseYAML(data)
 	if err != nil {
-		return configErrorf(err, "%s", path)
+		return mount.Errorf(err, "%s", path)
 	}
 	for name := range values {
 		l.origin[name] = name
 	}
 	if err := checkKeys(values); err != nil {
-		return configErrorf(err, "%s", path)
+		return mount.Errorf(err, "%s", path)
 	}
 	merge(l.merged, values)
 	return nil
-}
-
-func readBounded(path string, most int) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
-	if err == nil && len(data) > most {
-		err = fmt.Errorf("%s has more than %d bytes", path, most)
-	}
-	return data, err
 }
 
 // texts merges a source that gives text.
@@ -279,7 +251,7 @@ func (l *loader) texts(lookup func(string) (string, bool), nameOf func(Setting) 
 				err = checkKeys(map[string]any{s.Name: inner})
 			}
 			if err != nil {
-				return configErrorf(err, "%s", called)
+				return mount.Errorf(err, "%s", called)
 			}
 			values[s.Name] = inner
 		}
@@ -311,7 +283,11 @@ func (l *loader) config() (Config, error) {
 		key  string
 		into any
 	}{{tokensKey, &c.Tokens}, {tagsKey, &c.Tags}, {poolsKey, &c.Pools}, {pluginsKey, &c.Plugins}, {compatKey, &c.Compat}, {keysKey, &c.CodeKeys}} {
-		if err := l.decode(section.key, section.into); err != nil {
+		given := l.merged[section.key]
+		if section.key == compatKey {
+			given = withoutMounts(given)
+		}
+		if err := decode(section.key, given, section.into); err != nil {
 			return Config{}, err
 		}
 	}
@@ -319,8 +295,8 @@ func (l *loader) config() (Config, error) {
 	return c, err
 }
 
-// decode reads a section.
-func (l *loader) decode(key string, into any) error {
+// decode reads a section, or an entry of one.
+func decode(key string, given, into any) error {
 	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
 		TagName:     "yaml",
 		DecodeHook:  mapstructure.ComposeDecodeHookFunc(toDuration, wholeNumber, numberToText, oneForList),
@@ -330,13 +306,13 @@ func (l *loader) decode(key string, into any) error {
 	if err != nil {
 		return err
 	}
-	err = d.Decode(l.merged[key])
+	err = d.Decode(given)
 	if err == nil {
 		return nil
 	}
 	e, ok := errors.AsType[*mapstructure.DecodeError](err)
 	if !ok {
-		return configErrorf(err, "%s", key)
+		return mount.Errorf(err, "%s", key)
 	}
 	field := key + "." + strings.TrimPrefix(strings.NewReplacer("[", ".", "]", "").Replace(e.Name()), ".")
 	if u, ok := errors.AsType[*mapstructure.UnconvertibleTypeError](err); ok {
@@ -349,7 +325,7 @@ func (l *loader) decode(key string, into any) error {
 		}
 		return &hapax.ValueError{Field: field, Value: value, Allowed: kindOf(m.kind), Err: hapax.ErrInvalidArgument}
 	}
-	return configErrorf(e.Unwrap(), "%s", field)
+	return mount.Errorf(e.Unwrap(), "%s", field)
 }
 
 // holdsSecrets reports whether somebody may have written a secret into a section: the
@@ -478,7 +454,7 @@ func checkSection(s Setting, value any) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		if i := slices.IndexFunc(s.Entries, func(e Entry) bool { return e.Name == name }); i >= 0 {
+		if i := slices.IndexFunc(s.Entries, func(e mount.System) bool { return e.Name == name }); i >= 0 {
 			known = nil
 			for _, k := range s.Entries[i].Keys {
 				known = append(known, k.Name)
@@ -521,7 +497,7 @@ func isZero(value any) bool {
 func checkKnown(path string, values map[string]any, known []string) error {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(known, key) {
-			return configErrorf(nil, "there is no setting %s%s; did you mean %s%s?", path, key, path, Nearest(key, known))
+			return mount.Errorf(nil, "there is no setting %s%s; did you mean %s%s?", path, key, path, Nearest(key, known))
 		}
 	}
 	return nil

@@ -380,24 +380,31 @@ func TestKeysAreComplete(t *testing.T) {
 		"pools":  {poolKeys, reflect.TypeFor[service.PoolConfig]()},
 
 		"compat.leaf":   {compatEntries[0].Keys, reflect.TypeFor[LeafConfig]()},
-		"compat.tinyid": {compatEntries[1].Keys, reflect.TypeFor[TinyIDConfig]()},
 		"compat.vesta":  {compatEntries[2].Keys, reflect.TypeFor[VestaConfig]()},
 		"compat.uidgen": {compatEntries[3].Keys, reflect.TypeFor[UIDGenConfig]()},
 	} {
-		var described, actual []string
-		for _, k := range pair.described {
-			described = append(described, k.Name)
+		checkKeysOf(t, name, pair.described, pair.actual)
+	}
+	for _, s := range systems {
+		checkKeysOf(t, s.Name, s.Keys, reflect.TypeOf(s.New()).Elem())
+	}
+}
+
+func checkKeysOf(t *testing.T, name string, of []Key, settings reflect.Type) {
+	t.Helper()
+	var described, actual []string
+	for _, k := range of {
+		described = append(described, k.Name)
+	}
+	for f := range settings.Fields() {
+		if f.IsExported() {
+			actual = append(actual, f.Tag.Get("yaml"))
 		}
-		for f := range pair.actual.Fields() {
-			if f.IsExported() {
-				actual = append(actual, f.Tag.Get("yaml"))
-			}
-		}
-		slices.Sort(described)
-		slices.Sort(actual)
-		if !slices.Equal(described, actual) {
-			t.Errorf("%s: described are %v, there are %v", name, described, actual)
-		}
+	}
+	slices.Sort(described)
+	slices.Sort(actual)
+	if !slices.Equal(described, actual) {
+		t.Errorf("%s: described are %v, there are %v", name, described, actual)
 	}
 }
 

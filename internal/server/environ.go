@@ -7,7 +7,7 @@ import (
 
 // otherVariables are those of the environment that are no settings of a server.
 var otherVariables = []string{
-	storePasswordEnv, LeafPasswordEnv, TinyIDPasswordEnv, "HAPAX_CONFIG", "HAPAX_SERVER", "HAPAX_TOKEN", "HAPAX_CA_FILE", "HAPAX_CERT_FILE",
+	storePasswordEnv, LeafPasswordEnv, "HAPAX_CONFIG", "HAPAX_SERVER", "HAPAX_TOKEN", "HAPAX_CA_FILE", "HAPAX_CERT_FILE",
 }
 
 // unknownVariables returns the names in an environment that look like settings and
@@ -17,6 +17,9 @@ func unknownVariables(environ []string) []string {
 	known := slices.Clone(otherVariables)
 	for _, s := range settings {
 		known = append(known, s.Env())
+	}
+	for _, s := range systems {
+		known = append(known, s.Env...)
 	}
 	var unknown []string
 	for _, entry := range environ {

@@ -1,6 +1,10 @@
 package server
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/hapax-id/hapax/internal/mount"
+)
 
 func TestConnectionsFitFiles(t *testing.T) {
 	for _, tt := range []struct {
@@ -34,7 +38,7 @@ func TestListenersAreCounted(t *testing.T) {
 		{func() { c.AdminHTTP = "127.0.0.1:8081" }, 3},
 		{func() { c.Compat.Vesta = &VestaConfig{HTTP: "127.0.0.1:8099", Dubbo: "127.0.0.1:20880"} }, 5},
 		{func() { c.Compat.Leaf = &LeafConfig{HTTP: "127.0.0.1:8088"} }, 6},
-		{func() { c.Compat.TinyID = &TinyIDConfig{} }, 6},
+		{func() { c.Mounts = map[string]mount.Settings{"tinyid": systems[0].New()} }, 6},
 	} {
 		if tt.set(); c.listeners() != tt.want {
 			t.Errorf("%+v: %d listeners, want %d", c, c.listeners(), tt.want)

@@ -51,9 +51,6 @@ func newForeignParts(c Config) foreignParts {
 	if c.Compat.Leaf != nil {
 		parts = append(parts, &leafServer{config: c.Compat.Leaf})
 	}
-	if c.Compat.TinyID != nil {
-		parts = append(parts, &tinyidServer{config: c.Compat.TinyID})
-	}
 	return parts
 }
 

@@ -111,10 +111,8 @@ func TestForeignGates(t *testing.T) {
 http_connections: 2
 `, strings.Repeat("0", 64))
 	at := map[string]net.Listener{"vesta": s.vesta.http, "dubbo": s.vesta.dubbo, "leaf": leafOf(t, s).listener}
-	for _, p := range s.foreign {
-		if tiny, ok := p.(*tinyidServer); ok {
-			at["tinyid"] = tiny.listener
-		}
+	for _, d := range s.mounts.doors() {
+		at[d.Setting] = d.listener
 	}
 	for name, l := range at {
 		for i := range 3 {
@@ -263,19 +261,15 @@ func TestForeignPasswords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const databases = `databases: ["mysql://u@h/a", "mysql://u@h/b"]`
 	for _, tt := range []struct {
 		yaml, env string
 		want      []string
 	}{
 		{"leaf: {table: 'mysql://u@h/d', password_file: " + one + "}", "", []string{"mysql://u:p%40ss%3Aw%2Frd@h/d"}},
 		{"leaf: {table: 'mysql://u@h/d'}", "p@ss:w/rd", []string{"mysql://u:p%40ss%3Aw%2Frd@h/d"}},
-		{"tinyid: {" + databases + ", password_file: " + one + "}", "", []string{"mysql://u:p%40ss%3Aw%2Frd@h/a", "mysql://u:p%40ss%3Aw%2Frd@h/b"}},
-		{"tinyid: {" + databases + ", password_file: " + two + "}", "", []string{"mysql://u:first@h/a", "mysql://u@h/b"}},
-		{"tinyid: {" + databases + "}", "first", []string{"mysql://u:first@h/a", "mysql://u:first@h/b"}},
 	} {
 		env := func(name string) (string, bool) {
-			if tt.env != "" && (name == LeafPasswordEnv || name == TinyIDPasswordEnv) {
+			if tt.env != "" && name == LeafPasswordEnv {
 				return tt.env, true
 			}
 			return "", false
@@ -295,8 +289,6 @@ func TestForeignPasswords(t *testing.T) {
 				t.Error(err)
 			}
 			got = []string{at}
-		} else if got, err = c.Compat.TinyID.urls(); err != nil {
-			t.Error(err)
 		}
 		if fmt.Sprint(got) != fmt.Sprint(tt.want) {
 			t.Errorf("%s: %v; want %v", tt.yaml, got, tt.want)

@@ -9,18 +9,18 @@ import (
 	"slices"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/leaf"
+	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
 // A ForeignAdoption tells what AdoptForeign has found and changed.
 type ForeignAdoption struct {
 	Why     []string // why rows are refused
-	Raised  []Raised
+	Raised  []witness.Raised
 	Skipped []string // why a row was left as it is: it is not valid, and nothing is granted from it
 }
 
-// AdoptForeign makes the table of a foreign system, leaf or tinyid, usable again after
+// AdoptForeign makes the tables of a foreign system usable again after
 // it was set back: it raises every row above what this node's witness knows, and by the
 // margin for what the foreign system's own nodes have issued. The node must be stopped.
 // Where nothing is wrong it changes nothing.
@@ -51,40 +51,29 @@ func AdoptForeign(ctx context.Context, c Config, system string, margin int64, dr
 
 // hasTable refuses a system without a table of its own.
 func (c Config) hasTable(system string) error {
-	switch {
-	case system == leafName && c.Compat.Leaf != nil && c.Compat.Leaf.segments() != native && c.Compat.Leaf.Table != "",
-		system == tinyidName && c.Compat.TinyID != nil && len(c.Compat.TinyID.Databases) > 0:
+	if owner, ok := c.Mounts[system].(mount.Owner); ok && owner.HasTable() {
+		return nil
+	}
+	if system == leafName && c.Compat.Leaf != nil && c.Compat.Leaf.segments() != native && c.Compat.Leaf.Table != "" {
 		return nil
 	}
 	return &hapax.ValueError{Field: "--foreign", Value: system, Allowed: "leaf or tinyid, with its table or databases in the configuration: give that with --config or $HAPAX_CONFIG", Err: hapax.ErrInvalidArgument}
 }
 
-func (c Config) adoptTable(ctx context.Context, system string, w *witness.Witness, margin int64, dryRun bool, warn func(code, message string)) (all []Raised, err error) {
-	if system == tinyidName {
-		store, err := c.Compat.TinyID.openStore(ctx, c, w, warn)
-		if err != nil {
-			return nil, err
-		}
-		rows, err := store.Adopt(ctx, margin, dryRun)
-		for _, r := range rows {
-			all = append(all, newRaised(r))
-		}
-		return all, errors.Join(err, store.Close())
+func (c Config) adoptTable(ctx context.Context, system string, w *witness.Witness, margin int64, dryRun bool, warn func(code, message string)) ([]witness.Raised, error) {
+	var table mount.Table
+	var err error
+	if owner, ok := c.Mounts[system].(mount.Owner); ok {
+		table, err = owner.OpenTable(ctx, mount.TableOptions{Timeout: c.StoreTimeout, Witness: w, Warn: warn})
+	} else {
+		table, err = c.Compat.Leaf.openTable(ctx, c, w, warn)
 	}
-	table, err := c.Compat.Leaf.openTable(ctx, c, w, warn)
 	if err != nil {
 		return nil, err
 	}
 	rows, err := table.Adopt(ctx, margin, dryRun)
-	for _, r := range rows {
-		all = append(all, newRaised(r))
-	}
-	return all, errors.Join(err, table.Close())
+	return rows, errors.Join(err, table.Close())
 }
-
-func newRaised(r leaf.Raised) Raised { return Raised{Tag: r.Tag, From: r.From, To: r.To} }
 
 // adoptForeign is the command by which an operator decides about rows that are refused.
-func adoptForeign(system string) string {
-	return "stop the server, find out why, and run hapax adopt --foreign " + system
-}
+func adoptForeign(system string) string { return mount.AdoptCommand(system) }

@@ -9,14 +9,14 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
 // The variables that hold the passwords of foreign tables. They are no flags, which
 // every process of the machine could read, nor keys of the file.
 const (
-	LeafPasswordEnv   = "HAPAX_LEAF_PASSWORD"   //nolint:gosec // no password
-	TinyIDPasswordEnv = "HAPAX_TINYID_PASSWORD" //nolint:gosec // no password
+	LeafPasswordEnv = "HAPAX_LEAF_PASSWORD" //nolint:gosec // no password
 )
 
 // readPasswords finds the passwords that are given beside the URLs of foreign tables.
@@ -30,13 +30,6 @@ func (c *CompatConfig) readPasswords(env func(string) (string, bool)) error {
 			return compatError("leaf.password_file", "(more than one line)", "the password alone")
 		}
 		l.password = strings.Join(lines, "")
-	}
-	if t := c.TinyID; t != nil {
-		lines, err := passwordLines("compat.tinyid.password_file", t.PasswordFile, TinyIDPasswordEnv, env)
-		if err != nil {
-			return err
-		}
-		t.passwords = lines
 	}
 	return nil
 }
@@ -53,15 +46,15 @@ func passwordLines(field, file, variable string, env func(string) (string, bool)
 	case file == "":
 		return []string{given}, nil
 	case given != "":
-		return nil, configErrorf(nil, "the password is given twice: in $%s and in %s; leave one out", variable, field)
+		return nil, mount.Errorf(nil, "the password is given twice: in $%s and in %s; leave one out", variable, field)
 	}
-	text, err := readBounded(file, maxPasswordBytes)
+	text, err := mount.ReadBounded(file, maxPasswordBytes)
 	if err != nil {
-		return nil, configErrorf(err, "%s", field)
+		return nil, mount.Errorf(err, "%s", field)
 	}
 	all := strings.TrimSuffix(string(text), "\n") // a line may be empty: an account without a password
 	if strings.Trim(all, "\r\n") == "" {
-		return nil, configErrorf(nil, "%s: %s is empty", field, file)
+		return nil, mount.Errorf(nil, "%s: %s is empty", field, file)
 	}
 	var lines []string
 	for line := range strings.SplitSeq(all, "\n") {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/codec"
+	"github.com/hapax-id/hapax/internal/mount"
 )
 
 // CodeKeyBytes returns the keys of codes, by key ID. They are secret.
@@ -31,9 +32,9 @@ func readKeys(places map[string]string, env func(string) (string, bool)) (map[st
 				return nil, &hapax.ValueError{Field: field, Value: places[id], Allowed: fmt.Sprintf("a variable that is set; $%s is not", place), Err: hapax.ErrInvalidArgument}
 			}
 		case form == "file" && place != "":
-			data, err := readBounded(place, maxPasswordBytes)
+			data, err := mount.ReadBounded(place, maxPasswordBytes)
 			if err != nil {
-				return nil, configErrorf(err, "%s", field)
+				return nil, mount.Errorf(err, "%s", field)
 			}
 			text = string(data)
 		default:

@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/leaf"
 	"github.com/hapax-id/hapax/compat/leaf/routes"
+	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -62,18 +63,18 @@ type LeafConfig struct {
 }
 
 var leafKeys = []Key{
-	{"table", "string", "none", "mysql:// URL of the database with leaf_alloc, whose rows the segment route continues. Without table and tree the routes issue from the server's own tags"},
-	{"password_file", "string", "none", "File with the password of the table's account, where the URL has none; instead, the variable " + LeafPasswordEnv + " may hold it"},
-	{"tree", "string", "none", "zk:// URL of the ZooKeeper where Leaf's nodes are registered, for the snowflake route. With table alone that route is switched off, as the other one is with tree alone; native instead of a URL has the server's own tags or pool " + LeafPool},
-	{"name", "string", "none", "leaf.name: the service's part of the tree"},
-	{"ip", "string", "the address from which this machine reaches the tree", "IP address of this node in the tree"},
-	{"port", "int", "none", "leaf.snowflake.port: together with ip it identifies this node in the tree and decides its worker ID; no other process may have the same"},
-	{"http", "string", "none", "Address of Leaf's routes; none is the main listener, unless clients need a token there"},
-	{"allow", "list", "none", "Networks whose clients are answered, such as 10.0.0.0/8, beside those of this machine; Leaf's clients show no token, so an address beyond loopback needs it"},
-	{"allow_anyone", "bool", "false", "Answer every client, as Leaf does"},
-	{"cut_at_dot", "bool", "false", "Look up a key that is not found once more without its last dot and what follows, which Leaf's framework cuts off"},
-	{"zero_when_off", "bool", "false", "Answer 200 and 0 where a mode is switched off, as Leaf does: every caller gets the same number"},
-	{"zone", "string", "Local", "Time zone of the dates that /decodeSnowflakeId writes"},
+	mount.NewKey("table", "string", "none", "mysql:// URL of the database with leaf_alloc, whose rows the segment route continues. Without table and tree the routes issue from the server's own tags"),
+	mount.NewKey("password_file", "string", "none", "File with the password of the table's account, where the URL has none; instead, the variable "+LeafPasswordEnv+" may hold it"),
+	mount.NewKey("tree", "string", "none", "zk:// URL of the ZooKeeper where Leaf's nodes are registered, for the snowflake route. With table alone that route is switched off, as the other one is with tree alone; native instead of a URL has the server's own tags or pool "+LeafPool),
+	mount.NewKey("name", "string", "none", "leaf.name: the service's part of the tree"),
+	mount.NewKey("ip", "string", "the address from which this machine reaches the tree", "IP address of this node in the tree"),
+	mount.NewKey("port", "int", "none", "leaf.snowflake.port: together with ip it identifies this node in the tree and decides its worker ID; no other process may have the same"),
+	mount.NewKey("http", "string", "none", "Address of Leaf's routes; none is the main listener, unless clients need a token there"),
+	mount.NewKey("allow", "list", "none", "Networks whose clients are answered, such as 10.0.0.0/8, beside those of this machine; Leaf's clients show no token, so an address beyond loopback needs it"),
+	mount.NewKey("allow_anyone", "bool", "false", "Answer every client, as Leaf does"),
+	mount.NewKey("cut_at_dot", "bool", "false", "Look up a key that is not found once more without its last dot and what follows, which Leaf's framework cuts off"),
+	mount.NewKey("zero_when_off", "bool", "false", "Answer 200 and 0 where a mode is switched off, as Leaf does: every caller gets the same number"),
+	mount.NewKey("zone", "string", "Local", "Time zone of the dates that /decodeSnowflakeId writes"),
 }
 
 // native stands for a URL where the server's own tags are meant.
@@ -137,7 +138,7 @@ func (l *LeafConfig) check(c Config) error {
 			return err
 		}
 		if err := leaf.CheckTable(l.Table); l.Table != "" && err != nil {
-			return configErrorf(err, "compat.leaf.table")
+			return mount.Errorf(err, "compat.leaf.table")
 		}
 	}
 	if l.Tree == "" || l.Tree == native {
@@ -155,7 +156,7 @@ func (l *LeafConfig) check(c Config) error {
 		}
 	}
 	if err := leaf.CheckTree(l.Tree, leaf.TreeOptions{Name: l.Name, Address: net.JoinHostPort(cmp.Or(l.IP, "127.0.0.1"), strconv.Itoa(l.Port))}); err != nil {
-		return configErrorf(err, "compat.leaf.tree")
+		return mount.Errorf(err, "compat.leaf.tree")
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (c Config) endpoints() []endpoint {
 
 // foreignEndpoints are the addresses of foreign systems' own.
 func (c Config) foreignEndpoints() []endpoint {
-	return slices.Concat(c.Compat.Leaf.endpoints(), c.Compat.TinyID.endpoints(), c.Compat.Vesta.endpoints())
+	return slices.Concat(c.Compat.Leaf.endpoints(), c.mountEndpoints(), c.Compat.Vesta.endpoints())
 }
 
 // listenAll opens the listeners that the configuration asks for, if it allows

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/strategy"
 )
@@ -39,20 +40,20 @@ type PluginConfig struct {
 }
 
 var pluginKeys = []Key{
-	{"kind", "string", "that of the program", "quota (at most so many numbers in a window), rate (counts numbers by tag and caller), scramble (replaces numbers so that order and amount do not show), history (records who got which numbers, for hapax trace); none for a plugin that the program has registered"},
-	{"order", "int", "0; of a history 1000000", "Plugins with a smaller order are called first; those with the same order by name"},
-	{"tags", "list", "all", "The tags that the plugin serves; scramble needs some"},
-	{"strategies", "list", "all", "The strategies whose tags the plugin serves"},
-	{"off", "bool", "false", "Whether the plugin starts switched off; hapax plugins on switches it on"},
-	{"by", "string", "tag", "What a quota counts by: tag, or caller (the token's name or, without tokens, the address)"},
-	{"limit", "int", "none", "How many numbers each tag or caller may ask for in a quota's window, from 1"},
-	{"per", "duration", "none", "The length of a quota's window, from 1s; windows begin at multiples of it in UTC"},
-	{"windows", "list", "[1m, 24h]", "The lengths of the windows in which rate counts, up to 8, from 1s"},
-	{"key", "string", "none", "The ID of the key under code_keys with which scramble replaces numbers; key and digits are frozen in the store with the tag"},
-	{"digits", "int", "none", "How many digits the numbers of scramble have at least, 2 to 19; longer numbers keep their length"},
-	{"sync", "bool", "false", "Whether a call waits until the history has it on disk, and fails if it cannot be written. Otherwise a crash loses the last tenth of a second, a power loss the last second, and a disk that is full or slow whatever does not fit into memory"},
-	{"age", "duration", "2160h", "How long a history goes back, from 1h"},
-	{"size", "int", "256", "How many MiB a history holds at most; the oldest records are removed first"},
+	mount.NewKey("kind", "string", "that of the program", "quota (at most so many numbers in a window), rate (counts numbers by tag and caller), scramble (replaces numbers so that order and amount do not show), history (records who got which numbers, for hapax trace); none for a plugin that the program has registered"),
+	mount.NewKey("order", "int", "0; of a history 1000000", "Plugins with a smaller order are called first; those with the same order by name"),
+	mount.NewKey("tags", "list", "all", "The tags that the plugin serves; scramble needs some"),
+	mount.NewKey("strategies", "list", "all", "The strategies whose tags the plugin serves"),
+	mount.NewKey("off", "bool", "false", "Whether the plugin starts switched off; hapax plugins on switches it on"),
+	mount.NewKey("by", "string", "tag", "What a quota counts by: tag, or caller (the token's name or, without tokens, the address)"),
+	mount.NewKey("limit", "int", "none", "How many numbers each tag or caller may ask for in a quota's window, from 1"),
+	mount.NewKey("per", "duration", "none", "The length of a quota's window, from 1s; windows begin at multiples of it in UTC"),
+	mount.NewKey("windows", "list", "[1m, 24h]", "The lengths of the windows in which rate counts, up to 8, from 1s"),
+	mount.NewKey("key", "string", "none", "The ID of the key under code_keys with which scramble replaces numbers; key and digits are frozen in the store with the tag"),
+	mount.NewKey("digits", "int", "none", "How many digits the numbers of scramble have at least, 2 to 19; longer numbers keep their length"),
+	mount.NewKey("sync", "bool", "false", "Whether a call waits until the history has it on disk, and fails if it cannot be written. Otherwise a crash loses the last tenth of a second, a power loss the last second, and a disk that is full or slow whatever does not fit into memory"),
+	mount.NewKey("age", "duration", "2160h", "How long a history goes back, from 1h"),
+	mount.NewKey("size", "int", "256", "How many MiB a history holds at most; the oldest records are removed first"),
 }
 
 // maxOrder bounds the order of a plugin, which administrators give in 32 bits.
@@ -209,5 +210,5 @@ func inPlugin(name string, err error) error {
 		}
 		return &named
 	}
-	return configErrorf(err, "%s.%s", pluginsKey, name)
+	return mount.Errorf(err, "%s.%s", pluginsKey, name)
 }

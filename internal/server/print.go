@@ -3,6 +3,8 @@ package server
 import (
 	"bytes"
 	"reflect"
+	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -46,9 +48,34 @@ func sparse[T any](entries map[string]T) map[string]map[string]any {
 func setFields(v reflect.Value) map[string]any {
 	shown := map[string]any{}
 	for i := range v.NumField() {
-		if v.Type().Field(i).IsExported() && !v.Field(i).IsZero() {
-			shown[v.Type().Field(i).Tag.Get("yaml")] = v.Field(i).Interface()
+		f := v.Type().Field(i)
+		if !f.IsExported() || v.Field(i).IsZero() {
+			continue
 		}
+		value := v.Field(i).Interface()
+		if f.Tag.Get("url") != "" {
+			value = withoutPasswords(value)
+		}
+		shown[f.Tag.Get("yaml")] = value
 	}
 	return shown
+}
+
+// withoutPasswords returns a URL, or a list of them, without the passwords. A word in the
+// place of a URL stays.
+func withoutPasswords(value any) any {
+	switch v := value.(type) {
+	case string:
+		if !strings.ContainsAny(v, ":@") {
+			return v
+		}
+		return redact(v)
+	case []string:
+		list := slices.Clone(v)
+		for i := range list {
+			list[i] = redact(list[i])
+		}
+		return list
+	}
+	return value
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/redismongo"
 	"github.com/hapax-id/hapax/internal/ledger"
+	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/store/redisstore"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -42,20 +43,20 @@ type RedisMongoConfig struct {
 	WorkerIP       string `yaml:"worker_ip"`
 }
 
-var redisMongoEntry = Entry{"redismongo", "Tags with strategy: redis-mongo, whose numbers rise strictly across all nodes: Redis counts, in segments that a store grants. start, step, min_step and max_step are the tag's", []Key{
-	{"redis", "string", "none", "URL of the Redis that counts, in the forms of store: redis://, rediss://, redis+sentinel://, redis+cluster:// or unix://"},
-	{"store", "string", "the server's store", "URL of the store that grants the segments, such as mongodb://HOST/DATABASE. All nodes that share the Redis share it"},
-	{"prefix", "string", redismongo.DefaultPrefix, "What the name of each tag's hash in Redis begins with"},
-	{"threshold", "int", "20", "How much of a segment is used up when the next one is fetched, in percent, 1 to 100"},
-	{"on_store_loss", "string", "refuse", "What to do when the store is away and Redis has run out: refuse, or extend, for which the store grants a reserve beforehand"},
-	{"reserve", "int", "1000000", "With extend: how many numbers, at least, Redis holds when the next segment is due"},
-	{"timeout", "duration", "1s", "How long Redis may take before the node issues from a segment of its own"},
-	{"worker_pool", "string", "none", "Pool whose worker ID this node keeps by worker_name, worker_port and worker_ip, in a registry and in a file NAME:PORT:IP.properties of the data directory. Where the pool has a split, that is the ID of the one part that parts does not fix"},
-	{"worker_registry", "string", "redis", "URL of the registry: of a Redis, or zk://HOST:2181/PATH"},
-	{"worker_key", "string", redismongo.DefaultWorkersKey, "Name of the hash NAME.PORT.IP → worker ID in Redis"},
-	{"worker_name", "string", "none", "Name of the application"},
-	{"worker_port", "int", "none", "Port of the application, 1 to 65535"},
-	{"worker_ip", "string", "the first address of this machine", "IP address of this node"},
+var redisMongoEntry = mount.System{Name: "redismongo", Doc: "Tags with strategy: redis-mongo, whose numbers rise strictly across all nodes: Redis counts, in segments that a store grants. start, step, min_step and max_step are the tag's", Keys: []Key{
+	mount.NewKey("redis", "string", "none", "URL of the Redis that counts, in the forms of store: redis://, rediss://, redis+sentinel://, redis+cluster:// or unix://"),
+	mount.NewKey("store", "string", "the server's store", "URL of the store that grants the segments, such as mongodb://HOST/DATABASE. All nodes that share the Redis share it"),
+	mount.NewKey("prefix", "string", redismongo.DefaultPrefix, "What the name of each tag's hash in Redis begins with"),
+	mount.NewKey("threshold", "int", "20", "How much of a segment is used up when the next one is fetched, in percent, 1 to 100"),
+	mount.NewKey("on_store_loss", "string", "refuse", "What to do when the store is away and Redis has run out: refuse, or extend, for which the store grants a reserve beforehand"),
+	mount.NewKey("reserve", "int", "1000000", "With extend: how many numbers, at least, Redis holds when the next segment is due"),
+	mount.NewKey("timeout", "duration", "1s", "How long Redis may take before the node issues from a segment of its own"),
+	mount.NewKey("worker_pool", "string", "none", "Pool whose worker ID this node keeps by worker_name, worker_port and worker_ip, in a registry and in a file NAME:PORT:IP.properties of the data directory. Where the pool has a split, that is the ID of the one part that parts does not fix"),
+	mount.NewKey("worker_registry", "string", "redis", "URL of the registry: of a Redis, or zk://HOST:2181/PATH"),
+	mount.NewKey("worker_key", "string", redismongo.DefaultWorkersKey, "Name of the hash NAME.PORT.IP → worker ID in Redis"),
+	mount.NewKey("worker_name", "string", "none", "Name of the application"),
+	mount.NewKey("worker_port", "int", "none", "Port of the application, 1 to 65535"),
+	mount.NewKey("worker_ip", "string", "the first address of this machine", "IP address of this node"),
 }}
 
 // options returns the issuers' options.
@@ -73,12 +74,12 @@ func (r *RedisMongoConfig) check(c Config) error {
 	}
 	client, err := redisstore.NewClient(r.Redis, 0)
 	if err != nil {
-		return configErrorf(err, "compat.redismongo.redis")
+		return mount.Errorf(err, "compat.redismongo.redis")
 	}
 	_ = client.Close() // it has connected to nothing
 	if r.Store != "" {
 		if err := checkStore(r.Store); err != nil {
-			return configErrorf(err, "compat.redismongo.store")
+			return mount.Errorf(err, "compat.redismongo.store")
 		}
 	}
 	if store := cmp.Or(r.Store, c.Store); isVolatile(store) {
@@ -120,7 +121,7 @@ func (r *redisMongo) start(c Config, node *Node) error {
 	}
 	rdb, err := redisstore.NewClient(r.config.Redis, cmp.Or(r.config.Timeout, redismongo.DefaultTimeout))
 	if err != nil {
-		return configErrorf(err, "compat.redismongo.redis")
+		return mount.Errorf(err, "compat.redismongo.redis")
 	}
 	redis.SetLogger(redisLog{r.log}) // it has one logger for the whole process
 	r.rdb, r.store = rdb, ledger.Store{Store: node.Store, Ledger: node.Ledger}

@@ -13,6 +13,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/redismongo"
 	"github.com/hapax-id/hapax/identity"
+	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/redisstore"
 )
@@ -25,7 +26,7 @@ func (r *RedisMongoConfig) checkWorker(c Config) error {
 			"worker_name": r.WorkerName != "", "worker_port": r.WorkerPort != 0, "worker_ip": r.WorkerIP != "",
 		} {
 			if given {
-				return configErrorf(nil, "compat.redismongo.%s needs worker_pool, the pool whose worker ID is kept", name)
+				return mount.Errorf(nil, "compat.redismongo.%s needs worker_pool, the pool whose worker ID is kept", name)
 			}
 		}
 		return nil
@@ -56,7 +57,7 @@ func (r *RedisMongoConfig) checkWorker(c Config) error {
 	}
 	client, err := redisstore.NewClient(cmp.Or(r.WorkerRegistry, r.Redis), 0)
 	if err != nil {
-		return configErrorf(err, "compat.redismongo.worker_registry")
+		return mount.Errorf(err, "compat.redismongo.worker_registry")
 	}
 	return client.Close() // it has connected to nothing
 }
@@ -74,7 +75,7 @@ func (r *RedisMongoConfig) instance() (redismongo.Instance, error) {
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return i, configErrorf(err, "compat.redismongo.worker_ip: the addresses of this machine cannot be read")
+		return i, mount.Errorf(err, "compat.redismongo.worker_ip: the addresses of this machine cannot be read")
 	}
 	for _, a := range addrs {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() && !p.Addr().IsLoopback() {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/mount"
 )
 
 // watch puts changed certificates into effect, and with every signal those and
@@ -64,8 +65,8 @@ func settingOf(err error) string {
 	about := ""
 	if v, ok := errors.AsType[*hapax.ValueError](err); ok {
 		about = v.Field
-	} else if c, ok := errors.AsType[*configError](err); ok {
-		about = c.text
+	} else if c, ok := errors.AsType[*mount.ConfigError](err); ok {
+		about = c.Text
 	}
 	about, _, _ = strings.Cut(strings.TrimPrefix(about, "name under "), ".")
 	about, _, _ = strings.Cut(about, ":")

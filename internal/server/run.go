@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -73,6 +74,7 @@ type server struct {
 	listeners listeners
 	vesta     *vestaServer
 	foreign   foreignParts
+	mounts    *mounts
 	certs     *certificates          // nil: no TLS
 	release   func()                 // lets go of worker IDs of foreign tables
 	reload    func() (Config, error) // may be nil
@@ -93,7 +95,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if c.Compat.RedisMongo != nil {
 		c.redisMongo = &redisMongo{config: c.Compat.RedisMongo, log: log}
 	}
-	opts, err := serviceOptions(c, log, store)
+	opts, mounts, err := serviceOptions(c, log, store)
 	if err != nil {
 		return nil, err
 	}
@@ -122,10 +124,15 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	}
 	tellFiles := c.fitFiles(log)
 	foreign, parts := new(vestaServer), newForeignParts(c)
-	unlisten := func() error { return errors.Join(ls.close(), foreign.close(), parts.close(ctx)) }
+	unlisten := func() error {
+		return errors.Join(ls.close(), foreign.close(), parts.close(ctx), mounts.seal(ctx), mounts.close())
+	}
 	err = foreign.listen(ctx, c)
 	if err == nil {
 		err = parts.each(func(p foreignPart) error { return p.listen(ctx, c) })
+	}
+	if err == nil {
+		err = mounts.listen(ctx, c)
 	}
 	if err != nil {
 		return nil, errors.Join(err, unlisten())
@@ -145,12 +152,19 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err == nil {
 		err = parts.each(func(p foreignPart) error { return p.open(ctx, c, node, log) })
 	}
+	if err == nil {
+		err = mounts.open(ctx, c, node, &opts, log)
+	}
 	if err != nil {
 		release()
 		return nil, errors.Join(err, unlisten(), c.redisMongo.stop(), node.Close())
 	}
 	tellFiles()
-	opts.Beside, opts.Observer = parts.besides(), parts.observer()
+	opts.Beside = parts.besides()
+	maps.Copy(opts.Beside, mounts.host.Services)
+	if o := parts.observer(); o != nil {
+		opts.Observer = o
+	}
 	opts.Holder, opts.Cache, opts.Ledger = node.Instance, node.cache, node.Ledger
 	opts.Marks = c.redisMongo.marks()
 	opts.StoreWarnings = node.warned.snapshot
@@ -165,6 +179,9 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err == nil {
 		err = parts.each(func(p foreignPart) error { return p.build(c, svc, log) })
 	}
+	if err == nil {
+		err = mounts.answer(c, svc, log)
+	}
 	if err != nil {
 		if svc != nil {
 			err = errors.Join(err, svc.Close(ctx))
@@ -174,7 +191,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	}
 	c.redisMongo.observed(svc.Observe)
 	return &server{
-		config: c, log: log, node: node, service: svc, listeners: ls, vesta: foreign, foreign: parts, certs: certs, release: release,
+		config: c, log: log, node: node, service: svc, listeners: ls, vesta: foreign, foreign: parts, mounts: mounts, certs: certs, release: release,
 		policy: policy, public: public,
 	}, nil
 }
@@ -182,7 +199,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 // Check judges a configuration as Run does before it opens anything.
 func Check(ctx context.Context, c Config) error {
 	log := slog.New(slog.DiscardHandler)
-	opts, err := serviceOptions(c, log, NewLateStore())
+	opts, _, err := serviceOptions(c, log, NewLateStore())
 	if err != nil {
 		return err
 	}
@@ -198,14 +215,18 @@ func Check(ctx context.Context, c Config) error {
 	return checkAddresses(ctx, c)
 }
 
-func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Options, error) {
+func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Options, *mounts, error) {
 	clock, err := testClock()
 	if err != nil {
-		return service.Options{}, err
+		return service.Options{}, nil, err
+	}
+	mounts, err := c.planMounts()
+	if err != nil {
+		return service.Options{}, nil, err
 	}
 	strategies, err := c.Strategies(log, store)
 	if err != nil {
-		return service.Options{}, err
+		return service.Options{}, nil, err
 	}
 	opts := service.Options{
 		Tags: c.Tags, Pools: c.Pools, NoAutoCreate: !c.AutoCreate,
@@ -214,9 +235,10 @@ func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Optio
 		Logger: log, Clock: clock,
 	}
 	if err := c.addCompat(&opts); err != nil {
-		return opts, err
+		return opts, nil, err
 	}
-	return opts, opts.Validate()
+	mounts.define(&opts)
+	return opts, mounts, opts.Validate()
 }
 
 // run serves until the context ends or a listener fails, and stops
@@ -230,7 +252,7 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 	}
 	if s.certs == nil {
 		for i := range web {
-			l, front := httpapi.NewFront(at[i], web[i].Handler, idleTimeout)
+			l, front := httpapi.NewFront(at[i], web[i].Handler, idleTimeout, newConn)
 			if at[i] = l; front != nil {
 				s.fronts = append(s.fronts, front)
 			}
@@ -239,7 +261,7 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 	redis := respapi.New(s.service, respapi.Options{
 		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, LargeAsText: s.config.RESPLargeNumbers == largeAsText, Policy: s.public, Logger: s.log, TurnedAway: s.config.crowded,
 	})
-	failed := make(chan error, len(web)+1+vestaParts+len(s.foreign))
+	failed := make(chan error, len(web)+1+vestaParts+len(s.foreign)+len(s.mounts.doors()))
 	var serving sync.WaitGroup
 	for i := range web {
 		serving.Go(func() { failed <- serveWeb(web[i], at[i]) })
@@ -254,6 +276,7 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 	for _, p := range s.foreign {
 		p.serve(failed)
 	}
+	s.mounts.serve(failed)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -333,9 +356,10 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	drain, cancel := context.WithTimeout(context.Background(), s.config.Drain)
 	defer cancel()
 	var draining sync.WaitGroup
-	errs := make([]error, len(web)+3+len(s.fronts))
+	errs := make([]error, len(web)+4+len(s.fronts))
 	draining.Go(func() { errs[len(errs)-1] = s.vesta.stop(drain) })
 	draining.Go(func() { errs[len(errs)-2] = s.foreign.stop(drain) })
+	draining.Go(func() { errs[len(errs)-3] = s.mounts.stop(drain) })
 	for i, front := range s.fronts {
 		draining.Go(func() { errs[len(web)+1+i] = front.Shutdown(drain) })
 	}
@@ -365,11 +389,11 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	}
 	seal, cancel := context.WithTimeout(context.Background(), sealTimeout)
 	defer cancel()
-	if err := errors.Join(s.service.Close(seal), s.foreign.close(seal)); err != nil {
+	if err := errors.Join(s.service.Close(seal), s.mounts.seal(seal), s.foreign.close(seal)); err != nil {
 		s.log.Warn("what is held could not be given back: the numbers granted are lost, and a worker ID is free when its granted time is over", "err", err)
 	}
 	s.release()
-	err := errors.Join(s.node.withdraw(), s.config.redisMongo.stop(), s.node.Close())
+	err := errors.Join(s.node.withdraw(), s.mounts.close(), s.config.redisMongo.stop(), s.node.Close())
 	if parting := s.service.Parting(); parting.Lost > 0 {
 		s.log.Warn("numbers in hand could not all go back: the next ones of their tags come after a gap", parting.Attrs()...)
 	}

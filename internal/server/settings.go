@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/api/respapi"
 	"github.com/hapax-id/hapax/internal/journal"
+	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/witness"
@@ -21,30 +23,18 @@ type Setting struct {
 	Name    string // the YAML key, such as "max_wait"
 	Type    string // what its values are called in help: "duration", …
 	Default string
-	Allowed string   // which values are allowed; empty: any
-	Doc     string   // one sentence or more, without the period at the end
-	Choices []string // all values, where they are few names
-	Keys    []Key    // of the entries of a section, which is a mapping by name; nil where the entries are texts
-	Entries []Entry  // of a section whose entries have names and keys of their own
+	Allowed string         // which values are allowed; empty: any
+	Doc     string         // one sentence or more, without the period at the end
+	Choices []string       // all values, where they are few names
+	Keys    []Key          // of the entries of a section, which is a mapping by name; nil where the entries are texts
+	Entries []mount.System // of a section whose entries have names and keys of their own
 
 	set func(c *Config, text string) error // nil: a section
 	get func(c *Config) any                // what YAML shows
 }
 
-// A Key describes one key of a tag's or pool's definition in the YAML file.
-type Key struct {
-	Name    string
-	Type    string
-	Default string
-	Doc     string
-}
-
-// An Entry describes one entry of a section.
-type Entry struct {
-	Name string
-	Doc  string
-	Keys []Key
-}
+// A Key describes one key of a definition in the YAML file.
+type Key = mount.Key
 
 // isSection reports whether the setting is a mapping from names to definitions. As a
 // flag or in the environment it is given as YAML.
@@ -147,58 +137,62 @@ var settings = []Setting{
 	{
 		Name: compatKey, Type: "mapping", Default: "{}", Entries: compatEntries,
 		Doc: "Foreign systems that the server stands in for, by name: leaf, tinyid, vesta, uidgen, redismongo. A system that is not named is off",
-		get: func(c *Config) any { return c.Compat.shown() },
+		get: func(c *Config) any {
+			shown := c.shownMounts()
+			maps.Copy(shown, c.Compat.shown())
+			return shown
+		},
 	},
 }
 
 var tokenKeys = []Key{
-	{"hash", "string", "none", "The token's SHA-256, as hapax token new prints it. Only tokens that it made are taken"},
-	{"certificate", "string", "none", "A name in a client's certificate (URI, DNS name, e-mail address or common name) that stands for the token, in addition to a hash or instead of it; needs tls_client_ca"},
-	{"expires", "string", "never", "When the token expires, in RFC 3339"},
-	{"scopes", "list", "[issue]", "What the token is for: issue (numbers), lease (stretches of numbers and workers, for the Go client), admin (tags, pools, workers, metrics), metrics"},
-	{"tags", "list", "all", "The tags that the token is for: names, or beginnings of names followed by *"},
-	{"pools", "list", "none; for admin all, unless there are tags", "The pools whose workers the token may lease or administer, written as for tags"},
-	{"rate", "int", "no limit", "How many requests a second the token is good for; a batch is one request"},
-	{"burst", "int", "rate", "How many requests may come at once before the rate applies"},
-	{"requests", "int", "no limit", "How many requests may be in flight at the same time"},
-	{"connections", "int", "no limit", "How many connections may use the token at the same time"},
-	{"numbers_per_minute", "int", "no limit", "How many numbers may be taken and leased with the token in a minute"},
-	{"numbers_per_day", "int", "no limit", "The same in 24 hours"},
-	{"leases", "int", "no limit", "How many workers may be leased with the token at a time; the lease of a program that crashed counts until it expires"},
-	{"new_tags", "int", strconv.Itoa(auth.DefaultNewTags), "How many tags may be created by first use with the token in 24 hours; no limit for admin"},
+	mount.NewKey("hash", "string", "none", "The token's SHA-256, as hapax token new prints it. Only tokens that it made are taken"),
+	mount.NewKey("certificate", "string", "none", "A name in a client's certificate (URI, DNS name, e-mail address or common name) that stands for the token, in addition to a hash or instead of it; needs tls_client_ca"),
+	mount.NewKey("expires", "string", "never", "When the token expires, in RFC 3339"),
+	mount.NewKey("scopes", "list", "[issue]", "What the token is for: issue (numbers), lease (stretches of numbers and workers, for the Go client), admin (tags, pools, workers, metrics), metrics"),
+	mount.NewKey("tags", "list", "all", "The tags that the token is for: names, or beginnings of names followed by *"),
+	mount.NewKey("pools", "list", "none; for admin all, unless there are tags", "The pools whose workers the token may lease or administer, written as for tags"),
+	mount.NewKey("rate", "int", "no limit", "How many requests a second the token is good for; a batch is one request"),
+	mount.NewKey("burst", "int", "rate", "How many requests may come at once before the rate applies"),
+	mount.NewKey("requests", "int", "no limit", "How many requests may be in flight at the same time"),
+	mount.NewKey("connections", "int", "no limit", "How many connections may use the token at the same time"),
+	mount.NewKey("numbers_per_minute", "int", "no limit", "How many numbers may be taken and leased with the token in a minute"),
+	mount.NewKey("numbers_per_day", "int", "no limit", "The same in 24 hours"),
+	mount.NewKey("leases", "int", "no limit", "How many workers may be leased with the token at a time; the lease of a program that crashed counts until it expires"),
+	mount.NewKey("new_tags", "int", strconv.Itoa(auth.DefaultNewTags), "How many tags may be created by first use with the token in 24 hours; no limit for admin"),
 }
 
 var tagKeys = []Key{
-	{"kind", "string", "segment", "segment counts; snowflake issues numbers that hold time and worker"},
-	{"strategy", "string", "kind", "What issues the tag's numbers: segment, snowflake, or a strategy that the program has registered; frozen in the store with the tag"},
-	{"start", "int", "1", "The first number of a segment tag"},
-	{"step", "int", "1000", "How many numbers a segment begins with, before it adapts to the rate"},
-	{"min_step", "int", "step", "Lower bound of the adaptive step"},
-	{"max_step", "int", "1000000, or step if that is more", "Upper bound of the adaptive step"},
-	{"delta", "int", "1", "Of a segment tag only the numbers are issued that leave remainder when divided by delta, so that the stores of two regions, with delta 2 and the remainders 0 and 1, never issue the same one; frozen in the store with the tag"},
-	{"remainder", "int", "0", "0 to delta - 1"},
-	{"pool", "string", "default", "The worker pool of a snowflake tag"},
-	{"code", "string", "none", "How the tag's numbers are shown: a spec such as INV-{yyyy}{MM}{dd}-{seq:6}{check}; frozen in the store with the tag"},
-	{"zone", "string", "none", "The time zone of the code's periods, such as Europe/Berlin"},
+	mount.NewKey("kind", "string", "segment", "segment counts; snowflake issues numbers that hold time and worker"),
+	mount.NewKey("strategy", "string", "kind", "What issues the tag's numbers: segment, snowflake, or a strategy that the program has registered; frozen in the store with the tag"),
+	mount.NewKey("start", "int", "1", "The first number of a segment tag"),
+	mount.NewKey("step", "int", "1000", "How many numbers a segment begins with, before it adapts to the rate"),
+	mount.NewKey("min_step", "int", "step", "Lower bound of the adaptive step"),
+	mount.NewKey("max_step", "int", "1000000, or step if that is more", "Upper bound of the adaptive step"),
+	mount.NewKey("delta", "int", "1", "Of a segment tag only the numbers are issued that leave remainder when divided by delta, so that the stores of two regions, with delta 2 and the remainders 0 and 1, never issue the same one; frozen in the store with the tag"),
+	mount.NewKey("remainder", "int", "0", "0 to delta - 1"),
+	mount.NewKey("pool", "string", "default", "The worker pool of a snowflake tag"),
+	mount.NewKey("code", "string", "none", "How the tag's numbers are shown: a spec such as INV-{yyyy}{MM}{dd}-{seq:6}{check}; frozen in the store with the tag"),
+	mount.NewKey("zone", "string", "none", "The time zone of the code's periods, such as Europe/Berlin"),
 }
 
 var poolKeys = []Key{
-	{"layout", "string", "leaf", "Name or spec of the layout; see hapax layouts"},
-	{"workers", "string", "all of the layout", "The worker IDs that this node may use, such as 0-63, or 7 to fix it"},
-	{"identity", "string", "pool", "Which of these worker IDs this node uses: pool (any that is free), fixed:ID, env:VARIABLE, statefulset or statefulset:BASE (the ordinal of the host name), address:IP,IP (the index of this host's address), list:ID,ID (another one while the last one is still in use), or disposable (each start uses one up)"},
-	{"split", "string", "none", "Parts of the worker ID, from the highest bits down, written as NAME:BITS or NAME:BITS:START, such as service:8:1,rack:2:1"},
-	{"parts", "mapping", "none", "Values of those parts of the split that are fixed for this node: numbers, or env:VARIABLE"},
-	{"cache", "bool", "false", "Also keep the lease in a file of the data directory, so that a restart goes on within the granted time even while the store is away"},
-	{"lease", "duration", "30s", "How long past the end of its grant a silent node keeps its worker ID"},
-	{"grant", "duration", "10s, or 20s with one worker ID", "How much time is granted at first; doubled with each extension. With one worker ID (workers: 7, fixed, statefulset, env, address) it does not grow: an outage of the store is ridden out for at least a quarter of it, and a start after a crash may wait for all of it"},
-	{"max_grant", "duration", "5m, or grant with one worker ID", "How far grants grow: an outage of the store is ridden out for at least a quarter of it"},
-	{"max_ahead", "duration", "10ms, or a tick if that is more", "How far numbers may lead the clock"},
-	{"max_behind", "duration", "0s", "How far numbers may lag behind the clock, so that a burst uses ticks just past"},
-	{"max_skew", "duration", "10s", "How far the local clock may differ from the store's, where the store has one"},
-	{"sequence_start", "string", "zero", "Where the sequence begins in a tick: zero, continue, or a number n for random below n"},
-	{"populator", "string", "atomic", "What produces tick and sequence: atomic or mutex; both issue the same numbers"},
-	{"on_rollback", "string", "continue", "What to do while the clock is behind what it was: continue, which is safe, or refuse"},
-	{"fields", "mapping", "0 each", "Values of the layout's other fields, by name"},
+	mount.NewKey("layout", "string", "leaf", "Name or spec of the layout; see hapax layouts"),
+	mount.NewKey("workers", "string", "all of the layout", "The worker IDs that this node may use, such as 0-63, or 7 to fix it"),
+	mount.NewKey("identity", "string", "pool", "Which of these worker IDs this node uses: pool (any that is free), fixed:ID, env:VARIABLE, statefulset or statefulset:BASE (the ordinal of the host name), address:IP,IP (the index of this host's address), list:ID,ID (another one while the last one is still in use), or disposable (each start uses one up)"),
+	mount.NewKey("split", "string", "none", "Parts of the worker ID, from the highest bits down, written as NAME:BITS or NAME:BITS:START, such as service:8:1,rack:2:1"),
+	mount.NewKey("parts", "mapping", "none", "Values of those parts of the split that are fixed for this node: numbers, or env:VARIABLE"),
+	mount.NewKey("cache", "bool", "false", "Also keep the lease in a file of the data directory, so that a restart goes on within the granted time even while the store is away"),
+	mount.NewKey("lease", "duration", "30s", "How long past the end of its grant a silent node keeps its worker ID"),
+	mount.NewKey("grant", "duration", "10s, or 20s with one worker ID", "How much time is granted at first; doubled with each extension. With one worker ID (workers: 7, fixed, statefulset, env, address) it does not grow: an outage of the store is ridden out for at least a quarter of it, and a start after a crash may wait for all of it"),
+	mount.NewKey("max_grant", "duration", "5m, or grant with one worker ID", "How far grants grow: an outage of the store is ridden out for at least a quarter of it"),
+	mount.NewKey("max_ahead", "duration", "10ms, or a tick if that is more", "How far numbers may lead the clock"),
+	mount.NewKey("max_behind", "duration", "0s", "How far numbers may lag behind the clock, so that a burst uses ticks just past"),
+	mount.NewKey("max_skew", "duration", "10s", "How far the local clock may differ from the store's, where the store has one"),
+	mount.NewKey("sequence_start", "string", "zero", "Where the sequence begins in a tick: zero, continue, or a number n for random below n"),
+	mount.NewKey("populator", "string", "atomic", "What produces tick and sequence: atomic or mutex; both issue the same numbers"),
+	mount.NewKey("on_rollback", "string", "continue", "What to do while the clock is behind what it was: continue, which is safe, or refuse"),
+	mount.NewKey("fields", "mapping", "0 each", "Values of the layout's other fields, by name"),
 }
 
 // How long, and how many MiB of it, a ledger and a history may be kept.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/mount"
 )
 
 // storePasswordEnv holds the password of the store. It is not a flag, which every
@@ -124,11 +125,11 @@ func withPassword(store, password string) (string, error) {
 	u, err := parseStoreURL(store)
 	switch {
 	case isLocal(store):
-		return "", configErrorf(nil, "the store %s takes no password, but one is given in store_password_file or $%s", store, storePasswordEnv)
+		return "", mount.Errorf(nil, "the store %s takes no password, but one is given in store_password_file or $%s", store, storePasswordEnv)
 	case err != nil:
 		return "", err
 	case u.password:
-		return "", configErrorf(nil, "the store's password is given twice: in its URL, and in store_password_file or $%s; leave one out", storePasswordEnv)
+		return "", mount.Errorf(nil, "the store's password is given twice: in its URL, and in store_password_file or $%s; leave one out", storePasswordEnv)
 	}
 	u.user, u.hasUser = u.user+":"+strings.ReplaceAll(url.QueryEscape(password), "+", "%20"), true
 	return u.String(), nil

@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/mount"
 )
 
 const (
@@ -51,14 +53,14 @@ func newCertificates(c Config, log *slog.Logger) (*certificates, error) {
 	case given == 0:
 		return nil, nil
 	case c.TLSCert == "" || c.TLSKey == "":
-		return nil, configErrorf(nil, "tls_cert and tls_key must both be given where one of the tls settings is")
+		return nil, mount.Errorf(nil, "tls_cert and tls_key must both be given where one of the tls settings is")
 	}
 	held, err := certs.read()
 	if err != nil {
-		return nil, configErrorf(err, "TLS")
+		return nil, mount.Errorf(err, "TLS")
 	}
 	if err := certs.use(held); err != nil {
-		return nil, configErrorf(err, "TLS")
+		return nil, mount.Errorf(err, "TLS")
 	}
 	return certs, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/api/rpcapi"
 	"github.com/hapax-id/hapax/internal/gate"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
@@ -47,6 +48,7 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	routes := rpcapi.New(s.service, rpcapi.Options{Policy: policy, Stopping: ctx.Done(), Logger: s.log})
 	if l == s.listeners.http {
 		maps.Copy(routes, s.vesta.routes)
+		maps.Copy(routes, s.mounts.routes())
 		for _, p := range s.foreign {
 			maps.Copy(routes, p.routes())
 		}
@@ -58,7 +60,7 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 			Policy:       policy,
 			Logger:       s.log,
 			Routes:       routes,
-			Gatherer:     gatherer(s.service, s.foreign.besides()),
+			Gatherer:     gatherer(s.service, s.besides()),
 		}),
 		Protocols: protocols(),
 		HTTP2: &http.HTTP2Config{
@@ -79,7 +81,6 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	switch {
 	case policy.HasTokens():
 		count := new(connections)
-		web.Handler = beginning(web.Handler)
 		web.ConnContext, web.ConnState = count.context, count.changed
 	case s.certs != nil:
 		web.ConnState = func(nc net.Conn, state http.ConnState) {
@@ -158,19 +159,15 @@ type connections struct {
 }
 
 func (s *connections) context(ctx context.Context, c net.Conn) context.Context {
-	pass := gate.PassOf(c)
-	conn := &auth.Conn{Known: pass.Vouch, Began: pass.Began}
+	conn := newConn(c)
 	s.open.Store(c, conn)
 	return auth.NewConnContext(withAddress(ctx, c), conn)
 }
 
-// beginning tells the connection of each request that begins, which counts until a good
-// token is shown.
-func beginning(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		auth.ConnFromContext(r.Context()).Begin()
-		h.ServeHTTP(w, r)
-	})
+// newConn returns what counts for the tokens that are used on a connection.
+func newConn(c net.Conn) *auth.Conn {
+	pass := gate.PassOf(c)
+	return &auth.Conn{Known: pass.Vouch, Began: pass.Began}
 }
 
 type passKey struct{}
@@ -192,4 +189,11 @@ func (s *connections) changed(c net.Conn, state http.ConnState) {
 	if conn, ok := s.open.LoadAndDelete(c); ok {
 		conn.(*auth.Conn).Close()
 	}
+}
+
+// besides are the services beside the server's own, by name.
+func (s *server) besides() map[string]*service.Service {
+	all := s.foreign.besides()
+	maps.Copy(all, s.mounts.host.Services)
+	return all
 }

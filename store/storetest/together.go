@@ -91,54 +91,56 @@ func checkHandBackTogether(e *env) {
 	e.wantErr("a hand-back outside the segment", err, hapax.ErrInvalidArgument)
 }
 
-// checkHandBacksAtOnce: nodes that hand back the same tags, and are granted numbers of them,
-// at the same time never use a number twice.
+// checkHandBacksAtOnce: nodes that hand back the same tags at the same time, and are granted
+// numbers of them again, never use a number twice.
 func checkHandBacksAtOnce(e *env) {
 	together, ok := e.guarding.(driver.Together)
 	if !ok || !together.HandsBackTogether() {
 		return
 	}
-	const nodes, rounds, tags, step, uses = 3, 5, 8, 10, 3
+	const nodes, rounds, tags, step, uses = 3, 3, 8, 10, 3
 	names := make([]string, tags)
 	for i := range names {
 		names[i] = e.segment(fmt.Sprint("at once ", i), step).Name
 	}
 	var (
-		wg   sync.WaitGroup
+		all  [nodes]node
 		mu   sync.Mutex // guards used and back
 		used = map[string][]hapax.Grant{}
 		back int
 	)
-	for i := range nodes {
-		n := e.node(fmt.Sprint("n", i))
-		wg.Go(func() {
-			for round := range int64(rounds) {
-				all := make([]driver.HandBackOf, tags)
-				for i, name := range names {
-					a, err := e.store.Allocate(e.ctx, name, step, "")
-					if err != nil {
-						e.Errorf("Allocate: %v", err)
-						return
-					}
-					all[i] = driver.HandBackOf{Allocation: a, Next: a.Grant.Lo + uses}
-				}
-				given, c, err := together.HandBackAllWith(e.ctx, n.pulse(round+1, round+2), all)
+	for i := range all {
+		all[i] = e.node(fmt.Sprint("n", i))
+	}
+	for round := range int64(rounds) {
+		var held [nodes][]driver.HandBackOf
+		for i, name := range names {
+			for turn := range nodes { // so that each has the highest segment of some tag
+				a := e.allocate(name, step)
+				n := (i + turn) % nodes
+				held[n] = append(held[n], driver.HandBackOf{Allocation: a, Next: a.Grant.Lo + uses})
+			}
+		}
+		var wg sync.WaitGroup
+		for i, n := range all {
+			wg.Go(func() {
+				given, c, err := together.HandBackAllWith(e.ctx, n.pulse(round+1, round+2), held[i])
+				mu.Lock()
+				defer mu.Unlock()
 				if err != nil || !c.Met {
 					e.Errorf("HandBackAllWith: %+v, error %v", c, err)
 					return
 				}
-				mu.Lock()
-				for i, h := range all {
-					used[names[i]] = append(used[names[i]], hapax.Grant{Lo: h.Grant.Lo, Hi: h.Next})
+				for i, h := range held[i] {
+					used[h.Tag.Name] = append(used[h.Tag.Name], hapax.Grant{Lo: h.Grant.Lo, Hi: h.Next})
 					if given[i] {
 						back++
 					}
 				}
-				mu.Unlock()
-			}
-		})
+			})
+		}
+		wg.Wait()
 	}
-	wg.Wait()
 	if back == 0 {
 		e.Errorf("of %d hand-backs none was made", nodes*rounds*tags)
 	}

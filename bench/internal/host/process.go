@@ -49,15 +49,15 @@ func FreePort(ctx context.Context) (string, error) {
 
 // StartHapax builds the command and runs it on the embedded store. It is called in
 // the module of the benchmarks.
-func StartHapax(ctx context.Context, dir string) (*Server, error) {
+func StartHapax(ctx context.Context, dir string, flags ...string) (*Server, error) {
 	bin := filepath.Join(dir, "hapax")
 	build := exec.CommandContext(ctx, "go", "build", "-o", bin, "./cmd/hapax")
 	build.Dir = ".."
 	if text, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, text)
 	}
-	s := &Server{cmd: exec.CommandContext(context.WithoutCancel(ctx), bin, "serve", "--data", filepath.Join(dir, "data"),
-		"--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--log-format", "json")}
+	flags = append([]string{"serve", "--data", filepath.Join(dir, "data"), "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--log-format", "json"}, flags...)
+	s := &Server{cmd: exec.CommandContext(context.WithoutCancel(ctx), bin, flags...)}
 	log, err := s.cmd.StderrPipe()
 	if err != nil {
 		return nil, err

@@ -7,12 +7,6 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-// A Raised is a row whose mark an operator's decision raises.
-type Raised struct {
-	Tag      string
-	From, To int64
-}
-
 // Raise returns the mark that a row gets: at or above what is known to be used, and
 // a margin above what it has, for the foreign system's own nodes.
 func Raise(tag string, have, known, margin int64) (int64, error) {

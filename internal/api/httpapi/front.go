@@ -3,33 +3,34 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"runtime/debug"
-	"strconv"
 	"sync"
 	"time"
 
-	"github.com/hapax-id/hapax/internal/build"
-	"github.com/hapax-id/hapax/internal/gate"
-	"github.com/hapax-id/hapax/internal/peer"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
 // A Front is a listener before an http.Server that answers by itself what asks for
-// one number and no more:
+// numbers and no more:
 //
-//	GET /v1/tags/{plain name}/next HTTP/1.1, with a few harmless headers
+//	GET /v1/tags/{plain name}/next HTTP/1.1
+//	POST /v1/tags/{plain name}/ids?count=N HTTP/1.1, without a body
 //
-// It issues as the route does, at half the cost. It understands nothing else: a
-// connection that says anything else goes to the http.Server, with every byte that
-// is not answered, and does not come back. So does one that sends half a request.
+// with a few harmless headers and, where callers must show one, a token that may take
+// numbers of the tag. It issues as the routes do, at half the cost. It understands and
+// refuses nothing else: a connection that says anything else, or shows a token that is
+// not good for it, goes to the http.Server, with every byte that is not answered, and
+// does not come back. So does one that sends half a request.
 type Front struct {
 	net.Listener // accepts the connections
 
 	api    *restAPI
+	conn   func(net.Conn) *auth.Conn
 	idle   time.Duration
 	handed chan net.Conn // to the http.Server
 	failed chan error    // of accepting
@@ -49,19 +50,20 @@ const (
 	frontFirst   = 5 * time.Second  // for the first byte
 	frontPatient = 5 * time.Second  // how late a deadline may be moved on
 	frontWrite   = 30 * time.Second // for a client to take its answers
+	frontAnswers = 64 << 10         // bytes of answers that are written at once, but for a longer one
 )
 
 // NewFront returns a front for a handler that New has made, to be served in place of
 // the listener. Shutdown must be called. A connection is closed after idle without a
-// request. Where callers are asked for tokens or requests are logged there is none: it
-// returns the listener.
-func NewFront(l net.Listener, handler http.Handler, idle time.Duration) (net.Listener, *Front) {
-	a, ok := handler.(*restAPI)
-	if !ok || a.opts.Policy != nil || a.opts.Logger.Enabled(context.Background(), slog.LevelDebug) {
+// request; what it counts for the tokens that are used on it is that which conn returns.
+// Where requests are logged there is no front: it returns the listener.
+func NewFront(l net.Listener, handler http.Handler, idle time.Duration, conn func(net.Conn) *auth.Conn) (net.Listener, *Front) {
+	a := handler.(*restAPI) // a handler around it would not be asked
+	if a.opts.Logger.Enabled(context.Background(), slog.LevelDebug) {
 		return l, nil
 	}
 	f := &Front{
-		Listener: l, api: a, idle: idle, handed: make(chan net.Conn), failed: make(chan error),
+		Listener: l, api: a, conn: conn, idle: idle, handed: make(chan net.Conn), failed: make(chan error),
 		done: make(chan struct{}), conns: map[net.Conn]struct{}{},
 	}
 	f.life, f.stop = context.WithCancel(context.Background())
@@ -183,41 +185,52 @@ func (f *Front) serve(nc net.Conn) {
 			_ = nc.Close()
 		}
 	}()
-	c := frontConn{api: f.api, client: peer.NewContext(auth.NewContext(f.life, nil, nc.RemoteAddr().String()), gate.Bare(nc))}
-	defer c.client.Rest()
+	c := newFrontConn(f.life, f.api, nc, f.conn(nc))
+	defer c.close()
 	buf := make([]byte, frontBuffer)
 	if nc.SetDeadline(time.Now().Add(frontFirst)) != nil || f.isClosed() { // Close sets a deadline, too
 		return
 	}
-	var moved time.Time
 	for {
 		n, err := nc.Read(buf)
 		if err != nil {
 			return
 		}
-		rest := c.answer(buf[:n])
-		if c.client.HasLeft() {
-			return
-		}
-		if now := time.Now(); now.Sub(moved) > frontPatient {
-			if nc.SetReadDeadline(now.Add(f.idle)) != nil || nc.SetWriteDeadline(now.Add(frontWrite)) != nil {
-				return
-			}
-			moved = now
-		}
-		if len(c.out) > 0 {
-			if _, err := nc.Write(c.out); err != nil {
-				return
-			}
-		}
+		rest, err := f.answer(nc, c, buf[:n])
 		switch {
+		case err != nil || c.client.HasLeft():
+			return
 		case len(rest) > 0:
+			c.close() // the http.Server counts it from here on
 			handed = f.hand(nc, rest)
 			return
 		case f.isClosed():
 			return
 		}
 	}
+}
+
+// answer writes the answers to requests, and returns what comes after those that are
+// the front's.
+func (f *Front) answer(nc net.Conn, c *frontConn, in []byte) (rest []byte, err error) {
+	for more := true; more; {
+		in, more = c.answer(in)
+		if c.client.HasLeft() {
+			return nil, nil
+		}
+		if c.now.Sub(c.moved) > frontPatient {
+			if err := errors.Join(nc.SetReadDeadline(c.now.Add(f.idle)), nc.SetWriteDeadline(c.now.Add(frontWrite))); err != nil {
+				return nil, err
+			}
+			c.moved = c.now
+		}
+		if len(c.out) > 0 {
+			if _, err := nc.Write(c.out); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return in, nil
 }
 
 // hand gives a connection to the http.Server.
@@ -248,174 +261,4 @@ func (c *replayed) Read(p []byte) (int, error) {
 		c.rest = nil
 	}
 	return n, nil
-}
-
-// A frontConn is what a connection of a front keeps.
-type frontConn struct {
-	api    *restAPI
-	client *peer.Context // ends when the client leaves
-	host   []byte        // the Host that was found to be good
-	out    []byte
-	now    time.Time
-	date   []byte // as a header, of the second
-	sec    int64
-}
-
-// answer puts the answers to requests into out, and returns what comes after them.
-func (c *frontConn) answer(in []byte) (rest []byte) {
-	c.out, c.now = c.out[:0], time.Now()
-	if sec := c.now.Unix(); sec != c.sec {
-		c.sec = sec
-		c.date = c.now.UTC().AppendFormat(append(c.date[:0], "Date: "...), http.TimeFormat)
-		c.date = append(c.date, '\r', '\n')
-	}
-	for len(in) > 0 {
-		tag, size := c.match(in)
-		if size == 0 {
-			break
-		}
-		c.next(tag)
-		in = in[size:]
-		if c.client.Rest(); c.client.HasLeft() {
-			return nil
-		}
-	}
-	return in
-}
-
-var numberHead = "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Type: text/plain; charset=utf-8\r\nServer: " + build.Product() + "\r\n"
-
-// next answers with one number, or with why there is none.
-func (c *frontConn) next(tag []byte) {
-	id, err := c.api.svc.NextBytes(c.client, tag)
-	if err != nil {
-		c.fail(err)
-		return
-	}
-	var digits [20]byte
-	number := id.Append(digits[:0])
-	c.out = append(append(c.out, numberHead...), c.date...)
-	c.out = strconv.AppendInt(append(c.out, "Content-Length: "...), int64(len(number)), 10)
-	c.out = append(append(c.out, "\r\n\r\n"...), number...)
-}
-
-// fail answers as the route does.
-func (c *frontConn) fail(err error) {
-	if c.client.HasLeft() {
-		return // nobody is told
-	}
-	w := recorded{header: http.Header{"Cache-Control": noStore, "Server": product}}
-	c.api.fail(&w, (&http.Request{}).WithContext(context.WithoutCancel(c.client)), err)
-	b := bytes.NewBuffer(c.out)
-	fmt.Fprintf(b, "HTTP/1.1 %d %s\r\n", w.status, http.StatusText(w.status))
-	b.Write(c.date)
-	w.header.Set("Content-Length", strconv.Itoa(len(w.body)))
-	_ = w.header.Write(b) // to memory
-	b.WriteString("\r\n")
-	b.Write(w.body)
-	c.out = b.Bytes()
-}
-
-// recorded is a response in memory.
-type recorded struct {
-	header http.Header
-	status int
-	body   []byte
-}
-
-func (w *recorded) Header() http.Header    { return w.header }
-func (w *recorded) WriteHeader(status int) { w.status = status }
-
-func (w *recorded) Write(p []byte) (int, error) {
-	w.body = append(w.body, p...)
-	return len(p), nil
-}
-
-var (
-	frontPrefix = []byte("GET /v1/tags/")
-	frontSuffix = []byte("/next HTTP/1.1\r\n")
-)
-
-// match returns the tag that the request at the front of a buffer asks a number of,
-// and the request's length: 0 if it is not all there, or not one for the front. A
-// request with a body is none, because no header of a body is harmless.
-func (c *frontConn) match(in []byte) (tag []byte, size int) {
-	if !bytes.HasPrefix(in, frontPrefix) {
-		return nil, 0
-	}
-	at := len(frontPrefix)
-	for at < len(in) && isPlain(in[at]) {
-		at++
-	}
-	tag = in[len(frontPrefix):at]
-	if !bytes.HasPrefix(in[at:], frontSuffix) || len(tag) == 0 || len(tag) > 128 || tag[0] == '.' {
-		return nil, 0
-	}
-	at += len(frontSuffix)
-	for hosts := 0; ; {
-		end := bytes.IndexByte(in[at:], '\n')
-		if end < 1 || in[at+end-1] != '\r' {
-			return nil, 0
-		}
-		line := in[at : at+end-1]
-		at += end + 1
-		if len(line) == 0 {
-			if hosts != 1 {
-				return nil, 0
-			}
-			return tag, at
-		}
-		colon := bytes.IndexByte(line, ':')
-		if colon < 1 {
-			return nil, 0
-		}
-		for _, b := range line { // a control byte could end a line elsewhere, and others fold to letters
-			if (b < ' ' || b > '~') && b != '\t' {
-				return nil, 0
-			}
-		}
-		name, value := line[:colon], bytes.Trim(line[colon+1:], " \t")
-		switch {
-		case bytes.EqualFold(name, []byte("Host")):
-			if hosts++; !c.isGood(value) {
-				return nil, 0
-			}
-		case bytes.EqualFold(name, []byte("Accept")):
-			if string(value) != "*/*" {
-				return nil, 0
-			}
-		case bytes.EqualFold(name, []byte("Connection")):
-			if !bytes.EqualFold(value, []byte("keep-alive")) {
-				return nil, 0
-			}
-		case bytes.EqualFold(name, []byte("User-Agent")), bytes.EqualFold(name, []byte("Accept-Encoding")), bytes.EqualFold(name, []byte("Accept-Language")):
-		default:
-			return nil, 0
-		}
-	}
-}
-
-// isPlain reports whether a byte of a path stands for itself.
-func isPlain(b byte) bool {
-	return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9' || b == '-' || b == '_' || b == '.' || b == '~'
-}
-
-// isGood reports whether a Host is one that the listener takes as it is.
-func (c *frontConn) isGood(host []byte) bool {
-	if len(host) > 0 && bytes.Equal(host, c.host) {
-		return true
-	}
-	if len(host) == 0 {
-		return false
-	}
-	for _, b := range host {
-		if !isPlain(b) && b != ':' && b != '[' && b != ']' {
-			return false
-		}
-	}
-	if c.api.hosts != nil && !c.api.hosts(string(host)) {
-		return false
-	}
-	c.host = bytes.Clone(host)
-	return true
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,9 +29,15 @@ type fronted struct {
 	front *Front
 	web   *http.Server
 	store *storetest.Faults
+	past  *atomic.Int64 // requests that were handed over
 }
 
 func newFronted(t *testing.T, opts service.Options) fronted {
+	t.Helper()
+	return newFrontedFor(t, opts, nil)
+}
+
+func newFrontedFor(t *testing.T, opts service.Options, policy *auth.Policy) fronted {
 	t.Helper()
 	store := storetest.NewFaults(memstore.New())
 	opts.Logger = slog.New(slog.DiscardHandler)
@@ -38,17 +45,31 @@ func newFronted(t *testing.T, opts service.Options) fronted {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler := New(svc, Options{Logger: opts.Logger, LoopbackOnly: true})
+	handler := New(svc, Options{Logger: opts.Logger, LoopbackOnly: true, Policy: policy})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := fronted{addr: l.Addr().String(), store: store}
-	l, s.front = NewFront(l, handler, patience.Long)
+	s := fronted{addr: l.Addr().String(), store: store, past: new(atomic.Int64)}
+	var conns sync.Map
+	l, s.front = NewFront(l, handler, patience.Long, func(net.Conn) *auth.Conn { return &auth.Conn{} })
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	s.web = &http.Server{Handler: handler, Protocols: protocols}
+	s.web = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.past.Add(1)
+		handler.ServeHTTP(w, r)
+	}), Protocols: protocols}
+	s.web.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		conn := &auth.Conn{}
+		conns.Store(c, conn)
+		return auth.NewConnContext(ctx, conn)
+	}
+	s.web.ConnState = func(c net.Conn, state http.ConnState) {
+		if conn, ok := conns.Load(c); ok && state == http.StateClosed {
+			conn.(*auth.Conn).Close()
+		}
+	}
 	served := make(chan error, 1)
 	go func() { served <- s.web.Serve(l) }()
 	t.Cleanup(func() {
@@ -108,19 +129,36 @@ func read(t *testing.T, r *bufio.Reader) (*http.Response, string) {
 const (
 	hot  = "GET /v1/tags/orders/next HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	cold = "GET /v1/tags/orders/next HTTP/1.1\r\nHost: localhost\r\nX-Other: 1\r\n\r\n"
+	post = "POST /v1/tags/orders/ids?count=3 HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nContent-Length: 0\r\n\r\n"
 )
+
+// with returns a request with one more header.
+func with(request, header string) string {
+	return strings.Replace(request, "Host: localhost\r\n", "Host: localhost\r\n"+header+"\r\n", 1)
+}
 
 // The front answers as the route does, number, headers and errors.
 func TestFrontAnswersAsTheRoute(t *testing.T) {
-	s := newFronted(t, service.Options{NoAutoCreate: true, MaxWait: patience.Long, Tags: map[string]service.TagConfig{"orders": {}}})
-	for _, tag := range []string{"orders", "nope", "snowflake"} {
-		hot, cold := strings.Replace(hot, "orders", tag, 1), strings.Replace(cold, "orders", tag, 1)
+	s := newFronted(t, service.Options{NoAutoCreate: true, MaxWait: patience.Long, Tags: map[string]service.TagConfig{"orders": {}, "users": {}}})
+	for _, tt := range []struct{ tag, hot, ours, theirs string }{
+		{"orders", hot, "1", "2"},
+		{"nope", hot, "", ""},
+		{"snowflake", hot, "", ""},
+		{"orders", post, `{"ids":["3","4","5"]}` + "\n", `{"ids":["6","7","8"]}` + "\n"},
+		{"users", strings.Replace(post, "?count=3", "", 1), `{"ids":["1"]}` + "\n", `{"ids":["2"]}` + "\n"},
+		{"nope", post, "", ""},
+	} {
+		tag, hot := tt.tag, strings.Replace(tt.hot, "orders", tt.tag, 1)
 		c, r := s.dial(t)
+		past := s.past.Load()
 		_, _ = io.WriteString(c, hot)
 		ours, number := read(t, r)
-		_, _ = io.WriteString(c, cold) // through net/http from here on
+		if s.past.Load() != past {
+			t.Errorf("%q was handed over", hot)
+		}
+		_, _ = io.WriteString(c, with(hot, "X-Other: 1")) // through net/http from here on
 		theirs, next := read(t, r)
-		if ours.StatusCode != theirs.StatusCode || tag == "orders" && (number != "1" || next != "2") || tag == "nope" && number != next {
+		if ours.StatusCode != theirs.StatusCode || tt.ours != "" && (number != tt.ours || next != tt.theirs) || tag == "nope" && number != next {
 			t.Errorf("%s: %d %q, and by the route %d %q", tag, ours.StatusCode, number, theirs.StatusCode, next)
 		}
 		for name := range theirs.Header {
@@ -137,7 +175,7 @@ func TestFrontAnswersAsTheRoute(t *testing.T) {
 // However requests are mixed and cut, every one is answered once and in order.
 func TestFrontHandsOver(t *testing.T) {
 	s := newFronted(t, service.Options{MaxWait: patience.Long, Tags: map[string]service.TagConfig{"orders": {Step: 1_000_000, MaxStep: 1_000_000}}})
-	post := "POST /v1/tags/orders/ids HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{\"count\":1}"
+	body := "POST /v1/tags/orders/ids HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{\"count\":1}"
 	for _, tt := range []struct {
 		name     string
 		requests []string
@@ -145,8 +183,11 @@ func TestFrontHandsOver(t *testing.T) {
 		{"hot", slices.Repeat([]string{hot}, 200)},
 		{"one that is not", []string{hot, hot, cold, hot, hot}},
 		{"a body that looks like a request", []string{hot, "POST /v1/tags/orders/ids HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: " + strconv.Itoa(len(hot)) + "\r\n\r\n" + hot, hot}},
-		{"a body", []string{hot, post, hot, post}},
-		{"nothing hot", []string{cold, post}},
+		{"a body", []string{hot, post, hot, body, hot, body}},
+		{"nothing hot", []string{cold, body}},
+		{"several numbers", slices.Repeat([]string{post, hot}, 50)},
+		{"too many numbers", []string{post, strings.Replace(post, "count=3", "count=100000", 1), hot}},
+		{"long answers", slices.Repeat([]string{strings.Replace(post, "count=3", "count=10000", 1)}, 40)},
 	} {
 		for _, piece := range []int{1, 7, 64, 1 << 20} {
 			c, r := s.dial(t)
@@ -161,8 +202,11 @@ func TestFrontHandsOver(t *testing.T) {
 			for i, request := range tt.requests {
 				res, body := read(t, r)
 				want := http.StatusOK
-				if strings.Contains(request, "text/plain") {
+				switch {
+				case strings.Contains(request, "text/plain"):
 					want = http.StatusUnsupportedMediaType
+				case strings.Contains(request, "count=100000 "):
+					want = http.StatusBadRequest
 				}
 				if res.StatusCode != want {
 					t.Fatalf("%s, cut into %d: answer %d is %d %q", tt.name, piece, i, res.StatusCode, body)
@@ -222,18 +266,143 @@ func TestFrontShutdown(t *testing.T) {
 	}
 }
 
-// Where tokens are asked for, or requests logged, everything goes through the route.
+// Where requests are logged, everything goes through the route.
 func TestNoFront(t *testing.T) {
-	policy, err := auth.NewPolicy(map[string]auth.TokenConfig{"app": {Hash: auth.HashToken(auth.NewToken())}})
+	opts := Options{Logger: slog.New(slog.NewTextHandler(new(strings.Builder), &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	if _, front := NewFront(nil, New(newService(t), opts), time.Minute, nil); front != nil {
+		t.Error("there is a front")
+	}
+}
+
+// The front takes the tokens that the route takes, for what the route does, and leaves
+// all others to it: on one connection, tokens change with each request.
+func TestFrontAsksForTokens(t *testing.T) {
+	tokens := map[string]string{}
+	configs := map[string]auth.TokenConfig{}
+	for name, config := range map[string]auth.TokenConfig{
+		"app":     {Tags: []string{"orders", "users"}},
+		"other":   {Tags: []string{"users"}},
+		"reader":  {Scopes: []string{"metrics"}},
+		"slow":    {Rate: 1, Burst: 1},
+		"expired": {Expires: "2020-01-01T00:00:00Z"},
+		"few":     {NumbersPerDay: 4},
+	} {
+		tokens[name] = auth.NewToken()
+		config.Hash = auth.HashToken(tokens[name])
+		configs[name] = config
+	}
+	policy, err := auth.NewPolicy(configs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, opts := range map[string]Options{
-		"tokens":  {Policy: policy, Logger: slog.New(slog.DiscardHandler)},
-		"logging": {Logger: slog.New(slog.NewTextHandler(new(strings.Builder), &slog.HandlerOptions{Level: slog.LevelDebug}))},
+	s := newFrontedFor(t, service.Options{}, policy)
+	bearer := func(request, name string) string { return with(request, "Authorization: Bearer "+tokens[name]) }
+	type step struct {
+		request string
+		status  int
+		past    int64 // requests that were handed over
+	}
+	for name, steps := range map[string][]step{
+		"good":                        {{bearer(hot, "app"), 200, 0}, {bearer(post, "app"), 200, 0}, {bearer(strings.Replace(hot, "orders", "users", 1), "app"), 200, 0}},
+		"two that are good":           {{bearer(hot, "app"), 200, 0}, {bearer(strings.Replace(hot, "orders", "users", 1), "other"), 200, 0}, {bearer(hot, "app"), 200, 0}},
+		"another spelling":            {{with(hot, "authorization:  bearer "+tokens["app"]+" "), 200, 0}},
+		"none":                        {{hot, 401, 1}},
+		"none after a good one":       {{bearer(hot, "app"), 200, 0}, {hot, 401, 1}},
+		"unknown":                     {{with(hot, "Authorization: Bearer "+auth.NewToken()), 401, 1}},
+		"unknown after a good one":    {{bearer(hot, "app"), 200, 0}, {with(hot, "Authorization: Bearer "+auth.NewToken()), 401, 1}},
+		"two headers":                 {{bearer(bearer(hot, "app"), "app"), 401, 1}},
+		"another scheme":              {{with(hot, "Authorization: Basic "+tokens["app"]), 401, 1}},
+		"empty, then good":            {{with(bearer(hot, "app"), "Authorization:"), 401, 1}},
+		"another's tag":               {{bearer(hot, "other"), 403, 1}},
+		"a tag after one that is its": {{bearer(strings.Replace(hot, "orders", "users", 1), "other"), 200, 0}, {bearer(hot, "other"), 403, 1}},
+		"another's after one's own":   {{bearer(hot, "app"), 200, 0}, {bearer(hot, "other"), 403, 1}},
+		"another scope":               {{bearer(hot, "reader"), 403, 1}},
+		"expired":                     {{bearer(hot, "expired"), 401, 1}},
+		"a rate that is spent":        {{bearer(hot, "slow"), 200, 0}, {bearer(hot, "slow"), 429, 1}},
+		"numbers that are spent":      {{bearer(post, "few"), 200, 0}, {bearer(hot, "few"), 200, 0}, {bearer(hot, "few"), 429, 0}, {bearer(post, "few"), 429, 0}},
+		"a period that has not begun": {{bearer(strings.Replace(hot, "orders", "orders@@2999", 1), "app"), 403, 1}},
 	} {
-		if _, front := NewFront(nil, New(newService(t), opts), time.Minute); front != nil {
-			t.Errorf("%s: there is a front", name)
+		t.Run(name, func(t *testing.T) {
+			c, r := s.dial(t)
+			before := s.past.Load()
+			for i, step := range steps {
+				_, _ = io.WriteString(c, step.request)
+				if res, body := read(t, r); res.StatusCode != step.status || s.past.Load()-before != step.past {
+					t.Errorf("request %d: %d %q, %d handed over; want %d, %d", i, res.StatusCode, body, s.past.Load()-before, step.status, step.past)
+				}
+			}
+		})
+	}
+}
+
+// A token that is revoked, or changed, is what it is now with the next request, also on
+// a connection that showed it before.
+func TestFrontForgetsTokens(t *testing.T) {
+	gone, stays, changes := auth.NewToken(), auth.NewToken(), auth.NewToken()
+	config := func(token string, tags ...string) auth.TokenConfig {
+		return auth.TokenConfig{Hash: auth.HashToken(token), Tags: tags}
+	}
+	policy, err := auth.NewPolicy(map[string]auth.TokenConfig{"gone": config(gone), "stays": config(stays), "changes": config(changes, "orders")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newFrontedFor(t, service.Options{}, policy)
+	ask := map[string]func(status int){}
+	for name, token := range map[string]string{"gone": gone, "stays": stays, "changes": changes} {
+		c, r := s.dial(t)
+		ask[name] = func(status int) {
+			t.Helper()
+			_, _ = io.WriteString(c, with(hot, "Authorization: Bearer "+token))
+			if res, body := read(t, r); res.StatusCode != status {
+				t.Errorf("%s: %d %q, want %d", name, res.StatusCode, body, status)
+			}
+		}
+		ask[name](200)
+	}
+	if err := policy.Replace(map[string]auth.TokenConfig{"stays": config(stays), "changes": config(changes, "users")}); err != nil {
+		t.Fatal(err)
+	}
+	ask["gone"](401)
+	ask["stays"](200)
+	ask["changes"](403)
+	if n := s.past.Load(); n != 2 {
+		t.Errorf("%d requests were handed over, want 2", n)
+	}
+}
+
+// A connection counts once for a token, before it is handed over and after, until it ends.
+func TestFrontCountsConnections(t *testing.T) {
+	token := auth.NewToken()
+	policy, err := auth.NewPolicy(map[string]auth.TokenConfig{"app": {Hash: auth.HashToken(token), Connections: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newFrontedFor(t, service.Options{}, policy)
+	hot := with(hot, "Authorization: Bearer "+token)
+	ask := func(c net.Conn, r *bufio.Reader, request string) int {
+		t.Helper()
+		_, _ = io.WriteString(c, request)
+		res, _ := read(t, r)
+		return res.StatusCode
+	}
+	first, firstReader := s.dial(t)
+	second, secondReader := s.dial(t)
+	for _, request := range []string{hot, hot, with(hot, "X-Other: 1"), hot} {
+		if got := ask(first, firstReader, request); got != 200 {
+			t.Errorf("the first connection: %d", got)
+		}
+	}
+	if got := ask(second, secondReader, hot); got != 200 {
+		t.Errorf("the second connection: %d", got)
+	}
+	third, thirdReader := s.dial(t)
+	if got := ask(third, thirdReader, hot); got != 429 {
+		t.Errorf("a third connection: %d, want 429", got)
+	}
+	_ = second.Close()
+	for over := time.Now().Add(patience.Long); ask(third, thirdReader, hot) != 200; time.Sleep(time.Millisecond) {
+		if time.Now().After(over) {
+			t.Fatal("a connection that ended still counts")
 		}
 	}
 }
@@ -247,14 +416,17 @@ func FuzzFront(f *testing.F) {
 		strings.Replace(hot, "Host: localhost", "Host: localhost\r\n folded", 1), strings.Replace(hot, "Host: localhost", "hOST:\tlocalhost \r\nAccept: */*\r\nConnection: Keep-Alive\r\nUser-Agent: x", 1),
 		strings.Replace(hot, "\r\n\r\n", "\r\nContent-Length: 5\r\n\r\n", 1), strings.Replace(hot, "\r\n\r\n", "\r\nTransfer-Encoding: chunked\r\n\r\n", 1),
 		strings.Replace(hot, "Host", "Ho\u017ft", 1), strings.Replace(hot, "Host: localhost", "Host: localhost\v", 1), strings.Replace(hot, "Host: localhost", "Host: localhost\r", 1),
+		post, hot + post, strings.Replace(post, "?count=3", "", 1), strings.Replace(post, "count=3", "count=03", 1), strings.Replace(post, "count=3", "count=3&count=4", 1),
+		strings.Replace(post, "Length: 0", "Length: 5", 1), with(post, "Content-Length: 0"), with(post, "Content-Type: application/json"), with(hot, "Content-Length: 0"),
+		with(hot, "Authorization: Bearer x"), with(with(hot, "Authorization: Bearer x"), "Authorization: Bearer y"), with(hot, "Authorization:"), with(hot, "Authorization:\tBearer\tx "),
 		strings.Replace(hot, "HTTP/1.1", "HTTP/1.0", 1), strings.Replace(hot, "/next", "/next?count=2", 1), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 	} {
 		f.Add([]byte(seed))
 	}
-	a := &restAPI{hosts: isLoopbackHost}
+	a := &restAPI{hosts: isLoopbackHost, svc: newService(f)}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		c := frontConn{api: a}
-		tag, size := c.match(in)
+		asked, size := c.match(in)
 		if size == 0 {
 			return
 		}
@@ -262,7 +434,16 @@ func FuzzFront(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q: %v", in, err)
 		}
-		if got, ok := plainNext(r); !ok || got != string(tag) || !isOwn(r, isLoopbackHost) || r.Host != string(c.host) || r.ContentLength != 0 || r.Body != http.NoBody || r.Close || r.ProtoMinor != 1 {
+		if values := r.Header["Authorization"]; len(values) > 1 || len(values) == 1 && (values[0] != string(asked.authorization) || values[0] == "") || len(values) == 0 && asked.authorization != nil {
+			t.Fatalf("%q shows %q to net/http, and %q here", in, values, asked.authorization)
+		}
+		got, ok := plainNext(r)
+		if asked.count > 0 {
+			got = strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/v1/tags/"), "/ids")
+			n, err := a.count(r.URL.RawQuery)
+			ok = r.Method == http.MethodPost && r.URL.RawPath == "" && n == asked.count && err == nil && !asksFor(r.Header["Accept"], "text/plain", jsonMedia) && known("query", r.URL.RawQuery, []string{"count"}) == nil
+		}
+		if !ok || got != string(asked.tag) || !isOwn(r, isLoopbackHost) || r.Host != string(c.host) || r.ContentLength != 0 || r.Body != http.NoBody || r.Close || r.ProtoMinor != 1 {
 			t.Fatalf("%q is %+v to net/http", in, r)
 		}
 		if !bytes.HasSuffix(in[:size], []byte("\r\n\r\n")) || bytes.Count(in[:size], []byte("\r\n\r\n")) != 1 {

@@ -163,12 +163,14 @@ var (
 // ServeHTTP implements http.Handler.
 func (a *restAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer a.recover(w, r)
+	conn := auth.ConnFromContext(r.Context())
+	conn.Begin() // which counts until a good token is shown
 	w.Header()["Cache-Control"], w.Header()["Server"] = noStore, product
 	if a.hosts != nil && !isOwn(r, a.hosts) {
 		a.refuseForeign(w)
 		return
 	}
-	auth.ConnFromContext(r.Context()).Secure(r.TLS)
+	conn.Secure(r.TLS)
 	if a.opts.Logger.Enabled(r.Context(), slog.LevelDebug) {
 		began := time.Now()
 		logged := &statusWriter{ResponseWriter: w, status: http.StatusOK}
