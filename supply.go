@@ -10,8 +10,12 @@ import (
 	"time"
 )
 
-// failureLife is how long a definite failure answers for the store.
-const failureLife = time.Second
+// How long a definite failure answers for the store. That a fence stands takes no question
+// to the store, and is over for all tags when it ends.
+const (
+	failureLife = time.Second
+	fencedLife  = 50 * time.Millisecond
+)
 
 // supply keeps an issuer supplied with grants: one fetch at a time, tried again
 // with backoff while the store is in trouble, and callers that wait for it.
@@ -59,6 +63,13 @@ func (s *supply) start(f func()) bool {
 	return true
 }
 
+func lifeOf(failure error) time.Duration {
+	if errors.Is(failure, ErrFenced) {
+		return fencedLife
+	}
+	return failureLife
+}
+
 // want sees to it that a fetch is under way. It returns a failure instead if
 // the last fetch gave up just now.
 func (s *supply) want() error {
@@ -71,7 +82,7 @@ func (s *supply) want() error {
 		return s.refusal
 	case s.fetching:
 		return nil
-	case s.failure != nil && s.elapsed()-s.failedAt < failureLife:
+	case s.failure != nil && s.elapsed()-s.failedAt < lifeOf(s.failure):
 		return s.failure
 	}
 	s.fetching, s.trouble = true, nil
@@ -125,6 +136,7 @@ func (s *supply) report(err error, again bool) {
 		event = Event{Kind: EventStoreBack, Took: s.elapsed() - s.lostAt}
 	}
 	s.fetching, s.trouble = again, err
+	told := errors.Is(err, ErrFenced) && errors.Is(s.failure, ErrFenced) // and asked anew since, often
 	if !again {
 		s.failure, s.failedAt = err, s.elapsed()
 	}
@@ -136,7 +148,7 @@ func (s *supply) report(err error, again bool) {
 	if event.Kind != "" {
 		s.observe(event)
 	}
-	if err != nil && !again && err != ErrClosed {
+	if err != nil && !again && !told && err != ErrClosed {
 		s.observe(Event{Kind: eventOf(err), Err: err})
 	}
 }

@@ -160,6 +160,7 @@ func guard(calls, beats *handle, w *Witness, opts Options) (*Guarded, error) {
 		opts: opts, witness: w, calls: calls, beats: beats, run: rand.Text(), kick: make(chan struct{}, 1),
 		state: Joining, changed: make(chan struct{}), shared: true, peers: map[string]*sighting{},
 	}
+	g.allocations.few = allocateAlone
 	calls.clock, beats.clock = opts.Clock, opts.Clock
 	if l := w.latch(); l.State != "" {
 		g.state = l.State

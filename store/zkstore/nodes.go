@@ -202,6 +202,19 @@ type listing struct {
 // minKept is the length from which on a listing is worth being kept.
 const minKept = 500
 
+// ReadEach implements coord.Space.
+func (s *space) ReadEach(ctx context.Context, table string, names []string) ([][]byte, error) {
+	l, err := s.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	raws, err := s.readEach(ctx, l, s.dir(table), names)
+	if err != nil {
+		return nil, s.unavailable(ctx, err)
+	}
+	return raws, nil
+}
+
 // List implements coord.Space.
 func (s *space) List(ctx context.Context, table, after string, limit int, f func(name string, raw []byte) error) error {
 	if limit <= 0 {
