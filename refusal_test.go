@@ -3,6 +3,8 @@ package hapax_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,6 +100,52 @@ func TestSnowflakeRolledBackStore(t *testing.T) {
 		time.Sleep(24 * time.Hour) // and stays so, however much later the store's grants would lie
 		if id, err := s.Next(t.Context()); !errors.Is(err, hapax.ErrStoreRolledBack) {
 			t.Errorf("after %d came %d, error %v", last, id, err)
+		}
+	})
+}
+
+// fencing is a store under a fence, while there is one.
+type fencing struct {
+	*memstore.Store
+	stands *atomic.Bool
+}
+
+func (s fencing) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	if s.stands.Load() {
+		return hapax.Allocation{}, fmt.Errorf("%w (%w)", hapax.ErrStoreRolledBack, hapax.ErrFenced)
+	}
+	return s.Store.Allocate(ctx, tag, n, last)
+}
+
+// A fence is told once, and is over for an issuer when it is over.
+func TestFenceEnds(t *testing.T) {
+	bubble(t, "at once", func(t *testing.T) {
+		store := fencing{memstore.New(), new(atomic.Bool)}
+		var told atomic.Int64
+		s, err := hapax.NewSegment(t.Context(), store, "orders", hapax.SegmentOptions{
+			Clock: newTestClock(), Step: 1, MaxStep: 1,
+			Observer: func(e hapax.Event) {
+				if e.Kind == hapax.EventRefused {
+					told.Add(1)
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close(t.Context())
+		store.stands.Store(true)
+		for range 100 {
+			_, err = s.Next(t.Context())
+			time.Sleep(20 * time.Millisecond)
+		}
+		if !errors.Is(err, hapax.ErrFenced) || told.Load() != 1 {
+			t.Errorf("under a fence: %v, told %d times; want ErrFenced, once", err, told.Load())
+		}
+		store.stands.Store(false)
+		time.Sleep(60 * time.Millisecond)
+		if _, err := s.Next(t.Context()); err != nil {
+			t.Errorf("after it: %v", err)
 		}
 	})
 }

@@ -3,15 +3,18 @@ package hapax
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// failureLife is how long a definite failure answers for the store.
-const failureLife = time.Second
+// How long a definite failure answers for the store. That a fence stands takes no question
+// to the store, and is over for all tags when it ends.
+const (
+	failureLife = time.Second
+	fencedLife  = 50 * time.Millisecond
+)
 
 // supply keeps an issuer supplied with grants: one fetch at a time, tried again
 // with backoff while the store is in trouble, and callers that wait for it.
@@ -59,6 +62,13 @@ func (s *supply) start(f func()) bool {
 	return true
 }
 
+func lifeOf(failure error) time.Duration {
+	if errors.Is(failure, ErrFenced) {
+		return fencedLife
+	}
+	return failureLife
+}
+
 // want sees to it that a fetch is under way. It returns a failure instead if
 // the last fetch gave up just now.
 func (s *supply) want() error {
@@ -71,7 +81,7 @@ func (s *supply) want() error {
 		return s.refusal
 	case s.fetching:
 		return nil
-	case s.failure != nil && s.elapsed()-s.failedAt < failureLife:
+	case s.failure != nil && s.elapsed()-s.failedAt < lifeOf(s.failure):
 		return s.failure
 	}
 	s.fetching, s.trouble = true, nil
@@ -84,11 +94,9 @@ func (s *supply) run() {
 		ctx, cancel := context.WithTimeout(s.work, s.timeout)
 		err := s.fetch(ctx)
 		cancel()
-		switch {
-		case s.life.Err() != nil:
+		err = StoreError(err)
+		if s.life.Err() != nil {
 			err = ErrClosed
-		case err != nil && CodeOf(err) == ErrInternal.code: // not a word from the store
-			err = fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
 		}
 		again := err != nil && IsTransient(err)
 		s.report(err, again)
@@ -125,6 +133,7 @@ func (s *supply) report(err error, again bool) {
 		event = Event{Kind: EventStoreBack, Took: s.elapsed() - s.lostAt}
 	}
 	s.fetching, s.trouble = again, err
+	told := errors.Is(err, ErrFenced) && errors.Is(s.failure, ErrFenced) // and asked anew since, often
 	if !again {
 		s.failure, s.failedAt = err, s.elapsed()
 	}
@@ -136,7 +145,7 @@ func (s *supply) report(err error, again bool) {
 	if event.Kind != "" {
 		s.observe(event)
 	}
-	if err != nil && !again && err != ErrClosed {
+	if err != nil && !again && !told && err != ErrClosed {
 		s.observe(Event{Kind: eventOf(err), Err: err})
 	}
 }

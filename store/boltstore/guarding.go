@@ -3,6 +3,7 @@ package boltstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/hapax-id/hapax"
@@ -129,6 +130,21 @@ func (s *Store) SwapRowWith(ctx context.Context, p driver.Pulse, table, name str
 	}
 	old, next = slices.Clone(old), slices.Clone(next) // the committer may still run when the caller has gone on
 	return meet(ctx, s, p, func(tx *transaction) (bool, error) { return swapRow(tx, table, name, old, next) })
+}
+
+// TagsNamed implements driver.Guarding.
+func (s *Store) TagsNamed(ctx context.Context, names []string) (tags []hapax.Tag, err error) {
+	for _, name := range names {
+		t, err := s.Tag(ctx, name)
+		switch {
+		case errors.Is(err, hapax.ErrTagNotFound):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		tags = append(tags, t)
+	}
+	return tags, nil
 }
 
 // Split implements driver.Guarding.

@@ -129,6 +129,9 @@ type Contact struct {
 	Primary string
 }
 
+// MaxNamed is how many tags Guarding.TagsNamed is asked for at most.
+const MaxNamed = 100
+
 // Guarding is implemented by stores that several nodes may guard (store/witness):
 // the check of the fence, the beat and the change happen in one atomic, durable
 // step, but in a store that Split reports true of. Rules for errors and unknown
@@ -150,6 +153,11 @@ type Guarding interface {
 	// SwapRowWith is SwapRow under a pulse. Workers are rows.
 	SwapRowWith(ctx context.Context, p Pulse, table, name string, old, next []byte) (bool, Contact, error)
 
+	// TagsNamed returns the tags of these names, at most MaxNamed, that it finds, in any
+	// order: in one round trip where the engine can. It may be answered by a server that
+	// lags behind, so that whoever finds something wrong asks Tag.
+	TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error)
+
 	// Split reports that beat, fence and change are not one step: the beat is
 	// made before and after the change instead.
 	Split() bool
@@ -170,6 +178,27 @@ type Together interface {
 	// HandBackAllWith is HandBackWith for many tags, each named once. given reports which
 	// of them were handed back; the others are not held any more.
 	HandBackAllWith(ctx context.Context, p Pulse, all []HandBackOf) (given []bool, c Contact, err error)
+}
+
+// An AllocateOf is one allocation among others.
+type AllocateOf struct {
+	Tag  string
+	N    int64
+	Last hapax.GrantKey
+}
+
+// An Allocated is what became of an allocation among others.
+type Allocated struct {
+	hapax.Allocation
+	Err error // one that IsOfTag reports true of; nil: it was made
+}
+
+// TogetherAllocating is implemented by stores in which many allocations take less than as
+// many calls do, as those whose commits wait for a disk.
+type TogetherAllocating interface {
+	// AllocateAllWith is AllocateWith for many, in their order; several may be of one tag.
+	// They are one step, but for those that the tag itself does not allow.
+	AllocateAllWith(ctx context.Context, p Pulse, all []AllocateOf) ([]Allocated, Contact, error)
 }
 
 // IsOfTag reports whether an error of a guarded call says something of the tag or

@@ -16,7 +16,7 @@ import (
 	"github.com/hapax-id/hapax/store/internal/coord"
 )
 
-const pageSize = 1000 // rows in one reply of a listing
+const pageSize = 5000 // rows in one reply of a listing
 
 // A space is the store's keys; it implements coord.Space.
 type space struct {
@@ -81,6 +81,26 @@ func (s *space) Read(ctx context.Context, key coord.Key) (coord.Cell, error) {
 		return coord.Cell{}, err
 	}
 	return coord.Cell{Raw: first(reply.Kvs), Known: true}, nil
+}
+
+// ReadEach implements coord.Space.
+func (s *space) ReadEach(ctx context.Context, table string, names []string) ([][]byte, error) {
+	ops := []clientv3.Op{clientv3.OpGet(s.identityKey())}
+	for _, name := range names {
+		ops = append(ops, clientv3.OpGet(s.dir(table)+name))
+	}
+	reply, err := s.client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return nil, s.calls.Unavailable(ctx, err)
+	}
+	if err := s.same(reply.Responses[0]); err != nil {
+		return nil, err
+	}
+	raws := make([][]byte, len(names))
+	for i := range names {
+		raws[i] = found(reply, i+1)
+	}
+	return raws, nil
 }
 
 // List implements coord.Space.

@@ -268,7 +268,8 @@ func (s *space) decodeIdentity(value string) (identity, error) {
 	return found, err
 }
 
-// refuseFirst refuses a store of the first version, which kept workers apart from rows.
+// refuseFirst refuses a store of the first version, which kept workers apart from rows, and
+// tags without a delta.
 func (s *space) refuseFirst(ctx context.Context) error {
 	reply, err := s.client.Get(ctx, s.prefix+"workers/", clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly())
 	if err != nil {
@@ -276,6 +277,22 @@ func (s *space) refuseFirst(ctx context.Context) error {
 	}
 	if len(reply.Kvs) > 0 {
 		return coord.FirstFormat(fmt.Sprintf("etcd below %q", s.prefix+"workers/"))
+	}
+	from, end := s.dir(""), clientv3.GetPrefixRangeEnd(s.dir(""))
+	for more := true; more; {
+		reply, err := s.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize))
+		if err != nil {
+			return s.calls.Unavailable(ctx, err)
+		}
+		for _, kv := range reply.Kvs {
+			if first, tells := coord.IsFirstTag(kv.Value); first {
+				return coord.FirstFormat(fmt.Sprintf("etcd key %q", kv.Key))
+			} else if tells {
+				return nil
+			}
+			from = string(kv.Key) + "\x00"
+		}
+		more = reply.More
 	}
 	return nil
 }

@@ -44,6 +44,21 @@ func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n 
 	return a, c, err
 }
 
+// AllocateAllWith implements driver.TogetherAllocating.
+func (s *Store) AllocateAllWith(ctx context.Context, p driver.Pulse, all []driver.AllocateOf) (made []driver.Allocated, c driver.Contact, err error) {
+	c, err = s.meet(ctx, p, func() error {
+		made = make([]driver.Allocated, len(all))
+		for i, of := range all {
+			made[i].Err = s.changeLocked(of.Tag, func(t driver.Tag) (next driver.Tag, err error) {
+				made[i].Allocation, next, err = driver.Advance(t, of.N, of.Last)
+				return next, err
+			})
+		}
+		return nil
+	})
+	return made, c, err
+}
+
 // HandBackWith implements driver.Guarding.
 func (s *Store) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
 	return s.meet(ctx, p, func() error {
@@ -61,6 +76,21 @@ func (s *Store) SwapRowWith(ctx context.Context, p driver.Pulse, table, name str
 		return nil
 	})
 	return ok, c, err
+}
+
+// TagsNamed implements driver.Guarding.
+func (s *Store) TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	var tags []hapax.Tag
+	for _, name := range names {
+		if t, ok := s.state.tags[name]; ok {
+			tags = append(tags, t.Tag)
+		}
+	}
+	return tags, nil
 }
 
 // Split implements driver.Guarding.

@@ -140,6 +140,11 @@ func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n 
 	return driver.Around(ctx, p, s.Beat, func() (hapax.Allocation, error) { return s.Allocate(ctx, tag, n, last) })
 }
 
+// TagsNamed implements driver.Guarding.
+func (s *Store) TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error) {
+	return s.findTags(ctx, "read tags", bson.D{{Key: "$in", Value: names}}, len(names))
+}
+
 // HandBackWith implements driver.Guarding; see driver.Around.
 func (s *Store) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
 	_, c, err := driver.Around(ctx, p, s.Beat, func() (none struct{}, _ error) { return none, s.HandBack(ctx, a, next) })

@@ -66,6 +66,7 @@ const (
 const (
 	format         = 3           // of the documents
 	formatBefore   = 2           // the same documents, in a store that 04c10f7 could use
+	formatFirst    = 1           // of 9fd0ef2, which kept workers apart from rows
 	maxPrefixBytes = 64          // of Options.Prefix
 	closeWithin    = time.Second // for calls in flight to end before Close breaks them off
 	storeDocument  = "store"     // _id
@@ -257,8 +258,12 @@ func (s *Store) begin(ctx context.Context) error {
 		return err
 	}
 	if m.ID == "" || m.Format != format && m.Format != formatBefore {
-		return fmt.Errorf("%w: mongodb: the documents have format %d, and this version, hapax %s, knows formats %d and %d: use the version that wrote them, or a newer one",
-			hapax.ErrStoreCorrupt, m.Format, hapax.Version(), formatBefore, format)
+		what, advice := "", "use the version that wrote them, or a newer one"
+		if m.Format == formatFirst {
+			what, advice = ", as hapax 9fd0ef2 left them", "use a new prefix or database, and raise each tag's floor above what was issued"
+		}
+		return fmt.Errorf("%w: mongodb: the documents have format %d%s, and this version, hapax %s, knows formats %d and %d: %s",
+			hapax.ErrStoreCorrupt, m.Format, what, hapax.Version(), formatBefore, format, advice)
 	}
 	s.id = m.ID
 	return s.probe(ctx)

@@ -414,9 +414,13 @@ func TestEditedByHand(t *testing.T) {
 			}
 		}
 	}
-	must[*mongo.UpdateResult](t)(db.Collection("hapax_store").UpdateByID(ctx, "store", bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: int64(9)}}}}))
-	_, err := mongostore.Open(ctx, srv.URL, mongostore.Options{})
-	wantErr(t, "another format", err, hapax.ErrStoreCorrupt)
+	for format, advice := range map[int64]string{9: "or a newer one", 1: "as hapax 9fd0ef2 left them"} {
+		must[*mongo.UpdateResult](t)(db.Collection("hapax_store").UpdateByID(ctx, "store", bson.D{{Key: "$set", Value: bson.D{{Key: "format", Value: format}}}}))
+		_, err := mongostore.Open(ctx, srv.URL, mongostore.Options{})
+		if wantErr(t, "another format", err, hapax.ErrStoreCorrupt); !strings.Contains(fmt.Sprint(err), advice) {
+			t.Errorf("format %d: error is %v; want it to say %q", format, err, advice)
+		}
+	}
 }
 
 func TestOpenRefuses(t *testing.T) {

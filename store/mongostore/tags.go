@@ -436,9 +436,14 @@ func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag,
 	if limit <= 0 {
 		return nil, nil
 	}
+	return s.findTags(ctx, "list tags", bson.D{{Key: "$gt", Value: after}}, limit)
+}
+
+// findTags returns up to limit tags whose names match, in their order.
+func (s *Store) findTags(ctx context.Context, op string, names bson.D, limit int) ([]hapax.Tag, error) {
 	var page []hapax.Tag
-	err := s.call(ctx, "list tags", func(ctx context.Context) error {
-		docs, err := find[tagDocument](ctx, s, s.tags, bson.D{{Key: "$gt", Value: after}}, limit)
+	err := s.call(ctx, op, func(ctx context.Context) error {
+		docs, err := find[tagDocument](ctx, s, s.tags, names, limit)
 		for _, d := range docs {
 			if err := s.ownTag(d); err != nil {
 				return err

@@ -95,6 +95,28 @@ func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n 
 	})
 }
 
+// TagsNamed implements driver.Guarding. The tags are read in one round trip.
+func (s *Store) TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error) {
+	return request(ctx, s, "read tags", func(ctx context.Context) ([]hapax.Tag, error) {
+		fields, err := s.readFields(ctx, names)
+		if err != nil {
+			return nil, err
+		}
+		var tags []hapax.Tag
+		for i, name := range names {
+			if len(fields[i]) == 0 {
+				continue
+			}
+			t, err := s.decodeTag(name, fields[i])
+			if err != nil {
+				return nil, err
+			}
+			tags = append(tags, t.Tag.Tag)
+		}
+		return tags, nil
+	})
+}
+
 // HandBackWith implements driver.Guarding. It is one round trip, three in a Cluster.
 func (s *Store) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
 	if err := driver.CheckHandBack(a, next); err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	defineAttempts = 100 // how often a definition that changed meanwhile is judged again
-	pageSize       = 500 // tags read in one round trip
+	defineAttempts = 100  // how often a definition that changed meanwhile is judged again
+	pageSize       = 1000 // tags read in one round trip
 )
 
 // A record is a tag with the revision of its definition. Grants leave the
@@ -288,81 +288,80 @@ func (s *Store) tag(ctx context.Context, name string) (record, error) {
 	return t, err
 }
 
-// Tags implements driver.TagStore. It is a round trip for 500 tags, two in a Cluster.
+// Tags implements driver.TagStore. It is two round trips for each thousand tags: their
+// names, from a script that asks whether the server is the primary, and what their keys
+// hold. The last one asks that again.
 func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	if limit <= 0 {
 		return nil, nil
-	}
-	read := s.tagsAfter
-	if s.Split() {
-		read = s.tagsAcross
 	}
 	return request(ctx, s, "list tags", func(ctx context.Context) ([]hapax.Tag, error) {
 		var page []hapax.Tag
 		for {
 			asked := min(limit-len(page), pageSize)
-			tags, last, n, err := read(ctx, after, asked)
+			names, err := s.tagNames(ctx, after, asked)
 			if err != nil {
 				return nil, err
 			}
-			if page = append(page, tags...); len(page) >= limit || n < asked {
-				return page, nil
+			fields, err := s.readFields(ctx, names)
+			if err != nil {
+				return nil, err
 			}
-			after = last
+			for i, name := range names {
+				if page, err = s.listed(ctx, page, name, fields[i]); err != nil {
+					return nil, err
+				}
+				after = name
+			}
+			if len(page) >= limit || len(names) < asked {
+				_, err := s.tagNames(ctx, after, 0)
+				return page, err
+			}
 		}
 	})
 }
 
-// afterName is where a range of names begins.
-func afterName(name string) string {
-	if name == "" {
-		return "-"
+// tagNames returns up to n names of tags after the given one.
+func (s *Store) tagNames(ctx context.Context, after string, n int) ([]string, error) {
+	from := "(" + after
+	if after == "" {
+		from = "-"
 	}
-	return "(" + name
+	r, err := s.eval(ctx, listNamesScript, []string{s.keys.store(), s.keys.tags()}, from, n)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(r)-1)
+	for i := range names {
+		names[i] = r.text(i + 1)
+	}
+	return names, nil
 }
 
-// tagsAfter reads the tags that are made already among n names, and returns them, the
-// last of the names, and how many there were.
-func (s *Store) tagsAfter(ctx context.Context, after string, n int) (tags []hapax.Tag, last string, names int, err error) {
-	r, err := s.eval(ctx, listTagsScript, []string{s.keys.store(), s.keys.tags()}, afterName(after), n, s.keys.tag(""))
-	for i := 1; i+1 < len(r); i += 2 {
-		last = r.text(i)
-		names++
-		values, _ := r[i+1].([]any)
-		m := make(map[string]string, len(tagFields))
-		for j, field := range tagFields {
-			if v := reply(values).text(j); v != "" {
-				m[field] = v
-			}
-		}
-		if tags, err = s.listed(ctx, tags, last, m); err != nil {
-			return nil, "", 0, err
-		}
-	}
-	return tags, last, names, err
-}
-
-// tagsAcross is tagsAfter in a Cluster, where each tag has its own place.
-func (s *Store) tagsAcross(ctx context.Context, after string, n int) (tags []hapax.Tag, last string, names int, err error) {
-	r, err := s.eval(ctx, listNamesScript, []string{s.keys.store(), s.keys.tags()}, afterName(after), n)
-	if err != nil || len(r) < 2 {
-		return nil, "", 0, err
+// readFields returns what the keys of tags hold; nothing for those that there are not.
+func (s *Store) readFields(ctx context.Context, names []string) ([]map[string]string, error) {
+	if len(names) == 0 {
+		return nil, nil
 	}
 	pipe := s.rdb.Pipeline()
-	for i := range r[1:] {
-		pipe.HGetAll(ctx, s.keys.tag(r.text(i+1)))
+	for _, name := range names {
+		pipe.HMGet(ctx, s.keys.tag(name), tagFields...)
 	}
 	cmds, err := pipe.Exec(ctx)
 	if err != nil {
-		return nil, "", 0, err
+		return nil, err
 	}
+	fields := make([]map[string]string, len(cmds))
 	for i, cmd := range cmds {
-		last = r.text(i + 1)
-		if tags, err = s.listed(ctx, tags, last, cmd.(*redis.MapStringStringCmd).Val()); err != nil {
-			return nil, "", 0, err
+		m := make(map[string]string, len(tagFields))
+		for j, v := range cmd.(*redis.SliceCmd).Val() {
+			if text, ok := v.(string); ok && text != "" {
+				m[tagFields[j]] = text
+			}
 		}
+		fields[i] = m
 	}
-	return tags, last, len(cmds), nil
+	return fields, nil
 }
 
 // listed appends the tag of a name with its fields, unless it is not made yet.

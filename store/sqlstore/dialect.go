@@ -60,6 +60,10 @@ type dialect struct {
 	returning string
 	swap      func(ctx context.Context, c *sql.Conn, query string, args []any) (mark, run int64, ok bool, err error)
 
+	// mark is a query for one tag's new mark, key and run; setMarks gives those of
+	// {marks} to their tags.
+	mark, setMarks string
+
 	// guarded returns the queries of guarded calls, given the condition that the
 	// store is the one it was (from its FROM on) and the comparison of a tag with
 	// its definition. meet runs one of them; its arguments are in order.
@@ -121,10 +125,11 @@ type statements struct {
 	schema []string
 	anyOf  []string // a query for each table but meta, that finds a row of it
 
-	meta, metaInsert, here, clock                                 string
-	tag, tagPage, tagInsert, tagAllocate, tagRun, tagEdit, tagEnd string
-	tagLockAll, tagEndAll                                         string // see mysqlHandBackAll
-	row, rowPage, rowInsert, rowUpdate, rowDelete                 string
+	meta, metaInsert, here, clock                                            string
+	tag, tagsNamed, tagPage, tagInsert, tagAllocate, tagRun, tagEdit, tagEnd string
+	tagLockAll, tagEndAll                                                    string // see mysqlHandBackAll
+	tagsLocked, tagSetMarks                                                  string // see AllocateAllWith
+	row, rowPage, rowInsert, rowUpdate, rowDelete                            string
 
 	fenced, addFencing, tagHeal string
 	guarded                     map[guardedCall]*guardedQuery
@@ -159,9 +164,12 @@ func newStatements(d *dialect, prefix string) statements {
 		here:       "SELECT 1" + here,
 		clock:      "SELECT " + d.clock,
 
-		tag:       "SELECT " + columns + " FROM {tags} WHERE name = ?",
-		tagPage:   "SELECT " + columns + " FROM {tags} WHERE name > ? ORDER BY name LIMIT ?",
-		tagInsert: "INSERT INTO {tags} (" + columns + ", key_hash, run) SELECT ?, ?" + strings.Repeat(", ?", len(definition)) + ", '', 0" + here,
+		tag:         "SELECT " + columns + " FROM {tags} WHERE name = ?",
+		tagsNamed:   "SELECT " + columns + " FROM {tags}",
+		tagsLocked:  "SELECT " + columns + ", key_hash, run FROM {tags}",
+		tagSetMarks: d.setMarks,
+		tagPage:     "SELECT " + columns + " FROM {tags} WHERE name > ? ORDER BY name LIMIT ?",
+		tagInsert:   "INSERT INTO {tags} (" + columns + ", key_hash, run) SELECT ?, ?" + strings.Repeat(", ?", len(definition)) + ", '', 0" + here,
 		tagAllocate: "UPDATE {tags} SET " + d.allocate + " WHERE name = ? AND " + same + " AND mark <= ?" + still +
 			d.returning,
 		tagRun: "SELECT run FROM {tags} WHERE name = ? AND key_hash = ?",
@@ -192,7 +200,7 @@ func newStatements(d *dialect, prefix string) statements {
 	}
 	for _, q := range []*string{
 		&s.meta, &s.metaInsert, &s.here, &s.clock,
-		&s.tag, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd, &s.tagLockAll, &s.tagEndAll,
+		&s.tag, &s.tagsNamed, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd, &s.tagLockAll, &s.tagEndAll, &s.tagsLocked, &s.tagSetMarks,
 		&s.row, &s.rowPage, &s.rowInsert, &s.rowUpdate, &s.rowDelete, &s.fenced, &s.addFencing, &s.tagHeal,
 		&s.format, &s.setFormat, &s.renameID, &s.olderWorkers, &s.olderHeld, &s.olderPools, &s.olderMoved, &s.olderKept, &s.rowMove,
 	} {

@@ -224,6 +224,23 @@ func (s *Store) SwapRowWith(ctx context.Context, p driver.Pulse, table, name str
 	return swapped && err == nil, contact, err
 }
 
+// TagsNamed implements driver.Guarding.
+func (s *Store) TagsNamed(ctx context.Context, names []string) (tags []hapax.Tag, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	args := make([]any, len(names))
+	for i, name := range names {
+		args[i] = name
+	}
+	query := s.sql.tagsNamed + s.dialect.bind(" WHERE name IN (?"+strings.Repeat(", ?", len(names)-1)+")")
+	err = s.do(ctx, "read tags", func(ctx context.Context, c *sql.Conn) error {
+		tags, err = s.readTags(ctx, c, query, args)
+		return err
+	})
+	return tags, err
+}
+
 // Split implements driver.Guarding.
 func (s *Store) Split() bool { return false }
 

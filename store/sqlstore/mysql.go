@@ -49,6 +49,9 @@ var mysqlDialect = dialect{
 	raise: "mark = LAST_INSERT_ID(GREATEST(mark, ?))",
 	swap:  mysqlSwap,
 
+	mark:     "SELECT ? AS name, ? AS mark, ? AS hash, ? AS run",
+	setMarks: "UPDATE {tags} t JOIN ({marks}) m ON t.name = m.name SET t.mark = m.mark, t.key_hash = m.hash, t.run = m.run",
+
 	clock:    "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
 	classify: mysqlClassify,
 	answered: func(err error) bool { return mysqlNumber(err) != 0 },

@@ -45,6 +45,9 @@ var postgresDialect = dialect{
 	returning:    " RETURNING mark, run",
 	swap:         postgresSwap,
 
+	mark:     `SELECT CAST(? AS text) COLLATE "C" AS name, CAST(? AS bigint) AS mark, CAST(? AS text) AS hash, CAST(? AS bigint) AS run`,
+	setMarks: "UPDATE {tags} t SET mark = m.mark, key_hash = m.hash, run = m.run FROM ({marks}) m WHERE t.name = m.name",
+
 	clock:    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 	classify: postgresClassify,
 	answered: func(err error) bool { return postgresState(err) != "" },

@@ -115,12 +115,7 @@ func (s *Store) granted(def hapax.Tag, g hapax.Grant, run int64, key hapax.Grant
 			hapax.ErrStoreCorrupt, def.Name, g.Lo, run-g.Len(), def.Start, int64(hapax.MaxMark))
 	}
 	def.Mark = 0
-	s.mu.Lock()
-	if len(s.tags) >= maxTags {
-		clear(s.tags)
-	}
-	s.tags[def.Name] = known{def, hash, run}
-	s.mu.Unlock()
+	s.remember(known{def, hash, run})
 	def.Mark = g.Hi
 	return hapax.Allocation{Grant: g, Tag: def, Key: key, From: g.Hi - run}, nil
 }
@@ -130,6 +125,15 @@ func (s *Store) recall(name string) (known, bool) {
 	defer s.mu.Unlock()
 	k, ok := s.tags[name]
 	return k, ok
+}
+
+func (s *Store) remember(k known) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.tags) >= maxTags {
+		clear(s.tags)
+	}
+	s.tags[k.def.Name] = k
 }
 
 func (s *Store) forget(name string) {
@@ -337,22 +341,26 @@ func (s *Store) Tags(ctx context.Context, after string, limit int) (tags []hapax
 	}
 	limit = min(max(limit, 0), math.MaxInt32)
 	err = s.do(ctx, "list the tags", func(ctx context.Context, c *sql.Conn) error {
-		tags = nil
-		rows, err := c.QueryContext(ctx, s.sql.tagPage, s.dialect.args([]any{after, int64(limit)})...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			tag, err := scanTag(rows)
-			if err != nil {
-				return err
-			}
-			tags = append(tags, tag)
-		}
-		return rows.Err()
+		tags, err = s.readTags(ctx, c, s.sql.tagPage, []any{after, int64(limit)})
+		return err
 	})
 	return tags, err
+}
+
+func (s *Store) readTags(ctx context.Context, c *sql.Conn, query string, args []any) (tags []hapax.Tag, err error) {
+	rows, err := c.QueryContext(ctx, query, s.dialect.args(args)...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		tag, err := scanTag(rows)
+		if err != nil {
+			return nil, err
+		}
+		tags = append(tags, tag)
+	}
+	return tags, rows.Err()
 }
 
 // defined returns the columns of a tag's definition.

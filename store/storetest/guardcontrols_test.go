@@ -121,6 +121,9 @@ func TestGuardControls(t *testing.T) {
 		{"many hand-backs that compare no token", func(k *keeper) { k.rules.tokenless = true }, []string{"guard/hand-back of many"}},
 		{"many hand-backs that end with the first that is not held", func(k *keeper) { k.rules.inRow = true }, []string{"guard/hand-back of many"}},
 		{"many hand-backs that are all said to be made", func(k *keeper) { k.rules.allGiven = true }, []string{"guard/hand-back of many"}},
+		{"many allocations that end with the first that is refused", func(k *keeper) { k.rules.inRow = true }, []string{"guard/allocations of many"}},
+		{"many allocations without a beat", func(k *keeper) { k.rules.early = true }, []string{"guard/allocations of many"}},
+		{"tags by name that are behind", func(k *keeper) { k.rules.behind = 1 }, []string{"guard/tags by name"}},
 		{"a hand-back that raises no token", func(k *keeper) {
 			k.handBack = func(t driver.Tag, a hapax.Allocation, next int64) (driver.Tag, error) {
 				after, err := driver.HandBack(t, a, next)

@@ -73,6 +73,17 @@ func (f *Faults) SwapRowWith(ctx context.Context, p driver.Pulse, table, name st
 	})
 }
 
+// TagsNamed implements driver.Guarding, where the store behind the wrapper does.
+func (f *Faults) TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error) {
+	return do(ctx, f, "TagsNamed", "", func(s driver.Store) ([]hapax.Tag, error) {
+		g, err := as[driver.Guarding](s)
+		if err != nil {
+			return nil, err
+		}
+		return g.TagsNamed(ctx, names)
+	})
+}
+
 // Split implements driver.Guarding. No fault applies to it.
 func (f *Faults) Split() bool {
 	f.mu.Lock()

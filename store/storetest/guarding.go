@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -23,6 +24,8 @@ var guardChecks = []check{
 	{"guard/hand-back of many", guards, checkHandBackTogether},
 	{"guard/hand-backs of many at once", guards, checkHandBacksAtOnce},
 	{"guard/swap", guards, checkSwapWith},
+	{"guard/allocations of many", guards, checkAllocateTogether},
+	{"guard/tags by name", guards, checkTagsNamed},
 	{"guard/joins", guards, checkJoins},
 	{"guard/refused", guards, checkGuardRefused},
 	{"guard/any order", guards, checkAnyOrder},
@@ -293,6 +296,29 @@ func checkHandBackWith(e *env) {
 	_, err = e.guarding.HandBackWith(e.ctx, n.pulse(3, 4), a, a.Grant.Hi+1)
 	e.wantErr("a hand-back outside the segment", err, hapax.ErrInvalidArgument)
 	equal(e, "the next grant", e.allocate(tag.Name, 2).Grant, hapax.Grant{Lo: 4, Hi: 6})
+}
+
+func checkTagsNamed(e *env) {
+	want := map[string]hapax.Tag{}
+	names := []string{e.name("never made")}
+	for _, name := range []string{"a", "ä'", "b"} {
+		tag := e.segment(name, 10)
+		e.allocate(tag.Name, 10)
+		want[tag.Name] = e.tag(tag.Name)
+		names = append(names, tag.Name)
+	}
+	tags, err := e.guarding.TagsNamed(e.ctx, names)
+	e.must(err)
+	got := map[string]hapax.Tag{}
+	for _, tag := range tags {
+		got[tag.Name] = tag
+	}
+	if len(tags) != len(want) || !maps.Equal(got, want) {
+		e.Errorf("the tags named %q are %+v; want %+v", names, tags, want)
+	}
+	if tags, err = e.guarding.TagsNamed(e.ctx, nil); len(tags) > 0 || err != nil {
+		e.Errorf("no tags by name are %+v, %v", tags, err)
+	}
 }
 
 func checkSwapWith(e *env) {

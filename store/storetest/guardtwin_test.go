@@ -21,6 +21,7 @@ type guardRules struct {
 	inRow     bool                                       // of many hand-backs none is made after one that is not held
 	allGiven  bool                                       // of many hand-backs all are said to be made
 	tokenless bool                                       // many hand-backs compare no token
+	behind    int64                                      // tags by name are read as if less was granted
 	late      func()                                     // called between the judgement and the change
 	worker    func(w driver.Worker) driver.Worker        // what a worker is healed to
 	after     func(ctx context.Context, w *storedWorker) // edits the healed worker's row
@@ -82,6 +83,34 @@ func (k *keeper) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n
 
 func (k *keeper) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
 	return k.meet(ctx, p, func() error { return k.HandBack(ctx, a, next) })
+}
+
+func (k *keeper) AllocateAllWith(ctx context.Context, p driver.Pulse, all []driver.AllocateOf) (made []driver.Allocated, c driver.Contact, err error) {
+	if k.rules.early {
+		p.Now = p.Was
+	}
+	c, err = k.meet(ctx, p, func() error {
+		made = make([]driver.Allocated, len(all))
+		for i, of := range all {
+			a, err := k.Allocate(ctx, of.Tag, of.N, of.Last)
+			if err != nil && k.rules.inRow {
+				return err
+			}
+			made[i] = driver.Allocated{Allocation: a, Err: err}
+		}
+		return nil
+	})
+	return made, c, err
+}
+
+func (k *keeper) TagsNamed(ctx context.Context, names []string) (tags []hapax.Tag, err error) {
+	for _, name := range names {
+		if t, err := k.Tag(ctx, name); err == nil {
+			t.Mark -= k.rules.behind
+			tags = append(tags, t)
+		}
+	}
+	return tags, nil
 }
 
 func (k *keeper) HandsBackTogether() bool { return true }

@@ -156,3 +156,64 @@ func checkHandBacksAtOnce(e *env) {
 		}
 	}
 }
+
+// checkAllocateTogether: many allocations in one call do what each does in one of its own,
+// and one that a tag does not allow keeps none of the others back.
+func checkAllocateTogether(e *env) {
+	together, ok := e.guarding.(driver.TogetherAllocating)
+	if !ok {
+		return
+	}
+	n := e.node("n")
+	a, b := e.segment("a", 10), e.segment("ä'", 5)
+	first := e.allocate(b.Name, 10)
+	dead := e.segment("deleted", 10)
+	_, err := e.store.DeleteTag(e.ctx, dead.Name)
+	e.must(err)
+	all := []driver.AllocateOf{
+		{Tag: b.Name, N: 3, Last: first.Key},
+		{Tag: a.Name, N: 0},
+		{Tag: e.name("never made"), N: 1},
+		{Tag: a.Name, N: 7},
+		{Tag: dead.Name, N: 1},
+		{Tag: a.Name, N: -1},
+	}
+	var names []string
+	for i := range 120 {
+		names = append(names, e.segment(fmt.Sprint("one ", i), 10).Name)
+		all = append(all, driver.AllocateOf{Tag: names[i], N: 10})
+	}
+
+	e.swap(driver.TableFence, driver.RowFence, "", "{}")
+	_, contact, err := together.AllocateAllWith(e.ctx, n.pulse(1, 2), all)
+	e.must(err)
+	if contact.Met || contact.Fence == nil {
+		e.Errorf("under a fence the contact is %+v", contact)
+	}
+	equal(e, "the tag under a fence", e.tag(a.Name), a)
+	e.swap(driver.TableFence, driver.RowFence, "{}", "")
+
+	made, contact, err := together.AllocateAllWith(e.ctx, n.pulse(1, 3), all)
+	e.must(err)
+	n.wantMet("AllocateAllWith", contact)
+	n.wantRow("AllocateAllWith", 3)
+	for i, want := range []hapax.Grant{{Lo: 11, Hi: 14}, {Lo: 1, Hi: 11}, {}, {Lo: 11, Hi: 18}, {}, {}} {
+		equal(e, fmt.Sprintf("grant %d", i), made[i].Grant, want)
+	}
+	e.wantErr("a tag that was never made", made[2].Err, hapax.ErrTagNotFound)
+	e.wantErr("a deleted tag", made[4].Err, hapax.ErrTagDeleted)
+	e.wantErr("a count below 0", made[5].Err, hapax.ErrInvalidArgument)
+	equal(e, "where the first may be handed back to", made[0].From, 1)
+	equal(e, "the mark of a", e.tag(a.Name).Mark, 18)
+	for i, name := range names {
+		equal(e, "the grant of "+name, made[6+i].Grant, hapax.Grant{Lo: 1, Hi: 11})
+	}
+	e.must(e.store.HandBack(e.ctx, made[0].Allocation, 5))
+	e.must(e.store.HandBack(e.ctx, made[3].Allocation, 12))
+	e.wantErr("a hand-back of what others were granted after", e.store.HandBack(e.ctx, made[1].Allocation, 2), hapax.ErrLeaseLost)
+	equal(e, "the next grant of a", e.allocate(a.Name, 1).Grant, hapax.Grant{Lo: 12, Hi: 13})
+
+	_, contact, err = together.AllocateAllWith(e.ctx, n.pulse(9, 10), all)
+	e.must(err)
+	n.wantNotMet("allocations of a row that went back", contact)
+}

@@ -69,7 +69,7 @@ func (g *Guarded) turn() {
 		g.opts.Log.Debug("the guard tries again", "state", string(state), "err", err)
 	}
 	if (state == Fenced || state == Refusing) && g.life.Err() == nil {
-		g.hinder(err)
+		g.noteFailure(err)
 	}
 	g.tell()
 	g.mu.Lock()
@@ -83,9 +83,9 @@ func (g *Guarded) turn() {
 	}
 }
 
-// hinder notes how a turn towards healing ended. What is wrong with more than the way to the
+// noteFailure notes how a turn towards healing ended. What is wrong with more than the way to the
 // store is told, once.
-func (g *Guarded) hinder(err error) {
+func (g *Guarded) noteFailure(err error) {
 	if errors.Is(err, hapax.ErrStoreUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return
 	}
@@ -109,7 +109,7 @@ func (g *Guarded) within(limit time.Duration, f func(context.Context, store) err
 	}
 	ctx, cancel := context.WithTimeout(g.life, limit)
 	defer cancel()
-	err = g.heed(g.beats, s, f(ctx, s))
+	err = g.replaceLost(g.beats, s, f(ctx, s))
 	if err != nil && ctx.Err() != nil && g.life.Err() == nil {
 		g.beats.drop(s)
 	}
@@ -143,7 +143,10 @@ func (g *Guarded) beat() error {
 		if err := g.beatOnce(ctx, s); err != nil {
 			return err
 		}
-		return g.look(ctx, s)
+		if err := g.look(ctx, s); err != nil {
+			return err
+		}
+		return g.compare(ctx, s)
 	})
 	g.mu.Lock()
 	cutOff := g.state == Serving && g.isCutOffLocked(g.now())
@@ -167,7 +170,7 @@ func (g *Guarded) look(ctx context.Context, s store) error {
 	if err != nil {
 		return err
 	}
-	due, silent, err := g.sight(rows)
+	due, silent, err := g.noteRows(rows)
 	if err != nil {
 		return err
 	}
@@ -192,9 +195,9 @@ func (g *Guarded) look(ctx context.Context, s store) error {
 	return nil
 }
 
-// sight notes what the rows say, and returns whether a survey is due, and who has not
+// noteRows notes what the rows say, and returns whether a survey is due, and who has not
 // advanced for as long as a living node may take.
-func (g *Guarded) sight(rows map[string][]byte) (due bool, silent []string, err error) {
+func (g *Guarded) noteRows(rows map[string][]byte) (due bool, silent []string, err error) {
 	known, compacted := g.witness.peersKnown()
 	g.mu.Lock()
 	defer g.mu.Unlock()

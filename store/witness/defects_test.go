@@ -377,7 +377,7 @@ func TestReturnsAfterAStatement(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.within(5 * time.Second)
-			d.link.mend()
+			d.link.restore()
 			time.Sleep(time.Second)
 			d.within(12 * time.Second)
 			a.must("t", 10)

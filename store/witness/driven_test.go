@@ -12,9 +12,9 @@ import (
 // backups are what stores are put back from.
 type backups struct{ older, other *memstore.Store }
 
-// A node is brought into each state in which its process runs, and what the events stand
-// for happens to it: it goes where the table of states says. How a decision ends Fenced
-// and Refusing is what most other tests are about.
+// A node is brought into each state, and what the events stand for happens to it: it goes
+// where the table of states says. One that leaves has left in any case. How a decision
+// ends Fenced and Refusing is what most other tests are about.
 func TestStatesDriven(t *testing.T) {
 	type happening func(f *fleet, a *machine, before *backups)
 	states := map[witness.State]happening{
@@ -32,6 +32,11 @@ func TestStatesDriven(t *testing.T) {
 			f.store.Restore(b.older)
 			time.Sleep(1100 * time.Millisecond)
 		},
+		witness.Leaving: func(_ *fleet, a *machine, _ *backups) {
+			a.link.set(func(string) error { time.Sleep(350 * time.Millisecond); return nil }, nil)
+			go func() { _ = a.Guarded.Close() }()
+		},
+		witness.Left: func(_ *fleet, a *machine, _ *backups) { _ = a.Guarded.Close() },
 	}
 	events := map[string]struct {
 		happens happening
@@ -94,7 +99,10 @@ func TestStatesDriven(t *testing.T) {
 						t.Fatalf("at first it is %s", st)
 					}
 					e.happens(f, a, before)
-					want := e.after[from]
+					want, ok := e.after[from]
+					if !ok {
+						want = witness.Left
+					}
 					for began := time.Now(); a.Status().State != want; time.Sleep(time.Millisecond) {
 						if time.Since(began) > 2*time.Second {
 							t.Fatalf("it is %+v; want %s", a.Status(), want)

@@ -112,10 +112,10 @@ func evidenceOf(r record) evidence {
 	return e
 }
 
-// testify sees to it that what this node knows stands in the store, under the word that
+// giveEvidence sees to it that what this node knows stands in the store, under the word that
 // was asked with. It looks each time: a copy of the store may hold what the node said
 // when it knew less.
-func (g *Guarded) testify(ctx context.Context, s store, ask string) error {
+func (g *Guarded) giveEvidence(ctx context.Context, s store, ask string) error {
 	prefix := ask + "/" + g.run + "/"
 	stands, err := s.Row(ctx, driver.TableEvidence, partName(prefix, 0))
 	if err != nil {
@@ -228,9 +228,9 @@ type need struct {
 	about  Node
 }
 
-// A hearing is all that tells who is accounted for: what was said about a fence, and
+// An inquiry is all that tells who is accounted for: what was said about a fence, and
 // what the store shows.
-type hearing struct {
+type inquiry struct {
 	fence  *Fence
 	said   map[string]evidence  // by processes
 	files  map[string]evidence  // by witness files that operators gave
@@ -243,8 +243,8 @@ type hearing struct {
 }
 
 // inquire reads all that tells who is accounted for.
-func (g *Guarded) inquire(ctx context.Context, s store, f *Fence) (*hearing, error) {
-	h := &hearing{fence: f}
+func (g *Guarded) inquire(ctx context.Context, s store, f *Fence) (*inquiry, error) {
+	h := &inquiry{fence: f}
 	var err error
 	if h.said, err = readEvidence(ctx, s, f.Ask+"/"); err != nil {
 		return nil, err
@@ -271,10 +271,10 @@ func (g *Guarded) inquire(ctx context.Context, s store, f *Fence) (*hearing, err
 	return h, nil
 }
 
-// weigh finds out who is not accounted for. A row is, if a process that has it as its
+// findMissing finds out who is not accounted for. A row is, if a process that has it as its
 // own, or a finder that saw it end, knows of as many grants as anybody has seen it ask
 // for; or if an operator spoke for it.
-func (h *hearing) weigh() *account {
+func (h *inquiry) findMissing() *account {
 	a := &account{joins: h.joins, statements: h.stated, manual: h.manual, lines: newLines()}
 	needs := map[string]need{}
 	know := func(row string, grants int64, name, address string) {

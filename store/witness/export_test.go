@@ -32,6 +32,36 @@ func AwaitTick(t *testing.T, path string) {
 	_ = os.Remove(probe)
 }
 
+// AllocateTogether has a node make each allocation as those that go together.
+func (g *Guarded) AllocateTogether() {
+	g.allocations.mu.Lock()
+	defer g.allocations.mu.Unlock()
+	g.allocations.few = 0
+}
+
+// CountSyncs counts how often a witness is made durable from now on.
+func CountSyncs(w *Witness) (syncs func() int) {
+	w.writer.Lock()
+	defer w.writer.Unlock()
+	c := &counting{logFile: w.log.file}
+	w.log.file = c
+	return func() int {
+		w.writer.Lock()
+		defer w.writer.Unlock()
+		return c.syncs
+	}
+}
+
+type counting struct {
+	logFile
+	syncs int
+}
+
+func (c *counting) Sync() error {
+	c.syncs++
+	return c.logFile.Sync()
+}
+
 // SetUptime replaces the machine's clock for a test.
 func SetUptime(t *testing.T, f func() (boot string, ms int64)) {
 	old := uptime

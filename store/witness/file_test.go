@@ -110,7 +110,7 @@ func TestFullDisk(t *testing.T) {
 	if w.Failed() == nil {
 		t.Error("the failure is not told")
 	}
-	if err := w.mend(); err != nil || w.Failed() != nil {
+	if err := w.rewrite(); err != nil || w.Failed() != nil {
 		t.Errorf("once there is room: %v, %v", err, w.Failed())
 	}
 	said, err := Read(w.log.path)

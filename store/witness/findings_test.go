@@ -276,7 +276,7 @@ func TestSeenFromBeforeThePrimaryChanged(t *testing.T) {
 		f.store.Restore(replica)
 		a.link.setPrimary("p2")
 		b.link.setPrimary("p2")
-		b.link.mend()
+		b.link.restore()
 		time.AfterFunc(2*time.Second, a.link.unhang)
 		for range 20 {
 			_ = b.take("t", 100)
@@ -371,7 +371,7 @@ func TestSpokeAndWasCutOff(t *testing.T) {
 		c.link.hang()
 		f.store.Restore(healed)
 		time.AfterFunc(2*time.Second, c.link.unhang)
-		b.link.mend()
+		b.link.restore()
 		b.within(20 * time.Second)
 		c.within(20 * time.Second)
 	})
@@ -484,7 +484,7 @@ func TestOutage(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for _, m := range nodes {
-			m.link.mend()
+			m.link.restore()
 		}
 		began := time.Now()
 		for _, m := range nodes {
@@ -522,7 +522,7 @@ func TestReturnsToARestoredStore(t *testing.T) {
 		time.AfterFunc(2*time.Second, b.link.unhang)
 		time.AfterFunc(2*time.Second, c.link.unhang)
 		f.store.Restore(backup)
-		a.link.mend()
+		a.link.restore()
 		for _, m := range []*machine{a, b, c} {
 			m.within(30 * time.Second)
 		}

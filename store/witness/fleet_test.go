@@ -243,7 +243,7 @@ func (l *link) cut() {
 	l.down = true
 }
 
-func (l *link) mend() {
+func (l *link) restore() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.down, l.hangs = false, false
@@ -378,6 +378,17 @@ func (c *conn) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n i
 	return a, c.contact(ct), err
 }
 
+func (c *conn) AllocateAllWith(ctx context.Context, p driver.Pulse, all []driver.AllocateOf) ([]driver.Allocated, driver.Contact, error) {
+	if err := c.pass(ctx, "allocate all"); err != nil {
+		return nil, driver.Contact{}, err
+	}
+	made, ct, err := c.Store.AllocateAllWith(ctx, p, all)
+	if lost := c.after("allocate all"); lost != nil {
+		return nil, driver.Contact{}, lost
+	}
+	return made, c.contact(ct), err
+}
+
 func (c *conn) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
 	if err := c.pass(ctx, "handback"); err != nil {
 		return driver.Contact{}, err
@@ -426,6 +437,13 @@ func (c *conn) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, 
 		return nil, err
 	}
 	return c.Store.Tags(ctx, after, limit)
+}
+
+func (c *conn) TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error) {
+	if err := c.pass(ctx, "named"); err != nil {
+		return nil, err
+	}
+	return c.Store.TagsNamed(ctx, names)
 }
 
 func (c *conn) HealTag(ctx context.Context, def hapax.Tag) (hapax.Tag, error) {

@@ -80,10 +80,8 @@ func (g *Guarded) grant(ctx context.Context, known func() func(line string) (Pai
 		}
 		got, err := call(ctx, s, p)
 		if err == nil {
-			if want, ok := was(got.line); ok && got.from.Less(want) {
-				err = g.isBehind(fmt.Errorf("%w: %s was at token %d, mark %d, and was at token %d, mark %d before",
-					hapax.ErrStoreRolledBack, got.line, got.from.Token, got.from.Mark, want.Token, want.Mark))
-			}
+			want, ok := was(got.line)
+			err = g.judgeGrant(got, want, ok)
 		}
 		if err != nil {
 			return nothing{}, err
@@ -93,12 +91,24 @@ func (g *Guarded) grant(ctx context.Context, known func() func(line string) (Pai
 	return err
 }
 
-// record makes a grant durable in the witness, and judges whether it may be used.
-func (g *Guarded) record(p pulse, got granted) error {
+// judgeGrant compares where a grant began with what the witness knew before the call.
+func (g *Guarded) judgeGrant(got granted, want Pair, known bool) error {
+	if known && got.from.Less(want) {
+		return g.isBehind(fmt.Errorf("%w: %s was at token %d, mark %d, and was at token %d, mark %d before",
+			hapax.ErrStoreRolledBack, got.line, got.from.Token, got.from.Mark, want.Token, want.Mark))
+	}
+	return nil
+}
+
+// record makes the grants of one call durable in the witness, and judges whether they may
+// be used.
+func (g *Guarded) record(p pulse, all ...granted) error {
 	err := g.witness.commit(func(b *record) error {
-		b.Lines[got.line] = got.to
-		if g.witness.state.Defs[got.of] != got.def {
-			b.Defs[got.of] = got.def
+		for _, got := range all {
+			b.Lines[got.line] = b.Lines[got.line].max(got.to)
+			if g.witness.state.Defs[got.of] != got.def {
+				b.Defs[got.of] = got.def
+			}
 		}
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -110,6 +120,11 @@ func (g *Guarded) record(p pulse, got granted) error {
 	})
 	if err != nil {
 		return err
+	}
+	for _, got := range all {
+		if tag, ok := CutTagLine(got.line); ok {
+			g.used.add(tag)
+		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -225,7 +240,7 @@ func ask[T any](ctx context.Context, g *Guarded, f func(context.Context, store) 
 	}
 	v, err := f(ctx, s)
 	g.calls.answered(s, began, err == nil || ctx.Err() == nil, g.opts.Timeout)
-	return v, g.heed(g.calls, s, err)
+	return v, g.replaceLost(g.calls, s, err)
 }
 
 // asServing is ask on behalf of somebody who wants to change or use something.
@@ -239,10 +254,10 @@ func asServing[T any](ctx context.Context, g *Guarded, f func(context.Context, s
 	return ask(ctx, g, f)
 }
 
-// heed replaces a handle whose driver has found by itself that its store went back or
+// replaceLost replaces a handle whose driver has found by itself that its store went back or
 // is another one, and has the node join anew: what is wrong shows then. A handle that is
 // closed was replaced while it was used.
-func (g *Guarded) heed(h *handle, s store, err error) error {
+func (g *Guarded) replaceLost(h *handle, s store, err error) error {
 	switch {
 	case err == nil || errors.Is(err, hapax.ErrFenced):
 		return err
@@ -280,11 +295,34 @@ func (g *Guarded) Ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return g.witness.mend()
+	return g.witness.rewrite()
 }
 
 // Allocate implements hapax.SegmentStore.
-func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (a hapax.Allocation, err error) {
+func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	if err := hapax.ValidateName("tag", tag); err != nil {
+		return hapax.Allocation{}, err
+	}
+	if done := g.allocateWithOthers(driver.AllocateOf{Tag: tag, N: n, Last: last}); done != nil {
+		select {
+		case made := <-done:
+			if !made.alone {
+				return made.Allocation, made.Err
+			}
+			g.allocations.enterAlone()
+		case <-ctx.Done():
+			if err := g.serving(ctx); err != nil {
+				return hapax.Allocation{}, err
+			}
+			return hapax.Allocation{}, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, context.Cause(ctx))
+		}
+	}
+	defer g.allocations.leave()
+	return g.allocate(ctx, tag, n, last)
+}
+
+// allocate makes one allocation by itself.
+func (g *Guarded) allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (a hapax.Allocation, err error) {
 	err = g.grant(ctx, func() func(string) (Pair, bool) {
 		want, ok := g.witness.Pair(TagLine(tag))
 		return func(string) (Pair, bool) { return want, ok }
@@ -296,12 +334,17 @@ func (g *Guarded) Allocate(ctx context.Context, tag string, n int64, last hapax.
 		if err = g.found(ctx, s, p, c, err); err != nil {
 			return granted{}, g.missing(line, known, err)
 		}
-		return granted{line, Pair{a.Tag.Token, a.Grant.Lo}, Pair{a.Tag.Token, a.Grant.Hi}, line, defOf(a.Tag)}, sound(line, a.Grant)
+		return grantedOf(line, a), sound(line, a.Grant)
 	})
 	if err != nil {
 		return hapax.Allocation{}, err
 	}
 	return a, nil
+}
+
+// grantedOf is what an allocation has brought of a tag's line.
+func grantedOf(line string, a hapax.Allocation) granted {
+	return granted{line, Pair{a.Tag.Token, a.Grant.Lo}, Pair{a.Tag.Token, a.Grant.Hi}, line, defOf(a.Tag)}
 }
 
 // sound judges a grant by itself.

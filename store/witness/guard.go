@@ -30,7 +30,9 @@ type Guarded struct {
 	loop    sync.WaitGroup
 	kick    chan struct{} // holds an element while the loop is to take a turn at once
 
-	handBacks handBacks
+	handBacks   handBacks
+	allocations allocations
+	used        used
 
 	mu      sync.Mutex // guards what follows; never held during I/O
 	state   State
@@ -44,7 +46,7 @@ type Guarded struct {
 	peers   map[string]*sighting // other rows of the store, by name
 	told    Status               // as Options.Changed was told last
 
-	hindered error // what keeps the node from its part in healing, and time alone does not mend
+	hindered error // what keeps the node from its part in healing, and time alone does not cure
 
 	older    map[string]olderNode // heartbeats of an older version; only the loop uses it
 	attempts int                  // to register, each of which has a row of its own
@@ -68,6 +70,7 @@ type member struct {
 	waits   time.Duration // since when every living node is given the time to meet the store
 	quick   bool          // it need not wait: nobody else can have been granted anything meanwhile
 	heard   []string      // it waits for these processes alone, which were heard for a decision, as it was
+	unheard []string      // the nodes that it went on without, where nobody served
 	primary string
 	asks    bool          // it has served, and another primary answers: it needs nobody else who serves
 	known   bool          // it has surveyed the store

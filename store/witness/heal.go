@@ -172,11 +172,11 @@ func (g *Guarded) heal(ctx context.Context, s store) error {
 		return err
 	}
 	if f.Ask != "" {
-		if err := g.testify(ctx, s, f.Ask); err != nil {
+		if err := g.giveEvidence(ctx, s, f.Ask); err != nil {
 			return err
 		}
 	}
-	return g.preside(ctx, s, f, raw)
+	return g.askAndDecide(ctx, s, f, raw)
 }
 
 // findOwn adds this node to those who have found themselves behind, if it is.
@@ -301,7 +301,7 @@ func (g *Guarded) swapFence(ctx context.Context, s store, raw []byte, next *Fenc
 		err = fmt.Errorf("%w: the fence was changed meanwhile", hapax.ErrStoreUnavailable)
 	}
 	if err == nil && next != nil {
-		g.meet(next)
+		g.takeFence(next)
 	}
 	return unavailable(err)
 }
@@ -369,8 +369,8 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 	return nil
 }
 
-// preside asks, and decides when all have spoken.
-func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) error {
+// askAndDecide asks, and decides when all have spoken.
+func (g *Guarded) askAndDecide(ctx context.Context, s store, f *Fence, raw []byte) error {
 	g.mu.Lock()
 	now, wait := g.now(), g.opts.wait()
 	if !g.shared {
@@ -397,7 +397,7 @@ func (g *Guarded) preside(ctx context.Context, s store, f *Fence, raw []byte) er
 	if err != nil {
 		return err
 	}
-	a := h.weigh()
+	a := h.findMissing()
 	next := *f
 	told := !next.lacks(a.missing, a.manual)
 	switch waits := len(a.missing) > 0 || next.Manual && !next.Approved || g.holds(f); {

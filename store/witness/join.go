@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -20,7 +21,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	}
 	if f, _, err := readFence(ctx, s); err != nil || f != nil {
 		if err == nil {
-			g.meet(f)
+			g.takeFence(f)
 		}
 		return err
 	}
@@ -68,6 +69,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 	if err != nil {
 		return unavailable(err)
 	}
+	isFresh := g.witness.StoreID() == ""
 	err = g.witness.commit(func(b *record) error { // whose store it is shows only now that all had the time to speak up
 		hasLeft := g.witness.state.Left != nil && g.witness.state.Left.Row != ""
 		if !hasLeft && g.witness.state.Store != "" {
@@ -79,10 +81,14 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 		b.Left = &departure{}
 		return nil
 	})
-	if err == nil {
-		g.apply(joined, nil, nil)
+	if err != nil {
+		return err
 	}
-	return err
+	if isFresh {
+		g.tellUnheard()
+	}
+	g.apply(joined, nil, nil)
+	return nil
 }
 
 // surveyFirst makes the survey of a process that joins, and reports whether it is over.
@@ -308,7 +314,7 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if _, _, err := g.sight(rows); err != nil {
+	if _, _, err := g.noteRows(rows); err != nil {
 		return false, err
 	}
 	if !g.mayBeReady() {
@@ -335,11 +341,44 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 		all = all && vouches
 		serves = serves || vouches && about.Serves
 	}
-	if all && (serves || m.asks || m.hasHeardLocked(g)) || g.now()-max(m.waits, g.beats.dialledAt()) >= longest {
-		m.asks = false
-		return true, nil
+	switch {
+	case all && (serves || m.asks || m.hasHeardLocked(g)):
+	case g.now()-max(m.waits, g.beats.dialledAt()) < longest:
+		return false, nil
+	case !serves:
+		m.unheard = g.unheardLocked(nodes)
 	}
-	return false, nil
+	m.asks = false
+	return true, nil
+}
+
+// unheardLocked returns the nodes whose rows have not ended, and that this process has not
+// heard.
+func (g *Guarded) unheardLocked(nodes map[string]nodeRow) []string {
+	var names []string
+	for name, other := range g.peers {
+		if other.how == "" && !other.met {
+			names = append(names, cmp.Or(nodes[name].Name, name))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// toldOfUnheard is how many nodes are named at most that were not heard.
+const toldOfUnheard = 10
+
+// tellUnheard warns of nodes that nobody speaks for, if the store was put back: this one
+// has not used it before, and nobody who serves has met it.
+func (g *Guarded) tellUnheard() {
+	g.mu.Lock()
+	names := g.me.unheard
+	g.mu.Unlock()
+	if len(names) == 0 {
+		return
+	}
+	g.opts.Log.Warn("this node is the first that uses the store, and has not heard nodes that have used it before; if the store was restored from a backup, numbers that they were granted since would be granted again: stop all nodes, and raise each tag above what was used (hapax tags set NAME --floor N)",
+		"nodes", strings.Join(names[:min(len(names), toldOfUnheard)], ", "), "count", len(names))
 }
 
 // hasHeardLocked reports whether all who were heard for the decision have joined again, as

@@ -69,15 +69,15 @@ func LookAt(ctx context.Context, opened driver.Store, path string) (Look, error)
 	if err := l.nodes(ctx, s); err != nil {
 		return l, err
 	}
-	if l.Behind, err = foresee(ctx, s, state); err != nil {
+	if l.Behind, err = judgeAs(ctx, s, state); err != nil {
 		return l, err
 	}
 	return l, l.older(ctx, s)
 }
 
-// foresee judges a store as a node with that witness does when it joins, and again with
+// judgeAs judges a store as a node with that witness does when it joins, and again with
 // its first survey, and returns what it would be refused for.
-func foresee(ctx context.Context, s store, state record) (cause, err error) {
+func judgeAs(ctx context.Context, s store, state record) (cause, err error) {
 	g := &Guarded{witness: &Witness{state: state}, run: rand.Text()}
 	g.witness.closed = true // nothing is written
 	verdict, _, cause, err := g.identify(ctx, s)

@@ -160,6 +160,7 @@ func guard(calls, beats *handle, w *Witness, opts Options) (*Guarded, error) {
 		opts: opts, witness: w, calls: calls, beats: beats, run: rand.Text(), kick: make(chan struct{}, 1),
 		state: Joining, changed: make(chan struct{}), shared: true, peers: map[string]*sighting{},
 	}
+	g.allocations.few = allocateAlone
 	calls.clock, beats.clock = opts.Clock, opts.Clock
 	if l := w.latch(); l.State != "" {
 		g.state = l.State
@@ -303,11 +304,5 @@ func (h *handle) close() error {
 
 func errClosed() error { return fmt.Errorf("%w: the store", hapax.ErrClosed) }
 
-// unavailable gives an error that carries no code of ours that of a store which
-// cannot be reached.
-func unavailable(err error) error {
-	if err != nil && hapax.CodeOf(err) == hapax.ErrInternal.Code() {
-		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
-	}
-	return err
-}
+// unavailable is the rule of what is not the store's word.
+func unavailable(err error) error { return hapax.StoreError(err) }

@@ -2,6 +2,7 @@ package witness_test
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -165,44 +167,62 @@ func TestNodeThatNobodySurveyed(t *testing.T) {
 	})
 }
 
-// A line that was set back by itself, as by a table of tags that was put back alone, is found
-// within a minute by who used it, although he asks for nothing: another may be granted it.
+// The lines alone are put back, and all rows are as they were. A node that lives and was
+// granted numbers of them finds it with its next heartbeats; where it has left, those who
+// speak for it find it with their next survey.
 func TestLineSetBackByItself(t *testing.T) {
-	world(t, func(t *testing.T, f *fleet) {
-		a, b := f.start("a"), f.start("b")
-		f.serve(12*time.Second, a, b)
-		time.Sleep(2 * time.Second)
-		backup := f.store.Snapshot()
-		a.must("t", 5000)
-		time.Sleep(2 * time.Second)
-		for _, table := range []string{driver.TableBeats, driver.TableNodes} {
-			rows, err := f.store.ListRows(t.Context(), table, "", 10)
+	for _, c := range []struct {
+		who    string
+		leaves bool
+		within time.Duration
+	}{{"a", false, 2500 * time.Millisecond}, {"b", true, 65 * time.Second}} {
+		world(t, func(t *testing.T, f *fleet) {
+			a, b := f.start("a"), f.start("b")
+			f.serve(12*time.Second, a, b)
+			time.Sleep(2 * time.Second)
+			backup := f.store.Snapshot()
+			a.must("t", 5000)
+			time.Sleep(2 * time.Second)
+			if c.leaves {
+				a.stop()
+				time.Sleep(3 * time.Second)
+			}
+			keepRows(t, backup, f.store)
+			f.store.Restore(backup)
+			began := time.Now()
+			f.until("the fence", func() bool { return f.standing() != nil })
+			if f.standing().Node != c.who || time.Since(began) > c.within {
+				t.Errorf("%s found it after %v; want %s within %v", f.standing().Node, time.Since(began), c.who, c.within)
+			}
+			b.within(20 * time.Second)
+			if !c.leaves {
+				a.within(20 * time.Second)
+			}
+		})
+	}
+}
+
+// keepRows gives a copy of a store the rows that the store has now.
+func keepRows(t *testing.T, backup, now *memstore.Store) {
+	t.Helper()
+	for _, table := range []string{driver.TableBeats, driver.TableNodes} {
+		rows, err := now.ListRows(t.Context(), table, "", 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows {
+			old, err := backup.Row(t.Context(), table, r.Name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, r := range rows {
-				old, err := backup.Row(t.Context(), table, r.Name)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if string(old) == string(r.Value) {
-					continue
-				}
-				if ok, err := backup.SwapRow(t.Context(), table, r.Name, old, r.Value); !ok || err != nil {
-					t.Fatal(ok, err)
-				}
+			if string(old) == string(r.Value) {
+				continue
+			}
+			if ok, err := backup.SwapRow(t.Context(), table, r.Name, old, r.Value); !ok || err != nil {
+				t.Fatal(ok, err)
 			}
 		}
-		f.store.Restore(backup)
-		began := time.Now()
-		f.until("the fence", func() bool { return f.standing() != nil })
-		if f.standing().Node != "a" || time.Since(began) > 65*time.Second {
-			t.Errorf("%s found it after %v; want a within a minute", f.standing().Node, time.Since(began))
-		}
-		for _, m := range []*machine{a, b} {
-			m.within(20 * time.Second)
-		}
-	})
+	}
 }
 
 // A mark was set back by hand, and all rows are as they were: a grant tells, and a survey.
@@ -327,7 +347,7 @@ func lostWork(f *fleet) (a, c *machine) {
 func TestHealerWaits(t *testing.T) {
 	world(t, func(t *testing.T, f *fleet) {
 		a, c := lostWork(f)
-		a.link.mend()
+		a.link.restore()
 		time.AfterFunc(2*time.Second, c.link.unhang)
 		for _, m := range []*machine{a, c} {
 			m.within(40 * time.Second)
@@ -353,7 +373,7 @@ func finderMustSpeak(t *testing.T, restarted bool) {
 		}
 		f.until("the fence of c", func() bool { return f.standing() != nil })
 		c.crash()
-		a.link.mend()
+		a.link.restore()
 		f.until("who is missing", func() bool { fence := f.standing(); return fence != nil && len(fence.Missing) == 1 })
 		c.start()
 		for _, m := range []*machine{a, c} {
@@ -382,7 +402,7 @@ func TestMarkedSilentAfterTheLoss(t *testing.T) {
 		if fence := f.standing(); fence == nil || !slices.ContainsFunc(fence.Missing, func(n witness.Node) bool { return n.Name == "a" }) {
 			t.Errorf("the fence is %+v; want a missing", fence)
 		}
-		a.link.mend()
+		a.link.restore()
 		f.twice = nil // c went on: its last heartbeat is in the copy, a listed case
 		for _, m := range []*machine{a, b, c} {
 			m.within(40 * time.Second)
@@ -444,7 +464,7 @@ func TestGoesBackWhileItIsRaised(t *testing.T) {
 		c.link.hang() // so that another asks
 		f.until("the question", func() bool { fence := f.standing(); return fence != nil && fence.Ask != "" })
 		c.link.unhang()
-		time.AfterFunc(20*time.Second, c.link.mend)
+		time.AfterFunc(20*time.Second, c.link.restore)
 		for _, m := range []*machine{a, b, c} {
 			m.within(40 * time.Second)
 		}
@@ -493,6 +513,60 @@ func TestFloorOnAWipedStore(t *testing.T) {
 		a.within(5 * time.Second)
 		if tag, err := f.store.Tag(t.Context(), "t"); err != nil || tag.Mark < 1_000_000 {
 			t.Errorf("the tag is at %d, error %v; want the floor or more", tag.Mark, err)
+		}
+	})
+}
+
+// The witness is synced with grants, and not with heartbeats.
+func TestSyncsWithGrants(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(2 * time.Second)
+		syncs := witness.CountSyncs(a.witness)
+		time.Sleep(20 * time.Second)
+		if n := syncs(); n != 0 {
+			t.Errorf("20 s of heartbeats took %d syncs; want none", n)
+		}
+		for range 5 {
+			a.must("t", 10)
+		}
+		if n := syncs(); n != 5 {
+			t.Errorf("5 grants took %d syncs; want 5", n)
+		}
+	})
+}
+
+// A store is put back after all disks were lost: nobody who can know is left, and the
+// first node names those whom nobody heard. One that finds somebody who serves, or has used
+// the store before, does not.
+func TestNamesWhomNobodyHeard(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(2 * time.Second)
+		a.crash()
+		b.crash()
+		var first, second, again alarms
+		warns := func(a *alarms) witness.Options {
+			return witness.Options{Log: slog.New(slog.NewTextHandler(a, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+		}
+		c := f.start("c", warns(&first))
+		f.serve(12*time.Second, c)
+		d := f.start("d", warns(&second))
+		f.serve(12*time.Second, d)
+		d.crash()
+		c.crash()
+		c.opts.Log = warns(&again).Log
+		c.start()
+		f.serve(12*time.Second, c)
+		for name, c := range map[string]struct {
+			said *alarms
+			want bool
+		}{"first": {&first, true}, "second": {&second, false}, "again": {&again, false}} {
+			if has := strings.Contains(c.said.all(), `nodes="a, b" count=2`); has != c.want {
+				t.Errorf("the %s says %q; names a and b: %v, want %v", name, c.said.all(), has, c.want)
+			}
 		}
 	})
 }

@@ -140,7 +140,7 @@ func (g *Guarded) declare(ctx context.Context, st Statement) (Adoption, error) {
 	}
 	if wrong {
 		a.Other = g.witness.StoreID()
-		if err := g.foresee(ctx, s, st, &a); err != nil || st.DryRun {
+		if err := g.judgeOther(ctx, s, st, &a); err != nil || st.DryRun {
 			return a, err
 		}
 		g.mu.Lock()
@@ -189,10 +189,10 @@ func (g *Guarded) awaitVerdict(ctx context.Context, wait time.Duration) (wrong b
 	}
 }
 
-// foresee judges a statement about another store than this node's before anything is
+// judgeOther judges a statement about another store than this node's before anything is
 // written to that: as if all who advance their rows there had spoken, and those who lived
 // on this node's store.
-func (g *Guarded) foresee(ctx context.Context, s store, st Statement, a *Adoption) error {
+func (g *Guarded) judgeOther(ctx context.Context, s store, st Statement, a *Adoption) error {
 	before, err := readRows(ctx, s, driver.TableBeats)
 	if err != nil {
 		return err
@@ -278,12 +278,12 @@ func (g *Guarded) speakFor(ctx context.Context, s store, f *Fence, st Statement,
 
 // judgeStatement judges a statement by what was said before it, and returns all that
 // is stated with it.
-func (g *Guarded) judgeStatement(ctx context.Context, s store, st Statement, h *hearing, a *Adoption) (map[string]statement, error) {
+func (g *Guarded) judgeStatement(ctx context.Context, s store, st Statement, h *inquiry, a *Adoption) (map[string]statement, error) {
 	have, err := readLines(ctx, s)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	missing := h.weigh().missing
+	missing := h.findMissing().missing
 	a.Spoke = len(h.said)
 	targets := slices.DeleteFunc(slices.Clone(missing), func(n Node) bool {
 		return st.Row != "" && !n.isNamed(st.Row)
@@ -296,7 +296,7 @@ func (g *Guarded) judgeStatement(ctx context.Context, s store, st Statement, h *
 	for i, t := range st.Witness {
 		with.files[fmt.Sprintf("%s-%d", g.run, i)] = evidenceOfFile(t)
 	}
-	still := with.weigh().missing
+	still := with.findMissing().missing
 	with.stated = maps.Clone(h.stated)
 	for _, n := range targets {
 		if isAmong(n, still) && st.Floor > 0 {
@@ -304,7 +304,7 @@ func (g *Guarded) judgeStatement(ctx context.Context, s store, st Statement, h *
 		}
 		a.Stated = append(a.Stated, n)
 	}
-	now := with.weigh()
+	now := with.findMissing()
 	a.Missing = now.missing
 	known, tag := highest(now.lines, have)
 	a.Proposed = known + proposedMargin
@@ -471,7 +471,7 @@ func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
 			if err != nil {
 				return nil, err
 			}
-			st.Missing = h.weigh().missing
+			st.Missing = h.findMissing().missing
 		}
 		for _, n := range st.Missing {
 			missing[n.Row] = n

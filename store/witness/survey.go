@@ -97,7 +97,7 @@ func (g *Guarded) surveyOn(h *handle) {
 		s, err := h.get(ctx)
 		if err == nil {
 			began := g.now()
-			err = g.heed(h, s, g.survey(ctx, s))
+			err = g.replaceLost(h, s, g.survey(ctx, s))
 			h.answered(s, began, err == nil || ctx.Err() == nil, g.opts.Timeout)
 		}
 		g.mu.Lock()

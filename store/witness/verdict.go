@@ -118,7 +118,7 @@ func (g *Guarded) judge(ctx context.Context, s store, p pulse, c driver.Contact)
 		if err != nil {
 			return err
 		}
-		g.meet(f)
+		g.takeFence(f)
 	}
 	ended, cause, err := g.judgeRow(ctx, s, p.Row, p.Was.Count, c.Row)
 	if err == nil && cause != nil {
@@ -169,8 +169,8 @@ func (g *Guarded) judgeRow(ctx context.Context, s store, row string, count int64
 	return ended, nil, nil
 }
 
-// meet takes a fence that stands in the store.
-func (g *Guarded) meet(f *Fence) {
+// takeFence takes a fence that stands in the store.
+func (g *Guarded) takeFence(f *Fence) {
 	g.apply(fenced, fmt.Errorf("%w: %s", hapax.ErrFenced, f.text()), f)
 	g.wake()
 }

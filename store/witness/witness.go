@@ -209,15 +209,15 @@ func openOn(path string, disk durable.Disk) (*Witness, error) {
 	}
 	w := &Witness{log: log, state: state, noted: newRecord(), failed: full}
 	w.shutOnce = sync.OnceValue(w.shut)
-	if err := w.settle(path + lockSuffix); err != nil && !durable.IsFull(err) {
+	if err := w.findCopied(path + lockSuffix); err != nil && !durable.IsFull(err) {
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil
 }
 
-// settle finds out whether the witness is that of the process before, or a copy of it,
+// findCopied finds out whether the witness is that of the process before, or a copy of it,
 // whose original may have gone on.
-func (w *Witness) settle(lock string) error {
+func (w *Witness) findCopied(lock string) error {
 	f, err := os.Open(lock)
 	if err != nil {
 		return fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
@@ -340,9 +340,9 @@ func (w *Witness) Failed() error {
 	return w.failed
 }
 
-// mend writes the witness anew where an earlier write failed, and reports whether it
+// rewrite writes the witness anew where an earlier write failed, and reports whether it
 // can be written.
-func (w *Witness) mend() error {
+func (w *Witness) rewrite() error {
 	if w.Failed() == nil {
 		return nil
 	}

@@ -137,6 +137,9 @@ func (w *simulated) adopt(m *machine) *machine {
 func (w *simulated) dress(m *machine) {
 	m.link.setPrimary(fmt.Sprint("p", w.primary))
 	m.link.setWrap(w.twin)
+	if w.seed%2 == 0 {
+		m.AllocateTogether()
+	}
 	rng := rand.New(rand.NewPCG(w.seed, uint64(w.rng.Int64())))
 	var mu sync.Mutex
 	dice := func(n int) int {
@@ -297,7 +300,7 @@ func (w *simulated) event() {
 		w.say("%s is cut off", m.name)
 		m.link.cut()
 		time.Sleep(w.some(9 * time.Second))
-		m.link.mend()
+		m.link.restore()
 		w.say("%s is back", m.name)
 	case 5:
 		w.say("%s hangs", m.name)

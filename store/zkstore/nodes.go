@@ -202,6 +202,19 @@ type listing struct {
 // minKept is the length from which on a listing is worth being kept.
 const minKept = 500
 
+// ReadEach implements coord.Space.
+func (s *space) ReadEach(ctx context.Context, table string, names []string) ([][]byte, error) {
+	l, err := s.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	raws, err := s.readEach(ctx, l, s.dir(table), names)
+	if err != nil {
+		return nil, s.unavailable(ctx, err)
+	}
+	return raws, nil
+}
+
 // List implements coord.Space.
 func (s *space) List(ctx context.Context, table, after string, limit int, f func(name string, raw []byte) error) error {
 	if limit <= 0 {
@@ -392,14 +405,43 @@ func (s *space) verify(ctx context.Context, l *link) error {
 	return nil
 }
 
-// refuseFirst refuses a store of the first version, which kept workers apart from rows.
+// refuseFirst refuses a store of the first version, which kept workers apart from rows, and
+// tags without a delta.
 func (s *space) refuseFirst(ctx context.Context, l *link) error {
 	place := s.base + "/workers"
 	raw, _, err := s.get(ctx, l, place)
-	if err == nil && raw != nil {
-		err = coord.FirstFormat("node " + place)
+	if err != nil {
+		return err
 	}
-	return err
+	if raw != nil {
+		return coord.FirstFormat("node " + place)
+	}
+	first, err := call(ctx, s, l, func(conn *zk.Conn) (string, error) {
+		nodes, _, err := conn.Children(s.dir(""))
+		if errors.Is(err, zk.ErrNoNode) {
+			return "", nil
+		}
+		for _, node := range nodes {
+			node = s.dir("") + "/" + node
+			raw, _, err := conn.Get(node)
+			if err != nil && !errors.Is(err, zk.ErrNoNode) {
+				return "", err
+			}
+			if first, tells := coord.IsFirstTag(raw); first {
+				return node, nil
+			} else if tells {
+				return "", nil
+			}
+		}
+		return "", err
+	})
+	if err != nil {
+		return s.unavailable(ctx, err)
+	}
+	if first != "" {
+		return coord.FirstFormat("node " + first)
+	}
+	return nil
 }
 
 // ExcludeOlder implements driver.Exclusive: older versions refuse an identity with a format.

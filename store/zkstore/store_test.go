@@ -195,6 +195,37 @@ func TestBadURLs(t *testing.T) {
 	}
 }
 
+// TestFirstVersion: a store of the first version is refused, and left as it is for the nodes
+// that may use it, also where nothing but segments was issued of it.
+func TestFirstVersion(t *testing.T) {
+	t.Parallel()
+	server := testservers.SharedZooKeeper(t)
+	server.MustProxy()
+	conn, _, err := zk.Connect([]string{server.Addr}, 6*time.Second, zk.WithLogInfo(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for node, value := range map[string]string{
+		"/workers":     "",
+		"/tags/orders": `{"kind":"segment","start":1,"step":1000,"min_step":1000,"max_step":1000000,"mark":2001}`,
+	} {
+		path := "/" + rand.Text()
+		for _, n := range [][2]string{{"", ""}, {"/store", `{"id":"x"}`}, {"/tags", ""}, {"/tags/a", `{"kind":"snowflake","pool":"default"}`}, {node, value}} {
+			if _, err := conn.Create(path+n[0], []byte(n[1]), 0, zk.WorldACL(zk.PermAll)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := zkstore.Open(t.Context(), server.URL+path, zkstore.Options{Timeout: patience.Call})
+		if !errors.Is(err, hapax.ErrStoreCorrupt) || !strings.Contains(err.Error(), "9fd0ef2") {
+			t.Errorf("with %s: error is %v; want ErrStoreCorrupt that names 9fd0ef2", node, err)
+		}
+		if _, stat, err := conn.Get(path + "/store"); err != nil || stat.Version != 0 {
+			t.Errorf("with %s: the store's node is at %+v, error %v; want it as it was", node, stat, err)
+		}
+	}
+}
+
 // TestNew: a store on the caller's connection is the one that Open finds, goes on
 // when the connection was lost, and leaves it open.
 func TestNew(t *testing.T) {

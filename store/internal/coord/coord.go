@@ -48,6 +48,10 @@ type Space interface {
 	// Read returns the current row.
 	Read(ctx context.Context, key Key) (Cell, error)
 
+	// ReadEach returns the rows of a table by these names, at most driver.MaxNamed, and nil
+	// for those that there are not. They may lag behind.
+	ReadEach(ctx context.Context, table string, names []string) ([][]byte, error)
+
 	// Swap writes next, or removes the row if next is nil, durably and in one
 	// atomic step, if the row is still old. It reports whether it did, and
 	// returns the row as it is now; that cell may be unknown.

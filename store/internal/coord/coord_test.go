@@ -37,6 +37,16 @@ func (m *memory) Read(_ context.Context, key Key) (Cell, error) {
 	return m.cellLocked(key), nil
 }
 
+func (m *memory) ReadEach(_ context.Context, table string, names []string) ([][]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	raws := make([][]byte, len(names))
+	for i, name := range names {
+		raws[i] = m.cells[Key{table, name}].Raw
+	}
+	return raws, nil
+}
+
 func (m *memory) cellLocked(key Key) Cell {
 	c, ok := m.cells[key]
 	if !ok {

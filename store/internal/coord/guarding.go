@@ -145,6 +145,31 @@ func (r *Rows) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n i
 	return a, c, err
 }
 
+// TagsNamed implements driver.Guarding.
+func (r *Rows) TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error) {
+	ctx, cancel, err := r.calls.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	raws, err := r.space.ReadEach(ctx, "", names)
+	if err != nil {
+		return nil, err
+	}
+	var tags []hapax.Tag
+	for i, raw := range raws {
+		if raw == nil {
+			continue
+		}
+		t, err := decodeTag(names[i], raw)
+		if err != nil {
+			return nil, err
+		}
+		tags = append(tags, t.Tag)
+	}
+	return tags, nil
+}
+
 // HandBackWith implements driver.Guarding.
 func (r *Rows) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
 	return r.changeTagWith(ctx, p, a.Tag.Name, func(t driver.Tag) (driver.Tag, error) { return driver.HandBack(t, a, next) })

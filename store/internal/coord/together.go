@@ -32,23 +32,16 @@ func (r *Rows) HandBackAllWith(ctx context.Context, p driver.Pulse, all []driver
 	if err := p.Check(); err != nil {
 		return nil, contact, err
 	}
-	batch := make([]*returned, len(all))
+	batch := make([]*changed, len(all))
 	for i, h := range all {
 		if err := driver.CheckHandBack(h.Allocation, h.Next); err != nil {
 			return nil, contact, err
 		}
-		batch[i] = &returned{key: tagKey(h.Tag.Name), change: tagChange(h.Tag.Name, func(t driver.Tag) (driver.Tag, error) {
+		batch[i] = &changed{key: tagKey(h.Tag.Name), change: tagChange(h.Tag.Name, func(t driver.Tag) (driver.Tag, error) {
 			return driver.HandBack(t, h.Allocation, h.Next)
 		})}
 	}
-	// Calls for the same tags take them in the same order, so that none waits for another
-	// that waits for it.
-	turns := slices.SortedFunc(slices.Values(batch), func(a, b *returned) int { return cmp.Compare(a.key.Name, b.key.Name) })
-	for some := range slices.Chunk(turns, together) {
-		if contact, err = r.handBackSome(ctx, p, some); err != nil || !contact.Met {
-			break
-		}
-	}
+	contact, err = r.changeAll(ctx, p, batch)
 	given = make([]bool, len(all))
 	for i, h := range batch {
 		given[i] = h.done
@@ -56,8 +49,21 @@ func (r *Rows) HandBackAllWith(ctx context.Context, p driver.Pulse, all []driver
 	return given, contact, err
 }
 
-// A returned is one hand-back among others.
-type returned struct {
+// changeAll changes the rows of many tags, each named once.
+func (r *Rows) changeAll(ctx context.Context, p driver.Pulse, batch []*changed) (contact driver.Contact, err error) {
+	// Calls for the same tags take them in the same order, so that none waits for another
+	// that waits for it.
+	turns := slices.SortedFunc(slices.Values(batch), func(a, b *changed) int { return cmp.Compare(a.key.Name, b.key.Name) })
+	for some := range slices.Chunk(turns, together) {
+		if contact, err = r.changeSome(ctx, p, some); err != nil || !contact.Met {
+			break
+		}
+	}
+	return contact, err
+}
+
+// A changed is the change of one row among others.
+type changed struct {
 	key    Key
 	change func(raw []byte) ([]byte, error)
 
@@ -68,7 +74,7 @@ type returned struct {
 	done    bool
 }
 
-func (r *Rows) handBackSome(ctx context.Context, p driver.Pulse, left []*returned) (contact driver.Contact, err error) {
+func (r *Rows) changeSome(ctx context.Context, p driver.Pulse, left []*changed) (contact driver.Contact, err error) {
 	ctx, cancel, err := r.calls.Begin(ctx)
 	if err != nil {
 		return contact, err
@@ -133,10 +139,10 @@ func (r *Rows) handBackSome(ctx context.Context, p driver.Pulse, left []*returne
 	}
 }
 
-// judge computes what the rows are to be, and returns those that are still to be handed
-// back. It reports false where a row has to be read first, since no error is told from one
+// judge computes what the rows are to be, and returns those that are still to be
+// changed. It reports false where a row has to be read first, since no error is told from one
 // that may be out of date.
-func judge(all []*returned) (left []*returned, judged bool, err error) {
+func judge(all []*changed) (left []*changed, judged bool, err error) {
 	judged = true
 	for _, h := range all {
 		h.next, err = h.change(h.cell.Raw)
@@ -156,7 +162,7 @@ func judge(all []*returned) (left []*returned, judged bool, err error) {
 }
 
 // stepOf returns how many of the first changes are one step.
-func stepOf(left []*returned, most int) int {
+func stepOf(left []*changed, most int) int {
 	n, size := 1, len(left[0].next)
 	for n < min(len(left), most) {
 		if size += len(left[n].next); size > togetherBytes {
@@ -168,7 +174,7 @@ func stepOf(left []*returned, most int) int {
 }
 
 // readMissing reads the rows of which nothing is known.
-func (r *Rows) readMissing(ctx context.Context, all []*returned) error {
+func (r *Rows) readMissing(ctx context.Context, all []*changed) error {
 	var (
 		wg    sync.WaitGroup
 		slots = make(chan struct{}, readsAtOnce)
