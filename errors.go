@@ -126,6 +126,15 @@ func IsTransient(err error) bool {
 	return ok && e.transient
 }
 
+// StoreError returns what a call on a store returned as an error of the library: one
+// without a sentinel is not the store's word, and matches ErrStoreUnavailable.
+func StoreError(err error) error {
+	if err != nil && CodeOf(err) == ErrInternal.code {
+		return fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
+	}
+	return err
+}
+
 // Backoff returns how long to wait after so many failures in a row: a random time
 // around 5 ms, which doubles with each further one, up to 700 ms. So many nodes do
 // not come back at once, and within a second of the store.

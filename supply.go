@@ -3,7 +3,6 @@ package hapax
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -95,11 +94,9 @@ func (s *supply) run() {
 		ctx, cancel := context.WithTimeout(s.work, s.timeout)
 		err := s.fetch(ctx)
 		cancel()
-		switch {
-		case s.life.Err() != nil:
+		err = StoreError(err)
+		if s.life.Err() != nil {
 			err = ErrClosed
-		case err != nil && CodeOf(err) == ErrInternal.code: // not a word from the store
-			err = fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
 		}
 		again := err != nil && IsTransient(err)
 		s.report(err, again)

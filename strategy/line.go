@@ -225,7 +225,7 @@ func (l *Line) Close(ctx context.Context) error {
 // Refused tells the strategy's rejection handler of a call that failed. The
 // line's own methods do that themselves.
 func (l *Line) Refused(ctx context.Context, n int, err error) {
-	l.registry.refused(ctx, Refusal{l.strategy, l.tag, n, err})
+	l.registry.Refused(ctx, Refusal{l.strategy, l.tag, n, err})
 }
 
 // failed tells the plugins and the handler of a call that failed.

@@ -119,13 +119,17 @@ func (r *Registry) OnReject(strategy string, h RejectionHandler) error {
 // kind. ErrUnknownStrategy for one that is not registered; other errors are the
 // strategy's.
 func (r *Registry) Open(ctx context.Context, strategy string, tag hapax.Tag) (*Line, error) {
-	return r.OpenWith(ctx, strategy, tag, func(issuer hapax.Issuer) hapax.Issuer { return issuer })
+	strategy = cmp.Or(strategy, string(tag.Kind), string(hapax.KindSegment))
+	issuer, err := r.Issuer(ctx, strategy, tag)
+	if err != nil {
+		return nil, err
+	}
+	return r.Line(strategy, tag.Name, issuer), nil
 }
 
-// OpenWith is Open for a program that issues through wrap(issuer) instead of the
-// strategy's issuer itself.
-func (r *Registry) OpenWith(ctx context.Context, strategy string, tag hapax.Tag, wrap func(hapax.Issuer) hapax.Issuer) (*Line, error) {
-	strategy = cmp.Or(strategy, string(tag.Kind), string(hapax.KindSegment))
+// Issuer returns what the strategy opens for a tag, without plugins, for a program that
+// issues through more than that: Line puts the plugins around it.
+func (r *Registry) Issuer(ctx context.Context, strategy string, tag hapax.Tag) (hapax.Issuer, error) {
 	if err := hapax.ValidateName("tag", tag.Name); err != nil {
 		return nil, err
 	}
@@ -137,15 +141,20 @@ func (r *Registry) OpenWith(ctx context.Context, strategy string, tag hapax.Tag,
 	}
 	issuer, err := e.strategy.Open(ctx, tag)
 	if err != nil {
-		r.refused(ctx, Refusal{strategy, tag.Name, 0, err})
-		return nil, err
+		r.Refused(ctx, Refusal{strategy, tag.Name, 0, err})
 	}
-	l := &Line{lineName: lineName{strategy, tag.Name}, registry: r, issuer: wrap(issuer)}
+	return issuer, err
+}
+
+// Line returns the line of a tag whose issuer is at hand, with the plugins that serve it.
+// Closing it closes the issuer.
+func (r *Registry) Line(strategy, tag string, issuer hapax.Issuer) *Line {
+	l := &Line{lineName: lineName{strategy, tag}, registry: r, issuer: issuer}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lines[l] = struct{}{}
 	l.chain.Store(r.chainLocked(l))
-	return l, nil
+	return l
 }
 
 func (r *Registry) drop(l *Line) {
@@ -361,8 +370,9 @@ func (r *Registry) chainLocked(l *Line) *chain {
 	return ch
 }
 
-// refused tells the strategy's handler.
-func (r *Registry) refused(ctx context.Context, f Refusal) {
+// Refused tells the strategy's rejection handler of a call, or of a tag that could not
+// be opened, where the registry does not see that itself.
+func (r *Registry) Refused(ctx context.Context, f Refusal) {
 	r.mu.Lock()
 	e := r.strategies[f.Strategy]
 	r.mu.Unlock()

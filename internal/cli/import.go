@@ -13,8 +13,8 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/springxml"
 	uidgenimports "github.com/hapax-id/hapax/compat/uidgen/imports"
+	uidgenserve "github.com/hapax-id/hapax/compat/uidgen/serve"
 	vestaimports "github.com/hapax-id/hapax/compat/vesta/imports"
-	"github.com/hapax-id/hapax/internal/server"
 	"github.com/hapax-id/hapax/plan"
 )
 
@@ -144,7 +144,7 @@ func loadZone(name string) (*time.Location, error) {
 
 // readUsed reads the smallest and the largest number of a column.
 func readUsed(ctx context.Context, database, column string) (*plan.Span, error) {
-	lo, hi, err := server.ColumnRange(ctx, database, column)
+	lo, hi, err := uidgenserve.ColumnRange(ctx, database, column)
 	if err != nil {
 		return nil, err
 	}

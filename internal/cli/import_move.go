@@ -13,10 +13,10 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/leaf"
+	leafserve "github.com/hapax-id/hapax/compat/leaf/serve"
 	"github.com/hapax-id/hapax/compat/tinyid"
 	tinyidserve "github.com/hapax-id/hapax/compat/tinyid/serve"
 	"github.com/hapax-id/hapax/internal/audit"
-	"github.com/hapax-id/hapax/internal/server"
 )
 
 // moveHelp tells what the moves of tables have in common.
@@ -180,8 +180,8 @@ func importLeafCommand() *cobra.Command {
 		Long: `Leaf reads leaf.properties, of the server or of the starter, or --table, --tree, --name
 and --port instead, and prints the block "compat: leaf:" of a server that serves from
 the same table and tree. FILE is - for standard input.
-` + fmt.Sprintf(moveHelp, server.LeafPasswordEnv) + `
-The worker IDs of the tree's nodes are carried over to the native pool ` + server.LeafPool + `,
+` + fmt.Sprintf(moveHelp, leafserve.PasswordEnv) + `
+The worker IDs of the tree's nodes are carried over to the native pool ` + leafserve.Pool + `,
 each above the node's timestamp and 5 s, so that no clock that is behind repeats a
 number; a node that reports is a node that is alive.
 ` + targetHelp,
@@ -250,7 +250,7 @@ func leafConfig(cmd *cobra.Command, args []string, given leaf.Config, table stri
 		}
 	}
 	if given.Password == "" {
-		given.Password = leaf.Secret(os.Getenv(server.LeafPasswordEnv))
+		given.Password = leaf.Secret(os.Getenv(leafserve.PasswordEnv))
 	}
 	return given, nil
 }
@@ -285,7 +285,7 @@ func moveLeaf(ctx context.Context, cmd *cobra.Command, f *moveFlags, c leaf.Conf
 		if !mayLease {
 			return fmt.Errorf("%w: worker IDs cannot be carried over there", hapax.ErrNotSupported)
 		}
-		if workers, err = leaf.PlanWorkers(ctx, o.Tree, pool, server.LeafPool); err != nil {
+		if workers, err = leaf.PlanWorkers(ctx, o.Tree, pool, leafserve.Pool); err != nil {
 			return err
 		}
 	}
@@ -294,7 +294,7 @@ func moveLeaf(ctx context.Context, cmd *cobra.Command, f *moveFlags, c leaf.Conf
 		total := len(all) + len(workers)
 		err := leaf.ApplyMoves(ctx, t, all, func(done, _ int) { progress(done, total) })
 		if err == nil && o.Tree != nil {
-			err = leaf.ApplyWorkers(ctx, pool, server.LeafPool, workers, func(done, _ int) { progress(len(all)+done, total) })
+			err = leaf.ApplyWorkers(ctx, pool, leafserve.Pool, workers, func(done, _ int) { progress(len(all)+done, total) })
 		}
 		end()
 		if err != nil {
@@ -315,7 +315,7 @@ func moveLeaf(ctx context.Context, cmd *cobra.Command, f *moveFlags, c leaf.Conf
 			note = "above node " + w.Node.Name
 		}
 		above := w.Above.UTC().Format(time.RFC3339)
-		if err := out.add(moveJSON{Worker: &w.Node.Worker, Above: above}, fmt.Sprintf("worker %s/%d", server.LeafPool, w.Node.Worker), before, above, note); err != nil {
+		if err := out.add(moveJSON{Worker: &w.Node.Worker, Above: above}, fmt.Sprintf("worker %s/%d", leafserve.Pool, w.Node.Worker), before, above, note); err != nil {
 			return err
 		}
 	}

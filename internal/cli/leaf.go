@@ -13,6 +13,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/leaf"
+	leafserve "github.com/hapax-id/hapax/compat/leaf/serve"
 )
 
 func leafCommand() *cobra.Command {
@@ -48,7 +49,7 @@ func (f *treeFlags) with(cmd *cobra.Command, do func(context.Context, *leaf.Tree
 		if err != nil {
 			return err
 		}
-		if l := config.Compat.Leaf; l != nil {
+		if l, ok := config.Mounts["leaf"].(*leafserve.Settings); ok {
 			f.tree, f.name = l.Tree, cmp.Or(f.name, l.Name)
 		}
 	}

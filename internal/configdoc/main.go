@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/hapax-id/hapax/internal/server"
@@ -101,7 +102,7 @@ func reference() []byte {
 	for _, s := range server.Settings() {
 		for _, e := range s.Entries {
 			fmt.Fprintf(&b, "\n### Keys of `%s.%s`\n\n%s.\n\n| key | type | default | meaning |\n|---|---|---|---|\n", s.Name, e.Name, e.Doc)
-			for _, k := range e.Keys {
+			for _, k := range slices.Concat(e.Keys, e.Ignored) {
 				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Name, k.Type, cell(k.Default), cell(k.Doc))
 			}
 		}

@@ -70,6 +70,7 @@ func newOpsFleet(t *testing.T, url string, nodes int, args ...string) *opsFleet 
 	}, args...)
 	f.age(0)
 	t.Cleanup(f.halt)
+	t.Cleanup(f.tell)
 	for range nodes {
 		f.add()
 	}
@@ -88,6 +89,25 @@ func (f *opsFleet) age(by time.Duration) {
 	}
 	if err := os.Rename(f.clock+".new", f.clock); err != nil {
 		f.t.Fatal(err)
+	}
+}
+
+// tell logs what the servers say of themselves when a test has failed.
+func (f *opsFleet) tell() {
+	if !f.t.Failed() {
+		return
+	}
+	for _, n := range f.running() {
+		resp, err := f.web.Get(n.server.url + "/readyz")
+		if err != nil {
+			f.t.Logf("%s: %v", n.name, err)
+			continue
+		}
+		said, err := answer(resp)
+		f.t.Logf("%s: %s%v", n.name, said, err)
+	}
+	for _, n := range f.running() {
+		f.t.Logf("%s: %s", n.name, lastLines(n.server.logged()))
 	}
 }
 

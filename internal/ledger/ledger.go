@@ -29,6 +29,7 @@ package ledger
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -260,12 +261,12 @@ func (l *Ledger) Sealed(lease hapax.Lease, last int64, by By, err error) {
 }
 
 func (l *Ledger) gave(line string, g hapax.Grant, err error, ref string, by By, holder, layout string) {
-	code, what := hapax.CodeOf(err), Back
+	what := Back
 	switch {
 	case g.Len() <= 0:
 		return
 	case err == nil:
-	case code == hapax.ErrStoreUnavailable.Code() || code == hapax.ErrInternal.Code():
+	case errors.Is(hapax.StoreError(err), hapax.ErrStoreUnavailable):
 		what = Offered
 	default:
 		return // the store has taken nothing

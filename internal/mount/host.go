@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
@@ -31,6 +32,13 @@ type Host struct {
 	// OpenWitness opens the witness of a foreign system's tables, beside the node's own.
 	OpenWitness func(system string) (*witness.Witness, error)
 
+	// Store is the server's own store, and Ledger that of the grants that the node takes.
+	Store  driver.Store
+	Ledger *ledger.Ledger
+
+	// Guard opens another store behind a witness. It need not answer yet.
+	Guard func(storeURL string, w *witness.Witness) (driver.Store, error)
+
 	// Warned counts a driver's warning.
 	Warned func(code string)
 
@@ -43,6 +51,9 @@ type Host struct {
 
 	// Observer, if a mount sets it, hears of the events of the server's own service.
 	Observer hapax.Observer
+
+	// Marks are service.Options.Marks.
+	Marks map[string]func(ctx context.Context, tag string) (int64, error)
 
 	// Services are those that mounts brought, by name. The server closes them.
 	Services map[string]*service.Service

@@ -34,6 +34,10 @@ type System struct {
 	Keys []Key    // of its settings
 	Env  []string // variables that it reads
 
+	// Ignored are keys that are accepted and have no effect; the server names them when it
+	// starts, and keeps nothing of them.
+	Ignored []Key
+
 	// New returns settings with nothing set: a pointer to a struct with the keys as its
 	// yaml tags. A field that may hold a URL with a password has the tag url:"true".
 	New func() Settings
@@ -67,7 +71,7 @@ type Mount interface {
 	Open(ctx context.Context, h *Host) error
 
 	// Answer returns what answers at the doors, in their order, once the server's own
-	// service is there.
+	// service is there. Doors that nobody comes in by may be left out at the end.
 	Answer(own *service.Service) ([]Answer, error)
 }
 
@@ -79,10 +83,17 @@ type Plan struct {
 	Tags   map[string]service.TagConfig  // of the configuration
 	Pools  map[string]service.PoolConfig // of the configuration
 
-	CheckStore func(storeURL string) error // judges a store's URL without connecting to it
+	Stores Stores
 
 	Defined    map[string]service.PoolConfig // pools of mounts, each with a snowflake tag of its name
 	Strategies map[string]strategy.Strategy  // of mounts
+}
+
+// Stores know the URLs of stores.
+type Stores struct {
+	Check    func(storeURL string) error  // judges one without connecting to it
+	Volatile func(storeURL string) bool   // reports whether it forgets everything when the server stops
+	File     func(storeURL string) string // the file of an embedded store; empty for others
 }
 
 // Define adds a pool of a system, and the snowflake tag that stands for it.

@@ -21,7 +21,9 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
+	uidgen "github.com/hapax-id/hapax/compat/uidgen/serve"
 	"github.com/hapax-id/hapax/compat/vesta/dubbo"
+	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
@@ -54,6 +56,18 @@ func serveCompat(t *testing.T, compat string, args ...any) (s *server, stop func
 	}
 	t.Cleanup(stop)
 	return s, stop
+}
+
+// doorAt returns the listener of an address of a foreign system.
+func doorAt(t *testing.T, s *server, setting string) net.Listener {
+	t.Helper()
+	for _, d := range s.mounts.doors() {
+		if d.Setting == setting {
+			return d.listener
+		}
+	}
+	t.Fatalf("there is no %s", setting)
+	return nil
 }
 
 func get(t *testing.T, l net.Listener, path string) (int, string) {
@@ -127,22 +141,22 @@ func TestVesta(t *testing.T) {
 		"/transtime?time=12758739":       "Thu May 28 16:05:39 CST 2015",
 		"/makeid?time=1&seq=0&machine=1": "",
 	} {
-		if status, got := get(t, s.vesta.http, path); want != "" && got != want || status != http.StatusOK {
+		if status, got := get(t, doorAt(t, s, "compat.vesta.http"), path); want != "" && got != want || status != http.StatusOK {
 			t.Errorf("%s: %d %s; want %s", path, status, got, want)
 		}
 	}
 	// One issuer behind both: the method tells how a number was asked for.
-	_, overREST := get(t, s.vesta.http, "/genid")
-	overDubbo := genID(t, s.vesta.dubbo)
+	_, overREST := get(t, doorAt(t, s, "compat.vesta.http"), "/genid")
+	overDubbo := genID(t, doorAt(t, s, "compat.vesta.dubbo"))
 	for id, method := range map[string]int64{overREST: 2, overDubbo: 1} {
-		if f := explain(t, s.vesta.http, id); f["genMethod"] != method || f["machine"] != 1021 {
+		if f := explain(t, doorAt(t, s, "compat.vesta.http"), id); f["genMethod"] != method || f["machine"] != 1021 {
 			t.Errorf("%s is %v; want method %d of machine 1021", id, f, method)
 		}
 	}
 	if status, _ := get(t, s.listeners.http, "/genid"); status != http.StatusNotFound {
 		t.Errorf("the main listener answered with %d; want 404", status)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.vesta.http.Addr().String()+"/genid", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+doorAt(t, s, "compat.vesta.http").Addr().String()+"/genid", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +167,7 @@ func TestVesta(t *testing.T) {
 		_ = res.Body.Close()
 	}
 	stop()
-	if _, err := net.Dial("tcp", s.vesta.dubbo.Addr().String()); err == nil {
+	if _, err := net.Dial("tcp", doorAt(t, s, "compat.vesta.dubbo").Addr().String()); err == nil {
 		t.Error("the central server outlived the server")
 	}
 }
@@ -165,7 +179,7 @@ func TestVestaOnMainListener(t *testing.T) {
 	if status != http.StatusOK || f["version"] != 1 || f["type"] != 1 || f["genMethod"] != 3 || f["machine"] != 3 {
 		t.Errorf("%d %s is %v", status, id, f)
 	}
-	native, err := s.service.Next(t.Context(), vestaPool)
+	native, err := s.service.Next(t.Context(), "vesta")
 	if f := explain(t, s.listeners.http, native.String()); err != nil || f["version"] != 1 || f["type"] != 1 || f["genMethod"] != 0 || f["machine"] != 3 {
 		t.Errorf("%d of the tag is %v, %v", native, f, err)
 	}
@@ -194,7 +208,7 @@ func TestVestaRegistry(t *testing.T) {
 	if provider := await(1)[0]; !strings.HasPrefix(provider, "dubbo%3A%2F%2F127.0.0.1%3A20880%2F"+dubbo.DefaultInterface) {
 		t.Errorf("registered is %s", provider)
 	}
-	genID(t, s.vesta.dubbo)
+	genID(t, doorAt(t, s, "compat.vesta.dubbo"))
 	stop()
 	await(0)
 }
@@ -224,7 +238,7 @@ func TestForeignTables(t *testing.T) {
 	}
 	for _, worker := range []int64{41, 42} {
 		s, stop := serveCompat(t, "  vesta: {table: %q, http: 127.0.0.1:0}\n  uidgen: {table: %q, layout: uidgenerator-29-21-13, boost_power: 4}", url, url)
-		id, err := s.service.Next(t.Context(), uidgenPool)
+		id, err := s.service.Next(t.Context(), "uidgen")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,23 +246,23 @@ func TestForeignTables(t *testing.T) {
 		if got, _ := fields.Get("worker"); got != worker || err != nil {
 			t.Errorf("%d is of worker %d, %v; want %d", id, got, err, worker)
 		}
-		if _, id := get(t, s.vesta.http, "/genid"); explain(t, s.vesta.http, id)["machine"] != 924 {
+		if _, id := get(t, doorAt(t, s, "compat.vesta.http"), "/genid"); explain(t, doorAt(t, s, "compat.vesta.http"), id)["machine"] != 924 {
 			t.Errorf("%s is not of machine 924", id)
 		}
 		stop()
 	}
 
-	if _, _, err := ColumnRange(t.Context(), url, "uids.id"); !errors.Is(err, hapax.ErrInvalidArgument) {
+	if _, _, err := uidgen.ColumnRange(t.Context(), url, "uids.id"); !errors.Is(err, hapax.ErrInvalidArgument) {
 		t.Errorf("an empty column: %v", err)
 	}
 	insert(t, db, 17, 4, 9)
-	if lo, hi, err := ColumnRange(t.Context(), url, "uids.id"); lo != 4 || hi != 17 || err != nil {
+	if lo, hi, err := uidgen.ColumnRange(t.Context(), url, "uids.id"); lo != 4 || hi != 17 || err != nil {
 		t.Errorf("%d to %d, %v; want 4 to 17", lo, hi, err)
 	}
-	if _, _, err := ColumnRange(t.Context(), url, "uids.id` FROM x; --"); !errors.Is(err, hapax.ErrInvalidArgument) {
+	if _, _, err := uidgen.ColumnRange(t.Context(), url, "uids.id` FROM x; --"); !errors.Is(err, hapax.ErrInvalidArgument) {
 		t.Errorf("a strange column: %v", err)
 	}
-	if _, _, err := ColumnRange(t.Context(), url, "uids.none"); !errors.Is(err, hapax.ErrStoreUnavailable) {
+	if _, _, err := uidgen.ColumnRange(t.Context(), url, "uids.none"); !errors.Is(err, hapax.ErrStoreUnavailable) {
 		t.Errorf("a column that is not there: %v", err)
 	}
 }
@@ -280,7 +294,7 @@ func TestBadCompat(t *testing.T) {
 		{"taken", "tags: {vesta: {}}\ncompat: {vesta: {}}", "take them out of tags and pools"},
 		{"time", "compat: {uidgen: {}}", "ran out at 2024-11-20T13:24:16Z"},
 		{"boost", "compat: {uidgen: {layout: uidgenerator-29-21-13, boost_power: 16}}", "compat.uidgen.boost_power"},
-		{"padding", "compat: {uidgen: {layout: uidgenerator-29-21-13, padding_factor: 100}}", "compat.uidgen.padding_factor"},
+		{"padding", "compat: {uidgen: {layout: uidgenerator-29-21-13, paddingfactor: 100}}", "did you mean compat.uidgen.padding_factor?"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := Load(Sources{File: writeFile(t, tt.yaml)})
@@ -295,8 +309,7 @@ func TestBadCompat(t *testing.T) {
 }
 
 func TestAllowing(t *testing.T) {
-	v := VestaConfig{Allow: []string{"10.0.0.0/8", "2001:db8::/32"}}
-	networks, err := v.networks()
+	networks, err := mount.Networks("vesta.allow", []string{"10.0.0.0/8", "2001:db8::/32"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,6 +325,20 @@ func TestAllowing(t *testing.T) {
 	}
 }
 
+// Settings of uid-generator that have no effect are accepted, named, and not kept.
+func TestIgnored(t *testing.T) {
+	c, err := Load(Sources{File: writeFile(t, "compat: {uidgen: {layout: uidgenerator-29-21-13, padding_factor: 100, schedule_interval: 5m}}")})
+	if err == nil {
+		err = Check(t.Context(), c)
+	}
+	if want := []string{"compat.uidgen.padding_factor", "compat.uidgen.schedule_interval"}; err != nil || !slices.Equal(c.ignored, want) {
+		t.Errorf("named are %q, %v; want %q", c.ignored, err, want)
+	}
+	if text, err := c.AppendYAML(nil); err != nil || strings.Contains(string(text), "padding_factor:") {
+		t.Errorf("shown is %s, %v", text[max(0, len(text)-400):], err)
+	}
+}
+
 // Passwords of tables are not shown.
 func TestCompatShown(t *testing.T) {
 	c, err := Load(Sources{File: writeFile(t, "compat: {vesta: {table: 'mysql://u:secret@h/d', allow: [10.0.0.0/8]}}")})
@@ -323,7 +350,7 @@ func TestCompatShown(t *testing.T) {
 		t.Errorf("%v:\n%s", err, text[max(0, len(text)-400):])
 	}
 	var names []string
-	for _, e := range compatEntries {
+	for _, e := range systems {
 		names = append(names, e.Name)
 	}
 	if !slices.Equal(names, []string{"leaf", "tinyid", "vesta", "uidgen", "redismongo"}) {

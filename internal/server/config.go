@@ -24,7 +24,7 @@ const maxConfigBytes = 16 << 20
 // maxPasswordBytes bounds a file with a password.
 const maxPasswordBytes = 4096
 
-// Config is what a server is run with. Its fields, but for Tokens, Tags, Pools, Plugins and Compat, are
+// Config is what a server is run with. Its fields, but for Tokens, Tags, Pools, Plugins and Mounts, are
 // described by Settings.
 type Config struct {
 	Data                 string
@@ -66,8 +66,6 @@ type Config struct {
 	Tags    map[string]service.TagConfig
 	Pools   map[string]service.PoolConfig
 	Plugins map[string]PluginConfig
-	Compat  CompatConfig
-
 	// Mounts are the settings of the foreign systems that are on, by name.
 	Mounts map[string]mount.Settings
 
@@ -79,7 +77,8 @@ type Config struct {
 
 	strategies    *strategy.Registry // of the server, which the services beside it share
 	crowded       func()             // of a server that starts: told of connections that are refused
-	redisMongo    *redisMongo        // of a server that starts; nil: none
+	mounting      *mounts            // of a server that starts; nil: none
+	ignored       []string           // settings of foreign systems that have no effect
 	storePassword string             // given beside Store; empty: none
 	address       string             // where a server that starts can be found
 	keys          map[string][]byte  // what CodeKeys lead to
@@ -143,9 +142,6 @@ func Load(from Sources) (Config, error) {
 		return Config{}, err
 	}
 	if err := l.readMounts(&c, from.Env); err != nil {
-		return Config{}, err
-	}
-	if err := c.Compat.readPasswords(from.Env); err != nil {
 		return Config{}, err
 	}
 	return c, l.completeStore(&c, from.Env)
@@ -282,12 +278,8 @@ func (l *loader) config() (Config, error) {
 	for _, section := range []struct {
 		key  string
 		into any
-	}{{tokensKey, &c.Tokens}, {tagsKey, &c.Tags}, {poolsKey, &c.Pools}, {pluginsKey, &c.Plugins}, {compatKey, &c.Compat}, {keysKey, &c.CodeKeys}} {
-		given := l.merged[section.key]
-		if section.key == compatKey {
-			given = withoutMounts(given)
-		}
-		if err := decode(section.key, given, section.into); err != nil {
+	}{{tokensKey, &c.Tokens}, {tagsKey, &c.Tags}, {poolsKey, &c.Pools}, {pluginsKey, &c.Plugins}, {keysKey, &c.CodeKeys}} {
+		if err := decode(section.key, l.merged[section.key], section.into); err != nil {
 			return Config{}, err
 		}
 	}
@@ -456,7 +448,7 @@ func checkSection(s Setting, value any) error {
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		if i := slices.IndexFunc(s.Entries, func(e mount.System) bool { return e.Name == name }); i >= 0 {
 			known = nil
-			for _, k := range s.Entries[i].Keys {
+			for _, k := range slices.Concat(s.Entries[i].Keys, s.Entries[i].Ignored) {
 				known = append(known, k.Name)
 			}
 		}

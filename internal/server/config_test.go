@@ -378,10 +378,6 @@ func TestKeysAreComplete(t *testing.T) {
 		"tokens": {tokenKeys, reflect.TypeFor[auth.TokenConfig]()},
 		"tags":   {tagKeys, reflect.TypeFor[service.TagConfig]()},
 		"pools":  {poolKeys, reflect.TypeFor[service.PoolConfig]()},
-
-		"compat.leaf":   {compatEntries[0].Keys, reflect.TypeFor[LeafConfig]()},
-		"compat.vesta":  {compatEntries[2].Keys, reflect.TypeFor[VestaConfig]()},
-		"compat.uidgen": {compatEntries[3].Keys, reflect.TypeFor[UIDGenConfig]()},
 	} {
 		checkKeysOf(t, name, pair.described, pair.actual)
 	}

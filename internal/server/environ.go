@@ -7,7 +7,7 @@ import (
 
 // otherVariables are those of the environment that are no settings of a server.
 var otherVariables = []string{
-	storePasswordEnv, LeafPasswordEnv, "HAPAX_CONFIG", "HAPAX_SERVER", "HAPAX_TOKEN", "HAPAX_CA_FILE", "HAPAX_CERT_FILE",
+	storePasswordEnv, "HAPAX_CONFIG", "HAPAX_SERVER", "HAPAX_TOKEN", "HAPAX_CA_FILE", "HAPAX_CERT_FILE",
 }
 
 // unknownVariables returns the names in an environment that look like settings and

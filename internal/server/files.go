@@ -43,7 +43,7 @@ func (c *Config) fitFiles(log *slog.Logger) (tell func()) {
 // listeners is how many addresses are listened on. But for that of Redis, they have
 // the limit of HTTP.
 func (c *Config) listeners() (n int) {
-	for _, e := range slices.Concat(c.endpoints(), c.foreignEndpoints()) {
+	for _, e := range slices.Concat(c.endpoints(), c.mountEndpoints()) {
 		if e.address != "" {
 			n++
 		}

@@ -3,6 +3,9 @@ package server
 import (
 	"testing"
 
+	leaf "github.com/hapax-id/hapax/compat/leaf/serve"
+	tinyid "github.com/hapax-id/hapax/compat/tinyid/serve"
+	vesta "github.com/hapax-id/hapax/compat/vesta/serve"
 	"github.com/hapax-id/hapax/internal/mount"
 )
 
@@ -36,9 +39,11 @@ func TestListenersAreCounted(t *testing.T) {
 		{func() {}, 1},
 		{func() { c.RESP = "127.0.0.1:6380" }, 2},
 		{func() { c.AdminHTTP = "127.0.0.1:8081" }, 3},
-		{func() { c.Compat.Vesta = &VestaConfig{HTTP: "127.0.0.1:8099", Dubbo: "127.0.0.1:20880"} }, 5},
-		{func() { c.Compat.Leaf = &LeafConfig{HTTP: "127.0.0.1:8088"} }, 6},
-		{func() { c.Mounts = map[string]mount.Settings{"tinyid": systems[0].New()} }, 6},
+		{func() {
+			c.Mounts = map[string]mount.Settings{"vesta": &vesta.Settings{HTTP: "127.0.0.1:8099", Dubbo: "127.0.0.1:20880"}}
+		}, 5},
+		{func() { c.Mounts["leaf"] = &leaf.Settings{HTTP: "127.0.0.1:8088"} }, 6},
+		{func() { c.Mounts["tinyid"] = &tinyid.Settings{} }, 6},
 	} {
 		if tt.set(); c.listeners() != tt.want {
 			t.Errorf("%+v: %d listeners, want %d", c, c.listeners(), tt.want)

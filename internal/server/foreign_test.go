@@ -2,11 +2,9 @@ package server
 
 import (
 	"database/sql"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,21 +12,11 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	leaf "github.com/hapax-id/hapax/compat/leaf/serve"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
 )
-
-func leafOf(t *testing.T, s *server) *leafServer {
-	t.Helper()
-	for _, p := range s.foreign {
-		if l, ok := p.(*leafServer); ok {
-			return l
-		}
-	}
-	t.Fatal("Leaf is off")
-	return nil
-}
 
 // Natively the routes answer from the tags that are there, and create none: a key that
 // was not carried over would begin at 1 again.
@@ -67,8 +55,8 @@ tags: {declared: {start: 500}, flake: {kind: snowflake}}
 	if _, text := get(t, at, "/decodeSnowflakeId?snowflakeId="+id); !strings.Contains(text, `{"workerId":"`) {
 		t.Errorf("%s is %s", id, text)
 	}
-	if native, err := s.service.Next(t.Context(), LeafPool); err != nil || native.String() <= id {
-		t.Errorf("the tag %s gives %v, %v; want one above %s", LeafPool, native, err, id)
+	if native, err := s.service.Next(t.Context(), leaf.Pool); err != nil || native.String() <= id {
+		t.Errorf("the tag %s gives %v, %v; want one above %s", leaf.Pool, native, err, id)
 	}
 }
 
@@ -110,7 +98,7 @@ func TestForeignGates(t *testing.T) {
   vesta: {machine: "fixed:1", http: 127.0.0.1:0, dubbo: 127.0.0.1:0}
 http_connections: 2
 `, strings.Repeat("0", 64))
-	at := map[string]net.Listener{"vesta": s.vesta.http, "dubbo": s.vesta.dubbo, "leaf": leafOf(t, s).listener}
+	at := map[string]net.Listener{}
 	for _, d := range s.mounts.doors() {
 		at[d.Setting] = d.listener
 	}
@@ -169,7 +157,7 @@ func TestLeafTableComesAndGoes(t *testing.T) {
 	proxy := testservers.NewProxy(t, server.Addr)
 	proxy.Cut()
 	s, _ := serveCompat(t, "  leaf: {table: %q, http: 127.0.0.1:0}\nrefresh: 1s\n", proxy.URL(database))
-	l := leafOf(t, s).listener
+	l := doorAt(t, s, "compat.leaf.http")
 	if status, _ := get(t, l, "/readyz"); status != http.StatusServiceUnavailable {
 		t.Errorf("/readyz while the table is away: %d", status)
 	}
@@ -198,7 +186,7 @@ func TestLeafTableComesAndGoes(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "UPDATE leaf_alloc SET step = 0 WHERE biz_tag = 'new'"); err != nil {
 		t.Fatal(err)
 	}
-	tags, err := leafOf(t, s).rows.Tags(t.Context(), "", 100)
+	tags, err := s.mounts.host.Services["leaf table"].Tags(t.Context(), "", 100)
 	if err != nil || slices.ContainsFunc(tags, func(t hapax.Tag) bool { return t.Deleted }) {
 		t.Errorf("beside a row that cannot be used: %+v, %v; want no tag that is gone", tags, err)
 	}
@@ -263,13 +251,13 @@ func TestForeignPasswords(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		yaml, env string
-		want      []string
 	}{
-		{"leaf: {table: 'mysql://u@h/d', password_file: " + one + "}", "", []string{"mysql://u:p%40ss%3Aw%2Frd@h/d"}},
-		{"leaf: {table: 'mysql://u@h/d'}", "p@ss:w/rd", []string{"mysql://u:p%40ss%3Aw%2Frd@h/d"}},
+		{"leaf: {table: 'mysql://u@h/d', password_file: " + one + "}", ""},
+		{"leaf: {table: 'mysql://u@h/d'}", "p@ss:w/rd"},
+		{"tinyid: {databases: ['mysql://u@h/a', 'mysql://u@h/b'], password_file: " + two + "}", ""},
 	} {
 		env := func(name string) (string, bool) {
-			if tt.env != "" && name == LeafPasswordEnv {
+			if tt.env != "" && name == leaf.PasswordEnv {
 				return tt.env, true
 			}
 			return "", false
@@ -281,20 +269,6 @@ func TestForeignPasswords(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", tt.yaml, err)
 			continue
-		}
-		var got []string
-		if l := c.Compat.Leaf; l != nil {
-			at, err := l.tableURL()
-			if err != nil {
-				t.Error(err)
-			}
-			got = []string{at}
-		}
-		if fmt.Sprint(got) != fmt.Sprint(tt.want) {
-			t.Errorf("%s: %v; want %v", tt.yaml, got, tt.want)
-		}
-		if _, err := url.Parse(got[0]); err != nil {
-			t.Error(err)
 		}
 		text, err := c.AppendYAML(nil)
 		if err != nil || strings.Contains(string(text), "p@ss") || strings.Contains(string(text), "p%40ss") || strings.Contains(string(text), "first@") {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/mount"
@@ -26,7 +27,8 @@ type ForeignAdoption struct {
 // Where nothing is wrong it changes nothing.
 func AdoptForeign(ctx context.Context, c Config, system string, margin int64, dryRun bool) (ForeignAdoption, error) {
 	var a ForeignAdoption
-	if err := c.hasTable(system); err != nil {
+	owner, err := c.owner(system)
+	if err != nil {
 		return a, err
 	}
 	if _, err := os.Stat(c.Data); err != nil {
@@ -45,35 +47,27 @@ func AdoptForeign(ctx context.Context, c Config, system string, margin int64, dr
 			a.Skipped = append(a.Skipped, message)
 		}
 	}
-	a.Raised, err = c.adoptTable(ctx, system, w, margin, dryRun, warn)
+	table, err := owner.OpenTable(ctx, mount.TableOptions{Timeout: c.StoreTimeout, Witness: w, Warn: warn})
+	if err == nil {
+		a.Raised, err = table.Adopt(ctx, margin, dryRun)
+		err = errors.Join(err, table.Close())
+	}
 	return a, errors.Join(err, w.Close())
 }
 
-// hasTable refuses a system without a table of its own.
-func (c Config) hasTable(system string) error {
+// owner returns the settings of a system with tables of its own.
+func (c Config) owner(system string) (mount.Owner, error) {
 	if owner, ok := c.Mounts[system].(mount.Owner); ok && owner.HasTable() {
-		return nil
+		return owner, nil
 	}
-	if system == leafName && c.Compat.Leaf != nil && c.Compat.Leaf.segments() != native && c.Compat.Leaf.Table != "" {
-		return nil
+	var owners []string
+	for _, s := range systems {
+		if _, ok := s.New().(mount.Owner); ok {
+			owners = append(owners, s.Name)
+		}
 	}
-	return &hapax.ValueError{Field: "--foreign", Value: system, Allowed: "leaf or tinyid, with its table or databases in the configuration: give that with --config or $HAPAX_CONFIG", Err: hapax.ErrInvalidArgument}
+	return nil, &hapax.ValueError{
+		Field: "--foreign", Value: system, Err: hapax.ErrInvalidArgument,
+		Allowed: strings.Join(owners, " or ") + ", with its table or databases in the configuration: give that with --config or $HAPAX_CONFIG",
+	}
 }
-
-func (c Config) adoptTable(ctx context.Context, system string, w *witness.Witness, margin int64, dryRun bool, warn func(code, message string)) ([]witness.Raised, error) {
-	var table mount.Table
-	var err error
-	if owner, ok := c.Mounts[system].(mount.Owner); ok {
-		table, err = owner.OpenTable(ctx, mount.TableOptions{Timeout: c.StoreTimeout, Witness: w, Warn: warn})
-	} else {
-		table, err = c.Compat.Leaf.openTable(ctx, c, w, warn)
-	}
-	if err != nil {
-		return nil, err
-	}
-	rows, err := table.Adopt(ctx, margin, dryRun)
-	return rows, errors.Join(err, table.Close())
-}
-
-// adoptForeign is the command by which an operator decides about rows that are refused.
-func adoptForeign(system string) string { return mount.AdoptCommand(system) }

@@ -40,11 +40,6 @@ func (c Config) endpoints() []endpoint {
 	}
 }
 
-// foreignEndpoints are the addresses of foreign systems' own.
-func (c Config) foreignEndpoints() []endpoint {
-	return slices.Concat(c.Compat.Leaf.endpoints(), c.mountEndpoints(), c.Compat.Vesta.endpoints())
-}
-
 // listenAll opens the listeners that the configuration asks for, if it allows
 // their addresses.
 func listenAll(ctx context.Context, c Config) (ls listeners, err error) {
@@ -62,7 +57,7 @@ func listenAll(ctx context.Context, c Config) (ls listeners, err error) {
 
 // checkAddresses judges the addresses as listenAll does, without using them.
 func checkAddresses(ctx context.Context, c Config) error {
-	for _, e := range slices.Concat(c.endpoints(), c.foreignEndpoints()) {
+	for _, e := range slices.Concat(c.endpoints(), c.mountEndpoints()) {
 		if e.address == "" && e.optional {
 			continue
 		}

@@ -68,7 +68,7 @@ func (l *looker) add(v Verdict, part, detail string) {
 // addresses listens where the server would, for a moment. An error is one of the
 // configuration.
 func (l *looker) addresses(ctx context.Context) error {
-	for _, e := range slices.Concat(l.c.endpoints(), l.c.foreignEndpoints()) {
+	for _, e := range slices.Concat(l.c.endpoints(), l.c.mountEndpoints()) {
 		if e.address == "" && e.optional {
 			continue
 		}

@@ -5,23 +5,46 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"net"
 	"net/http"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/hapax-id/hapax"
+	leaf "github.com/hapax-id/hapax/compat/leaf/serve"
+	redismongo "github.com/hapax-id/hapax/compat/redismongo/serve"
 	tinyid "github.com/hapax-id/hapax/compat/tinyid/serve"
+	uidgen "github.com/hapax-id/hapax/compat/uidgen/serve"
+	vesta "github.com/hapax-id/hapax/compat/vesta/serve"
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/strategy"
 )
 
 // systems are the foreign systems that the server can stand in for, in the order of the
 // documentation: the one place that names them.
 var systems = []mount.System{
+	leaf.System,
 	tinyid.System,
+	vesta.System,
+	uidgen.System,
+	redismongo.System,
+}
+
+// systemNames lists them.
+func systemNames() string {
+	var names []string
+	for _, s := range systems {
+		names = append(names, s.Name)
+	}
+	return strings.Join(names, ", ")
 }
 
 // mounts are the foreign systems of a server that starts.
@@ -37,7 +60,7 @@ type mounted struct {
 	doors []*door
 }
 
-// each calls f for the settings of all systems that are on.
+// eachMount calls f for the settings of all systems that are on.
 func (c Config) eachMount(f func(mount.Settings) error) error {
 	for _, s := range systems {
 		if settings := c.Mounts[s.Name]; settings != nil {
@@ -52,7 +75,8 @@ func (c Config) eachMount(f func(mount.Settings) error) error {
 // planMounts judges the settings of all systems that are on.
 func (c Config) planMounts() (*mounts, error) {
 	m := &mounts{plan: &mount.Plan{
-		Data: c.Data, Store: c.Store, Tokens: len(c.Tokens) > 0, Tags: c.Tags, Pools: c.Pools, CheckStore: checkStore,
+		Data: c.Data, Store: c.Store, Tokens: len(c.Tokens) > 0, Tags: c.Tags, Pools: c.Pools,
+		Stores:  mount.Stores{Check: checkStore, Volatile: isVolatile, File: func(url string) string { return boltPath(url, c.Data) }},
 		Defined: map[string]service.PoolConfig{}, Strategies: map[string]strategy.Strategy{},
 	}}
 	return m, c.eachMount(func(s mount.Settings) error {
@@ -117,14 +141,20 @@ func (m *mounts) open(ctx context.Context, c Config, n *Node, opts *service.Opti
 		Plan: m.plan, Log: log, Instance: n.Instance, MaxWait: c.MaxWait, StoreTimeout: c.StoreTimeout, Unauthenticated: c.AllowUnauthenticated,
 		OpenWitness: c.foreignWitness, Warned: n.warned.add, Explain: opener{}.explain,
 		Beside: func(name string) (service.Options, error) { return foreignOptions(c, n, log, name) },
-		Use:    opts.Pools, Services: map[string]*service.Service{},
+		Store:  n.Store, Ledger: n.Ledger,
+		Guard: func(url string, w *witness.Witness) (driver.Store, error) {
+			o := newOpener(c, log)
+			o.url, o.warned = url, n.warned
+			return witness.GuardOpened(o.open, w, o.guardOptions(n.changed))
+		},
+		Use: opts.Pools, Marks: map[string]func(context.Context, string) (int64, error){}, Services: map[string]*service.Service{},
 	}
 	for _, one := range m.all {
 		if err := one.Open(ctx, m.host); err != nil {
 			return err
 		}
 	}
-	opts.Observer = m.host.Observer
+	opts.Beside, opts.Observer, opts.Marks = m.host.Services, m.host.Observer, m.host.Marks
 	return nil
 }
 
@@ -198,84 +228,6 @@ func (m *mounts) close() error {
 	return errors.Join(errs...)
 }
 
-// A door is where clients of a foreign system come in.
-type door struct {
-	mount.Door
-
-	answer   mount.Answer
-	listener net.Listener // nil: the main listener, or none
-	web      *http.Server // nil: another protocol, or not yet
-	served   bool
-	serving  sync.WaitGroup
-}
-
-func (d *door) listen(ctx context.Context, c Config) error {
-	if d.Address == "" {
-		return nil
-	}
-	networks, err := mount.Networks(allowOf(d.Door), d.Allow)
-	if err != nil {
-		return err
-	}
-	l, err := listen(ctx, c, endpointOf(d.Door))
-	if err == nil {
-		d.listener = &allowing{l, networks}
-	}
-	return err
-}
-
-// build makes the server, and bounds its connections as those of the others.
-func (d *door) build(c Config, own *service.Service, a mount.Answer, log *slog.Logger) {
-	if d.answer = a; d.listener == nil {
-		return
-	}
-	places := c.HTTPConnections
-	if d.Places > 0 {
-		places = min(places, d.Places)
-	}
-	d.listener = gated(d.listener, places, c, own, d.Name)
-	if h := a.Handler; h != nil {
-		if len(a.Issuing) > 0 {
-			h = answering(a.Issuing, h)
-		}
-		d.web = newForeignWeb(c, guardLoopback(d.listener, h), log)
-	}
-}
-
-func (d *door) serve(failed chan<- error) {
-	switch {
-	case d.listener == nil:
-		return
-	case d.web != nil:
-		d.serving.Go(func() { failed <- serveWeb(d.web, d.listener) })
-	default:
-		d.serving.Go(func() { failed <- d.answer.Serve(d.listener) })
-	}
-	d.served = true
-}
-
-func (d *door) stop(drain context.Context) error {
-	if !d.served {
-		return nil
-	}
-	var err error
-	if d.web == nil {
-		err = d.answer.Stop(drain)
-	} else if err = d.web.Shutdown(drain); err != nil {
-		_ = d.web.Close() // its connections have nothing to report
-	}
-	d.serving.Wait()
-	return err
-}
-
-// close closes a listener that is not served.
-func (d *door) close() error {
-	if d.listener == nil || d.served {
-		return nil
-	}
-	return d.listener.Close()
-}
-
 // readMounts decodes the settings of foreign systems.
 func (l *loader) readMounts(c *Config, env func(string) (string, bool)) error {
 	c.Mounts = map[string]mount.Settings{}
@@ -285,7 +237,15 @@ func (l *loader) readMounts(c *Config, env func(string) (string, bool)) error {
 			continue
 		}
 		settings := s.New()
-		if err := decode(compatKey+"."+s.Name, given[s.Name], settings); err != nil {
+		entry, _ := given[s.Name].(map[string]any) // the same
+		for _, k := range s.Ignored {
+			if _, there := entry[k.Name]; there {
+				entry = maps.Clone(entry)
+				delete(entry, k.Name)
+				c.ignored = append(c.ignored, compatKey+"."+s.Name+"."+k.Name)
+			}
+		}
+		if err := decode(compatKey+"."+s.Name, entry, settings); err != nil {
 			return err
 		}
 		if secret, ok := settings.(mount.Secret); ok {
@@ -308,32 +268,47 @@ func (c Config) shownMounts() map[string]map[string]any {
 	return all
 }
 
-// withoutMounts returns the entries of the section that are no mounts.
-func withoutMounts(section any) any {
-	given, ok := section.(map[string]any)
-	if !ok {
-		return section
-	}
-	rest := maps.Clone(given)
-	for _, s := range systems {
-		delete(rest, s.Name)
-	}
-	return rest
-}
-
 // mountEndpoints are the addresses of their own of the systems that are on.
 func (c Config) mountEndpoints() (all []endpoint) {
-	for _, s := range systems {
-		if settings := c.Mounts[s.Name]; settings != nil {
-			for _, d := range settings.Doors() {
-				all = append(all, endpointOf(d))
-			}
+	_ = c.eachMount(func(s mount.Settings) error {
+		for _, d := range s.Doors() {
+			all = append(all, endpointOf(d))
 		}
-	}
+		return nil // always
+	})
 	return all
 }
 
-// endpointOf is the address of a door, as it is configured.
-func endpointOf(d mount.Door) endpoint {
-	return endpoint{d.Setting, d.Address, d.Example, true, &foreignEndpoint{d.Open}}
+// foreignOptions are the options of a service over a foreign table or tree.
+func foreignOptions(c Config, n *Node, log *slog.Logger, name string) (service.Options, error) {
+	clock, err := testClock()
+	return service.Options{
+		NoAutoCreate: true, OneShot: true, // rows are made by whoever runs the table
+		MaxCount: 1_000_000, MaxWait: c.MaxWait, Refresh: min(c.Refresh, time.Minute), StoreTimeout: c.StoreTimeout,
+		TagIdle: 10_000 * time.Hour, // a foreign table takes nothing back
+		Logger:  log.With("beside", name), Clock: clock, Strategies: c.strategies, Ledger: n.Ledger.In(name),
+	}, err
+}
+
+// foreignWitness opens the witness of a foreign system's table, beside the node's own.
+func (c Config) foreignWitness(system string) (*witness.Witness, error) {
+	path := filepath.Join(c.Data, witnessFile)
+	if c.Witness != "" {
+		path = c.Witness
+	}
+	return witness.OpenFile(path + "-" + system)
+}
+
+// gatherer returns what /metrics shows: the metrics of the server's own service, and
+// with the label beside those of the foreign systems' tables and trees.
+func gatherer(own *service.Service, besides map[string]*service.Service) prometheus.Gatherer {
+	r := prometheus.NewRegistry()
+	r.MustRegister(own.Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	all := prometheus.Gatherers{r}
+	for name, svc := range besides {
+		r := prometheus.NewRegistry()
+		prometheus.WrapRegistererWith(prometheus.Labels{"beside": name}, r).MustRegister(svc.Collector())
+		all = append(all, r)
+	}
+	return all
 }

@@ -102,12 +102,9 @@ func newScramble(c Config, _ string, p PluginConfig) (strategy.Plugin, error) {
 	if len(p.Tags) == 0 {
 		return strategy.Plugin{}, invalid("tags", "", "the names of new tags: the numbers of a tag that was used before cannot be scrambled")
 	}
-	for _, own := range []struct {
-		tag string
-		on  bool
-	}{{vestaPool, c.Compat.Vesta != nil}, {uidgenPool, c.Compat.UIDGen != nil}} {
-		if own.on && slices.Contains(p.Tags, own.tag) {
-			return strategy.Plugin{}, invalid("tags", own.tag, "other tags: clients of "+own.tag+" take its numbers apart")
+	for tag := range c.mounting.plan.Defined {
+		if slices.Contains(p.Tags, tag) {
+			return strategy.Plugin{}, invalid("tags", tag, "other tags: clients of "+tag+" take its numbers apart")
 		}
 	}
 	s, err := strategy.NewScrambler(key, p.Digits)

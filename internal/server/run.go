@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -72,11 +71,8 @@ type server struct {
 	node      *Node
 	service   *service.Service
 	listeners listeners
-	vesta     *vestaServer
-	foreign   foreignParts
 	mounts    *mounts
 	certs     *certificates          // nil: no TLS
-	release   func()                 // lets go of worker IDs of foreign tables
 	reload    func() (Config, error) // may be nil
 	level     *slog.LevelVar         // of the log
 
@@ -92,9 +88,6 @@ type server struct {
 // used leaves no data directory behind.
 func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	store := NewLateStore()
-	if c.Compat.RedisMongo != nil {
-		c.redisMongo = &redisMongo{config: c.Compat.RedisMongo, log: log}
-	}
 	opts, mounts, err := serviceOptions(c, log, store)
 	if err != nil {
 		return nil, err
@@ -123,18 +116,10 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 		return nil, err
 	}
 	tellFiles := c.fitFiles(log)
-	foreign, parts := new(vestaServer), newForeignParts(c)
 	unlisten := func() error {
-		return errors.Join(ls.close(), foreign.close(), parts.close(ctx), mounts.seal(ctx), mounts.close())
+		return errors.Join(ls.close(), mounts.seal(ctx), mounts.close())
 	}
-	err = foreign.listen(ctx, c)
-	if err == nil {
-		err = parts.each(func(p foreignPart) error { return p.listen(ctx, c) })
-	}
-	if err == nil {
-		err = mounts.listen(ctx, c)
-	}
-	if err != nil {
+	if err := mounts.listen(ctx, c); err != nil {
 		return nil, errors.Join(err, unlisten())
 	}
 	c.address = c.advertised(ls.http)
@@ -142,31 +127,18 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, errors.Join(err, unlisten())
 	}
-	release, err := c.foreignIDs(ctx, &opts)
-	if err == nil {
-		err = node.OpenHistory(opts.Strategies)
-	}
-	if err == nil {
-		err = c.redisMongo.start(c, node)
-	}
-	if err == nil {
-		err = parts.each(func(p foreignPart) error { return p.open(ctx, c, node, log) })
-	}
+	err = node.OpenHistory(opts.Strategies)
 	if err == nil {
 		err = mounts.open(ctx, c, node, &opts, log)
 	}
 	if err != nil {
-		release()
-		return nil, errors.Join(err, unlisten(), c.redisMongo.stop(), node.Close())
+		return nil, errors.Join(err, unlisten(), node.Close())
 	}
 	tellFiles()
-	opts.Beside = parts.besides()
-	maps.Copy(opts.Beside, mounts.host.Services)
-	if o := parts.observer(); o != nil {
-		opts.Observer = o
+	if len(c.ignored) > 0 {
+		log.Warn("these settings have no effect", "settings", strings.Join(c.ignored, ", "))
 	}
 	opts.Holder, opts.Cache, opts.Ledger = node.Instance, node.cache, node.Ledger
-	opts.Marks = c.redisMongo.marks()
 	opts.StoreWarnings = node.warned.snapshot
 	store.Store = ledger.Store{Store: node.Store, Ledger: node.Ledger, Maker: service.MakerOf}
 	if node.Guard == nil {
@@ -174,24 +146,16 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	}
 	svc, err := service.New(ctx, node.Store, opts)
 	if err == nil {
-		err = foreign.build(c, svc, log)
-	}
-	if err == nil {
-		err = parts.each(func(p foreignPart) error { return p.build(c, svc, log) })
-	}
-	if err == nil {
 		err = mounts.answer(c, svc, log)
 	}
 	if err != nil {
 		if svc != nil {
 			err = errors.Join(err, svc.Close(ctx))
 		}
-		release()
-		return nil, errors.Join(err, unlisten(), c.redisMongo.stop(), node.Close())
+		return nil, errors.Join(err, unlisten(), node.Close())
 	}
-	c.redisMongo.observed(svc.Observe)
 	return &server{
-		config: c, log: log, node: node, service: svc, listeners: ls, vesta: foreign, foreign: parts, mounts: mounts, certs: certs, release: release,
+		config: c, log: log, node: node, service: svc, listeners: ls, mounts: mounts, certs: certs,
 		policy: policy, public: public,
 	}, nil
 }
@@ -224,6 +188,7 @@ func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Optio
 	if err != nil {
 		return service.Options{}, nil, err
 	}
+	c.mounting = mounts
 	strategies, err := c.Strategies(log, store)
 	if err != nil {
 		return service.Options{}, nil, err
@@ -233,9 +198,6 @@ func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Optio
 		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, TagIdle: c.TagIdle, StoreTimeout: c.StoreTimeout,
 		RetireLines: c.RetireLines, CodeKeys: c.keys, Strategies: strategies,
 		Logger: log, Clock: clock,
-	}
-	if err := c.addCompat(&opts); err != nil {
-		return opts, nil, err
 	}
 	mounts.define(&opts)
 	return opts, mounts, opts.Validate()
@@ -261,7 +223,7 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 	redis := respapi.New(s.service, respapi.Options{
 		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, LargeAsText: s.config.RESPLargeNumbers == largeAsText, Policy: s.public, Logger: s.log, TurnedAway: s.config.crowded,
 	})
-	failed := make(chan error, len(web)+1+vestaParts+len(s.foreign)+len(s.mounts.doors()))
+	failed := make(chan error, len(web)+1+len(s.mounts.doors()))
 	var serving sync.WaitGroup
 	for i := range web {
 		serving.Go(func() { failed <- serveWeb(web[i], at[i]) })
@@ -271,10 +233,6 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 			l = tls.NewListener(l, s.certs.redis())
 		}
 		serving.Go(func() { failed <- redis.Serve(l) })
-	}
-	s.vesta.serve(failed)
-	for _, p := range s.foreign {
-		p.serve(failed)
 	}
 	s.mounts.serve(failed)
 	signals := make(chan os.Signal, 1)
@@ -356,10 +314,8 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	drain, cancel := context.WithTimeout(context.Background(), s.config.Drain)
 	defer cancel()
 	var draining sync.WaitGroup
-	errs := make([]error, len(web)+4+len(s.fronts))
-	draining.Go(func() { errs[len(errs)-1] = s.vesta.stop(drain) })
-	draining.Go(func() { errs[len(errs)-2] = s.foreign.stop(drain) })
-	draining.Go(func() { errs[len(errs)-3] = s.mounts.stop(drain) })
+	errs := make([]error, len(web)+2+len(s.fronts))
+	draining.Go(func() { errs[len(errs)-1] = s.mounts.stop(drain) })
 	for i, front := range s.fronts {
 		draining.Go(func() { errs[len(web)+1+i] = front.Shutdown(drain) })
 	}
@@ -389,11 +345,10 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	}
 	seal, cancel := context.WithTimeout(context.Background(), sealTimeout)
 	defer cancel()
-	if err := errors.Join(s.service.Close(seal), s.mounts.seal(seal), s.foreign.close(seal)); err != nil {
+	if err := errors.Join(s.service.Close(seal), s.mounts.seal(seal)); err != nil {
 		s.log.Warn("what is held could not be given back: the numbers granted are lost, and a worker ID is free when its granted time is over", "err", err)
 	}
-	s.release()
-	err := errors.Join(s.node.withdraw(), s.mounts.close(), s.config.redisMongo.stop(), s.node.Close())
+	err := errors.Join(s.node.withdraw(), s.mounts.close(), s.node.Close())
 	if parting := s.service.Parting(); parting.Lost > 0 {
 		s.log.Warn("numbers in hand could not all go back: the next ones of their tags come after a gap", parting.Attrs()...)
 	}

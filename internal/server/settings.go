@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -135,13 +134,9 @@ var settings = []Setting{
 	section(keysKey, "Where the keys of scrambled codes are, by key ID: file:PATH or env:VARIABLE. A key is a text of 16 to 64 bytes, as random as can be, and is never shown. Keep a key for as long as codes made with it are to be read", nil,
 		func(c *Config) any { return textsOf(c.CodeKeys) }),
 	{
-		Name: compatKey, Type: "mapping", Default: "{}", Entries: compatEntries,
-		Doc: "Foreign systems that the server stands in for, by name: leaf, tinyid, vesta, uidgen, redismongo. A system that is not named is off",
-		get: func(c *Config) any {
-			shown := c.shownMounts()
-			maps.Copy(shown, c.Compat.shown())
-			return shown
-		},
+		Name: compatKey, Type: "mapping", Default: "{}", Entries: systems,
+		Doc: "Foreign systems that the server stands in for, by name: " + systemNames() + ". A system that is not named is off",
+		get: func(c *Config) any { return c.shownMounts() },
 	},
 }
 

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -10,8 +9,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/boltstore"
@@ -171,7 +168,7 @@ func (o opener) dial(ctx context.Context) (driver.Store, error) {
 	case "postgres", "postgresql":
 		return postgresstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
 	case "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "unix":
-		redis.SetLogger(redisLog{o.log}) // it has one logger for the whole process
+		redisstore.LogTo(o.log)
 		return redisstore.Open(ctx, o.url, redisstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
 	case "mongodb", "mongodb+srv":
 		return mongostore.Open(ctx, o.url, mongostore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
@@ -182,14 +179,6 @@ func (o opener) dial(ctx context.Context) (driver.Store, error) {
 	}
 	_, err := parseStoreURL(o.url)
 	return nil, err
-}
-
-// redisLog takes what go-redis would print on standard error. Errors are
-// returned, too.
-type redisLog struct{ log *slog.Logger }
-
-func (l redisLog) Printf(ctx context.Context, format string, args ...any) {
-	l.log.DebugContext(ctx, "redis client", "detail", fmt.Sprintf(format, args...))
 }
 
 // nodeName returns what operators know this node by.

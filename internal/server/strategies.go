@@ -19,11 +19,14 @@ type Setup func(r *strategy.Registry, store driver.Store) error
 // what c.Setup registers, over a store that may be given later.
 func (c Config) Strategies(log *slog.Logger, store *LateStore) (*strategy.Registry, error) {
 	r := strategy.NewRegistry(strategy.Options{Logger: log})
-	if c.Compat.RedisMongo != nil {
-		if c.redisMongo == nil { // nothing is issued
-			c.redisMongo = &redisMongo{config: c.Compat.RedisMongo, log: log}
+	if c.mounting == nil { // nothing is issued
+		var err error
+		if c.mounting, err = c.planMounts(); err != nil {
+			return nil, err
 		}
-		if err := r.Register(redisMongoStrategy, c.redisMongo); err != nil {
+	}
+	for name, s := range c.mounting.plan.Strategies {
+		if err := r.Register(name, s); err != nil {
 			return nil, err
 		}
 	}

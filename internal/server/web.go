@@ -17,7 +17,6 @@ import (
 	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/api/rpcapi"
 	"github.com/hapax-id/hapax/internal/gate"
-	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
@@ -47,11 +46,7 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	}
 	routes := rpcapi.New(s.service, rpcapi.Options{Policy: policy, Stopping: ctx.Done(), Logger: s.log})
 	if l == s.listeners.http {
-		maps.Copy(routes, s.vesta.routes)
 		maps.Copy(routes, s.mounts.routes())
-		for _, p := range s.foreign {
-			maps.Copy(routes, p.routes())
-		}
 	}
 	web := &http.Server{
 		Handler: httpapi.New(s.service, httpapi.Options{
@@ -60,7 +55,7 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 			Policy:       policy,
 			Logger:       s.log,
 			Routes:       routes,
-			Gatherer:     gatherer(s.service, s.besides()),
+			Gatherer:     gatherer(s.service, s.mounts.host.Services),
 		}),
 		Protocols: protocols(),
 		HTTP2: &http.HTTP2Config{
@@ -189,11 +184,4 @@ func (s *connections) changed(c net.Conn, state http.ConnState) {
 	if conn, ok := s.open.LoadAndDelete(c); ok {
 		conn.(*auth.Conn).Close()
 	}
-}
-
-// besides are the services beside the server's own, by name.
-func (s *server) besides() map[string]*service.Service {
-	all := s.foreign.besides()
-	maps.Copy(all, s.mounts.host.Services)
-	return all
 }

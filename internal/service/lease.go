@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/watch"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -235,7 +237,7 @@ func (s *Service) learnPools(ctx context.Context) error {
 	}
 	for _, p := range pools {
 		if err := s.opts.checkPool(p); err != nil {
-			s.store.health.note(KindPool, p.Name, err)
+			s.store.Note(watch.Pool(p.Name), err)
 			if pass, dropped := s.throttle.pass("layout"); pass {
 				s.log.Error("a pool cannot be used", "pool", p.Name, "err", err, "suppressed", dropped)
 			}
@@ -249,4 +251,14 @@ func (s *Service) learnPools(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// leased returns a context in which grants are for who makes the call, and not for
+// this node.
+func (s *Service) leased(ctx context.Context) context.Context {
+	by := ledger.By{Name: auth.FromContext(ctx).Name(), Address: auth.AddressFrom(ctx)}
+	if s.opts.OneShot {
+		by = ledger.Command
+	}
+	return watch.For(ctx, by)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/identity"
 	"github.com/hapax-id/hapax/internal/service/auth"
-	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/internal/service/watch"
 )
 
 // trouble is why something has not succeeded yet.
@@ -166,11 +166,8 @@ func (s *Service) run(ctx context.Context, a *attempt, tag string) {
 // isDefinite reports whether asking again at once would give the same answer.
 func isDefinite(err error) bool {
 	_, gaveUp := errors.AsType[*hapax.WaitError](err)
-	return !gaveUp && !isAway(err) && !isPersonal(err)
+	return !gaveUp && !watch.IsAway(err) && !isPersonal(err)
 }
-
-// isAway reports whether an error is that the store cannot be reached.
-func isAway(err error) bool { return errors.Is(err, hapax.ErrStoreUnavailable) }
 
 // refuse remembers for a moment that a tag cannot be used, so that the store is
 // not asked by every call.
@@ -201,37 +198,29 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 		return nil, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag)
 	}
 	s.warnIfOther(t)
-	return s.openPlugged(ctx, &opening{svc: s, attempt: a, tag: t, code: code}, plugins)
+	return s.openLine(ctx, a, t, plugins, code)
 }
 
-// openSnowflake is the built-in strategy for numbers that hold time.
-func (s *Service) openSnowflake(ctx context.Context, o *opening) error {
-	p := s.pool(o.tag.Pool)
-	o.attempt.on.Store(&p.trouble)
+// openSnowflake opens a line whose numbers hold time.
+func (s *Service) openSnowflake(ctx context.Context, a *attempt, t hapax.Tag) (*line, error) {
+	p := s.pool(t.Pool)
+	a.on.Store(&p.trouble)
 	issuer, err := s.openPool(ctx, p)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	o.line = &line{name: o.tag.Name, issuer: issuer, pool: p.name, code: o.code}
-	return nil
+	return &line{issuer: issuer, pool: p.name}, nil
 }
 
-// openSegment is the built-in strategy that counts.
-func (s *Service) openSegment(ctx context.Context, o *opening) error {
-	tag := o.tag.Name
-	if o.code.hasPeriod() {
-		p := &periods{svc: s, tag: tag, code: o.code}
-		o.line = &line{name: tag, issuer: p, periods: p, code: o.code}
-		return nil
-	}
-	seg, err := hapax.NewSegment(ctx, probe{s.store, o.attempt.on.Load()}, tag, hapax.SegmentOptions{
+// openSegment opens a line that counts.
+func (s *Service) openSegment(ctx context.Context, a *attempt, t hapax.Tag) (*line, error) {
+	seg, err := hapax.NewSegment(ctx, s.store.Telling(a.on.Load().set), t.Name, hapax.SegmentOptions{
 		NoCreate: true, StoreTimeout: s.opts.StoreTimeout, Observer: s.observe, Clock: s.opts.Clock,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	o.line = &line{name: tag, issuer: seg, segment: seg, code: o.code}
-	return nil
+	return &line{issuer: seg, segment: seg}, nil
 }
 
 // tag returns the tag as the store has it, and creates it if that is allowed. The
@@ -247,8 +236,8 @@ func (s *Service) tag(ctx context.Context, why *trouble, name string) (t, plugin
 		if cached {
 			known, cancel := context.WithTimeout(ctx, askFor)
 			defer cancel()
-			if t, err = s.store.Tag(known, name); err != nil && isAway(err) {
-				s.store.health.tell(err)
+			if t, err = s.store.Tag(known, name); err != nil && watch.IsAway(err) {
+				s.store.Tell(err)
 				t, err = def, nil // its pool may go on without the store; refresh tells if the tag is another
 			}
 		} else {
@@ -408,11 +397,11 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 // the pool's cache in front of it, which is opened once.
 func (s *Service) workersOf(ctx context.Context, p *pool) (hapax.WorkerStore, error) {
 	if p.workers == nil {
-		store := probe{s.store, &p.trouble}
+		store := s.store.Telling(p.trouble.set)
 		var workers hapax.WorkerStore = store
 		if s.opts.Cache != nil && s.opts.Pools[p.name].Cache {
 			var err error
-			if workers, err = s.opts.Cache(ctx, p.name, impatient{store}); err != nil {
+			if workers, err = s.opts.Cache(ctx, p.name, store.Impatient()); err != nil {
 				return nil, err
 			}
 		}
@@ -433,7 +422,7 @@ func (s *Service) poolLayout(ctx context.Context, name string, workers hapax.Wor
 		return l, err
 	}
 	pools, err := s.store.Pools(ctx)
-	if keeper, ok := workers.(layoutKeeper); ok && err != nil && isAway(err) {
+	if keeper, ok := workers.(layoutKeeper); ok && err != nil && watch.IsAway(err) {
 		if l, kept := keeper.Layout(ctx); kept == nil && !l.IsZero() {
 			return l, nil
 		}
@@ -461,7 +450,7 @@ func (s *Service) retry(ctx context.Context, why *trouble, f func(context.Contex
 	for failures := 1; ; failures++ {
 		err := f(ctx)
 		why.set(err)
-		if err == nil || !isAway(err) {
+		if err == nil || !watch.IsAway(err) {
 			return err
 		}
 		select {
@@ -490,45 +479,4 @@ func (s *Service) discard(l *line) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.StoreTimeout)
 	defer cancel()
 	_ = l.plugged.Close(ctx)
-}
-
-// probe is the store as one opening issuer sees it. It keeps the last error, to
-// tell callers what they wait for.
-type probe struct {
-	*watchedStore
-	why *trouble
-}
-
-func (p probe) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
-	a, err := p.watchedStore.Allocate(ctx, tag, n, last)
-	p.why.set(err)
-	return a, err
-}
-
-func (p probe) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
-	l, err := p.watchedStore.AcquireWorker(ctx, req)
-	p.why.set(err)
-	return l, err
-}
-
-// impatient is the store behind a cache, which can do without: while the store is
-// known to be away, questions about it are answered at once.
-type impatient struct{ probe }
-
-func ask[T any](ctx context.Context, i impatient, f func(context.Context) (T, error)) (T, error) {
-	if err := i.health.trouble(); err != nil {
-		var none T
-		return none, err
-	}
-	return f(ctx)
-}
-
-func (i impatient) StoreID(ctx context.Context) (string, error) { return ask(ctx, i, i.probe.StoreID) }
-
-func (i impatient) StoreTime(ctx context.Context) (time.Time, error) {
-	return ask(ctx, i, i.probe.StoreTime)
-}
-
-func (i impatient) Pools(ctx context.Context) ([]driver.Pool, error) {
-	return ask(ctx, i, i.probe.Pools)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/watch"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -21,72 +22,67 @@ import (
 // A tag whose numbers restart has its plugins around the tag. Its lines have the
 // same ones, for those who take numbers from a line itself.
 
-// An opening is what one attempt opens, for the built-in strategies.
-type opening struct {
-	svc     *Service
-	attempt *attempt
-	tag     hapax.Tag
-	code    *code
-	line    *line // what was opened
-}
-
-type openingKey struct{}
-
-// An ownStrategy strategy opens lines as the service does that is in the context: services
-// that share a registry share it.
-type ownStrategy hapax.Kind
+// An ownKind strategy stands in the registry for a kind whose issuers the service opens
+// itself, so that its name is taken and plugins can ask for it. Services that share a
+// registry share it.
+type ownKind hapax.Kind
 
 // Open implements strategy.Strategy.
-func (b ownStrategy) Open(ctx context.Context, tag hapax.Tag) (hapax.Issuer, error) {
-	o, ok := ctx.Value(openingKey{}).(*opening)
-	if !ok {
-		return nil, outOfRange("tag", tag.Name, "one that a service opens")
-	}
-	open := o.svc.openSegment
-	if hapax.Kind(b) == hapax.KindSnowflake {
-		open = o.svc.openSnowflake
-	}
-	if err := open(ctx, o); err != nil {
-		return nil, err
-	}
-	return o.line.issuer, nil
+func (ownKind) Open(_ context.Context, tag hapax.Tag) (hapax.Issuer, error) {
+	return nil, outOfRange("tag", tag.Name, "one that a service opens")
 }
 
 func (s *Service) registerBuiltIn() error {
 	for _, kind := range []hapax.Kind{hapax.KindSegment, hapax.KindSnowflake} {
-		if err := s.strategies.Register(string(kind), ownStrategy(kind)); err != nil {
+		if err := s.strategies.Register(string(kind), ownKind(kind)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// openPlugged opens the line of a tag through its strategy. The tag whose plugins
-// count is another where the line is one of a period.
-func (s *Service) openPlugged(ctx context.Context, o *opening, plugins hapax.Tag) (*line, error) {
+// openLine opens the line of a tag by its strategy, and puts the plugins around it. The
+// tag whose strategy and plugins count is another where the line is one of a period.
+func (s *Service) openLine(ctx context.Context, a *attempt, t, plugins hapax.Tag, c *code) (*line, error) {
 	if err := s.checkFrozen(plugins); err != nil {
 		return nil, err
 	}
-	wrap := func(issuer hapax.Issuer) hapax.Issuer {
-		if o.line == nil {
-			o.line = &line{name: o.tag.Name, issuer: newForeignIssuer(issuer), code: o.code}
-		}
-		o.line.extra = o.tag.Extra
-		return &tap{s, o.line}
-	}
-	plugged, err := s.strategies.OpenWith(context.WithValue(ctx, openingKey{}, o), StrategyName(plugins), plugins, wrap)
-	if StrategyOf(plugins) != "" { // what it asks is not asked through the store that is watched
-		s.store.health.note(KindTag, o.tag.Name, err)
-	}
+	l, err := s.openIssuer(ctx, a, t, plugins, c)
 	if err != nil {
 		return nil, err
 	}
-	o.line.plugged = plugged
+	l.name, l.code, l.extra = t.Name, c, t.Extra
+	l.plugged = s.strategies.Line(StrategyName(plugins), plugins.Name, &tap{s, l})
 	if err := s.checkFrozen(plugins); err != nil { // it cannot change from here on
-		s.discard(o.line)
+		s.discard(l)
 		return nil, err
 	}
-	return o.line, nil
+	return l, nil
+}
+
+// openIssuer opens what a tag's line issues from.
+func (s *Service) openIssuer(ctx context.Context, a *attempt, t, plugins hapax.Tag, c *code) (l *line, err error) {
+	name := StrategyName(plugins)
+	switch {
+	case StrategyOf(plugins) != "":
+		own, err := s.strategies.Issuer(ctx, name, plugins)
+		s.store.Note(watch.Tag(t.Name), err) // what it asks is not asked through the store that is watched
+		if err != nil {
+			return nil, err
+		}
+		return &line{issuer: newForeignIssuer(own)}, nil
+	case name == string(hapax.KindSnowflake):
+		l, err = s.openSnowflake(ctx, a, t)
+	case c.hasPeriod():
+		p := &periods{svc: s, tag: t.Name, code: c}
+		l = &line{issuer: p, periods: p}
+	default:
+		l, err = s.openSegment(ctx, a, t)
+	}
+	if err != nil {
+		s.strategies.Refused(ctx, strategy.Refusal{Strategy: name, Tag: plugins.Name, Err: err})
+	}
+	return l, err
 }
 
 // StrategyName returns the name of a tag's strategy.
@@ -143,7 +139,7 @@ func (s *Service) freeze(t hapax.Tag) (hapax.Tag, error) {
 			return t, fmt.Errorf("%w: tag %q: strategy %q", strategy.ErrUnknownStrategy, t.Name, r.Strategy)
 		}
 		if c, err := s.opts.code(t); err != nil || c.hasPeriod() {
-			return t, firstOf(err, outOfRange("code", r.Spec, "a code without a period, because the tag has a custom strategy"))
+			return t, cmp.Or(err, outOfRange("code", r.Spec, "a code without a period, because the tag has a custom strategy"))
 		}
 	}
 	r.Replaced = s.strategies.Frozen(StrategyName(t), t.Name)
@@ -283,7 +279,7 @@ func (s *Service) through(ctx context.Context, tag string, f func(context.Contex
 		err = f(ctx, l)
 		return nil
 	})
-	return firstOf(unopened, err)
+	return cmp.Or(unopened, err)
 }
 
 // A tap is what a line's plugins stand around.

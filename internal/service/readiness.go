@@ -1,32 +1,29 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/watch"
 	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/strategy"
 )
 
 const (
-	// silence is how long a call is out until the store counts as one that does
-	// not answer.
-	silence = time.Second
 	// askFor is how long Readiness waits for the store to tell how it is now.
 	askFor = 250 * time.Millisecond
 )
 
 // The kinds of what can issue.
 const (
-	KindTag  = "tag"
-	KindPool = "pool"
+	KindTag  = watch.KindTag
+	KindPool = watch.KindPool
 )
 
 // Readiness is what a service can do at the moment.
@@ -67,96 +64,6 @@ type Lack struct {
 	Detail string     `json:"detail"`
 }
 
-// A lineName names a tag or a pool.
-type lineName struct{ kind, name string }
-
-// health is what the calls on a store have told so far.
-type health struct {
-	mu      sync.Mutex // guards the fields below
-	err     error      // of the last call that told anything about the store; nil: it answered
-	told    time.Time  // when; zero: never
-	barred  error      // why nothing is granted, until Ping says otherwise
-	asked   map[*time.Time]struct{}
-	refused map[lineName]error // lines that the store or the witness refuses
-}
-
-// begin notes that the store is asked; the answer is noted by calling what it returns.
-func (h *health) begin() (end func()) {
-	now := time.Now()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.asked == nil {
-		h.asked = map[*time.Time]struct{}{}
-	}
-	h.asked[&now] = struct{}{}
-	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(h.asked, &now)
-	}
-}
-
-// tell notes what a call says about the store.
-func (h *health) tell(err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.err, h.told = err, time.Now()
-	if isBarred(err) {
-		h.barred = err
-	}
-}
-
-// admit notes that the store grants.
-func (h *health) admit() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.barred = nil
-}
-
-// trouble returns what is wrong with the store as far as is known.
-func (h *health) trouble() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	now := time.Now()
-	for since := range h.asked {
-		if silent := now.Sub(*since); silent >= silence && !since.Before(h.told) {
-			return fmt.Errorf("%w: it has not answered for %v", hapax.ErrStoreUnavailable, silent.Truncate(time.Second))
-		}
-	}
-	return firstOf(h.barred, h.err)
-}
-
-// passing are the codes of answers that say nothing about what can be issued.
-var passing = []*hapax.Error{
-	hapax.ErrInvalidArgument, hapax.ErrInvalidTag, hapax.ErrInvalidLayout, hapax.ErrFieldRange,
-	hapax.ErrTagNotFound, hapax.ErrTagDeleted, hapax.ErrTagExists, hapax.ErrKindMismatch,
-	hapax.ErrLeaseLost, hapax.ErrNotSupported, hapax.ErrClosed, hapax.ErrRefillPending,
-}
-
-// note keeps why a line cannot be issued from, until a grant on it comes.
-func (h *health) note(kind, name string, err error) {
-	code := hapax.CodeOf(err)
-	isPassing := slices.ContainsFunc(passing, func(e *hapax.Error) bool { return e.Code() == code })
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case err == nil:
-		delete(h.refused, lineName{kind, name})
-	case isAway(err), isGuarded(err), isPassing, len(h.refused) >= maxRefusals:
-	default:
-		if h.refused == nil {
-			h.refused = map[lineName]error{}
-		}
-		h.refused[lineName{kind, name}] = err
-	}
-}
-
-func (h *health) refusals() map[lineName]error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return maps.Clone(h.refused)
-}
-
 // state returns the store's trouble. It asks the store, and waits for the answer
 // no longer than askFor, nor at all where it is known that none comes.
 func (s *Service) state(ctx context.Context) error {
@@ -170,7 +77,7 @@ func (s *Service) state(ctx context.Context) error {
 		answered = make(chan struct{})
 		s.asking = answered
 		s.children.Go(func() {
-			_ = s.store.Ping(s.life) // health keeps what it tells
+			_ = s.store.Ping(s.life) // the store keeps what it tells
 			s.mu.Lock()
 			s.asking = nil
 			s.mu.Unlock()
@@ -187,7 +94,7 @@ func (s *Service) state(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-time.After(askFor):
 	}
-	return firstOf(s.trouble(), fmt.Errorf("%w: it did not answer within %v", hapax.ErrStoreUnavailable, askFor))
+	return cmp.Or(s.trouble(), fmt.Errorf("%w: it did not answer within %v", hapax.ErrStoreUnavailable, askFor))
 }
 
 // A statusError is why a store grants nothing.
@@ -204,7 +111,7 @@ func (s *Service) trouble() error {
 			return statusError{st}
 		}
 	}
-	return s.store.health.trouble()
+	return s.store.Trouble()
 }
 
 // A refuser is a foreign table that refuses tags that went back, until an operator has
@@ -270,7 +177,7 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 			continue
 		}
 		r.Degraded = true
-		r.Cannot = append(r.Cannot, Lack{line.kind, line.name, hapax.CodeOf(err), plain(err)})
+		r.Cannot = append(r.Cannot, Lack{line.Kind, line.Name, hapax.CodeOf(err), plain(err)})
 		if r.err == nil {
 			r.err = err
 		}
@@ -332,7 +239,7 @@ func (r Readiness) And(other Readiness) Readiness {
 // plain returns what a client may know of an error: the store's own words may tell
 // of hosts inside.
 func plain(err error) string {
-	if isAway(err) {
+	if watch.IsAway(err) {
 		err = hapax.ErrorOf(hapax.CodeOf(err))
 	}
 	return hapax.Message(err)
@@ -343,22 +250,22 @@ func (s *Service) Ready(ctx context.Context) error { return s.Readiness(ctx).err
 
 // lines returns the segment tags and the pools that are configured or in use, and
 // why each cannot issue now; store is the store's trouble, and tags are refused.
-func (s *Service) lines(store error, tags map[string]error) map[lineName]error {
-	refused := s.store.health.refusals()
+func (s *Service) lines(store error, tags map[string]error) map[watch.Line]error {
+	refused := s.store.Refusals()
 	for tag, err := range tags {
 		if refused == nil {
-			refused = map[lineName]error{}
+			refused = map[watch.Line]error{}
 		}
-		refused[lineName{KindTag, tag}] = err
+		refused[watch.Tag(tag)] = err
 	}
-	lines := map[lineName]error{}
-	judge := func(line lineName) {
+	lines := map[watch.Line]error{}
+	judge := func(line watch.Line) {
 		if _, known := lines[line]; !known {
-			lines[line] = firstOf(refused[line], store)
+			lines[line] = cmp.Or(refused[line], store)
 		}
 	}
 	for l := range s.tags.all() {
-		line := lineName{KindTag, l.name}
+		line := watch.Tag(l.name)
 		if f, ok := l.issuer.(*foreignIssuer); ok {
 			if own, ok := f.Issuer.(strategy.Readiness); ok {
 				lines[line] = own.Ready()
@@ -374,7 +281,7 @@ func (s *Service) lines(store error, tags map[string]error) map[lineName]error {
 		}
 	}
 	for _, p := range s.openPools() {
-		line := lineName{KindPool, p.name}
+		line := watch.Pool(p.name)
 		judge(line)
 		stats := p.issuer.Load().Stats()
 		switch {
@@ -386,25 +293,17 @@ func (s *Service) lines(store error, tags map[string]error) map[lineName]error {
 	}
 	for name := range s.opts.Tags {
 		if def, ok := s.declared(name); ok && def.Kind == hapax.KindSegment {
-			judge(lineName{KindTag, name})
+			judge(watch.Tag(name))
 		}
 	}
 	for name := range s.opts.Pools {
-		judge(lineName{KindPool, name})
+		judge(watch.Pool(name))
 	}
-	judge(lineName{KindPool, hapax.DefaultPool})
+	judge(watch.Pool(hapax.DefaultPool))
 	for line := range refused {
 		judge(line)
 	}
 	return lines
-}
-
-// firstOf returns the first of two errors that is one.
-func firstOf(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // explain tells callers who wait for a grant that it is the store which keeps
@@ -414,7 +313,7 @@ func (s *Service) explain(err error) error {
 	if !ok || !errors.Is(w.Cause, hapax.ErrRefillPending) {
 		return err
 	}
-	if trouble := s.trouble(); trouble != nil && isAway(trouble) {
+	if trouble := s.trouble(); trouble != nil && watch.IsAway(trouble) {
 		return &hapax.WaitError{Cause: trouble, Context: w.Context}
 	}
 	return err

@@ -19,6 +19,7 @@ package service
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/service/watch"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/strategy"
 )
@@ -61,7 +63,7 @@ const (
 // of numbers. The store given to New is one behind a witness (store/witness), so
 // that a grant is recorded before it is used or leaves.
 type Service struct {
-	store    *watchedStore
+	store    *watch.Store
 	opts     Options
 	log      *slog.Logger
 	metrics  *metrics
@@ -106,9 +108,8 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 		return nil, err
 	}
 	s := &Service{
-		store: &watchedStore{Store: store, ledger: opts.Ledger, timeout: opts.StoreTimeout},
-		opts:  opts,
-		log:   opts.Logger,
+		opts: opts,
+		log:  opts.Logger,
 
 		strategies: opts.Strategies,
 
@@ -127,7 +128,7 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 	if s.strategies == nil {
 		s.strategies = strategy.NewRegistry(strategy.Options{Logger: s.log})
 	}
-	s.store.maker = s.maker
+	s.store = watch.New(store, opts.Ledger, opts.StoreTimeout, s.maker)
 	if err := s.registerBuiltIn(); err != nil {
 		return nil, err
 	}
@@ -143,16 +144,15 @@ func (s *Service) Next(ctx context.Context, tag string) (hapax.ID, error) {
 	if err := s.charge(ctx, tag, 1); err != nil {
 		return 0, err
 	}
-	l := s.tags.find(tag)
-	if l == nil {
-		return s.nextThrough(ctx, tag)
-	}
-	if l.plugged.Plain() {
+	if l := s.tags.find(tag); l != nil {
+		if !l.plugged.Plain() {
+			return s.nextPlugged(ctx, l)
+		}
 		if id, ok := l.issuer.TryNext(); ok {
 			return id, nil
 		}
 	}
-	return s.nextOf(ctx, l)
+	return s.nextCold(ctx, tag)
 }
 
 // TryNext issues one number of a segment tag without plugins, if one is in hand.
@@ -173,20 +173,19 @@ func (s *Service) NextBytes(ctx context.Context, tag []byte) (hapax.ID, error) {
 			return 0, err
 		}
 	}
-	l := s.tags.findBytes(tag)
-	if l == nil {
-		return s.nextThrough(ctx, string(tag))
-	}
-	if l.plugged.Plain() {
+	if l := s.tags.findBytes(tag); l != nil {
+		if !l.plugged.Plain() {
+			return s.nextPlugged(ctx, l)
+		}
 		if id, ok := l.issuer.TryNext(); ok {
 			return id, nil
 		}
 	}
-	return s.nextOf(ctx, l)
+	return s.nextCold(ctx, string(tag))
 }
 
-// nextOf issues one number of an open line through its plugins.
-func (s *Service) nextOf(ctx context.Context, l *line) (hapax.ID, error) {
+// nextPlugged issues one number of an open line through its plugins.
+func (s *Service) nextPlugged(ctx context.Context, l *line) (hapax.ID, error) {
 	id, err := l.plugged.Next(ctx)
 	if err != nil {
 		uncharge(ctx, 1, err)
@@ -194,16 +193,38 @@ func (s *Service) nextOf(ctx context.Context, l *line) (hapax.ID, error) {
 	return id, err
 }
 
-// nextThrough issues one number of a tag that is not open.
-func (s *Service) nextThrough(ctx context.Context, tag string) (id hapax.ID, err error) {
-	err = s.through(ctx, tag, func(ctx context.Context, l *line) error {
-		id, err = l.plugged.Next(ctx)
+// nextCold issues one number of a tag that is not open, or of a line without plugins that
+// has none in hand.
+func (s *Service) nextCold(ctx context.Context, tag string) (id hapax.ID, err error) {
+	var (
+		last   *line
+		failed error // of plugins, which are called once
+	)
+	err = s.issue(ctx, tag, func(ctx context.Context, l *line) (err error) {
+		last = l
+		if !l.plugged.Plain() {
+			id, failed = l.plugged.Next(ctx)
+			return nil
+		}
+		id, err = s.nextOn(ctx, l)
 		return err
 	})
-	if err != nil {
+	if err != nil && last != nil {
+		last.plugged.Refused(ctx, 1, err)
+	}
+	if err = cmp.Or(err, failed); err != nil {
 		uncharge(ctx, 1, err)
 	}
 	return id, err
+}
+
+// nextOn issues one number of an open line, below its plugins.
+func (s *Service) nextOn(ctx context.Context, l *line) (hapax.ID, error) {
+	if id, ok := l.issuer.TryNext(); ok {
+		return id, nil
+	}
+	s.metrics.waited(l)
+	return l.issuer.Next(ctx)
 }
 
 // charge counts n numbers of a tag for the caller, if it may take them.

@@ -169,10 +169,8 @@ func open(ctx context.Context, path string, upstream Upstream, opts Options, dis
 	switch {
 	case err != nil && lockCtx.Err() != nil && ctx.Err() == nil:
 		return nil, fmt.Errorf("%w: %s is in use by another process", hapax.ErrStoreLocked, path)
-	case err != nil && hapax.CodeOf(err) == hapax.ErrInternal.Code():
-		return nil, fmt.Errorf("%w: %s: %w", hapax.ErrStoreUnavailable, path, err)
 	case err != nil:
-		return nil, err
+		return nil, hapax.StoreError(fmt.Errorf("%s: %w", path, err))
 	}
 	c := &Cache{disk: disk, path: path, upstream: upstream, opts: opts, lock: lock, turn: make(chan struct{}, 1)}
 	c.kept, err = readFile(path)
@@ -224,8 +222,7 @@ func (c *Cache) begin(ctx context.Context) (done func(), err error) {
 
 // isAway reports whether an error says that the store was not heard.
 func isAway(err error) bool {
-	code := hapax.CodeOf(err)
-	return code == hapax.ErrStoreUnavailable.Code() || code == hapax.ErrInternal.Code()
+	return hapax.CodeOf(hapax.StoreError(err)) == hapax.ErrStoreUnavailable.Code()
 }
 
 // storeID asks the store, and drops a lease that another one has granted.

@@ -26,8 +26,12 @@ func meet[T any](ctx context.Context, s *Store, doing string, p driver.Pulse, sc
 	}
 	args = append([]any{field(driver.TableBeats, p.Row), p.Was.Encode(), p.Now.Encode()}, args...)
 	o, err := request(ctx, s, doing, func(ctx context.Context) (o outcome[T], err error) {
+		var tags []string
+		if tag != "" {
+			tags = []string{tag}
+		}
 		for {
-			r, err := s.evalRows(ctx, sc, tag, args...)
+			r, err := s.evalRows(ctx, sc, tags, args...)
 			if err != nil {
 				return o, err
 			}

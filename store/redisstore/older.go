@@ -177,7 +177,7 @@ func (s *Store) decodeOlder(pool, id, row string) (w driver.Worker, until time.T
 // moveRow returns what adds a row unless it is there, or the migration has ended.
 func (s *Store) moveRow(ctx context.Context) func(table, name string, value []byte) error {
 	return func(table, name string, value []byte) error {
-		_, err := s.evalRows(ctx, moveRowScript, "", field(table, name), value, formatMoving)
+		_, err := s.evalRows(ctx, moveRowScript, nil, field(table, name), value, formatMoving)
 		return err
 	}
 }

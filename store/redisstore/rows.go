@@ -16,10 +16,10 @@ const rowsBytes = 1 << 20
 // control characters.
 func field(table, name string) string { return table + "\x00" + name }
 
-// evalRows runs a script on rows, and on a tag unless that is "".
-func (s *Store) evalRows(ctx context.Context, sc script, tag string, args ...any) (reply, error) {
+// evalRows runs a script on rows and tags.
+func (s *Store) evalRows(ctx context.Context, sc script, tags []string, args ...any) (reply, error) {
 	keys := []string{s.keys.store(), s.keys.rows(), s.keys.names()}
-	if tag != "" {
+	for _, tag := range tags {
 		keys = append(keys, s.keys.tag(tag))
 	}
 	r, err := s.eval(ctx, sc, keys, args...)
@@ -37,7 +37,7 @@ func (s *Store) rowsLost() error {
 // Row implements driver.Rows. It is one round trip.
 func (s *Store) Row(ctx context.Context, table, name string) ([]byte, error) {
 	return request(ctx, s, "read a row", func(ctx context.Context) ([]byte, error) {
-		r, err := s.evalRows(ctx, readRowScript, "", field(table, name))
+		r, err := s.evalRows(ctx, readRowScript, nil, field(table, name))
 		if err != nil || r.text(0) == saidMissing {
 			return nil, err
 		}
@@ -53,7 +53,7 @@ func (s *Store) ListRows(ctx context.Context, table, after string, limit int) ([
 	return request(ctx, s, "list rows", func(ctx context.Context) ([]driver.Row, error) {
 		var rows []driver.Row
 		for {
-			r, err := s.evalRows(ctx, listRowsScript, "",
+			r, err := s.evalRows(ctx, listRowsScript, nil,
 				"("+field(table, after), "("+table+"\x01", min(limit-len(rows), pageSize), rowsBytes)
 			if err != nil {
 				return nil, err
@@ -75,7 +75,7 @@ func (s *Store) SwapRow(ctx context.Context, table, name string, old, next []byt
 		return false, err
 	}
 	return request(ctx, s, "write a row", func(ctx context.Context) (bool, error) {
-		r, err := s.evalRows(ctx, swapRowScript, "", field(table, name), old, next)
+		r, err := s.evalRows(ctx, swapRowScript, nil, field(table, name), old, next)
 		return err == nil && r.text(0) == saidOK, err
 	})
 }

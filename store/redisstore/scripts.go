@@ -303,6 +303,19 @@ return met(allocate(KEYS[4], ARGV[5], ARGV[6], ARGV[7]), unpack(redis.call('HGET
 var handBackWithScript = newWrite(handBackBody + meetPrelude + meetTag + `
 return met(hand_back(KEYS[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]), unpack(redis.call('HGETALL', KEYS[4])))`)
 
+// handBackAllScript is handBackWithScript for many tags. KEYS: those of the rows, and the
+// tags. ARGV: those of the pulse, and mark, hash, token and next of each tag. It answers
+// which were handed back, the first as 1.
+var handBackAllScript = newWrite(handBackBody + meetPrelude + `
+local given = {}
+for i = 1, #KEYS - 3 do
+  local key, at = KEYS[3 + i], 4 * i
+  if redis.call('HGET', key, 'store') == ARGV[1] and hand_back(key, ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]) == 'ok' then
+    given[#given + 1] = i
+  end
+end
+return met('ok', table.concat(given, ' '))`)
+
 // swapWithScript is swapRowScript under a pulse.
 var swapWithScript = newWrite(swapBody + meetPrelude + `
 return met(swap(ARGV[5], ARGV[6], ARGV[7]))`)

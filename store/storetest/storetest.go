@@ -183,9 +183,9 @@ func (e *env) adopted(h Handle) roles {
 	r.workers, ok = r.handle.(hapax.WorkerStore)
 	want(ok, "hapax.WorkerStore")
 	r.pools, ok = r.handle.(driver.PoolStore)
-	want(ok, "hapax.PoolStore")
+	want(ok, "driver.PoolStore")
 	r.store, ok = r.handle.(driver.Store)
-	want(ok || e.h.Capabilities.WorkersOnly, "hapax.Store")
+	want(ok || e.h.Capabilities.WorkersOnly, "driver.Store")
 	r.rows, ok = r.handle.(driver.Rows)
 	want(ok || e.h.Capabilities.NoRows, "driver.Rows")
 	if guards(e.h.Capabilities) {

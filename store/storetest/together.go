@@ -91,8 +91,9 @@ func checkHandBackTogether(e *env) {
 	e.wantErr("a hand-back outside the segment", err, hapax.ErrInvalidArgument)
 }
 
-// checkHandBacksAtOnce: nodes that hand back the same tags at the same time, and are granted
-// numbers of them again, never use a number twice.
+// checkHandBacksAtOnce: nodes, each with a handle of its own where the store allows that,
+// hand back the same tags at the same time and are granted numbers of them again; none is
+// used twice, and each node is told what it has handed back.
 func checkHandBacksAtOnce(e *env) {
 	together, ok := e.guarding.(driver.Together)
 	if !ok || !together.HandsBackTogether() {
@@ -107,42 +108,47 @@ func checkHandBacksAtOnce(e *env) {
 		all  [nodes]node
 		mu   sync.Mutex // guards used and back
 		used = map[string][]hapax.Grant{}
-		back int
+		back = map[string]int{}
 	)
 	for i := range all {
 		all[i] = e.node(fmt.Sprint("n", i))
 	}
+	handles := e.handles(nodes)
 	for round := range int64(rounds) {
 		var held [nodes][]driver.HandBackOf
 		for i, name := range names {
 			for turn := range nodes { // so that each has the highest segment of some tag
-				a := e.allocate(name, step)
 				n := (i + turn) % nodes
+				a, err := handles[n].store.Allocate(e.ctx, name, step, "")
+				e.must(err)
 				held[n] = append(held[n], driver.HandBackOf{Allocation: a, Next: a.Grant.Lo + uses})
 			}
 		}
 		var wg sync.WaitGroup
 		for i, n := range all {
 			wg.Go(func() {
-				given, c, err := together.HandBackAllWith(e.ctx, n.pulse(round+1, round+2), held[i])
+				given, c, err := handles[i].guarding.(driver.Together).HandBackAllWith(e.ctx, n.pulse(round+1, round+2), held[i])
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil || !c.Met {
 					e.Errorf("HandBackAllWith: %+v, error %v", c, err)
 					return
 				}
-				for i, h := range held[i] {
+				for j, h := range held[i] {
 					used[h.Tag.Name] = append(used[h.Tag.Name], hapax.Grant{Lo: h.Grant.Lo, Hi: h.Next})
-					if given[i] {
-						back++
+					if given[j] {
+						back[h.Tag.Name]++
 					}
 				}
 			})
 		}
 		wg.Wait()
-	}
-	if back == 0 {
-		e.Errorf("of %d hand-backs none was made", nodes*rounds*tags)
+		for i, name := range names {
+			// The highest segment goes back, which raises the token.
+			if token := e.tag(name).Token; token != round+1 || int64(back[name]) != token {
+				e.Errorf("after round %d the token of tag %d is %d, and %d hand-backs were told as made; want one in each round", round, i, token, back[name])
+			}
+		}
 	}
 	for name, all := range used {
 		slices.SortFunc(all, func(a, b hapax.Grant) int { return cmp.Compare(a.Lo, b.Lo) })

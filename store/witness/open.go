@@ -304,11 +304,5 @@ func (h *handle) close() error {
 
 func errClosed() error { return fmt.Errorf("%w: the store", hapax.ErrClosed) }
 
-// unavailable gives an error that carries no code of ours that of a store which
-// cannot be reached.
-func unavailable(err error) error {
-	if err != nil && hapax.CodeOf(err) == hapax.ErrInternal.Code() {
-		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
-	}
-	return err
-}
+// unavailable is the rule of what is not the store's word.
+func unavailable(err error) error { return hapax.StoreError(err) }

@@ -20,10 +20,12 @@ import (
 type Config struct {
 	Settings uidgen.Settings
 
-	Cached           bool // CachedUidGenerator
-	BoostPower       int
-	PaddingFactor    int
-	ScheduleInterval time.Duration
+	Cached     bool // CachedUidGenerator
+	BoostPower int
+
+	// Padding and Schedule report whether paddingFactor and scheduleInterval are set,
+	// which have no effect in a server: it makes numbers when they are taken.
+	Padding, Schedule bool
 
 	// RejectedPut and RejectedTake are the classes of the replaced handlers.
 	RejectedPut, RejectedTake string
@@ -42,9 +44,9 @@ var keys = map[string]func(c *Config, value string) error{
 	"workerBits":       number(func(c *Config) *int { return &c.Settings.WorkerBits }, "workerBits"),
 	"seqBits":          number(func(c *Config) *int { return &c.Settings.SeqBits }, "seqBits"),
 	"boostPower":       number(func(c *Config) *int { return &c.BoostPower }, "boostPower"),
-	"paddingFactor":    number(func(c *Config) *int { return &c.PaddingFactor }, "paddingFactor"),
+	"paddingFactor":    func(c *Config, _ string) error { c.Padding = true; return nil },
 	"epochStr":         func(c *Config, value string) error { c.Settings.EpochStr = value; return nil },
-	"scheduleInterval": schedule,
+	"scheduleInterval": func(c *Config, _ string) error { c.Schedule = true; return nil },
 
 	"rejectedPutBufferHandler":  func(c *Config, value string) error { c.RejectedPut = value; return nil },
 	"rejectedTakeBufferHandler": func(c *Config, value string) error { c.RejectedTake = value; return nil },
@@ -60,16 +62,6 @@ func number(field func(*Config) *int, name string) func(*Config, string) error {
 		*field(c) = v
 		return nil
 	}
-}
-
-// schedule reads seconds.
-func schedule(c *Config, text string) error {
-	seconds, err := strconv.ParseInt(strings.TrimSuffix(text, "L"), 10, 64)
-	if err != nil || seconds < 1 || seconds > 365*86400 {
-		return &hapax.ValueError{Field: "scheduleInterval", Value: text, Allowed: "seconds, 1 to 31536000", Err: hapax.ErrInvalidArgument}
-	}
-	c.ScheduleInterval = time.Duration(seconds) * time.Second
-	return nil
 }
 
 // Read reads Spring's XML, with the properties that its placeholders stand for, or a
@@ -126,7 +118,7 @@ func (c *Config) take(properties map[string]string) error {
 			c.Table, _, _ = strings.Cut("mysql://"+url, "?")
 		}
 	}
-	c.Cached = c.Cached || c.BoostPower > 0 || c.PaddingFactor > 0 || c.ScheduleInterval > 0
+	c.Cached = c.Cached || c.BoostPower > 0 || c.Padding || c.Schedule
 	if known == 0 && len(properties) > 0 {
 		return fmt.Errorf("%w: there is no setting of uid-generator, such as timeBits, among the properties", hapax.ErrInvalidArgument)
 	}
@@ -235,6 +227,14 @@ func (p Plan) AppendYAML(dst []byte, c Config) []byte {
 			comment("%s is %q: in Go, give yours as uidgen.CachedOptions.%s.", h.setting, h.class, h.field)
 		}
 	}
+	for _, s := range []struct {
+		setting string
+		given   bool
+	}{{"paddingFactor", c.Padding}, {"scheduleInterval", c.Schedule}} {
+		if s.given {
+			comment("%s has no effect here: numbers are made when they are taken.", s.setting)
+		}
+	}
 	dst = append(dst, "compat:\n  uidgen:\n"...)
 	dst = fmt.Appendf(dst, "    layout: %q\n", layoutName(p.Layout))
 	switch {
@@ -244,10 +244,7 @@ func (p Plan) AppendYAML(dst []byte, c Config) []byte {
 		dst = fmt.Appendf(dst, "    table: %q  # with USER:PASSWORD@ before the host\n", c.Table)
 	}
 	if c.Cached {
-		dst = fmt.Appendf(dst, "    boost_power: %d\n    padding_factor: %d\n", cmp.Or(c.BoostPower, uidgen.DefaultBoostPower), cmp.Or(c.PaddingFactor, uidgen.DefaultPaddingFactor))
-	}
-	if c.ScheduleInterval > 0 {
-		dst = fmt.Appendf(dst, "    schedule_interval: %s\n", c.ScheduleInterval)
+		dst = fmt.Appendf(dst, "    boost_power: %d\n", cmp.Or(c.BoostPower, uidgen.DefaultBoostPower))
 	}
 	return dst
 }

@@ -36,7 +36,7 @@ func TestRead(t *testing.T) {
 	c, err := Read([]byte(cached), map[string]string{"mysql.url": "jdbc:mysql://10.0.0.3:3306/uid?useSSL=false"}, nil)
 	want := Config{
 		Settings: uidgen.Settings{TimeBits: 29, WorkerBits: 21, SeqBits: 13, EpochStr: "2016-09-20"},
-		Cached:   true, BoostPower: 4, PaddingFactor: 60, ScheduleInterval: time.Minute,
+		Cached:   true, BoostPower: 4, Padding: true, Schedule: true,
 		RejectedPut: "com.x.Put", RejectedTake: "com.x.Take", Assigner: "com.baidu.fsg.uid.worker.DisposableWorkerIdAssigner",
 		Table: "mysql://10.0.0.3:3306/uid",
 	}
@@ -50,13 +50,13 @@ func TestRead(t *testing.T) {
 	const block = `# Before: uidgenerator-29-21-13, time until 2033-09-24T10:48:32Z.
 # rejectedPutBufferHandler is "com.x.Put": in Go, give yours as uidgen.CachedOptions.RejectedPut.
 # rejectedTakeBufferHandler is "com.x.Take": in Go, give yours as uidgen.CachedOptions.RejectedTake.
+# paddingFactor has no effect here: numbers are made when they are taken.
+# scheduleInterval has no effect here: numbers are made when they are taken.
 compat:
   uidgen:
     layout: "uidgenerator-29-21-13"
     table: "mysql://10.0.0.3:3306/uid"  # with USER:PASSWORD@ before the host
     boost_power: 4
-    padding_factor: 60
-    schedule_interval: 1m0s
 `
 	if got := string(p.AppendYAML(nil, c)); got != block {
 		t.Errorf("got\n%s\nwant\n%s", got, block)
@@ -79,7 +79,7 @@ compat:
 func TestRefused(t *testing.T) {
 	for name, text := range map[string]string{
 		"no generator": "<beans/>", "two": `<beans><bean class="DefaultUidGenerator"/><bean class="CachedUidGenerator"/></beans>`,
-		"no setting": "a=b", "bits": "timeBits=many", "schedule": "scheduleInterval=0",
+		"no setting": "a=b", "bits": "timeBits=many",
 	} {
 		if c, err := Read([]byte(text), nil, nil); !errors.Is(err, hapax.ErrInvalidArgument) {
 			t.Errorf("%s: %+v, %v", name, c, err)

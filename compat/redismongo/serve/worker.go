@@ -1,4 +1,4 @@
-package server
+package serve
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/redismongo"
@@ -19,7 +20,7 @@ import (
 )
 
 // checkWorker judges the settings of the worker ID that a registry keeps.
-func (r *RedisMongoConfig) checkWorker(c Config) error {
+func (r *Settings) checkWorker(c *mount.Plan) error {
 	if r.WorkerPool == "" {
 		for name, given := range map[string]bool{
 			"worker_registry": r.WorkerRegistry != "", "worker_key": r.WorkerKey != "",
@@ -33,10 +34,10 @@ func (r *RedisMongoConfig) checkWorker(c Config) error {
 	}
 	pool, known := c.Pools[r.WorkerPool]
 	if !known && r.WorkerPool != hapax.DefaultPool {
-		return compatError("redismongo.worker_pool", r.WorkerPool, "a pool that pools defines, or default")
+		return mount.Invalid("redismongo.worker_pool", r.WorkerPool, "a pool that pools defines, or default")
 	}
 	if pool.Identity != "" {
-		return compatError("redismongo.worker_pool", r.WorkerPool, "a pool without an identity of its own")
+		return mount.Invalid("redismongo.worker_pool", r.WorkerPool, "a pool without an identity of its own")
 	}
 	if _, _, err := r.candidates(pool); err != nil {
 		return err
@@ -50,7 +51,7 @@ func (r *RedisMongoConfig) checkWorker(c Config) error {
 	}
 	zk := strings.HasPrefix(r.WorkerRegistry, "zk://")
 	if zk && r.WorkerKey != "" {
-		return compatError("redismongo.worker_key", r.WorkerKey, "none for a registry in ZooKeeper, whose URL has a path")
+		return mount.Invalid("redismongo.worker_key", r.WorkerKey, "none for a registry in ZooKeeper, whose URL has a path")
 	}
 	if zk {
 		return inCompat(redismongo.ZooKeeperRegistry{URL: r.WorkerRegistry}.Validate(), "")
@@ -64,12 +65,12 @@ func (r *RedisMongoConfig) checkWorker(c Config) error {
 
 // instance returns who this node is. Without worker_ip it is the first address of the
 // machine that others may reach.
-func (r *RedisMongoConfig) instance() (redismongo.Instance, error) {
+func (r *Settings) instance() (redismongo.Instance, error) {
 	i := redismongo.Instance{Name: r.WorkerName, Port: r.WorkerPort}
 	var err error
 	if r.WorkerIP != "" {
 		if i.IP, err = netip.ParseAddr(r.WorkerIP); err != nil {
-			return i, compatError("redismongo.worker_ip", r.WorkerIP, "an IP address")
+			return i, mount.Invalid("redismongo.worker_ip", r.WorkerIP, "an IP address")
 		}
 		return i, nil
 	}
@@ -83,12 +84,12 @@ func (r *RedisMongoConfig) instance() (redismongo.Instance, error) {
 			return i, nil
 		}
 	}
-	return i, compatError("redismongo.worker_ip", "", "the IP address of this node: the machine shows none but loopback")
+	return i, mount.Invalid("redismongo.worker_ip", "", "the IP address of this node: the machine shows none but loopback")
 }
 
 // candidates returns the worker IDs that a registry may give an instance, or, where the
 // pool has a split, the values of the part that is not fixed, and that part's name.
-func (r *RedisMongoConfig) candidates(pool service.PoolConfig) (ids hapax.WorkerRange, part string, err error) {
+func (r *Settings) candidates(pool service.PoolConfig) (ids hapax.WorkerRange, part string, err error) {
 	if pool.Split == "" {
 		layout, err := hapax.ParseLayout(cmp.Or(pool.Layout, hapax.LayoutLeaf))
 		if err != nil {
@@ -109,47 +110,54 @@ func (r *RedisMongoConfig) candidates(pool service.PoolConfig) (ids hapax.Worker
 			continue
 		}
 		if part != "" {
-			return ids, "", compatError("redismongo.worker_pool", r.WorkerPool, fmt.Sprintf("a pool whose parts fix all of split %s but one, which the registry gives", pool.Split))
+			return ids, "", mount.Invalid("redismongo.worker_pool", r.WorkerPool, fmt.Sprintf("a pool whose parts fix all of split %s but one, which the registry gives", pool.Split))
 		}
 		part, ids = p.Name, hapax.WorkerRange{Lo: p.Start, Hi: 1 << p.Bits}
 	}
 	if part == "" {
-		return ids, "", compatError("redismongo.worker_pool", r.WorkerPool, "a pool whose parts leave one open, which the registry gives")
+		return ids, "", mount.Invalid("redismongo.worker_pool", r.WorkerPool, "a pool whose parts leave one open, which the registry gives")
 	}
 	return ids, part, nil
 }
 
-// register returns the pool with the worker ID that the registry keeps for this node.
-func (r *RedisMongoConfig) register(ctx context.Context, c Config, pool service.PoolConfig) (service.PoolConfig, error) {
+// registerTimeout bounds what the registry may take.
+const registerTimeout = 10 * time.Second
+
+// register fixes the pool's worker ID to the one that the registry keeps for this node.
+func (r *Settings) register(ctx context.Context, h *mount.Host) error {
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
+	defer cancel()
+	pool := h.Use[r.WorkerPool]
 	ids, part, err := r.candidates(pool)
 	if err != nil {
-		return pool, err
+		return err
 	}
-	sticky := redismongo.Sticky{Dir: c.Data}
+	sticky := redismongo.Sticky{Dir: h.Data}
 	if sticky.Instance, err = r.instance(); err != nil {
-		return pool, err
+		return err
 	}
 	if strings.HasPrefix(r.WorkerRegistry, "zk://") {
 		sticky.Registry = redismongo.ZooKeeperRegistry{URL: r.WorkerRegistry}
 	} else {
-		client, err := redisstore.NewClient(cmp.Or(r.WorkerRegistry, r.Redis), c.StoreTimeout)
+		client, err := redisstore.NewClient(cmp.Or(r.WorkerRegistry, r.Redis), h.StoreTimeout)
 		if err != nil {
-			return pool, err
+			return err
 		}
 		defer client.Close()
 		sticky.Registry = redismongo.RedisRegistry{Client: client, Key: r.WorkerKey}
 	}
 	id, err := sticky.Worker(ctx, ids)
 	if err != nil {
-		return pool, err
+		return err
 	}
 	text := strconv.FormatInt(id, 10)
 	if part == "" {
 		pool.Workers = text
-		return pool, nil
+	} else {
+		parts := map[string]string{part: text}
+		maps.Copy(parts, pool.Parts)
+		pool.Parts = parts
 	}
-	parts := map[string]string{part: text}
-	maps.Copy(parts, pool.Parts)
-	pool.Parts = parts
-	return pool, nil
+	h.Use[r.WorkerPool] = pool
+	return nil
 }

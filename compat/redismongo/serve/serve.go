@@ -1,0 +1,99 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/redismongo"
+	"github.com/hapax-id/hapax/internal/ledger"
+	"github.com/hapax-id/hapax/internal/mount"
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/redisstore"
+)
+
+// A part is the issuer's part of a server.
+type part struct {
+	settings *Settings
+	issuers  *issuers
+}
+
+// Open implements mount.Mount. Redis and the store may be away.
+func (p *part) Open(ctx context.Context, h *mount.Host) error {
+	r := p.settings
+	if r.WorkerPool != "" {
+		if err := r.register(ctx, h); err != nil {
+			return fmt.Errorf("compat.redismongo.worker_pool: %w", err)
+		}
+	}
+	rdb, err := redisstore.NewClient(r.Redis, cmp.Or(r.Timeout, redismongo.DefaultTimeout))
+	if err != nil {
+		return mount.Errorf(err, "compat.redismongo.redis")
+	}
+	h.Defer(rdb.Close)
+	redisstore.LogTo(h.Log)
+	store := ledger.Store{Store: h.Store, Ledger: h.Ledger}
+	if r.Store != "" {
+		w, err := h.Witness(name)
+		if err != nil {
+			return err
+		}
+		guarded, err := h.Guard(r.Store, w)
+		if err != nil {
+			return fmt.Errorf("compat.redismongo.store: %w", err)
+		}
+		h.Defer(guarded.Close)
+		store.Store = guarded
+	}
+	p.issuers.rdb, p.issuers.store = rdb, store
+	h.Marks[strategyName] = p.issuers.mark
+	return nil
+}
+
+// Answer implements mount.Mount.
+func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
+	observe := hapax.Observer(own.Observe)
+	p.issuers.observe.Store(&observe)
+	return nil, nil
+}
+
+// The issuers of the strategy, and what they share.
+type issuers struct {
+	settings *Settings
+	rdb      redis.UniversalClient // nil: nothing is issued
+	store    ledger.Store
+	observe  atomic.Pointer[hapax.Observer]
+}
+
+// mark tells a trace how far a tag's numbers were granted.
+func (i *issuers) mark(ctx context.Context, tag string) (int64, error) {
+	t, err := i.store.Tag(ctx, tag)
+	if errors.Is(err, hapax.ErrTagNotFound) {
+		return 0, nil // nothing was granted yet
+	}
+	return t.Mark, err
+}
+
+// Open implements strategy.Strategy.
+func (i *issuers) Open(ctx context.Context, tag hapax.Tag) (hapax.Issuer, error) {
+	if i.rdb == nil {
+		return nil, fmt.Errorf("%w: %q has strategy %s, in which a server issues; ask one with --server", hapax.ErrNotSupported, tag.Name, strategyName)
+	}
+	opts := i.settings.options()
+	opts.Start, opts.Step, opts.MinStep, opts.MaxStep = tag.Start, tag.Step, tag.MinStep, tag.MaxStep
+	opts.Observer = func(e hapax.Event) {
+		if observe := i.observe.Load(); observe != nil {
+			(*observe)(e)
+		}
+	}
+	issuer, err := redismongo.New(ctx, i.rdb, i.store, tag.Name, opts)
+	if err != nil {
+		return nil, err // not a nil *Issuer in an interface
+	}
+	return issuer, nil
+}

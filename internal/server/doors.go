@@ -1,0 +1,192 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/hapax-id/hapax/api"
+	"github.com/hapax-id/hapax/internal/api/httpapi"
+	"github.com/hapax-id/hapax/internal/gate"
+	"github.com/hapax-id/hapax/internal/mount"
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/witness"
+)
+
+// A door is where clients of a foreign system come in.
+type door struct {
+	mount.Door
+
+	answer   mount.Answer
+	listener net.Listener // nil: the main listener, or none
+	web      *http.Server // nil: another protocol, or not yet
+	served   bool
+	serving  sync.WaitGroup
+}
+
+func (d *door) listen(ctx context.Context, c Config) error {
+	if d.Address == "" {
+		return nil
+	}
+	networks, err := mount.Networks(allowOf(d.Door), d.Allow)
+	if err != nil {
+		return err
+	}
+	l, err := listen(ctx, c, endpointOf(d.Door))
+	if err == nil {
+		d.listener = &allowing{l, networks}
+	}
+	return err
+}
+
+// build makes the server, and bounds its connections as those of the others.
+func (d *door) build(c Config, own *service.Service, a mount.Answer, log *slog.Logger) {
+	if d.answer = a; d.listener == nil {
+		return
+	}
+	places := c.HTTPConnections
+	if d.Places > 0 {
+		places = min(places, d.Places)
+	}
+	d.listener = gated(d.listener, places, c, own, d.Name)
+	if h := a.Handler; h != nil {
+		if len(a.Issuing) > 0 {
+			h = answering(a.Issuing, h)
+		}
+		d.web = newForeignWeb(c, guardLoopback(d.listener, h), log)
+	}
+}
+
+func (d *door) serve(failed chan<- error) {
+	switch {
+	case d.listener == nil:
+		return
+	case d.web != nil:
+		d.serving.Go(func() { failed <- serveWeb(d.web, d.listener) })
+	default:
+		d.serving.Go(func() { failed <- d.answer.Serve(d.listener) })
+	}
+	d.served = true
+}
+
+func (d *door) stop(drain context.Context) error {
+	if !d.served {
+		return nil
+	}
+	var err error
+	if d.web == nil {
+		err = d.answer.Stop(drain)
+	} else if err = d.web.Shutdown(drain); err != nil {
+		_ = d.web.Close() // its connections have nothing to report
+	}
+	d.serving.Wait()
+	return err
+}
+
+// close closes a listener that is not served.
+func (d *door) close() error {
+	if d.listener == nil || d.served {
+		return nil
+	}
+	return d.listener.Close()
+}
+
+// endpointOf is the address of a door, as it is configured.
+func endpointOf(d mount.Door) endpoint {
+	return endpoint{d.Setting, d.Address, d.Example, true, &foreignEndpoint{d.Open}}
+}
+
+// gated bounds the connections of a foreign system's listener as those of the
+// others. Nobody has to show anything there, but a whole request.
+func gated(l net.Listener, places int, c Config, own *service.Service, name string) net.Listener {
+	own.Counting(name)
+	return gate.Listen(l, gate.New(places), true, func() {
+		c.crowded()
+		own.Refused(name, api.ErrLimitExceeded.Code())
+	})
+}
+
+// newForeignWeb returns the server of an address of a foreign system.
+func newForeignWeb(c Config, h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if pass, ok := r.Context().Value(passKey{}).(*gate.Pass); ok {
+				pass.Vouch()
+			}
+			h.ServeHTTP(w, r)
+		}),
+		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: c.MaxWait + writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnContext: withPass, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// answering answers /healthz and /readyz, and has h answer the rest.
+func answering(issuing []*service.Service, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz":
+			_, _ = io.WriteString(w, "ok\n") // an error means that the client has disconnected
+		case "/readyz":
+			tellReadiness(r.Context(), w, issuing)
+		default:
+			h.ServeHTTP(w, r)
+		}
+	})
+}
+
+// tellReadiness reports whether each of the services can issue.
+func tellReadiness(ctx context.Context, w http.ResponseWriter, issuing []*service.Service) {
+	all := service.Readiness{Ready: true, State: string(witness.Serving), Store: "ok"}
+	for _, svc := range issuing {
+		all = all.And(svc.Readiness(ctx))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if !all.Ready {
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(all) // an error means that the client has disconnected
+}
+
+// guardLoopback refuses, on loopback, what a web page made a browser send.
+func guardLoopback(l net.Listener, h http.Handler) http.Handler {
+	if !isLoopback(l) {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !httpapi.IsLocal(r) {
+			http.Error(w, "this address answers programs on this machine alone", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// allowing lets in the clients of some networks, and those on this machine.
+type allowing struct {
+	net.Listener
+	networks []netip.Prefix
+}
+
+func (l *allowing) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil || l.allows(conn.RemoteAddr()) {
+			return conn, err
+		}
+		_ = conn.Close() // there is nobody to tell
+	}
+}
+
+func (l *allowing) allows(at net.Addr) bool {
+	addr, err := netip.ParseAddrPort(at.String())
+	ip := addr.Addr().Unmap()
+	return err == nil && (ip.IsLoopback() || len(l.networks) == 0 || slices.ContainsFunc(l.networks, func(p netip.Prefix) bool { return p.Contains(ip) }))
+}

@@ -1,0 +1,204 @@
+// Package watch is the store as a service sees it: it notes what the calls tell of the
+// store's health, and has every grant recorded in the ledger before it is used.
+package watch
+
+import (
+	"context"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/ledger"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// A Store is a store that is watched.
+type Store struct {
+	driver.Store
+	*health
+
+	ledger  *ledger.Ledger // nil: nothing is recorded
+	timeout time.Duration  // bounds one answer
+	maker   func(hapax.Tag) string
+
+	told      func(error) // hears of each grant; may be nil
+	impatient bool        // questions are answered at once while the store is known to be away
+}
+
+var (
+	_ driver.Store     = (*Store)(nil)
+	_ hapax.StoreClock = (*Store)(nil)
+)
+
+// New returns a store of which one answer may take so long. The ledger, which may be nil,
+// records each grant with what makes other numbers of a tag's.
+func New(store driver.Store, l *ledger.Ledger, timeout time.Duration, maker func(hapax.Tag) string) *Store {
+	h := &health{asked: map[*time.Time]struct{}{}, refused: map[Line]error{}}
+	return &Store{Store: store, health: h, ledger: l, timeout: timeout, maker: maker}
+}
+
+// Telling returns the same store for one opening issuer: told hears how each grant went,
+// nil for well, which is what callers wait for.
+func (w *Store) Telling(told func(error)) *Store {
+	t := *w
+	t.told = told
+	return &t
+}
+
+// Impatient returns the same store for a cache in front of it, which can do without: while
+// the store is known to be away, questions about it are answered at once.
+func (w *Store) Impatient() *Store {
+	t := *w
+	t.impatient = true
+	return &t
+}
+
+// known returns what is wrong with the store, for who does not wait.
+func (w *Store) known() error {
+	if !w.impatient {
+		return nil
+	}
+	return w.Trouble()
+}
+
+// granted notes how a grant of a line went.
+func (w *Store) granted(line Line, err error) {
+	w.Note(line, err)
+	if w.told != nil {
+		w.told(err)
+	}
+}
+
+// call makes one call and notes what it tells of the store.
+func call[T any](ctx context.Context, w *Store, f func(context.Context) (T, error)) (T, error) {
+	defer w.begin()()
+	asking, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	v, err := f(asking)
+	err = hapax.StoreError(err)
+	switch {
+	case isGuarded(err):
+	case isBarred(err):
+		w.Tell(err)
+	case !IsAway(err):
+		w.Tell(nil)
+	case ctx.Err() == nil: // else it was the caller who did not wait
+		w.Tell(err)
+	}
+	return v, err
+}
+
+// StoreID implements driver.Store.
+func (w *Store) StoreID(ctx context.Context) (string, error) {
+	if err := w.known(); err != nil {
+		return "", err
+	}
+	return w.Store.StoreID(ctx)
+}
+
+// Ping implements driver.Store.
+func (w *Store) Ping(ctx context.Context) error {
+	_, err := call(ctx, w, func(ctx context.Context) (struct{}, error) { return struct{}{}, w.Store.Ping(ctx) })
+	if err == nil {
+		w.admit()
+	}
+	return err
+}
+
+// Tag implements driver.TagStore.
+func (w *Store) Tag(ctx context.Context, name string) (hapax.Tag, error) {
+	return call(ctx, w, func(ctx context.Context) (hapax.Tag, error) { return w.Store.Tag(ctx, name) })
+}
+
+// Tags implements driver.TagStore.
+func (w *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
+	return call(ctx, w, func(ctx context.Context) ([]hapax.Tag, error) { return w.Store.Tags(ctx, after, limit) })
+}
+
+// Pools implements driver.PoolStore.
+func (w *Store) Pools(ctx context.Context) ([]driver.Pool, error) {
+	if err := w.known(); err != nil {
+		return nil, err
+	}
+	return call(ctx, w, func(ctx context.Context) ([]driver.Pool, error) { return w.Store.Pools(ctx) })
+}
+
+// StoreTime implements hapax.StoreClock for stores that do.
+func (w *Store) StoreTime(ctx context.Context) (time.Time, error) {
+	if err := w.known(); err != nil {
+		return time.Time{}, err
+	}
+	clock, ok := w.Store.(hapax.StoreClock)
+	if !ok {
+		return time.Time{}, hapax.ErrNotSupported
+	}
+	return call(ctx, w, func(ctx context.Context) (time.Time, error) { return clock.StoreTime(ctx) })
+}
+
+// Allocate implements hapax.SegmentStore.
+func (w *Store) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	if err := w.ledger.Ready(); err != nil {
+		return hapax.Allocation{}, err
+	}
+	a, err := call(ctx, w, func(ctx context.Context) (hapax.Allocation, error) { return w.Store.Allocate(ctx, tag, n, last) })
+	w.granted(Tag(tag), err)
+	if err == nil {
+		err = w.ledger.Allocated(a, grantee(ctx), w.maker(a.Tag))
+	}
+	return a, err
+}
+
+// HandBack implements hapax.SegmentStore.
+func (w *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
+	err := w.Store.HandBack(ctx, a, next)
+	w.ledger.HandedBack(a, next, grantee(ctx), err)
+	return err
+}
+
+// AcquireWorker implements hapax.WorkerStore.
+func (w *Store) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	if err := w.ledger.Ready(); err != nil {
+		return hapax.Lease{}, err
+	}
+	l, err := call(ctx, w, func(ctx context.Context) (hapax.Lease, error) { return w.Store.AcquireWorker(ctx, req) })
+	w.granted(Pool(req.Pool), err)
+	if err == nil {
+		err = w.ledger.Acquired(l, req.Layout, grantee(ctx))
+	}
+	return l, err
+}
+
+// ExtendWorker implements hapax.WorkerStore.
+func (w *Store) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	if err := w.ledger.Ready(); err != nil {
+		return lease, err
+	}
+	l, err := call(ctx, w, func(ctx context.Context) (hapax.Lease, error) { return w.Store.ExtendWorker(ctx, lease, req) })
+	w.Note(Pool(lease.Pool), err)
+	if err == nil {
+		err = w.ledger.Extended(l, req.Layout, grantee(ctx))
+	}
+	if err != nil {
+		return lease, err
+	}
+	return l, nil
+}
+
+// SealWorker implements hapax.WorkerStore.
+func (w *Store) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {
+	err := w.Store.SealWorker(ctx, lease, last)
+	w.ledger.Sealed(lease, last, grantee(ctx), err)
+	return err
+}
+
+type granteeKey struct{}
+
+// For returns a context in which grants are for who makes the call, and not for this node.
+func For(ctx context.Context, by ledger.By) context.Context {
+	return context.WithValue(ctx, granteeKey{}, by)
+}
+
+// grantee returns for whom a grant is taken.
+func grantee(ctx context.Context) ledger.By {
+	by, _ := ctx.Value(granteeKey{}).(ledger.By)
+	return by
+}
