@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A Clock is where an issuer reads the time; the default is SystemClock. Where it also
-// has a method Asleep, as SystemClock has on Linux, an issuer notices that the machine
+// A Clock is where an issuer reads the time; the default is [SystemClock]. Where it also
+// has a method Asleep, as [SystemClock] has on Linux, an issuer notices that the machine
 // was asleep.
 type Clock interface {
 	// Now returns the wall clock and, read at the same moment, a monotonic

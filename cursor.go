@@ -10,7 +10,7 @@ import (
 const sealedCursor = MaxMark + 1<<31
 
 // A SequenceStart tells where the sequence begins when the clock enters a new
-// tick. SequenceZero is the default; SequenceContinue goes on where the last
+// tick. [SequenceZero] is the default; [SequenceContinue] goes on where the last
 // tick stopped; a positive value n begins at random below n. The latter two
 // spread id % n evenly at low rates; numbers skipped cost capacity in that
 // tick. A tick that is entered because the one before is used up begins at 0.

@@ -18,7 +18,7 @@ type Code string
 // An Error is a sentinel: one cause with one stable code. Match it with
 // errors.Is; what callers get wraps it with the details.
 //
-// The causes that the library has are ErrInvalidArgument and those listed with it.
+// The causes that the library has are [ErrInvalidArgument] and those listed with it.
 // Package strategy has those of strategies and plugins, package api those of a server
 // that its clients know.
 type Error struct {
@@ -104,7 +104,7 @@ var (
 )
 
 // CodeOf returns the code of the first sentinel in err's tree: "" for nil, and
-// the code of ErrInternal for an error that carries none.
+// the code of [ErrInternal] for an error that carries none.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -127,7 +127,7 @@ func IsTransient(err error) bool {
 }
 
 // StoreError returns what a call on a store returned as an error of the library: one
-// without a sentinel is not the store's word, and matches ErrStoreUnavailable.
+// without a sentinel is not the store's word, and matches [ErrStoreUnavailable].
 func StoreError(err error) error {
 	if err != nil && CodeOf(err) == ErrInternal.code {
 		return fmt.Errorf("%w: %w", ErrStoreUnavailable, err)
@@ -201,7 +201,7 @@ func (e *NoWorkerError) Error() string {
 	return s
 }
 
-// Unwrap returns ErrNoWorker.
+// Unwrap returns [ErrNoWorker].
 func (e *NoWorkerError) Unwrap() error { return ErrNoWorker }
 
 // A WaitError is returned when a call's context ended while it waited. It

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// HoldOptions tune HoldWorker. The zero value suits most generators.
+// HoldOptions tune [HoldWorker]. The zero value suits most generators.
 type HoldOptions struct {
 	// Pool, Layout, Workers, Among, Holder, Lease, MaxSkew, StoreTimeout, Observer
 	// and Clock are those of SnowflakeOptions. Of the layout only the unit, the epoch
@@ -79,7 +79,7 @@ type HeldWorker struct {
 // past all that its last holder may have used, or until the context ends. Close must be
 // called when nothing uses the ID any more.
 //
-// Errors: those of NewSnowflake; ErrClockSkew names both times.
+// Errors: those of [NewSnowflake]; [ErrClockSkew] names both times.
 func HoldWorker(ctx context.Context, workers WorkerStore, opts HoldOptions) (*HeldWorker, error) {
 	if workers == nil {
 		return nil, &ValueError{"workers", "", "a store to take worker IDs from", ErrInvalidArgument}

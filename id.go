@@ -21,7 +21,7 @@ type ID int64
 
 // ParseID reads the decimal text of an ID. An ID has exactly one spelling, so a
 // plus, leading zeros, "-0", spaces and other bases are refused. Its errors
-// match ErrInvalidID.
+// match [ErrInvalidID].
 func ParseID(text string) (ID, error) {
 	digits := text
 	if len(digits) > 0 && digits[0] == '-' {
@@ -48,7 +48,7 @@ func (id ID) AppendText(dst []byte) ([]byte, error) { return id.Append(dst), nil
 // MarshalText implements encoding.TextMarshaler.
 func (id ID) MarshalText() ([]byte, error) { return id.Append(nil), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler with the rules of ParseID.
+// UnmarshalText implements encoding.TextUnmarshaler with the rules of [ParseID].
 func (id *ID) UnmarshalText(text []byte) error {
 	v, err := parseIDBytes(text)
 	if err == nil {
@@ -63,7 +63,7 @@ func (id ID) MarshalJSON() ([]byte, error) {
 	return append(id.Append(append(dst, '"')), '"'), nil
 }
 
-// UnmarshalJSON accepts a JSON string or number with the rules of ParseID:
+// UnmarshalJSON accepts a JSON string or number with the rules of [ParseID]:
 // fractions, exponents and escapes are refused. As encoding/json wants it, null
 // leaves the ID as it is.
 func (id *ID) UnmarshalJSON(data []byte) error {

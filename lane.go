@@ -79,7 +79,7 @@ func newLane(source laneSource) *Lane {
 }
 
 // Next issues one number. The context is consulted only when the call must wait. The
-// errors are those of the issuer's Next; after Close it returns ErrClosed.
+// errors are those of the issuer's Next; after Close it returns [ErrClosed].
 //
 // The load of turn comes before the number is handed out, so that what a lane had when
 // its issuer was closed or dropped its grants is not issued after that was done.

@@ -53,7 +53,7 @@ var (
 // negative.
 //
 // Layouts are equal if == says so. The zero value is no layout: its methods
-// that return errors return ErrInvalidLayout.
+// that return errors return [ErrInvalidLayout].
 type Layout struct {
 	fields   [maxFields]BitField
 	count    int
@@ -111,7 +111,7 @@ func (f Fields) MarshalJSON() ([]byte, error) {
 // IsZero reports whether l is no layout.
 func (l Layout) IsZero() bool { return l.count == 0 }
 
-// String returns the canonical spec, which ParseLayout reads back: the fields
+// String returns the canonical spec, which [ParseLayout] reads back: the fields
 // from the highest bit down with their widths, the unit and the epoch. It is
 // what pools are frozen with.
 func (l Layout) String() string {
@@ -189,8 +189,8 @@ func (l Layout) TimeOf(tick int64) time.Time {
 	return time.UnixMilli(l.epoch + tick*l.unit).UTC()
 }
 
-// TickOf returns the tick that t lies in. It is ErrFieldRange before the epoch,
-// and ErrTimeExhausted when the layout's time has ended.
+// TickOf returns the tick that t lies in. It is [ErrFieldRange] before the epoch,
+// and [ErrTimeExhausted] when the layout's time has ended.
 func (l Layout) TickOf(t time.Time) (int64, error) {
 	switch {
 	case l.IsZero():
@@ -205,8 +205,8 @@ func (l Layout) TickOf(t time.Time) (int64, error) {
 
 // Compose returns the ID with the given fields. Every field of the layout is
 // given once, in any order. A value that does not fit its field is
-// ErrFieldRange; a field that is unknown, missing or given twice is
-// ErrInvalidArgument.
+// [ErrFieldRange]; a field that is unknown, missing or given twice is
+// [ErrInvalidArgument].
 func (l Layout) Compose(f Fields) (ID, error) {
 	if l.IsZero() {
 		return 0, errNoLayout()
@@ -228,7 +228,7 @@ func (l Layout) Compose(f Fields) (ID, error) {
 	return ID(id), nil
 }
 
-// Parse returns the fields of an ID in the layout's order, or ErrInvalidID if
+// Parse returns the fields of an ID in the layout's order, or [ErrInvalidID] if
 // the ID cannot be of this layout.
 func (l Layout) Parse(id ID) (Fields, error) {
 	if l.IsZero() {
@@ -248,7 +248,7 @@ func (l Layout) Parse(id ID) (Fields, error) {
 	return fields, nil
 }
 
-// Time returns the beginning of the tick that an ID carries, or ErrInvalidID if
+// Time returns the beginning of the tick that an ID carries, or [ErrInvalidID] if
 // the ID cannot be of this layout.
 func (l Layout) Time(id ID) (time.Time, error) {
 	fields, err := l.Parse(id)

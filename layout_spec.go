@@ -17,7 +17,7 @@ import (
 // 62 of them, and a name is a letter and up to 31 letters, digits and
 // underscores. The unit is 1ms to 1h in whole milliseconds, by default 1ms. The
 // epoch is RFC 3339, or Unix time with its unit, such as 1577836800s or
-// 1577836800000ms. Errors are a *ValueError that matches ErrInvalidLayout.
+// 1577836800000ms. Errors are a [*ValueError] that matches [ErrInvalidLayout].
 func ParseLayout(nameOrSpec string) (Layout, error) {
 	for _, b := range builtins {
 		if b.name == nameOrSpec {

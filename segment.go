@@ -118,9 +118,9 @@ func (r *segment) unissued(next int64) int64 {
 // grant; it waits for the store until the context ends.
 //
 // On first use it creates the tag unless opts.NoCreate is set. Errors:
-// ErrInvalidTag, ErrInvalidArgument, ErrTagNotFound, ErrTagDeleted,
-// ErrKindMismatch, ErrLineExhausted, ErrStoreRolledBack, ErrStoreReplaced, and
-// a *WaitError when the context ends.
+// [ErrInvalidTag], [ErrInvalidArgument], [ErrTagNotFound], [ErrTagDeleted],
+// [ErrKindMismatch], [ErrLineExhausted], [ErrStoreRolledBack], [ErrStoreReplaced], and
+// a [*WaitError] when the context ends.
 func NewSegment(ctx context.Context, store SegmentStore, tag string, opts SegmentOptions) (*Segment, error) {
 	if _, err := opts.definition(tag); err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (s *Segment) ready(ctx context.Context) error {
 	}
 }
 
-// Next issues one number. See Issuer.
+// Next issues one number. See [Issuer].
 //
 // A load, an add and a compare are enough, whatever happens at the same time:
 // the add alone makes the number this caller's, and it is issued only below a
@@ -223,7 +223,7 @@ func (s *Segment) admit(r *segment, n, limit int64) bool {
 	return true
 }
 
-// NextN fills dst with numbers in ascending order. See Issuer.
+// NextN fills dst with numbers in ascending order. See [Issuer].
 func (s *Segment) NextN(ctx context.Context, dst []ID) (int, error) {
 	done := 0
 	for done < len(dst) {
@@ -253,7 +253,7 @@ func (s *Segment) TryNextN(dst []ID) int {
 	return done
 }
 
-// Reserve issues n numbers in a row, 1 to MaxStep, as the grant [Lo, Hi) that
+// Reserve issues n numbers in a row, 1 to [MaxStep], as the grant [Lo, Hi) that
 // they lie in: Lo is the first of them, and each of the others is the tag's delta
 // above the one before. It may burn what is left of the current segment.
 func (s *Segment) Reserve(ctx context.Context, n int64) (Grant, error) {

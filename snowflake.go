@@ -31,7 +31,7 @@ type SnowflakeStats struct {
 }
 
 // A Snowflake issues numbers that hold time, worker and sequence as its layout
-// says. Its worker ID comes from a WorkerStore, which grants it stretches of
+// says. Its worker ID comes from a [WorkerStore], which grants it stretches of
 // that worker's time: within one, no other process can issue the same numbers,
 // whatever happens to clocks, leases and pauses.
 type Snowflake struct {
@@ -99,9 +99,9 @@ func (r *stretch) issuedSoFar(next, skipped int64) int64 { return next - r.first
 // must be fixed by opts.Workers, nobody else may use it, and issuing begins one
 // tick after the start.
 //
-// Errors: ErrInvalidArgument, ErrInvalidTag, ErrFieldRange, ErrLayoutMismatch,
-// ErrWorkerPoisoned, ErrTimeExhausted, ErrClockSkew, ErrStoreRolledBack,
-// ErrStoreReplaced, and a *WaitError (matching ErrNoWorker, ErrStoreUnavailable)
+// Errors: [ErrInvalidArgument], [ErrInvalidTag], [ErrFieldRange], [ErrLayoutMismatch],
+// [ErrWorkerPoisoned], [ErrTimeExhausted], [ErrClockSkew], [ErrStoreRolledBack],
+// [ErrStoreReplaced], and a [*WaitError] (matching [ErrNoWorker], [ErrStoreUnavailable])
 // when the context ends.
 func NewSnowflake(ctx context.Context, workers WorkerStore, opts SnowflakeOptions) (*Snowflake, error) {
 	opts, err := opts.withDefaults(workers == nil)
@@ -136,7 +136,7 @@ func NewSnowflake(ctx context.Context, workers WorkerStore, opts SnowflakeOption
 	return s, nil
 }
 
-// Validate returns the error that NewSnowflake would return for these options,
+// Validate returns the error that [NewSnowflake] would return for these options,
 // as far as that can be told without a store.
 func (o SnowflakeOptions) Validate() error {
 	_, err := o.withDefaults(false)
@@ -162,7 +162,7 @@ func (s *Snowflake) ready(ctx context.Context) error {
 	}
 }
 
-// Next issues one number. See Issuer.
+// Next issues one number. See [Issuer].
 //
 // A load, an add and a compare are enough for the reasons given at Segment.Next.
 // An adjacent extension raises the end of the live stretch, never the limit that
@@ -242,7 +242,7 @@ func (s *Snowflake) wantIfUsedUp(r *stretch, tick int64, err error) {
 	}
 }
 
-// NextN fills dst with numbers in ascending order of issue. See Issuer.
+// NextN fills dst with numbers in ascending order of issue. See [Issuer].
 func (s *Snowflake) NextN(ctx context.Context, dst []ID) (int, error) {
 	done := 0
 	for done < len(dst) {

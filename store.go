@@ -106,9 +106,9 @@ func setDefault(v *int64, d int64) {
 	}
 }
 
-// ValidateName checks a name: valid UTF-8, 1 to MaxTagBytes bytes, no control
+// ValidateName checks a name: valid UTF-8, 1 to [MaxTagBytes] bytes, no control
 // characters. What is "tag", "pool" or "holder", for the identity of an instance, and
-// names the field in the error, which matches ErrInvalidTag, or ErrInvalidArgument for
+// names the field in the error, which matches [ErrInvalidTag], or [ErrInvalidArgument] for
 // a holder.
 func ValidateName(what, name string) error {
 	sentinel := ErrInvalidTag
@@ -195,7 +195,7 @@ type SegmentStore interface {
 }
 
 // WorkerStore grants stretches of the timelines of a pool's worker IDs. The
-// rules of concurrency and of unknown outcomes are those of SegmentStore.
+// rules of concurrency and of unknown outcomes are those of [SegmentStore].
 type WorkerStore interface {
 	// AcquireWorker takes a worker ID that is free and whose granted time is
 	// over, and grants it a stretch of its timeline. ErrLayoutMismatch,

@@ -90,20 +90,13 @@ func (st Statement) message() *hapaxv1.Statement {
 // An Adoption is what a statement found and did.
 type Adoption struct {
 	StoreID  string
-	Other    string   // the store that the node knows, where it is another one
-	Fence    *Fence   // the fence that stood; nil: nothing was wrong
-	Spoke    int      // how many processes have said what they used
-	Missing  []Node   // who is missing still
-	Stated   []Node   // for whom it was stated
-	Raised   []Raised // marks that are raised, or would be
-	Proposed int64    // the lowest floor that is proposed
-}
-
-// Raised is one mark that was raised: of a tag, or of a pool's worker.
-type Raised struct {
-	Tag, Pool string
-	Worker    int64
-	From, To  int64
+	Other    string          // the store that the node knows, where it is another one
+	Fence    *Fence          // the fence that stood; nil: nothing was wrong
+	Spoke    int             // how many processes have said what they used
+	Missing  []Node          // who is missing still
+	Stated   []Node          // for whom it was stated
+	Raised   []driver.Raised // marks that are raised, or would be
+	Proposed int64           // the lowest floor that is proposed
 }
 
 // Adopt is an operator's word that the store, as it is now, is to be used; it speaks
@@ -137,7 +130,7 @@ func adoptionOf(m *hapaxv1.Adoption) Adoption {
 		Missing: nodesOf(m.GetMissing()), Stated: nodesOf(m.GetStated()), Proposed: m.GetProposedFloor(),
 	}
 	for _, r := range m.GetRaised() {
-		a.Raised = append(a.Raised, Raised{r.GetTag(), r.GetPool(), r.GetWorker(), r.GetFrom(), r.GetTo()})
+		a.Raised = append(a.Raised, driver.Raised{Tag: r.GetTag(), Pool: r.GetPool(), Worker: r.GetWorker(), From: r.GetFrom(), To: r.GetTo()})
 	}
 	return a
 }

@@ -168,7 +168,10 @@ func neverSent(err error) bool {
 func persist[T any](ctx context.Context, c *Client, f func(context.Context) (T, error)) (T, error) {
 	for failures := 1; ; failures++ {
 		v, err := f(ctx)
-		if err == nil || c.opts.Once || !isPassing(err) || c.isClosed() {
+		if err != nil && c.isClosed() && !errors.Is(err, hapax.ErrClosed) {
+			return v, fmt.Errorf("%w: %w", hapax.ErrClosed, err)
+		}
+		if err == nil || c.opts.Once || !isPassing(err) {
 			return v, err
 		}
 		select {

@@ -94,6 +94,8 @@ type Client struct {
 
 	calls, failures, failovers, leases, renewals, dropped atomic.Int64
 
+	joints joints // callers of Next
+
 	life     context.Context // ends with Close
 	stop     context.CancelFunc
 	children sync.WaitGroup
@@ -279,6 +281,17 @@ func (c *Client) Close() error {
 	c.children.Wait()
 	c.transport.CloseIdleConnections()
 	return errors.Join(errs...)
+}
+
+// start runs f in a goroutine that Close waits for, unless the client is closed.
+func (c *Client) start(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.children.Go(f)
+	return true
 }
 
 func (c *Client) isClosed() bool {

@@ -13,11 +13,21 @@ import (
 // allows that. While the servers are in trouble it waits, until the context
 // ends.
 //
-// It is one call for one number: use Segment or Snowflake for many.
+// Callers that want numbers of one tag at the same time share requests. A number whose
+// caller has gone is not issued to anybody else. For the speed of the library use Segment
+// or Snowflake, which lease.
 //
 // Errors: those of the tag, such as ErrTagDeleted; a *hapax.WaitError that
 // matches the trouble and the context's error.
 func (c *Client) Next(ctx context.Context, tag string) (hapax.ID, error) {
+	if err := hapax.ValidateName("tag", tag); err != nil {
+		return 0, err
+	}
+	return c.joints.next(ctx, c, tag)
+}
+
+// one has a server issue one number to one caller.
+func (c *Client) one(ctx context.Context, tag string) (hapax.ID, error) {
 	ids, err := c.next(ctx, tag, 1)
 	if err != nil {
 		return 0, err

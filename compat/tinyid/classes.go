@@ -76,7 +76,7 @@ func sorted(lines map[string]int64) marked {
 func (m marked) of(r *row) int64 {
 	most := int64(0)
 	for c, mark := range m[r.bizType] {
-		if meet(c, r.class()) {
+		if overlap(c, r.class()) {
 			most = max(most, mark)
 		}
 	}
@@ -123,8 +123,8 @@ func behind(r *row, mark int64) error {
 		hapax.ErrStoreRolledBack, r.bizType, r.maxID, mark-1, mark-1)
 }
 
-// meet reports whether two classes have a number in common.
-func meet(a, b class) bool {
+// overlap reports whether two classes have a number in common.
+func overlap(a, b class) bool {
 	x, y := a.delta, b.delta
 	for y != 0 {
 		x, y = y, x%y

@@ -277,7 +277,7 @@ func merge(rows []placed, databases int, margin int64) (hapax.Tag, error) {
 			return def, err
 		}
 		for _, other := range rows[:i] {
-			if meet(r.class(), other.class()) {
+			if overlap(r.class(), other.class()) {
 				return def, fmt.Errorf("%w: %w: row %q has delta %d and remainder %d, and delta %d and remainder %d",
 					hapax.ErrStoreUnsafe, errOverlap, r.bizType, r.delta, r.remainder, other.delta, other.remainder)
 			}

@@ -466,7 +466,7 @@ func (s *Store) begin(i int, r *row, taken int64) (int64, error) {
 		return r.maxID, nil
 	}
 	for j, c := range k.classes {
-		if j != i && c.delta > 0 && meet(c, r.class()) {
+		if j != i && c.delta > 0 && overlap(c, r.class()) {
 			return 0, fmt.Errorf("%w: %w: row %q of tiny_id_info has delta %d and remainder %d in one database, delta %d and remainder %d in another: correct the rows, and start anew",
 				hapax.ErrStoreUnsafe, errOverlap, r.bizType, r.delta, r.remainder, c.delta, c.remainder)
 		}

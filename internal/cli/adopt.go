@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -235,10 +236,7 @@ const maxTold = 20
 
 // tellOfRaised says what is about to be raised.
 func tellOfRaised(cmd *cobra.Command, a server.Adoption) {
-	all := a.Raised
-	for _, r := range a.Moved {
-		all = append(all, witness.Raised(r))
-	}
+	all := slices.Concat(a.Raised, a.Moved)
 	out := cmd.ErrOrStderr()
 	for _, r := range all[:min(len(all), maxTold)] {
 		line := "tag " + r.Tag

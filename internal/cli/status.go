@@ -223,9 +223,7 @@ func declareThrough(ctx context.Context, c *client.Client, st witness.Statement)
 	if f := res.Fence; f != nil {
 		a.Fence = &witness.Fence{ID: f.ID, Node: f.Name, At: f.At, Why: f.Why}
 	}
-	for _, r := range res.Raised {
-		a.Raised = append(a.Raised, witness.Raised(r))
-	}
+	a.Raised = res.Raised
 	return a, nil
 }
 

@@ -21,12 +21,9 @@ type Margin = boltstore.Margin
 type Adoption struct {
 	witness.Adoption
 
-	Differences []string // between where the store was and where it is now; what else is wrong is known once that is accepted
-	Moved       []Raised // marks that were raised because it was copied or moved
+	Differences []string         // between where the store was and where it is now; what else is wrong is known once that is accepted
+	Moved       []witness.Raised // marks that were raised because it was copied or moved
 }
-
-// Raised is one mark that was raised.
-type Raised = boltstore.Raised
 
 // An Adopter carries out what an operator says about the store of a data directory
 // whose server does not run: as a node of it, which waits for what the operator says.

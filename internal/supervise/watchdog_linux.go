@@ -126,7 +126,7 @@ func Watch() int {
 			err = nil
 			continue
 		}
-		w.hear() // first: it may have been stopped, and orders wait
+		w.readOrders() // first: it may have been stopped, and orders wait
 		switch {
 		case w.dismissed:
 			return 0
@@ -154,8 +154,8 @@ type watch struct {
 	part       []byte // of an order
 }
 
-// hear reads all orders that are there. The last one counts.
-func (w *watch) hear() {
+// readOrders reads all orders that are there. The last one counts.
+func (w *watch) readOrders() {
 	buf := make([]byte, ordersAtATime*orderBytes)
 	for {
 		n, err := unix.Read(0, buf)

@@ -25,16 +25,8 @@ type Margin struct {
 // An Adoption tells what Adopt has changed.
 type Adoption struct {
 	StoreID     string
-	Differences []string // between the recorded file and machine and the present ones
-	Raised      []Raised
-}
-
-// Raised is one mark that was raised, in numbers or in ticks.
-type Raised struct {
-	Tag      string // of a tag's line; else empty
-	Pool     string // of a worker's timeline; else empty
-	Worker   int64
-	From, To int64
+	Differences []string        // between the recorded file and machine and the present ones
+	Raised      []driver.Raised // in numbers or in ticks
 }
 
 // Adopt makes a copied store usable: it raises the mark of every tag and every
@@ -139,7 +131,7 @@ func raise(ctx context.Context, inner *bbolt.Tx, file *os.File, margin Margin, n
 	return a, writeHeader(inner, head)
 }
 
-func raiseTags(tx *transaction, margin int64) ([]Raised, error) {
+func raiseTags(tx *transaction, margin int64) ([]driver.Raised, error) {
 	var tags []driver.Tag
 	err := tx.Bucket(bucketTags).ForEach(func(key, value []byte) error {
 		var r tagRecord
@@ -150,7 +142,7 @@ func raiseTags(tx *transaction, margin int64) ([]Raised, error) {
 	if err != nil {
 		return nil, err
 	}
-	var raised []Raised
+	var raised []driver.Raised
 	for _, t := range tags {
 		if t.Kind != hapax.KindSegment {
 			continue
@@ -160,18 +152,18 @@ func raiseTags(tx *transaction, margin int64) ([]Raised, error) {
 		if err := putTag(tx, t.Redefined(to)); err != nil {
 			return nil, err
 		}
-		raised = append(raised, Raised{Tag: t.Name, From: t.Mark, To: to.Mark})
+		raised = append(raised, driver.Raised{Tag: t.Name, From: t.Mark, To: to.Mark})
 	}
 	return raised, nil
 }
 
-func raiseWorkers(ctx context.Context, tx *transaction, margin time.Duration) ([]Raised, error) {
+func raiseWorkers(ctx context.Context, tx *transaction, margin time.Duration) ([]driver.Raised, error) {
 	leases := driver.LeasesIn(rowsIn{tx})
 	pools, err := leases.Pools(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var raised []Raised
+	var raised []driver.Raised
 	for _, p := range pools {
 		workers, err := leases.Workers(ctx, p.Name)
 		if err != nil {
@@ -191,7 +183,7 @@ func raiseWorkers(ctx context.Context, tx *transaction, margin time.Duration) ([
 			if err != nil {
 				return nil, err
 			}
-			raised = append(raised, Raised{Pool: p.Name, Worker: w.ID, From: w.Mark, To: after.Mark})
+			raised = append(raised, driver.Raised{Pool: p.Name, Worker: w.ID, From: w.Mark, To: after.Mark})
 		}
 	}
 	return raised, nil

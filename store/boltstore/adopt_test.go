@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/internal/fileid"
 )
@@ -135,7 +136,7 @@ func TestAdopt(t *testing.T) {
 	if a.StoreID != id || len(a.Differences) != 0 {
 		t.Errorf("the adoption is of store %s with differences %q; want %s and none", a.StoreID, a.Differences, id)
 	}
-	raised := map[string]Raised{}
+	raised := map[string]driver.Raised{}
 	for _, r := range a.Raised {
 		raised[r.Tag+r.Pool+string(rune('0'+r.Worker))] = r
 	}

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -97,3 +98,20 @@ type Worker struct {
 // Retired reports whether the worker ID was taken out of use; see
 // PoolStore.RetireWorker.
 func (w Worker) Retired() bool { return w.Token > 0 && w.Holder == "" }
+
+// A Raised is one line whose mark is raised, in numbers or in ticks.
+type Raised struct {
+	Tag      string // of a tag
+	Pool     string // of a worker
+	Worker   int64
+	From, To int64
+}
+
+// String names the line, and from where to where it is raised.
+func (r Raised) String() string {
+	line := fmt.Sprintf("tag %q", r.Tag)
+	if r.Pool != "" {
+		line = fmt.Sprintf("pool %q, worker %d", r.Pool, r.Worker)
+	}
+	return fmt.Sprintf("%s from %d to %d", line, r.From, r.To)
+}

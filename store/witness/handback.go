@@ -48,18 +48,27 @@ func (g *Guarded) handBackTogether(ctx context.Context, a hapax.Allocation, next
 	}
 }
 
-func (g *Guarded) handBackWaiting() {
-	b := &g.handBacks
-	for {
-		b.mu.Lock()
-		n := min(len(b.waiting), maxTogether)
-		some := b.waiting[:n:n]
-		if b.waiting = b.waiting[n:]; n == 0 {
-			b.runs = false
-			b.mu.Unlock()
-			return
+// next returns those that are the next call: of each tag one, since a call names each
+// tag once.
+func (b *handBacks) next() (some []handBack) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	named := make(map[string]bool, min(len(b.waiting), maxTogether))
+	var rest []handBack
+	for _, h := range b.waiting {
+		if len(some) == maxTogether || named[h.Tag.Name] {
+			rest = append(rest, h)
+			continue
 		}
-		b.mu.Unlock()
+		named[h.Tag.Name] = true
+		some = append(some, h)
+	}
+	b.waiting, b.runs = rest, len(some) > 0
+	return some
+}
+
+func (g *Guarded) handBackWaiting() {
+	for some := g.handBacks.next(); len(some) > 0; some = g.handBacks.next() {
 		given, err := g.handBackAll(some)
 		for i, h := range some {
 			switch {

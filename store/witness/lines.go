@@ -151,21 +151,7 @@ func readLines(ctx context.Context, s driver.Store) (lines, error) {
 }
 
 // A Raised is one line that is behind, or was raised.
-type Raised struct {
-	Tag      string // of a tag
-	Pool     string // of a worker
-	Worker   int64
-	From, To int64
-}
-
-// String names the line, and from where to where it is raised.
-func (r Raised) String() string {
-	line := fmt.Sprintf("tag %q", r.Tag)
-	if r.Pool != "" {
-		line = fmt.Sprintf("pool %q, worker %d", r.Pool, r.Worker)
-	}
-	return fmt.Sprintf("%s from %d to %d", line, r.From, r.To)
-}
+type Raised = driver.Raised
 
 // raisedOf returns the raise of a line from one mark to another.
 func raisedOf(line string, from, to int64) Raised {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -54,6 +55,11 @@ func (r *Rows) changeAll(ctx context.Context, p driver.Pulse, batch []*changed) 
 	// Calls for the same tags take them in the same order, so that none waits for another
 	// that waits for it.
 	turns := slices.SortedFunc(slices.Values(batch), func(a, b *changed) int { return cmp.Compare(a.key.Name, b.key.Name) })
+	for i, h := range turns[min(1, len(turns)):] {
+		if h.key == turns[i].key {
+			return contact, &hapax.ValueError{Field: "tags", Value: h.key.Name, Allowed: "each named once", Err: hapax.ErrInvalidArgument}
+		}
+	}
 	for some := range slices.Chunk(turns, together) {
 		if contact, err = r.changeSome(ctx, p, some); err != nil || !contact.Met {
 			break

@@ -110,6 +110,9 @@ func TestManyUnknown(t *testing.T) {
 	if given[0] || m.reads != 3 {
 		t.Errorf("after it: %v, %d reads; want none given, each read once", given, m.reads)
 	}
+	if _, _, err := s.HandBackAllWith(t.Context(), p, append(all, all[0])); !errors.Is(err, hapax.ErrInvalidArgument) {
+		t.Errorf("a tag that is named twice: error is %v; want ErrInvalidArgument", err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := s.HandBackAllWith(ctx, p, all); err == nil {
