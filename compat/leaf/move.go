@@ -10,7 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/issuers"
-	"github.com/hapax-id/hapax/compat/internal/moves"
+	"github.com/hapax-id/hapax/internal/moves"
 )
 
 // A Config is what leaf.properties says, in hapax's terms.
