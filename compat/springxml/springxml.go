@@ -217,3 +217,32 @@ func parseProperties(text string) (map[string]string, error) {
 	}
 	return found, nil
 }
+
+// ReadFiles reads a file, and the properties that its placeholders stand for, if a file
+// with some is named. Parse refuses what is too long.
+func ReadFiles(open func(path string) (io.ReadCloser, error), path, properties string) (data []byte, given map[string]string, err error) {
+	read := func(path string) ([]byte, error) {
+		in, err := open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer in.Close()
+		return io.ReadAll(io.LimitReader(in, MaxBytes+1))
+	}
+	if properties != "" {
+		text, err := read(properties)
+		if err != nil {
+			return nil, nil, err
+		}
+		f, err := Parse(text, nil)
+		if err == nil && f.Properties == nil {
+			err = errors.New("it is XML, and no properties file")
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", properties, err)
+		}
+		given = f.Properties
+	}
+	data, err = read(path)
+	return data, given, err
+}

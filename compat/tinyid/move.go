@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/moves"
+	"github.com/hapax-id/hapax/internal/moves"
 )
 
 // A Config is what TinyID's properties say, in hapax's terms: of the server the

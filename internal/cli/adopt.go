@@ -40,7 +40,7 @@ data directory whose server is stopped. Run it once, at any node. An embedded st
 that was copied or moved is raised by the margins, which must exceed what the original
 granted since; never use that original again.
 
-With --foreign leaf or --foreign tinyid it raises the rows of that system's table: above
+With --foreign ` + strings.Join(server.Owners(), " or --foreign ") + ` it raises the rows of that system's table: above
 what this node's witness knows, and by the margin for what the system's own nodes
 have issued.`,
 		Example: `  hapax adopt --server http://127.0.0.1:8080 --dry-run
@@ -52,7 +52,7 @@ have issued.`,
 	flags := cmd.Flags()
 	flags.Int64Var(&d.margin.Numbers, "margin", 1_000_000, "how many numbers to skip in every tag of an embedded store that was copied or moved")
 	flags.DurationVar(&d.margin.Time, "time-margin", 10*time.Minute, "how much time to skip on every worker ID of such a store")
-	foreign := flags.String("foreign", "", "leaf or tinyid: adopt its table instead, of which this node's witness refuses rows")
+	foreign := flags.String("foreign", "", strings.Join(server.Owners(), " or ")+": adopt its table instead, of which this node's witness refuses rows")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), declareTimeout)
 		defer cancel()

@@ -12,11 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/leaf"
-	leafserve "github.com/hapax-id/hapax/compat/leaf/serve"
-	"github.com/hapax-id/hapax/compat/tinyid"
-	tinyidserve "github.com/hapax-id/hapax/compat/tinyid/serve"
 	"github.com/hapax-id/hapax/internal/audit"
+	"github.com/hapax-id/hapax/internal/mount"
+	"github.com/hapax-id/hapax/internal/moves"
 )
 
 // moveHelp tells what the moves of tables have in common.
@@ -57,8 +55,8 @@ func addMove(cmd *cobra.Command) *moveFlags {
 	return f
 }
 
-// check refuses flags that exclude each other, and reports whether it is a move.
-func (f *moveFlags) check() (isMove bool, err error) {
+// check refuses flags that exclude each other.
+func (f *moveFlags) check() error {
 	n := 0
 	for _, given := range []bool{f.dryRun, f.apply, f.native} {
 		if given {
@@ -67,13 +65,13 @@ func (f *moveFlags) check() (isMove bool, err error) {
 	}
 	switch {
 	case n > 1:
-		return false, usagef("--dry-run, --apply and --native exclude each other")
+		return usagef("--dry-run, --apply and --native exclude each other")
 	case f.margin < 0:
-		return false, &hapax.ValueError{Field: "--margin", Value: f.margin, Allowed: "0 or more", Err: hapax.ErrInvalidArgument}
+		return &hapax.ValueError{Field: "--margin", Value: f.margin, Allowed: "0 or more", Err: hapax.ErrInvalidArgument}
 	case f.watch <= 0:
-		return false, &hapax.ValueError{Field: "--watch", Value: f.watch, Allowed: "more than 0s, such as 10s", Err: hapax.ErrInvalidArgument}
+		return &hapax.ValueError{Field: "--watch", Value: f.watch, Allowed: "more than 0s, such as 10s", Err: hapax.ErrInvalidArgument}
 	}
-	return f.dryRun || f.apply, nil
+	return nil
 }
 
 // passwordFile writes passwords where --write-password says, and returns the file's
@@ -128,7 +126,7 @@ type moveJSON struct {
 var moveHeader = []string{"TAG", "MARK BEFORE", "MARK AFTER", "NOTE"}
 
 // printMoves shows moves of tags, and returns how many cannot be made.
-func printMoves(out *output, all []leaf.Move) (impossible int, err error) {
+func printMoves(out *output, all []moves.Move) (impossible int, err error) {
 	for _, m := range all {
 		j := moveJSON{Tag: m.Tag.Name, Before: hapax.ID(m.Before), After: hapax.ID(m.After)}
 		if m.Tag.Delta > 1 {
@@ -173,270 +171,32 @@ func (f *moveFlags) closing(cmd *cobra.Command, impossible int) error {
 	return nil
 }
 
-func importLeafCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "leaf [FILE]",
-		Short: "Read Leaf's properties, and move its table and tree to native tags",
-		Long: `Leaf reads leaf.properties, of the server or of the starter, or --table, --tree, --name
-and --port instead, and prints the block "compat: leaf:" of a server that serves from
-the same table and tree. FILE is - for standard input.
-` + fmt.Sprintf(moveHelp, leafserve.PasswordEnv) + `
-The worker IDs of the tree's nodes are carried over to the native pool ` + leafserve.Pool + `,
-each above the node's timestamp and 5 s, so that no clock that is behind repeats a
-number; a node that reports is a node that is alive.
-` + targetHelp,
-		Example: `  hapax import leaf leaf.properties --write-password /etc/hapax/leaf.password > hapax.yaml
-  hapax import leaf leaf.properties --dry-run --data /var/lib/hapax
-  hapax import leaf --table mysql://leaf@10.0.0.3/leaf --apply --server http://127.0.0.1:8080`,
-		Args: arguments(0, 1),
-	}
-	var given leaf.Config
-	flags := cmd.Flags()
-	table := flags.String("table", "", "mysql:// URL of the database with leaf_alloc")
-	flags.StringVar(&given.Tree, "tree", "", "zk:// URL of the ZooKeeper with the tree")
-	flags.StringVar(&given.Name, "name", "", "leaf.name")
-	flags.IntVar(&given.Port, "port", 0, "leaf.snowflake.port")
-	move := addMove(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		isMove, err := move.check()
-		if err != nil {
-			return err
-		}
-		c, err := leafConfig(cmd, args, given, *table)
-		if err != nil {
-			return err
-		}
-		if isMove {
-			return move.with(cmd, func(ctx context.Context, t target) error { return moveLeaf(ctx, cmd, move, c, t) })
-		}
-		text := c.NativeYAML()
-		if !move.native {
-			file, err := move.passwordFile(c.Password.Reveal())
-			if err != nil {
-				return err
-			}
-			text = c.YAML(file)
-		}
-		_, err = cmd.OutOrStdout().Write([]byte(text))
-		return err
-	}
-	return cmd
-}
-
-// leafConfig reads a file, or flags.
-func leafConfig(cmd *cobra.Command, args []string, given leaf.Config, table string) (leaf.Config, error) {
-	byFlags := table != "" || given.Tree != ""
-	if (len(args) == 1) == byFlags {
-		return given, usagef("give FILE, or --table or --tree instead")
-	}
-	if byFlags {
-		given.Snowflake = given.Tree != ""
-		if table != "" {
-			if err := given.SetTable(table); err != nil {
-				return given, err
-			}
-		}
-		if given.Snowflake && given.Name == "" {
-			return given, usagef("--tree needs --name, and --port unless it is for a move")
-		}
-	} else {
-		in, err := openImport(cmd, args[0])
-		if err != nil {
-			return given, err
-		}
-		defer in.Close()
-		if given, err = leaf.ReadProperties(in); err != nil {
-			return given, fmt.Errorf("%s: %w", args[0], err)
-		}
-	}
-	if given.Password == "" {
-		given.Password = leaf.Secret(os.Getenv(leafserve.PasswordEnv))
-	}
-	return given, nil
-}
-
-// moveLeaf moves a table and a tree.
-func moveLeaf(ctx context.Context, cmd *cobra.Command, f *moveFlags, c leaf.Config, t target) error {
-	o := leaf.MoveOptions{Margin: f.margin, Watch: f.watch, IgnoreLiving: f.ignore}
-	var table *leaf.Table
-	var err error
-	if c.Segment {
-		if table, err = leaf.OpenTable(ctx, c.TableURL(), leaf.TableOptions{}); err != nil {
-			return err
-		}
-		defer table.Close()
-	}
-	if c.Snowflake {
-		if o.Tree, err = leaf.OpenTree(ctx, c.Tree, leaf.TreeOptions{Name: c.Name}); err != nil {
-			return err
-		}
-		defer o.Tree.Close()
-	}
-	progress, end := bar(cmd, "comparing")
-	o.Progress = progress
-	all, err := leaf.PlanMoves(ctx, table, t, o)
-	end()
+// move moves tags and worker IDs, and shows them.
+func (f *moveFlags) move(ctx context.Context, cmd *cobra.Command, m mount.Movable, t target) error {
+	all, err := m.Move(ctx, t, mount.MoveOptions{
+		Apply: f.apply, Margin: f.margin, Watch: f.watch, IgnoreLiving: f.ignore,
+		Bar: func(phase string) (func(done, total int), func()) { return bar(cmd, phase) },
+	})
 	if err != nil {
 		return err
-	}
-	var workers []leaf.WorkerMove
-	pool, mayLease := t.(leaf.PoolTarget)
-	if o.Tree != nil {
-		if !mayLease {
-			return fmt.Errorf("%w: worker IDs cannot be carried over there", hapax.ErrNotSupported)
-		}
-		if workers, err = leaf.PlanWorkers(ctx, o.Tree, pool, leafserve.Pool); err != nil {
-			return err
-		}
-	}
-	if f.apply {
-		progress, end := bar(cmd, "moving")
-		total := len(all) + len(workers)
-		err := leaf.ApplyMoves(ctx, t, all, func(done, _ int) { progress(done, total) })
-		if err == nil && o.Tree != nil {
-			err = leaf.ApplyWorkers(ctx, pool, leafserve.Pool, workers, func(done, _ int) { progress(len(all)+done, total) })
-		}
-		end()
-		if err != nil {
-			return err
-		}
 	}
 	out := newOutput(cmd, *f.asJSON, moveHeader...)
-	impossible, err := printMoves(out, all)
+	impossible, err := printMoves(out, all.Tags)
 	if err != nil {
 		return err
 	}
-	for _, w := range workers {
+	for _, w := range all.Workers {
 		before, note := "-", "nothing to do"
 		if !w.Before.IsZero() {
 			before = w.Before.UTC().Format(time.RFC3339)
 		}
-		if w.Changes() {
-			note = "above node " + w.Node.Name
+		if w.Changes {
+			note = "above node " + w.Node
 		}
 		above := w.Above.UTC().Format(time.RFC3339)
-		if err := out.add(moveJSON{Worker: &w.Node.Worker, Above: above}, fmt.Sprintf("worker %s/%d", leafserve.Pool, w.Node.Worker), before, above, note); err != nil {
+		if err := out.add(moveJSON{Worker: &w.Worker, Above: above}, fmt.Sprintf("worker %s/%d", w.Pool, w.Worker), before, above, note); err != nil {
 			return err
 		}
-	}
-	return errors.Join(out.flush(), f.closing(cmd, impossible))
-}
-
-func importTinyIDCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "tinyid [FILE]",
-		Short: "Read TinyID's properties, and move its tables to native tags",
-		Long: `Tinyid reads the application.properties of TinyID's server, or --database instead, once
-for each, and prints the block "compat: tinyid:" of a server that serves from the same
-databases. FILE is - for standard input.
-` + fmt.Sprintf(moveHelp, tinyidserve.PasswordEnv) + `
-A biz_type of one database keeps its delta and remainder; one of several becomes a tag
-that issues every number, above the marks of all. Segments that clients hold lie below
-the marks, so that clients need not be stopped. What --native prints has the hashes of
-the tokens in tiny_id_token, so that clients go on with theirs.
-` + targetHelp,
-		Example: `  hapax import tinyid application.properties --write-password /etc/hapax/tinyid.passwords > hapax.yaml
-  hapax import tinyid application.properties --dry-run --data /var/lib/hapax
-  hapax import tinyid --database mysql://tinyid@10.0.0.3/db1 --database mysql://tinyid@10.0.0.4/db2 --apply`,
-		Args: arguments(0, 1),
-	}
-	databases := cmd.Flags().StringArray("database", nil, "mysql:// URL of a database with tiny_id_info and tiny_id_token")
-	move := addMove(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		isMove, err := move.check()
-		if err != nil {
-			return err
-		}
-		c, err := tinyidConfig(cmd, args, *databases)
-		if err != nil {
-			return err
-		}
-		if isMove {
-			return move.with(cmd, func(ctx context.Context, t target) error { return moveTinyID(ctx, cmd, move, c, t) })
-		}
-		var text string
-		if move.native {
-			text, err = nativeTinyID(cmd.Context(), c)
-		} else {
-			var file string
-			file, err = move.passwordFile(c.PasswordLines())
-			text = c.YAML(file)
-		}
-		if err != nil {
-			return err
-		}
-		_, err = cmd.OutOrStdout().Write([]byte(text))
-		return err
-	}
-	return cmd
-}
-
-// tinyidConfig reads a file, or flags.
-func tinyidConfig(cmd *cobra.Command, args, databases []string) (tinyid.Config, error) {
-	var c tinyid.Config
-	if (len(args) == 1) == (len(databases) > 0) {
-		return c, usagef("give FILE, or --database instead")
-	}
-	for _, at := range databases {
-		if err := c.AddDatabase(at); err != nil {
-			return c, err
-		}
-	}
-	if len(args) == 1 {
-		in, err := openImport(cmd, args[0])
-		if err != nil {
-			return c, err
-		}
-		defer in.Close()
-		if c, err = tinyid.ReadProperties(in); err != nil {
-			return c, fmt.Errorf("%s: %w", args[0], err)
-		}
-		if len(c.Databases) == 0 {
-			return c, fmt.Errorf("%w: %s is a client's: it names servers (%v) and no databases; the client goes on as it is, with the address of hapax in tinyid.server", hapax.ErrInvalidArgument, args[0], c.Servers)
-		}
-	}
-	for i := range c.Passwords {
-		if c.Passwords[i] == "" {
-			c.Passwords[i] = tinyid.Secret(os.Getenv(tinyidserve.PasswordEnv))
-		}
-	}
-	return c, nil
-}
-
-func nativeTinyID(ctx context.Context, c tinyid.Config) (string, error) {
-	store, err := tinyid.Open(ctx, c.URLs(), tinyid.Options{})
-	if err != nil {
-		return "", err
-	}
-	text, err := tinyid.NativeYAML(ctx, store)
-	return text, errors.Join(err, store.Close())
-}
-
-// moveTinyID moves the tables of all databases.
-func moveTinyID(ctx context.Context, cmd *cobra.Command, f *moveFlags, c tinyid.Config, t target) error {
-	store, err := tinyid.Open(ctx, c.URLs(), tinyid.Options{})
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	progress, end := bar(cmd, "comparing")
-	all, err := tinyid.PlanMoves(ctx, store, t, tinyid.MoveOptions{Margin: f.margin, Watch: f.watch, IgnoreLiving: f.ignore, Progress: progress})
-	end()
-	if err != nil {
-		return err
-	}
-	if f.apply {
-		progress, end := bar(cmd, "moving")
-		err := tinyid.ApplyMoves(ctx, t, all, progress)
-		end()
-		if err != nil {
-			return err
-		}
-	}
-	out := newOutput(cmd, *f.asJSON, moveHeader...)
-	impossible, err := printMoves(out, all)
-	if err != nil {
-		return err
 	}
 	return errors.Join(out.flush(), f.closing(cmd, impossible))
 }

@@ -82,7 +82,7 @@ if --max is above everything that the old system has issued when it is switched 
 			return err
 		}
 		w.Now = time.Now()
-		used, err := parseUsed(*least, *most)
+		used, err := plan.ParseUsed(*least, *most)
 		if err != nil {
 			return err
 		}
@@ -116,28 +116,6 @@ func noZeros(flags *pflag.FlagSet, names ...string) error {
 		}
 	}
 	return nil
-}
-
-// parseUsed reads the numbers in use, of which both ends are needed.
-func parseUsed(least, most string) (*plan.Span, error) {
-	if least == "" && most == "" {
-		return nil, nil
-	}
-	if least == "" || most == "" {
-		return nil, usagef("--min and --max belong together: the smallest and the largest number in use")
-	}
-	var span plan.Span
-	var err error
-	if span.Min, err = hapax.ParseID(least); err != nil {
-		return nil, err
-	}
-	if span.Max, err = hapax.ParseID(most); err != nil {
-		return nil, err
-	}
-	if span.Min > span.Max {
-		return nil, &hapax.ValueError{Field: "min", Value: span.Min, Allowed: fmt.Sprintf("up to max, which is %d", span.Max), Err: hapax.ErrInvalidArgument}
-	}
-	return &span, nil
 }
 
 func plannedLayout(text string, w plan.Wishes, used *plan.Span) (hapax.Layout, error) {

@@ -34,6 +34,9 @@ type System struct {
 	Keys []Key    // of its settings
 	Env  []string // variables that it reads
 
+	// Import, if set, returns the command that reads what the system was told.
+	Import func() *Import
+
 	// Ignored are keys that are accepted and have no effect; the server names them when it
 	// starts, and keeps nothing of them.
 	Ignored []Key

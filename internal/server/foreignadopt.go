@@ -60,14 +60,18 @@ func (c Config) owner(system string) (mount.Owner, error) {
 	if owner, ok := c.Mounts[system].(mount.Owner); ok && owner.HasTable() {
 		return owner, nil
 	}
-	var owners []string
-	for _, s := range systems {
-		if _, ok := s.New().(mount.Owner); ok {
-			owners = append(owners, s.Name)
-		}
-	}
 	return nil, &hapax.ValueError{
 		Field: "--foreign", Value: system, Err: hapax.ErrInvalidArgument,
-		Allowed: strings.Join(owners, " or ") + ", with its table or databases in the configuration: give that with --config or $HAPAX_CONFIG",
+		Allowed: strings.Join(Owners(), " or ") + ", with its table or databases in the configuration: give that with --config or $HAPAX_CONFIG",
 	}
+}
+
+// Owners are the names of the systems with tables of their own.
+func Owners() (names []string) {
+	for _, s := range systems {
+		if _, ok := s.New().(mount.Owner); ok {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +38,9 @@ var systems = []mount.System{
 	uidgen.System,
 	redismongo.System,
 }
+
+// Systems returns them.
+func Systems() []mount.System { return slices.Clone(systems) }
 
 // systemNames lists them.
 func systemNames() string {

@@ -142,6 +142,9 @@ func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n 
 
 // TagsNamed implements driver.Guarding.
 func (s *Store) TagsNamed(ctx context.Context, names []string) ([]hapax.Tag, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
 	return s.findTags(ctx, "read tags", bson.D{{Key: "$in", Value: names}}, len(names))
 }
 

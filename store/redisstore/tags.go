@@ -364,13 +364,15 @@ func (s *Store) readFields(ctx context.Context, names []string) ([]map[string]st
 	return fields, nil
 }
 
-// listed appends the tag of a name with its fields, unless it is not made yet.
+// listed appends the tag of a name with its fields, unless it is not made yet. One whose
+// key was lost is left out as well: whoever knows it finds that the store lacks it, and it
+// is made anew when the store is healed.
 func (s *Store) listed(ctx context.Context, tags []hapax.Tag, name string, fields map[string]string) ([]hapax.Tag, error) {
 	var t record
 	var err error
 	if len(fields) > 0 {
 		t, err = s.decodeTag(name, fields)
-	} else if t, err = s.tag(ctx, name); errors.Is(err, hapax.ErrTagNotFound) {
+	} else if t, err = s.tag(ctx, name); errors.Is(err, hapax.ErrTagNotFound) || errors.Is(err, hapax.ErrStoreRolledBack) {
 		return tags, nil
 	}
 	return append(tags, t.Tag.Tag), err

@@ -64,7 +64,7 @@ func (g *Guarded) compare(ctx context.Context, s store) error {
 			continue
 		}
 		switch t, err := s.Tag(ctx, name); { // a server that lagged behind may have answered
-		case errors.Is(err, hapax.ErrTagNotFound):
+		case errors.Is(err, hapax.ErrTagNotFound), errors.Is(err, hapax.ErrStoreRolledBack):
 			return g.isBehind(lacksLine(TagLine(name), want, Pair{}))
 		case err != nil:
 			return unavailable(err)

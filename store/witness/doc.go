@@ -15,7 +15,8 @@
 //
 // A line's pair of fencing token and mark only grows: a hand-back lowers the mark
 // and raises the token. So a lower pair is proof as well, and no request of a
-// client can make a store look older than it is.
+// client can make a store look older than it is. A node compares the tags that it was
+// granted numbers of with each heartbeat, some at a time, and all lines with each survey.
 //
 // # States
 //

@@ -33,10 +33,11 @@ const (
 
 // System is Leaf.
 var System = mount.System{
-	Name: name,
-	Doc:  "Meituan Leaf's routes, over its table and tree beside its own nodes, or over the server's own tags",
-	New:  func() mount.Settings { return new(Settings) },
-	Env:  []string{PasswordEnv},
+	Name:   name,
+	Doc:    "Meituan Leaf's routes, over its table and tree beside its own nodes, or over the server's own tags",
+	New:    func() mount.Settings { return new(Settings) },
+	Import: importCommand,
+	Env:    []string{PasswordEnv},
 	Keys: []mount.Key{
 		mount.NewKey("table", "string", "none", "mysql:// URL of the database with leaf_alloc, whose rows the segment route continues. Without table and tree the routes issue from the server's own tags"),
 		mount.NewKey("password_file", "string", "none", "File with the password of the table's account, where the URL has none; instead, the variable "+PasswordEnv+" may hold it"),

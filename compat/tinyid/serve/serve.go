@@ -32,10 +32,11 @@ const readyTimeout = 3 * time.Second
 
 // System is TinyID.
 var System = mount.System{
-	Name: name,
-	Doc:  "Didi TinyID's routes, over its databases beside its own servers, or over the server's own tags",
-	New:  func() mount.Settings { return new(Settings) },
-	Env:  []string{PasswordEnv},
+	Name:   name,
+	Doc:    "Didi TinyID's routes, over its databases beside its own servers, or over the server's own tags",
+	New:    func() mount.Settings { return new(Settings) },
+	Import: importCommand,
+	Env:    []string{PasswordEnv},
 	Keys: []mount.Key{
 		mount.NewKey("databases", "list", "none", "mysql:// URLs of the databases with tiny_id_info and tiny_id_token; without any, the routes issue from the server's own tags"),
 		mount.NewKey("password_file", "string", "none", "File with the password of the databases' accounts, where the URLs have none: one for all, or a line for each; instead, the variable "+PasswordEnv+" may hold the one for all"),

@@ -24,9 +24,10 @@ const name = "uidgen"
 
 // System is uid-generator.
 var System = mount.System{
-	Name: name,
-	Doc:  "Numbers of uid-generator's layouts, as the tag and pool uidgen",
-	New:  func() mount.Settings { return new(Settings) },
+	Name:   name,
+	Doc:    "Numbers of uid-generator's layouts, as the tag and pool uidgen",
+	New:    func() mount.Settings { return new(Settings) },
+	Import: importCommand,
 	Keys: []mount.Key{
 		mount.NewKey("table", "string", "none", "mysql:// URL of the database with WORKER_NODE, where each start takes a worker ID; without it one is leased from the server's store"),
 		mount.NewKey("layout", "string", "uidgenerator-28-22-13", "Name or spec of the layout; the default's time ran out on 2024-11-20"),

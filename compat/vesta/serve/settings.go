@@ -24,9 +24,10 @@ const name = "vesta"
 
 // System is Vesta.
 var System = mount.System{
-	Name: name,
-	Doc:  "Vesta's REST server and, over Dubbo, its central server. The numbers are those of the tag and pool vesta",
-	New:  func() mount.Settings { return new(Settings) },
+	Name:   name,
+	Doc:    "Vesta's REST server and, over Dubbo, its central server. The numbers are those of the tag and pool vesta",
+	New:    func() mount.Settings { return new(Settings) },
+	Import: importCommand,
 	Keys: []mount.Key{
 		mount.NewKey("layout", "string", "vesta-max-peak", "One of "+strings.Join(vesta.Layouts(), ", ")),
 		mount.NewKey("machine", "string", "pool", "Where the machine ID comes from, written like the identity of a pool: fixed:7, address:IP,IP, list:ID,ID, env:VARIABLE, or pool for any that is free"),

@@ -1,0 +1,46 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/pflag"
+
+	"github.com/hapax-id/hapax/compat/springxml"
+	"github.com/hapax-id/hapax/compat/vesta/imports"
+	"github.com/hapax-id/hapax/internal/mount"
+)
+
+// importCommand is hapax import vesta.
+func importCommand() *mount.Import {
+	var properties string
+	var legacy bool
+	return &mount.Import{
+		Use:   "vesta FILE",
+		Short: "Read Vesta's properties or Spring XML",
+		Long: `Vesta reads a properties file or a Spring XML file of Vesta, and prints the block
+"compat: vesta:" of a server that replaces it. FILE is - for standard input.`,
+		Example: `  hapax import vesta spring/vesta-server-main.xml --properties vesta-server.properties
+  hapax import vesta vesta.properties --legacy`,
+		Flags: func(flags *pflag.FlagSet) {
+			flags.StringVar(&properties, "properties", "", "properties file with the values of ${…} in FILE")
+			flags.BoolVar(&legacy, "legacy", false, "the numbers are of the older generation, which has the machine above the time")
+		},
+		Read: func(_ context.Context, open mount.Files, args []string) (mount.Imported, error) {
+			data, given, err := springxml.ReadFiles(open, args[0], properties)
+			if err != nil {
+				return nil, err
+			}
+			c, err := imports.Read(data, given, legacy)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", args[0], err)
+			}
+			return imported{c}, nil
+		},
+	}
+}
+
+type imported struct{ imports.Config }
+
+// YAML implements mount.Imported.
+func (i imported) YAML(string) string { return string(i.AppendYAML(nil)) }

@@ -1,0 +1,86 @@
+package mount
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/hapax-id/hapax/internal/moves"
+)
+
+// An Import is a command, hapax import NAME, that reads what a foreign system was told.
+type Import struct {
+	Use, Short, Example string
+
+	// Long tells what is read, and More what there is to know of the move to native
+	// tags, if what is read is Movable.
+	Long, More string
+
+	// Flags adds the command's own. Positive are those of them of which a zero that is
+	// given must not stand for the default.
+	Flags    func(flags *pflag.FlagSet)
+	Positive []string
+
+	// FileOptional tells that flags can stand for the file.
+	FileOptional bool
+
+	// PasswordEnv, if there is one, is the variable that may hold a password; then what
+	// is read is Movable.
+	PasswordEnv string
+
+	// Read reads the file, or flags.
+	Read func(ctx context.Context, open Files, args []string) (Imported, error)
+}
+
+// Files opens a file, or standard input for -.
+type Files func(path string) (io.ReadCloser, error)
+
+// Imported is what a foreign system was told.
+type Imported interface {
+	// YAML returns the block of configuration of a server that goes on in its place. It
+	// names the file that holds the passwords, if there is one.
+	YAML(passwordFile string) string
+}
+
+// A Movable system has tables that can be moved to native tags.
+type Movable interface {
+	Imported
+
+	// Passwords returns the text of a file with the passwords; empty for none.
+	Passwords() string
+
+	// NativeYAML returns the block that serves the same routes from native tags.
+	NativeYAML(ctx context.Context) (string, error)
+
+	// Move tells what a move changes, and makes it if that is asked for. It can be
+	// repeated.
+	Move(ctx context.Context, to moves.Target, o MoveOptions) (Moves, error)
+}
+
+// MoveOptions tell how to move.
+type MoveOptions struct {
+	Apply        bool          // make the move
+	Margin       int64         // how far above a row's mark the native one is set; 0 for the default
+	Watch        time.Duration // how long the tables are watched for old nodes
+	IgnoreLiving bool          // go on although there are some
+
+	// Bar begins to show how far a phase is, until end.
+	Bar func(phase string) (progress func(done, total int), end func())
+}
+
+// Moves are what a move changes.
+type Moves struct {
+	Tags    []moves.Move
+	Workers []WorkerMove
+}
+
+// A WorkerMove carries a worker ID over to a native pool.
+type WorkerMove struct {
+	Pool          string
+	Worker        int64
+	Node          string    // that had it
+	Before, Above time.Time // the native mark now, if there is one, and what it must be above
+	Changes       bool      // it is not there yet
+}
