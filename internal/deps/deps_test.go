@@ -97,8 +97,7 @@ var rules = []rule{
 	{"compat/leaf", []string{"root", "store/driver", "store/witness", "internal/durable", "compat/internal/keeper", "compat/internal/mysqldb", "compat/internal/marks", "internal/moves"}},
 	{"compat/tinyid", []string{"root", "store/driver", "store/witness", "compat/internal/mysqldb", "compat/internal/marks", "internal/moves"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
-	{"internal/console", []string{"internal/service"}},
-	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "api", "internal/service", "internal/service/auth", "internal/api/*", "internal/mount", "compat/*", "internal/console"}, stores)},
+	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "api", "internal/service", "internal/service/auth", "internal/api/*", "internal/mount", "compat/*"}, stores)},
 	{"internal/cli", []string{"root", "internal/build", "store/driver", "store/witness", "api", "client", "plan", "compat/leaf", "compat/leaf/serve", "internal/mount", "internal/moves", "internal/audit", "internal/durable", "internal/ledger", "internal/server", "internal/service", "internal/service/auth", "internal/supervise", "strategy"}},
 	{"server", []string{"store/driver", "strategy", "internal/cli"}},
 	{"internal/e2e", nil}, // tests alone
@@ -240,6 +239,23 @@ func wrongDrivers(from string, p pkg) (found []string) {
 func TestImports(t *testing.T) {
 	for _, v := range violations(list(t)) {
 		t.Error(v)
+	}
+}
+
+// TestRulesNameRooms: no rule is for, or allows, what there is not.
+func TestRulesNameRooms(t *testing.T) {
+	var all []string
+	for _, p := range list(t) {
+		if n, ours := name(p.ImportPath); ours {
+			all = append(all, n)
+		}
+	}
+	for _, r := range rules {
+		for _, pattern := range append(slices.Clone(r.allow), r.of) {
+			if !strings.Contains(pattern, "SYSTEM") && !slices.ContainsFunc(all, func(n string) bool { return matches(pattern, n) }) {
+				t.Errorf("the rule for %s names %s, and there is no such package", r.of, pattern)
+			}
+		}
 	}
 }
 
