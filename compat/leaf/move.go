@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/issuers"
 	"github.com/hapax-id/hapax/internal/moves"
 )
 
@@ -267,7 +266,12 @@ func signsOfLife(ctx context.Context, t *Table, o MoveOptions) ([]string, error)
 }
 
 // A Row is one row of the table, as it is.
-type Row = issuers.Row
+type Row struct {
+	Tag     string
+	MaxID   int64
+	Step    int64
+	Updated string // as the table has it; empty if it is not known
+}
 
 // Rows returns up to limit rows, also such that cannot be used, by key.
 func (t *Table) Rows(ctx context.Context, limit int) ([]Row, error) {

@@ -34,7 +34,6 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/issuers"
 	"github.com/hapax-id/hapax/compat/internal/mysqldb"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
@@ -383,13 +382,3 @@ func (t *Table) probe(ctx context.Context) error {
 
 // Close closes the handle, unless it is the caller's.
 func (t *Table) Close() error { return t.db.Close() }
-
-// Issuers issue the numbers of all tags of a table; a row that was removed stops
-// being issued from within a minute.
-type Issuers = issuers.Set
-
-// IssuersOptions tune Issuers.
-type IssuersOptions = issuers.Options
-
-// NewIssuers returns the issuers of a table. Close them before the table.
-func NewIssuers(t *Table, opts IssuersOptions) *Issuers { return issuers.New(t, opts) }

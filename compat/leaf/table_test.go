@@ -14,7 +14,6 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/testdb"
 	"github.com/hapax-id/hapax/compat/leaf"
-	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/driver"
 )
@@ -33,13 +32,6 @@ func openTable(t testing.TB, url string, opts leaf.TableOptions) *leaf.Table {
 	return table
 }
 
-func openIssuers(t testing.TB, table *leaf.Table, opts leaf.IssuersOptions) *leaf.Issuers {
-	t.Helper()
-	s := leaf.NewIssuers(table, opts)
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
 // TestTable runs against one server; each part has a database of its own.
 func TestTable(t *testing.T) {
 	server := testservers.SharedMariaDB(t)
@@ -50,7 +42,6 @@ func TestTable(t *testing.T) {
 		"large steps":    testLargeSteps,
 		"bad rows":       testBadRows,
 		"not supported":  testNotSupported,
-		"rows come, go":  testRowsComeAndGo,
 		"set back":       testSetBack,
 		"step adopted":   testStepAdopted,
 		"end of line":    testEndOfLine,
@@ -93,7 +84,7 @@ func testRange(t *testing.T, server *testservers.Server) {
 	if got := db.Number(t, "SELECT max_id FROM leaf_alloc WHERE biz_tag = 'test'"); got != 4006 {
 		t.Errorf("max_id is %d; want 4006", got)
 	}
-	s := openIssuers(t, table, leaf.IssuersOptions{})
+	s := testdb.NewIssuers(t, table)
 	if id, err := s.Next(t.Context(), "test"); err != nil || id != 4006 {
 		t.Errorf("the issuers begin with %d, error %v; want 4006", id, err)
 	}
@@ -223,66 +214,6 @@ func testNotSupported(t *testing.T, server *testservers.Server) {
 	}
 }
 
-// testRowsComeAndGo: Leaf failed on a tag that was removed while it was asked for,
-// and never forgot the tags of an emptied table.
-func testRowsComeAndGo(t *testing.T, server *testservers.Server) {
-	db := testdb.New(t, server, testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('a', 1, 1000000), ('b', 1, 10)")
-	s := openIssuers(t, openTable(t, db.URL, leaf.TableOptions{}), leaf.IssuersOptions{Refresh: 20 * time.Millisecond})
-	for _, tag := range []string{"a", "b"} {
-		if id, err := s.Next(t.Context(), tag); err != nil || id != 1 {
-			t.Fatalf("%s: got %d, error %v", tag, id, err)
-		}
-	}
-	if _, err := s.Next(t.Context(), "new"); !errors.Is(err, hapax.ErrTagNotFound) {
-		t.Errorf("a tag without a row: %v; want ErrTagNotFound", err)
-	}
-	until := func(what string, done func() bool) {
-		t.Helper()
-		for end := time.Now().Add(patience.Long); !done(); {
-			if time.Now().After(end) {
-				t.Fatalf("%s did not come about", what)
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-	}
-	gone := func(tag string) func() bool {
-		return func() bool {
-			_, err := s.Next(t.Context(), tag)
-			if err != nil && !errors.Is(err, hapax.ErrTagDeleted) && !errors.Is(err, hapax.ErrTagNotFound) {
-				t.Fatalf("%s: %v", tag, err)
-			}
-			return err != nil
-		}
-	}
-	db.Run(t, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('new', 5, 10)")
-	until("a new row", func() bool { id, err := s.Next(t.Context(), "new"); return err == nil && id == 5 })
-	mark := db.Number(t, "SELECT max_id FROM leaf_alloc WHERE biz_tag = 'a'")
-	db.Run(t, "DELETE FROM leaf_alloc")
-	for _, tag := range []string{"a", "b", "new"} {
-		until("the end of "+tag, gone(tag))
-	}
-	// Issuing on until the segments are empty ends in "no such key" too.
-	db.Run(t, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('c', 1, 10)")
-	seg, err := hapax.NewSegment(t.Context(), openTable(t, db.URL, leaf.TableOptions{}), "c", hapax.SegmentOptions{NoCreate: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer seg.Close(t.Context())
-	db.Run(t, "DELETE FROM leaf_alloc")
-	for err == nil {
-		_, err = seg.Next(t.Context())
-	}
-	if !errors.Is(err, hapax.ErrTagDeleted) {
-		t.Errorf("a segment whose row is gone ends with %v; want ErrTagDeleted", err)
-	}
-	// A row that comes back behind what was issued is refused, and one above it is
-	// taken.
-	db.Run(t, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('a', 1, 10)")
-	until("the refusal", func() bool { _, err := s.Next(t.Context(), "a"); return errors.Is(err, hapax.ErrStoreRolledBack) })
-	db.Run(t, fmt.Sprintf("UPDATE leaf_alloc SET max_id = %d", mark))
-	until("the row above", func() bool { id, err := s.Next(t.Context(), "a"); return err == nil && int64(id) >= mark })
-}
-
 func testSetBack(t *testing.T, server *testservers.Server) {
 	db := testdb.New(t, server, testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 10)")
 	table := openTable(t, db.URL, leaf.TableOptions{})
@@ -366,7 +297,7 @@ func testSlowDatabase(t *testing.T, server *testservers.Server) {
 	}
 	db := testdb.New(t, server, testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1, 100)")
 	proxy := testservers.NewProxy(t, server.Addr)
-	s := openIssuers(t, openTable(t, proxy.URL(db.URL), leaf.TableOptions{}), leaf.IssuersOptions{})
+	s := testdb.NewIssuers(t, openTable(t, proxy.URL(db.URL), leaf.TableOptions{}))
 	proxy.Delay(15*time.Millisecond, 15*time.Millisecond)
 	const callers, each = 200, 200
 	seen := make([][]hapax.ID, callers)
@@ -412,7 +343,7 @@ func testDown(t *testing.T, server *testservers.Server) {
 		t.Errorf("in a black hole: got %v, error %v; want ErrStoreUnavailable", a.Grant, err)
 	}
 	proxy.Pass()
-	s := openIssuers(t, table, leaf.IssuersOptions{})
+	s := testdb.NewIssuers(t, table)
 	proxy.Cut()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	_, err := s.Next(ctx, "test")
@@ -429,12 +360,8 @@ func testDown(t *testing.T, server *testservers.Server) {
 func testClosed(t *testing.T, server *testservers.Server) {
 	db := testdb.New(t, server, testdb.Leaf)
 	table := openTable(t, db.URL, leaf.TableOptions{})
-	s := leaf.NewIssuers(table, leaf.IssuersOptions{})
-	if err := errors.Join(s.Close(), s.Close(), table.Close()); err != nil {
+	if err := table.Close(); err != nil {
 		t.Error(err)
-	}
-	if _, err := s.Next(t.Context(), "test"); !errors.Is(err, hapax.ErrClosed) {
-		t.Errorf("issuers: %v; want ErrClosed", err)
 	}
 	if _, err := table.Allocate(t.Context(), "test", 0, ""); !errors.Is(err, hapax.ErrClosed) {
 		t.Errorf("table: %v; want ErrClosed", err)

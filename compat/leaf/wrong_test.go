@@ -179,7 +179,7 @@ func testTornLoad(t *testing.T, server *testservers.Server) {
 	for _, at := range []string{"START TRANSACTION", "UPDATE", "SELECT max_id", "COMMIT"} {
 		proxy.Pass()
 		table := openTable(t, proxy.URL(db.URL), leaf.TableOptions{})
-		s := openIssuers(t, table, leaf.IssuersOptions{})
+		s := testdb.NewIssuers(t, table)
 		first := db.Number(t, "SELECT max_id FROM leaf_alloc")
 		db.Run(t, "UPDATE leaf_alloc SET step = step + 7")
 		proxy.CutReply(testservers.Contains(at))
@@ -201,7 +201,7 @@ func testTornLoad(t *testing.T, server *testservers.Server) {
 // 40,000 calls, since nobody waited for the next segment.
 func testHealthyDatabase(t *testing.T, server *testservers.Server) {
 	db := testdb.New(t, server, testdb.Leaf, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1, 100)")
-	s := openIssuers(t, openTable(t, db.URL, leaf.TableOptions{}), leaf.IssuersOptions{})
+	s := testdb.NewIssuers(t, openTable(t, db.URL, leaf.TableOptions{}))
 	var failed, issued atomic.Int64
 	var wg sync.WaitGroup
 	for range 200 {

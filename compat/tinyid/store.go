@@ -39,7 +39,6 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/issuers"
 	"github.com/hapax-id/hapax/compat/internal/mysqldb"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -556,13 +555,3 @@ func (s *Store) Close() error {
 	}
 	return err
 }
-
-// Issuers issue the numbers of all biz_types; one whose row was removed stops
-// being issued from within a minute.
-type Issuers = issuers.Set
-
-// IssuersOptions tune Issuers.
-type IssuersOptions = issuers.Options
-
-// NewIssuers returns the issuers of a store. Close them before the store.
-func NewIssuers(s *Store, opts IssuersOptions) *Issuers { return issuers.New(s, opts) }

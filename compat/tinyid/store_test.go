@@ -98,8 +98,7 @@ func testRange(t *testing.T, server *testservers.Server) {
 // testDelta: step is a width, of which one number in delta is issued.
 func testDelta(t *testing.T, server *testservers.Server) {
 	db := database(t, server, "'odd', 0, 100, 2, 1", "'narrow', 0, 1, 7, 3")
-	is := tinyid.NewIssuers(open(t, tinyid.Options{}, db.URL), tinyid.IssuersOptions{})
-	defer is.Close()
+	is := testdb.NewIssuers(t, open(t, tinyid.Options{}, db.URL))
 	for tag, want := range map[string][2]int64{"odd": {2, 1}, "narrow": {7, 3}} {
 		ids := make([]hapax.ID, 500)
 		if n, err := is.NextN(t.Context(), tag, ids); n != 500 || err != nil {

@@ -178,6 +178,11 @@ func TestLeafTableComesAndGoes(t *testing.T) {
 	if status, body := get(t, l, "/api/segment/get/test"); status != http.StatusOK || body != "1" {
 		t.Errorf("when it is there: %d %s", status, body)
 	}
+	for path, want := range map[string]string{"/cache": "<td>test</td><td>true</td>", "/db": "<td>test</td>"} {
+		if _, body := get(t, l, path); !strings.Contains(body, want) {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
 	await("new", "id=-2")
 	if _, err := db.ExecContext(t.Context(), "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('new', 7, 10)"); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -507,6 +508,40 @@ func BenchmarkAllocate(b *testing.B) {
 
 // A store of a client that exists leaves it connected, and waits for a majority
 // as any other.
+// TestHandBackAmongGrants: of many hand-backs, one whose tag is granted on between the look
+// at the tags and the write is not told as made, and those that are made are.
+func TestHandBackAmongGrants(t *testing.T) {
+	srv := own(t)
+	other, ctx := open(t, srv.URL, mongostore.Options{}), t.Context()
+	var once sync.Once
+	var grantOn atomic.Bool
+	monitor := &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+		if e.CommandName == "update" && e.Command.Lookup("update").StringValue() == "hapax_tags" && grantOn.Load() {
+			once.Do(func() { allocate(t, other, "b", 10) })
+		}
+	}}
+	c := must[*mongo.Client](t)(mongo.Connect(options.Client().ApplyURI(srv.URL).SetMonitor(monitor)))
+	defer func() { _ = c.Disconnect(context.Background()) }()
+	s := must[*mongostore.Store](t)(mongostore.New(ctx, c.Database("hapax"), mongostore.Options{}))
+	var all []driver.HandBackOf
+	for _, name := range []string{"a", "b"} {
+		create(t, s, hapax.Tag{Name: name})
+		all = append(all, driver.HandBackOf{Allocation: must[hapax.Allocation](t)(s.Allocate(ctx, name, 10, "")), Next: 5})
+	}
+	was := driver.Beat{Count: 1}
+	must[bool](t)(s.SwapRow(ctx, driver.TableBeats, "n", nil, was.Encode()))
+	grantOn.Store(true)
+	given, contact, err := s.HandBackAllWith(ctx, driver.Pulse{Row: "n", Was: was, Now: driver.Beat{Count: 2}}, all)
+	if err != nil || !contact.Met || !slices.Equal(given, []bool{true, false}) {
+		t.Errorf("%v were handed back, contact %+v, error %v; want the first alone", given, contact, err)
+	}
+	for name, mark := range map[string]int64{"a": 5, "b": 21} {
+		if tag := must[hapax.Tag](t)(s.Tag(ctx, name)); tag.Mark != mark {
+			t.Errorf("tag %s has mark %d; want %d", name, tag.Mark, mark)
+		}
+	}
+}
+
 func TestNew(t *testing.T) {
 	srv := own(t)
 	db, ctx := raw(t, srv), t.Context()

@@ -47,9 +47,8 @@ func BenchmarkLeafRoutes(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer table.Close()
-	keys := leaf.NewIssuers(table, leaf.IssuersOptions{})
-	defer keys.Close()
-	h, err := routes.New(routes.Options{Segment: keys, TrySegment: keys.TryNext})
+	keys := testdb.NewIssuers(b, table)
+	h, err := routes.New(routes.Options{Segment: keys})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -28,7 +28,7 @@ import (
 	"github.com/hapax-id/hapax/compat/internal/spring"
 )
 
-// An Issuer issues numbers of a tag. *leaf.Issuers is one.
+// An Issuer issues numbers of a tag.
 type Issuer interface {
 	Next(ctx context.Context, tag string) (hapax.ID, error)
 }

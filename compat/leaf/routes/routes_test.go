@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/internal/issuers"
 )
 
 // keys issue one number a key, or fail.
@@ -215,19 +214,19 @@ func TestAllow(t *testing.T) {
 
 type inHand struct{}
 
-func (inHand) Segments() []issuers.Segment {
-	return []issuers.Segment{
-		{Tag: "b<", Current: hapax.Grant{Lo: 1, Hi: 1001}, Remaining: 900, Step: 1000},
-		{Tag: "a", Current: hapax.Grant{Lo: 1, Hi: 101}, Next: hapax.Grant{Lo: 101, Hi: 301}, Remaining: 205, Step: 200},
-	}
+func (inHand) Cache(context.Context) ([]CacheRow, error) {
+	return []CacheRow{
+		{Name: "a", Init: true, Next: true, Value0: 96, Max0: 101, Step0: 100, Value1: 101, Max1: 301, Step1: 200},
+		{Name: "b<", Init: true, Value0: 101, Max0: 1001, Step0: 1000},
+	}, nil
 }
 
-func (inHand) Rows(context.Context, int) ([]issuers.Row, error) {
-	return []issuers.Row{{Tag: "a", MaxID: 301, Step: 100, Updated: "2019-09-06 09:35:00"}}, nil
+func (inHand) Database(context.Context) ([]DatabaseRow, error) {
+	return []DatabaseRow{{Tag: "a", MaxID: 301, Step: 100, Updated: "2019-09-06 09:35:00"}}, nil
 }
 
 func TestPages(t *testing.T) {
-	h := newHandler(t, Options{Monitor: NewMonitor(inHand{}, inHand{})})
+	h := newHandler(t, Options{Monitor: inHand{}})
 	const head = "<!DOCTYPE html>\n<html><head><meta charset=\"UTF-8\"></head><body>\n<table>\n"
 	for path, want := range map[string]string{
 		"/cache": "<tr><th>name</th><th>init</th><th>next</th><th>pos</th><th>value0</th><th>max0</th><th>step0</th><th>value1</th><th>max1</th><th>step1</th></tr>\n" +
@@ -238,18 +237,6 @@ func TestPages(t *testing.T) {
 		if got := ask(h, "GET", path, "", ""); got != (answer{200, page, head + want + "</table>\n</body></html>\n"}) {
 			t.Errorf("%s: got %+v", path, got)
 		}
-	}
-}
-
-// one issues the same number always.
-type one struct{ hapax.Issuer }
-
-func (one) Next(context.Context) (hapax.ID, error) { return 5, nil }
-
-func TestUntagged(t *testing.T) {
-	h := newHandler(t, Options{Snowflake: Untagged(one{})})
-	if got := ask(h, "GET", "/api/snowflake/get/whatever", "", ""); got != (answer{200, plain, "5"}) {
-		t.Errorf("got %+v", got)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/hapax-id/hapax/compat/internal/spring"
 )
 
-// An Issuer issues numbers of a tag in ascending order. *tinyid.Issuers is one.
+// An Issuer issues numbers of a tag in ascending order.
 type Issuer interface {
 	NextN(ctx context.Context, tag string, dst []hapax.ID) (int, error)
 }
