@@ -14,7 +14,8 @@
 //     whether what was acknowledged to it is there.
 //   - A server that comes back empty, or with other data, is ErrStoreReplaced; a
 //     tag or rows that vanished are ErrStoreRolledBack.
-//   - A replica is refused with ErrStoreUnsafe, in the same atomic step.
+//   - A replica is refused with ErrStoreUnsafe, in the same atomic step; a listing of
+//     tags asks before and after. One that lost its key is left out of it.
 //
 // # Keys
 //
