@@ -16,7 +16,7 @@ import (
 	"github.com/hapax-id/hapax/store/internal/coord"
 )
 
-const pageSize = 5000 // rows in one reply of a listing
+const pageSize = 1000 // rows in one reply of a listing
 
 // A space is the store's keys; it implements coord.Space.
 type space struct {

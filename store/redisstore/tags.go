@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	defineAttempts = 100  // how often a definition that changed meanwhile is judged again
-	pageSize       = 1000 // tags read in one round trip
+	defineAttempts = 100 // how often a definition that changed meanwhile is judged again
+	pageSize       = 500 // tags read in one round trip
 )
 
 // A record is a tag with the revision of its definition. Grants leave the
@@ -288,22 +288,21 @@ func (s *Store) tag(ctx context.Context, name string) (record, error) {
 	return t, err
 }
 
-// Tags implements driver.TagStore. It is two round trips for each thousand tags: their
-// names, from a script that asks whether the server is the primary, and what their keys
-// hold. The last one asks that again.
+// Tags implements driver.TagStore. It is a round trip for each 500 tags, two in a Cluster,
+// and one that asks again whether the server is the primary.
 func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	if limit <= 0 {
 		return nil, nil
+	}
+	read := s.tagsAfter
+	if s.Split() {
+		read = s.tagsAcross
 	}
 	return request(ctx, s, "list tags", func(ctx context.Context) ([]hapax.Tag, error) {
 		var page []hapax.Tag
 		for {
 			asked := min(limit-len(page), pageSize)
-			names, err := s.tagNames(ctx, after, asked)
-			if err != nil {
-				return nil, err
-			}
-			fields, err := s.readFields(ctx, names)
+			names, fields, err := read(ctx, after, asked)
 			if err != nil {
 				return nil, err
 			}
@@ -321,13 +320,47 @@ func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag,
 	})
 }
 
+// afterName is where a range of names begins.
+func afterName(name string) string {
+	if name == "" {
+		return "-"
+	}
+	return "(" + name
+}
+
+// tagsAfter returns up to n names of tags after the given one, and what their keys hold.
+func (s *Store) tagsAfter(ctx context.Context, after string, n int) (names []string, fields []map[string]string, err error) {
+	r, err := s.eval(ctx, listTagsScript, []string{s.keys.store(), s.keys.tags()}, afterName(after), n, s.keys.tag(""))
+	for i := 1; i+1 < len(r); i += 2 {
+		values, _ := r[i+1].([]any)
+		names, fields = append(names, r.text(i)), append(fields, fieldsOf(values))
+	}
+	return names, fields, err
+}
+
+// tagsAcross is tagsAfter in a Cluster, where each tag has its own place.
+func (s *Store) tagsAcross(ctx context.Context, after string, n int) (names []string, fields []map[string]string, err error) {
+	if names, err = s.tagNames(ctx, after, n); err != nil {
+		return nil, nil, err
+	}
+	fields, err = s.readFields(ctx, names)
+	return names, fields, err
+}
+
+// fieldsOf names the values of tagFields that there are.
+func fieldsOf(values []any) map[string]string {
+	m := make(map[string]string, len(tagFields))
+	for i, field := range tagFields {
+		if text := reply(values).text(i); text != "" {
+			m[field] = text
+		}
+	}
+	return m
+}
+
 // tagNames returns up to n names of tags after the given one.
 func (s *Store) tagNames(ctx context.Context, after string, n int) ([]string, error) {
-	from := "(" + after
-	if after == "" {
-		from = "-"
-	}
-	r, err := s.eval(ctx, listNamesScript, []string{s.keys.store(), s.keys.tags()}, from, n)
+	r, err := s.eval(ctx, listNamesScript, []string{s.keys.store(), s.keys.tags()}, afterName(after), n)
 	if err != nil {
 		return nil, err
 	}
@@ -353,13 +386,7 @@ func (s *Store) readFields(ctx context.Context, names []string) ([]map[string]st
 	}
 	fields := make([]map[string]string, len(cmds))
 	for i, cmd := range cmds {
-		m := make(map[string]string, len(tagFields))
-		for j, v := range cmd.(*redis.SliceCmd).Val() {
-			if text, ok := v.(string); ok && text != "" {
-				m[tagFields[j]] = text
-			}
-		}
-		fields[i] = m
+		fields[i] = fieldsOf(cmd.(*redis.SliceCmd).Val())
 	}
 	return fields, nil
 }
