@@ -131,7 +131,8 @@ func TestReadme(t *testing.T) {
 	})
 	t.Run("shared store", func(t *testing.T) { // it needs a server to run, and must compile
 		file := filepath.Join(t.TempDir(), "main.go")
-		text := program(golang[1]+"\nid := store.Status()\n", "\"github.com/hapax-id/hapax/store/sqlstore\"\n\"github.com/hapax-id/hapax/store/sqlstore/postgresstore\"\n\"github.com/hapax-id/hapax/store/witness\"\n")
+		text := program(golang[1]+"\nid := store.Status()\n", "\"github.com/hapax-id/hapax/store/driver\"\n\"github.com/hapax-id/hapax/store/sqlstore\"\n\"github.com/hapax-id/hapax/store/sqlstore/postgresstore\"\n\"github.com/hapax-id/hapax/store/witness\"\n")
+		text = strings.Replace(text, "\"github.com/hapax-id/hapax\"\n", "", 1)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -210,6 +210,55 @@ func TestGroupIdentity(t *testing.T) {
 	}
 }
 
+// A session is not used where what it needs in a cluster cannot be set, unless the server
+// does not know the variable.
+func TestSettledSessions(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want error
+	}{
+		"set":     {nil, nil},
+		"unknown": {&mysql.MySQLError{Number: 1193}, nil},
+		"denied":  {&mysql.MySQLError{Number: 1227, Message: "Access denied"}, &mysql.MySQLError{Number: 1227}},
+	} {
+		d := mysqlDialect
+		d.inspect = func(context.Context, *sql.Conn) (server, error) {
+			return server{identity: "group g", settle: []string{"SET SESSION a = 1", "SET SESSION b = 1"}}, nil
+		}
+		s := &Store{dialect: &d, sql: newStatements(&d, DefaultPrefix), id: "x"}
+		db := sql.OpenDB(settling{answers{func(string) [][2]string { return [][2]string{{metaStoreID, "x"}} }}, c.err})
+		conn, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		primary, err := s.look(t.Context(), conn)
+		if !errors.Is(err, c.want) || (err == nil) != (primary == "group g") {
+			t.Errorf("%s: %q, %v; want %v", name, primary, err, c.want)
+		}
+		_ = conn.Close()
+		_ = db.Close()
+	}
+}
+
+// settling is a driver whose statements all end with one error.
+type settling struct {
+	answers
+	err error
+}
+
+func (s settling) Connect(context.Context) (driver.Conn, error) {
+	return executing{answering{s.answers}, s.err}, nil
+}
+
+type executing struct {
+	answering
+	err error
+}
+
+func (e executing) ExecContext(context.Context, string, []driver.NamedValue) (driver.Result, error) {
+	return driver.ResultNoRows, e.err
+}
+
 // answers is a driver of which every query is answered by a function, with rows
 // of two texts.
 type answers struct {

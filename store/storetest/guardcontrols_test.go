@@ -63,7 +63,7 @@ func TestGuardControls(t *testing.T) {
 				seen = fence
 				return judge(p, own, last, joins)
 			}
-		}, []string{"guard/fence", "guard/fence while granting"}},
+		}, []string{"guard/fence"}}, // that while granting finds it as a rule, and not each time
 		{"a beat that is not made", func(k *keeper) {
 			k.rules.step = func(_ driver.Pulse, own []byte) []byte { return own }
 		}, []string{"guard/beat", "guard/allocate", "guard/hand-back", "guard/swap", "guard/any order"}},
