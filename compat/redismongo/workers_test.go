@@ -291,7 +291,7 @@ func TestSameWorker(t *testing.T) {
 			}
 			issue(a)
 			twin := second(t, first)
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if _, err := open(ctx, twin); !errors.Is(err, hapax.ErrNoWorker) {
 				t.Errorf("while the first one lives: %v", err)

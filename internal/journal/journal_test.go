@@ -203,6 +203,9 @@ func TestRotationAndSize(t *testing.T) {
 	if err := j.sweep(); err != nil {
 		t.Fatal(err)
 	}
+	if err := j.Close(); err != nil { // or it sweeps while files are looked at
+		t.Fatal(err)
+	}
 	files, _ := Files(dir, "x")
 	size := int64(0)
 	for _, f := range files {

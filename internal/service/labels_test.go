@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestSeriesAreBounded(t *testing.T) {
 	series := func(n int) int {
 		store := memstore.New()
-		s, err := New(t.Context(), store, Options{Logger: slog.New(slog.DiscardHandler)})
+		s, err := New(t.Context(), store, Options{Logger: slog.New(slog.DiscardHandler), MaxWait: patience.Long})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -276,7 +276,7 @@ func TestSlowStore(t *testing.T) {
 // over, and no more than one wait for a run of them.
 func TestStoreDown(t *testing.T) {
 	srv := newTestServer(t, testConfig{service: service.Options{
-		MaxWait: 50 * time.Millisecond, Tags: map[string]service.TagConfig{"orders": {Step: 5, MaxStep: 5}},
+		MaxWait: 500 * time.Millisecond, Tags: map[string]service.TagConfig{"orders": {Step: 5, MaxStep: 5}},
 	}})
 	c := srv.dial(t)
 	c.do("INCR orders", ":1\r\n")
