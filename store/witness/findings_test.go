@@ -300,8 +300,8 @@ func TestHealsWithoutASecondWait(t *testing.T) {
 		began := time.Now()
 		time.Sleep(1100 * time.Millisecond)
 		f.serve(12*time.Second, a, b, c)
-		if took := time.Since(began); took > wait+3*time.Second {
-			t.Errorf("they serve after %v; want %v and a few heartbeats", took, wait)
+		if took := time.Since(began); took > 2*wait { // 7 s as a rule, and 9 if the nodes meet the fence unluckily
+			t.Errorf("they serve after %v; want less than twice %v", took, wait)
 		}
 		a.must("t", 100)
 	})
