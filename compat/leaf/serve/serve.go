@@ -155,12 +155,12 @@ func (s treeStore) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) 
 	return tree.AcquireWorker(ctx, req)
 }
 
-func (s treeStore) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+func (s treeStore) ExtendWorker(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	tree, err := s.Get(ctx)
 	if err != nil {
 		return l, err
 	}
-	return tree.ExtendWorker(ctx, l, req)
+	return tree.ExtendWorker(ctx, l, layout, term)
 }
 
 func (s treeStore) SealWorker(ctx context.Context, l hapax.Lease, last int64) error {
