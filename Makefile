@@ -13,7 +13,7 @@ RUN = $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 4
 # Those that take longest come first, so that the others fill the time in which they wait.
 PACKAGES = ./internal/e2e ./store/... ./...
 
-.PHONY: quick test tests vet cross modules race fuzz bench bench-rpc bench-redis bench-http lint generate fresh soak deps
+.PHONY: quick test tests vet cross modules race fuzz bench bench-rpc bench-redis bench-http lint generate fresh soak deps release release-test manifests site
 
 # A minute to know.
 quick:
@@ -109,6 +109,26 @@ soak:
 	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m ./compat/internal/fleet
 	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m -run 'Soak$$' ./store/zkstore
 	HAPAX_TEST_SOAK=1 $(GO) -C compat/vesta/dubbo/interop test -count=1 -v -vet=off -timeout 60m -run Crowd ./...
+
+# Everything that a release consists of, into dist/: binaries, archives, packages, an image,
+# bills of materials and checksums. Each commit gives the same bytes everywhere.
+release:
+	$(GO) -C deploy run ./release -top .. -o ../dist
+
+# Builds what release does for this machine, installs, runs, upgrades and removes it;
+# renders and decodes the chart, searches the site in Chromium, and runs the recipes.
+release-test:
+	$(GO) -C deploy vet ./...
+	$(GO) -C deploy test -count=1 -vet=off -timeout 120m ./...
+	$(GO) -C examples/recipes test -count=1 -timeout 60m ./...
+
+# Renders the chart to the plain manifests in deploy/kubernetes.
+manifests:
+	$(GO) -C deploy run ./chart
+
+# The documents as HTML, into dist/site.
+site:
+	$(GO) -C deploy run ./site -top .. -o ../dist/site
 
 # What the tests and benchmarks use, on Debian.
 deps:
