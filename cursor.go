@@ -149,6 +149,33 @@ func (m *mutexCursor) seal() int64 {
 	return old
 }
 
+// A chosenCursor is the populator of a user: of what is free it issues what a function
+// chooses. So the function can pass numbers over, and cannot repeat one.
+type chosenCursor struct {
+	mutexCursor
+	choose func(free Grant, most int64, sequenceBits int) (first, n int64)
+}
+
+func (c *chosenCursor) take(least, most, tick, limit int64) (lo, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	free := Grant{c.enter(c.next, tick), limit}
+	n = min(most, free.Len())
+	if n < least {
+		return 0, 0
+	}
+	lo = free.Lo
+	if most > 0 {
+		first, chosen := c.choose(free, most, int(c.bits))
+		if first >= free.Lo && first < limit && chosen >= max(least, 1) && chosen <= min(most, limit-first) {
+			lo, n = first, chosen
+		}
+	}
+	c.skipped += lo - c.next
+	c.next = lo + n
+	return lo, n
+}
+
 // fill encodes consecutive cursors from lo on.
 func (e *encoder) fill(dst []ID, lo int64) {
 	for len(dst) > 0 {

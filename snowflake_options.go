@@ -17,6 +17,8 @@ type PopulatorKind string
 const (
 	PopulatorAtomic PopulatorKind = "atomic" // lock-free, the default
 	PopulatorMutex  PopulatorKind = "mutex"  // one lock; several times slower, and plain to read
+
+	populatorOwn PopulatorKind = "own" // SnowflakeOptions.Populate
 )
 
 // A RollbackPolicy tells what an issuer does while the wall clock is behind
@@ -74,6 +76,13 @@ type SnowflakeOptions struct {
 
 	// Populator chooses the populator; default PopulatorAtomic.
 	Populator PopulatorKind
+
+	// Populate, if set, is a populator of your own, in place of Populator. Of the cursors
+	// that are free, each tick<<sequenceBits | sequence, it returns the first one to issue
+	// and how many to issue from there, at least 1 and at most most. Those below the first
+	// are passed over for good. An answer that is not within free is not used: then free
+	// is issued from its beginning. It is called with a lock held and must return soon.
+	Populate func(free Grant, most int64, sequenceBits int) (first, n int64)
 
 	// OnRollback chooses what to do while the wall clock is behind; default
 	// RollbackContinue.
@@ -161,8 +170,17 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 	}
 	switch o.Populator {
 	case "":
-		o.Populator = PopulatorAtomic
+		if o.Populator = PopulatorAtomic; o.Populate != nil {
+			o.Populator = populatorOwn
+		}
+	case populatorOwn:
+		if o.Populate == nil {
+			return o, &ValueError{"populator", string(o.Populator), `"atomic" or "mutex"`, ErrInvalidArgument}
+		}
 	case PopulatorAtomic, PopulatorMutex:
+		if o.Populate != nil {
+			return o, &ValueError{"populator", string(o.Populator), "none beside Populate", ErrInvalidArgument}
+		}
 	default:
 		return o, &ValueError{"populator", string(o.Populator), `"atomic" or "mutex"`, ErrInvalidArgument}
 	}

@@ -190,7 +190,7 @@ type PoolConfig struct {
 	// default), "continue", or a number n for random below n.
 	SequenceStart string `yaml:"sequence_start" json:"sequence_start,omitempty"`
 
-	// Populator is "atomic" (the default) or "mutex".
+	// Populator is "atomic" (the default), "mutex", or the name of one that is registered.
 	Populator string `yaml:"populator" json:"populator,omitempty"`
 
 	// OnRollback is "continue" (the default) or "refuse".
@@ -275,7 +275,7 @@ func (o Options) withDefaults() (Options, error) {
 		if err := hapax.ValidateName("pool", name); err != nil {
 			return o, named(err, "name under pools")
 		}
-		opts, err := o.Pools[name].options(hapax.Layout{})
+		opts, err := o.poolOptions(name, hapax.Layout{})
 		if err == nil {
 			err = checkForm("pool", name)
 		}
@@ -340,6 +340,17 @@ func (c PoolConfig) layout() (hapax.Layout, error) {
 		return hapax.Layout{}, nil
 	}
 	return hapax.ParseLayout(c.Layout)
+}
+
+// poolOptions returns what a pool asks of its issuer, with a populator that is registered.
+func (o Options) poolOptions(name string, layout hapax.Layout) (hapax.SnowflakeOptions, error) {
+	opts, err := o.Pools[name].options(layout)
+	if o.Strategies != nil {
+		if opts.Populate = o.Strategies.Populator(string(opts.Populator)); opts.Populate != nil {
+			opts.Populator = ""
+		}
+	}
+	return opts, err
 }
 
 // options returns what c asks of an issuer. The layout stands in where c names none.
