@@ -85,10 +85,10 @@ func (s *Snowflake) newStretch(l Lease, first int64) *stretch {
 	r.next.Store(first)
 	r.reach(l.Grant, s.end)
 	r.pop = &r.cursor
-	switch s.opts.Populator {
-	case PopulatorMutex:
+	switch {
+	case s.opts.Mutex:
 		r.pop = &mutexCursor{timeline: s.line, next: first}
-	case populatorOwn:
+	case s.opts.Populate != nil:
 		r.pop = &chosenCursor{mutexCursor{timeline: s.line, next: first}, s.opts.Populate}
 	}
 	enc, err := s.layout.encoder(l.Worker, s.opts.Fields)

@@ -10,17 +10,6 @@ import (
 // fixedGrant is the grant of the only worker of its range.
 const fixedGrant = 3 * time.Second
 
-// A PopulatorKind names the part that produces tick and sequence.
-type PopulatorKind string
-
-// The populators. Both issue the same numbers.
-const (
-	PopulatorAtomic PopulatorKind = "atomic" // lock-free, the default
-	PopulatorMutex  PopulatorKind = "mutex"  // one lock; several times slower, and plain to read
-
-	populatorOwn PopulatorKind = "own" // SnowflakeOptions.Populate
-)
-
 // A RollbackPolicy tells what an issuer does while the wall clock is behind
 // what it was.
 type RollbackPolicy string
@@ -71,13 +60,18 @@ type SnowflakeOptions struct {
 	// that a burst can use ticks just past; default 0.
 	MaxAhead, MaxBehind time.Duration
 
-	// SequenceStart is where the sequence begins in a tick; default 0.
-	SequenceStart SequenceStart
+	// SequenceStart is where the sequence begins when the clock enters a new tick:
+	// SequenceZero, the default; SequenceContinue, where the last tick stopped; or for
+	// n > 0 at random below n. The latter two spread id % n evenly at low rates; numbers
+	// skipped cost capacity in that tick. A tick that is entered because the one before
+	// is used up begins at 0.
+	SequenceStart int64
 
-	// Populator chooses the populator; default PopulatorAtomic.
-	Populator PopulatorKind
+	// Mutex makes the same numbers under one lock: several times slower, and plain to
+	// read.
+	Mutex bool
 
-	// Populate, if set, is a populator of your own, in place of Populator. Of the cursors
+	// Populate, if set, is a populator of your own, and not beside Mutex. Of the cursors
 	// that are free, each tick<<sequenceBits | sequence, it returns the first one to issue
 	// and how many to issue from there, at least 1 and at most most. Those below the first
 	// are passed over for good. An answer that is not within free is not used: then free
@@ -99,7 +93,7 @@ type SnowflakeOptions struct {
 	StoreTimeout time.Duration
 
 	// Observer, if set, receives events.
-	Observer Observer
+	Observer func(Event)
 
 	// Clock is where the time is read; default SystemClock.
 	Clock Clock
@@ -165,24 +159,11 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 			return o, &ValueError{d.name, *d.value, fmt.Sprintf("%v to %v", d.least, d.most), ErrInvalidArgument}
 		}
 	}
-	if perTick := o.Layout.PerTick(); o.SequenceStart < SequenceContinue || int64(o.SequenceStart) > perTick {
-		return o, &ValueError{"sequence_start", int64(o.SequenceStart), fmt.Sprintf("zero, continue, or random below 1 to %d", perTick), ErrInvalidArgument}
+	if perTick := o.Layout.PerTick(); o.SequenceStart < SequenceContinue || o.SequenceStart > perTick {
+		return o, &ValueError{"sequence_start", o.SequenceStart, fmt.Sprintf("zero, continue, or random below 1 to %d", perTick), ErrInvalidArgument}
 	}
-	switch o.Populator {
-	case "":
-		if o.Populator = PopulatorAtomic; o.Populate != nil {
-			o.Populator = populatorOwn
-		}
-	case populatorOwn:
-		if o.Populate == nil {
-			return o, &ValueError{"populator", string(o.Populator), `"atomic" or "mutex"`, ErrInvalidArgument}
-		}
-	case PopulatorAtomic, PopulatorMutex:
-		if o.Populate != nil {
-			return o, &ValueError{"populator", string(o.Populator), "none beside Populate", ErrInvalidArgument}
-		}
-	default:
-		return o, &ValueError{"populator", string(o.Populator), `"atomic" or "mutex"`, ErrInvalidArgument}
+	if o.Mutex && o.Populate != nil {
+		return o, &ValueError{"mutex", true, "false beside Populate", ErrInvalidArgument}
 	}
 	switch o.OnRollback {
 	case "":

@@ -104,7 +104,7 @@ func (r *Registry) RegisterPopulator(name string, p Populate) error {
 	switch {
 	case p == nil:
 		return invalid("populator", name, "a populator that is not nil")
-	case taken, name == string(hapax.PopulatorAtomic), name == string(hapax.PopulatorMutex):
+	case taken, name == "atomic", name == "mutex":
 		return invalid("populator", name, "a name that is not taken")
 	case len(r.populators) >= MaxStrategies:
 		return invalid("populator", name, fmt.Sprintf("at most %d populators", MaxStrategies))

@@ -156,7 +156,7 @@ func (t *Tree) wrote(raw []byte) bool {
 }
 
 // ExtendWorker implements hapax.WorkerStore.
-func (t *Tree) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+func (t *Tree) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	if err := t.enter(ctx); err != nil {
 		return lease, err
 	}
@@ -166,12 +166,12 @@ func (t *Tree) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.Ex
 			return lease, err
 		}
 	}
-	next, err := t.Leases.ExtendWorker(ctx, lease, req)
+	next, err := t.Leases.ExtendWorker(ctx, lease, layout, term)
 	if err != nil {
 		t.held = t.held && !errors.Is(err, hapax.ErrLeaseLost)
 		return lease, err
 	}
-	if err := t.granted(ctx, next, req.Term.Now); err != nil {
+	if err := t.granted(ctx, next, term.Now); err != nil {
 		return lease, err
 	}
 	return next, nil

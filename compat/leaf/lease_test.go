@@ -28,13 +28,13 @@ func testResume(t *testing.T, e *tree) {
 	if err := tr.Close(); err != nil { // and crashes
 		t.Fatal(err)
 	}
-	extend := hapax.ExtendRequest{Layout: req.Layout, Term: req.Term}
-	extend.Term.Now = now.Add(time.Minute)
+	term := req.Term
+	term.Now = now.Add(time.Minute)
 	tr = e.open(t, leaf.TreeOptions{})
 	if again, err := tr.StoreID(t.Context()); again != id || err != nil {
 		t.Errorf("the tree is %q, %v; want %q", again, err, id)
 	}
-	next, err := tr.ExtendWorker(t.Context(), lease, extend)
+	next, err := tr.ExtendWorker(t.Context(), lease, req.Layout, term)
 	if err != nil || next.Grant.Lo != lease.Grant.Hi {
 		t.Fatalf("after a crash: got %v after %v, error %v", next.Grant, lease.Grant, err)
 	}
@@ -43,7 +43,7 @@ func testResume(t *testing.T, e *tree) {
 	}
 	e.set(t, address+"-0000000000", leafData(address, now)) // a Leaf was started as the same ip:port
 	tr = e.open(t, leaf.TreeOptions{})
-	if got, err := tr.ExtendWorker(t.Context(), next, extend); !errors.Is(err, hapax.ErrLeaseLost) {
+	if got, err := tr.ExtendWorker(t.Context(), next, req.Layout, term); !errors.Is(err, hapax.ErrLeaseLost) {
 		t.Errorf("after somebody else wrote: got %v, error %v; want ErrLeaseLost", got.Grant, err)
 	}
 }

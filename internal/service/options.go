@@ -108,7 +108,7 @@ type Options struct {
 	StoreWarnings func() map[string]int
 
 	// Observer, if set, receives the events of all issuers, too.
-	Observer hapax.Observer
+	Observer func(hapax.Event)
 
 	// Beside are services of foreign systems in the same server, by name; Readiness
 	// tells of them, too.
@@ -342,39 +342,42 @@ func (c PoolConfig) layout() (hapax.Layout, error) {
 	return hapax.ParseLayout(c.Layout)
 }
 
-// poolOptions returns what a pool asks of its issuer, with a populator that is registered.
+// poolOptions returns what a pool asks of an issuer. The layout stands in where its
+// configuration names none.
 func (o Options) poolOptions(name string, layout hapax.Layout) (hapax.SnowflakeOptions, error) {
-	opts, err := o.Pools[name].options(layout)
-	if o.Strategies != nil {
-		if opts.Populate = o.Strategies.Populator(string(opts.Populator)); opts.Populate != nil {
-			opts.Populator = ""
-		}
-	}
-	return opts, err
-}
-
-// options returns what c asks of an issuer. The layout stands in where c names none.
-func (c PoolConfig) options(layout hapax.Layout) (hapax.SnowflakeOptions, error) {
-	o := hapax.SnowflakeOptions{
+	c := o.Pools[name]
+	opts := hapax.SnowflakeOptions{
 		Lease: c.Lease, Grant: c.Grant, MaxGrant: c.MaxGrant,
 		MaxAhead: c.MaxAhead, MaxBehind: c.MaxBehind, MaxSkew: c.MaxSkew,
-		Populator: hapax.PopulatorKind(c.Populator), OnRollback: hapax.RollbackPolicy(c.OnRollback),
+		OnRollback: hapax.RollbackPolicy(c.OnRollback),
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Fields)) {
-		o.Fields = append(o.Fields, hapax.Field{Name: name, Value: c.Fields[name]})
+	switch c.Populator {
+	case "", "atomic":
+	case "mutex":
+		opts.Mutex = true
+	default:
+		if o.Strategies != nil {
+			opts.Populate = o.Strategies.Populator(c.Populator)
+		}
+		if opts.Populate == nil {
+			return opts, outOfRange("populator", c.Populator, `"atomic", "mutex", or one that the program registers`)
+		}
+	}
+	for _, field := range slices.Sorted(maps.Keys(c.Fields)) {
+		opts.Fields = append(opts.Fields, hapax.Field{Name: field, Value: c.Fields[field]})
 	}
 	var err error
-	if o.Layout, err = c.layout(); err != nil {
-		return o, err
+	if opts.Layout, err = c.layout(); err != nil {
+		return opts, err
 	}
-	if o.Layout.IsZero() {
-		o.Layout = layout
+	if opts.Layout.IsZero() {
+		opts.Layout = layout
 	}
-	if o.Workers, err = parseWorkers(c.Workers); err != nil {
-		return o, err
+	if opts.Workers, err = parseWorkers(c.Workers); err != nil {
+		return opts, err
 	}
-	o.SequenceStart, err = parseSequenceStart(c.SequenceStart)
-	return o, err
+	opts.SequenceStart, err = parseSequenceStart(c.SequenceStart)
+	return opts, err
 }
 
 // ParseWorkers reads the setting workers of a pool.
@@ -398,7 +401,7 @@ func parseWorkers(text string) (hapax.WorkerRange, error) {
 }
 
 // parseSequenceStart reads "zero", "continue" or a number.
-func parseSequenceStart(text string) (hapax.SequenceStart, error) {
+func parseSequenceStart(text string) (int64, error) {
 	switch text {
 	case "", "zero":
 		return hapax.SequenceZero, nil
@@ -409,7 +412,7 @@ func parseSequenceStart(text string) (hapax.SequenceStart, error) {
 	if err != nil || n == 0 {
 		return 0, outOfRange("sequence_start", text, `"zero", "continue", or a number n from 1 for random below n`)
 	}
-	return hapax.SequenceStart(n), nil
+	return int64(n), nil
 }
 
 // inItsWords shows a range of worker IDs in an error as it is configured, with both

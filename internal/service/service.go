@@ -42,7 +42,7 @@ var (
 	_ driver.TagStore    = (*Service)(nil)
 	_ hapax.WorkerStore  = (*Service)(nil)
 	_ driver.PoolStore   = (*Service)(nil)
-	_ hapax.StoreClock   = (*Service)(nil)
+	_ driver.Clock       = (*Service)(nil)
 )
 
 const (

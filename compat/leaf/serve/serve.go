@@ -137,13 +137,13 @@ type watched struct {
 }
 
 // ExtendWorker implements hapax.WorkerStore.
-func (w watched) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+func (w watched) ExtendWorker(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	if tree, open := w.tree.Peek(); open {
 		if why := tree.Disturbed(); why != nil {
 			return l, fmt.Errorf("%w: %w", hapax.ErrLeaseLost, why)
 		}
 	}
-	return w.Cache.ExtendWorker(ctx, l, req)
+	return w.Cache.ExtendWorker(ctx, l, layout, term)
 }
 
 // Answer implements mount.Mount.
@@ -253,12 +253,12 @@ func (s treeStore) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) 
 	return tree.AcquireWorker(ctx, req)
 }
 
-func (s treeStore) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+func (s treeStore) ExtendWorker(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	tree, err := s.Get(ctx)
 	if err != nil {
 		return l, err
 	}
-	return tree.ExtendWorker(ctx, l, req)
+	return tree.ExtendWorker(ctx, l, layout, term)
 }
 
 func (s treeStore) SealWorker(ctx context.Context, l hapax.Lease, last int64) error {

@@ -76,7 +76,7 @@ func (p *part) Open(ctx context.Context, h *mount.Host) error {
 // Answer implements mount.Mount.
 func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
 	pool := p.host.Use[name]
-	p.host.Log.Info("Vesta's numbers", "populator", cmp.Or(pool.Populator, string(hapax.PopulatorAtomic)), "layout", pool.Layout,
+	p.host.Log.Info("Vesta's numbers", "populator", cmp.Or(pool.Populator, "atomic"), "layout", pool.Layout,
 		"on_rollback", cmp.Or(pool.OnRollback, string(hapax.RollbackContinue)))
 	var trace func(hapax.ID, vesta.Parts)
 	if p.settings.Trace {
