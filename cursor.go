@@ -153,15 +153,16 @@ func (c *chosenCursor) take(least, most, tick, limit int64) (lo, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	free := Grant{c.enter(c.next, tick), limit}
-	n = min(most, free.Len())
+	lo, n = free.Lo, min(most, free.Len())
 	if n < least {
 		return 0, 0
 	}
-	lo = free.Lo
 	if most > 0 {
-		first, chosen := c.choose(free, most, int(c.bits))
-		if first >= free.Lo && first < limit && chosen >= max(least, 1) && chosen <= min(most, limit-first) {
-			lo, n = first, chosen
+		if first, chosen := c.choose(free, most, int(c.bits)); first >= free.Lo && chosen > 0 {
+			lo, n = first, min(chosen, most, limit-first)
+		}
+		if n < max(least, 1) { // it lies beyond what is free now
+			return 0, 0
 		}
 	}
 	c.skipped += lo - c.next

@@ -19,12 +19,10 @@ var populators = map[string]func(t timeline, first int64) populator{
 	"mutex": func(t timeline, first int64) populator { return &mutexCursor{timeline: t, next: first} },
 
 	// A user's that chooses what the others do, and those whose choices are not used.
-	"own":                 own(func(free Grant, most int64, _ int) (int64, int64) { return free.Lo, min(most, free.Len()) }),
-	"own, below":          own(func(free Grant, most int64, _ int) (int64, int64) { return free.Lo - 1, most }),
-	"own, beyond":         own(func(free Grant, most int64, _ int) (int64, int64) { return free.Hi, most }),
-	"own, too many":       own(func(free Grant, most int64, _ int) (int64, int64) { return free.Lo, most + 1 }),
-	"own, past the limit": own(func(free Grant, _ int64, _ int) (int64, int64) { return free.Hi - 1, 2 }),
-	"own, none":           own(func(free Grant, _ int64, _ int) (int64, int64) { return free.Lo, 0 }),
+	"own":           own(func(free Grant, most int64, _ int) (int64, int64) { return free.Lo, min(most, free.Len()) }),
+	"own, below":    own(func(free Grant, most int64, _ int) (int64, int64) { return free.Lo - 1, most }),
+	"own, too many": own(func(free Grant, most int64, _ int) (int64, int64) { return free.Lo, most + 1 }),
+	"own, none":     own(func(free Grant, _ int64, _ int) (int64, int64) { return free.Lo, 0 }),
 }
 
 func own(choose func(Grant, int64, int) (int64, int64)) func(timeline, int64) populator {

@@ -73,9 +73,10 @@ type SnowflakeOptions struct {
 
 	// Populate, if set, is a populator of your own, and not beside Mutex. Of the cursors
 	// that are free, each tick<<sequenceBits | sequence, it returns the first one to issue
-	// and how many to issue from there, at least 1 and at most most. Those below the first
-	// are passed over for good. An answer that is not within free is not used: then free
-	// is issued from its beginning. It is called with a lock held and must return soon.
+	// and how many to issue from there, at most most. Those below the first are passed
+	// over for good; one beyond free has the caller wait until the clock has come so far.
+	// Below free, or without a number, it has not chosen: then free is issued from its
+	// beginning. It is called with a lock held and must return soon.
 	Populate func(free Grant, most int64, sequenceBits int) (first, n int64)
 
 	// OnRollback chooses what to do while the wall clock is behind; default
