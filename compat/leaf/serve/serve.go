@@ -157,7 +157,7 @@ func (p *part) Answer(svc *service.Service) ([]mount.Answer, error) {
 	modes := map[string]*service.Service{}
 	switch l.source(l.Table) {
 	case own:
-		native := mount.NewNativeTags(svc, p.host.Tags)
+		native := mount.NewNativeTags(svc)
 		o.Segment, o.TrySegment, o.Monitor = native, native.TryNext, monitor{svc, &p.board, nativeRows(svc)}
 		modes[segmentMode] = svc
 	case theirs:
