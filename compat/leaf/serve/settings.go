@@ -105,7 +105,7 @@ func (l *Settings) source(at string) source {
 
 // ReadSecrets implements mount.Secret.
 func (l *Settings) ReadSecrets(env func(string) (string, bool)) error {
-	lines, err := mount.Passwords("leaf.password_file", l.PasswordFile, PasswordEnv, env)
+	lines, err := mount.Passwords("compat.leaf.password_file", l.PasswordFile, PasswordEnv, env)
 	if len(lines) > 1 {
 		return mount.Invalid("leaf.password_file", "(more than one line)", "the password alone")
 	}
