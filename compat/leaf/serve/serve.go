@@ -88,7 +88,7 @@ func (p *part) Answer(svc *service.Service) ([]mount.Answer, error) {
 	var issuing []*service.Service
 	switch l.source(l.Table) {
 	case own:
-		native := mount.NewNativeTags(svc, p.host.Tags)
+		native := mount.NewNativeTags(svc)
 		o.Segment, o.TrySegment, o.Monitor = native, native.TryNext, monitor{svc, &p.board, nativeRows(svc)}
 		issuing = append(issuing, svc)
 	case theirs:
