@@ -62,7 +62,7 @@ var (
 
 // ReadSecrets implements mount.Secret.
 func (t *Settings) ReadSecrets(env func(string) (string, bool)) (err error) {
-	t.passwords, err = mount.Passwords("tinyid.password_file", t.PasswordFile, PasswordEnv, env)
+	t.passwords, err = mount.Passwords("compat.tinyid.password_file", t.PasswordFile, PasswordEnv, env)
 	return err
 }
 
@@ -229,7 +229,7 @@ func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
 		issuing = p.table
 		o.Issuer, o.Granter, o.Tokens = batches{p.table}, p.rows, p
 	} else {
-		o.Issuer, o.Granter, o.Tokens = mount.NewNativeTags(own, p.host.Tags), own, p.hashes
+		o.Issuer, o.Granter, o.Tokens = mount.NewNativeTags(own), own, p.hashes
 	}
 	h, err := routes.New(o)
 	own.Counting(name)
