@@ -262,10 +262,13 @@ func TestPackages(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			newPackage, err := made.pack(format, host, binary(t))
+			again := *made
+			again.out = t.TempDir()
+			newPackage, err := again.pack(format, host, binary(t))
 			if err != nil {
 				t.Fatal(err)
 			}
+			same(t, made.out, again.out, newPackage)
 			do(pm.install, filepath.Join(made.out, newPackage))
 			if got := m.read("etc/hapax/hapax.yaml"); got != settings {
 				t.Errorf("the upgrade changed the settings to %s", got)
@@ -378,7 +381,7 @@ func TestImage(t *testing.T) {
 	// As it comes, the image listens to everybody, and so asks for tokens.
 	cmd := exec.CommandContext(t.Context(), "/hapax", "serve")
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = "/", config.Config.Env, &syscall.SysProcAttr{Chroot: m.dir, Credential: who}
-	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "allow_unauthenticated") {
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "--allow-unauthenticated lift") {
 		t.Errorf("without tokens it starts: %v: %s", err, out)
 	}
 }

@@ -57,6 +57,11 @@ func run(ctx context.Context, top, out, only string) error {
 	if err != nil {
 		return err
 	}
+	return r.make(ctx, only)
+}
+
+// make writes all artefacts, or those of one platform.
+func (r *release) make(ctx context.Context, only string) error {
 	chosen := platforms
 	if only != "" {
 		chosen = slices.DeleteFunc(slices.Clone(platforms), func(p platform) bool { return p.String() != only })

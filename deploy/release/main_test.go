@@ -28,10 +28,10 @@ func TestMain(m *testing.M) {
 		dir, err := os.MkdirTemp("", "hapax-release-")
 		if err == nil {
 			defer os.RemoveAll(dir)
-			err = run(context.Background(), "../..", dir, host.String())
+			made, err = prepare(context.Background(), "../..", dir)
 		}
 		if err == nil {
-			made, err = prepare(context.Background(), "../..", dir)
+			err = made.make(context.Background(), host.String())
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -183,14 +183,12 @@ func TestArchive(t *testing.T) {
 	if err == nil || !strings.Contains(string(out), "not a dynamic executable") {
 		t.Errorf("the binary is not static: %v: %s", err, out)
 	}
-	for _, shell := range []string{"bash-completion/completions/hapax"} {
-		output(t, top, "bash", "-n", filepath.Join("completions", shell))
-	}
+	output(t, top, "bash", "-n", "completions/bash-completion/completions/hapax")
 	testservers.Require(t, []string{"man"})
 	for _, page := range made.pages {
 		command := strings.ReplaceAll(strings.TrimSuffix(page.name, ".1.gz"), "-", " ")
 		text := output(t, top, "env", "MANWIDTH=200", "man", "--warnings", "-P", "cat", "-l", "man/man1/"+page.name)
-		if !strings.Contains(text, command) || strings.Contains(text, "warning:") {
+		if !strings.Contains(strings.ReplaceAll(text, "-", " "), command) || strings.Contains(text, "warning:") {
 			t.Errorf("%s does not show %q:\n%s", page.name, command, text)
 		}
 	}
@@ -223,5 +221,23 @@ func untar(t *testing.T, from io.Reader, dir string) (names []string) {
 			t.Fatal(err)
 		}
 		names = append(names, h.Name)
+	}
+}
+
+// The page on installing names the files that there are.
+func TestInstallPage(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(made.top, "docs", "install.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(made.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		general := strings.NewReplacer(made.version, "VERSION", "arm64", "amd64", "aarch64", "x86_64").Replace(e.Name())
+		if !e.IsDir() && !strings.Contains(string(page), "`"+general+"`") {
+			t.Errorf("docs/install.md does not name %s", general)
+		}
 	}
 }
