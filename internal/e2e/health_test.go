@@ -10,7 +10,7 @@ import (
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := serve(t, dir, nil, "--data", dir, "--tokens", "{a: {hash: \""+strings.Repeat("a", 64)+"\"}}")
+	s := serve(t, dir, nil, "--data", dir, "--tokens", "{a: {hash: \"sha256:"+strings.Repeat("a", 64)+"\"}}")
 	ok(t, dir, "health", "--data", dir)
 	ok(t, dir, "health", "--alive", "--server", s.url)
 	if code := s.stop(); code != 0 {
