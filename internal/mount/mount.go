@@ -38,6 +38,10 @@ type System struct {
 	// Import, if set, returns the command that reads what the system was told.
 	Import func() *Import
 
+	// Commands, if set, returns the commands below hapax NAME, which Maintains describes.
+	Commands  func() []*Command
+	Maintains string
+
 	// Ignored are keys that are accepted and have no effect; the server names them when it
 	// starts, and keeps nothing of them.
 	Ignored []Key

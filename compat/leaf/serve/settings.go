@@ -37,7 +37,11 @@ var System = mount.System{
 	Doc:    "Meituan Leaf's routes, over its table and tree beside its own nodes, or over the server's own tags",
 	New:    func() mount.Settings { return new(Settings) },
 	Import: importCommand,
-	Env:    []string{PasswordEnv},
+
+	Maintains: "Maintain the ZooKeeper tree of Meituan Leaf",
+	Commands:  func() []*mount.Command { return []*mount.Command{nodesCommand(), retireCommand()} },
+
+	Env: []string{PasswordEnv},
 	Keys: []mount.Key{
 		mount.NewKey("table", "string", "none", "mysql:// URL of the database with leaf_alloc, whose rows the segment route continues. Without table and tree the routes issue from the server's own tags"),
 		mount.NewKey("password_file", "string", "none", "File with the password of the table's account, where the URL has none; instead, the variable "+PasswordEnv+" may hold it"),
@@ -101,7 +105,7 @@ func (l *Settings) source(at string) source {
 
 // ReadSecrets implements mount.Secret.
 func (l *Settings) ReadSecrets(env func(string) (string, bool)) error {
-	lines, err := mount.Passwords("leaf.password_file", l.PasswordFile, PasswordEnv, env)
+	lines, err := mount.Passwords("compat.leaf.password_file", l.PasswordFile, PasswordEnv, env)
 	if len(lines) > 1 {
 		return mount.Invalid("leaf.password_file", "(more than one line)", "the password alone")
 	}
