@@ -128,7 +128,7 @@ leaf.snowflake.enable=false
 	if status, body := answers(t, "http://"+at+"/api/snowflake/get/x"); status != http.StatusOK || len(body) < 18 {
 		t.Errorf("a native snowflake: %d %s", status, body)
 	}
-	for path, want := range map[string]string{"/db": "<td>big</td>", "/cache": "<td>test</td><td>true</td>"} {
+	for path, want := range map[string]string{"/db": "<td>big</td>", "/cache": "<td>test</td>\n            <td>true</td>"} {
 		if _, body := answers(t, "http://"+at+path); !strings.Contains(body, want) {
 			t.Errorf("%s: %s", path, body)
 		}
