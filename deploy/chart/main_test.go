@@ -153,6 +153,9 @@ func TestObjects(t *testing.T) {
 			if got := slices.Sorted(maps.Keys(decoded)); !slices.Equal(got, wanted) {
 				t.Errorf("it renders %q, want %q", got, wanted)
 			}
+			if c := load(t, decoded["configmap.yaml"].(*corev1.ConfigMap)); !strings.Contains(","+c.Hosts+",", ","+decoded["service.yaml"].(*corev1.Service).Name+".default.svc,") {
+				t.Errorf("requests for the service's name are refused; hosts is %s", c.Hosts)
+			}
 			checkPod(t, pod, load(t, decoded["configmap.yaml"].(*corev1.ConfigMap)))
 		})
 	}

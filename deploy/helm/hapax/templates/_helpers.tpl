@@ -108,7 +108,14 @@ spec:
 {{- end }}
 
 {{- define "hapax.settings" -}}
-{{- $fixed := dict "http" "0.0.0.0:8080" "resp" "0.0.0.0:6380" "data" "/var/lib/hapax" "lame_duck" (printf "%vs" .Values.lameDuckSeconds) "drain" (printf "%vs" .Values.drainSeconds) "allow_unauthenticated" .Values.allowUnauthenticated -}}
+{{- $fixed := dict "http" "0.0.0.0:8080" "resp" "0.0.0.0:6380" "data" "/var/lib/hapax" "lame_duck" (printf "%vs" .Values.lameDuckSeconds) "drain" (printf "%vs" .Values.drainSeconds) "allow_unauthenticated" .Values.allowUnauthenticated "hosts" (include "hapax.hosts" .) -}}
 {{- if .Values.store.url }}{{ $_ := set $fixed "store" .Values.store.url }}{{ end -}}
 {{- toYaml (mergeOverwrite (deepCopy .Values.settings) $fixed) -}}
+{{- end }}
+
+{{- /* The names by which pods reach the service, without which requests that show no token are refused. */ -}}
+{{- define "hapax.hosts" -}}
+{{- $name := include "hapax.name" . -}}
+{{- $space := printf "%s.%s" $name .Release.Namespace -}}
+{{- concat (list $name $space (printf "%s.svc" $space) (printf "%s.svc.cluster.local" $space)) .Values.hosts | join "," -}}
 {{- end }}
