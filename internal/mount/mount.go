@@ -137,6 +137,10 @@ type Answer struct {
 	// at an address of its own tell of them.
 	Issuing []*service.Service
 
+	// Modes, if there are any, are the services behind modes of the system, by name.
+	// /readyz tells of each, and /readyz?mode=NAME of that one alone.
+	Modes map[string]*service.Service
+
 	// Serve answers another protocol until Stop. Stop lets what was asked be answered
 	// until the context ends, and waits for Serve.
 	Serve func(l net.Listener) error
