@@ -44,6 +44,12 @@ type entries struct {
 // NewLog returns a handler that passes on all records to h.
 func NewLog(h slog.Handler) *Log { return &Log{Handler: h, kept: &entries{}} }
 
+// Enabled implements slog.Handler. What administrators do is remembered at any level of
+// the log.
+func (l *Log) Enabled(ctx context.Context, level slog.Level) bool {
+	return l.group == "audit" || level >= slog.LevelWarn || l.Handler.Enabled(ctx, level)
+}
+
 // Handle implements slog.Handler.
 func (l *Log) Handle(ctx context.Context, r slog.Record) error {
 	if audit := l.group == "audit"; audit || r.Level >= slog.LevelWarn {
@@ -58,6 +64,9 @@ func (l *Log) Handle(ctx context.Context, r slog.Record) error {
 			text = strings.ToValidUTF8(text[:maxAbout], "") + "…"
 		}
 		l.kept.add(Entry{At: r.Time, Level: strings.ToLower(r.Level.String()), Audit: audit, Text: r.Message, About: text})
+	}
+	if !l.Handler.Enabled(ctx, r.Level) {
+		return nil
 	}
 	return l.Handler.Handle(ctx, r)
 }

@@ -348,7 +348,7 @@ func TestBadConfig(t *testing.T) {
 		{"short hash", TokenConfig{Hash: good[:len(good)-2]}, "tokens.app.hash"},
 		{"not hexadecimal", TokenConfig{Hash: good[:len(good)-1] + "x"}, "tokens.app.hash"},
 		{"another hash", TokenConfig{Hash: strings.Replace(good, "sha256", "md5", 1)}, "tokens.app.hash"},
-		{"scope", TokenConfig{Hash: good, Scopes: []string{"root"}}, `invalid tokens.app.scopes "root": want one of issue, lease, admin, metrics`},
+		{"scope", TokenConfig{Hash: good, Scopes: []string{"root"}}, `invalid tokens.app.scopes "root": want one of issue, lease, admin, metrics, read`},
 		{"tag", TokenConfig{Hash: good, Tags: []string{"a", ""}}, "tokens.app.tags"},
 		{"pool", TokenConfig{Hash: good, Pools: []string{"\x00*"}}, "tokens.app.pools"},
 		{"too many", TokenConfig{Hash: good, Tags: make([]string, maxPatterns+1)}, "tokens.app.tags"},
