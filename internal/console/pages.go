@@ -18,22 +18,22 @@ import (
 // pages are what those see who may see the console, by pattern.
 func (c *Console) pages() map[string]page {
 	return map[string]page{
-		"GET " + Prefix + "{$}":             c.overview,
-		"GET " + Prefix + "series.json":     c.series,
-		"GET " + Prefix + "tags":            c.tags,
-		"GET " + Prefix + "tag":             c.tag,
+		"GET " + Prefix + "{$}":         c.overview,
+		"GET " + Prefix + "series.json": c.series,
+		"GET " + Prefix + "tags":        c.tags,
+		"GET " + Prefix + "tag":         c.tag,
 		"POST " + Prefix + "tags":       c.createTag,
 		"POST " + Prefix + "tag":        c.actOnTag,
-		"GET " + Prefix + "workers":         c.workers,
-		"GET " + Prefix + "worker":          c.worker,
-		"POST " + Prefix + "worker":      c.retireWorker,
-		"GET " + Prefix + "decoder":         c.decoder,
-		"POST " + Prefix + "decoder":        c.decoder,
-		"GET " + Prefix + "fence":           c.fence,
-		"POST " + Prefix + "fence":          c.speak,
-		"GET " + Prefix + "clocks":          c.clocks,
-		"GET " + Prefix + "planner":         c.planner,
-		"GET " + Prefix + "log":             c.log,
+		"GET " + Prefix + "workers":     c.workers,
+		"GET " + Prefix + "worker":      c.worker,
+		"POST " + Prefix + "worker":     c.retireWorker,
+		"GET " + Prefix + "decoder":     c.decoder,
+		"POST " + Prefix + "decoder":    c.decoder,
+		"GET " + Prefix + "fence":       c.fence,
+		"POST " + Prefix + "fence":      c.speak,
+		"GET " + Prefix + "clocks":      c.clocks,
+		"GET " + Prefix + "planner":     c.planner,
+		"GET " + Prefix + "log":         c.log,
 	}
 }
 

@@ -183,7 +183,7 @@ var templates = func() map[string]*template.Template {
 var funcs = template.FuncMap{
 	"asset": func(name string) string { return assetNames[name] },
 	"count": count, "rate": rate, "span": span, "at": stamp, "dur": duration, "ago": func(d time.Duration) string { return span(d) },
-	"q":     url.QueryEscape,
+	"q": url.QueryEscape,
 	"map": func(pairs ...any) map[string]any {
 		m := map[string]any{}
 		for i := 0; i+1 < len(pairs); i += 2 {

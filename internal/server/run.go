@@ -110,7 +110,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	})
 	public := policy
 	if c.AdminHTTP != "" {
-		public = policy.Without(auth.ScopeAdmin | auth.ScopeMetrics)
+		public = policy.Without(auth.ScopeAdmin | auth.ScopeMetrics | auth.ScopeRead)
 	}
 	certs, err := newCertificates(c, log)
 	if err != nil {

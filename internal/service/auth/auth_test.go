@@ -104,7 +104,7 @@ func TestNoTokensNoQuestions(t *testing.T) {
 }
 
 func TestAllow(t *testing.T) {
-	all := []Permission{Nothing, Issue, LeaseTag, LeaseWorker, Show, List, Define, Workers, ListPools, Operate, Metrics, Trace}
+	all := []Permission{Nothing, Issue, LeaseTag, LeaseWorker, Show, List, Define, Workers, SeeWorkers, ListPools, Watch, Operate, Metrics, Trace}
 	lease := []string{"lease"}
 	for _, tt := range []struct {
 		name    string
@@ -118,7 +118,9 @@ func TestAllow(t *testing.T) {
 		{"lease of another pool", TokenConfig{Scopes: lease, Pools: []string{"y"}}, "x", []Permission{Nothing, LeaseTag}},
 		{"lease of one tag", TokenConfig{Scopes: lease, Tags: []string{"x"}}, "x", []Permission{Nothing, LeaseTag}},
 		{"lease of another tag", TokenConfig{Scopes: lease, Tags: []string{"y"}, Pools: []string{"*"}}, "x", []Permission{Nothing, LeaseWorker}},
-		{"admin", TokenConfig{Scopes: []string{"admin"}}, "x", []Permission{Nothing, Show, List, Define, Workers, ListPools, Operate, Metrics, Trace}},
+		{"admin", TokenConfig{Scopes: []string{"admin"}}, "x", []Permission{Nothing, Show, List, Define, Workers, SeeWorkers, ListPools, Watch, Operate, Metrics, Trace}},
+		{"read", TokenConfig{Scopes: []string{"read"}}, "x", []Permission{Nothing, Show, List, SeeWorkers, ListPools, Watch, Metrics, Trace}},
+		{"read of a tag", TokenConfig{Scopes: []string{"read"}, Tags: []string{"x"}}, "x", []Permission{Nothing, Show, Metrics}},
 		{"all", TokenConfig{Scopes: []string{"issue", "lease", "admin"}, Pools: []string{"*"}}, "x", all},
 		{"metrics", TokenConfig{Scopes: []string{"metrics"}}, "x", []Permission{Nothing, Metrics}},
 		{"one tag", TokenConfig{Tags: []string{"x"}}, "x", []Permission{Nothing, Issue, Show}},
