@@ -47,6 +47,17 @@ type statusJSON struct {
 	Missing []nodeJSON `json:"missing,omitempty"`
 	Store   string     `json:"store"`
 	Nodes   int        `json:"nodes"`
+
+	Foreign []foreignJSON `json:"foreign,omitempty"`
+}
+
+// foreignJSON is the table or the tree of a foreign system.
+type foreignJSON struct {
+	Name  string     `json:"name"`
+	State string     `json:"state"`
+	Code  hapax.Code `json:"code,omitempty"`
+	Why   string     `json:"why,omitempty"`
+	Do    string     `json:"do,omitempty"`
 }
 
 type fenceJSON struct {
@@ -79,6 +90,9 @@ you have to act. The exit code is then 1.`,
 		for _, n := range st.Missing {
 			j.Missing = append(j.Missing, newNodeJSON(n))
 		}
+		for _, f := range st.Foreign {
+			j.Foreign = append(j.Foreign, foreignJSON{f.Name, f.State, f.Code, f.Why, f.Command})
+		}
 		out := newOutput(cmd, *asJSON, "STATE", "STORE", "NODES", "MISSING", "FOUND BY", "AT", "WHY", "DO")
 		by, at := "", ""
 		if f := st.Fence; f != nil {
@@ -91,17 +105,31 @@ you have to act. The exit code is then 1.`,
 		for _, n := range st.Missing {
 			tellOfMissing(cmd, c.address, n)
 		}
-		return errors.Join(out.flush(), notServing(st))
+		err = out.flush()
+		for _, f := range st.Foreign {
+			if f.Code != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "hapax: %s is %s: %s: %s\n", f.Name, f.State, f.Code, f.Why)
+			}
+			if f.Command != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), "hapax: to do:", f.Command)
+			}
+		}
+		return errors.Join(err, notServing(st))
 	})
 	return cmd
 }
 
 // notServing is the error of a server that is granted nothing.
 func notServing(st client.Status) error {
-	if st.Code == "" {
-		return nil
+	if st.Code != "" {
+		return fmt.Errorf("%w: the server is %s", hapax.ErrorOf(st.Code), st.State)
 	}
-	return fmt.Errorf("%w: the server is %s", hapax.ErrorOf(st.Code), st.State)
+	for _, f := range st.Foreign {
+		if f.Code != "" {
+			return fmt.Errorf("%w: %s is %s", hapax.ErrorOf(f.Code), f.Name, f.State)
+		}
+	}
+	return nil
 }
 
 // tellOfStatus says why a server is granted nothing, and with which commands that ends.

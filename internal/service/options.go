@@ -114,8 +114,8 @@ type Options struct {
 	// tells of them, too.
 	Beside map[string]*Service
 
-	// Adopt is the command by which an operator decides about tags that the store
-	// refuses, where it is a foreign table.
+	// Adopt is the command by which an operator decides about a tag that the store
+	// refuses, where it is a foreign table, with AdoptKey in the place of the tag.
 	Adopt string
 
 	// Logger receives what operators should know; default slog.Default().
