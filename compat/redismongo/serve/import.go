@@ -48,6 +48,9 @@ A row is a tag here: its documents and its hash, or either. The native tag begin
 all of them, and has the hash's step, or else the document's. It has the strategy
 redis-mongo, so --apply needs --config with the block that was printed, or the --server
 that runs with it. --native prints the same block.
+
+Nothing is closed in MongoDB and Redis, which have no room for that, and --undo is not for
+this system: take away the old service's accounts there.
 `,
 		Example: `  hapax import redis-mongo --mongodb mongodb://10.0.0.3/shop --collection sequence --redis redis://10.0.0.4:6379/0 --hash 'seq:*' > hapax.yaml
   hapax import redis-mongo --mongodb mongodb://10.0.0.3/shop --collection sequence --redis redis://10.0.0.4:6379/0 --hash 'seq:*' --config hapax.yaml --apply`,
@@ -179,6 +182,10 @@ func (m imported) NativeYAML(context.Context) (string, error) { return m.YAML(""
 
 // Move implements mount.Movable.
 func (m imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions) (all mount.Moves, err error) {
+	if o.Undo {
+		return all, fmt.Errorf("%w: the move closes nothing in MongoDB and Redis, so there is nothing to open: docs/coming-from-redis-mongo.md has the way back", hapax.ErrNotSupported)
+	}
+	all.Notes = append(all.Notes, "an old node that is started again would issue on where it stopped: take away its accounts in MongoDB and Redis, which this command cannot do")
 	rows := m.found
 	if !o.IgnoreLiving {
 		if rows, err = m.watch(ctx, o.Watch); err != nil {
@@ -204,9 +211,12 @@ func (m imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions
 	progress, end := o.Bar("comparing")
 	all.Tags, err = moves.Plan(ctx, to, defs, progress)
 	end()
+	for k := range all.Tags {
+		all.Tags[k].Closed = true // there is nothing to close
+	}
 	if err == nil && o.Apply {
 		progress, end = o.Bar("moving")
-		err = moves.Apply(ctx, to, all.Tags, progress)
+		err = moves.Apply(ctx, all.Tags, func(ctx context.Context, t *moves.Move) error { return moves.Create(ctx, to, t) }, progress)
 		end()
 	}
 	if errors.Is(err, strategy.ErrUnknownStrategy) {

@@ -89,7 +89,7 @@ const PasswordEnv = "HAPAX_REDISMONGO_PASSWORD"
 
 // ReadSecrets implements mount.Secret.
 func (r *Settings) ReadSecrets(env func(string) (string, bool)) error {
-	lines, err := mount.Passwords("redismongo.password_file", r.PasswordFile, PasswordEnv, env)
+	lines, err := mount.Passwords("compat.redismongo.password_file", r.PasswordFile, PasswordEnv, env)
 	switch {
 	case err != nil || len(lines) == 0:
 		return err
