@@ -19,6 +19,7 @@ import (
 
 	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/api/respapi"
+	"github.com/hapax-id/hapax/internal/console"
 	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service"
@@ -48,7 +49,8 @@ const sealTimeout = 30 * time.Second
 func Run(ctx context.Context, leaving <-chan struct{}, c Config, reload func() (Config, error), logTo io.Writer) error {
 	level := new(slog.LevelVar)
 	level.Set(levelOf(c))
-	log := slog.New(newHeaded(newLogger(c, logTo, level).Handler()))
+	remembered := console.NewLog(newHeaded(newLogger(c, logTo, level).Handler()))
+	log := slog.New(remembered)
 	failWhenTooLong()
 	s, err := start(ctx, c, log)
 	if err != nil {
@@ -61,6 +63,7 @@ func Run(ctx context.Context, leaving <-chan struct{}, c Config, reload func() (
 		log.Warn("there are no such settings; the variables are ignored", "variables", strings.Join(unknown, ", "))
 	}
 	s.reload, s.level = reload, level
+	s.openConsole(remembered)
 	return s.run(ctx, leaving)
 }
 
@@ -73,6 +76,8 @@ type server struct {
 	listeners listeners
 	mounts    *mounts
 	certs     *certificates          // nil: no TLS
+	console   *console.Console       // nil: it is off
+	fleetKey  []byte                 // nil: none
 	reload    func() (Config, error) // may be nil
 	level     *slog.LevelVar         // of the log
 
@@ -105,9 +110,13 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	})
 	public := policy
 	if c.AdminHTTP != "" {
-		public = policy.Without(auth.ScopeAdmin | auth.ScopeMetrics)
+		public = policy.Without(auth.ScopeAdmin | auth.ScopeMetrics | auth.ScopeRead)
 	}
 	certs, err := newCertificates(c, log)
+	if err != nil {
+		return nil, err
+	}
+	fleetKey, err := c.fleetKey()
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +131,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err := mounts.listen(ctx, c); err != nil {
 		return nil, errors.Join(err, unlisten())
 	}
-	c.address = c.advertised(ls.http)
+	c.address = c.advertised(ls.administering())
 	node, err := OpenNode(ctx, c, log)
 	if err != nil {
 		return nil, errors.Join(err, unlisten())
@@ -156,7 +165,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	}
 	return &server{
 		config: c, log: log, node: node, service: svc, listeners: ls, mounts: mounts, certs: certs,
-		policy: policy, public: public,
+		policy: policy, public: public, fleetKey: fleetKey,
 	}, nil
 }
 
@@ -174,6 +183,9 @@ func Check(ctx context.Context, c Config) error {
 		return err
 	}
 	if _, err := newCertificates(c, log); err != nil {
+		return err
+	}
+	if _, err := c.fleetKey(); err != nil {
 		return err
 	}
 	return checkAddresses(ctx, c)
@@ -342,6 +354,9 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 		for i := range web {
 			_ = web[i].Close() // Shutdown has closed the listener; connections have nothing to report
 		}
+	}
+	if s.console != nil {
+		s.console.Close()
 	}
 	seal, cancel := context.WithTimeout(context.Background(), sealTimeout)
 	defer cancel()

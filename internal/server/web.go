@@ -48,6 +48,7 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	if l == s.listeners.http {
 		maps.Copy(routes, s.mounts.routes())
 	}
+	maps.Copy(routes, s.consoleRoutes(l))
 	web := &http.Server{
 		Handler: httpapi.New(s.service, httpapi.Options{
 			LoopbackOnly: isLoopback(l),
@@ -55,6 +56,7 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 			Policy:       policy,
 			Logger:       s.log,
 			Routes:       routes,
+			Known:        s.knownToConsole(l),
 			Gatherer:     gatherer(s.service, s.mounts.host.Services),
 		}),
 		Protocols: protocols(),
