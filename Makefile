@@ -96,7 +96,7 @@ fresh:
 # hundred thousand inputs for every fuzz target; all benchmarks briefly; and in full
 # length shared stores, with three servers, two hundred processes, crashes and outages,
 # and 11,000 connections; ten million numbers from Leaf's and TinyID's tables, and a
-# million through Dubbo. The cache of tests does not see that they soak.
+# million through Dubbo, and one through the client for Java. The cache of tests does not see that they soak.
 soak:
 	$(GO) test -timeout 120m -run '^TestSimulation$$' . -sim.seeds=$(SEEDS)
 	$(GO) test -timeout 120m -run '^TestWorlds$$' ./store/witness -worlds=$(SEEDS)
