@@ -22,6 +22,32 @@ type Status struct {
 	Missing []Node     // who must speak before the fence can end, and has not
 	Nodes   []Node     // that the store knows, by row
 	StoreID string
+
+	Budget    *Budget    // the tag or pool that could be issued from for the shortest time without the store; nil where no time is the limit
+	Forecasts []Forecast // what ends within a year at the present rate, the nearest end first
+	Alarms    []Alarm    // those that are up
+	See       string     // where the runbook tells of what keeps something from being issued
+}
+
+// A Budget is how long a tag or pool could be issued from if the store answered nothing
+// any more.
+type Budget struct {
+	Kind, Name string // "tag" or "pool", and its name
+	Lasts      time.Duration
+}
+
+// A Forecast tells when something that cannot be refilled ends at the present rate.
+type Forecast struct {
+	What       string // "line", "reader", "layout", "workers" or "starts"
+	Kind, Name string // "tag" or "pool", and its name
+	Ends       time.Time
+}
+
+// An Alarm is something that an operator should look at.
+type Alarm struct {
+	Name, About, Detail string
+	Since               time.Time
+	See                 string // where the runbook tells of it
 }
 
 // A Fence stands in the store while nobody is granted anything.
@@ -50,10 +76,20 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	return Status{
+	st := Status{
 		State: res.GetState(), Code: hapax.Code(res.GetCode()), Why: res.GetWhy(), Command: res.GetCommand(), Fence: fenceOf(res.GetFence()),
-		Missing: nodesOf(res.GetMissing()), Nodes: nodesOf(res.GetNodes()), StoreID: res.GetStoreId(),
-	}, nil
+		Missing: nodesOf(res.GetMissing()), Nodes: nodesOf(res.GetNodes()), StoreID: res.GetStoreId(), See: res.GetSee(),
+	}
+	if b := res.GetOutageBudget(); b != nil {
+		st.Budget = &Budget{b.GetKind(), b.GetName(), time.Duration(b.GetSeconds() * float64(time.Second))}
+	}
+	for _, f := range res.GetForecasts() {
+		st.Forecasts = append(st.Forecasts, Forecast{f.GetWhat(), f.GetKind(), f.GetName(), f.GetEnds().AsTime()})
+	}
+	for _, a := range res.GetAlarms() {
+		st.Alarms = append(st.Alarms, Alarm{a.GetName(), a.GetAbout(), a.GetDetail(), a.GetSince().AsTime(), a.GetSee()})
+	}
+	return st, nil
 }
 
 func fenceOf(m *hapaxv1.Fence) *Fence {

@@ -12,7 +12,7 @@ import (
 // AppendYAML appends the configuration as a YAML file that Load reads back, with
 // what each setting means. The password of a store's URL is replaced.
 func (c Config) AppendYAML(dst []byte) ([]byte, error) {
-	c.Store = redact(c.Store)
+	c.Store, c.AlarmURL = redact(c.Store), redact(c.AlarmURL)
 	out := bytes.NewBuffer(dst)
 	for i, s := range settings {
 		if i > 0 {

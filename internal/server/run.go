@@ -1,9 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -35,6 +37,9 @@ const stuckGrace = 2 * time.Second
 // sealTimeout bounds what Close has to tell the store: with a hundred thousand tags, on a
 // busy machine, that is much. A store that is away ends it sooner.
 const sealTimeout = 30 * time.Second
+
+// manyWrong is how many wrong tokens of an address in a minute are an alarm.
+const manyWrong = 10
 
 // Run serves until the context ends, then lets requests in flight finish, seals
 // and returns nil. It logs to the given writer. Once leaving is closed it reports
@@ -73,6 +78,8 @@ type server struct {
 	listeners listeners
 	mounts    *mounts
 	certs     *certificates          // nil: no TLS
+	sights    *sights                // what raises alarms beside the service
+	notifier  *notifier              // may be nil
 	reload    func() (Config, error) // may be nil
 	level     *slog.LevelVar         // of the log
 
@@ -100,7 +107,11 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	var svc *service.Service // for those that tell it of what they see
 	policy.ReportWrong(func(w auth.WrongToken) {
+		if w.Wrong >= manyWrong {
+			svc.Happened(service.AlarmWrongTokens, fmt.Sprintf("%d wrong tokens in a minute from %s", w.Wrong, w.From))
+		}
 		log.Warn("a wrong token was shown", "address", w.From, "in_this_minute", w.Wrong, "suppressed", w.Suppressed)
 	})
 	public := policy
@@ -144,7 +155,16 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if node.Guard == nil {
 		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
 	}
-	svc, err := service.New(ctx, node.Store, opts)
+	sights := &sights{certs: certs, within: c.AlarmCertificate}
+	opts.Conditions = sights.conditions
+	notifier, err := newNotifier(c, log)
+	if err != nil {
+		return nil, errors.Join(err, unlisten(), node.Close())
+	}
+	if notifier != nil {
+		notifier.node, opts.Notify = cmp.Or(c.address, node.Instance), notifier.notify
+	}
+	svc, err = service.New(ctx, node.Store, opts)
 	if err == nil {
 		err = mounts.answer(c, svc, log)
 	}
@@ -152,10 +172,11 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 		if svc != nil {
 			err = errors.Join(err, svc.Close(ctx))
 		}
+		notifier.close()
 		return nil, errors.Join(err, unlisten(), node.Close())
 	}
 	return &server{
-		config: c, log: log, node: node, service: svc, listeners: ls, mounts: mounts, certs: certs,
+		config: c, log: log, node: node, service: svc, listeners: ls, mounts: mounts, certs: certs, sights: sights, notifier: notifier,
 		policy: policy, public: public,
 	}, nil
 }
@@ -174,6 +195,9 @@ func Check(ctx context.Context, c Config) error {
 		return err
 	}
 	if _, err := newCertificates(c, log); err != nil {
+		return err
+	}
+	if err := checkAlarmURL(c); err != nil {
 		return err
 	}
 	return checkAddresses(ctx, c)
@@ -196,6 +220,7 @@ func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Optio
 	opts := service.Options{
 		Tags: c.Tags, Pools: c.Pools, NoAutoCreate: !c.AutoCreate,
 		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, TagIdle: c.TagIdle, StoreTimeout: c.StoreTimeout,
+		AlarmBudget: c.AlarmBudget, AlarmForecast: c.AlarmForecast,
 		RetireLines: c.RetireLines, CodeKeys: c.keys, Strategies: strategies,
 		Logger: log, Clock: clock,
 	}
@@ -221,7 +246,7 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 		}
 	}
 	redis := respapi.New(s.service, respapi.Options{
-		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, LargeAsText: s.config.RESPLargeNumbers == largeAsText, Policy: s.public, Logger: s.log, TurnedAway: s.config.crowded,
+		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, LargeAsText: s.config.RESPLargeNumbers == largeAsText, Policy: s.public, Logger: s.log, TurnedAway: s.crowded,
 	})
 	failed := make(chan error, len(web)+1+len(s.mounts.doors()))
 	var serving sync.WaitGroup
@@ -348,6 +373,7 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	if err := errors.Join(s.service.Close(seal), s.mounts.seal(seal)); err != nil {
 		s.log.Warn("what is held could not be given back: the numbers granted are lost, and a worker ID is free when its granted time is over", "err", err)
 	}
+	s.notifier.close()
 	err := errors.Join(s.node.withdraw(), s.mounts.close(), s.node.Close())
 	if parting := s.service.Parting(); parting.Lost > 0 {
 		s.log.Warn("numbers in hand could not all go back: the next ones of their tags come after a gap", parting.Attrs()...)

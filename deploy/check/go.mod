@@ -1,0 +1,3 @@
+module github.com/hapax-id/hapax/deploy/check
+
+go 1.26.0
