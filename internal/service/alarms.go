@@ -301,7 +301,7 @@ func (s *Service) besideConditions(ctx context.Context, now time.Time) (all []Co
 		for _, c := range other.conditions(ctx, now) {
 			switch c.Alarm {
 			case AlarmStoreLost, AlarmWentBack, AlarmNotJoined:
-				c = Condition{Alarm: AlarmBeside, About: name, Detail: c.Detail, After: c.After}
+				c = Condition{Alarm: AlarmBeside, About: name, Detail: cmp.Or(c.Detail, "some of its tags went back"), After: c.After}
 			default:
 				c.About = strings.TrimSuffix(name+"/"+c.About, "/")
 			}
