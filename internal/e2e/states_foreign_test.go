@@ -110,4 +110,3 @@ var foreignStates = []stateTest{
 		},
 	},
 }
-
