@@ -261,13 +261,13 @@ func (s *Service) conditions(ctx context.Context, now time.Time) []Condition {
 func storeConditions(st witness.Status, store error) []Condition {
 	switch {
 	case durable.IsFull(store) || st.Disk != nil:
-		return []Condition{{Alarm: AlarmDiskFull, Detail: cmp.Or(st.Why, plain(cmp.Or(store, st.Disk)))}}
+		return []Condition{{Alarm: AlarmDiskFull, Detail: st.Why}}
 	case st.State == witness.Fenced || st.State == witness.Refusing:
 		return []Condition{{Alarm: AlarmWentBack, Detail: st.Why}}
 	case st.State == witness.Joining && st.Waits:
 		return []Condition{{Alarm: AlarmNotJoined, Detail: st.Why, After: 8}} // five heartbeats, and more
 	case st.State == witness.Joining || store != nil:
-		return []Condition{{Alarm: AlarmStoreLost, Detail: cmp.Or(st.Why, plain(store)), After: soon}}
+		return []Condition{{Alarm: AlarmStoreLost, Detail: st.Why, After: soon}}
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package service
 
 import (
+	"context"
+	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -8,8 +10,10 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/storetest"
+	"github.com/hapax-id/hapax/strategy"
 )
 
 // The budget of a tag is what it has in hand over the present rate, that of a pool its
@@ -225,4 +229,47 @@ func TestAlarmsOfAStoreThatIsLost(t *testing.T) {
 			t.Errorf("when the store is back: %v", up)
 		}
 	})
+}
+
+// A plugin that fails is an alarm for a minute.
+func TestAlarmOfAPluginThatFails(t *testing.T) {
+	fails := true
+	r := newStrategies(t, strategy.Plugin{Name: "late", Before: func(context.Context, strategy.Call) error {
+		if fails {
+			panic("it is broken")
+		}
+		return nil
+	}})
+	bubble(t, Options{Strategies: r}, func(t *testing.T, s *Service, _ *storetest.Faults) {
+		if _, err := s.Next(t.Context(), "orders"); !errors.Is(err, strategy.ErrPluginFailed) {
+			t.Errorf("the hook's failure is %v", err)
+		}
+		time.Sleep(2 * lookEvery)
+		if up := s.alarms.list(); len(up) != 1 || up[0].Name != AlarmPlugin || up[0].About != "late" {
+			t.Errorf("the alarms are %v", up)
+		}
+		fails = false
+		mustNext(t, s, "orders")
+		time.Sleep(2 * time.Minute)
+		if up := s.alarms.list(); len(up) != 0 {
+			t.Errorf("when it fails no more: %v", up)
+		}
+	})
+}
+
+// Every alarm, and every event's message, has an entry in the runbook.
+func TestAlarmsAreInTheRunbook(t *testing.T) {
+	known := []string{
+		AlarmStoreLost, AlarmWentBack, AlarmNotJoined, AlarmDiskFull, AlarmBudget, AlarmForecast, AlarmCannot, AlarmRollback, AlarmSkew, AlarmWorkers,
+		AlarmPoisoned, AlarmRecords, AlarmPlugin, AlarmBeside, AlarmWrongTokens, AlarmConnections, AlarmCertificate, AlarmCertificateBad, AlarmConfig,
+	}
+	slices.Sort(known)
+	if all := signals.Alarms(); !slices.Equal(all, known) {
+		t.Errorf("the runbook has the alarms %q, the service %q", all, known)
+	}
+	for kind, message := range messages {
+		if signals.SeeMessage(message) == "" {
+			t.Errorf("the event %s, %q, has no entry", kind, message)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package service
 import (
 	"math"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,15 +28,7 @@ type Metric struct {
 // Metrics returns every metric of hapax, by name.
 func Metrics() []Metric {
 	all := slices.Clone(catalog)
-	slices.SortFunc(all, func(a, b Metric) int {
-		switch {
-		case a.Name < b.Name:
-			return -1
-		case a.Name > b.Name:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(all, func(a, b Metric) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
