@@ -69,24 +69,18 @@ func newStateRig(t *testing.T, server *testservers.Server) *stateRig {
 	return r
 }
 
-// config writes a configuration, to which the settings of every state are added.
+// config writes a configuration, with the settings of every state that it does not have
+// itself.
 func (r *stateRig) config(name, text string) string {
 	r.t.Helper()
-	file := filepath.Join(r.dir, name+".yaml")
-	all := "max_wait: 200ms\nheartbeat: 500ms\nledger: off\nalarm_url: " + r.alarms.url + "\n" + text
-	for line := range strings.Lines(text) { // a state may have another value
+	for _, line := range []string{"max_wait: 200ms", "heartbeat: 500ms", "ledger: off", "alarm_url: " + r.alarms.url} {
 		key, _, _ := strings.Cut(line, ":")
-		if rest, ok := strings.CutSuffix(all, text); ok {
-			var kept strings.Builder
-			for own := range strings.Lines(rest) {
-				if !strings.HasPrefix(own, key+":") {
-					kept.WriteString(own)
-				}
-			}
-			all = kept.String() + text
+		if !strings.Contains("\n"+text, "\n"+key+":") {
+			text = line + "\n" + text
 		}
 	}
-	if err := os.WriteFile(file, []byte(all), 0o600); err != nil {
+	file := filepath.Join(r.dir, name+".yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
 	return file
