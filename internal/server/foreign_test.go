@@ -103,20 +103,19 @@ http_connections: 2
 		at[d.Setting] = d.listener
 	}
 	for name, l := range at {
-		for i := range 3 {
-			conn, err := net.Dial("tcp", l.Addr().String())
-			if err != nil {
+		var conns [3]net.Conn
+		for i := range conns {
+			var err error
+			if conns[i], err = net.Dial("tcp", l.Addr().String()); err != nil {
 				t.Fatal(err)
 			}
-			defer conn.Close()
-			if i == 2 {
-				if err := conn.SetReadDeadline(time.Now().Add(patience.Long)); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
-					t.Errorf("%s: a connection too many: %v", name, err)
-				}
-			}
+			defer conns[i].Close()
+		}
+		if err := conns[0].SetReadDeadline(time.Now().Add(patience.Long)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conns[0].Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("%s: the oldest of three strangers where there are two places: %v; want its end", name, err)
 		}
 	}
 	if _, metrics := get(t, s.listeners.http, "/metrics"); !strings.Contains(metrics, `hapax_errors_total{api="leaf",code="limit_exceeded"} 1`) {

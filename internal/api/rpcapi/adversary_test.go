@@ -498,6 +498,9 @@ func (s keyless) SealWorker(ctx context.Context, l hapax.Lease, last int64) erro
 // TestAdversaryFindsWhatIsBroken: the same adversary does harm where a rule is
 // missing.
 func TestAdversaryFindsWhatIsBroken(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long simulation")
+	}
 	defining := evilLease
 	defining.Scopes = []string{"lease", "admin"}
 	for name, broken := range map[string]struct {
