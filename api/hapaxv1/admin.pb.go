@@ -1528,7 +1528,16 @@ type GetStatusResponse struct {
 	// What an operator may do; empty: nothing is needed.
 	Command string `protobuf:"bytes,7,opt,name=command,proto3" json:"command,omitempty"`
 	// Who must speak before the fence can end, and has not.
-	Missing       []*Node `protobuf:"bytes,8,rep,name=missing,proto3" json:"missing,omitempty"`
+	Missing []*Node `protobuf:"bytes,8,rep,name=missing,proto3" json:"missing,omitempty"`
+	// The tag or pool that could be issued from for the shortest time without the store;
+	// missing where no time is the limit.
+	OutageBudget *OutageBudget `protobuf:"bytes,20,opt,name=outage_budget,json=outageBudget,proto3" json:"outage_budget,omitempty"`
+	// What ends within a year at the present rate, the nearest end first.
+	Forecasts []*Forecast `protobuf:"bytes,21,rep,name=forecasts,proto3" json:"forecasts,omitempty"`
+	// The alarms that are up.
+	Alarms []*Alarm `protobuf:"bytes,22,rep,name=alarms,proto3" json:"alarms,omitempty"`
+	// Where the runbook tells of what keeps something from being issued.
+	See           string `protobuf:"bytes,23,opt,name=see,proto3" json:"see,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1619,6 +1628,253 @@ func (x *GetStatusResponse) GetMissing() []*Node {
 	return nil
 }
 
+func (x *GetStatusResponse) GetOutageBudget() *OutageBudget {
+	if x != nil {
+		return x.OutageBudget
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetForecasts() []*Forecast {
+	if x != nil {
+		return x.Forecasts
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetAlarms() []*Alarm {
+	if x != nil {
+		return x.Alarms
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetSee() string {
+	if x != nil {
+		return x.See
+	}
+	return ""
+}
+
+// For how long there would be numbers if the store answered nothing any more.
+type OutageBudget struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// tag or pool.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Its name.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// At the present rate.
+	Seconds       float64 `protobuf:"fixed64,3,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutageBudget) Reset() {
+	*x = OutageBudget{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutageBudget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutageBudget) ProtoMessage() {}
+
+func (x *OutageBudget) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutageBudget.ProtoReflect.Descriptor instead.
+func (*OutageBudget) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *OutageBudget) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *OutageBudget) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *OutageBudget) GetSeconds() float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+// When something that cannot be refilled ends at the present rate.
+type Forecast struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// line, reader, layout, workers or starts.
+	What string `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
+	// tag or pool.
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Its name.
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// When.
+	Ends          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=ends,proto3" json:"ends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Forecast) Reset() {
+	*x = Forecast{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Forecast) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Forecast) ProtoMessage() {}
+
+func (x *Forecast) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Forecast.ProtoReflect.Descriptor instead.
+func (*Forecast) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *Forecast) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *Forecast) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Forecast) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Forecast) GetEnds() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Ends
+	}
+	return nil
+}
+
+// Something that an operator should look at.
+type Alarm struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its stable name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// A tag, a pool or another name; may be empty.
+	About string `protobuf:"bytes,2,opt,name=about,proto3" json:"about,omitempty"`
+	// What is wrong.
+	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	// Since when.
+	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	// Where the runbook tells of it.
+	See           string `protobuf:"bytes,5,opt,name=see,proto3" json:"see,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Alarm) Reset() {
+	*x = Alarm{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Alarm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Alarm) ProtoMessage() {}
+
+func (x *Alarm) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
+func (*Alarm) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Alarm) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Alarm) GetAbout() string {
+	if x != nil {
+		return x.About
+	}
+	return ""
+}
+
+func (x *Alarm) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *Alarm) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Alarm) GetSee() string {
+	if x != nil {
+		return x.See
+	}
+	return ""
+}
+
 // Stands in the store while nobody is granted anything.
 type Fence struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1636,7 +1892,7 @@ type Fence struct {
 
 func (x *Fence) Reset() {
 	*x = Fence{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[30]
+	mi := &file_hapax_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1648,7 +1904,7 @@ func (x *Fence) String() string {
 func (*Fence) ProtoMessage() {}
 
 func (x *Fence) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[30]
+	mi := &file_hapax_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1661,7 +1917,7 @@ func (x *Fence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fence.ProtoReflect.Descriptor instead.
 func (*Fence) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Fence) GetId() string {
@@ -1717,7 +1973,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[31]
+	mi := &file_hapax_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1985,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[31]
+	mi := &file_hapax_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1998,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Node) GetRow() string {
@@ -1820,7 +2076,7 @@ type Statement struct {
 
 func (x *Statement) Reset() {
 	*x = Statement{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +2088,7 @@ func (x *Statement) String() string {
 func (*Statement) ProtoMessage() {}
 
 func (x *Statement) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +2101,7 @@ func (x *Statement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Statement.ProtoReflect.Descriptor instead.
 func (*Statement) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Statement) GetDryRun() bool {
@@ -1887,7 +2143,7 @@ type AdoptRequest struct {
 
 func (x *AdoptRequest) Reset() {
 	*x = AdoptRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +2155,7 @@ func (x *AdoptRequest) String() string {
 func (*AdoptRequest) ProtoMessage() {}
 
 func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +2168,7 @@ func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
 func (*AdoptRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AdoptRequest) GetStatement() *Statement {
@@ -1933,7 +2189,7 @@ type AdoptResponse struct {
 
 func (x *AdoptResponse) Reset() {
 	*x = AdoptResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[34]
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +2201,7 @@ func (x *AdoptResponse) String() string {
 func (*AdoptResponse) ProtoMessage() {}
 
 func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[34]
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2214,7 @@ func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptResponse.ProtoReflect.Descriptor instead.
 func (*AdoptResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AdoptResponse) GetAdoption() *Adoption {
@@ -1981,7 +2237,7 @@ type SettleNodeRequest struct {
 
 func (x *SettleNodeRequest) Reset() {
 	*x = SettleNodeRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +2249,7 @@ func (x *SettleNodeRequest) String() string {
 func (*SettleNodeRequest) ProtoMessage() {}
 
 func (x *SettleNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2262,7 @@ func (x *SettleNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleNodeRequest.ProtoReflect.Descriptor instead.
 func (*SettleNodeRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SettleNodeRequest) GetNode() string {
@@ -2034,7 +2290,7 @@ type SettleNodeResponse struct {
 
 func (x *SettleNodeResponse) Reset() {
 	*x = SettleNodeResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2046,7 +2302,7 @@ func (x *SettleNodeResponse) String() string {
 func (*SettleNodeResponse) ProtoMessage() {}
 
 func (x *SettleNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2059,7 +2315,7 @@ func (x *SettleNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleNodeResponse.ProtoReflect.Descriptor instead.
 func (*SettleNodeResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SettleNodeResponse) GetAdoption() *Adoption {
@@ -2094,7 +2350,7 @@ type Adoption struct {
 
 func (x *Adoption) Reset() {
 	*x = Adoption{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2362,7 @@ func (x *Adoption) String() string {
 func (*Adoption) ProtoMessage() {}
 
 func (x *Adoption) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2375,7 @@ func (x *Adoption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adoption.ProtoReflect.Descriptor instead.
 func (*Adoption) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Adoption) GetStoreId() string {
@@ -2197,7 +2453,7 @@ type RaisedMark struct {
 
 func (x *RaisedMark) Reset() {
 	*x = RaisedMark{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2209,7 +2465,7 @@ func (x *RaisedMark) String() string {
 func (*RaisedMark) ProtoMessage() {}
 
 func (x *RaisedMark) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2222,7 +2478,7 @@ func (x *RaisedMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaisedMark.ProtoReflect.Descriptor instead.
 func (*RaisedMark) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RaisedMark) GetTag() string {
@@ -2278,7 +2534,7 @@ type TraceRequest struct {
 
 func (x *TraceRequest) Reset() {
 	*x = TraceRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2546,7 @@ func (x *TraceRequest) String() string {
 func (*TraceRequest) ProtoMessage() {}
 
 func (x *TraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2559,7 @@ func (x *TraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRequest.ProtoReflect.Descriptor instead.
 func (*TraceRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TraceRequest) GetNumber() string {
@@ -2355,7 +2611,7 @@ type TraceResponse struct {
 
 func (x *TraceResponse) Reset() {
 	*x = TraceResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2367,7 +2623,7 @@ func (x *TraceResponse) String() string {
 func (*TraceResponse) ProtoMessage() {}
 
 func (x *TraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2380,7 +2636,7 @@ func (x *TraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceResponse.ProtoReflect.Descriptor instead.
 func (*TraceResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TraceResponse) GetNumber() int64 {
@@ -2442,7 +2698,7 @@ type TraceCoverage struct {
 
 func (x *TraceCoverage) Reset() {
 	*x = TraceCoverage{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2454,7 +2710,7 @@ func (x *TraceCoverage) String() string {
 func (*TraceCoverage) ProtoMessage() {}
 
 func (x *TraceCoverage) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2467,7 +2723,7 @@ func (x *TraceCoverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceCoverage.ProtoReflect.Descriptor instead.
 func (*TraceCoverage) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TraceCoverage) GetOn() bool {
@@ -2531,7 +2787,7 @@ type TraceLine struct {
 
 func (x *TraceLine) Reset() {
 	*x = TraceLine{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[42]
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2543,7 +2799,7 @@ func (x *TraceLine) String() string {
 func (*TraceLine) ProtoMessage() {}
 
 func (x *TraceLine) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[42]
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2556,7 +2812,7 @@ func (x *TraceLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceLine.ProtoReflect.Descriptor instead.
 func (*TraceLine) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TraceLine) GetLine() string {
@@ -2673,7 +2929,7 @@ type TraceGrant struct {
 
 func (x *TraceGrant) Reset() {
 	*x = TraceGrant{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[43]
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2685,7 +2941,7 @@ func (x *TraceGrant) String() string {
 func (*TraceGrant) ProtoMessage() {}
 
 func (x *TraceGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[43]
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2698,7 +2954,7 @@ func (x *TraceGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceGrant.ProtoReflect.Descriptor instead.
 func (*TraceGrant) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TraceGrant) GetGrant() *Grant {
@@ -2794,7 +3050,7 @@ type TraceHandout struct {
 
 func (x *TraceHandout) Reset() {
 	*x = TraceHandout{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[44]
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2806,7 +3062,7 @@ func (x *TraceHandout) String() string {
 func (*TraceHandout) ProtoMessage() {}
 
 func (x *TraceHandout) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[44]
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2819,7 +3075,7 @@ func (x *TraceHandout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceHandout.ProtoReflect.Descriptor instead.
 func (*TraceHandout) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TraceHandout) GetTag() string {
@@ -2880,7 +3136,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[45]
+	mi := &file_hapax_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2892,7 +3148,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[45]
+	mi := &file_hapax_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2905,7 +3161,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 // The plugins.
@@ -2919,7 +3175,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[46]
+	mi := &file_hapax_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2931,7 +3187,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[46]
+	mi := &file_hapax_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2944,7 +3200,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*Plugin {
@@ -2979,7 +3235,7 @@ type Plugin struct {
 
 func (x *Plugin) Reset() {
 	*x = Plugin{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[47]
+	mi := &file_hapax_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2991,7 +3247,7 @@ func (x *Plugin) String() string {
 func (*Plugin) ProtoMessage() {}
 
 func (x *Plugin) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[47]
+	mi := &file_hapax_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3004,7 +3260,7 @@ func (x *Plugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
 func (*Plugin) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Plugin) GetName() string {
@@ -3078,7 +3334,7 @@ type SetPluginRequest struct {
 
 func (x *SetPluginRequest) Reset() {
 	*x = SetPluginRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[48]
+	mi := &file_hapax_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3090,7 +3346,7 @@ func (x *SetPluginRequest) String() string {
 func (*SetPluginRequest) ProtoMessage() {}
 
 func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[48]
+	mi := &file_hapax_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3103,7 +3359,7 @@ func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPluginRequest.ProtoReflect.Descriptor instead.
 func (*SetPluginRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SetPluginRequest) GetName() string {
@@ -3138,7 +3394,7 @@ type SetPluginResponse struct {
 
 func (x *SetPluginResponse) Reset() {
 	*x = SetPluginResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[49]
+	mi := &file_hapax_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3150,7 +3406,7 @@ func (x *SetPluginResponse) String() string {
 func (*SetPluginResponse) ProtoMessage() {}
 
 func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[49]
+	mi := &file_hapax_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3163,7 +3419,7 @@ func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPluginResponse.ProtoReflect.Descriptor instead.
 func (*SetPluginResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SetPluginResponse) GetPlugin() *Plugin {
@@ -3184,7 +3440,7 @@ type GetUsageRequest struct {
 
 func (x *GetUsageRequest) Reset() {
 	*x = GetUsageRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[50]
+	mi := &file_hapax_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3196,7 +3452,7 @@ func (x *GetUsageRequest) String() string {
 func (*GetUsageRequest) ProtoMessage() {}
 
 func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[50]
+	mi := &file_hapax_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3209,7 +3465,7 @@ func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
 func (*GetUsageRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetUsageRequest) GetTag() string {
@@ -3230,7 +3486,7 @@ type GetUsageResponse struct {
 
 func (x *GetUsageResponse) Reset() {
 	*x = GetUsageResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[51]
+	mi := &file_hapax_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3242,7 +3498,7 @@ func (x *GetUsageResponse) String() string {
 func (*GetUsageResponse) ProtoMessage() {}
 
 func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[51]
+	mi := &file_hapax_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3255,7 +3511,7 @@ func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
 func (*GetUsageResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GetUsageResponse) GetUsages() []*Usage {
@@ -3352,7 +3608,7 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"8\n" +
 	"\x12DeletePoolResponse\x12\"\n" +
 	"\x04pool\x18\x01 \x01(\v2\x0e.hapax.v1.PoolR\x04pool\"\x12\n" +
-	"\x10GetStatusRequest\"\xfb\x01\n" +
+	"\x10GetStatusRequest\"\xa5\x03\n" +
 	"\x11GetStatusResponse\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12%\n" +
@@ -3361,7 +3617,26 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\bstore_id\x18\x05 \x01(\tR\astoreId\x12\x12\n" +
 	"\x04code\x18\x06 \x01(\tR\x04code\x12\x18\n" +
 	"\acommand\x18\a \x01(\tR\acommand\x12(\n" +
-	"\amissing\x18\b \x03(\v2\x0e.hapax.v1.NodeR\amissing\"i\n" +
+	"\amissing\x18\b \x03(\v2\x0e.hapax.v1.NodeR\amissing\x12;\n" +
+	"\routage_budget\x18\x14 \x01(\v2\x16.hapax.v1.OutageBudgetR\foutageBudget\x120\n" +
+	"\tforecasts\x18\x15 \x03(\v2\x12.hapax.v1.ForecastR\tforecasts\x12'\n" +
+	"\x06alarms\x18\x16 \x03(\v2\x0f.hapax.v1.AlarmR\x06alarms\x12\x10\n" +
+	"\x03see\x18\x17 \x01(\tR\x03see\"P\n" +
+	"\fOutageBudget\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aseconds\x18\x03 \x01(\x01R\aseconds\"v\n" +
+	"\bForecast\x12\x12\n" +
+	"\x04what\x18\x01 \x01(\tR\x04what\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12.\n" +
+	"\x04ends\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04ends\"\x8d\x01\n" +
+	"\x05Alarm\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05about\x18\x02 \x01(\tR\x05about\x12\x16\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x10\n" +
+	"\x03see\x18\x05 \x01(\tR\x03see\"i\n" +
 	"\x05Fence\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
@@ -3524,7 +3799,7 @@ func file_hapax_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hapax_v1_admin_proto_rawDescData
 }
 
-var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_hapax_v1_admin_proto_goTypes = []any{
 	(*GetTagRequest)(nil),              // 0: hapax.v1.GetTagRequest
 	(*GetTagResponse)(nil),             // 1: hapax.v1.GetTagResponse
@@ -3556,131 +3831,139 @@ var file_hapax_v1_admin_proto_goTypes = []any{
 	(*DeletePoolResponse)(nil),         // 27: hapax.v1.DeletePoolResponse
 	(*GetStatusRequest)(nil),           // 28: hapax.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),          // 29: hapax.v1.GetStatusResponse
-	(*Fence)(nil),                      // 30: hapax.v1.Fence
-	(*Node)(nil),                       // 31: hapax.v1.Node
-	(*Statement)(nil),                  // 32: hapax.v1.Statement
-	(*AdoptRequest)(nil),               // 33: hapax.v1.AdoptRequest
-	(*AdoptResponse)(nil),              // 34: hapax.v1.AdoptResponse
-	(*SettleNodeRequest)(nil),          // 35: hapax.v1.SettleNodeRequest
-	(*SettleNodeResponse)(nil),         // 36: hapax.v1.SettleNodeResponse
-	(*Adoption)(nil),                   // 37: hapax.v1.Adoption
-	(*RaisedMark)(nil),                 // 38: hapax.v1.RaisedMark
-	(*TraceRequest)(nil),               // 39: hapax.v1.TraceRequest
-	(*TraceResponse)(nil),              // 40: hapax.v1.TraceResponse
-	(*TraceCoverage)(nil),              // 41: hapax.v1.TraceCoverage
-	(*TraceLine)(nil),                  // 42: hapax.v1.TraceLine
-	(*TraceGrant)(nil),                 // 43: hapax.v1.TraceGrant
-	(*TraceHandout)(nil),               // 44: hapax.v1.TraceHandout
-	(*ListPluginsRequest)(nil),         // 45: hapax.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),        // 46: hapax.v1.ListPluginsResponse
-	(*Plugin)(nil),                     // 47: hapax.v1.Plugin
-	(*SetPluginRequest)(nil),           // 48: hapax.v1.SetPluginRequest
-	(*SetPluginResponse)(nil),          // 49: hapax.v1.SetPluginResponse
-	(*GetUsageRequest)(nil),            // 50: hapax.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),           // 51: hapax.v1.GetUsageResponse
-	(*Tag)(nil),                        // 52: hapax.v1.Tag
-	(*Pool)(nil),                       // 53: hapax.v1.Pool
-	(*Worker)(nil),                     // 54: hapax.v1.Worker
-	(*timestamppb.Timestamp)(nil),      // 55: google.protobuf.Timestamp
-	(*Field)(nil),                      // 56: hapax.v1.Field
-	(*durationpb.Duration)(nil),        // 57: google.protobuf.Duration
-	(*Grant)(nil),                      // 58: hapax.v1.Grant
-	(*Usage)(nil),                      // 59: hapax.v1.Usage
+	(*OutageBudget)(nil),               // 30: hapax.v1.OutageBudget
+	(*Forecast)(nil),                   // 31: hapax.v1.Forecast
+	(*Alarm)(nil),                      // 32: hapax.v1.Alarm
+	(*Fence)(nil),                      // 33: hapax.v1.Fence
+	(*Node)(nil),                       // 34: hapax.v1.Node
+	(*Statement)(nil),                  // 35: hapax.v1.Statement
+	(*AdoptRequest)(nil),               // 36: hapax.v1.AdoptRequest
+	(*AdoptResponse)(nil),              // 37: hapax.v1.AdoptResponse
+	(*SettleNodeRequest)(nil),          // 38: hapax.v1.SettleNodeRequest
+	(*SettleNodeResponse)(nil),         // 39: hapax.v1.SettleNodeResponse
+	(*Adoption)(nil),                   // 40: hapax.v1.Adoption
+	(*RaisedMark)(nil),                 // 41: hapax.v1.RaisedMark
+	(*TraceRequest)(nil),               // 42: hapax.v1.TraceRequest
+	(*TraceResponse)(nil),              // 43: hapax.v1.TraceResponse
+	(*TraceCoverage)(nil),              // 44: hapax.v1.TraceCoverage
+	(*TraceLine)(nil),                  // 45: hapax.v1.TraceLine
+	(*TraceGrant)(nil),                 // 46: hapax.v1.TraceGrant
+	(*TraceHandout)(nil),               // 47: hapax.v1.TraceHandout
+	(*ListPluginsRequest)(nil),         // 48: hapax.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),        // 49: hapax.v1.ListPluginsResponse
+	(*Plugin)(nil),                     // 50: hapax.v1.Plugin
+	(*SetPluginRequest)(nil),           // 51: hapax.v1.SetPluginRequest
+	(*SetPluginResponse)(nil),          // 52: hapax.v1.SetPluginResponse
+	(*GetUsageRequest)(nil),            // 53: hapax.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),           // 54: hapax.v1.GetUsageResponse
+	(*Tag)(nil),                        // 55: hapax.v1.Tag
+	(*Pool)(nil),                       // 56: hapax.v1.Pool
+	(*Worker)(nil),                     // 57: hapax.v1.Worker
+	(*timestamppb.Timestamp)(nil),      // 58: google.protobuf.Timestamp
+	(*Field)(nil),                      // 59: hapax.v1.Field
+	(*durationpb.Duration)(nil),        // 60: google.protobuf.Duration
+	(*Grant)(nil),                      // 61: hapax.v1.Grant
+	(*Usage)(nil),                      // 62: hapax.v1.Usage
 }
 var file_hapax_v1_admin_proto_depIdxs = []int32{
-	52, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
-	52, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
-	52, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
-	52, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
-	52, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
-	52, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
-	53, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
-	54, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
+	55, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
+	55, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
+	55, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
+	55, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
+	55, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
+	55, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
+	56, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
+	57, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
 	16, // 8: hapax.v1.ListPoolStatusesResponse.pools:type_name -> hapax.v1.PoolStatus
-	53, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
+	56, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
 	21, // 10: hapax.v1.ListWorkerStatusesResponse.workers:type_name -> hapax.v1.WorkerStatus
 	21, // 11: hapax.v1.GetWorkerStatusResponse.worker:type_name -> hapax.v1.WorkerStatus
-	54, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
-	55, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
-	55, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
-	56, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
-	54, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
-	53, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
-	53, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
-	30, // 19: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
-	31, // 20: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
-	31, // 21: hapax.v1.GetStatusResponse.missing:type_name -> hapax.v1.Node
-	55, // 22: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
-	57, // 23: hapax.v1.Node.seen:type_name -> google.protobuf.Duration
-	57, // 24: hapax.v1.Statement.ahead:type_name -> google.protobuf.Duration
-	32, // 25: hapax.v1.AdoptRequest.statement:type_name -> hapax.v1.Statement
-	37, // 26: hapax.v1.AdoptResponse.adoption:type_name -> hapax.v1.Adoption
-	32, // 27: hapax.v1.SettleNodeRequest.statement:type_name -> hapax.v1.Statement
-	37, // 28: hapax.v1.SettleNodeResponse.adoption:type_name -> hapax.v1.Adoption
-	30, // 29: hapax.v1.Adoption.fence:type_name -> hapax.v1.Fence
-	31, // 30: hapax.v1.Adoption.missing:type_name -> hapax.v1.Node
-	31, // 31: hapax.v1.Adoption.stated:type_name -> hapax.v1.Node
-	38, // 32: hapax.v1.Adoption.raised:type_name -> hapax.v1.RaisedMark
-	42, // 33: hapax.v1.TraceResponse.lines:type_name -> hapax.v1.TraceLine
-	41, // 34: hapax.v1.TraceResponse.ledger:type_name -> hapax.v1.TraceCoverage
-	41, // 35: hapax.v1.TraceResponse.history:type_name -> hapax.v1.TraceCoverage
-	55, // 36: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
-	55, // 37: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
-	43, // 38: hapax.v1.TraceLine.grants:type_name -> hapax.v1.TraceGrant
-	44, // 39: hapax.v1.TraceLine.issued:type_name -> hapax.v1.TraceHandout
-	58, // 40: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
-	55, // 41: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
-	55, // 42: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
-	55, // 43: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
-	55, // 44: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
-	47, // 45: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
-	47, // 46: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
-	59, // 47: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
-	0,  // 48: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
-	2,  // 49: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
-	4,  // 50: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
-	6,  // 51: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
-	8,  // 52: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
-	10, // 53: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
-	12, // 54: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
-	14, // 55: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
-	17, // 56: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
-	19, // 57: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
-	22, // 58: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
-	24, // 59: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
-	26, // 60: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
-	39, // 61: hapax.v1.AdminService.Trace:input_type -> hapax.v1.TraceRequest
-	28, // 62: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
-	33, // 63: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
-	35, // 64: hapax.v1.AdminService.SettleNode:input_type -> hapax.v1.SettleNodeRequest
-	45, // 65: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
-	48, // 66: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
-	50, // 67: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
-	1,  // 68: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
-	3,  // 69: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
-	5,  // 70: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
-	7,  // 71: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
-	9,  // 72: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
-	11, // 73: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
-	13, // 74: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
-	15, // 75: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
-	18, // 76: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
-	20, // 77: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
-	23, // 78: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
-	25, // 79: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
-	27, // 80: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
-	40, // 81: hapax.v1.AdminService.Trace:output_type -> hapax.v1.TraceResponse
-	29, // 82: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
-	34, // 83: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
-	36, // 84: hapax.v1.AdminService.SettleNode:output_type -> hapax.v1.SettleNodeResponse
-	46, // 85: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
-	49, // 86: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
-	51, // 87: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
-	68, // [68:88] is the sub-list for method output_type
-	48, // [48:68] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	57, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
+	58, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
+	58, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
+	59, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
+	57, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
+	56, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
+	56, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
+	33, // 19: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
+	34, // 20: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
+	34, // 21: hapax.v1.GetStatusResponse.missing:type_name -> hapax.v1.Node
+	30, // 22: hapax.v1.GetStatusResponse.outage_budget:type_name -> hapax.v1.OutageBudget
+	31, // 23: hapax.v1.GetStatusResponse.forecasts:type_name -> hapax.v1.Forecast
+	32, // 24: hapax.v1.GetStatusResponse.alarms:type_name -> hapax.v1.Alarm
+	58, // 25: hapax.v1.Forecast.ends:type_name -> google.protobuf.Timestamp
+	58, // 26: hapax.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	58, // 27: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
+	60, // 28: hapax.v1.Node.seen:type_name -> google.protobuf.Duration
+	60, // 29: hapax.v1.Statement.ahead:type_name -> google.protobuf.Duration
+	35, // 30: hapax.v1.AdoptRequest.statement:type_name -> hapax.v1.Statement
+	40, // 31: hapax.v1.AdoptResponse.adoption:type_name -> hapax.v1.Adoption
+	35, // 32: hapax.v1.SettleNodeRequest.statement:type_name -> hapax.v1.Statement
+	40, // 33: hapax.v1.SettleNodeResponse.adoption:type_name -> hapax.v1.Adoption
+	33, // 34: hapax.v1.Adoption.fence:type_name -> hapax.v1.Fence
+	34, // 35: hapax.v1.Adoption.missing:type_name -> hapax.v1.Node
+	34, // 36: hapax.v1.Adoption.stated:type_name -> hapax.v1.Node
+	41, // 37: hapax.v1.Adoption.raised:type_name -> hapax.v1.RaisedMark
+	45, // 38: hapax.v1.TraceResponse.lines:type_name -> hapax.v1.TraceLine
+	44, // 39: hapax.v1.TraceResponse.ledger:type_name -> hapax.v1.TraceCoverage
+	44, // 40: hapax.v1.TraceResponse.history:type_name -> hapax.v1.TraceCoverage
+	58, // 41: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
+	58, // 42: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
+	46, // 43: hapax.v1.TraceLine.grants:type_name -> hapax.v1.TraceGrant
+	47, // 44: hapax.v1.TraceLine.issued:type_name -> hapax.v1.TraceHandout
+	61, // 45: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
+	58, // 46: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
+	58, // 47: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
+	58, // 48: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
+	58, // 49: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
+	50, // 50: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
+	50, // 51: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
+	62, // 52: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
+	0,  // 53: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
+	2,  // 54: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
+	4,  // 55: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
+	6,  // 56: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
+	8,  // 57: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
+	10, // 58: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
+	12, // 59: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
+	14, // 60: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
+	17, // 61: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
+	19, // 62: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
+	22, // 63: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
+	24, // 64: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
+	26, // 65: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
+	42, // 66: hapax.v1.AdminService.Trace:input_type -> hapax.v1.TraceRequest
+	28, // 67: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
+	36, // 68: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
+	38, // 69: hapax.v1.AdminService.SettleNode:input_type -> hapax.v1.SettleNodeRequest
+	48, // 70: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
+	51, // 71: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
+	53, // 72: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
+	1,  // 73: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
+	3,  // 74: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
+	5,  // 75: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
+	7,  // 76: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
+	9,  // 77: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
+	11, // 78: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
+	13, // 79: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
+	15, // 80: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
+	18, // 81: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
+	20, // 82: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
+	23, // 83: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
+	25, // 84: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
+	27, // 85: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
+	43, // 86: hapax.v1.AdminService.Trace:output_type -> hapax.v1.TraceResponse
+	29, // 87: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
+	37, // 88: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
+	39, // 89: hapax.v1.AdminService.SettleNode:output_type -> hapax.v1.SettleNodeResponse
+	49, // 90: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
+	52, // 91: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
+	54, // 92: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
+	73, // [73:93] is the sub-list for method output_type
+	53, // [53:73] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_admin_proto_init() }
@@ -3690,15 +3973,15 @@ func file_hapax_v1_admin_proto_init() {
 	}
 	file_hapax_v1_types_proto_init()
 	file_hapax_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
-	file_hapax_v1_admin_proto_msgTypes[42].OneofWrappers = []any{}
-	file_hapax_v1_admin_proto_msgTypes[48].OneofWrappers = []any{}
+	file_hapax_v1_admin_proto_msgTypes[45].OneofWrappers = []any{}
+	file_hapax_v1_admin_proto_msgTypes[51].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_admin_proto_rawDesc), len(file_hapax_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   52,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

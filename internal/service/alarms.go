@@ -71,7 +71,7 @@ const (
 	lookEvery  = 2 * time.Second
 	soon       = 2           // looks, for what passes within seconds by itself
 	lasting    = 30          // looks: a minute
-	remembered = time.Minute // how long a moment keeps its alarm
+	remembered = time.Minute // how long an incident keeps its alarm
 
 	maxAlarms = 100 // that are up at the same time
 )
@@ -83,11 +83,11 @@ type alarms struct {
 	seen  map[[2]string]int // at how many looks in a row a condition held
 	times map[string]int64  // how often each was raised
 
-	moments map[string]moment // what happened, by the alarm
+	incidents map[string]incident // what happened, by the alarm
 }
 
-// A moment is something that happened and is over.
-type moment struct {
+// An incident is something that happened and is over.
+type incident struct {
 	at     time.Time
 	detail string
 }
@@ -96,21 +96,21 @@ type moment struct {
 func (a *alarms) happened(alarm, detail string, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.moments == nil {
-		a.moments = map[string]moment{}
+	if a.incidents == nil {
+		a.incidents = map[string]incident{}
 	}
-	a.moments[alarm] = moment{at, detail}
+	a.incidents[alarm] = incident{at, detail}
 }
 
-// moment returns the condition of what happened of late.
+// recent returns the condition of what happened of late.
 func (a *alarms) recent(now time.Time) (all []Condition) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for alarm, m := range a.moments {
+	for alarm, m := range a.incidents {
 		if now.Sub(m.at) < remembered {
 			all = append(all, Condition{Alarm: alarm, Detail: m.detail})
 		} else {
-			delete(a.moments, alarm)
+			delete(a.incidents, alarm)
 		}
 	}
 	return all
