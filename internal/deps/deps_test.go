@@ -138,7 +138,7 @@ var drivers = map[string][]string{
 }
 
 // aboveDrivers are the packages that may depend on every driver.
-var aboveDrivers = []string{"compat/*/serve", "internal/server", "internal/cli", "internal/configdoc", "cmd/hapax", "server"}
+var aboveDrivers = []string{"compat/*/serve", "internal/server", "internal/cli", "internal/configdoc", "internal/signalsdoc", "cmd/hapax", "server"}
 
 // pkg is what go list tells of a package.
 type pkg struct {
