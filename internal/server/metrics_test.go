@@ -16,7 +16,7 @@ import (
 // that need nothing special are there.
 func TestScrapeIsDocumented(t *testing.T) {
 	token := auth.NewToken()
-	s, _ := serveCompat(t, "  leaf: {}\ntokens: {ops: {hash: %q, scopes: [admin, issue, metrics]}}\n", auth.HashToken(token))
+	s, _ := serveCompat(t, "  {}\ntokens: {ops: {hash: %q, scopes: [admin, issue, metrics]}}\n", auth.HashToken(token))
 	ask := func(path string) string {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.listeners.http.Addr().String()+path, http.NoBody)

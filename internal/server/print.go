@@ -12,7 +12,10 @@ import (
 // AppendYAML appends the configuration as a YAML file that Load reads back, with
 // what each setting means. The password of a store's URL is replaced.
 func (c Config) AppendYAML(dst []byte) ([]byte, error) {
-	c.Store, c.AlarmURL = redact(c.Store), redact(c.AlarmURL)
+	c.Store = redact(c.Store)
+	if c.AlarmURL != "" {
+		c.AlarmURL = redact(c.AlarmURL)
+	}
 	out := bytes.NewBuffer(dst)
 	for i, s := range settings {
 		if i > 0 {

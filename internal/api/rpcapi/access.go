@@ -140,6 +140,9 @@ func (uncounted) Route(string, string) *service.Route { return nil }
 
 // count adds a call to the metrics.
 func (b boundary) count(procedure string, began time.Time, err error) {
+	if b.routes == nil {
+		return
+	}
 	known, ok := b.routes.Load(procedure)
 	if !ok {
 		known, _ = b.routes.LoadOrStore(procedure, b.counter.Route(API, strings.TrimPrefix(procedure, "/")))
