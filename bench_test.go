@@ -32,13 +32,13 @@ func BenchmarkBareAddParallel(b *testing.B) {
 }
 
 func issuers(b *testing.B) map[string]func() hapax.Issuer {
-	snowflake := func(layout string, kind hapax.PopulatorKind) func() hapax.Issuer {
+	snowflake := func(layout string, mutex bool) func() hapax.Issuer {
 		return func() hapax.Issuer {
 			l, err := hapax.ParseLayout(layout)
 			if err != nil {
 				b.Fatal(err)
 			}
-			s, err := hapax.NewSnowflake(b.Context(), memstore.New(), hapax.SnowflakeOptions{Layout: l, Populator: kind})
+			s, err := hapax.NewSnowflake(b.Context(), memstore.New(), hapax.SnowflakeOptions{Layout: l, Mutex: mutex})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -53,9 +53,9 @@ func issuers(b *testing.B) map[string]func() hapax.Issuer {
 			}
 			return s
 		},
-		"snowflake-22bit":       snowflake("time:40,worker:1,sequence:22,unit=1ms,epoch=2020-01-01T00:00:00Z", hapax.PopulatorAtomic),
-		"snowflake-22bit-mutex": snowflake("time:40,worker:1,sequence:22,unit=1ms,epoch=2020-01-01T00:00:00Z", hapax.PopulatorMutex),
-		"snowflake-leaf":        snowflake(hapax.LayoutLeaf, hapax.PopulatorAtomic),
+		"snowflake-22bit":       snowflake("time:40,worker:1,sequence:22,unit=1ms,epoch=2020-01-01T00:00:00Z", false),
+		"snowflake-22bit-mutex": snowflake("time:40,worker:1,sequence:22,unit=1ms,epoch=2020-01-01T00:00:00Z", true),
+		"snowflake-leaf":        snowflake(hapax.LayoutLeaf, false),
 	}
 }
 

@@ -68,7 +68,7 @@ func TestAskedForWhenThereIsOne(t *testing.T) {
 }
 
 // granted collects the grants that an issuer took.
-func granted(into *[]hapax.Grant) hapax.Observer {
+func granted(into *[]hapax.Grant) func(hapax.Event) {
 	var mu sync.Mutex
 	return func(e hapax.Event) {
 		mu.Lock()

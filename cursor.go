@@ -9,24 +9,17 @@ import (
 // the end of int64.
 const sealedCursor = MaxMark + 1<<31
 
-// A SequenceStart tells where the sequence begins when the clock enters a new
-// tick. [SequenceZero] is the default; [SequenceContinue] goes on where the last
-// tick stopped; a positive value n begins at random below n. The latter two
-// spread id % n evenly at low rates; numbers skipped cost capacity in that
-// tick. A tick that is entered because the one before is used up begins at 0.
-type SequenceStart int64
-
-// The sequence starts that are not random.
+// The values of SnowflakeOptions.SequenceStart that are not random.
 const (
-	SequenceZero     SequenceStart = 0
-	SequenceContinue SequenceStart = -1
+	SequenceZero     = 0
+	SequenceContinue = -1
 )
 
 // timeline tells how cursors of a line of ticks are built: tick<<bits | sequence.
 // The zero value suits a line of plain numbers.
 type timeline struct {
 	bits  uint8
-	start SequenceStart
+	start int64 // SnowflakeOptions.SequenceStart
 }
 
 // enter returns where issuing goes on at tick: the cursor itself unless it lies
@@ -40,7 +33,7 @@ func (t timeline) enter(cursor, tick int64) int64 {
 	case t.start == SequenceContinue:
 		first |= cursor & (1<<t.bits - 1)
 	case t.start > 0:
-		first |= randomN(int64(t.start))
+		first |= randomN(t.start)
 	}
 	return first
 }

@@ -31,7 +31,9 @@ const (
 	EventRefused        EventKind = "refused"          // the store answered, but what it said cannot be trusted or used: Err
 )
 
-// An Event tells an Observer what happened.
+// An Event tells the Observer of an issuer's options what happened. That is called off the
+// hot path, from several goroutines, with no lock held; it must return soon and must not
+// call the issuer.
 type Event struct {
 	Kind   EventKind
 	Tag    string // of a segment issuer
@@ -43,15 +45,4 @@ type Event struct {
 	By     time.Duration
 	Until  time.Time
 	Err    error
-}
-
-// An Observer receives events. It is called off the hot path, from several
-// goroutines, with no lock held; it must return soon and must not call the
-// issuer.
-type Observer func(Event)
-
-func (o Observer) observe(e Event) {
-	if o != nil {
-		o(e)
-	}
 }

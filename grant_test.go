@@ -113,8 +113,8 @@ func TestAdjoiningGrantOfAnotherLease(t *testing.T) {
 // skipping is a store that extends a lease from above its end.
 type skipping struct{ *memstore.Store }
 
-func (s skipping) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	l, err := s.Store.ExtendWorker(ctx, l, req)
+func (s skipping) ExtendWorker(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	l, err := s.Store.ExtendWorker(ctx, l, layout, term)
 	l.Grant.Lo++
 	return l, err
 }

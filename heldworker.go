@@ -23,7 +23,7 @@ type HoldOptions struct {
 	Lease        time.Duration
 	MaxSkew      time.Duration
 	StoreTimeout time.Duration
-	Observer     Observer
+	Observer     func(Event)
 	Clock        Clock
 
 	// Grant is how long the worker ID may be used at first, which doubles with each

@@ -135,9 +135,9 @@ func (s hosted) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (ha
 	return s.Store.AcquireWorker(ctx, req)
 }
 
-func (s hosted) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	req.Term.Now = s.clock.wall()
-	return s.Store.ExtendWorker(ctx, l, req)
+func (s hosted) ExtendWorker(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	term.Now = s.clock.wall()
+	return s.Store.ExtendWorker(ctx, l, layout, term)
 }
 
 // Holders of one worker ID follow each other on hosts whose clocks differ, by giving it

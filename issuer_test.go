@@ -29,8 +29,8 @@ func (s *deafStore) Allocate(ctx context.Context, tag string, n int64, last hapa
 	return a, err
 }
 
-func (s *deafStore) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	l, err := s.Store.ExtendWorker(context.WithoutCancel(ctx), l, req)
+func (s *deafStore) ExtendWorker(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	l, err := s.Store.ExtendWorker(context.WithoutCancel(ctx), l, layout, term)
 	s.calls++
 	s.wait()
 	return l, err
@@ -81,7 +81,7 @@ func TestIssuingDoesNotAllocate(t *testing.T) {
 	for name, s := range map[string]hapax.Issuer{
 		"segment":         newSegment(t, memstore.New(), hapax.SegmentOptions{Step: 10_000_000, MaxStep: 10_000_000}),
 		"snowflake":       newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Layout: mustLayout(t, wide)}),
-		"mutex snowflake": newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Layout: mustLayout(t, wide), Populator: hapax.PopulatorMutex}),
+		"mutex snowflake": newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Layout: mustLayout(t, wide), Mutex: true}),
 	} {
 		if n := testing.AllocsPerRun(5000, func() {
 			if _, err := s.Next(ctx); err != nil {

@@ -21,15 +21,15 @@ type laned interface {
 
 // lanedIssuers are issuers whose blocks end often.
 func lanedIssuers(t *testing.T, clock hapax.Clock) map[string]laned {
-	snowflake := func(layout string, kind hapax.PopulatorKind) laned {
-		return newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Layout: mustLayout(t, layout), Populator: kind, Clock: clock})
+	snowflake := func(layout string, mutex bool) laned {
+		return newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Layout: mustLayout(t, layout), Mutex: mutex, Clock: clock})
 	}
 	return map[string]laned{
 		"segment":               newSegment(t, memstore.New(), hapax.SegmentOptions{Step: 1000, MaxStep: 5000, Delta: 3, Remainder: 1, Clock: clock}),
-		"snowflake, few a tick": snowflake(narrow, hapax.PopulatorAtomic),
-		"snowflake, a second":   snowflake(coarse, hapax.PopulatorAtomic),
-		"snowflake, wide":       snowflake(wide, hapax.PopulatorAtomic),
-		"snowflake, mutex":      snowflake(narrow, hapax.PopulatorMutex),
+		"snowflake, few a tick": snowflake(narrow, false),
+		"snowflake, a second":   snowflake(coarse, false),
+		"snowflake, wide":       snowflake(wide, false),
+		"snowflake, mutex":      snowflake(narrow, true),
 	}
 }
 

@@ -9,6 +9,11 @@ import (
 	"time"
 )
 
+// A storeClock is a store that has a clock of its own.
+type storeClock interface {
+	StoreTime(ctx context.Context) (time.Time, error)
+}
+
 // A leaseKeeper takes a worker ID from a store and extends its lease, for a Snowflake
 // that issues from the time granted or a HeldWorker that tells others how long they
 // may. Its methods are used by one refill at a time.
@@ -36,7 +41,9 @@ func newLeaseKeeper(workers WorkerStore, opts SnowflakeOptions) leaseKeeper {
 
 func (k *leaseKeeper) observeOn(worker int64, e Event) {
 	e.Pool, e.Worker = k.opts.Pool, worker
-	k.opts.Observer.observe(e)
+	if k.opts.Observer != nil {
+		k.opts.Observer(e)
+	}
 }
 
 // forget gives up the lease, so that the next one begins with a short grant again.
@@ -44,7 +51,7 @@ func (k *leaseKeeper) forget() { k.held, k.span = false, k.opts.Grant }
 
 // checkSkew compares the local clock with the store's, where it has one.
 func (k *leaseKeeper) checkSkew(ctx context.Context) error {
-	clock, ok := k.workers.(StoreClock)
+	clock, ok := k.workers.(storeClock)
 	if !ok {
 		return nil
 	}
@@ -69,7 +76,7 @@ func (k *leaseKeeper) checkSkew(ctx context.Context) error {
 
 // extend asks for more time under the lease. One that is lost is forgotten.
 func (k *leaseKeeper) extend(ctx context.Context) (Lease, error) {
-	lease, err := k.workers.ExtendWorker(ctx, k.lease, ExtendRequest{Layout: k.layout, Term: k.term()})
+	lease, err := k.workers.ExtendWorker(ctx, k.lease, k.layout, k.term())
 	switch {
 	case errors.Is(err, ErrLeaseLost):
 		k.forget()

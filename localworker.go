@@ -19,20 +19,20 @@ func (w *localWorker) AcquireWorker(_ context.Context, req AcquireRequest) (Leas
 	}
 	w.mark = latest + int64(req.Term.Ahead/req.Layout.Unit()) + 1
 	lease := Lease{Pool: req.Pool, Worker: req.Workers.Lo, Token: 1, Holder: req.Holder, From: w.mark, Grant: Grant{w.mark, w.mark}}
-	return w.ExtendWorker(context.Background(), lease, ExtendRequest{req.Layout, req.Term})
+	return w.ExtendWorker(context.Background(), lease, req.Layout, req.Term)
 }
 
-func (w *localWorker) ExtendWorker(_ context.Context, lease Lease, req ExtendRequest) (Lease, error) {
-	end := req.Layout.EndTick()
+func (w *localWorker) ExtendWorker(_ context.Context, lease Lease, layout Layout, term Term) (Lease, error) {
+	end := layout.EndTick()
 	if w.mark >= end {
 		return lease, ErrTimeExhausted
 	}
-	to, err := req.Layout.TickOf(req.Term.Now.Add(req.Term.Length))
+	to, err := layout.TickOf(term.Now.Add(term.Length))
 	if err != nil {
 		to = end
 	}
 	lease.Grant = Grant{w.mark, min(max(to, w.mark+1), end)}
-	lease.Expires = req.Term.Now.Add(req.Term.TTL).Truncate(time.Millisecond)
+	lease.Expires = term.Now.Add(term.TTL).Truncate(time.Millisecond)
 	w.mark = lease.Grant.Hi
 	return lease, nil
 }

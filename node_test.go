@@ -19,8 +19,8 @@ type twoNodes struct {
 	sealed int64
 }
 
-func (s *twoNodes) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	l, err := s.Store.ExtendWorker(ctx, lease, req)
+func (s *twoNodes) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	l, err := s.Store.ExtendWorker(ctx, lease, layout, term)
 	if err == nil && !s.lost {
 		s.lost = true
 		return lease, hapax.ErrStoreUnavailable

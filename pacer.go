@@ -76,7 +76,7 @@ func (p *pacer) runLocked(s *Snowflake) bool {
 // open raises the limit of single adds as far as the clock, the grant and the
 // current rate allow.
 func (p *pacer) open(s *Snowflake, r *stretch) {
-	if s.opts.Populator != PopulatorAtomic {
+	if s.opts.Mutex {
 		return
 	}
 	tick, err := s.tick()
@@ -163,7 +163,7 @@ func (p *pacer) step(s *Snowflake, r *stretch, tick int64, open bool) (ended boo
 	case ended:
 		r.limit.Store(0)
 		p.running, p.idle = false, 0
-	case open && s.opts.Populator == PopulatorAtomic:
+	case open && !s.opts.Mutex:
 		p.openLocked(s, r, tick)
 	}
 	p.mu.Unlock()

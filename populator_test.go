@@ -131,7 +131,7 @@ func TestPopulatorsAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		line := timeline{
 			bits:  uint8(rapid.IntRange(0, 22).Draw(t, "bits")),
-			start: rapid.SampledFrom([]SequenceStart{SequenceZero, SequenceContinue}).Draw(t, "start"),
+			start: rapid.SampledFrom([]int64{SequenceZero, SequenceContinue}).Draw(t, "start"),
 		}
 		first := rapid.Int64Range(0, 1<<30).Draw(t, "first")
 		a, m := populators["atomic"](line, first), populators["mutex"](line, first)

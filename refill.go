@@ -85,7 +85,7 @@ func (s *Snowflake) newStretch(l Lease, first int64) *stretch {
 	r.next.Store(first)
 	r.reach(l.Grant, s.end)
 	r.pop = &r.cursor
-	if s.opts.Populator == PopulatorMutex {
+	if s.opts.Mutex {
 		r.pop = &mutexCursor{timeline: s.line, next: first}
 	}
 	enc, err := s.layout.encoder(l.Worker, s.opts.Fields)

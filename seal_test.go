@@ -16,8 +16,8 @@ type firm struct {
 	from, sealed int64
 }
 
-func (s *firm) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	l, err := s.Store.ExtendWorker(ctx, l, req)
+func (s *firm) ExtendWorker(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	l, err := s.Store.ExtendWorker(ctx, l, layout, term)
 	l.From, s.from = l.Grant.Lo, l.Grant.Lo
 	return l, err
 }

@@ -29,7 +29,7 @@ type SegmentOptions struct {
 	StoreTimeout time.Duration
 
 	// Observer, if set, receives events.
-	Observer Observer
+	Observer func(Event)
 
 	// Clock is where the time is read; default SystemClock.
 	Clock Clock
@@ -147,7 +147,9 @@ func (o SegmentOptions) definition(tag string) (Tag, error) {
 
 func (s *Segment) observe(e Event) {
 	e.Tag = s.tag
-	s.opts.Observer.observe(e)
+	if s.opts.Observer != nil {
+		s.opts.Observer(e)
+	}
 }
 
 // ready waits for the first grant.

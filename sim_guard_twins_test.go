@@ -75,9 +75,9 @@ func (s before) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (ha
 	return s.Store.AcquireWorker(ctx, req)
 }
 
-func (s before) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+func (s before) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	if err := s.guard.Ping(ctx); err != nil {
 		return lease, err
 	}
-	return s.Store.ExtendWorker(ctx, lease, req)
+	return s.Store.ExtendWorker(ctx, lease, layout, term)
 }

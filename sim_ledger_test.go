@@ -49,8 +49,8 @@ func (r *recorder) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) 
 	return l, err
 }
 
-func (r *recorder) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	l, err := r.Store.ExtendWorker(ctx, lease, req)
+func (r *recorder) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	l, err := r.Store.ExtendWorker(ctx, lease, layout, term)
 	r.note(witness.WorkerLine(lease.Pool, l.Worker), l.Grant, err)
 	return l, err
 }

@@ -260,10 +260,10 @@ func (p *process) open(ctx context.Context, line string) (hapax.Issuer, error) {
 	opts := hapax.SnowflakeOptions{
 		Layout: n.world.layout, Workers: n.workers, Holder: n.holder, Clock: n.clock,
 		Grant: 4 * time.Second, MaxGrant: 20 * time.Second, Lease: 5 * time.Second,
-		KeepWarm: n.id%2 == 0, SequenceStart: hapax.SequenceStart(n.id%3 - 1),
+		KeepWarm: n.id%2 == 0, SequenceStart: int64(n.id%3 - 1),
 	}
 	if n.id%3 == 2 {
-		opts.Populator = hapax.PopulatorMutex
+		opts.Mutex = true
 	}
 	if n.world.twin.open != nil {
 		return n.world.twin.open(ctx, p, opts)

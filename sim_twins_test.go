@@ -220,7 +220,7 @@ func (p *plain) refill(ctx context.Context, now int64) error {
 	to := now + 2000
 	term := hapax.Term{Now: wall, Length: 2000 * unit, Ahead: 10 * unit, TTL: 5 * time.Second}
 	if p.held {
-		l, err := p.store.ExtendWorker(ctx, p.lease, hapax.ExtendRequest{Layout: p.opts.Layout, Term: term})
+		l, err := p.store.ExtendWorker(ctx, p.lease, p.opts.Layout, term)
 		switch {
 		case err == nil && p.fault == "reused cursor":
 			p.lease = l // the cursor stays, also where the grant is not adjacent
@@ -393,12 +393,12 @@ func workerRow(ctx context.Context, s *memstore.Store, pool string, id int64) (r
 // unfenced extends whatever lease there is.
 type unfenced struct{ *memstore.Store }
 
-func (s unfenced) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+func (s unfenced) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	workers, err := s.Store.Workers(ctx, lease.Pool)
 	if err != nil {
 		return lease, err
 	}
-	to, err := req.Layout.TickOf(req.Term.Now.Add(req.Term.Length))
+	to, err := layout.TickOf(term.Now.Add(term.Length))
 	if err != nil {
 		return lease, err
 	}

@@ -29,11 +29,11 @@ func TestSnowflakeMaxBehind(t *testing.T) {
 }
 
 func TestSnowflakeClockSteps(t *testing.T) {
-	for _, kind := range []hapax.PopulatorKind{hapax.PopulatorAtomic, hapax.PopulatorMutex} {
-		bubble(t, "continue/"+string(kind), func(t *testing.T) {
+	for kind, mutex := range map[string]bool{"atomic": false, "mutex": true} {
+		bubble(t, "continue/"+kind, func(t *testing.T) {
 			var ev events
 			clock := newTestClock()
-			s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: clock, Observer: ev.observe, Populator: kind})
+			s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: clock, Observer: ev.observe, Mutex: mutex})
 			var last hapax.ID
 			for i, step := range []time.Duration{0, -time.Hour, time.Second, time.Hour, -time.Second, 2 * time.Hour, -3 * time.Hour} {
 				clock.step(step)
@@ -50,9 +50,9 @@ func TestSnowflakeClockSteps(t *testing.T) {
 				t.Error("no rollback was announced")
 			}
 		})
-		bubble(t, "refuse/"+string(kind), func(t *testing.T) {
+		bubble(t, "refuse/"+kind, func(t *testing.T) {
 			clock := newTestClock()
-			s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: clock, OnRollback: hapax.RollbackRefuse, Populator: kind})
+			s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Clock: clock, OnRollback: hapax.RollbackRefuse, Mutex: mutex})
 			last := next(t, s)
 			clock.step(-time.Minute)
 			time.Sleep(2 * time.Millisecond) // the pacer looks every millisecond

@@ -10,15 +10,6 @@ import (
 // fixedGrant is the grant of the only worker of its range.
 const fixedGrant = 3 * time.Second
 
-// A PopulatorKind names the part that produces tick and sequence.
-type PopulatorKind string
-
-// The populators. Both issue the same numbers.
-const (
-	PopulatorAtomic PopulatorKind = "atomic" // lock-free, the default
-	PopulatorMutex  PopulatorKind = "mutex"  // one lock; several times slower, and plain to read
-)
-
 // A RollbackPolicy tells what an issuer does while the wall clock is behind
 // what it was.
 type RollbackPolicy string
@@ -69,11 +60,16 @@ type SnowflakeOptions struct {
 	// that a burst can use ticks just past; default 0.
 	MaxAhead, MaxBehind time.Duration
 
-	// SequenceStart is where the sequence begins in a tick; default 0.
-	SequenceStart SequenceStart
+	// SequenceStart is where the sequence begins when the clock enters a new tick:
+	// SequenceZero, the default; SequenceContinue, where the last tick stopped; or for
+	// n > 0 at random below n. The latter two spread id % n evenly at low rates; numbers
+	// skipped cost capacity in that tick. A tick that is entered because the one before
+	// is used up begins at 0.
+	SequenceStart int64
 
-	// Populator chooses the populator; default PopulatorAtomic.
-	Populator PopulatorKind
+	// Mutex makes the same numbers under one lock: several times slower, and plain to
+	// read.
+	Mutex bool
 
 	// OnRollback chooses what to do while the wall clock is behind; default
 	// RollbackContinue.
@@ -90,7 +86,7 @@ type SnowflakeOptions struct {
 	StoreTimeout time.Duration
 
 	// Observer, if set, receives events.
-	Observer Observer
+	Observer func(Event)
 
 	// Clock is where the time is read; default SystemClock.
 	Clock Clock
@@ -156,15 +152,8 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 			return o, &ValueError{d.name, *d.value, fmt.Sprintf("%v to %v", d.least, d.most), ErrInvalidArgument}
 		}
 	}
-	if perTick := o.Layout.PerTick(); o.SequenceStart < SequenceContinue || int64(o.SequenceStart) > perTick {
-		return o, &ValueError{"sequence_start", int64(o.SequenceStart), fmt.Sprintf("zero, continue, or random below 1 to %d", perTick), ErrInvalidArgument}
-	}
-	switch o.Populator {
-	case "":
-		o.Populator = PopulatorAtomic
-	case PopulatorAtomic, PopulatorMutex:
-	default:
-		return o, &ValueError{"populator", string(o.Populator), `"atomic" or "mutex"`, ErrInvalidArgument}
+	if perTick := o.Layout.PerTick(); o.SequenceStart < SequenceContinue || o.SequenceStart > perTick {
+		return o, &ValueError{"sequence_start", o.SequenceStart, fmt.Sprintf("zero, continue, or random below 1 to %d", perTick), ErrInvalidArgument}
 	}
 	switch o.OnRollback {
 	case "":

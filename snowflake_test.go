@@ -94,7 +94,6 @@ func TestSnowflakeOptionsAreChecked(t *testing.T) {
 		"grant above its maximum":  {hapax.SnowflakeOptions{Grant: time.Hour, MaxGrant: time.Minute}, "max_grant"},
 		"negative lead":            {hapax.SnowflakeOptions{MaxAhead: -1}, "max_ahead"},
 		"sequence start too large": {hapax.SnowflakeOptions{SequenceStart: 4097}, "sequence_start"},
-		"unknown populator":        {hapax.SnowflakeOptions{Populator: "spin"}, "populator"},
 		"unknown policy":           {hapax.SnowflakeOptions{OnRollback: "panic"}, "on_rollback"},
 		"unknown constant":         {hapax.SnowflakeOptions{Fields: hapax.Fields{{Name: "rack", Value: 1}}}, "field"},
 		"bad pool":                 {hapax.SnowflakeOptions{Pool: "a\nb"}, "pool"},
@@ -113,10 +112,10 @@ func TestSnowflakeOptionsAreChecked(t *testing.T) {
 }
 
 func TestSnowflakeNumbersAreUniqueAndRise(t *testing.T) {
-	for _, kind := range []hapax.PopulatorKind{hapax.PopulatorAtomic, hapax.PopulatorMutex} {
+	for kind, mutex := range map[string]bool{"atomic": false, "mutex": true} {
 		for _, layout := range []string{"leaf", wide, "js-safe-53"} {
-			t.Run(string(kind)+"/"+layout[:4], func(t *testing.T) {
-				s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Layout: mustLayout(t, layout), Populator: kind, Grant: 20 * time.Millisecond, MaxGrant: 40 * time.Millisecond})
+			t.Run(kind+"/"+layout[:4], func(t *testing.T) {
+				s := newSnowflake(t, memstore.New(), hapax.SnowflakeOptions{Layout: mustLayout(t, layout), Mutex: mutex, Grant: 20 * time.Millisecond, MaxGrant: 40 * time.Millisecond})
 				const callers, each = 6, 3000
 				got := make([][]hapax.ID, callers)
 				var wg sync.WaitGroup

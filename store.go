@@ -3,7 +3,6 @@ package hapax
 import (
 	"context"
 	"fmt"
-	"time"
 	"unicode/utf8"
 )
 
@@ -195,7 +194,9 @@ type SegmentStore interface {
 }
 
 // WorkerStore grants stretches of the timelines of a pool's worker IDs. The
-// rules of concurrency and of unknown outcomes are those of [SegmentStore].
+// rules of concurrency and of unknown outcomes are those of [SegmentStore]. Where it also
+// has a method StoreTime(context.Context) (time.Time, error), as a store with a clock of
+// its own has, an issuer refuses to start while that clock and its own differ too much.
 type WorkerStore interface {
 	// AcquireWorker takes a worker ID that is free and whose granted time is
 	// over, and grants it a stretch of its timeline. ErrLayoutMismatch,
@@ -206,16 +207,10 @@ type WorkerStore interface {
 	// [lease.Grant.Hi, mark), also where an earlier extension whose answer was
 	// lost had raised it already. ErrLeaseLost; ErrStoreRolledBack where only a
 	// store that went back explains the row.
-	ExtendWorker(ctx context.Context, lease Lease, req ExtendRequest) (Lease, error)
+	ExtendWorker(ctx context.Context, lease Lease, layout Layout, term Term) (Lease, error)
 
 	// SealWorker ends the lease and lowers the mark from lease.Grant.Hi to last,
 	// which is at or above every tick issued. It does nothing and returns
 	// ErrLeaseLost unless fencing token, key and mark are still the lease's.
 	SealWorker(ctx context.Context, lease Lease, last int64) error
-}
-
-// A StoreClock is implemented by stores that have a clock of their own.
-type StoreClock interface {
-	// StoreTime returns the store's current time.
-	StoreTime(ctx context.Context) (time.Time, error)
 }

@@ -35,12 +35,6 @@ type AcquireRequest struct {
 	Term    Term
 }
 
-// An ExtendRequest says how far a lease should reach.
-type ExtendRequest struct {
-	Layout Layout // the pool's
-	Term   Term
-}
-
 // A Term is the time that a grant on a worker's timeline is for.
 type Term struct {
 	Now    time.Time     // the issuer's clock

@@ -154,12 +154,12 @@ func TestExtendRefusesALowerMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	backup := store.Snapshot()
-	extend := hapax.ExtendRequest{Layout: leaf, Term: hapax.Term{Now: time.Now(), Length: time.Minute, TTL: time.Minute}}
-	if lease, err = store.ExtendWorker(ctx, lease, extend); err != nil {
+	term := hapax.Term{Now: time.Now(), Length: time.Minute, TTL: time.Minute}
+	if lease, err = store.ExtendWorker(ctx, lease, leaf, term); err != nil {
 		t.Fatal(err)
 	}
 	store.Restore(backup)
-	if l, err := store.ExtendWorker(ctx, lease, extend); !errors.Is(err, hapax.ErrStoreRolledBack) {
+	if l, err := store.ExtendWorker(ctx, lease, leaf, term); !errors.Is(err, hapax.ErrStoreRolledBack) {
 		t.Errorf("extended to %+v, error %v", l, err)
 	}
 }

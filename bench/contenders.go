@@ -56,23 +56,23 @@ func hapaxContenders(ctx context.Context) ([]contender, error) {
 	}
 	for _, s := range []struct {
 		name, layout, note string
-		populator          hapax.PopulatorKind
+		mutex              bool
 	}{
-		{"hapax `Snowflake`, 22 sequence bits", wideLayout, "target: 1.3 ×", hapax.PopulatorAtomic},
-		{"hapax `Snowflake`, 22 sequence bits, mutex populator", wideLayout, "", hapax.PopulatorMutex},
-		{"hapax `Snowflake`, `leaf`", hapax.LayoutLeaf, "target: 99 % of the ceiling", hapax.PopulatorAtomic},
-		{"hapax `Snowflake`, `leaf`, mutex populator", hapax.LayoutLeaf, "", hapax.PopulatorMutex},
+		{"hapax `Snowflake`, 22 sequence bits", wideLayout, "target: 1.3 ×", false},
+		{"hapax `Snowflake`, 22 sequence bits, mutex populator", wideLayout, "", true},
+		{"hapax `Snowflake`, `leaf`", hapax.LayoutLeaf, "target: 99 % of the ceiling", false},
+		{"hapax `Snowflake`, `leaf`, mutex populator", hapax.LayoutLeaf, "", true},
 	} {
 		layout, err := hapax.ParseLayout(s.layout)
 		if err != nil {
 			return nil, err
 		}
-		issuer, err := hapax.NewSnowflake(ctx, memstore.New(), hapax.SnowflakeOptions{Layout: layout, Populator: s.populator})
+		issuer, err := hapax.NewSnowflake(ctx, memstore.New(), hapax.SnowflakeOptions{Layout: layout, Mutex: s.mutex})
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, contender{s.name, snowflakeWorker(issuer), issuer.Close, layout.PerSecond(), s.note})
-		if s.layout == wideLayout && s.populator == hapax.PopulatorAtomic {
+		if s.layout == wideLayout && !s.mutex {
 			list = append(list, contender{"hapax `Snowflake.Lane`, 22 sequence bits", laneWorker(issuer.Lane), issuer.Close, layout.PerSecond(), "target: 1 ×, and 0.6 × that on all cores"})
 			list = append(list, batchContender("hapax `Snowflake.NextN(1024)`, 22 sequence bits", issuer, layout.PerSecond()))
 		}

@@ -82,7 +82,7 @@ type Stats struct {
 }
 
 // A Client talks to one or several servers. Its methods are safe for concurrent
-// use. It implements driver.Store and hapax.StoreClock; tags are administered
+// use. It implements driver.Store and driver.Clock; tags are administered
 // with its methods CreateTag (with hapax.CreateExplicit), UpdateTag and
 // DeleteTag.
 type Client struct {

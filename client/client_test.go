@@ -284,12 +284,12 @@ func TestLostExtension(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy.CutReply(testservers.Contains("LeaseService/ExtendWorker"))
-	req := hapax.ExtendRequest{Term: hapax.Term{Length: time.Minute}}
-	if _, err := c.ExtendWorker(ctx, lease, req); !errors.Is(err, hapax.ErrStoreUnavailable) {
+	term := hapax.Term{Length: time.Minute}
+	if _, err := c.ExtendWorker(ctx, lease, hapax.Layout{}, term); !errors.Is(err, hapax.ErrStoreUnavailable) {
 		t.Fatalf("a lost extension: %v; want ErrStoreUnavailable", err)
 	}
-	req.Term.Length = 10 * time.Second
-	again, err := c.ExtendWorker(ctx, lease, req)
+	term.Length = 10 * time.Second
+	again, err := c.ExtendWorker(ctx, lease, hapax.Layout{}, term)
 	if err != nil || again.Grant.Lo != lease.Grant.Hi || again.Grant.Len() < 40_000 {
 		t.Errorf("after a lost extension: %v, %v; want what was lost, behind %v", again.Grant, err, lease.Grant)
 	}

@@ -94,9 +94,9 @@ func (c clocked) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (h
 	return c.Client.AcquireWorker(ctx, req)
 }
 
-func (c clocked) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	c.tell("under "+string(l.Key), req.Term)
-	return c.Client.ExtendWorker(ctx, l, req)
+func (c clocked) ExtendWorker(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	c.tell("under "+string(l.Key), term)
+	return c.Client.ExtendWorker(ctx, l, layout, term)
 }
 
 // clockedStore is the server's end.
@@ -111,14 +111,14 @@ func (s clockedStore) AcquireWorker(ctx context.Context, req hapax.AcquireReques
 	return s.Store.AcquireWorker(ctx, req)
 }
 
-func (s clockedStore) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	s.set("under "+string(l.Key), &req.Term)
+func (s clockedStore) ExtendWorker(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	s.set("under "+string(l.Key), &term)
 	if pools, err := s.Pools(ctx); err == nil {
 		for _, p := range pools {
-			if p.Name == l.Pool || req.Layout.IsZero() {
-				req.Layout, _ = hapax.ParseLayout(p.Layout)
+			if p.Name == l.Pool || layout.IsZero() {
+				layout, _ = hapax.ParseLayout(p.Layout)
 			}
 		}
 	}
-	return s.Store.ExtendWorker(ctx, l, req)
+	return s.Store.ExtendWorker(ctx, l, layout, term)
 }

@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	_ driver.Store     = (*Client)(nil)
-	_ hapax.StoreClock = (*Client)(nil)
+	_ driver.Store = (*Client)(nil)
+	_ driver.Clock = (*Client)(nil)
 )
 
 // maxPage is how many tags a server lists at once.
@@ -190,8 +190,8 @@ func (c *Client) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (h
 }
 
 // ExtendWorker implements hapax.WorkerStore.
-func (c *Client) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	m := wire.NewExtendRequest(lease, req)
+func (c *Client) ExtendWorker(ctx context.Context, lease hapax.Lease, _ hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	m := &hapaxv1.ExtendWorkerRequest{Lease: wire.NewLease(lease), Term: wire.NewTerm(term)}
 	res, err := call(ctx, c, leasing, func(ctx context.Context, s *server) (*hapaxv1.ExtendWorkerResponse, error) {
 		return s.lease.ExtendWorker(ctx, m)
 	})

@@ -118,7 +118,7 @@ func (t *Tree) wrote(raw []byte) bool {
 }
 
 // ExtendWorker implements hapax.WorkerStore.
-func (t *Tree) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+func (t *Tree) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	if err := t.enter(ctx); err != nil {
 		return lease, err
 	}
@@ -126,11 +126,11 @@ func (t *Tree) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.Ex
 	if !t.held {
 		return lease, fmt.Errorf("%w: worker ID %d", hapax.ErrLeaseLost, t.worker)
 	}
-	next, err := t.Leases.ExtendWorker(ctx, lease, req)
+	next, err := t.Leases.ExtendWorker(ctx, lease, layout, term)
 	if err != nil {
 		return lease, err
 	}
-	if err := t.granted(ctx, next, req.Term.Now); err != nil {
+	if err := t.granted(ctx, next, term.Now); err != nil {
 		return lease, err
 	}
 	return next, nil

@@ -346,17 +346,16 @@ func testSomebodyWrites(t *testing.T, e *tree) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	extend := hapax.ExtendRequest{Layout: req.Layout, Term: req.Term}
-	extend.Term.Now = now.Add(2 * time.Second)
-	if lease, err = tr.ExtendWorker(t.Context(), lease, extend); err != nil {
+	req.Term.Now = now.Add(2 * time.Second)
+	if lease, err = tr.ExtendWorker(t.Context(), lease, req.Layout, req.Term); err != nil {
 		t.Fatal(err)
 	}
 	e.set(t, address+"-0000000000", leafData(address, now))
-	extend.Term.Now = now.Add(4 * time.Second)
-	if _, err = tr.ExtendWorker(t.Context(), lease, extend); !errors.Is(err, hapax.ErrStoreUnsafe) {
+	req.Term.Now = now.Add(4 * time.Second)
+	if _, err = tr.ExtendWorker(t.Context(), lease, req.Layout, req.Term); !errors.Is(err, hapax.ErrStoreUnsafe) {
 		t.Errorf("error is %v; want ErrStoreUnsafe", err)
 	}
-	if _, err = tr.ExtendWorker(t.Context(), lease, extend); !errors.Is(err, hapax.ErrLeaseLost) {
+	if _, err = tr.ExtendWorker(t.Context(), lease, req.Layout, req.Term); !errors.Is(err, hapax.ErrLeaseLost) {
 		t.Errorf("then: %v; want ErrLeaseLost", err)
 	}
 	if !strings.Contains(e.get(t, address+"-0000000000"), fmt.Sprint(now.UnixMilli())) {
@@ -375,7 +374,7 @@ func testNodeRemoved(t *testing.T, e *tree) {
 		t.Fatal(err)
 	}
 	req.Term.Now = req.Term.Now.Add(2 * time.Second)
-	if _, err := tr.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{Layout: req.Layout, Term: req.Term}); !errors.Is(err, hapax.ErrStoreReplaced) {
+	if _, err := tr.ExtendWorker(t.Context(), lease, req.Layout, req.Term); !errors.Is(err, hapax.ErrStoreReplaced) {
 		t.Errorf("extending: %v; want ErrStoreReplaced", err)
 	}
 	req.Term.Now = req.Term.Now.Add(time.Minute)
@@ -475,7 +474,7 @@ func testSameIDTwice(t *testing.T, e *tree) {
 		t.Fatalf("the second was granted %v after %v, error %v", second.Grant, first.Grant, err)
 	}
 	req := request(a, now.Add(2*time.Second))
-	if l, err := a.ExtendWorker(t.Context(), first, hapax.ExtendRequest{Layout: req.Layout, Term: req.Term}); err == nil {
+	if l, err := a.ExtendWorker(t.Context(), first, req.Layout, req.Term); err == nil {
 		t.Errorf("the first was granted %v too", l.Grant)
 	}
 }

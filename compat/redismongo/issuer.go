@@ -92,7 +92,7 @@ type Options struct {
 	// Observer, if set, receives events: EventStoreLost and EventStoreBack for
 	// Redis, EventGrant for segments that Redis got, EventRefused for those that
 	// cannot be used, and what the process's own buffer has to tell.
-	Observer hapax.Observer
+	Observer func(hapax.Event)
 }
 
 func (o Options) withDefaults() (Options, error) {

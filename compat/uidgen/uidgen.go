@@ -115,7 +115,7 @@ type Options struct {
 	Holder string
 
 	// Observer, if set, receives events.
-	Observer hapax.Observer
+	Observer func(hapax.Event)
 }
 
 func (o Options) snowflake() (hapax.SnowflakeOptions, error) {

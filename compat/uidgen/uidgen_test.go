@@ -355,11 +355,11 @@ type awayStore struct {
 	until time.Time
 }
 
-func (s *awayStore) ExtendWorker(ctx context.Context, l hapax.Lease, r hapax.ExtendRequest) (hapax.Lease, error) {
+func (s *awayStore) ExtendWorker(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	if time.Now().Before(s.until) {
 		return l, hapax.ErrStoreUnavailable
 	}
-	return s.WorkerStore.ExtendWorker(ctx, l, r)
+	return s.WorkerStore.ExtendWorker(ctx, l, layout, term)
 }
 
 func TestRejectedPut(t *testing.T) {

@@ -191,21 +191,21 @@ func (w tableWorkers) AcquireWorker(ctx context.Context, req hapax.AcquireReques
 	}
 	return w.ExtendWorker(ctx, hapax.Lease{
 		Pool: req.Pool, Worker: id, Token: 1, Holder: req.Holder, From: from, Grant: hapax.Grant{Lo: from, Hi: from},
-	}, hapax.ExtendRequest{Layout: req.Layout, Term: req.Term})
+	}, req.Layout, req.Term)
 }
 
 // ExtendWorker implements hapax.WorkerStore.
-func (tableWorkers) ExtendWorker(_ context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	lo, end := lease.Grant.Hi, req.Layout.EndTick()
+func (tableWorkers) ExtendWorker(_ context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	lo, end := lease.Grant.Hi, layout.EndTick()
 	if lo >= end {
 		return lease, hapax.ErrTimeExhausted
 	}
-	to, err := req.Layout.TickOf(req.Term.Now.Add(req.Term.Length))
+	to, err := layout.TickOf(term.Now.Add(term.Length))
 	if err != nil {
 		to = end
 	}
 	lease.Grant = hapax.Grant{Lo: lo, Hi: min(max(to, lo+1), end)}
-	lease.Expires = req.Term.Now.Add(req.Term.TTL).Truncate(time.Millisecond)
+	lease.Expires = term.Now.Add(term.TTL).Truncate(time.Millisecond)
 	return lease, nil
 }
 

@@ -184,7 +184,7 @@ func (w idOnly) run(g generator) error {
 			return errors.Join(err, tickErr)
 		case <-time.After(w.Grant / 2):
 			within, cancel := context.WithTimeout(ctx, w.Grant/2)
-			if more, err := c.ExtendWorker(within, lease, hapax.ExtendRequest{Layout: layout, Term: term()}); err == nil {
+			if more, err := c.ExtendWorker(within, lease, layout, term()); err == nil {
 				lease = more
 			}
 			cancel()

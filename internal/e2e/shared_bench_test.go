@@ -60,9 +60,7 @@ func benchmarkWorker(b *testing.B, store driver.Store) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		lease, err = store.ExtendWorker(b.Context(), lease, hapax.ExtendRequest{
-			Layout: layout, Term: hapax.Term{Now: time.Now(), Length: time.Minute, TTL: time.Minute},
-		})
+		lease, err = store.ExtendWorker(b.Context(), lease, layout, hapax.Term{Now: time.Now(), Length: time.Minute, TTL: time.Minute})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -42,9 +42,9 @@ func (s Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) err
 	return err
 }
 
-// StoreTime implements hapax.StoreClock for stores that do.
+// StoreTime implements driver.Clock for stores that do.
 func (s Store) StoreTime(ctx context.Context) (time.Time, error) {
-	if clock, ok := s.Store.(hapax.StoreClock); ok {
+	if clock, ok := s.Store.(driver.Clock); ok {
 		return clock.StoreTime(ctx)
 	}
 	return time.Time{}, hapax.ErrNotSupported

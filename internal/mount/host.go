@@ -50,7 +50,7 @@ type Host struct {
 	Use map[string]service.PoolConfig
 
 	// Observer, if a mount sets it, hears of the events of the server's own service.
-	Observer hapax.Observer
+	Observer func(hapax.Event)
 
 	// Marks are service.Options.Marks.
 	Marks map[string]func(ctx context.Context, tag string) (int64, error)

@@ -53,7 +53,7 @@ type Rows[T Table] struct {
 
 // OpenRows brings a service over the tables of a system, which open opens with the
 // node's witness. They need not answer yet.
-func OpenRows[T Table](ctx context.Context, h *Host, system, name string, open func(context.Context, TableOptions) (T, error), observer hapax.Observer) (*Rows[T], *service.Service, error) {
+func OpenRows[T Table](ctx context.Context, h *Host, system, name string, open func(context.Context, TableOptions) (T, error), observer func(hapax.Event)) (*Rows[T], *service.Service, error) {
 	w, err := h.Witness(system)
 	if err != nil {
 		return nil, nil, err

@@ -51,9 +51,9 @@ func NewLateStore() *LateStore {
 	return &LateStore{none}
 }
 
-// StoreTime implements hapax.StoreClock for stores that do.
+// StoreTime implements driver.Clock for stores that do.
 func (s *LateStore) StoreTime(ctx context.Context) (time.Time, error) {
-	clock, ok := s.Store.(hapax.StoreClock)
+	clock, ok := s.Store.(driver.Clock)
 	if !ok {
 		return time.Time{}, hapax.ErrNotSupported
 	}

@@ -78,6 +78,7 @@ func (s *Service) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Creat
 	}
 	s.mu.Lock()
 	delete(s.refused, t.Name)
+	delete(s.absent, t.Name)
 	if s.live >= 0 {
 		s.live++
 	}

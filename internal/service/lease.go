@@ -136,17 +136,18 @@ func (s *Service) acquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 	return lease, err
 }
 
-// ExtendWorker extends a client's lease. ErrLeaseLost.
-func (s *Service) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+// ExtendWorker extends a client's lease, by the layout that the store has frozen. ErrLeaseLost.
+func (s *Service) ExtendWorker(ctx context.Context, lease hapax.Lease, _ hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	layout, err := admin(ctx, s, func(ctx context.Context) (hapax.Layout, error) { return s.frozenLayout(ctx, lease.Pool) })
 	if err != nil {
 		return lease, err
 	}
-	req.Layout = layout
-	if req.Term, err = s.term(lease.Pool, layout, req.Term); err != nil {
+	if term, err = s.term(lease.Pool, layout, term); err != nil {
 		return lease, err
 	}
-	extended, err := admin(ctx, s, func(ctx context.Context) (hapax.Lease, error) { return s.store.ExtendWorker(s.leased(ctx), lease, req) })
+	extended, err := admin(ctx, s, func(ctx context.Context) (hapax.Lease, error) {
+		return s.store.ExtendWorker(s.leased(ctx), lease, layout, term)
+	})
 	switch {
 	case err == nil:
 		auth.FromContext(ctx).NoteLease(extended)

@@ -340,16 +340,16 @@ func TestTheServerDecidesATerm(t *testing.T) {
 		}
 
 		time.Sleep(time.Second)
-		more, err := s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{Term: greedy})
+		more, err := s.ExtendWorker(t.Context(), lease, hapax.Layout{}, greedy)
 		if err != nil || more.Grant.Lo != lease.Grant.Hi || more.Grant.Len() != 1000 {
 			t.Errorf("a second later, an extension: %+v, %v; want 1000 ticks behind %v", more, err, lease.Grant)
 		}
-		if _, err := s.ExtendWorker(t.Context(), more, hapax.ExtendRequest{Term: hapax.Term{Length: 48 * time.Hour}}); !errors.Is(err, hapax.ErrInvalidArgument) {
+		if _, err := s.ExtendWorker(t.Context(), more, hapax.Layout{}, hapax.Term{Length: 48 * time.Hour}); !errors.Is(err, hapax.ErrInvalidArgument) {
 			t.Errorf("an extension by two days: %v", err)
 		}
 		stranger := more
 		stranger.Pool = "elsewhere"
-		if _, err := s.ExtendWorker(t.Context(), stranger, hapax.ExtendRequest{Term: greedy}); !errors.Is(err, hapax.ErrPoolNotFound) {
+		if _, err := s.ExtendWorker(t.Context(), stranger, hapax.Layout{}, greedy); !errors.Is(err, hapax.ErrPoolNotFound) {
 			t.Errorf("an extension in a pool that was never used: %v", err)
 		}
 	})
@@ -371,7 +371,7 @@ func TestTheServiceKnowsTheLayout(t *testing.T) {
 		if err != nil || lease.Grant.Hi != layout.EndTick() {
 			t.Fatalf("%+v, %v; the last tick is %d", lease, err, layout.EndTick()-1)
 		}
-		if _, err := s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{Term: req.Term}); !errors.Is(err, hapax.ErrTimeExhausted) {
+		if _, err := s.ExtendWorker(t.Context(), lease, hapax.Layout{}, req.Term); !errors.Is(err, hapax.ErrTimeExhausted) {
 			t.Errorf("an extension beyond the end: %v", err)
 		}
 		req.Holder = "another"

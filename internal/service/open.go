@@ -131,13 +131,7 @@ func (s *Service) knownLocked(tag string) (*attempt, error) {
 	if s.closed {
 		return nil, hapax.ErrClosed
 	}
-	if r, ok := s.refused[tag]; ok {
-		if time.Now().Before(r.until) {
-			return nil, r.err
-		}
-		delete(s.refused, tag)
-	}
-	return s.opening[tag], nil
+	return s.opening[tag], s.refused.of(tag)
 }
 
 // run carries out an attempt. It outlasts the callers that wait for it by a
@@ -158,7 +152,7 @@ func (s *Service) run(ctx context.Context, a *attempt, tag string) {
 	case a.err == nil:
 		s.tags.add(a.line)
 	case isDefinite(a.err):
-		s.refuseLocked(tag, a.err)
+		s.refused.add(tag, a.err)
 	}
 	s.mu.Unlock()
 	close(a.done)
@@ -171,21 +165,6 @@ func (s *Service) run(ctx context.Context, a *attempt, tag string) {
 func isDefinite(err error) bool {
 	_, gaveUp := errors.AsType[*hapax.WaitError](err)
 	return !gaveUp && !watch.IsAway(err) && !isPersonal(err)
-}
-
-// refuse remembers for a moment that a tag cannot be used, so that the store is
-// not asked by every call.
-func (s *Service) refuse(tag string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refuseLocked(tag, err)
-}
-
-func (s *Service) refuseLocked(tag string, err error) {
-	if len(s.refused) >= maxRefusals {
-		clear(s.refused)
-	}
-	s.refused[tag] = refusal{err, time.Now().Add(refusalLife)}
 }
 
 // open learns what the tag is, creates it at first use, and returns its line.

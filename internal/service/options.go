@@ -112,7 +112,7 @@ type Options struct {
 	StoreWarnings func() map[string]int
 
 	// Observer, if set, receives the events of all issuers, too.
-	Observer hapax.Observer
+	Observer func(hapax.Event)
 
 	// Beside are services of foreign systems in the same server, by name; Readiness
 	// tells of them, too.
@@ -374,7 +374,14 @@ func (c PoolConfig) options(layout hapax.Layout) (hapax.SnowflakeOptions, error)
 	o := hapax.SnowflakeOptions{
 		Lease: c.Lease, Grant: c.Grant, MaxGrant: c.MaxGrant,
 		MaxAhead: c.MaxAhead, MaxBehind: c.MaxBehind, MaxSkew: c.MaxSkew,
-		Populator: hapax.PopulatorKind(c.Populator), OnRollback: hapax.RollbackPolicy(c.OnRollback),
+		OnRollback: hapax.RollbackPolicy(c.OnRollback),
+	}
+	switch c.Populator {
+	case "", "atomic":
+	case "mutex":
+		o.Mutex = true
+	default:
+		return o, outOfRange("populator", c.Populator, `"atomic" or "mutex"`)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Fields)) {
 		o.Fields = append(o.Fields, hapax.Field{Name: name, Value: c.Fields[name]})
@@ -414,7 +421,7 @@ func parseWorkers(text string) (hapax.WorkerRange, error) {
 }
 
 // parseSequenceStart reads "zero", "continue" or a number.
-func parseSequenceStart(text string) (hapax.SequenceStart, error) {
+func parseSequenceStart(text string) (int64, error) {
 	switch text {
 	case "", "zero":
 		return hapax.SequenceZero, nil
@@ -425,7 +432,7 @@ func parseSequenceStart(text string) (hapax.SequenceStart, error) {
 	if err != nil || n == 0 {
 		return 0, outOfRange("sequence_start", text, `"zero", "continue", or a number n from 1 for random below n`)
 	}
-	return hapax.SequenceStart(n), nil
+	return int64(n), nil
 }
 
 // inItsWords shows a range of worker IDs in an error as it is configured, with both

@@ -143,8 +143,13 @@ func (p *periods) Close(context.Context) error { return nil }
 
 // take fills dst with numbers of one period, which it returns.
 func (p *periods) take(ctx context.Context, dst []hapax.ID) (period codec.Period, n int, err error) {
-	period, err = p.on(ctx, func(line string) error {
-		n, err = p.svc.fill(ctx, line, dst)
+	of := ""
+	period, err = p.on(ctx, func(ctx context.Context, l *line) error {
+		if l.name != of { // another period has begun
+			of, n = l.name, 0
+		}
+		m, err := p.svc.fill(ctx, l, dst[n:])
+		n += m
 		return err
 	})
 	return period, n, err
@@ -152,33 +157,26 @@ func (p *periods) take(ctx context.Context, dst []hapax.ID) (period codec.Period
 
 // reserve is Service.Reserve on the line of the current period.
 func (p *periods) reserve(ctx context.Context, n int64) (g hapax.Grant, err error) {
-	_, err = p.on(ctx, func(line string) error {
-		g, err = p.svc.reserve(ctx, line, n)
+	_, err = p.on(ctx, func(ctx context.Context, l *line) error {
+		g, err = l.reserve(ctx, n)
 		return err
 	})
 	return g, err
 }
 
-// on calls f with the name of the current period's line. A line that was retired
-// meanwhile is opened again, above its mark, as long as the tag lives.
-func (p *periods) on(ctx context.Context, f func(line string) error) (codec.Period, error) {
+// on calls f with the current period's line. A line that was retired meanwhile is opened
+// again, above its mark, as long as the tag lives.
+func (p *periods) on(ctx context.Context, f func(context.Context, *line) error) (codec.Period, error) {
 	for try := 1; ; try++ {
 		m, err := p.current()
 		if err != nil {
 			return codec.Period{}, err
 		}
-		if err = f(m.line); err == nil || !isGone(err) || try == staleTries || ctx.Err() != nil {
+		if err = p.svc.issue(ctx, m.line, f); err == nil || !isGone(err) || try == staleTries || ctx.Err() != nil {
 			return m.period, err
 		}
 		p.svc.forgive(m.line)
 	}
-}
-
-// forgive forgets that a tag could not be used.
-func (s *Service) forgive(tag string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.refused, tag)
 }
 
 // lineTag returns the tag of a period's line, which it makes or revives if its

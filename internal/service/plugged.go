@@ -289,17 +289,22 @@ type tap struct {
 }
 
 // Next implements hapax.Issuer.
-func (t *tap) Next(ctx context.Context) (hapax.ID, error) {
+func (t *tap) Next(ctx context.Context) (id hapax.ID, err error) {
 	if id, ok := t.line.issuer.TryNext(); ok {
 		return id, nil
 	}
-	t.svc.metrics.waited(t.line)
-	return t.svc.nextWaiting(ctx, t.line.name)
+	err = t.svc.on(ctx, t.line, func(ctx context.Context, l *line) error { id, err = t.svc.nextOn(ctx, l); return err })
+	return id, err
 }
 
 // NextN implements hapax.Issuer.
-func (t *tap) NextN(ctx context.Context, dst []hapax.ID) (int, error) {
-	return t.svc.fill(ctx, t.line.name, dst)
+func (t *tap) NextN(ctx context.Context, dst []hapax.ID) (n int, err error) {
+	err = t.svc.on(ctx, t.line, func(ctx context.Context, l *line) error {
+		m, err := t.svc.fill(ctx, l, dst[n:])
+		n += m
+		return err
+	})
+	return n, err
 }
 
 // Close implements hapax.Issuer. Pools and the lines of periods are not the tag's.

@@ -28,7 +28,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
@@ -42,7 +41,7 @@ var (
 	_ driver.TagStore    = (*Service)(nil)
 	_ hapax.WorkerStore  = (*Service)(nil)
 	_ driver.PoolStore   = (*Service)(nil)
-	_ hapax.StoreClock   = (*Service)(nil)
+	_ driver.Clock       = (*Service)(nil)
 )
 
 const (
@@ -51,9 +50,7 @@ const (
 
 	maxCloseErrors = 10 // errors of closing that are told one by one
 
-	maxRefusals = 4096        // refused names remembered
-	refusalLife = time.Second // how long a refusal answers for the store
-	staleTries  = 3           // how often a call looks a line up again that was closed under it
+	staleTries = 3 // how often a call looks a line up again that was closed under it
 )
 
 // A Service issues the numbers of many tags over one store. Its methods are
@@ -91,15 +88,11 @@ type Service struct {
 	leaving atomic.Bool // Readiness says that this is not to be called any more
 	opening map[string]*attempt
 	pools   map[string]*pool
-	refused map[string]refusal
+	refused refusals                // tags that could not be opened
+	absent  refusals                // tags that Existing did not find
 	layouts map[string]hapax.Layout // frozen layouts, by pool
 	asking  chan struct{}           // closed when the store has answered Readiness; nil: it is not asked
 	live    int                     // live tags in the store, as far as is known; -1 before the first count
-}
-
-type refusal struct {
-	err   error
-	until time.Time
 }
 
 // New returns a service over a store, which stays the caller's to close. It does
@@ -124,7 +117,8 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 		failures: map[string]failing{},
 		opening:  map[string]*attempt{},
 		pools:    map[string]*pool{},
-		refused:  map[string]refusal{},
+		refused:  refusals{},
+		absent:   refusals{},
 		layouts:  map[string]hapax.Layout{},
 		live:     -1,
 	}
@@ -255,15 +249,6 @@ func uncharge(ctx context.Context, n int64, err error) {
 	}
 }
 
-// nextWaiting issues one number below the plugins.
-func (s *Service) nextWaiting(ctx context.Context, tag string) (id hapax.ID, err error) {
-	err = s.issue(ctx, tag, func(ctx context.Context, l *line) error {
-		id, err = l.issuer.Next(ctx)
-		return err
-	})
-	return id, err
-}
-
 // NextN fills dst with ascending numbers of a tag, at most Options.MaxCount.
 // dst[:n] is issued even when the error is not nil.
 func (s *Service) NextN(ctx context.Context, tag string, dst []hapax.ID) (n int, err error) {
@@ -287,20 +272,14 @@ func (s *Service) NextN(ctx context.Context, tag string, dst []hapax.ID) (n int,
 	return n, err
 }
 
-// fill is NextN below the plugins.
-func (s *Service) fill(ctx context.Context, tag string, dst []hapax.ID) (n int, err error) {
-	if l := s.tags.find(tag); l != nil {
-		if n = l.issuer.TryNextN(dst); n == len(dst) {
-			return n, nil
-		}
-		s.metrics.waited(l)
+// fill is NextN of an open line, below its plugins.
+func (s *Service) fill(ctx context.Context, l *line, dst []hapax.ID) (n int, err error) {
+	if n = l.issuer.TryNextN(dst); n == len(dst) {
+		return n, nil
 	}
-	err = s.issue(ctx, tag, func(ctx context.Context, l *line) error {
-		m, err := l.issuer.NextN(ctx, dst[n:])
-		n += m
-		return err
-	})
-	return n, err
+	s.metrics.waited(l)
+	m, err := l.issuer.NextN(ctx, dst[n:])
+	return n + m, err
 }
 
 // MaxCount is how many numbers one call of NextN may ask for.
@@ -316,21 +295,15 @@ func (s *Service) Reserve(ctx context.Context, tag string, n int64) (hapax.Grant
 	}
 	var g hapax.Grant
 	err := s.through(ctx, tag, func(ctx context.Context, l *line) (err error) {
-		g, err = l.plugged.InARow(ctx, n, func(ctx context.Context) (hapax.Grant, error) { return s.reserve(ctx, tag, n) })
+		g, err = l.plugged.InARow(ctx, n, func(ctx context.Context) (g hapax.Grant, err error) {
+			err = s.on(ctx, l, func(ctx context.Context, l *line) error { g, err = l.reserve(ctx, n); return err })
+			return g, err
+		})
 		return err
 	})
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) { // whoever leaves may have burnt them
 		uncharge(ctx, n, err)
 	}
-	return g, err
-}
-
-// reserve is Reserve below the plugins.
-func (s *Service) reserve(ctx context.Context, tag string, n int64) (g hapax.Grant, err error) {
-	err = s.issue(ctx, tag, func(ctx context.Context, l *line) (err error) {
-		g, err = l.reserve(ctx, n)
-		return err
-	})
 	return g, err
 }
 
@@ -367,17 +340,24 @@ func (s *Service) Last(tag string) (hapax.ID, bool) {
 	return 0, false
 }
 
-// issue calls f with the tag's line, which it opens if need be, and looks it up
-// again if it was closed meanwhile.
+// issue calls f with the tag's line, which it opens if need be.
 func (s *Service) issue(ctx context.Context, tag string, f func(context.Context, *line) error) error {
 	ctx, cancel := s.capped(ctx)
 	defer cancel()
+	l, err := s.line(ctx, tag)
+	if err != nil {
+		return s.explain(err)
+	}
+	return s.on(ctx, l, f)
+}
+
+// on calls f with a line, and again with the one that is open by then if it was closed
+// meanwhile.
+func (s *Service) on(ctx context.Context, l *line, f func(context.Context, *line) error) error {
+	ctx, cancel := s.capped(ctx)
+	defer cancel()
 	for try := 1; ; try++ {
-		l, err := s.line(ctx, tag)
-		if err != nil {
-			return s.explain(err)
-		}
-		err = f(ctx, l)
+		err := f(ctx, l)
 		switch {
 		case err == nil:
 			return nil
@@ -385,9 +365,12 @@ func (s *Service) issue(ctx context.Context, tag string, f func(context.Context,
 			s.drop(l) // it was closed under this call, or the service is
 		case isGone(err):
 			s.drop(l)
-			s.refuse(tag, err)
+			s.refuse(l.name, err)
 			return err
 		default:
+			return s.explain(err)
+		}
+		if l, err = s.line(ctx, l.name); err != nil {
 			return s.explain(err)
 		}
 	}

@@ -61,7 +61,7 @@ func TestRecordedBeforeUse(t *testing.T) {
 		"extension": func(t *testing.T, s *Service) (func() error, error) {
 			lease, err := s.AcquireWorker(t.Context(), acquire)
 			return func() error {
-				_, err := s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{Term: term})
+				_, err := s.ExtendWorker(t.Context(), lease, hapax.Layout{}, term)
 				return err
 			}, err
 		},

@@ -64,7 +64,7 @@ func TestWorkerStates(t *testing.T) {
 		}
 		// And once more, with a clock that is years ahead.
 		term := hapax.Term{Now: now.Add(48 * time.Hour), Length: time.Minute, TTL: time.Second}
-		lease, err = store.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{Layout: leaf, Term: term})
+		lease, err = store.ExtendWorker(t.Context(), lease, leaf, term)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +181,7 @@ func TestHolderMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(15 * time.Second)
-		five, err := s.ExtendWorker(t.Context(), five, hapax.ExtendRequest{Term: term})
+		five, err := s.ExtendWorker(t.Context(), five, hapax.Layout{}, term)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestHolderMetrics(t *testing.T) {
 		time.Sleep(expires.Sub(s.now()) - time.Second)
 		held(map[string]float64{name("default", 5, orders): 1})
 		five.Holder = strings.Repeat("\xff", 200)
-		if _, err := s.ExtendWorker(t.Context(), five, hapax.ExtendRequest{Term: term}); err == nil {
+		if _, err := s.ExtendWorker(t.Context(), five, hapax.Layout{}, term); err == nil {
 			held(map[string]float64{name("default", 5, orders): 1})
 		}
 		time.Sleep(expires.Sub(s.now()))

@@ -157,7 +157,7 @@ func Pool(m *hapaxv1.Pool) driver.Pool {
 func NewAcquireRequest(r hapax.AcquireRequest) *hapaxv1.AcquireWorkerRequest {
 	return &hapaxv1.AcquireWorkerRequest{
 		Pool: r.Pool, Layout: layoutSpec(r.Layout), Workers: &hapaxv1.WorkerRange{Lo: r.Workers.Lo, Hi: r.Workers.Hi}, Among: r.Among,
-		Holder: r.Holder, Term: newTerm(r.Term),
+		Holder: r.Holder, Term: NewTerm(r.Term),
 	}
 }
 
@@ -180,27 +180,17 @@ func AcquireRequest(m *hapaxv1.AcquireWorkerRequest) (hapax.AcquireRequest, erro
 			return r, err
 		}
 	}
-	r.Term, err = term(m.GetTerm())
+	r.Term, err = Term(m.GetTerm())
 	return r, err
 }
 
-// NewExtendRequest returns the message of a request for more time.
-func NewExtendRequest(l hapax.Lease, r hapax.ExtendRequest) *hapaxv1.ExtendWorkerRequest {
-	return &hapaxv1.ExtendWorkerRequest{Lease: NewLease(l), Term: newTerm(r.Term)}
-}
-
-// ExtendRequest returns the request of a message; errors are those of
-// AcquireRequest.
-func ExtendRequest(m *hapaxv1.ExtendWorkerRequest) (hapax.ExtendRequest, error) {
-	t, err := term(m.GetTerm())
-	return hapax.ExtendRequest{Term: t}, err
-}
-
-func newTerm(t hapax.Term) *hapaxv1.Term {
+// NewTerm returns the message of a term.
+func NewTerm(t hapax.Term) *hapaxv1.Term {
 	return &hapaxv1.Term{Length: durationpb.New(t.Length), Ahead: durationpb.New(t.Ahead), Behind: durationpb.New(t.Behind)}
 }
 
-func term(m *hapaxv1.Term) (hapax.Term, error) {
+// Term returns the term of a message. ErrInvalidArgument for a duration that cannot be.
+func Term(m *hapaxv1.Term) (hapax.Term, error) {
 	for name, d := range map[string]*durationpb.Duration{"length": m.GetLength(), "ahead": m.GetAhead(), "behind": m.GetBehind()} {
 		if d != nil && d.CheckValid() != nil {
 			return hapax.Term{}, &hapax.ValueError{Field: name, Value: fmt.Sprint(d), Allowed: "a duration", Err: hapax.ErrInvalidArgument}

@@ -161,7 +161,7 @@ func TestAdopt(t *testing.T) {
 	}
 
 	s = mustOpen(t, path)
-	if _, err := s.ExtendWorker(ctx, past, hapax.ExtendRequest{Layout: layout, Term: hapax.Term{Now: time.Now(), TTL: time.Second}}); hapax.CodeOf(err) != hapax.ErrLeaseLost.Code() {
+	if _, err := s.ExtendWorker(ctx, past, layout, hapax.Term{Now: time.Now(), TTL: time.Second}); hapax.CodeOf(err) != hapax.ErrLeaseLost.Code() {
 		t.Errorf("extend of a lease from before the adoption: error is %v; want ErrLeaseLost", err)
 	}
 	if tag, err := s.Tag(ctx, "dead"); err != nil || !tag.Deleted || tag.Mark != 1050 {

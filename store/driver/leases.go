@@ -217,12 +217,12 @@ func (l Leases) candidates(ctx context.Context, a acquisition) ([]worker, error)
 
 // ExtendWorker implements hapax.WorkerStore. Where the last answer got through
 // it is one round trip.
-func (l Leases) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	t, err := newTicks(req.Layout, req.Term)
+func (l Leases) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	t, err := newTicks(layout, term)
 	if err != nil {
 		return lease, err
 	}
-	if err := checkLease(lease, req.Layout); err != nil {
+	if err := checkLease(lease, layout); err != nil {
 		return lease, err
 	}
 	old := asLeased(lease)
@@ -240,7 +240,7 @@ func (l Leases) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.E
 		}
 		next := old
 		next.Mark = max(old.Mark, t.reach(lease.Grant.Hi))
-		next.Expires = expiry(req.Term)
+		next.Expires = expiry(term)
 		if bytes.Equal(next.encode(), old.raw) { // an extension whose answer was lost, in the same millisecond
 			next.Expires = next.Expires.Add(time.Millisecond)
 		}

@@ -75,7 +75,7 @@ func TestRowWithNode(t *testing.T) {
 		t.Fatalf("the workers are %+v, error %v", w, err)
 	}
 	term.Now = term.Now.Add(50 * time.Millisecond)
-	if lease, err = store.ExtendWorker(ctx, lease, hapax.ExtendRequest{Layout: layout, Term: term}); err != nil {
+	if lease, err = store.ExtendWorker(ctx, lease, layout, term); err != nil {
 		t.Fatal(err)
 	}
 	if after := row(); strings.Contains(after, "node") {

@@ -26,6 +26,13 @@ type Store interface {
 	Close() error
 }
 
+// A Clock is implemented by stores that have a clock of their own, with which the issuers
+// compare theirs.
+type Clock interface {
+	// StoreTime returns the store's current time.
+	StoreTime(ctx context.Context) (time.Time, error)
+}
+
 // TagStore administers tags.
 type TagStore interface {
 	// Tag returns one tag, also when it is a tombstone. ErrTagNotFound.

@@ -19,12 +19,13 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/durable"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/internal/fileid"
 )
 
 var (
 	_ hapax.WorkerStore = (*Cache)(nil)
-	_ hapax.StoreClock  = (*Cache)(nil)
+	_ driver.Clock      = (*Cache)(nil)
 )
 
 // An Upstream is the store that grants the leases.
@@ -240,10 +241,10 @@ func (c *Cache) storeID(ctx context.Context) (string, error) {
 	return id, err
 }
 
-// StoreTime implements hapax.StoreClock for stores that do. The store is asked
+// StoreTime implements driver.Clock for stores that do. The store is asked
 // once a minute; while it is away there is no time to compare with.
 func (c *Cache) StoreTime(ctx context.Context) (time.Time, error) {
-	clock, ok := c.upstream.(hapax.StoreClock)
+	clock, ok := c.upstream.(driver.Clock)
 	if !ok {
 		return time.Time{}, hapax.ErrNotSupported
 	}
@@ -347,7 +348,7 @@ func (c *Cache) check(ctx context.Context, req hapax.AcquireRequest) error {
 	if _, err := c.storeID(asked); err != nil || c.kept.Lease == nil {
 		return c.unlessAway(ctx, err)
 	}
-	err := c.renew(asked, &k, hapax.ExtendRequest{Layout: req.Layout, Term: req.Term})
+	err := c.renew(asked, &k, req.Layout, req.Term)
 	if err == nil && !c.lost {
 		next := c.kept
 		next.Lease = &k
@@ -426,26 +427,26 @@ func (c *Cache) part(k *keptLease, lo int64, t ticks) (hapax.Grant, error) {
 
 // ExtendWorker implements hapax.WorkerStore: it hands out the next part, and asks
 // the store for more time when half of its grant is handed out.
-func (c *Cache) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+func (c *Cache) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	done, err := c.begin(ctx)
 	if err != nil {
 		return lease, err
 	}
 	defer done()
 	if c.direct {
-		return c.upstream.ExtendWorker(ctx, lease, req)
+		return c.upstream.ExtendWorker(ctx, lease, layout, term)
 	}
 	if c.resumes || !c.kept.Lease.matches(lease) {
 		return lease, fmt.Errorf("%w: pool %q, worker %d: the cache has another lease", hapax.ErrLeaseLost, lease.Pool, lease.Worker)
 	}
 	k := *c.kept.Lease
 	due := k.Mark >= k.Hi-(k.Hi-k.Lo)/2
-	t, err := c.ticks(req.Term)
+	t, err := c.ticks(term)
 	if err != nil {
 		return lease, err
 	}
 	if left := k.Mark < k.Hi; due && !c.lost && !(left && time.Now().Before(c.deafUntil)) {
-		err = c.renew(ctx, &k, req)
+		err = c.renew(ctx, &k, layout, term)
 	}
 	if err != nil && !isAway(err) && !errors.Is(err, hapax.ErrLeaseLost) {
 		return lease, err
@@ -467,13 +468,13 @@ func (c *Cache) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.E
 // renew asks the store for more time, shortly as long as there is some left. A
 // grant that does not follow on is not used: what is left is used up, and then
 // another worker taken.
-func (c *Cache) renew(ctx context.Context, k *keptLease, req hapax.ExtendRequest) error {
+func (c *Cache) renew(ctx context.Context, k *keptLease, layout hapax.Layout, term hapax.Term) error {
 	if k.Mark < k.Hi {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
-	longer, err := c.upstream.ExtendWorker(ctx, k.lease(), req)
+	longer, err := c.upstream.ExtendWorker(ctx, k.lease(), layout, term)
 	switch {
 	case err == nil && longer.Grant.Lo == k.Hi:
 		k.Lo, k.Hi, k.Expires = longer.Grant.Lo, longer.Grant.Hi, longer.Expires.UnixMilli()

@@ -451,7 +451,7 @@ func TestCacheNeverRepeats(t *testing.T) {
 				_ = acquire()
 			case "extend":
 				req := request("me")
-				if l, err := c.ExtendWorker(ctx, mine, hapax.ExtendRequest{Layout: leaf, Term: req.Term}); held && err == nil {
+				if l, err := c.ExtendWorker(ctx, mine, leaf, req.Term); held && err == nil {
 					note(l)
 					mine, at = l, len(used)-1
 				}
@@ -475,7 +475,7 @@ func TestCacheNeverRepeats(t *testing.T) {
 				if l, err := store.AcquireWorker(ctx, request("other")); err == nil {
 					note(l)
 					other = l
-				} else if l, err := store.ExtendWorker(ctx, other, hapax.ExtendRequest{Layout: leaf, Term: hapax.Term{Now: clock, TTL: time.Second}}); err == nil {
+				} else if l, err := store.ExtendWorker(ctx, other, leaf, hapax.Term{Now: clock, TTL: time.Second}); err == nil {
 					note(l)
 					other = l
 				}

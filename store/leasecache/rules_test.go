@@ -29,9 +29,7 @@ func request(after time.Duration) hapax.AcquireRequest {
 	}
 }
 
-func extension(after time.Duration) hapax.ExtendRequest {
-	return hapax.ExtendRequest{Layout: leaf, Term: request(after).Term}
-}
+func extension(after time.Duration) hapax.Term { return request(after).Term }
 
 // acquired returns a cache with a lease, and where it is kept.
 func acquired(t *testing.T, upstream Upstream) (*Cache, hapax.Lease, string) {
@@ -114,8 +112,8 @@ func TestAnotherLayout(t *testing.T) {
 // leap is a store whose extensions leave out some ticks.
 type leap struct{ Upstream }
 
-func (s leap) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	l, err := s.Upstream.ExtendWorker(ctx, l, req)
+func (s leap) ExtendWorker(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	l, err := s.Upstream.ExtendWorker(ctx, l, layout, term)
 	l.Grant.Lo += 100
 	return l, err
 }
@@ -129,7 +127,7 @@ func TestRenewalThatLeaps(t *testing.T) {
 		if l.Grant.Hi > end {
 			t.Fatalf("%v was handed out; the store's grant ended at %d", l.Grant, end)
 		}
-		l, err = c.ExtendWorker(t.Context(), l, extension(time.Duration(i)*DefaultPart))
+		l, err = c.ExtendWorker(t.Context(), l, leaf, extension(time.Duration(i)*DefaultPart))
 	}
 	if !errors.Is(err, hapax.ErrLeaseLost) {
 		t.Errorf("at the end of the grant the error is %v; want ErrLeaseLost", err)
@@ -168,7 +166,7 @@ func TestRolledBackStore(t *testing.T) {
 	store.Restore(before)
 	var err error
 	for i := 1; err == nil && i < 100; i++ {
-		l, err = c.ExtendWorker(t.Context(), l, extension(time.Duration(i)*DefaultPart))
+		l, err = c.ExtendWorker(t.Context(), l, leaf, extension(time.Duration(i)*DefaultPart))
 	}
 	if over := start.Add(time.Minute); !errors.Is(err, hapax.ErrStoreRolledBack) || !leaf.TimeOf(l.Grant.Hi).Before(over) {
 		t.Errorf("while it runs: error %v after a part until %v; want ErrStoreRolledBack before %v", err, leaf.TimeOf(l.Grant.Hi), over)
@@ -205,7 +203,7 @@ func TestKeyIsHidden(t *testing.T) {
 	wrong := l
 	wrong.Key = "0"
 	for what, call := range map[string]error{
-		"extend": func() error { _, err := c.ExtendWorker(t.Context(), wrong, extension(0)); return err }(),
+		"extend": func() error { _, err := c.ExtendWorker(t.Context(), wrong, leaf, extension(0)); return err }(),
 		"seal":   c.SealWorker(t.Context(), wrong, l.From),
 	} {
 		if !errors.Is(call, hapax.ErrLeaseLost) || strings.Contains(call.Error(), string(l.Key)) {
@@ -238,7 +236,7 @@ func TestPowerLoss(t *testing.T) {
 		}
 		l, err := c.AcquireWorker(t.Context(), request(0))
 		if err == nil {
-			l, err = c.ExtendWorker(t.Context(), l, extension(DefaultPart))
+			l, err = c.ExtendWorker(t.Context(), l, leaf, extension(DefaultPart))
 		}
 		if err = errors.Join(err, c.Close(), lose(disk)); err != nil {
 			t.Fatal(err)
@@ -258,7 +256,7 @@ func TestPartsEndWithTheGrant(t *testing.T) {
 	hi := c.kept.Lease.Hi
 	store.Down()
 	for after := time.Duration(0); ; after += time.Second {
-		longer, err := c.ExtendWorker(t.Context(), l, extension(after))
+		longer, err := c.ExtendWorker(t.Context(), l, leaf, extension(after))
 		if err != nil {
 			break
 		}

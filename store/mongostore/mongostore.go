@@ -49,11 +49,11 @@ import (
 )
 
 var (
-	_ driver.Store     = (*Store)(nil)
-	_ hapax.StoreClock = (*Store)(nil)
-	_ driver.Guarding  = (*Store)(nil)
-	_ driver.Healing   = (*Store)(nil)
-	_ driver.Together  = (*Store)(nil)
+	_ driver.Store    = (*Store)(nil)
+	_ driver.Clock    = (*Store)(nil)
+	_ driver.Guarding = (*Store)(nil)
+	_ driver.Healing  = (*Store)(nil)
+	_ driver.Together = (*Store)(nil)
 )
 
 // Defaults of Options.
@@ -365,7 +365,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	})
 }
 
-// StoreTime implements hapax.StoreClock.
+// StoreTime implements driver.Clock.
 func (s *Store) StoreTime(ctx context.Context) (now time.Time, err error) {
 	err = s.call(ctx, "read the clock", func(ctx context.Context) error {
 		h, err := s.hello(ctx)

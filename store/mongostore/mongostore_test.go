@@ -122,7 +122,7 @@ func layout(t testing.TB) hapax.Layout { return must[hapax.Layout](t)(hapax.Pars
 // extend extends a lease to somewhat more than a length from now.
 func extend(ctx context.Context, t testing.TB, s *mongostore.Store, lease hapax.Lease, length time.Duration) (hapax.Lease, error) {
 	t.Helper()
-	return s.ExtendWorker(ctx, lease, hapax.ExtendRequest{Layout: layout(t), Term: term(length)})
+	return s.ExtendWorker(ctx, lease, layout(t), term(length))
 }
 
 func term(length time.Duration) hapax.Term {

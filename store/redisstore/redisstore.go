@@ -62,10 +62,10 @@ import (
 )
 
 var (
-	_ driver.Store     = (*Store)(nil)
-	_ hapax.StoreClock = (*Store)(nil)
-	_ driver.Guarding  = (*Store)(nil)
-	_ driver.Healing   = (*Store)(nil)
+	_ driver.Store    = (*Store)(nil)
+	_ driver.Clock    = (*Store)(nil)
+	_ driver.Guarding = (*Store)(nil)
+	_ driver.Healing  = (*Store)(nil)
 )
 
 // Defaults of Options.
@@ -243,7 +243,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return err
 }
 
-// StoreTime implements hapax.StoreClock.
+// StoreTime implements driver.Clock.
 func (s *Store) StoreTime(ctx context.Context) (time.Time, error) {
 	return request(ctx, s, "read the clock", func(ctx context.Context) (time.Time, error) {
 		return s.rdb.Time(ctx).Result()

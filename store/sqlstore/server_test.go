@@ -212,7 +212,7 @@ func TestRoundTrips(t *testing.T) {
 			}},
 			"ExtendWorker": {func() {}, func() {
 				term.Now = term.Now.Add(time.Second)
-				if lease, err = s.ExtendWorker(t.Context(), lease, hapax.ExtendRequest{Layout: layout, Term: term}); err != nil {
+				if lease, err = s.ExtendWorker(t.Context(), lease, layout, term); err != nil {
 					t.Error(err)
 				}
 			}},

@@ -81,10 +81,10 @@ import (
 )
 
 var (
-	_ driver.Store     = (*Store)(nil)
-	_ hapax.StoreClock = (*Store)(nil)
-	_ driver.Guarding  = (*Store)(nil)
-	_ driver.Healing   = (*Store)(nil)
+	_ driver.Store    = (*Store)(nil)
+	_ driver.Clock    = (*Store)(nil)
+	_ driver.Guarding = (*Store)(nil)
+	_ driver.Healing  = (*Store)(nil)
 )
 
 // Defaults and limits of Options.
@@ -271,7 +271,7 @@ func (s *Store) StoreID(ctx context.Context) (id string, err error) {
 	return id, err
 }
 
-// StoreTime implements hapax.StoreClock with the server's clock, to the
+// StoreTime implements driver.Clock with the server's clock, to the
 // microsecond.
 func (s *Store) StoreTime(ctx context.Context) (t time.Time, err error) {
 	var micros int64

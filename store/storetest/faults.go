@@ -227,8 +227,8 @@ func (f *Faults) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (h
 }
 
 // ExtendWorker implements hapax.WorkerStore.
-func (f *Faults) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	return do(ctx, f, "ExtendWorker", lease.Pool, func(s driver.Store) (hapax.Lease, error) { return s.ExtendWorker(ctx, lease, req) })
+func (f *Faults) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	return do(ctx, f, "ExtendWorker", lease.Pool, func(s driver.Store) (hapax.Lease, error) { return s.ExtendWorker(ctx, lease, layout, term) })
 }
 
 // SealWorker implements hapax.WorkerStore.

@@ -169,7 +169,7 @@ func checkHealWorker(e *env) {
 	equal(e, "the mark of the healed worker", healed.Mark, w.Mark+50)
 	equal(e, "the token of the healed worker", healed.Token, w.Token+6)
 	equal(e, "the healed worker as stored", e.row(lease), healed)
-	_, err = e.workers.ExtendWorker(e.ctx, lease, e.extension(2000))
+	_, err = e.workers.ExtendWorker(e.ctx, lease, layout, e.extension(2000))
 	e.wantErr("an extension after the healing", err, hapax.ErrLeaseLost)
 	e.wantErr("a seal after the healing", e.workers.SealWorker(e.ctx, lease, lease.From), hapax.ErrLeaseLost)
 	healed, err = e.healing.HealWorker(e.ctx, layout.String(), driver.Worker{Pool: w.Pool, ID: w.ID})

@@ -52,7 +52,7 @@ func (e *env) calls(ctx context.Context) map[string]func() error {
 		"StoreID":       func() error { _, err := e.handle.StoreID(ctx); return err },
 		"Ping":          func() error { return e.handle.Ping(ctx) },
 		"AcquireWorker": func() error { _, err := e.workers.AcquireWorker(ctx, e.request("pool")); return err },
-		"ExtendWorker":  func() error { _, err := e.workers.ExtendWorker(ctx, lease, e.extension(10)); return err },
+		"ExtendWorker":  func() error { _, err := e.workers.ExtendWorker(ctx, lease, layout, e.extension(10)); return err },
 		"SealWorker":    func() error { return e.workers.SealWorker(ctx, lease, 1) },
 		"Workers":       func() error { _, err := e.pools.Workers(ctx, e.name("pool")); return err },
 		"Pools":         func() error { _, err := e.pools.Pools(ctx); return err },

@@ -71,12 +71,12 @@ func TestRowControls(t *testing.T) {
 			}
 		}), "leases/lost answer"},
 		{"an extension that begins at the stored mark", extendFromMark, "leases/lost answer"},
-		{"a row that is behind is a lost lease", afterExtend(func(context.Context, *twin, hapax.Lease, hapax.ExtendRequest) (hapax.Lease, error) {
+		{"a row that is behind is a lost lease", afterExtend(func(context.Context, *twin, hapax.Lease, hapax.Layout, hapax.Term) (hapax.Lease, error) {
 			return hapax.Lease{}, hapax.ErrLeaseLost
 		}), "leases/rolled back"},
-		{"a row that is gone is created again", afterExtend(func(ctx context.Context, s *twin, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+		{"a row that is gone is created again", afterExtend(func(ctx context.Context, s *twin, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 			return s.Leases.AcquireWorker(ctx, hapax.AcquireRequest{
-				Pool: l.Pool, Layout: req.Layout, Workers: hapax.WorkerRange{Lo: l.Worker, Hi: l.Worker + 1}, Holder: l.Holder, Term: req.Term,
+				Pool: l.Pool, Layout: layout, Workers: hapax.WorkerRange{Lo: l.Worker, Hi: l.Worker + 1}, Holder: l.Holder, Term: term,
 			})
 		}), "leases/rolled back"},
 
@@ -229,22 +229,22 @@ func lookBeforeRemoving(s *twin) {
 // beforeExtend breaks extensions by an edit of the lease and its row before them.
 func beforeExtend(edit func(l *hapax.Lease, w *storedWorker)) func(*twin) {
 	return func(s *twin) {
-		s.extend = func(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+		s.extend = func(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 			if _, err := s.edit(ctx, l, func(w *storedWorker) { edit(&l, w) }); err != nil {
 				return l, err
 			}
-			return s.Leases.ExtendWorker(ctx, l, req)
+			return s.Leases.ExtendWorker(ctx, l, layout, term)
 		}
 	}
 }
 
 // afterExtend breaks what comes of an extension in a store that is behind.
-func afterExtend(instead func(context.Context, *twin, hapax.Lease, hapax.ExtendRequest) (hapax.Lease, error)) func(*twin) {
+func afterExtend(instead func(context.Context, *twin, hapax.Lease, hapax.Layout, hapax.Term) (hapax.Lease, error)) func(*twin) {
 	return func(s *twin) {
-		s.extend = func(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-			extended, err := s.Leases.ExtendWorker(ctx, l, req)
+		s.extend = func(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+			extended, err := s.Leases.ExtendWorker(ctx, l, layout, term)
 			if errors.Is(err, hapax.ErrStoreRolledBack) {
-				return instead(ctx, s, l, req)
+				return instead(ctx, s, l, layout, term)
 			}
 			return extended, err
 		}
@@ -252,12 +252,12 @@ func afterExtend(instead func(context.Context, *twin, hapax.Lease, hapax.ExtendR
 }
 
 func extendFromMark(s *twin) {
-	s.extend = func(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+	s.extend = func(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 		w, err := s.edit(ctx, l, func(*storedWorker) {})
 		if err != nil {
 			return l, err
 		}
-		longer, err := s.Leases.ExtendWorker(ctx, l, req)
+		longer, err := s.Leases.ExtendWorker(ctx, l, layout, term)
 		if err == nil {
 			longer.Grant.Lo = w.Mark
 		}

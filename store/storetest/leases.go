@@ -30,9 +30,9 @@ func checkExtend(e *env) {
 		equal(e, "the lease's first tick", lease.From, 1000)
 		equal(e, "the token", lease.Token, token)
 	}
-	req := e.extension(80_000_001)
-	req.Term.Now, req.Term.TTL = now.Add(time.Hour), time.Minute
-	lease, err := e.workers.ExtendWorker(e.ctx, lease, req)
+	term := e.extension(80_000_001)
+	term.Now, term.TTL = now.Add(time.Hour), time.Minute
+	lease, err := e.workers.ExtendWorker(e.ctx, lease, layout, term)
 	e.must(err)
 	e.wantRow(lease, now.Add(time.Hour+time.Minute))
 }
@@ -43,19 +43,19 @@ func checkExtendOldToken(e *env) {
 	lost := e.acquire(at(req, "a", 0))
 	e.acquire(at(req, "b", 20_000))
 	row := e.row(lost)
-	_, err := e.workers.ExtendWorker(e.ctx, lost, e.extension(30_000))
+	_, err := e.workers.ExtendWorker(e.ctx, lost, layout, e.extension(30_000))
 	e.wantLost("extend after somebody else took the worker", err, row)
 
 	same := lost // even if the mark is by chance the one that the lease knows
 	same.Grant.Hi = row.Mark
-	_, err = e.workers.ExtendWorker(e.ctx, same, e.extension(30_000))
+	_, err = e.workers.ExtendWorker(e.ctx, same, layout, e.extension(30_000))
 	e.wantLost("extend under an old token from the right mark", err, row)
 
 	req.Workers = hapax.WorkerRange{Lo: 2, Hi: 3}
 	sealed := e.acquire(at(req, "c", 0))
 	e.must(e.workers.SealWorker(e.ctx, sealed, sealed.Grant.Hi))
 	row = e.row(sealed)
-	_, err = e.workers.ExtendWorker(e.ctx, sealed, e.extension(30_000))
+	_, err = e.workers.ExtendWorker(e.ctx, sealed, layout, e.extension(30_000))
 	e.wantLost("extend after the seal", err, row)
 }
 
@@ -145,7 +145,7 @@ func checkLeaseKey(e *env) {
 	for what, key := range map[string]hapax.GrantKey{"no key": "", "another key": "00000000000000000000000000000000", "a longer key": lease.Key + "0"} {
 		forged := lease
 		forged.Key = key
-		_, err := e.workers.ExtendWorker(e.ctx, forged, e.extension(2000))
+		_, err := e.workers.ExtendWorker(e.ctx, forged, layout, e.extension(2000))
 		if err == nil {
 			e.Errorf("an extension with %s was granted", what)
 		}
@@ -161,7 +161,7 @@ func checkLeaseKey(e *env) {
 	forged.Key = lease.Key
 	row = e.row(next)
 	e.wantLost("a seal with the key of an earlier lease", e.workers.SealWorker(e.ctx, forged, next.From), row)
-	if _, err := e.workers.ExtendWorker(e.ctx, forged, e.extension(2000)); err == nil {
+	if _, err := e.workers.ExtendWorker(e.ctx, forged, layout, e.extension(2000)); err == nil {
 		e.Error("an extension with the key of an earlier lease was granted")
 	}
 	equal(e, "the mark", e.row(next).Mark, row.Mark)
@@ -180,7 +180,7 @@ func checkRolledBack(e *env) {
 	} {
 		known := lease
 		ahead(&known)
-		_, err := e.workers.ExtendWorker(e.ctx, known, e.extension(2000))
+		_, err := e.workers.ExtendWorker(e.ctx, known, layout, e.extension(2000))
 		e.wantErr("the extension of "+what, err, hapax.ErrStoreRolledBack)
 		e.wantErr("the seal of "+what, e.workers.SealWorker(e.ctx, known, known.From), hapax.ErrLeaseLost)
 	}
@@ -201,7 +201,7 @@ func checkBadLeases(e *env) {
 	} {
 		l := lease
 		bad(&l)
-		_, err := e.workers.ExtendWorker(e.ctx, l, e.extension(2000))
+		_, err := e.workers.ExtendWorker(e.ctx, l, layout, e.extension(2000))
 		e.wantErr("the extension of a lease with "+what, err, hapax.ErrInvalidArgument)
 		e.wantErr("the seal of a lease with "+what, e.workers.SealWorker(e.ctx, l, 1000), hapax.ErrInvalidArgument)
 	}

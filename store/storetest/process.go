@@ -96,13 +96,12 @@ func (j job) takeWorkers(ctx context.Context, s hapax.WorkerStore, out io.Writer
 	req := hapax.AcquireRequest{
 		Pool: j.Name, Layout: layout, Workers: hapax.WorkerRange{Lo: 0, Hi: 4}, Holder: fmt.Sprint("process ", os.Getpid()), Term: term,
 	}
-	ext := hapax.ExtendRequest{Layout: layout, Term: term}
 	var lease hapax.Lease
 	for range j.Rounds {
 		var err error
 		if lease.Token == 0 || rand.IntN(4) == 0 {
 			lease, err = s.AcquireWorker(ctx, req)
-		} else if lease, err = s.ExtendWorker(ctx, lease, ext); errors.Is(err, hapax.ErrLeaseLost) {
+		} else if lease, err = s.ExtendWorker(ctx, lease, layout, term); errors.Is(err, hapax.ErrLeaseLost) {
 			lease, err = s.AcquireWorker(ctx, req)
 		}
 		if err != nil {

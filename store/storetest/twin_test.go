@@ -28,7 +28,7 @@ type twin struct {
 	list     func(ctx context.Context, table, after string, limit int) ([]driver.Row, error)
 	swap     func(ctx context.Context, table, name string, old, next []byte) (bool, error)
 	acquire  func(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error)
-	extend   func(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error)
+	extend   func(ctx context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error)
 	seal     func(ctx context.Context, lease hapax.Lease, last int64) error
 	remove   func(ctx context.Context, pool string) (driver.Pool, error)
 	rename   func(string) string // how the store understands names
@@ -111,11 +111,11 @@ func (t *twin) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hap
 	return t.Leases.AcquireWorker(ctx, req)
 }
 
-func (t *twin) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+func (t *twin) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	if t.extend != nil {
-		return t.extend(ctx, lease, req)
+		return t.extend(ctx, lease, layout, term)
 	}
-	return t.Leases.ExtendWorker(ctx, lease, req)
+	return t.Leases.ExtendWorker(ctx, lease, layout, term)
 }
 
 func (t *twin) SealWorker(ctx context.Context, lease hapax.Lease, last int64) error {

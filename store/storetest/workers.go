@@ -72,8 +72,8 @@ func at(r hapax.AcquireRequest, holder string, ticks int64) hapax.AcquireRequest
 }
 
 // extension asks for time up to a tick.
-func (e *env) extension(to int64) hapax.ExtendRequest {
-	return hapax.ExtendRequest{Layout: layout, Term: hapax.Term{Now: now, Length: time.Duration(max(0, to-1000)) * time.Millisecond, TTL: ttl}}
+func (e *env) extension(to int64) hapax.Term {
+	return hapax.Term{Now: now, Length: time.Duration(max(0, to-1000)) * time.Millisecond, TTL: ttl}
 }
 
 func (e *env) acquire(req hapax.AcquireRequest) hapax.Lease {
@@ -85,7 +85,7 @@ func (e *env) acquire(req hapax.AcquireRequest) hapax.Lease {
 
 func (e *env) extend(lease hapax.Lease, to int64) hapax.Lease {
 	e.Helper()
-	lease, err := e.workers.ExtendWorker(e.ctx, lease, e.extension(to))
+	lease, err := e.workers.ExtendWorker(e.ctx, lease, layout, e.extension(to))
 	e.must(err)
 	return lease
 }
@@ -316,7 +316,7 @@ func checkTimeEnd(e *env) {
 	req.Workers.Hi = 1
 	lease := e.acquire(req)
 	equal(e, "the grant at the end of time", lease.Grant, hapax.Grant{Lo: end - 50, Hi: end})
-	_, err := e.workers.ExtendWorker(e.ctx, lease, hapax.ExtendRequest{Layout: req.Layout, Term: req.Term})
+	_, err := e.workers.ExtendWorker(e.ctx, lease, req.Layout, req.Term)
 	e.wantErr("ExtendWorker at the end of time", err, hapax.ErrTimeExhausted)
 	last := at(req, req.Holder, 49)
 	last.Term.Ahead = time.Millisecond
@@ -335,9 +335,8 @@ func checkExtremes(e *env) {
 	lease := e.acquire(req)
 	equal(e, "the worker", lease.Worker, worker)
 	equal(e, "the grant", lease.Grant, hapax.Grant{Lo: 1 << 44, Hi: 1<<44 + 100})
-	ext := hapax.ExtendRequest{Layout: req.Layout, Term: req.Term}
-	ext.Term.Length = hapax.PoisonMargin
-	lease, err := e.workers.ExtendWorker(e.ctx, lease, ext)
+	req.Term.Length = hapax.PoisonMargin
+	lease, err := e.workers.ExtendWorker(e.ctx, lease, req.Layout, req.Term)
 	e.must(err)
 	equal(e, "the extension", lease.Grant, hapax.Grant{Lo: 1<<44 + 100, Hi: 1<<44 + hapax.PoisonMargin.Milliseconds()})
 	e.wantRow(lease, now.Add(ttl))
@@ -445,7 +444,7 @@ func checkChurn(e *env) {
 			}
 			last := lease.Grant.Hi
 			if rand.IntN(2) == 0 {
-				longer, err := h.workers.ExtendWorker(ctx, lease, e.extension(last+rand.Int64N(30)))
+				longer, err := h.workers.ExtendWorker(ctx, lease, layout, e.extension(last+rand.Int64N(30)))
 				switch {
 				case errors.Is(err, hapax.ErrLeaseLost): // its time was up
 				case err != nil:
@@ -539,7 +538,7 @@ func checkRetire(e *env) {
 	if row.Mark != mark || row.Token <= lease.Token || !row.Retired() || row.Expires.After(now) || retired.Token != row.Token || retired.Mark != row.Mark {
 		e.Errorf("the worker is %+v, returned was %+v; want the mark of %+v, a higher token, no holder and no lease", row, retired, lease)
 	}
-	_, err = e.workers.ExtendWorker(e.ctx, lease, e.extension(2_000_000))
+	_, err = e.workers.ExtendWorker(e.ctx, lease, layout, e.extension(2_000_000))
 	e.wantLost("extend after the worker was retired", err, row)
 	e.wantLost("seal after the worker was retired", e.workers.SealWorker(e.ctx, lease, lease.From), row)
 

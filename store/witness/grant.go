@@ -278,10 +278,10 @@ func (g *Guarded) StoreID(ctx context.Context) (string, error) {
 	return ask(ctx, g, func(ctx context.Context, s store) (string, error) { return s.StoreID(ctx) })
 }
 
-// StoreTime implements hapax.StoreClock for stores that do.
+// StoreTime implements driver.Clock for stores that do.
 func (g *Guarded) StoreTime(ctx context.Context) (time.Time, error) {
 	return ask(ctx, g, func(ctx context.Context, s store) (time.Time, error) {
-		if clock, ok := s.(hapax.StoreClock); ok {
+		if clock, ok := s.(driver.Clock); ok {
 			return clock.StoreTime(ctx)
 		}
 		return time.Time{}, hapax.ErrNotSupported
@@ -412,7 +412,7 @@ func (g *Guarded) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 
 // ExtendWorker implements hapax.WorkerStore. What a caller says of its lease is
 // no evidence against the store; what the witness recorded is.
-func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	var l hapax.Lease
 	line := WorkerLine(lease.Pool, lease.Worker)
 	err := g.grant(ctx, func() func(string) (Pair, bool) {
@@ -421,7 +421,7 @@ func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax
 	}, func(ctx context.Context, s store, p pulse) (granted, error) {
 		want, known := g.witness.Pair(line)
 		var err error
-		l, err = driver.LeasesIn(pulsed{s, g, s, &p}).ExtendWorker(ctx, lease, req)
+		l, err = driver.LeasesIn(pulsed{s, g, s, &p}).ExtendWorker(ctx, lease, layout, term)
 		switch {
 		case errors.Is(err, hapax.ErrStoreRolledBack) && !errors.Is(err, hapax.ErrFenced):
 			return granted{}, g.claimed(ctx, s, lease, want, known)
@@ -430,7 +430,7 @@ func (g *Guarded) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax
 		}
 		// It may repeat what its holder was granted before, in an extension whose answer was lost.
 		after := Pair{l.Token, l.Grant.Hi}
-		return granted{line, after, after, poolDef(l.Pool), def{Layout: req.Layout.String()}}, sound(line, l.Grant)
+		return granted{line, after, after, poolDef(l.Pool), def{Layout: layout.String()}}, sound(line, l.Grant)
 	})
 	if err != nil {
 		return lease, err

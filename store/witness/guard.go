@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	_ driver.Store     = (*Guarded)(nil)
-	_ hapax.StoreClock = (*Guarded)(nil)
+	_ driver.Store = (*Guarded)(nil)
+	_ driver.Clock = (*Guarded)(nil)
 )
 
 // A Guarded is a store behind a witness. Its methods are safe for concurrent use.

@@ -38,8 +38,8 @@ func OneShot(s driver.Store) (driver.Store, error) {
 type oneShot struct{ store }
 
 var (
-	_ driver.Store     = (*oneShot)(nil)
-	_ hapax.StoreClock = (*oneShot)(nil)
+	_ driver.Store = (*oneShot)(nil)
+	_ driver.Clock = (*oneShot)(nil)
 )
 
 // pulsed makes a guarded call, and refuses where a fence stands.
@@ -145,9 +145,9 @@ func (r commandRows) SwapRow(ctx context.Context, table, name string, old, next 
 
 func (o *oneShot) leases() driver.Leases { return driver.LeasesIn(commandRows{o.store, o}) }
 
-// StoreTime implements hapax.StoreClock for stores that do.
+// StoreTime implements driver.Clock for stores that do.
 func (o *oneShot) StoreTime(ctx context.Context) (time.Time, error) {
-	if clock, ok := o.store.(hapax.StoreClock); ok {
+	if clock, ok := o.store.(driver.Clock); ok {
 		return clock.StoreTime(ctx)
 	}
 	return time.Time{}, hapax.ErrNotSupported
@@ -195,8 +195,8 @@ func (o *oneShot) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (
 }
 
 // ExtendWorker implements hapax.WorkerStore.
-func (o *oneShot) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
-	l, err := o.leases().ExtendWorker(ctx, lease, req)
+func (o *oneShot) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
+	l, err := o.leases().ExtendWorker(ctx, lease, layout, term)
 	if err == nil {
 		err = o.tell(ctx)
 	}

@@ -235,7 +235,7 @@ func (w *simulated) worker(ctx context.Context, m *machine, g *witness.Guarded, 
 			return
 		}
 		term.Now = term.Now.Add(time.Second)
-		if l, err = g.ExtendWorker(ctx, l, hapax.ExtendRequest{Layout: layout, Term: term}); err != nil {
+		if l, err = g.ExtendWorker(ctx, l, layout, term); err != nil {
 			return
 		}
 	}

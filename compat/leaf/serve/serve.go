@@ -88,7 +88,7 @@ func (p *part) Answer(svc *service.Service) ([]mount.Answer, error) {
 	var issuing []*service.Service
 	switch l.source(l.Table) {
 	case own:
-		native := mount.NewNativeTags(svc, p.host.Tags)
+		native := mount.NewNativeTags(svc)
 		o.Segment, o.TrySegment, o.Monitor = native, native.TryNext, monitor{svc, &p.board, nativeRows(svc)}
 		issuing = append(issuing, svc)
 	case theirs:
@@ -155,12 +155,12 @@ func (s treeStore) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) 
 	return tree.AcquireWorker(ctx, req)
 }
 
-func (s treeStore) ExtendWorker(ctx context.Context, l hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+func (s treeStore) ExtendWorker(ctx context.Context, l hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	tree, err := s.Get(ctx)
 	if err != nil {
 		return l, err
 	}
-	return tree.ExtendWorker(ctx, l, req)
+	return tree.ExtendWorker(ctx, l, layout, term)
 }
 
 func (s treeStore) SealWorker(ctx context.Context, l hapax.Lease, last int64) error {

@@ -57,7 +57,7 @@ func (p *part) Open(ctx context.Context, h *mount.Host) error {
 
 // Answer implements mount.Mount.
 func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
-	observe := hapax.Observer(own.Observe)
+	observe := own.Observe
 	p.issuers.observe.Store(&observe)
 	return nil, nil
 }
@@ -67,7 +67,7 @@ type issuers struct {
 	settings *Settings
 	rdb      redis.UniversalClient // nil: nothing is issued
 	store    ledger.Store
-	observe  atomic.Pointer[hapax.Observer]
+	observe  atomic.Pointer[func(hapax.Event)]
 }
 
 // mark tells a trace how far a tag's numbers were granted.

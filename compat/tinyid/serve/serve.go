@@ -229,7 +229,7 @@ func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
 		issuing = p.table
 		o.Issuer, o.Granter, o.Tokens = batches{p.table}, p.rows, p
 	} else {
-		o.Issuer, o.Granter, o.Tokens = mount.NewNativeTags(own, p.host.Tags), own, p.hashes
+		o.Issuer, o.Granter, o.Tokens = mount.NewNativeTags(own), own, p.hashes
 	}
 	h, err := routes.New(o)
 	own.Counting(name)

@@ -18,7 +18,7 @@ import (
 
 var (
 	_ driver.Store                       = serviceStore{}
-	_ hapax.StoreClock                   = serviceStore{}
+	_ driver.Clock                       = serviceStore{}
 	_ hapaxv1connect.LeaseServiceHandler = (*leaseServer)(nil)
 )
 
@@ -48,7 +48,7 @@ func (s *leaseServer) GetStoreID(ctx context.Context, _ *hapaxv1.GetStoreIDReque
 
 // GetStoreTime implements hapaxv1connect.LeaseServiceHandler.
 func (s *leaseServer) GetStoreTime(ctx context.Context, _ *hapaxv1.GetStoreTimeRequest) (*hapaxv1.GetStoreTimeResponse, error) {
-	clock, ok := s.store.(hapax.StoreClock)
+	clock, ok := s.store.(driver.Clock)
 	if !ok {
 		return nil, fmt.Errorf("%w: it has no clock", hapax.ErrNotSupported)
 	}
@@ -175,11 +175,11 @@ func (s *leaseServer) AcquireWorker(ctx context.Context, m *hapaxv1.AcquireWorke
 
 // ExtendWorker implements hapaxv1connect.LeaseServiceHandler.
 func (s *leaseServer) ExtendWorker(ctx context.Context, m *hapaxv1.ExtendWorkerRequest) (*hapaxv1.ExtendWorkerResponse, error) {
-	req, err := wire.ExtendRequest(m)
+	term, err := wire.Term(m.GetTerm())
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.store.ExtendWorker(ctx, wire.Lease(m.GetLease()), req)
+	l, err := s.store.ExtendWorker(ctx, wire.Lease(m.GetLease()), hapax.Layout{}, term)
 	if err != nil {
 		return nil, err
 	}

@@ -25,8 +25,8 @@ type Store struct {
 }
 
 var (
-	_ driver.Store     = (*Store)(nil)
-	_ hapax.StoreClock = (*Store)(nil)
+	_ driver.Store = (*Store)(nil)
+	_ driver.Clock = (*Store)(nil)
 )
 
 // New returns a store of which one answer may take so long. The ledger, which may be nil,
@@ -122,12 +122,12 @@ func (w *Store) Pools(ctx context.Context) ([]driver.Pool, error) {
 	return call(ctx, w, func(ctx context.Context) ([]driver.Pool, error) { return w.Store.Pools(ctx) })
 }
 
-// StoreTime implements hapax.StoreClock for stores that do.
+// StoreTime implements driver.Clock for stores that do.
 func (w *Store) StoreTime(ctx context.Context) (time.Time, error) {
 	if err := w.known(); err != nil {
 		return time.Time{}, err
 	}
-	clock, ok := w.Store.(hapax.StoreClock)
+	clock, ok := w.Store.(driver.Clock)
 	if !ok {
 		return time.Time{}, hapax.ErrNotSupported
 	}
@@ -168,14 +168,14 @@ func (w *Store) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (ha
 }
 
 // ExtendWorker implements hapax.WorkerStore.
-func (w *Store) ExtendWorker(ctx context.Context, lease hapax.Lease, req hapax.ExtendRequest) (hapax.Lease, error) {
+func (w *Store) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapax.Layout, term hapax.Term) (hapax.Lease, error) {
 	if err := w.ledger.Ready(); err != nil {
 		return lease, err
 	}
-	l, err := call(ctx, w, func(ctx context.Context) (hapax.Lease, error) { return w.Store.ExtendWorker(ctx, lease, req) })
+	l, err := call(ctx, w, func(ctx context.Context) (hapax.Lease, error) { return w.Store.ExtendWorker(ctx, lease, layout, term) })
 	w.Note(Pool(lease.Pool), err)
 	if err == nil {
-		err = w.ledger.Extended(l, req.Layout, grantee(ctx))
+		err = w.ledger.Extended(l, layout, grantee(ctx))
 	}
 	if err != nil {
 		return lease, err

@@ -273,14 +273,13 @@ func (d Driver) lostAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ext := hapax.ExtendRequest{Layout: layout, Term: term}
-	ext.Term.Length = 200 * time.Millisecond
+	term.Length = 200 * time.Millisecond
 	proxy.CutReply(testservers.Contains("workers%2Fp"))
-	if _, err = s.ExtendWorker(t.Context(), lease, ext); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 2 {
+	if _, err = s.ExtendWorker(t.Context(), lease, layout, term); !errors.Is(err, hapax.ErrStoreUnavailable) || proxy.Fired() != 2 {
 		t.Fatalf("the extension whose answer was lost: error %v, %d connections cut", err, proxy.Fired())
 	}
-	ext.Term.Length = 300 * time.Millisecond
-	if lease, err = s.ExtendWorker(t.Context(), lease, ext); err != nil || lease.Grant != (hapax.Grant{Lo: 100, Hi: 300}) {
+	term.Length = 300 * time.Millisecond
+	if lease, err = s.ExtendWorker(t.Context(), lease, layout, term); err != nil || lease.Grant != (hapax.Grant{Lo: 100, Hi: 300}) {
 		t.Fatalf("the next extension grants %v, error %v; want [100, 300)", lease.Grant, err)
 	}
 	proxy.CutReply(testservers.Contains(`"token":2`)) // the write, not the read before it
