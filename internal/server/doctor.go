@@ -14,6 +14,7 @@ import (
 	"github.com/hapax-id/hapax/internal/build"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/signals"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // A Harm is how bad what a doctor has found is.
@@ -196,7 +197,7 @@ func (d *doctor) store(ctx context.Context, running bool) {
 	for _, w := range told.warnings {
 		d.add(HarmWeak, "store", w, "change the store's settings", signals.SeeCode(string(hapax.ErrStoreUnsafe.Code())))
 	}
-	clock, ok := store.(hapax.StoreClock)
+	clock, ok := store.(driver.Clock)
 	if !ok {
 		return
 	}
