@@ -72,7 +72,7 @@ var foreignStates = []stateTest{
 		},
 	},
 	{
-		name: "foreign table away", degraded: true, alarms: []string{"beside_down"}, alerts: []string{"HapaxBesideDown", "HapaxCannotIssue"},
+		name: "foreign table away", degraded: true, alarms: []string{"beside_down", "budget_low"}, alerts: []string{"HapaxBesideDown", "HapaxBudgetLow", "HapaxCannotIssue"},
 		enter: func(r *stateRig) *serving {
 			server := testservers.SharedMariaDB(r.t)
 			db := newForeignDB(r.t, server, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 1)")
@@ -88,7 +88,7 @@ var foreignStates = []stateTest{
 		},
 	},
 	{
-		name: "ZooKeeper away", degraded: true, alarms: []string{"beside_down"}, alerts: []string{"HapaxBesideDown", "HapaxCannotIssue"},
+		name: "ZooKeeper away", degraded: true, alarms: []string{"beside_down", "budget_low"}, alerts: []string{"HapaxBesideDown", "HapaxBudgetLow", "HapaxCannotIssue"},
 		enter: func(r *stateRig) *serving {
 			server := testservers.SharedZooKeeper(r.t)
 			proxy := testservers.NewProxy(r.t, server.Addr)

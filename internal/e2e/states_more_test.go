@@ -17,7 +17,7 @@ import (
 var fleetStates = []stateTest{
 	{
 		name: "missing node", state: "refusing", degraded: true, unready: true, code: hapax.ErrStoreRolledBack.Code(), command: "hapax nodes settle",
-		alarms: []string{"store_went_back"}, alerts: []string{"HapaxFenced", "HapaxNotReady", "HapaxNoneReady", "HapaxCannotIssue"},
+		alarms: []string{"budget_low", "store_went_back"}, alerts: []string{"HapaxBudgetLow", "HapaxFenced", "HapaxNotReady", "HapaxNoneReady", "HapaxCannotIssue"},
 		enter: func(r *stateRig) *serving {
 			s, gone := r.node("a", oneByOne), r.node("gone", oneByOne)
 			mustTakeSoon(r.t, s)
@@ -32,7 +32,7 @@ var fleetStates = []stateTest{
 		},
 	},
 	{name: "pool short", alarms: []string{"workers_short"}, alerts: []string{"HapaxWorkersShort"}, enter: func(r *stateRig) *serving {
-		const two = "pools: {default: {layout: 'time:41,worker:1,sequence:12'}}\nrefresh: 1s\n"
+		const two = "pools: {default: {layout: 'time:41,worker:1,sequence:12,unit=1ms,epoch=2020-01-01T00:00:00Z'}}\nrefresh: 1s\n"
 		s := r.node("a", two)
 		r.issues(s, "snowflake")
 		takeSoon(r.t, r.node("b", two), "snowflake", 1)
@@ -41,7 +41,7 @@ var fleetStates = []stateTest{
 	{
 		name: "pool exhausted", degraded: true, alarms: []string{"cannot_issue"}, alerts: []string{"HapaxWorkersShort", "HapaxCannotIssue"},
 		enter: func(r *stateRig) *serving {
-			const two = "pools: {default: {layout: 'time:41,worker:1,sequence:12'}}\nrefresh: 1s\n"
+			const two = "pools: {default: {layout: 'time:41,worker:1,sequence:12,unit=1ms,epoch=2020-01-01T00:00:00Z'}}\nrefresh: 1s\n"
 			takeSoon(r.t, r.node("a", two), "snowflake", 1)
 			takeSoon(r.t, r.node("b", two), "snowflake", 1)
 			s := r.node("c", two)

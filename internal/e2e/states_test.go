@@ -73,7 +73,7 @@ func newStateRig(t *testing.T, server *testservers.Server) *stateRig {
 // itself.
 func (r *stateRig) config(name, text string) string {
 	r.t.Helper()
-	for _, line := range []string{"max_wait: 200ms", "heartbeat: 500ms", "ledger: off", "alarm_url: " + r.alarms.url} {
+	for _, line := range []string{"max_wait: 200ms", "heartbeat: 500ms", "ledger: off", "alarm_budget: 1s", "alarm_url: " + r.alarms.url} {
 		key, _, _ := strings.Cut(line, ":")
 		if !strings.Contains("\n"+text, "\n"+key+":") {
 			text = line + "\n" + text
@@ -315,7 +315,7 @@ var lifeStates = []stateTest{
 		r.signal(s, syscall.SIGHUP)
 		return s
 	}, logged: "the configuration cannot be used"},
-	{name: "descriptors short", alarms: []string{"connections_refused"}, alerts: []string{"HapaxConnectionsRefused"}, enter: func(r *stateRig) *serving {
+	{name: "descriptors short", alarms: []string{"connections_refused"}, alerts: []string{"HapaxConnectionsRefused", "HapaxLimitsReached"}, enter: func(r *stateRig) *serving {
 		s := r.node("a", "", "--http-connections", "8")
 		r.issues(s, "orders")
 		r.crowd(s, 40)
@@ -367,7 +367,7 @@ var storeStates = []stateTest{
 	{name: "store slow", alerts: []string{"HapaxStoreSlow"}, enter: func(r *stateRig) *serving {
 		s := r.node("a", oneByOne+"heartbeat: 5s\nmax_wait: 10s\n")
 		r.issues(s, "orders")
-		r.proxy.Delay(time.Second, 0)
+		r.proxy.Delay(400*time.Millisecond, 0)
 		for range 10 {
 			_, _ = take(patient, s.url, "orders", 2) // in the first seconds there are grants from before
 		}
@@ -383,7 +383,7 @@ var storeStates = []stateTest{
 	}},
 	{
 		name: "fence", state: "refusing", unready: true, degraded: true, code: hapax.ErrStoreRolledBack.Code(), command: "hapax adopt",
-		alarms: []string{"store_went_back"}, alerts: []string{"HapaxFenced", "HapaxNotReady", "HapaxNoneReady", "HapaxCannotIssue"},
+		alarms: []string{"budget_low", "store_went_back"}, alerts: []string{"HapaxBudgetLow", "HapaxFenced", "HapaxNotReady", "HapaxNoneReady", "HapaxCannotIssue"},
 		enter: func(r *stateRig) *serving {
 			s := r.node("a", oneByOne, "--heal", "manual")
 			mustTakeSoon(r.t, s)

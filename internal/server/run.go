@@ -80,6 +80,7 @@ type server struct {
 	certs     *certificates          // nil: no TLS
 	sights    *sights                // what raises alarms beside the service
 	notifier  *notifier              // may be nil
+	telemetry *telemetry             // may be nil
 	reload    func() (Config, error) // may be nil
 	level     *slog.LevelVar         // of the log
 
@@ -94,6 +95,9 @@ type server struct {
 // start opens everything. The listeners come first: an address that cannot be
 // used leaves no data directory behind.
 func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
+	if err := checkTelemetry(); err != nil {
+		return nil, err
+	}
 	store := NewLateStore()
 	opts, mounts, err := serviceOptions(c, log, store)
 	if err != nil {
@@ -197,7 +201,7 @@ func Check(ctx context.Context, c Config) error {
 	if _, err := newCertificates(c, log); err != nil {
 		return err
 	}
-	if err := checkAlarmURL(c); err != nil {
+	if err := errors.Join(checkAlarmURL(c), checkTelemetry()); err != nil {
 		return err
 	}
 	return checkAddresses(ctx, c)
@@ -231,13 +235,17 @@ func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Optio
 // run serves until the context ends or a listener fails, and stops
 // everything.
 func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
+	var err error
+	if s.telemetry, err = newTelemetry(ctx, s.gatherer(), s.node.Instance, s.log); err != nil {
+		s.log.Warn("traces or metrics could not be sent", "err", err) // numbers matter more
+	}
 	web := []*http.Server{s.newWeb(ctx, s.listeners.http, s.public)}
 	at := []net.Listener{s.gated(s.listeners.http, s.public)}
 	if s.listeners.admin != nil {
 		web = append(web, s.newWeb(ctx, s.listeners.admin, s.policy))
 		at = append(at, s.gated(s.listeners.admin, s.policy))
 	}
-	if s.certs == nil {
+	if s.certs == nil && !s.telemetry.tracing() { // a front tells nobody of a request
 		for i := range web {
 			l, front := httpapi.NewFront(at[i], web[i].Handler, idleTimeout, newConn)
 			if at[i] = l; front != nil {
@@ -267,7 +275,7 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 	defer unwatch()
 	serving.Go(func() { s.watch(watching, signals) })
 
-	err := errors.Join(
+	err = errors.Join(
 		s.node.noteDefinitions(s.config),
 		s.node.announce(s.url(at[len(at)-1]))) // the one that administers
 	if err == nil {
@@ -374,6 +382,7 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 		s.log.Warn("what is held could not be given back: the numbers granted are lost, and a worker ID is free when its granted time is over", "err", err)
 	}
 	s.notifier.close()
+	_ = s.telemetry.stop(context.Background()) // the log has told what could not be sent
 	err := errors.Join(s.node.withdraw(), s.mounts.close(), s.node.Close())
 	if parting := s.service.Parting(); parting.Lost > 0 {
 		s.log.Warn("numbers in hand could not all go back: the next ones of their tags come after a gap", parting.Attrs()...)

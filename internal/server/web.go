@@ -50,14 +50,14 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 		maps.Copy(routes, s.mounts.routes())
 	}
 	web := &http.Server{
-		Handler: httpapi.New(s.service, httpapi.Options{
+		Handler: s.telemetry.traced(httpapi.New(s.service, httpapi.Options{
 			LoopbackOnly: isLoopback(l),
 			Hosts:        hosts,
 			Policy:       policy,
 			Logger:       s.log,
 			Routes:       routes,
 			Gatherer:     s.gatherer(),
-		}),
+		})),
 		Protocols: protocols(),
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: maxStreamBytes, MaxReceiveBufferPerConnection: maxConnBytes, MaxReadFrameSize: maxFrameBytes,

@@ -246,7 +246,7 @@ func (s *Service) conditions(ctx context.Context, now time.Time) []Condition {
 	}
 	st, refused := s.stand(store)
 	all = append(all, storeConditions(st, store)...)
-	all = append(all, s.lineConditions(s.issuing(st, refused).Cannot, st.Code != "")...)
+	all = append(all, s.lineConditions(s.issuing(st, refused).Cannot, st.Code)...)
 	all = append(all, s.poolConditions()...)
 	if waiting := s.waitingRecords(); waiting > 0 {
 		all = append(all, Condition{Alarm: AlarmRecords, Detail: fmt.Sprintf("%d records are kept in memory", waiting), After: soon})
@@ -272,16 +272,17 @@ func storeConditions(st witness.Status, store error) []Condition {
 	return nil
 }
 
-// lineConditions tells of tags and pools that cannot issue, or not for long.
-func (s *Service) lineConditions(cannot []Lack, away bool) (all []Condition) {
+// lineConditions tells of tags and pools that cannot issue, or not for long, where the
+// store's trouble has this code.
+func (s *Service) lineConditions(cannot []Lack, store hapax.Code) (all []Condition) {
 	for _, lack := range cannot {
-		if lack.Code != hapax.ErrStoreUnavailable.Code() && lack.Code != hapax.ErrFenced.Code() { // those have alarms of their own
+		if lack.Code != store { // the store's trouble has an alarm of its own
 			all = append(all, Condition{Alarm: AlarmCannot, About: lack.Name, Detail: string(lack.Code) + ": " + lack.Detail, After: soon})
 		}
 	}
 	if b := least(s.budgets()); b != nil && b.lasts < s.opts.AlarmBudget {
 		after := lasting
-		if away {
+		if store != "" {
 			after = soon
 		}
 		all = append(all, Condition{Alarm: AlarmBudget, About: b.Name, Detail: fmt.Sprintf("the %s can issue for %.1f s without the store", b.Kind, b.Seconds), After: after})

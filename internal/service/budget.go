@@ -20,9 +20,10 @@ const rateWindow = 30 * time.Second
 // A rate is how fast numbers of a line are taken. It is derived from the line's count
 // once in a while, so that issuing counts nothing.
 type rate struct {
-	perSecond atomic.Uint64 // the bits of a float64; written by look, read by all
+	perSecond atomic.Uint64 // the bits of a float64; this and the next are written by look, and read by all
+	idle      atomic.Bool   // nothing was taken since the look before
 
-	issued int64     // at the last look; this and the next are look's alone
+	issued int64     // at the last look; the fields from here on are look's alone
 	looked time.Time // when that was, or when the line was opened
 	known  bool      // there was a look before
 }
@@ -41,6 +42,7 @@ func (r *rate) look(issued int64, now time.Time) {
 		of = 0 // smoothing never gets there by itself
 	}
 	r.perSecond.Store(math.Float64bits(of))
+	r.idle.Store(issued == r.issued)
 	r.issued, r.looked, r.known = issued, now, true
 }
 
@@ -78,13 +80,19 @@ type Budget struct {
 }
 
 // budgets returns the budget of every tag and pool in use, the shortest first. One that
-// has numbers in hand and gives none away lasts forever.
+// gives no numbers away lasts forever, unless it has none while the store is away.
 func (s *Service) budgets() []Budget {
 	var all []Budget
+	away := s.trouble() != nil
 	for l := range s.tags.all() {
-		if l.segment != nil {
-			all = append(all, Budget{Kind: KindTag, Name: l.name, labelled: l.labelled, lasts: lasts(float64(l.segment.Stats().Remaining), l.rate.now())})
+		if l.segment == nil {
+			continue
 		}
+		b := Budget{Kind: KindTag, Name: l.name, labelled: l.labelled, lasts: forever}
+		if left := l.segment.Stats().Remaining; left > 0 || away || !l.rate.idle.Load() {
+			b.lasts = lasts(float64(left), l.rate.now())
+		}
+		all = append(all, b)
 	}
 	for _, p := range s.openPools() {
 		all = append(all, Budget{Kind: KindPool, Name: p.name, labelled: p.labelled, lasts: p.issuer.Load().Stats().Remaining})
