@@ -85,7 +85,7 @@ func TestForecasts(t *testing.T) {
 			what, name string
 			days       float64
 		}{{endsLine, "orders", 1_000_000. / 86400}, {endsReader, "small", 100_000. / 86400}} {
-			if got := find(c.what, c.name).in.Hours() / 24; math.Abs(got-c.days) > c.days/20 {
+			if got := find(c.what, c.name).in.Hours() / 24; math.Abs(got-c.days) > c.days/8 {
 				t.Errorf("%s of %s ends in %v days; want %v", c.what, c.name, got, c.days)
 			}
 		}
