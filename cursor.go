@@ -142,6 +142,34 @@ func (m *mutexCursor) seal() int64 {
 	return old
 }
 
+// A chosenCursor is the populator of a user: of what is free it issues what a function
+// chooses. So the function can pass numbers over, and cannot repeat one.
+type chosenCursor struct {
+	mutexCursor
+	choose func(free Grant, most int64, sequenceBits int) (first, n int64)
+}
+
+func (c *chosenCursor) take(least, most, tick, limit int64) (lo, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	free := Grant{c.enter(c.next, tick), limit}
+	lo, n = free.Lo, min(most, free.Len())
+	if n < least {
+		return 0, 0
+	}
+	if most > 0 {
+		if first, chosen := c.choose(free, most, int(c.bits)); first >= free.Lo && chosen > 0 {
+			lo, n = first, min(chosen, most, limit-first)
+		}
+		if n < max(least, 1) { // it lies beyond what is free now
+			return 0, 0
+		}
+	}
+	c.skipped += lo - c.next
+	c.next = lo + n
+	return lo, n
+}
+
 // fill encodes consecutive cursors from lo on.
 func (e *encoder) fill(dst []ID, lo int64) {
 	for len(dst) > 0 {

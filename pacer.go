@@ -73,10 +73,13 @@ func (p *pacer) runLocked(s *Snowflake) bool {
 	return p.running
 }
 
+// isLockFree reports whether numbers are issued by single adds.
+func (s *Snowflake) isLockFree() bool { return !s.opts.Mutex && s.opts.Populate == nil }
+
 // open raises the limit of single adds as far as the clock, the grant and the
 // current rate allow.
 func (p *pacer) open(s *Snowflake, r *stretch) {
-	if s.opts.Mutex {
+	if !s.isLockFree() {
 		return
 	}
 	tick, err := s.tick()
@@ -163,7 +166,7 @@ func (p *pacer) step(s *Snowflake, r *stretch, tick int64, open bool) (ended boo
 	case ended:
 		r.limit.Store(0)
 		p.running, p.idle = false, 0
-	case open && !s.opts.Mutex:
+	case open && s.isLockFree():
 		p.openLocked(s, r, tick)
 	}
 	p.mu.Unlock()

@@ -1,6 +1,7 @@
 package hapax
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -16,6 +17,56 @@ var populators = map[string]func(t timeline, first int64) populator{
 		return c
 	},
 	"mutex": func(t timeline, first int64) populator { return &mutexCursor{timeline: t, next: first} },
+
+	// A user's that chooses what the others do, and those whose choices are not used.
+	"own":           own(func(free Grant, most int64, _ int) (int64, int64) { return free.Lo, min(most, free.Len()) }),
+	"own, below":    own(func(free Grant, most int64, _ int) (int64, int64) { return free.Lo - 1, most }),
+	"own, too many": own(func(free Grant, most int64, _ int) (int64, int64) { return free.Lo, most + 1 }),
+	"own, none":     own(func(free Grant, _ int64, _ int) (int64, int64) { return free.Lo, 0 }),
+}
+
+func own(choose func(Grant, int64, int) (int64, int64)) func(timeline, int64) populator {
+	return func(t timeline, first int64) populator {
+		return &chosenCursor{mutexCursor{timeline: t, next: first}, choose}
+	}
+}
+
+// A populator of one's own may pass numbers over; what it issues still rises, and the
+// grant is kept to.
+func TestPopulate(t *testing.T) {
+	even := func(free Grant, _ int64, sequenceBits int) (int64, int64) {
+		if sequenceBits != 12 {
+			t.Errorf("told of %d bits", sequenceBits)
+		}
+		return free.Lo + free.Lo&1, 1
+	}
+	s, err := NewSnowflake(t.Context(), nil, SnowflakeOptions{Workers: WorkerRange{3, 4}, Populate: even})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(t.Context())
+	last, lane := ID(-1), s.Lane()
+	for i := range 5000 {
+		next := s.Next
+		if i%3 == 0 {
+			next = lane.Next
+		}
+		id, err := next(t.Context())
+		if err != nil || id&1 == 1 {
+			t.Fatalf("number %d: %d, %v; want an even one", i, id, err)
+		}
+		if i%3 != 0 && id <= last {
+			t.Fatalf("%d after %d", id, last)
+		}
+		last = max(last, id)
+	}
+	ids := make([]ID, 100)
+	if n, err := s.NextN(t.Context(), ids); n != 100 || err != nil || !slices.IsSorted(ids) || ids[0] <= last {
+		t.Errorf("%d numbers, %v: %v after %d", n, err, ids, last)
+	}
+	if err := (SnowflakeOptions{Populate: even, Mutex: true}).Validate(); !errors.Is(err, ErrInvalidArgument) {
+		t.Errorf("beside Mutex: %v; want ErrInvalidArgument", err)
+	}
 }
 
 func TestPopulator(t *testing.T) {

@@ -85,8 +85,11 @@ func (s *Snowflake) newStretch(l Lease, first int64) *stretch {
 	r.next.Store(first)
 	r.reach(l.Grant, s.end)
 	r.pop = &r.cursor
-	if s.opts.Mutex {
+	switch {
+	case s.opts.Mutex:
 		r.pop = &mutexCursor{timeline: s.line, next: first}
+	case s.opts.Populate != nil:
+		r.pop = &chosenCursor{mutexCursor{timeline: s.line, next: first}, s.opts.Populate}
 	}
 	enc, err := s.layout.encoder(l.Worker, s.opts.Fields)
 	if err != nil {

@@ -71,6 +71,14 @@ type SnowflakeOptions struct {
 	// read.
 	Mutex bool
 
+	// Populate, if set, is a populator of your own, and not beside Mutex. Of the cursors
+	// that are free, each tick<<sequenceBits | sequence, it returns the first one to issue
+	// and how many to issue from there, at most most. Those below the first are passed
+	// over for good; one beyond free has the caller wait until the clock has come so far.
+	// Below free, or without a number, it has not chosen: then free is issued from its
+	// beginning. It is called with a lock held and must return soon.
+	Populate func(free Grant, most int64, sequenceBits int) (first, n int64)
+
 	// OnRollback chooses what to do while the wall clock is behind; default
 	// RollbackContinue.
 	OnRollback RollbackPolicy
@@ -154,6 +162,9 @@ func (o SnowflakeOptions) withDefaults(storeless bool) (SnowflakeOptions, error)
 	}
 	if perTick := o.Layout.PerTick(); o.SequenceStart < SequenceContinue || o.SequenceStart > perTick {
 		return o, &ValueError{"sequence_start", o.SequenceStart, fmt.Sprintf("zero, continue, or random below 1 to %d", perTick), ErrInvalidArgument}
+	}
+	if o.Mutex && o.Populate != nil {
+		return o, &ValueError{"mutex", true, "false beside Populate", ErrInvalidArgument}
 	}
 	switch o.OnRollback {
 	case "":

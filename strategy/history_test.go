@@ -234,7 +234,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 200 { // three times what is kept
-				if err := h.add(ctx, c, NewNumbers(ids...)); err != nil {
+				if err := h.add(ctx, c, newNumbers(ids...)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -261,7 +261,7 @@ func TestHistoryIsBounded(t *testing.T) {
 // What stands in a row counts once towards the bound.
 func TestRunsOfABatch(t *testing.T) {
 	for want, ids := range [][]hapax.ID{{}, {7}, {7, 9}, {7, 8, 10, 11, 10}, {1, 3, 5, 7}} {
-		if runs := new(History).runsOf(NewNumbers(ids...)); runs != want {
+		if runs := new(History).runsOf(newNumbers(ids...)); runs != want {
 			t.Errorf("%v has %d runs, want %d", ids, runs, want)
 		}
 	}
@@ -291,7 +291,7 @@ func BenchmarkHistory(b *testing.B) {
 	id := hapax.ID(0)
 	for b.Loop() {
 		id++
-		if err := h.add(ctx, c, NewNumbers(id)); err != nil {
+		if err := h.add(ctx, c, newNumbers(id)); err != nil {
 			b.Fatal(err)
 		}
 	}

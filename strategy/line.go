@@ -205,7 +205,7 @@ func (l *Line) fill(ctx context.Context, ch *chain, dst []hapax.ID, from filler)
 	}
 	n, err := from.NextN(ctx, dst)
 	if n > 0 {
-		if failure := l.after(ctx, ch, ch.plugins, c, NewNumbers(dst[:n]...)); failure != nil {
+		if failure := l.after(ctx, ch, ch.plugins, c, newNumbers(dst[:n]...)); failure != nil {
 			clear(dst[:n])
 			n, err = 0, errors.Join(failure, err)
 		}

@@ -109,9 +109,6 @@ type Call struct {
 // A lineName says which line a call is of.
 type lineName struct{ strategy, tag string }
 
-// NewCall returns a call of a line, for tests of plugins.
-func NewCall(strategy, tag string, n int) Call { return Call{&lineName{strategy, tag}, n} }
-
 // Strategy returns the name of the line's strategy.
 func (c Call) Strategy() string { return c.of.strategy }
 
@@ -126,9 +123,8 @@ type Numbers struct {
 	count int
 }
 
-// NewNumbers returns numbers that were issued, for tests of plugins. They are not
-// copied.
-func NewNumbers(ids ...hapax.ID) Numbers {
+// newNumbers returns numbers that were issued. They are not copied.
+func newNumbers(ids ...hapax.ID) Numbers {
 	return Numbers{many: unsafe.SliceData(ids), count: len(ids)}
 }
 

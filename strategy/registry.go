@@ -45,9 +45,14 @@ type Registry struct {
 
 	mu         sync.Mutex // guards what follows, and the writing of lines' chains
 	strategies map[string]*entry
+	populators map[string]Populate
 	plugins    []*Plugin // by order and name; never changed in place
 	lines      map[*Line]struct{}
 }
+
+// A Populate produces tick and sequence of a pool's numbers: see
+// hapax.SnowflakeOptions.Populate.
+type Populate = func(free hapax.Grant, most int64, sequenceBits int) (first, n int64)
 
 type entry struct {
 	strategy Strategy
@@ -59,6 +64,7 @@ func NewRegistry(opts Options) *Registry {
 	return &Registry{
 		log:        &limitedLog{logger: opts.Logger},
 		strategies: map[string]*entry{},
+		populators: map[string]Populate{},
 		lines:      map[*Line]struct{}{},
 	}
 }
@@ -84,6 +90,34 @@ func (r *Registry) Register(name string, s Strategy) error {
 	}
 	r.strategies[name] = &entry{strategy: s}
 	return nil
+}
+
+// RegisterPopulator adds a populator, which the setting populator of pools can name.
+// ErrInvalidArgument for a name that is taken.
+func (r *Registry) RegisterPopulator(name string, p Populate) error {
+	if err := checkName("populator", name); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, taken := r.populators[name]
+	switch {
+	case p == nil:
+		return invalid("populator", name, "a populator that is not nil")
+	case taken, name == "atomic", name == "mutex":
+		return invalid("populator", name, "a name that is not taken")
+	case len(r.populators) >= MaxStrategies:
+		return invalid("populator", name, fmt.Sprintf("at most %d populators", MaxStrategies))
+	}
+	r.populators[name] = p
+	return nil
+}
+
+// Populator returns a populator; nil if there is none of that name.
+func (r *Registry) Populator(name string) Populate {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.populators[name]
 }
 
 // Strategies returns the names of the strategies, sorted.

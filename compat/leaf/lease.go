@@ -44,7 +44,7 @@ func (t *Tree) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hap
 		return hapax.Lease{}, err
 	}
 	if c.Raw == nil {
-		return hapax.Lease{}, fmt.Errorf("%w: node %s is gone: it was retired, or the tree replaced; start anew", hapax.ErrStoreReplaced, t.node)
+		return hapax.Lease{}, t.gone()
 	}
 	if err := t.takeOver(ctx, req, c); err != nil {
 		return hapax.Lease{}, err
@@ -54,6 +54,7 @@ func (t *Tree) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hap
 		return lease, err
 	}
 	t.ours, t.at = [][]byte{c.Raw}, c.Version
+	t.disturbed.Store(nil)
 	return lease, t.granted(ctx, lease, req.Term.Now)
 }
 
@@ -64,23 +65,9 @@ func (t *Tree) takeOver(ctx context.Context, req hapax.AcquireRequest, c keeper.
 	if err != nil {
 		return err
 	}
-	saved, err := t.readFile()
+	mark, err := t.rowMark(ctx)
 	if err != nil {
 		return err
-	}
-	mark := time.Time{}
-	workers, err := t.Workers(ctx, req.Pool)
-	if err != nil {
-		return err
-	}
-	for _, w := range workers {
-		if w.ID == t.worker {
-			mark = t.layout.TimeOf(w.Mark)
-		}
-	}
-	if saved.mark.After(mark) {
-		return fmt.Errorf("%w: the tree grants worker ID %d from %s, but by file %s it was used up to %s: wait for that time, and remove the file if nothing else runs under that ID",
-			hapax.ErrStoreRolledBack, t.worker, stamp(mark), t.opts.File, stamp(saved.mark))
 	}
 	switch {
 	case reported.Sub(req.Term.Now) > hapax.PoisonMargin:
@@ -105,6 +92,57 @@ func (t *Tree) takeOver(ctx context.Context, req hapax.AcquireRequest, c keeper.
 	return nil
 }
 
+// rowMark returns up to when the worker's row grants. One that is behind the file is
+// ErrStoreRolledBack.
+func (t *Tree) rowMark(ctx context.Context) (mark time.Time, err error) {
+	saved, err := t.readFile()
+	if err != nil {
+		return mark, err
+	}
+	workers, err := t.Workers(ctx, hapax.DefaultPool)
+	if err != nil {
+		return mark, err
+	}
+	for _, w := range workers {
+		if w.ID == t.worker {
+			mark = t.layout.TimeOf(w.Mark)
+		}
+	}
+	if saved.mark.After(mark) {
+		return mark, fmt.Errorf("%w: the tree grants worker ID %d from %s, but by file %s it was used up to %s: wait for that time, and remove the file if nothing else runs under that ID",
+			hapax.ErrStoreRolledBack, t.worker, stamp(mark), t.opts.File, stamp(saved.mark))
+	}
+	return mark, nil
+}
+
+// resume goes on with a lease that an earlier process of this address had, and that was
+// kept in a file: as long as nobody else has written to the node since.
+func (t *Tree) resume(ctx context.Context, lease hapax.Lease) error {
+	if t.node == "" || lease.Pool != hapax.DefaultPool || lease.Worker != t.worker {
+		return fmt.Errorf("%w: pool %q, worker ID %d", hapax.ErrLeaseLost, lease.Pool, lease.Worker)
+	}
+	c, err := t.session.Get(ctx, t.node)
+	if err != nil {
+		return err
+	}
+	if c.Raw == nil {
+		return t.gone()
+	}
+	reported, err := decodeEndpoint(t.node, c.Raw)
+	if err != nil {
+		return err
+	}
+	mark, err := t.rowMark(ctx)
+	if err != nil {
+		return err
+	}
+	if !reported.Equal(mark) && !t.wrote(c.Raw) {
+		return t.disturb(fmt.Errorf("%w: worker ID %d: node %s was written at %s, and not by who had the lease", hapax.ErrLeaseLost, t.worker, t.node, stamp(reported)))
+	}
+	t.ours, t.at, t.held = [][]byte{c.Raw}, c.Version, true
+	return nil
+}
+
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // wrote reports whether this process wrote a value.
@@ -124,10 +162,13 @@ func (t *Tree) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapax
 	}
 	defer t.leave()
 	if !t.held {
-		return lease, fmt.Errorf("%w: worker ID %d", hapax.ErrLeaseLost, t.worker)
+		if err := t.resume(ctx, lease); err != nil {
+			return lease, err
+		}
 	}
 	next, err := t.Leases.ExtendWorker(ctx, lease, layout, term)
 	if err != nil {
+		t.held = t.held && !errors.Is(err, hapax.ErrLeaseLost)
 		return lease, err
 	}
 	if err := t.granted(ctx, next, term.Now); err != nil {
@@ -156,6 +197,9 @@ func (t *Tree) SealWorker(ctx context.Context, lease hapax.Lease, last int64) er
 	mark := t.layout.TimeOf(last)
 	// The file comes first: nothing above last was issued, and it must not be
 	// ahead of the row.
+	if !t.held {
+		_ = t.resume(ctx, lease) // where that cannot be, the node is somebody else's
+	}
 	held := t.held
 	t.held = false
 	if held {
@@ -195,8 +239,7 @@ func (t *Tree) report(ctx context.Context, at time.Time) error {
 			return nil
 		}
 		if errors.Is(err, zk.ErrNoNode) {
-			t.held = false
-			return fmt.Errorf("%w: node %s is gone: it was retired, or the tree replaced", hapax.ErrStoreReplaced, t.node)
+			return t.disturb(t.gone())
 		}
 		if !errors.Is(err, zk.ErrBadVersion) {
 			return t.session.Fail(ctx, err)
@@ -211,8 +254,14 @@ func (t *Tree) report(ctx context.Context, at time.Time) error {
 		}
 		t.at = c.Version
 	}
+	return t.disturb(fmt.Errorf("%w: somebody else writes to node %s: another process runs as %s; stop it, or give one of them another port", hapax.ErrStoreUnsafe, t.node, t.opts.Address))
+}
+
+// disturb ends the lease.
+func (t *Tree) disturb(why error) error {
 	t.held = false
-	return fmt.Errorf("%w: somebody else writes to node %s: another process runs as %s; stop it, or give one of them another port", hapax.ErrStoreUnsafe, t.node, t.opts.Address)
+	t.disturbed.Store(&why)
+	return why
 }
 
 // reportOften writes the timestamp as often as Leaf does.
@@ -233,7 +282,7 @@ func (t *Tree) reportOften(ctx context.Context) {
 			if at.Before(t.mark) {
 				at = t.mark
 			}
-			_ = t.report(ctx, at) // who else writes there shows at the next extension
+			_ = t.report(ctx, at) // who else writes there is told of by Disturbed, and at the next extension
 		}
 		t.leave()
 	}

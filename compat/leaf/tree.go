@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -64,6 +65,26 @@ type TreeOptions struct {
 // past: until then its Leaf may be alive, and the acquisition waits, as it does
 // while the clock is behind the timestamp. Somebody else who writes to the node
 // while the lease is held ends it (ErrStoreUnsafe).
+//
+// # Long grants
+//
+// A process issues on from what it was granted while ZooKeeper is away, as Leaf does by
+// its clock alone. However long that is, nobody else can issue the same numbers meanwhile:
+//
+//   - Leaf's own nodes recycle nothing. A node under forever is persistent, its number
+//     comes from a counter of ZooKeeper's that never goes back, and Leaf never removes one:
+//     so no other Leaf is ever given this worker ID.
+//   - A Leaf that is started as the same ip:port finds this node, whose timestamp is the
+//     end of what was granted: it is ahead of its clock until then, and Leaf does not start
+//     by a node that is. (It may start by a local file that a Leaf left there before;
+//     remove that file.)
+//   - Other processes of hapax are granted only what lies above the mark of the worker's
+//     row, which was raised before the grant was used.
+//   - Retire refuses a node whose timestamp is not a day past, and raises the mark above
+//     it; so do claims of numbers that were retired.
+//
+// What a long grant costs is the wait of the next start after a crash, unless
+// store/leasecache stands between the issuer and the tree: then it is 3 s.
 type Tree struct {
 	driver.Leases // pools and workers, for tools; this process uses Worker alone
 
@@ -82,6 +103,8 @@ type Tree struct {
 	mark time.Time // the end of what was granted
 	now  time.Time // the issuer's clock at the last grant
 	then time.Time // when that was, for the time that has passed since
+
+	disturbed atomic.Pointer[error] // see Disturbed
 
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
@@ -341,6 +364,39 @@ func (t *Tree) usedUp(ctx context.Context) error {
 		hapax.ErrNoWorker, workerIDs, t.forever, silent, RetireAfter, oldest.Name, oldest.Reported.UTC().Format(time.RFC3339))
 }
 
+// Disturbed returns why nothing more may be issued with the worker ID, although time is
+// left of what was granted: somebody else has written to this process's node, or it is
+// gone. It is nil again when the worker ID has been acquired anew.
+func (t *Tree) Disturbed() error {
+	if reason := t.disturbed.Load(); reason != nil {
+		return *reason
+	}
+	return nil
+}
+
+// StoreID identifies the tree by this process's node: another one has another transaction
+// in which it was made.
+func (t *Tree) StoreID(ctx context.Context) (string, error) {
+	stat, err := keeper.Call(ctx, t.session, func(conn *zk.Conn) (*zk.Stat, error) {
+		there, stat, err := conn.Exists(t.node)
+		if err == nil && !there {
+			err = zk.ErrNoNode
+		}
+		return stat, err
+	})
+	if errors.Is(err, zk.ErrNoNode) {
+		return "", t.gone()
+	}
+	if err != nil {
+		return "", t.session.Fail(ctx, err)
+	}
+	return fmt.Sprintf("%s@%x", t.node, stat.Czxid), nil
+}
+
+func (t *Tree) gone() error {
+	return fmt.Errorf("%w: node %s is gone: it was retired, or the tree replaced; start anew", hapax.ErrStoreReplaced, t.node)
+}
+
 // Ping reports whether the tree answers, and has this process's node.
 func (t *Tree) Ping(ctx context.Context) error {
 	if t.node == "" {
@@ -349,7 +405,7 @@ func (t *Tree) Ping(ctx context.Context) error {
 	}
 	c, err := t.session.Get(ctx, t.node)
 	if err == nil && c.Raw == nil {
-		err = fmt.Errorf("%w: node %s is gone: it was retired, or the tree replaced; start anew", hapax.ErrStoreReplaced, t.node)
+		err = t.gone()
 	}
 	return err
 }
@@ -358,8 +414,8 @@ func (t *Tree) Ping(ctx context.Context) error {
 func (t *Tree) Worker() int64 { return t.worker }
 
 // Snowflake fills in what a Snowflake on this tree needs: Leaf's layout, and this
-// process's worker ID as the only one. With one ID to choose from, a crash costs
-// the next start no more than 3 s.
+// process's worker ID as the only one. With one ID to choose from, grants are 3 s long,
+// and a crash costs the next start no more. A longer Grant rides out longer outages.
 func (t *Tree) Snowflake(o hapax.SnowflakeOptions) hapax.SnowflakeOptions {
 	o.Layout, o.Workers, o.Among = t.layout, hapax.WorkerRange{Lo: t.worker, Hi: t.worker + 1}, nil
 	o.Holder = t.opts.Address

@@ -43,6 +43,8 @@ func TestTree(t *testing.T) {
 		"takes over":         testTakesOver,
 		"leaf is alive":      testLeafIsAlive,
 		"somebody writes":    testSomebodyWrites,
+		"resume":             testResume,
+		"disturbed":          testDisturbed,
 		"node removed":       testNodeRemoved,
 		"file":               testFile,
 		"tree behind file":   testTreeBehindFile,

@@ -324,8 +324,20 @@ func (s *Store) allocate(ctx context.Context, i int, tag string, n int64) (hapax
 		case <-time.After(rand.N(time.Duration(min(attempt+1, 20)) * time.Millisecond)):
 		}
 	}
-	return hapax.Allocation{}, fmt.Errorf("%w: tiny_id_info: lost %d races for row %q", hapax.ErrStoreUnavailable, raceAttempts, tag)
+	return hapax.Allocation{}, &raceError{tag}
 }
+
+// A raceError tells that others were faster each time.
+type raceError struct{ tag string }
+
+func (e *raceError) Error() string {
+	return fmt.Sprintf("%v: tiny_id_info: lost %d races for row %q", hapax.ErrStoreUnavailable, raceAttempts, e.tag)
+}
+
+func (e *raceError) Unwrap() error { return hapax.ErrStoreUnavailable }
+
+// Conflict implements routes.Conflict.
+func (e *raceError) Conflict() bool { return true }
 
 // try takes a segment unless somebody else is faster.
 func (s *Store) try(ctx context.Context, i int, tag string, n int64) (a hapax.Allocation, won bool, err error) {

@@ -1,6 +1,7 @@
 package vesta
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,18 +116,10 @@ func (h Host) lockMachine(id int64) (release func(), err error) {
 
 // lock takes the lock of a name until release is called.
 func (h Host) lock(name string) (release func(), err error) {
-	if h.Dir == "" {
-		h.Dir = os.TempDir()
-	}
-	if h.Pool == "" {
-		h.Pool = "vesta"
-	}
-	if err := hapax.ValidateName("pool", h.Pool); err != nil {
+	if err := hapax.ValidateName("pool", cmp.Or(h.Pool, defaultPool)); err != nil {
 		return nil, err
 	}
-	sum := fnv.New64a() // names of pools and rows are not always names of files
-	_, _ = sum.Write([]byte(h.Pool + "\x00" + name))
-	path := filepath.Join(h.Dir, fmt.Sprintf("hapax-vesta-%016x.lock", sum.Sum64()))
+	path := h.path(name)
 	f, err := lockFile(path)
 	switch {
 	case errors.Is(err, errInUse):
@@ -135,4 +128,13 @@ func (h Host) lock(name string) (release func(), err error) {
 		return nil, fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
 	}
 	return func() { _ = f.Close() }, nil // closing a file that was only read cannot lose anything
+}
+
+const defaultPool = "vesta"
+
+// path returns the lock file of a name.
+func (h Host) path(name string) string {
+	sum := fnv.New64a() // names of pools and rows are not always names of files
+	_, _ = sum.Write([]byte(cmp.Or(h.Pool, defaultPool) + "\x00" + name))
+	return filepath.Join(cmp.Or(h.Dir, os.TempDir()), fmt.Sprintf("hapax-vesta-%016x.lock", sum.Sum64()))
 }

@@ -1,12 +1,19 @@
 package vesta
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/hapax-id/hapax"
 )
@@ -27,7 +34,9 @@ const (
 //
 // The key is this host's address, "#" and the number of the process on its host, such
 // as "10.0.0.5#0". A Vesta on the same host has the bare address for its key, and so
-// another machine ID.
+// another machine ID. A process that is started again finds the row that it had before, if
+// it has a Memory. A row that another process may have had is used 2 s later: by then the
+// time has passed that numbers were issued for.
 type Table struct {
 	DB *sql.DB
 
@@ -42,7 +51,14 @@ type Table struct {
 	// Range is the machine IDs that a new row is chosen from; default all of them.
 	Range hapax.WorkerRange
 
+	// Memory, if set, is the path of a file that no other process has, which remembers the
+	// row: several processes of one host find their own again, in whatever order they are
+	// started.
+	Memory string
+
 	Host Host
+
+	settle func(context.Context) error // for tests
 }
 
 // Machine implements MachineProvider.
@@ -53,28 +69,122 @@ func (t Table) Machine(ctx context.Context) (id int64, release func(), err error
 	if t.DB == nil || t.Range.Lo < Machines.Lo || t.Range.Hi > Machines.Hi || t.Range.Len() <= 0 {
 		return 0, nil, machineError(fmt.Sprintf("table with the range [%d, %d)", t.Range.Lo, t.Range.Hi), "a database, and a range within 0 to 1024")
 	}
-	key, unlockKey, err := t.key()
+	before := t.remembered()
+	key, unlockKey, err := t.key(before.key)
 	if err != nil {
 		return 0, nil, err
 	}
-	id, err = t.row(ctx, key)
-	if err == nil {
-		var unlock func()
-		if unlock, err = t.Host.lockMachine(id); err == nil {
-			return id, func() { unlock(); unlockKey() }, nil
-		}
+	unlockMachine, id, err := t.take(ctx, key, before)
+	if err != nil {
+		unlockKey()
+		return 0, nil, err
 	}
-	unlockKey()
-	return 0, nil, err
+	return id, func() { unlockMachine(); unlockKey() }, nil
 }
 
-// key returns this process's key, locked.
-func (t Table) key() (key string, unlock func(), err error) {
+// take takes the row of a key that is locked. Unless this process had it last, it waits
+// until the numbers of whoever did are of the past.
+func (t Table) take(ctx context.Context, key string, before memory) (release func(), id int64, err error) {
+	id, found, err := t.row(ctx, key)
+	if err != nil {
+		return nil, 0, err
+	}
+	if release, err = t.Host.lockMachine(id); err != nil {
+		return nil, 0, err
+	}
+	last := t.Host.path(keyLock(key)) // its content tells who had the key last
+	if found && (before.key != key || before.id != id || before.word != readWord(last)) {
+		if t.settle == nil {
+			t.settle = settle
+		}
+		err = t.settle(ctx)
+	}
+	if now := (memory{key, id, rand.Text()}); err == nil {
+		markFile(last, now.word) // first: a crash before the second costs the wait, and no more
+		err = t.remember(now)
+	}
+	if err != nil {
+		release()
+	}
+	return release, id, err
+}
+
+func keyLock(key string) string { return "row-" + key }
+
+// A memory is the row that a process had, and the word with which it marked the key's
+// lock file.
+type memory struct {
+	key  string
+	id   int64
+	word string
+}
+
+const maxMemory = 256 // bytes
+
+// readLine returns what is in a small file; empty if that cannot be told.
+func readLine(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	text, err := io.ReadAll(io.LimitReader(f, maxMemory))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(text), "\n")
+}
+
+// readWord returns the word in a lock file; one that is not there is nobody's.
+func readWord(path string) string { return cmp.Or(readLine(path), "none") }
+
+// remembered returns the row that this process had before; the zero memory if that is not
+// known.
+func (t Table) remembered() memory {
+	if t.Memory == "" {
+		return memory{}
+	}
+	fields := strings.Split(readLine(t.Memory), " ")
+	if len(fields) != 3 {
+		return memory{}
+	}
+	id, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return memory{}
+	}
+	return memory{fields[0], id, fields[2]}
+}
+
+func (t Table) remember(m memory) error {
+	if t.Memory == "" {
+		return nil
+	}
+	if err := os.WriteFile(t.Memory, fmt.Appendf(nil, "%s %d %s\n", m.key, m.id, m.word), 0o600); err != nil {
+		return fmt.Errorf("%w: %w", hapax.ErrStoreUnavailable, err)
+	}
+	return nil
+}
+
+// settled is how long a row is left alone that another process may have had: its numbers
+// lead the clock by a tick, which is a second at most, and the tick that has begun counts.
+const settled = 2 * time.Second
+
+func settle(ctx context.Context) error {
+	select {
+	case <-time.After(settled):
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", hapax.ErrNoWorker, context.Cause(ctx))
+	}
+}
+
+// key returns this process's key, locked: the one that it had before, if that is free.
+func (t Table) key(before string) (key string, unlock func(), err error) {
 	if t.Key != "" {
 		if len(t.Key) > 64 {
 			return "", nil, machineError(t.Key, "a key of up to 64 bytes")
 		}
-		unlock, err = t.Host.lock("row-" + t.Key)
+		unlock, err = t.Host.lock(keyLock(t.Key))
 		if errors.Is(err, errInUse) {
 			err = fmt.Errorf("%w: the key %q is %w", hapax.ErrNoWorker, t.Key, err)
 		}
@@ -88,9 +198,14 @@ func (t Table) key() (key string, unlock func(), err error) {
 	if _, err := netip.ParseAddr(t.Address); err != nil || len(t.Address) > 60 {
 		return "", nil, machineError(t.Address, "this host's IP address")
 	}
-	for slot := range maxSlots {
+	for slot := -1; slot < maxSlots; slot++ {
 		key = fmt.Sprintf("%s#%d", t.Address, slot)
-		unlock, err = t.Host.lock("row-" + key)
+		if slot < 0 {
+			if key = before; !strings.HasPrefix(key, t.Address+"#") {
+				continue // another address has other rows
+			}
+		}
+		unlock, err = t.Host.lock(keyLock(key))
 		if !errors.Is(err, errInUse) {
 			return key, unlock, err
 		}
@@ -111,31 +226,33 @@ func ownAddress() (string, error) {
 	return "", machineError("", "an address: this host has no IPv4 address but its loopback one")
 }
 
-// row finds the row of a key, or takes a free one. The statement that takes it changes
+// row finds the row of a key, or takes a free one; found tells which. The statement that
+// takes it changes
 // nothing when another process was first, so that it is safe to try again, also when the
 // database chose it to end a deadlock.
-func (t Table) row(ctx context.Context, key string) (int64, error) {
+func (t Table) row(ctx context.Context, key string) (id int64, found bool, err error) {
+	found = true
 	for failures := 0; ; {
-		var id int64
 		err := t.DB.QueryRowContext(ctx, "SELECT ID FROM DB_MACHINE_ID_PROVIDER WHERE IP = ?", key).Scan(&id)
 		switch {
 		case err == nil && (id < Machines.Lo || id >= Machines.Hi):
-			return 0, machineError(fmt.Sprintf("%d in the row of %s", id, key), "")
+			return 0, false, machineError(fmt.Sprintf("%d in the row of %s", id, key), "")
 		case err == nil:
-			return id, nil
+			return id, found, nil
 		case !errors.Is(err, sql.ErrNoRows):
-			return 0, tableError(err)
+			return 0, false, tableError(err)
 		}
 		err = t.DB.QueryRowContext(ctx, "SELECT ID FROM DB_MACHINE_ID_PROVIDER WHERE IP IS NULL AND ID >= ? AND ID < ? ORDER BY ID LIMIT 1", t.Range.Lo, t.Range.Hi).Scan(&id)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
-			return 0, fmt.Errorf("%w: no row of DB_MACHINE_ID_PROVIDER from %d to %d is free; set the IP of one to null whose process is gone for good", hapax.ErrNoWorker, t.Range.Lo, t.Range.Hi-1)
+			return 0, false, fmt.Errorf("%w: no row of DB_MACHINE_ID_PROVIDER from %d to %d is free; set the IP of one to null whose process is gone for good", hapax.ErrNoWorker, t.Range.Lo, t.Range.Hi-1)
 		case err != nil:
-			return 0, tableError(err)
+			return 0, false, tableError(err)
 		}
+		found = false
 		if _, err = t.DB.ExecContext(ctx, "UPDATE DB_MACHINE_ID_PROVIDER SET IP = ? WHERE ID = ? AND IP IS NULL", key, id); err != nil {
 			if failures++; failures == maxFailures || ctx.Err() != nil {
-				return 0, tableError(err)
+				return 0, false, tableError(err)
 			}
 		}
 	}

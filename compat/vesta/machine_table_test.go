@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
-	id, release, err := Table{DB: db, Address: testAddress, Host: Host{Dir: os.Getenv("HAPAX_TEST_VESTA_DIR")}}.Machine(context.Background())
+	id, release, err := Table{DB: db, Address: testAddress, Host: Host{Dir: os.Getenv("HAPAX_TEST_VESTA_DIR")}, settle: atOnce}.Machine(context.Background())
 	if err != nil {
 		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
@@ -88,7 +89,7 @@ func original(ctx context.Context, db *sql.DB, ip string) (id int64, err error) 
 func TestTable(t *testing.T) {
 	db, dsn := table(t, 5)
 	host := Host{Dir: t.TempDir()}
-	ours := Table{DB: db, Address: testAddress, Host: host}
+	ours := Table{DB: db, Address: testAddress, Host: host, settle: atOnce}
 
 	theirs, err := original(t.Context(), db, testAddress)
 	if err != nil {
@@ -105,7 +106,7 @@ func TestTable(t *testing.T) {
 	}
 
 	// The row of a Vesta that is stopped is taken over by its key, by one process.
-	over := Table{DB: db, Key: testAddress, Host: host}
+	over := Table{DB: db, Key: testAddress, Host: host, settle: atOnce}
 	if got, _ := take(t, over); got != theirs {
 		t.Errorf("took over machine %d; want %d", got, theirs)
 	}
@@ -114,7 +115,7 @@ func TestTable(t *testing.T) {
 	}
 
 	// A range is kept to; then it is used up.
-	server := Table{DB: db, Key: "192.0.2.99", Range: hapax.WorkerRange{Lo: 4, Hi: 5}, Host: host}
+	server := Table{DB: db, Key: "192.0.2.99", Range: hapax.WorkerRange{Lo: 4, Hi: 5}, Host: host, settle: atOnce}
 	if got, _ := take(t, server); got != 4 {
 		t.Errorf("got machine %d; want 4", got)
 	}
@@ -147,6 +148,70 @@ func TestTable(t *testing.T) {
 	_ = closed.Close()
 	if _, _, err := (Table{DB: closed, Key: "k", Host: host}).Machine(t.Context()); !errors.Is(err, hapax.ErrStoreUnavailable) {
 		t.Errorf("a closed database: %v", err)
+	}
+}
+
+// atOnce is for tests in which nothing is issued.
+func atOnce(context.Context) error { return nil }
+
+// TestTableMemory: three servers on one host find their own rows again, in whatever order
+// they are started, and wait for nobody. Who has a row that another one had last waits
+// until that one's numbers are of the past.
+func TestTableMemory(t *testing.T) {
+	db, _ := table(t, 8)
+	host, dir := Host{Dir: t.TempDir()}, t.TempDir()
+	waits := 0
+	start := func(memory string) (int64, func()) {
+		t.Helper()
+		of := Table{DB: db, Address: testAddress, Host: host, settle: func(context.Context) error { waits++; return nil }}
+		if memory != "" {
+			of.Memory = filepath.Join(dir, memory)
+		}
+		return take(t, of)
+	}
+	had := map[string]int64{}
+	var stops []func()
+	for _, name := range []string{"a", "b", "c"} {
+		id, stop := start(name)
+		had[name], stops = id, append(stops, stop)
+	}
+	for _, order := range [][]string{{"c", "a", "b"}, {"b", "c", "a"}} {
+		for _, stop := range stops {
+			stop()
+		}
+		stops = nil
+		for _, name := range order {
+			id, stop := start(name)
+			if stops = append(stops, stop); id != had[name] {
+				t.Errorf("%s is machine %d; want %d, as before", name, id, had[name])
+			}
+		}
+	}
+	if waits != 0 {
+		t.Errorf("they waited %d times", waits)
+	}
+	stops[2]() // a, whose row another one takes meanwhile
+	id, stop := start("")
+	if id != had["a"] || waits != 1 {
+		t.Errorf("another one is machine %d, and waited %d times; want %d, once", id, waits, had["a"])
+	}
+	stop()
+	if id, _ := start("a"); id != had["a"] || waits != 2 {
+		t.Errorf("a is machine %d, and waited %d times in all; want %d, twice", id, waits, had["a"])
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := settle(ctx); !errors.Is(err, hapax.ErrNoWorker) {
+		t.Errorf("a wait that is cut off: %v", err)
+	}
+	for _, text := range []string{"", "x", "a b c", "a 1", strings.Repeat("x", 1000)} {
+		path := filepath.Join(dir, "wrong")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if m := (Table{Memory: path}).remembered(); m != (memory{}) {
+			t.Errorf("%.20q is taken for %+v", text, m)
+		}
 	}
 }
 

@@ -179,9 +179,11 @@ func TestTransTime(t *testing.T) {
 		{peak, 12758739, "2015-05-28T08:05:39Z"},
 		{fine, 12758739123, "2015-05-28T08:05:39.123Z"},
 		{peak, 1<<30 - 1, "2049-01-09T05:37:03Z"},
-		{peak, 1 << 30, ""},
-		{peak, -1, ""},
-		{fine, 1 << 40, ""},
+		{peak, 1 << 30, "2049-01-09T05:37:04Z"},
+		{peak, -1, "2014-12-31T15:59:59Z"},
+		{fine, -1, "2014-12-31T15:59:59.999Z"},
+		{peak, 1 << 62, ""},
+		{fine, -1 << 62, ""},
 	} {
 		got, err := c.s.TransTime(c.value)
 		switch {
@@ -190,6 +192,56 @@ func TestTransTime(t *testing.T) {
 		case c.want != "" && (err != nil || got.UTC().Format(time.RFC3339Nano) != c.want):
 			t.Errorf("%d: %v, %v; want %s", c.value, got, err, c.want)
 		}
+	}
+}
+
+// TestOtherLayouts: a Vesta with an IdMeta of its own has its layout, and one without
+// Vesta's constant fields has none of them.
+func TestOtherLayouts(t *testing.T) {
+	const meta = "version:1,type:1,genMethod:2,time:30,sequence:14,machine:16,unit=1s,epoch=2014-12-31T16:00:00Z"
+	s := service(t, fixed{id: 5<<30 | 3<<16 | 40000, machine: 40000}, vesta.Options{Layout: meta, Version: 1}).Via(vesta.REST)
+	id, err := s.GenID(t.Context())
+	want := vesta.Parts{Machine: 40000, Seq: 3, Time: 5, GenMethod: 2, Version: 1}
+	if p, errParse := s.ExpID(id); err != nil || errParse != nil || p != want {
+		t.Errorf("%d is %+v, %v, %v; want %+v", id, p, err, errParse, want)
+	}
+	if made, err := s.MakeID(1, 0, 2, 5, 3, 40000); made != id || err != nil {
+		t.Errorf("made %d, %v; want %d", made, err, id)
+	}
+	if _, err := s.MakeID(5, 1<<14); !errors.Is(err, hapax.ErrFieldRange) {
+		t.Errorf("a sequence beyond 14 bits: %v", err)
+	}
+	fine := service(t, fixed{id: 1}, vesta.Options{Layout: strings.Replace(meta, "1s", "1ms", 1)})
+	if c := fine.Constants(); c[vesta.FieldType] != 1 || c[vesta.FieldVersion] != 0 {
+		t.Errorf("in milliseconds the constants are %v; want type 1", c)
+	}
+	plain := service(t, fixed{id: 7<<22 | 9<<12 | 4, machine: 9}, vesta.Options{Layout: hapax.LayoutLeaf}).Via(vesta.REST)
+	id, err = plain.GenID(t.Context())
+	if p, errParse := plain.ExpID(id); id != 7<<22|9<<12|4 || err != nil || errParse != nil || p != (vesta.Parts{Machine: 9, Seq: 4, Time: 7}) {
+		t.Errorf("in Leaf's layout: %d is %+v, %v, %v", id, p, err, errParse)
+	}
+	if made, err := plain.MakeID(7, 4); made != id || err != nil {
+		t.Errorf("made %d, %v; want %d", made, err, id)
+	}
+	for name, o := range map[string]vesta.Options{
+		"no layout":         {Layout: "round"},
+		"version not there": {Layout: hapax.LayoutLeaf, Version: 1},
+		"method not there":  {Layout: hapax.LayoutLeaf, GenMethod: new(vesta.REST)},
+	} {
+		if _, err := vesta.New(fixed{}, o); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestTrace: every number that is issued is told of, as it is issued.
+func TestTrace(t *testing.T) {
+	var told []hapax.ID
+	var parts vesta.Parts
+	s := service(t, fixed{id: 1<<10 | 7, machine: 7}, vesta.Options{Trace: func(id hapax.ID, p vesta.Parts) { told, parts = append(told, id), p }}).Via(vesta.REST)
+	id, err := s.GenID(t.Context())
+	if err != nil || len(told) != 1 || told[0] != id || parts != (vesta.Parts{Machine: 7, Seq: 1, GenMethod: 2}) {
+		t.Errorf("%d, %v: told of %v, %+v", id, err, told, parts)
 	}
 }
 
@@ -229,7 +281,7 @@ func TestConstantFields(t *testing.T) {
 func TestOptions(t *testing.T) {
 	four := vesta.Method(4)
 	for name, opts := range map[string]vesta.Options{
-		"layout":    {Layout: "leaf"},
+		"layout":    {Layout: "round"},
 		"version":   {Version: 2},
 		"genMethod": {GenMethod: &four},
 	} {

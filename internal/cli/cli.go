@@ -115,7 +115,6 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
 		workerCommand(),
 		pluginsCommand(),
 		importCommand(),
-		leafCommand(),
 		traceCommand(),
 		auditCommand(),
 		statusCommand(),
@@ -125,6 +124,7 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
 		tokenCommand(),
 		versionCommand(),
 	)
+	root.AddCommand(systemCommands()...)
 	refuseUnknown(root)
 	return root
 }

@@ -32,7 +32,7 @@ func testLeafTable(t *testing.T, server *testservers.Server) {
 		"/api/segment/get/none": "Result{id=-2, status=EXCEPTION}",
 		"/api/snowflake/get/x":  "this mode is switched off here",
 		"/db":                   "<td>test</td>",
-		"/cache":                "<td>test</td><td>true</td>",
+		"/cache":                "<td>test</td>\n            <td>true</td>",
 		"/decodeSnowflakeId?snowflakeId=1169825678627676536": `"sequenceId":"`,
 		"/readyz": `"ready":true`,
 	} {

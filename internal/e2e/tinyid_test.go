@@ -47,11 +47,11 @@ func testTinyIDTables(t *testing.T, server *testservers.Server) {
 		return res.Header.Get("Content-Type") + " " + string(body)
 	}
 	for _, c := range []struct{ route, want string }{
-		{"nextSegmentIdSimple?token=" + tinyidToken + "&bizType=test", "text/html 1,20001,100001,1,0"},
-		{"nextIdSimple?token=" + tinyidToken + "&bizType=test&batchSize=3", "text/html 100002,100003,100004"},
+		{"nextSegmentIdSimple?token=" + tinyidToken + "&bizType=test", "text/html;charset=UTF-8 1,20001,100001,1,0"},
+		{"nextIdSimple?token=" + tinyidToken + "&bizType=test&batchSize=3", "text/html;charset=UTF-8 100002,100003,100004"},
 		{"nextId?token=" + tinyidToken + "&bizType=test", `application/json;charset=UTF-8 {"data":[100005],"code":200,"message":""}`},
 		{"nextId?token=wrong&bizType=test", `application/json;charset=UTF-8 {"data":null,"code":5,"message":"token is error"}`},
-		{"nextSegmentIdSimple?token=wrong&bizType=test", "text/html "},
+		{"nextSegmentIdSimple?token=wrong&bizType=test", "text/html;charset=UTF-8 "},
 	} {
 		if got := client(c.route); got != c.want {
 			t.Errorf("%s: %s; want %s", c.route, got, c.want)

@@ -74,6 +74,13 @@ func (l *Lazy[T]) Get(ctx context.Context) (T, error) {
 	return value, nil
 }
 
+// Peek returns what is open; false if nothing is.
+func (l *Lazy[T]) Peek() (value T, open bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.value, l.have
+}
+
 // Close closes what was opened.
 func (l *Lazy[T]) Close() error {
 	l.mu.Lock()

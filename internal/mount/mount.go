@@ -37,6 +37,10 @@ type System struct {
 	// Import, if set, returns the command that reads what the system was told.
 	Import func() *Import
 
+	// Commands, if set, returns the commands below hapax NAME, which Maintains describes.
+	Commands  func() []*Command
+	Maintains string
+
 	// Ignored are keys that are accepted and have no effect; the server names them when it
 	// starts, and keeps nothing of them.
 	Ignored []Key
@@ -132,6 +136,10 @@ type Answer struct {
 	// Issuing, if there are any, are the services that issue there: /healthz and /readyz
 	// at an address of its own tell of them.
 	Issuing []*service.Service
+
+	// Modes, if there are any, are the services behind modes of the system, by name.
+	// /readyz tells of each, and /readyz?mode=NAME of that one alone.
+	Modes map[string]*service.Service
 
 	// Serve answers another protocol until Stop. Stop lets what was asked be answered
 	// until the context ends, and waits for Serve.

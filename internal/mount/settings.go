@@ -61,8 +61,8 @@ func Zone(field, name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// maxPasswordBytes bounds a file with passwords.
-const maxPasswordBytes = 4096
+// MaxSecretBytes bounds a file with passwords or a key.
+const MaxSecretBytes = 4096
 
 // Passwords returns the lines of a file with passwords, or what a variable holds, which
 // is no flag, that every process of the machine could read, nor a key of the file.
@@ -77,15 +77,15 @@ func Passwords(field, file, variable string, env func(string) (string, bool)) ([
 	case file == "":
 		return []string{given}, nil
 	case given != "":
-		return nil, Errorf(nil, "the password is given twice: in $%s and in compat.%s; leave one out", variable, field)
+		return nil, Errorf(nil, "the password is given twice: in $%s and in %s; leave one out", variable, field)
 	}
-	text, err := ReadBounded(file, maxPasswordBytes)
+	text, err := ReadBounded(file, MaxSecretBytes)
 	if err != nil {
-		return nil, Errorf(err, "compat.%s", field)
+		return nil, Errorf(err, "%s", field)
 	}
 	all := strings.TrimSuffix(string(text), "\n") // a line may be empty: an account without a password
 	if strings.Trim(all, "\r\n") == "" {
-		return nil, Errorf(nil, "compat.%s: %s is empty", field, file)
+		return nil, Errorf(nil, "%s: %s is empty", field, file)
 	}
 	var lines []string
 	for line := range strings.SplitSeq(all, "\n") {

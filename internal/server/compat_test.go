@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,12 +34,23 @@ import (
 // What stops it earlier, and waits, may be called more than once.
 func serveCompat(t *testing.T, compat string, args ...any) (s *server, stop func()) {
 	t.Helper()
-	file := writeFile(t, "http: 127.0.0.1:0\nresp: \"\"\ncompat:\n"+fmt.Sprintf(compat, args...))
-	c, err := Load(Sources{File: file, Flags: map[string]string{"data": filepath.Join(t.TempDir(), "data"), "max_wait": "30s"}})
+	return serveCompatIn(t, filepath.Join(t.TempDir(), "data"), "30s", fmt.Sprintf(compat, args...))
+}
+
+// serveCompatIn does so in a data directory, and has calls wait no longer than told.
+func serveCompatIn(t *testing.T, data, maxWait, compat string) (s *server, stop func()) {
+	t.Helper()
+	return serveLogged(t, data, maxWait, compat, slog.New(slog.DiscardHandler))
+}
+
+func serveLogged(t *testing.T, data, maxWait, compat string, log *slog.Logger) (s *server, stop func()) {
+	t.Helper()
+	file := writeFile(t, "http: 127.0.0.1:0\nresp: \"\"\ncompat:\n"+compat)
+	c, err := Load(Sources{File: file, Flags: map[string]string{"data": data, "max_wait": maxWait}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err = start(t.Context(), c, slog.New(slog.DiscardHandler)); err != nil {
+	if s, err = start(t.Context(), c, log); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -185,6 +197,56 @@ func TestVestaOnMainListener(t *testing.T) {
 	}
 }
 
+// A Vesta with an IdMeta of its own, what its log tells, and the clock's policy.
+func TestVestaSettings(t *testing.T) {
+	var log safeBuffer
+	const layout = "version:1,type:1,genMethod:2,time:42,sequence:2,machine:10,unit=1ms,epoch=2014-12-31T16:00:00Z"
+	s, stop := serveLogged(t, filepath.Join(t.TempDir(), "data"), "30s",
+		fmt.Sprintf(`  vesta: {machine: "fixed:9", layout: %q, version: 1, populator: mutex, on_rollback: refuse, trace: true, http: 127.0.0.1:0}`, layout),
+		slog.New(slog.NewTextHandler(&log, nil)))
+	_, id := get(t, doorAt(t, s, "compat.vesta.http"), "/genid")
+	if f := explain(t, doorAt(t, s, "compat.vesta.http"), id); f["machine"] != 9 || f["genMethod"] != 2 || f["type"] != 1 || f["version"] != 1 {
+		t.Errorf("%s is %v", id, f)
+	}
+	native, err := s.service.Next(t.Context(), "vesta")
+	if f := explain(t, doorAt(t, s, "compat.vesta.http"), native.String()); err != nil || f["genMethod"] != 0 || f["type"] != 1 || f["version"] != 1 {
+		t.Errorf("%d of the tag is %v, %v", native, f, err)
+	}
+	if p := s.mounts.host.Use["vesta"]; p.OnRollback != string(hapax.RollbackRefuse) {
+		t.Errorf("the pool is %+v", p)
+	}
+	if _, err := s.service.NextN(t.Context(), "vesta", make([]hapax.ID, 500)); err != nil { // four a millisecond
+		t.Fatal(err)
+	}
+	stop()
+	for _, want := range []string{
+		`msg="Vesta's numbers" populator=mutex`, "on_rollback=refuse", `msg="number issued" id=` + id + " machine=9",
+		"waits_after_a_crash_up_to=20s", "the numbers of this tick are used out",
+	} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %s:\n%s", want, log.String())
+		}
+	}
+}
+
+// A safeBuffer takes what several goroutines write.
+type safeBuffer struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
 // The central server is found in ZooKeeper while it runs.
 func TestVestaRegistry(t *testing.T) {
 	servers := strings.TrimPrefix(testservers.ZooKeeper(t).URL, "zk://")
@@ -281,7 +343,10 @@ func TestBadCompat(t *testing.T) {
 		{"system", "compat: {vestal: {}}", "did you mean compat.vesta?"},
 		{"key", "compat: {vesta: {htp: x}}", "did you mean compat.vesta.http?"},
 		{"key of another", "compat: {vesta: {boost_power: 3}}", "there is no setting compat.vesta.boost_power"},
-		{"layout", "compat: {vesta: {layout: leaf}}", "vesta-max-peak"},
+		{"layout", "compat: {vesta: {layout: round}}", "compat.vesta.layout"},
+		{"populator", "compat: {vesta: {populator: lock}}", "vesta.populator"},
+		{"rollback", "compat: {vesta: {on_rollback: stop}}", "compat.vesta.on_rollback"},
+		{"grant", "compat: {leaf: {tree: 'zk://h:1', name: demo, port: 1, grant: 1s}}", "compat.leaf.grant"},
 		{"both", `compat: {vesta: {machine: "fixed:1", table: "mysql://h/d"}}`, "compat.vesta.machine"},
 		{"table", "compat: {vesta: {table: 'postgres://u:secret@h/d'}}", "compat.vesta.table"},
 		{"shape", "compat: {vesta: {shape: round}}", "compat.vesta.shape"},

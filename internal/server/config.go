@@ -21,9 +21,6 @@ import (
 // maxConfigBytes bounds a configuration file.
 const maxConfigBytes = 16 << 20
 
-// maxPasswordBytes bounds a file with a password.
-const maxPasswordBytes = 4096
-
 // Config is what a server is run with. Its fields, but for Tokens, Tags, Pools, Plugins and Mounts, are
 // described by Settings.
 type Config struct {
@@ -160,24 +157,12 @@ func (l *loader) completeStore(c *Config, env func(string) (string, bool)) error
 	if c.Data == "" {
 		return l.named(&hapax.ValueError{Field: "data", Value: "", Allowed: "a directory", Err: hapax.ErrInvalidArgument}, "data")
 	}
-	password := ""
-	if env != nil {
-		password, _ = env(storePasswordEnv)
+	password, err := mount.Passwords("store_password_file", c.StorePasswordFile, storePasswordEnv, env)
+	if err != nil {
+		return err
 	}
-	if c.StorePasswordFile != "" {
-		if password != "" {
-			return mount.Errorf(nil, "the store's password is given twice: in $%s and in store_password_file; leave one out", storePasswordEnv)
-		}
-		text, err := mount.ReadBounded(c.StorePasswordFile, maxPasswordBytes)
-		if err != nil {
-			return mount.Errorf(err, "store_password_file")
-		}
-		if password = strings.TrimRight(string(text), "\r\n"); password == "" {
-			return mount.Errorf(nil, "store_password_file: %s is empty", c.StorePasswordFile)
-		}
-	}
-	c.storePassword = password
-	_, err := withPassword(c.Store, password)
+	c.storePassword = strings.TrimRight(strings.Join(password, "\n"), "\n")
+	_, err = withPassword(c.Store, c.storePassword)
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/hapax-id/hapax/api"
@@ -57,7 +58,7 @@ func (d *door) build(c Config, own *service.Service, a mount.Answer, log *slog.L
 	d.listener = gated(d.listener, places, c, own, d.Name)
 	if h := a.Handler; h != nil {
 		if len(a.Issuing) > 0 {
-			h = answering(a.Issuing, h)
+			h = answering(a, h)
 		}
 		d.web = newForeignWeb(c, guardLoopback(d.listener, h), log)
 	}
@@ -127,24 +128,45 @@ func newForeignWeb(c Config, h http.Handler, log *slog.Logger) *http.Server {
 }
 
 // answering answers /healthz and /readyz, and has h answer the rest.
-func answering(issuing []*service.Service, h http.Handler) http.Handler {
+func answering(a mount.Answer, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/healthz":
 			_, _ = io.WriteString(w, "ok\n") // an error means that the client has disconnected
 		case "/readyz":
-			tellReadiness(r.Context(), w, issuing)
+			tellReadiness(w, r, a)
 		default:
 			h.ServeHTTP(w, r)
 		}
 	})
 }
 
-// tellReadiness reports whether each of the services can issue.
-func tellReadiness(ctx context.Context, w http.ResponseWriter, issuing []*service.Service) {
-	all := service.Readiness{Ready: true, State: string(witness.Serving), Store: "ok"}
+// tellReadiness reports whether what answers at an address can issue: each of its services,
+// or the one behind the mode that the request names.
+func tellReadiness(w http.ResponseWriter, r *http.Request, a mount.Answer) {
+	issuing, modes := a.Issuing, a.Modes
+	if mode := r.URL.Query().Get("mode"); mode != "" {
+		svc := modes[mode]
+		if svc == nil {
+			http.Error(w, "there is no mode "+strconv.Quote(mode)+" here that is on", http.StatusNotFound)
+			return
+		}
+		issuing, modes = []*service.Service{svc}, nil
+	}
+	all := struct {
+		service.Readiness
+		Modes map[string]service.Readiness `json:"modes,omitempty"`
+	}{Readiness: service.Readiness{Ready: true, State: string(witness.Serving), Store: "ok"}}
 	for _, svc := range issuing {
-		all = all.And(svc.Readiness(ctx))
+		all.Readiness = all.And(svc.Readiness(r.Context()))
+	}
+	for name, svc := range modes {
+		if all.Modes == nil {
+			all.Modes = map[string]service.Readiness{}
+		}
+		mode := svc.Readiness(r.Context()).Bare()
+		all.Modes[name] = mode
+		all.Degraded = all.Degraded || mode.Degraded || !mode.Ready
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")

@@ -40,7 +40,7 @@ tags: {declared: {start: 500}, flake: {kind: snowflake}}
 		{"/api/segment/get/snowflake", 500, "Result{id=-2"},
 		{"/api/segment/get/never", 500, "Result{id=-2"},
 		{"/api/segment/get/", 404, "No message available"},
-		{"/cache", 200, "<td>a.b</td><td>true</td>"},
+		{"/cache", 200, "<td>a.b</td>\n            <td>true</td>"},
 		{"/db", 200, "<td>a.b</td>"},
 		{"/readyz", 200, `"ready":true`},
 	} {
@@ -177,7 +177,7 @@ func TestLeafTableComesAndGoes(t *testing.T) {
 	if status, body := get(t, l, "/api/segment/get/test"); status != http.StatusOK || body != "1" {
 		t.Errorf("when it is there: %d %s", status, body)
 	}
-	for path, want := range map[string]string{"/cache": "<td>test</td><td>true</td>", "/db": "<td>test</td>"} {
+	for path, want := range map[string]string{"/cache": "<td>test</td>\n            <td>true</td>", "/db": "<td>test</td>"} {
 		if _, body := get(t, l, path); !strings.Contains(body, want) {
 			t.Errorf("%s: %s", path, body)
 		}

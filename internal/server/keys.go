@@ -32,7 +32,7 @@ func readKeys(places map[string]string, env func(string) (string, bool)) (map[st
 				return nil, &hapax.ValueError{Field: field, Value: places[id], Allowed: fmt.Sprintf("a variable that is set; $%s is not", place), Err: hapax.ErrInvalidArgument}
 			}
 		case form == "file" && place != "":
-			data, err := mount.ReadBounded(place, maxPasswordBytes)
+			data, err := mount.ReadBounded(place, mount.MaxSecretBytes)
 			if err != nil {
 				return nil, mount.Errorf(err, "%s", field)
 			}

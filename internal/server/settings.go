@@ -196,7 +196,7 @@ var poolKeys = []Key{
 	mount.NewKey("max_behind", "duration", "0s", "How far numbers may lag behind the clock, so that a burst uses ticks just past"),
 	mount.NewKey("max_skew", "duration", "10s", "How far the local clock may differ from the store's, where the store has one"),
 	mount.NewKey("sequence_start", "string", "zero", "Where the sequence begins in a tick: zero, continue, or a number n for random below n"),
-	mount.NewKey("populator", "string", "atomic", "What produces tick and sequence: atomic or mutex; both issue the same numbers"),
+	mount.NewKey("populator", "string", "atomic", "What produces tick and sequence: atomic or mutex, which issue the same numbers, or the name of one that a program registers, which runs the server"),
 	mount.NewKey("on_rollback", "string", "continue", "What to do while the clock is behind what it was: continue, which is safe, or refuse"),
 	mount.NewKey("fields", "mapping", "0 each", "Values of the layout's other fields, by name"),
 }

@@ -178,7 +178,7 @@ var messages = map[hapax.EventKind]string{
 	hapax.EventLineExhausted:  "no numbers are left",
 	hapax.EventTimeExhausted:  "the layout's time is over",
 	hapax.EventTimeRunningOut: "the layout's time ends within a year",
-	hapax.EventTickExhausted:  "callers wait for the clock",
+	hapax.EventTickExhausted:  "the numbers of this tick are used out; callers wait for the clock",
 	hapax.EventTickResumed:    "callers no longer wait for the clock",
 	hapax.EventRollback:       "the wall clock went back",
 	hapax.EventSuspended:      "the machine was asleep; its granted time is not used",

@@ -180,7 +180,7 @@ func (s *Service) SealWorker(ctx context.Context, lease hapax.Lease, last int64)
 // term returns what a client may have of the term that it asks for: by this
 // server's clock, and no longer than this server itself would take.
 func (s *Service) term(pool string, layout hapax.Layout, asked hapax.Term) (hapax.Term, error) {
-	opts, err := s.opts.Pools[pool].options(layout)
+	opts, err := s.opts.poolOptions(pool, layout)
 	if err != nil {
 		return asked, err
 	}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -343,7 +344,7 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 	if err != nil {
 		return nil, err
 	}
-	opts, err := s.opts.Pools[p.name].options(layout)
+	opts, err := s.opts.poolOptions(p.name, layout)
 	if err != nil {
 		return nil, err
 	}
@@ -365,7 +366,8 @@ func (s *Service) openPool(ctx context.Context, p *pool) (*hapax.Snowflake, erro
 	if choice.IsFixed() {
 		grant := max(opts.Grant, opts.MaxGrant)
 		s.log.Info("this node has one worker ID in the pool", "pool", p.name, "worker", choice.IDs.Lo, "grant", grant,
-			"rides_out_an_outage_of", grant/identity.OutageShare, "waits_after_a_crash_up_to", grant)
+			"rides_out_an_outage_of", grant/identity.OutageShare, "waits_after_a_crash_up_to", grant,
+			"or_without_its_data_directory_up_to", grant+cmp.Or(opts.Lease, hapax.DefaultLease))
 	}
 	p.issuer.Store(issuer)
 	s.metrics.rollbacks.WithLabelValues(s.poolLabel(p.name)) // so that the series begins at 0

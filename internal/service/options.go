@@ -212,7 +212,7 @@ type PoolConfig struct {
 	// default), "continue", or a number n for random below n.
 	SequenceStart string `yaml:"sequence_start" json:"sequence_start,omitempty"`
 
-	// Populator is "atomic" (the default) or "mutex".
+	// Populator is "atomic" (the default), "mutex", or the name of one that is registered.
 	Populator string `yaml:"populator" json:"populator,omitempty"`
 
 	// OnRollback is "continue" (the default) or "refuse".
@@ -302,7 +302,7 @@ func (o Options) withDefaults() (Options, error) {
 		if err := hapax.ValidateName("pool", name); err != nil {
 			return o, named(err, "name under pools")
 		}
-		opts, err := o.Pools[name].options(hapax.Layout{})
+		opts, err := o.poolOptions(name, hapax.Layout{})
 		if err == nil {
 			err = checkForm("pool", name)
 		}
@@ -369,9 +369,11 @@ func (c PoolConfig) layout() (hapax.Layout, error) {
 	return hapax.ParseLayout(c.Layout)
 }
 
-// options returns what c asks of an issuer. The layout stands in where c names none.
-func (c PoolConfig) options(layout hapax.Layout) (hapax.SnowflakeOptions, error) {
-	o := hapax.SnowflakeOptions{
+// poolOptions returns what a pool asks of an issuer. The layout stands in where its
+// configuration names none.
+func (o Options) poolOptions(name string, layout hapax.Layout) (hapax.SnowflakeOptions, error) {
+	c := o.Pools[name]
+	opts := hapax.SnowflakeOptions{
 		Lease: c.Lease, Grant: c.Grant, MaxGrant: c.MaxGrant,
 		MaxAhead: c.MaxAhead, MaxBehind: c.MaxBehind, MaxSkew: c.MaxSkew,
 		OnRollback: hapax.RollbackPolicy(c.OnRollback),
@@ -379,25 +381,30 @@ func (c PoolConfig) options(layout hapax.Layout) (hapax.SnowflakeOptions, error)
 	switch c.Populator {
 	case "", "atomic":
 	case "mutex":
-		o.Mutex = true
+		opts.Mutex = true
 	default:
-		return o, outOfRange("populator", c.Populator, `"atomic" or "mutex"`)
+		if o.Strategies != nil {
+			opts.Populate = o.Strategies.Populator(c.Populator)
+		}
+		if opts.Populate == nil {
+			return opts, outOfRange("populator", c.Populator, `"atomic", "mutex", or one that the program registers`)
+		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Fields)) {
-		o.Fields = append(o.Fields, hapax.Field{Name: name, Value: c.Fields[name]})
+	for _, field := range slices.Sorted(maps.Keys(c.Fields)) {
+		opts.Fields = append(opts.Fields, hapax.Field{Name: field, Value: c.Fields[field]})
 	}
 	var err error
-	if o.Layout, err = c.layout(); err != nil {
-		return o, err
+	if opts.Layout, err = c.layout(); err != nil {
+		return opts, err
 	}
-	if o.Layout.IsZero() {
-		o.Layout = layout
+	if opts.Layout.IsZero() {
+		opts.Layout = layout
 	}
-	if o.Workers, err = parseWorkers(c.Workers); err != nil {
-		return o, err
+	if opts.Workers, err = parseWorkers(c.Workers); err != nil {
+		return opts, err
 	}
-	o.SequenceStart, err = parseSequenceStart(c.SequenceStart)
-	return o, err
+	opts.SequenceStart, err = parseSequenceStart(c.SequenceStart)
+	return opts, err
 }
 
 // ParseWorkers reads the setting workers of a pool.

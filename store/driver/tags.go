@@ -182,7 +182,8 @@ func NotHeld(tag string) error {
 
 // Revive returns the tag that results from creating def where old stands:
 // ErrTagExists if old is alive, ErrTagDeleted if it is a tombstone and mode is
-// CreateFirstUse, and otherwise def resuming above old's mark.
+// CreateFirstUse, and otherwise def resuming above old's mark. A line that goes on from
+// there began where it began: a later start would lie above what may be handed back.
 func Revive(old, def hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
 	switch {
 	case !old.Deleted:
@@ -193,6 +194,9 @@ func Revive(old, def hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
 		return old, fmt.Errorf("%w: %q was a %s", hapax.ErrKindMismatch, old.Name, kindInWords(old))
 	case old.Delta != def.Delta || old.Remainder != def.Remainder:
 		return old, fmt.Errorf("%w: %q had delta %d and remainder %d", hapax.ErrKindMismatch, old.Name, old.Delta, old.Remainder)
+	}
+	if def.Mark <= old.Mark {
+		def.Start = min(def.Start, old.Start)
 	}
 	def.Mark, def.Token = max(def.Mark, old.Mark), old.Token
 	return def, nil

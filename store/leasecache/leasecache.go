@@ -56,6 +56,10 @@ type Options struct {
 	// Default 3 s.
 	Part time.Duration
 
+	// Reserve is how much of the granted time is to be in hand: the store is asked for
+	// more when less is left. Default half of the latest grant.
+	Reserve time.Duration
+
 	// Warn, if set, receives what makes the cache start without a lease although
 	// there is a file: a copy, a damaged file, another store.
 	Warn func(code, message string)
@@ -74,7 +78,9 @@ type Options struct {
 // A store that can be reached is asked first: it extends the lease, by which it
 // shows that its row is not behind. A store that was put back, replaced or fenced
 // is an error, however much time is left, and so is one that tells so when more
-// time is due, that is when half of its grant is handed out. Until then the cache
+// time is due, that is when half of its grant is handed out, or less than
+// Options.Reserve is left; and one that was away at the start is asked as soon as it
+// answers. Until then the cache
 // does not see what happens to the store: that a running node notices sooner is
 // the business of its heartbeat. A store that does not answer within a second is
 // away.
@@ -100,6 +106,7 @@ type Cache struct {
 	resumes bool // the lease in kept was found in the file, and nobody has it yet
 	lost    bool // the store has ended the lease; what is left of its grant is still good
 	direct  bool // the file could not be written: the current lease is not in it
+	unheard bool // the lease was resumed, and the store has not said what it knows of it
 	layout  hapax.Layout
 
 	clockRead time.Time // when the store's clock was read
@@ -161,6 +168,9 @@ func open(ctx context.Context, path string, upstream Upstream, opts Options, dis
 	if opts.Part < time.Millisecond || opts.Part > hapax.DefaultMaxGrant {
 		return nil, &hapax.ValueError{Field: "part", Value: opts.Part, Allowed: fmt.Sprintf("1ms to %v", hapax.DefaultMaxGrant), Err: hapax.ErrInvalidArgument}
 	}
+	if opts.Reserve < 0 || opts.Reserve > hapax.PoisonMargin {
+		return nil, &hapax.ValueError{Field: "reserve", Value: opts.Reserve, Allowed: fmt.Sprintf("0 to %v", hapax.PoisonMargin), Err: hapax.ErrInvalidArgument}
+	}
 	if opts.Warn == nil {
 		opts.Warn = func(string, string) {}
 	}
@@ -193,6 +203,9 @@ func (c *Cache) Close() error {
 	}
 	return c.lock.Close()
 }
+
+// Part returns how much of a grant is handed out at a time.
+func (c *Cache) Part() time.Duration { return c.opts.Part }
 
 // Layout returns the layout of the lease in the file, with which an issuer can go
 // on; the zero Layout if there is none.
@@ -290,6 +303,7 @@ func (c *Cache) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (ha
 	}
 	open := c.resumes && c.mayResume(req, t)
 	if open && c.kept.Lease.Mark <= t.latest {
+		c.unheard = true
 		if err := c.check(ctx, req); err != nil {
 			return hapax.Lease{}, err
 		}
@@ -399,7 +413,7 @@ func (c *Cache) acquire(ctx context.Context, req hapax.AcquireRequest, t ticks) 
 	if err != nil {
 		return lease, err
 	}
-	c.resumes, c.lost = false, false
+	c.resumes, c.lost, c.unheard = false, false, false
 	if c.direct = writable != nil; c.direct {
 		c.opts.Warn(string(hapax.ErrStoreUnavailable.Code()), writable.Error()+"; a restart will need the store")
 		return lease, nil
@@ -440,7 +454,11 @@ func (c *Cache) ExtendWorker(ctx context.Context, lease hapax.Lease, layout hapa
 		return lease, fmt.Errorf("%w: pool %q, worker %d: the cache has another lease", hapax.ErrLeaseLost, lease.Pool, lease.Worker)
 	}
 	k := *c.kept.Lease
-	due := k.Mark >= k.Hi-(k.Hi-k.Lo)/2
+	reserve := (k.Hi - k.Lo) / 2
+	if c.opts.Reserve > 0 {
+		reserve = int64(c.opts.Reserve / c.layout.Unit())
+	}
+	due := c.unheard || k.Mark >= k.Hi-reserve
 	t, err := c.ticks(term)
 	if err != nil {
 		return lease, err
@@ -478,6 +496,7 @@ func (c *Cache) renew(ctx context.Context, k *keptLease, layout hapax.Layout, te
 	switch {
 	case err == nil && longer.Grant.Lo == k.Hi:
 		k.Lo, k.Hi, k.Expires = longer.Grant.Lo, longer.Grant.Hi, longer.Expires.UnixMilli()
+		c.unheard = false
 	case err == nil || errors.Is(err, hapax.ErrLeaseLost):
 		c.lost = true
 	case isAway(err):

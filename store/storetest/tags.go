@@ -15,6 +15,7 @@ import (
 var tagChecks = []check{
 	{"tags/create", segments, checkCreate},
 	{"tags/delete and revive", segments, checkRevive},
+	{"tags/delete and revive with a later start", segments, checkReviveRun},
 	{"tags/kind is frozen", segments, checkKind},
 	{"tags/update", segments, checkUpdate},
 	{"tags/names", segments, checkNames},
@@ -81,6 +82,25 @@ func checkRevive(e *env) {
 		_, err := e.store.DeleteTag(e.ctx, tag.Name)
 		e.must(err)
 	}
+}
+
+// checkReviveRun: the owner of the last segment goes on from it although the tag was
+// deleted meanwhile, and made again with a later start.
+func checkReviveRun(e *env) {
+	tag := e.segment("t", 10)
+	first := e.allocate(tag.Name, 100)
+	_, err := e.store.DeleteTag(e.ctx, tag.Name)
+	e.must(err)
+	e.create(hapax.Tag{Name: tag.Name, Start: 50}, hapax.CreateExplicit)
+	next, err := e.store.Allocate(e.ctx, tag.Name, 10, first.Key)
+	e.must(err)
+	equal(e, "the grant after the revival", next.Grant, hapax.Grant{Lo: 101, Hi: 111})
+	if e.h.Capabilities.NoHandBack {
+		return
+	}
+	equal(e, "where the run began", next.From, 1)
+	e.must(e.store.HandBack(e.ctx, next, 20))
+	equal(e, "the grant after the hand-back", e.allocate(tag.Name, 1).Grant, hapax.Grant{Lo: 20, Hi: 21})
 }
 
 // checkKind: not even a deleted tag can become one of another kind, delta or

@@ -118,11 +118,11 @@ func TestServeTinyID(t *testing.T) {
 	defer server.Close()
 	const client = "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2"
 	for _, c := range []struct{ method, route, token, accept, want string }{
-		{"POST", "nextSegmentIdSimple", "0f673adf80504e2eaa552f5d791b644c", client, "200 text/html 1,20001,100001,1,0"},
-		{"POST", "nextSegmentIdSimple", "0f673adf80504e2eaa552f5d791b644c", client, "200 text/html 100001,120001,200001,1,0"},
+		{"POST", "nextSegmentIdSimple", "0f673adf80504e2eaa552f5d791b644c", client, "200 text/html;charset=UTF-8 1,20001,100001,1,0"},
+		{"POST", "nextSegmentIdSimple", "0f673adf80504e2eaa552f5d791b644c", client, "200 text/html;charset=UTF-8 100001,120001,200001,1,0"},
 		{"GET", "nextId", "0f673adf80504e2eaa552f5d791b644c", "", `200 application/json;charset=UTF-8 {"data":[200002],"code":200,"message":""}`},
 		{"GET", "nextId", "wrong", "", `200 application/json;charset=UTF-8 {"data":null,"code":5,"message":"token is error"}`},
-		{"POST", "nextSegmentIdSimple", "wrong", client, "200 text/html "},
+		{"POST", "nextSegmentIdSimple", "wrong", client, "200 text/html;charset=UTF-8 "},
 	} {
 		if got := call(t, c.method, server.URL+"/tinyid/id/"+c.route+"?token="+c.token+"&bizType=test", c.accept); got != c.want {
 			t.Errorf("%s: got %s; want %s", c.route, got, c.want)

@@ -1,78 +1,71 @@
-// Package spring answers HTTP requests as the web framework below Leaf and TinyID
-// does: content types, parameters and error bodies.
+// Package spring answers HTTP requests as the web framework below Leaf, TinyID and one of
+// Vesta's servers does: methods, paths, content types, parameters and error bodies.
 package spring
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"html"
-	"io"
-	"mime"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// JSON is the content type of objects.
-const JSON = "application/json;charset=UTF-8"
-
+// The content types of objects, and of pages.
 const (
-	maxFormBytes   = 64 << 10
-	maxParameters  = 100
-	maxAcceptBytes = 4 << 10
+	JSON = "application/json;charset=UTF-8"
+	page = "text/html;charset=UTF-8"
 )
 
-// TextType returns the content type in which a plain text is sent to a client
-// that accepts what the header says.
-func TextType(accept string) string {
-	switch first(accept, "text/html", "application/json", "text/plain") {
-	case "text/html":
-		return "text/html"
-	case "application/json":
-		return JSON
+// allowed is what OPTIONS tells of a route: every method that a controller without a
+// list of methods answers.
+const allowed = "GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS"
+
+// Takes reports whether a route answers a method as it does GET.
+func Takes(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+		return true
 	}
-	return "text/plain;charset=UTF-8"
+	return false
 }
 
-// WantsHTML reports whether the client is a browser.
-func WantsHTML(accept string) bool {
-	return first(accept, "text/html", "application/json", "text/plain") == "text/html"
+// Decline answers a request for a route with a method that it does not take: OPTIONS
+// tells which those are.
+func Decline(w http.ResponseWriter, r *http.Request, now time.Time) {
+	w.Header().Set("Allow", allowed)
+	if r.Method == http.MethodOptions {
+		send(w, http.StatusOK, "", nil)
+		return
+	}
+	Fail(w, r, now, http.StatusMethodNotAllowed, "", "Request method '"+r.Method+"' not supported")
 }
 
-// first returns which of the given types the header prefers: the one of highest
-// quality, and of these the one that it names first. It is empty where the header
-// names none of them.
-func first(accept string, types ...string) string {
-	if accept == "" || accept == "*/*" || len(accept) > maxAcceptBytes {
-		return ""
+// Path returns the path of a request as routes are looked up by it: still escaped, and
+// without parameters of its parts, such as ;a=1.
+func Path(r *http.Request) string {
+	path := r.URL.EscapedPath()
+	if !strings.Contains(path, ";") {
+		return path
 	}
-	best, quality := "", 0.0
-	for part := range strings.SplitSeq(accept, ",") {
-		name, params, err := mime.ParseMediaType(part)
-		if err != nil {
-			continue
-		}
-		q := 1.0
-		if v, ok := params["q"]; ok {
-			if q, err = strconv.ParseFloat(v, 64); err != nil || !(q >= 0 && q <= 1) {
-				continue
-			}
-		}
-		for _, t := range types {
-			if name == t && q > quality {
-				best, quality = t, q
-			}
-		}
+	parts := strings.Split(path, "/")
+	for i, part := range parts {
+		parts[i], _, _ = strings.Cut(part, ";")
 	}
-	return best
+	return strings.Join(parts, "/")
+}
+
+// Is reports whether a path is a route's: the route itself, with a slash behind it, or
+// with a suffix that begins with a dot.
+func Is(path, route string) bool {
+	rest, ok := strings.CutPrefix(path, route)
+	return ok && (rest == "" || rest == "/" || rest[0] == '.' && !strings.Contains(rest, "/"))
 }
 
 // Text answers with a plain text, in the content type that the client accepts.
 func Text(w http.ResponseWriter, r *http.Request, body string) {
-	send(w, http.StatusOK, TextType(r.Header.Get("Accept")), []byte(body))
+	send(w, http.StatusOK, TextType(Path(r), r.Header.Get("Accept")), []byte(body))
 }
 
 // Object answers with an object in JSON.
@@ -82,7 +75,7 @@ func Object(w http.ResponseWriter, v any) {
 
 // Page answers with a page of HTML.
 func Page(w http.ResponseWriter, body string) {
-	send(w, http.StatusOK, "text/html;charset=UTF-8", []byte(body))
+	send(w, http.StatusOK, page, []byte(body))
 }
 
 // Encode returns an object as JSON without the escapes that only HTML needs.
@@ -106,68 +99,58 @@ type Fault struct {
 	Path      string `json:"path"`
 }
 
-// Fail answers with an error: an object, or a page for a browser.
+// Fail answers with an error: an object, or a page for a browser, with the date in the
+// zone of now.
 func Fail(w http.ResponseWriter, r *http.Request, now time.Time, status int, exception, message string) {
 	f := Fault{now.UnixMilli(), status, http.StatusText(status), exception, message, r.URL.EscapedPath()}
 	if !WantsHTML(r.Header.Get("Accept")) {
 		send(w, status, JSON, Encode(f))
 		return
 	}
-	send(w, status, "text/html;charset=UTF-8", fmt.Appendf(nil,
-		"<html><head><title>%d %s</title></head><body><h1>%d %s</h1><p>%s</p><p>%s</p></body></html>\n",
-		status, f.Error, status, f.Error, html.EscapeString(message), now.UTC().Format(time.RFC3339)))
+	send(w, status, page, fmt.Appendf(nil, "<html><body><h1>Whitelabel Error Page</h1>"+
+		"<p>This application has no explicit mapping for /error, so you are seeing this as a fallback.</p>"+
+		"<div id='created'>%s</div><div>There was an unexpected error (type=%s, status=%d).</div><div>%s</div></body></html>",
+		AppendDate(nil, now), f.Error, status, Escape(message)))
 }
+
+// BadRequest answers with the page of the container below the framework, which answers
+// where no controller is reached.
+func BadRequest(w http.ResponseWriter) {
+	const (
+		title = "HTTP Status 400 – Bad Request"
+		why   = "The server cannot or will not process the request due to something that is perceived to be a client error" +
+			" (e.g., malformed request syntax, invalid request message framing, or deceptive request routing)."
+	)
+	w.Header().Set("Content-Language", "en")
+	send(w, http.StatusBadRequest, "text/html;charset=utf-8", []byte(`<!doctype html><html lang="en"><head><title>`+title+`</title></head><body><h1>`+title+
+		`</h1><hr class="line" /><p><b>Type</b> Status Report</p><p><b>Description</b> `+why+`</p></body></html>`))
+}
+
+// escapes are how the framework, and FreeMarker, write what HTML has a meaning for.
+var escapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&#39;")
+
+// Escape returns a text as a page shows it.
+func Escape(text string) string { return escapes.Replace(text) }
 
 func send(w http.ResponseWriter, status int, contentType string, body []byte) {
 	h := w.Header()
-	h["Content-Type"] = []string{contentType}
+	if contentType != "" {
+		h["Content-Type"] = []string{contentType}
+	}
 	h["Cache-Control"] = []string{"no-store"}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a client that has gone does not matter
 }
 
-// A Form holds the parameters of a request.
-type Form map[string]string
-
-// Parameters reads a request's parameters, of the URL and of a form in the body;
-// the first value of a name counts. What is not encoded as it should be counts as
-// it is: TinyID's client does not encode bizType.
-func Parameters(w http.ResponseWriter, r *http.Request) (Form, error) {
-	f := Form{}
-	if err := f.add(r.URL.RawQuery); err != nil {
-		return nil, err
+// AppendDate writes an instant as Java's Date.toString does. A zone without an
+// abbreviation is written as its distance from Greenwich.
+func AppendDate(dst []byte, t time.Time) []byte {
+	zone, _ := t.Zone()
+	if strings.Trim(zone, "+-0123456789") == "" {
+		zone = "GMT" + t.Format("-07:00")
 	}
-	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if r.Method == http.MethodPost && kind == "application/x-www-form-urlencoded" {
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxFormBytes))
-		if err != nil {
-			return nil, fmt.Errorf("the form is longer than %d bytes or was cut off", maxFormBytes)
-		}
-		if err := f.add(string(body)); err != nil {
-			return nil, err
-		}
-	}
-	return f, nil
-}
-
-func (f Form) add(encoded string) error {
-	if len(encoded) > maxFormBytes || strings.Count(encoded, "&") >= maxParameters {
-		return fmt.Errorf("there are more than %d parameters, or more than %d bytes of them", maxParameters, maxFormBytes)
-	}
-	for pair := range strings.SplitSeq(encoded, "&") {
-		name, value, _ := strings.Cut(pair, "=")
-		name, value = decode(name), decode(value)
-		if _, ok := f[name]; !ok && name != "" {
-			f[name] = value
-		}
-	}
-	return nil
-}
-
-func decode(s string) string {
-	if d, err := url.QueryUnescape(s); err == nil {
-		return d
-	}
-	return s
+	dst = t.AppendFormat(dst, "Mon Jan 02 15:04:05 ")
+	dst = append(dst, zone...)
+	return t.AppendFormat(dst, " 2006")
 }

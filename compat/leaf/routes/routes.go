@@ -5,7 +5,10 @@
 //	/decodeSnowflakeId?snowflakeId=N
 //	/cache, /db
 //
-// with exactly the bytes of Leaf's answers, from whatever issues the numbers. The
+// with exactly the bytes of Leaf's answers, from whatever issues the numbers, to GET,
+// HEAD, POST, PUT, PATCH and DELETE alike. As below Leaf's own framework, a route may end
+// in a slash or in a suffix such as .json, and parts of its path may have parameters
+// (;a=1). The
 // routes ask for no token, so they answer only loopback, unless Options.Allow names
 // networks or Options.AllowAnyone is set; who calls is told by the address at the
 // other end of the connection, and by no header.
@@ -15,7 +18,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"html"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -54,7 +56,7 @@ type DatabaseRow struct {
 	Tag     string
 	MaxID   int64
 	Step    int64
-	Updated string // as the table has it; empty if it is not known
+	Updated string // the time, as Leaf's driver writes it; empty if it is not known
 }
 
 // Options choose what is answered, and to whom.
@@ -67,7 +69,8 @@ type Options struct {
 	// looked for: in an Issuer that embeds another, it would be the other's.
 	TrySegment func(tag string) (hapax.ID, bool)
 
-	// Monitor, if set, feeds /cache and /db; they are not found without it.
+	// Monitor, if set, feeds /cache and /db; without it, they answer as those of a Leaf
+	// whose segment mode is off.
 	Monitor Monitor
 
 	// Allow lists the networks whose clients may call, besides loopback.
@@ -79,9 +82,10 @@ type Options struct {
 	// MaxWait bounds how long a call waits for a number; default 2 s.
 	MaxWait time.Duration
 
-	// CutAtDot has a key that is not found looked for once more without what
-	// follows its last dot, which Leaf's framework cuts off.
-	CutAtDot bool
+	// KeepDots has a key with a dot looked for as it is alone. By default, one that is
+	// not found is looked for once more without its last dot and what follows it, which
+	// Leaf's framework cuts off.
+	KeepDots bool
 
 	// ZeroWhenOff answers 200 and 0 where a mode is switched off, as Leaf does: a
 	// trap, since every caller gets the same number.
@@ -101,7 +105,11 @@ const (
 	snowflakePrefix = "/api/snowflake/get/"
 
 	serverException  = "com.sankuai.inf.leaf.server.exception.LeafServerException"
+	illegalArgument  = "java.lang.IllegalArgumentException"
 	missingParameter = "org.springframework.web.bind.MissingServletRequestParameterException"
+
+	segmentOff  = "You should config leaf.segment.enable=true first"
+	undecodable = "snowflake Id反解析发生异常!"
 )
 
 type handler struct{ Options }
@@ -125,54 +133,57 @@ func New(o Options) (http.Handler, error) {
 	if o.now == nil {
 		o.now = time.Now
 	}
-	return handler{o}, nil
+	return &handler{o}, nil
 }
 
 // ServeHTTP implements http.Handler.
-func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !h.allowed(r.RemoteAddr) {
-		spring.Fail(w, r, h.now(), http.StatusForbidden, "", "this address may not call; see the setting allow")
+		h.fail(w, r, http.StatusForbidden, "", "this address may not call; see the setting allow")
 		return
 	}
-	if r.Method != http.MethodGet && r.Method != http.MethodPost && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, POST, HEAD")
-		spring.Fail(w, r, h.now(), http.StatusMethodNotAllowed, "", "Request method '"+r.Method+"' not supported")
-		return
-	}
-	path := r.URL.EscapedPath()
-	if key, ok := strings.CutPrefix(path, segmentPrefix); ok && validKey(key) {
-		h.get(w, r, h.Segment, h.TrySegment, key, segmentCode)
-		return
-	}
-	if key, ok := strings.CutPrefix(path, snowflakePrefix); ok && validKey(key) {
-		h.get(w, r, h.Snowflake, nil, key, snowflakeCode)
-		return
-	}
-	switch strings.TrimSuffix(path, "/") {
-	case "/decodeSnowflakeId":
+	path := spring.Path(r)
+	segment, isSegment := keyOf(path, segmentPrefix)
+	flake, isFlake := keyOf(path, snowflakePrefix)
+	isDecode, isCache, isDB := spring.Is(path, "/decodeSnowflakeId"), spring.Is(path, "/cache"), spring.Is(path, "/db")
+	switch {
+	case !isSegment && !isFlake && !isDecode && !isCache && !isDB:
+		h.fail(w, r, http.StatusNotFound, "", "No message available")
+	case !spring.Takes(r.Method):
+		spring.Decline(w, r, h.time())
+	case isSegment:
+		h.get(w, r, h.Segment, h.TrySegment, segment, segmentCode)
+	case isFlake:
+		h.get(w, r, h.Snowflake, nil, flake, snowflakeCode)
+	case isDecode:
 		h.decode(w, r)
-	case "/cache":
+	case isCache:
 		h.page(w, r, h.cache)
-	case "/db":
-		h.page(w, r, h.database)
 	default:
-		h.notFound(w, r)
+		h.page(w, r, h.database)
 	}
 }
 
-func (h handler) notFound(w http.ResponseWriter, r *http.Request) {
-	spring.Fail(w, r, h.now(), http.StatusNotFound, "", "No message available")
+// time is now, in the zone of dates.
+func (h *handler) time() time.Time { return h.now().In(h.Location) }
+
+func (h *handler) fail(w http.ResponseWriter, r *http.Request, status int, exception, message string) {
+	spring.Fail(w, r, h.time(), status, exception, message)
 }
 
-// validKey reports whether what follows a route is a key: one part of a path,
-// which may end in a slash.
-func validKey(key string) bool {
-	key = strings.TrimSuffix(key, "/")
-	return key != "" && !strings.Contains(key, "/")
+// keyOf returns the key that follows a route: one part of a path, which may end in a
+// slash.
+func keyOf(path, prefix string) (key string, ok bool) {
+	rest, ok := strings.CutPrefix(path, prefix)
+	if rest = strings.TrimSuffix(rest, "/"); !ok || rest == "" || strings.Contains(rest, "/") {
+		return "", false
+	}
+	key, err := url.PathUnescape(rest)
+	return key, err == nil
 }
 
 // allowed reports whether a client at an address may call.
-func (h handler) allowed(remote string) bool {
+func (h *handler) allowed(remote string) bool {
 	if h.AllowAnyone {
 		return true
 	}
@@ -185,18 +196,13 @@ func (h handler) allowed(remote string) bool {
 }
 
 // get answers with one number, of those in hand if try is set and there is one.
-func (h handler) get(w http.ResponseWriter, r *http.Request, issuer Issuer, try func(string) (hapax.ID, bool), key string, code func(error) int) {
-	key, err := url.PathUnescape(strings.TrimSuffix(key, "/"))
-	if err != nil {
-		h.notFound(w, r)
-		return
-	}
+func (h *handler) get(w http.ResponseWriter, r *http.Request, issuer Issuer, try func(string) (hapax.ID, bool), key string, code func(error) int) {
 	if issuer == nil {
 		if h.ZeroWhenOff {
 			spring.Text(w, r, "0")
 			return
 		}
-		spring.Fail(w, r, h.now(), http.StatusInternalServerError, serverException, "this mode is switched off here")
+		h.fail(w, r, http.StatusInternalServerError, serverException, "this mode is switched off here")
 		return
 	}
 	if try != nil {
@@ -207,18 +213,29 @@ func (h handler) get(w http.ResponseWriter, r *http.Request, issuer Issuer, try 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.MaxWait)
 	defer cancel()
-	id, err := issuer.Next(ctx, key)
-	if i := strings.LastIndexByte(key, '.'); h.CutAtDot && i > 0 && unknown(err) {
-		id, err = issuer.Next(ctx, key[:i])
-	}
+	id, err := h.next(ctx, issuer, key)
 	if err != nil {
 		if h.Failed != nil {
 			h.Failed(err)
 		}
-		spring.Fail(w, r, h.now(), http.StatusInternalServerError, serverException, fmt.Sprintf("Result{id=%d, status=EXCEPTION}", code(err)))
+		h.fail(w, r, http.StatusInternalServerError, serverException, fmt.Sprintf("Result{id=%d, status=EXCEPTION}", code(err)))
 		return
 	}
 	spring.Text(w, r, strconv.FormatInt(int64(id), 10))
+}
+
+// next issues a number of a key, or where there is no such key, of what stands before its
+// last dot.
+func (h *handler) next(ctx context.Context, issuer Issuer, key string) (hapax.ID, error) {
+	dot := strings.LastIndexByte(key, '.')
+	if h.KeepDots || dot <= 0 {
+		return issuer.Next(ctx, key)
+	}
+	id, err := issuer.Next(ctx, key)
+	if unknown(err) {
+		return issuer.Next(ctx, key[:dot])
+	}
+	return id, err
 }
 
 // unknown reports whether an error says that there is no such tag.
@@ -246,101 +263,4 @@ func snowflakeCode(err error) int {
 		return -2 // interrupted
 	}
 	return -1 // waiting did not help
-}
-
-// Leaf's own layout, in which /decodeSnowflakeId reads a number whatever it is.
-const (
-	twEpoch      = 1288834974657
-	sequenceBits = 12
-	workerBits   = 10
-)
-
-// decoded is what /decodeSnowflakeId answers, with its fields in order.
-type decoded struct {
-	Worker    string `json:"workerId"`
-	Sequence  string `json:"sequenceId"`
-	Timestamp string `json:"timestamp"`
-}
-
-func (h handler) decode(w http.ResponseWriter, r *http.Request) {
-	form, err := spring.Parameters(w, r)
-	if err != nil {
-		spring.Fail(w, r, h.now(), http.StatusBadRequest, "", err.Error())
-		return
-	}
-	text, ok := form["snowflakeId"]
-	if !ok {
-		spring.Fail(w, r, h.now(), http.StatusBadRequest, missingParameter, "Required String parameter 'snowflakeId' is not present")
-		return
-	}
-	id, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		spring.Object(w, struct {
-			Message string `json:"errorMsg"`
-		}{"snowflakeId is not a number of 64 bits"})
-		return
-	}
-	ms := id>>(sequenceBits+workerBits) + twEpoch
-	spring.Object(w, decoded{
-		Worker:    strconv.FormatInt(id>>sequenceBits&(1<<workerBits-1), 10),
-		Sequence:  strconv.FormatInt(id&(1<<sequenceBits-1), 10),
-		Timestamp: fmt.Sprintf("%d(%s)", ms, time.UnixMilli(ms).In(h.Location).Format("2006-01-02 15:04:05.000")),
-	})
-}
-
-// page answers with what a monitor tells.
-func (h handler) page(w http.ResponseWriter, r *http.Request, body func(context.Context) (string, error)) {
-	if h.Monitor == nil {
-		h.notFound(w, r)
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), h.MaxWait)
-	defer cancel()
-	text, err := body(ctx)
-	if err != nil {
-		spring.Fail(w, r, h.now(), http.StatusInternalServerError, "", "the table cannot be read now")
-		return
-	}
-	spring.Page(w, text)
-}
-
-func (h handler) cache(ctx context.Context) (string, error) {
-	rows, err := h.Monitor.Cache(ctx)
-	var cells [][]string
-	n := func(v int64) string { return strconv.FormatInt(v, 10) }
-	for _, r := range rows {
-		cells = append(cells, []string{
-			r.Name, strconv.FormatBool(r.Init), strconv.FormatBool(r.Next), strconv.Itoa(r.Pos),
-			n(r.Value0), n(r.Max0), n(r.Step0), n(r.Value1), n(r.Max1), n(r.Step1),
-		})
-	}
-	return table([]string{"name", "init", "next", "pos", "value0", "max0", "step0", "value1", "max1", "step1"}, cells), err
-}
-
-func (h handler) database(ctx context.Context) (string, error) {
-	rows, err := h.Monitor.Database(ctx)
-	var cells [][]string
-	for _, r := range rows {
-		cells = append(cells, []string{r.Tag, strconv.FormatInt(r.MaxID, 10), strconv.FormatInt(r.Step, 10), r.Updated})
-	}
-	return table([]string{"tag", "max", "step", "update time"}, cells), err
-}
-
-// table returns a page with one table.
-func table(head []string, rows [][]string) string {
-	var b strings.Builder
-	line := func(element string, cells []string) {
-		b.WriteString("<tr>")
-		for _, c := range cells {
-			b.WriteString("<" + element + ">" + html.EscapeString(c) + "</" + element + ">")
-		}
-		b.WriteString("</tr>\n")
-	}
-	b.WriteString("<!DOCTYPE html>\n<html><head><meta charset=\"UTF-8\"></head><body>\n<table>\n")
-	line("th", head)
-	for _, r := range rows {
-		line("td", r)
-	}
-	b.WriteString("</table>\n</body></html>\n")
-	return b.String()
 }

@@ -9,6 +9,8 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -101,10 +103,25 @@ func TestGolden(t *testing.T) {
 		{"GET", segment + "test", "text/plain", answer{200, plain, "42"}},
 		{"GET", segment + "test", "application/json", answer{200, asJSON, "42"}},
 		{"GET", segment + "test", "application/json, text/plain, */*", answer{200, asJSON, "42"}},
-		{"GET", segment + "test", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", answer{200, "text/html", "42"}},
+		{"GET", segment + "test", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", answer{200, page, "42"}},
+		{"GET", segment + "test", "application/xml", answer{200, "application/xml;charset=UTF-8", "42"}},
+		{"GET", segment + "test", "application/json;charset=UTF-8", answer{200, asJSON, "42"}},
+		{"GET", segment + "test", "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2", answer{200, page, "42"}},
+		{"GET", segment + "test", "application/*", answer{200, asJSON, "42"}},
 		{"GET", segment + "test", "text/html;q=0.5, application/json", answer{200, asJSON, "42"}},
 		{"GET", segment + "test", "garbage; ;;, /", answer{200, plain, "42"}},
 		{"POST", segment + "test", "", answer{200, plain, "42"}},
+		{"PUT", segment + "test", "", answer{200, plain, "42"}},
+		{"DELETE", segment + "test", "", answer{200, plain, "42"}},
+		{"PATCH", flake + "test", "", answer{200, plain, "1169850936466546688"}},
+		{"OPTIONS", segment + "test", "", answer{200, "", ""}},
+		{"OPTIONS", "/none", "", answer{404, asJSON, `{"timestamp":1567733700834,"status":404,"error":"Not Found","message":"No message available","path":"/none"}`}},
+		{"GET", segment + "test;a=1", "", answer{200, plain, "42"}},
+		{"GET", "/api;x/segment/get;y=2/test;a=1/", "", answer{200, plain, "42"}},
+		{"GET", segment + "test.json", "", answer{200, asJSON, "42"}},
+		{"GET", segment + "test.x", "", answer{200, plain, "42"}},
+		{"GET", segment + "test.json;a=1", "text/html", answer{200, asJSON, "42"}},
+		{"GET", segment + "a.b.xml", "", answer{200, "application/xml;charset=UTF-8", "7"}},
 		{"GET", segment + "test/", "", answer{200, plain, "42"}},
 		{"GET", segment + "a.b", "", answer{200, plain, "7"}},
 		{"GET", segment + "a%20b", "", answer{200, plain, "8"}},
@@ -119,23 +136,24 @@ func TestGolden(t *testing.T) {
 		{"GET", segment + "down", "", answer{500, asJSON, fault(-1, segment+"down")}},
 		{"GET", segment + "slow", "", answer{500, asJSON, fault(-3, segment+"slow")}},
 		{"GET", segment + "end", "", answer{500, asJSON, fault(-3, segment+"end")}},
-		{"GET", segment + "test.x", "", answer{500, asJSON, fault(-2, segment+"test.x")}},
+		{"GET", segment + "none.x", "", answer{500, asJSON, fault(-2, segment+"none.x")}},
 		{"GET", flake + "wait", "", answer{500, asJSON, fault(-1, flake+"wait")}},
 		{"GET", flake + "none", "", answer{500, asJSON, fault(-1, flake+"none")}},
 		{"GET", flake + "stop", "", answer{500, asJSON, fault(-2, flake+"stop")}},
 		{"GET", flake + "back", "", answer{500, asJSON, fault(-3, flake+"back")}},
-		{"GET", segment + "%3Cx", "text/html", answer{500, page, "<html><head><title>500 Internal Server Error</title></head><body><h1>500 Internal Server Error</h1><p>Result{id=-2, status=EXCEPTION}</p><p>2019-09-06T01:35:00Z</p></body></html>\n"}},
+		{"GET", segment + "%3Cx", "text/html", answer{500, page, "<html><body><h1>Whitelabel Error Page</h1><p>This application has no explicit mapping for /error, so you are seeing this as a fallback.</p><div id='created'>Fri Sep 06 09:35:00 CST 2019</div><div>There was an unexpected error (type=Internal Server Error, status=500).</div><div>Result{id=-2, status=EXCEPTION}</div></body></html>"}},
 
 		{"GET", segment, "", answer{404, asJSON, `{"timestamp":1567733700834,"status":404,"error":"Not Found","message":"No message available","path":"/api/segment/get/"}`}},
 		{"GET", segment + "a/b", "", answer{404, asJSON, `{"timestamp":1567733700834,"status":404,"error":"Not Found","message":"No message available","path":"/api/segment/get/a/b"}`}},
-		{"GET", "/cache", "", answer{404, asJSON, `{"timestamp":1567733700834,"status":404,"error":"Not Found","message":"No message available","path":"/cache"}`}},
-		{"DELETE", segment + "test", "", answer{405, asJSON, `{"timestamp":1567733700834,"status":405,"error":"Method Not Allowed","message":"Request method 'DELETE' not supported","path":"/api/segment/get/test"}`}},
+		{"GET", "/cache", "", answer{500, asJSON, `{"timestamp":1567733700834,"status":500,"error":"Internal Server Error","exception":"java.lang.IllegalArgumentException","message":"You should config leaf.segment.enable=true first","path":"/cache"}`}},
+		{"TRACE", segment + "test", "", answer{405, asJSON, `{"timestamp":1567733700834,"status":405,"error":"Method Not Allowed","message":"Request method 'TRACE' not supported","path":"/api/segment/get/test"}`}},
 
 		{"GET", "/decodeSnowflakeId?snowflakeId=1169788574422536568", "", answer{200, asJSON, `{"workerId":"39","sequenceId":"3448","timestamp":"1567733700834(2019-09-06 09:35:00.834)"}`}},
 		{"GET", "/decodeSnowflakeId/?snowflakeId=0", "", answer{200, asJSON, `{"workerId":"0","sequenceId":"0","timestamp":"1288834974657(2010-11-04 09:42:54.657)"}`}},
 		{"GET", "/decodeSnowflakeId?snowflakeId=-1", "", answer{200, asJSON, `{"workerId":"1023","sequenceId":"4095","timestamp":"1288834974656(2010-11-04 09:42:54.656)"}`}},
-		{"GET", "/decodeSnowflakeId?snowflakeId=x", "", answer{200, asJSON, `{"errorMsg":"snowflakeId is not a number of 64 bits"}`}},
-		{"GET", "/decodeSnowflakeId?snowflakeId=", "", answer{200, asJSON, `{"errorMsg":"snowflakeId is not a number of 64 bits"}`}},
+		{"GET", "/decodeSnowflakeId?snowflakeId=x", "", answer{200, asJSON, `{"errorMsg":"snowflake Id反解析发生异常!"}`}},
+		{"GET", "/decodeSnowflakeId?snowflakeId=", "", answer{200, asJSON, `{"errorMsg":"snowflake Id反解析发生异常!"}`}},
+		{"GET", "/decodeSnowflakeId.json?snowflakeId=4096", "", answer{200, asJSON, `{"workerId":"1","sequenceId":"0","timestamp":"1288834974657(2010-11-04 09:42:54.657)"}`}},
 		{"GET", "/decodeSnowflakeId", "", answer{400, asJSON, `{"timestamp":1567733700834,"status":400,"error":"Bad Request","exception":"org.springframework.web.bind.MissingServletRequestParameterException","message":"Required String parameter 'snowflakeId' is not present","path":"/decodeSnowflakeId"}`}},
 	} {
 		target := strings.Replace(c.target, "1169788574422536568", fmt.Sprint(int64(1567733700834-1288834974657)<<22|39<<12|3448), 1)
@@ -164,12 +182,22 @@ func TestQuirks(t *testing.T) {
 			t.Errorf("with ZeroWhenOff: %+v", got)
 		}
 	}
-	h = newHandler(t, Options{CutAtDot: true, Segment: keys{"a": 1, "b.c": 2, "down": hapax.ErrStoreUnavailable}})
-	for key, want := range map[string]answer{
-		"a.x": {200, plain, "1"}, "b.c": {200, plain, "2"}, "b.c.d": {200, plain, "2"}, ".a": {500, asJSON, fault(-2, "/api/segment/get/.a")},
+	for _, c := range []struct {
+		key      string
+		cut, not answer
+	}{
+		{"a.x", answer{200, plain, "1"}, answer{500, asJSON, fault(-2, "/api/segment/get/a.x")}},
+		{"b.c", answer{200, plain, "2"}, answer{200, plain, "2"}},
+		{"b.c.d", answer{200, plain, "2"}, answer{500, asJSON, fault(-2, "/api/segment/get/b.c.d")}},
+		{".a", answer{500, asJSON, fault(-2, "/api/segment/get/.a")}, answer{500, asJSON, fault(-2, "/api/segment/get/.a")}},
+		{"down.x", answer{500, asJSON, fault(-1, "/api/segment/get/down.x")}, answer{500, asJSON, fault(-2, "/api/segment/get/down.x")}},
 	} {
-		if got := ask(h, "GET", "/api/segment/get/"+key, "", ""); got != want {
-			t.Errorf("%s with CutAtDot: got %+v, want %+v", key, got, want)
+		o := Options{Segment: keys{"a": 1, "b.c": 2, "down": hapax.ErrStoreUnavailable}}
+		for _, want := range []answer{c.cut, c.not} {
+			if got := ask(newHandler(t, o), "GET", "/api/segment/get/"+c.key, "", ""); got != want {
+				t.Errorf("%s, KeepDots %v: got %+v, want %+v", c.key, o.KeepDots, got, want)
+			}
+			o.KeepDots = true
 		}
 	}
 }
@@ -217,33 +245,45 @@ type inHand struct{}
 func (inHand) Cache(context.Context) ([]CacheRow, error) {
 	return []CacheRow{
 		{Name: "a", Init: true, Next: true, Value0: 96, Max0: 101, Step0: 100, Value1: 101, Max1: 301, Step1: 200},
-		{Name: "b<", Init: true, Value0: 101, Max0: 1001, Step0: 1000},
+		{Name: "b<", Init: true, Value0: 10001, Max0: 11001, Step0: 1000},
 	}, nil
 }
 
 func (inHand) Database(context.Context) ([]DatabaseRow, error) {
-	return []DatabaseRow{{Tag: "a", MaxID: 301, Step: 100, Updated: "2019-09-06 09:35:00"}}, nil
+	return []DatabaseRow{{Tag: "a", MaxID: 10301, Step: 100, Updated: "2019-09-06 09:35:00.0"}}, nil
 }
 
+// TestPages holds the pages to what Leaf's templates make of the same rows.
 func TestPages(t *testing.T) {
 	h := newHandler(t, Options{Monitor: inHand{}})
-	const head = "<!DOCTYPE html>\n<html><head><meta charset=\"UTF-8\"></head><body>\n<table>\n"
-	for path, want := range map[string]string{
-		"/cache": "<tr><th>name</th><th>init</th><th>next</th><th>pos</th><th>value0</th><th>max0</th><th>step0</th><th>value1</th><th>max1</th><th>step1</th></tr>\n" +
-			"<tr><td>a</td><td>true</td><td>true</td><td>0</td><td>96</td><td>101</td><td>100</td><td>101</td><td>301</td><td>200</td></tr>\n" +
-			"<tr><td>b&lt;</td><td>true</td><td>false</td><td>0</td><td>101</td><td>1001</td><td>1000</td><td>0</td><td>0</td><td>0</td></tr>\n",
-		"/db/": "<tr><th>tag</th><th>max</th><th>step</th><th>update time</th></tr>\n<tr><td>a</td><td>301</td><td>100</td><td>2019-09-06 09:35:00</td></tr>\n",
-	} {
-		if got := ask(h, "GET", path, "", ""); got != (answer{200, page, head + want + "</table>\n</body></html>\n"}) {
+	for _, path := range []string{"/cache", "/cache/", "/cache.x"} {
+		if got := ask(h, "PUT", path, "", ""); got != (answer{200, page, golden(t, "cache.html")}) {
 			t.Errorf("%s: got %+v", path, got)
 		}
 	}
+	if got := ask(h, "GET", "/db", "", ""); got != (answer{200, page, golden(t, "db.html")}) {
+		t.Errorf("/db: got %+v", got)
+	}
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 10001: "10,001", -1000: "-1,000", -999: "-999", 1<<63 - 1: "9,223,372,036,854,775,807"} {
+		if got := grouped(n); got != want {
+			t.Errorf("%d is written %s; want %s", n, got, want)
+		}
+	}
+}
+
+func golden(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSuffix(string(text), "\n")
 }
 
 func FuzzRoutes(f *testing.F) {
 	f.Add("/api/segment/get/a.b", "text/html;q=x,*/*", "a=b&%")
 	f.Add("/decodeSnowflakeId", "", "snowflakeId=1")
-	h, err := New(Options{Segment: keys{"a": 1}, CutAtDot: true})
+	h, err := New(Options{Segment: keys{"a": 1}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/hapax-id/hapax"
@@ -73,9 +74,15 @@ type monitor struct {
 
 func (m monitor) Database(ctx context.Context) ([]routes.DatabaseRow, error) { return m.rows(ctx) }
 
-// Cache implements routes.Monitor. What is in hand is shown in Leaf's first place.
-func (m monitor) Cache(context.Context) ([]routes.CacheRow, error) {
-	var all []routes.CacheRow
+// Cache implements routes.Monitor. What is in hand is shown in Leaf's first place; rows
+// that were not asked for have nothing in hand, as Leaf lists them from the table.
+func (m monitor) Cache(ctx context.Context) ([]routes.CacheRow, error) {
+	shown := map[string]routes.CacheRow{}
+	if rows, err := m.rows(ctx); err == nil { // without the table, what is in hand is shown
+		for _, r := range rows {
+			shown[r.Tag] = routes.CacheRow{Name: r.Tag}
+		}
+	}
 	for tag, g := range m.board.all() {
 		r := routes.CacheRow{Name: tag, Init: g.current.Len() > 0, Next: g.next.Len() > 0, Value0: g.current.Lo, Max0: g.current.Hi, Step0: g.current.Len()}
 		if last, ok := m.svc.Last(tag); ok && int64(last) >= g.current.Lo && int64(last) < g.current.Hi {
@@ -84,10 +91,9 @@ func (m monitor) Cache(context.Context) ([]routes.CacheRow, error) {
 		if r.Next {
 			r.Value1, r.Max1, r.Step1 = g.next.Lo, g.next.Hi, g.next.Len()
 		}
-		all = append(all, r)
+		shown[tag] = r
 	}
-	slices.SortFunc(all, func(a, b routes.CacheRow) int { return cmp.Compare(a.Name, b.Name) })
-	return all, nil
+	return slices.SortedFunc(maps.Values(shown), func(a, b routes.CacheRow) int { return cmp.Compare(a.Name, b.Name) }), nil
 }
 
 // tableRows returns the rows of leaf_alloc.
@@ -99,6 +105,9 @@ func (p *part) tableRows(ctx context.Context) ([]routes.DatabaseRow, error) {
 	rows, err := table.Rows(ctx, maxRows)
 	var all []routes.DatabaseRow
 	for _, r := range rows {
+		if r.Updated != "" && !strings.Contains(r.Updated, ".") {
+			r.Updated += ".0" // Leaf's driver writes the fraction of a second
+		}
 		all = append(all, routes.DatabaseRow(r))
 	}
 	return all, err

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/leaf"
@@ -31,13 +32,32 @@ const (
 	treeName  = "leaf tree"
 )
 
+// The modes, in readiness.
+const (
+	segmentMode   = "segment"
+	snowflakeMode = "snowflake"
+)
+
+// DefaultGrant is how much time this node is granted of its worker ID in the tree.
+const DefaultGrant = 5 * time.Minute
+
+// The bounds of compat.leaf.grant.
+const (
+	minGrant = 3 * time.Second
+	maxGrant = hapax.PoisonMargin / 2
+)
+
 // System is Leaf.
 var System = mount.System{
 	Name:   name,
 	Doc:    "Meituan Leaf's routes, over its table and tree beside its own nodes, or over the server's own tags",
 	New:    func() mount.Settings { return new(Settings) },
 	Import: importCommand,
-	Env:    []string{PasswordEnv},
+
+	Maintains: "Maintain the ZooKeeper tree of Meituan Leaf",
+	Commands:  func() []*mount.Command { return []*mount.Command{nodesCommand(), retireCommand()} },
+
+	Env: []string{PasswordEnv},
 	Keys: []mount.Key{
 		mount.NewKey("table", "string", "none", "mysql:// URL of the database with leaf_alloc, whose rows the segment route continues. Without table and tree the routes issue from the server's own tags"),
 		mount.NewKey("password_file", "string", "none", "File with the password of the table's account, where the URL has none; instead, the variable "+PasswordEnv+" may hold it"),
@@ -45,10 +65,11 @@ var System = mount.System{
 		mount.NewKey("name", "string", "none", "leaf.name: the service's part of the tree"),
 		mount.NewKey("ip", "string", "the address from which this machine reaches the tree", "IP address of this node in the tree"),
 		mount.NewKey("port", "int", "none", "leaf.snowflake.port: together with ip it identifies this node in the tree and decides its worker ID; no other process may have the same"),
+		mount.NewKey("grant", "duration", "5m", "How much time this node is granted of its worker ID in the tree, extended after a tenth of it: nine tenths of it, at least, is how long the node issues on while all of ZooKeeper is away. After a crash the next start waits 3 s at most, or as long as this where the data directory is lost or the machine was started anew"),
 		mount.NewKey("http", "string", "none", "Address of Leaf's routes; none is the main listener, unless clients need a token there"),
 		mount.NewKey("allow", "list", "none", "Networks whose clients are answered, such as 10.0.0.0/8, beside those of this machine; Leaf's clients show no token, so an address beyond loopback needs it"),
 		mount.NewKey("allow_anyone", "bool", "false", "Answer every client, as Leaf does"),
-		mount.NewKey("cut_at_dot", "bool", "false", "Look up a key that is not found once more without its last dot and what follows, which Leaf's framework cuts off"),
+		mount.NewKey("cut_at_dot", "bool", "true", "Look up a key that is not found once more without its last dot and what follows, which Leaf's framework cuts off"),
 		mount.NewKey("zero_when_off", "bool", "false", "Answer 200 and 0 where a mode is switched off, as Leaf does: every caller gets the same number"),
 		mount.NewKey("zone", "string", "Local", "Time zone of the dates that /decodeSnowflakeId writes"),
 	},
@@ -56,18 +77,19 @@ var System = mount.System{
 
 // Settings are those of compat.leaf.
 type Settings struct {
-	Table        string   `yaml:"table" url:"true"`
-	PasswordFile string   `yaml:"password_file"`
-	Tree         string   `yaml:"tree" url:"true"`
-	Name         string   `yaml:"name"`
-	IP           string   `yaml:"ip"`
-	Port         int      `yaml:"port"`
-	HTTP         string   `yaml:"http"`
-	Allow        []string `yaml:"allow"`
-	AllowAnyone  bool     `yaml:"allow_anyone"`
-	CutAtDot     bool     `yaml:"cut_at_dot"`
-	ZeroWhenOff  bool     `yaml:"zero_when_off"`
-	Zone         string   `yaml:"zone"`
+	Table        string        `yaml:"table" url:"true"`
+	PasswordFile string        `yaml:"password_file"`
+	Tree         string        `yaml:"tree" url:"true"`
+	Name         string        `yaml:"name"`
+	IP           string        `yaml:"ip"`
+	Port         int           `yaml:"port"`
+	Grant        time.Duration `yaml:"grant"`
+	HTTP         string        `yaml:"http"`
+	Allow        []string      `yaml:"allow"`
+	AllowAnyone  bool          `yaml:"allow_anyone"`
+	CutAtDot     *bool         `yaml:"cut_at_dot"`
+	ZeroWhenOff  bool          `yaml:"zero_when_off"`
+	Zone         string        `yaml:"zone"`
 
 	password string // of the table's account, given beside the URL
 }
@@ -101,7 +123,7 @@ func (l *Settings) source(at string) source {
 
 // ReadSecrets implements mount.Secret.
 func (l *Settings) ReadSecrets(env func(string) (string, bool)) error {
-	lines, err := mount.Passwords("leaf.password_file", l.PasswordFile, PasswordEnv, env)
+	lines, err := mount.Passwords("compat.leaf.password_file", l.PasswordFile, PasswordEnv, env)
 	if len(lines) > 1 {
 		return mount.Invalid("leaf.password_file", "(more than one line)", "the password alone")
 	}
@@ -156,6 +178,9 @@ func (l *Settings) checkTree() error {
 	}
 	if l.Port < 1 || l.Port > 65535 {
 		return mount.Invalid("leaf.port", l.Port, "leaf.snowflake.port, 1 to 65535: with the IP address it stands for this node in the tree")
+	}
+	if l.Grant != 0 && (l.Grant < minGrant || l.Grant > maxGrant) {
+		return mount.Invalid("leaf.grant", l.Grant, fmt.Sprintf("%v to %v", minGrant, maxGrant))
 	}
 	if l.IP != "" {
 		if ip, err := netip.ParseAddr(l.IP); err != nil || !ip.Is4() {

@@ -3,8 +3,11 @@
 //	/tinyid/id/nextId, nextIdSimple
 //	/tinyid/id/nextSegmentId, nextSegmentIdSimple
 //
-// with the bytes that TinyID answers with, from whatever issues the numbers. Every
-// call shows a token for its bizType, which is never written anywhere.
+// with the bytes that TinyID answers with, from whatever issues the numbers, to GET, HEAD,
+// POST, PUT, PATCH and DELETE alike. As below TinyID's own framework, a route may end in a
+// slash or in a suffix such as .json, and parts of its path may have parameters (;a=1). Of
+// a parameter that is given twice, the texts are joined with a comma. Every call shows a
+// token for its bizType, which is never written anywhere.
 package routes
 
 import (
@@ -12,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -71,9 +75,20 @@ const (
 	codeToken  = 5
 	codeSystem = 6
 
-	badToken     = "token is error"
-	typeMismatch = "org.springframework.web.method.annotation.MethodArgumentTypeMismatchException"
+	badToken = "token is error"
+	conflict = "get next segmentId conflict"
+
+	// queried stands before the reason why a number could not be had, and not before the
+	// reason why a segment could not.
+	queried = "error query segmentId: "
 )
+
+// A Conflict is an error of an issuer or granter that tells whether others were faster
+// each time.
+type Conflict interface {
+	error
+	Conflict() bool
+}
 
 type handler struct{ Options }
 
@@ -127,73 +142,71 @@ type request struct {
 
 // ServeHTTP implements http.Handler.
 func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodPost && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, POST, HEAD")
-		spring.Fail(w, r, h.now(), http.StatusMethodNotAllowed, "", "Request method '"+r.Method+"' not supported")
+	path := spring.Path(r)
+	i := slices.IndexFunc(names, func(name string) bool { return spring.Is(path, prefix+name) })
+	if i < 0 {
+		spring.Fail(w, r, h.now(), http.StatusNotFound, "", "No message available")
 		return
 	}
-	route, ok := strings.CutPrefix(strings.TrimSuffix(r.URL.Path, "/"), prefix)
+	if !spring.Takes(r.Method) {
+		spring.Decline(w, r, h.now())
+		return
+	}
+	q, ok := h.read(w, r)
 	if !ok {
-		h.notFound(w, r)
-		return
-	}
-	switch route {
-	case "nextId", "nextIdSimple", "nextSegmentId", "nextSegmentIdSimple":
-	default:
-		h.notFound(w, r)
-		return
-	}
-	q, bad := h.read(w, r)
-	if bad != nil {
-		spring.Fail(w, r, h.now(), http.StatusBadRequest, typeMismatch, bad.Error())
+		spring.BadRequest(w)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.MaxWait)
 	defer cancel()
-	switch route {
-	case "nextId":
+	switch names[i] {
+	case nextID:
 		ids, err := h.next(ctx, q)
 		object(w, ids, err)
-	case "nextIdSimple":
+	case nextIDSimple:
 		ids, err := h.next(ctx, q)
 		simple(w, r, ids, err)
-	case "nextSegmentId":
+	case nextSegment:
 		s, err := h.segment(ctx, q)
 		object(w, s, err)
-	case "nextSegmentIdSimple":
+	default:
 		s, err := h.segment(ctx, q)
 		simple(w, r, []int64{s.CurrentID, s.LoadingID, s.MaxID, s.Delta, s.Remainder}, err)
 	}
 }
 
-func (h handler) notFound(w http.ResponseWriter, r *http.Request) {
-	spring.Fail(w, r, h.now(), http.StatusNotFound, "", "No message available")
-}
+// The routes.
+const (
+	nextID            = "nextId"
+	nextIDSimple      = "nextIdSimple"
+	nextSegment       = "nextSegmentId"
+	nextSegmentSimple = "nextSegmentIdSimple"
+)
 
-// read takes a request's parameters.
-func (h handler) read(w http.ResponseWriter, r *http.Request) (request, error) {
+var names = []string{nextID, nextIDSimple, nextSegment, nextSegmentSimple}
+
+// read takes a request's parameters; false if one is not what it should be.
+func (h handler) read(w http.ResponseWriter, r *http.Request) (request, bool) {
 	form, err := spring.Parameters(w, r)
 	if err != nil {
-		return request{}, err
+		return request{}, false
 	}
-	q := request{bizType: form["bizType"], token: form["token"], batch: 1}
-	if text := strings.TrimSpace(form["batchSize"]); text != "" {
+	q := request{bizType: form.Text("bizType"), token: form.Text("token"), batch: 1}
+	if text := strings.TrimSpace(form.First("batchSize")); text != "" {
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil {
-			//lint:ignore ST1005 as the framework writes it
-			return q, fmt.Errorf("Failed to convert value of type 'java.lang.String' to required type 'java.lang.Integer'; "+ //nolint:staticcheck // as the framework writes it
-				"nested exception is java.lang.NumberFormatException: For input string: %.40q", text)
+			return q, false
 		}
 		q.batch = int(min(n, MaxBatch))
 	}
-	return q, nil
+	return q, true
 }
 
 // admit refuses a call without a token of its bizType.
 func (h handler) admit(ctx context.Context, q request) error {
 	if r, ok := h.Tokens.(Readier); ok {
 		if err := r.Ready(ctx); err != nil {
-			return h.system(q.bizType, err)
+			return h.system("", q.bizType, err)
 		}
 	}
 	if !h.Tokens.Allows(q.token, q.bizType) {
@@ -205,17 +218,18 @@ func (h handler) admit(ctx context.Context, q request) error {
 	return nil
 }
 
-// next issues what a call asks for, all of it or none.
+// next issues what a call asks for, all of it or none. No numbers are issued to one that
+// asks for 0 or fewer.
 func (h handler) next(ctx context.Context, q request) ([]int64, error) {
 	if err := h.admit(ctx, q); err != nil {
 		return nil, err
 	}
 	if q.batch < 1 {
-		return nil, &fault{codeSystem, fmt.Sprintf("invalid batchSize %d: want 1 to %d", q.batch, MaxBatch)}
+		return []int64{}, nil
 	}
 	ids := make([]hapax.ID, q.batch)
 	if _, err := h.Issuer.NextN(ctx, q.bizType, ids); err != nil {
-		return nil, h.system(q.bizType, err)
+		return nil, h.system(queried, q.bizType, err)
 	}
 	out := make([]int64, len(ids))
 	for i, id := range ids {
@@ -231,22 +245,25 @@ func (h handler) segment(ctx context.Context, q request) (segment, error) {
 	}
 	a, err := h.Granter.Allocate(ctx, q.bizType, 0, "")
 	if err != nil {
-		return segment{}, h.system(q.bizType, err)
+		return segment{}, h.system("", q.bizType, err)
 	}
 	current, last := a.Grant.Lo-1, a.Grant.Hi-1
 	return segment{last, current + (last-current)/5, current, max(1, a.Tag.Delta), a.Tag.Remainder}, nil
 }
 
-// system returns the fault for an error of the issuer or the store. What a store
-// says may name hosts, so it is told by its code.
-func (h handler) system(bizType string, err error) *fault {
+// system returns the fault for an error of the issuer or the store, behind what stands
+// before it. What a store says may name hosts, so it is told by its code.
+func (h handler) system(before, bizType string, err error) *fault {
 	if h.Failed != nil {
 		h.Failed(err)
 	}
-	if errors.Is(err, hapax.ErrTagNotFound) || errors.Is(err, hapax.ErrTagDeleted) || errors.Is(err, hapax.ErrInvalidTag) {
-		return &fault{codeSystem, "error query segmentId: can not find biztype:" + bizType}
+	switch c, ok := errors.AsType[Conflict](err); {
+	case errors.Is(err, hapax.ErrTagNotFound), errors.Is(err, hapax.ErrTagDeleted), errors.Is(err, hapax.ErrInvalidTag):
+		return &fault{codeSystem, before + "can not find biztype:" + bizType}
+	case ok && c.Conflict():
+		return &fault{codeSystem, before + conflict}
 	}
-	return &fault{codeSystem, "error query segmentId: " + string(hapax.CodeOf(err))}
+	return &fault{codeSystem, before + string(hapax.CodeOf(err))}
 }
 
 // object answers with an object; errors have status 200 too.

@@ -38,17 +38,25 @@ func known(tag string) error {
 	switch tag {
 	case "x":
 		return fmt.Errorf("%w: %q", hapax.ErrTagNotFound, tag)
+	case "busy":
+		return fmt.Errorf("%w: 200 times", lostRace{})
 	case "down":
 		return fmt.Errorf("%w: mysql at 10.0.0.1 says no", hapax.ErrStoreUnavailable)
 	}
 	return nil
 }
 
+// lostRace is an error of a store that others are faster with.
+type lostRace struct{}
+
+func (lostRace) Error() string  { return "lost races" }
+func (lostRace) Conflict() bool { return true }
+
 type pairs map[[2]string]bool
 
 func (p pairs) Allows(token, bizType string) bool { return p[[2]string{token, bizType}] }
 
-var tokens = pairs{{"0f673adf80504e2eaa552f5d791b644c", "test"}: true, {"t", "x"}: true, {"t", "down"}: true, {"t", "odd"}: true, {"t", "a b+ü"}: true}
+var tokens = pairs{{"0f673adf80504e2eaa552f5d791b644c", "test"}: true, {"t", "x"}: true, {"t", "down"}: true, {"t", "busy"}: true, {"t", "odd"}: true, {"t", "a b+ü"}: true}
 
 func newHandler(t testing.TB) http.Handler {
 	t.Helper()
@@ -65,6 +73,9 @@ const (
 	asJSON   = "application/json;charset=UTF-8"
 	good     = "token=0f673adf80504e2eaa552f5d791b644c&bizType=test"
 	prefixed = "/tinyid/id/"
+
+	badRequest = `<!doctype html><html lang="en"><head><title>HTTP Status 400 – Bad Request</title></head><body><h1>HTTP Status 400 – Bad Request</h1><hr class="line" /><p><b>Type</b> Status Report</p>` +
+		`<p><b>Description</b> The server cannot or will not process the request due to something that is perceived to be a client error (e.g., malformed request syntax, invalid request message framing, or deceptive request routing).</p></body></html>`
 
 	// What the Java client sends.
 	client = "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2"
@@ -85,24 +96,36 @@ func TestGolden(t *testing.T) {
 		{"POST", "nextIdSimple/?bizType=test", "application/json", "token=0f673adf80504e2eaa552f5d791b644c&batchSize=", 200, asJSON, "10"},
 		{"GET", "nextSegmentId?" + good, "", "", 200, asJSON, `{"data":{"maxId":100001,"loadingId":20001,"currentId":1,"delta":1,"remainder":0},"code":200,"message":""}`},
 		{"GET", "nextSegmentIdSimple?" + good, "", "", 200, plain, "1,20001,100001,1,0"},
-		{"POST", "nextSegmentIdSimple?" + good, client, "", 200, "text/html", "1,20001,100001,1,0"},
+		{"POST", "nextSegmentIdSimple?" + good, client, "", 200, "text/html;charset=UTF-8", "1,20001,100001,1,0"},
 		{"GET", "nextSegmentIdSimple?token=t&bizType=odd", "", "", 200, plain, "10,12,20,2,1"},
 		{"GET", "nextId?token=t&bizType=a%20b%2Bü", "", "", 200, asJSON, `{"data":[11],"code":200,"message":""}`},
 
+		{"PUT", "nextIdSimple?" + good, "", "", 200, plain, "12"},
+		{"DELETE", "nextIdSimple?" + good, "", "", 200, plain, "13"},
+		{"GET", "nextIdSimple;a=1?" + good, "", "", 200, plain, "14"},
+		{"GET", "nextIdSimple.json?" + good, "text/html", "", 200, asJSON, "15"},
+		{"GET", "nextIdSimple?batchSize=2&batchSize=9&" + good, "", "", 200, plain, "16,17"},
+		{"OPTIONS", "nextId", "", "", 200, "", ""},
+
+		{"GET", "nextId?bizType=x&" + good, "", "", 200, asJSON, `{"data":null,"code":5,"message":"token is error"}`},
 		{"GET", "nextId?token=no&bizType=test", "", "", 200, asJSON, `{"data":null,"code":5,"message":"token is error"}`},
 		{"GET", "nextId", "", "", 200, asJSON, `{"data":null,"code":5,"message":"token is error"}`},
 		{"GET", "nextSegmentId?token=t&bizType=test", "", "", 200, asJSON, `{"data":null,"code":5,"message":"token is error"}`},
 		{"GET", "nextIdSimple?token=no&bizType=test", "", "", 200, plain, ""},
 		{"GET", "nextSegmentIdSimple?token=no&bizType=test", "", "", 200, plain, ""},
 		{"GET", "nextId?token=t&bizType=x", "", "", 200, asJSON, `{"data":null,"code":6,"message":"error query segmentId: can not find biztype:x"}`},
-		{"GET", "nextSegmentId?token=t&bizType=x", "", "", 200, asJSON, `{"data":null,"code":6,"message":"error query segmentId: can not find biztype:x"}`},
+		{"GET", "nextSegmentId?token=t&bizType=x", "", "", 200, asJSON, `{"data":null,"code":6,"message":"can not find biztype:x"}`},
+		{"GET", "nextSegmentId?token=t&bizType=busy", "", "", 200, asJSON, `{"data":null,"code":6,"message":"get next segmentId conflict"}`},
+		{"GET", "nextId?token=t&bizType=busy", "", "", 200, asJSON, `{"data":null,"code":6,"message":"error query segmentId: get next segmentId conflict"}`},
 		{"GET", "nextIdSimple?token=t&bizType=x", "", "", 200, plain, ""},
 		{"GET", "nextId?token=t&bizType=down", "", "", 200, asJSON, `{"data":null,"code":6,"message":"error query segmentId: store_unavailable"}`},
-		{"GET", "nextId?batchSize=0&" + good, "", "", 200, asJSON, `{"data":null,"code":6,"message":"invalid batchSize 0: want 1 to 100000"}`},
+		{"GET", "nextId?batchSize=0&" + good, "", "", 200, asJSON, `{"data":[],"code":200,"message":""}`},
+		{"GET", "nextId?batchSize=-4&" + good, "", "", 200, asJSON, `{"data":[],"code":200,"message":""}`},
 		{"GET", "nextIdSimple?batchSize=-4&" + good, "", "", 200, plain, ""},
-		{"GET", "nextId?batchSize=x&" + good, "", "", 400, asJSON, `{"timestamp":1567733700834,"status":400,"error":"Bad Request","exception":"org.springframework.web.method.annotation.MethodArgumentTypeMismatchException","message":"Failed to convert value of type 'java.lang.String' to required type 'java.lang.Integer'; nested exception is java.lang.NumberFormatException: For input string: \"x\"","path":"/tinyid/id/nextId"}`},
+		{"GET", "nextId?batchSize=x&" + good, "", "", 400, "text/html;charset=utf-8", badRequest},
+		{"GET", "nextId?batchSize=2147483648&" + good, "", "", 400, "text/html;charset=utf-8", badRequest},
 		{"GET", "other?" + good, "", "", 404, asJSON, `{"timestamp":1567733700834,"status":404,"error":"Not Found","message":"No message available","path":"/tinyid/id/other"}`},
-		{"PUT", "nextId?" + good, "", "", 405, asJSON, `{"timestamp":1567733700834,"status":405,"error":"Method Not Allowed","message":"Request method 'PUT' not supported","path":"/tinyid/id/nextId"}`},
+		{"TRACE", "nextId?" + good, "", "", 405, asJSON, `{"timestamp":1567733700834,"status":405,"error":"Method Not Allowed","message":"Request method 'TRACE' not supported","path":"/tinyid/id/nextId"}`},
 	} {
 		r := httptest.NewRequest(c.method, prefixed+c.target, strings.NewReader(c.form))
 		r.Header.Set("Accept", c.accept)

@@ -62,7 +62,7 @@ var (
 
 // ReadSecrets implements mount.Secret.
 func (t *Settings) ReadSecrets(env func(string) (string, bool)) (err error) {
-	t.passwords, err = mount.Passwords("tinyid.password_file", t.PasswordFile, PasswordEnv, env)
+	t.passwords, err = mount.Passwords("compat.tinyid.password_file", t.PasswordFile, PasswordEnv, env)
 	return err
 }
 

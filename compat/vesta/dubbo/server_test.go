@@ -205,7 +205,7 @@ func TestRefusals(t *testing.T) {
 		"makeId of seven":    {request(iface, "makeId", "JJJJJJJ", 1, 1, 1, 1, 1, 1, 1), 70, `no method "makeId"`},
 		"another descriptor": {request(iface, "expId", "Ljava/lang/Long;", 1), 70, `parameters "Ljava/lang/Long;"`},
 		"out of range":       {request(iface, "makeId", "JJJ", 1, 1, 1024), 40, "invalid machine 1024: want 0 to 1023"},
-		"time out of range":  {request(iface, "transTime", "J", -1), 40, "invalid time -1"},
+		"time out of range":  {request(iface, "transTime", "J", 1<<62), 40, "invalid time"},
 		"empty":              {nil, 40, "protocol version: the body ends"},
 		"long name":          {appendText(appendText(nil, "2.0.2"), long), 40, "path: a string of more than 256 bytes"},
 		"a string for a long": {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -63,8 +64,8 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	const published = 2407837855670862845
-	spring := handler(t, source{id: published &^ (3 << 60)}, rest.Options{Zone: shanghai})
-	netty := handler(t, source{id: published &^ (3 << 60)}, rest.Options{Zone: shanghai, Shape: rest.Netty})
+	spring := handler(t, source{id: published &^ (3 << 60)}, rest.Options{Zone: shanghai, Shape: rest.Spring})
+	netty := handler(t, source{id: published &^ (3 << 60)}, rest.Options{Zone: shanghai})
 	const jsonType, springText, nettyText = "application/json;charset=UTF-8", "text/plain;charset=UTF-8", "text/plain"
 	for _, c := range []struct {
 		name, target string
@@ -83,6 +84,20 @@ func TestGolden(t *testing.T) {
 		{"makeid, all fields", "/makeid?version=0&type=0&genMethod=2&machine=1021&time=94990103&seq=0", netty, nettyText, "2407837855670862845"},
 		{"makeid, two fields", "/makeid?time=94990103&seq=0", netty, nettyText, "2407837855670862845"},
 		{"makeid, minus one", "/makeid?version=-1&type=-1&genMethod=-1&machine=-1&time=94990103&seq=0", spring, jsonType, "2407837855670862845"},
+		{"makeid, the last counts", "/makeid?time=1&time=94990103&seq=7&seq=0&machine=3&machine=-1", netty, nettyText, "2407837855670862845"},
+		{"makeid, semicolons", "/makeid?time=94990103;seq=0;other=x", netty, nettyText, "2407837855670862845"},
+		{"makeid, Spring takes the first", "/makeid?time=94990103&time=1&seq=0", spring, jsonType, "2407837855670862845"},
+		{"makeid, a machine that is missing within", "/makeid?genMethod=2&time=94990103&seq=0", netty, nettyText, "-1"},
+		{"makeid, a method that is missing within", "/makeid?type=0&machine=1021&time=94990103&seq=0", netty, nettyText, "-1050926658149678083"},
+		{"makeid, no time", "/makeid?seq=1", netty, nettyText, "Both time and seq are required.-1"},
+		{"makeid, no seq", "/makeid?time=1&seq=-1", netty, nettyText, "Both time and seq are required.-1"},
+		{"expid, no number", "/expid", netty, nettyText, `{"genMethod":3,"machine":1023,"seq":1023,"time":1099511627775,"type":1,"version":1}`},
+		{"expid, no number, Spring", "/expid.json;a=1", spring, jsonType, `{"machine":0,"seq":0,"time":0,"genMethod":0,"type":0,"version":0}`},
+		{"transtime, no time", "/transtime", netty, nettyText, "Wed Dec 31 23:59:59 CST 2014"},
+		{"transtime, no time, Spring", "/transtime/", spring, springText, "Wed Dec 31 23:59:59 CST 2014"},
+		{"help", "/", netty, nettyText, help},
+		{"help, paths are exact", "/genid/", netty, nettyText, help},
+		{"help, whatever is asked", "/genid.json?id=1", netty, nettyText, help},
 		{"makeid, type", "/makeid?type=1&genMethod=0&machine=1&time=12758739123&seq=5", spring, jsonType, "4625064526062031873"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -102,38 +117,63 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+const help = "\r\nPlease input right URI:" +
+	"\r\n    Example 1: http://ip:port/genid" +
+	"\r\n    Example 2: http://ip:port/expid?id=?" +
+	"\r\n    Example 3: http://ip:port/transtime?time=?" +
+	"\r\n    Example 4: http://ip:port/makeid?version=?&type=?&genmethod=?&machine=?&time=?&seq=?"
+
+// TestRefusals: what Vesta makes a wrong number of is refused.
 func TestRefusals(t *testing.T) {
 	h := handler(t, source{}, rest.Options{})
 	for target, want := range map[string]string{
-		"/expid":                               "missing id",
-		"/expid?id=":                           "missing id",
-		"/expid?id=9223372036854775808":        "invalid id",
-		"/expid?id=1&id=2":                     `invalid id "1, 2"`,
-		"/transtime?time=-1":                   "invalid time -1: want 0 to 1073741823",
-		"/transtime?time=1073741824":           "invalid time 1073741824",
-		"/makeid":                              "missing time",
-		"/makeid?time=1":                       "missing seq",
-		"/makeid?time=-1&seq=1":                "missing time",
-		"/makeid?time=1&seq=1&machine=1024":    "invalid machine 1024: want 0 to 1023",
-		"/makeid?time=1&seq=1&machine=-2":      "invalid machine -2",
-		"/makeid?time=1&seq=1048576":           "invalid seq 1048576",
-		"/makeid?time=1&seq=1024&type=1":       "invalid seq 1024: want 0 to 1023",
-		"/makeid?time=1&seq=1&type=2":          "invalid type 2",
-		"/makeid?time=1&seq=x":                 "invalid seq",
-		"/makeid?time=1%zz":                    "invalid query",
-		"/genid?" + strings.Repeat("a", 1025):  "invalid query",
-		"/makeid?time=1&seq=1&genMethod=4":     "invalid genMethod 4",
-		"/makeid?time=1&seq=1&version=2":       "invalid version 2",
-		"/makeid?time=1099511627776&seq=1":     "invalid time",
-		"/makeid?time=1&seq=1&machine=1&seq=2": "invalid seq",
+		"/transtime?time=9223372036854775807":                            "invalid time",
+		"/makeid?time=1&seq=1&machine=1024":                              "invalid machine 1024: want 0 to 1023",
+		"/makeid?time=1&seq=1&machine=-2":                                "invalid machine -2",
+		"/makeid?time=1&seq=1048576":                                     "invalid seq 1048576",
+		"/makeid?version=0&type=1&genMethod=0&machine=0&time=1&seq=1024": "invalid seq 1024: want 0 to 1023",
+		"/makeid?version=0&type=2&genMethod=0&machine=0&time=1&seq=1":    "invalid type 2",
+		"/genid?" + strings.Repeat("a", 4097):                            "invalid query",
+		"/makeid?time=1&seq=1&genMethod=4&machine=1":                     "invalid genMethod 4",
+		"/makeid?time=1099511627776&seq=1":                               "invalid time",
 	} {
 		r := get(h, http.MethodGet, target)
 		if text := body(t, r); r.StatusCode != http.StatusBadRequest || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s; want 400 with %q", target, r.StatusCode, text, want)
 		}
 	}
-	if r := get(h, http.MethodGet, "/"); r.StatusCode != http.StatusNotFound {
-		t.Errorf("/: %d", r.StatusCode)
+}
+
+// TestClosed: a parameter that is no number ends the connection, whatever was asked.
+func TestClosed(t *testing.T) {
+	server := httptest.NewServer(handler(t, source{}, rest.Options{}))
+	defer server.Close()
+	for _, target := range []string{
+		"/expid?id=x", "/expid?id=", "/expid?id=9223372036854775808", "/genid?seq=x", "/none?time=1%20", "/makeid?time=1&seq=1&seq=x", "/makeid?time=%zz",
+		"/makeid?version=0&time=1&seq=1", // without the type
+	} {
+		if res, err := http.Get(server.URL + target); err == nil {
+			_ = res.Body.Close()
+			t.Errorf("%s: %d; want no answer", target, res.StatusCode)
+		}
+	}
+}
+
+// TestSpringFaults: what Vesta on Spring throws is shown as Spring Boot shows it.
+func TestSpringFaults(t *testing.T) {
+	h := handler(t, source{}, rest.Options{Shape: rest.Spring})
+	for target, want := range map[string]string{
+		"/makeid?time=1":                 "500 Both time and seq are required.",
+		"/makeid?version=0&time=1&seq=1": "500 No message available",
+		"/expid?id=x":                    "400 Failed to convert value",
+		"/transtime?time=1.5":            "400 Failed to convert value",
+		"/none":                          "404 No message available",
+	} {
+		r := get(h, http.MethodGet, target)
+		status, message, _ := strings.Cut(want, " ")
+		if text := body(t, r); strconv.Itoa(r.StatusCode) != status || !strings.Contains(text, `"message":"`+message) {
+			t.Errorf("%s: %d %s; want %s", target, r.StatusCode, text, want)
+		}
 	}
 }
 

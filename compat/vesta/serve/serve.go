@@ -1,11 +1,13 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strconv"
 
 	"github.com/hapax-id/hapax"
@@ -17,6 +19,9 @@ import (
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/service"
 )
+
+// machineFile, in the data directory, remembers the row of DB_MACHINE_ID_PROVIDER.
+const machineFile = "vesta-machine"
 
 // patterns are the routes of Vesta's REST server.
 var patterns = []string{"/genid", "/expid", "/transtime", "/makeid"}
@@ -52,7 +57,7 @@ func (p *part) Open(ctx context.Context, h *mount.Host) error {
 		return nil
 	}
 	err := database.With(ctx, p.settings.Table, func(ctx context.Context, db *sql.DB) error {
-		id, release, err := vesta.Table{DB: db}.Machine(ctx)
+		id, release, err := vesta.Table{DB: db, Memory: filepath.Join(h.Data, machineFile)}.Machine(ctx)
 		if err != nil {
 			return err
 		}
@@ -70,7 +75,14 @@ func (p *part) Open(ctx context.Context, h *mount.Host) error {
 
 // Answer implements mount.Mount.
 func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
-	ids, err := p.settings.service(source{own})
+	pool := p.host.Use[name]
+	p.host.Log.Info("Vesta's numbers", "populator", cmp.Or(pool.Populator, "atomic"), "layout", pool.Layout,
+		"on_rollback", cmp.Or(pool.OnRollback, string(hapax.RollbackContinue)))
+	var trace func(hapax.ID, vesta.Parts)
+	if p.settings.Trace {
+		trace = p.trace
+	}
+	ids, err := p.settings.service(source{own}, trace)
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +99,11 @@ func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
 	})
 	p.life, p.end = context.WithCancel(context.Background())
 	return append(answers, mount.Answer{Serve: p.serve, Stop: p.stop}), err
+}
+
+// trace logs a number.
+func (p *part) trace(id hapax.ID, f vesta.Parts) {
+	p.host.Log.Info("number issued", "id", id.String(), "machine", f.Machine, "seq", f.Seq, "time", f.Time, "gen_method", f.GenMethod, "type", f.Type, "version", f.Version)
 }
 
 // serve answers over Dubbo, and has the central server registered meanwhile.

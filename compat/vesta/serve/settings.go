@@ -29,14 +29,16 @@ var System = mount.System{
 	New:    func() mount.Settings { return new(Settings) },
 	Import: importCommand,
 	Keys: []mount.Key{
-		mount.NewKey("layout", "string", "vesta-max-peak", "One of "+strings.Join(vesta.Layouts(), ", ")),
+		mount.NewKey("layout", "string", "vesta-max-peak", "One of "+strings.Join(vesta.Layouts(), ", ")+"; or any other, by its name or as a spec, for a Vesta with an IdMeta of its own. Fields that it lacks count as 0"),
 		mount.NewKey("machine", "string", "pool", "Where the machine ID comes from, written like the identity of a pool: fixed:7, address:IP,IP, list:ID,ID, env:VARIABLE, or pool for any that is free"),
 		mount.NewKey("table", "string", "none", "mysql:// URL of the database with DB_MACHINE_ID_PROVIDER, which assigns the machine ID instead"),
 		mount.NewKey("version", "int", "0", "The field version of every number; 1 makes numbers negative"),
 		mount.NewKey("gen_method", "string", "none", "Fixes the field genMethod, which otherwise tells how a number was asked for: 1 over Dubbo, 2 over REST"),
-		mount.NewKey("populator", "string", "atomic", "What produces time and sequence: atomic or mutex"),
+		mount.NewKey("populator", "string", "atomic", "What produces time and sequence: atomic; mutex, which is Vesta's default and what hapax import vesta writes; or the name of one that a program registers, which runs the server. The log names it at the start"),
+		mount.NewKey("on_rollback", "string", "continue", "What to do while the clock is behind what it was: continue, which is safe, or refuse, as Vesta does"),
+		mount.NewKey("trace", "bool", "false", "Log a line for each number that is asked for over REST or Dubbo, with its fields"),
 		mount.NewKey("http", "string", "none", "Address of Vesta's REST server; none is the main listener, unless clients need a token there"),
-		mount.NewKey("shape", "string", "spring", "Which of Vesta's REST servers the answers look like: spring or netty"),
+		mount.NewKey("shape", "string", "netty", "Which of Vesta's REST servers the answers look like: netty or spring"),
 		mount.NewKey("zone", "string", "Local", "Time zone of the dates that REST writes, such as Asia/Shanghai"),
 		mount.NewKey("dubbo", "string", "none", "Address of the central server, such as 127.0.0.1:20880; without it there is no central server"),
 		mount.NewKey("interfaces", "list", "[com.robert.vesta.service.intf.IdService]", "Names by which Dubbo's consumers call the service"),
@@ -56,6 +58,8 @@ type Settings struct {
 	Version        int64    `yaml:"version"`
 	GenMethod      string   `yaml:"gen_method"`
 	Populator      string   `yaml:"populator"`
+	OnRollback     string   `yaml:"on_rollback"`
+	Trace          bool     `yaml:"trace"`
 	HTTP           string   `yaml:"http"`
 	Shape          string   `yaml:"shape"`
 	Zone           string   `yaml:"zone"`
@@ -81,7 +85,14 @@ func (v *Settings) Doors() []mount.Door {
 
 // Mount implements mount.Settings.
 func (v *Settings) Mount(p *mount.Plan) (mount.Mount, error) {
-	if err := p.Define(name, name, v.pool()); err != nil {
+	ids, err := v.service(nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	if r := hapax.RollbackPolicy(v.OnRollback); r != "" && r != hapax.RollbackContinue && r != hapax.RollbackRefuse {
+		return nil, mount.Invalid("vesta.on_rollback", v.OnRollback, "continue or refuse")
+	}
+	if err := p.Define(name, name, v.pool(ids)); err != nil {
 		return nil, err
 	}
 	if v.Table != "" && v.Machine != "" {
@@ -90,10 +101,7 @@ func (v *Settings) Mount(p *mount.Plan) (mount.Mount, error) {
 	if err := database.Check("vesta.table", v.Table); err != nil {
 		return nil, err
 	}
-	if _, err := v.service(nil); err != nil {
-		return nil, err
-	}
-	if _, err := v.rest(nil); err != nil {
+	if _, err := v.rest(ids); err != nil {
 		return nil, err
 	}
 	if _, err := mount.Networks("vesta.allow", v.Allow); err != nil {
@@ -115,20 +123,18 @@ func (v *Settings) Mount(p *mount.Plan) (mount.Mount, error) {
 
 // pool returns the pool, whose constant fields are those of the numbers that are not
 // asked for in Vesta's ways.
-func (v *Settings) pool() service.PoolConfig {
-	p := service.PoolConfig{Layout: cmp.Or(v.Layout, hapax.LayoutVestaMaxPeak), Identity: v.Machine, Populator: v.Populator}
-	p.Fields = map[string]int64{vesta.FieldVersion: v.Version, vesta.FieldType: 0}
-	if strings.HasSuffix(p.Layout, "min-granularity") {
-		p.Fields[vesta.FieldType] = 1
+func (v *Settings) pool(ids *vesta.IDService) service.PoolConfig {
+	return service.PoolConfig{
+		Layout: cmp.Or(v.Layout, hapax.LayoutVestaMaxPeak), Identity: v.Machine, Populator: v.Populator, OnRollback: v.OnRollback,
+		Fields: ids.Constants(),
 	}
-	return p
 }
 
 // advertised returns the address to register for a server that listens at one.
 func (v *Settings) advertised(listens string) string { return cmp.Or(v.Advertise, listens) }
 
-func (v *Settings) service(source vesta.Source) (*vesta.IDService, error) {
-	opts := vesta.Options{Layout: v.Layout, Version: v.Version}
+func (v *Settings) service(source vesta.Source, trace func(hapax.ID, vesta.Parts)) (*vesta.IDService, error) {
+	opts := vesta.Options{Layout: v.Layout, Version: v.Version, Trace: trace}
 	if v.GenMethod != "" {
 		n, err := strconv.ParseInt(v.GenMethod, 10, 8)
 		if err != nil {
@@ -148,9 +154,6 @@ func (v *Settings) rest(ids *vesta.IDService) (http.Handler, error) {
 	zone, err := mount.Zone("vesta.zone", v.Zone)
 	if err != nil {
 		return nil, err
-	}
-	if ids == nil {
-		ids = new(vesta.IDService) // to check the settings alone
 	}
 	h, err := rest.NewHandler(ids, rest.Options{Shape: rest.Shape(v.Shape), Zone: zone})
 	if value, ok := errors.AsType[*hapax.ValueError](err); ok {

@@ -193,7 +193,7 @@ func TestErrors(t *testing.T) {
 		{"expId", []any{"1"}, "no method \"expId\" with the parameters \"Ljava/lang/String;\""},
 		{"makeId", []any{int64(1), int64(1), int64(1024)}, "invalid machine 1024: want 0 to 1023"},
 		{"makeId", []any{int64(1) << 30, int64(1)}, "invalid time 1073741824: want 0 to 1073741823"},
-		{"transTime", []any{int64(-1)}, "invalid time -1"},
+		{"transTime", []any{int64(1) << 62}, "invalid time 4611686018427387904"},
 	} {
 		var got int64
 		err := c.CallUnary(t.Context(), bad.args, &got, bad.method, within, client.WithCallRetries(0))
