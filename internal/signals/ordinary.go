@@ -25,7 +25,7 @@ var passing = []Trouble{
 	{
 		ID: "waits", Title: "The wait was too short",
 		Codes:    []string{"tick_exhausted", "deadline_exceeded"},
-		Messages: []string{"callers wait for the clock", "callers no longer wait for the clock"},
+		Messages: []string{"the numbers of this tick are used out; callers wait for the clock", "callers no longer wait for the clock"},
 		Means:    "Every number that the clock allows so far is issued, or the caller's own deadline was over.",
 		Cause:    "More numbers a second than the layout has, or a deadline of few milliseconds.",
 		Do:       "`hapax plan --layout NAME` tells what a layout carries. Spread the load over worker IDs, or choose a layout with more sequence bits.",
@@ -56,7 +56,8 @@ var ordinary = []Trouble{
 	{
 		ID: "informs", Title: "What happens in ordinary use",
 		Messages: []string{
-			"hapax", "serving", "registered", "grant taken", "issuing moved to another grant", "step changed",
+			"hapax", "serving", "registered", "Vesta's numbers", "number issued",
+			"the worker ID of this node in Leaf's tree is granted for a time, within which ZooKeeper is not needed", "grant taken", "issuing moved to another grant", "step changed",
 			"worker ID acquired", "worker ID sealed", "issuer event", "redis client", "request",
 			"this start has used up a worker ID", "this node has one worker ID in the pool", "a worker ID was retired",
 			"the store of an older version was migrated", "went on from the witness of an older version",
