@@ -22,6 +22,7 @@ type Status struct {
 	Missing []Node     // who must speak before the fence can end, and has not
 	Nodes   []Node     // that the store knows, by row
 	StoreID string
+	Foreign []ForeignStatus // the tables and trees of foreign systems, by name
 
 	Budget    *Budget    // the tag or pool that could be issued from for the shortest time without the store; nil where no time is the limit
 	Forecasts []Forecast // what ends within a year at the present rate, the nearest end first
@@ -48,6 +49,15 @@ type Alarm struct {
 	Name, About, Detail string
 	Since               time.Time
 	See                 string // where the runbook tells of it
+}
+
+// A ForeignStatus is how the table or the tree of a foreign system stands with a server.
+type ForeignStatus struct {
+	Name    string
+	State   string     // "serving", or "refusing" while rows are refused
+	Code    hapax.Code // of why nothing, or nothing of some rows, is granted; empty: everything is
+	Why     string     // likewise
+	Command string     // what an operator may do; empty: nothing is needed
 }
 
 // A Fence stands in the store while nobody is granted anything.
@@ -88,6 +98,9 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	}
 	for _, a := range res.GetAlarms() {
 		st.Alarms = append(st.Alarms, Alarm{a.GetName(), a.GetAbout(), a.GetDetail(), a.GetSince().AsTime(), a.GetSee()})
+	}
+	for _, f := range res.GetForeign() {
+		st.Foreign = append(st.Foreign, ForeignStatus{f.GetName(), f.GetState(), hapax.Code(f.GetCode()), f.GetWhy(), f.GetCommand()})
 	}
 	return st, nil
 }
@@ -160,14 +173,33 @@ func (c *Client) SettleNode(ctx context.Context, node string, st Statement) (Ado
 	return adoptionOf(res.GetAdoption()), nil
 }
 
+// AdoptForeign has a row of a foreign system's table, or all rows if the key is empty, used
+// again that the server refuses because it went back: it is raised above all that the server
+// was granted, and by margin for what the system's own nodes have issued. With dryRun it
+// tells only what it would do.
+func (c *Client) AdoptForeign(ctx context.Context, system, key string, margin int64, dryRun bool) (driver.Foreign, error) {
+	res, err := call(ctx, c, single, func(ctx context.Context, s *server) (*hapaxv1.AdoptForeignResponse, error) {
+		return s.admin.AdoptForeign(ctx, &hapaxv1.AdoptForeignRequest{System: system, Key: key, Margin: margin, DryRun: dryRun})
+	})
+	if err != nil {
+		return driver.Foreign{}, err
+	}
+	return driver.Foreign{Why: res.GetWhy(), Skipped: res.GetSkipped(), Raised: raisedOf(res.GetRaised())}, nil
+}
+
+func raisedOf(all []*hapaxv1.RaisedMark) (raised []driver.Raised) {
+	for _, r := range all {
+		raised = append(raised, driver.Raised{Tag: r.GetTag(), Pool: r.GetPool(), Worker: r.GetWorker(), From: r.GetFrom(), To: r.GetTo()})
+	}
+	return raised
+}
+
 func adoptionOf(m *hapaxv1.Adoption) Adoption {
 	a := Adoption{
 		StoreID: m.GetStoreId(), Other: m.GetOther(), Fence: fenceOf(m.GetFence()), Spoke: int(m.GetSpoke()),
 		Missing: nodesOf(m.GetMissing()), Stated: nodesOf(m.GetStated()), Proposed: m.GetProposedFloor(),
 	}
-	for _, r := range m.GetRaised() {
-		a.Raised = append(a.Raised, driver.Raised{Tag: r.GetTag(), Pool: r.GetPool(), Worker: r.GetWorker(), From: r.GetFrom(), To: r.GetTo()})
-	}
+	a.Raised = raisedOf(m.GetRaised())
 	return a
 }
 

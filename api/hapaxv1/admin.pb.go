@@ -1529,6 +1529,8 @@ type GetStatusResponse struct {
 	Command string `protobuf:"bytes,7,opt,name=command,proto3" json:"command,omitempty"`
 	// Who must speak before the fence can end, and has not.
 	Missing []*Node `protobuf:"bytes,8,rep,name=missing,proto3" json:"missing,omitempty"`
+	// The tables and trees of foreign systems, by name.
+	Foreign []*ForeignStatus `protobuf:"bytes,9,rep,name=foreign,proto3" json:"foreign,omitempty"`
 	// The tag or pool that could be issued from for the shortest time without the store;
 	// missing where no time is the limit.
 	OutageBudget *OutageBudget `protobuf:"bytes,20,opt,name=outage_budget,json=outageBudget,proto3" json:"outage_budget,omitempty"`
@@ -1624,6 +1626,13 @@ func (x *GetStatusResponse) GetCommand() string {
 func (x *GetStatusResponse) GetMissing() []*Node {
 	if x != nil {
 		return x.Missing
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetForeign() []*ForeignStatus {
+	if x != nil {
+		return x.Foreign
 	}
 	return nil
 }
@@ -1875,6 +1884,88 @@ func (x *Alarm) GetSee() string {
 	return ""
 }
 
+// How the table or the tree of a foreign system stands.
+type ForeignStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As readiness names it.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// serving, or refusing while rows are refused.
+	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	// Why nothing, or nothing of some rows, is granted; empty: everything is.
+	Why string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	// The stable code of that.
+	Code string `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
+	// What an operator may do; empty: nothing is needed.
+	Command       string `protobuf:"bytes,5,opt,name=command,proto3" json:"command,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForeignStatus) Reset() {
+	*x = ForeignStatus{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForeignStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForeignStatus) ProtoMessage() {}
+
+func (x *ForeignStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForeignStatus.ProtoReflect.Descriptor instead.
+func (*ForeignStatus) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ForeignStatus) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ForeignStatus) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *ForeignStatus) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *ForeignStatus) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *ForeignStatus) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
 // Stands in the store while nobody is granted anything.
 type Fence struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1892,7 +1983,7 @@ type Fence struct {
 
 func (x *Fence) Reset() {
 	*x = Fence{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	mi := &file_hapax_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1904,7 +1995,7 @@ func (x *Fence) String() string {
 func (*Fence) ProtoMessage() {}
 
 func (x *Fence) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	mi := &file_hapax_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1917,7 +2008,7 @@ func (x *Fence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fence.ProtoReflect.Descriptor instead.
 func (*Fence) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Fence) GetId() string {
@@ -1973,7 +2064,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[34]
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2076,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[34]
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2089,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Node) GetRow() string {
@@ -2076,7 +2167,7 @@ type Statement struct {
 
 func (x *Statement) Reset() {
 	*x = Statement{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2179,7 @@ func (x *Statement) String() string {
 func (*Statement) ProtoMessage() {}
 
 func (x *Statement) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2192,7 @@ func (x *Statement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Statement.ProtoReflect.Descriptor instead.
 func (*Statement) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Statement) GetDryRun() bool {
@@ -2143,7 +2234,7 @@ type AdoptRequest struct {
 
 func (x *AdoptRequest) Reset() {
 	*x = AdoptRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +2246,7 @@ func (x *AdoptRequest) String() string {
 func (*AdoptRequest) ProtoMessage() {}
 
 func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +2259,7 @@ func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
 func (*AdoptRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AdoptRequest) GetStatement() *Statement {
@@ -2189,7 +2280,7 @@ type AdoptResponse struct {
 
 func (x *AdoptResponse) Reset() {
 	*x = AdoptResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2201,7 +2292,7 @@ func (x *AdoptResponse) String() string {
 func (*AdoptResponse) ProtoMessage() {}
 
 func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2214,12 +2305,149 @@ func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptResponse.ProtoReflect.Descriptor instead.
 func (*AdoptResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AdoptResponse) GetAdoption() *Adoption {
 	if x != nil {
 		return x.Adoption
+	}
+	return nil
+}
+
+// Asks for rows of a foreign system's table to be used again.
+type AdoptForeignRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The system: leaf or tinyid.
+	System string `protobuf:"bytes,1,opt,name=system,proto3" json:"system,omitempty"`
+	// The row's key; empty for all rows.
+	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// By how much rows are raised for what the system's own nodes have issued.
+	Margin int64 `protobuf:"varint,3,opt,name=margin,proto3" json:"margin,omitempty"`
+	// Only say what would be done.
+	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptForeignRequest) Reset() {
+	*x = AdoptForeignRequest{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptForeignRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptForeignRequest) ProtoMessage() {}
+
+func (x *AdoptForeignRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptForeignRequest.ProtoReflect.Descriptor instead.
+func (*AdoptForeignRequest) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *AdoptForeignRequest) GetSystem() string {
+	if x != nil {
+		return x.System
+	}
+	return ""
+}
+
+func (x *AdoptForeignRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *AdoptForeignRequest) GetMargin() int64 {
+	if x != nil {
+		return x.Margin
+	}
+	return 0
+}
+
+func (x *AdoptForeignRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// What was found and done.
+type AdoptForeignResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why rows are refused.
+	Why []string `protobuf:"bytes,1,rep,name=why,proto3" json:"why,omitempty"`
+	// The rows that are raised, or would be.
+	Raised []*RaisedMark `protobuf:"bytes,2,rep,name=raised,proto3" json:"raised,omitempty"`
+	// Why rows are left as they are.
+	Skipped       []string `protobuf:"bytes,3,rep,name=skipped,proto3" json:"skipped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptForeignResponse) Reset() {
+	*x = AdoptForeignResponse{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptForeignResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptForeignResponse) ProtoMessage() {}
+
+func (x *AdoptForeignResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptForeignResponse.ProtoReflect.Descriptor instead.
+func (*AdoptForeignResponse) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *AdoptForeignResponse) GetWhy() []string {
+	if x != nil {
+		return x.Why
+	}
+	return nil
+}
+
+func (x *AdoptForeignResponse) GetRaised() []*RaisedMark {
+	if x != nil {
+		return x.Raised
+	}
+	return nil
+}
+
+func (x *AdoptForeignResponse) GetSkipped() []string {
+	if x != nil {
+		return x.Skipped
 	}
 	return nil
 }
@@ -2237,7 +2465,7 @@ type SettleNodeRequest struct {
 
 func (x *SettleNodeRequest) Reset() {
 	*x = SettleNodeRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2249,7 +2477,7 @@ func (x *SettleNodeRequest) String() string {
 func (*SettleNodeRequest) ProtoMessage() {}
 
 func (x *SettleNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2262,7 +2490,7 @@ func (x *SettleNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleNodeRequest.ProtoReflect.Descriptor instead.
 func (*SettleNodeRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SettleNodeRequest) GetNode() string {
@@ -2290,7 +2518,7 @@ type SettleNodeResponse struct {
 
 func (x *SettleNodeResponse) Reset() {
 	*x = SettleNodeResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2302,7 +2530,7 @@ func (x *SettleNodeResponse) String() string {
 func (*SettleNodeResponse) ProtoMessage() {}
 
 func (x *SettleNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2315,7 +2543,7 @@ func (x *SettleNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleNodeResponse.ProtoReflect.Descriptor instead.
 func (*SettleNodeResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SettleNodeResponse) GetAdoption() *Adoption {
@@ -2350,7 +2578,7 @@ type Adoption struct {
 
 func (x *Adoption) Reset() {
 	*x = Adoption{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2362,7 +2590,7 @@ func (x *Adoption) String() string {
 func (*Adoption) ProtoMessage() {}
 
 func (x *Adoption) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2375,7 +2603,7 @@ func (x *Adoption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adoption.ProtoReflect.Descriptor instead.
 func (*Adoption) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Adoption) GetStoreId() string {
@@ -2453,7 +2681,7 @@ type RaisedMark struct {
 
 func (x *RaisedMark) Reset() {
 	*x = RaisedMark{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2465,7 +2693,7 @@ func (x *RaisedMark) String() string {
 func (*RaisedMark) ProtoMessage() {}
 
 func (x *RaisedMark) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2478,7 +2706,7 @@ func (x *RaisedMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaisedMark.ProtoReflect.Descriptor instead.
 func (*RaisedMark) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RaisedMark) GetTag() string {
@@ -2534,7 +2762,7 @@ type TraceRequest struct {
 
 func (x *TraceRequest) Reset() {
 	*x = TraceRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[42]
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +2774,7 @@ func (x *TraceRequest) String() string {
 func (*TraceRequest) ProtoMessage() {}
 
 func (x *TraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[42]
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +2787,7 @@ func (x *TraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRequest.ProtoReflect.Descriptor instead.
 func (*TraceRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TraceRequest) GetNumber() string {
@@ -2611,7 +2839,7 @@ type TraceResponse struct {
 
 func (x *TraceResponse) Reset() {
 	*x = TraceResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[43]
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2851,7 @@ func (x *TraceResponse) String() string {
 func (*TraceResponse) ProtoMessage() {}
 
 func (x *TraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[43]
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2864,7 @@ func (x *TraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceResponse.ProtoReflect.Descriptor instead.
 func (*TraceResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TraceResponse) GetNumber() int64 {
@@ -2698,7 +2926,7 @@ type TraceCoverage struct {
 
 func (x *TraceCoverage) Reset() {
 	*x = TraceCoverage{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[44]
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2938,7 @@ func (x *TraceCoverage) String() string {
 func (*TraceCoverage) ProtoMessage() {}
 
 func (x *TraceCoverage) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[44]
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2951,7 @@ func (x *TraceCoverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceCoverage.ProtoReflect.Descriptor instead.
 func (*TraceCoverage) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TraceCoverage) GetOn() bool {
@@ -2787,7 +3015,7 @@ type TraceLine struct {
 
 func (x *TraceLine) Reset() {
 	*x = TraceLine{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[45]
+	mi := &file_hapax_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +3027,7 @@ func (x *TraceLine) String() string {
 func (*TraceLine) ProtoMessage() {}
 
 func (x *TraceLine) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[45]
+	mi := &file_hapax_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +3040,7 @@ func (x *TraceLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceLine.ProtoReflect.Descriptor instead.
 func (*TraceLine) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TraceLine) GetLine() string {
@@ -2929,7 +3157,7 @@ type TraceGrant struct {
 
 func (x *TraceGrant) Reset() {
 	*x = TraceGrant{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[46]
+	mi := &file_hapax_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2941,7 +3169,7 @@ func (x *TraceGrant) String() string {
 func (*TraceGrant) ProtoMessage() {}
 
 func (x *TraceGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[46]
+	mi := &file_hapax_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2954,7 +3182,7 @@ func (x *TraceGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceGrant.ProtoReflect.Descriptor instead.
 func (*TraceGrant) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TraceGrant) GetGrant() *Grant {
@@ -3050,7 +3278,7 @@ type TraceHandout struct {
 
 func (x *TraceHandout) Reset() {
 	*x = TraceHandout{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[47]
+	mi := &file_hapax_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3062,7 +3290,7 @@ func (x *TraceHandout) String() string {
 func (*TraceHandout) ProtoMessage() {}
 
 func (x *TraceHandout) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[47]
+	mi := &file_hapax_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3075,7 +3303,7 @@ func (x *TraceHandout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceHandout.ProtoReflect.Descriptor instead.
 func (*TraceHandout) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TraceHandout) GetTag() string {
@@ -3136,7 +3364,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[48]
+	mi := &file_hapax_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3148,7 +3376,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[48]
+	mi := &file_hapax_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3161,7 +3389,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 // The plugins.
@@ -3175,7 +3403,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[49]
+	mi := &file_hapax_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3187,7 +3415,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[49]
+	mi := &file_hapax_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3200,7 +3428,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*Plugin {
@@ -3235,7 +3463,7 @@ type Plugin struct {
 
 func (x *Plugin) Reset() {
 	*x = Plugin{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[50]
+	mi := &file_hapax_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3247,7 +3475,7 @@ func (x *Plugin) String() string {
 func (*Plugin) ProtoMessage() {}
 
 func (x *Plugin) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[50]
+	mi := &file_hapax_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3260,7 +3488,7 @@ func (x *Plugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
 func (*Plugin) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Plugin) GetName() string {
@@ -3334,7 +3562,7 @@ type SetPluginRequest struct {
 
 func (x *SetPluginRequest) Reset() {
 	*x = SetPluginRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[51]
+	mi := &file_hapax_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3346,7 +3574,7 @@ func (x *SetPluginRequest) String() string {
 func (*SetPluginRequest) ProtoMessage() {}
 
 func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[51]
+	mi := &file_hapax_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3359,7 +3587,7 @@ func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPluginRequest.ProtoReflect.Descriptor instead.
 func (*SetPluginRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SetPluginRequest) GetName() string {
@@ -3394,7 +3622,7 @@ type SetPluginResponse struct {
 
 func (x *SetPluginResponse) Reset() {
 	*x = SetPluginResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[52]
+	mi := &file_hapax_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3406,7 +3634,7 @@ func (x *SetPluginResponse) String() string {
 func (*SetPluginResponse) ProtoMessage() {}
 
 func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[52]
+	mi := &file_hapax_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3419,7 +3647,7 @@ func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPluginResponse.ProtoReflect.Descriptor instead.
 func (*SetPluginResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SetPluginResponse) GetPlugin() *Plugin {
@@ -3440,7 +3668,7 @@ type GetUsageRequest struct {
 
 func (x *GetUsageRequest) Reset() {
 	*x = GetUsageRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[53]
+	mi := &file_hapax_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3452,7 +3680,7 @@ func (x *GetUsageRequest) String() string {
 func (*GetUsageRequest) ProtoMessage() {}
 
 func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[53]
+	mi := &file_hapax_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3465,7 +3693,7 @@ func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
 func (*GetUsageRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetUsageRequest) GetTag() string {
@@ -3486,7 +3714,7 @@ type GetUsageResponse struct {
 
 func (x *GetUsageResponse) Reset() {
 	*x = GetUsageResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[54]
+	mi := &file_hapax_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3498,7 +3726,7 @@ func (x *GetUsageResponse) String() string {
 func (*GetUsageResponse) ProtoMessage() {}
 
 func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[54]
+	mi := &file_hapax_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3511,7 +3739,7 @@ func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
 func (*GetUsageResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetUsageResponse) GetUsages() []*Usage {
@@ -3608,7 +3836,7 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"8\n" +
 	"\x12DeletePoolResponse\x12\"\n" +
 	"\x04pool\x18\x01 \x01(\v2\x0e.hapax.v1.PoolR\x04pool\"\x12\n" +
-	"\x10GetStatusRequest\"\xa5\x03\n" +
+	"\x10GetStatusRequest\"\xd8\x03\n" +
 	"\x11GetStatusResponse\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12%\n" +
@@ -3617,7 +3845,8 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\bstore_id\x18\x05 \x01(\tR\astoreId\x12\x12\n" +
 	"\x04code\x18\x06 \x01(\tR\x04code\x12\x18\n" +
 	"\acommand\x18\a \x01(\tR\acommand\x12(\n" +
-	"\amissing\x18\b \x03(\v2\x0e.hapax.v1.NodeR\amissing\x12;\n" +
+	"\amissing\x18\b \x03(\v2\x0e.hapax.v1.NodeR\amissing\x121\n" +
+	"\aforeign\x18\t \x03(\v2\x17.hapax.v1.ForeignStatusR\aforeign\x12;\n" +
 	"\routage_budget\x18\x14 \x01(\v2\x16.hapax.v1.OutageBudgetR\foutageBudget\x120\n" +
 	"\tforecasts\x18\x15 \x03(\v2\x12.hapax.v1.ForecastR\tforecasts\x12'\n" +
 	"\x06alarms\x18\x16 \x03(\v2\x0f.hapax.v1.AlarmR\x06alarms\x12\x10\n" +
@@ -3636,7 +3865,13 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x05about\x18\x02 \x01(\tR\x05about\x12\x16\n" +
 	"\x06detail\x18\x03 \x01(\tR\x06detail\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x10\n" +
-	"\x03see\x18\x05 \x01(\tR\x03see\"i\n" +
+	"\x03see\x18\x05 \x01(\tR\x03see\"y\n" +
+	"\rForeignStatus\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\x12\x12\n" +
+	"\x04code\x18\x04 \x01(\tR\x04code\x12\x18\n" +
+	"\acommand\x18\x05 \x01(\tR\acommand\"i\n" +
 	"\x05Fence\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
@@ -3659,7 +3894,16 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\fAdoptRequest\x121\n" +
 	"\tstatement\x18\x01 \x01(\v2\x13.hapax.v1.StatementR\tstatement\"?\n" +
 	"\rAdoptResponse\x12.\n" +
-	"\badoption\x18\x01 \x01(\v2\x12.hapax.v1.AdoptionR\badoption\"Z\n" +
+	"\badoption\x18\x01 \x01(\v2\x12.hapax.v1.AdoptionR\badoption\"p\n" +
+	"\x13AdoptForeignRequest\x12\x16\n" +
+	"\x06system\x18\x01 \x01(\tR\x06system\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x16\n" +
+	"\x06margin\x18\x03 \x01(\x03R\x06margin\x12\x17\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"p\n" +
+	"\x14AdoptForeignResponse\x12\x10\n" +
+	"\x03why\x18\x01 \x03(\tR\x03why\x12,\n" +
+	"\x06raised\x18\x02 \x03(\v2\x14.hapax.v1.RaisedMarkR\x06raised\x12\x18\n" +
+	"\askipped\x18\x03 \x03(\tR\askipped\"Z\n" +
 	"\x11SettleNodeRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x121\n" +
 	"\tstatement\x18\x02 \x01(\v2\x13.hapax.v1.StatementR\tstatement\"D\n" +
@@ -3761,7 +4005,7 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x0fGetUsageRequest\x12\x10\n" +
 	"\x03tag\x18\x01 \x01(\tR\x03tag\";\n" +
 	"\x10GetUsageResponse\x12'\n" +
-	"\x06usages\x18\x01 \x03(\v2\x0f.hapax.v1.UsageR\x06usages2\xe7\v\n" +
+	"\x06usages\x18\x01 \x03(\v2\x0f.hapax.v1.UsageR\x06usages2\xb8\f\n" +
 	"\fAdminService\x12=\n" +
 	"\x06GetTag\x12\x17.hapax.v1.GetTagRequest\x1a\x18.hapax.v1.GetTagResponse\"\x00\x12C\n" +
 	"\bListTags\x12\x19.hapax.v1.ListTagsRequest\x1a\x1a.hapax.v1.ListTagsResponse\"\x00\x12F\n" +
@@ -3782,7 +4026,8 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\tGetStatus\x12\x1a.hapax.v1.GetStatusRequest\x1a\x1b.hapax.v1.GetStatusResponse\"\x00\x12:\n" +
 	"\x05Adopt\x12\x16.hapax.v1.AdoptRequest\x1a\x17.hapax.v1.AdoptResponse\"\x00\x12I\n" +
 	"\n" +
-	"SettleNode\x12\x1b.hapax.v1.SettleNodeRequest\x1a\x1c.hapax.v1.SettleNodeResponse\"\x00\x12L\n" +
+	"SettleNode\x12\x1b.hapax.v1.SettleNodeRequest\x1a\x1c.hapax.v1.SettleNodeResponse\"\x00\x12O\n" +
+	"\fAdoptForeign\x12\x1d.hapax.v1.AdoptForeignRequest\x1a\x1e.hapax.v1.AdoptForeignResponse\"\x00\x12L\n" +
 	"\vListPlugins\x12\x1c.hapax.v1.ListPluginsRequest\x1a\x1d.hapax.v1.ListPluginsResponse\"\x00\x12F\n" +
 	"\tSetPlugin\x12\x1a.hapax.v1.SetPluginRequest\x1a\x1b.hapax.v1.SetPluginResponse\"\x00\x12C\n" +
 	"\bGetUsage\x12\x19.hapax.v1.GetUsageRequest\x1a\x1a.hapax.v1.GetUsageResponse\"\x00B/Z-github.com/hapax-id/hapax/api/hapaxv1;hapaxv1b\x06proto3"
@@ -3799,7 +4044,7 @@ func file_hapax_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hapax_v1_admin_proto_rawDescData
 }
 
-var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_hapax_v1_admin_proto_goTypes = []any{
 	(*GetTagRequest)(nil),              // 0: hapax.v1.GetTagRequest
 	(*GetTagResponse)(nil),             // 1: hapax.v1.GetTagResponse
@@ -3834,136 +4079,143 @@ var file_hapax_v1_admin_proto_goTypes = []any{
 	(*OutageBudget)(nil),               // 30: hapax.v1.OutageBudget
 	(*Forecast)(nil),                   // 31: hapax.v1.Forecast
 	(*Alarm)(nil),                      // 32: hapax.v1.Alarm
-	(*Fence)(nil),                      // 33: hapax.v1.Fence
-	(*Node)(nil),                       // 34: hapax.v1.Node
-	(*Statement)(nil),                  // 35: hapax.v1.Statement
-	(*AdoptRequest)(nil),               // 36: hapax.v1.AdoptRequest
-	(*AdoptResponse)(nil),              // 37: hapax.v1.AdoptResponse
-	(*SettleNodeRequest)(nil),          // 38: hapax.v1.SettleNodeRequest
-	(*SettleNodeResponse)(nil),         // 39: hapax.v1.SettleNodeResponse
-	(*Adoption)(nil),                   // 40: hapax.v1.Adoption
-	(*RaisedMark)(nil),                 // 41: hapax.v1.RaisedMark
-	(*TraceRequest)(nil),               // 42: hapax.v1.TraceRequest
-	(*TraceResponse)(nil),              // 43: hapax.v1.TraceResponse
-	(*TraceCoverage)(nil),              // 44: hapax.v1.TraceCoverage
-	(*TraceLine)(nil),                  // 45: hapax.v1.TraceLine
-	(*TraceGrant)(nil),                 // 46: hapax.v1.TraceGrant
-	(*TraceHandout)(nil),               // 47: hapax.v1.TraceHandout
-	(*ListPluginsRequest)(nil),         // 48: hapax.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),        // 49: hapax.v1.ListPluginsResponse
-	(*Plugin)(nil),                     // 50: hapax.v1.Plugin
-	(*SetPluginRequest)(nil),           // 51: hapax.v1.SetPluginRequest
-	(*SetPluginResponse)(nil),          // 52: hapax.v1.SetPluginResponse
-	(*GetUsageRequest)(nil),            // 53: hapax.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),           // 54: hapax.v1.GetUsageResponse
-	(*Tag)(nil),                        // 55: hapax.v1.Tag
-	(*Pool)(nil),                       // 56: hapax.v1.Pool
-	(*Worker)(nil),                     // 57: hapax.v1.Worker
-	(*timestamppb.Timestamp)(nil),      // 58: google.protobuf.Timestamp
-	(*Field)(nil),                      // 59: hapax.v1.Field
-	(*durationpb.Duration)(nil),        // 60: google.protobuf.Duration
-	(*Grant)(nil),                      // 61: hapax.v1.Grant
-	(*Usage)(nil),                      // 62: hapax.v1.Usage
+	(*ForeignStatus)(nil),              // 33: hapax.v1.ForeignStatus
+	(*Fence)(nil),                      // 34: hapax.v1.Fence
+	(*Node)(nil),                       // 35: hapax.v1.Node
+	(*Statement)(nil),                  // 36: hapax.v1.Statement
+	(*AdoptRequest)(nil),               // 37: hapax.v1.AdoptRequest
+	(*AdoptResponse)(nil),              // 38: hapax.v1.AdoptResponse
+	(*AdoptForeignRequest)(nil),        // 39: hapax.v1.AdoptForeignRequest
+	(*AdoptForeignResponse)(nil),       // 40: hapax.v1.AdoptForeignResponse
+	(*SettleNodeRequest)(nil),          // 41: hapax.v1.SettleNodeRequest
+	(*SettleNodeResponse)(nil),         // 42: hapax.v1.SettleNodeResponse
+	(*Adoption)(nil),                   // 43: hapax.v1.Adoption
+	(*RaisedMark)(nil),                 // 44: hapax.v1.RaisedMark
+	(*TraceRequest)(nil),               // 45: hapax.v1.TraceRequest
+	(*TraceResponse)(nil),              // 46: hapax.v1.TraceResponse
+	(*TraceCoverage)(nil),              // 47: hapax.v1.TraceCoverage
+	(*TraceLine)(nil),                  // 48: hapax.v1.TraceLine
+	(*TraceGrant)(nil),                 // 49: hapax.v1.TraceGrant
+	(*TraceHandout)(nil),               // 50: hapax.v1.TraceHandout
+	(*ListPluginsRequest)(nil),         // 51: hapax.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),        // 52: hapax.v1.ListPluginsResponse
+	(*Plugin)(nil),                     // 53: hapax.v1.Plugin
+	(*SetPluginRequest)(nil),           // 54: hapax.v1.SetPluginRequest
+	(*SetPluginResponse)(nil),          // 55: hapax.v1.SetPluginResponse
+	(*GetUsageRequest)(nil),            // 56: hapax.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),           // 57: hapax.v1.GetUsageResponse
+	(*Tag)(nil),                        // 58: hapax.v1.Tag
+	(*Pool)(nil),                       // 59: hapax.v1.Pool
+	(*Worker)(nil),                     // 60: hapax.v1.Worker
+	(*timestamppb.Timestamp)(nil),      // 61: google.protobuf.Timestamp
+	(*Field)(nil),                      // 62: hapax.v1.Field
+	(*durationpb.Duration)(nil),        // 63: google.protobuf.Duration
+	(*Grant)(nil),                      // 64: hapax.v1.Grant
+	(*Usage)(nil),                      // 65: hapax.v1.Usage
 }
 var file_hapax_v1_admin_proto_depIdxs = []int32{
-	55, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
-	55, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
-	55, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
-	55, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
-	55, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
-	55, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
-	56, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
-	57, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
+	58, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
+	58, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
+	58, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
+	58, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
+	58, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
+	58, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
+	59, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
+	60, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
 	16, // 8: hapax.v1.ListPoolStatusesResponse.pools:type_name -> hapax.v1.PoolStatus
-	56, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
+	59, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
 	21, // 10: hapax.v1.ListWorkerStatusesResponse.workers:type_name -> hapax.v1.WorkerStatus
 	21, // 11: hapax.v1.GetWorkerStatusResponse.worker:type_name -> hapax.v1.WorkerStatus
-	57, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
-	58, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
-	58, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
-	59, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
-	57, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
-	56, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
-	56, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
-	33, // 19: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
-	34, // 20: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
-	34, // 21: hapax.v1.GetStatusResponse.missing:type_name -> hapax.v1.Node
-	30, // 22: hapax.v1.GetStatusResponse.outage_budget:type_name -> hapax.v1.OutageBudget
-	31, // 23: hapax.v1.GetStatusResponse.forecasts:type_name -> hapax.v1.Forecast
-	32, // 24: hapax.v1.GetStatusResponse.alarms:type_name -> hapax.v1.Alarm
-	58, // 25: hapax.v1.Forecast.ends:type_name -> google.protobuf.Timestamp
-	58, // 26: hapax.v1.Alarm.since:type_name -> google.protobuf.Timestamp
-	58, // 27: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
-	60, // 28: hapax.v1.Node.seen:type_name -> google.protobuf.Duration
-	60, // 29: hapax.v1.Statement.ahead:type_name -> google.protobuf.Duration
-	35, // 30: hapax.v1.AdoptRequest.statement:type_name -> hapax.v1.Statement
-	40, // 31: hapax.v1.AdoptResponse.adoption:type_name -> hapax.v1.Adoption
-	35, // 32: hapax.v1.SettleNodeRequest.statement:type_name -> hapax.v1.Statement
-	40, // 33: hapax.v1.SettleNodeResponse.adoption:type_name -> hapax.v1.Adoption
-	33, // 34: hapax.v1.Adoption.fence:type_name -> hapax.v1.Fence
-	34, // 35: hapax.v1.Adoption.missing:type_name -> hapax.v1.Node
-	34, // 36: hapax.v1.Adoption.stated:type_name -> hapax.v1.Node
-	41, // 37: hapax.v1.Adoption.raised:type_name -> hapax.v1.RaisedMark
-	45, // 38: hapax.v1.TraceResponse.lines:type_name -> hapax.v1.TraceLine
-	44, // 39: hapax.v1.TraceResponse.ledger:type_name -> hapax.v1.TraceCoverage
-	44, // 40: hapax.v1.TraceResponse.history:type_name -> hapax.v1.TraceCoverage
-	58, // 41: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
-	58, // 42: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
-	46, // 43: hapax.v1.TraceLine.grants:type_name -> hapax.v1.TraceGrant
-	47, // 44: hapax.v1.TraceLine.issued:type_name -> hapax.v1.TraceHandout
-	61, // 45: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
-	58, // 46: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
-	58, // 47: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
-	58, // 48: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
-	58, // 49: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
-	50, // 50: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
-	50, // 51: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
-	62, // 52: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
-	0,  // 53: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
-	2,  // 54: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
-	4,  // 55: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
-	6,  // 56: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
-	8,  // 57: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
-	10, // 58: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
-	12, // 59: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
-	14, // 60: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
-	17, // 61: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
-	19, // 62: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
-	22, // 63: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
-	24, // 64: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
-	26, // 65: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
-	42, // 66: hapax.v1.AdminService.Trace:input_type -> hapax.v1.TraceRequest
-	28, // 67: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
-	36, // 68: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
-	38, // 69: hapax.v1.AdminService.SettleNode:input_type -> hapax.v1.SettleNodeRequest
-	48, // 70: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
-	51, // 71: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
-	53, // 72: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
-	1,  // 73: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
-	3,  // 74: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
-	5,  // 75: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
-	7,  // 76: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
-	9,  // 77: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
-	11, // 78: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
-	13, // 79: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
-	15, // 80: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
-	18, // 81: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
-	20, // 82: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
-	23, // 83: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
-	25, // 84: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
-	27, // 85: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
-	43, // 86: hapax.v1.AdminService.Trace:output_type -> hapax.v1.TraceResponse
-	29, // 87: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
-	37, // 88: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
-	39, // 89: hapax.v1.AdminService.SettleNode:output_type -> hapax.v1.SettleNodeResponse
-	49, // 90: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
-	52, // 91: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
-	54, // 92: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
-	73, // [73:93] is the sub-list for method output_type
-	53, // [53:73] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	60, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
+	61, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
+	61, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
+	62, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
+	60, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
+	59, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
+	59, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
+	34, // 19: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
+	35, // 20: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
+	35, // 21: hapax.v1.GetStatusResponse.missing:type_name -> hapax.v1.Node
+	33, // 22: hapax.v1.GetStatusResponse.foreign:type_name -> hapax.v1.ForeignStatus
+	30, // 23: hapax.v1.GetStatusResponse.outage_budget:type_name -> hapax.v1.OutageBudget
+	31, // 24: hapax.v1.GetStatusResponse.forecasts:type_name -> hapax.v1.Forecast
+	32, // 25: hapax.v1.GetStatusResponse.alarms:type_name -> hapax.v1.Alarm
+	61, // 26: hapax.v1.Forecast.ends:type_name -> google.protobuf.Timestamp
+	61, // 27: hapax.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	61, // 28: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
+	63, // 29: hapax.v1.Node.seen:type_name -> google.protobuf.Duration
+	63, // 30: hapax.v1.Statement.ahead:type_name -> google.protobuf.Duration
+	36, // 31: hapax.v1.AdoptRequest.statement:type_name -> hapax.v1.Statement
+	43, // 32: hapax.v1.AdoptResponse.adoption:type_name -> hapax.v1.Adoption
+	44, // 33: hapax.v1.AdoptForeignResponse.raised:type_name -> hapax.v1.RaisedMark
+	36, // 34: hapax.v1.SettleNodeRequest.statement:type_name -> hapax.v1.Statement
+	43, // 35: hapax.v1.SettleNodeResponse.adoption:type_name -> hapax.v1.Adoption
+	34, // 36: hapax.v1.Adoption.fence:type_name -> hapax.v1.Fence
+	35, // 37: hapax.v1.Adoption.missing:type_name -> hapax.v1.Node
+	35, // 38: hapax.v1.Adoption.stated:type_name -> hapax.v1.Node
+	44, // 39: hapax.v1.Adoption.raised:type_name -> hapax.v1.RaisedMark
+	48, // 40: hapax.v1.TraceResponse.lines:type_name -> hapax.v1.TraceLine
+	47, // 41: hapax.v1.TraceResponse.ledger:type_name -> hapax.v1.TraceCoverage
+	47, // 42: hapax.v1.TraceResponse.history:type_name -> hapax.v1.TraceCoverage
+	61, // 43: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
+	61, // 44: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
+	49, // 45: hapax.v1.TraceLine.grants:type_name -> hapax.v1.TraceGrant
+	50, // 46: hapax.v1.TraceLine.issued:type_name -> hapax.v1.TraceHandout
+	64, // 47: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
+	61, // 48: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
+	61, // 49: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
+	61, // 50: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
+	61, // 51: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
+	53, // 52: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
+	53, // 53: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
+	65, // 54: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
+	0,  // 55: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
+	2,  // 56: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
+	4,  // 57: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
+	6,  // 58: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
+	8,  // 59: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
+	10, // 60: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
+	12, // 61: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
+	14, // 62: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
+	17, // 63: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
+	19, // 64: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
+	22, // 65: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
+	24, // 66: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
+	26, // 67: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
+	45, // 68: hapax.v1.AdminService.Trace:input_type -> hapax.v1.TraceRequest
+	28, // 69: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
+	37, // 70: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
+	41, // 71: hapax.v1.AdminService.SettleNode:input_type -> hapax.v1.SettleNodeRequest
+	39, // 72: hapax.v1.AdminService.AdoptForeign:input_type -> hapax.v1.AdoptForeignRequest
+	51, // 73: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
+	54, // 74: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
+	56, // 75: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
+	1,  // 76: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
+	3,  // 77: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
+	5,  // 78: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
+	7,  // 79: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
+	9,  // 80: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
+	11, // 81: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
+	13, // 82: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
+	15, // 83: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
+	18, // 84: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
+	20, // 85: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
+	23, // 86: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
+	25, // 87: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
+	27, // 88: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
+	46, // 89: hapax.v1.AdminService.Trace:output_type -> hapax.v1.TraceResponse
+	29, // 90: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
+	38, // 91: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
+	42, // 92: hapax.v1.AdminService.SettleNode:output_type -> hapax.v1.SettleNodeResponse
+	40, // 93: hapax.v1.AdminService.AdoptForeign:output_type -> hapax.v1.AdoptForeignResponse
+	52, // 94: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
+	55, // 95: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
+	57, // 96: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
+	76, // [76:97] is the sub-list for method output_type
+	55, // [55:76] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_admin_proto_init() }
@@ -3973,15 +4225,15 @@ func file_hapax_v1_admin_proto_init() {
 	}
 	file_hapax_v1_types_proto_init()
 	file_hapax_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
-	file_hapax_v1_admin_proto_msgTypes[45].OneofWrappers = []any{}
-	file_hapax_v1_admin_proto_msgTypes[51].OneofWrappers = []any{}
+	file_hapax_v1_admin_proto_msgTypes[48].OneofWrappers = []any{}
+	file_hapax_v1_admin_proto_msgTypes[54].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_admin_proto_rawDesc), len(file_hapax_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   55,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

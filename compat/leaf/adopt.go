@@ -7,48 +7,58 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/marks"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
 // Adopt is the way out where TableOptions.Witness refuses rows: it raises max_id of
-// every row to what the witness knows, and to margin above what it was at least, for
-// what Leaf's own nodes have issued; and then the rows may be used again. With dryRun
-// it tells only what it would do. Where nothing is refused and no row is behind, it
-// does nothing.
-func (t *Table) Adopt(ctx context.Context, margin int64, dryRun bool) ([]witness.Raised, error) {
+// the row with the key, or of every row if that is empty, to what the witness knows, and
+// to margin above what it was at least, for what Leaf's own nodes have issued; and then the
+// rows may be used again, by this handle, too. With dryRun it tells only what it would do.
+// Where nothing is refused and no row is behind, it does nothing.
+func (t *Table) Adopt(ctx context.Context, key string, margin int64, dryRun bool) (driver.Foreign, error) {
+	ours := func(line string) bool { return key == "" || line == witness.TagLine(key) }
 	known := t.marks.Lines()
-	wrong := len(t.marks.RefusedLines()) > 0
-	var all []witness.Raised
+	found := driver.Foreign{Why: marks.Why(t.marks, ours)}
+	wrong, there := len(found.Why) > 0, key == ""
+	var all []driver.Raised
 	var bad error
 	err := t.rows(ctx, "", func(r row) bool {
+		if !ours(witness.TagLine(r.tag)) {
+			return true
+		}
+		there = true
 		if err := r.check(); err != nil {
-			t.warn("bad_row", err.Error())
+			found.Skipped = append(found.Skipped, hapax.Message(err))
 			return true
 		}
 		mark := known[witness.TagLine(r.tag)]
 		wrong = wrong || r.maxID < mark
 		var to int64
 		if to, bad = marks.Raise(r.tag, r.maxID, mark, margin); to > r.maxID {
-			all = append(all, witness.Raised{Tag: r.tag, From: r.maxID, To: to})
+			all = append(all, driver.Raised{Tag: r.tag, From: r.maxID, To: to})
 		}
 		return bad == nil
 	})
-	if err = errors.Join(err, bad); err != nil || !wrong {
-		return nil, err
+	if err = errors.Join(err, bad); err == nil && !there {
+		err = fmt.Errorf("%w: leaf_alloc has no row %q", hapax.ErrTagNotFound, key)
 	}
-	if dryRun {
-		return all, nil
+	if err != nil || !wrong {
+		return driver.Foreign{}, err
+	}
+	if found.Raised = all; dryRun {
+		return found, nil
 	}
 	for _, r := range all {
 		if err := t.raise(ctx, r); err != nil {
-			return nil, err
+			return found, err
 		}
 	}
-	return all, t.marks.Readmit()
+	return found, t.marks.Readmit(ours)
 }
 
 // raise raises one row, unless it is higher already.
-func (t *Table) raise(ctx context.Context, r witness.Raised) error {
+func (t *Table) raise(ctx context.Context, r driver.Raised) error {
 	limited, cancel := t.db.Limit(ctx)
 	defer cancel()
 	_, err := t.db.SQL.ExecContext(limited, "UPDATE leaf_alloc SET max_id = GREATEST(max_id, ?)"+exactly, r.To, r.Tag, r.Tag)

@@ -2,138 +2,23 @@ package leaf
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
-	"io"
-	"strconv"
-	"strings"
+	"math"
 	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/moves"
 )
 
-// A Config is what leaf.properties says, in hapax's terms.
-type Config struct {
-	Name      string // leaf.name
-	Segment   bool   // whether the segment mode is on
-	Table     string // mysql://user@host:port/database
-	Password  Secret // of the table's account
-	Snowflake bool   // whether the snowflake mode is on
-	Tree      string // zk://host:port,…
-	Port      int    // leaf.snowflake.port
-}
-
-// A Secret is a text that formatting hides.
-type Secret = moves.Secret
-
-// TableURL returns the table's URL with the password.
-func (c Config) TableURL() string { return moves.JoinPassword(c.Table, c.Password) }
-
-// SetTable sets the table by a URL that may hold the password.
-func (c *Config) SetTable(rawURL string) (err error) {
-	c.Segment = true
-	c.Table, c.Password, err = moves.SplitPassword("table", rawURL)
-	return err
-}
-
-// ReadProperties reads leaf.properties, of the server or of the starter.
-func ReadProperties(r io.Reader) (Config, error) {
-	p, err := moves.Properties(r)
-	if err != nil {
-		return Config{}, err
-	}
-	get := func(names ...string) (name, value string) {
-		for _, name := range names {
-			if v := p[name]; v != "" {
-				return name, v
-			}
-		}
-		return names[0], ""
-	}
-	c := Config{}
-	_, c.Name = get("leaf.name")
-	_, segment := get("leaf.segment.enable")
-	_, snowflake := get("leaf.snowflake.enable")
-	if c.Segment, err = truth("leaf.segment.enable", segment); err != nil {
-		return c, err
-	}
-	if c.Snowflake, err = truth("leaf.snowflake.enable", snowflake); err != nil {
-		return c, err
-	}
-	if c.Segment {
-		field, jdbc := get("leaf.jdbc.url", "leaf.segment.url")
-		_, user := get("leaf.jdbc.username", "leaf.segment.username")
-		_, password := get("leaf.jdbc.password", "leaf.segment.password")
-		c.Password = Secret(password)
-		if c.Table, err = moves.DatabaseURL(field, jdbc, user); err != nil {
-			return c, err
-		}
-	}
-	if !c.Snowflake {
-		return c, nil
-	}
-	if c.Name == "" {
-		return c, &hapax.ValueError{Field: "leaf.name", Value: "", Allowed: "the service's name in the tree", Err: hapax.ErrInvalidArgument}
-	}
-	field, address := get("leaf.snowflake.zk.address", "leaf.snowflake.address")
-	c.Tree = "zk://" + strings.ReplaceAll(address, " ", "")
-	if _, err := parseTreeURL(c.Tree); err != nil || address == "" {
-		return c, &hapax.ValueError{Field: field, Value: address, Allowed: "host:port[,host:port…]", Err: hapax.ErrInvalidArgument}
-	}
-	field, port := get("leaf.snowflake.port", "leaf.snowflake.zk.port")
-	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || n == 0 {
-		return c, &hapax.ValueError{Field: field, Value: port, Allowed: "1 to 65535", Err: hapax.ErrInvalidArgument}
-	}
-	c.Port = int(n)
-	return c, nil
-}
-
-func truth(field, value string) (bool, error) {
-	switch strings.ToLower(value) {
-	case "true":
-		return true, nil
-	case "", "false":
-		return false, nil
-	}
-	return false, &hapax.ValueError{Field: field, Value: value, Allowed: "true or false", Err: hapax.ErrInvalidArgument}
-}
-
-// YAML returns the block of hapax's configuration that does the same, without the
-// password: it names the file that holds it, or tells where to put it if that is
-// empty.
-func (c Config) YAML(passwordFile string) string {
-	var b strings.Builder
-	b.WriteString("compat:\n  leaf:\n")
-	if c.Segment {
-		fmt.Fprintf(&b, "    table: %s\n", moves.Quote(c.Table))
-		switch {
-		case passwordFile != "":
-			fmt.Fprintf(&b, "    password_file: %s\n", moves.Quote(passwordFile))
-		case c.Password != "":
-			b.WriteString("    # The password is not shown: put it into the variable HAPAX_LEAF_PASSWORD, or\n    # into a file that password_file names.\n")
-		}
-	}
-	if c.Snowflake {
-		fmt.Fprintf(&b, "    tree: %s\n    name: %s\n    port: %d\n", moves.Quote(c.Tree), moves.Quote(c.Name), c.Port)
-	}
-	b.WriteString("    http: 127.0.0.1:8088\n    allow: []\n")
-	return b.String()
-}
-
-// NativeYAML returns the block that serves the same routes from native tags.
-func (c Config) NativeYAML() string {
-	return "compat:\n  leaf:\n    http: 127.0.0.1:8088\n    allow: []\n"
-}
-
 // A Move is what is to be done for one tag on its way to a native one.
 type Move = moves.Move
 
-// MoveOptions tune PlanMoves.
+// MoveOptions tune PlanMoves and ApplyMoves.
 type MoveOptions struct {
-	// Margin is how far above a row's max_id the native mark is set; default ten
-	// of the row's steps. A Leaf node issues below max_id only, so that any
-	// margin will do once all nodes have ended.
+	// Margin is how far above a row's max_id the native mark is set; default ten times
+	// the largest step that a Leaf node comes to, which is 1,000,000 or the row's.
 	Margin int64
 
 	// Watch is how long the table is watched for nodes that are alive; default
@@ -146,14 +31,39 @@ type MoveOptions struct {
 	// IgnoreLiving plans although nodes are alive.
 	IgnoreLiving bool
 
-	// Progress, if set, is called as the rows are compared with the native tags.
+	// Note, if set, is told what could not be looked at.
+	Note func(text string)
+
+	// Progress, if set, is called as the rows are compared with the native tags, or
+	// moved.
 	Progress func(done, total int)
+}
+
+const (
+	// closedMark is the max_id of a row that was moved. Leaf adds a step to it in SQL, and
+	// MySQL refuses a sum beyond 64 bits (error 1690), whatever sql_mode says.
+	closedMark = math.MaxInt64
+
+	// adaptedStep is the largest step that Leaf adapts to.
+	adaptedStep = 1_000_000
+)
+
+var closes = fmt.Sprintf("max_id is %d, which no Leaf can add to", int64(closedMark))
+
+// above returns the native mark of a row.
+func (r row) above(margin int64) (int64, error) {
+	return moves.Above(r.maxID, max(r.step, adaptedStep), margin)
+}
+
+// native returns the native tag of a row, with its mark.
+func (r row) native(mark int64) hapax.Tag {
+	return hapax.Tag{Name: r.tag, Start: mark, Step: r.step, Mark: mark}
 }
 
 // PlanMoves tells for each row which mark its native tag has and will have, and
 // writes nothing; without a table it only watches the tree. It fails with ErrStoreUnsafe while it sees nodes that are alive:
 // rows that move, sessions of other clients in the database, nodes of the tree
-// that report.
+// that report. A table without rows is refused.
 func PlanMoves(ctx context.Context, t *Table, target moves.Target, o MoveOptions) ([]Move, error) {
 	if o.Watch <= 0 {
 		o.Watch = 10 * time.Second
@@ -171,30 +81,141 @@ func PlanMoves(ctx context.Context, t *Table, target moves.Target, o MoveOptions
 		return nil, nil
 	}
 	var defs []hapax.Tag
-	var bad []Move
+	var others []Move
+	var closed []string
 	err := t.rows(ctx, "", func(r row) bool {
+		if r.maxID == closedMark {
+			closed = append(closed, r.tag)
+			return true
+		}
 		err := r.check()
 		mark := int64(0)
 		if err == nil {
-			mark, err = moves.Above(r.maxID, r.step, o.Margin)
+			mark, err = r.above(o.Margin)
 		}
 		if err != nil {
-			bad = append(bad, Move{Tag: hapax.Tag{Name: r.tag, Mark: r.maxID}, Reason: err})
+			others = append(others, Move{Tag: hapax.Tag{Name: r.tag, Mark: r.maxID}, Reason: err})
 			return true
 		}
-		defs = append(defs, hapax.Tag{Name: r.tag, Start: mark, Step: r.step, Mark: mark})
+		defs = append(defs, r.native(mark))
 		return true
 	})
 	if err != nil {
 		return nil, err
 	}
+	for _, tag := range closed {
+		m, err := moves.PlanClosed(ctx, target, tag, closes)
+		if err != nil {
+			return nil, err
+		}
+		others = append(others, m)
+	}
+	if len(defs)+len(others) == 0 {
+		return nil, fmt.Errorf("%w: leaf_alloc at %s has no rows: nothing is to be moved; is this the database that Leaf uses?", hapax.ErrInvalidArgument, t.db.Address)
+	}
 	all, err := moves.Plan(ctx, target, defs, o.Progress)
-	return append(all, bad...), err
+	for i := range all {
+		all[i].Closes = closes
+	}
+	return append(all, others...), err
 }
 
-// ApplyMoves creates the native tags or raises their marks. It can be repeated.
-func ApplyMoves(ctx context.Context, target moves.Target, all []Move, progress func(done, total int)) error {
-	return moves.Apply(ctx, target, all, progress)
+// ApplyMoves creates the native tags or raises their marks, and closes the rows: from then
+// on no Leaf, nor a hapax that runs beside it, is granted anything from them. A row is held
+// from before its mark is read until it is closed, so that a Leaf that is alive after
+// all cannot come in between. It can be repeated; Reopen is the way back.
+func ApplyMoves(ctx context.Context, t *Table, target moves.Target, all []Move, o MoveOptions) error {
+	return moves.Apply(ctx, all, func(ctx context.Context, m *Move) error {
+		if m.Closed {
+			return nil
+		}
+		return t.move(ctx, target, m, o.Margin)
+	}, o.Progress)
+}
+
+// move moves one row.
+func (t *Table) move(ctx context.Context, target moves.Target, m *Move, margin int64) error {
+	err := t.hold(ctx, m.Tag.Name, func(ctx context.Context, r row, set func(maxID int64) error) error {
+		if r.maxID == closedMark { // another command was faster, and has made the tag
+			return nil
+		}
+		if err := r.check(); err != nil {
+			return fmt.Errorf("%w: %w", hapax.ErrInvalidArgument, err)
+		}
+		mark, err := r.above(margin)
+		if err != nil {
+			return err
+		}
+		mark = max(mark, m.Tag.Mark)
+		m.Tag.Start, m.Tag.Mark = mark, mark
+		if err := moves.Create(ctx, target, m); err != nil {
+			return err
+		}
+		return set(closedMark)
+	})
+	m.Closed = err == nil
+	return err
+}
+
+// hold calls f with a row that nobody else can change until it is over, in a transaction.
+// set changes its max_id.
+func (t *Table) hold(ctx context.Context, tag string, f func(ctx context.Context, r row, set func(maxID int64) error) error) error {
+	limited, cancel := t.db.Limit(ctx)
+	defer cancel()
+	tx, err := t.db.SQL.BeginTx(limited, nil)
+	if err != nil {
+		return t.db.Fail(ctx, "leaf_alloc", err)
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after the commit
+	r := row{tag: tag}
+	err = tx.QueryRowContext(limited, "SELECT max_id, step FROM leaf_alloc"+exactly+" FOR UPDATE", tag, tag).Scan(&r.maxID, &r.step)
+	if errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("%w: row %q is gone from leaf_alloc", hapax.ErrInvalidArgument, tag)
+	}
+	if err != nil {
+		return t.db.Fail(ctx, "leaf_alloc", err)
+	}
+	err = f(limited, r, func(maxID int64) error {
+		_, err := tx.ExecContext(limited, "UPDATE leaf_alloc SET max_id = ?"+exactly, maxID, tag, tag)
+		return t.db.Fail(ctx, "leaf_alloc", err)
+	})
+	if err != nil {
+		return err
+	}
+	return t.db.Fail(ctx, "leaf_alloc", tx.Commit())
+}
+
+// PlanReopen tells for each row that a move closed which max_id it gets, and writes
+// nothing.
+func PlanReopen(ctx context.Context, t *Table, target moves.Target) ([]Move, error) {
+	var closed []string
+	if err := t.rows(ctx, "", func(r row) bool {
+		if r.maxID == closedMark {
+			closed = append(closed, r.tag)
+		}
+		return true
+	}); err != nil {
+		return nil, err
+	}
+	return moves.PlanReopen(ctx, target, closed, closes)
+}
+
+// Reopen gives the rows back to Leaf: it deletes each native tag, whose mark is above all
+// that was and can be issued natively, and sets the row to that. It can be repeated.
+func Reopen(ctx context.Context, t *Table, target moves.Target, all []Move, progress func(done, total int)) error {
+	return moves.Apply(ctx, all, func(ctx context.Context, m *Move) error {
+		return t.hold(ctx, m.Tag.Name, func(ctx context.Context, r row, set func(maxID int64) error) error {
+			if r.maxID != closedMark {
+				return nil
+			}
+			mark, err := moves.Withdraw(ctx, target, r.tag)
+			if err != nil {
+				return err
+			}
+			m.Before, m.After, m.Closed = mark, mark, false
+			return set(mark)
+		})
+	}, progress)
 }
 
 // signsOfLife watches the table, and the tree if there is one.
@@ -255,12 +276,15 @@ func signsOfLife(ctx context.Context, t *Table, o MoveOptions) ([]string, error)
 	if t == nil {
 		return signs, nil
 	}
-	others, err := t.db.Others(ctx)
+	others, unseen, err := t.db.Others(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if others > 0 {
 		signs = append(signs, fmt.Sprintf("%d other sessions in the database", others))
+	}
+	if unseen != "" && o.Note != nil {
+		o.Note(unseen)
 	}
 	return signs, nil
 }

@@ -2,7 +2,6 @@ package leaf_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -39,31 +38,14 @@ func testMoves(t *testing.T, server *testservers.Server) {
 		t.Errorf("with another session: %v; want ErrStoreUnsafe", err)
 	}
 	all := plan(leaf.MoveOptions{IgnoreLiving: true})
-	if len(all) != 3 || all[0].Before != 0 || all[0].After != 12001 || all[1].Before != 5000 || all[1].After != 5000 || !errors.Is(all[2].Reason, hapax.ErrStoreCorrupt) || strings.Contains(all[2].Reason.Error(), "margin") {
+	if len(all) != 3 || all[0].Before != 0 || all[0].After != 10_002_001 || all[1].Before != 5000 || all[1].After != 10_000_007 || !errors.Is(all[2].Reason, hapax.ErrStoreCorrupt) || strings.Contains(all[2].Reason.Error(), "margin") {
 		t.Fatalf("plan: %+v", all)
 	}
 	if _, err := native.Tag(t.Context(), "a"); !errors.Is(err, hapax.ErrTagNotFound) {
 		t.Errorf("a plan has written something: %v", err)
 	}
-	steps := 0
-	for range 2 { // safe to repeat
-		if err := leaf.ApplyMoves(t.Context(), native, all, func(int, int) { steps++ }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if steps != 6 {
-		t.Errorf("progress was told %d times; want 6", steps)
-	}
-	for _, m := range plan(leaf.MoveOptions{IgnoreLiving: true}) {
-		if m.Changes() {
-			t.Errorf("after the move there is something left to do: %+v", m)
-		}
-	}
-	if a, err := native.Allocate(t.Context(), "a", 1, ""); err != nil || a.Grant.Lo != 12001 || a.Tag.Step != 1000 {
-		t.Errorf("got %+v, error %v; want from 12001 with step 1000", a, err)
-	}
-	if again := plan(leaf.MoveOptions{IgnoreLiving: true, Margin: 50000}); again[0].After != 52001 || again[1].After != 50007 {
-		t.Errorf("with a margin: %+v", again)
+	if with := plan(leaf.MoveOptions{IgnoreLiving: true, Margin: 50000}); with[0].After != 52001 || with[1].After != 50007 {
+		t.Errorf("with a margin: %+v", with)
 	}
 
 	// A row that moves meanwhile is a sign of life.
@@ -80,104 +62,72 @@ func testMoves(t *testing.T, server *testservers.Server) {
 	if err := <-moved; err != nil {
 		t.Error(err)
 	}
-}
 
-func TestReadProperties(t *testing.T) {
-	for _, c := range []struct {
-		name, text, want, wrong string
-	}{
-		{
-			"server", `
-# comment
-leaf.name=com.sankuai.leaf.opensource.test
-leaf.segment.enable=true
-leaf.jdbc.url=jdbc:mysql://db.example:3307/leaf?useUnicode=true&characterEncoding=utf8
-leaf.jdbc.username = leaf
-leaf.jdbc.password=p\u0040ss word\=1
-leaf.snowflake.enable=true
-leaf.snowflake.zk.address=zk1:2181, zk2:2181
-leaf.snowflake.port=2182
-`, `compat:
-  leaf:
-    table: "mysql://leaf@db.example:3307/leaf"
-    # The password is not shown: put it into the variable HAPAX_LEAF_PASSWORD, or
-    # into a file that password_file names.
-    tree: "zk://zk1:2181,zk2:2181"
-    name: "com.sankuai.leaf.opensource.test"
-    port: 2182
-    http: 127.0.0.1:8088
-    allow: []
-`, "",
-		},
-		{
-			"starter", `
-leaf.name=demo
-leaf.segment.enable:true
-leaf.segment.url=jdbc:mysql://10.0.0.1/leaf?\
-    useSSL=true
-leaf.segment.username=leaf
-leaf.segment.password=
-leaf.snowflake.enable=true
-leaf.snowflake.address=10.0.0.2
-leaf.snowflake.port=2181
-`, `compat:
-  leaf:
-    table: "mysql://leaf@10.0.0.1:3306/leaf?tls=preferred"
-    tree: "zk://10.0.0.2"
-    name: "demo"
-    port: 2181
-    http: 127.0.0.1:8088
-    allow: []
-`, "",
-		},
-		{"neither", "leaf.name=x\nleaf.segment.enable=false\n", "compat:\n  leaf:\n    http: 127.0.0.1:8088\n    allow: []\n", ""},
-		{"no url", "leaf.segment.enable=true\n", "", "leaf.jdbc.url"},
-		{"two hosts", "leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://a:1,b:2/leaf\nleaf.jdbc.password=geheim\n", "", "leaf.jdbc.url"},
-		{"no truth", "leaf.segment.enable=yes\n", "", "leaf.segment.enable"},
-		{"no name", "leaf.snowflake.enable=true\nleaf.snowflake.zk.address=a:1\nleaf.snowflake.port=1\n", "", "leaf.name"},
-		{"bad port", "leaf.name=x\nleaf.snowflake.enable=true\nleaf.snowflake.zk.address=a:1\nleaf.snowflake.port=0\n", "", "leaf.snowflake.port"},
-		{"no address", "leaf.name=x\nleaf.snowflake.enable=true\nleaf.snowflake.port=1\n", "", "leaf.snowflake.zk.address"},
-		{"bad escape", "a=\\u12x4", "", "line 1"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			got, err := leaf.ReadProperties(strings.NewReader(c.text))
-			if c.wrong != "" {
-				if !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), c.wrong) || strings.Contains(err.Error(), "geheim") {
-					t.Errorf("error is %v; want ErrInvalidArgument that names %s", err, c.wrong)
-				}
-				return
-			}
-			if err != nil || got.YAML("") != c.want {
-				t.Errorf("got %s\nerror %v; want %s", got.YAML(""), err, c.want)
-			}
-		})
+	// What a Leaf takes between the plan and the move counts, too.
+	if a, err := table.Allocate(t.Context(), "a", 100_000_000, ""); err != nil || a.Grant.Hi != 100_002_002 {
+		t.Fatalf("got %+v, %v", a.Grant, err)
 	}
-}
-
-func TestPasswordOfTable(t *testing.T) {
-	c, err := leaf.ReadProperties(strings.NewReader("leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://h/d\nleaf.jdbc.username=leaf\nleaf.jdbc.password=p\\u0040ss word\\=1\n"))
-	if err != nil || c.TableURL() != "mysql://leaf:p%40ss%20word=1@h:3306/d" {
-		t.Errorf("the URL with the password is %s, error %v", c.TableURL(), err)
-	}
-	if text := fmt.Sprintf("%v %+v %#v", c, c, c); strings.Contains(text, "p@ss") || strings.Contains(text, "p%40ss") {
-		t.Errorf("printed: %s", text)
-	}
-	if text := c.YAML("/etc/leaf.password"); strings.Contains(text, "word=1") || !strings.Contains(text, `password_file: "/etc/leaf.password"`) {
-		t.Error(text)
-	}
-	var by leaf.Config
-	if err := by.SetTable("mysql://leaf:p%40ss%20word=1@h:3306/d"); err != nil || by.TableURL() != c.TableURL() || strings.Contains(by.Table, "40ss") {
-		t.Errorf("set by a URL: %v, %v", by, err)
-	}
-}
-
-func FuzzReadProperties(f *testing.F) {
-	f.Add("leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://h/d\n")
-	f.Add("a=\\u0041\\\n b\\:c : d\n!x\n")
-	f.Fuzz(func(_ *testing.T, text string) {
-		c, err := leaf.ReadProperties(strings.NewReader(text))
-		if err == nil {
-			_ = c.YAML("")
+	steps := 0
+	for range 2 { // safe to repeat
+		if err := leaf.ApplyMoves(t.Context(), table, native, all, leaf.MoveOptions{Progress: func(int, int) { steps++ }}); err != nil {
+			t.Fatal(err)
 		}
-	})
+	}
+	if steps != 6 || all[0].After != 110_002_002 || !all[0].Closed || all[2].Closed {
+		t.Errorf("progress was told %d times; want 6; %+v", steps, all)
+	}
+	for _, m := range plan(leaf.MoveOptions{IgnoreLiving: true}) {
+		if m.Changes() || m.Reason == nil && !m.Closed {
+			t.Errorf("after the move there is something left to do: %+v", m)
+		}
+	}
+	if a, err := native.Allocate(t.Context(), "a", 1, ""); err != nil || a.Grant.Lo != 110_002_002 || a.Tag.Step != 1000 {
+		t.Errorf("got %+v, error %v; want from 110002002 with step 1000", a, err)
+	}
+
+	// Neither Leaf's own statement nor a hapax beside it gets anything more, whatever
+	// sql_mode says.
+	for _, mode := range []string{"", "STRICT_ALL_TABLES"} {
+		db.SetMaxOpenConns(1)
+		db.Run(t, "SET SESSION sql_mode = '"+mode+"'")
+		for _, step := range []string{"step", "1"} {
+			if _, err := db.ExecContext(t.Context(), "UPDATE leaf_alloc SET max_id = max_id + "+step+" WHERE biz_tag = 'a'"); err == nil || !strings.Contains(err.Error(), "1690") {
+				t.Errorf("Leaf's statement, with sql_mode %q: %v; want error 1690", mode, err)
+			}
+		}
+	}
+	if a, err := table.Allocate(t.Context(), "a", 0, ""); !errors.Is(err, hapax.ErrLineExhausted) {
+		t.Errorf("beside it: %v, %v", a.Grant, err)
+	}
+	if tags, err := table.Tags(t.Context(), "", 10); err != nil || len(tags) != 0 {
+		t.Errorf("rows are left: %+v, %v", tags, err)
+	}
+
+	// The way back goes on above all that was issued natively.
+	back, err := leaf.PlanReopen(t.Context(), table, native)
+	if err != nil || len(back) != 2 || back[0].Before != 110_002_003 {
+		t.Fatalf("the way back: %+v, %v", back, err)
+	}
+	if _, err := native.DeleteTag(t.Context(), "a"); err != nil { // as if it was cut off
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := leaf.Reopen(t.Context(), table, native, back, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := db.Number(t, "SELECT max_id FROM leaf_alloc WHERE biz_tag = 'a'"); got != 110_002_003 {
+		t.Errorf("after the way back max_id is %d", got)
+	}
+	if a, err := native.Allocate(t.Context(), "a", 1, ""); err == nil {
+		t.Errorf("natively there is still %v", a.Grant)
+	}
+	again := plan(leaf.MoveOptions{IgnoreLiving: true})
+	if err := leaf.ApplyMoves(t.Context(), table, native, again, leaf.MoveOptions{}); err != nil || again[0].After < 110_002_003 || !again[0].Closed {
+		t.Errorf("a second move: %+v, %v", again, err)
+	}
+	db.Run(t, "DELETE FROM leaf_alloc")
+	if all, err := leaf.PlanMoves(t.Context(), table, native, leaf.MoveOptions{Watch: time.Millisecond, IgnoreLiving: true}); !errors.Is(err, hapax.ErrInvalidArgument) {
+		t.Errorf("of an empty table: %+v, %v", all, err)
+	}
 }

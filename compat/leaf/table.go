@@ -125,6 +125,8 @@ func (r row) check() error {
 		return fmt.Errorf("%w: row %q of leaf_alloc: biz_tag: %w", hapax.ErrStoreCorrupt, r.tag, err)
 	}
 	switch {
+	case r.maxID == closedMark:
+		return fmt.Errorf("%w: row %q of leaf_alloc was moved to native tags (hapax import leaf --apply), and --undo opens it again", hapax.ErrLineExhausted, r.tag)
 	case r.step < 1 || r.step > maxStep:
 		return bad("step", r.step, fmt.Sprintf("1 to %d", int64(maxStep)))
 	case r.maxID < 0 || r.maxID > hapax.MaxMark:
@@ -307,10 +309,11 @@ func (t *Table) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag,
 	}
 	var tags []hapax.Tag
 	err := t.rows(ctx, after, func(r row) bool {
-		if err := r.check(); err != nil {
-			t.warn("bad_row", err.Error())
-		} else {
+		switch err := r.check(); {
+		case err == nil:
 			tags = append(tags, r.asTag())
+		case r.maxID != closedMark:
+			t.warn("bad_row", err.Error())
 		}
 		return len(tags) < limit
 	})

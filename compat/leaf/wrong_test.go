@@ -94,7 +94,8 @@ func testWitness(t *testing.T, server *testservers.Server) {
 	process(refused)
 	process(func(table *leaf.Table) {
 		for _, dryRun := range []bool{true, false} {
-			raised, err := table.Adopt(t.Context(), 100, dryRun)
+			found, err := table.Adopt(t.Context(), "", 100, dryRun)
+			raised := found.Raised
 			other := witness.Raised{Tag: "other", From: raised[0].From, To: raised[0].From + 100}
 			if err != nil || len(raised) != 2 || raised[0] != other || raised[1] != (witness.Raised{Tag: "test", From: 5000, To: 5100}) {
 				t.Fatalf("dry run %v: raised %+v, error %v", dryRun, raised, err)
@@ -106,8 +107,8 @@ func testWitness(t *testing.T, server *testservers.Server) {
 		if a, err := table.Allocate(t.Context(), "test", 0, ""); err != nil || a.Grant.Lo != 5100 {
 			t.Errorf("after it was adopted: %v, %v", a.Grant, err)
 		}
-		if raised, err := table.Adopt(t.Context(), 100, false); err != nil || raised != nil {
-			t.Errorf("adopted once more: %+v, %v", raised, err)
+		if found, err := table.Adopt(t.Context(), "", 100, false); err != nil || found.Raised != nil {
+			t.Errorf("adopted once more: %+v, %v", found, err)
 		}
 	})
 	process(func(table *leaf.Table) { // what a refresh would notice

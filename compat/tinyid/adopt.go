@@ -8,52 +8,67 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/marks"
-	"github.com/hapax-id/hapax/store/witness"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // Adopt is the way out where Options.Witness refuses rows: it raises max_id
-// of every row to what the witness knows, and to margin above what it was at least,
-// for what TinyID's own servers have issued; and then the rows may be used
-// again. Each of them must answer. With dryRun it tells only what it would do. Where
-// nothing is refused and no row is behind, it does nothing.
-func (s *Store) Adopt(ctx context.Context, margin int64, dryRun bool) ([]witness.Raised, error) {
+// of the rows of a biz_type, or of every row if that is empty, to what the witness knows,
+// and to margin above what it was at least, for what TinyID's own servers have issued; and
+// then the rows may be used again, by this store, too. Each database must answer. With
+// dryRun it tells only what it would do. Where nothing is refused and no row is behind, it
+// does nothing.
+func (s *Store) Adopt(ctx context.Context, key string, margin int64, dryRun bool) (driver.Foreign, error) {
+	ours := func(line string) bool {
+		_, bizType, ok := cutLine(line)
+		return ok && (key == "" || bizType == key)
+	}
 	known := sorted(s.marks.Lines())
-	wrong := len(s.marks.RefusedLines()) > 0
+	found := driver.Foreign{Why: marks.Why(s.marks, ours)}
+	wrong := len(found.Why) > 0
 	rows, err := s.all(ctx)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
-	var all []witness.Raised
+	if key != "" {
+		if rows[key] == nil {
+			return found, fmt.Errorf("%w: tiny_id_info has no row %q", hapax.ErrTagNotFound, key)
+		}
+		rows = map[string][]placed{key: rows[key]}
+	}
+	var all []driver.Raised
 	var raise []placed
 	for _, bizType := range slices.Sorted(maps.Keys(rows)) {
 		for _, r := range rows[bizType] {
+			if r.fence != open {
+				continue
+			}
 			if err := r.check(); err != nil {
-				s.warn("bad_row", err.Error())
+				found.Skipped = append(found.Skipped, hapax.Message(err))
 				continue
 			}
 			last := known.of(&r.row) - 1
 			wrong = wrong || r.maxID < last
 			to, err := marks.Raise(bizType, r.maxID, last, margin)
 			if err != nil {
-				return nil, err
+				return found, err
 			}
 			if to > r.maxID {
-				all, raise = append(all, witness.Raised{Tag: bizType, From: r.maxID, To: to}), append(raise, r)
+				all, raise = append(all, driver.Raised{Tag: bizType, From: r.maxID, To: to}), append(raise, r)
 			}
 		}
 	}
 	if !wrong {
-		return nil, nil
+		return driver.Foreign{}, nil
 	}
-	if dryRun {
-		return all, nil
+	if found.Raised = all; dryRun {
+		return found, nil
 	}
 	for i, r := range raise {
 		if err := s.raise(ctx, r, all[i].To); err != nil {
-			return nil, err
+			return found, err
 		}
 	}
-	return all, s.marks.Readmit()
+	return found, s.marks.Readmit(ours)
 }
 
 // raise raises one row, unless it is higher already.

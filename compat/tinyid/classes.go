@@ -106,7 +106,7 @@ func (s *Store) compare(ctx context.Context, db *database) error {
 	}
 	for i := range rows {
 		r := &rows[i]
-		if r.check() != nil {
+		if r.check() != nil || strings.HasPrefix(r.bizType, movedPrefix) {
 			continue // it is refused when it is used
 		}
 		if mark := known.of(r); r.maxID+1 < mark {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -14,125 +13,10 @@ import (
 	"github.com/hapax-id/hapax/internal/moves"
 )
 
-// A Config is what TinyID's properties say, in hapax's terms: of the server the
-// databases, of the client the servers.
-type Config struct {
-	Databases []string // mysql://user@host:port/database
-	Passwords []Secret // of their accounts
-	Servers   []string // tinyid.server, of a client
-	Token     Secret   // tinyid.token, of a client
-}
-
-// A Secret is a text that formatting hides.
-type Secret = moves.Secret
-
-// URLs returns the databases' URLs with the passwords.
-func (c Config) URLs() []string {
-	var all []string
-	for i, at := range c.Databases {
-		all = append(all, moves.JoinPassword(at, c.Passwords[i]))
-	}
-	return all
-}
-
-// AddDatabase adds a database by a URL that may hold the password.
-func (c *Config) AddDatabase(rawURL string) error {
-	at, password, err := moves.SplitPassword("database", rawURL)
-	c.Databases, c.Passwords = append(c.Databases, at), append(c.Passwords, password)
-	return err
-}
-
-// PasswordLines returns the text of a file for password_file: a line for each
-// database. It is empty where none has a password.
-func (c Config) PasswordLines() string {
-	lines, found := "", false
-	for _, p := range c.Passwords {
-		found = found || p != ""
-		lines += string(p) + "\n"
-	}
-	if !found {
-		return ""
-	}
-	return lines
-}
-
-// ReadProperties reads application.properties of the server or
-// tinyid_client.properties.
-func ReadProperties(r io.Reader) (Config, error) {
-	p, err := moves.Properties(r)
-	if err != nil {
-		return Config{}, err
-	}
-	c := Config{Servers: list(p["tinyid.server"]), Token: Secret(p["tinyid.token"])}
-	const names = "datasource.tinyid.names"
-	for _, name := range list(p[names]) {
-		at := "datasource.tinyid." + name
-		url, err := moves.DatabaseURL(at+".url", p[at+".url"], p[at+".username"])
-		if err != nil {
-			return c, err
-		}
-		c.Databases, c.Passwords = append(c.Databases, url), append(c.Passwords, Secret(p[at+".password"]))
-	}
-	if len(c.Databases) == 0 && len(c.Servers) == 0 {
-		return c, &hapax.ValueError{Field: names, Value: p[names], Allowed: "the databases' names, such as primary,secondary, or tinyid.server in a client's file", Err: hapax.ErrInvalidArgument}
-	}
-	return c, nil
-}
-
-func list(s string) []string {
-	var all []string
-	for part := range strings.SplitSeq(s, ",") {
-		if part = strings.TrimSpace(part); part != "" {
-			all = append(all, part)
-		}
-	}
-	return all
-}
-
-// YAML returns the block of hapax's configuration that does the same, without the
-// passwords: it names the file that holds them, or tells where to put them if that is
-// empty.
-func (c Config) YAML(passwordFile string) string {
-	var b strings.Builder
-	b.WriteString("compat:\n  tinyid:\n    databases:\n")
-	for _, url := range c.Databases {
-		fmt.Fprintf(&b, "      - %s\n", moves.Quote(url))
-	}
-	switch {
-	case passwordFile != "":
-		fmt.Fprintf(&b, "    password_file: %s\n", moves.Quote(passwordFile))
-	case c.PasswordLines() != "":
-		b.WriteString("    # The passwords are not shown: put them into a file that password_file names, a line\n    # for each database; or one for all into the variable HAPAX_TINYID_PASSWORD.\n")
-	}
-	b.WriteString("    http: 127.0.0.1:9999\n")
-	return b.String()
-}
-
-// NativeYAML returns the block that serves the same routes from native tags, with the
-// hashes of the tokens in tiny_id_token.
-func NativeYAML(ctx context.Context, s *Store) (string, error) {
-	hashes, err := s.tokenHashes(ctx)
-	if err != nil {
-		return "", err
-	}
-	if len(hashes) == 0 {
-		return "", fmt.Errorf("%w: tiny_id_token has no tokens: nobody could call", hapax.ErrInvalidArgument)
-	}
-	var b strings.Builder
-	b.WriteString("compat:\n  tinyid:\n    http: 127.0.0.1:9999\n    tokens:\n")
-	for _, bizType := range slices.Sorted(maps.Keys(hashes)) {
-		fmt.Fprintf(&b, "      %s:\n", moves.Quote(bizType))
-		for _, h := range slices.Sorted(maps.Keys(hashes[bizType])) {
-			fmt.Fprintf(&b, "        - %q\n", h)
-		}
-	}
-	return b.String(), nil
-}
-
 // A Move is what is to be done for one biz_type on its way to a native tag.
 type Move = moves.Move
 
-// MoveOptions tune PlanMoves.
+// MoveOptions tune PlanMoves and ApplyMoves.
 type MoveOptions struct {
 	// Margin is how far above a row's max_id the native mark is set; default ten
 	// of the row's steps. TinyID and its clients issue up to max_id only, so that
@@ -146,7 +30,11 @@ type MoveOptions struct {
 	// IgnoreLiving plans although servers are alive.
 	IgnoreLiving bool
 
-	// Progress, if set, is called as the rows are compared with the native tags.
+	// Note, if set, is told what could not be looked at.
+	Note func(text string)
+
+	// Progress, if set, is called as the rows are compared with the native tags, or
+	// moved.
 	Progress func(done, total int)
 }
 
@@ -156,7 +44,8 @@ type MoveOptions struct {
 // clients in the databases.
 //
 // A biz_type of one database keeps delta and remainder. One of several databases
-// becomes one tag that issues every number, above the marks of all.
+// becomes one tag that issues every number, above the marks of all. Tables without rows
+// are refused.
 func PlanMoves(ctx context.Context, s *Store, target moves.Target, o MoveOptions) ([]Move, error) {
 	if o.Watch <= 0 {
 		o.Watch = 10 * time.Second
@@ -175,7 +64,7 @@ func PlanMoves(ctx context.Context, s *Store, target moves.Target, o MoveOptions
 		if rows, err = s.all(ctx); err != nil {
 			return nil, err
 		}
-		signs, err := s.signs(ctx, before, rows)
+		signs, err := s.signs(ctx, before, rows, o.Note)
 		if err == nil {
 			err = moves.Alive(signs)
 		}
@@ -183,43 +72,97 @@ func PlanMoves(ctx context.Context, s *Store, target moves.Target, o MoveOptions
 			return nil, err
 		}
 	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("%w: tiny_id_info has no rows: nothing is to be moved; are these the databases that TinyID uses?", hapax.ErrInvalidArgument)
+	}
 	var defs []hapax.Tag
-	var bad []Move
+	var others []Move
 	for _, bizType := range slices.Sorted(maps.Keys(rows)) {
+		if closed(rows[bizType]) {
+			m, err := moves.PlanClosed(ctx, target, bizType, closes(rows[bizType]))
+			if err != nil {
+				return nil, err
+			}
+			others = append(others, m)
+			continue
+		}
 		def, err := merge(rows[bizType], len(s.dbs), o.Margin)
 		if err != nil {
-			bad = append(bad, Move{Tag: hapax.Tag{Name: bizType}, Reason: err})
+			others = append(others, Move{Tag: hapax.Tag{Name: bizType}, Reason: err})
 			continue
 		}
 		defs = append(defs, def)
 	}
 	all, err := moves.Plan(ctx, target, defs, o.Progress)
-	return append(all, bad...), err
+	for i := range all {
+		all[i].Closes = closes(rows[all[i].Tag.Name])
+	}
+	return append(all, others...), err
 }
 
-// ApplyMoves creates the native tags or raises their marks. It can be repeated.
-func ApplyMoves(ctx context.Context, target moves.Target, all []Move, progress func(done, total int)) error {
-	return moves.Apply(ctx, target, all, progress)
+// ApplyMoves closes the rows, so that no TinyID server, nor a hapax that runs beside them,
+// is granted anything from them any more, and then creates the native tags, or raises their
+// marks, above what the rows have come to. It can be repeated; Reopen is the way back.
+func ApplyMoves(ctx context.Context, s *Store, target moves.Target, all []Move, o MoveOptions) error {
+	return moves.Apply(ctx, all, func(ctx context.Context, m *Move) error {
+		if m.Closed {
+			return nil
+		}
+		if err := s.closeRows(ctx, m.Tag.Name); err != nil {
+			return err
+		}
+		rows, err := s.all(ctx) // nothing moves them now
+		if err != nil {
+			return err
+		}
+		def, err := merge(rows[m.Tag.Name], len(s.dbs), o.Margin)
+		if err == nil {
+			def, err = def.WithDefaults()
+		}
+		if err != nil {
+			return fmt.Errorf("%w: its rows are closed already; correct them and repeat, or open them with --undo", err)
+		}
+		def.Mark = max(def.Mark, m.Tag.Mark)
+		def.Start = def.Mark
+		m.Tag = def
+		if err := moves.Create(ctx, target, m); err != nil {
+			return err
+		}
+		m.Closed, m.Closes = true, closes(rows[m.Tag.Name])
+		return nil
+	}, o.Progress)
 }
 
 // placed is a row, and the database that it is in.
 type placed struct {
 	row
-	db int
+	db    int
+	fence fence // by which it is closed
 }
 
-// all reads all rows of all databases, by biz_type.
+// all reads all rows of all databases, by the biz_type that they have or had before they
+// were closed.
 func (s *Store) all(ctx context.Context) (map[string][]placed, error) {
 	found := map[string][]placed{}
 	for i, db := range s.dbs {
 		limited, cancel := db.Limit(ctx)
 		rows, err := db.rows(limited)
+		triggered := map[int64]bool{}
+		if err == nil {
+			triggered, err = db.triggered(limited)
+		}
 		cancel()
 		if err != nil {
 			return nil, db.Fail(ctx, "tiny_id_info", err)
 		}
 		for _, r := range rows {
-			found[r.bizType] = append(found[r.bizType], placed{r, i})
+			p := placed{r, i, open}
+			if name, ok := strings.CutPrefix(r.bizType, movedPrefix); ok {
+				p.bizType, p.fence = name, renamed
+			} else if triggered[r.id] {
+				p.fence = trigger
+			}
+			found[p.bizType] = append(found[p.bizType], p)
 		}
 	}
 	return found, nil
@@ -244,7 +187,7 @@ func (db *database) rows(ctx context.Context) ([]row, error) {
 }
 
 // signs tells what has moved between two looks at the rows, and who else is there.
-func (s *Store) signs(ctx context.Context, before, after map[string][]placed) ([]string, error) {
+func (s *Store) signs(ctx context.Context, before, after map[string][]placed, note func(string)) ([]string, error) {
 	var signs []string
 	for bizType, rows := range after {
 		for _, now := range rows {
@@ -256,9 +199,12 @@ func (s *Store) signs(ctx context.Context, before, after map[string][]placed) ([
 		}
 	}
 	for _, db := range s.dbs {
-		others, err := db.Others(ctx)
+		others, unseen, err := db.Others(ctx)
 		if err != nil {
 			return nil, err
+		}
+		if unseen != "" && note != nil {
+			note(unseen)
 		}
 		if others > 0 {
 			signs = append(signs, fmt.Sprintf("%d other sessions in the database at %s", others, db.Address))

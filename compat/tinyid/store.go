@@ -369,6 +369,9 @@ func (s *Store) try(ctx context.Context, i int, tag string, n int64) (a hapax.Al
 	next := old + width
 	res, err := db.SQL.ExecContext(ctx, "UPDATE tiny_id_info SET max_id = ?, update_time = NOW(), version = version + 1"+
 		" WHERE id = ? AND max_id = ? AND version = ? AND biz_type = ?", next, r.id, r.maxID, r.versionNo, tag)
+	if mysqldb.Signalled(err) {
+		return a, false, fmt.Errorf("%w: row %q of tiny_id_info: %w", hapax.ErrLineExhausted, tag, err)
+	}
 	if err != nil {
 		return a, false, err
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/hapax-id/hapax/compat/internal/testdb"
 	"github.com/hapax-id/hapax/compat/tinyid"
 	"github.com/hapax-id/hapax/internal/testservers"
-	"github.com/hapax-id/hapax/store/memstore"
 )
 
 func open(t testing.TB, opts tinyid.Options, urls ...string) *tinyid.Store {
@@ -58,6 +57,7 @@ func TestStore(t *testing.T) {
 		"row elsewhere": testRowElsewhere,
 		"tokens":        testTokens,
 		"moves":         testMoves,
+		"trigger":       testMoveByTrigger,
 
 		"witness":                  testWitness,
 		"witness of busy database": testWitnessBusy,
@@ -391,64 +391,4 @@ func testTokens(t *testing.T, server *testservers.Server) {
 		t.Errorf("without the table: %v", err)
 	}
 	check("new", "a", true) // what was known last stays
-}
-
-func testMoves(t *testing.T, server *testservers.Server) {
-	a := database(t, server, "'one', 500, 10, 2, 0", "'two', 1000, 10, 2, 0", "'same', 0, 10, 2, 0")
-	b := database(t, server, "'two', 7000, 10, 2, 1", "'same', 0, 10, 2, 0")
-	both, single := open(t, tinyid.Options{}, a.URL, b.URL), open(t, tinyid.Options{}, a.URL)
-	native := memstore.New()
-	all, err := tinyid.PlanMoves(t.Context(), both, native, tinyid.MoveOptions{IgnoreLiving: true})
-	if err != nil || len(all) != 3 || all[0].Tag.Name != "two" || all[0].After != 7101 || all[0].Tag.Delta != 1 || all[1].Reason == nil || all[2].Reason == nil {
-		t.Fatalf("plan: %+v, error %v", all, err)
-	}
-	for range 2 {
-		if err := tinyid.ApplyMoves(t.Context(), native, all, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if g, err := native.Allocate(t.Context(), "two", 1, ""); err != nil || g.Grant.Lo != 7101 {
-		t.Errorf("got %v, error %v", g.Grant, err)
-	}
-	all, err = tinyid.PlanMoves(t.Context(), single, native, tinyid.MoveOptions{IgnoreLiving: true, Margin: 1})
-	if err != nil || len(all) != 3 || all[0].Tag.Name != "one" || all[0].After != 502 || all[0].Tag.Delta != 2 || !errors.Is(all[2].Reason, hapax.ErrKindMismatch) {
-		t.Errorf("of one database: %+v, error %v; want delta and remainder kept, and the tag that is there refused", all, err)
-	}
-	if _, err := tinyid.PlanMoves(t.Context(), single, native, tinyid.MoveOptions{Watch: time.Millisecond}); !errors.Is(err, hapax.ErrStoreUnsafe) {
-		t.Errorf("with another session: %v; want ErrStoreUnsafe", err)
-	}
-}
-
-func TestReadProperties(t *testing.T) {
-	c, err := tinyid.ReadProperties(strings.NewReader(`
-server.port=9999
-datasource.tinyid.names=primary,secondary
-datasource.tinyid.primary.url=jdbc:mysql://127.0.0.1:3306/db1?autoReconnect=true&useUnicode=true
-datasource.tinyid.primary.username=root
-datasource.tinyid.primary.password=123456
-datasource.tinyid.secondary.url=jdbc:mysql://localhost/db2
-datasource.tinyid.secondary.username=root
-datasource.tinyid.secondary.password=
-`))
-	const want = `compat:
-  tinyid:
-    databases:
-      - "mysql://root@127.0.0.1:3306/db1"
-      - "mysql://root@localhost:3306/db2"
-    # The passwords are not shown: put them into a file that password_file names, a line
-    # for each database; or one for all into the variable HAPAX_TINYID_PASSWORD.
-    http: 127.0.0.1:9999
-`
-	if err != nil || c.YAML("") != want || c.PasswordLines() != "123456\n\n" || c.URLs()[0] != "mysql://root:123456@127.0.0.1:3306/db1" {
-		t.Errorf("got %s\nerror %v; want %s", c.YAML(""), err, want)
-	}
-	c, err = tinyid.ReadProperties(strings.NewReader("tinyid.server=localhost:9999/gongyi,localhost2:9999\ntinyid.token=0f673adf\n"))
-	if err != nil || len(c.Servers) != 2 || c.Token != "0f673adf" || strings.Contains(fmt.Sprintf("%v %+v %#v", c, c, c), "0f673adf") {
-		t.Errorf("of a client: %+v, error %v", c, err)
-	}
-	for _, text := range []string{"", "datasource.tinyid.names=a\n", "datasource.tinyid.names=a\ndatasource.tinyid.a.url=jdbc:oracle:thin\n"} {
-		if _, err := tinyid.ReadProperties(strings.NewReader(text)); !errors.Is(err, hapax.ErrInvalidArgument) {
-			t.Errorf("%q: %v; want ErrInvalidArgument", text, err)
-		}
-	}
 }

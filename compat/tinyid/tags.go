@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/hapax-id/hapax"
 )
@@ -34,7 +35,7 @@ func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag,
 		}
 		for i := range rows {
 			r := &rows[i]
-			if _, ok := found[r.bizType]; ok || r.bizType <= after {
+			if _, ok := found[r.bizType]; ok || r.bizType <= after || strings.HasPrefix(r.bizType, movedPrefix) {
 				continue
 			}
 			if err := r.check(); err != nil {

@@ -63,12 +63,19 @@ func testWitness(t *testing.T, server *testservers.Server) {
 	even.Run(t, "UPDATE tiny_id_info SET max_id = 5000 WHERE biz_type = 'test'") // TinyID went on
 	process(refused, even.URL, odd.URL)
 	process(func(s *tinyid.Store) {
-		raised, err := s.Adopt(t.Context(), 50, true)
-		if err != nil || len(raised) != 4 {
-			t.Fatalf("would raise %+v, error %v", raised, err)
+		found, err := s.Adopt(t.Context(), "", 50, true)
+		if err != nil || len(found.Raised) != 4 {
+			t.Fatalf("would raise %+v, error %v", found, err)
+		}
+		if one, err := s.Adopt(t.Context(), "test", 50, true); err != nil || len(one.Raised) != 2 || len(one.Why) != 1 {
+			t.Errorf("of one biz_type it would raise %+v, error %v", one, err)
+		}
+		if none, err := s.Adopt(t.Context(), "other", 50, false); err != nil || len(none.Raised) != 0 {
+			t.Errorf("of another one it has raised %+v, error %v", none, err)
 		}
 		refused(s)
-		if raised, err = s.Adopt(t.Context(), 50, false); err != nil || len(raised) != 4 || raised[2] != (witness.Raised{Tag: "test", From: 5000, To: 5050}) || raised[3] != (witness.Raised{Tag: "test", From: 10, To: 60}) {
+		found, err = s.Adopt(t.Context(), "", 50, false)
+		if raised := found.Raised; err != nil || len(raised) != 4 || raised[2] != (witness.Raised{Tag: "test", From: 5000, To: 5050}) || raised[3] != (witness.Raised{Tag: "test", From: 10, To: 60}) {
 			t.Errorf("raised %+v, error %v", raised, err)
 		}
 		allocate(5051)(s)

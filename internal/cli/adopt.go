@@ -21,7 +21,7 @@ import (
 
 func adoptCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "adopt",
+		Use:   "adopt [KEY]",
 		Short: "Accept a store that went back, was replaced, copied or moved",
 		Long: `The nodes of a store that went back heal it by themselves, once every node that may
 know what was used has said so. Adopt decides what they cannot: the store is
@@ -40,24 +40,29 @@ data directory whose server is stopped. Run it once, at any node. An embedded st
 that was copied or moved is raised by the margins, which must exceed what the original
 granted since; never use that original again.
 
-With --foreign ` + strings.Join(server.Owners(), " or --foreign ") + ` it raises the rows of that system's table: above
-what this node's witness knows, and by the margin for what the system's own nodes
-have issued.`,
+With --foreign ` + strings.Join(server.Owners(), " or --foreign ") + ` it raises the row KEY of that system's table, or all
+rows: above what this node's witness knows, and by the margin for what the system's own
+nodes have issued. The server need not be stopped for that.`,
 		Example: `  hapax adopt --server http://127.0.0.1:8080 --dry-run
   hapax adopt --data /var/lib/hapax --witness-file /mnt/other/witness --yes
-  hapax adopt --data /var/lib/hapax --margin 50000000`,
-		Args: arguments(0, 0),
+  hapax adopt --data /var/lib/hapax --margin 50000000
+  hapax adopt --foreign leaf orders --data /var/lib/hapax`,
+		Args: arguments(0, 1),
 	}
 	d := addDeclaration(cmd)
 	flags := cmd.Flags()
 	flags.Int64Var(&d.margin.Numbers, "margin", 1_000_000, "how many numbers to skip in every tag of an embedded store that was copied or moved")
 	flags.DurationVar(&d.margin.Time, "time-margin", 10*time.Minute, "how much time to skip on every worker ID of such a store")
 	foreign := flags.String("foreign", "", strings.Join(server.Owners(), " or ")+": adopt its table instead, of which this node's witness refuses rows")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), declareTimeout)
 		defer cancel()
+		key, err := keyOfForeign(*foreign, args)
+		if err != nil {
+			return err
+		}
 		if *foreign != "" {
-			return adoptForeign(ctx, cmd, d.settings, *foreign, d.margin.Numbers, d.dryRun, d.yes, *d.asJSON)
+			return d.adoptForeign(ctx, cmd, *foreign, key)
 		}
 		return d.run(ctx, cmd, "")
 	}

@@ -50,10 +50,10 @@ func importOf(i *mount.Import) *cobra.Command {
 		}
 		read, err := i.Read(cmd.Context(), func(path string) (io.ReadCloser, error) { return openImport(cmd, path) }, args)
 		if err != nil {
-			return err
+			return missingIsUsage(err)
 		}
 		if m, ok := read.(mount.Movable); ok {
-			return move.run(cmd, m)
+			return move.run(cmd, args, m)
 		}
 		_, err = io.WriteString(cmd.OutOrStdout(), read.YAML(""))
 		return err
@@ -62,9 +62,9 @@ func importOf(i *mount.Import) *cobra.Command {
 }
 
 // run prints the block of configuration, or moves.
-func (f *moveFlags) run(cmd *cobra.Command, m mount.Movable) error {
-	if f.dryRun || f.apply {
-		return f.with(cmd, func(ctx context.Context, t target) error { return f.move(ctx, cmd, m, t) })
+func (f *moveFlags) run(cmd *cobra.Command, args []string, m mount.Movable) error {
+	if f.dryRun || f.apply || f.undo {
+		return f.with(cmd, func(ctx context.Context, t target) error { return f.move(ctx, cmd, args, m, t) })
 	}
 	var text string
 	var err error
@@ -89,7 +89,7 @@ func openImport(cmd *cobra.Command, path string) (io.ReadCloser, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, missingIsUsage(err)
+		return nil, err
 	}
 	return f, nil
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/audit"
@@ -21,9 +23,13 @@ import (
 const moveHelp = `
 With --dry-run it shows what a move to native tags would do, and with --apply it does
 it: each row becomes a segment tag whose mark lies above every number that the old
-system can still issue, by ten of the row's steps or --margin. Marks only grow, so
-that it can be repeated. Both watch the tables for --watch, and refuse while they see
-old nodes issuing. The block of configuration to go on with is that of --native.
+system can have issued, by a margin of ten of the largest steps that it takes, or
+--margin; and the row is closed, so that an old node that is started again gets an
+error and issues nothing. --undo is the way back: it deletes the native tags, and opens
+the rows again above all that was issued natively; --apply prints that command. All of
+them can be repeated. They watch the tables for --watch, and refuse while they see old
+nodes issuing, and tables without rows. The block of configuration to go on with is
+that of --native.
 
 Passwords are not printed. A server takes one from the file that password_file names,
 which --write-password writes, or from the variable $%s, from which this
@@ -32,22 +38,24 @@ command takes it, too, where neither FILE nor URL has one.
 
 // moveFlags are what the moves of tables have in common.
 type moveFlags struct {
-	dryRun, apply, native, ignore bool
-	margin                        int64
-	watch                         time.Duration
-	writePassword                 string
-	asJSON                        *bool
-	where                         *targetFlags
+	dryRun, apply, undo, native, ignore bool
+
+	margin        int64
+	watch         time.Duration
+	writePassword string
+	asJSON        *bool
+	where         *targetFlags
 }
 
 func addMove(cmd *cobra.Command) *moveFlags {
 	f := &moveFlags{}
 	flags := cmd.Flags()
-	flags.BoolVar(&f.dryRun, "dry-run", false, "show each tag's mark before and after a move to native tags")
-	flags.BoolVar(&f.apply, "apply", false, "move: create the native tags, or raise their marks")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "only show each tag's mark before and after a move to native tags, and how its row is closed; with --undo the way back")
+	flags.BoolVar(&f.apply, "apply", false, "move: create the native tags, or raise their marks, and close the old rows")
+	flags.BoolVar(&f.undo, "undo", false, "move back: delete the native tags, and open the old rows above them")
 	flags.BoolVar(&f.native, "native", false, "print the configuration that goes on with native tags")
 	flags.BoolVar(&f.ignore, "ignore-living", false, "go on although old nodes are seen; choose a margin above all that they can issue meanwhile")
-	flags.Int64Var(&f.margin, "margin", 0, "how far above a row's max_id the native mark is set (default ten of its steps)")
+	flags.Int64Var(&f.margin, "margin", 0, "how far above a row's max_id the native mark is set (default ten of the largest steps that the old system takes)")
 	flags.DurationVar(&f.watch, "watch", 10*time.Second, "how long the tables are watched for old nodes")
 	flags.StringVar(&f.writePassword, "write-password", "", "file to write the passwords to, readable by its owner only, for password_file")
 	f.asJSON = jsonFlag(cmd)
@@ -58,14 +66,14 @@ func addMove(cmd *cobra.Command) *moveFlags {
 // check refuses flags that exclude each other.
 func (f *moveFlags) check() error {
 	n := 0
-	for _, given := range []bool{f.dryRun, f.apply, f.native} {
+	for _, given := range []bool{f.apply, f.undo, f.native} {
 		if given {
 			n++
 		}
 	}
 	switch {
-	case n > 1:
-		return usagef("--dry-run, --apply and --native exclude each other")
+	case n > 1, f.native && f.dryRun:
+		return usagef("--apply, --undo and --native exclude each other, and --dry-run is not for --native")
 	case f.margin < 0:
 		return &hapax.ValueError{Field: "--margin", Value: f.margin, Allowed: "0 or more", Err: hapax.ErrInvalidArgument}
 	case f.watch <= 0:
@@ -119,14 +127,15 @@ type moveJSON struct {
 	After     hapax.ID `json:"after,omitzero"`
 	Delta     int64    `json:"delta,omitempty"` // 0: 1
 	Remainder int64    `json:"remainder,omitempty"`
-	Above     string   `json:"above,omitempty"` // the time that a worker ID goes on above
+	Closes    string   `json:"closes,omitempty"` // how the row is closed
+	Above     string   `json:"above,omitempty"`  // the time that a worker ID goes on above
 	Problem   string   `json:"problem,omitempty"`
 }
 
 var moveHeader = []string{"TAG", "MARK BEFORE", "MARK AFTER", "NOTE"}
 
-// printMoves shows moves of tags, and returns how many cannot be made.
-func printMoves(out *output, all []moves.Move) (impossible int, err error) {
+// printMoves shows moves of tags, or the way back, and returns how many cannot be made.
+func printMoves(out *output, all []moves.Move, undo bool) (impossible int, err error) {
 	for _, m := range all {
 		j := moveJSON{Tag: m.Tag.Name, Before: hapax.ID(m.Before), After: hapax.ID(m.After)}
 		if m.Tag.Delta > 1 {
@@ -138,10 +147,18 @@ func printMoves(out *output, all []moves.Move) (impossible int, err error) {
 			impossible++
 			j.Problem = m.Reason.Error()
 			note = errorLine(m.Reason)
+		case undo:
+			note = "row opened above it"
 		case !m.Changes():
 			note = "nothing to do"
 		case m.Before == 0:
 			note = "new"
+		default:
+			note = "raised"
+		}
+		if m.Reason == nil && !undo {
+			j.Closes = m.Closes
+			note += "; row closed: " + m.Closes
 		}
 		if j.Delta > 0 && m.Reason == nil {
 			note += fmt.Sprintf(" (delta %d, remainder %d)", j.Delta, j.Remainder)
@@ -160,10 +177,19 @@ func mark(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// closing tells what was done.
-func (f *moveFlags) closing(cmd *cobra.Command, impossible int) error {
-	if f.dryRun {
-		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: nothing was changed; --apply does it")
+// closing tells what was done, and of the way back.
+func (f *moveFlags) closing(cmd *cobra.Command, args []string, all mount.Moves, impossible int) error {
+	errs := cmd.ErrOrStderr()
+	for _, note := range all.Notes {
+		fmt.Fprintln(errs, "hapax: note:", note)
+	}
+	switch {
+	case f.dryRun:
+		fmt.Fprintln(errs, "hapax: nothing was changed; without --dry-run,", f.verb(), "does it")
+	case f.apply && len(all.Tags) > impossible:
+		fmt.Fprintln(errs, "hapax: the rows are closed; the way back, which takes what was issued natively into account:", f.wayBack(cmd, args))
+	case f.undo && len(all.Tags) == 0:
+		fmt.Fprintln(errs, "hapax: no row is closed; nothing was changed")
 	}
 	if impossible > 0 {
 		return fmt.Errorf("%d of the rows cannot be moved, for the reasons given; correct them and repeat", impossible)
@@ -171,17 +197,55 @@ func (f *moveFlags) closing(cmd *cobra.Command, impossible int) error {
 	return nil
 }
 
-// move moves tags and worker IDs, and shows them.
-func (f *moveFlags) move(ctx context.Context, cmd *cobra.Command, m mount.Movable, t target) error {
+func (f *moveFlags) verb() string {
+	if f.undo {
+		return "--undo"
+	}
+	return "--apply"
+}
+
+// wayBack is the command line that undoes a move: the same with --undo, and without
+// passwords.
+func (f *moveFlags) wayBack(cmd *cobra.Command, args []string) string {
+	line := cmd.CommandPath()
+	for _, arg := range args {
+		line += " " + quoted(arg)
+	}
+	line += " --undo"
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		switch flag.Name {
+		case "apply", "json", "margin", "watch", "ignore-living", "token":
+			return
+		}
+		values := []string{flag.Value.String()}
+		if given, ok := f.where.settings.given[flag.Name]; ok {
+			values = []string{given}
+		}
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			if u, err := url.Parse(value); err == nil && u.User != nil {
+				u.User = url.User(u.User.Username())
+				value = u.String()
+			}
+			line += " --" + flag.Name + " " + quoted(value)
+		}
+	})
+	return line
+}
+
+// move moves tags and worker IDs, or back, and shows them.
+func (f *moveFlags) move(ctx context.Context, cmd *cobra.Command, args []string, m mount.Movable, t target) error {
 	all, err := m.Move(ctx, t, mount.MoveOptions{
-		Apply: f.apply, Margin: f.margin, Watch: f.watch, IgnoreLiving: f.ignore,
+		Apply: !f.dryRun, Undo: f.undo, Margin: f.margin, Watch: f.watch, IgnoreLiving: f.ignore,
 		Bar: func(phase string) (func(done, total int), func()) { return bar(cmd, phase) },
 	})
 	if err != nil {
 		return err
 	}
 	out := newOutput(cmd, *f.asJSON, moveHeader...)
-	impossible, err := printMoves(out, all.Tags)
+	impossible, err := printMoves(out, all.Tags, f.undo)
 	if err != nil {
 		return err
 	}
@@ -198,5 +262,5 @@ func (f *moveFlags) move(ctx context.Context, cmd *cobra.Command, m mount.Movabl
 			return err
 		}
 	}
-	return errors.Join(out.flush(), f.closing(cmd, impossible))
+	return errors.Join(out.flush(), f.closing(cmd, args, all, impossible))
 }

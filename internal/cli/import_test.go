@@ -33,8 +33,8 @@ func TestImport(t *testing.T) {
 	for name, args := range map[string][]string{
 		"Vesta":         {"vesta", vesta, "--properties", properties},
 		"legacy Vesta":  {"vesta", vesta, "--properties", properties, "--legacy"},
-		"uid-generator": {"uid-generator", sample, "--properties", properties},
-		"in UTC":        {"uid-generator", sample, "--properties", properties, "--zone", "UTC"},
+		"uid-generator": {"uid-generator", sample, "--properties", properties, "--table", "mysql://u@h/d"},
+		"in UTC":        {"uid-generator", sample, "--properties", properties, "--zone", "UTC", "--table", "mysql://u@h/d"},
 		"successor":     {"uid-generator", over, "--min", "6755399441055744", "--max", "9223372036854775807"},
 		"30/22/11":      {"uid-generator", "-", "--min", "1", "--max", "4611686018427387904"},
 	} {
@@ -61,12 +61,13 @@ func TestImport(t *testing.T) {
 		{"time is over", []string{"uid-generator", over}, exitFailure, "2024-11-20T13:24:16Z"},
 		{"widely copied", []string{"uid-generator", "-"}, exitUsage, "issues numbers that the default one of 28, 22 and 13 bits may have issued"},
 		{"no room", []string{"uid-generator", over, "--min", "1", "--max", "9223372036854775807"}, exitUsage, "the width of the numbers"},
+		{"no WORKER_NODE", []string{"uid-generator", sample, "--properties", properties}, exitUsage, "--table"},
 		{"half a span", []string{"uid-generator", over, "--min", "1"}, exitUsage, "belong together"},
 		{"half a column", []string{"uid-generator", over, "--column", "t.id"}, exitUsage, "belong together"},
 		{"column", []string{"uid-generator", over, "--database", "mysql://h/d", "--column", "t"}, exitUsage, "TABLE.COLUMN"},
 		{"zone", []string{"uid-generator", over, "--zone", "Nowhere"}, exitUsage, "--zone"},
 		{"another system's file", []string{"vesta", over}, exitUsage, "no setting of Vesta's"},
-		{"properties that are none", []string{"vesta", vesta, "--properties", vesta}, exitFailure, "no properties file"},
+		{"properties that are none", []string{"vesta", vesta, "--properties", vesta}, exitUsage, "no properties file"},
 		{"no file", []string{"vesta", filepath.Join(dir, "none")}, exitUsage, "no such file"},
 	} {
 		if code, out, errs := run(tt.args...); code != tt.code || !strings.Contains(errs, tt.want) || out != "" {

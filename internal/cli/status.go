@@ -51,6 +51,7 @@ type statusJSON struct {
 	Store   string     `json:"store"`
 	Nodes   int        `json:"nodes"`
 
+	Foreign   []foreignJSON  `json:"foreign,omitempty"`
 	Budget    *budgetJSON    `json:"outage_budget,omitempty"`
 	Forecasts []forecastJSON `json:"forecasts,omitempty"`
 	Alarms    []alarmJSON    `json:"alarms,omitempty"`
@@ -85,6 +86,15 @@ type fleetJSON struct {
 	Node       string      `json:"node,omitempty"`          // whose that is
 	Answered   int         `json:"answered"`
 	Unanswered []string    `json:"unanswered,omitempty"`
+}
+
+// foreignJSON is the table or the tree of a foreign system.
+type foreignJSON struct {
+	Name  string     `json:"name"`
+	State string     `json:"state"`
+	Code  hapax.Code `json:"code,omitempty"`
+	Why   string     `json:"why,omitempty"`
+	Do    string     `json:"do,omitempty"`
 }
 
 type fenceJSON struct {
@@ -124,6 +134,9 @@ with where the runbook tells what to do.`,
 		for _, n := range st.Missing {
 			j.Missing = append(j.Missing, newNodeJSON(n))
 		}
+		for _, f := range st.Foreign {
+			j.Foreign = append(j.Foreign, foreignJSON{f.Name, f.State, f.Code, f.Why, f.Command})
+		}
 		j.ends(st)
 		least := j.Budget
 		if *fleet {
@@ -143,7 +156,16 @@ with where the runbook tells what to do.`,
 			tellOfMissing(cmd, c.address, n)
 		}
 		tellOfEnds(cmd, j)
-		return errors.Join(out.flush(), notServing(st))
+		err = out.flush()
+		for _, f := range st.Foreign {
+			if f.Code != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "hapax: %s is %s: %s: %s\n", f.Name, f.State, f.Code, f.Why)
+			}
+			if f.Command != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), "hapax: to do:", f.Command)
+			}
+		}
+		return errors.Join(err, notServing(st))
 	})
 	return cmd
 }
@@ -245,10 +267,15 @@ func budgetOf(ctx context.Context, c *remote, scheme string, n client.Node) (*bu
 
 // notServing is the error of a server that is granted nothing.
 func notServing(st client.Status) error {
-	if st.Code == "" {
-		return nil
+	if st.Code != "" {
+		return fmt.Errorf("%w: the server is %s", hapax.ErrorOf(st.Code), st.State)
 	}
-	return fmt.Errorf("%w: the server is %s", hapax.ErrorOf(st.Code), st.State)
+	for _, f := range st.Foreign {
+		if f.Code != "" {
+			return fmt.Errorf("%w: %s is %s", hapax.ErrorOf(f.Code), f.Name, f.State)
+		}
+	}
+	return nil
 }
 
 // tellOfStatus says why a server is granted nothing, and with which commands that ends.

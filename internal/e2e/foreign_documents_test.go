@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,7 +74,6 @@ func (p *page) serve(line string) *serving {
 // testLeafPage follows the page from the first command to the way back.
 func testLeafPage(t *testing.T, server *testservers.Server) {
 	testservers.Require(t, []string{"curl"})
-	testservers.Require(t, []string{"mariadb"})
 	db := newForeignDB(t, server, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 4711, 10), ('it''s', 1, 10)")
 	keeper := testservers.ZooKeeper(t)
 	putLeafNode(t, keeper, "demo", "10.0.0.1:8080-0000000000", time.Now().Add(-time.Hour))
@@ -92,8 +90,7 @@ leaf.snowflake.port=8080
 `, db.host, db.name, account, strings.TrimPrefix(keeper.URL, "zk://")))
 	p := openPage(t, "docs/coming-from-leaf.md", dir,
 		"mysql://leaf@127.0.0.1:3306/leaf", db.url, "127.0.0.1:8088", at, "127.0.0.1:8080", other,
-		"--dry-run --data", "--watch 100ms --dry-run --data", "--apply --data", "--watch 100ms --apply --data",
-		"mariadb -h 127.0.0.1 -u leaf -p leaf", db.client())
+		"--dry-run --data", "--watch 100ms --dry-run --data", "--apply --data", "--watch 100ms --apply --data")
 	s := p.serve(p.next("hapax serve --compat"))
 	p.run("/api/segment/get/test")
 	p.run("--write-password")
@@ -117,7 +114,7 @@ leaf.snowflake.port=8080
 	s = p.serve("hapax serve" + strings.Replace(start, "native.yaml", native, 1))
 	_, id := answers(t, "http://"+at+"/api/segment/get/test")
 	s.stop()
-	p.run("back.sql")
+	p.run("--undo")
 	if next := fmt.Sprint(db.number("SELECT max_id FROM leaf_alloc WHERE biz_tag = 'test'") - 1); next != id {
 		t.Errorf("Leaf goes on above %s, and %s was issued last", next, id)
 	}
@@ -132,7 +129,6 @@ leaf.snowflake.port=8080
 // testTinyIDPage does the same for TinyID.
 func testTinyIDPage(t *testing.T, server *testservers.Server) {
 	testservers.Require(t, []string{"curl"})
-	testservers.Require(t, []string{"mariadb"})
 	db := newForeignDB(t, server, append(tinyidTables, strings.Split(strings.TrimSuffix(strings.TrimSpace(blocks(t, "docs/coming-from-tinyid.md", "sql")[0]), ";"), ";\n")...)...)
 	account := db.limited("geheim", "SELECT, UPDATE ON tiny_id_info;SELECT ON tiny_id_token")
 	dir, at, other := t.TempDir(), freeAddress(t), freeAddress(t)
@@ -143,8 +139,7 @@ datasource.tinyid.primary.password=geheim
 `, db.host, db.name, account))
 	p := openPage(t, "docs/coming-from-tinyid.md", dir,
 		"mysql://tinyid@127.0.0.1:3306/tinyid", db.url, "127.0.0.1:9999", at, "127.0.0.1:9998", other,
-		"--dry-run --data", "--watch 100ms --dry-run --data", "--apply --data", "--watch 100ms --apply --data",
-		"mariadb -h 127.0.0.1 -u tinyid -p tinyid", db.client())
+		"--dry-run --data", "--watch 100ms --dry-run --data", "--apply --data", "--watch 100ms --apply --data")
 	s := p.serve(p.next("hapax serve --compat"))
 	p.run("nextIdSimple")
 	p.run("--write-password")
@@ -163,7 +158,7 @@ datasource.tinyid.primary.password=geheim
 	s = p.serve("hapax serve" + strings.Replace(start, "native.yaml", native, 1))
 	_, id := answers(t, "http://"+at+"/tinyid/id/nextIdSimple?bizType=order&token="+tinyidToken)
 	s.stop()
-	p.run("back.sql")
+	p.run("--undo")
 	if last := fmt.Sprint(db.number("SELECT max_id FROM tiny_id_info WHERE biz_type = 'order'")); last != id {
 		t.Errorf("TinyID goes on above %s, and %s was issued last", last, id)
 	}
@@ -196,19 +191,6 @@ func putLeafNode(t *testing.T, server *testservers.Server, service, node string,
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// client returns the command line of MariaDB's client for the database.
-func (d foreignDB) client() string {
-	u, err := url.Parse(d.url)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	password := ""
-	if p, ok := u.User.Password(); ok {
-		password = " -p'" + p + "'"
-	}
-	return fmt.Sprintf("mariadb --no-defaults -h %s -P %s -u %s%s %s", u.Hostname(), u.Port(), u.User.Username(), password, d.name)
 }
 
 func read(t *testing.T, dir, name string) string {

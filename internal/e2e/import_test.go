@@ -79,7 +79,7 @@ leaf.snowflake.enable=false
 	if r := run(t, dir, append(move, "--dry-run")...); r.code == 0 || !strings.Contains(r.err, "still issuing") {
 		t.Errorf("with a node that is alive: %+v", r)
 	}
-	if r := run(t, dir, append(move, "--dry-run", "--ignore-living")...); !strings.Contains(r.out, "big\t-\t1010000\tnew") {
+	if r := run(t, dir, append(move, "--dry-run", "--ignore-living")...); !strings.Contains(r.out, "big\t-\t11000000\tnew; row closed") {
 		t.Errorf("when told to ignore it: %+v", r)
 	}
 	if strings.Contains(s.logged(), "p@ss") {
@@ -88,10 +88,16 @@ leaf.snowflake.enable=false
 	s.stop()
 	db.awaitQuiet(account)
 
-	above := db.number("SELECT max_id FROM leaf_alloc WHERE biz_tag = 'test'") + 100
-	want := []string{"bad\t-\t-\thapax: ", "big\t-\t1010000\tnew", fmt.Sprintf("test\t-\t%d\tnew", above)}
-	for _, how := range []string{"--dry-run", "--apply", "--apply"} {
-		r := run(t, dir, append(move, how)...)
+	above := db.number("SELECT max_id FROM leaf_alloc WHERE biz_tag = 'test'") + 10_000_000
+	want := []string{"bad\t-\t-\thapax: ", "big\t-\t11000000\tnew; row closed", fmt.Sprintf("test\t-\t%d\tnew", above)}
+	for _, how := range []string{"--dry-run", "--apply --dry-run", "--apply", "--apply"} {
+		r := run(t, dir, append(move, strings.Fields(how)...)...)
+		if !strings.Contains(r.err, "may see its own sessions alone") {
+			t.Errorf("%s does not say which sessions it cannot see: %s", how, r.err)
+		}
+		if undo := " import leaf " + properties + " --undo --data " + filepath.Join(dir, "hapax-data"); strings.Contains(r.err, undo) != (how == "--apply") {
+			t.Errorf("%s: the way back is %q; want %q with --apply", how, r.err, undo)
+		}
 		if r.code != 1 || !strings.Contains(r.err, "1 of the rows cannot be moved") {
 			t.Errorf("%s: %+v", how, r)
 		}
@@ -101,12 +107,15 @@ leaf.snowflake.enable=false
 			}
 		}
 		if how == "--apply" {
-			want = []string{"big\t1010000\t1010000\tnothing to do"}
+			want = []string{"big\t11000000\t11000000\tnothing to do"}
 		}
+	}
+	if _, err := db.ExecContext(t.Context(), "UPDATE leaf_alloc SET max_id = max_id + step WHERE biz_tag = 'test'"); err == nil || !strings.Contains(err.Error(), "1690") {
+		t.Errorf("an old Leaf that is started again: %v; want error 1690", err)
 	}
 	file = write(t, dir, "hapax.yaml", strings.Replace(ok(t, dir, "import", "leaf", properties, "--native"), "127.0.0.1:8088", at, 1))
 	s = serve(t, dir, nil, "--config", file)
-	for key, want := range map[string]string{"test": fmt.Sprint(above), "big": "1010000"} {
+	for key, want := range map[string]string{"test": fmt.Sprint(above), "big": "11000000"} {
 		if status, body := answers(t, "http://"+at+"/api/segment/get/"+key); status != http.StatusOK || body != want {
 			t.Errorf("natively %s is %d %s; want %s", key, status, body, want)
 		}
@@ -119,7 +128,7 @@ leaf.snowflake.enable=false
 	if status, body := answers(t, "http://"+at+"/api/snowflake/get/x"); status != http.StatusOK || len(body) < 18 {
 		t.Errorf("a native snowflake: %d %s", status, body)
 	}
-	for path, want := range map[string]string{"/db": "<td>big</td>", "/cache": "<td>test</td><td>true</td>"} {
+	for path, want := range map[string]string{"/db": "<td>big</td>", "/cache": "<td>test</td>\n            <td>true</td>"} {
 		if _, body := answers(t, "http://"+at+path); !strings.Contains(body, want) {
 			t.Errorf("%s: %s", path, body)
 		}
@@ -178,7 +187,7 @@ datasource.tinyid.primary.password=geheim
 	s.stop()
 	db.awaitQuiet(account)
 	r := run(t, dir, "import", "tinyid", properties, "--data", filepath.Join(dir, "hapax-data"), "--watch", "100ms", "--apply", "--json")
-	if r.code != 0 || !strings.Contains(r.out, `{"tag":"odd","after":"1101","delta":2,"remainder":1}`) {
+	if r.code != 0 || !strings.Contains(r.out, `{"tag":"odd","after":"1101","delta":2,"remainder":1,"closes":"its biz_type begins with ~moved~"}`) {
 		t.Fatalf("the move: %+v", r)
 	}
 	native := ok(t, dir, "import", "tinyid", properties, "--native")
@@ -187,7 +196,7 @@ datasource.tinyid.primary.password=geheim
 	}
 	file = write(t, dir, "hapax.yaml", strings.Replace(native, "127.0.0.1:9999", at, 1))
 	s = serve(t, dir, nil, "--config", file)
-	top := db.number("SELECT max_id FROM tiny_id_info WHERE biz_type = 'test'") + 1 + 100
+	top := db.number("SELECT max_id FROM tiny_id_info WHERE biz_type = '~moved~test'") + 1 + 100
 	for _, c := range []struct{ route, want string }{
 		{ask + "test", fmt.Sprint(top)},
 		{ask + "odd&batchSize=2", "1101,1103"},

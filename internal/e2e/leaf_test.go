@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -152,11 +154,21 @@ func testLeafTableSetBack(t *testing.T, server *testservers.Server) {
 				t.Errorf("%s of a table in which one row was set back: %d %s", key, status, body)
 			}
 		}
-		if status, body := answers(t, "http://"+at+"/readyz"); status != http.StatusOK || !strings.Contains(body, `"degraded":true,"fenced":true,"state":"refusing"`) {
+		if status, body := answers(t, "http://"+at+"/readyz"); status != http.StatusOK || !strings.Contains(body, `"degraded":true,"fenced":true,"state":"refusing"`) || !strings.Contains(body, "hapax adopt --foreign leaf KEY") {
 			t.Errorf("/readyz: %d %s", status, body)
+		}
+		const command = "hapax adopt --foreign leaf test"
+		if _, body := answers(t, s.url+"/readyz"); !strings.Contains(body, `"degraded":true`) || !strings.Contains(body, command) || !strings.Contains(body, `"name":"test"`) {
+			t.Errorf("the server's own /readyz: %s", body)
+		}
+		if r := run(t, dir, "status", "--data", filepath.Join(dir, "hapax-data")); r.code == 0 || !strings.Contains(r.err, "leaf table is refusing: fenced: ") || !strings.Contains(r.err, command) {
+			t.Errorf("hapax status: %+v", r)
 		}
 		s.kill()
 		db.run("UPDATE leaf_alloc SET max_id = 100000 WHERE biz_tag = 'test'") // a Leaf node went on: asking again does not mend it
+	}
+	if !strings.Contains(s.logged(), "hapax adopt --foreign leaf") {
+		t.Errorf("the log does not name the command: %s", s.logged())
 	}
 	file := filepath.Join(dir, "hapax.yaml")
 	if err := os.WriteFile(file, []byte("compat: "+compat), 0o600); err != nil {
@@ -180,8 +192,52 @@ func testLeafTableSetBack(t *testing.T, server *testservers.Server) {
 			t.Errorf("after it was adopted %s is %d %s; want %s", key, status, body, want)
 		}
 	}
-	if r := run(t, dir, append(adopt, "--yes")...); r.code == 0 || !strings.Contains(r.err, "stop") {
-		t.Errorf("adopting under a server that runs: %+v", r)
+
+	// A row that is set back while the server runs is refused alone, and adopted without
+	// stopping it. Numbers in hand are issued first.
+	taken := takenSet{}
+	taken.take("before", 1000, 101000)
+	numbers := "http://" + at + "/api/segment/get/"
+	db.run("UPDATE leaf_alloc SET max_id = 1 WHERE biz_tag = 'test'")
+	for over := time.Now().Add(patience.Long); ; {
+		status, body := answers(t, numbers+"test")
+		if status != http.StatusOK {
+			break
+		}
+		id, err := strconv.ParseInt(body, 10, 64)
+		if err != nil || time.Now().After(over) {
+			t.Fatalf("a row that was set back goes on: %s", body)
+		}
+		taken.take("while it was set back", id)
+	}
+	if status, body := answers(t, numbers+"other"); status != http.StatusOK {
+		t.Errorf("another row: %d %s", status, body)
+	}
+	one := func(key string, more ...string) result {
+		return run(t, dir, append([]string{"adopt", "--foreign", "leaf", key, "--data", filepath.Join(dir, "hapax-data")}, more...)...)
+	}
+	if r := one("other", "--yes"); r.code != 0 || !strings.Contains(r.err, "nothing is wrong") {
+		t.Errorf("adopting another row: %+v", r)
+	}
+	if r := one("test", "--margin", "0", "--yes"); r.code != 0 || !strings.Contains(r.out, "tag test") {
+		t.Fatalf("adopting the row: %+v", r)
+	}
+	for range 25 {
+		status, body := answers(t, numbers+"test")
+		id, err := strconv.ParseInt(body, 10, 64)
+		if status != http.StatusOK || err != nil {
+			t.Fatalf("after it was adopted: %d %s", status, body)
+		}
+		taken.take("after it was adopted", id)
+	}
+	if len(taken.dup) > 0 {
+		t.Errorf("issued twice: %q", taken.dup)
+	}
+	if status, body := answers(t, "http://"+at+"/readyz"); status != http.StatusOK || !strings.Contains(body, `"degraded":false`) {
+		t.Errorf("/readyz: %d %s", status, body)
+	}
+	if r := run(t, dir, "status", "--data", filepath.Join(dir, "hapax-data")); r.code != 0 {
+		t.Errorf("hapax status: %+v", r)
 	}
 	s.stop()
 	if r := run(t, dir, append(adopt, "--yes")...); r.code != 0 || !strings.Contains(r.err, "nothing is wrong") {

@@ -54,14 +54,15 @@ type Movable interface {
 	// NativeYAML returns the block that serves the same routes from native tags.
 	NativeYAML(ctx context.Context) (string, error)
 
-	// Move tells what a move changes, and makes it if that is asked for. It can be
-	// repeated.
+	// Move tells what a move, or its way back, changes, and makes it if that is asked
+	// for. It can be repeated.
 	Move(ctx context.Context, to moves.Target, o MoveOptions) (Moves, error)
 }
 
 // MoveOptions tell how to move.
 type MoveOptions struct {
 	Apply        bool          // make the move
+	Undo         bool          // the way back is meant
 	Margin       int64         // how far above a row's mark the native one is set; 0 for the default
 	Watch        time.Duration // how long the tables are watched for old nodes
 	IgnoreLiving bool          // go on although there are some
@@ -74,6 +75,7 @@ type MoveOptions struct {
 type Moves struct {
 	Tags    []moves.Move
 	Workers []WorkerMove
+	Notes   []string // what the command cannot see, or close
 }
 
 // A WorkerMove carries a worker ID over to a native pool.

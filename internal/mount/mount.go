@@ -23,6 +23,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/strategy"
 )
@@ -180,9 +181,9 @@ type Table interface {
 	// Refused returns why rows are refused until an operator has decided.
 	Refused() map[string]error
 
-	// Adopt raises every row above what the witness knows, and by the margin for what
-	// the foreign system's own nodes have issued. Where nothing is refused or behind it
-	// does nothing.
-	Adopt(ctx context.Context, margin int64, dryRun bool) ([]witness.Raised, error)
+	// Adopt raises the row with the key, or every row if that is empty, above what the
+	// witness knows, and by the margin for what the foreign system's own nodes have issued,
+	// and has it used again. Where nothing is refused or behind it does nothing.
+	Adopt(ctx context.Context, key string, margin int64, dryRun bool) (driver.Foreign, error)
 	Close() error
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 // A NoStore is what a foreign system lacks of a store: it has no pools and no tags, none is
@@ -47,6 +49,7 @@ type Rows[T Table] struct {
 	NoStore
 	*Lazy[T]
 
+	system string
 	usedMu sync.Mutex // guards used
 	used   map[string]bool
 }
@@ -58,11 +61,20 @@ func OpenRows[T Table](ctx context.Context, h *Host, system, name string, open f
 	if err != nil {
 		return nil, nil, err
 	}
-	opts := TableOptions{Timeout: h.StoreTimeout, Witness: w, Warn: h.Warn(name)}
+	warn := h.Warn(name)
+	opts := TableOptions{Timeout: h.StoreTimeout, Witness: w, Warn: func(code, message string) {
+		if code == string(hapax.ErrFenced.Code()) {
+			message += "; the other rows go on; to do: " + AdoptCommand(system)
+		}
+		warn(code, message)
+	}}
+	for _, why := range slices.Sorted(maps.Values(witness.NewMarks(w, nil).RefusedLines())) {
+		opts.Warn(string(hapax.ErrFenced.Code()), why) // refused since an earlier start
+	}
 	rows := &Rows[T]{
-		NoStore: NewNoStore(),
-		Lazy:    NewLazy(func(ctx context.Context) (T, error) { return open(ctx, opts) }),
-		used:    map[string]bool{},
+		NoStore: NewNoStore(), system: system,
+		Lazy: NewLazy(func(ctx context.Context) (T, error) { return open(ctx, opts) }),
+		used: map[string]bool{},
 	}
 	h.Defer(rows.Close)
 	if err := h.Contact(ctx, name, rows.Ping); err != nil {
@@ -72,9 +84,22 @@ func OpenRows[T Table](ctx context.Context, h *Host, system, name string, open f
 	return rows, svc, err
 }
 
-// AdoptCommand tells by which command an operator decides about rows that are refused.
+// AdoptCommand tells by which command an operator decides about a row that is refused,
+// whose key stands for service.AdoptKey.
 func AdoptCommand(system string) string {
-	return "stop the server, find out why, and run hapax adopt --foreign " + system
+	return "find out why the row went back, and run hapax adopt --foreign " + system + " " + service.AdoptKey
+}
+
+// System names the system in commands.
+func (s *Rows[T]) System() string { return s.system }
+
+// Adopt is Table.Adopt.
+func (s *Rows[T]) Adopt(ctx context.Context, key string, margin int64, dryRun bool) (driver.Foreign, error) {
+	table, err := s.Get(ctx)
+	if err != nil {
+		return driver.Foreign{}, err
+	}
+	return table.Adopt(ctx, key, margin, dryRun)
 }
 
 func (s *Rows[T]) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {

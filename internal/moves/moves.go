@@ -1,6 +1,6 @@
-// Package moves carries tags of a foreign table over to native ones: it reads the
-// foreign system's settings, and raises native marks above every number that the
-// foreign system can still issue.
+// Package moves carries tags of a foreign table over to native ones, and back: it reads the
+// foreign system's settings and accounts for each of them, and raises native marks above
+// every number that the foreign system can have issued when its row is closed.
 package moves
 
 import (
@@ -17,6 +17,7 @@ type Target interface {
 	Tag(ctx context.Context, name string) (hapax.Tag, error)
 	CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error)
 	UpdateTag(ctx context.Context, name string, u driver.TagUpdate) (hapax.Tag, error)
+	DeleteTag(ctx context.Context, name string) (hapax.Tag, error)
 }
 
 // A Move is what is to be done for one tag.
@@ -24,11 +25,13 @@ type Move struct {
 	Tag    hapax.Tag // the definition; Mark is the first number that may be issued natively
 	Before int64     // the native mark now; 0: there is no such tag
 	After  int64     // the native mark afterwards
+	Closed bool      // the foreign row is closed already: its system can issue nothing from it
+	Closes string    // how it will be closed, or was
 	Reason error     // why the tag cannot be moved; nil if it can
 }
 
 // Changes reports whether the move changes anything.
-func (m Move) Changes() bool { return m.Reason == nil && m.After != m.Before }
+func (m Move) Changes() bool { return m.Reason == nil && (m.After != m.Before || !m.Closed) }
 
 // Plan compares definitions with the native tags, and calls progress, if set, after
 // each. Nothing is written.
@@ -77,13 +80,13 @@ func compare(ctx context.Context, target Target, def hapax.Tag) (before, after i
 	return have.Mark, max(have.Mark, def.Mark), nil
 }
 
-// Apply carries out the moves that have no Reason, and calls progress, if set,
-// after each. One that turns out to be impossible gets a Reason. It can be repeated:
+// Apply carries out the moves that have no Reason by calling do, and calls progress, if
+// set, after each. One that turns out to be impossible gets a Reason. It can be repeated:
 // marks only grow.
-func Apply(ctx context.Context, target Target, all []Move, progress func(done, total int)) error {
+func Apply(ctx context.Context, all []Move, do func(ctx context.Context, m *Move) error, progress func(done, total int)) error {
 	for i := range all {
 		if m := &all[i]; m.Reason == nil {
-			switch err := apply(ctx, target, *m); {
+			switch err := do(ctx, m); {
 			case err == nil:
 			case isRefusal(err):
 				m.Reason = err
@@ -98,7 +101,8 @@ func Apply(ctx context.Context, target Target, all []Move, progress func(done, t
 	return nil
 }
 
-func apply(ctx context.Context, target Target, m Move) error {
+// Create creates the native tag of a move, or raises its mark, and fills in After.
+func Create(ctx context.Context, target Target, m *Move) error {
 	_, err := target.CreateTag(ctx, m.Tag, hapax.CreateExplicit)
 	if errors.Is(err, hapax.ErrTagExists) {
 		if _, _, err := compare(ctx, target, m.Tag); err != nil { // it may have been created since the plan
@@ -113,7 +117,59 @@ func apply(ctx context.Context, target Target, m Move) error {
 	if err == nil && tag.Mark < m.Tag.Mark {
 		err = fmt.Errorf("%w: the mark is %d after it was raised to %d", hapax.ErrStoreRolledBack, tag.Mark, m.Tag.Mark)
 	}
+	m.After = tag.Mark
 	return err
+}
+
+// PlanClosed tells of a tag whose foreign row is closed: there must be a native one.
+func PlanClosed(ctx context.Context, target Target, name, closes string) (Move, error) {
+	m := Move{Tag: hapax.Tag{Name: name}, Closed: true, Closes: closes}
+	have, err := target.Tag(ctx, name)
+	switch {
+	case err == nil && have.Deleted:
+		m.Reason = fmt.Errorf("%w: the row is closed (%s), and the native tag is deleted: --undo opens the row again above the mark %d", hapax.ErrInvalidArgument, closes, have.Mark)
+	case err == nil:
+		m.Before, m.After = have.Mark, have.Mark
+	case errors.Is(err, hapax.ErrTagNotFound):
+		m.Reason = noNative(name, closes)
+	default:
+		return m, err
+	}
+	return m, nil
+}
+
+func noNative(name, closes string) error {
+	return fmt.Errorf("%w: the row is closed (%s), and there is no native tag %q: look for it in the store that the row was moved to", hapax.ErrInvalidArgument, closes, name)
+}
+
+// PlanReopen tells of tags whose foreign rows are closed which native marks they go on
+// from, and writes nothing.
+func PlanReopen(ctx context.Context, target Target, names []string, closes string) ([]Move, error) {
+	var all []Move
+	for _, name := range names {
+		m := Move{Tag: hapax.Tag{Name: name}, Closed: true, Closes: closes}
+		have, err := target.Tag(ctx, name)
+		switch {
+		case err == nil:
+			m.Before, m.After = have.Mark, have.Mark
+		case errors.Is(err, hapax.ErrTagNotFound):
+			m.Reason = noNative(name, closes)
+		default:
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// Withdraw deletes a native tag whose foreign row is to be opened again, and returns its
+// mark: nothing that was issued natively is at or above it, and nothing will be.
+func Withdraw(ctx context.Context, target Target, name string) (mark int64, err error) {
+	tag, err := target.DeleteTag(ctx, name)
+	if errors.Is(err, hapax.ErrTagDeleted) { // by a withdrawal that was cut off
+		tag, err = target.Tag(ctx, name)
+	}
+	return tag.Mark, err
 }
 
 // defaultMargin is how many of a tag's steps above the foreign mark the native one

@@ -2,9 +2,9 @@ package moves
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -44,6 +44,9 @@ func Properties(r io.Reader) (map[string]string, error) {
 			line += strings.TrimLeft(lines.Text(), " \t\f")
 		}
 		key, value, err := entry(line)
+		if err == nil && key == "" {
+			err = errors.New("there is no key; want KEY=VALUE")
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%w: properties, line %d: %w", hapax.ErrInvalidArgument, n, err)
 		}
@@ -156,31 +159,6 @@ func JoinPassword(rawURL string, password Secret) string {
 	}
 	u.User = url.UserPassword(u.User.Username(), string(password))
 	return u.String()
-}
-
-// DatabaseURL turns a JDBC URL for MySQL into a database URL of hapax without the
-// password. field names the setting in errors, which do not show the URL.
-func DatabaseURL(field, jdbc, user string) (string, error) {
-	bad := &hapax.ValueError{Field: field, Value: "(not shown)", Allowed: "jdbc:mysql://host:port/database, with one host", Err: hapax.ErrInvalidArgument}
-	rest, ok := strings.CutPrefix(jdbc, "jdbc:mysql://")
-	if !ok {
-		return "", bad
-	}
-	u, err := url.Parse("mysql://" + rest)
-	if err != nil || u.Hostname() == "" || strings.ContainsAny(u.Host, ",()") || strings.Trim(u.Path, "/") == "" || strings.Contains(strings.Trim(u.Path, "/"), "/") {
-		return "", bad
-	}
-	out := url.URL{Scheme: "mysql", Host: u.Host, Path: "/" + strings.Trim(u.Path, "/")}
-	if u.Port() == "" {
-		out.Host = net.JoinHostPort(u.Hostname(), "3306")
-	}
-	if user != "" {
-		out.User = url.User(user)
-	}
-	if strings.EqualFold(u.Query().Get("useSSL"), "true") {
-		out.RawQuery = "tls=preferred"
-	}
-	return out.String(), nil
 }
 
 // Quote returns a text as YAML takes it, in double quotes.

@@ -27,6 +27,7 @@ import (
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/plan"
 	"github.com/hapax-id/hapax/store/sqlstore/mysqlstore"
 )
 
@@ -317,9 +318,13 @@ func TestForeignTables(t *testing.T) {
 	if _, _, err := uidgen.ColumnRange(t.Context(), url, "uids.id"); !errors.Is(err, hapax.ErrInvalidArgument) {
 		t.Errorf("an empty column: %v", err)
 	}
+	insert(t, db, -5, -7)
+	if used, negative, err := uidgen.ColumnRange(t.Context(), url, "uids.id"); !errors.Is(err, hapax.ErrInvalidArgument) {
+		t.Errorf("a column with nothing but numbers below zero: %+v, %d, %v", used, negative, err)
+	}
 	insert(t, db, 17, 4, 9)
-	if lo, hi, err := uidgen.ColumnRange(t.Context(), url, "uids.id"); lo != 4 || hi != 17 || err != nil {
-		t.Errorf("%d to %d, %v; want 4 to 17", lo, hi, err)
+	if used, negative, err := uidgen.ColumnRange(t.Context(), url, "uids.id"); used != (plan.Span{Min: 4, Max: 17}) || negative != 2 || err != nil {
+		t.Errorf("%+v and %d below zero, %v; want 4 to 17 and 2", used, negative, err)
 	}
 	if _, _, err := uidgen.ColumnRange(t.Context(), url, "uids.id` FROM x; --"); !errors.Is(err, hapax.ErrInvalidArgument) {
 		t.Errorf("a strange column: %v", err)

@@ -4,29 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/mount"
-	"github.com/hapax-id/hapax/store/witness"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
-// A ForeignAdoption tells what AdoptForeign has found and changed.
-type ForeignAdoption struct {
-	Why     []string // why rows are refused
-	Raised  []witness.Raised
-	Skipped []string // why a row was left as it is: it is not valid, and nothing is granted from it
-}
-
 // AdoptForeign makes the tables of a foreign system usable again after
-// it was set back: it raises every row above what this node's witness knows, and by the
-// margin for what the foreign system's own nodes have issued. The node must be stopped.
-// Where nothing is wrong it changes nothing.
-func AdoptForeign(ctx context.Context, c Config, system string, margin int64, dryRun bool) (ForeignAdoption, error) {
-	var a ForeignAdoption
+// it was set back: it raises the row with a key, or every row if that is empty, above what
+// this node's witness knows, and by the margin for what the foreign system's own nodes have
+// issued. It is for a node that is stopped (else ErrStoreLocked): a service does it in one
+// that runs. Where nothing is wrong it changes nothing.
+func AdoptForeign(ctx context.Context, c Config, system, key string, margin int64, dryRun bool) (driver.Foreign, error) {
+	var a driver.Foreign
 	owner, err := c.owner(system)
 	if err != nil {
 		return a, err
@@ -36,20 +28,14 @@ func AdoptForeign(ctx context.Context, c Config, system string, margin int64, dr
 	}
 	w, err := c.foreignWitness(system)
 	if errors.Is(err, hapax.ErrStoreLocked) {
-		return a, fmt.Errorf("%w: a server runs in the data directory %s; stop it first", hapax.ErrStoreLocked, c.Data)
+		return a, fmt.Errorf("%w: a server runs in the data directory %s, and does not answer; give its --server, or stop it", hapax.ErrStoreLocked, c.Data)
 	}
 	if err != nil {
 		return a, err
 	}
-	a.Why = slices.Sorted(maps.Values(witness.NewMarks(w, nil).RefusedLines()))
-	warn := func(code, message string) {
-		if code == "bad_row" {
-			a.Skipped = append(a.Skipped, message)
-		}
-	}
-	table, err := owner.OpenTable(ctx, mount.TableOptions{Timeout: c.StoreTimeout, Witness: w, Warn: warn})
+	table, err := owner.OpenTable(ctx, mount.TableOptions{Timeout: c.StoreTimeout, Witness: w, Warn: func(string, string) {}})
 	if err == nil {
-		a.Raised, err = table.Adopt(ctx, margin, dryRun)
+		a, err = table.Adopt(ctx, key, margin, dryRun)
 		err = errors.Join(err, table.Close())
 	}
 	return a, errors.Join(err, w.Close())

@@ -132,8 +132,8 @@ type Options struct {
 	// Notify, if set, hears of each alarm that is raised or cleared. It must return soon.
 	Notify func(a Alarm, raised bool)
 
-	// Adopt is the command by which an operator decides about tags that the store
-	// refuses, where it is a foreign table.
+	// Adopt is the command by which an operator decides about a tag that the store
+	// refuses, where it is a foreign table, with AdoptKey in the place of the tag.
 	Adopt string
 
 	// Logger receives what operators should know; default slog.Default().

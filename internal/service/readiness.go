@@ -64,7 +64,8 @@ type Readiness struct {
 	// Alarms are those that are up.
 	Alarms []Alarm `json:"alarms,omitempty"`
 
-	err error // why nothing can be issued
+	err   error  // why nothing can be issued
+	adopt string // Command without the names of rows
 }
 
 // A Lack is a tag or pool that cannot issue now.
@@ -125,13 +126,6 @@ func (s *Service) trouble() error {
 	return s.store.Trouble()
 }
 
-// A refuser is a foreign table that refuses tags that went back, until an operator has
-// decided, and grants the others.
-type refuser interface {
-	// Refused returns why tags are refused.
-	Refused() map[string]error
-}
-
 // Standing tells how the node stands with its store, and what keeps that from granting
 // whatever the reason: readiness, metrics and the administrators' API all tell this. It
 // waits for the store no longer than a quarter of a second.
@@ -170,7 +164,7 @@ func (s *Service) stand(err error) (st witness.Status, refused map[string]error)
 		st = g.Status()
 	} else if r, ok := s.store.Store.(refuser); ok {
 		if refused = r.Refused(); len(refused) > 0 {
-			st.State, st.Command = witness.Refusing, s.opts.Adopt
+			st.State, st.Command = witness.Refusing, s.adoptCommand(refused)
 		}
 	}
 	if err != nil && st.Code == "" {
@@ -192,6 +186,9 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 		state := other.Readiness(ctx)
 		r.Beside[name] = state
 		r.Degraded = r.Degraded || state.Degraded || !state.Ready
+		if r.Command == "" {
+			r.Command = state.Command
+		}
 		if state.Ready {
 			r.Ready, r.err = true, nil
 		}
@@ -219,6 +216,9 @@ func (s *Service) issuing(st witness.Status, refused map[string]error) Readiness
 	r := Readiness{State: string(st.State), Store: "ok", Command: st.Command}
 	r.Fenced = st.State == witness.Fenced || st.State == witness.Refusing
 	r.Degraded = r.Fenced
+	if len(refused) > 0 {
+		r.adopt = s.opts.Adopt
+	}
 	var store error
 	if st.Code != "" {
 		store = statusError{st}
@@ -263,7 +263,8 @@ func (r Readiness) Bare() Readiness {
 	return r
 }
 
-// And returns what can be issued where both are needed, without names and details.
+// And returns what can be issued where both are needed, without names and details, but for
+// the command that has refused rows used again.
 func (r Readiness) And(other Readiness) Readiness {
 	r.Ready = r.Ready && other.Ready
 	r.Degraded = r.Degraded || other.Degraded || !other.Ready
@@ -272,7 +273,10 @@ func (r Readiness) And(other Readiness) Readiness {
 		r.State, r.Store = other.State, other.Store
 	}
 	r.Fenced = r.Fenced || other.Fenced
-	return r.Bare()
+	r.adopt = cmp.Or(r.adopt, other.adopt)
+	r = r.Bare()
+	r.Command = r.adopt
+	return r
 }
 
 // plain returns what a client may know of an error: the store's own words may tell

@@ -114,6 +114,13 @@ type Raised struct {
 	From, To int64
 }
 
+// Foreign is what an operator's word about the rows of a foreign table found and did.
+type Foreign struct {
+	Why     []string // why rows are refused
+	Raised  []Raised // the rows that are raised, or would be
+	Skipped []string // why a row was left as it is: it is not valid, and nothing is granted from it
+}
+
 // String names the line, and from where to where it is raised.
 func (r Raised) String() string {
 	line := fmt.Sprintf("tag %q", r.Tag)

@@ -101,14 +101,16 @@ func (m *Marks) Behind(line string, cause error) error {
 	return refusal
 }
 
-// Readmit ends all refusals, once an operator has decided.
-func (m *Marks) Readmit() error {
+// Readmit ends the refusals of lines for which ours is true, once an operator has decided.
+func (m *Marks) Readmit(ours func(line string) bool) error {
 	if m.witness == nil {
 		return nil
 	}
 	return m.witness.commit(func(b *record) error {
 		for line := range m.witness.state.Refused {
-			b.Refused[line] = ""
+			if ours(line) {
+				b.Refused[line] = ""
+			}
 		}
 		if len(b.Refused) == 0 {
 			return errNoChange

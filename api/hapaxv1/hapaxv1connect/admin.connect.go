@@ -72,6 +72,9 @@ const (
 	AdminServiceAdoptProcedure = "/hapax.v1.AdminService/Adopt"
 	// AdminServiceSettleNodeProcedure is the fully-qualified name of the AdminService's SettleNode RPC.
 	AdminServiceSettleNodeProcedure = "/hapax.v1.AdminService/SettleNode"
+	// AdminServiceAdoptForeignProcedure is the fully-qualified name of the AdminService's AdoptForeign
+	// RPC.
+	AdminServiceAdoptForeignProcedure = "/hapax.v1.AdminService/AdoptForeign"
 	// AdminServiceListPluginsProcedure is the fully-qualified name of the AdminService's ListPlugins
 	// RPC.
 	AdminServiceListPluginsProcedure = "/hapax.v1.AdminService/ListPlugins"
@@ -118,6 +121,8 @@ type AdminServiceClient interface {
 	Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error)
 	// Speaks for one process that is missing.
 	SettleNode(context.Context, *hapaxv1.SettleNodeRequest) (*hapaxv1.SettleNodeResponse, error)
+	// Has rows of a foreign system's table used again that this node refuses.
+	AdoptForeign(context.Context, *hapaxv1.AdoptForeignRequest) (*hapaxv1.AdoptForeignResponse, error)
 	// Lists the plugins of this node, in their order.
 	ListPlugins(context.Context, *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error)
 	// Switches a plugin of this node on or off, or orders it, until the node stops.
@@ -239,6 +244,12 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("SettleNode")),
 			connect.WithClientOptions(opts...),
 		),
+		adoptForeign: connect.NewClient[hapaxv1.AdoptForeignRequest, hapaxv1.AdoptForeignResponse](
+			httpClient,
+			baseURL+AdminServiceAdoptForeignProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("AdoptForeign")),
+			connect.WithClientOptions(opts...),
+		),
 		listPlugins: connect.NewClient[hapaxv1.ListPluginsRequest, hapaxv1.ListPluginsResponse](
 			httpClient,
 			baseURL+AdminServiceListPluginsProcedure,
@@ -279,6 +290,7 @@ type adminServiceClient struct {
 	getStatus          *connect.Client[hapaxv1.GetStatusRequest, hapaxv1.GetStatusResponse]
 	adopt              *connect.Client[hapaxv1.AdoptRequest, hapaxv1.AdoptResponse]
 	settleNode         *connect.Client[hapaxv1.SettleNodeRequest, hapaxv1.SettleNodeResponse]
+	adoptForeign       *connect.Client[hapaxv1.AdoptForeignRequest, hapaxv1.AdoptForeignResponse]
 	listPlugins        *connect.Client[hapaxv1.ListPluginsRequest, hapaxv1.ListPluginsResponse]
 	setPlugin          *connect.Client[hapaxv1.SetPluginRequest, hapaxv1.SetPluginResponse]
 	getUsage           *connect.Client[hapaxv1.GetUsageRequest, hapaxv1.GetUsageResponse]
@@ -437,6 +449,15 @@ func (c *adminServiceClient) SettleNode(ctx context.Context, req *hapaxv1.Settle
 	return nil, err
 }
 
+// AdoptForeign calls hapax.v1.AdminService.AdoptForeign.
+func (c *adminServiceClient) AdoptForeign(ctx context.Context, req *hapaxv1.AdoptForeignRequest) (*hapaxv1.AdoptForeignResponse, error) {
+	response, err := c.adoptForeign.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ListPlugins calls hapax.v1.AdminService.ListPlugins.
 func (c *adminServiceClient) ListPlugins(ctx context.Context, req *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error) {
 	response, err := c.listPlugins.CallUnary(ctx, connect.NewRequest(req))
@@ -501,6 +522,8 @@ type AdminServiceHandler interface {
 	Adopt(context.Context, *hapaxv1.AdoptRequest) (*hapaxv1.AdoptResponse, error)
 	// Speaks for one process that is missing.
 	SettleNode(context.Context, *hapaxv1.SettleNodeRequest) (*hapaxv1.SettleNodeResponse, error)
+	// Has rows of a foreign system's table used again that this node refuses.
+	AdoptForeign(context.Context, *hapaxv1.AdoptForeignRequest) (*hapaxv1.AdoptForeignResponse, error)
 	// Lists the plugins of this node, in their order.
 	ListPlugins(context.Context, *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error)
 	// Switches a plugin of this node on or off, or orders it, until the node stops.
@@ -618,6 +641,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("SettleNode")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceAdoptForeignHandler := connect.NewUnaryHandlerSimple(
+		AdminServiceAdoptForeignProcedure,
+		svc.AdoptForeign,
+		connect.WithSchema(adminServiceMethods.ByName("AdoptForeign")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceListPluginsHandler := connect.NewUnaryHandlerSimple(
 		AdminServiceListPluginsProcedure,
 		svc.ListPlugins,
@@ -672,6 +701,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceAdoptHandler.ServeHTTP(w, r)
 		case AdminServiceSettleNodeProcedure:
 			adminServiceSettleNodeHandler.ServeHTTP(w, r)
+		case AdminServiceAdoptForeignProcedure:
+			adminServiceAdoptForeignHandler.ServeHTTP(w, r)
 		case AdminServiceListPluginsProcedure:
 			adminServiceListPluginsHandler.ServeHTTP(w, r)
 		case AdminServiceSetPluginProcedure:
@@ -753,6 +784,10 @@ func (UnimplementedAdminServiceHandler) Adopt(context.Context, *hapaxv1.AdoptReq
 
 func (UnimplementedAdminServiceHandler) SettleNode(context.Context, *hapaxv1.SettleNodeRequest) (*hapaxv1.SettleNodeResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.SettleNode is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) AdoptForeign(context.Context, *hapaxv1.AdoptForeignRequest) (*hapaxv1.AdoptForeignResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hapax.v1.AdminService.AdoptForeign is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) ListPlugins(context.Context, *hapaxv1.ListPluginsRequest) (*hapaxv1.ListPluginsResponse, error) {

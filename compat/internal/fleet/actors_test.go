@@ -28,6 +28,7 @@ var actors = map[string]func(context.Context, job, *output) error{
 	"hapax-tinyid": hapaxTinyID,
 	"leaf-tree":    func(ctx context.Context, j job, out *output) error { return leafTreeActor(ctx, j, out, -1) },
 	"hapax-tree":   hapaxTree,
+	"hapax-native": hapaxNative,
 
 	"leaf-wrong-range": func(ctx context.Context, j job, out *output) error { return leafActor(ctx, j, out, 1) },
 	"leaf-tree-zero":   func(ctx context.Context, j job, out *output) error { return leafTreeActor(ctx, j, out, 0) },

@@ -154,13 +154,13 @@ func (f *fleet) start(ctx context.Context, j job) (told int, err error) {
 		}
 		ids = append(ids, int64(binary.LittleEndian.Uint64(b[:])))
 	}
-	if err := cmd.Wait(); err != nil && ctx.Err() == nil {
-		return 0, fmt.Errorf("%s failed: %w: %s", j.Kind, err, stderr.Bytes())
-	}
 	f.mu.Lock()
 	f.ids = append(f.ids, ids...)
 	f.told[j.Kind+j.Address] += len(ids)
 	f.mu.Unlock()
+	if err := cmd.Wait(); err != nil && ctx.Err() == nil {
+		return len(ids), fmt.Errorf("%s failed: %w: %s", j.Kind, err, stderr.Bytes())
+	}
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || ctx.Err() != nil {
 		return len(ids), nil
 	}

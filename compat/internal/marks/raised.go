@@ -3,9 +3,22 @@ package marks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/witness"
 )
+
+// Why returns why lines are refused for which ours is true.
+func Why(m *witness.Marks, ours func(line string) bool) (all []string) {
+	for line, why := range m.RefusedLines() {
+		if ours(line) {
+			all = append(all, why)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
 
 // Raise returns the mark that a row gets: at or above what is known to be used, and
 // a margin above what it has, for the foreign system's own nodes.

@@ -6,6 +6,8 @@ package mysqldb
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -13,6 +15,8 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,7 +61,8 @@ type DB struct {
 
 // Open returns a handle on mysql://user:password@host:port/database, which
 // connects when it is first used. The parameters tls,
-// timeout, readTimeout and writeTimeout are those of the Go driver.
+// timeout, readTimeout and writeTimeout are those of the Go driver; tls_ca is a file with
+// the certificates of the authorities to trust, PEM.
 func Open(rawURL string, opts Options) (*DB, error) {
 	cfg, err := config(rawURL)
 	if err != nil {
@@ -99,14 +104,21 @@ func config(rawURL string) (*mysql.Config, error) {
 	query := u.Query()
 	for param := range query {
 		switch param {
-		case "tls", "timeout", "readTimeout", "writeTimeout":
+		case "tls", "tls_ca", "timeout", "readTimeout", "writeTimeout":
 		default:
-			return nil, &hapax.ValueError{Field: "database URL parameter", Value: param, Allowed: "tls, timeout, readTimeout, writeTimeout", Err: hapax.ErrInvalidArgument}
+			return nil, &hapax.ValueError{Field: "database URL parameter", Value: param, Allowed: "tls, tls_ca, timeout, readTimeout, writeTimeout", Err: hapax.ErrInvalidArgument}
 		}
 	}
+	ca := query.Get("tls_ca")
+	query.Del("tls_ca")
 	cfg, err := mysql.ParseDSN("/?" + query.Encode())
 	if err != nil {
 		return nil, fmt.Errorf("%w: database URL: %w", hapax.ErrInvalidArgument, err)
+	}
+	if ca != "" {
+		if cfg.TLS, err = trusting(ca, query.Get("tls")); err != nil {
+			return nil, err
+		}
 	}
 	port := u.Port()
 	if port == "" {
@@ -124,6 +136,22 @@ func config(rawURL string) (*mysql.Config, error) {
 	cfg.InterpolateParams = true    // one round trip instead of three
 	cfg.ClientFoundRows = true      // a row that is as wanted already counts as matched
 	cfg.RejectReadOnly = true       // after a demotion, look for the primary on a new connection
+	return cfg, nil
+}
+
+// trusting returns TLS that trusts the authorities in a file.
+func trusting(file, mode string) (*tls.Config, error) {
+	if mode != "" && mode != "true" {
+		return nil, &hapax.ValueError{Field: "database URL parameter tls", Value: mode, Allowed: "true beside tls_ca", Err: hapax.ErrInvalidArgument}
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%w: tls_ca: %w", hapax.ErrInvalidArgument, err)
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
+	if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, &hapax.ValueError{Field: "tls_ca", Value: file, Allowed: "a file with certificates in PEM", Err: hapax.ErrInvalidArgument}
+	}
 	return cfg, nil
 }
 
@@ -223,6 +251,18 @@ func text(v driver.Value) string {
 	return fmt.Sprint(v)
 }
 
+// Signalled reports whether a trigger refused a change.
+func Signalled(err error) bool {
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && e.Number == 1644
+}
+
+// Denied reports whether the account lacks a privilege, or the name is too long or taken.
+func Denied(err error) bool {
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && slices.Contains([]uint16{1044, 1142, 1143, 1227, 1235, 1406, 1062, 1419}, e.Number)
+}
+
 // OutOfRange reports whether the server refused a sum that is too large for its
 // column.
 func OutOfRange(err error) bool {
@@ -278,25 +318,35 @@ func (d *DB) Probe(ctx context.Context, what, query string) error {
 }
 
 // Others returns how many sessions other clients have in the database, as far as
-// the account may see: its own at least.
-func (d *DB) Others(ctx context.Context) (int, error) {
+// the account may see: its own at least. Where it may not see those of other accounts,
+// unseen says so.
+func (d *DB) Others(ctx context.Context) (n int, unseen string, err error) {
 	limited, cancel := d.Limit(ctx)
 	defer cancel()
 	defer d.SQL.SetMaxOpenConns(d.SQL.Stats().MaxOpenConnections)
 	d.SQL.SetMaxOpenConns(1) // closes the idle ones, which would count
+	const privileged = `SELECT CURRENT_USER(), COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'PROCESS'
+		AND GRANTEE = CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', 1)), '@', QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)))`
+	var account string
+	sees := 0
+	if err := d.SQL.QueryRowContext(limited, privileged).Scan(&account, &sees); err != nil {
+		return 0, "", d.Fail(ctx, "the privileges", err)
+	}
+	if sees == 0 {
+		unseen = fmt.Sprintf("the account %s may see its own sessions alone in the database at %s, and not those of old nodes with other accounts: see that they have ended, or give an account with the privilege PROCESS", account, d.Address)
+	}
 	const query = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND ID <> CONNECTION_ID()"
-	n := 0
 	for range 10 { // a session that was just closed may still be listed
 		if err := d.SQL.QueryRowContext(limited, query).Scan(&n); err != nil || n == 0 {
-			return n, d.Fail(ctx, "the sessions", err)
+			return n, unseen, d.Fail(ctx, "the sessions", err)
 		}
 		select {
 		case <-limited.Done():
-			return n, d.Fail(ctx, "the sessions", limited.Err())
+			return n, unseen, d.Fail(ctx, "the sessions", limited.Err())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	return n, nil
+	return n, unseen, nil
 }
 
 // Quote returns a text as SQL writes it.

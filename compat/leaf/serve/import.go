@@ -86,24 +86,36 @@ func (i imported) Passwords() string { return i.Password.Reveal() }
 // NativeYAML implements mount.Movable.
 func (i imported) NativeYAML(context.Context) (string, error) { return i.Config.NativeYAML(), nil }
 
+// openTree is what a move of a tree leaves open.
+const openTree = "nothing in ZooKeeper keeps an old Leaf from starting again with its worker ID, which the pool " + Pool + " uses from now on: remove its workerID.properties, and its service, from the old machines"
+
 // Move implements mount.Movable, for a table and a tree.
 func (i imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions) (all mount.Moves, err error) {
 	var table *leaf.Table
-	var tree *leaf.Tree
 	if i.Segment {
 		if table, err = leaf.OpenTable(ctx, i.TableURL(), leaf.TableOptions{}); err != nil {
 			return all, err
 		}
 		defer table.Close()
 	}
+	if o.Undo {
+		return i.undo(ctx, table, to, o)
+	}
+	var tree *leaf.Tree
 	if i.Snowflake {
 		if tree, err = leaf.OpenTree(ctx, i.Tree, leaf.TreeOptions{Name: i.Name}); err != nil {
 			return all, err
 		}
 		defer tree.Close()
+		all.Notes = append(all.Notes, openTree)
 	}
-	progress, end := o.Bar("comparing")
-	all.Tags, err = leaf.PlanMoves(ctx, table, to, leaf.MoveOptions{Margin: o.Margin, Watch: o.Watch, IgnoreLiving: o.IgnoreLiving, Tree: tree, Progress: progress})
+	opts := leaf.MoveOptions{
+		Margin: o.Margin, Watch: o.Watch, IgnoreLiving: o.IgnoreLiving, Tree: tree,
+		Note: func(text string) { all.Notes = append(all.Notes, text) },
+	}
+	var end func()
+	opts.Progress, end = o.Bar("comparing")
+	all.Tags, err = leaf.PlanMoves(ctx, table, to, opts)
 	end()
 	if err != nil {
 		return all, err
@@ -124,12 +136,29 @@ func (i imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions
 	if !o.Apply {
 		return all, nil
 	}
-	progress, end = o.Bar("moving")
+	progress, end := o.Bar("moving")
 	defer end()
 	total := len(all.Tags) + len(workers)
-	err = leaf.ApplyMoves(ctx, to, all.Tags, func(done, _ int) { progress(done, total) })
+	opts.Progress = func(done, _ int) { progress(done, total) }
+	err = leaf.ApplyMoves(ctx, table, to, all.Tags, opts)
 	if err == nil && tree != nil {
 		err = leaf.ApplyWorkers(ctx, pool, Pool, workers, func(done, _ int) { progress(len(all.Tags)+done, total) })
 	}
 	return all, err
+}
+
+// undo is the way back.
+func (i imported) undo(ctx context.Context, table *leaf.Table, to moves.Target, o mount.MoveOptions) (all mount.Moves, err error) {
+	if i.Snowflake {
+		all.Notes = append(all.Notes, "the worker IDs of the pool "+Pool+" stay as they are: start Leaf's nodes once the clock is past the time of the native numbers, or under other ip:ports")
+	}
+	if table == nil {
+		return all, nil
+	}
+	if all.Tags, err = leaf.PlanReopen(ctx, table, to); err != nil || !o.Apply {
+		return all, err
+	}
+	progress, end := o.Bar("opening")
+	defer end()
+	return all, leaf.Reopen(ctx, table, to, all.Tags, progress)
 }

@@ -202,11 +202,12 @@ func (h handler) read(w http.ResponseWriter, r *http.Request) (request, bool) {
 	return q, true
 }
 
-// admit refuses a call without a token of its bizType.
-func (h handler) admit(ctx context.Context, q request) error {
+// admit refuses a call without a token of its bizType; before stands before the message
+// of an error of the system.
+func (h handler) admit(ctx context.Context, before string, q request) error {
 	if r, ok := h.Tokens.(Readier); ok {
 		if err := r.Ready(ctx); err != nil {
-			return h.system("", q.bizType, err)
+			return h.system(before, q.bizType, err)
 		}
 	}
 	if !h.Tokens.Allows(q.token, q.bizType) {
@@ -221,7 +222,7 @@ func (h handler) admit(ctx context.Context, q request) error {
 // next issues what a call asks for, all of it or none. No numbers are issued to one that
 // asks for 0 or fewer.
 func (h handler) next(ctx context.Context, q request) ([]int64, error) {
-	if err := h.admit(ctx, q); err != nil {
+	if err := h.admit(ctx, queried, q); err != nil {
 		return nil, err
 	}
 	if q.batch < 1 {
@@ -240,7 +241,7 @@ func (h handler) next(ctx context.Context, q request) ([]int64, error) {
 
 // segment takes a whole segment.
 func (h handler) segment(ctx context.Context, q request) (segment, error) {
-	if err := h.admit(ctx, q); err != nil {
+	if err := h.admit(ctx, "", q); err != nil {
 		return segment{}, err
 	}
 	a, err := h.Granter.Allocate(ctx, q.bizType, 0, "")

@@ -99,13 +99,26 @@ func (i imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions
 		return all, err
 	}
 	defer store.Close()
-	progress, end := o.Bar("comparing")
-	all.Tags, err = tinyid.PlanMoves(ctx, store, to, tinyid.MoveOptions{Margin: o.Margin, Watch: o.Watch, IgnoreLiving: o.IgnoreLiving, Progress: progress})
+	if o.Undo {
+		if all.Tags, err = tinyid.PlanReopen(ctx, store, to); err != nil || !o.Apply {
+			return all, err
+		}
+		progress, end := o.Bar("opening")
+		defer end()
+		return all, tinyid.Reopen(ctx, store, to, all.Tags, progress)
+	}
+	opts := tinyid.MoveOptions{
+		Margin: o.Margin, Watch: o.Watch, IgnoreLiving: o.IgnoreLiving,
+		Note: func(text string) { all.Notes = append(all.Notes, text) },
+	}
+	var end func()
+	opts.Progress, end = o.Bar("comparing")
+	all.Tags, err = tinyid.PlanMoves(ctx, store, to, opts)
 	end()
 	if err != nil || !o.Apply {
 		return all, err
 	}
-	progress, end = o.Bar("moving")
+	opts.Progress, end = o.Bar("moving")
 	defer end()
-	return all, tinyid.ApplyMoves(ctx, to, all.Tags, progress)
+	return all, tinyid.ApplyMoves(ctx, store, to, all.Tags, opts)
 }

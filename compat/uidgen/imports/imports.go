@@ -5,6 +5,7 @@ package imports
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/springxml"
 	"github.com/hapax-id/hapax/compat/uidgen"
+	"github.com/hapax-id/hapax/internal/moves"
 	"github.com/hapax-id/hapax/plan"
 )
 
@@ -23,106 +25,174 @@ type Config struct {
 	Cached     bool // CachedUidGenerator
 	BoostPower int
 
-	// Padding and Schedule report whether paddingFactor and scheduleInterval are set,
-	// which have no effect in a server: it makes numbers when they are taken.
-	Padding, Schedule bool
-
 	// RejectedPut and RejectedTake are the classes of the replaced handlers.
 	RejectedPut, RejectedTake string
 
-	// Assigner is the class that assigns worker IDs.
+	// Assigner is the class that assigns worker IDs, if the file names it.
 	Assigner string
 
-	// Table is the database of WORKER_NODE as a URL without its user, if the file
-	// names it.
-	Table string
+	// Table is the database of WORKER_NODE as a URL without the password, if it is known.
+	Table    string
+	Password moves.Secret
+
+	account *moves.Account
 }
 
-// keys are the settings' names, as beans and properties end with them.
-var keys = map[string]func(c *Config, value string) error{
-	"timeBits":         number(func(c *Config) *int { return &c.Settings.TimeBits }, "timeBits"),
-	"workerBits":       number(func(c *Config) *int { return &c.Settings.WorkerBits }, "workerBits"),
-	"seqBits":          number(func(c *Config) *int { return &c.Settings.SeqBits }, "seqBits"),
-	"boostPower":       number(func(c *Config) *int { return &c.BoostPower }, "boostPower"),
-	"paddingFactor":    func(c *Config, _ string) error { c.Padding = true; return nil },
-	"epochStr":         func(c *Config, value string) error { c.Settings.EpochStr = value; return nil },
-	"scheduleInterval": func(c *Config, _ string) error { c.Schedule = true; return nil },
+// assigner is uid-generator's own, over WORKER_NODE.
+const assigner = "DisposableWorkerIdAssigner"
 
-	"rejectedPutBufferHandler":  func(c *Config, value string) error { c.RejectedPut = value; return nil },
-	"rejectedTakeBufferHandler": func(c *Config, value string) error { c.RejectedTake = value; return nil },
-	"workerIdAssigner":          func(c *Config, value string) error { c.Assigner = value; return nil },
+// noPadding is why there is nothing to be padded.
+const noPadding = "Without effect here, where numbers are made when they are taken"
+
+// A setter sets one setting.
+type setter func(c *Config, where, value string)
+
+// keys are the settings' names, as beans and properties end with them, but for those that
+// are beans.
+var keys = map[string]setter{
+	"timeBits":         number(func(c *Config) *int { return &c.Settings.TimeBits }, 63),
+	"workerBits":       number(func(c *Config) *int { return &c.Settings.WorkerBits }, 63),
+	"seqBits":          number(func(c *Config) *int { return &c.Settings.SeqBits }, 63),
+	"boostPower":       number(func(c *Config) *int { return &c.BoostPower }, 15),
+	"epochStr":         func(c *Config, _, value string) { c.Settings.EpochStr = value },
+	"paddingFactor":    func(c *Config, where, _ string) { c.Cached = true; c.account.Note(noPadding, where) },
+	"scheduleInterval": func(c *Config, where, _ string) { c.Cached = true; c.account.Note(noPadding, where) },
 }
 
-func number(field func(*Config) *int, name string) func(*Config, string) error {
-	return func(c *Config, text string) error {
+func number(field func(*Config) *int, most int) setter {
+	return func(c *Config, where, text string) {
 		v, err := strconv.Atoi(text)
-		if err != nil || v < 0 || v > 100 {
-			return &hapax.ValueError{Field: name, Value: text, Allowed: "0 to 100", Err: hapax.ErrInvalidArgument}
+		if err != nil || v < 0 || v > most {
+			c.account.Refuse(where, "it is %q; want 0 to %d", text, most)
+			return
 		}
 		*field(c) = v
-		return nil
 	}
 }
 
-// Read reads Spring's XML, with the properties that its placeholders stand for, or a
-// properties file whose keys end with the names of the settings, as uid.timeBits or
-// uid.time-bits. The zone is that of the machines uid-generator runs on; nil stands for
-// uidgen.China. Errors match hapax.ErrInvalidArgument.
-func Read(data []byte, given map[string]string, zone *time.Location) (Config, error) {
-	c := Config{Settings: uidgen.Settings{Zone: zone}}
-	f, err := springxml.Parse(data, given)
-	if err != nil {
-		return c, err
-	}
-	if f.Properties != nil {
-		return c, c.take(f.Properties)
-	}
-	generators := 0
-	for _, b := range f.Beans {
-		class := b.Class[strings.LastIndexByte(b.Class, '.')+1:]
-		switch class {
-		case "DefaultUidGenerator", "CachedUidGenerator":
-			generators++
-			c.Cached = class == "CachedUidGenerator"
-			err = c.take(b.Properties)
-		default:
-			if url, ok := strings.CutPrefix(cmp.Or(b.Properties["url"], b.Properties["jdbcUrl"]), "jdbc:mysql://"); ok {
-				c.Table, _, _ = strings.Cut("mysql://"+url, "?")
-			}
-		}
-		if err != nil {
+// A Source is where uid-generator's configuration is.
+type Source struct {
+	Open       springxml.Open
+	Path       string         // of Spring's XML or a properties file
+	Properties string         // of the file that the placeholders of XML stand for; may be empty
+	Table      string         // mysql:// URL of the database of WORKER_NODE, in place of the file's; may be empty
+	Zone       *time.Location // of the machines that uid-generator runs on; nil: uidgen.China
+}
+
+// Read reads Spring's XML, with the files that it imports, or a properties file whose keys
+// end with the names of the settings, as uid.timeBits or uid.time-bits. Each setting is
+// carried over, or named in the comments of AppendYAML, or refused. Errors match
+// hapax.ErrInvalidArgument.
+func Read(src Source) (Config, error) {
+	c := Config{Settings: uidgen.Settings{Zone: src.Zone}, account: new(moves.Account)}
+	if src.Table != "" {
+		var err error
+		if c.Table, c.Password, err = moves.SplitPassword("--table", src.Table); err != nil {
 			return c, err
 		}
 	}
-	if generators != 1 {
-		return c, fmt.Errorf("%w: the file has %d beans of the classes DefaultUidGenerator and CachedUidGenerator; want one", hapax.ErrInvalidArgument, generators)
+	d, err := springxml.Read(src.Open, src.Path, src.Properties, c.account)
+	if err != nil {
+		return c, err
 	}
-	for _, handler := range []*string{&c.RejectedPut, &c.RejectedTake, &c.Assigner} {
-		if i := slices.IndexFunc(f.Beans, func(b springxml.Bean) bool { return b.ID != "" && b.ID == *handler }); i >= 0 {
-			*handler = f.Beans[i].Class
-		}
+	if d.Properties != nil {
+		return c, c.properties(d.Properties)
 	}
-	return c, nil
+	return c, c.beans(d)
 }
 
-func (c *Config) take(properties map[string]string) error {
-	known := 0
-	for name, value := range properties {
-		if set, ok := keys[lastWord(name)]; ok {
-			known++
-			if err := set(c, value); err != nil {
-				return err
+// beans reads what XML says.
+func (c *Config) beans(d *springxml.Document) error {
+	takers := map[string]springxml.Taker{}
+	for name, set := range keys {
+		takers[name] = func(where string, v springxml.Value) {
+			if text := d.Text(where, v); text != "" {
+				set(c, where, text)
 			}
 		}
-		if url, ok := strings.CutPrefix(value, "jdbc:mysql://"); ok {
-			c.Table, _, _ = strings.Cut("mysql://"+url, "?")
+	}
+	for name, class := range map[string]*string{"rejectedPutBufferHandler": &c.RejectedPut, "rejectedTakeBufferHandler": &c.RejectedTake, "workerIdAssigner": &c.Assigner} {
+		takers[name] = func(where string, v springxml.Value) {
+			if b := d.Bean(where, v); b != nil {
+				*class = b.Class
+				d.Claim(b, nil, nil, "*")
+			}
 		}
 	}
-	c.Cached = c.Cached || c.BoostPower > 0 || c.Padding || c.Schedule
-	if known == 0 && len(properties) > 0 {
+	generators := 0
+	for _, b := range d.Beans {
+		if is := b.Is(); is == "DefaultUidGenerator" || is == "CachedUidGenerator" {
+			generators++
+			cached := is == "CachedUidGenerator"
+			d.Claim(b, takers, nil)
+			c.Cached = cached
+		}
+	}
+	if generators != 1 {
+		return fmt.Errorf("%w: the file has %d beans of the classes DefaultUidGenerator and CachedUidGenerator; want one", hapax.ErrInvalidArgument, generators)
+	}
+	if c.Table == "" {
+		if db := d.DataSource(); db != nil {
+			c.Table, c.Password = db.URL, db.Password
+		} else if url := d.Given("jdbc.url"); url != "" {
+			db, err := moves.ReadDatabase(c.account, "jdbc.url", d.Resolve("jdbc.url", url), d.Given("jdbc.username"), moves.Secret(d.Given("jdbc.password")))
+			if err != nil {
+				return err
+			}
+			c.Table, c.Password = db.URL, db.Password
+			c.account.Note("Read for the table", "jdbc.url", "jdbc.username", "jdbc.password")
+		}
+	}
+	if len(d.Missing) > 0 {
+		c.account.Note("Imported, but not found beside the file, and not read", d.Missing...)
+	}
+	d.Finish()
+	return c.account.Err()
+}
+
+// properties reads what a properties file says.
+func (c *Config) properties(s *moves.Settings) error {
+	by := map[string][]string{}
+	var urls []string
+	for _, name := range s.Left("") {
+		word := lastWord(name)
+		by[word] = append(by[word], name)
+		if (word == "url" || word == "jdbcUrl") && strings.HasPrefix(s.Value(name), "jdbc:") {
+			urls = append(urls, name)
+		}
+	}
+	known := 0
+	for _, word := range slices.Sorted(maps.Keys(keys)) {
+		if len(by[word]) == 0 {
+			continue
+		}
+		if name, value := s.Take(by[word]...); value != "" {
+			known++
+			keys[word](c, name, value)
+		}
+	}
+	if known == 0 {
 		return fmt.Errorf("%w: there is no setting of uid-generator, such as timeBits, among the properties", hapax.ErrInvalidArgument)
 	}
-	return nil
+	c.Cached = c.Cached || c.BoostPower > 0
+	switch {
+	case c.Table != "":
+		s.Idle("Without effect beside --table", urls...)
+	case len(urls) > 1:
+		s.Refuse(urls[1], "there are several databases, this and that of %s: give the one that is meant as --table", urls[0])
+	case len(urls) == 1:
+		at := urls[0][:strings.LastIndexByte(urls[0], '.')+1]
+		_, url := s.Take(urls[0])
+		_, user := s.Take(at+"username", at+"user")
+		_, password := s.Take(at + "password")
+		s.Idle(moves.Hidden, at+"password")
+		db, err := moves.ReadDatabase(s.Account, urls[0], url, user, moves.Secret(password))
+		if err != nil {
+			return err
+		}
+		c.Table, c.Password = db.URL, db.Password
+	}
+	return s.Finish("uid.", strings.Join(slices.Sorted(maps.Keys(keys)), ", "))
 }
 
 // lastWord returns the setting's name that a key ends with: uid.time-bits is timeBits.
@@ -142,6 +212,9 @@ type Plan struct {
 	Values plan.Span  // all that the layout can issue from From on; zero if it goes on with the old one
 	Used   *plan.Span // the numbers in use, if they are known
 	From   time.Time  // no clock may be behind this
+
+	// Negative is how many numbers below zero are in use, which Used leaves out.
+	Negative int64
 }
 
 // NewPlan returns the layout to go on with: the present one as long as it has time, or
@@ -175,7 +248,19 @@ func NewPlan(c Config, used *plan.Span, w plan.Wishes) (Plan, error) {
 	if !w.Now.Before(old.Ends()) {
 		return p, fmt.Errorf("%w: the layout's time ran out at %s; %s", hapax.ErrTimeExhausted, old.Ends().UTC().Format(time.RFC3339), next)
 	}
-	return p, nil
+	return p, c.sameWorkers()
+}
+
+// sameWorkers refuses to go on with the old layout and other worker IDs than those of the
+// table: they would be those that uid-generator has used, and its numbers with them.
+func (c Config) sameWorkers() error {
+	if is := c.Assigner[strings.LastIndexByte(c.Assigner, '.')+1:]; is != "" && is != assigner {
+		return fmt.Errorf("%w: workerIdAssigner is %s, whose worker IDs cannot be told from here; give the smallest and the largest number in use, and get a layout whose numbers lie outside of them", hapax.ErrInvalidArgument, c.Assigner)
+	}
+	if c.Table == "" {
+		return fmt.Errorf("%w: the database of WORKER_NODE is not in the file, and without it worker IDs would come again: give it as --table mysql://USER@HOST:3306/DATABASE, or the file with jdbc.url as --properties", hapax.ErrInvalidArgument)
+	}
+	return nil
 }
 
 // reenters refuses the layout that is passed around as the way out: 30, 22 and 11 bits
@@ -208,6 +293,9 @@ func reenters(l hapax.Layout) error {
 // AppendYAML appends the configuration's block, with what is to know about it in comments.
 func (p Plan) AppendYAML(dst []byte, c Config) []byte {
 	comment := func(format string, args ...any) { dst = fmt.Appendf(dst, "# "+format+"\n", args...) }
+	if c.account != nil {
+		dst = append(dst, c.account.Comments()...)
+	}
 	comment("Before: %s, time until %s.", layoutName(p.Old), p.Old.Ends().UTC().Format(time.RFC3339))
 	if p.Used != nil {
 		comment("From now on: %s, time until %s.", layoutName(p.Layout), p.Layout.Ends().UTC().Format(time.RFC3339))
@@ -216,6 +304,9 @@ func (p Plan) AppendYAML(dst []byte, c Config) []byte {
 			relation, a, b = "<", p.Values.Max, p.Used.Min
 		}
 		comment("Numbers in use:             %d to %d.", p.Used.Min, p.Used.Max)
+		if p.Negative > 0 {
+			comment("Left out: %d numbers below zero, which this layout never issues.", p.Negative)
+		}
 		comment("Numbers from %s on: %d to %d.", p.From.Format(time.RFC3339Nano), p.Values.Min, p.Values.Max)
 		comment("Disjoint for ever: %d %s %d, as long as no clock is a day behind", a, relation, b)
 		comment("and the old generators are switched off before the largest number is looked up.")
@@ -227,21 +318,26 @@ func (p Plan) AppendYAML(dst []byte, c Config) []byte {
 			comment("%s is %q: in Go, give yours as uidgen.CachedOptions.%s.", h.setting, h.class, h.field)
 		}
 	}
-	for _, s := range []struct {
-		setting string
-		given   bool
-	}{{"paddingFactor", c.Padding}, {"scheduleInterval", c.Schedule}} {
-		if s.given {
-			comment("%s has no effect here: numbers are made when they are taken.", s.setting)
-		}
+	if c.Assigner != "" {
+		comment("workerIdAssigner is %q.", c.Assigner)
+	}
+	if p.Used == nil {
+		comment("An old uid-generator that is started again takes another key of WORKER_NODE: no number comes")
+		comment("twice, and nothing keeps it from starting.")
 	}
 	dst = append(dst, "compat:\n  uidgen:\n"...)
 	dst = fmt.Appendf(dst, "    layout: %q\n", layoutName(p.Layout))
 	switch {
 	case p.Used != nil:
 		dst = append(dst, "    # no table: worker IDs are leased from the server's store, and free again after use\n"...)
-	case c.Table != "":
-		dst = fmt.Appendf(dst, "    table: %q  # with USER:PASSWORD@ before the host\n", c.Table)
+		if c.Table != "" {
+			dst = fmt.Appendf(dst, "    # WORKER_NODE, in %s, is not used any more\n", moves.Quote(c.Table))
+		}
+	default:
+		dst = fmt.Appendf(dst, "    table: %s\n", moves.Quote(c.Table))
+		if c.Password != "" {
+			dst = append(dst, "    # The password is not shown: write it into the URL, after the user and a colon.\n"...)
+		}
 	}
 	if c.Cached {
 		dst = fmt.Appendf(dst, "    boost_power: %d\n", cmp.Or(c.BoostPower, uidgen.DefaultBoostPower))

@@ -3,76 +3,49 @@ package imports
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/internal/accounting"
 	"github.com/hapax-id/hapax/compat/uidgen"
 	"github.com/hapax-id/hapax/plan"
 )
 
-const cached = `<beans xmlns="http://www.springframework.org/schema/beans">
-  <bean id="disposableWorkerIdAssigner" class="com.baidu.fsg.uid.worker.DisposableWorkerIdAssigner"/>
-  <bean id="cachedUidGenerator" class="com.baidu.fsg.uid.impl.CachedUidGenerator">
-    <property name="workerIdAssigner" ref="disposableWorkerIdAssigner"/>
-    <property name="timeBits" value="29"/>
-    <property name="workerBits" value="21"/>
-    <property name="seqBits" value="13"/>
-    <property name="epochStr" value="2016-09-20"/>
-    <property name="boostPower" value="4"/>
-    <property name="paddingFactor" value="60"/>
-    <property name="scheduleInterval" value="60"/>
-    <property name="rejectedPutBufferHandler"><bean class="com.x.Put"/></property>
-    <property name="rejectedTakeBufferHandler" ref="take"/>
-  </bean>
-  <bean id="take" class="com.x.Take"/>
-  <bean id="ds" class="com.alibaba.druid.pool.DruidDataSource"><property name="url" value="${mysql.url}"/></bean>
-</beans>`
-
 var now = time.Date(2026, 11, 1, 0, 0, 0, 823_900_000, time.UTC) // within a tick
 
-func TestRead(t *testing.T) {
-	c, err := Read([]byte(cached), map[string]string{"mysql.url": "jdbc:mysql://10.0.0.3:3306/uid?useSSL=false"}, nil)
-	want := Config{
-		Settings: uidgen.Settings{TimeBits: 29, WorkerBits: 21, SeqBits: 13, EpochStr: "2016-09-20"},
-		Cached:   true, BoostPower: 4, Padding: true, Schedule: true,
-		RejectedPut: "com.x.Put", RejectedTake: "com.x.Take", Assigner: "com.baidu.fsg.uid.worker.DisposableWorkerIdAssigner",
-		Table: "mysql://10.0.0.3:3306/uid",
-	}
-	if c != want || err != nil {
-		t.Fatalf("got  %+v, %v\nwant %+v", c, err, want)
-	}
-	p, err := NewPlan(c, nil, plan.Wishes{Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const block = `# Before: uidgenerator-29-21-13, time until 2033-09-24T10:48:32Z.
-# rejectedPutBufferHandler is "com.x.Put": in Go, give yours as uidgen.CachedOptions.RejectedPut.
-# rejectedTakeBufferHandler is "com.x.Take": in Go, give yours as uidgen.CachedOptions.RejectedTake.
-# paddingFactor has no effect here: numbers are made when they are taken.
-# scheduleInterval has no effect here: numbers are made when they are taken.
-compat:
-  uidgen:
-    layout: "uidgenerator-29-21-13"
-    table: "mysql://10.0.0.3:3306/uid"  # with USER:PASSWORD@ before the host
-    boost_power: 4
-`
-	if got := string(p.AppendYAML(nil, c)); got != block {
-		t.Errorf("got\n%s\nwant\n%s", got, block)
-	}
+func readText(t *testing.T, text string) (Config, error) {
+	t.Helper()
+	path := filepath.Join(accounting.Case{"file": text}.Write(t), "file")
+	return Read(Source{Open: openFile, Path: path})
+}
 
+// A properties file, and XML in other words.
+func TestRead(t *testing.T) {
 	for name, text := range map[string]string{
-		"properties":          "uid.timeBits=29\nuid.workerBits=21\nuid.epochStr=2016-09-20\nspring.datasource.url=jdbc:mysql://h/d\n",
-		"kebab-case":          "uid.time-bits=29\nuid.worker-bits=21\nuid.epoch-str=2016-09-20\nspring.datasource.url=jdbc:mysql://h/d\n",
-		"plain generator":     `<beans><bean class="x.DefaultUidGenerator"><property name="timeBits" value="29"/><property name="workerBits" value="21"/><property name="epochStr" value="2016-09-20"/></bean><bean class="ds"><property name="jdbcUrl" value="jdbc:mysql://h/d"/></bean></beans>`,
-		"plain, p namespaces": `<beans><bean class="x.DefaultUidGenerator" p:timeBits="29" p:workerBits="21" p:epochStr="2016-09-20"/><bean class="ds" p:url="jdbc:mysql://h/d"/></beans>`,
+		"properties":          "uid.timeBits=29\nuid.workerBits=21\nuid.epochStr=2016-09-20\nspring.datasource.url=jdbc:mysql://h/d\nspring.datasource.username=u\n",
+		"kebab-case":          "uid.time-bits=29\nuid.worker-bits=21\nuid.epoch-str=2016-09-20\nspring.datasource.url=jdbc:mysql://h/d\nspring.datasource.username=u\n",
+		"plain generator":     `<beans><bean class="x.DefaultUidGenerator"><property name="timeBits" value="29"/><property name="workerBits" value="21"/><property name="epochStr" value="2016-09-20"/></bean><bean class="ds"><property name="jdbcUrl" value="jdbc:mysql://h/d"/><property name="user" value="u"/></bean></beans>`,
+		"plain, p namespaces": `<beans><bean class="x.DefaultUidGenerator" p:timeBits="29" p:workerBits="21" p:epochStr="2016-09-20"/><bean class="ds" p:url="jdbc:mysql://h/d" p:username="u"/></beans>`,
 	} {
-		c, err := Read([]byte(text), nil, nil)
-		want := Config{Settings: uidgen.Settings{TimeBits: 29, WorkerBits: 21, EpochStr: "2016-09-20"}, Table: "mysql://h/d"}
+		c, err := readText(t, text)
+		c.account = nil
+		want := Config{Settings: uidgen.Settings{TimeBits: 29, WorkerBits: 21, EpochStr: "2016-09-20"}, Table: "mysql://u@h:3306/d"}
 		if c != want || err != nil {
 			t.Errorf("%s: got %+v, %v", name, c, err)
 		}
+	}
+	if text := (accounting.Case{"file": "uid.timeBits=29\nuid.workerBits=21\nuid.epochStr=2016-09-20\nuid.paddingFactor=50\nspring.datasource.url=jdbc:mysql://h/d\nspring.datasource.username=u\nspring.datasource.password=p\n"}).Check(t, func(dir string) (string, error) {
+		c, err := Read(Source{Open: openFile, Path: filepath.Join(dir, "file")})
+		if err != nil {
+			return "", err
+		}
+		p, err := NewPlan(c, nil, plan.Wishes{Now: now})
+		return string(p.AppendYAML(nil, c)), err
+	}, "uid."); !strings.Contains(text, "boost_power: 3") {
+		t.Errorf("printed is %s", text)
 	}
 }
 
@@ -80,8 +53,14 @@ func TestRefused(t *testing.T) {
 	for name, text := range map[string]string{
 		"no generator": "<beans/>", "two": `<beans><bean class="DefaultUidGenerator"/><bean class="CachedUidGenerator"/></beans>`,
 		"no setting": "a=b", "bits": "timeBits=many",
+		"two databases": "uid.timeBits=29\na.url=jdbc:mysql://h/d\nb.url=jdbc:mysql://h/e\n",
+		"two values":    "uid.timeBits=29\nuid.time-bits=28\n",
+		"no value":      `<beans><bean class="DefaultUidGenerator" p:timeBits="${bits}"/></beans>`,
+		"expression":    `<beans><bean class="DefaultUidGenerator" p:timeBits="#{29}"/></beans>`,
+		"profile":       `<beans profile="dev"><bean class="DefaultUidGenerator"/></beans>`,
+		"several hosts": "uid.timeBits=29\na.url=jdbc:mysql://h1,h2/d\n",
 	} {
-		if c, err := Read([]byte(text), nil, nil); !errors.Is(err, hapax.ErrInvalidArgument) {
+		if c, err := readText(t, text); !errors.Is(err, hapax.ErrInvalidArgument) {
 			t.Errorf("%s: %+v, %v", name, c, err)
 		}
 	}

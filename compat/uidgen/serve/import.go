@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hapax-id/hapax"
-	"github.com/hapax-id/hapax/compat/springxml"
 	"github.com/hapax-id/hapax/compat/uidgen/imports"
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/plan"
@@ -16,8 +15,9 @@ import (
 
 // An importing is what hapax import uid-generator is told.
 type importing struct {
-	properties, zone, least, most, database, column string
-	wishes                                          plan.Wishes
+	properties, table, zone, least, most, database, column string
+
+	wishes plan.Wishes
 }
 
 // importCommand is hapax import uid-generator.
@@ -28,12 +28,15 @@ func importCommand() *mount.Import {
 		Short: "Read uid-generator's Spring XML or properties, and plan a successor of its layout",
 		Long: `Uid-generator reads the Spring XML of uid-generator, or a properties file, and prints
 the block "compat: uidgen:" of a server that goes on in its place. FILE is - for
-standard input.
+standard input. What XML imports is looked for beside it. Every setting is carried over,
+named in a comment, or refused; a block that goes on with the old layout always has the
+database of WORKER_NODE: from the files, or --table.
 
 With --min and --max, the smallest and the largest number in use, or with --database
 and --column to read them from, the block has a new layout, whose numbers lie outside
-of those in use for ever; the proof is printed above it. Switch the old generators off
-before you look up the largest number.
+of those in use for ever; the proof is printed above it. Numbers below zero in the
+column are left out, and counted. Switch the old generators off before you look up the
+largest number.
 
 A layout whose time is over cannot go on, and the often recommended successor with 30,
 22 and 11 bits issues the same numbers again: both are refused, with the reason,
@@ -43,6 +46,7 @@ unless you give the numbers in use.`,
   hapax import uid-generator default-uid-spring.xml --database mysql://root@10.0.0.3/shop --column orders.id`,
 		Flags: func(flags *pflag.FlagSet) {
 			flags.StringVar(&i.properties, "properties", "", "properties file with the values of ${…} in FILE")
+			flags.StringVar(&i.table, "table", "", "mysql:// URL of the database with WORKER_NODE, if not that of FILE")
 			flags.StringVar(&i.zone, "zone", "Asia/Shanghai", "time zone of the machines on which uid-generator runs: they read epochStr in it")
 			flags.StringVar(&i.least, "min", "", "the smallest number in use")
 			flags.StringVar(&i.most, "max", "", "the largest number in use")
@@ -70,22 +74,20 @@ func (i *importing) read(ctx context.Context, open mount.Files, args []string) (
 	if err != nil {
 		return nil, err
 	}
-	data, given, err := springxml.ReadFiles(open, args[0], i.properties)
-	if err != nil {
-		return nil, err
-	}
-	c, err := imports.Read(data, given, zone)
+	c, err := imports.Read(imports.Source{Open: open, Path: args[0], Properties: i.properties, Table: i.table, Zone: zone})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", args[0], err)
 	}
+	negative := int64(0)
 	if i.database != "" {
-		lo, hi, err := ColumnRange(ctx, i.database, i.column)
-		if err != nil {
+		var found plan.Span
+		if found, negative, err = ColumnRange(ctx, i.database, i.column); err != nil {
 			return nil, err
 		}
-		used = &plan.Span{Min: lo, Max: hi}
+		used = &found
 	}
 	p, err := imports.NewPlan(c, used, i.wishes)
+	p.Negative = negative
 	return imported{p, c}, err
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax/compat/uidgen"
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/plan"
 )
 
 // name is uid-generator under compat.
@@ -100,23 +101,24 @@ func (part) Answer(*service.Service) ([]mount.Answer, error) { return nil, nil }
 var columnName = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$]{0,63}\.[A-Za-z_$][A-Za-z0-9_$]{0,63}$`)
 
 // ColumnRange reads the smallest and the largest number in TABLE.COLUMN of a MySQL
-// database.
-func ColumnRange(ctx context.Context, databaseURL, column string) (lo, hi hapax.ID, err error) {
+// database, but for those below zero, of which it tells how many there are: the cached
+// generator issued such when its time was over, and no layout does.
+func ColumnRange(ctx context.Context, databaseURL, column string) (used plan.Span, negative int64, err error) {
 	if !columnName.MatchString(column) {
-		return 0, 0, &hapax.ValueError{Field: "column", Value: column, Allowed: "TABLE.COLUMN", Err: hapax.ErrInvalidArgument}
+		return used, 0, &hapax.ValueError{Field: "column", Value: column, Allowed: "TABLE.COLUMN", Err: hapax.ErrInvalidArgument}
 	}
 	table, field, _ := strings.Cut(column, ".")
 	err = database.With(ctx, databaseURL, func(ctx context.Context, db *sql.DB) error {
 		var least, most sql.NullInt64
-		query := fmt.Sprintf("SELECT MIN(`%[1]s`), MAX(`%[1]s`) FROM `%[2]s`", field, table) //nolint:gosec // names of a plain form
-		if err := db.QueryRowContext(ctx, query).Scan(&least, &most); err != nil {
+		query := fmt.Sprintf("SELECT MIN(CASE WHEN `%[1]s` >= 0 THEN `%[1]s` END), MAX(`%[1]s`), COUNT(CASE WHEN `%[1]s` < 0 THEN 1 END) FROM `%[2]s`", field, table) //nolint:gosec // names of a plain form
+		if err := db.QueryRowContext(ctx, query).Scan(&least, &most, &negative); err != nil {
 			return fmt.Errorf("%w: %s: %w", hapax.ErrStoreUnavailable, column, err)
 		}
 		if !least.Valid {
-			return fmt.Errorf("%w: %s has no numbers; want the column with the numbers in use", hapax.ErrInvalidArgument, column)
+			return fmt.Errorf("%w: %s has no numbers from 0 on, and %d below; want the column with the numbers in use", hapax.ErrInvalidArgument, column, negative)
 		}
-		lo, hi = hapax.ID(least.Int64), hapax.ID(most.Int64)
+		used = plan.Span{Min: hapax.ID(least.Int64), Max: hapax.ID(most.Int64)}
 		return nil
 	})
-	return lo, hi, err
+	return used, negative, err
 }

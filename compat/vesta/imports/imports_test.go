@@ -2,70 +2,180 @@ package imports
 
 import (
 	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/internal/accounting"
 )
 
-const server = `<beans xmlns="http://www.springframework.org/schema/beans" xmlns:dubbo="http://d">
-  <bean id="idService" class="com.robert.vesta.service.factory.IdServiceFactoryBean" init-method="init">
-    <property name="providerType" value="PROPERTY"/>
-    <property name="type" value="${vesta.type}"/>
-    <property name="machineId" value="${vesta.machine}"/>
-  </bean>
-  <dubbo:registry address="zookeeper://10.0.0.8:2181"/>
-  <dubbo:protocol name="dubbo" port="20881"/>
-  <dubbo:service interface="com.robert.vesta.service.intf.IdService" ref="idService"/>
-</beans>`
+func openFile(path string) (io.ReadCloser, error) { return os.Open(path) }
 
-func TestRead(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		text   string
-		given  map[string]string
-		legacy bool
-		want   string
-	}{
-		{"central server", server, map[string]string{"vesta.machine": "1021", "vesta.type": "0"}, false, `# While Vesta runs as well, give hapax machine IDs that no Vesta has.
-compat:
+// reading returns what reads a file in a directory, with properties if they are named.
+func reading(file, properties string, legacy bool) accounting.Read {
+	return func(dir string) (string, error) {
+		src := Source{Open: openFile, Path: filepath.Join(dir, file), Legacy: legacy}
+		if properties != "" {
+			src.Properties = filepath.Join(dir, properties)
+		}
+		c, err := Read(src)
+		if err != nil {
+			return "", err
+		}
+		return string(c.AppendYAML(nil)), nil
+	}
+}
+
+// The shapes of Vesta's own files.
+var central = accounting.Case{
+	"spring/vesta-server-main.xml": "\ufeff" + `<?xml version="1.0" encoding="UTF-8"?>
+<beans xmlns="http://www.springframework.org/schema/beans" xmlns:xsi="http://x" xsi:schemaLocation="http://x http://y">
+	<bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer">
+		<property name="locations"><list><value>classpath:vesta-server.properties</value></list></property>
+	</bean>
+	<import resource="classpath:spring/vesta-service.xml"/>
+	<import resource="vesta-server.xml"/>
+</beans>`,
+	"spring/vesta-service.xml": `<beans>
+	<description>the service</description>
+	<bean id="idService" class="com.robert.vesta.service.factory.IdServiceFactoryBean" init-method="init">
+		<property name="providerType" value="PROPERTY"/>
+		<property name="type" value="${vesta.type}"/>
+		<property name="genMethod" value="1"/>
+		<property name="machineId" value="${vesta.machine}"/>
+	</bean>
+</beans>`,
+	"spring/vesta-server.xml": `<beans xmlns:dubbo="http://d">
+	<dubbo:application name="vesta-server" owner="robert"/>
+	<dubbo:registry address="zookeeper://10.0.0.8:2181" check="false"/>
+	<dubbo:protocol name="dubbo" port="20881" threads="100"/>
+	<dubbo:service interface="com.robert.vesta.service.intf.IdService" ref="idService" group="ids" version="1.0" timeout="3000"/>
+</beans>`,
+	"vesta-server.properties": "vesta.machine=1021\nvesta.type=0\nvesta.unused=5\nvesta.ips=10.0.0.1\n",
+}
+
+// Nothing in the files is lost unseen. A property that the XML does not refer to has no
+// effect, as with Vesta.
+func TestCentralServer(t *testing.T) {
+	for name, properties := range map[string]string{"the properties that it names": "", "properties that are given": "vesta-server.properties"} {
+		t.Run(name, func(t *testing.T) {
+			out := central.Check(t, reading("spring/vesta-server-main.xml", properties, false), "vesta.")
+			const block = `compat:
   vesta:
     layout: vesta-max-peak
     machine: "fixed:1021"
+    gen_method: "1"  # fixes it; leave it out to have it set by how a number is asked for
     populator: mutex
     http: 127.0.0.1:8099
     dubbo: 127.0.0.1:20881  # the address that consumers reach
-    interfaces: [com.robert.vesta.service.intf.IdService]
+    interfaces: ["com.robert.vesta.service.intf.IdService"]
     registry: "zookeeper://10.0.0.8:2181"
-`},
-		{"addresses", "vesta.ips=10.0.0.1,10.0.0.2\nvesta.type=1\nvesta.atomic.impl.key=true\nvesta.version=1\nvesta.genMethod=2\n", nil, true, `# While Vesta runs as well, give hapax machine IDs that no Vesta has.
-compat:
-  vesta:
-    layout: vesta-legacy-min-granularity
-    machine: "address:10.0.0.1,10.0.0.2"
-    version: 1
-    gen_method: "2"  # fixes it; leave it out to have it set by how a number is asked for
-    populator: atomic
-    http: 127.0.0.1:8099
-`},
-		{"table", `<beans><bean class="x.IdServiceFactoryBean"><property name="providerType" value="DB"/><property name="dbUrl" value="10.0.0.3:3306"/><property name="dbName" value="vesta"/></bean></beans>`, nil, false, `# While Vesta runs as well, give hapax machine IDs that no Vesta has.
-compat:
-  vesta:
-    layout: vesta-max-peak
-    table: "mysql://10.0.0.3:3306/vesta"  # with USER:PASSWORD@ before the host
-    populator: mutex
-    http: 127.0.0.1:8099
-`},
+    group: "ids"
+    service_version: "1.0"
+`
+			if !strings.HasSuffix(out, block) {
+				t.Errorf("printed is\n%s\nwant at its end\n%s", out, block)
+			}
+			if !strings.Contains(out, "Not referred to by what is read, without effect: vesta.ips, vesta.unused.") {
+				t.Errorf("printed is\n%s", out)
+			}
+		})
+	}
+}
+
+// service is an IdServiceImpl with what is between its tags, and other beans.
+func service(inside, others string) accounting.Case {
+	return accounting.Case{"v.xml": `<beans xmlns:p="http://p" xmlns:c="http://c"><bean id="idService" class="com.robert.vesta.service.impl.IdServiceImpl" init-method="init">` + inside + `</bean>` + others + `</beans>`}
+}
+
+const provider7 = `<property name="machineIdProvider"><bean class="com.robert.vesta.service.impl.provider.PropertyMachineIdProvider" p:machineId="7"/></property>`
+
+func TestServices(t *testing.T) {
+	const meta = `<bean id="meta" class="com.robert.vesta.service.impl.bean.IdMeta">`
+	for name, c := range map[string]struct {
+		files  accounting.Case
+		legacy bool
+		want   []string
+	}{
+		"a type by its name": {service(provider7+`<constructor-arg value="milliseconds"/>`, ""), false,
+			[]string{"layout: vesta-min-granularity\n", `machine: "fixed:7"`, "populator: mutex"}},
+		"an IdType, for the older generation": {service(provider7+`<constructor-arg index="0"><ref bean="type"/></constructor-arg>`,
+			`<bean id="type" class="org.springframework.beans.factory.config.FieldRetrievingFactoryBean"><property name="staticField" value="com.robert.vesta.service.impl.bean.IdType.MIN_GRANULARITY"/></bean>`), true,
+			[]string{"layout: vesta-legacy-min-granularity\n"}},
+		"other bits": {service(provider7+`<property name="idMeta" ref="meta"/>`,
+			meta+`<constructor-arg value="16"/><constructor-arg value="14"/><constructor-arg value="30"/><constructor-arg value="2"/><constructor-arg value="1"/><constructor-arg value="1"/></bean>`), false,
+			[]string{`layout: "version:1,type:1,genMethod:2,time:30,sequence:14,machine:16,unit=1s,epoch=2014-12-31T16:00:00Z"`}},
+		"other bits, by properties": {service(provider7+`<property name="idMeta" ref="meta"/><property name="type" value="1"/>`,
+			meta+`<property name="machineBits" value="9"/><property name="seqBits" value="11"/><property name="timeBits" value="40"/><property name="genMethodBits" value="2"/><property name="typeBits" value="1"/><property name="versionBits" value="1"/></bean>`), false,
+			[]string{`layout: "version:1,type:1,genMethod:2,time:40,sequence:11,machine:9,unit=1ms,epoch=2014-12-31T16:00:00Z"`}},
+		"the usual bits": {service(provider7+`<property name="idMeta" ref="meta"/>`,
+			meta+`<constructor-arg value="10"/><constructor-arg value="20"/><constructor-arg value="30"/><constructor-arg value="2"/><constructor-arg value="1"/><constructor-arg value="1"/></bean>`), false,
+			[]string{"layout: vesta-max-peak\n"}},
+		"another epoch": {service(provider7+`<property name="timer"><bean class="com.robert.vesta.service.impl.timer.SimpleTimer"><property name="epoch" value="1514736000000"/></bean></property>`, ""), false,
+			[]string{`layout: "version:1,type:1,genMethod:2,time:30,sequence:20,machine:10,unit=1s,epoch=2017-12-31T16:00:00Z"`}},
+		"a populator": {service(provider7+`<property name="idPopulator" ref="p"/>`, `<bean id="p" class="com.robert.vesta.service.impl.populater.AtomicIdPopulator"/>`), false,
+			[]string{"populator: atomic"}},
+		"a list of machine IDs": {service(`<property name="machineIdProvider" ref="m"/>`,
+			`<bean id="m" class="x.PropertyMachineIdsProvider"><property name="machineIds"><array><value>1</value><value>2</value><value>3</value><value>4</value><value>5</value></array></property></bean>`), false,
+			[]string{`machine: "list:1,2,3,4,5"`}},
+		"a list with commas": {service(`<property name="machineIdProvider" ref="m"/>`, `<bean id="m" class="x.PropertyMachineIdsProvider"><property name="machineIds" value="1, 2,3"/></bean>`), false,
+			[]string{`machine: "list:1,2,3"`}},
+		"addresses": {service(`<property name="machineIdProvider" ref="m"/>`, `<bean id="m" class="x.IpConfigurableMachineIdProvider"><property name="ips" value="10.0.0.1,10.0.0.2"/></bean>`), false,
+			[]string{`machine: "address:10.0.0.1,10.0.0.2"`}},
+		"a table": {service(`<property name="machineIdProvider" ref="m"/>`, `<bean id="m" class="x.DbMachineIdProvider"><property name="jdbcTemplate" ref="t"/></bean>
+			<bean id="t" class="org.springframework.jdbc.core.JdbcTemplate"><property name="dataSource" ref="ds"/></bean>
+			<bean id="ds" class="com.mchange.v2.c3p0.ComboPooledDataSource" destroy-method="close"><property name="jdbcUrl" value="jdbc:mysql://10.0.0.3/vesta?useSSL=true"/><property name="user" value="root"/><property name="password" value="geheim"/><property name="maxPoolSize" value="5"/></bean>`), false,
+			[]string{`table: "mysql://root@10.0.0.3:3306/vesta?tls=true"`, "maxPoolSize", "The password is not shown"}},
 	} {
-		c, err := Read([]byte(tt.text), tt.given, tt.legacy)
-		if got := string(c.AppendYAML(nil)); got != tt.want || err != nil {
-			t.Errorf("%s: %v, got\n%s\nwant\n%s", tt.name, err, got, tt.want)
+		t.Run(name, func(t *testing.T) {
+			out := c.files.Check(t, reading("v.xml", "", c.legacy), "vesta.")
+			for _, want := range c.want {
+				if !strings.Contains(out, want) || strings.Contains(out, "geheim") {
+					t.Errorf("there is no %q in\n%s", want, out)
+				}
+			}
+		})
+	}
+}
+
+func TestOfProperties(t *testing.T) {
+	out := accounting.Case{"v": "vesta.ips=10.0.0.1,10.0.0.2\nvesta.type=1\nvesta.atomic.impl.key=true\nvesta.version=1\nvesta.genMethod=2\nlog.level=5\n"}.Check(t, reading("v", "", true), "vesta.")
+	for _, want := range []string{"layout: vesta-legacy-min-granularity\n", `machine: "address:10.0.0.1,10.0.0.2"`, "version: 1\n", `gen_method: "2"`, "populator: atomic\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("there is no %q in\n%s", want, out)
 		}
 	}
-	for name, text := range map[string]string{
-		"nothing of Vesta's": "a=b", "machine": "vesta.machine=1024", "type": "vesta.type=2", "version": "vesta.version=2", "XML": "<a",
+	out = accounting.Case{"v.xml": `<beans><bean class="x.IdServiceFactoryBean"><property name="providerType" value="DB"/><property name="dbUrl" value="10.0.0.3:3306"/><property name="dbName" value="vesta"/><property name="dbUser" value="root"/><property name="dbPassword" value="geheim"/><property name="ips" value="10.0.0.1"/></bean></beans>`}.Check(t, reading("v.xml", "", false), "vesta.")
+	if !strings.Contains(out, `table: "mysql://root@10.0.0.3:3306/vesta"`) || !strings.Contains(out, "Without effect with this provider") || strings.Contains(out, "geheim") {
+		t.Errorf("printed is\n%s", out)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"nothing of Vesta's":   {"a=b", "no setting of Vesta's"},
+		"machine":              {"vesta.machine=x", "vesta.machine"},
+		"no machine":           {"vesta.type=1", "machine ID"},
+		"type":                 {"vesta.machine=1\nvesta.type=2", "vesta.type"},
+		"version":              {"vesta.machine=1\nvesta.version=2", "vesta.version"},
+		"a setting of its own": {"vesta.machine=1\nvesta.more=2", "vesta.more"},
+		"two providers":        {"vesta.machine=1\nvesta.ips=10.0.0.1", "vesta.ips"},
+		"XML":                  {"<a", "XML"},
+		"an import":            {`<beans><import resource="classpath:none.xml"/><bean class="x.IdServiceFactoryBean" p:machineId="1"/></beans>`, "none.xml"},
+		"a value":              {`<beans><bean class="x.IdServiceFactoryBean" p:machineId="${vesta.machine}"/></beans>`, "--properties"},
+		"a provider":           {service(`<property name="machineIdProvider"><bean class="com.x.Mine"/></property>`, "")["v.xml"], "com.x.Mine"},
+		"a populator":          {service(provider7+`<property name="idPopulator"><bean class="com.x.Mine"/></property>`, "")["v.xml"], "com.x.Mine"},
+		"a timer":              {service(provider7+`<property name="timer"><bean class="com.x.Mine"/></property>`, "")["v.xml"], "com.x.Mine"},
+		"bits":                 {service(provider7+`<property name="idMeta"><bean class="x.IdMeta" p:machineBits="16"/></property>`, "")["v.xml"], "seqBits is not given"},
+		"a registry":           {`<beans><bean class="x.IdServiceFactoryBean" p:machineId="1"/><dubbo:registry address="multicast://224.5.6.7:1234"/></beans>`, "zookeeper://"},
+		"a protocol":           {`<beans><bean class="x.IdServiceFactoryBean" p:machineId="1"/><dubbo:protocol name="rmi"/></beans>`, "dubbo"},
 	} {
-		if c, err := Read([]byte(text), nil, false); !errors.Is(err, hapax.ErrInvalidArgument) {
-			t.Errorf("%s: %+v, %v", name, c, err)
+		dir := accounting.Case{"f": c.text}.Write(t)
+		if out, err := reading("f", "", false)(dir); !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q\n%s", name, err, c.want, out)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/hapax-id/hapax/compat/springxml"
 	"github.com/hapax-id/hapax/compat/vesta/imports"
 	"github.com/hapax-id/hapax/internal/mount"
 )
@@ -19,7 +18,9 @@ func importCommand() *mount.Import {
 		Use:   "vesta FILE",
 		Short: "Read Vesta's properties or Spring XML",
 		Long: `Vesta reads a properties file or a Spring XML file of Vesta, and prints the block
-"compat: vesta:" of a server that replaces it. FILE is - for standard input.`,
+"compat: vesta:" of a server that replaces it. FILE is - for standard input. What XML
+imports is looked for beside it. Every setting is carried over, named in a comment, or
+refused.`,
 		Example: `  hapax import vesta spring/vesta-server-main.xml --properties vesta-server.properties
   hapax import vesta vesta.properties --legacy`,
 		Flags: func(flags *pflag.FlagSet) {
@@ -27,11 +28,7 @@ func importCommand() *mount.Import {
 			flags.BoolVar(&legacy, "legacy", false, "the numbers are of the older generation, which has the machine above the time")
 		},
 		Read: func(_ context.Context, open mount.Files, args []string) (mount.Imported, error) {
-			data, given, err := springxml.ReadFiles(open, args[0], properties)
-			if err != nil {
-				return nil, err
-			}
-			c, err := imports.Read(data, given, legacy)
+			c, err := imports.Read(imports.Source{Open: open, Path: args[0], Properties: properties, Legacy: legacy})
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", args[0], err)
 			}

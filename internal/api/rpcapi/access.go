@@ -61,6 +61,7 @@ var permissions = map[string]auth.Permission{
 	hapaxv1connect.AdminServiceGetStatusProcedure:          auth.Operate,
 	hapaxv1connect.AdminServiceAdoptProcedure:              auth.Operate,
 	hapaxv1connect.AdminServiceSettleNodeProcedure:         auth.Operate,
+	hapaxv1connect.AdminServiceAdoptForeignProcedure:       auth.Operate,
 	hapaxv1connect.AdminServiceListPluginsProcedure:        auth.Operate,
 	hapaxv1connect.AdminServiceSetPluginProcedure:          auth.Operate,
 	hapaxv1connect.AdminServiceGetUsageProcedure:           auth.Define,

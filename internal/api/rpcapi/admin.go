@@ -248,6 +248,11 @@ func (s *adminServer) GetStatus(ctx context.Context, _ *hapaxv1.GetStatusRequest
 	}); ok {
 		ends(res, svc.Readiness(ctx))
 	}
+	if f, ok := s.store.(foreigner); ok {
+		for _, t := range f.Foreign(ctx) {
+			res.Foreign = append(res.Foreign, &hapaxv1.ForeignStatus{Name: t.Name, State: string(t.State), Code: string(t.Code), Why: t.Why, Command: t.Command})
+		}
+	}
 	if g, err := s.guarded(); err == nil {
 		nodes, err := g.Nodes(ctx)
 		if err != nil { // what is wrong with the store the status tells
@@ -304,6 +309,25 @@ func (s *adminServer) SettleNode(ctx context.Context, req *hapaxv1.SettleNodeReq
 	return &hapaxv1.SettleNodeResponse{Adoption: newAdoption(a)}, nil
 }
 
+// A foreigner is a server that stands in for foreign systems.
+type foreigner interface {
+	Foreign(ctx context.Context) []service.ForeignStatus
+	AdoptForeign(ctx context.Context, system, tag string, margin int64, dryRun bool) (driver.Foreign, error)
+}
+
+// AdoptForeign implements hapaxv1connect.AdminServiceHandler.
+func (s *adminServer) AdoptForeign(ctx context.Context, req *hapaxv1.AdoptForeignRequest) (*hapaxv1.AdoptForeignResponse, error) {
+	f, ok := s.store.(foreigner)
+	if !ok {
+		return nil, fmt.Errorf("%w: the server stands in for no foreign system", hapax.ErrNotSupported)
+	}
+	a, err := f.AdoptForeign(ctx, req.GetSystem(), req.GetKey(), req.GetMargin(), req.GetDryRun())
+	if err != nil {
+		return nil, wire.OperatorError(err)
+	}
+	return &hapaxv1.AdoptForeignResponse{Why: a.Why, Skipped: a.Skipped, Raised: newRaised(a.Raised)}, nil
+}
+
 // maxStatement bounds a request with witness files, in bytes; larger ones are given to
 // the command on the data directory.
 const maxStatement = 16 << 20
@@ -339,10 +363,15 @@ func newAdoption(a witness.Adoption) *hapaxv1.Adoption {
 		StoreId: a.StoreID, Other: a.Other, Fence: newFence(a.Fence), Spoke: int64(a.Spoke),
 		Missing: newNodes(a.Missing), Stated: newNodes(a.Stated), ProposedFloor: a.Proposed,
 	}
-	for _, r := range a.Raised {
-		m.Raised = append(m.Raised, &hapaxv1.RaisedMark{Tag: r.Tag, Pool: r.Pool, Worker: r.Worker, From: r.From, To: r.To})
-	}
+	m.Raised = newRaised(a.Raised)
 	return m
+}
+
+func newRaised(raised []driver.Raised) (all []*hapaxv1.RaisedMark) {
+	for _, r := range raised {
+		all = append(all, &hapaxv1.RaisedMark{Tag: r.Tag, Pool: r.Pool, Worker: r.Worker, From: r.From, To: r.To})
+	}
+	return all
 }
 
 func newNodes(nodes []witness.Node) []*hapaxv1.Node {

@@ -1,0 +1,150 @@
+package leaf_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/internal/accounting"
+	"github.com/hapax-id/hapax/compat/leaf"
+)
+
+func TestReadProperties(t *testing.T) {
+	for _, c := range []struct {
+		name, text, want, wrong string
+	}{
+		{
+			"server", `
+# comment
+leaf.name=com.sankuai.leaf.opensource.test
+leaf.segment.enable=true
+leaf.jdbc.url=jdbc:mysql://db.example:3307/leaf?useUnicode=true&characterEncoding=utf8
+leaf.jdbc.username = leaf
+leaf.jdbc.password=p\u0040ss word\=1
+leaf.snowflake.enable=true
+leaf.snowflake.zk.address=zk1:2181, zk2:2181
+leaf.snowflake.port=2182
+`, `# Read, and not shown: leaf.jdbc.password.
+# Without effect here, where connections are hapax's own: leaf.jdbc.url?characterEncoding, leaf.jdbc.url?useUnicode.
+compat:
+  leaf:
+    table: "mysql://leaf@db.example:3307/leaf"
+    # The password is not shown: put it into the variable HAPAX_LEAF_PASSWORD, or
+    # into a file that password_file names.
+    tree: "zk://zk1:2181,zk2:2181"
+    name: "com.sankuai.leaf.opensource.test"
+    port: 2182
+    http: 127.0.0.1:8088
+    allow: []
+`, "",
+		},
+		{
+			"starter", `
+leaf.name=demo
+leaf.segment.enable:true
+leaf.segment.url=jdbc:mysql://10.0.0.1/leaf?\
+    useSSL=true
+leaf.segment.username=leaf
+leaf.segment.password=
+leaf.snowflake.enable=true
+leaf.snowflake.address=10.0.0.2
+leaf.snowflake.port=2181
+`, `# Read, and not shown: leaf.segment.password.
+compat:
+  leaf:
+    table: "mysql://leaf@10.0.0.1:3306/leaf?tls=true"
+    tree: "zk://10.0.0.2"
+    name: "demo"
+    port: 2181
+    http: 127.0.0.1:8088
+    allow: []
+`, "",
+		},
+		{"neither", "leaf.name=x\nleaf.segment.enable=false\n", "# Both modes are off: without table and tree the routes issue the server's own numbers, as hapax import leaf --native prints it: leaf.segment.enable, leaf.snowflake.enable.\n# Without effect, of the snowflake mode, which is off: leaf.name.\ncompat:\n  leaf:\n    http: 127.0.0.1:8088\n    allow: []\n", ""},
+		{"a setting that is not known", "leaf.segment.enable=false\nleaf.more=1\n", "", "leaf.more"},
+		{"two tables", "leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://h/d\nleaf.segment.url=jdbc:mysql://h/e\n", "", "leaf.segment.url"},
+		{"no url", "leaf.segment.enable=true\n", "", "leaf.jdbc.url"},
+		{"two hosts", "leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://a:1,b:2/leaf\nleaf.jdbc.password=geheim\n", "", "leaf.jdbc.url"},
+		{"no truth", "leaf.segment.enable=yes\n", "", "leaf.segment.enable"},
+		{"no name", "leaf.snowflake.enable=true\nleaf.snowflake.zk.address=a:1\nleaf.snowflake.port=1\n", "", "leaf.name"},
+		{"bad port", "leaf.name=x\nleaf.snowflake.enable=true\nleaf.snowflake.zk.address=a:1\nleaf.snowflake.port=0\n", "", "leaf.snowflake.port"},
+		{"no address", "leaf.name=x\nleaf.snowflake.enable=true\nleaf.snowflake.port=1\n", "", "leaf.snowflake.zk.address"},
+		{"bad escape", "a=\\u12x4", "", "line 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := leaf.ReadProperties(strings.NewReader(c.text))
+			if c.wrong != "" {
+				if !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), c.wrong) || strings.Contains(err.Error(), "geheim") {
+					t.Errorf("error is %v; want ErrInvalidArgument that names %s", err, c.wrong)
+				}
+				return
+			}
+			if err != nil || got.YAML("") != c.want {
+				t.Errorf("got %s\nerror %v; want %s", got.YAML(""), err, c.want)
+			}
+		})
+	}
+}
+
+// Nothing of the file is lost unseen, whichever modes are on.
+func TestAccounting(t *testing.T) {
+	const file = "\ufeff" + `leaf.name=com.sankuai.leaf.opensource.test
+leaf.segment.enable=SEGMENT
+leaf.jdbc.url=jdbc:mysql://10.0.0.3:3306/leaf?useUnicode=true&useSSL=false
+leaf.jdbc.username=root
+leaf.jdbc.password=geheim
+leaf.snowflake.enable=SNOWFLAKE
+leaf.snowflake.zk.address=10.0.0.8:2181
+leaf.snowflake.port=8080
+server.port=8081
+`
+	for _, segment := range []string{"true", "false"} {
+		for _, snowflake := range []string{"true", "false"} {
+			text := strings.NewReplacer("SEGMENT", segment, "SNOWFLAKE", snowflake).Replace(file)
+			out := accounting.Case{"leaf.properties": text}.Check(t, func(dir string) (string, error) {
+				f, err := os.Open(filepath.Join(dir, "leaf.properties"))
+				if err != nil {
+					return "", err
+				}
+				defer f.Close()
+				c, err := leaf.ReadProperties(f)
+				return c.YAML(""), err
+			}, "leaf.")
+			if strings.Contains(out, "geheim") {
+				t.Errorf("the password is printed: %s", out)
+			}
+		}
+	}
+}
+
+func TestPasswordOfTable(t *testing.T) {
+	c, err := leaf.ReadProperties(strings.NewReader("leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://h/d\nleaf.jdbc.username=leaf\nleaf.jdbc.password=p\\u0040ss word\\=1\n"))
+	if err != nil || c.TableURL() != "mysql://leaf:p%40ss%20word=1@h:3306/d" {
+		t.Errorf("the URL with the password is %s, error %v", c.TableURL(), err)
+	}
+	if text := fmt.Sprintf("%v %+v %#v", c, c, c); strings.Contains(text, "p@ss") || strings.Contains(text, "p%40ss") {
+		t.Errorf("printed: %s", text)
+	}
+	if text := c.YAML("/etc/leaf.password"); strings.Contains(text, "word=1") || !strings.Contains(text, `password_file: "/etc/leaf.password"`) {
+		t.Error(text)
+	}
+	var by leaf.Config
+	if err := by.SetTable("mysql://leaf:p%40ss%20word=1@h:3306/d"); err != nil || by.TableURL() != c.TableURL() || strings.Contains(by.Table, "40ss") {
+		t.Errorf("set by a URL: %v, %v", by, err)
+	}
+}
+
+func FuzzReadProperties(f *testing.F) {
+	f.Add("leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://h/d\n")
+	f.Add("a=\\u0041\\\n b\\:c : d\n!x\n")
+	f.Fuzz(func(_ *testing.T, text string) {
+		c, err := leaf.ReadProperties(strings.NewReader(text))
+		if err == nil {
+			_ = c.YAML("")
+		}
+	})
+}

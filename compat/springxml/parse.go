@@ -1,0 +1,137 @@
+package springxml
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+)
+
+// Limits of a file.
+const (
+	MaxBytes    = 1 << 20
+	maxDepth    = 32
+	maxElements = 10_000
+)
+
+// An Element is one of a file, with all that is in it.
+type Element struct {
+	Name  string // with its prefix, such as dubbo:registry
+	Attrs []Attr // but for those that name schemas
+	Text  string // its own, without white space around it
+	Inner []*Element
+
+	claimed bool
+}
+
+// An Attr is an attribute.
+type Attr struct{ Name, Value string }
+
+// Attr returns an attribute's value.
+func (e *Element) Attr(name string) string {
+	for _, a := range e.Attrs {
+		if a.Name == name {
+			return a.Value
+		}
+	}
+	return ""
+}
+
+// all lists the names of all that is in an element.
+func (e *Element) all(names []string) []string {
+	for _, a := range e.Attrs {
+		names = append(names, a.Name)
+	}
+	for _, in := range e.Inner {
+		name := in.Attr("name")
+		if name == "" {
+			name = in.Name
+		}
+		names = in.all(append(names, name))
+	}
+	return names
+}
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", hapax.ErrInvalidArgument, fmt.Sprintf(format, args...))
+}
+
+// trimMark cuts a byte order mark off.
+func trimMark(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\ufeff")) }
+
+// isXML reports whether a file is XML, and not properties.
+func isXML(data []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(trimMark(data)), []byte("<")) }
+
+// parse reads an XML file. It follows no reference out of it: no entity, no schema.
+func parse(data []byte) (*Element, error) {
+	if len(data) > MaxBytes {
+		return nil, malformed("the file has %d bytes; up to %d are read", len(data), MaxBytes)
+	}
+	var root *Element
+	var stack []*Element
+	elements := 0
+	d := xml.NewDecoder(bytes.NewReader(trimMark(data)))
+	for {
+		token, err := d.RawToken()
+		if errors.Is(err, io.EOF) && len(stack) == 0 && root != nil {
+			return root, nil
+		}
+		if err != nil {
+			return nil, malformed("the XML cannot be read: %v", err)
+		}
+		switch t := token.(type) {
+		case xml.Directive:
+			if bytes.ContainsRune(t, '[') {
+				return nil, malformed("a document type with declarations of its own is not read")
+			}
+		case xml.StartElement:
+			if elements++; elements > maxElements || len(stack) > maxDepth {
+				return nil, malformed("more than %d elements, or more than %d deep", maxElements, maxDepth)
+			}
+			e := newElement(t)
+			switch {
+			case len(stack) > 0:
+				last := stack[len(stack)-1]
+				last.Inner = append(last.Inner, e)
+			case root == nil:
+				root = e
+			default:
+				return nil, malformed("the XML has more than one element at the top")
+			}
+			stack = append(stack, e)
+		case xml.CharData:
+			if len(stack) > 0 {
+				stack[len(stack)-1].Text += strings.TrimSpace(string(t))
+			}
+		case xml.EndElement:
+			if len(stack) == 0 || stack[len(stack)-1].Name != qualified(t.Name) {
+				return nil, malformed("the XML ends an element %s that it does not begin", qualified(t.Name))
+			}
+			stack = stack[:len(stack)-1]
+		}
+	}
+}
+
+func newElement(t xml.StartElement) *Element {
+	e := &Element{Name: qualified(t.Name)}
+	for _, a := range t.Attr {
+		name := qualified(a.Name)
+		if name == "xmlns" || strings.HasPrefix(name, "xmlns:") || strings.HasPrefix(name, "xsi:") {
+			continue
+		}
+		e.Attrs = append(e.Attrs, Attr{name, a.Value})
+	}
+	return e
+}
+
+// qualified returns a name with its prefix; that of Spring's own schema is left out.
+func qualified(n xml.Name) string {
+	if n.Space == "" || n.Space == "beans" {
+		return n.Local
+	}
+	return n.Space + ":" + n.Local
+}

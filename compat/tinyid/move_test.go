@@ -1,0 +1,156 @@
+package tinyid_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/internal/testdb"
+	"github.com/hapax-id/hapax/compat/tinyid"
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/memstore"
+)
+
+// theirs takes a segment as TinyID does, and reports whether it was granted.
+func theirs(t *testing.T, db testdb.Database, bizType string) bool {
+	t.Helper()
+	var id, maxID, step, version int64
+	err := db.QueryRowContext(t.Context(), "SELECT id, max_id, step, version FROM tiny_id_info WHERE biz_type = ?", bizType).Scan(&id, &maxID, &step, &version)
+	if err != nil {
+		return false
+	}
+	res, err := db.ExecContext(t.Context(), "UPDATE tiny_id_info SET max_id = ?, update_time = NOW(), version = version + 1 WHERE id = ? AND max_id = ? AND version = ? AND biz_type = ?",
+		maxID+step, id, maxID, version, bizType)
+	if err != nil {
+		return false
+	}
+	n, err := res.RowsAffected()
+	return err == nil && n == 1
+}
+
+func testMoves(t *testing.T, server *testservers.Server) {
+	a := database(t, server, "'one', 500, 10, 2, 0", "'two', 1000, 10, 2, 0", "'same', 0, 10, 2, 0", "'there', 0, 10, 2, 0")
+	b := database(t, server, "'two', 7000, 10, 2, 1", "'same', 0, 10, 2, 0")
+	both, single := open(t, tinyid.Options{}, a.URL, b.URL), open(t, tinyid.Options{}, a.URL)
+	native := memstore.New()
+	def, err := hapax.Tag{Name: "there"}.WithDefaults()
+	if err == nil {
+		_, err = native.CreateTag(t.Context(), def, hapax.CreateExplicit)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := tinyid.PlanMoves(t.Context(), both, native, tinyid.MoveOptions{IgnoreLiving: true})
+	if err != nil || len(all) != 4 || all[0].Tag.Name != "two" || all[0].After != 7101 || all[0].Tag.Delta != 1 || all[1].Reason == nil || all[2].Reason == nil || all[3].Reason == nil {
+		t.Fatalf("plan: %+v, error %v", all, err)
+	}
+	if !theirs(t, b, "two") { // after the plan
+		t.Fatal("TinyID cannot take a segment")
+	}
+	for range 2 {
+		if err := tinyid.ApplyMoves(t.Context(), both, native, all, tinyid.MoveOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g, err := native.Allocate(t.Context(), "two", 1, ""); err != nil || g.Grant.Lo != 7111 {
+		t.Errorf("got %v, error %v; want from 7111, above what TinyID took after the plan", g.Grant, err)
+	}
+	if theirs(t, a, "two") || theirs(t, b, "two") || !theirs(t, a, "same") {
+		t.Error("TinyID takes segments of what was moved, or none of what was not")
+	}
+	if g, err := both.Allocate(t.Context(), "two", 0, ""); !errors.Is(err, hapax.ErrTagNotFound) && !errors.Is(err, hapax.ErrTagDeleted) {
+		t.Errorf("beside it: %v, %v", g.Grant, err)
+	}
+	if tags, err := both.Tags(t.Context(), "", 10); err != nil || slices.ContainsFunc(tags, func(t hapax.Tag) bool { return strings.Contains(t.Name, "two") }) {
+		t.Errorf("it is there still: %+v, %v", tags, err)
+	}
+
+	all, err = tinyid.PlanMoves(t.Context(), single, native, tinyid.MoveOptions{IgnoreLiving: true, Margin: 1})
+	if err != nil || len(all) != 4 || all[0].Tag.Name != "one" || all[0].After != 502 || all[0].Tag.Delta != 2 || !errors.Is(all[2].Reason, hapax.ErrKindMismatch) || all[3].Changes() {
+		t.Errorf("of one database: %+v, error %v; want delta and remainder kept, the tag that is there refused, and nothing to do for what is closed", all, err)
+	}
+	if _, err := tinyid.PlanMoves(t.Context(), single, native, tinyid.MoveOptions{Watch: time.Millisecond}); !errors.Is(err, hapax.ErrStoreUnsafe) {
+		t.Errorf("with another session: %v; want ErrStoreUnsafe", err)
+	}
+
+	// The way back goes on above all that was issued natively.
+	back, err := tinyid.PlanReopen(t.Context(), both, native)
+	if err != nil || len(back) != 1 || back[0].Before != 7112 {
+		t.Fatalf("the way back: %+v, %v", back, err)
+	}
+	for range 2 {
+		if err := tinyid.Reopen(t.Context(), both, native, back, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, db := range []testdb.Database{a, b} {
+		if got := db.Number(t, "SELECT max_id FROM tiny_id_info WHERE biz_type = 'two'"); got != 7111 || !theirs(t, db, "two") {
+			t.Errorf("after the way back max_id is %d", got)
+		}
+	}
+	if g, err := native.Allocate(t.Context(), "two", 1, ""); err == nil {
+		t.Errorf("natively there is still %v", g.Grant)
+	}
+	a.Run(t, "DELETE FROM tiny_id_info")
+	if all, err := tinyid.PlanMoves(t.Context(), single, native, tinyid.MoveOptions{IgnoreLiving: true}); !errors.Is(err, hapax.ErrInvalidArgument) {
+		t.Errorf("of an empty table: %+v, %v", all, err)
+	}
+}
+
+// testMoveByTrigger: a row whose name cannot be changed is closed by a trigger, and one for
+// which the account may do neither is not moved.
+func testMoveByTrigger(t *testing.T, server *testservers.Server) {
+	long := strings.Repeat("x", 63)
+	db := database(t, server, "'"+long+"', 500, 10, 1, 0", "'short', 500, 10, 1, 0")
+	native := memstore.New()
+	s := open(t, tinyid.Options{}, db.URL)
+	move := func(s *tinyid.Store) []tinyid.Move {
+		t.Helper()
+		all, err := tinyid.PlanMoves(t.Context(), s, native, tinyid.MoveOptions{IgnoreLiving: true})
+		if err == nil {
+			err = tinyid.ApplyMoves(t.Context(), s, native, all, tinyid.MoveOptions{})
+		}
+		if err != nil || len(all) != 2 {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		return all
+	}
+	// An account that may change marks alone.
+	name := "u" + db.Name[1:20]
+	db.Run(t, fmt.Sprintf("CREATE USER %s@'127.0.0.1' IDENTIFIED BY 'p'", name),
+		fmt.Sprintf("GRANT SELECT, UPDATE (max_id, version, update_time) ON %s.tiny_id_info TO %s@'127.0.0.1'", db.Name, name))
+	weak := open(t, tinyid.Options{}, strings.Replace(db.URL, db.URL[len("mysql://"):strings.Index(db.URL, "@")], name+":p", 1))
+	for _, m := range move(weak) {
+		if m.Reason == nil || m.Closed || !strings.Contains(m.Reason.Error(), "UPDATE or TRIGGER") || !theirs(t, db, m.Tag.Name) {
+			t.Errorf("without the right to close it: %+v", m)
+		}
+		if _, err := native.Tag(t.Context(), m.Tag.Name); !errors.Is(err, hapax.ErrTagNotFound) {
+			t.Errorf("natively it is there: %v", err)
+		}
+	}
+
+	for _, m := range move(s) {
+		if m.Reason != nil || !m.Closed || strings.Contains(m.Closes, "trigger") != (m.Tag.Name == long) || theirs(t, db, m.Tag.Name) {
+			t.Errorf("moved: %+v", m)
+		}
+	}
+	if g, err := s.Allocate(t.Context(), long, 0, ""); !errors.Is(err, hapax.ErrLineExhausted) {
+		t.Errorf("beside it: %v, %v", g.Grant, err)
+	}
+	back, err := tinyid.PlanReopen(t.Context(), s, native)
+	if err == nil {
+		err = tinyid.Reopen(t.Context(), s, native, back, nil)
+	}
+	if err != nil || len(back) != 2 {
+		t.Fatalf("the way back: %+v, %v", back, err)
+	}
+	for _, m := range back {
+		if !theirs(t, db, m.Tag.Name) {
+			t.Errorf("after the way back TinyID takes nothing of %s", m.Tag.Name)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package moves
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+)
+
+// An Account tells what becomes of what a foreign system was told, so that nothing is
+// lost unseen: each setting is carried over, or noted, or refused. The zero value is
+// ready to use.
+type Account struct {
+	notes   []note
+	refused []string
+}
+
+// A note is one text about settings.
+type note struct {
+	text  string
+	names []string
+}
+
+// The texts of notes that several systems have.
+const (
+	Idle      = "Without effect here"
+	IdlePool  = "Without effect here, where connections are hapax's own"
+	Elsewhere = "Not read, of something else"
+	Hidden    = "Read, and not shown"
+)
+
+// Note notes what there is to say about settings.
+func (a *Account) Note(text string, names ...string) {
+	at := slices.IndexFunc(a.notes, func(n note) bool { return n.text == text })
+	if at < 0 {
+		at = len(a.notes)
+		a.notes = append(a.notes, note{text: text})
+	}
+	for _, name := range names {
+		if !slices.Contains(a.notes[at].names, name) {
+			a.notes[at].names = append(a.notes[at].names, name)
+		}
+	}
+}
+
+// Refuse tells why a setting cannot be carried over, and what to do.
+func (a *Account) Refuse(name, format string, args ...any) {
+	a.refused = append(a.refused, name+": "+fmt.Sprintf(format, args...))
+}
+
+// Unknown refuses a setting that nobody here knows.
+func (a *Account) Unknown(name, allowed string) {
+	a.Refuse(name, "not known here; known are %s: take it out if the numbers do not depend on it", allowed)
+}
+
+// Err returns all that was refused.
+func (a *Account) Err() error {
+	if len(a.refused) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: what the file says cannot all be carried over:\n  %s", hapax.ErrInvalidArgument, strings.Join(a.refused, "\n  "))
+}
+
+// Comments returns the notes as comments of YAML.
+func (a *Account) Comments() string {
+	var b strings.Builder
+	for _, n := range a.notes {
+		b.WriteString("# " + n.text)
+		for i, name := range n.names {
+			b.WriteString([]string{": ", ", "}[min(i, 1)] + printable(name))
+		}
+		b.WriteString(".\n")
+	}
+	return b.String()
+}
+
+// printable returns a name such that it cannot end the comment that it is in.
+func printable(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 }) {
+		return Quote(name)
+	}
+	return name
+}
+
+// Settings are those of a properties file, with what becomes of them.
+type Settings struct {
+	*Account
+
+	values map[string]string
+	taken  map[string]bool
+}
+
+// NewSettings returns the settings of a properties file, which the account is of.
+func NewSettings(a *Account, values map[string]string) *Settings {
+	return &Settings{a, values, map[string]bool{}}
+}
+
+// Value returns a setting without taking it.
+func (s *Settings) Value(name string) string { return s.values[name] }
+
+// Take takes a setting that has several names: the value of the first that is given, and
+// which that is. Others must not say something else.
+func (s *Settings) Take(names ...string) (name, value string) {
+	for _, n := range names {
+		v := s.values[n]
+		s.taken[n] = true
+		switch {
+		case v == "" || v == value:
+		case value == "":
+			name, value = n, v
+		default:
+			s.Refuse(n, "%s says something else: give one of them", name)
+		}
+	}
+	return cmp.Or(name, names[0]), value
+}
+
+// Idle notes settings, as far as they are given, that have no effect.
+func (s *Settings) Idle(text string, names ...string) {
+	for _, n := range names {
+		if _, given := s.values[n]; given {
+			s.taken[n] = true
+			s.Note(text, n)
+		}
+	}
+}
+
+// Left returns the names that begin with a prefix of the settings that are not accounted
+// for yet.
+func (s *Settings) Left(prefix string) (names []string) {
+	for _, n := range slices.Sorted(maps.Keys(s.values)) {
+		if !s.taken[n] && strings.HasPrefix(n, prefix) {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// Finish accounts for the settings that are left: with the prefix of the system's own
+// they are refused, and others are something else's.
+func (s *Settings) Finish(own, known string) error {
+	for _, n := range s.Left("") {
+		if s.taken[n] = true; strings.HasPrefix(n, own) {
+			s.Unknown(n, known)
+		} else {
+			s.Note(Elsewhere, n)
+		}
+	}
+	return s.Err()
+}

@@ -1,0 +1,97 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/witness"
+)
+
+// AdoptKey stands for the key of a row in Options.Adopt.
+const AdoptKey = "KEY"
+
+// A refuser is a foreign table that refuses tags that went back, until an operator has
+// decided, and grants the others.
+type refuser interface {
+	// Refused returns why tags are refused.
+	Refused() map[string]error
+}
+
+// An adopter is a refuser to which an operator's word can be carried while it is used.
+type adopter interface {
+	refuser
+
+	// System names the foreign system in commands.
+	System() string
+
+	// Adopt raises the row of a tag, or every row if that is empty, by a margin, and above
+	// all that this node knows to be granted, and has it granted again.
+	Adopt(ctx context.Context, tag string, margin int64, dryRun bool) (driver.Foreign, error)
+}
+
+// A ForeignStatus is how the table or the tree of a foreign system stands.
+type ForeignStatus struct {
+	Name string // in metrics and readiness, such as leaf table
+	witness.Status
+}
+
+// Foreign tells of the foreign systems that the server stands in for, by name.
+func (s *Service) Foreign(ctx context.Context) (all []ForeignStatus) {
+	for _, name := range slices.Sorted(maps.Keys(s.opts.Beside)) {
+		st, refused := s.opts.Beside[name].standing(ctx)
+		for _, tag := range slices.Sorted(maps.Keys(refused)) {
+			if st.Code == "" {
+				st.Code, st.Why = hapax.CodeOf(refused[tag]), plain(refused[tag])
+			} else {
+				st.Why += "; " + plain(refused[tag])
+			}
+		}
+		all = append(all, ForeignStatus{name, st})
+	}
+	return all
+}
+
+// AdoptForeign is an operator's word that a row of a foreign system's table, or every row
+// if the tag is empty, is to be used as it is now, while the server runs. With dryRun it
+// tells only what it would do.
+func (s *Service) AdoptForeign(ctx context.Context, system, tag string, margin int64, dryRun bool) (driver.Foreign, error) {
+	var systems []string
+	for _, other := range s.opts.Beside {
+		table, ok := other.store.Store.(adopter)
+		if !ok {
+			continue
+		}
+		if table.System() == system {
+			return table.Adopt(ctx, tag, margin, dryRun)
+		}
+		systems = append(systems, table.System())
+	}
+	slices.Sort(systems)
+	return driver.Foreign{}, &hapax.ValueError{Field: "foreign", Value: system, Allowed: fmt.Sprintf("a system whose table the server uses: %s", strings.Join(systems, ", ")), Err: hapax.ErrInvalidArgument}
+}
+
+// adoptCommand tells by which command an operator decides about tags that are refused.
+func (s *Service) adoptCommand(refused map[string]error) string {
+	if len(refused) != 1 {
+		return s.opts.Adopt + " for each of them"
+	}
+	for tag := range refused {
+		return strings.ReplaceAll(s.opts.Adopt, AdoptKey, shellWord(tag))
+	}
+	return ""
+}
+
+// shellWord returns a text as one word of a command line.
+func shellWord(s string) string {
+	if s != "" && strings.IndexFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./:", r)
+	}) < 0 && s[0] != '-' {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
