@@ -115,7 +115,7 @@ var settings = []Setting{
 		func(c *Config) *int { return &c.LedgerSize }),
 	duration("retire_lines", service.DefaultRetireLines, time.Hour, 3650*24*time.Hour, "For codes with a period: how long after the period the line of its numbers is deleted. Its mark stays, so that a clock that was wrong goes on above it",
 		func(c *Config) *time.Duration { return &c.RetireLines }),
-	duration("alarm_budget", service.DefaultAlarmBudget, time.Second, 24*time.Hour, "There is an alarm when a tag or pool in use could not be issued from for this long if the store answered nothing any more: at once while the store is away, and otherwise when that lasts for a minute",
+	duration("alarm_budget", service.DefaultAlarmBudget, time.Millisecond, 24*time.Hour, "There is an alarm when a tag or pool in use could not be issued from for this long if the store answered nothing any more: at once while the store is away, and otherwise when that lasts for a minute",
 		func(c *Config) *time.Duration { return &c.AlarmBudget }),
 	duration("alarm_forecast", service.DefaultAlarmForecast, time.Hour, 3650*24*time.Hour, "There is an alarm when the numbers of a tag, the time of a layout or the worker IDs of a pool end within this time at the present rate",
 		func(c *Config) *time.Duration { return &c.AlarmForecast }),

@@ -177,7 +177,11 @@ func (s *Service) forecasts() []Forecast {
 		line := watch.Pool(p.name)
 		tell(endsLayout, line, p.labelled, max(0, p.issuer.Load().Stats().Ends.Sub(now)))
 		if use := p.use.Load(); use != nil {
-			tell(endsWorkers, line, p.labelled, lasts(float64(use.free), use.taken))
+			in := forever
+			if use.taken > 0 { // that none is free while no more are taken is no end
+				in = lasts(float64(use.free), use.taken)
+			}
+			tell(endsWorkers, line, p.labelled, in)
 			if choice := p.choice.Load(); choice != nil && choice.Counted {
 				tell(endsStarts, line, p.labelled, lasts(float64(choice.Left), use.started))
 			}
