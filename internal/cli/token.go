@@ -27,7 +27,7 @@ be shown again, and its hash, which goes to the configuration of every server:
   tokens:
     billing:
       hash: sha256:...
-      scopes: [issue]     # or lease, admin, metrics
+      scopes: [issue]     # or lease, admin, metrics, read
       tags: [invoices, orders*]
 
 A server with tokens answers no request without one. Programs send it as

@@ -71,6 +71,7 @@ var rules = []rule{
 	{"internal/service/auth", []string{"root", "strategy", "api"}},
 	{"internal/service/watch", []string{"root", "internal/ledger", "store/driver"}},
 	{"internal/api/rpcapi", []string{"root", "internal/service", "internal/ledger", "internal/service/auth", "internal/wire", "api", "api/hapaxv1", "api/hapaxv1/*", "store/driver", "store/witness", "strategy"}},
+	{"internal/console", []string{"root", "internal/build", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "store/driver", "store/witness", "plan", "api"}},
 	{"internal/gate", nil},
 	{"internal/peer", nil},
 	{"internal/api/*", []string{"root", "internal/build", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "internal/gate", "internal/peer", "store/driver", "strategy", "api"}},
@@ -98,7 +99,7 @@ var rules = []rule{
 	{"compat/leaf", []string{"root", "store/driver", "store/witness", "internal/durable", "compat/internal/keeper", "compat/internal/mysqldb", "compat/internal/marks", "internal/moves"}},
 	{"compat/tinyid", []string{"root", "store/driver", "store/witness", "compat/internal/mysqldb", "compat/internal/marks", "internal/moves"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
-	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "api", "internal/service", "internal/service/auth", "internal/signals", "internal/api/*", "internal/mount", "compat/*"}, stores)},
+	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/console", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "api", "internal/service", "internal/service/auth", "internal/signals", "internal/api/*", "internal/mount", "compat/*"}, stores)},
 	{"internal/cli", []string{"root", "internal/build", "store/driver", "store/witness", "api", "client", "plan", "internal/mount", "internal/moves", "internal/audit", "internal/durable", "internal/ledger", "internal/server", "internal/service", "internal/service/auth", "internal/supervise", "strategy"}},
 	{"server", []string{"store/driver", "strategy", "internal/cli"}},
 	{"internal/e2e", nil}, // tests alone

@@ -49,6 +49,8 @@ type Config struct {
 	Heartbeat            time.Duration
 	Heal                 string
 	Advertise            string
+	Console              bool
+	FleetKey             string
 	Witness              string
 	Ledger               string
 	LedgerAge            time.Duration

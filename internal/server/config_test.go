@@ -69,6 +69,8 @@ func TestPrecedence(t *testing.T) {
 		"heartbeat":             {"2s", "3s", "4s"},
 		"heal":                  {"manual", "auto", "manual"},
 		"advertise":             {"a:1", "b:2", "c:3"},
+		"console":               {"false", "true", "false"},
+		"fleet_key":             {"a", "b", "c"},
 		"witness":               {"a", "b", "c"},
 		"ledger":                {"off", "required", "on"},
 		"ledger_age":            {"1h", "2h", "3h"},

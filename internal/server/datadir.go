@@ -79,7 +79,7 @@ func closeToOthers(path string) error {
 // isOurs reports whether the server makes files of that name in a data directory.
 func isOurs(name string) bool {
 	switch name {
-	case formatFile, instanceFile, witnessFile, witnessFile + ".lock", witnessFile + ".new", addressFile, definesFile, boltFile, ledger.Dir, strategy.HistoryDir:
+	case formatFile, instanceFile, witnessFile, witnessFile + ".lock", witnessFile + ".new", addressFile, definesFile, consoleFile, consoleFile + ".tmp", boltFile, ledger.Dir, strategy.HistoryDir:
 		return true
 	}
 	return strings.HasPrefix(name, leasePrefix)

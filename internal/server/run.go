@@ -21,6 +21,7 @@ import (
 
 	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/api/respapi"
+	"github.com/hapax-id/hapax/internal/console"
 	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service"
@@ -53,7 +54,8 @@ const manyWrong = 10
 func Run(ctx context.Context, leaving <-chan struct{}, c Config, reload func() (Config, error), logTo io.Writer) error {
 	level := new(slog.LevelVar)
 	level.Set(levelOf(c))
-	log := slog.New(newHeaded(newLogger(c, logTo, level).Handler()))
+	remembered := console.NewLog(newHeaded(newLogger(c, logTo, level).Handler()))
+	log := slog.New(remembered)
 	failWhenTooLong()
 	s, err := start(ctx, c, log)
 	if err != nil {
@@ -66,6 +68,7 @@ func Run(ctx context.Context, leaving <-chan struct{}, c Config, reload func() (
 		log.Warn("there are no such settings; the variables are ignored", "variables", strings.Join(unknown, ", "))
 	}
 	s.reload, s.level = reload, level
+	s.openConsole(remembered)
 	return s.run(ctx, leaving)
 }
 
@@ -81,6 +84,8 @@ type server struct {
 	sights    *sights                // what raises alarms beside the service
 	notifier  *notifier              // may be nil
 	telemetry *telemetry             // may be nil
+	console   *console.Console       // nil: it is off
+	fleetKey  []byte                 // nil: none
 	reload    func() (Config, error) // may be nil
 	level     *slog.LevelVar         // of the log
 
@@ -120,9 +125,13 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	})
 	public := policy
 	if c.AdminHTTP != "" {
-		public = policy.Without(auth.ScopeAdmin | auth.ScopeMetrics)
+		public = policy.Without(auth.ScopeAdmin | auth.ScopeMetrics | auth.ScopeRead)
 	}
 	certs, err := newCertificates(c, log)
+	if err != nil {
+		return nil, err
+	}
+	fleetKey, err := c.fleetKey()
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +146,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err := mounts.listen(ctx, c); err != nil {
 		return nil, errors.Join(err, unlisten())
 	}
-	c.address = c.advertised(ls.http)
+	c.address = c.advertised(ls.administering())
 	node, err := OpenNode(ctx, c, log)
 	if err != nil {
 		return nil, errors.Join(err, unlisten())
@@ -181,7 +190,7 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	}
 	return &server{
 		config: c, log: log, node: node, service: svc, listeners: ls, mounts: mounts, certs: certs, sights: sights, notifier: notifier,
-		policy: policy, public: public,
+		policy: policy, public: public, fleetKey: fleetKey,
 	}, nil
 }
 
@@ -201,7 +210,8 @@ func Check(ctx context.Context, c Config) error {
 	if _, err := newCertificates(c, log); err != nil {
 		return err
 	}
-	if err := errors.Join(checkAlarmURL(c), checkTelemetry()); err != nil {
+	_, keyErr := c.fleetKey()
+	if err := errors.Join(keyErr, checkAlarmURL(c), checkTelemetry()); err != nil {
 		return err
 	}
 	return checkAddresses(ctx, c)
@@ -375,6 +385,9 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 		for i := range web {
 			_ = web[i].Close() // Shutdown has closed the listener; connections have nothing to report
 		}
+	}
+	if s.console != nil {
+		s.console.Close()
 	}
 	seal, cancel := context.WithTimeout(context.Background(), sealTimeout)
 	defer cancel()

@@ -49,6 +49,7 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	if l == s.listeners.http {
 		maps.Copy(routes, s.mounts.routes())
 	}
+	maps.Copy(routes, s.consoleRoutes(l))
 	web := &http.Server{
 		Handler: s.telemetry.traced(httpapi.New(s.service, httpapi.Options{
 			LoopbackOnly: isLoopback(l),
@@ -56,6 +57,7 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 			Policy:       policy,
 			Logger:       s.log,
 			Routes:       routes,
+			Known:        s.knownToConsole(l),
 			Gatherer:     s.gatherer(),
 		})),
 		Protocols: protocols(),

@@ -352,10 +352,8 @@ func (s *Service) issue(ctx context.Context, tag string, f func(context.Context,
 }
 
 // on calls f with a line, and again with the one that is open by then if it was closed
-// meanwhile.
+// meanwhile. The context is capped.
 func (s *Service) on(ctx context.Context, l *line, f func(context.Context, *line) error) error {
-	ctx, cancel := s.capped(ctx)
-	defer cancel()
 	for try := 1; ; try++ {
 		err := f(ctx, l)
 		switch {

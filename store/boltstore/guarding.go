@@ -18,9 +18,9 @@ type outcome[T any] struct {
 	err     error
 }
 
-// meet makes the beat and, where it was met, calls f in the same transaction. f puts
+// withBeat makes the beat and, where it was made, calls f in the same transaction. f puts
 // after it has judged everything, as its last step.
-func meet[T any](ctx context.Context, s *Store, p driver.Pulse, f func(*transaction) (T, error)) (T, driver.Contact, error) {
+func withBeat[T any](ctx context.Context, s *Store, p driver.Pulse, f func(*transaction) (T, error)) (T, driver.Contact, error) {
 	if err := p.Check(); err != nil {
 		var none T
 		return none, driver.Contact{}, err
@@ -60,13 +60,13 @@ func meet[T any](ctx context.Context, s *Store, p driver.Pulse, f func(*transact
 
 // Beat implements driver.Guarding.
 func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
-	_, c, err := meet(ctx, s, p, func(*transaction) (struct{}, error) { return struct{}{}, nil })
+	_, c, err := withBeat(ctx, s, p, func(*transaction) (struct{}, error) { return struct{}{}, nil })
 	return c, err
 }
 
 // AllocateWith implements driver.Guarding.
 func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, driver.Contact, error) {
-	return meet(ctx, s, p, func(tx *transaction) (hapax.Allocation, error) {
+	return withBeat(ctx, s, p, func(tx *transaction) (hapax.Allocation, error) {
 		return changeIn(tx, tag, func(t driver.Tag) (driver.Tag, hapax.Allocation, error) {
 			a, next, err := driver.Advance(t, n, last)
 			return next, a, err
@@ -76,7 +76,7 @@ func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n 
 
 // HandBackWith implements driver.Guarding.
 func (s *Store) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
-	_, c, err := meet(ctx, s, p, func(tx *transaction) (struct{}, error) {
+	_, c, err := withBeat(ctx, s, p, func(tx *transaction) (struct{}, error) {
 		return changeIn(tx, a.Tag.Name, func(t driver.Tag) (driver.Tag, struct{}, error) {
 			t, err := driver.HandBack(t, a, next)
 			return t, struct{}{}, err
@@ -97,7 +97,7 @@ func (s *Store) HandBackAllWith(ctx context.Context, p driver.Pulse, all []drive
 			return given, driver.Contact{}, err
 		}
 	}
-	made, c, err := meet(ctx, s, p, func(tx *transaction) ([]bool, error) {
+	made, c, err := withBeat(ctx, s, p, func(tx *transaction) ([]bool, error) {
 		made, changed := make([]bool, len(all)), make([]driver.Tag, 0, len(all))
 		for i, h := range all {
 			t, err := getTag(tx.Tx, h.Tag.Name)
@@ -129,7 +129,7 @@ func (s *Store) SwapRowWith(ctx context.Context, p driver.Pulse, table, name str
 		return false, driver.Contact{}, err
 	}
 	old, next = slices.Clone(old), slices.Clone(next) // the committer may still run when the caller has gone on
-	return meet(ctx, s, p, func(tx *transaction) (bool, error) { return swapRow(tx, table, name, old, next) })
+	return withBeat(ctx, s, p, func(tx *transaction) (bool, error) { return swapRow(tx, table, name, old, next) })
 }
 
 // TagsNamed implements driver.Guarding.

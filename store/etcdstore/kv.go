@@ -151,9 +151,9 @@ func (s *space) Swap(ctx context.Context, key coord.Key, old coord.Cell, next []
 	return false, coord.Cell{Raw: found(reply, 1), Known: true}, nil
 }
 
-// Meet implements coord.Space. It is one transaction, in one round trip, and the
+// Beat implements coord.Space. It is one transaction, in one round trip, and the
 // member that answers has it from the cluster's majority.
-func (s *space) Meet(ctx context.Context, m coord.Meeting, changes ...coord.Change) (coord.Met, error) {
+func (s *space) Beat(ctx context.Context, m coord.Heartbeat, changes ...coord.Change) (coord.BeatAnswer, error) {
 	own, fence, joins := s.path(m.Own), s.path(coord.FenceKey), clientv3.OpGet(s.path(coord.JoinsKey))
 	conditions := []clientv3.Cmp{
 		clientv3.Compare(clientv3.Value(own), ">", before(m.Was)),
@@ -168,12 +168,12 @@ func (s *space) Meet(ctx context.Context, m coord.Meeting, changes ...coord.Chan
 	}
 	reply, err := s.commit(ctx, conditions, then, orElse)
 	if errors.Is(err, rpctypes.ErrTooManyOps) || errors.Is(err, rpctypes.ErrRequestTooLarge) {
-		return coord.Met{}, fmt.Errorf("%w: %w", coord.ErrTooMany, err)
+		return coord.BeatAnswer{}, fmt.Errorf("%w: %w", coord.ErrTooMany, err)
 	}
 	if err != nil {
-		return coord.Met{}, err
+		return coord.BeatAnswer{}, err
 	}
-	met := coord.Met{Done: reply.Succeeded, Primary: "cluster " + clusterName(reply.Header.ClusterId), Cells: make([]coord.Cell, len(changes))}
+	met := coord.BeatAnswer{Done: reply.Succeeded, Primary: "cluster " + clusterName(reply.Header.ClusterId), Cells: make([]coord.Cell, len(changes))}
 	if met.Done {
 		met.Joins = found(reply, 0)
 	} else {

@@ -8,8 +8,8 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// meet makes the beat and, where it was met, calls f, all under the lock.
-func (s *Store) meet(ctx context.Context, p driver.Pulse, f func() error) (driver.Contact, error) {
+// withBeat makes the beat and, where it was made, calls f, all under the lock.
+func (s *Store) withBeat(ctx context.Context, p driver.Pulse, f func() error) (driver.Contact, error) {
 	if err := p.Check(); err != nil {
 		return driver.Contact{}, err
 	}
@@ -30,12 +30,12 @@ func (s *Store) meet(ctx context.Context, p driver.Pulse, f func() error) (drive
 
 // Beat implements driver.Guarding.
 func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
-	return s.meet(ctx, p, func() error { return nil })
+	return s.withBeat(ctx, p, func() error { return nil })
 }
 
 // AllocateWith implements driver.Guarding.
 func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (a hapax.Allocation, c driver.Contact, err error) {
-	c, err = s.meet(ctx, p, func() error {
+	c, err = s.withBeat(ctx, p, func() error {
 		return s.changeLocked(tag, func(t driver.Tag) (next driver.Tag, err error) {
 			a, next, err = driver.Advance(t, n, last)
 			return next, err
@@ -46,7 +46,7 @@ func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n 
 
 // AllocateAllWith implements driver.TogetherAllocating.
 func (s *Store) AllocateAllWith(ctx context.Context, p driver.Pulse, all []driver.AllocateOf) (made []driver.Allocated, c driver.Contact, err error) {
-	c, err = s.meet(ctx, p, func() error {
+	c, err = s.withBeat(ctx, p, func() error {
 		made = make([]driver.Allocated, len(all))
 		for i, of := range all {
 			made[i].Err = s.changeLocked(of.Tag, func(t driver.Tag) (next driver.Tag, err error) {
@@ -61,7 +61,7 @@ func (s *Store) AllocateAllWith(ctx context.Context, p driver.Pulse, all []drive
 
 // HandBackWith implements driver.Guarding.
 func (s *Store) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
-	return s.meet(ctx, p, func() error {
+	return s.withBeat(ctx, p, func() error {
 		return s.changeLocked(a.Tag.Name, func(t driver.Tag) (driver.Tag, error) { return driver.HandBack(t, a, next) })
 	})
 }
@@ -71,7 +71,7 @@ func (s *Store) SwapRowWith(ctx context.Context, p driver.Pulse, table, name str
 	if err := p.CheckSwap(table, name, old, next); err != nil {
 		return false, driver.Contact{}, err
 	}
-	c, err = s.meet(ctx, p, func() error {
+	c, err = s.withBeat(ctx, p, func() error {
 		ok = s.swapLocked(table, name, old, next)
 		return nil
 	})

@@ -17,9 +17,9 @@ type outcome[T any] struct {
 	err     error
 }
 
-// meet runs a guarded script and has f read what follows after the contact: a word
+// withBeat runs a guarded script and has f read what follows after the contact: a word
 // and what the script answers about what it did.
-func meet[T any](ctx context.Context, s *Store, doing string, p driver.Pulse, sc script, tag string, args []any, f func(context.Context, reply) (T, error)) (T, driver.Contact, error) {
+func withBeat[T any](ctx context.Context, s *Store, doing string, p driver.Pulse, sc script, tag string, args []any, f func(context.Context, reply) (T, error)) (T, driver.Contact, error) {
 	if err := p.Check(); err != nil {
 		var none T
 		return none, driver.Contact{}, err
@@ -76,7 +76,7 @@ func bytesOf(text string) []byte {
 
 // Beat implements driver.Guarding. It is one round trip.
 func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
-	_, c, err := meet(ctx, s, "make a heartbeat", p, beatScript, "", nil, func(context.Context, reply) (none struct{}, _ error) { return none, nil })
+	_, c, err := withBeat(ctx, s, "make a heartbeat", p, beatScript, "", nil, func(context.Context, reply) (none struct{}, _ error) { return none, nil })
 	return c, err
 }
 
@@ -90,7 +90,7 @@ func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n 
 		return driver.Around(ctx, p, s.Beat, func() (hapax.Allocation, error) { return s.Allocate(ctx, tag, n, last) })
 	}
 	key, hash := driver.NewKey()
-	return meet(ctx, s, "allocate", p, allocateWithScript, tag, []any{asked(n), driver.HashKey(last), hash}, func(_ context.Context, r reply) (hapax.Allocation, error) {
+	return withBeat(ctx, s, "allocate", p, allocateWithScript, tag, []any{asked(n), driver.HashKey(last), hash}, func(_ context.Context, r reply) (hapax.Allocation, error) {
 		t, err := s.decodeTag(tag, r.fields())
 		if err != nil {
 			return hapax.Allocation{}, err
@@ -131,7 +131,7 @@ func (s *Store) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Alloca
 		return c, err
 	}
 	args := []any{a.Grant.Hi, driver.HashKey(a.Key), a.Tag.Token, next}
-	_, c, err := meet(ctx, s, "hand back", p, handBackWithScript, a.Tag.Name, args, func(_ context.Context, r reply) (none struct{}, _ error) {
+	_, c, err := withBeat(ctx, s, "hand back", p, handBackWithScript, a.Tag.Name, args, func(_ context.Context, r reply) (none struct{}, _ error) {
 		t, err := s.decodeTag(a.Tag.Name, r.fields())
 		if err == nil {
 			err = handedBack(r, t, a, next)
@@ -146,7 +146,7 @@ func (s *Store) SwapRowWith(ctx context.Context, p driver.Pulse, table, name str
 	if err := p.CheckSwap(table, name, old, next); err != nil {
 		return false, driver.Contact{}, err
 	}
-	return meet(ctx, s, "write a row", p, swapWithScript, "", []any{field(table, name), old, next}, func(_ context.Context, r reply) (bool, error) {
+	return withBeat(ctx, s, "write a row", p, swapWithScript, "", []any{field(table, name), old, next}, func(_ context.Context, r reply) (bool, error) {
 		return r.text(0) == saidOK, nil
 	})
 }

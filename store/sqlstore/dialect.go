@@ -66,12 +66,12 @@ type dialect struct {
 
 	// guarded returns the queries of guarded calls, given the condition that the
 	// store is the one it was (from its FROM on) and the comparison of a tag with
-	// its definition. meet runs one of them; its arguments are in order.
+	// its definition. answer runs one of them; its arguments are in order.
 	guarded func(d *dialect, here, same string) map[guardedCall]*guardedQuery
-	meet    func(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (meeting, error)
+	answer  func(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (guardedAnswer, error)
 
 	// handBackAll notes in given which hand-backs it has made, where the beat was.
-	handBackAll func(ctx context.Context, c *sql.Conn, s *Store, all []driver.HandBackOf, given []bool, meet meet) error
+	handBackAll func(ctx context.Context, c *sql.Conn, s *Store, all []driver.HandBackOf, given []bool, query query) error
 
 	clock    string                // the server's time in microseconds since 1970
 	classify func(err error) class // what a server's error means
@@ -127,8 +127,8 @@ type statements struct {
 
 	meta, metaInsert, here, clock                                            string
 	tag, tagsNamed, tagPage, tagInsert, tagAllocate, tagRun, tagEdit, tagEnd string
-	tagLockAll, tagEndAll                                                    string // see mysqlHandBackAll
-	tagsLocked, tagSetMarks                                                  string // see AllocateAllWith
+	tagEndAll                                                                string // see mysqlHandBackAll
+	tagsLocked, tagSetMarks                                                  string // see lockTags, AllocateAllWith
 	row, rowPage, rowInsert, rowUpdate, rowDelete                            string
 
 	fenced, addFencing, tagHeal string
@@ -176,9 +176,8 @@ func newStatements(d *dialect, prefix string) statements {
 		tagEdit: "UPDATE {tags} SET " + strings.Join(definition, " = ?, ") + " = ?," +
 			" key_hash = CASE WHEN mark < ? THEN '' ELSE key_hash END, run = CASE WHEN mark < ? THEN 0 ELSE run END, " + d.raise +
 			" WHERE name = ? AND " + same + still + d.returning,
-		tagEnd:     "UPDATE {tags} SET " + ending + " WHERE name = ? AND " + held + still,
-		tagLockAll: "SELECT name, mark, token, key_hash, run, deleted FROM {tags} WHERE name IN ({names}) ORDER BY name FOR UPDATE",
-		tagEndAll:  "UPDATE {tags} t JOIN ({returns}) h ON t.name = h.name SET " + strings.Replace(ending, "mark = ?", "t.mark = h.mark", 1),
+		tagEnd:    "UPDATE {tags} SET " + ending + " WHERE name = ? AND " + held + still,
+		tagEndAll: "UPDATE {tags} t JOIN ({returns}) h ON t.name = h.name SET " + strings.Replace(ending, "mark = ?", "t.mark = h.mark", 1),
 		tagHeal: "UPDATE {tags} SET mark = GREATEST(mark, ?), token = GREATEST(token, ?) + 1, key_hash = '', run = 0" +
 			" WHERE name = ? AND kind = ? AND pool = ?" + still,
 
@@ -200,7 +199,7 @@ func newStatements(d *dialect, prefix string) statements {
 	}
 	for _, q := range []*string{
 		&s.meta, &s.metaInsert, &s.here, &s.clock,
-		&s.tag, &s.tagsNamed, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd, &s.tagLockAll, &s.tagEndAll, &s.tagsLocked, &s.tagSetMarks,
+		&s.tag, &s.tagsNamed, &s.tagPage, &s.tagInsert, &s.tagAllocate, &s.tagRun, &s.tagEdit, &s.tagEnd, &s.tagEndAll, &s.tagsLocked, &s.tagSetMarks,
 		&s.row, &s.rowPage, &s.rowInsert, &s.rowUpdate, &s.rowDelete, &s.fenced, &s.addFencing, &s.tagHeal,
 		&s.format, &s.setFormat, &s.renameID, &s.olderWorkers, &s.olderHeld, &s.olderPools, &s.olderMoved, &s.olderKept, &s.rowMove,
 	} {

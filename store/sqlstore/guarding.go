@@ -23,7 +23,7 @@ const (
 	guardedUpdate
 	guardedInsert
 	guardedDelete
-	guardedLook   // reads what meeting holds, and changes nothing
+	guardedLook   // reads what guardedAnswer holds, and changes nothing
 	guardedJoins  // reads the counter alone
 	guardedFollow // is added to a call whose row should be as far as Now; see driver.Convoy
 )
@@ -86,8 +86,8 @@ func (q *guardedQuery) args(p pulse, others []any) []any {
 	return args
 }
 
-// A meeting is what a guarded query found and did.
-type meeting struct {
+// A guardedAnswer is what a guarded query found and did.
+type guardedAnswer struct {
 	here              bool // the store is the one that New found
 	met               bool // the beat was made
 	changed           bool
@@ -98,7 +98,7 @@ type meeting struct {
 
 // guarded runs f, which makes guarded queries by its argument, and returns the
 // contact of the last one.
-func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(ctx context.Context, c *sql.Conn, meet meet) error) (contact driver.Contact, err error) {
+func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(ctx context.Context, c *sql.Conn, query query) error) (contact driver.Contact, err error) {
 	if err := p.Check(); err != nil {
 		return contact, err
 	}
@@ -112,9 +112,9 @@ func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(c
 	args := pulse{row: p.Row, was: p.Was.Encode(), now: now, id: s.id, follows: !leads}
 	err = s.do(ctx, op, func(ctx context.Context, c *sql.Conn) error {
 		contact = driver.Contact{}
-		meet := func(call guardedCall, others ...any) (meeting, error) {
+		query := func(call guardedCall, others ...any) (guardedAnswer, error) {
 			args.joins = s.lastJoins()
-			m, err := s.dialect.meet(ctx, c, s, call, args, others)
+			m, err := s.dialect.answer(ctx, c, s, call, args, others)
 			if err != nil {
 				return m, err
 			}
@@ -132,8 +132,8 @@ func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(c
 			}
 			return m, err
 		}
-		err := f(ctx, c, meet)
-		if errors.Is(err, errNotMet) {
+		err := f(ctx, c, query)
+		if errors.Is(err, errNoBeat) {
 			err = nil
 		}
 		return err
@@ -160,8 +160,8 @@ func (s *Store) noteJoins(joins []byte) {
 
 // Beat implements driver.Guarding. It is one statement.
 func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
-	return s.guarded(ctx, "make a heartbeat", p, func(_ context.Context, _ *sql.Conn, meet meet) error {
-		_, err := meet(guardedBeat)
+	return s.guarded(ctx, "make a heartbeat", p, func(_ context.Context, _ *sql.Conn, query query) error {
+		_, err := query(guardedBeat)
 		return err
 	})
 }
@@ -171,11 +171,11 @@ func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n 
 	if err := hapax.ValidateName("tag", tag); err != nil {
 		return a, contact, err
 	}
-	contact, err = s.guarded(ctx, "allocate", p, func(ctx context.Context, c *sql.Conn, meet meet) (err error) {
+	contact, err = s.guarded(ctx, "allocate", p, func(ctx context.Context, c *sql.Conn, query query) (err error) {
 		a, err = s.advance(ctx, c, tag, n, last, func(args []any) (mark, run int64, ok bool, err error) {
-			m, err := meet(guardedAllocate, args...)
+			m, err := query(guardedAllocate, args...)
 			if err == nil && !m.met {
-				err = errNotMet
+				err = errNoBeat
 			}
 			return m.mark, m.run, m.changed, err
 		})
@@ -190,8 +190,8 @@ func (s *Store) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Alloca
 	if err := driver.CheckHandBack(a, next); err != nil {
 		return driver.Contact{}, err
 	}
-	return s.guarded(ctx, "hand numbers back", p, func(ctx context.Context, c *sql.Conn, meet meet) error {
-		m, err := meet(guardedHandBack, endArgs(a, next)...)
+	return s.guarded(ctx, "hand numbers back", p, func(ctx context.Context, c *sql.Conn, query query) error {
+		m, err := query(guardedHandBack, endArgs(a, next)...)
 		switch {
 		case err != nil || !m.met:
 			return err
@@ -216,8 +216,8 @@ func (s *Store) SwapRowWith(ctx context.Context, p driver.Pulse, table, name str
 	case next == nil:
 		call, args = guardedDelete, []any{table, name, old}
 	}
-	contact, err = s.guarded(ctx, "write a row", p, func(_ context.Context, _ *sql.Conn, meet meet) error {
-		m, err := meet(call, args...)
+	contact, err = s.guarded(ctx, "write a row", p, func(_ context.Context, _ *sql.Conn, query query) error {
+		m, err := query(call, args...)
 		swapped = m.changed
 		return err
 	})
@@ -278,7 +278,7 @@ func postgresGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuer
 	}
 }
 
-func postgresMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (m meeting, err error) {
+func postgresAnswer(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (m guardedAnswer, err error) {
 	q := s.sql.guarded[call]
 	rows, err := c.QueryContext(ctx, q.text, q.args(p, args)...)
 	if err != nil {
@@ -351,9 +351,9 @@ func mysqlGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
 	return queries
 }
 
-func mysqlMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (m meeting, err error) {
+func mysqlAnswer(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (m guardedAnswer, err error) {
 	if call == guardedDelete {
-		if m, err := mysqlMeet(ctx, c, s, guardedBeat, p, nil); err != nil || !m.met {
+		if m, err := mysqlAnswer(ctx, c, s, guardedBeat, p, nil); err != nil || !m.met {
 			return m, err
 		}
 	}
@@ -400,7 +400,7 @@ func mysqlMeet(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p p
 // mysqlMissed finds out why a guarded query changed nothing. Where others have joined, or
 // the row is not as far as those say who are followed, it is made anew; where it was not
 // for the beat, the beat is made now, if it is not yet.
-func mysqlMissed(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (m meeting, err error) {
+func mysqlMissed(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (m guardedAnswer, err error) {
 	q := s.sql.guarded[guardedLook]
 	err = s.queryRow(ctx, c, q.text, q.args(p, nil), &m.here, &m.own, &m.fence, &m.joins)
 	if err != nil || !m.here || m.fence != nil || bytes.Compare(m.own, p.was) < 0 {
@@ -410,9 +410,9 @@ func mysqlMissed(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p
 	switch {
 	case s.sql.guarded[guardedFollow+call] != nil && (!bytes.Equal(joins, p.joins) || p.follows && !reached):
 		p.joins, p.follows = joins, p.follows && reached
-		return mysqlMeet(ctx, c, s, call, p, args)
+		return mysqlAnswer(ctx, c, s, call, p, args)
 	case !reached:
-		return mysqlMeet(ctx, c, s, guardedBeat, p, nil)
+		return mysqlAnswer(ctx, c, s, guardedBeat, p, nil)
 	}
 	m.met = true
 	return m, nil

@@ -29,7 +29,7 @@ var mysqlDialect = dialect{
 	// them. The isolation level is the one that every binlog format allows; the
 	// name of its variable depends on the version.
 	guarded:     mysqlGuarded,
-	meet:        mysqlMeet,
+	answer:      mysqlAnswer,
 	handBackAll: mysqlHandBackAll,
 	session: []string{
 		"SET SESSION autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",

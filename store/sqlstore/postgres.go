@@ -27,7 +27,7 @@ var postgresDialect = dialect{
 	// level is the one under which an UPDATE waits for the row and then sees it as
 	// it is. The server has to tell its warnings.
 	guarded:     postgresGuarded,
-	meet:        postgresMeet,
+	answer:      postgresAnswer,
 	handBackAll: postgresHandBackAll,
 	session: []string{`SELECT
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit')

@@ -55,8 +55,8 @@ func (s *Store) allocate(ctx context.Context, c *sql.Conn, name string, n int64,
 	})
 }
 
-// errNotMet ends an allocation whose beat was not made.
-var errNotMet = errors.New("the beat was not made")
+// errNoBeat ends an allocation whose beat was not made.
+var errNoBeat = errors.New("the beat was not made")
 
 // advance has swap raise a tag's mark, which is told the statement's arguments.
 func (s *Store) advance(ctx context.Context, c *sql.Conn, name string, n int64, last hapax.GrantKey, swap func(args []any) (mark, run int64, ok bool, err error)) (hapax.Allocation, error) {

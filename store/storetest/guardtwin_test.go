@@ -40,8 +40,8 @@ func rightRules() guardRules {
 	}
 }
 
-// meet makes the beat and calls f.
-func (k *keeper) meet(ctx context.Context, p driver.Pulse, f func() error) (driver.Contact, error) {
+// withBeat makes the beat and calls f.
+func (k *keeper) withBeat(ctx context.Context, p driver.Pulse, f func() error) (driver.Contact, error) {
 	if err := p.Check(); err != nil {
 		return driver.Contact{}, err
 	}
@@ -70,26 +70,26 @@ func (k *keeper) meet(ctx context.Context, p driver.Pulse, f func() error) (driv
 }
 
 func (k *keeper) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
-	return k.meet(ctx, p, func() error { return nil })
+	return k.withBeat(ctx, p, func() error { return nil })
 }
 
 func (k *keeper) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (a hapax.Allocation, c driver.Contact, err error) {
 	if k.rules.early {
 		p.Now = p.Was
 	}
-	c, err = k.meet(ctx, p, func() (err error) { a, err = k.Allocate(ctx, tag, n, last); return err })
+	c, err = k.withBeat(ctx, p, func() (err error) { a, err = k.Allocate(ctx, tag, n, last); return err })
 	return a, c, err
 }
 
 func (k *keeper) HandBackWith(ctx context.Context, p driver.Pulse, a hapax.Allocation, next int64) (driver.Contact, error) {
-	return k.meet(ctx, p, func() error { return k.HandBack(ctx, a, next) })
+	return k.withBeat(ctx, p, func() error { return k.HandBack(ctx, a, next) })
 }
 
 func (k *keeper) AllocateAllWith(ctx context.Context, p driver.Pulse, all []driver.AllocateOf) (made []driver.Allocated, c driver.Contact, err error) {
 	if k.rules.early {
 		p.Now = p.Was
 	}
-	c, err = k.meet(ctx, p, func() error {
+	c, err = k.withBeat(ctx, p, func() error {
 		made = make([]driver.Allocated, len(all))
 		for i, of := range all {
 			a, err := k.Allocate(ctx, of.Tag, of.N, of.Last)
@@ -125,7 +125,7 @@ func (k *keeper) HandBackAllWith(ctx context.Context, p driver.Pulse, all []driv
 	if k.rules.early {
 		p.Now = p.Was
 	}
-	c, err = k.meet(ctx, p, func() error {
+	c, err = k.withBeat(ctx, p, func() error {
 		for i, h := range all {
 			if k.rules.tokenless {
 				h.Tag.Token = k.token(h.Tag.Name)
@@ -154,7 +154,7 @@ func (k *keeper) SwapRowWith(ctx context.Context, p driver.Pulse, table, name st
 	if raw, err := k.twin.Store.Row(ctx, table, name); k.rules.lazy && err == nil && !bytes.Equal(raw, old) {
 		p.Now = p.Was
 	}
-	c, err = k.meet(ctx, p, func() (err error) { ok, err = k.twin.Store.SwapRow(ctx, table, name, old, next); return err })
+	c, err = k.withBeat(ctx, p, func() (err error) { ok, err = k.twin.Store.SwapRow(ctx, table, name, old, next); return err })
 	return ok, c, err
 }
 

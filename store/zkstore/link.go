@@ -303,7 +303,7 @@ func (s *space) connect(host string) (*link, error) {
 	defer timer.Stop()
 	select {
 	case <-l.up:
-		err = s.admit(l)
+		err = s.logIn(l)
 	case <-l.down:
 		err = l.why
 	case <-timer.C:
@@ -326,8 +326,8 @@ func (s *space) connect(host string) (*link, error) {
 	return l, err
 }
 
-// admit logs in on a new link and checks the store behind it.
-func (s *space) admit(l *link) error {
+// logIn logs in on a new link and checks the store behind it.
+func (s *space) logIn(l *link) error {
 	ctx, cancel := context.WithTimeout(s.life, verifyWithin)
 	defer cancel()
 	if s.auth != "" {

@@ -29,6 +29,8 @@ func permissionOf(pattern string) auth.Permission {
 		return auth.List
 	case strings.HasPrefix(path, "/v1/ids/"), path == "/v1/layouts":
 		return auth.Nothing
+	case strings.HasPrefix(path, "/v1/pools/{pool}/") && method == http.MethodGet:
+		return auth.SeeWorkers
 	case strings.HasPrefix(path, "/v1/pools/{pool}/"):
 		return auth.Workers
 	case strings.HasPrefix(path, "/v1/trace/"):
@@ -47,7 +49,7 @@ func (a *restAPI) guarded(pattern string, h http.HandlerFunc) http.HandlerFunc {
 	permission := permissionOf(pattern)
 	return func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("tag")
-		if permission == auth.Workers {
+		if permission == auth.Workers || permission == auth.SeeWorkers {
 			name = r.PathValue("pool")
 		}
 		if caller := a.admit(w, r, permission, name); caller != nil {

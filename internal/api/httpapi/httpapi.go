@@ -80,6 +80,10 @@ type Options struct {
 	// for them, too; they ask for tokens themselves.
 	Routes map[string]http.Handler
 
+	// Known reports whether a request comes from somebody who is known otherwise than
+	// by the policy, such as by a cookie; nil: nobody is.
+	Known func(*http.Request) bool
+
 	// Logger receives panics, and every request at debug level; default
 	// slog.Default().
 	Logger *slog.Logger
@@ -201,7 +205,7 @@ func (a *restAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.ContentLength != 0 {
 		budget := &a.bodies
-		if !a.opts.Policy.Knows(r.Context(), r.Header["Authorization"]) {
+		if !a.opts.Policy.Knows(r.Context(), r.Header["Authorization"]) && (a.opts.Known == nil || !a.opts.Known(r)) {
 			budget = &a.unseen
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unseenTime)) // a recorder has none
 			if r.ProtoMajor == 1 {

@@ -58,7 +58,7 @@ type TokenConfig struct {
 	Expires string `yaml:"expires"`
 
 	// Scopes are what the token is for: "issue" (the default), "lease", "admin",
-	// "metrics".
+	// "metrics", "read".
 	Scopes []string `yaml:"scopes"`
 
 	// Tags and Pools are which ones the token is for: names, or the beginnings of

@@ -104,7 +104,7 @@ func TestNoTokensNoQuestions(t *testing.T) {
 }
 
 func TestAllow(t *testing.T) {
-	all := []Permission{Nothing, Issue, LeaseTag, LeaseWorker, Show, List, Define, Workers, ListPools, Operate, Metrics, Trace}
+	all := []Permission{Nothing, Issue, LeaseTag, LeaseWorker, Show, List, Define, Workers, SeeWorkers, ListPools, Watch, Operate, Metrics, Trace}
 	lease := []string{"lease"}
 	for _, tt := range []struct {
 		name    string
@@ -118,7 +118,9 @@ func TestAllow(t *testing.T) {
 		{"lease of another pool", TokenConfig{Scopes: lease, Pools: []string{"y"}}, "x", []Permission{Nothing, LeaseTag}},
 		{"lease of one tag", TokenConfig{Scopes: lease, Tags: []string{"x"}}, "x", []Permission{Nothing, LeaseTag}},
 		{"lease of another tag", TokenConfig{Scopes: lease, Tags: []string{"y"}, Pools: []string{"*"}}, "x", []Permission{Nothing, LeaseWorker}},
-		{"admin", TokenConfig{Scopes: []string{"admin"}}, "x", []Permission{Nothing, Show, List, Define, Workers, ListPools, Operate, Metrics, Trace}},
+		{"admin", TokenConfig{Scopes: []string{"admin"}}, "x", []Permission{Nothing, Show, List, Define, Workers, SeeWorkers, ListPools, Watch, Operate, Metrics, Trace}},
+		{"read", TokenConfig{Scopes: []string{"read"}}, "x", []Permission{Nothing, Show, List, SeeWorkers, ListPools, Watch, Metrics, Trace}},
+		{"read of a tag", TokenConfig{Scopes: []string{"read"}, Tags: []string{"x"}}, "x", []Permission{Nothing, Show, Metrics}},
 		{"all", TokenConfig{Scopes: []string{"issue", "lease", "admin"}, Pools: []string{"*"}}, "x", all},
 		{"metrics", TokenConfig{Scopes: []string{"metrics"}}, "x", []Permission{Nothing, Metrics}},
 		{"one tag", TokenConfig{Tags: []string{"x"}}, "x", []Permission{Nothing, Issue, Show}},
@@ -348,7 +350,7 @@ func TestBadConfig(t *testing.T) {
 		{"short hash", TokenConfig{Hash: good[:len(good)-2]}, "tokens.app.hash"},
 		{"not hexadecimal", TokenConfig{Hash: good[:len(good)-1] + "x"}, "tokens.app.hash"},
 		{"another hash", TokenConfig{Hash: strings.Replace(good, "sha256", "md5", 1)}, "tokens.app.hash"},
-		{"scope", TokenConfig{Hash: good, Scopes: []string{"root"}}, `invalid tokens.app.scopes "root": want one of issue, lease, admin, metrics`},
+		{"scope", TokenConfig{Hash: good, Scopes: []string{"root"}}, `invalid tokens.app.scopes "root": want one of issue, lease, admin, metrics, read`},
 		{"tag", TokenConfig{Hash: good, Tags: []string{"a", ""}}, "tokens.app.tags"},
 		{"pool", TokenConfig{Hash: good, Pools: []string{"\x00*"}}, "tokens.app.pools"},
 		{"too many", TokenConfig{Hash: good, Tags: make([]string, maxPatterns+1)}, "tokens.app.tags"},

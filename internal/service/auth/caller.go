@@ -22,11 +22,14 @@ const (
 	ScopeLease                     // stretches of numbers, and of workers' time
 	ScopeAdmin                     // tags, pools and workers; it includes ScopeMetrics
 	ScopeMetrics                   // what monitoring reads
+	ScopeRead                      // to see all that administrators see, and change nothing; it includes ScopeMetrics
 
-	everything = ScopeIssue | ScopeLease | ScopeAdmin | ScopeMetrics
+	everything = ScopeIssue | ScopeLease | ScopeAdmin | ScopeMetrics | ScopeRead
 )
 
-var scopeNames = map[string]Scope{"issue": ScopeIssue, "lease": ScopeLease, "admin": ScopeAdmin | ScopeMetrics, "metrics": ScopeMetrics}
+var scopeNames = map[string]Scope{
+	"issue": ScopeIssue, "lease": ScopeLease, "admin": ScopeAdmin | ScopeMetrics, "metrics": ScopeMetrics, "read": ScopeRead | ScopeMetrics,
+}
 
 // A Permission is one kind of thing to do.
 type Permission uint8
@@ -41,9 +44,11 @@ const (
 	Show                          // to see one tag
 	List                          // to see which tags there are; no name
 	Define                        // to create, change or delete a tag
-	Workers                       // to see and change the workers of a pool
+	Workers                       // to change the workers of a pool
+	SeeWorkers                    // to see the workers of a pool
 	ListPools                     // to see which pools there are; no name
-	Operate                       // to see how a node stands with its store, and to adopt it; no name
+	Watch                         // to see how a node stands with its store; no name
+	Operate                       // to adopt a store, and to switch plugins; no name
 	Metrics                       // no name
 	Trace                         // to see who was granted and issued a number; no name
 )
@@ -59,14 +64,16 @@ var permissions = [...]struct {
 	Issue:       {ScopeIssue, aTag, "take numbers of the tag"},
 	LeaseTag:    {ScopeLease, aTag, "lease numbers of the tag"},
 	LeaseWorker: {ScopeLease, aNamedPool, "lease workers of the pool"},
-	Show:        {ScopeIssue | ScopeAdmin, aTag, "see the tag"},
-	List:        {ScopeIssue | ScopeAdmin, everyTag, "list tags"},
+	Show:        {ScopeIssue | ScopeAdmin | ScopeRead, aTag, "see the tag"},
+	List:        {ScopeIssue | ScopeAdmin | ScopeRead, everyTag, "list tags"},
 	Define:      {ScopeAdmin, aTag, "create, change or delete the tag"},
-	Workers:     {ScopeAdmin, aPool, "see or change the workers of the pool"},
-	ListPools:   {ScopeAdmin, everyPool, "list pools"},
-	Operate:     {ScopeAdmin, everyTagAndPool, "see or change how a node stands with its store"},
+	Workers:     {ScopeAdmin, aPool, "change the workers of the pool"},
+	SeeWorkers:  {ScopeAdmin | ScopeRead, aPool, "see the workers of the pool"},
+	ListPools:   {ScopeAdmin | ScopeRead, everyPool, "list pools"},
+	Watch:       {ScopeAdmin | ScopeRead, everyTagAndPool, "see how a node stands with its store"},
+	Operate:     {ScopeAdmin, everyTagAndPool, "change how a node stands with its store"},
 	Metrics:     {ScopeMetrics, noName, "see metrics"},
-	Trace:       {ScopeAdmin, everyTagAndPool, "trace numbers"},
+	Trace:       {ScopeAdmin | ScopeRead, everyTagAndPool, "trace numbers"},
 }
 
 // A subject is what the name that goes with a permission must be allowed as.
@@ -119,7 +126,7 @@ func newCaller(name string, config TokenConfig) (*Caller, error) {
 	}
 	for _, s := range config.Scopes {
 		if scopeNames[s] == 0 {
-			return nil, invalid(field+".scopes", s, "one of issue, lease, admin, metrics")
+			return nil, invalid(field+".scopes", s, "one of issue, lease, admin, metrics, read")
 		}
 		c.scopes |= scopeNames[s]
 	}

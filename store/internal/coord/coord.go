@@ -57,9 +57,9 @@ type Space interface {
 	// returns the row as it is now; that cell may be unknown.
 	Swap(ctx context.Context, key Key, old Cell, next []byte) (bool, Cell, error)
 
-	// Meet makes a beat and, in the same step, swaps rows as Swap does. Either all is
+	// Beat makes a beat and, in the same step, swaps rows as Swap does. Either all is
 	// done or nothing. ErrTooMany if there are more than the service takes in one step.
-	Meet(ctx context.Context, m Meeting, changes ...Change) (Met, error)
+	Beat(ctx context.Context, m Heartbeat, changes ...Change) (BeatAnswer, error)
 
 	// List calls f for up to limit rows of a table whose names come after the
 	// given one, in the byte order of the names.

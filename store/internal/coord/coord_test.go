@@ -27,7 +27,7 @@ type memory struct {
 	lose   bool // answers to writes
 
 	meetings int
-	most     int // changes in one meeting; 0: any number
+	most     int // changes in one step; 0: any number
 }
 
 func (m *memory) Read(_ context.Context, key Key) (Cell, error) {
@@ -71,18 +71,18 @@ func (m *memory) Swap(_ context.Context, key Key, old Cell, next []byte) (bool, 
 	return true, now, nil
 }
 
-func (m *memory) Meet(_ context.Context, meeting Meeting, changes ...Change) (Met, error) {
+func (m *memory) Beat(_ context.Context, meeting Heartbeat, changes ...Change) (BeatAnswer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.meetings++
 	own, fence := m.cellLocked(meeting.Own), m.cellLocked(FenceKey)
-	met := Met{Joins: m.cellLocked(JoinsKey).Raw}
+	met := BeatAnswer{Joins: m.cellLocked(JoinsKey).Raw}
 	met.Done = bytes.Compare(own.Raw, meeting.Was) >= 0 && fence.Raw == nil
 	for _, c := range changes {
 		met.Done = met.Done && c.Old.Token == m.cellLocked(c.Key).Token
 	}
 	if m.most > 0 && len(changes) > m.most {
-		return Met{}, ErrTooMany
+		return BeatAnswer{}, ErrTooMany
 	}
 	if !met.Done {
 		met.Own, met.Fence = own.Raw, fence.Raw
@@ -96,7 +96,7 @@ func (m *memory) Meet(_ context.Context, meeting Meeting, changes ...Change) (Me
 		met.Cells = append(met.Cells, m.cellLocked(c.Key))
 	}
 	if met.Done && m.lose {
-		return Met{}, fmt.Errorf("%w: the answer was lost", hapax.ErrStoreUnavailable)
+		return BeatAnswer{}, fmt.Errorf("%w: the answer was lost", hapax.ErrStoreUnavailable)
 	}
 	return met, nil
 }

@@ -10,28 +10,28 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// The rows that a meeting looks at, besides the process's own.
+// The rows that a beat looks at, besides the process's own.
 var (
 	FenceKey = Key{driver.TableFence, driver.RowFence}
 	JoinsKey = Key{driver.TableGuard, driver.RowJoins}
 )
 
-// A Meeting is a driver.Pulse as a space makes it: if the row at Own is at least
+// A Heartbeat is a driver.Pulse as a space makes it: if the row at Own is at least
 // Was, byte by byte, and there is no row at FenceKey, it is raised to Now.
-type Meeting struct {
+type Heartbeat struct {
 	Own      Key
 	Was, Now []byte
 }
 
-// A Change is what a meeting makes of a row, where that is still as it was.
+// A Change is what a beat's step makes of a row, where that is still as it was.
 type Change struct {
 	Key  Key
 	Old  Cell
 	Next []byte // nil: it is removed
 }
 
-// Met is what a space has found and done.
-type Met struct {
+// A BeatAnswer is what a space has found and done.
+type BeatAnswer struct {
 	Done              bool   // the beat was made, and the changes with it
 	Own, Fence, Joins []byte // own and fence only where nothing was done
 	Cells             []Cell // of the rows to change, as they are now; they may be missing or unknown
@@ -39,18 +39,18 @@ type Met struct {
 }
 
 // cell returns the row of a change as it is now.
-func (m Met) cell(i int) Cell {
+func (m BeatAnswer) cell(i int) Cell {
 	if i < len(m.Cells) {
 		return m.Cells[i]
 	}
 	return Cell{}
 }
 
-// meet makes the beat alone, however often that is lost to others.
-func (r *Rows) meet(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
+// beat makes the beat alone, however often that is lost to others.
+func (r *Rows) beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
 	for lost := 0; ; lost++ {
 		sent := time.Now()
-		m, err := r.space.Meet(ctx, meetingOf(p))
+		m, err := r.space.Beat(ctx, heartbeatOf(p))
 		if err != nil {
 			return driver.Contact{}, err
 		}
@@ -64,11 +64,11 @@ func (r *Rows) meet(ctx context.Context, p driver.Pulse) (driver.Contact, error)
 	}
 }
 
-func meetingOf(p driver.Pulse) Meeting {
-	return Meeting{Key{driver.TableBeats, p.Row}, p.Was.Encode(), p.Now.Encode()}
+func heartbeatOf(p driver.Pulse) Heartbeat {
+	return Heartbeat{Key{driver.TableBeats, p.Row}, p.Was.Encode(), p.Now.Encode()}
 }
 
-func contactOf(p driver.Pulse, m Met) (driver.Contact, error) {
+func contactOf(p driver.Pulse, m BeatAnswer) (driver.Contact, error) {
 	own := m.Own
 	if m.Done {
 		own = p.Now.Encode()
@@ -85,18 +85,18 @@ func (r *Rows) updateWith(ctx context.Context, p driver.Pulse, key Key, change f
 	}
 	err = r.inTurn(ctx, key, func(ctx context.Context, s *slot) error {
 		return r.try(ctx, s, key, change, func(cell Cell, next []byte) (bool, Cell, error) {
-			m, err := r.space.Meet(ctx, meetingOf(p), Change{key, cell, next})
+			m, err := r.space.Beat(ctx, heartbeatOf(p), Change{key, cell, next})
 			if err != nil {
 				return false, Cell{}, err
 			}
 			if contact, err = contactOf(p, m); err == nil && !contact.Met {
-				err = errNotMet
+				err = errNoBeat
 			}
 			return m.Done, m.cell(0), err
 		})
 	})
 	switch {
-	case errors.Is(err, errNotMet):
+	case errors.Is(err, errNoBeat):
 		return contact, nil
 	case driver.IsOfTag(err), errors.Is(err, errOtherValue):
 		ctx, cancel, begun := r.calls.Begin(ctx)
@@ -104,7 +104,7 @@ func (r *Rows) updateWith(ctx context.Context, p driver.Pulse, key Key, change f
 			return driver.Contact{}, begun
 		}
 		defer cancel()
-		contact, met := r.meet(ctx, p)
+		contact, met := r.beat(ctx, p)
 		if met != nil {
 			return driver.Contact{}, met
 		}
@@ -115,8 +115,8 @@ func (r *Rows) updateWith(ctx context.Context, p driver.Pulse, key Key, change f
 	return contact, nil
 }
 
-// errNotMet ends a change whose beat was not made.
-var errNotMet = errors.New("the beat was not made")
+// errNoBeat ends a change whose beat was not made.
+var errNoBeat = errors.New("the beat was not made")
 
 // Beat implements driver.Guarding.
 func (r *Rows) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
@@ -128,11 +128,11 @@ func (r *Rows) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error)
 		return driver.Contact{}, err
 	}
 	defer cancel()
-	return r.meet(ctx, p)
+	return r.beat(ctx, p)
 }
 
 // AllocateWith implements driver.Guarding. It is as many round trips as Allocate,
-// and the space's own for a meeting.
+// and the space's own for a beat.
 func (r *Rows) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, driver.Contact, error) {
 	var a hapax.Allocation
 	c, err := r.changeTagWith(ctx, p, tag, func(t driver.Tag) (next driver.Tag, err error) {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// together is how many rows one step changes at most. With what else a meeting looks
+	// together is how many rows one step changes at most. With what else a beat looks
 	// at it is below the 128 operations that etcd allows unless it is told otherwise.
 	together = 100
 
@@ -108,7 +108,7 @@ func (r *Rows) changeSome(ctx context.Context, p driver.Pulse, left []*changed) 
 		case len(left) == 0 && beaten:
 			return contact, nil
 		case len(left) == 0:
-			return r.meet(ctx, p)
+			return r.beat(ctx, p)
 		}
 		some := left[:stepOf(left, most)]
 		changes := make([]Change, len(some))
@@ -116,7 +116,7 @@ func (r *Rows) changeSome(ctx context.Context, p driver.Pulse, left []*changed) 
 			changes[i] = Change{h.key, h.cell, h.next}
 		}
 		sent := time.Now()
-		met, err := r.space.Meet(ctx, meetingOf(p), changes...)
+		met, err := r.space.Beat(ctx, heartbeatOf(p), changes...)
 		if errors.Is(err, ErrTooMany) && len(some) > 1 {
 			most = len(some) / 2
 			continue

@@ -61,31 +61,31 @@ func (o *own) put(key coord.Key, cell coord.Cell) {
 	o.key, o.cell = key, cell
 }
 
-// Meet implements coord.Space. It is one multi, which makes the fence and removes it
+// Beat implements coord.Space. It is one multi, which makes the fence and removes it
 // again, since that is how to see in it that there is none. It is on condition that the
 // joins are what they were last; where that is not known it is followed by a get of them,
 // which the server answers from a state that has the multi.
-func (s *space) Meet(ctx context.Context, m coord.Meeting, changes ...coord.Change) (coord.Met, error) {
+func (s *space) Beat(ctx context.Context, m coord.Heartbeat, changes ...coord.Change) (coord.BeatAnswer, error) {
 	beat, leads, ended, err := s.own.convoy.Join(ctx, m.Own.Name, m.Now)
 	if err != nil {
-		return coord.Met{}, s.unavailable(ctx, err)
+		return coord.BeatAnswer{}, s.unavailable(ctx, err)
 	}
 	m.Now = beat
-	met, err := s.meet(ctx, m, leads, changes)
+	met, err := s.beat(ctx, m, leads, changes)
 	ended(err == nil && met.Done)
 	return met, err
 }
 
-func (s *space) meet(ctx context.Context, m coord.Meeting, leads bool, changes []coord.Change) (coord.Met, error) {
+func (s *space) beat(ctx context.Context, m coord.Heartbeat, leads bool, changes []coord.Change) (coord.BeatAnswer, error) {
 	l, err := s.current(ctx)
 	if err != nil {
-		return coord.Met{}, err
+		return coord.BeatAnswer{}, err
 	}
 	generation := l.generation.Load()
 	for i, c := range changes {
 		seen := c.Old.Token.(version)
 		if seen.link != l || i > 0 && seen.generation != generation {
-			return s.unmet(ctx, l, m)
+			return s.noBeat(ctx, l, m)
 		}
 		generation = seen.generation
 	}
@@ -97,10 +97,10 @@ func (s *space) meet(ctx context.Context, m coord.Meeting, leads bool, changes [
 	seen, isKnown := mine.Token.(version)
 	if !isKnown || seen.link != l || seen.generation != generation || bytes.Compare(mine.Raw, least) < 0 {
 		if mine, err = s.Read(ctx, m.Own); err != nil {
-			return coord.Met{}, err
+			return coord.BeatAnswer{}, err
 		}
 		if seen = mine.Token.(version); seen.link != l || seen.generation != generation || bytes.Compare(mine.Raw, m.Was) < 0 {
-			return s.unmet(ctx, l, m)
+			return s.noBeat(ctx, l, m)
 		}
 	}
 	ops, renewed := []any{
@@ -136,7 +136,7 @@ func (s *space) meet(ctx context.Context, m coord.Meeting, leads bool, changes [
 		}
 		for parent := range parents {
 			if made := s.create(ctx, l, parent, []byte{}); made != nil && !errors.Is(made, zk.ErrNodeExists) {
-				return coord.Met{}, s.unavailable(ctx, made)
+				return coord.BeatAnswer{}, s.unavailable(ctx, made)
 			}
 		}
 		replies, err = s.step(ctx, l, generation, renewed, ops)
@@ -145,11 +145,11 @@ func (s *space) meet(ctx context.Context, m coord.Meeting, leads bool, changes [
 	case isRefused(err):
 		s.own.put(m.Own, coord.Cell{})
 		s.own.noteJoins(coord.Cell{})
-		return s.unmet(ctx, l, m)
+		return s.noBeat(ctx, l, m)
 	case err != nil:
-		return coord.Met{}, s.unavailable(ctx, err)
+		return coord.BeatAnswer{}, s.unavailable(ctx, err)
 	}
-	met := coord.Met{Done: true, Cells: make([]coord.Cell, len(changes))}
+	met := coord.BeatAnswer{Done: true, Cells: make([]coord.Cell, len(changes))}
 	for i, c := range changes {
 		met.Cells[i] = coord.Cell{Raw: c.Next, Known: !renewed, Token: written(l, generation, replies, rowsAt[i])}
 	}
@@ -181,8 +181,8 @@ func written(l *link, generation int32, replies []zk.MultiResponse, at int) vers
 	return v
 }
 
-// unmet reads why a meeting was not: the rows as they are now.
-func (s *space) unmet(ctx context.Context, l *link, m coord.Meeting) (met coord.Met, err error) {
+// noBeat reads why a beat was not made: the rows as they are now.
+func (s *space) noBeat(ctx context.Context, l *link, m coord.Heartbeat) (met coord.BeatAnswer, err error) {
 	l.stale.Store(true)
 	for _, r := range []struct {
 		key coord.Key
@@ -190,7 +190,7 @@ func (s *space) unmet(ctx context.Context, l *link, m coord.Meeting) (met coord.
 	}{{m.Own, &met.Own}, {coord.FenceKey, &met.Fence}, {coord.JoinsKey, &met.Joins}} {
 		cell, err := s.Read(ctx, r.key)
 		if err != nil {
-			return coord.Met{}, err
+			return coord.BeatAnswer{}, err
 		}
 		*r.to = cell.Raw
 	}

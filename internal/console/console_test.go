@@ -1,0 +1,468 @@
+package console
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/memstore"
+)
+
+// A stand is a console that listens, with a browser that keeps cookies.
+type stand struct {
+	*Console
+	url     string
+	browser *http.Client
+	policy  *auth.Policy
+}
+
+func newStand(t *testing.T, tokens map[string]auth.TokenConfig, change func(*Options)) *stand {
+	t.Helper()
+	policy, err := auth.NewPolicy(tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := NewLog(slog.DiscardHandler)
+	svc, err := service.New(t.Context(), memstore.New(), service.Options{Logger: slog.New(log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = svc.Close(context.Background()) })
+	o := Options{Service: svc, Policy: policy, Logger: slog.New(slog.DiscardHandler), Log: log, Name: "alpha", URL: "http://alpha:8080", Secrets: filepath.Join(t.TempDir(), "console")}
+	if change != nil {
+		change(&o)
+	}
+	s := &stand{Console: New(o), policy: policy}
+	t.Cleanup(s.Close)
+	web := httptest.NewServer(s.Console)
+	t.Cleanup(web.Close)
+	s.url = web.URL
+	s.browser = s.newBrowser(t)
+	return s
+}
+
+func (s *stand) newBrowser(t *testing.T) *http.Client {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &http.Client{Jar: jar, Timeout: time.Minute}
+}
+
+// get follows redirects, as post does, and returns the page's status, path and text.
+func (s *stand) get(t *testing.T, path string) (status int, at, text string) {
+	t.Helper()
+	return s.do(t, http.MethodGet, path, nil, nil)
+}
+
+func (s *stand) post(t *testing.T, path string, form url.Values) (status int, at, text string) {
+	t.Helper()
+	return s.do(t, http.MethodPost, path, form, nil)
+}
+
+func (s *stand) do(t *testing.T, method, path string, form url.Values, header map[string]string) (status int, at, text string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if form != nil {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for name, value := range header {
+		req.Header.Set(name, value)
+	}
+	res, err := s.browser.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, res.Request.URL.RequestURI(), string(body)
+}
+
+func wants(t *testing.T, what, text string, all ...string) {
+	t.Helper()
+	for _, want := range all {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s lacks %q:\n%s", what, want, text)
+		}
+	}
+}
+
+func token(scopes ...string) (string, auth.TokenConfig) {
+	text := auth.NewToken()
+	return text, auth.TokenConfig{Hash: auth.HashToken(text), Scopes: scopes}
+}
+
+// What is vendored is what npm has, with its licence.
+func TestVendored(t *testing.T) {
+	want := map[string]string{ // htmx.org 2.0.11 and uplot 1.6.32
+		"htmx.min.js":       "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
+		"htmx.LICENSE":      "d3d2456f76414f2456104660ebd65aff1c04cd7966b942bdabd63f3cdb316a38",
+		"uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+		"uPlot.min.css":     "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+		"uPlot.LICENSE":     "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+	}
+	entries, err := files.ReadDir("vendored")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		data, err := files.ReadFile("vendored/" + e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != want[e.Name()] {
+			t.Errorf("%s has the digest %x", e.Name(), sum)
+		}
+		delete(want, e.Name())
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		t.Errorf("%s is missing", name)
+	}
+}
+
+var inline = regexp.MustCompile(`(?i)<script(?:[^>]*)>[^<]|<style|\sstyle=|\son[a-z]+=|javascript:|(?:href|src|action)="(?:https?:)?/`)
+
+// Every page is there, whole and without what its policy forbids; URLs are relative.
+func TestPages(t *testing.T) {
+	s := newStand(t, nil, nil)
+	ctx := t.Context()
+	for range 3 {
+		if _, err := s.svc.Next(ctx, "orders"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id, err := s.svc.Next(ctx, "snowflake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		path  string
+		wants []string
+	}{
+		{"", []string{"Numbers are issued: one node, and it can", "orders", "hapax status --server http://alpha:8080", "alpha"}},
+		{"tags", []string{`href="tag?name=orders"`, "snowflake", "hapax tags list"}},
+		{"tag?name=orders", []string{"What each node has", "In hand", "What would happen"}},
+		{"tag?name=orders&delete=1", []string{"Type the name again", "hapax tags delete orders"}},
+		{"workers", []string{"leaf", `class="held"`, "In use"}},
+		{"worker?pool=default&id=0", []string{"held", "Retire worker 0", "hapax workers retire default 0"}},
+		{"fence", []string{"not guarded"}},
+		{"clocks", []string{"Set back by", "default"}},
+		{"decoder?ids=" + id.String(), []string{"guessed", "leaf", "sequence", "<rect"}},
+		{"decoder?from=2026-01-01&until=2026-01-02&layout=leaf", []string{"WHERE id &gt;= ", "AND id &lt; "}},
+		{"planner?rate=5000&nodes=20", []string{"Proposed", "hapax plan --rate 5000 --nodes 20", "leaf"}},
+		{"log", []string{"Only what somebody did"}},
+	} {
+		status, _, text := s.get(t, Prefix+tt.path)
+		if status != http.StatusOK {
+			t.Errorf("%q: %d", tt.path, status)
+		}
+		wants(t, tt.path, text, append(tt.wants, `<html lang="en">`, "</html>")...)
+		if found := inline.FindString(text); found != "" {
+			t.Errorf("%q has %q within the page", tt.path, found)
+		}
+		for _, link := range regexp.MustCompile(`(?:href|src)="(assets/[^"]+)"`).FindAllStringSubmatch(text, -1) {
+			if status, _, _ := s.get(t, Prefix+link[1]); status != http.StatusOK {
+				t.Errorf("%q: %s: %d", tt.path, link[1], status)
+			}
+		}
+	}
+	if _, at, _ := s.get(t, "/"); at != Prefix {
+		t.Errorf("/ leads to %s", at)
+	}
+}
+
+// A name that somebody chose to do harm stays text.
+func TestHostileNames(t *testing.T) {
+	s := newStand(t, nil, nil)
+	name := `<script>alert(1)</script>'";$(reboot)`
+	if _, err := s.svc.Next(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"", "tags", "tag?name=" + url.QueryEscape(name), "decoder?ids=" + url.QueryEscape(name)} {
+		if _, _, text := s.get(t, Prefix+path); strings.Contains(text, "<script>alert") {
+			t.Errorf("%q has it as markup", path)
+		}
+	}
+	if got := command("hapax", "it's", "plain"); got != `hapax 'it'\''s' plain` {
+		t.Error(got)
+	}
+}
+
+func TestActions(t *testing.T) {
+	s := newStand(t, nil, nil)
+	status, at, text := s.post(t, Prefix+"tags", url.Values{"name": {"invoices"}, "kind": {"segment"}, "step": {"50"}, "start": {"100"}})
+	if status != http.StatusOK || !strings.HasPrefix(at, Prefix+"tag?") {
+		t.Fatalf("create: %d at %s", status, at)
+	}
+	wants(t, "create", text, "The tag was created.", "invoices")
+	if id, err := s.svc.Next(t.Context(), "invoices"); err != nil || id != 100 {
+		t.Fatalf("it begins with %v, %v", id, err)
+	}
+	if status, _, text = s.post(t, Prefix+"tags", url.Values{"name": {"x"}, "step": {"many"}}); status != http.StatusBadRequest {
+		t.Errorf("a wrong step: %d", status)
+	}
+	wants(t, "a wrong step", text, "whole number", `value="many"`, `href="tags"`)
+	if status, _, _ = s.post(t, Prefix+"tag", url.Values{"do": {"change"}, "name": {"invoices"}, "step": {"70"}, "min_step": {"60"}, "max_step": {"80"}}); status != http.StatusOK {
+		t.Errorf("change: %d", status)
+	}
+	if tag, err := s.svc.Tag(t.Context(), "invoices"); err != nil || tag.Step != 70 || tag.MaxStep != 80 {
+		t.Errorf("changed to %+v, %v", tag, err)
+	}
+	if status, _, _ = s.post(t, Prefix+"tag", url.Values{"do": {"delete"}, "name": {"invoices"}, "again": {"invoice"}}); status != http.StatusBadRequest {
+		t.Errorf("delete with another name: %d", status)
+	}
+	if tag, _ := s.svc.Tag(t.Context(), "invoices"); tag.Deleted {
+		t.Error("it was deleted")
+	}
+	if status, _, text = s.post(t, Prefix+"tag", url.Values{"do": {"delete"}, "name": {"invoices"}, "again": {"invoices"}}); status != http.StatusOK {
+		t.Errorf("delete: %d", status)
+	}
+	wants(t, "delete", text, "The tag was deleted")
+	if _, err := s.svc.Next(t.Context(), "snowflake"); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, text = s.post(t, Prefix+"worker", url.Values{"pool": {hapax.DefaultPool}, "id": {"0"}}); status != http.StatusOK {
+		t.Errorf("retire: %d", status)
+	}
+	wants(t, "retire", text, "retired")
+	_, _, text = s.get(t, Prefix+"log?only=actions")
+	wants(t, "log", text, "create tag", "delete tag", "retire worker", "invoices")
+}
+
+// Nothing changes by what a page of another origin has a browser send, nor by a GET.
+func TestForeignOrigins(t *testing.T) {
+	s := newStand(t, nil, nil)
+	form := url.Values{"name": {"x"}, "kind": {"segment"}}
+	for _, header := range []map[string]string{{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}} {
+		if status, _, _ := s.do(t, http.MethodPost, Prefix+"tags", form, header); status != http.StatusForbidden {
+			t.Errorf("%v: %d", header, status)
+		}
+	}
+	for _, path := range []string{"tags?name=x&kind=segment", "tag?name=x&do=change", "logout", "fence?do=1&floor=9"} {
+		s.get(t, Prefix+path)
+	}
+	if _, err := s.svc.Tag(t.Context(), "x"); err == nil {
+		t.Error("it was created")
+	}
+	if status, _, _ := s.do(t, http.MethodPost, Prefix+"tags", form, map[string]string{"Origin": s.url, "Sec-Fetch-Site": "same-origin"}); status != http.StatusOK {
+		t.Errorf("its own: %d", status)
+	}
+}
+
+func TestReaders(t *testing.T) {
+	reader, readerConfig := token("read")
+	issuer, issuerConfig := token("issue")
+	s := newStand(t, map[string]auth.TokenConfig{"eve": readerConfig, "app": issuerConfig}, nil)
+	if _, at, _ := s.get(t, Prefix+"tags"); at != Prefix+"login" {
+		t.Fatalf("without a session: %s", at)
+	}
+	if status, _, _ := s.get(t, Prefix+"series.json"); status != http.StatusUnauthorized {
+		t.Errorf("a program without a token: %d", status)
+	}
+	if status, _, text := s.post(t, Prefix+"login", url.Values{"token": {auth.NewToken()}}); status != http.StatusUnauthorized || !strings.Contains(text, "not known") {
+		t.Errorf("a wrong token: %d", status)
+	}
+	if status, _, _ := s.post(t, Prefix+"login", url.Values{"token": {issuer}}); status != http.StatusForbidden {
+		t.Errorf("an issuer: %d", status)
+	}
+	if status, at, text := s.post(t, Prefix+"login", url.Values{"token": {" " + reader + "\n"}}); status != http.StatusOK || at != Prefix || !strings.Contains(text, "eve (reads only)") {
+		t.Fatalf("log in: %d at %s", status, at)
+	}
+	for path, form := range map[string]url.Values{
+		"tags": {"name": {"x"}, "kind": {"segment"}}, "tag": {"name": {"snowflake"}, "do": {"delete"}, "again": {"snowflake"}},
+		"worker": {"pool": {"default"}, "id": {"0"}}, "fence": {"do": {"1"}},
+	} {
+		status, _, text := s.post(t, Prefix+path, form)
+		if status != http.StatusForbidden || !strings.Contains(text, "may not") {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+	for _, path := range []string{"", "tags", "workers", "fence", "clocks", "decoder", "planner", "log", "series.json", "peer"} {
+		status, _, text := s.get(t, Prefix+path)
+		if status != http.StatusOK || strings.Contains(text, `action="tags"`) || strings.Contains(text, `class="danger"`) {
+			t.Errorf("%s: %d, or it offers what eve may not do", path, status)
+		}
+	}
+}
+
+// cookieOf returns the session of the browser.
+func (s *stand) cookieOf() *http.Cookie {
+	at, _ := url.Parse(s.url + Prefix)
+	for _, c := range s.browser.Jar.Cookies(at) {
+		if c.Name == s.sessions.name {
+			return c
+		}
+	}
+	return &http.Cookie{Name: s.sessions.name, Value: "none"}
+}
+
+// inside reports whether a cookie lets somebody in.
+func (s *stand) inside(t *testing.T, cookie *http.Cookie) bool {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, Prefix+"tags", nil)
+	r.AddCookie(cookie)
+	w := httptest.NewRecorder()
+	s.Console.ServeHTTP(w, r)
+	return w.Code == http.StatusOK
+}
+
+func TestSessionsEnd(t *testing.T) {
+	admin, adminConfig := token("admin")
+	other, otherConfig := token("admin")
+	shape := map[string]auth.TokenConfig{"ann": adminConfig, "bob": otherConfig}
+	path := filepath.Join(t.TempDir(), "console")
+	s := newStand(t, shape, func(o *Options) { o.Secrets = path })
+	login := func(token string) *http.Cookie {
+		t.Helper()
+		s.browser = s.newBrowser(t)
+		if status, at, _ := s.post(t, Prefix+"login", url.Values{"token": {token}}); status != http.StatusOK || at != Prefix {
+			t.Fatalf("log in: %d at %s", status, at)
+		}
+		return s.cookieOf()
+	}
+	first, second := login(admin), login(admin)
+	if strings.Contains(second.Value, admin) || first.Value == second.Value {
+		t.Error("the cookie shows the token, or two sessions are one")
+	}
+	s.post(t, Prefix+"logout", nil)
+	if s.inside(t, second) || !s.inside(t, first) {
+		t.Error("log out ends that session, and no other")
+	}
+	again := New(Options{Service: s.svc, Policy: s.policy, Logger: slog.New(slog.DiscardHandler), Secrets: path})
+	t.Cleanup(again.Close)
+	restarted := &stand{Console: again}
+	if restarted.inside(t, second) || !restarted.inside(t, first) {
+		t.Error("a restart changes which sessions are good")
+	}
+	for _, forged := range []string{"", ".", first.Value + "x", strings.Replace(first.Value, ".", "..", 1), "a.b.9999999999.", first.Value[:len(first.Value)-2]} {
+		if s.inside(t, &http.Cookie{Name: first.Name, Value: forged}) {
+			t.Errorf("%q is good", forged)
+		}
+	}
+	third := login(other)
+	delete(shape, "ann")
+	if err := s.policy.Replace(shape); err != nil {
+		t.Fatal(err)
+	}
+	if s.inside(t, first) || !s.inside(t, third) {
+		t.Error("revocation ends sessions of that token, and no others")
+	}
+	otherConfig.Expires = time.Now().Add(-time.Second).Format(time.RFC3339)
+	if err := s.policy.Replace(map[string]auth.TokenConfig{"bob": otherConfig}); err != nil {
+		t.Fatal(err)
+	}
+	if s.inside(t, third) {
+		t.Error("a token that has expired is good for a session")
+	}
+}
+
+func TestCookie(t *testing.T) {
+	admin, config := token("admin")
+	s := newStand(t, map[string]auth.TokenConfig{"ann": config}, nil)
+	for _, secure := range []bool{false, true} {
+		scheme := map[bool]string{false: "http", true: "https"}[secure]
+		r := httptest.NewRequest(http.MethodPost, scheme+"://alpha"+Prefix+"login", strings.NewReader(url.Values{"token": {admin}}.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		c := w.Result().Cookies()[0]
+		if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Secure != secure || c.MaxAge != 12*3600 || c.Path != "" {
+			t.Errorf("%+v", c)
+		}
+		if w.Header().Get("Location") != "./" || !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'none'") {
+			t.Errorf("%v", w.Header())
+		}
+	}
+}
+
+// Nodes see each other by the fleet key, and nobody else sees anything by it.
+func TestPeers(t *testing.T) {
+	key := []byte("a key of the whole fleet")
+	_, config := token("admin")
+	s := newStand(t, map[string]auth.TokenConfig{"ann": config}, func(o *Options) { o.FleetKey = key })
+	address := strings.TrimPrefix(s.url, "http://")
+	s.peers.self, s.opts.Address = address, address
+	asker := func(key []byte) *peers { return newPeers(Options{FleetKey: key}) }
+
+	if f, err := ask[facts](t.Context(), asker(key), address, ""); err != nil || f.Name != "alpha" || !f.Readiness.Ready {
+		t.Errorf("%+v, %v", f, err)
+	}
+	for name, p := range map[string]*peers{"another key": asker([]byte("another key of a fleet")), "no key": asker(nil)} {
+		if f, err := ask[facts](t.Context(), p, address, ""); err == nil {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+	s.opts.Address = "elsewhere:8080" // the question was passed on from there
+	if f, err := ask[facts](t.Context(), asker(key), address, ""); err == nil {
+		t.Errorf("a question to another address: %+v", f)
+	}
+
+	var seen http.Header
+	hostile := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = r.Header.Clone()
+		_, _ = fmt.Fprint(w, `{"name":"alpha","readiness":{"ready":true}}`)
+	}))
+	t.Cleanup(hostile.Close)
+	if f, err := ask[facts](t.Context(), asker(key), strings.TrimPrefix(hostile.URL, "http://"), ""); err == nil {
+		t.Errorf("one without the key is believed: %+v", f)
+	}
+	if seen.Get("Authorization") != "" || seen.Get("Cookie") != "" || strings.Contains(fmt.Sprint(seen), string(key)) {
+		t.Errorf("it was told %v", seen)
+	}
+	moved := httptest.NewServer(http.RedirectHandler(s.url+Prefix+"peer", http.StatusFound))
+	t.Cleanup(moved.Close)
+	if _, err := ask[facts](t.Context(), asker(nil), strings.TrimPrefix(moved.URL, "http://"), ""); err == nil {
+		t.Error("a redirection was followed")
+	}
+	for _, address := range []string{"", "x", "10.0.0.1:80", "db.example:80", "127.0.0.1:80/x?", "user@127.0.0.1:80", "127.0.0.1:80#x"} {
+		if err := asker(nil).mayAsk(address); err == nil {
+			t.Errorf("%q may be asked without a key", address)
+		}
+	}
+}
+
+func TestGuess(t *testing.T) {
+	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+	leaf, err := hapax.ParseLayout(hapax.LayoutLeaf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tick, err := leaf.TickOf(now.Add(-time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := leaf.Compose(hapax.Fields{{Name: hapax.FieldTime, Value: tick}, {Name: leaf.WorkerField(), Value: 3}, {Name: hapax.FieldSequence, Value: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := guess([]hapax.ID{id}, hapax.Layouts(), now); l != leaf {
+		t.Errorf("%s", l)
+	}
+	if l := guess([]hapax.ID{1, 2, 3}, hapax.Layouts(), now); !l.IsZero() {
+		t.Errorf("numbers that count: %s", l)
+	}
+}

@@ -1,0 +1,358 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/plan"
+)
+
+// maxDecoded is how many numbers or codes the decoder takes at a time.
+const maxDecoded = 1000
+
+type decoderBody struct {
+	Text    string
+	Layout  string // as chosen; empty: guessed
+	Tag     string // whose codes they are
+	Layouts []string
+	Used    string // the layout that was taken
+	Guessed bool
+	Rows    []decoded
+	Traces  []traced // of a single number
+	From    string
+	Until   string
+	Bounds  *bounds
+}
+
+// A decoded is one line of what was pasted.
+type decoded struct {
+	Text   string
+	ID     hapax.ID
+	Time   time.Time
+	Fields hapax.Fields
+	Period string
+	Worker string // where this node knows who has it
+	Bits   []bitField
+	Err    string
+}
+
+// A bitField is a part of the drawing of a number's bits.
+type bitField struct {
+	Name     string
+	Value    int64
+	X, Width int // in the drawing
+	Bits     string
+	Hue      int
+}
+
+// bitWidth is the width of one bit of the drawing.
+const bitWidth = 10
+
+type bounds struct{ Lo, Hi, Where string }
+
+func (c *Console) decoder(v *visit) error {
+	if err := v.ParseForm(); err != nil {
+		return invalid("form", "(not shown)", "one of up to 64 KiB")
+	}
+	out := c.view(v, "Decoder", "decoder")
+	b := decoderBody{Text: v.Form.Get("ids"), Layout: v.Form.Get("layout"), Tag: v.Form.Get("tag"), From: v.Form.Get("from"), Until: v.Form.Get("until")}
+	pools, _ := c.svc.PoolStatuses(v.Context()) // without the store the layouts that are built in are left
+	for _, p := range pools {
+		if l, err := hapax.ParseLayout(p.Layout); err == nil && !slices.Contains(b.Layouts, service.LayoutName(l)) {
+			b.Layouts = append(b.Layouts, service.LayoutName(l))
+		}
+	}
+	for _, l := range c.svc.Layouts() {
+		if name := service.LayoutName(l); !slices.Contains(b.Layouts, name) {
+			b.Layouts = append(b.Layouts, name)
+		}
+	}
+	status := http.StatusOK
+	if err := c.decode(v.Context(), &b, out.Nodes); err != nil {
+		out.Error, status = messageOf(err), statusOf(err)
+	}
+	if b.From != "" || b.Until != "" {
+		if err := b.bound(c.svc); err != nil {
+			out.Error, status = messageOf(err), statusOf(err)
+		}
+	}
+	words := strings.Fields(b.Text)
+	switch {
+	case b.Tag != "" && len(words) > 0:
+		out.Command = c.at(append(append([]string{"parse"}, words[:min(len(words), 3)]...), "--tag", b.Tag)...)
+	case len(words) > 0 && b.Used != "":
+		out.Command = command(append(append([]string{"hapax", "parse"}, words[:min(len(words), 3)]...), "--layout", b.Used)...)
+	default:
+		out.Command = "hapax parse ID... --layout NAME"
+	}
+	out.Body = b
+	c.render(v.w, status, "decoder", out)
+	return nil
+}
+
+// decode fills in the rows.
+func (c *Console) decode(ctx context.Context, b *decoderBody, nodes []nodeView) error {
+	words := strings.FieldsFunc(b.Text, func(r rune) bool { return strings.ContainsRune(" \t\r\n,;\"'[]", r) })
+	if len(words) > maxDecoded {
+		return invalid("numbers", len(words), fmt.Sprintf("up to %d at a time", maxDecoded))
+	}
+	if len(words) == 0 {
+		return nil
+	}
+	rows, layout := make([]decoded, len(words)), hapax.Layout{}
+	var ids []hapax.ID
+	for i, word := range words {
+		rows[i].Text = word
+		id, err := hapax.ParseID(word)
+		if b.Tag != "" && err != nil {
+			p, codeErr := c.svc.ParseCode(ctx, b.Tag, word)
+			id, err, rows[i].Period = p.ID, codeErr, p.Period
+		}
+		if err != nil {
+			rows[i].Err = messageOf(err)
+			continue
+		}
+		rows[i].ID = id
+		ids = append(ids, id)
+	}
+	var err error
+	switch {
+	case b.Layout != "":
+		layout, err = hapax.ParseLayout(b.Layout)
+	case b.Tag != "":
+		t, tagErr := c.svc.Tag(ctx, b.Tag)
+		if err = tagErr; err == nil && t.Kind == hapax.KindSnowflake {
+			layout, err = c.svc.PoolLayout(ctx, t.Pool)
+		}
+	default:
+		layout, b.Guessed = guess(ids, b.Layouts, time.Now()), true
+	}
+	if err != nil {
+		return err
+	}
+	if !layout.IsZero() {
+		b.Used = service.LayoutName(layout)
+	}
+	for i := range rows {
+		if rows[i].Err == "" && !layout.IsZero() {
+			rows[i].take(layout, nodes, i < 50)
+		}
+	}
+	b.Rows = rows
+	if len(ids) == 1 {
+		req := service.TraceRequest{Text: words[0], Tag: b.Tag}
+		if _, err := hapax.ParseID(words[0]); err != nil {
+			req.Code = true
+		} else if b.Tag == "" {
+			req.Layout = b.Layout
+		}
+		b.Traces = c.traces(ctx, req)
+	}
+	return nil
+}
+
+// take fills in what a layout says.
+func (d *decoded) take(l hapax.Layout, nodes []nodeView, drawn bool) {
+	fields, err := l.Parse(d.ID)
+	if err != nil {
+		d.Err = messageOf(err)
+		return
+	}
+	d.Fields = fields
+	if d.Time, err = l.Time(d.ID); err != nil {
+		d.Err = messageOf(err)
+		return
+	}
+	if w, ok := fields.Get(l.WorkerField()); ok {
+		for _, n := range nodes {
+			if n.Facts == nil {
+				continue
+			}
+			for _, p := range n.Facts.Pools {
+				if p.Worker == w {
+					d.Worker = n.Called() + " has worker " + fmt.Sprint(w) + " of " + p.Name + " now"
+				}
+			}
+		}
+	}
+	if !drawn {
+		return
+	}
+	text := fmt.Sprintf("%064b", uint64(d.ID))
+	hue := 0
+	for f := range l.Fields() {
+		value, _ := fields.Get(f.Name)
+		at := 64 - f.Shift - f.Bits
+		d.Bits = append(d.Bits, bitField{f.Name, value, at * bitWidth, f.Bits * bitWidth, text[at : at+f.Bits], hue})
+		hue = (hue + 1) % 6
+	}
+}
+
+// guess returns the layout of which the numbers make most sense: all can be of it, and
+// were made in the last ten years. No layout for numbers that count.
+func guess(ids []hapax.ID, layouts []string, now time.Time) hapax.Layout {
+	var best hapax.Layout
+	var nearest time.Duration = -1
+	for _, name := range layouts {
+		l, err := hapax.ParseLayout(name)
+		if err != nil || len(ids) == 0 {
+			continue
+		}
+		worst, fits := time.Duration(0), true
+		for _, id := range ids {
+			at, err := l.Time(id)
+			if _, parsed := l.Parse(id); err != nil || parsed != nil || at.After(now.Add(24*time.Hour)) || at.Before(now.AddDate(-10, 0, 0)) || at.Sub(l.Epoch()) < 24*time.Hour {
+				fits = false
+				break
+			}
+			worst = max(worst, now.Sub(at).Abs())
+		}
+		if fits && (nearest < 0 || worst < nearest) { // the first of equals: pools in use come first
+			best, nearest = l, worst
+		}
+	}
+	return best
+}
+
+// bound says which numbers a range of time has, for a query of a database.
+func (b *decoderBody) bound(svc *service.Service) error {
+	l, err := svc.Layout(cmp.Or(b.Layout, b.Used))
+	if err != nil {
+		return err
+	}
+	first := ""
+	for f := range l.Fields() {
+		first = f.Name
+		break
+	}
+	if first != hapax.FieldTime {
+		return invalid("layout", service.LayoutName(l), "one whose highest field is the time; in this one numbers of a time do not lie together")
+	}
+	edge := func(field, text string) (hapax.ID, error) {
+		at, err := parseTime(field, text)
+		if err != nil {
+			return 0, err
+		}
+		tick, err := l.TickOf(at)
+		if err != nil {
+			return 0, err
+		}
+		fields := hapax.Fields{{Name: hapax.FieldTime, Value: tick}}
+		return svc.Compose(l.String(), fields)
+	}
+	lo, err := edge("from", b.From)
+	if err != nil {
+		return err
+	}
+	hi, err := edge("until", b.Until)
+	if err != nil {
+		return err
+	}
+	b.Used = service.LayoutName(l)
+	b.Bounds = &bounds{lo.String(), hi.String(), fmt.Sprintf("WHERE id >= %s AND id < %s", lo, hi)}
+	return nil
+}
+
+// parseTime reads a time as a person writes it, in UTC where it says no zone.
+func parseTime(field, text string) (time.Time, error) {
+	for _, form := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly} {
+		if at, err := time.Parse(form, strings.TrimSpace(text)); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, invalid(field, text, "a time such as 2026-11-23T04:05:00Z")
+}
+
+// queryOf writes a request as tellPeer reads it, and traceOf reads that.
+func queryOf(req service.TraceRequest) url.Values {
+	q := url.Values{"trace": {req.Text}, "tag": {req.Tag}, "layout": {req.Layout}}
+	if req.Code {
+		q.Set("code", "1")
+	}
+	return q
+}
+
+func traceOf(q url.Values) service.TraceRequest {
+	return service.TraceRequest{Text: q.Get("trace"), Tag: q.Get("tag"), Layout: q.Get("layout"), Code: q.Get("code") != ""}
+}
+
+type plannerBody struct {
+	Rate, Nodes, Starts, Years string
+	JSSafe                     bool
+	Layouts                    []plannedLayout
+	Proposed                   *plannedLayout
+	None                       string // why nothing can be proposed
+}
+
+type plannedLayout struct {
+	Name string
+	Spec string
+	plan.Load
+	Bits []bitField
+	Err  string
+}
+
+func (c *Console) planner(v *visit) error {
+	q := v.URL.Query()
+	out := c.view(v, "Planner", "planner")
+	b := plannerBody{
+		Rate: cmp.Or(q.Get("rate"), fmt.Sprint(plan.DefaultRate)), Nodes: cmp.Or(q.Get("nodes"), fmt.Sprint(plan.DefaultNodes)),
+		Starts: cmp.Or(q.Get("starts"), "10"), Years: cmp.Or(q.Get("years"), fmt.Sprint(plan.DefaultYears)), JSSafe: q.Get("js") != "",
+	}
+	words := []string{"hapax", "plan", "--rate", b.Rate, "--nodes", b.Nodes, "--starts", b.Starts, "--years", b.Years}
+	if b.JSSafe {
+		words = append(words, "--js-safe")
+	}
+	out.Command = command(words...)
+	status := http.StatusOK
+	var w plan.Wishes
+	for _, f := range []struct {
+		name, text string
+		to         any
+	}{{"rate", b.Rate, &w.Rate}, {"nodes", b.Nodes, &w.Nodes}, {"starts", b.Starts, &w.Starts}, {"years", b.Years, &w.Years}} {
+		if _, err := fmt.Sscan(f.text, f.to); err != nil {
+			out.Error, status = messageOf(invalid(f.name, f.text, "a number")), http.StatusBadRequest
+		}
+	}
+	w.JSSafe = b.JSSafe
+	w, err := w.WithDefaults()
+	if err != nil && out.Error == "" {
+		out.Error, status = messageOf(err), statusOf(err)
+	}
+	if out.Error == "" {
+		if l, err := plan.Propose(w); err == nil {
+			p := planned(l, w)
+			b.Proposed = &p
+		} else {
+			b.None = messageOf(err)
+		}
+		for _, l := range c.svc.Layouts() {
+			b.Layouts = append(b.Layouts, planned(l, w))
+		}
+	}
+	out.Body = b
+	c.render(v.w, status, "planner", out)
+	return nil
+}
+
+func planned(l hapax.Layout, w plan.Wishes) plannedLayout {
+	p := plannedLayout{Name: service.LayoutName(l), Spec: l.String()}
+	var err error
+	if p.Load, err = plan.Carry(l, w); err != nil {
+		p.Err = messageOf(err)
+	}
+	hue := 0
+	for f := range l.Fields() {
+		p.Bits = append(p.Bits, bitField{Name: f.Name, X: (64 - f.Shift - f.Bits) * bitWidth, Width: f.Bits * bitWidth, Bits: fmt.Sprintf("%d bits", f.Bits), Hue: hue})
+		hue = (hue + 1) % 6
+	}
+	return p
+}

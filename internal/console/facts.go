@@ -1,0 +1,102 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/hapax-id/hapax/internal/build"
+	"github.com/hapax-id/hapax/internal/service"
+)
+
+// Limits on what a node tells of itself.
+const (
+	maxTagFacts = 2000
+	maxEntries  = 100
+)
+
+// facts are what a node tells of itself, to its own pages and to other nodes.
+type facts struct {
+	Name      string            `json:"name"`
+	Address   string            `json:"address,omitempty"`
+	Version   string            `json:"version"`
+	Now       time.Time         `json:"now"`
+	Readiness service.Readiness `json:"readiness"`
+	Code      string            `json:"code,omitempty"`
+	Why       string            `json:"why,omitempty"`
+	Command   string            `json:"command,omitempty"`
+	Rate      float64           `json:"rate"` // numbers a second
+	Tags      []tagFacts        `json:"tags"`
+	Pools     []poolFacts       `json:"pools"`
+	Samples   []sample          `json:"samples,omitempty"`
+	Log       []Entry           `json:"log,omitempty"`
+}
+
+// tagFacts are what a node has of a segment tag.
+type tagFacts struct {
+	Name      string        `json:"name"`
+	Rate      float64       `json:"rate"`
+	Issued    int64         `json:"issued"`
+	Burnt     int64         `json:"burnt"`
+	Remaining int64         `json:"remaining"`
+	Refills   int64         `json:"refills"`
+	Waits     int64         `json:"waits"`
+	Step      int64         `json:"step"`
+	Took      time.Duration `json:"took_ns"`
+}
+
+// Lasts returns how long the numbers in hand last at the present rate; negative: it does
+// not end.
+func (t tagFacts) Lasts() time.Duration {
+	if t.Rate <= 0 || float64(t.Remaining)/t.Rate > math.MaxInt64/1e10 {
+		return -1
+	}
+	return time.Duration(float64(t.Remaining) / t.Rate * float64(time.Second))
+}
+
+// poolFacts are what a node has of a worker pool.
+type poolFacts struct {
+	Name      string        `json:"name"`
+	Worker    int64         `json:"worker"`
+	Rate      float64       `json:"rate"`
+	Issued    int64         `json:"issued"`
+	Grants    int64         `json:"grants"`
+	Remaining time.Duration `json:"remaining_ns"`
+	Rollback  time.Duration `json:"rollback_ns"`
+	Skew      time.Duration `json:"skew_ns"`
+	TickWaits int64         `json:"tick_waits"`
+	Ends      time.Time     `json:"ends"`
+}
+
+// own returns this node's facts.
+func (c *Console) own(ctx context.Context) facts {
+	r := c.svc.Readiness(ctx)
+	f := facts{
+		Name: c.opts.Name, Address: c.opts.Address, Version: build.Product(), Now: time.Now(),
+		Readiness: r, Why: r.StoreDetail, Command: r.Command, Log: c.opts.Log.last(maxEntries),
+	}
+	if r.Store != "ok" {
+		f.Code = r.Store
+	}
+	w := c.watcher
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f.Samples = slices.Clone(w.past)
+	for _, t := range c.svc.Segments() {
+		rate := w.perSecondLocked(w.now.tags[t.Tag].Issued, w.before.tags[t.Tag].Issued)
+		f.Rate += rate
+		f.Tags = append(f.Tags, tagFacts{t.Tag, rate, t.Issued, t.Burnt, t.Remaining, t.Refills, t.Waits, t.Step, t.Took})
+	}
+	if len(f.Tags) > maxTagFacts { // those that are asked for most
+		slices.SortFunc(f.Tags, func(a, b tagFacts) int { return cmp.Compare(b.Issued, a.Issued) })
+		f.Tags = f.Tags[:maxTagFacts]
+	}
+	for _, p := range c.svc.Snowflakes() {
+		rate := w.perSecondLocked(w.now.pool[p.Pool].Issued, w.before.pool[p.Pool].Issued)
+		f.Rate += rate
+		f.Pools = append(f.Pools, poolFacts{p.Pool, p.Worker, rate, p.Issued, p.Grants, p.Remaining, p.Rollback, p.Skew, p.TickWaits, p.Ends})
+	}
+	return f
+}

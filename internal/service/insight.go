@@ -1,0 +1,38 @@
+package service
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A SegmentStatus is what this node has issued of a segment tag, and has in hand.
+type SegmentStatus struct {
+	Tag string
+	hapax.SegmentStats
+}
+
+// Segments returns the segment tags that this node issues from, by name. It asks no
+// store.
+func (s *Service) Segments() []SegmentStatus {
+	var all []SegmentStatus
+	for l := range s.tags.all() {
+		if l.segment != nil {
+			all = append(all, SegmentStatus{l.name, l.segment.Stats()})
+		}
+	}
+	slices.SortFunc(all, func(a, b SegmentStatus) int { return cmp.Compare(a.Tag, b.Tag) })
+	return all
+}
+
+// Snowflakes returns what this node has issued of each pool that it issues from, by the
+// pool's name. It asks no store.
+func (s *Service) Snowflakes() []hapax.SnowflakeStats {
+	var all []hapax.SnowflakeStats
+	for _, p := range s.openPools() {
+		all = append(all, p.issuer.Load().Stats())
+	}
+	slices.SortFunc(all, func(a, b hapax.SnowflakeStats) int { return cmp.Compare(a.Pool, b.Pool) })
+	return all
+}
