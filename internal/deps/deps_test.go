@@ -77,7 +77,8 @@ var rules = []rule{
 	{"internal/api/*", []string{"root", "internal/build", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "internal/gate", "internal/peer", "store/driver", "strategy", "api"}},
 	{"internal/moves", []string{"root", "store/driver"}},
 	{"internal/mount", []string{"root", "internal/moves", "internal/ledger", "internal/service", "store/driver", "store/memstore", "store/witness", "strategy"}},
-	{"compat/redismongo/serve", []string{"root", "identity", "internal/ledger", "internal/mount", "internal/service", "compat/redismongo", "store/redisstore"}},
+	{"compat/redismongo/serve", []string{"root", "identity", "internal/ledger", "internal/moves", "internal/mount", "internal/service", "strategy", "compat/redismongo", "compat/redismongo/collection", "store/mongostore", "store/redisstore"}},
+	{"compat/redismongo/collection", []string{"root"}},
 	{"compat/*/serve", []string{"root", "store/driver", "store/leasecache", "internal/mount", "internal/moves", "plan", "internal/service", "internal/service/auth", "internal/gate", "compat/springxml", "compat/SYSTEM", "compat/SYSTEM/*", "compat/internal/*"}},
 	{"compat/vesta/imports", []string{"root", "compat/springxml", "internal/moves"}},
 	{"compat/vesta", []string{"root", "identity"}},
@@ -129,14 +130,15 @@ var drivers = map[string][]string{
 	"store/etcdstore":              {"go.etcd.io/etcd"},
 	"store/zkstore":                {"github.com/go-zookeeper/zk"},
 
-	"compat/vesta/dubbo/registry": {"github.com/go-zookeeper/zk"},
-	"compat/redismongo":           {"github.com/redis/go-redis", "github.com/go-zookeeper/zk"},
-	"compat/internal/keeper":      {"github.com/go-zookeeper/zk"},
-	"compat/internal/mysqldb":     {"github.com/go-sql-driver/mysql"},
-	"compat/internal/database":    {"github.com/go-sql-driver/mysql"},
-	"compat/internal/testdb":      {"github.com/go-sql-driver/mysql"},
-	"compat/leaf":                 {"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk"},
-	"compat/tinyid":               {"github.com/go-sql-driver/mysql"},
+	"compat/vesta/dubbo/registry":  {"github.com/go-zookeeper/zk"},
+	"compat/redismongo":            {"github.com/redis/go-redis", "github.com/go-zookeeper/zk"},
+	"compat/redismongo/collection": {"go.mongodb.org/mongo-driver"},
+	"compat/internal/keeper":       {"github.com/go-zookeeper/zk"},
+	"compat/internal/mysqldb":      {"github.com/go-sql-driver/mysql"},
+	"compat/internal/database":     {"github.com/go-sql-driver/mysql"},
+	"compat/internal/testdb":       {"github.com/go-sql-driver/mysql"},
+	"compat/leaf":                  {"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk"},
+	"compat/tinyid":                {"github.com/go-sql-driver/mysql"},
 }
 
 // aboveDrivers are the packages that may depend on every driver.

@@ -145,7 +145,7 @@ func (m *mounts) open(ctx context.Context, c Config, n *Node, opts *service.Opti
 		Plan: m.plan, Log: log, Instance: n.Instance, MaxWait: c.MaxWait, StoreTimeout: c.StoreTimeout, Unauthenticated: c.AllowUnauthenticated,
 		OpenWitness: c.foreignWitness, Warned: n.warned.add, Explain: opener{}.explain,
 		Beside: func(name string) (service.Options, error) { return foreignOptions(c, n, log, name) },
-		Store:  n.Store, Ledger: n.Ledger,
+		Store:  n.Store, StoreURL: newOpener(c, log).url, Ledger: n.Ledger,
 		Guard: func(url string, w *witness.Witness) (driver.Store, error) {
 			o := newOpener(c, log)
 			o.url, o.warned = url, n.warned
