@@ -1,11 +1,7 @@
 GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 # Those of the last two are for tests alone: vet comes with lint.
-<<<<<<< HEAD
-MODULES = . bench deploy/check examples/embedded examples/generators examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop
-=======
-MODULES = . bench examples/embedded examples/generators examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop deploy examples/recipes
->>>>>>> main
+MODULES = . bench examples/embedded examples/generators examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop deploy deploy/check examples/recipes
 RACE = . ./internal/service/... ./internal/api/... ./store/memstore/...
 BY_SYSTEM = ./internal/durable ./internal/peer ./store/internal/fileid ./store/witness ./compat/vesta
 FUZZTIME ?= 1000x
