@@ -95,11 +95,15 @@ var limiting = []Trouble{
 	{
 		ID: "foreign-down", Title: "A foreign system is not as it should be",
 		Alarms: []string{"beside_down"}, Alerts: []string{"HapaxBesideDown"},
-		Messages: []string{"a foreign system is not as it should be"},
-		Means:    "The table, tree or Redis of a foreign system that this server stands in for cannot be used, or has rows that it does not take. The rest of the server goes on.",
-		Cause:    "That database is away, or a row is bad; the field code of the line says which.",
-		Do:       "Look at `beside` in /readyz and at the line of the log. Bring the database back, or correct the row.",
-		Not:      "Do not set marks in the foreign tables back.",
+		Messages: []string{
+			"a foreign system is not as it should be",
+			"segments cannot be noted in the collection now, and will be later; numbers are issued as before",
+			"the last segments are not noted in the collection", "segments are noted again",
+		},
+		Means: "The table, tree or Redis of a foreign system that this server stands in for cannot be used, or has rows that it does not take. The rest of the server goes on.",
+		Cause: "That database is away, or a row is bad; the field code of the line says which.",
+		Do:    "Look at `beside` in /readyz and at the line of the log. Bring the database back, or correct the row.",
+		Not:   "Do not set marks in the foreign tables back.",
 	},
 	{
 		ID: "store-unsafe", Title: "The store may lose what it acknowledged",
