@@ -1,7 +1,7 @@
 GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 # Those of the last two are for tests alone: vet comes with lint.
-MODULES = . bench examples/embedded examples/generators examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop deploy examples/recipes
+MODULES = . bench examples/embedded examples/generators examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop deploy deploy/check examples/recipes
 RACE = . ./internal/service/... ./internal/api/... ./store/memstore/...
 BY_SYSTEM = ./internal/durable ./internal/peer ./store/internal/fileid ./store/witness ./compat/vesta
 FUZZTIME ?= 1000x
@@ -42,12 +42,13 @@ vet:
 cross:
 	for os in windows darwin; do GOOS=$$os $(GO) build -o /dev/null ./cmd/hapax || exit; done
 
-# The modules beside the root one: the examples run, a consumer of another make calls
+# The modules beside the root one: the examples run, Prometheus reads what is under deploy, a consumer of another make calls
 # the Dubbo server, benchmarks run briefly (soak runs the others).
 modules:
 	$(GO) -C examples/embedded test ./...
 	$(GO) -C examples/generators test ./...
 	$(GO) -C examples/invitations test ./...
+	$(GO) -C deploy/check test ./...
 	$(GO) -C compat/vesta/dubbo/interop test -vet=off ./...
 	$(GO) -C bench run . -quick
 	$(GO) -C bench run ./codes -quick

@@ -68,6 +68,8 @@ type Service struct {
 	throttle throttle
 	bounds   bounds
 	holders  holders
+	alarms   alarms
+	failures map[string]failing // of plugins; lookOut's alone
 	tags     tagTable
 	parting  parting
 
@@ -112,6 +114,7 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 		opened:   make(chan struct{}, 1),
 		recoding: make(chan struct{}, 1),
 		tracing:  make(chan struct{}, 1),
+		failures: map[string]failing{},
 		opening:  map[string]*attempt{},
 		pools:    map[string]*pool{},
 		refused:  refusals{},
@@ -129,6 +132,9 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 	s.tags.init()
 	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.children.Go(s.refresh)
+	if !opts.OneShot {
+		s.children.Go(s.lookOut)
+	}
 	return s, nil
 }
 
