@@ -1,7 +1,7 @@
 "use strict";
 
 // TypeORM: a subscriber gives each new entity a number from hapax.
-const { DataSource, EntitySchema } = require("typeorm");
+const { DataSource, EntitySchema, EventSubscriber } = require("typeorm");
 const { numbers } = require("./hapax-ids.js");
 
 const nextOrder = numbers("typeorm-orders");
@@ -17,6 +17,7 @@ class Numbered {
     if (metadata.name === "Order") entity.id ??= await nextOrder();
   }
 }
+EventSubscriber()(Numbered); // in TypeScript: @EventSubscriber() above the class
 
 async function main(what) {
   const source = new DataSource({ type: "postgres", url: process.env.DATABASE_URL, entities: [Order], subscribers: [Numbered] });
