@@ -368,7 +368,7 @@ var storeStates = []stateTest{
 	{name: "store slow", alerts: []string{"HapaxStoreSlow"}, enter: func(r *stateRig) *serving {
 		s := r.node("a", oneByOne+"heartbeat: 5s\nmax_wait: 10s\n")
 		r.issues(s, "orders")
-		r.proxy.Delay(150*time.Millisecond, 0)
+		r.proxy.Delay(60*time.Millisecond, 0)
 		for range 10 {
 			_, _ = take(patient, s.url, "orders", 2) // in the first seconds there are grants from before
 		}
@@ -384,7 +384,7 @@ var storeStates = []stateTest{
 	}},
 	{
 		name: "fence", state: "refusing", unready: true, degraded: true, code: hapax.ErrStoreRolledBack.Code(), command: "hapax adopt",
-		alarms: []string{"budget_low", "store_went_back"}, alerts: []string{"HapaxAnswersRefused", "HapaxBudgetLow", "HapaxFenced", "HapaxNotReady", "HapaxNoneReady", "HapaxCannotIssue"},
+		alarms: []string{"budget_low", "store_went_back"}, alerts: []string{"HapaxBudgetLow", "HapaxFenced", "HapaxNotReady", "HapaxNoneReady", "HapaxCannotIssue"},
 		enter: func(r *stateRig) *serving {
 			s := r.node("a", oneByOne, "--heal", "manual")
 			mustTakeSoon(r.t, s)
