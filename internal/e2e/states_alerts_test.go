@@ -116,6 +116,9 @@ func (s *scrapes) add(test stateTest, before, after map[string]float64) {
 		if !needed[metric] || strings.HasPrefix(metric, "hapax_refill_seconds") && !slices.Contains(test.alerts, "HapaxStoreSlow") {
 			continue // this machine may be slow itself
 		}
+		if strings.Contains(labels, `kind="refused"`) {
+			continue // whether a grant is refused before the fence is found is a matter of moments
+		}
 		labels = strings.TrimSuffix(labels, "}")
 		if labels != "" {
 			labels += ","

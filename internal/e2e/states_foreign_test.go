@@ -57,7 +57,7 @@ var diskStates = []stateTest{
 
 var foreignStates = []stateTest{
 	{
-		name: "foreign row reset", degraded: true, alarms: []string{"beside_down", "cannot_issue"}, alerts: []string{"HapaxAnswersRefused", "HapaxBesideDown", "HapaxCannotIssue", "HapaxFenced", "HapaxStoreUnsafe"},
+		name: "foreign row reset", beside: true, degraded: true, command: "hapax adopt --foreign leaf test", alarms: []string{"beside_down", "cannot_issue"}, alerts: []string{"HapaxBesideDown", "HapaxCannotIssue", "HapaxFenced", "HapaxStoreUnsafe"},
 		enter: func(r *stateRig) *serving {
 			db := newForeignDB(r.t, testservers.SharedMariaDB(r.t), leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 1)")
 			at := freeAddress(r.t)
@@ -71,7 +71,7 @@ var foreignStates = []stateTest{
 		},
 	},
 	{
-		name: "foreign table away", degraded: true, alarms: []string{"beside_down", "budget_low"}, alerts: []string{"HapaxBesideDown", "HapaxBudgetLow", "HapaxCannotIssue"},
+		name: "foreign table away", beside: true, degraded: true, alarms: []string{"beside_down", "budget_low"}, alerts: []string{"HapaxBesideDown", "HapaxBudgetLow", "HapaxCannotIssue"},
 		enter: func(r *stateRig) *serving {
 			server := testservers.SharedMariaDB(r.t)
 			db := newForeignDB(r.t, server, leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 1)")
@@ -87,7 +87,7 @@ var foreignStates = []stateTest{
 		},
 	},
 	{
-		name: "ZooKeeper away", alarms: []string{"beside_down"}, alerts: []string{"HapaxBesideDown"},
+		name: "ZooKeeper away", beside: true, alarms: []string{"beside_down"}, alerts: []string{"HapaxBesideDown"},
 		enter: func(r *stateRig) *serving {
 			server := testservers.SharedZooKeeper(r.t)
 			proxy := testservers.NewProxy(r.t, server.Addr)

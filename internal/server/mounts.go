@@ -289,6 +289,7 @@ func foreignOptions(c Config, n *Node, log *slog.Logger, name string) (service.O
 	return service.Options{
 		NoAutoCreate: true, OneShot: true, // rows are made by whoever runs the table
 		MaxCount: 1_000_000, MaxWait: c.MaxWait, Refresh: min(c.Refresh, time.Minute), StoreTimeout: c.StoreTimeout,
+		AlarmBudget: c.AlarmBudget, AlarmForecast: c.AlarmForecast,
 		TagIdle: 10_000 * time.Hour, // a foreign table takes nothing back
 		Logger:  log.With("beside", name), Clock: clock, Strategies: c.strategies, Ledger: n.Ledger.In(name),
 	}, err
