@@ -17,6 +17,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -124,8 +125,14 @@ func read(top string) (map[string]*page, error) {
 	return pages, nil
 }
 
+// namedAnchor is a place that a page names itself.
+var namedAnchor = regexp.MustCompile(`<a id="([^"]+)">`)
+
 // index collects the headings, and the text below each.
 func (p *page) index() {
+	for _, m := range namedAnchor.FindAllSubmatch(p.text, -1) {
+		p.anchors[string(m[1])] = true
+	}
 	for n := p.doc.FirstChild(); n != nil; n = n.NextSibling() {
 		heading, ok := n.(*ast.Heading)
 		if !ok {
