@@ -24,6 +24,7 @@ var fleetStates = []stateTest{
 			r.note(s)
 			r.goBack(func() {
 				mustTakeSoon(r.t, gone)
+				mustTakeSoon(r.t, s) // each grant is a heartbeat, which the copy lacks
 				gone.kill()
 			})
 			s.await("the store went back")

@@ -368,7 +368,7 @@ var storeStates = []stateTest{
 	{name: "store slow", alerts: []string{"HapaxStoreSlow"}, enter: func(r *stateRig) *serving {
 		s := r.node("a", oneByOne+"heartbeat: 5s\nmax_wait: 10s\n")
 		r.issues(s, "orders")
-		r.proxy.Delay(60*time.Millisecond, 0)
+		r.proxy.Delay(80*time.Millisecond, 0)
 		for range 10 {
 			_, _ = take(patient, s.url, "orders", 2) // in the first seconds there are grants from before
 		}
