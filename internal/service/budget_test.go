@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,12 +158,19 @@ func TestAlarms(t *testing.T) {
 		name   string
 		raised bool
 	}
-	var told []notice
-	hold := false
+	var (
+		mu   sync.Mutex // guards told
+		told []notice
+		hold atomic.Bool
+	)
 	opts := Options{
-		Notify: func(a Alarm, raised bool) { told = append(told, notice{a.Name, raised}) },
+		Notify: func(a Alarm, raised bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, notice{a.Name, raised})
+		},
 		Conditions: func(time.Time) []Condition {
-			if hold {
+			if hold.Load() {
 				return []Condition{{Alarm: AlarmConfig, Detail: "at once"}, {Alarm: AlarmCertificate, Detail: "later", After: 3}}
 			}
 			return nil
@@ -171,13 +180,15 @@ func TestAlarms(t *testing.T) {
 		pass := func(looks int) { time.Sleep(time.Duration(looks) * lookEvery); synctest.Wait() }
 		expect := func(when string, want ...notice) {
 			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
 			if !slices.Equal(told, want) {
 				t.Errorf("%s: %v; want %v", when, told, want)
 			}
 		}
 		pass(3)
 		expect("at first")
-		hold = true
+		hold.Store(true)
 		pass(2)
 		expect("after two looks", notice{AlarmConfig, true})
 		pass(3)
@@ -185,7 +196,7 @@ func TestAlarms(t *testing.T) {
 		if values, _ := gather(t, s); values["hapax_alarm{alarm=config_bad}"] != 1 || values["hapax_alarms_total{alarm=certificate_near}"] != 1 || values["hapax_alarm{alarm=store_lost}"] != 0 {
 			t.Errorf("the metrics are %v", values)
 		}
-		hold = false
+		hold.Store(false)
 		pass(1)
 		expect("when it is over", notice{AlarmConfig, true}, notice{AlarmCertificate, true}, notice{AlarmCertificate, false}, notice{AlarmConfig, false})
 		s.Happened(AlarmWrongTokens, "some")
