@@ -44,6 +44,7 @@ var rules = []rule{
 	{"plan", []string{"root"}},
 	{"internal/audit", []string{"root", "store/witness", "internal/journal", "internal/ledger"}},
 	{"internal/deps", nil},
+	{"internal/packagesdoc", nil},
 	{"internal/patience", nil},
 	{"internal/testservers/share", []string{"internal/testservers"}},
 	{"internal/testservers", []string{"internal/patience"}},
