@@ -40,19 +40,19 @@ var walked = map[string]struct {
 	by     func(*testing.T)
 	blocks int
 }{
-	"README.md":                          {TestReadme, 4},
-	"clients/java/README.md":             {TestJavaPages, 1},
-	"docs/coming-from-leaf.md":           {TestForeignTables, 10},
-	"docs/coming-from-redis-mongo.md":    {TestImportRedisMongo, 3},
-	"docs/coming-from-tinyid.md":         {TestForeignTables, 8},
-	"docs/coming-from-uid-generator.md":  {TestSuccessorPage, 1},
-	"docs/concepts.md":                   {TestConceptsPage, 5},
-	"docs/from-your-language.md":         {TestFromYourLanguage, 2},
-	"docs/java.md":                       {TestJavaPages, 1},
-	"docs/redis-and-mongodb.md":          {TestRedisAndMongoDBPage, 2},
-	"docs/strategies-and-plugins.md":     {TestPluginsPage, 1},
-	"docs/tour.md":                       {TestTour, 4},
-	"docs/tracing.md":                    {TestTracingPage, 7},
+	"README.md":                         {TestReadme, 4},
+	"clients/java/README.md":            {TestJavaPages, 1},
+	"docs/coming-from-leaf.md":          {TestForeignTables, 10},
+	"docs/coming-from-redis-mongo.md":   {TestImportRedisMongo, 3},
+	"docs/coming-from-tinyid.md":        {TestForeignTables, 8},
+	"docs/coming-from-uid-generator.md": {TestSuccessorPage, 1},
+	"docs/concepts.md":                  {TestConceptsPage, 5},
+	"docs/from-your-language.md":        {TestFromYourLanguage, 2},
+	"docs/java.md":                      {TestJavaPages, 1},
+	"docs/redis-and-mongodb.md":         {TestRedisAndMongoDBPage, 2},
+	"docs/strategies-and-plugins.md":    {TestPluginsPage, 1},
+	"docs/tour.md":                      {TestTour, 4},
+	"docs/tracing.md":                   {TestTracingPage, 7},
 }
 
 // Every block of commands on every page is run by the test of the page, or here beside a
