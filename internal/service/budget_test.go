@@ -1,10 +1,14 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
 	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,7 +34,7 @@ func TestOutageBudget(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{Fail: hapax.ErrStoreUnavailable} })
-		all := s.budgets()
+		all := slices.SortedFunc(s.budgets(), func(a, b Budget) int { return cmp.Compare(a.lasts, b.lasts) })
 		if len(all) != 2 || all[0].Name != "orders" || all[1].Name != "idle" || all[1].lasts != forever && all[1].lasts < time.Hour {
 			t.Fatalf("got %+v", all)
 		}
@@ -74,7 +78,8 @@ func TestForecasts(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		find := func(what, name string) Forecast {
-			all := s.forecasts()
+			var all []Forecast
+			s.forecasts(func(f Forecast) { all = append(all, f) })
 			i := slices.IndexFunc(all, func(f Forecast) bool { return f.What == what && f.Name == name })
 			if i < 0 {
 				t.Fatalf("no forecast of %s for %s: %+v", what, name, all)
@@ -99,6 +104,32 @@ func TestForecasts(t *testing.T) {
 		alarms := s.Readiness(t.Context()).Alarms
 		if len(alarms) != 2 || alarms[0].Name != AlarmForecast || alarms[0].See == "" {
 			t.Errorf("the alarms are %+v", alarms)
+		}
+	})
+}
+
+// Whoever reaches the server may ask whether it is ready, as often as they like. That looks
+// at the tags in use, and keeps nothing for each of them; how long numbers last is looked at
+// once a second, and told in between.
+func TestReadinessOfManyTags(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, s *Service, _ *storetest.Faults) {
+		use := func(n int) float64 {
+			for i := range n {
+				mustNext(t, s, "tag-"+strconv.Itoa(i))
+			}
+			return testing.AllocsPerRun(10, func() { s.Readiness(t.Context()) })
+		}
+		one := use(1)
+		if many := use(3000); many > one+5 {
+			t.Errorf("readiness allocates %v times with one tag, and %v with 3,000", one, many)
+		}
+		time.Sleep(2 * outlookAge)
+		if now := s.outlook(); now != s.outlook() || time.Since(now.at) > 0 {
+			t.Errorf("an outlook is made %v before it is asked for, or with each question", time.Since(now.at))
+		}
+		time.Sleep(2 * outlookAge)
+		if age := time.Since(s.outlook().at); age > 0 {
+			t.Errorf("an outlook of %v ago is told", age)
 		}
 	})
 }
@@ -156,12 +187,19 @@ func TestAlarms(t *testing.T) {
 		name   string
 		raised bool
 	}
-	var told []notice
-	hold := false
+	var (
+		mu   sync.Mutex // guards told
+		told []notice
+		hold atomic.Bool
+	)
 	opts := Options{
-		Notify: func(a Alarm, raised bool) { told = append(told, notice{a.Name, raised}) },
+		Notify: func(a Alarm, raised bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, notice{a.Name, raised})
+		},
 		Conditions: func(time.Time) []Condition {
-			if hold {
+			if hold.Load() {
 				return []Condition{{Alarm: AlarmConfig, Detail: "at once"}, {Alarm: AlarmCertificate, Detail: "later", After: 3}}
 			}
 			return nil
@@ -171,13 +209,15 @@ func TestAlarms(t *testing.T) {
 		pass := func(looks int) { time.Sleep(time.Duration(looks) * lookEvery); synctest.Wait() }
 		expect := func(when string, want ...notice) {
 			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
 			if !slices.Equal(told, want) {
 				t.Errorf("%s: %v; want %v", when, told, want)
 			}
 		}
 		pass(3)
 		expect("at first")
-		hold = true
+		hold.Store(true)
 		pass(2)
 		expect("after two looks", notice{AlarmConfig, true})
 		pass(3)
@@ -185,7 +225,7 @@ func TestAlarms(t *testing.T) {
 		if values, _ := gather(t, s); values["hapax_alarm{alarm=config_bad}"] != 1 || values["hapax_alarms_total{alarm=certificate_near}"] != 1 || values["hapax_alarm{alarm=store_lost}"] != 0 {
 			t.Errorf("the metrics are %v", values)
 		}
-		hold = false
+		hold.Store(false)
 		pass(1)
 		expect("when it is over", notice{AlarmConfig, true}, notice{AlarmCertificate, true}, notice{AlarmCertificate, false}, notice{AlarmConfig, false})
 		s.Happened(AlarmWrongTokens, "some")
