@@ -23,8 +23,9 @@ func main() {
 }
 
 const (
-	module = "github.com/hapax-id/hapax"
-	head   = `# Packages
+	module    = "github.com/hapax-id/hapax"
+	generated = "is generated code."
+	head      = `# Packages
 
 <!-- Made by "go generate ./internal/packagesdoc" from the comments of the packages. -->
 
@@ -33,14 +34,14 @@ down to the root; [internal/deps](../internal/deps/deps_test.go) lists what each
 checks it. ` + "`bench`, `deploy`, `deploy/check`, `tools`, `compat/vesta/dubbo/interop`, `internal/testservers/ferretdb`" + `
 and the examples are modules of their own, so that the root requires only what users need.
 
-| package | is for |
+| package | |
 |---|---|
 `
 )
 
 // page returns the whole document.
 func page() (string, error) {
-	out, err := exec.Command("go", "list", "-f", "{{.ImportPath}}\t{{.Doc}}", module+"/...").Output()
+	out, err := exec.Command("go", "list", "-f", "{{.ImportPath}}\t{{with .Doc}}{{.}}{{else}}{{if not .GoFiles}}has tests alone.{{end}}{{end}}", module+"/...").Output()
 	if err != nil {
 		return "", fmt.Errorf("list the packages: %w", err)
 	}
@@ -58,14 +59,15 @@ func page() (string, error) {
 }
 
 // sentence leaves out the name that a comment begins with, and what Markdown would read.
+// Only code that was generated has none.
 func sentence(comment string) string {
 	if comment == "" {
-		return "-"
+		return generated
 	}
 	for _, begin := range []string{"Package ", "Command "} {
 		if rest, ok := strings.CutPrefix(comment, begin); ok {
 			_, comment, _ = strings.Cut(rest, " ")
 		}
 	}
-	return strings.NewReplacer("|", `\|`, "[", "", "]", "").Replace(comment)
+	return strings.NewReplacer("|", `\|`, "[", "", "]", "").Replace(strings.TrimSuffix(comment, ":"))
 }
