@@ -19,7 +19,7 @@ import (
 	"github.com/hapax-id/hapax/examples/recipes/ent/shop"
 )
 
-//go:generate go run entgo.io/ent/cmd/ent generate --target shop --package github.com/hapax-id/hapax/examples/recipes/ent/shop ./schema
+//go:generate go tool ent generate --target shop ./schema
 
 func main() {
 	if err := run(context.Background(), os.Args[1]); err != nil {
