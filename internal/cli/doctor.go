@@ -92,9 +92,12 @@ func diagnoses(st client.Status) (all []server.Diagnosis) {
 	add := func(harm server.Harm, part, detail, do, see string) {
 		all = append(all, server.Diagnosis{Harm: harm, Part: part, Detail: detail, Do: do, See: see})
 	}
-	if st.Code != "" {
+	switch {
+	case st.Code != "":
 		add(server.HarmDanger, "server", fmt.Sprintf("it is %s: %s: %s", st.State, st.Code, st.Why), st.Command, st.See)
-	} else {
+	case st.Why != "":
+		add(server.HarmWeak, "server", fmt.Sprintf("it is %s: %s", st.State, st.Why), st.Command, st.See)
+	default:
 		add(server.HarmNone, "server", "it is "+st.State, "", "")
 	}
 	for _, a := range st.Alarms {

@@ -205,6 +205,9 @@ func tellOfEnds(cmd *cobra.Command, j statusJSON) {
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "hapax: alarm: %s: %s; see %s\n", name, a.Detail, a.See)
 	}
+	if j.See != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "hapax: see", j.See)
+	}
 	if j.Fleet == nil {
 		return
 	}

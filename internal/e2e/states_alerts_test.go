@@ -93,7 +93,8 @@ type scrapes struct {
 var metricForm = regexp.MustCompile(`\b(?:hapax|process)_[a-z_]+\b`)
 
 // add keeps the metrics of a node before and in a state, as a test of promtool: the state
-// begins after 15 s, and is looked at after two minutes.
+// begins after 15 s, and is looked at after two minutes; if its counters grow, what they
+// grew by is what they grow by in each 15 s, and it is looked at later.
 func (s *scrapes) add(test stateTest, before, after map[string]float64) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  - name: %q\n    interval: 15s\n    input_series:\n", test.name)
@@ -116,18 +117,31 @@ func (s *scrapes) add(test stateTest, before, after map[string]float64) {
 		if !needed[metric] || strings.HasPrefix(metric, "hapax_refill_seconds") && !slices.Contains(test.alerts, "HapaxStoreSlow") {
 			continue // this machine may be slow itself
 		}
-		if strings.Contains(labels, `kind="refused"`) {
-			continue // whether a grant is refused before the fence is found is a matter of moments
+		if test.heals && strings.Contains(labels, `kind="refused"`) {
+			continue
 		}
 		labels = strings.TrimSuffix(labels, "}")
 		if labels != "" {
 			labels += ","
 		}
 		values := value(name, before) + strings.Repeat(" "+value(name, after), 12)
+		switch {
+		case test.gone: // what Prometheus notes of a target that does not answer
+			values = value(name, before) + " stale"
+		case test.grows:
+			values = fmt.Sprintf("%s+%gx40", value(name, before), after[name]-before[name])
+		}
 		fmt.Fprintf(&b, "      - series: '%s{%sjob=\"hapax\",instance=\"node\"}'\n        values: '%s'\n", metric, labels, values)
 	}
-	b.WriteString("      - series: 'up{job=\"hapax\",instance=\"node\"}'\n        values: '1x13'\n")
-	b.WriteString("    promql_expr_test:\n      - expr: group by (alertname) (ALERTS{alertstate=\"firing\"})\n        eval_time: 2m\n        exp_samples:")
+	up, at := "1x40", "2m"
+	switch {
+	case test.gone:
+		up = "1 0x40"
+	case test.grows:
+		at = "8m"
+	}
+	fmt.Fprintf(&b, "      - series: 'up{job=\"hapax\",instance=\"node\"}'\n        values: '%s'\n", up)
+	fmt.Fprintf(&b, "    promql_expr_test:\n      - expr: group by (alertname) (ALERTS{alertstate=\"firing\"})\n        eval_time: %s\n        exp_samples:", at)
 	if len(test.alerts) == 0 {
 		b.WriteString(" []")
 	}

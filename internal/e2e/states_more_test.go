@@ -16,7 +16,7 @@ import (
 
 var fleetStates = []stateTest{
 	{
-		name: "missing node", state: "refusing", degraded: true, unready: true, code: hapax.ErrStoreRolledBack.Code(), command: "hapax nodes settle",
+		name: "missing node", heals: true, state: "refusing", degraded: true, unready: true, code: hapax.ErrStoreRolledBack.Code(), command: "hapax nodes settle",
 		alarms: []string{"budget_low", "store_went_back"}, alerts: []string{"HapaxBudgetLow", "HapaxFenced", "HapaxNotReady", "HapaxNoneReady", "HapaxCannotIssue"},
 		enter: func(r *stateRig) *serving {
 			s, gone := r.node("a", oneByOne), r.node("gone", oneByOne)

@@ -134,6 +134,10 @@ type Answer struct {
 	Handler  http.Handler
 	Patterns []string
 
+	// Routes are the paths by which metrics tell the requests to Handler apart; one that
+	// ends in a slash stands for all that begin with it.
+	Routes []string
+
 	// Issuing, if there are any, are the services that issue there: /healthz and /readyz
 	// at an address of its own tell of them.
 	Issuing []*service.Service

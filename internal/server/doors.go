@@ -49,6 +49,9 @@ func (d *door) listen(ctx context.Context, c Config) error {
 // build makes the server, and bounds its connections as those of the others.
 func (d *door) build(c Config, own *service.Service, a mount.Answer, log *slog.Logger) {
 	if d.answer = a; d.listener == nil {
+		if a.Handler != nil {
+			d.answer.Handler = httpapi.Counted(own, d.Name, a.Routes, a.Handler)
+		}
 		return
 	}
 	places := c.HTTPConnections
@@ -57,10 +60,11 @@ func (d *door) build(c Config, own *service.Service, a mount.Answer, log *slog.L
 	}
 	d.listener = gated(d.listener, places, c, own, d.Name)
 	if h := a.Handler; h != nil {
+		routes := a.Routes
 		if len(a.Issuing) > 0 {
-			h = answering(a, h)
+			h, routes = answering(a, h), append(slices.Clone(routes), "/healthz", "/readyz")
 		}
-		d.web = newForeignWeb(c, guardLoopback(d.listener, h), log)
+		d.web = newForeignWeb(c, guardLoopback(d.listener, httpapi.Counted(own, d.Name, routes, h)), log)
 	}
 }
 

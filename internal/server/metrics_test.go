@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"regexp"
@@ -63,6 +64,61 @@ func TestScrapeIsDocumented(t *testing.T) {
 		if !strings.Contains(page, want) {
 			t.Errorf("the scrape lacks %s", want)
 		}
+	}
+}
+
+// Requests to foreign systems are counted by route, whatever paths clients think of, and
+// errors as such, also where the system tells them with status 200.
+func TestForeignRequestsAreCounted(t *testing.T) {
+	const hash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" // of test
+	s, _ := serveCompat(t, `  leaf: {http: 127.0.0.1:0}
+  tinyid: {tokens: {orders: ["sha256:%s"]}}
+  vesta: {machine: "fixed:7", http: 127.0.0.1:0}
+tags: {orders: {}}
+`, hash)
+	leaf, vesta, main := doorAt(t, s, "compat.leaf.http"), doorAt(t, s, "compat.vesta.http"), s.listeners.http
+	for range 3 {
+		get(t, leaf, "/api/segment/get/orders")
+		get(t, main, "/tinyid/id/nextId?bizType=orders&token=test")
+		get(t, vesta, "/genid")
+	}
+	for i := range 50 {
+		get(t, leaf, fmt.Sprintf("/api/segment/get/never-%d", i))
+		get(t, leaf, fmt.Sprintf("/of-%d", i))
+		get(t, vesta, fmt.Sprintf("/of-%d", i))
+		get(t, main, fmt.Sprintf("/tinyid/id/of-%d", i))
+	}
+	get(t, leaf, "/cache/")
+	get(t, leaf, "/readyz")
+	get(t, main, "/tinyid/id/nextId?bizType=orders&token=wrong")
+	get(t, main, "/tinyid/id/nextIdSimple.json?bizType=orders&token=wrong")
+	if resp, err := http.Get("http://" + vesta.Addr().String() + "/makeid?time=x"); err == nil { // Vesta closes the connection
+		resp.Body.Close()
+		t.Errorf("a time that is no number: %s", resp.Status)
+	}
+	_, page := get(t, main, "/metrics")
+	for _, want := range []string{
+		`hapax_requests_total{api="leaf",route="/api/segment/get/"} 53`,
+		`hapax_failed_requests_total{api="leaf",route="/api/segment/get/"} 50`,
+		`hapax_requests_total{api="leaf",route="/cache"} 1`,
+		`hapax_requests_total{api="leaf",route="/readyz"} 1`,
+		`hapax_requests_total{api="leaf",route="other"} 50`,
+		`hapax_requests_total{api="tinyid",route="/tinyid/id/nextId"} 4`,
+		`hapax_failed_requests_total{api="tinyid",route="/tinyid/id/nextId"} 1`,
+		`hapax_failed_requests_total{api="tinyid",route="/tinyid/id/nextIdSimple"} 1`,
+		`hapax_requests_total{api="tinyid",route="/tinyid/id/nextSegmentId"} 0`,
+		`hapax_requests_total{api="tinyid",route="other"} 50`,
+		`hapax_requests_total{api="vesta",route="/genid"} 3`,
+		`hapax_failed_requests_total{api="vesta",route="/makeid"} 1`,
+		`hapax_requests_total{api="vesta",route="other"} 50`,
+		`hapax_request_seconds_count{api="vesta",route="/genid"} 3`,
+	} {
+		if !strings.Contains(page, want+"\n") {
+			t.Errorf("the scrape lacks %s", want)
+		}
+	}
+	if strings.Contains(page, "of-1") || strings.Contains(page, "never-1") {
+		t.Error("what clients think of has series of its own")
 	}
 }
 

@@ -56,7 +56,12 @@ func wantsTelemetry(signal string) (bool, error) {
 		return false, mount.Errorf(nil, "OTEL_%s_EXPORTER is %q; it must be otlp or none", name, exporter)
 	}
 	for _, variable := range []string{"OTEL_EXPORTER_OTLP_" + name + "_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
-		if protocol := os.Getenv(variable); protocol != "" && protocol != "http/protobuf" {
+		switch protocol := os.Getenv(variable); protocol {
+		case "":
+			continue
+		case "http/protobuf": // what a signal's own variable says counts
+			return true, nil
+		default:
 			return false, mount.Errorf(nil, "%s is %q; it must be http/protobuf", variable, protocol)
 		}
 	}

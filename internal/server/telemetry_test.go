@@ -123,6 +123,9 @@ func TestTelemetryIsOff(t *testing.T) {
 		"no exporters":       {env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"}},
 		"another exporter":   {env: map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, fail: true},
 		"another protocol":   {env: map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, fail: true},
+		"HTTP with JSON":     {env: map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, fail: true},
+		"its own protocol":   {env: map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, on: true},
+		"one bad protocol":   {env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "grpc"}, fail: true},
 		"by the exporter":    {env: map[string]string{"OTEL_METRICS_EXPORTER": "otlp"}, on: true},
 		"by its own address": {env: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:1"}, on: true},
 	} {

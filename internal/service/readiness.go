@@ -18,10 +18,14 @@ import (
 	"github.com/hapax-id/hapax/strategy"
 )
 
-const (
-	// askFor is how long Readiness waits for the store to tell how it is now.
-	askFor = 250 * time.Millisecond
-)
+// askFor is how long Readiness waits for the store to tell how it is now.
+const askFor = 250 * time.Millisecond
+
+// slowly is what is said of a store that has not answered within askFor, while nothing says
+// that it is lost: it grants still, and those who balance load must not turn away from a
+// node that issues. A call that is out for longer, or heartbeats that do not come through,
+// tell that it is lost.
+var slowly = fmt.Sprintf("the store is slow: it did not answer within %v", askFor)
 
 // The kinds of what can issue.
 const (
@@ -33,7 +37,8 @@ const (
 type Readiness struct {
 	// Ready is true if something can be issued.
 	Ready bool `json:"ready"`
-	// Degraded is true if something cannot be issued, although Ready may be true.
+	// Degraded is true if something cannot be issued, although Ready may be true, or if
+	// the store is slow to answer.
 	Degraded bool `json:"degraded"`
 	// Fenced is true while nothing is granted, because the store went back or is not
 	// the right one, although what was granted before may still be issued.
@@ -77,13 +82,13 @@ type Lack struct {
 	Detail string     `json:"detail"`
 }
 
-// state returns the store's trouble. It asks the store, and waits for the answer
-// no longer than askFor, nor at all where it is known that none comes.
-func (s *Service) state(ctx context.Context) error {
+// state returns the store's trouble, and whether it is slow. It asks the store, and waits
+// for the answer no longer than askFor, nor at all where it is known that none comes.
+func (s *Service) state(ctx context.Context) (slow bool, err error) {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return hapax.ErrClosed
+		return false, hapax.ErrClosed
 	}
 	answered, unanswered := s.asking, s.asking != nil
 	if !unanswered {
@@ -99,15 +104,15 @@ func (s *Service) state(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	if err := s.trouble(); err != nil && unanswered {
-		return err
+		return false, err
 	}
 	select {
 	case <-answered:
-		return s.trouble()
 	case <-ctx.Done():
 	case <-time.After(askFor):
+		slow = true
 	}
-	return cmp.Or(s.trouble(), fmt.Errorf("%w: it did not answer within %v", hapax.ErrStoreUnavailable, askFor))
+	return slow, s.trouble()
 }
 
 // A statusError is why a store grants nothing.
@@ -146,16 +151,21 @@ const aboutToStop = "the server is about to stop"
 
 // standing is Standing, with the tags that are refused alone.
 func (s *Service) standing(ctx context.Context) (st witness.Status, refused map[string]error) {
-	return s.stand(s.asked(ctx))
+	slow, err := s.asked(ctx)
+	if st, refused = s.stand(err); slow && st.Code == "" {
+		st.Why = slowly
+	}
+	return st, refused
 }
 
-// asked returns what keeps the store from granting, beside what the guard tells.
-func (s *Service) asked(ctx context.Context) error {
-	err := s.opts.Ledger.Ready()
+// asked returns what keeps the store from granting, beside what the guard tells, and
+// whether it is slow.
+func (s *Service) asked(ctx context.Context) (slow bool, err error) {
+	err = s.opts.Ledger.Ready()
 	if g := s.Guard(); err == nil && (g == nil || g.Status().State == witness.Serving) {
-		err = s.state(ctx) // which also mends the witness
+		slow, err = s.state(ctx) // which also mends the witness
 	}
-	return err
+	return slow, err
 }
 
 // stand is standing where it is known what keeps the store from granting.
@@ -203,8 +213,12 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 		r.State = string(witness.Leaving)
 	}
 	r.See = signals.SeeCode(string(hapax.CodeOf(r.err)))
-	if r.See == "" && r.Store != "ok" {
+	switch {
+	case r.See != "":
+	case r.Store != "ok":
 		r.See = signals.SeeCode(r.Store)
+	case r.StoreDetail == slowly:
+		r.See = signals.SeeCode(string(hapax.ErrRefillPending.Code()))
 	}
 	r.Budget, r.Forecasts = budget, ahead.forecasts
 	r.Alarms = s.alarms.list()
@@ -223,6 +237,8 @@ func (s *Service) issuing(st witness.Status, refused map[string]error) Readiness
 	if st.Code != "" {
 		store = statusError{st}
 		r.Store, r.StoreDetail = string(st.Code), st.Why
+	} else if st.Why == slowly {
+		r.Degraded, r.StoreDetail = true, slowly
 	}
 	s.lines(store, refused, func(line watch.Line, err error) {
 		if err == nil {

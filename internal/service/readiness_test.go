@@ -38,6 +38,34 @@ func TestReadinessIsToldAtOnce(t *testing.T) {
 	})
 }
 
+// A store that is slow is told as that, and a node that issues stays ready.
+func TestSlowStoreIsNotLost(t *testing.T) {
+	opts := Options{Tags: map[string]TagConfig{"orders": {Step: 1, MaxStep: 1}}}
+	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+		mustNext(t, s, "orders")
+		store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{Before: 2 * askFor} })
+		for range 5 {
+			mustNext(t, s, "orders")
+			r, st := s.Readiness(t.Context()), s.Standing(t.Context())
+			if !r.Ready || !r.Degraded || r.Store != "ok" || r.StoreDetail != slowly || len(r.Cannot) != 0 || !strings.HasSuffix(r.See, "#store-slow") {
+				t.Errorf("got %+v", r)
+			}
+			if st.Code != "" || st.Why != slowly {
+				t.Errorf("the status is %+v", st)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if alarms := s.alarms.list(); len(alarms) != 0 {
+			t.Errorf("alarms: %+v", alarms)
+		}
+		store.Inject(nil)
+		time.Sleep(10 * time.Second)
+		if r := s.Readiness(t.Context()); !r.Ready || r.Degraded || r.StoreDetail != "" || r.See != "" {
+			t.Errorf("when it is fast again: %+v", r)
+		}
+	})
+}
+
 // A tag that the store refuses is told, while others issue.
 func TestReadinessTellsRefusals(t *testing.T) {
 	opts := Options{Tags: map[string]TagConfig{"orders": {Step: 1, MaxStep: 1}, "users": {}}}

@@ -63,6 +63,13 @@ func Is(path, route string) bool {
 	return ok && (rest == "" || rest == "/" || rest[0] == '.' && !strings.Contains(rest, "/"))
 }
 
+// Failed tells who counts answers that this one is an error, whatever its status.
+func Failed(w http.ResponseWriter) {
+	if counts, ok := w.(interface{ Failed() }); ok {
+		counts.Failed()
+	}
+}
+
 // Text answers with a plain text, in the content type that the client accepts.
 func Text(w http.ResponseWriter, r *http.Request, body string) {
 	send(w, http.StatusOK, TextType(Path(r), r.Header.Get("Accept")), []byte(body))

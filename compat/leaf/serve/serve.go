@@ -35,6 +35,9 @@ const (
 
 var patterns = []string{"/api/segment/get/", "/api/snowflake/get/", "/decodeSnowflakeId", "/decodeSnowflakeId/", "/cache", "/cache/", "/db", "/db/"}
 
+// paths are the same routes, each once.
+var paths = []string{"/api/segment/get/", "/api/snowflake/get/", "/decodeSnowflakeId", "/cache", "/db"}
+
 // A part is Leaf's part of a server.
 type part struct {
 	settings *Settings
@@ -177,7 +180,7 @@ func (p *part) Answer(svc *service.Service) ([]mount.Answer, error) {
 	// Where both modes are on, the address is ready while segments can be issued: a tree
 	// that is away must not take the segment route from those who balance load.
 	issuing := cmp.Or(modes[segmentMode], modes[snowflakeMode])
-	return []mount.Answer{{Handler: h, Patterns: patterns, Issuing: []*service.Service{issuing}, Modes: modes}}, err
+	return []mount.Answer{{Handler: h, Patterns: patterns, Routes: paths, Issuing: []*service.Service{issuing}, Modes: modes}}, err
 }
 
 // oneTag issues the numbers of one tag, whatever the key.

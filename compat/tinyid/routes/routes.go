@@ -185,6 +185,14 @@ const (
 
 var names = []string{nextID, nextIDSimple, nextSegment, nextSegmentSimple}
 
+// Paths returns the paths of the routes.
+func Paths() (all []string) {
+	for _, name := range names {
+		all = append(all, prefix+name)
+	}
+	return all
+}
+
 // read takes a request's parameters; false if one is not what it should be.
 func (h handler) read(w http.ResponseWriter, r *http.Request) (request, bool) {
 	form, err := spring.Parameters(w, r)
@@ -270,6 +278,7 @@ func (h handler) system(before, bizType string, err error) *fault {
 // object answers with an object; errors have status 200 too.
 func object(w http.ResponseWriter, data any, err error) {
 	if f, ok := errors.AsType[*fault](err); ok {
+		spring.Failed(w)
 		spring.Object(w, response{nil, f.code, f.message})
 		return
 	}
@@ -279,6 +288,7 @@ func object(w http.ResponseWriter, data any, err error) {
 // simple answers with numbers and commas, and with nothing on an error.
 func simple(w http.ResponseWriter, r *http.Request, numbers []int64, err error) {
 	if err != nil {
+		spring.Failed(w)
 		spring.Text(w, r, "")
 		return
 	}

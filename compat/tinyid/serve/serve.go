@@ -233,7 +233,7 @@ func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
 	}
 	h, err := routes.New(o)
 	own.Counting(name)
-	return []mount.Answer{{Handler: h, Patterns: []string{"/tinyid/id/"}, Issuing: []*service.Service{issuing}}}, err
+	return []mount.Answer{{Handler: h, Patterns: []string{"/tinyid/id/"}, Routes: routes.Paths(), Issuing: []*service.Service{issuing}}}, err
 }
 
 // batches issue with a service, however many numbers are asked for.

@@ -90,7 +90,7 @@ func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	answers := []mount.Answer{{Handler: handler, Patterns: patterns}}
+	answers := []mount.Answer{{Handler: handler, Patterns: patterns, Routes: patterns}}
 	if p.settings.Dubbo == "" {
 		return answers, nil
 	}

@@ -257,23 +257,6 @@ func (a *restAPI) plainly(w http.ResponseWriter, r *http.Request, tag string) {
 	}
 }
 
-// counted counts and measures what a handler answers.
-func counted(route *service.Route, h http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		began := time.Now()
-		told := &statusWriter{ResponseWriter: w, status: http.StatusOK}
-		defer func() {
-			failed := 0
-			if told.status >= http.StatusBadRequest {
-				failed = 1
-			}
-			route.Served(1, failed)
-			route.Took(time.Since(began).Seconds())
-		}()
-		h(told, r)
-	}
-}
-
 // isClean reports whether no part of a path is empty or made of dots.
 func isClean(path string) bool {
 	for part := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
@@ -295,25 +278,6 @@ func (a *restAPI) recover(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, http.StatusInternalServerError, problem{Code: string(hapax.ErrInternal.Code()), Title: "an internal error"})
 	}
 }
-
-// A statusWriter remembers the status for the access log.
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *statusWriter) WriteHeader(status int) {
-	w.status = status
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Flush implements http.Flusher, which streams look for.
-func (w *statusWriter) Flush() {
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // an error means that the client has disconnected
-}
-
-// Unwrap is for http.ResponseController.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func isLoopbackHost(host string) bool {
 	if host == "" {

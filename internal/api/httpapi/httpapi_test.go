@@ -103,7 +103,7 @@ func asProblem(t testing.TB, w *httptest.ResponseRecorder) problem {
 	if err := d.Decode(&p); err != nil {
 		t.Fatalf("not a problem: %v", err)
 	}
-	if p.Status != w.Code || p.Code == "" || p.Title == "" || p.Type != "urn:hapax:error:"+p.Code {
+	if p.Status != w.Code || p.Code == "" || p.Title == "" || p.Type != "urn:hapax:error:"+p.Code || !strings.HasPrefix(p.See, "docs/runbook.md#") {
 		t.Errorf("status %d: %+v", w.Code, p)
 	}
 	if got := w.Header().Get("Content-Type"); got != "application/problem+json" {

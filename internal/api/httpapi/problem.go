@@ -15,6 +15,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/durable"
+	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -39,6 +40,8 @@ type problem struct {
 	Hook    string     `json:"hook,omitempty"`     // in which it failed
 	Reason  string     `json:"reason,omitempty"`   // why it refused, in its own words
 	RetryAt *time.Time `json:"retry_at,omitempty"` // when to ask again
+
+	See string `json:"see,omitempty"` // where the runbook tells of the code
 }
 
 // API is the protocol's name in metrics and logs.
@@ -190,7 +193,7 @@ func (a *restAPI) refuse(w http.ResponseWriter, status int, p problem) {
 }
 
 func (a *restAPI) problem(w http.ResponseWriter, status int, p problem) {
-	p.Type, p.Status = "urn:hapax:error:"+p.Code, status
+	p.Type, p.Status, p.See = "urn:hapax:error:"+p.Code, status, signals.SeeCode(p.Code)
 	body, err := json.Marshal(p)
 	if err != nil {
 		panic(err) // strings and a number
