@@ -153,7 +153,7 @@ func (c *Console) troublesOf(n nodeView) (all []trouble) {
 			t.What, t.Command = "missing: it must say what it used before the fence can end", c.at("nodes", "settle", n.Short())
 			t.Link, t.LinkText = "fence", "Speak for it"
 		}
-		if n.Seen > 0 {
+		if n.Seen > 0 && n.State != "silent" { // whoever says that it is silent writes its row
 			t.Why += fmt.Sprintf(" (last heartbeat %s ago)", span(n.Seen))
 		}
 		return append(all, t)

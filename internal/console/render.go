@@ -226,7 +226,7 @@ func rate(perSecond float64) string {
 func span(d time.Duration) string {
 	switch {
 	case d < 0:
-		return "without end"
+		return "not used now"
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
 	case d < 100*time.Second:
