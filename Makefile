@@ -1,7 +1,7 @@
 GO ?= go
 TOOL = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 # Those of the last two are for tests alone: vet comes with lint.
-MODULES = . bench examples/embedded examples/generators examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop
+MODULES = . bench examples/embedded examples/generators examples/invitations internal/testservers/ferretdb compat/vesta/dubbo/interop deploy deploy/check examples/recipes
 RACE = . ./internal/service/... ./internal/api/... ./store/memstore/...
 BY_SYSTEM = ./internal/durable ./internal/peer ./store/internal/fileid ./store/witness ./compat/vesta
 FUZZTIME ?= 1000x
@@ -13,7 +13,7 @@ RUN = $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 4
 # Those that take longest come first, so that the others fill the time in which they wait.
 PACKAGES = ./internal/e2e ./store/... ./...
 
-.PHONY: quick test tests vet cross modules race fuzz bench bench-rpc bench-redis bench-http lint generate fresh soak deps
+.PHONY: quick test tests vet cross modules race fuzz bench bench-rpc bench-redis bench-http lint generate fresh soak deps release release-test manifests site
 
 # A minute to know.
 quick:
@@ -42,12 +42,13 @@ vet:
 cross:
 	for os in windows darwin; do GOOS=$$os $(GO) build -o /dev/null ./cmd/hapax || exit; done
 
-# The modules beside the root one: the examples run, a consumer of another make calls
+# The modules beside the root one: the examples run, Prometheus reads what is under deploy, a consumer of another make calls
 # the Dubbo server, benchmarks run briefly (soak runs the others).
 modules:
 	$(GO) -C examples/embedded test ./...
 	$(GO) -C examples/generators test ./...
 	$(GO) -C examples/invitations test ./...
+	$(GO) -C deploy/check test ./...
 	$(GO) -C compat/vesta/dubbo/interop test -vet=off ./...
 	$(GO) -C bench run . -quick
 	$(GO) -C bench run ./codes -quick
@@ -96,7 +97,7 @@ fresh:
 # hundred thousand inputs for every fuzz target; all benchmarks briefly; and in full
 # length shared stores, with three servers, two hundred processes, crashes and outages,
 # and 11,000 connections; ten million numbers from Leaf's and TinyID's tables, and a
-# million through Dubbo. The cache of tests does not see that they soak.
+# million through Dubbo, and one through the client for Java. The cache of tests does not see that they soak.
 soak:
 	$(GO) test -timeout 120m -run '^TestSimulation$$' . -sim.seeds=$(SEEDS)
 	$(GO) test -timeout 120m -run '^TestWorlds$$' ./store/witness -worlds=$(SEEDS)
@@ -109,6 +110,26 @@ soak:
 	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m ./compat/internal/fleet
 	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m -run 'Soak$$' ./store/zkstore
 	HAPAX_TEST_SOAK=1 $(GO) -C compat/vesta/dubbo/interop test -count=1 -v -vet=off -timeout 60m -run Crowd ./...
+
+# Everything that a release consists of, into dist/: binaries, archives, packages, an image,
+# bills of materials and checksums. Each commit gives the same bytes everywhere.
+release:
+	$(GO) -C deploy run ./release -top .. -o ../dist
+
+# Builds what release does for this machine, installs, runs, upgrades and removes it;
+# renders and decodes the chart, searches the site in Chromium, and runs the recipes.
+release-test:
+	$(GO) -C deploy vet ./...
+	$(GO) -C deploy test -count=1 -vet=off -timeout 120m ./...
+	$(GO) -C examples/recipes test -count=1 -timeout 60m ./...
+
+# Renders the chart to the plain manifests in deploy/kubernetes.
+manifests:
+	$(GO) -C deploy run ./chart
+
+# The documents as HTML, into dist/site.
+site:
+	$(GO) -C deploy run ./site -top .. -o ../dist/site
 
 # What the tests and benchmarks use, on Debian.
 deps:

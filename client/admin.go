@@ -23,6 +23,32 @@ type Status struct {
 	Nodes   []Node     // that the store knows, by row
 	StoreID string
 	Foreign []ForeignStatus // the tables and trees of foreign systems, by name
+
+	Budget    *Budget    // the tag or pool that could be issued from for the shortest time without the store; nil where no time is the limit
+	Forecasts []Forecast // what ends within a year at the present rate, the nearest end first
+	Alarms    []Alarm    // those that are up
+	See       string     // where the runbook tells of what keeps something from being issued
+}
+
+// A Budget is how long a tag or pool could be issued from if the store answered nothing
+// any more.
+type Budget struct {
+	Kind, Name string // "tag" or "pool", and its name
+	Lasts      time.Duration
+}
+
+// A Forecast tells when something that cannot be refilled ends at the present rate.
+type Forecast struct {
+	What       string // "line", "reader", "layout", "workers" or "starts"
+	Kind, Name string // "tag" or "pool", and its name
+	Ends       time.Time
+}
+
+// An Alarm is something that an operator should look at.
+type Alarm struct {
+	Name, About, Detail string
+	Since               time.Time
+	See                 string // where the runbook tells of it
 }
 
 // A ForeignStatus is how the table or the tree of a foreign system stands with a server.
@@ -60,15 +86,23 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	var foreign []ForeignStatus
-	for _, f := range res.GetForeign() {
-		foreign = append(foreign, ForeignStatus{f.GetName(), f.GetState(), hapax.Code(f.GetCode()), f.GetWhy(), f.GetCommand()})
+	st := Status{
+		State: res.GetState(), Code: hapax.Code(res.GetCode()), Why: res.GetWhy(), Command: res.GetCommand(), Fence: fenceOf(res.GetFence()),
+		Missing: nodesOf(res.GetMissing()), Nodes: nodesOf(res.GetNodes()), StoreID: res.GetStoreId(), See: res.GetSee(),
 	}
-	return Status{
-		Foreign: foreign,
-		State:   res.GetState(), Code: hapax.Code(res.GetCode()), Why: res.GetWhy(), Command: res.GetCommand(), Fence: fenceOf(res.GetFence()),
-		Missing: nodesOf(res.GetMissing()), Nodes: nodesOf(res.GetNodes()), StoreID: res.GetStoreId(),
-	}, nil
+	if b := res.GetOutageBudget(); b != nil {
+		st.Budget = &Budget{b.GetKind(), b.GetName(), time.Duration(b.GetSeconds() * float64(time.Second))}
+	}
+	for _, f := range res.GetForecasts() {
+		st.Forecasts = append(st.Forecasts, Forecast{f.GetWhat(), f.GetKind(), f.GetName(), f.GetEnds().AsTime()})
+	}
+	for _, a := range res.GetAlarms() {
+		st.Alarms = append(st.Alarms, Alarm{a.GetName(), a.GetAbout(), a.GetDetail(), a.GetSince().AsTime(), a.GetSee()})
+	}
+	for _, f := range res.GetForeign() {
+		st.Foreign = append(st.Foreign, ForeignStatus{f.GetName(), f.GetState(), hapax.Code(f.GetCode()), f.GetWhy(), f.GetCommand()})
+	}
+	return st, nil
 }
 
 func fenceOf(m *hapaxv1.Fence) *Fence {

@@ -1530,7 +1530,16 @@ type GetStatusResponse struct {
 	// Who must speak before the fence can end, and has not.
 	Missing []*Node `protobuf:"bytes,8,rep,name=missing,proto3" json:"missing,omitempty"`
 	// The tables and trees of foreign systems, by name.
-	Foreign       []*ForeignStatus `protobuf:"bytes,9,rep,name=foreign,proto3" json:"foreign,omitempty"`
+	Foreign []*ForeignStatus `protobuf:"bytes,9,rep,name=foreign,proto3" json:"foreign,omitempty"`
+	// The tag or pool that could be issued from for the shortest time without the store;
+	// missing where no time is the limit.
+	OutageBudget *OutageBudget `protobuf:"bytes,20,opt,name=outage_budget,json=outageBudget,proto3" json:"outage_budget,omitempty"`
+	// What ends within a year at the present rate, the nearest end first.
+	Forecasts []*Forecast `protobuf:"bytes,21,rep,name=forecasts,proto3" json:"forecasts,omitempty"`
+	// The alarms that are up.
+	Alarms []*Alarm `protobuf:"bytes,22,rep,name=alarms,proto3" json:"alarms,omitempty"`
+	// Where the runbook tells of what keeps something from being issued.
+	See           string `protobuf:"bytes,23,opt,name=see,proto3" json:"see,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1628,6 +1637,253 @@ func (x *GetStatusResponse) GetForeign() []*ForeignStatus {
 	return nil
 }
 
+func (x *GetStatusResponse) GetOutageBudget() *OutageBudget {
+	if x != nil {
+		return x.OutageBudget
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetForecasts() []*Forecast {
+	if x != nil {
+		return x.Forecasts
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetAlarms() []*Alarm {
+	if x != nil {
+		return x.Alarms
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetSee() string {
+	if x != nil {
+		return x.See
+	}
+	return ""
+}
+
+// For how long there would be numbers if the store answered nothing any more.
+type OutageBudget struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// tag or pool.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Its name.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// At the present rate.
+	Seconds       float64 `protobuf:"fixed64,3,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutageBudget) Reset() {
+	*x = OutageBudget{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutageBudget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutageBudget) ProtoMessage() {}
+
+func (x *OutageBudget) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutageBudget.ProtoReflect.Descriptor instead.
+func (*OutageBudget) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *OutageBudget) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *OutageBudget) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *OutageBudget) GetSeconds() float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+// When something that cannot be refilled ends at the present rate.
+type Forecast struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// line, reader, layout, workers or starts.
+	What string `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
+	// tag or pool.
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Its name.
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// When.
+	Ends          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=ends,proto3" json:"ends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Forecast) Reset() {
+	*x = Forecast{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Forecast) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Forecast) ProtoMessage() {}
+
+func (x *Forecast) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Forecast.ProtoReflect.Descriptor instead.
+func (*Forecast) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *Forecast) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *Forecast) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Forecast) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Forecast) GetEnds() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Ends
+	}
+	return nil
+}
+
+// Something that an operator should look at.
+type Alarm struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its stable name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// A tag, a pool or another name; may be empty.
+	About string `protobuf:"bytes,2,opt,name=about,proto3" json:"about,omitempty"`
+	// What is wrong.
+	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	// Since when.
+	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	// Where the runbook tells of it.
+	See           string `protobuf:"bytes,5,opt,name=see,proto3" json:"see,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Alarm) Reset() {
+	*x = Alarm{}
+	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Alarm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Alarm) ProtoMessage() {}
+
+func (x *Alarm) ProtoReflect() protoreflect.Message {
+	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
+func (*Alarm) Descriptor() ([]byte, []int) {
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Alarm) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Alarm) GetAbout() string {
+	if x != nil {
+		return x.About
+	}
+	return ""
+}
+
+func (x *Alarm) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *Alarm) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Alarm) GetSee() string {
+	if x != nil {
+		return x.See
+	}
+	return ""
+}
+
 // How the table or the tree of a foreign system stands.
 type ForeignStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1647,7 +1903,7 @@ type ForeignStatus struct {
 
 func (x *ForeignStatus) Reset() {
 	*x = ForeignStatus{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[30]
+	mi := &file_hapax_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +1915,7 @@ func (x *ForeignStatus) String() string {
 func (*ForeignStatus) ProtoMessage() {}
 
 func (x *ForeignStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[30]
+	mi := &file_hapax_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +1928,7 @@ func (x *ForeignStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForeignStatus.ProtoReflect.Descriptor instead.
 func (*ForeignStatus) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ForeignStatus) GetName() string {
@@ -1727,7 +1983,7 @@ type Fence struct {
 
 func (x *Fence) Reset() {
 	*x = Fence{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[31]
+	mi := &file_hapax_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1739,7 +1995,7 @@ func (x *Fence) String() string {
 func (*Fence) ProtoMessage() {}
 
 func (x *Fence) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[31]
+	mi := &file_hapax_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1752,7 +2008,7 @@ func (x *Fence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fence.ProtoReflect.Descriptor instead.
 func (*Fence) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Fence) GetId() string {
@@ -1808,7 +2064,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +2076,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[32]
+	mi := &file_hapax_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +2089,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Node) GetRow() string {
@@ -1911,7 +2167,7 @@ type Statement struct {
 
 func (x *Statement) Reset() {
 	*x = Statement{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2179,7 @@ func (x *Statement) String() string {
 func (*Statement) ProtoMessage() {}
 
 func (x *Statement) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[33]
+	mi := &file_hapax_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2192,7 @@ func (x *Statement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Statement.ProtoReflect.Descriptor instead.
 func (*Statement) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Statement) GetDryRun() bool {
@@ -1978,7 +2234,7 @@ type AdoptRequest struct {
 
 func (x *AdoptRequest) Reset() {
 	*x = AdoptRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[34]
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2246,7 @@ func (x *AdoptRequest) String() string {
 func (*AdoptRequest) ProtoMessage() {}
 
 func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[34]
+	mi := &file_hapax_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2259,7 @@ func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
 func (*AdoptRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AdoptRequest) GetStatement() *Statement {
@@ -2024,7 +2280,7 @@ type AdoptResponse struct {
 
 func (x *AdoptResponse) Reset() {
 	*x = AdoptResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2036,7 +2292,7 @@ func (x *AdoptResponse) String() string {
 func (*AdoptResponse) ProtoMessage() {}
 
 func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[35]
+	mi := &file_hapax_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2049,7 +2305,7 @@ func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptResponse.ProtoReflect.Descriptor instead.
 func (*AdoptResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AdoptResponse) GetAdoption() *Adoption {
@@ -2076,7 +2332,7 @@ type AdoptForeignRequest struct {
 
 func (x *AdoptForeignRequest) Reset() {
 	*x = AdoptForeignRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2344,7 @@ func (x *AdoptForeignRequest) String() string {
 func (*AdoptForeignRequest) ProtoMessage() {}
 
 func (x *AdoptForeignRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[36]
+	mi := &file_hapax_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2357,7 @@ func (x *AdoptForeignRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptForeignRequest.ProtoReflect.Descriptor instead.
 func (*AdoptForeignRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AdoptForeignRequest) GetSystem() string {
@@ -2147,7 +2403,7 @@ type AdoptForeignResponse struct {
 
 func (x *AdoptForeignResponse) Reset() {
 	*x = AdoptForeignResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2415,7 @@ func (x *AdoptForeignResponse) String() string {
 func (*AdoptForeignResponse) ProtoMessage() {}
 
 func (x *AdoptForeignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[37]
+	mi := &file_hapax_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2428,7 @@ func (x *AdoptForeignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdoptForeignResponse.ProtoReflect.Descriptor instead.
 func (*AdoptForeignResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AdoptForeignResponse) GetWhy() []string {
@@ -2209,7 +2465,7 @@ type SettleNodeRequest struct {
 
 func (x *SettleNodeRequest) Reset() {
 	*x = SettleNodeRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2477,7 @@ func (x *SettleNodeRequest) String() string {
 func (*SettleNodeRequest) ProtoMessage() {}
 
 func (x *SettleNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[38]
+	mi := &file_hapax_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2490,7 @@ func (x *SettleNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleNodeRequest.ProtoReflect.Descriptor instead.
 func (*SettleNodeRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SettleNodeRequest) GetNode() string {
@@ -2262,7 +2518,7 @@ type SettleNodeResponse struct {
 
 func (x *SettleNodeResponse) Reset() {
 	*x = SettleNodeResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2530,7 @@ func (x *SettleNodeResponse) String() string {
 func (*SettleNodeResponse) ProtoMessage() {}
 
 func (x *SettleNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[39]
+	mi := &file_hapax_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2543,7 @@ func (x *SettleNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleNodeResponse.ProtoReflect.Descriptor instead.
 func (*SettleNodeResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SettleNodeResponse) GetAdoption() *Adoption {
@@ -2322,7 +2578,7 @@ type Adoption struct {
 
 func (x *Adoption) Reset() {
 	*x = Adoption{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2590,7 @@ func (x *Adoption) String() string {
 func (*Adoption) ProtoMessage() {}
 
 func (x *Adoption) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[40]
+	mi := &file_hapax_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +2603,7 @@ func (x *Adoption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Adoption.ProtoReflect.Descriptor instead.
 func (*Adoption) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Adoption) GetStoreId() string {
@@ -2425,7 +2681,7 @@ type RaisedMark struct {
 
 func (x *RaisedMark) Reset() {
 	*x = RaisedMark{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2437,7 +2693,7 @@ func (x *RaisedMark) String() string {
 func (*RaisedMark) ProtoMessage() {}
 
 func (x *RaisedMark) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[41]
+	mi := &file_hapax_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2450,7 +2706,7 @@ func (x *RaisedMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaisedMark.ProtoReflect.Descriptor instead.
 func (*RaisedMark) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RaisedMark) GetTag() string {
@@ -2506,7 +2762,7 @@ type TraceRequest struct {
 
 func (x *TraceRequest) Reset() {
 	*x = TraceRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[42]
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2518,7 +2774,7 @@ func (x *TraceRequest) String() string {
 func (*TraceRequest) ProtoMessage() {}
 
 func (x *TraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[42]
+	mi := &file_hapax_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2531,7 +2787,7 @@ func (x *TraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRequest.ProtoReflect.Descriptor instead.
 func (*TraceRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TraceRequest) GetNumber() string {
@@ -2583,7 +2839,7 @@ type TraceResponse struct {
 
 func (x *TraceResponse) Reset() {
 	*x = TraceResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[43]
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2595,7 +2851,7 @@ func (x *TraceResponse) String() string {
 func (*TraceResponse) ProtoMessage() {}
 
 func (x *TraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[43]
+	mi := &file_hapax_v1_admin_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2608,7 +2864,7 @@ func (x *TraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceResponse.ProtoReflect.Descriptor instead.
 func (*TraceResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TraceResponse) GetNumber() int64 {
@@ -2670,7 +2926,7 @@ type TraceCoverage struct {
 
 func (x *TraceCoverage) Reset() {
 	*x = TraceCoverage{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[44]
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2682,7 +2938,7 @@ func (x *TraceCoverage) String() string {
 func (*TraceCoverage) ProtoMessage() {}
 
 func (x *TraceCoverage) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[44]
+	mi := &file_hapax_v1_admin_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2695,7 +2951,7 @@ func (x *TraceCoverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceCoverage.ProtoReflect.Descriptor instead.
 func (*TraceCoverage) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TraceCoverage) GetOn() bool {
@@ -2759,7 +3015,7 @@ type TraceLine struct {
 
 func (x *TraceLine) Reset() {
 	*x = TraceLine{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[45]
+	mi := &file_hapax_v1_admin_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +3027,7 @@ func (x *TraceLine) String() string {
 func (*TraceLine) ProtoMessage() {}
 
 func (x *TraceLine) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[45]
+	mi := &file_hapax_v1_admin_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +3040,7 @@ func (x *TraceLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceLine.ProtoReflect.Descriptor instead.
 func (*TraceLine) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{45}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TraceLine) GetLine() string {
@@ -2901,7 +3157,7 @@ type TraceGrant struct {
 
 func (x *TraceGrant) Reset() {
 	*x = TraceGrant{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[46]
+	mi := &file_hapax_v1_admin_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3169,7 @@ func (x *TraceGrant) String() string {
 func (*TraceGrant) ProtoMessage() {}
 
 func (x *TraceGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[46]
+	mi := &file_hapax_v1_admin_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3182,7 @@ func (x *TraceGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceGrant.ProtoReflect.Descriptor instead.
 func (*TraceGrant) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{46}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TraceGrant) GetGrant() *Grant {
@@ -3022,7 +3278,7 @@ type TraceHandout struct {
 
 func (x *TraceHandout) Reset() {
 	*x = TraceHandout{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[47]
+	mi := &file_hapax_v1_admin_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3034,7 +3290,7 @@ func (x *TraceHandout) String() string {
 func (*TraceHandout) ProtoMessage() {}
 
 func (x *TraceHandout) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[47]
+	mi := &file_hapax_v1_admin_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3047,7 +3303,7 @@ func (x *TraceHandout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceHandout.ProtoReflect.Descriptor instead.
 func (*TraceHandout) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{47}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TraceHandout) GetTag() string {
@@ -3108,7 +3364,7 @@ type ListPluginsRequest struct {
 
 func (x *ListPluginsRequest) Reset() {
 	*x = ListPluginsRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[48]
+	mi := &file_hapax_v1_admin_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3120,7 +3376,7 @@ func (x *ListPluginsRequest) String() string {
 func (*ListPluginsRequest) ProtoMessage() {}
 
 func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[48]
+	mi := &file_hapax_v1_admin_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3133,7 +3389,7 @@ func (x *ListPluginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsRequest.ProtoReflect.Descriptor instead.
 func (*ListPluginsRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{48}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{51}
 }
 
 // The plugins.
@@ -3147,7 +3403,7 @@ type ListPluginsResponse struct {
 
 func (x *ListPluginsResponse) Reset() {
 	*x = ListPluginsResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[49]
+	mi := &file_hapax_v1_admin_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3159,7 +3415,7 @@ func (x *ListPluginsResponse) String() string {
 func (*ListPluginsResponse) ProtoMessage() {}
 
 func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[49]
+	mi := &file_hapax_v1_admin_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3172,7 +3428,7 @@ func (x *ListPluginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPluginsResponse.ProtoReflect.Descriptor instead.
 func (*ListPluginsResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{49}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListPluginsResponse) GetPlugins() []*Plugin {
@@ -3207,7 +3463,7 @@ type Plugin struct {
 
 func (x *Plugin) Reset() {
 	*x = Plugin{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[50]
+	mi := &file_hapax_v1_admin_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3219,7 +3475,7 @@ func (x *Plugin) String() string {
 func (*Plugin) ProtoMessage() {}
 
 func (x *Plugin) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[50]
+	mi := &file_hapax_v1_admin_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3232,7 +3488,7 @@ func (x *Plugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
 func (*Plugin) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{50}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Plugin) GetName() string {
@@ -3306,7 +3562,7 @@ type SetPluginRequest struct {
 
 func (x *SetPluginRequest) Reset() {
 	*x = SetPluginRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[51]
+	mi := &file_hapax_v1_admin_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3318,7 +3574,7 @@ func (x *SetPluginRequest) String() string {
 func (*SetPluginRequest) ProtoMessage() {}
 
 func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[51]
+	mi := &file_hapax_v1_admin_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3331,7 +3587,7 @@ func (x *SetPluginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPluginRequest.ProtoReflect.Descriptor instead.
 func (*SetPluginRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{51}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SetPluginRequest) GetName() string {
@@ -3366,7 +3622,7 @@ type SetPluginResponse struct {
 
 func (x *SetPluginResponse) Reset() {
 	*x = SetPluginResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[52]
+	mi := &file_hapax_v1_admin_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3378,7 +3634,7 @@ func (x *SetPluginResponse) String() string {
 func (*SetPluginResponse) ProtoMessage() {}
 
 func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[52]
+	mi := &file_hapax_v1_admin_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3391,7 +3647,7 @@ func (x *SetPluginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPluginResponse.ProtoReflect.Descriptor instead.
 func (*SetPluginResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{52}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SetPluginResponse) GetPlugin() *Plugin {
@@ -3412,7 +3668,7 @@ type GetUsageRequest struct {
 
 func (x *GetUsageRequest) Reset() {
 	*x = GetUsageRequest{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[53]
+	mi := &file_hapax_v1_admin_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3424,7 +3680,7 @@ func (x *GetUsageRequest) String() string {
 func (*GetUsageRequest) ProtoMessage() {}
 
 func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[53]
+	mi := &file_hapax_v1_admin_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3437,7 +3693,7 @@ func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
 func (*GetUsageRequest) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{53}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetUsageRequest) GetTag() string {
@@ -3458,7 +3714,7 @@ type GetUsageResponse struct {
 
 func (x *GetUsageResponse) Reset() {
 	*x = GetUsageResponse{}
-	mi := &file_hapax_v1_admin_proto_msgTypes[54]
+	mi := &file_hapax_v1_admin_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3470,7 +3726,7 @@ func (x *GetUsageResponse) String() string {
 func (*GetUsageResponse) ProtoMessage() {}
 
 func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hapax_v1_admin_proto_msgTypes[54]
+	mi := &file_hapax_v1_admin_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3483,7 +3739,7 @@ func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
 func (*GetUsageResponse) Descriptor() ([]byte, []int) {
-	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{54}
+	return file_hapax_v1_admin_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetUsageResponse) GetUsages() []*Usage {
@@ -3580,7 +3836,7 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"8\n" +
 	"\x12DeletePoolResponse\x12\"\n" +
 	"\x04pool\x18\x01 \x01(\v2\x0e.hapax.v1.PoolR\x04pool\"\x12\n" +
-	"\x10GetStatusRequest\"\xae\x02\n" +
+	"\x10GetStatusRequest\"\xd8\x03\n" +
 	"\x11GetStatusResponse\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12%\n" +
@@ -3590,7 +3846,26 @@ const file_hapax_v1_admin_proto_rawDesc = "" +
 	"\x04code\x18\x06 \x01(\tR\x04code\x12\x18\n" +
 	"\acommand\x18\a \x01(\tR\acommand\x12(\n" +
 	"\amissing\x18\b \x03(\v2\x0e.hapax.v1.NodeR\amissing\x121\n" +
-	"\aforeign\x18\t \x03(\v2\x17.hapax.v1.ForeignStatusR\aforeign\"y\n" +
+	"\aforeign\x18\t \x03(\v2\x17.hapax.v1.ForeignStatusR\aforeign\x12;\n" +
+	"\routage_budget\x18\x14 \x01(\v2\x16.hapax.v1.OutageBudgetR\foutageBudget\x120\n" +
+	"\tforecasts\x18\x15 \x03(\v2\x12.hapax.v1.ForecastR\tforecasts\x12'\n" +
+	"\x06alarms\x18\x16 \x03(\v2\x0f.hapax.v1.AlarmR\x06alarms\x12\x10\n" +
+	"\x03see\x18\x17 \x01(\tR\x03see\"P\n" +
+	"\fOutageBudget\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aseconds\x18\x03 \x01(\x01R\aseconds\"v\n" +
+	"\bForecast\x12\x12\n" +
+	"\x04what\x18\x01 \x01(\tR\x04what\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12.\n" +
+	"\x04ends\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04ends\"\x8d\x01\n" +
+	"\x05Alarm\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05about\x18\x02 \x01(\tR\x05about\x12\x16\n" +
+	"\x06detail\x18\x03 \x01(\tR\x06detail\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x10\n" +
+	"\x03see\x18\x05 \x01(\tR\x03see\"y\n" +
 	"\rForeignStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x10\n" +
@@ -3769,7 +4044,7 @@ func file_hapax_v1_admin_proto_rawDescGZIP() []byte {
 	return file_hapax_v1_admin_proto_rawDescData
 }
 
-var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_hapax_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_hapax_v1_admin_proto_goTypes = []any{
 	(*GetTagRequest)(nil),              // 0: hapax.v1.GetTagRequest
 	(*GetTagResponse)(nil),             // 1: hapax.v1.GetTagResponse
@@ -3801,138 +4076,146 @@ var file_hapax_v1_admin_proto_goTypes = []any{
 	(*DeletePoolResponse)(nil),         // 27: hapax.v1.DeletePoolResponse
 	(*GetStatusRequest)(nil),           // 28: hapax.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),          // 29: hapax.v1.GetStatusResponse
-	(*ForeignStatus)(nil),              // 30: hapax.v1.ForeignStatus
-	(*Fence)(nil),                      // 31: hapax.v1.Fence
-	(*Node)(nil),                       // 32: hapax.v1.Node
-	(*Statement)(nil),                  // 33: hapax.v1.Statement
-	(*AdoptRequest)(nil),               // 34: hapax.v1.AdoptRequest
-	(*AdoptResponse)(nil),              // 35: hapax.v1.AdoptResponse
-	(*AdoptForeignRequest)(nil),        // 36: hapax.v1.AdoptForeignRequest
-	(*AdoptForeignResponse)(nil),       // 37: hapax.v1.AdoptForeignResponse
-	(*SettleNodeRequest)(nil),          // 38: hapax.v1.SettleNodeRequest
-	(*SettleNodeResponse)(nil),         // 39: hapax.v1.SettleNodeResponse
-	(*Adoption)(nil),                   // 40: hapax.v1.Adoption
-	(*RaisedMark)(nil),                 // 41: hapax.v1.RaisedMark
-	(*TraceRequest)(nil),               // 42: hapax.v1.TraceRequest
-	(*TraceResponse)(nil),              // 43: hapax.v1.TraceResponse
-	(*TraceCoverage)(nil),              // 44: hapax.v1.TraceCoverage
-	(*TraceLine)(nil),                  // 45: hapax.v1.TraceLine
-	(*TraceGrant)(nil),                 // 46: hapax.v1.TraceGrant
-	(*TraceHandout)(nil),               // 47: hapax.v1.TraceHandout
-	(*ListPluginsRequest)(nil),         // 48: hapax.v1.ListPluginsRequest
-	(*ListPluginsResponse)(nil),        // 49: hapax.v1.ListPluginsResponse
-	(*Plugin)(nil),                     // 50: hapax.v1.Plugin
-	(*SetPluginRequest)(nil),           // 51: hapax.v1.SetPluginRequest
-	(*SetPluginResponse)(nil),          // 52: hapax.v1.SetPluginResponse
-	(*GetUsageRequest)(nil),            // 53: hapax.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),           // 54: hapax.v1.GetUsageResponse
-	(*Tag)(nil),                        // 55: hapax.v1.Tag
-	(*Pool)(nil),                       // 56: hapax.v1.Pool
-	(*Worker)(nil),                     // 57: hapax.v1.Worker
-	(*timestamppb.Timestamp)(nil),      // 58: google.protobuf.Timestamp
-	(*Field)(nil),                      // 59: hapax.v1.Field
-	(*durationpb.Duration)(nil),        // 60: google.protobuf.Duration
-	(*Grant)(nil),                      // 61: hapax.v1.Grant
-	(*Usage)(nil),                      // 62: hapax.v1.Usage
+	(*OutageBudget)(nil),               // 30: hapax.v1.OutageBudget
+	(*Forecast)(nil),                   // 31: hapax.v1.Forecast
+	(*Alarm)(nil),                      // 32: hapax.v1.Alarm
+	(*ForeignStatus)(nil),              // 33: hapax.v1.ForeignStatus
+	(*Fence)(nil),                      // 34: hapax.v1.Fence
+	(*Node)(nil),                       // 35: hapax.v1.Node
+	(*Statement)(nil),                  // 36: hapax.v1.Statement
+	(*AdoptRequest)(nil),               // 37: hapax.v1.AdoptRequest
+	(*AdoptResponse)(nil),              // 38: hapax.v1.AdoptResponse
+	(*AdoptForeignRequest)(nil),        // 39: hapax.v1.AdoptForeignRequest
+	(*AdoptForeignResponse)(nil),       // 40: hapax.v1.AdoptForeignResponse
+	(*SettleNodeRequest)(nil),          // 41: hapax.v1.SettleNodeRequest
+	(*SettleNodeResponse)(nil),         // 42: hapax.v1.SettleNodeResponse
+	(*Adoption)(nil),                   // 43: hapax.v1.Adoption
+	(*RaisedMark)(nil),                 // 44: hapax.v1.RaisedMark
+	(*TraceRequest)(nil),               // 45: hapax.v1.TraceRequest
+	(*TraceResponse)(nil),              // 46: hapax.v1.TraceResponse
+	(*TraceCoverage)(nil),              // 47: hapax.v1.TraceCoverage
+	(*TraceLine)(nil),                  // 48: hapax.v1.TraceLine
+	(*TraceGrant)(nil),                 // 49: hapax.v1.TraceGrant
+	(*TraceHandout)(nil),               // 50: hapax.v1.TraceHandout
+	(*ListPluginsRequest)(nil),         // 51: hapax.v1.ListPluginsRequest
+	(*ListPluginsResponse)(nil),        // 52: hapax.v1.ListPluginsResponse
+	(*Plugin)(nil),                     // 53: hapax.v1.Plugin
+	(*SetPluginRequest)(nil),           // 54: hapax.v1.SetPluginRequest
+	(*SetPluginResponse)(nil),          // 55: hapax.v1.SetPluginResponse
+	(*GetUsageRequest)(nil),            // 56: hapax.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),           // 57: hapax.v1.GetUsageResponse
+	(*Tag)(nil),                        // 58: hapax.v1.Tag
+	(*Pool)(nil),                       // 59: hapax.v1.Pool
+	(*Worker)(nil),                     // 60: hapax.v1.Worker
+	(*timestamppb.Timestamp)(nil),      // 61: google.protobuf.Timestamp
+	(*Field)(nil),                      // 62: hapax.v1.Field
+	(*durationpb.Duration)(nil),        // 63: google.protobuf.Duration
+	(*Grant)(nil),                      // 64: hapax.v1.Grant
+	(*Usage)(nil),                      // 65: hapax.v1.Usage
 }
 var file_hapax_v1_admin_proto_depIdxs = []int32{
-	55, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
-	55, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
-	55, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
-	55, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
-	55, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
-	55, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
-	56, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
-	57, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
+	58, // 0: hapax.v1.GetTagResponse.tag:type_name -> hapax.v1.Tag
+	58, // 1: hapax.v1.ListTagsResponse.tags:type_name -> hapax.v1.Tag
+	58, // 2: hapax.v1.CreateTagRequest.tag:type_name -> hapax.v1.Tag
+	58, // 3: hapax.v1.CreateTagResponse.tag:type_name -> hapax.v1.Tag
+	58, // 4: hapax.v1.UpdateTagResponse.tag:type_name -> hapax.v1.Tag
+	58, // 5: hapax.v1.DeleteTagResponse.tag:type_name -> hapax.v1.Tag
+	59, // 6: hapax.v1.ListPoolsResponse.pools:type_name -> hapax.v1.Pool
+	60, // 7: hapax.v1.ListWorkersResponse.workers:type_name -> hapax.v1.Worker
 	16, // 8: hapax.v1.ListPoolStatusesResponse.pools:type_name -> hapax.v1.PoolStatus
-	56, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
+	59, // 9: hapax.v1.PoolStatus.pool:type_name -> hapax.v1.Pool
 	21, // 10: hapax.v1.ListWorkerStatusesResponse.workers:type_name -> hapax.v1.WorkerStatus
 	21, // 11: hapax.v1.GetWorkerStatusResponse.worker:type_name -> hapax.v1.WorkerStatus
-	57, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
-	58, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
-	58, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
-	59, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
-	57, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
-	56, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
-	56, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
-	31, // 19: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
-	32, // 20: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
-	32, // 21: hapax.v1.GetStatusResponse.missing:type_name -> hapax.v1.Node
-	30, // 22: hapax.v1.GetStatusResponse.foreign:type_name -> hapax.v1.ForeignStatus
-	58, // 23: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
-	60, // 24: hapax.v1.Node.seen:type_name -> google.protobuf.Duration
-	60, // 25: hapax.v1.Statement.ahead:type_name -> google.protobuf.Duration
-	33, // 26: hapax.v1.AdoptRequest.statement:type_name -> hapax.v1.Statement
-	40, // 27: hapax.v1.AdoptResponse.adoption:type_name -> hapax.v1.Adoption
-	41, // 28: hapax.v1.AdoptForeignResponse.raised:type_name -> hapax.v1.RaisedMark
-	33, // 29: hapax.v1.SettleNodeRequest.statement:type_name -> hapax.v1.Statement
-	40, // 30: hapax.v1.SettleNodeResponse.adoption:type_name -> hapax.v1.Adoption
-	31, // 31: hapax.v1.Adoption.fence:type_name -> hapax.v1.Fence
-	32, // 32: hapax.v1.Adoption.missing:type_name -> hapax.v1.Node
-	32, // 33: hapax.v1.Adoption.stated:type_name -> hapax.v1.Node
-	41, // 34: hapax.v1.Adoption.raised:type_name -> hapax.v1.RaisedMark
-	45, // 35: hapax.v1.TraceResponse.lines:type_name -> hapax.v1.TraceLine
-	44, // 36: hapax.v1.TraceResponse.ledger:type_name -> hapax.v1.TraceCoverage
-	44, // 37: hapax.v1.TraceResponse.history:type_name -> hapax.v1.TraceCoverage
-	58, // 38: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
-	58, // 39: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
-	46, // 40: hapax.v1.TraceLine.grants:type_name -> hapax.v1.TraceGrant
-	47, // 41: hapax.v1.TraceLine.issued:type_name -> hapax.v1.TraceHandout
-	61, // 42: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
-	58, // 43: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
-	58, // 44: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
-	58, // 45: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
-	58, // 46: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
-	50, // 47: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
-	50, // 48: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
-	62, // 49: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
-	0,  // 50: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
-	2,  // 51: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
-	4,  // 52: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
-	6,  // 53: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
-	8,  // 54: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
-	10, // 55: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
-	12, // 56: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
-	14, // 57: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
-	17, // 58: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
-	19, // 59: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
-	22, // 60: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
-	24, // 61: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
-	26, // 62: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
-	42, // 63: hapax.v1.AdminService.Trace:input_type -> hapax.v1.TraceRequest
-	28, // 64: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
-	34, // 65: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
-	38, // 66: hapax.v1.AdminService.SettleNode:input_type -> hapax.v1.SettleNodeRequest
-	36, // 67: hapax.v1.AdminService.AdoptForeign:input_type -> hapax.v1.AdoptForeignRequest
-	48, // 68: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
-	51, // 69: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
-	53, // 70: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
-	1,  // 71: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
-	3,  // 72: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
-	5,  // 73: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
-	7,  // 74: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
-	9,  // 75: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
-	11, // 76: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
-	13, // 77: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
-	15, // 78: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
-	18, // 79: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
-	20, // 80: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
-	23, // 81: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
-	25, // 82: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
-	27, // 83: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
-	43, // 84: hapax.v1.AdminService.Trace:output_type -> hapax.v1.TraceResponse
-	29, // 85: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
-	35, // 86: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
-	39, // 87: hapax.v1.AdminService.SettleNode:output_type -> hapax.v1.SettleNodeResponse
-	37, // 88: hapax.v1.AdminService.AdoptForeign:output_type -> hapax.v1.AdoptForeignResponse
-	49, // 89: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
-	52, // 90: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
-	54, // 91: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
-	71, // [71:92] is the sub-list for method output_type
-	50, // [50:71] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	60, // 12: hapax.v1.WorkerStatus.worker:type_name -> hapax.v1.Worker
+	61, // 13: hapax.v1.WorkerStatus.until:type_name -> google.protobuf.Timestamp
+	61, // 14: hapax.v1.WorkerStatus.free:type_name -> google.protobuf.Timestamp
+	62, // 15: hapax.v1.WorkerStatus.parts:type_name -> hapax.v1.Field
+	60, // 16: hapax.v1.RetireWorkerResponse.worker:type_name -> hapax.v1.Worker
+	59, // 17: hapax.v1.CreatePoolResponse.pool:type_name -> hapax.v1.Pool
+	59, // 18: hapax.v1.DeletePoolResponse.pool:type_name -> hapax.v1.Pool
+	34, // 19: hapax.v1.GetStatusResponse.fence:type_name -> hapax.v1.Fence
+	35, // 20: hapax.v1.GetStatusResponse.nodes:type_name -> hapax.v1.Node
+	35, // 21: hapax.v1.GetStatusResponse.missing:type_name -> hapax.v1.Node
+	33, // 22: hapax.v1.GetStatusResponse.foreign:type_name -> hapax.v1.ForeignStatus
+	30, // 23: hapax.v1.GetStatusResponse.outage_budget:type_name -> hapax.v1.OutageBudget
+	31, // 24: hapax.v1.GetStatusResponse.forecasts:type_name -> hapax.v1.Forecast
+	32, // 25: hapax.v1.GetStatusResponse.alarms:type_name -> hapax.v1.Alarm
+	61, // 26: hapax.v1.Forecast.ends:type_name -> google.protobuf.Timestamp
+	61, // 27: hapax.v1.Alarm.since:type_name -> google.protobuf.Timestamp
+	61, // 28: hapax.v1.Fence.at:type_name -> google.protobuf.Timestamp
+	63, // 29: hapax.v1.Node.seen:type_name -> google.protobuf.Duration
+	63, // 30: hapax.v1.Statement.ahead:type_name -> google.protobuf.Duration
+	36, // 31: hapax.v1.AdoptRequest.statement:type_name -> hapax.v1.Statement
+	43, // 32: hapax.v1.AdoptResponse.adoption:type_name -> hapax.v1.Adoption
+	44, // 33: hapax.v1.AdoptForeignResponse.raised:type_name -> hapax.v1.RaisedMark
+	36, // 34: hapax.v1.SettleNodeRequest.statement:type_name -> hapax.v1.Statement
+	43, // 35: hapax.v1.SettleNodeResponse.adoption:type_name -> hapax.v1.Adoption
+	34, // 36: hapax.v1.Adoption.fence:type_name -> hapax.v1.Fence
+	35, // 37: hapax.v1.Adoption.missing:type_name -> hapax.v1.Node
+	35, // 38: hapax.v1.Adoption.stated:type_name -> hapax.v1.Node
+	44, // 39: hapax.v1.Adoption.raised:type_name -> hapax.v1.RaisedMark
+	48, // 40: hapax.v1.TraceResponse.lines:type_name -> hapax.v1.TraceLine
+	47, // 41: hapax.v1.TraceResponse.ledger:type_name -> hapax.v1.TraceCoverage
+	47, // 42: hapax.v1.TraceResponse.history:type_name -> hapax.v1.TraceCoverage
+	61, // 43: hapax.v1.TraceCoverage.since:type_name -> google.protobuf.Timestamp
+	61, // 44: hapax.v1.TraceLine.time:type_name -> google.protobuf.Timestamp
+	49, // 45: hapax.v1.TraceLine.grants:type_name -> hapax.v1.TraceGrant
+	50, // 46: hapax.v1.TraceLine.issued:type_name -> hapax.v1.TraceHandout
+	64, // 47: hapax.v1.TraceGrant.grant:type_name -> hapax.v1.Grant
+	61, // 48: hapax.v1.TraceGrant.time:type_name -> google.protobuf.Timestamp
+	61, // 49: hapax.v1.TraceGrant.given_at:type_name -> google.protobuf.Timestamp
+	61, // 50: hapax.v1.TraceHandout.from:type_name -> google.protobuf.Timestamp
+	61, // 51: hapax.v1.TraceHandout.until:type_name -> google.protobuf.Timestamp
+	53, // 52: hapax.v1.ListPluginsResponse.plugins:type_name -> hapax.v1.Plugin
+	53, // 53: hapax.v1.SetPluginResponse.plugin:type_name -> hapax.v1.Plugin
+	65, // 54: hapax.v1.GetUsageResponse.usages:type_name -> hapax.v1.Usage
+	0,  // 55: hapax.v1.AdminService.GetTag:input_type -> hapax.v1.GetTagRequest
+	2,  // 56: hapax.v1.AdminService.ListTags:input_type -> hapax.v1.ListTagsRequest
+	4,  // 57: hapax.v1.AdminService.CreateTag:input_type -> hapax.v1.CreateTagRequest
+	6,  // 58: hapax.v1.AdminService.UpdateTag:input_type -> hapax.v1.UpdateTagRequest
+	8,  // 59: hapax.v1.AdminService.DeleteTag:input_type -> hapax.v1.DeleteTagRequest
+	10, // 60: hapax.v1.AdminService.ListPools:input_type -> hapax.v1.ListPoolsRequest
+	12, // 61: hapax.v1.AdminService.ListWorkers:input_type -> hapax.v1.ListWorkersRequest
+	14, // 62: hapax.v1.AdminService.ListPoolStatuses:input_type -> hapax.v1.ListPoolStatusesRequest
+	17, // 63: hapax.v1.AdminService.ListWorkerStatuses:input_type -> hapax.v1.ListWorkerStatusesRequest
+	19, // 64: hapax.v1.AdminService.GetWorkerStatus:input_type -> hapax.v1.GetWorkerStatusRequest
+	22, // 65: hapax.v1.AdminService.RetireWorker:input_type -> hapax.v1.RetireWorkerRequest
+	24, // 66: hapax.v1.AdminService.CreatePool:input_type -> hapax.v1.CreatePoolRequest
+	26, // 67: hapax.v1.AdminService.DeletePool:input_type -> hapax.v1.DeletePoolRequest
+	45, // 68: hapax.v1.AdminService.Trace:input_type -> hapax.v1.TraceRequest
+	28, // 69: hapax.v1.AdminService.GetStatus:input_type -> hapax.v1.GetStatusRequest
+	37, // 70: hapax.v1.AdminService.Adopt:input_type -> hapax.v1.AdoptRequest
+	41, // 71: hapax.v1.AdminService.SettleNode:input_type -> hapax.v1.SettleNodeRequest
+	39, // 72: hapax.v1.AdminService.AdoptForeign:input_type -> hapax.v1.AdoptForeignRequest
+	51, // 73: hapax.v1.AdminService.ListPlugins:input_type -> hapax.v1.ListPluginsRequest
+	54, // 74: hapax.v1.AdminService.SetPlugin:input_type -> hapax.v1.SetPluginRequest
+	56, // 75: hapax.v1.AdminService.GetUsage:input_type -> hapax.v1.GetUsageRequest
+	1,  // 76: hapax.v1.AdminService.GetTag:output_type -> hapax.v1.GetTagResponse
+	3,  // 77: hapax.v1.AdminService.ListTags:output_type -> hapax.v1.ListTagsResponse
+	5,  // 78: hapax.v1.AdminService.CreateTag:output_type -> hapax.v1.CreateTagResponse
+	7,  // 79: hapax.v1.AdminService.UpdateTag:output_type -> hapax.v1.UpdateTagResponse
+	9,  // 80: hapax.v1.AdminService.DeleteTag:output_type -> hapax.v1.DeleteTagResponse
+	11, // 81: hapax.v1.AdminService.ListPools:output_type -> hapax.v1.ListPoolsResponse
+	13, // 82: hapax.v1.AdminService.ListWorkers:output_type -> hapax.v1.ListWorkersResponse
+	15, // 83: hapax.v1.AdminService.ListPoolStatuses:output_type -> hapax.v1.ListPoolStatusesResponse
+	18, // 84: hapax.v1.AdminService.ListWorkerStatuses:output_type -> hapax.v1.ListWorkerStatusesResponse
+	20, // 85: hapax.v1.AdminService.GetWorkerStatus:output_type -> hapax.v1.GetWorkerStatusResponse
+	23, // 86: hapax.v1.AdminService.RetireWorker:output_type -> hapax.v1.RetireWorkerResponse
+	25, // 87: hapax.v1.AdminService.CreatePool:output_type -> hapax.v1.CreatePoolResponse
+	27, // 88: hapax.v1.AdminService.DeletePool:output_type -> hapax.v1.DeletePoolResponse
+	46, // 89: hapax.v1.AdminService.Trace:output_type -> hapax.v1.TraceResponse
+	29, // 90: hapax.v1.AdminService.GetStatus:output_type -> hapax.v1.GetStatusResponse
+	38, // 91: hapax.v1.AdminService.Adopt:output_type -> hapax.v1.AdoptResponse
+	42, // 92: hapax.v1.AdminService.SettleNode:output_type -> hapax.v1.SettleNodeResponse
+	40, // 93: hapax.v1.AdminService.AdoptForeign:output_type -> hapax.v1.AdoptForeignResponse
+	52, // 94: hapax.v1.AdminService.ListPlugins:output_type -> hapax.v1.ListPluginsResponse
+	55, // 95: hapax.v1.AdminService.SetPlugin:output_type -> hapax.v1.SetPluginResponse
+	57, // 96: hapax.v1.AdminService.GetUsage:output_type -> hapax.v1.GetUsageResponse
+	76, // [76:97] is the sub-list for method output_type
+	55, // [55:76] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_hapax_v1_admin_proto_init() }
@@ -3942,15 +4225,15 @@ func file_hapax_v1_admin_proto_init() {
 	}
 	file_hapax_v1_types_proto_init()
 	file_hapax_v1_admin_proto_msgTypes[6].OneofWrappers = []any{}
-	file_hapax_v1_admin_proto_msgTypes[45].OneofWrappers = []any{}
-	file_hapax_v1_admin_proto_msgTypes[51].OneofWrappers = []any{}
+	file_hapax_v1_admin_proto_msgTypes[48].OneofWrappers = []any{}
+	file_hapax_v1_admin_proto_msgTypes[54].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hapax_v1_admin_proto_rawDesc), len(file_hapax_v1_admin_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   55,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

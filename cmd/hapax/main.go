@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"os"
+	_ "time/tzdata" // the zones of codes, where the system has none: on Windows, in a container from scratch
 
 	"github.com/hapax-id/hapax/internal/cli"
 )

@@ -491,7 +491,7 @@ func (t *Tree) Retire(ctx context.Context, name string) error {
 		return err
 	}
 	if quiet := time.Since(reported); quiet < RetireAfter {
-		return fmt.Errorf("%w: node %s of %s reported %v ago; allowed is a node that has not reported for %v", hapax.ErrInvalidArgument, name, address, quiet.Round(time.Second), RetireAfter)
+		return fmt.Errorf("%w: node %s of %s reported %v ago; allowed is a node that has not reported for %v", hapax.ErrInvalidArgument, name, address, max(0, quiet.Round(time.Second)), RetireAfter)
 	}
 	if worker < workerIDs {
 		tick, err := t.layout.TickOf(reported.Add(leafSilence))

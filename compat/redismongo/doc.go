@@ -12,14 +12,15 @@
 // of replication that the segment was given to; ncur and nmax, the segment that
 // comes next; store, whose segments these are; load and until, who is fetching a
 // segment; at, when the last one was fetched. One script takes numbers, the other
-// installs a segment.
+// installs a segment; where scripts are not allowed, transactions do the same.
 //
 // # Why no number appears twice
 //
 // A store grants each segment once. A process sends a segment to Redis at most
 // once, and never issues from it itself; segments that it issues from itself, when
 // Redis is away, are others. Of Redis it is assumed only that one server process
-// runs scripts one after the other and does not forget while it runs as a master:
+// runs scripts and transactions one after the other and does not forget while it runs
+// as a master:
 //
 //   - A segment belongs to the process and the replication history (run_id and
 //     master_replid) of the server that it was installed on. After a restart, a

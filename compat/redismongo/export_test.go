@@ -20,3 +20,10 @@ func Break(old, replacement string) (mend func(), found bool) {
 	installScript = redis.NewScript(strings.ReplaceAll(installSource, old, replacement))
 	return func() { takeScript, installScript = TakeScript, InstallScript }, found
 }
+
+// BreakWatch has transactions watch nothing, until the function that it returns is called.
+func BreakWatch() (mend func()) {
+	was := watched
+	watched = func(string) []string { return nil }
+	return func() { watched = was }
+}

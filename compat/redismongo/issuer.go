@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,6 +83,13 @@ type Options struct {
 	// Reserve * 100 / (100 - Threshold), whatever MaxStep says.
 	Reserve int64
 
+	// WithoutEval counts in transactions (WATCH, MULTI and EXEC) instead of scripts, for
+	// a Redis that does not let an account run those. A call is three round trips
+	// instead of one, the calls of a process go one after the other, and those of
+	// several processes get in one another's way. Processes of either way may share a
+	// tag.
+	WithoutEval bool
+
 	// Timeout is how long Redis may take for an answer before it counts as away;
 	// default DefaultTimeout. The client's own timeouts count where they are longer,
 	// unless its options have ContextTimeoutEnabled.
@@ -148,11 +154,11 @@ var _ hapax.Issuer = (*Issuer)(nil)
 // While the store is away it goes on with what Redis was given; then calls wait
 // for the store until their context ends, with hapax.ErrStoreUnavailable.
 type Issuer struct {
-	rdb   redis.UniversalClient
-	store hapax.SegmentStore
-	tag   string
-	keys  []string
-	opts  Options
+	counter counter
+	store   hapax.SegmentStore
+	tag     string
+	keys    []string
+	opts    Options
 
 	local  atomic.Pointer[hapax.Segment] // what is issued while Redis is away; nil until opened
 	opened chan struct{}                 // closed once local is there
@@ -195,8 +201,12 @@ func New(ctx context.Context, rdb redis.UniversalClient, store hapax.SegmentStor
 		return nil, err
 	}
 	i := &Issuer{
-		rdb: rdb, store: store, tag: tag, keys: []string{opts.Prefix + "{" + tag + "}"}, opts: opts,
+		store: store, tag: tag, keys: []string{opts.Prefix + "{" + tag + "}"}, opts: opts,
 		opened: make(chan struct{}),
+	}
+	i.counter = scripts{rdb, i.keys, opts.Timeout}
+	if opts.WithoutEval {
+		i.counter = newTransactions(rdb, i.keys[0], opts.Timeout)
 	}
 	i.life, i.end = context.WithCancel(context.Background())
 	if err := i.begin(ctx); err != nil {
@@ -219,7 +229,7 @@ func (i *Issuer) begin(ctx context.Context) error {
 	other, isOther := errors.AsType[*otherStoreError](err)
 	switch {
 	case notAllowed(err):
-		return fmt.Errorf("%w: redis: the account needs EVAL, EVALSHA, INFO, TIME, HMGET, HGET, HSET, HDEL and HINCRBY: %w", hapax.ErrStoreUnsafe, err)
+		return i.errNotAllowed(err)
 	case isOther:
 		return other
 	case err != nil:
@@ -242,7 +252,12 @@ func (i *Issuer) begin(ctx context.Context) error {
 
 // notAllowed reports whether the account may not run what the scripts need, or is none.
 func notAllowed(err error) bool {
-	return redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "NOPERM") || err != nil && strings.Contains(err.Error(), "can't run this command")
+	return redis.HasErrorPrefix(err, "WRONGPASS") || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "NOPERM") ||
+		err != nil && (strings.Contains(err.Error(), "can't run this command") || strings.Contains(err.Error(), "NOPERM")) // within a script, or by EXEC
+}
+
+func (i *Issuer) errNotAllowed(err error) error {
+	return fmt.Errorf("%w: redis: the account needs %s: %w", hapax.ErrStoreUnsafe, i.counter.commands(), err)
 }
 
 // Next issues one number. See hapax.Issuer.
@@ -299,50 +314,24 @@ func (i *Issuer) fromRedis(ctx context.Context, dst []hapax.ID) (int, error) {
 	}
 }
 
-// A taking is what Redis answered: the numbers up to last, n of them.
-type taking struct {
-	last int64
-	n    int
-	dry  bool // there is no segment
-}
-
 // take asks Redis for up to n numbers. Where it is told to, it fetches a segment.
 func (i *Issuer) take(ctx context.Context, n int) (taking, error) {
-	ctx, cancel := context.WithTimeout(ctx, i.opts.Timeout)
-	defer cancel()
-	right := rand.Text()
-	answer, err := takeScript.Run(ctx, i.rdb, i.keys, n, i.seen.Load(), i.opts.Threshold, right, rightFor.Milliseconds(), i.storeID()).Slice()
-	if err != nil {
+	ask := asking{n: n, seen: i.seen.Load(), threshold: i.opts.Threshold, right: rand.Text(), store: i.storeID()}
+	got, err := i.counter.take(ctx, ask)
+	switch {
+	case err != nil:
 		return taking{}, err
+	case got.other != "":
+		return taking{}, &otherStoreError{i.keys[0], got.other, ask.store}
 	}
-	text := func(k int) string { s, _ := answer[k].(string); return s }
-	if len(answer) == 6 {
-		step, _ := strconv.ParseInt(text(4), 10, 64) // 0 if there was no segment yet
-		age, _ := strconv.ParseInt(text(5), 10, 64)
-		i.load(text(3), right, step, time.Duration(age)*time.Millisecond)
+	if f := got.fetch; f != nil {
+		i.load(*f, ask.right)
 	}
-	if len(answer) > 0 && text(0) == "dry" {
-		i.dry.Store(true)
-		return taking{dry: true}, nil
+	i.dry.Store(got.dry)
+	if got.n > 0 {
+		i.see(got.last)
 	}
-	if len(answer) == 2 && text(0) == "other" {
-		return taking{}, &otherStoreError{i.keys[0], text(1), i.storeID()}
-	}
-	unexpected := func() error {
-		return fmt.Errorf("%w: redis: unexpected answer %.100q", hapax.ErrStoreCorrupt, fmt.Sprint(answer))
-	}
-	if len(answer) < 3 || text(0) != "ok" {
-		return taking{}, unexpected()
-	}
-	last, err := strconv.ParseInt(text(1), 10, 64)
-	got, ok := answer[2].(int64)
-	if err != nil || !ok || got < 0 || got > int64(n) || last < got {
-		return taking{}, unexpected()
-	}
-	if i.dry.Store(false); got > 0 {
-		i.see(last)
-	}
-	return taking{last: last, n: int(got)}, nil
+	return got, nil
 }
 
 // An otherStoreError tells that Redis has segments of another store, which may have

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -12,7 +11,7 @@ import (
 
 // load fetches a segment in the background and installs it under the right that
 // Redis gave.
-func (i *Issuer) load(server, right string, step int64, age time.Duration) {
+func (i *Issuer) load(f fetching, right string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.closed {
@@ -21,7 +20,7 @@ func (i *Issuer) load(server, right string, step int64, age time.Duration) {
 	done := make(chan struct{})
 	i.loading = done
 	i.tasks.Go(func() {
-		err := i.fetch(server, right, step, age)
+		err := i.fetch(f, right)
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		if i.failed = err; i.loading == done {
@@ -33,17 +32,17 @@ func (i *Issuer) load(server, right string, step int64, age time.Duration) {
 
 // fetch asks the store for as long as the right lasts. A segment that was sent to
 // Redis is never used elsewhere, whatever the answer.
-func (i *Issuer) fetch(server, right string, step int64, age time.Duration) error {
+func (i *Issuer) fetch(f fetching, right string) error {
 	ctx, cancel := context.WithTimeout(i.life, rightFor)
 	defer cancel()
 	for {
-		g, err := i.allocate(ctx, i.nextStep(step, age))
+		g, err := i.allocate(ctx, i.nextStep(f.step, f.age))
 		switch {
 		case err == nil:
-			return i.install(ctx, server, right, strconv.FormatInt(g.Lo-1, 10), strconv.FormatInt(g.Hi-1, 10), g.Len())
+			return i.install(ctx, f.server, right, g)
 		case !errors.Is(err, hapax.ErrStoreUnavailable):
 			i.observe(hapax.Event{Kind: hapax.EventRefused, Err: err})
-			_ = i.install(ctx, server, right, "", "", 0) // the right lapses anyway
+			_ = i.install(ctx, f.server, right, hapax.Grant{}) // the right lapses anyway
 			return err
 		}
 		i.mu.Lock()
@@ -58,18 +57,20 @@ func (i *Issuer) fetch(server, right string, step int64, age time.Duration) erro
 }
 
 // nextStep returns how many numbers to ask for where the latest segment had step of
-// them and is so old; 0 stands for the tag's own step.
+// them and is so old; 0 stands for the tag's own step. A hash that does not say how old
+// its segment is was written by somebody else: then its step is taken over as it is.
 func (i *Issuer) nextStep(step int64, age time.Duration) int64 {
 	i.mu.Lock()
 	def := i.def
 	i.mu.Unlock()
 	switch {
-	case step <= 0 || age < 0:
+	case step <= 0:
 		return i.opts.ahead()
 	case def.Step == 0: // the tag's bounds are not known here yet
 		return max(min(step, hapax.DefaultMaxStep), i.opts.ahead())
 	}
 	switch {
+	case age < 0:
 	case age < stepGrowsBelow:
 		step *= 2
 	case age > stepShrinksAbove:
@@ -117,18 +118,19 @@ func (i *Issuer) allocate(ctx context.Context, n int64) (hapax.Grant, error) {
 	return g, nil
 }
 
-// install sends a segment, at most once for each right.
-func (i *Issuer) install(ctx context.Context, server, right, before, last string, n int64) error {
-	ctx, cancel := context.WithTimeout(ctx, i.opts.Timeout)
-	defer cancel()
-	answer, err := installScript.Run(ctx, i.rdb, i.keys, server, right, before, last, n, i.storeID()).StringSlice()
+// install sends a segment, at most once for each right; an empty one gives the right
+// back.
+func (i *Issuer) install(ctx context.Context, server, right string, g hapax.Grant) error {
+	top, err := i.counter.install(ctx, installing{server: server, right: right, store: i.storeID(), grant: g})
 	switch {
+	case notAllowed(err):
+		return i.errNotAllowed(err)
 	case err != nil:
 		return fmt.Errorf("%w: redis: %w", hapax.ErrStoreUnavailable, err)
-	case len(answer) == 2 && answer[0] == "low":
-		err = fmt.Errorf("%w: tag %q: the store granted numbers from above %s, but Redis knows of numbers up to %s; raise the tag's floor above that", hapax.ErrStoreRolledBack, i.tag, before, answer[1])
+	case top != "":
+		err = fmt.Errorf("%w: tag %q: the store granted numbers from %d, but Redis knows of numbers up to %s; raise the tag's floor above that", hapax.ErrStoreRolledBack, i.tag, g.Lo, top)
 		i.observe(hapax.Event{Kind: hapax.EventRefused, Err: err})
 		return err
 	}
-	return nil // "no" included: somebody else has installed one, or will
+	return nil // somebody else may have installed one, or will
 }

@@ -1,6 +1,127 @@
 package redismongo
 
-import "github.com/redis/go-redis/v9"
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hapax-id/hapax"
+)
+
+// A counter takes numbers from the hash of a tag, and installs segments in it. What it
+// does happens in Redis in one step, or not at all.
+type counter interface {
+	// take takes numbers, and tells whether the caller is to fetch a segment.
+	take(ctx context.Context, ask asking) (taking, error)
+
+	// install installs a segment for who holds a right. It returns the highest number
+	// that the hash knows where the segment does not lie above that.
+	install(ctx context.Context, in installing) (top string, err error)
+
+	// commands are those that the account needs.
+	commands() string
+}
+
+// An asking is what somebody who takes numbers tells Redis.
+type asking struct {
+	n         int    // how many at most; 0 only looks
+	seen      int64  // the highest number that the caller has seen
+	threshold int    // after what percentage of a segment the next one is to be fetched
+	right     string // becomes the right to install one
+	store     string // identity of the caller's store; empty if it is not known
+}
+
+// A taking is what Redis answered: the numbers up to last, n of them.
+type taking struct {
+	last  int64
+	n     int
+	dry   bool      // there is no segment
+	other string    // the store whose segments Redis has, if it is another one
+	fetch *fetching // set if the caller is to fetch a segment
+}
+
+// A fetching is what who has got the right to install a segment needs to know.
+type fetching struct {
+	server string        // that gave the right
+	step   int64         // numbers of the latest segment; 0 if there is none
+	age    time.Duration // since the latest segment was installed; below 0 if that is not known
+}
+
+// An installing is a segment on its way to Redis.
+type installing struct {
+	server, right string
+	store         string
+	grant         hapax.Grant // none gives the right back
+}
+
+// bounds returns the number before the segment, its last one, and how many it has.
+func (in installing) bounds() (before, last string, n int64) {
+	if n = in.grant.Len(); n == 0 {
+		return "", "", 0
+	}
+	return strconv.FormatInt(in.grant.Lo-1, 10), strconv.FormatInt(in.grant.Hi-1, 10), n
+}
+
+// scripts is the counter of a Redis that runs scripts.
+type scripts struct {
+	rdb     redis.UniversalClient
+	keys    []string
+	timeout time.Duration
+}
+
+func (scripts) commands() string {
+	return "EVAL, EVALSHA, INFO, TIME, HMGET, HGET, HSET, HDEL and HINCRBY"
+}
+
+func (s scripts) take(ctx context.Context, ask asking) (got taking, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	answer, err := takeScript.Run(ctx, s.rdb, s.keys, ask.n, ask.seen, ask.threshold, ask.right, rightFor.Milliseconds(), ask.store).Slice()
+	if err != nil {
+		return got, err
+	}
+	text := func(k int) string { s, _ := answer[k].(string); return s }
+	if len(answer) == 6 {
+		step, _ := strconv.ParseInt(text(4), 10, 64) // 0 if there was no segment yet
+		age, _ := strconv.ParseInt(text(5), 10, 64)
+		got.fetch = &fetching{text(3), step, time.Duration(age) * time.Millisecond}
+	}
+	switch {
+	case len(answer) > 0 && text(0) == "dry":
+		got.dry = true
+		return got, nil
+	case len(answer) == 2 && text(0) == "other":
+		got.other = text(1)
+		return got, nil
+	}
+	unexpected := func() error {
+		return fmt.Errorf("%w: redis: unexpected answer %.100q", hapax.ErrStoreCorrupt, fmt.Sprint(answer))
+	}
+	if len(answer) < 3 || text(0) != "ok" {
+		return got, unexpected()
+	}
+	last, err := strconv.ParseInt(text(1), 10, 64)
+	n, ok := answer[2].(int64)
+	if err != nil || !ok || n < 0 || n > int64(ask.n) || last < n {
+		return got, unexpected()
+	}
+	got.last, got.n = last, int(n)
+	return got, nil
+}
+
+func (s scripts) install(ctx context.Context, in installing) (top string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	before, last, n := in.bounds()
+	answer, err := installScript.Run(ctx, s.rdb, s.keys, in.server, in.right, before, last, n, in.store).StringSlice()
+	if len(answer) == 2 && answer[0] == "low" {
+		top = answer[1]
+	}
+	return top, err
+}
 
 // Numbers are decimal strings: Lua's own lose integers above 2^53. minus is exact
 // where the difference is below that, and otherwise near enough to compare.

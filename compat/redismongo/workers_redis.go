@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -21,6 +23,9 @@ var _ Registry = RedisRegistry{}
 type RedisRegistry struct {
 	Client redis.UniversalClient
 	Key    string // default DefaultWorkersKey
+
+	// WithoutEval registers in a transaction (WATCH, MULTI and EXEC) instead of a script.
+	WithoutEval bool
 }
 
 // registerScript returns the worker ID of the instance ARGV[1], nil if none is free
@@ -56,12 +61,16 @@ func (r RedisRegistry) Register(ctx context.Context, key string, ids hapax.Worke
 	if wanted >= 0 {
 		want = strconv.FormatInt(wanted, 10)
 	}
-	text, err := registerScript.Run(ctx, r.Client, []string{hash}, key, want, ids.Lo, ids.Hi-1, maxInstances).Text()
+	register, commands := r.byScript, "EVAL, EVALSHA, HGET, HLEN, HVALS and HSET"
+	if r.WithoutEval {
+		register, commands = r.byTransaction, "WATCH, UNWATCH, MULTI, EXEC, HGETALL and HSET"
+	}
+	text, err := register(ctx, hash, key, want, ids)
 	switch {
 	case errors.Is(err, redis.Nil):
 		return 0, full(ids)
 	case notAllowed(err):
-		return 0, fmt.Errorf("%w: redis: the account needs EVAL, EVALSHA, HGET, HLEN, HVALS and HSET: %w", hapax.ErrStoreUnsafe, err)
+		return 0, fmt.Errorf("%w: redis: the account needs %s: %w", hapax.ErrStoreUnsafe, commands, err)
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return 0, fmt.Errorf("%w: %s in Redis is no hash: %w", hapax.ErrStoreCorrupt, hash, err)
 	case err != nil:
@@ -72,4 +81,59 @@ func (r RedisRegistry) Register(ctx context.Context, key string, ids hapax.Worke
 		return 0, fmt.Errorf("%w: %s of the hash %s in Redis is %.100q; want a worker ID", hapax.ErrStoreCorrupt, key, hash, text)
 	}
 	return id, nil
+}
+
+// byScript registers an instance; redis.Nil where no worker ID is free.
+func (r RedisRegistry) byScript(ctx context.Context, hash, key, want string, ids hapax.WorkerRange) (string, error) {
+	return registerScript.Run(ctx, r.Client, []string{hash}, key, want, ids.Lo, ids.Hi-1, maxInstances).Text()
+}
+
+// byTransaction is byScript, tried until nobody registers at the same time.
+func (r RedisRegistry) byTransaction(ctx context.Context, hash, key, want string, ids hapax.WorkerRange) (id string, err error) {
+	for {
+		err = r.Client.Watch(ctx, func(tx *redis.Tx) error {
+			all, err := tx.HGetAll(ctx, hash).Result()
+			if err != nil {
+				return err
+			}
+			var there bool
+			if id, there = all[key]; there {
+				return nil
+			}
+			if id = free(all, want, ids); id == "" {
+				return redis.Nil
+			}
+			_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.HSet(ctx, hash, key, id).Err() })
+			return err
+		}, hash)
+		if !errors.Is(err, redis.TxFailedErr) {
+			return id, err
+		}
+		select {
+		case <-time.After(rand.N(conflictPause)):
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+// free returns the worker ID that is wanted, or else the lowest, that no instance has;
+// empty if there is none.
+func free(all map[string]string, want string, ids hapax.WorkerRange) string {
+	if len(all) >= maxInstances {
+		return ""
+	}
+	taken := map[string]bool{}
+	for _, id := range all {
+		taken[id] = true
+	}
+	if want != "" && !taken[want] {
+		return want
+	}
+	for n := ids.Lo; n < ids.Hi; n++ {
+		if id := strconv.FormatInt(n, 10); !taken[id] {
+			return id
+		}
+	}
+	return ""
 }

@@ -155,8 +155,9 @@ func TestRegistries(t *testing.T) {
 	rdb := connect(t, testservers.Redis(t, forgets...))
 	keeper := testservers.SharedZooKeeper(t)
 	for name, r := range map[string]redismongo.Registry{
-		"redis":     redismongo.RedisRegistry{Client: rdb},
-		"zookeeper": redismongo.ZooKeeperRegistry{URL: keeper.URL + "/" + rand.Text() + "/workers"},
+		"redis":            redismongo.RedisRegistry{Client: rdb},
+		"redis, no script": redismongo.RedisRegistry{Client: rdb, Key: "other", WithoutEval: true},
+		"zookeeper":        redismongo.ZooKeeperRegistry{URL: keeper.URL + "/" + rand.Text() + "/workers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			few := hapax.WorkerRange{Lo: 1, Hi: 7}

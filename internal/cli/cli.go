@@ -70,6 +70,12 @@ func Exit(err error, to io.Writer) int {
 	return exitCode(err)
 }
 
+// Command returns the whole command, for the manual pages and completions that are made
+// from it.
+func Command() *cobra.Command {
+	return newRoot(Streams{Out: io.Discard, Err: io.Discard}, nil)
+}
+
 func newRoot(streams Streams, setup server.Setup) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "hapax",
@@ -118,7 +124,9 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.`,
 		traceCommand(),
 		auditCommand(),
 		statusCommand(),
+		healthCommand(),
 		nodesCommand(),
+		doctorCommand(),
 		adoptCommand(),
 		tokenCommand(),
 		versionCommand(),

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -156,7 +157,7 @@ func printMoves(out *output, all []moves.Move, undo bool) (impossible int, err e
 		default:
 			note = "raised"
 		}
-		if m.Reason == nil && !undo {
+		if m.Reason == nil && !undo && m.Closes != "" {
 			j.Closes = m.Closes
 			note += "; row closed: " + m.Closes
 		}
@@ -186,7 +187,7 @@ func (f *moveFlags) closing(cmd *cobra.Command, args []string, all mount.Moves, 
 	switch {
 	case f.dryRun:
 		fmt.Fprintln(errs, "hapax: nothing was changed; without --dry-run,", f.verb(), "does it")
-	case f.apply && len(all.Tags) > impossible:
+	case f.apply && slices.ContainsFunc(all.Tags, func(m moves.Move) bool { return m.Reason == nil && m.Closes != "" }):
 		fmt.Fprintln(errs, "hapax: the rows are closed; the way back, which takes what was issued natively into account:", f.wayBack(cmd, args))
 	case f.undo && len(all.Tags) == 0:
 		fmt.Fprintln(errs, "hapax: no row is closed; nothing was changed")

@@ -21,6 +21,8 @@ type remote struct {
 
 	address string
 	kept    bool // there is a token, which the server was not shown
+
+	credentials *credentials
 }
 
 // dial returns a server. One that nobody has named is shown no token: whoever got
@@ -35,7 +37,7 @@ func dial(ctx context.Context, address string, c *credentials, named bool) (*rem
 	if err != nil {
 		return nil, err
 	}
-	r := &remote{address: address, kept: !named && token != ""}
+	r := &remote{address: address, kept: !named && token != "", credentials: c}
 	if r.kept {
 		token = ""
 	}

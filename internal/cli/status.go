@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,7 +51,41 @@ type statusJSON struct {
 	Store   string     `json:"store"`
 	Nodes   int        `json:"nodes"`
 
-	Foreign []foreignJSON `json:"foreign,omitempty"`
+	Foreign   []foreignJSON  `json:"foreign,omitempty"`
+	Budget    *budgetJSON    `json:"outage_budget,omitempty"`
+	Forecasts []forecastJSON `json:"forecasts,omitempty"`
+	Alarms    []alarmJSON    `json:"alarms,omitempty"`
+	See       string         `json:"see,omitempty"`
+	Fleet     *fleetJSON     `json:"fleet,omitempty"`
+}
+
+type budgetJSON struct {
+	Kind    string  `json:"kind"`
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
+}
+
+type forecastJSON struct {
+	What string    `json:"what"`
+	Kind string    `json:"kind"`
+	Name string    `json:"name"`
+	Ends time.Time `json:"ends"`
+}
+
+type alarmJSON struct {
+	Alarm  string    `json:"alarm"`
+	About  string    `json:"about,omitempty"`
+	Detail string    `json:"detail"`
+	Since  time.Time `json:"since"`
+	See    string    `json:"see"`
+}
+
+// fleetJSON is what all nodes together can do without their store.
+type fleetJSON struct {
+	Budget     *budgetJSON `json:"outage_budget,omitempty"` // the least of all that answered
+	Node       string      `json:"node,omitempty"`          // whose that is
+	Answered   int         `json:"answered"`
+	Unanswered []string    `json:"unanswered,omitempty"`
 }
 
 // foreignJSON is the table or the tree of a foreign system.
@@ -72,10 +109,17 @@ func statusCommand() *cobra.Command {
 		Short: "Show whether a server is granted numbers, and what to do if not",
 		Long: `Status asks a server for its state. If the store grants it nothing, status also shows
 why, which node found it and when, which nodes are missing, and the command to run, if
-you have to act. The exit code is then 1.`,
+you have to act. The exit code is then 1.
+
+BUDGET is for how long the server could issue without the store at the present rate, and
+by which tag or pool that is limited; "-" where no time is the limit. With --fleet the
+other nodes are asked, too, at the addresses that they told the store, and shown the same
+token: BUDGET is the least of all then. Each alarm that is up is told on standard error,
+with where the runbook tells what to do.`,
 		Args: arguments(0, 0),
 	}
 	asJSON := jsonFlag(cmd)
+	fleet := cmd.Flags().Bool("fleet", false, "ask the other nodes for their budgets, too")
 	withServer(cmd, func(ctx context.Context, c *remote) error {
 		st, err := c.Status(ctx)
 		if err != nil {
@@ -93,18 +137,25 @@ you have to act. The exit code is then 1.`,
 		for _, f := range st.Foreign {
 			j.Foreign = append(j.Foreign, foreignJSON{f.Name, f.State, f.Code, f.Why, f.Command})
 		}
-		out := newOutput(cmd, *asJSON, "STATE", "STORE", "NODES", "MISSING", "FOUND BY", "AT", "WHY", "DO")
+		j.ends(st)
+		least := j.Budget
+		if *fleet {
+			j.Fleet = askFleet(ctx, c, st)
+			least = j.Fleet.Budget
+		}
+		out := newOutput(cmd, *asJSON, "STATE", "STORE", "NODES", "MISSING", "FOUND BY", "AT", "WHY", "DO", "BUDGET", "ALARMS")
 		by, at := "", ""
 		if f := st.Fence; f != nil {
 			j.Fence = &fenceJSON{f.Name, f.At, f.Why}
 			by, at = f.Name, f.At.UTC().Format(time.RFC3339)
 		}
-		if err := out.add(j, j.State, dash(j.Store), fmt.Sprint(j.Nodes), fmt.Sprint(len(j.Missing)), dash(by), dash(at), dash(j.Why), dash(j.Do)); err != nil {
+		if err := out.add(j, j.State, dash(j.Store), fmt.Sprint(j.Nodes), fmt.Sprint(len(j.Missing)), dash(by), dash(at), dash(j.Why), dash(j.Do), least.String(), fmt.Sprint(len(j.Alarms))); err != nil {
 			return err
 		}
 		for _, n := range st.Missing {
 			tellOfMissing(cmd, c.address, n)
 		}
+		tellOfEnds(cmd, j)
 		err = out.flush()
 		for _, f := range st.Foreign {
 			if f.Code != "" {
@@ -117,6 +168,101 @@ you have to act. The exit code is then 1.`,
 		return errors.Join(err, notServing(st))
 	})
 	return cmd
+}
+
+// ends takes over for how long there will be numbers, and what is wrong.
+func (j *statusJSON) ends(st client.Status) {
+	j.Budget, j.See = newBudgetJSON(st.Budget), st.See
+	for _, f := range st.Forecasts {
+		j.Forecasts = append(j.Forecasts, forecastJSON{f.What, f.Kind, f.Name, f.Ends})
+	}
+	for _, a := range st.Alarms {
+		j.Alarms = append(j.Alarms, alarmJSON{a.Name, a.About, a.Detail, a.Since, a.See})
+	}
+}
+
+func newBudgetJSON(b *client.Budget) *budgetJSON {
+	if b == nil {
+		return nil
+	}
+	return &budgetJSON{b.Kind, b.Name, b.Lasts.Seconds()}
+}
+
+// String returns the budget for a table.
+func (b *budgetJSON) String() string {
+	if b == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s by %s %s", time.Duration(b.Seconds*float64(time.Second)).Round(100*time.Millisecond), b.Kind, b.Name)
+}
+
+// tellOfEnds tells of alarms, and of nodes that were asked in vain.
+func tellOfEnds(cmd *cobra.Command, j statusJSON) {
+	for _, a := range j.Alarms {
+		name := a.Alarm
+		if a.About != "" {
+			name += " (" + a.About + ")"
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "hapax: alarm: %s: %s; see %s\n", name, a.Detail, a.See)
+	}
+	if j.Fleet == nil {
+		return
+	}
+	for _, name := range j.Fleet.Unanswered {
+		fmt.Fprintf(cmd.ErrOrStderr(), "hapax: %s did not answer; its budget is not known\n", name)
+	}
+}
+
+// askFleet asks the other nodes that live for their budgets.
+func askFleet(ctx context.Context, c *remote, st client.Status) *fleetJSON {
+	all := &fleetJSON{Answered: 1, Budget: newBudgetJSON(st.Budget)}
+	if all.Budget != nil {
+		all.Node = c.address
+	}
+	scheme, _, _ := strings.Cut(c.address, "://")
+	var (
+		asking sync.WaitGroup
+		mu     sync.Mutex // guards all
+	)
+	for _, n := range st.Nodes {
+		if n.Self || !isLive(n) {
+			continue
+		}
+		asking.Go(func() {
+			budget, err := budgetOf(ctx, c, scheme, n)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				all.Unanswered = append(all.Unanswered, cmp.Or(n.Name, shortRow(n.Row)))
+				return
+			case budget != nil && (all.Budget == nil || budget.Seconds < all.Budget.Seconds):
+				all.Budget, all.Node = budget, cmp.Or(n.Name, shortRow(n.Row))
+			}
+			all.Answered++
+		})
+	}
+	asking.Wait()
+	slices.Sort(all.Unanswered)
+	return all
+}
+
+// budgetOf asks one node.
+func budgetOf(ctx context.Context, c *remote, scheme string, n client.Node) (*budgetJSON, error) {
+	address := n.Address
+	if !strings.Contains(address, "://") {
+		address = scheme + "://" + address
+	}
+	other, err := dial(ctx, address, c.credentials, !c.kept)
+	if err != nil {
+		return nil, err
+	}
+	defer other.Close()
+	st, err := other.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newBudgetJSON(st.Budget), nil
 }
 
 // notServing is the error of a server that is granted nothing.

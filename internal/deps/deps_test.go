@@ -65,19 +65,20 @@ var rules = []rule{
 	{"api/hapaxv1/*", []string{"api/hapaxv1"}},
 	{"api/hapaxv1", nil},
 	{"api", []string{"root"}},
-	{"internal/wire", []string{"root", "store/driver", "strategy", "api", "api/hapaxv1"}},
+	{"internal/wire", []string{"root", "internal/durable", "store/driver", "strategy", "api", "api/hapaxv1"}},
 	{"internal/build", []string{"root"}},
-	{"internal/service", []string{"root", "internal/build", "codec", "identity", "internal/ledger", "internal/service/auth", "internal/service/watch", "store/driver", "store/witness", "strategy", "api"}},
+	{"internal/service", []string{"root", "internal/build", "internal/durable", "internal/signals", "codec", "identity", "internal/ledger", "internal/service/auth", "internal/service/watch", "store/driver", "store/witness", "strategy", "api"}},
 	{"internal/service/auth", []string{"root", "strategy", "api"}},
 	{"internal/service/watch", []string{"root", "internal/ledger", "store/driver"}},
 	{"internal/api/rpcapi", []string{"root", "internal/service", "internal/ledger", "internal/service/auth", "internal/wire", "api", "api/hapaxv1", "api/hapaxv1/*", "store/driver", "store/witness", "strategy"}},
 	{"internal/console", []string{"root", "internal/build", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "store/driver", "store/witness", "plan", "api"}},
 	{"internal/gate", nil},
 	{"internal/peer", nil},
-	{"internal/api/*", []string{"root", "internal/build", "internal/ledger", "internal/service", "internal/service/auth", "internal/gate", "internal/peer", "store/driver", "strategy", "api"}},
+	{"internal/api/*", []string{"root", "internal/build", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "internal/gate", "internal/peer", "store/driver", "strategy", "api"}},
 	{"internal/moves", []string{"root", "store/driver"}},
 	{"internal/mount", []string{"root", "internal/moves", "internal/ledger", "internal/service", "store/driver", "store/memstore", "store/witness", "strategy"}},
-	{"compat/redismongo/serve", []string{"root", "identity", "internal/ledger", "internal/mount", "internal/service", "compat/redismongo", "store/redisstore"}},
+	{"compat/redismongo/serve", []string{"root", "identity", "internal/ledger", "internal/moves", "internal/mount", "internal/service", "strategy", "compat/redismongo", "compat/redismongo/collection", "store/mongostore", "store/redisstore"}},
+	{"compat/redismongo/collection", []string{"root"}},
 	{"compat/*/serve", []string{"root", "store/driver", "store/leasecache", "internal/mount", "internal/moves", "plan", "internal/service", "internal/service/auth", "internal/gate", "compat/springxml", "compat/SYSTEM", "compat/SYSTEM/*", "compat/internal/*"}},
 	{"compat/vesta/imports", []string{"root", "compat/springxml", "internal/moves"}},
 	{"compat/vesta", []string{"root", "identity"}},
@@ -99,12 +100,14 @@ var rules = []rule{
 	{"compat/leaf", []string{"root", "store/driver", "store/witness", "internal/durable", "compat/internal/keeper", "compat/internal/mysqldb", "compat/internal/marks", "internal/moves"}},
 	{"compat/tinyid", []string{"root", "store/driver", "store/witness", "compat/internal/mysqldb", "compat/internal/marks", "internal/moves"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
-	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/console", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "api", "internal/service", "internal/service/auth", "internal/api/*", "internal/mount", "compat/*"}, stores)},
+	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/console", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "api", "internal/service", "internal/service/auth", "internal/signals", "internal/api/*", "internal/mount", "compat/*"}, stores)},
 	{"internal/cli", []string{"root", "internal/build", "store/driver", "store/witness", "api", "client", "plan", "internal/mount", "internal/moves", "internal/audit", "internal/durable", "internal/ledger", "internal/server", "internal/service", "internal/service/auth", "internal/supervise", "strategy"}},
 	{"server", []string{"store/driver", "strategy", "internal/cli"}},
 	{"internal/e2e", nil}, // tests alone
 	{"internal/configdoc", []string{"internal/server"}},
 	{"internal/codesdoc", []string{"root", "codec"}},
+	{"internal/signals", nil},
+	{"internal/signalsdoc", []string{"internal/server", "internal/service", "internal/signals"}},
 	{"cmd/hapax", []string{"internal/cli"}},
 }
 
@@ -127,18 +130,19 @@ var drivers = map[string][]string{
 	"store/etcdstore":              {"go.etcd.io/etcd"},
 	"store/zkstore":                {"github.com/go-zookeeper/zk"},
 
-	"compat/vesta/dubbo/registry": {"github.com/go-zookeeper/zk"},
-	"compat/redismongo":           {"github.com/redis/go-redis", "github.com/go-zookeeper/zk"},
-	"compat/internal/keeper":      {"github.com/go-zookeeper/zk"},
-	"compat/internal/mysqldb":     {"github.com/go-sql-driver/mysql"},
-	"compat/internal/database":    {"github.com/go-sql-driver/mysql"},
-	"compat/internal/testdb":      {"github.com/go-sql-driver/mysql"},
-	"compat/leaf":                 {"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk"},
-	"compat/tinyid":               {"github.com/go-sql-driver/mysql"},
+	"compat/vesta/dubbo/registry":  {"github.com/go-zookeeper/zk"},
+	"compat/redismongo":            {"github.com/redis/go-redis", "github.com/go-zookeeper/zk"},
+	"compat/redismongo/collection": {"go.mongodb.org/mongo-driver"},
+	"compat/internal/keeper":       {"github.com/go-zookeeper/zk"},
+	"compat/internal/mysqldb":      {"github.com/go-sql-driver/mysql"},
+	"compat/internal/database":     {"github.com/go-sql-driver/mysql"},
+	"compat/internal/testdb":       {"github.com/go-sql-driver/mysql"},
+	"compat/leaf":                  {"github.com/go-sql-driver/mysql", "github.com/go-zookeeper/zk"},
+	"compat/tinyid":                {"github.com/go-sql-driver/mysql"},
 }
 
 // aboveDrivers are the packages that may depend on every driver.
-var aboveDrivers = []string{"compat/*/serve", "internal/server", "internal/cli", "internal/configdoc", "cmd/hapax", "server"}
+var aboveDrivers = []string{"compat/*/serve", "internal/server", "internal/cli", "internal/configdoc", "internal/signalsdoc", "cmd/hapax", "server"}
 
 // pkg is what go list tells of a package.
 type pkg struct {

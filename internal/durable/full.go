@@ -11,3 +11,6 @@ import (
 func IsFull(err error) bool {
 	return slices.ContainsFunc([]error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG}, func(target error) bool { return errors.Is(err, target) })
 }
+
+// FullText says to clients that a store is full, and what helps.
+const FullText = "the disk under the store is full: make room, and numbers are granted again by themselves"

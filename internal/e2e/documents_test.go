@@ -89,10 +89,34 @@ func TestConfigurationPage(t *testing.T) {
 	}
 }
 
+// The tour can be walked in a fresh directory, and shows what it says.
+func TestTour(t *testing.T) {
+	t.Parallel()
+	testservers.Require(t, []string{"curl"})
+	dir := t.TempDir()
+	s := serve(t, dir, []string{"HAPAX_DATA=" + filepath.Join(dir, "hapax-data")})
+	script := strings.Join(blocks(t, "docs/tour.md", "sh"), "\n")
+	local := strings.NewReplacer("localhost:8080", strings.TrimPrefix(s.addresses().HTTP, "http://"))
+	env := []string{"PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH"), "HAPAX_SERVER=" + s.addresses().HTTP}
+	printsInOrder(t, shellSession(t, dir, env, local.Replace(script)), promised(script))
+}
+
+// The blocks of the page are for machines that a test does not have, and say so.
+func TestBlocksThatAreNotRun(t *testing.T) {
+	t.Parallel()
+	for _, page := range []string{"docs/install.md"} {
+		for _, block := range blocks(t, page, "sh") {
+			if !strings.HasPrefix(block, "# not run here: ") {
+				t.Errorf("%s has a block that is not run, without a reason:\n%s", page, block)
+			}
+		}
+	}
+}
+
 // The README's way to the first numbers works from end to end.
 func TestReadme(t *testing.T) {
 	t.Parallel()
-	shell, golang := blocks(t, "README.md", "sh"), blocks(t, "README.md", "go")
+	shell, golang := blocks(t, "README.md", "sh"), append(blocks(t, "README.md", "go"), blocks(t, "docs/choosing.md", "go")...)
 	if len(shell) != 6 || len(golang) != 3 {
 		t.Fatalf("there are %d snippets for the shell and %d of Go; this test knows 6 and 3", len(shell), len(golang))
 	}

@@ -100,9 +100,9 @@ func TestReloadTellsNoSecrets(t *testing.T) {
 		if strings.Contains(s.logged(), secret) || !strings.Contains(s.logged(), `"setting":"tokens"`) {
 			t.Errorf("%s: %s", name, tail(s.logged()))
 		}
-	}
-	// The command that the log names says what is wrong, to whoever can read the file.
-	if r := run(t, dir, "serve", "--config", config, "--print-config"); r.code != 2 || strings.Contains(r.err, secret) {
-		t.Errorf("exit code %d: %s", r.code, r.err)
+		// The command that the log names says what is wrong, and no secret either.
+		if r := run(t, dir, "serve", "--config", config, "--print-config"); r.code != 2 || strings.Contains(r.err, secret) {
+			t.Errorf("%s: exit code %d: %s", name, r.code, r.err)
+		}
 	}
 }

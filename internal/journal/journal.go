@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -458,13 +459,18 @@ func (j *Journal) sweep() error {
 	for _, f := range slices.Backward(files) {
 		path := filepath.Join(j.dir, f.name)
 		info, err := os.Stat(path)
-		if err != nil {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // somebody else was quicker
+			continue
+		case err != nil:
 			errs = append(errs, err)
 			continue
 		}
 		kept += info.Size()
 		if f.number < current && (kept > j.opts.Bytes || j.opts.Now().Sub(info.ModTime()) > j.opts.Age) {
-			errs = append(errs, os.Remove(path))
+			if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
 		}
 	}
 	return errors.Join(errs...)

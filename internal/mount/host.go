@@ -32,9 +32,11 @@ type Host struct {
 	// OpenWitness opens the witness of a foreign system's tables, beside the node's own.
 	OpenWitness func(system string) (*witness.Witness, error)
 
-	// Store is the server's own store, and Ledger that of the grants that the node takes.
-	Store  driver.Store
-	Ledger *ledger.Ledger
+	// Store is the server's own store, StoreURL its URL with the password, and Ledger that
+	// of the grants that the node takes.
+	Store    driver.Store
+	StoreURL string
+	Ledger   *ledger.Ledger
 
 	// Guard opens another store behind a witness. It need not answer yet.
 	Guard func(storeURL string, w *witness.Witness) (driver.Store, error)

@@ -26,7 +26,7 @@ type Move struct {
 	Before int64     // the native mark now; 0: there is no such tag
 	After  int64     // the native mark afterwards
 	Closed bool      // the foreign row is closed already: its system can issue nothing from it
-	Closes string    // how it will be closed, or was
+	Closes string    // how it will be closed, or was; empty where its system has no room for that
 	Reason error     // why the tag cannot be moved; nil if it can
 }
 

@@ -54,6 +54,11 @@ type Config struct {
 	Witness              string
 	Ledger               string
 	LedgerAge            time.Duration
+	AlarmBudget          time.Duration
+	AlarmForecast        time.Duration
+	AlarmCertificate     time.Duration
+	AlarmCommand         string
+	AlarmURL             string
 	LedgerSize           int
 	RetireLines          time.Duration
 	Drain                time.Duration

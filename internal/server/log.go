@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax/internal/build"
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/signals"
 )
 
 // levelOf returns the level that the configuration has.
@@ -28,8 +30,9 @@ func newLogger(c Config, w io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, opts))
 }
 
-// headed is a handler whose first line tells the version. A start that fails before
-// it has anything to log leaves nothing but its error.
+// headed is a handler whose first line tells the version, and whose warnings say where
+// the runbook tells of them. A start that fails before it has anything to log leaves
+// nothing but its error.
 type headed struct {
 	slog.Handler
 
@@ -48,6 +51,11 @@ func newHeaded(h slog.Handler) headed {
 
 func (h headed) Handle(ctx context.Context, r slog.Record) error {
 	h.head(ctx)
+	if r.Level >= slog.LevelWarn && r.Message != service.AlarmRaised { // which says where by itself
+		if see := signals.SeeMessage(r.Message); see != "" {
+			r.AddAttrs(slog.String("see", see))
+		}
+	}
 	return h.Handler.Handle(ctx, r)
 }
 

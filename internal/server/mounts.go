@@ -145,7 +145,7 @@ func (m *mounts) open(ctx context.Context, c Config, n *Node, opts *service.Opti
 		Plan: m.plan, Log: log, Instance: n.Instance, MaxWait: c.MaxWait, StoreTimeout: c.StoreTimeout, Unauthenticated: c.AllowUnauthenticated,
 		OpenWitness: c.foreignWitness, Warned: n.warned.add, Explain: opener{}.explain,
 		Beside: func(name string) (service.Options, error) { return foreignOptions(c, n, log, name) },
-		Store:  n.Store, Ledger: n.Ledger,
+		Store:  n.Store, StoreURL: newOpener(c, log).url, Ledger: n.Ledger,
 		Guard: func(url string, w *witness.Witness) (driver.Store, error) {
 			o := newOpener(c, log)
 			o.url, o.warned = url, n.warned
@@ -289,6 +289,7 @@ func foreignOptions(c Config, n *Node, log *slog.Logger, name string) (service.O
 	return service.Options{
 		NoAutoCreate: true, OneShot: true, // rows are made by whoever runs the table
 		MaxCount: 1_000_000, MaxWait: c.MaxWait, Refresh: min(c.Refresh, time.Minute), StoreTimeout: c.StoreTimeout,
+		AlarmBudget: c.AlarmBudget, AlarmForecast: c.AlarmForecast,
 		TagIdle: 10_000 * time.Hour, // a foreign table takes nothing back
 		Logger:  log.With("beside", name), Clock: clock, Strategies: c.strategies, Ledger: n.Ledger.In(name),
 	}, err

@@ -13,6 +13,9 @@ import (
 // what each setting means. The password of a store's URL is replaced.
 func (c Config) AppendYAML(dst []byte) ([]byte, error) {
 	c.Store = redact(c.Store)
+	if c.AlarmURL != "" {
+		c.AlarmURL = redact(c.AlarmURL)
+	}
 	out := bytes.NewBuffer(dst)
 	for i, s := range settings {
 		if i > 0 {

@@ -49,9 +49,11 @@ func (s *server) readConfig() {
 	}
 	if err != nil {
 		// Nothing of the file is shown: what stands at a wrong place may be a secret.
+		s.sights.configRead("the setting " + settingOf(err) + " cannot be used; those in use stay; hapax serve --print-config says why")
 		s.log.Warn("the configuration cannot be used; the tokens and settings in use stay", "setting", settingOf(err), "do", "hapax serve --print-config with the same configuration says why")
 		return
 	}
+	s.sights.configRead("")
 	s.level.Set(levelOf(c))
 	s.log.Info("configuration read", "tokens", len(c.Tokens), "log_level", c.LogLevel)
 	c.fitFiles(s.log) // as at the start

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -36,6 +38,9 @@ const stuckGrace = 2 * time.Second
 // sealTimeout bounds what Close has to tell the store: with a hundred thousand tags, on a
 // busy machine, that is much. A store that is away ends it sooner.
 const sealTimeout = 30 * time.Second
+
+// manyWrong is how many wrong tokens of an address in a minute are an alarm.
+const manyWrong = 10
 
 // Run serves until the context ends, then lets requests in flight finish, seals
 // and returns nil. It logs to the given writer. Once leaving is closed it reports
@@ -76,6 +81,9 @@ type server struct {
 	listeners listeners
 	mounts    *mounts
 	certs     *certificates          // nil: no TLS
+	sights    *sights                // what raises alarms beside the service
+	notifier  *notifier              // may be nil
+	telemetry *telemetry             // may be nil
 	console   *console.Console       // nil: it is off
 	fleetKey  []byte                 // nil: none
 	reload    func() (Config, error) // may be nil
@@ -92,6 +100,9 @@ type server struct {
 // start opens everything. The listeners come first: an address that cannot be
 // used leaves no data directory behind.
 func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
+	if err := checkTelemetry(); err != nil {
+		return nil, err
+	}
 	store := NewLateStore()
 	opts, mounts, err := serviceOptions(c, log, store)
 	if err != nil {
@@ -105,7 +116,11 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	var svc *service.Service // for those that tell it of what they see
 	policy.ReportWrong(func(w auth.WrongToken) {
+		if w.Wrong >= manyWrong {
+			svc.Happened(service.AlarmWrongTokens, fmt.Sprintf("%d wrong tokens in a minute from %s", w.Wrong, w.From))
+		}
 		log.Warn("a wrong token was shown", "address", w.From, "in_this_minute", w.Wrong, "suppressed", w.Suppressed)
 	})
 	public := policy
@@ -153,7 +168,16 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 	if node.Guard == nil {
 		log.Warn("the store forgets everything when the server stops: its numbers will repeat", "store", c.Store)
 	}
-	svc, err := service.New(ctx, node.Store, opts)
+	sights := &sights{certs: certs, within: c.AlarmCertificate}
+	opts.Conditions = sights.conditions
+	notifier, err := newNotifier(c, log)
+	if err != nil {
+		return nil, errors.Join(err, unlisten(), node.Close())
+	}
+	if notifier != nil {
+		notifier.node, opts.Notify = cmp.Or(c.address, node.Instance), notifier.notify
+	}
+	svc, err = service.New(ctx, node.Store, opts)
 	if err == nil {
 		err = mounts.answer(c, svc, log)
 	}
@@ -161,10 +185,11 @@ func start(ctx context.Context, c Config, log *slog.Logger) (*server, error) {
 		if svc != nil {
 			err = errors.Join(err, svc.Close(ctx))
 		}
+		notifier.close()
 		return nil, errors.Join(err, unlisten(), node.Close())
 	}
 	return &server{
-		config: c, log: log, node: node, service: svc, listeners: ls, mounts: mounts, certs: certs,
+		config: c, log: log, node: node, service: svc, listeners: ls, mounts: mounts, certs: certs, sights: sights, notifier: notifier,
 		policy: policy, public: public, fleetKey: fleetKey,
 	}, nil
 }
@@ -185,7 +210,8 @@ func Check(ctx context.Context, c Config) error {
 	if _, err := newCertificates(c, log); err != nil {
 		return err
 	}
-	if _, err := c.fleetKey(); err != nil {
+	_, keyErr := c.fleetKey()
+	if err := errors.Join(keyErr, checkAlarmURL(c), checkTelemetry()); err != nil {
 		return err
 	}
 	return checkAddresses(ctx, c)
@@ -208,6 +234,7 @@ func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Optio
 	opts := service.Options{
 		Tags: c.Tags, Pools: c.Pools, NoAutoCreate: !c.AutoCreate,
 		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, TagIdle: c.TagIdle, StoreTimeout: c.StoreTimeout,
+		AlarmBudget: c.AlarmBudget, AlarmForecast: c.AlarmForecast,
 		RetireLines: c.RetireLines, CodeKeys: c.keys, Strategies: strategies,
 		Logger: log, Clock: clock,
 	}
@@ -218,13 +245,17 @@ func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Optio
 // run serves until the context ends or a listener fails, and stops
 // everything.
 func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
+	var err error
+	if s.telemetry, err = newTelemetry(ctx, s.gatherer(), s.node.Instance, s.log); err != nil {
+		s.log.Warn("traces or metrics could not be sent", "err", err) // numbers matter more
+	}
 	web := []*http.Server{s.newWeb(ctx, s.listeners.http, s.public)}
 	at := []net.Listener{s.gated(s.listeners.http, s.public)}
 	if s.listeners.admin != nil {
 		web = append(web, s.newWeb(ctx, s.listeners.admin, s.policy))
 		at = append(at, s.gated(s.listeners.admin, s.policy))
 	}
-	if s.certs == nil {
+	if s.certs == nil && !s.telemetry.tracing() { // a front tells nobody of a request
 		for i := range web {
 			l, front := httpapi.NewFront(at[i], web[i].Handler, idleTimeout, newConn)
 			if at[i] = l; front != nil {
@@ -233,7 +264,7 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 		}
 	}
 	redis := respapi.New(s.service, respapi.Options{
-		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, LargeAsText: s.config.RESPLargeNumbers == largeAsText, Policy: s.public, Logger: s.log, TurnedAway: s.config.crowded,
+		MaxConnections: s.config.RESPConnections, IdleTimeout: s.config.RESPIdle, LargeAsText: s.config.RESPLargeNumbers == largeAsText, Policy: s.public, Logger: s.log, TurnedAway: s.crowded,
 	})
 	failed := make(chan error, len(web)+1+len(s.mounts.doors()))
 	var serving sync.WaitGroup
@@ -254,7 +285,7 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 	defer unwatch()
 	serving.Go(func() { s.watch(watching, signals) })
 
-	err := errors.Join(
+	err = errors.Join(
 		s.node.noteDefinitions(s.config),
 		s.node.announce(s.url(at[len(at)-1]))) // the one that administers
 	if err == nil {
@@ -363,6 +394,8 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	if err := errors.Join(s.service.Close(seal), s.mounts.seal(seal)); err != nil {
 		s.log.Warn("what is held could not be given back: the numbers granted are lost, and a worker ID is free when its granted time is over", "err", err)
 	}
+	s.notifier.close()
+	_ = s.telemetry.stop(context.Background()) // the log has told what could not be sent
 	err := errors.Join(s.node.withdraw(), s.mounts.close(), s.node.Close())
 	if parting := s.service.Parting(); parting.Lost > 0 {
 		s.log.Warn("numbers in hand could not all go back: the next ones of their tags come after a gap", parting.Attrs()...)

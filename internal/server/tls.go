@@ -29,6 +29,7 @@ type certificates struct {
 	tried   [3][]byte // what the files held last; check's, as is failed
 	failed  string    // what was wrong with that
 	current atomic.Pointer[tlsConfigs]
+	bad     atomic.Pointer[string] // what is wrong with what the files hold; nil: nothing
 }
 
 // tlsConfigs are made from one state of the files.
@@ -141,8 +142,10 @@ func (c *certificates) check(asked bool) {
 	switch {
 	case err == nil:
 		c.failed = ""
+		c.bad.Store(nil)
 	case asked || err.Error() != c.failed:
 		c.failed = err.Error()
+		c.bad.Store(&c.failed)
 		c.log.Warn("the certificates cannot be used; those in use stay", "err", err)
 	}
 }

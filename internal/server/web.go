@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/api/rpcapi"
 	"github.com/hapax-id/hapax/internal/gate"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
@@ -50,15 +51,15 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 	}
 	maps.Copy(routes, s.consoleRoutes(l))
 	web := &http.Server{
-		Handler: httpapi.New(s.service, httpapi.Options{
+		Handler: s.telemetry.traced(httpapi.New(s.service, httpapi.Options{
 			LoopbackOnly: isLoopback(l),
 			Hosts:        hosts,
 			Policy:       policy,
 			Logger:       s.log,
 			Routes:       routes,
 			Known:        s.knownToConsole(l),
-			Gatherer:     gatherer(s.service, s.mounts.host.Services),
-		}),
+			Gatherer:     s.gatherer(),
+		})),
 		Protocols: protocols(),
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: maxStreamBytes, MaxReceiveBufferPerConnection: maxConnBytes, MaxReadFrameSize: maxFrameBytes,
@@ -95,9 +96,15 @@ func (s *server) gated(l net.Listener, policy *auth.Policy) net.Listener {
 	g := gate.New(s.config.HTTPConnections)
 	s.gates = append(s.gates, g)
 	return gate.Listen(l, g, strangers, func() {
-		s.config.crowded()
+		s.crowded()
 		s.service.Refused(httpapi.API, api.ErrLimitExceeded.Code())
 	})
+}
+
+// crowded tells of a connection that was refused.
+func (s *server) crowded() {
+	s.config.crowded()
+	s.service.Happened(service.AlarmConnections, "connections are refused: there are as many as the settings, or the limit on open files, allow")
 }
 
 // isOwnHost reports whether a Host is a name of this server: an address, which no

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -85,6 +86,12 @@ func (s *Service) observe(e hapax.Event) {
 		s.opts.Observer(e)
 	}
 	s.metrics.event(e, s.poolLabel(e.Pool))
+	switch e.Kind {
+	case hapax.EventRollback:
+		s.alarms.happened(AlarmRollback, fmt.Sprintf("the wall clock went back by %v", e.By), s.now())
+	case hapax.EventClockSkew:
+		s.alarms.happened(AlarmSkew, fmt.Sprintf("the local clock and the store's differ by %v", e.By), s.now())
+	}
 	parting, tell := s.parting.take(e)
 	level, ok := levels[e.Kind]
 	if !ok {

@@ -27,6 +27,9 @@ type metrics struct {
 	waits      *prometheus.CounterVec
 	storeWaits prometheus.Counter
 	tickWaits  prometheus.Counter
+	requests   *prometheus.CounterVec
+	failed     *prometheus.CounterVec
+	seconds    *prometheus.HistogramVec
 
 	mu      sync.Mutex         // guards retired
 	retired hapax.SegmentStats // of closed lines that had no label of their own
@@ -37,31 +40,34 @@ type metrics struct {
 func newMetrics(pools []string) *metrics {
 	m := &metrics{
 		refills: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "hapax_refill_seconds", Help: "How long the store took for a grant.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 11),
+			Name: nameRefill, Help: helpOf(nameRefill), Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 11),
 		}),
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "hapax_events_total", Help: "What happened in the issuers, by kind.",
-		}, []string{"kind"}),
-		rollbacks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "hapax_rollbacks_total", Help: "Times the wall clock was seen to go back.",
-		}, []string{"pool"}),
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "hapax_errors_total", Help: "Errors told to clients, by protocol and code.",
-		}, []string{"api", "code"}),
-		waits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "hapax_waits_total", Help: "Calls that had to wait, by what for: the store, or the next tick.",
-		}, []string{"for"}),
+		events:    newCounterVec(nameEvents),
+		rollbacks: newCounterVec(nameRollbacks),
+		errors:    newCounterVec(nameErrors),
+		waits:     newCounterVec(nameWaits),
+		requests:  newCounterVec(nameRequests),
+		failed:    newCounterVec(nameFailed),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: nameSeconds, Help: helpOf(nameSeconds), Buckets: prometheus.ExponentialBuckets(0.00005, 4, 10),
+		}, labelsOf(nameSeconds)),
 	}
 	m.storeWaits = m.waits.WithLabelValues("store")
 	m.tickWaits = m.waits.WithLabelValues("tick")
 	for kind := range messages {
 		m.events.WithLabelValues(string(kind))
 	}
+	m.events.WithLabelValues(string(EventAlarm))
+	m.events.WithLabelValues(string(EventAlarmCleared))
 	for _, pool := range pools {
 		m.rollbacks.WithLabelValues(pool)
 	}
 	return m
+}
+
+// own are the collectors that count by themselves.
+func (m *metrics) own() []prometheus.Collector {
+	return []prometheus.Collector{m.refills, m.events, m.rollbacks, m.errors, m.waits, m.requests, m.failed, m.seconds}
 }
 
 // waited counts a call on a line that could not be served without a wait.
@@ -113,35 +119,43 @@ var (
 
 	usageLabels = []string{"plugin", "tag", "caller", "window"}
 
-	descIssued    = prometheus.NewDesc("hapax_issued_total", "Numbers issued, by segment tag or worker pool. The first 100 tags have labels of their own.", lineLabels, nil)
-	descRefills   = prometheus.NewDesc("hapax_refills_total", "Grants taken from the store, by segment tag or worker pool.", lineLabels, nil)
-	descBurnt     = prometheus.NewDesc("hapax_burnt_total", "Numbers granted that will never be issued, by segment tag.", []string{"tag"}, nil)
-	descRemaining = prometheus.NewDesc("hapax_remaining", "Numbers granted and not issued yet, by segment tag.", []string{"tag"}, nil)
-	descWorker    = prometheus.NewDesc("hapax_worker_id", "The worker ID in use, by pool.", poolLabels, nil)
-	descGrant     = prometheus.NewDesc("hapax_grant_remaining_seconds", "How far the pool's grant reaches beyond now.", poolLabels, nil)
-	descTime      = prometheus.NewDesc("hapax_time_remaining_seconds", "How long the time bits of the pool's layout last.", poolLabels, nil)
-	descOffset    = prometheus.NewDesc("hapax_clock_offset_seconds", "Local clock less the store's, where the store has one.", poolLabels, nil)
-	descRollback  = prometheus.NewDesc("hapax_clock_rollback_seconds", "How far the wall clock is behind what it was.", poolLabels, nil)
-	descWorkers   = prometheus.NewDesc("hapax_workers", "Worker IDs of the pool by state, as counted in the store once in a while.", []string{"pool", "state"}, nil)
-	descStarts    = prometheus.NewDesc("hapax_worker_starts_left", "How many more starts the pool's worker IDs last, where each start uses one up.", poolLabels, nil)
-	descHeld      = prometheus.NewDesc("hapax_worker_held", "1 for each worker ID that this node granted to others, with what the holder says of itself. The first 100 have labels of their own.", []string{"pool", "worker", "holder"}, nil)
-	descTags      = prometheus.NewDesc("hapax_tags", "Tags in use on this node.", nil, nil)
-	descWarnings  = prometheus.NewDesc("hapax_store_warnings_total", "Warnings about the store, at the start and when another primary was found, by code.", []string{"code"}, nil)
-	descDegraded  = prometheus.NewDesc("hapax_degraded", "Tags or pools, configured or in use, that cannot issue now; /readyz names them.", []string{"kind"}, nil)
-	descFenced    = prometheus.NewDesc("hapax_fenced", "1 if nothing is granted, because the store went back or is not the right one, else 0; /readyz and hapax status tell what to do.", nil, nil)
-	descStore     = prometheus.NewDesc("hapax_store_ok", "1 if the store can grant numbers, else 0.", nil, nil)
-	descState     = prometheus.NewDesc("hapax_state", "1 for the state in which this node stands with its store, 0 for the others.", []string{"state"}, nil)
-	descRecords   = prometheus.NewDesc("hapax_ledger_records_total", "Records written, of grants and of the history.", ofLabels, nil)
-	descWaiting   = prometheus.NewDesc("hapax_ledger_waiting", "Records kept in memory because they cannot be written.", ofLabels, nil)
-	descLost      = prometheus.NewDesc("hapax_ledger_lost_total", "Records lost because there were too many to keep in memory.", ofLabels, nil)
-	descStrategy  = prometheus.NewDesc("hapax_strategy", "What a tag's strategy tells of itself, by its name for it.", []string{"tag", "name"}, nil)
-	descVetoes    = prometheus.NewDesc("hapax_plugin_vetoes_total", "Calls that a plugin has refused.", []string{"plugin"}, nil)
-	descFailures  = prometheus.NewDesc("hapax_plugin_failures_total", "Hooks of a plugin that have failed.", []string{"plugin"}, nil)
-	descUsage     = prometheus.NewDesc("hapax_plugin_numbers", "Numbers that a plugin has counted in the current window: the 200 largest counts, if there are more.", usageLabels, nil)
-	descPrevious  = prometheus.NewDesc("hapax_plugin_numbers_previous", "The same in the window before, where that is counted.", usageLabels, nil)
-	descQuota     = prometheus.NewDesc("hapax_plugin_limit", "What a window of a quota may hold.", []string{"plugin", "window"}, nil)
-	descBuild     = prometheus.NewDesc("hapax_build_info", "1, with what the server was built from as labels.", []string{"version", "revision", "goversion"}, nil)
-	descReady     = prometheus.NewDesc("hapax_ready", "1 if the service can issue, else 0.", nil, nil)
+	descIssued     = describe(Counter, "hapax_issued_total", "Numbers issued, by segment tag or worker pool. The first 100 tags have labels of their own.", lineLabels...)
+	descRefills    = describe(Counter, "hapax_refills_total", "Grants taken from the store, by segment tag or worker pool.", lineLabels...)
+	descBurnt      = describe(Counter, "hapax_burnt_total", "Numbers granted that will never be issued, by segment tag.", "tag")
+	descRemaining  = describe(Gauge, "hapax_remaining", "Numbers granted and not issued yet, by segment tag.", "tag")
+	descWorker     = describe(Gauge, "hapax_worker_id", "The worker ID in use, by pool.", poolLabels...)
+	descGrant      = describe(Gauge, "hapax_grant_remaining_seconds", "How far the pool's grant reaches beyond now.", poolLabels...)
+	descTime       = describe(Gauge, "hapax_time_remaining_seconds", "How long the time bits of the pool's layout last.", poolLabels...)
+	descOffset     = describe(Gauge, "hapax_clock_offset_seconds", "Local clock less the store's, where the store has one.", poolLabels...)
+	descRollback   = describe(Gauge, "hapax_clock_rollback_seconds", "How far the wall clock is behind what it was.", poolLabels...)
+	descWorkers    = describe(Gauge, "hapax_workers", "Worker IDs of the pool by state, as counted in the store once in a while.", "pool", "state")
+	descStarts     = describe(Gauge, "hapax_worker_starts_left", "How many more starts the pool's worker IDs last, where each start uses one up.", poolLabels...)
+	descHeld       = describe(Gauge, "hapax_worker_held", "1 for each worker ID that this node granted to others, with what the holder says of itself. The first 100 have labels of their own.", "pool", "worker", "holder")
+	descTags       = describe(Gauge, "hapax_tags", "Tags in use on this node.")
+	descWarnings   = describe(Counter, "hapax_store_warnings_total", "Warnings about the store, at the start and when another primary was found, by code.", "code")
+	descDegraded   = describe(Gauge, "hapax_degraded", "Tags or pools, configured or in use, that cannot issue now; /readyz names them.", "kind")
+	descFenced     = describe(Gauge, "hapax_fenced", "1 if nothing is granted, because the store went back or is not the right one, else 0; /readyz and hapax status tell what to do.")
+	descStore      = describe(Gauge, "hapax_store_ok", "1 if the store can grant numbers, else 0.")
+	descState      = describe(Gauge, "hapax_state", "1 for the state in which this node stands with its store, 0 for the others.", "state")
+	descRecords    = describe(Counter, "hapax_ledger_records_total", "Records written, of grants and of the history.", ofLabels...)
+	descWaiting    = describe(Gauge, "hapax_ledger_waiting", "Records kept in memory because they cannot be written.", ofLabels...)
+	descLost       = describe(Counter, "hapax_ledger_lost_total", "Records lost because there were too many to keep in memory.", ofLabels...)
+	descStrategy   = describe(Gauge, "hapax_strategy", "What a tag's strategy tells of itself, by its name for it.", "tag", "name")
+	descVetoes     = describe(Counter, "hapax_plugin_vetoes_total", "Calls that a plugin has refused.", "plugin")
+	descFailures   = describe(Counter, "hapax_plugin_failures_total", "Hooks of a plugin that have failed.", "plugin")
+	descUsage      = describe(Gauge, "hapax_plugin_numbers", "Numbers that a plugin has counted in the current window: the 200 largest counts, if there are more.", usageLabels...)
+	descPrevious   = describe(Gauge, "hapax_plugin_numbers_previous", "The same in the window before, where that is counted.", usageLabels...)
+	descQuota      = describe(Gauge, "hapax_plugin_limit", "What a window of a quota may hold.", "plugin", "window")
+	descBuild      = describe(Gauge, "hapax_build_info", "1, with what the server was built from as labels.", "version", "revision", "goversion")
+	descStep       = describe(Gauge, "hapax_step", "How many numbers the next grant is asked for, by segment tag; 0 is the tag's own step.", "tag")
+	descBurntShare = describe(Gauge, "hapax_burnt_ratio", "Share of the numbers granted so far that will never be issued, 0 to 1, by segment tag.", "tag")
+	descBudget     = describe(Gauge, "hapax_outage_budget_seconds", "How long a tag or pool could be issued from at the present rate if the store answered nothing any more; +Inf where nothing is taken.", lineLabels...)
+	descNodeBudget = describe(Gauge, "hapax_node_outage_budget_seconds", "The least of hapax_outage_budget_seconds, over all tags and pools in use; +Inf where nothing is taken.")
+	descForecast   = describe(Gauge, "hapax_forecast_seconds", "When something that cannot be refilled ends at the present rate: the numbers of a tag (line) or those that its narrowest reader keeps (reader), the time of a pool's layout (layout), its worker IDs (workers), or those where each start uses one up (starts); +Inf for never.", "what", "tag", "pool")
+	descAlarm      = describe(Gauge, "hapax_alarm", "How many alarms of a kind are up; /readyz tells them.", "alarm")
+	descAlarms     = describe(Counter, "hapax_alarms_total", "Alarms that were raised.", "alarm")
+
+	descReady = describe(Gauge, "hapax_ready", "1 if the service can issue, else 0.")
 )
 
 // Collector returns the service's metrics, which are read from the issuers when
@@ -154,13 +168,13 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descIssued, descRefills, descBurnt, descRemaining, descWorker, descGrant,
 		descTime, descOffset, descRollback, descWorkers, descStarts, descHeld, descTags, descWarnings, descReady, descBuild, descDegraded, descFenced, descStore, descState,
-		descRecords, descWaiting, descLost,
+		descRecords, descWaiting, descLost, descStep, descBurntShare, descBudget, descNodeBudget, descForecast, descAlarm, descAlarms,
 		descStrategy, descVetoes, descFailures, descUsage, descPrevious, descQuota,
 	} {
 		ch <- d
 	}
 	m := c.s.metrics
-	for _, own := range []prometheus.Collector{m.refills, m.events, m.rollbacks, m.errors, m.waits} {
+	for _, own := range m.own() {
 		own.Describe(ch)
 	}
 }
@@ -170,6 +184,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.pools(ch)
 	c.holders(ch)
 	c.plugins(ch)
+	c.ends(ch)
 	ctx, cancel := context.WithTimeout(c.s.life, time.Second)
 	defer cancel()
 	state := c.s.Readiness(ctx)
@@ -209,7 +224,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		emitRecords(ch, "history", st.Written, st.Waiting, st.Lost)
 	}
 	m := c.s.metrics
-	for _, own := range []prometheus.Collector{m.refills, m.events, m.rollbacks, m.errors, m.waits} {
+	for _, own := range m.own() {
 		own.Collect(ch)
 	}
 }
@@ -256,6 +271,12 @@ func emitSegment(ch chan<- prometheus.Metric, tag string, st hapax.SegmentStats)
 	ch <- prometheus.MustNewConstMetric(descRefills, prometheus.CounterValue, float64(st.Refills), tag, "")
 	ch <- prometheus.MustNewConstMetric(descBurnt, prometheus.CounterValue, float64(st.Burnt), tag)
 	ch <- prometheus.MustNewConstMetric(descRemaining, prometheus.GaugeValue, float64(st.Remaining), tag)
+	ch <- prometheus.MustNewConstMetric(descStep, prometheus.GaugeValue, float64(st.Step), tag)
+	share := 0.0
+	if gone := st.Issued + st.Burnt; gone > 0 {
+		share = float64(st.Burnt) / float64(gone)
+	}
+	ch <- prometheus.MustNewConstMetric(descBurntShare, prometheus.GaugeValue, share, tag)
 }
 
 // maxMeasures bounds what a strategy may tell of a tag.

@@ -57,6 +57,10 @@ type pool struct {
 	trouble  trouble
 	choice   atomic.Pointer[identity.Choice]       // which worker IDs may be used, once it is known
 	census   atomic.Pointer[map[WorkerState]int64] // how many worker IDs are in each state; set by refresh
+	use      atomic.Pointer[workerUse]             // how these change; likewise
+
+	since    time.Time // of the first census; this and the next are refresh's alone
+	freeThen int64     // worker IDs that nobody used then
 }
 
 // line returns the tag's line, opening it if need be. It waits until the
@@ -200,7 +204,7 @@ func (s *Service) openSegment(ctx context.Context, a *attempt, t hapax.Tag) (*li
 	if err != nil {
 		return nil, err
 	}
-	return &line{issuer: seg, segment: seg}, nil
+	return &line{issuer: seg, segment: seg, delta: t.Delta, rate: rate{looked: s.now()}}, nil
 }
 
 // tag returns the tag as the store has it, and creates it if that is allowed. The

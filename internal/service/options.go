@@ -26,6 +26,9 @@ const (
 	DefaultTagIdle  = time.Hour
 
 	DefaultRetireLines = 7 * 24 * time.Hour
+
+	DefaultAlarmBudget   = 10 * time.Second
+	DefaultAlarmForecast = 30 * 24 * time.Hour
 )
 
 // Limits that have no setting.
@@ -65,8 +68,9 @@ type Options struct {
 	// in Tags fail with ErrTagNotFound, instead of creating a segment tag.
 	NoAutoCreate bool
 
-	// OneShot is for a command: nothing is created in the store but what is asked
-	// for, not even SnowflakeTag.
+	// OneShot is for a command, and for a service that another has Beside it: nothing is
+	// created in the store but what is asked for, not even SnowflakeTag, and no alarm is
+	// raised.
 	OneShot bool
 
 	// MaxTags is how many live tags the store may hold before first use stops
@@ -114,6 +118,20 @@ type Options struct {
 	// tells of them, too.
 	Beside map[string]*Service
 
+	// AlarmBudget is below which outage budget there is an alarm: at once while the store
+	// is away, and otherwise when it lasts for a minute. Default 10 s.
+	AlarmBudget time.Duration
+
+	// AlarmForecast is how near the end of a line, a layout or a pool is that there is an
+	// alarm; default 30 days.
+	AlarmForecast time.Duration
+
+	// Conditions, if set, returns what the server knows that is to raise alarms.
+	Conditions func(now time.Time) []Condition
+
+	// Notify, if set, hears of each alarm that is raised or cleared. It must return soon.
+	Notify func(a Alarm, raised bool)
+
 	// Adopt is the command by which an operator decides about a tag that the store
 	// refuses, where it is a foreign table, with AdoptKey in the place of the tag.
 	Adopt string
@@ -145,6 +163,10 @@ type TagConfig struct {
 	// Delta, so that stores of two regions never issue the same one.
 	Delta     int64 `yaml:"delta" json:"delta,omitempty"`
 	Remainder int64 `yaml:"remainder" json:"remainder,omitempty"`
+
+	// ReaderBits is how many bits the narrowest reader of the tag's numbers keeps, 8 to 62,
+	// such as 53 for JavaScript: forecasts tell when numbers outgrow it. Default 0, for none.
+	ReaderBits int `yaml:"reader_bits" json:"reader_bits,omitempty"`
 
 	// Strategy is the name of the tag's strategy; default its kind.
 	Strategy string `yaml:"strategy" json:"strategy,omitempty"`
@@ -215,6 +237,8 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.TagIdle, DefaultTagIdle)
 	setDefault(&o.StoreTimeout, hapax.DefaultStoreTimeout)
 	setDefault(&o.RetireLines, DefaultRetireLines)
+	setDefault(&o.AlarmBudget, DefaultAlarmBudget)
+	setDefault(&o.AlarmForecast, DefaultAlarmForecast)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -258,6 +282,9 @@ func (o Options) withDefaults() (Options, error) {
 			return o, named(err, "name under tags")
 		}
 		def, err := o.define(o.Tags[name], name)
+		if bits := o.Tags[name].ReaderBits; err == nil && bits != 0 && (bits < 8 || bits > 62) {
+			err = outOfRange("reader_bits", bits, "0, for none, or 8 to 62, such as 53 for JavaScript")
+		}
 		if err == nil && def.Kind == hapax.KindSnowflake && !o.hasPool(def.Pool) {
 			err = outOfRange("pool", def.Pool, o.poolNamesInWords())
 		}

@@ -293,11 +293,13 @@ func (t *tap) Next(ctx context.Context) (id hapax.ID, err error) {
 	if id, ok := t.line.issuer.TryNext(); ok {
 		return id, nil
 	}
+	ctx, cancel := t.svc.capped(ctx)
+	defer cancel()
 	err = t.svc.on(ctx, t.line, func(ctx context.Context, l *line) error { id, err = t.svc.nextOn(ctx, l); return err })
 	return id, err
 }
 
-// NextN implements hapax.Issuer.
+// NextN implements hapax.Issuer. It is called below issue, with its context.
 func (t *tap) NextN(ctx context.Context, dst []hapax.ID) (n int, err error) {
 	err = t.svc.on(ctx, t.line, func(ctx context.Context, l *line) error {
 		m, err := t.svc.fill(ctx, l, dst[n:])

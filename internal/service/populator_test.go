@@ -32,7 +32,7 @@ func TestRegisteredPopulator(t *testing.T) {
 			t.Fatalf("%d, %v; want an even one", id, err)
 		}
 	}
-	opts.Pools["p"] = PoolConfig{Populator: "odd"}
+	opts.Pools = map[string]PoolConfig{"p": {Populator: "odd"}}
 	if err := opts.Validate(); !errors.Is(err, hapax.ErrInvalidArgument) {
 		t.Errorf("one that is not registered: %v", err)
 	}

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/internal/service/watch"
+	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/witness"
 	"github.com/hapax-id/hapax/strategy"
 )
@@ -52,6 +54,15 @@ type Readiness struct {
 	// Beside tells of the foreign systems that the server stands in for, whose
 	// tables and trees are their own. One that cannot issue makes this Degraded.
 	Beside map[string]Readiness `json:"beside,omitempty"`
+	// See is where the runbook tells of what keeps something from being issued.
+	See string `json:"see,omitempty"`
+	// Budget is the tag or pool in use that could be issued from for the shortest time if
+	// the store answered nothing any more; nil where no time is the limit.
+	Budget *Budget `json:"outage_budget,omitempty"`
+	// Forecasts are what ends within a year at the present rate, the nearest end first.
+	Forecasts []Forecast `json:"forecasts,omitempty"`
+	// Alarms are those that are up.
+	Alarms []Alarm `json:"alarms,omitempty"`
 
 	err   error  // why nothing can be issued
 	adopt string // Command without the names of rows
@@ -134,11 +145,21 @@ const aboutToStop = "the server is about to stop"
 
 // standing is Standing, with the tags that are refused alone.
 func (s *Service) standing(ctx context.Context) (st witness.Status, refused map[string]error) {
-	g := s.Guard()
+	return s.stand(s.asked(ctx))
+}
+
+// asked returns what keeps the store from granting, beside what the guard tells.
+func (s *Service) asked(ctx context.Context) error {
 	err := s.opts.Ledger.Ready()
-	if err == nil && (g == nil || g.Status().State == witness.Serving) {
+	if g := s.Guard(); err == nil && (g == nil || g.Status().State == witness.Serving) {
 		err = s.state(ctx) // which also mends the witness
 	}
+	return err
+}
+
+// stand is standing where it is known what keeps the store from granting.
+func (s *Service) stand(err error) (st witness.Status, refused map[string]error) {
+	g := s.Guard()
 	if st.State = witness.Serving; g != nil {
 		st = g.Status()
 	} else if r, ok := s.store.Store.(refuser); ok {
@@ -157,6 +178,41 @@ func (s *Service) standing(ctx context.Context) (st witness.Status, refused map[
 // without it.
 func (s *Service) Readiness(ctx context.Context) Readiness {
 	st, refused := s.standing(ctx)
+	r, budget := s.issuing(st, refused), least(s.budgets())
+	for name, other := range s.opts.Beside {
+		if r.Beside == nil {
+			r.Beside = map[string]Readiness{}
+		}
+		state := other.Readiness(ctx)
+		r.Beside[name] = state
+		r.Degraded = r.Degraded || state.Degraded || !state.Ready
+		if r.Command == "" {
+			r.Command = state.Command
+		}
+		if state.Ready {
+			r.Ready, r.err = true, nil
+		}
+		if b := state.Budget; b != nil && (budget == nil || b.lasts < budget.lasts) {
+			budget = b
+		}
+	}
+	if s.leaving.Load() {
+		r.Leaving, r.Ready, r.err = true, false, fmt.Errorf("%w: %s", hapax.ErrClosed, aboutToStop)
+		r.State = string(witness.Leaving)
+	}
+	r.See = signals.SeeCode(string(hapax.CodeOf(r.err)))
+	if r.See == "" && r.Store != "ok" {
+		r.See = signals.SeeCode(r.Store)
+	}
+	r.Budget = budget
+	r.Forecasts = near(s.forecasts(), shownAhead)
+	r.Forecasts = r.Forecasts[:min(len(r.Forecasts), maxShown)]
+	r.Alarms = s.alarms.list()
+	return r
+}
+
+// issuing tells what can be issued, from how the node stands with its store.
+func (s *Service) issuing(st witness.Status, refused map[string]error) Readiness {
 	r := Readiness{State: string(st.State), Store: "ok", Command: st.Command}
 	r.Fenced = st.State == witness.Fenced || st.State == witness.Refusing
 	r.Degraded = r.Fenced
@@ -185,27 +241,9 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 	case store != nil:
 		r.err = store
 	}
-	for name, other := range s.opts.Beside {
-		if r.Beside == nil {
-			r.Beside = map[string]Readiness{}
-		}
-		state := other.Readiness(ctx)
-		r.Beside[name] = state
-		r.Degraded = r.Degraded || state.Degraded || !state.Ready
-		if r.Command == "" {
-			r.Command = state.Command
-		}
-		if state.Ready {
-			r.Ready, r.err = true, nil
-		}
-	}
 	slices.SortFunc(r.Cannot, func(a, b Lack) int {
 		return strings.Compare(a.Kind+"\x00"+a.Name, b.Kind+"\x00"+b.Name)
 	})
-	if s.leaving.Load() {
-		r.Leaving, r.Ready, r.err = true, false, fmt.Errorf("%w: %s", hapax.ErrClosed, aboutToStop)
-		r.State = string(witness.Leaving)
-	}
 	return r
 }
 
@@ -221,6 +259,7 @@ func (s *Service) Leave() {
 // Bare returns what anybody may know, without names and details.
 func (r Readiness) Bare() Readiness {
 	r.StoreDetail, r.Command, r.Cannot, r.Beside = "", "", nil, nil
+	r.Budget, r.Forecasts, r.Alarms = nil, nil, nil
 	return r
 }
 
@@ -243,6 +282,9 @@ func (r Readiness) And(other Readiness) Readiness {
 // plain returns what a client may know of an error: the store's own words may tell
 // of hosts inside.
 func plain(err error) string {
+	if durable.IsFull(err) {
+		return durable.FullText
+	}
 	if watch.IsAway(err) {
 		err = hapax.ErrorOf(hapax.CodeOf(err))
 	}

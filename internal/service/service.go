@@ -68,6 +68,8 @@ type Service struct {
 	throttle throttle
 	bounds   bounds
 	holders  holders
+	alarms   alarms
+	failures map[string]failing // of plugins; lookOut's alone
 	tags     tagTable
 	parting  parting
 
@@ -112,6 +114,7 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 		opened:   make(chan struct{}, 1),
 		recoding: make(chan struct{}, 1),
 		tracing:  make(chan struct{}, 1),
+		failures: map[string]failing{},
 		opening:  map[string]*attempt{},
 		pools:    map[string]*pool{},
 		refused:  refusals{},
@@ -129,6 +132,9 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 	s.tags.init()
 	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.children.Go(s.refresh)
+	if !opts.OneShot {
+		s.children.Go(s.lookOut)
+	}
 	return s, nil
 }
 
@@ -346,10 +352,8 @@ func (s *Service) issue(ctx context.Context, tag string, f func(context.Context,
 }
 
 // on calls f with a line, and again with the one that is open by then if it was closed
-// meanwhile.
+// meanwhile. The context is capped.
 func (s *Service) on(ctx context.Context, l *line, f func(context.Context, *line) error) error {
-	ctx, cancel := s.capped(ctx)
-	defer cancel()
 	for try := 1; ; try++ {
 		err := f(ctx, l)
 		switch {

@@ -31,6 +31,8 @@ type line struct {
 	plugged  *strategy.Line // the same with the plugins around it, which is what callers take from
 	extra    string         // of the tag, as it was when the line was opened
 	labelled bool           // has metrics under its own name
+	delta    int64          // of a segment tag
+	rate     rate           // how fast its numbers are taken
 
 	issued int64     // numbers when they were last seen to grow; this and the next only for evict
 	busy   time.Time // when that was; zero: not seen yet

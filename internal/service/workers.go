@@ -156,6 +156,7 @@ func (s *Service) census(ctx context.Context) error {
 			count[st.State]++
 		}
 		p.census.Store(&count)
+		p.used(statuses, count[WorkerFree], s.now())
 	}
 	return nil
 }

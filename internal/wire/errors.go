@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/api/hapaxv1"
+	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -101,8 +102,11 @@ func newError(err error, whole bool) *connect.Error {
 	default:
 		whole = true
 	}
-	if whole {
+	switch {
+	case whole:
 		message = err.Error()
+	case durable.IsFull(err):
+		message = "hapax: " + durable.FullText
 	}
 	if e, ok := errors.AsType[*hapax.ValueError](err); ok {
 		detail.Field, detail.Allowed = e.Field, e.Allowed

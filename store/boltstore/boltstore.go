@@ -101,6 +101,7 @@ type Store struct {
 	closeErr error
 
 	failed atomic.Pointer[error] // why nothing more is granted; set by the committer
+	full   atomic.Pointer[error] // a change found no room on the disk; set by the committer, cleared by Ping
 }
 
 // Open opens the store in the file at path, and creates it if there is none;
@@ -287,15 +288,39 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
-// Ping implements driver.Store. It does not write.
+// Ping implements driver.Store. It writes nothing, unless a change found no room: then it
+// tries whether there is some beside the file.
 func (s *Store) Ping(ctx context.Context) error {
 	if failed := s.failed.Load(); failed != nil {
 		return *failed
+	}
+	if full := s.full.Load(); full != nil {
+		if err := tryRoom(filepath.Dir(s.path)); err != nil {
+			return explain(s.path, err)
+		}
+		s.full.CompareAndSwap(full, nil)
 	}
 	if _, err := s.StoreID(ctx); err != nil {
 		return err
 	}
 	return s.checkPath()
+}
+
+// room is what must fit on the disk for a store that was full not to be: more than the
+// pages of one change.
+const room = 64 << 10
+
+// tryRoom returns why a small file cannot be written in a directory.
+func tryRoom(dir string) error {
+	f, err := os.CreateTemp(dir, ".room-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, room))
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
 // checkPath fails if the store's path does not lead to the open file any more:

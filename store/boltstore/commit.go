@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
+
+	"github.com/hapax-id/hapax"
 )
 
 // maxBatch bounds how many requests share a transaction.
@@ -87,7 +89,12 @@ func (s *Store) commit(batch []request) {
 	if failed := s.failed.Load(); failed != nil {
 		err = *failed
 	} else if err == nil {
-		if err = s.runAll(batch, errs); err != nil && !recoverable(err) {
+		switch err = s.runAll(batch, errs); {
+		case err == nil:
+		case recoverable(err):
+			err = fmt.Errorf("%w: %s: %w: %w", hapax.ErrStoreUnavailable, s.path, syscall.ENOSPC, err)
+			s.full.Store(&err)
+		default:
 			err = fmt.Errorf("%w; what is on disk is unknown, and nothing is granted until a restart", explain(s.path, err))
 			s.failed.Store(&err)
 		}

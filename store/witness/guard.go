@@ -152,6 +152,7 @@ func (g *Guarded) statusLocked(disk error) Status {
 		st.Code, st.Why = hapax.ErrStoreUnavailable.Code(), "this node joins, and the store has not answered yet"
 	case g.state == Joining && st.Why == "":
 		st.Code, st.Why = hapax.ErrStoreUnavailable.Code(), "this node joins, and waits until every living node has met the store"
+		st.Waits = true
 	case g.state == Refusing && errors.Is(g.cause, errOther):
 		st.Command = "check the store's URL; hapax adopt if the store was replaced on purpose"
 	case len(st.Missing) > 0:

@@ -65,16 +65,17 @@ func newNodeJSON(n leaf.Node, action string) nodeJSON {
 	return nodeJSON{n.Name, n.Address, n.Worker, n.Reported.UTC(), action}
 }
 
-// silentFor returns how long ago a node reported.
-func silentFor(n leaf.Node) time.Duration { return time.Since(n.Reported).Round(time.Second) }
+// silentFor returns how long ago a node reported. One of hapax has the end of what it was
+// granted, which is ahead of the clock.
+func silentFor(n leaf.Node) time.Duration { return max(0, time.Since(n.Reported).Round(time.Second)) }
 
 func nodesCommand() *mount.Command {
 	var where treeFlags
 	return &mount.Command{
 		Use:   "nodes",
 		Short: "List the nodes of the tree, by worker ID",
-		Long: `Nodes lists the processes that have a worker ID, Leaf's and hapax's: a Leaf reports
-every 3 s while it runs.
+		Long: `Nodes lists the processes that have a worker ID, Leaf's and hapax's. A Leaf reports
+every 3 s while it runs; of one of hapax the end of what it was granted is shown.
 ` + treeHelp,
 		Example: "  hapax leaf nodes --tree zk://zk1:2181,zk2:2181 --name demo",
 		Header:  []string{"WORKER", "ADDRESS", "REPORTED", "SILENT FOR", "NODE"},

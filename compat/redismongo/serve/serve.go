@@ -6,14 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/redismongo"
+	"github.com/hapax-id/hapax/compat/redismongo/collection"
 	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/mongostore"
 	"github.com/hapax-id/hapax/store/redisstore"
 )
 
@@ -31,7 +34,11 @@ func (p *part) Open(ctx context.Context, h *mount.Host) error {
 			return fmt.Errorf("compat.redismongo.worker_pool: %w", err)
 		}
 	}
-	rdb, err := redisstore.NewClient(r.Redis, cmp.Or(r.Timeout, redismongo.DefaultTimeout))
+	counting, err := r.redisURL()
+	if err != nil {
+		return err
+	}
+	rdb, err := redisstore.NewClient(counting, cmp.Or(r.Timeout, redismongo.DefaultTimeout))
 	if err != nil {
 		return mount.Errorf(err, "compat.redismongo.redis")
 	}
@@ -50,9 +57,60 @@ func (p *part) Open(ctx context.Context, h *mount.Host) error {
 		h.Defer(guarded.Close)
 		store.Store = guarded
 	}
-	p.issuers.rdb, p.issuers.store = rdb, store
+	noted, err := r.note(store, h)
+	if err != nil {
+		return err
+	}
+	p.issuers.rdb, p.issuers.store = rdb, noted
 	h.Marks[strategyName] = p.issuers.mark
 	return nil
+}
+
+// noting notes each segment in a collection.
+type noting struct {
+	ledger.Store
+
+	writer *collection.Writer // nil: it does not
+}
+
+// Allocate implements hapax.SegmentStore.
+func (n noting) Allocate(ctx context.Context, tag string, count int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	a, err := n.Store.Allocate(ctx, tag, count, last)
+	if err == nil && n.writer != nil {
+		n.writer.Granted(tag, a.Grant.Hi-1, a.Grant.Len())
+	}
+	return a, err
+}
+
+// closeWithin bounds how long a stop waits for what is not noted yet.
+const closeWithin = 2 * time.Second
+
+// note has the segments of a store noted where the settings say so.
+func (r *Settings) note(store ledger.Store, h *mount.Host) (noting, error) {
+	if r.Collection == "" {
+		return noting{store, nil}, nil
+	}
+	db, err := mongostore.NewDatabase(r.collectionURL(h.StoreURL), h.StoreTimeout)
+	if err != nil {
+		return noting{}, mount.Errorf(err, "compat.redismongo.collection_url")
+	}
+	h.Defer(func() error { return db.Client().Disconnect(context.Background()) })
+	writer := collection.NewWriter(db.Collection(r.Collection), func(err error) {
+		if err != nil {
+			h.Log.Warn("segments cannot be noted in the collection now, and will be later; numbers are issued as before", "collection", r.Collection, "err", err)
+			return
+		}
+		h.Log.Info("segments are noted again", "collection", r.Collection)
+	})
+	h.Defer(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+		defer cancel()
+		if err := writer.Close(ctx); err != nil {
+			h.Log.Warn("the last segments are not noted in the collection", "collection", r.Collection, "err", err)
+		}
+		return nil
+	})
+	return noting{store, writer}, nil
 }
 
 // Answer implements mount.Mount.
@@ -66,7 +124,7 @@ func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
 type issuers struct {
 	settings *Settings
 	rdb      redis.UniversalClient // nil: nothing is issued
-	store    ledger.Store
+	store    noting
 	observe  atomic.Pointer[func(hapax.Event)]
 }
 

@@ -139,12 +139,18 @@ func (r *Settings) register(ctx context.Context, h *mount.Host) error {
 	if strings.HasPrefix(r.WorkerRegistry, "zk://") {
 		sticky.Registry = redismongo.ZooKeeperRegistry{URL: r.WorkerRegistry}
 	} else {
-		client, err := redisstore.NewClient(cmp.Or(r.WorkerRegistry, r.Redis), h.StoreTimeout)
+		at := r.WorkerRegistry
+		if at == "" {
+			if at, err = r.redisURL(); err != nil {
+				return err
+			}
+		}
+		client, err := redisstore.NewClient(at, h.StoreTimeout)
 		if err != nil {
 			return err
 		}
 		defer client.Close()
-		sticky.Registry = redismongo.RedisRegistry{Client: client, Key: r.WorkerKey}
+		sticky.Registry = redismongo.RedisRegistry{Client: client, Key: r.WorkerKey, WithoutEval: r.WithoutEval}
 	}
 	id, err := sticky.Worker(ctx, ids)
 	if err != nil {

@@ -100,35 +100,57 @@ func TestServices(t *testing.T) {
 		legacy bool
 		want   []string
 	}{
-		"a type by its name": {service(provider7+`<constructor-arg value="milliseconds"/>`, ""), false,
-			[]string{"layout: vesta-min-granularity\n", `machine: "fixed:7"`, "populator: mutex"}},
-		"an IdType, for the older generation": {service(provider7+`<constructor-arg index="0"><ref bean="type"/></constructor-arg>`,
-			`<bean id="type" class="org.springframework.beans.factory.config.FieldRetrievingFactoryBean"><property name="staticField" value="com.robert.vesta.service.impl.bean.IdType.MIN_GRANULARITY"/></bean>`), true,
-			[]string{"layout: vesta-legacy-min-granularity\n"}},
-		"other bits": {service(provider7+`<property name="idMeta" ref="meta"/>`,
-			meta+`<constructor-arg value="16"/><constructor-arg value="14"/><constructor-arg value="30"/><constructor-arg value="2"/><constructor-arg value="1"/><constructor-arg value="1"/></bean>`), false,
-			[]string{`layout: "version:1,type:1,genMethod:2,time:30,sequence:14,machine:16,unit=1s,epoch=2014-12-31T16:00:00Z"`}},
-		"other bits, by properties": {service(provider7+`<property name="idMeta" ref="meta"/><property name="type" value="1"/>`,
-			meta+`<property name="machineBits" value="9"/><property name="seqBits" value="11"/><property name="timeBits" value="40"/><property name="genMethodBits" value="2"/><property name="typeBits" value="1"/><property name="versionBits" value="1"/></bean>`), false,
-			[]string{`layout: "version:1,type:1,genMethod:2,time:40,sequence:11,machine:9,unit=1ms,epoch=2014-12-31T16:00:00Z"`}},
-		"the usual bits": {service(provider7+`<property name="idMeta" ref="meta"/>`,
-			meta+`<constructor-arg value="10"/><constructor-arg value="20"/><constructor-arg value="30"/><constructor-arg value="2"/><constructor-arg value="1"/><constructor-arg value="1"/></bean>`), false,
-			[]string{"layout: vesta-max-peak\n"}},
-		"another epoch": {service(provider7+`<property name="timer"><bean class="com.robert.vesta.service.impl.timer.SimpleTimer"><property name="epoch" value="1514736000000"/></bean></property>`, ""), false,
-			[]string{`layout: "version:1,type:1,genMethod:2,time:30,sequence:20,machine:10,unit=1s,epoch=2017-12-31T16:00:00Z"`}},
-		"a populator": {service(provider7+`<property name="idPopulator" ref="p"/>`, `<bean id="p" class="com.robert.vesta.service.impl.populater.AtomicIdPopulator"/>`), false,
-			[]string{"populator: atomic"}},
-		"a list of machine IDs": {service(`<property name="machineIdProvider" ref="m"/>`,
-			`<bean id="m" class="x.PropertyMachineIdsProvider"><property name="machineIds"><array><value>1</value><value>2</value><value>3</value><value>4</value><value>5</value></array></property></bean>`), false,
-			[]string{`machine: "list:1,2,3,4,5"`}},
-		"a list with commas": {service(`<property name="machineIdProvider" ref="m"/>`, `<bean id="m" class="x.PropertyMachineIdsProvider"><property name="machineIds" value="1, 2,3"/></bean>`), false,
-			[]string{`machine: "list:1,2,3"`}},
-		"addresses": {service(`<property name="machineIdProvider" ref="m"/>`, `<bean id="m" class="x.IpConfigurableMachineIdProvider"><property name="ips" value="10.0.0.1,10.0.0.2"/></bean>`), false,
-			[]string{`machine: "address:10.0.0.1,10.0.0.2"`}},
-		"a table": {service(`<property name="machineIdProvider" ref="m"/>`, `<bean id="m" class="x.DbMachineIdProvider"><property name="jdbcTemplate" ref="t"/></bean>
+		"a type by its name": {
+			service(provider7+`<constructor-arg value="milliseconds"/>`, ""), false,
+			[]string{"layout: vesta-min-granularity\n", `machine: "fixed:7"`, "populator: mutex"},
+		},
+		"an IdType, for the older generation": {
+			service(provider7+`<constructor-arg index="0"><ref bean="type"/></constructor-arg>`,
+				`<bean id="type" class="org.springframework.beans.factory.config.FieldRetrievingFactoryBean"><property name="staticField" value="com.robert.vesta.service.impl.bean.IdType.MIN_GRANULARITY"/></bean>`), true,
+			[]string{"layout: vesta-legacy-min-granularity\n"},
+		},
+		"other bits": {
+			service(provider7+`<property name="idMeta" ref="meta"/>`,
+				meta+`<constructor-arg value="16"/><constructor-arg value="14"/><constructor-arg value="30"/><constructor-arg value="2"/><constructor-arg value="1"/><constructor-arg value="1"/></bean>`), false,
+			[]string{`layout: "version:1,type:1,genMethod:2,time:30,sequence:14,machine:16,unit=1s,epoch=2014-12-31T16:00:00Z"`},
+		},
+		"other bits, by properties": {
+			service(provider7+`<property name="idMeta" ref="meta"/><property name="type" value="1"/>`,
+				meta+`<property name="machineBits" value="9"/><property name="seqBits" value="11"/><property name="timeBits" value="40"/><property name="genMethodBits" value="2"/><property name="typeBits" value="1"/><property name="versionBits" value="1"/></bean>`), false,
+			[]string{`layout: "version:1,type:1,genMethod:2,time:40,sequence:11,machine:9,unit=1ms,epoch=2014-12-31T16:00:00Z"`},
+		},
+		"the usual bits": {
+			service(provider7+`<property name="idMeta" ref="meta"/>`,
+				meta+`<constructor-arg value="10"/><constructor-arg value="20"/><constructor-arg value="30"/><constructor-arg value="2"/><constructor-arg value="1"/><constructor-arg value="1"/></bean>`), false,
+			[]string{"layout: vesta-max-peak\n"},
+		},
+		"another epoch": {
+			service(provider7+`<property name="timer"><bean class="com.robert.vesta.service.impl.timer.SimpleTimer"><property name="epoch" value="1514736000000"/></bean></property>`, ""), false,
+			[]string{`layout: "version:1,type:1,genMethod:2,time:30,sequence:20,machine:10,unit=1s,epoch=2017-12-31T16:00:00Z"`},
+		},
+		"a populator": {
+			service(provider7+`<property name="idPopulator" ref="p"/>`, `<bean id="p" class="com.robert.vesta.service.impl.populater.AtomicIdPopulator"/>`), false,
+			[]string{"populator: atomic"},
+		},
+		"a list of machine IDs": {
+			service(`<property name="machineIdProvider" ref="m"/>`,
+				`<bean id="m" class="x.PropertyMachineIdsProvider"><property name="machineIds"><array><value>1</value><value>2</value><value>3</value><value>4</value><value>5</value></array></property></bean>`), false,
+			[]string{`machine: "list:1,2,3,4,5"`},
+		},
+		"a list with commas": {
+			service(`<property name="machineIdProvider" ref="m"/>`, `<bean id="m" class="x.PropertyMachineIdsProvider"><property name="machineIds" value="1, 2,3"/></bean>`), false,
+			[]string{`machine: "list:1,2,3"`},
+		},
+		"addresses": {
+			service(`<property name="machineIdProvider" ref="m"/>`, `<bean id="m" class="x.IpConfigurableMachineIdProvider"><property name="ips" value="10.0.0.1,10.0.0.2"/></bean>`), false,
+			[]string{`machine: "address:10.0.0.1,10.0.0.2"`},
+		},
+		"a table": {
+			service(`<property name="machineIdProvider" ref="m"/>`, `<bean id="m" class="x.DbMachineIdProvider"><property name="jdbcTemplate" ref="t"/></bean>
 			<bean id="t" class="org.springframework.jdbc.core.JdbcTemplate"><property name="dataSource" ref="ds"/></bean>
 			<bean id="ds" class="com.mchange.v2.c3p0.ComboPooledDataSource" destroy-method="close"><property name="jdbcUrl" value="jdbc:mysql://10.0.0.3/vesta?useSSL=true"/><property name="user" value="root"/><property name="password" value="geheim"/><property name="maxPoolSize" value="5"/></bean>`), false,
-			[]string{`table: "mysql://root@10.0.0.3:3306/vesta?tls=true"`, "maxPoolSize", "The password is not shown"}},
+			[]string{`table: "mysql://root@10.0.0.3:3306/vesta?tls=true"`, "maxPoolSize", "The password is not shown"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := c.files.Check(t, reading("v.xml", "", c.legacy), "vesta.")

@@ -13,6 +13,7 @@ import (
 	"github.com/hapax-id/hapax/internal/build"
 	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/peer"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
@@ -29,6 +30,10 @@ type frontConn struct {
 	shown  []byte       // the Authorization header of that
 	tag    string       // the tag that was asked for last, which the caller may use
 	host   []byte       // the Host that was found to be good
+
+	told   [2]tally // of a round of answers, for one number and for several
+	fails  int      // answers that were errors
+	rounds uint
 
 	out  []byte
 	now  time.Time
@@ -53,6 +58,9 @@ func (c *frontConn) close() {
 	c.conn.Close()
 }
 
+// A tally is how many requests were answered, and how many of them with an error.
+type tally struct{ all, failed int }
+
 // answer puts the answers to requests into out, and returns what comes after them, and
 // whether the next one may be the front's: out is long enough.
 func (c *frontConn) answer(in []byte) (rest []byte, more bool) {
@@ -65,6 +73,27 @@ func (c *frontConn) answer(in []byte) (rest []byte, more bool) {
 		c.date = c.now.UTC().AppendFormat(append(c.date[:0], "Date: "...), http.TimeFormat)
 		c.date = append(c.date, '\r', '\n')
 	}
+	rest, more = c.each(in)
+	c.count()
+	return rest, more
+}
+
+// count adds a round to the metrics: the clock is read for one round in many.
+func (c *frontConn) count() {
+	c.rounds++
+	for i, route := range [...]*service.Route{c.api.next, c.api.ids} {
+		if t := c.told[i]; t.all > 0 {
+			route.Served(t.all, t.failed)
+			if c.rounds%service.Every == 0 {
+				route.Took(time.Since(c.now).Seconds())
+			}
+			c.told[i] = tally{}
+		}
+	}
+}
+
+// each answers one request after the other.
+func (c *frontConn) each(in []byte) (rest []byte, more bool) {
 	for len(in) > 0 {
 		if len(c.out) >= frontAnswers {
 			return in, true
@@ -73,11 +102,15 @@ func (c *frontConn) answer(in []byte) (rest []byte, more bool) {
 		if size == 0 || !c.enter(r) {
 			break
 		}
+		which, fails := 0, c.fails
 		if r.count == 0 {
 			c.next(r.tag)
 		} else {
+			which = 1
 			c.several(r.tag, r.count)
 		}
+		c.told[which].all++
+		c.told[which].failed += c.fails - fails
 		c.caller.End()
 		in = in[size:]
 		if c.client.Rest(); c.client.HasLeft() {
@@ -161,6 +194,7 @@ func (c *frontConn) good(head string, body []byte) {
 
 // fail answers as the route does.
 func (c *frontConn) fail(err error) {
+	c.fails++
 	if c.client.HasLeft() {
 		return // nobody is told
 	}

@@ -46,6 +46,7 @@ import (
 	"net/netip"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -100,6 +101,9 @@ type restAPI struct {
 	hosts  func(string) bool // whether a Host is this server's; nil: each is taken
 	bodies budget            // what requests' bodies take of memory
 	unseen budget            // what those of strangers take
+
+	next, ids *service.Route // the routes that most requests are for
+	plain     atomic.Uint64  // requests for the first of them outside of a front
 }
 
 // routes lists what is served, as patterns of http.ServeMux.
@@ -147,8 +151,9 @@ func New(svc *service.Service, opts Options) http.Handler {
 		a.hosts = isLoopbackHost
 	}
 	for pattern, handler := range a.routes() {
-		a.mux.HandleFunc(pattern, a.guarded(pattern, a.asked(pattern, handler)))
+		a.mux.HandleFunc(pattern, counted(svc.Route(API, routeName(pattern)), a.guarded(pattern, a.asked(pattern, handler))))
 	}
+	a.next, a.ids = svc.Route(API, routeNext), svc.Route(API, routeIDs)
 	for pattern, handler := range opts.Routes {
 		a.mux.Handle(pattern, handler)
 	}
@@ -195,7 +200,7 @@ func (a *restAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			defer caller.End()
 			r = from(r, caller)
 		}
-		a.writeNext(w, r, tag)
+		a.plainly(w, r, tag)
 		return
 	}
 	if r.ContentLength != 0 {
@@ -220,6 +225,53 @@ func (a *restAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.mux.ServeHTTP(w, r)
+}
+
+// The routes that most requests are for, as metrics name them.
+const (
+	routeNext = "GET /v1/tags/{tag}/next"
+	routeIDs  = "POST /v1/tags/{tag}/ids"
+)
+
+// routeName returns what metrics call a pattern.
+func routeName(pattern string) string {
+	if pattern == "/" {
+		return "other"
+	}
+	return pattern
+}
+
+// plainly is writeNext, of which one in many is measured.
+func (a *restAPI) plainly(w http.ResponseWriter, r *http.Request, tag string) {
+	measured := a.plain.Add(1)%service.Every == 0
+	var began time.Time
+	if measured {
+		began = time.Now()
+	}
+	failed := 0
+	if !a.writeNext(w, r, tag) {
+		failed = 1
+	}
+	if a.next.Served(1, failed); measured {
+		a.next.Took(time.Since(began).Seconds())
+	}
+}
+
+// counted counts and measures what a handler answers.
+func counted(route *service.Route, h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		told := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		defer func() {
+			failed := 0
+			if told.status >= http.StatusBadRequest {
+				failed = 1
+			}
+			route.Served(1, failed)
+			route.Took(time.Since(began).Seconds())
+		}()
+		h(told, r)
+	}
 }
 
 // isClean reports whether no part of a path is empty or made of dots.

@@ -451,7 +451,7 @@ func TestReadyz(t *testing.T) {
 			return storetest.Fault{Fail: fmt.Errorf("%w: dial db.internal:3306", hapax.ErrStoreUnavailable)}
 		})
 		const away = `{"ready":false,"degraded":true,"fenced":false,"state":"serving","store":"store_unavailable","store_detail":"the store cannot be reached or did not answer in time",` +
-			`"cannot":[{"kind":"pool","name":"default","code":"store_unavailable","detail":"the store cannot be reached or did not answer in time"}]}` + "\n"
+			`"cannot":[{"kind":"pool","name":"default","code":"store_unavailable","detail":"the store cannot be reached or did not answer in time"}],"see":"docs/runbook.md#store-lost"}` + "\n"
 		if w := call(t, h, "GET", "/readyz", ""); w.Code != 503 || w.Body.String() != away || w.Header().Get("Retry-After") != "1" {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}

@@ -73,17 +73,18 @@ func (a *restAPI) getNext(w http.ResponseWriter, r *http.Request) {
 }
 
 // writeNext answers with one bare number.
-func (a *restAPI) writeNext(w http.ResponseWriter, r *http.Request, tag string) {
+func (a *restAPI) writeNext(w http.ResponseWriter, r *http.Request, tag string) (ok bool) {
 	id, err := a.svc.Next(r.Context(), tag)
 	if err != nil {
 		a.fail(w, r, err)
-		return
+		return false
 	}
 	s := scratches.Get().(*scratch)
 	defer s.release()
 	s.buf = id.Append(s.buf[:0])
 	w.Header()["Content-Type"] = typeText
 	_, _ = w.Write(s.buf) // an error means that the client has disconnected
+	return true
 }
 
 // postIDs answers with JSON, or with one number a line if asked to. The count comes

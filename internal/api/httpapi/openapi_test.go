@@ -151,7 +151,7 @@ func TestDocumentHasTheFields(t *testing.T) {
 	doc, _ := readDocument(t)
 	for name, v := range map[string]any{
 		"Tag": tagJSON{}, "PutTag": putBody{}, "Layout": layoutJSON{}, "BitField": bitFieldJSON{}, "Pool": poolJSON{}, "Issuer": issuerJSON{},
-		"Worker": workerJSON{}, "Readiness": service.Readiness{}, "Lack": service.Lack{}, "Problem": problem{}, "Parsed": service.Parsed{}, "ParsedCode": service.ParsedCode{},
+		"Worker": workerJSON{}, "Readiness": service.Readiness{}, "Lack": service.Lack{}, "Budget": service.Budget{}, "Forecast": service.Forecast{}, "Alarm": service.Alarm{}, "Problem": problem{}, "Parsed": service.Parsed{}, "ParsedCode": service.ParsedCode{},
 		"Trace": ledger.Trace{}, "TraceLine": ledger.Line{}, "TraceGrant": ledger.Grant{}, "Handout": ledger.Handout{}, "Coverage": ledger.Coverage{},
 	} {
 		var all, required []string

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
+	"github.com/hapax-id/hapax/internal/durable"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -167,6 +168,9 @@ func title(code hapax.Code) string {
 // detail returns what the client may know. What went wrong inside may name
 // hosts and files; it is in the log.
 func detail(err error, status int) string {
+	if durable.IsFull(err) {
+		return durable.FullText
+	}
 	if e, ok := errors.AsType[*hapax.NoWorkerError](err); ok {
 		return e.Error()
 	}

@@ -7,9 +7,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
@@ -133,12 +135,31 @@ func (c *conn) execute(args [][]byte, frame, after []byte) int {
 	return c.run(args, frame, after)
 }
 
-// run answers a command and, if it is an INCR, those after it that are the
+// run is perform, counted; of the runs of a connection one in many is measured.
+func (c *conn) run(args [][]byte, frame, after []byte) int {
+	c.runs++
+	measured, errs := c.runs%service.Every == 0, c.errs
+	var began time.Time
+	if measured {
+		began = time.Now()
+	}
+	n := c.perform(args, frame, after)
+	if c.route != nil {
+		if c.route.Served(n, c.errs-errs); measured {
+			c.route.Took(time.Since(began).Seconds())
+		}
+	}
+	return n
+}
+
+// perform answers a command and, if it is an INCR, those after it that are the
 // same. It returns how many it answered. The frame is the command as it came, and
 // after is what came after it.
-func (c *conn) run(args [][]byte, frame, after []byte) int {
+func (c *conn) perform(args [][]byte, frame, after []byte) int {
 	name := args[0]
+	c.route = c.srv.routes[nil]
 	if len(args) == 2 && len(name) == 4 && c.trusted && c.tx == nil && bytes.EqualFold(name, incrName) {
+		c.route = c.srv.incr
 		if err := c.caller.MayIssue(args[1]); err != nil {
 			c.failWith(err)
 			return 1
@@ -150,11 +171,13 @@ func (c *conn) run(args [][]byte, frame, after []byte) int {
 		c.tx.spoil()
 	case c.tx == nil || cmd.multi == atOnce:
 		cmd.run(c, args)
+		c.route = c.srv.routes[cmd] // EXEC has run others meanwhile
 	case cmd.multi == never:
 		c.fail("ERR " + strings.ToUpper(cmd.name) + " is not allowed between MULTI and EXEC")
 		c.tx.spoil()
 	default:
 		c.enqueue(frame)
+		c.route = nil // it counts when it is run
 	}
 	return 1
 }
@@ -211,6 +234,7 @@ func (c *conn) fail(text string) { c.failAs(hapax.ErrInvalidArgument.Code(), tex
 
 // failAs replies an error, and counts it under a code.
 func (c *conn) failAs(code hapax.Code, text string) {
+	c.errs++
 	c.srv.svc.Refused(API, code)
 	c.b.out = appendError(c.b.out, text)
 }
@@ -224,6 +248,7 @@ func (c *conn) failWith(err error) {
 		c.failAs(hapax.ErrClosed.Code(), errStopping) // the wait was cut off
 		return
 	}
+	c.errs++
 	c.srv.svc.Failed(API, err)
 	c.b.out = appendError(c.b.out, errorText(err))
 }

@@ -139,6 +139,9 @@ type Server struct {
 
 	gate *gate.Gate
 
+	incr   *service.Route
+	routes map[*command]*service.Route // of all commands; under nil, of what is none
+
 	mu        sync.Mutex // guards the fields below; nothing waits under it
 	draining  bool
 	listeners map[net.Listener]struct{}
@@ -169,9 +172,22 @@ func New(svc *service.Service, opts Options) *Server {
 		s.pace.idle = max(1, int64(opts.IdleTimeout/s.pace.tick))
 	}
 	svc.Counting(API, Codes()...)
+	s.countRoutes()
 	s.now.Store(1)
 	s.life, s.stop = context.WithCancel(context.Background())
 	return s
+}
+
+// countRoutes makes the counts of every command.
+func (s *Server) countRoutes() {
+	s.routes = map[*command]*service.Route{nil: s.svc.Route(API, "other")}
+	for _, cmd := range commands {
+		s.routes[cmd] = s.svc.Route(API, cmd.name)
+		for _, sub := range cmd.sub {
+			s.routes[sub] = s.svc.Route(API, sub.name)
+		}
+	}
+	s.incr = s.routes[commands["INCR"]]
 }
 
 // Serve accepts connections until Shutdown, and then returns nil. It closes the

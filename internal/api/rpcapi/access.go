@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -14,6 +15,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/internal/wire"
 	"github.com/hapax-id/hapax/strategy"
@@ -115,6 +117,7 @@ var _ connect.Interceptor = boundary{}
 type boundary struct {
 	policy  *auth.Policy // may be nil
 	counter counter
+	routes  *sync.Map // *service.Route by procedure
 }
 
 // A counter counts the errors that clients are told, and writes down who was
@@ -123,6 +126,7 @@ type counter interface {
 	Failed(api string, err error)
 	Refused(api string, code hapax.Code)
 	Attempted(ctx context.Context, action string, err error, about ...any)
+	Route(api, route string) *service.Route
 }
 
 // uncounted is for handlers without a service.
@@ -132,6 +136,29 @@ func (uncounted) Failed(string, error)       {}
 func (uncounted) Refused(string, hapax.Code) {}
 
 func (uncounted) Attempted(context.Context, string, error, ...any) {}
+
+func (uncounted) Route(string, string) *service.Route { return nil }
+
+// count adds a call to the metrics.
+func (b boundary) count(procedure string, began time.Time, err error) {
+	if b.routes == nil {
+		return
+	}
+	known, ok := b.routes.Load(procedure)
+	if !ok {
+		known, _ = b.routes.LoadOrStore(procedure, b.counter.Route(API, strings.TrimPrefix(procedure, "/")))
+	}
+	route := known.(*service.Route)
+	if route == nil {
+		return
+	}
+	failed := 0
+	if err != nil {
+		failed = 1
+	}
+	route.Served(1, failed)
+	route.Took(time.Since(began).Seconds())
+}
 
 // admit returns who makes a call, and counts it until End.
 func (b boundary) admit(ctx context.Context, procedure string, header http.Header, allow func(*auth.Caller) error) (*auth.Caller, error) {
@@ -153,8 +180,9 @@ func (b boundary) admit(ctx context.Context, procedure string, header http.Heade
 
 // WrapUnary implements connect.Interceptor.
 func (b boundary) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
-	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		procedure := req.Spec().Procedure
+	return func(ctx context.Context, req connect.AnyRequest) (_ connect.AnyResponse, failed error) {
+		procedure, began := req.Spec().Procedure, time.Now()
+		defer func() { b.count(procedure, began, failed) }()
 		from := req.Peer().Addr
 		caller, err := b.admit(ctx, procedure, req.Header(), func(c *auth.Caller) error {
 			return c.Allow(permissionOf(procedure), nameIn(req.Any()))
@@ -179,7 +207,9 @@ func (b boundary) WrapStreamingClient(next connect.StreamingClientFunc) connect.
 // read yet: where a name matters, the handler asks the caller that the context
 // carries.
 func (b boundary) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
-	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) (failed error) {
+		procedure, began := conn.Spec().Procedure, time.Now()
+		defer func() { b.count(procedure, began, failed) }()
 		caller, err := b.admit(ctx, conn.Spec().Procedure, conn.RequestHeader(), func(c *auth.Caller) error {
 			return c.Allow(auth.Nothing, "")
 		})

@@ -281,6 +281,8 @@ func (c *counted) Refused(_ string, code hapax.Code) { *c = append(*c, code) }
 
 func (c *counted) Attempted(context.Context, string, error, ...any) {}
 
+func (c *counted) Route(string, string) *service.Route { return nil }
+
 // What a client does wrong is no error of the server's: not that it asked for the
 // health of what is not there, is gone, or gave no time.
 func TestWhatCountsAsFailed(t *testing.T) {

@@ -243,6 +243,11 @@ func (s *adminServer) GetStatus(ctx context.Context, _ *hapaxv1.GetStatusRequest
 	res := &hapaxv1.GetStatusResponse{
 		State: string(st.State), Code: string(st.Code), Why: st.Why, Command: st.Command, Fence: newFence(st.Fence), Missing: newNodes(st.Missing),
 	}
+	if svc, ok := s.store.(interface {
+		Readiness(ctx context.Context) service.Readiness
+	}); ok {
+		ends(res, svc.Readiness(ctx))
+	}
 	if f, ok := s.store.(foreigner); ok {
 		for _, t := range f.Foreign(ctx) {
 			res.Foreign = append(res.Foreign, &hapaxv1.ForeignStatus{Name: t.Name, State: string(t.State), Code: string(t.Code), Why: t.Why, Command: t.Command})
@@ -261,6 +266,20 @@ func (s *adminServer) GetStatus(ctx context.Context, _ *hapaxv1.GetStatusRequest
 		res.Nodes, res.StoreId = newNodes(nodes), g.Witness().StoreID()
 	}
 	return res, nil
+}
+
+// ends tells for how long there will be numbers, and what is wrong.
+func ends(res *hapaxv1.GetStatusResponse, r service.Readiness) {
+	res.See = r.See
+	if b := r.Budget; b != nil {
+		res.OutageBudget = &hapaxv1.OutageBudget{Kind: b.Kind, Name: b.Name, Seconds: b.Seconds}
+	}
+	for _, f := range r.Forecasts {
+		res.Forecasts = append(res.Forecasts, &hapaxv1.Forecast{What: f.What, Kind: f.Kind, Name: f.Name, Ends: timestamppb.New(f.Ends)})
+	}
+	for _, a := range r.Alarms {
+		res.Alarms = append(res.Alarms, &hapaxv1.Alarm{Name: a.Name, About: a.About, Detail: a.Detail, Since: timestamppb.New(a.Since), See: a.See})
+	}
 }
 
 // Adopt implements hapaxv1connect.AdminServiceHandler.

@@ -13,7 +13,7 @@ func (o Options) known(counter counter, h http.Handler) http.Handler {
 	if !o.Policy.HasTokens() {
 		return h
 	}
-	b := boundary{o.Policy, counter}
+	b := boundary{policy: o.Policy, counter: counter}
 	errors := connect.NewErrorWriter(o.handlerOptions(nil, counter)...)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isPublic(r.URL.Path) {

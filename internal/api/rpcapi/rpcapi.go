@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -127,7 +128,7 @@ func (o Options) handlerOptions(known func(context.Context) (string, error), cou
 	return append(jsonCodecs(),
 		connect.WithReadMaxBytes(maxRequest),
 		connect.WithCompressMinBytes(math.MaxInt), // numbers hardly shrink, and time matters
-		connect.WithInterceptors(boundary{o.Policy, counter}, named{known}),
+		connect.WithInterceptors(boundary{o.Policy, counter, &sync.Map{}}, named{known}),
 		connect.WithRecover(func(_ context.Context, spec connect.Spec, _ http.Header, p any) error {
 			o.Logger.Error("panic while serving a call", "api", API, "path", spec.Procedure, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			return wire.Error(hapax.ErrInternal)

@@ -105,6 +105,9 @@ func newCaller(name string, config TokenConfig) (*Caller, error) {
 	if err := hapax.ValidateName(field, name); err != nil {
 		return nil, err
 	}
+	if isToken(name) {
+		return nil, invalid("tokens", "(not shown)", "a name of your choice for each token, and its hash below the name; the name is a token itself")
+	}
 	c := &Caller{name: name, limits: &limits{}}
 	var ok bool
 	if c.digest, ok = parseHash(config.Hash); !ok && (config.Hash != "" || config.Certificate == "") {

@@ -35,6 +35,7 @@ type limits struct {
 	interval, burst       time.Duration // between requests; what may be used ahead
 
 	quotas quotas
+	uses   uses
 
 	revoked   atomic.Bool
 	inFlight  atomic.Int64
@@ -76,12 +77,15 @@ func (c *Caller) Begin() error {
 	if c == nil {
 		return nil
 	}
+	c.uses.requests.Add(1)
 	if n := c.inFlight.Add(1); c.requests > 0 && n > c.requests {
 		c.inFlight.Add(-1)
+		c.uses.refused.Add(1)
 		return &LimitError{Caller: c.name, Limit: fmt.Sprintf("%d requests in flight", c.requests)}
 	}
 	if err := c.Spend(); err != nil {
 		c.inFlight.Add(-1)
+		c.uses.refused.Add(1)
 		return err
 	}
 	return nil

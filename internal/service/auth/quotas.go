@@ -94,7 +94,11 @@ func (q *quotas) set(field string, config TokenConfig) error {
 
 // TakeNumbers takes n numbers off what the token is good for. ErrLimitExceeded.
 func (c *Caller) TakeNumbers(n int64) error {
-	if c == nil || len(c.quotas.numbers) == 0 {
+	if c == nil {
+		return nil
+	}
+	c.uses.numbers.Add(n)
+	if len(c.quotas.numbers) == 0 {
 		return nil
 	}
 	q := &c.quotas
@@ -103,6 +107,7 @@ func (c *Caller) TakeNumbers(n int64) error {
 	now := time.Now()
 	for i := range q.numbers {
 		if after := q.numbers[i].check(n, now); after > 0 {
+			c.uses.refused.Add(1)
 			return &LimitError{Caller: c.name, Limit: q.numbers[i].what, After: after}
 		}
 	}

@@ -2,10 +2,11 @@ module github.com/hapax-id/hapax/internal/testservers/ferretdb
 
 go 1.26.0
 
+require github.com/FerretDB/FerretDB v1.24.0
+
 require (
 	filippo.io/edwards25519 v1.1.0 // indirect
 	github.com/AlekSi/pointer v1.2.0 // indirect
-	github.com/FerretDB/FerretDB v1.24.0
 	github.com/FerretDB/wire v0.0.7 // indirect
 	github.com/SAP/go-hdb v1.10.1 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect

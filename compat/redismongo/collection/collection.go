@@ -1,0 +1,178 @@
+// Package collection reads and writes the MongoDB collection in which an issuer with Redis
+// and MongoDB keeps what it has granted. It has a document for each business type:
+//
+//	bizTag     its name
+//	max        the last number of the last segment
+//	step       how many numbers that segment has
+//	timestamp  when it was granted, in ms since 1970
+//
+// Nothing is granted from it here. It is read to carry the tags over, and written for
+// programs that watch it.
+package collection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/hapax-id/hapax"
+)
+
+// The fields of a document.
+const (
+	fieldTag       = "bizTag"
+	fieldMax       = "max"
+	fieldStep      = "step"
+	fieldTimestamp = "timestamp"
+)
+
+const (
+	maxDocuments = 1_000_000 // that are read
+	fieldClass   = "_class"  // which Spring adds to every document
+	maxShown     = 50        // bytes of a value that cannot be read
+)
+
+// A Document is what the collection tells of a tag.
+type Document struct {
+	Tag       string
+	Max, Step int64
+	Timestamp int64    // ms since 1970
+	Others    []string // names of fields that mean nothing here
+	Err       error    // why it cannot be used; then Tag is as much as can be told
+}
+
+// Read returns all documents, in the order of the collection.
+func Read(ctx context.Context, c *mongo.Collection) (all []Document, err error) {
+	cursor, err := c.Find(ctx, bson.D{}, options.Find().SetLimit(maxDocuments+1))
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	defer func() { err = errors.Join(err, unavailable(cursor.Close(ctx))) }()
+	for cursor.Next(ctx) {
+		if len(all) == maxDocuments {
+			return nil, &hapax.ValueError{Field: "collection", Value: c.Name(), Allowed: fmt.Sprintf("one of up to %d documents", maxDocuments), Err: hapax.ErrInvalidArgument}
+		}
+		all = append(all, decode(cursor.Current))
+	}
+	return all, unavailable(cursor.Err())
+}
+
+func unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: mongodb: %w", hapax.ErrStoreUnavailable, err)
+}
+
+// decode reads a document whose numbers may be of any of MongoDB's types.
+func decode(raw bson.Raw) (d Document) {
+	elements, _ := raw.Elements() // those of one that breaks off are too few
+	d.Max = -1
+	refuse := func(field, value, allowed string) {
+		if d.Err == nil {
+			d.Err = &hapax.ValueError{Field: field + " of the document", Value: value[:min(len(value), maxShown)], Allowed: allowed, Err: hapax.ErrInvalidArgument}
+		}
+	}
+	for _, e := range elements {
+		value, ok := e.Value(), true
+		switch e.Key() {
+		case fieldTag:
+			d.Tag, ok = value.StringValueOK()
+		case fieldMax:
+			d.Max, ok = whole(value)
+		case fieldStep:
+			d.Step, ok = whole(value)
+		case fieldTimestamp:
+			if at, isTime := value.TimeOK(); isTime {
+				d.Timestamp = at.UnixMilli()
+			} else {
+				d.Timestamp, ok = whole(value)
+			}
+		case "_id", fieldClass:
+		default:
+			d.Others = append(d.Others, e.Key())
+		}
+		switch {
+		case ok:
+		case e.Key() == fieldTag:
+			refuse(fieldTag, value.String(), "the tag's name as text")
+		default:
+			refuse(e.Key(), value.String(), "a whole number from 0")
+		}
+	}
+	if d.Tag == "" {
+		refuse(fieldTag, "", "the tag's name as text")
+		id := raw.Lookup("_id").String()
+		d.Tag = "(_id " + id[:min(len(id), maxShown)] + ")"
+	}
+	if d.Max < 0 {
+		refuse(fieldMax, "", "a whole number from 0")
+	}
+	return d
+}
+
+// whole returns a whole number from 0.
+func whole(v bson.RawValue) (int64, bool) {
+	switch v.Type {
+	case bson.TypeInt32, bson.TypeInt64:
+		n := v.AsInt64()
+		return n, n >= 0
+	case bson.TypeDouble:
+		f := v.Double()
+		return int64(f), f >= 0 && f <= 1<<53 && f == math.Trunc(f)
+	default:
+		return 0, false
+	}
+}
+
+// Merge returns one document for each tag: where there are several, the one with the
+// highest max, which is what they all have granted.
+func Merge(all []Document) map[string]Document {
+	merged := map[string]Document{}
+	for _, d := range all {
+		was, there := merged[d.Tag]
+		switch {
+		case there && was.Err != nil:
+			continue
+		case there && d.Err == nil && was.Max >= d.Max:
+			d, was = was, d
+		}
+		for _, name := range was.Others {
+			if !slices.Contains(d.Others, name) {
+				d.Others = append(d.Others, name)
+			}
+		}
+		merged[d.Tag] = d
+	}
+	return merged
+}
+
+// write puts a grant into the collection, unless a later one is there.
+func write(ctx context.Context, c *mongo.Collection, d Document) error {
+	lower := bson.D{{Key: fieldTag, Value: d.Tag}, {Key: fieldMax, Value: bson.D{{Key: "$lt", Value: d.Max}}}}
+	values := bson.D{{Key: fieldMax, Value: d.Max}, {Key: fieldStep, Value: d.Step}, {Key: fieldTimestamp, Value: d.Timestamp}}
+	for {
+		err := c.FindOne(ctx, bson.D{{Key: fieldTag, Value: d.Tag}}).Err()
+		if err == nil {
+			_, err = c.UpdateOne(ctx, lower, bson.D{{Key: "$set", Value: values}})
+		}
+		if !errors.Is(err, mongo.ErrNoDocuments) {
+			return err
+		}
+		// The name is the _id too, so that of two writers one finds the other's document.
+		_, err = c.InsertOne(ctx, append(bson.D{{Key: "_id", Value: d.Tag}, {Key: fieldTag, Value: d.Tag}}, values...))
+		if !mongo.IsDuplicateKeyError(err) {
+			return err
+		}
+	}
+}
+
+// now is the timestamp of a grant.
+func now() int64 { return time.Now().UnixMilli() }

@@ -1,0 +1,228 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/redismongo/collection"
+	"github.com/hapax-id/hapax/internal/patience"
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/mongostore"
+)
+
+// An oldIssuer counts as the original does: a hash with cur, max and step, in segments of a
+// collection; or, where MongoDB is away, in segments that the script makes itself.
+type oldIssuer struct {
+	t      *testing.T
+	rdb    *redis.Client
+	c      *mongo.Collection
+	issued map[string]map[hapax.ID]bool
+}
+
+var oldTake = redis.NewScript(`
+local cur = tonumber(redis.call('HGET', KEYS[1], 'cur') or '0')
+local max = tonumber(redis.call('HGET', KEYS[1], 'max') or '0')
+if cur >= max then
+  if ARGV[1] == '' then return -1 end
+  redis.call('HINCRBY', KEYS[1], 'max', ARGV[1])
+end
+return redis.call('HINCRBY', KEYS[1], 'cur', 1)
+`)
+
+func (o *oldIssuer) next(tag string, step int64, alone bool) {
+	o.t.Helper()
+	ctx, key, own := o.t.Context(), "seq:"+tag, ""
+	if alone {
+		own = fmt.Sprint(step)
+	}
+	for {
+		n, err := oldTake.Run(ctx, o.rdb, []string{key}, own).Int64()
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		if n > 0 {
+			if o.issued[tag] == nil {
+				o.issued[tag] = map[hapax.ID]bool{}
+			}
+			o.issued[tag][hapax.ID(n)] = true
+			return
+		}
+		var doc struct{ Max int64 }
+		err = o.c.FindOneAndUpdate(ctx, bson.D{{Key: "bizTag", Value: tag}},
+			bson.D{{Key: "$inc", Value: bson.D{{Key: "max", Value: step}}}, {Key: "$set", Value: bson.D{{Key: "step", Value: step}, {Key: "timestamp", Value: time.Now().UnixMilli()}}}},
+			options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&doc)
+		err = errors.Join(err, o.rdb.HSet(ctx, key, "cur", doc.Max-step, "max", doc.Max, "step", step).Err())
+		if err != nil {
+			o.t.Fatal(err)
+		}
+	}
+}
+
+// The page's move goes on above both sources, natively and without scripts, and keeps the
+// collection; what it prints is safe before the move is made.
+func TestImportRedisMongo(t *testing.T) {
+	t.Parallel()
+	m, r := testservers.MongoDB(t), testservers.Redis(t)
+	db, err := mongostore.NewDatabase(m.URL, patience.Call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Client().Disconnect(context.Background())
+	o, err := redis.ParseURL(r.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(o)
+	defer rdb.Close()
+	old := &oldIssuer{t, rdb, db.Collection("sequence"), map[string]map[hapax.ID]bool{}}
+	for range 230 {
+		old.next("orders", 100, false)
+		old.next("users", 50, false)
+	}
+	for range 400 { // MongoDB is away: its document stays behind
+		old.next("users", 50, true)
+		old.next("codes", 20, true) // it has no document at all
+	}
+	_, err = old.c.InsertOne(t.Context(), bson.D{{Key: "bizTag", Value: "idle"}, {Key: "max", Value: 7000.0}, {Key: "step", Value: 30}, {Key: "owner", Value: "nobody"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.HSet(t.Context(), "seq:settings", "colour", "blue").Err(); err != nil { // no cursor
+		t.Fatal(err)
+	}
+	tags := map[string]int64{"orders": 100, "users": 50, "codes": 20, "idle": 30} // by step
+
+	dir := t.TempDir()
+	p := openPage(t, "docs/coming-from-redis-mongo.md", dir, "mongodb://10.0.0.3/shop", m.URL, "redis://10.0.0.4:6379/0", r.URL,
+		"--dry-run", "--watch 50ms --dry-run", "--apply", "--watch 50ms --apply")
+	p.run("> hapax.yaml")
+	printed := read(t, dir, "hapax.yaml")
+	for _, line := range []string{
+		`#   orders: numbers up to 300 (the document says 300, the hash 230 of 300), step 100`,
+		`#   users: numbers up to 650 (the document says 250, the hash 630 of 650), step 50`,
+		`#   codes: numbers up to 400, no document (the hash says 400 of 400)`,
+		`#   idle: numbers up to 7000, no hash, step 30; without effect here: owner`,
+	} {
+		if !strings.Contains(printed, line+"\n") {
+			t.Errorf("%q is not in the block:\n%s", line, printed)
+		}
+	}
+	if strings.Contains(printed, "settings") {
+		t.Errorf("a hash that is no cursor is in the block:\n%s", printed)
+	}
+	early := serve(t, dir, nil, "--config", "hapax.yaml")
+	for tag := range tags {
+		patience.Until(t, "a refusal of "+tag, func() bool {
+			ids, err := take(http.DefaultClient, early.url, tag, 1)
+			if err == nil {
+				t.Fatalf("before the move %s is given %v", tag, ids)
+			}
+			return strings.Contains(err.Error(), "tag_not_found") // it may have to join first
+		})
+	}
+	early.stop()
+
+	move := []string{"import", "redis-mongo", "--mongodb", m.URL, "--collection", "sequence", "--redis", r.URL, "--hash", "seq:*"}
+	if r := run(t, dir, append(move, "--apply", "--watch", "50ms", "--data", "other")...); r.code == 0 || !strings.Contains(r.err, "give --config") {
+		t.Errorf("without the configuration: %+v", r)
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				old.next("orders", 100, false)
+			}
+		}
+	}()
+	alive := run(t, dir, append(move, "--config", "hapax.yaml", "--apply", "--watch", "500ms")...)
+	close(stop)
+	<-stopped
+	if alive.code == 0 || !strings.Contains(alive.err, "still issuing") {
+		t.Errorf("with a node that is alive: %+v", alive)
+	}
+
+	if out := p.run("--dry-run"); !strings.Contains(out, "idle\t-\t7301\tnew\n") || !strings.Contains(out, "users\t-\t1151\tnew\n") || !strings.Contains(out, "codes\t-\t10401\tnew\n") {
+		t.Errorf("the dry run: %s", out)
+	}
+	apply, start, _ := strings.Cut(p.next("--apply"), "hapax serve")
+	p.shell(apply)
+	if out := p.shell(apply); strings.Count(out, "nothing to do") != len(tags) {
+		t.Errorf("a repetition: %s", out)
+	}
+	if len(p.blocks) > 0 {
+		t.Errorf("not run: %q", p.blocks)
+	}
+	if r := run(t, dir, append(move, "--config", "hapax.yaml", "--undo")...); r.code == 0 || !strings.Contains(r.err, "closes nothing") {
+		t.Errorf("the way back: %+v", r)
+	}
+	write(t, dir, "hapax.yaml", ok(t, dir, append(move, "--keep-collection")...)+"    without_eval: true\n")
+	s := p.serve("hapax serve" + start)
+	for tag, step := range tags {
+		top := slices.Max(append(slices.Collect(maps.Keys(old.issued[tag])), 0))
+		b := &risingBook{t: t, last: top, all: old.issued[tag]}
+		if b.all == nil {
+			b.all = map[hapax.ID]bool{}
+		}
+		b.note(eventuallyTake(t, s, tag, 1), true)
+		for range 20 {
+			b.note(mustTake(t, s, tag, 11), true)
+		}
+		last := b.last
+		patience.Until(t, "the document of "+tag, func() bool {
+			all, err := collection.Read(t.Context(), old.c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := collection.Merge(all)[tag]
+			return d.Max >= int64(last) && d.Timestamp > 0
+		})
+		first := rdb.HGet(t.Context(), "hapax:seq:{"+tag+"}", "step").Val()
+		if tag != "codes" && first == fmt.Sprint(hapax.DefaultStep) || first == "" {
+			t.Errorf("%s has segments of %s; its step is %d", tag, first, step)
+		}
+	}
+	if s.stop() != 0 {
+		t.Error("the server did not stop well")
+	}
+
+	// What cannot be read is refused by name.
+	_, err = old.c.InsertOne(t.Context(), bson.D{{Key: "bizTag", Value: "bad"}, {Key: "max", Value: "12"}})
+	if err := errors.Join(err, rdb.HSet(t.Context(), "seq:worse", "cur", "x").Err()); err != nil {
+		t.Fatal(err)
+	}
+	bad := run(t, dir, append(move, "--config", "hapax.yaml", "--dry-run", "--watch", "1ms")...)
+	if bad.code != 1 || !strings.Contains(bad.out, "bad\t-\t-\thapax: invalid max of the document") || !strings.Contains(bad.out, "worse\t-\t-\thapax: invalid cur of the hash seq:worse") || !strings.Contains(bad.err, "2 of the rows cannot be moved") {
+		t.Errorf("what cannot be read: %+v", bad)
+	}
+	for name, args := range map[string][]string{
+		"a file":        append(slices.Clone(move), "x.properties"),
+		"no collection": {"import", "redis-mongo", "--mongodb", m.URL, "--redis", r.URL, "--hash", "*"},
+		"no pattern":    {"import", "redis-mongo", "--mongodb", m.URL, "--redis", r.URL, "--hash", "seq", "--collection", "sequence"},
+		"nothing there": {"import", "redis-mongo", "--mongodb", m.URL, "--redis", r.URL, "--hash", "none:*", "--collection", "none"},
+		"no URL":        {"import", "redis-mongo", "--mongodb", "10.0.0.3/shop", "--redis", r.URL, "--hash", "*", "--collection", "sequence"},
+	} {
+		if r := run(t, dir, args...); r.code != 2 || r.out != "" {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	for k, config := range blocks(t, "docs/coming-from-redis-mongo.md", "yaml") {
+		ok(t, t.TempDir(), "serve", "--print-config", "--config", write(t, dir, fmt.Sprintf("page%d.yaml", k), config))
+	}
+}

@@ -1,0 +1,378 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/durable"
+	"github.com/hapax-id/hapax/internal/signals"
+	"github.com/hapax-id/hapax/store/witness"
+)
+
+// The alarms. Each has an entry in the runbook; a test holds that.
+const (
+	AlarmStoreLost      = "store_lost"
+	AlarmWentBack       = "store_went_back"
+	AlarmNotJoined      = "not_joined"
+	AlarmDiskFull       = "disk_full"
+	AlarmBudget         = "budget_low"
+	AlarmForecast       = "forecast_near"
+	AlarmCannot         = "cannot_issue"
+	AlarmRollback       = "clock_rollback"
+	AlarmSkew           = "clock_skew"
+	AlarmWorkers        = "workers_short"
+	AlarmPoisoned       = "worker_poisoned"
+	AlarmRecords        = "records_waiting"
+	AlarmPlugin         = "plugin_failing"
+	AlarmBeside         = "beside_down"
+	AlarmWrongTokens    = "wrong_tokens"
+	AlarmConnections    = "connections_refused"
+	AlarmCertificate    = "certificate_near"
+	AlarmCertificateBad = "certificate_bad"
+	AlarmConfig         = "config_bad"
+)
+
+// EventAlarm is the kind of the event that an alarm was raised, and EventAlarmCleared
+// that it was cleared; Tag or Pool is what it is about, where that is one of them, and
+// Err says what is wrong.
+const (
+	EventAlarm        hapax.EventKind = "alarm_raised"
+	EventAlarmCleared hapax.EventKind = "alarm_cleared"
+)
+
+// AlarmRaised is the message of the log for an alarm.
+const AlarmRaised = "alarm raised"
+
+// An Alarm is something that an operator should look at.
+type Alarm struct {
+	Name   string    `json:"alarm"`
+	About  string    `json:"about,omitempty"` // a tag, a pool, or another name
+	Detail string    `json:"detail"`
+	Since  time.Time `json:"since"`
+	See    string    `json:"see"` // where the runbook tells of it
+}
+
+// A Condition is that an alarm holds, as of a look.
+type Condition struct {
+	Alarm, About, Detail string
+	// After is at how many looks in a row it must hold before the alarm is raised; 0
+	// stands for 1.
+	After int
+}
+
+const (
+	lookEvery  = 2 * time.Second
+	soon       = 2           // looks, for what passes within seconds by itself
+	lasting    = 30          // looks: a minute
+	remembered = time.Minute // how long an incident keeps its alarm
+
+	maxAlarms = 100 // that are up at the same time
+)
+
+// alarms are those that are up.
+type alarms struct {
+	mu    sync.Mutex // guards the fields below
+	up    map[[2]string]Alarm
+	seen  map[[2]string]int // at how many looks in a row a condition held
+	times map[string]int64  // how often each was raised
+
+	incidents map[string]incident // what happened, by the alarm
+}
+
+// An incident is something that happened and is over.
+type incident struct {
+	at     time.Time
+	detail string
+}
+
+// happened notes what raises an alarm for a minute.
+func (a *alarms) happened(alarm, detail string, at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.incidents == nil {
+		a.incidents = map[string]incident{}
+	}
+	a.incidents[alarm] = incident{at, detail}
+}
+
+// recent returns the condition of what happened of late.
+func (a *alarms) recent(now time.Time) (all []Condition) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for alarm, m := range a.incidents {
+		if now.Sub(m.at) < remembered {
+			all = append(all, Condition{Alarm: alarm, Detail: m.detail})
+		} else {
+			delete(a.incidents, alarm)
+		}
+	}
+	return all
+}
+
+// look takes the conditions that hold, and returns which alarms they raise and clear.
+func (a *alarms) look(hold []Condition, now time.Time) (raised, cleared []Alarm) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.up == nil {
+		a.up, a.times = map[[2]string]Alarm{}, map[string]int64{}
+	}
+	seen := map[[2]string]int{}
+	for _, c := range hold {
+		key := [2]string{c.Alarm, c.About}
+		if seen[key] > 0 {
+			continue
+		}
+		seen[key] = a.seen[key] + 1
+		old, isUp := a.up[key]
+		switch {
+		case isUp:
+			old.Detail = c.Detail
+			a.up[key] = old
+		case seen[key] >= c.After && len(a.up) < maxAlarms:
+			up := Alarm{Name: c.Alarm, About: c.About, Detail: c.Detail, Since: now.UTC(), See: signals.SeeAlarm(c.Alarm)}
+			a.up[key] = up
+			a.times[c.Alarm]++
+			raised = append(raised, up)
+		}
+	}
+	for key, up := range a.up {
+		if seen[key] == 0 {
+			delete(a.up, key)
+			cleared = append(cleared, up)
+		}
+	}
+	a.seen = seen
+	slices.SortFunc(raised, compareAlarms)
+	slices.SortFunc(cleared, compareAlarms)
+	return raised, cleared
+}
+
+// list returns the alarms that are up.
+func (a *alarms) list() []Alarm {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.SortedFunc(maps.Values(a.up), compareAlarms)
+}
+
+// counts returns how often each alarm was raised, and how many of it are up.
+func (a *alarms) counts() (times map[string]int64, up map[string]int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	up = map[string]int{}
+	for key := range a.up {
+		up[key[0]]++
+	}
+	return maps.Clone(a.times), up
+}
+
+func compareAlarms(a, b Alarm) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.About, b.About))
+}
+
+// Happened raises an alarm for a minute, for what a server finds beside its service.
+func (s *Service) Happened(alarm, detail string) { s.alarms.happened(alarm, detail, s.now()) }
+
+// lookOut keeps the rates of lines and the alarms, until the service closes.
+func (s *Service) lookOut() {
+	for {
+		select {
+		case <-s.life.Done():
+			return
+		case <-time.After(lookEvery):
+		}
+		s.lookAround(s.life)
+	}
+}
+
+// lookAround takes the rates, and raises and clears alarms.
+func (s *Service) lookAround(ctx context.Context) {
+	now := s.now()
+	s.takeRates(now)
+	raised, cleared := s.alarms.look(s.conditions(ctx, now), now)
+	for _, a := range raised {
+		s.tellAlarm(EventAlarm, a)
+	}
+	for _, a := range cleared {
+		s.tellAlarm(EventAlarmCleared, a)
+	}
+}
+
+// takeRates notes how fast numbers are taken.
+func (s *Service) takeRates(now time.Time) {
+	for l := range s.tags.all() {
+		if l.segment != nil {
+			l.rate.look(l.segment.Stats().Issued, now)
+		}
+	}
+	for _, other := range s.opts.Beside {
+		other.takeRates(now)
+	}
+}
+
+// tellAlarm logs an alarm, and tells the observer and who else wants to know.
+func (s *Service) tellAlarm(kind hapax.EventKind, a Alarm) {
+	s.metrics.events.WithLabelValues(string(kind)).Inc()
+	about := []any{"alarm", a.Name, "about", a.About, "detail", a.Detail, "see", a.See}
+	if kind == EventAlarm {
+		s.log.Warn(AlarmRaised, about...)
+	} else {
+		s.log.Info("alarm cleared", append(about, "after", s.now().Sub(a.Since))...)
+	}
+	if s.opts.Observer != nil {
+		s.opts.Observer(hapax.Event{Kind: kind, Tag: a.About, Err: fmt.Errorf("%s: %s", a.Name, a.Detail)})
+	}
+	if s.opts.Notify != nil {
+		s.opts.Notify(a, kind == EventAlarm)
+	}
+}
+
+// conditions returns what an operator should look at now.
+func (s *Service) conditions(ctx context.Context, now time.Time) []Condition {
+	all := s.alarms.recent(now)
+	if s.opts.Conditions != nil {
+		all = append(all, s.opts.Conditions(now)...)
+	}
+	// The heartbeats of a guarded store tell how it is; others are asked.
+	var store error
+	if s.Guard() == nil || s.trouble() != nil {
+		store = s.asked(ctx)
+	}
+	st, refused := s.stand(store)
+	all = append(all, storeConditions(st, store)...)
+	all = append(all, s.lineConditions(s.issuing(st, refused).Cannot, st.Code)...)
+	all = append(all, s.poolConditions()...)
+	if waiting := s.waitingRecords(); waiting > 0 {
+		all = append(all, Condition{Alarm: AlarmRecords, Detail: fmt.Sprintf("%d records are kept in memory", waiting), After: soon})
+	}
+	if !s.opts.OneShot { // plugins are the server's
+		all = append(all, s.pluginConditions(now)...)
+	}
+	return append(all, s.besideConditions(ctx, now)...)
+}
+
+// storeConditions tells how the node stands with its store.
+func storeConditions(st witness.Status, store error) []Condition {
+	switch {
+	case durable.IsFull(store) || st.Disk != nil:
+		return []Condition{{Alarm: AlarmDiskFull, Detail: st.Why}}
+	case st.State == witness.Fenced || st.State == witness.Refusing:
+		return []Condition{{Alarm: AlarmWentBack, Detail: st.Why}}
+	case st.State == witness.Joining && st.Waits:
+		return []Condition{{Alarm: AlarmNotJoined, Detail: st.Why, After: 8}} // five heartbeats, and more
+	case st.State == witness.Joining || store != nil:
+		return []Condition{{Alarm: AlarmStoreLost, Detail: st.Why, After: soon}}
+	}
+	return nil
+}
+
+// lineConditions tells of tags and pools that cannot issue, or not for long, where the
+// store's trouble has this code.
+func (s *Service) lineConditions(cannot []Lack, store hapax.Code) (all []Condition) {
+	for _, lack := range cannot {
+		if lack.Code != store { // the store's trouble has an alarm of its own
+			all = append(all, Condition{Alarm: AlarmCannot, About: lack.Name, Detail: string(lack.Code) + ": " + lack.Detail, After: soon})
+		}
+	}
+	if b := least(s.budgets()); b != nil && b.lasts < s.opts.AlarmBudget {
+		after := lasting
+		if store != "" {
+			after = soon
+		}
+		all = append(all, Condition{Alarm: AlarmBudget, About: b.Name, Detail: fmt.Sprintf("the %s can issue for %.1f s without the store", b.Kind, b.Seconds), After: after})
+	}
+	for _, f := range near(s.forecasts(), s.opts.AlarmForecast) {
+		all = append(all, Condition{
+			Alarm: AlarmForecast, About: f.Name,
+			Detail: fmt.Sprintf("%s of the %s ends at %s", f.What, f.Kind, f.Ends.UTC().Format(time.RFC3339)), After: soon,
+		})
+	}
+	return all
+}
+
+// besideConditions returns those of a foreign system in the same server.
+func (s *Service) besideConditions(ctx context.Context, now time.Time) (all []Condition) {
+	for name, other := range s.opts.Beside {
+		for _, c := range other.conditions(ctx, now) {
+			switch c.Alarm {
+			case AlarmStoreLost, AlarmWentBack, AlarmNotJoined:
+				c = Condition{Alarm: AlarmBeside, About: name, Detail: cmp.Or(c.Detail, "some of its tags went back"), After: c.After}
+			default:
+				c.About = strings.TrimSuffix(name+"/"+c.About, "/")
+			}
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// maxSkewAlarm is by how much two clocks may differ before that is an alarm.
+const maxSkewAlarm = time.Second
+
+// poolConditions tells of clocks and worker IDs.
+func (s *Service) poolConditions() (all []Condition) {
+	for _, p := range s.openPools() {
+		st := p.issuer.Load().Stats()
+		if st.Rollback > 0 {
+			all = append(all, Condition{Alarm: AlarmRollback, About: p.name, Detail: fmt.Sprintf("the wall clock is %v behind", st.Rollback)})
+		}
+		if st.Skew.Abs() > maxSkewAlarm {
+			all = append(all, Condition{Alarm: AlarmSkew, About: p.name, Detail: fmt.Sprintf("the local clock is %v ahead of the store's", st.Skew), After: soon})
+		}
+		census := p.census.Load()
+		if census == nil {
+			continue
+		}
+		var size int64
+		for _, n := range *census {
+			size += n
+		}
+		if free := (*census)[WorkerFree]; free*10 < size {
+			all = append(all, Condition{Alarm: AlarmWorkers, About: p.name, Detail: fmt.Sprintf("%d of %d worker IDs are free", free, size)})
+		}
+		if n := (*census)[WorkerPoisoned]; n > 0 {
+			all = append(all, Condition{Alarm: AlarmPoisoned, About: p.name, Detail: fmt.Sprintf("%d worker IDs have time granted far ahead; see hapax workers fix", n)})
+		}
+	}
+	return all
+}
+
+// waitingRecords returns how many records cannot be written.
+func (s *Service) waitingRecords() (n int64) {
+	if l := s.opts.Ledger; l != nil {
+		n += l.Stats().Waiting
+	}
+	if h := s.strategies.History(); h != nil {
+		n += h.Stats().Waiting
+	}
+	return n
+}
+
+// pluginConditions tells of plugins that failed since the last look.
+func (s *Service) pluginConditions(now time.Time) (all []Condition) {
+	failures := map[string]int64{}
+	for _, p := range s.strategies.Plugins() {
+		n := p.Failures()
+		failures[p.Name] = n
+		if n > s.failures[p.Name].n {
+			s.failures[p.Name] = failing{n, now}
+		}
+		if f := s.failures[p.Name]; f.n > 0 && now.Sub(f.last) < remembered {
+			all = append(all, Condition{Alarm: AlarmPlugin, About: p.Name, Detail: fmt.Sprintf("its hooks have failed %d times", n)})
+		}
+	}
+	maps.DeleteFunc(s.failures, func(name string, _ failing) bool { _, ok := failures[name]; return !ok })
+	return all
+}
+
+// failing is how often a plugin had failed when that was last seen to grow.
+type failing struct {
+	n    int64
+	last time.Time
+}

@@ -1,0 +1,257 @@
+package service
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service/watch"
+)
+
+// forever is how long what nobody uses lasts.
+const forever = time.Duration(math.MaxInt64)
+
+// rateWindow is over how long the present rate of a line is smoothed.
+const rateWindow = 30 * time.Second
+
+// A rate is how fast numbers of a line are taken. It is derived from the line's count
+// once in a while, so that issuing counts nothing.
+type rate struct {
+	perSecond atomic.Uint64 // the bits of a float64; this and the next are written by look, and read by all
+	idle      atomic.Bool   // nothing was taken since the look before
+
+	issued int64     // at the last look; the fields from here on are look's alone
+	looked time.Time // when that was, or when the line was opened
+	known  bool      // there was a look before
+}
+
+// look takes the count at a moment.
+func (r *rate) look(issued int64, now time.Time) {
+	took := now.Sub(r.looked).Seconds()
+	if took <= 0 {
+		return
+	}
+	of, before := float64(issued-r.issued)/took, r.now()
+	if r.known {
+		of = before + (of-before)*(1-math.Exp(-took/rateWindow.Seconds()))
+	}
+	if of < 1e-6 {
+		of = 0 // smoothing never gets there by itself
+	}
+	r.perSecond.Store(math.Float64bits(of))
+	r.idle.Store(issued == r.issued)
+	r.issued, r.looked, r.known = issued, now, true
+}
+
+// now returns the rate as of the last look, in numbers a second.
+func (r *rate) now() float64 { return math.Float64frombits(r.perSecond.Load()) }
+
+// lasts returns how long so many numbers last at a rate a second.
+func lasts(numbers, perSecond float64) time.Duration {
+	switch {
+	case numbers <= 0:
+		return 0
+	case perSecond <= 0 || numbers/perSecond > forever.Seconds()/2:
+		return forever
+	}
+	return time.Duration(numbers / perSecond * float64(time.Second))
+}
+
+// inSeconds returns a duration for a metric; forever is infinite.
+func inSeconds(d time.Duration) float64 {
+	if d == forever {
+		return math.Inf(1)
+	}
+	return d.Seconds()
+}
+
+// A Budget is how long numbers of a tag or pool could be issued at the present rate if
+// the store answered nothing any more.
+type Budget struct {
+	Kind    string  `json:"kind"` // KindTag or KindPool
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
+
+	lasts    time.Duration
+	labelled bool
+}
+
+// budgets returns the budget of every tag and pool in use, the shortest first. One that
+// gives no numbers away lasts forever, unless it has none while the store is away.
+func (s *Service) budgets() []Budget {
+	var all []Budget
+	away := s.trouble() != nil
+	for l := range s.tags.all() {
+		if l.segment == nil {
+			continue
+		}
+		b := Budget{Kind: KindTag, Name: l.name, labelled: l.labelled, lasts: forever}
+		if left := l.segment.Stats().Remaining; left > 0 || away || !l.rate.idle.Load() {
+			b.lasts = lasts(float64(left), l.rate.now())
+		}
+		all = append(all, b)
+	}
+	for _, p := range s.openPools() {
+		all = append(all, Budget{Kind: KindPool, Name: p.name, labelled: p.labelled, lasts: p.issuer.Load().Stats().Remaining})
+	}
+	for i := range all {
+		all[i].Seconds = all[i].lasts.Seconds()
+	}
+	slices.SortFunc(all, func(a, b Budget) int {
+		return cmp.Or(cmp.Compare(a.lasts, b.lasts), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// least returns the first budget that ends, nil if none does.
+func least(all []Budget) *Budget {
+	if len(all) == 0 || all[0].lasts == forever {
+		return nil
+	}
+	return &all[0]
+}
+
+// What a forecast is about.
+const (
+	endsLine    = "line"    // the numbers of a tag
+	endsReader  = "reader"  // the numbers of a tag that its narrowest reader keeps
+	endsLayout  = "layout"  // the time of a pool's layout
+	endsWorkers = "workers" // the worker IDs that nobody uses
+	endsStarts  = "starts"  // the worker IDs of a pool where each start uses one up
+)
+
+// forecastKinds are all that a forecast can be about.
+var forecastKinds = []string{endsLine, endsReader, endsLayout, endsWorkers, endsStarts}
+
+// A Forecast tells when something that cannot be refilled ends at the present rate.
+type Forecast struct {
+	What string    `json:"what"` // "line", "reader", "layout", "workers" or "starts"
+	Kind string    `json:"kind"` // KindTag or KindPool
+	Name string    `json:"name"`
+	Ends time.Time `json:"ends"`
+
+	in       time.Duration
+	labelled bool
+}
+
+// shownAhead is how near an end must be for Readiness to tell of it.
+const shownAhead = 365 * 24 * time.Hour
+
+// maxShown bounds how many forecasts Readiness tells.
+const maxShown = 20
+
+// forecasts returns when what cannot be refilled ends, the nearest end first.
+func (s *Service) forecasts() []Forecast {
+	var all []Forecast
+	now := s.now()
+	tell := func(what string, line watch.Line, labelled bool, in time.Duration) {
+		f := Forecast{What: what, Kind: line.Kind, Name: line.Name, in: in, labelled: labelled}
+		if in < forever {
+			f.Ends = now.Add(in)
+		}
+		all = append(all, f)
+	}
+	for l := range s.tags.all() {
+		line, bits := watch.Tag(l.name), s.opts.Tags[l.name].ReaderBits
+		switch {
+		case l.segment != nil:
+			last, ok := l.segment.Last()
+			if !ok {
+				continue
+			}
+			advance := l.rate.now() * float64(max(1, l.delta))
+			tell(endsLine, line, l.labelled, lasts(float64(hapax.MaxMark-int64(last)), advance))
+			if bits > 0 {
+				tell(endsReader, line, l.labelled, lasts(float64(int64(1)<<bits-1-int64(last)), advance))
+			}
+		case l.pool != "" && bits > 0:
+			if ends, ok := outgrows(s.layoutKnown(l.pool), s.opts.Pools[l.pool].Fields, bits); ok {
+				tell(endsReader, line, true, max(0, ends.Sub(now)))
+			}
+		}
+	}
+	for _, p := range s.openPools() {
+		line := watch.Pool(p.name)
+		tell(endsLayout, line, p.labelled, max(0, p.issuer.Load().Stats().Ends.Sub(now)))
+		if use := p.use.Load(); use != nil {
+			in := forever
+			if use.taken > 0 { // that none is free while no more are taken is no end
+				in = lasts(float64(use.free), use.taken)
+			}
+			tell(endsWorkers, line, p.labelled, in)
+			if choice := p.choice.Load(); choice != nil && choice.Counted {
+				tell(endsStarts, line, p.labelled, lasts(float64(choice.Left), use.started))
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Forecast) int {
+		return cmp.Or(cmp.Compare(a.in, b.in), cmp.Compare(a.What, b.What), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// near returns the forecasts that end within so long.
+func near(all []Forecast, within time.Duration) []Forecast {
+	n, _ := slices.BinarySearchFunc(all, within, func(f Forecast, within time.Duration) int { return cmp.Compare(f.in, within) })
+	return all[:n]
+}
+
+// outgrows returns from when on the numbers of a layout have more than so many bits;
+// false if its time ends before.
+func outgrows(layout hapax.Layout, constants map[string]int64, bits int) (time.Time, bool) {
+	if layout.IsZero() {
+		return time.Time{}, false
+	}
+	// The fields above the time are constants; those below it fill what the time leaves.
+	var above int64
+	for f := range layout.Fields() {
+		if f.Name == hapax.FieldTime {
+			tick := int64(0)
+			if above >= 0 && above < int64(1)<<bits { // a version in the sign bit makes it negative
+				tick = (int64(1)<<bits - above) >> f.Shift
+			}
+			return layout.TimeOf(tick), tick < layout.EndTick()
+		}
+		above += constants[f.Name] << f.Shift
+	}
+	return time.Time{}, false
+}
+
+// workerUse is how a pool's worker IDs are used up.
+type workerUse struct {
+	free    int64   // worker IDs that nobody uses
+	taken   float64 // how many fewer they get in a second
+	started float64 // how many were used for the first or another time in a second
+}
+
+const (
+	// useWindow is over how long the starts of a pool are counted.
+	useWindow = 7 * 24 * time.Hour
+	// useSoonest is from when on a change in the number of free worker IDs is a rate.
+	useSoonest = 10 * time.Minute
+)
+
+// used notes how many worker IDs of the pool are in which state.
+func (p *pool) used(statuses []WorkerStatus, free int64, now time.Time) {
+	if p.since.IsZero() {
+		p.since, p.freeThen = now, free
+	}
+	use := workerUse{free: free}
+	if passed := now.Sub(p.since); passed >= useSoonest && free < p.freeThen {
+		use.taken = float64(p.freeThen-free) / passed.Seconds()
+	}
+	oldest := now.Add(-time.Hour)
+	for _, st := range statuses {
+		if last := st.Until; last.After(now.Add(-useWindow)) {
+			use.started++
+			if last.Before(oldest) {
+				oldest = last
+			}
+		}
+	}
+	use.started /= now.Sub(oldest).Seconds()
+	p.use.Store(&use)
+}

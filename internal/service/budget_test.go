@@ -1,0 +1,286 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/signals"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/storetest"
+	"github.com/hapax-id/hapax/strategy"
+)
+
+// The budget of a tag is what it has in hand over the present rate, that of a pool its
+// granted time; the node's is the least of them, and what nobody uses lasts forever.
+func TestOutageBudget(t *testing.T) {
+	opts := Options{
+		Tags:  map[string]TagConfig{"orders": {Step: 6000, MaxStep: 6000}, "idle": {}},
+		Pools: map[string]PoolConfig{"default": {Grant: 5 * time.Minute, MaxGrant: 5 * time.Minute}},
+	}
+	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+		mustNext(t, s, "idle")
+		for range 600 { // ten a second for a minute
+			mustNext(t, s, "orders")
+			time.Sleep(100 * time.Millisecond)
+		}
+		store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{Fail: hapax.ErrStoreUnavailable} })
+		all := s.budgets()
+		if len(all) != 2 || all[0].Name != "orders" || all[1].Name != "idle" || all[1].lasts != forever && all[1].lasts < time.Hour {
+			t.Fatalf("got %+v", all)
+		}
+		inHand := float64(s.tags.find("orders").segment.Stats().Remaining)
+		if got := all[0].Seconds; math.Abs(got-inHand/10) > inHand/100 {
+			t.Errorf("%v numbers last for %v s at ten a second", inHand, got)
+		}
+		values, _ := gather(t, s)
+		if values["hapax_node_outage_budget_seconds{}"] != values["hapax_outage_budget_seconds{tag=orders}"] || values["hapax_outage_budget_seconds{tag=orders}"] <= 0 {
+			t.Errorf("the node's budget is %v, that of orders %v", values["hapax_node_outage_budget_seconds{}"], values["hapax_outage_budget_seconds{tag=orders}"])
+		}
+		if b := s.Readiness(t.Context()).Budget; b == nil || b.Name != "orders" || b.Kind != KindTag {
+			t.Errorf("readiness has %+v", b)
+		}
+		// What it says comes true.
+		began := time.Now()
+		for {
+			if _, err := s.Next(t.Context(), "orders"); err != nil {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if lasted := time.Since(began).Seconds(); math.Abs(lasted-all[0].Seconds) > 0.05*all[0].Seconds+3 {
+			t.Errorf("it said %v s, and numbers were over after %v s", all[0].Seconds, lasted)
+		}
+		if b := least(s.budgets()); b == nil || b.Seconds != 0 {
+			t.Errorf("with nothing left the budget is %+v", b)
+		}
+	})
+}
+
+func TestForecasts(t *testing.T) {
+	opts := Options{Tags: map[string]TagConfig{
+		"orders": {Start: hapax.MaxMark - 1_000_000}, "small": {Start: 1<<31 - 100_000, ReaderBits: 31}, "wide": {},
+	}}
+	bubble(t, opts, func(t *testing.T, s *Service, _ *storetest.Faults) {
+		for range 60 {
+			for _, tag := range []string{"orders", "small", "wide"} {
+				mustNext(t, s, tag)
+			}
+			time.Sleep(time.Second)
+		}
+		find := func(what, name string) Forecast {
+			all := s.forecasts()
+			i := slices.IndexFunc(all, func(f Forecast) bool { return f.What == what && f.Name == name })
+			if i < 0 {
+				t.Fatalf("no forecast of %s for %s: %+v", what, name, all)
+			}
+			return all[i]
+		}
+		for _, c := range []struct {
+			what, name string
+			days       float64
+		}{{endsLine, "orders", 1_000_000. / 86400}, {endsReader, "small", 100_000. / 86400}} {
+			if got := find(c.what, c.name).in.Hours() / 24; math.Abs(got-c.days) > c.days/8 {
+				t.Errorf("%s of %s ends in %v days; want %v", c.what, c.name, got, c.days)
+			}
+		}
+		if got := find(endsLine, "wide").in; got < 100*365*24*time.Hour {
+			t.Errorf("a line of 2^63 numbers ends in %v", got)
+		}
+		near := s.Readiness(t.Context()).Forecasts
+		if len(near) != 2 || near[0].Name != "small" || near[1].Name != "orders" {
+			t.Errorf("readiness has %+v", near)
+		}
+		alarms := s.Readiness(t.Context()).Alarms
+		if len(alarms) != 2 || alarms[0].Name != AlarmForecast || alarms[0].See == "" {
+			t.Errorf("the alarms are %+v", alarms)
+		}
+	})
+}
+
+// A layout's numbers outgrow a reader when their time does.
+func TestOutgrows(t *testing.T) {
+	for _, c := range []struct {
+		spec      string
+		constants map[string]int64
+		bits      int
+		tick      int64 // -1: never
+	}{
+		{"time:41,worker:10,sequence:12", nil, 53, 1 << 31},
+		{"time:31,worker:10,sequence:12", nil, 53, -1},
+		{"type:2,time:31,worker:10,sequence:12", map[string]int64{"type": 0}, 53, -1},
+		{"type:2,time:31,worker:8,sequence:12", map[string]int64{"type": 1}, 52, 1 << 31},
+		{"type:2,time:31,worker:10,sequence:12", map[string]int64{"type": 2}, 53, 0},
+	} {
+		layout, err := hapax.ParseLayout(c.spec + ",unit=1ms,epoch=2020-01-01T00:00:00Z")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, ok := outgrows(layout, c.constants, c.bits)
+		want := layout.TimeOf(c.tick)
+		if ok != (c.tick >= 0 && c.tick < layout.EndTick()) || ok && !at.Equal(want) {
+			t.Errorf("%s %v with %d bits: %v, %v; want tick %d, %v", c.spec, c.constants, c.bits, at, ok, c.tick, want)
+		}
+	}
+}
+
+// Worker IDs that get fewer end, and so do those that each start uses up.
+func TestWorkersEnd(t *testing.T) {
+	p, now := &pool{}, time.Date(2026, 1, 8, 0, 0, 0, 0, time.UTC)
+	statuses := make([]WorkerStatus, 14)
+	for i := range statuses {
+		statuses[i] = WorkerStatus{Worker: driver.Worker{ID: int64(i)}, Until: now.Add(-7 * 24 * time.Hour).Add(time.Duration(i+1) * 12 * time.Hour)}
+	}
+	p.used(statuses, 100, now)
+	if use := p.use.Load(); use.taken != 0 || lasts(float64(use.free), use.taken) != forever {
+		t.Errorf("with one count it is %+v", use)
+	}
+	p.used(statuses, 90, now.Add(time.Hour))
+	use := p.use.Load()
+	if got := lasts(float64(use.free), use.taken); got.Round(time.Minute) != 9*time.Hour {
+		t.Errorf("ten an hour of 90 last %v", got)
+	}
+	if got := lasts(90, use.started).Hours() / 24; got < 40 || got > 50 { // two a day
+		t.Errorf("90 starts last %v days", got)
+	}
+}
+
+// An alarm is raised when it has held for long enough, told once, and cleared.
+func TestAlarms(t *testing.T) {
+	type notice struct {
+		name   string
+		raised bool
+	}
+	var (
+		mu   sync.Mutex // guards told
+		told []notice
+		hold atomic.Bool
+	)
+	opts := Options{
+		Notify: func(a Alarm, raised bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, notice{a.Name, raised})
+		},
+		Conditions: func(time.Time) []Condition {
+			if hold.Load() {
+				return []Condition{{Alarm: AlarmConfig, Detail: "at once"}, {Alarm: AlarmCertificate, Detail: "later", After: 3}}
+			}
+			return nil
+		},
+	}
+	bubble(t, opts, func(t *testing.T, s *Service, _ *storetest.Faults) {
+		pass := func(looks int) { time.Sleep(time.Duration(looks) * lookEvery); synctest.Wait() }
+		expect := func(when string, want ...notice) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(told, want) {
+				t.Errorf("%s: %v; want %v", when, told, want)
+			}
+		}
+		pass(3)
+		expect("at first")
+		hold.Store(true)
+		pass(2)
+		expect("after two looks", notice{AlarmConfig, true})
+		pass(3)
+		expect("after five looks", notice{AlarmConfig, true}, notice{AlarmCertificate, true})
+		if values, _ := gather(t, s); values["hapax_alarm{alarm=config_bad}"] != 1 || values["hapax_alarms_total{alarm=certificate_near}"] != 1 || values["hapax_alarm{alarm=store_lost}"] != 0 {
+			t.Errorf("the metrics are %v", values)
+		}
+		hold.Store(false)
+		pass(1)
+		expect("when it is over", notice{AlarmConfig, true}, notice{AlarmCertificate, true}, notice{AlarmCertificate, false}, notice{AlarmConfig, false})
+		s.Happened(AlarmWrongTokens, "some")
+		pass(2)
+		if up := s.Readiness(t.Context()).Alarms; len(up) != 1 || up[0].Name != AlarmWrongTokens {
+			t.Errorf("after it happened: %v", up)
+		}
+		pass(40)
+		if up := s.Readiness(t.Context()).Alarms; len(up) != 0 {
+			t.Errorf("a minute after it happened: %v", up)
+		}
+	})
+}
+
+// A store that is lost is an alarm, and a budget that is nearly used up at once, too.
+func TestAlarmsOfAStoreThatIsLost(t *testing.T) {
+	opts := Options{Tags: map[string]TagConfig{"orders": {Step: 100, MaxStep: 100}}}
+	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+		use := func(n int) {
+			for range n {
+				_, _ = s.Next(t.Context(), "orders")
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		use(100)
+		if up := s.alarms.list(); len(up) != 0 {
+			t.Errorf("at first: %v", up)
+		}
+		store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{Fail: hapax.ErrStoreUnavailable} })
+		use(150)
+		var names []string
+		for _, a := range s.alarms.list() {
+			names = append(names, a.Name)
+		}
+		if !slices.Equal(names, []string{AlarmBudget, AlarmStoreLost}) {
+			t.Errorf("without the store: %v", names)
+		}
+		store.Inject(nil)
+		use(100)
+		if up := s.alarms.list(); len(up) != 0 {
+			t.Errorf("when the store is back: %v", up)
+		}
+	})
+}
+
+// A plugin that fails is an alarm for a minute.
+func TestAlarmOfAPluginThatFails(t *testing.T) {
+	fails := true
+	r := newStrategies(t, strategy.Plugin{Name: "late", Before: func(context.Context, strategy.Call) error {
+		if fails {
+			panic("it is broken")
+		}
+		return nil
+	}})
+	bubble(t, Options{Strategies: r}, func(t *testing.T, s *Service, _ *storetest.Faults) {
+		if _, err := s.Next(t.Context(), "orders"); !errors.Is(err, strategy.ErrPluginFailed) {
+			t.Errorf("the hook's failure is %v", err)
+		}
+		time.Sleep(2 * lookEvery)
+		if up := s.alarms.list(); len(up) != 1 || up[0].Name != AlarmPlugin || up[0].About != "late" {
+			t.Errorf("the alarms are %v", up)
+		}
+		fails = false
+		mustNext(t, s, "orders")
+		time.Sleep(2 * time.Minute)
+		if up := s.alarms.list(); len(up) != 0 {
+			t.Errorf("when it fails no more: %v", up)
+		}
+	})
+}
+
+// Every alarm, and every event's message, has an entry in the runbook.
+func TestAlarmsAreInTheRunbook(t *testing.T) {
+	known := []string{
+		AlarmStoreLost, AlarmWentBack, AlarmNotJoined, AlarmDiskFull, AlarmBudget, AlarmForecast, AlarmCannot, AlarmRollback, AlarmSkew, AlarmWorkers,
+		AlarmPoisoned, AlarmRecords, AlarmPlugin, AlarmBeside, AlarmWrongTokens, AlarmConnections, AlarmCertificate, AlarmCertificateBad, AlarmConfig,
+	}
+	slices.Sort(known)
+	if all := signals.Alarms(); !slices.Equal(all, known) {
+		t.Errorf("the runbook has the alarms %q, the service %q", all, known)
+	}
+	for kind, message := range messages {
+		if signals.SeeMessage(message) == "" {
+			t.Errorf("the event %s, %q, has no entry", kind, message)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+// Package signals is the one table of what a server can tell an operator: every error
+// code, log message, alarm and alert, each with what it means and what to do.
+//
+// The runbook (docs/runbook.md) is made from it, and tests hold that none lacks.
+package signals
+
+//go:generate go run ../signalsdoc
+
+import (
+	"slices"
+	"strings"
+)
+
+// A Trouble is one thing that an operator may be told, under every name under which it
+// is told. Messages of the log are as they stand in the code; Means, Cause, Do and Not
+// are whole sentences.
+type Trouble struct {
+	ID    string // anchor in the runbook
+	Title string
+
+	Codes    []string // of errors
+	Messages []string // of the log
+	Alarms   []string
+	Alerts   []string // of deploy/prometheus/rules.yml
+
+	Means, Cause, Do, Not string
+}
+
+// Troubles returns the whole table, in the order of the runbook: by harm.
+func Troubles() []Trouble { return slices.Clone(troubles) }
+
+// runbook is where the table is told in full.
+const runbook = "docs/runbook.md#"
+
+// SeeCode returns where the runbook tells of an error code; "" if it does not.
+func SeeCode(code string) string { return see(byCode[code]) }
+
+// SeeMessage returns where the runbook tells of a message of the log.
+func SeeMessage(message string) string { return see(byMessage[message]) }
+
+// SeeAlarm returns where the runbook tells of an alarm.
+func SeeAlarm(alarm string) string { return see(byAlarm[alarm]) }
+
+// SeeAlert returns where the runbook tells of an alert.
+func SeeAlert(alert string) string { return see(byAlert[alert]) }
+
+func see(id string) string {
+	if id == "" {
+		return ""
+	}
+	return runbook + id
+}
+
+var byCode, byMessage, byAlarm, byAlert = map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}
+
+var troubles = slices.Concat(harmful, limiting, passing, ordinary)
+
+func init() {
+	for _, t := range troubles {
+		for _, names := range []struct {
+			of  map[string]string
+			are []string
+		}{{byCode, t.Codes}, {byMessage, t.Messages}, {byAlarm, t.Alarms}, {byAlert, t.Alerts}} {
+			for _, name := range names.are {
+				if names.of[name] != "" {
+					panic("signals: told twice: " + name)
+				}
+				names.of[name] = t.ID
+			}
+		}
+	}
+}
+
+// Alarms returns the names of all alarms, sorted.
+func Alarms() []string {
+	var all []string
+	for name := range byAlarm {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Sections are the parts of the runbook.
+func Sections() []Section {
+	return []Section{
+		{"Numbers may come twice, or none can", harmful},
+		{"Something cannot issue, or soon will not", limiting},
+		{"What passes, and what callers did", passing},
+		{"What only tells", ordinary},
+	}
+}
+
+// A Section is a part of the runbook.
+type Section struct {
+	Title    string
+	Troubles []Trouble
+}
+
+// Text returns a section of the runbook, in Markdown.
+func (t Trouble) Text() string {
+	var b strings.Builder
+	b.WriteString("### <a id=\"" + t.ID + "\"></a>" + t.Title + "\n\n")
+	for _, names := range []struct {
+		what string
+		are  []string
+	}{{"Error code", t.Codes}, {"Alarm", t.Alarms}, {"Alert", t.Alerts}} {
+		if len(names.are) > 0 {
+			b.WriteString(names.what + ": `" + strings.Join(names.are, "`, `") + "`\n\n")
+		}
+	}
+	for _, m := range t.Messages {
+		b.WriteString("> " + strings.ReplaceAll(m, "`", "'") + "\n>\n")
+	}
+	if len(t.Messages) > 0 {
+		b.WriteString("\n")
+	}
+	for _, part := range []struct{ what, text string }{{"Meaning", t.Means}, {"Cause", t.Cause}, {"Do", t.Do}, {"Do not", t.Not}} {
+		b.WriteString("- **" + part.what + ":** " + part.text + "\n")
+	}
+	return b.String()
+}
