@@ -1,84 +1,213 @@
-// Looks at every page of the console as a person would, with Chromium: light and dark, on
-// a telephone and on a desk. Then does what a person does: creates a tag, issues a number,
-// finds it, deletes the tag. Prints what is wrong; with a third argument it leaves pictures there.
+// Uses the console of three nodes as a person would, with Chromium, and prints what is
+// wrong. The one argument is JSON:
 //
-//	node look.mjs URL [PICTURES]
+//	url       of the first node, with a slash at the end
+//	admin     a token that may do everything; reader: one that may only see
+//	nodes     what the three nodes are called
+//	control   a URL: a POST to control/NAME does to the fleet what NAME says
+//	scale     by how much to wait longer than a quiet machine needs
+//	long      also what takes long: a clock that is set back, restored stores, a missing node
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 
-const [url, pictures] = process.argv.slice(2);
+const { url, admin, reader, nodes, control, scale, long } = JSON.parse(process.argv[2]);
+const at = url + "console/";
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const wrong = [];
+const soon = 10_000 * scale;
 const browser = await chromium.launch({
 	executablePath: "/usr/bin/chromium",
 	args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
 });
 
-async function open(width, scheme, javaScriptEnabled = true) {
-	const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: scheme, javaScriptEnabled });
+async function open(width, colorScheme, javaScriptEnabled = true, storageState = undefined) {
+	const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme, javaScriptEnabled, storageState });
 	const page = await context.newPage();
-	const at = () => `${page.url()} (${width} px, ${scheme})`;
-	page.on("console", (m) => { if (m.type() === "error" || m.type() === "warning") wrong.push(`${at()}: console: ${m.text()}`); });
-	page.on("pageerror", (e) => wrong.push(`${at()}: ${e}`));
-	page.on("request", (r) => { if (new URL(r.url()).host !== new URL(url).host) wrong.push(`${at()}: asks ${r.url()}`); });
+	page.setDefaultTimeout(3 * soon);
+	page.on("console", (m) => {
+		if (m.type() === "error" || m.type() === "warning") wrong.push(`${page.url()}: console: ${m.text()}`);
+	});
+	page.on("pageerror", (e) => wrong.push(`${page.url()}: ${e}`));
+	page.on("request", (r) => { if (new URL(r.url()).host !== new URL(url).host) wrong.push(`${page.url()}: asks ${r.url()}`); });
 	return page;
 }
 
-const pages = ["", "tags", "workers", "fence", "clocks", "decoder?ids=1%202124664409056870400", "planner", "log", "tag?name=orders&delete=1", "worker?pool=default&id=0"];
-for (const scheme of ["light", "dark"]) {
-	for (const width of [390, 1400]) {
-		const page = await open(width, scheme);
-		for (const path of pages) {
-			await page.goto(url + "console/" + path);
-			await page.waitForFunction(() => window.htmx !== undefined);
-			const title = await page.locator("h1").textContent();
-			const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-			if (overflow > 0) wrong.push(`${path} at ${width} px is ${overflow} px too wide`);
-			// Through the debugger, which the page's policy does not bind.
-			await page.evaluate(axe);
-			const found = await page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] }));
-			for (const v of found.violations.filter((v) => v.impact === "serious" || v.impact === "critical")) {
-				wrong.push(`${path} (${scheme}, ${width} px): ${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 120)).join(" | ")}`);
-			}
-			if (pictures) await page.screenshot({ path: `${pictures}/${title.split(" ")[0].toLowerCase()}-${scheme}-${width}.png` });
-		}
-		await page.context().close();
-	}
+async function told(name, body = "") {
+	const res = await fetch(`${control}/${name}`, { method: "POST", body });
+	if (!res.ok) throw new Error(`${name}: ${await res.text()}`);
+	return res.text();
 }
 
-const name = "of-a-person";
-for (const [javaScript, tag] of [[true, name], [false, name + "-without"]]) {
-	const page = await open(1400, "light", javaScript);
-	await page.goto(url + "console/tags");
+async function logIn(page, token) {
+	await page.goto(at);
+	await page.getByLabel("Token").fill(token);
+	await page.getByRole("button", { name: "Log in" }).click();
+	await page.getByRole("heading", { name: "Overview" }).waitFor();
+}
+
+// says waits until an open page says something, by itself, and tells how long that took.
+async function says(page, what, ...texts) {
+	const began = Date.now();
+	for (const text of texts) {
+		try {
+			await page.locator("#live").getByText(text).first().waitFor({ timeout: soon });
+		} catch {
+			wrong.push(`${what}: the page does not say "${text}": ${(await page.locator("main").innerText()).slice(0, 3000)}`);
+		}
+	}
+	console.error(`${what}: told after ${((Date.now() - began) / 1000).toFixed(1)} s`);
+}
+
+// includes checks what a page says.
+async function includes(page, what, ...texts) {
+	const text = await page.locator("main").innerText();
+	for (const want of texts) if (!text.includes(want)) wrong.push(`${what} lacks "${want}": ${text.slice(0, 3000)}`);
+}
+
+// Somebody who may only see is refused what changes something.
+{
+	const page = await open(1400, "light");
+	await logIn(page, reader);
+	await page.getByText("(reads only)").waitFor();
+	await page.goto(at + "tags");
+	if (await page.getByRole("heading", { name: "Create a tag" }).count() > 0) wrong.push("a reader is offered to create a tag");
+	const res = await page.request.post(at + "tags", { form: { name: "of-a-reader", kind: "segment", do: "1" } });
+	if (res.status() !== 403) wrong.push(`a reader creates a tag: ${res.status()}`);
+	await page.getByRole("button", { name: "Log out" }).click();
+	await page.getByLabel("Token").waitFor();
+	await page.context().close();
+}
+
+const page = await open(1400, "light");
+await logIn(page, admin);
+const state = await page.context().storageState();
+
+// Creates a tag, after having read what comes of it, issues a number, finds who got it.
+async function create(page, tag) {
+	await page.goto(at + "tags");
 	await page.getByLabel("Name").fill(tag);
 	await page.getByLabel("Start").fill("7000");
-	await page.getByRole("button", { name: "Create" }).click();
+	await page.getByRole("button", { name: "What would happen" }).click();
+	await page.getByText(/The first number is 7\s000/).waitFor();
+	await page.getByRole("button", { name: `Create ${tag}` }).click();
 	await page.getByText("The tag was created.").waitFor();
-	const res = await fetch(`${url}v1/tags/${tag}/ids`, { method: "POST" }).catch(() => null);
-	if (res?.ok) {
-		const { ids: [id] } = await res.json();
-		await page.goto(url + "console/decoder");
-		await page.getByLabel("Numbers or codes").fill(id);
-		await page.getByLabel("Tag, of codes").fill(tag);
-		await page.getByRole("button", { name: "Decode" }).click();
-		await page.getByRole("heading", { name: "Who got it" }).waitFor();
-		if (!(await page.locator("main").textContent()).includes("7000")) wrong.push("the number is not on the page");
+	const res = await page.request.post(`${url}v1/tags/${tag}/ids`, { headers: { Authorization: `Bearer ${admin}` } });
+	const { ids: [id] } = await res.json();
+	if (id !== "7000") wrong.push(`the first number is ${id}`);
+	await page.goto(at + "decoder");
+	await page.getByLabel("Numbers or codes").fill(id);
+	await page.getByLabel("Tag, of codes").fill(tag);
+	await page.getByRole("button", { name: "Decode" }).click();
+	await page.getByRole("heading", { name: "Who got it" }).waitFor();
+	await includes(page, "the decoder", "7000", tag, nodes[0], "Granted on");
+	if (!page.url().includes("ids=7000")) wrong.push(`what was decoded has no URL: ${page.url()}`);
+}
+await create(page, "of-a-person");
+
+// Who got a number of a snowflake, from the overview on.
+{
+	const res = await page.request.post(`${url}v1/tags/snowflake/ids`, { headers: { Authorization: `Bearer ${admin}` } });
+	const { ids: [id] } = await res.json();
+	await page.goto(at);
+	await page.getByLabel("Who got number").fill(id);
+	await page.getByRole("button", { name: "Find" }).click();
+	await page.getByRole("heading", { name: "Who got it" }).waitFor();
+	await includes(page, "the decoder of a snowflake", "Granted on", "guessed", ...nodes);
+}
+
+// Every page, in both schemes and on both devices: whole, usable by all, and with all nodes.
+const pages = {
+	"": [...nodes, "Numbers are issued: 3 of 3 nodes can", "Without the store", "First pool to end", "hapax status"],
+	"tags": ["orders", "of-a-person", "hapax tags list"], "tags?sort=rate": ["sorted by a column", "orders"],
+	"tag?name=orders&delete=1": [...nodes, "Type the name again", "hapax tags delete orders"],
+	"workers": [...nodes, "The pool ends", "hapax workers list"], "worker?pool=default&id=0": ["Retire worker 0", "hapax workers retire default 0"],
+	"fence": [...nodes, "No fence", "hapax nodes"], "clocks": [...nodes, "Against the store"],
+	"decoder?ids=1%202124664409056870400": ["hapax parse"], "planner": ["Proposed", "hapax plan"], "log?only=actions": ["create tag", "hapax status"],
+};
+{
+	const page = await open(390, "light", true, state);
+	for (const [path, wants] of Object.entries(pages)) {
+		await page.goto(at + path);
+		await page.waitForFunction(() => window.htmx !== undefined);
+		await includes(page, path || "overview", ...wants);
+		for (const [width, colorScheme] of [[390, "light"], [1400, "dark"]]) {
+			await page.setViewportSize({ width, height: 900 });
+			await page.emulateMedia({ colorScheme });
+			const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+			if (overflow > 0) wrong.push(`${path} at ${width} px is ${overflow} px too wide`);
+			await page.evaluate(axe); // through the debugger, which the page's policy does not bind
+			const found = await page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] }));
+			for (const v of found.violations.filter((v) => v.impact === "serious" || v.impact === "critical")) {
+				wrong.push(`${path} (${colorScheme}, ${width} px): ${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 120)).join(" | ")}`);
+			}
+		}
+		await page.setViewportSize({ width: 390, height: 900 });
+		await page.emulateMedia({ colorScheme: "light" });
 	}
-	await page.goto(`${url}console/tag?name=${tag}`);
+	// The keyboard alone: the first key leads past the navigation.
+	await page.goto(at);
+	await page.keyboard.press("Tab");
+	await page.keyboard.press("Enter");
+	if (!(await page.evaluate(() => location.hash === "#main"))) wrong.push("the first key does not lead to the content");
+	await page.context().close();
+}
+
+// All of it works without JavaScript.
+{
+	const page = await open(1400, "light", false, state);
+	await create(page, "without-a-program");
+	await page.goto(at + "tag?name=without-a-program");
 	await page.getByRole("link", { name: "What would happen" }).click();
-	await page.getByLabel("Type the name again").fill(tag);
-	await page.getByRole("button", { name: `Delete ${tag}` }).click();
+	await page.getByLabel("Type the name again").fill("without-a-program");
+	await page.getByRole("button", { name: "Delete without-a-program" }).click();
 	await page.getByText("The tag was deleted.").waitFor();
 	await page.context().close();
 }
 
+// Retires a worker ID that a node has.
+await page.goto(at + "workers");
+await page.locator("table").getByRole("link").first().click();
+await page.getByRole("button", { name: "Retire worker" }).click();
+await page.getByText("The worker ID is out of use").waitFor();
+
 // What is open learns what happens elsewhere, without being loaded again.
-const page = await open(1400, "light");
-await page.goto(url + "console/tags");
-await page.waitForFunction(() => window.htmx !== undefined);
-await fetch(url + "console/tags", { method: "POST", body: new URLSearchParams({ name: "from-elsewhere", kind: "segment", step: "1000" }) });
-await page.getByRole("link", { name: "from-elsewhere" }).waitFor({ timeout: 30000 });
+await page.goto(at + "tags");
+await told("create", "from-elsewhere");
+await page.getByRole("link", { name: "from-elsewhere" }).waitFor();
+
+await page.goto(at);
+await told("stop-store");
+await says(page, "the store has stopped", "store_unavailable", "hapax doctor", "What the runbook says");
+await told("start-store");
+await says(page, "the store is back", "Numbers are issued: 3 of 3 nodes can");
+
+if (long) {
+	await told("clock", "-5s");
+	await says(page, "a clock was set back", "its clock was set back by", "chronyc tracking");
+	await told("clock", "0s");
+	await told("backup");
+	await told("use");
+	await told("restore");
+	await says(page, "the store was restored", "the store went back", "hapax status");
+	await says(page, "the store was healed", "Numbers are issued: 3 of 3 nodes can");
+	await told("backup");
+	await told("use");
+	await told("restore-without");
+	await says(page, "a node is missing", "missing: it must say what it used", "hapax nodes settle");
+	await page.getByRole("link", { name: "Speak for it" }).first().click();
+	await page.getByLabel("Its witness file").setInputFiles(await told("witness"));
+	await page.getByRole("button", { name: "What would happen" }).click();
+	await page.getByRole("button", { name: "Do it" }).waitFor();
+	await includes(page, "the statement", "you speak for", "--witness-file witness");
+	await page.getByRole("button", { name: "Do it" }).click();
+	await page.getByText("It was taken down.").waitFor();
+	await page.goto(at);
+	await says(page, "the missing node was settled", "Numbers are issued");
+} else {
+	await told("kill");
+	await says(page, "a node was killed", nodes[2], "does not answer", "hapax nodes");
+}
 
 await browser.close();
 for (const line of wrong) console.log(line);
