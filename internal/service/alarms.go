@@ -185,7 +185,7 @@ func (s *Service) lookOut() {
 		select {
 		case <-s.life.Done():
 			return
-		case <-time.After(lookEvery):
+		case <-time.After(cmp.Or(s.opts.looks, lookEvery)):
 		}
 		s.lookAround(s.life)
 	}
@@ -287,7 +287,7 @@ func (s *Service) lineConditions(cannot []Lack, store hapax.Code) (all []Conditi
 		}
 		all = append(all, Condition{Alarm: AlarmBudget, About: b.Name, Detail: fmt.Sprintf("the %s can issue for %.1f s without the store", b.Kind, b.Seconds), After: after})
 	}
-	for _, f := range near(s.forecasts(), s.opts.AlarmForecast) {
+	for _, f := range s.near(s.opts.AlarmForecast, maxAlarms) {
 		all = append(all, Condition{
 			Alarm: AlarmForecast, About: f.Name,
 			Detail: fmt.Sprintf("%s of the %s ends at %s", f.What, f.Kind, f.Ends.UTC().Format(time.RFC3339)), After: soon,

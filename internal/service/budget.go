@@ -2,6 +2,7 @@ package service
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -79,39 +80,44 @@ type Budget struct {
 	labelled bool
 }
 
-// budgets returns the budget of every tag and pool in use, the shortest first. One that
-// gives no numbers away lasts forever, unless it has none while the store is away.
-func (s *Service) budgets() []Budget {
-	var all []Budget
-	away := s.trouble() != nil
-	for l := range s.tags.all() {
-		if l.segment == nil {
-			continue
+// budgets yields the budget of every tag and pool in use. One that gives no numbers away
+// lasts forever, unless it has none while the store is away.
+func (s *Service) budgets() iter.Seq[Budget] {
+	return func(yield func(Budget) bool) {
+		away := s.trouble() != nil
+		for l := range s.tags.all() {
+			if l.segment == nil {
+				continue
+			}
+			in := forever
+			if left := l.segment.Stats().Remaining; left > 0 || away || !l.rate.idle.Load() {
+				in = lasts(float64(left), l.rate.now())
+			}
+			if !yield(Budget{Kind: KindTag, Name: l.name, labelled: l.labelled, lasts: in, Seconds: in.Seconds()}) {
+				return
+			}
 		}
-		b := Budget{Kind: KindTag, Name: l.name, labelled: l.labelled, lasts: forever}
-		if left := l.segment.Stats().Remaining; left > 0 || away || !l.rate.idle.Load() {
-			b.lasts = lasts(float64(left), l.rate.now())
+		for _, p := range s.openPools() {
+			in := p.issuer.Load().Stats().Remaining
+			if !yield(Budget{Kind: KindPool, Name: p.name, labelled: p.labelled, lasts: in, Seconds: in.Seconds()}) {
+				return
+			}
 		}
-		all = append(all, b)
 	}
-	for _, p := range s.openPools() {
-		all = append(all, Budget{Kind: KindPool, Name: p.name, labelled: p.labelled, lasts: p.issuer.Load().Stats().Remaining})
-	}
-	for i := range all {
-		all[i].Seconds = all[i].lasts.Seconds()
-	}
-	slices.SortFunc(all, func(a, b Budget) int {
-		return cmp.Or(cmp.Compare(a.lasts, b.lasts), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
-	})
-	return all
 }
 
-// least returns the first budget that ends, nil if none does.
-func least(all []Budget) *Budget {
-	if len(all) == 0 || all[0].lasts == forever {
+// least returns the budget that ends first, nil if none does.
+func least(all iter.Seq[Budget]) *Budget {
+	first := Budget{lasts: forever}
+	for b := range all {
+		if b.lasts < first.lasts || b.lasts == first.lasts && b.lasts < forever && b.Name < first.Name {
+			first = b
+		}
+	}
+	if first.lasts == forever {
 		return nil
 	}
-	return &all[0]
+	return &first
 }
 
 // What a forecast is about.
@@ -143,16 +149,15 @@ const shownAhead = 365 * 24 * time.Hour
 // maxShown bounds how many forecasts Readiness tells.
 const maxShown = 20
 
-// forecasts returns when what cannot be refilled ends, the nearest end first.
-func (s *Service) forecasts() []Forecast {
-	var all []Forecast
+// forecasts tells when what cannot be refilled ends.
+func (s *Service) forecasts(tell func(Forecast)) {
 	now := s.now()
-	tell := func(what string, line watch.Line, labelled bool, in time.Duration) {
+	ends := func(what string, line watch.Line, labelled bool, in time.Duration) {
 		f := Forecast{What: what, Kind: line.Kind, Name: line.Name, in: in, labelled: labelled}
 		if in < forever {
 			f.Ends = now.Add(in)
 		}
-		all = append(all, f)
+		tell(f)
 	}
 	for l := range s.tags.all() {
 		line, bits := watch.Tag(l.name), s.opts.Tags[l.name].ReaderBits
@@ -163,40 +168,77 @@ func (s *Service) forecasts() []Forecast {
 				continue
 			}
 			advance := l.rate.now() * float64(max(1, l.delta))
-			tell(endsLine, line, l.labelled, lasts(float64(hapax.MaxMark-int64(last)), advance))
+			ends(endsLine, line, l.labelled, lasts(float64(hapax.MaxMark-int64(last)), advance))
 			if bits > 0 {
-				tell(endsReader, line, l.labelled, lasts(float64(int64(1)<<bits-1-int64(last)), advance))
+				ends(endsReader, line, l.labelled, lasts(float64(int64(1)<<bits-1-int64(last)), advance))
 			}
 		case l.pool != "" && bits > 0:
-			if ends, ok := outgrows(s.layoutKnown(l.pool), s.opts.Pools[l.pool].Fields, bits); ok {
-				tell(endsReader, line, true, max(0, ends.Sub(now)))
+			if at, ok := outgrows(s.layoutKnown(l.pool), s.opts.Pools[l.pool].Fields, bits); ok {
+				ends(endsReader, line, true, max(0, at.Sub(now)))
 			}
 		}
 	}
 	for _, p := range s.openPools() {
 		line := watch.Pool(p.name)
-		tell(endsLayout, line, p.labelled, max(0, p.issuer.Load().Stats().Ends.Sub(now)))
+		ends(endsLayout, line, p.labelled, max(0, p.issuer.Load().Stats().Ends.Sub(now)))
 		if use := p.use.Load(); use != nil {
 			in := forever
 			if use.taken > 0 { // that none is free while no more are taken is no end
 				in = lasts(float64(use.free), use.taken)
 			}
-			tell(endsWorkers, line, p.labelled, in)
+			ends(endsWorkers, line, p.labelled, in)
 			if choice := p.choice.Load(); choice != nil && choice.Counted {
-				tell(endsStarts, line, p.labelled, lasts(float64(choice.Left), use.started))
+				ends(endsStarts, line, p.labelled, lasts(float64(choice.Left), use.started))
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b Forecast) int {
-		return cmp.Or(cmp.Compare(a.in, b.in), cmp.Compare(a.What, b.What), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
-	})
-	return all
 }
 
-// near returns the forecasts that end within so long.
-func near(all []Forecast, within time.Duration) []Forecast {
-	n, _ := slices.BinarySearchFunc(all, within, func(f Forecast, within time.Duration) int { return cmp.Compare(f.in, within) })
-	return all[:n]
+// near returns up to so many forecasts that end within so long, the nearest end first.
+func (s *Service) near(within time.Duration, most int) []Forecast {
+	var first []Forecast
+	s.forecasts(func(f Forecast) {
+		if f.in >= within {
+			return
+		}
+		i, _ := slices.BinarySearchFunc(first, f, func(a, b Forecast) int {
+			return cmp.Or(cmp.Compare(a.in, b.in), cmp.Compare(a.What, b.What), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+		})
+		if i < most {
+			first = slices.Insert(first, i, f)
+			first = first[:min(len(first), most)]
+		}
+	})
+	return first
+}
+
+// An outlook is how long numbers can be issued, as of a moment.
+type outlook struct {
+	at        time.Time
+	budget    *Budget
+	forecasts []Forecast
+}
+
+// outlookAge is how old the outlook that Readiness tells may be: one looks at every line in
+// use, and whoever reaches the server may ask for it.
+const outlookAge = time.Second
+
+// outlooks keeps the last outlook.
+type outlooks struct {
+	last    atomic.Pointer[outlook]
+	looking atomic.Bool // somebody makes the next one; others get the last
+}
+
+// outlook returns how long numbers can be issued, as of a second ago at most.
+func (s *Service) outlook() *outlook {
+	last := s.outlooks.last.Load()
+	if last != nil && (time.Since(last.at) < outlookAge || !s.outlooks.looking.CompareAndSwap(false, true)) {
+		return last
+	}
+	defer s.outlooks.looking.Store(false)
+	next := &outlook{at: time.Now(), budget: least(s.budgets()), forecasts: s.near(shownAhead, maxShown)}
+	s.outlooks.last.Store(next)
+	return next
 }
 
 // outgrows returns from when on the numbers of a layout have more than so many bits;

@@ -1,10 +1,12 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,7 +34,7 @@ func TestOutageBudget(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		store.Inject(func(storetest.Op) storetest.Fault { return storetest.Fault{Fail: hapax.ErrStoreUnavailable} })
-		all := s.budgets()
+		all := slices.SortedFunc(s.budgets(), func(a, b Budget) int { return cmp.Compare(a.lasts, b.lasts) })
 		if len(all) != 2 || all[0].Name != "orders" || all[1].Name != "idle" || all[1].lasts != forever && all[1].lasts < time.Hour {
 			t.Fatalf("got %+v", all)
 		}
@@ -76,7 +78,8 @@ func TestForecasts(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		find := func(what, name string) Forecast {
-			all := s.forecasts()
+			var all []Forecast
+			s.forecasts(func(f Forecast) { all = append(all, f) })
 			i := slices.IndexFunc(all, func(f Forecast) bool { return f.What == what && f.Name == name })
 			if i < 0 {
 				t.Fatalf("no forecast of %s for %s: %+v", what, name, all)
@@ -101,6 +104,32 @@ func TestForecasts(t *testing.T) {
 		alarms := s.Readiness(t.Context()).Alarms
 		if len(alarms) != 2 || alarms[0].Name != AlarmForecast || alarms[0].See == "" {
 			t.Errorf("the alarms are %+v", alarms)
+		}
+	})
+}
+
+// Whoever reaches the server may ask whether it is ready, as often as they like. That looks
+// at the tags in use, and keeps nothing for each of them; how long numbers last is looked at
+// once a second, and told in between.
+func TestReadinessOfManyTags(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, s *Service, _ *storetest.Faults) {
+		use := func(n int) float64 {
+			for i := range n {
+				mustNext(t, s, "tag-"+strconv.Itoa(i))
+			}
+			return testing.AllocsPerRun(10, func() { s.Readiness(t.Context()) })
+		}
+		one := use(1)
+		if many := use(3000); many > one+5 {
+			t.Errorf("readiness allocates %v times with one tag, and %v with 3,000", one, many)
+		}
+		time.Sleep(2 * outlookAge)
+		if now := s.outlook(); now != s.outlook() || time.Since(now.at) > 0 {
+			t.Errorf("an outlook is made %v before it is asked for, or with each question", time.Since(now.at))
+		}
+		time.Sleep(2 * outlookAge)
+		if age := time.Since(s.outlook().at); age > 0 {
+			t.Errorf("an outlook of %v ago is told", age)
 		}
 	})
 }

@@ -119,7 +119,7 @@ func (c collector) ends(ch chan<- prometheus.Metric) {
 		}
 		return "", name
 	}
-	for _, b := range c.s.budgets() {
+	for b := range c.s.budgets() {
 		least = min(least, inSeconds(b.lasts))
 		if !b.labelled {
 			others = min(others, b.lasts)
@@ -133,16 +133,16 @@ func (c collector) ends(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(descNodeBudget, prometheus.GaugeValue, least)
 	rest := map[string]float64{}
-	for _, f := range c.s.forecasts() {
+	c.s.forecasts(func(f Forecast) {
 		tag, pool := label(f.Kind, f.Name)
 		if !f.labelled {
 			if first, ok := rest[f.What]; !ok || inSeconds(f.in) < first {
 				rest[f.What] = inSeconds(f.in)
 			}
-			continue
+			return
 		}
 		ch <- prometheus.MustNewConstMetric(descForecast, prometheus.GaugeValue, inSeconds(f.in), f.What, tag, pool)
-	}
+	})
 	for what, in := range rest {
 		ch <- prometheus.MustNewConstMetric(descForecast, prometheus.GaugeValue, in, what, otherTags, "")
 	}

@@ -123,7 +123,7 @@ func TestOldLinesAreClosedAndRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		clock := setHandClock(berlin(t, "2026-11-21 12:00:00"))
-		s := open(t, store, Options{Clock: clock, RetireLines: 48 * time.Hour, TagIdle: 1000 * time.Hour})
+		s := open(t, store, Options{Clock: clock, RetireLines: 48 * time.Hour, TagIdle: 1000 * time.Hour, looks: time.Hour})
 		mustCreate(t, s, hapax.Tag{Name: "invoices", Extra: CodeExtra(invoiceSpec, "")})
 		mustCodes(t, s, "invoices", 3)
 		const line = "invoices@@20261121"
@@ -170,6 +170,7 @@ type codeNode struct {
 
 func (w *codeWorld) start(n *codeNode) {
 	s, err := New(context.Background(), w.store, Options{
+		looks: time.Hour,
 		Clock: n.clock, Logger: slog.New(slog.DiscardHandler), RetireLines: time.Hour, Refresh: 10 * time.Minute,
 	})
 	if err != nil {

@@ -148,6 +148,8 @@ type Options struct {
 
 	// Clock is for tests and simulations; default the system's clocks.
 	Clock hapax.Clock
+
+	looks time.Duration // between two looks for alarms; default lookEvery. Tests of months look less often
 }
 
 // A TagConfig defines a tag. Zero fields have the defaults of hapax.Tag.

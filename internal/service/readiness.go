@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -178,7 +179,8 @@ func (s *Service) stand(err error) (st witness.Status, refused map[string]error)
 // without it.
 func (s *Service) Readiness(ctx context.Context) Readiness {
 	st, refused := s.standing(ctx)
-	r, budget := s.issuing(st, refused), least(s.budgets())
+	r, ahead := s.issuing(st, refused), s.outlook()
+	budget := ahead.budget
 	for name, other := range s.opts.Beside {
 		if r.Beside == nil {
 			r.Beside = map[string]Readiness{}
@@ -204,9 +206,7 @@ func (s *Service) Readiness(ctx context.Context) Readiness {
 	if r.See == "" && r.Store != "ok" {
 		r.See = signals.SeeCode(r.Store)
 	}
-	r.Budget = budget
-	r.Forecasts = near(s.forecasts(), shownAhead)
-	r.Forecasts = r.Forecasts[:min(len(r.Forecasts), maxShown)]
+	r.Budget, r.Forecasts = budget, ahead.forecasts
 	r.Alarms = s.alarms.list()
 	return r
 }
@@ -224,17 +224,17 @@ func (s *Service) issuing(st witness.Status, refused map[string]error) Readiness
 		store = statusError{st}
 		r.Store, r.StoreDetail = string(st.Code), st.Why
 	}
-	for line, err := range s.lines(store, refused) {
+	s.lines(store, refused, func(line watch.Line, err error) {
 		if err == nil {
 			r.Ready = true
-			continue
+			return
 		}
 		r.Degraded = true
 		r.Cannot = append(r.Cannot, Lack{line.Kind, line.Name, hapax.CodeOf(err), plain(err)})
 		if r.err == nil {
 			r.err = err
 		}
-	}
+	})
 	switch {
 	case r.Ready:
 		r.err = nil
@@ -294,9 +294,10 @@ func plain(err error) string {
 // Ready returns nil if something can be issued, and otherwise why nothing can.
 func (s *Service) Ready(ctx context.Context) error { return s.Readiness(ctx).err }
 
-// lines returns the segment tags and the pools that are configured or in use, and
-// why each cannot issue now; store is the store's trouble, and tags are refused.
-func (s *Service) lines(store error, tags map[string]error) map[watch.Line]error {
+// lines tells of the segment tags and the pools that are configured or in use why each
+// cannot issue now; store is the store's trouble, and tags are refused. Tags in use may be
+// many: it keeps nothing for each of them.
+func (s *Service) lines(store error, tags map[string]error, tell func(watch.Line, error)) {
 	refused := s.store.Refusals()
 	for tag, err := range tags {
 		if refused == nil {
@@ -304,52 +305,54 @@ func (s *Service) lines(store error, tags map[string]error) map[watch.Line]error
 		}
 		refused[watch.Tag(tag)] = err
 	}
-	lines := map[watch.Line]error{}
-	judge := func(line watch.Line) {
-		if _, known := lines[line]; !known {
-			lines[line] = cmp.Or(refused[line], store)
+	why := func(line watch.Line) error { return cmp.Or(refused[line], store) }
+
+	others := map[watch.Line]error{} // what is not in use, and pools
+	for line := range refused {
+		others[line] = why(line)
+	}
+	for name := range s.opts.Tags {
+		if def, ok := s.declared(name); ok && def.Kind == hapax.KindSegment {
+			others[watch.Tag(name)] = why(watch.Tag(name))
+		}
+	}
+	for _, name := range slices.AppendSeq([]string{hapax.DefaultPool}, maps.Keys(s.opts.Pools)) {
+		others[watch.Pool(name)] = why(watch.Pool(name))
+	}
+	for _, p := range s.openPools() {
+		line, stats := watch.Pool(p.name), p.issuer.Load().Stats()
+		switch {
+		case stats.Rollback > 0 && s.opts.Pools[p.name].OnRollback == string(hapax.RollbackRefuse):
+			others[line] = hapax.ErrClockRollback
+		case stats.Remaining > 0:
+			others[line] = nil
+		default:
+			others[line] = why(line)
 		}
 	}
 	for l := range s.tags.all() {
 		line := watch.Tag(l.name)
-		if f, ok := l.issuer.(*foreignIssuer); ok {
-			if own, ok := f.Issuer.(strategy.Readiness); ok {
-				lines[line] = own.Ready()
-				continue
-			}
-			judge(line)
+		var own strategy.Readiness
+		f, isForeign := l.issuer.(*foreignIssuer)
+		if isForeign {
+			own, _ = f.Issuer.(strategy.Readiness)
 		}
-		if l.segment == nil {
+		var err error
+		switch {
+		case own != nil:
+			err = own.Ready()
+		case l.segment != nil && l.segment.Stats().Remaining > 0:
+		case l.segment != nil || isForeign:
+			err = why(line)
+		default:
 			continue
 		}
-		if judge(line); l.segment.Stats().Remaining > 0 {
-			lines[line] = nil
-		}
+		delete(others, line)
+		tell(line, err)
 	}
-	for _, p := range s.openPools() {
-		line := watch.Pool(p.name)
-		judge(line)
-		stats := p.issuer.Load().Stats()
-		switch {
-		case stats.Rollback > 0 && s.opts.Pools[p.name].OnRollback == string(hapax.RollbackRefuse):
-			lines[line] = hapax.ErrClockRollback
-		case stats.Remaining > 0:
-			lines[line] = nil
-		}
+	for line, err := range others {
+		tell(line, err)
 	}
-	for name := range s.opts.Tags {
-		if def, ok := s.declared(name); ok && def.Kind == hapax.KindSegment {
-			judge(watch.Tag(name))
-		}
-	}
-	for name := range s.opts.Pools {
-		judge(watch.Pool(name))
-	}
-	judge(watch.Pool(hapax.DefaultPool))
-	for line := range refused {
-		judge(line)
-	}
-	return lines
 }
 
 // explain tells callers who wait for a grant that it is the store which keeps

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hapax-id/hapax"
@@ -13,11 +14,11 @@ import (
 // looked counts how often a store was asked for a tag.
 type looked struct {
 	*memstore.Store
-	times int
+	times atomic.Int64
 }
 
 func (s *looked) Tag(ctx context.Context, name string) (hapax.Tag, error) {
-	s.times++
+	s.times.Add(1)
 	return s.Store.Tag(ctx, name)
 }
 
@@ -33,8 +34,8 @@ func TestExisting(t *testing.T) {
 			t.Errorf("a tag that is nowhere: %v", err)
 		}
 	}
-	if store.times != 1 {
-		t.Errorf("the store was asked %d times", store.times)
+	if n := store.times.Load(); n != 1 {
+		t.Errorf("the store was asked %d times", n)
 	}
 	if id, err := s.Next(t.Context(), "new"); err != nil || id != 1 {
 		t.Errorf("its first use by another caller: %d, %v", id, err)

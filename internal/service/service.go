@@ -69,6 +69,7 @@ type Service struct {
 	bounds   bounds
 	holders  holders
 	alarms   alarms
+	outlooks outlooks
 	failures map[string]failing // of plugins; lookOut's alone
 	tags     tagTable
 	parting  parting

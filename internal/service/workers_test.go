@@ -14,7 +14,7 @@ import (
 )
 
 func TestWorkerStates(t *testing.T) {
-	opts := Options{Pools: map[string]PoolConfig{"default": {Workers: "5", Split: "service:8:1,rack:2:1"}}}
+	opts := Options{looks: time.Hour, Pools: map[string]PoolConfig{"default": {Workers: "5", Split: "service:8:1,rack:2:1"}}}
 	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
 		status := func() WorkerStatus {
 			t.Helper()
