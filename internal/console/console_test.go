@@ -151,7 +151,7 @@ func TestVendored(t *testing.T) {
 	}
 }
 
-var inline = regexp.MustCompile(`(?i)<script(?:[^>]*)>[^<]|<style|\sstyle=|\son[a-z]+=|javascript:|(?:href|src|action)="(?:https?:)?/`)
+var inline = regexp.MustCompile(`(?i)<script(?:[^>]*)>[^<]|<style|\sstyle=|\son[a-z]+=|="javascript:|(?:href|src|action)="(?:https?:)?/`)
 
 // Every page is there, whole and without what its policy forbids; URLs are relative.
 func TestPages(t *testing.T) {
@@ -223,12 +223,12 @@ func TestHostileNames(t *testing.T) {
 
 func TestActions(t *testing.T) {
 	s := newStand(t, nil, nil)
-	form := url.Values{"name": {"invoices"}, "kind": {"segment"}, "step": {"50"}, "start": {"100"}, "code": {"INV-{seq:6}"}}
+	form := url.Values{"name": {"invoices"}, "kind": {"segment"}, "step": {"50"}, "start": {"100"}, "code": {"INV-{id:6}"}}
 	status, _, text := s.post(t, Prefix+"tags", form)
 	if _, err := s.svc.Tag(t.Context(), "invoices"); status != http.StatusOK || err == nil {
 		t.Fatalf("asked what would happen: %d, and it is there", status)
 	}
-	wants(t, "what would happen", text, "The first number is 100", "INV-{seq:6}", "frozen for good", "hapax tags create invoices --start 100 --step 50 --code &#39;INV-{seq:6}&#39;")
+	wants(t, "what would happen", text, "The first number is 100", "INV-{id:6}", "frozen for good", "hapax tags create invoices --start 100 --step 50 --code &#39;INV-{id:6}&#39;")
 	form.Set("do", "1")
 	status, at, text := s.post(t, Prefix+"tags", form)
 	if status != http.StatusOK || !strings.HasPrefix(at, Prefix+"tag?") {
@@ -261,7 +261,7 @@ func TestActions(t *testing.T) {
 	form.Del("do")
 	form.Del("start")
 	_, _, text = s.post(t, Prefix+"tags", form)
-	wants(t, "what would happen to a deleted tag", text, "The deleted tag of this name comes back", "170")
+	wants(t, "what would happen to a deleted tag", text, "The deleted tag of this name comes back", "150")
 	if _, err := s.svc.Next(t.Context(), "snowflake"); err != nil {
 		t.Fatal(err)
 	}

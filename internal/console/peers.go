@@ -101,7 +101,7 @@ func (n nodeView) Says() string {
 	case !n.Alive:
 		return "dead"
 	}
-	return n.State
+	return n.State + ", not heard"
 }
 
 // Class returns how bad a node's state is: good, warn or bad.

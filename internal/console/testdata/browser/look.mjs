@@ -65,6 +65,12 @@ async function includes(page, what, ...texts) {
 	for (const want of texts) if (!text.includes(want)) wrong.push(`${what} lacks "${want}": ${text.slice(0, 3000)}`);
 }
 
+let phase = Date.now();
+function done(what) {
+	console.error(`${what}: ${((Date.now() - phase) / 1000).toFixed(1)} s`);
+	phase = Date.now();
+}
+
 // Somebody who may only see is refused what changes something.
 {
 	const page = await open(1400, "light");
@@ -78,6 +84,7 @@ async function includes(page, what, ...texts) {
 	await page.getByLabel("Token").waitFor();
 	await page.context().close();
 }
+done("a reader");
 
 const page = await open(1400, "light");
 await logIn(page, admin);
@@ -115,6 +122,7 @@ await create(page, "of-a-person");
 	await page.getByRole("heading", { name: "Who got it" }).waitFor();
 	await includes(page, "the decoder of a snowflake", "Granted on", "guessed", ...nodes);
 }
+done("a tag and its numbers");
 
 // Every page, in both schemes and on both devices: whole, usable by all, and with all nodes.
 const pages = {
@@ -152,6 +160,7 @@ const pages = {
 	if (!(await page.evaluate(() => location.hash === "#main"))) wrong.push("the first key does not lead to the content");
 	await page.context().close();
 }
+done("every page");
 
 // All of it works without JavaScript.
 {
@@ -164,6 +173,7 @@ const pages = {
 	await page.getByText("The tag was deleted.").waitFor();
 	await page.context().close();
 }
+done("without JavaScript");
 
 // Retires a worker ID that a node has.
 await page.goto(at + "workers");
@@ -175,6 +185,7 @@ await page.getByText("The worker ID is out of use").waitFor();
 await page.goto(at + "tags");
 await told("create", "from-elsewhere");
 await page.getByRole("link", { name: "from-elsewhere" }).waitFor();
+done("a worker, and what happens elsewhere");
 
 await page.goto(at);
 await told("stop-store");
