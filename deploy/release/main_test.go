@@ -184,6 +184,16 @@ func TestArchive(t *testing.T) {
 		t.Errorf("the binary is not static: %v: %s", err, out)
 	}
 	output(t, top, "bash", "-n", "completions/bash-completion/completions/hapax")
+	t.Run("serves", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			testservers.Missing(t, "the binary is run below another root, where nothing else is, which takes root's rights")
+		}
+		s := machine{t, top}.run(nil, nil, "/hapax", "serve")
+		if n := s.next(); n != 1 {
+			t.Errorf("the first number is %d", n)
+		}
+		s.stop()
+	})
 	testservers.Require(t, []string{"man"})
 	for _, page := range made.pages {
 		command := strings.ReplaceAll(strings.TrimSuffix(page.name, ".1.gz"), "-", " ")

@@ -69,29 +69,3 @@ func searches(t *testing.T, out string) {
 		}
 	}
 }
-
-// A link to a page, a heading or a file that does not exist is an error that names it.
-func TestBrokenLinks(t *testing.T) {
-	top := t.TempDir()
-	write := func(file, text string) {
-		path := filepath.Join(top, file)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("README.md", "# Top\n[good](docs/a.md#here) [other](https://example.com)\n")
-	write("CONTRIBUTING.md", "# C\n")
-	write("docs/a.md", "# A\n## Here\n")
-	if err := build(top, t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
-	for _, link := range []string{"docs/b.md", "docs/a.md#there", "main.go", "#nowhere"} {
-		write("README.md", "# Top\n[bad]("+link+")\n")
-		if err := build(top, t.TempDir()); err == nil || !strings.Contains(err.Error(), link) {
-			t.Errorf("a link to %s: %v", link, err)
-		}
-	}
-}

@@ -24,18 +24,21 @@ import (
 // rows is how many rows a process inserts one by one, and how many together.
 const rows = 150
 
-// recipes tell what runs each of them, and how many rows a process inserts with
-// what it forks.
+// recipes tell where each of them is, what runs it, and how many rows a process inserts
+// with what it forks.
 var recipes = map[string]struct {
+	dir      string
 	command  []string
 	inserted int
 }{
-	"django":       {[]string{"/usr/bin/python3", "main.py"}, 4*rows + 1},
-	"sqlalchemy":   {[]string{"/usr/bin/python3", "main.py"}, 4*rows + 1},
-	"activerecord": {[]string{"ruby", "main.rb"}, 4*rows + 1},
-	"knex":         {[]string{"node", "main.js"}, 2 * rows},
-	"typeorm":      {[]string{"node", "main.js"}, 2 * rows},
-	"gorm":         {[]string{"go", "run", "."}, 2 * rows},
+	"django":       {"python", []string{"/usr/bin/python3", "with_django.py"}, 4*rows + 1},
+	"sqlalchemy":   {"python", []string{"/usr/bin/python3", "with_sqlalchemy.py"}, 4*rows + 1},
+	"activerecord": {"activerecord", []string{"ruby", "main.rb"}, 4*rows + 1},
+	"knex":         {"knex", []string{"node", "main.js"}, 2 * rows},
+	"typeorm":      {"typeorm", []string{"node", "main.js"}, 2 * rows},
+	"gorm":         {"gorm", []string{"go", "run", "."}, 2 * rows},
+	"sqlc":         {"sqlc", []string{"go", "run", "."}, 2 * rows},
+	"ent":          {"ent", []string{"go", "run", "."}, 2 * rows},
 }
 
 // Two processes of each recipe insert rows at the same time, and what some of them
@@ -51,9 +54,16 @@ func TestRecipes(t *testing.T) {
 	for name, r := range recipes {
 		t.Run(name, func(t *testing.T) {
 			testservers.Require(t, r.command[:1])
+			if name == "ent" { // the others have what they need, or keep it beside them
+				generate := exec.CommandContext(t.Context(), "go", "generate", ".")
+				generate.Dir = r.dir
+				if out, err := generate.CombinedOutput(); err != nil {
+					t.Fatalf("%v: %v\n%s", generate, err, out)
+				}
+			}
 			run := func(what string) error {
 				cmd := exec.CommandContext(t.Context(), r.command[0], append(r.command[1:], what)...)
-				cmd.Dir = name
+				cmd.Dir = r.dir
 				cmd.Env = append(os.Environ(), "DATABASE_URL="+database, "HAPAX_SERVER="+server, "PYTHONDONTWRITEBYTECODE=1")
 				out, err := cmd.CombinedOutput()
 				if err != nil {

@@ -33,6 +33,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/site"
 )
 
 // Prefix is where the pages are.
@@ -89,6 +90,7 @@ func New(opts Options) *Console {
 	c.mux.HandleFunc("POST "+Prefix+"logout", c.logout)
 	c.mux.HandleFunc("GET "+Prefix+"assets/{name}", asset)
 	c.mux.HandleFunc("GET "+Prefix+"peer", c.tellPeer)
+	c.mux.HandleFunc("GET "+site.Prefix, site.Serve)
 	c.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { redirect(w, "console/") })
 	c.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "the console has no such page", http.StatusNotFound)
@@ -100,7 +102,7 @@ func New(opts Options) *Console {
 func (c *Console) Close() { c.watcher.close() }
 
 // Routes are the patterns that the console serves.
-func (c *Console) Routes() []string { return []string{"GET /{$}", Prefix} }
+func (c *Console) Routes() []string { return []string{"GET /{$}", Prefix, site.Prefix} }
 
 // Knows reports whether a request comes with a session.
 func (c *Console) Knows(r *http.Request) bool {

@@ -173,7 +173,6 @@ func TestPages(t *testing.T) {
 		{"", []string{"Numbers are issued: one node, and it can", "orders", "hapax status --server http://alpha:8080", "alpha", "First pool to end", "Who got number"}},
 		{"tags", []string{`href="tag?name=orders"`, "snowflake", "hapax tags list", `href="tags?sort=rate"`}},
 		{"tags?sort=issued", []string{`href="tag?name=orders"`, `aria-sort="descending"`}},
-		{"runbook", []string{`id="store-lost"`, "The store cannot be reached", "hapax doctor"}},
 		{"tag?name=orders", []string{"What each node has", "In hand", "What would happen"}},
 		{"tag?name=orders&delete=1", []string{"Type the name again", "hapax tags delete orders"}},
 		{"workers", []string{"leaf", `class="held"`, "In use"}},

@@ -32,7 +32,6 @@ func (c *Console) pages() map[string]page {
 		"GET " + Prefix + "clocks":      c.clocks,
 		"GET " + Prefix + "planner":     c.planner,
 		"GET " + Prefix + "log":         c.log,
-		"GET " + Prefix + "runbook":     c.runbook,
 	}
 }
 

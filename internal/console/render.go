@@ -183,7 +183,7 @@ var funcs = template.FuncMap{
 	"asset": func(name string) string { return assetNames[name] },
 	"count": count, "rate": rate, "span": span, "at": stamp, "dur": duration, "ago": func(d time.Duration) string { return span(d) },
 	"list":  func(words ...string) []string { return words },
-	"short": shown, "see": seeLink, "pieces": pieces, "seconds": lasting, "ending": ending,
+	"short": shown, "see": seeLink, "seconds": lasting, "ending": ending,
 	"until": func(t time.Time) string { return span(max(0, time.Until(t))) },
 	"years": func(t time.Time) string { return fmt.Sprintf("%.1f years", time.Until(t).Hours()/24/365.25) },
 }
