@@ -495,3 +495,20 @@ func TestGuess(t *testing.T) {
 		t.Errorf("numbers that count: %s", l)
 	}
 }
+
+// What tells of a trouble leads to what to do, on this very server.
+func TestSee(t *testing.T) {
+	s := newStand(t, nil, nil)
+	for see, want := range map[string]string{
+		seeCode("store_unavailable"): "../docs/runbook.html#store-lost", "": "", "docs/runbook.md": "", "docs/runbook.md#none": "",
+		"//evil.example/#store-lost": "../docs/runbook.html#store-lost",
+	} {
+		if got := seeLink(see); got != want {
+			t.Errorf("%q leads to %q, want %q", see, got, want)
+		}
+	}
+	page, id, _ := strings.Cut(strings.TrimPrefix(seeLink(seeCode("store_unavailable")), ".."), "#")
+	if status, _, text := s.get(t, page); status != http.StatusOK || !strings.Contains(text, `id="`+id+`"`) {
+		t.Errorf("%s: %d, or it has no %s", page, status, id)
+	}
+}
