@@ -46,7 +46,7 @@ func ReadProperties(r io.Reader) (Config, error) {
 	}
 	s := moves.NewSettings(new(moves.Account), p)
 	c, err := readSettings(s)
-	if err == nil {
+	if err = s.Beside(err); err == nil {
 		err = s.Finish("leaf.", "leaf.name, leaf.segment.enable, leaf.jdbc.url, username and password, or leaf.segment.url, username and password, "+
 			"leaf.snowflake.enable, leaf.snowflake.zk.address or leaf.snowflake.address, and leaf.snowflake.port")
 	}
@@ -62,7 +62,6 @@ var (
 	portKeys      = []string{"leaf.snowflake.port", "leaf.snowflake.zk.port"}
 	ofSegments    = "Without effect, of the segment mode, which is off"
 	ofSnowflakes  = "Without effect, of the snowflake mode, which is off"
-	bothModesOff  = "Both modes are off: without table and tree the routes issue the server's own numbers, as hapax import leaf --native prints it"
 	enableSegment = "leaf.segment.enable"
 	enableFlake   = "leaf.snowflake.enable"
 )
@@ -77,14 +76,13 @@ func readSettings(s *moves.Settings) (c Config, err error) {
 		return c, err
 	}
 	if !c.Segment && !c.Snowflake {
-		s.Note(bothModesOff, enableSegment, enableFlake)
+		s.Refuse(enableSegment, "neither it nor %s is true: a server has nothing to go on with", enableFlake)
 	}
 	if c.Segment {
 		field, jdbc := s.Take(tableKeys[0]...)
 		_, user := s.Take(tableKeys[1]...)
-		_, password := s.Take(tableKeys[2]...)
-		s.Idle(moves.Hidden, tableKeys[2]...)
-		d, err := moves.ReadDatabase(s.Account, field, jdbc, user, Secret(password))
+		password := s.TakeSecret(tableKeys[2]...)
+		d, err := moves.ReadDatabase(s.Account, field, jdbc, user, password)
 		if err != nil {
 			return c, err
 		}
@@ -145,7 +143,18 @@ func (c Config) YAML(passwordFile string) string {
 	return b.String()
 }
 
-// NativeYAML returns the block that serves the same routes from native tags.
-func (c Config) NativeYAML() string {
-	return "compat:\n  leaf:\n    http: 127.0.0.1:8088\n    allow: []\n"
+// NativeYAML returns the block that serves the same routes from native tags, and that of a
+// mode that is on alone: the numbers of the other one are somebody else's. from is the
+// first worker ID that no Leaf has.
+func (c Config) NativeYAML(from int64) string {
+	var b strings.Builder
+	b.WriteString("compat:\n  leaf:\n")
+	if c.Segment {
+		b.WriteString("    table: native\n")
+	}
+	if c.Snowflake {
+		fmt.Fprintf(&b, "    tree: native\n    workers: %d-%d  # those below are Leaf's\n", from, workerIDs-1)
+	}
+	b.WriteString("    http: 127.0.0.1:8088\n    allow: []\n")
+	return b.String()
 }

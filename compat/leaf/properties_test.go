@@ -64,7 +64,34 @@ compat:
     allow: []
 `, "",
 		},
-		{"neither", "leaf.name=x\nleaf.segment.enable=false\n", "# Both modes are off: without table and tree the routes issue the server's own numbers, as hapax import leaf --native prints it: leaf.segment.enable, leaf.snowflake.enable.\n# Without effect, of the snowflake mode, which is off: leaf.name.\ncompat:\n  leaf:\n    http: 127.0.0.1:8088\n    allow: []\n", ""},
+		{"old line ends, and letters beyond 16 bits", "leaf.name=\\uD83D\\uDE00\rleaf.snowflake.enable=true\rleaf.snowflake.address=a\r\nleaf.snowflake.port=1", `compat:
+  leaf:
+    tree: "zk://a"
+    name: "\U0001f600"
+    port: 1
+    http: 127.0.0.1:8088
+    allow: []
+`, ""},
+		{"settings of settings", "zk=a:1\nleaf.name=demo\nleaf.snowflake.enable=true\nleaf.snowflake.address=${zk},${zk}\nleaf.snowflake.port=1\n", `# Put in the place of ${…}: zk.
+compat:
+  leaf:
+    tree: "zk://a:1,a:1"
+    name: "demo"
+    port: 1
+    http: 127.0.0.1:8088
+    allow: []
+`, ""},
+		{"a password from elsewhere", "leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://h/d\nleaf.jdbc.username=u\nleaf.jdbc.password=${DB_PASSWORD:geheim}\n", `# Not in the file, but in what Java was started with, so that it is to be given beside the URL: leaf.jdbc.password.
+compat:
+  leaf:
+    table: "mysql://u@h:3306/d"
+    http: 127.0.0.1:8088
+    allow: []
+`, ""},
+		{"a name from elsewhere", "leaf.name=${NAME:geheim}\nleaf.snowflake.enable=true\nleaf.snowflake.address=a:1\nleaf.snowflake.port=1\n", "", "${NAME}"},
+		{"neither mode", "leaf.name=x\nleaf.segment.enable=false\n", "", "leaf.snowflake.enable"},
+		{"nothing of Leaf's", "{\"a\": 1}", "", "leaf.segment.enable"},
+		{"UTF-16", "\xff\xfel\x00e\x00a\x00f\x00", "", "UTF-8"},
 		{"a setting that is not known", "leaf.segment.enable=false\nleaf.more=1\n", "", "leaf.more"},
 		{"two tables", "leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://h/d\nleaf.segment.url=jdbc:mysql://h/e\n", "", "leaf.segment.url"},
 		{"no url", "leaf.segment.enable=true\n", "", "leaf.jdbc.url"},
@@ -104,6 +131,9 @@ server.port=8081
 `
 	for _, segment := range []string{"true", "false"} {
 		for _, snowflake := range []string{"true", "false"} {
+			if segment == snowflake && segment == "false" {
+				continue // it is refused
+			}
 			text := strings.NewReplacer("SEGMENT", segment, "SNOWFLAKE", snowflake).Replace(file)
 			out := accounting.Case{"leaf.properties": text}.Check(t, func(dir string) (string, error) {
 				f, err := os.Open(filepath.Join(dir, "leaf.properties"))

@@ -56,6 +56,7 @@ func TestTree(t *testing.T) {
 		"mark ahead":         testMarkAhead,
 		"down":               testTreeDown,
 		"clock back":         testClockBack,
+		"closed":             testCloseTree,
 		"leaf's own pattern": testPattern,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,7 +32,7 @@ func (d *Document) isDataSource(b *Bean) bool {
 			if p.Name != "url" && p.Name != "jdbcUrl" || p.Value.kind != isText {
 				continue
 			}
-			text := d.resolve(p.Value.text, maxNested, new(int))
+			text := d.fill(p.Value.text)
 			return strings.HasPrefix(text, "jdbc:") || strings.Contains(text, "${") || strings.HasSuffix(b.Class, "DataSource")
 		}
 		if b = d.named(b.parent); b == nil {

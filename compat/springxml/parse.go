@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/hapax-id/hapax"
 )
@@ -74,7 +76,12 @@ func parse(data []byte) (*Element, error) {
 	var root *Element
 	var stack []*Element
 	elements := 0
-	d := xml.NewDecoder(bytes.NewReader(trimMark(data)))
+	data, err := inUTF8(trimMark(data))
+	if err != nil {
+		return nil, err
+	}
+	d := xml.NewDecoder(bytes.NewReader(data))
+	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil }
 	for {
 		token, err := d.RawToken()
 		if errors.Is(err, io.EOF) && len(stack) == 0 && root != nil {
@@ -114,6 +121,39 @@ func parse(data []byte) (*Element, error) {
 			stack = stack[:len(stack)-1]
 		}
 	}
+}
+
+var declared = regexp.MustCompile(`^<\?xml[^>]*\sencoding=["']([^"']+)["']`)
+
+// unreadable stands for a letter of a character set that is not read.
+const unreadable = '\uFFFD'
+
+// inUTF8 returns an XML file in UTF-8. Of China's character sets ASCII alone is read, and
+// the rest, which comments have, is unreadable.
+func inUTF8(data []byte) ([]byte, error) {
+	found := declared.FindSubmatch(data)
+	if found == nil {
+		return data, nil
+	}
+	other := unreadable
+	switch set := strings.ToLower(string(found[1])); set {
+	case "utf-8", "utf8":
+		return data, nil
+	case "iso-8859-1", "latin1":
+		other = 0
+	case "us-ascii", "ascii", "gbk", "gb2312", "gb18030", "windows-1252":
+	default:
+		return nil, malformed("it is in %q: save it as UTF-8", set)
+	}
+	var b strings.Builder
+	for _, c := range data {
+		if c >= utf8.RuneSelf && other != 0 {
+			b.WriteRune(other)
+		} else {
+			b.WriteRune(rune(c))
+		}
+	}
+	return []byte(b.String()), nil
 }
 
 func newElement(t xml.StartElement) *Element {

@@ -18,9 +18,8 @@ import (
 )
 
 const (
-	maxFiles   = 32
-	maxNested  = 8 // placeholders in the values of placeholders, and parents of parents
-	maxReplace = 10_000
+	maxFiles  = 32
+	maxNested = 8 // parents of parents, and directories above
 )
 
 // Open opens a file, or standard input for -.
@@ -155,11 +154,14 @@ func (d *Document) beans(path string, e *Element) error {
 		switch in.Name {
 		case "bean":
 			b := newBean(in)
-			if at := b.Is(); strings.HasSuffix(at, "PlaceholderConfigurer") {
+			switch is := b.Is(); {
+			case strings.HasSuffix(is, "PlaceholderConfigurer"):
 				d.placeholders(path, b)
-				continue
+			case is == "PropertyOverrideConfigurer":
+				d.account.Refuse(b.Title(), "it changes properties of other beans: write them there, and take it out")
+			default:
+				d.Beans = append(d.Beans, b)
 			}
-			d.Beans = append(d.Beans, b)
 		case "beans":
 			if err := d.beans(path, in); err != nil {
 				return err
@@ -179,6 +181,8 @@ func (d *Document) beans(path string, e *Element) error {
 			}
 			d.account.Note("Where ${…} come from, unless --properties is given", in.Attr("location"))
 			d.account.Note(moves.Idle, "<"+strings.Join(in.all([]string{in.Name}), " ")+">")
+		case "context:property-override":
+			d.account.Refuse("<"+in.Name+">", "it changes properties of beans: write them there, and take it out")
 		default:
 			d.Elements = append(d.Elements, in)
 		}
@@ -271,10 +275,11 @@ func (d *Document) find(at location) (found string, data []byte, err error) {
 
 // Given returns a property that placeholders may stand for, although nothing refers to it.
 func (d *Document) Given(name string) string {
-	if d.given[name] != "" {
-		d.referred[name] = true
+	if d.given[name] == "" {
+		return ""
 	}
-	return d.given[name]
+	d.referred[name] = true
+	return d.Resolve(name, d.given[name])
 }
 
 // Text returns the text of a value, with properties in the place of their names. where
@@ -304,10 +309,14 @@ func (d *Document) Secret(where string, v Value) string {
 
 // Resolve puts properties in the place of their names.
 func (d *Document) Resolve(where, text string) string {
-	resolved := strings.TrimSpace(d.resolve(text, maxNested, new(int)))
+	resolved := strings.TrimSpace(d.fill(text))
+	open := moves.Unfilled(resolved)
 	switch {
-	case strings.Contains(resolved, "${"):
-		d.account.Refuse(where, "%s has no value: give the file with the properties as --properties", resolved[strings.Index(resolved, "${"):])
+	case open != "":
+		d.account.Refuse(where, "%s has no value in the files, and a default counts only if Java was started without one: give a file of properties with it as --properties", open)
+		return ""
+	case strings.ContainsRune(resolved, unreadable):
+		d.account.Refuse(where, "it has letters that cannot be read: save the file as UTF-8")
 		return ""
 	case strings.Contains(resolved, "#{"):
 		d.account.Refuse(where, "it is an expression, which only Spring can evaluate: write the value")
@@ -316,31 +325,9 @@ func (d *Document) Resolve(where, text string) string {
 	return resolved
 }
 
-// resolve puts properties in the place of their names, and counts how often. A name that
-// is not known stays.
-func (d *Document) resolve(text string, depth int, done *int) string {
-	var b strings.Builder
-	for {
-		before, rest, found := strings.Cut(text, "${")
-		name, after, closed := strings.Cut(rest, "}")
-		if !found || !closed || depth == 0 || *done == maxReplace || b.Len() > MaxBytes {
-			return b.String() + text
-		}
-		*done++
-		key, standard, hasStandard := strings.Cut(name, ":")
-		value, ok := d.given[key]
-		switch {
-		case ok:
-			d.referred[key] = true
-			value = d.resolve(value, depth-1, done)
-		case hasStandard:
-			value = standard
-		default:
-			value = "${" + name + "}"
-		}
-		b.WriteString(before + value)
-		text = after
-	}
+// fill puts properties in the place of their names.
+func (d *Document) fill(text string) string {
+	return moves.Placeholders{Values: d.given, Used: d.referred}.Fill(text)
 }
 
 // Texts returns the texts of a list, or of a text with commas in it.

@@ -17,7 +17,7 @@ const sample = `<?xml version="1.0" encoding="UTF-8"?>
 <beans xmlns="http://www.springframework.org/schema/beans" xmlns:dubbo="http://d" xmlns:p="http://p">
   <!-- a comment -->
   <dubbo:registry address="zookeeper://10.0.0.8:2181"/>
-  <bean id="gen" class="com.x.Gen" p:port="${port:80}" p:assigner-ref="a">
+  <bean id="gen" class="com.x.Gen" p:port="${port:81}" p:assigner-ref="a">
     <property name="timeBits" value="29"/>
     <property name="epochStr"><value> ${epoch} </value></property>
     <property name="other" ref="o"/>
@@ -54,7 +54,7 @@ func document(files map[string]string, properties string) (*Document, *moves.Acc
 func TestDocument(t *testing.T) {
 	d, a, err := document(map[string]string{
 		"main.xml": sample, "../more.xml": `<beans><bean id="o" class="x.O"/><bean id="t" class="x.T"/><bean id="a" class="x.A"/></beans>`,
-		"p": "epoch=${day}\nday=2016-09-20\nleft=1\n",
+		"p": "epoch=${day}\nday=2016-09-20\nleft=1\nport=80\n",
 	}, "p")
 	if err != nil {
 		t.Fatal(err)

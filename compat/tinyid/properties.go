@@ -73,8 +73,7 @@ func ReadProperties(r io.Reader) (Config, error) {
 	s := moves.NewSettings(new(moves.Account), p)
 	c := Config{}
 	_, servers := s.Take("tinyid.server")
-	_, token := s.Take("tinyid.token")
-	c.Servers, c.Token = list(servers), Secret(token)
+	c.Servers, c.Token = list(servers), s.TakeSecret("tinyid.token")
 	s.Idle("Without effect here, of a client", "tinyid.readTimeout", "tinyid.connectTimeout")
 	namesKey, names := s.Take(datasourceKey + "names")
 	for _, name := range list(names) {
@@ -85,11 +84,10 @@ func ReadProperties(r io.Reader) (Config, error) {
 		}
 		_, url := s.Take(at + "url")
 		_, user := s.Take(at + "username")
-		_, password := s.Take(at + "password")
-		s.Idle(moves.Hidden, at+"password")
-		d, err := moves.ReadDatabase(s.Account, at+"url", url, user, Secret(password))
+		password := s.TakeSecret(at + "password")
+		d, err := moves.ReadDatabase(s.Account, at+"url", url, user, password)
 		if err != nil {
-			return c, err
+			return c, s.Beside(err)
 		}
 		c.Databases, c.Passwords = append(c.Databases, d.URL), append(c.Passwords, d.Password)
 		s.Idle(moves.IdlePool, s.Left(at)...)

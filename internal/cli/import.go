@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/server"
 )
@@ -36,8 +39,12 @@ func importOf(i *mount.Import) *cobra.Command {
 	i.Flags(cmd.Flags())
 	var move *moveFlags // nil: there is nothing to move
 	if i.PasswordEnv != "" {
-		cmd.Long += fmt.Sprintf(moveHelp, i.PasswordEnv) + i.More + targetHelp
-		move = addMove(cmd)
+		closing := ""
+		if i.Closes {
+			closing = closesHelp
+		}
+		cmd.Long += fmt.Sprintf(moveHelp, closing, i.PasswordEnv) + i.More + targetHelp
+		move = addMove(cmd, i.Closes)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := noZeros(cmd.Flags(), i.Positive...); err != nil {
@@ -86,6 +93,9 @@ func (f *moveFlags) run(cmd *cobra.Command, args []string, m mount.Movable) erro
 func openImport(cmd *cobra.Command, path string) (io.ReadCloser, error) {
 	if path == "-" {
 		return io.NopCloser(cmd.InOrStdin()), nil
+	}
+	if ext := strings.ToLower(filepath.Ext(path)); ext == ".yml" || ext == ".yaml" {
+		return nil, &hapax.ValueError{Field: "FILE", Value: path, Allowed: "properties or XML: write YAML as lines of KEY=VALUE", Err: hapax.ErrInvalidArgument}
 	}
 	f, err := os.Open(path)
 	if err != nil {

@@ -20,22 +20,24 @@ import (
 	"github.com/hapax-id/hapax/internal/moves"
 )
 
-// moveHelp tells what the moves of tables have in common.
+// moveHelp tells what all moves have in common.
 const moveHelp = `
 With --dry-run it shows what a move to native tags would do, and with --apply it does
 it: each row becomes a segment tag whose mark lies above every number that the old
 system can have issued, by a margin of ten of the largest steps that it takes, or
---margin; and the row is closed, so that an old node that is started again gets an
-error and issues nothing. --undo is the way back: it deletes the native tags, and opens
-the rows again above all that was issued natively; --apply prints that command. All of
-them can be repeated. They watch the tables for --watch, and refuse while they see old
-nodes issuing, and tables without rows. The block of configuration to go on with is
-that of --native.
+--margin.%s It can be repeated. It watches the old system for --watch, and refuses while
+it sees old nodes issuing, and where there is nothing to move. The block of
+configuration to go on with is that of --native.
 
 Passwords are not printed. A server takes one from the file that password_file names,
-which --write-password writes, or from the variable $%s, from which this
-command takes it, too, where neither FILE nor URL has one.
+which --write-password writes, or from this variable, from which the command takes it,
+too, where neither FILE nor URL has one: %s.
 `
+
+// closesHelp tells what moves that close the old rows do beside that.
+const closesHelp = ` The row is closed, so that an old node that is started again gets an error
+and issues nothing. --undo is the way back: it deletes the native tags, and opens the
+rows again above all that was issued natively; --apply prints that command.`
 
 // moveFlags are what the moves of tables have in common.
 type moveFlags struct {
@@ -48,12 +50,16 @@ type moveFlags struct {
 	where         *targetFlags
 }
 
-func addMove(cmd *cobra.Command) *moveFlags {
+func addMove(cmd *cobra.Command, closes bool) *moveFlags {
 	f := &moveFlags{}
 	flags := cmd.Flags()
-	flags.BoolVar(&f.dryRun, "dry-run", false, "only show each tag's mark before and after a move to native tags, and how its row is closed; with --undo the way back")
-	flags.BoolVar(&f.apply, "apply", false, "move: create the native tags, or raise their marks, and close the old rows")
-	flags.BoolVar(&f.undo, "undo", false, "move back: delete the native tags, and open the old rows above them")
+	dryRun, apply := "only show each tag's mark before and after a move to native tags", "move: create the native tags, or raise their marks"
+	if closes {
+		dryRun, apply = dryRun+", and how its row is closed; with --undo the way back", apply+", and close the old rows"
+		flags.BoolVar(&f.undo, "undo", false, "move back: delete the native tags, and open the old rows above them")
+	}
+	flags.BoolVar(&f.dryRun, "dry-run", false, dryRun)
+	flags.BoolVar(&f.apply, "apply", false, apply)
 	flags.BoolVar(&f.native, "native", false, "print the configuration that goes on with native tags")
 	flags.BoolVar(&f.ignore, "ignore-living", false, "go on although old nodes are seen; choose a margin above all that they can issue meanwhile")
 	flags.Int64Var(&f.margin, "margin", 0, "how far above a row's max_id the native mark is set (default ten of the largest steps that the old system takes)")
@@ -74,7 +80,7 @@ func (f *moveFlags) check() error {
 	}
 	switch {
 	case n > 1, f.native && f.dryRun:
-		return usagef("--apply, --undo and --native exclude each other, and --dry-run is not for --native")
+		return usagef("of --apply, --native and the way back only one can be given, and --dry-run is not for --native")
 	case f.margin < 0:
 		return &hapax.ValueError{Field: "--margin", Value: f.margin, Allowed: "0 or more", Err: hapax.ErrInvalidArgument}
 	case f.watch <= 0:
@@ -184,18 +190,34 @@ func (f *moveFlags) closing(cmd *cobra.Command, args []string, all mount.Moves, 
 	for _, note := range all.Notes {
 		fmt.Fprintln(errs, "hapax: note:", note)
 	}
+	if all.Closes != "" {
+		fmt.Fprintln(errs, "hapax:", f.closes(), all.Closes)
+	}
 	switch {
 	case f.dryRun:
 		fmt.Fprintln(errs, "hapax: nothing was changed; without --dry-run,", f.verb(), "does it")
-	case f.apply && slices.ContainsFunc(all.Tags, func(m moves.Move) bool { return m.Reason == nil && m.Closes != "" }):
-		fmt.Fprintln(errs, "hapax: the rows are closed; the way back, which takes what was issued natively into account:", f.wayBack(cmd, args))
+	case f.apply && (all.Closes != "" || slices.ContainsFunc(all.Tags, func(m moves.Move) bool { return m.Reason == nil && m.Closes != "" })):
+		fmt.Fprintln(errs, "hapax: the old system's door is closed; the way back, which takes what was issued natively into account:", f.wayBack(cmd, args))
 	case f.undo && len(all.Tags) == 0:
-		fmt.Fprintln(errs, "hapax: no row is closed; nothing was changed")
+		fmt.Fprintln(errs, "hapax: no row is closed")
 	}
 	if impossible > 0 {
 		return fmt.Errorf("%d of the rows cannot be moved, for the reasons given; correct them and repeat", impossible)
 	}
 	return nil
+}
+
+// closes tells what becomes of what is closed beside rows.
+func (f *moveFlags) closes() string {
+	switch {
+	case f.undo && f.dryRun:
+		return "would be opened, if it is closed:"
+	case f.undo:
+		return "open again:"
+	case f.dryRun:
+		return "would be closed:"
+	}
+	return "closed:"
 }
 
 func (f *moveFlags) verb() string {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,8 +126,8 @@ leaf.snowflake.enable=false
 			t.Errorf("natively %s is %d %s", key, status, body)
 		}
 	}
-	if status, body := answers(t, "http://"+at+"/api/snowflake/get/x"); status != http.StatusOK || len(body) < 18 {
-		t.Errorf("a native snowflake: %d %s", status, body)
+	if status, body := answers(t, "http://"+at+"/api/snowflake/get/x"); status != http.StatusInternalServerError {
+		t.Errorf("a native snowflake, where the file has the mode switched off: %d %s", status, body)
 	}
 	for path, want := range map[string]string{"/db": "<td>big</td>", "/cache": "<td>test</td>\n            <td>true</td>"} {
 		if _, body := answers(t, "http://"+at+path); !strings.Contains(body, want) {
@@ -149,12 +150,30 @@ func TestImportLeafTree(t *testing.T) {
 	if r := run(t, dir, append(move, "--apply")...); r.code == 0 || !strings.Contains(r.err, "worker ID 7") || !strings.Contains(r.err, "wait") {
 		t.Errorf("with a node ahead of the clock: %+v", r)
 	}
+	native := append(slices.Clone(move[:6]), "--native")
 	put("10.0.0.2:1-0000000007", time.Now().Add(-10*time.Second))
-	if r := run(t, dir, append(move, "--apply")...); r.code != 0 || !strings.Contains(r.out, "worker leaf-snowflake/7\t-\t") {
+	if r := run(t, dir, append(move, "--apply")...); r.code != 0 || !strings.Contains(r.out, "worker leaf-snowflake/7\t-\t") || !strings.Contains(r.err, "--undo --data") {
 		t.Errorf("the move: %+v", r)
 	}
+	block := ok(t, dir, native...)
+	if !strings.Contains(block, "    tree: native\n    workers: 8-1023") || strings.Contains(block, "table") {
+		t.Errorf("the block to go on with is\n%s", block)
+	}
+	at := freeAddress(t)
+	s := serve(t, t.TempDir(), nil, "--config", write(t, dir, "native.yaml", strings.Replace(block, "127.0.0.1:8088", at, 1)))
+	_, id := answers(t, "http://"+at+"/api/snowflake/get/x")
+	if _, body := answers(t, "http://"+at+"/decodeSnowflakeId?snowflakeId="+id); !strings.Contains(body, `"workerId":"8"`) {
+		t.Errorf("%s is %s; want worker ID 8, which no Leaf has", id, body)
+	}
+	s.stop()
 	if r := run(t, dir, append(move, "--dry-run")...); r.code != 0 || strings.Count(r.out, "nothing to do") != 2 {
 		t.Errorf("a repetition: %+v", r)
+	}
+	if r := run(t, dir, append(move, "--undo")...); r.code != 0 || !strings.Contains(r.err, "open again: the tree") {
+		t.Errorf("the way back: %+v", r)
+	}
+	if r := run(t, dir, native...); r.code == 0 || !strings.Contains(r.err, "give --apply first") {
+		t.Errorf("a block of native worker IDs beside an open tree: %+v", r)
 	}
 	out := ok(t, dir, "workers", "list", "leaf-snowflake", "--data", filepath.Join(dir, "hapax-data"))
 	if strings.Count(out, "leaf-snowflake") != 2 {

@@ -169,7 +169,7 @@ func TestImportRedisMongo(t *testing.T) {
 	if len(p.blocks) > 0 {
 		t.Errorf("not run: %q", p.blocks)
 	}
-	if r := run(t, dir, append(move, "--config", "hapax.yaml", "--undo")...); r.code == 0 || !strings.Contains(r.err, "closes nothing") {
+	if r := run(t, dir, append(move, "--config", "hapax.yaml", "--undo")...); r.code == 0 || !strings.Contains(r.err, "unknown flag") {
 		t.Errorf("the way back: %+v", r)
 	}
 	write(t, dir, "hapax.yaml", ok(t, dir, append(move, "--keep-collection")...)+"    without_eval: true\n")

@@ -30,6 +30,10 @@ type Import struct {
 	// is read is Movable.
 	PasswordEnv string
 
+	// Closes tells that the move closes what the old system issues from, and that there is
+	// a way back.
+	Closes bool
+
 	// Read reads the file, or flags.
 	Read func(ctx context.Context, open Files, args []string) (Imported, error)
 }
@@ -75,6 +79,7 @@ type MoveOptions struct {
 type Moves struct {
 	Tags    []moves.Move
 	Workers []WorkerMove
+	Closes  string   // what else is closed than rows, and by what, or opened on the way back
 	Notes   []string // what the command cannot see, or close
 }
 

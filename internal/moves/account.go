@@ -2,6 +2,7 @@ package moves
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,6 +30,8 @@ const (
 	Idle      = "Without effect here"
 	IdlePool  = "Without effect here, where connections are hapax's own"
 	Elsewhere = "Not read, of something else"
+	Filled    = "Put in the place of ${…}"
+	Outside   = "Not in the file, but in what Java was started with, so that it is to be given beside the URL"
 	Hidden    = "Read, and not shown"
 )
 
@@ -64,6 +67,14 @@ func (a *Account) Err() error {
 	return fmt.Errorf("%w: what the file says cannot all be carried over:\n  %s", hapax.ErrInvalidArgument, strings.Join(a.refused, "\n  "))
 }
 
+// Beside returns an error together with all that was refused, which may be its cause.
+func (a *Account) Beside(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.Join(a.Err(), err)
+}
+
 // Comments returns the notes as comments of YAML.
 func (a *Account) Comments() string {
 	var b strings.Builder
@@ -89,23 +100,30 @@ func printable(name string) string {
 type Settings struct {
 	*Account
 
-	values map[string]string
-	taken  map[string]bool
+	placeholders Placeholders
+	taken        map[string]bool
 }
 
 // NewSettings returns the settings of a properties file, which the account is of.
 func NewSettings(a *Account, values map[string]string) *Settings {
-	return &Settings{a, values, map[string]bool{}}
+	return &Settings{a, Placeholders{values, map[string]bool{}}, map[string]bool{}}
 }
 
-// Value returns a setting without taking it.
-func (s *Settings) Value(name string) string { return s.values[name] }
+// Value returns a setting without taking it, with others in the place of their names.
+func (s *Settings) Value(name string) string {
+	return s.placeholders.Fill(s.placeholders.Values[name])
+}
 
 // Take takes a setting that has several names: the value of the first that is given, and
-// which that is. Others must not say something else.
+// which that is. Others must not say something else. Other settings are put in the place
+// of their names; a placeholder that is none of theirs is refused.
 func (s *Settings) Take(names ...string) (name, value string) {
 	for _, n := range names {
-		v := s.values[n]
+		v := s.Value(n)
+		if open := Unfilled(v); open != "" {
+			s.Refuse(n, unfilled, open)
+			v = ""
+		}
 		s.taken[n] = true
 		switch {
 		case v == "" || v == value:
@@ -118,10 +136,26 @@ func (s *Settings) Take(names ...string) (name, value string) {
 	return cmp.Or(name, names[0]), value
 }
 
+// unfilled is why a value with a placeholder is refused.
+const unfilled = "it depends on what Java was started with: the file does not say what %s is: write the value in its place"
+
+// TakeSecret takes a password, which is not shown. One that is not in the file is noted.
+func (s *Settings) TakeSecret(names ...string) Secret {
+	for _, n := range names {
+		if Unfilled(s.Value(n)) != "" {
+			s.Idle(Outside, n)
+			return ""
+		}
+	}
+	_, value := s.Take(names...)
+	s.Idle(Hidden, names...)
+	return Secret(value)
+}
+
 // Idle notes settings, as far as they are given, that have no effect.
 func (s *Settings) Idle(text string, names ...string) {
 	for _, n := range names {
-		if _, given := s.values[n]; given {
+		if _, given := s.placeholders.Values[n]; given {
 			s.taken[n] = true
 			s.Note(text, n)
 		}
@@ -131,7 +165,7 @@ func (s *Settings) Idle(text string, names ...string) {
 // Left returns the names that begin with a prefix of the settings that are not accounted
 // for yet.
 func (s *Settings) Left(prefix string) (names []string) {
-	for _, n := range slices.Sorted(maps.Keys(s.values)) {
+	for _, n := range slices.Sorted(maps.Keys(s.placeholders.Values)) {
 		if !s.taken[n] && strings.HasPrefix(n, prefix) {
 			names = append(names, n)
 		}
@@ -143,9 +177,13 @@ func (s *Settings) Left(prefix string) (names []string) {
 // they are refused, and others are something else's.
 func (s *Settings) Finish(own, known string) error {
 	for _, n := range s.Left("") {
-		if s.taken[n] = true; strings.HasPrefix(n, own) {
+		s.taken[n] = true
+		switch {
+		case s.placeholders.Used[n]:
+			s.Note(Filled, n)
+		case strings.HasPrefix(n, own):
 			s.Unknown(n, known)
-		} else {
+		default:
 			s.Note(Elsewhere, n)
 		}
 	}

@@ -2,12 +2,14 @@ package moves
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 
 	"github.com/hapax-id/hapax"
 )
@@ -27,8 +29,11 @@ func Properties(r io.Reader) (map[string]string, error) {
 	if len(raw) > maxPropertyBytes {
 		return nil, &hapax.ValueError{Field: "properties", Value: "(more bytes)", Allowed: fmt.Sprintf("up to %d bytes", maxPropertyBytes), Err: hapax.ErrInvalidArgument}
 	}
+	if bytes.HasPrefix(raw, []byte{0xFE, 0xFF}) || bytes.HasPrefix(raw, []byte{0xFF, 0xFE}) || bytes.IndexByte(raw, 0) >= 0 {
+		return nil, &hapax.ValueError{Field: "properties", Value: "(UTF-16, or no text)", Allowed: "text in UTF-8 or ISO 8859-1", Err: hapax.ErrInvalidArgument}
+	}
 	all := map[string]string{}
-	lines := bufio.NewScanner(strings.NewReader(strings.TrimPrefix(string(raw), "\uFEFF")))
+	lines := bufio.NewScanner(strings.NewReader(newlines.Replace(strings.TrimPrefix(string(raw), "\uFEFF"))))
 	lines.Buffer(nil, maxPropertyBytes+1)
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimLeft(lines.Text(), " \t\f")
@@ -60,6 +65,9 @@ func Properties(r io.Reader) (map[string]string, error) {
 	return all, nil
 }
 
+// newlines makes one kind of line end of the three that Java knows.
+var newlines = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
 // continued reports whether a line ends in an odd number of backslashes.
 func continued(line string) bool {
 	return (len(line)-len(strings.TrimRight(line, `\`)))%2 == 1
@@ -84,7 +92,7 @@ func entry(line string) (key, value string, err error) {
 		return "", "", err
 	}
 	value, err = unescape(rest)
-	return key, strings.TrimRight(value, " \t\f\r"), err
+	return key, strings.TrimRight(value, " \t\f"), err
 }
 
 func unescape(s string) (string, error) {
@@ -105,20 +113,34 @@ func unescape(s string) (string, error) {
 		case 'f':
 			b.WriteByte('\f')
 		case 'u':
-			if len(s) < i+5 {
-				return "", fmt.Errorf(`\u wants four hexadecimal digits`)
-			}
-			n, err := strconv.ParseUint(s[i+1:i+5], 16, 16)
+			r, err := escaped(s[i+1:])
 			if err != nil {
-				return "", fmt.Errorf(`\u wants four hexadecimal digits`)
+				return "", err
 			}
-			b.WriteRune(rune(n))
 			i += 4
+			if low, ok := strings.CutPrefix(s[i+1:], `\u`); ok && utf16.IsSurrogate(r) { // Java writes a letter beyond 16 bits as two
+				second, err := escaped(low)
+				if err != nil {
+					return "", err
+				}
+				r = utf16.DecodeRune(r, second)
+				i += 6
+			}
+			b.WriteRune(r)
 		default:
 			b.WriteByte(c)
 		}
 	}
 	return b.String(), nil
+}
+
+// escaped reads the four digits of a letter.
+func escaped(s string) (rune, error) {
+	n, err := strconv.ParseUint(s[:min(4, len(s))], 16, 16)
+	if err != nil || len(s) < 4 {
+		return 0, errors.New(`\u wants four hexadecimal digits`)
+	}
+	return rune(n), nil
 }
 
 // A Secret is a text that formatting hides.

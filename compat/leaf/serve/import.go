@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -25,14 +26,16 @@ and --port instead, and prints the block "compat: leaf:" of a server that serves
 the same table and tree. FILE is - for standard input.
 `,
 		More: `
-The worker IDs of the tree's nodes are carried over to the native pool leaf-snowflake,
-each above the node's timestamp and 5 s, so that no clock that is behind repeats a
-number; a node that reports is a node that is alive.
+The tree is closed, too, by a node that no Leaf can read: one that is started gives up.
+One that starts by its local file instead repeats nothing, because the native pool
+leaf-snowflake has the worker IDs above those of all nodes from then on; --native prints
+them. Those of the nodes are in the pool, each above the node's timestamp and 5 s. A node
+that reports is a node that is alive.
 `,
 		Example: `  hapax import leaf leaf.properties --write-password /etc/hapax/leaf.password > hapax.yaml
   hapax import leaf leaf.properties --dry-run --data /var/lib/hapax
   hapax import leaf --table mysql://leaf@10.0.0.3/leaf --apply --server http://127.0.0.1:8080`,
-		FileOptional: true, PasswordEnv: PasswordEnv,
+		FileOptional: true, PasswordEnv: PasswordEnv, Closes: true,
 		Flags: func(flags *pflag.FlagSet) {
 			flags.StringVar(&table, "table", "", "mysql:// URL of the database with leaf_alloc")
 			flags.StringVar(&given.Tree, "tree", "", "zk:// URL of the ZooKeeper with the tree")
@@ -83,11 +86,24 @@ type imported struct{ leaf.Config }
 // Passwords implements mount.Movable.
 func (i imported) Passwords() string { return i.Password.Reveal() }
 
-// NativeYAML implements mount.Movable.
-func (i imported) NativeYAML(context.Context) (string, error) { return i.Config.NativeYAML(), nil }
+// NativeYAML implements mount.Movable. It has the worker IDs that the tree has left free.
+func (i imported) NativeYAML(ctx context.Context) (string, error) {
+	if !i.Snowflake {
+		return i.Config.NativeYAML(0), nil
+	}
+	tree, err := leaf.OpenTree(ctx, i.Tree, leaf.TreeOptions{Name: i.Name})
+	if err != nil {
+		return "", err
+	}
+	from, closed, err := leaf.TreeClosed(ctx, tree)
+	if err == nil && !closed {
+		err = fmt.Errorf("%w: the tree is open for Leaf's nodes: give --apply first, which closes it and tells which worker IDs are free", hapax.ErrStoreUnsafe)
+	}
+	return i.Config.NativeYAML(from), errors.Join(err, tree.Close())
+}
 
-// openTree is what a move of a tree leaves open.
-const openTree = "nothing in ZooKeeper keeps an old Leaf from starting again with its worker ID, which the pool " + Pool + " uses from now on: remove its workerID.properties, and its service, from the old machines"
+// treeClosed is what closes a tree.
+const treeClosed = "the tree, by a node hapax-moved, at which a Leaf that is started gives up, unless it has a local file workerID.properties; the worker ID in that is not used natively"
 
 // Move implements mount.Movable, for a table and a tree.
 func (i imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions) (all mount.Moves, err error) {
@@ -98,16 +114,16 @@ func (i imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions
 		}
 		defer table.Close()
 	}
-	if o.Undo {
-		return i.undo(ctx, table, to, o)
-	}
 	var tree *leaf.Tree
 	if i.Snowflake {
 		if tree, err = leaf.OpenTree(ctx, i.Tree, leaf.TreeOptions{Name: i.Name}); err != nil {
 			return all, err
 		}
 		defer tree.Close()
-		all.Notes = append(all.Notes, openTree)
+		all.Closes = treeClosed
+	}
+	if o.Undo {
+		return i.undo(ctx, table, tree, to, o)
 	}
 	opts := leaf.MoveOptions{
 		Margin: o.Margin, Watch: o.Watch, IgnoreLiving: o.IgnoreLiving, Tree: tree,
@@ -120,45 +136,62 @@ func (i imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions
 	if err != nil {
 		return all, err
 	}
-	var workers []leaf.WorkerMove
-	pool, mayLease := to.(leaf.PoolTarget)
 	if tree != nil {
-		if !mayLease {
-			return all, fmt.Errorf("%w: worker IDs cannot be carried over there", hapax.ErrNotSupported)
-		}
-		if workers, err = leaf.PlanWorkers(ctx, tree, pool, Pool); err != nil {
+		if all.Workers, err = moveTree(ctx, tree, to, o); err != nil {
 			return all, err
 		}
 	}
-	for _, w := range workers {
-		all.Workers = append(all.Workers, mount.WorkerMove{Pool: Pool, Worker: w.Node.Worker, Node: w.Node.Name, Before: w.Before, Above: w.Above, Changes: w.Changes()})
-	}
-	if !o.Apply {
-		return all, nil
-	}
-	progress, end := o.Bar("moving")
-	defer end()
-	total := len(all.Tags) + len(workers)
-	opts.Progress = func(done, _ int) { progress(done, total) }
-	err = leaf.ApplyMoves(ctx, table, to, all.Tags, opts)
-	if err == nil && tree != nil {
-		err = leaf.ApplyWorkers(ctx, pool, Pool, workers, func(done, _ int) { progress(len(all.Tags)+done, total) })
+	if o.Apply {
+		opts.Progress, end = o.Bar("moving")
+		err = leaf.ApplyMoves(ctx, table, to, all.Tags, opts)
+		end()
 	}
 	return all, err
 }
 
-// undo is the way back.
-func (i imported) undo(ctx context.Context, table *leaf.Table, to moves.Target, o mount.MoveOptions) (all mount.Moves, err error) {
-	if i.Snowflake {
-		all.Notes = append(all.Notes, "the worker IDs of the pool "+Pool+" stay as they are: start Leaf's nodes once the clock is past the time of the native numbers, or under other ip:ports")
+// moveTree tells what becomes of the worker IDs of a tree, and closes it and carries them
+// over if that is asked for.
+func moveTree(ctx context.Context, tree *leaf.Tree, to moves.Target, o mount.MoveOptions) (all []mount.WorkerMove, err error) {
+	pool, mayLease := to.(leaf.PoolTarget)
+	if !mayLease {
+		return nil, fmt.Errorf("%w: worker IDs cannot be carried over there", hapax.ErrNotSupported)
 	}
-	if table == nil {
-		return all, nil
+	if o.Apply { // first, so that the nodes are all that there will be
+		if _, err := leaf.CloseTree(ctx, tree); err != nil {
+			return nil, err
+		}
 	}
-	if all.Tags, err = leaf.PlanReopen(ctx, table, to); err != nil || !o.Apply {
+	workers, err := leaf.PlanWorkers(ctx, tree, pool, Pool)
+	for _, w := range workers {
+		all = append(all, mount.WorkerMove{Pool: Pool, Worker: w.Node.Worker, Node: w.Node.Name, Before: w.Before, Above: w.Above, Changes: w.Changes()})
+	}
+	if err != nil || !o.Apply {
 		return all, err
 	}
-	progress, end := o.Bar("opening")
+	progress, end := o.Bar("carrying worker IDs over")
 	defer end()
-	return all, leaf.Reopen(ctx, table, to, all.Tags, progress)
+	return all, leaf.ApplyWorkers(ctx, pool, Pool, workers, progress)
+}
+
+// undo is the way back.
+func (i imported) undo(ctx context.Context, table *leaf.Table, tree *leaf.Tree, to moves.Target, o mount.MoveOptions) (all mount.Moves, err error) {
+	if table != nil {
+		if all.Tags, err = leaf.PlanReopen(ctx, table, to); err != nil {
+			return all, err
+		}
+	}
+	if table != nil && o.Apply {
+		progress, end := o.Bar("opening")
+		err = leaf.Reopen(ctx, table, to, all.Tags, progress)
+		end()
+	}
+	if tree == nil || err != nil {
+		return all, err
+	}
+	all.Closes = treeClosed
+	all.Notes = append(all.Notes, "new nodes of Leaf's tree may be given worker IDs that were used natively: start them once the clock is past the time of the native numbers")
+	if o.Apply {
+		err = leaf.ReopenTree(ctx, tree)
+	}
+	return all, err
 }

@@ -65,6 +65,7 @@ var System = mount.System{
 		mount.NewKey("name", "string", "none", "leaf.name: the service's part of the tree"),
 		mount.NewKey("ip", "string", "the address from which this machine reaches the tree", "IP address of this node in the tree"),
 		mount.NewKey("port", "int", "none", "leaf.snowflake.port: together with ip it identifies this node in the tree and decides its worker ID; no other process may have the same"),
+		mount.NewKey("workers", "string", "all of the layout", "Where the snowflake route issues native numbers, the worker IDs of the pool "+Pool+", such as 17-1023: after a move those that no Leaf has, as hapax import leaf --native prints them"),
 		mount.NewKey("grant", "duration", "5m", "How much time this node is granted of its worker ID in the tree, extended after a tenth of it: nine tenths of it, at least, is how long the node issues on while all of ZooKeeper is away. After a crash the next start waits 3 s at most, or as long as this where the data directory is lost or the machine was started anew"),
 		mount.NewKey("http", "string", "none", "Address of Leaf's routes; none is the main listener, unless clients need a token there"),
 		mount.NewKey("allow", "list", "none", "Networks whose clients are answered, such as 10.0.0.0/8, beside those of this machine; Leaf's clients show no token, so an address beyond loopback needs it"),
@@ -83,6 +84,7 @@ type Settings struct {
 	Name         string        `yaml:"name"`
 	IP           string        `yaml:"ip"`
 	Port         int           `yaml:"port"`
+	Workers      string        `yaml:"workers"`
 	Grant        time.Duration `yaml:"grant"`
 	HTTP         string        `yaml:"http"`
 	Allow        []string      `yaml:"allow"`
@@ -165,9 +167,21 @@ func (l *Settings) Mount(p *mount.Plan) (mount.Mount, error) {
 	}
 	switch l.source(l.Tree) {
 	case own:
-		return m, p.Define(name, Pool, nativePool())
+		if l.Workers != "" {
+			if _, err := service.ParseWorkers(l.Workers); err != nil {
+				return nil, mount.Errorf(err, "compat.leaf.workers")
+			}
+		}
+		pool := nativePool()
+		pool.Workers = l.Workers
+		return m, p.Define(name, Pool, pool)
 	case theirs:
-		return m, l.checkTree()
+		if err := l.checkTree(); err != nil {
+			return nil, err
+		}
+	}
+	if l.Workers != "" {
+		return nil, mount.Invalid("leaf.workers", l.Workers, "none where the snowflake route does not issue native numbers: the tree gives this node its own")
 	}
 	return m, nil
 }

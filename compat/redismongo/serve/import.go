@@ -49,8 +49,8 @@ all of them, and has the hash's step, or else the document's. It has the strateg
 redis-mongo, so --apply needs --config with the block that was printed, or the --server
 that runs with it. --native prints the same block.
 
-Nothing is closed in MongoDB and Redis, which have no room for that, and --undo is not for
-this system: take away the old service's accounts there.
+Nothing is closed in MongoDB and Redis, which have no room for that: take away the old
+service's accounts there. The documentation has the way back.
 `,
 		Example: `  hapax import redis-mongo --mongodb mongodb://10.0.0.3/shop --collection sequence --redis redis://10.0.0.4:6379/0 --hash 'seq:*' > hapax.yaml
   hapax import redis-mongo --mongodb mongodb://10.0.0.3/shop --collection sequence --redis redis://10.0.0.4:6379/0 --hash 'seq:*' --config hapax.yaml --apply`,
@@ -182,9 +182,6 @@ func (m imported) NativeYAML(context.Context) (string, error) { return m.YAML(""
 
 // Move implements mount.Movable.
 func (m imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions) (all mount.Moves, err error) {
-	if o.Undo {
-		return all, fmt.Errorf("%w: the move closes nothing in MongoDB and Redis, so there is nothing to open: docs/coming-from-redis-mongo.md has the way back", hapax.ErrNotSupported)
-	}
 	all.Notes = append(all.Notes, "an old node that is started again would issue on where it stopped: take away its accounts in MongoDB and Redis, which this command cannot do")
 	rows := m.found
 	if !o.IgnoreLiving {

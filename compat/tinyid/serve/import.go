@@ -33,7 +33,7 @@ the tokens in tiny_id_token, so that clients go on with theirs.
 		Example: `  hapax import tinyid application.properties --write-password /etc/hapax/tinyid.passwords > hapax.yaml
   hapax import tinyid application.properties --dry-run --data /var/lib/hapax
   hapax import tinyid --database mysql://tinyid@10.0.0.3/db1 --database mysql://tinyid@10.0.0.4/db2 --apply`,
-		FileOptional: true, PasswordEnv: PasswordEnv,
+		FileOptional: true, PasswordEnv: PasswordEnv, Closes: true,
 		Flags: func(flags *pflag.FlagSet) {
 			flags.StringArrayVar(&urls, "database", nil, "mysql:// URL of a database with tiny_id_info and tiny_id_token")
 		},

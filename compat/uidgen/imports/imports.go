@@ -135,9 +135,9 @@ func (c *Config) beans(d *springxml.Document) error {
 		if db := d.DataSource(); db != nil {
 			c.Table, c.Password = db.URL, db.Password
 		} else if url := d.Given("jdbc.url"); url != "" {
-			db, err := moves.ReadDatabase(c.account, "jdbc.url", d.Resolve("jdbc.url", url), d.Given("jdbc.username"), moves.Secret(d.Given("jdbc.password")))
+			db, err := moves.ReadDatabase(c.account, "jdbc.url", url, d.Given("jdbc.username"), moves.Secret(d.Given("jdbc.password")))
 			if err != nil {
-				return err
+				return c.account.Beside(err)
 			}
 			c.Table, c.Password = db.URL, db.Password
 			c.account.Note("Read for the table", "jdbc.url", "jdbc.username", "jdbc.password")
@@ -184,11 +184,10 @@ func (c *Config) properties(s *moves.Settings) error {
 		at := urls[0][:strings.LastIndexByte(urls[0], '.')+1]
 		_, url := s.Take(urls[0])
 		_, user := s.Take(at+"username", at+"user")
-		_, password := s.Take(at + "password")
-		s.Idle(moves.Hidden, at+"password")
-		db, err := moves.ReadDatabase(s.Account, urls[0], url, user, moves.Secret(password))
+		password := s.TakeSecret(at + "password")
+		db, err := moves.ReadDatabase(s.Account, urls[0], url, user, password)
 		if err != nil {
-			return err
+			return s.Beside(err)
 		}
 		c.Table, c.Password = db.URL, db.Password
 	}

@@ -176,6 +176,14 @@ func TestOfProperties(t *testing.T) {
 	}
 }
 
+// In a file of another character set, letters beyond ASCII may stand in comments.
+func TestCharacterSets(t *testing.T) {
+	const file = "<?xml version=\"1.0\" encoding='GB2312'?><beans xmlns:p='http://p'><!-- \xbb\xfa\xc6\xf7 --><bean class='x.IdServiceFactoryBean' p:machineId='7'/></beans>"
+	if out, err := reading("f", "", false)(accounting.Case{"f": file}.Write(t)); err != nil || !strings.Contains(out, `machine: "fixed:7"`) {
+		t.Errorf("%s, %v", out, err)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"nothing of Vesta's":   {"a=b", "no setting of Vesta's"},
@@ -187,6 +195,10 @@ func TestRefused(t *testing.T) {
 		"two providers":        {"vesta.machine=1\nvesta.ips=10.0.0.1", "vesta.ips"},
 		"XML":                  {"<a", "XML"},
 		"an import":            {`<beans><import resource="classpath:none.xml"/><bean class="x.IdServiceFactoryBean" p:machineId="1"/></beans>`, "none.xml"},
+		"a default":            {`<beans><bean class="x.IdServiceFactoryBean" p:machineId="${vesta.machine:7}"/></beans>`, "${vesta.machine} has no value"},
+		"an override":          {`<beans><bean class="x.PropertyOverrideConfigurer" p:location="x"/><bean class="x.IdServiceFactoryBean" p:machineId="1"/></beans>`, "PropertyOverrideConfigurer"},
+		"a character set":      {`<?xml version="1.0" encoding="UTF-32"?><beans/>`, "UTF-8"},
+		"a letter of another":  {"<?xml version=\"1.0\" encoding=\"GBK\"?><beans><bean class='x.IdServiceFactoryBean' p:machineId='\xb0\xa1'/></beans>", "save the file as UTF-8"},
 		"a value":              {`<beans><bean class="x.IdServiceFactoryBean" p:machineId="${vesta.machine}"/></beans>`, "--properties"},
 		"a provider":           {service(`<property name="machineIdProvider"><bean class="com.x.Mine"/></property>`, "")["v.xml"], "com.x.Mine"},
 		"a populator":          {service(provider7+`<property name="idPopulator"><bean class="com.x.Mine"/></property>`, "")["v.xml"], "com.x.Mine"},
