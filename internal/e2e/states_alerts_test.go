@@ -124,11 +124,11 @@ func (s *scrapes) add(test stateTest, before, after map[string]float64) {
 		if labels != "" {
 			labels += ","
 		}
-		values := value(name, before) + strings.Repeat(" "+value(name, after), 12)
+		values := value(name, before) + strings.Repeat(" "+value(name, after), 40)
 		switch {
 		case test.gone: // what Prometheus notes of a target that does not answer
 			values = value(name, before) + " stale"
-		case test.grows:
+		case test.grows && (strings.HasSuffix(metric, "_total") || strings.HasSuffix(metric, "_sum") || strings.HasSuffix(metric, "_count")):
 			values = fmt.Sprintf("%s+%gx40", value(name, before), after[name]-before[name])
 		}
 		fmt.Fprintf(&b, "      - series: '%s{%sjob=\"hapax\",instance=\"node\"}'\n        values: '%s'\n", metric, labels, values)

@@ -57,7 +57,7 @@ var diskStates = []stateTest{
 
 var foreignStates = []stateTest{
 	{
-		name: "foreign row reset", beside: true, degraded: true, command: "hapax adopt --foreign leaf test", alarms: []string{"beside_down", "cannot_issue"}, alerts: []string{"HapaxBesideDown", "HapaxCannotIssue", "HapaxFenced", "HapaxStoreUnsafe"},
+		name: "foreign row reset", beside: true, degraded: true, command: "hapax adopt --foreign leaf test", alarms: []string{"beside_down", "cannot_issue"}, alerts: []string{"HapaxAnswersRefused", "HapaxBesideDown", "HapaxCannotIssue", "HapaxFenced", "HapaxStoreUnsafe"},
 		enter: func(r *stateRig) *serving {
 			db := newForeignDB(r.t, testservers.SharedMariaDB(r.t), leafTable, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('test', 1000, 1)")
 			at := freeAddress(r.t)

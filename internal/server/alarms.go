@@ -57,8 +57,8 @@ func (w *sights) configRead(wrong string) {
 const (
 	noticeTries   = 3
 	noticeTimeout = 10 * time.Second // of one try
-	noticePause   = time.Second      // before the second try, and doubled with each
-	maxNotices    = 100              // that wait
+	noticePause   = time.Second
+	maxNotices    = 100 // that wait
 )
 
 // A notice tells of an alarm. It holds no secret.
@@ -73,9 +73,12 @@ type notice struct {
 type notifier struct {
 	command, url, node string
 
-	log    *slog.Logger
-	web    *http.Client
-	pause  time.Duration
+	log   *slog.Logger
+	web   *http.Client
+	pause time.Duration // before the second try, and doubled with each
+
+	timeout time.Duration // of one try
+
 	queue  chan notice
 	life   context.Context
 	stop   context.CancelFunc
@@ -102,8 +105,8 @@ func newNotifier(c Config, log *slog.Logger) (*notifier, error) {
 		return nil, err
 	}
 	n := &notifier{
-		command: c.AlarmCommand, url: c.AlarmURL, log: log, pause: noticePause, queue: make(chan notice, maxNotices),
-		web: &http.Client{Timeout: noticeTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		command: c.AlarmCommand, url: c.AlarmURL, log: log, pause: noticePause, timeout: noticeTimeout, queue: make(chan notice, maxNotices),
+		web: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 	n.life, n.stop = context.WithCancel(context.Background())
 	n.worker.Go(n.work)
@@ -151,7 +154,7 @@ func (n *notifier) close() {
 func (n *notifier) deliver(tell notice, to string, by func(context.Context, notice) error) {
 	pause := n.pause
 	for try := 1; ; try++ {
-		ctx, cancel := context.WithTimeout(n.life, noticeTimeout)
+		ctx, cancel := context.WithTimeout(n.life, n.timeout)
 		err := by(ctx, tell)
 		cancel()
 		if err == nil || n.life.Err() != nil {
@@ -183,6 +186,7 @@ func (n *notifier) run(ctx context.Context, tell notice) error {
 	}
 	cmd := exec.CommandContext(ctx, n.command)
 	cmd.WaitDelay = time.Second
+	endTogether(cmd)
 	cmd.Stdin = bytes.NewReader(body)
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,6 +79,113 @@ func TestAlarmsAreDelivered(t *testing.T) {
 	if text := log.String(); strings.Contains(text, secret) {
 		t.Errorf("the log is %s", text)
 	}
+}
+
+// A receiver that hangs, refuses, redirects or answers with more and more holds up nobody
+// but those who wait behind it: what raises alarms goes on, what waits is bounded, and
+// where the alarm went stays where the operator sent it.
+func TestBadReceivers(t *testing.T) {
+	const secret = "QWERTYUIOP"
+	var strayed atomic.Int64
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { strayed.Add(1) }))
+	defer elsewhere.Close()
+	var over chan struct{} // closed when what hangs may end
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc
+		says   string // of the log
+	}{
+		"hangs":   {func(http.ResponseWriter, *http.Request) { <-over }, "deadline exceeded"},
+		"refuses": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "the answer is 403"},
+		"redirects": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+		}, "the answer is 307"},
+		"moved": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL, http.StatusMovedPermanently)
+		}, "the answer is 301"},
+		"drips": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_ = http.NewResponseController(w).Flush()
+			<-over
+		}, "the answer is 500"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			web := httptest.NewServer(c.answer)
+			over = make(chan struct{})
+			defer web.Close()
+			defer close(over)
+			var log lockedBuffer
+			n, err := newNotifier(Config{AlarmURL: web.URL + "/" + secret}, slog.New(slog.NewTextHandler(&log, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.pause, n.timeout = time.Millisecond, 100*time.Millisecond
+			const all = 1000
+			for range all {
+				n.notify(service.Alarm{Name: service.AlarmCannot}, true) // returns at once
+			}
+			if lost := strings.Count(log.String(), "alarms wait already"); lost < all-maxNotices-all/10 && name == "hangs" {
+				t.Errorf("%d of %d alarms do not wait", lost, all)
+			}
+			patience.Until(t, "the log says why", func() bool { return strings.Contains(log.String(), c.says) })
+			n.close() // whatever is on its way
+			if text := log.String(); strings.Contains(text, secret) {
+				t.Errorf("the log is %.500s", text)
+			}
+		})
+	}
+	if n := strayed.Load(); n > 0 {
+		t.Errorf("%d alarms went where a redirect sent them", n)
+	}
+}
+
+// A command that hangs is ended, with what it started.
+func TestHangingCommand(t *testing.T) {
+	dir := t.TempDir()
+	script, child := filepath.Join(dir, "tell"), filepath.Join(dir, "child")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nsleep 1000 &\necho $! >"+child+"\nwait\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var log lockedBuffer
+	n, err := newNotifier(Config{AlarmCommand: script}, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.pause, n.timeout = time.Millisecond, time.Second
+	n.notify(service.Alarm{Name: service.AlarmCannot}, true)
+	patience.Until(t, "the log says that it could not be delivered", func() bool { return strings.Contains(log.String(), "signal: killed") })
+	n.close()
+	pid, err := os.ReadFile(child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patience.Until(t, "what it started has ended", func() bool {
+		line, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/cmdline")
+		return err != nil || len(line) == 0 // which nobody has waited for
+	})
+}
+
+// A certificate raises its alarm from so long before its end on, and a bad one at once.
+func TestCertificateAlarms(t *testing.T) {
+	ends := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	w := &sights{certs: &certificates{}, within: 24 * time.Hour}
+	w.certs.current.Store(&tlsConfigs{expires: ends})
+	check := func(now time.Time, want ...string) {
+		t.Helper()
+		var got []string
+		for _, c := range w.conditions(now) {
+			got = append(got, c.Alarm)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("at %v: %v, not %v", now, got, want)
+		}
+	}
+	check(ends.Add(-25 * time.Hour))
+	check(ends.Add(-23*time.Hour), service.AlarmCertificate)
+	check(ends.Add(time.Hour), service.AlarmCertificate)
+	w.certs.bad.Store(new("no key"))
+	check(ends.Add(-25*time.Hour), service.AlarmCertificateBad)
+	w.configRead("a key is misspelt")
+	check(ends.Add(-25*time.Hour), service.AlarmCertificateBad, service.AlarmConfig)
 }
 
 // A lockedBuffer is a log that is read while it is written.

@@ -4,6 +4,7 @@ package server
 
 import (
 	"math"
+	"os/exec"
 	"os/signal"
 	"syscall"
 
@@ -13,6 +14,12 @@ import (
 // failWhenTooLong has a write beyond the process's limit on the size of files fail, as
 // one to a full disk does, in place of ending the process.
 func failWhenTooLong() { signal.Ignore(syscall.SIGXFSZ) }
+
+// endTogether has a command ended with everything that it started.
+func endTogether(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+}
 
 // maxFiles returns how many files the process may have open.
 func maxFiles() (int, bool) {

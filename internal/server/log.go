@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -52,7 +53,16 @@ func newHeaded(h slog.Handler) headed {
 func (h headed) Handle(ctx context.Context, r slog.Record) error {
 	h.head(ctx)
 	if r.Level >= slog.LevelWarn && r.Message != service.AlarmRaised { // which says where by itself
-		if see := signals.SeeMessage(r.Message); see != "" {
+		see := signals.SeeMessage(r.Message)
+		if r.Message == service.RequestFailed {
+			r.Attrs(func(a slog.Attr) bool {
+				if a.Key == "code" {
+					see = cmp.Or(signals.SeeCode(a.Value.String()), see)
+				}
+				return true
+			})
+		}
+		if see != "" {
 			r.AddAttrs(slog.String("see", see))
 		}
 	}

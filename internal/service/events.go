@@ -208,6 +208,10 @@ func (s *Service) Refused(api string, code hapax.Code) {
 	s.metrics.errors.WithLabelValues(api, string(code)).Inc()
 }
 
+// RequestFailed is the message of the log for an error that nobody expects; its code says
+// which.
+const RequestFailed = "request failed"
+
 // Failed counts an error that a protocol has told its client, and logs it if it
 // is one that nobody expects. Every protocol calls it once per error, where it
 // translates errors; api is the protocol's name.
@@ -222,6 +226,6 @@ func (s *Service) Failed(api string, err error) {
 		if e, ok := errors.AsType[*strategy.PluginError](err); ok && e.Stack != nil {
 			about = append(about, "stack", string(e.Stack))
 		}
-		s.log.Error("request failed", about...)
+		s.log.Error(RequestFailed, about...)
 	}
 }

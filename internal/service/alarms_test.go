@@ -1,0 +1,70 @@
+package service
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax/store/storetest"
+)
+
+// However much is wrong at once, so many alarms are up; each is raised once and cleared
+// once.
+func TestAlarmsAreBounded(t *testing.T) {
+	var a alarms
+	var hold []Condition
+	for i := range 10 * maxAlarms {
+		hold = append(hold, Condition{Alarm: AlarmCannot, About: fmt.Sprint(i), Detail: "it cannot"})
+	}
+	if raised, cleared := a.look(hold, time.Now()); len(raised) != maxAlarms || len(cleared) != 0 || len(a.list()) != maxAlarms {
+		t.Errorf("%d are raised, %d cleared, %d up", len(raised), len(cleared), len(a.list()))
+	}
+	if raised, cleared := a.look(hold, time.Now()); len(raised)+len(cleared) != 0 {
+		t.Errorf("the same again: %d are raised, %d cleared", len(raised), len(cleared))
+	}
+	if raised, cleared := a.look(nil, time.Now()); len(raised) != 0 || len(cleared) != maxAlarms || len(a.list()) != 0 {
+		t.Errorf("when all is well: %d are raised, %d cleared, %d up", len(raised), len(cleared), len(a.list()))
+	}
+}
+
+// A turnedClock is a testClock whose wall clock is turned.
+type turnedClock struct {
+	testClock
+	by *atomic.Int64
+}
+
+func (c turnedClock) Now() (time.Time, time.Duration) {
+	wall, elapsed := c.testClock.Now()
+	return wall.Add(time.Duration(c.by.Load())), elapsed
+}
+
+// A pool raises its alarms: its last worker ID is taken, the wall clock goes back.
+func TestPoolAlarms(t *testing.T) {
+	clock := turnedClock{newTestClock(), new(atomic.Int64)}
+	opts := Options{Pools: map[string]PoolConfig{"default": {Layout: "time:41,worker:1,sequence:12,unit=1ms,epoch=2020-01-01T00:00:00Z"}}, Clock: clock}
+	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+		check := func(when string, want ...string) {
+			t.Helper()
+			time.Sleep(5 * time.Minute) // until the worker IDs are counted
+			mustNext(t, s, SnowflakeTag)
+			var up []string
+			for _, a := range s.alarms.list() {
+				up = append(up, a.Name)
+			}
+			if !slices.Equal(up, want) {
+				t.Errorf("%s: up are %v, not %v", when, up, want)
+			}
+		}
+		mustNext(t, s, SnowflakeTag)
+		check("with a worker ID left")
+		other := open(t, store, opts)
+		mustNext(t, other, SnowflakeTag)
+		check("with none left", AlarmWorkers)
+		clock.by.Store(int64(-time.Hour))
+		check("with the clock an hour back", AlarmRollback, AlarmWorkers)
+		clock.by.Store(0)
+		check("with the clock as it was", AlarmWorkers)
+	})
+}
