@@ -182,7 +182,9 @@ func (p *part) Answer(svc *service.Service) ([]mount.Answer, error) {
 
 // oneTag issues the numbers of one tag, whatever the key.
 type oneTag struct {
-	svc *service.Service
+	svc interface { // a service.Service
+		Next(ctx context.Context, tag string) (hapax.ID, error)
+	}
 	tag string
 
 	// away, if not nil, is set while the last call waited in vain for a store that does
