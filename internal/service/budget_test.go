@@ -29,7 +29,9 @@ func (keeping) Spare() time.Duration { return time.Hour }
 func TestBudgetOfAKeptGrant(t *testing.T) {
 	opts := Options{
 		Pools: map[string]PoolConfig{"default": {Grant: time.Minute, MaxGrant: time.Minute, Cache: true}},
-		Cache: func(_ context.Context, _ string, store driver.Store) (hapax.WorkerStore, error) { return keeping{store}, nil },
+		Cache: func(_ context.Context, _ string, store driver.Store) (hapax.WorkerStore, error) {
+			return keeping{store}, nil
+		},
 	}
 	bubble(t, opts, func(t *testing.T, s *Service, _ *storetest.Faults) {
 		mustNext(t, s, SnowflakeTag)
