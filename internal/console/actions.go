@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/driver"
-	"github.com/hapax-id/hapax/store/witness"
 )
 
 // done are what a page says after something was done, by the word in its URL.
@@ -25,7 +25,50 @@ var done = map[string]string{
 
 func doneText(v *visit) string { return done[v.URL.Query().Get("done")] }
 
-type createForm struct{ Name, Kind, Step, Start, Pool, Code string }
+// A createForm is what the form to create a tag holds.
+type createForm struct {
+	Name, Kind, Step, MinStep, MaxStep, Start, Delta, Remainder, Pool, Code, Zone string
+}
+
+// tag returns the definition that the form describes.
+func (f createForm) tag() (hapax.Tag, error) {
+	tag := hapax.Tag{Name: f.Name, Kind: hapax.Kind(f.Kind), Extra: service.CodeExtra(f.Code, f.Zone)}
+	if tag.Kind == hapax.KindSnowflake {
+		tag.Pool = cmp.Or(f.Pool, hapax.DefaultPool)
+		return tag, nil
+	}
+	var err error
+	for _, number := range []struct {
+		name, text string
+		to         *int64
+	}{
+		{"start", f.Start, &tag.Start}, {"step", f.Step, &tag.Step}, {"min_step", f.MinStep, &tag.MinStep}, {"max_step", f.MaxStep, &tag.MaxStep},
+		{"delta", f.Delta, &tag.Delta}, {"remainder", f.Remainder, &tag.Remainder},
+	} {
+		n, wrong := parseNumber(number.name, number.text)
+		if err = cmp.Or(err, wrong); n != nil {
+			*number.to = *n
+		}
+	}
+	return tag, err
+}
+
+// command returns the command that does the same.
+func (f createForm) command() []string {
+	words := []string{"tags", "create", f.Name}
+	flags := []struct{ name, text string }{
+		{"--start", f.Start}, {"--step", f.Step}, {"--min-step", f.MinStep}, {"--max-step", f.MaxStep}, {"--delta", f.Delta}, {"--remainder", f.Remainder},
+	}
+	if f.Kind == string(hapax.KindSnowflake) {
+		flags = []struct{ name, text string }{{"--kind", f.Kind}, {"--pool", f.Pool}}
+	}
+	for _, flag := range append(flags, []struct{ name, text string }{{"--code", f.Code}, {"--zone", f.Zone}}...) {
+		if flag.text != "" {
+			words = append(words, flag.name, flag.text)
+		}
+	}
+	return words
+}
 
 type changeForm struct{ Step, MinStep, MaxStep, Floor string }
 
@@ -35,8 +78,11 @@ func formOf(t hapax.Tag) changeForm {
 
 // number reads a field of a form; an empty one is nil.
 func number(v *visit, field string) (*int64, error) {
-	text := strings.TrimSpace(v.PostFormValue(field))
-	if text == "" {
+	return parseNumber(field, v.PostFormValue(field))
+}
+
+func parseNumber(field, text string) (*int64, error) {
+	if text = strings.TrimSpace(text); text == "" {
 		return nil, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
@@ -55,37 +101,53 @@ func (c *Console) may(v *visit, action string, p auth.Permission, name string) e
 	return err
 }
 
+// A creation is what would come of the form to create a tag.
+type creation struct {
+	Tag     hapax.Tag
+	Code    string
+	Revived *hapax.Tag // the tombstone that would be used again
+	Ends    time.Time  // of its pool
+	Command string
+}
+
+// createTag creates a tag. Without the field do, it only tells what would happen.
 func (c *Console) createTag(v *visit) error {
-	form := createForm{
-		Name: v.PostFormValue("name"), Kind: v.PostFormValue("kind"), Step: v.PostFormValue("step"),
-		Start: v.PostFormValue("start"), Pool: v.PostFormValue("pool"),
+	form := createForm{}
+	for _, f := range []struct {
+		name string
+		to   *string
+	}{
+		{"name", &form.Name}, {"kind", &form.Kind}, {"step", &form.Step}, {"min_step", &form.MinStep}, {"max_step", &form.MaxStep}, {"start", &form.Start},
+		{"delta", &form.Delta}, {"remainder", &form.Remainder}, {"pool", &form.Pool}, {"code", &form.Code}, {"zone", &form.Zone},
+	} {
+		*f.to = v.PostFormValue(f.name)
 	}
-	err := c.may(v, "create tag", auth.Define, form.Name)
-	if err != nil {
+	if err := c.may(v, "create tag", auth.Define, form.Name); err != nil {
 		return err
 	}
-	tag := hapax.Tag{Name: form.Name, Kind: hapax.Kind(form.Kind)}
-	if tag.Kind == hapax.KindSnowflake {
-		tag.Pool = cmp.Or(form.Pool, hapax.DefaultPool)
-	} else {
-		for _, f := range []struct {
-			name string
-			to   *int64
-		}{{"step", &tag.Step}, {"start", &tag.Start}} {
-			n, wrong := number(v, f.name)
-			if err = cmp.Or(err, wrong); n != nil {
-				*f.to = *n
-			}
+	b := tagsBody{Form: form}
+	tag, err := form.tag()
+	if err == nil && v.PostFormValue("do") != "" {
+		if _, err = c.svc.CreateTag(v.Context(), tag, hapax.CreateExplicit); err == nil {
+			redirect(v.w, "tag?done=created&name="+url.QueryEscape(form.Name))
+			return nil
 		}
 	}
-	if err == nil {
-		_, err = c.svc.CreateTag(v.Context(), tag, hapax.CreateExplicit)
-	}
 	if err != nil {
-		return c.showTags(v, statusOf(err), form, messageOf(err))
+		return c.showTags(v, statusOf(err), b, messageOf(err))
 	}
-	redirect(v.w, "tag?done=created&name="+url.QueryEscape(form.Name))
-	return nil
+	would := creation{Command: c.at(form.command()...)}
+	if would.Tag, would.Revived, err = c.svc.WouldCreate(v.Context(), tag); err != nil {
+		return c.showTags(v, statusOf(err), b, messageOf(err))
+	}
+	would.Code, _ = service.CodeOf(would.Tag)
+	if would.Tag.Pool != "" {
+		if l, err := c.svc.PoolLayout(v.Context(), would.Tag.Pool); err == nil {
+			would.Ends = l.Ends()
+		}
+	}
+	b.Would = &would
+	return c.showTags(v, http.StatusOK, b, "")
 }
 
 func (c *Console) actOnTag(v *visit) error {
@@ -149,103 +211,4 @@ func (c *Console) retireWorker(v *visit) error {
 	}
 	redirect(v.w, "worker?done=retired&pool="+url.QueryEscape(pool)+"&id="+strconv.FormatInt(id, 10))
 	return nil
-}
-
-// maxRaisedShown is how many lines a page lists that would be raised.
-const maxRaisedShown = 200
-
-type fenceBody struct {
-	Kept     bool // there is a witness
-	Status   witness.Status
-	Rows     []witness.Node
-	StoreID  string
-	Node     string // for whom is spoken; empty: all who are missing
-	Floor    string
-	Ahead    string
-	Adoption *witness.Adoption // what would be done
-	Raised   []driver.Raised
-	More     int // lines that are not listed
-	Command  string
-}
-
-func (c *Console) fence(v *visit) error {
-	return c.showFence(v, http.StatusOK, fenceBody{Ahead: "10m"}, "")
-}
-
-func (c *Console) showFence(v *visit, status int, b fenceBody, wrong string) error {
-	out := c.view(v, "Fence", "fence")
-	out.Live, out.Error, out.Done = v.Method == http.MethodGet, wrong, doneText(v)
-	out.Command = c.at("nodes", "--all")
-	if g := c.svc.Guard(); g != nil {
-		b.Kept, b.Status, b.StoreID = true, g.Status(), g.Witness().StoreID()
-		b.Rows, _ = g.Nodes(v.Context()) // of a store that does not answer the status tells
-		if b.Rows == nil {
-			b.Rows = b.Status.Missing
-		}
-	}
-	b.Command = c.statement(b)
-	out.Body = b
-	c.render(v.w, status, "fence", out)
-	return nil
-}
-
-// statement returns the command that says the same as the form.
-func (c *Console) statement(b fenceBody) string {
-	words := []string{"adopt"}
-	if b.Node != "" {
-		words = []string{"nodes", "settle", b.Node}
-	}
-	if b.Floor != "" {
-		words = append(words, "--floor", b.Floor)
-	}
-	return c.at(words...)
-}
-
-// speak is an operator's word for who is missing. Without the field do, it only tells
-// what would happen.
-func (c *Console) speak(v *visit) error {
-	if err := c.may(v, "adopt", auth.Operate, ""); err != nil {
-		return err
-	}
-	b := fenceBody{Node: v.PostFormValue("node"), Floor: strings.TrimSpace(v.PostFormValue("floor")), Ahead: strings.TrimSpace(v.PostFormValue("ahead"))}
-	g := c.svc.Guard()
-	if g == nil {
-		return fmt.Errorf("%w: the server keeps no witness", hapax.ErrNotSupported)
-	}
-	st := witness.Statement{Row: b.Node, DryRun: v.PostFormValue("do") == ""}
-	floor, err := number(v, "floor")
-	if floor != nil {
-		st.Floor = *floor
-	}
-	if b.Ahead != "" {
-		var wrong error
-		if st.Ahead, wrong = time.ParseDuration(b.Ahead); wrong != nil {
-			err = cmp.Or(err, invalid("ahead", b.Ahead, "a duration such as 10m"))
-		}
-	}
-	var a witness.Adoption
-	if err == nil {
-		declare := g.Adopt
-		if b.Node != "" {
-			declare = g.Settle
-		}
-		a, err = declare(v.Context(), st)
-		if !st.DryRun {
-			c.svc.Attempted(v.Context(), "adopt", err, "node", b.Node, "floor", st.Floor)
-		}
-	}
-	if err == nil && !st.DryRun {
-		redirect(v.w, "fence?done=spoken")
-		return nil
-	}
-	if a.StoreID != "" {
-		b.Adoption, b.Raised = &a, a.Raised
-		if b.More = len(b.Raised) - maxRaisedShown; b.More > 0 {
-			b.Raised = b.Raised[:maxRaisedShown]
-		}
-	}
-	if err != nil {
-		return c.showFence(v, statusOf(err), b, messageOf(err))
-	}
-	return c.showFence(v, http.StatusOK, b, "")
 }

@@ -138,7 +138,11 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.refuse(w, r, nil, http.StatusForbidden, fmt.Errorf("%w: the request comes from a page of another origin", errForeign))
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	most := int64(maxForm)
+	if r.URL.Path == Prefix+"fence" { // which reads none of it before it knows who sends it
+		most = maxWitness
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, most)
 	c.mux.ServeHTTP(w, r)
 }
 

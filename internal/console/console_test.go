@@ -22,6 +22,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
 
@@ -31,16 +32,22 @@ type stand struct {
 	url     string
 	browser *http.Client
 	policy  *auth.Policy
+	witness string // its file; empty: there is none
 }
 
 func newStand(t *testing.T, tokens map[string]auth.TokenConfig, change func(*Options)) *stand {
+	t.Helper()
+	return newStandOn(t, memstore.New(), tokens, change)
+}
+
+func newStandOn(t *testing.T, store driver.Store, tokens map[string]auth.TokenConfig, change func(*Options)) *stand {
 	t.Helper()
 	policy, err := auth.NewPolicy(tokens)
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := NewLog(slog.DiscardHandler)
-	svc, err := service.New(t.Context(), memstore.New(), service.Options{Logger: slog.New(log)})
+	svc, err := service.New(t.Context(), store, service.Options{Logger: slog.New(log)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +151,7 @@ func TestVendored(t *testing.T) {
 	}
 }
 
-var inline = regexp.MustCompile(`(?i)<script(?:[^>]*)>[^<]|<style|\sstyle=|\son[a-z]+=|javascript:|(?:href|src|action)="(?:https?:)?/`)
+var inline = regexp.MustCompile(`(?i)<script(?:[^>]*)>[^<]|<style|\sstyle=|\son[a-z]+=|="javascript:|(?:href|src|action)="(?:https?:)?/`)
 
 // Every page is there, whole and without what its policy forbids; URLs are relative.
 func TestPages(t *testing.T) {
@@ -163,8 +170,9 @@ func TestPages(t *testing.T) {
 		path  string
 		wants []string
 	}{
-		{"", []string{"Numbers are issued: one node, and it can", "orders", "hapax status --server http://alpha:8080", "alpha"}},
-		{"tags", []string{`href="tag?name=orders"`, "snowflake", "hapax tags list"}},
+		{"", []string{"Numbers are issued: one node, and it can", "orders", "hapax status --server http://alpha:8080", "alpha", "First pool to end", "Who got number"}},
+		{"tags", []string{`href="tag?name=orders"`, "snowflake", "hapax tags list", `href="tags?sort=rate"`}},
+		{"tags?sort=issued", []string{`href="tag?name=orders"`, `aria-sort="descending"`}},
 		{"tag?name=orders", []string{"What each node has", "In hand", "What would happen"}},
 		{"tag?name=orders&delete=1", []string{"Type the name again", "hapax tags delete orders"}},
 		{"workers", []string{"leaf", `class="held"`, "In use"}},
@@ -174,13 +182,13 @@ func TestPages(t *testing.T) {
 		{"decoder?ids=" + id.String(), []string{"guessed", "leaf", "sequence", "<rect"}},
 		{"decoder?from=2026-01-01&until=2026-01-02&layout=leaf", []string{"WHERE id &gt;= ", "AND id &lt; "}},
 		{"planner?rate=5000&nodes=20", []string{"Proposed", "hapax plan --rate 5000 --nodes 20", "leaf"}},
-		{"log", []string{"Only what somebody did"}},
+		{"log", []string{"Only what somebody did", "Only alarms"}},
 	} {
 		status, _, text := s.get(t, Prefix+tt.path)
 		if status != http.StatusOK {
 			t.Errorf("%q: %d", tt.path, status)
 		}
-		wants(t, tt.path, text, append(tt.wants, `<html lang="en">`, "</html>")...)
+		wants(t, tt.path, text, append(tt.wants, `<html lang="en">`, "</html>", "As a command")...)
 		if found := inline.FindString(text); found != "" {
 			t.Errorf("%q has %q within the page", tt.path, found)
 		}
@@ -214,7 +222,14 @@ func TestHostileNames(t *testing.T) {
 
 func TestActions(t *testing.T) {
 	s := newStand(t, nil, nil)
-	status, at, text := s.post(t, Prefix+"tags", url.Values{"name": {"invoices"}, "kind": {"segment"}, "step": {"50"}, "start": {"100"}})
+	form := url.Values{"name": {"invoices"}, "kind": {"segment"}, "step": {"50"}, "start": {"100"}, "code": {"INV-{id:6}"}}
+	status, _, text := s.post(t, Prefix+"tags", form)
+	if _, err := s.svc.Tag(t.Context(), "invoices"); status != http.StatusOK || err == nil {
+		t.Fatalf("asked what would happen: %d, and it is there", status)
+	}
+	wants(t, "what would happen", text, "The first number is 100", "INV-{id:6}", "frozen for good", "hapax tags create invoices --start 100 --step 50 --code &#39;INV-{id:6}&#39;")
+	form.Set("do", "1")
+	status, at, text := s.post(t, Prefix+"tags", form)
 	if status != http.StatusOK || !strings.HasPrefix(at, Prefix+"tag?") {
 		t.Fatalf("create: %d at %s", status, at)
 	}
@@ -242,6 +257,10 @@ func TestActions(t *testing.T) {
 		t.Errorf("delete: %d", status)
 	}
 	wants(t, "delete", text, "The tag was deleted")
+	form.Del("do")
+	form.Del("start")
+	_, _, text = s.post(t, Prefix+"tags", form)
+	wants(t, "what would happen to a deleted tag", text, "The deleted tag of this name comes back", "150")
 	if _, err := s.svc.Next(t.Context(), "snowflake"); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +275,7 @@ func TestActions(t *testing.T) {
 // Nothing changes by what a page of another origin has a browser send, nor by a GET.
 func TestForeignOrigins(t *testing.T) {
 	s := newStand(t, nil, nil)
-	form := url.Values{"name": {"x"}, "kind": {"segment"}}
+	form := url.Values{"name": {"x"}, "kind": {"segment"}, "do": {"1"}}
 	for _, header := range []map[string]string{{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}} {
 		if status, _, _ := s.do(t, http.MethodPost, Prefix+"tags", form, header); status != http.StatusForbidden {
 			t.Errorf("%v: %d", header, status)
@@ -292,13 +311,23 @@ func TestReaders(t *testing.T) {
 	if status, at, text := s.post(t, Prefix+"login", url.Values{"token": {" " + reader + "\n"}}); status != http.StatusOK || at != Prefix || !strings.Contains(text, "eve (reads only)") {
 		t.Fatalf("log in: %d at %s", status, at)
 	}
-	for path, form := range map[string]url.Values{
-		"tags": {"name": {"x"}, "kind": {"segment"}}, "tag": {"name": {"snowflake"}, "do": {"delete"}, "again": {"snowflake"}},
+	forms := map[string]url.Values{
+		"tags": {"name": {"x"}, "kind": {"segment"}, "do": {"1"}}, "tag": {"name": {"snowflake"}, "do": {"delete"}, "again": {"snowflake"}},
 		"worker": {"pool": {"default"}, "id": {"0"}}, "fence": {"do": {"1"}},
-	} {
-		status, _, text := s.post(t, Prefix+path, form)
-		if status != http.StatusForbidden || !strings.Contains(text, "may not") {
-			t.Errorf("%s: %d", path, status)
+	}
+	for pattern := range s.pages() {
+		path, isPost := strings.CutPrefix(pattern, "POST "+Prefix)
+		if !isPost || path == "decoder" { // which changes nothing
+			continue
+		}
+		if forms[path] == nil {
+			t.Errorf("%s is not tried", path)
+		}
+		for _, header := range []map[string]string{nil, {"Authorization": "Bearer " + reader}} {
+			status, _, text := s.do(t, http.MethodPost, Prefix+path, forms[path], header)
+			if status != http.StatusForbidden || !strings.Contains(text, "may not") {
+				t.Errorf("%s: %d", path, status)
+			}
 		}
 	}
 	for _, path := range []string{"", "tags", "workers", "fence", "clocks", "decoder", "planner", "log", "series.json", "peer"} {
@@ -464,5 +493,22 @@ func TestGuess(t *testing.T) {
 	}
 	if l := guess([]hapax.ID{1, 2, 3}, hapax.Layouts(), now); !l.IsZero() {
 		t.Errorf("numbers that count: %s", l)
+	}
+}
+
+// What tells of a trouble leads to what to do, on this very server.
+func TestSee(t *testing.T) {
+	s := newStand(t, nil, nil)
+	for see, want := range map[string]string{
+		seeCode("store_unavailable"): "../docs/runbook.html#store-lost", "": "", "docs/runbook.md": "", "docs/runbook.md#none": "",
+		"//evil.example/#store-lost": "../docs/runbook.html#store-lost",
+	} {
+		if got := seeLink(see); got != want {
+			t.Errorf("%q leads to %q, want %q", see, got, want)
+		}
+	}
+	page, id, _ := strings.Cut(strings.TrimPrefix(seeLink(seeCode("store_unavailable")), ".."), "#")
+	if status, _, text := s.get(t, page); status != http.StatusOK || !strings.Contains(text, `id="`+id+`"`) {
+		t.Errorf("%s: %d, or it has no %s", page, status, id)
 	}
 }

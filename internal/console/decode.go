@@ -11,12 +11,17 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/ledger"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/plan"
 )
 
-// maxDecoded is how many numbers or codes the decoder takes at a time.
-const maxDecoded = 1000
+const (
+	// maxDecoded is how many numbers or codes the decoder takes at a time.
+	maxDecoded = 1000
+	// maxShared is how long a question may be, in bytes, to get a URL.
+	maxShared = 4 << 10
+)
 
 type decoderBody struct {
 	Text    string
@@ -27,6 +32,7 @@ type decoderBody struct {
 	Guessed bool
 	Rows    []decoded
 	Traces  []traced // of a single number
+	Answer  string   // what they come to
 	From    string
 	Until   string
 	Bounds  *bounds
@@ -62,6 +68,10 @@ func (c *Console) decoder(v *visit) error {
 	if err := v.ParseForm(); err != nil {
 		return invalid("form", "(not shown)", "one of up to 64 KiB")
 	}
+	if q := sharedQuery(v.Form); v.Method == http.MethodPost && len(q) <= maxShared {
+		redirect(v.w, "decoder?"+q) // which can be kept, and sent to somebody
+		return nil
+	}
 	out := c.view(v, "Decoder", "decoder")
 	b := decoderBody{Text: v.Form.Get("ids"), Layout: v.Form.Get("layout"), Tag: v.Form.Get("tag"), From: v.Form.Get("from"), Until: v.Form.Get("until")}
 	pools, _ := c.svc.PoolStatuses(v.Context()) // without the store the layouts that are built in are left
@@ -96,6 +106,17 @@ func (c *Console) decoder(v *visit) error {
 	out.Body = b
 	c.render(v.w, status, "decoder", out)
 	return nil
+}
+
+// sharedQuery returns the query that asks the same as a form.
+func sharedQuery(form url.Values) string {
+	q := url.Values{}
+	for _, field := range []string{"ids", "layout", "tag", "from", "until"} {
+		if text := strings.TrimSpace(form.Get(field)); text != "" {
+			q.Set(field, text)
+		}
+	}
+	return q.Encode()
 }
 
 // decode fills in the rows.
@@ -155,8 +176,40 @@ func (c *Console) decode(ctx context.Context, b *decoderBody, nodes []nodeView) 
 			req.Layout = b.Layout
 		}
 		b.Traces = c.traces(ctx, req)
+		b.Answer = answerOf(b.Traces)
 	}
 	return nil
+}
+
+// answerOf returns in a sentence who got a number, as far as any node knows.
+func answerOf(all []traced) string {
+	granted, here := "", ""
+	for _, t := range all {
+		for _, l := range t.Lines {
+			for _, at := range l.Issued {
+				return fmt.Sprintf("Issued from %s by %s at %s%s.", l.Name, t.Node, stamp(at.From), toWhom(at.Caller))
+			}
+			if l.Verdict != ledger.GrantedHere && l.Verdict != ledger.Issued && l.Verdict != ledger.HandedBack {
+				continue
+			}
+			for _, g := range l.Grants {
+				text := fmt.Sprintf("Granted on %s to %s at %s%s.", l.Name, cmp.Or(shown(g.Node), t.Node), stamp(g.Time), toWhom(g.Caller))
+				if l.Verdict == ledger.HandedBack {
+					here = text + " It was given back without being issued."
+				} else {
+					granted = text
+				}
+			}
+		}
+	}
+	return cmp.Or(granted, here, "No node that answers knows of a grant with it.")
+}
+
+func toWhom(caller string) string {
+	if caller == "" {
+		return ""
+	}
+	return " to " + caller
 }
 
 // take fills in what a layout says.

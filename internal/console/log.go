@@ -8,10 +8,13 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/signals"
 )
 
-// A Log remembers what is worth a look of what is logged: warnings, errors, and what
-// administrators did. It is a slog.Handler around another one.
+// A Log remembers what is worth a look of what is logged: warnings, errors, alarms that
+// were raised and cleared, and what administrators did. It is a slog.Handler around
+// another one.
 type Log struct {
 	slog.Handler
 
@@ -25,8 +28,10 @@ type Entry struct {
 	At    time.Time `json:"at"`
 	Level string    `json:"level"`
 	Audit bool      `json:"audit,omitempty"` // of what somebody did
+	Alarm string    `json:"alarm,omitempty"` // that was raised or cleared
 	Text  string    `json:"text"`
 	About string    `json:"about,omitempty"` // the attributes, as key=value
+	See   string    `json:"see,omitempty"`   // where the runbook tells of it
 	Node  string    `json:"-"`
 }
 
@@ -44,26 +49,35 @@ type entries struct {
 // NewLog returns a handler that passes on all records to h.
 func NewLog(h slog.Handler) *Log { return &Log{Handler: h, kept: &entries{}} }
 
-// Enabled implements slog.Handler. What administrators do is remembered at any level of
-// the log.
+// Enabled implements slog.Handler. What administrators do, and that an alarm was cleared,
+// is remembered at any level of the log.
 func (l *Log) Enabled(ctx context.Context, level slog.Level) bool {
-	return l.group == "audit" || level >= slog.LevelWarn || l.Handler.Enabled(ctx, level)
+	return l.group == "audit" || level >= slog.LevelInfo || l.Handler.Enabled(ctx, level)
 }
 
 // Handle implements slog.Handler.
 func (l *Log) Handle(ctx context.Context, r slog.Record) error {
-	if audit := l.group == "audit"; audit || r.Level >= slog.LevelWarn {
-		var about strings.Builder
-		about.WriteString(l.attrs)
-		r.Attrs(func(a slog.Attr) bool {
-			write(&about, a)
-			return about.Len() < maxAbout
-		})
-		text := about.String()
-		if len(text) > maxAbout {
-			text = strings.ToValidUTF8(text[:maxAbout], "") + "…"
+	e := Entry{At: r.Time, Level: strings.ToLower(r.Level.String()), Audit: l.group == "audit", Text: r.Message, See: signals.SeeMessage(r.Message)}
+	var about strings.Builder
+	about.WriteString(l.attrs)
+	r.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "alarm":
+			e.Alarm = a.Value.String()
+		case "see":
+			e.See = a.Value.String()
+			return true
 		}
-		l.kept.add(Entry{At: r.Time, Level: strings.ToLower(r.Level.String()), Audit: audit, Text: r.Message, About: text})
+		if about.Len() < maxAbout {
+			write(&about, a)
+		}
+		return true
+	})
+	if e.Audit || e.Alarm != "" || r.Level >= slog.LevelWarn {
+		if e.About = about.String(); len(e.About) > maxAbout {
+			e.About = strings.ToValidUTF8(e.About[:maxAbout], "") + "…"
+		}
+		l.kept.add(e)
 	}
 	if !l.Handler.Enabled(ctx, r.Level) {
 		return nil

@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -34,7 +35,8 @@ import (
 const (
 	askTimeout  = 700 * time.Millisecond
 	askAgain    = time.Second // after which an answer is old
-	maxPeers    = 64
+	maxPeers    = 64          // that are asked and shown
+	maxCalled   = 80          // runes of a name that are shown
 	maxAnswer   = 2 << 20
 	silentAfter = 5 * time.Second // without a heartbeat
 )
@@ -54,18 +56,20 @@ type peers struct {
 
 	mu   sync.Mutex // guards the fields below
 	last []nodeView
+	more int // rows that are neither asked nor shown
 	at   time.Time
 }
 
 func newPeers(o Options) *peers {
 	p := &peers{key: o.FleetKey, self: o.Address, tls: o.TLS != nil}
+	dialer := &net.Dialer{Timeout: askTimeout, Control: p.mayDial}
 	transport := &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: askTimeout}).DialContext,
+		DialContext:           dialer.DialContext,
 		ResponseHeaderTimeout: askTimeout, MaxConnsPerHost: 2, IdleConnTimeout: 10 * time.Second, MaxResponseHeaderBytes: 16 << 10,
 	}
 	if o.TLS != nil {
 		transport.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) { // the certificates may have changed
-			return (&tls.Dialer{Config: o.TLS()}).DialContext(ctx, network, addr)
+			return (&tls.Dialer{NetDialer: dialer, Config: o.TLS()}).DialContext(ctx, network, addr)
 		}
 	}
 	p.web = &http.Client{
@@ -97,7 +101,7 @@ func (n nodeView) Says() string {
 	case !n.Alive:
 		return "dead"
 	}
-	return n.State
+	return n.State + ", not heard"
 }
 
 // Class returns how bad a node's state is: good, warn or bad.
@@ -114,23 +118,33 @@ func (n nodeView) Class() string {
 }
 
 // Called returns a name to show.
-func (n nodeView) Called() string { return cmp.Or(n.Name, n.Address, n.Row) }
+func (n nodeView) Called() string { return shown(cmp.Or(n.Name, n.Address, n.Row)) }
 
-// nodes returns this node, first, and the others.
-func (c *Console) nodes(ctx context.Context) []nodeView {
+// shown returns a text as a page can hold it: whoever writes a row chooses its length.
+func shown(text string) string {
+	if runes := []rune(text); len(runes) > maxCalled {
+		return string(runes[:maxCalled/2]) + "…" + string(runes[len(runes)-maxCalled/2:])
+	}
+	return text
+}
+
+// nodes returns this node, first, and the others, and how many more there are.
+func (c *Console) nodes(ctx context.Context) (all []nodeView, more int) {
 	own := c.own(ctx)
 	self := nodeView{Node: witness.Node{Name: own.Name, Address: own.Address, Self: true, State: own.Readiness.State}, Facts: &own, Alive: true}
 	g := c.svc.Guard()
 	if g == nil {
-		return []nodeView{self}
+		return []nodeView{self}, 0
 	}
 	p := c.peers
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if time.Since(p.at) >= askAgain {
-		p.askLocked(ctx, c.rows(ctx, g))
+		rows := c.rowsLocked(ctx, g)
+		p.more = max(0, len(rows)-maxPeers)
+		p.askLocked(ctx, rows[:len(rows)-p.more])
 	}
-	all := []nodeView{self}
+	all = []nodeView{self}
 	for _, n := range p.last {
 		if n.Self {
 			all[0].Row, all[0].Beats, all[0].Grants = n.Row, n.Beats, n.Grants
@@ -138,12 +152,13 @@ func (c *Console) nodes(ctx context.Context) []nodeView {
 		}
 		all = append(all, n)
 	}
-	return all
+	return all, p.more
 }
 
-// rows returns the rows of the store that are worth to show; of a store that does not
-// answer those that were seen last.
-func (c *Console) rows(ctx context.Context, g *witness.Guarded) []witness.Node {
+// rowsLocked returns the rows of the store that are worth to show, first those that live
+// or are missed; of a store that does not answer those that were seen last. The caller
+// holds the lock of c.peers.
+func (c *Console) rowsLocked(ctx context.Context, g *witness.Guarded) []witness.Node {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	all, err := g.Nodes(ctx)
@@ -171,8 +186,10 @@ func (c *Console) rows(ctx context.Context, g *witness.Guarded) []witness.Node {
 		ended[n.Name] = true
 		return old
 	})
-	slices.SortStableFunc(all, func(a, b witness.Node) int { return cmp.Compare(a.Name, b.Name) })
-	return all[:min(len(all), maxPeers)]
+	slices.SortStableFunc(all, func(a, b witness.Node) int {
+		return cmp.Or(cmp.Compare(weight(a), weight(b)), cmp.Compare(a.Name, b.Name))
+	})
+	return all
 }
 
 // askLocked asks nodes all at once.
@@ -208,13 +225,45 @@ func (p *peers) mayAsk(address string) error {
 	if err != nil || host == "" || port == "" || strings.ContainsAny(address, "/?#@\\ ") {
 		return fmt.Errorf("its row has no address that can be asked; set advertise there")
 	}
-	if len(p.key) > 0 || p.tls {
-		return nil
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return p.mayReach(ip)
 	}
-	if ip, err := netip.ParseAddr(host); err == nil && ip.IsLoopback() || host == "localhost" {
-		return nil
+	if !p.isOpen() && host != "localhost" {
+		return errFar
 	}
-	return errors.New("it was not asked: nodes on other machines see each other with a fleet_key, or over TLS")
+	return nil
+}
+
+var errFar = errors.New("it was not asked: nodes on other machines see each other with a fleet_key, or over TLS")
+
+// isOpen reports whether nodes beyond loopback are asked.
+func (p *peers) isOpen() bool { return len(p.key) > 0 || p.tls }
+
+// mayReach checks where a question goes. A cloud's metadata, which is for this machine
+// alone, is on the link.
+func (p *peers) mayReach(ip netip.Addr) error {
+	ip = ip.Unmap()
+	switch {
+	case ip.IsLoopback():
+		return nil
+	case !p.isOpen():
+		return errFar
+	case ip.IsLinkLocalUnicast(), ip.IsMulticast(), ip.IsUnspecified(), ip == metadataIPv6, ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return fmt.Errorf("it was not asked: no node has the address %s", ip)
+	}
+	return nil
+}
+
+// metadataIPv6 is where a cloud tells a machine its secrets, beside the link.
+var metadataIPv6 = netip.MustParseAddr("fd00:ec2::254")
+
+// mayDial is mayReach for what a name has turned out to be.
+func (p *peers) mayDial(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	return p.mayReach(at.Addr())
 }
 
 const fleetHeader = "Hapax-Fleet"
@@ -265,8 +314,10 @@ func ask[T any](ctx context.Context, p *peers, address, query string) (answer T,
 		return answer, fmt.Errorf("it does not answer at %s: %s", address, short(err))
 	case res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden:
 		return answer, fmt.Errorf("it does not let this node see it: give both the same fleet_key, and %s as its advertise", address)
+	case res.StatusCode == http.StatusNotFound:
+		return answer, fmt.Errorf("it serves no console there, at %s", address)
 	case res.StatusCode != http.StatusOK:
-		return answer, fmt.Errorf("it answers %s at %s", res.Status, address)
+		return answer, fmt.Errorf("it answers %d at %s", res.StatusCode, address)
 	}
 	if len(p.key) > 0 {
 		aead, err := p.seal(address, word)
@@ -349,7 +400,8 @@ func (c *Console) traces(ctx context.Context, req service.TraceRequest) (all []t
 		first.Err = messageOf(err)
 	}
 	all = append(all, first)
-	others := c.nodes(ctx)[1:]
+	nodes, _ := c.nodes(ctx)
+	others := nodes[1:]
 	more := make([]traced, len(others))
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

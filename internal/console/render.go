@@ -9,13 +9,10 @@ import (
 	"fmt"
 	"html/template"
 	"io/fs"
-	"maps"
 	"mime"
 	"net/http"
-	"net/url"
 	"path"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -84,6 +81,7 @@ type view struct {
 	Session bool
 	Admin   bool // may change things
 	Nodes   []nodeView
+	More    int // nodes that are not among them
 	Body    any
 }
 
@@ -91,8 +89,9 @@ type view struct {
 func (c *Console) view(v *visit, title, name string) view {
 	out := view{
 		Title: title, Page: name, Node: c.opts.Name, Session: v.session,
-		Admin: v.caller.Allow(auth.Operate, "") == nil, Nodes: c.nodes(v.Context()),
+		Admin: v.caller.Allow(auth.Operate, "") == nil,
 	}
+	out.Nodes, out.More = c.nodes(v.Context())
 	if c.opts.Policy.HasTokens() {
 		out.Caller = v.caller.Name()
 	}
@@ -183,18 +182,9 @@ var templates = func() map[string]*template.Template {
 var funcs = template.FuncMap{
 	"asset": func(name string) string { return assetNames[name] },
 	"count": count, "rate": rate, "span": span, "at": stamp, "dur": duration, "ago": func(d time.Duration) string { return span(d) },
-	"q": url.QueryEscape,
-	"map": func(pairs ...any) map[string]any {
-		m := map[string]any{}
-		for i := 0; i+1 < len(pairs); i += 2 {
-			m[fmt.Sprint(pairs[i])] = pairs[i+1]
-		}
-		return m
-	},
 	"list":  func(words ...string) []string { return words },
-	"keys":  func(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) },
-	"lower": strings.ToLower,
-	"sub":   func(a, b int) int { return a - b },
+	"short": shown, "see": seeLink, "seconds": lasting, "ending": ending,
+	"until": func(t time.Time) string { return span(max(0, time.Until(t))) },
 	"years": func(t time.Time) string { return fmt.Sprintf("%.1f years", time.Until(t).Hours()/24/365.25) },
 }
 
@@ -226,7 +216,7 @@ func rate(perSecond float64) string {
 func span(d time.Duration) string {
 	switch {
 	case d < 0:
-		return "without end"
+		return "not used now"
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
 	case d < 100*time.Second:
@@ -247,6 +237,23 @@ func duration(d time.Duration) string {
 		return "-" + span(-d)
 	}
 	return span(d)
+}
+
+// ending says what a forecast is about.
+func ending(what string) string {
+	switch what {
+	case "line":
+		return "the numbers"
+	case "reader":
+		return "the numbers that its narrowest reader keeps"
+	case "layout":
+		return "the time of the layout"
+	case "workers":
+		return "the free worker IDs"
+	case "starts":
+		return "the worker IDs that starts use up"
+	}
+	return what
 }
 
 // stamp writes a time.

@@ -74,7 +74,7 @@ var rules = []rule{
 	{"internal/api/rpcapi", []string{"root", "internal/service", "internal/ledger", "internal/service/auth", "internal/wire", "api", "api/hapaxv1", "api/hapaxv1/*", "store/driver", "store/witness", "strategy"}},
 	{"docs", nil},
 	{"internal/site", []string{"root", "docs"}},
-	{"internal/console", []string{"root", "internal/build", "internal/site", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "store/driver", "store/witness", "plan", "api"}},
+	{"internal/console", []string{"root", "internal/build", "internal/site", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "internal/signals", "store/driver", "store/witness", "plan", "api"}},
 	{"internal/gate", nil},
 	{"internal/peer", nil},
 	{"internal/api/*", []string{"root", "internal/build", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "internal/gate", "internal/peer", "store/driver", "strategy", "api"}},

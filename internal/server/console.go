@@ -70,7 +70,7 @@ func (s *server) openConsole(log *console.Log) {
 		Secrets: filepath.Join(s.config.Data, consoleFile), FleetKey: s.fleetKey,
 	}
 	if s.certs != nil {
-		opts.TLS = s.certs.asClient
+		opts.TLS = func() *tls.Config { return s.certs.asClient(len(s.fleetKey) > 0) }
 	}
 	s.console = console.New(opts)
 }
@@ -96,10 +96,12 @@ func (s *server) knownToConsole(l net.Listener) func(*http.Request) bool {
 }
 
 // asClient returns how a node shows itself to others: by the certificate that it shows
-// its clients. It trusts those that the system trusts, and the authorities of clients.
-func (c *certificates) asClient() *tls.Config {
+// its clients. It trusts its own certificate and the authorities of clients. Those that
+// the system trusts vouch for names, and anybody can have one: they do only where a key
+// shows who is a node.
+func (c *certificates) asClient(keyed bool) *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
-	if system, err := x509.SystemCertPool(); err == nil {
+	if system, err := x509.SystemCertPool(); err == nil && keyed {
 		config.RootCAs = system
 	}
 	for _, file := range []string{c.files[0], c.files[2]} {

@@ -57,13 +57,7 @@ func (s *Service) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Creat
 			}
 		}
 	}
-	tag, err := tag.WithDefaults()
-	if err == nil {
-		tag, err = s.settleCode(ctx, tag, mode)
-	}
-	if err == nil && tag.Kind == hapax.KindSnowflake {
-		err = s.admitPool(ctx, tag.Pool)
-	}
+	tag, err := s.settle(ctx, tag, mode)
 	if err != nil {
 		undo()
 		return hapax.Tag{}, err
@@ -85,6 +79,37 @@ func (s *Service) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Creat
 	s.mu.Unlock()
 	s.observe(hapax.Event{Kind: hapax.EventTagCreated, Tag: t.Name})
 	return t, nil
+}
+
+// settle returns the definition of a tag to be created as it is stored.
+func (s *Service) settle(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+	tag, err := tag.WithDefaults()
+	if err == nil {
+		tag, err = s.settleCode(ctx, tag, mode)
+	}
+	if err == nil && tag.Kind == hapax.KindSnowflake {
+		err = s.admitPool(ctx, tag.Pool)
+	}
+	return tag, err
+}
+
+// WouldCreate returns the tag that CreateTag would store with CreateExplicit, and the
+// tombstone that it would revive; nil if there is none. It changes nothing.
+func (s *Service) WouldCreate(ctx context.Context, tag hapax.Tag) (would hapax.Tag, tombstone *hapax.Tag, err error) {
+	if err := checkForm("tag", tag.Name); err != nil {
+		return would, nil, err
+	}
+	if would, err = s.settle(ctx, tag, hapax.CreateExplicit); err != nil {
+		return would, nil, err
+	}
+	was, err := s.Tag(ctx, tag.Name)
+	switch {
+	case errors.Is(err, hapax.ErrTagNotFound):
+		return would, nil, nil
+	case err == nil && !was.Deleted:
+		return would, nil, fmt.Errorf("%w: %q", hapax.ErrTagExists, tag.Name)
+	}
+	return would, &was, err
 }
 
 // mayCreate reports whether first use may create an undeclared tag, and counts it

@@ -14,7 +14,7 @@ const Prefix = "/docs/"
 
 // contentTypes are those of all files of a site.
 var contentTypes = map[string]string{
-	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png",
 }
 
 // rendered are the documents of the binary's own version, once somebody has asked for one.

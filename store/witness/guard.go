@@ -1,7 +1,6 @@
 package witness
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -157,7 +156,7 @@ func (g *Guarded) statusLocked(disk error) Status {
 		st.Command = "check the store's URL; hapax adopt if the store was replaced on purpose"
 	case len(st.Missing) > 0:
 		n := st.Missing[0]
-		st.Command = fmt.Sprintf("start %s again, or hapax nodes settle %s --witness-file FILE, or --floor N", cmp.Or(n.Name, "it"), cmp.Or(n.Name, n.Short()))
+		st.Command = fmt.Sprintf("start %s again, or hapax nodes settle %[1]s --witness-file FILE, or --floor N", n.word())
 		if all := len(st.Missing) + st.Fence.More; all > 1 {
 			st.Command += fmt.Sprintf("; hapax nodes lists all %d who are missing", all)
 		}

@@ -116,6 +116,20 @@ func (n Node) Short() string {
 	return strings.TrimSuffix(number+"-"+run[:min(len(run), 3)], "-")
 }
 
+// word returns by what a command names the process: its name or its row, unless a shell
+// would read that as more than a word, since whoever writes the row chooses both.
+func (n Node) word() string {
+	plain := func(r rune) bool {
+		return r < 128 && (r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("-_./:@%+=,", r))
+	}
+	for _, word := range []string{n.Name, n.Short()} {
+		if word != "" && word[0] != '-' && strings.TrimFunc(word, plain) == "" {
+			return word
+		}
+	}
+	return "NODE"
+}
+
 // isNamed reports whether an operator who says the name means this node: by its name, its
 // row, the beginning of that as commands print it, or as which one it joined.
 func (n Node) isNamed(name string) bool {

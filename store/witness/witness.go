@@ -3,6 +3,7 @@ package witness
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -464,8 +465,18 @@ type Testimony struct{ said record }
 // must not run.
 func Read(path string) (Testimony, error) {
 	state, err := readLog(path)
+	return testimony(state, path, err)
+}
+
+// ReadFrom is Read where the file is given as what stands in it; errors call it by name.
+func ReadFrom(file io.Reader, name string) (Testimony, error) {
+	state := newRecord()
+	return testimony(state, name, state.replay(file, name))
+}
+
+func testimony(state record, name string, err error) (Testimony, error) {
 	if err == nil && len(state.Own)+len(state.Lines)+len(state.Peers) == 0 {
-		err = &hapax.ValueError{Field: "witness file", Value: path, Allowed: "the witness of a node that used the store", Err: hapax.ErrInvalidArgument}
+		err = &hapax.ValueError{Field: "witness file", Value: name, Allowed: "the witness of a node that used the store", Err: hapax.ErrInvalidArgument}
 	}
 	return Testimony{state}, err
 }

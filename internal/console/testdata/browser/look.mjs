@@ -1,0 +1,225 @@
+// Uses the console of three nodes as a person would, with Chromium, and prints what is
+// wrong. The one argument is JSON:
+//
+//	url       of the first node, with a slash at the end
+//	admin     a token that may do everything; reader: one that may only see
+//	nodes     what the three nodes are called
+//	control   a URL: a POST to control/NAME does to the fleet what NAME says
+//	scale     by how much to wait longer than a quiet machine needs
+//	long      also what takes long: a clock that is set back, restored stores, a missing node
+import { createRequire } from "node:module";
+import { readFileSync } from "node:fs";
+import { chromium } from "playwright-core";
+
+const { url, admin, reader, nodes, control, scale, long } = JSON.parse(process.argv[2]);
+const at = url + "console/";
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const wrong = [];
+const soon = 10_000 * scale;
+const browser = await chromium.launch({
+	executablePath: "/usr/bin/chromium",
+	args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+});
+
+async function open(width, colorScheme, javaScriptEnabled = true, storageState = undefined) {
+	const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme, javaScriptEnabled, storageState });
+	const page = await context.newPage();
+	page.setDefaultTimeout(3 * soon);
+	page.on("console", (m) => {
+		if (m.type() === "error" || m.type() === "warning") wrong.push(`${page.url()}: console: ${m.text()}`);
+	});
+	page.on("pageerror", (e) => wrong.push(`${page.url()}: ${e}`));
+	page.on("request", (r) => { if (new URL(r.url()).host !== new URL(url).host) wrong.push(`${page.url()}: asks ${r.url()}`); });
+	return page;
+}
+
+async function told(name, body = "") {
+	const res = await fetch(`${control}/${name}`, { method: "POST", body });
+	if (!res.ok) throw new Error(`${name}: ${await res.text()}`);
+	return res.text();
+}
+
+async function logIn(page, token) {
+	await page.goto(at);
+	await page.getByLabel("Token").fill(token);
+	await page.getByRole("button", { name: "Log in" }).click();
+	await page.getByRole("heading", { name: "Overview" }).waitFor();
+}
+
+// says waits until an open page says something, by itself, and tells how long that took.
+async function says(page, what, ...texts) {
+	const began = Date.now();
+	for (const text of texts) {
+		try {
+			await page.locator("#live").getByText(text).first().waitFor({ timeout: soon });
+		} catch {
+			wrong.push(`${what}: the page does not say "${text}": ${(await page.locator("main").innerText()).slice(0, 3000)}`);
+		}
+	}
+	console.error(`${what}: told after ${((Date.now() - began) / 1000).toFixed(1)} s`);
+}
+
+// includes checks what a page says.
+async function includes(page, what, ...texts) {
+	const text = await page.locator("main").innerText();
+	for (const want of texts) if (!text.includes(want)) wrong.push(`${what} lacks "${want}": ${text.slice(0, 3000)}`);
+}
+
+let phase = Date.now();
+function done(what) {
+	console.error(`${what}: ${((Date.now() - phase) / 1000).toFixed(1)} s`);
+	phase = Date.now();
+}
+
+// Somebody who may only see is refused what changes something.
+{
+	const page = await open(1400, "light");
+	await logIn(page, reader);
+	await page.getByText("(reads only)").waitFor();
+	await page.goto(at + "tags");
+	if (await page.getByRole("heading", { name: "Create a tag" }).count() > 0) wrong.push("a reader is offered to create a tag");
+	const res = await page.request.post(at + "tags", { form: { name: "of-a-reader", kind: "segment", do: "1" } });
+	if (res.status() !== 403) wrong.push(`a reader creates a tag: ${res.status()}`);
+	await page.getByRole("button", { name: "Log out" }).click();
+	await page.getByLabel("Token").waitFor();
+	await page.context().close();
+}
+done("a reader");
+
+const page = await open(1400, "light");
+await logIn(page, admin);
+const state = await page.context().storageState();
+
+// Creates a tag, after having read what comes of it, issues a number, finds who got it.
+async function create(page, tag) {
+	await page.goto(at + "tags");
+	await page.getByLabel("Name").fill(tag);
+	await page.getByLabel("Start").fill("7000");
+	await page.getByRole("button", { name: "What would happen" }).click();
+	await page.getByText(/The first number is 7\s000/).waitFor();
+	await page.getByRole("button", { name: `Create ${tag}` }).click();
+	await page.getByText("The tag was created.").waitFor();
+	const res = await page.request.post(`${url}v1/tags/${tag}/ids`, { headers: { Authorization: `Bearer ${admin}` } });
+	const { ids: [id] } = await res.json();
+	if (id !== "7000") wrong.push(`the first number is ${id}`);
+	await page.goto(at + "decoder");
+	await page.getByLabel("Numbers or codes").fill(id);
+	await page.getByLabel("Tag, of codes").fill(tag);
+	await page.getByRole("button", { name: "Decode" }).click();
+	await page.getByRole("heading", { name: "Who got it" }).waitFor();
+	await includes(page, "the decoder", "7000", tag, nodes[0], "Granted on");
+	if (!page.url().includes("ids=7000")) wrong.push(`what was decoded has no URL: ${page.url()}`);
+}
+await create(page, "of-a-person");
+
+// Who got a number of a snowflake, from the overview on.
+{
+	const res = await page.request.post(`${url}v1/tags/snowflake/ids`, { headers: { Authorization: `Bearer ${admin}` } });
+	const { ids: [id] } = await res.json();
+	await page.goto(at);
+	await page.getByLabel("Who got number").fill(id);
+	await page.getByRole("button", { name: "Find" }).click();
+	await page.getByRole("heading", { name: "Who got it" }).waitFor();
+	await includes(page, "the decoder of a snowflake", "Granted on", "guessed", ...nodes);
+}
+done("a tag and its numbers");
+
+// Every page, in both schemes and on both devices: whole, usable by all, and with all nodes.
+const pages = {
+	"": [...nodes, "Numbers are issued: 3 of 3 nodes can", "Without the store", "First pool to end", "hapax status"],
+	"tags": ["orders", "of-a-person", "hapax tags list"], "tags?sort=rate": ["sorted by a column", "orders"],
+	"tag?name=orders&delete=1": [...nodes, "Type the name again", "hapax tags delete orders"],
+	"workers": [...nodes, "The pool ends", "hapax workers list"], "worker?pool=default&id=0": ["Retire worker 0", "hapax workers retire default 0"],
+	"fence": [...nodes, "No fence", "hapax nodes"], "clocks": [...nodes, "Against the store"],
+	"decoder?ids=1%202124664409056870400": ["hapax parse"], "planner": ["Proposed", "hapax plan"], "log?only=actions": ["create tag", "hapax status"],
+};
+{
+	const page = await open(390, "light", true, state);
+	for (const [path, wants] of Object.entries(pages)) {
+		await page.goto(at + path);
+		await page.waitForFunction(() => window.htmx !== undefined);
+		await includes(page, path || "overview", ...wants);
+		for (const [width, colorScheme] of [[390, "light"], [1400, "dark"]]) {
+			await page.setViewportSize({ width, height: 900 });
+			await page.emulateMedia({ colorScheme });
+			const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+			if (overflow > 0) wrong.push(`${path} at ${width} px is ${overflow} px too wide`);
+			await page.evaluate(axe); // through the debugger, which the page's policy does not bind
+			const found = await page.evaluate(() => window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] }));
+			for (const v of found.violations.filter((v) => v.impact === "serious" || v.impact === "critical")) {
+				wrong.push(`${path} (${colorScheme}, ${width} px): ${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 120)).join(" | ")}`);
+			}
+		}
+		await page.setViewportSize({ width: 390, height: 900 });
+		await page.emulateMedia({ colorScheme: "light" });
+	}
+	// The keyboard alone: the first key leads past the navigation.
+	await page.goto(at);
+	await page.keyboard.press("Tab");
+	await page.keyboard.press("Enter");
+	if (!(await page.evaluate(() => location.hash === "#main"))) wrong.push("the first key does not lead to the content");
+	await page.context().close();
+}
+done("every page");
+
+// All of it works without JavaScript.
+{
+	const page = await open(1400, "light", false, state);
+	await create(page, "without-a-program");
+	await page.goto(at + "tag?name=without-a-program");
+	await page.getByRole("link", { name: "What would happen" }).click();
+	await page.getByLabel("Type the name again").fill("without-a-program");
+	await page.getByRole("button", { name: "Delete without-a-program" }).click();
+	await page.getByText("The tag was deleted.").waitFor();
+	await page.context().close();
+}
+done("without JavaScript");
+
+// Retires a worker ID that a node has.
+await page.goto(at + "workers");
+await page.locator("table").getByRole("link").first().click();
+await page.getByRole("button", { name: "Retire worker" }).click();
+await page.getByText("The worker ID is out of use").waitFor();
+
+// What is open learns what happens elsewhere, without being loaded again.
+await page.goto(at + "tags");
+await told("create", "from-elsewhere");
+await page.getByRole("link", { name: "from-elsewhere" }).waitFor();
+done("a worker, and what happens elsewhere");
+
+await page.goto(at);
+await told("stop-store");
+await says(page, "the store has stopped", "store_unavailable", "hapax doctor", "What the runbook says");
+await told("start-store");
+await says(page, "the store is back", "Numbers are issued: 3 of 3 nodes can");
+
+if (long) {
+	await told("clock", "-5s");
+	await says(page, "a clock was set back", "its clock was set back by", "chronyc tracking");
+	await told("clock", "0s");
+	await told("backup");
+	await told("use");
+	await told("restore");
+	await says(page, "the store was restored", "the store went back", "hapax status");
+	await says(page, "the store was healed", "Numbers are issued: 3 of 3 nodes can");
+	await told("backup");
+	await told("use");
+	await told("restore-without");
+	await says(page, "a node is missing", "missing: it must say what it used", "hapax nodes settle");
+	await page.getByRole("link", { name: "Speak for it" }).first().click();
+	await page.getByLabel("Its witness file").setInputFiles(await told("witness"));
+	await page.getByRole("button", { name: "What would happen" }).click();
+	await page.getByRole("button", { name: "Do it" }).waitFor();
+	await includes(page, "the statement", "you speak for", "--witness-file witness");
+	await page.getByRole("button", { name: "Do it" }).click();
+	await page.getByText("It was taken down.").waitFor();
+	await page.goto(at);
+	await says(page, "the missing node was settled", "Numbers are issued");
+} else {
+	await told("kill");
+	await says(page, "a node was killed", nodes[2], "does not answer", "hapax nodes");
+}
+
+await browser.close();
+for (const line of wrong) console.log(line);
+process.exit(wrong.length > 0 ? 1 : 0);
