@@ -66,7 +66,7 @@ func TestVestaTableAfterACrash(t *testing.T) {
 		if machine := machineOf(t, addresses[name]); machine != had[name] {
 			t.Errorf("%s is machine %d; want %d, as before", name, machine, had[name])
 		}
-		if !strings.Contains(s.logged(), `"waits_after_a_crash_up_to":20000000000`) {
+		if !strings.Contains(s.logged(), `"waits_after_a_crash_up_to":"20s"`) {
 			t.Errorf("%s tells of another wait: %s", name, s.logged())
 		}
 	}
