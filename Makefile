@@ -79,6 +79,7 @@ bench-http:
 	$(GO) -C bench run ./http -o ../docs/benchmarks-http.md
 
 lint: fresh
+	.ci/words
 	cd proto && $(TOOL) buf lint
 	@unformatted=$$($(TOOL) gofumpt -l .); test -z "$$unformatted" || { echo "not formatted with gofumpt:"; echo "$$unformatted"; exit 1; }
 	for m in $(MODULES); do (cd $$m && $(TOOL) golangci-lint run --config $(CURDIR)/.golangci.yml ./... && $(TOOL) staticcheck ./...) || exit; done

@@ -73,6 +73,9 @@ func BenchmarkSurvey(b *testing.B) {
 	const page = 5000
 	lines := scale(20_000, 100_000)
 	for _, store := range sharedStores {
+		if store.name == "mongodb" {
+			continue // what stands in for it here reads all of a collection to find a page
+		}
 		b.Run(store.name, func(b *testing.B) {
 			s := store.start(b)
 			proxy := testservers.NewProxy(b, s.Addr)

@@ -69,10 +69,11 @@ func TestOutageBudget(t *testing.T) {
 func TestForecasts(t *testing.T) {
 	opts := Options{Tags: map[string]TagConfig{
 		"orders": {Start: hapax.MaxMark - 1_000_000}, "small": {Start: 1<<31 - 100_000, ReaderBits: 31}, "wide": {},
+		"odd": {Start: hapax.MaxMark - 2_000_001, Delta: 2, Remainder: 1},
 	}}
 	bubble(t, opts, func(t *testing.T, s *Service, _ *storetest.Faults) {
 		for range 60 {
-			for _, tag := range []string{"orders", "small", "wide"} {
+			for _, tag := range []string{"orders", "small", "wide", "odd"} {
 				mustNext(t, s, tag)
 			}
 			time.Sleep(time.Second)
@@ -89,7 +90,7 @@ func TestForecasts(t *testing.T) {
 		for _, c := range []struct {
 			what, name string
 			days       float64
-		}{{endsLine, "orders", 1_000_000. / 86400}, {endsReader, "small", 100_000. / 86400}} {
+		}{{endsLine, "orders", 1_000_000. / 86400}, {endsReader, "small", 100_000. / 86400}, {endsLine, "odd", 1_000_000. / 86400}} {
 			if got := find(c.what, c.name).in.Hours() / 24; math.Abs(got-c.days) > c.days/8 {
 				t.Errorf("%s of %s ends in %v days; want %v", c.what, c.name, got, c.days)
 			}
@@ -98,11 +99,14 @@ func TestForecasts(t *testing.T) {
 			t.Errorf("a line of 2^63 numbers ends in %v", got)
 		}
 		near := s.Readiness(t.Context()).Forecasts
-		if len(near) != 2 || near[0].Name != "small" || near[1].Name != "orders" {
+		if len(near) != 3 || near[0].Name != "small" || near[1].Ends.After(near[2].Ends) {
 			t.Errorf("readiness has %+v", near)
 		}
+		if two := s.near(shownAhead, 2); len(two) != 2 || two[0].Name != "small" {
+			t.Errorf("the first two are %+v", two)
+		}
 		alarms := s.Readiness(t.Context()).Alarms
-		if len(alarms) != 2 || alarms[0].Name != AlarmForecast || alarms[0].See == "" {
+		if len(alarms) != 3 || alarms[0].Name != AlarmForecast || alarms[0].See == "" {
 			t.Errorf("the alarms are %+v", alarms)
 		}
 	})

@@ -16,7 +16,7 @@ import (
 
 // A store that does not answer is told at once, and what is granted still counts.
 func TestReadinessIsToldAtOnce(t *testing.T) {
-	opts := Options{Pools: map[string]PoolConfig{"default": {Workers: "5", Grant: 3 * time.Second}}}
+	opts := Options{Tags: map[string]TagConfig{"orders": {}}, Pools: map[string]PoolConfig{"default": {Workers: "5", Grant: 3 * time.Second}}}
 	bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
 		mustNext(t, s, "orders")
 		mustNext(t, s, SnowflakeTag)
@@ -49,19 +49,22 @@ func TestReadinessTellsRefusals(t *testing.T) {
 			}
 			return storetest.Fault{}
 		})
-		if _, err := s.Next(t.Context(), "orders"); !errors.Is(err, hapax.ErrStoreRolledBack) {
-			t.Fatalf("Next: %v", err)
+		for _, tag := range []string{"orders", "unlisted"} {
+			if _, err := s.Next(t.Context(), tag); !errors.Is(err, hapax.ErrStoreRolledBack) {
+				t.Fatalf("Next: %v", err)
+			}
 		}
 		r := s.Readiness(t.Context())
-		if !r.Ready || !r.Degraded || len(r.Cannot) != 1 || r.Cannot[0].Name != "orders" || r.Cannot[0].Code != "store_rolled_back" {
+		if !r.Ready || !r.Degraded || len(r.Cannot) != 2 || r.Cannot[0].Name != "orders" || r.Cannot[0].Code != "store_rolled_back" || r.Cannot[1].Name != "unlisted" {
 			t.Errorf("got %+v", r)
 		}
-		if values, _ := gather(t, s); values["hapax_degraded{kind=tag}"] != 1 {
+		if values, _ := gather(t, s); values["hapax_degraded{kind=tag}"] != 2 {
 			t.Errorf("hapax_degraded is %v", values)
 		}
 		store.Inject(nil)
 		time.Sleep(2 * refusalLife)
 		mustNext(t, s, "orders")
+		mustNext(t, s, "unlisted")
 		if r := s.Readiness(t.Context()); r.Degraded {
 			t.Errorf("after a grant: %+v", r)
 		}

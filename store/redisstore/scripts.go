@@ -5,7 +5,6 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -100,32 +99,12 @@ if no then return no end
 if redis.call('ZADD', KEYS[2], 0, ARGV[2]) == 1 then redis.call('SADD', KEYS[3], ARGV[2]) end
 return {'ok'}`)
 
-// tagFields are the fields of a tag's key, in the order in which listTagsScript
-// answers them.
-var tagFields = []string{
-	"store", "rev", "kind", "deleted", "mark", "token", "run", "key_hash", "start", "step",
-	"min_step", "max_step", "delta", "remainder", "pool", "extra",
-}
-
 // listNamesScript answers ok and names of tags in byte order. KEYS: store, tags.
 // ARGV: store ID, where to begin, how many.
 var listNamesScript = newScript(`
 local no = refused(KEYS[1], 'id')
 if no then return no end
 return {'ok', unpack(redis.call('ZRANGEBYLEX', KEYS[2], ARGV[2], '+', 'LIMIT', 0, ARGV[3]))}`)
-
-// listTagsScript answers ok, names of tags in byte order, and after each the values
-// of its fields. It reads keys that are not named to it, which no Cluster allows.
-// ARGV: store ID, where to begin, how many, what the tags' keys begin with.
-var listTagsScript = newScript(`
-local no = refused(KEYS[1], 'id')
-if no then return no end
-local found = {'ok'}
-for i, name in ipairs(redis.call('ZRANGEBYLEX', KEYS[2], ARGV[2], '+', 'LIMIT', 0, ARGV[3])) do
-  found[2 * i] = name
-  found[2 * i + 1] = redis.call('HMGET', ARGV[4] .. name, '` + strings.Join(tagFields, "', '") + `')
-end
-return found`)
 
 // readTagScript answers ok and a tag's fields. KEYS: tag. ARGV: store ID.
 var readTagScript = newScript(`

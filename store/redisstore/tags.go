@@ -14,7 +14,7 @@ import (
 
 const (
 	defineAttempts = 100 // how often a definition that changed meanwhile is judged again
-	pageSize       = 500 // tags read in one round trip
+	pageSize       = 500 // tags that are read at a time
 )
 
 // A record is a tag with the revision of its definition. Grants leave the
@@ -288,21 +288,21 @@ func (s *Store) tag(ctx context.Context, name string) (record, error) {
 	return t, err
 }
 
-// Tags implements driver.TagStore. It is a round trip for each 500 tags, two in a Cluster,
-// and one that asks again whether the server is the primary.
+// Tags implements driver.TagStore. It is two round trips for each 500 tags, and one that
+// asks again whether the server is the primary.
 func (s *Store) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	if limit <= 0 {
 		return nil, nil
-	}
-	read := s.tagsAfter
-	if s.Split() {
-		read = s.tagsAcross
 	}
 	return request(ctx, s, "list tags", func(ctx context.Context) ([]hapax.Tag, error) {
 		var page []hapax.Tag
 		for {
 			asked := min(limit-len(page), pageSize)
-			names, fields, err := read(ctx, after, asked)
+			names, err := s.tagNames(ctx, after, asked)
+			if err != nil {
+				return nil, err
+			}
+			fields, err := s.readFields(ctx, names)
 			if err != nil {
 				return nil, err
 			}
@@ -328,36 +328,6 @@ func afterName(name string) string {
 	return "(" + name
 }
 
-// tagsAfter returns up to n names of tags after the given one, and what their keys hold.
-func (s *Store) tagsAfter(ctx context.Context, after string, n int) (names []string, fields []map[string]string, err error) {
-	r, err := s.eval(ctx, listTagsScript, []string{s.keys.store(), s.keys.tags()}, afterName(after), n, s.keys.tag(""))
-	for i := 1; i+1 < len(r); i += 2 {
-		values, _ := r[i+1].([]any)
-		names, fields = append(names, r.text(i)), append(fields, fieldsOf(values))
-	}
-	return names, fields, err
-}
-
-// tagsAcross is tagsAfter in a Cluster, where each tag has its own place.
-func (s *Store) tagsAcross(ctx context.Context, after string, n int) (names []string, fields []map[string]string, err error) {
-	if names, err = s.tagNames(ctx, after, n); err != nil {
-		return nil, nil, err
-	}
-	fields, err = s.readFields(ctx, names)
-	return names, fields, err
-}
-
-// fieldsOf names the values of tagFields that there are.
-func fieldsOf(values []any) map[string]string {
-	m := make(map[string]string, len(tagFields))
-	for i, field := range tagFields {
-		if text := reply(values).text(i); text != "" {
-			m[field] = text
-		}
-	}
-	return m
-}
-
 // tagNames returns up to n names of tags after the given one.
 func (s *Store) tagNames(ctx context.Context, after string, n int) ([]string, error) {
 	r, err := s.eval(ctx, listNamesScript, []string{s.keys.store(), s.keys.tags()}, afterName(after), n)
@@ -378,7 +348,7 @@ func (s *Store) readFields(ctx context.Context, names []string) ([]map[string]st
 	}
 	pipe := s.rdb.Pipeline()
 	for _, name := range names {
-		pipe.HMGet(ctx, s.keys.tag(name), tagFields...)
+		pipe.HGetAll(ctx, s.keys.tag(name))
 	}
 	cmds, err := pipe.Exec(ctx)
 	if err != nil {
@@ -386,7 +356,7 @@ func (s *Store) readFields(ctx context.Context, names []string) ([]map[string]st
 	}
 	fields := make([]map[string]string, len(cmds))
 	for i, cmd := range cmds {
-		fields[i] = fieldsOf(cmd.(*redis.SliceCmd).Val())
+		fields[i] = cmd.(*redis.MapStringStringCmd).Val()
 	}
 	return fields, nil
 }
@@ -413,18 +383,22 @@ func (s *Store) decodeTag(name string, m map[string]string) (record, error) {
 	t := record{Tag: driver.Tag{Tag: hapax.Tag{
 		Name: name, Kind: hapax.Kind(m["kind"]), Pool: m["pool"], Extra: m["extra"], Deleted: m["deleted"] == "1",
 	}, KeyHash: m["key_hash"]}}
-	for field, to := range map[string]*int64{
-		"rev": &t.rev, "mark": &t.Mark, "run": &t.Run, "start": &t.Start, "step": &t.Step,
-		"min_step": &t.MinStep, "max_step": &t.MaxStep, "delta": &t.Delta, "remainder": &t.Remainder, "token": &t.Token,
+	for _, n := range [...]struct {
+		field string
+		to    *int64
+	}{
+		{"rev", &t.rev}, {"mark", &t.Mark}, {"run", &t.Run}, {"start", &t.Start}, {"step", &t.Step},
+		{"min_step", &t.MinStep}, {"max_step", &t.MaxStep}, {"delta", &t.Delta}, {"remainder", &t.Remainder}, {"token", &t.Token},
 	} {
-		if field == "token" && m[field] == "" { // made before there were tokens, or never handed back
+		text := m[n.field]
+		if n.field == "token" && text == "" { // made before there were tokens, or never handed back
 			continue
 		}
-		v, canonical, err := number(m[field])
+		v, canonical, err := number(text)
 		if err != nil || !canonical || v < 0 {
-			return record{}, corrupt(s.keys.tag(name), field, m[field])
+			return record{}, corrupt(s.keys.tag(name), n.field, text)
 		}
-		*to = v
+		*n.to = v
 	}
 	switch {
 	case t.Kind != hapax.KindSegment && t.Kind != hapax.KindSnowflake:

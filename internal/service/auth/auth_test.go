@@ -369,6 +369,9 @@ func TestBadConfig(t *testing.T) {
 			}
 		})
 	}
+	if _, err := NewPolicy(map[string]TokenConfig{secret: {Hash: good}}); !errors.Is(err, hapax.ErrInvalidArgument) || strings.Contains(err.Error(), secret) {
+		t.Errorf("a token in the place of a name: %v", err)
+	}
 	_, err := NewPolicy(map[string]TokenConfig{"a": {Hash: good}, "b": {Hash: good}})
 	if !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), "tokens.b.hash") {
 		t.Errorf("twice the same: %v", err)
