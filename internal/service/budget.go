@@ -35,6 +35,9 @@ func (r *rate) look(issued int64, now time.Time) {
 	if took <= 0 {
 		return
 	}
+	if !r.known { // a few numbers in the first moments of a line are no rate
+		took = max(took, lookEvery.Seconds())
+	}
 	of, before := float64(issued-r.issued)/took, r.now()
 	if r.known {
 		of = before + (of-before)*(1-math.Exp(-took/rateWindow.Seconds()))

@@ -66,6 +66,20 @@ func TestOutageBudget(t *testing.T) {
 	})
 }
 
+// The first look at a line may come right after it was opened.
+func TestFirstRate(t *testing.T) {
+	opened := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	r := rate{looked: opened}
+	r.look(6, opened.Add(10*time.Millisecond))
+	if got := r.now(); got != 3 {
+		t.Errorf("six numbers in the first moments are a rate of %v a second; want 3", got)
+	}
+	r.look(9, opened.Add(1010*time.Millisecond))
+	if got := r.now(); math.Abs(got-3) > 1e-9 {
+		t.Errorf("three numbers in the next second make it %v; want 3", got)
+	}
+}
+
 func TestForecasts(t *testing.T) {
 	opts := Options{Tags: map[string]TagConfig{
 		"orders": {Start: hapax.MaxMark - 1_000_000}, "small": {Start: 1<<31 - 100_000, ReaderBits: 31}, "wide": {},
