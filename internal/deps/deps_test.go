@@ -77,7 +77,7 @@ var rules = []rule{
 	{"internal/console", []string{"root", "internal/build", "internal/site", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "internal/signals", "store/driver", "store/witness", "plan", "api"}},
 	{"internal/gate", nil},
 	{"internal/peer", nil},
-	{"internal/api/*", []string{"root", "internal/build", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "internal/gate", "internal/peer", "store/driver", "strategy", "api"}},
+	{"internal/api/*", []string{"root", "internal/build", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "internal/gate", "internal/peer", "internal/signals", "store/driver", "strategy", "api"}},
 	{"internal/moves", []string{"root", "store/driver"}},
 	{"internal/mount", []string{"root", "internal/moves", "internal/ledger", "internal/service", "store/driver", "store/memstore", "store/witness", "strategy"}},
 	{"compat/redismongo/serve", []string{"root", "identity", "internal/ledger", "internal/moves", "internal/mount", "internal/service", "strategy", "compat/redismongo", "compat/redismongo/collection", "store/mongostore", "store/redisstore"}},

@@ -35,6 +35,9 @@ func (r *rate) look(issued int64, now time.Time) {
 	if took <= 0 {
 		return
 	}
+	if !r.known { // a few numbers in the first moments of a line are no rate
+		took = max(took, lookEvery.Seconds())
+	}
 	of, before := float64(issued-r.issued)/took, r.now()
 	if r.known {
 		of = before + (of-before)*(1-math.Exp(-took/rateWindow.Seconds()))
@@ -80,6 +83,9 @@ type Budget struct {
 	labelled bool
 }
 
+// A sparer has granted time that it has not handed to the issuer yet.
+type sparer interface{ Spare() time.Duration }
+
 // budgets yields the budget of every tag and pool in use. One that gives no numbers away
 // lasts forever, unless it has none while the store is away.
 func (s *Service) budgets() iter.Seq[Budget] {
@@ -99,6 +105,9 @@ func (s *Service) budgets() iter.Seq[Budget] {
 		}
 		for _, p := range s.openPools() {
 			in := p.issuer.Load().Stats().Remaining
+			if keeper, ok := p.workers.(sparer); ok {
+				in += keeper.Spare()
+			}
 			if !yield(Budget{Kind: KindPool, Name: p.name, labelled: p.labelled, lasts: in, Seconds: in.Seconds()}) {
 				return
 			}
