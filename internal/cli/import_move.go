@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -148,7 +149,7 @@ func printMoves(out *output, all []moves.Move, undo bool) (impossible int, err e
 		if m.Tag.Delta > 1 {
 			j.Delta, j.Remainder = m.Tag.Delta, m.Tag.Remainder
 		}
-		note := ""
+		var note string
 		switch {
 		case m.Reason != nil:
 			impossible++
@@ -230,11 +231,12 @@ func (f *moveFlags) verb() string {
 // wayBack is the command line that undoes a move: the same with --undo, and without
 // passwords.
 func (f *moveFlags) wayBack(cmd *cobra.Command, args []string) string {
-	line := cmd.CommandPath()
+	var line strings.Builder
+	line.WriteString(cmd.CommandPath())
 	for _, arg := range args {
-		line += " " + quoted(arg)
+		line.WriteString(" " + quoted(arg))
 	}
-	line += " --undo"
+	line.WriteString(" --undo")
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
 		switch flag.Name {
 		case "apply", "json", "margin", "watch", "ignore-living", "token":
@@ -252,10 +254,10 @@ func (f *moveFlags) wayBack(cmd *cobra.Command, args []string) string {
 				u.User = url.User(u.User.Username())
 				value = u.String()
 			}
-			line += " --" + flag.Name + " " + quoted(value)
+			line.WriteString(" --" + flag.Name + " " + quoted(value))
 		}
 	})
-	return line
+	return line.String()
 }
 
 // move moves tags and worker IDs, or back, and shows them.
