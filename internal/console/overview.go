@@ -12,6 +12,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/witness"
 )
 
 // Limits on what the overview lists.
@@ -162,12 +163,9 @@ func (c *Console) troublesOf(n nodeView) (all []trouble) {
 	}
 	r := n.Facts.Readiness
 	if n.Facts.Code != "" || r.State != "serving" {
-		t := trouble{Class: "warn", Node: n.Called(), What: r.State, Why: n.Facts.Why, Code: n.Facts.Code, Command: n.Facts.Command, See: r.See}
+		t := trouble{Class: "warn", Node: n.Called(), What: standing(r.State), Why: n.Facts.Why, Code: n.Facts.Code, Command: n.Facts.Command, See: r.See}
 		if r.Fenced || !r.Ready {
 			t.Class = "bad"
-		}
-		if r.State == "serving" {
-			t.What = "is granted nothing"
 		}
 		switch {
 		case t.Command != "":
@@ -208,6 +206,23 @@ func (c *Console) troublesOf(n nodeView) (all []trouble) {
 		}
 	}
 	return all
+}
+
+// standing says in words how a node stands with its store, where that is in trouble.
+func standing(state string) string {
+	switch witness.State(state) {
+	case witness.Serving:
+		return "is granted nothing"
+	case witness.Fenced:
+		return "is granted nothing: the store went back, and is not healed yet"
+	case witness.Refusing:
+		return "refuses the store, and is granted nothing"
+	case witness.Joining:
+		return "joins the store, and is granted nothing yet"
+	case witness.Leaving:
+		return "is about to stop"
+	}
+	return state
 }
 
 // silence is the trouble with a node that tells nothing.

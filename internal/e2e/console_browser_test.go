@@ -46,7 +46,7 @@ func lookAtConsole(t *testing.T, long bool) {
 	if _, err := os.Stat(filepath.Join(browserDir, "node_modules")); err != nil {
 		testservers.Missing(t, "what drives Chromium is not installed")
 	}
-	f := newConsoleFleet(t, "a", "b", "c")
+	f := newConsoleFleet(t, "1s", "a", "b", "c") // as it is by default
 	f.store.MustControl()
 	for name, n := range f.nodes {
 		f.take(name, "orders", 300)

@@ -26,7 +26,7 @@ type consoleFleet struct {
 	nodes         map[string]*serving
 }
 
-func newConsoleFleet(t *testing.T, names ...string) *consoleFleet {
+func newConsoleFleet(t *testing.T, heartbeat string, names ...string) *consoleFleet {
 	t.Helper()
 	f := &consoleFleet{t: t, dir: t.TempDir(), store: testservers.Redis(t), nodes: map[string]*serving{}}
 	f.write("fleet.key", strings.Repeat("k", 40)+"\n")
@@ -34,7 +34,7 @@ func newConsoleFleet(t *testing.T, names ...string) *consoleFleet {
 	var admin, reader string
 	f.admin, admin = newToken(t)
 	f.reader, reader = newToken(t)
-	f.write("hapax.yaml", fmt.Sprintf("tokens: {ann: {hash: %q, scopes: [admin, issue]}, eve: {hash: %q, scopes: [read]}}\nheartbeat: 500ms\nmax_wait: 10s\ntags: {orders: {step: 1000, max_step: 1000}}\n", admin, reader))
+	f.write("hapax.yaml", fmt.Sprintf("tokens: {ann: {hash: %q, scopes: [admin, issue]}, eve: {hash: %q, scopes: [read]}}\nheartbeat: %s\nmax_wait: 10s\ntags: {orders: {step: 1000, max_step: 1000}}\n", admin, reader, heartbeat))
 	for _, name := range names {
 		f.start(name)
 	}
@@ -130,7 +130,7 @@ func (f *consoleFleet) awaitSeen(at string, others ...string) {
 // address, off, or with another key.
 func TestConsoleFleet(t *testing.T) {
 	t.Parallel()
-	f := newConsoleFleet(t)
+	f := newConsoleFleet(t, "500ms")
 	f.start("a", "--admin-http", "127.0.0.1:0")
 	f.start("b")
 	f.start("off", "--console=false")
