@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/internal/mysqldb"
 	"github.com/hapax-id/hapax/internal/moves"
 )
 
@@ -63,7 +64,7 @@ func (r row) native(mark int64) hapax.Tag {
 // PlanMoves tells for each row which mark its native tag has and will have, and
 // writes nothing; without a table it only watches the tree. It fails with ErrStoreUnsafe while it sees nodes that are alive:
 // rows that move, sessions of other clients in the database, nodes of the tree
-// that report. A table without rows is refused.
+// that report, or have a timestamp ahead of the clock. A table without rows is refused.
 func PlanMoves(ctx context.Context, t *Table, target moves.Target, o MoveOptions) ([]Move, error) {
 	if o.Watch <= 0 {
 		o.Watch = 10 * time.Second
@@ -135,7 +136,7 @@ func ApplyMoves(ctx context.Context, t *Table, target moves.Target, all []Move, 
 
 // move moves one row.
 func (t *Table) move(ctx context.Context, target moves.Target, m *Move, margin int64) error {
-	err := t.hold(ctx, m.Tag.Name, func(ctx context.Context, r row, set func(maxID int64) error) error {
+	err := t.hold(ctx, m.Tag.Name, func(ctx context.Context, r row, tx held) error {
 		if r.maxID == closedMark { // another command was faster, and has made the tag
 			return nil
 		}
@@ -148,18 +149,47 @@ func (t *Table) move(ctx context.Context, target moves.Target, m *Move, margin i
 		}
 		mark = max(mark, m.Tag.Mark)
 		m.Tag.Start, m.Tag.Mark = mark, mark
-		if err := moves.Create(ctx, target, m); err != nil {
+		if err := tx.close(ctx); err != nil {
 			return err
 		}
-		return set(closedMark)
+		return moves.Create(ctx, target, m) // nobody sees the row closed before the commit
 	})
 	m.Closed = err == nil
 	return err
 }
 
+// A held row is one that nobody else can change until the transaction is over.
+type held struct {
+	*sql.Tx
+
+	table *Table
+	tag   string
+}
+
+// set changes the row's max_id.
+func (h held) set(ctx context.Context, maxID int64) error {
+	_, err := h.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = ?"+exactly, maxID, h.tag, h.tag)
+	return err
+}
+
+// close closes the row, and sees that Leaf's own statement fails there: in a column of
+// another type than Leaf's script has, it may not.
+func (h held) close(ctx context.Context) error {
+	err := h.set(ctx, closedMark)
+	if err == nil {
+		_, err = h.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = max_id + step"+exactly, h.tag, h.tag)
+		if mysqldb.OutOfRange(err) {
+			return nil
+		}
+	}
+	if err == nil || mysqldb.OutOfRange(err) {
+		return fmt.Errorf("%w: row %q of leaf_alloc stays open for Leaf, so that it is not moved: max_id cannot be closed in a column of this type: make it bigint, as Leaf's own script does (ALTER TABLE leaf_alloc MODIFY max_id bigint NOT NULL DEFAULT 1)", hapax.ErrInvalidArgument, h.tag)
+	}
+	return h.table.db.Fail(ctx, "leaf_alloc", err)
+}
+
 // hold calls f with a row that nobody else can change until it is over, in a transaction.
-// set changes its max_id.
-func (t *Table) hold(ctx context.Context, tag string, f func(ctx context.Context, r row, set func(maxID int64) error) error) error {
+func (t *Table) hold(ctx context.Context, tag string, f func(ctx context.Context, r row, tx held) error) error {
 	limited, cancel := t.db.Limit(ctx)
 	defer cancel()
 	tx, err := t.db.SQL.BeginTx(limited, nil)
@@ -175,11 +205,7 @@ func (t *Table) hold(ctx context.Context, tag string, f func(ctx context.Context
 	if err != nil {
 		return t.db.Fail(ctx, "leaf_alloc", err)
 	}
-	err = f(limited, r, func(maxID int64) error {
-		_, err := tx.ExecContext(limited, "UPDATE leaf_alloc SET max_id = ?"+exactly, maxID, tag, tag)
-		return t.db.Fail(ctx, "leaf_alloc", err)
-	})
-	if err != nil {
+	if err := f(limited, r, held{tx, t, tag}); err != nil {
 		return err
 	}
 	return t.db.Fail(ctx, "leaf_alloc", tx.Commit())
@@ -204,7 +230,7 @@ func PlanReopen(ctx context.Context, t *Table, target moves.Target) ([]Move, err
 // that was and can be issued natively, and sets the row to that. It can be repeated.
 func Reopen(ctx context.Context, t *Table, target moves.Target, all []Move, progress func(done, total int)) error {
 	return moves.Apply(ctx, all, func(ctx context.Context, m *Move) error {
-		return t.hold(ctx, m.Tag.Name, func(ctx context.Context, r row, set func(maxID int64) error) error {
+		return t.hold(ctx, m.Tag.Name, func(ctx context.Context, r row, tx held) error {
 			if r.maxID != closedMark {
 				return nil
 			}
@@ -213,7 +239,7 @@ func Reopen(ctx context.Context, t *Table, target moves.Target, all []Move, prog
 				return err
 			}
 			m.Before, m.After, m.Closed = mark, mark, false
-			return set(mark)
+			return t.db.Fail(ctx, "leaf_alloc", tx.set(ctx, mark))
 		})
 	}, progress)
 }
@@ -271,6 +297,8 @@ func signsOfLife(ctx context.Context, t *Table, o MoveOptions) ([]string, error)
 	for name, at := range now {
 		if at.After(reports[name]) {
 			signs = append(signs, "node "+name+" reports")
+		} else if at.After(time.Now()) { // a hapax writes there until when it was granted its worker ID
+			signs = append(signs, "node "+name+" has time until "+stamp(at))
 		}
 	}
 	if t == nil {

@@ -126,6 +126,18 @@ func testMoves(t *testing.T, server *testservers.Server) {
 	if err := leaf.ApplyMoves(t.Context(), table, native, again, leaf.MoveOptions{}); err != nil || again[0].After < 110_002_003 || !again[0].Closed {
 		t.Errorf("a second move: %+v, %v", again, err)
 	}
+	// In a column of another type the row could not be closed: it stays as it is, and no
+	// native tag is made.
+	for _, kind := range []string{"bigint unsigned", "int"} {
+		db.Run(t, "DELETE FROM leaf_alloc", "ALTER TABLE leaf_alloc MODIFY max_id "+kind+" NOT NULL DEFAULT 1", "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('odd', 7, 10)")
+		odd := plan(leaf.MoveOptions{IgnoreLiving: true})
+		if err := leaf.ApplyMoves(t.Context(), table, native, odd, leaf.MoveOptions{}); err != nil || len(odd) != 1 || odd[0].Closed || odd[0].Reason == nil || !strings.Contains(odd[0].Reason.Error(), "bigint") {
+			t.Errorf("max_id %s: %+v, %v", kind, odd, err)
+		}
+		if _, err := native.Tag(t.Context(), "odd"); !errors.Is(err, hapax.ErrTagNotFound) || db.Number(t, "SELECT max_id FROM leaf_alloc") != 7 {
+			t.Errorf("max_id %s: something was changed: %v", kind, err)
+		}
+	}
 	db.Run(t, "DELETE FROM leaf_alloc")
 	if all, err := leaf.PlanMoves(t.Context(), table, native, leaf.MoveOptions{Watch: time.Millisecond, IgnoreLiving: true}); !errors.Is(err, hapax.ErrInvalidArgument) {
 		t.Errorf("of an empty table: %+v, %v", all, err)

@@ -311,6 +311,9 @@ func (s *Store) allocate(ctx context.Context, i int, tag string, n int64) (hapax
 	s.survey(limited, i, tag)
 	for attempt := range raceAttempts {
 		a, won, err := s.try(limited, i, tag, n)
+		if err != nil && attempt > 0 && limited.Err() != nil && ctx.Err() == nil {
+			return hapax.Allocation{}, &raceError{tag, attempt}
+		}
 		if err != nil {
 			return hapax.Allocation{}, db.Fail(ctx, "tiny_id_info", err)
 		}
@@ -320,18 +323,24 @@ func (s *Store) allocate(ctx context.Context, i int, tag string, n int64) (hapax
 		// Somebody else was first. A short random wait lets one of many win.
 		select {
 		case <-limited.Done():
+			if ctx.Err() == nil {
+				return hapax.Allocation{}, &raceError{tag, attempt + 1}
+			}
 			return hapax.Allocation{}, db.Fail(ctx, "tiny_id_info", limited.Err())
 		case <-time.After(rand.N(time.Duration(min(attempt+1, 20)) * time.Millisecond)):
 		}
 	}
-	return hapax.Allocation{}, &raceError{tag}
+	return hapax.Allocation{}, &raceError{tag, raceAttempts}
 }
 
-// A raceError tells that others were faster each time.
-type raceError struct{ tag string }
+// A raceError tells that others were faster each time, until no tries or no time was left.
+type raceError struct {
+	tag  string
+	lost int
+}
 
 func (e *raceError) Error() string {
-	return fmt.Sprintf("%v: tiny_id_info: lost %d races for row %q", hapax.ErrStoreUnavailable, raceAttempts, e.tag)
+	return fmt.Sprintf("%v: tiny_id_info: lost %d races for row %q", hapax.ErrStoreUnavailable, e.lost, e.tag)
 }
 
 func (e *raceError) Unwrap() error { return hapax.ErrStoreUnavailable }

@@ -44,7 +44,7 @@ func run(top string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(top, "kubernetes", v.file), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(top, "kubernetes", v.file), []byte(text), 0o600); err != nil {
 			return err
 		}
 	}

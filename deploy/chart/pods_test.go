@@ -153,7 +153,7 @@ func (w *workload) command(volume, address string, args ...string) *exec.Cmd {
 // start runs a pod.
 func (w *workload) start(volume string) *running {
 	w.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed at once
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func (p *running) ready() bool {
 	p.w.t.Helper()
 	probe := p.w.pod.Containers[0].ReadinessProbe.HTTPGet.Path
 	for deadline := time.Now().Add(patience.Long); time.Now().Before(deadline); {
-		if res, err := http.Get(p.url + probe); err == nil { //nolint:noctx // it answers or is killed
+		if res, err := http.Get(p.url + probe); err == nil {
 			_ = res.Body.Close() // only the status counts
 			if res.StatusCode == http.StatusOK {
 				return true
@@ -205,7 +205,7 @@ func (p *running) take(count int) {
 	if !p.ready() {
 		p.w.t.Fatalf("a pod ended: %s", p.logs.String())
 	}
-	res, err := http.Post(fmt.Sprintf("%s/v1/tags/orders/ids?count=%d", p.url, count), "", nil) //nolint:noctx // it answers or is killed
+	res, err := http.Post(fmt.Sprintf("%s/v1/tags/orders/ids?count=%d", p.url, count), "", nil)
 	if err != nil {
 		p.w.t.Fatal(err)
 	}

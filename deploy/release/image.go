@@ -26,7 +26,7 @@ const imageUser = 65532
 // image writes one image for all processors, from scratch and without a daemon, as an
 // archive of the OCI layout.
 func (r *release) image(binaries map[platform]string) (string, error) {
-	index := v1.ImageIndex(mutate.IndexMediaType(empty.Index, types.OCIImageIndex))
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, p := range platforms {
 		binary, ok := binaries[p]
 		if !ok || p.os != "linux" {
@@ -45,7 +45,7 @@ func (r *release) image(binaries map[platform]string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // it is a temporary one
 	if _, err := layout.Write(dir, index); err != nil {
 		return "", err
 	}
@@ -149,7 +149,7 @@ func (r *release) tarDir(w io.Writer, dir string) error {
 		if err != nil {
 			return err
 		}
-		data, err := os.ReadFile(path)
+		data, err := os.ReadFile(path) //nolint:gosec // nobody else writes there
 		if err != nil {
 			return err
 		}

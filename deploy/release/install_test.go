@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -96,7 +97,7 @@ func (m machine) copyTool(path string) {
 		}
 	}
 	place(path, filepath.Join("bin", filepath.Base(path)))
-	for _, word := range strings.Fields(output(m.t, ".", "ldd", path)) {
+	for word := range strings.FieldsSeq(output(m.t, ".", "ldd", path)) {
 		if strings.HasPrefix(word, "/") {
 			place(word, word)
 		}
@@ -150,7 +151,7 @@ func (m machine) run(who *syscall.Credential, env []string, command ...string) *
 	m.t.Helper()
 	s := &service{t: m.t, cmd: exec.Command(command[0], command[1:]...), done: make(chan struct{})}
 	s.cmd.Dir = "/"
-	s.cmd.Env = append(env, "HAPAX_HTTP=127.0.0.1:0", "HAPAX_RESP=127.0.0.1:0", "HAPAX_LOG_FORMAT=json", "HAPAX_LAME_DUCK=0s")
+	s.cmd.Env = append(slices.Clone(env), "HAPAX_HTTP=127.0.0.1:0", "HAPAX_RESP=127.0.0.1:0", "HAPAX_LOG_FORMAT=json", "HAPAX_LAME_DUCK=0s")
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: m.dir, Credential: who, Pdeathsig: syscall.SIGKILL}
 	stderr, err := s.cmd.StderrPipe()
 	if err == nil {
@@ -196,7 +197,7 @@ func (m machine) run(who *syscall.Credential, env []string, command ...string) *
 // next takes a number.
 func (s *service) next() int64 {
 	s.t.Helper()
-	res, err := http.Post(s.url+"/v1/tags/orders/ids", "", nil) //nolint:noctx // the server ends with the test
+	res, err := http.Post(s.url+"/v1/tags/orders/ids", "", nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -302,7 +303,7 @@ func TestPackages(t *testing.T) {
 // product returns which version answers.
 func (s *service) product() string {
 	s.t.Helper()
-	res, err := http.Get(s.url + "/healthz") //nolint:noctx // the server ends with the test
+	res, err := http.Get(s.url + "/healthz")
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func prepare(ctx context.Context, top, out string) (*release, error) {
 			return nil, fmt.Errorf("invalid SOURCE_DATE_EPOCH %q: want seconds since 1970", text)
 		}
 		r.at = time.Unix(seconds, 0).UTC()
-	} else if text, err := exec.CommandContext(ctx, "git", "-C", top, "log", "-1", "--format=%H %ct").Output(); err == nil {
+	} else if text, err := exec.CommandContext(ctx, "git", "-C", top, "log", "-1", "--format=%H %ct").Output(); err == nil { //nolint:gosec // the tree is ours
 		revision, at, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
 		seconds, err := strconv.ParseInt(at, 10, 64)
 		if err != nil {
@@ -117,7 +117,7 @@ func prepare(ctx context.Context, top, out string) (*release, error) {
 	if r.shells, err = completions(); err != nil {
 		return nil, err
 	}
-	return r, os.MkdirAll(out, 0o755)
+	return r, os.MkdirAll(out, 0o755) //nolint:gosec // a release is for everybody
 }
 
 // build makes a binary and returns its path.
@@ -137,7 +137,7 @@ func (r *release) build(ctx context.Context, p platform) (string, error) {
 // compiler leave no trace.
 func compile(ctx context.Context, top, out string, p platform, linker ...string) error {
 	flags := append([]string{"-s", "-w", "-buildid="}, linker...)
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=auto", "-trimpath", "-ldflags", strings.Join(flags, " "), "-o", out, "./cmd/hapax")
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=auto", "-trimpath", "-ldflags", strings.Join(flags, " "), "-o", out, "./cmd/hapax") //nolint:gosec // the flags are ours
 	cmd.Dir = top
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOWORK=off", "GOEXPERIMENT=")
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr

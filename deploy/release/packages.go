@@ -30,7 +30,7 @@ func (r *release) pack(format string, p platform, binary string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(stage)
+	defer func() { _ = os.RemoveAll(stage) }() // it is a temporary one
 	contents, err := r.installed(stage, binary)
 	if err != nil {
 		return "", err
@@ -82,10 +82,10 @@ func (r *release) installed(stage, binary string) (files.Contents, error) {
 	}{{"/usr/share/man/man1", r.pages}, {"/usr/share", r.shells}} {
 		for _, f := range list.files {
 			staged := filepath.Join(stage, list.below, f.name)
-			if err := os.MkdirAll(filepath.Dir(staged), 0o755); err != nil {
+			if err := os.MkdirAll(filepath.Dir(staged), 0o755); err != nil { //nolint:gosec // a package is for everybody
 				return nil, err
 			}
-			if err := os.WriteFile(staged, f.data, 0o644); err != nil {
+			if err := os.WriteFile(staged, f.data, 0o644); err != nil { //nolint:gosec // as above
 				return nil, err
 			}
 			contents = append(contents, at(staged, filepath.Join(list.below, f.name), 0o644))

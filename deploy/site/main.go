@@ -28,10 +28,10 @@ func build(top, out string) error {
 	}
 	for name, data := range files {
 		file := filepath.Join(out, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // the pages are for everybody
 			return err
 		}
-		if err := os.WriteFile(file, data, 0o644); err != nil {
+		if err := os.WriteFile(file, data, 0o644); err != nil { //nolint:gosec // as above
 			return err
 		}
 	}

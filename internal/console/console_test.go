@@ -540,3 +540,15 @@ func TestLogPage(t *testing.T) {
 		}
 	}
 }
+
+// The documents are for everybody who reaches the listener, the console is not.
+func TestDocuments(t *testing.T) {
+	_, config := token("read")
+	s := newStand(t, map[string]auth.TokenConfig{"watcher": config}, nil)
+	if status, at, text := s.get(t, "/docs/"); status != http.StatusOK || at != "/docs/" || !strings.Contains(text, `href="runbook.html"`) {
+		t.Errorf("%d at %s: %s", status, at, text)
+	}
+	if _, at, _ := s.get(t, Prefix); at != Prefix+"login" {
+		t.Errorf("the console is shown at %s", at)
+	}
+}

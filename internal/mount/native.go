@@ -2,6 +2,7 @@ package mount
 
 import (
 	"context"
+	"errors"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
@@ -30,6 +31,19 @@ func (n NativeTags) NextN(ctx context.Context, tag string, dst []hapax.ID) (int,
 		return 0, err
 	}
 	return NextN(ctx, n.svc, tag, dst)
+}
+
+// Allocate grants a segment of a tag to a client, which creates one that the configuration
+// defines, as the first number of it does.
+func (n NativeTags) Allocate(ctx context.Context, tag string, count int64, last hapax.GrantKey) (hapax.Allocation, error) {
+	a, err := n.svc.Allocate(ctx, tag, count, last)
+	if !errors.Is(err, hapax.ErrTagNotFound) || n.svc.Existing(ctx, tag) != nil {
+		return a, err
+	}
+	if _, err := n.svc.CreateTag(ctx, hapax.Tag{Name: tag}, hapax.CreateFirstUse); err != nil && !errors.Is(err, hapax.ErrTagExists) {
+		return a, err
+	}
+	return n.svc.Allocate(ctx, tag, count, last)
 }
 
 // TryNext issues a number that is in hand.

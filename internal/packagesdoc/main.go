@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -41,7 +42,7 @@ and the examples are modules of their own, so that the root requires only what u
 
 // page returns the whole document.
 func page() (string, error) {
-	out, err := exec.Command("go", "list", "-f", "{{.ImportPath}}\t{{with .Doc}}{{.}}{{else}}{{if not .GoFiles}}has tests alone.{{end}}{{end}}", module+"/...").Output()
+	out, err := exec.CommandContext(context.Background(), "go", "list", "-f", "{{.ImportPath}}\t{{with .Doc}}{{.}}{{else}}{{if not .GoFiles}}has tests alone.{{end}}{{end}}", module+"/...").Output()
 	if err != nil {
 		return "", fmt.Errorf("list the packages: %w", err)
 	}

@@ -130,6 +130,10 @@ func TestLeafAnswers(t *testing.T) {
 		{"GET", "/api/segment/get/none", "", 500, asJSON, `{"timestamp":«MS»,"status":500,"error":"Internal Server Error","exception":"com.sankuai.inf.leaf.server.exception.LeafServerException","message":"Result{id=-2, status=EXCEPTION}","path":"/api/segment/get/none"}`},
 		{"GET", "/decodeSnowflakeId?snowflakeId=abc", "", 200, asJSON, `{"errorMsg":"snowflake Id反解析发生异常!"}`},
 		{"GET", "/decodeSnowflakeId?snowflakeId=4096", "", 200, asJSON, `{"workerId":"1","sequenceId":"0","timestamp":"1288834974657(2010-11-04 09:42:54.657)"}`},
+		{"GET", "/decodeSnowflakeId?snowflakeId=abc", browser, 200, asJSON, `{"errorMsg":"snowflake Id反解析发生异常!"}`},
+		{"GET", "/decodeSnowflakeId?snowflakeId=4096", "text/plain", 406, "", ""},
+		{"GET", "/decodeSnowflakeId.txt?snowflakeId=4096", "", 406, "", ""},
+		{"GET", "/decodeSnowflakeId?snowflakeId=4096", "text/html", 406, asHTML, strings.NewReplacer("Internal Server Error", "Not Acceptable", "500", "406", "Result{id=-2, status=EXCEPTION}", "Could not find acceptable representation").Replace(none)},
 		{"GET", "/decodeSnowflakeId.json?snowflakeId=4096", "", 200, asJSON, `{"workerId":"1","sequenceId":"0","timestamp":"1288834974657(2010-11-04 09:42:54.657)"}`},
 		{"GET", "/cache", browser, 200, asHTML, doctype + `
 <html>
@@ -215,6 +219,13 @@ func TestLeafAnswers(t *testing.T) {
 		t.Errorf("Allow is %q", allow)
 	}
 
+	shared, _ := serveCompat(t, "  leaf: {}")
+	for _, path := range []string{"/cache.json", "/db.html", "/cache/", "/decodeSnowflakeId.json?snowflakeId=4096", "/api/snowflake/get/x.y"} {
+		if status, body := get(t, shared.listeners.http, path); status != http.StatusOK {
+			t.Errorf("%s at the main listener: %d %s", path, status, body)
+		}
+	}
+
 	off, _ := serveCompat(t, "  leaf: {tree: native, http: 127.0.0.1:0}")
 	fault := `{"timestamp":«MS»,"status":500,"error":"Internal Server Error","exception":"java.lang.IllegalArgumentException","message":"You should config leaf.segment.enable=true first","path":"`
 	checkAnswers(t, off, "compat.leaf.http", []answerCase{
@@ -223,18 +234,19 @@ func TestLeafAnswers(t *testing.T) {
 	})
 }
 
-// TestTinyIDAnswers holds TinyID's routes to what was recorded of TinyID. That others won
-// each time, its routes' own tests show.
+// TestTinyIDAnswers holds TinyID's routes to what was recorded of TinyID.
 func TestTinyIDAnswers(t *testing.T) {
-	at := database(t, "hapax_tinyid_answers",
-		`CREATE TABLE tiny_id_info (id bigint unsigned NOT NULL AUTO_INCREMENT PRIMARY KEY, biz_type varchar(63) NOT NULL DEFAULT '' UNIQUE, begin_id bigint NOT NULL DEFAULT 0,
+	info := `CREATE TABLE tiny_id_info (id bigint unsigned NOT NULL AUTO_INCREMENT PRIMARY KEY, biz_type varchar(63) NOT NULL DEFAULT '' UNIQUE, begin_id bigint NOT NULL DEFAULT 0,
 			max_id bigint NOT NULL DEFAULT 0, step int DEFAULT 0, delta int NOT NULL DEFAULT 1, remainder int NOT NULL DEFAULT 0,
-			create_time timestamp NOT NULL DEFAULT '2010-01-01 00:00:00', update_time timestamp NOT NULL DEFAULT '2010-01-01 00:00:00', version bigint NOT NULL DEFAULT 0)`,
+			create_time timestamp NOT NULL DEFAULT '2010-01-01 00:00:00', update_time timestamp NOT NULL DEFAULT '2010-01-01 00:00:00', version bigint NOT NULL DEFAULT 0)`
+	tables := []string{
+		info,
 		`CREATE TABLE tiny_id_token (id int unsigned NOT NULL AUTO_INCREMENT PRIMARY KEY, token varchar(255) NOT NULL DEFAULT '', biz_type varchar(63) NOT NULL DEFAULT '',
 			remark varchar(255) NOT NULL DEFAULT '', create_time timestamp NOT NULL DEFAULT '2010-01-01 00:00:00', update_time timestamp NOT NULL DEFAULT '2010-01-01 00:00:00')`,
 		"INSERT INTO tiny_id_info (biz_type, begin_id, max_id, step) VALUES ('a', 1, 1, 100000)",
-		"INSERT INTO tiny_id_token (token, biz_type) VALUES ('t', 'a'), ('t', 'none')")
-	s, _ := serveCompat(t, "  tinyid: {databases: [%q], http: 127.0.0.1:0}", at)
+		"INSERT INTO tiny_id_token (token, biz_type) VALUES ('t', 'a'), ('t', 'none')",
+	}
+	s, _ := serveCompat(t, "  tinyid: {databases: [%q], http: 127.0.0.1:0}", database(t, "hapax_tinyid_answers", tables...))
 	const id = "/tinyid/id/"
 	badRequest := `<!doctype html><html lang="en"><head><title>HTTP Status 400 – Bad Request</title></head><body><h1>HTTP Status 400 – Bad Request</h1><hr class="line" /><p><b>Type</b> Status Report</p>` +
 		`<p><b>Description</b> The server cannot or will not process the request due to something that is perceived to be a client error (e.g., malformed request syntax, invalid request message framing, or deceptive request routing).</p></body></html>`
@@ -250,6 +262,15 @@ func TestTinyIDAnswers(t *testing.T) {
 		{"POST", id + "nextSegmentIdSimple?bizType=a&token=t", java, 200, asHTML, "«N»,«N»,«N»,1,0"},
 		{"PUT", id + "nextIdSimple.json;a=1?bizType=a&token=t", "", 200, asJSON, "4"},
 		{"DELETE", id + "nextIdSimple?bizType=a&token=t&batchSize=2", "application/xml", 200, asXML, "5,6"},
+		{"GET", id + "nextId?bizType=a&token=wrong", "image/png", 406, "", ""},
+		{"GET", id + "nextIdSimple?bizType=a&token=t&batchSize=0", "image/png", 200, "image/png;charset=UTF-8", ""},
+	})
+
+	// A row that is never as it was read: its id is another one each time.
+	tables[0] = strings.Replace(info, "id bigint unsigned NOT NULL AUTO_INCREMENT PRIMARY KEY", "id bigint AS (1 + FLOOR(RAND() * 1000000000)) VIRTUAL", 1)
+	s, _ = serveCompat(t, "  tinyid: {databases: [%q], http: 127.0.0.1:0}", database(t, "hapax_tinyid_conflict", tables...))
+	checkAnswers(t, s, "compat.tinyid.http", []answerCase{
+		{"GET", id + "nextSegmentId?bizType=a&token=t", "", 200, asJSON, `{"data":null,"code":6,"message":"get next segmentId conflict"}`},
 	})
 }
 

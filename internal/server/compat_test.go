@@ -299,8 +299,10 @@ func TestForeignTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	data := filepath.Join(t.TempDir(), "data")
+	both := fmt.Sprintf("  vesta: {table: %q, http: 127.0.0.1:0}\n  uidgen: {table: %q, layout: uidgenerator-29-21-13, boost_power: 4}", url, url)
 	for _, worker := range []int64{41, 42} {
-		s, stop := serveCompat(t, "  vesta: {table: %q, http: 127.0.0.1:0}\n  uidgen: {table: %q, layout: uidgenerator-29-21-13, boost_power: 4}", url, url)
+		s, stop := serveCompatIn(t, data, "30s", both)
 		id, err := s.service.Next(t.Context(), "uidgen")
 		if err != nil {
 			t.Fatal(err)
@@ -313,6 +315,20 @@ func TestForeignTables(t *testing.T) {
 			t.Errorf("%s is not of machine 924", id)
 		}
 		stop()
+	}
+
+	// A table that was set back is not used: it would give out a key again.
+	for _, statement := range []string{"DELETE FROM WORKER_NODE", "ALTER TABLE WORKER_NODE AUTO_INCREMENT = 42"} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := Load(Sources{File: writeFile(t, "http: 127.0.0.1:0\nresp: \"\"\ncompat:\n"+both), Flags: map[string]string{"data": data}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := start(t.Context(), c, slog.New(slog.DiscardHandler)); !errors.Is(err, hapax.ErrStoreRolledBack) {
+		t.Errorf("with a table that was set back: %v, %v", s, err)
 	}
 
 	if _, _, err := uidgen.ColumnRange(t.Context(), url, "uids.id"); !errors.Is(err, hapax.ErrInvalidArgument) {

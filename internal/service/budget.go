@@ -83,6 +83,9 @@ type Budget struct {
 	labelled bool
 }
 
+// A sparer has granted time that it has not handed to the issuer yet.
+type sparer interface{ Spare() time.Duration }
+
 // budgets yields the budget of every tag and pool in use. One that gives no numbers away
 // lasts forever, unless it has none while the store is away.
 func (s *Service) budgets() iter.Seq[Budget] {
@@ -102,6 +105,9 @@ func (s *Service) budgets() iter.Seq[Budget] {
 		}
 		for _, p := range s.openPools() {
 			in := p.issuer.Load().Stats().Remaining
+			if keeper, ok := p.workers.(sparer); ok {
+				in += keeper.Spare()
+			}
 			if !yield(Budget{Kind: KindPool, Name: p.name, labelled: p.labelled, lasts: in, Seconds: in.Seconds()}) {
 				return
 			}

@@ -20,6 +20,29 @@ import (
 	"github.com/hapax-id/hapax/strategy"
 )
 
+// keeping is a cache in front of the store that has an hour in hand.
+type keeping struct{ hapax.WorkerStore }
+
+func (keeping) Spare() time.Duration { return time.Hour }
+
+// What stands between the store and the issuer has time in hand, too.
+func TestBudgetOfAKeptGrant(t *testing.T) {
+	opts := Options{
+		Pools: map[string]PoolConfig{"default": {Grant: time.Minute, MaxGrant: time.Minute, Cache: true}},
+		Cache: func(_ context.Context, _ string, store driver.Store) (hapax.WorkerStore, error) {
+			return keeping{store}, nil
+		},
+	}
+	bubble(t, opts, func(t *testing.T, s *Service, _ *storetest.Faults) {
+		mustNext(t, s, SnowflakeTag)
+		for b := range s.budgets() {
+			if b.Kind == KindPool && (b.lasts <= time.Hour || b.lasts > time.Hour+2*time.Minute) {
+				t.Errorf("it lasts %v; want an hour, and what the issuer has", b.lasts)
+			}
+		}
+	})
+}
+
 // The budget of a tag is what it has in hand over the present rate, that of a pool its
 // granted time; the node's is the least of them, and what nobody uses lasts forever.
 func TestOutageBudget(t *testing.T) {

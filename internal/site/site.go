@@ -182,11 +182,11 @@ func (s *site) read(patterns []string) error {
 		}
 	}
 	if s.pages[index] == nil {
-		list := "# hapax\n\n"
+		list := []byte("# hapax\n\n")
 		for _, file := range s.order() {
-			list += fmt.Sprintf("- [%s](%s)\n", s.pages[file].title, file)
+			list = fmt.Appendf(list, "- [%s](%s)\n", s.pages[file].title, file)
 		}
-		s.add(index, []byte(list))
+		s.add(index, list)
 	}
 	return nil
 }

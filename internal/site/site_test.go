@@ -61,8 +61,9 @@ func TestServe(t *testing.T) {
 			if m[1] == "" || strings.Contains(m[1], ":") {
 				continue
 			}
-			if to := path.Join(Prefix, m[1]); get(to).Code != http.StatusOK {
-				t.Errorf("%s links to %s", at, to)
+			to := path.Join(Prefix, m[1])
+			if w := get(to); w.Code != http.StatusOK || w.Header().Get("Content-Type") == "" {
+				t.Errorf("%s links to %s: %d %s", at, to, w.Code, w.Header())
 			}
 		}
 		checked++

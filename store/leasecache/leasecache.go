@@ -101,6 +101,7 @@ type Cache struct {
 	lock     io.Closer
 	turn     chan struct{} // holds the right to everything below, and to the file
 	closed   atomic.Bool
+	rest     atomic.Pointer[rest] // see Spare; who has the turn writes it
 
 	kept    kept // as it is in the file, or may be
 	resumes bool // the lease in kept was found in the file, and nobody has it yet
@@ -206,6 +207,22 @@ func (c *Cache) Close() error {
 
 // Part returns how much of a grant is handed out at a time.
 func (c *Cache) Part() time.Duration { return c.opts.Part }
+
+// A rest is the granted time that is not handed out, and when it is over.
+type rest struct {
+	length time.Duration
+	over   time.Time
+}
+
+// Spare returns how much of the granted time is not handed out yet, and is not of the past:
+// for so long, beside what the issuer has, the store is not needed.
+func (c *Cache) Spare() time.Duration {
+	r := c.rest.Load()
+	if r == nil {
+		return 0
+	}
+	return max(0, min(r.length, time.Until(r.over)))
+}
 
 // Layout returns the layout of the lease in the file, with which an issuer can go
 // on; the zero Layout if there is none.
@@ -415,6 +432,7 @@ func (c *Cache) acquire(ctx context.Context, req hapax.AcquireRequest, t ticks) 
 	}
 	c.resumes, c.lost, c.unheard = false, false, false
 	if c.direct = writable != nil; c.direct {
+		c.rest.Store(nil)
 		c.opts.Warn(string(hapax.ErrStoreUnavailable.Code()), writable.Error()+"; a restart will need the store")
 		return lease, nil
 	}
@@ -560,5 +578,10 @@ func (c *Cache) write(next kept) error {
 		return fmt.Errorf("%w: %s: %w", hapax.ErrStoreUnavailable, c.path, err)
 	}
 	c.kept = next
+	c.rest.Store(nil)
+	if k := next.Lease; k != nil && !c.layout.IsZero() {
+		length := time.Duration(k.Hi-k.Mark) * c.layout.Unit()
+		c.rest.Store(&rest{length, time.Now().Add(c.opts.Part + length)})
+	}
 	return nil
 }

@@ -326,3 +326,47 @@ func TestEditedFile(t *testing.T) {
 		t.Errorf("a lower mark: %+v, error %v; want ErrStoreCorrupt", k.Lease, err)
 	}
 }
+
+// What is in hand beside the part that the issuer has is told, as long as it is not of the
+// past.
+func TestSpare(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T, store *storetest.Faults, opts hapax.SnowflakeOptions) {
+		c := openCache(t, filepath.Join(t.TempDir(), "lease"), store)
+		if got := c.Spare(); got != 0 {
+			t.Errorf("before the first lease it is %v", got)
+		}
+		s, err := hapax.NewSnowflake(t.Context(), c, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		issue(t, s, nil, 10*time.Second)
+		if got := c.Spare(); got < 20*time.Second || got > time.Minute {
+			t.Errorf("of a grant of a minute %v are left", got)
+		}
+		store.Down()
+		issue(t, s, nil, 5*time.Second)
+		left, in := c.Spare(), s.Stats().Remaining
+		for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+			if _, ok := s.TryNext(); !ok {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				_, err := s.Next(ctx)
+				if cancel(); err != nil {
+					if lasted := time.Since(began); (lasted - left - in).Abs() > 3*time.Second {
+						t.Errorf("it lasted %v; told were %v and %v", lasted, left, in)
+					}
+					break
+				}
+			}
+		}
+		if got := c.Spare(); got != 0 {
+			t.Errorf("at the end it is %v", got)
+		}
+		store.Up()
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := c.Spare(); got != 0 {
+			t.Errorf("after the seal it is %v", got)
+		}
+	})
+}

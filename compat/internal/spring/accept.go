@@ -1,24 +1,29 @@
 package spring
 
 import (
+	"maps"
 	"mime"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 const maxAcceptBytes = 4 << 10
 
-const plain = "text/plain"
+const (
+	plain    = "text/plain"
+	anObject = "application/json"
+)
 
 // suffixes are the endings of a path that choose the content type, whatever the client
 // accepts.
 var suffixes = map[string]string{
-	".json": "application/json", ".xml": "application/xml", ".txt": plain, ".html": "text/html", ".htm": "text/html",
+	".json": anObject, ".xml": "application/xml", ".txt": plain, ".html": "text/html", ".htm": "text/html",
 }
 
 // ranges are what is sent to clients that accept any type, or any of a kind.
-var ranges = map[string]string{"*/*": plain, "*": plain, "text/*": plain, "application/*": "application/json"}
+var ranges = map[string]string{"*/*": plain, "*": plain, "text/*": plain, "application/*": anObject}
 
 // TextType returns the content type in which a plain text is sent: the one that the
 // path's ending names, or else the one that the header Accept prefers, whatever that is.
@@ -28,6 +33,32 @@ func TextType(urlPath, accept string) string {
 		kind = preferred(accept)
 	}
 	return kind + ";charset=UTF-8"
+}
+
+// Suffixes returns the endings of a path that choose the content type.
+func Suffixes() []string { return slices.Sorted(maps.Keys(suffixes)) }
+
+// takesObject reports whether an object may be sent: the path's ending names JSON, or else
+// the header Accept has a type that includes it, or none that can be read.
+func takesObject(urlPath, accept string) bool {
+	if kind, ok := suffixes[path.Ext(urlPath)]; ok {
+		return kind == anObject
+	}
+	if len(accept) > maxAcceptBytes {
+		return true
+	}
+	readable := false
+	for part := range strings.SplitSeq(accept, ",") {
+		name, _, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		readable = true
+		if ranges[name] != "" && name != "text/*" || name == anObject || strings.HasPrefix(name, "application/") && strings.HasSuffix(name, "+json") {
+			return true
+		}
+	}
+	return !readable
 }
 
 // WantsHTML reports whether the client is a browser.

@@ -68,9 +68,19 @@ func Text(w http.ResponseWriter, r *http.Request, body string) {
 	send(w, http.StatusOK, TextType(Path(r), r.Header.Get("Accept")), []byte(body))
 }
 
-// Object answers with an object in JSON.
-func Object(w http.ResponseWriter, v any) {
-	send(w, http.StatusOK, JSON, Encode(v))
+// Object answers with an object in JSON, or refuses a client that does not accept that. Only
+// a browser gets a page with the refusal: another client would not take the error object,
+// either.
+func Object(w http.ResponseWriter, r *http.Request, now time.Time, v any) {
+	accept := r.Header.Get("Accept")
+	switch {
+	case takesObject(Path(r), accept):
+		send(w, http.StatusOK, JSON, Encode(v))
+	case WantsHTML(accept):
+		Fail(w, r, now, http.StatusNotAcceptable, "", "Could not find acceptable representation")
+	default:
+		send(w, http.StatusNotAcceptable, "", nil)
+	}
 }
 
 // Page answers with a page of HTML.

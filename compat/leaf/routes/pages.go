@@ -37,13 +37,13 @@ func (h *handler) decode(w http.ResponseWriter, r *http.Request) {
 	}
 	id, err := strconv.ParseInt(form.Text("snowflakeId"), 10, 64)
 	if err != nil {
-		spring.Object(w, struct {
+		spring.Object(w, r, h.time(), struct {
 			Message string `json:"errorMsg"`
 		}{undecodable})
 		return
 	}
 	ms := id>>(sequenceBits+workerBits) + twEpoch
-	spring.Object(w, decoded{
+	spring.Object(w, r, h.time(), decoded{
 		Worker:    strconv.FormatInt(id>>sequenceBits&(1<<workerBits-1), 10),
 		Sequence:  strconv.FormatInt(id&(1<<sequenceBits-1), 10),
 		Timestamp: fmt.Sprintf("%d(%s)", ms, time.UnixMilli(ms).In(h.Location).Format("2006-01-02 15:04:05.000")),

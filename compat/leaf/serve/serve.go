@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/internal/spring"
 	"github.com/hapax-id/hapax/compat/leaf"
 	"github.com/hapax-id/hapax/compat/leaf/routes"
 	"github.com/hapax-id/hapax/internal/mount"
@@ -33,7 +34,18 @@ const (
 	hopeless = 100 * time.Millisecond
 )
 
-var patterns = []string{"/api/segment/get/", "/api/snowflake/get/", "/decodeSnowflakeId", "/decodeSnowflakeId/", "/cache", "/cache/", "/db", "/db/"}
+// patterns are the routes at the main listener, where a suffix of the last three can only be
+// one that chooses a content type.
+func patterns() []string {
+	all := []string{"/api/segment/get/", "/api/snowflake/get/"}
+	for _, page := range []string{"/decodeSnowflakeId", "/cache", "/db"} {
+		all = append(all, page, page+"/")
+		for _, suffix := range spring.Suffixes() {
+			all = append(all, page+suffix)
+		}
+	}
+	return all
+}
 
 // A part is Leaf's part of a server.
 type part struct {
@@ -177,12 +189,14 @@ func (p *part) Answer(svc *service.Service) ([]mount.Answer, error) {
 	// Where both modes are on, the address is ready while segments can be issued: a tree
 	// that is away must not take the segment route from those who balance load.
 	issuing := cmp.Or(modes[segmentMode], modes[snowflakeMode])
-	return []mount.Answer{{Handler: h, Patterns: patterns, Issuing: []*service.Service{issuing}, Modes: modes}}, err
+	return []mount.Answer{{Handler: h, Patterns: patterns(), Issuing: []*service.Service{issuing}, Modes: modes}}, err
 }
 
 // oneTag issues the numbers of one tag, whatever the key.
 type oneTag struct {
-	svc *service.Service
+	svc interface { // a service.Service
+		Next(ctx context.Context, tag string) (hapax.ID, error)
+	}
 	tag string
 
 	// away, if not nil, is set while the last call waited in vain for a store that does

@@ -162,13 +162,13 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch names[i] {
 	case nextID:
 		ids, err := h.next(ctx, q)
-		object(w, ids, err)
+		h.object(w, r, ids, err)
 	case nextIDSimple:
 		ids, err := h.next(ctx, q)
 		simple(w, r, ids, err)
 	case nextSegment:
 		s, err := h.segment(ctx, q)
-		object(w, s, err)
+		h.object(w, r, s, err)
 	default:
 		s, err := h.segment(ctx, q)
 		simple(w, r, []int64{s.CurrentID, s.LoadingID, s.MaxID, s.Delta, s.Remainder}, err)
@@ -268,12 +268,12 @@ func (h handler) system(before, bizType string, err error) *fault {
 }
 
 // object answers with an object; errors have status 200 too.
-func object(w http.ResponseWriter, data any, err error) {
+func (h handler) object(w http.ResponseWriter, r *http.Request, data any, err error) {
 	if f, ok := errors.AsType[*fault](err); ok {
-		spring.Object(w, response{nil, f.code, f.message})
+		spring.Object(w, r, h.now(), response{nil, f.code, f.message})
 		return
 	}
-	spring.Object(w, response{data, codeOK, ""})
+	spring.Object(w, r, h.now(), response{data, codeOK, ""})
 }
 
 // simple answers with numbers and commas, and with nothing on an error.

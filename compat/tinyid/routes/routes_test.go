@@ -91,7 +91,7 @@ func TestGolden(t *testing.T) {
 		{"GET", "nextId?" + good, "", "", 200, asJSON, `{"data":[2],"code":200,"message":""}`},
 		{"GET", "nextIdSimple?" + good, "", "", 200, plain, "3"},
 		{"GET", "nextIdSimple?" + good + "&batchSize=3", "", "", 200, plain, "4,5,6"},
-		{"GET", "nextId?batchSize=2&" + good, "text/html", "", 200, asJSON, `{"data":[7,8],"code":200,"message":""}`},
+		{"GET", "nextId?batchSize=2&" + good, "text/html, */*; q=.2", "", 200, asJSON, `{"data":[7,8],"code":200,"message":""}`},
 		{"POST", "nextId", "", good, 200, asJSON, `{"data":[9],"code":200,"message":""}`},
 		{"POST", "nextIdSimple/?bizType=test", "application/json", "token=0f673adf80504e2eaa552f5d791b644c&batchSize=", 200, asJSON, "10"},
 		{"GET", "nextSegmentId?" + good, "", "", 200, asJSON, `{"data":{"maxId":100001,"loadingId":20001,"currentId":1,"delta":1,"remainder":0},"code":200,"message":""}`},

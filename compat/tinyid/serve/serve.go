@@ -229,7 +229,8 @@ func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
 		issuing = p.table
 		o.Issuer, o.Granter, o.Tokens = batches{p.table}, p.rows, p
 	} else {
-		o.Issuer, o.Granter, o.Tokens = mount.NewNativeTags(own), own, p.hashes
+		native := mount.NewNativeTags(own)
+		o.Issuer, o.Granter, o.Tokens = native, native, p.hashes
 	}
 	h, err := routes.New(o)
 	own.Counting(name)

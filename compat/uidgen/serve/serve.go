@@ -7,6 +7,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -22,6 +23,10 @@ import (
 
 // name is uid-generator under compat.
 const name = "uidgen"
+
+// witnessFile, in the data directory, keeps the last key of WORKER_NODE, by which a database
+// that hands out keys again is refused.
+const witnessFile = "uidgen-worker-node"
 
 // System is uid-generator.
 var System = mount.System{
@@ -82,7 +87,7 @@ func (p part) Open(ctx context.Context, h *mount.Host) error {
 		return nil
 	}
 	err := database.With(ctx, p.table, func(ctx context.Context, db *sql.DB) error {
-		id, err := uidgen.Table{DB: db}.Worker(ctx, p.layout)
+		id, err := uidgen.Table{DB: db, Witness: filepath.Join(h.Data, witnessFile)}.Worker(ctx, p.layout)
 		pool := h.Use[uidgen.DefaultPool]
 		pool.Workers = strconv.FormatInt(id, 10)
 		pool.Grant, pool.MaxGrant = hapax.DefaultGrant, hapax.DefaultMaxGrant // no other start waits for what a crash leaves

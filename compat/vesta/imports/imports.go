@@ -319,8 +319,9 @@ func (r *reader) layout(typ int) (hapax.Layout, error) {
 // AppendYAML appends the configuration's block, with what is to know about it in comments.
 func (c Config) AppendYAML(dst []byte) []byte {
 	dst = append(dst, c.account.Comments()...)
-	dst = append(dst, `# While Vesta runs as well, give hapax machine IDs that no Vesta has. Nothing here keeps a
-# Vesta from starting again: one with the machine ID below issues the same numbers.
+	dst = append(dst, `# While Vesta runs as well, give hapax machine IDs that no Vesta has; take one over a minute
+# after its Vesta has stopped. Nothing here keeps a Vesta from starting again: one with the
+# machine ID below issues the same numbers.
 compat:
   vesta:
 `...)
