@@ -100,5 +100,5 @@ func ReopenTree(ctx context.Context, t *Tree) error {
 
 // errClosedTree is the error for a process that would take part in a tree that was moved.
 func (t *Tree) errClosedTree() error {
-	return fmt.Errorf("%w: the tree below %s was moved to native worker IDs (hapax import leaf --apply), and --undo opens it again", hapax.ErrStoreUnsafe, t.forever)
+	return fmt.Errorf("%w: the tree below %s was moved to native worker IDs (hapax import leaf --apply), and --undo opens it again", hapax.ErrLineExhausted, t.forever)
 }

@@ -89,7 +89,7 @@ func testCloseTree(t *testing.T, e *tree) {
 	if worker, err := e.leafStart("10.0.0.2:1", 7); err != nil || worker >= 8 {
 		t.Errorf("by its local file a Leaf starts with worker ID %d, %v", worker, err)
 	}
-	if tr, err := leaf.OpenTree(t.Context(), e.url, leaf.TreeOptions{Name: "demo", Address: address}); !errors.Is(err, hapax.ErrStoreUnsafe) {
+	if tr, err := leaf.OpenTree(t.Context(), e.url, leaf.TreeOptions{Name: "demo", Address: address}); !errors.Is(err, hapax.ErrLineExhausted) {
 		t.Errorf("a hapax takes part: %v, %v", tr, err)
 	}
 	if nodes, err := look.Nodes(t.Context()); err != nil || len(nodes) != 2 {

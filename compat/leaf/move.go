@@ -64,7 +64,7 @@ func (r row) native(mark int64) hapax.Tag {
 // PlanMoves tells for each row which mark its native tag has and will have, and
 // writes nothing; without a table it only watches the tree. It fails with ErrStoreUnsafe while it sees nodes that are alive:
 // rows that move, sessions of other clients in the database, nodes of the tree
-// that report. A table without rows is refused.
+// that report, or have a timestamp ahead of the clock. A table without rows is refused.
 func PlanMoves(ctx context.Context, t *Table, target moves.Target, o MoveOptions) ([]Move, error) {
 	if o.Watch <= 0 {
 		o.Watch = 10 * time.Second
@@ -297,6 +297,8 @@ func signsOfLife(ctx context.Context, t *Table, o MoveOptions) ([]string, error)
 	for name, at := range now {
 		if at.After(reports[name]) {
 			signs = append(signs, "node "+name+" reports")
+		} else if at.After(time.Now()) { // a hapax writes there until when it was granted its worker ID
+			signs = append(signs, "node "+name+" has time until "+stamp(at))
 		}
 	}
 	if t == nil {

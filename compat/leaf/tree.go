@@ -113,7 +113,7 @@ type Tree struct {
 // OpenTree connects to zk://[user:password@]host:port[,host:port…][/chroot], and
 // finds or makes this process's node. Errors: ErrInvalidArgument,
 // ErrStoreUnavailable, ErrStoreReplaced where TreeOptions.File knows another worker
-// ID than the tree, ErrStoreUnsafe where CloseTree has closed it, ErrNoWorker where all 1,024 are used up.
+// ID than the tree, ErrLineExhausted where CloseTree has closed it, ErrNoWorker where all 1,024 are used up.
 func OpenTree(ctx context.Context, rawURL string, opts TreeOptions) (*Tree, error) {
 	ensemble, err := parseTreeURL(rawURL)
 	if err != nil {

@@ -97,7 +97,7 @@ func (i imported) NativeYAML(ctx context.Context) (string, error) {
 	}
 	from, closed, err := leaf.TreeClosed(ctx, tree)
 	if err == nil && !closed {
-		err = fmt.Errorf("%w: the tree is open for Leaf's nodes: give --apply first, which closes it and tells which worker IDs are free", hapax.ErrStoreUnsafe)
+		err = mount.Errorf(nil, "the tree is open for Leaf's nodes: give --apply first, which closes it and tells which worker IDs are free")
 	}
 	return i.Config.NativeYAML(from), errors.Join(err, tree.Close())
 }
