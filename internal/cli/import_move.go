@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -231,12 +231,11 @@ func (f *moveFlags) verb() string {
 // wayBack is the command line that undoes a move: the same with --undo, and without
 // passwords.
 func (f *moveFlags) wayBack(cmd *cobra.Command, args []string) string {
-	var line strings.Builder
-	line.WriteString(cmd.CommandPath())
+	words := []string{cmd.CommandPath()}
 	for _, arg := range args {
-		line.WriteString(" " + quoted(arg))
+		words = append(words, quoted(arg))
 	}
-	line.WriteString(" --undo")
+	line := strings.Join(append(words, "--undo"), " ")
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
 		switch flag.Name {
 		case "apply", "json", "margin", "watch", "ignore-living", "token":
@@ -254,10 +253,10 @@ func (f *moveFlags) wayBack(cmd *cobra.Command, args []string) string {
 				u.User = url.User(u.User.Username())
 				value = u.String()
 			}
-			line.WriteString(" --" + flag.Name + " " + quoted(value))
+			line += " --" + flag.Name + " " + quoted(value)
 		}
 	})
-	return line.String()
+	return line
 }
 
 // move moves tags and worker IDs, or back, and shows them.
