@@ -22,6 +22,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
+	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -214,6 +215,9 @@ func TestHostileNames(t *testing.T) {
 		if _, _, text := s.get(t, Prefix+path); strings.Contains(text, "<script>alert") {
 			t.Errorf("%q has it as markup", path)
 		}
+	}
+	if got := []rune(shown(strings.Repeat("é", 10_000))); len(got) > maxCalled+1 {
+		t.Errorf("%d runes are shown", len(got))
 	}
 	if got := command("hapax", "it's", "plain"); got != `hapax 'it'\''s' plain` {
 		t.Error(got)
@@ -510,6 +514,30 @@ func TestSee(t *testing.T) {
 	page, id, _ := strings.Cut(strings.TrimPrefix(seeLink(seeCode("store_unavailable")), ".."), "#")
 	if status, _, text := s.get(t, page); status != http.StatusOK || !strings.Contains(text, `id="`+id+`"`) {
 		t.Errorf("%s: %d, or it has no %s", page, status, id)
+	}
+}
+
+// The log has alarms and actions whatever the level of the whole log is, and nothing else
+// below a warning.
+func TestLogPage(t *testing.T) {
+	quiet := slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError})
+	kept := NewLog(quiet)
+	log := slog.New(kept)
+	log.Info("alarm cleared", "alarm", "store_lost", "about", "", "see", signals.SeeAlarm("store_lost"))
+	log.Warn("a warning", "key", "value")
+	log.Info("not worth a look")
+	log.WithGroup("audit").Info("an action")
+	s := newStand(t, nil, func(o *Options) { o.Log = kept })
+	for path, has := range map[string][]string{
+		"log":              {"alarm cleared", "a warning", "key=value", "an action", `href="../docs/runbook.html#store-lost"`},
+		"log?only=alarms":  {"alarm cleared", "<strong>store_lost</strong>"},
+		"log?only=actions": {"an action"},
+	} {
+		_, _, text := s.get(t, Prefix+path)
+		wants(t, path, text, has...)
+		if strings.Contains(text, "not worth") || path != "log" && strings.Contains(text, "a warning") {
+			t.Errorf("%s lists too much", path)
+		}
 	}
 }
 

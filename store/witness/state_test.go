@@ -147,3 +147,18 @@ func TestStates(t *testing.T) {
 		}
 	}
 }
+
+// Whoever writes a row chooses its name: a command that an operator copies has none that a
+// shell would read as more than a word.
+func TestWords(t *testing.T) {
+	for name, want := range map[string]string{
+		"db-1:/var/lib/hapax": "db-1:/var/lib/hapax", "": "12-ABC", "--floor": "12-ABC", "a b": "12-ABC", "$(reboot)": "12-ABC", "x;reboot": "12-ABC", "é": "12-ABC", "a\nb": "12-ABC",
+	} {
+		if got := (Node{Name: name, Row: "0000000000000000012-ABCDEF"}).word(); got != want {
+			t.Errorf("%q is called %q, want %q", name, got, want)
+		}
+	}
+	if got := (Node{Name: "`x`", Row: "$(reboot)"}).word(); got != "NODE" {
+		t.Errorf("a row that is no word is called %q", got)
+	}
+}
