@@ -76,7 +76,7 @@ func readSettings(s *moves.Settings) (c Config, err error) {
 		return c, err
 	}
 	if !c.Segment && !c.Snowflake {
-		s.Refuse(enableSegment, "neither it nor %s is true: a server has nothing to go on with", enableFlake)
+		s.Refusef(enableSegment, "neither it nor %s is true: a server has nothing to go on with", enableFlake)
 	}
 	if c.Segment {
 		field, jdbc := s.Take(tableKeys[0]...)

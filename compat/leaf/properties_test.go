@@ -131,7 +131,7 @@ server.port=8081
 `
 	for _, segment := range []string{"true", "false"} {
 		for _, snowflake := range []string{"true", "false"} {
-			if segment == snowflake && segment == "false" {
+			if segment == "false" && snowflake == "false" {
 				continue // it is refused
 			}
 			text := strings.NewReplacer("SEGMENT", segment, "SNOWFLAKE", snowflake).Replace(file)

@@ -19,7 +19,7 @@ func (d *Document) DataSource() *moves.Database {
 		return nil
 	}
 	for _, other := range found[1:] {
-		d.account.Refuse(other.Title(), "there are several databases, this and %s: give the one that is meant as --table", found[0].Title())
+		d.account.Refusef(other.Title(), "there are several databases, this and %s: give the one that is meant as --table", found[0].Title())
 	}
 	db := d.Database(found[0])
 	return &db
@@ -54,14 +54,14 @@ func (d *Document) Database(b *Bean) moves.Database {
 		"username": set(&user), "user": set(&user),
 		"password": func(where string, v Value) { password = d.Secret(where, v) },
 	}, func(where string, _ []Property) {
-		d.account.Refuse(where, "a data source is read by its properties url, username and password alone")
+		d.account.Refusef(where, "a data source is read by its properties url, username and password alone")
 	}, "*")
 	if url == "" {
 		return moves.Database{}
 	}
 	db, err := moves.ReadDatabase(d.account, at, url, user, moves.Secret(password))
 	if err != nil {
-		d.account.Refuse(at, "%v", err)
+		d.account.Refusef(at, "%v", err)
 	}
 	return db
 }

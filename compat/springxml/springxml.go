@@ -145,7 +145,7 @@ func (d *Document) file(path string, data []byte) error {
 func (d *Document) beans(path string, e *Element) error {
 	for _, a := range e.Attrs {
 		if a.Name == "profile" {
-			d.account.Refuse("<beans profile="+moves.Quote(a.Value)+">", "whether it counts depends on how Java was started: leave it out, or its attribute profile")
+			d.account.Refusef("<beans profile="+moves.Quote(a.Value)+">", "whether it counts depends on how Java was started: leave it out, or its attribute profile")
 			continue
 		}
 		d.account.Note(moves.Idle, "<beans "+a.Name+">")
@@ -158,7 +158,7 @@ func (d *Document) beans(path string, e *Element) error {
 			case strings.HasSuffix(is, "PlaceholderConfigurer"):
 				d.placeholders(path, b)
 			case is == "PropertyOverrideConfigurer":
-				d.account.Refuse(b.Title(), "it changes properties of other beans: write them there, and take it out")
+				d.account.Refusef(b.Title(), "it changes properties of other beans: write them there, and take it out")
 			default:
 				d.Beans = append(d.Beans, b)
 			}
@@ -182,7 +182,7 @@ func (d *Document) beans(path string, e *Element) error {
 			d.account.Note("Where ${…} come from, unless --properties is given", in.Attr("location"))
 			d.account.Note(moves.Idle, "<"+strings.Join(in.all([]string{in.Name}), " ")+">")
 		case "context:property-override":
-			d.account.Refuse("<"+in.Name+">", "it changes properties of beans: write them there, and take it out")
+			d.account.Refusef("<"+in.Name+">", "it changes properties of beans: write them there, and take it out")
 		default:
 			d.Elements = append(d.Elements, in)
 		}
@@ -286,7 +286,7 @@ func (d *Document) Given(name string) string {
 // names it in what is refused.
 func (d *Document) Text(where string, v Value) string {
 	if v.kind != isText {
-		d.account.Refuse(where, "want a plain value, and not a bean, a list or another thing")
+		d.account.Refusef(where, "want a plain value, and not a bean, a list or another thing")
 		return ""
 	}
 	return d.Resolve(where, v.text)
@@ -313,13 +313,13 @@ func (d *Document) Resolve(where, text string) string {
 	open := moves.Unfilled(resolved)
 	switch {
 	case open != "":
-		d.account.Refuse(where, "%s has no value in the files, and a default counts only if Java was started without one: give a file of properties with it as --properties", open)
+		d.account.Refusef(where, "%s has no value in the files, and a default counts only if Java was started without one: give a file of properties with it as --properties", open)
 		return ""
 	case strings.ContainsRune(resolved, unreadable):
-		d.account.Refuse(where, "it has letters that cannot be read: save the file as UTF-8")
+		d.account.Refusef(where, "it has letters that cannot be read: save the file as UTF-8")
 		return ""
 	case strings.Contains(resolved, "#{"):
-		d.account.Refuse(where, "it is an expression, which only Spring can evaluate: write the value")
+		d.account.Refusef(where, "it is an expression, which only Spring can evaluate: write the value")
 		return ""
 	}
 	return resolved
@@ -355,9 +355,9 @@ func (d *Document) Bean(where string, v Value) *Bean {
 		if b := d.named(v.ref); b != nil {
 			return b
 		}
-		d.account.Refuse(where, "there is no bean %q in the files", v.ref)
+		d.account.Refusef(where, "there is no bean %q in the files", v.ref)
 	default:
-		d.account.Refuse(where, "want a bean")
+		d.account.Refusef(where, "want a bean")
 	}
 	return nil
 }
@@ -386,7 +386,7 @@ func (d *Document) Claim(b *Bean, takers map[string]Taker, args func(where strin
 	b.element.claimed = true
 	d.account.Note("Read", b.Title())
 	if b.shared {
-		d.account.Refuse(b.Title(), "it is abstract; want the bean that is made of it")
+		d.account.Refusef(b.Title(), "it is abstract; want the bean that is made of it")
 	}
 	seen := map[string]bool{}
 	for level, from := 0, b; ; level++ {
@@ -401,7 +401,7 @@ func (d *Document) Claim(b *Bean, takers map[string]Taker, args func(where strin
 			take, known := takers[p.Name]
 			switch {
 			case seen[p.Name] && from == b:
-				d.account.Refuse(where, "it is given twice")
+				d.account.Refusef(where, "it is given twice")
 			case seen[p.Name]:
 				d.account.Note(moves.Idle, from.Title()+": "+p.Name)
 			case known:
@@ -415,12 +415,12 @@ func (d *Document) Claim(b *Bean, takers map[string]Taker, args func(where strin
 		}
 		for i, arg := range from.Args {
 			if arg.Name == "" && (arg.Index < 0 || arg.Index >= len(from.Args) || slices.ContainsFunc(from.Args[:i], func(a Property) bool { return a.Name == "" && a.Index == arg.Index })) {
-				d.account.Refuse(b.Title(), "of %d arguments of its constructor, one has the index %d", len(from.Args), arg.Index)
+				d.account.Refusef(b.Title(), "of %d arguments of its constructor, one has the index %d", len(from.Args), arg.Index)
 			}
 		}
 		if len(from.Args) > 0 {
 			if args == nil {
-				d.account.Refuse(b.Title(), "arguments of its constructor are not known here: give them as properties")
+				d.account.Refusef(b.Title(), "arguments of its constructor are not known here: give them as properties")
 			} else {
 				args(b.Title()+": constructor-arg", from.Args)
 			}
@@ -430,7 +430,7 @@ func (d *Document) Claim(b *Bean, takers map[string]Taker, args func(where strin
 		}
 		parent := d.named(from.parent)
 		if parent == nil || level == maxNested {
-			d.account.Refuse(b.Title(), "there is no bean %q, its parent, in the files", from.parent)
+			d.account.Refusef(b.Title(), "there is no bean %q, its parent, in the files", from.parent)
 			return
 		}
 		from, parent.element.claimed = parent, true

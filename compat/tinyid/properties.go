@@ -79,7 +79,7 @@ func ReadProperties(r io.Reader) (Config, error) {
 	for _, name := range list(names) {
 		at := datasourceKey + name + "."
 		if len(s.Left(at)) == 0 {
-			s.Refuse(namesKey, "%s is given twice, or has no settings %surl, username and password", name, at)
+			s.Refusef(namesKey, "%s is given twice, or has no settings %surl, username and password", name, at)
 			continue
 		}
 		_, url := s.Take(at + "url")
@@ -106,7 +106,7 @@ func ReadProperties(r io.Reader) (Config, error) {
 	}
 	for _, key := range []string{"server.context-path", "server.contextPath", "server.servlet.context-path", "server.servlet.contextPath"} {
 		if _, path := s.Take(key); path != "" && path != "/" {
-			s.Refuse(key, "the routes are at /tinyid/id/ here: point the clients there, or have a proxy cut %s off", path)
+			s.Refusef(key, "the routes are at /tinyid/id/ here: point the clients there, or have a proxy cut %s off", path)
 		}
 	}
 	err = s.Finish("tinyid.", "tinyid.server, tinyid.token, tinyid.readTimeout and tinyid.connectTimeout")

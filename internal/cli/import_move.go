@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"strconv"
 	"time"
 
@@ -148,7 +149,7 @@ func printMoves(out *output, all []moves.Move, undo bool) (impossible int, err e
 		if m.Tag.Delta > 1 {
 			j.Delta, j.Remainder = m.Tag.Delta, m.Tag.Remainder
 		}
-		note := ""
+		var note string
 		switch {
 		case m.Reason != nil:
 			impossible++
@@ -230,11 +231,11 @@ func (f *moveFlags) verb() string {
 // wayBack is the command line that undoes a move: the same with --undo, and without
 // passwords.
 func (f *moveFlags) wayBack(cmd *cobra.Command, args []string) string {
-	line := cmd.CommandPath()
+	words := []string{cmd.CommandPath()}
 	for _, arg := range args {
-		line += " " + quoted(arg)
+		words = append(words, quoted(arg))
 	}
-	line += " --undo"
+	line := strings.Join(append(words, "--undo"), " ")
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
 		switch flag.Name {
 		case "apply", "json", "margin", "watch", "ignore-living", "token":

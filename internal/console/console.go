@@ -129,7 +129,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	defer func() {
-		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // it is compared as net/http does
+		if p := recover(); p != nil && p != http.ErrAbortHandler {
 			c.opts.Logger.Error("panic while serving a page", "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			http.Error(w, "an internal error", http.StatusInternalServerError)
 		}
@@ -227,8 +227,8 @@ func (c *Console) turnAway(w http.ResponseWriter, r *http.Request, err error) {
 		c.refuse(w, r, nil, http.StatusUnauthorized, err)
 		return
 	}
-	if r.Header.Get("HX-Request") != "" { // a page that is open learns that its session has ended
-		w.Header().Set("HX-Redirect", "login")
+	if r.Header.Get("Hx-Request") != "" { // a page that is open learns that its session has ended
+		w.Header().Set("Hx-Redirect", "login")
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}

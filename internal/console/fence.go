@@ -64,7 +64,7 @@ func (c *Console) showFence(v *visit, status int, b fenceBody) error {
 	}
 	b.Command = c.statement(b)
 	out.Body = b
-	if v.Header.Get("HX-Request") != "" { // the program swaps in what it is told, whatever that is
+	if v.Header.Get("Hx-Request") != "" { // the program swaps in what it is told, whatever that is
 		status = http.StatusOK
 	}
 	c.render(v.w, status, "fence", out)

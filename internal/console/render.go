@@ -181,7 +181,7 @@ var templates = func() map[string]*template.Template {
 
 var funcs = template.FuncMap{
 	"asset": func(name string) string { return assetNames[name] },
-	"count": count, "rate": rate, "span": span, "at": stamp, "dur": duration, "ago": func(d time.Duration) string { return span(d) },
+	"count": count, "rate": rate, "span": span, "at": stamp, "dur": duration, "ago": span,
 	"list":  func(words ...string) []string { return words },
 	"short": shown, "see": seeLink, "seconds": lasting, "ending": ending,
 	"until": func(t time.Time) string { return span(max(0, time.Until(t))) },

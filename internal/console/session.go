@@ -95,7 +95,7 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, c *auth.Caller)
 
 func (s *sessions) cookie(w http.ResponseWriter, r *http.Request, value string, age time.Duration) {
 	// Without a path it is sent to the console alone, wherever a proxy has that.
-	http.SetCookie(w, &http.Cookie{
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure wherever there is TLS: on loopback there may be none
 		Name: s.name, Value: value, MaxAge: int(age / time.Second), HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
 	})
 }

@@ -169,8 +169,8 @@ var accessStates = []stateTest{
 // tokens writes a configuration with the rig's own token, and others.
 func (r *stateRig) tokens(others string) string {
 	r.t.Helper()
-	hash := ""
 	if r.token == "" {
+		var hash string
 		r.token, hash = newToken(r.t)
 		r.env = append(r.env, "HAPAX_TOKEN="+r.token)
 		if err := os.WriteFile(filepath.Join(r.dir, "own-hash"), []byte(hash), 0o600); err != nil {

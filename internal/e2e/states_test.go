@@ -455,7 +455,7 @@ func (r *stateRig) goBack(happens func()) {
 	var save, restore, drop []string
 	for _, name := range tables {
 		save = append(save, "CREATE TABLE copy_"+name+" AS TABLE "+name)
-		restore = append(restore, "DELETE FROM "+name, "INSERT INTO "+name+" SELECT * FROM copy_"+name)
+		restore = append(restore, "DELETE FROM "+name, "INSERT INTO "+name+" TABLE copy_"+name)
 		drop = append(drop, "DROP TABLE copy_"+name)
 	}
 	exec(save...)

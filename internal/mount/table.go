@@ -102,6 +102,7 @@ func (s *Rows[T]) Adopt(ctx context.Context, key string, margin int64, dryRun bo
 	return table.Adopt(ctx, key, margin, dryRun)
 }
 
+// Allocate is Table.Allocate.
 func (s *Rows[T]) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
 	table, err := s.Get(ctx)
 	if err != nil {
@@ -116,6 +117,7 @@ func (s *Rows[T]) Allocate(ctx context.Context, tag string, n int64, last hapax.
 	return a, err
 }
 
+// HandBack is Table.HandBack.
 func (s *Rows[T]) HandBack(ctx context.Context, a hapax.Allocation, next int64) error {
 	table, err := s.Get(ctx)
 	if err != nil {
@@ -124,6 +126,7 @@ func (s *Rows[T]) HandBack(ctx context.Context, a hapax.Allocation, next int64) 
 	return table.HandBack(ctx, a, next)
 }
 
+// Tag is Table.Tag.
 func (s *Rows[T]) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	table, err := s.Get(ctx)
 	if err != nil {
@@ -132,6 +135,7 @@ func (s *Rows[T]) Tag(ctx context.Context, name string) (hapax.Tag, error) {
 	return table.Tag(ctx, name)
 }
 
+// Tags is Table.Tags.
 func (s *Rows[T]) Tags(ctx context.Context, after string, limit int) ([]hapax.Tag, error) {
 	table, err := s.Get(ctx)
 	if err != nil {
@@ -178,6 +182,7 @@ func (s *Rows[T]) Refused() map[string]error {
 	return table.Refused()
 }
 
+// Ping is Table.Ping.
 func (s *Rows[T]) Ping(ctx context.Context) error {
 	table, err := s.Get(ctx)
 	if err != nil {

@@ -49,14 +49,14 @@ func (a *Account) Note(text string, names ...string) {
 	}
 }
 
-// Refuse tells why a setting cannot be carried over, and what to do.
-func (a *Account) Refuse(name, format string, args ...any) {
+// Refusef tells why a setting cannot be carried over, and what to do.
+func (a *Account) Refusef(name, format string, args ...any) {
 	a.refused = append(a.refused, name+": "+fmt.Sprintf(format, args...))
 }
 
 // Unknown refuses a setting that nobody here knows.
 func (a *Account) Unknown(name, allowed string) {
-	a.Refuse(name, "not known here; known are %s: take it out if the numbers do not depend on it", allowed)
+	a.Refusef(name, "not known here; known are %s: take it out if the numbers do not depend on it", allowed)
 }
 
 // Err returns all that was refused.
@@ -121,7 +121,7 @@ func (s *Settings) Take(names ...string) (name, value string) {
 	for _, n := range names {
 		v := s.Value(n)
 		if open := Unfilled(v); open != "" {
-			s.Refuse(n, unfilled, open)
+			s.Refusef(n, unfilled, open)
 			v = ""
 		}
 		s.taken[n] = true
@@ -130,7 +130,7 @@ func (s *Settings) Take(names ...string) (name, value string) {
 		case value == "":
 			name, value = n, v
 		default:
-			s.Refuse(n, "%s says something else: give one of them", name)
+			s.Refusef(n, "%s says something else: give one of them", name)
 		}
 	}
 	return cmp.Or(name, names[0]), value

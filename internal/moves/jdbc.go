@@ -84,7 +84,7 @@ func ReadDatabase(a *Account, field, jdbc, user string, password Secret) (Databa
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		lower := strings.ToLower(key)
 		if _, twice := p.values[lower]; twice || len(given[key]) > 1 {
-			a.Refuse(field, "its parameter %q is given twice: give it once", key)
+			a.Refusef(field, "its parameter %q is given twice: give it once", key)
 		}
 		p.values[lower] = given[key][0]
 		p.names = append(p.names, key)
@@ -97,7 +97,7 @@ func ReadDatabase(a *Account, field, jdbc, user string, password Secret) (Databa
 	}{{"user", &user}, {"password", (*string)(&d.Password)}} {
 		if inside := p.values[own.param]; inside != "" {
 			if *own.value != "" && *own.value != inside {
-				a.Refuse(field, "its parameter %s is not that given beside the URL: give one of them", own.param)
+				a.Refusef(field, "its parameter %s is not that given beside the URL: give one of them", own.param)
 			}
 			*own.value = inside
 			if own.param == "password" {
@@ -137,7 +137,7 @@ func (p *params) read() string {
 		case idleParams[lower]:
 			p.account.Note(IdlePool, p.name(name))
 		default:
-			p.account.Refuse(p.field, "its parameter %q is not known here: take it out if the database can be used without it", name)
+			p.account.Refusef(p.field, "its parameter %q is not known here: take it out if the database can be used without it", name)
 		}
 	}
 	return query.Encode()
@@ -149,7 +149,7 @@ func (p *params) name(param string) string { return p.field + "?" + param }
 func (p *params) timeout(query url.Values, name, value string, as ...string) {
 	ms, err := strconv.ParseUint(value, 10, 31)
 	if err != nil {
-		p.account.Refuse(p.field, "its parameter %s is %q; want milliseconds", name, value)
+		p.account.Refusef(p.field, "its parameter %s is %q; want milliseconds", name, value)
 	}
 	if ms == 0 {
 		p.account.Note("Without effect here, where every call is bounded", p.name(name))
@@ -186,16 +186,16 @@ func (p *params) tls(query url.Values) {
 			case "preferred", "required", "trust", "verify_ca":
 				on, weak = append(on, said), append(weak, said)
 			default:
-				p.account.Refuse(p.field, "its parameter %s is %q; want DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY, or for MariaDB disable, trust, verify-ca or verify-full", name, value)
+				p.account.Refusef(p.field, "its parameter %s is %q; want DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY, or for MariaDB disable, trust, verify-ca or verify-full", name, value)
 			}
 		case lower == "serversslcert":
 			if !strings.HasPrefix(value, "/") {
-				p.account.Refuse(p.field, "its parameter %s is no path of a file: put the certificate into a PEM file", name)
+				p.account.Refusef(p.field, "its parameter %s is no path of a file: put the certificate into a PEM file", name)
 			}
 			on = append(on, said)
 			query.Set("tls_ca", value)
 		case !yes && !no:
-			p.account.Refuse(p.field, "its parameter %s is %q; want true or false", name, value)
+			p.account.Refusef(p.field, "its parameter %s is %q; want true or false", name, value)
 		case lower == "usessl" && no:
 			off = append(off, said)
 		case lower == "usessl", lower == "requiressl" && yes, lower == "verifyservercertificate" && yes:
@@ -208,7 +208,7 @@ func (p *params) tls(query url.Values) {
 	}
 	switch {
 	case len(on) > 0 && len(off) > 0:
-		p.account.Refuse(p.field, "%s asks for encryption, and %s for none: give one of them", strings.Join(on, ", "), strings.Join(off, ", "))
+		p.account.Refusef(p.field, "%s asks for encryption, and %s for none: give one of them", strings.Join(on, ", "), strings.Join(off, ", "))
 	case len(on) > 0:
 		query.Set("tls", "true")
 		if len(weak) > 0 {

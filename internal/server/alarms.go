@@ -181,7 +181,7 @@ func (n *notifier) run(ctx context.Context, tell notice) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, n.command)
+	cmd := exec.CommandContext(ctx, n.command) //nolint:gosec // it is the operator's own
 	cmd.WaitDelay = time.Second
 	cmd.Stdin = bytes.NewReader(body)
 	cmd.Env = []string{

@@ -123,7 +123,7 @@ func syncTime(dir string) (time.Duration, error) {
 	if err != nil {
 		return 0, bare(err)
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }()
 	defer f.Close()
 	var took []time.Duration
 	for range syncs {

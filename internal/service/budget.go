@@ -138,9 +138,6 @@ const (
 	endsStarts  = "starts"  // the worker IDs of a pool where each start uses one up
 )
 
-// forecastKinds are all that a forecast can be about.
-var forecastKinds = []string{endsLine, endsReader, endsLayout, endsWorkers, endsStarts}
-
 // A Forecast tells when something that cannot be refilled ends at the present rate.
 type Forecast struct {
 	What string    `json:"what"` // "line", "reader", "layout", "workers" or "starts"

@@ -387,8 +387,16 @@ func (s *Store) decodeTag(name string, m map[string]string) (record, error) {
 		field string
 		to    *int64
 	}{
-		{"rev", &t.rev}, {"mark", &t.Mark}, {"run", &t.Run}, {"start", &t.Start}, {"step", &t.Step},
-		{"min_step", &t.MinStep}, {"max_step", &t.MaxStep}, {"delta", &t.Delta}, {"remainder", &t.Remainder}, {"token", &t.Token},
+		{"rev", &t.rev},
+		{"mark", &t.Mark},
+		{"run", &t.Run},
+		{"start", &t.Start},
+		{"step", &t.Step},
+		{"min_step", &t.MinStep},
+		{"max_step", &t.MaxStep},
+		{"delta", &t.Delta},
+		{"remainder", &t.Remainder},
+		{"token", &t.Token},
 	} {
 		text := m[n.field]
 		if n.field == "token" && text == "" { // made before there were tokens, or never handed back

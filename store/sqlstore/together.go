@@ -45,7 +45,7 @@ func (s *Store) withTags(ctx context.Context, c *sql.Conn, query query, names []
 
 // lockTags reads and locks the tags that there are.
 func (s *Store) lockTags(ctx context.Context, c *sql.Conn, names []any) (map[string]driver.Tag, error) {
-	query := s.sql.tagsLocked + s.dialect.bind(" WHERE name IN (?"+strings.Repeat(", ?", len(names)-1)+") ORDER BY name FOR UPDATE")
+	query := s.sql.tagsLocked + s.dialect.bind(" WHERE name IN (?"+strings.Repeat(", ?", len(names)-1)+") ORDER BY name FOR UPDATE") //nolint:gosec // question marks alone are added
 	rows, err := c.QueryContext(ctx, query, s.dialect.args(names)...)
 	if err != nil {
 		return nil, err

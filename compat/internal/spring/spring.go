@@ -150,7 +150,7 @@ func send(w http.ResponseWriter, status int, contentType string, body []byte) {
 	h["Cache-Control"] = []string{"no-store"}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that has gone does not matter
+	_, _ = w.Write(body) //nolint:gosec // pages escape what comes from requests; a client that has gone does not matter
 }
 
 // AppendDate writes an instant as Java's Date.toString does. A zone without an

@@ -67,7 +67,7 @@ service's accounts there. The documentation has the way back.
 }
 
 // mongoPasswordEnv is the variable with the password of the server's store.
-const mongoPasswordEnv = "HAPAX_STORE_PASSWORD"
+const mongoPasswordEnv = "HAPAX_STORE_PASSWORD" //nolint:gosec // its name
 
 // read connects to both, and reads them.
 func (i *importing) read(ctx context.Context, _ mount.Files, args []string) (mount.Imported, error) {

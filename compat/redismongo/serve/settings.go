@@ -85,7 +85,7 @@ type Settings struct {
 var _ mount.Secret = (*Settings)(nil)
 
 // PasswordEnv is the variable that may hold the password of the account in Redis.
-const PasswordEnv = "HAPAX_REDISMONGO_PASSWORD"
+const PasswordEnv = "HAPAX_REDISMONGO_PASSWORD" //nolint:gosec // its name
 
 // ReadSecrets implements mount.Secret.
 func (r *Settings) ReadSecrets(env func(string) (string, bool)) error {

@@ -39,18 +39,18 @@ func known(tag string) error {
 	case "x":
 		return fmt.Errorf("%w: %q", hapax.ErrTagNotFound, tag)
 	case "busy":
-		return fmt.Errorf("%w: 200 times", lostRace{})
+		return fmt.Errorf("%w: 200 times", lostRaceError{})
 	case "down":
 		return fmt.Errorf("%w: mysql at 10.0.0.1 says no", hapax.ErrStoreUnavailable)
 	}
 	return nil
 }
 
-// lostRace is an error of a store that others are faster with.
-type lostRace struct{}
+// lostRaceError is an error of a store that others are faster with.
+type lostRaceError struct{}
 
-func (lostRace) Error() string  { return "lost races" }
-func (lostRace) Conflict() bool { return true }
+func (lostRaceError) Error() string  { return "lost races" }
+func (lostRaceError) Conflict() bool { return true }
 
 type pairs map[[2]string]bool
 

@@ -63,7 +63,7 @@ func number(field func(*Config) *int, most int) setter {
 	return func(c *Config, where, text string) {
 		v, err := strconv.Atoi(text)
 		if err != nil || v < 0 || v > most {
-			c.account.Refuse(where, "it is %q; want 0 to %d", text, most)
+			c.account.Refusef(where, "it is %q; want 0 to %d", text, most)
 			return
 		}
 		*field(c) = v
@@ -179,7 +179,7 @@ func (c *Config) properties(s *moves.Settings) error {
 	case c.Table != "":
 		s.Idle("Without effect beside --table", urls...)
 	case len(urls) > 1:
-		s.Refuse(urls[1], "there are several databases, this and that of %s: give the one that is meant as --table", urls[0])
+		s.Refusef(urls[1], "there are several databases, this and that of %s: give the one that is meant as --table", urls[0])
 	case len(urls) == 1:
 		at := urls[0][:strings.LastIndexByte(urls[0], '.')+1]
 		_, url := s.Take(urls[0])

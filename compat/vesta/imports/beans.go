@@ -29,7 +29,7 @@ func (r *reader) beans(d *springxml.Document) {
 		}
 	}
 	if services > 1 {
-		r.account.Refuse("FILE", "it has %d services of Vesta's; give a file with one", services)
+		r.account.Refusef("FILE", "it has %d services of Vesta's; give a file with one", services)
 	}
 	for _, e := range d.Elements {
 		switch prefix, name, _ := strings.Cut(e.Name, ":"); {
@@ -51,7 +51,7 @@ func (r *reader) beans(d *springxml.Document) {
 		}
 	}
 	for _, missing := range d.Missing {
-		r.account.Refuse("<import resource="+moves.Quote(missing)+">", "the file was not found beside FILE or above: copy it there, or take the import out if nothing of Vesta's is in it")
+		r.account.Refusef("<import resource="+moves.Quote(missing)+">", "the file was not found beside FILE or above: copy it there, or take the import out if nothing of Vesta's is in it")
 	}
 	d.Finish()
 }
@@ -93,7 +93,7 @@ func (r *reader) service(d *springxml.Document, b *springxml.Bean) {
 	}
 	d.Claim(b, takers, func(where string, args []springxml.Property) {
 		if len(args) != 1 {
-			r.account.Refuse(where, "%d arguments are given; want the type alone", len(args))
+			r.account.Refusef(where, "%d arguments are given; want the type alone", len(args))
 			return
 		}
 		r.kind(d, where, args[0].Value)
@@ -116,7 +116,7 @@ func (r *reader) kind(d *springxml.Document, where string, v springxml.Value) {
 	}
 	text = text[strings.LastIndexByte(text, '.')+1:] // IdType.MAX_PEAK
 	if _, ok := types[strings.ToLower(text)]; !ok {
-		r.account.Refuse(where, "it is %q; want seconds or milliseconds, or IdType.MAX_PEAK or MIN_GRANULARITY", text)
+		r.account.Refusef(where, "it is %q; want seconds or milliseconds, or IdType.MAX_PEAK or MIN_GRANULARITY", text)
 		return
 	}
 	r.set(kind, where, strconv.Itoa(types[strings.ToLower(text)]))
@@ -142,7 +142,7 @@ func (r *reader) machines(d *springxml.Document, where string, b *springxml.Bean
 			}
 		}}, nil)
 	default:
-		r.account.Refuse(where, "%s is a class that is not known here: say what its machine IDs are, by a PropertyMachineIdProvider or a PropertyMachineIdsProvider", b.Class)
+		r.account.Refusef(where, "%s is a class that is not known here: say what its machine IDs are, by a PropertyMachineIdProvider or a PropertyMachineIdsProvider", b.Class)
 	}
 }
 
@@ -164,7 +164,7 @@ func (r *reader) idPopulator(d *springxml.Document, where string, b *springxml.B
 	case "AtomicIdPopulator":
 		r.set(populator, where, "atomic")
 	default:
-		r.account.Refuse(where, "%s is a class that is not known here: write it in Go, see strategies in docs/strategies-and-plugins.md, or take it out", b.Class)
+		r.account.Refusef(where, "%s is a class that is not known here: write it in Go, see strategies in docs/strategies-and-plugins.md, or take it out", b.Class)
 		return
 	}
 	d.Claim(b, nil, nil)
@@ -176,7 +176,7 @@ var metaArgs = []string{"machine", "seq", "time", "genMethod", "type", "version"
 // idMeta reads how many bits the fields have.
 func (r *reader) idMeta(d *springxml.Document, where string, b *springxml.Bean) {
 	if b.Is() != "IdMeta" {
-		r.account.Refuse(where, "%s is a class that is not known here; want IdMeta", b.Class)
+		r.account.Refusef(where, "%s is a class that is not known here; want IdMeta", b.Class)
 		return
 	}
 	bits := map[string]int{}
@@ -184,7 +184,7 @@ func (r *reader) idMeta(d *springxml.Document, where string, b *springxml.Bean) 
 		return func(where string, v springxml.Value) {
 			n, err := strconv.Atoi(d.Text(where, v))
 			if err != nil || n < 0 || n > 63 {
-				r.account.Refuse(where, "want a number of bits, 0 to 63")
+				r.account.Refusef(where, "want a number of bits, 0 to 63")
 			}
 			bits[field] = n
 		}
@@ -201,13 +201,13 @@ func (r *reader) idMeta(d *springxml.Document, where string, b *springxml.Bean) 
 			case slices.Contains(metaArgs, field):
 				take(field)(where, a.Value)
 			default:
-				r.account.Refuse(where, "want %s, in this order", strings.Join(metaArgs, "Bits, ")+"Bits")
+				r.account.Refusef(where, "want %s, in this order", strings.Join(metaArgs, "Bits, ")+"Bits")
 			}
 		}
 	})
 	for _, field := range metaArgs {
 		if _, ok := bits[field]; !ok {
-			r.account.Refuse(b.Title(), "%sBits is not given", field)
+			r.account.Refusef(b.Title(), "%sBits is not given", field)
 		}
 	}
 	if r.bits == nil {
@@ -218,7 +218,7 @@ func (r *reader) idMeta(d *springxml.Document, where string, b *springxml.Bean) 
 // idConverter reads a converter, which has nothing of its own but an IdMeta.
 func (r *reader) idConverter(d *springxml.Document, where string, b *springxml.Bean) {
 	if b.Is() != "IdConverterImpl" {
-		r.account.Refuse(where, "%s is a class that is not known here; want IdConverterImpl", b.Class)
+		r.account.Refusef(where, "%s is a class that is not known here; want IdConverterImpl", b.Class)
 		return
 	}
 	take := func(where string, v springxml.Value) {
@@ -231,7 +231,7 @@ func (r *reader) idConverter(d *springxml.Document, where string, b *springxml.B
 
 func (r *reader) timer(d *springxml.Document, where string, b *springxml.Bean) {
 	if b.Is() != "SimpleTimer" {
-		r.account.Refuse(where, "%s is a class that is not known here; want SimpleTimer", b.Class)
+		r.account.Refusef(where, "%s is a class that is not known here; want SimpleTimer", b.Class)
 		return
 	}
 	takers := r.texts(d, map[string]string{"epoch": epoch})
@@ -259,7 +259,7 @@ func (r *reader) registry(d *springxml.Document, e *springxml.Element) {
 		address = scheme + "://" + address
 	}
 	if !strings.HasPrefix(address, "zookeeper://") {
-		r.account.Refuse(where, "it is %q; want zookeeper://HOST:PORT, the one kind of registry that is known here", address)
+		r.account.Refusef(where, "it is %q; want zookeeper://HOST:PORT, the one kind of registry that is known here", address)
 		return
 	}
 	r.set(registry, where, address)
@@ -270,13 +270,13 @@ func (r *reader) protocol(d *springxml.Document, e *springxml.Element) {
 	d.ClaimElement(e, map[string]func(where, value string){
 		"name": func(where, value string) {
 			if value != "dubbo" {
-				r.account.Refuse(where, "it is %q; want dubbo, the one protocol that is known here", value)
+				r.account.Refusef(where, "it is %q; want dubbo, the one protocol that is known here", value)
 			}
 		},
 		"port": r.setter(port),
 		"serialization": func(where, value string) {
 			if value != "hessian2" {
-				r.account.Refuse(where, "it is %q; want hessian2, the one serialization that is known here", value)
+				r.account.Refusef(where, "it is %q; want hessian2, the one serialization that is known here", value)
 			}
 		},
 	}, "id", "host", "threadpool", "threads", "iothreads", "accepts", "payload", "codec", "charset", "buffer", "heartbeat", "queues", "transporter", "server", "client", "dispatcher", "dispather", "accesslog", "default")

@@ -109,7 +109,7 @@ func (r *reader) set(name, where, value string) {
 	}
 	r.known++
 	if have, ok := r.values[name]; ok && have != value {
-		r.account.Refuse(where, "%s says something else: give one of them", r.from[name])
+		r.account.Refusef(where, "%s says something else: give one of them", r.from[name])
 		return
 	}
 	r.values[name], r.from[name] = value, where
@@ -155,7 +155,7 @@ func (r *reader) config() (Config, error) {
 	}
 	typ, ok := types[strings.ToLower(v[kind])]
 	if !ok {
-		r.account.Refuse(r.from[kind], "it is %q; want 0, max-peak or seconds, 1, min-granularity or milliseconds", v[kind])
+		r.account.Refusef(r.from[kind], "it is %q; want 0, max-peak or seconds, 1, min-granularity or milliseconds", v[kind])
 	}
 	r.number(version, 0, 1, func(n int64) { c.Version = n })
 	r.number(genMethod, 0, 3, func(n int64) { c.GenMethod = strconv.FormatInt(n, 10) })
@@ -182,7 +182,7 @@ func (r *reader) number(name string, least, most int64, set func(int64)) {
 	case err == nil && n == -1:
 		r.account.Note("Not set", r.from[name])
 	case err != nil || n < least || n > most:
-		r.account.Refuse(r.from[name], "it is %q; want %d to %d", r.values[name], least, most)
+		r.account.Refusef(r.from[name], "it is %q; want %d to %d", r.values[name], least, most)
 	case set != nil:
 		set(n)
 	}
@@ -197,7 +197,7 @@ func (r *reader) populator() string {
 			return true
 		case "", "off", "false":
 		default:
-			r.account.Refuse(r.from[name], "it is %q; want true or false", value)
+			r.account.Refusef(r.from[name], "it is %q; want true or false", value)
 		}
 		return false
 	}
@@ -226,7 +226,7 @@ func (r *reader) provider(c *Config) {
 	if v[provider] != "" {
 		var ok bool
 		if uses, ok = providers[strings.ToUpper(v[provider])]; !ok {
-			r.account.Refuse(r.from[provider], "it is %q; want PROPERTY, IP_CONFIGURABLE or DB", v[provider])
+			r.account.Refusef(r.from[provider], "it is %q; want PROPERTY, IP_CONFIGURABLE or DB", v[provider])
 			return
 		}
 		r.account.Note("Chooses among the machine ID's settings", r.from[provider]+" "+v[provider])
@@ -257,15 +257,15 @@ func (r *reader) provider(c *Config) {
 		}
 		db, err := moves.ReadDatabase(r.account, r.from[dbURL], url, v[dbUser], moves.Secret(v[dbSecret]))
 		if err != nil {
-			r.account.Refuse(r.from[dbURL], "%v", err)
+			r.account.Refusef(r.from[dbURL], "%v", err)
 		}
 		found, c.Table, c.Password = append(found, r.from[dbURL]), db.URL, db.Password
 	}
 	if len(found) > 1 {
-		r.account.Refuse(found[1], "%s says, too, where the machine ID comes from: give one of them", found[0])
+		r.account.Refusef(found[1], "%s says, too, where the machine ID comes from: give one of them", found[0])
 	}
 	if len(found) == 0 {
-		r.account.Refuse("machine ID", "nothing says where it comes from, and any that is free could be one that a Vesta has: give vesta.machine, vesta.ips, or a bean of a MachineIdProvider")
+		r.account.Refusef("machine ID", "nothing says where it comes from, and any that is free could be one that a Vesta has: give vesta.machine, vesta.ips, or a bean of a MachineIdProvider")
 	}
 }
 

@@ -117,7 +117,7 @@ func (p *part) serve(l net.Listener) error {
 		if p.end(); !errors.Is(err, dubbo.ErrServerClosed) {
 			wrong = fmt.Errorf("the central server of Vesta: %w", err)
 		}
-		<-registered // nothing is registered any more
+		_ = <-registered // nothing is registered any more
 	case err := <-registered:
 		if err != nil && p.life.Err() == nil {
 			wrong = fmt.Errorf("compat.vesta.registry: %w", err)
