@@ -1,5 +1,5 @@
 // Makes the pictures of the console for the documents: starts three nodes on one store,
-// has them issue, and looks at four pages with Chromium.
+// has them issue, and looks at three pages with Chromium.
 //
 //	go build -o /tmp/hapax ./cmd/hapax
 //	node internal/console/testdata/browser/pictures.mjs /tmp/hapax docs/pictures
@@ -51,7 +51,6 @@ try {
 		await page.close();
 	}
 	await picture("console-overview", "", "light", 980, (page) => page.locator(".uplot").first().waitFor());
-	await picture("console-tags", "tags?sort=rate", "dark", 560);
 	await picture("console-decoder", `decoder?ids=${id}`, "light", 860);
 	running.pop().kill("SIGKILL");
 	await picture("console-trouble", "", "light", 700, (page) => page.locator("#live").getByText("dead: no heartbeat").waitFor());
