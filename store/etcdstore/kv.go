@@ -16,7 +16,9 @@ import (
 	"github.com/hapax-id/hapax/store/internal/coord"
 )
 
-const pageSize = 1000 // rows in one reply of a listing
+// pageSize is how many rows one reply of a listing has. For each reply the server counts all
+// rows that are left, so small ones cost more together.
+const pageSize = 5000
 
 // A space is the store's keys; it implements coord.Space.
 type space struct {
