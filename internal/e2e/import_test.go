@@ -223,11 +223,12 @@ datasource.tinyid.primary.password=geheim
 	for _, c := range []struct{ route, want string }{
 		{ask + "test", fmt.Sprint(top)},
 		{ask + "odd&batchSize=2", "1101,1103"},
-		{"/tinyid/id/nextSegmentIdSimple?token=0f673adf80504e2eaa552f5d791b644c&bizType=odd", "1120,1122,1130,2,1"},
+		// The server may have taken the next ten for itself already, or not yet.
+		{"/tinyid/id/nextSegmentIdSimple?token=0f673adf80504e2eaa552f5d791b644c&bizType=odd", "1120,1122,1130,2,1 or 1110,1112,1120,2,1"},
 		{"/tinyid/id/nextId?token=wrong&bizType=test", `{"data":null,"code":5,"message":"token is error"}`},
 		{"/tinyid/id/nextId?token=0f673adf80504e2eaa552f5d791b644c&bizType=other", `{"data":null,"code":5,"message":"token is error"}`},
 	} {
-		if _, body := answers(t, "http://"+at+c.route); body != c.want {
+		if _, body := answers(t, "http://"+at+c.route); !slices.Contains(strings.Split(c.want, " or "), body) {
 			t.Errorf("natively %s: %s; want %s", c.route, body, c.want)
 		}
 	}
