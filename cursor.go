@@ -64,19 +64,15 @@ type populator interface {
 type cursor struct {
 	timeline
 
-	_ [64]byte
-	// next is the next cursor to issue. Every issue writes it, so it has a
-	// cache line (and the neighbour that the prefetcher pairs with it) to itself.
-	next atomic.Int64
-	_    [120]byte
 	// limit is what single adds must stay below; 0 parks them, and issuing goes
 	// through take. Every issue reads it; slow paths and the pacer write it, and
 	// never beyond the end of the grant (condition 4). It shares its line with read-only words.
-	limit atomic.Int64
-	enc   encoder
-	_     [64]byte
-
+	limit   atomic.Int64
 	skipped atomic.Int64 // cursors passed over without being issued
+	_       [48]byte
+	// next is the next cursor to issue. Every issue writes it, so no word that others read
+	// at the same time is on its cache line; who embeds a cursor sees to what follows it.
+	next atomic.Int64
 }
 
 func (c *cursor) take(least, most, tick, limit int64) (lo, n int64) {

@@ -93,13 +93,15 @@ func HoldWorker(ctx context.Context, workers WorkerStore, opts HoldOptions) (*He
 
 		runAhead: opts.RunAhead, grace: opts.Grace, policy: opts.OnRollback, lost: make(chan struct{}), id: -1,
 	}
-	h.supply.init(h.refill, opts.StoreTimeout, h.clock, func(e Event) { h.observeOn(h.ID(), e) })
+	h.supply.init(h, opts.StoreTimeout)
 	if err := h.ready(ctx); err != nil {
 		_ = h.Close(context.WithoutCancel(ctx))
 		return nil, err
 	}
 	return h, nil
 }
+
+func (h *HeldWorker) observe(e Event) { h.observeOn(h.ID(), e) }
 
 // withDefaults returns the options with every unset field filled in, and what they are
 // to the leaseKeeper, or an error that names the first one that is out of range.
@@ -284,6 +286,7 @@ func (h *HeldWorker) take(l Lease) {
 // that did not succeed in time. It looks once a second at least, since clocks can be
 // set and machines sleep.
 func (h *HeldWorker) keep() {
+	ends := h.supply.ends()
 	for {
 		left := h.Remaining()
 		h.mu.Lock()
@@ -308,7 +311,7 @@ func (h *HeldWorker) keep() {
 			wait = min(wait, left-half)
 		}
 		select {
-		case <-h.supply.life.Done():
+		case <-ends:
 			return
 		case <-h.lost:
 			return

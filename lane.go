@@ -55,11 +55,9 @@ type laneSource interface {
 
 // spares are what an issuer keeps for its lanes.
 type spares struct {
-	_ [64]byte
 	// turn changes when every lane has to look at its block again. All lanes read it
 	// for each number.
 	turn atomic.Int64
-	_    [64]byte
 
 	mu     sync.Mutex // guards blocks; never held while waiting
 	blocks []block
@@ -197,8 +195,8 @@ func (s *Segment) renew(ctx context.Context, l *Lane) error {
 	if l.rest() > 0 {
 		n := l.waste()
 		s.mu.Lock()
-		s.stats.Issued -= n
-		s.stats.Burnt += n
+		s.past.issued -= n
+		s.past.burnt += n
 		s.mu.Unlock()
 	}
 	r, lo, n, err := s.claim(ctx, 1, l.grow(s.cur.Load().size()/64))

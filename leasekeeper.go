@@ -39,6 +39,8 @@ func newLeaseKeeper(workers WorkerStore, opts SnowflakeOptions) leaseKeeper {
 	}
 }
 
+func (k *leaseKeeper) elapsed() time.Duration { return k.clock.elapsed() }
+
 func (k *leaseKeeper) observeOn(worker int64, e Event) {
 	e.Pool, e.Worker = k.opts.Pool, worker
 	if k.opts.Observer != nil {

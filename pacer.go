@@ -121,10 +121,11 @@ func (p *pacer) openLocked(s *Snowflake, r *stretch, tick int64) {
 func (p *pacer) loop(s *Snowflake) {
 	ticker := time.NewTicker(paceInterval)
 	defer ticker.Stop()
+	ends := s.supply.ends()
 	var last int64
 	for {
 		select {
-		case <-s.supply.life.Done():
+		case <-ends:
 			return
 		case <-ticker.C:
 		}

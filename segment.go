@@ -49,22 +49,26 @@ type SegmentStats struct {
 // A Segment issues the numbers of one tag from segments that a store grants.
 // It holds up to two: when a tenth of the current one is used, the next one is
 // fetched in the background. How many numbers it asks for adapts to the rate.
+//
+// A server has one for each tag that it was asked for, so that its size counts.
 type Segment struct {
-	_   [64]byte
-	cur atomic.Pointer[segment] // read by every issue; written at a swap
-	_   [64]byte
+	cur      atomic.Pointer[segment] // read by every issue; written at a swap, as seldom as its neighbours
+	store    SegmentStore
+	tag      string
+	create   *Tag // what the tag is made as; nil: it is not made
+	observer func(Event)
+	clock    Clock
+	spares   spares // for lanes
+	supply   supply
 
-	spares spares // for lanes
-	supply supply
-	store  SegmentStore
-	tag    string
-	opts   SegmentOptions
-	clock  *engineClock
-
-	mu     sync.Mutex // guards the fields below; never held while waiting
-	next   *segment   // the segment after cur, once it has arrived
-	need   int64      // numbers in a row that a caller of Reserve waits for
-	stats  SegmentStats
+	mu   sync.Mutex // guards the fields below; never held while waiting
+	next *segment   // the segment after cur, once it has arrived
+	need int64      // numbers in a row that a caller of Reserve waits for
+	past struct {
+		issued, burnt int64         // numbers of segments that were retired
+		grants        int64         // taken so far
+		took          time.Duration // how long the store took for the last one
+	}
 	pace   stepPace
 	since  time.Duration // when cur became the current segment
 	lasted time.Duration // how long it lasted, once it has run dry
@@ -77,13 +81,16 @@ type Segment struct {
 
 // segment is one grant being issued from. Its cursor counts the tag's numbers:
 // those of the line that leave remainder when divided by delta.
+//
+// The cursor's next comes last, and the allocator fills the object up to whole cache lines:
+// so next has the last line to itself. A test holds that.
 type segment struct {
-	cursor
-	delta     int64
-	remainder int64
+	from      Allocation
 	lo, hi    int64 // the cursors of the grant, [lo, hi)
 	threshold int64 // when issuing gets here, the next segment is fetched
-	from      Allocation
+	delta     int64
+	remainder int64
+	cursor
 }
 
 func newSegment(a Allocation) *segment {
@@ -93,6 +100,9 @@ func newSegment(a Allocation) *segment {
 	r.next.Store(r.lo)
 	return r
 }
+
+// noSegment returns one that was never granted.
+func noSegment() *segment { return newSegment(Allocation{}) }
 
 // size returns how many numbers the grant holds.
 func (r *segment) size() int64 { return r.hi - r.lo }
@@ -122,15 +132,22 @@ func (r *segment) unissued(next int64) int64 {
 // [ErrKindMismatch], [ErrLineExhausted], [ErrStoreRolledBack], [ErrStoreReplaced], and
 // a [*WaitError] when the context ends.
 func NewSegment(ctx context.Context, store SegmentStore, tag string, opts SegmentOptions) (*Segment, error) {
-	if _, err := opts.definition(tag); err != nil {
+	def, err := opts.definition(tag)
+	if err != nil {
 		return nil, err
 	}
 	if store == nil {
 		return nil, &ValueError{"store", "", "a store, such as memstore.New() or one that boltstore.Open returns", ErrInvalidArgument}
 	}
-	s := &Segment{store: store, tag: tag, opts: opts, clock: newEngineClock(opts.Clock)}
-	s.supply.init(s.refill, opts.StoreTimeout, s.clock, s.observe)
-	s.cur.Store(newSegment(Allocation{}))
+	if opts.Clock == nil {
+		opts.Clock = SystemClock{}
+	}
+	s := &Segment{store: store, tag: tag, observer: opts.Observer, clock: opts.Clock}
+	if !opts.NoCreate {
+		s.create = &def
+	}
+	s.supply.init(s, opts.StoreTimeout)
+	s.cur.Store(noSegment())
 	if err := s.ready(ctx); err != nil {
 		_ = s.Close(ctx)
 		return nil, err
@@ -147,16 +164,24 @@ func (o SegmentOptions) definition(tag string) (Tag, error) {
 
 func (s *Segment) observe(e Event) {
 	e.Tag = s.tag
-	if s.opts.Observer != nil {
-		s.opts.Observer(e)
+	if s.observer != nil {
+		s.observer(e)
 	}
+}
+
+func (s *Segment) elapsed() time.Duration {
+	_, mono := s.clock.Now()
+	return mono
 }
 
 // ready waits for the first grant.
 func (s *Segment) ready(ctx context.Context) error {
 	for {
-		change := s.supply.watch()
 		if s.promote(s.cur.Load()) {
+			return nil
+		}
+		change := s.supply.watch()
+		if s.promote(s.cur.Load()) { // once more, lest the change is missed
 			return nil
 		}
 		if err := s.supply.want(); err != nil {
@@ -310,7 +335,7 @@ func (s *Segment) claim(ctx context.Context, least, most int64) (r *segment, lo,
 
 // ranDry notes that nothing was left in r for a caller who wants so many.
 func (s *Segment) ranDry(r *segment, least int64) {
-	now := s.clock.elapsed()
+	now := s.elapsed()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if least > 1 {
@@ -348,7 +373,7 @@ func (s *Segment) promote(old *segment) bool {
 	if invariants && r.from.Grant.Lo < old.from.Grant.Hi {
 		violatedf(3, "after [%d, %d) comes [%d, %d)", old.from.Grant.Lo, old.from.Grant.Hi, r.from.Grant.Lo, r.from.Grant.Hi)
 	}
-	s.since, s.lasted = s.clock.elapsed(), 0
+	s.since, s.lasted = s.elapsed(), 0
 	r.limit.Store(r.threshold)
 	s.cur.Store(r)
 	return true
@@ -359,8 +384,8 @@ func (s *Segment) promote(old *segment) bool {
 func (s *Segment) retireLocked(r *segment) int64 {
 	r.limit.Store(0)
 	next := min(r.seal(), r.hi)
-	s.stats.Issued += next - r.lo
-	s.stats.Burnt += r.hi - next
+	s.past.issued += next - r.lo
+	s.past.burnt += r.hi - next
 	return next
 }
 
@@ -375,13 +400,13 @@ func (s *Segment) refill(ctx context.Context) error {
 	}
 	ask := max(s.pace.ask(), s.need)
 	s.mu.Unlock()
-	began := s.clock.elapsed()
+	began := s.elapsed()
 	a, err := s.allocate(ctx, ask)
 	if err != nil {
 		return err
 	}
-	took := s.clock.elapsed() - began
-	if err := s.accept(a); err != nil {
+	took := s.elapsed() - began
+	if err := s.accept(&a); err != nil {
 		return err
 	}
 	s.publish(a, began, took)
@@ -397,14 +422,10 @@ func (s *Segment) allocate(ctx context.Context, n int64) (Allocation, error) {
 	if s.mark > 0 {
 		return a, fmt.Errorf("%w: it does not know tag %q, which was used up to %d here", ErrStoreRolledBack, s.tag, s.mark-1)
 	}
-	if s.opts.NoCreate {
+	if s.create == nil {
 		return a, err
 	}
-	def, err := s.opts.definition(s.tag)
-	if err != nil {
-		return a, err
-	}
-	_, err = s.store.CreateTag(ctx, def, CreateFirstUse)
+	_, err = s.store.CreateTag(ctx, *s.create, CreateFirstUse)
 	switch {
 	case err == nil:
 		s.observe(Event{Kind: EventTagCreated})
@@ -416,7 +437,7 @@ func (s *Segment) allocate(ctx context.Context, n int64) (Allocation, error) {
 
 // accept decides whether a grant can be used: it must lie above all that this
 // issuer took before (condition 3), and be one that a store can have given.
-func (s *Segment) accept(a Allocation) error {
+func (s *Segment) accept(a *Allocation) error {
 	g := a.Grant
 	if g.Lo < 0 || g.Len() <= 0 || g.Hi > MaxMark || a.From < 0 || a.From > g.Lo || a.Tag.Delta < 1 || a.Tag.Remainder < 0 || a.Tag.Remainder >= a.Tag.Delta {
 		return fmt.Errorf("%w: tag %q: the store granted [%d, %d) from %d, delta %d, remainder %d", ErrStoreCorrupt, s.tag, g.Lo, g.Hi, a.From, a.Tag.Delta, a.Tag.Remainder)
@@ -425,6 +446,9 @@ func (s *Segment) accept(a Allocation) error {
 		return fmt.Errorf("%w: tag %q: the store granted [%d, %d), but numbers up to %d are taken; raise the tag's floor above that", ErrStoreRolledBack, s.tag, g.Lo, g.Hi, s.mark-1)
 	}
 	s.mark, s.last = g.Hi, a.Key
+	if a.Tag.Name == s.tag {
+		a.Tag.Name = s.tag // one copy of it is enough
+	}
 	return nil
 }
 
@@ -444,8 +468,8 @@ func (s *Segment) publish(a Allocation, began, took time.Duration) {
 	if s.need <= r.hi-r.lo {
 		s.need = 0
 	}
-	s.stats.Refills++
-	s.stats.Took = took
+	s.past.grants++
+	s.past.took = took
 	changed := s.pace.taken(a.Tag, began, took, s.cur.Load().size(), s.lasted)
 	step := s.pace.step
 	s.mu.Unlock()
@@ -471,7 +495,7 @@ func (s *Segment) Last() (ID, bool) {
 func (s *Segment) Stats() SegmentStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := s.stats
+	st := SegmentStats{Issued: s.past.issued, Burnt: s.past.burnt, Refills: s.past.grants, Took: s.past.took}
 	r := s.cur.Load()
 	if next, _ := r.position(); next < sealedCursor {
 		next = min(next, r.hi)
@@ -492,12 +516,12 @@ func (s *Segment) Drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.retireLocked(s.cur.Load())
-	s.cur.Store(newSegment(Allocation{}))
+	s.cur.Store(noSegment())
 	if s.next != nil {
 		s.retireLocked(s.next)
 		s.next = nil
 	}
-	s.since, s.lasted = s.clock.elapsed(), 0
+	s.since, s.lasted = s.elapsed(), 0
 	s.spares.turn.Add(1)
 }
 
@@ -552,7 +576,7 @@ func (s *Segment) handBack(ctx context.Context, last Allocation, next int64) err
 	switch {
 	case err == nil:
 		s.mu.Lock()
-		s.stats.Burnt -= rest.Len() / max(1, last.Tag.Delta)
+		s.past.burnt -= rest.Len() / max(1, last.Tag.Delta)
 		s.mu.Unlock()
 		s.observe(Event{Kind: EventHandedBack, Grant: rest, Value: rest.Len() / max(1, last.Tag.Delta)})
 	case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrTagDeleted), errors.Is(err, ErrNotSupported):

@@ -50,7 +50,9 @@ type Snowflake struct {
 	length int64 // the layout's time in milliseconds
 
 	pacer      pacer
-	spares     spares // for lanes
+	_          [64]byte
+	spares     spares // for lanes; the pacer writes its turn about every millisecond
+	_          [64]byte
 	sleep      *sleepWatch
 	dropped    atomic.Bool // the lease is to be given up at the next refill
 	tickWaits  atomic.Int64
@@ -66,7 +68,9 @@ type Snowflake struct {
 
 // stretch is one grant on a worker's timeline. Adjacent extensions lengthen it.
 type stretch struct {
+	enc encoder // beside the limit, which is read with it
 	cursor
+	_      [64]byte
 	pop    populator // the cursor, or a mutexCursor
 	worker int64
 	token  int64
@@ -122,7 +126,7 @@ func NewSnowflake(ctx context.Context, workers WorkerStore, opts SnowflakeOption
 		length: opts.Layout.Ends().UnixMilli() - opts.Layout.Epoch().UnixMilli(),
 	}
 	s.sleep = newSleepWatch(s.clock.source)
-	s.supply.init(s.refill, opts.StoreTimeout, s.clock, s.observe)
+	s.supply.init(s, opts.StoreTimeout)
 	none := &stretch{cursor: cursor{timeline: s.line}, worker: -1}
 	none.pop = &none.cursor
 	s.cur.Store(none)
@@ -370,11 +374,12 @@ func (s *Snowflake) extendIfDue(r *stretch, tick int64) {
 // keepWarm extends the grant of an idle issuer when that is due. It looks at
 // least twice a minute, since clocks can be set.
 func (s *Snowflake) keepWarm() {
+	ends := s.supply.ends()
 	for {
 		now, _ := s.clock.now()
 		due := s.layout.TimeOf(s.cur.Load().due.Load()).Sub(now)
 		select {
-		case <-s.supply.life.Done():
+		case <-ends:
 			return
 		case <-time.After(min(max(due, time.Second), 30*time.Second)):
 		}

@@ -16,39 +16,65 @@ const (
 	fencedLife  = 50 * time.Millisecond
 )
 
+// supplied is an issuer as its supply sees it.
+type supplied interface {
+	refill(ctx context.Context) error // takes the next grant and publishes it
+	observe(e Event)
+	elapsed() time.Duration // a monotonic clock
+}
+
 // supply keeps an issuer supplied with grants: one fetch at a time, tried again
 // with backoff while the store is in trouble, and callers that wait for it.
+//
+// A server has as many as it has tags, most of them idle: what only somebody at work
+// needs, such as channels and contexts, is made for him and let go of.
 type supply struct {
-	fetch    func(context.Context) error // takes the next grant and publishes it
+	of       supplied
 	timeout  time.Duration
-	elapsed  func() time.Duration // a monotonic clock
-	observe  func(Event)
-	life     context.Context // ends when the issuer begins to close
-	stop     context.CancelFunc
-	work     context.Context // ends when Close waits no longer for a call that is under way
-	abandon  context.CancelFunc
 	children sync.WaitGroup // fetches and other goroutines of the issuer
 	waits    atomic.Int64   // waits for the store so far
 
 	mu       sync.Mutex // guards the fields below
 	closed   bool
 	fetching bool
-	changed  chan struct{} // closed at the next change that callers may wait for
-	trouble  error         // why the running fetch has not succeeded yet
-	lostAt   time.Duration // when the store stopped answering
 	lost     bool
-	failure  error // why the last fetch gave up
+	abandon  context.CancelFunc // ends the calls of the running fetch
+	ending   chan struct{}      // closed when the issuer begins to close; nil: nobody waits for that
+	changed  chan struct{}      // closed at the next change that callers may wait for; nil: nobody waits
+	trouble  error              // why the running fetch has not succeeded yet
+	lostAt   time.Duration      // when the store stopped answering
+	failure  error              // why the last fetch gave up
 	failedAt time.Duration
 	refusal  error // set once: the store is behind what was used here, and asking again would only hide it
 }
 
-func (s *supply) init(fetch func(context.Context) error, timeout time.Duration, clock *engineClock, observe func(Event)) {
+func (s *supply) init(of supplied, timeout time.Duration) {
 	if timeout <= 0 {
 		timeout = DefaultStoreTimeout
 	}
-	s.fetch, s.timeout, s.elapsed, s.observe = fetch, timeout, clock.elapsed, observe
-	s.life, s.stop = context.WithCancel(context.Background())
-	s.work, s.abandon = context.WithCancel(context.Background())
+	s.of, s.timeout = of, timeout
+}
+
+// over is closed from the start.
+var over = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// ends returns a channel that is closed when the issuer begins to close.
+func (s *supply) ends() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return over
+	}
+	if s.ending == nil {
+		s.ending = make(chan struct{})
+	}
+	return s.ending
+}
+
+func (s *supply) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
 }
 
 // start runs f in a goroutine that close waits for, unless the issuer is closed.
@@ -81,21 +107,23 @@ func (s *supply) want() error {
 		return s.refusal
 	case s.fetching:
 		return nil
-	case s.failure != nil && s.elapsed()-s.failedAt < lifeOf(s.failure):
+	case s.failure != nil && s.of.elapsed()-s.failedAt < lifeOf(s.failure):
 		return s.failure
 	}
 	s.fetching, s.trouble = true, nil
-	s.children.Go(s.run)
+	var work context.Context
+	work, s.abandon = context.WithCancel(context.Background())
+	s.children.Go(func() { s.run(work) })
 	return nil
 }
 
-func (s *supply) run() {
+func (s *supply) run(work context.Context) {
 	for failures := 1; ; failures++ {
-		ctx, cancel := context.WithTimeout(s.work, s.timeout)
-		err := s.fetch(ctx)
+		ctx, cancel := context.WithTimeout(work, s.timeout)
+		err := s.of.refill(ctx)
 		cancel()
 		err = StoreError(err)
-		if s.life.Err() != nil {
+		if s.isClosed() {
 			err = ErrClosed
 		}
 		again := err != nil && IsTransient(err)
@@ -104,7 +132,7 @@ func (s *supply) run() {
 			return
 		}
 		select {
-		case <-s.life.Done():
+		case <-s.ends():
 		case <-time.After(retryDelay(err, failures)):
 		}
 	}
@@ -126,16 +154,18 @@ func (s *supply) report(err error, again bool) {
 	unavailable := err != nil && CodeOf(err) == ErrStoreUnavailable.code
 	switch {
 	case unavailable && !s.lost:
-		s.lost, s.lostAt = true, s.elapsed()
+		s.lost, s.lostAt = true, s.of.elapsed()
 		event = Event{Kind: EventStoreLost, Err: err}
 	case !unavailable && s.lost && err != ErrClosed:
 		s.lost = false
-		event = Event{Kind: EventStoreBack, Took: s.elapsed() - s.lostAt}
+		event = Event{Kind: EventStoreBack, Took: s.of.elapsed() - s.lostAt}
 	}
 	s.fetching, s.trouble = again, err
 	told := errors.Is(err, ErrFenced) && errors.Is(s.failure, ErrFenced) // and asked anew since, often
 	if !again {
-		s.failure, s.failedAt = err, s.elapsed()
+		s.failure, s.failedAt = err, s.of.elapsed()
+		s.abandon()
+		s.abandon = nil
 	}
 	if errors.Is(err, ErrStoreRolledBack) && !errors.Is(err, ErrFenced) { // a fence is lifted by an operator
 		s.refusal = err
@@ -143,10 +173,10 @@ func (s *supply) report(err error, again bool) {
 	s.wakeLocked()
 	s.mu.Unlock()
 	if event.Kind != "" {
-		s.observe(event)
+		s.of.observe(event)
 	}
 	if err != nil && !again && !told && err != ErrClosed {
-		s.observe(Event{Kind: eventOf(err), Err: err})
+		s.of.observe(Event{Kind: eventOf(err), Err: err})
 	}
 }
 
@@ -169,6 +199,9 @@ func eventOf(err error) EventKind {
 func (s *supply) watch() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return over
+	}
 	if s.changed == nil {
 		s.changed = make(chan struct{})
 	}
@@ -198,9 +231,10 @@ func (s *supply) wait(ctx context.Context, change <-chan struct{}, cause error) 
 		}
 		select {
 		case <-change:
+			if s.isClosed() {
+				return ErrClosed
+			}
 			return nil
-		case <-s.life.Done(): // the change may have been before watch was called
-			return ErrClosed
 		case <-ctx.Done():
 		}
 	}
@@ -249,17 +283,23 @@ func (s *supply) close(ctx context.Context) (first bool, err error) {
 	defer cancel()
 	s.mu.Lock()
 	first, s.closed = !s.closed, true
+	if s.ending != nil {
+		close(s.ending)
+		s.ending = nil
+	}
 	s.wakeLocked()
 	s.mu.Unlock()
-	s.stop()
 	ended := make(chan struct{})
 	go func() { s.children.Wait(); close(ended) }()
 	select {
 	case <-ended:
-		s.abandon()
 		return first, nil
 	case <-ctx.Done():
-		s.abandon()
-		return first, waitError(ctx, ErrClosed)
 	}
+	s.mu.Lock()
+	if s.abandon != nil {
+		s.abandon()
+	}
+	s.mu.Unlock()
+	return first, waitError(ctx, ErrClosed)
 }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,7 +91,7 @@ func (s *Service) observe(e hapax.Event) {
 	case hapax.EventRollback:
 		s.alarms.happened(AlarmRollback, fmt.Sprintf("the wall clock went back by %v", e.By), s.now())
 	case hapax.EventClockSkew:
-		s.alarms.happened(AlarmSkew, fmt.Sprintf("the local clock and the store's differ by %v", e.By), s.now())
+		s.alarms.happened(AlarmSkew, hapax.Message(cmp.Or(e.Err, error(hapax.ErrClockSkew))), s.now())
 	}
 	parting, tell := s.parting.take(e)
 	level, ok := levels[e.Kind]

@@ -59,8 +59,7 @@ type pool struct {
 	census   atomic.Pointer[map[WorkerState]int64] // how many worker IDs are in each state; set by refresh
 	use      atomic.Pointer[workerUse]             // how these change; likewise
 
-	since    time.Time // of the first census; this and the next are refresh's alone
-	freeThen int64     // worker IDs that nobody used then
+	counts []freeCount // of the last day, the oldest first; refresh's alone
 }
 
 // line returns the tag's line, opening it if need be. It waits until the
@@ -251,7 +250,7 @@ func (s *Service) warnIfOther(t hapax.Tag) {
 	if !ok {
 		return
 	}
-	t.Mark, def.Mark = 0, 0
+	t.Mark, def.Mark, t.Token, def.Token = 0, 0, 0, 0 // which issuing moves, and a hand-back
 	stored, ours, _ := readExtra(t.Extra)
 	if here, _, err := readExtra(def.Extra); err == nil && ours && here.Strategy == stored.Strategy && s.opts.sameCode(t.Name, here, stored) {
 		def.Extra = t.Extra // it may know older codes, and plugins

@@ -36,14 +36,14 @@ func (s *Service) refresh() {
 // evict closes the segments of tags that have been idle, which hands back what they
 // hold. The next use opens them again.
 func (s *Service) evict() {
-	now := time.Now()
+	now := time.Since(s.began)
 	for l := range s.tags.all() {
 		if l.segment == nil {
 			continue
 		}
-		if issued := l.segment.Stats().Issued; l.busy.IsZero() || issued != l.issued {
+		if issued := l.segment.Stats().Issued; l.busy == 0 || issued != l.issued {
 			l.issued, l.busy = issued, now
-		} else if now.Sub(l.busy) >= s.opts.TagIdle {
+		} else if now-l.busy >= s.opts.TagIdle {
 			s.drop(l)
 		}
 	}

@@ -28,6 +28,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/service/auth"
@@ -73,6 +74,7 @@ type Service struct {
 	failures map[string]failing // of plugins; lookOut's alone
 	tags     tagTable
 	parting  parting
+	began    time.Time
 
 	strategies *strategy.Registry
 
@@ -106,6 +108,8 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 	s := &Service{
 		opts: opts,
 		log:  opts.Logger,
+
+		began: time.Now(),
 
 		strategies: opts.Strategies,
 

@@ -34,13 +34,13 @@ type line struct {
 	delta    int64          // of a segment tag
 	rate     rate           // how fast its numbers are taken
 
-	issued int64     // numbers when they were last seen to grow; this and the next only for evict
-	busy   time.Time // when that was; zero: not seen yet
+	issued int64         // numbers when they were last seen to grow; this and the next only for evict
+	busy   time.Duration // when that was, after the service began; 0: not seen yet
 }
 
 const (
-	tableShards = 256
-	maxLabelled = 100 // tags with metrics under their own name
+	tableShards = 1024 // a writer copies one of them, and whoever looks at all lines looks at all of them
+	maxLabelled = 100  // tags with metrics under their own name
 )
 
 // tagTable holds the lines by name. Readers take no lock; a writer replaces the
@@ -55,8 +55,9 @@ type tagTable struct {
 
 func (t *tagTable) init() {
 	t.seed = maphash.MakeSeed()
+	none := &map[string]*line{}
 	for i := range t.shards {
-		t.shards[i].Store(&map[string]*line{})
+		t.shards[i].Store(none)
 	}
 }
 

@@ -132,12 +132,20 @@ func (s *Service) status(layout hapax.Layout, w driver.Worker) WorkerStatus {
 	return st
 }
 
+// now returns the time, with the clock's reading that only goes forward where it is the
+// system's.
 func (s *Service) now() time.Time {
-	if s.opts.Clock == nil {
-		return time.Now()
-	}
-	now, _ := s.opts.Clock.Now()
+	now, _ := s.clocks()
 	return now
+}
+
+// clocks returns the time by the wall clock, and by one that only goes forward.
+func (s *Service) clocks() (now time.Time, elapsed time.Duration) {
+	if s.opts.Clock == nil {
+		_, elapsed = hapax.SystemClock{}.Now()
+		return time.Now(), elapsed
+	}
+	return s.opts.Clock.Now()
 }
 
 // census counts the worker IDs of the pools in use on this node, for the metrics.
@@ -156,7 +164,11 @@ func (s *Service) census(ctx context.Context) error {
 			count[st.State]++
 		}
 		p.census.Store(&count)
-		p.used(statuses, count[WorkerFree], s.now())
+		if p.issuer.Load().Stats().Rollback > 0 {
+			continue // by a clock that is behind, worker IDs that are free seem to be held
+		}
+		now, elapsed := s.clocks()
+		p.used(statuses, count[WorkerFree], now, elapsed)
 	}
 	return nil
 }

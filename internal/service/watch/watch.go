@@ -13,15 +13,19 @@ import (
 
 // A Store is a store that is watched.
 type Store struct {
+	*watched
+	told      func(error) // hears of each grant; may be nil
+	impatient bool        // questions are answered at once while the store is known to be away
+}
+
+// watched is what all views of a store share: there is one view for each tag in use.
+type watched struct {
 	driver.Store
 	*health
 
 	ledger  *ledger.Ledger // nil: nothing is recorded
 	timeout time.Duration  // bounds one answer
 	maker   func(hapax.Tag) string
-
-	told      func(error) // hears of each grant; may be nil
-	impatient bool        // questions are answered at once while the store is known to be away
 }
 
 var (
@@ -33,23 +37,19 @@ var (
 // records each grant with what makes other numbers of a tag's.
 func New(store driver.Store, l *ledger.Ledger, timeout time.Duration, maker func(hapax.Tag) string) *Store {
 	h := &health{asked: map[*time.Time]struct{}{}, refused: map[Line]error{}}
-	return &Store{Store: store, health: h, ledger: l, timeout: timeout, maker: maker}
+	return &Store{watched: &watched{Store: store, health: h, ledger: l, timeout: timeout, maker: maker}}
 }
 
 // Telling returns the same store for one opening issuer: told hears how each grant went,
 // nil for well, which is what callers wait for.
 func (w *Store) Telling(told func(error)) *Store {
-	t := *w
-	t.told = told
-	return &t
+	return &Store{w.watched, told, w.impatient}
 }
 
 // Impatient returns the same store for a cache in front of it, which can do without: while
 // the store is known to be away, questions about it are answered at once.
 func (w *Store) Impatient() *Store {
-	t := *w
-	t.impatient = true
-	return &t
+	return &Store{w.watched, w.told, true}
 }
 
 // known returns what is wrong with the store, for who does not wait.
