@@ -65,6 +65,8 @@ var (
 	_ driver.Guarding = (*Store)(nil)
 	_ driver.Healing  = (*Store)(nil)
 	_ driver.Together = (*Store)(nil)
+
+	_ driver.TogetherAllocating = (*Store)(nil)
 )
 
 // Options configure a store. The zero value is ready to use.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -68,6 +69,7 @@ func (s *Store) commitAll() {
 		case <-s.stop:
 			return
 		case r := <-s.requests:
+			runtime.Gosched() // those who were answered just now may ask again, and then share this transaction
 			batch := []request{r}
 			for more := true; more && len(batch) < maxBatch; {
 				select {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/hapax-id/hapax"
@@ -71,6 +72,39 @@ func (s *Store) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n 
 			a, next, err := driver.Advance(t, n, last)
 			return next, a, err
 		})
+	})
+}
+
+// AllocateAllWith implements driver.TogetherAllocating. It is one request of the committer,
+// which judges all tags before it writes the first.
+func (s *Store) AllocateAllWith(ctx context.Context, p driver.Pulse, all []driver.AllocateOf) ([]driver.Allocated, driver.Contact, error) {
+	all = slices.Clone(all) // the committer may still run when the caller has gone on
+	return withBeat(ctx, s, p, func(tx *transaction) ([]driver.Allocated, error) {
+		made, changed := make([]driver.Allocated, len(all)), make(map[string]driver.Tag, len(all))
+		for i, of := range all {
+			t, ok := changed[of.Tag]
+			var err error
+			if !ok {
+				t, err = getTag(tx.Tx, of.Tag)
+			}
+			if err == nil {
+				made[i].Allocation, t, err = driver.Advance(t, of.N, of.Last)
+			}
+			switch {
+			case driver.IsOfTag(err):
+				made[i].Err = err
+			case err != nil:
+				return nil, err
+			default:
+				changed[of.Tag] = t
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(changed)) {
+			if err := putTag(tx, changed[name]); err != nil {
+				return nil, err
+			}
+		}
+		return made, nil
 	})
 }
 

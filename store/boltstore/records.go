@@ -1,7 +1,6 @@
 package boltstore
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -80,7 +79,12 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // sum is a checksum of a record and of where it belongs.
 func sum(bucket, key, text []byte) uint32 {
-	return crc32.Checksum(bytes.Join([][]byte{bucket, key, text}, []byte{0}), castagnoli)
+	separator := []byte{0}
+	c := crc32.Update(0, castagnoli, bucket)
+	for _, part := range [][]byte{separator, key, separator, text} {
+		c = crc32.Update(c, castagnoli, part)
+	}
+	return c
 }
 
 // encode returns a record as it is stored.

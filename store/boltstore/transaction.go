@@ -78,17 +78,11 @@ func verify(tx *bbolt.Tx) error {
 	if _, err := get(tx, bucketStore, keyTotal, &want); err != nil {
 		return err
 	}
-	if err := tx.Bucket(bucketTags).ForEach(func(key, value []byte) error {
-		found.count(value, 1)
-		return decode(bucketTags, key, value, new(tagRecord))
-	}); err != nil {
-		return err
-	}
-	rows := [][]byte{bucketRows}
+	buckets := [][]byte{bucketTags, bucketRows}
 	if isOlder(tx) {
-		rows = [][]byte{bucketPoolsBefore, bucketWorkersBefore}
+		buckets = [][]byte{bucketTags, bucketPoolsBefore, bucketWorkersBefore}
 	}
-	for _, bucket := range rows {
+	for _, bucket := range buckets {
 		if err := tx.Bucket(bucket).ForEach(func(key, value []byte) error {
 			found.count(value, 1)
 			_, err := unseal(bucket, key, value)

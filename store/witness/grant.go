@@ -233,6 +233,11 @@ func ask[T any](ctx context.Context, g *Guarded, f func(context.Context, store) 
 	began := g.now()
 	ctx, cancel := context.WithTimeout(ctx, g.opts.Timeout)
 	defer cancel()
+	return asked(ctx, g, began, f)
+}
+
+// asked is ask for one whose time-out runs.
+func asked[T any](ctx context.Context, g *Guarded, began time.Duration, f func(context.Context, store) (T, error)) (T, error) {
 	s, err := g.calls.get(ctx)
 	if err != nil {
 		var zero T
@@ -251,7 +256,7 @@ func asServing[T any](ctx context.Context, g *Guarded, f func(context.Context, s
 		var zero T
 		return zero, err
 	}
-	return ask(ctx, g, f)
+	return asked(ctx, g, g.now(), f)
 }
 
 // replaceLost replaces a handle whose driver has found by itself that its store went back or
