@@ -23,6 +23,7 @@ type Finding struct {
 	Verdict Verdict
 	Part    string // "configuration", "address", "data directory", "witness" or "store"
 	Detail  string
+	Code    hapax.Code // of the error, where what is blocked is the store
 }
 
 // A Verdict says what a finding means for a start.
@@ -62,7 +63,7 @@ type looker struct {
 }
 
 func (l *looker) add(v Verdict, part, detail string) {
-	l.found = append(l.found, Finding{v, part, strings.ReplaceAll(detail, "\n", " ")})
+	l.found = append(l.found, Finding{Verdict: v, Part: part, Detail: strings.ReplaceAll(detail, "\n", " ")})
 }
 
 // addresses listens where the server would, for a moment. An error is one of the
@@ -219,6 +220,7 @@ func (l *looker) store(ctx context.Context) {
 	}
 	if look.Fence != "" {
 		l.add(VerdictBlocked, "store", "a fence stands: "+look.Fence)
+		l.found[len(l.found)-1].Code = hapax.ErrFenced.Code()
 	}
 	if n := len(look.Nodes); n > 0 {
 		l.add(VerdictOK, "store", fmt.Sprintf("nodes that have not said that they ended: %s", strings.Join(look.Nodes, ", ")))
@@ -229,6 +231,7 @@ func (l *looker) stored(name, change string, err error) {
 	switch {
 	case err != nil:
 		l.add(VerdictBlocked, "store", name+": "+hapax.Message(err))
+		l.found[len(l.found)-1].Code = hapax.CodeOf(err)
 	case change != "":
 		l.add(VerdictChange, "store", name+": "+change)
 	default:

@@ -255,8 +255,11 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 		web = append(web, s.newWeb(ctx, s.listeners.admin, s.policy))
 		at = append(at, s.gated(s.listeners.admin, s.policy))
 	}
-	if s.certs == nil && !s.telemetry.tracing() { // a front tells nobody of a request
-		for i := range web {
+	for i := range web {
+		if s.certs != nil {
+			at[i] = tls.NewListener(at[i], s.certs.web())
+		}
+		if !s.telemetry.tracing() { // a front tells nobody of a request
 			l, front := httpapi.NewFront(at[i], web[i].Handler, idleTimeout, newConn)
 			if at[i] = l; front != nil {
 				s.fronts = append(s.fronts, front)

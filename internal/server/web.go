@@ -73,9 +73,6 @@ func (s *server) newWeb(ctx context.Context, l net.Listener, policy *auth.Policy
 		ConnContext:       withAddress,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	if s.certs != nil {
-		web.TLSConfig = s.certs.web()
-	}
 	switch {
 	case policy.HasTokens():
 		count := new(connections)
@@ -144,16 +141,10 @@ func protocols() *http.Protocols {
 
 // serveWeb serves until the server is shut down.
 func serveWeb(web *http.Server, l net.Listener) error {
-	var err error
-	if web.TLSConfig != nil {
-		err = web.ServeTLS(l, "", "")
-	} else {
-		err = web.Serve(l)
+	if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
 	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // connections tells the policy which requests come over the same connection, and

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/service"
 )
 
 // wantsCode reports whether a query asks for the texts that show numbers.
@@ -26,18 +27,27 @@ func (a *restAPI) issueCodes(w http.ResponseWriter, r *http.Request, count int, 
 	case err != nil:
 		a.fail(w, r, err)
 	case asJSON:
-		writeJSON(w, http.StatusOK, struct {
-			IDs    []hapax.ID `json:"ids"`
-			Codes  []string   `json:"codes"`
-			Period string     `json:"period,omitempty"`
-		}{issued.IDs, issued.Codes, issued.Period})
+		writeBody(w, typeJSON, codesJSON(issued))
 	default:
-		var text []byte
-		for _, code := range issued.Codes {
-			text = append(append(text, code...), '\n')
-		}
-		writeText(w, string(text))
+		writeBody(w, typeText, codesText(issued))
 	}
+}
+
+// codesJSON returns numbers with their texts.
+func codesJSON(issued service.Issued) []byte {
+	return encode(struct {
+		IDs    []hapax.ID `json:"ids"`
+		Codes  []string   `json:"codes"`
+		Period string     `json:"period,omitempty"`
+	}{issued.IDs, issued.Codes, issued.Period})
+}
+
+// codesText returns the texts, one a line.
+func codesText(issued service.Issued) (text []byte) {
+	for _, code := range issued.Codes {
+		text = append(append(text, code...), '\n')
+	}
+	return text
 }
 
 // getCode takes a code of a tag apart.

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
@@ -19,13 +21,18 @@ import (
 // numbers and no more:
 //
 //	GET /v1/tags/{plain name}/next HTTP/1.1
-//	POST /v1/tags/{plain name}/ids?count=N HTTP/1.1, without a body
+//	POST /v1/tags/{plain name}/ids HTTP/1.1, without a body
 //
-// with a few harmless headers and, where callers must show one, a token that may take
-// numbers of the tag. It issues as the routes do, at half the cost. It understands and
-// refuses nothing else: a connection that says anything else, or shows a token that is
-// not good for it, goes to the http.Server, with every byte that is not answered, and
-// does not come back. So does one that sends half a request.
+// with a count and a format in the query, harmless headers and, where callers must show
+// one, a token or a certificate that may take numbers of the tag. It issues as the routes
+// do, at half the cost. It understands and refuses nothing else: a connection that says
+// anything else, or shows a token that is not good for it, goes to the http.Server, with
+// every byte that is not answered, and does not come back. So does one that sends half a
+// request.
+//
+// Over TLS the front shakes hands, since what a client wants to speak shows only there.
+// A connection on which that fails, or that is to speak HTTP/2, goes to the http.Server as
+// it is, which finds the handshake done and does the rest.
 type Front struct {
 	net.Listener // accepts the connections
 
@@ -47,14 +54,14 @@ type Front struct {
 
 const (
 	frontBuffer  = 4 << 10          // bytes of requests at a time
-	frontFirst   = 5 * time.Second  // for the first byte
+	frontFirst   = 5 * time.Second  // for a handshake, and for the first byte
 	frontPatient = 5 * time.Second  // how late a deadline may be moved on
 	frontWrite   = 30 * time.Second // for a client to take its answers
 	frontAnswers = 64 << 10         // bytes of answers that are written at once, but for a longer one
 )
 
 // NewFront returns a front for a handler that New has made, to be served in place of
-// the listener. Shutdown must be called. A connection is closed after idle without a
+// the listener, which may be one of TLS. Shutdown must be called. A connection is closed after idle without a
 // request; what it counts for the tokens that are used on it is that which conn returns.
 // Where requests are logged there is no front: it returns the listener.
 func NewFront(l net.Listener, handler http.Handler, idle time.Duration, conn func(net.Conn) *auth.Conn) (net.Listener, *Front) {
@@ -169,7 +176,7 @@ func (f *Front) Shutdown(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	f.stop()
-	f.each(func(nc net.Conn) { _ = nc.Close() })
+	f.each(gate.Cut)
 	<-ended
 	return err
 }
@@ -185,12 +192,25 @@ func (f *Front) serve(nc net.Conn) {
 			_ = nc.Close()
 		}
 	}()
-	c := newFrontConn(f.life, f.api, nc, f.conn(nc))
-	defer c.close()
-	buf := make([]byte, frontBuffer)
-	if nc.SetDeadline(time.Now().Add(frontFirst)) != nil || f.isClosed() { // Close sets a deadline, too
+	if !f.await(nc) {
 		return
 	}
+	conn := f.conn(nc)
+	if secure, ok := nc.(*tls.Conn); ok {
+		err := secure.Handshake()
+		state := secure.ConnectionState()
+		if err != nil || state.NegotiatedProtocol == "h2" {
+			handed = f.hand(nc)
+			return
+		}
+		conn.Secure(&state)
+		if !f.await(nc) {
+			return
+		}
+	}
+	c := newFrontConn(f.life, f.api, nc, conn)
+	defer c.close()
+	buf := make([]byte, frontBuffer)
 	for {
 		n, err := nc.Read(buf)
 		if err != nil {
@@ -202,12 +222,18 @@ func (f *Front) serve(nc net.Conn) {
 			return
 		case len(rest) > 0:
 			c.close() // the http.Server counts it from here on
-			handed = f.hand(nc, rest)
+			handed = f.hand(replay(nc, bytes.Clone(rest)))
 			return
 		case f.isClosed():
 			return
 		}
 	}
+}
+
+// await sets the deadline for the first thing that a client says; false if the front is
+// closed, which sets one, too.
+func (f *Front) await(nc net.Conn) bool {
+	return nc.SetDeadline(time.Now().Add(frontFirst)) == nil && !f.isClosed()
 }
 
 // answer writes the answers to requests, and returns what comes after those that are
@@ -234,16 +260,24 @@ func (f *Front) answer(nc net.Conn, c *frontConn, in []byte) (rest []byte, err e
 }
 
 // hand gives a connection to the http.Server.
-func (f *Front) hand(nc net.Conn, rest []byte) bool {
+func (f *Front) hand(nc net.Conn) bool {
 	if nc.SetDeadline(time.Time{}) != nil {
 		return false
 	}
 	select {
-	case f.handed <- &replayed{nc, bytes.Clone(rest)}:
+	case f.handed <- nc:
 		return true
 	case <-f.done:
 		return false
 	}
+}
+
+// replay returns a connection of which something was read, to be read once more.
+func replay(nc net.Conn, rest []byte) net.Conn {
+	if secure, ok := nc.(*tls.Conn); ok {
+		return &replayedTLS{secure, replayed{secure, rest}}
+	}
+	return &replayed{nc, rest}
 }
 
 // replayed is a connection of which something was read.
@@ -262,3 +296,14 @@ func (c *replayed) Read(p []byte) (int, error) {
 	}
 	return n, nil
 }
+
+// NetConn returns the connection below, whose gate.Pass it has.
+func (c *replayed) NetConn() net.Conn { return c.Conn }
+
+// replayedTLS is that over TLS: by its method ConnectionState, net/http knows it as such.
+type replayedTLS struct {
+	*tls.Conn
+	replayed replayed
+}
+
+func (c *replayedTLS) Read(p []byte) (int, error) { return c.replayed.Read(p) }

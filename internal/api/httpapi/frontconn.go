@@ -103,12 +103,10 @@ func (c *frontConn) each(in []byte) (rest []byte, more bool) {
 			break
 		}
 		which, fails := 0, c.fails
-		if r.count == 0 {
-			c.next(r.tag)
-		} else {
+		if r.ids {
 			which = 1
-			c.several(r.tag, r.count)
 		}
+		c.issue(r)
 		c.told[which].all++
 		c.told[which].failed += c.fails - fails
 		c.caller.End()
@@ -125,6 +123,7 @@ func (c *frontConn) each(in []byte) (rest []byte, more bool) {
 func (c *frontConn) enter(r frontRequest) bool {
 	policy := c.api.opts.Policy
 	if policy == nil {
+		c.conn.Vouch() // for TLS, which has asked for a certificate if one is needed
 		return true
 	}
 	if c.caller == nil || !bytes.Equal(r.authorization, c.shown) {
@@ -132,7 +131,7 @@ func (c *frontConn) enter(r frontRequest) bool {
 		if r.authorization != nil {
 			shown = []string{string(r.authorization)}
 		}
-		caller, err := policy.Bearer(shown)
+		caller, err := policy.Who(c.life, shown)
 		if err != nil || c.conn.Use(caller) != nil {
 			return false
 		}
@@ -150,12 +149,24 @@ func (c *frontConn) enter(r frontRequest) bool {
 }
 
 var (
-	goodHead   = "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nServer: " + build.Product() + "\r\nContent-Type: "
-	numberHead = goodHead + typeText[0] + "\r\n"
-	jsonHead   = goodHead + typeJSON[0] + "\r\n"
+	goodHead = "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nServer: " + build.Product() + "\r\nContent-Type: "
+	textHead = goodHead + typeText[0] + "\r\n"
+	jsonHead = goodHead + typeJSON[0] + "\r\n"
 )
 
-// next answers with one number, or with why there is none.
+// issue answers with what a request asks for, or with why that cannot be had.
+func (c *frontConn) issue(r frontRequest) {
+	switch {
+	case r.code:
+		c.codes(r)
+	case r.count == 1 && !r.json && !r.line:
+		c.next(r.tag)
+	default:
+		c.several(r)
+	}
+}
+
+// next answers with one bare number.
 func (c *frontConn) next(tag []byte) {
 	id, err := c.api.svc.NextBytes(c.client, tag)
 	if err != nil {
@@ -163,26 +174,49 @@ func (c *frontConn) next(tag []byte) {
 		return
 	}
 	var digits [20]byte
-	c.good(numberHead, id.Append(digits[:0]))
+	c.good(textHead, id.Append(digits[:0]))
 }
 
-// several answers with that many numbers, or with why there are none.
-func (c *frontConn) several(tag []byte, count int) {
+// several answers with numbers, in JSON or one a line.
+func (c *frontConn) several(r frontRequest) {
 	s := scratches.Get().(*scratch)
 	defer s.release()
-	if cap(s.ids) < count {
-		s.ids = make([]hapax.ID, count)
+	if cap(s.ids) < r.count {
+		s.ids = make([]hapax.ID, r.count)
 	}
-	ids := s.ids[:count]
-	if c.tag != string(tag) {
-		c.tag = string(tag)
-	}
-	if _, err := c.api.svc.NextN(c.client, c.tag, ids); err != nil {
+	ids := s.ids[:r.count]
+	if _, err := c.api.svc.NextN(c.client, c.named(r.tag), ids); err != nil {
 		c.fail(err)
 		return
 	}
-	s.buf = appendJSON(s.buf[:0], ids)
-	c.good(jsonHead, s.buf)
+	if r.json {
+		s.buf = appendJSON(s.buf[:0], ids)
+		c.good(jsonHead, s.buf)
+		return
+	}
+	s.buf = appendLines(s.buf[:0], ids)
+	c.good(textHead, s.buf)
+}
+
+// codes answers with the texts that show numbers.
+func (c *frontConn) codes(r frontRequest) {
+	issued, err := c.api.svc.NextCodes(c.client, c.named(r.tag), r.count)
+	switch {
+	case err != nil:
+		c.fail(err)
+	case r.json:
+		c.good(jsonHead, codesJSON(issued))
+	default:
+		c.good(textHead, codesText(issued))
+	}
+}
+
+// named returns the name of a tag, which is the last one's most of the time.
+func (c *frontConn) named(tag []byte) string {
+	if c.tag != string(tag) {
+		c.tag = string(tag)
+	}
+	return c.tag
 }
 
 // good puts a good answer into out.
@@ -223,140 +257,4 @@ func (w *recorded) WriteHeader(status int) { w.status = status }
 func (w *recorded) Write(p []byte) (int, error) {
 	w.body = append(w.body, p...)
 	return len(p), nil
-}
-
-// A frontRequest is one that the front may answer.
-type frontRequest struct {
-	tag           []byte
-	count         int    // of numbers as JSON; 0: one bare number
-	authorization []byte // the header's value; nil: there is none
-}
-
-var (
-	frontGet      = []byte("GET /v1/tags/")
-	frontNext     = []byte("/next")
-	frontPost     = []byte("POST /v1/tags/")
-	frontIDs      = []byte("/ids")
-	frontCount    = []byte("?count=")
-	frontProtocol = []byte(" HTTP/1.1\r\n")
-)
-
-// match returns the request at the front of a buffer, and its length: 0 if it is not
-// all there, or not one for the front. A request with a body is none, because no header
-// of a body is harmless but that which says that there is none.
-func (c *frontConn) match(in []byte) (r frontRequest, size int) {
-	prefix, route, accepts := frontGet, frontNext, "text/plain"
-	if bytes.HasPrefix(in, frontPost) {
-		prefix, route, accepts, r.count = frontPost, frontIDs, jsonMedia, 1
-	}
-	rest, ok := bytes.CutPrefix(in, prefix)
-	if !ok {
-		return r, 0
-	}
-	n := 0
-	for n < len(rest) && isPlain(rest[n]) {
-		n++
-	}
-	r.tag = rest[:n]
-	if rest, ok = bytes.CutPrefix(rest[n:], route); !ok || n == 0 || n > 128 || r.tag[0] == '.' {
-		return r, 0
-	}
-	if after, counted := bytes.CutPrefix(rest, frontCount); counted && r.count > 0 {
-		if r.count, rest = leadingCount(after); r.count < 1 || r.count > c.api.svc.MaxCount() {
-			return r, 0
-		}
-	}
-	if rest, ok = bytes.CutPrefix(rest, frontProtocol); !ok {
-		return r, 0
-	}
-	at := len(in) - len(rest)
-	for hosts, lengths := 0, 0; ; {
-		end := bytes.IndexByte(in[at:], '\n')
-		if end < 1 || in[at+end-1] != '\r' {
-			return r, 0
-		}
-		line := in[at : at+end-1]
-		at += end + 1
-		if len(line) == 0 {
-			if hosts != 1 {
-				return r, 0
-			}
-			return r, at
-		}
-		colon := bytes.IndexByte(line, ':')
-		if colon < 1 {
-			return r, 0
-		}
-		for _, b := range line { // a control byte could end a line elsewhere, and others fold to letters
-			if (b < ' ' || b > '~') && b != '\t' {
-				return r, 0
-			}
-		}
-		name, value := line[:colon], bytes.Trim(line[colon+1:], " \t")
-		switch {
-		case bytes.EqualFold(name, []byte("Host")):
-			if hosts++; !c.isGood(value) {
-				return r, 0
-			}
-		case bytes.EqualFold(name, []byte("Accept")):
-			if string(value) != "*/*" && string(value) != accepts {
-				return r, 0
-			}
-		case bytes.EqualFold(name, []byte("Authorization")):
-			if r.authorization != nil || len(value) == 0 {
-				return r, 0
-			}
-			r.authorization = value
-		case bytes.EqualFold(name, []byte("Content-Length")):
-			if lengths++; string(value) != "0" || r.count == 0 || lengths > 1 {
-				return r, 0
-			}
-		case bytes.EqualFold(name, []byte("Connection")):
-			if !bytes.EqualFold(value, []byte("keep-alive")) {
-				return r, 0
-			}
-		case bytes.EqualFold(name, []byte("User-Agent")), bytes.EqualFold(name, []byte("Accept-Encoding")), bytes.EqualFold(name, []byte("Accept-Language")):
-		default:
-			return r, 0
-		}
-	}
-}
-
-// leadingCount returns the number that digits begin with, of up to six without a leading
-// zero, and what comes after them; 0 if there is none.
-func leadingCount(in []byte) (n int, rest []byte) {
-	at := 0
-	for at < len(in) && at < 6 && '0' <= in[at] && in[at] <= '9' {
-		n = 10*n + int(in[at]-'0')
-		at++
-	}
-	if at == 0 || in[0] == '0' {
-		return 0, in
-	}
-	return n, in[at:]
-}
-
-// isPlain reports whether a byte of a path stands for itself.
-func isPlain(b byte) bool {
-	return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9' || b == '-' || b == '_' || b == '.' || b == '~'
-}
-
-// isGood reports whether a Host is one that the listener takes as it is.
-func (c *frontConn) isGood(host []byte) bool {
-	if len(host) > 0 && bytes.Equal(host, c.host) {
-		return true
-	}
-	if len(host) == 0 {
-		return false
-	}
-	for _, b := range host {
-		if !isPlain(b) && b != ':' && b != '[' && b != ']' {
-			return false
-		}
-	}
-	if c.api.hosts != nil && !c.api.hosts(string(host)) {
-		return false
-	}
-	c.host = bytes.Clone(host)
-	return true
 }

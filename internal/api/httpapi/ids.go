@@ -191,16 +191,21 @@ func (a *restAPI) issue(w http.ResponseWriter, r *http.Request, count int, asJSO
 		a.fail(w, r, err)
 		return
 	}
-	header := w.Header()
+	kind := typeText
 	if asJSON {
-		header["Content-Type"] = typeJSON
-		s.buf = appendJSON(s.buf[:0], ids)
+		kind, s.buf = typeJSON, appendJSON(s.buf[:0], ids)
 	} else {
-		header["Content-Type"] = typeText
 		s.buf = appendLines(s.buf[:0], ids)
 	}
-	header.Set("Content-Length", strconv.Itoa(len(s.buf)))
-	_, _ = w.Write(s.buf) // an error means that the client has disconnected
+	writeBody(w, kind, s.buf)
+}
+
+// writeBody answers with a body of any length at once.
+func writeBody(w http.ResponseWriter, kind []string, body []byte) {
+	header := w.Header()
+	header["Content-Type"] = kind
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body) // an error means that the client has disconnected
 }
 
 func appendJSON(dst []byte, ids []hapax.ID) []byte {

@@ -335,11 +335,17 @@ func wrongType(e *json.UnmarshalTypeError) error {
 
 // writeJSON answers with a value.
 func writeJSON(w http.ResponseWriter, status int, v any) {
+	body := encode(v)
+	w.Header()["Content-Type"] = typeJSON
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // an error means that the client has disconnected
+}
+
+// encode returns a line of JSON.
+func encode(v any) []byte {
 	body, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // our own types
 	}
-	w.Header()["Content-Type"] = typeJSON
-	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // an error means that the client has disconnected
+	return append(body, '\n')
 }
