@@ -13,7 +13,7 @@ RUN = $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 4
 # Those that take longest come first, so that the others fill the time in which they wait.
 PACKAGES = ./internal/e2e ./store/... ./...
 
-.PHONY: quick test tests vet cross modules race fuzz bench bench-rpc bench-redis bench-http lint generate fresh soak deps release release-test manifests site
+.PHONY: quick test tests vet cross modules race fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint generate fresh soak deps release release-test manifests site
 
 # A minute to know.
 quick:
@@ -62,21 +62,22 @@ race:
 fuzz:
 	.ci/fuzz $(FUZZTIME)
 
-# Writes docs/benchmarks.md; takes about two minutes on an idle machine.
+# Each writes its section of docs/benchmarks.md, and takes one to four minutes on an idle
+# machine; bench-redis needs redis-server and redis-benchmark, bench-http needs wrk, and
+# bench-latency needs PostgreSQL, MariaDB and redis-server.
 bench:
 	$(GO) -C bench run . -o ../docs/benchmarks.md
 
-# Writes docs/benchmarks-rpc.md; takes about a minute on an idle machine.
-bench-rpc:
-	$(GO) -C bench run ./rpc -o ../docs/benchmarks-rpc.md
+bench-rpc bench-redis bench-http bench-latency:
+	$(GO) -C bench run ./$(@:bench-%=%) -o ../docs/benchmarks.md
 
-# Writes docs/benchmarks-redis.md; needs redis-server and redis-benchmark.
-bench-redis:
-	$(GO) -C bench run ./redis -o ../docs/benchmarks-redis.md
-
-# Writes docs/benchmarks-http.md; needs wrk.
-bench-http:
-	$(GO) -C bench run ./http -o ../docs/benchmarks-http.md
+# Tells, in about four minutes, what many tags and grants cost: the first use of 100,000 tags,
+# from within and over the Redis protocol; the memory of an idle one; a store with a million;
+# and grants on every engine, together and each by itself. The cache of tests does not see that.
+bench-tags:
+	$(GO) test -run '^$$' -bench '^BenchmarkFirstUse$$' -benchtime 100000x ./internal/e2e
+	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 30m -run '^(TestFirstUseSoak|TestIdleTagsAreSmall|TestMillionTagsSoak)$$' ./internal/e2e
+	$(GO) test -run '^$$' -bench '^BenchmarkGuardedGrant$$' -benchtime 500ms -timeout 30m ./internal/server
 
 lint: fresh
 	.ci/words

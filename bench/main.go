@@ -8,21 +8,24 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/hapax-id/hapax/bench/internal/page"
 )
 
 func main() {
 	quick := flag.Bool("quick", false, "a short run, to see that everything works")
 	rounds := flag.Int("rounds", 5, "how often each pair is measured, 1 to 100")
 	each := flag.Duration("time", 250*time.Millisecond, "length of one measurement, 1ms to 1m")
-	out := flag.String("o", "", "also write the report to this file")
+	out := flag.String("o", "", "also write the report into this page")
 	flag.Parse()
 	if *quick {
 		*rounds, *each = 1, 20*time.Millisecond
@@ -40,7 +43,6 @@ func main() {
 }
 
 func run(ctx context.Context, rounds int, each time.Duration, out string) error {
-	at := commit(ctx) // before the report changes a file
 	list, err := contenders(ctx)
 	if err != nil {
 		return err
@@ -49,16 +51,12 @@ func run(ctx context.Context, rounds int, each time.Duration, out string) error 
 	if err != nil {
 		return err
 	}
-	w := io.Writer(os.Stdout)
-	if out != "" {
-		f, err := os.Create(out)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		w = io.MultiWriter(w, f)
+	text := report(ctx, rows, rounds, each)
+	if _, err := os.Stdout.Write(text); err != nil || out == "" {
+		return err
 	}
-	return report(w, at, rows, rounds, each)
+	picture := filepath.Join(filepath.Dir(out), "pictures", "bench-program.svg")
+	return errors.Join(page.Put(out, "program", text), page.Draw(picture, "Nanoseconds for a number from one goroutine (logarithmic)", bars(rows)))
 }
 
 // row is what was measured of one contender.

@@ -1,29 +1,22 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"os/exec"
 	"runtime"
 	"strings"
 	"time"
 
-	"github.com/hapax-id/hapax/bench/internal/host"
+	"github.com/hapax-id/hapax/bench/internal/page"
 )
 
-// report writes the rows, measured at the commit, as a page of Markdown.
-func report(w io.Writer, commit string, rows []row, rounds int, each time.Duration) error {
-	b := bufio.NewWriter(w)
+// report returns the rows, measured at the commit, as a section of a page.
+func report(ctx context.Context, rows []row, rounds int, each time.Duration) []byte {
+	b := new(bytes.Buffer)
 	cores := runtime.GOMAXPROCS(0)
-	fmt.Fprintf(b, "# Benchmarks\n\n")
-	fmt.Fprintf(b, "Written by `make bench`, which runs `go -C bench run . -o ../docs/benchmarks.md`.\n\n")
-	fmt.Fprintf(b, "- Machine: %s, %d cores in use, %s/%s\n", host.Processor(), cores, runtime.GOOS, runtime.GOARCH)
-	fmt.Fprintf(b, "- Go: %s\n- Commit: %s\n- Date: %s\n", runtime.Version(), commit, time.Now().UTC().Format(time.DateOnly))
-	fmt.Fprintf(b, "- Measured: %d rounds of %v each; the table shows medians\n", rounds, each)
-	fmt.Fprintf(b, "- Load average at the end: %s; where that exceeds the cores,\n  others had a part of them, and only CPU is to be trusted\n\n", host.Load())
-	fmt.Fprintf(b, `"× bare" is the ratio to one `+"`atomic.Int64.Add`"+` per number in the loop itself, and "× call" to
+	b.WriteString(page.Conditions(ctx, "make bench", fmt.Sprintf("%d rounds of %v each; medians. Where the load exceeds the cores, only CPU is to be trusted.", rounds, each)))
+	b.WriteString(`"× bare" is the ratio to one ` + "`atomic.Int64.Add`" + ` per number in the loop itself, and "× call" to
 that add behind a call that is not inlined: the least that a function can do which issues a
 number. Both are measured right before from as many goroutines. A locked add waits for the
 stores before it, such as a call's return address, and holds up the loads after it; so a
@@ -44,7 +37,16 @@ the format allows; an issuer there waits for the clock, and its CPU tells what i
 		fmt.Fprintf(b, "| %s | %s | %.2f | %.2f | %s | %.2f | %.2f | %.0f | %s | %s | %s | %s |\n", r.name,
 			ns(r.one.wall), r.one.bare, r.one.called, ns(r.all.wall), r.all.bare, r.all.called, r.one.allocs, ns(r.one.cpu), ceiling, share, r.note)
 	}
-	return b.Flush()
+	return b.Bytes()
+}
+
+// bars returns the rows as a chart's.
+func bars(rows []row) []page.Bar {
+	list := make([]page.Bar, len(rows))
+	for i, r := range rows {
+		list[i] = page.Bar{Name: strings.ReplaceAll(r.name, "`", ""), Value: r.one.wall, Label: ns(r.one.wall), Ours: strings.HasPrefix(r.name, "hapax")}
+	}
+	return list
 }
 
 // ns shows three digits or whole nanoseconds.
@@ -66,12 +68,4 @@ func rate(perSecond float64) string {
 		return fmt.Sprintf("%.2f M/s", perSecond/1e6)
 	}
 	return fmt.Sprintf("%.1f k/s", perSecond/1e3)
-}
-
-func commit(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(out))
 }

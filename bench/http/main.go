@@ -1,28 +1,28 @@
-// Command http measures hapax's number route from outside: wrk asks servers that are
+// Command http measures hapax's number routes from outside: wrk asks servers that are
 // processes of their own, and the kernel tells how much processor time each takes.
 // Beside hapax, whose numbers are granted by the durable embedded store, stand a bare
-// net/http handler and valyala/fasthttp, which write a counter; hapax is asked without a
-// token and with one, for one number and for a hundred.
+// net/http handler and valyala/fasthttp, which write a counter, and a loop that answers
+// whatever it reads from a tls.Conn with the same bytes. hapax is asked without a token
+// and with one, with a token over TLS, and for one number and for a hundred.
 //
 // The servers take turns, because a shared machine's speed changes from second to
 // second, and what counts is the median of the ratios of each turn.
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hapax-id/hapax/bench/internal/host"
+	"github.com/hapax-id/hapax/bench/internal/page"
 )
 
 const (
@@ -33,25 +33,31 @@ const (
 )
 
 // names are the servers, in the order of the report.
-var names = []string{"hapax", "hapax with a token", "net/http", "fasthttp", "hapax, 100 numbers", "fasthttp, 100 numbers"}
+var names = []string{
+	"hapax", "hapax with a token", "net/http", "fasthttp",
+	"hapax, 100 numbers", "fasthttp, 100 numbers",
+	"hapax over TLS", "hapax with a token over TLS", "tls.Conn loop",
+}
 
-// others are what each server's rate is held against: as a multiple of that, it should
-// be at least so much.
+// others are what each server is held against: its rate should be at least so many times
+// as high as that one's, or its processor time per request at most so many times as long.
 var others = map[string]struct {
-	name   string
-	target float64
+	name      string
+	rate, cpu float64
 }{
-	"hapax":              {"fasthttp", 1.0},
-	"hapax with a token": {"hapax", 0.97},
-	"net/http":           {"fasthttp", 0},
-	"hapax, 100 numbers": {"fasthttp, 100 numbers", 1.0},
+	"hapax":                       {"fasthttp", 1.0, 0},
+	"hapax with a token":          {"hapax", 0.97, 0},
+	"net/http":                    {"fasthttp", 0, 0},
+	"hapax, 100 numbers":          {"fasthttp, 100 numbers", 1.0, 0},
+	"hapax over TLS":              {"tls.Conn loop", 0, 1.15},
+	"hapax with a token over TLS": {"tls.Conn loop", 0, 1.15},
 }
 
 func main() {
 	quick := flag.Bool("quick", false, "a short run, to see that everything works")
 	turns := flag.Int("turns", 10, "how many turns of each are measured, 1 to 100")
-	each := flag.Duration("time", 3*time.Second, "length of one measurement, 1s to 1m")
-	out := flag.String("o", "", "also write the report to this file")
+	each := flag.Duration("time", 2*time.Second, "length of one measurement, 1s to 1m")
+	out := flag.String("o", "", "also write the report into this page")
 	peer := flag.String("serve", "", "be a server, such as net/http; what this program runs itself as")
 	at := flag.String("at", "", "where that listens")
 	flag.Parse()
@@ -105,16 +111,11 @@ func run(ctx context.Context, turns int, each time.Duration, out string) error {
 			}
 		}
 	}
-	w := io.Writer(os.Stdout)
-	if out != "" {
-		f, err := os.Create(out)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		w = io.MultiWriter(w, f)
+	text := report(ctx, samples, turns, each)
+	if _, err := os.Stdout.Write(text); err != nil || out == "" {
+		return err
 	}
-	return report(w, samples, turns, each)
+	return page.Put(out, "http", text)
 }
 
 // sample is what one run of wrk told of a server.
@@ -128,7 +129,7 @@ type sample struct {
 func measure(ctx context.Context, s *asked, each time.Duration) (sample, error) {
 	before := s.CPUTime()
 	flags := append([]string{"-t" + threads, "-c" + connections, fmt.Sprintf("-d%ds", int(each.Seconds())), "--latency"}, s.flags...)
-	text, err := exec.CommandContext(ctx, "wrk", append(flags, "http://"+s.HTTP+s.route)...).Output()
+	text, err := exec.CommandContext(ctx, "wrk", append(flags, s.scheme+s.HTTP+s.route)...).Output()
 	if err != nil {
 		return sample{}, fmt.Errorf("wrk: %w: %s", err, text)
 	}
@@ -177,27 +178,23 @@ func of(samples []sample, value func(sample) float64) []float64 {
 	return values
 }
 
-// report writes the samples as a page of Markdown.
-func report(w io.Writer, samples map[string][]sample, turns int, each time.Duration) error {
-	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "# Benchmarks of the HTTP number route\n\n")
-	fmt.Fprintf(b, "Written by `make bench-http`, which runs `go -C bench run ./http -o ../docs/benchmarks-http.md`.\n\n")
-	fmt.Fprintf(b, "- Machine: %s, %d cores, %s/%s\n", host.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
-	fmt.Fprintf(b, "- Go %s; valyala/fasthttp %s\n", strings.TrimPrefix(runtime.Version(), "go"), host.Module("github.com/valyala/fasthttp"))
-	fmt.Fprintf(b, "- Date: %s\n", time.Now().UTC().Format(time.DateOnly))
-	fmt.Fprintf(b, "- Client: `wrk -t%s -c%s` on `GET %s`, and on `POST %s`, on the same machine\n", threads, connections, route, several)
-	fmt.Fprintf(b, "- Measured: %d turns of each, %v long, one after the other; the table shows medians\n", turns, each)
-	fmt.Fprintf(b, "- Load average at the end: %s; wrk and a server are good for about 2\n\n", host.Load())
-	fmt.Fprintf(b, `Each server is a process of its own. hapax issues from the embedded store, which syncs every
-grant to disk before it is used; the others write a counter, or 100 of them as hapax does. Each
+// report returns the samples as a section of a page.
+func report(ctx context.Context, samples map[string][]sample, turns int, each time.Duration) []byte {
+	b := new(bytes.Buffer)
+	b.WriteString(page.Conditions(ctx, "make bench-http", fmt.Sprintf("%d turns of %v each; medians. The client is `wrk -t%s -c%s` on the same machine; valyala/fasthttp %s.",
+		turns, each, threads, connections, host.Module("github.com/valyala/fasthttp"))))
+	fmt.Fprintf(b, `Each server is a process of its own, asked by `+"`GET %s`"+`, or for 100 numbers by
+`+"`POST %s`"+`. hapax issues from the embedded store; net/http and fasthttp write a counter,
+or 100 of them as hapax does, and the loop writes the same bytes for whatever it reads. Each
 ratio is that of rates, or of processor times, in the same turn. CPU is the server's processor
 time per request, of all its threads, as the kernel counts it.
 
-`)
-	fmt.Fprintf(b, "| server | requests/s | held against | rate / its | target | CPU µs | CPU / its | p50 ms | p99 ms |\n|---|--:|---|--:|--:|--:|--:|--:|--:|\n")
+| server | requests/s | held against | rate / its | target | CPU µs | CPU / its | target | p50 ms | p99 ms |
+|---|--:|---|--:|--:|--:|--:|--:|--:|--:|
+`, route, several)
 	for _, name := range names {
 		ours, other := samples[name], others[name]
-		ratio, cpuRatio, target := "", "", ""
+		ratio, cpuRatio := "", ""
 		if theirs := samples[other.name]; theirs != nil {
 			rates, cpus := make([]float64, turns), make([]float64, turns)
 			for i := range turns {
@@ -205,14 +202,19 @@ time per request, of all its threads, as the kernel counts it.
 			}
 			ratio, cpuRatio = fmt.Sprintf("%.2f", median(rates)), fmt.Sprintf("%.2f", median(cpus))
 		}
-		if other.target > 0 {
-			target = fmt.Sprintf("%.2f", other.target)
-		}
-		fmt.Fprintf(b, "| %s | %.0f | %s | %s | %s | %.2f | %s | %.3f | %.3f |\n", name,
-			median(of(ours, func(s sample) float64 { return s.rate })), other.name, ratio, target,
-			median(of(ours, func(s sample) float64 { return s.cpu })), cpuRatio,
+		fmt.Fprintf(b, "| %s | %.0f | %s | %s | %s | %.2f | %s | %s | %.3f | %.3f |\n", name,
+			median(of(ours, func(s sample) float64 { return s.rate })), other.name, ratio, limit("≥", other.rate),
+			median(of(ours, func(s sample) float64 { return s.cpu })), cpuRatio, limit("≤", other.cpu),
 			median(of(ours, func(s sample) float64 { return s.p50.Seconds() * 1000 })),
 			median(of(ours, func(s sample) float64 { return s.p99.Seconds() * 1000 })))
 	}
-	return b.Flush()
+	return b.Bytes()
+}
+
+// limit shows a target; nothing for none.
+func limit(sign string, value float64) string {
+	if value == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s %.2f", sign, value)
 }

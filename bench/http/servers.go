@@ -2,7 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -16,10 +17,11 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/hapax-id/hapax/bench/internal/host"
+	"github.com/hapax-id/hapax/internal/build"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
-// peers are the servers that hapax is measured beside: both write a counter.
+// peers are the servers that hapax is measured beside.
 var peers = map[string]func(net.Listener) error{
 	"net/http": func(l net.Listener) error {
 		var n atomic.Int64
@@ -33,6 +35,7 @@ var peers = map[string]func(net.Listener) error{
 			ctx.Response.AppendBody(strconv.AppendInt(nil, n.Add(1), 10))
 		})
 	},
+	"tls.Conn loop": serveLoop,
 	"fasthttp, 100 numbers": func(l net.Listener) error {
 		var n atomic.Int64
 		return fasthttp.Serve(l, func(ctx *fasthttp.RequestCtx) {
@@ -47,17 +50,57 @@ var peers = map[string]func(net.Listener) error{
 	},
 }
 
+// serveLoop answers whatever it reads over TLS with what hapax answers: nothing that speaks
+// TLS in Go can take less.
+func serveLoop(l net.Listener) error {
+	dir, err := os.MkdirTemp("", "hapax-bench-")
+	if err != nil {
+		return err
+	}
+	cert, key, err := host.Certificate(dir)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
+		return err
+	}
+	answer := []byte("HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nServer: " + build.Product() + "\r\nContent-Type: text/plain; charset=utf-8\r\n" +
+		"Date: " + time.Now().UTC().Format(http.TimeFormat) + "\r\nContent-Length: 7\r\n\r\n1234567")
+	for l := tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}); ; {
+		nc, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() { // ends with the connection
+			defer nc.Close()
+			buf := make([]byte, 4<<10)
+			for {
+				if _, err := nc.Read(buf); err != nil {
+					return
+				}
+				if _, err := nc.Write(answer); err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
 // asked is a server with what wrk asks it.
 type asked struct {
 	*host.Server
-	route string
-	flags []string // of wrk
+	scheme, route string
+	flags         []string // of wrk
 }
 
 // start runs one of names; all of hapax's keep their data below dir.
 func start(ctx context.Context, name, dir string) (*asked, error) {
-	a := &asked{route: route}
-	if name == "hapax, 100 numbers" || name == "fasthttp, 100 numbers" {
+	a := &asked{scheme: "http://", route: route}
+	if name == "tls.Conn loop" || strings.HasSuffix(name, "over TLS") {
+		a.scheme = "https://"
+	}
+	if strings.HasSuffix(name, "100 numbers") {
 		a.route = several
 		script := filepath.Join(dir, "post.lua")
 		if err := os.WriteFile(script, []byte(`wrk.method = "POST"`), 0o600); err != nil {
@@ -75,13 +118,20 @@ func start(ctx context.Context, name, dir string) (*asked, error) {
 	if err := os.Mkdir(own, 0o700); err != nil {
 		return nil, err
 	}
-	if name == "hapax with a token" {
+	if strings.HasSuffix(name, "over TLS") {
+		cert, key, err := host.Certificate(own)
+		if err != nil {
+			return nil, err
+		}
+		flags = []string{"--tls-cert", cert, "--tls-key", key}
+	}
+	if strings.HasPrefix(name, "hapax with a token") {
 		token := auth.NewToken()
 		config := filepath.Join(own, "hapax.yaml")
 		if err := os.WriteFile(config, []byte("tokens: {bench: {hash: '"+auth.HashToken(token)+"'}}\n"), 0o600); err != nil {
 			return nil, err
 		}
-		flags, a.flags = []string{"--config", config}, []string{"-H", "Authorization: Bearer " + token}
+		flags, a.flags = append(flags, "--config", config), []string{"-H", "Authorization: Bearer " + token}
 	}
 	a.Server, err = host.StartHapax(ctx, own, flags...)
 	return a, err
@@ -120,14 +170,9 @@ func startPeer(ctx context.Context, name string) (*host.Server, error) {
 		return nil, err
 	}
 	s.HTTP = address
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-		if err == nil {
-			return s, conn.Close()
-		}
-		if time.Now().After(deadline) || ctx.Err() != nil {
-			s.Stop()
-			return nil, fmt.Errorf("the %s server does not answer: %w", name, err)
-		}
+	if err := host.Await(ctx, address); err != nil {
+		s.Stop()
+		return nil, err
 	}
+	return s, nil
 }

@@ -1,48 +1,59 @@
 // Command redis measures INCR of hapax, with its numbers granted by the durable
 // embedded store, beside INCR of a redis-server without persistence, with
-// redis-benchmark for both.
+// redis-benchmark for both, which shows each the same token or password. Where every
+// request is answered by itself, a Go loop stands beside them that answers and does nothing
+// else.
 //
-// The two take turns, because a shared machine's speed changes from second to
-// second, and what counts is the median of the ratios of each turn.
+// They take turns, because a shared machine's speed changes from second to second, and
+// what counts is the median of the ratios of each turn.
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/hapax-id/hapax/bench/internal/host"
+	"github.com/hapax-id/hapax/bench/internal/page"
+	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
 // clients is how many connections redis-benchmark uses.
 const clients = 50
 
 // pipelines are the depths measured, with how many requests one measurement
-// makes and the ratio that hapax should reach.
+// makes, what hapax should reach of redis-server's rate and take at most of its processor
+// time, and who is measured.
 var pipelines = []struct {
 	depth, requests int
-	target          float64
+	rate, cpu       float64
+	names           []string
 }{
-	{1, 100_000, 0.9},
-	{16, 1_000_000, 1.0},
-	{64, 3_000_000, 1.5},
+	{1, 100_000, 0.9, 0, []string{hapax, redis, loop}},
+	{16, 1_000_000, 1.0, 1.0, []string{hapax, redis}},
+	{64, 3_000_000, 1.5, 1.0, []string{hapax, redis}},
 }
+
+// The servers.
+const (
+	hapax = "hapax"
+	redis = "redis-server"
+	loop  = "Go loop"
+)
 
 func main() {
 	quick := flag.Bool("quick", false, "a short run, to see that everything works")
 	pairs := flag.Int("pairs", 10, "how many turns of each are measured, 1 to 100")
-	out := flag.String("o", "", "also write the report to this file")
+	out := flag.String("o", "", "also write the report into this page")
+	at := flag.String("serve", "", "be the loop at this address; what this program runs itself as")
 	flag.Parse()
 	share := 1
 	if *quick {
@@ -54,7 +65,13 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *pairs, share, *out); err != nil {
+	err := error(nil)
+	if *at != "" {
+		err = serve(ctx, *at)
+	} else {
+		err = run(ctx, *pairs, share, *out)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "redis:", err)
 		os.Exit(1)
 	}
@@ -66,63 +83,57 @@ func run(ctx context.Context, pairs, share int, out string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // what stays is in the folder for temporary files
-	redis, err := startRedis(ctx, dir)
-	if err != nil {
+	token := auth.NewToken()
+	config := filepath.Join(dir, "hapax.yaml")
+	if err := os.WriteFile(config, []byte("tokens: {bench: {hash: '"+auth.HashToken(token)+"'}}\n"), 0o600); err != nil {
 		return err
 	}
-	defer redis.Stop()
-	ours, err := host.StartHapax(ctx, dir)
-	if err != nil {
+	servers := map[string]*host.Server{}
+	defer func() {
+		for _, s := range servers {
+			s.Stop()
+		}
+	}()
+	if servers[redis], err = host.StartRedis(ctx, dir, "--appendonly", "no", "--requirepass", token); err != nil {
+		delete(servers, redis)
 		return err
 	}
-	defer ours.Stop()
+	if servers[hapax], err = host.StartHapax(ctx, dir, "--config", config); err != nil {
+		delete(servers, hapax)
+		return err
+	}
+	if servers[loop], err = startLoop(ctx); err != nil {
+		delete(servers, loop)
+		return err
+	}
 
 	var rows []row
 	for _, p := range pipelines {
-		r := row{depth: p.depth, target: p.target}
-		for i := range pairs + 1 {
-			pair, err := measurePair(ctx, ours, redis, p.depth, p.requests/share, i%2 == 0)
-			if err != nil {
-				return err
-			}
-			if i > 0 { // the first turn warms both up
-				r.pairs = append(r.pairs, pair)
+		for _, name := range p.names {
+			rows = append(rows, row{name: name, depth: p.depth})
+			if name == hapax {
+				rows[len(rows)-1].rate, rows[len(rows)-1].cpu = p.rate, p.cpu
 			}
 		}
-		rows = append(rows, r)
-	}
-	w := io.Writer(os.Stdout)
-	if out != "" {
-		f, err := os.Create(out)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		w = io.MultiWriter(w, f)
-	}
-	return report(ctx, w, rows, pairs)
-}
-
-func startRedis(ctx context.Context, dir string) (*host.Server, error) {
-	port, err := host.FreePort(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s, err := host.Start(ctx, "redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no")
-	if err != nil {
-		return nil, err
-	}
-	s.RESP = port
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:"+port)
-		if err == nil {
-			return s, conn.Close()
-		}
-		if time.Now().After(deadline) || ctx.Err() != nil {
-			s.Stop()
-			return nil, fmt.Errorf("redis-server does not answer: %w", err)
+		these := rows[len(rows)-len(p.names):]
+		for turn := range pairs + 1 {
+			for i := range these {
+				r := &these[(i+turn)%len(these)]
+				s, err := measure(ctx, servers[r.name], token, p.depth, p.requests/share)
+				if err != nil {
+					return fmt.Errorf("%s: %w", r.name, err)
+				}
+				if turn > 0 { // the first turn warms them up
+					r.turns = append(r.turns, s)
+				}
+			}
 		}
 	}
+	text := report(ctx, rows, pairs)
+	if _, err := os.Stdout.Write(text); err != nil || out == "" {
+		return err
+	}
+	return page.Put(out, "redis", text)
 }
 
 // sample is what one run of redis-benchmark told of a server.
@@ -132,26 +143,10 @@ type sample struct {
 	cpu            float64 // µs of the server's processor time per request
 }
 
-// pair is one turn.
-type pair struct{ ours, redis sample }
-
-func measurePair(ctx context.Context, ours, redis *host.Server, depth, requests int, oursFirst bool) (p pair, err error) {
-	for _, first := range []bool{true, false} {
-		s, into := redis, &p.redis
-		if first == oursFirst {
-			s, into = ours, &p.ours
-		}
-		if *into, err = measure(ctx, s, depth, requests); err != nil {
-			return p, err
-		}
-	}
-	return p, nil
-}
-
-func measure(ctx context.Context, s *host.Server, depth, requests int) (sample, error) {
+func measure(ctx context.Context, s *host.Server, token string, depth, requests int) (sample, error) {
 	cpu := s.CPUTime()
 	cmd := exec.CommandContext(ctx, "redis-benchmark", "-p", s.RESP, "-c", strconv.Itoa(clients),
-		"-n", strconv.Itoa(requests), "-P", strconv.Itoa(depth), "-t", "incr", "--precision", "3")
+		"-n", strconv.Itoa(requests), "-P", strconv.Itoa(depth), "-t", "incr", "--precision", "3", "-a", token)
 	text, err := cmd.Output()
 	if err != nil {
 		return sample{}, fmt.Errorf("redis-benchmark: %w", err)
@@ -185,56 +180,58 @@ func parseReport(text string) (s sample, err error) {
 	return s, nil
 }
 
+// A row is what was measured of a server at a depth, turn by turn.
 type row struct {
-	depth  int
-	target float64
-	pairs  []pair
+	name      string
+	depth     int
+	rate, cpu float64 // what it should reach of redis-server's; 0: nothing
+	turns     []sample
 }
 
-// median returns the median of a value of the row's turns.
-func (r row) median(of func(pair) float64) float64 {
-	values := make([]float64, len(r.pairs))
-	for i, p := range r.pairs {
-		values[i] = of(p)
+// median returns the median of a value of every turn.
+func (r row) median(of func(turn int) float64) float64 {
+	values := make([]float64, len(r.turns))
+	for i := range values {
+		values[i] = of(i)
 	}
 	slices.Sort(values)
 	n := len(values)
 	return (values[(n-1)/2] + values[n/2]) / 2
 }
 
-// report writes the rows as a page of Markdown.
-func report(ctx context.Context, w io.Writer, rows []row, pairs int) error {
-	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "# Benchmarks of the Redis protocol\n\n")
-	fmt.Fprintf(b, "Written by `make bench-redis`, which runs `go -C bench run ./redis -o ../docs/benchmarks-redis.md`.\n\n")
-	fmt.Fprintf(b, "- Machine: %s, %d cores, %s/%s\n", host.Processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
-	fmt.Fprintf(b, "- Go %s; %s\n", strings.TrimPrefix(runtime.Version(), "go"), redisVersion(ctx))
-	fmt.Fprintf(b, "- Date: %s\n", time.Now().UTC().Format(time.DateOnly))
-	fmt.Fprintf(b, "- Clients: `redis-benchmark -t incr -c %d`, on the same machine\n", clients)
-	fmt.Fprintf(b, "- Measured: %d turns of each, one after the other; the table shows medians\n", pairs)
-	fmt.Fprintf(b, "- Load average at the end: %s; redis-benchmark and a server are good for about 2\n\n", host.Load())
-	fmt.Fprintf(b, `hapax issues from the embedded store, which syncs every grant to disk before it is used;
-redis-server runs with `+"`--save \"\" --appendonly no`"+` and would lose everything. The ratio is
-hapax's rate to redis-server's in the same turn. CPU is the server's processor time per
-request, of all its threads.
+// report returns the rows as a section of a page.
+func report(ctx context.Context, rows []row, pairs int) []byte {
+	b := new(bytes.Buffer)
+	b.WriteString(page.Conditions(ctx, "make bench-redis", fmt.Sprintf("%d turns of each; medians. The clients are `redis-benchmark -t incr -c %d -a …` on the same machine; %s.", pairs, clients, redisVersion(ctx))))
+	fmt.Fprintf(b, `Both ask for AUTH. hapax issues from the embedded store; redis-server runs with
+`+"`--save \"\" --appendonly no`"+` and would lose everything; the loop reads, and answers with a
+number for each request that it was sent, which it does not parse. Ratios are to redis-server
+in the same turn. CPU is the server's processor time per request, of all its threads.
 
+| pipeline | server | requests/s | rate / redis | target | CPU µs | CPU / redis | target | p50 ms | p99 ms | p99.9 ms |
+|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 `)
-	fmt.Fprintf(b, "| pipeline | server | requests/s | ratio | target | p50 ms | p99 ms | p99.9 ms | CPU µs |\n|--:|---|--:|--:|--:|--:|--:|--:|--:|\n")
 	for _, r := range rows {
-		for _, s := range []struct {
-			name, ratio, target string
-			of                  func(pair) sample
-		}{
-			{"hapax", fmt.Sprintf("%.2f", r.median(func(p pair) float64 { return p.ours.rate / p.redis.rate })), fmt.Sprintf("%.1f", r.target), func(p pair) sample { return p.ours }},
-			{"redis-server", "", "", func(p pair) sample { return p.redis }},
-		} {
-			fmt.Fprintf(b, "| %d | %s | %.0f | %s | %s | %.3f | %.3f | %.3f | %.2f |\n", r.depth, s.name,
-				r.median(func(p pair) float64 { return s.of(p).rate }), s.ratio, s.target,
-				r.median(func(p pair) float64 { return s.of(p).p50 }), r.median(func(p pair) float64 { return s.of(p).p99 }),
-				r.median(func(p pair) float64 { return s.of(p).p999 }), r.median(func(p pair) float64 { return s.of(p).cpu }))
+		peer := rows[slices.IndexFunc(rows, func(p row) bool { return p.name == redis && p.depth == r.depth })]
+		rate, cpu := "", ""
+		if r.name != redis {
+			rate = fmt.Sprintf("%.2f", r.median(func(i int) float64 { return r.turns[i].rate / peer.turns[i].rate }))
+			cpu = fmt.Sprintf("%.2f", r.median(func(i int) float64 { return r.turns[i].cpu / peer.turns[i].cpu }))
 		}
+		fmt.Fprintf(b, "| %d | %s | %.0f | %s | %s | %.2f | %s | %s | %.3f | %.3f | %.3f |\n", r.depth, r.name,
+			r.median(func(i int) float64 { return r.turns[i].rate }), rate, limit("≥", r.rate),
+			r.median(func(i int) float64 { return r.turns[i].cpu }), cpu, limit("≤", r.cpu),
+			r.median(func(i int) float64 { return r.turns[i].p50 }), r.median(func(i int) float64 { return r.turns[i].p99 }), r.median(func(i int) float64 { return r.turns[i].p999 }))
 	}
-	return b.Flush()
+	return b.Bytes()
+}
+
+// limit shows a target; nothing for none.
+func limit(sign string, value float64) string {
+	if value == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s %.1f", sign, value)
 }
 
 func redisVersion(ctx context.Context) string {

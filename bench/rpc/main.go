@@ -11,18 +11,19 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
 	"time"
+
+	"github.com/hapax-id/hapax/bench/internal/page"
 )
 
 func main() {
 	quick := flag.Bool("quick", false, "a short run, to see that everything works")
 	rounds := flag.Int("rounds", 10, "how often each pair is measured, 1 to 100")
 	each := flag.Duration("time", 500*time.Millisecond, "length of one measurement, 10ms to 1m")
-	out := flag.String("o", "", "also write the report to this file")
+	out := flag.String("o", "", "also write the report into this page")
 	flag.Parse()
 	if *quick {
 		*rounds, *each = 1, 50*time.Millisecond
@@ -70,16 +71,11 @@ func run(ctx context.Context, rounds int, each time.Duration, out string) (err e
 	if err != nil {
 		return err
 	}
-	w := io.Writer(os.Stdout)
-	if out != "" {
-		f, err := os.Create(out)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		w = io.MultiWriter(w, f)
+	text := report(ctx, pairs, results, streams, rounds, each)
+	if _, err := os.Stdout.Write(text); err != nil || out == "" {
+		return err
 	}
-	return report(w, pairs, results, streams, rounds, each)
+	return page.Put(out, "rpc", text)
 }
 
 // A pair is one thing of ours and the bare one beside it. They take turns.

@@ -174,12 +174,19 @@ func (p *parts) pairs(ctx context.Context) ([]pair, error) {
 		{"gRPC on one HTTP/2 connection", h2c, []connect.ClientOption{connect.WithGRPC()}},
 	} {
 		list = append(list, pair{
-			"`IssueService.Next`, " + proto.name + ", 50 callers, beside a bare handler", "", "k/s",
+			"`IssueService.Next`, " + proto.name + ", 50 callers, beside a bare handler", "1.0", "k/s",
 			calls(nextBy(hapaxv1connect.NewIssueServiceClient(proto.http(), p.bare, proto.options...))),
 			calls(nextBy(hapaxv1connect.NewIssueServiceClient(proto.http(), p.ours, proto.options...))),
 		})
 	}
+	joined := func(ctx context.Context) error {
+		_, err := p.client.Next(ctx, "calls")
+		return err
+	}
 	return append(list, pair{
+		"client `Client.Next`, 50 callers of one tag, whose calls are joined, beside one caller", "20", "k/s",
+		callsOf(1, joined), calls(joined),
+	}, pair{
 		"`GET " + numberRoute + "`, 50 callers, beside a bare `net/http` handler that writes a counter", "0.95", "k/s",
 		calls(nextByGet(plain(), p.bare+numberRoute)), calls(nextByGet(plain(), p.ours+numberRoute)),
 	}), nil
@@ -303,15 +310,18 @@ func loop(goroutines int, f func(n int) error) measurement {
 
 // calls measures calls for one number each, from as many callers as there are
 // connections.
-func calls(next func(context.Context) error) measurement {
+func calls(next func(context.Context) error) measurement { return callsOf(connections, next) }
+
+// callsOf is calls from that many callers.
+func callsOf(callers int, next func(context.Context) error) measurement {
 	return func(ctx context.Context, d time.Duration) (sample, error) {
 		var (
 			wg        sync.WaitGroup
-			latencies = make([][]time.Duration, connections)
-			errs      = make([]error, connections)
+			latencies = make([][]time.Duration, callers)
+			errs      = make([]error, callers)
 		)
 		began := time.Now()
-		for i := range connections {
+		for i := range callers {
 			wg.Go(func() {
 				for errs[i] == nil && time.Since(began) < d {
 					at := time.Now()

@@ -1,26 +1,21 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
+	"context"
 	"fmt"
-	"io"
-	"runtime"
 	"strings"
 	"time"
 
-	"github.com/hapax-id/hapax/bench/internal/host"
+	"github.com/hapax-id/hapax/bench/internal/page"
 )
 
-// report writes what was found as a page of Markdown.
-func report(w io.Writer, pairs []pair, results []result, streams []stream, rounds int, each time.Duration) error {
-	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "# Benchmarks of the RPC server and the Go client\n\n")
-	fmt.Fprintf(b, "Written by `make bench-rpc`, which runs `go -C bench run ./rpc -o ../docs/benchmarks-rpc.md`.\n\n")
-	fmt.Fprintf(b, "- Machine: %d cores, %s/%s, shared with other work\n- Go: %s\n- Date: %s\n", runtime.GOMAXPROCS(0), runtime.GOOS, runtime.GOARCH, runtime.Version(), time.Now().UTC().Format(time.DateOnly))
-	fmt.Fprintf(b, "- Measured: %d alternating pairs of %v each; the tables show medians\n- Load average at the end: %s\n\n", rounds, each, host.Load())
-	fmt.Fprint(b, `Client and servers run in one process, on loopback, so that a call's cost is that of both
-ends. Our server is durable: it keeps a bolt store and a witness, and syncs both for every
-grant. The bare handler only counts.
+// report returns what was found as a section of a page.
+func report(ctx context.Context, pairs []pair, results []result, streams []stream, rounds int, each time.Duration) []byte {
+	b := new(bytes.Buffer)
+	b.WriteString(page.Conditions(ctx, "make bench-rpc", fmt.Sprintf("%d alternating pairs of %v each; medians.", rounds, each)))
+	fmt.Fprint(b, `Client and servers run in one process, so that a call's cost is that of both ends. The bare
+handler only counts.
 
 | what | bare | ours | ours / bare, in rate | target |
 |---|--:|--:|--:|---|
@@ -48,7 +43,7 @@ grant. The bare handler only counts.
 	for _, s := range streams {
 		fmt.Fprintf(b, "| %s | %s | 10 M/s |\n", s.name, rate(median(s.rates), "M/s"))
 	}
-	return b.Flush()
+	return b.Bytes()
 }
 
 func rate(perSecond float64, unit string) string {

@@ -47,6 +47,19 @@ func FreePort(ctx context.Context) (string, error) {
 	return port, err
 }
 
+// Await waits until somebody listens at an address.
+func Await(ctx context.Context, address string) error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err == nil {
+			return conn.Close()
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return fmt.Errorf("the server does not answer: %w", err)
+		}
+	}
+}
+
 // StartHapax builds the command and runs it on the embedded store. It is called in
 // the module of the benchmarks.
 func StartHapax(ctx context.Context, dir string, flags ...string) (*Server, error) {
@@ -73,7 +86,7 @@ func StartHapax(ctx context.Context, dir string, flags ...string) (*Server, erro
 			continue
 		}
 		go func() { _, _ = io.Copy(io.Discard, log) }() // ends with the process
-		s.HTTP = strings.TrimPrefix(line.HTTP, "http://")
+		_, s.HTTP, _ = strings.Cut(line.HTTP, "://")
 		_, s.RESP, err = net.SplitHostPort(line.RESP)
 		return s, err
 	}
