@@ -36,7 +36,8 @@ anything; --yes answers yes. Where nothing is wrong it changes nothing, and
 --dry-run accepts exactly what --yes would.
 
 It works through a running server, given by --server or the data directory, or on a
-data directory whose server is stopped. Run it once, at any node. An embedded store
+data directory whose server is stopped; without either, and where there is no data
+directory, through the server at 127.0.0.1:8080. Run it once, at any node. An embedded store
 that was copied or moved is raised by the margins, which must exceed what the original
 granted since; never use that original again.
 
@@ -178,15 +179,37 @@ func (d *declaration) carryOut(ctx context.Context, cmd *cobra.Command, to decla
 	return printRaised(cmd, done, *d.asJSON)
 }
 
+// server returns the URL of the server that is named: by the flag, or by the environment
+// where no flag names a data directory or a store. Empty for none: where the data directory
+// is not given and not there, the server at the configured address is meant, if it answers.
+func (d *declaration) server(ctx context.Context) (address string, named bool, config server.Config, err error) {
+	_, data := d.settings.given["data"]
+	_, store := d.settings.given["store"]
+	switch {
+	case d.address != "" && data:
+		return "", false, config, usagef("--server and --data exclude each other")
+	case d.address != "":
+		return d.address, true, config, nil
+	case !data && !store && os.Getenv(serverEnv) != "":
+		return os.Getenv(serverEnv), true, config, nil
+	}
+	if config, err = d.settings.load(); err != nil {
+		return "", false, config, err
+	}
+	if !data && os.Getenv(dataEnv) == "" && !exists(config.Data) && answers(ctx, config.URL()) {
+		return config.URL(), d.settings.hasConfig() || os.Getenv(httpEnv) != "", config, nil
+	}
+	return "", false, config, nil
+}
+
 // open finds who carries a statement out: the server that is named, or that runs in the
 // data directory, or else this process.
 func (d *declaration) open(ctx context.Context) (declarer, error) {
-	address, named := d.address, true
+	address, named, config, err := d.server(ctx)
+	if err != nil {
+		return declarer{}, err
+	}
 	if address == "" {
-		config, err := d.settings.load()
-		if err != nil {
-			return declarer{}, err
-		}
 		a, err := server.OpenAdopter(config, d.margin)
 		if err == nil {
 			return declarer{a.Adopt, a.Close}, nil

@@ -65,12 +65,11 @@ func (d *declaration) carryOutForeign(ctx context.Context, cmd *cobra.Command, s
 // foreignAdopter finds who carries it out: the server that is named, or that runs in the
 // data directory, or else this process.
 func (d *declaration) foreignAdopter(ctx context.Context, system, key string) (adopt foreignAdopter, end func() error, err error) {
-	address, named := d.address, true
+	address, named, config, err := d.server(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	if address == "" {
-		config, err := d.settings.load()
-		if err != nil {
-			return nil, nil, err
-		}
 		adopt = func(ctx context.Context, dryRun bool) (driver.Foreign, error) {
 			return server.AdoptForeign(ctx, config, system, key, d.margin.Numbers, dryRun)
 		}

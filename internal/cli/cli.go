@@ -214,20 +214,7 @@ func exitCode(err error) int {
 }
 
 // errorLine returns the error as one line.
-func errorLine(err error) string {
-	var line strings.Builder
-	for part := range strings.SplitSeq(strings.TrimSpace(hapax.Message(err)), "\n") {
-		if part = strings.TrimSpace(part); line.Len() > 0 {
-			if strings.HasSuffix(line.String(), ":") {
-				part = " " + part
-			} else {
-				part = "; " + part
-			}
-		}
-		line.WriteString(part)
-	}
-	return "hapax: " + line.String()
-}
+func errorLine(err error) string { return "hapax: " + hapax.Message(err) }
 
 func didYouMean(names []string) string {
 	if len(names) == 0 {

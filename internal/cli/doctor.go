@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/server"
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/signals"
 )
 
 func doctorCommand() *cobra.Command {
@@ -26,6 +31,9 @@ budget and forecasts. It says what it found, the worst first:
   weak     it works, and not as well as it could
   ok
 
+Without --config and --data, and where there is no ./hapax-data, it takes the settings of
+the service that a package has installed, /etc/hapax/hapax.yaml.
+
 The exit code is 1 if there is a danger.` + serverHelp,
 		Args: arguments(0, 0),
 	}
@@ -36,6 +44,7 @@ The exit code is 1 if there is a danger.` + serverHelp,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
 		defer cancel()
+		told := settings.ofTheService()
 		config, err := settings.load()
 		if err != nil {
 			return err
@@ -44,6 +53,7 @@ The exit code is 1 if there is a danger.` + serverHelp,
 		if err != nil {
 			return err
 		}
+		found = append(found, told...)
 		found = append(found, askServer(ctx, settings, *address, credentials)...)
 		server.SortDiagnoses(found)
 		out := newOutput(cmd, *asJSON, "HARM", "PART", "DETAIL", "DO", "SEE")
@@ -67,9 +77,31 @@ The exit code is 1 if there is a danger.` + serverHelp,
 	return cmd
 }
 
+// serviceConfig is where packages have the settings of the service that they install.
+var serviceConfig = "/etc/hapax/hapax.yaml" // tests have another
+
+// ofTheService takes the settings of the service that a package has installed, where no
+// others are named and no server's data directory is here, and says so.
+func (s *settingFlags) ofTheService() []server.Diagnosis {
+	_, data := s.given["data"]
+	if s.file != "" || os.Getenv(configEnv) != "" || data || os.Getenv(dataEnv) != "" || exists("hapax-data") || !exists(serviceConfig) {
+		return nil
+	}
+	f, err := os.Open(serviceConfig)
+	if err != nil {
+		return []server.Diagnosis{{Harm: server.HarmWeak, Part: "configuration", Detail: "these are the defaults: " + err.Error(), Do: "run it as root or as the service's user, or give --config"}}
+	}
+	defer f.Close()
+	s.file = serviceConfig
+	return []server.Diagnosis{{Harm: server.HarmNone, Part: "configuration", Detail: "it is that of the service, " + serviceConfig}}
+}
+
 // askServer returns what a server that runs says of itself.
 func askServer(ctx context.Context, settings *settingFlags, given string, credentials *credentials) []server.Diagnosis {
-	address, named, err := settings.server(ctx, given)
+	address, named, err := given, true, error(nil)
+	if given == "" {
+		address, named, err = settings.server(ctx, "")
+	}
 	if given == "" && (err != nil || !answers(ctx, address)) {
 		return []server.Diagnosis{{Harm: server.HarmNone, Part: "server", Detail: "none runs here"}}
 	}
@@ -82,7 +114,7 @@ func askServer(ctx context.Context, settings *settingFlags, given string, creden
 		}
 	}
 	if err != nil {
-		return []server.Diagnosis{{Harm: server.HarmWeak, Part: "server", Detail: errorLine(err), Do: "give --server and a token with the scope admin"}}
+		return []server.Diagnosis{{Harm: server.HarmWeak, Part: "server", Detail: hapax.Message(err), Do: "give --server and a token with the scope admin"}}
 	}
 	return diagnoses(st)
 }
@@ -112,10 +144,20 @@ func diagnoses(st client.Status) (all []server.Diagnosis) {
 		add(harm, "alarm "+a.Name, detail, "", a.See)
 	}
 	if b := newBudgetJSON(st.Budget); b != nil {
-		add(server.HarmNone, "outage budget", b.String(), "", "")
+		if st.Code == "" {
+			add(server.HarmNone, "outage budget", b.String(), "", "")
+		} else {
+			add(server.HarmSoon, "outage budget", b.String(), "", signals.SeeAlarm(service.AlarmBudget))
+		}
 	}
 	for _, f := range st.Forecasts {
-		add(server.HarmSoon, "forecast", fmt.Sprintf("%s of the %s %s ends at %s", f.What, f.Kind, f.Name, f.Ends.UTC().Format(time.RFC3339)), "", "")
+		if slices.ContainsFunc(st.Alarms, func(a client.Alarm) bool { return a.Name == service.AlarmForecast && a.About == f.Name }) {
+			continue // it is told above
+		}
+		add(server.HarmSoon, "forecast", fmt.Sprintf("%s of the %s %s will be used up at %s", service.Ending(f.What), f.Kind, f.Name, f.Ends.UTC().Format(time.RFC3339)), "", signals.SeeAlarm(service.AlarmForecast))
+	}
+	for _, n := range lost(st.Nodes) {
+		add(server.HarmWeak, "nodes", fmt.Sprintf("%s at %s fell silent, and has not come back", n.Name, dash(n.Address)), "start it again, unless it is gone for good", signals.SeeAlert("HapaxDown"))
 	}
 	for _, n := range st.Nodes {
 		if isLive(n) && !n.Self && n.Seen > time.Minute {

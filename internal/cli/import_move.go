@@ -235,7 +235,7 @@ func (f *moveFlags) wayBack(cmd *cobra.Command, args []string) string {
 	for _, arg := range args {
 		words = append(words, quoted(arg))
 	}
-	line := strings.Join(append(words, "--undo"), " ")
+	words = append(words, "--undo")
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
 		switch flag.Name {
 		case "apply", "json", "margin", "watch", "ignore-living", "token":
@@ -253,10 +253,10 @@ func (f *moveFlags) wayBack(cmd *cobra.Command, args []string) string {
 				u.User = url.User(u.User.Username())
 				value = u.String()
 			}
-			line += " --" + flag.Name + " " + quoted(value)
+			words = append(words, "--"+flag.Name, quoted(value))
 		}
 	})
-	return line
+	return strings.Join(words, " ")
 }
 
 // move moves tags and worker IDs, or back, and shows them.

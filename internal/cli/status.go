@@ -338,6 +338,21 @@ func shortRow(row string) string { return strings.TrimSuffix(strings.TrimLeft(ro
 // isLive reports whether a process has neither left nor fallen silent.
 func isLive(n client.Node) bool { return n.State != "left" && n.State != "silent" }
 
+// mournFor is how long a node that fell silent is told of.
+const mournFor = 24 * time.Hour
+
+// lost returns the nodes that fell silent of late, and of which no later start is known.
+func lost(all []client.Node) (lost []client.Node) {
+	later := map[string]bool{}
+	for _, n := range slices.Backward(slices.SortedFunc(slices.Values(all), func(a, b client.Node) int { return cmp.Compare(a.Row, b.Row) })) {
+		if n.State == "silent" && n.Seen > 0 && n.Seen <= mournFor && !later[n.Name] {
+			lost = append(lost, n)
+		}
+		later[n.Name] = true
+	}
+	return lost
+}
+
 func nodesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nodes",
@@ -345,7 +360,8 @@ func nodesCommand() *cobra.Command {
 		Long: `Nodes lists the processes that a shared store knows, as the server that you ask sees
 them: each start of a node has its own row. While nothing is granted it says why. A row
 marked as missing is a node that may know what was granted and has not said so: start
-that node, or speak for it with hapax nodes settle.`,
+that node, or speak for it with hapax nodes settle. Nodes that fell silent within the last
+day and have not come back are told on standard error.`,
 		Args: arguments(0, 0),
 	}
 	asJSON := jsonFlag(cmd)
@@ -365,11 +381,18 @@ that node, or speak for it with hapax nodes settle.`,
 			switch {
 			case n.Self:
 				seen = "itself"
+			case n.Seen > 0 && n.State == "silent": // whoever says so has written to its row
+				seen = "over " + n.Seen.Round(100*time.Millisecond).String() + " ago"
 			case n.Seen > 0:
 				seen = n.Seen.Round(100*time.Millisecond).String() + " ago"
 			}
 			if err := out.add(newNodeJSON(n), shortRow(n.Row), dash(n.Name), dash(n.Address), n.State, fmt.Sprint(n.Grants), seen); err != nil {
 				return err
+			}
+		}
+		if !*all {
+			for _, n := range lost(st.Nodes) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "hapax: fell silent, and has not come back: %s at %s\n", n.Name, dash(n.Address))
 			}
 		}
 		return out.flush()

@@ -97,7 +97,7 @@ func (d *doctor) finding(f Finding, running bool) {
 	case running && (f.Part == "address" || f.Part == "witness"):
 		d.add(HarmNone, f.Part, "in use by the server that runs here", "", "")
 	default:
-		d.add(HarmDanger, f.Part, f.Detail, "a server could not start, or would be granted nothing, while this is so", "")
+		d.add(HarmDanger, f.Part, f.Detail, "a server could not start, or would be granted nothing, while this is so", signals.SeeCode(string(f.Code)))
 	}
 }
 
