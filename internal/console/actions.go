@@ -42,8 +42,12 @@ func (f createForm) tag() (hapax.Tag, error) {
 		name, text string
 		to         *int64
 	}{
-		{"start", f.Start, &tag.Start}, {"step", f.Step, &tag.Step}, {"min_step", f.MinStep, &tag.MinStep}, {"max_step", f.MaxStep, &tag.MaxStep},
-		{"delta", f.Delta, &tag.Delta}, {"remainder", f.Remainder, &tag.Remainder},
+		{"start", f.Start, &tag.Start},
+		{"step", f.Step, &tag.Step},
+		{"min_step", f.MinStep, &tag.MinStep},
+		{"max_step", f.MaxStep, &tag.MaxStep},
+		{"delta", f.Delta, &tag.Delta},
+		{"remainder", f.Remainder, &tag.Remainder},
 	} {
 		n, wrong := parseNumber(number.name, number.text)
 		if err = cmp.Or(err, wrong); n != nil {
@@ -117,8 +121,17 @@ func (c *Console) createTag(v *visit) error {
 		name string
 		to   *string
 	}{
-		{"name", &form.Name}, {"kind", &form.Kind}, {"step", &form.Step}, {"min_step", &form.MinStep}, {"max_step", &form.MaxStep}, {"start", &form.Start},
-		{"delta", &form.Delta}, {"remainder", &form.Remainder}, {"pool", &form.Pool}, {"code", &form.Code}, {"zone", &form.Zone},
+		{"name", &form.Name},
+		{"kind", &form.Kind},
+		{"step", &form.Step},
+		{"min_step", &form.MinStep},
+		{"max_step", &form.MaxStep},
+		{"start", &form.Start},
+		{"delta", &form.Delta},
+		{"remainder", &form.Remainder},
+		{"pool", &form.Pool},
+		{"code", &form.Code},
+		{"zone", &form.Zone},
 	} {
 		*f.to = v.PostFormValue(f.name)
 	}

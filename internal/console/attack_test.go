@@ -218,9 +218,18 @@ func TestMayDial(t *testing.T) {
 		address      string
 		open, closed bool
 	}{
-		{"127.0.0.1:80", true, true}, {"[::1]:80", true, true}, {"10.0.0.1:80", true, false}, {"[2001:db8::1]:80", true, false},
-		{"169.254.169.254:80", false, false}, {"[fe80::1]:80", false, false}, {"[fd00:ec2::254]:80", false, false}, {"224.0.0.1:80", false, false},
-		{"0.0.0.0:80", false, false}, {"[::]:80", false, false}, {"255.255.255.255:80", false, false}, {"[::ffff:169.254.169.254]:80", false, false},
+		{"127.0.0.1:80", true, true},
+		{"[::1]:80", true, true},
+		{"10.0.0.1:80", true, false},
+		{"[2001:db8::1]:80", true, false},
+		{"169.254.169.254:80", false, false},
+		{"[fe80::1]:80", false, false},
+		{"[fd00:ec2::254]:80", false, false},
+		{"224.0.0.1:80", false, false},
+		{"0.0.0.0:80", false, false},
+		{"[::]:80", false, false},
+		{"255.255.255.255:80", false, false},
+		{"[::ffff:169.254.169.254]:80", false, false},
 	} {
 		if err := open.mayDial("tcp", tt.address, nil); (err == nil) != tt.open {
 			t.Errorf("%s with a key: %v", tt.address, err)

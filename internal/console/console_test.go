@@ -416,10 +416,16 @@ func TestSessionsEnd(t *testing.T) {
 func TestCookie(t *testing.T) {
 	admin, config := token("admin")
 	s := newStand(t, map[string]auth.TokenConfig{"ann": config}, nil)
-	for _, secure := range []bool{false, true} {
-		scheme := map[bool]string{false: "http", true: "https"}[secure]
-		r := httptest.NewRequest(http.MethodPost, scheme+"://alpha"+Prefix+"login", strings.NewReader(url.Values{"token": {admin}}.Encode()))
+	for _, at := range []struct {
+		scheme, origin string
+		secure         bool
+	}{{"http", "", false}, {"http", "http://alpha", false}, {"https", "", true}, {"http", "https://alpha", true}} { // the last is behind a proxy with TLS
+		secure := at.secure
+		r := httptest.NewRequest(http.MethodPost, at.scheme+"://alpha"+Prefix+"login", strings.NewReader(url.Values{"token": {admin}}.Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		if at.origin != "" {
+			r.Header.Set("Origin", at.origin)
+		}
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
 		c := w.Result().Cookies()[0]
@@ -520,8 +526,7 @@ func TestSee(t *testing.T) {
 // The log has alarms and actions whatever the level of the whole log is, and nothing else
 // below a warning.
 func TestLogPage(t *testing.T) {
-	quiet := slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError})
-	kept := NewLog(quiet)
+	kept := NewLog(slog.DiscardHandler)
 	log := slog.New(kept)
 	log.Info("alarm cleared", "alarm", "store_lost", "about", "", "see", signals.SeeAlarm("store_lost"))
 	log.Warn("a warning", "key", "value")

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -57,11 +58,14 @@ func (l *Log) Enabled(ctx context.Context, level slog.Level) bool {
 
 // Handle implements slog.Handler.
 func (l *Log) Handle(ctx context.Context, r slog.Record) error {
-	e := Entry{At: r.Time, Level: strings.ToLower(r.Level.String()), Audit: l.group == "audit", Text: r.Message, See: signals.SeeMessage(r.Message)}
+	e := Entry{At: r.Time, Level: strings.ToLower(r.Level.String()), Audit: l.group == "audit", Text: r.Message}
 	var about strings.Builder
 	about.WriteString(l.attrs)
+	code := ""
 	r.Attrs(func(a slog.Attr) bool {
 		switch a.Key {
+		case "code":
+			code = a.Value.String()
 		case "alarm":
 			e.Alarm = a.Value.String()
 		case "see":
@@ -73,6 +77,7 @@ func (l *Log) Handle(ctx context.Context, r slog.Record) error {
 		}
 		return true
 	})
+	e.See = cmp.Or(e.See, signals.SeeLine(r.Message, code))
 	if e.Audit || e.Alarm != "" || r.Level >= slog.LevelWarn {
 		if e.About = about.String(); len(e.About) > maxAbout {
 			e.About = strings.ToValidUTF8(e.About[:maxAbout], "") + "…"

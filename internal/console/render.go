@@ -19,6 +19,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
 )
 
@@ -183,7 +184,7 @@ var funcs = template.FuncMap{
 	"asset": func(name string) string { return assetNames[name] },
 	"count": count, "rate": rate, "span": span, "at": stamp, "dur": duration, "ago": span,
 	"list":  func(words ...string) []string { return words },
-	"short": shown, "see": seeLink, "seconds": lasting, "ending": ending,
+	"short": shown, "see": seeLink, "seconds": lasting, "ending": service.Ending,
 	"until": func(t time.Time) string { return span(max(0, time.Until(t))) },
 	"years": func(t time.Time) string { return fmt.Sprintf("%.1f years", time.Until(t).Hours()/24/365.25) },
 }
@@ -237,23 +238,6 @@ func duration(d time.Duration) string {
 		return "-" + span(-d)
 	}
 	return span(d)
-}
-
-// ending says what a forecast is about.
-func ending(what string) string {
-	switch what {
-	case "line":
-		return "the numbers"
-	case "reader":
-		return "the numbers that its narrowest reader keeps"
-	case "layout":
-		return "the time of the layout"
-	case "workers":
-		return "the free worker IDs"
-	case "starts":
-		return "the worker IDs that starts use up"
-	}
-	return what
 }
 
 // stamp writes a time.

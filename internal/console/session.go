@@ -94,9 +94,11 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, c *auth.Caller)
 }
 
 func (s *sessions) cookie(w http.ResponseWriter, r *http.Request, value string, age time.Duration) {
+	// A proxy in front may speak TLS: then the browser says where its page is from.
+	secure := r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
 	// Without a path it is sent to the console alone, wherever a proxy has that.
-	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure wherever there is TLS: on loopback there may be none
-		Name: s.name, Value: value, MaxAge: int(age / time.Second), HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode,
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // on loopback there may be no TLS
+		Name: s.name, Value: value, MaxAge: int(age / time.Second), HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode,
 	})
 }
 

@@ -41,8 +41,16 @@ type column struct {
 }
 
 var tagColumns = []column{
-	{"Tag", "", false}, {"Kind", "-", false}, {"Numbers/s", "rate", true}, {"Issued", "issued", true}, {"Burnt", "burnt", true}, {"In hand", "hand", true},
-	{"Next refill", "refill", false}, {"Step", "step", true}, {"Mark", "-", true}, {"Nodes", "nodes", true},
+	{"Tag", "", false},
+	{"Kind", "-", false},
+	{"Numbers/s", "rate", true},
+	{"Issued", "issued", true},
+	{"Burnt", "burnt", true},
+	{"In hand", "hand", true},
+	{"Next refill", "refill", false},
+	{"Step", "step", true},
+	{"Mark", "-", true},
+	{"Nodes", "nodes", true},
 }
 
 // tagOrders sort what is in use, the most or the nearest first.

@@ -166,6 +166,15 @@ func TestVesta(t *testing.T) {
 			t.Errorf("%s is %v; want method %d of machine 1021", id, f, method)
 		}
 	}
+	_, metrics := get(t, s.listeners.http, "/metrics")
+	for _, want := range []string{
+		`hapax_requests_total{api="dubbo",route="genId"} 1`, `hapax_failed_requests_total{api="dubbo",route="genId"} 0`,
+		`hapax_request_seconds_count{api="dubbo",route="genId"} 1`, `hapax_requests_total{api="dubbo",route="other"} 0`,
+	} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
 	if status, _ := get(t, s.listeners.http, "/genid"); status != http.StatusNotFound {
 		t.Errorf("the main listener answered with %d; want 404", status)
 	}

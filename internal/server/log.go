@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -53,15 +52,14 @@ func newHeaded(h slog.Handler) headed {
 func (h headed) Handle(ctx context.Context, r slog.Record) error {
 	h.head(ctx)
 	if r.Level >= slog.LevelWarn && r.Message != service.AlarmRaised { // which says where by itself
-		see := signals.SeeMessage(r.Message)
-		if r.Message == service.RequestFailed {
-			r.Attrs(func(a slog.Attr) bool {
-				if a.Key == "code" {
-					see = cmp.Or(signals.SeeCode(a.Value.String()), see)
-				}
-				return true
-			})
-		}
+		code := ""
+		r.Attrs(func(a slog.Attr) bool {
+			if a.Key == "code" {
+				code = a.Value.String()
+			}
+			return code == ""
+		})
+		see := signals.SeeLine(r.Message, code)
 		if see != "" {
 			r.AddAttrs(slog.String("see", see))
 		}

@@ -176,6 +176,9 @@ func (c Config) addPlugin(r *strategy.Registry, name string, p PluginConfig) err
 		if hapax.ValidateName("tags", tag) != nil {
 			return invalid("tags", tag, "names of tags")
 		}
+		if strings.HasSuffix(tag, "*") { // it would serve a tag of that very name, and no other
+			return invalid("tags", tag, "whole names of tags, or none for all: beginnings followed by * are for tokens")
+		}
 	}
 	known := append(r.Strategies(), string(hapax.KindSegment), string(hapax.KindSnowflake))
 	for _, s := range p.Strategies {

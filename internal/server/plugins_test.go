@@ -68,6 +68,7 @@ func TestWrongPlugins(t *testing.T) {
 		"another kind's key":   {"x: {kind: rate, limit: 5}", "plugins.x.limit"},
 		"a key without a kind": {"brought: {limit: 5}", "plugins.brought.limit"},
 		"tags without a kind":  {"brought: {tags: a}", "plugins.brought.tags"},
+		"a beginning":          {"x: {kind: quota, limit: 1, per: 1m, tags: [coup*]}", `invalid plugins.x.tags "coup*": want whole names of tags`},
 		"no limit":             {"x: {kind: quota, per: 1m}", "invalid plugins.x.limit 0: want 1 or more"},
 		"no window":            {"x: {kind: quota, limit: 1}", "invalid plugins.x.per 0s: want 1s or more"},
 		"by whom":              {"x: {kind: quota, limit: 1, per: 1m, by: node}", `invalid plugins.x.by "node": want tag, caller`},

@@ -49,8 +49,13 @@ func (s *server) readConfig() {
 	}
 	if err != nil {
 		// Nothing of the file is shown: what stands at a wrong place may be a secret.
-		s.sights.configRead("the setting " + settingOf(err) + " cannot be used; those in use stay; hapax serve --print-config says why")
-		s.log.Warn("the configuration cannot be used; the tokens and settings in use stay", "setting", settingOf(err), "do", "hapax serve --print-config with the same configuration says why")
+		setting := settingOf(err)
+		what := "the file"
+		if setting != "" {
+			what = "the setting " + setting
+		}
+		s.sights.configRead(what + " cannot be used; the settings in use stay; hapax serve --print-config with the same configuration says why")
+		s.log.Warn("the configuration cannot be used; the tokens and settings in use stay", "setting", setting, "do", "hapax serve --print-config with the same configuration says why")
 		return
 	}
 	s.sights.configRead("")

@@ -69,6 +69,7 @@ type Condition struct {
 
 const (
 	lookEvery  = 2 * time.Second
+	lookRest   = 20          // times as long as a look took, no other one is made
 	soon       = 2           // looks, for what passes within seconds by itself
 	lasting    = 30          // looks: a minute
 	remembered = time.Minute // how long an incident keeps its alarm
@@ -181,13 +182,15 @@ func (s *Service) Happened(alarm, detail string) { s.alarms.happened(alarm, deta
 
 // lookOut keeps the rates of lines and the alarms, until the service closes.
 func (s *Service) lookOut() {
-	for {
+	for took := time.Duration(0); ; {
 		select {
 		case <-s.life.Done():
 			return
-		case <-time.After(cmp.Or(s.opts.looks, lookEvery)):
+		case <-time.After(max(cmp.Or(s.opts.looks, lookEvery), lookRest*took)):
 		}
+		began := time.Now()
 		s.lookAround(s.life)
+		took = time.Since(began)
 	}
 }
 
@@ -290,7 +293,7 @@ func (s *Service) lineConditions(cannot []Lack, store hapax.Code) (all []Conditi
 	for _, f := range s.near(s.opts.AlarmForecast, maxAlarms) {
 		all = append(all, Condition{
 			Alarm: AlarmForecast, About: f.Name,
-			Detail: fmt.Sprintf("%s of the %s ends at %s", f.What, f.Kind, f.Ends.UTC().Format(time.RFC3339)), After: soon,
+			Detail: fmt.Sprintf("%s of the %s will be used up at %s", Ending(f.What), f.Kind, f.Ends.UTC().Format(time.RFC3339)), After: soon,
 		})
 	}
 	return all

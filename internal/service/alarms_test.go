@@ -3,10 +3,12 @@ package service
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/storetest"
 )
 
@@ -38,6 +40,17 @@ type turnedClock struct {
 func (c turnedClock) Now() (time.Time, time.Duration) {
 	wall, elapsed := c.testClock.Now()
 	return wall.Add(time.Duration(c.by.Load())), elapsed
+}
+
+// An alarm about two clocks says what each showed.
+func TestAlarmOfSkew(t *testing.T) {
+	bubble(t, Options{}, func(t *testing.T, s *Service, _ *storetest.Faults) {
+		s.Observe(hapax.Event{Kind: hapax.EventClockSkew, Err: fmt.Errorf("%w: here it is noon, there midnight", hapax.ErrClockSkew)})
+		s.lookAround(t.Context())
+		if up := s.alarms.list(); len(up) != 1 || up[0].Name != AlarmSkew || !strings.Contains(up[0].Detail, "here it is noon, there midnight") {
+			t.Errorf("up are %+v", up)
+		}
+	})
 }
 
 // A pool raises its alarms: its last worker ID is taken, the wall clock goes back.

@@ -138,6 +138,23 @@ const (
 	endsStarts  = "starts"  // the worker IDs of a pool where each start uses one up
 )
 
+// Ending says what a forecast is about, in words.
+func Ending(what string) string {
+	switch what {
+	case endsLine:
+		return "the numbers"
+	case endsReader:
+		return "the numbers that its narrowest reader keeps"
+	case endsLayout:
+		return "the time of the layout"
+	case endsWorkers:
+		return "the free worker IDs"
+	case endsStarts:
+		return "the worker IDs that starts use up"
+	}
+	return what
+}
+
 // A Forecast tells when something that cannot be refilled ends at the present rate.
 type Forecast struct {
 	What string    `json:"what"` // "line", "reader", "layout", "workers" or "starts"
@@ -278,19 +295,26 @@ type workerUse struct {
 const (
 	// useWindow is over how long the starts of a pool are counted.
 	useWindow = 7 * 24 * time.Hour
-	// useSoonest is from when on a change in the number of free worker IDs is a rate.
-	useSoonest = 10 * time.Minute
+
+	// The free worker IDs are counted every takenEvery, over takenWindow. Nodes take some
+	// whenever a fleet is started or grows: only where the free ones got fewer in
+	// takenTimes of these counts, and by at least one of takenShare, is that a rate.
+	takenEvery  = 10 * time.Minute
+	takenWindow = 24 * time.Hour
+	takenTimes  = 3
+	takenShare  = 24
 )
 
-// used notes how many worker IDs of the pool are in which state.
-func (p *pool) used(statuses []WorkerStatus, free int64, now time.Time) {
-	if p.since.IsZero() {
-		p.since, p.freeThen = now, free
-	}
-	use := workerUse{free: free}
-	if passed := now.Sub(p.since); passed >= useSoonest && free < p.freeThen {
-		use.taken = float64(p.freeThen-free) / passed.Seconds()
-	}
+// freeCount is how many worker IDs of a pool nobody used at a time.
+type freeCount struct {
+	at   time.Duration // of the clock that only goes forward
+	free int64
+}
+
+// used notes how many worker IDs of the pool are in which state, as of now and of a clock
+// that only goes forward.
+func (p *pool) used(statuses []WorkerStatus, free int64, now time.Time, elapsed time.Duration) {
+	use := workerUse{free: free, taken: p.taken(freeCount{elapsed, free})}
 	oldest := now.Add(-time.Hour)
 	for _, st := range statuses {
 		if last := st.Until; last.After(now.Add(-useWindow)) {
@@ -302,4 +326,26 @@ func (p *pool) used(statuses []WorkerStatus, free int64, now time.Time) {
 	}
 	use.started /= now.Sub(oldest).Seconds()
 	p.use.Store(&use)
+}
+
+// taken returns how many fewer worker IDs are free with each second.
+func (p *pool) taken(last freeCount) float64 {
+	if n := len(p.counts); n == 0 || last.at-p.counts[n-1].at >= takenEvery {
+		p.counts = append(p.counts, last)
+	}
+	for last.at-p.counts[0].at > takenWindow {
+		p.counts = p.counts[1:]
+	}
+	times := 0
+	for i, c := range p.counts[1:] {
+		if c.free < p.counts[i].free {
+			times++
+		}
+	}
+	first := p.counts[0]
+	gone := first.free - last.free
+	if times < takenTimes || gone*takenShare < last.free {
+		return 0
+	}
+	return float64(gone) / (last.at - first.at).Seconds()
 }

@@ -208,16 +208,50 @@ func TestWorkersEnd(t *testing.T) {
 	for i := range statuses {
 		statuses[i] = WorkerStatus{Worker: driver.Worker{ID: int64(i)}, Until: now.Add(-7 * 24 * time.Hour).Add(time.Duration(i+1) * 12 * time.Hour)}
 	}
-	p.used(statuses, 100, now)
-	if use := p.use.Load(); use.taken != 0 || lasts(float64(use.free), use.taken) != forever {
-		t.Errorf("with one count it is %+v", use)
+	free, elapsed, started := int64(100), time.Duration(0), 0.0
+	count := func(after time.Duration, fewer int64) time.Duration {
+		free, elapsed = free-fewer, elapsed+after
+		p.used(statuses, free, now.Add(elapsed), elapsed)
+		use := p.use.Load()
+		return lasts(float64(use.free), use.taken).Round(time.Minute)
 	}
-	p.used(statuses, 90, now.Add(time.Hour))
-	use := p.use.Load()
-	if got := lasts(float64(use.free), use.taken); got.Round(time.Minute) != 9*time.Hour {
-		t.Errorf("ten an hour of 90 last %v", got)
+	for _, step := range []struct {
+		what  string
+		after time.Duration
+		fewer int64
+		want  time.Duration
+	}{
+		{"the first count", 0, 0, forever},
+		{"a fleet that has started", 10 * time.Minute, 20, forever},
+		{"the next count", 10 * time.Minute, 0, forever},
+		{"a node more", 10 * time.Minute, 1, forever},
+		{"a third time", 10 * time.Minute, 1, 78 * 40 / 22 * time.Minute},
+		{"within a count", 5 * time.Minute, 3, 75 * 45 / 25 * time.Minute},
+		{"some are free again", 5 * time.Minute, -25, forever},
+		{"a day without", 25 * time.Hour, 0, forever},
+	} {
+		got := count(step.after, step.fewer)
+		if started == 0 {
+			started = p.use.Load().started
+		}
+		if apart := (got - step.want).Abs(); apart > 3*time.Minute {
+			t.Errorf("%s: they last %v, want %v", step.what, got, step.want)
+		}
 	}
-	if got := lasts(90, use.started).Hours() / 24; got < 40 || got > 50 { // two a day
+	for range 200 {
+		count(10*time.Minute, 0)
+	}
+	if n := len(p.counts); n > 145 {
+		t.Errorf("%d counts are kept", n)
+	}
+	big := &pool{}
+	for i := range int64(10) { // a node an hour, of a thousand
+		big.used(nil, 1000-i, now, time.Duration(i)*time.Hour)
+	}
+	if use := big.use.Load(); use.taken != 0 {
+		t.Errorf("few of many are a rate: %+v", use)
+	}
+	if got := lasts(90, started).Hours() / 24; got < 40 || got > 50 { // two a day
 		t.Errorf("90 starts last %v days", got)
 	}
 }

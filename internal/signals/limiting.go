@@ -136,7 +136,7 @@ var limiting = []Trouble{
 		ID: "quota", Title: "A limit is reached",
 		Codes: []string{"limit_exceeded", "rejected"}, Alerts: []string{"HapaxLimitsReached"},
 		Messages: []string{"a number was refused"},
-		Means:    "A token, a plugin or the server has a limit, and it is reached. Retry-After says when it is worth to ask again.",
+		Means:    "A token, a plugin or the server has a limit, and it is reached. Retry-After says when it is worth to ask again. A line of the log that has another code has the entry of that code.",
 		Cause:    "More use than planned, or a limit that is too low.",
 		Do:       "The error names the limit. Raise it in the configuration and send SIGHUP, or slow the client down.",
 		Not:      "Do not retry at once: refused requests count, too.",

@@ -7,6 +7,7 @@ package signals
 //go:generate go run ../signalsdoc
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -37,6 +38,18 @@ func SeeCode(code string) string { return see(byCode[code]) }
 
 // SeeMessage returns where the runbook tells of a message of the log.
 func SeeMessage(message string) string { return see(byMessage[message]) }
+
+// byError are the messages that only say that there was an error: its code says more.
+var byError = []string{"request failed", "a number was refused"}
+
+// SeeLine returns where the runbook tells of a line of the log, which may have an error's
+// code.
+func SeeLine(message, code string) string {
+	if slices.Contains(byError, message) {
+		return cmp.Or(SeeCode(code), SeeMessage(message))
+	}
+	return SeeMessage(message)
+}
 
 // SeeAlarm returns where the runbook tells of an alarm.
 func SeeAlarm(alarm string) string { return see(byAlarm[alarm]) }

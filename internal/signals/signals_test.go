@@ -85,6 +85,27 @@ func TestMessagesHaveEntries(t *testing.T) {
 	}
 }
 
+// A line that only says that there was an error is told of by the error's code.
+func TestLinesOfErrors(t *testing.T) {
+	for _, message := range byError {
+		if byMessage[message] == "" {
+			t.Errorf("%q has no entry", message)
+		}
+	}
+	for _, tt := range []struct{ message, code, want string }{
+		{"a number was refused", "plugin_failed", "#plugin-fails"},
+		{"a number was refused", "store_unavailable", "#store-lost"},
+		{"a number was refused", "limit_exceeded", "#quota"},
+		{"a number was refused", "nobody's", "#quota"},
+		{"request failed", "internal", "#internal"},
+		{"the store does not answer", "plugin_failed", "#store-lost"},
+	} {
+		if got := SeeLine(tt.message, tt.code); !strings.HasSuffix(got, tt.want) {
+			t.Errorf("%q with the code %s: %q, want %q", tt.message, tt.code, got, tt.want)
+		}
+	}
+}
+
 // messageOf returns the message of a call that logs, and of one that is written to the
 // audit log.
 func messageOf(call *ast.CallExpr) (string, bool) {

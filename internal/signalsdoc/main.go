@@ -86,6 +86,11 @@ hapax doctor     # what is wrong with this machine and the store, the worst firs
 hapax nodes      # who else is there, and who is missing
 ` + "```" + `
 
+They ask the server that runs here, or the one that ` + "`--server`" + ` or the variable HAPAX_SERVER
+names. Where it wants a token, HAPAX_TOKEN or ` + "`--token-file`" + ` needs one with the scope ` + "`admin`" + `,
+or ` + "`read`" + `. Where a package runs the service, type ` + "`sudo hapax doctor`" + `: only then can it read
+the settings.
+
 The alerts are those of [deploy/prometheus/rules.yml](../deploy/prometheus/rules.yml); what
 each metric means is in [metrics](metrics.md).
 `

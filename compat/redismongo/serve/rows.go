@@ -46,7 +46,7 @@ func (u used) top() int64 { return max(u.max, u.cur, u.last) }
 // String tells of a row in a comment and in a message.
 func (r *row) String() string {
 	if r.err != nil {
-		return "cannot be carried over: " + strings.ReplaceAll(hapax.Message(r.err), "\n", " ")
+		return "cannot be carried over: " + hapax.Message(r.err)
 	}
 	text := fmt.Sprintf("numbers up to %d", r.top())
 	switch {

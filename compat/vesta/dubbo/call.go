@@ -20,6 +20,9 @@ type call struct {
 	echo       []byte // the argument of $echo
 }
 
+// echo is the method by which Dubbo's consumers test a connection.
+const echo = "$echo"
+
 // Descriptors of arguments, as Java writes them.
 const (
 	descLong   = "J"
@@ -45,7 +48,7 @@ func parseCall(body []byte) (c call, err error) {
 			return c, badRequest(fmt.Errorf("%s: %w", f.name, err))
 		}
 	}
-	if c.method == "$echo" && c.descriptor == descObject {
+	if c.method == echo && c.descriptor == descObject {
 		// References within the value count from its beginning, in the request as
 		// in the reply, so that its bytes mean the same there.
 		if c.echo, err = d.raw(); err != nil {

@@ -102,20 +102,22 @@ func (c *conn) answer(h head, body []byte) {
 	case h.flags&flagEvent != 0:
 		c.send(appendReply(nil, h, statusOK, func(dst []byte) []byte { return append(dst, 'N') }))
 	default:
+		began := time.Now()
 		request, err := parseCall(body)
 		if err != nil {
+			c.server.answered(request, began, err)
 			c.fail(h, err)
 			return
 		}
-		if err := c.reply(c.server.now, h, request); err != nil {
-			c.wait(h, request)
+		if err := c.reply(c.server.now, h, request, began); err != nil {
+			c.wait(h, request, began)
 		}
 	}
 }
 
 // reply answers a call, unless the context ends before that can be done: then it
 // returns the error.
-func (c *conn) reply(ctx context.Context, h head, request call) (err error) {
+func (c *conn) reply(ctx context.Context, h head, request call, began time.Time) (err error) {
 	frame := appendReply(nil, h, statusOK, func(dst []byte) []byte {
 		var result []byte
 		result, err = c.server.run(ctx, dst, request)
@@ -123,23 +125,26 @@ func (c *conn) reply(ctx context.Context, h head, request call) (err error) {
 	})
 	switch {
 	case err == nil:
+		c.server.answered(request, began, nil)
 		c.send(frame)
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return err
 	default:
+		c.server.answered(request, began, err)
 		c.fail(h, err)
 	}
 	return nil
 }
 
 // wait answers a call that has to wait, within the server's time for that.
-func (c *conn) wait(h head, request call) {
+func (c *conn) wait(h head, request call, began time.Time) {
 	c.slots <- struct{}{} // every holder gives its own back in time
 	c.calls.Go(func() {
 		defer func() { <-c.slots }()
 		ctx, cancel := context.WithTimeout(c.server.life, c.server.opts.Wait)
 		defer cancel()
-		if err := c.reply(ctx, h, request); err != nil {
+		if err := c.reply(ctx, h, request, began); err != nil {
+			c.server.answered(request, began, err)
 			c.fail(h, err)
 		}
 	})

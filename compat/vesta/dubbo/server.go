@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,9 +62,31 @@ type Options struct {
 	// Known, if not nil, is told of a connection when a whole frame has come over it.
 	Known func(net.Conn)
 
+	// Answered, if not nil, is told of each call: one of Methods, or Other, whether it
+	// failed, and how long that took.
+	Answered func(method string, failed bool, took time.Duration)
+
 	// Idle is how long a connection stays open without a request or a heartbeat;
 	// default 3 min, which is three heartbeats of a consumer.
 	Idle time.Duration
+}
+
+// Methods are what can be called. Other stands for everything else, in Options.Answered.
+var Methods = []string{"genId", "expId", "makeId", "transTime", echo}
+
+// Other is no method.
+const Other = "other"
+
+// answered tells of a call.
+func (s *Server) answered(c call, began time.Time, err error) {
+	if s.opts.Answered == nil {
+		return
+	}
+	method := Other
+	if slices.Contains(Methods, c.method) {
+		method = c.method
+	}
+	s.opts.Answered(method, err != nil, time.Since(began))
 }
 
 // A Server answers consumers of an IDService.

@@ -7,8 +7,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,7 +192,8 @@ func text(t testing.TB, body []byte) string {
 }
 
 func TestRefusals(t *testing.T) {
-	_, addr := start(t, issuing(sample), Options{})
+	told := &calls{}
+	_, addr := start(t, issuing(sample), Options{Answered: told.answered})
 	c := dial(t, addr)
 	long := strings.Repeat("x", maxName+1)
 	const iface = DefaultInterface
@@ -225,6 +229,36 @@ func TestRefusals(t *testing.T) {
 	if status, body := exchange(t, c, frame(twoWayRequest, 8, request(iface, "genId", ""))); status != statusOK || len(body) != 10 {
 		t.Errorf("the connection does not go on: %d %x", status, body)
 	}
+	want := map[string]int{"genId failed": 2, "genId": 1, "makeId failed": 3, "expId failed": 3, "expId": 1, "transTime failed": 1, "$echo failed": 1, "other failed": 3}
+	if got := told.byMethod(); !maps.Equal(got, want) {
+		t.Errorf("told were %v; want %v", got, want)
+	}
+}
+
+// calls notes what it is told of.
+type calls struct {
+	mu   sync.Mutex // guards told
+	told []string
+	took []time.Duration
+}
+
+func (c *calls) answered(method string, failed bool, took time.Duration) {
+	if failed {
+		method += " failed"
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told, c.took = append(c.told, method), append(c.took, took)
+}
+
+func (c *calls) byMethod() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := map[string]int{}
+	for _, told := range c.told {
+		n[told]++
+	}
+	return n
 }
 
 // TestWanda calls the older interface, whose makeId takes the machine first.
@@ -328,7 +362,7 @@ func TestEcho(t *testing.T) {
 // in time.
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ready := make(chan struct{})
+		ready, told := make(chan struct{}), &calls{}
 		s, c := pipe(t, source{func(ctx context.Context) (hapax.ID, error) {
 			select {
 			case <-ready:
@@ -341,7 +375,7 @@ func TestWaiting(t *testing.T) {
 			case <-ctx.Done():
 				return 0, &hapax.WaitError{Cause: hapax.ErrStoreUnavailable, Context: ctx.Err()}
 			}
-		}}, Options{})
+		}}, Options{Answered: told.answered})
 		gen := request(DefaultInterface, "genId", "")
 		begin := time.Now()
 		for id := range uint64(2) {
@@ -376,6 +410,9 @@ func TestWaiting(t *testing.T) {
 		}
 		if err := <-closed; err != nil {
 			t.Error(err)
+		}
+		if want := []time.Duration{0, DefaultWait, DefaultWait, time.Second}; !slices.Equal(told.took, want) || !maps.Equal(told.byMethod(), map[string]int{"expId": 1, "genId failed": 2, "genId": 1}) {
+			t.Errorf("told were %v after %v", told.told, told.took)
 		}
 	})
 }

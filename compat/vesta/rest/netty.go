@@ -83,8 +83,12 @@ func (h netty) answer(r *http.Request, id int64, g given) (string, error) {
 			return "", err
 		}
 		text, err := hapax.Fields{
-			{Name: vesta.FieldGenMethod, Value: p.GenMethod}, {Name: vesta.FieldMachine, Value: p.Machine}, {Name: vesta.FieldSeq, Value: p.Seq},
-			{Name: vesta.FieldTime, Value: p.Time}, {Name: vesta.FieldType, Value: p.Type}, {Name: vesta.FieldVersion, Value: p.Version},
+			{Name: vesta.FieldGenMethod, Value: p.GenMethod},
+			{Name: vesta.FieldMachine, Value: p.Machine},
+			{Name: vesta.FieldSeq, Value: p.Seq},
+			{Name: vesta.FieldTime, Value: p.Time},
+			{Name: vesta.FieldType, Value: p.Type},
+			{Name: vesta.FieldVersion, Value: p.Version},
 		}.MarshalJSON()
 		return string(text), err
 	case "/transtime":

@@ -9,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/database"
@@ -96,9 +97,26 @@ func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
 	}
 	p.rpc, err = dubbo.NewServer(ids, dubbo.Options{
 		Interfaces: p.settings.Interfaces, Wait: p.host.MaxWait, Known: func(nc net.Conn) { gate.PassOf(nc).Vouch() },
+		Answered: answered(own),
 	})
 	p.life, p.end = context.WithCancel(context.Background())
 	return append(answers, mount.Answer{Serve: p.serve, Stop: p.stop}), err
+}
+
+// answered returns what counts the calls over Dubbo, by their methods.
+func answered(own *service.Service) func(method string, failed bool, took time.Duration) {
+	routes := map[string]*service.Route{}
+	for _, method := range append([]string{dubbo.Other}, dubbo.Methods...) {
+		routes[method] = own.Route("dubbo", method)
+	}
+	return func(method string, failed bool, took time.Duration) {
+		n := 0
+		if failed {
+			n = 1
+		}
+		routes[method].Served(1, n)
+		routes[method].Took(took.Seconds())
+	}
 }
 
 // trace logs a number.
@@ -117,7 +135,7 @@ func (p *part) serve(l net.Listener) error {
 		if p.end(); !errors.Is(err, dubbo.ErrServerClosed) {
 			wrong = fmt.Errorf("the central server of Vesta: %w", err)
 		}
-		_ = <-registered // nothing is registered any more
+		<-registered //nolint:errcheck // nothing is registered any more
 	case err := <-registered:
 		if err != nil && p.life.Err() == nil {
 			wrong = fmt.Errorf("compat.vesta.registry: %w", err)

@@ -55,15 +55,20 @@ func (p *Policy) ReportWrong(report func(WrongToken)) {
 	p.attempts.report = report
 }
 
-// Enter returns who the values of an Authorization header stand for or, without any,
-// who the certificate of the context's connection does, as From does.
-func (p *Policy) Enter(ctx context.Context, from string, authorization []string) (*Caller, error) {
+// Who returns who the values of an Authorization header stand for or, without any, who
+// the certificate of the context's connection does. ErrUnauthenticated.
+func (p *Policy) Who(ctx context.Context, authorization []string) (*Caller, error) {
 	if len(authorization) == 0 {
 		if c := p.Certified(ConnFromContext(ctx).state()); c != nil {
 			return c, c.expired()
 		}
 	}
-	caller, err := p.Bearer(authorization)
+	return p.Bearer(authorization)
+}
+
+// Enter is Who for a client with an address, as From is Caller.
+func (p *Policy) Enter(ctx context.Context, from string, authorization []string) (*Caller, error) {
+	caller, err := p.Who(ctx, authorization)
 	if err != nil && len(authorization) > 0 {
 		p.wrong(ctx, from)
 	}
@@ -77,11 +82,7 @@ func (p *Policy) Knows(ctx context.Context, authorization []string) bool {
 	if !p.HasTokens() || conn != nil && conn.vouched.Load() {
 		return true
 	}
-	if len(authorization) == 0 {
-		c := p.Certified(conn.state())
-		return c != nil && c.expired() == nil
-	}
-	_, err := p.Bearer(authorization)
+	_, err := p.Who(ctx, authorization)
 	return err == nil
 }
 

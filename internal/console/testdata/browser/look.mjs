@@ -112,14 +112,32 @@ async function create(page, tag) {
 }
 await create(page, "of-a-person");
 
-// Who got a number of a snowflake, from the overview on.
+// The questions of three in the morning, each from the overview on and without the documents:
+// what somebody has to do for the answer, and how long the console takes for that.
+async function asked(question, answer) {
+	const began = Date.now();
+	let acts = 0;
+	await page.goto(at);
+	await answer((act) => { acts++; return act; });
+	console.error(`${question}: ${acts} acts, ${((Date.now() - began) / 1000).toFixed(1)} s`);
+	if (acts > 2) wrong.push(`${question} takes ${acts} acts`);
+}
+await asked("which tag burns most", async () => {
+	const first = page.getByRole("region", { name: "Tags that burn most" }).locator("tbody tr").first();
+	await first.getByRole("link", { name: "orders" }).waitFor();
+});
+await asked("when the pool ends", async () => {
+	const tile = page.locator("main").getByText("First pool to end").locator("..");
+	if (!/20\d\d-\d\d-\d\d/.test(await tile.innerText())) wrong.push(`when the pool ends: ${await tile.innerText()}`);
+});
 {
 	const res = await page.request.post(`${url}v1/tags/snowflake/ids`, { headers: { Authorization: `Bearer ${admin}` } });
 	const { ids: [id] } = await res.json();
-	await page.goto(at);
-	await page.getByLabel("Who got number").fill(id);
-	await page.getByRole("button", { name: "Find" }).click();
-	await page.getByRole("heading", { name: "Who got it" }).waitFor();
+	await asked("who got a number", async (act) => {
+		await act(page.getByLabel("Who got number").fill(id));
+		await act(page.getByRole("button", { name: "Find" }).click());
+		await page.getByRole("heading", { name: "Who got it" }).waitFor();
+	});
 	await includes(page, "the decoder of a snowflake", "Granted on", "guessed", ...nodes);
 }
 done("a tag and its numbers");
@@ -201,6 +219,7 @@ done("a worker, and what happens elsewhere");
 await page.goto(at);
 await told("stop-store");
 await says(page, "the store has stopped", "store_unavailable", "hapax doctor", "What the runbook says");
+await asked("why a node refuses", () => page.locator("#live").getByText("store_unavailable").first().waitFor());
 await told("start-store");
 await says(page, "the store is back", "Numbers are issued: 3 of 3 nodes can");
 
