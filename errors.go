@@ -115,9 +115,33 @@ func CodeOf(err error) Code {
 	return ErrInternal.code
 }
 
-// Message returns what an error says, without the prefix "hapax: " that errors of
-// this module begin with.
-func Message(err error) string { return strings.TrimPrefix(err.Error(), prefix) }
+// Message returns what an error says in one line, without the prefix "hapax: " that errors
+// of this module begin with, also where they stand in others. Drivers say what each address answered in a line of its own,
+// and the same of an address that they tried twice.
+func Message(err error) string {
+	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), prefix), ": "+prefix, ": ")
+	if !strings.Contains(text, "\n") {
+		return text
+	}
+	var line strings.Builder
+	before := ""
+	for part := range strings.SplitSeq(text, "\n") {
+		part = strings.TrimPrefix(strings.TrimSpace(part), prefix)
+		if part == "" || part == before {
+			continue
+		}
+		switch {
+		case before == "":
+		case strings.HasSuffix(before, ":"):
+			line.WriteString(" ")
+		default:
+			line.WriteString("; ")
+		}
+		line.WriteString(part)
+		before = part
+	}
+	return line.String()
+}
 
 // IsTransient reports whether asking again may help without anybody's doing: the
 // store may come back, a tick pass, a worker ID or a quota become free.

@@ -45,6 +45,9 @@ func TestMessage(t *testing.T) {
 		{fmt.Errorf("%w: store %q", hapax.ErrClosed, "a"), `the issuer or store is closed: store "a"`},
 		{&hapax.ValueError{Field: "n", Value: 0, Allowed: "1", Err: hapax.ErrInvalidArgument}, "invalid n 0: want 1"},
 		{errors.New("plain"), "plain"},
+		{errors.New("connect: failed to connect to `user=a`:\n\t10.0.0.1: refused\n\t10.0.0.1: refused\n\t10.0.0.2: no route\n"), "connect: failed to connect to `user=a`: 10.0.0.1: refused; 10.0.0.2: no route"},
+		{errors.Join(errors.New("a"), errors.New("b  c"), hapax.ErrClosed), "a; b  c; the issuer or store is closed"},
+		{fmt.Errorf("leaf.properties: %w", fmt.Errorf("%w: x", hapax.ErrClosed)), "leaf.properties: the issuer or store is closed: x"},
 	} {
 		if got := hapax.Message(tt.err); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)

@@ -415,7 +415,7 @@ func (r *Registry) Refused(ctx context.Context, f Refusal) {
 		h = e.onReject.Load()
 	}
 	if h == nil {
-		r.log.warn(ctx, "a number was refused", "strategy", f.Strategy, "tag", f.Tag, "n", f.N, "err", f.Err)
+		r.log.warn(ctx, "a number was refused", "strategy", f.Strategy, "tag", f.Tag, "n", f.N, "code", string(hapax.CodeOf(f.Err)), "err", f.Err)
 		return
 	}
 	defer func() {

@@ -60,13 +60,13 @@ var lineStates = []stateTest{
 	{name: "line near its end", alarms: []string{"forecast_near"}, alerts: []string{"HapaxForecastNear"}, enter: func(r *stateRig) *serving {
 		s := r.node("a", fmt.Sprintf("tags: {orders: {start: %d}}\n", int64(hapax.MaxMark-1_000_000)))
 		r.issues(s, "orders")
-		mustTake(r.t, s, "orders", 10_000)
+		takeSoon(r.t, s, "orders", 10_000)
 		return s
 	}},
 	{name: "reader near its end", alarms: []string{"forecast_near"}, alerts: []string{"HapaxForecastNear"}, enter: func(r *stateRig) *serving {
 		s := r.node("a", fmt.Sprintf("tags: {orders: {start: %d, reader_bits: 31}}\n", 1<<31-1_000_000))
 		r.issues(s, "orders")
-		mustTake(r.t, s, "orders", 10_000)
+		takeSoon(r.t, s, "orders", 10_000)
 		return s
 	}},
 	{name: "layout near its end", alarms: []string{"forecast_near"}, alerts: []string{"HapaxForecastNear"}, enter: func(r *stateRig) *serving {
