@@ -24,12 +24,12 @@ import (
 // A request may fail only where the test knows why: while its server is dead; for
 // want of a grant, after a server was started, until its first success; for want
 // of a segment when the store is slower than the clients, or when it was killed,
-// until the first success after its return. That no request fails while numbers
+// until every node has had grants after its return. That no request fails while numbers
 // of a segment are left is tested by drain, which takes them to the last one.
 type cluster struct {
 	t     *testing.T
 	store *testservers.Server
-	away  atomic.Bool // the store is dead
+	away  atomic.Bool // the store is dead, or not every node has had a grant since its return
 	nodes []*node
 }
 
@@ -211,9 +211,9 @@ func (c *cluster) outage(dry func()) {
 	dry()
 	began := time.Now()
 	c.store.Start()
-	c.away.Store(false)
 	started := time.Now()
-	c.awaitProgress(2 * clusterStep)
+	c.awaitProgress(2 * clusterStep) // the first may be a grant whose answer came with the crash
+	c.away.Store(false)
 	c.t.Logf("the store took %v to start, every node had two new grants %v later", started.Sub(began), time.Since(started))
 }
 

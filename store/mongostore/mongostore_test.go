@@ -360,7 +360,7 @@ func TestSilence(t *testing.T) {
 	srv := own(t)
 	proxy := testservers.NewProxy(t, srv.Addr)
 	patient := open(t, proxy.URL(srv.URL), mongostore.Options{Timeout: time.Hour})
-	hasty := open(t, proxy.URL(srv.URL), mongostore.Options{Timeout: 50 * time.Millisecond})
+	hasty := open(t, proxy.URL(srv.URL), mongostore.Options{Timeout: time.Second})
 	create(t, patient, hapax.Tag{Name: "t"})
 	proxy.Blackhole()
 	tests := map[string]struct {
