@@ -123,7 +123,7 @@ func (l *client) run(ctx context.Context) {
 		case l == l.node.clients[0] && refused(err) == hapax.ErrRefillPending.Code():
 		case l.pardon.Load() && wantsGrant(err):
 		default:
-			l.c.t.Errorf("%s of %s: %v", l.tag, l.node.address, err)
+			l.c.t.Errorf("%s of %s: %v\n%s", l.tag, l.node.address, err, tail(l.node.server.logged()))
 		}
 		time.Sleep(scale(25*time.Millisecond, time.Millisecond))
 	}
