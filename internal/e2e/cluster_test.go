@@ -47,7 +47,7 @@ type client struct {
 	node *node
 	tag  string
 
-	request sync.Mutex // held during a request; guards ids
+	request sync.Mutex // held from a request to its verdict; guards ids
 	ids     []hapax.ID
 
 	count  atomic.Int64 // len(ids)
@@ -114,7 +114,6 @@ func (l *client) run(ctx context.Context) {
 		l.request.Lock()
 		life, pardoned, away := l.node.lives.Load(), l.pardon.Load(), l.c.away.Load()
 		err := l.takeLocked(count)
-		l.request.Unlock()
 		dead := life%2 == 1 || l.node.lives.Load() != life
 		switch {
 		case err == nil && pardoned && !away && !dead:
@@ -125,6 +124,7 @@ func (l *client) run(ctx context.Context) {
 		default:
 			l.c.t.Errorf("%s of %s: %v\n%s", l.tag, l.node.address, err, tail(l.node.server.logged()))
 		}
+		l.request.Unlock()
 		time.Sleep(scale(25*time.Millisecond, time.Millisecond))
 	}
 }
@@ -200,7 +200,10 @@ func (c *cluster) outage(dry func()) {
 	c.t.Helper()
 	c.away.Store(true)
 	for _, n := range c.nodes {
-		n.clients[0].pardon.Store(true)
+		l := n.clients[0]
+		l.request.Lock() // a success from before is over, and lifts no pardon
+		l.pardon.Store(true)
+		l.request.Unlock()
 	}
 	c.store.Kill()
 	var wg sync.WaitGroup
