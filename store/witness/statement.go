@@ -68,7 +68,7 @@ type Adoption struct {
 type statement struct {
 	Floor int64         `json:"floor,omitempty"`
 	Ahead time.Duration `json:"ahead_ns,omitempty"`
-	At    time.Time     `json:"at"` // by the clock of the node that took it
+	At    time.Time     `json:"at"`             // by the clock of the node that took it
 	Name  string        `json:"name,omitempty"` // of the node that was spoken for
 }
 
