@@ -24,12 +24,12 @@ import (
 // A request may fail only where the test knows why: while its server is dead; for
 // want of a grant, after a server was started, until its first success; for want
 // of a segment when the store is slower than the clients, or when it was killed,
-// until the first success after its return. That no request fails while numbers
+// until every node has had grants after its return. That no request fails while numbers
 // of a segment are left is tested by drain, which takes them to the last one.
 type cluster struct {
 	t     *testing.T
 	store *testservers.Server
-	away  atomic.Bool // the store is dead
+	away  atomic.Bool // the store is dead, or not every node has had a grant since its return
 	nodes []*node
 }
 
@@ -47,7 +47,7 @@ type client struct {
 	node *node
 	tag  string
 
-	request sync.Mutex // held during a request; guards ids
+	request sync.Mutex // held from a request to its verdict; guards ids
 	ids     []hapax.ID
 
 	count  atomic.Int64 // len(ids)
@@ -114,7 +114,6 @@ func (l *client) run(ctx context.Context) {
 		l.request.Lock()
 		life, pardoned, away := l.node.lives.Load(), l.pardon.Load(), l.c.away.Load()
 		err := l.takeLocked(count)
-		l.request.Unlock()
 		dead := life%2 == 1 || l.node.lives.Load() != life
 		switch {
 		case err == nil && pardoned && !away && !dead:
@@ -123,8 +122,9 @@ func (l *client) run(ctx context.Context) {
 		case l == l.node.clients[0] && refused(err) == hapax.ErrRefillPending.Code():
 		case l.pardon.Load() && wantsGrant(err):
 		default:
-			l.c.t.Errorf("%s of %s: %v", l.tag, l.node.address, err)
+			l.c.t.Errorf("%s of %s: %v\n%s", l.tag, l.node.address, err, tail(l.node.server.logged()))
 		}
+		l.request.Unlock()
 		time.Sleep(scale(25*time.Millisecond, time.Millisecond))
 	}
 }
@@ -200,7 +200,10 @@ func (c *cluster) outage(dry func()) {
 	c.t.Helper()
 	c.away.Store(true)
 	for _, n := range c.nodes {
-		n.clients[0].pardon.Store(true)
+		l := n.clients[0]
+		l.request.Lock() // a success from before is over, and lifts no pardon
+		l.pardon.Store(true)
+		l.request.Unlock()
 	}
 	c.store.Kill()
 	var wg sync.WaitGroup
@@ -211,9 +214,9 @@ func (c *cluster) outage(dry func()) {
 	dry()
 	began := time.Now()
 	c.store.Start()
-	c.away.Store(false)
 	started := time.Now()
-	c.awaitProgress(2 * clusterStep)
+	c.awaitProgress(2 * clusterStep) // the first may be a grant whose answer came with the crash
+	c.away.Store(false)
 	c.t.Logf("the store took %v to start, every node had two new grants %v later", started.Sub(began), time.Since(started))
 }
 

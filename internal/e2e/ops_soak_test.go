@@ -282,6 +282,11 @@ func (f *opsFleet) operate(s *opsStore, o operation, turn int) {
 	if strings.HasPrefix(o.name, "scaled down") && len(f.running()) < 4 {
 		f.add()
 	}
+	if o.loses {
+		// Until the others have noted in the store who left or was killed before: from then on
+		// they speak for it, also where the store loses what comes next.
+		time.Sleep(opsAway)
+	}
 	before, began := len(f.refusals()), time.Now()
 	o.do(f, s, turn)
 	if o.loses {

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -138,12 +140,34 @@ func wantErr(t testing.TB, what string, err error, sentinel *hapax.Error) {
 
 func TestConformance(t *testing.T) {
 	srv := testservers.MongoDB(t)
-	storetest.Run(t, storetest.Harness{
-		Open:         func(t testing.TB) storetest.Handle { return open(t, srv.URL, mongostore.Options{}) },
-		URL:          srv.URL,
+	h := harness(srv, srv.URL)
+	h.Another = func(t testing.TB) storetest.Harness { return harness(srv, database(t, srv)) }
+	storetest.Run(t, h)
+}
+
+func harness(srv *testservers.Server, url string) storetest.Harness {
+	return storetest.Harness{
+		Open:         func(t testing.TB) storetest.Handle { return open(t, url, mongostore.Options{}) },
+		URL:          url,
 		Capabilities: storetest.Capabilities{Shared: true},
-		Silence:      silence(srv, srv.URL),
+		Silence:      silence(srv, url),
+	}
+}
+
+// database returns the URL of a database of its own, which the test's end drops. The
+// stand-in for MongoDB reads whole collections, so that they had better stay small.
+func database(t testing.TB, srv *testservers.Server) string {
+	t.Helper()
+	u := must[*url.URL](t)(url.Parse(srv.URL))
+	name := "check_" + rand.Text()[:12]
+	u.Path = "/" + name
+	client := raw(t, srv).Client()
+	t.Cleanup(func() {
+		if err := client.Database(name).Drop(context.Background()); err != nil {
+			t.Error(err)
+		}
 	})
+	return u.String()
 }
 
 // silence is the harness's way to a store that says nothing any more; nil for a server
@@ -336,7 +360,7 @@ func TestSilence(t *testing.T) {
 	srv := own(t)
 	proxy := testservers.NewProxy(t, srv.Addr)
 	patient := open(t, proxy.URL(srv.URL), mongostore.Options{Timeout: time.Hour})
-	hasty := open(t, proxy.URL(srv.URL), mongostore.Options{Timeout: 50 * time.Millisecond})
+	hasty := open(t, proxy.URL(srv.URL), mongostore.Options{Timeout: time.Second})
 	create(t, patient, hapax.Tag{Name: "t"})
 	proxy.Blackhole()
 	tests := map[string]struct {

@@ -212,6 +212,24 @@ func TestHonestTwin(t *testing.T) {
 	wantHonest(t, h, "heal/")
 }
 
+// TestAnother: each check has the store that Another returns, where there is one.
+func TestAnother(t *testing.T) {
+	stores := 0
+	Run(t, Harness{
+		Open: func(t testing.TB) Handle {
+			t.Fatal("opened what the checks share")
+			return nil
+		},
+		Another: func(testing.TB) Harness {
+			stores++
+			return Harness{Open: func(testing.TB) Handle { return newTwin() }}
+		},
+	})
+	if want := len(checks()) / 2; stores < want {
+		t.Errorf("%d stores for the checks; want at least %d", stores, want)
+	}
+}
+
 // wantHonest fails if a check does whose name begins with prefix.
 func wantHonest(t *testing.T, h Harness, prefix string) {
 	t.Helper()

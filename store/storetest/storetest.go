@@ -54,6 +54,10 @@ type Harness struct {
 	// process. Required for stores that are Shared or Durable.
 	URL string
 
+	// Another returns the harness of an empty store that one check has to itself. Nil,
+	// which is usual, has all checks use the same one: names of their own keep them apart.
+	Another func(t testing.TB) Harness
+
 	// Silence opens handles whose calls may take so long, of a store that says
 	// nothing any more once silence was called. Required for stores that are reached
 	// over a network; others leave it nil.
@@ -135,6 +139,9 @@ func Run(t *testing.T, h Harness) {
 func (c check) runOn(t testing.TB, h Harness) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
 	defer cancel()
+	if h.Another != nil {
+		h = h.Another(t)
+	}
 	e := &env{TB: t, h: h, ctx: ctx, prefix: "storetest-" + rand.Text()[:8] + "/"}
 	e.roles = e.open()
 	c.run(e)
