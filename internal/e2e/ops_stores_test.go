@@ -284,11 +284,10 @@ var redisOperations = []operation{
 		s.takeOver(replica)
 		s.proxy.Pass()
 	}},
-	{name: "primary killed, replica that lacks heartbeats promoted", loses: true, do: func(f *opsFleet, s *opsStore, _ int) {
+	{name: "replica that lacks heartbeats promoted", loses: true, do: func(f *opsFleet, s *opsStore, _ int) {
 		replica := testservers.RedisReplica(s.t, s.primary)
 		f.awaitAll("the replica")
-		time.Sleep(3 * time.Second) // nodes that left before have been seen to
-		f.pause(true)               // so that it lacks no grant
+		f.pause(true) // so that it lacks no grant
 		time.Sleep(time.Second)
 		s.redisCommand(replica, "REPLICAOF NO ONE")
 		time.Sleep(2 * time.Second) // it lacks the heartbeats of these
