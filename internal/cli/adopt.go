@@ -250,6 +250,8 @@ func tellOfAdoption(cmd *cobra.Command, a server.Adoption) {
 			fmt.Fprintln(out, "hapax: has left already, nothing is to be done:", n)
 		case "silent":
 			fmt.Fprintln(out, "hapax: has fallen silent already, nothing is to be done:", n)
+		case "settled":
+			fmt.Fprintln(out, "hapax: is settled already, nothing is to be done:", n)
 		default:
 			fmt.Fprintln(out, "hapax: spoken for:", n)
 		}

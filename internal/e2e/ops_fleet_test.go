@@ -40,6 +40,7 @@ type opsFleet struct {
 	ids     map[string][]hapax.ID
 	refused map[hapax.Code]int
 	halted  bool
+	paused  bool          // nobody is asked for numbers
 	ages    time.Duration // what the clock file says
 }
 
@@ -122,6 +123,13 @@ func (f *opsFleet) halt() {
 	f.load.Wait()
 }
 
+// pause has nobody be asked for numbers, or asked again.
+func (f *opsFleet) pause(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.paused = on
+}
+
 // run asks every server in turn for numbers of a tag, until the load ends. Each request
 // is on its own, so that a server that hangs holds nobody else up.
 func (f *opsFleet) run(tag string) {
@@ -155,9 +163,9 @@ func (f *opsFleet) run(tag string) {
 // ask takes numbers of a node, and keeps them.
 func (f *opsFleet) ask(n *opsNode, tag string, count int) bool {
 	f.mu.Lock()
-	s := n.server
+	s, paused := n.server, f.paused
 	f.mu.Unlock()
-	if s == nil {
+	if s == nil || paused {
 		return false
 	}
 	ids, err := take(f.web, s.url, tag, count)

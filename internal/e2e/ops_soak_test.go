@@ -237,8 +237,9 @@ func TestOperations(t *testing.T) {
 	for _, name := range []string{
 		"node restarted", "node killed and started", "directory copied, copy started beside it, original restarted", "witness's disk replaced",
 		"node renamed", "store killed and started", "one-shot commands",
+		"planned switch to the replica", "replica that lacks heartbeats promoted",
 	} {
-		all := slices.Concat(nodeOperations, oneServer)
+		all := slices.Concat(nodeOperations, oneServer, redisOperations)
 		f.operate(s, all[slices.IndexFunc(all, func(o operation) bool { return o.name == name })], 1)
 	}
 	f.check()

@@ -284,6 +284,16 @@ var redisOperations = []operation{
 		s.takeOver(replica)
 		s.proxy.Pass()
 	}},
+	{name: "replica that lacks heartbeats promoted", loses: true, do: func(f *opsFleet, s *opsStore, _ int) {
+		replica := testservers.RedisReplica(s.t, s.primary)
+		f.awaitAll("the replica")
+		f.pause(true) // so that it lacks no grant
+		time.Sleep(time.Second)
+		s.redisCommand(replica, "REPLICAOF NO ONE")
+		time.Sleep(2 * time.Second) // it lacks the heartbeats of these
+		s.takeOver(replica)
+		f.pause(false)
+	}},
 	{name: "primary killed, replica behind promoted", loses: true, do: func(_ *opsFleet, s *opsStore, _ int) {
 		replica := testservers.RedisReplica(s.t, s.primary)
 		replica.Kill()

@@ -3,6 +3,7 @@ package witness
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -67,7 +68,8 @@ type Adoption struct {
 type statement struct {
 	Floor int64         `json:"floor,omitempty"`
 	Ahead time.Duration `json:"ahead_ns,omitempty"`
-	At    time.Time     `json:"at"` // by the clock of the node that took it
+	At    time.Time     `json:"at"`             // by the clock of the node that took it
+	Name  string        `json:"name,omitempty"` // of the node that was spoken for
 }
 
 // readStatements returns what operators said about a fence, and the witness files that
@@ -166,7 +168,7 @@ func (g *Guarded) declare(ctx context.Context, st Statement) (Adoption, error) {
 	g.mu.Lock()
 	g.approved = f.ID
 	g.mu.Unlock()
-	return a, g.awaitDecision(ctx, s, f.ID, st.Wait, &a)
+	return a, g.awaitDecision(ctx, s, f.ID, st, &a)
 }
 
 // awaitVerdict waits until this node has judged the store, and reports whether that is
@@ -285,7 +287,9 @@ func (g *Guarded) judgeStatement(ctx context.Context, s store, st Statement, h *
 	}
 	missing := h.findMissing().missing
 	a.Spoke = len(h.said)
-	targets := slices.DeleteFunc(slices.Clone(missing), func(n Node) bool {
+	unsaid := *h // as if no operator had said anything yet
+	unsaid.stated, unsaid.files = nil, nil
+	targets := slices.DeleteFunc(unsaid.findMissing().missing, func(n Node) bool {
 		return st.Row != "" && !n.isNamed(st.Row)
 	})
 	if st.Row != "" && len(targets) == 0 {
@@ -299,8 +303,11 @@ func (g *Guarded) judgeStatement(ctx context.Context, s store, st Statement, h *
 	still := with.findMissing().missing
 	with.stated = maps.Clone(h.stated)
 	for _, n := range targets {
-		if isAmong(n, still) && st.Floor > 0 {
-			with.stated[n.Row] = statement{Floor: st.Floor, Ahead: st.Ahead, At: time.Now().UTC()}
+		said, before := h.stated[n.Row]
+		if st.Floor > said.Floor && (before || isAmong(n, still)) {
+			with.stated[n.Row] = statement{Floor: st.Floor, Ahead: max(st.Ahead, said.Ahead), At: time.Now().UTC(), Name: n.Name}
+		} else if !isAmong(n, missing) {
+			n.State = settled
 		}
 		a.Stated = append(a.Stated, n)
 	}
@@ -374,7 +381,7 @@ func (g *Guarded) write(ctx context.Context, s store, f *Fence, st Statement, st
 		if old[row] == said {
 			continue
 		}
-		if err := putRow(ctx, s, driver.TableEvidence, rowSaid+f.ID+"/"+row, said); err != nil {
+		if err := g.say(ctx, s, rowSaid+f.ID+"/"+row, said); err != nil {
 			return err
 		}
 	}
@@ -395,11 +402,102 @@ func (g *Guarded) write(ctx context.Context, s store, f *Fence, st Statement, st
 	return nil
 }
 
-// awaitDecision waits until the fence is gone, or waits for somebody else.
-func (g *Guarded) awaitDecision(ctx context.Context, s store, id string, wait time.Duration, a *Adoption) error {
-	for began := g.now(); g.now()-began <= wait; {
-		if f, _, err := readFence(ctx, s); err != nil || f == nil || f.ID != id {
+// say writes what an operator said about one row, unless another one has said as much
+// meanwhile: the higher floor holds.
+func (g *Guarded) say(ctx context.Context, s store, name string, said statement) error {
+	for {
+		raw, err := s.Row(ctx, driver.TableEvidence, name)
+		if err != nil {
+			return unavailable(err)
+		}
+		if raw != nil {
+			var before statement
+			if err := driver.DecodeRow(driver.TableEvidence, name, raw, &before); err != nil {
+				return err
+			}
+			if before.Floor >= said.Floor {
+				return nil
+			}
+			said.Ahead = max(said.Ahead, before.Ahead)
+		}
+		next, err := json.Marshal(said)
+		if err != nil {
 			return err
+		}
+		if ok, err := s.SwapRow(ctx, driver.TableEvidence, name, raw, next); err != nil || ok {
+			return unavailable(err)
+		}
+		if err := g.rest(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// settled is the state of a node for which another operator has spoken before.
+const settled = "settled"
+
+// settledBefore returns the nodes of that name for which an operator had spoken at the
+// last decision. ErrInvalidArgument for a floor above what was said then: it comes too
+// late.
+func settledBefore(ctx context.Context, s store, st Statement) (nodes []Node, err error) {
+	d, _, err := readDecision(ctx, s)
+	if err != nil || d == nil {
+		return nil, err
+	}
+	if err := d.complete(ctx, s); err != nil {
+		return nil, err
+	}
+	for _, row := range slices.Sorted(maps.Keys(d.Stated)) {
+		said := d.Stated[row]
+		n := Node{Row: row, Name: said.Name, State: settled}
+		if !n.isNamed(st.Row) {
+			continue
+		}
+		if floor := d.floor(); st.Floor > floor {
+			return nil, tooLate(n, st, floor)
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, nil
+}
+
+// floor returns the highest floor that operators gave: every segment tag was raised to it.
+func (d *decision) floor() (most int64) {
+	for _, said := range d.Stated {
+		most = max(most, said.Floor)
+	}
+	return most
+}
+
+// inTime returns an error if the fence was ended by what another operator had said about
+// the same node, with a lower floor, before this was read.
+func inTime(ctx context.Context, s store, fence string, st Statement, a *Adoption) error {
+	d, _, err := readDecision(ctx, s)
+	if err != nil || d == nil || d.Fence.ID != fence {
+		return err
+	}
+	if err := d.complete(ctx, s); err != nil {
+		return err
+	}
+	for _, n := range a.Stated {
+		if _, ok := d.Stated[n.Row]; ok && st.Floor > d.floor() {
+			return tooLate(n, st, d.floor())
+		}
+	}
+	return nil
+}
+
+func tooLate(n Node, st Statement, floor int64) error {
+	return &hapax.ValueError{Field: "floor", Value: st.Floor, Allowed: fmt.Sprintf("at most %d, with which %s was settled before, and the store healed; to go higher, use hapax tags set TAG --floor", floor, n), Err: hapax.ErrInvalidArgument}
+}
+
+// awaitDecision waits until the fence is gone, or waits for somebody else.
+func (g *Guarded) awaitDecision(ctx context.Context, s store, id string, st Statement, a *Adoption) error {
+	for began := g.now(); g.now()-began <= st.Wait; {
+		if f, _, err := readFence(ctx, s); err != nil {
+			return err
+		} else if f == nil || f.ID != id {
+			return inTime(ctx, s, id, st, a)
 		}
 		if err := g.rest(ctx); err != nil {
 			return err
@@ -420,6 +518,9 @@ func (g *Guarded) endRow(ctx context.Context, s store, st Statement) ([]Node, er
 	}
 	before = slices.DeleteFunc(before, func(n Node) bool { return n.Self || !n.isNamed(st.Row) })
 	if len(before) == 0 {
+		if said, err := settledBefore(ctx, s, st); err != nil || len(said) > 0 {
+			return said, err
+		}
 		return nil, &hapax.ValueError{Field: "node", Value: st.Row, Allowed: "another node that the store knows; hapax nodes --all lists them", Err: hapax.ErrInvalidArgument}
 	}
 	latest := before[len(before)-1:]
