@@ -280,7 +280,7 @@ var redisOperations = []operation{
 	{name: "planned switch to the replica", do: func(_ *opsFleet, s *opsStore, _ int) {
 		replica := testservers.RedisReplica(s.t, s.primary)
 		s.proxy.Cut()
-		time.Sleep(500 * time.Millisecond) // what was written arrives
+		testservers.AwaitRedisReplica(s.t, s.primary, replica)
 		s.takeOver(replica)
 		s.proxy.Pass()
 	}},

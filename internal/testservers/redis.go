@@ -99,6 +99,22 @@ func RedisReplica(t testing.TB, master *Server, args ...string) *Server {
 	return s
 }
 
+// AwaitRedisReplica waits until the replica has all that master has been told so far.
+func AwaitRedisReplica(t testing.TB, master, replica *Server) {
+	t.Helper()
+	eventually(t, "the replica with everything", func(ctx context.Context) error {
+		told, err := redisInfo(ctx, master.Addr, "replication", "master_repl_offset")
+		if err != nil {
+			return err
+		}
+		has, err := redisInfo(ctx, replica.Addr, "replication", "slave_repl_offset")
+		if err == nil && has != told {
+			err = fmt.Errorf("it is at %s of %s", has, told)
+		}
+		return err
+	})
+}
+
 // RedisSentinels starts n Sentinels that watch master under the name "hapax"
 // and fail over when q of them see it down for half a second. Their URL is that
 // of a store, with all Sentinels.
