@@ -67,6 +67,7 @@ type HeldWorker struct {
 
 	mu    sync.Mutex    // guards the fields below, and lease; never held while waiting
 	id    int64         // -1 before the first grant
+	first time.Time     // when the time of the first grant begins; not changed after
 	until time.Time     // when the time granted, less runAhead, is over
 	dies  time.Duration // the same by the clock that goes on while the machine sleeps
 	half  time.Duration // how much is left when more is asked for
@@ -143,12 +144,16 @@ func (o HoldOptions) withDefaults() (HoldOptions, SnowflakeOptions, error) {
 	return o, s, err
 }
 
-// ready waits for the first grant, and until the clock is past its beginning.
+// ready waits until enough is granted, and until the clock is past the beginning. The rest
+// of a grant whose answer came late may be too little, and is extended.
 func (h *HeldWorker) ready(ctx context.Context) error {
 	for {
 		change := h.supply.watch()
-		if h.ID() >= 0 {
+		if h.ID() >= 0 && h.Remaining() > h.grace {
 			break
+		}
+		if err := h.tooShort(); err != nil {
+			return err
 		}
 		if err := h.supply.want(); err != nil {
 			return err
@@ -157,16 +162,10 @@ func (h *HeldWorker) ready(ctx context.Context) error {
 			return err
 		}
 	}
-	h.mu.Lock()
-	first := h.layout.TimeOf(h.lease.Grant.Lo)
-	h.mu.Unlock()
-	if left := h.Remaining(); left <= h.grace {
-		return &ValueError{"grace", h.grace, fmt.Sprintf("less than what is granted at once, of which %v are left past the run-ahead of %v", left, h.runAhead), ErrInvalidArgument}
-	}
 	h.supply.start(h.keep)
 	for {
 		wall, _ := h.clock.source.Now()
-		early := first.Sub(wall)
+		early := h.first.Sub(wall)
 		if early <= 0 {
 			return h.Err()
 		}
@@ -176,9 +175,24 @@ func (h *HeldWorker) ready(ctx context.Context) error {
 			return h.Err()
 		case <-ctx.Done():
 			return waitError(ctx, fmt.Errorf("%w: here it is %s, and the last holder of worker ID %d may have used the time up to %s",
-				ErrClockSkew, wall.UTC().Format(time.RFC3339Nano), h.ID(), first.Format(time.RFC3339Nano)))
+				ErrClockSkew, wall.UTC().Format(time.RFC3339Nano), h.ID(), h.first.Format(time.RFC3339Nano)))
 		}
 	}
+}
+
+// tooShort returns an error if the worker ID is lost already, or was granted for so short a
+// time that Lost would close at once.
+func (h *HeldWorker) tooShort() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err != nil || !h.held {
+		return h.err
+	}
+	granted := h.layout.TimeOf(h.lease.Grant.Hi).Sub(h.first)
+	if granted-h.runAhead > h.grace {
+		return nil
+	}
+	return &ValueError{"grace", h.grace, fmt.Sprintf("less than the %v that are granted at once, without the run-ahead of %v", granted, h.runAhead), ErrInvalidArgument}
 }
 
 // ID returns the worker ID.
@@ -276,6 +290,9 @@ func (h *HeldWorker) take(l Lease) {
 	now, _ := h.clock.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !h.held {
+		h.first = h.layout.TimeOf(l.Grant.Lo)
+	}
 	h.lease, h.held, h.id = l, true, l.Worker
 	h.until = h.layout.TimeOf(l.Grant.Hi).Add(-h.runAhead)
 	left := h.until.Sub(now)

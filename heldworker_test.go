@@ -54,6 +54,31 @@ func TestHeldWorkerIsExtended(t *testing.T) {
 	})
 }
 
+// lateWorkers answers the first question for a worker ID when most of the grant is over.
+type lateWorkers struct {
+	*memstore.Store
+	late time.Duration
+}
+
+func (s *lateWorkers) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
+	lease, err := s.Store.AcquireWorker(ctx, req)
+	time.Sleep(s.late)
+	return lease, err
+}
+
+// The rest of a first grant that came late is extended, and the holder may begin at once.
+func TestHeldWorkerWhoseGrantComesLate(t *testing.T) {
+	bubble(t, "an answer after 3 s of 4", func(t *testing.T) {
+		began := time.Now()
+		h := hold(t, &lateWorkers{memstore.New(), 3 * time.Second}, hapax.HoldOptions{
+			Clock: newTestClock(), Grant: 4 * time.Second, Grace: 1500 * time.Millisecond, RunAhead: 100 * time.Millisecond,
+		})
+		if left, took := h.Remaining(), time.Since(began); left <= 1500*time.Millisecond || took > 3100*time.Millisecond || isLost(h) {
+			t.Errorf("%v are left after %v; lost: %v", left, took, h.Err())
+		}
+	})
+}
+
 // Without a store to extend it, Lost closes before the time is over, by Grace.
 func TestHeldWorkerIsLostInTime(t *testing.T) {
 	bubble(t, "the store is away", func(t *testing.T) {

@@ -247,9 +247,8 @@ func (c *crowd) wrap(s *crowdSlot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.statuses[status]++
-	// A watchdog that is killed or frozen while it starts keeps the command from starting, and
-	// so does a first grant that comes when too little of it is left.
-	hurt := strings.Contains(stderr.String(), "watchdog") || strings.Contains(stderr.String(), "are left past the run-ahead")
+	// A watchdog that is killed or frozen while it starts keeps the command from starting.
+	hurt := strings.Contains(stderr.String(), "watchdog")
 	if status == 125 && !hurt || strings.Contains(stderr.String(), "panic") {
 		c.t.Errorf("a wrapper ended with %d: %s", status, stderr.String())
 	}
