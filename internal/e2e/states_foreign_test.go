@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 
 	"github.com/hapax-id/hapax/internal/testservers"
 )
@@ -12,7 +14,13 @@ import (
 // diskStates and foreignStates need more than the rig's database.
 var diskStates = []stateTest{
 	{name: "ledger full", alarms: []string{"records_waiting"}, alerts: []string{"HapaxRecordsWaiting"}, enter: func(r *stateRig) *serving {
-		s := r.node("a", "ledger: on\nalarm_budget: 1ms\n"+oneByOne)
+		var long []string // names, so that what is recorded is long, too
+		tags := "tags: {orders: {step: 1, max_step: 1}"
+		for i := range 8 {
+			long = append(long, strings.Repeat(string('a'+rune(i)), 128))
+			tags += ", " + long[i] + ": {step: 1, max_step: 1}"
+		}
+		s := r.node("a", "ledger: on\nalarm_budget: 1ms\n"+tags+"}\n")
 		r.issues(s, "orders")
 		size := func(pattern string) (largest int64) {
 			files, err := filepath.Glob(filepath.Join(r.dir, "a", pattern))
@@ -27,9 +35,15 @@ var diskStates = []stateTest{
 			return largest
 		}
 		eventually(r.t, "the ledger is larger than the witness", func() bool {
-			for range 50 {
-				_, _ = take(patient, s.url, "orders", 2)
+			var taking sync.WaitGroup
+			for _, tag := range long {
+				taking.Go(func() {
+					for range 25 {
+						_, _ = take(patient, s.url, tag, 2)
+					}
+				})
 			}
+			taking.Wait()
 			return size("ledger/*") > 2*size("witness*")
 		})
 		r.limit(s, fmt.Sprint(size("ledger/*")))

@@ -105,9 +105,7 @@ var lineStates = []stateTest{
 	{name: "tag deleted", enter: func(r *stateRig) *serving {
 		s := r.node("a", "")
 		r.issues(s, "orders")
-		if res := run(r.t, r.dir, "tags", "delete", "orders", "--server", s.url); res.code != 0 {
-			r.t.Fatalf("%+v", res)
-		}
+		eventually(r.t, "the tag is deleted", func() bool { return run(r.t, r.dir, "tags", "delete", "orders", "--server", s.url).code == 0 })
 		if _, err := take(patient, s.url, "orders", 1); refused(err) != hapax.ErrTagDeleted.Code() {
 			r.t.Errorf("a deleted tag: %v", err)
 		}

@@ -178,12 +178,14 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 		m.asks = !away && (m.asks || serving)
 	}
 	g.mu.Unlock()
+	if moved {
+		g.opts.Log.Warn("the store's primary has changed; nothing is granted until the other nodes have found their heartbeats there")
+	}
 	switch {
 	case away && serving:
 		g.cutOff()
 		return errAbandoned()
 	case moved && serving:
-		g.opts.Log.Warn("the store's primary has changed; nothing is granted until the other nodes have found their heartbeats there")
 		g.apply(unsure, nil, nil)
 		return errAbandoned()
 	}
