@@ -30,12 +30,15 @@ const (
 	threads     = "2"
 	route       = "/v1/tags/calls/next"
 	several     = "/v1/tags/calls/ids?count=100"
+	leafRoute   = "/api/segment/get/calls"
+	tinyidRoute = "/tinyid/id/nextIdSimple?bizType=calls&token=bench"
 )
 
 // names are the servers, in the order of the report.
 var names = []string{
 	"hapax", "hapax with a token", "net/http", "fasthttp",
 	"hapax, 100 numbers", "fasthttp, 100 numbers",
+	"hapax, Leaf's route", "hapax, TinyID's route",
 	"hapax over TLS", "hapax with a token over TLS", "tls.Conn loop",
 }
 
@@ -49,6 +52,8 @@ var others = map[string]struct {
 	"hapax with a token":          {"hapax", 0.97, 0},
 	"net/http":                    {"fasthttp", 0, 0},
 	"hapax, 100 numbers":          {"fasthttp, 100 numbers", 1.0, 0},
+	"hapax, Leaf's route":         {"net/http", 0, 0},
+	"hapax, TinyID's route":       {"net/http", 0, 0},
 	"hapax over TLS":              {"tls.Conn loop", 0, 1.15},
 	"hapax with a token over TLS": {"tls.Conn loop", 0, 1.15},
 }
@@ -184,14 +189,15 @@ func report(ctx context.Context, samples map[string][]sample, turns int, each ti
 	b.WriteString(page.Conditions(ctx, "make bench-http", fmt.Sprintf("%d turns of %v each; medians. The client is `wrk -t%s -c%s` on the same machine; valyala/fasthttp %s.",
 		turns, each, threads, connections, host.Module("github.com/valyala/fasthttp"))))
 	fmt.Fprintf(b, `Each server is a process of its own, asked by `+"`GET %s`"+`, or for 100 numbers by
-`+"`POST %s`"+`. hapax issues from the embedded store; net/http and fasthttp write a counter,
+`+"`POST %s`"+`; by the foreign routes, one number of the embedded store, too:
+`+"`%s` and `%s`"+`. hapax issues from the embedded store; net/http and fasthttp write a counter,
 or 100 of them as hapax does, and the loop writes the same bytes for whatever it reads. Each
 ratio is that of rates, or of processor times, in the same turn. CPU is the server's processor
 time per request, of all its threads, as the kernel counts it.
 
 | server | requests/s | held against | rate / its | target | CPU µs | CPU / its | target | p50 ms | p99 ms |
 |---|--:|---|--:|--:|--:|--:|--:|--:|--:|
-`, route, several)
+`, route, several, leafRoute, tinyidRoute)
 	for _, name := range names {
 		ours, other := samples[name], others[name]
 		ratio, cpuRatio := "", ""

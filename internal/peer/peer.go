@@ -95,20 +95,21 @@ func (c *Context) look() {
 
 // Rest ends the look-out, if there is one. It is to be called when a request is answered,
 // by the goroutine that answers: nobody waits for what Done returned any more, which
-// stays open, for the context has not ended.
-func (c *Context) Rest() {
+// stays open, for the context has not ended. It reports whether anybody waited.
+func (c *Context) Rest() bool {
 	if !c.looking.Load() {
-		return
+		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.waiting == nil {
-		return
+		return false
 	}
 	c.timer.Stop()
 	c.unhook()
 	c.waiting, c.unhook, c.timer = nil, nil, nil
 	c.looking.Store(false)
+	return true
 }
 
 // HasLeft reports whether a look-out has seen the client leave.

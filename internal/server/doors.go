@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -17,6 +18,7 @@ import (
 	"github.com/hapax-id/hapax/internal/gate"
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/service/auth"
 	"github.com/hapax-id/hapax/store/witness"
 )
 
@@ -27,6 +29,8 @@ type door struct {
 	answer   mount.Answer
 	listener net.Listener // nil: the main listener, or none
 	web      *http.Server // nil: another protocol, or not yet
+	opts     httpapi.FrontOptions
+	front    *httpapi.Front
 	served   bool
 	serving  sync.WaitGroup
 }
@@ -65,6 +69,8 @@ func (d *door) build(c Config, own *service.Service, a mount.Answer, log *slog.L
 			h, routes = answering(a, h), append(slices.Clone(routes), "/healthz", "/readyz")
 		}
 		d.web = newForeignWeb(c, guardLoopback(d.listener, httpapi.Counted(own, d.Name, routes, h)), log)
+		d.opts = c.front(log, func(nc net.Conn) *auth.Conn { return &auth.Conn{Known: gate.PassOf(nc).Vouch} })
+		d.opts.Paths = a.Routes
 	}
 }
 
@@ -73,7 +79,8 @@ func (d *door) serve(failed chan<- error) {
 	case d.listener == nil:
 		return
 	case d.web != nil:
-		d.serving.Go(func() { failed <- serveWeb(d.web, d.listener) })
+		d.front = httpapi.NewForeignFront(d.listener, d.web.Handler, d.opts)
+		d.serving.Go(func() { failed <- serveWeb(d.web, d.front) })
 	default:
 		d.serving.Go(func() { failed <- d.answer.Serve(d.listener) })
 	}
@@ -84,14 +91,17 @@ func (d *door) stop(drain context.Context) error {
 	if !d.served {
 		return nil
 	}
-	var err error
+	var err, frontErr error
 	if d.web == nil {
 		err = d.answer.Stop(drain)
-	} else if err = d.web.Shutdown(drain); err != nil {
-		_ = d.web.Close() // its connections have nothing to report
+	} else {
+		d.serving.Go(func() { frontErr = d.front.Shutdown(drain) })
+		if err = d.web.Shutdown(drain); err != nil {
+			_ = d.web.Close() // its connections have nothing to report
+		}
 	}
 	d.serving.Wait()
-	return err
+	return errors.Join(err, frontErr)
 }
 
 // close closes a listener that is not served.

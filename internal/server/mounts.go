@@ -189,6 +189,16 @@ func (m *mounts) routes() map[string]http.Handler {
 	return all
 }
 
+// paths are those of the routes of the main listener.
+func (m *mounts) paths() (all []string) {
+	for _, d := range m.doors() {
+		if d.listener == nil {
+			all = append(all, d.answer.Routes...)
+		}
+	}
+	return all
+}
+
 // serve starts to answer. An error that ends a door goes to failed.
 func (m *mounts) serve(failed chan<- error) {
 	for _, d := range m.doors() {

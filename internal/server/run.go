@@ -260,7 +260,11 @@ func (s *server) run(ctx context.Context, leaving <-chan struct{}) error {
 			at[i] = tls.NewListener(at[i], s.certs.web())
 		}
 		if !s.telemetry.tracing() { // a front tells nobody of a request
-			l, front := httpapi.NewFront(at[i], web[i].Handler, idleTimeout, newConn)
+			opts := s.config.front(s.log, newConn)
+			if i == 0 {
+				opts.Paths = s.mounts.paths()
+			}
+			l, front := httpapi.NewFront(at[i], web[i].Handler, opts)
 			if at[i] = l; front != nil {
 				s.fronts = append(s.fronts, front)
 			}

@@ -176,7 +176,7 @@ func (p *part) Answer(svc *service.Service) ([]mount.Answer, error) {
 		o.Segment, o.TrySegment, o.Monitor = native, native.TryNext, monitor{svc, &p.board, nativeRows(svc)}
 		modes[segmentMode] = svc
 	case theirs:
-		o.Segment, o.Monitor = p.table, monitor{p.table, &p.board, p.tableRows}
+		o.Segment, o.TrySegment, o.Monitor = p.table, p.table.TryNext, monitor{p.table, &p.board, p.tableRows}
 		modes[segmentMode] = p.table
 	}
 	switch l.source(l.Tree) {

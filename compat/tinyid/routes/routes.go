@@ -40,8 +40,8 @@ type Tokens interface {
 	Allows(token, bizType string) bool
 }
 
-// A Readier tells that no token can be judged yet: Tokens that are one have calls
-// fail as the system's error then, and not as the token's.
+// A Readier tells that no token can be judged yet, at once or after a wait that it bounds:
+// Tokens that are one have calls fail as the system's error then, and not as the token's.
 type Readier interface {
 	Ready(ctx context.Context) error
 }
@@ -51,6 +51,10 @@ type Options struct {
 	Issuer  Issuer
 	Granter Granter
 	Tokens  Tokens
+
+	// TryNext, if set, issues one of Issuer's numbers that is in hand, and reports whether
+	// there was one. It spares a call its deadline.
+	TryNext func(tag string) (hapax.ID, bool)
 
 	// Failed, if set, is told of every error of an issuer or granter that a client was
 	// told of.
@@ -157,8 +161,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		spring.BadRequest(w)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), h.MaxWait)
-	defer cancel()
+	ctx := r.Context()
 	switch names[i] {
 	case nextID:
 		ids, err := h.next(ctx, q)
@@ -236,6 +239,13 @@ func (h handler) next(ctx context.Context, q request) ([]int64, error) {
 	if q.batch < 1 {
 		return []int64{}, nil
 	}
+	if q.batch == 1 && h.TryNext != nil {
+		if id, ok := h.TryNext(q.bizType); ok {
+			return []int64{int64(id)}, nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.MaxWait)
+	defer cancel()
 	ids := make([]hapax.ID, q.batch)
 	if _, err := h.Issuer.NextN(ctx, q.bizType, ids); err != nil {
 		return nil, h.system(queried, q.bizType, err)
@@ -252,6 +262,8 @@ func (h handler) segment(ctx context.Context, q request) (segment, error) {
 	if err := h.admit(ctx, "", q); err != nil {
 		return segment{}, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, h.MaxWait)
+	defer cancel()
 	a, err := h.Granter.Allocate(ctx, q.bizType, 0, "")
 	if err != nil {
 		return segment{}, h.system("", q.bizType, err)

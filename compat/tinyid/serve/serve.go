@@ -27,7 +27,7 @@ const name = "tinyid"
 // PasswordEnv is the variable that may hold the password of the databases.
 const PasswordEnv = "HAPAX_TINYID_PASSWORD" //nolint:gosec // no password
 
-// readyTimeout bounds how long a call waits for the tokens.
+// readyTimeout bounds how long a call waits for the tokens, if MaxWait does not.
 const readyTimeout = 3 * time.Second
 
 // System is TinyID.
@@ -207,17 +207,25 @@ func (p *part) Open(ctx context.Context, h *mount.Host) (err error) {
 
 // Allows implements routes.Tokens. Before the tokens were read, none is good.
 func (p *part) Allows(token, bizType string) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
-	defer cancel()
-	databases, err := p.rows.Get(ctx)
+	databases, err := p.databases(context.Background())
 	return err == nil && databases.tokens.Allows(token, bizType)
 }
 
 // Ready implements routes.Readier: while the databases have not answered yet, no token
 // can be judged.
 func (p *part) Ready(ctx context.Context) error {
-	_, err := p.rows.Get(ctx)
+	_, err := p.databases(ctx)
 	return err
+}
+
+// databases waits for them if they are not open yet.
+func (p *part) databases(ctx context.Context) (databases, error) {
+	if all, open := p.rows.Peek(); open {
+		return all, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(readyTimeout, p.host.MaxWait))
+	defer cancel()
+	return p.rows.Get(ctx)
 }
 
 // Answer implements mount.Mount.
@@ -227,10 +235,10 @@ func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
 	issuing := own
 	if p.table != nil {
 		issuing = p.table
-		o.Issuer, o.Granter, o.Tokens = batches{p.table}, p.rows, p
+		o.Issuer, o.TryNext, o.Granter, o.Tokens = batches{p.table}, p.table.TryNext, p.rows, p
 	} else {
 		native := mount.NewNativeTags(own)
-		o.Issuer, o.Granter, o.Tokens = native, native, p.hashes
+		o.Issuer, o.TryNext, o.Granter, o.Tokens = native, native.TryNext, native, p.hashes
 	}
 	h, err := routes.New(o)
 	own.Counting(name)

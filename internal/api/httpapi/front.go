@@ -25,10 +25,12 @@ import (
 //
 // with a count and a format in the query, harmless headers and, where callers must show
 // one, a token or a certificate that may take numbers of the tag. It issues as the routes
-// do, at half the cost. It understands and refuses nothing else: a connection that says
-// anything else, or shows a token that is not good for it, goes to the http.Server, with
-// every byte that is not answered, and does not come back. So does one that sends half a
-// request.
+// do, at half the cost. A GET without a body for one of FrontOptions.Paths is answered by
+// the handler, without what net/http does around it.
+//
+// It understands and refuses nothing else: a connection that says anything else, or shows
+// a token that is not good for it, goes to the http.Server, with every byte that is not
+// answered, and does not come back. So does one that sends half a request.
 //
 // Over TLS the front shakes hands, since what a client wants to speak shows only there.
 // A connection on which that fails, or that is to speak HTTP/2, goes to the http.Server as
@@ -36,9 +38,9 @@ import (
 type Front struct {
 	net.Listener // accepts the connections
 
-	api    *restAPI
-	conn   func(net.Conn) *auth.Conn
-	idle   time.Duration
+	api    *restAPI // nil: no numbers of tags are issued
+	routes frontRoutes
+	opts   FrontOptions
 	handed chan net.Conn // to the http.Server
 	failed chan error    // of accepting
 
@@ -53,29 +55,54 @@ type Front struct {
 }
 
 const (
-	frontBuffer  = 4 << 10          // bytes of requests at a time
-	frontFirst   = 5 * time.Second  // for a handshake, and for the first byte
-	frontPatient = 5 * time.Second  // how late a deadline may be moved on
-	frontWrite   = 30 * time.Second // for a client to take its answers
-	frontAnswers = 64 << 10         // bytes of answers that are written at once, but for a longer one
+	frontBuffer  = 4 << 10         // bytes of requests at a time
+	frontFirst   = 5 * time.Second // for a handshake, and for the first byte
+	frontPatient = 5 * time.Second // how late a deadline may be moved on
+	frontAnswers = 64 << 10        // bytes of answers that are written at once, but for a longer one
 )
 
-// NewFront returns a front for a handler that New has made, to be served in place of
-// the listener, which may be one of TLS. Shutdown must be called. A connection is closed after idle without a
-// request; what it counts for the tokens that are used on it is that which conn returns.
-// Where requests are logged there is no front: it returns the listener.
-func NewFront(l net.Listener, handler http.Handler, idle time.Duration, conn func(net.Conn) *auth.Conn) (net.Listener, *Front) {
+// FrontOptions tune a front.
+type FrontOptions struct {
+	// Idle is how long a connection may be without a request, and Write how long a client
+	// may take for an answer, beyond which it may have waited for numbers.
+	Idle, Write time.Duration
+
+	// Conn returns what a connection counts for: the tokens that are used on it.
+	Conn func(net.Conn) *auth.Conn
+
+	// Paths are those of the handler that it is asked for by the front, too, and what
+	// begins with them. Its answers there fit into memory, and it leaves requests as they are.
+	Paths []string
+
+	// Logger receives panics.
+	Logger *slog.Logger
+}
+
+// NewFront returns a front for a handler that New has made, to be served in place of the
+// listener, which may be one of TLS. Shutdown must be called. Where requests are logged
+// there is no front: it returns the listener.
+func NewFront(l net.Listener, handler http.Handler, opts FrontOptions) (net.Listener, *Front) {
 	a := handler.(*restAPI) // a handler around it would not be asked
 	if a.opts.Logger.Enabled(context.Background(), slog.LevelDebug) {
 		return l, nil
 	}
+	f := newFront(l, a, handler, opts)
+	return f, f
+}
+
+// NewForeignFront returns a front that only answers for paths, of any handler.
+func NewForeignFront(l net.Listener, handler http.Handler, opts FrontOptions) *Front {
+	return newFront(l, nil, handler, opts)
+}
+
+func newFront(l net.Listener, a *restAPI, handler http.Handler, opts FrontOptions) *Front {
 	f := &Front{
-		Listener: l, api: a, conn: conn, idle: idle, handed: make(chan net.Conn), failed: make(chan error),
+		Listener: l, api: a, routes: frontRoutes{handler: handler, paths: opts.Paths}, opts: opts, handed: make(chan net.Conn), failed: make(chan error),
 		done: make(chan struct{}), conns: map[net.Conn]struct{}{},
 	}
 	f.life, f.stop = context.WithCancel(context.Background())
 	f.wg.Go(f.accept)
-	return f, f
+	return f
 }
 
 // accept serves connections until Close.
@@ -185,8 +212,8 @@ func (f *Front) Shutdown(ctx context.Context) error {
 func (f *Front) serve(nc net.Conn) {
 	handed := false
 	defer func() {
-		if p := recover(); p != nil {
-			f.api.opts.Logger.Error("panic while serving a request", "api", API, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		if p := recover(); p != nil && p != http.ErrAbortHandler {
+			f.opts.Logger.Error("panic while serving a request", "api", API, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 		if !handed {
 			_ = nc.Close()
@@ -195,7 +222,8 @@ func (f *Front) serve(nc net.Conn) {
 	if !f.await(nc) {
 		return
 	}
-	conn := f.conn(nc)
+	conn := f.opts.Conn(nc)
+	var secured *tls.ConnectionState
 	if secure, ok := nc.(*tls.Conn); ok {
 		err := secure.Handshake()
 		state := secure.ConnectionState()
@@ -204,11 +232,13 @@ func (f *Front) serve(nc net.Conn) {
 			return
 		}
 		conn.Secure(&state)
+		secured = &state
 		if !f.await(nc) {
 			return
 		}
 	}
 	c := newFrontConn(f.life, f.api, nc, conn)
+	c.routes, c.secured = f.routes, secured
 	defer c.close()
 	buf := make([]byte, frontBuffer)
 	for {
@@ -245,7 +275,7 @@ func (f *Front) answer(nc net.Conn, c *frontConn, in []byte) (rest []byte, err e
 			return nil, nil
 		}
 		if c.now.Sub(c.moved) > frontPatient {
-			if err := errors.Join(nc.SetReadDeadline(c.now.Add(f.idle)), nc.SetWriteDeadline(c.now.Add(frontWrite))); err != nil {
+			if err := errors.Join(nc.SetReadDeadline(c.now.Add(f.opts.Idle)), nc.SetWriteDeadline(c.now.Add(f.opts.Write))); err != nil {
 				return nil, err
 			}
 			c.moved = c.now
@@ -254,6 +284,9 @@ func (f *Front) answer(nc net.Conn, c *frontConn, in []byte) (rest []byte, err e
 			if _, err := nc.Write(c.out); err != nil {
 				return nil, err
 			}
+		}
+		if cap(c.out) > 2*frontAnswers {
+			c.out = nil // the connection may be idle from here on
 		}
 	}
 	return in, nil

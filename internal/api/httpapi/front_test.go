@@ -64,7 +64,10 @@ func newFrontedBy(t *testing.T, opts service.Options, policy *auth.Policy, secur
 		l, s.trust = tls.NewListener(l, secure), trusting(t, secure)
 	}
 	var conns sync.Map
-	l, s.front = NewFront(l, handler, patience.Long, func(net.Conn) *auth.Conn { return &auth.Conn{Known: func() { s.known.Add(1) }} })
+	l, s.front = NewFront(l, handler, FrontOptions{
+		Idle: patience.Long, Write: patience.Long, Logger: opts.Logger,
+		Conn: func(net.Conn) *auth.Conn { return &auth.Conn{Known: func() { s.known.Add(1) }} },
+	})
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -308,7 +311,7 @@ func TestFrontShutdown(t *testing.T) {
 // Where requests are logged, everything goes through the route.
 func TestNoFront(t *testing.T) {
 	opts := Options{Logger: slog.New(slog.NewTextHandler(new(strings.Builder), &slog.HandlerOptions{Level: slog.LevelDebug}))}
-	if _, front := NewFront(nil, New(newService(t), opts), time.Minute, nil); front != nil {
+	if _, front := NewFront(nil, New(newService(t), opts), FrontOptions{}); front != nil {
 		t.Error("there is a front")
 	}
 }

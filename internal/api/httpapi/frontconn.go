@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -19,12 +20,16 @@ import (
 
 // A frontConn is what a connection of a front keeps.
 type frontConn struct {
-	api    *restAPI
-	life   context.Context
-	nc     net.Conn
-	conn   *auth.Conn
-	client *peer.Context // ends when the client leaves
-	moved  time.Time     // when the deadlines were last moved on
+	api     *restAPI
+	life    context.Context
+	nc      net.Conn
+	address string // at the other end
+	conn    *auth.Conn
+	client  *peer.Context // ends when the client leaves
+	moved   time.Time     // when the deadlines were last moved on
+
+	routes  frontRoutes
+	secured *tls.ConnectionState // nil: without TLS
 
 	caller *auth.Caller // who showed the token last; nil before
 	shown  []byte       // the Authorization header of that
@@ -35,14 +40,15 @@ type frontConn struct {
 	fails  int      // answers that were errors
 	rounds uint
 
-	out  []byte
-	now  time.Time
-	date []byte // as a header, of the second
-	sec  int64
+	out    []byte
+	waited bool // the last request had to
+	now    time.Time
+	date   []byte // as a header, of the second
+	sec    int64
 }
 
 func newFrontConn(life context.Context, api *restAPI, nc net.Conn, conn *auth.Conn) *frontConn {
-	c := &frontConn{api: api, life: auth.NewConnContext(life, conn), nc: nc, conn: conn}
+	c := &frontConn{api: api, life: auth.NewConnContext(life, conn), nc: nc, address: nc.RemoteAddr().String(), conn: conn}
 	c.calledBy(nil)
 	return c
 }
@@ -50,7 +56,7 @@ func newFrontConn(life context.Context, api *restAPI, nc net.Conn, conn *auth.Co
 // calledBy notes who makes the requests from here on.
 func (c *frontConn) calledBy(caller *auth.Caller) {
 	c.caller, c.tag = caller, ""
-	c.client = peer.NewContext(auth.NewContext(c.life, caller, c.nc.RemoteAddr().String()), gate.Bare(c.nc))
+	c.client = peer.NewContext(auth.NewContext(c.life, caller, c.address), gate.Bare(c.nc))
 }
 
 func (c *frontConn) close() {
@@ -64,9 +70,6 @@ type tally struct{ all, failed int }
 // answer puts the answers to requests into out, and returns what comes after them, and
 // whether the next one may be the front's: out is long enough.
 func (c *frontConn) answer(in []byte) (rest []byte, more bool) {
-	if cap(c.out) > 2*frontAnswers {
-		c.out = nil
-	}
 	c.out, c.now = c.out[:0], time.Now()
 	if sec := c.now.Unix(); sec != c.sec {
 		c.sec = sec
@@ -75,12 +78,18 @@ func (c *frontConn) answer(in []byte) (rest []byte, more bool) {
 	}
 	rest, more = c.each(in)
 	c.count()
+	if c.waited {
+		c.now, c.moved, c.waited = time.Now(), time.Time{}, false
+	}
 	return rest, more
 }
 
 // count adds a round to the metrics: the clock is read for one round in many.
 func (c *frontConn) count() {
 	c.rounds++
+	if c.api == nil {
+		return // routes count themselves
+	}
 	for i, route := range [...]*service.Route{c.api.next, c.api.ids} {
 		if t := c.told[i]; t.all > 0 {
 			route.Served(t.all, t.failed)
@@ -92,30 +101,48 @@ func (c *frontConn) count() {
 	}
 }
 
-// each answers one request after the other.
+// each answers one request after the other, up to one that had to wait: what is answered
+// is written then.
 func (c *frontConn) each(in []byte) (rest []byte, more bool) {
 	for len(in) > 0 {
 		if len(c.out) >= frontAnswers {
 			return in, true
 		}
-		r, size := c.match(in)
-		if size == 0 || !c.enter(r) {
+		size := c.one(in)
+		if size == 0 {
 			break
 		}
-		which, fails := 0, c.fails
-		if r.ids {
-			which = 1
-		}
-		c.issue(r)
-		c.told[which].all++
-		c.told[which].failed += c.fails - fails
-		c.caller.End()
 		in = in[size:]
-		if c.client.Rest(); c.client.HasLeft() {
+		c.waited = c.client.Rest()
+		if c.client.HasLeft() {
 			return nil, false
+		}
+		if c.waited {
+			return in, true
 		}
 	}
 	return in, false
+}
+
+// one answers the request at the front of a buffer, and returns its length: 0 if it is not
+// one for the front.
+func (c *frontConn) one(in []byte) (size int) {
+	r, size := c.match(in)
+	if size == 0 {
+		return c.routed(in)
+	}
+	if !c.enter(r) {
+		return 0
+	}
+	which, fails := 0, c.fails
+	if r.ids {
+		which = 1
+	}
+	c.issue(r)
+	c.told[which].all++
+	c.told[which].failed += c.fails - fails
+	c.caller.End()
+	return size
 }
 
 // enter reports whether the request is one of somebody who may make it, and counts it
@@ -234,10 +261,19 @@ func (c *frontConn) fail(err error) {
 	}
 	w := recorded{header: http.Header{"Cache-Control": noStore, "Server": product}}
 	c.api.fail(&w, (&http.Request{}).WithContext(context.WithoutCancel(c.client)), err)
-	b := bytes.NewBuffer(c.out)
-	fmt.Fprintf(b, "HTTP/1.1 %d %s\r\n", w.status, http.StatusText(w.status))
-	b.Write(c.date)
+	c.write(&w)
+}
+
+// write puts a recorded answer into out.
+func (c *frontConn) write(w *recorded) {
+	if w.header["Content-Type"] == nil && len(w.body) > 0 {
+		w.header.Set("Content-Type", http.DetectContentType(w.body))
+	}
 	w.header.Set("Content-Length", strconv.Itoa(len(w.body)))
+	status := max(w.status, http.StatusOK)
+	b := bytes.NewBuffer(c.out)
+	fmt.Fprintf(b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
+	b.Write(c.date)
 	_ = w.header.Write(b) // to memory
 	b.WriteString("\r\n")
 	b.Write(w.body)
@@ -247,14 +283,20 @@ func (c *frontConn) fail(err error) {
 // recorded is a response in memory.
 type recorded struct {
 	header http.Header
-	status int
+	status int // 0: that is all right
 	body   []byte
 }
 
-func (w *recorded) Header() http.Header    { return w.header }
-func (w *recorded) WriteHeader(status int) { w.status = status }
+func (w *recorded) Header() http.Header { return w.header }
+
+func (w *recorded) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+}
 
 func (w *recorded) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
 	w.body = append(w.body, p...)
 	return len(p), nil
 }

@@ -32,6 +32,9 @@ const (
 // match returns the request at the front of a buffer, and its length: 0 if it is not
 // all there, or not one for the front.
 func (c *frontConn) match(in []byte) (r frontRequest, size int) {
+	if c.api == nil {
+		return r, 0
+	}
 	r, headers, ok := matchTarget(in, c.api.svc.MaxCount())
 	if !ok {
 		return r, 0
@@ -218,7 +221,7 @@ func (c *frontConn) isGood(host []byte) bool {
 			return false
 		}
 	}
-	if c.api.hosts != nil && !c.api.hosts(string(host)) {
+	if c.api != nil && c.api.hosts != nil && !c.api.hosts(string(host)) {
 		return false
 	}
 	c.host = bytes.Clone(host)
