@@ -27,7 +27,7 @@ type SystemClock struct{}
 
 var processStart = time.Now()
 
-// Now implements Clock.
+// Now implements [Clock].
 func (SystemClock) Now() (time.Time, time.Duration) {
 	t := time.Now()
 	return t.Round(0), t.Sub(processStart)

@@ -18,18 +18,18 @@ const (
 	MaxExtraBytes  = 2048      // length of Tag.Extra
 
 	// Of a pool and its workers. A mark that lies further ahead of the clock than
-	// PoisonMargin is absurd: one of them is wrong.
+	// [PoisonMargin] is absurd: one of them is wrong.
 	DefaultPool  = "default" // the pool that is used when none is named
 	PoisonMargin = 24 * time.Hour
 
-	// Of a Snowflake.
+	// Of a [Snowflake].
 	DefaultLease    = 30 * time.Second // how long past its grant a silent worker keeps its ID
 	DefaultGrant    = 10 * time.Second // the first grant
 	DefaultMaxGrant = 5 * time.Minute  // what grants double up to
 	DefaultMaxAhead = 10 * time.Millisecond
 	DefaultMaxSkew  = 10 * time.Second // how far the local clock may differ from the store's
 
-	// Of HoldWorker.
+	// Of [HoldWorker].
 	DefaultHoldGrant = time.Minute      // the first grant
 	DefaultRunAhead  = time.Second      // how far a generator's numbers may lead the clock
 	DefaultHoldGrace = 10 * time.Second // how long before the end a holder is told

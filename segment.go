@@ -15,7 +15,7 @@ const (
 	stepShrinksAbove = 30 * time.Minute
 )
 
-// SegmentOptions tune a Segment. The zero value suits most uses.
+// SegmentOptions tune a [Segment]. The zero value suits most uses.
 type SegmentOptions struct {
 	// Start, Step, MinStep, MaxStep, Delta and Remainder define the tag if this
 	// issuer is the first to use it (see Tag for the defaults). An existing tag
@@ -35,7 +35,7 @@ type SegmentOptions struct {
 	Clock Clock
 }
 
-// SegmentStats describe a Segment at one moment.
+// SegmentStats describe a [Segment] at one moment.
 type SegmentStats struct {
 	Issued    int64         // numbers issued
 	Burnt     int64         // numbers granted that will never be issued

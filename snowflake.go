@@ -14,7 +14,7 @@ const (
 	timeWarning   = 365 * 24 * time.Hour // when the end of a layout's time is announced
 )
 
-// SnowflakeStats describe a Snowflake at one moment.
+// SnowflakeStats describe a [Snowflake] at one moment.
 type SnowflakeStats struct {
 	Pool       string
 	Worker     int64         // the worker ID in use; -1 before the first grant
@@ -168,7 +168,7 @@ func (s *Snowflake) ready(ctx context.Context) error {
 
 // Next issues one number. See [Issuer].
 //
-// A load, an add and a compare are enough for the reasons given at Segment.Next.
+// A load, an add and a compare are enough for the reasons given at [Segment.Next].
 // An adjacent extension raises the end of the live stretch, never the limit that
 // this call has read; the pacer raises the limit, and never beyond that end.
 func (s *Snowflake) Next(ctx context.Context) (ID, error) {

@@ -19,11 +19,11 @@ const (
 	// RollbackContinue goes on: the granted ticks are the issuer's alone,
 	// whatever the clock says. The default.
 	RollbackContinue RollbackPolicy = "continue"
-	// RollbackRefuse fails with ErrClockRollback until the clock is right again.
+	// RollbackRefuse fails with [ErrClockRollback] until the clock is right again.
 	RollbackRefuse RollbackPolicy = "refuse"
 )
 
-// SnowflakeOptions tune a Snowflake. The zero value suits most uses.
+// SnowflakeOptions tune a [Snowflake]. The zero value suits most uses.
 type SnowflakeOptions struct {
 	// Pool is the worker pool; default DefaultPool.
 	Pool string

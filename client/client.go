@@ -50,7 +50,7 @@ const (
 	closeTimeout = 5 * time.Second
 )
 
-// Options tune a Client. The zero value suits servers that ask for no
+// Options tune a [Client]. The zero value suits servers that ask for no
 // credentials.
 type Options struct {
 	// Token is sent with every call. Use it with https:// only, or on loopback.
@@ -70,7 +70,7 @@ type Options struct {
 	Once bool
 }
 
-// Stats count what a Client did. Numbers that issuers take from leases are
+// Stats count what a [Client] did. Numbers that issuers take from leases are
 // counted by the issuers' own Stats.
 type Stats struct {
 	Calls     int64 // calls sent to a server

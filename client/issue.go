@@ -14,8 +14,8 @@ import (
 // ends.
 //
 // Callers that want numbers of one tag at the same time share requests. A number whose
-// caller has gone is not issued to anybody else. For the speed of the library use Segment
-// or Snowflake, which lease.
+// caller has gone is not issued to anybody else. For the speed of the library use [Segment]
+// or [Snowflake], which lease.
 //
 // Errors: those of the tag, such as ErrTagDeleted; a *hapax.WaitError that
 // matches the trouble and the context's error.

@@ -50,7 +50,7 @@ func (c *Client) Ping(ctx context.Context) error {
 }
 
 // Allocate implements hapax.SegmentStore. What it returns has no end of
-// validity: issuers made by Segment watch theirs.
+// validity: issuers made by [Segment] watch theirs.
 func (c *Client) Allocate(ctx context.Context, tag string, n int64, last hapax.GrantKey) (hapax.Allocation, error) {
 	a, _, err := c.allocate(ctx, tag, n, last)
 	return a, err

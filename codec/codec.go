@@ -29,11 +29,11 @@ type part struct {
 	check  bool
 }
 
-// String returns the canonical spec, from which Parse makes the same codec. It
+// String returns the canonical spec, from which [Parse] makes the same codec. It
 // names the key's ID and the time zone, and holds no secret.
 func (c *Codec) String() string { return c.spec }
 
-// Unit returns the unit of the code's periods, None if numbers never restart.
+// Unit returns the unit of the code's periods, [None] if numbers never restart.
 func (c *Codec) Unit() Unit { return c.cal.unit }
 
 // KeyID returns the ID of the key that scrambles the numbers, empty if none does.
@@ -52,7 +52,7 @@ func (c *Codec) MaxLen() int {
 
 // Period returns the period in which an instant lies: the line of which a number
 // is to be taken at that time. It is the zero Period if the code has none. Errors
-// match ErrPeriod.
+// match [ErrPeriod].
 func (c *Codec) Period(t time.Time) (Period, error) {
 	p, err := c.cal.at(t)
 	if err == nil {
@@ -65,7 +65,7 @@ func (c *Codec) Period(t time.Time) (Period, error) {
 }
 
 // ParsePeriod returns the period whose String is the text. Errors match
-// ErrPeriod.
+// [ErrPeriod].
 func (c *Codec) ParsePeriod(text string) (Period, error) {
 	form, ok := map[Unit]string{None: "", Year: "yyyy", Quarter: "yyyyQ1", Month: "yyyymm", Week: "yyyyW01", Day: "yyyymmdd", Hour: "yyyymmddhh"}[c.cal.unit]
 	p := Period{unit: c.cal.unit}
@@ -102,7 +102,7 @@ func (c *Codec) ParsePeriod(text string) (Period, error) {
 
 // Bounds returns the first instant of a period in the code's zone, and the first
 // instant from which on its name never comes again. Where clocks skip the whole
-// period, both are the same. Errors match ErrPeriod.
+// period, both are the same. Errors match [ErrPeriod].
 func (c *Codec) Bounds(p Period) (start, end time.Time, err error) {
 	if err := c.checkPeriod(p); err != nil {
 		return time.Time{}, time.Time{}, err
@@ -136,8 +136,8 @@ func (c *Codec) checkPeriod(p Period) error {
 	return nil
 }
 
-// Append appends the text of a number to dst. Errors match ErrRange, or
-// ErrPeriod if the code shows a period; dst is then returned as it is.
+// Append appends the text of a number to dst. Errors match [ErrRange], or
+// [ErrPeriod] if the code shows a period; dst is then returned as it is.
 func (c *Codec) Append(dst []byte, id hapax.ID) ([]byte, error) {
 	return c.AppendPeriod(dst, Period{}, id)
 }
@@ -147,7 +147,7 @@ func (c *Codec) Append(dst []byte, id hapax.ID) ([]byte, error) {
 const maxDigits = 80
 
 // AppendPeriod appends the text of a number of a period to dst. No two pairs of
-// a period and a number have the same text. Errors match ErrRange or ErrPeriod;
+// a period and a number have the same text. Errors match [ErrRange] or [ErrPeriod];
 // dst is then returned as it is.
 func (c *Codec) AppendPeriod(dst []byte, p Period, id hapax.ID) ([]byte, error) {
 	if err := c.checkPeriod(p); err != nil {
@@ -199,7 +199,7 @@ func (c *Codec) appendCheck(dst []byte, seen []uint8) []byte {
 
 // Decode returns the number whose text this is. It accepts what Append returns
 // and nothing else: each number has one text, and each text one number at most.
-// Errors are a *TextError, which matches ErrInvalidText, or match ErrPeriod if
+// Errors are a [TextError], which matches [ErrInvalidText], or match [ErrPeriod] if
 // the code shows a period: DecodePeriod returns it as well.
 func (c *Codec) Decode(text string) (hapax.ID, error) {
 	if c.cal.unit != None {
@@ -210,7 +210,7 @@ func (c *Codec) Decode(text string) (hapax.ID, error) {
 }
 
 // DecodePeriod returns the period and the number whose text this is. Errors are
-// a *TextError.
+// a [TextError].
 func (c *Codec) DecodePeriod(text string) (Period, hapax.ID, error) {
 	b := c.number.bandOfLength(len(text) - c.fixed)
 	if b == nil {

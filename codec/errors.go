@@ -13,7 +13,7 @@ var (
 	// ErrInvalidText is the cause when a text is not the code of any number.
 	ErrInvalidText = errors.New("codec: invalid code")
 	// ErrCheck is the cause when a text has the form of a code and its check
-	// characters do not fit: it was mistyped. It comes with ErrInvalidText.
+	// characters do not fit: it was mistyped. It comes with [ErrInvalidText].
 	ErrCheck = errors.New("codec: the check characters do not fit")
 	// ErrRange is the cause when a number has no text in this code.
 	ErrRange = errors.New("codec: number out of range")
@@ -22,7 +22,7 @@ var (
 	ErrPeriod = errors.New("codec: invalid period")
 )
 
-// A SpecError tells what is wrong with a spec. It matches ErrInvalidSpec.
+// A SpecError tells what is wrong with a spec. It matches [ErrInvalidSpec].
 type SpecError struct {
 	Pos    int    // offset in the spec in bytes, from 0; -1 if an option is at fault
 	Value  string // what stands there
@@ -37,11 +37,11 @@ func (e *SpecError) Error() string {
 	return fmt.Sprintf("codec: invalid spec at position %d: %q: want %s", e.Pos+1, e.Value, e.Want)
 }
 
-// Unwrap returns ErrInvalidSpec.
+// Unwrap returns [ErrInvalidSpec].
 func (e *SpecError) Unwrap() error { return ErrInvalidSpec }
 
-// A TextError tells where a text stops being a code. It matches ErrInvalidText,
-// and ErrCheck if only the check characters are at fault.
+// A TextError tells where a text stops being a code. It matches [ErrInvalidText],
+// and [ErrCheck] if only the check characters are at fault.
 type TextError struct {
 	Pos   int    // offset in the text in bytes, from 0
 	Value string // what stands there, empty at the text's end
@@ -57,7 +57,7 @@ func (e *TextError) Error() string {
 	return fmt.Sprintf("codec: invalid code at position %d: %s: want %s", e.Pos+1, found, e.Want)
 }
 
-// Is reports whether the target is ErrInvalidText, or ErrCheck where it applies.
+// Is reports whether the target is [ErrInvalidText], or [ErrCheck] where it applies.
 func (e *TextError) Is(target error) bool {
 	return target == ErrInvalidText || e.Check && target == ErrCheck
 }

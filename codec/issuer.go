@@ -33,7 +33,7 @@ const tries = 3
 // Of returns an issuer of texts. The function opens the line of a period, which
 // must be the same numbers for the same period and no others, above all that were
 // issued of it: as hapax.NewSegment does of a tag that is named after the period. A
-// codec without periods has one, the zero Period.
+// codec without periods has one, the zero [Period].
 //
 // The period is the one that the wall clock says. When it changes, the line of the
 // one before is closed.
@@ -42,7 +42,7 @@ func Of(c *Codec, open func(context.Context, Period) (hapax.Issuer, error)) *Iss
 }
 
 // Next issues one number and returns its text. Errors are those of opening, of the
-// issuer, and ErrRange where the codec cannot show the number.
+// issuer, and [ErrRange] where the codec cannot show the number.
 func (i *Issuer) Next(ctx context.Context) (string, error) {
 	for try := 1; ; try++ {
 		line, err := i.current(ctx)

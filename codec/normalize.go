@@ -55,7 +55,7 @@ func (c *Codec) example(b *band) string {
 // people do to codes as far as the alphabet leaves no doubt: blanks and hyphens
 // that are missing or too many, unless hyphen is in the alphabet; upper and lower
 // case, unless the alphabet has a letter in both; O for 0, and I or L for 1,
-// unless the alphabet has one of these letters. Errors are a *TextError. Decode
+// unless the alphabet has one of these letters. Errors are a [TextError]. Decode
 // has to check the result.
 func (c *Codec) Normalize(text string) (string, error) {
 	if len(text) > maxTextBytes {

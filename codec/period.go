@@ -48,7 +48,7 @@ func (p Period) Unit() Unit { return p.unit }
 
 // String returns the suffix that tells a period's line from those of others:
 // 2026, 2026Q4, 202611, 2026W47, 20261121 or 2026112113. It depends on nothing
-// but the period, whatever its code shows of it. It is empty for the zero Period.
+// but the period, whatever its code shows of it. It is empty for the zero [Period].
 func (p Period) String() string {
 	switch p.unit {
 	case Year:

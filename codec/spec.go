@@ -44,7 +44,7 @@ const (
 )
 
 // Parse returns the codec that a spec describes; the package's documentation has
-// the grammar. Errors are a *SpecError, which matches ErrInvalidSpec.
+// the grammar. Errors are a [SpecError], which matches [ErrInvalidSpec].
 //
 // Time zones come from the system's database, from the file that the environment
 // variable ZONEINFO names, or from package time/tzdata if the program imports it.

@@ -16,7 +16,7 @@ import (
 // Env is the name of an environment variable that holds the worker ID.
 type Env string
 
-// Choose implements Provider.
+// Choose implements [Provider].
 func (e Env) Choose(_ context.Context, r Request) (Choice, error) {
 	id, err := e.number()
 	if err != nil {
@@ -45,7 +45,7 @@ type StatefulSet struct {
 	hostname func() (string, error) // default os.Hostname
 }
 
-// Choose implements Provider.
+// Choose implements [Provider].
 func (s StatefulSet) Choose(_ context.Context, r Request) (Choice, error) {
 	if s.hostname == nil {
 		s.hostname = os.Hostname
@@ -74,7 +74,7 @@ type Address struct {
 	local func() ([]net.Addr, error) // default net.InterfaceAddrs
 }
 
-// Choose implements Provider.
+// Choose implements [Provider].
 func (a Address) Choose(_ context.Context, r Request) (Choice, error) {
 	if a.local == nil {
 		a.local = net.InterfaceAddrs

@@ -50,7 +50,7 @@ const OutageShare = 4
 
 // Apply puts the choice into the options of an issuer. A worker ID that no later
 // start will use may be lost in a crash, so its grants are as long as a pool's; the
-// only one of an instance is granted for FixedGrant at a time.
+// only one of an instance is granted for [FixedGrant] at a time.
 func (c Choice) Apply(o *hapax.SnowflakeOptions) {
 	o.Workers, o.Among = c.IDs, c.Among
 	switch {
@@ -80,13 +80,13 @@ type Provider interface {
 // Pool leaves the choice to the store: any worker ID of the pool that is free.
 type Pool struct{}
 
-// Choose implements Provider.
+// Choose implements [Provider].
 func (Pool) Choose(_ context.Context, r Request) (Choice, error) { return Choice{IDs: r.IDs}, nil }
 
 // Fixed is one worker ID, the same at every start.
 type Fixed int64
 
-// Choose implements Provider.
+// Choose implements [Provider].
 func (f Fixed) Choose(_ context.Context, r Request) (Choice, error) {
 	return r.one(fmt.Sprintf("fixed:%d", int64(f)), int64(f))
 }
@@ -96,7 +96,7 @@ func (f Fixed) Choose(_ context.Context, r Request) (Choice, error) {
 // after a crash.
 type List []int64
 
-// Choose implements Provider.
+// Choose implements [Provider].
 func (l List) Choose(_ context.Context, r Request) (Choice, error) {
 	ids := slices.Compact(slices.Sorted(slices.Values(l)))
 	if len(ids) == 0 {
@@ -136,7 +136,7 @@ const startsTag = "hapax/starts/"
 // the starts.
 type Disposable struct{}
 
-// Choose implements Provider. hapax.ErrLineExhausted when every worker ID is used up.
+// Choose implements [Provider]. hapax.ErrLineExhausted when every worker ID is used up.
 func (Disposable) Choose(ctx context.Context, r Request) (Choice, error) {
 	if r.Store == nil {
 		return Choice{}, r.refused("disposable", "there is no store to count the starts")

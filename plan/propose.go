@@ -27,7 +27,7 @@ func Propose(w Wishes) (hapax.Layout, error) {
 }
 
 // Disjoint returns a layout that carries the wishes and whose numbers, as long as
-// no clock is more than ClockMargin behind and until its time ends, all lie
+// no clock is more than [ClockMargin] behind and until its time ends, all lie
 // outside of those in use: above them if there is room, so that new numbers are
 // higher than old ones, or else below. ErrInvalidArgument if neither fits.
 func Disjoint(w Wishes, used Span) (hapax.Layout, error) {

@@ -27,7 +27,7 @@ const (
 	maxIssues = 100 // that FindHistory returns
 )
 
-// HistoryOptions are the settings of a History; the zero value is useful.
+// HistoryOptions are the settings of a [History]; the zero value is useful.
 type HistoryOptions struct {
 	// Sync makes a call wait until its record is durable; where it cannot be
 	// written the call fails, and its numbers are burnt. Otherwise records are

@@ -156,7 +156,7 @@ func (l *Line) Around(ctx context.Context, dst []hapax.ID, issue func(ctx contex
 
 // InARow takes n numbers of the line that have equal distances, as reserve gives
 // them: see hapax.Segment's Reserve. Where a plugin replaces numbers there are none
-// in a row: ErrRejected.
+// in a row: [ErrRejected].
 func (l *Line) InARow(ctx context.Context, n int64, reserve func(ctx context.Context) (hapax.Grant, error)) (hapax.Grant, error) {
 	ch := l.chain.Load()
 	if ch == nil {

@@ -17,7 +17,7 @@ import (
 
 // A Plugin stands around what issuers do. Its hooks are optional and are called
 // from many goroutines at the same time. They get the context of the call, so
-// that CallerOf tells who asks.
+// that [CallerOf] tells who asks.
 //
 // A hook that panics has failed: the failure is reported with the plugin's name.
 type Plugin struct {
@@ -99,7 +99,7 @@ func (p *Plugin) Failures() int64 {
 	return p.counts.failures.Load()
 }
 
-// A Call is one call of a line, as plugins see it. Like Numbers it is small enough to
+// A Call is one call of a line, as plugins see it. Like [Numbers] it is small enough to
 // be handed to a hook in registers, which is much of what a hook costs.
 type Call struct {
 	of *lineName
@@ -189,7 +189,7 @@ func (p *Plugin) panicked(hook string, value any) *PluginError {
 }
 
 // CallerKey is the key under which a context says who asks, with a string. Most
-// programs use WithCaller; a context of a type of its own can answer it, too, so
+// programs use [WithCaller]; a context of a type of its own can answer it, too, so
 // that nothing is done for calls whose plugins do not ask.
 type CallerKey struct{}
 

@@ -15,7 +15,7 @@ const maxRateKeys = 10_000
 const OtherCallers = "(others)"
 
 // A Rate counts what is issued, by tag and caller, in windows of time. Make one
-// with NewRate, and add its Plugin to a registry.
+// with [NewRate], and add its [Plugin] to a registry.
 type Rate struct {
 	windows []time.Duration
 
@@ -33,7 +33,7 @@ type rateCount struct {
 	now, previous int64
 }
 
-// NewRate returns a Rate with windows of the given lengths, each of which begins
+// NewRate returns a [Rate] with windows of the given lengths, each of which begins
 // at a multiple of its length in UTC. Default: one minute and one day.
 func NewRate(windows ...time.Duration) *Rate {
 	if len(windows) == 0 {

@@ -150,7 +150,7 @@ func (r *Registry) OnReject(strategy string, h RejectionHandler) error {
 }
 
 // Open returns the line of a tag. The strategy's name is by default the tag's
-// kind. ErrUnknownStrategy for one that is not registered; other errors are the
+// kind. [ErrUnknownStrategy] for one that is not registered; other errors are the
 // strategy's.
 func (r *Registry) Open(ctx context.Context, strategy string, tag hapax.Tag) (*Line, error) {
 	strategy = cmp.Or(strategy, string(tag.Kind), string(hapax.KindSegment))

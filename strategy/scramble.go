@@ -15,7 +15,7 @@ import (
 // A Scrambler puts numbers in the place of numbers, so that their order and their
 // amount do not show: a bijection that depends on a key and on the tag. Numbers
 // below 10^Digits stay below it, and longer ones keep their length. Make one with
-// NewScrambler, and add its Plugin to a registry before its tags are opened.
+// [NewScrambler], and add its [Plugin] to a registry before its tags are opened.
 type Scrambler struct {
 	spec   string
 	digits int
@@ -24,7 +24,7 @@ type Scrambler struct {
 	tags   sync.Map // of *codec.Codec, by tag
 }
 
-// NewScrambler returns a Scrambler with a key of 16 to 64 bytes, as random as can
+// NewScrambler returns a [Scrambler] with a key of 16 to 64 bytes, as random as can
 // be, and numbers of 2 to 19 digits. Tag, key and digits must stay as they are as
 // long as numbers of the tag are issued.
 func NewScrambler(key []byte, digits int) (*Scrambler, error) {

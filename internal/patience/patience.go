@@ -7,7 +7,6 @@
 package patience
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -43,13 +42,6 @@ func mustScale(text string) float64 {
 		panic(fmt.Sprintf("invalid %s %q: want a number above 0, up to 1000", Variable, text))
 	}
 	return s
-}
-
-// Context returns the test's context with a limit of Long.
-func Context(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), Long)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 // Until asks again and again until so, and ends the test if that takes longer than

@@ -15,14 +15,14 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// A Margin is how far Adopt raises the marks. It must exceed all that the
+// A Margin is how far [Adopt] raises the marks. It must exceed all that the
 // original granted after the copy was made.
 type Margin struct {
 	Numbers int64         // for every tag; 1 to MaxMark
 	Time    time.Duration // for every worker, beyond its mark and beyond now; default 10 min
 }
 
-// An Adoption tells what Adopt has changed.
+// An Adoption tells what [Adopt] has changed.
 type Adoption struct {
 	StoreID     string
 	Differences []string        // between the recorded file and machine and the present ones
@@ -40,7 +40,7 @@ func Adopt(ctx context.Context, path string, margin Margin) (Adoption, error) {
 	return adopt(ctx, path, margin, identify, false)
 }
 
-// Inspect returns what Adopt would find and do, and changes nothing.
+// Inspect returns what [Adopt] would find and do, and changes nothing.
 func Inspect(ctx context.Context, path string, margin Margin) (Adoption, error) {
 	return adopt(ctx, path, margin, identify, true)
 }

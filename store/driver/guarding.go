@@ -20,7 +20,7 @@ const (
 	endedBeat  = "!"     // what the row of a process begins with that has ended
 )
 
-// A Beat is the heartbeat of one process, as its row in TableBeats holds it.
+// A Beat is the heartbeat of one process, as its row in [TableBeats] holds it.
 // Beats are ordered as their encodings are, byte by byte. Each process writes
 // its own, and they only grow.
 type Beat struct {
@@ -38,7 +38,7 @@ func (b Beat) Encode() []byte {
 // "silent". It sorts before every value of a live one, so that no beat matches it.
 func (b Beat) EncodeEnded(how string) []byte { return append([]byte(endedBeat+how+"/"), b.Encode()...) }
 
-// DecodeBeat reads the value of a row of TableBeats. How is empty for a live process.
+// DecodeBeat reads the value of a row of [TableBeats]. How is empty for a live process.
 func DecodeBeat(name string, value []byte) (b Beat, how string, err error) {
 	text := string(value)
 	if rest, ended := strings.CutPrefix(text, endedBeat); ended {
@@ -70,8 +70,8 @@ func DecodeCounter(table, name string, value []byte) (int64, error) {
 }
 
 // A Pulse is what a guarded call carries: it is carried out only if the row of
-// the process in TableBeats is at least Was and there is no fence (RowFence of
-// TableFence), and then advances the row to Now, unless it is further already.
+// the process in [TableBeats] is at least Was and there is no fence ([RowFence] of
+// [TableFence]), and then advances the row to Now, unless it is further already.
 // So several calls may be under way, in any order, and a lost answer or a
 // repeated call does no harm.
 type Pulse struct {

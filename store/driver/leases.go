@@ -16,7 +16,7 @@ import (
 const swapAttempts = 1000
 
 // Leases are the pools and workers of a store, over its rows. They implement
-// hapax.WorkerStore and PoolStore.
+// hapax.WorkerStore and [PoolStore].
 type Leases struct{ rows Rows }
 
 // LeasesIn returns the leases that the rows hold.
@@ -136,7 +136,7 @@ func (l Leases) list(ctx context.Context, pool string) ([]worker, error) {
 	return workers, nil
 }
 
-// Workers implements PoolStore.
+// Workers implements [PoolStore].
 func (l Leases) Workers(ctx context.Context, pool string) ([]Worker, error) {
 	if err := hapax.ValidateName("pool", pool); err != nil {
 		return nil, err
@@ -331,7 +331,7 @@ func (l Leases) SealWorker(ctx context.Context, lease hapax.Lease, last int64) e
 	return err
 }
 
-// RetireWorker implements PoolStore. The worker has no holder then.
+// RetireWorker implements [PoolStore]. The worker has no holder then.
 func (l Leases) RetireWorker(ctx context.Context, pool string, id int64) (Worker, error) {
 	return l.changeWorker(ctx, pool, id, func(w *worker) error {
 		if w.raw == nil {
@@ -354,7 +354,7 @@ func (l Leases) RaiseWorker(ctx context.Context, pool string, id, mark int64) (W
 	})
 }
 
-// HealWorker implements Healing. A worker ID that somebody held is left to its
+// HealWorker implements [Healing]. A worker ID that somebody held is left to its
 // holder, who finds it again as after a seal.
 func (l Leases) HealWorker(ctx context.Context, layout string, w Worker) (Worker, error) {
 	if w.ID < 0 || w.Mark < 0 || w.Token < 0 || w.Token >= MaxToken {

@@ -94,7 +94,7 @@ func otherLayout(p Pool, layout string) error {
 	return fmt.Errorf("%w: pool %q has %s, the caller asks for %s", hapax.ErrLayoutMismatch, p.Name, p.Layout, layout)
 }
 
-// CreatePool implements PoolStore.
+// CreatePool implements [PoolStore].
 func (l Leases) CreatePool(ctx context.Context, name, layout string) (Pool, error) {
 	if err := checkLayout(layout); err != nil {
 		return Pool{}, err
@@ -111,7 +111,7 @@ func (l Leases) CreatePool(ctx context.Context, name, layout string) (Pool, erro
 	})
 }
 
-// DeletePool implements PoolStore. The tombstone comes first: whoever takes
+// DeletePool implements [PoolStore]. The tombstone comes first: whoever takes
 // a worker ID looks at the pool once more afterwards, so that one of the two sees
 // the other. Every tombstone is another one, so that only the one that stood when
 // the workers were looked for is removed.
@@ -149,7 +149,7 @@ func (l Leases) DeletePool(ctx context.Context, name string) (Pool, error) {
 	return Pool{}, lostRaces("pool", name)
 }
 
-// Pools implements PoolStore.
+// Pools implements [PoolStore].
 func (l Leases) Pools(ctx context.Context) ([]Pool, error) {
 	var pools []Pool
 	err := AllRows(ctx, l.rows, tablePools, func(r Row) error {

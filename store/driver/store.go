@@ -103,7 +103,7 @@ type Worker struct {
 }
 
 // Retired reports whether the worker ID was taken out of use; see
-// PoolStore.RetireWorker.
+// [PoolStore.RetireWorker].
 func (w Worker) Retired() bool { return w.Token > 0 && w.Holder == "" }
 
 // A Raised is one line whose mark is raised, in numbers or in ticks.

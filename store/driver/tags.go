@@ -140,7 +140,7 @@ func HandBack(t Tag, a hapax.Allocation, next int64) (Tag, error) {
 	return t, nil
 }
 
-// Heal returns the tag after Healing.HealTag: old is what is stored, without a
+// Heal returns the tag after [Healing.HealTag]: old is what is stored, without a
 // name where nothing is. Nothing that was granted before can be handed back.
 func Heal(old Tag, def hapax.Tag) (Tag, error) {
 	def, err := def.WithDefaults()

@@ -20,7 +20,7 @@ var (
 // Forever is a delay that only the end of the call's context ends.
 const Forever time.Duration = math.MaxInt64
 
-// An Op is one call on a store that a Faults wraps.
+// An Op is one call on a store that a [Faults] wraps.
 type Op struct {
 	Method string // of driver.Store, driver.Guarding or driver.Healing, such as "Allocate"
 	Line   string // the tag, pool or table, if the method has one

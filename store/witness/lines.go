@@ -23,7 +23,7 @@ func WorkerLine(pool string, id int64) string {
 // CutTagLine returns the tag whose line has that name, and false for other lines.
 func CutTagLine(line string) (tag string, ok bool) { return strings.CutPrefix(line, "tag/") }
 
-// CutWorkerLine returns what WorkerLine was given, and false for other lines.
+// CutWorkerLine returns what [WorkerLine] was given, and false for other lines.
 func CutWorkerLine(line string) (pool string, id int64, ok bool) {
 	i := strings.LastIndexByte(line, '/')
 	id, err := strconv.ParseInt(line[i+1:], 10, 64)

@@ -160,7 +160,7 @@ func (l *Look) older(ctx context.Context, s store) error {
 	return nil
 }
 
-// A LookedFile is what LookFile has found.
+// A LookedFile is what [LookFile] has found.
 type LookedFile struct {
 	Format string // of the witness; empty: there is none
 	Store  string // the identity of the store that it is for; empty: none yet

@@ -31,7 +31,7 @@ const DefaultFile = "witness"
 // reopenEvery is how often a store that could not be opened is tried again.
 const reopenEvery = 500 * time.Millisecond
 
-// Options tune a Guarded store. The zero value suits most uses.
+// Options tune a [Guarded] store. The zero value suits most uses.
 type Options struct {
 	// Name is what operators know this node by; default the machine's name. The middle of
 	// one above MaxAddress bytes is left out.
@@ -139,12 +139,12 @@ func Open(ctx context.Context, open func(context.Context) (driver.Store, error),
 	return g, ctx.Err()
 }
 
-// GuardOpened is Open with a witness that the caller has opened, and closes.
+// GuardOpened is [Open] with a witness that the caller has opened, and closes.
 func GuardOpened(open func(context.Context) (driver.Store, error), w *Witness, opts Options) (*Guarded, error) {
 	return guard(newHandle(open, false), newHandle(open, false), w, opts)
 }
 
-// Guard is GuardOpened for a store of which there is one handle only, such as an
+// Guard is [GuardOpened] for a store of which there is one handle only, such as an
 // embedded one. On a shared store a call that hangs may then hold up heartbeats.
 func Guard(store driver.Store, w *Witness, opts Options) (*Guarded, error) {
 	h := newHandle(func(context.Context) (driver.Store, error) { return store, nil }, true)

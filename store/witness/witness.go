@@ -468,7 +468,7 @@ func Read(path string) (Testimony, error) {
 	return testimony(state, path, err)
 }
 
-// ReadFrom is Read where the file is given as what stands in it; errors call it by name.
+// ReadFrom is [Read] where the file is given as what stands in it; errors call it by name.
 func ReadFrom(file io.Reader, name string) (Testimony, error) {
 	state := newRecord()
 	return testimony(state, name, state.replay(file, name))
@@ -481,7 +481,7 @@ func testimony(state record, name string, err error) (Testimony, error) {
 	return Testimony{state}, err
 }
 
-// Encode returns the testimony as text, for DecodeTestimony.
+// Encode returns the testimony as text, for [DecodeTestimony].
 func (t Testimony) Encode() []byte { return t.said.encode(kindSnapshot) }
 
 // DecodeTestimony reads what Encode has written. ErrStoreCorrupt.
