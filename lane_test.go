@@ -71,7 +71,7 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// take fills ids through a new lane, in one of three ways, or through the issuer itself.
+// take fills ids through a new lane, in one of four ways, or through the issuer itself.
 func take(ctx context.Context, s laned, rng *rand.Rand, ids []hapax.ID) (n int, err error) {
 	if rng.IntN(4) == 0 {
 		return s.NextN(ctx, ids)
@@ -79,7 +79,13 @@ func take(ctx context.Context, s laned, rng *rand.Rand, ids []hapax.ID) (n int, 
 	l := s.Lane()
 	defer l.Close()
 	for n < len(ids) && err == nil {
-		switch rng.IntN(3) {
+		switch rng.IntN(4) {
+		case 3:
+			for ok := true; ok && n < len(ids); {
+				if ids[n], ok = l.TryNext(); ok {
+					n++
+				}
+			}
 		case 0:
 			if ids[n], err = l.Next(ctx); err == nil {
 				n++

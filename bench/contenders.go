@@ -52,7 +52,8 @@ func hapaxContenders(ctx context.Context) ([]contender, error) {
 		{"bare `atomic.Int64.Add`", add.worker, noClose, 0, "against itself: how steady the machine is"},
 		{"the same behind a call", add.calledWorker, noClose, 0, "the floor of any issuer that is called"},
 		{"hapax `Segment`", segmentWorker(segment), segment.Close, 0, "target: 1.3 ×"},
-		{"hapax `Segment.Lane`", laneWorker(segment.Lane), segment.Close, 0, "target: 1 ×, and 0.6 × that on all cores"},
+		{"hapax `Segment.Lane`, `TryNext`", laneWorker(segment.Lane), segment.Close, 0, laneTarget},
+		{"hapax `Segment.Lane`, `Next`", calledLaneWorker(segment.Lane), segment.Close, 0, ""},
 	}
 	for _, s := range []struct {
 		name, layout, note string
@@ -73,7 +74,9 @@ func hapaxContenders(ctx context.Context) ([]contender, error) {
 		}
 		list = append(list, contender{s.name, snowflakeWorker(issuer), issuer.Close, layout.PerSecond(), s.note})
 		if s.layout == wideLayout && !s.mutex {
-			list = append(list, contender{"hapax `Snowflake.Lane`, 22 sequence bits", laneWorker(issuer.Lane), issuer.Close, layout.PerSecond(), "target: 1 ×, and 0.6 × that on all cores"})
+			list = append(list,
+				contender{"hapax `Snowflake.Lane`, `TryNext`, 22 sequence bits", laneWorker(issuer.Lane), issuer.Close, layout.PerSecond(), laneTarget},
+				contender{"hapax `Snowflake.Lane`, `Next`, 22 sequence bits", calledLaneWorker(issuer.Lane), issuer.Close, layout.PerSecond(), ""})
 			list = append(list, batchContender("hapax `Snowflake.NextN(1024)`, 22 sequence bits", issuer, layout.PerSecond()))
 		}
 	}
@@ -155,8 +158,28 @@ func snowflakeWorker(issuer *hapax.Snowflake) func() work {
 	}
 }
 
-// laneWorker asks a lane of its own for one number at a time.
+const laneTarget = "target: 1 ×, and 0.6 × that on all cores"
+
+// laneWorker asks a lane of its own for one number at a time: without a call where the
+// lane has one in hand.
 func laneWorker(open func() *hapax.Lane) func() work {
+	return func() work {
+		ctx, lane := context.Background(), open()
+		return func(n int) {
+			for range n {
+				if _, ok := lane.TryNext(); ok {
+					continue
+				}
+				if _, err := lane.Next(ctx); err != nil {
+					panic(err)
+				}
+			}
+		}
+	}
+}
+
+// calledLaneWorker asks by calls alone.
+func calledLaneWorker(open func() *hapax.Lane) func() work {
 	return func() work {
 		ctx, lane := context.Background(), open()
 		return func(n int) {
