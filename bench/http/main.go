@@ -188,10 +188,11 @@ func report(ctx context.Context, samples map[string][]sample, turns int, each ti
 	b := new(bytes.Buffer)
 	b.WriteString(page.Conditions(ctx, "make bench-http", fmt.Sprintf("%d turns of %v each; medians. The client is `wrk -t%s -c%s` on the same machine; valyala/fasthttp %s.",
 		turns, each, threads, connections, host.Module("github.com/valyala/fasthttp"))))
-	fmt.Fprintf(b, `Each server is a process of its own, asked by `+"`GET %s`"+`, or for 100 numbers by
-`+"`POST %s`"+`; by the foreign routes, one number of the embedded store, too:
-`+"`%s` and `%s`"+`. hapax issues from the embedded store; net/http and fasthttp write a counter,
-or 100 of them as hapax does, and the loop writes the same bytes for whatever it reads. Each
+	fmt.Fprintf(b, `Each server is a process of its own, asked by `+"`GET %s`"+`, for 100 numbers by
+`+"`POST %s`"+`, and by two foreign routes:
+`+"`GET %s` and\n`GET %s`"+`.
+hapax issues from the embedded store; net/http and fasthttp write a counter, or 100 of them as
+hapax does, and the loop writes the same bytes for whatever it reads. Each
 ratio is that of rates, or of processor times, in the same turn. CPU is the server's processor
 time per request, of all its threads, as the kernel counts it.
 
