@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 
 	"github.com/hapax-id/hapax"
@@ -56,20 +57,27 @@ func (j *joints) next(ctx context.Context, c *Client, tag string) (hapax.ID, err
 		}
 		j.tags[tag] = t
 	}
-	if t.running < joinedAhead {
+	first := t.running < joinedAhead
+	if first {
 		t.running++
 		j.mu.Unlock()
-		id, err := c.one(ctx, tag)
-		j.ended(c, tag, t)
-		return id, err
+		runtime.Gosched() // whoever is about to ask joins
+		j.mu.Lock()
+		if len(t.waiting) == 0 {
+			j.mu.Unlock()
+			id, err := c.one(ctx, tag)
+			j.ended(c, tag, t)
+			return id, err
+		}
 	}
 	w := &joined{done: make(chan struct{})}
 	t.waiting = append(t.waiting, w)
+	if first {
+		j.proceedLocked(c, tag, t)
+	}
 	j.mu.Unlock()
 	select {
-	case <-w.done:
-	case <-c.life.Done():
-		return 0, hapax.ErrClosed
+	case <-w.done: // Close comes to this, too
 	case <-ctx.Done():
 		j.leave(w)
 		return 0, &hapax.WaitError{Cause: hapax.ErrStoreUnavailable, Context: context.Cause(ctx)}
@@ -99,6 +107,12 @@ func (j *joints) leave(w *joined) {
 func (j *joints) ended(c *Client, tag string, t *joint) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.proceedLocked(c, tag, t)
+}
+
+// proceedLocked has a request made for those that wait, in the place of one that is
+// counted as under way.
+func (j *joints) proceedLocked(c *Client, tag string, t *joint) {
 	t.running--
 	var callers []*joined
 	for len(t.waiting) > 0 && len(callers) < t.most {
@@ -127,10 +141,15 @@ func (j *joints) ended(c *Client, tag string, t *joint) {
 			t.most = max(1, len(callers)/2)
 			j.mu.Unlock()
 		}
+		runtime.Gosched() // who was answered and wants another number shares the next request
 		j.ended(c, tag, t)
 	})
-	if !started { // the client is closed, which those who wait see
+	if !started {
 		cancel()
+		t.running--
+		answer(callers, nil, hapax.ErrClosed)
+		answer(t.waiting, nil, hapax.ErrClosed)
+		t.waiting = nil
 	}
 }
 
@@ -139,14 +158,22 @@ func (j *joints) ended(c *Client, tag string, t *joint) {
 func (j *joints) ask(ctx context.Context, c *Client, tag string, callers []*joined) (refused bool) {
 	ids, err := c.next(ctx, tag, len(callers))
 	refused = len(callers) > 1 && (errors.Is(err, hapax.ErrInvalidArgument) || errors.Is(err, api.ErrLimitExceeded))
-	if refused {
+	switch {
+	case c.life.Err() != nil && err != nil:
+		err = hapax.ErrClosed
+	case refused:
 		err = errAlone
 	}
+	answer(callers, ids, err)
+	return refused
+}
+
+// answer tells callers what they waited for.
+func answer(callers []*joined, ids []int64, err error) {
 	for i, w := range callers {
 		if w.err = err; err == nil {
 			w.id = hapax.ID(ids[i])
 		}
 		close(w.done)
 	}
-	return refused
 }

@@ -177,9 +177,13 @@ func TestSharedRequestEnds(t *testing.T) {
 
 	going, gone = context.WithCancel(ctx)
 	defer gone()
-	for range 3 {
+	for asked := h.asked.Load() + 1; asked <= 5; asked++ {
 		ask(going, hapax.ErrClosed)
+		for h.asked.Load() < asked {
+			time.Sleep(time.Millisecond)
+		}
 	}
+	ask(going, hapax.ErrClosed)
 	for client.Waiting(c, "orders") < 1 {
 		time.Sleep(time.Millisecond)
 	}
