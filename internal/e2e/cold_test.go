@@ -39,11 +39,13 @@ func coldService(t testing.TB) *service.Service {
 	return s
 }
 
-// firstUses has 32 callers use tags for the first time, each of which is made, granted its
+// crowds are how many callers use tags for the first time at once.
+var crowds = []int{32, 256}
+
+// firstUses has callers use tags for the first time, each of which is made, granted its
 // first segment, and recorded by the witness: all on disk before its first number is issued.
-func firstUses(t testing.TB, s *service.Service, tags int) {
+func firstUses(t testing.TB, s *service.Service, tags, callers int) {
 	t.Helper()
-	const callers = 32
 	var made atomic.Int64
 	var wg sync.WaitGroup
 	for range callers {
@@ -61,11 +63,15 @@ func firstUses(t testing.TB, s *service.Service, tags int) {
 
 // BenchmarkFirstUse is run with -benchtime 100000x.
 func BenchmarkFirstUse(b *testing.B) {
-	s := coldService(b)
-	b.ResetTimer()
-	firstUses(b, s, b.N)
-	b.StopTimer()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tags/s")
+	for _, callers := range crowds {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			s := coldService(b)
+			b.ResetTimer()
+			firstUses(b, s, b.N, callers)
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tags/s")
+		})
+	}
 }
 
 // TestFirstUseSoak tells how many tags clients of the Redis protocol can use for the first
@@ -74,7 +80,14 @@ func TestFirstUseSoak(t *testing.T) {
 	if !soaking {
 		t.Skip("a soak: set HAPAX_TEST_SOAK")
 	}
-	const tags, clients = 100_000, 32
+	for _, clients := range crowds {
+		t.Run(fmt.Sprintf("clients=%d", clients), func(t *testing.T) { firstUsesOver(t, clients) })
+	}
+}
+
+// firstUsesOver has clients of the Redis protocol use tags for the first time.
+func firstUsesOver(t *testing.T, clients int) {
+	const tags = 100_000
 	s := serve(t, t.TempDir(), nil, "--max-tags", "1000000")
 	var made atomic.Int64
 	var wg sync.WaitGroup
@@ -108,7 +121,7 @@ func TestIdleTagsAreSmall(t *testing.T) {
 	tags := scale(10_000, 100_000)
 	s := coldService(t)
 	before := heapInUse()
-	firstUses(t, s, tags)
+	firstUses(t, s, tags, crowds[0])
 	each := float64(heapInUse()-before) / float64(tags)
 	t.Logf("%.0f bytes for each of %d idle tags", each, tags)
 	if each > most {

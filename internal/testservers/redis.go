@@ -116,16 +116,16 @@ func AwaitRedisReplica(t testing.TB, master, replica *Server) {
 }
 
 // RedisSentinels starts n Sentinels that watch master under the name "hapax"
-// and fail over when q of them see it down for half a second. Their URL is that
-// of a store, with all Sentinels.
+// and fail over when q of them see it down for two seconds: a load must not make them do
+// so by itself. Their URL is that of a store, with all Sentinels.
 func RedisSentinels(t testing.TB, master *Server, n, q int) []*Server {
 	t.Helper()
 	host, port, err := net.SplitHostPort(master.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf := fmt.Sprintf("sentinel monitor hapax %s %s %d\nsentinel down-after-milliseconds hapax 500\n"+
-		"sentinel failover-timeout hapax 5000\n", host, port, q)
+	conf := fmt.Sprintf("sentinel monitor hapax %s %s %d\nsentinel down-after-milliseconds hapax %d\n"+
+		"sentinel failover-timeout hapax 5000\n", host, port, q, patience.Scale(2*time.Second).Milliseconds())
 	var all []*Server
 	var addrs []string
 	for range n {
