@@ -160,7 +160,7 @@ func StoreError(err error) error {
 }
 
 // Backoff returns how long to wait after so many failures in a row: a random time
-// around 5 ms, which doubles with each further one, up to 700 ms. So many nodes do
+// around 5 ms, which doubles with each further one, up to 650 ms. So many nodes do
 // not come back at once, and within a second of the store.
 func Backoff(failures int) time.Duration {
 	if failures < 1 {
@@ -172,7 +172,7 @@ func Backoff(failures int) time.Duration {
 
 const (
 	firstBackoff = 5 * time.Millisecond
-	maxBackoff   = 700 * time.Millisecond
+	maxBackoff   = 650 * time.Millisecond
 )
 
 // ErrorOf returns the sentinel with the given code, or nil if there is none.

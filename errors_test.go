@@ -11,7 +11,7 @@ import (
 	"github.com/hapax-id/hapax/api"
 )
 
-// The wait doubles from 5 ms to 700 ms, is random, and never overflows.
+// The wait doubles from 5 ms to 650 ms, is random, and never overflows.
 func TestBackoff(t *testing.T) {
 	if d := hapax.Backoff(0); d != 0 {
 		t.Errorf("without a failure it is %v", d)
@@ -29,9 +29,9 @@ func TestBackoff(t *testing.T) {
 		if len(seen) == 1 {
 			t.Errorf("after %d failures it is always the same", failures)
 		}
-		around = min(2*around, 700*time.Millisecond)
+		around = min(2*around, 650*time.Millisecond)
 	}
-	if d := hapax.Backoff(math.MaxInt); d < 350*time.Millisecond || d >= 1050*time.Millisecond {
+	if d := hapax.Backoff(math.MaxInt); d < 325*time.Millisecond || d >= 975*time.Millisecond {
 		t.Errorf("after very many failures it is %v", d)
 	}
 }
