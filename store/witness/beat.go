@@ -134,9 +134,12 @@ func (g *Guarded) beatStore(ctx context.Context) (store, error) {
 // beat makes one heartbeat, and looks at the others.
 func (g *Guarded) beat() error {
 	g.mu.Lock()
-	shared := g.shared
+	shared, known := g.shared, g.me.known
 	g.mu.Unlock()
 	if !shared {
+		if !known {
+			g.surveyLater()
+		}
 		return nil
 	}
 	err := g.within(g.opts.beatTimeout(), func(ctx context.Context, s store) error {

@@ -398,7 +398,7 @@ func (g *Guarded) raise(ctx context.Context, s store, a *account) ([]Raised, err
 func (a *account) wants(have lines) map[string]Pair {
 	all := newLines()
 	all.add(a.lines.pairs, a.lines.defs)
-	all.add(have.pairs, have.defs)
+	all.add(have.pairs, have.defsFor(record{Defs: all.defs}))
 	wants := map[string]Pair{}
 	for line, p := range all.pairs {
 		p.Mark = max(p.Mark, a.stated(line, all.defs))

@@ -20,10 +20,11 @@ import (
 //	checksum \t kind \t JSON
 //
 // the checksum in hexadecimal over all that follows it. The first one is a
-// snapshot; the others are changes, one for each batch. A crash can damage only
-// what was not yet acknowledged, which is the last line: anything else that is
-// wrong is corruption. The log is shortened by writing a new snapshot to another
-// file and renaming it, and mended in the same way after a failed write.
+// snapshot; the others are changes, one for each batch, and before them the rest of a
+// snapshot with many lines. A crash can damage only what was not yet acknowledged,
+// which is the last line: anything else that is wrong is corruption. The log is
+// shortened by writing a new snapshot to another file and renaming it, and mended in
+// the same way after a failed write.
 type log struct {
 	path string
 	disk durable.Disk
@@ -55,8 +56,8 @@ const logSlack = 1 << 20
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // openLog locks the log, reads the state and leaves a fresh snapshot of it, so
-// that what a crash left behind is gone. Where the disk is full, full tells so, and the
-// snapshot is left to the first change.
+// that what a crash left behind is gone; but of a long log that has none of that. Where the
+// disk is full, full tells so, and the snapshot is left to the first change.
 func openLog(path string, disk durable.Disk) (l *log, state record, full, err error) {
 	lock, err := durable.TryLock(path + lockSuffix)
 	switch {
@@ -66,8 +67,11 @@ func openLog(path string, disk durable.Disk) (l *log, state record, full, err er
 		return nil, record{}, nil, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
 	}
 	l = &log{path: path, disk: disk, lock: lock}
-	state, err = readLog(path)
-	if err == nil {
+	state, reuse, err := readLog(path)
+	if err == nil && reuse {
+		err = l.reopen(state)
+	}
+	if err == nil && l.isDue() {
 		err = l.rewrite(state)
 		if durable.IsFull(err) {
 			full, err = err, nil
@@ -100,7 +104,7 @@ func (l *log) isDue() bool { return l.file == nil || l.size >= l.long }
 
 // rewrite replaces the log by a snapshot in one atomic step.
 func (l *log) rewrite(state record) error {
-	data := state.encode(kindSnapshot)
+	data := state.encodeAll()
 	_ = l.closeFile() // what it holds is about to be replaced
 	if err := durable.Replace(l.disk, l.path, func(*os.File) ([]byte, error) { return data, nil }); err != nil {
 		return l.failed("cannot be replaced", err)
@@ -110,10 +114,39 @@ func (l *log) rewrite(state record) error {
 		return l.failed("cannot be opened", err)
 	}
 	l.file = f
+	l.grewFrom(int64(len(data)))
 	l.size = int64(len(data))
-	l.long = l.size + max(l.size, logSlack)
 	return nil
 }
+
+// reopen goes on with a log as it is. What was read of it may not be on disk yet.
+func (l *log) reopen(state record) error {
+	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return l.failed("cannot be opened", err)
+	}
+	l.file = f
+	info, err := f.Stat()
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return l.failed("cannot be used", err)
+	}
+	snapshot := int64(0)
+	for name := range state.Lines {
+		snapshot += int64(len(name)) + bytesOfPair
+	}
+	l.grewFrom(snapshot)
+	l.size = info.Size()
+	return nil
+}
+
+// bytesOfPair is about how many bytes the pair of a line takes in a snapshot.
+const bytesOfPair = 25
+
+// grewFrom sets how long the log may get that began with a snapshot of a size.
+func (l *log) grewFrom(size int64) { l.long = size + max(size, logSlack) }
 
 func (l *log) close() error { return errors.Join(l.closeFile(), l.lock.Close()) }
 
@@ -133,47 +166,50 @@ func (l *log) failed(what string, err error) error {
 	return fmt.Errorf("%w: the witness %s %s: %w; make room on its disk, or give it another", hapax.ErrWitnessFailed, l.path, what, err)
 }
 
-// readLog returns what the file at path says; nothing if there is none.
-func readLog(path string) (record, error) {
-	state := newRecord()
+// readLog returns what the file at path says; nothing if there is none. It reports whether
+// the log is long, and so as this version writes it that changes may follow.
+func readLog(path string) (state record, reuse bool, err error) {
+	state = newRecord()
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return state, nil
+		return state, false, nil
 	}
 	if err != nil {
-		return state, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
+		return state, false, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
 	}
 	defer f.Close()
-	return state, state.replay(f, path)
+	size, whole, err := state.replay(f, path)
+	return state, size > logSlack && whole && state.Older == nil, err
 }
 
-// replay applies all the records of the log that was opened at path.
-func (r *record) replay(log io.Reader, path string) error {
-	in := bufio.NewReader(log)
+// replay applies all the records of the log that was opened at path. It returns how long the
+// log is, and whether its last record is whole.
+func (r *record) replay(log io.Reader, path string) (size int64, whole bool, err error) {
+	in := bufio.NewReaderSize(log, 1<<16)
 	kind, apply := kindSnapshot, r.apply
 	damaged := int64(-1) // where the first line begins that is not intact
 	for offset := int64(0); ; {
 		line, err := in.ReadBytes('\n')
 		if err != nil && err != io.EOF {
-			return fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
+			return 0, false, fmt.Errorf("%w: %w", hapax.ErrWitnessFailed, err)
 		}
 		if len(line) == 0 && kind == kindChange {
-			return nil
+			return offset, damaged < 0, nil
 		}
 		payload, intact := verify(line)
 		switch {
 		case kind == kindSnapshot && !intact:
-			return fmt.Errorf("%w: the witness %s does not begin with an intact snapshot", hapax.ErrStoreCorrupt, path)
+			return 0, false, fmt.Errorf("%w: the witness %s does not begin with an intact snapshot", hapax.ErrStoreCorrupt, path)
 		case damaged >= 0 && intact:
-			return fmt.Errorf("%w: the witness %s: the record at byte %d is damaged and not the last", hapax.ErrStoreCorrupt, path, damaged)
+			return 0, false, fmt.Errorf("%w: the witness %s: the record at byte %d is damaged and not the last", hapax.ErrStoreCorrupt, path, damaged)
 		case intact:
 			if kind == kindSnapshot {
 				if apply, kind, err = r.applierOf(payload, path); err != nil {
-					return err
+					return 0, false, err
 				}
 			}
 			if err := apply(payload, kind); err != nil {
-				return fmt.Errorf("%w: the witness %s: the record at byte %d: %w", hapax.ErrStoreCorrupt, path, offset, err)
+				return 0, false, fmt.Errorf("%w: the witness %s: the record at byte %d: %w", hapax.ErrStoreCorrupt, path, offset, err)
 			}
 		case damaged < 0:
 			damaged = offset
@@ -189,6 +225,12 @@ func (r *record) apply(payload []byte, kind string) error {
 	if string(found) != kind {
 		return fmt.Errorf("%.40q is not a record of kind %s", payload, kind)
 	}
+	if bulk, ok := readBulk(string(text), nil); ok {
+		for _, line := range bulk {
+			r.Lines[line.name] = r.Lines[line.name].max(line.Pair)
+		}
+		return nil
+	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	var change record
@@ -201,12 +243,22 @@ func (r *record) apply(payload []byte, kind string) error {
 
 // encode returns the record as a line of the log.
 func (r record) encode(kind string) []byte {
+	if kind == kindChange && r.isBulk() {
+		return r.appendBulk(nil)
+	}
 	text, err := json.Marshal(r)
 	if err != nil {
 		panic(err) // a record holds strings and numbers
 	}
-	payload := append([]byte(kind+"\t"), text...)
-	return append(fmt.Appendf(nil, "%08x\t%s", crc32.Checksum(payload, castagnoli), payload), '\n')
+	return appendRecord(nil, kind, text)
+}
+
+// appendRecord appends a line of the log.
+func appendRecord(b []byte, kind string, text []byte) []byte {
+	head := []byte(kind + "\t")
+	sum := crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, text)
+	b = fmt.Appendf(b, "%08x\t%s", sum, head)
+	return append(append(b, text...), '\n')
 }
 
 // verify returns the payload of a line, and whether the line is whole and its

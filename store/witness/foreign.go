@@ -48,7 +48,7 @@ func (m *Marks) RefusedLines() map[string]string {
 	if m.witness == nil {
 		return nil
 	}
-	return m.witness.snapshot().Refused
+	return m.witness.rows().Refused
 }
 
 // Lines returns all lines with their marks.

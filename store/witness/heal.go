@@ -269,7 +269,7 @@ func (g *Guarded) judgeAll(ctx context.Context, s store) (cause, err error) {
 
 // lacksJoins returns the cause if fewer have joined than this node knows.
 func (g *Guarded) lacksJoins(joins int64) error {
-	if known := g.witness.snapshot().Joins; joins < known {
+	if known := g.witness.rows().Joins; joins < known {
 		return fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, known)
 	}
 	return nil
@@ -278,7 +278,7 @@ func (g *Guarded) lacksJoins(joins int64) error {
 // ownRows are the rows of this process and of those before it in its directory, with
 // what is known of each.
 func (g *Guarded) ownRows() map[string]own {
-	rows := g.witness.snapshot().Own
+	rows := g.witness.rows().Own
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.me.row != "" { // whatever is under way will be abandoned
@@ -342,7 +342,8 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 	case still == nil || still.decisionID != d.decisionID: // the lines may be of a copy from before
 		return fmt.Errorf("%w: the store has gone back while it was read", hapax.ErrStoreUnavailable)
 	}
-	if before := g.witness.snapshot(); !heard && len(before.Lines) > 0 {
+	before := g.witness.snapshot()
+	if !heard && len(before.Lines) > 0 {
 		if err := g.amend(ctx, s, before, have, d); err != nil {
 			return err
 		}
@@ -350,7 +351,7 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 	was := g.witness.latch()
 	err = g.witness.commit(func(b *record) error {
 		b.Store, b.Decision, b.Joins, b.Compacted, b.Latch = id, &d.decisionID, d.Joins, d.Joins, &latch{}
-		b.Lines, b.Defs = have.pairs, have.defs // from now on it speaks for all who had joined
+		b.Lines, b.Defs = have.pairs, have.defsFor(before) // from now on it speaks for all who had joined
 		return nil
 	})
 	if err != nil {

@@ -53,7 +53,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 		if err != nil {
 			return err
 		}
-		known = done
+		known = done || !s.Shared()
 	}
 	if err := g.beatOnce(ctx, s); err != nil || !known { // says what was seen
 		return err
@@ -93,10 +93,11 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 
 // surveyFirst makes the survey of a process that joins, and reports whether it is over.
 // Where it takes longer than others wait for a heartbeat, the next one is made beside the
-// heartbeats, and wakes the loop.
+// heartbeats, and wakes the loop. On a store that nobody shares it is made beside the
+// grants, each of which is compared by itself: nobody else waits for what it tells.
 func (g *Guarded) surveyFirst(ctx context.Context, s store) (done bool, err error) {
 	g.mu.Lock()
-	busy, long, h := g.me.busy, g.long, g.calls
+	busy, long, h := g.me.busy, g.long || !g.shared, g.calls
 	if g.shared {
 		h = g.beats
 	}
@@ -132,7 +133,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 	if err != nil {
 		return none, err
 	}
-	before := g.witness.snapshot()
+	before := g.witness.rows()
 	if cause := g.lacksJoins(joins); cause != nil {
 		return none, g.isBehind(cause)
 	}
@@ -233,7 +234,7 @@ func (g *Guarded) closeEarlier(ctx context.Context, s store) error {
 	g.mu.Lock()
 	mine := g.me.row
 	g.mu.Unlock()
-	for row, o := range g.witness.snapshot().Own {
+	for row, o := range g.witness.rows().Own {
 		if row == mine {
 			continue
 		}

@@ -98,13 +98,48 @@ func (d def) tag(name string, p Pair) hapax.Tag {
 // poolDef returns the name under which the layout of a pool stands among the definitions.
 func poolDef(pool string) string { return "pool/" + pool }
 
-// lines are lines with their pairs, and what they are made anew from.
+// lines are lines with their pairs, and what they are made anew from, but for segment tags
+// with the defaults.
 type lines struct {
 	pairs map[string]Pair
 	defs  map[string]def
 }
 
 func newLines() lines { return lines{map[string]Pair{}, map[string]def{}} }
+
+// defsFor returns what the lines are made anew from, for somebody who knows some of that: also
+// which of these have the defaults now.
+func (l lines) defsFor(known record) map[string]def {
+	defs := maps.Clone(l.defs)
+	for name := range known.Defs {
+		_, there := l.pairs[name]
+		if _, ok := defs[name]; there && !ok {
+			defs[name] = def{}
+		}
+	}
+	return defs
+}
+
+// inParts calls f with so many of the lines and definitions at a time, and returns those that
+// are left.
+func (l lines) inParts(size int, f func(part lines) error) (rest lines, err error) {
+	rest = newLines()
+	flush := func() {
+		if err == nil && len(rest.pairs)+len(rest.defs) == size {
+			err = f(rest)
+			rest = newLines()
+		}
+	}
+	for name, p := range l.pairs {
+		rest.pairs[name] = p
+		flush()
+	}
+	for name, d := range l.defs {
+		rest.defs[name] = d
+		flush()
+	}
+	return rest, err
+}
 
 // add takes over what is higher in another account.
 func (l lines) add(pairs map[string]Pair, defs map[string]def) {
@@ -117,17 +152,19 @@ func (l lines) add(pairs map[string]Pair, defs map[string]def) {
 // tagPage is how many tags are read at a time.
 const tagPage = 5000
 
-// readLines returns all lines of a store.
-func readLines(ctx context.Context, s driver.Store) (lines, error) {
-	all := newLines()
+// eachLine calls line for each line of a store, and define for what it is made anew from, a
+// page at a time: there may be a million.
+func eachLine(ctx context.Context, s driver.Store, line func(name string, p Pair), define func(name string, d def)) error {
 	for after := ""; ; {
 		page, err := s.Tags(ctx, after, tagPage)
 		if err != nil {
-			return all, err
+			return err
 		}
 		for _, t := range page {
 			after = t.Name
-			all.pairs[TagLine(t.Name)], all.defs[TagLine(t.Name)] = Pair{t.Token, t.Mark}, defOf(t)
+			name := TagLine(t.Name)
+			line(name, Pair{t.Token, t.Mark})
+			define(name, defOf(t))
 		}
 		if len(page) < tagPage {
 			break
@@ -135,20 +172,85 @@ func readLines(ctx context.Context, s driver.Store) (lines, error) {
 	}
 	pools, err := s.Pools(ctx)
 	if err != nil {
-		return all, err
+		return err
 	}
 	for _, p := range pools {
-		all.defs[poolDef(p.Name)] = def{Layout: p.Layout}
+		define(poolDef(p.Name), def{Layout: p.Layout})
 		workers, err := s.Workers(ctx, p.Name)
 		if err != nil {
-			return all, err
+			return err
 		}
 		for _, w := range workers {
-			all.pairs[WorkerLine(w.Pool, w.ID)] = Pair{w.Token, w.Mark}
+			line(WorkerLine(w.Pool, w.ID), Pair{w.Token, w.Mark})
 		}
 	}
-	return all, nil
+	return nil
 }
+
+// readLines returns all lines of a store.
+func readLines(ctx context.Context, s driver.Store) (lines, error) {
+	all := newLines()
+	err := eachLine(ctx, s, func(name string, p Pair) { all.pairs[name] = p }, func(name string, d def) {
+		if d != (def{}) {
+			all.defs[name] = d
+		}
+	})
+	return all, err
+}
+
+// A comparison is what a store's lines tell somebody who knows some of them.
+type comparison struct {
+	news  lines // what is higher than was known, or defined otherwise
+	count int   // of the lines that were known
+
+	behind     bool // one is lower, or not there:
+	line       string
+	want, have Pair
+}
+
+// compareLines compares the lines of a store with what a witness knows of them.
+func compareLines(ctx context.Context, s driver.Store, known record) (comparison, error) {
+	c := comparison{news: newLines()}
+	err := eachLine(ctx, s, func(name string, p Pair) {
+		want, ok := known.Lines[name]
+		switch {
+		case !ok || want.Less(p):
+			c.news.pairs[name] = p
+		case p.Less(want):
+			c.lacks(name, want, p)
+		}
+		if ok {
+			c.count++
+		}
+	}, func(name string, d def) {
+		if known.Defs[name] != d {
+			c.news.defs[name] = d
+		}
+	})
+	if err != nil || c.behind || c.count == len(known.Lines) {
+		return c, err
+	}
+	all, err := readLines(ctx, s) // some are not there: which?
+	if err != nil {
+		return c, err
+	}
+	for name, want := range known.Lines {
+		if p, ok := all.pairs[name]; !ok || p.Less(want) {
+			c.lacks(name, want, p)
+		}
+	}
+	return c, nil
+}
+
+// lacks notes that a line is behind. The first of all by name is told.
+func (c *comparison) lacks(name string, want, have Pair) {
+	if !c.behind || name < c.line {
+		c.behind, c.line, c.want, c.have = true, name, want, have
+	}
+}
+
+// cause is why a store is behind whose lines are.
+func (c *comparison) cause() error { return lacksLine(c.line, c.want, c.have) }
 
 // A Raised is one line that is behind, or was raised.
 type Raised = driver.Raised
@@ -162,16 +264,6 @@ func raisedOf(line string, from, to int64) Raised {
 		r.Pool, r.Worker, _ = CutWorkerLine(line)
 	}
 	return r
-}
-
-// behindOf returns a line of known that a store lacks, or has at a lower pair.
-func behindOf(known map[string]Pair, have lines) (line string, want Pair, behind bool) {
-	for name, p := range known {
-		if q, ok := have.pairs[name]; (!ok || q.Less(p)) && (!behind || name < line) {
-			line, want, behind = name, p, true
-		}
-	}
-	return line, want, behind
 }
 
 // lacksLine is the cause where a store lacks what is known of a line.

@@ -39,7 +39,7 @@ func LookAt(ctx context.Context, opened driver.Store, path string) (Look, error)
 	if !ok {
 		return l, fmt.Errorf("%w: %T has no room for heartbeats and a fence", hapax.ErrNotSupported, opened)
 	}
-	state, err := readLog(path) // before the store, which then knows as much at least
+	state, _, err := readLog(path) // before the store, which then knows as much at least
 	if err != nil {
 		return l, err
 	}
@@ -99,12 +99,12 @@ func judgeAs(ctx context.Context, s store, state record) (cause, err error) {
 	if g.witness.isOlder() {
 		return nil, nil // the store is raised to its marks
 	}
-	have, err := readLines(ctx, s)
+	c, err := compareLines(ctx, s, state)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	if line, want, behind := behindOf(state.Lines, have); behind {
-		return lacksLine(line, want, have.pairs[line]), nil
+	if c.behind {
+		return c.cause(), nil
 	}
 	return nil, nil
 }
@@ -188,7 +188,7 @@ func LookFile(path string) (LookedFile, error) {
 	if _, l.Format, err = none.applierOf(payload, path); err != nil {
 		return l, err
 	}
-	state, err := readLog(path)
+	state, _, err := readLog(path)
 	if err != nil {
 		return l, err
 	}

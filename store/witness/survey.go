@@ -141,19 +141,18 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	if err != nil {
 		return err
 	}
-	have, err := readLines(ctx, s)
+	found, err := compareLines(ctx, s, before)
 	if err != nil {
 		return unavailable(err)
 	}
 	if err := g.beatOnce(ctx, s); err != nil {
 		return err
 	}
-	line, want, lacks := behindOf(before.Lines, have)
 	switch {
 	case joins < before.Joins:
 		return g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, joins, before.Joins))
-	case lacks:
-		return g.isBehind(lacksLine(line, want, have.pairs[line]))
+	case found.behind:
+		return g.isBehind(found.cause())
 	}
 	peers, err := peersOf(nodes, beats, compacted)
 	if err != nil {
@@ -163,7 +162,7 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	row := g.me.row
 	g.mu.Unlock()
 	delete(peers, row)
-	if err := g.learn(before, have, peers, joins, compacted, row); err != nil {
+	if err := g.learn(before, found.news, peers, joins, compacted, row); err != nil {
 		return err
 	}
 	g.mu.Lock()
@@ -175,19 +174,17 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	return g.compact(ctx, s, beats, compacted)
 }
 
-// learn takes a survey into the witness: what is new in it.
-func (g *Guarded) learn(before record, have lines, peers map[string]peer, joins, compacted int64, row string) error {
+// learn takes a survey into the witness: what is new in it, the lines first, so many at a time
+// that grants do not wait for them.
+func (g *Guarded) learn(before record, news lines, peers map[string]peer, joins, compacted int64, row string) error {
+	rest, err := news.inParts(bulkLines, func(part lines) error {
+		return g.witness.commit(func(b *record) error { b.Lines, b.Defs = part.pairs, part.defs; return nil })
+	})
+	if err != nil {
+		return err
+	}
 	return g.witness.commit(func(b *record) error {
-		for line, p := range have.pairs {
-			if old, ok := before.Lines[line]; !ok || old.Less(p) {
-				b.Lines[line] = p
-			}
-		}
-		for name, d := range have.defs {
-			if before.Defs[name] != d {
-				b.Defs[name] = d
-			}
-		}
+		b.Lines, b.Defs = rest.pairs, rest.defs
 		for name, p := range peers {
 			if before.Peers[name] != p {
 				b.Peers[name] = p

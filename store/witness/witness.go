@@ -42,7 +42,7 @@ type record struct {
 	Own       map[string]own    `json:"own,omitempty"`       // rows of earlier starts that it can speak for, and of this one
 	Lines     map[string]Pair   `json:"lines,omitempty"`     // how far each line was granted
 	Older     *bool             `json:"older,omitempty"`     // these are marks of an older version's witness, to which the store is to be raised; nil: unchanged
-	Defs      map[string]def    `json:"defs,omitempty"`      // what lines are made anew from
+	Defs      map[string]def    `json:"defs,omitempty"`      // what lines are made anew from, but for segment tags with the defaults
 	Joins     int64             `json:"joins,omitempty"`     // how many processes have joined
 	Decision  *decisionID       `json:"decision,omitempty"`  // the latest that it knows; nil: unchanged. The joins and rows so far are forgotten with it
 	Compacted int64             `json:"compacted,omitempty"` // all that joined up to here have ended, and are spoken for
@@ -98,7 +98,16 @@ func newRecord() record {
 
 // clone returns a copy that shares nothing with r.
 func (r record) clone() record {
-	r.Own, r.Lines, r.Defs, r.Peers, r.Refused = maps.Clone(r.Own), maps.Clone(r.Lines), maps.Clone(r.Defs), maps.Clone(r.Peers), maps.Clone(r.Refused)
+	lines, defs := maps.Clone(r.Lines), maps.Clone(r.Defs)
+	r = r.withoutLines()
+	r.Lines, r.Defs = lines, defs
+	return r
+}
+
+// withoutLines returns a copy of all but the lines and their definitions.
+func (r record) withoutLines() record {
+	r.Own, r.Peers, r.Refused = maps.Clone(r.Own), maps.Clone(r.Peers), maps.Clone(r.Refused)
+	r.Lines, r.Defs = nil, nil
 	return r
 }
 
@@ -137,7 +146,11 @@ func (r *record) merge(c record) {
 	for line, p := range c.Lines {
 		r.Lines[line] = r.Lines[line].max(p)
 	}
-	maps.Copy(r.Defs, c.Defs)
+	for name, d := range c.Defs {
+		if r.Defs[name] = d; d == (def{}) {
+			delete(r.Defs, name)
+		}
+	}
 	maps.Copy(r.Peers, c.Peers)
 	if c.Compacted > 0 {
 		maps.DeleteFunc(r.Peers, func(name string, _ peer) bool { return joinOf(name) <= r.Compacted })
@@ -159,10 +172,15 @@ func (r *record) merge(c record) {
 
 // join adds a later change to an earlier one that is not written yet.
 func (r *record) join(c record) {
-	gone, readmitted := map[string]own{}, map[string]string{}
+	gone, usual, readmitted := map[string]own{}, map[string]def{}, map[string]string{}
 	for name, o := range c.Own {
 		if o.Gone {
 			gone[name] = o
+		}
+	}
+	for name, d := range c.Defs {
+		if d == (def{}) {
+			usual[name] = d
 		}
 	}
 	for line, why := range c.Refused {
@@ -172,6 +190,7 @@ func (r *record) join(c record) {
 	}
 	r.merge(c)
 	maps.Copy(r.Own, gone) // merge drops what is over; a change has to say so
+	maps.Copy(r.Defs, usual)
 	maps.Copy(r.Refused, readmitted)
 }
 
@@ -307,6 +326,13 @@ func (w *Witness) snapshot() record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.state.clone()
+}
+
+// rows returns a copy of what the witness knows, without the lines: there may be a million.
+func (w *Witness) rows() record {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state.withoutLines()
 }
 
 // latch returns what stands against a grant; its state is empty where nothing does.
@@ -464,14 +490,15 @@ type Testimony struct{ said record }
 // Read returns what the witness in the file at path says, without a lock: its node
 // must not run.
 func Read(path string) (Testimony, error) {
-	state, err := readLog(path)
+	state, _, err := readLog(path)
 	return testimony(state, path, err)
 }
 
 // ReadFrom is [Read] where the file is given as what stands in it; errors call it by name.
 func ReadFrom(file io.Reader, name string) (Testimony, error) {
 	state := newRecord()
-	return testimony(state, name, state.replay(file, name))
+	_, _, err := state.replay(file, name)
+	return testimony(state, name, err)
 }
 
 func testimony(state record, name string, err error) (Testimony, error) {
