@@ -46,7 +46,8 @@
 // at the defaults. Whoever sees others join, leave or fall silent reads first the rows
 // and then all lines into its witness, and speaks from then on for those that have ended.
 //
-// Those who were heard for the decision about a fence wait for each other alone.
+// Those who were heard for the decision about a fence wait for each other alone. On a store
+// that nobody shares a process waits for nobody, and reads all lines beside its first grants.
 //
 // A process that was out of contact for that long, or finds another primary, asks in the
 // same way and keeps its row, unless others have ended that: so all go on within beats of
