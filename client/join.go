@@ -13,6 +13,7 @@ import (
 const (
 	joinedMost  = 1000 // numbers that one request asks for on behalf of several callers
 	joinedAhead = 2    // requests for one tag that are under way before callers are joined
+	joinedFew   = 8    // or the callers that they are for: of many, one request serves all
 )
 
 // joints join callers of Next that want numbers of the same tag at the same time: while
@@ -25,7 +26,8 @@ type joints struct {
 
 // joint is a tag that is asked for. It goes with the last request.
 type joint struct {
-	running int
+	running int // requests
+	served  int // callers that they are for
 	waiting []*joined
 	most    int // numbers at once, as far as is known
 }
@@ -42,7 +44,9 @@ type joined struct {
 
 // shared is a request for several callers. It ends when all of them have gone.
 type shared struct {
-	callers int // guarded by joints.mu
+	callers []*joined
+	left    int // how many of them have not gone; guarded by joints.mu
+	ctx     context.Context
 	cancel  context.CancelFunc
 }
 
@@ -57,23 +61,24 @@ func (j *joints) next(ctx context.Context, c *Client, tag string) (hapax.ID, err
 		}
 		j.tags[tag] = t
 	}
-	first := t.running < joinedAhead
+	first := t.running < joinedAhead && t.served < joinedFew
 	if first {
 		t.running++
+		t.served++
 		j.mu.Unlock()
 		runtime.Gosched() // whoever is about to ask joins
 		j.mu.Lock()
 		if len(t.waiting) == 0 {
 			j.mu.Unlock()
 			id, err := c.one(ctx, tag)
-			j.ended(c, tag, t)
+			j.ended(c, tag, t, 1)
 			return id, err
 		}
 	}
 	w := &joined{done: make(chan struct{})}
 	t.waiting = append(t.waiting, w)
 	if first {
-		j.proceedLocked(c, tag, t)
+		j.proceedLocked(c, tag, t, 1)
 	}
 	j.mu.Unlock()
 	select {
@@ -98,73 +103,87 @@ func (j *joints) leave(w *joined) {
 	if w.left = true; w.share == nil {
 		return
 	}
-	if w.share.callers--; w.share.callers == 0 {
+	if w.share.left--; w.share.left == 0 {
 		w.share.cancel()
 	}
 }
 
-// ended notes that a request has ended, and has the next one made for those that wait.
-func (j *joints) ended(c *Client, tag string, t *joint) {
+// ended notes that a request for so many callers has ended, and has the next one made for
+// those that wait.
+func (j *joints) ended(c *Client, tag string, t *joint, served int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.proceedLocked(c, tag, t)
+	j.proceedLocked(c, tag, t, served)
 }
 
-// proceedLocked has a request made for those that wait, in the place of one that is
-// counted as under way.
-func (j *joints) proceedLocked(c *Client, tag string, t *joint) {
-	t.running--
-	var callers []*joined
-	for len(t.waiting) > 0 && len(callers) < t.most {
-		if w := t.waiting[0]; !w.left {
-			callers = append(callers, w)
-		}
-		t.waiting = t.waiting[1:]
-	}
-	if len(callers) == 0 {
-		if t.running == 0 {
-			delete(j.tags, tag)
-		}
+// proceedLocked has requests made for those that wait, in the place of one that is
+// counted as under way for so many.
+func (j *joints) proceedLocked(c *Client, tag string, t *joint, served int) {
+	share := j.takeLocked(c, tag, t, served)
+	if share == nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(c.life)
-	share := &shared{len(callers), cancel}
-	for _, w := range callers {
-		w.share = share
-	}
-	t.running++
 	started := c.start(func() {
-		defer cancel()
-		refused := j.ask(ctx, c, tag, callers)
-		if refused {
+		for share != nil {
+			refused := j.ask(c, tag, share)
+			runtime.Gosched() // who was answered and wants another number shares the next request
 			j.mu.Lock()
-			t.most = max(1, len(callers)/2)
+			if refused {
+				t.most = max(1, len(share.callers)/2)
+			}
+			share = j.takeLocked(c, tag, t, len(share.callers))
 			j.mu.Unlock()
 		}
-		runtime.Gosched() // who was answered and wants another number shares the next request
-		j.ended(c, tag, t)
 	})
 	if !started {
-		cancel()
+		share.cancel()
 		t.running--
-		answer(callers, nil, hapax.ErrClosed)
+		t.served -= len(share.callers)
+		answer(share.callers, nil, hapax.ErrClosed)
 		answer(t.waiting, nil, hapax.ErrClosed)
 		t.waiting = nil
 	}
 }
 
+// takeLocked returns the next request, for those that wait, in the place of one that is
+// counted as under way for so many; nil if nobody waits.
+func (j *joints) takeLocked(c *Client, tag string, t *joint, served int) *shared {
+	t.running--
+	t.served -= served
+	share := &shared{}
+	for len(t.waiting) > 0 && len(share.callers) < t.most {
+		if w := t.waiting[0]; !w.left {
+			w.share = share
+			share.callers = append(share.callers, w)
+		}
+		t.waiting = t.waiting[1:]
+	}
+	if len(share.callers) == 0 {
+		if t.running == 0 {
+			delete(j.tags, tag)
+		}
+		return nil
+	}
+	share.ctx, share.cancel = context.WithCancel(c.life)
+	share.left = len(share.callers)
+	t.running++
+	t.served += share.left
+	return share
+}
+
 // ask makes one request for several callers, and reports whether it was refused because
 // there were several.
-func (j *joints) ask(ctx context.Context, c *Client, tag string, callers []*joined) (refused bool) {
-	ids, err := c.next(ctx, tag, len(callers))
-	refused = len(callers) > 1 && (errors.Is(err, hapax.ErrInvalidArgument) || errors.Is(err, api.ErrLimitExceeded))
+func (j *joints) ask(c *Client, tag string, share *shared) (refused bool) {
+	defer share.cancel()
+	ids, err := c.next(share.ctx, tag, len(share.callers))
+	refused = len(share.callers) > 1 && (errors.Is(err, hapax.ErrInvalidArgument) || errors.Is(err, api.ErrLimitExceeded))
 	switch {
 	case c.life.Err() != nil && err != nil:
 		err = hapax.ErrClosed
 	case refused:
 		err = errAlone
 	}
-	answer(callers, ids, err)
+	answer(share.callers, ids, err)
 	return refused
 }
 

@@ -55,8 +55,8 @@ func (h *held) wrap(next http.Handler) http.Handler {
 	return h
 }
 
-// Callers that come while two requests are under way share the third. Each gets a
-// number of its own; one that has gone gets none, and holds nobody up.
+// Callers that come while two requests are under way, or one for many, share the next. Each
+// gets a number of its own; one that has gone gets none, and holds nobody up.
 func TestCallersShareRequests(t *testing.T) {
 	ctx := within(t)
 	h := &held{}
@@ -94,12 +94,25 @@ func TestCallersShareRequests(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	gone()
-	for range 3 {
-		h.passes <- struct{}{}
+	h.passes <- struct{}{}
+	h.passes <- struct{}{}
+	for h.asked.Load() < 3 {
+		time.Sleep(time.Millisecond)
 	}
+	for range 3 { // one request is under way, for many
+		ask(ctx, nil)
+	}
+	for client.Waiting(c, "orders") < 3 {
+		time.Sleep(time.Millisecond)
+	}
+	if n := h.asked.Load(); n != 3 {
+		t.Errorf("%d requests, want 3", n)
+	}
+	h.passes <- struct{}{}
+	h.passes <- struct{}{}
 	callers.Wait()
-	if len(orders.seen) != 52 || h.asked.Load() != 3 {
-		t.Errorf("%d numbers in %d requests, want 52 in 3", len(orders.seen), h.asked.Load())
+	if len(orders.seen) != 55 || h.asked.Load() != 4 {
+		t.Errorf("%d numbers in %d requests, want 55 in 4", len(orders.seen), h.asked.Load())
 	}
 	if n := client.Waiting(c, "orders"); n != 0 {
 		t.Errorf("%d are left waiting", n)

@@ -17,36 +17,37 @@ type named struct {
 	known func(context.Context) (string, error)
 }
 
-// check compares the store that a request names, if it names one.
-func (n named) check(ctx context.Context, request, reply http.Header) error {
-	id, err := n.known(ctx)
-	if err != nil {
-		if request.Get(wire.StoreHeader) != "" {
-			return err
-		}
-		return nil // nothing was issued from a store that is not known
+// check compares the store that a request names, if it names one, and returns the server's;
+// empty while that is not known.
+func (n named) check(ctx context.Context, request http.Header) (id string, err error) {
+	want := request.Get(wire.StoreHeader)
+	id, err = n.known(ctx)
+	switch {
+	case err != nil && want == "":
+		return "", nil // nothing was issued from a store that is not known
+	case err != nil:
+		return "", err
+	case want != "" && want != id:
+		return id, fmt.Errorf("%w: the request is for another store than the server's", hapax.ErrStoreReplaced)
 	}
-	reply.Set(wire.StoreHeader, id)
-	if want := request.Get(wire.StoreHeader); want != "" && want != id {
-		return fmt.Errorf("%w: the request is for another store than the server's", hapax.ErrStoreReplaced)
-	}
-	return nil
+	return id, nil
 }
 
 // WrapUnary implements connect.Interceptor.
 func (n named) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		header := http.Header{}
-		if err := n.check(ctx, req.Header(), header); err != nil {
+		id, err := n.check(ctx, req.Header())
+		if err != nil {
 			return nil, err
 		}
 		res, err := next(ctx, req)
 		if err != nil {
 			return nil, err
 		}
-		if id := header.Get(wire.StoreHeader); id != "" {
-			res.Header().Set(wire.StoreHeader, id)
-		} else if id, err := n.known(ctx); err == nil { // known by now
+		if id == "" {
+			id, _ = n.known(ctx) // by now
+		}
+		if id != "" {
 			res.Header().Set(wire.StoreHeader, id)
 		}
 		return res, nil
@@ -61,7 +62,11 @@ func (named) WrapStreamingClient(next connect.StreamingClientFunc) connect.Strea
 // WrapStreamingHandler implements connect.Interceptor.
 func (n named) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		if err := n.check(ctx, conn.RequestHeader(), conn.ResponseHeader()); err != nil {
+		id, err := n.check(ctx, conn.RequestHeader())
+		if id != "" {
+			conn.ResponseHeader().Set(wire.StoreHeader, id)
+		}
+		if err != nil {
 			return err
 		}
 		return next(ctx, conn)
