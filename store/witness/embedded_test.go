@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -101,7 +102,7 @@ func newEmbedded(t *testing.T, tags ...string) *embedded {
 func TestServesDuringItsFirstSurvey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEmbedded(t, "t", "u")
-		e.fails = 2
+		e.fails = 3
 		release := e.hold()
 		g, w, end := e.guarded(t, filepath.Join(memoryDir(t), "witness"))
 		began := time.Now()
@@ -163,4 +164,31 @@ func TestSetBackBeforeTheFirstSurvey(t *testing.T) {
 			end()
 		})
 	}
+}
+
+// Starts that are too short for their surveys leave no more rows than are removed at a time:
+// now and then one waits for its survey.
+func TestShortStartsOnAnEmbeddedStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, path := newEmbedded(t, "t"), filepath.Join(memoryDir(t), "witness")
+		most := 0
+		for range 250 {
+			release := e.hold()
+			time.AfterFunc(2*time.Second, release)
+			g, _, end := e.guarded(t, path)
+			if _, err := g.Allocate(t.Context(), "t", 10, ""); err != nil {
+				t.Fatal(err)
+			}
+			end()
+			release()
+			rows, err := e.ListRows(t.Context(), driver.TableBeats, "", 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			most = max(most, len(rows))
+		}
+		if most > 110 {
+			t.Errorf("there were %d rows; want those of a hundred starts, and a few", most)
+		}
+	})
 }

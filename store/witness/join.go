@@ -53,7 +53,7 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 		if err != nil {
 			return err
 		}
-		known = done || !s.Shared()
+		known = done || g.maySurveyLater(s)
 	}
 	if err := g.beatOnce(ctx, s); err != nil || !known { // says what was seen
 		return err
@@ -93,11 +93,10 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 
 // surveyFirst makes the survey of a process that joins, and reports whether it is over.
 // Where it takes longer than others wait for a heartbeat, the next one is made beside the
-// heartbeats, and wakes the loop. On a store that nobody shares it is made beside the
-// grants, each of which is compared by itself: nobody else waits for what it tells.
+// heartbeats, and wakes the loop.
 func (g *Guarded) surveyFirst(ctx context.Context, s store) (done bool, err error) {
 	g.mu.Lock()
-	busy, long, h := g.me.busy, g.long || !g.shared, g.calls
+	busy, long, h := g.me.busy, g.long || !g.shared, g.calls // nobody shares it: see maySurveyLater
 	if g.shared {
 		h = g.beats
 	}
@@ -113,6 +112,7 @@ func (g *Guarded) surveyFirst(ctx context.Context, s store) (done bool, err erro
 	}
 	if long {
 		g.surveyOn(h)
+		time.AfterFunc(surveyHead, g.wake)
 		return false, nil
 	}
 	if err = g.survey(ctx, s); err != nil && ctx.Err() != nil {
@@ -121,6 +121,20 @@ func (g *Guarded) surveyFirst(ctx context.Context, s store) (done bool, err erro
 		g.mu.Unlock()
 	}
 	return err == nil, err
+}
+
+// surveyHead is how long a process waits for its survey of a store that nobody shares.
+const surveyHead = 100 * time.Millisecond
+
+// maySurveyLater reports whether a process may serve before its survey is over: on a store
+// that nobody shares nobody else waits for what it tells, and each grant is compared by
+// itself. Where many starts were too short for their surveys, it is to be waited for: their
+// rows are removed with it.
+func (g *Guarded) maySurveyLater(s store) bool {
+	g.mu.Lock()
+	waited := g.now() - g.me.waits
+	g.mu.Unlock()
+	return !s.Shared() && waited >= surveyHead && len(g.witness.rows().Own) < compactAt
 }
 
 // runLength is how much of a process's random text stands in its rows.
