@@ -1,7 +1,7 @@
 // Command rpc measures hapax's RPC server and its Go client, each beside the
 // least that could do the same, in one run: the client's numbers beside a bare
 // atomic add, the server's calls beside a bare Connect handler that counts, and
-// the bulk stream alone.
+// the bulk stream alone. Each server is a process of its own.
 //
 // The two of a pair take turns, several times, and what counts is the median of
 // the ratios: a shared machine's speed changes from second to second.
@@ -24,6 +24,7 @@ func main() {
 	rounds := flag.Int("rounds", 10, "how often each pair is measured, 1 to 100")
 	each := flag.Duration("time", 500*time.Millisecond, "length of one measurement, 10ms to 1m")
 	out := flag.String("o", "", "also write the report into this page")
+	at := flag.String("serve", "", "be the bare server at this address; what this program runs itself as")
 	flag.Parse()
 	if *quick {
 		*rounds, *each = 1, 50*time.Millisecond
@@ -34,7 +35,13 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *rounds, *each, *out); err != nil {
+	err := error(nil)
+	if *at != "" {
+		err = serve(ctx, *at)
+	} else {
+		err = run(ctx, *rounds, *each, *out)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "rpc:", err)
 		os.Exit(1)
 	}
@@ -93,6 +100,7 @@ type measurement func(ctx context.Context, d time.Duration) (sample, error)
 type sample struct {
 	rate      float64         // numbers a second
 	latencies []time.Duration // of calls, if there were any; sorted
+	cpu       float64         // µs of the server's processor time per call, if there were any
 }
 
 // A result collects what was found of one pair.
@@ -100,6 +108,7 @@ type result struct {
 	ratios           []float64 // ours to bare, in rate
 	bare, ours       []float64
 	bareLat, oursLat []time.Duration
+	bareCPU, oursCPU []float64
 }
 
 // add measures a pair once; who is first changes.
@@ -122,6 +131,7 @@ func (r *result) add(ctx context.Context, p pair, d time.Duration) error {
 	}
 	r.ratios = append(r.ratios, ours.rate/bare.rate)
 	r.bare, r.ours = append(r.bare, bare.rate), append(r.ours, ours.rate)
+	r.bareCPU, r.oursCPU = append(r.bareCPU, bare.cpu), append(r.oursCPU, ours.cpu)
 	r.bareLat, r.oursLat = append(r.bareLat, bare.latencies...), append(r.oursLat, ours.latencies...)
 	return ctx.Err()
 }

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"math"
-	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -22,30 +19,19 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/bench/internal/host"
 	"github.com/hapax-id/hapax/client"
-	"github.com/hapax-id/hapax/internal/api/httpapi"
-	"github.com/hapax-id/hapax/internal/api/rpcapi"
-	"github.com/hapax-id/hapax/internal/service"
-	"github.com/hapax-id/hapax/store/boltstore"
 	"github.com/hapax-id/hapax/store/memstore"
-	"github.com/hapax-id/hapax/store/witness"
 )
 
 const connections = 50
 
 // parts are two servers on loopback, ours and the bare one.
 type parts struct {
-	dir     string
-	store   *boltstore.Store
-	witness *witness.Witness
-	guard   *witness.Guarded // the store behind the witness
-	svc     *service.Service
-	client  *client.Client
-	library *hapax.Segment
-	servers []*http.Server
-	serving sync.WaitGroup
-
-	ours, bare string // URLs
+	dir        string
+	ours, bare *host.Server
+	client     *client.Client
+	library    *hapax.Segment
 }
 
 // newParts starts our server as it would run: durable, with a witness.
@@ -59,48 +45,14 @@ func newParts(ctx context.Context) (p *parts, err error) {
 	if p.dir, err = os.MkdirTemp("", "hapax-bench-rpc-"); err != nil {
 		return p, err
 	}
-	if p.store, err = boltstore.Open(ctx, filepath.Join(p.dir, "hapax.db"), boltstore.Options{}); err != nil {
+	if p.ours, err = host.StartHapax(ctx, p.dir); err != nil {
 		return p, err
 	}
-	if p.witness, err = witness.OpenFile(filepath.Join(p.dir, "witness")); err != nil {
+	if p.bare, err = startBare(ctx); err != nil {
 		return p, err
 	}
-	if p.guard, err = witness.Guard(p.store, p.witness, witness.Options{}); err != nil {
-		return p, err
-	}
-	p.svc, err = service.New(ctx, p.guard, service.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return p, err
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/v1/", httpapi.New(p.svc, httpapi.Options{LoopbackOnly: true, Logger: slog.New(slog.DiscardHandler)}))
-	for pattern, h := range rpcapi.New(p.svc, rpcapi.Options{}) {
-		mux.Handle(pattern, h)
-	}
-	if p.ours, err = p.serve(ctx, mux); err != nil {
-		return p, err
-	}
-	bare := http.NewServeMux()
-	bare.Handle(hapaxv1connect.NewIssueServiceHandler(&counter{}, connect.WithCompressMinBytes(math.MaxInt))) // as ours
-	bare.HandleFunc(numberRoute, writeCounter(new(atomic.Int64)))
-	if p.bare, err = p.serve(ctx, bare); err != nil {
-		return p, err
-	}
-	p.client, err = client.Dial(ctx, client.Options{}, p.ours)
+	p.client, err = client.Dial(ctx, client.Options{}, "http://"+p.ours.HTTP)
 	return p, err
-}
-
-func (p *parts) serve(ctx context.Context, h http.Handler) (string, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	s := &http.Server{Handler: h, Protocols: new(http.Protocols)}
-	s.Protocols.SetHTTP1(true)
-	s.Protocols.SetUnencryptedHTTP2(true)
-	p.servers = append(p.servers, s)
-	p.serving.Go(func() { _ = s.Serve(l) }) // ends with Close
-	return "http://" + l.Addr().String(), nil
 }
 
 func (p *parts) close() error {
@@ -111,23 +63,50 @@ func (p *parts) close() error {
 	if p.library != nil {
 		errs = append(errs, p.library.Close(context.Background()))
 	}
-	for _, s := range p.servers {
-		errs = append(errs, s.Close())
-	}
-	p.serving.Wait()
-	if p.svc != nil {
-		errs = append(errs, p.svc.Close(context.Background()))
-	}
-	switch {
-	case p.guard != nil:
-		errs = append(errs, p.guard.Close())
-	case p.store != nil:
-		errs = append(errs, p.store.Close())
-	}
-	if p.witness != nil {
-		errs = append(errs, p.witness.Close())
+	for _, s := range []*host.Server{p.ours, p.bare} {
+		if s != nil {
+			s.Stop()
+		}
 	}
 	return errors.Join(append(errs, os.RemoveAll(p.dir))...)
+}
+
+// serve is what a process of the bare server does, until it is interrupted. It has the
+// time-outs of a server that strangers reach.
+func serve(ctx context.Context, address string) error {
+	bare := http.NewServeMux()
+	bare.Handle(hapaxv1connect.NewIssueServiceHandler(&counter{}, connect.WithCompressMinBytes(math.MaxInt))) // as ours
+	bare.HandleFunc(numberRoute, writeCounter(new(atomic.Int64)))
+	s := &http.Server{Addr: address, Handler: bare, Protocols: new(http.Protocols), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
+	if err := s.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// startBare runs this program again, to serve.
+func startBare(ctx context.Context) (*host.Server, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	port, err := host.FreePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := host.Start(ctx, self, "-serve", "127.0.0.1:"+port)
+	if err != nil {
+		return nil, err
+	}
+	s.HTTP = "127.0.0.1:" + port
+	if err := host.Await(ctx, s.HTTP); err != nil {
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
 }
 
 // counter is the least that a server can do: count, with no tags and no store.
@@ -175,8 +154,8 @@ func (p *parts) pairs(ctx context.Context) ([]pair, error) {
 	} {
 		list = append(list, pair{
 			"`IssueService.Next`, " + proto.name + ", 50 callers, beside a bare handler", "1.0", "k/s",
-			calls(nextBy(hapaxv1connect.NewIssueServiceClient(proto.http(), p.bare, proto.options...))),
-			calls(nextBy(hapaxv1connect.NewIssueServiceClient(proto.http(), p.ours, proto.options...))),
+			calls(p.bare, nextBy(hapaxv1connect.NewIssueServiceClient(proto.http(), "http://"+p.bare.HTTP, proto.options...))),
+			calls(p.ours, nextBy(hapaxv1connect.NewIssueServiceClient(proto.http(), "http://"+p.ours.HTTP, proto.options...))),
 		})
 	}
 	joined := func(ctx context.Context) error {
@@ -185,10 +164,10 @@ func (p *parts) pairs(ctx context.Context) ([]pair, error) {
 	}
 	return append(list, pair{
 		"client `Client.Next`, 50 callers of one tag, whose calls are joined, beside one caller", "20", "k/s",
-		callsOf(1, joined), calls(joined),
+		callsOf(p.ours, 1, joined), calls(p.ours, joined),
 	}, pair{
 		"`GET " + numberRoute + "`, 50 callers, beside a bare `net/http` handler that writes a counter", "0.95", "k/s",
-		calls(nextByGet(plain(), p.bare+numberRoute)), calls(nextByGet(plain(), p.ours+numberRoute)),
+		calls(p.bare, nextByGet(plain(), "http://"+p.bare.HTTP+numberRoute)), calls(p.ours, nextByGet(plain(), "http://"+p.ours.HTTP+numberRoute)),
 	}), nil
 }
 
@@ -308,19 +287,21 @@ func loop(goroutines int, f func(n int) error) measurement {
 	}
 }
 
-// calls measures calls for one number each, from as many callers as there are
+// calls measures calls of a server for one number each, from as many callers as there are
 // connections.
-func calls(next func(context.Context) error) measurement { return callsOf(connections, next) }
+func calls(s *host.Server, next func(context.Context) error) measurement {
+	return callsOf(s, connections, next)
+}
 
 // callsOf is calls from that many callers.
-func callsOf(callers int, next func(context.Context) error) measurement {
+func callsOf(s *host.Server, callers int, next func(context.Context) error) measurement {
 	return func(ctx context.Context, d time.Duration) (sample, error) {
 		var (
 			wg        sync.WaitGroup
 			latencies = make([][]time.Duration, callers)
 			errs      = make([]error, callers)
 		)
-		began := time.Now()
+		began, cpu := time.Now(), s.CPUTime()
 		for i := range callers {
 			wg.Go(func() {
 				for errs[i] == nil && time.Since(began) < d {
@@ -332,7 +313,10 @@ func callsOf(callers int, next func(context.Context) error) measurement {
 		}
 		wg.Wait()
 		all := slices.Concat(latencies...)
-		return sample{rate: float64(len(all)) / time.Since(began).Seconds(), latencies: all}, errors.Join(errs...)
+		return sample{
+			rate: float64(len(all)) / time.Since(began).Seconds(), latencies: all,
+			cpu: float64((s.CPUTime() - cpu).Nanoseconds()) / 1e3 / float64(max(1, len(all))),
+		}, errors.Join(errs...)
 	}
 }
 
@@ -344,14 +328,15 @@ type stream struct {
 
 // streams measures the bulk stream of a segment tag.
 func (p *parts) streams(ctx context.Context, rounds int, each time.Duration) ([]stream, error) {
-	_, err := p.svc.CreateTag(ctx, hapax.Tag{Name: "bulk", Step: 1_000_000, MaxStep: 100_000_000}, hapax.CreateExplicit)
+	url := "http://" + p.ours.HTTP
+	_, err := p.client.CreateTag(ctx, hapax.Tag{Name: "bulk", Step: 1_000_000, MaxStep: 100_000_000}, hapax.CreateExplicit)
 	if err != nil {
 		return nil, err
 	}
 	list := []stream{{name: "Connect on HTTP/1.1"}, {name: "gRPC"}}
 	clients := []hapaxv1connect.IssueServiceClient{
-		hapaxv1connect.NewIssueServiceClient(plain(), p.ours),
-		hapaxv1connect.NewIssueServiceClient(h2c(), p.ours, connect.WithGRPC()),
+		hapaxv1connect.NewIssueServiceClient(plain(), url),
+		hapaxv1connect.NewIssueServiceClient(h2c(), url, connect.WithGRPC()),
 	}
 	for range rounds {
 		for i, c := range clients {

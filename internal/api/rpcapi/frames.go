@@ -21,6 +21,9 @@ func framed(counter counter, h http.Handler) http.Handler {
 		if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") && r.URL.Path != hapaxv1connect.IssueServiceNextStreamProcedure {
 			encoding := r.Header.Get("Grpc-Encoding")
 			r.Body = &frames{ReadCloser: r.Body, counter: counter, plain: encoding == "" || encoding == "identity"}
+			if _, isCall := permissions[r.URL.Path]; isCall {
+				w = atOnce{w}
+			}
 		}
 		h.ServeHTTP(w, r)
 	})
@@ -86,3 +89,7 @@ func (f *frames) follow(b []byte) string {
 	}
 	return ""
 }
+
+// An atOnce writes the one message of a reply with what ends it: connect would flush it by
+// itself.
+type atOnce struct{ http.ResponseWriter }

@@ -138,8 +138,9 @@ func (o Options) handlerOptions(known func(context.Context) (string, error), cou
 
 // uncached forbids caches to keep replies.
 func uncached(h http.Handler) http.Handler {
+	noStore := []string{"no-store"} // nobody changes it: a value that is added goes into a copy
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header()["Cache-Control"] = []string{"no-store"}
+		w.Header()["Cache-Control"] = noStore
 		h.ServeHTTP(w, r)
 	})
 }
