@@ -117,6 +117,23 @@ func TestCallersShareRequests(t *testing.T) {
 	if n := client.Waiting(c, "orders"); n != 0 {
 		t.Errorf("%d are left waiting", n)
 	}
+	h.passes = nil
+	for range 20 { // and again and again
+		callers.Go(func() {
+			for range 50 {
+				id, err := c.Next(ctx, "orders")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				orders.note(id)
+			}
+		})
+	}
+	callers.Wait()
+	if len(orders.seen) != 1055 {
+		t.Errorf("%d numbers, want 1055", len(orders.seen))
+	}
 }
 
 // What is refused because it is for many is asked for one by one: a server's limit is

@@ -166,6 +166,38 @@ func TestSetBackBeforeTheFirstSurvey(t *testing.T) {
 	}
 }
 
+// A line that is not there at all is found by the reading, too.
+func TestMissingLineOfAnEmbeddedStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, path := newEmbedded(t, "t"), filepath.Join(memoryDir(t), "witness")
+		g, _, end := e.guarded(t, path)
+		if _, err := g.Allocate(t.Context(), "t", 1000, ""); err != nil {
+			t.Fatal(err)
+		}
+		backup := e.Snapshot()
+		def, err := hapax.Tag{Name: "u"}.WithDefaults()
+		if err == nil {
+			_, err = g.CreateTag(t.Context(), def, hapax.CreateFirstUse)
+		}
+		if err == nil {
+			_, err = g.Allocate(t.Context(), "u", 1000, "")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		end()
+		keepRows(t, backup, e.Store)
+		e.Restore(backup)
+
+		g, _, end = e.guarded(t, path)
+		defer end()
+		time.Sleep(15 * time.Second)
+		if a, err := g.Allocate(t.Context(), "u", 1000, ""); err != nil || a.Grant.Lo < 1001 {
+			t.Errorf("once it has healed: %+v, %v; want numbers from 1001 or above", a.Grant, err)
+		}
+	})
+}
+
 // Starts that are too short for their surveys leave no more rows than are removed at a time:
 // now and then one waits for its survey.
 func TestShortStartsOnAnEmbeddedStore(t *testing.T) {

@@ -46,8 +46,9 @@ func TestAllocatesTogether(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if together, alone := calls["allocate all"], calls["allocate"]; together > 2 || alone != 4 || syncs() > 7 {
-			t.Errorf("90 took %d calls together, %d alone, and %d syncs of the witness; want 2, 4, and 7 at most", together, alone, syncs())
+		together, alone := calls["allocate all"], calls["allocate"] // 2 and 4, where none was answered before all have asked
+		if together == 0 || together+alone > 12 || syncs() > together+alone+1 {
+			t.Errorf("90 took %d calls together, %d alone, and %d syncs of the witness; want 12 calls at most, and one sync more", together, alone, syncs())
 		}
 		for _, tag := range tags[:2] {
 			if n := len(f.used[tag]); n < 30 {

@@ -140,6 +140,29 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// A number that is in hand is the answer to who may have it and asks for one; several come
+// from the issuer.
+func TestOneInHand(t *testing.T) {
+	s, tries := &source{}, 0
+	inHand := func(string) (hapax.ID, bool) { tries++; return 7777, tries == 1 }
+	h, err := New(Options{Issuer: s, TryNext: inHand, Granter: s, Tokens: tokens})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ query, want string }{
+		{"token=wrong&bizType=test", ""}, {"batchSize=3&" + good, "1,2,3"}, {good, "7777"}, {good, "4"}, {"batchSize=0&" + good, ""},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", prefixed+"nextIdSimple?"+c.query, nil))
+		if got := w.Body.String(); got != c.want {
+			t.Errorf("%s is answered %q, want %q", c.query, got, c.want)
+		}
+	}
+	if tries != 2 {
+		t.Errorf("it was tried %d times to take one, want 2", tries)
+	}
+}
+
 // TestBatchCap: a batch above 100,000 counts as that.
 func TestBatchCap(t *testing.T) {
 	h := newHandler(t)

@@ -72,6 +72,22 @@ func (f *foreignFront) dial(t *testing.T) (net.Conn, *bufio.Reader) {
 	return fronted{addr: f.addr}.dial(t)
 }
 
+// A request for a path is nobody's: who has shown a token with the request before on its
+// connection is not taken for who makes this one.
+func TestForeignFrontForgetsTheCaller(t *testing.T) {
+	nc, _ := net.Pipe()
+	c := newFrontConn(t.Context(), nil, nc, &auth.Conn{})
+	c.routes = frontRoutes{paths: []string{"/api/segment/get/"}, handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if caller := auth.FromContext(r.Context()); caller != nil {
+			t.Errorf("the request is made by %v, want nobody", caller)
+		}
+	})}
+	c.calledBy(new(auth.Caller))
+	if n := c.routed([]byte(foreign)); n != len(foreign) || len(c.out) == 0 {
+		t.Errorf("%d bytes were answered with %q, want %d with an answer", n, c.out, len(foreign))
+	}
+}
+
 // FuzzFrontRoutes holds what the front understands of a request for a path to what
 // net/http understands, up to the same byte, whatever was asked for before.
 func FuzzFrontRoutes(f *testing.F) {
