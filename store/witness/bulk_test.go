@@ -107,6 +107,67 @@ func TestManyLines(t *testing.T) {
 	}
 }
 
+// What a survey finds is learnt, however much it is, and the definitions with it.
+func TestLearnsManyLines(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "witness")
+	w, err := OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := lines{many(2*bulkLines + 7), map[string]def{}}
+	for name := range all.pairs {
+		all.defs[name] = def{Step: 5}
+	}
+	g := &Guarded{witness: w}
+	if err := errors.Join(g.learn(newRecord(), all, map[string]peer{"p": {Count: 1}}, 1, 0, ""), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	said, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := said.said; !maps.Equal(r.Lines, all.pairs) || !maps.Equal(r.Defs, all.defs) || len(r.Peers) != 1 || r.Joins != 1 {
+		t.Errorf("%d lines, %d definitions, %d peers, %d joins; want %d, %[5]d, 1 and 1", len(r.Lines), len(r.Defs), len(r.Peers), r.Joins, len(all.pairs))
+	}
+}
+
+// A witness of an older version is written anew, however long it is.
+func TestLongWitnessOfAnOlderVersion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "witness")
+	text := []byte("store")
+	for name := range many(60_000) {
+		if isPlain(name) {
+			text = append(append(text, "\t100\t"...), name...)
+		}
+	}
+	old := appendRecord(nil, kindFirst, text)
+	if err := os.WriteFile(path, old, 0o600); err != nil || len(old) < logSlack {
+		t.Fatal(len(old), err)
+	}
+	for range 2 {
+		w, err := OpenFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, _ := w.Pair("tag/order-77"); p.Mark != 100 || !w.isOlder() {
+			t.Errorf("it knows %v, older %v; want mark 100", p, w.isOlder())
+		}
+		if err := errors.Join(mark(w, "tag/t", Pair{1, 1}), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Who speaks for somebody with a floor has it raise what is a segment tag in the store,
+// whatever it was before.
+func TestFloorOfWhatATagIsNow(t *testing.T) {
+	before := lines{map[string]Pair{"tag/t": {1, 10}}, map[string]def{"tag/t": {Kind: "snowflake"}}}
+	a := &account{lines: before, statements: map[string]statement{"row": {Floor: 5000}}}
+	if got := a.wants(lines{map[string]Pair{"tag/t": {1, 20}}, map[string]def{}})["tag/t"]; got.Mark != 5000 {
+		t.Errorf("it is raised to %v, want 5000", got)
+	}
+}
+
 // What a line is made anew from may become the default again, and stays that.
 func TestDefaultAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "witness")

@@ -122,6 +122,20 @@ func TestServesDuringItsFirstSurvey(t *testing.T) {
 	})
 }
 
+// Where all lines are read at once a node has read them when it serves.
+func TestServesAfterAShortSurvey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, w, end := newEmbedded(t, "t", "u").guarded(t, filepath.Join(memoryDir(t), "witness"))
+		defer end()
+		if _, err := g.Allocate(t.Context(), "t", 1000, ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, known := w.Pair(witness.TagLine("u")); !known {
+			t.Error("the lines were not read")
+		}
+	})
+}
+
 // Each grant is compared by itself while a node on an embedded store still reads all lines:
 // it never issues of one that was set back. What else was set back is found by the reading.
 func TestSetBackBeforeTheFirstSurvey(t *testing.T) {
