@@ -149,8 +149,8 @@ func TestLongWitnessOfAnOlderVersion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, _ := w.Pair("tag/order-77"); p.Mark != 100 || !w.isOlder() {
-			t.Errorf("it knows %v, older %v; want mark 100", p, w.isOlder())
+		if p, _ := w.Pair("tag/order-77"); p.Mark != 100 || !w.isOlder() || w.StoreID() != "store" {
+			t.Errorf("it knows %v of store %q, older %v; want mark 100 of store", p, w.StoreID(), w.isOlder())
 		}
 		if err := errors.Join(mark(w, "tag/t", Pair{1, 1}), w.Close()); err != nil {
 			t.Fatal(err)
