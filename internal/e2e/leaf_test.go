@@ -222,6 +222,14 @@ func testLeafTableSetBack(t *testing.T, server *testservers.Server) {
 	if r := one("test", "--margin", "0", "--yes"); r.code != 0 || !strings.Contains(r.out, "tag test") {
 		t.Fatalf("adopting the row: %+v", r)
 	}
+	patience.Until(t, "the row is used again", func() bool { // a refusal answers for 50 ms
+		status, body := answers(t, numbers+"test")
+		id, err := strconv.ParseInt(body, 10, 64)
+		if status == http.StatusOK && err == nil {
+			taken.take("when it was adopted", id)
+		}
+		return status == http.StatusOK
+	})
 	for range 25 {
 		status, body := answers(t, numbers+"test")
 		id, err := strconv.ParseInt(body, 10, 64)
