@@ -28,16 +28,22 @@ import (
 // clients is how many connections redis-benchmark uses.
 const clients = 50
 
-// pipelines are the depths measured, with how many requests one measurement
-// makes, what hapax should reach of redis-server's rate and take at most of its processor
-// time.
-var pipelines = []struct {
-	depth, requests int
-	rate, cpu       float64
+// loads are what is measured: how many threads redis-benchmark asks with, how many requests
+// go out at once, and how many one measurement makes; what hapax should reach of
+// redis-server's rate and take at most of its processor time; and who is measured. With
+// threads redis-benchmark looks four times a second whether it is done, so that a
+// measurement takes seconds.
+var loads = []struct {
+	threads, depth, requests int
+	rate, cpu                float64
+	names                    []string
 }{
-	{1, 100_000, 0.9, 0},
-	{16, 1_000_000, 1.0, 1.0},
-	{64, 3_000_000, 1.5, 1.0},
+	{1, 1, 100_000, 0.9, 0, []string{hapax, redis, loop}},
+	{1, 16, 1_000_000, 1.0, 1.0, []string{hapax, redis, loop}},
+	{1, 64, 3_000_000, 1.5, 1.0, []string{hapax, redis, loop}},
+	{2, 1, 400_000, 0.9, 0, []string{hapax, redis}},
+	{2, 16, 5_000_000, 1.0, 1.0, []string{hapax, redis}},
+	{2, 64, 15_000_000, 1.5, 1.0, []string{hapax, redis}},
 }
 
 // The servers.
@@ -46,8 +52,6 @@ const (
 	redis = "redis-server"
 	loop  = "Go loop"
 )
-
-var names = []string{hapax, redis, loop}
 
 func main() {
 	quick := flag.Bool("quick", false, "a short run, to see that everything works")
@@ -108,18 +112,18 @@ func run(ctx context.Context, pairs, share int, out string) error {
 	}
 
 	var rows []row
-	for _, p := range pipelines {
-		for _, name := range names {
-			rows = append(rows, row{name: name, depth: p.depth})
+	for _, l := range loads {
+		for _, name := range l.names {
+			rows = append(rows, row{name: name, threads: l.threads, depth: l.depth})
 			if name == hapax {
-				rows[len(rows)-1].rate, rows[len(rows)-1].cpu = p.rate, p.cpu
+				rows[len(rows)-1].rate, rows[len(rows)-1].cpu = l.rate, l.cpu
 			}
 		}
-		these := rows[len(rows)-len(names):]
+		these := rows[len(rows)-len(l.names):]
 		for turn := range pairs + 1 {
 			for i := range these {
 				r := &these[(i+turn)%len(these)]
-				s, err := measure(ctx, servers[r.name], token, p.depth, p.requests/share)
+				s, err := measure(ctx, servers[r.name], token, l.threads, l.depth, l.requests/share)
 				if err != nil {
 					return fmt.Errorf("%s: %w", r.name, err)
 				}
@@ -143,10 +147,13 @@ type sample struct {
 	cpu            float64 // µs of the server's processor time per request
 }
 
-func measure(ctx context.Context, s *host.Server, token string, depth, requests int) (sample, error) {
+func measure(ctx context.Context, s *host.Server, token string, threads, depth, requests int) (sample, error) {
 	cpu := s.CPUTime()
 	cmd := exec.CommandContext(ctx, "redis-benchmark", "-p", s.RESP, "-c", strconv.Itoa(clients),
 		"-n", strconv.Itoa(requests), "-P", strconv.Itoa(depth), "-t", "incr", "--precision", "3", "-a", token)
+	if threads > 1 {
+		cmd.Args = append(cmd.Args, "--threads", strconv.Itoa(threads))
+	}
 	text, err := cmd.Output()
 	if err != nil {
 		return sample{}, fmt.Errorf("redis-benchmark: %w", err)
@@ -180,12 +187,12 @@ func parseReport(text string) (s sample, err error) {
 	return s, nil
 }
 
-// A row is what was measured of a server at a depth, turn by turn.
+// A row is what was measured of a server under a load, turn by turn.
 type row struct {
-	name      string
-	depth     int
-	rate, cpu float64 // what it should reach of redis-server's; 0: nothing
-	turns     []sample
+	name           string
+	threads, depth int
+	rate, cpu      float64 // what it should reach of redis-server's; 0: nothing
+	turns          []sample
 }
 
 // median returns the median of a value of every turn.
@@ -208,17 +215,22 @@ func report(ctx context.Context, rows []row, pairs int) []byte {
 number for each request that it was sent, which it does not parse. Ratios are to redis-server
 in the same turn. CPU is the server's processor time per request, of all its threads.
 
-| pipeline | server | requests/s | rate / redis | target | CPU µs | CPU / redis | target | p50 ms | p99 ms | p99.9 ms |
-|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|
+At pipeline 16 one thread of redis-benchmark has no time left, so that its rate tells what a
+request costs the client. redis-server is as busy and never sleeps; a quicker server sleeps in
+between, and the client pays for waking it. Two client threads and the server use up both
+cores: their rate tells what a request costs both ends.
+
+| client threads | pipeline | server | requests/s | rate / redis | target | CPU µs | CPU / redis | target | p50 ms | p99 ms | p99.9 ms |
+|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|
 `)
 	for _, r := range rows {
-		peer := rows[slices.IndexFunc(rows, func(p row) bool { return p.name == redis && p.depth == r.depth })]
+		peer := rows[slices.IndexFunc(rows, func(p row) bool { return p.name == redis && p.threads == r.threads && p.depth == r.depth })]
 		rate, cpu := "", ""
 		if r.name != redis {
 			rate = fmt.Sprintf("%.2f", r.median(func(i int) float64 { return r.turns[i].rate / peer.turns[i].rate }))
 			cpu = fmt.Sprintf("%.2f", r.median(func(i int) float64 { return r.turns[i].cpu / peer.turns[i].cpu }))
 		}
-		fmt.Fprintf(b, "| %d | %s | %.0f | %s | %s | %.2f | %s | %s | %.3f | %.3f | %.3f |\n", r.depth, r.name,
+		fmt.Fprintf(b, "| %d | %d | %s | %.0f | %s | %s | %.2f | %s | %s | %.3f | %.3f | %.3f |\n", r.threads, r.depth, r.name,
 			r.median(func(i int) float64 { return r.turns[i].rate }), rate, limit("≥", r.rate),
 			r.median(func(i int) float64 { return r.turns[i].cpu }), cpu, limit("≤", r.cpu),
 			r.median(func(i int) float64 { return r.turns[i].p50 }), r.median(func(i int) float64 { return r.turns[i].p99 }), r.median(func(i int) float64 { return r.turns[i].p999 }))
