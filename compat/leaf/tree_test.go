@@ -24,7 +24,7 @@ import (
 func TestTree(t *testing.T) {
 	server := testservers.ZooKeeper(t)
 	host := strings.TrimPrefix(server.URL, "zk://")
-	conn, events, err := zk.Connect(strings.Split(host, ","), 10*time.Second, zk.WithLogInfo(false))
+	conn, events, err := zk.Connect(strings.Split(host, ","), 10*time.Second, zk.WithLogInfo(false), zk.WithDialer(patience.Dial))
 	if err != nil {
 		t.Fatal(err)
 	}

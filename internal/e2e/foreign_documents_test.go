@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -171,7 +172,7 @@ datasource.tinyid.primary.password=geheim
 // putLeafNode makes a node as a Leaf has it.
 func putLeafNode(t *testing.T, server *testservers.Server, service, node string, at time.Time) {
 	t.Helper()
-	conn, _, err := zk.Connect([]string{strings.Trim(strings.TrimPrefix(server.URL, "zk://"), "/")}, 10*time.Second, zk.WithLogInfo(false))
+	conn, _, err := zk.Connect([]string{strings.Trim(strings.TrimPrefix(server.URL, "zk://"), "/")}, 10*time.Second, zk.WithLogInfo(false), zk.WithDialer(patience.Dial))
 	if err != nil {
 		t.Fatal(err)
 	}

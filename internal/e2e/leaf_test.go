@@ -257,7 +257,7 @@ func testLeafTableSetBack(t *testing.T, server *testservers.Server) {
 func TestLeafTree(t *testing.T) {
 	t.Parallel()
 	server := testservers.SharedZooKeeper(t)
-	conn, _, err := zk.Connect([]string{strings.Trim(strings.TrimPrefix(server.URL, "zk://"), "/")}, 10*time.Second, zk.WithLogInfo(false))
+	conn, _, err := zk.Connect([]string{strings.Trim(strings.TrimPrefix(server.URL, "zk://"), "/")}, 10*time.Second, zk.WithLogInfo(false), zk.WithDialer(patience.Dial))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ var rareStates = []stateTest{
 	{
 		name: "plugin failing", alarms: []string{"plugin_failing"}, alerts: []string{"HapaxPluginFailing"},
 		enter: func(r *stateRig) *serving {
-			s := r.node("a", "plugins: {who: {kind: history, sync: true}}\ntags: {orders: {step: 1000000}}\n")
+			s := r.node("a", "plugins: {who: {kind: history, sync: true}}\ntags: {orders: {step: 1000000}}\nmax_wait: 1m\n") // what is slow is no failure
 			r.issues(s, "orders")
 			r.limit(s, "10")
 			if _, err := take(patient, s.url, "orders", 1); refused(err) != strategy.ErrPluginFailed.Code() {

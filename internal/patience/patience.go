@@ -8,6 +8,7 @@ package patience
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"testing"
@@ -42,6 +43,11 @@ func mustScale(text string) float64 {
 		panic(fmt.Sprintf("invalid %s %q: want a number above 0, up to 1000", Variable, text))
 	}
 	return s
+}
+
+// Dial connects within Call, for clients that give a connection less of their own accord.
+func Dial(network, address string, _ time.Duration) (net.Conn, error) {
+	return net.DialTimeout(network, address, Call)
 }
 
 // Until asks again and again until so, and ends the test if that takes longer than

@@ -260,7 +260,7 @@ func (s *safeBuffer) String() string {
 // The central server is found in ZooKeeper while it runs.
 func TestVestaRegistry(t *testing.T) {
 	servers := strings.TrimPrefix(testservers.ZooKeeper(t).URL, "zk://")
-	conn, _, err := zk.Connect([]string{strings.TrimSuffix(servers, "/")}, 10*time.Second, zk.WithLogInfo(false))
+	conn, _, err := zk.Connect([]string{strings.TrimSuffix(servers, "/")}, 10*time.Second, zk.WithLogInfo(false), zk.WithDialer(patience.Dial))
 	if err != nil {
 		t.Fatal(err)
 	}

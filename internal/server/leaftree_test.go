@@ -81,7 +81,7 @@ func TestLeafWithoutZooKeeper(t *testing.T) {
 	withoutKeeper(time.Second)
 
 	proxy.Pass()
-	conn, _, err := zk.Connect([]string{keeper.Addr}, 10*time.Second, zk.WithLogInfo(false))
+	conn, _, err := zk.Connect([]string{keeper.Addr}, 10*time.Second, zk.WithLogInfo(false), zk.WithDialer(patience.Dial))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -206,7 +206,7 @@ func TestFirstVersion(t *testing.T) {
 	t.Parallel()
 	server := testservers.SharedZooKeeper(t)
 	server.MustProxy()
-	conn, _, err := zk.Connect([]string{server.Addr}, 6*time.Second, zk.WithLogInfo(false))
+	conn, _, err := zk.Connect([]string{server.Addr}, 6*time.Second, zk.WithLogInfo(false), zk.WithDialer(patience.Dial))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy := testservers.NewProxy(t, server.Addr)
-	conn, _, err := zk.Connect([]string{proxy.Addr}, 6*time.Second, zk.WithLogInfo(false))
+	conn, _, err := zk.Connect([]string{proxy.Addr}, 6*time.Second, zk.WithLogInfo(false), zk.WithDialer(patience.Dial))
 	if err != nil {
 		t.Fatal(err)
 	}

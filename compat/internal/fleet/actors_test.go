@@ -17,6 +17,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/leaf"
 	"github.com/hapax-id/hapax/compat/tinyid"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // actors are what processes do until they are killed: Leaf and TinyID by their own
@@ -182,7 +183,7 @@ const forever = "/snowflake/demo/forever"
 // clock, with a report each 3 s. It waits where its node's timestamp is ahead. A
 // worker that is not negative is used in place of the suffix.
 func leafTreeActor(ctx context.Context, j job, out *output, worker int64) error {
-	conn, events, err := zk.Connect(strings.Split(strings.TrimPrefix(j.URLs[0], "zk://"), ","), 10*time.Second, zk.WithLogInfo(false))
+	conn, events, err := zk.Connect(strings.Split(strings.TrimPrefix(j.URLs[0], "zk://"), ","), 10*time.Second, zk.WithLogInfo(false), zk.WithDialer(patience.Dial))
 	if err != nil {
 		return err
 	}
