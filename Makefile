@@ -108,7 +108,8 @@ soak:
 	$(GO) -C bench run ./rpc -quick
 	@if command -v redis-benchmark && command -v redis-server; then $(GO) -C bench run ./redis -quick; fi
 	@if command -v wrk; then $(GO) -C bench run ./http -quick; fi
-	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m -run 'Shared|Restored|Forgets|Clock|ManyConnections|Wrapped|Soak$$' ./internal/e2e
+	HAPAX_TEST_SOAK=1 $(RUN) -count=1 -v -timeout 120m -run 'Soak$$' ./...
+	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m -run 'Shared|Restored|Forgets|Clock|ManyConnections|Wrapped' ./internal/e2e
 	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m ./compat/internal/fleet
 	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m -run 'Soak$$' ./store/zkstore
 	HAPAX_TEST_SOAK=1 $(GO) -C compat/vesta/dubbo/interop test -count=1 -v -vet=off -timeout 60m -run Crowd ./...

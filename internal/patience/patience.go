@@ -1,22 +1,28 @@
-// Package patience is where tests get their time-outs from, so that one setting fits
-// all of them to a slow machine: HAPAX_TEST_TIMESCALE multiplies them. As they are,
-// they outlast a load of four busy processes on two cores.
+// Package patience is how tests wait: for a state, never for a duration. One generous
+// bound, Long, fits all of them; HAPAX_TEST_TIMESCALE multiplies it on a slow machine. A
+// test that passes never waits for it, and one that fails says what it saw last, with the
+// tails of the logs that it was given.
 //
-// They bound what has to happen, and a test that passes never waits for one. A short
-// time-out that a test wants to see expire does not belong here.
+// A short time-out that a test wants to see expire does not belong here, nor does a test
+// that only passes on a quiet machine or by luck: Soak leaves that to make soak.
 package patience
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
 
 // Variable names the setting, a number above 0.
 const Variable = "HAPAX_TEST_TIMESCALE"
+
+// SoakVariable names the switch of make soak: 1 runs what calls Soak.
+const SoakVariable = "HAPAX_TEST_SOAK"
 
 var scale = mustScale(os.Getenv(Variable))
 
@@ -28,6 +34,15 @@ var (
 	// Call is for a call to a store or a server that works; also the time-out to open
 	// a store with whose tests count on answers.
 	Call = Scale(30 * time.Second)
+)
+
+const (
+	// pace is the time between two looks, and looks how many there are at least: whoever
+	// was stopped as long as Long, as a whole machine may be, still gets a fair number.
+	pace  = 5 * time.Millisecond
+	looks = 200
+
+	tail = 4 << 10
 )
 
 // Scale returns the time-out that fits this machine, for a machine that has little
@@ -51,12 +66,154 @@ func Dial(network, address string, _ time.Duration) (net.Conn, error) {
 }
 
 // Until asks again and again until so, and ends the test if that takes longer than
-// Long.
-func Until(t testing.TB, what string, so func() bool) {
+// Long, with the tails of the logs.
+func Until(t testing.TB, what string, so func() bool, logs ...fmt.Stringer) {
 	t.Helper()
-	for end := time.Now().Add(Long); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", Long, what)
+	Await(t, what, func() (bool, error) { return so(), nil }, func(is bool) bool { return is }, logs...)
+}
+
+// Await looks again and again until so of what it sees, and returns that. An error of look
+// is one more thing seen. If it takes longer than Long, the test ends with what was seen
+// last, and the tails of the logs.
+func Await[T any](t testing.TB, what string, look func() (T, error), so func(T) bool, logs ...fmt.Stringer) T {
+	t.Helper()
+	start := time.Now()
+	for n := 1; ; n++ {
+		v, err := look()
+		if err == nil && so(v) {
+			return v
+		}
+		if time.Since(start) > Long && n >= looks {
+			if err != nil {
+				t.Fatalf("not within %v: %s; last saw the error: %v%s", Long, what, err, tails(logs))
+			}
+			t.Fatalf("not within %v: %s; last saw: %+v%s", Long, what, v, tails(logs))
+		}
+		Again()
+	}
+}
+
+// Try asks again and again until so, outside a test's own goroutine: in a TestMain, or
+// beside others. Its error says that this took longer than Long.
+func Try(what string, so func() bool) error {
+	start := time.Now()
+	for n := 1; !so(); n++ {
+		if time.Since(start) > Long && n >= looks {
+			return fmt.Errorf("not within %v: %s", Long, what)
+		}
+		Again()
+	}
+	return nil
+}
+
+// Receive returns what comes from c, and ends the test if that takes longer than Long or c
+// is closed without.
+func Receive[T any](t testing.TB, what string, c <-chan T, logs ...fmt.Stringer) T {
+	t.Helper()
+	v, ok := receive(t, what, c, logs)
+	if !ok {
+		t.Fatalf("closed: %s%s", what, tails(logs))
+	}
+	return v
+}
+
+// Closed waits until c is closed, and skips what comes before.
+func Closed[T any](t testing.TB, what string, c <-chan T, logs ...fmt.Stringer) {
+	t.Helper()
+	for ok := true; ok; {
+		_, ok = receive(t, what, c, logs)
+	}
+}
+
+func receive[T any](t testing.TB, what string, c <-chan T, logs []fmt.Stringer) (T, bool) {
+	t.Helper()
+	timer := time.NewTimer(Long)
+	defer timer.Stop()
+	select {
+	case v, ok := <-c:
+		return v, ok
+	case <-timer.C:
+	}
+	// Both may be ready when this goroutine is run again.
+	select {
+	case v, ok := <-c:
+		return v, ok
+	default:
+		t.Fatalf("not within %v: %s%s", Long, what, tails(logs))
+		panic("unreachable")
+	}
+}
+
+// Again is the pause between two looks, for a loop that counts its rounds.
+func Again() { time.Sleep(pace) }
+
+// Slow is the time that a part takes which a test made slow: a store that answers late, a
+// network with a delay, a client that works for a while. No verdict may hang on how long
+// it is.
+func Slow(d time.Duration) { time.Sleep(d) }
+
+// Soaking says whether make soak runs.
+func Soaking() bool { return os.Getenv(SoakVariable) == "1" }
+
+// Soak leaves the test to make soak unless that is what runs, and why says what keeps it out
+// of make test: chance, a crowd, a long outage, the need for a quiet machine. make soak finds
+// such tests by their names, which end in Soak.
+func Soak(t testing.TB, why string) {
+	t.Helper()
+	if top, _, _ := strings.Cut(t.Name(), "/"); !strings.HasSuffix(top, "Soak") {
+		t.Fatalf("%s is a soak test: its name must end in Soak", top)
+	}
+	switch set := os.Getenv(SoakVariable); set {
+	case "1":
+	case "", "0":
+		t.Skipf("a soak test (%s): make soak, or %s=1", why, SoakVariable)
+	default:
+		t.Fatalf("invalid %s %q: want 1 to run soak tests, or nothing", SoakVariable, set)
+	}
+}
+
+// File is a log on disk.
+type File string
+
+// String returns the end of the file.
+func (f File) String() string {
+	text, err := tailOf(string(f))
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+func tailOf(path string) (_ string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	buf := make([]byte, tail)
+	n, err := f.ReadAt(buf, max(0, info.Size()-tail))
+	if n == 0 && info.Size() > 0 {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+func tails(logs []fmt.Stringer) string {
+	var b strings.Builder
+	for i, log := range logs {
+		text := strings.TrimRight(log.String(), "\n")
+		if len(text) > tail {
+			text = "…" + text[len(text)-tail:]
+		}
+		if name, ok := log.(File); ok {
+			fmt.Fprintf(&b, "\n--- %s ends with:\n%s", string(name), text)
+		} else {
+			fmt.Fprintf(&b, "\n--- log %d ends with:\n%s", i+1, text)
 		}
 	}
+	return b.String()
 }
