@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -40,6 +42,7 @@ func newPostgresDir(t testing.TB) string {
 func PostgresIn(t testing.TB, dir string, args ...string) *Server {
 	t.Helper()
 	isReady := Require(t, []string{"pg_isready"}, postgresDirs)
+	t.Cleanup(func() { forgetSegment(filepath.Join(dir, "postmaster.pid")) })
 	return start(t, spec{
 		name: "postgres", bin: Require(t, []string{"postgres"}, postgresDirs),
 		user: "postgres", dir: dir, stop: syscall.SIGINT,
@@ -47,6 +50,7 @@ func PostgresIn(t testing.TB, dir string, args ...string) *Server {
 			return append([]string{
 				"-D", dir, "-p", strconv.Itoa(port), "-k", dir,
 				"-c", "listen_addresses=127.0.0.1", "-c", "max_connections=1000", "-c", "shared_buffers=32MB",
+				"-c", "dynamic_shared_memory_type=mmap", // in its directory, which goes with a server that is killed
 			}, args...)
 		},
 		url: func(addr string) string { return "postgres://postgres@" + addr + "/postgres?sslmode=disable" },
@@ -64,6 +68,22 @@ func PostgresIn(t testing.TB, dir string, args ...string) *Server {
 			return nil
 		},
 	})
+}
+
+// forgetSegment removes the piece of shared memory that a killed server leaves, whose
+// number is in its file.
+func forgetSegment(file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return // it ended in good order
+	}
+	lines := strings.Split(string(text), "\n")
+	if len(lines) < 7 {
+		return
+	}
+	if fields := strings.Fields(lines[6]); len(fields) == 2 {
+		_ = exec.Command("ipcrm", "-m", fields[1]).Run() // it takes 56 bytes
+	}
 }
 
 // PostgresReplica starts a streaming replica of the server.

@@ -127,17 +127,32 @@ func Missing(t testing.TB, why string) {
 	t.Skip(why)
 }
 
+// room returns where servers keep their data: in memory, where a kill loses nothing that a
+// server has written, as on a disk, and a sync costs nothing; but only where there is much
+// room, and TMPDIR does not name a place. A loss of power is simulated elsewhere.
+func room() string {
+	if os.Getenv("TMPDIR") == "" && freeBytes(memoryDir) >= memoryLeast {
+		return memoryDir
+	}
+	return ""
+}
+
+const (
+	memoryDir   = "/dev/shm"
+	memoryLeast = 4 << 30 // dozens of servers at a time, of up to 100 MB each
+)
+
 // newDir makes a directory for a server's data that is removed with the test.
 // It is not below t.TempDir, which other accounts cannot enter and whose names
 // are too long for sockets.
 func newDir(t testing.TB, name, user string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hapax-"+name+"-")
+	dir, err := os.MkdirTemp(room(), "hapax-"+name+"-")
 	if err == nil {
 		err = own(dir, user)
 	}
-	if k, ok := t.(*keeper); ok && err == nil {
-		err = k.outlast(dir)
+	if err == nil {
+		err = leave(dir)
 	}
 	if err != nil {
 		t.Fatalf("%s: data directory: %v", name, err)

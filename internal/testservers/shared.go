@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
@@ -118,24 +119,29 @@ func (k *keeper) Fatalf(f string, a ...any) {
 func (k *keeper) Errorf(f string, a ...any) { k.Fatalf(f, a...) }
 func (k *keeper) missing(why string)        { panic(failure{why: why, missing: true}) }
 
-// outlast removes the directory when this process has ended, however it ends: the
-// pipe that the other one reads from closes then.
-func (k *keeper) outlast(dir string) error {
-	cmd := exec.Command("sh", "-c", `cat; for i in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$0" && exit; sleep 0.2; done`, dir)
-	held, err := cmd.StdinPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		return err
-	}
+// leave has the directory removed when this process has ended, however it ends: one
+// helper reads names from a pipe, which closes then. Memory is not for those who are
+// killed to leave behind.
+func leave(dir string) error {
 	mu.Lock()
 	defer mu.Unlock()
-	pipes = append(pipes, held)
-	return nil
+	if heirs == nil {
+		cmd := exec.Command("sh", "-c", `trap "" INT TERM HUP; set --; while IFS= read -r d; do set -- "$@" "$d"; done
+			for i in 1 2 3 4 5 6 7 8 9 10; do rm -rf -- "$@" && exit; sleep 0.2; done`)
+		pipe, err := cmd.StdinPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			return err
+		}
+		heirs = pipe
+	}
+	_, err := fmt.Fprintln(heirs, dir)
+	return err
 }
 
 var (
-	mu    sync.Mutex // guards pipes
-	pipes []any      // that must not be collected, because that would close them
+	mu    sync.Mutex // guards heirs
+	heirs io.Writer  // the helper's; nil before it is needed
 )

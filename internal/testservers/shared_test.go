@@ -15,14 +15,15 @@ import (
 )
 
 // A shared server is started once, is in nobody's control, and goes with its
-// directory when the process that started it is killed.
+// directory when the process that started it is killed; so does a server of one test.
 func TestShared(t *testing.T) {
 	if os.Getenv("HAPAX_TEST_CHILD") != "" {
 		a, b := SharedEtcd(t), SharedEtcd(t)
-		fmt.Fprintf(os.Stdout, "\nserver %s %s %s\n", a.Addr, b.Addr, sharedEtcd.server.Dir)
+		fmt.Fprintf(os.Stdout, "\nserver %s %s %s %s\n", a.Addr, b.Addr, sharedEtcd.server.Dir, Redis(t, "--appendonly", "yes").Dir)
 		select {}
 	}
 	Require(t, []string{"etcd"})
+	Require(t, []string{"redis-server"})
 	if External(t, "HAPAX_TEST_ETCD_URL") != nil {
 		t.Skip("an existing server was given")
 	}
@@ -39,15 +40,15 @@ func TestShared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var first, second, dir string
-	for lines := bufio.NewScanner(out); dir == "" && lines.Scan(); {
-		_, _ = fmt.Sscanf(lines.Text(), "server %s %s %s", &first, &second, &dir)
+	var first, second, dir, own string
+	for lines := bufio.NewScanner(out); own == "" && lines.Scan(); {
+		_, _ = fmt.Sscanf(lines.Text(), "server %s %s %s %s", &first, &second, &dir, &own)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // it was killed
-	if dir == "" || first != second {
+	if own == "" || first != second {
 		t.Fatalf("two tests got %q and %q, in %q", first, second, dir)
 	}
 	patience.Until(t, "the end of the server and of its directory", func() bool {
@@ -55,7 +56,8 @@ func TestShared(t *testing.T) {
 			return conn.Close() != nil
 		}
 		_, err := os.Stat(dir)
-		return errors.Is(err, fs.ErrNotExist)
+		_, ownErr := os.Stat(own)
+		return errors.Is(err, fs.ErrNotExist) && errors.Is(ownErr, fs.ErrNotExist)
 	})
 }
 

@@ -42,6 +42,15 @@ func own(dir, account string) error {
 	return os.Chown(dir, uid, gid)
 }
 
+// freeBytes returns how much room a file system has for everybody; 0 where there is none.
+func freeBytes(dir string) uint64 {
+	var fs syscall.Statfs_t
+	if syscall.Statfs(dir, &fs) != nil {
+		return 0
+	}
+	return fs.Bavail * uint64(fs.Bsize)
+}
+
 // lookup returns the account's IDs, or -1 where no change is needed or allowed.
 func lookup(account string) (uid, gid int, err error) {
 	if account == "" || os.Geteuid() != 0 {
