@@ -13,7 +13,7 @@ RUN = $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 4
 # Those that take longest come first, so that the others fill the time in which they wait.
 PACKAGES = ./internal/e2e ./store/... ./...
 
-.PHONY: quick test tests vet cross modules race fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint generate fresh soak deps release release-test manifests site
+.PHONY: quick test tests vet cross modules race fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint generate fresh soak deps release release-test manifests site mutants
 
 # A minute to know.
 quick:
@@ -133,6 +133,11 @@ manifests:
 # The documents as HTML, into dist/site.
 site:
 	$(GO) -C deploy run ./site -top .. -o ../dist/site
+
+# Breaks the guard in every small way, one at a time, and names the ways that its quick tests do
+# not notice; an hour at first, and minutes where it has been run before.
+mutants:
+	$(GO) -C tools run ./mutate -skip '^TestWorlds'
 
 # What the tests and benchmarks use, on Debian.
 deps:
