@@ -21,10 +21,8 @@ func importCommand() *cobra.Command {
 		Short: "Print the configuration that takes over from another system",
 	}
 	var all []*cobra.Command
-	for _, s := range server.Systems() {
-		if s.Import != nil {
-			all = append(all, importOf(s.Import()))
-		}
+	for _, i := range server.Imports() {
+		all = append(all, importOf(i))
 	}
 	group(cmd, all...)
 	return cmd
@@ -33,8 +31,11 @@ func importCommand() *cobra.Command {
 // importOf makes the command that a system describes.
 func importOf(i *mount.Import) *cobra.Command {
 	cmd := &cobra.Command{Use: i.Use, Short: i.Short, Long: i.Long, Example: i.Example, Args: arguments(1, 1)}
-	if i.FileOptional {
+	switch {
+	case i.FileOptional:
 		cmd.Args = arguments(0, 1)
+	case i.Most > 0:
+		cmd.Args = arguments(1, i.Most)
 	}
 	i.Flags(cmd.Flags())
 	var move *moveFlags // nil: there is nothing to move
@@ -44,7 +45,7 @@ func importOf(i *mount.Import) *cobra.Command {
 			closing = closesHelp
 		}
 		cmd.Long += fmt.Sprintf(moveHelp, closing, i.PasswordEnv) + i.More + targetHelp
-		move = addMove(cmd, i.Closes)
+		move = addMove(cmd, i)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := noZeros(cmd.Flags(), i.Positive...); err != nil {
@@ -70,6 +71,9 @@ func importOf(i *mount.Import) *cobra.Command {
 
 // run prints the block of configuration, or moves.
 func (f *moveFlags) run(cmd *cobra.Command, args []string, m mount.Movable) error {
+	if v, ok := m.(mount.Verifiable); ok && f.verify {
+		return f.with(cmd, func(ctx context.Context, t target) error { return f.compare(ctx, cmd, v, t) })
+	}
 	if f.dryRun || f.apply || f.undo {
 		return f.with(cmd, func(ctx context.Context, t target) error { return f.move(ctx, cmd, args, m, t) })
 	}

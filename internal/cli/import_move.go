@@ -42,7 +42,7 @@ rows again above all that was issued natively; --apply prints that command.`
 
 // moveFlags are what the moves of tables have in common.
 type moveFlags struct {
-	dryRun, apply, undo, native, ignore bool
+	dryRun, apply, undo, native, ignore, verify bool
 
 	margin        int64
 	watch         time.Duration
@@ -51,11 +51,11 @@ type moveFlags struct {
 	where         *targetFlags
 }
 
-func addMove(cmd *cobra.Command, closes bool) *moveFlags {
+func addMove(cmd *cobra.Command, i *mount.Import) *moveFlags {
 	f := &moveFlags{}
 	flags := cmd.Flags()
 	dryRun, apply := "only show each tag's mark before and after a move to native tags", "move: create the native tags, or raise their marks"
-	if closes {
+	if i.Closes {
 		dryRun, apply = dryRun+", and how its row is closed; with --undo the way back", apply+", and close the old rows"
 		flags.BoolVar(&f.undo, "undo", false, "move back: delete the native tags, and open the old rows above them")
 	}
@@ -63,9 +63,14 @@ func addMove(cmd *cobra.Command, closes bool) *moveFlags {
 	flags.BoolVar(&f.apply, "apply", false, apply)
 	flags.BoolVar(&f.native, "native", false, "print the configuration that goes on with native tags")
 	flags.BoolVar(&f.ignore, "ignore-living", false, "go on although old nodes are seen; choose a margin above all that they can issue meanwhile")
-	flags.Int64Var(&f.margin, "margin", 0, "how far above a row's max_id the native mark is set (default ten of the largest steps that the old system takes)")
 	flags.DurationVar(&f.watch, "watch", 10*time.Second, "how long the tables are watched for old nodes")
-	flags.StringVar(&f.writePassword, "write-password", "", "file to write the passwords to, readable by its owner only, for password_file")
+	if i.Verifies {
+		flags.BoolVar(&f.verify, "verify", false, "compare both sides after a move, and change nothing")
+		flags.Int64Var(&f.margin, "margin", 0, "how far above the highest number a tag begins (default by the rate: the plan says it)")
+	} else {
+		flags.Int64Var(&f.margin, "margin", 0, "how far above a row's max_id the native mark is set (default ten of the largest steps that the old system takes)")
+		flags.StringVar(&f.writePassword, "write-password", "", "file to write the passwords to, readable by its owner only, for password_file")
+	}
 	f.asJSON = jsonFlag(cmd)
 	f.where = addTarget(cmd)
 	return f
@@ -74,14 +79,14 @@ func addMove(cmd *cobra.Command, closes bool) *moveFlags {
 // check refuses flags that exclude each other.
 func (f *moveFlags) check() error {
 	n := 0
-	for _, given := range []bool{f.apply, f.undo, f.native} {
+	for _, given := range []bool{f.apply, f.undo, f.native, f.verify} {
 		if given {
 			n++
 		}
 	}
 	switch {
-	case n > 1, f.native && f.dryRun:
-		return usagef("of --apply, --native and the way back only one can be given, and --dry-run is not for --native")
+	case n > 1, (f.native || f.verify) && f.dryRun:
+		return usagef("of --apply, --native, --verify and the way back only one can be given, and --dry-run is for the first and the last")
 	case f.margin < 0:
 		return &hapax.ValueError{Field: "--margin", Value: f.margin, Allowed: "0 or more", Err: hapax.ErrInvalidArgument}
 	case f.watch <= 0:
@@ -233,7 +238,7 @@ func (f *moveFlags) verb() string {
 func (f *moveFlags) wayBack(cmd *cobra.Command, args []string) string {
 	words := []string{cmd.CommandPath()}
 	for _, arg := range args {
-		words = append(words, quoted(arg))
+		words = append(words, quoted(withoutPassword(arg)))
 	}
 	words = append(words, "--undo")
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
@@ -249,14 +254,50 @@ func (f *moveFlags) wayBack(cmd *cobra.Command, args []string) string {
 			values = list.GetSlice()
 		}
 		for _, value := range values {
-			if u, err := url.Parse(value); err == nil && u.User != nil {
-				u.User = url.User(u.User.Username())
-				value = u.String()
-			}
-			words = append(words, "--"+flag.Name, quoted(value))
+			words = append(words, "--"+flag.Name, quoted(withoutPassword(value)))
 		}
 	})
 	return strings.Join(words, " ")
+}
+
+// withoutPassword takes the password out of a URL.
+func withoutPassword(value string) string {
+	u, err := url.Parse(value)
+	if err != nil || u.User == nil {
+		return value
+	}
+	u.User = url.User(u.User.Username())
+	return u.String()
+}
+
+// verdictJSON is what was found of one tag, as --json prints it.
+type verdictJSON struct {
+	Tag     string   `json:"tag"`
+	Says    string   `json:"source"`
+	Problem []string `json:"problem,omitempty"`
+}
+
+// compare shows what became of what was moved.
+func (f *moveFlags) compare(ctx context.Context, cmd *cobra.Command, v mount.Verifiable, t target) error {
+	all, err := v.Verify(ctx, t)
+	if err != nil {
+		return err
+	}
+	out, wrong := newOutput(cmd, *f.asJSON, "TAG", "SOURCE", "VERDICT"), 0
+	for _, one := range all {
+		verdict := "as it was left"
+		if len(one.Wrong) > 0 {
+			wrong++
+			verdict = strings.Join(one.Wrong, "; ")
+		}
+		if err := out.add(verdictJSON{one.Tag, one.Says, one.Wrong}, one.Tag, one.Says, verdict); err != nil {
+			return err
+		}
+	}
+	if wrong > 0 {
+		err = fmt.Errorf("%d of %d are not as they were left", wrong, len(all))
+	}
+	return errors.Join(out.flush(), err)
 }
 
 // move moves tags and worker IDs, or back, and shows them.

@@ -23,8 +23,13 @@ type Import struct {
 	Flags    func(flags *pflag.FlagSet)
 	Positive []string
 
-	// FileOptional tells that flags can stand for the file.
+	// FileOptional tells that flags can stand for the file. Most is how many arguments
+	// there may be in place of one FILE; 0: it is a FILE.
 	FileOptional bool
+	Most         int
+
+	// Verifies tells that what is read is Verifiable.
+	Verifies bool
 
 	// PasswordEnv, if there is one, is the variable that may hold a password; then what
 	// is read is Movable.
@@ -61,6 +66,18 @@ type Movable interface {
 	// Move tells what a move, or its way back, changes, and makes it if that is asked
 	// for. It can be repeated.
 	Move(ctx context.Context, to moves.Target, o MoveOptions) (Moves, error)
+}
+
+// Verifiable is what can be read once more after a move.
+type Verifiable interface {
+	// Verify compares both sides of what was moved, and changes nothing.
+	Verify(ctx context.Context, to moves.Target) ([]Verdict, error)
+}
+
+// A Verdict is what was found of one tag.
+type Verdict struct {
+	Tag, Says string
+	Wrong     []string // nil: all is well
 }
 
 // MoveOptions tell how to move.

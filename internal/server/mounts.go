@@ -19,6 +19,7 @@ import (
 	"github.com/hapax-id/hapax"
 	leaf "github.com/hapax-id/hapax/compat/leaf/serve"
 	redismongo "github.com/hapax-id/hapax/compat/redismongo/serve"
+	sequences "github.com/hapax-id/hapax/compat/sequences/serve"
 	tinyid "github.com/hapax-id/hapax/compat/tinyid/serve"
 	uidgen "github.com/hapax-id/hapax/compat/uidgen/serve"
 	vesta "github.com/hapax-id/hapax/compat/vesta/serve"
@@ -41,6 +42,17 @@ var systems = []mount.System{
 
 // Systems returns them.
 func Systems() []mount.System { return slices.Clone(systems) }
+
+// Imports returns the commands that read what a system was told, and that of sequences,
+// which no server stands in for.
+func Imports() (all []*mount.Import) {
+	for _, s := range systems {
+		if s.Import != nil {
+			all = append(all, s.Import())
+		}
+	}
+	return append(all, sequences.Import())
+}
 
 // systemNames lists them.
 func systemNames() string {
