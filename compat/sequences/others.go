@@ -6,6 +6,5 @@ import (
 	"github.com/hapax-id/hapax"
 )
 
-func openMySQL(context.Context, string, Options) (Database, error) { return nil, hapax.ErrNotSupported }
 func openRedis(context.Context, string, Options) (Database, error) { return nil, hapax.ErrNotSupported }
 func openMongo(context.Context, string, Options) (Database, error) { return nil, hapax.ErrNotSupported }

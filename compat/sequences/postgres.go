@@ -61,8 +61,13 @@ func (p *postgres) check(ctx context.Context) error {
 
 func (p *postgres) Close() error { return p.db.Close() }
 
-func (p *postgres) Client(variable string) string {
-	return `psql -v ON_ERROR_STOP=1 -q "$` + variable + `"`
+// Script implements Database.
+func (p *postgres) Script(variable string, steps []string) string {
+	var b strings.Builder
+	for _, step := range steps {
+		fmt.Fprintf(&b, "psql -v ON_ERROR_STOP=1 -q \"$%s\" <<'HAPAX'\n%s\nHAPAX\n", variable, step)
+	}
+	return b.String()
 }
 
 const pgSequences = `

@@ -155,9 +155,9 @@ type Database interface {
 	BackSteps(s *Source, next int64) ([]string, error)
 	Reopen(ctx context.Context, s *Source, next int64) error
 
-	// Client is the command line that runs statements on the database whose URL is in a
-	// variable, reading them from standard input.
-	Client(variable string) string
+	// Script returns the lines of a shell script that run steps on the database whose URL
+	// is in a variable.
+	Script(variable string, steps []string) string
 
 	Close() error
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,6 +103,9 @@ func (m *imported) YAML(string) string {
 # --apply, which does the same and goes on where it was cut off; --dry-run shows what it would do.
 ` + howTo[m.switchOf()] + `set -eu
 `)
+	if slices.ContainsFunc(m.all, func(d *database) bool { return strings.Contains(d.speaks.Script("", []string{""}), mysqlHelper) }) {
+		b.WriteString(mysqlHelp)
+	}
 	tags := 0
 	for _, d := range m.all {
 		fmt.Fprintf(&b, ": \"${%s:?the URL of %s}\"\n", d.variable, comment(sequences.Shown(d.given)))
@@ -129,6 +133,17 @@ func (m *imported) YAML(string) string {
 	}
 	return b.String()
 }
+
+// mysqlHelper is the function by which a script speaks to MySQL.
+const mysqlHelper = "hapax_mysql"
+
+const mysqlHelp = mysqlHelper + `() { # URL: a client that reads statements
+	url=${1#*://}; user=${url%%@*}; url=${url#*@}; host=${url%%/*}; name=${url#*/}; name=${name%%\?*}
+	case $user in *:*) MYSQL_PWD=${user#*:}; export MYSQL_PWD; user=${user%%:*} ;; esac
+	case $host in *:*) port=${host##*:}; host=${host%:*} ;; *) port=3306 ;; esac
+	mysql -u "$user" -h "$host" -P "$port" "$name"
+}
+`
 
 // howTo tells what an operator does around a plan.
 var howTo = map[sequences.Switch]string{
@@ -181,11 +196,7 @@ func (m *imported) one(d *database, s *sequences.Source) (text, steps string, er
 	if s.Closed == nil {
 		fmt.Fprintf(&b, "hapax tags show %s \"$@\" >/dev/null 2>&1 || hapax tags create %s %s \"$@\"\n", name, name, create)
 	}
-	var c strings.Builder
-	for _, statement := range statements {
-		fmt.Fprintf(&c, "%s <<'HAPAX'\n%s\nHAPAX\n", d.speaks.Client(d.variable), statement)
-	}
-	return b.String(), c.String(), nil
+	return b.String(), d.speaks.Script(d.variable, statements), nil
 }
 
 // NativeYAML implements mount.Movable: the tags as a configuration defines them.

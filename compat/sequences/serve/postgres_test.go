@@ -349,7 +349,7 @@ func TestPasswords(t *testing.T) {
 	defer cancel()
 	t.Setenv("SEQ_TEST_DB", "postgres://u:s3cret@127.0.0.1:1/x?sslpassword=s3cret")
 	for _, given := range []string{
-		"env:SEQ_TEST_DB", "env:SEQ_TEST_NONE", "file:/no/such", "postgres://u:s3cret@127.0.0.1:1/x", "postgres://u:s3cret@127.0.0.1:1/x?sslmode=s3cret",
+		"env:SEQ_TEST_DB", "env:SEQ_TEST_NONE", "file:/no/such", "postgres://u:s3cret@127.0.0.1:1/x",
 		"mysql://u:s3cret@127.0.0.1:1/x", "redis://u:s3cret@127.0.0.1:1/0", "mongodb://u:s3cret@127.0.0.1:1/x?serverSelectionTimeoutMS=100", "nothing://u:s3cret@h", "s3cret:%zz",
 	} {
 		_, err := i.read(ctx, nil, []string{given})

@@ -1,0 +1,231 @@
+package sequences
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/internal/mysqldb"
+)
+
+// Why AUTO_INCREMENT has one way only: a number from elsewhere that is inserted moves the
+// counter above it, so that a writer that goes on would issue the numbers that hapax issues
+// next; and its increment is the server's, for all tables and new sessions alone.
+const oneWay = "AUTO_INCREMENT moves above every number that is inserted, also those of hapax: choose --switch stop"
+
+// triggerName is that of the trigger that shuts a table.
+func triggerName(table string) string { return cut("hapax_shut_" + table) }
+
+// cut keeps to MySQL's 64 letters.
+func cut(name string) string {
+	if r := []rune(name); len(r) > 64 {
+		return string(r[:64])
+	}
+	return name
+}
+
+// remembers is the variable of a trigger that holds a mark, in hexadecimal: a comment would
+// not get past every client.
+const remembers = "hapax_shut"
+
+var rememberedText = regexp.MustCompile(remembers + ` TEXT DEFAULT X'([0-9a-f]*)'`)
+
+// triggerMark reads what a trigger remembers.
+func triggerMark(body string) *Mark {
+	found := rememberedText.FindStringSubmatch(body)
+	if found == nil {
+		return nil
+	}
+	text, err := hex.DecodeString(found[1])
+	if err != nil {
+		return nil
+	}
+	return readMark(string(text))
+}
+
+// halvedMargin is how far a sequence that was halved may come before it is shut.
+const halvedMargin = 10_000
+
+// Steps implements Database.
+func (m *mySQL) Steps(s *Source, how Switch, first int64) (steps []string, err error) {
+	if s.Kind == generatorKind {
+		return m.generatorSteps(s, how, first)
+	}
+	if err := checkParity(s, how); err != nil {
+		return nil, err
+	}
+	for _, p := range s.parts {
+		if p.closed != nil && (p.closed.How == how || how == Parity) {
+			continue
+		}
+		mark := Mark{Tag: s.Tag, How: how, At: p.position, Max: p.max, Step: p.step, Comment: p.comment}
+		if p.closed != nil {
+			mark.Max, mark.Step, mark.Comment = p.closed.Max, p.closed.Step, p.closed.Comment
+		}
+		if s.Kind == "auto_increment" {
+			if how != Stop {
+				return nil, fmt.Errorf("%w: %s", hapax.ErrNotSupported, oneWay)
+			}
+			steps = append(steps, shutTable(p, mark))
+			continue
+		}
+		// There are no transactions around these: the sequence first gets an end in front of
+		// the tag, so that nothing that happens between two of them does harm.
+		name := quoteTick(p.name)
+		most := max(first-1, p.min+1)
+		if p.closed != nil && p.closed.How == Parity {
+			most = p.position + halvedMargin
+		}
+		steps = append(steps, fmt.Sprintf("ALTER SEQUENCE %s MAXVALUE %d NOCYCLE", name, most))
+		switch how {
+		case Parity:
+			steps = append(steps, fmt.Sprintf("ALTER SEQUENCE %s INCREMENT BY 2 MAXVALUE %d RESTART WITH %d", name, p.max, first+1-first%2))
+		case Stop:
+			steps = append(steps, fmt.Sprintf("SELECT SETVAL(%s, %d, 1)", name, most))
+			mark.At = most
+		default:
+			mark.At = most
+		}
+		steps = append(steps, fmt.Sprintf("ALTER TABLE %s COMMENT %s", name, mysqldb.Quote(mark.text())))
+	}
+	return steps, nil
+}
+
+// shutTable is the statement after which a table takes no row without a number.
+func shutTable(p part, mark Mark) string {
+	column := quoteTick(p.field)
+	return fmt.Sprintf(`CREATE TRIGGER %s BEFORE INSERT ON %s FOR EACH ROW
+BEGIN
+  DECLARE %s TEXT DEFAULT X'%x';
+  IF NEW.%s IS NULL OR NEW.%s = 0 THEN
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'the numbers of this table come from hapax: insert one';
+  END IF;
+END`, quoteTick(triggerName(p.name)), quoteTick(p.name), remembers, mark.text(), column, column)
+}
+
+// Shut implements Database. A table is asked for its counter once nobody adds to it: the
+// statement waits for whoever writes to it.
+func (m *mySQL) Shut(ctx context.Context, s *Source, how Switch, first int64) error {
+	steps, err := m.Steps(s, how, first)
+	if err != nil || len(steps) == 0 {
+		return err
+	}
+	at, err := m.Position(ctx, s)
+	if err != nil {
+		return err
+	}
+	halved := s.Closed != nil && s.Closed.How == Parity
+	if at >= first && !halved {
+		return &PassedError{At: at}
+	}
+	if s.Kind != "auto_increment" {
+		return m.shutSequences(ctx, s, steps, first, halved)
+	}
+	if err := m.run(ctx, steps); err != nil {
+		return err
+	}
+	if at, err = m.Position(ctx, s); err != nil {
+		return err
+	}
+	if at < first {
+		return nil
+	}
+	for _, p := range s.parts { // else a repeated call would take it for shut in time
+		if err := m.run(ctx, []string{"DROP TRIGGER IF EXISTS " + quoteTick(triggerName(p.name))}); err != nil {
+			return err
+		}
+	}
+	return &PassedError{At: at}
+}
+
+// shutSequences sets the end of each sequence first, and looks once more where it is.
+func (m *mySQL) shutSequences(ctx context.Context, s *Source, steps []string, first int64, halved bool) error {
+	for k, step := range steps {
+		if err := m.run(ctx, []string{step}); err != nil {
+			return err
+		}
+		if k > 0 || halved {
+			continue
+		}
+		at, err := m.Position(ctx, s)
+		if err == nil && at >= first {
+			err = m.run(ctx, []string{fmt.Sprintf("ALTER SEQUENCE %s MAXVALUE %d", quoteTick(s.parts[0].name), s.parts[0].max)})
+			if err == nil {
+				return &PassedError{At: at}
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Script implements Database.
+func (m *mySQL) Script(variable string, steps []string) string {
+	var b strings.Builder
+	for _, step := range steps {
+		fmt.Fprintf(&b, "hapax_mysql \"$%s\" <<'HAPAX'\nDELIMITER //\n%s//\nHAPAX\n", variable, step)
+	}
+	return b.String()
+}
+
+func (m *mySQL) run(ctx context.Context, steps []string) error {
+	conn, err := m.db.SQL.Conn(ctx)
+	if err != nil {
+		return m.fail(ctx, "a session", err)
+	}
+	defer conn.Close()
+	wait := max(1, int64(m.opts.Timeout.Seconds()))
+	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", wait)); err != nil {
+		return m.fail(ctx, "a session", err)
+	}
+	for _, step := range steps {
+		_, err := conn.ExecContext(ctx, step)
+		if mysqldb.Denied(err) {
+			return fmt.Errorf("%w: this account may not shut it; have its owner run the plan that the command prints: %w", hapax.ErrNotSupported, err)
+		}
+		if err != nil {
+			return m.fail(ctx, "shutting or opening a source", err)
+		}
+	}
+	return nil
+}
+
+// BackSteps implements Database.
+func (m *mySQL) BackSteps(s *Source, next int64) (steps []string, err error) {
+	if s.Kind == generatorKind {
+		return m.generatorBackSteps(s, next)
+	}
+	if len(s.parts) > 1 {
+		return nil, fmt.Errorf("%w: %s fed the same columns from ranges of their own, which are not known any more: restart each by hand above %d", hapax.ErrNotSupported, strings.Join(s.Names, " and "), next)
+	}
+	for _, p := range s.parts {
+		if p.closed == nil {
+			continue
+		}
+		if s.Kind == "auto_increment" { // the counter first: the trigger keeps everybody from it
+			steps = append(steps, fmt.Sprintf("ALTER TABLE %s AUTO_INCREMENT = %d", quoteTick(p.name), next), "DROP TRIGGER IF EXISTS "+quoteTick(triggerName(p.name)))
+			continue
+		}
+		step := max(p.closed.Step, 1)
+		next := max(next, p.position+1)
+		next += ((p.closed.At-next)%step + step) % step
+		steps = append(steps,
+			fmt.Sprintf("ALTER SEQUENCE %s INCREMENT BY %d MAXVALUE %d RESTART WITH %d", quoteTick(p.name), step, p.closed.Max, next),
+			fmt.Sprintf("ALTER TABLE %s COMMENT %s", quoteTick(p.name), mysqldb.Quote(p.closed.Comment)))
+	}
+	return steps, nil
+}
+
+// Reopen implements Database.
+func (m *mySQL) Reopen(ctx context.Context, s *Source, next int64) error {
+	steps, err := m.BackSteps(s, next)
+	if err != nil {
+		return err
+	}
+	return m.run(ctx, steps)
+}
