@@ -67,12 +67,11 @@ var (
 )
 
 func readSettings(s *moves.Settings) (c Config, err error) {
-	_, segment := s.Take(enableSegment)
-	_, snowflake := s.Take(enableFlake)
-	if c.Segment, err = truth(enableSegment, segment); err != nil {
+	starter := ofStarter(s)
+	if c.Segment, err = mode(s, enableSegment, starter, tableKeys[0]); err != nil {
 		return c, err
 	}
-	if c.Snowflake, err = truth(enableFlake, snowflake); err != nil {
+	if c.Snowflake, err = mode(s, enableFlake, starter, addressKeys); err != nil {
 		return c, err
 	}
 	if !c.Segment && !c.Snowflake {
@@ -111,14 +110,40 @@ func readSettings(s *moves.Settings) (c Config, err error) {
 	return c, nil
 }
 
-func truth(field, value string) (bool, error) {
-	switch strings.ToLower(value) {
-	case "true":
-		return true, nil
-	case "", "false":
-		return false, nil
+// ofStarter reports whether the settings are those of the starter for Spring Boot: it has
+// names of its own, and the file has none of the server's.
+func ofStarter(s *moves.Settings) bool {
+	starter := false
+	for _, keys := range slices.Concat(tableKeys, [][]string{addressKeys}) {
+		if s.Value(keys[0]) != "" {
+			return false
+		}
+		starter = starter || s.Value(keys[1]) != ""
 	}
-	return false, &hapax.ValueError{Field: field, Value: value, Allowed: "true or false", Err: hapax.ErrInvalidArgument}
+	return starter
+}
+
+// mode reports whether a mode is on. Where the file does not say, it is on in Leaf's server
+// and off in its starter.
+func mode(s *moves.Settings, field string, starter bool, address []string) (bool, error) {
+	allowed := "true or false"
+	switch _, value := s.Take(field); {
+	case strings.EqualFold(value, "true"):
+		return true, nil
+	case strings.EqualFold(value, "false"):
+		return false, nil
+	case value == "" && starter:
+		s.Note("Off, as in Leaf's starter where the file does not say", field)
+		return false, nil
+	case value == "" && (s.Value(address[0]) != "" || s.Value(address[1]) != ""):
+		s.Note("On, as in Leaf's server where the file does not say", field)
+		return true, nil
+	case value == "":
+		allowed += "; without it the mode is on in Leaf's server, and there is no " + address[0] + " for it"
+		fallthrough
+	default:
+		return false, &hapax.ValueError{Field: field, Value: value, Allowed: allowed, Err: hapax.ErrInvalidArgument}
+	}
 }
 
 // YAML returns the block of hapax's configuration that does the same, without the

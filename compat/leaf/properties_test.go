@@ -64,7 +64,7 @@ compat:
     allow: []
 `, "",
 		},
-		{"old line ends, and letters beyond 16 bits", "leaf.name=\\uD83D\\uDE00\rleaf.snowflake.enable=true\rleaf.snowflake.address=a\r\nleaf.snowflake.port=1", `compat:
+		{"old line ends, and letters beyond 16 bits", "leaf.segment.enable=false\rleaf.name=\\uD83D\\uDE00\rleaf.snowflake.enable=true\rleaf.snowflake.address=a\r\nleaf.snowflake.port=1", `compat:
   leaf:
     tree: "zk://a"
     name: "\U0001f600"
@@ -72,7 +72,7 @@ compat:
     http: 127.0.0.1:8088
     allow: []
 `, ""},
-		{"settings of settings", "zk=a:1\nleaf.name=demo\nleaf.snowflake.enable=true\nleaf.snowflake.address=${zk},${zk}\nleaf.snowflake.port=1\n", `# Put in the place of ${…}: zk.
+		{"settings of settings", "zk=a:1\nleaf.segment.enable=false\nleaf.name=demo\nleaf.snowflake.enable=true\nleaf.snowflake.address=${zk},${zk}\nleaf.snowflake.port=1\n", `# Put in the place of ${…}: zk.
 compat:
   leaf:
     tree: "zk://a:1,a:1"
@@ -81,25 +81,45 @@ compat:
     http: 127.0.0.1:8088
     allow: []
 `, ""},
-		{"a password from elsewhere", "leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://h/d\nleaf.jdbc.username=u\nleaf.jdbc.password=${DB_PASSWORD:geheim}\n", `# Not in the file, but in what Java was started with, so that it is to be given beside the URL: leaf.jdbc.password.
+		{"a password from elsewhere", "leaf.snowflake.enable=false\nleaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://h/d\nleaf.jdbc.username=u\nleaf.jdbc.password=${DB_PASSWORD:geheim}\n", `# Not in the file, but in what Java was started with, so that it is to be given beside the URL: leaf.jdbc.password.
 compat:
   leaf:
     table: "mysql://u@h:3306/d"
     http: 127.0.0.1:8088
     allow: []
 `, ""},
-		{"a name from elsewhere", "leaf.name=${NAME:geheim}\nleaf.snowflake.enable=true\nleaf.snowflake.address=a:1\nleaf.snowflake.port=1\n", "", "${NAME}"},
-		{"neither mode", "leaf.name=x\nleaf.segment.enable=false\n", "", "leaf.snowflake.enable"},
+		{"the file as the server ships it", "leaf.name=com.sankuai.leaf.opensource.test\nleaf.segment.enable=false\n#leaf.jdbc.url=\n#leaf.jdbc.username=\n#leaf.jdbc.password=\n\nleaf.snowflake.enable=false\n#leaf.snowflake.zk.address=\n#leaf.snowflake.port=\n", "", "neither it nor leaf.snowflake.enable"},
+		{"modes that the server's file does not name", "leaf.name=demo\nleaf.jdbc.url=jdbc:mysql://h/d\nleaf.jdbc.username=u\nleaf.snowflake.zk.address=a:1\nleaf.snowflake.port=1\n", `# On, as in Leaf's server where the file does not say: leaf.segment.enable, leaf.snowflake.enable.
+compat:
+  leaf:
+    table: "mysql://u@h:3306/d"
+    tree: "zk://a:1"
+    name: "demo"
+    port: 1
+    http: 127.0.0.1:8088
+    allow: []
+`, ""},
+		{"a mode that the starter's file does not name", "leaf.name=demo\nleaf.segment.enable=true\nleaf.segment.url=jdbc:mysql://h/d\nleaf.segment.username=u\nleaf.snowflake.address=a:1\nleaf.snowflake.port=1\n", `# Off, as in Leaf's starter where the file does not say: leaf.snowflake.enable.
+# Without effect, of the snowflake mode, which is off: leaf.name, leaf.snowflake.address, leaf.snowflake.port.
+compat:
+  leaf:
+    table: "mysql://u@h:3306/d"
+    http: 127.0.0.1:8088
+    allow: []
+`, ""},
+		{"a mode of the server that has no settings", "leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://h/d\n", "", "leaf.snowflake.enable"},
+		{"a name from elsewhere", "leaf.segment.enable=false\nleaf.name=${NAME:geheim}\nleaf.snowflake.enable=true\nleaf.snowflake.address=a:1\nleaf.snowflake.port=1\n", "", "${NAME}"},
+		{"neither mode", "leaf.name=x\nleaf.segment.enable=false\nleaf.snowflake.enable=false\n", "", "leaf.snowflake.enable"},
 		{"nothing of Leaf's", "{\"a\": 1}", "", "leaf.segment.enable"},
 		{"UTF-16", "\xff\xfel\x00e\x00a\x00f\x00", "", "UTF-8"},
-		{"a setting that is not known", "leaf.segment.enable=false\nleaf.more=1\n", "", "leaf.more"},
-		{"two tables", "leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://h/d\nleaf.segment.url=jdbc:mysql://h/e\n", "", "leaf.segment.url"},
-		{"no url", "leaf.segment.enable=true\n", "", "leaf.jdbc.url"},
-		{"two hosts", "leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://a:1,b:2/leaf\nleaf.jdbc.password=geheim\n", "", "leaf.jdbc.url"},
+		{"a setting that is not known", "leaf.snowflake.enable=false\nleaf.segment.enable=false\nleaf.more=1\n", "", "leaf.more"},
+		{"two tables", "leaf.snowflake.enable=false\nleaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://h/d\nleaf.segment.url=jdbc:mysql://h/e\n", "", "leaf.segment.url"},
+		{"no url", "leaf.snowflake.enable=false\nleaf.segment.enable=true\n", "", "leaf.jdbc.url"},
+		{"two hosts", "leaf.snowflake.enable=false\nleaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://a:1,b:2/leaf\nleaf.jdbc.password=geheim\n", "", "leaf.jdbc.url"},
 		{"no truth", "leaf.segment.enable=yes\n", "", "leaf.segment.enable"},
-		{"no name", "leaf.snowflake.enable=true\nleaf.snowflake.zk.address=a:1\nleaf.snowflake.port=1\n", "", "leaf.name"},
-		{"bad port", "leaf.name=x\nleaf.snowflake.enable=true\nleaf.snowflake.zk.address=a:1\nleaf.snowflake.port=0\n", "", "leaf.snowflake.port"},
-		{"no address", "leaf.name=x\nleaf.snowflake.enable=true\nleaf.snowflake.port=1\n", "", "leaf.snowflake.zk.address"},
+		{"no name", "leaf.segment.enable=false\nleaf.snowflake.enable=true\nleaf.snowflake.zk.address=a:1\nleaf.snowflake.port=1\n", "", "leaf.name"},
+		{"bad port", "leaf.segment.enable=false\nleaf.name=x\nleaf.snowflake.enable=true\nleaf.snowflake.zk.address=a:1\nleaf.snowflake.port=0\n", "", "leaf.snowflake.port"},
+		{"no address", "leaf.segment.enable=false\nleaf.name=x\nleaf.snowflake.enable=true\nleaf.snowflake.port=1\n", "", "leaf.snowflake.zk.address"},
 		{"bad escape", "a=\\u12x4", "", "line 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -152,7 +172,7 @@ server.port=8081
 }
 
 func TestPasswordOfTable(t *testing.T) {
-	c, err := leaf.ReadProperties(strings.NewReader("leaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://h/d\nleaf.jdbc.username=leaf\nleaf.jdbc.password=p\\u0040ss word\\=1\n"))
+	c, err := leaf.ReadProperties(strings.NewReader("leaf.snowflake.enable=false\nleaf.segment.enable=true\nleaf.jdbc.url=jdbc:mysql://h/d\nleaf.jdbc.username=leaf\nleaf.jdbc.password=p\\u0040ss word\\=1\n"))
 	if err != nil || c.TableURL() != "mysql://leaf:p%40ss%20word=1@h:3306/d" {
 		t.Errorf("the URL with the password is %s, error %v", c.TableURL(), err)
 	}

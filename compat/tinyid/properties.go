@@ -23,6 +23,10 @@ type Config struct {
 	Token     Secret   // tinyid.token, of a client
 	Port      int      // server.port; 0: the default
 
+	// ContextPath is server.context-path; empty: that of the properties that TinyID ships,
+	// and "/" none, as where a server's file does not name one.
+	ContextPath string
+
 	notes string // comments on what the file says beyond that
 }
 
@@ -104,18 +108,17 @@ func ReadProperties(r io.Reader) (Config, error) {
 	if c.Port, err = port(s); err != nil {
 		return c, err
 	}
-	for _, key := range []string{"server.context-path", "server.contextPath", "server.servlet.context-path", "server.servlet.contextPath"} {
-		if _, path := s.Take(key); path != "" && path != "/" {
-			s.Refusef(key, "the routes are at /tinyid/id/ here: point the clients there, or have a proxy cut %s off", path)
-		}
-	}
+	c.ContextPath = contextPath(s)
 	err = s.Finish("tinyid.", "tinyid.server, tinyid.token, tinyid.readTimeout and tinyid.connectTimeout")
 	c.notes = s.Comments()
 	return c, err
 }
 
-// defaultPort is that of TinyID's server.
-const defaultPort = 9999
+// What TinyID's server has in the properties that it ships.
+const (
+	defaultPort = 9999
+	shippedPath = "/tinyid"
+)
 
 func port(s *moves.Settings) (int, error) {
 	key, text := s.Take("server.port")
@@ -127,6 +130,24 @@ func port(s *moves.Settings) (int, error) {
 		return 0, &hapax.ValueError{Field: key, Value: text, Allowed: "1 to 65535", Err: hapax.ErrInvalidArgument}
 	}
 	return int(n), nil
+}
+
+// contextPath takes what stands before /id/ in the routes. A file without it is one whose
+// server answers at /id/, as Spring has it, though TinyID ships /tinyid.
+func contextPath(s *moves.Settings) string {
+	// Spring Boot 1.5, on which TinyID runs, knows the first three; the others are of its
+	// later versions.
+	key, path := s.Take("server.context-path", "server.contextPath", "server.context_path", "server.servlet.context-path", "server.servlet.contextPath")
+	if servlet, at := s.Take("server.servlet-path", "server.servletPath"); at != "" && at != "/" {
+		s.Refusef(servlet, "the routes are right below the context path here: take it out, and write both together as server.context-path")
+	}
+	switch path = strings.TrimSuffix(path, "/"); {
+	case path == "":
+		return "/"
+	case path[0] != '/':
+		s.Refusef(key, "%q: want a path that begins with a slash, such as %s", path, shippedPath)
+	}
+	return path
 }
 
 func list(s string) []string {
@@ -154,13 +175,22 @@ func (c Config) YAML(passwordFile string) string {
 	case c.PasswordLines() != "":
 		b.WriteString("    # The passwords are not shown: put them into a file that password_file names, a line\n    # for each database; or one for all into the variable HAPAX_TINYID_PASSWORD.\n")
 	}
-	fmt.Fprintf(&b, "    http: 127.0.0.1:%d\n", cmp.Or(c.Port, defaultPort))
+	b.WriteString(c.door())
 	return b.String()
 }
 
-// NativeYAML returns the block that serves the same routes from native tags, with the
-// hashes of the tokens in tiny_id_token.
-func NativeYAML(ctx context.Context, s *Store) (string, error) {
+// door returns the lines of YAML that say where the routes are.
+func (c Config) door() string {
+	at := ""
+	if path := cmp.Or(c.ContextPath, shippedPath); path != shippedPath {
+		at = "    context_path: " + moves.Quote(path) + "\n"
+	}
+	return at + fmt.Sprintf("    http: 127.0.0.1:%d\n", cmp.Or(c.Port, defaultPort))
+}
+
+// NativeYAML returns the block that serves the same routes at the same address from native
+// tags, with the hashes of the tokens in tiny_id_token.
+func (c Config) NativeYAML(ctx context.Context, s *Store) (string, error) {
 	hashes, err := s.tokenHashes(ctx)
 	if err != nil {
 		return "", err
@@ -169,7 +199,7 @@ func NativeYAML(ctx context.Context, s *Store) (string, error) {
 		return "", fmt.Errorf("%w: tiny_id_token has no tokens: nobody could call", hapax.ErrInvalidArgument)
 	}
 	var b strings.Builder
-	b.WriteString("compat:\n  tinyid:\n    http: 127.0.0.1:9999\n    tokens:\n")
+	b.WriteString("compat:\n  tinyid:\n" + c.door() + "    tokens:\n")
 	for _, bizType := range slices.Sorted(maps.Keys(hashes)) {
 		fmt.Fprintf(&b, "      %s:\n", moves.Quote(bizType))
 		for _, h := range slices.Sorted(maps.Keys(hashes[bizType])) {

@@ -33,6 +33,7 @@ compat:
       - "mysql://root@localhost:3306/db2"
     # The passwords are not shown: put them into a file that password_file names, a line
     # for each database; or one for all into the variable HAPAX_TINYID_PASSWORD.
+    context_path: "/"
     http: 127.0.0.1:9999
 `
 	if err != nil || c.YAML("") != want || c.PasswordLines() != "123456\n\n" || c.URLs()[0] != "mysql://root:123456@127.0.0.1:3306/db1" {
@@ -44,13 +45,46 @@ compat:
 	}
 	for _, text := range []string{
 		"datasource.tinyid.names=a,a\ndatasource.tinyid.a.url=jdbc:mysql://h/d\n",
-		"datasource.tinyid.names=a\ndatasource.tinyid.a.url=jdbc:mysql://h/d\nserver.context-path=/ids\n",
+		"datasource.tinyid.names=a\ndatasource.tinyid.a.url=jdbc:mysql://h/d\nserver.context-path=ids\n",
+		"datasource.tinyid.names=a\ndatasource.tinyid.a.url=jdbc:mysql://h/d\nserver.context-path=/a\nserver.contextPath=/b\n",
+		"datasource.tinyid.names=a\ndatasource.tinyid.a.url=jdbc:mysql://h/d\nserver.servlet-path=/ids\n",
 		"datasource.tinyid.names=a\ndatasource.tinyid.a.url=jdbc:mysql://h/d\ntinyid.more=1\n",
 		"", "datasource.tinyid.names=a\n", "datasource.tinyid.names=a\ndatasource.tinyid.a.url=jdbc:oracle:thin\n",
 	} {
 		if _, err := tinyid.ReadProperties(strings.NewReader(text)); !errors.Is(err, hapax.ErrInvalidArgument) {
 			t.Errorf("%q: %v; want ErrInvalidArgument", text, err)
 		}
+	}
+}
+
+// The files that TinyID ships, for one environment with a database and for one with two, are
+// carried over as they are; other context paths are served at theirs, and none at /id/.
+func TestContextPath(t *testing.T) {
+	shipped := func(path string, names ...string) string {
+		text := "server.port=9999\n" + path + "\nbatch.size.max=100000\n\ndatasource.tinyid.names=" + strings.Join(names, ",") + "\n"
+		for i, name := range names {
+			at := "datasource.tinyid." + name + "."
+			text += "\n" + at + "driver-class-name=com.mysql.jdbc.Driver\n" + at + fmt.Sprintf("url=jdbc:mysql://10.0.0.%d:3306/db%d?autoReconnect=true&useUnicode=true&characterEncoding=UTF-8\n", i+1, i+1) +
+				at + "username=root\n" + at + "password=123456\n#" + at + "testOnBorrow=false\n#" + at + "maxActive=10\n"
+		}
+		return text
+	}
+	for name, c := range map[string]struct{ file, want string }{
+		"shipped, one database":   {shipped("server.context-path=/tinyid", "primary"), ""},
+		"shipped, two databases":  {shipped("server.context-path=/tinyid", "primary", "secondary"), ""},
+		"with a slash at its end": {shipped("server.context-path=/tinyid/", "primary"), ""},
+		"another":                 {shipped("server.context-path=/ids/v2", "primary"), `    context_path: "/ids/v2"`},
+		"of a later Spring":       {shipped("server.servlet.context-path=/ids", "primary"), `    context_path: "/ids"`},
+		"none":                    {shipped("", "primary"), `    context_path: "/"`},
+		"empty":                   {shipped("server.context-path=", "primary"), `    context_path: "/"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config, err := tinyid.ReadProperties(strings.NewReader(c.file))
+			text := config.YAML("")
+			if err != nil || c.want == "" && strings.Contains(text, "context_path") || !strings.Contains(text, c.want) {
+				t.Errorf("error %v; want %q in\n%s", err, c.want, text)
+			}
+		})
 	}
 }
 

@@ -3,6 +3,7 @@
 //	/tinyid/id/nextId, nextIdSimple
 //	/tinyid/id/nextSegmentId, nextSegmentIdSimple
 //
+// or below another context path,
 // with the bytes that TinyID answers with, from whatever issues the numbers, to GET, HEAD,
 // POST, PUT, PATCH and DELETE alike. As below TinyID's own framework, a route may end in a
 // slash or in a suffix such as .json, and parts of its path may have parameters (;a=1). Of
@@ -11,10 +12,12 @@
 package routes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,6 +66,10 @@ type Options struct {
 	// Known, if set, is called for every call that shows a good token.
 	Known func(context.Context)
 
+	// ContextPath is what stands before /id/ in the routes, as CheckContextPath takes it;
+	// default /tinyid. "/" is none.
+	ContextPath string
+
 	// MaxWait bounds how long a call waits for numbers; default 2 s.
 	MaxWait time.Duration
 
@@ -73,7 +80,8 @@ type Options struct {
 const MaxBatch = 100_000
 
 const (
-	prefix = "/tinyid/id/"
+	// DefaultContextPath is that of the properties that TinyID ships.
+	DefaultContextPath = "/tinyid"
 
 	codeOK     = 200
 	codeToken  = 5
@@ -94,7 +102,11 @@ type Conflict interface {
 	Conflict() bool
 }
 
-type handler struct{ Options }
+type handler struct {
+	Options
+
+	paths []string // of names, in their order
+}
 
 // New returns the handler of the routes.
 func New(o Options) (http.Handler, error) {
@@ -107,10 +119,13 @@ func New(o Options) (http.Handler, error) {
 	case o.Issuer == nil || o.Granter == nil || o.Tokens == nil:
 		return nil, fmt.Errorf("%w: TinyID's routes need an issuer, a granter and tokens", hapax.ErrInvalidArgument)
 	}
+	if err := CheckContextPath("context_path", o.ContextPath); err != nil {
+		return nil, err
+	}
 	if o.now == nil {
 		o.now = time.Now
 	}
-	return handler{o}, nil
+	return handler{o, Paths(o.ContextPath)}, nil
 }
 
 // A response is what the routes answer with, with its fields in order.
@@ -147,7 +162,7 @@ type request struct {
 // ServeHTTP implements http.Handler.
 func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := spring.Path(r)
-	i := slices.IndexFunc(names, func(name string) bool { return spring.Is(path, prefix+name) })
+	i := slices.IndexFunc(h.paths, func(route string) bool { return spring.Is(path, route) })
 	if i < 0 {
 		spring.Fail(w, r, h.now(), http.StatusNotFound, "", "No message available")
 		return
@@ -156,7 +171,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		spring.Decline(w, r, h.now())
 		return
 	}
-	q, ok := h.read(w, r)
+	q, ok := read(w, r, names[i])
 	if !ok {
 		spring.BadRequest(w)
 		return
@@ -188,21 +203,41 @@ const (
 
 var names = []string{nextID, nextIDSimple, nextSegment, nextSegmentSimple}
 
+// Prefix returns what the paths of the routes begin with.
+func Prefix(contextPath string) string {
+	return strings.TrimSuffix(cmp.Or(contextPath, DefaultContextPath), "/") + "/id/"
+}
+
 // Paths returns the paths of the routes.
-func Paths() (all []string) {
+func Paths(contextPath string) (all []string) {
 	for _, name := range names {
-		all = append(all, prefix+name)
+		all = append(all, Prefix(contextPath)+name)
 	}
 	return all
 }
 
-// read takes a request's parameters; false if one is not what it should be.
-func (h handler) read(w http.ResponseWriter, r *http.Request) (request, bool) {
+var contextPaths = regexp.MustCompile(`^(/|(/[A-Za-z0-9._~-]{1,64}){1,8})?$`)
+
+// CheckContextPath judges a context path; empty stands for the default.
+func CheckContextPath(field, path string) error {
+	if !contextPaths.MatchString(path) || slices.ContainsFunc(strings.Split(path, "/"), func(part string) bool { return part == "." || part == ".." }) {
+		return &hapax.ValueError{Field: field, Value: path, Allowed: "a path such as /tinyid, of 1 to 8 parts of letters, digits and ._~- without a slash at its end, or / for none", Err: hapax.ErrInvalidArgument}
+	}
+	return nil
+}
+
+// read takes the parameters of a request for a route; false if one is not what it should
+// be. Only numbers have a batchSize: as TinyID does, a route that grants a segment does
+// not look at it.
+func read(w http.ResponseWriter, r *http.Request, name string) (request, bool) {
 	form, err := spring.Parameters(w, r)
 	if err != nil {
 		return request{}, false
 	}
 	q := request{bizType: form.Text("bizType"), token: form.Text("token"), batch: 1}
+	if name == nextSegment || name == nextSegmentSimple {
+		return q, true
+	}
 	if text := strings.TrimSpace(form.First("batchSize")); text != "" {
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil {

@@ -124,6 +124,8 @@ func TestGolden(t *testing.T) {
 		{"GET", "nextIdSimple?batchSize=-4&" + good, "", "", 200, plain, ""},
 		{"GET", "nextId?batchSize=x&" + good, "", "", 400, "text/html;charset=utf-8", badRequest},
 		{"GET", "nextId?batchSize=2147483648&" + good, "", "", 400, "text/html;charset=utf-8", badRequest},
+		{"GET", "nextSegmentId?batchSize=x&token=t&bizType=x", "", "", 200, asJSON, `{"data":null,"code":6,"message":"can not find biztype:x"}`}, // it is not read
+		{"GET", "nextSegmentIdSimple?batchSize=2147483648&token=no&bizType=test", "", "", 200, plain, ""},
 		{"GET", "other?" + good, "", "", 404, asJSON, `{"timestamp":1567733700834,"status":404,"error":"Not Found","message":"No message available","path":"/tinyid/id/other"}`},
 		{"TRACE", "nextId?" + good, "", "", 405, asJSON, `{"timestamp":1567733700834,"status":405,"error":"Method Not Allowed","message":"Request method 'TRACE' not supported","path":"/tinyid/id/nextId"}`},
 	} {
@@ -160,6 +162,33 @@ func TestOneInHand(t *testing.T) {
 	}
 	if tries != 2 {
 		t.Errorf("it was tried %d times to take one, want 2", tries)
+	}
+}
+
+// TestContextPath: the routes are below the context path alone.
+func TestContextPath(t *testing.T) {
+	for path, prefix := range map[string]string{"": "/tinyid/id/", "/tinyid": "/tinyid/id/", "/": "/id/", "/ids/v2": "/ids/v2/id/"} {
+		s := &source{next: 1}
+		h, err := New(Options{Issuer: s, Granter: s, Tokens: tokens, ContextPath: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []string{"/tinyid/id/", "/id/", "/ids/v2/id/", "/ids/id/"} {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("GET", at+"nextIdSimple?"+good, nil))
+			if want := map[bool]int{true: 200, false: 404}[at == prefix]; w.Code != want {
+				t.Errorf("context path %q: %s answers with status %d; want %d", path, at, w.Code, want)
+			}
+		}
+		if got := Paths(path); got[0] != prefix+"nextId" {
+			t.Errorf("context path %q: %q", path, got)
+		}
+	}
+	for _, path := range []string{"tinyid", "/tinyid/", "//", "/a b", "/..", "/a/./b", "/{x}", "/" + strings.Repeat("a", 65)} {
+		s := &source{}
+		if _, err := New(Options{Issuer: s, Granter: s, Tokens: tokens, ContextPath: path}); !errors.Is(err, hapax.ErrInvalidArgument) {
+			t.Errorf("context path %q: %v; want ErrInvalidArgument", path, err)
+		}
 	}
 }
 

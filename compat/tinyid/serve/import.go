@@ -10,6 +10,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/tinyid"
+	"github.com/hapax-id/hapax/compat/tinyid/routes"
 	"github.com/hapax-id/hapax/internal/mount"
 	"github.com/hapax-id/hapax/internal/moves"
 )
@@ -74,7 +75,7 @@ func readConfig(open mount.Files, args, urls []string) (tinyid.Config, error) {
 	if len(c.Databases) == 0 {
 		return c, fmt.Errorf("%w: %s is a client's: it names servers (%v) and no databases; the client goes on as it is, with the address of hapax in tinyid.server", hapax.ErrInvalidArgument, args[0], c.Servers)
 	}
-	return c, nil
+	return c, routes.CheckContextPath("server.context-path", c.ContextPath)
 }
 
 type imported struct{ tinyid.Config }
@@ -88,7 +89,7 @@ func (i imported) NativeYAML(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text, err := tinyid.NativeYAML(ctx, store)
+	text, err := i.Config.NativeYAML(ctx, store)
 	return text, errors.Join(err, store.Close())
 }
 

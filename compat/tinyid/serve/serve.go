@@ -41,6 +41,7 @@ var System = mount.System{
 		mount.NewKey("databases", "list", "none", "mysql:// URLs of the databases with tiny_id_info and tiny_id_token; without any, the routes issue from the server's own tags"),
 		mount.NewKey("password_file", "string", "none", "File with the password of the databases' accounts, where the URLs have none: one for all, or a line for each; instead, the variable "+PasswordEnv+" may hold the one for all"),
 		mount.NewKey("tokens", "mapping", "none", "Without databases, the tokens of each biz_type, as sha256: and the 64 hexadecimal digits that sha256sum prints of the token; with databases those in tiny_id_token count"),
+		mount.NewKey("context_path", "string", routes.DefaultContextPath, "What stands before /id/ in the routes, as server.context-path does in TinyID's properties; / is none"),
 		mount.NewKey("http", "string", "none", "Address of TinyID's routes; none is the main listener. Every call shows a token of its biz_type"),
 	},
 }
@@ -50,6 +51,7 @@ type Settings struct {
 	Databases    []string            `yaml:"databases" url:"true"`
 	PasswordFile string              `yaml:"password_file"`
 	Tokens       map[string][]string `yaml:"tokens"`
+	ContextPath  string              `yaml:"context_path"`
 	HTTP         string              `yaml:"http"`
 
 	passwords []string // one for each database, or none
@@ -74,6 +76,9 @@ func (t *Settings) Doors() []mount.Door {
 // Mount implements mount.Settings.
 func (t *Settings) Mount(*mount.Plan) (mount.Mount, error) {
 	p := &part{settings: t}
+	if err := routes.CheckContextPath("tinyid.context_path", t.ContextPath); err != nil {
+		return nil, mount.Errorf(err, "compat")
+	}
 	if len(t.Databases) > 0 && len(t.Tokens) > 0 {
 		return nil, mount.Invalid("tinyid.tokens", "(not shown)", "none beside databases, whose tiny_id_token counts")
 	}
@@ -230,7 +235,7 @@ func (p *part) databases(ctx context.Context) (databases, error) {
 
 // Answer implements mount.Mount.
 func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
-	o := routes.Options{MaxWait: min(p.host.MaxWait, time.Minute), Failed: func(err error) { own.Failed(name, err) }}
+	o := routes.Options{ContextPath: p.settings.ContextPath, MaxWait: min(p.host.MaxWait, time.Minute), Failed: func(err error) { own.Failed(name, err) }}
 	o.Known = func(ctx context.Context) { auth.ConnFromContext(ctx).Vouch() }
 	issuing := own
 	if p.table != nil {
@@ -242,7 +247,7 @@ func (p *part) Answer(own *service.Service) ([]mount.Answer, error) {
 	}
 	h, err := routes.New(o)
 	own.Counting(name)
-	return []mount.Answer{{Handler: h, Patterns: []string{"/tinyid/id/"}, Routes: routes.Paths(), Issuing: []*service.Service{issuing}}}, err
+	return []mount.Answer{{Handler: h, Patterns: []string{routes.Prefix(o.ContextPath)}, Routes: routes.Paths(o.ContextPath), Issuing: []*service.Service{issuing}}}, err
 }
 
 // batches issue with a service, however many numbers are asked for.
