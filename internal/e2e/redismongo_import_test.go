@@ -44,29 +44,38 @@ return redis.call('HINCRBY', KEYS[1], 'cur', 1)
 
 func (o *oldIssuer) next(tag string, step int64, alone bool) {
 	o.t.Helper()
+	n, err := o.try(tag, step, alone)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	if o.issued[tag] == nil {
+		o.issued[tag] = map[hapax.ID]bool{}
+	}
+	if o.issued[tag][n] {
+		o.t.Errorf("the old service issues %d of %s twice", n, tag)
+	}
+	o.issued[tag][n] = true
+}
+
+func (o *oldIssuer) try(tag string, step int64, alone bool) (hapax.ID, error) {
 	ctx, key, own := o.t.Context(), "seq:"+tag, ""
 	if alone {
 		own = fmt.Sprint(step)
 	}
 	for {
 		n, err := oldTake.Run(ctx, o.rdb, []string{key}, own).Int64()
-		if err != nil {
-			o.t.Fatal(err)
-		}
-		if n > 0 {
-			if o.issued[tag] == nil {
-				o.issued[tag] = map[hapax.ID]bool{}
-			}
-			o.issued[tag][hapax.ID(n)] = true
-			return
+		if err != nil || n > 0 {
+			return hapax.ID(n), err
 		}
 		var doc struct{ Max int64 }
 		err = o.c.FindOneAndUpdate(ctx, bson.D{{Key: "bizTag", Value: tag}},
 			bson.D{{Key: "$inc", Value: bson.D{{Key: "max", Value: step}}}, {Key: "$set", Value: bson.D{{Key: "step", Value: step}, {Key: "timestamp", Value: time.Now().UnixMilli()}}}},
 			options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&doc)
-		err = errors.Join(err, o.rdb.HSet(ctx, key, "cur", doc.Max-step, "max", doc.Max, "step", step).Err())
+		if err == nil {
+			err = o.rdb.HSet(ctx, key, "cur", doc.Max-step, "max", doc.Max, "step", step).Err()
+		}
 		if err != nil {
-			o.t.Fatal(err)
+			return 0, err
 		}
 	}
 }
@@ -158,7 +167,7 @@ func TestImportRedisMongo(t *testing.T) {
 		t.Errorf("with a node that is alive: %+v", alive)
 	}
 
-	if out := p.run("--dry-run"); !strings.Contains(out, "idle\t-\t7301\tnew\n") || !strings.Contains(out, "users\t-\t1151\tnew\n") || !strings.Contains(out, "codes\t-\t10401\tnew\n") {
+	if out := p.run("--dry-run"); !strings.Contains(out, "idle\t-\t7301\tnew; row closed: ") || !strings.Contains(out, "users\t-\t1151\tnew; row closed: ") || !strings.Contains(out, "codes\t-\t10401\tnew; row closed: ") {
 		t.Errorf("the dry run: %s", out)
 	}
 	apply, start, _ := strings.Cut(p.next("--apply"), "hapax serve")
@@ -169,8 +178,43 @@ func TestImportRedisMongo(t *testing.T) {
 	if len(p.blocks) > 0 {
 		t.Errorf("not run: %q", p.blocks)
 	}
-	if r := run(t, dir, append(move, "--config", "hapax.yaml", "--undo")...); r.code == 0 || !strings.Contains(r.err, "unknown flag") {
-		t.Errorf("the way back: %+v", r)
+	// The old door is closed, at Redis and, where Redis has lost its hash, at MongoDB.
+	for tag, step := range tags {
+		for _, alone := range []bool{true, false} {
+			if n, err := old.try(tag, step, alone); err == nil {
+				t.Errorf("the old service issues %d of %s after the move", n, tag)
+			}
+		}
+	}
+	if err := rdb.Del(t.Context(), "seq:orders", "seq:codes").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tag := range []string{"orders", "codes"} {
+		if n, err := old.try(tag, 100, false); err == nil {
+			t.Errorf("the old service issues %d of %s from its document after the move", n, tag)
+		}
+	}
+
+	// The way back opens it above all that was issued natively; then the move is made again,
+	// for programs that watch the collection.
+	undo := append(slices.Clone(move), "--config", "hapax.yaml", "--undo")
+	if shown := run(t, dir, append(slices.Clone(undo), "--dry-run")...); shown.code != 0 || strings.Count(shown.out, "row opened above it") != len(tags) || !strings.Contains(shown.err, "nothing was changed") {
+		t.Errorf("the way back, shown: %+v", shown)
+	}
+	if out := ok(t, dir, undo...); strings.Count(out, "row opened above it") != len(tags) {
+		t.Errorf("the way back: %s", out)
+	}
+	if r := run(t, dir, undo...); r.code != 0 || !strings.Contains(r.err, "no row is closed") {
+		t.Errorf("the way back, repeated: %+v", r)
+	}
+	for tag, step := range tags {
+		for range 30 {
+			old.next(tag, step, tag == "codes")
+		}
+	}
+	again := run(t, dir, append(slices.Clone(move), "--keep-collection", "--config", "hapax.yaml", "--apply", "--watch", "50ms")...)
+	if again.code != 0 || !strings.Contains(again.err, "the documents stay open") || strings.Count(again.out, "row closed: cur and max of its hash are the largest number\n") != len(tags) {
+		t.Errorf("the move, made again: %+v", again)
 	}
 	write(t, dir, "hapax.yaml", ok(t, dir, append(move, "--keep-collection")...)+"    without_eval: true\n")
 	s := p.serve("hapax serve" + start)

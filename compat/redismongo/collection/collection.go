@@ -7,7 +7,8 @@
 //	timestamp  when it was granted, in ms since 1970
 //
 // Nothing is granted from it here. It is read to carry the tags over, and written for
-// programs that watch it.
+// programs that watch it. A document that is closed, so that the old service can grant
+// nothing from it, has a text as its max, and keeps the number in a field of its own.
 package collection
 
 import (
@@ -31,6 +32,9 @@ const (
 	fieldMax       = "max"
 	fieldStep      = "step"
 	fieldTimestamp = "timestamp"
+
+	fieldMoved = "hapaxMax"       // the max of a document that is closed
+	textMoved  = "moved to hapax" // its max then: nothing can be added to a text
 )
 
 const (
@@ -44,13 +48,18 @@ type Document struct {
 	Tag       string
 	Max, Step int64
 	Timestamp int64    // ms since 1970
+	Closed    bool     // the old service can grant nothing from it
 	Others    []string // names of fields that mean nothing here
 	Err       error    // why it cannot be used; then Tag is as much as can be told
 }
 
-// Read returns all documents, in the order of the collection.
-func Read(ctx context.Context, c *mongo.Collection) (all []Document, err error) {
-	cursor, err := c.Find(ctx, bson.D{}, options.Find().SetLimit(maxDocuments+1))
+// Read returns all documents, or those of tags, in the order of the collection.
+func Read(ctx context.Context, c *mongo.Collection, tags ...string) (all []Document, err error) {
+	filter := bson.D{}
+	if len(tags) > 0 {
+		filter = bson.D{{Key: fieldTag, Value: bson.D{{Key: "$in", Value: tags}}}}
+	}
+	cursor, err := c.Find(ctx, filter, options.Find().SetLimit(maxDocuments+1))
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -75,6 +84,8 @@ func unavailable(err error) error {
 func decode(raw bson.Raw) (d Document) {
 	elements, _ := raw.Elements() // those of one that breaks off are too few
 	d.Max = -1
+	text, _ := raw.Lookup(fieldMax).StringValueOK()
+	d.Closed = text == textMoved
 	refuse := func(field, value, allowed string) {
 		if d.Err == nil {
 			d.Err = &hapax.ValueError{Field: field + " of the document", Value: value[:min(len(value), maxShown)], Allowed: allowed, Err: hapax.ErrInvalidArgument}
@@ -86,7 +97,13 @@ func decode(raw bson.Raw) (d Document) {
 		case fieldTag:
 			d.Tag, ok = value.StringValueOK()
 		case fieldMax:
-			d.Max, ok = whole(value)
+			if !d.Closed {
+				d.Max, ok = whole(value)
+			}
+		case fieldMoved: // of one that is open it is left from before
+			if d.Closed {
+				d.Max, ok = whole(value)
+			}
 		case fieldStep:
 			d.Step, ok = whole(value)
 		case fieldTimestamp:
@@ -133,7 +150,7 @@ func whole(v bson.RawValue) (int64, bool) {
 }
 
 // Merge returns one document for each tag: where there are several, the one with the
-// highest max, which is what they all have granted.
+// highest max, which is what they all have granted, closed if all of them are.
 func Merge(all []Document) map[string]Document {
 	merged := map[string]Document{}
 	for _, d := range all {
@@ -143,6 +160,9 @@ func Merge(all []Document) map[string]Document {
 			continue
 		case there && d.Err == nil && was.Max >= d.Max:
 			d, was = was, d
+		}
+		if there {
+			d.Closed = d.Closed && was.Closed
 		}
 		for _, name := range was.Others {
 			if !slices.Contains(d.Others, name) {
@@ -154,12 +174,75 @@ func Merge(all []Document) map[string]Document {
 	return merged
 }
 
+// Close closes the documents of a tag: an addition to their max fails from then on. Where
+// there is none it makes one that is closed, since an old service would make one that begins
+// at 0. It can be repeated.
+func Close(ctx context.Context, c *mongo.Collection, tag string) error {
+	err := c.FindOne(ctx, bson.D{{Key: fieldTag, Value: tag}}).Err()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		_, err = c.InsertOne(ctx, bson.D{{Key: "_id", Value: tag}, {Key: fieldTag, Value: tag}, {Key: fieldMax, Value: textMoved}, {Key: fieldMoved, Value: int64(0)}})
+	}
+	if err != nil && !mongo.IsDuplicateKeyError(err) {
+		return unavailable(err)
+	}
+	return each(ctx, c, tag, func(d bson.Raw) (to bson.D, done bool) {
+		was := d.Lookup(fieldMax)
+		text, _ := was.StringValueOK()
+		return bson.D{{Key: "$set", Value: bson.D{{Key: fieldMax, Value: textMoved}, {Key: fieldMoved, Value: was}}}}, text == textMoved
+	})
+}
+
+// Reopen gives the documents of a tag back to the old service, whose next number is above
+// top. It can be repeated.
+func Reopen(ctx context.Context, c *mongo.Collection, tag string, top int64) error {
+	return each(ctx, c, tag, func(d bson.Raw) (to bson.D, done bool) {
+		text, _ := d.Lookup(fieldMax).StringValueOK()
+		return bson.D{{Key: "$set", Value: bson.D{{Key: fieldMax, Value: top}}}, {Key: "$unset", Value: bson.D{{Key: fieldMoved, Value: ""}}}}, text != textMoved
+	})
+}
+
+// each changes the documents of a tag, each of them only while its max is what the change
+// was made for: the old service may grant a segment meanwhile.
+func each(ctx context.Context, c *mongo.Collection, tag string, change func(bson.Raw) (to bson.D, done bool)) error {
+	for {
+		cursor, err := c.Find(ctx, bson.D{{Key: fieldTag, Value: tag}})
+		if err != nil {
+			return unavailable(err)
+		}
+		var all []bson.Raw
+		if err := cursor.All(ctx, &all); err != nil {
+			return unavailable(err)
+		}
+		lost := false
+		for _, d := range all {
+			to, done := change(d)
+			if done {
+				continue
+			}
+			r, err := c.UpdateOne(ctx, bson.D{{Key: "_id", Value: d.Lookup("_id")}, {Key: fieldMax, Value: d.Lookup(fieldMax)}}, to)
+			if err != nil {
+				return unavailable(err)
+			}
+			lost = lost || r.MatchedCount == 0
+		}
+		if !lost {
+			return nil
+		}
+	}
+}
+
+// errClosed tells that a document was closed by a move, so that nothing is noted in it.
+var errClosed = errors.New("the document is closed: a move without --keep-collection has closed it for the old service; --undo opens it, and --apply with --keep-collection keeps it open")
+
 // write puts a grant into the collection, unless a later one is there.
 func write(ctx context.Context, c *mongo.Collection, d Document) error {
 	lower := bson.D{{Key: fieldTag, Value: d.Tag}, {Key: fieldMax, Value: bson.D{{Key: "$lt", Value: d.Max}}}}
 	values := bson.D{{Key: fieldMax, Value: d.Max}, {Key: fieldStep, Value: d.Step}, {Key: fieldTimestamp, Value: d.Timestamp}}
 	for {
-		err := c.FindOne(ctx, bson.D{{Key: fieldTag, Value: d.Tag}}).Err()
+		found, err := c.FindOne(ctx, bson.D{{Key: fieldTag, Value: d.Tag}}).Raw()
+		if err == nil && decode(found).Closed {
+			return errClosed
+		}
 		if err == nil {
 			_, err = c.UpdateOne(ctx, lower, bson.D{{Key: "$set", Value: values}})
 		}

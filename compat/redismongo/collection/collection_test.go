@@ -136,3 +136,51 @@ func TestWriters(t *testing.T) {
 		t.Errorf("a field of somebody else's is gone: %s, %v", raw, err)
 	}
 }
+
+// A document that is closed takes no addition and no note, and tells what its max was; what
+// is opened again goes on above what was issued meanwhile. Both can be repeated.
+func TestClose(t *testing.T) {
+	c := open(t, testservers.MongoDB(t), "sequence")
+	_, err := c.InsertMany(t.Context(), []any{
+		bson.D{{Key: "bizTag", Value: "orders"}, {Key: "max", Value: int32(500)}, {Key: "step", Value: int32(100)}},
+		bson.D{{Key: "bizTag", Value: "orders"}, {Key: "max", Value: 400.0}},
+		bson.D{{Key: "bizTag", Value: "users"}, {Key: "max", Value: int64(7)}},
+	})
+	must(t, err)
+	read := func(tag string) collection.Document {
+		all, err := collection.Read(t.Context(), c, tag)
+		must(t, err)
+		return collection.Merge(all)[tag]
+	}
+	add := func(tag string) error {
+		_, err := c.UpdateMany(t.Context(), bson.D{{Key: "bizTag", Value: tag}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "max", Value: int64(10)}}}})
+		return err
+	}
+	for range 2 {
+		for tag, want := range map[string]int64{"orders": 500, "none": 0} {
+			must(t, collection.Close(t.Context(), c, tag))
+			if d := read(tag); d.Max != want || !d.Closed || d.Err != nil || len(d.Others) > 0 {
+				t.Errorf("%s is %+v; want it closed at %d", tag, d, want)
+			}
+			if err := add(tag); err == nil {
+				t.Errorf("%s takes an addition while it is closed", tag)
+			}
+		}
+	}
+	told := make(chan error, 1)
+	w := collection.NewWriter(c, func(err error) { told <- err })
+	w.Granted("orders", 900, 100)
+	if err := <-told; err == nil || !strings.Contains(err.Error(), "--keep-collection") {
+		t.Errorf("a note in a closed document: %v", err)
+	}
+	if err := w.Close(t.Context()); err == nil {
+		t.Error("what is left is written into a closed document")
+	}
+	must(t, errors.Join(collection.Reopen(t.Context(), c, "orders", 899), collection.Reopen(t.Context(), c, "none", 20), add("orders"), add("users")))
+	must(t, collection.Reopen(t.Context(), c, "orders", 3)) // it is open
+	for tag, want := range map[string]int64{"orders": 909, "none": 20, "users": 17} {
+		if d := read(tag); d.Max != want || d.Closed || d.Err != nil {
+			t.Errorf("%s is %+v; want it open at %d", tag, d, want)
+		}
+	}
+}

@@ -49,12 +49,14 @@ all of them, and has the hash's step, or else the document's. It has the strateg
 redis-mongo, so --apply needs --config with the block that was printed, or the --server
 that runs with it. --native prints the same block.
 
-Nothing is closed in MongoDB and Redis, which have no room for that: take away the old
-service's accounts there. The documentation has the way back.
+What closes a tag for the old service are cur and max of its hash, which become the largest
+number, and max of its document, which becomes a text. With --keep-collection the documents
+stay as they are, and a node of the old service that is started again would go on from them:
+take its account in MongoDB away.
 `,
 		Example: `  hapax import redis-mongo --mongodb mongodb://10.0.0.3/shop --collection sequence --redis redis://10.0.0.4:6379/0 --hash 'seq:*' > hapax.yaml
   hapax import redis-mongo --mongodb mongodb://10.0.0.3/shop --collection sequence --redis redis://10.0.0.4:6379/0 --hash 'seq:*' --config hapax.yaml --apply`,
-		FileOptional: true, PasswordEnv: PasswordEnv,
+		FileOptional: true, PasswordEnv: PasswordEnv, Closes: true,
 		Flags: func(flags *pflag.FlagSet) {
 			flags.StringVar(&i.mongo, "mongodb", "", "mongodb:// URL of the database with the collection; a password may be in $"+mongoPasswordEnv)
 			flags.StringVar(&i.collection, "collection", "", "name of the collection")
@@ -182,25 +184,58 @@ func (m imported) NativeYAML(context.Context) (string, error) { return m.YAML(""
 
 // Move implements mount.Movable.
 func (m imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions) (all mount.Moves, err error) {
-	all.Notes = append(all.Notes, "an old node that is started again would issue on where it stopped: take away its accounts in MongoDB and Redis, which this command cannot do")
+	err = m.with(func(s sources) error {
+		if o.Undo {
+			all.Tags, err = m.back(ctx, s, to, o)
+		} else {
+			all, err = m.over(ctx, s, to, o)
+		}
+		return err
+	})
+	if errors.Is(err, strategy.ErrUnknownStrategy) {
+		err = mount.Errorf(err, "the store is opened without compat.redismongo: give --config with the block that this command prints, or the --server that runs with it")
+	}
+	return all, err
+}
+
+// over carries the tags over: it closes each for the old service, and then creates the
+// native one above all that was ever taken.
+func (m imported) over(ctx context.Context, s sources, to moves.Target, o mount.MoveOptions) (all mount.Moves, err error) {
+	if m.keep {
+		all.Notes = append(all.Notes, "the documents stay open, for programs that watch them: an old node that is started again would go on from them, so take its account in MongoDB away")
+	}
 	rows := m.found
 	if !o.IgnoreLiving {
-		if rows, err = m.watch(ctx, o.Watch); err != nil {
+		if rows, err = m.watch(ctx, s, o.Watch); err != nil {
 			return all, err
 		}
 	}
 	var defs []hapax.Tag
-	var bad []moves.Move
+	var others []moves.Move
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		def, err := rows[name].definition(name, o.Margin)
 		if err == nil {
 			err = sameStrategy(ctx, to, name)
 		}
+		if err == nil && m.shutAlready(rows[name]) {
+			// A move may have been cut off before it created, or raised, the native tag.
+			switch have, err := to.Tag(ctx, name); {
+			case err == nil && have.Mark > rows[name].top():
+				closed, err := moves.PlanClosed(ctx, to, name, m.closes())
+				if err != nil {
+					return all, err
+				}
+				others = append(others, closed)
+				continue
+			case err != nil && !errors.Is(err, hapax.ErrTagNotFound):
+				return all, err
+			}
+		}
 		switch {
 		case err == nil:
 			defs = append(defs, def)
 		case errors.Is(err, hapax.ErrInvalidArgument), errors.Is(err, hapax.ErrKindMismatch), errors.Is(err, hapax.ErrInvalidTag):
-			bad = append(bad, moves.Move{Tag: hapax.Tag{Name: name}, Reason: err})
+			others = append(others, moves.Move{Tag: hapax.Tag{Name: name}, Reason: err})
 		default:
 			return all, err
 		}
@@ -209,18 +244,67 @@ func (m imported) Move(ctx context.Context, to moves.Target, o mount.MoveOptions
 	all.Tags, err = moves.Plan(ctx, to, defs, progress)
 	end()
 	for k := range all.Tags {
-		all.Tags[k].Closed = true // there is nothing to close
+		all.Tags[k].Closes = m.closes()
 	}
 	if err == nil && o.Apply {
-		progress, end = o.Bar("moving")
-		err = moves.Apply(ctx, all.Tags, func(ctx context.Context, t *moves.Move) error { return moves.Create(ctx, to, t) }, progress)
+		progress, end := o.Bar("moving")
+		err = moves.Apply(ctx, all.Tags, func(ctx context.Context, t *moves.Move) error { return m.carry(ctx, s, to, t, o.Margin) }, progress)
 		end()
 	}
-	if errors.Is(err, strategy.ErrUnknownStrategy) {
-		err = mount.Errorf(err, "the store is opened without compat.redismongo: give --config with the block that this command prints, or the --server that runs with it")
-	}
-	all.Tags = append(all.Tags, bad...)
+	all.Tags = append(all.Tags, others...)
 	return all, err
+}
+
+// shutAlready reports whether the old service can take nothing from a row any more.
+func (m imported) shutAlready(r *row) bool {
+	return !r.openHash && (!r.openDocument || m.keep)
+}
+
+// carry closes a tag for the old service, and creates the native one above what the two
+// sources have come to by then: an old node may have taken numbers since the plan.
+func (m imported) carry(ctx context.Context, s sources, to moves.Target, t *moves.Move, margin int64) error {
+	if err := m.shut(ctx, s, t.Tag.Name); err != nil {
+		return err
+	}
+	r, err := s.row(ctx, t.Tag.Name)
+	if err != nil {
+		return err
+	}
+	def, err := r.definition(t.Tag.Name, margin)
+	if err == nil {
+		def, err = def.WithDefaults()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: it is closed already; correct it and repeat, or open it with --undo", err)
+	}
+	def.Mark = max(def.Mark, t.Tag.Mark)
+	def.Start = def.Mark
+	t.Tag, t.Closed = def, true
+	return moves.Create(ctx, to, t)
+}
+
+// back gives the tags that are closed back to the old service.
+func (m imported) back(ctx context.Context, s sources, to moves.Target, o mount.MoveOptions) ([]moves.Move, error) {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(m.found)) {
+		if r := m.found[name]; r.closed {
+			names = append(names, name)
+		}
+	}
+	all, err := moves.PlanReopen(ctx, to, names, m.closes())
+	if err != nil || !o.Apply {
+		return all, err
+	}
+	progress, end := o.Bar("opening")
+	defer end()
+	return all, moves.Apply(ctx, all, func(ctx context.Context, t *moves.Move) error {
+		mark, err := moves.Withdraw(ctx, to, t.Tag.Name)
+		if err != nil {
+			return err
+		}
+		t.Before, t.After, t.Closed = mark, mark-1, false
+		return m.reopen(ctx, s, t.Tag.Name, mark-1)
+	}, progress)
 }
 
 // sameStrategy refuses a native tag that is there and is not counted by Redis.
@@ -236,28 +320,26 @@ func sameStrategy(ctx context.Context, to moves.Target, name string) error {
 }
 
 // watch looks at both systems for a while, and fails if they are used meanwhile.
-func (m imported) watch(ctx context.Context, long time.Duration) (rows map[string]*row, err error) {
-	err = m.with(func(s sources) error {
-		before, err := s.all(ctx)
-		if err != nil {
-			return err
+func (m imported) watch(ctx context.Context, s sources, long time.Duration) (map[string]*row, error) {
+	before, err := s.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-time.After(long):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	rows, err := s.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var signs []string
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		was, is := before[name], rows[name]
+		if was == nil || was.used != is.used {
+			signs = append(signs, fmt.Sprintf("tag %s goes on: %s", name, is))
 		}
-		select {
-		case <-time.After(long):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if rows, err = s.all(ctx); err != nil {
-			return err
-		}
-		var signs []string
-		for _, name := range slices.Sorted(maps.Keys(rows)) {
-			was, is := before[name], rows[name]
-			if was == nil || was.used != is.used {
-				signs = append(signs, fmt.Sprintf("tag %s goes on: %s", name, is))
-			}
-		}
-		return moves.Alive(signs)
-	})
-	return rows, err
+	}
+	return rows, moves.Alive(signs)
 }

@@ -1,9 +1,11 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -28,9 +30,12 @@ type row struct {
 
 	document bool // there is one
 	hash     bool // there is one
-	step     int64
-	ignored  []string // what means nothing here
-	err      error    // why it cannot be carried over
+
+	openDocument, openHash bool // the old service could issue from it
+	closed                 bool // one of them is closed for the old service
+	step                   int64
+	ignored                []string // what means nothing here
+	err                    error    // why it cannot be carried over
 }
 
 // used is how far the numbers of a tag are gone; it changes while somebody issues.
@@ -59,6 +64,9 @@ func (r *row) String() string {
 	}
 	if r.step > 0 {
 		text += fmt.Sprintf(", step %d", r.step)
+	}
+	if r.closed {
+		text += ", closed for the old service"
 	}
 	if len(r.ignored) > 0 {
 		text += "; without effect here: " + comment(strings.Join(r.ignored, ", "))
@@ -102,7 +110,7 @@ func (s sources) all(ctx context.Context) (map[string]*row, error) {
 	}
 	rows := map[string]*row{}
 	for name, d := range collection.Merge(documents) {
-		rows[name] = &row{used: used{max: d.Max, timestamp: d.Timestamp}, document: true, step: d.Step, ignored: d.Others, err: d.Err}
+		rows[name] = ofDocument(d)
 	}
 	names, err := s.names(ctx)
 	if err != nil {
@@ -112,32 +120,60 @@ func (s sources) all(ctx context.Context) (map[string]*row, error) {
 		names[name] = true
 	}
 	for name := range names {
-		h, err := s.hash(ctx, name)
-		switch {
-		case err != nil && !errors.Is(err, hapax.ErrInvalidArgument):
-			return nil, fmt.Errorf("the hashes: %w: redis: %w", hapax.ErrStoreUnavailable, err)
-		case err == nil && h == nil:
-			continue // no cursor
-		}
-		r := rows[name]
-		if r == nil {
-			r = &row{}
+		r := cmp.Or(rows[name], new(row))
+		switch found, err := s.addHash(ctx, name, r); {
+		case err != nil:
+			return nil, err
+		case found:
 			rows[name] = r
 		}
-		if err != nil {
-			r.err = errors.Join(r.err, err)
-			continue
-		}
-		r.hash, r.cur, r.last = true, h.cur, h.last
-		if h.step > 0 {
-			r.step = h.step
-		}
-		r.ignored = append(r.ignored, h.ignored...)
 	}
 	if len(rows) == 0 {
 		return nil, &hapax.ValueError{Field: "--collection", Value: s.collection.Name(), Allowed: "a collection with documents, or --hash with the names of hashes: there is neither", Err: hapax.ErrInvalidArgument}
 	}
 	return rows, nil
+}
+
+// row reads the two sources of one tag.
+func (s sources) row(ctx context.Context, name string) (*row, error) {
+	documents, err := collection.Read(ctx, s.collection, name)
+	if err != nil {
+		return nil, fmt.Errorf("the collection %s: %w", s.collection.Name(), err)
+	}
+	r := new(row)
+	if d, found := collection.Merge(documents)[name]; found {
+		r = ofDocument(d)
+	}
+	_, err = s.addHash(ctx, name, r)
+	return r, err
+}
+
+func ofDocument(d collection.Document) *row {
+	return &row{
+		used: used{max: d.Max, timestamp: d.Timestamp}, document: true, openDocument: !d.Closed, closed: d.Closed,
+		step: d.Step, ignored: d.Others, err: d.Err,
+	}
+}
+
+// addHash adds what the hash of a tag says, and reports whether there is one that counts.
+func (s sources) addHash(ctx context.Context, name string, r *row) (bool, error) {
+	h, err := readHash(ctx, s.rdb, s.prefix+name+s.suffix)
+	switch {
+	case errors.Is(err, hapax.ErrInvalidArgument):
+		r.err = errors.Join(r.err, err)
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("the hashes: %w: redis: %w", hapax.ErrStoreUnavailable, err)
+	case h == nil:
+		return false, nil // no cursor
+	}
+	r.hash, r.cur, r.last = true, h.cur, h.last
+	r.openHash, r.closed = !h.closed, r.closed || h.closed
+	if h.step > 0 {
+		r.step = h.step
+	}
+	r.ignored = append(r.ignored, h.ignored...)
+	return true, nil
 }
 
 // names returns the tags whose names are those of hashes.
@@ -175,17 +211,25 @@ var globQuoted = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`,
 // A cursor is a hash.
 type cursor struct {
 	cur, last, step int64
+	closed          bool
 	ignored         []string
 }
 
 // hashFields are the fields of a hash that mean something: the original's, and nmax, where
 // the hash is hapax's.
-var hashFields = []string{"cur", "max", "step", "nmax"}
+var hashFields = []string{"cur", "max", "step", "nmax", fieldCur, fieldMax}
 
-// hash reads the hash of a tag; nil if there is none, or one that is no cursor.
-func (s sources) hash(ctx context.Context, name string) (*cursor, error) {
-	key := s.prefix + name + s.suffix
-	values, err := s.rdb.HMGet(ctx, key, hashFields...).Result()
+// A hash that is closed has the largest number as cur and max, which the old service cannot
+// add to, and what they were in two fields of its own.
+const (
+	closedAt = math.MaxInt64
+	fieldCur = "hapax_cur"
+	fieldMax = "hapax_max"
+)
+
+// readHash reads the hash of a tag; nil if there is none, or one that is no cursor.
+func readHash(ctx context.Context, rdb redis.Cmdable, key string) (*cursor, error) {
+	values, err := rdb.HMGet(ctx, key, hashFields...).Result()
 	switch {
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return nil, &hapax.ValueError{Field: key, Value: "(no hash)", Allowed: "a hash in Redis", Err: hapax.ErrInvalidArgument}
@@ -206,7 +250,10 @@ func (s sources) hash(ctx context.Context, name string) (*cursor, error) {
 		return nil, nil
 	}
 	c := &cursor{cur: numbers[0], last: max(numbers[1], numbers[3]), step: numbers[2]}
-	fields, err := s.rdb.HKeys(ctx, key).Result()
+	if c.cur == closedAt && c.last == closedAt && values[4] != nil {
+		c.cur, c.last, c.closed = numbers[4], numbers[5], true
+	}
+	fields, err := rdb.HKeys(ctx, key).Result()
 	for _, field := range fields {
 		if !known[field] {
 			c.ignored = append(c.ignored, field)
@@ -217,6 +264,6 @@ func (s sources) hash(ctx context.Context, name string) (*cursor, error) {
 
 // known are the fields of a hash of the original, and of hapax.
 var known = map[string]bool{
-	"cur": true, "max": true, "step": true,
+	"cur": true, "max": true, "step": true, fieldCur: true, fieldMax: true,
 	"srv": true, "ncur": true, "nmax": true, "store": true, "load": true, "until": true, "at": true,
 }
