@@ -175,7 +175,7 @@ func (s *space) Beat(ctx context.Context, m coord.Heartbeat, changes ...coord.Ch
 	if err != nil {
 		return coord.BeatAnswer{}, err
 	}
-	met := coord.BeatAnswer{Done: reply.Succeeded, Primary: "cluster " + clusterName(reply.Header.ClusterId), Cells: make([]coord.Cell, len(changes))}
+	met := coord.BeatAnswer{Done: reply.Succeeded, Primary: primaryOf(reply.Header), Cells: make([]coord.Cell, len(changes))}
 	if met.Done {
 		met.Joins = found(reply, 0)
 	} else {
@@ -188,6 +188,15 @@ func (s *space) Beat(ctx context.Context, m coord.Heartbeat, changes ...coord.Ch
 		}
 	}
 	return met, nil
+}
+
+// primaryOf is the cluster and the term of its leader. Who starts a member anew that stands on a
+// copy, alone or with a majority, makes for an election, and the term, which is durable before
+// anybody leads in it, grows with each. The member that has answered is not part of it: any one
+// answers for the majority, and the client asks them in turn. It takes the term from the last
+// change that it has carried out, at the latest the first of the leader that has this one.
+func primaryOf(h *pb.ResponseHeader) string {
+	return fmt.Sprintf("cluster %s/term %d", clusterName(h.ClusterId), h.RaftTerm)
 }
 
 // before returns a text that lies below v and above every other one below v of the

@@ -27,8 +27,8 @@
 //
 // A handle refuses what is not the store that it opened: another store ID is
 // ErrStoreReplaced. That the data has come to another cluster, or went back, as by a
-// restored snapshot, is not judged here: guarded calls tell the cluster's ID
-// (driver.Contact.Primary), and whoever beats (store/witness) finds out whether what
+// restored snapshot, is not judged here: guarded calls tell the cluster's ID and the
+// leader's term (driver.Contact.Primary), and whoever beats (store/witness) finds out whether what
 // was acknowledged to it is there. The cluster ID that is stored is that of the
 // cluster that the store was made in, for people.
 //

@@ -61,7 +61,7 @@ var mysqlDialect = dialect{
 // which exist depends on its kind and version.
 func mysqlInspect(ctx context.Context, c *sql.Conn) (server, error) {
 	vars, err := mysqlPairs(ctx, c, `SHOW GLOBAL VARIABLES WHERE Variable_name IN (
-		'server_uuid', 'server_uid', 'hostname', 'port', 'wsrep_on', 'group_replication_group_name',
+		'version', 'server_uuid', 'server_uid', 'hostname', 'port', 'wsrep_on', 'group_replication_group_name',
 		'read_only', 'super_read_only', 'innodb_read_only',
 		'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin')`)
 	if err != nil {
@@ -84,12 +84,36 @@ func mysqlInspect(ctx context.Context, c *sql.Conn) (server, error) {
 		return server{}, err
 	case srv.identity != "":
 		srv.settle = []string{"SET SESSION wsrep_sync_wait = 15", "SET SESSION group_replication_consistency = 'BEFORE'"}
+		return srv, nil
 	case vars["server_uuid"] != "":
 		srv.identity = "server_uuid " + vars["server_uuid"]
 	default:
 		srv.identity = strings.TrimSpace(vars["hostname"] + ":" + vars["port"] + " " + vars["server_uid"])
 	}
-	return srv, nil
+	start, err := mysqlStart(ctx, c, vars["version"])
+	if err == nil && start != "" {
+		srv.identity += "/start " + start
+	}
+	return srv, err
+}
+
+// mysqlStart returns when the server was started, by its own clock at that time, in seconds
+// since 1970; empty where it does not tell. One statement asks for the time and for how long
+// the server has been running: both count from the statement's begin, so that the difference is
+// the same each time, also after the clock was set.
+func mysqlStart(ctx context.Context, c *sql.Conn, version string) (string, error) {
+	schema := "performance_schema"
+	if strings.Contains(version, "MariaDB") {
+		schema = "information_schema"
+	}
+	rows, err := texts(ctx, c, "SELECT CAST(UNIX_TIMESTAMP() - VARIABLE_VALUE AS SIGNED) FROM "+schema+".global_status WHERE VARIABLE_NAME = 'Uptime'")
+	switch {
+	case err != nil && mysqlNumber(err) == 0:
+		return "", err
+	case err != nil, len(rows) != 1: // the account may not ask
+		return "", nil
+	}
+	return rows[0][0], nil
 }
 
 // mysqlCluster returns the identity of the cluster that the server is a working

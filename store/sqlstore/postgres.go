@@ -60,11 +60,15 @@ const postgresServer = `SELECT
 	current_setting('fsync'),
 	current_setting('full_page_writes')`
 
-// postgresIdentity is apart, because forks of PostgreSQL may lack it. The name
-// of a log file begins with the timeline in eight hexadecimal digits.
-const postgresIdentity = `SELECT
+// What identifies a server is apart, because forks of PostgreSQL may lack either. The name
+// of a log file begins with the timeline in eight hexadecimal digits. The start is told in
+// microseconds, whatever the session's time zone and style.
+const (
+	postgresIdentity = `SELECT
 	(SELECT system_identifier::text FROM pg_control_system()),
 	left(pg_walfile_name(pg_current_wal_lsn()), 8)`
+	postgresStart = `SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text`
+)
 
 func postgresInspect(ctx context.Context, c *sql.Conn) (server, error) {
 	rows, err := texts(ctx, c, postgresServer)
@@ -93,13 +97,23 @@ func postgresInspect(ctx context.Context, c *sql.Conn) (server, error) {
 	if fullPages != "on" {
 		srv.lossy = append(srv.lossy, "full_page_writes is "+fullPages+", on is safe")
 	}
-	rows, err = texts(ctx, c, postgresIdentity)
-	switch {
-	case err != nil && postgresState(err) == "":
-		return srv, err
-	case err == nil && len(rows) == 1 && rows[0][0] != "":
-		srv.identity = "system " + rows[0][0] + "/timeline " + rows[0][1]
+	var parts []string
+	for _, part := range []struct {
+		query string
+		tell  func(row []string) string
+	}{
+		{postgresIdentity, func(row []string) string { return "system " + row[0] + "/timeline " + row[1] }},
+		{postgresStart, func(row []string) string { return "start " + row[0] }},
+	} {
+		rows, err := texts(ctx, c, part.query)
+		switch {
+		case err != nil && postgresState(err) == "":
+			return srv, err
+		case err == nil && len(rows) == 1 && rows[0][0] != "":
+			parts = append(parts, part.tell(rows[0]))
+		}
 	}
+	srv.identity = strings.Join(parts, "/")
 	return srv, nil
 }
 

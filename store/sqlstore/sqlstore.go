@@ -35,12 +35,15 @@
 //   - in a Galera cluster or a group replication group that the server is a
 //     working member of, the cluster's: every member is the same primary, and the
 //     sessions wait for what other members have acknowledged;
-//   - of MySQL otherwise, its server_uuid;
+//   - of MySQL otherwise, its server_uuid, and when it was started, to the second;
 //   - of MariaDB, which has none, its host's name, its port and, where it has one,
 //     its server_uid: no setting changes them while it runs, unlike server_id, and
-//     servers that replicate from each other differ in one of them;
+//     servers that replicate from each other differ in one of them; and its start;
 //   - of PostgreSQL, the system identifier and the timeline, which a promotion
-//     and a point-in-time recovery change.
+//     and a point-in-time recovery change, and when the server was started, to the
+//     microsecond.
+//
+// So a server that was started anew, perhaps on a copy, is another one.
 //
 // Where PostgreSQL waits for a standby, a write whose wait was cancelled is an
 // error with an unknown outcome, if Options.Doubt tells the server's warnings.

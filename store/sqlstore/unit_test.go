@@ -173,12 +173,12 @@ func TestGroupIdentity(t *testing.T) {
 		settles bool
 	}{
 		{"member", map[string]string{"group_replication_group_name": "g"}, "ONLINE", "", "group g", true},
-		{"not started", map[string]string{"group_replication_group_name": "g"}, "", "", "server_uuid u", false},
-		{"offline", map[string]string{"group_replication_group_name": "g"}, "OFFLINE", "", "server_uuid u", false},
+		{"not started", map[string]string{"group_replication_group_name": "g"}, "", "", "server_uuid u/start 1795503003", false},
+		{"offline", map[string]string{"group_replication_group_name": "g"}, "OFFLINE", "", "server_uuid u/start 1795503003", false},
 		{"cluster", map[string]string{"wsrep_on": "ON"}, "", "Primary", "cluster c", true},
-		{"left the cluster", map[string]string{"wsrep_on": "ON"}, "", "Disconnected", "server_uuid u", false},
-		{"alone", nil, "", "", "server_uuid u", false},
-		{"MariaDB", map[string]string{"server_uuid": "", "hostname": "h", "port": "1", "server_uid": "x"}, "", "", "h:1 x", false},
+		{"left the cluster", map[string]string{"wsrep_on": "ON"}, "", "Disconnected", "server_uuid u/start 1795503003", false},
+		{"alone", nil, "", "", "server_uuid u/start 1795503003", false},
+		{"MariaDB", map[string]string{"version": "10.11.19-MariaDB", "server_uuid": "", "hostname": "h", "port": "1", "server_uid": "x"}, "", "", "h:1 x/start 1795503002", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			db := sql.OpenDB(answers{func(query string) [][2]string {
@@ -191,6 +191,10 @@ func TestGroupIdentity(t *testing.T) {
 					return rows
 				case strings.HasPrefix(query, "SHOW GLOBAL STATUS"):
 					return [][2]string{{"wsrep_cluster_state_uuid", "c"}, {"wsrep_cluster_status", c.cluster}}
+				case strings.Contains(query, "performance_schema.global_status"):
+					return [][2]string{{"1795503003"}}
+				case strings.Contains(query, "information_schema.global_status"):
+					return [][2]string{{"1795503002"}}
 				case c.state != "":
 					return [][2]string{{c.state}}
 				}

@@ -149,7 +149,14 @@ func (s *space) beat(ctx context.Context, m coord.Heartbeat, leads bool, changes
 	case err != nil:
 		return coord.BeatAnswer{}, s.unavailable(ctx, err)
 	}
-	met := coord.BeatAnswer{Done: true, Cells: make([]coord.Cell, len(changes))}
+	if l.given {
+		for _, r := range replies {
+			if r.Stat != nil {
+				l.answers.note(r.Stat.Mzxid)
+			}
+		}
+	}
+	met := coord.BeatAnswer{Done: true, Primary: l.primary(), Cells: make([]coord.Cell, len(changes))}
 	for i, c := range changes {
 		met.Cells[i] = coord.Cell{Raw: c.Next, Known: !renewed, Token: written(l, generation, replies, rowsAt[i])}
 	}

@@ -44,6 +44,8 @@ type link struct {
 	down   chan struct{}   // closed once the link is of no use; why tells the reason
 	why    error           // written before down is closed
 
+	answers    answers
+	run        string       // of a server that stands alone; empty: of an ensemble, or it does not tell
 	generation atomic.Int32 // the version of the node "store", as seen last
 	stale      atomic.Bool  // a write was refused; the generation may be another
 	oneByOne   atomic.Bool  // the server does not answer requests of a bulk
@@ -165,7 +167,7 @@ func (l *link) dial(ctx context.Context, host string, conf *tls.Config) (net.Con
 		return nil, errors.New("the link was closed meanwhile")
 	}
 	l.raw = raw
-	return raw, nil
+	return watched{raw, &l.answers}, nil
 }
 
 // oneHost is the library's list of servers: the link's own, by the name that it
@@ -336,6 +338,9 @@ func (s *space) logIn(l *link) error {
 		}); err != nil {
 			return err
 		}
+	}
+	if err := s.identifyRun(ctx, l); err != nil {
+		return err
 	}
 	return s.verify(ctx, l)
 }

@@ -24,7 +24,9 @@
 // A handle's session ends with its connection. The next connection begins with a
 // look at the store's identity, which is ErrStoreReplaced if it is another one,
 // and with no knowledge of versions. A store that was restored from an older copy
-// cannot be noticed here; that is what a witness is for.
+// cannot be noticed here: guarded calls tell the epoch of the leader, and which run of a
+// server that stands alone has answered (driver.Contact.Primary), and whoever beats
+// (store/witness) finds out whether what was acknowledged to it is there.
 //
 // ZooKeeper acknowledges a write once a quorum has it on disk. An ensemble that
 // runs with forceSync=no gives that up, and cannot be told from outside.
@@ -123,7 +125,8 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 // meanwhile. The handle looks at the store's identity again after every call
 // that failed with the connection, and every write is refused by a store of
 // another identity. Its pings do not tell a connection that hangs: give the
-// calls deadlines.
+// calls deadlines. That a server that stands alone was started anew shows only to a store
+// that Open has opened.
 func New(ctx context.Context, conn *zk.Conn, path string, acl []zk.ACL, opts Options) (*Store, error) {
 	if path = strings.Trim(path, "/"); path == "" {
 		path = coord.DefaultPrefix

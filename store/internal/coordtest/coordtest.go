@@ -37,7 +37,7 @@ func Run(t *testing.T, d Driver) {
 		"killed": d.killed, "paused": d.paused, "lost answers": d.lostAnswers, "lost requests": d.lostRequests,
 		"emptied": d.emptied, "rolled back": d.rolledBack, "overtaken": d.overtaken, "not there": d.notThere,
 		"many handles": d.manyHandles, "secured": d.secured, "quorum": d.quorum, "warnings": d.warnings,
-		"many tags": d.manyTags,
+		"many tags": d.manyTags, "restarted": d.restarted, "elected": d.elected,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t) })
 	}
