@@ -44,7 +44,7 @@ func (b *beats) set(row string, value []byte) {
 
 // Beat implements driver.Guarding. It is two round trips where this handle has made
 // the beat before: the write, on condition of the value that was written last, and
-// a look at the fence and the joins after it.
+// a look at the fence and the joins after it; another one where it has a new connection.
 func (s *Store) Beat(ctx context.Context, p driver.Pulse) (contact driver.Contact, err error) {
 	if err := p.Check(); err != nil {
 		return contact, err
@@ -93,9 +93,11 @@ func (s *Store) beat(ctx context.Context, p driver.Pulse) (driver.Contact, error
 		if bytes.Compare(last.own, next) < 0 { // it went back, or has ended
 			c.Met, c.Row, c.Fence = false, last.own, last.fence
 		}
-		if c.Met {
-			s.beats.set(p.Row, last.own)
+		if err != nil || !c.Met {
+			return c, err
 		}
+		s.beats.set(p.Row, last.own)
+		c.Primary, err = s.primary(ctx)
 		return c, err
 	}
 	return driver.Contact{}, tooOften(p.Row)

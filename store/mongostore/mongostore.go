@@ -10,7 +10,9 @@
 // for it: on a server that lost its data, or holds another store, nothing is
 // granted and nothing made (ErrStoreReplaced). A single document that was
 // deleted by hand is beyond the store's knowledge; the witness that nodes keep
-// outside the store notices it.
+// outside the store notices it. A server that was started anew may stand on a copy: guarded
+// calls tell the primary's process and election, but in a sharded cluster
+// (driver.Contact.Primary).
 //
 // # Documents
 //
@@ -124,6 +126,8 @@ type Store struct {
 	shapes shapes
 	beats  beats
 	closed atomic.Bool
+
+	primaries *primaries
 }
 
 // Open connects to the servers that the URL names and, at first use, makes the
@@ -137,11 +141,12 @@ func Open(ctx context.Context, rawURL string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := mongo.Connect(client)
+	p := &primaries{at: -1}
+	c, err := mongo.Connect(client.SetPoolMonitor(p.monitor()))
 	if err != nil {
 		return nil, fmt.Errorf("%w: mongodb: connect: %w", hapax.ErrStoreUnavailable, err)
 	}
-	return open(ctx, c.Database(database), c, opts)
+	return open(ctx, c.Database(database), c, p, opts)
 }
 
 // New makes a store of a database of an existing client, as Open does. What the
@@ -152,16 +157,16 @@ func New(ctx context.Context, db *mongo.Database, opts Options) (*Store, error) 
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, db, nil, opts)
+	return open(ctx, db, nil, &primaries{at: -1}, opts)
 }
 
-func open(ctx context.Context, db *mongo.Database, own *mongo.Client, opts Options) (*Store, error) {
+func open(ctx context.Context, db *mongo.Database, own *mongo.Client, p *primaries, opts Options) (*Store, error) {
 	journal := true
 	concerns := options.Collection().
 		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journal}).
 		SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())
 	collection := func(name string) *mongo.Collection { return db.Collection(opts.Prefix+name, concerns) }
-	s := &Store{own: own, opts: opts, meta: collection("store"), tags: collection("tags"), rows: collection("rows")}
+	s := &Store{own: own, opts: opts, primaries: p, meta: collection("store"), tags: collection("tags"), rows: collection("rows")}
 	s.Leases = driver.LeasesIn(s)
 	err := s.call(ctx, "open", s.begin)
 	if err != nil {
@@ -284,7 +289,7 @@ func (s *Store) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if hello.SetName == "" && hello.Msg != "isdbgrid" {
+	if hello.SetName == "" && hello.Msg != isRouter {
 		s.opts.Warn(WarnSingleMember, "the server is not a replica set: losing its disk loses the store, and no other server takes over")
 	}
 	var status struct {
@@ -305,6 +310,9 @@ type hello struct {
 	SetName   string    `bson:"setName"`
 	Msg       string    `bson:"msg"`
 	LocalTime time.Time `bson:"localTime"`
+
+	TopologyVersion topologyVersion `bson:"topologyVersion"`
+	ElectionID      bson.ObjectID   `bson:"electionId"` // zero: the server is in no replica set
 }
 
 func (s *Store) hello(ctx context.Context) (hello, error) {

@@ -3,11 +3,14 @@
 //
 // It stands in for mongod, which package registries do not have. The proxy is
 // what makes single-document writes atomic: FerretDB's findAndModify reads and
-// writes in two steps, and two connections would both see the first.
+// writes in two steps, and two connections would both see the first. It also has the
+// server tell which process it is, as mongod does and FerretDB does not.
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"flag"
@@ -148,7 +151,41 @@ func (p *proxy) exchange(server net.Conn, request []byte) ([]byte, error) {
 	if binary.LittleEndian.Uint32(request[12:]) == opMsg && len(request) > headerBytes && request[headerBytes]&moreToCome != 0 {
 		return nil, nil
 	}
-	return readMessage(server)
+	reply, err := readMessage(server)
+	if err == nil && asksWho(request) {
+		reply = tellWho(reply)
+	}
+	return reply, err
+}
+
+// bodyAt is where the body of a message begins, after flags of 4 bytes and the kind of its
+// only section.
+const bodyAt = headerBytes + 5
+
+// asksWho reports whether a request is a client's hello. Those of the client library itself are
+// in the database admin: a server that tells them its process would have to keep them waiting.
+func asksWho(request []byte) bool {
+	return len(request) > bodyAt+5 && binary.LittleEndian.Uint32(request[12:]) == opMsg && bytes.HasPrefix(request[bodyAt+5:], []byte("hello\x00")) &&
+		!bytes.Contains(request, []byte("\x02$db\x00\x06\x00\x00\x00admin\x00"))
+}
+
+// process identifies this process, as an object ID.
+var process = func() (id [12]byte) { rand.Read(id[:]); return id }()
+
+// tellWho adds the process to a reply: {topologyVersion: {processId, counter: 0}}.
+func tellWho(reply []byte) []byte {
+	if binary.LittleEndian.Uint32(reply[headerBytes:]) != 0 { // it has more than the body
+		return reply
+	}
+	version := append([]byte("\x07processId\x00"), process[:]...)
+	version = append(version, "\x12counter\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"...)
+	field := binary.LittleEndian.AppendUint32([]byte("\x03topologyVersion\x00"), uint32(4+len(version)))
+	field = append(field, version...)
+	reply = append(reply[:len(reply)-1], append(field, 0)...)
+	for _, at := range []int{0, bodyAt} {
+		binary.LittleEndian.PutUint32(reply[at:], binary.LittleEndian.Uint32(reply[at:])+uint32(len(field)))
+	}
+	return reply
 }
 
 func readMessage(r io.Reader) ([]byte, error) {
