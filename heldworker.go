@@ -222,8 +222,8 @@ func (h *HeldWorker) Until() time.Time {
 // more. It counts the time in which the machine was asleep, where that can be told,
 // and no step back of the wall clock lengthens it.
 func (h *HeldWorker) Remaining() time.Duration {
-	now, _ := h.clock.now()
-	boot := h.boot()
+	now, _ := h.clock.Now()
+	boot := h.clock.awake()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return min(h.until.Sub(now), h.dies-boot)
@@ -241,18 +241,9 @@ func (h *HeldWorker) Err() error {
 	return h.err
 }
 
-// boot returns a clock that goes on while the machine sleeps, where there is one.
-func (h *HeldWorker) boot() time.Duration {
-	elapsed := h.clock.elapsed()
-	if c, ok := h.clock.source.(sleepClock); ok {
-		elapsed += c.Asleep()
-	}
-	return elapsed
-}
-
 // refill takes one grant of time from the store.
 func (h *HeldWorker) refill(ctx context.Context) error {
-	began := h.clock.elapsed()
+	began := h.clock.Elapsed()
 	lease, err := h.obtain(ctx)
 	h.mu.Lock()
 	h.why = err
@@ -265,7 +256,7 @@ func (h *HeldWorker) refill(ctx context.Context) error {
 		return err
 	}
 	h.take(lease)
-	h.observeOn(lease.Worker, Event{Kind: EventGrant, Grant: lease.Grant, Took: h.clock.elapsed() - began})
+	h.observeOn(lease.Worker, Event{Kind: EventGrant, Grant: lease.Grant, Took: h.clock.Elapsed() - began})
 	return nil
 }
 
@@ -286,8 +277,8 @@ func (h *HeldWorker) obtain(ctx context.Context) (Lease, error) {
 
 // take makes what was granted the validity.
 func (h *HeldWorker) take(l Lease) {
-	boot := h.boot() // first: what comes between counts as used
-	now, _ := h.clock.now()
+	boot := h.clock.awake() // first: what comes between counts as used
+	now, _ := h.clock.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.held {
@@ -309,7 +300,7 @@ func (h *HeldWorker) keep() {
 		h.mu.Lock()
 		half, why := h.half, h.why
 		h.mu.Unlock()
-		_, lag := h.clock.now()
+		_, lag := h.clock.Now()
 		switch {
 		case left <= h.grace:
 			if why == nil {
@@ -355,7 +346,7 @@ func (h *HeldWorker) Close(ctx context.Context) error {
 	if !first || err != nil || !h.held {
 		return err
 	}
-	now, _ := h.clock.now()
+	now, _ := h.clock.Now()
 	last := int64(math.MaxInt64)
 	if tick, err := h.layout.TickOf(now.Add(h.runAhead)); err == nil {
 		last = tick + 1

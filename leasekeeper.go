@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 )
 
@@ -21,9 +20,10 @@ type leaseKeeper struct {
 	workers WorkerStore
 	opts    SnowflakeOptions
 	layout  Layout
-	clock   *engineClock
-	end     int64        // the tick after the layout's last
-	skew    atomic.Int64 // local clock less store clock
+	clock   *EngineClock
+	end     int64 // the tick after the layout's last
+
+	behind bool // whether it was announced that the local clock is behind the store's
 
 	held  bool // whether lease is
 	span  time.Duration
@@ -34,12 +34,12 @@ type leaseKeeper struct {
 
 func newLeaseKeeper(workers WorkerStore, opts SnowflakeOptions) leaseKeeper {
 	return leaseKeeper{
-		workers: workers, opts: opts, layout: opts.Layout, clock: newEngineClock(opts.Clock), end: opts.Layout.EndTick(),
+		workers: workers, opts: opts, layout: opts.Layout, clock: NewEngineClock(opts.Clock), end: opts.Layout.EndTick(),
 		span: opts.Grant, marks: map[int64]int64{},
 	}
 }
 
-func (k *leaseKeeper) elapsed() time.Duration { return k.clock.elapsed() }
+func (k *leaseKeeper) elapsed() time.Duration { return k.clock.Elapsed() }
 
 func (k *leaseKeeper) observeOn(worker int64, e Event) {
 	e.Pool, e.Worker = k.opts.Pool, worker
@@ -51,27 +51,26 @@ func (k *leaseKeeper) observeOn(worker int64, e Event) {
 // forget gives up the lease, so that the next one begins with a short grant again.
 func (k *leaseKeeper) forget() { k.held, k.span = false, k.opts.Grant }
 
-// checkSkew compares the local clock with the store's, where it has one.
+// checkSkew compares the local clock with the store's, where it has one. A clock that is
+// ahead is refused: the time that it asks for would be nobody's until then. One that is
+// behind asks for time that is past, if anything, and what is granted is nobody else's:
+// that is announced, once, and refused only where OnRollback says so.
 func (k *leaseKeeper) checkSkew(ctx context.Context) error {
 	clock, ok := k.workers.(storeClock)
 	if !ok {
 		return nil
 	}
-	before, began := k.clock.source.Now()
-	theirs, err := clock.StoreTime(ctx)
-	if errors.Is(err, ErrNotSupported) {
-		return nil
-	}
-	if err != nil {
+	ahead, err := k.clock.Compare(ctx, clock.StoreTime, k.opts.MaxSkew)
+	if !errors.Is(err, ErrClockSkew) {
+		k.behind = false
 		return err
 	}
-	round := k.clock.elapsed() - began
-	ours := before.Add(round / 2)
-	skew := ours.Sub(theirs)
-	k.skew.Store(int64(skew))
-	if skew.Abs() > k.opts.MaxSkew+round/2 {
-		return fmt.Errorf("%w: here it is %s, there %s; allowed is %v: set the clock that is wrong", ErrClockSkew,
-			ours.UTC().Format(time.RFC3339Nano), theirs.UTC().Format(time.RFC3339Nano), k.opts.MaxSkew)
+	if ahead > 0 || k.opts.OnRollback == RollbackRefuse {
+		return err
+	}
+	if !k.behind {
+		k.behind = true
+		k.observeOn(k.lease.Worker, Event{Kind: EventClockSkew, By: ahead, Err: err})
 	}
 	return nil
 }
@@ -104,7 +103,7 @@ func (k *leaseKeeper) acquire(ctx context.Context) (Lease, error) {
 // term returns what the next grant is for. It reaches beyond what numbers may
 // lead the clock by, so that a cursor far ahead does not need a grant a tick.
 func (k *leaseKeeper) term() Term {
-	now, _ := k.clock.now()
+	now, _ := k.clock.Now()
 	return Term{Now: now, Length: k.span + k.opts.MaxAhead, Ahead: k.opts.MaxAhead, Behind: k.opts.MaxBehind, TTL: k.span + k.opts.MaxAhead + k.opts.Lease}
 }
 

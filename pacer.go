@@ -36,7 +36,7 @@ type pacer struct {
 // enter announces a caller that waits for the clock, and keeps the pacer
 // running until it leaves. It returns false if the issuer is closed.
 func (p *pacer) enter(s *Snowflake) bool {
-	now, _ := s.clock.now()
+	now, _ := s.clock.Now()
 	p.mu.Lock()
 	ok := p.runLocked(s)
 	first := ok && !p.starving
@@ -99,7 +99,7 @@ func (p *pacer) shut(r *stretch) {
 
 func (p *pacer) openLocked(s *Snowflake, r *stretch, tick int64) {
 	next, skipped := r.position()
-	now, _ := s.clock.now()
+	now, _ := s.clock.Now()
 	count := r.issuedSoFar(next, skipped)
 	if p.on != r {
 		p.on, p.count, p.burst = r, count, minBurst
@@ -150,7 +150,7 @@ func (p *pacer) loop(s *Snowflake) {
 // step does the pacer's own part of an interval and reports whether it ended.
 func (p *pacer) step(s *Snowflake, r *stretch, tick int64, open bool) (ended bool) {
 	next, skipped := r.pop.position()
-	now, _ := s.clock.now()
+	now, _ := s.clock.Now()
 	p.mu.Lock()
 	s.spares.turn.Add(1) // with the lock held: a lane that saw this pacer run is told of its end
 	if count := next - skipped; count != p.seen || p.waiting > 0 {

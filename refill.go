@@ -13,7 +13,7 @@ func (s *Snowflake) refill(ctx context.Context) error {
 	if err := s.checkSkew(ctx); err != nil {
 		return err
 	}
-	began := s.clock.elapsed()
+	began := s.clock.Elapsed()
 	lease, err := s.obtain(ctx)
 	if err != nil {
 		return err
@@ -24,7 +24,7 @@ func (s *Snowflake) refill(ctx context.Context) error {
 	if !s.publish(lease) {
 		return fmt.Errorf("%w: pool %q, worker %d: the machine was asleep when the store answered", ErrLeaseLost, lease.Pool, lease.Worker)
 	}
-	s.observeOn(lease.Worker, Event{Kind: EventGrant, Grant: lease.Grant, Took: s.clock.elapsed() - began})
+	s.observeOn(lease.Worker, Event{Kind: EventGrant, Grant: lease.Grant, Took: s.clock.Elapsed() - began})
 	s.warnOfEnd()
 	return nil
 }
@@ -101,7 +101,7 @@ func (s *Snowflake) newStretch(l Lease, first int64) *stretch {
 
 // warnOfEnd announces the end of the layout's time, once a day in its last year.
 func (s *Snowflake) warnOfEnd() {
-	now, _ := s.clock.now()
+	now, _ := s.clock.Now()
 	ends := s.layout.Ends()
 	if ends.Sub(now) < timeWarning && now.Sub(s.warned) >= 24*time.Hour {
 		s.warned = now

@@ -321,7 +321,7 @@ func (s *Snowflake) await(ctx context.Context, change <-chan struct{}, r *stretc
 
 // tick returns the current tick of engine time.
 func (s *Snowflake) tick() (int64, error) {
-	now, lag := s.clock.now()
+	now, lag := s.clock.Now()
 	if slept := s.sleep.woke(now); slept > 0 {
 		s.drop(slept)
 	}
@@ -376,7 +376,7 @@ func (s *Snowflake) extendIfDue(r *stretch, tick int64) {
 func (s *Snowflake) keepWarm() {
 	ends := s.supply.ends()
 	for {
-		now, _ := s.clock.now()
+		now, _ := s.clock.Now()
 		due := s.layout.TimeOf(s.cur.Load().due.Load()).Sub(now)
 		select {
 		case <-ends:
@@ -391,14 +391,14 @@ func (s *Snowflake) keepWarm() {
 
 // Stats returns the issuer's counts, derived from its cursors.
 func (s *Snowflake) Stats() SnowflakeStats {
-	now, lag := s.clock.now()
+	now, lag := s.clock.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.cur.Load()
 	st := SnowflakeStats{
 		Pool: s.opts.Pool, Worker: r.worker, Token: r.token, Grants: s.grants, Issued: s.issued,
 		StoreWaits: s.supply.waits.Load(), TickWaits: s.tickWaits.Load(),
-		Rollback: lag, Skew: time.Duration(s.skew.Load()), Ends: s.layout.Ends(),
+		Rollback: lag, Skew: s.clock.Skew(), Ends: s.layout.Ends(),
 	}
 	if lag <= rollbackSlack {
 		st.Rollback = 0

@@ -86,8 +86,9 @@ type SnowflakeOptions struct {
 	// KeepWarm extends the grant also while no numbers are asked for.
 	KeepWarm bool
 
-	// MaxSkew is how far the local clock may differ from the store's, where the
-	// store has one; default 10 s.
+	// MaxSkew is how far the local clock may be ahead of the store's, where the store has
+	// one, and by RollbackRefuse how far behind; default 10 s. Where it is the store's
+	// clock that was set, that is announced and refuses nothing.
 	MaxSkew time.Duration
 
 	// StoreTimeout bounds one answer of the store; default 5 s.

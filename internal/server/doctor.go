@@ -209,7 +209,11 @@ func (d *doctor) store(ctx context.Context, running bool) {
 	}
 	apart := before.Add(took / 2).Sub(at)
 	if apart.Abs() > maxApart+took {
-		d.add(HarmDanger, "clock", fmt.Sprintf("this machine's clock is %v ahead of the store's", apart.Round(time.Millisecond)), "set both by NTP", signals.SeeAlarm(service.AlarmSkew))
+		way := "ahead of"
+		if apart < 0 {
+			way = "behind"
+		}
+		d.add(HarmDanger, "clock", fmt.Sprintf("this machine's clock is %v %s the store's", apart.Abs().Round(time.Millisecond), way), "set both by NTP", signals.SeeAlarm(service.AlarmSkew))
 	} else {
 		d.add(HarmNone, "clock", fmt.Sprintf("within %v of the store's, which answers in %v", (apart.Abs()+took).Round(time.Millisecond), took.Round(10*time.Microsecond)), "", "")
 	}

@@ -198,7 +198,7 @@ var poolKeys = []Key{
 	mount.NewKey("max_grant", "duration", "5m, or grant with one worker ID", "How far grants grow: an outage of the store is ridden out for at least a quarter of it"),
 	mount.NewKey("max_ahead", "duration", "10ms, or a tick if that is more", "How far numbers may lead the clock"),
 	mount.NewKey("max_behind", "duration", "0s", "How far numbers may lag behind the clock, so that a burst uses ticks just past"),
-	mount.NewKey("max_skew", "duration", "10s", "How far the local clock may differ from the store's, where the store has one"),
+	mount.NewKey("max_skew", "duration", "10s", "How far the local clock may be ahead of the store's, where the store has one; with on_rollback: refuse also behind"),
 	mount.NewKey("sequence_start", "string", "zero", "Where the sequence begins in a tick: zero, continue, or a number n for random below n"),
 	mount.NewKey("populator", "string", "atomic", "What produces tick and sequence: atomic or mutex, which issue the same numbers, or the name of one that a program registers, which runs the server"),
 	mount.NewKey("on_rollback", "string", "continue", "What to do while the clock is behind what it was: continue, which is safe, or refuse"),

@@ -323,10 +323,10 @@ func (s *Service) poolConditions() (all []Condition) {
 	for _, p := range s.openPools() {
 		st := p.issuer.Load().Stats()
 		if st.Rollback > 0 {
-			all = append(all, Condition{Alarm: AlarmRollback, About: p.name, Detail: fmt.Sprintf("the wall clock is %v behind", st.Rollback)})
+			all = append(all, Condition{Alarm: AlarmRollback, About: p.name, Detail: fmt.Sprintf("the wall clock is %v behind", st.Rollback.Round(time.Millisecond))})
 		}
 		if st.Skew.Abs() > maxSkewAlarm {
-			all = append(all, Condition{Alarm: AlarmSkew, About: p.name, Detail: fmt.Sprintf("the local clock is %v ahead of the store's", st.Skew), After: soon})
+			all = append(all, Condition{Alarm: AlarmSkew, About: p.name, Detail: "the local clock is " + apart(st.Skew) + " the store's", After: soon})
 		}
 		census := p.census.Load()
 		if census == nil {
@@ -344,6 +344,14 @@ func (s *Service) poolConditions() (all []Condition) {
 		}
 	}
 	return all
+}
+
+// apart says how far one clock is from another, as far as people care.
+func apart(ahead time.Duration) string {
+	if ahead < 0 {
+		return fmt.Sprintf("%v behind", -ahead.Round(100*time.Millisecond))
+	}
+	return fmt.Sprintf("%v ahead of", ahead.Round(100*time.Millisecond))
 }
 
 // waitingRecords returns how many records cannot be written.

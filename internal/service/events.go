@@ -89,7 +89,7 @@ func (s *Service) observe(e hapax.Event) {
 	s.metrics.event(e, s.poolLabel(e.Pool))
 	switch e.Kind {
 	case hapax.EventRollback:
-		s.alarms.happened(AlarmRollback, fmt.Sprintf("the wall clock went back by %v", e.By), s.now())
+		s.alarms.happened(AlarmRollback, fmt.Sprintf("the wall clock went back by %v", e.By.Round(time.Millisecond)), s.now())
 	case hapax.EventClockSkew:
 		s.alarms.happened(AlarmSkew, hapax.Message(cmp.Or(e.Err, error(hapax.ErrClockSkew))), s.now())
 	}

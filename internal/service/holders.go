@@ -64,7 +64,7 @@ func (h *holders) running(now time.Time) []hapax.Lease {
 }
 
 func (c collector) holders(ch chan<- prometheus.Metric) {
-	running := c.s.holders.running(c.s.now())
+	running := c.s.holders.running(c.s.leaseTime())
 	own := running[:min(len(running), maxHolderSeries)]
 	for _, l := range own {
 		ch <- prometheus.MustNewConstMetric(descHeld, prometheus.GaugeValue, 1, l.Pool, strconv.FormatInt(l.Worker, 10), l.Holder)

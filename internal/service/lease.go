@@ -196,7 +196,7 @@ func (s *Service) term(pool string, layout hapax.Layout, asked hapax.Term) (hapa
 	length := min(asked.Length, orDefault(opts.MaxGrant, hapax.DefaultMaxGrant))
 	ahead := orDefault(opts.MaxAhead, max(hapax.DefaultMaxAhead, layout.Unit()))
 	return hapax.Term{
-		Now: s.now(), Length: length, Ahead: min(max(0, asked.Ahead), ahead), Behind: min(max(0, asked.Behind), opts.MaxBehind),
+		Now: s.leaseTime(), Length: length, Ahead: min(max(0, asked.Ahead), ahead), Behind: min(max(0, asked.Behind), opts.MaxBehind),
 		TTL: length + orDefault(opts.Lease, hapax.DefaultLease),
 	}, nil
 }
@@ -206,9 +206,15 @@ func (s *Service) term(pool string, layout hapax.Layout, asked hapax.Term) (hapa
 func (s *Service) StoreTime(ctx context.Context) (time.Time, error) {
 	t, err := admin(ctx, s, s.store.StoreTime)
 	if errors.Is(err, hapax.ErrNotSupported) {
-		return s.now(), nil
+		return s.leaseTime(), nil
 	}
 	return t, err
+}
+
+// leaseTime is the time that leases go by.
+func (s *Service) leaseTime() time.Time {
+	now, _ := s.engine.Now()
+	return now
 }
 
 // frozenLayout returns the layout that the store has frozen the pool with.

@@ -21,8 +21,8 @@ func (s *Service) refresh() {
 			wait = min(wait, time.Second) // issuers report the store's trouble
 		} else {
 			s.evict()
-			s.holders.running(s.now()) // forgets the others, where nobody reads the metrics
-			_ = s.census(s.life)       // counted anew in a while
+			s.holders.running(s.leaseTime()) // forgets the others, where nobody reads the metrics
+			_ = s.census(s.life)             // counted anew in a while
 		}
 		select {
 		case <-s.life.Done():

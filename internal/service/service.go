@@ -75,6 +75,7 @@ type Service struct {
 	tags     tagTable
 	parting  parting
 	began    time.Time
+	engine   *hapax.EngineClock // what leases go by: a wall clock that is set back shortens none
 
 	strategies *strategy.Registry
 
@@ -109,7 +110,8 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 		opts: opts,
 		log:  opts.Logger,
 
-		began: time.Now(),
+		began:  time.Now(),
+		engine: hapax.NewEngineClock(opts.Clock),
 
 		strategies: opts.Strategies,
 

@@ -107,7 +107,7 @@ func (s *Service) RetireWorker(ctx context.Context, pool string, id int64) (driv
 }
 
 func (s *Service) status(layout hapax.Layout, w driver.Worker) WorkerStatus {
-	now := s.now()
+	now := s.leaseTime()
 	st := WorkerStatus{Worker: w, State: WorkerFree, Until: layout.TimeOf(w.Mark)}
 	if split, err := s.opts.Pools[w.Pool].split(); err == nil && split != nil && fits(split, layout) == nil {
 		st.Parts = split.Parts(w.ID)

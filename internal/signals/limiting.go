@@ -15,7 +15,7 @@ var limiting = []Trouble{
 		ID: "clock-wrong", Title: "Two clocks differ",
 		Codes: []string{"clock_skew", "worker_poisoned"}, Alarms: []string{"clock_skew", "worker_poisoned"}, Alerts: []string{"HapaxClockSkew", "HapaxWorkerPoisoned"},
 		Messages: []string{"local clock and store clock differ too much"},
-		Means:    "This node's clock and the store's differ, or time far ahead was granted to a worker ID by a node whose clock was wrong. That worker ID is refused.",
+		Means:    "This node's clock and the store's differ, which stops snowflakes only where it is this node's that is ahead (or behind, with on_rollback: refuse), or time far ahead was granted to a worker ID by a node whose clock was wrong. That worker ID is refused.",
 		Cause:    "A machine without NTP, or one whose clock was a day or more ahead.",
 		Do:       "Set the clocks right. Then `hapax workers fix` shows the worker IDs to take out of use, and `--apply` does it.",
 		Not:      "Do not edit the marks of workers: numbers up to them may have been issued.",
