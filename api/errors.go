@@ -11,3 +11,7 @@ var (
 	ErrPermissionDenied = hapax.NewError("permission_denied", "the credentials do not allow this", false)
 	ErrLimitExceeded    = hapax.NewError("limit_exceeded", "a limit of the service is reached", true)
 )
+
+// StoreHeader is the header by which a reply names the server's store, and a
+// request the one that it is meant for.
+const StoreHeader = "Hapax-Store"

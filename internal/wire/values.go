@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/store/driver"
 )
@@ -78,7 +79,7 @@ func Tags(ms []*hapaxv1.Tag) ([]hapax.Tag, error) {
 
 // StoreHeader is the header by which a reply names the server's store, and a
 // request the one that it is meant for.
-const StoreHeader = "Hapax-Store"
+const StoreHeader = api.StoreHeader
 
 // NewGrant returns the message of a grant.
 func NewGrant(g hapax.Grant) *hapaxv1.Grant { return &hapaxv1.Grant{Lo: g.Lo, Hi: g.Hi} }

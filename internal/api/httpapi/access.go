@@ -19,6 +19,8 @@ var public = map[string]bool{"GET /healthz": true, "GET /readyz": true, "GET /v1
 func permissionOf(pattern string) auth.Permission {
 	method, path, _ := strings.Cut(pattern, " ")
 	switch {
+	case path == "/v1/tags/{tag}/handback":
+		return auth.LeaseTag
 	case strings.HasPrefix(path, "/v1/tags/{tag}/"):
 		return auth.Issue
 	case path == "/v1/tags/{tag}" && method == http.MethodGet:

@@ -52,20 +52,22 @@ func TestPermissions(t *testing.T) {
 		"POST /v1/tags/{tag}/ids":                       {"POST", "/v1/tags/orders/ids", "", []string{"issuer", "orders"}},
 		"GET /v1/tags/{tag}/next":                       {"GET", "/v1/tags/orders/next", "", []string{"issuer", "orders"}},
 		"GET /v1/tags/{tag}/codes/{code}":               {"GET", "/v1/tags/orders/codes/1", "", []string{"issuer", "orders"}},
+		"POST /v1/tags/{tag}/take":                      {"POST", "/v1/tags/orders/take", "{}", []string{"issuer", "orders"}},
+		"POST /v1/tags/{tag}/handback":                  {"POST", "/v1/tags/orders/handback", "{}", []string{"lessee"}},
 		"HEAD /v1/tags/{tag}/next":                      {"GET", "/v1/tags/orders/next?count=2", "", []string{"issuer", "orders"}},
-		"GET /v1/ids/{id}":                              {"GET", "/v1/ids/1", "", []string{"issuer", "orders", "admin", "monitor", "reader"}},
-		"POST /v1/ids/compose":                          {"POST", "/v1/ids/compose", `{"fields":{"time":1}}`, []string{"issuer", "orders", "admin", "monitor", "reader"}},
-		"GET /v1/layouts":                               {"GET", "/v1/layouts", "", []string{"issuer", "orders", "admin", "monitor", "reader"}},
+		"GET /v1/ids/{id}":                              {"GET", "/v1/ids/1", "", []string{"issuer", "orders", "admin", "monitor", "reader", "lessee"}},
+		"POST /v1/ids/compose":                          {"POST", "/v1/ids/compose", `{"fields":{"time":1}}`, []string{"issuer", "orders", "admin", "monitor", "reader", "lessee"}},
+		"GET /v1/layouts":                               {"GET", "/v1/layouts", "", []string{"issuer", "orders", "admin", "monitor", "reader", "lessee"}},
 		"GET /v1/pools":                                 {"GET", "/v1/pools", "", []string{"admin", "reader"}},
 		"GET /v1/pools/{pool}/workers":                  {"GET", "/v1/pools/default/workers", "", []string{"admin", "reader"}},
 		"GET /v1/pools/{pool}/workers/{worker}":         {"GET", "/v1/pools/default/workers/1", "", []string{"admin", "reader"}},
 		"POST /v1/pools/{pool}/workers/{worker}/retire": {"POST", "/v1/pools/default/workers/1/retire", "", []string{"admin"}},
 		"GET /v1/trace/{number}":                        {"GET", "/v1/trace/1?tag=orders", "", []string{"admin", "reader"}},
-		"GET /v1/openapi.json":                          {"GET", "/v1/openapi.json", "", []string{"", "issuer", "orders", "admin", "monitor", "reader"}},
-		"GET /healthz":                                  {"GET", "/healthz", "", []string{"", "issuer", "orders", "admin", "monitor", "reader"}},
-		"GET /readyz":                                   {"GET", "/readyz", "", []string{"", "issuer", "orders", "admin", "monitor", "reader"}},
+		"GET /v1/openapi.json":                          {"GET", "/v1/openapi.json", "", []string{"", "issuer", "orders", "admin", "monitor", "reader", "lessee"}},
+		"GET /healthz":                                  {"GET", "/healthz", "", []string{"", "issuer", "orders", "admin", "monitor", "reader", "lessee"}},
+		"GET /readyz":                                   {"GET", "/readyz", "", []string{"", "issuer", "orders", "admin", "monitor", "reader", "lessee"}},
 		"GET /metrics":                                  {"GET", "/metrics", "", []string{"admin", "monitor", "reader"}},
-		"/":                                             {"GET", "/nothing", "", []string{"", "issuer", "orders", "admin", "monitor", "reader"}},
+		"/":                                             {"GET", "/nothing", "", []string{"", "issuer", "orders", "admin", "monitor", "reader", "lessee"}},
 	}
 	served := (&restAPI{opts: Options{Gatherer: nopGatherer}}).routes()
 	for pattern := range served {
@@ -79,11 +81,12 @@ func TestPermissions(t *testing.T) {
 		"other":   {Tags: []string{"other"}},
 		"admin":   {Scopes: []string{"admin"}},
 		"reader":  {Scopes: []string{"read"}},
+		"lessee":  {Scopes: []string{"lease"}},
 		"monitor": {Scopes: []string{"metrics"}},
 	})
 	for pattern := range served {
 		route := routes[pattern]
-		for _, who := range []string{"", "wrong", "issuer", "orders", "admin", "monitor", "reader"} {
+		for _, who := range []string{"", "wrong", "issuer", "orders", "admin", "monitor", "reader", "lessee"} {
 			var headers []string
 			switch who {
 			case "":

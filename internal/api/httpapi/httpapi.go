@@ -2,6 +2,8 @@
 //
 //	GET    /v1/tags/{tag}/next?count=N   numbers as text, one a line; JSON if Accept says so
 //	POST   /v1/tags/{tag}/ids?count=N    {"ids":["1","2"]}; text if Accept says so
+//	POST   /v1/tags/{tag}/take           numbers for a client that issues them itself: see docs/client-protocol.md
+//	POST   /v1/tags/{tag}/handback       those of them that were not issued
 //	GET    /v1/tags/{tag}/codes/{code}   what a code of the tag says: number and period
 //	GET    /v1/ids/{id}?layout=L         what an ID says: layout, time and fields
 //	POST   /v1/ids/compose               {"layout":L,"fields":{"time":T,"worker":W}} to an ID
@@ -71,6 +73,10 @@ type Options struct {
 	// browser show that for it.
 	Hosts func(host string) bool
 
+	// Validity is how long a client may keep numbers that it takes ahead of use; default
+	// an hour.
+	Validity time.Duration
+
 	// Policy asks clients for tokens, and knows what each is good for; nil asks
 	// for none.
 	Policy *auth.Policy
@@ -115,6 +121,8 @@ func (a *restAPI) routes() map[string]http.HandlerFunc {
 		"DELETE /v1/tags/{tag}":                         a.deleteTag,
 		"POST /v1/tags/{tag}/ids":                       a.postIDs,
 		"GET /v1/tags/{tag}/next":                       a.getNext,
+		"POST /v1/tags/{tag}/take":                      a.take,
+		"POST /v1/tags/{tag}/handback":                  a.handBack,
 		"GET /v1/tags/{tag}/codes/{code}":               a.getCode,
 		"HEAD /v1/tags/{tag}/next":                      a.unrouted, // it would take a number and not show it
 		"GET /v1/ids/{id}":                              a.getID,
@@ -137,6 +145,9 @@ func (a *restAPI) routes() map[string]http.HandlerFunc {
 func New(svc *service.Service, opts Options) http.Handler {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
+	}
+	if opts.Validity == 0 {
+		opts.Validity = defaultValidity
 	}
 	if opts.Gatherer == nil {
 		r := prometheus.NewRegistry()

@@ -151,7 +151,7 @@ func TestDocumentHasTheFields(t *testing.T) {
 	doc, _ := readDocument(t)
 	for name, v := range map[string]any{
 		"Tag": tagJSON{}, "PutTag": putBody{}, "Layout": layoutJSON{}, "BitField": bitFieldJSON{}, "Pool": poolJSON{}, "Issuer": issuerJSON{},
-		"Worker": workerJSON{}, "Readiness": service.Readiness{}, "Lack": service.Lack{}, "Budget": service.Budget{}, "Forecast": service.Forecast{}, "Alarm": service.Alarm{}, "Problem": problem{}, "Parsed": service.Parsed{}, "ParsedCode": service.ParsedCode{},
+		"Worker": workerJSON{}, "Readiness": service.Readiness{}, "Lack": service.Lack{}, "Budget": service.Budget{}, "Forecast": service.Forecast{}, "Alarm": service.Alarm{}, "Problem": problem{}, "Taken": takenJSON{}, "Returned": returnedJSON{}, "Parsed": service.Parsed{}, "ParsedCode": service.ParsedCode{},
 		"Trace": ledger.Trace{}, "TraceLine": ledger.Line{}, "TraceGrant": ledger.Grant{}, "Handout": ledger.Handout{}, "Coverage": ledger.Coverage{},
 	} {
 		var all, required []string
@@ -266,6 +266,12 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 			{"POST /v1/tags/{tag}/ids", "/v1/tags/invoices/ids?format=code", ""},
 			{"GET /v1/tags/{tag}/codes/{code}", "/v1/tags/invoices/codes/2026-0000016", ""},
 			{"GET /v1/tags/{tag}/codes/{code}", "/v1/tags/invoices/codes/2026-0000021", ""},
+			{"POST /v1/tags/{tag}/take", "/v1/tags/lent/take", `{"count":2}`},
+			{"POST /v1/tags/{tag}/take", "/v1/tags/invoices/take", `{"count":2,"codes":true}`},
+			{"POST /v1/tags/{tag}/take", "/v1/tags/snowflake/take", `{"count":2}`},
+			{"POST /v1/tags/{tag}/take", "/v1/tags/lent/take", `{"count":0}`},
+			{"POST /v1/tags/{tag}/handback", "/v1/tags/lent/handback", `{"receipt":"1.1.3.1.0.1.x","unused":1}`},
+			{"POST /v1/tags/{tag}/handback", "/v1/tags/lent/handback", `{}`},
 			{"GET /v1/ids/{id}", "/v1/ids/2006515713442840575", ""},
 			{"GET /v1/ids/{id}", "/v1/ids/x", ""},
 			{"POST /v1/ids/compose", "/v1/ids/compose", `{"fields":{"time":1}}`},

@@ -42,6 +42,13 @@ same(coded.ids, ["9007199254740993"]);
 const code: string = coded.codes?.[0] ?? "none";
 same(must(await client.GET("/v1/tags/{tag}/codes/{code}", { params: { path: { tag: "a/ü", code } } })).id, "9007199254740993");
 
+const taken = must(await client.POST("/v1/tags/{tag}/take", { params: orders, body: { count: 5 } }));
+same([taken.first, taken.delta, taken.count], ["1001", "1", 5]);
+const returned: number = must(
+  await client.POST("/v1/tags/{tag}/handback", { params: orders, body: { receipt: taken.receipt ?? "none", unused: 3 } }),
+).returned;
+same(returned, 3);
+
 const snowflake = must(await client.POST("/v1/tags/{tag}/ids", { params: { path: { tag: "snowflake" } } })).ids[0] ?? "none";
 const parsed = must(await client.GET("/v1/ids/{id}", { params: { path: { id: snowflake } } }));
 same(must(await client.POST("/v1/ids/compose", { body: { fields: parsed.fields } })).id, snowflake);
