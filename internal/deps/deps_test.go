@@ -77,6 +77,7 @@ var rules = []rule{
 	{"internal/console", []string{"root", "internal/build", "internal/site", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "internal/signals", "store/driver", "store/witness", "plan", "api"}},
 	{"internal/gate", nil},
 	{"internal/peer", nil},
+	{"internal/testserver", []string{"root", "store/memstore", "internal/service", "internal/service/auth", "internal/api/httpapi"}},
 	{"internal/api/*", []string{"root", "internal/build", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "internal/gate", "internal/peer", "internal/signals", "store/driver", "strategy", "api"}},
 	{"internal/moves", []string{"root", "store/driver"}},
 	{"internal/mount", []string{"root", "internal/moves", "internal/ledger", "internal/service", "store/driver", "store/memstore", "store/witness", "strategy"}},
@@ -105,7 +106,7 @@ var rules = []rule{
 	{"compat/tinyid", []string{"root", "store/driver", "store/witness", "compat/internal/mysqldb", "compat/internal/marks", "internal/moves"}},
 	{"compat/*", []string{"root", "internal/service", "internal/service/auth"}},
 	{"internal/server", slices.Concat([]string{"root", "identity", "internal/build", "internal/console", "internal/gate", "internal/durable", "internal/journal", "internal/ledger", "store/driver", "store/witness", "codec", "strategy", "api", "internal/service", "internal/service/auth", "internal/signals", "internal/api/*", "internal/mount", "compat/*"}, stores)},
-	{"internal/cli", []string{"root", "internal/build", "store/driver", "store/witness", "api", "client", "plan", "internal/mount", "internal/moves", "internal/audit", "internal/durable", "internal/ledger", "internal/server", "internal/service", "internal/service/auth", "internal/signals", "internal/supervise", "strategy"}},
+	{"internal/cli", []string{"root", "internal/build", "store/driver", "store/witness", "api", "client", "plan", "internal/mount", "internal/moves", "internal/audit", "internal/durable", "internal/ledger", "internal/server", "internal/service", "internal/service/auth", "internal/signals", "internal/supervise", "internal/testserver", "strategy"}},
 	{"server", []string{"store/driver", "strategy", "internal/cli"}},
 	{"internal/e2e", nil}, // tests alone
 	{"internal/configdoc", []string{"internal/server"}},

@@ -15,6 +15,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/durable"
+	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/signals"
 	"github.com/hapax-id/hapax/strategy"
 )
@@ -348,4 +349,13 @@ func encode(v any) []byte {
 		panic(err) // our own types
 	}
 	return append(body, '\n')
+}
+
+// Failing returns a handler that answers every request with an error, as the routes do.
+func Failing(svc *service.Service, err error) http.Handler {
+	a := &restAPI{svc: svc}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Cache-Control"], w.Header()["Server"] = noStore, product
+		a.fail(w, r, err)
+	})
 }
