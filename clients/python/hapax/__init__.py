@@ -1,0 +1,481 @@
+"""Unique numbers from hapax servers: https://hapax-id.github.io
+
+    client = hapax.Client("http://127.0.0.1:8080")
+    number = client.tag("orders").next()
+
+A client takes stretches of numbers and hands them out from memory. It is safe for threads,
+for asyncio, and across fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar
+from urllib.parse import quote
+
+from . import _process
+from ._http import HapaxError, Servers, log
+
+__all__ = ["Client", "Code", "HapaxError", "Tag"]
+
+_T = TypeVar("_T")
+if TYPE_CHECKING:
+    _Future = concurrent.futures.Future[None]
+else:
+    _Future = concurrent.futures.Future
+
+_MAX_COUNT = 1_000_000
+_MAX_TAGS = 10_000
+_MAX_NUMBER = (1 << 63) - 1
+_QUICK, _SLOW = 5.0, 20.0  # seconds that a stretch lasts, around the ten that it should
+_PAUSE, _MAX_PAUSE = 0.05, 1.0  # seconds after all servers were asked in vain
+_HAND_BACK = 1.0  # seconds that an answer to a hand-back is waited for
+
+
+class Code(NamedTuple):
+    """A number of a tag that has a code."""
+
+    id: int
+    text: str
+    period: str  # empty where numbers never restart
+
+
+def _now() -> float:
+    return time.monotonic()
+
+
+class _Stretch:
+    """Numbers that were taken, and how many of them are used."""
+
+    __slots__ = ("numbers", "used", "receipt", "returnable", "began", "keeps", "_ends", "_ends_wall")
+
+    def __init__(self, answer: dict[str, Any], asked: int, sent: float, sent_wall: float) -> None:
+        self.numbers = _numbers(answer, asked)
+        self.used = 0
+        self.receipt: Optional[str] = answer.get("receipt") or None
+        self.returnable = int(answer.get("returnable") or 0)
+        self.began = 0.0
+        valid = answer.get("valid_for", 0)
+        if isinstance(valid, bool) or not isinstance(valid, (int, float)) or not valid >= 0:
+            raise ValueError("valid_for")
+        self.keeps = valid > 0
+        self._ends, self._ends_wall = sent + valid, sent_wall + valid
+
+    @property
+    def left(self) -> int:
+        return len(self.numbers) - self.used
+
+    def over(self) -> bool:
+        # The monotonic clock may stand still while a machine sleeps.
+        return _now() >= self._ends or time.time() >= self._ends_wall
+
+
+def _numbers(answer: dict[str, Any], asked: int) -> Sequence[int]:
+    count = answer.get("count")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= asked:
+        raise ValueError("count")
+    if "first" in answer:
+        first, delta = _integer(answer["first"]), _integer(answer.get("delta"))
+        if first + (count - 1) * delta > _MAX_NUMBER:
+            raise ValueError("first")
+        return range(first, first + count * delta, delta)
+    ids = answer.get("ids")
+    if not isinstance(ids, list) or len(ids) != count:
+        raise ValueError("ids")
+    return [_integer(text) for text in ids]
+
+
+def _integer(text: Any) -> int:
+    if not isinstance(text, str) or not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MAX_NUMBER:
+        raise ValueError(f"{text!r} is no number")
+    return int(text)
+
+
+def _codes(answer: dict[str, Any], asked: int) -> list[Code]:
+    numbers, texts = _numbers(answer, asked), answer.get("codes")
+    if not isinstance(texts, list) or len(texts) != len(numbers):
+        raise ValueError("codes")
+    return [Code(n, str(text), str(answer.get("period") or "")) for n, text in zip(numbers, texts)]
+
+
+def _never_less(e: HapaxError) -> None:
+    if e.status == 507:
+        raise e
+
+
+class _Line:
+    """What a process has in hand of a tag."""
+
+    def __init__(self, step: int) -> None:
+        self.lock = threading.Lock()  # guards the rest; never held while waiting
+        self.current: Optional[_Stretch] = None
+        self.spare: Optional[_Stretch] = None
+        self.fetch: Optional[_Future] = None  # the one on its way
+        self.step = step
+        self.last: Optional[str] = None  # the latest receipt
+        self.dead = False  # it was handed back
+        self.keeps = True  # False: every number is for the call that takes it
+        self.pause = _PAUSE
+        self.retry_at = 0.0
+
+
+class _State:
+    """What a client has in one process. A forked child begins with another one: the locks of
+    this one may be held there by threads that do not exist."""
+
+    def __init__(self, client: Client, store: Optional[str]) -> None:
+        self.here = _process.here()
+        self.lines: dict[str, _Line] = {}
+        self.closed = threading.Event()
+        self.servers = Servers(client._urls, client._token, client._tls, client._call_timeout, store)
+
+
+class Client:
+    """Takes numbers from servers that share one store.
+
+    token: with the scopes issue and lease, or issue alone; then nothing is handed back.
+    ca: a file with the certificates that sign the servers'; or tls: how to speak TLS.
+    min_step, max_step: how many numbers are fetched at once.
+    ahead: whether the next stretch is fetched in the background. Without, the program may be
+        frozen between calls.
+    deadline: seconds that a call waits for numbers. call_timeout: seconds that one server may take.
+    """
+
+    def __init__(
+        self,
+        *servers: str,
+        token: Optional[str] = None,
+        ca: Optional[str] = None,
+        tls: Optional[ssl.SSLContext] = None,
+        min_step: int = 10,
+        max_step: int = 100_000,
+        ahead: bool = True,
+        deadline: float = 5.0,
+        call_timeout: float = 3.0,
+    ) -> None:
+        if not servers:
+            raise _invalid("no server: want at least one, such as http://127.0.0.1:8080")
+        if token is not None and (not token or not all("!" <= c <= "~" for c in token)):
+            raise _invalid("invalid token (not shown): want one as hapax token new prints it")
+        if not 1 <= min_step <= max_step <= _MAX_COUNT:
+            raise _invalid(f"invalid min_step {min_step} and max_step {max_step}: want 1 to {_MAX_COUNT:,}, the first no more than the second")
+        for name, value in (("deadline", deadline), ("call_timeout", call_timeout)):
+            if not 0 < value <= 3600:
+                raise _invalid(f"invalid {name} {value}: want more than 0, up to 3600 seconds")
+        self._urls, self._token, self._call_timeout = list(servers), token, call_timeout
+        secure = any(url.startswith("https:") for url in servers)
+        self._tls = tls or (ssl.create_default_context(cafile=ca) if secure or ca else None)
+        self._min, self._max, self._ahead, self._deadline = min_step, max_step, ahead, deadline
+        self._state = _State(self, None)
+        _clients.add(self)
+
+    def tag(self, name: str) -> Tag:
+        """The numbers of a tag, which its first use creates unless the servers forbid that."""
+        return Tag(self, name)
+
+    def close(self) -> None:
+        """Hands back what is in hand. Later calls fail with the code closed."""
+        state = self._here()
+        state.closed.set()
+        until = _now() + _HAND_BACK
+        for name, line in list(state.lines.items()):
+            _hand_back(state, _path(name), line, until)
+        state.servers.close()
+
+    async def aclose(self) -> None:
+        """close for asyncio."""
+        await asyncio.get_running_loop().run_in_executor(None, self.close)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def _here(self) -> _State:
+        """What this process has: a child begins with nothing."""
+        state = self._state
+        if state.here != _process.here():
+            closed, store = state.closed.is_set(), state.servers.store
+            self._state = state = _State(self, store)
+            if closed:
+                state.closed.set()
+        return state
+
+
+class Tag:
+    """A tag's numbers. Make it once or each time: it holds nothing."""
+
+    __slots__ = ("name", "_client", "_path")
+
+    def __init__(self, client: Client, name: str) -> None:
+        if not 1 <= len(name.encode()) <= 128:
+            raise HapaxError("invalid_tag", f"invalid tag of {len(name.encode())} bytes: want 1 to 128", final=True)
+        self.name, self._client, self._path = name, client, _path(name)
+
+    def next(self, deadline: Optional[float] = None) -> int:
+        """One number, which nobody else gets. deadline: seconds to wait if none is in hand."""
+        return self.take(1, deadline)[0]
+
+    def take(self, count: int, deadline: Optional[float] = None) -> list[int]:
+        """Several numbers."""
+        until = self._until(count, deadline)
+        got: list[int] = []
+        while True:
+            state, line, fetch, mine = self._pick(count, got)
+            if fetch is None:
+                return got
+            if mine:
+                # Here, and not in another thread: some servers of applications run none.
+                self._fetch(state, line, fetch, count - len(got), until, got)
+                continue
+            try:
+                fetch.result(max(0.0, until - _now()))
+            except concurrent.futures.TimeoutError:
+                raise HapaxError("unavailable", f"no number of {self.name!r} came in time", final=False) from None
+
+    async def anext(self, deadline: Optional[float] = None) -> int:
+        """next for asyncio."""
+        return (await self.atake(1, deadline))[0]
+
+    async def atake(self, count: int, deadline: Optional[float] = None) -> list[int]:
+        """take for asyncio. Who is cancelled leaves what was fetched to the others."""
+        until = self._until(count, deadline)
+        got: list[int] = []
+        while True:
+            state, line, fetch, mine = self._pick(count, got)
+            if fetch is None:
+                return got
+            waiting: _Future = fetch
+            if mine:
+                waiting = _in_thread(self._fetch, state, line, fetch, count - len(got), until, got)
+            try:
+                await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(waiting)), max(0.0, until - _now()) + (1.0 if mine else 0.0))
+            except (TimeoutError, asyncio.TimeoutError):
+                raise HapaxError("unavailable", f"no number of {self.name!r} came in time", final=False) from None
+
+    def codes(self, count: int = 1, deadline: Optional[float] = None) -> list[Code]:
+        """Several numbers with the texts that show them. None is kept for later."""
+        until = self._until(count, deadline)
+        state = self._client._here()
+        if state.closed.is_set():
+            raise _closed()
+        return self._persist(state, lambda: {"count": count, "codes": True}, lambda answer, *_: _codes(answer, count), until, _never_less)
+
+    def _until(self, count: int, deadline: Optional[float]) -> float:
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MAX_COUNT:
+            raise _invalid(f"invalid count {count!r}: want 1 to {_MAX_COUNT:,}")
+        return _now() + (self._client._deadline if deadline is None else deadline)
+
+    def _pick(self, count: int, got: list[int]) -> tuple[_State, _Line, Optional[_Future], bool]:
+        """Adds what is in hand to what a call has got. If that is not enough, it returns the fetch
+        to wait for, and whether it is the caller's to make."""
+        client, before = self._client, len(got)
+        state = client._here()  # before any lock
+        if state.closed.is_set():
+            raise _closed()
+        line = state.lines.get(self.name)
+        if line is None:
+            if len(state.lines) >= _MAX_TAGS:
+                raise HapaxError("limit_exceeded", f"this client has {_MAX_TAGS:,} tags already; make another one for more", final=True)
+            line = state.lines.setdefault(self.name, _Line(client._min))
+        with line.lock:
+            while len(got) < count and self._advance(line):
+                stretch = line.current
+                assert stretch is not None
+                most = min(count - len(got), stretch.left)
+                got.extend(stretch.numbers[stretch.used : stretch.used + most])
+                stretch.used += most
+            enough = len(got) == count
+            fetch, mine = line.fetch, False
+            current = line.current
+            wanted = not enough or (
+                client._ahead and line.keeps and line.spare is None and current is not None and 2 * current.used >= len(current.numbers) and _now() >= line.retry_at
+            )
+            if wanted and fetch is None:
+                fetch, mine = concurrent.futures.Future(), True
+                line.fetch = fetch
+        if state.here != _process.here():  # a signal's handler forked while this call held the numbers
+            if mine and fetch is not None:
+                _end(line, fetch)
+            del got[before:]
+            return self._pick(count, got)
+        if enough:
+            if mine and fetch is not None:
+                try:
+                    _in_thread(self._fetch_ahead, state, line, fetch)
+                except RuntimeError:  # the interpreter ends
+                    _end(line, fetch)
+            return state, line, None, False
+        return state, line, fetch, mine
+
+    def _advance(self, line: _Line) -> bool:
+        """Puts the spare stretch in the place of one that is used up or over, and lets the step
+        follow. It reports whether there is a number."""
+        client = self._client
+        while True:
+            current = line.current
+            if current is not None:
+                if current.left > 0 and not current.over():
+                    return True
+                lasted = _now() - current.began
+                if current.left == 0 and lasted < _QUICK:
+                    line.step = min(client._max, 2 * line.step)
+                elif lasted > _SLOW:
+                    line.step = max(client._min, line.step // 2)
+                line.current = None
+            if line.spare is None:
+                return False
+            line.current, line.spare = line.spare, None
+            line.current.began = _now()
+
+    def _body(self, line: _Line, count: int) -> dict[str, Any]:
+        return {"count": count, **({"after": line.last} if line.last else {})}
+
+    def _fetch(self, state: _State, line: _Line, fetch: _Future, need: int, until: float, got: list[int]) -> None:
+        """Fetches for a caller, who needs so many."""
+        count = need
+
+        def body() -> dict[str, Any]:
+            nonlocal count
+            count = min(_MAX_COUNT, max(line.step, need)) if line.keeps else need
+            return self._body(line, count)
+
+        def less(e: HapaxError) -> None:
+            if e.status == 507 and count == need:
+                raise e
+            if e.status in (429, 507):
+                line.step = min(line.step, need)  # and grows again with use
+
+        try:
+            stretch = self._persist(state, body, lambda answer, sent, wall: _Stretch(answer, count, sent, wall), until, less)
+            self._keep(line, stretch, need, got)
+        finally:
+            _end(line, fetch)
+
+    def _fetch_ahead(self, state: _State, line: _Line, fetch: _Future) -> None:
+        """Fetches the next stretch, and disturbs nobody if that fails."""
+        try:
+            count = line.step
+            until = _now() + self._client._deadline
+            self._keep(line, state.servers.ask(self._path + "/take", self._body(line, count), until, lambda answer, sent, wall: _Stretch(answer, count, sent, wall)), 0, [])
+        except HapaxError as e:
+            line.retry_at = _now() + max(line.pause, e.retry_after)
+            line.pause = min(_MAX_PAUSE, 2 * line.pause)
+            if e.status in (429, 507):
+                line.step = self._client._min
+            log.debug("fetching %r ahead: %s", self.name, e)
+        finally:
+            _end(line, fetch)
+
+    def _keep(self, line: _Line, stretch: _Stretch, need: int, got: list[int]) -> None:
+        with line.lock:
+            if line.dead:
+                return  # a hand-back was sent
+            line.keeps = stretch.keeps
+            if not line.keeps:
+                got.extend(stretch.numbers[:need])
+                return
+            line.spare, line.last = stretch, stretch.receipt
+            line.pause, line.retry_at = _PAUSE, 0.0
+
+    def _persist(self, state: _State, body: Callable[[], dict[str, Any]], read: Callable[[dict[str, Any], float, float], _T], until: float, less: Callable[[HapaxError], None]) -> _T:
+        """Asks until a server answers, or the deadline is over."""
+        pause = _PAUSE
+        while True:
+            try:
+                return state.servers.ask(self._path + "/take", body(), until, read)
+            except HapaxError as e:
+                if e.final:
+                    raise
+                less(e)
+                if e.status == 507:
+                    continue
+                wait = max(pause, e.retry_after)
+                if _now() + wait >= until:
+                    raise
+            pause = min(_MAX_PAUSE, 2 * pause)
+            if state.closed.wait(wait):
+                raise _closed()
+
+
+def _end(line: _Line, fetch: _Future) -> None:
+    with line.lock:
+        if line.fetch is fetch:
+            line.fetch = None
+    fetch.set_result(None)
+
+
+def _in_thread(f: Callable[..., None], *args: Any) -> _Future:
+    done: _Future = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            f(*args)
+        except BaseException as e:  # noqa: BLE001
+            done.set_exception(e)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=run, name="hapax", daemon=True).start()
+    return done
+
+
+def _hand_back(state: _State, path: str, line: _Line, until: float) -> None:
+    """Hands back what nobody was given. From here on it is dead, whatever the answer."""
+    with line.lock:
+        fetch = line.fetch
+    if fetch is not None:
+        concurrent.futures.wait([fetch], max(0.0, until - _now()))
+    with line.lock:
+        line.dead = True
+        current, last = line.current, line.spare
+        line.current = line.spare = None
+    unused = current.left if current else 0
+    if last is None:
+        last = current
+    elif last.returnable >= last.left + unused:
+        unused += last.left  # the stretches adjoin
+    else:
+        unused = last.left
+    if last is None or last.receipt is None or unused < 1:
+        return
+    try:
+        state.servers.ask(path + "/handback", {"receipt": last.receipt, "unused": unused}, until, lambda *_: None)
+    except HapaxError as e:
+        log.debug("handing back: %s", e)  # a gap
+
+
+def _path(tag: str) -> str:
+    return "/v1/tags/" + (quote(tag, safe="") if tag.strip(".") else tag.replace(".", "%2E"))
+
+
+def _invalid(detail: str) -> HapaxError:
+    return HapaxError("invalid_argument", detail, final=True)
+
+
+def _closed() -> HapaxError:
+    return HapaxError("closed", "the client was closed", final=True)
+
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    for client in list(_clients):
+        if not client._here().closed.is_set():
+            client.close()

@@ -1,0 +1,206 @@
+"""Asks servers: one until it fails, and then the next."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Optional, TypeVar
+from urllib.parse import urlsplit
+
+_T = TypeVar("_T")
+
+log = logging.getLogger("hapax")
+
+_STORE = "Hapax-Store"
+_MAX_ANSWER = 64 << 20  # bytes
+_MAX_IDLE = 4  # connections kept for each server
+_IDLE_FOR = 30.0  # seconds for which they are
+_REST = 1.0  # seconds for which a server that failed is asked last
+_REFUSED = {400, 401, 403, 404, 405, 409, 410, 413, 415, 501}
+
+
+class HapaxError(Exception):
+    """Says why there is no number. Branch on its code, which is the server's, or one of
+    invalid_argument, invalid_tag, closed and unavailable."""
+
+    def __init__(self, code: str, detail: str, *, final: bool, status: int = 0, retry_after: float = 0.0) -> None:
+        super().__init__(f"{code}: {detail}" if detail else code)
+        self.code = code
+        self.status = status  # of HTTP; 0: no server said so
+        self.final = final  # asking again will not help
+        self.retry_after = retry_after  # seconds
+
+
+class _Timed(io.RawIOBase):
+    """Reads from a socket until a deadline, however slowly the answer comes."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock, self._deadline = sock, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no answer in time")
+        self._sock.settimeout(left)
+        return self._sock.recv_into(into)
+
+
+class _TimedSocket:
+    """What http.client reads an answer from."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._raw = _Timed(sock, deadline)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self._raw)
+
+
+class Server:
+    """One of the addresses."""
+
+    def __init__(self, url: str, tls: Optional[ssl.SSLContext]) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
+            shown = "(not shown)" if "@" in url else repr(url)
+            raise HapaxError("invalid_argument", f"invalid server {shown}: want one such as http://127.0.0.1:8080", final=True)
+        self.name = f"{parts.scheme}://{parts.netloc}"
+        self.rests_until = 0.0
+        self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
+        self._path = parts.path.rstrip("/")
+        self._tls = tls
+        self._idle: list[tuple[http.client.HTTPConnection, float]] = []
+
+    def _connection(self, timeout: float) -> http.client.HTTPConnection:
+        while self._idle:
+            connection, since = self._idle.pop()
+            if time.monotonic() - since < _IDLE_FOR:
+                return connection
+            connection.close()
+        if self._secure:
+            return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
+        return http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+
+    def post(self, path: str, body: bytes, headers: dict[str, str], timeout: float) -> tuple[int, http.client.HTTPMessage, bytes]:
+        """Sends one request, and returns all of its answer, or raises OSError or HTTPException."""
+        deadline = time.monotonic() + timeout
+        connection = self._connection(timeout)
+        try:
+            if connection.sock is None:
+                connection.connect()
+                connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sock.settimeout(max(0.001, deadline - time.monotonic()))
+            # A time-out of the socket would begin anew with each byte.
+            connection.response_class = lambda sock, **kw: http.client.HTTPResponse(_TimedSocket(sock, deadline), **kw)  # type: ignore
+            connection.request("POST", self._path + path, body, headers)
+            answer = connection.getresponse()
+            data = answer.read(_MAX_ANSWER + 1)
+            if len(data) > _MAX_ANSWER:
+                raise http.client.HTTPException("the answer is too long")
+            keep = not answer.will_close
+            if keep and len(self._idle) < _MAX_IDLE:
+                self._idle.append((connection, time.monotonic()))
+            else:
+                connection.close()
+            return answer.status, answer.headers, data
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop()[0].close()
+
+
+class Servers:
+    """The servers of one client, in one process."""
+
+    def __init__(self, urls: list[str], token: Optional[str], tls: Optional[ssl.SSLContext], call_timeout: float, store: Optional[str]) -> None:
+        self._all = [Server(url, tls) for url in urls]
+        self._preferred = 0
+        self._headers = {"Content-Type": "application/json", "User-Agent": "hapax-python/1"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._call_timeout = call_timeout
+        self._lock = threading.Lock()  # guards store
+        self.store = store
+
+    def ask(self, path: str, body: dict[str, Any], deadline: float, read: Callable[[dict[str, Any], float, float], _T]) -> _T:
+        """Asks each server once, until one gives an answer that can be read, with the times at
+        which it was asked. ValueError says that it cannot."""
+        now = time.monotonic()
+        order = [self._all[(self._preferred + i) % len(self._all)] for i in range(len(self._all))]
+        order.sort(key=lambda s: s.rests_until > now)  # is stable
+        last: Optional[HapaxError] = None
+        for server in order:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            sent, sent_wall = time.monotonic(), time.time()
+            try:
+                result = read(self._ask(server, path, body, min(left, self._call_timeout)), sent, sent_wall)
+            except ValueError as e:
+                server.rests_until = sent + _REST
+                last = HapaxError("unavailable", f"{server.name} answered with something else than numbers: {e}", final=False)
+                log.warning("%s", last)
+                continue
+            except HapaxError as e:
+                if e.final or e.status in (429, 507):
+                    raise
+                server.rests_until = time.monotonic() + max(_REST, e.retry_after)
+                log.warning("%s: %s", server.name, e)
+                if last is None or e.status:
+                    last = e
+                continue
+            self._preferred = self._all.index(server)
+            return result
+        raise last or HapaxError("unavailable", "no server answered in time", final=False)
+
+    def _ask(self, server: Server, path: str, body: dict[str, Any], timeout: float) -> dict[str, Any]:
+        headers = dict(self._headers)
+        if self.store is not None:
+            headers[_STORE] = self.store
+        try:
+            status, answered, data = server.post(path, json.dumps(body).encode(), headers, timeout)
+        except (OSError, http.client.HTTPException) as e:
+            raise HapaxError("unavailable", f"{server.name} did not answer: {e!r}", final=False) from e
+        try:
+            answer = json.loads(data)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            answer = {}
+        if status != 200:
+            raise _refusal(server, status, answered, answer)
+        named = answered.get(_STORE)
+        with self._lock:
+            if self.store is None:
+                self.store = named
+            if named is None or named != self.store:
+                raise HapaxError("store_replaced", f"{server.name} has another store than the servers before; its numbers are not used", final=False, status=503)
+        return answer
+
+    def close(self) -> None:
+        for server in self._all:
+            server.close()
+
+
+def _refusal(server: Server, status: int, headers: http.client.HTTPMessage, answer: dict[str, Any]) -> HapaxError:
+    code = answer.get("code")
+    if not isinstance(code, str):
+        return HapaxError("unavailable", f"{server.name} answered with status {status}; is it a hapax server?", final=False)
+    try:
+        after = min(max(0.0, float(headers.get("Retry-After", "0"))), 3600.0)
+    except ValueError:
+        after = 0.0
+    detail = str(answer.get("detail") or answer.get("title") or "")
+    return HapaxError(code, detail, final=status in _REFUSED, status=status, retry_after=after)
