@@ -77,7 +77,7 @@ var rules = []rule{
 	{"internal/console", []string{"root", "internal/build", "internal/site", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "internal/signals", "store/driver", "store/witness", "plan", "api"}},
 	{"internal/gate", nil},
 	{"internal/peer", nil},
-	{"internal/testserver", []string{"root", "store/memstore", "internal/service", "internal/service/auth", "internal/api/httpapi"}},
+	{"internal/testserver", []string{"root", "api", "store/memstore", "internal/service", "internal/service/auth", "internal/api/httpapi"}},
 	{"internal/api/*", []string{"root", "internal/build", "internal/durable", "internal/ledger", "internal/service", "internal/service/auth", "internal/gate", "internal/peer", "internal/signals", "store/driver", "strategy", "api"}},
 	{"internal/moves", []string{"root", "store/driver"}},
 	{"internal/mount", []string{"root", "internal/moves", "internal/ledger", "internal/service", "store/driver", "store/memstore", "store/witness", "strategy"}},

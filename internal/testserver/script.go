@@ -29,6 +29,7 @@ type Script struct {
 	Client   json.RawMessage   `json:"client"`
 	Steps    json.RawMessage   `json:"steps"`
 	Requests []json.RawMessage `json:"requests"` // what /check compares with what came
+	More     bool              `json:"more"`     // more requests may come after them
 }
 
 // A Token is one that clients may show.

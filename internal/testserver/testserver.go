@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/api"
 	"github.com/hapax-id/hapax/internal/api/httpapi"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/internal/service/auth"
@@ -258,7 +259,7 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	q := &request{Server: n.index, Path: r.Method + " " + r.URL.EscapedPath(), Store: r.Header.Get("Hapax-Store") != "", Token: n.world.nameOf(r), Body: asJSON(body)}
+	q := &request{Server: n.index, Path: r.Method + " " + r.URL.EscapedPath(), Store: r.Header.Get(api.StoreHeader) != "", Token: n.world.nameOf(r), Body: asJSON(body)}
 	n.mu.Lock()
 	n.seen++
 	seen := n.seen
@@ -281,7 +282,13 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case "fail":
 			handler = failing(svc, f)
 		case "answer":
-			handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(f.Status); _, _ = w.Write([]byte(f.Body)) })
+			handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if id, err := svc.KnownStore(r.Context()); err == nil && strings.HasPrefix(f.Body, "{") { // so that nothing else is wrong
+					w.Header().Set(api.StoreHeader, id)
+				}
+				w.WriteHeader(f.Status)
+				_, _ = w.Write([]byte(f.Body))
+			})
 		case "limit":
 			body = limited(body, f.Count)
 		case "restart", "wipe":
@@ -428,7 +435,7 @@ func (w *World) controls() http.Handler {
 		_, _ = rw.Write(w.record.json())
 	})
 	mux.HandleFunc("GET /check", func(rw http.ResponseWriter, r *http.Request) {
-		if differ := w.record.compare(w.script.Requests); differ != "" {
+		if differ := w.record.compare(w.script.Requests, w.script.More); differ != "" {
 			http.Error(rw, differ, http.StatusConflict)
 			return
 		}

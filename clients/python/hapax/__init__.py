@@ -347,18 +347,19 @@ class Tag:
 
     def _fetch(self, state: _State, line: _Line, fetch: _Future, need: int, until: float, got: list[int]) -> None:
         """Fetches for a caller, who needs so many."""
-        count = need
+        count, modest = need, False
 
         def body() -> dict[str, Any]:
             nonlocal count
-            count = min(_MAX_COUNT, max(line.step, need)) if line.keeps else need
+            count = need if modest or not line.keeps else min(_MAX_COUNT, max(line.step, need))
             return self._body(line, count)
 
         def less(e: HapaxError) -> None:
             if e.status == 507 and count == need:
                 raise e
             if e.status in (429, 507):
-                line.step = min(line.step, need)  # and grows again with use
+                nonlocal modest
+                modest, line.step = True, self._client._min
 
         try:
             stretch = self._persist(state, body, lambda answer, sent, wall: _Stretch(answer, count, sent, wall), until, less)

@@ -97,8 +97,8 @@ class Server:
         try:
             if connection.sock is None:
                 connection.connect()
-                connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sock: Any = connection.sock
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
             # A time-out of the socket would begin anew with each byte.
             connection.response_class = lambda sock, **kw: http.client.HTTPResponse(_TimedSocket(sock, deadline), **kw)  # type: ignore
             connection.request("POST", self._path + path, body, headers)
@@ -141,6 +141,7 @@ class Servers:
         order = [self._all[(self._preferred + i) % len(self._all)] for i in range(len(self._all))]
         order.sort(key=lambda s: s.rests_until > now)  # is stable
         last: Optional[HapaxError] = None
+        soonest = 3600.0
         for server in order:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -149,7 +150,7 @@ class Servers:
             try:
                 result = read(self._ask(server, path, body, min(left, self._call_timeout)), sent, sent_wall)
             except ValueError as e:
-                server.rests_until = sent + _REST
+                server.rests_until, soonest = sent + _REST, 0.0
                 last = HapaxError("unavailable", f"{server.name} answered with something else than numbers: {e}", final=False)
                 log.warning("%s", last)
                 continue
@@ -157,13 +158,17 @@ class Servers:
                 if e.final or e.status in (429, 507):
                     raise
                 server.rests_until = time.monotonic() + max(_REST, e.retry_after)
+                soonest = min(soonest, e.retry_after)
                 log.warning("%s: %s", server.name, e)
                 if last is None or e.status:
                     last = e
                 continue
             self._preferred = self._all.index(server)
             return result
-        raise last or HapaxError("unavailable", "no server answered in time", final=False)
+        if last is None:
+            raise HapaxError("unavailable", "no server answered in time", final=False)
+        last.retry_after = soonest
+        raise last
 
     def _ask(self, server: Server, path: str, body: dict[str, Any], timeout: float) -> dict[str, Any]:
         headers = dict(self._headers)
