@@ -151,6 +151,7 @@ func (g *Guarded) beat() error {
 		}
 		return g.compare(ctx, s)
 	})
+	g.settleFresh()
 	g.mu.Lock()
 	cutOff := g.state == Serving && g.isCutOffLocked(g.now())
 	g.mu.Unlock()

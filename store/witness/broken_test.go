@@ -114,6 +114,11 @@ var broken = []struct {
 	// A primary that changed.
 	{"it is a question", "grant.go", "moved := c.Primary", `moved := !twin("question") && c.Primary`, "TestPrimaryThatLacksOthersGrants"},
 	{"... and does not shorten a joiner's wait", "grant.go", "!away && (m.asks || serving)", `!away && (m.asks || serving || twin("joiner"))`, "TestJoinerAtAChangedPrimary"},
+	{"... at which what was granted lately is compared", "fresh.go", "lines := maps.Clone(g.fresh)", `lines := maps.Clone(g.fresh); if twin("fresh") { lines = nil }`, "TestCopyWithoutAnOvertakenGrant"},
+	{"... and a heartbeat that it has acknowledged shows nothing yet", "grant.go", "m.over == m.begun && p.begun == m.begun {", `(m.over == m.begun && p.begun == m.begun || twin("sure")) {`, "TestHeartbeatOfTheNextPrimary"},
+	{"... and nothing is used that was asked for before", "grant.go", "before := g.me.begun != p.begun", `before := g.me.begun != p.begun && !twin("begun")`, "TestAnswerOfThePrimaryBefore"},
+	{"... and the others wait until it has compared", "join.go", "!(tells &&", `!(tells && !twin("told") &&`, "TestCopyWithoutAnOvertakenGrant"},
+	{"a process that joins anew is judged by the row that it had", "fresh.go", `if row != "" {`, `if row != "" && !twin("row") {`, "TestJoinsAnewOnAnOlderCopy"},
 
 	// Foreign tables.
 	{"a grant below the line's mark is refused", "foreign.go", "if g.Lo < c.Since {", `if g.Lo < c.Since && !twin("foreign") {`, "TestMarks"},

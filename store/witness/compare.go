@@ -44,6 +44,11 @@ func (u *used) next() []string {
 // lower than the witness knows was set back by itself, whoever uses it meanwhile.
 func (g *Guarded) compare(ctx context.Context, s store) error {
 	names := g.used.next()
+	return g.compareTags(ctx, s, names)
+}
+
+// compareTags compares tags with what the witness knows of them.
+func (g *Guarded) compareTags(ctx context.Context, s store, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}

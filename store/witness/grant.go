@@ -16,6 +16,7 @@ type pulse struct {
 	driver.Pulse
 	sent  time.Duration
 	joins int64 // that the process knew of then
+	begun int64 // as the process's then
 }
 
 // pulse begins a call; grant says that it asks for one. It has no row where the node has
@@ -29,7 +30,7 @@ func (g *Guarded) pulse(grant bool) pulse {
 	}
 	m.beat.Count++
 	m.beat.Seen = m.seen
-	return pulse{driver.Pulse{Row: m.row, Was: m.acked, Now: m.beat}, g.now(), m.joins}
+	return pulse{driver.Pulse{Row: m.row, Was: m.acked, Now: m.beat}, g.now(), m.joins, m.begun}
 }
 
 // ownLocked returns what the witness is to know of the row.
@@ -128,12 +129,16 @@ func (g *Guarded) record(p pulse, all ...granted) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.state != Serving || g.me.row != p.Row || g.isCutOffLocked(g.now()) {
+	// The answer may be of the primary before, and the question about the next one over: nobody
+	// has looked for this grant there.
+	before := g.me.begun != p.begun
+	if g.state != Serving || g.me.row != p.Row || before || g.isCutOffLocked(g.now()) {
 		if err := g.refusedLocked(); err != nil {
 			return err
 		}
 		return errAbandoned()
 	}
+	g.grantedLocked(all)
 	return nil
 }
 
@@ -173,6 +178,9 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 		m.primary = c.Primary
 	}
 	serving := g.state == Serving
+	if !moved && !away && m.over == m.begun && p.begun == m.begun {
+		m.sure = max(m.sure, p.Now.Count)
+	}
 	if moved || away {
 		g.awaitOthersLocked()
 		m.asks = !away && (m.asks || serving)
@@ -187,6 +195,7 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 		return errAbandoned()
 	case moved && serving:
 		g.apply(unsure, nil, nil)
+		g.wake()
 		return errAbandoned()
 	}
 	return err
@@ -204,6 +213,7 @@ func (g *Guarded) cutOff() {
 // on. What their rows say at first may be from before.
 func (g *Guarded) awaitOthersLocked() {
 	g.me.waits = g.now()
+	g.me.begun++
 	for _, other := range g.peers {
 		other.value, other.met = "", false
 	}

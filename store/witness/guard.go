@@ -44,6 +44,7 @@ type Guarded struct {
 	me      member
 	peers   map[string]*sighting // other rows of the store, by name
 	told    Status               // as Options.Changed was told last
+	fresh   map[string]int64     // lines that were granted lately; see grantedLocked
 
 	hindered error // what keeps the node from its part in healing, and time alone does not cure
 
@@ -67,10 +68,14 @@ type member struct {
 	asked   int64         // up to here the witness knows that grants may be asked for
 	contact time.Duration // when the last call was sent that the store has acknowledged
 	waits   time.Duration // since when every living node is given the time to meet the store
+	begun   int64         // how often it has begun to wait for them: what was sent before is of no use after it
+	over    int64         // begun, as it was when the wait was over last
+	sure    int64         // the last heartbeat that was acknowledged meanwhile
 	quick   bool          // it need not wait: nobody else can have been granted anything meanwhile
 	heard   []string      // it waits for these processes alone, which were heard for a decision, as it was
 	unheard []string      // the nodes that it went on without, where nobody served
 	primary string
+	told    string        // the primary that its row in tablePrimaries names
 	asks    bool          // it has served, and another primary answers: it needs nobody else who serves
 	known   bool          // it has surveyed the store
 	busy    bool          // a survey is under way
@@ -223,8 +228,15 @@ func joinsError(ended error) error {
 // apply takes an event, and reports whether it changed the state. The latch is
 // written where it did; that may fail, and the state holds all the same.
 func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
+	if e == lost {
+		g.keepRow()
+	}
 	was := g.witness.latch()
 	g.mu.Lock()
+	if e == joined && g.me.over != g.me.begun { // another primary has answered since
+		g.mu.Unlock()
+		return false
+	}
 	old := g.state
 	g.state = old.after(e)
 	isNew := g.state != old
@@ -253,7 +265,7 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		}
 		g.peers = map[string]*sighting{}
 		if e == decided {
-			g.fence = nil
+			g.fence, g.fresh = nil, nil
 		}
 	}
 	if isNew {

@@ -31,6 +31,10 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 		}
 		return err
 	}
+	asked, err := g.compareFresh(ctx, s) // before this turn's heartbeat, which tells the primary
+	if err != nil {
+		return err
+	}
 	g.mu.Lock()
 	g.shared = s.Shared()
 	registered, known := g.me.row != "", g.me.known && (g.me.heard == nil || g.me.joins == g.me.seen)
@@ -56,6 +60,9 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 		known = done || g.maySurveyLater(s)
 	}
 	if err := g.beatOnce(ctx, s); err != nil || !known { // says what was seen
+		return err
+	}
+	if err := g.tellPrimary(ctx, s, asked); err != nil {
 		return err
 	}
 	ready, err := g.ready(ctx, s)
@@ -340,9 +347,19 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 		return false, err
 	}
 	g.mu.Lock()
+	asks := g.me.asks
+	g.mu.Unlock()
+	var primaries map[string][]byte
+	if asks {
+		if primaries, err = readRows(ctx, s, tablePrimaries); err != nil {
+			return false, err
+		}
+	}
+	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := &g.me
 	if !g.shared || m.quick {
+		m.over = m.begun
 		return true, nil
 	}
 	all, serves, longest := true, false, g.opts.wait()
@@ -352,18 +369,21 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 		}
 		about := nodes[name]
 		longest = max(longest, waitOf(min(time.Duration(about.Every)*time.Millisecond, time.Minute)))
-		vouches := m.isVouchedBy(other)
+		at, tells := primaries[name]
+		vouches := m.isVouchedBy(other) && !(tells && string(at) != m.primary)
 		all = all && vouches
 		serves = serves || vouches && about.Serves
 	}
 	switch {
+	case asks != m.asks: // the primary has changed since
+		return false, nil
 	case all && (serves || m.asks || m.hasHeardLocked(g)):
 	case g.now()-max(m.waits, g.beats.dialledAt()) < longest:
 		return false, nil
 	case !serves:
 		m.unheard = g.unheardLocked(nodes)
 	}
-	m.asks = false
+	m.asks, m.over = false, m.begun
 	return true, nil
 }
 

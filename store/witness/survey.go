@@ -273,7 +273,7 @@ func (g *Guarded) removeUpTo(ctx context.Context, rows driver.Rows, upTo int64) 
 			return unavailable(err) // somebody else compacts
 		}
 	}
-	for _, table := range []string{driver.TableNodes, driver.TableBeats} {
+	for _, table := range []string{tablePrimaries, driver.TableNodes, driver.TableBeats} {
 		var old []driver.Row
 		err := driver.AllRows(ctx, rows, table, func(r driver.Row) error {
 			if joinOf(r.Name) <= upTo {
