@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
@@ -216,7 +217,7 @@ type slowAcquire struct {
 
 func (s *slowAcquire) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
 	if s.calls++; s.calls > 1 {
-		time.Sleep(2 * time.Hour)
+		patience.Slow(2 * time.Hour)
 		req.Term.Now = req.Term.Now.Add(2 * time.Hour)
 	}
 	return s.Store.AcquireWorker(context.WithoutCancel(ctx), req)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
@@ -62,7 +63,7 @@ type lateWorkers struct {
 
 func (s *lateWorkers) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
 	lease, err := s.Store.AcquireWorker(ctx, req)
-	time.Sleep(s.late)
+	patience.Slow(s.late)
 	return lease, err
 }
 

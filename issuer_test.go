@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -19,7 +20,7 @@ type deafStore struct {
 
 func (s *deafStore) wait() {
 	if s.calls++; s.calls > 1 {
-		time.Sleep(time.Hour)
+		patience.Slow(time.Hour)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/client"
 	"github.com/hapax-id/hapax/internal/api/rpcapi"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/service"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -48,6 +50,18 @@ func (h *held) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	h.Handler.ServeHTTP(w, r)
+}
+
+// awaitAsked waits until so many requests have come.
+func (h *held) awaitAsked(t *testing.T, n int64) {
+	t.Helper()
+	patience.Await(t, fmt.Sprintf("%d requests", n), func() (int64, error) { return h.asked.Load(), nil }, func(got int64) bool { return got >= n })
+}
+
+// awaitWaiting waits until so many callers wait for the next request for orders.
+func awaitWaiting(t *testing.T, c *client.Client, n int) {
+	t.Helper()
+	patience.Await(t, fmt.Sprintf("%d waiting callers", n), func() (int, error) { return client.Waiting(c, "orders"), nil }, func(got int) bool { return got >= n })
 }
 
 func (h *held) wrap(next http.Handler) http.Handler {
@@ -82,29 +96,21 @@ func TestCallersShareRequests(t *testing.T) {
 	}
 	ask(ctx, nil)
 	ask(ctx, nil)
-	for h.asked.Load() < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	h.awaitAsked(t, 2)
 	for range 50 {
 		ask(ctx, nil)
 	}
 	going, gone := context.WithCancel(ctx)
 	ask(going, context.Canceled)
-	for client.Waiting(c, "orders") < 51 {
-		time.Sleep(time.Millisecond)
-	}
+	awaitWaiting(t, c, 51)
 	gone()
 	h.passes <- struct{}{}
 	h.passes <- struct{}{}
-	for h.asked.Load() < 3 {
-		time.Sleep(time.Millisecond)
-	}
+	h.awaitAsked(t, 3)
 	for range 3 { // one request is under way, for many
 		ask(ctx, nil)
 	}
-	for client.Waiting(c, "orders") < 3 {
-		time.Sleep(time.Millisecond)
-	}
+	awaitWaiting(t, c, 3)
 	if n := h.asked.Load(); n != 3 {
 		t.Errorf("%d requests, want 3", n)
 	}
@@ -184,24 +190,16 @@ func TestSharedRequestEnds(t *testing.T) {
 	}
 	for i := range 2 {
 		ask(ctx, nil)
-		for h.asked.Load() < int64(i+1) {
-			time.Sleep(time.Millisecond)
-		}
+		h.awaitAsked(t, int64(i+1))
 	}
 	going, gone := context.WithCancel(ctx)
 	ask(going, context.Canceled)
 	ask(going, context.Canceled)
-	for client.Waiting(c, "orders") < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	awaitWaiting(t, c, 2)
 	h.passes <- struct{}{}
-	for h.asked.Load() < 3 { // the request that the two share
-		time.Sleep(time.Millisecond)
-	}
+	h.awaitAsked(t, 3) // the request that the two share
 	gone()
-	for h.abandoned.Load() < 1 {
-		time.Sleep(time.Millisecond)
-	}
+	patience.Until(t, "a request given up", func() bool { return h.abandoned.Load() >= 1 })
 	h.passes <- struct{}{}
 	callers.Wait()
 
@@ -209,14 +207,10 @@ func TestSharedRequestEnds(t *testing.T) {
 	defer gone()
 	for asked := h.asked.Load() + 1; asked <= 5; asked++ {
 		ask(going, hapax.ErrClosed)
-		for h.asked.Load() < asked {
-			time.Sleep(time.Millisecond)
-		}
+		h.awaitAsked(t, asked)
 	}
 	ask(going, hapax.ErrClosed)
-	for client.Waiting(c, "orders") < 1 {
-		time.Sleep(time.Millisecond)
-	}
+	awaitWaiting(t, c, 1)
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}

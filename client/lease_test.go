@@ -12,6 +12,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/api/hapaxv1"
 	"github.com/hapax-id/hapax/api/hapaxv1/hapaxv1connect"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/wire"
 )
 
@@ -30,7 +31,7 @@ func (s *slowServer) GetStoreID(context.Context, *hapaxv1.GetStoreIDRequest) (*h
 }
 
 func (s *slowServer) Allocate(context.Context, *hapaxv1.AllocateRequest) (*hapaxv1.AllocateResponse, error) {
-	time.Sleep(s.takes)
+	patience.Slow(s.takes)
 	tag, err := hapax.Tag{Name: "t"}.WithDefaults()
 	return &hapaxv1.AllocateResponse{
 		Grant: wire.NewGrant(hapax.Grant{Lo: 1, Hi: 101}), Tag: wire.NewTag(tag), ValidFor: durationpb.New(s.validFor), Key: "k", From: 1,
@@ -39,7 +40,7 @@ func (s *slowServer) Allocate(context.Context, *hapaxv1.AllocateRequest) (*hapax
 
 func (s *slowServer) Renew(context.Context, *hapaxv1.RenewRequest) (*hapaxv1.RenewResponse, error) {
 	s.renewed++
-	time.Sleep(s.takes)
+	patience.Slow(s.takes)
 	return &hapaxv1.RenewResponse{ValidFor: durationpb.New(s.validFor)}, nil
 }
 

@@ -62,18 +62,15 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// nextError returns the first error of an issuer, within the test's patience.
+// nextError returns the first error of an issuer.
 func nextError(t *testing.T, next func(context.Context) (hapax.ID, error)) error {
 	t.Helper()
-	for deadline := time.Now().Add(patience.Long); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	return patience.Await(t, "an error", func() (error, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
 		_, err := next(ctx)
-		cancel()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return err, nil
+	}, func(err error) bool { return err != nil })
 }
 
 // TestValidity: leased numbers are given up when the server takes their tag or

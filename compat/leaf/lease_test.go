@@ -60,11 +60,7 @@ func testDisturbed(t *testing.T, e *tree) {
 		t.Fatalf("disturbed by %v", err)
 	}
 	e.set(t, address+"-0000000000", leafData(address, now))
-	for over := time.Now().Add(patience.Long); tr.Disturbed() == nil; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(over) {
-			t.Fatal("somebody else who wrote was not noticed")
-		}
-	}
+	patience.Until(t, "another writer noticed", func() bool { return tr.Disturbed() != nil })
 	if err := tr.Disturbed(); !errors.Is(err, hapax.ErrStoreUnsafe) {
 		t.Errorf("disturbed by %v; want ErrStoreUnsafe", err)
 	}

@@ -1,14 +1,17 @@
 package leaf_test
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/testdb"
 	"github.com/hapax-id/hapax/compat/leaf"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -49,22 +52,29 @@ func testMoves(t *testing.T, server *testservers.Server) {
 	}
 
 	// A row that moves meanwhile is a sign of life.
-	moved := make(chan error, 1)
-	go func() {
-		time.Sleep(100 * time.Millisecond)
-		_, err := table.Allocate(t.Context(), "a", 1, "")
-		moved <- err
-	}()
-	_, err = leaf.PlanMoves(t.Context(), table, native, leaf.MoveOptions{Watch: time.Second})
-	if !errors.Is(err, hapax.ErrStoreUnsafe) || !strings.Contains(err.Error(), "row a went from 2001 to 2002") {
-		t.Errorf("with a row that moves: %v; want ErrStoreUnsafe", err)
-	}
-	if err := <-moved; err != nil {
-		t.Error(err)
-	}
+	moving, stop := context.WithCancel(t.Context())
+	var mover sync.WaitGroup
+	mover.Go(func() {
+		for moving.Err() == nil {
+			if _, err := table.Allocate(t.Context(), "a", 1, ""); err != nil {
+				t.Error(err)
+				return
+			}
+			patience.Again()
+		}
+	})
+	patience.Await(t, "a row that moves", func() (error, error) {
+		_, err := leaf.PlanMoves(t.Context(), table, native, leaf.MoveOptions{Watch: 100 * time.Millisecond})
+		return err, nil
+	}, func(err error) bool {
+		return errors.Is(err, hapax.ErrStoreUnsafe) && strings.Contains(err.Error(), "row a went from 2")
+	})
+	stop()
+	mover.Wait()
 
 	// What a Leaf takes between the plan and the move counts, too.
-	if a, err := table.Allocate(t.Context(), "a", 100_000_000, ""); err != nil || a.Grant.Hi != 100_002_002 {
+	moved := db.Number(t, "SELECT max_id FROM leaf_alloc WHERE biz_tag = 'a'")
+	if a, err := table.Allocate(t.Context(), "a", 100_002_002-moved, ""); err != nil || a.Grant.Hi != 100_002_002 {
 		t.Fatalf("got %+v, %v", a.Grant, err)
 	}
 	steps := 0

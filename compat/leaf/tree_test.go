@@ -511,7 +511,9 @@ func testMarkAhead(t *testing.T, e *tree) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
+	var reported time.Time
+	reports := 0 // that were seen, with that of the beginning
+	patience.Until(t, "two more reports", func() bool {
 		id, err := s.Next(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -524,8 +526,12 @@ func testMarkAhead(t *testing.T, e *tree) {
 		if err != nil || len(nodes) != 1 || !nodes[0].Reported.After(at) {
 			t.Fatalf("nodes are %+v, error %v; want a timestamp above %v", nodes, err, at)
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		if nodes[0].Reported.After(reported) {
+			reported = nodes[0].Reported
+			reports++
+		}
+		return reports == 3
+	})
 }
 
 func testTreeDown(t *testing.T, e *tree) {
@@ -547,12 +553,12 @@ func testTreeDown(t *testing.T, e *tree) {
 	defer tr.Close()
 	s := issuer(t, tr, hapax.SnowflakeOptions{})
 	proxy.Cut()
-	ctx, cancel := context.WithTimeout(t.Context(), patience.Call)
-	defer cancel()
-	for err == nil { // until what was granted is used up
-		_, err = s.Next(ctx)
-		time.Sleep(10 * time.Millisecond)
-	}
+	err = patience.Await(t, "an error, as what was granted is used up", func() (error, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := s.Next(ctx)
+		return err, nil
+	}, func(err error) bool { return err != nil })
 	if !errors.Is(err, hapax.ErrStoreUnavailable) {
 		t.Errorf("without the tree: %v; want ErrStoreUnavailable", err)
 	}

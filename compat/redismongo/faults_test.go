@@ -16,6 +16,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/redismongo"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/mongostore"
@@ -64,7 +65,7 @@ func (b *book) untilRefused(i *redismongo.Issuer) int {
 func back(t testing.TB, is ...*redismongo.Issuer) {
 	t.Helper()
 	for _, i := range is {
-		until(t, "Redis in use", func() bool { return !i.Stats().Away })
+		patience.Until(t, "Redis in use", func() bool { return !i.Stats().Away })
 	}
 }
 
@@ -90,7 +91,7 @@ func TestFaultMongoDB(t *testing.T) {
 	_, m, a, z := servers(t, fixed(50))
 	b := &book{t: t}
 	b.rising(65, a, z)
-	until(t, "the second segment", func() bool { return a.Stats().FromRedis+z.Stats().FromRedis == 65 })
+	patience.Until(t, "the second segment", func() bool { return a.Stats().FromRedis+z.Stats().FromRedis == 65 })
 	m.Kill()
 	// What Redis was given is issued to the last number, and then nothing.
 	top := slices.Max(b.all)
@@ -113,7 +114,7 @@ func TestFaultMongoDBExtend(t *testing.T) {
 	store := mongo(t, m.URL)
 	b.rising(500, a, z) // the next segment is due
 	rdb := connect(t, r)
-	until(t, "the next segment", func() bool { return rdb.HExists(t.Context(), "hapax:seq:{orders}", "nmax").Val() })
+	patience.Until(t, "the next segment", func() bool { return rdb.HExists(t.Context(), "hapax:seq:{orders}", "nmax").Val() })
 	m.Kill()
 	b.rising(400, a, z)
 	started := issuer(t, connect(t, r), store, redismongo.Options{
@@ -128,7 +129,7 @@ func TestFaultMongoDBExtend(t *testing.T) {
 	}
 	m.Start()
 	b.rising(120, a, started, z)
-	until(t, "a reserve of its own", func() bool { return started.Stats().Local.Remaining > 0 })
+	patience.Until(t, "a reserve of its own", func() bool { return started.Stats().Local.Remaining > 0 })
 	b.unique()
 }
 
@@ -329,7 +330,7 @@ func TestBusy(t *testing.T) {
 		b.next(a)
 	}
 	operator := connect(t, r)
-	until(t, "the end of the script", func() bool { return operator.ScriptKill(t.Context()).Err() == nil })
+	patience.Until(t, "the end of the script", func() bool { return operator.ScriptKill(t.Context()).Err() == nil })
 	if <-ended == nil {
 		t.Error("the script ended by itself")
 	}

@@ -101,15 +101,6 @@ func (b *book) unique() {
 	}
 }
 
-func until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience.Long); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within %v", what, patience.Long)
-		}
-	}
-}
-
 func TestHash(t *testing.T) {
 	rdb := connect(t, testservers.Redis(t, forgets...))
 	store := memstore.New()
@@ -128,7 +119,7 @@ func TestHash(t *testing.T) {
 		t.Errorf("below the threshold the hash is %v", h)
 	}
 	b.rising(1, i)
-	until(t, "the next segment", func() bool { return hash()["ncur"] == "1199" && hash()["nmax"] == "1299" }) // what lies between is the process's own reserve
+	patience.Until(t, "the next segment", func() bool { return hash()["ncur"] == "1199" && hash()["nmax"] == "1299" }) // what lies between is the process's own reserve
 	b.rising(51, i)
 	if h := hash(); h["cur"] != "1200" || h["max"] != "1299" || h["ncur"] != "" {
 		t.Errorf("at the joint the hash is %v", h)
@@ -155,13 +146,13 @@ func TestStepAdapts(t *testing.T) {
 	i := issuer(t, rdb, memstore.New(), redismongo.Options{Step: 10, MinStep: 10, MaxStep: 80})
 	b := &book{t: t}
 	b.rising(400, i)
-	until(t, "the largest step", func() bool {
+	patience.Until(t, "the largest step", func() bool {
 		b.rising(1, i)
 		return rdb.HGet(t.Context(), "hapax:seq:{orders}", "step").Val() == "80"
 	})
 	// A segment that lasts for hours is followed by a smaller one.
 	must(t, rdb.HSet(t.Context(), "hapax:seq:{orders}", "at", time.Now().Add(-5*time.Hour).UnixMilli()).Err())
-	until(t, "a smaller step", func() bool {
+	patience.Until(t, "a smaller step", func() bool {
 		b.rising(1, i)
 		return rdb.HGet(t.Context(), "hapax:seq:{orders}", "step").Val() == "40"
 	})
@@ -185,7 +176,7 @@ func TestReserve(t *testing.T) {
 			last = v[2].(string)
 		}
 		if end, _ := strconv.ParseInt(last, 10, 64); end-cur < 100 {
-			until(t, "the next segment", func() bool {
+			patience.Until(t, "the next segment", func() bool {
 				return rdb.HGet(t.Context(), "hapax:seq:{orders}", "nmax").Val() != ""
 			})
 		}
@@ -246,7 +237,7 @@ func TestBackWhileWaiting(t *testing.T) {
 		_, err := i.Next(ctx)
 		got <- err
 	}()
-	until(t, "a call that waits", func() bool { return i.Stats().Local.Waits > 0 })
+	patience.Until(t, "a call that waits", func() bool { return i.Stats().Local.Waits > 0 })
 	proxy.Pass() // Redis has numbers; the store stays away
 	must(t, <-got)
 	b.unique()
@@ -268,7 +259,7 @@ func TestImpatientCallers(t *testing.T) {
 	b := &book{t: t}
 	b.rising(10, i)
 	proxy.Blackhole()
-	until(t, "a number", func() bool {
+	patience.Until(t, "a number", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		id, err := i.Next(ctx)
@@ -398,7 +389,7 @@ func TestForeignHashAndStoreThatWentBack(t *testing.T) {
 	_, err = store.UpdateTag(t.Context(), "orders", driver.TagUpdate{Floor: &floor})
 	must(t, err)
 	b := &book{t: t}
-	until(t, "the floor", func() bool {
+	patience.Until(t, "the floor", func() bool {
 		id, err := i.Next(t.Context())
 		b.all = append(b.all, id)
 		return err == nil && id == 6000

@@ -173,7 +173,7 @@ func TestSentinelFailover(t *testing.T) {
 	b := &book{t: t}
 	b.rising(50, a, z)
 	master.Kill()
-	until(t, "the new master", func() bool {
+	patience.Until(t, "the new master", func() bool {
 		b.next(a)
 		b.next(z)
 		s, y := a.Stats(), z.Stats()

@@ -147,7 +147,7 @@ func TestHostileRows(t *testing.T) {
 					for r.Context().Err() == nil {
 						_, _ = io.WriteString(w, " ")
 						_ = http.NewResponseController(w).Flush()
-						time.Sleep(time.Millisecond)
+						patience.Slow(time.Millisecond)
 					}
 				}),
 				"answers gigabytes": newStranger(t, func(w http.ResponseWriter, r *http.Request) {

@@ -79,7 +79,7 @@ func TestRest(t *testing.T) {
 		t.Fatal("a rest was taken for an end")
 	}
 	_ = theirs.Close()
-	time.Sleep(3 * lookEvery)
+	patience.Slow(3 * lookEvery)
 	if c.HasLeft() {
 		t.Fatal("it looks out while nobody waits")
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -46,15 +45,13 @@ func TestSeriesAreBounded(t *testing.T) {
 			}
 			return true
 		}
-		for over := time.Now().Add(patience.Long); !counted(); time.Sleep(time.Millisecond) {
-			if time.Now().After(over) {
-				t.Fatal("the workers in use were never counted")
-			}
+		patience.Until(t, "a count of the workers in use", func() bool {
 			select {
 			case s.opened <- struct{}{}: // it counts whenever one is opened
 			default:
 			}
-		}
+			return counted()
+		})
 		r := prometheus.NewRegistry()
 		r.MustRegister(s.Collector())
 		families, err := r.Gather()

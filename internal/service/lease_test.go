@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/boltstore"
 	"github.com/hapax-id/hapax/store/memstore"
 	"github.com/hapax-id/hapax/store/storetest"
@@ -46,14 +47,9 @@ func guard(t *testing.T, store *storetest.Faults, w *witness.Witness) *witness.G
 // joined waits until a node that nothing keeps has joined.
 func joined(t *testing.T, g *witness.Guarded) *witness.Guarded {
 	t.Helper()
-	for range 1000 {
-		if st := g.Status(); st.State != witness.Joining {
-			return g
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("the node does not join: %+v", g.Status())
-	return nil
+	patience.Await(t, "the node joins", func() (witness.Status, error) { return g.Status(), nil },
+		func(st witness.Status) bool { return st.State != witness.Joining })
+	return g
 }
 
 // kept is a store that stays open.

@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/storetest"
 )
 
@@ -376,9 +377,7 @@ func TestSharedTransaction(t *testing.T) {
 			}
 		})
 	}
-	for len(s.requests) < 50 {
-		time.Sleep(time.Millisecond)
-	}
+	patience.Until(t, "50 waiting requests", func() bool { return len(s.requests) == 50 })
 	close(hold)
 	wg.Wait()
 	after := s.db.Stats()

@@ -98,18 +98,10 @@ func allocate(t testing.TB, s *mongostore.Store, tag string, n int64) hapax.Gran
 // allocateUntil allocates until it succeeds.
 func allocateUntil(t testing.TB, s *mongostore.Store, tag string) hapax.Grant {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
-	defer cancel()
-	for {
-		a, err := s.Allocate(ctx, tag, 1, "")
-		if err == nil {
-			return a.Grant
-		}
-		if ctx.Err() != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	return patience.Await(t, "a grant", func() (hapax.Grant, error) {
+		a, err := s.Allocate(t.Context(), tag, 1, "")
+		return a.Grant, err
+	}, func(hapax.Grant) bool { return true })
 }
 
 func acquire(t testing.TB, s *mongostore.Store) hapax.Lease {

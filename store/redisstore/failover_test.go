@@ -1,13 +1,14 @@
 package redisstore_test
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/redisstore"
@@ -131,9 +132,10 @@ func TestWaitForAll(t *testing.T) {
 // is no matter of the test.
 func awaitMark(t *testing.T, replica *testservers.Server, mark int64) {
 	t.Helper()
-	for c := raw(t, replica); c.HGet(t.Context(), "hapax:tag:t", "mark").Val() != strconv.FormatInt(mark, 10); {
-		time.Sleep(20 * time.Millisecond)
-	}
+	c := raw(t, replica)
+	patience.Await(t, fmt.Sprint("the mark ", mark), func() (string, error) {
+		return c.HGet(t.Context(), "hapax:tag:t", "mark").Result()
+	}, func(got string) bool { return got == strconv.FormatInt(mark, 10) })
 }
 
 // A failover is followed, and tells that another server answers.
@@ -148,9 +150,10 @@ func TestFailover(t *testing.T) {
 			before, last := primaryOf(t, s), must[hapax.Grant](t)(allocateUntil(t, s, "t", nil))
 			awaitMark(t, replica, last.Hi)
 			master.Kill()
-			for c := raw(t, replica); !strings.Contains(c.Info(t.Context(), "replication").Val(), "role:master"); {
-				time.Sleep(20 * time.Millisecond)
-			}
+			c := raw(t, replica)
+			patience.Await(t, "a new master", func() (string, error) {
+				return c.Info(t.Context(), "replication").Result()
+			}, func(info string) bool { return strings.Contains(info, "role:master") })
 			if query != "" {
 				testservers.RedisReplica(t, replica) // WAIT needs one
 			}

@@ -103,15 +103,12 @@ func allocate(t testing.TB, s *redisstore.Store, tag string, n int64) hapax.Gran
 // may be nil, and returns what happened. Other errors pass: the server is down.
 func allocateUntil(t testing.TB, s *redisstore.Store, tag string, want *hapax.Error) (hapax.Grant, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
-	defer cancel()
-	for {
-		a, err := s.Allocate(t.Context(), tag, 1, "")
-		if err == nil || want != nil && errors.Is(err, want) || ctx.Err() != nil {
-			return a.Grant, err
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	var got hapax.Allocation
+	err := patience.Await(t, "a grant, or the error", func() (err error, _ error) {
+		got, err = s.Allocate(t.Context(), tag, 1, "")
+		return err, nil
+	}, func(err error) bool { return err == nil || want != nil && errors.Is(err, want) })
+	return got.Grant, err
 }
 
 func wantErr(t testing.TB, what string, err error, sentinel *hapax.Error) {

@@ -232,16 +232,10 @@ func eventually(t testing.TB, s *sqlstore.Store, query string) {
 
 func becomes(t testing.TB, db *sql.DB, query string) {
 	t.Helper()
-	for end := time.Now().Add(patience.Long); ; time.Sleep(20 * time.Millisecond) {
-		var ok bool
-		err := db.QueryRowContext(t.Context(), query).Scan(&ok)
-		if ok {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%s: %v, %v", query, ok, err)
-		}
-	}
+	patience.Await(t, query, func() (ok bool, err error) {
+		err = db.QueryRowContext(t.Context(), query).Scan(&ok)
+		return ok, err
+	}, func(ok bool) bool { return ok })
 }
 
 func awaitSync(t testing.TB, s *sqlstore.Store) {

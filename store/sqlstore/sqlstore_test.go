@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"sync"
@@ -245,14 +246,16 @@ func TestKilledServer(t *testing.T) {
 			defer mu.Unlock()
 			return len(granted)
 		}
+		awaitMore := func() {
+			want := count() + 30
+			patience.Await(t, fmt.Sprint(want, " grants"), func() (int, error) { return count(), nil }, func(n int) bool { return n >= want || t.Failed() })
+		}
 		for range 3 {
-			for before := count(); count() < before+30 && !t.Failed(); time.Sleep(time.Millisecond) {
-			}
+			awaitMore()
 			server.Kill()
 			server.Start()
 		}
-		for before := count(); count() < before+30 && !t.Failed(); time.Sleep(time.Millisecond) {
-		}
+		awaitMore()
 		stop()
 		wg.Wait()
 		disjoint(t, granted)

@@ -253,11 +253,11 @@ func TestCloseEndsGoroutines(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		left := count() - before
-		for range 50 { // the last ones may still have their last instruction to do
+		for range 400 { // the last ones may still have their last instruction to do
 			if left <= 0 {
 				break
 			}
-			time.Sleep(10 * time.Millisecond)
+			patience.Again()
 			left = count() - before
 		}
 		if left > 0 {

@@ -268,13 +268,12 @@ func TestNew(t *testing.T) {
 	}
 	cancel()
 	proxy.Pass()
-	for end := time.Now().Add(patience.Long); ; time.Sleep(20 * time.Millisecond) {
-		if _, err = s.Allocate(t.Context(), "t", 1, ""); err == nil {
-			break
-		}
-		if !errors.Is(err, hapax.ErrStoreUnavailable) || time.Now().After(end) {
-			t.Fatalf("the store did not come back: %v", err)
-		}
+	err = patience.Await(t, "the store back", func() (err error, _ error) {
+		_, err = s.Allocate(t.Context(), "t", 1, "")
+		return err, nil
+	}, func(err error) bool { return !errors.Is(err, hapax.ErrStoreUnavailable) })
+	if err != nil {
+		t.Fatalf("the store did not come back: %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

@@ -174,19 +174,11 @@ func TestFrontGivesUpGoneClients(t *testing.T) {
 	defer s.store.Up()
 	c, _ := s.dial(t)
 	_, _ = io.WriteString(c, strings.Repeat(hot, 20))
-	for over := time.Now().Add(patience.Long); s.store.Calls("Tag") == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(over) {
-			t.Fatal("it does not wait for the store")
-		}
-	}
+	patience.Until(t, "it waits for the store", func() bool { return s.store.Calls("Tag") > 0 })
 	_ = c.Close()
 	open := func() (n int) {
 		s.front.each(func(net.Conn) { n++ })
 		return n
 	}
-	for over := time.Now().Add(patience.Long); open() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(over) {
-			t.Fatal("the client is gone, and it goes on")
-		}
-	}
+	patience.Await(t, "no connection, as the client is gone", func() (int, error) { return open(), nil }, func(n int) bool { return n == 0 })
 }

@@ -140,16 +140,10 @@ func TestConnectionLimit(t *testing.T) {
 	one.do("AUTH "+srv.tokens["app"], "+OK\r\n") // it counts once
 	one.do("QUIT", "+OK\r\n")
 	one.expectEnd()
-	for over := time.Now().Add(patience.Long); ; time.Sleep(time.Millisecond) {
+	patience.Await(t, "a place, as the first connection has ended", func() (string, error) {
 		two.send(frame("AUTH", srv.tokens["app"]))
-		got := two.line()
-		if got == "+OK" {
-			break
-		}
-		if time.Now().After(over) {
-			t.Fatalf("after the first connection ended: %s", got)
-		}
-	}
+		return two.line(), nil
+	}, func(got string) bool { return got == "+OK" })
 }
 
 // Over TLS an error still arrives before the end, and half a handshake is cut off

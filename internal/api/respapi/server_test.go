@@ -374,7 +374,7 @@ func TestLongCommand(t *testing.T) {
 	in := frame("ECHO", text) + frame("PING")
 	for piece := range slices.Chunk([]byte(in), 7000) {
 		c.send(string(piece))
-		time.Sleep(time.Millisecond)
+		patience.Slow(time.Millisecond)
 	}
 	c.expect(fmt.Sprintf("$%d\r\n%s\r\n+PONG\r\n", len(text), text))
 }

@@ -15,16 +15,6 @@ import (
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
-// eventually waits for something to become true.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for over := time.Now().Add(patience.Long); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(over) {
-			t.Fatal("in vain: " + what)
-		}
-	}
-}
-
 func (s testServer) isOpen(n int) func() bool {
 	return func() bool { return len(s.connections()) == n }
 }
@@ -81,7 +71,7 @@ func TestSilentClientsOfTLS(t *testing.T) {
 	}
 	silent(places)
 	ping(dial())
-	eventually(t, "the known ones leave", func() bool { return srv.gate.Len() <= places })
+	patience.Until(t, "the known ones leave", func() bool { return srv.gate.Len() <= places })
 	silent(1)
 	ctx, cancel := context.WithTimeout(t.Context(), handshakeTimeout/2)
 	defer cancel()
@@ -136,7 +126,7 @@ func TestStrangersHaveLittle(t *testing.T) {
 func TestEmptyLinesKeepNothingOpen(t *testing.T) {
 	srv := newTestServer(t, testConfig{opts: Options{IdleTimeout: 10 * time.Second}, pace: byHand})
 	c := srv.dial(t)
-	eventually(t, "it is open", srv.isOpen(1))
+	patience.Until(t, "it is open", srv.isOpen(1))
 	for range srv.pace.idle + 1 {
 		c.do("ECHO x", "$1\r\nx\r\n")
 		srv.look()
@@ -153,7 +143,7 @@ func TestHalfCommandsOfAll(t *testing.T) {
 	srv := newTestServer(t, testConfig{pace: byHand, setup: func(s *Server) { s.halves.Store(maxHalvesByAll - 100) }})
 	one := srv.dial(t)
 	one.send("*2\r\n$4\r\nECHO\r\n$50\r\n")
-	eventually(t, "it is kept", func() bool { return srv.halves.Load() > maxHalvesByAll-100 })
+	patience.Until(t, "it is kept", func() bool { return srv.halves.Load() > maxHalvesByAll-100 })
 	two := srv.dial(t)
 	two.send("*2\r\n$4\r\nECHO\r\n$200\r\n" + strings.Repeat("a", 150))
 	if got := two.expectEnd(); !strings.Contains(got, "half a command") {
@@ -161,7 +151,7 @@ func TestHalfCommandsOfAll(t *testing.T) {
 	}
 	one.send(strings.Repeat("b", 50) + "\r\n")
 	one.expect("$50\r\n" + strings.Repeat("b", 50) + "\r\n")
-	eventually(t, "all is given back", func() bool { return srv.halves.Load() == maxHalvesByAll-100 })
+	patience.Until(t, "all is given back", func() bool { return srv.halves.Load() == maxHalvesByAll-100 })
 }
 
 // What a client asked for who has left is given up, however much it is.
@@ -191,7 +181,7 @@ func TestGoneClientsPipeline(t *testing.T) {
 					c.expect("+OK\r\n")
 				}
 			}
-			eventually(t, "they wait", func() bool {
+			patience.Until(t, "they wait", func() bool {
 				busy := 0
 				for _, conn := range srv.connections() {
 					if conn.state.Load()&(1<<phaseBits-1) == phaseBusy {
@@ -203,7 +193,7 @@ func TestGoneClientsPipeline(t *testing.T) {
 			for _, c := range gone {
 				_ = c.Close()
 			}
-			eventually(t, "they are given up", srv.isOpen(0))
+			patience.Until(t, "they are given up", srv.isOpen(0))
 		})
 	}
 }

@@ -126,14 +126,12 @@ func TestStandingStill(t *testing.T) {
 				c.do("PING", "+PONG\r\n")
 				return
 			}
-			for over := time.Now().Add(patience.Long); len(srv.connections()) > 0; time.Sleep(time.Millisecond) {
-				if time.Now().After(over) {
-					t.Fatal("the connection is still open")
-				}
+			patience.Until(t, "the end of the connection", func() bool {
 				if srv.pace.tick == time.Hour {
 					srv.look()
 				}
-			}
+				return len(srv.connections()) == 0
+			})
 			if got := c.expectEnd(); got != tt.last {
 				t.Errorf("got %q, want %q", got, tt.last)
 			}
@@ -213,7 +211,7 @@ func TestSlowReader(t *testing.T) {
 			}
 			return
 		default:
-			time.Sleep(time.Millisecond)
+			patience.Again()
 		}
 	}
 }
@@ -410,12 +408,15 @@ func TestShutdownCutsOff(t *testing.T) {
 			t.Errorf("the command that was cut off is answered with %q", got)
 		}
 	})
-	for over := time.Now().Add(patience.Long); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
-		if time.Now().After(over) {
-			buf := make([]byte, 1<<16)
-			t.Fatalf("goroutines left: %s", buf[:runtime.Stack(buf, true)])
-		}
-	}
+	patience.Until(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before }, stacks{})
+}
+
+// stacks are those of all goroutines.
+type stacks struct{}
+
+func (stacks) String() string {
+	buf := make([]byte, 1<<16)
+	return string(buf[:runtime.Stack(buf, true)])
 }
 
 // A panic costs the connection, not the server.

@@ -288,7 +288,7 @@ func attack(t *testing.T, store *memstore.Store, served driver.Store, evil auth.
 					l.note(tag, ids[:got]...)
 					l.fail("a node for "+tag, err)
 				}
-				time.Sleep(time.Millisecond)
+				patience.Slow(time.Millisecond)
 			}
 		})
 	}
@@ -357,7 +357,7 @@ func lifetime(ctx context.Context, c *client.Client, l *honestLedger) error {
 				return fmt.Errorf("numbers of %s: %w", tag, err)
 			}
 		}
-		time.Sleep(time.Millisecond)
+		patience.Slow(time.Millisecond)
 	}
 	return errors.Join(segment.Close(always), flake.Close(always))
 }

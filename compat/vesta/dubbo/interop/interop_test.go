@@ -121,10 +121,9 @@ func call[T any](t testing.TB, c *client.Connection, method string, args ...any)
 	if args == nil {
 		args = []any{}
 	}
-	err := c.CallUnary(t.Context(), args, &got, method, within)
-	for end := time.Now().Add(patience.Long); isUnsent(err) && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		err = c.CallUnary(t.Context(), args, &got, method, within)
-	}
+	err := patience.Await(t, method+" sent", func() (error, error) {
+		return c.CallUnary(t.Context(), args, &got, method, within), nil
+	}, func(err error) bool { return !isUnsent(err) })
 	if err != nil {
 		t.Fatalf("%s%v: %v", method, args, err)
 	}
@@ -241,14 +240,10 @@ func TestRegistry(t *testing.T) {
 // eventually waits until a consumer has found a provider.
 func eventually(t *testing.T, c *client.Connection) {
 	t.Helper()
-	var err error
-	for end := time.Now().Add(patience.Long); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		var id int64
-		if err = c.CallUnary(t.Context(), []any{}, &id, "genId", within); err == nil {
-			return
-		}
-	}
-	t.Fatalf("no provider after half a minute: %v", err)
+	patience.Await(t, "a provider", func() (id int64, err error) {
+		err = c.CallUnary(t.Context(), []any{}, &id, "genId", within)
+		return id, err
+	}, func(int64) bool { return true })
 }
 
 // TestCrowd takes numbers through eight consumers from two providers: a million where

@@ -1,10 +1,13 @@
 package registry_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,21 +48,45 @@ func register(t *testing.T, zkURL string) *registry.Registration {
 // await waits until the providers are as wanted, and returns the owner of the last.
 func await(t *testing.T, conn *zk.Conn, want string, owned func(owner int64) bool) (owner int64) {
 	t.Helper()
-	var got []string
-	for range 600 {
-		var err error
-		if got, _, err = conn.Children(directory); err == nil && strings.Join(got, " ") == want {
-			if want == "" {
-				return 0
-			}
-			if found, stat, err := conn.Exists(directory + "/" + got[0]); err == nil && found && owned(stat.EphemeralOwner) {
-				return stat.EphemeralOwner
-			}
-		}
-		time.Sleep(50 * time.Millisecond)
+	type provider struct {
+		names string
+		owner int64
 	}
-	t.Fatalf("the providers are %q; want %q", got, want)
-	return 0
+	return patience.Await(t, fmt.Sprintf("the providers %q", want), func() (p provider, err error) {
+		names, _, err := conn.Children(directory)
+		if p.names = strings.Join(names, " "); err != nil || p.names == "" {
+			return p, err
+		}
+		found, stat, err := conn.Exists(directory + "/" + names[0])
+		if err == nil && !found {
+			err = errors.New("it has gone")
+		}
+		if err == nil {
+			p.owner = stat.EphemeralOwner
+		}
+		return p, err
+	}, func(p provider) bool { return p.names == want && (want == "" || owned(p.owner)) }).owner
+}
+
+// A spy counts what passes of one session's requests.
+type spy struct {
+	*testservers.Proxy
+	looks atomic.Int64 // requests about providers
+	beats atomic.Int64 // heartbeats, which are sent where nothing else is
+}
+
+func watchRequests(t *testing.T, addr string) *spy {
+	s := &spy{Proxy: testservers.NewProxy(t, addr)}
+	s.CutRequest(func(request []byte) bool {
+		if bytes.Contains(request, []byte("/providers/")) {
+			s.looks.Add(1)
+		}
+		if bytes.Contains(request, []byte("\xff\xff\xff\xfe\x00\x00\x00\x0b")) { // its number is -2, and its kind 11
+			s.beats.Add(1)
+		}
+		return false
+	})
+	return s
 }
 
 func TestRegister(t *testing.T) {
@@ -72,14 +99,18 @@ func TestRegister(t *testing.T) {
 	}
 	ephemeral := func(owner int64) bool { return owner != 0 }
 
-	first := register(t, server.URL)
+	spy := watchRequests(t, server.Addr)
+	first := register(t, spy.URL(server.URL))
 	owner := await(t, conn, want, ephemeral)
 
 	// Another run on the same address takes the place of the first, which does not
 	// take it back.
+	looks := spy.looks.Load()
 	second := register(t, server.URL)
 	taken := await(t, conn, want, func(o int64) bool { return o != owner })
-	time.Sleep(300 * time.Millisecond)
+	patience.Until(t, "the first one looks", func() bool { return spy.looks.Load() > looks })
+	beats := spy.beats.Load()
+	patience.Until(t, "the first one rests", func() bool { return spy.beats.Load() > beats })
 	if now := await(t, conn, want, ephemeral); now != taken {
 		t.Errorf("the node went from session %x to %x", taken, now)
 	}
@@ -121,11 +152,24 @@ func TestSessions(t *testing.T) {
 	proxy.Pass()
 	next := await(t, conn, want, func(o int64) bool { return o != 0 && o != owner })
 
+	// The session of somebody who stays away shows when one is over that is not taken up again.
+	away := testservers.NewProxy(t, server.Addr)
+	lost, _, err := zk.Connect([]string{away.Addr}, 2*time.Second, zk.WithLogInfo(false), zk.WithDialer(patience.Dial))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(lost.Close)
+	if _, err := lost.Create("/lost", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	away.Cut()
 	server.Kill()
-	time.Sleep(100 * time.Millisecond)
 	server.Start()
 	await(t, conn, want, ephemeral)
-	time.Sleep(3 * time.Second) // a session that was not taken up again is over by now
+	patience.Await(t, "the end of the lost session", func() (bool, error) {
+		found, _, err := conn.Exists("/lost")
+		return found, err
+	}, func(found bool) bool { return !found })
 	if again := await(t, conn, want, ephemeral); again == 0 || next == 0 {
 		t.Errorf("owners %x and %x", next, again)
 	}
