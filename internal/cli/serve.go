@@ -181,9 +181,22 @@ const oneSignal = 200 * time.Millisecond
 // after SIGTERM is over, and a channel that is closed when that time begins. A signal
 // within that time ends the context, and one after it the process.
 func untilSignal(ctx context.Context, lameDuck time.Duration, errs io.Writer) (_ context.Context, leaving <-chan struct{}, end func()) {
-	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, leaving, over := heed(ctx, lameDuck, signals, func() {
+		fmt.Fprintln(errs, "hapax: stopped at once by another signal; what was held is not given back")
+		os.Exit(exitFailure)
+	})
+	return ctx, leaving, func() {
+		signal.Stop(signals)
+		over()
+	}
+}
+
+// heed is untilSignal for signals from a channel; another is called for each one after the
+// context's end.
+func heed(ctx context.Context, lameDuck time.Duration, signals <-chan os.Signal, another func()) (_ context.Context, leaving <-chan struct{}, end func()) {
+	ctx, cancel := context.WithCancel(ctx)
 	left := make(chan struct{})
 	over := make(chan struct{})
 	ended := make(chan struct{})
@@ -207,8 +220,7 @@ func untilSignal(ctx context.Context, lameDuck time.Duration, errs io.Writer) (_
 			switch {
 			case again:
 			case ctx.Err() != nil:
-				fmt.Fprintln(errs, "hapax: stopped at once by another signal; what was held is not given back")
-				os.Exit(exitFailure)
+				another()
 			case first && s == syscall.SIGTERM && lameDuck > 0:
 				close(left)
 				timer.Reset(lameDuck)
@@ -219,7 +231,6 @@ func untilSignal(ctx context.Context, lameDuck time.Duration, errs io.Writer) (_
 		}
 	}()
 	return ctx, left, func() {
-		signal.Stop(signals)
 		close(over)
 		<-ended
 		cancel()

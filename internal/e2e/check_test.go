@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -103,7 +102,7 @@ func mustRefuse(t *testing.T, dir string, args ...string) {
 		t.Fatal(err)
 	}
 	go func() {
-		for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+		for ; ctx.Err() == nil; patience.Again() {
 			if strings.Contains(log.String(), "nothing is granted") {
 				_ = cmd.Process.Kill()
 				return
@@ -132,7 +131,7 @@ func raiseFence(t *testing.T, dir, url string, args ...string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	eventually(t, "the fence stands", func() bool {
+	patience.Until(t, "the fence stands", func() bool {
 		row, err := store.Row(t.Context(), driver.TableFence, driver.RowFence)
 		return err == nil && row != nil
 	})

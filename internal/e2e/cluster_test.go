@@ -19,7 +19,8 @@ import (
 )
 
 // A cluster is three servers over one shared store, and for each server and tag
-// one client that asks as fast as it is answered, for many numbers or for one.
+// one client, which asks when it is told to, or as fast as it is answered, for many
+// numbers or for one.
 //
 // A request may fail only where the test knows why: while its server is dead; for
 // want of a grant, after a server was started, until its first success; for want
@@ -29,6 +30,7 @@ import (
 type cluster struct {
 	t     *testing.T
 	store *testservers.Server
+	step  int64       // of the segment tag, fixed, so that the store is asked often
 	away  atomic.Bool // the store is dead, or not every node has had a grant since its return
 	nodes []*node
 }
@@ -54,19 +56,16 @@ type client struct {
 	pardon atomic.Bool  // a request may fail for want of a grant
 }
 
-const (
-	clusterStep  = 5000 // of the segment tag, fixed, so that the store is asked often
-	clusterBatch = 250
-)
+const clusterBatch = 250 // numbers in a request for many
 
-func newCluster(t *testing.T, store *testservers.Server) *cluster {
-	c := &cluster{t: t, store: store}
+func newCluster(t *testing.T, store *testservers.Server, step int64) *cluster {
+	c := &cluster{t: t, store: store, step: step}
 	segment, snowflake, pool := unusedName("orders"), unusedName("events"), unusedName("pool")
 	for i := range 3 {
 		n := &node{dir: t.TempDir(), data: fmt.Sprint("node", i), address: freeAddress(t)}
 		n.args = []string{
 			"--store", store.URL, "--http", n.address, "--data", n.data,
-			"--tags", fmt.Sprintf("{%s: {step: %d, max_step: %d}, %s: {kind: snowflake, pool: %s}}", segment, clusterStep, clusterStep, snowflake, pool),
+			"--tags", fmt.Sprintf("{%s: {step: %d, max_step: %d}, %s: {kind: snowflake, pool: %s}}", segment, step, step, snowflake, pool),
 			// Granted time outlasts every outage of this test, even where a store starts slowly.
 			"--pools", fmt.Sprintf("{%s: {grant: 2m}}", pool),
 		}
@@ -125,7 +124,7 @@ func (l *client) run(ctx context.Context) {
 			l.c.t.Errorf("%s of %s: %v\n%s", l.tag, l.node.address, err, tail(l.node.server.logged()))
 		}
 		l.request.Unlock()
-		time.Sleep(scale(25*time.Millisecond, time.Millisecond))
+		patience.Again() // others are to have their share
 	}
 }
 
@@ -163,12 +162,12 @@ func takeOne(web *http.Client, url, tag string, _ int) ([]hapax.ID, error) {
 // await waits until the clients together have so many numbers.
 func (c *cluster) await(total int64) {
 	c.t.Helper()
-	over := time.Now().Add(10 * patience.Long)
-	for c.total() < total {
-		if c.t.Failed() || time.Now().After(over) {
-			c.t.Fatalf("%d numbers, want %d", c.total(), total)
+	for had := int64(-1); c.total() < total; { // for as long as there are more and more
+		had = c.total()
+		patience.Until(c.t, fmt.Sprintf("%d numbers, after %d", total, had), func() bool { return c.total() > had || c.t.Failed() })
+		if c.t.Failed() {
+			c.t.FailNow()
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -184,7 +183,7 @@ func (c *cluster) awaitProgress(more int64) {
 	c.t.Helper()
 	for l := range c.clients {
 		want := l.count.Load() + more
-		eventually(c.t, fmt.Sprintf("%d more of %s from %s", more, l.tag, l.node.address), func() bool {
+		patience.Until(c.t, fmt.Sprintf("%d more of %s from %s", more, l.tag, l.node.address), func() bool {
 			return l.count.Load() >= want || c.t.Failed()
 		})
 	}
@@ -215,7 +214,7 @@ func (c *cluster) outage(dry func()) {
 	began := time.Now()
 	c.store.Start()
 	started := time.Now()
-	c.awaitProgress(2 * clusterStep) // the first may be a grant whose answer came with the crash
+	c.awaitProgress(2 * c.step) // the first may be a grant whose answer came with the crash
 	c.away.Store(false)
 	c.t.Logf("the store took %v to start, every node had two new grants %v later", started.Sub(began), time.Since(started))
 }
@@ -264,12 +263,70 @@ func (c *cluster) restart(n *node) {
 	n.lives.Add(1)
 }
 
-// testNodes: three servers issue from one store through crashes of the store and
-// of one of them. No number comes twice, and nobody is refused who need not be.
+// take has every client take so many numbers; where its node waits for a grant, as soon as
+// that has one.
+func (c *cluster) take(count int) {
+	c.t.Helper()
+	for l := range c.clients {
+		for got := 0; got < count; got += clusterBatch {
+			patience.Until(c.t, fmt.Sprintf("%s from %s", l.tag, l.node.address), func() bool {
+				l.request.Lock()
+				defer l.request.Unlock()
+				err := l.takeLocked(clusterBatch)
+				if err != nil && !wantsGrant(err) {
+					c.t.Fatalf("%s of %s: %v\n%s", l.tag, l.node.address, err, tail(l.node.server.logged()))
+				}
+				return err == nil
+			}, l.node.server)
+		}
+	}
+}
+
+// finish checks what all have taken, and stops all nodes.
+func (c *cluster) finish() {
+	c.t.Helper()
+	taken := map[string][]hapax.ID{}
+	for l := range c.clients {
+		taken[l.tag] = append(taken[l.tag], l.ids...)
+	}
+	for tag, ids := range taken {
+		distinct(c.t, tag, ids)
+		c.t.Logf("%s: %d numbers", tag, len(ids))
+	}
+	for _, n := range c.nodes {
+		if code := n.server.stop(); code != 0 {
+			c.t.Errorf("the exit code is %d: %s", code, n.server.logged())
+		}
+	}
+}
+
+// testNodes: three servers issue from one store through a crash of the store, and one of
+// themselves. While the store is away each uses up what it was granted, of which no
+// request may fail, and then refuses; snowflakes go on. No number comes twice.
 func testNodes(t *testing.T, store *testservers.Server) {
 	store.MustControl()
-	total := scale[int64](100_000, 1_000_000)
-	c := newCluster(t, store)
+	c := newCluster(t, store, 2*clusterBatch)
+	c.take(clusterBatch)
+	store.Kill()
+	for _, n := range c.nodes {
+		n.clients[0].drain()
+		if err := n.clients[1].takeLocked(clusterBatch); err != nil { // nobody else asks
+			t.Errorf("%s of %s, which has granted time: %v", n.clients[1].tag, n.address, err)
+		}
+	}
+	store.Start()
+	c.take(4 * clusterBatch) // of which the first grant's answer may have come with the crash
+	c.nodes[0].crash()
+	c.restart(c.nodes[0])
+	c.take(4 * clusterBatch)
+	c.finish()
+}
+
+// testBusyNodes: the same in full work, again and again.
+func testBusyNodes(t *testing.T, store *testservers.Server) {
+	store.MustControl()
+	const total = 1_000_000
+	c := newCluster(t, store, 5000)
 	stop := c.run()
 	defer stop()
 	c.await(total / 4)
@@ -277,31 +334,16 @@ func testNodes(t *testing.T, store *testservers.Server) {
 	c.await(total / 2)
 	c.nodes[0].crash()
 	c.restart(c.nodes[0])
-	c.awaitProgress(2 * clusterStep)
-	if soaking {
-		c.await(total * 3 / 4)
-		c.outage(func() {
-			c.nodes[1].crash() // it comes back before the store does
-			c.restart(c.nodes[1])
-			time.Sleep(3 * time.Second)
-		})
-	}
+	c.awaitProgress(2 * c.step)
+	c.await(total * 3 / 4)
+	c.outage(func() {
+		c.nodes[1].crash() // it comes back before the store does
+		c.restart(c.nodes[1])
+		patience.Slow(3 * time.Second)
+	})
 	c.await(total)
 	stop()
-
-	taken := map[string][]hapax.ID{}
-	for l := range c.clients {
-		taken[l.tag] = append(taken[l.tag], l.ids...)
-	}
-	for tag, ids := range taken {
-		distinct(t, tag, ids)
-		t.Logf("%s: %d numbers", tag, len(ids))
-	}
-	for _, n := range c.nodes {
-		if code := n.server.stop(); code != 0 {
-			t.Errorf("the exit code is %d: %s", code, n.server.logged())
-		}
-	}
+	c.finish()
 }
 
 // A store that has forgotten everything is refused by all who knew it. One of those is
@@ -309,11 +351,8 @@ func testNodes(t *testing.T, store *testservers.Server) {
 func TestStoreThatForgets(t *testing.T) {
 	t.Parallel()
 	store := testservers.Redis(t, "--appendonly", "no")
-	c := newCluster(t, store)
-	stop := c.run()
-	defer stop()
-	c.await(20_000)
-	stop()
+	c := newCluster(t, store, 2*clusterBatch)
+	c.take(4 * clusterBatch)
 	for l := range c.clients {
 		l.pardon.Store(true)
 	}
@@ -332,7 +371,7 @@ func TestStoreThatForgets(t *testing.T) {
 	for _, n := range living {
 		l := n.clients[0]
 		l.request.Lock()
-		eventually(t, n.address+" refuses the store", func() bool {
+		patience.Until(t, n.address+" refuses the store", func() bool {
 			err := l.takeLocked(clusterBatch)
 			code := refused(err)
 			if err != nil && !wantsGrant(err) && code != hapax.ErrStoreReplaced.Code() && code != hapax.ErrStoreRolledBack.Code() && code != hapax.ErrFenced.Code() {
@@ -345,7 +384,7 @@ func TestStoreThatForgets(t *testing.T) {
 
 	name := filepath.Join(gone.dir, gone.data)
 	for _, n := range living {
-		eventually(t, n.address+" tells of the fence", func() bool { return n.server.metric("hapax_fenced") == 1 })
+		patience.Until(t, n.address+" tells of the fence", func() bool { return n.server.metric("hapax_fenced") == 1 })
 		n.server.await(name)
 	}
 	const floor = 10_000_000
@@ -372,15 +411,14 @@ func TestStoreThatForgets(t *testing.T) {
 				t.Logf("%s of %s: %v\n%s", l.tag, l.node.address, err, l.node.server.logged())
 			}
 		})
-		eventually(t, l.node.address+" issues again", func() bool {
+		patience.Until(t, l.node.address+" issues again", func() bool {
 			l.request.Lock()
 			defer l.request.Unlock()
 			err = l.takeLocked(1)
 			return err == nil
 		})
 	}
-	defer c.run()()
-	c.awaitProgress(2 * clusterStep)
+	c.take(4 * clusterBatch)
 	var segments, snowflakes []hapax.ID
 	for _, n := range c.nodes {
 		for i, into := range []*[]hapax.ID{&segments, &snowflakes} {

@@ -77,9 +77,7 @@ func BenchmarkFirstUse(b *testing.B) {
 // TestFirstUseSoak tells how many tags clients of the Redis protocol can use for the first
 // time in a second.
 func TestFirstUseSoak(t *testing.T) {
-	if !soaking {
-		t.Skip("a soak: set HAPAX_TEST_SOAK")
-	}
+	patience.Soak(t, "it measures")
 	for _, clients := range crowds {
 		t.Run(fmt.Sprintf("clients=%d", clients), func(t *testing.T) { firstUsesOver(t, clients) })
 	}
@@ -116,9 +114,16 @@ func firstUsesOver(t *testing.T, clients int) {
 
 // A server keeps 1,500 bytes at most of a tag that it was asked for once, with what its
 // witness and its store remember of it.
-func TestIdleTagsAreSmall(t *testing.T) {
+func TestIdleTagsAreSmall(t *testing.T) { idleTagsAreSmall(t, 10_000) }
+
+func TestIdleTagsAreSmallSoak(t *testing.T) {
+	patience.Soak(t, "a hundred thousand tags")
+	idleTagsAreSmall(t, 100_000)
+}
+
+func idleTagsAreSmall(t *testing.T, tags int) {
+	t.Helper()
 	const most = 1500
-	tags := scale(10_000, 100_000)
 	s := coldService(t)
 	before := heapInUse()
 	firstUses(t, s, tags, crowds[0])
@@ -142,9 +147,7 @@ func heapInUse() uint64 {
 // takes to start, and the memory with a thousand of them in use. Those that are let go of
 // go on where they stopped.
 func TestMillionTagsSoak(t *testing.T) {
-	if !soaking {
-		t.Skip("a soak: set HAPAX_TEST_SOAK")
-	}
+	patience.Soak(t, "it measures")
 	const all, busy = 1_000_000, 1000
 	name := func(i int) string { return fmt.Sprintf("order-%07d", i) }
 	dir := t.TempDir()

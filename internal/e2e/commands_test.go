@@ -263,7 +263,8 @@ func TestRetireWorker(t *testing.T) {
 		t.Run(where, func(t *testing.T) {
 			dir := t.TempDir()
 			target := []string{"--data", "hapax-data"}
-			s := serve(t, dir, nil)
+			// It may use no other worker ID when its own is retired, and extends no grant meanwhile.
+			s := serve(t, dir, nil, "--pools", "{default: {workers: 0, grant: 1h, max_grant: 1h}}")
 			ok(t, dir, "next", "snowflake", "--server", s.url)
 			if where == "store" {
 				s.kill()

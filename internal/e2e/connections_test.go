@@ -117,7 +117,16 @@ func (s *serving) status(name string) int64 {
 // descriptor for each; Go raises the limit to the hard one by itself.
 func TestManyConnections(t *testing.T) {
 	t.Parallel()
-	idle, busy, lasting := scale(1000, 10_000), scale(100, 1000), scale(time.Second, 10*time.Second)
+	manyConnections(t, 1000, 100, 20)
+}
+
+func TestManyConnectionsSoak(t *testing.T) {
+	patience.Soak(t, "eleven thousand connections")
+	manyConnections(t, 10_000, 1000, 200)
+}
+
+func manyConnections(t *testing.T, idle, busy, each int) {
+	t.Helper()
 	const most = 64 << 10 // bytes for one idle connection, several times what it takes
 	s := serve(t, t.TempDir(), nil)
 	resp, web := s.respAddress(), strings.TrimPrefix(s.url, "http://")
@@ -136,20 +145,19 @@ func TestManyConnections(t *testing.T) {
 		before := s.resident()
 		waiting = append(waiting, open(t, kind.address, kind.n, kind.take)...)
 		after := s.resident()
-		each := (after - before) / int64(kind.n)
+		one := (after - before) / int64(kind.n)
 		t.Logf("%d idle %s connections: %d bytes each, %.1f MiB in all (%.1f MiB before)",
-			kind.n, kind.name, each, float64(after)/(1<<20), float64(before)/(1<<20))
-		if each > most {
-			t.Errorf("an idle %s connection takes %d bytes, more than %d", kind.name, each, most)
+			kind.n, kind.name, one, float64(after)/(1<<20), float64(before)/(1<<20))
+		if one > most {
+			t.Errorf("an idle %s connection takes %d bytes, more than %d", kind.name, one, most)
 		}
 	}
 
 	working := append(open(t, resp, busy*9/10, takeRESP), open(t, web, busy/10, takeHTTP)...)
-	over := time.Now().Add(lasting)
 	var wg sync.WaitGroup
 	for _, l := range working {
 		wg.Go(func() {
-			for time.Now().Before(over) {
+			for range each {
 				if err := l.next(); err != nil {
 					t.Error(err)
 					return

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -73,7 +74,7 @@ func (f *consoleFleet) console(name string) string {
 // take takes numbers of a tag from a node.
 func (f *consoleFleet) take(name, tag string, n int) {
 	f.t.Helper()
-	eventually(f.t, name+" issues "+tag, func() bool {
+	patience.Until(f.t, name+" issues "+tag, func() bool {
 		status, _ := f.ask(http.MethodPost, fmt.Sprintf("%s/v1/tags/%s/ids?count=%d", f.nodes[name].url, tag, n), f.admin)
 		return status == http.StatusOK
 	})
@@ -122,7 +123,7 @@ func (f *consoleFleet) row(at, name string) string {
 func (f *consoleFleet) awaitSeen(at string, others ...string) {
 	f.t.Helper()
 	for _, other := range others {
-		eventually(f.t, at+" shows "+other, func() bool { return strings.Contains(f.row(at, other), ">serving<") })
+		patience.Until(f.t, at+" shows "+other, func() bool { return strings.Contains(f.row(at, other), ">serving<") })
 	}
 }
 
@@ -138,7 +139,7 @@ func TestConsoleFleet(t *testing.T) {
 	f.awaitSeen("a", "b")
 	f.awaitSeen("b", "a") // at the address that administers
 	for name, why := range map[string]string{"off": "it serves no console there", "other": "it does not let this node see it"} {
-		eventually(t, "the console says why "+name+" is not seen", func() bool { return strings.Contains(f.row("a", name), why) })
+		patience.Until(t, "the console says why "+name+" is not seen", func() bool { return strings.Contains(f.row("a", name), why) })
 		if strings.Contains(f.row("a", name), ">serving<") {
 			t.Errorf("%s is shown as if it had been heard", name)
 		}
@@ -211,7 +212,7 @@ func TestConsoleOverTLS(t *testing.T) {
 	for i, n := range nodes {
 		other := filepath.Base(dir) + "/" + []string{"two", "one"}[i]
 		var path, text string
-		eventually(t, "both are seen, without a form", func() bool {
+		patience.Until(t, "both are seen, without a form", func() bool {
 			path, text = get(ann, n.url+"/")
 			return path == "/console/" && strings.Contains(text, other) && strings.Contains(text, "2 of 2 nodes can")
 		})
@@ -243,7 +244,7 @@ func TestConsoleOverTLS(t *testing.T) {
 	}
 	// A row may point at a third party, whose certificate is good for its name.
 	serve(t, dir, nil, "--store", store.URL, "--data", "third", "--tls-cert", third.file("third.pem"), "--tls-key", third.file("third.key"))
-	eventually(t, "a third party is not believed", func() bool {
+	patience.Until(t, "a third party is not believed", func() bool {
 		_, text := get(ann, nodes[0].url+"/console/")
 		return strings.Contains(text, filepath.Base(dir)+"/third") && strings.Contains(text, "certificate signed by unknown authority")
 	})

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -77,33 +78,44 @@ func mustTake(t *testing.T, s *serving, tag string, count int) []hapax.ID {
 	return ids
 }
 
-// Concurrent clients take a million numbers, through ten crashes.
+// A server is killed while clients ask, again and again: no number comes twice.
 func TestNoDuplicateThroughCrashes(t *testing.T) {
 	t.Parallel()
-	const (
-		total   = 1_000_000
-		kills   = 10
-		clients = 4
-		batch   = 1000
-	)
+	throughCrashes(t, 60_000, 3)
+}
+
+// A million numbers, through ten crashes, of which some cut requests off.
+func TestNoDuplicateThroughCrashesSoak(t *testing.T) {
+	patience.Soak(t, "crashes at any moment of a server in full work")
+	if lost := throughCrashes(t, 1_000_000, 10); lost == 0 {
+		t.Error("no request was cut off: the crashes came between the requests")
+	}
+}
+
+// throughCrashes has clients take so many numbers, and kills the server each time when
+// its part of them has come. It returns how many requests had no answer.
+func throughCrashes(t *testing.T, total, kills int64) int64 {
+	t.Helper()
+	const clients, batch = 4, 1000
 	dir, address := t.TempDir(), freeAddress(t)
 	start := func() *serving { return serve(t, dir, nil, "--http", address) }
 	s := start()
 
-	var taken atomic.Int64
-	var lost atomic.Int64 // requests without an answer
+	var taken, lost atomic.Int64
 	ids := make([][]hapax.ID, clients)
 	var wg sync.WaitGroup
 	client := &http.Client{Timeout: patience.Long}
-	over := time.Now().Add(patience.Long)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer wg.Wait()
+	defer cancel()
 	for c := range clients {
 		tag := []string{"orders", "snowflake"}[c%2]
 		wg.Go(func() {
-			for taken.Load() < total && time.Now().Before(over) {
+			for taken.Load() < total && ctx.Err() == nil {
 				got, err := take(client, "http://"+address, tag, batch)
 				if err != nil {
 					lost.Add(1)
-					time.Sleep(time.Millisecond)
+					patience.Again()
 					continue
 				}
 				ids[c] = append(ids[c], got...)
@@ -111,35 +123,25 @@ func TestNoDuplicateThroughCrashes(t *testing.T) {
 			}
 		})
 	}
-	for k := range int64(kills) {
-		for taken.Load() < (k+1)*total/(kills+1) && time.Now().Before(over) {
-			time.Sleep(100 * time.Microsecond)
-		}
+	for k := range kills {
+		part := (k + 1) * total / (kills + 1)
+		patience.Until(t, fmt.Sprintf("%d numbers", part), func() bool { return taken.Load() >= part }, s)
 		s.kill()
 		s = start()
 	}
+	patience.Until(t, "all numbers", func() bool { return taken.Load() >= total }, s)
 	wg.Wait()
-	if taken.Load() < total {
-		t.Fatalf("%d numbers, want %d: %s", taken.Load(), total, s.logged())
-	}
-	if lost.Load() == 0 {
-		t.Error("no request was cut off: the crashes came between the requests")
-	}
 	for c := range clients {
 		if !slices.IsSorted(ids[c]) && c%2 == 0 {
 			t.Errorf("client %d saw orders go back", c)
 		}
 	}
-	for kind := range 2 {
-		all := slices.Concat(ids[kind], ids[kind+2])
-		slices.Sort(all)
-		if n := len(all) - len(slices.Compact(slices.Clone(all))); n > 0 {
-			t.Errorf("%d numbers of %d came twice", n, len(all))
-		}
-	}
+	distinct(t, "orders", slices.Concat(ids[0], ids[2]))
+	distinct(t, "snowflakes", slices.Concat(ids[1], ids[3]))
 	if code := s.stop(); code != 0 {
 		t.Errorf("the exit code is %d: %s", code, s.logged())
 	}
+	return lost.Load()
 }
 
 // After a crash the next number is higher than any that was seen.
@@ -200,7 +202,7 @@ func TestStopSeals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w := workerNow(t, dir); w.Until.After(at.Add(10 * time.Millisecond)) {
+		if w := workerNow(t, dir); w.Until.After(at.Add(10 * time.Millisecond)) { // by the number's own time, whenever the stop came
 			t.Errorf("after the stop the worker is %+v, the last number was issued at %v", w, at)
 		}
 	}
@@ -276,7 +278,7 @@ func TestLameDuck(t *testing.T) {
 		skip  bool // another signal comes
 		duck  string
 	}{
-		{"the time passes", syscall.SIGTERM, false, "1s"},
+		{"the time passes", syscall.SIGTERM, false, "300ms"},
 		{"another signal", syscall.SIGTERM, true, "1h"},
 		{"an interrupt", syscall.SIGINT, false, "1h"},
 	} {
@@ -289,18 +291,15 @@ func TestLameDuck(t *testing.T) {
 			}
 			if tc.first == syscall.SIGTERM {
 				s.await("about to stop")
+			}
+			if tc.skip {
 				mustTake(t, s, "orders", 1)
 				if resp, err := http.Get(s.url + "/readyz"); err != nil || resp.StatusCode != http.StatusServiceUnavailable {
 					t.Errorf("a server that is about to stop is ready: %v, %v", resp, err)
 				} else {
 					_ = resp.Body.Close()
 				}
-			}
-			if tc.skip {
-				time.Sleep(300 * time.Millisecond) // one that comes at once counts as the same
-				if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-					t.Fatal(err)
-				}
+				s.insist(syscall.SIGTERM, func() bool { return strings.Contains(s.logged(), "stopping") })
 			}
 			s.await("stopping")
 			s.kill()
@@ -308,7 +307,19 @@ func TestLameDuck(t *testing.T) {
 	}
 }
 
-// Another signal ends a server that stops at once, but not one that comes with the first.
+// insist sends a signal again and again, each time as another one, until so.
+func (s *serving) insist(sig syscall.Signal, so func() bool) {
+	s.t.Helper()
+	patience.Until(s.t, fmt.Sprint("what another ", sig, " does"), func() bool {
+		patience.Slow(300 * time.Millisecond) // one that comes at once counts as the same
+		if !so() {
+			_ = s.cmd.Process.Signal(sig) // it may have ended
+		}
+		return so()
+	}, s)
+}
+
+// Another signal ends a server that stops at once.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir(), nil)
@@ -316,15 +327,10 @@ func TestSecondSignal(t *testing.T) {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
 	s.await("stopping")
-	time.Sleep(300 * time.Millisecond)
-	if log := s.logged(); strings.Contains(log, "another signal") {
-		t.Fatalf("a signal that came twice ended the server: %s", log)
-	}
-	s.end(syscall.SIGINT)
+	s.insist(syscall.SIGINT, s.hasEnded)
+	s.logs.Wait()
+	_ = s.cmd.Wait() // the exit code is in ProcessState
 	if code := s.cmd.ProcessState.ExitCode(); code != 1 {
 		t.Errorf("the exit code is %d", code)
 	}

@@ -188,7 +188,7 @@ func (s *takenSet) askFor(t *testing.T, by, url string, want int) {
 	for got := 0; got < want && !t.Failed(); {
 		status, body, err := fetch(t, http.MethodPost, url)
 		if err != nil && time.Now().Before(over) {
-			time.Sleep(10 * time.Millisecond)
+			patience.Again()
 			continue
 		}
 		for text := range strings.SplitSeq(body, ",") {

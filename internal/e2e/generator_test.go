@@ -15,6 +15,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	sdk "github.com/hapax-id/hapax/client"
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // generatorVariable makes the test binary a foreign generator, or a bad wrapper of one.
@@ -100,7 +101,7 @@ func (g generator) generate(worker int64) error {
 		if _, err := f.Write(bytesorder.BigEndian.AppendUint64(nil, uint64(number))); err != nil {
 			return err
 		}
-		time.Sleep(generatorTick)
+		patience.Slow(generatorTick)
 	}
 	return nil
 }
@@ -161,7 +162,7 @@ func (w idOnly) run(g generator) error {
 		if !hapax.IsTransient(err) {
 			return err
 		}
-		time.Sleep(500 * time.Millisecond)
+		patience.Slow(500 * time.Millisecond)
 	}
 	g.Twin = nil
 	cmd, err := g.command()

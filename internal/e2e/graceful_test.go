@@ -19,6 +19,7 @@ import (
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/journal"
 	"github.com/hapax-id/hapax/internal/ledger"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/witness"
 )
@@ -138,14 +139,32 @@ func (l *load) on(t *testing.T, s *serving) {
 	}
 }
 
-// stopsLoseNothing stops a loaded server so many times, and fails where a number is left out or comes twice.
-func stopsLoseNothing(t *testing.T, stops int, args ...string) {
+// goesOn waits until so many more numbers of each tag have come: the server is busy then.
+func (l *load) goesOn(t *testing.T, more int64, s *serving) {
+	t.Helper()
+	for tag, c := range l.tallies {
+		enough := c.soFar() + more
+		patience.Until(t, fmt.Sprintf("%d more numbers of %s", more, tag), func() bool { return c.soFar() >= enough }, s)
+	}
+}
+
+// soFar returns how many numbers came.
+func (c *tally) soFar() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.count
+}
+
+// stopsLoseNothing stops a loaded server so many times, each when that has issued some
+// thousand numbers, and fails where a number is left out or comes twice.
+func stopsLoseNothing(t *testing.T, stops, atMost int, args ...string) {
 	t.Helper()
 	dir, l := t.TempDir(), newLoad()
+	args = append([]string{"--drain", "10m"}, args...) // whatever else the machine does
 	for n := range stops {
 		s := serve(t, dir, nil, args...)
 		l.on(t, s)
-		time.Sleep(time.Duration(100+rand.IntN(500)) * time.Millisecond) // while it is busy
+		l.goesOn(t, int64(1000+rand.IntN(atMost)), s)
 		if code := s.stop(); code != 0 {
 			t.Fatalf("stop %d: the exit code is %d: %s", n, code, s.logged())
 		}
@@ -168,20 +187,18 @@ func stopsLoseNothing(t *testing.T, stops int, args ...string) {
 // One node loses nothing when it stops, however busy it is.
 func TestStopsUnderLoad(t *testing.T) {
 	t.Parallel()
-	stopsLoseNothing(t, 3)
+	stopsLoseNothing(t, 3, 1)
 }
 
 // The same fifty times over, on the embedded store and on shared ones.
 func TestStopsUnderLoadSoak(t *testing.T) {
-	if !soaking {
-		t.Skip("a soak: set HAPAX_TEST_SOAK")
-	}
+	patience.Soak(t, "stops at random moments, fifty times")
 	for name, url := range map[string]func(testing.TB) string{
 		"bolt":     func(testing.TB) string { return "bolt:" },
 		"redis":    func(t testing.TB) string { return testservers.Redis(t).URL },
 		"postgres": func(t testing.TB) string { return testservers.Postgres(t).URL },
 	} {
-		t.Run(name, func(t *testing.T) { stopsLoseNothing(t, 50, "--store", url(t)) })
+		t.Run(name, func(t *testing.T) { stopsLoseNothing(t, 50, 50_000, "--store", url(t)) })
 	}
 }
 
@@ -192,12 +209,18 @@ func TestStopsAmongOthers(t *testing.T) {
 	store, dir, l := testservers.Redis(t), t.TempDir(), newLoad()
 	var nodes []*serving
 	for i := range 3 {
-		nodes = append(nodes, serve(t, dir, nil, "--store", store.URL, "--data", fmt.Sprint("node-", i), "--heartbeat", "300ms"))
+		nodes = append(nodes, serve(t, dir, nil, "--store", store.URL, "--data", fmt.Sprint("node-", i), "--heartbeat", "300ms", "--drain", "10m"))
 	}
 	for _, s := range nodes {
 		l.on(t, s)
 	}
-	time.Sleep(3 * time.Second) // until all of them are granted numbers, and a while longer
+	for i, s := range nodes {
+		for _, tag := range loadedTags {
+			patience.Until(t, fmt.Sprintf("node %d is granted %s several times", i, tag), func() bool {
+				return s.metric(fmt.Sprintf(`hapax_refills_total{pool="",tag="%s"}`, tag)) > 2
+			}, s)
+		}
+	}
 	told := map[string]*tally{"orders": {}, "users": {}}
 	for i, s := range nodes {
 		if code := s.stop(); code != 0 {
@@ -211,7 +234,7 @@ func TestStopsAmongOthers(t *testing.T) {
 				sum += g.Len()
 			}
 			// Another may still be writing down the grant because of which the last hand-back was refused.
-			eventually(t, fmt.Sprintf("what node %d has lost of %s, %v, lies below numbers that another was granted", i, tag, some), func() bool {
+			patience.Until(t, fmt.Sprintf("what node %d has lost of %s, %v, lies below numbers that another was granted", i, tag, some), func() bool {
 				top := int64(0)
 				for other := range nodes {
 					if other != i {
@@ -307,9 +330,7 @@ func TestStopOfManyTags(t *testing.T) {
 }
 
 func TestStopOfManyTagsSoak(t *testing.T) {
-	if !soaking {
-		t.Skip("a soak: set HAPAX_TEST_SOAK")
-	}
+	patience.Soak(t, "a hundred thousand tags")
 	t.Run("bolt", func(t *testing.T) { stopOfManyTags(t, 100_000, "bolt:") })
 	for name, start := range map[string]func(testing.TB, ...string) *testservers.Server{
 		"redis": testservers.Redis, "postgres": testservers.Postgres, "mysql": testservers.MariaDB,
@@ -335,7 +356,7 @@ func stopOfManyTags(t *testing.T, tags int, url string) {
 					for {
 						id, err := client.Incr(t.Context(), fmt.Sprint("tag-", n)).Result()
 						if err != nil && (strings.Contains(err.Error(), "TRYAGAIN") || strings.Contains(err.Error(), "UNAVAILABLE")) {
-							time.Sleep(10 * time.Millisecond) // it joins
+							patience.Again() // it joins
 							continue
 						}
 						if err != nil || hapax.ID(id) != want {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // A worker ID that a wrong clock has poisoned is shown, mended only when asked,
@@ -64,12 +66,14 @@ func TestWorkersFix(t *testing.T) {
 			}
 			if s == nil {
 				s = serve(t, dir, nil, one...)
-			} else {
-				time.Sleep(1100 * time.Millisecond) // for as long a refusal answers for the store
 			}
-			if _, err := take(http.DefaultClient, s.url, "snowflake", 1); err == nil || !strings.Contains(err.Error(), `"no_worker"`) || !strings.Contains(err.Error(), before.Until.Format("2006-01-02T15:04")) {
-				t.Errorf("with the only worker retired the error is %v", err)
-			}
+			// For a second an earlier refusal answers for the store.
+			patience.Await(t, "with the only worker retired a request is refused with the time when it is free", func() (string, error) {
+				_, err := take(http.DefaultClient, s.url, "snowflake", 1)
+				return fmt.Sprint(err), nil
+			}, func(said string) bool {
+				return strings.Contains(said, `"no_worker"`) && strings.Contains(said, before.Until.Format("2006-01-02T15:04"))
+			}, s)
 		})
 	}
 }

@@ -29,11 +29,9 @@ func (d foreignDB) limited(password, grants string) string {
 // awaitQuiet waits until no session of the account is left.
 func (d foreignDB) awaitQuiet(account string) {
 	d.t.Helper()
-	for over := time.Now().Add(patience.Long); d.number("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = '"+account+"'") > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(over) {
-			d.t.Fatal("sessions are left")
-		}
-	}
+	patience.Until(d.t, "no session is left", func() bool {
+		return d.number("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = '"+account+"'") == 0
+	})
 }
 
 func write(t *testing.T, dir, name, text string) string {

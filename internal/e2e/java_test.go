@@ -175,9 +175,7 @@ func TestJavaClient(t *testing.T) {
 
 // A million numbers.
 func TestJavaClientSoak(t *testing.T) {
-	if !soaking {
-		t.Skip("a soak: set HAPAX_TEST_SOAK")
-	}
+	patience.Soak(t, "a million numbers through crashes")
 	t.Parallel()
 	javaThroughCrashes(t, 1_000_000, 1000)
 }

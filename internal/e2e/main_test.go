@@ -19,7 +19,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/hapax-id/hapax/internal/patience"
 )
@@ -55,7 +54,7 @@ func TestMain(m *testing.M) {
 
 // sideBySide is how many tests run at the same time: they wait for processes most of
 // the time.
-const sideBySide = 6
+const sideBySide = 12
 
 func runTests(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "hapax-cmd-")
@@ -165,13 +164,7 @@ func start(t *testing.T, cmd *exec.Cmd) *serving {
 			s.kill()
 		}
 	})
-	select {
-	case s.url = <-started:
-	case <-time.After(patience.Long):
-	}
-	if s.url == "" {
-		t.Fatalf("the server did not start: %s", s.logged())
-	}
+	s.url = patience.Receive(t, "the server's start", started, s)
 	return s
 }
 
@@ -215,6 +208,9 @@ func (s *serving) logged() string {
 	return s.log.String()
 }
 
+// String is the log, for patience.
+func (s *serving) String() string { return s.logged() }
+
 // kill ends the server as a power loss does.
 func (s *serving) kill() { s.end(syscall.SIGKILL) }
 
@@ -236,10 +232,5 @@ func (s *serving) end(sig syscall.Signal) {
 // await waits until the log tells of something.
 func (s *serving) await(text string) {
 	s.t.Helper()
-	for over := time.Now().Add(patience.Long); time.Now().Before(over); time.Sleep(5 * time.Millisecond) {
-		if strings.Contains(s.logged(), text) {
-			return
-		}
-	}
-	s.t.Fatalf("the log never told of %q: %s", text, s.logged())
+	patience.Until(s.t, fmt.Sprintf("the log tells of %q", text), func() bool { return strings.Contains(s.logged(), text) }, s)
 }

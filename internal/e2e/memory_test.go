@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 // connections is opened anew when the server cuts it.
 type attack struct {
 	name  string
-	often bool // each time, and not only in a soak
+	holds bool // it says so much and then waits, and is not only for a soak
 	port  func(ports) string
 	conns int
 	on    func(nc net.Conn)
@@ -38,81 +39,126 @@ const mostForStrangers = 64 << 20
 
 // What clients make the server keep before they have shown a token, or where none is
 // asked for, is bounded: its resident size grows by 64 MiB at most, whatever they do at
-// any of its ports. Meanwhile, and afterwards, clients are served.
+// any of its ports. Meanwhile, and afterwards, clients are served. Here each attacker says
+// what it has to say once, and holds its connection for as long as it may.
 func TestMemoryForStrangers(t *testing.T) {
 	t.Parallel()
 	s, p, takes := serveStrangers(t)
 	before := s.resident()
 	for _, a := range attacks() {
-		if !a.often && !soaking {
+		if !a.holds {
 			continue
 		}
-		if soaking { // the figures are of a server that was attacked in no other way
-			s.kill()
-			s, p, takes = serveStrangers(t)
-			before = s.resident()
-		}
 		s.forgetPeak()
-		address := a.port(p)
-		stop := a.begin(t, address)
-		time.Sleep(scale(400*time.Millisecond, 8*time.Second))
-		takes[address]()
-		grown := s.peak() - before
+		said, stop := a.begin(t, a.port(p), true)
+		patience.Until(t, "all attackers of "+a.name+" are cut off, or wait", func() bool { return said() >= a.conns }, s)
+		takes[a.port(p)]()
+		a.judge(t, before, s.peak())
 		stop()
-		t.Logf("%s: %.1f MiB at rest, at most %.1f MiB more", a.name, float64(before)/(1<<20), float64(grown)/(1<<20))
-		if grown > mostForStrangers {
-			t.Errorf("%s: %d connections made the server take %.1f MiB more, want at most %d", a.name, a.conns, float64(grown)/(1<<20), mostForStrangers>>20)
-		}
 	}
 	for _, take := range takes {
 		take()
 	}
 }
 
-// begin attacks until stop is called, which waits for the end.
-func (a attack) begin(t *testing.T, address string) (stop func()) {
+// TestMemoryForStrangersSoak: every attack goes on, on a server that was attacked in no
+// other way.
+func TestMemoryForStrangersSoak(t *testing.T) {
+	patience.Soak(t, "thousands of connections that flood the server")
+	for _, a := range attacks() {
+		s, p, takes := serveStrangers(t)
+		before := s.resident()
+		s.forgetPeak()
+		_, stop := a.begin(t, a.port(p), false)
+		patience.Slow(8 * time.Second)
+		takes[a.port(p)]()
+		peak := s.peak()
+		stop()
+		a.judge(t, before, peak)
+		for _, take := range takes {
+			take()
+		}
+		s.kill()
+	}
+}
+
+// judge tells by how much the server grew, and fails the test where that is too much.
+func (a attack) judge(t *testing.T, before, peak int64) {
+	t.Helper()
+	grown := peak - before
+	t.Logf("%s: %.1f MiB at rest, at most %.1f MiB more", a.name, float64(before)/(1<<20), float64(grown)/(1<<20))
+	if grown > mostForStrangers {
+		t.Errorf("%s: %d connections made the server take %.1f MiB more, want at most %d", a.name, a.conns, float64(grown)/(1<<20), mostForStrangers>>20)
+	}
+}
+
+// begin attacks until stop is called, which waits for the end: each attacker comes again
+// and again, or once. said tells how many have said all that they have to say, or are not
+// listened to any more.
+func (a attack) begin(t *testing.T, address string, once bool) (said func() int, stop func()) {
 	t.Helper()
 	var attackers sync.WaitGroup
+	var silent atomic.Int64
 	var mu sync.Mutex // guards the rest
 	open, over := map[net.Conn]bool{}, false
+	ended := make(chan struct{}) // closed when over
 	for i := range a.conns {
 		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%8))}, Timeout: time.Second}
 		attackers.Go(func() {
 			for {
 				nc, err := from.Dial("tcp", address)
-				if err != nil {
-					time.Sleep(10 * time.Millisecond) // the server's queue is full
-				}
 				mu.Lock()
-				ended := over
-				if err == nil && !ended {
-					open[nc] = true
+				if over {
+					mu.Unlock()
+					if err == nil {
+						_ = nc.Close()
+					}
+					return
 				}
+				if err != nil {
+					mu.Unlock()
+					patience.Again() // the server's queue is full
+					continue
+				}
+				open[nc] = true
 				mu.Unlock()
-				if err == nil && !ended {
+				if once {
+					speaker := &speaker{Conn: nc, silent: sync.OnceFunc(func() { silent.Add(1) })}
+					_ = nc.SetWriteDeadline(time.Now().Add(patience.Scale(2 * time.Second))) // the server may not read all of it
+					a.on(speaker)
+					speaker.silent()
+					<-ended
+				} else {
 					a.on(nc)
 				}
-				if err == nil {
-					_ = nc.Close()
-				}
+				_ = nc.Close()
 				mu.Lock()
 				delete(open, nc)
 				mu.Unlock()
-				if ended {
-					return
-				}
 			}
 		})
 	}
-	return func() {
+	return func() int { return int(silent.Load()) }, func() {
 		mu.Lock()
 		over = true
+		close(ended)
 		for nc := range open {
 			_ = nc.Close()
 		}
 		mu.Unlock()
 		attackers.Wait()
 	}
+}
+
+// A speaker is a connection of an attacker, who has said everything when it reads.
+type speaker struct {
+	net.Conn
+	silent func()
+}
+
+func (s *speaker) Read(p []byte) (int, error) {
+	s.silent()
+	return s.Conn.Read(p)
 }
 
 // serveStrangers starts a server with default limits that speaks at every port it can,
@@ -141,12 +187,12 @@ compat:
 			t.Helper()
 			var got []byte
 			var err error
-			for end := time.Now().Add(patience.Long); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-				if got, err = ask(address, request, len(want)); err == nil && string(got) == want {
-					return
-				}
+			if late := patience.Try("an honest client of "+address, func() bool {
+				got, err = ask(address, request, len(want))
+				return err == nil && string(got) == want
+			}); late != nil {
+				t.Errorf("%v: %q, %v", late, got, err)
 			}
-			t.Errorf("an honest client of %s: %q, %v", address, got, err)
 		}
 	}
 	const get, answered = "GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", "HTTP/1.1 200 OK"
@@ -202,7 +248,7 @@ func attacks() []attack {
 			return b
 		}, 128)},
 		{"HTTP/2 rapid reset", false, httpPort, 200, h2Attack(h2Reset1, 0)},
-		{"HTTP/2 rapid reset, many", true, httpPort, 600, h2Attack(h2Reset1, 0)},
+		{"HTTP/2 rapid reset, many", false, httpPort, 600, h2Attack(h2Reset1, 0)},
 		{"HTTP/2 health checks", true, httpPort, 1000, h2Attack(func(stream uint32) []byte {
 			b := h2Request(stream, "/grpc.health.v1.Health/Check", "application/grpc", true)
 			return append(append(b, h2Frame(h2Data, 0, stream, 1000)...), make([]byte, 1000)...)
@@ -211,16 +257,16 @@ func attacks() []attack {
 		{"HTTP/2 settings unread", false, httpPort, 500, h2Attack(func(uint32) []byte { return bytes.Repeat(h2Frame(h2Settings, 0, 0, 0), 100) }, 0)},
 		{"HTTP/2 a header without end", false, httpPort, 500, h2Attack(h2Endless, 0)},
 		{"HTTP/1 headers without end", true, httpPort, 1000, hold("GET / HTTP/1.1\r\nHost: localhost\r\n" + strings.Repeat("X-a: a\r\n", 1500))},
-		{"HTTP/1 bodies without end", false, httpPort, 2000, hold("POST /hapax.v1.IssueService/Next HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/proto\r\nContent-Length: 4000000\r\n\r\n" + strings.Repeat("a", 64<<10))},
+		{"HTTP/1 bodies without end", true, httpPort, 2000, hold("POST /hapax.v1.IssueService/Next HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/proto\r\nContent-Length: 4000000\r\n\r\n" + strings.Repeat("a", 64<<10))},
 		{"HTTP/1 requests unread", false, httpPort, 1000, flood("GET /v1/tags/orders/next HTTP/1.1\r\nHost: localhost\r\n\r\n")},
 		{"Redis, half a command", true, respPort, 1000, hold("*2\r\n$4\r\nAUTH\r\n$60000\r\n" + strings.Repeat("a", 59_000))},
-		{"Redis, a part of a command", false, respPort, 2000, hold("*2\r\n$4\r\nAUTH\r\n$4000\r\n" + strings.Repeat("a", 3900))},
+		{"Redis, a part of a command", true, respPort, 2000, hold("*2\r\n$4\r\nAUTH\r\n$4000\r\n" + strings.Repeat("a", 3900))},
 		{"Redis, replies unread", false, respPort, 1000, flood("INCR orders\r\n")},
 		{"Redis, empty arguments", false, respPort, 1000, flood("*1000\r\n" + strings.Repeat("$0\r\n\r\n", 1000))},
-		{"Dubbo, replies unread", true, func(p ports) string { return p.dubbo }, 500, flood(string(dubboCall("$echo", "Ljava/lang/Object;", make([]byte, 15_000))))},
-		{"Dubbo, silent", false, func(p ports) string { return p.dubbo }, 1100, hold("")},
-		{"Dubbo, half a frame", false, func(p ports) string { return p.dubbo }, 1100, hold(string(dubboCall("$echo", "Ljava/lang/Object;", make([]byte, 15_000))[:15_000]))},
-		{"Vesta, headers without end", false, func(p ports) string { return p.vesta }, 2000, hold("GET /genid HTTP/1.1\r\nHost: localhost\r\n" + strings.Repeat("X-a: a\r\n", 1500))},
+		{"Dubbo, replies unread", false, func(p ports) string { return p.dubbo }, 500, flood(string(dubboCall("$echo", "Ljava/lang/Object;", make([]byte, 15_000))))},
+		{"Dubbo, silent", true, func(p ports) string { return p.dubbo }, 1100, hold("")},
+		{"Dubbo, half a frame", true, func(p ports) string { return p.dubbo }, 1100, hold(string(dubboCall("$echo", "Ljava/lang/Object;", make([]byte, 15_000))[:15_000]))},
+		{"Vesta, headers without end", true, func(p ports) string { return p.vesta }, 2000, hold("GET /genid HTTP/1.1\r\nHost: localhost\r\n" + strings.Repeat("X-a: a\r\n", 1500))},
 		{"TinyID, replies unread", false, func(p ports) string { return p.tinyid }, 1000, flood("GET /tinyid/id/nextId?bizType=orders&token=x HTTP/1.1\r\nHost: localhost\r\n\r\n")},
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -129,7 +130,7 @@ func awaitReplayed(t *testing.T, primary, standby *testservers.Server) {
 		}
 		return at
 	}
-	eventually(t, "the standby has caught up", func() bool {
+	patience.Until(t, "the standby has caught up", func() bool {
 		return position(primary, "SELECT pg_current_wal_lsn()::text") == position(standby, "SELECT pg_last_wal_replay_lsn()::text")
 	})
 }

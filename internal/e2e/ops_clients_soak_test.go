@@ -20,17 +20,12 @@ import (
 // leasing and handing back. Nobody is refused, and no number comes twice.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
-	if soaking {
-		t.Skip("TestProgramsSoak does more of it")
-	}
 	runPrograms(t, testservers.Redis(t).URL, 20, 2, 3*time.Second, "--heartbeat", "200ms")
 }
 
 // TestProgramsSoak does that with 200 programs on ten tags for five minutes on each store.
 func TestProgramsSoak(t *testing.T) {
-	if !soaking {
-		t.Skip("a soak: set HAPAX_TEST_SOAK")
-	}
+	patience.Soak(t, "a crowd of programs for five minutes")
 	for _, store := range sharedStores {
 		t.Run(store.name, func(t *testing.T) { runPrograms(t, store.start(t).URL, 200, 10, 5*time.Minute) })
 	}

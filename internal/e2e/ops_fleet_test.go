@@ -155,7 +155,7 @@ func (f *opsFleet) run(tag string) {
 		select {
 		case <-f.stop:
 			return
-		case <-time.After(scale(20*time.Millisecond, 40*time.Millisecond)):
+		case <-time.After(30 * time.Millisecond):
 		}
 	}
 }
@@ -273,7 +273,7 @@ func (f *opsFleet) freeze(n *opsNode, during time.Duration) {
 			f.t.Fatal(err)
 		}
 		if sig == syscall.SIGSTOP {
-			time.Sleep(during)
+			patience.Slow(during)
 		}
 	}
 }
@@ -298,14 +298,12 @@ func (f *opsFleet) await(what string, nodes ...*opsNode) time.Duration {
 		}
 		return names
 	}
-	for over := began.Add(patience.Long); len(late()) > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(over) {
-			for _, n := range nodes {
-				f.t.Logf("%s: %s", n.name, tail(n.server.logged()))
-			}
-			f.t.Fatalf("after %s, %v do not issue within %v", what, late(), patience.Long)
-		}
+	var logs []fmt.Stringer
+	for _, n := range nodes {
+		logs = append(logs, n.server)
 	}
+	patience.Await(f.t, "after "+what+" all issue; these do not", func() ([]string, error) { return late(), nil },
+		func(names []string) bool { return len(names) == 0 }, logs...)
 	return time.Since(began)
 }
 

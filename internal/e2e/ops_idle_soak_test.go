@@ -14,15 +14,14 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
 // TestIdleFleetSoak tells what servers that nobody asks for anything cost their store:
 // transactions, or commands, a second, and bytes of its log a day.
 func TestIdleFleetSoak(t *testing.T) {
-	if !soaking {
-		t.Skip("a measurement: set HAPAX_TEST_SOAK")
-	}
+	patience.Soak(t, "it measures what an idle fleet costs")
 	const during = 30 * time.Second
 	for _, store := range []struct {
 		name  string

@@ -229,9 +229,6 @@ func (f *opsFleet) visit(offset string) {
 // TestOperations: the first operations of every kind, on a store that starts fast.
 func TestOperations(t *testing.T) {
 	t.Parallel()
-	if soaking {
-		t.Skip("TestOperationsSoak does more of it")
-	}
 	s := oneAddress(t, testservers.Redis(t))
 	f := newOpsFleet(t, s.url, 3, "--heartbeat", "200ms")
 	for _, name := range []string{
@@ -247,9 +244,7 @@ func TestOperations(t *testing.T) {
 
 // TestOperationsSoak makes forty operations on every store, in any order.
 func TestOperationsSoak(t *testing.T) {
-	if !soaking {
-		t.Skip("a soak: set HAPAX_TEST_SOAK")
-	}
+	patience.Soak(t, "operations in any order, on every store")
 	for _, store := range opsStores {
 		t.Run(store.name, func(t *testing.T) {
 			s := store.start(t)

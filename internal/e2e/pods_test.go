@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -26,7 +27,7 @@ func TestCrashedPods(t *testing.T) {
 		f.start("b")
 		f.ids = append(f.ids, takeSoon(t, f.nodes["b"], "orders", 1500)...)
 	}
-	eventually(t, "the others are seen to have ended", func() bool { return len(f.live("a")) == 2 && len(f.live("b")) == 2 })
+	patience.Until(t, "the others are seen to have ended", func() bool { return len(f.live("a")) == 2 && len(f.live("b")) == 2 })
 	goBack(t, store, func() {
 		for _, n := range f.nodes {
 			f.ids = append(f.ids, takeSoon(t, n, "orders", 3000)...)

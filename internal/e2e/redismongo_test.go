@@ -86,15 +86,8 @@ func writeConfig(t *testing.T, dir, format string, args ...any) string {
 // eventuallyTake takes a number while a server may still be finding out.
 func eventuallyTake(t *testing.T, s *serving, tag string, n int) []hapax.ID {
 	t.Helper()
-	for over := time.Now().Add(patience.Long); ; time.Sleep(20 * time.Millisecond) {
-		ids, err := take(http.DefaultClient, s.url, tag, n)
-		if err == nil {
-			return ids
-		}
-		if time.Now().After(over) {
-			t.Fatal(err)
-		}
-	}
+	return patience.Await(t, "a number of "+tag, func() ([]hapax.ID, error) { return take(http.DefaultClient, s.url, tag, n) },
+		func([]hapax.ID) bool { return true }, s)
 }
 
 // Two servers issue the numbers of one tag in one order, through the loss of a server, of
@@ -179,11 +172,9 @@ func TestRedisMongo(t *testing.T) {
 			}
 			counter.Start()
 			for _, s := range []*serving{a, z} {
-				for over := time.Now().Add(patience.Long); strings.Contains(get(t, s, "/metrics"), `"redis_away",tag="orders"} 1`); time.Sleep(20 * time.Millisecond) {
-					if time.Now().After(over) {
-						t.Fatal("Redis is back, and not in use")
-					}
-				}
+				patience.Until(t, "Redis, which is back, is in use", func() bool {
+					return !strings.Contains(get(t, s, "/metrics"), `"redis_away",tag="orders"} 1`)
+				}, s)
 			}
 			b.round(dirs[0], a, z)
 			if a.stop() != 0 || z.stop() != 0 {

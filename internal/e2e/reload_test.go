@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/hapax-id/hapax/internal/patience"
 )
 
 // SIGHUP changes the level of the log at once, and names the settings that need a
@@ -74,7 +76,7 @@ func TestReloadTellsNoSecrets(t *testing.T) {
 		if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the configuration is read", func() bool {
+		patience.Until(t, "the configuration is read", func() bool {
 			return strings.Count(s.logged(), `"msg":"configuration`)+strings.Count(s.logged(), `"msg":"the configuration`) > before
 		})
 		if strings.Contains(s.logged(), secret) {
@@ -94,7 +96,7 @@ func TestReloadTellsNoSecrets(t *testing.T) {
 		if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the configuration is refused", func() bool {
+		patience.Until(t, "the configuration is refused", func() bool {
 			return strings.Count(s.logged(), `"msg":"the configuration cannot be used`) > before
 		})
 		if strings.Contains(s.logged(), secret) || !strings.Contains(s.logged(), `"setting":"tokens"`) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -62,7 +63,7 @@ func (f *crew) start(name string) {
 func (f *crew) awaitFence() {
 	f.t.Helper()
 	for name, n := range f.nodes {
-		eventually(f.t, name+" is fenced", func() bool {
+		patience.Until(f.t, name+" is fenced", func() bool {
 			f.use(name)
 			return n.metric("hapax_fenced") == 1
 		})
@@ -90,8 +91,8 @@ func (f *crew) use(name string) error {
 func (f *crew) awaitHealed(what string) {
 	f.t.Helper()
 	for name, n := range f.nodes {
-		eventually(f.t, name+" issues again", func() bool { return f.use(name) == nil })
-		eventually(f.t, name+" shows no trouble any more", func() bool {
+		patience.Until(f.t, name+" issues again", func() bool { return f.use(name) == nil })
+		patience.Until(f.t, name+" shows no trouble any more", func() bool {
 			r := n.readiness()
 			return r.Ready && !r.Degraded && !r.Fenced && r.State == "serving" && r.Store == "ok" && n.metric("hapax_fenced") == 0 &&
 				run(f.t, f.dir, "status", "--server", n.url).code == 0
@@ -241,7 +242,7 @@ func (f *crew) awaitMissing(at, who string) (row string) {
 	f.t.Helper()
 	n := f.nodes[at]
 	name := filepath.Join(f.dir, who)
-	eventually(f.t, "somebody is named", func() bool {
+	patience.Until(f.t, "somebody is named", func() bool {
 		return strings.Contains(run(f.t, f.dir, "nodes", "--server", n.url).out, "missing")
 	})
 	missing := missingNode(f.t, f.dir, n.url)

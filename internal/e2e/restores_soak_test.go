@@ -20,9 +20,6 @@ import (
 // waits for it, or for an operator.
 func TestRestores(t *testing.T) {
 	t.Parallel()
-	if soaking {
-		t.Skip("TestRestoresSoak does more of it")
-	}
 	s := oneAddress(t, testservers.Redis(t))
 	f := newOpsFleet(t, s.url, 3, "--heartbeat", "200ms")
 	f.restore(s, "1 s old", func() { time.Sleep(time.Second) })
@@ -33,9 +30,7 @@ func TestRestores(t *testing.T) {
 
 // TestRestoresSoak does that with copies of all ages on every store.
 func TestRestoresSoak(t *testing.T) {
-	if !soaking {
-		t.Skip("a soak: set HAPAX_TEST_SOAK")
-	}
+	patience.Soak(t, "copies of all ages, on every store")
 	for _, store := range opsStores {
 		t.Run(store.name, func(t *testing.T) {
 			s := store.start(t)
@@ -146,7 +141,7 @@ func (f *opsFleet) settle(gone *opsNode, how ...string) {
 	args := append([]string{"nodes", "settle", f.nameOf(gone), "--server", f.any(0).server.url}, how...)
 	began := time.Now()
 	for _, last := range []string{"--dry-run", "--yes"} {
-		eventually(f.t, "settled with "+last, func() bool {
+		patience.Until(f.t, "settled with "+last, func() bool {
 			r := run(f.t, f.dir, append(slices.Clip(args), last)...)
 			if r.code != 0 && !strings.Contains(r.err, "; try again") { // the others have not all spoken yet
 				f.t.Fatalf("hapax %q %s: exit code %d, %s%s", args, last, r.code, r.out, r.err)

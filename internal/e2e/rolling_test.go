@@ -33,9 +33,7 @@ func TestRollingUpgrade(t *testing.T) {
 // The same from the release before, or where there is none the last commit before this
 // one that builds, on each kind of store that nodes share.
 func TestRollingUpgradeSoak(t *testing.T) {
-	if !soaking {
-		t.Skip("a soak: set HAPAX_TEST_SOAK")
-	}
+	patience.Soak(t, "every store, from the release before")
 	dir := t.TempDir()
 	source, before := filepath.Join(dir, "source"), filepath.Join(dir, "before")
 	git := func(args ...string) (string, error) {
@@ -143,7 +141,7 @@ func rollingUpgrade(t *testing.T, before, url string) {
 		}
 		taken[i].Store(0)
 		nodes[i] = run(binary, i)
-		eventually(t, fmt.Sprintf("node %d gives numbers again", i), func() bool { return taken[i].Load() > 0 })
+		patience.Until(t, fmt.Sprintf("node %d gives numbers again", i), func() bool { return taken[i].Load() > 0 })
 	}
 	over.Store(true)
 	clients.Wait()

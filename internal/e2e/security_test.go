@@ -180,7 +180,7 @@ tokens:
 	a.HTTP = strings.NewReplacer("0.0.0.0", "127.0.0.1", "[::]", "127.0.0.1").Replace(a.HTTP)
 	for _, p := range protocols(a, webClient(t)) {
 		t.Run(p.name, func(t *testing.T) {
-			time.Sleep(1100 * time.Millisecond) // the slow token is shared by all protocols
+			patience.Slow(1100 * time.Millisecond) // a client between two requests: the slow token is shared by all protocols
 			for _, tag := range []string{"orders", "team-a"} {
 				if err := p.next(t.Context(), appToken, tag); err != nil {
 					t.Error(err)
@@ -415,15 +415,10 @@ func TestConnectionLimit(t *testing.T) {
 			if err := first.Close(); err != nil {
 				t.Fatal(err)
 			}
-			for over := time.Now().Add(patience.Long); ; time.Sleep(time.Millisecond) {
-				status, code := request(t, two, "GET", next, bearer)
-				if status == http.StatusOK {
-					break
-				}
-				if time.Now().After(over) {
-					t.Fatalf("after the first connection ended: %d %s", status, code)
-				}
-			}
+			patience.Until(t, "the end of the first connection makes room", func() bool {
+				status, _ := request(t, two, "GET", next, bearer)
+				return status == http.StatusOK
+			}, s)
 		})
 	}
 }

@@ -4,28 +4,15 @@ import (
 	"bufio"
 	"errors"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
-
-// soaking makes the tests that scale run in full length; see "make soak".
-var soaking = os.Getenv("HAPAX_TEST_SOAK") != ""
-
-// scale returns what a test does each time, or in a soak.
-func scale[T any](each, soak T) T {
-	if soaking {
-		return soak
-	}
-	return each
-}
 
 // A sharedStore is a store that several nodes can share.
 type sharedStore struct {
@@ -47,7 +34,9 @@ var sharedStores = []sharedStore{
 // often reports whether a test that concerns servers and the guard more than the
 // engine below them is run on this store each time: on one SQL database and on one
 // store without transactions of its own. A soak runs it on all.
-func (s sharedStore) often() bool { return soaking || s.name == "postgres" || s.name == "redis" }
+func (s sharedStore) often() bool {
+	return patience.Soaking() || s.name == "postgres" || s.name == "redis"
+}
 
 // Servers, processes and networks fail under shared stores; nodes share every one.
 func TestSharedStores(t *testing.T) {
@@ -67,24 +56,23 @@ func TestSharedStores(t *testing.T) {
 			beside("outage", testOutage)
 			beside("pause", testPause)
 			beside("clone", testClone)
-			if soaking || store.name == "redis" { // it is about the server, not the store
-				beside("latency", testLatency)
-			}
 		})
 	}
 }
 
-// crowded bounds what a crowd of processes may take.
-var crowded = scale(patience.Long, 5*patience.Long)
-
-// eventually waits until something is so. It asks the more rarely, the longer it has
-// waited: whatever is waited for is found out within a tenth of the time that it took.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for began := time.Now(); !so(); time.Sleep(min(max(time.Since(began)/10, 5*time.Millisecond), 200*time.Millisecond)) {
-		if time.Since(began) > crowded {
-			t.Fatalf("not within %v: %s", crowded, what)
-		}
+// TestSharedStoresSoak has a million numbers issued by three nodes in full work through
+// crashes, and 200 processes start at once again and again, on every store.
+func TestSharedStoresSoak(t *testing.T) {
+	patience.Soak(t, "a crowd in full work, through crashes")
+	for _, store := range sharedStores {
+		t.Run(store.name, func(t *testing.T) {
+			s := store.start(t)
+			t.Run("nodes", func(t *testing.T) { testBusyNodes(t, s) })
+			t.Run("workers", func(t *testing.T) { testCrowdOfWorkers(t, s) })
+			if store.name == "redis" { // it is about the server, not the store
+				t.Run("latency", func(t *testing.T) { testLatency(t, s) })
+			}
+		})
 	}
 }
 
@@ -127,7 +115,7 @@ var patient = &http.Client{Timeout: patience.Long}
 // for want of a grant, or with the given codes.
 func takeSoon(t *testing.T, s *serving, tag string, count int, excused ...hapax.Code) (ids []hapax.ID) {
 	t.Helper()
-	eventually(t, "the server issues "+tag, func() bool {
+	patience.Until(t, "the server issues "+tag, func() bool {
 		var err error
 		ids, err = take(http.DefaultClient, s.url, tag, count)
 		if err != nil && !wantsGrant(err) && !slices.Contains(excused, refused(err)) {

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -150,7 +151,7 @@ func (s *signaller) agree(what string, want signals) {
 			s.t.Logf("%s: these do not agree:\n%s\nlog:\n%s", what, lacks, s.logged())
 		}
 	})
-	eventually(s.t, what, func() bool {
+	patience.Until(s.t, what, func() bool {
 		lacks = s.lacks(want)
 		return lacks == ""
 	})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -34,7 +35,7 @@ var diskStates = []stateTest{
 			}
 			return largest
 		}
-		eventually(r.t, "the ledger is larger than the witness", func() bool {
+		patience.Until(r.t, "the ledger is larger than the witness", func() bool {
 			var taking sync.WaitGroup
 			for _, tag := range long {
 				taking.Go(func() {
@@ -78,9 +79,9 @@ var foreignStates = []stateTest{
 			s := r.node("a", fmt.Sprintf("compat: {leaf: {table: %q, http: %q}}\n", db.url, at))
 			r.issues(s, "orders")
 			next := func() bool { status, _ := answers(r.t, "http://"+at+"/api/segment/get/test"); return status == 200 }
-			eventually(r.t, "Leaf's row issues", next)
+			patience.Until(r.t, "Leaf's row issues", next)
 			db.run("UPDATE leaf_alloc SET max_id = 500 WHERE biz_tag = 'test'")
-			eventually(r.t, "the row is refused", func() bool { return !next() })
+			patience.Until(r.t, "the row is refused", func() bool { return !next() })
 			return s
 		},
 	},
@@ -94,9 +95,9 @@ var foreignStates = []stateTest{
 			s := r.node("a", fmt.Sprintf("store_timeout: 500ms\ncompat: {leaf: {table: %q, http: %q}}\n", proxy.URL(db.url), at))
 			r.issues(s, "orders")
 			next := func() bool { status, _ := answers(r.t, "http://"+at+"/api/segment/get/test"); return status == 200 }
-			eventually(r.t, "Leaf's row issues", next)
+			patience.Until(r.t, "Leaf's row issues", next)
 			proxy.Cut()
-			eventually(r.t, "nothing is left of it", func() bool { return !next() })
+			patience.Until(r.t, "nothing is left of it", func() bool { return !next() })
 			return s
 		},
 	},
@@ -114,7 +115,7 @@ var foreignStates = []stateTest{
 			s := r.node("a", fmt.Sprintf("alarm_budget: 1ms\nstore_timeout: 500ms\ncompat: {leaf: {tree: %q, name: %s, port: 8080, http: %q}}\n", tree.String(), unusedName("leaf"), at))
 			r.issues(s, "orders")
 			next := func() bool { status, _ := answers(r.t, "http://"+at+"/api/snowflake/get/test"); return status == 200 }
-			eventually(r.t, "Leaf's tree issues", next)
+			patience.Until(r.t, "Leaf's tree issues", next)
 			proxy.Cut()
 			return s // the time that was granted lasts for minutes
 		},

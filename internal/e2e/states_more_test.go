@@ -47,7 +47,7 @@ var fleetStates = []stateTest{
 			takeSoon(r.t, r.node("b", two), "snowflake", 1)
 			s := r.node("c", two)
 			r.issues(s, "orders")
-			eventually(r.t, "no worker ID is left", func() bool {
+			patience.Until(r.t, "no worker ID is left", func() bool {
 				_, err := take(patient, s.url, "snowflake", 1)
 				return refused(err) == hapax.ErrNoWorker.Code()
 			})
@@ -96,7 +96,7 @@ var lineStates = []stateTest{
 		s := r.nodeWith([]string{"HAPAX_TEST_CLOCK_OFFSET=@" + file}, "a", "")
 		r.issues(s, "snowflake")
 		set("-500ms")
-		eventually(r.t, "the rollback is seen", func() bool {
+		patience.Until(r.t, "the rollback is seen", func() bool {
 			_, _ = take(patient, s.url, "snowflake", 1)
 			return strings.Contains(s.logged(), `"event":"rollback"`)
 		})
@@ -105,7 +105,7 @@ var lineStates = []stateTest{
 	{name: "tag deleted", enter: func(r *stateRig) *serving {
 		s := r.node("a", "")
 		r.issues(s, "orders")
-		eventually(r.t, "the tag is deleted", func() bool { return run(r.t, r.dir, "tags", "delete", "orders", "--server", s.url).code == 0 })
+		patience.Until(r.t, "the tag is deleted", func() bool { return run(r.t, r.dir, "tags", "delete", "orders", "--server", s.url).code == 0 })
 		if _, err := take(patient, s.url, "orders", 1); refused(err) != hapax.ErrTagDeleted.Code() {
 			r.t.Errorf("a deleted tag: %v", err)
 		}
@@ -119,7 +119,7 @@ var accessStates = []stateTest{
 		takeWith := func() (int, string) {
 			return request(r.t, patient, http.MethodPost, s.url+"/v1/tags/orders/ids", "Authorization: Bearer "+gone)
 		}
-		eventually(r.t, "the token is good", func() bool { status, _ := takeWith(); return status == http.StatusOK })
+		patience.Until(r.t, "the token is good", func() bool { status, _ := takeWith(); return status == http.StatusOK })
 		r.note(s)
 		r.tokens("")
 		r.signal(s, syscall.SIGHUP)
@@ -134,15 +134,14 @@ var accessStates = []stateTest{
 		wrong, _ := newToken(r.t)
 		for range 12 {
 			request(r.t, patient, http.MethodPost, s.url+"/v1/tags/orders/ids", "Authorization: Bearer "+wrong)
-			time.Sleep(100 * time.Millisecond) // one report a second tells of them
 		}
-		time.Sleep(time.Second)
+		patience.Slow(time.Second) // one report a second tells of them
 		request(r.t, patient, http.MethodPost, s.url+"/v1/tags/orders/ids", "Authorization: Bearer "+wrong)
 		return s
 	}, logged: "a wrong token was shown"},
 	{name: "quota spent", alerts: []string{"HapaxLimitsReached"}, enter: func(r *stateRig) *serving {
 		s, token := r.guarded(", numbers_per_day: 5")
-		eventually(r.t, "the quota is spent", func() bool {
+		patience.Until(r.t, "the quota is spent", func() bool {
 			status, code := request(r.t, patient, http.MethodPost, s.url+"/v1/tags/orders/ids", "Authorization: Bearer "+token)
 			return status == http.StatusTooManyRequests && code == "limit_exceeded"
 		})
@@ -189,7 +188,7 @@ func (r *stateRig) guarded(more string) (s *serving, token string) {
 	r.t.Helper()
 	token, hash := newToken(r.t)
 	s = r.node("a", r.tokens("  client: {hash: '"+hash+"'"+more+"}\n"))
-	eventually(r.t, "the node serves", func() bool {
+	patience.Until(r.t, "the node serves", func() bool {
 		status, _ := request(r.t, patient, http.MethodPost, s.url+"/v1/tags/own/ids", "Authorization: Bearer "+r.token)
 		return status == http.StatusOK
 	})
@@ -205,7 +204,7 @@ func (r *stateRig) secure() (*serving, *authority) {
 	r.web = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: a.pool, MinVersion: tls.VersionTLS12}}, Timeout: patience.Long}
 	r.env = append(r.env, "HAPAX_CA_FILE="+a.file("ca.pem"))
 	s := r.node("a", "", "--tls-cert", a.file("server.pem"), "--tls-key", a.file("server.key"))
-	eventually(r.t, "the node serves", func() bool {
+	patience.Until(r.t, "the node serves", func() bool {
 		_, err := take(r.web, s.url, "orders", 1)
 		return err == nil
 	})

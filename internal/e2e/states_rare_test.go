@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/strategy"
 )
 
@@ -97,7 +98,7 @@ var rareStates = []stateTest{
 			if _, err := db.ExecContext(r.t.Context(), "UPDATE "+r.table+"tags SET delta = -1 WHERE name = 'orders'"); err != nil {
 				r.t.Fatal(err)
 			}
-			eventually(r.t, "the row is refused", func() bool {
+			patience.Until(r.t, "the row is refused", func() bool {
 				_, err := take(patient, s.url, "orders", 1)
 				e, ok := errors.AsType[*refusal](err)
 				return ok && e.Code == hapax.ErrStoreCorrupt.Code()

@@ -259,7 +259,7 @@ func TestStates(t *testing.T) {
 						t.Logf("these do not agree:\n%s\nlog:\n%s", lacks, s.logged())
 					}
 				})
-				eventually(t, "all tell "+test.name, func() bool {
+				patience.Until(t, "all tell "+test.name, func() bool {
 					lacks, metrics = r.lacks(s, test)
 					return lacks == ""
 				})
@@ -299,7 +299,7 @@ var lifeStates = []stateTest{
 		s := r.node("a", "")
 		r.issues(s, "orders")
 		r.signal(s, syscall.SIGSTOP)
-		time.Sleep(scale(5*time.Second, 30*time.Second)) // longer than until it has to join again
+		patience.Slow(6 * time.Second) // longer than until it has to join again
 		r.signal(s, syscall.SIGCONT)
 		return s
 	}},
@@ -350,7 +350,7 @@ func (r *stateRig) crowd(s *serving, n int) {
 			defer func() { gone <- struct{}{} }()
 			if resp, err := web.Get(s.url + "/healthz"); err == nil {
 				defer resp.Body.Close()
-				time.Sleep(100 * time.Millisecond)
+				patience.Slow(100 * time.Millisecond)
 			}
 		}()
 	}
@@ -425,7 +425,7 @@ var storeStates = []stateTest{
 		r.note(s)
 		r.goBack(func() { mustTakeSoon(r.t, s) })
 		s.await("the store went back")
-		eventually(r.t, "adopt is taken", func() bool { return run(r.t, r.dir, "adopt", "--server", s.url, "--yes").code == 0 })
+		patience.Until(r.t, "adopt is taken", func() bool { return run(r.t, r.dir, "adopt", "--server", s.url, "--yes").code == 0 })
 		return s
 	}},
 }
@@ -433,7 +433,7 @@ var storeStates = []stateTest{
 // drain takes numbers until there are none.
 func (r *stateRig) drain(s *serving, tag string) {
 	r.t.Helper()
-	eventually(r.t, "nothing is left of "+tag, func() bool {
+	patience.Until(r.t, "nothing is left of "+tag, func() bool {
 		_, err := take(patient, s.url, tag, 1)
 		return err != nil && !wantsGrant(err) // a grant may only be late
 	})

@@ -314,7 +314,7 @@ func TestSilentConnections(t *testing.T) {
 			next(kept, a.HTTP)
 			next(kept, a.Admin)
 			const strangers = 64 // of 100
-			eventually(t, "silent connections are cut", func() bool {
+			patience.Until(t, "silent connections are cut", func() bool {
 				silent = slices.DeleteFunc(silent, func(nc net.Conn) bool {
 					_ = nc.SetReadDeadline(time.Now().Add(time.Millisecond))
 					_, err := io.Copy(io.Discard, nc)
@@ -366,7 +366,7 @@ func TestScarceFiles(t *testing.T) {
 		for _, nc := range silent {
 			_ = nc.Close()
 		}
-		eventually(t, "the server lets the flood go", func() bool { return len(s.files()) <= before+2*kept })
+		patience.Until(t, "the server lets the flood go", func() bool { return len(s.files()) <= before+2*kept })
 	}
 	s.await(`"level":"WARN","msg":"connections are refused: the limit on open files is too low`)
 	if strings.Contains(s.logged(), "too many open files") {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -105,7 +106,7 @@ func TestTinyIDClientRecipe(t *testing.T) {
 		dir, at := t.TempDir(), freeAddress(t)
 		serve(t, dir, nil, "--store", db.url, "--config", write(t, dir, "hapax.yaml", strings.Replace(config, "127.0.0.1:9999", at, 1)))
 		properties = strings.Replace(properties, printed, at, 1)
-		eventually(t, at+" is ready", func() bool {
+		patience.Until(t, at+" is ready", func() bool {
 			status, _ := answers(t, "http://"+at+"/readyz")
 			return status == http.StatusOK
 		})

@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -128,11 +129,8 @@ func serial(t *testing.T, address string, config *tls.Config) int64 {
 // awaitSerial waits until the certificate at an address is that one.
 func awaitSerial(t *testing.T, address string, config *tls.Config, want int64) {
 	t.Helper()
-	for over := time.Now().Add(patience.Long); serial(t, address, config) != want; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(over) {
-			t.Fatalf("the certificate at %s is still %d, want %d", address, serial(t, address, config), want)
-		}
-	}
+	patience.Await(t, fmt.Sprintf("the certificate at %s is %d", address, want), func() (int64, error) { return serial(t, address, config), nil },
+		func(got int64) bool { return got == want })
 }
 
 // TestTLS speaks every protocol over TLS, and renews the certificate meanwhile.

@@ -174,7 +174,7 @@ func sample(ids []hapax.ID) []hapax.ID {
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	for _, store := range sharedStores {
-		if store.name == "redis" || store.name == "mariadb" || soaking {
+		if store.name == "redis" || store.name == "mariadb" || patience.Soaking() {
 			t.Run(store.name, func(t *testing.T) { t.Parallel(); testTrace(t, store.start(t).URL) })
 		}
 	}

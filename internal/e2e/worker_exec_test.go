@@ -72,11 +72,7 @@ func (w *wrapper) signal(sig syscall.Signal) { _ = w.cmd.Process.Signal(sig) }
 // end waits for the end and wants the exit code.
 func (w *wrapper) end(status int) {
 	w.t.Helper()
-	select {
-	case <-w.ended:
-	case <-time.After(patience.Long):
-		w.t.Fatalf("it did not end: %s", w.said())
-	}
+	patience.Closed(w.t, "the wrapper's end", w.ended, stringer(w.said))
 	if got := w.cmd.ProcessState.ExitCode(); got != status {
 		w.t.Errorf("exit code %d, want %d: %s", got, status, w.said())
 	}
@@ -85,7 +81,7 @@ func (w *wrapper) end(status int) {
 // readWithin waits for a file that is not empty and returns its text.
 func readWithin(t *testing.T, path string) (text string) {
 	t.Helper()
-	eventually(t, path+" is written", func() bool {
+	patience.Until(t, path+" is written", func() bool {
 		data, err := os.ReadFile(path)
 		text = strings.TrimSpace(string(data))
 		return err == nil && text != ""
@@ -105,7 +101,7 @@ func pidIn(t *testing.T, path string) int {
 // gone waits until a process has ended.
 func gone(t *testing.T, what string, pid int) {
 	t.Helper()
-	eventually(t, what+" has ended", func() bool { _, lives := eachProcess()[pid]; return !lives })
+	patience.Until(t, what+" has ended", func() bool { _, lives := eachProcess()[pid]; return !lives })
 }
 
 func workerServer(t *testing.T) *serving {
@@ -169,9 +165,9 @@ func TestWorkerExecHandsSignalsOn(t *testing.T) {
 	t.Run("before there is a command", func(t *testing.T) {
 		dir := t.TempDir()
 		holders := []*wrapper{wrap(t, s.url, dir, nil, "exec", "--pool", "few", "--workers", "0", "--", "sh", "-c", "echo > held; exec sleep 1000")}
-		eventually(t, "the only worker ID is held", func() bool { _, err := os.Stat(filepath.Join(dir, "held")); return err == nil })
+		patience.Until(t, "the only worker ID is held", func() bool { _, err := os.Stat(filepath.Join(dir, "held")); return err == nil })
 		w := wrap(t, s.url, dir, nil, "exec", "--pool", "few", "--workers", "0", "--", "sh", "-c", "echo > started")
-		eventually(t, "it asks the server", func() bool {
+		patience.Until(t, "it asks the server", func() bool {
 			for _, fd := range globbed(fmt.Sprintf("/proc/%d/fd/*", w.cmd.Process.Pid)) {
 				if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, "socket:") {
 					return true
@@ -207,7 +203,7 @@ func startTree(t *testing.T, s *serving, args ...string) (w *wrapper, command, c
 // dogOf returns the watchdog of a wrapper.
 func dogOf(t *testing.T, w *wrapper) (dog int) {
 	t.Helper()
-	eventually(t, "there is a watchdog", func() bool {
+	patience.Until(t, "there is a watchdog", func() bool {
 		dogs, _ := wrapped(eachProcess(), w.cmd.Process.Pid)
 		if len(dogs) == 1 {
 			dog = dogs[0]
@@ -215,6 +211,29 @@ func dogOf(t *testing.T, w *wrapper) (dog int) {
 		return len(dogs) == 1
 	})
 	return dog
+}
+
+// What the system tells of the timer of a watchdog, which is set to its deadline.
+const (
+	timerUnset = iota
+	timerRuns
+	timerOver
+)
+
+func timerOf(pid int) int {
+	for _, path := range globbed(fmt.Sprintf("/proc/%d/fdinfo/*", pid)) {
+		text, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(text), "it_value:") {
+			continue
+		}
+		switch {
+		case !strings.Contains(string(text), "it_value: (0, 0)"):
+			return timerRuns
+		case !strings.Contains(string(text), "ticks: 0\n"):
+			return timerOver
+		}
+	}
+	return timerUnset
 }
 
 // Whatever happens to the supervisor or to the watchdog, nothing outlives the deadline.
@@ -245,8 +264,7 @@ func TestWorkerExecLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		gone(t, "the watchdog", old)
-		dogOf(t, w)
-		time.Sleep(time.Second) // until the new one knows what it is for
+		patience.Until(t, "the new watchdog knows what it is for", func() bool { return timerOf(dogOf(t, w)) == timerRuns }, stringer(w.said))
 		w.signal(syscall.SIGSTOP)
 		gone(t, "the command", command)
 		gone(t, "its child", child)
@@ -260,12 +278,15 @@ func TestWorkerExecLeavesNothing(t *testing.T) {
 		if err := syscall.Kill(dog, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(8 * time.Second) // longer than what it knows to be granted
+		patience.Until(t, "what it knows to be granted is over", func() bool { return timerOf(dog) == timerOver }, stringer(w.said))
 		if all := eachProcess(); all[command] == 0 || all[child] == 0 {
 			t.Error("the command ended, though its time was extended")
 		}
 		_ = syscall.Kill(dog, syscall.SIGCONT)
-		time.Sleep(500 * time.Millisecond)
+		patience.Until(t, "it has read what was granted meanwhile, or has bitten", func() bool {
+			_, lives := eachProcess()[command]
+			return timerOf(dog) == timerRuns || !lives
+		}, stringer(w.said))
 		if all := eachProcess(); all[command] == 0 || all[child] == 0 {
 			t.Error("a watchdog that was frozen ended the command, though its time was extended")
 		}
@@ -285,7 +306,7 @@ func TestWorkerExecWithoutServers(t *testing.T) {
 		`trap 'echo > told; exit 0' TERM; echo > polite; while :; do sleep 0.05; done`)
 	readable := func(name string) {
 		t.Helper()
-		eventually(t, name, func() bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil })
+		patience.Until(t, name, func() bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil })
 	}
 	readable("polite")
 	w, command, child := startTree(t, s)
@@ -319,7 +340,7 @@ func TestWorkerExecRefuses(t *testing.T) {
 	}
 	started := filepath.Join(dir, "busy")
 	busy := wrap(t, s.url, dir, nil, "exec", "--pool", "few", "--workers", "1", "--name", "nightly", "--", "sh", "-c", "echo > busy; exec sleep 1000")
-	eventually(t, "a worker ID is held", func() bool { _, err := os.Stat(started); return err == nil })
+	patience.Until(t, "a worker ID is held", func() bool { _, err := os.Stat(started); return err == nil })
 	for _, tt := range []struct {
 		name   string
 		env    []string
@@ -447,7 +468,7 @@ func TestWorkerHold(t *testing.T) {
 	if ms := fmt.Sprint(until.UnixMilli()); err != nil || ms != first["HAPAX_WORKER_UNTIL_MS"] {
 		t.Errorf("it may be used until %v, %s ms: %v", until, ms, err)
 	}
-	eventually(t, "more is granted", func() bool { return read()["HAPAX_WORKER_UNTIL_MS"] > first["HAPAX_WORKER_UNTIL_MS"] })
+	patience.Until(t, "more is granted", func() bool { return read()["HAPAX_WORKER_UNTIL_MS"] > first["HAPAX_WORKER_UNTIL_MS"] })
 	w.signal(syscall.SIGTERM)
 	w.end(0)
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/server"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
@@ -46,12 +47,12 @@ func runMember(text string) error {
 		cancel()
 	}()
 	config := server.DefaultConfig()
-	config.Store, config.StoreTimeout, config.Data, config.Ledger = m.Store, crowded/2, m.Data, "off"
+	config.Store, config.StoreTimeout, config.Data, config.Ledger = m.Store, patience.Long/2, m.Data, "off"
 	node, err := server.OpenNode(ctx, config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	patient, done := context.WithTimeout(ctx, crowded)
+	patient, done := context.WithTimeout(ctx, patience.Long)
 	defer done()
 	issuer, err := hapax.NewSnowflake(patient, node.Store, hapax.SnowflakeOptions{
 		Pool: m.Pool, Workers: hapax.WorkerRange{Lo: 0, Hi: m.Workers}, Holder: node.Instance,
@@ -91,7 +92,7 @@ func (m member) issue(ctx context.Context, issuer *hapax.Snowflake) error {
 		case err != nil:
 			return err
 		}
-		time.Sleep(50 * time.Millisecond)
+		patience.Slow(50 * time.Millisecond) // a program has other things to do
 	}
 }
 
@@ -184,7 +185,7 @@ func startFleet(t *testing.T, m member, size int) fleet {
 	}
 	// Members stall while so many start on few processors. One that stalls longer
 	// than grant and lease rightly loses its worker and takes another one.
-	eventually(t, fmt.Sprintf("%d members with workers of their own", size), func() bool {
+	patience.Until(t, fmt.Sprintf("%d members with workers of their own", size), func() bool {
 		workers := map[int64]bool{}
 		for _, r := range f {
 			if w := r.worker.Load(); w >= 0 {
@@ -229,16 +230,21 @@ func (f fleet) stop(t *testing.T) (ids []hapax.ID) {
 	return ids
 }
 
-// testWorkers: many processes start at once on a pool that is hardly larger, are
-// killed and start again. Each has a worker of its own within grant and lease of
-// the crash, no number comes twice, and in the end the whole pool is of use.
+// testWorkers: two processes on a pool that is hardly larger are killed, and start again
+// while what they held is not free yet. Each has a worker of its own, no number comes
+// twice, and in the end the whole pool is of use.
 func testWorkers(t *testing.T, store *testservers.Server) {
-	size, restarts := scale(10, 200), scale(2, 10)
-	m := member{
-		Store: store.URL, Pool: unusedName("fleet"), Workers: scale[int64](16, 256),
-		// Long enough for the whole pool to be extended in time by a slow store.
-		Grant: scale(2*time.Second, 5*time.Second), Lease: scale(2*time.Second, 5*time.Second),
-	}
+	startAndKill(t, member{Store: store.URL, Pool: unusedName("fleet"), Workers: 3, Grant: 2 * time.Second, Lease: 2 * time.Second}, 2, 1)
+}
+
+// testCrowdOfWorkers: the same with two hundred, ten times. Their grants are long enough for
+// the whole pool to be extended in time by a slow store.
+func testCrowdOfWorkers(t *testing.T, store *testservers.Server) {
+	startAndKill(t, member{Store: store.URL, Pool: unusedName("fleet"), Workers: 256, Grant: 5 * time.Second, Lease: 5 * time.Second}, 200, 10)
+}
+
+func startAndKill(t *testing.T, m member, size, restarts int) {
+	t.Helper()
 	f := startFleet(t, m, size)
 	var ids []hapax.ID
 	for range restarts {

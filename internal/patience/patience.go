@@ -24,7 +24,8 @@ const Variable = "HAPAX_TEST_TIMESCALE"
 // SoakVariable names the switch of make soak: 1 runs what calls Soak.
 const SoakVariable = "HAPAX_TEST_SOAK"
 
-var scale = mustScale(os.Getenv(Variable))
+// Soak tests wait longer: for crowds.
+var scale = mustScale(os.Getenv(Variable)) * map[bool]float64{false: 1, true: 5}[Soaking()]
 
 var (
 	// Long is for what must happen at some time: a process to start, a store to be
@@ -37,10 +38,13 @@ var (
 )
 
 const (
-	// pace is the time between two looks, and looks how many there are at least: whoever
-	// was stopped as long as Long, as a whole machine may be, still gets a fair number.
-	pace  = 5 * time.Millisecond
-	looks = 200
+	// The first looks are so far apart; later ones more, a tenth of the time that has
+	// passed: some start a process, and a wait is not to be the load that it waits out.
+	pace, slowest = 5 * time.Millisecond, 200 * time.Millisecond
+
+	// looks is how many there are at least: whoever was stopped as long as Long, as a
+	// whole machine may be, still gets a fair number.
+	looks = 100
 
 	tail = 4 << 10
 )
@@ -89,8 +93,12 @@ func Await[T any](t testing.TB, what string, look func() (T, error), so func(T) 
 			}
 			t.Fatalf("not within %v: %s; last saw: %+v%s", Long, what, v, tails(logs))
 		}
-		Again()
+		pauseAfter(start)
 	}
+}
+
+func pauseAfter(start time.Time) {
+	time.Sleep(min(max(time.Since(start)/10, pace), slowest))
 }
 
 // Try asks again and again until so, outside a test's own goroutine: in a TestMain, or
@@ -101,7 +109,7 @@ func Try(what string, so func() bool) error {
 		if time.Since(start) > Long && n >= looks {
 			return fmt.Errorf("not within %v: %s", Long, what)
 		}
-		Again()
+		pauseAfter(start)
 	}
 	return nil
 }
