@@ -230,7 +230,7 @@ func TestVestaSettings(t *testing.T) {
 	}
 	stop()
 	for _, want := range []string{
-		`msg="Vesta's numbers" populator=mutex`, "on_rollback=refuse", `msg="number issued" id=` + id + " machine=9",
+		`msg="Vesta's numbers" populator=mutex`, "on_rollback=refuse", `msg="number issued" id=` + id + " fields.machine=9",
 		"waits_after_a_crash_up_to=20s", "the numbers of this tick are used out",
 	} {
 		if !strings.Contains(log.String(), want) {

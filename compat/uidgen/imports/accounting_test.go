@@ -1,12 +1,14 @@
 package imports
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/accounting"
 	"github.com/hapax-id/hapax/plan"
 )
@@ -114,9 +116,11 @@ func TestNoTable(t *testing.T) {
 		return accounting.Case{"uid.xml": `<beans><bean id="a" class="` + assigner + `"/><bean class="x.DefaultUidGenerator" p:timeBits="29" p:workerBits="21" p:epochStr="2016-09-20" p:workerIdAssigner-ref="a"/></beans>`}
 	}
 	for name, c := range map[string]struct{ assigner, table, want string }{
-		"no table":         {"x.DisposableWorkerIdAssigner", "", "--table"},
-		"their own":        {"com.x.Mine", "mysql://u@h/d", "com.x.Mine"},
-		"a table, by flag": {"x.DisposableWorkerIdAssigner", "mysql://u:geheim@h:1/d", ""},
+		"no table":            {"com.baidu.fsg.uid.worker.DisposableWorkerIdAssigner", "", "--table"},
+		"their own":           {"com.x.Mine", "mysql://u@h/d", "com.x.Mine"},
+		"their own, so named": {"com.acme.DisposableWorkerIdAssigner", "mysql://u@h/d", "com.acme.DisposableWorkerIdAssigner"},
+		"published again":     {"com.xfvape.uid.worker.DisposableWorkerIdAssigner", "mysql://u:geheim@h:1/d", ""},
+		"a table, by flag":    {"com.baidu.fsg.uid.worker.DisposableWorkerIdAssigner", "mysql://u:geheim@h:1/d", ""},
 	} {
 		read, err := Read(Source{Open: openFile, Path: filepath.Join(generator(c.assigner).Write(t), "uid.xml"), Table: c.table})
 		if err != nil {
@@ -129,5 +133,41 @@ func TestNoTable(t *testing.T) {
 		if out := string(p.AppendYAML(nil, read)); err == nil && (!strings.Contains(out, `table: "mysql://u@h:1/d"`) || strings.Contains(out, "geheim")) {
 			t.Errorf("%s: %s", name, out)
 		}
+	}
+}
+
+// Of several generators one is chosen, and the others are named.
+func TestBean(t *testing.T) {
+	file := accounting.Case{"uid.xml": `<beans>
+	<bean id="assigner" class="com.baidu.fsg.uid.worker.DisposableWorkerIdAssigner"/>
+	<bean id="orders" class="com.baidu.fsg.uid.impl.DefaultUidGenerator" p:timeBits="29" p:workerBits="21" p:seqBits="13" p:epochStr="2016-09-20" p:workerIdAssigner-ref="assigner"/>
+	<bean id="users" class="com.baidu.fsg.uid.impl.CachedUidGenerator" p:timeBits="29" p:workerBits="21" p:epochStr="2016-09-20" p:workerIdAssigner-ref="assigner" p:boostPower="4"/>
+</beans>`, "uid.properties": "uid.timeBits=29\n"}.Write(t)
+	for name, c := range map[string]struct {
+		file, bean, wrong string
+		boost             int
+	}{
+		"none is chosen": {"uid.xml", "", "bean orders (com.baidu.fsg.uid.impl.DefaultUidGenerator), bean users (com.baidu.fsg.uid.impl.CachedUidGenerator); choose one with --bean ID", 0},
+		"one":            {"uid.xml", "orders", "", 0},
+		"the other":      {"uid.xml", "users", "", 4},
+		"no generator":   {"uid.xml", "assigner", `invalid --bean "assigner"`, 0},
+		"no bean":        {"uid.xml", "more", `invalid --bean "more"`, 0},
+		"properties":     {"uid.properties", "orders", `invalid --bean "orders"`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Read(Source{Open: openFile, Path: filepath.Join(file, c.file), Table: "mysql://u@h/d", Bean: c.bean})
+			if c.wrong != "" {
+				if !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), c.wrong) {
+					t.Errorf("%v; want it to say %q", err, c.wrong)
+				}
+				return
+			}
+			p, planErr := NewPlan(got, nil, plan.Wishes{Now: now})
+			text := string(p.AppendYAML(nil, got))
+			other := map[string]string{"orders": "users", "users": "orders"}[c.bean]
+			if err != nil || planErr != nil || got.BoostPower != c.boost || !strings.Contains(text, "Not read, of something else: bean "+other) {
+				t.Errorf("%v, %v, boost power %d in\n%s", err, planErr, got.BoostPower, text)
+			}
+		})
 	}
 }

@@ -4,6 +4,7 @@ package imports
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -38,8 +39,13 @@ type Config struct {
 	account *moves.Account
 }
 
-// assigner is uid-generator's own, over WORKER_NODE.
-const assigner = "DisposableWorkerIdAssigner"
+// assigners are uid-generator's own, over WORKER_NODE: Baidu's, and those of the two
+// projects that publish it again under other names.
+var assigners = []string{
+	"com.baidu.fsg.uid.worker.DisposableWorkerIdAssigner",
+	"com.xfvape.uid.worker.DisposableWorkerIdAssigner",
+	"com.github.wujun234.uid.worker.DisposableWorkerIdAssigner",
+}
 
 // noPadding is why there is nothing to be padded.
 const noPadding = "Without effect here, where numbers are made when they are taken"
@@ -77,6 +83,7 @@ type Source struct {
 	Properties string         // of the file that the placeholders of XML stand for; may be empty
 	Table      string         // mysql:// URL of the database of WORKER_NODE, in place of the file's; may be empty
 	Zone       *time.Location // of the machines that uid-generator runs on; nil: uidgen.China
+	Bean       string         // id of the generator where XML has several; empty: there is one
 }
 
 // Read reads Spring's XML, with the files that it imports, or a properties file whose keys
@@ -96,13 +103,13 @@ func Read(src Source) (Config, error) {
 		return c, err
 	}
 	if d.Properties != nil {
-		return c, c.properties(d.Properties)
+		return c, errors.Join(springxml.OnlyXML(src.Bean), c.properties(d.Properties))
 	}
-	return c, c.beans(d)
+	return c, c.beans(d, src.Bean)
 }
 
 // beans reads what XML says.
-func (c *Config) beans(d *springxml.Document) error {
+func (c *Config) beans(d *springxml.Document, id string) error {
 	takers := map[string]springxml.Taker{}
 	for name, set := range keys {
 		takers[name] = func(where string, v springxml.Value) {
@@ -119,18 +126,13 @@ func (c *Config) beans(d *springxml.Document) error {
 			}
 		}
 	}
-	generators := 0
-	for _, b := range d.Beans {
-		if is := b.Is(); is == "DefaultUidGenerator" || is == "CachedUidGenerator" {
-			generators++
-			cached := is == "CachedUidGenerator"
-			d.Claim(b, takers, nil)
-			c.Cached = cached
-		}
+	b, err := d.One("generator of uid-generator's", id, "DefaultUidGenerator", "CachedUidGenerator")
+	if err != nil {
+		return err
 	}
-	if generators != 1 {
-		return fmt.Errorf("%w: the file has %d beans of the classes DefaultUidGenerator and CachedUidGenerator; want one", hapax.ErrInvalidArgument, generators)
-	}
+	cached := b.Is() == "CachedUidGenerator"
+	d.Claim(b, takers, nil)
+	c.Cached = cached
 	if c.Table == "" {
 		if db := d.DataSource(); db != nil {
 			c.Table, c.Password = db.URL, db.Password
@@ -253,8 +255,8 @@ func NewPlan(c Config, used *plan.Span, w plan.Wishes) (Plan, error) {
 // sameWorkers refuses to go on with the old layout and other worker IDs than those of the
 // table: they would be those that uid-generator has used, and its numbers with them.
 func (c Config) sameWorkers() error {
-	if is := c.Assigner[strings.LastIndexByte(c.Assigner, '.')+1:]; is != "" && is != assigner {
-		return fmt.Errorf("%w: workerIdAssigner is %s, whose worker IDs cannot be told from here; give the smallest and the largest number in use, and get a layout whose numbers lie outside of them", hapax.ErrInvalidArgument, c.Assigner)
+	if c.Assigner != "" && !slices.Contains(assigners, c.Assigner) {
+		return fmt.Errorf("%w: workerIdAssigner is %s, which is not uid-generator's own, and whose worker IDs cannot be told from here; give the smallest and the largest number in use, and get a layout whose numbers lie outside of them", hapax.ErrInvalidArgument, c.Assigner)
 	}
 	if c.Table == "" {
 		return fmt.Errorf("%w: the database of WORKER_NODE is not in the file, and without it worker IDs would come again: give it as --table mysql://USER@HOST:3306/DATABASE, or the file with jdbc.url as --properties", hapax.ErrInvalidArgument)

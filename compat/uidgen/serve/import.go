@@ -15,7 +15,7 @@ import (
 
 // An importing is what hapax import uid-generator is told.
 type importing struct {
-	properties, table, zone, least, most, database, column string
+	properties, bean, table, zone, least, most, database, column string
 
 	wishes plan.Wishes
 }
@@ -46,6 +46,7 @@ unless you give the numbers in use.`,
   hapax import uid-generator default-uid-spring.xml --database mysql://root@10.0.0.3/shop --column orders.id`,
 		Flags: func(flags *pflag.FlagSet) {
 			flags.StringVar(&i.properties, "properties", "", "properties file with the values of ${…} in FILE")
+			flags.StringVar(&i.bean, "bean", "", "id of the generator in FILE, where it has several")
 			flags.StringVar(&i.table, "table", "", "mysql:// URL of the database with WORKER_NODE, if not that of FILE")
 			flags.StringVar(&i.zone, "zone", "Asia/Shanghai", "time zone of the machines on which uid-generator runs: they read epochStr in it")
 			flags.StringVar(&i.least, "min", "", "the smallest number in use")
@@ -74,7 +75,7 @@ func (i *importing) read(ctx context.Context, open mount.Files, args []string) (
 	if err != nil {
 		return nil, err
 	}
-	c, err := imports.Read(imports.Source{Open: open, Path: args[0], Properties: i.properties, Table: i.table, Zone: zone})
+	c, err := imports.Read(imports.Source{Open: open, Path: args[0], Properties: i.properties, Table: i.table, Zone: zone, Bean: i.bean})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", args[0], err)
 	}

@@ -11,25 +11,22 @@ import (
 
 // beans reads what XML says: the service, of either kind, with the beans that it refers to,
 // and Dubbo's elements.
-func (r *reader) beans(d *springxml.Document) {
-	services := 0
-	for _, b := range d.Beans {
-		switch b.Is() {
-		case "IdServiceFactoryBean":
-			services++
-			r.known++
+func (r *reader) beans(d *springxml.Document) error {
+	is := func(b *springxml.Bean) bool { return slices.Contains(services, b.Is()) }
+	if r.bean != "" || slices.ContainsFunc(d.Beans, is) {
+		b, err := d.One("service of Vesta's", r.bean, services...)
+		if err != nil {
+			return err
+		}
+		r.known++
+		if b.Is() == services[0] {
 			d.Claim(b, r.texts(d, map[string]string{
 				"providerType": provider, "machineId": machine, "ips": addresses, "type": kind, "version": version, "genMethod": genMethod,
 				"dbUrl": dbURL, "dbName": dbName, "dbUser": dbUser, "dbPassword": dbSecret,
 			}), nil)
-		case "IdServiceImpl", "MachineIdsIdServiceImpl":
-			services++
-			r.known++
+		} else {
 			r.service(d, b)
 		}
-	}
-	if services > 1 {
-		r.account.Refusef("FILE", "it has %d services of Vesta's; give a file with one", services)
 	}
 	for _, e := range d.Elements {
 		switch prefix, name, _ := strings.Cut(e.Name, ":"); {
@@ -54,7 +51,14 @@ func (r *reader) beans(d *springxml.Document) {
 		r.account.Refusef("<import resource="+moves.Quote(missing)+">", "the file was not found beside FILE or above: copy it there, or take the import out if nothing of Vesta's is in it")
 	}
 	d.Finish()
+	return nil
 }
+
+// services are the classes of Vesta's services.
+var services = []string{"IdServiceFactoryBean", "IdServiceImpl", "MachineIdsIdServiceImpl"}
+
+// leftOut is the note on a registry that is not wanted.
+const leftOut = "Left out, so that consumers are to be told where the provider is"
 
 // setter returns what sets a value of an element.
 func (r *reader) setter(name string) func(where, value string) {
@@ -258,8 +262,12 @@ func (r *reader) registry(d *springxml.Document, e *springxml.Element) {
 	if !strings.Contains(address, "://") && scheme != "" {
 		address = scheme + "://" + address
 	}
+	if r.noRegistry {
+		r.account.Note(leftOut, where+" "+address)
+		return
+	}
 	if !strings.HasPrefix(address, "zookeeper://") {
-		r.account.Refusef(where, "it is %q; want zookeeper://HOST:PORT, the one kind of registry that is known here", address)
+		r.account.Refusef(where, "it is %q; want zookeeper://HOST:PORT, the one kind of registry that is known here, or --no-registry, which leaves it out: consumers then name the provider's address", address)
 		return
 	}
 	r.set(registry, where, address)

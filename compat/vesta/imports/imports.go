@@ -40,24 +40,29 @@ type Source struct {
 	Path       string // of Spring's XML or a properties file
 	Properties string // of the file that the placeholders of XML stand for; may be empty
 	Legacy     bool   // the older generation of Vesta's layouts, which its files do not tell
+	Bean       string // id of the service where XML has several; empty: there is one
+	NoRegistry bool   // the provider's registry is left out, whatever its kind
 }
 
 // Read reads Spring's XML, with the files that it imports, or a properties file. Each
 // setting is carried over, or named in the comments of AppendYAML, or refused. Errors match
 // hapax.ErrInvalidArgument.
 func Read(src Source) (Config, error) {
-	r := reader{account: new(moves.Account), values: map[string]string{}, from: map[string]string{}, legacy: src.Legacy}
+	r := reader{account: new(moves.Account), values: map[string]string{}, from: map[string]string{}, legacy: src.Legacy, bean: src.Bean, noRegistry: src.NoRegistry}
 	d, err := springxml.Read(src.Open, src.Path, src.Properties, r.account)
 	if err != nil {
 		return Config{}, err
 	}
 	if d.Properties != nil {
 		r.properties(d.Properties)
+		if err := springxml.OnlyXML(src.Bean); err != nil {
+			return Config{}, err
+		}
 		if err := d.Properties.Finish("vesta.", strings.Join(slices.Sorted(maps.Keys(names)), ", ")); err != nil {
 			return Config{}, err
 		}
-	} else {
-		r.beans(d)
+	} else if err := r.beans(d); err != nil {
+		return Config{}, err
 	}
 	c, err := r.config()
 	if err == nil {
@@ -94,11 +99,14 @@ const (
 type reader struct {
 	account *moves.Account
 	legacy  bool
+	bean    string            // as in Source
 	known   int               // settings of Vesta's
 	values  map[string]string // by name
 	from    map[string]string // where each was said
 	bits    map[string]int    // of an IdMeta
 	table   *moves.Database   // of a DbMachineIdProvider
+
+	noRegistry bool // as in Source
 }
 
 // set takes a value down. Of two that differ none is right.
@@ -128,6 +136,10 @@ func (r *reader) properties(s *moves.Settings) {
 	for _, key := range s.Left("") {
 		if name, ok := names[strings.ToLower(key)]; ok {
 			_, value := s.Take(key)
+			if name == registry && r.noRegistry {
+				r.account.Note(leftOut, key+" "+value)
+				continue
+			}
 			r.set(name, key, value)
 			if name == dbSecret {
 				r.account.Note(moves.Hidden, key)

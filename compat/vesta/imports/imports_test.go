@@ -204,12 +204,52 @@ func TestRefused(t *testing.T) {
 		"a populator":          {service(provider7+`<property name="idPopulator"><bean class="com.x.Mine"/></property>`, "")["v.xml"], "com.x.Mine"},
 		"a timer":              {service(provider7+`<property name="timer"><bean class="com.x.Mine"/></property>`, "")["v.xml"], "com.x.Mine"},
 		"bits":                 {service(provider7+`<property name="idMeta"><bean class="x.IdMeta" p:machineBits="16"/></property>`, "")["v.xml"], "seqBits is not given"},
-		"a registry":           {`<beans><bean class="x.IdServiceFactoryBean" p:machineId="1"/><dubbo:registry address="multicast://224.5.6.7:1234"/></beans>`, "zookeeper://"},
+		"a registry":           {`<beans><bean class="x.IdServiceFactoryBean" p:machineId="1"/><dubbo:registry address="multicast://224.5.6.7:1234"/></beans>`, "--no-registry"},
+		"two services":         {`<beans><bean id="a" class="x.IdServiceFactoryBean" p:machineId="1"/><bean id="b" class="x.IdServiceImpl"/></beans>`, "bean a (x.IdServiceFactoryBean), bean b (x.IdServiceImpl); choose one with --bean ID"},
 		"a protocol":           {`<beans><bean class="x.IdServiceFactoryBean" p:machineId="1"/><dubbo:protocol name="rmi"/></beans>`, "dubbo"},
 	} {
 		dir := accounting.Case{"f": c.text}.Write(t)
 		if out, err := reading("f", "", false)(dir); !errors.Is(err, hapax.ErrInvalidArgument) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q\n%s", name, err, c.want, out)
+		}
+	}
+}
+
+// The server's file as Vesta ships it, with a registry by multicast, is carried over once
+// that is left out; of two services the one that is chosen is.
+func TestShippedServer(t *testing.T) {
+	dir := accounting.Case{
+		"vesta-server.properties": "vesta.machine=1021\nvesta.genMethod=0\nvesta.type=0\nvesta.version=0\n",
+		"vesta-server-main.xml": `<?xml version="1.0" encoding="UTF-8"?>
+<beans xmlns="http://www.springframework.org/schema/beans" xmlns:dubbo="http://code.alibabatech.com/schema/dubbo">
+	<dubbo:application name="vesta-server"/>
+	<dubbo:registry address="multicast://224.5.6.7:1234"/>
+	<dubbo:protocol name="dubbo" port="20880"/>
+	<dubbo:service interface="com.robert.vesta.service.intf.IdService" ref="idService"/>
+	<bean id="idService" class="com.robert.vesta.service.factory.IdServiceFactoryBean" init-method="init">
+		<property name="providerType" value="PROPERTY"/>
+		<property name="machineId" value="${vesta.machine}"/>
+		<property name="genMethod" value="${vesta.genMethod}"/>
+		<property name="type" value="${vesta.type}"/>
+		<property name="version" value="${vesta.version}"/>
+	</bean>
+</beans>`,
+		"two.xml": `<beans><bean id="a" class="com.robert.vesta.service.factory.IdServiceFactoryBean" p:machineId="7"/><bean id="b" class="com.robert.vesta.service.factory.IdServiceFactoryBean" p:machineId="9"/></beans>`,
+	}.Write(t)
+	src := Source{Open: openFile, Path: filepath.Join(dir, "vesta-server-main.xml"), Properties: filepath.Join(dir, "vesta-server.properties"), NoRegistry: true}
+	c, err := Read(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(c.AppendYAML(nil))
+	for _, want := range []string{"# Left out, so that consumers are to be told where the provider is: <dubbo:registry address> multicast://224.5.6.7:1234.\n", `machine: "fixed:1021"`, "dubbo: 127.0.0.1:20880", "layout: vesta-max-peak"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %q in\n%s", want, text)
+		}
+	}
+	for id, machine := range map[string]string{"a": "fixed:7", "b": "fixed:9"} {
+		if c, err := Read(Source{Open: openFile, Path: filepath.Join(dir, "two.xml"), Bean: id}); err != nil || c.Machine != machine {
+			t.Errorf("bean %s: machine %s, %v; want %s", id, c.Machine, err, machine)
 		}
 	}
 }

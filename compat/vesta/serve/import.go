@@ -12,8 +12,7 @@ import (
 
 // importCommand is hapax import vesta.
 func importCommand() *mount.Import {
-	var properties string
-	var legacy bool
+	var src imports.Source
 	return &mount.Import{
 		Use:   "vesta FILE",
 		Short: "Read Vesta's properties or Spring XML",
@@ -24,11 +23,14 @@ refused.`,
 		Example: `  hapax import vesta spring/vesta-server-main.xml --properties vesta-server.properties
   hapax import vesta vesta.properties --legacy`,
 		Flags: func(flags *pflag.FlagSet) {
-			flags.StringVar(&properties, "properties", "", "properties file with the values of ${…} in FILE")
-			flags.BoolVar(&legacy, "legacy", false, "the numbers are of the older generation, which has the machine above the time")
+			flags.StringVar(&src.Properties, "properties", "", "properties file with the values of ${…} in FILE")
+			flags.StringVar(&src.Bean, "bean", "", "id of the service in FILE, where it has several")
+			flags.BoolVar(&src.NoRegistry, "no-registry", false, "leave out where the provider is registered, such as a multicast:// address, which is not known here")
+			flags.BoolVar(&src.Legacy, "legacy", false, "the numbers are of the older generation, which has the machine above the time")
 		},
 		Read: func(_ context.Context, open mount.Files, args []string) (mount.Imported, error) {
-			c, err := imports.Read(imports.Source{Open: open, Path: args[0], Properties: properties, Legacy: legacy})
+			src.Open, src.Path = open, args[0]
+			c, err := imports.Read(src)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", args[0], err)
 			}

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"strconv"
@@ -121,7 +122,9 @@ func answered(own *service.Service) func(method string, failed bool, took time.D
 
 // trace logs a number.
 func (p *part) trace(id hapax.ID, f vesta.Parts) {
-	p.host.Log.Info("number issued", "id", id.String(), "machine", f.Machine, "seq", f.Seq, "time", f.Time, "gen_method", f.GenMethod, "type", f.Type, "version", f.Version)
+	// The fields are a group of their own: the line has a time already.
+	p.host.Log.Info("number issued", "id", id.String(),
+		slog.Group("fields", "machine", f.Machine, "seq", f.Seq, "time", f.Time, "gen_method", f.GenMethod, "type", f.Type, "version", f.Version))
 }
 
 // serve answers over Dubbo, and has the central server registered meanwhile.
