@@ -42,6 +42,13 @@ func Decline(w http.ResponseWriter, r *http.Request, now time.Time) {
 	Fail(w, r, now, http.StatusMethodNotAllowed, "", "Request method '"+r.Method+"' not supported")
 }
 
+// Barred reports whether a path has a slash or a backslash that is escaped, which Tomcat
+// refuses with status 400 before any route is looked up.
+func Barred(r *http.Request) bool {
+	path := strings.ToUpper(r.URL.EscapedPath())
+	return strings.Contains(path, "%2F") || strings.Contains(path, "%5C")
+}
+
 // Path returns the path of a request as routes are looked up by it: still escaped, and
 // without parameters of its parts, such as ;a=1.
 func Path(r *http.Request) string {

@@ -142,6 +142,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, http.StatusForbidden, "", "this address may not call; see the setting allow")
 		return
 	}
+	if spring.Barred(r) {
+		spring.BadRequest(w)
+		return
+	}
 	path := spring.Path(r)
 	segment, isSegment := keyOf(path, segmentPrefix)
 	flake, isFlake := keyOf(path, snowflakePrefix)

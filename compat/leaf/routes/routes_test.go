@@ -82,6 +82,10 @@ func fault(id int, path string) string {
 	return fmt.Sprintf(`{"timestamp":1567733700834,"status":500,"error":"Internal Server Error","exception":"com.sankuai.inf.leaf.server.exception.LeafServerException","message":"Result{id=%d, status=EXCEPTION}","path":"%s"}`, id, path)
 }
 
+// badRequest is Tomcat's page.
+const badRequest = `<!doctype html><html lang="en"><head><title>HTTP Status 400 – Bad Request</title></head><body><h1>HTTP Status 400 – Bad Request</h1><hr class="line" /><p><b>Type</b> Status Report</p>` +
+	`<p><b>Description</b> The server cannot or will not process the request due to something that is perceived to be a client error (e.g., malformed request syntax, invalid request message framing, or deceptive request routing).</p></body></html>`
+
 func TestGolden(t *testing.T) {
 	down := &hapax.WaitError{Cause: hapax.ErrStoreUnavailable, Context: context.DeadlineExceeded}
 	h := newHandler(t, Options{
@@ -125,6 +129,8 @@ func TestGolden(t *testing.T) {
 		{"GET", segment + "test/", "", answer{200, plain, "42"}},
 		{"GET", segment + "a.b", "", answer{200, plain, "7"}},
 		{"GET", segment + "a%20b", "", answer{200, plain, "8"}},
+		{"GET", segment + "a%2Fb", "", answer{400, "text/html;charset=utf-8", badRequest}},
+		{"GET", flake + "a%5cb", "", answer{400, "text/html;charset=utf-8", badRequest}},
 		{"GET", segment + "test?x=1", "", answer{200, plain, "42"}},
 		{"GET", flake + "test", "", answer{200, plain, "1169850936466546688"}},
 		{"POST", flake + "test", "application/json", answer{200, asJSON, "1169850936466546688"}},

@@ -161,6 +161,10 @@ type request struct {
 
 // ServeHTTP implements http.Handler.
 func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if spring.Barred(r) {
+		spring.BadRequest(w)
+		return
+	}
 	path := spring.Path(r)
 	i := slices.IndexFunc(h.paths, func(route string) bool { return spring.Is(path, route) })
 	if i < 0 {

@@ -126,6 +126,7 @@ func TestGolden(t *testing.T) {
 		{"GET", "nextId?batchSize=2147483648&" + good, "", "", 400, "text/html;charset=utf-8", badRequest},
 		{"GET", "nextSegmentId?batchSize=x&token=t&bizType=x", "", "", 200, asJSON, `{"data":null,"code":6,"message":"can not find biztype:x"}`}, // it is not read
 		{"GET", "nextSegmentIdSimple?batchSize=2147483648&token=no&bizType=test", "", "", 200, plain, ""},
+		{"GET", "nextId%2fx?" + good, "", "", 400, "text/html;charset=utf-8", badRequest},
 		{"GET", "other?" + good, "", "", 404, asJSON, `{"timestamp":1567733700834,"status":404,"error":"Not Found","message":"No message available","path":"/tinyid/id/other"}`},
 		{"TRACE", "nextId?" + good, "", "", 405, asJSON, `{"timestamp":1567733700834,"status":405,"error":"Method Not Allowed","message":"Request method 'TRACE' not supported","path":"/tinyid/id/nextId"}`},
 	} {

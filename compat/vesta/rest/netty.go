@@ -98,10 +98,7 @@ func (h netty) answer(r *http.Request, id int64, g given) (string, error) {
 		if g.time == -1 || g.seq == -1 {
 			return incomplete + "-1", nil
 		}
-		n, ok, err := h.makeID(g)
-		if !ok {
-			panic(http.ErrAbortHandler) // Vesta closes the connection
-		}
+		n, err := h.makeID(g)
 		return n.String(), err
 	}
 	return help, nil

@@ -123,9 +123,9 @@ type given struct {
 
 // makeID composes a number as the widest overload of makeId does that version, type,
 // genMethod and machine allow, in this order. A field of that overload that was not given
-// is -1 there, which sets its bits and those of all fields above it; ok is false where
-// that is the type, with which Vesta knows no layout.
-func (h handler) makeID(g given) (id hapax.ID, ok bool, err error) {
+// is -1 there, which sets its bits and those of all fields above it, in this service's own
+// layout where that is the type.
+func (h handler) makeID(g given) (hapax.ID, error) {
 	all := []struct {
 		name  string
 		value int64
@@ -139,18 +139,18 @@ func (h handler) makeID(g given) (id hapax.ID, ok bool, err error) {
 	var raw hapax.ID
 	wide := false
 	for _, f := range all {
-		switch wide = wide || f.value != -1; {
+		wide = wide || f.value != -1
+		bits, there := h.ids.Raw(f.name)
+		switch {
 		case f.value != -1:
 			fields = append(fields, hapax.Field{Name: f.name, Value: f.value})
-		case wide && f.name == vesta.FieldType:
-			return 0, false, nil
-		case wide:
-			if bits, there := h.ids.Raw(f.name); there {
-				raw |= bits
+		case wide && there:
+			raw |= bits
+			if f.name != vesta.FieldType { // which chooses the layout
 				fields = append(fields, hapax.Field{Name: f.name})
 			}
 		}
 	}
-	id, err = h.ids.MakeFields(fields)
-	return id | raw, true, err
+	id, err := h.ids.MakeFields(fields)
+	return id | raw, err
 }

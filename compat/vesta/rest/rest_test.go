@@ -89,6 +89,8 @@ func TestGolden(t *testing.T) {
 		{"makeid, Spring takes the first", "/makeid?time=94990103&time=1&seq=0", spring, jsonType, "2407837855670862845"},
 		{"makeid, a machine that is missing within", "/makeid?genMethod=2&time=94990103&seq=0", netty, nettyText, "-1"},
 		{"makeid, a method that is missing within", "/makeid?type=0&machine=1021&time=94990103&seq=0", netty, nettyText, "-1050926658149678083"},
+		{"makeid, a type that is missing within", "/makeid?version=0&genMethod=2&machine=1021&time=94990103&seq=0", netty, nettyText, "-2203848162756525059"},
+		{"makeid, all but the version are missing", "/makeid?version=0&time=5&seq=2", spring, jsonType, "-1"},
 		{"makeid, no time", "/makeid?seq=1", netty, nettyText, "Both time and seq are required.-1"},
 		{"makeid, no seq", "/makeid?time=1&seq=-1", netty, nettyText, "Both time and seq are required.-1"},
 		{"expid, no number", "/expid", netty, nettyText, `{"genMethod":3,"machine":1023,"seq":1023,"time":1099511627775,"type":1,"version":1}`},
@@ -150,7 +152,6 @@ func TestClosed(t *testing.T) {
 	defer server.Close()
 	for _, target := range []string{
 		"/expid?id=x", "/expid?id=", "/expid?id=9223372036854775808", "/genid?seq=x", "/none?time=1%20", "/makeid?time=1&seq=1&seq=x", "/makeid?time=%zz",
-		"/makeid?version=0&time=1&seq=1", // without the type
 	} {
 		if res, err := http.Get(server.URL + target); err == nil {
 			_ = res.Body.Close()
@@ -163,11 +164,10 @@ func TestClosed(t *testing.T) {
 func TestSpringFaults(t *testing.T) {
 	h := handler(t, source{}, rest.Options{Shape: rest.Spring})
 	for target, want := range map[string]string{
-		"/makeid?time=1":                 "500 Both time and seq are required.",
-		"/makeid?version=0&time=1&seq=1": "500 No message available",
-		"/expid?id=x":                    "400 Failed to convert value",
-		"/transtime?time=1.5":            "400 Failed to convert value",
-		"/none":                          "404 No message available",
+		"/makeid?time=1":      "500 Both time and seq are required.",
+		"/expid?id=x":         "400 Failed to convert value",
+		"/transtime?time=1.5": "400 Failed to convert value",
+		"/none":               "404 No message available",
 	} {
 		r := get(h, http.MethodGet, target)
 		status, message, _ := strings.Cut(want, " ")

@@ -14,7 +14,6 @@ import (
 
 const (
 	illegalArgument = "java.lang.IllegalArgumentException"
-	nullPointer     = "java.lang.NullPointerException"
 	typeMismatch    = "org.springframework.web.method.annotation.MethodArgumentTypeMismatchException"
 )
 
@@ -25,6 +24,10 @@ var springRoutes = []string{"/genid", "/expid", "/transtime", "/makeid"}
 
 // ServeHTTP implements http.Handler.
 func (h springShape) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if spring.Barred(r) {
+		spring.BadRequest(w)
+		return
+	}
 	path, now := spring.Path(r), h.opts.now().In(h.opts.Zone)
 	i := slices.IndexFunc(springRoutes, func(route string) bool { return spring.Is(path, route) })
 	if i < 0 {
@@ -111,12 +114,10 @@ func (h springShape) compose(w http.ResponseWriter, r *http.Request, g given) {
 		spring.Fail(w, r, now, http.StatusInternalServerError, illegalArgument, incomplete)
 		return
 	}
-	switch id, ok, err := h.makeID(g); {
-	case err != nil:
+	id, err := h.makeID(g)
+	if err != nil {
 		refuse(w, err)
-	case !ok:
-		spring.Fail(w, r, now, http.StatusInternalServerError, nullPointer, "No message available")
-	default:
-		send(w, spring.JSON, id.String())
+		return
 	}
+	send(w, spring.JSON, id.String())
 }
