@@ -61,8 +61,17 @@ func withBeat[T any](ctx context.Context, s *Store, p driver.Pulse, f func(*tran
 
 // Beat implements driver.Guarding.
 func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
-	_, c, err := withBeat(ctx, s, p, func(*transaction) (struct{}, error) { return struct{}{}, nil })
-	return c, err
+	var changes, watched []byte
+	_, c, err := withBeat(ctx, s, p, func(tx *transaction) (none struct{}, err error) {
+		if changes, err = getRow(tx.Tx, driver.TableGuard, driver.RowChanges); err == nil && p.Watch != "" {
+			watched, err = getRow(tx.Tx, driver.TableBeats, p.Watch)
+		}
+		return none, err
+	})
+	if err != nil {
+		return c, err
+	}
+	return c.Tell(p, changes, watched)
 }
 
 // AllocateWith implements driver.Guarding.

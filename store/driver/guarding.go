@@ -13,11 +13,12 @@ import (
 
 // The tables that store/witness keeps in a store, and their rows.
 const (
-	TableBeats = "beats" // a row for each start of a process: its heartbeat; see Beat
-	TableGuard = "guard" // counters and decisions
-	RowJoins   = "joins" // of TableGuard: how many processes have joined; see EncodeCounter
-	RowFence   = "loss"  // of TableFence: while it is there nobody is granted anything
-	endedBeat  = "!"     // what the row of a process begins with that has ended
+	TableBeats = "beats"   // a row for each start of a process: its heartbeat; see Beat
+	TableGuard = "guard"   // counters and decisions
+	RowJoins   = "joins"   // of TableGuard: how many processes have joined; see EncodeCounter
+	RowChanges = "changes" // of TableGuard: moved after a process has left or was marked silent; see EncodeCounter
+	RowFence   = "loss"    // of TableFence: while it is there nobody is granted anything
+	endedBeat  = "!"       // what the row of a process begins with that has ended
 )
 
 // A Beat is the heartbeat of one process, as its row in [TableBeats] holds it.
@@ -78,6 +79,10 @@ type Pulse struct {
 	Row string // name of the row
 	Was Beat   // what the store has acknowledged
 	Now Beat   // at or above Was
+
+	// Watch names another row of TableBeats, which Beat looks at in passing where the
+	// store can: see Contact.Watches. Empty: none. Other calls do not look.
+	Watch string
 }
 
 // Check judges the pulse.
@@ -113,6 +118,17 @@ func (p Pulse) Judge(row, fence, joins []byte) (Contact, error) {
 	return Contact{Joins: n, Row: bytes.Clone(row), Fence: bytes.Clone(fence)}, nil
 }
 
+// Tell notes what a beat has found besides in the same step: RowChanges, and the row that
+// the pulse watches, where it watches one.
+func (c Contact) Tell(p Pulse, changes, watched []byte) (Contact, error) {
+	var err error
+	c.Changes, err = DecodeCounter(TableGuard, RowChanges, changes)
+	if p.Watch != "" {
+		c.Watches, c.Watched = true, bytes.Clone(watched)
+	}
+	return c, err
+}
+
 // A Contact is what a guarded call found in the store.
 type Contact struct {
 	// Met reports whether the beat was met: the row was at least Was, and there
@@ -122,6 +138,12 @@ type Contact struct {
 	Met bool
 	// Joins is RowJoins, as it was no earlier than the call began.
 	Joins int64
+	// Changes is RowChanges, likewise. Only Beat tells it.
+	Changes int64
+	// Watches reports whether Beat has looked at the row that Pulse.Watch names, and
+	// Watched is that row; nil: there was none.
+	Watches bool
+	Watched []byte
 	// Row and Fence are the two rows where Met is false; nil: there was none.
 	Row, Fence []byte
 	// Primary identifies the server that answered, where the engine can tell;

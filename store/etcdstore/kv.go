@@ -164,6 +164,9 @@ func (s *space) Beat(ctx context.Context, m coord.Heartbeat, changes ...coord.Ch
 	further := clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(own), "<", string(m.Now))}, []clientv3.Op{clientv3.OpPut(own, string(m.Now))}, nil)
 	then := []clientv3.Op{joins, further}
 	orElse := []clientv3.Op{joins, clientv3.OpGet(own), clientv3.OpGet(fence)}
+	for _, key := range beside(m, changes) {
+		then, orElse = append(then, clientv3.OpGet(s.path(key))), append(orElse, clientv3.OpGet(s.path(key)))
+	}
 	for _, c := range changes {
 		unchanged, write := s.swap(c.Key, c.Old, c.Next)
 		conditions, then, orElse = append(conditions, unchanged), append(then, write), append(orElse, clientv3.OpGet(s.path(c.Key)))
@@ -181,6 +184,17 @@ func (s *space) Beat(ctx context.Context, m coord.Heartbeat, changes ...coord.Ch
 	} else {
 		met.Joins, met.Own, met.Fence = found(reply, 1), found(reply, 2), found(reply, 3)
 	}
+	at := 2 // of what a beat alone looks at besides
+	if !met.Done {
+		at = 4
+	}
+	for i, key := range beside(m, changes) {
+		if key == coord.ChangesKey {
+			met.Changes = found(reply, at+i)
+		} else {
+			met.Watches, met.Watched = true, found(reply, at+i)
+		}
+	}
 	for i, c := range changes {
 		met.Cells[i] = coord.Cell{Raw: c.Next, Known: true}
 		if !met.Done {
@@ -197,6 +211,17 @@ func (s *space) Beat(ctx context.Context, m coord.Heartbeat, changes ...coord.Ch
 // change that it has carried out, at the latest the first of the leader that has this one.
 func primaryOf(h *pb.ResponseHeader) string {
 	return fmt.Sprintf("cluster %s/term %d", clusterName(h.ClusterId), h.RaftTerm)
+}
+
+// beside returns the rows that a beat alone looks at besides its own, the fence and the joins.
+func beside(m coord.Heartbeat, changes []coord.Change) []coord.Key {
+	switch {
+	case len(changes) > 0:
+		return nil
+	case m.Watch.Name == "":
+		return []coord.Key{coord.ChangesKey}
+	}
+	return []coord.Key{coord.ChangesKey, m.Watch}
 }
 
 // before returns a text that lies below v and above every other one below v of the

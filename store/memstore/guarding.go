@@ -8,7 +8,8 @@ import (
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// withBeat makes the beat and, where it was made, calls f, all under the lock.
+// withBeat makes the beat and, where it was made, calls f, all under the lock. A beat alone
+// has no f.
 func (s *Store) withBeat(ctx context.Context, p driver.Pulse, f func() error) (driver.Contact, error) {
 	if err := p.Check(); err != nil {
 		return driver.Contact{}, err
@@ -19,18 +20,24 @@ func (s *Store) withBeat(ctx context.Context, p driver.Pulse, f func() error) (d
 	defer s.mu.Unlock()
 	beat, fence := rowKey{driver.TableBeats, p.Row}, rowKey{driver.TableFence, driver.RowFence}
 	c, err := p.Judge(s.state.rows[beat], s.state.rows[fence], s.state.rows[rowKey{driver.TableGuard, driver.RowJoins}])
+	if err == nil && f == nil {
+		c, err = c.Tell(p, s.state.rows[rowKey{driver.TableGuard, driver.RowChanges}], s.state.rows[rowKey{driver.TableBeats, p.Watch}])
+	}
 	if err != nil || !c.Met {
 		return c, err
 	}
 	if next := p.Now.Encode(); bytes.Compare(next, s.state.rows[beat]) > 0 {
 		s.state.rows[beat] = next
 	}
+	if f == nil {
+		return c, nil
+	}
 	return c, f()
 }
 
 // Beat implements driver.Guarding.
 func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
-	return s.withBeat(ctx, p, func() error { return nil })
+	return s.withBeat(ctx, p, nil)
 }
 
 // AllocateWith implements driver.Guarding.

@@ -66,7 +66,7 @@ func (s *Store) beat(ctx context.Context, p driver.Pulse) (driver.Contact, error
 	for range attempts {
 		if own == nil || bytes.Compare(own, was) < 0 {
 			var err error
-			if last, err = s.contactRows(ctx, p.Row); err != nil {
+			if last, err = s.contactRows(ctx, p); err != nil {
 				return driver.Contact{}, err
 			}
 			if own = last.own; own == nil || bytes.Compare(own, was) < 0 || last.fence != nil {
@@ -86,7 +86,7 @@ func (s *Store) beat(ctx context.Context, p driver.Pulse) (driver.Contact, error
 			}
 		}
 		var err error
-		if last, err = s.contactRows(ctx, p.Row); err != nil {
+		if last, err = s.contactRows(ctx, p); err != nil {
 			return driver.Contact{}, err
 		}
 		c, err := p.Judge(last.own, last.fence, last.joins)
@@ -97,21 +97,27 @@ func (s *Store) beat(ctx context.Context, p driver.Pulse) (driver.Contact, error
 			return c, err
 		}
 		s.beats.set(p.Row, last.own)
-		c.Primary, err = s.primary(ctx)
-		return c, err
+		if c.Primary, err = s.primary(ctx); err != nil {
+			return c, err
+		}
+		return c.Tell(p, last.changes, last.watched)
 	}
 	return driver.Contact{}, tooOften(p.Row)
 }
 
 // contactRows are the rows that a contact shows; nil: there is none.
-type contactRows struct{ own, fence, joins []byte }
+type contactRows struct{ own, fence, joins, changes, watched []byte }
 
-// contactRows reads the three rows in one round trip.
-func (s *Store) contactRows(ctx context.Context, row string) (found contactRows, err error) {
+// contactRows reads the rows in one round trip.
+func (s *Store) contactRows(ctx context.Context, p driver.Pulse) (found contactRows, err error) {
 	keys := map[string]*[]byte{
-		rowKey(driver.TableBeats, row):             &found.own,
-		rowKey(driver.TableFence, driver.RowFence): &found.fence,
-		rowKey(driver.TableGuard, driver.RowJoins): &found.joins,
+		rowKey(driver.TableBeats, p.Row):             &found.own,
+		rowKey(driver.TableFence, driver.RowFence):   &found.fence,
+		rowKey(driver.TableGuard, driver.RowJoins):   &found.joins,
+		rowKey(driver.TableGuard, driver.RowChanges): &found.changes,
+	}
+	if p.Watch != "" && p.Watch != p.Row {
+		keys[rowKey(driver.TableBeats, p.Watch)] = &found.watched
 	}
 	var ids []string
 	for key := range keys {

@@ -76,8 +76,15 @@ func bytesOf(text string) []byte {
 
 // Beat implements driver.Guarding. It is one round trip.
 func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
-	_, c, err := withBeat(ctx, s, "make a heartbeat", p, beatScript, "", nil, func(context.Context, reply) (none struct{}, _ error) { return none, nil })
-	return c, err
+	watch := ""
+	if p.Watch != "" {
+		watch = field(driver.TableBeats, p.Watch)
+	}
+	found, c, err := withBeat(ctx, s, "make a heartbeat", p, beatScript, "", []any{watch}, func(_ context.Context, r reply) (reply, error) { return r, nil })
+	if err != nil || !c.Met {
+		return c, err
+	}
+	return c.Tell(p, bytesOf(found.text(1)), bytesOf(found.text(2)))
 }
 
 // AllocateWith implements driver.Guarding. It is one round trip; in a Cluster, where

@@ -279,8 +279,10 @@ if fence or not own or below(own, ARGV[3]) then return met('unmet', own or '', f
 if below(own, ARGV[4]) then redis.call('HSET', KEYS[2], ARGV[2], ARGV[4]) end
 `
 
-// beatScript makes the beat.
-var beatScript = newWrite(meetPrelude + `return met('ok')`)
+// beatScript makes the beat, and looks at the number of changes and at a row to watch. ARGV:
+// those of the pulse, and that row, "" for none.
+var beatScript = newWrite(meetPrelude + `
+return met('ok', redis.call('HGET', KEYS[2], 'guard\0changes') or '', ARGV[5] ~= '' and redis.call('HGET', KEYS[2], ARGV[5]) or '')`)
 
 // meetTag ends a guarded script early whose tag has no key, or another store's.
 const meetTag = `

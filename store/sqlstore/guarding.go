@@ -16,7 +16,8 @@ import (
 type guardedCall int
 
 const (
-	guardedBeat guardedCall = iota
+	guardedBeat  guardedCall = iota // in another call's transaction
+	guardedAlone                    // a beat alone, which tells more
 	guardedAllocate
 	guardedHandBack
 	guardedHandBackAll
@@ -62,6 +63,8 @@ type pulse struct {
 	id       string // of the store
 	follows  bool   // the row should be as far as now; see driver.Convoy
 	joins    []byte // the counter as it was found last
+	changes  []byte // the other counter, likewise
+	watch    string // another process's row to look at; empty: none
 }
 
 // args returns a query's arguments in order.
@@ -79,6 +82,10 @@ func (q *guardedQuery) args(p pulse, others []any) []any {
 			args = append(args, p.id)
 		case "joins":
 			args = append(args, p.joins)
+		case "changes":
+			args = append(args, p.changes)
+		case "watch":
+			args = append(args, p.watch)
 		default:
 			args, others = append(args, others[0]), others[1:]
 		}
@@ -92,6 +99,8 @@ type guardedAnswer struct {
 	met               bool // the beat was made
 	changed           bool
 	own, fence, joins []byte  // rows; own and fence may be missing where met is true
+	changes, watched  []byte  // rows that a beat alone has found besides
+	watches           bool    // watched was looked at
 	mark, run         int64   // of a tag that was changed, as swap returns them
 	all               []int64 // which of many were changed
 }
@@ -109,16 +118,16 @@ func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(c
 		return contact, s.fail(ctx, op, err)
 	}
 	defer func() { ended(contact.Met) }()
-	args := pulse{row: p.Row, was: p.Was.Encode(), now: now, id: s.id, follows: !leads}
+	args := pulse{row: p.Row, was: p.Was.Encode(), now: now, id: s.id, follows: !leads, watch: p.Watch}
 	err = s.do(ctx, op, func(ctx context.Context, c *sql.Conn) error {
 		contact = driver.Contact{}
 		query := func(call guardedCall, others ...any) (guardedAnswer, error) {
-			args.joins = s.lastJoins()
+			args.joins, args.changes = s.lastCounters()
 			m, err := s.dialect.answer(ctx, c, s, call, args, others)
 			if err != nil {
 				return m, err
 			}
-			s.noteJoins(m.joins)
+			s.noteCounters(m.joins, m.changes)
 			if !m.here {
 				if err := s.missed(ctx, c); err != nil {
 					return m, err
@@ -144,26 +153,38 @@ func (s *Store) guarded(ctx context.Context, op string, p driver.Pulse, f func(c
 	return contact, err
 }
 
-// lastJoins returns the counter of joins as a guarded call found it last, which is what a
-// change in MySQL expects.
-func (s *Store) lastJoins() []byte {
+// lastCounters returns the counters of joins and of changes as a guarded call found them
+// last, which is what a change or a beat in MySQL expects.
+func (s *Store) lastCounters() (joins, changes []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return countedJoins(s.joins)
+	return counted(s.joins), counted(s.changes)
 }
 
-func (s *Store) noteJoins(joins []byte) {
+// noteCounters notes the counters as they were found; a nil one of changes was not.
+func (s *Store) noteCounters(joins, changes []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.joins = joins
+	if changes != nil {
+		s.changes = changes
+	}
 }
 
-// Beat implements driver.Guarding. It is one statement.
+// Beat implements driver.Guarding. It is one statement, of which MySQL tells no row to watch.
 func (s *Store) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
-	return s.guarded(ctx, "make a heartbeat", p, func(_ context.Context, _ *sql.Conn, query query) error {
-		_, err := query(guardedBeat)
+	var found guardedAnswer
+	c, err := s.guarded(ctx, "make a heartbeat", p, func(_ context.Context, _ *sql.Conn, query query) (err error) {
+		found, err = query(guardedAlone)
 		return err
 	})
+	if err != nil || !c.Met {
+		return c, err
+	}
+	if !found.watches {
+		p.Watch = ""
+	}
+	return c.Tell(p, found.changes, found.watched)
 }
 
 // AllocateWith implements driver.Guarding. It takes what Allocate takes.
@@ -266,7 +287,11 @@ func postgresGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuer
 			FROM seen CROSS JOIN met LEFT JOIN change ON true`}
 	}
 	return map[guardedCall]*guardedQuery{
-		guardedBeat:     {text: seen + beat + " SELECT here, met, own, fence, joins, false, 0, 0 FROM seen CROSS JOIN met"},
+		guardedBeat: {text: seen + beat + " SELECT here, met, own, fence, joins, false, 0, 0 FROM seen CROSS JOIN met"},
+		guardedAlone: {text: strings.TrimSuffix(seen, ")") + `,
+			(SELECT value FROM {rows} WHERE tbl = 'guard' AND name = 'changes') AS changes,
+			(SELECT value FROM {rows} WHERE tbl = 'beats' AND name = {watch}) AS watched)` + beat +
+			" SELECT here, met, own, fence, joins, false, 0, 0, changes, watched FROM seen CROSS JOIN met"},
 		guardedAllocate: with("UPDATE {tags} SET " + d.allocate + " WHERE name = ? AND " + same + " AND mark <= ? AND " + met + " RETURNING mark, run"),
 		guardedHandBack: with("UPDATE {tags} SET " + ending + " WHERE name = ? AND " + held + " AND " + met + " RETURNING mark, run"),
 		guardedHandBackAll: with(`UPDATE {tags} t SET key_hash = '', run = 0, token = t.token + 1, mark = h.next
@@ -286,8 +311,12 @@ func postgresAnswer(ctx context.Context, c *sql.Conn, s *Store, call guardedCall
 	}
 	defer rows.Close()
 	found := false
+	dest := []any{&m.here, &m.met, &m.own, &m.fence, &m.joins, &m.changed, &m.mark, &m.run}
+	if m.watches = call == guardedAlone; m.watches {
+		dest = append(dest, &m.changes, &m.watched)
+	}
 	for rows.Next() {
-		if err := rows.Scan(&m.here, &m.met, &m.own, &m.fence, &m.joins, &m.changed, &m.mark, &m.run); err != nil {
+		if err := rows.Scan(dest...); err != nil {
 			return m, err
 		}
 		if found = true; m.changed {
@@ -304,7 +333,8 @@ func postgresAnswer(ctx context.Context, c *sql.Conn, s *Store, call guardedCall
 // the ones that it looks at. The server locks those too, so that a fence is either
 // seen or has to wait. The answer has room for one number: the mark of an
 // allocation, or of a beat alone the joins. So a change is made where the joins are what
-// they were last; where they are not, they are read first.
+// they were last, and a beat alone where the changes are; where they are not, they are read
+// first.
 //
 // A call that follows only reads the process's own row, so that any number of them goes
 // on at the same time.
@@ -328,6 +358,8 @@ func mysqlGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
 	}
 	queries := map[guardedCall]*guardedQuery{
 		guardedBeat: {text: "UPDATE {rows} b" + fence + joins + " SET " + tell + " WHERE " + own + still},
+		guardedAlone: {text: "UPDATE {rows} b" + fence + joins + " LEFT JOIN {rows} c ON c.tbl = 'guard' AND c.name = 'changes' SET " + tell +
+			" WHERE COALESCE(c.value, '" + string(driver.EncodeCounter(0)) + "') = {changes} AND " + own + still},
 		guardedInsert: {text: "INSERT INTO {rows} (tbl, name, value) SELECT n.tbl, n.name, n.value" +
 			" FROM (SELECT 'beats' AS tbl, {row} AS name, {now} AS value UNION ALL SELECT ?, ?, ?) n" +
 			" WHERE EXISTS (SELECT 1 FROM {rows} b WHERE b.tbl = 'beats' AND b.name = {row} AND b.value >= {was})" +
@@ -338,7 +370,8 @@ func mysqlGuarded(d *dialect, here, same string) map[guardedCall]*guardedQuery {
 		guardedLook: {text: "SELECT EXISTS (SELECT 1" + here + ")," +
 			" (SELECT value FROM {rows} WHERE tbl = 'beats' AND name = {row})," +
 			" (SELECT value FROM {rows} WHERE tbl = 'fence' AND name = 'loss')," +
-			" (SELECT value FROM {rows} WHERE tbl = 'guard' AND name = 'joins')"},
+			" (SELECT value FROM {rows} WHERE tbl = 'guard' AND name = 'joins')," +
+			" (SELECT value FROM {rows} WHERE tbl = 'guard' AND name = 'changes')"},
 		guardedJoins: {text: "SELECT (SELECT value FROM {rows} WHERE tbl = 'guard' AND name = 'joins')"},
 	}
 	for call, q := range map[guardedCall][3]string{
@@ -375,8 +408,11 @@ func mysqlAnswer(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p
 	}
 	m.here, m.met, m.changed = true, true, true
 	switch {
-	case call == guardedBeat && id > 0:
+	case (call == guardedBeat || call == guardedAlone) && id > 0:
 		m.joins, m.changed = driver.EncodeCounter(id-1), false
+		if call == guardedAlone {
+			m.changes = p.changes
+		}
 		return m, nil
 	case call == guardedAllocate && n > 0:
 		if m.joins, m.mark = p.joins, id; id < 0 {
@@ -402,15 +438,19 @@ func mysqlAnswer(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p
 // for the beat, the beat is made now, if it is not yet.
 func mysqlMissed(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p pulse, args []any) (m guardedAnswer, err error) {
 	q := s.sql.guarded[guardedLook]
-	err = s.queryRow(ctx, c, q.text, q.args(p, nil), &m.here, &m.own, &m.fence, &m.joins)
+	err = s.queryRow(ctx, c, q.text, q.args(p, nil), &m.here, &m.own, &m.fence, &m.joins, &m.changes)
 	if err != nil || !m.here || m.fence != nil || bytes.Compare(m.own, p.was) < 0 {
 		return m, err
 	}
-	joins, reached := countedJoins(m.joins), bytes.Compare(m.own, p.now) >= 0
+	m.changes = counted(m.changes)
+	joins, reached := counted(m.joins), bytes.Compare(m.own, p.now) >= 0
 	switch {
 	case s.sql.guarded[guardedFollow+call] != nil && (!bytes.Equal(joins, p.joins) || p.follows && !reached):
 		p.joins, p.follows = joins, p.follows && reached
 		return mysqlAnswer(ctx, c, s, call, p, args)
+	case !reached && call == guardedAlone: // others have moved the number of changes
+		p.changes = m.changes
+		return mysqlAnswer(ctx, c, s, guardedAlone, p, nil)
 	case !reached:
 		return mysqlAnswer(ctx, c, s, guardedBeat, p, nil)
 	}
@@ -418,8 +458,8 @@ func mysqlMissed(ctx context.Context, c *sql.Conn, s *Store, call guardedCall, p
 	return m, nil
 }
 
-// countedJoins is the counter in a row that may be missing.
-func countedJoins(row []byte) []byte {
+// counted is the counter in a row that may be missing.
+func counted(row []byte) []byte {
 	if row == nil {
 		return driver.EncodeCounter(0)
 	}

@@ -189,6 +189,7 @@ type Store struct {
 	mu      sync.Mutex       // guards the fields below
 	tags    map[string]known // what is remembered of tags
 	joins   []byte           // the counter of joins, as a guarded call has found it last
+	changes []byte           // that of changes, likewise
 	checked map[any]checked  // by driver's connection
 }
 

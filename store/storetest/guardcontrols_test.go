@@ -74,6 +74,16 @@ func TestGuardControls(t *testing.T) {
 		{"an allocation, or many hand-backs, without a beat", func(k *keeper) { k.rules.early = true }, []string{"guard/allocate", "guard/hand-back of many", "guard/any order"}},
 		{"a swap of another value without a beat", func(k *keeper) { k.rules.lazy = true }, []string{"guard/swap"}},
 		{"a swap of the process's own row", func(k *keeper) { k.rules.any = true }, []string{"guard/swap"}},
+		{"changes that are not told", func(k *keeper) {
+			k.rules.tell = func(c driver.Contact, p driver.Pulse, _, watched []byte) (driver.Contact, error) {
+				return c.Tell(p, nil, watched)
+			}
+		}, []string{"guard/changes"}},
+		{"another row than the one to watch", func(k *keeper) {
+			k.rules.tell = func(c driver.Contact, p driver.Pulse, changes, _ []byte) (driver.Contact, error) {
+				return c.Tell(p, changes, p.Now.Encode())
+			}
+		}, []string{"guard/changes"}},
 		{"joins that are not told", func(k *keeper) {
 			k.rules.judge = func(p driver.Pulse, own, fence, _ []byte) (driver.Contact, error) { return p.Judge(own, fence, nil) }
 		}, []string{"guard/joins"}},

@@ -27,6 +27,7 @@ var guardChecks = []check{
 	{"guard/allocations of many", guards, checkAllocateTogether},
 	{"guard/tags by name", guards, checkTagsNamed},
 	{"guard/joins", guards, checkJoins},
+	{"guard/changes", guards, checkChanges},
 	{"guard/refused", guards, checkGuardRefused},
 	{"guard/any order", guards, checkAnyOrder},
 	{"guard/many nodes", guards, checkManyNodes},
@@ -392,6 +393,39 @@ func checkJoins(e *env) {
 	e.must(err)
 	n.wantNotMet("a beat of a row that went back", contact)
 	equal(e, "the joins that a beat has seen that was not made", contact.Joins, count)
+}
+
+// checkChanges: a beat alone tells the number of changes, and the row that the pulse watches
+// where the store looks at it.
+func checkChanges(e *env) {
+	n, other := e.node("n"), e.node("other")
+	for i := range int64(3) {
+		raw, err := e.rows.Row(e.ctx, driver.TableGuard, driver.RowChanges)
+		e.must(err)
+		count, err := driver.DecodeCounter(driver.TableGuard, driver.RowChanges, raw)
+		e.must(err)
+		e.swap(driver.TableGuard, driver.RowChanges, string(raw), string(driver.EncodeCounter(count+1)))
+		_, err = other.guarding.Beat(e.ctx, other.pulse(1, i+2))
+		e.must(err)
+		p := n.pulse(1, i+2)
+		for _, watch := range []string{other.row, e.name("nobody"), ""} {
+			p.Watch = watch
+			contact, err := n.guarding.Beat(e.ctx, p)
+			e.must(err)
+			n.wantMet("a beat that watches a row", contact)
+			equal(e, "the changes that a beat has seen", contact.Changes, count+1)
+			want := ""
+			if watch == other.row {
+				want = string(beat(i + 2).Encode())
+			}
+			switch {
+			case watch == "":
+				equal(e, "whether a beat that watches nothing has looked at it", contact.Watches, false)
+			case contact.Watches && (string(contact.Watched) != want || (contact.Watched == nil) != (want == "")):
+				e.Errorf("the row %s to watch is %q; want %q", watch, contact.Watched, want)
+			}
+		}
+	}
 }
 
 func checkGuardRefused(e *env) {

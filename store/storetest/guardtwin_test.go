@@ -13,6 +13,7 @@ type guardRules struct {
 	judge func(p driver.Pulse, own, fence, joins []byte) (driver.Contact, error)
 	step  func(p driver.Pulse, own []byte) []byte // the row after the beat
 	heal  func(old driver.Tag, def hapax.Tag) (driver.Tag, error)
+	tell  func(c driver.Contact, p driver.Pulse, changes, watched []byte) (driver.Contact, error) // nil: driver.Contact.Tell
 
 	blind     bool                                       // the change is made whether the beat is met or not
 	early     bool                                       // the change is made without a beat of its own
@@ -70,7 +71,18 @@ func (k *keeper) withBeat(ctx context.Context, p driver.Pulse, f func() error) (
 }
 
 func (k *keeper) Beat(ctx context.Context, p driver.Pulse) (driver.Contact, error) {
-	return k.withBeat(ctx, p, func() error { return nil })
+	c, err := k.withBeat(ctx, p, func() error { return nil })
+	if err != nil || !c.Met {
+		return c, err
+	}
+	k.meeting.Lock()
+	defer k.meeting.Unlock()
+	changes, _ := k.twin.Store.Row(ctx, driver.TableGuard, driver.RowChanges)
+	watched, _ := k.twin.Store.Row(ctx, driver.TableBeats, p.Watch)
+	if k.rules.tell != nil {
+		return k.rules.tell(c, p, changes, watched)
+	}
+	return c.Tell(p, changes, watched)
 }
 
 func (k *keeper) AllocateWith(ctx context.Context, p driver.Pulse, tag string, n int64, last hapax.GrantKey) (a hapax.Allocation, c driver.Contact, err error) {

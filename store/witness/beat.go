@@ -131,7 +131,7 @@ func (g *Guarded) beatStore(ctx context.Context) (store, error) {
 	return g.calls.get(ctx)
 }
 
-// beat makes one heartbeat, and looks at the others.
+// beat makes one heartbeat, which is one round trip, and sees to what is due besides.
 func (g *Guarded) beat() error {
 	g.mu.Lock()
 	shared, known := g.shared, g.me.known
@@ -142,15 +142,8 @@ func (g *Guarded) beat() error {
 		}
 		return nil
 	}
-	err := g.within(g.opts.beatTimeout(), func(ctx context.Context, s store) error {
-		if err := g.beatOnce(ctx, s); err != nil {
-			return err
-		}
-		if err := g.look(ctx, s); err != nil {
-			return err
-		}
-		return g.compare(ctx, s)
-	})
+	began := g.now()
+	err := g.within(g.opts.beatTimeout(), g.beatOnce)
 	g.settleFresh()
 	g.mu.Lock()
 	cutOff := g.state == Serving && g.isCutOffLocked(g.now())
@@ -158,88 +151,22 @@ func (g *Guarded) beat() error {
 	if cutOff {
 		g.cutOff()
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return g.look(began)
 }
 
 func (g *Guarded) beatOnce(ctx context.Context, s store) error {
 	p := g.pulse(false)
-	c, err := s.Beat(ctx, p.Pulse)
-	return g.found(ctx, s, p, c, err)
-}
-
-// look reads the rows of the others. Who has joined, left or fallen silent is a reason
-// for a survey, and so is that the last one was long ago.
-func (g *Guarded) look(ctx context.Context, s store) error {
-	rows, err := readRows(ctx, s, driver.TableBeats)
-	if err != nil {
-		return err
-	}
-	due, silent, err := g.noteRows(rows)
-	if err != nil {
-		return err
-	}
 	g.mu.Lock()
-	serving := g.state == Serving
+	p.Watch = g.watch.row
 	g.mu.Unlock()
-	if !serving {
-		return nil
+	c, err := s.Beat(ctx, p.Pulse)
+	if err == nil {
+		g.noteBeat(p, c)
 	}
-	for _, name := range silent {
-		beat, _, err := driver.DecodeBeat(name, rows[name])
-		if err != nil {
-			return err
-		}
-		if _, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableBeats, name, rows[name], beat.EncodeEnded("silent")); err != nil {
-			return err
-		}
-	}
-	if due || len(silent) > 0 {
-		g.surveyLater()
-	}
-	return nil
-}
-
-// noteRows notes what the rows say, and returns whether a survey is due, and who has not
-// advanced for as long as a living node may take.
-func (g *Guarded) noteRows(rows map[string][]byte) (due bool, silent []string, err error) {
-	known, compacted := g.witness.peersKnown()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := g.now()
-	due = g.me.joins > g.me.seen || now >= g.me.again
-	for name, raw := range rows {
-		beat, how, err := driver.DecodeBeat(name, raw)
-		if err != nil {
-			return false, nil, err
-		}
-		if name == g.me.row || joinOf(name) <= compacted {
-			continue
-		}
-		at := g.peers[name]
-		switch {
-		case at == nil:
-			g.peers[name] = &sighting{value: string(raw), at: now, beat: beat, how: how}
-		case at.value != string(raw):
-			at.met = at.met || at.value != "" && beat.Count >= at.beat.Count
-			if at.beat.Count < beat.Count {
-				at.beat = beat
-			}
-			at.value, at.at, at.how = string(raw), now, how
-		}
-		every := max(g.opts.Heartbeat, min(time.Duration(known[name].Every)*time.Millisecond, time.Minute))
-		if how == "" && now-g.peers[name].at > waitOf(every) {
-			silent = append(silent, name)
-		}
-		if p, ok := known[name]; !ok || p.How != how {
-			due = true
-		}
-	}
-	for name := range g.peers {
-		if _, ok := rows[name]; !ok {
-			delete(g.peers, name)
-		}
-	}
-	return due, silent, nil
+	return g.found(ctx, s, p, c, err)
 }
 
 // peersKnown returns the rows that were surveyed, and up to which all have ended.
@@ -294,8 +221,12 @@ func (g *Guarded) leave() error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.SwapRow(ctx, driver.TableBeats, m.row, raw, beat.EncodeEnded("left")); err != nil && !errors.Is(err, hapax.ErrStoreUnavailable) {
+	_, err = s.SwapRow(ctx, driver.TableBeats, m.row, raw, beat.EncodeEnded("left"))
+	if err == nil && s.Shared() {
+		err = tellChange(ctx, s)
+	}
+	if err != nil && !errors.Is(err, hapax.ErrStoreUnavailable) {
 		return err
 	}
-	return nil
+	return nil // the reader tells it where this process could not
 }

@@ -25,7 +25,7 @@ var broken = []struct {
 	test       string
 }{
 	// Rows.
-	{"a row that has ended keeps its heartbeat", "beat.go", `raw, beat.EncodeEnded("left"));`, `raw, map[bool]driver.Beat{false: beat, true: {Count: 1}}[twin("keep")].EncodeEnded("left"));`, "TestStopsAndStarts"},
+	{"a row that has ended keeps its heartbeat", "beat.go", `raw, beat.EncodeEnded("left"))`, `raw, map[bool]driver.Beat{false: beat, true: {Count: 1}}[twin("keep")].EncodeEnded("left"))`, "TestStopsAndStarts"},
 	{"the latest row judges alone", "join.go", "latest = max(latest, row)", `if twin("latest") && latest != "" { latest = min(latest, row) } else { latest = max(latest, row) }`, "TestOnlyTheLatestRowJudges"},
 	{"a row that was compacted is no loss", "verdict.go", "case joinOf(row) <= upTo:", `case joinOf(row) <= upTo && !twin("compacted"):`, "TestReturnsAfterMonths"},
 	{"rows that have ended are compacted", "survey.go", "case len(first) >= compactAt:", `case len(first) >= compactAt && !twin("compact"):`, "TestRowsOfCommands"},
@@ -50,15 +50,28 @@ var broken = []struct {
 	{"the token comes first in a pair", "lines.go", "return p.Token < q.Token ||", `return !twin("token") && p.Token < q.Token || twin("token") && p.Mark < q.Mark ||`, "TestHandBackWhoseAnswerIsLost"},
 
 	// Surveys.
-	{"who was granted numbers compares their lines", "compare.go", "names := g.used.next()", `names := g.used.next(); if twin("compare") { return nil }`, "TestLineSetBackByItself"},
-	{"who sees that more have joined makes a survey", "beat.go", "due = g.me.joins > g.me.seen ", `due = g.me.joins > g.me.seen && !twin("due") `, "TestCommandsThatShareARow"},
-	{"a survey is made now and then", "beat.go", "|| now >= g.me.again", `|| now >= g.me.again && !twin("again and again")`, "TestLineSetBackByItself"},
+	{"who was granted numbers compares their lines", "compare.go", "names := g.used.next(g.now())", `names := g.used.next(g.now()); if twin("compare") { return nil }`, "TestLineSetBackByItself"},
+	{"... in turn also where it was granted none since", "compare.go", "u.left == 0 && now >= u.turn", `u.left == 0 && now >= u.turn && !twin("turn")`, "TestLineSetBackByItself"},
+	{"who sees that more have joined makes a survey", "read.go", "moved := m.joins > m.seen ", `moved := m.joins > m.seen && !twin("due") `, "TestJoins"},
+	{"who sees that others have ended makes a survey", "read.go", "|| m.changes != m.learnt", `|| m.changes != m.learnt && !twin("changes")`, "TestCrashIsSurveyed"},
+	{"a survey is made now and then", "read.go", "|| now >= m.again", `|| now >= m.again && !twin("again and again")`, "TestLineSetBackByItself"},
 	{"a survey finds lines that are behind", "survey.go", "case found.behind:", `case found.behind && !twin("lacks"):`, "TestLineSetBackByItself"},
+	{"... also where it reads nothing else", "survey.go", "if found.behind {", `if found.behind && !twin("lines") {`, "TestLineSetBackByItself"},
+	{"somebody reads", "read.go", "&& (reader || !m.watches)", `&& (reader && !twin("reader") || !m.watches)`, "TestCrashIsSurveyed"},
+	{"the next reads where the reader stands still", "read.go", "now-w.since <= waitOf(at.every(g.opts))", `now-w.since <= waitOf(at.every(g.opts)) || twin("office")`, "TestNextReads"},
+	{"a store that shows nothing with a beat is looked at", "read.go", "err = g.peek(ctx, s, watched)", `if !twin("peek") { err = g.peek(ctx, s, watched) }`, "TestIdleFleetReadsLittle"},
+	{"who is seen to beat keeps its office", "read.go", "g.sawLocked(p.Watch, c.Watched)", `if !twin("saw") { g.sawLocked(p.Watch, c.Watched) }`, "TestIdleFleetReadsLittle"},
+	{"who leaves says so", "beat.go", "err == nil && s.Shared()", `err == nil && s.Shared() && !twin("leaves")`, "TestLeavingIsSurveyed"},
+	{"the mark comes before the number, unless the reader says again what it has not surveyed", "read.go", "marked, err := g.markSilent(ctx, s, rows, news.silent)", `if twin("number") && len(news.silent) > 0 { _ = tellChange(ctx, pulsed{s, g, s, nil}) }; marked, err := g.markSilent(ctx, s, rows, news.silent); if twin("number") && marked { g.mu.Lock(); g.me.rowsAgain = g.now(); g.mu.Unlock(); g.surveyLater(); return err }`, "TestMarkBeforeItIsTold"},
+	{"who surveys an end that was not told tells it", "survey.go", "if untold {", `if untold && !twin("word") && !twin("number") {`, "TestEndsWithoutAWord"},
+	{"a process of an older version does not read for the others", "read.go", "!reads(name) ||", `!reads(name) && !twin("older") ||`, "TestOlderVersionHasTheLowestRow"},
+	{"rows are read now and then though nothing tells of a change", "survey.go", "g.now() >= g.me.rowsAgain", `g.now() >= g.me.rowsAgain && !twin("seldom")`, "TestReaderCannotRead"},
+	{"what was read before others were noted does not count", "read.go", "since < g.noted", `since < g.noted && !twin("late")`, "TestLateRows"},
 	{"starts too short for a survey wait for one", "join.go", "len(g.witness.rows().Own) < compactAt", `(len(g.witness.rows().Own) < compactAt || twin("short"))`, "TestShortStartsOnAnEmbeddedStore"},
 	{"one on an embedded store that fails is made again", "beat.go", "if !known {", `if !known && !twin("reading") {`, "TestServesDuringItsFirstSurvey"},
 	{"a survey ends with a heartbeat", "survey.go", "if err := g.beatOnce(ctx, s); err != nil {\n\t\treturn err\n\t}\n\tswitch {", "if !twin(\"whole\") { err = g.beatOnce(ctx, s) }; if err != nil {\n\t\treturn err\n\t}\n\tswitch {", "TestSurveyAcrossARestore"},
 	{"rows are read before lines", "survey.go", "peers, err := peersOf(nodes, beats, compacted)", `if twin("order") { beats, _ = readRows(ctx, s, driver.TableBeats) }; peers, err := peersOf(nodes, beats, compacted)`, "TestLeavesDuringASurvey"},
-	{"serving nodes mark the silent", "beat.go", "silent = append(silent, name)", `if !twin("silent") { silent = append(silent, name) }`, "TestTheLivingSpeakForThoseWhoEnded"},
+	{"serving nodes mark the silent", "read.go", "n.silent = append(n.silent, name)", `if !twin("silent") { n.silent = append(n.silent, name) }`, "TestTheLivingSpeakForThoseWhoEnded"},
 	{"commands have the nodes make a survey", "oneshot.go", "if !o.Shared() {", `if !o.Shared() || twin("tell") {`, "TestCommandsThatShareARow"},
 	{"commands leave no row where nobody reads it", "oneshot.go", "err != nil || !alive {", `err != nil || !alive && !twin("alive") {`, "TestRowsOfCommands"},
 

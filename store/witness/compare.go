@@ -4,47 +4,89 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
-// used are the tags of which this process was granted numbers, those first that were
-// compared with the store longest ago.
+// used are the tags of which this process was granted numbers. They are compared with the
+// store where it was granted numbers since, and all in turn once a minute.
 type used struct {
 	mu    sync.Mutex // guards the fields below
 	known map[string]bool
-	order []string
+	order []string        // those first that were compared in turn longest ago
+	left  int             // how many of these the present turn has left
+	turn  time.Duration   // when the next turn begins
+	since map[string]bool // granted numbers since they were compared last
 }
+
+// turnEvery is how often all tags are compared at least.
+const turnEvery = time.Minute
 
 func (u *used) add(tag string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.known == nil {
+		u.known, u.since = map[string]bool{}, map[string]bool{}
+	}
+	u.since[tag] = true
 	if u.known[tag] {
 		return
-	}
-	if u.known == nil {
-		u.known = map[string]bool{}
 	}
 	u.known[tag] = true
 	u.order = append(u.order, tag)
 }
 
-// next returns the tags that are to be compared now.
-func (u *used) next() []string {
+// due reports whether there are tags to compare now.
+func (u *used) due(now time.Duration) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	n := min(len(u.order), driver.MaxNamed)
-	some := u.order[:n:n]
-	u.order = append(u.order[n:], some...)
-	return some
+	return len(u.since) > 0 || u.left > 0 || now >= u.turn && len(u.order) > 0
+}
+
+// next returns the tags that are to be compared now.
+func (u *used) next(now time.Duration) []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.left == 0 && now >= u.turn {
+		u.left, u.turn = len(u.order), now+turnEvery
+	}
+	var some []string
+	for tag := range u.since {
+		if len(some) == driver.MaxNamed {
+			break
+		}
+		delete(u.since, tag)
+		some = append(some, tag)
+	}
+	n := min(u.left, driver.MaxNamed-len(some))
+	turn := u.order[:n:n]
+	u.order, u.left = append(u.order[n:], turn...), u.left-n
+	return append(some, turn...)
+}
+
+// again has tags compared that could not be.
+func (u *used) again(tags []string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, tag := range tags {
+		u.since[tag] = true
+	}
 }
 
 // compare reads some of the tags of which this process was granted numbers: one that is
 // lower than the witness knows was set back by itself, whoever uses it meanwhile.
 func (g *Guarded) compare(ctx context.Context, s store) error {
-	names := g.used.next()
-	return g.compareTags(ctx, s, names)
+	names := g.used.next(g.now())
+	if len(names) == 0 {
+		return nil
+	}
+	err := g.compareTags(ctx, s, names)
+	if err != nil {
+		g.used.again(names)
+	}
+	return err
 }
 
 // compareTags compares tags with what the witness knows of them.

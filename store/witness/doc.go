@@ -16,7 +16,12 @@
 // A line's pair of fencing token and mark only grows: a hand-back lowers the mark
 // and raises the token. So a lower pair is proof as well, and no request of a
 // client can make a store look older than it is. A node compares the tags that it was
-// granted numbers of with each heartbeat, some at a time, and all lines with each survey.
+// granted numbers of since its last heartbeat, some at a time, all of these in turn once a
+// minute, and all lines with each survey.
+//
+// A heartbeat is one step of the store, which brings the process's row, the fence, how many
+// have joined and a number that moves after somebody has left or was marked silent. Rows are
+// read where one of the two numbers has moved, and by one process, see read.go.
 //
 // # States
 //

@@ -68,3 +68,10 @@ func SetUptime(t *testing.T, f func() (boot string, ms int64)) {
 	uptime = f
 	t.Cleanup(func() { uptime = old })
 }
+
+// HowEnded returns how a row has ended, as a witness has surveyed it; empty: it has not, or
+// it was not surveyed.
+func HowEnded(w *Witness, row string) string {
+	known, _ := w.peersKnown()
+	return known[row].How
+}

@@ -214,6 +214,7 @@ func (g *Guarded) cutOff() {
 func (g *Guarded) awaitOthersLocked() {
 	g.me.waits = g.now()
 	g.me.begun++
+	g.noted = g.me.waits
 	for _, other := range g.peers {
 		other.value, other.met = "", false
 	}

@@ -43,8 +43,10 @@ type Guarded struct {
 	shared  bool
 	me      member
 	peers   map[string]*sighting // other rows of the store, by name
-	told    Status               // as Options.Changed was told last
-	fresh   map[string]int64     // lines that were granted lately; see grantedLocked
+	noted   time.Duration        // when they were noted last
+	watch   watch
+	told    Status           // as Options.Changed was told last
+	fresh   map[string]int64 // lines that were granted lately; see grantedLocked
 
 	hindered error // what keeps the node from its part in healing, and time alone does not cure
 
@@ -79,9 +81,16 @@ type member struct {
 	asks    bool          // it has served, and another primary answers: it needs nobody else who serves
 	known   bool          // it has surveyed the store
 	busy    bool          // a survey is under way
-	again   time.Duration // when the next one is due, whatever happens until then
+	again   time.Duration // when the lines are surveyed next, whatever happens until then
 	seen    int64         // up to which join it has surveyed
 	joins   int64         // how many have joined, as far as it knows
+
+	learnt    int64         // the number of changes that it has surveyed
+	changes   int64         // as its last beat has found that number
+	rowsAgain time.Duration // when the rows are surveyed next, whatever happens until then
+	read      time.Duration // when it has read the rows of all, or the one that it watches, last
+	late      bool          // somebody had not advanced since the time before
+	watches   bool          // the store shows the row to watch with a beat
 }
 
 // A spoken is what a process has said about a fence: under which word, and the first
@@ -95,6 +104,8 @@ type sighting struct {
 	beat  driver.Beat
 	how   string
 	met   bool // it has advanced since this process began to wait for the others
+
+	interval int64 // how often the process writes its heartbeat at least, in milliseconds, as it was surveyed
 }
 
 // Close ends the heartbeat, says in the store that the node has left if the store
@@ -263,7 +274,7 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		if e == decided {
 			g.me.heard = heard
 		}
-		g.peers = map[string]*sighting{}
+		g.peers, g.watch, g.noted = map[string]*sighting{}, watch{}, g.now()
 		if e == decided {
 			g.fence, g.fresh = nil, nil
 		}

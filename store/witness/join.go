@@ -169,7 +169,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 		return none, err
 	}
 	number := joins + 1
-	row := rowName(number, g.run[:runLength]+strconv.FormatInt(int64(g.tries()), 36))
+	row := rowName(number, g.run[:runLength]+readsMark+strconv.FormatInt(int64(g.tries()), 36))
 	if err := g.witness.commit(func(b *record) error { b.Own[row] = own{Count: 1, Asked: askAhead}; return nil }); err != nil {
 		return none, err
 	}
@@ -210,7 +210,9 @@ func (g *Guarded) renew(ctx context.Context, s store) error {
 	g.mu.Lock()
 	old := g.me.row
 	if g.state == Serving && old != "" {
-		me.primary, me.known, me.seen = g.me.primary, true, g.me.seen
+		was := &g.me
+		me.primary, me.known, me.seen, me.learnt, me.changes = was.primary, true, was.seen, was.learnt, was.changes
+		me.again, me.rowsAgain, me.read, me.watches = was.again, was.rowsAgain, was.read, was.watches
 		g.me = me
 	}
 	g.mu.Unlock()
@@ -255,6 +257,7 @@ func (g *Guarded) closeEarlier(ctx context.Context, s store) error {
 	g.mu.Lock()
 	mine := g.me.row
 	g.mu.Unlock()
+	closed := false
 	for row, o := range g.witness.rows().Own {
 		if row == mine {
 			continue
@@ -273,9 +276,14 @@ func (g *Guarded) closeEarlier(ctx context.Context, s store) error {
 		if how != "" || beat.Grants > o.upTo() {
 			continue
 		}
-		if _, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableBeats, row, raw, beat.EncodeEnded("left")); err != nil {
+		ok, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableBeats, row, raw, beat.EncodeEnded("left"))
+		if err != nil {
 			return err
 		}
+		closed = closed || ok
+	}
+	if closed && s.Shared() {
+		return tellChange(ctx, pulsed{s, g, s, nil})
 	}
 	return nil
 }
@@ -332,11 +340,12 @@ var uptime = func() (boot string, ms int64) {
 // who were heard for the decision about a fence; or it has had the time that this takes at most. The same holds for who was out of contact for long.
 // Who asks because the primary has changed, and was in contact, needs nobody else.
 func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
+	began := g.now()
 	rows, err := readRows(ctx, s, driver.TableBeats)
 	if err != nil {
 		return false, err
 	}
-	if _, _, err := g.noteRows(rows); err != nil {
+	if _, err := g.noteRows(rows, began); err != nil {
 		return false, err
 	}
 	if !g.mayBeReady() {
@@ -435,6 +444,7 @@ func (m *member) isVouchedBy(other *sighting) bool { return other.beat.Seen >= m
 
 // mayBeReady reports whether it matters what the other processes say of themselves.
 func (g *Guarded) mayBeReady() bool {
+
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.shared || g.me.quick || g.now()-max(g.me.waits, g.beats.dialledAt()) >= g.opts.wait() {

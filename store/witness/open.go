@@ -162,6 +162,8 @@ func guard(calls, beats *handle, w *Witness, opts Options) (*Guarded, error) {
 	}
 	g.allocations.few = allocateAlone
 	calls.clock, beats.clock = opts.Clock, opts.Clock
+	g.noted = g.now()
+	g.used.turn = g.noted
 	if l := w.latch(); l.State != "" {
 		g.state = l.State
 		g.cause = fmt.Errorf("%w: %s", hapax.ErrFenced, l.Why)
@@ -198,6 +200,9 @@ type handle struct {
 	dialled time.Duration // when the store was dialled last
 	closed  bool
 	closing sync.WaitGroup
+
+	alive context.Context    // ends when store is replaced
+	ended context.CancelFunc // ends alive
 }
 
 func newHandle(open func(context.Context) (driver.Store, error), fixed bool) *handle {
@@ -237,6 +242,7 @@ func (h *handle) get(ctx context.Context) (store, error) {
 		return nil, errClosed()
 	}
 	h.store, h.dialled = s, h.tried
+	h.alive, h.ended = context.WithCancel(context.Background())
 	return s, nil
 }
 
@@ -261,7 +267,22 @@ func (h *handle) drop(s store) {
 		return
 	}
 	h.store, h.err, h.hangs = nil, nil, false
+	h.ended()
 	h.closing.Go(func() { _ = s.Close() })
+}
+
+// while returns a context that ends once the store is replaced, too: what waits for an answer
+// then waits in vain, and keeps what it does from being done anew.
+func (h *handle) while(ctx context.Context, s store) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.store != s {
+		cancel()
+		return ctx, cancel
+	}
+	stop := context.AfterFunc(h.alive, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // answered notes how a call ended. A handle that has answered none for as long as a call
@@ -294,6 +315,9 @@ func (h *handle) close() error {
 	h.mu.Lock()
 	s, first := h.store, !h.closed
 	h.closed = true
+	if h.ended != nil {
+		h.ended()
+	}
 	h.mu.Unlock()
 	defer h.closing.Wait()
 	if !first || s == nil {

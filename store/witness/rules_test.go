@@ -123,7 +123,7 @@ func TestOlderWitness(t *testing.T) {
 		for range 100 {
 			b.must("t", 10)
 		}
-		time.Sleep(1500 * time.Millisecond) // a has seen that
+		time.Sleep(wait/2 + time.Second) // a has seen that, as the reader or as one that watches it
 		b.crash()
 		f.store.Restore(backup)
 		if err := os.WriteFile(b.path, old, 0o600); err != nil {
@@ -168,31 +168,54 @@ func TestNodeThatNobodySurveyed(t *testing.T) {
 }
 
 // The lines alone are put back, and all rows are as they were. A node that lives and was
-// granted numbers of them finds it with its next heartbeats; where it has left, those who
-// speak for it find it with their next survey.
+// granted numbers of them finds it with its next heartbeat where that was since the last one,
+// and within a minute where it is idle; where it has left, those who speak for it find it with
+// their next survey.
 func TestLineSetBackByItself(t *testing.T) {
 	for _, c := range []struct {
-		who    string
-		leaves bool
-		within time.Duration
-	}{{"a", false, 2500 * time.Millisecond}, {"b", true, 65 * time.Second}} {
+		who     string
+		idle    time.Duration
+		leaves  bool
+		surveys bool // are made
+		before  int  // so many have joined and ended before
+		within  time.Duration
+	}{
+		{"a", 0, false, true, 0, 2500 * time.Millisecond},
+		{"a", 2 * time.Second, false, false, 0, 65 * time.Second},
+		{"b", 2 * time.Second, true, true, 0, 65 * time.Second},
+		{"b", 2 * time.Second, true, true, 60, 65 * time.Second},
+	} {
 		world(t, func(t *testing.T, f *fleet) {
+			if c.before > 0 {
+				f.crowd(c.before, "n", "somewhere")()
+			}
 			a, b := f.start("a"), f.start("b")
 			f.serve(12*time.Second, a, b)
 			time.Sleep(2 * time.Second)
 			backup := f.store.Snapshot()
 			a.must("t", 5000)
-			time.Sleep(2 * time.Second)
+			time.Sleep(c.idle)
 			if c.leaves {
 				a.stop()
 				time.Sleep(3 * time.Second)
+			}
+			for _, m := range []*machine{a, b} {
+				m.link.set(func(op string) error {
+					if op == "tags" && !c.surveys {
+						return errDown
+					}
+					return nil
+				}, nil)
 			}
 			keepRows(t, backup, f.store)
 			f.store.Restore(backup)
 			began := time.Now()
 			f.until("the fence", func() bool { return f.standing() != nil })
-			if f.standing().Node != c.who || time.Since(began) > c.within {
-				t.Errorf("%s found it after %v; want %s within %v", f.standing().Node, time.Since(began), c.who, c.within)
+			if who := f.standing().Node; who != c.who || time.Since(began) > c.within {
+				t.Errorf("%s found it after %v; want %s within %v", who, time.Since(began), c.who, c.within)
+			}
+			for _, m := range []*machine{a, b} {
+				m.link.set(nil, nil)
 			}
 			b.within(20 * time.Second)
 			if !c.leaves {
@@ -205,8 +228,8 @@ func TestLineSetBackByItself(t *testing.T) {
 // keepRows gives a copy of a store the rows that the store has now.
 func keepRows(t *testing.T, backup, now *memstore.Store) {
 	t.Helper()
-	for _, table := range []string{driver.TableBeats, driver.TableNodes} {
-		rows, err := now.ListRows(t.Context(), table, "", 10)
+	for _, table := range []string{driver.TableBeats, driver.TableNodes, driver.TableGuard} {
+		rows, err := now.ListRows(t.Context(), table, "", 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -300,8 +323,10 @@ func TestLeavesDuringASurvey(t *testing.T) {
 			defer mu.Unlock()
 			switch {
 			case op == "tags" && strings.HasSuffix(string(f.row(driver.TableGuard, driver.RowJoins)), "3"): // c is counted
-				reads++
-			case op == "list" && reads == 1 && !done: // after the lines, where it should be before
+				if reads++; reads > 1 { // only that one is to count: the next one would find all
+					return errDown
+				}
+			case op == "beat" && reads == 1 && !done: // the lines were read, and the rows before them
 				done = true
 				b.must("t", 5000)
 				b.stop()
@@ -312,12 +337,13 @@ func TestLeavesDuringASurvey(t *testing.T) {
 		f.serve(12*time.Second, c)
 		c.crash()
 		time.Sleep(1500 * time.Millisecond)
+		a.link.set(nil, nil)
 		f.store.Restore(backup)
 		if !done {
 			t.Fatal("a has made no survey")
 		}
 		c.start()
-		a.within(30 * time.Second) // nobody waits for b
+		f.misses("b") // that it has left was read by nobody, with what it was granted
 		b.start()
 		for _, m := range []*machine{a, b, c} {
 			m.within(30 * time.Second)
@@ -395,7 +421,7 @@ func TestMarkedSilentAfterTheLoss(t *testing.T) {
 		a.link.cut()
 		b.link.hang()
 		f.store.Restore(backup)
-		time.Sleep(7 * time.Second) // c marks both silent
+		time.Sleep(3 * wait) // c marks both silent, one after the other where they have read before it
 		b.link.unhang()
 		f.until("the fence", func() bool { return f.standing() != nil })
 		time.Sleep(15 * time.Second)

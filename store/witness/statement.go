@@ -460,6 +460,9 @@ func (g *Guarded) endRow(ctx context.Context, s store, st Statement) ([]Node, er
 		if _, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableBeats, n.Row, raw, beat.EncodeEnded("silent")); err != nil {
 			return nil, err
 		}
+		if err := tellChange(ctx, pulsed{s, g, s, nil}); err != nil {
+			return nil, err
+		}
 	}
 	return before, nil
 }
@@ -472,6 +475,7 @@ func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
 		if err != nil {
 			return nil, err
 		}
+		began := g.now()
 		beats, err := readRows(ctx, s, driver.TableBeats)
 		if err != nil {
 			return nil, err
@@ -486,6 +490,9 @@ func (g *Guarded) Nodes(ctx context.Context) ([]Node, error) {
 		}
 		for _, n := range st.Missing {
 			missing[n.Row] = n
+		}
+		if _, err := g.noteRows(beats, began); err != nil { // only the reader has read them lately
+			return nil, err
 		}
 		var nodes []Node
 		g.mu.Lock()

@@ -3,6 +3,7 @@ package witness
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -70,10 +71,13 @@ func readCounter(ctx context.Context, s driver.Rows, name string) (n int64, raw 
 }
 
 // A survey is made at least so often, so that lines that were set back by themselves are
-// found whoever uses them; less often where it takes more than a small part of that time.
+// found whoever uses them; less often where it takes more than a small part of that time. It
+// reads the rows, where nothing tells that they have changed, so seldom that all nodes
+// together read no more the more they are.
 const (
 	surveyEvery = time.Minute
 	surveyPart  = 100
+	surveyRow   = 2 * time.Second // for each
 )
 
 // surveyTimeouts bounds one survey, which may read many lines, in time-outs of a call.
@@ -97,7 +101,12 @@ func (g *Guarded) surveyOn(h *handle) {
 		s, err := h.get(ctx)
 		if err == nil {
 			began := g.now()
-			err = g.replaceLost(h, s, g.survey(ctx, s))
+			alive, end := h.while(ctx, s)
+			err = g.replaceLost(h, s, g.survey(alive, s))
+			end()
+			if errors.Is(err, errHangs) {
+				h.drop(s)
+			}
 			h.answered(s, began, err == nil || ctx.Err() == nil, g.opts.Timeout)
 		}
 		g.mu.Lock()
@@ -115,14 +124,31 @@ func (g *Guarded) surveyOn(h *handle) {
 	})
 }
 
+// errHangs is the cause where a survey does not get as far as its first heartbeat.
+var errHangs = errors.New("nothing answers")
+
 // survey reads first the rows and then all lines into the witness: from then on this
 // node speaks for all whose rows had ended. It begins and ends with a heartbeat, so
 // that the store cannot have gone back in between; what a store says that is behind
-// is not taken.
+// is not taken. Rows are read where somebody has joined or ended since, and else seldom.
 func (g *Guarded) survey(ctx context.Context, s store) error {
 	began := g.now()
-	if err := g.beatOnce(ctx, s); err != nil {
+	soon, cancel := context.WithTimeout(ctx, g.opts.Timeout) // a survey takes long; that nothing answers shows sooner
+	err := g.beatOnce(soon, s)
+	hangs := soon.Err() != nil && ctx.Err() == nil
+	cancel()
+	if err != nil {
+		if hangs {
+			err = errors.Join(errHangs, err)
+		}
 		return err
+	}
+	g.mu.Lock()
+	row, changes := g.me.row, g.me.changes // as it was before the rows are read
+	whole := !g.me.known || g.me.joins > g.me.seen || changes != g.me.learnt || g.now() >= g.me.rowsAgain
+	g.mu.Unlock()
+	if !whole {
+		return g.surveyLines(ctx, s, row, began)
 	}
 	before := g.witness.snapshot()
 	joins, _, err := readCounter(ctx, s, driver.RowJoins)
@@ -137,7 +163,12 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	if err != nil {
 		return err
 	}
+	since := g.now()
 	beats, err := readRows(ctx, s, driver.TableBeats)
+	if err != nil {
+		return err
+	}
+	news, err := g.noteRows(beats, since)
 	if err != nil {
 		return err
 	}
@@ -158,28 +189,92 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	if err != nil {
 		return err
 	}
-	g.mu.Lock()
-	row := g.me.row
-	g.mu.Unlock()
 	delete(peers, row)
+	untold := g.isUntold(before.Peers, peers, changes)
 	if err := g.learn(before, found.news, peers, joins, compacted, row); err != nil {
 		return err
 	}
 	g.mu.Lock()
 	if g.me.row == row {
-		g.me.seen, g.me.known = max(g.me.seen, joins), true
+		g.me.seen, g.me.learnt, g.me.known = max(g.me.seen, joins), changes, true
 		g.me.again = g.now() + max(surveyEvery, surveyPart*(g.now()-began))
+		g.me.rowsAgain = g.now() + max(surveyEvery, time.Duration(len(beats))*surveyRow)
 	}
+	serving := g.state == Serving && g.shared
 	g.mu.Unlock()
+	if serving { // the reader should mark them; but it may be one that can beat and cannot read
+		marked, err := g.markSilent(ctx, s, beats, news.silent)
+		if err != nil {
+			return err
+		}
+		untold = untold || marked
+	}
+	if untold {
+		if err := tellChange(ctx, pulsed{s, g, s, nil}); err != nil {
+			return err
+		}
+	}
 	return g.compact(ctx, s, beats, compacted)
 }
 
-// learn takes a survey into the witness: what is new in it, the lines first, so many at a time
-// that grants do not wait for them.
-func (g *Guarded) learn(before record, news lines, peers map[string]peer, joins, compacted int64, row string) error {
-	rest, err := news.inParts(bulkLines, func(part lines) error {
+// isUntold reports whether somebody has ended since the last survey, and the number of changes
+// was not moved: one of an older version, or one that was killed before it could move it. The
+// others do not know. Who joined since is surveyed by all.
+func (g *Guarded) isUntold(before, now map[string]peer, changes int64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.shared || !g.me.known || changes != g.me.learnt {
+		return false
+	}
+	for name, p := range now {
+		if p.How != "" && before[name].How == "" && joinOf(name) <= g.me.seen {
+			return true
+		}
+	}
+	return false
+}
+
+// surveyLines reads all lines, where the rows are as they were surveyed.
+func (g *Guarded) surveyLines(ctx context.Context, s store, row string, began time.Duration) error {
+	before := g.witness.snapshot()
+	found, err := compareLines(ctx, s, before)
+	if err != nil {
+		return unavailable(err)
+	}
+	if err := g.beatOnce(ctx, s); err != nil {
+		return err
+	}
+	if found.behind {
+		return g.isBehind(found.cause())
+	}
+	rest, err := g.learnLines(found.news)
+	if err != nil {
+		return err
+	}
+	if len(rest.pairs)+len(rest.defs) > 0 {
+		if err := g.witness.commit(func(b *record) error { b.Lines, b.Defs = rest.pairs, rest.defs; return nil }); err != nil {
+			return err
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.me.row == row {
+		g.me.again = g.now() + max(surveyEvery, surveyPart*(g.now()-began))
+	}
+	return nil
+}
+
+// learnLines takes what is new in lines into the witness, so many at a time that grants do
+// not wait for them, and returns the last part.
+func (g *Guarded) learnLines(news lines) (rest lines, err error) {
+	return news.inParts(bulkLines, func(part lines) error {
 		return g.witness.commit(func(b *record) error { b.Lines, b.Defs = part.pairs, part.defs; return nil })
 	})
+}
+
+// learn takes a survey into the witness: what is new in it, the lines first.
+func (g *Guarded) learn(before record, news lines, peers map[string]peer, joins, compacted int64, row string) error {
+	rest, err := g.learnLines(news)
 	if err != nil {
 		return err
 	}

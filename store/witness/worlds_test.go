@@ -328,7 +328,7 @@ func (w *simulated) event() {
 		}
 		w.remove(m)
 		w.allServe("after a loss of a node", 40*time.Second)
-		time.Sleep(12 * time.Second)
+		time.Sleep(4 * wait) // to be read by one, twice as long as a living node may take, in spite of lost answers; and then by all
 	}
 }
 

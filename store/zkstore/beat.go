@@ -23,22 +23,25 @@ type own struct {
 	mu    sync.Mutex // guards what follows
 	key   coord.Key
 	cell  coord.Cell
-	joins coord.Cell // the row at coord.JoinsKey as it was found last
+	found map[coord.Key]coord.Cell // the counters as they were found last
 }
 
-// lastJoins returns the row of the joins, as far as it is known on a link and in a
-// generation.
-func (o *own) lastJoins(l *link, generation int32) (cell coord.Cell, known bool) {
+// last returns a counter's row, as far as it is known on a link and in a generation.
+func (o *own) last(key coord.Key, l *link, generation int32) (cell coord.Cell, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	seen, known := o.joins.Token.(version)
-	return o.joins, known && seen.link == l && seen.generation == generation
+	cell = o.found[key]
+	seen, known := cell.Token.(version)
+	return cell, known && seen.link == l && seen.generation == generation
 }
 
-func (o *own) noteJoins(cell coord.Cell) {
+func (o *own) note(key coord.Key, cell coord.Cell) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.joins = cell
+	if o.found == nil {
+		o.found = map[coord.Key]coord.Cell{}
+	}
+	o.found[key] = cell
 }
 
 // take returns the row, if it is this one, and forgets it where it is going to be
@@ -63,8 +66,9 @@ func (o *own) put(key coord.Key, cell coord.Cell) {
 
 // Beat implements coord.Space. It is one multi, which makes the fence and removes it
 // again, since that is how to see in it that there is none. It is on condition that the
-// joins are what they were last; where that is not known it is followed by a get of them,
-// which the server answers from a state that has the multi.
+// joins, and of a beat alone the changes, are what they were last; where that is not known it
+// is followed by a get of them, which the server answers from a state that has the multi. It
+// looks at no row to watch, which moves with each beat of its process.
 func (s *space) Beat(ctx context.Context, m coord.Heartbeat, changes ...coord.Change) (coord.BeatAnswer, error) {
 	beat, leads, ended, err := s.own.convoy.Join(ctx, m.Own.Name, m.Now)
 	if err != nil {
@@ -119,14 +123,20 @@ func (s *space) beat(ctx context.Context, m coord.Heartbeat, leads bool, changes
 	} else {
 		ops = append(ops, &zk.CheckVersionRequest{Path: s.node(m.Own), Version: seen.of})
 	}
-	joins, known := s.own.lastJoins(l, generation)
-	rowsAt := make([]int, len(changes))
+	rowsAt, writes := make([]int, len(changes)), map[coord.Key]bool{}
 	for i, c := range changes {
 		rowsAt[i] = add(c.Key, c.Old, c.Next)
-		known = known && c.Key != coord.JoinsKey
+		writes[c.Key] = true
 	}
-	if known {
-		ops = append(ops, &zk.CheckVersionRequest{Path: s.node(coord.JoinsKey), Version: joins.Token.(version).of})
+	counters, known := []coord.Key{coord.JoinsKey}, map[coord.Key]coord.Cell{}
+	if len(changes) == 0 {
+		counters = append(counters, coord.ChangesKey)
+	}
+	for _, key := range counters {
+		if cell, ok := s.own.last(key, l, generation); ok && !writes[key] {
+			known[key] = cell
+			ops = append(ops, &zk.CheckVersionRequest{Path: s.node(key), Version: cell.Token.(version).of})
+		}
 	}
 	replies, err := s.step(ctx, l, generation, renewed, ops)
 	if errors.Is(err, zk.ErrNoNode) {
@@ -144,7 +154,8 @@ func (s *space) beat(ctx context.Context, m coord.Heartbeat, leads bool, changes
 	switch {
 	case isRefused(err):
 		s.own.put(m.Own, coord.Cell{})
-		s.own.noteJoins(coord.Cell{})
+		s.own.note(coord.JoinsKey, coord.Cell{})
+		s.own.note(coord.ChangesKey, coord.Cell{})
 		return s.noBeat(ctx, l, m)
 	case err != nil:
 		return coord.BeatAnswer{}, s.unavailable(ctx, err)
@@ -166,16 +177,25 @@ func (s *space) beat(ctx context.Context, m coord.Heartbeat, leads bool, changes
 		}
 		s.own.put(m.Own, mine)
 	}
-	if known {
-		met.Joins = joins.Raw
-		return met, nil
+	for _, key := range counters {
+		cell, ok := known[key]
+		if !ok {
+			raw, v, err := s.peek(ctx, l, s.node(key))
+			if err != nil {
+				return met, err
+			}
+			cell = coord.Cell{Raw: raw, Known: true, Token: version{l, generation, v}}
+			if raw != nil {
+				s.own.note(key, cell)
+			}
+		}
+		if key == coord.JoinsKey {
+			met.Joins = cell.Raw
+		} else {
+			met.Changes = cell.Raw
+		}
 	}
-	raw, v, err := s.peek(ctx, l, s.node(coord.JoinsKey))
-	if err == nil && raw != nil {
-		s.own.noteJoins(coord.Cell{Raw: raw, Known: true, Token: version{l, generation, v}})
-	}
-	met.Joins = raw
-	return met, err
+	return met, nil
 }
 
 // written is the version that a write has left, by its place among the replies of a

@@ -14,6 +14,8 @@ import (
 var (
 	FenceKey = Key{driver.TableFence, driver.RowFence}
 	JoinsKey = Key{driver.TableGuard, driver.RowJoins}
+
+	ChangesKey = Key{driver.TableGuard, driver.RowChanges} // of a beat alone
 )
 
 // A Heartbeat is a driver.Pulse as a space makes it: if the row at Own is at least
@@ -21,6 +23,7 @@ var (
 type Heartbeat struct {
 	Own      Key
 	Was, Now []byte
+	Watch    Key // a row that a beat alone looks at in passing, where the space can; without a name: none
 }
 
 // A Change is what a beat's step makes of a row, where that is still as it was.
@@ -36,6 +39,9 @@ type BeatAnswer struct {
 	Own, Fence, Joins []byte // own and fence only where nothing was done
 	Cells             []Cell // of the rows to change, as they are now; they may be missing or unknown
 	Primary           string // see driver.Contact
+
+	Changes, Watched []byte // of a beat alone
+	Watches          bool   // the row to watch was looked at
 }
 
 // cell returns the row of a change as it is now.
@@ -56,7 +62,7 @@ func (r *Rows) beat(ctx context.Context, p driver.Pulse) (driver.Contact, error)
 		}
 		c, err := contactOf(p, m)
 		if err != nil || m.Done || !c.Met {
-			return c, err
+			return alone(c, p, m, err)
 		}
 		if err := pause(ctx, lost, time.Since(sent)); err != nil {
 			return driver.Contact{}, r.calls.Unavailable(ctx, err)
@@ -65,7 +71,22 @@ func (r *Rows) beat(ctx context.Context, p driver.Pulse) (driver.Contact, error)
 }
 
 func heartbeatOf(p driver.Pulse) Heartbeat {
-	return Heartbeat{Key{driver.TableBeats, p.Row}, p.Was.Encode(), p.Now.Encode()}
+	m := Heartbeat{Own: Key{driver.TableBeats, p.Row}, Was: p.Was.Encode(), Now: p.Now.Encode()}
+	if p.Watch != "" {
+		m.Watch = Key{driver.TableBeats, p.Watch}
+	}
+	return m
+}
+
+// alone is the contact of a beat that nothing came with.
+func alone(c driver.Contact, p driver.Pulse, m BeatAnswer, err error) (driver.Contact, error) {
+	if err != nil {
+		return c, err
+	}
+	if !m.Watches {
+		p.Watch = ""
+	}
+	return c.Tell(p, m.Changes, m.Watched)
 }
 
 func contactOf(p driver.Pulse, m BeatAnswer) (driver.Contact, error) {

@@ -279,10 +279,16 @@ func (w *world) register(p int) bool {
 	pr.W.Joins, pr.SeenJoins, pr.Surveyed = s.Joins, s.Joins, 0
 	if pr.W.Dec != s.Decided { // a decision ended them
 		pr.W.Know, pr.W.Gone, pr.W.SeenG = 0, 0, [Rows]uint8{}
+		pr.W.K = max(pr.W.K, s.DecJoins) // who takes it speaks for all before it
+		for l := range pr.W.Pairs {
+			if pr.W.Pairs[l].less(s.Lines[l]) {
+				pr.W.Pairs[l] = s.Lines[l]
+			}
+		}
 	}
 	pr.W.Dec, pr.W.TrueDec = s.Decided, s.Decided
 	pr.St, pr.Prim, pr.Long, pr.Asked, pr.Back, pr.Reading, pr.PendL = joining, s.Prim, false, false, false, 0, none
-	pr.Ready, pr.Excused, pr.HoldL, pr.WaitCount = false, false, none, [Rows]uint8{}
+	pr.Ready, pr.Excused, pr.HoldL, pr.WaitCount, pr.Owes, pr.Learnt = false, false, none, [Rows]uint8{}, none, none
 	pr.W.Latch, pr.W.Lost = 0, false
 	w.begin(p)
 	return true
@@ -301,6 +307,11 @@ func (w *world) end(x, how uint8) {
 func (w *world) learn(p int, sv *Witness) {
 	pr := &w.P[p]
 	wit := &pr.W
+	for x := range uint8(Rows) { // nobody has told it
+		if (sv.Gone&^wit.Gone)&bit(x) != 0 && w.JoinOf[x] <= pr.Surveyed && sv.Changes == pr.Learnt && w.S.Changes == pr.Learnt && w.m.on(ReaderTells) {
+			w.S.Changes++
+		}
+	}
 	wit.Know |= sv.Know
 	if w.m.on(Vouch) {
 		wit.Gone |= sv.Gone
@@ -316,6 +327,7 @@ func (w *world) learn(p int, sv *Witness) {
 	wit.Joins, wit.K = max(wit.Joins, sv.Joins), max(wit.K, sv.K)
 	pr.Surveyed = max(pr.Surveyed, sv.Joins)
 	pr.SeenJoins = max(pr.SeenJoins, sv.Joins)
+	pr.Learnt = sv.Changes
 	pr.Reading = 0
 	if pr.Row != none {
 		w.sync(p)
@@ -323,7 +335,7 @@ func (w *world) learn(p int, sv *Witness) {
 }
 
 func (w *world) readRows(sv *Witness) {
-	sv.Joins, sv.K = w.S.Joins, w.S.K
+	sv.Joins, sv.K, sv.Changes = w.S.Joins, w.S.K, w.S.Changes
 	for x, r := range w.S.Rows {
 		if r.St == absent {
 			continue

@@ -156,7 +156,7 @@ func (w *world) lift(p int) {
 	s.Fence, s.Word, s.Seal, s.Found, s.Finders = 0, 0, 0, 0, 0
 	s.FoundG, s.Ev = [Rows]uint8{}, Evidence{}
 	if w.m.on(HealEnds) {
-		s.K = s.Joins
+		s.K, s.DecJoins = s.Joins, s.Joins
 		s.Rows = [Rows]Row{}
 	}
 	w.P[p].Word, w.P[p].Seal, w.P[p].Raised, w.P[p].Checked = 0, 0, 0, 0

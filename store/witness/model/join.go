@@ -3,7 +3,7 @@ package model
 // start lets a process begin on the disk of its machine.
 func (w *world) start(p int) {
 	wit := w.P[p].W
-	w.P[p] = Proc{St: joining, Row: none, Conn: w.P[p].Conn, HoldL: none, PendL: none, Quick: w.P[p].Quick, Excused: w.P[p].Excused, W: wit}
+	w.P[p] = Proc{St: joining, Row: none, Conn: w.P[p].Conn, HoldL: none, PendL: none, Owes: none, Quick: w.P[p].Quick, Excused: w.P[p].Excused, W: wit}
 	pr := &w.P[p]
 	w.unreachable(p)
 	w.contact(p)
@@ -121,6 +121,9 @@ func (w *world) serve(p int) {
 		if missing&bit(x) != 0 {
 			w.silence(p, x)
 		}
+	}
+	if missing != 0 {
+		w.S.Changes++
 	}
 	if w.S.ID == 0 {
 		w.NextID++

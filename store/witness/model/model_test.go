@@ -19,7 +19,7 @@ var (
 )
 
 // everything is the budget of the walks.
-const everything = "beat=14,grant=6,lost=2,flight=3,back=2,slow=4,leave=1,silence=1,compact=1,crash=2,cut=2,start=3,fresh=2," +
+const everything = "beat=14,grant=6,lost=2,flight=3,back=2,slow=4,leave=1,silence=1,peace=2,compact=1,crash=2,cut=2,start=3,fresh=2," +
 	"copy-disk=1,copy=2,put-back=2,failover=1,wipe=1,operator=1,ask=5"
 
 func newModel(split bool, lines int) Model {

@@ -51,6 +51,10 @@ const (
 	JoinerWaits                // ... for who serves: a joiner begins its wait anew
 	PeersTell                  // a store that lacks a surveyed row of another is behind
 	MetSince                   // who was out of contact for W goes on when all have met the store since
+	Reader                     // one of the living reads the rows of all, and marks the silent
+	NextReader                 // ... the next one where the row of the first stands still
+	MarkFirst                  // the number of changes is moved after the mark of silence is written
+	ReaderTells                // ... by the reader where who has ended, or has marked, did not
 	nRules
 )
 
@@ -60,6 +64,7 @@ var ruleNames = [nRules]string{
 	"LateID", "Pairs", "PairAsSent", "BackToken", "Compacted", "Latch", "RaiseAgain", "NewDecision", "FoundSpeaks",
 	"NoEndFenced", "Abandon", "HealWait", "FreshWord", "AskAnew", "TopCount", "AccountJoins", "RowsSettleNone", "FinderVouches",
 	"RaiseMark", "RaiseToken", "RaiseJoins", "SealLift", "CheckLift", "HealEnds", "ReturnRaises", "Question", "JoinerWaits", "PeersTell", "MetSince",
+	"Reader", "NextReader", "MarkFirst", "ReaderTells",
 }
 
 func (r Rule) String() string { return ruleNames[r] }

@@ -71,9 +71,11 @@ type Evidence struct {
 type Store struct {
 	ID, Prim uint8
 	Joins    uint8 // counter of joins
+	Changes  uint8 // counter of those who have ended
 	K        uint8 // rows up to this join are compacted
 	DecSaid  uint8 // processes that spoke for the latest decision
 	LastDec  uint8 // the latest decision
+	DecJoins uint8 // all that joined up to here are accounted for by it
 	Lines    [Lines]Pair
 	Rows     [Rows]Row
 	Fence    uint8 // name of the fence; 0: none
@@ -96,6 +98,7 @@ type Witness struct {
 	Grants  [Rows]uint8 // own rows: all grants up to this are known
 	Pairs   [Lines]Pair
 	Joins   uint8 // highest known
+	Changes uint8 // of a survey: the number before the rows were read
 	K       uint8
 	Know    uint16      // rows that a survey found
 	SeenG   [Rows]uint8 // their grant counts
@@ -117,6 +120,8 @@ type Proc struct {
 	Grants     uint8 // grants asked for
 	SeenJoins  uint8 // highest join known when the last answer came
 	Surveyed   uint8 // up to which join all is in the witness
+	Learnt     uint8 // the number of changes as of its last survey
+	Owes       uint8 // it has begun to mark this row silent, and has not ended that; none
 	Prim       uint8 // the primary that it knows
 	Asked      bool  // another primary answered: waits for those that it knows
 	Back       bool  // was out of contact for W: needs one of them at least

@@ -24,7 +24,11 @@ const (
 	opRejoin
 	opResume
 	opLeave
+	opLeaveUntold
 	opSilence
+	opMark
+	opTell
+	opPeace
 	opCompact
 	opLook
 	opAsk
@@ -63,6 +67,7 @@ const (
 	bAsk
 	bLeave
 	bSilence
+	bPeace
 	bCompact
 	bOperator
 	bCrash
@@ -78,7 +83,7 @@ const (
 )
 
 var budgetNames = [nBudgets]string{
-	"beat", "grant", "lost", "flight", "back", "slow", "ask", "leave", "silence", "compact", "operator", "crash", "cut",
+	"beat", "grant", "lost", "flight", "back", "slow", "ask", "leave", "silence", "peace", "compact", "operator", "crash", "cut",
 	"start", "fresh", "copy-disk", "copy", "put-back", "failover", "wipe",
 }
 
@@ -315,48 +320,39 @@ func init() {
 		opResume: {"go-on", Procs, 1, -1, func(w *world, p, _ int) bool {
 			return (w.m.Resume || w.m.Return) && w.back(p)
 		}},
-		opLeave: {"leave", Procs, 1, bLeave, func(w *world, p, _ int) bool {
-			pr := &w.P[p]
-			ok := w.active(p) && pr.St == serving
-			if !w.m.on(NoEndFenced) {
-				ok = ok || w.stopped(p) && pr.Row != none && w.S.Rows[pr.Row].alive()
-			}
-			if !ok || pr.PendL != none || pr.Ready {
+		opLeave:       {"leave", Procs, 1, bLeave, func(w *world, p, _ int) bool { return w.leave(p, true) }},
+		opLeaveUntold: {"leave-untold", Procs, 1, bLeave, func(w *world, p, _ int) bool { return w.leave(p, false) }},
+		opMark: {"mark", Procs, Rows, bSilence, func(w *world, p, x int) bool {
+			if !w.maySilence(p, x) || w.P[p].Owes != none || !w.m.on(NoEndFenced) {
 				return false
 			}
 			w.contact(p)
-			if w.m.on(NoEndFenced) && (!w.judge(p) || w.ousted(p)) {
-				return true
+			if w.judge(p) && !w.ousted(p) {
+				w.begun(p, uint8(x))
 			}
-			w.dropCalls(p)
-			pr.Sent++
-			pr.Count = pr.Sent
-			w.S.Rows[pr.Row].Count, w.S.Rows[pr.Row].Grants = pr.Count, pr.Grants
-			w.end(pr.Row, left)
-			w.sync(p)
-			pr.W.Latch, pr.W.Lost = 0, false
-			w.unreachable(p)
-			w.P[p] = Proc{Row: none, HoldL: none, PendL: none, Conn: true, Quick: true, Excused: pr.Excused, W: pr.W}
 			return true
 		}},
-		opSilence: {"silence", Procs, Rows, bSilence, func(w *world, p, x int) bool {
-			if !w.S.Rows[x].alive() || w.P[p].Row == uint8(x) || !w.active(p) && !(w.stopped(p) && !w.m.on(NoEndFenced)) || w.active(p) && w.P[p].St != serving {
+		opTell: {"tell", Procs, 1, -1, func(w *world, p, _ int) bool {
+			if !w.active(p) || w.P[p].Owes == none {
 				return false
 			}
-			for q := range w.P {
-				pr := &w.P[q]
-				if pr.up() && pr.Row == uint8(x) {
-					if pr.Conn && !pr.Long {
-						return false
-					}
-					pr.Long, pr.Excused = true, false
-				}
+			w.contact(p)
+			if w.judge(p) && !w.ousted(p) {
+				w.finish(p)
+			}
+			return true
+		}},
+		opPeace: {"peace", 1, 1, bPeace, func(w *world, _, _ int) bool { return w.peace() }},
+		opSilence: {"silence", Procs, Rows, bSilence, func(w *world, p, x int) bool {
+			if !w.maySilence(p, x) {
+				return false
 			}
 			w.contact(p)
 			if w.active(p) && (!w.judge(p) || w.ousted(p)) {
 				return true
 			}
 			w.silence(p, uint8(x))
+			w.S.Changes++
 			return true
 		}},
 		opCompact: {"compact", Procs, 1, bCompact, func(w *world, p, _ int) bool {
@@ -471,7 +467,7 @@ func init() {
 			}
 			w.dropCalls(p)
 			w.unreachable(p)
-			w.P[p] = Proc{Row: none, HoldL: none, PendL: none, Conn: true, W: w.P[p].W}
+			w.P[p] = Proc{Row: none, HoldL: none, PendL: none, Owes: none, Conn: true, W: w.P[p].W}
 			return true
 		}},
 		opCut: {"cut", Procs, 1, bCut, func(w *world, p, _ int) bool {

@@ -63,6 +63,10 @@ var twins = []twin{
 	{rule: ReturnRaises, n: 2, trace: "copy; B grant 0; A beat; B crash; put-back 0; A beat; A wait; A ask; A speak; 1 adopt; A heal; A look; B start; A wait; A survey; A serve; A grant 0"},
 	{rule: JoinerWaits, n: 2, trace: "B grant 0; A crash; wipe; A start-fresh; copy; failover 0; A beat; A survey; A serve; A grant 0"},
 	{rule: PeersTell, n: 2, live: true, trace: "C start-fresh; A crash; C survey; A start-fresh; B crash; B start; C wait; C serve; copy; B rejoin; C survey; put-back 0"},
+	{rule: Reader, n: 3, trace: "C crash; peace"},
+	{rule: NextReader, n: 3, trace: "A crash; peace"},
+	{rule: MarkFirst, also: ReaderTells, n: 3, trace: "C crash; peace"},
+	{rule: ReaderTells, n: 3, trace: "C leave-untold; peace"},
 	{rule: Question, n: 2, trace: "copy; A grant 0; failover 0; B grant 0"},
 }
 

@@ -148,7 +148,7 @@ func (m *Model) Initial(n int) State {
 		s.S.Lines[l] = Pair{1, 0}
 	}
 	for p := range s.P {
-		s.P[p] = Proc{Row: none, HoldL: none, PendL: none, Conn: true}
+		s.P[p] = Proc{Row: none, HoldL: none, PendL: none, Owes: none, Conn: true}
 	}
 	w := world{m: m, State: &s}
 	for p := range n {

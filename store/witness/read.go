@@ -1,0 +1,274 @@
+package witness
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// Who reads all rows. A beat tells two numbers: how many have joined, and how often somebody
+// has left or was marked silent since. Where one of the two has moved each node reads all
+// rows. Otherwise one does, the reader, every half of the time that a living node takes to
+// meet the store: it marks the silent, and moves the number then. So what a fleet reads
+// grows with its nodes, and not with their square.
+//
+// The reader is the living process with the lowest row. The others watch that row with their
+// beats; where it stands still the next one reads in its place, and marks it silent.
+
+// readsMark stands in the rows of processes that read as told above, after what is random in
+// them. A process of a version that did not has a row without it: it marks the silent and
+// leaves without moving the number, which the reader does in its place.
+const readsMark = "."
+
+// reads reports whether the process of a row reads as told above.
+func reads(row string) bool {
+	at := len(rowName(0, "")) + runLength
+	return len(row) > at && row[at:at+len(readsMark)] == readsMark
+}
+
+// A watch is how a process that is not the reader sees that there is one.
+type watch struct {
+	row   string          // the lowest row that is not known to stand still; empty: none yet
+	value string          // as it was seen last
+	since time.Duration   // since when it has been so
+	still map[string]bool // rows that stood still for longer than a living node's does
+}
+
+// watchedLocked returns the row to watch, empty where this process is the reader.
+func (g *Guarded) watchedLocked(now time.Duration) string {
+	w := &g.watch
+	for _, name := range slices.Sorted(maps.Keys(g.peers)) {
+		at := g.peers[name]
+		if name >= g.me.row || at.how != "" || !reads(name) || w.still[name] {
+			continue
+		}
+		if w.row != name {
+			w.row, w.value, w.since = name, "", now
+		}
+		if now-w.since <= waitOf(at.every(g.opts)) {
+			return name
+		}
+		if w.still == nil {
+			w.still = map[string]bool{}
+		}
+		w.still[name] = true
+		if w.value != "" && w.since >= at.at { // this process has seen it stand still: it may be marked at once
+			at.value, at.at = w.value, w.since
+		}
+	}
+	w.row = ""
+	return ""
+}
+
+// every returns how often the process writes its heartbeat at least.
+func (at *sighting) every(o Options) time.Duration {
+	return max(o.Heartbeat, min(time.Duration(at.interval)*time.Millisecond, time.Minute))
+}
+
+// sawLocked notes the row that is watched, as it was found. What it says of grants is
+// evidence, as if all rows had been read.
+func (g *Guarded) sawLocked(row string, value []byte) {
+	w := &g.watch
+	if row != w.row || string(value) == w.value {
+		return
+	}
+	w.value, w.since = string(value), g.now()
+	beat, _, err := driver.DecodeBeat(row, value)
+	if at := g.peers[row]; err == nil && at != nil && at.beat.Count < beat.Count {
+		at.beat = beat
+	}
+}
+
+// noteBeat notes what a beat has found besides.
+func (g *Guarded) noteBeat(p pulse, c driver.Contact) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !c.Met || g.me.row != p.Row {
+		return
+	}
+	g.me.changes = c.Changes
+	if p.Watch != "" {
+		g.me.watches = c.Watches
+	}
+	if c.Watches {
+		g.sawLocked(p.Watch, c.Watched)
+	}
+}
+
+// look sees to what is due besides the beats of a process that serves, on their handle, in
+// the rest of the interval that began with the beat. A survey takes longer.
+func (g *Guarded) look(began time.Duration) error {
+	g.mu.Lock()
+	now, m := g.now(), &g.me
+	if g.state != Serving || m.row == "" {
+		g.mu.Unlock()
+		return nil
+	}
+	moved := m.joins > m.seen || m.changes != m.learnt
+	watched := g.watchedLocked(now)
+	reader := watched == ""
+	period := g.opts.wait() / 2
+	if m.late { // somebody did not advance between the last two times
+		period = 0
+	}
+	due := now-m.read >= period && (reader || !m.watches)
+	survey := moved || now >= m.again
+	g.mu.Unlock()
+	if survey {
+		g.surveyLater()
+	}
+	compare := g.used.due(now)
+	if !due && !compare {
+		return nil
+	}
+	return g.within(max(g.opts.Heartbeat-(now-began), g.opts.Heartbeat/5), func(ctx context.Context, s store) (err error) {
+		switch {
+		case due && reader:
+			err = g.read(ctx, s)
+		case due:
+			err = g.peek(ctx, s, watched)
+		}
+		if err == nil && compare {
+			err = g.compare(ctx, s)
+		}
+		return err
+	})
+}
+
+// peek looks at the row to watch, where the store does not do so with a beat.
+func (g *Guarded) peek(ctx context.Context, s store, row string) error {
+	value, err := s.Row(ctx, driver.TableBeats, row)
+	if err != nil {
+		return unavailable(err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.me.read = g.now()
+	g.sawLocked(row, value)
+	return nil
+}
+
+// read reads the rows of all, as the reader, marks the silent, and has a survey made where
+// somebody has ended.
+func (g *Guarded) read(ctx context.Context, s store) error {
+	began := g.now()
+	rows, err := readRows(ctx, s, driver.TableBeats)
+	if err != nil {
+		return err
+	}
+	news, err := g.noteRows(rows, began)
+	if err != nil {
+		return err
+	}
+	marked, err := g.markSilent(ctx, s, rows, news.silent)
+	if err != nil {
+		return err
+	}
+	if marked {
+		if err := tellChange(ctx, pulsed{s, g, s, nil}); err != nil {
+			return err
+		}
+	}
+	if news.due || marked {
+		g.mu.Lock()
+		g.me.rowsAgain = g.now() // whatever the numbers tell
+		g.mu.Unlock()
+		g.surveyLater()
+	}
+	return nil
+}
+
+// markSilent marks rows, and reports whether it has marked any. The number is to be moved
+// after that: who sees it moved finds the marks.
+func (g *Guarded) markSilent(ctx context.Context, s store, rows map[string][]byte, silent []string) (marked bool, err error) {
+	for _, name := range silent {
+		beat, _, err := driver.DecodeBeat(name, rows[name])
+		if err != nil {
+			return marked, err
+		}
+		ok, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableBeats, name, rows[name], beat.EncodeEnded("silent"))
+		if err != nil {
+			return marked, err
+		}
+		marked = marked || ok
+	}
+	return marked, nil
+}
+
+// tellChange moves the number of changes, after somebody has ended. Where another has moved
+// it meanwhile that was after this end, too.
+func tellChange(ctx context.Context, rows driver.Rows) error {
+	n, raw, err := readCounter(ctx, rows, driver.RowChanges)
+	if err != nil {
+		return err
+	}
+	_, err = rows.SwapRow(ctx, driver.TableGuard, driver.RowChanges, raw, driver.EncodeCounter(n+1))
+	return err
+}
+
+// News is what rows tell that this process has not surveyed.
+type news struct {
+	due    bool     // there is any
+	silent []string // who has not advanced for as long as a living node may take
+}
+
+// noteRows notes what the rows of all say, as they were read since some time. Several read
+// at the same time: what was read before others were noted, or before this process began to
+// wait for all, would look as if a row had advanced that has not.
+func (g *Guarded) noteRows(rows map[string][]byte, since time.Duration) (n news, err error) {
+	known, compacted := g.witness.peersKnown()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now, isLate := g.now(), since < g.noted
+	n.due = g.me.joins > g.me.seen
+	if !isLate {
+		g.me.late, g.me.read, g.noted = false, now, now
+	}
+	for name, raw := range rows {
+		beat, how, err := driver.DecodeBeat(name, raw)
+		if err != nil {
+			return n, err
+		}
+		if name == g.me.row || joinOf(name) <= compacted {
+			continue
+		}
+		p, surveyed := known[name]
+		if !surveyed || p.How != how {
+			n.due = true
+		}
+		if isLate {
+			continue
+		}
+		at := g.peers[name]
+		switch {
+		case at == nil:
+			at = &sighting{value: string(raw), at: now, beat: beat, how: how}
+			g.peers[name] = at
+		case at.value != string(raw):
+			at.met = at.met || at.value != "" && beat.Count >= at.beat.Count
+			if at.beat.Count < beat.Count {
+				at.beat = beat
+			}
+			at.value, at.at, at.how = string(raw), now, how
+			delete(g.watch.still, name)
+		default:
+			g.me.late = g.me.late || how == ""
+		}
+		at.interval = p.Every
+		if how == "" && now-at.at > waitOf(at.every(g.opts)) {
+			n.silent = append(n.silent, name)
+		}
+	}
+	if isLate {
+		return n, nil
+	}
+	for name := range g.peers {
+		if _, ok := rows[name]; !ok {
+			delete(g.peers, name)
+		}
+	}
+	return n, nil
+}
