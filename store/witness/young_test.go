@@ -150,7 +150,7 @@ func TestHeartbeatOfTheNextPrimary(t *testing.T) {
 			case op == "beat" && held.CompareAndSwap(false, true):
 				close(sent)
 				<-noticed
-			case op == "list" && held.Load() && failed.CompareAndSwap(false, true):
+			case op == "named" && held.Load() && failed.CompareAndSwap(false, true):
 				return errDown // and nothing is compared with that heartbeat
 			}
 			return nil
