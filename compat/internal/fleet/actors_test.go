@@ -208,7 +208,7 @@ func leafTreeActor(ctx context.Context, j job, out *output, worker int64) error 
 		if e.Timestamp <= time.Now().UnixMilli() {
 			break
 		}
-		time.Sleep(10 * time.Millisecond)
+		patience.Slow(10 * time.Millisecond)
 	}
 	if worker < 0 {
 		if _, err := fmt.Sscanf(node[strings.LastIndexByte(node, '-')+1:], "%d", &worker); err != nil {
@@ -229,7 +229,7 @@ func leafTreeActor(ctx context.Context, j job, out *output, worker int64) error 
 		case now > last:
 			last, sequence = now, rand.N(int64(100))
 		case sequence == 4095:
-			time.Sleep(100 * time.Microsecond)
+			patience.Slow(100 * time.Microsecond)
 			continue
 		default:
 			sequence++

@@ -74,7 +74,7 @@ func (o *output) tell(id int64) error {
 	if o.n++; o.n%batch > 0 {
 		return nil
 	}
-	time.Sleep(o.pause)
+	patience.Slow(o.pause)
 	return o.w.Flush()
 }
 
@@ -191,9 +191,9 @@ func once(t *testing.T, slots []slot, target, kills int) {
 	}
 }
 
-// soak returns the target: small by default, large with HAPAX_TEST_SOAK.
+// soak returns the target: small by default, large in make soak.
 func soak(small, large int) (target int, pause time.Duration) {
-	if os.Getenv("HAPAX_TEST_SOAK") != "" {
+	if patience.Soaking() {
 		return large, 0
 	}
 	return small, 5 * time.Millisecond
@@ -217,7 +217,7 @@ func leafTable(t *testing.T) testdb.Database {
 
 func TestLeafTable(t *testing.T) {
 	t.Parallel()
-	target, pause := soak(200_000, 5_000_000)
+	target, pause := soak(50_000, 5_000_000)
 	once(t, slots([]string{"leaf", "leaf", "hapax-leaf", "hapax-leaf"}, job{URLs: []string{leafTable(t).URL}, Tag: "test", Pause: pause, Life: shortLife}), target, 4)
 }
 
@@ -230,14 +230,15 @@ func TestTinyID(t *testing.T) {
 		db.Run(t, fmt.Sprintf("INSERT INTO tiny_id_info (biz_type, max_id, step, delta, remainder, version) VALUES ('test', %d, 200, 2, %d, 1)", 100*i, i))
 		urls[i] = db.URL
 	}
-	target, pause := soak(200_000, 5_000_000)
+	target, pause := soak(50_000, 5_000_000)
 	all := slots([]string{"tinyid", "tinyid", "hapax-tinyid", "hapax-tinyid"}, job{URLs: urls, Tag: "test", Pause: pause, Life: shortLife})
 	all[3][0].URLs = []string{urls[1], urls[0]}
 	once(t, all, target, 4)
 }
 
-// TestLeafTree also hands an address over from Leaf to hapax and back.
-func TestLeafTree(t *testing.T) {
+// TestLeafTreeSoak also hands an address over from Leaf to hapax and back.
+func TestLeafTreeSoak(t *testing.T) {
+	patience.Soak(t, "processes that live for seconds, and are killed by chance")
 	t.Parallel()
 	server := testservers.ZooKeeper(t)
 	target, pause := soak(100_000, 1_000_000)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -104,30 +105,34 @@ func allocateWithin(t testing.TB, limit time.Duration, s driver.Store, name stri
 // meanwhile.
 func eventually(t testing.TB, s driver.Store, name string, n int64) hapax.Grant {
 	t.Helper()
-	for end := time.Now().Add(patience.Long); ; time.Sleep(10 * time.Millisecond) {
-		g, err := allocate(t, s, name, n)
-		if err == nil {
-			return g
-		}
-		if !errors.Is(err, hapax.ErrStoreUnavailable) || time.Now().After(end) {
-			t.Fatalf("the store did not come back: %v", err)
-		}
+	var g hapax.Grant
+	var last error
+	err := patience.Try("a grant", func() bool {
+		g, last = allocate(t, s, name, n)
+		return !errors.Is(last, hapax.ErrStoreUnavailable)
+	})
+	if err = errors.Join(err, last); err != nil {
+		t.Fatalf("the store did not come back: %v", err)
 	}
+	return g
 }
 
 // refuses allocates until it is refused for the wanted reason, with no other
 // error but ErrStoreUnavailable meanwhile and with no success.
 func refuses(t testing.TB, s driver.Store, name string, want *hapax.Error) {
 	t.Helper()
-	for end := time.Now().Add(patience.Long); ; time.Sleep(10 * time.Millisecond) {
+	patience.Await(t, fmt.Sprintf("refused with %v", want), func() (error, error) {
 		g, err := allocate(t, s, name, 1)
-		if errors.Is(err, want) {
-			return
+		if err == nil {
+			t.Fatalf("granted %v; want %v", g, want)
 		}
-		if err == nil || !errors.Is(err, hapax.ErrStoreUnavailable) || time.Now().After(end) {
-			t.Fatalf("granted %v, error is %v; want %v", g, err, want)
+		return err, nil
+	}, func(err error) bool {
+		if !errors.Is(err, want) && !errors.Is(err, hapax.ErrStoreUnavailable) {
+			t.Fatalf("error is %v; want %v", err, want)
 		}
-	}
+		return errors.Is(err, want)
+	})
 }
 
 func mark(t testing.TB, s driver.Store, name string) int64 {
@@ -187,10 +192,8 @@ func (d Driver) killed(t *testing.T) {
 		})
 	}
 	await := func(more int64) {
-		want, end := count.Load()+more, time.Now().Add(patience.Long)
-		for count.Load() < want && time.Now().Before(end) {
-			time.Sleep(time.Millisecond)
-		}
+		want := count.Load() + more
+		patience.Until(t, fmt.Sprint(more, " more grants"), func() bool { return count.Load() >= want })
 	}
 	for range 2 {
 		await(50)

@@ -83,15 +83,13 @@ func (d Driver) rolledBack(t *testing.T) {
 	beat := func(was, now int64) driver.Contact {
 		t.Helper()
 		p := driver.Pulse{Row: "n", Was: driver.Beat{Count: was}, Now: driver.Beat{Count: now}}
-		for end := time.Now().Add(patience.Long); ; time.Sleep(10 * time.Millisecond) {
+		return patience.Await(t, "a beat", func() (driver.Contact, error) {
 			c, err := s.Beat(t.Context(), p)
-			if err == nil {
-				return c
-			}
-			if !errors.Is(err, hapax.ErrStoreUnavailable) || time.Now().After(end) {
+			if err != nil && !errors.Is(err, hapax.ErrStoreUnavailable) {
 				t.Fatal(err)
 			}
-		}
+			return c, err
+		}, func(driver.Contact) bool { return true })
 	}
 	first := driver.Beat{Count: 1}.Encode()
 	if ok, err := s.SwapRow(t.Context(), driver.TableBeats, "n", nil, first); !ok || err != nil {
