@@ -47,7 +47,7 @@ func TestServerOfTheEnvironment(t *testing.T) {
 		"workers show":   {"default", "7"},
 	}
 	elsewhere := map[string]bool{ // what they need first is not there
-		"import leaf": true, "import redis-mongo": true, "import tinyid": true,
+		"import leaf": true, "import redis-mongo": true, "import sequences": true, "import tinyid": true,
 		"parse": true, // of codes alone
 	}
 	also := [][]string{{"adopt", "--foreign", "leaf", "orders", "--yes"}}

@@ -196,6 +196,7 @@ func tagsCreateCommand() *cobra.Command {
 		pool := flags.String("pool", "", "the worker pool of a snowflake tag (default \"default\")")
 		code := flags.String("code", "", "how the numbers are shown, such as 'INV-{yyyy}{MM}{dd}-{seq:6}{check}'")
 		zone := flags.String("zone", "", "the time zone of the code's periods, such as Europe/Berlin")
+		floors := floorFlags(flags)
 		strategy := flags.String("strategy", "", "what issues the numbers, in place of the kind: a strategy that the servers' program has registered")
 		return func(ctx context.Context, t target, name string) (hapax.Tag, error) {
 			if *zone != "" && *code == "" {
@@ -212,6 +213,9 @@ func tagsCreateCommand() *cobra.Command {
 				Start: *start, Step: *step, MinStep: *minStep, MaxStep: *maxStep, Delta: *delta, Remainder: *remainder,
 				Extra: service.CodeExtra(*code, *zone),
 			}, *strategy)
+			if err == nil && len(*floors) > 0 {
+				def.Extra, err = floorExtra(def.Extra, *floors)
+			}
 			if err == nil {
 				def, err = def.WithDefaults()
 			}
@@ -231,6 +235,9 @@ func tagsSetCommand() *cobra.Command {
 		floor := flags.Int64("floor", 0, "the next segment starts at this number or above; it never goes back")
 		code := flags.String("code", "", "another way to show the numbers, of another shape; what was shown before stays readable")
 		zone := flags.String("zone", "", "the time zone of the code's periods")
+		floors := floorFlags(flags)
+		noFloors := flags.Bool("no-floor-from", false, "take the columns away")
+		stated := flags.Bool("floor-stated", false, "with --floor, for a tag that is refused because its columns cannot be read: it goes on there")
 		return func(ctx context.Context, t target, name string) (hapax.Tag, error) {
 			if *zone != "" && *code == "" {
 				return hapax.Tag{}, usagef("--zone needs --code")
@@ -248,8 +255,11 @@ func tagsSetCommand() *cobra.Command {
 			if *code != "" {
 				u.Extra = new(service.CodeExtra(*code, *zone))
 			}
+			if err := floorUpdate(&u, *floors, *noFloors, *stated); err != nil {
+				return hapax.Tag{}, err
+			}
 			if u == (driver.TagUpdate{}) {
-				return hapax.Tag{}, usagef("nothing to change; give --step, --min-step, --max-step, --floor or --code")
+				return hapax.Tag{}, usagef("nothing to change; give --step, --min-step, --max-step, --floor, --floor-from or --code")
 			}
 			return t.UpdateTag(ctx, name, u)
 		}

@@ -246,7 +246,7 @@ func newLocal(ctx context.Context, node *server.Node, config server.Config) (*lo
 	}
 	svc, err := service.New(ctx, node.Store, service.Options{
 		Tags: config.Tags, Pools: config.Pools, NoAutoCreate: !config.AutoCreate, MaxTags: config.MaxTags,
-		OneShot: true, MaxCount: maxNext, MaxWait: maxWait, StoreTimeout: config.StoreTimeout,
+		OneShot: true, Floors: server.Columns, MaxCount: maxNext, MaxWait: maxWait, StoreTimeout: config.StoreTimeout,
 		Holder: node.Instance, Ledger: node.Ledger, Logger: quiet, CodeKeys: config.CodeKeyBytes(), Strategies: strategies,
 	})
 	if err != nil {

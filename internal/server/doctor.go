@@ -197,6 +197,7 @@ func (d *doctor) store(ctx context.Context, running bool) {
 	for _, w := range told.warnings {
 		d.add(HarmWeak, "store", w, "change the store's settings", signals.SeeCode(string(hapax.ErrStoreUnsafe.Code())))
 	}
+	d.floors(ctx, store)
 	clock, ok := store.(driver.Clock)
 	if !ok {
 		return

@@ -19,6 +19,7 @@ import (
 	"github.com/hapax-id/hapax"
 	leaf "github.com/hapax-id/hapax/compat/leaf/serve"
 	redismongo "github.com/hapax-id/hapax/compat/redismongo/serve"
+	columns "github.com/hapax-id/hapax/compat/sequences"
 	sequences "github.com/hapax-id/hapax/compat/sequences/serve"
 	tinyid "github.com/hapax-id/hapax/compat/tinyid/serve"
 	uidgen "github.com/hapax-id/hapax/compat/uidgen/serve"
@@ -53,6 +54,9 @@ func Imports() (all []*mount.Import) {
 	}
 	return append(all, sequences.Import())
 }
+
+// Columns reads the columns of tags with floor_from.
+var Columns service.FloorReader = columns.Highest
 
 // systemNames lists them.
 func systemNames() string {

@@ -237,7 +237,7 @@ func serviceOptions(c Config, log *slog.Logger, store *LateStore) (service.Optio
 		MaxTags: c.MaxTags, MaxCount: c.MaxCount, MaxWait: c.MaxWait, Refresh: c.Refresh, TagIdle: c.TagIdle, StoreTimeout: c.StoreTimeout,
 		AlarmBudget: c.AlarmBudget, AlarmForecast: c.AlarmForecast,
 		RetireLines: c.RetireLines, CodeKeys: c.keys, Strategies: strategies,
-		Logger: log, Clock: clock,
+		Logger: log, Clock: clock, Floors: Columns,
 	}
 	mounts.define(&opts)
 	return opts, mounts, opts.Validate()

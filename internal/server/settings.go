@@ -181,6 +181,7 @@ var tagKeys = []Key{
 	mount.NewKey("delta", "int", "1", "Of a segment tag only the numbers are issued that leave remainder when divided by delta, so that the stores of two regions, with delta 2 and the remainders 0 and 1, never issue the same one; frozen in the store with the tag"),
 	mount.NewKey("remainder", "int", "0", "0 to delta - 1"),
 	mount.NewKey("pool", "string", "default", "The worker pool of a snowflake tag"),
+	mount.NewKey("floor_from", "list", "none", "Up to 8 columns that the tag's numbers are written to, as {url, table, column}, with env:NAME or file:PATH for the URL: before the first grant of a fleet that has no witness of the tag, its mark is raised above their highest numbers"),
 	mount.NewKey("reader_bits", "int", "none", "How many bits the narrowest reader of the tag's numbers keeps, such as 53 for JavaScript or 31 for an INT column; the server forecasts when the numbers outgrow it"),
 	mount.NewKey("code", "string", "none", "How the tag's numbers are shown: a spec such as INV-{yyyy}{MM}{dd}-{seq:6}{check}; frozen in the store with the tag"),
 	mount.NewKey("zone", "string", "none", "The time zone of the code's periods, such as Europe/Berlin"),

@@ -62,7 +62,7 @@ func (s *Service) CreateTag(ctx context.Context, tag hapax.Tag, mode hapax.Creat
 		undo()
 		return hapax.Tag{}, err
 	}
-	t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.store.CreateTag(ctx, tag, mode) })
+	t, err := admin(ctx, s, func(ctx context.Context) (hapax.Tag, error) { return s.create(ctx, tag, mode) })
 	if mode == hapax.CreateExplicit {
 		s.Attempted(ctx, "create tag", err, "tag", tag.Name)
 	}
@@ -138,6 +138,25 @@ func (s *Service) mayCreate(ctx context.Context, tag hapax.Tag) (undo func(), er
 			api.ErrLimitExceeded, live, s.opts.MaxTags, name)
 	}
 	return caller.TakeNewTag()
+}
+
+// create creates a tag. The columns of one that is created explicitly are read at once,
+// those of another before its first grant.
+func (s *Service) create(ctx context.Context, tag hapax.Tag, mode hapax.CreateMode) (hapax.Tag, error) {
+	if mode != hapax.CreateExplicit || len(FloorsOf(tag)) == 0 {
+		return s.store.CreateTag(ctx, tag, mode)
+	}
+	least, note, err := s.readFloors(ctx, tag, tag.Extra)
+	if err != nil {
+		return tag, err
+	}
+	if tag.Kind == hapax.KindSegment {
+		tag.Mark = max(tag.Mark, least)
+	}
+	if tag, err = s.store.CreateTag(ctx, tag, mode); err != nil {
+		return tag, err
+	}
+	return tag, note(ctx)
 }
 
 // isPlain reports whether a definition says no more than that there is a segment

@@ -37,6 +37,7 @@ const (
 	AlarmCertificate    = "certificate_near"
 	AlarmCertificateBad = "certificate_bad"
 	AlarmConfig         = "config_bad"
+	AlarmFloor          = "mark_behind_data"
 )
 
 // EventAlarm is the kind of the event that an alarm was raised, and EventAlarmCleared
@@ -239,6 +240,7 @@ func (s *Service) tellAlarm(kind hapax.EventKind, a Alarm) {
 // conditions returns what an operator should look at now.
 func (s *Service) conditions(ctx context.Context, now time.Time) []Condition {
 	all := s.alarms.recent(now)
+	all = append(all, s.floorConditions(now)...)
 	if s.opts.Conditions != nil {
 		all = append(all, s.opts.Conditions(now)...)
 	}

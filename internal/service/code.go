@@ -34,6 +34,8 @@ type codeRecord struct {
 
 	Strategy string   `json:"strategy,omitempty"` // unless it is the tag's kind
 	Replaced []string `json:"replaced,omitempty"` // strategy.Plugin.Frozen of the plugins that replace numbers
+
+	Floors []FloorFrom `json:"floor_from,omitempty"`
 }
 
 // CodeExtra returns the Extra of a tag whose numbers are shown as a spec of
@@ -47,7 +49,9 @@ func CodeExtra(spec, zone string) string {
 }
 
 // isEmpty reports whether there is nothing to store.
-func (r codeRecord) isEmpty() bool { return r.Spec == "" && r.Strategy == "" && len(r.Replaced) == 0 }
+func (r codeRecord) isEmpty() bool {
+	return r.Spec == "" && r.Strategy == "" && len(r.Replaced) == 0 && len(r.Floors) == 0
+}
 
 func (r codeRecord) extra() string {
 	if r.isEmpty() {
@@ -143,6 +147,12 @@ func (o Options) codeOf(t hapax.Tag, fresh bool) (*code, error) {
 // of its code, which is checked against those that it had before.
 func (o Options) canonical(t hapax.Tag) (hapax.Tag, error) {
 	c, err := o.codeOf(t, true)
+	if err == nil {
+		var r codeRecord
+		if r, _, err = readExtra(t.Extra); err == nil {
+			err = r.checkFloors(t, c.hasPeriod())
+		}
+	}
 	switch {
 	case err != nil || c == nil:
 		return t, err
@@ -182,6 +192,14 @@ func (o Options) supersede(t hapax.Tag, extra string) (string, error) {
 	}
 	is, _, err := readExtra(extra)
 	had, has := was.Spec != "", is.Spec != ""
+	if err == nil && len(is.Floors) > 0 {
+		if t.Extra, err = o.otherFloors(t, was, is.Floors); err != nil || !has {
+			return t.Extra, err
+		}
+		if was, ours, err = readExtra(t.Extra); err != nil {
+			return "", err
+		}
+	}
 	switch {
 	case err != nil:
 		return "", err
@@ -209,6 +227,29 @@ func (o Options) supersede(t hapax.Tag, extra string) (string, error) {
 	t.Extra = was.extra()
 	t, err = o.canonical(t)
 	return t.Extra, err
+}
+
+// otherFloors returns the Extra of a tag that gets other columns, or none.
+func (o Options) otherFloors(t hapax.Tag, was codeRecord, all []FloorFrom) (string, error) {
+	if _, ours, _ := readExtra(t.Extra); !ours && t.Extra != "" {
+		return "", outOfRange("extra", t.Extra, "none beside floor_from")
+	}
+	switch {
+	case all[0].URL == floorStated:
+		return t.Extra, nil
+	case all[0].URL == floorNone:
+		all = nil
+	}
+	was.Floors = all
+	c, err := o.code(t)
+	if err == nil {
+		err = was.checkFloors(t, c.hasPeriod())
+	}
+	extra := was.extra()
+	if err == nil && len(extra) > hapax.MaxExtraBytes {
+		err = outOfRange("floor_from", fmt.Sprintf("(%d bytes)", len(extra)), fmt.Sprintf("shorter: with the tag's code it has to fit into %d bytes", hapax.MaxExtraBytes))
+	}
+	return extra, err
 }
 
 // same reports whether a spec that is given, read as a new one or as one in use, is
@@ -274,8 +315,22 @@ func (s *Service) updateCode(ctx context.Context, name string, u driver.TagUpdat
 	if err != nil {
 		return t, err
 	}
+	least, note, err := s.readFloors(ctx, t, *u.Extra)
+	if err != nil {
+		return t, err
+	}
+	if least > 0 && (u.Floor == nil || *u.Floor < least) {
+		u.Floor = &least
+	}
 	u.Extra = &extra
-	return s.store.UpdateTag(ctx, name, u)
+	was := t.Mark
+	if t, err = s.store.UpdateTag(ctx, name, u); err != nil {
+		return t, err
+	}
+	if least > was {
+		s.wasBehind("tag "+name, name, was, least)
+	}
+	return t, note(ctx)
 }
 
 // Issued are numbers with the texts that show them.

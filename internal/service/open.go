@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -181,6 +182,9 @@ func (s *Service) open(ctx context.Context, a *attempt, tag string) (*line, erro
 		return nil, fmt.Errorf("%w: %q", hapax.ErrTagDeleted, tag)
 	}
 	s.warnIfOther(t)
+	if len(FloorsOf(t)) == 0 {
+		s.floors.settled.Store(t.Name, true) // so that its first grant asks for nothing
+	}
 	return s.openLine(ctx, a, t, plugins, code)
 }
 
@@ -252,7 +256,7 @@ func (s *Service) warnIfOther(t hapax.Tag) {
 	}
 	t.Mark, def.Mark, t.Token, def.Token = 0, 0, 0, 0 // which issuing moves, and a hand-back
 	stored, ours, _ := readExtra(t.Extra)
-	if here, _, err := readExtra(def.Extra); err == nil && ours && here.Strategy == stored.Strategy && s.opts.sameCode(t.Name, here, stored) {
+	if here, _, err := readExtra(def.Extra); err == nil && ours && here.Strategy == stored.Strategy && slices.Equal(here.Floors, stored.Floors) && s.opts.sameCode(t.Name, here, stored) {
 		def.Extra = t.Extra // it may know older codes, and plugins
 	}
 	if t == def {

@@ -53,6 +53,9 @@ type Options struct {
 	// mentioned has the zero PoolConfig.
 	Pools map[string]PoolConfig
 
+	// Floors reads the columns of tags with floor_from; nil refuses such tags.
+	Floors FloorReader
+
 	// CodeKeys are the keys that scramble codes, by their IDs: 16 to 64 random bytes each.
 	CodeKeys map[string][]byte
 
@@ -177,6 +180,9 @@ type TagConfig struct {
 	// zone of its periods, where the spec names none.
 	Code string `yaml:"code" json:"code,omitempty"`
 	Zone string `yaml:"zone" json:"zone,omitempty"`
+
+	// FloorFrom are the columns that the tag's numbers are written to, 8 at most.
+	FloorFrom []FloorFrom `yaml:"floor_from" json:"floor_from,omitempty"`
 }
 
 // A PoolConfig tells how this node issues from a worker pool. Zero fields have
@@ -357,6 +363,9 @@ func (o Options) define(c TagConfig, name string) (hapax.Tag, error) {
 		return hapax.Tag{}, outOfRange("zone", c.Zone, "none without a code")
 	}
 	t, err := c.definition(name)
+	if err == nil && len(c.FloorFrom) > 0 {
+		t.Extra, err = WithFloors(t.Extra, c.FloorFrom)
+	}
 	if err == nil {
 		t, err = o.canonical(t)
 	}

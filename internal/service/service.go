@@ -87,6 +87,8 @@ type Service struct {
 	recoding chan struct{} // held by the one who changes a tag's code
 	tracing  chan struct{} // held by the one who reads ledger and history
 
+	floors floors // of tags with columns
+
 	mu      sync.Mutex // guards the fields below; never held while waiting
 	closed  bool
 	leaving atomic.Bool // Readiness says that this is not to be called any more
@@ -133,6 +135,7 @@ func New(ctx context.Context, store driver.Store, opts Options) (*Service, error
 		s.strategies = strategy.NewRegistry(strategy.Options{Logger: s.log})
 	}
 	s.store = watch.New(store, opts.Ledger, opts.StoreTimeout, s.maker)
+	s.store.Admit(s.admitLine, s.admitWorkers)
 	if err := s.registerBuiltIn(); err != nil {
 		return nil, err
 	}

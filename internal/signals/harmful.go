@@ -16,6 +16,18 @@ var harmful = []Trouble{
 		Not:   "Do not delete the witness file to silence the message: it is what finds the next loss.",
 	},
 	{
+		ID: "mark-behind-data", Title: "A mark was behind the numbers in a column",
+		Alarms: []string{"mark_behind_data"}, Alerts: []string{"HapaxMarkBehindData"},
+		Messages: []string{
+			"a mark was behind the numbers in a column, and was raised above them",
+			"the workers of a pool go on above the newest number in a column",
+		},
+		Means: "No witness knew how far a tag was issued, so the columns of its floor_from were read, and hold numbers at or above its mark. The mark was raised before anything was granted.",
+		Cause: "A store that was restored or made anew while no node and no data directory was left.",
+		Do:    "Nothing for this tag. Raise the tags that have no floor_from above what was used (`hapax tags set NAME --floor N`), and prove the columns unique (`hapax audit --column`).",
+		Not:   "Do not take floor_from away to begin where the store says.",
+	},
+	{
 		ID: "store-went-back", Title: "The store went back",
 		Codes:  []string{"store_rolled_back", "fenced"},
 		Alarms: []string{"store_went_back"}, Alerts: []string{"HapaxFenced"},

@@ -76,6 +76,7 @@ type member struct {
 	quick   bool          // it need not wait: nobody else can have been granted anything meanwhile
 	heard   []string      // it waits for these processes alone, which were heard for a decision, as it was
 	unheard []string      // the nodes that it went on without, where nobody served
+	founds  bool          // nobody served when it joined
 	primary string
 	told    string        // the primary that its row in tablePrimaries names
 	asks    bool          // it has served, and another primary answers: it needs nobody else who serves

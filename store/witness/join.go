@@ -77,6 +77,9 @@ func (g *Guarded) join(ctx context.Context, s store) error {
 		return unavailable(err)
 	}
 	isFresh := g.witness.StoreID() == ""
+	if err := g.noteFounding(ctx, s); err != nil {
+		return err
+	}
 	err = g.witness.commit(func(b *record) error { // whose store it is shows only now that all had the time to speak up
 		hasLeft := g.witness.state.Left != nil && g.witness.state.Left.Row != ""
 		if !hasLeft && g.witness.state.Store != "" {
@@ -367,7 +370,7 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := &g.me
-	if !g.shared || m.quick {
+	if m.founds = true; !g.shared || m.quick {
 		m.over = m.begun
 		return true, nil
 	}
@@ -392,7 +395,7 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 	case !serves:
 		m.unheard = g.unheardLocked(nodes)
 	}
-	m.asks, m.over = false, m.begun
+	m.asks, m.over, m.founds = false, m.begun, !serves
 	return true, nil
 }
 

@@ -26,6 +26,15 @@ type watched struct {
 	ledger  *ledger.Ledger // nil: nothing is recorded
 	timeout time.Duration  // bounds one answer
 	maker   func(hapax.Tag) string
+
+	admitLine    func(ctx context.Context, tag string) error // before a grant; may be nil
+	admitWorkers func(ctx context.Context, req *hapax.AcquireRequest) error
+}
+
+// Admit has a grant of a tag's, and a lease on a pool's worker, admitted first. It is
+// called before the store is used.
+func (w *Store) Admit(line func(ctx context.Context, tag string) error, workers func(ctx context.Context, req *hapax.AcquireRequest) error) {
+	w.admitLine, w.watched.admitWorkers = line, workers
 }
 
 var (
@@ -139,6 +148,12 @@ func (w *Store) Allocate(ctx context.Context, tag string, n int64, last hapax.Gr
 	if err := w.ledger.Ready(); err != nil {
 		return hapax.Allocation{}, err
 	}
+	if w.admitLine != nil {
+		if err := w.admitLine(ctx, tag); err != nil {
+			w.granted(Tag(tag), err)
+			return hapax.Allocation{}, err
+		}
+	}
 	a, err := call(ctx, w, func(ctx context.Context) (hapax.Allocation, error) { return w.Store.Allocate(ctx, tag, n, last) })
 	w.granted(Tag(tag), err)
 	if err == nil {
@@ -158,6 +173,12 @@ func (w *Store) HandBack(ctx context.Context, a hapax.Allocation, next int64) er
 func (w *Store) AcquireWorker(ctx context.Context, req hapax.AcquireRequest) (hapax.Lease, error) {
 	if err := w.ledger.Ready(); err != nil {
 		return hapax.Lease{}, err
+	}
+	if w.admitWorkers != nil {
+		if err := w.admitWorkers(ctx, &req); err != nil {
+			w.granted(Pool(req.Pool), err)
+			return hapax.Lease{}, err
+		}
 	}
 	l, err := call(ctx, w, func(ctx context.Context) (hapax.Lease, error) { return w.Store.AcquireWorker(ctx, req) })
 	w.granted(Pool(req.Pool), err)

@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"github.com/spf13/pflag"
+
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+func floorFlags(flags *pflag.FlagSet) *[]string {
+	return flags.StringArray("floor-from", nil, "URL,TABLE,COLUMN: a column that the numbers are written to, with env:NAME or file:PATH, of the servers, for the URL; up to 8 times")
+}
+
+// floorExtra puts columns into a tag's Extra.
+func floorExtra(extra string, given []string) (string, error) {
+	var all []service.FloorFrom
+	for _, text := range given {
+		f, err := service.ParseFloor(text)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, f)
+	}
+	return service.WithFloors(extra, all)
+}
+
+// floorUpdate puts what is said of columns into an update.
+func floorUpdate(u *driver.TagUpdate, given []string, none, stated bool) error {
+	extra := ""
+	if u.Extra != nil {
+		extra = *u.Extra
+	}
+	var err error
+	switch {
+	case len(given) > 0 && (none || stated), none && stated:
+		return usagef("--floor-from, --no-floor-from and --floor-stated exclude each other")
+	case len(given) > 0:
+		extra, err = floorExtra(extra, given)
+	case none:
+		extra, err = service.WithFloors(extra, service.FloorsNone())
+	case stated:
+		extra, err = service.WithFloors(extra, service.FloorsStated())
+	default:
+		return nil
+	}
+	u.Extra = &extra
+	return err
+}

@@ -1,0 +1,433 @@
+package server
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
+	"github.com/hapax-id/hapax/internal/service"
+	"github.com/hapax-id/hapax/internal/testservers"
+	"github.com/hapax-id/hapax/store/driver"
+	"github.com/hapax-id/hapax/store/sqlstore"
+	"github.com/hapax-id/hapax/store/sqlstore/postgresstore"
+	"github.com/hapax-id/hapax/store/witness"
+)
+
+// A shop has a store, and a table with the numbers that were issued, in two databases.
+type shop struct {
+	t          *testing.T
+	store      string // URL
+	storeDB    *sql.DB
+	orders     *sql.DB
+	ordersURL  string
+	snowflakes bool
+	floors     bool
+}
+
+func newShop(t *testing.T) *shop {
+	server := testservers.SharedPostgres(t)
+	open := func(dsn string) *sql.DB {
+		db, err := sql.Open("pgx", dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		return db
+	}
+	s := &shop{t: t}
+	admin := open(server.URL)
+	for _, d := range []struct {
+		name string
+		url  *string
+		db   **sql.DB
+	}{{"floors", &s.store, &s.storeDB}, {"orders", &s.ordersURL, &s.orders}} {
+		name := fmt.Sprintf("%s_%d", d.name, time.Now().UnixNano())
+		s.exec(admin, "CREATE DATABASE "+name)
+		u, err := url.Parse(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Path = "/" + name
+		*d.url, *d.db = u.String(), open(u.String())
+	}
+	s.exec(s.orders, "CREATE TABLE orders (id bigint, n int)", "CREATE INDEX ON orders (id)") // not unique
+	return s
+}
+
+func (s *shop) exec(db *sql.DB, statements ...string) {
+	s.t.Helper()
+	for _, q := range statements {
+		if _, err := db.ExecContext(s.t.Context(), q); err != nil {
+			s.t.Fatalf("%s: %v", q, err)
+		}
+	}
+}
+
+// node is a server's service over the store, with a data directory of its own.
+type node struct {
+	*service.Service
+
+	guard *witness.Guarded
+	logs  *logs
+	end   func()
+}
+
+// logs keeps messages.
+type logs struct {
+	slog.Handler
+
+	mu  sync.Mutex
+	all []string
+}
+
+func (l *logs) Enabled(context.Context, slog.Level) bool { return true }
+func (l *logs) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *logs) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, r.Message)
+	return nil
+}
+
+func (l *logs) has(message string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(strings.Join(l.all, "\n"), message)
+}
+
+func (s *shop) node(dir string) *node {
+	s.t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	w, err := witness.OpenFile(filepath.Join(dir, "witness"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	n := &node{logs: &logs{Handler: slog.DiscardHandler}}
+	log := slog.New(n.logs)
+	n.guard, err = witness.GuardOpened(func(ctx context.Context) (driver.Store, error) {
+		return postgresstore.Open(ctx, s.store, sqlstore.Options{Timeout: patience.Call, MaxConns: 3})
+	}, w, witness.Options{Heartbeat: 100 * time.Millisecond, Timeout: patience.Call, Log: log})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	tag := service.TagConfig{Step: 20, MinStep: 20, MaxStep: 20}
+	if s.snowflakes {
+		tag = service.TagConfig{Kind: hapax.KindSnowflake}
+	}
+	if s.floors {
+		tag.FloorFrom = []service.FloorFrom{{URL: "env:FLOORS_TEST_DB", Table: "orders", Column: "id"}}
+	}
+	n.Service, err = service.New(s.t.Context(), n.guard, service.Options{
+		Tags: map[string]service.TagConfig{"orders": tag}, Floors: Columns, Logger: log,
+		MaxWait: patience.Call, StoreTimeout: patience.Call, Holder: fmt.Sprintf("node-%d", time.Now().UnixNano()),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	n.end = sync.OnceFunc(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience.Call)
+		defer cancel()
+		if err := errors.Join(n.Close(ctx), n.guard.Close(), w.Close()); err != nil {
+			s.t.Error(err)
+		}
+	})
+	s.t.Cleanup(n.end)
+	return n
+}
+
+// issue has each of three nodes write rows with numbers, and returns after their end.
+func (s *shop) issue(dir string, rows int) (raised bool) {
+	s.t.Helper()
+	var nodes [3]*node
+	var wg sync.WaitGroup
+	for i := range nodes {
+		nodes[i] = s.node(filepath.Join(dir, fmt.Sprint(i)))
+	}
+	for _, n := range nodes {
+		wg.Go(func() {
+			for range rows {
+				ids := make([]hapax.ID, 10)
+				k, err := n.NextN(s.t.Context(), "orders", ids)
+				for _, id := range ids[:k] {
+					if _, err := s.orders.ExecContext(s.t.Context(), "INSERT INTO orders VALUES ($1, 1)", int64(id)); err != nil {
+						s.t.Error(err)
+						return
+					}
+				}
+				if err != nil {
+					s.t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, n := range nodes {
+		raised = raised || n.logs.has(service.FloorRaised)
+		n.end()
+	}
+	return raised
+}
+
+func (s *shop) tables() (all []string) {
+	rows, err := s.storeDB.QueryContext(s.t.Context(), "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename LIKE 'hapax%'")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			s.t.Fatal(err)
+		}
+		all = append(all, name)
+	}
+	return all
+}
+
+// backUp keeps the store as it is, and restore puts that back.
+func (s *shop) backUp() {
+	s.exec(s.storeDB, "DROP SCHEMA IF EXISTS kept CASCADE", "CREATE SCHEMA kept")
+	for _, name := range s.tables() {
+		s.exec(s.storeDB, fmt.Sprintf("CREATE TABLE kept.%s AS TABLE %s", name, name))
+	}
+}
+
+func (s *shop) restore() {
+	for _, name := range s.tables() {
+		s.exec(s.storeDB, fmt.Sprintf("DELETE FROM %s; INSERT INTO %s SELECT * FROM kept.%s", name, name, name))
+	}
+}
+
+func (s *shop) number(query string) (n int64) {
+	s.t.Helper()
+	if err := s.orders.QueryRowContext(s.t.Context(), query).Scan(&n); err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+func (s *shop) duplicates() int64 {
+	return s.number("SELECT count(*) - count(DISTINCT id) FROM orders")
+}
+
+// A store is restored when no node, no witness and no data directory is left: what the
+// rows tell keeps every number from coming twice. Without it the same test sees them.
+func TestStoreRestoredWithoutWitnesses(t *testing.T) {
+	rounds := 3
+	if os.Getenv("HAPAX_TEST_SOAK") != "" {
+		rounds = 200
+	}
+	for _, kind := range []struct {
+		name   string
+		floors bool
+	}{{"without floors", false}, {"with floors", true}} {
+		t.Run(kind.name, func(t *testing.T) {
+			s := newShop(t)
+			s.floors = kind.floors
+			t.Setenv("FLOORS_TEST_DB", s.ordersURL)
+			dir := t.TempDir()
+			s.issue(filepath.Join(dir, "first"), 2)
+			s.backUp()
+			for round := range rounds {
+				s.issue(filepath.Join(dir, fmt.Sprint("more", round)), 2)
+				s.restore()
+				raised := s.issue(filepath.Join(dir, fmt.Sprint("new", round)), 2) // all of them are new
+				if n := s.duplicates(); (n > 0) == kind.floors {
+					t.Fatalf("round %d: %d numbers are there twice", round, n)
+				}
+				if raised != kind.floors {
+					t.Errorf("round %d: a mark that was raised is told of: %v", round, raised)
+				}
+				if !kind.floors {
+					return
+				}
+			}
+		})
+	}
+}
+
+// A column that cannot be read has its tag refused by name, and no other, until it can, or
+// an operator says where it goes on.
+func TestColumnThatCannotBeRead(t *testing.T) {
+	s := newShop(t)
+	s.floors = true
+	t.Setenv("FLOORS_TEST_DB", s.ordersURL)
+	dir := t.TempDir()
+	s.issue(filepath.Join(dir, "first"), 1)
+	s.backUp()
+	s.issue(filepath.Join(dir, "more"), 2)
+	s.restore()
+	most := s.number("SELECT max(id) FROM orders")
+	s.exec(s.orders, "ALTER TABLE orders RENAME TO hidden")
+	n := s.node(filepath.Join(dir, "new"))
+	next := func() (hapax.ID, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience.Call)
+		defer cancel()
+		return n.Next(ctx, "orders")
+	}
+	id, err := next()
+	if !errors.Is(err, hapax.ErrStoreUnsafe) || !strings.Contains(err.Error(), `"orders"`) || strings.Contains(err.Error(), "postgres://") {
+		t.Errorf("with a column that cannot be read: %d, %v", id, err)
+	}
+	if _, err := n.Next(t.Context(), "other"); err != nil {
+		t.Errorf("another tag: %v", err)
+	}
+	s.exec(s.orders, "ALTER TABLE hidden RENAME TO orders", "DROP INDEX orders_id_idx")
+	for over := time.Now().Add(patience.Long); ; {
+		if _, err = next(); err == nil || strings.Contains(err.Error(), "CREATE INDEX") {
+			break // a refusal is kept for a moment
+		}
+		if time.Now().After(over) {
+			break
+		}
+	}
+	if err == nil || !strings.Contains(err.Error(), "CREATE INDEX CONCURRENTLY") {
+		t.Errorf("without an index: %v", err)
+	}
+	s.exec(s.orders, "CREATE INDEX ON orders (id)")
+	for over := time.Now().Add(patience.Long); ; {
+		if id, err = next(); err == nil || time.Now().After(over) {
+			break
+		}
+	}
+	if err != nil || int64(id) <= most {
+		t.Errorf("once it can be read: %d, %v; the column holds %d", id, err, most)
+	}
+	if tag, err := n.Tag(t.Context(), "orders"); err != nil || strings.Contains(tag.Extra, "postgres") {
+		t.Errorf("the store has %+v, %v", tag, err)
+	}
+	n.end()
+
+	// The same, and an operator speaks.
+	s.restore()
+	s.exec(s.orders, "ALTER TABLE orders RENAME TO hidden")
+	n = s.node(filepath.Join(dir, "newer"))
+	if _, err := next(); err == nil {
+		t.Error("a tag whose column cannot be read is issued")
+	}
+	extra, err := service.WithFloors("", service.FloorsStated())
+	if err != nil {
+		t.Fatal(err)
+	}
+	floor := int64(1_000_000)
+	if _, err := n.UpdateTag(t.Context(), "orders", driver.TagUpdate{Floor: &floor, Extra: &extra}); err != nil {
+		t.Fatal(err)
+	}
+	for over := time.Now().Add(patience.Long); ; {
+		if id, err = next(); err == nil || time.Now().After(over) {
+			break
+		}
+	}
+	if err != nil || int64(id) < floor {
+		t.Errorf("once an operator has spoken: %d, %v", id, err)
+	}
+	if tag, err := n.Tag(t.Context(), "orders"); err != nil || len(service.FloorsOf(tag)) != 1 {
+		t.Errorf("the columns are gone: %+v, %v", tag, err)
+	}
+}
+
+// A worker goes on above the newest number in a column, also where the clock is behind it.
+func TestSnowflakeFloor(t *testing.T) {
+	for _, floors := range []bool{false, true} {
+		t.Run(fmt.Sprint("floors ", floors), func(t *testing.T) {
+			s := newShop(t)
+			s.floors, s.snowflakes = floors, true
+			t.Setenv("FLOORS_TEST_DB", s.ordersURL)
+			dir := t.TempDir()
+			s.issue(filepath.Join(dir, "first"), 1)
+			layout, err := hapax.ParseLayout(hapax.LayoutLeaf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ahead, err := layout.Parse(hapax.ID(s.number("SELECT max(id) FROM orders")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range ahead {
+				if ahead[i].Name == hapax.FieldTime {
+					ahead[i].Value += 1500 // a burst that ran ahead, or a clock that was
+				}
+			}
+			most, err := layout.Compose(ahead)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.exec(s.orders, fmt.Sprintf("INSERT INTO orders VALUES (%d, 2)", most))
+			s.exec(s.storeDB, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public") // wiped
+			n := s.node(filepath.Join(dir, "new"))
+			id, err := n.Next(t.Context(), "orders")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if above := id > most; above != floors {
+				t.Errorf("issued %d; the column holds %d", id, most)
+			}
+		})
+	}
+}
+
+// Setting columns reads them once, and checks them.
+func TestSetFloors(t *testing.T) {
+	s := newShop(t)
+	t.Setenv("FLOORS_TEST_DB", s.ordersURL)
+	s.exec(s.orders, "INSERT INTO orders VALUES (4711, 1)", "CREATE TABLE texts (id text PRIMARY KEY)")
+	n := s.node(t.TempDir())
+	if _, err := n.Next(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	set := func(all ...service.FloorFrom) (hapax.Tag, error) {
+		extra, err := service.WithFloors("", all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n.UpdateTag(t.Context(), "orders", driver.TagUpdate{Extra: &extra})
+	}
+	for name, f := range map[string]service.FloorFrom{
+		"a password in it": {URL: s.ordersURL, Table: "orders", Column: "id"},
+		"no such column":   {URL: "env:FLOORS_TEST_DB", Table: "orders", Column: "none"},
+		"no numbers":       {URL: "env:FLOORS_TEST_DB", Table: "texts", Column: "id"},
+		"no index":         {URL: "env:FLOORS_TEST_DB", Table: "orders", Column: "n"},
+		"no variable":      {URL: "env:FLOORS_TEST_NONE", Table: "orders", Column: "id"},
+	} {
+		if _, err := set(f); err == nil || strings.Contains(err.Error(), s.ordersURL) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	tag, err := set(service.FloorFrom{URL: "env:FLOORS_TEST_DB", Table: "orders", Column: "id"})
+	if err != nil || tag.Mark != 4712 || len(service.FloorsOf(tag)) != 1 {
+		t.Errorf("the tag is %+v, %v", tag, err)
+	}
+	if id, err := n.Next(t.Context(), "orders"); err != nil || id < 4712 {
+		t.Errorf("issued %d, %v", id, err)
+	}
+	s.exec(s.orders, fmt.Sprintf("INSERT INTO orders VALUES (%d, 1)", tag.Mark+1_000_000))
+	store, err := postgresstore.Open(t.Context(), s.store, sqlstore.Options{Timeout: patience.Call, Look: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	var d doctor
+	d.floors(t.Context(), store)
+	if len(d.found) != 1 || d.found[0].Harm != HarmDanger {
+		t.Errorf("doctor finds %+v", d.found)
+	}
+	if tag, err = set(service.FloorsNone()...); err != nil || tag.Extra != "" {
+		t.Errorf("the tag is %+v, %v", tag, err)
+	}
+}

@@ -1,0 +1,436 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// A FloorFrom names a column that a tag's numbers are written to: no number at or below
+// the highest in it is issued by a fleet that has no witness of what was.
+type FloorFrom struct {
+	URL    string `yaml:"url" json:"url"` // env:NAME or file:PATH of the database's URL
+	Table  string `yaml:"table" json:"table,omitempty"`
+	Column string `yaml:"column" json:"column,omitempty"`
+}
+
+// In place of a URL: no columns any more, and that an operator speaks for the columns, with
+// a floor, in place of a database that cannot be read.
+const (
+	floorNone   = "none"
+	floorStated = "stated"
+)
+
+// Limits of floor_from.
+const (
+	maxFloors    = 8
+	maxFloorText = 200
+)
+
+// maxFloorAhead is how far the time of a column's newest number may lie ahead of the clock.
+const maxFloorAhead = 10 * time.Minute
+
+// floorAlarm is for how long a mark that was behind is an alarm.
+const floorAlarm = 24 * time.Hour
+
+// FloorRaised is the message of the log for a mark that was behind.
+const FloorRaised = "a mark was behind the numbers in a column, and was raised above them"
+
+// A FloorReader returns the highest number in a column, 0 for none, within a bounded time.
+type FloorReader func(ctx context.Context, url, table, column string) (int64, error)
+
+// A floorKeeper knows whether a witness of the fleet knows a line.
+type floorKeeper interface {
+	Known(ctx context.Context, tag string) (known bool, above, founding string, err error)
+	NoteKnown(ctx context.Context, tag, above, founding string) error
+}
+
+// floors are what this node knows of tags with columns.
+type floors struct {
+	settled sync.Map // tags that need no look any more
+
+	mu     sync.Mutex // guards the fields below
+	pools  map[string]time.Time
+	raised map[string]raised
+}
+
+type raised struct {
+	at       time.Time
+	from, to int64
+}
+
+// WithFloors returns a tag's Extra with columns; FloorsNone and FloorsStated stand for what
+// is no list. UpdateTag keeps the rest of what the tag has.
+func WithFloors(extra string, all []FloorFrom) (string, error) {
+	r, ours, err := readExtra(extra)
+	if err != nil || !ours && extra != "" {
+		return extra, err
+	}
+	r.Floors = all
+	return r.extra(), nil
+}
+
+// FloorsNone takes a tag's columns away, and FloorsStated says that a floor stands in for
+// their highest numbers now.
+func FloorsNone() []FloorFrom   { return []FloorFrom{{URL: floorNone}} }
+func FloorsStated() []FloorFrom { return []FloorFrom{{URL: floorStated}} }
+
+// FloorsOf returns the columns of a tag.
+func FloorsOf(t hapax.Tag) []FloorFrom {
+	r, _, err := readExtra(t.Extra)
+	if err != nil {
+		return nil
+	}
+	return r.Floors
+}
+
+// ParseFloor reads URL,TABLE,COLUMN.
+func ParseFloor(text string) (FloorFrom, error) {
+	parts := strings.Split(text, ",")
+	if len(parts) != 3 {
+		return FloorFrom{}, outOfRange("floor_from", "(not shown)", "URL,TABLE,COLUMN, such as env:ORDERS_DB,orders,id")
+	}
+	return FloorFrom{parts[0], parts[1], parts[2]}, nil
+}
+
+// checkFloors judges the columns of a definition.
+func (r codeRecord) checkFloors(t hapax.Tag, hasPeriod bool) error {
+	if len(r.Floors) == 0 {
+		return nil
+	}
+	switch {
+	case len(r.Floors) > maxFloors:
+		return outOfRange("floor_from", fmt.Sprintf("(%d columns)", len(r.Floors)), fmt.Sprintf("up to %d", maxFloors))
+	case r.Strategy != "", len(r.Replaced) > 0:
+		return outOfRange("floor_from", fmt.Sprintf("(%d columns)", len(r.Floors)), "none where a strategy or a plugin makes the numbers")
+	case hasPeriod:
+		return outOfRange("floor_from", fmt.Sprintf("(%d columns)", len(r.Floors)), "none where numbers restart with each period")
+	}
+	for _, f := range r.Floors {
+		_, name, _ := strings.Cut(f.URL, ":")
+		if !strings.HasPrefix(f.URL, "env:") && !strings.HasPrefix(f.URL, "file:") || name == "" || len(f.URL) > maxFloorText || strings.Contains(f.URL, "//") {
+			return outOfRange("floor_from url", "(not shown)", "env:NAME, of a variable of the servers with the database's URL, or file:PATH, of a file with it")
+		}
+		for _, v := range []string{f.Table, f.Column} {
+			if v == "" || len(v) > maxFloorText || strings.ContainsFunc(v, func(c rune) bool { return c < ' ' }) {
+				return outOfRange("floor_from", v, fmt.Sprintf("a table and a column, each of 1 to %d bytes", maxFloorText))
+			}
+		}
+	}
+	return nil
+}
+
+// highest returns the highest number in any of the columns.
+func (s *Service) highest(ctx context.Context, tag string, all []FloorFrom) (int64, error) {
+	if s.opts.Floors == nil {
+		return 0, fmt.Errorf("%w: tag %q has floor_from, and this program reads no columns", hapax.ErrNotSupported, tag)
+	}
+	most := make([]int64, len(all))
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, f := range all {
+		wg.Go(func() {
+			most[i], errs[i] = s.opts.Floors(ctx, f.URL, f.Table, f.Column)
+			if errs[i] != nil {
+				errs[i] = fmt.Errorf("%s, column %s.%s: %w", f.URL, f.Table, f.Column, errs[i])
+			}
+		})
+	}
+	wg.Wait()
+	return slices.Max(most), errors.Join(errs...)
+}
+
+// unread is the error for a line that cannot be issued from because its columns cannot be
+// read. The cause is told in words: it says nothing about the store.
+func unread(tag string, err error) error {
+	return fmt.Errorf("%w: no witness knows how far tag %q was issued, and its columns cannot be read: %s; it is refused until they can, or until an operator says where it goes on (hapax tags set %s --floor N --floor-stated)",
+		hapax.ErrStoreUnsafe, tag, hapax.Message(err), tag)
+}
+
+// keeper returns what knows the witnesses; nil where nobody does.
+func (s *Service) keeper() floorKeeper {
+	k, _ := s.store.Store.(floorKeeper)
+	return k
+}
+
+// admitLine has the columns of a tag read before its first grant, unless a witness knows
+// its line.
+func (s *Service) admitLine(ctx context.Context, tag string) error {
+	if _, ok := s.floors.settled.Load(tag); ok {
+		return nil
+	}
+	if isPeriodLine(tag) {
+		return nil
+	}
+	t, err := s.store.Store.Tag(ctx, tag)
+	if err != nil {
+		if errors.Is(err, hapax.ErrTagNotFound) {
+			return nil // the grant says so
+		}
+		return err
+	}
+	return s.settleLine(ctx, t)
+}
+
+// settleLine is admitLine for a tag as the store has it.
+func (s *Service) settleLine(ctx context.Context, t hapax.Tag) error {
+	all := FloorsOf(t)
+	if len(all) == 0 || t.Deleted || t.Kind != hapax.KindSegment {
+		s.floors.settled.Store(t.Name, true)
+		return nil
+	}
+	founding := ""
+	if k := s.keeper(); k != nil {
+		known, _, since, err := k.Known(ctx, t.Name)
+		if err != nil {
+			return err
+		}
+		if known {
+			s.floors.settled.Store(t.Name, true)
+			return nil
+		}
+		founding = since
+	}
+	most, err := s.highest(ctx, t.Name, all)
+	if err != nil {
+		return unread(t.Name, err)
+	}
+	if most >= t.Mark {
+		to := most + 1
+		if _, err := s.store.UpdateTag(ctx, t.Name, floorUpdate(to)); err != nil {
+			return err
+		}
+		s.wasBehind("tag "+t.Name, t.Name, t.Mark, to)
+	}
+	if k := s.keeper(); k != nil {
+		if err := k.NoteKnown(ctx, t.Name, "", founding); err != nil {
+			return err
+		}
+	}
+	s.floors.settled.Store(t.Name, true)
+	return nil
+}
+
+func floorUpdate(to int64) driver.TagUpdate { return driver.TagUpdate{Floor: &to} }
+
+// wasBehind tells of a mark that was raised.
+func (s *Service) wasBehind(line, about string, from, to int64) {
+	s.log.Warn(FloorRaised, "line", line, "mark_before", from, "mark", to)
+	s.floors.mu.Lock()
+	defer s.floors.mu.Unlock()
+	if s.floors.raised == nil {
+		s.floors.raised = map[string]raised{}
+	}
+	if len(s.floors.raised) < maxFloorAlarms {
+		s.floors.raised[about] = raised{s.now(), from, to}
+	}
+}
+
+// maxFloorAlarms bounds of how many tags it is kept that their marks were behind.
+const maxFloorAlarms = 100
+
+// floorConditions are the alarms for marks that were behind.
+func (s *Service) floorConditions(now time.Time) (all []Condition) {
+	s.floors.mu.Lock()
+	defer s.floors.mu.Unlock()
+	for about, r := range s.floors.raised {
+		if now.Sub(r.at) > floorAlarm {
+			delete(s.floors.raised, about)
+			continue
+		}
+		all = append(all, Condition{Alarm: AlarmFloor, About: about, Detail: fmt.Sprintf("the mark was %d, behind the numbers in its columns, and was raised to %d", r.from, r.to)})
+	}
+	return all
+}
+
+// admitWorkers has the columns of a pool's tags read before this node's first lease on it,
+// and moves a request above the time of the newest number.
+func (s *Service) admitWorkers(ctx context.Context, req *hapax.AcquireRequest) error {
+	s.floors.mu.Lock()
+	above, done := s.floors.pools[req.Pool]
+	s.floors.mu.Unlock()
+	if !done {
+		var err error
+		if above, err = s.settlePool(ctx, req.Pool, req.Layout); err != nil {
+			return err
+		}
+		s.floors.mu.Lock()
+		if s.floors.pools == nil {
+			s.floors.pools = map[string]time.Time{}
+		}
+		s.floors.pools[req.Pool] = above
+		s.floors.mu.Unlock()
+	}
+	if from := req.Term.Now.Add(-req.Term.Behind); !above.IsZero() && from.Before(above) {
+		if ahead := above.Sub(req.Term.Now); ahead > maxFloorAhead {
+			return fmt.Errorf("%w: pool %q: the newest number in a column of its tags is of %s, %v ahead of this clock: correct the clock, or the row",
+				hapax.ErrStoreUnsafe, req.Pool, above.UTC().Format(time.RFC3339), ahead.Round(time.Second))
+		}
+		req.Term.Now = above.Add(req.Term.Behind)
+	}
+	return nil
+}
+
+// settlePool returns the time above which the pool's workers go on; zero for any.
+func (s *Service) settlePool(ctx context.Context, pool string, layout hapax.Layout) (above time.Time, err error) {
+	tags, err := s.tagsOfPool(ctx, pool)
+	if err != nil {
+		return above, err
+	}
+	for _, t := range tags {
+		after, err := s.settleTimed(ctx, t, layout)
+		if err != nil {
+			return above, err
+		}
+		if after.After(above) {
+			above = after
+		}
+	}
+	return above, nil
+}
+
+// settleTimed is settleLine for a snowflake tag: it returns the time above its newest
+// number.
+func (s *Service) settleTimed(ctx context.Context, t hapax.Tag, layout hapax.Layout) (above time.Time, err error) {
+	founding, k := "", s.keeper()
+	if k != nil {
+		known, text, since, err := k.Known(ctx, t.Name)
+		if err != nil {
+			return above, err
+		}
+		if known {
+			if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+				above = time.Unix(0, n)
+			}
+			return above, nil
+		}
+		founding = since
+	}
+	most, err := s.highest(ctx, t.Name, FloorsOf(t))
+	if err != nil {
+		return above, unread(t.Name, err)
+	}
+	if above, err = newestOf(t.Name, most, layout); err != nil {
+		return above, err
+	}
+	if !above.IsZero() {
+		s.log.Info("the workers of a pool go on above the newest number in a column", "pool", t.Pool, "tag", t.Name, "above", above.UTC().Format(time.RFC3339Nano))
+		if above.After(s.now()) {
+			s.wasBehind("pool "+t.Pool, t.Name, s.now().UnixMilli(), above.UnixMilli())
+		}
+	}
+	if k != nil {
+		text := ""
+		if !above.IsZero() {
+			text = strconv.FormatInt(above.UnixNano(), 10)
+		}
+		err = k.NoteKnown(ctx, t.Name, text, founding)
+	}
+	return above, err
+}
+
+// newestOf returns the time after that of the highest number of a layout, which is the
+// newest one where the time is the highest field.
+func newestOf(tag string, most int64, layout hapax.Layout) (time.Time, error) {
+	if most <= 0 {
+		return time.Time{}, nil
+	}
+	for f := range layout.Fields() {
+		if f.Name == hapax.FieldTime {
+			break
+		}
+		return time.Time{}, fmt.Errorf("%w: tag %q: in its layout %s the time is not the highest field, so that the highest number in a column is not the newest: take floor_from away", hapax.ErrNotSupported, tag, LayoutName(layout))
+	}
+	at, err := layout.Time(hapax.ID(most))
+	if err != nil {
+		return at, fmt.Errorf("%w: tag %q: its column holds %d: %s", hapax.ErrStoreUnsafe, tag, most, hapax.Message(err))
+	}
+	return at.Add(layout.Unit()), nil
+}
+
+// tagsOfPool returns the snowflake tags of a pool that have columns, in the store or in the
+// options.
+func (s *Service) tagsOfPool(ctx context.Context, pool string) (all []hapax.Tag, err error) {
+	seen := map[string]bool{}
+	for after := ""; ; {
+		page, err := s.store.Store.Tags(ctx, after, MaxPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range page {
+			after = t.Name
+			seen[t.Name] = true
+			if !t.Deleted && t.Kind == hapax.KindSnowflake && t.Pool == pool && len(FloorsOf(t)) > 0 {
+				all = append(all, t)
+			}
+		}
+		if len(page) < MaxPage {
+			break
+		}
+	}
+	for name := range s.opts.Tags {
+		if t, ok := s.declared(name); ok && !seen[name] && t.Kind == hapax.KindSnowflake && t.Pool == pool && len(FloorsOf(t)) > 0 {
+			all = append(all, t)
+		}
+	}
+	return all, nil
+}
+
+// readFloors reads the columns that a tag gets, or an operator speaks for, and returns the
+// lowest mark that the tag may have then, and what notes that it is known.
+func (s *Service) readFloors(ctx context.Context, t hapax.Tag, extra string) (least int64, note func(context.Context) error, err error) {
+	nothing := func(context.Context) error { return nil }
+	r, _, err := readExtra(extra)
+	if err != nil || len(r.Floors) == 0 || r.Floors[0].URL == floorNone {
+		return 0, nothing, err
+	}
+	k, above, founding := s.keeper(), "", ""
+	if k != nil {
+		if _, _, founding, err = k.Known(ctx, t.Name); err != nil {
+			return 0, nothing, err
+		}
+	}
+	if r.Floors[0].URL != floorStated {
+		most, err := s.highest(ctx, t.Name, r.Floors)
+		if err != nil {
+			return 0, nothing, fmt.Errorf("tag %q: %w", t.Name, err)
+		}
+		if t.Kind == hapax.KindSegment {
+			least = most + 1
+		} else {
+			layout, err := s.frozenLayout(ctx, t.Pool)
+			if errors.Is(err, hapax.ErrPoolNotFound) {
+				layout, err = s.opts.layoutOf(t.Pool)
+			}
+			if err != nil {
+				return 0, nothing, err
+			}
+			newest, err := newestOf(t.Name, most, layout)
+			if err != nil {
+				return 0, nothing, err
+			}
+			if !newest.IsZero() {
+				above = strconv.FormatInt(newest.UnixNano(), 10)
+			}
+		}
+	}
+	if k == nil {
+		return least, nothing, nil
+	}
+	return least, func(ctx context.Context) error {
+		if t.Kind == hapax.KindSnowflake {
+			s.floors.mu.Lock()
+			delete(s.floors.pools, t.Pool)
+			s.floors.mu.Unlock()
+		}
+		return k.NoteKnown(ctx, t.Name, above, founding)
+	}, nil
+}

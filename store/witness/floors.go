@@ -1,0 +1,74 @@
+package witness
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// A founding is the join of a process that has not used the store before, while nobody
+// served: no witness knows what was granted before it. Its row stands in the store, and
+// whatever was looked up outside the store under an earlier founding is to be looked up
+// again.
+const rowFounding = "founding" // of driver.TableGuard
+
+// tableFloors has a row for each tag whose columns were read: the founding under which.
+const tableFloors = "floors"
+
+// Known reports whether a witness of the fleet knows a tag's line, because its columns were
+// read by this fleet, with what was noted then, and returns the founding to note that with.
+func (g *Guarded) Known(ctx context.Context, tag string) (known bool, above, founding string, err error) {
+	type answer struct {
+		known           bool
+		above, founding string
+	}
+	a, err := asServing(ctx, g, func(ctx context.Context, s store) (answer, error) {
+		founding, err := s.Row(ctx, driver.TableGuard, rowFounding)
+		if err != nil {
+			return answer{}, unavailable(err)
+		}
+		read, err := s.Row(ctx, tableFloors, tag)
+		above, known := strings.CutPrefix(string(read), floorRow(string(founding)))
+		return answer{known && read != nil, above, string(founding)}, unavailable(err)
+	})
+	return a.known, a.above, a.founding, err
+}
+
+// NoteKnown notes that a tag's columns were read, or that an operator spoke for them, after
+// Known returned the founding. What else is to be known is in above.
+func (g *Guarded) NoteKnown(ctx context.Context, tag, above, founding string) error {
+	_, err := asServing(ctx, g, func(ctx context.Context, s store) (nothing, error) {
+		old, err := s.Row(ctx, tableFloors, tag)
+		next := []byte(floorRow(founding) + above)
+		if err != nil || string(old) == string(next) {
+			return nothing{}, unavailable(err)
+		}
+		_, err = pulsed{s, g, s, nil}.SwapRow(ctx, tableFloors, tag, old, next) // another has noted the same, or will read anew
+		return nothing{}, err
+	})
+	return err
+}
+
+func floorRow(founding string) string { return "read since " + founding + " " }
+
+// noteFounding notes in the store that this process founds a fleet. It does so before its witness
+// takes the store for known, so that a process that is killed in between does it again.
+func (g *Guarded) noteFounding(ctx context.Context, s store) error {
+	g.mu.Lock()
+	founds, row := g.me.founds, g.me.row
+	g.mu.Unlock()
+	if !founds || g.witness.StoreID() != "" {
+		return nil
+	}
+	old, err := s.Row(ctx, driver.TableGuard, rowFounding)
+	if err != nil {
+		return unavailable(err)
+	}
+	ok, err := pulsed{s, g, s, nil}.SwapRow(ctx, driver.TableGuard, rowFounding, old, []byte(row))
+	if err == nil && !ok {
+		err = unavailable(fmt.Errorf("another process has founded the fleet at the same time"))
+	}
+	return err
+}
