@@ -1,0 +1,222 @@
+"""Run with HAPAX=path/to/hapax python -m unittest discover -s tests."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import glob
+import os
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from typing import Any
+from unittest import mock
+
+sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "..")]
+
+import hapax
+from hapax import _http, _process
+from play import Failed, TestServer, play
+
+BINARY = os.environ.get("HAPAX", "hapax")
+TRANSCRIPTS = os.path.join(os.path.dirname(__file__), "..", "..", "transcripts")
+
+
+def transcript(name: str) -> str:
+    (found,) = glob.glob(os.path.join(TRANSCRIPTS, name + "-*.json"))
+    return found
+
+
+class Transcripts(unittest.TestCase):
+    def test_all(self) -> None:
+        files = sorted(glob.glob(os.path.join(TRANSCRIPTS, "*.json")))
+        self.assertGreater(len(files), 30)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:  # most of them wait
+            # Those that fork come last, when no other thread is amid something.
+            played = {f: pool.submit(play, BINARY, f) for f in files if "fork" not in f}
+        for file, done in played.items():
+            with self.subTest(file):
+                done.result()
+        play(BINARY, transcript("32"))
+
+
+class LateServers(_http.Servers):
+    """Of a client that takes anew, and later uses the answer that came late, too."""
+
+    def _ask(self, server: Any, path: str, body: Any, timeout: float) -> Any:
+        late = self.__dict__.setdefault("late", [])
+        if late and late[0].done():
+            return late.pop(0).result()
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        asked = pool.submit(super()._ask, server, path, body, 60)
+        pool.shutdown(wait=False)
+        try:
+            return asked.result(timeout)
+        except concurrent.futures.TimeoutError:
+            late.append(asked)
+            raise hapax.HapaxError("unavailable", "", final=False) from None
+
+
+class TrustingServers(_http.Servers):
+    """Of a client that counts what a lost answer held as taken."""
+
+    def _ask(self, server: Any, path: str, body: Any, timeout: float) -> Any:
+        self.above = getattr(self, "above", 0)
+        try:
+            answer = super()._ask(server, path, body, timeout)
+        except hapax.HapaxError as e:
+            if e.status or path.endswith("handback"):
+                raise
+            answer = {"count": body["count"], "first": str(self.above + 1), "delta": "1", "valid_for": 60}
+        if "first" in answer:
+            self.above = int(answer["first"]) + answer["count"] - 1
+        return answer
+
+
+class OpenClient(hapax.Client):
+    """One that goes on with what it handed back."""
+
+    def close(self) -> None:
+        state = self._here()
+        for name, line in state.lines.items():
+            kept = line.current
+            hapax._hand_back(state, hapax._path(name), line, time.monotonic() + 1)
+            line.current = kept
+
+
+class Twins(unittest.TestCase):
+    """Broken clients fail the transcripts that are about what they do wrong."""
+
+    def caught(self, name: str, make: Any = hapax.Client) -> None:
+        with self.assertRaises(Failed):
+            play(BINARY, transcript(name), make)
+
+    def test_no_look_at_the_process(self) -> None:
+        with mock.patch.object(_process, "here", return_value=(0, b"")):
+            self.caught("32")
+
+    def test_only_the_process_id_in_a_new_namespace(self) -> None:
+        # The ID is the same; the page is not.
+        with mock.patch.object(os, "getpid", return_value=1):
+            play(BINARY, transcript("32"))
+
+    def test_uses_a_late_answer(self) -> None:
+        with mock.patch.object(hapax, "Servers", LateServers):
+            self.caught("10")
+
+    def test_goes_past_the_end(self) -> None:
+        with mock.patch.object(hapax._Stretch, "over", return_value=False):
+            self.caught("20")
+
+    def test_counts_a_lost_answer_as_taken(self) -> None:
+        with mock.patch.object(hapax, "Servers", TrustingServers):
+            self.caught("08")
+            self.caught("09")
+
+    def test_goes_on_after_a_hand_back(self) -> None:
+        self.caught("29", OpenClient)
+
+
+class WithServer(unittest.TestCase):
+    script = "{}"
+
+    def setUp(self) -> None:
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
+            f.write(self.script)
+            f.flush()
+            self.server = TestServer(BINARY, f.name)
+        self.addCleanup(self.server.close)
+
+    def client(self, **options: Any) -> hapax.Client:
+        client = hapax.Client(*self.server.servers, **{"deadline": 30.0, "call_timeout": 30.0, **options})
+        self.addCleanup(client.close)
+        return client
+
+
+class Use(WithServer):
+    def test_threads(self) -> None:
+        tag = self.client().tag("orders")
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            parts = list(pool.map(lambda _: [tag.next() for _ in range(5000)], range(8)))
+        self.assertEqual(len({n for part in parts for n in part}), 40_000)
+        for part in parts:
+            self.assertEqual(part, sorted(part))
+        asked = self.server.ask("/requests").count('"count"')
+        self.assertLess(asked, 100, "the step does not follow the use")
+
+    def test_asyncio(self) -> None:
+        async def main() -> None:
+            async with self.client(min_step=5, max_step=50) as client:
+                tag = client.tag("orders")
+                parts = await asyncio.gather(*(tag.atake(3) for _ in range(300)))
+                self.assertEqual(len({n for part in parts for n in part}), 900)
+                self.assertGreater(await tag.anext(), 0)
+            with self.assertRaises(hapax.HapaxError) as raised:
+                await tag.anext()
+            self.assertEqual(raised.exception.code, "closed")
+
+        asyncio.run(main())
+
+    def test_fork_while_a_lock_is_held(self) -> None:
+        client = self.client()
+        client.tag("orders").next()
+        line = client._state.lines["orders"]
+        with line.lock:  # as by another thread
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    client.tag("orders").next()
+                    os._exit(0)
+                except BaseException:
+                    os._exit(1)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+
+    def test_fork_does_not_hand_back_the_parents(self) -> None:
+        client = self.client(ahead=False)
+        self.assertEqual(client.tag("orders").next(), 1)
+        pid = os.fork()
+        if pid == 0:
+            client.close()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        self.assertNotIn("handback", self.server.ask("/requests"))
+
+    def test_wrong_settings(self) -> None:
+        for servers, options in (
+            ((), {}), (("ftp://x",), {}), (("http://u:secret@x",), {}), (("http://x",), {"token": "a b"}),
+            (("http://x",), {"min_step": 0}), (("http://x",), {"min_step": 2, "max_step": 1}), (("http://x",), {"deadline": 0}),
+        ):
+            with self.subTest(servers=servers, options=options), self.assertRaises(hapax.HapaxError) as raised:
+                hapax.Client(*servers, **options)
+            self.assertEqual(raised.exception.code, "invalid_argument")
+            self.assertNotIn("secret", str(raised.exception))
+
+
+class Slow(WithServer):
+    script = '{"servers":[{"faults":[{"at":1,"do":"delay","ms":60000}]}]}'
+
+    def test_cancelled_and_late(self) -> None:
+        tag = self.client(ahead=False).tag("orders")
+
+        async def main() -> None:
+            waiting = asyncio.create_task(tag.anext())
+            while '"take"' not in self.server.ask("/requests") and "/take" not in self.server.ask("/requests"):
+                await asyncio.sleep(0.01)
+            waiting.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await waiting
+            with self.assertRaises(hapax.HapaxError) as raised:
+                await tag.anext(deadline=0.1)
+            self.assertEqual(raised.exception.code, "unavailable")
+
+        asyncio.run(main())
+        with self.assertRaises(hapax.HapaxError) as raised:
+            tag.next(deadline=0.1)
+        self.assertEqual(raised.exception.code, "unavailable")
+        self.assertTrue(threading.active_count() < 10)
+
+
+if __name__ == "__main__":
+    unittest.main()

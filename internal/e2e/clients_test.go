@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hapax-id/hapax/internal/patience"
+	"github.com/hapax-id/hapax/internal/testservers"
+)
+
+// What the clients in other languages need to be tested.
+var clientRuntimes = map[string]string{"java": "javac", "php": "php", "python": "python3", "rust": "cargo", "typescript": "node"}
+
+// Every client plays the transcripts, and its broken twins fail them: what needs no network.
+// make clients does the rest.
+func TestClients(t *testing.T) {
+	t.Parallel()
+	checks, err := filepath.Glob("../../clients/*/check")
+	if err != nil || len(checks) == 0 {
+		t.Fatal(checks, err)
+	}
+	for _, check := range checks {
+		language := filepath.Base(filepath.Dir(check))
+		t.Run(language, func(t *testing.T) {
+			runtime, ok := clientRuntimes[language]
+			if !ok {
+				t.Fatalf("what does it need? Say so in clientRuntimes")
+			}
+			testservers.Require(t, []string{runtime})
+			ctx, cancel := context.WithTimeout(t.Context(), 3*patience.Long)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, check, "quick")
+			cmd.Env = append(os.Environ(), "HAPAX="+binary)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out[max(0, len(out)-20_000):])
+			}
+		})
+	}
+}
+
+// The page about the test server: what it prints, its script, and what happens then.
+func TestTestserverPage(t *testing.T) {
+	t.Parallel()
+	script := blocks(t, "docs/testing.md", "json")[0]
+	file := write(t, t.TempDir(), "script.json", script)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Long)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "testserver", "--http", "127.0.0.1:0", "--script", file, "--until-eof")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := map[string][]string{}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && lines.Text() != "ready" {
+		what, url, _ := strings.Cut(lines.Text(), " ")
+		said[what] = append(said[what], url)
+	}
+	if len(said["server"]) != 2 || len(said["control"]) != 1 {
+		t.Fatalf("it says %q", said)
+	}
+	var got []string
+	for range 5 {
+		r, err := http.NewRequestWithContext(ctx, "POST", said["server"][0]+"/v1/tags/orders/take", strings.NewReader(`{"count":10}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer hapax_ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+		res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
+		if err != nil {
+			got = append(got, "lost")
+			continue
+		}
+		body, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		var answer struct{ First, Code string }
+		if err != nil || json.Unmarshal(body, &answer) != nil {
+			t.Fatal(err, string(body))
+		}
+		got = append(got, answer.First+answer.Code)
+	}
+	if want := "5000 lost store_unavailable store_unavailable 5020"; strings.Join(got, " ") != want {
+		t.Errorf("it answers %q, want %q", got, want)
+	}
+	_ = in.Close()
+	rest, _ := io.ReadAll(out)
+	if err := cmd.Wait(); err != nil || len(bytes.TrimSpace(rest)) > 0 {
+		t.Errorf("at the end of its standard input: %v, %q", err, rest)
+	}
+}
