@@ -3,6 +3,7 @@ package driver
 import (
 	"bytes"
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -10,7 +11,9 @@ import (
 // change of the process's row waits until the one before it is durable. Of the calls
 // that are under way one leads, and makes the beat of all that wait; when it has ended
 // they follow, all at the same time, and find the row far enough. A call that is alone
-// leads. It saves time only: each call still sees by itself what the row is.
+// leads. It saves time only: each call still sees by itself what the row is. Where no beat is
+// made, as under a fence, each call leads in its turn, and nobody who calls again at once
+// gets before those that wait.
 type Convoy struct {
 	// Alone has nobody lead while others follow, where a change of the row would
 	// disturb them.
@@ -23,6 +26,8 @@ type Convoy struct {
 	leads     chan struct{} // closed when the call that leads has ended; nil: none leads
 	following int
 	followed  chan struct{} // closed when nobody follows any more; nil: nobody waits for that
+	line      []*int        // a mark of each call that waits, in order of their coming
+	moved     chan struct{} // closed when a call leaves the line; nil: nobody waits for that
 }
 
 // Join waits until a call with such a beat may go on, and returns the beat that it
@@ -35,6 +40,8 @@ func (c *Convoy) Join(ctx context.Context, row string, beat []byte) (_ []byte, l
 		c.row, c.want, c.reached = row, beat, nil
 	}
 	c.want = later(c.want, beat)
+	var place *int // in the line; nil: not there
+	defer func() { c.leaveLocked(place) }()
 	for c.row == row && bytes.Compare(c.reached, beat) < 0 {
 		others := c.leads
 		if others == nil && c.Alone && c.following > 0 {
@@ -43,9 +50,19 @@ func (c *Convoy) Join(ctx context.Context, row string, beat []byte) (_ []byte, l
 			}
 			others = c.followed
 		}
+		if others == nil && len(c.line) > 0 && c.line[0] != place {
+			if c.moved == nil {
+				c.moved = make(chan struct{})
+			}
+			others = c.moved
+		}
 		if others == nil {
 			beat, c.leads = c.want, make(chan struct{})
 			return beat, true, func(made bool) { c.hasLed(row, beat, made) }, nil
+		}
+		if place == nil {
+			place = new(int)
+			c.line = append(c.line, place)
 		}
 		c.mu.Unlock()
 		select {
@@ -60,6 +77,18 @@ func (c *Convoy) Join(ctx context.Context, row string, beat []byte) (_ []byte, l
 	}
 	c.following++
 	return beat, false, c.hasFollowed, nil
+}
+
+// leaveLocked takes a call out of the line, and has the others look who is the first now.
+func (c *Convoy) leaveLocked(place *int) {
+	if place == nil {
+		return
+	}
+	c.line = slices.DeleteFunc(c.line, func(p *int) bool { return p == place })
+	if c.moved != nil {
+		close(c.moved)
+		c.moved = nil
+	}
 }
 
 // hasLed lets those go on who waited for the call that led.

@@ -124,3 +124,44 @@ func TestConvoyThatLeadsAlone(t *testing.T) {
 		}
 	})
 }
+
+// Whoever calls again and again without a beat that is made, as under a fence, lets those
+// lead who wait.
+func TestConvoyInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Convoy
+		join := func(n int64) func(bool) {
+			_, leads, ended, err := c.Join(t.Context(), "row", beatOf(n))
+			if err != nil || !leads {
+				t.Errorf("beat %d leads: %t, error %v", n, leads, err)
+				return func(bool) {}
+			}
+			return ended
+		}
+		for range 1000 {
+			ended := join(2)
+			order := make(chan int64, 3)
+			for n := int64(3); n <= 5; n++ {
+				go func() {
+					ended := join(n)
+					order <- n
+					ended(false)
+				}()
+				synctest.Wait()
+			}
+			ended(false)
+			ended = join(6)
+			for want := int64(3); want <= 5; want++ {
+				select {
+				case got := <-order:
+					if got != want {
+						t.Fatalf("beat %d is the next; want %d", got, want)
+					}
+				default:
+					t.Fatalf("the call that came last leads before beat %d", want)
+				}
+			}
+			ended(false)
+		}
+	})
+}
