@@ -35,7 +35,7 @@ func lostScene(t *testing.T) (*scene, *Fence, []byte) {
 		b.Lines = map[string]Pair{"tag/t": {0, 5000}, WorkerLine("p", 1): {3, 700}}
 		b.Defs = map[string]def{poolDef("p"): {Layout: layout}}
 		b.Own[row] = own{Count: 9, Grants: 2, Asked: 64}
-		b.Peers[rowOf(2, "B")] = peer{Name: "b", Count: 3, How: "left"}
+		b.Peers[rowOf(2, "B")] = peer{Name: "b", Address: "at-b", Count: 3, How: "left"}
 		b.Latch = &latch{State: Refusing, Why: "a test", Row: row, Count: 9, Fence: "F"}
 	})
 	f, raw := c.fence(Fence{ID: "F", Ask: "ASK", Healer: theRun, Found: map[string]int64{row: 9}, Stores: []string{id, "older"}})
