@@ -184,7 +184,7 @@ func TestWhatIsRecorded(t *testing.T) {
 			if want := (own{Count: 9, Grants: 1, Asked: 1 + askAhead}); v.row && (r.Own[row] != want || r.Joins != 5) || !v.row && len(r.Own) > 0 {
 				t.Errorf("%s: of the row it knows %+v, %d joins; want %+v", name, r.Own, r.Joins, want)
 			}
-			if !slices.Equal(c.g.used.next(), []string{"t"}) {
+			if !slices.Contains(c.g.used.next(c.g.now()), "t") {
 				t.Errorf("%s: its line is not compared from now on", name)
 			}
 		}
@@ -530,13 +530,44 @@ func TestHandsBackTogether(t *testing.T) {
 // lags behind is no loss.
 func TestComparesUsedTags(t *testing.T) {
 	u := used{}
+	if u.due(time.Hour) || len(u.next(time.Hour)) > 0 {
+		t.Error("none were used, and some are compared")
+	}
+	u = used{}
+	names := map[string]bool{}
 	for i := range driver.MaxNamed + 2 {
 		u.add(fmt.Sprint(i))
 		u.add(fmt.Sprint(i))
 	}
-	first, second := u.next(), u.next()
-	if len(first) != driver.MaxNamed || first[0] != "0" || len(second) != driver.MaxNamed || second[0] != fmt.Sprint(driver.MaxNamed) || second[2] != "0" {
-		t.Errorf("compared are %d from %s, then %d from %s", len(first), first[0], len(second), second[0])
+	step := func(what string, now time.Duration, want int, due bool) (some []string) {
+		t.Helper()
+		some = u.next(now)
+		if len(some) != want || u.due(now) != due {
+			t.Errorf("%s %d are compared, and more are due: %v; want %d, %v", what, len(some), u.due(now), want, due)
+		}
+		for _, name := range some {
+			names[name] = true
+		}
+		return some
+	}
+	step("of those used since", 0, driver.MaxNamed, true)
+	step("of the rest, and in turn", 0, driver.MaxNamed, true)
+	if len(names) != driver.MaxNamed+2 {
+		t.Errorf("%d were compared; want all", len(names))
+	}
+	step("of the turn's rest", 0, 4, false)
+	step("before the next turn", turnEvery-1, 0, false)
+	u.add("3")
+	if got := step("of one used again", turnEvery-1, 1, false); got[0] != "3" {
+		t.Errorf("compared is %s", got[0])
+	}
+	if !u.due(turnEvery) {
+		t.Error("no turn is due after a minute")
+	}
+	step("in the next turn", turnEvery, driver.MaxNamed, true)
+	u.again([]string{"5"})
+	if got := step("of one that could not be", turnEvery, 3, false); got[0] != "5" {
+		t.Errorf("compared first is %s", got[0])
 	}
 	for name, v := range map[string]struct {
 		known  Pair
