@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -28,25 +29,25 @@ import (
 var youngStores = []struct {
 	name  string
 	start func(testing.TB) *testservers.Server
-	open  func(ctx context.Context, url string) (driver.Store, error)
+	open  func(ctx context.Context, url string, existing func() bool) (driver.Store, error)
 }{
-	{"postgres", func(t testing.TB) *testservers.Server { return testservers.Postgres(t) }, func(ctx context.Context, url string) (driver.Store, error) {
-		return postgresstore.Open(ctx, url, sqlstore.Options{})
+	{"postgres", func(t testing.TB) *testservers.Server { return testservers.Postgres(t) }, func(ctx context.Context, url string, existing func() bool) (driver.Store, error) {
+		return postgresstore.Open(ctx, url, sqlstore.Options{Existing: existing})
 	}},
-	{"mariadb", func(t testing.TB) *testservers.Server { return testservers.MariaDB(t) }, func(ctx context.Context, url string) (driver.Store, error) {
-		return mysqlstore.Open(ctx, url, sqlstore.Options{})
+	{"mariadb", func(t testing.TB) *testservers.Server { return testservers.MariaDB(t) }, func(ctx context.Context, url string, existing func() bool) (driver.Store, error) {
+		return mysqlstore.Open(ctx, url, sqlstore.Options{Existing: existing})
 	}},
-	{"redis", func(t testing.TB) *testservers.Server { return testservers.Redis(t) }, func(ctx context.Context, url string) (driver.Store, error) {
-		return redisstore.Open(ctx, url, redisstore.Options{})
+	{"redis", func(t testing.TB) *testservers.Server { return testservers.Redis(t) }, func(ctx context.Context, url string, existing func() bool) (driver.Store, error) {
+		return redisstore.Open(ctx, url, redisstore.Options{Existing: existing})
 	}},
-	{"etcd", func(t testing.TB) *testservers.Server { return testservers.Etcd(t) }, func(ctx context.Context, url string) (driver.Store, error) {
-		return etcdstore.Open(ctx, url, etcdstore.Options{})
+	{"etcd", func(t testing.TB) *testservers.Server { return testservers.Etcd(t) }, func(ctx context.Context, url string, existing func() bool) (driver.Store, error) {
+		return etcdstore.Open(ctx, url, etcdstore.Options{Existing: existing})
 	}},
-	{"zookeeper", func(t testing.TB) *testservers.Server { return testservers.ZooKeeper(t) }, func(ctx context.Context, url string) (driver.Store, error) {
-		return zkstore.Open(ctx, url, zkstore.Options{})
+	{"zookeeper", func(t testing.TB) *testservers.Server { return testservers.ZooKeeper(t) }, func(ctx context.Context, url string, existing func() bool) (driver.Store, error) {
+		return zkstore.Open(ctx, url, zkstore.Options{Existing: existing})
 	}},
-	{"mongodb", func(t testing.TB) *testservers.Server { return testservers.MongoDB(t) }, func(ctx context.Context, url string) (driver.Store, error) {
-		return mongostore.Open(ctx, url, mongostore.Options{})
+	{"mongodb", func(t testing.TB) *testservers.Server { return testservers.MongoDB(t) }, func(ctx context.Context, url string, existing func() bool) (driver.Store, error) {
+		return mongostore.Open(ctx, url, mongostore.Options{Existing: existing})
 	}},
 }
 
@@ -99,8 +100,14 @@ type youngFleet struct {
 	fences int        // nodes that were fenced, or refused
 }
 
-func newYoungFleet(t *testing.T, server *testservers.Server, open func(context.Context, string) (driver.Store, error)) *youngFleet {
+func newYoungFleet(t *testing.T, server *testservers.Server, open func(context.Context, string, func() bool) (driver.Store, error)) *youngFleet {
 	server.MustControl()
+	for range 2 { // nothing is left behind by the first
+		s, err := open(t.Context(), server.URL, func() bool { return true })
+		if would, ok := errors.AsType[*driver.WouldChangeError](err); !ok || would.What != driver.NewStore {
+			t.Fatalf("a handle that may make no store is %v, %v", s, err)
+		}
+	}
 	f := &youngFleet{t: t, server: server, used: map[int64]string{}}
 	dir := t.TempDir()
 	for i := range 3 {
@@ -108,7 +115,7 @@ func newYoungFleet(t *testing.T, server *testservers.Server, open func(context.C
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := witness.GuardOpened(func(ctx context.Context) (driver.Store, error) { return open(ctx, server.URL) }, w, witness.Options{
+		g, err := witness.GuardOpened(func(ctx context.Context) (driver.Store, error) { return open(ctx, server.URL, w.KnowsStore) }, w, witness.Options{
 			Name: fmt.Sprint("node ", i),
 			Changed: func(st witness.Status) {
 				if st.State == witness.Fenced || st.State == witness.Refusing {
@@ -144,9 +151,9 @@ func newYoungFleet(t *testing.T, server *testservers.Server, open func(context.C
 
 // know waits until all nodes have seen each other join: before that they wait for those that
 // may not live.
-func (f *youngFleet) know(open func(context.Context, string) (driver.Store, error)) {
+func (f *youngFleet) know(open func(context.Context, string, func() bool) (driver.Store, error)) {
 	f.t.Helper()
-	s, err := open(f.t.Context(), f.server.URL)
+	s, err := open(f.t.Context(), f.server.URL, nil)
 	if err != nil {
 		f.t.Fatal(err)
 	}

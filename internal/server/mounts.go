@@ -164,7 +164,7 @@ func (m *mounts) open(ctx context.Context, c Config, n *Node, opts *service.Opti
 		Store:  n.Store, StoreURL: newOpener(c, log).url, Ledger: n.Ledger,
 		Guard: func(url string, w *witness.Witness) (driver.Store, error) {
 			o := newOpener(c, log)
-			o.url, o.warned = url, n.warned
+			o.url, o.warned, o.existing = url, n.warned, w.KnowsStore
 			return witness.GuardOpened(o.open, w, o.guardOptions(n.changed))
 		},
 		Use: opts.Pools, Marks: map[string]func(context.Context, string) (int64, error){}, Services: map[string]*service.Service{},

@@ -88,6 +88,8 @@ type opener struct {
 
 	log    *slog.Logger
 	warned *warnings
+
+	existing func() bool // whether no store may be made; nil: one may
 }
 
 func newOpener(c Config, log *slog.Logger) opener {
@@ -136,6 +138,7 @@ func (o opener) guardOptions(changed func(witness.Status)) witness.Options {
 // guard opens the store behind a witness. A shared one need not be reached now.
 func (o opener) guard(ctx context.Context, w *witness.Witness, opts witness.Options) (*witness.Guarded, error) {
 	if o.isShared() {
+		o.existing = w.KnowsStore
 		return witness.GuardOpened(o.open, w, opts)
 	}
 	store, err := o.open(ctx) // a file that cannot be opened now will not be later
@@ -164,18 +167,18 @@ func (o opener) dial(ctx context.Context) (driver.Store, error) {
 	case "bolt":
 		return boltstore.Open(ctx, boltPath(o.url, o.data), boltstore.Options{Look: o.look})
 	case "mysql":
-		return mysqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
+		return mysqlstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.existing})
 	case "postgres", "postgresql":
-		return postgresstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
+		return postgresstore.Open(ctx, o.url, sqlstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.existing})
 	case "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "unix":
 		redisstore.LogTo(o.log)
-		return redisstore.Open(ctx, o.url, redisstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
+		return redisstore.Open(ctx, o.url, redisstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.existing})
 	case "mongodb", "mongodb+srv":
-		return mongostore.Open(ctx, o.url, mongostore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
+		return mongostore.Open(ctx, o.url, mongostore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.existing})
 	case "etcd", "etcds":
-		return etcdstore.Open(ctx, o.url, etcdstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
+		return etcdstore.Open(ctx, o.url, etcdstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.existing})
 	case "zk", "zks":
-		return zkstore.Open(ctx, o.url, zkstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look})
+		return zkstore.Open(ctx, o.url, zkstore.Options{Timeout: o.timeout, Warn: o.warn, Look: o.look, Existing: o.existing})
 	}
 	_, err := parseStoreURL(o.url)
 	return nil, err

@@ -27,6 +27,8 @@ type space struct {
 	prefix string // begins every key; ends in a slash
 	look   bool   // Options.Look
 
+	existing func() bool // Options.Existing
+
 	identity atomic.Pointer[string] // the value of the key "store", as found last
 	id       string                 // the store ID in it
 }

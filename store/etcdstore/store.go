@@ -74,6 +74,10 @@ type Options struct {
 	// *driver.WouldChangeError. Nothing may be written to the store then.
 	Look bool
 
+	// Existing, if set, is asked before a store would be made: where it returns true, New
+	// makes none, and fails with a *driver.WouldChangeError. See witness.Witness.KnowsStore.
+	Existing func() bool
+
 	// Warn receives what an operator should know about the cluster's setup, with
 	// a stable code: "few_members" (the cluster has fewer than three voting
 	// members: a lost disk loses the store). It is called by Open only.
@@ -148,8 +152,8 @@ func New(ctx context.Context, client *clientv3.Client, prefix string, opts Optio
 func newStore(prefix string, hosts []string, opts Options) *Store {
 	k := &space{
 		prefix: prefix + "/",
-		look:   opts.Look,
-		calls:  coord.Calls{Service: "etcd at " + strings.Join(hosts, ","), Timeout: opts.Timeout},
+		look:   opts.Look, existing: opts.Existing,
+		calls: coord.Calls{Service: "etcd at " + strings.Join(hosts, ","), Timeout: opts.Timeout},
 	}
 	return &Store{rows: coord.NewRows(&k.calls, k), space: k}
 }
@@ -226,7 +230,7 @@ func (s *space) identify(ctx context.Context) error {
 	switch {
 	case len(reply.Kvs) > 0:
 		value = string(reply.Kvs[0].Value)
-	case s.look:
+	case s.look || s.existing != nil && s.existing():
 		return &driver.WouldChangeError{What: driver.NewStore}
 	default:
 		value = string(coord.Encode(identity{rand.Text(), clusterName(reply.Header.ClusterId), coord.FormatNow}))

@@ -84,6 +84,10 @@ type Options struct {
 	// *driver.WouldChangeError. Nothing may be written to the store then.
 	Look bool
 
+	// Existing, if set, is asked before a store would be made: where it returns true, New
+	// makes none, and fails with a *driver.WouldChangeError. See witness.Witness.KnowsStore.
+	Existing func() bool
+
 	// Warn is told by Open what an operator should know. Default: nobody is told.
 	Warn func(code, message string)
 }
@@ -245,7 +249,7 @@ type meta struct {
 // begin makes the store unless it exists, and warns about what cannot be durable.
 func (s *Store) begin(ctx context.Context) error {
 	m, err := s.readMeta(ctx)
-	if err == nil && m.ID == "" && s.opts.Look {
+	if err == nil && m.ID == "" && (s.opts.Look || s.opts.Existing != nil && s.opts.Existing()) {
 		return &driver.WouldChangeError{What: driver.NewStore}
 	}
 	if err == nil && m.ID == "" {

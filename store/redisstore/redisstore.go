@@ -92,6 +92,10 @@ type Options struct {
 	// *driver.WouldChangeError. Nothing may be written to the store then.
 	Look bool
 
+	// Existing, if set, is asked before a store would be made: where it returns true, New
+	// makes none, and fails with a *driver.WouldChangeError. See witness.Witness.KnowsStore.
+	Existing func() bool
+
 	// Warn is told by Open what an operator should know. It must not call the
 	// store. Default: nobody is told.
 	Warn func(code, message string)
@@ -206,11 +210,10 @@ func (s *Store) begin(ctx context.Context) (struct{}, error) {
 			return none, err
 		}
 	}
-	r, err := s.evalWaiting(ctx, openScript, []string{s.keys.store()}, []any{rand.Text(), format}, s.opts.Wait)
+	m, err := s.find(ctx)
 	if err != nil {
 		return none, err
 	}
-	m := r.fields()
 	s.id = m["id"]
 	switch m["format"] {
 	case format, formatSecond:
@@ -220,6 +223,19 @@ func (s *Store) begin(ctx context.Context) (struct{}, error) {
 	}
 	return none, fmt.Errorf("%w: redis: the keys have format %.20q, and this version, hapax %s, knows formats %s and %s: use a newer version",
 		hapax.ErrStoreCorrupt, m["format"], hapax.Version(), formatFirst, format)
+}
+
+// find returns the store's fields, and makes it where there is none.
+func (s *Store) find(ctx context.Context) (map[string]string, error) {
+	if s.opts.Existing != nil && s.opts.Existing() {
+		m, err := s.rdb.HGetAll(ctx, s.keys.store()).Result()
+		if err == nil && m["id"] == "" {
+			err = &driver.WouldChangeError{What: driver.NewStore}
+		}
+		return m, err
+	}
+	r, err := s.evalWaiting(ctx, openScript, []string{s.keys.store()}, []any{rand.Text(), format}, s.opts.Wait)
+	return r.fields(), err
 }
 
 // StoreID implements hapax.SegmentStore. It fails with ErrStoreReplaced once

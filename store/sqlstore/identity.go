@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 // The row of the meta table that every store has: now, and before format 3.
@@ -93,6 +94,8 @@ func (s *Store) assess(ctx context.Context, c *sql.Conn) (map[string]string, err
 		return nil, fmt.Errorf("%w: a table of store %s is gone; restore it, or "+startAnew, hapax.ErrStoreReplaced, id)
 	case id == "" && used:
 		return nil, fmt.Errorf("%w: its ID is gone, but its tables hold data; restore it, or "+startAnew, hapax.ErrStoreReplaced)
+	case id == "" && s.opts.Existing != nil && s.opts.Existing():
+		return nil, &driver.WouldChangeError{What: driver.NewStore}
 	}
 	if !create {
 		if s.opts.Look {

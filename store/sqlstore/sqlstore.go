@@ -124,6 +124,10 @@ type Options struct {
 	// *driver.WouldChangeError. Nothing may be written to the store then.
 	Look bool
 
+	// Existing, if set, is asked before a store would be made: where it returns true, New
+	// makes none, and fails with a *driver.WouldChangeError. See witness.Witness.KnowsStore.
+	Existing func() bool
+
 	// Warn receives what an operator should know, with one of the Warn codes.
 	// It is called by New and when connections are checked, by several goroutines
 	// at once, and must not call the store.

@@ -65,6 +65,7 @@ func (g *Guarded) turn() {
 	case Fenced, Refusing:
 		err = g.within(g.opts.Timeout, g.heal) // what is done by then is not done again
 	}
+	g.seeIfGone(err)
 	if err != nil && g.life.Err() == nil {
 		g.opts.Log.Debug("the guard tries again", "state", string(state), "err", err)
 	}

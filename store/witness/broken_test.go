@@ -133,6 +133,11 @@ var broken = []struct {
 	{"... and the others wait until it has compared", "join.go", "!(tells &&", `!(tells && !twin("told") &&`, "TestCopyWithoutAnOvertakenGrant"},
 	{"a process that joins anew is judged by the row that it had", "fresh.go", `if row != "" {`, `if row != "" && !twin("row") {`, "TestJoinsAnewOnAnOlderCopy"},
 
+	// A store that is gone.
+	{"a node that knows a store makes none", "witness.go", `return w.state.Store != "" && !w.make`, `return w.state.Store != "" && !w.make && !twin("makes")`, "TestStoreThatIsGone"},
+	{"... before what is put back had the time to come", "verdict.go", "long := g.gone, now-g.goneAt >= goneFor*g.opts.wait()", `long := g.gone, now-g.goneAt >= goneFor*g.opts.wait() || twin("soon")`, "TestPutBackByStatements"},
+	{"... and it refuses until then", "verdict.go", "if g.witness.latch().State != Refusing {\n\t\t\t_ = g.isBehind(", `if g.witness.latch().State != Refusing && !twin("waits") {` + "\n\t\t\t_ = g.isBehind(", "TestStoreThatIsGone"},
+
 	// Foreign tables.
 	{"a grant below the line's mark is refused", "foreign.go", "if g.Lo < c.Since {", `if g.Lo < c.Since && !twin("foreign") {`, "TestMarks"},
 	{"a line that is refused stays so", "foreign.go", "m.witness.state.Refused[line]; why", `m.witness.state.Refused[line]; !twin("stays") && why`, "TestMarks"},

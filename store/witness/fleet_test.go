@@ -232,6 +232,7 @@ type link struct {
 	hangs    bool // calls on handles that are open neither answer nor fail
 	primary  string
 	wrap     func(*conn) driver.Store
+	opens    func() error // called before a handle is opened
 	restored *sync.Cond
 	before   func(op string) error // called before each call
 	lose     func(op string) error // after it: the answer is lost
@@ -266,6 +267,14 @@ func (l *link) open(ctx context.Context) (driver.Store, error) {
 	h := &conn{Store: l.store, link: l}
 	if err := h.pass(ctx, "open"); err != nil {
 		return nil, err
+	}
+	l.mu.Lock()
+	opens := l.opens
+	l.mu.Unlock()
+	if opens != nil {
+		if err := opens(); err != nil {
+			return nil, err
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -462,6 +471,12 @@ func (l *link) set(before, lose func(op string) error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.before, l.lose = before, lose
+}
+
+func (l *link) setOpens(opens func() error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opens = opens
 }
 
 func (l *link) setPrimary(name string) {

@@ -48,7 +48,9 @@ type Guarded struct {
 	told    Status           // as Options.Changed was told last
 	fresh   map[string]int64 // lines that were granted lately; see grantedLocked
 
-	hindered error // what keeps the node from its part in healing, and time alone does not cure
+	gone     bool          // no store was found where this node's was, in the last turn
+	goneAt   time.Duration // since when
+	hindered error         // what keeps the node from its part in healing, and time alone does not cure
 
 	older    map[string]olderNode // heartbeats of an older version; only the loop uses it
 	attempts int                  // to register, each of which has a row of its own

@@ -102,6 +102,33 @@ func (g *Guarded) checkStore(ctx context.Context, s store) error {
 	return nil
 }
 
+// goneFor is how many times as long as a living node may take a store is waited for that is gone
+// altogether, before one is made in its place: it may be put back statement by statement, and
+// what is made meanwhile would be in the way.
+const goneFor = 3
+
+// seeIfGone takes the end of a turn: whether there was no store at all, which a node that knows
+// one never makes before it has refused and waited.
+func (g *Guarded) seeIfGone(err error) {
+	would, _ := errors.AsType[*driver.WouldChangeError](err)
+	g.mu.Lock()
+	now, before := g.now(), g.gone
+	if g.gone = would != nil && would.What == driver.NewStore; g.gone && !before {
+		g.goneAt = now
+	}
+	gone, long := g.gone, now-g.goneAt >= goneFor*g.opts.wait()
+	g.mu.Unlock()
+	switch known := g.witness.StoreID(); {
+	case gone && known != "":
+		if g.witness.latch().State != Refusing {
+			_ = g.isBehind(fmt.Errorf("%w: this node knows the store %q, and there is none now: its tables or keys are gone", hapax.ErrStoreReplaced, known))
+		}
+		g.witness.mayMake(long)
+	case err == nil:
+		g.witness.mayMake(false)
+	}
+}
+
 // judge takes what a call found that made no beat.
 func (g *Guarded) judge(ctx context.Context, s store, p pulse, c driver.Contact) error {
 	if err := g.checkStore(ctx, s); err != nil {

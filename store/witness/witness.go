@@ -32,6 +32,7 @@ type Witness struct {
 	noted  record // what the next batch makes durable besides
 	closed bool
 	failed error // why the last change could not be made durable
+	make   bool  // a store may be made in place of the one that was lost
 }
 
 // A record is what a witness knows, or a change of it.
@@ -270,6 +271,22 @@ func (w *Witness) StoreID() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.state.Store
+}
+
+// KnowsStore reports whether this node must not make a store where it finds none: it knows
+// one, and has not waited long enough for that to come back. It is for the option Existing of
+// the stores.
+func (w *Witness) KnowsStore() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state.Store != "" && !w.make
+}
+
+// mayMake says whether a store may be made in place of the one that was lost.
+func (w *Witness) mayMake(may bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.make = may
 }
 
 // stores returns the identity of the store and of those in whose place it went on.

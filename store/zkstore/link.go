@@ -14,6 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/driver"
 )
 
 const (
@@ -233,6 +234,9 @@ func (s *space) current(ctx context.Context) (*link, error) {
 
 // isFinal reports whether trying again is of no use.
 func isFinal(err error) bool {
+	if _, ok := errors.AsType[*driver.WouldChangeError](err); ok {
+		return true
+	}
 	return errors.Is(err, hapax.ErrStoreReplaced) || errors.Is(err, hapax.ErrStoreCorrupt)
 }
 

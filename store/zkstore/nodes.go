@@ -30,13 +30,16 @@ const renewVersion = 1 << 30
 
 // A space is the store's nodes; it implements coord.Space.
 type space struct {
-	calls   coord.Calls
-	hosts   []string
-	tls     *tls.Config
-	auth    string // user:password of the digest scheme; empty: none
-	acl     []zk.ACL
-	base    string // the node above all others
-	looks   bool   // Options.Look
+	calls coord.Calls
+	hosts []string
+	tls   *tls.Config
+	auth  string // user:password of the digest scheme; empty: none
+	acl   []zk.ACL
+	base  string // the node above all others
+	looks bool   // Options.Look
+
+	existing func() bool // Options.Existing
+
 	renewAt int32
 
 	slots chan struct{} // one token for each request under way
@@ -366,7 +369,7 @@ func (s *space) verify(ctx context.Context, l *link) error {
 	if err != nil {
 		return err
 	}
-	if raw == nil && want == "" && s.looks {
+	if raw == nil && want == "" && (s.looks || s.existing != nil && s.existing()) {
 		return &driver.WouldChangeError{What: driver.NewStore}
 	}
 	if raw == nil && want == "" {

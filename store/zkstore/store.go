@@ -69,6 +69,10 @@ type Options struct {
 	// *driver.WouldChangeError. Nothing may be written to the store then.
 	Look bool
 
+	// Existing, if set, is asked before a store would be made: where it returns true, New
+	// makes none, and fails with a *driver.WouldChangeError. See witness.Witness.KnowsStore.
+	Existing func() bool
+
 	// Warn receives what an operator should know about the ensemble's setup, with
 	// a stable code: "few_members" (the ensemble has fewer than three voting
 	// members: a lost disk loses the store). It is called by Open only.
@@ -142,10 +146,10 @@ func New(ctx context.Context, conn *zk.Conn, path string, acl []zk.ACL, opts Opt
 func newStore(path string, hosts []string, opts Options) *Store {
 	life, end := context.WithCancel(context.Background())
 	k := &space{
-		calls:   coord.Calls{Service: "ZooKeeper at " + strings.Join(hosts, ","), Timeout: opts.Timeout},
-		hosts:   hosts,
-		base:    "/" + path,
-		looks:   opts.Look,
+		calls: coord.Calls{Service: "ZooKeeper at " + strings.Join(hosts, ","), Timeout: opts.Timeout},
+		hosts: hosts,
+		base:  "/" + path,
+		looks: opts.Look, existing: opts.Existing,
 		renewAt: renewVersion,
 		own:     own{convoy: driver.Convoy{Alone: true}},
 		slots:   make(chan struct{}, maxCalls),
