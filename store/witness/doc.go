@@ -56,7 +56,11 @@
 //
 // A process that was out of contact for that long, or finds another primary, asks in the
 // same way and keeps its row, unless others have ended that: so all go on within beats of
-// the return of a store that was away.
+// the return of a store that was away. At another primary, which a server that started anew
+// is, too, it compares first what it was granted lately, and says that it has.
+//
+// Who knows a store makes none where there is none: it refuses, and waits for one to be put
+// back, before it makes one.
 //
 // # Healing
 //
@@ -72,11 +76,11 @@
 //
 // A store that was restored when nobody who can know is alive and no witness is
 // left; a node that worked while everyone who found the loss was cut off, and is
-// dead; a copy younger than the last beat of a node that is then granted something, also
-// where that beat is long ago and all who are there at first were away since; a command
-// that uses a store that was wiped, before a node has met it; a request in flight across a
-// restore; a witness older than its node's last grant
-// whose store is behind too; two primaries at once.
+// dead; a copy younger than the last beat of a node that is then granted something, under a
+// server that did not start anew, also where that beat is long ago and all who are there at
+// first were away since; a command that uses a store that was wiped, before a node has met it;
+// a request in flight across a restore; a witness older than its node's last grant whose store
+// is behind too; two primaries at once.
 //
 // # Foreign tables
 //
