@@ -95,6 +95,7 @@ type youngFleet struct {
 	server *testservers.Server
 	nodes  []*witness.Guarded // the first is idle
 	used   map[int64]string   // by whom
+	ticks  int64              // up to which the time of worker 0 was granted
 
 	mu     sync.Mutex // guards fences
 	fences int        // nodes that were fenced, or refused
