@@ -144,14 +144,15 @@ func TestHeartbeatOfTheNextPrimary(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		copied := f.overtake(a)
 		sent, noticed := make(chan struct{}), make(chan struct{})
-		var held, failed atomic.Bool
+		var held atomic.Bool
+		var until atomic.Int64 // no tags are compared before
 		a.link.set(func(op string) error {
 			switch {
 			case op == "beat" && held.CompareAndSwap(false, true):
 				close(sent)
 				<-noticed
-			case op == "named" && held.Load() && failed.CompareAndSwap(false, true):
-				return errDown // and nothing is compared with that heartbeat
+			case op == "named" && held.Load() && time.Now().UnixNano() < until.Load():
+				return errDown
 			}
 			return nil
 		}, nil)
@@ -163,6 +164,7 @@ func TestHeartbeatOfTheNextPrimary(t *testing.T) {
 		if err := a.take("t", 10); err == nil {
 			t.Error("the next primary grants before the question is over")
 		}
+		until.Store(time.Now().Add(3 * time.Second).UnixNano()) // sooner than b would wait for nobody
 		close(noticed)
 		b.within(20 * time.Second)
 		a.within(20 * time.Second)
