@@ -172,7 +172,10 @@ func TestPages(t *testing.T) {
 		wants []string
 	}{
 		{"", []string{"Numbers are issued: one node, and it can", "orders", "hapax status --server http://alpha:8080", "alpha", "First pool to end", "Who got number"}},
-		{"tags", []string{`href="tag?name=orders"`, "snowflake", "hapax tags list", `href="tags?sort=rate"`}},
+		{"", []string{"Busiest tags", `<a href="tag?name=snowflake">snowflake</a></th>`, "of pool"}},
+		{"tags?sort=nodes", []string{`snowflake on <a href="workers?pool=default">default</a></td>`}},
+		{"tag?name=snowflake", []string{"Numbers a second", "of the pool, on 1 nodes"}},
+		{"tags", []string{`<details class="card" id="create"><summary>`, `href="tag?name=orders"`, "snowflake", "hapax tags list", `href="tags?sort=rate"`}},
 		{"tags?sort=issued", []string{`href="tag?name=orders"`, `aria-sort="descending"`}},
 		{"tag?name=orders", []string{"What each node has", "In hand", "What would happen"}},
 		{"tag?name=orders&delete=1", []string{"Type the name again", "hapax tags delete orders"}},
@@ -182,14 +185,17 @@ func TestPages(t *testing.T) {
 		{"clocks", []string{"Set back by", "default"}},
 		{"decoder?ids=" + id.String(), []string{"guessed", "leaf", "sequence", "<rect"}},
 		{"decoder?from=2026-01-01&until=2026-01-02&layout=leaf", []string{"WHERE id &gt;= ", "AND id &lt; "}},
-		{"planner?rate=5000&nodes=20", []string{"Proposed", "hapax plan --rate 5000 --nodes 20", "leaf"}},
+		{"planner?rate=5000&nodes=20", []string{"Proposed", "its time ended on 2024-11-20", "hapax plan --rate 5000 --nodes 20", "leaf"}},
 		{"log", []string{"Only what somebody did", "Only alarms"}},
 	} {
 		status, _, text := s.get(t, Prefix+tt.path)
 		if status != http.StatusOK {
 			t.Errorf("%q: %d", tt.path, status)
 		}
-		wants(t, tt.path, text, append(tt.wants, `<html lang="en">`, "</html>", "As a command")...)
+		wants(t, tt.path, text, append(tt.wants, `<html lang="en">`, "</html>")...)
+		if isLog := tt.path == "log"; strings.Contains(text, "As a command") == isLog {
+			t.Errorf("%q: there is a command: %v", tt.path, !isLog)
+		}
 		if found := inline.FindString(text); found != "" {
 			t.Errorf("%q has %q within the page", tt.path, found)
 		}
@@ -529,6 +535,7 @@ func TestLogPage(t *testing.T) {
 	kept := NewLog(slog.DiscardHandler)
 	log := slog.New(kept)
 	log.Info("alarm cleared", "alarm", "store_lost", "about", "", "see", signals.SeeAlarm("store_lost"))
+	log.Warn("alarm raised", "alarm", "store_lost", "about", "", "see", signals.SeeAlarm("store_lost"))
 	log.Warn("a warning", "key", "value")
 	log.Info("not worth a look")
 	log.WithGroup("audit").Info("an action")
@@ -540,6 +547,9 @@ func TestLogPage(t *testing.T) {
 	} {
 		_, _, text := s.get(t, Prefix+path)
 		wants(t, path, text, has...)
+		if n := strings.Count(text, "What the runbook says"); path == "log" && n != 1 {
+			t.Errorf("%d lines lead to the runbook; want that of the alarm that was raised alone", n)
+		}
 		if strings.Contains(text, "not worth") || path != "log" && strings.Contains(text, "a warning") {
 			t.Errorf("%s lists too much", path)
 		}

@@ -240,12 +240,10 @@ func (d *decoded) take(l hapax.Layout, nodes []nodeView, drawn bool) {
 		return
 	}
 	text := fmt.Sprintf("%064b", uint64(d.ID))
-	hue := 0
 	for f := range l.Fields() {
 		value, _ := fields.Get(f.Name)
 		at := 64 - f.Shift - f.Bits
-		d.Bits = append(d.Bits, bitField{f.Name, value, at * bitWidth, f.Bits * bitWidth, text[at : at+f.Bits], hue})
-		hue = (hue + 1) % 6
+		d.Bits = append(d.Bits, bitField{f.Name, value, at * bitWidth, f.Bits * bitWidth, text[at : at+f.Bits], hueOf(f.Name)})
 	}
 }
 
@@ -353,6 +351,17 @@ type plannedLayout struct {
 	Err  string
 }
 
+// rank sorts layouts: those that carry the load first, those whose time is over last.
+func (p plannedLayout) rank() int {
+	switch {
+	case p.Err != "":
+		return 2
+	case len(p.Lacks) > 0:
+		return 1
+	}
+	return 0
+}
+
 func (c *Console) planner(v *visit) error {
 	q := v.URL.Query()
 	out := c.view(v, "Planner", "planner")
@@ -390,6 +399,7 @@ func (c *Console) planner(v *visit) error {
 		for _, l := range c.svc.Layouts() {
 			b.Layouts = append(b.Layouts, planned(l, w))
 		}
+		slices.SortStableFunc(b.Layouts, func(x, y plannedLayout) int { return cmp.Compare(x.rank(), y.rank()) })
 	}
 	out.Body = b
 	c.render(v.w, status, "planner", out)
@@ -402,10 +412,28 @@ func planned(l hapax.Layout, w plan.Wishes) plannedLayout {
 	if p.Load, err = plan.Carry(l, w); err != nil {
 		p.Err = messageOf(err)
 	}
-	hue := 0
+	if ends := l.Ends(); !ends.After(w.Now) {
+		p.Err = "its time ended on " + ends.UTC().Format(time.DateOnly)
+	}
 	for f := range l.Fields() {
-		p.Bits = append(p.Bits, bitField{Name: f.Name, X: (64 - f.Shift - f.Bits) * bitWidth, Width: f.Bits * bitWidth, Bits: fmt.Sprintf("%d bits", f.Bits), Hue: hue})
-		hue = (hue + 1) % 6
+		p.Bits = append(p.Bits, bitField{Name: f.Name, X: (64 - f.Shift - f.Bits) * bitWidth, Width: f.Bits * bitWidth, Bits: fmt.Sprintf("%d bits", f.Bits), Hue: hueOf(f.Name)})
 	}
 	return p
+}
+
+// hueOf returns the colour of a field, which it has in every layout.
+func hueOf(field string) int {
+	switch field {
+	case hapax.FieldTime:
+		return 0
+	case "worker", "machine":
+		return 1
+	case hapax.FieldSequence:
+		return 2
+	case "version":
+		return 3
+	case "type":
+		return 4
+	}
+	return 5
 }

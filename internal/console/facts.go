@@ -34,9 +34,10 @@ type facts struct {
 	Log       []Entry           `json:"log,omitempty"`
 }
 
-// tagFacts are what a node has of a segment tag.
+// tagFacts are what a node has of a tag; of a snowflake tag they are its pool's.
 type tagFacts struct {
 	Name      string        `json:"name"`
+	Pool      string        `json:"pool,omitempty"` // of a snowflake tag
 	Rate      float64       `json:"rate"`
 	Issued    int64         `json:"issued"`
 	Burnt     int64         `json:"burnt"`
@@ -87,16 +88,24 @@ func (c *Console) own(ctx context.Context) facts {
 	for _, t := range c.svc.Segments() {
 		rate := w.perSecondLocked(w.now.tags[t.Tag].Issued, w.before.tags[t.Tag].Issued)
 		f.Rate += rate
-		f.Tags = append(f.Tags, tagFacts{t.Tag, rate, t.Issued, t.Burnt, t.Remaining, t.Refills, t.Waits, t.Step, t.Took})
+		f.Tags = append(f.Tags, tagFacts{t.Tag, "", rate, t.Issued, t.Burnt, t.Remaining, t.Refills, t.Waits, t.Step, t.Took})
 	}
-	if len(f.Tags) > maxTagFacts { // those that are asked for most
-		slices.SortFunc(f.Tags, func(a, b tagFacts) int { return cmp.Compare(b.Issued, a.Issued) })
-		f.Tags = f.Tags[:maxTagFacts]
-	}
+	pools := map[string]tagFacts{}
 	for _, p := range c.svc.Snowflakes() {
 		rate := w.perSecondLocked(w.now.pool[p.Pool].Issued, w.before.pool[p.Pool].Issued)
 		f.Rate += rate
 		f.Pools = append(f.Pools, poolFacts{p.Pool, p.Worker, rate, p.Issued, p.Grants, p.Remaining, p.Rollback, p.Skew, p.TickWaits, p.Ends})
+		pools[p.Pool] = tagFacts{Pool: p.Pool, Rate: rate, Issued: p.Issued}
+	}
+	for tag, pool := range c.svc.SnowflakeTags() {
+		if t, used := pools[pool]; used {
+			t.Name = tag
+			f.Tags = append(f.Tags, t)
+		}
+	}
+	if len(f.Tags) > maxTagFacts { // those that are asked for most
+		slices.SortFunc(f.Tags, func(a, b tagFacts) int { return cmp.Compare(b.Issued, a.Issued) })
+		f.Tags = f.Tags[:maxTagFacts]
 	}
 	return f
 }

@@ -40,6 +40,7 @@ type fenceBody struct {
 	Raised   []driver.Raised
 	More     int // lines that are not listed
 	Command  string
+	Needed   bool // the form is shown open: a fence stands, a process is missing, or somebody is at it
 }
 
 func (c *Console) fence(v *visit) error {
@@ -62,6 +63,7 @@ func (c *Console) showFence(v *visit, status int, b fenceBody) error {
 			b.Rows = b.Rows[:maxRowsShown]
 		}
 	}
+	b.Needed = b.Status.Fence != nil || len(b.Status.Missing) > 0 || b.Node != "" || b.Wrong != "" || b.Adoption != nil
 	b.Command = c.statement(b)
 	out.Body = b
 	if v.Header.Get("Hx-Request") != "" { // the program swaps in what it is told, whatever that is

@@ -77,7 +77,9 @@ func (l *Log) Handle(ctx context.Context, r slog.Record) error {
 		}
 		return true
 	})
-	e.See = cmp.Or(e.See, signals.SeeLine(r.Message, code))
+	if e.See = cmp.Or(e.See, signals.SeeLine(r.Message, code)); r.Level < slog.LevelWarn {
+		e.See = "" // of a success there is nothing to look up
+	}
 	if e.Audit || e.Alarm != "" || r.Level >= slog.LevelWarn {
 		if e.About = about.String(); len(e.About) > maxAbout {
 			e.About = strings.ToValidUTF8(e.About[:maxAbout], "") + "…"

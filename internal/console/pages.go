@@ -52,6 +52,7 @@ type workersBody struct {
 	Ends    time.Time
 	Held    []heldRow
 	Starved bool
+	Drawn   bool // all worker IDs are shown: somebody turned their pages
 }
 
 type cell struct {
@@ -105,6 +106,7 @@ func (c *Console) workers(v *visit) error {
 		}
 	}
 	b.Count[string(service.WorkerFree)] += b.Total - int64(len(used))
+	b.Drawn = v.URL.Query().Has("from")
 	b.Starved = b.Count[string(service.WorkerFree)] == 0
 	for id := b.First; id <= b.Last; id++ {
 		w, ok := by[id]
@@ -177,7 +179,7 @@ type logBody struct {
 
 func (c *Console) log(v *visit) error {
 	out := c.view(v, "Log", "log")
-	out.Live, out.Command = true, c.at("status")
+	out.Live = true // no command prints this log
 	b := logBody{Only: v.URL.Query().Get("only")}
 	for _, n := range out.Nodes {
 		if n.Facts == nil {

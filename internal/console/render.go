@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -183,7 +184,10 @@ var templates = func() map[string]*template.Template {
 var funcs = template.FuncMap{
 	"asset": func(name string) string { return assetNames[name] },
 	"count": count, "rate": rate, "span": span, "at": stamp, "dur": duration, "ago": span,
-	"list":  func(words ...string) []string { return words },
+	"list": func(words ...string) []string { return words },
+	"narrow": func(all []bitField) bool {
+		return slices.ContainsFunc(all, func(f bitField) bool { return f.Width < 4*bitWidth })
+	},
 	"short": shown, "see": seeLink, "seconds": lasting, "ending": service.Ending,
 	"until": func(t time.Time) string { return span(max(0, time.Until(t))) },
 	"years": func(t time.Time) string { return fmt.Sprintf("%.1f years", time.Until(t).Hours()/24/365.25) },
@@ -234,10 +238,10 @@ func span(d time.Duration) string {
 
 // duration writes a length of time that may be negative.
 func duration(d time.Duration) string {
-	if d < 0 {
+	if d <= -time.Millisecond {
 		return "-" + span(-d)
 	}
-	return span(d)
+	return span(max(d, 0))
 }
 
 // stamp writes a time.

@@ -101,7 +101,11 @@ func (b *tagsBody) sorted(sums []tagSum, order func(a, b tagSum) int, from strin
 	at = min(max(at, 0), len(sums))
 	b.First = at == 0
 	for _, s := range sums[at:min(at+tagsPage, len(sums))] {
-		b.Rows = append(b.Rows, tagRow{Tag: hapax.Tag{Name: s.Name, Kind: hapax.KindSegment}, Sum: s})
+		kind := hapax.KindSegment
+		if s.Pool != "" {
+			kind = hapax.KindSnowflake
+		}
+		b.Rows = append(b.Rows, tagRow{Tag: hapax.Tag{Name: s.Name, Kind: kind, Pool: s.Pool}, Sum: s})
 	}
 	if at+tagsPage < len(sums) {
 		b.Next = "tags?" + url.Values{"sort": {b.Sort}, "from": {strconv.Itoa(at + tagsPage)}}.Encode()
@@ -134,7 +138,7 @@ type tagSum struct {
 	Nodes int // that issue from it
 }
 
-// busiest adds up what the nodes say of each tag, the one that burns most first.
+// busiest adds up what the nodes say of each tag, the one that issues most first.
 func busiest(nodes []nodeView) []tagSum {
 	at := map[string]int{}
 	var sums []tagSum
@@ -146,7 +150,7 @@ func busiest(nodes []nodeView) []tagSum {
 			i, ok := at[t.Name]
 			if !ok {
 				i = len(sums)
-				at[t.Name], sums = i, append(sums, tagSum{tagFacts: tagFacts{Name: t.Name}})
+				at[t.Name], sums = i, append(sums, tagSum{tagFacts: tagFacts{Name: t.Name, Pool: t.Pool}})
 			}
 			sums[i].add(t)
 		}

@@ -26,6 +26,18 @@ func (s *Service) Segments() []SegmentStatus {
 	return all
 }
 
+// SnowflakeTags returns the pools of the snowflake tags that were used on this node, by the
+// tags' names. It asks no store.
+func (s *Service) SnowflakeTags() map[string]string {
+	all := map[string]string{}
+	for l := range s.tags.all() {
+		if l.pool != "" {
+			all[l.name] = l.pool
+		}
+	}
+	return all
+}
+
 // Snowflakes returns what this node has issued of each pool that it issues from, by the
 // pool's name. It asks no store.
 func (s *Service) Snowflakes() []hapax.SnowflakeStats {

@@ -34,13 +34,17 @@
 	const style = getComputedStyle(document.documentElement);
 	const color = (name) => style.getPropertyValue(name).trim();
 	const width = () => plots[0].clientWidth;
+	// Times and numbers as the rest of the page writes them, in UTC.
+	const clock = (t, from, to) => new Date(t * 1000).toISOString().slice(from, to);
+	const grouped = (n) => n === null || n === undefined ? "–" : String(Math.round(n * 10) / 10).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
 	let drawn = [];
 	const build = (data) => {
 		drawn.forEach((u) => u.destroy());
 		drawn = plots.map((at) => new uPlot({
-			width: width(), height: 160, title: at.dataset.label, legend: { live: true },
+			width: width(), height: 160, title: at.dataset.label, legend: { show: false },
+			tzDate: (t) => uPlot.tzDate(new Date(t * 1000), "Etc/UTC"),
 			scales: { y: { range: (_, lo, hi) => [0, Math.max(hi, 1) * 1.1] } },
-			axes: [{ stroke: color("--dim"), grid: { stroke: color("--line"), width: 1 } }, { stroke: color("--dim"), grid: { stroke: color("--line"), width: 1 }, size: 70 }],
+			axes: [{ stroke: color("--dim"), values: (_, at) => at.map((t) => clock(t, 11, 16)), grid: { stroke: color("--line"), width: 1 } }, { stroke: color("--dim"), values: (_, at) => at.map(grouped), grid: { stroke: color("--line"), width: 1 }, size: 70 }],
 			series: [{}, { label: at.dataset.label, stroke: color("--accent"), width: 2 }],
 		}, [data.t, data[at.dataset.series]], at));
 	};

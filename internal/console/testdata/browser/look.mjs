@@ -93,6 +93,7 @@ const state = await page.context().storageState();
 // Creates a tag, after having read what comes of it, issues a number, finds who got it.
 async function create(page, tag) {
 	await page.goto(at + "tags");
+	await page.getByText("Create a tag").click(); // closed until somebody wants it
 	await page.getByLabel("Name").fill(tag);
 	await page.getByLabel("Start").fill("7000");
 	await page.getByRole("button", { name: "What would happen" }).click();
@@ -122,8 +123,8 @@ async function asked(question, answer) {
 	console.error(`${question}: ${acts} acts, ${((Date.now() - began) / 1000).toFixed(1)} s`);
 	if (acts > 2) wrong.push(`${question} takes ${acts} acts`);
 }
-await asked("which tag burns most", async () => {
-	const first = page.getByRole("region", { name: "Tags that burn most" }).locator("tbody tr").first();
+await asked("which tag issues most", async () => {
+	const first = page.getByRole("region", { name: "Busiest tags" }).locator("tbody tr").first();
 	await first.getByRole("link", { name: "orders" }).waitFor();
 });
 await asked("when the pool ends", async () => {
@@ -159,7 +160,7 @@ const pages = {
 	"tag?name=orders&delete=1": [...nodes, "Type the name again", "hapax tags delete orders"],
 	"workers": [...nodes, "The pool ends", "hapax workers list"], "worker?pool=default&id=0": ["Retire worker 0", "hapax workers retire default 0"],
 	"fence": [...nodes, "No fence", "hapax nodes"], "clocks": [...nodes, "Against the store"],
-	"decoder?ids=1%202124664409056870400": ["hapax parse"], "planner": ["Proposed", "hapax plan"], "log?only=actions": ["create tag", "hapax status"],
+	"decoder?ids=1%202124664409056870400": ["hapax parse"], "planner": ["Proposed", "hapax plan"], "log?only=actions": ["create tag"],
 };
 {
 	const page = await open(390, "light", true, state);
@@ -173,9 +174,9 @@ const pages = {
 			const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
 			if (overflow > 0) wrong.push(`${path} at ${width} px is ${overflow} px too wide`);
 			await page.evaluate(axe); // through the debugger, which the page's policy does not bind
-			const rules = colorScheme === "light" ? { type: "tag", values: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"] } : { type: "rule", values: ["color-contrast", "scrollable-region-focusable"] };
+			const rules = { type: "tag", values: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] };
 			const found = await page.evaluate((runOnly) => window.axe.run(document, { runOnly, resultTypes: ["violations"] }), rules);
-			for (const v of found.violations.filter((v) => v.impact === "serious" || v.impact === "critical")) {
+			for (const v of found.violations) {
 				wrong.push(`${path} (${colorScheme}, ${width} px): ${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 120)).join(" | ")}`);
 			}
 		}
