@@ -1,18 +1,325 @@
 package sequences
 
-import "context"
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
 
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/compat/internal/mysqldb"
+)
+
+// generatorKind is the kind of a row of a table from which JPA's generators take numbers.
 const generatorKind = "generator table"
 
-func generatorsOf(context.Context, any, Options, string) ([]*Source, []string, error) {
-	return nil, nil, nil
+// counting are the columns by which the tables of Hibernate, EclipseLink and OpenJPA are
+// known. The first value that nobody took may be an allocation behind what is handed out.
+var counting = []string{"next_val", "seq_count", "gen_val", "gen_value", "sequence_value"}
+
+// hiValue is the column of Hibernate's older tables, whose values are to be multiplied by a
+// size that no database knows.
+const hiValue = "sequence_next_hi_value"
+
+// generating is what the two engines have of such tables.
+type generating interface {
+	list(ctx context.Context, query string, each func(scan func(...any) error) error) error
+	column(ctx context.Context, table, column string) (Column, error)
+	highest(ctx context.Context, c Column) (int64, error)
+	name(name string) string                                           // quoted
+	marks(ctx context.Context, table string) (map[string]*Mark, error) // of rows that are shut
 }
-func (p *postgres) generators(context.Context, string) ([]*Source, []string, error) {
-	return nil, nil, nil
+
+const generatorColumns = `SELECT table_name, column_name, data_type FROM information_schema.columns
+WHERE table_schema NOT IN ('pg_catalog', 'information_schema', 'mysql', 'performance_schema', 'sys') AND table_schema = %s ORDER BY table_name, ordinal_position`
+
+// generatorsOf returns the rows of generators' tables, and which tables look like one and
+// are not understood.
+func generatorsOf(ctx context.Context, g generating, current string, o Options, like string) (all []*Source, strange []string, err error) {
+	type column struct{ name, kind string }
+	tables := map[string][]column{}
+	var names []string
+	err = g.list(ctx, fmt.Sprintf(generatorColumns, current), func(scan func(...any) error) error {
+		var table string
+		var c column
+		err := scan(&table, &c.name, &c.kind)
+		if tables[table] == nil {
+			names = append(names, table)
+		}
+		tables[table] = append(tables[table], c)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, table := range names {
+		key, value := "", ""
+		for _, c := range tables[table] {
+			lower := strings.ToLower(c.name)
+			switch {
+			case lower == hiValue:
+				strange = append(strange, fmt.Sprintf("%s: its column %s is to be multiplied by a size that the database does not know: create its tags by hand, above the columns", table, c.name))
+			case slices.Contains(counting, lower):
+				value = c.name
+			case strings.Contains(c.kind, "char") || c.kind == "text":
+				key = c.name
+			}
+		}
+		if value == "" || len(tables[table]) > 2 || len(tables[table]) == 2 && key == "" {
+			continue
+		}
+		found, err := rowsOf(ctx, g, table, key, value, o, like)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, strange, nil
 }
-func (p *postgres) generatorAt(context.Context, part) (int64, error)        { return 0, nil }
-func (p *postgres) generatorSteps(*Source, Switch, int64) ([]string, error) { return nil, nil }
-func (p *postgres) generatorBackSteps(*Source, int64) ([]string, error)     { return nil, nil }
-func (p *mySQL) generatorAt(context.Context, part) (int64, error)           { return 0, nil }
-func (p *mySQL) generatorSteps(*Source, Switch, int64) ([]string, error)    { return nil, nil }
-func (p *mySQL) generatorBackSteps(*Source, int64) ([]string, error)        { return nil, nil }
+
+// rowsOf returns the rows of a generators' table as sources.
+func rowsOf(ctx context.Context, g generating, table, key, value string, o Options, like string) (all []*Source, err error) {
+	marks, err := g.marks(ctx, table)
+	if err != nil {
+		return nil, err
+	}
+	keyed := sqlText(table)
+	if key != "" {
+		keyed = g.name(key)
+	}
+	err = g.list(ctx, fmt.Sprintf("SELECT %s, %s FROM %s ORDER BY 1", keyed, g.name(value), g.name(table)), func(scan func(...any) error) error {
+		p := part{name: table, field: value, step: 1, cache: 1, max: math.MaxInt64, comment: key}
+		var row string
+		if err := scan(&row, &p.position); err != nil {
+			return err
+		}
+		if key != "" {
+			p.row = row
+		}
+		p.closed = marks[p.row]
+		if p.closed == nil {
+			p.position = min(p.position, math.MaxInt64-o.AllocationSize) + o.AllocationSize
+		} else {
+			p.position = p.closed.At
+		}
+		s := &Source{Tag: row, Kind: generatorKind, Names: []string{table + "/" + row}, parts: []part{p}}
+		if p.closed != nil {
+			s.Tag = p.closed.Tag
+		}
+		s.note("%d numbers above its value may be held by a process: --allocation-size", o.AllocationSize)
+		all = append(all, s)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	kept := all[:0]
+	for _, s := range all {
+		row := strings.TrimPrefix(s.Names[0], table+"/")
+		fed, given := o.Feeds[row]
+		if !given {
+			fed = row + ".id"
+		}
+		at := strings.LastIndex(fed, ".")
+		c, err := g.column(ctx, fed[:at], fed[at+1:])
+		if err == nil && c.Last > 0 {
+			c.Max, err = g.highest(ctx, c)
+		}
+		switch {
+		case err != nil && given:
+			return nil, err
+		case err != nil, c.Last == 0:
+			s.wrong("which column it feeds is not known: give --feeds %s=TABLE.COLUMN", row)
+		default:
+			s.Feeds = []Column{c}
+		}
+		s.conclude()
+		if s.matchesAny(like) {
+			kept = append(kept, s)
+		}
+	}
+	return kept, nil
+}
+
+// onlyStop refuses other ways: nothing bounds such a row.
+func onlyStop(how Switch) error {
+	if how == Stop {
+		return nil
+	}
+	return fmt.Errorf("%w: a generator's table has no bound and no second increment: choose --switch stop", hapax.ErrNotSupported)
+}
+
+// generatorMark is what is remembered of a row that is shut.
+func (p part) generatorMark(s *Source) Mark {
+	return Mark{Tag: s.Tag, How: Stop, At: p.position, Step: 1, Comment: p.row}
+}
+
+// hexMarks reads marks from the bodies of triggers, by row.
+func hexMarks(bodies []string) map[string]*Mark {
+	all := map[string]*Mark{}
+	for _, body := range bodies {
+		if m := triggerMark(body); m != nil {
+			all[m.Comment] = m
+		}
+	}
+	return all
+}
+
+func (p *postgres) list(ctx context.Context, query string, each func(scan func(...any) error) error) error {
+	rows, err := p.db.QueryContext(ctx, query)
+	if err != nil {
+		return dbError(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := each(rows.Scan); err != nil {
+			return dbError(err)
+		}
+	}
+	return dbError(rows.Err())
+}
+
+func (p *postgres) name(name string) string { return quoteDouble(name) }
+
+func (p *postgres) marks(ctx context.Context, table string) (map[string]*Mark, error) {
+	var bodies []string
+	err := p.list(ctx, fmt.Sprintf("SELECT f.prosrc FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid WHERE t.tgrelid = to_regclass(%s) AND f.prosrc LIKE '%%%s%%'", sqlText(quoteDouble(table)), remembers), func(scan func(...any) error) error {
+		var body string
+		err := scan(&body)
+		bodies = append(bodies, body)
+		return err
+	})
+	return hexMarks(bodies), err
+}
+
+func (p *postgres) generators(ctx context.Context, like string) ([]*Source, []string, error) {
+	return generatorsOf(ctx, p, "current_schema()", p.opts, like)
+}
+
+// generatorWhere is the condition for a row.
+func generatorWhere(p part, quoted func(string) string, text func(string) string) string {
+	if p.row == "" {
+		return "TRUE"
+	}
+	return quoted(p.comment) + " = " + text(p.row)
+}
+
+func (p *postgres) generatorAt(ctx context.Context, q part) (int64, error) {
+	var at int64
+	err := p.db.QueryRowContext(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE %s", quoteDouble(q.field), quoteDouble(q.name), generatorWhere(q, quoteDouble, sqlText))).Scan(&at)
+	if err != nil || q.closed != nil {
+		return at, dbError(err)
+	}
+	return at + p.opts.AllocationSize, nil
+}
+
+func (p *postgres) generatorSteps(s *Source, how Switch, first int64) ([]string, error) {
+	if err := onlyStop(how); err != nil {
+		return nil, err
+	}
+	q := s.parts[0]
+	if q.closed != nil {
+		return nil, nil
+	}
+	trigger := quoteDouble(shutName(q))
+	old := "TRUE"
+	if q.row != "" {
+		old = "OLD." + quoteDouble(q.comment) + " = " + sqlText(q.row)
+	}
+	return []string{fmt.Sprintf(`DO $hapax$
+DECLARE at bigint;
+BEGIN
+  LOCK TABLE %[1]s IN EXCLUSIVE MODE;
+  SELECT %[2]s + %[3]d FROM %[1]s WHERE %[4]s INTO at;
+  IF at >= %[5]d THEN RAISE EXCEPTION 'the generator is past %[5]d' USING ERRCODE = '%[6]s', DETAIL = at; END IF;
+  CREATE FUNCTION %[7]s() RETURNS trigger LANGUAGE plpgsql AS $shut$
+  DECLARE %[8]s TEXT DEFAULT X'%[9]s';
+  BEGIN
+    IF %[10]s THEN RAISE EXCEPTION 'these numbers come from hapax'; END IF;
+    RETURN NEW;
+  END $shut$;
+  CREATE TRIGGER %[7]s BEFORE UPDATE OR DELETE ON %[1]s FOR EACH ROW EXECUTE FUNCTION %[7]s();
+END $hapax$;`, quoteDouble(q.name), quoteDouble(q.field), p.opts.AllocationSize, generatorWhere(q, quoteDouble, sqlText), first, passedCode,
+		trigger, remembers, hex.EncodeToString([]byte(q.generatorMark(s).text())), old)}, nil
+}
+
+// shutName names the trigger of a row.
+func shutName(q part) string {
+	name := "hapax_shut_" + q.name + "_" + q.row
+	if len(name) > 60 {
+		name = fmt.Sprintf("hapax_shut_%x", hashOf(name))
+	}
+	return name
+}
+
+func (p *postgres) generatorBackSteps(s *Source, next int64) ([]string, error) {
+	q := s.parts[0]
+	if q.closed == nil {
+		return nil, nil
+	}
+	return []string{fmt.Sprintf(`DO $hapax$
+BEGIN
+  DROP TRIGGER %[1]s ON %[2]s;
+  DROP FUNCTION %[1]s();
+  UPDATE %[2]s SET %[3]s = greatest(%[3]s, %[4]d) WHERE %[5]s;
+END $hapax$;`, quoteDouble(shutName(q)), quoteDouble(q.name), quoteDouble(q.field), next+p.opts.AllocationSize, generatorWhere(q, quoteDouble, sqlText))}, nil
+}
+
+func (m *mySQL) list(ctx context.Context, query string, each func(scan func(...any) error) error) error {
+	return m.rows(ctx, query, each)
+}
+
+func (m *mySQL) name(name string) string { return quoteTick(name) }
+
+func (m *mySQL) marks(ctx context.Context, table string) (map[string]*Mark, error) {
+	var bodies []string
+	err := m.rows(ctx, "SELECT ACTION_STATEMENT FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = ? AND EVENT_OBJECT_TABLE = ?", func(scan func(...any) error) error {
+		var body string
+		err := scan(&body)
+		bodies = append(bodies, body)
+		return err
+	}, m.schema, table)
+	return hexMarks(bodies), err
+}
+
+func (m *mySQL) generatorAt(ctx context.Context, q part) (at int64, err error) {
+	err = m.rows(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE %s", quoteTick(q.field), quoteTick(q.name), generatorWhere(q, quoteTick, mysqldb.Quote)), func(scan func(...any) error) error { return scan(&at) })
+	if err != nil || q.closed != nil {
+		return at, err
+	}
+	return at + m.opts.AllocationSize, nil
+}
+
+func (m *mySQL) generatorSteps(s *Source, how Switch, _ int64) ([]string, error) {
+	if err := onlyStop(how); err != nil {
+		return nil, err
+	}
+	q := s.parts[0]
+	if q.closed != nil {
+		return nil, nil
+	}
+	old := "TRUE"
+	if q.row != "" {
+		old = "OLD." + quoteTick(q.comment) + " = " + mysqldb.Quote(q.row)
+	}
+	return []string{fmt.Sprintf(`CREATE TRIGGER %s BEFORE UPDATE ON %s FOR EACH ROW
+BEGIN
+  DECLARE %s TEXT DEFAULT X'%x';
+  IF %s THEN
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'these numbers come from hapax';
+  END IF;
+END`, quoteTick(shutName(q)), quoteTick(q.name), remembers, q.generatorMark(s).text(), old)}, nil
+}
+
+func (m *mySQL) generatorBackSteps(s *Source, next int64) ([]string, error) {
+	q := s.parts[0]
+	if q.closed == nil {
+		return nil, nil
+	}
+	return []string{
+		"DROP TRIGGER IF EXISTS " + quoteTick(shutName(q)),
+		fmt.Sprintf("UPDATE %s SET %s = GREATEST(%s, %d) WHERE %s", quoteTick(q.name), quoteTick(q.field), quoteTick(q.field), next+m.opts.AllocationSize, generatorWhere(q, quoteTick, mysqldb.Quote)),
+	}, nil
+}

@@ -123,7 +123,7 @@ func (m *mySQL) Sources(ctx context.Context, like string) (all []*Source, others
 		}
 		all = append(all, s)
 	}
-	generators, strange, err := generatorsOf(ctx, m, m.opts, like)
+	generators, strange, err := generatorsOf(ctx, m, "DATABASE()", m.opts, like)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"hash/fnv"
 	"regexp"
 	"strings"
 
@@ -18,6 +19,20 @@ const oneWay = "AUTO_INCREMENT moves above every number that is inserted, also t
 
 // triggerName is that of the trigger that shuts a table.
 func triggerName(table string) string { return cut("hapax_shut_" + table) }
+
+// trigger names what shuts a part.
+func (s *Source) trigger(p part) string {
+	if s.Kind == generatorKind {
+		return shutName(p)
+	}
+	return triggerName(p.name)
+}
+
+func hashOf(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // it never fails
+	return h.Sum64()
+}
 
 // cut keeps to MySQL's 64 letters.
 func cut(name string) string {
@@ -121,7 +136,7 @@ func (m *mySQL) Shut(ctx context.Context, s *Source, how Switch, first int64) er
 	if at >= first && !halved {
 		return &PassedError{At: at}
 	}
-	if s.Kind != "auto_increment" {
+	if s.Kind != "auto_increment" && s.Kind != generatorKind {
 		return m.shutSequences(ctx, s, steps, first, halved)
 	}
 	if err := m.run(ctx, steps); err != nil {
@@ -134,7 +149,7 @@ func (m *mySQL) Shut(ctx context.Context, s *Source, how Switch, first int64) er
 		return nil
 	}
 	for _, p := range s.parts { // else a repeated call would take it for shut in time
-		if err := m.run(ctx, []string{"DROP TRIGGER IF EXISTS " + quoteTick(triggerName(p.name))}); err != nil {
+		if err := m.run(ctx, []string{"DROP TRIGGER IF EXISTS " + quoteTick(s.trigger(p))}); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,166 @@
+package sequences
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/hapax-id/hapax/store/mongostore"
+)
+
+// mongoCounters reads a collection of counters: documents with a name and a number.
+type mongoCounters struct {
+	db   *mongo.Database
+	opts Options
+}
+
+// mongoNumbers are the fields that such collections count in.
+var mongoNumbers = []string{"seq", "sequence_value", "seq_value", "count", "value"}
+
+func openMongo(ctx context.Context, raw string, o Options) (*mongoCounters, error) {
+	db, err := mongostore.NewDatabase(raw, o.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	m := &mongoCounters{db, o}
+	if err := db.Client().Ping(ctx, nil); err != nil {
+		_ = m.Close()
+		return nil, dbError(err)
+	}
+	return m, nil
+}
+
+func (m *mongoCounters) Close() error { return m.db.Client().Disconnect(context.Background()) }
+
+// Sources implements Database.
+func (m *mongoCounters) Sources(ctx context.Context, like string) (all []*Source, others []string, err error) {
+	found, err := m.db.Collection(m.opts.Collection).Find(ctx, bson.D{})
+	if err != nil {
+		return nil, nil, dbError(err)
+	}
+	defer func() { _ = found.Close(ctx) }()
+	for found.Next(ctx) {
+		var doc bson.M
+		if err := found.Decode(&doc); err != nil {
+			return nil, nil, dbError(err)
+		}
+		name := fmt.Sprint(doc["_id"])
+		if model, ok := doc["model"].(string); ok { // a document's own name, beside a random _id
+			name = model
+		}
+		id, isText := doc["_id"].(string)
+		p := part{name: id, step: 1, cache: 1, max: math.MaxInt64}
+		for _, field := range mongoNumbers {
+			if value, ok := doc[field]; ok {
+				p.field = field
+				switch n := value.(type) {
+				case int32:
+					p.position = int64(n)
+				case int64:
+					p.position = n
+				case float64:
+					if p.position = int64(n); float64(p.position) != n || math.Abs(n) > 1<<53 {
+						p.field = ""
+					}
+				case string:
+					if p.closed = readMark(n); p.closed == nil {
+						p.field = ""
+					} else {
+						p.position = p.closed.At
+					}
+				default:
+					p.field = ""
+				}
+				break
+			}
+		}
+		if p.field == "" || !isText {
+			if matches(like, name) {
+				others = append(others, fmt.Sprintf("%s in %s: no document {_id: NAME, %s: NUMBER}", name, m.opts.Collection, strings.Join(mongoNumbers, " or ")))
+			}
+			continue
+		}
+		s := &Source{Tag: name, Kind: "counter", Names: []string{name}, parts: []part{p}}
+		if p.closed != nil {
+			s.Tag = p.closed.Tag
+		}
+		s.note("which fields it feeds is not known here: see that they hold nothing above it")
+		s.conclude()
+		if s.matchesAny(like) {
+			all = append(all, s)
+		}
+	}
+	return all, others, dbError(found.Err())
+}
+
+func (m *mongoCounters) one(ctx context.Context, s *Source) (int64, error) {
+	p := s.parts[0]
+	var doc bson.M
+	if err := m.db.Collection(m.opts.Collection).FindOne(ctx, bson.D{{Key: "_id", Value: p.name}}).Decode(&doc); err != nil {
+		return 0, dbError(err)
+	}
+	at, _, err := counterOf(fmt.Sprint(doc[p.field]))
+	return at, err
+}
+
+// Position implements Database.
+func (m *mongoCounters) Position(ctx context.Context, s *Source) (int64, error) { return m.one(ctx, s) }
+
+// Steps implements Database.
+func (m *mongoCounters) Steps(s *Source, how Switch, _ int64) ([]string, error) {
+	if err := oneCounter(how); err != nil || s.Closed != nil {
+		return nil, err
+	}
+	p := s.parts[0]
+	text := strings.Replace(s.counterMark(), atText, fmt.Sprintf(`"at":%d`, s.Position), 1)
+	return []string{fmt.Sprintf("db.getCollection(%q).updateOne({_id: %q, %q: %d}, {$set: {%q: %q}})", m.opts.Collection, p.name, p.field, s.Position, p.field, text)}, nil
+}
+
+// Script implements Database.
+func (m *mongoCounters) Script(variable string, steps []string) string {
+	var b strings.Builder
+	for _, step := range steps {
+		fmt.Fprintf(&b, "mongosh --quiet \"$%s\" <<'HAPAX'\n%s\nHAPAX\n", variable, step)
+	}
+	return b.String()
+}
+
+// Shut implements Database: a text takes the number's place, which $inc refuses, if the
+// number is still what was read.
+func (m *mongoCounters) Shut(ctx context.Context, s *Source, how Switch, first int64) error {
+	if err := oneCounter(how); err != nil || s.Closed != nil {
+		return err
+	}
+	p := s.parts[0]
+	for {
+		at, err := m.one(ctx, s)
+		if err != nil {
+			return err
+		}
+		if at >= first {
+			return &PassedError{At: at}
+		}
+		text := strings.Replace(s.counterMark(), atText, fmt.Sprintf(`"at":%d`, at), 1)
+		done, err := m.db.Collection(m.opts.Collection).UpdateOne(ctx, bson.D{{Key: "_id", Value: p.name}, {Key: p.field, Value: at}}, bson.D{{Key: "$set", Value: bson.D{{Key: p.field, Value: text}}}})
+		if err != nil || done.MatchedCount == 1 {
+			return dbError(err)
+		}
+	}
+}
+
+// BackSteps implements Database.
+func (m *mongoCounters) BackSteps(s *Source, next int64) ([]string, error) {
+	p := s.parts[0]
+	return []string{fmt.Sprintf("db.getCollection(%q).updateOne({_id: %q}, {$set: {%q: NumberLong(%q)}})", m.opts.Collection, p.name, p.field, fmt.Sprint(next-1))}, nil
+}
+
+// Reopen implements Database.
+func (m *mongoCounters) Reopen(ctx context.Context, s *Source, next int64) error {
+	p := s.parts[0]
+	_, err := m.db.Collection(m.opts.Collection).UpdateOne(ctx, bson.D{{Key: "_id", Value: p.name}, {Key: p.field, Value: bson.D{{Key: "$type", Value: "string"}}}}, bson.D{{Key: "$set", Value: bson.D{{Key: p.field, Value: next - 1}}}})
+	return dbError(err)
+}
