@@ -38,17 +38,23 @@ hapax trace), or a file that holds one a line, with tabs between:
   tag/orders          1            1001         node-a  2026-01-02T03:04:05Z
   worker/default/7    67039200000  67039210000  node-b  2026-01-02T03:04:05Z
 
+With --column URL it reads TABLE.COLUMN of a live database instead, in the order of its
+index and by short queries that change nothing, and with --tag it compares the largest
+number with that tag's mark, which it asks the server or store for.
+
 A tag's grants are numbers, up to but not including the second. A worker's are ticks
 of its pool's layout, and need --layout.`,
 		Example: `  hapax audit ids.txt
   hapax audit --layout leaf --column id orders-1.csv.gz orders-2.csv.gz
   hapax audit --grants node-a/hapax-data --grants node-b/hapax-data --tag orders orders.txt
+  hapax audit --column env:SHOP_DB --tag orders orders.id
   mariadb -BN -e 'SELECT id FROM orders' shop | hapax audit --json -`,
 		Args: arguments(1, maxAuditFiles),
 	}
 	flags := cmd.Flags()
 	var opts audit.Options
-	flags.StringVar(&opts.Column, "column", "", "read CSV: the column's name in the first record, or its place from 1 where there are no names")
+	flags.StringVar(&opts.Column, "column", "", "read CSV: the column's name in the first record, or its place from 1 where there are no names; or a database, by its URL, env:NAME or file:PATH, of which TABLE.COLUMN is read")
+	rate := flags.Int64("rate", 20_000, "rows a second that are read of a database at most (0: no bound)")
 	separator := flags.String("separator", ",", "what separates the columns: one character, or tab")
 	memory := flags.String("memory", "1GiB", "memory for sorting (1MiB to 1TiB)")
 	flags.StringVar(&opts.Temp, "temp", "", "directory for the temporary file (default: the system's)")
@@ -58,7 +64,11 @@ of its pool's layout, and need --layout.`,
 	tag := flags.String("tag", "", "the tag that the numbers are of, where there are grants of several")
 	pool := flags.String("pool", "", "the pool that the numbers are of, where there are grants of several")
 	asJSON := jsonFlag(cmd)
+	where := addTarget(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if isDatabase(opts.Column) {
+			return columnAudit{opts.Column, *tag, *rate, asJSON, where}.run(cmd, args)
+		}
 		var err error
 		if opts.Memory, err = parseSize("memory", *memory); err != nil {
 			return err

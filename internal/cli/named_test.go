@@ -48,6 +48,7 @@ func TestServerOfTheEnvironment(t *testing.T) {
 	}
 	elsewhere := map[string]bool{ // what they need first is not there
 		"import leaf": true, "import redis-mongo": true, "import sequences": true, "import tinyid": true,
+		"audit": true, // only with a tag of a database's column
 		"parse": true, // of codes alone
 	}
 	also := [][]string{{"adopt", "--foreign", "leaf", "orders", "--yes"}}

@@ -58,6 +58,12 @@ func Imports() (all []*mount.Import) {
 // Columns reads the columns of tags with floor_from.
 var Columns service.FloorReader = columns.Highest
 
+// ScanColumn reads a whole column, and Repeated is a number that it holds more than once.
+var ScanColumn = columns.Scan
+
+// Repeated is columns.Repeated.
+type Repeated = columns.Repeated
+
 // systemNames lists them.
 func systemNames() string {
 	var names []string

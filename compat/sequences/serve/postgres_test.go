@@ -342,6 +342,28 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// A column is proven unique, or not, page by page.
+func TestScan(t *testing.T) {
+	maria, my := newMariaDB(t, testservers.SharedMariaDB(t))
+	address, pg := newPostgres(t)
+	do(t, pg, "CREATE TABLE a (id bigint, n bigint)", "CREATE INDEX ON a (id)", "INSERT INTO a SELECT generate_series(1, 12000)")
+	do(t, my, "CREATE TABLE a (id BIGINT, n BIGINT, KEY (id))", "INSERT INTO a (id) SELECT seq FROM seq_1_to_12000")
+	for url, db := range map[string]*sql.DB{address: pg, maria: my} {
+		last := 0.0
+		found, err := sequences.Scan(t.Context(), url, "a", "id", 0, func(done float64) { last = done })
+		if err != nil || found.Rows != 12000 || found.Numbers != 12000 || found.Min != 1 || found.Max != 12000 || found.Twice != 0 || last <= 0.5 {
+			t.Errorf("found %+v, %v after %v", found, err, last)
+		}
+		do(t, db, "INSERT INTO a (id) VALUES (5000), (5000), (-3)")
+		if found, err = sequences.Scan(t.Context(), url, "a", "id", 1_000_000, nil); err != nil || found.Rows != 12003 || found.Twice != 1 || found.First[0] != (sequences.Repeated{Number: 5000, Times: 3}) || found.Min != -3 {
+			t.Errorf("found %+v, %v", found, err)
+		}
+		if _, err = sequences.Scan(t.Context(), url, "a", "n", 0, nil); err == nil || !strings.Contains(err.Error(), "CREATE INDEX") {
+			t.Errorf("without an index: %v", err)
+		}
+	}
+}
+
 // No password is shown.
 func TestPasswords(t *testing.T) {
 	i := importing{how: "stop", gap: time.Hour, opts: sequences.Options{AllocationSize: 50, Timeout: time.Second}}
