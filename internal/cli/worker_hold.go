@@ -21,12 +21,16 @@ import (
 
 func workerHoldCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "hold --file FILE [flags]",
-		Short: "Keep a worker ID in a file, for a program that reads the file",
+		Use:   "hold {--file FILE | --http ADDR} [flags]",
+		Short: "Keep a worker ID, for a program that reads a file or asks over HTTP",
 		Long: `Hold takes a worker ID from the servers and writes it to a file, as lines of
 NAME=VALUE: HAPAX_WORKER_ID; HAPAX_WORKER_UNTIL, the time by this host's clock from which
 on it must not be used; HAPAX_WORKER_UNTIL_MS, the same in milliseconds since 1970; and
 what --env or --for say. The file is replaced atomically each time that more is granted.
+
+With --http it answers on loopback: GET / with {"worker":17,"until":…,"until_ms":…}, or with
+--for in the form that the generator reads; GET /worker with the bare number; and 503 once the
+worker ID must not be used any more.
 
 When no more time is granted, or the clock is set back, it removes the file, runs
 --on-lost, and ends with 114 or 115, --grace before the time is over. On SIGTERM and
@@ -40,19 +44,20 @@ Hold cannot stop a program that does not read the file again; exec can stop its 
 	}
 	f := addWorkerFlags(cmd)
 	file := cmd.Flags().String("file", "", "file to write; its directory must exist")
+	address := cmd.Flags().String("http", "", "address on loopback to answer at")
 	onLost := cmd.Flags().String("on-lost", "", "command to run when the worker ID is lost: words, without a shell")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if f.listKnown {
 			return printKnown(cmd)
 		}
-		return workerStatusOf(workerHold(cmd, f, *file, strings.Fields(*onLost)))
+		return workerStatusOf(workerHold(cmd, f, *file, *address, strings.Fields(*onLost)))
 	}
 	return cmd
 }
 
-func workerHold(cmd *cobra.Command, f *workerFlags, file string, onLost []string) error {
-	if file == "" {
-		return &hapax.ValueError{Field: "--file", Value: "", Allowed: "the file to write", Err: hapax.ErrInvalidArgument}
+func workerHold(cmd *cobra.Command, f *workerFlags, file, address string, onLost []string) error {
+	if file == "" && address == "" {
+		return &hapax.ValueError{Field: "--file", Value: "", Allowed: "the file to write, or an address with --http", Err: hapax.ErrInvalidArgument}
 	}
 	ids, vars, err := f.prepare(cmd)
 	if err != nil {
@@ -70,6 +75,14 @@ func workerHold(cmd *cobra.Command, f *workerFlags, file string, onLost []string
 	})
 	if err != nil {
 		return err
+	}
+	if address != "" {
+		stop, err := answerWorker(cmd.Context(), held, address, f.answers())
+		if err != nil {
+			held.end(true) // nobody was told
+			return err
+		}
+		defer stop()
 	}
 	err = keepFile(held, file, vars, signals)
 	if err == nil {
@@ -98,12 +111,17 @@ func workerHold(cmd *cobra.Command, f *workerFlags, file string, onLost []string
 // the worker ID is lost.
 func keepFile(held *holding, file string, vars []variable, signals <-chan os.Signal) (err error) {
 	defer func() {
+		if file == "" {
+			return
+		}
 		if removed := os.Remove(file); removed != nil && !errors.Is(removed, fs.ErrNotExist) {
 			err = errors.Join(err, removed)
 		}
 	}()
 	for {
-		if err := durable.Replace(durable.OS, file, func(f *os.File) ([]byte, error) {
+		if file == "" {
+			// Whoever asks is told.
+		} else if err := durable.Replace(durable.OS, file, func(f *os.File) ([]byte, error) {
 			return fileText(held, vars), f.Chmod(0o644) // who reads it may be another user
 		}); err != nil {
 			return err

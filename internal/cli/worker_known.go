@@ -18,23 +18,26 @@ type generator struct {
 	ahead       time.Duration // how far its numbers may be ahead of the clock, with its unit
 	env         []string      // templates; empty where the program has to pass the worker ID
 	knob        string        // what takes the worker ID
+
+	text func(id int64) string // what hold --http answers, where that is not JSON
 }
 
 // generators are those that --for knows.
 var generators = []generator{
-	{"bwmarrin", 0, 1023, time.Second, nil, "snowflake.NewNode(id)"},
-	{"cap", 0, 1023, time.Second, []string{"CAP_WORKERID={worker}"}, "$CAP_WORKERID"},
-	{"hutool", 0, 1023, time.Second, nil, "IdUtil.getSnowflake(id % 32, id / 32)"},
-	{"hypersistence-tsid", 0, 1023, 11 * time.Second, []string{"TSID_NODE={worker}"}, "$TSID_NODE"},
-	{"mybatis-plus", 0, 1023, time.Second, []string{"MYBATISPLUS_GLOBALCONFIG_WORKERID={worker%32}", "MYBATISPLUS_GLOBALCONFIG_DATACENTERID={worker/32}"}, "mybatis-plus.global-config.worker-id and .datacenter-id"},
-	{"nacos", 0, 1023, time.Second, []string{"NACOS_CORE_SNOWFLAKE_WORKER_ID={worker}"}, "nacos.core.snowflake.worker-id"},
-	{"nodejs-snowflake", 0, 4095, time.Second, nil, "new Snowflake({custom_epoch, instance_id: id})"},
-	{"pgedge", 1, 1023, time.Second, nil, "postgres -c snowflake.node=ID"},
-	{"seata", 0, 1023, time.Second, []string{"SERVER_NODE={worker}"}, "$SERVER_NODE, which it reads in a container; elsewhere -n ID"},
-	{"shardingsphere", 0, 1023, time.Second, nil, "the property worker-id of a key generator of type SNOWFLAKE"},
-	{"sonyflake", 0, 65535, time.Second, nil, "Settings.MachineID"},
-	{"tsid-creator", 0, 1023, 11 * time.Second, []string{"TSIDCREATOR_NODE={worker}"}, "$TSIDCREATOR_NODE"},
-	{"yitter", 0, 63, 3 * time.Second, nil, "idgen.NewIdGeneratorOptions(id)"},
+	{"bwmarrin", 0, 1023, time.Second, nil, "snowflake.NewNode(id)", nil},
+	{"cap", 0, 1023, time.Second, []string{"CAP_WORKERID={worker}"}, "$CAP_WORKERID", nil},
+	{"hutool", 0, 1023, time.Second, nil, "IdUtil.getSnowflake(id % 32, id / 32)", nil},
+	{"hypersistence-tsid", 0, 1023, 11 * time.Second, []string{"TSID_NODE={worker}"}, "$TSID_NODE", nil},
+	{"mybatis-plus", 0, 1023, time.Second, []string{"MYBATISPLUS_GLOBALCONFIG_WORKERID={worker%32}", "MYBATISPLUS_GLOBALCONFIG_DATACENTERID={worker/32}"}, "mybatis-plus.global-config.worker-id and .datacenter-id", nil},
+	{"nacos", 0, 1023, time.Second, []string{"NACOS_CORE_SNOWFLAKE_WORKER_ID={worker}"}, "nacos.core.snowflake.worker-id", nil},
+	{"nodejs-snowflake", 0, 4095, time.Second, nil, "new Snowflake({custom_epoch, instance_id: id})", nil},
+	{"pgedge", 1, 1023, time.Second, nil, "postgres -c snowflake.node=ID", nil},
+	{"seata", 0, 1023, time.Second, []string{"SERVER_NODE={worker}"}, "$SERVER_NODE, which it reads in a container; elsewhere -n ID", nil},
+	{"shardingsphere", 0, 1023, time.Second, nil, "the property worker-id of a key generator of type SNOWFLAKE", nil},
+	{"sonyflake", 0, 65535, time.Second, nil, "Settings.MachineID", nil},
+	{"tsid-creator", 0, 1023, 11 * time.Second, []string{"TSIDCREATOR_NODE={worker}"}, "$TSIDCREATOR_NODE", nil},
+	{"yitter", 0, 63, 3 * time.Second, nil, "idgen.NewIdGeneratorOptions(id)", nil},
+	{"zitadel", 0, 65535, time.Second, nil, "ZITADEL_MACHINE_IDENTIFICATION_WEBHOOK_URL, at worker hold --http", zitadelText},
 }
 
 func knownGenerator(name string) (generator, error) {
@@ -73,4 +76,12 @@ func printKnown(cmd *cobra.Command) error {
 		}
 	}
 	return out.flush()
+}
+
+// answers returns what hold --http answers a known generator with; nil: JSON.
+func (f *workerFlags) answers() func(id int64) string {
+	if g, err := knownGenerator(f.known); err == nil {
+		return g.text
+	}
+	return nil
 }

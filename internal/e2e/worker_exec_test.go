@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -459,8 +461,22 @@ func TestWorkerHold(t *testing.T) {
 		}
 		return values
 	}
-	w := wrap(t, s.url, dir, nil, "hold", "--file", file, "--env", "DC={worker/32}", "--workers", "70")
+	address := freeAddress(t)
+	w := wrap(t, s.url, dir, nil, "hold", "--file", file, "--http", address, "--env", "DC={worker/32}", "--workers", "70")
 	first := read()
+	var told string
+	patience.Until(t, "the worker ID is told", func() bool {
+		res, err := http.Get("http://" + address + "/worker") //nolint:noctx // of this host
+		if err != nil {
+			return false
+		}
+		body, _ := io.ReadAll(res.Body)
+		told = string(body)
+		return res.Body.Close() == nil
+	})
+	if told != "70" {
+		t.Errorf("it tells %q", told)
+	}
 	if first["HAPAX_WORKER_ID"] != "70" || first["DC"] != "2" {
 		t.Errorf("the file has %v", first)
 	}
@@ -471,6 +487,9 @@ func TestWorkerHold(t *testing.T) {
 	patience.Until(t, "more is granted", func() bool { return read()["HAPAX_WORKER_UNTIL_MS"] > first["HAPAX_WORKER_UNTIL_MS"] })
 	w.signal(syscall.SIGTERM)
 	w.end(0)
+	if res, err := http.Get("http://" + address + "/worker"); err == nil { //nolint:noctx // of this host
+		t.Errorf("it is told after the end: %d, %v", res.StatusCode, res.Body.Close())
+	}
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the file is left: %v", err)
 	}
