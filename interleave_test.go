@@ -3,6 +3,7 @@ package hapax_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -61,11 +62,14 @@ func TestInterleavings(t *testing.T) {
 					t.Fatal(err)
 				}
 				var wg sync.WaitGroup
+				var used atomic.Int64 // how many users have come to their end
 				for k := range 4 {
-					wg.Go(func() { useUntilClosed(t, s, k, note) })
+					wg.Go(func() { useUntilClosed(t, s, k, note); used.Add(1) })
 				}
 				for range 3 {
-					time.Sleep(300 * time.Microsecond)
+					for more := total.Load() + 200; total.Load() < more && used.Load() < 4; {
+						runtime.Gosched()
+					}
 					drop()
 				}
 				if err := s.Close(context.Background()); err != nil {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/compat/internal/testdb"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 )
 
@@ -265,7 +266,7 @@ func TestTableBesideOriginals(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range vestas {
 		wg.Go(func() {
-			time.Sleep(time.Duration(i) * 20 * time.Millisecond)
+			patience.Slow(time.Duration(i) * 20 * time.Millisecond)
 			ip := fmt.Sprintf("192.0.2.%d", 10+i) // the first is a Vesta on this host
 			id, err := original(t.Context(), db, ip)
 			for tries := 1; err != nil && tries < 5; tries++ { // its supervisor starts it again
@@ -288,7 +289,7 @@ func TestTableBesideOriginals(t *testing.T) {
 				}
 				who := fmt.Sprintf("process %d, run %d", slot, round)
 				hold(p.id, who)
-				time.Sleep(50 * time.Millisecond)
+				patience.Slow(50 * time.Millisecond)
 				mu.Lock()
 				delete(holders, p.id) // before it ends, and the next may have it
 				mu.Unlock()

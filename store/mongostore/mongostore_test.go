@@ -243,8 +243,14 @@ func TestCrashUnderLoad(t *testing.T) {
 			}
 		})
 	}
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(granted)
+	}
 	for range 2 {
-		time.Sleep(100 * time.Millisecond)
+		want := 10 + count()
+		patience.Until(t, "more grants", func() bool { return count() >= want })
 		srv.Kill()
 		srv.Start()
 		allocateUntil(t, s, "t")

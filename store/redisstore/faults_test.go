@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/internal/testservers"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/redisstore"
@@ -58,8 +59,14 @@ func TestCrashUnderLoad(t *testing.T) {
 			}
 		})
 	}
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(granted)
+	}
 	for range 3 {
-		time.Sleep(50 * time.Millisecond)
+		want := 10 + count()
+		patience.Until(t, "more grants", func() bool { return count() >= want })
 		srv.Kill()
 		srv.Start()
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -74,7 +75,7 @@ func TestControls(t *testing.T) {
 				if err != nil {
 					return hapax.Allocation{}, err
 				}
-				time.Sleep(time.Millisecond)
+				patience.Slow(time.Millisecond)
 				_, err = s.Store.UpdateTag(ctx, tag, driver.TagUpdate{Floor: &after.Mark})
 				return a, err
 			}
@@ -123,7 +124,7 @@ func TestControls(t *testing.T) {
 				if err == nil && !old.Deleted {
 					return old, fmt.Errorf("%w: %q", hapax.ErrTagExists, tag.Name)
 				}
-				time.Sleep(time.Millisecond)
+				patience.Slow(time.Millisecond)
 				if _, err = s.Store.CreateTag(ctx, tag, mode); hapax.CodeOf(err) == hapax.ErrTagExists.Code() {
 					err = nil
 				}

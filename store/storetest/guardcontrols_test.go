@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -55,7 +56,7 @@ func TestGuardControls(t *testing.T) {
 			}
 		}, []string{"guard/fence", "guard/fence while granting"}},
 		{"a fence that is looked for before the call", func(k *keeper) {
-			k.rules.late = func() { time.Sleep(time.Millisecond) }
+			k.rules.late = func() { patience.Slow(time.Millisecond) }
 			judge := k.rules.judge
 			var seen []byte
 			k.rules.judge = func(p driver.Pulse, own, fence, joins []byte) (driver.Contact, error) {

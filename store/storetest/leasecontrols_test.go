@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/driver"
 )
 
@@ -142,7 +143,7 @@ func swapInTwoSteps(s *twin) {
 		if err != nil || !bytes.Equal(row, old) || (row == nil) != (old == nil) {
 			return false, err
 		}
-		time.Sleep(time.Millisecond)
+		patience.Slow(time.Millisecond)
 		for ok := false; !ok && err == nil; {
 			if row, err = s.Store.Row(ctx, table, name); bytes.Equal(row, next) {
 				return true, err
@@ -216,7 +217,7 @@ func lookBeforeRemoving(s *twin) {
 		if err != nil || len(used) > 0 {
 			return s.Leases.DeletePool(ctx, pool)
 		}
-		time.Sleep(2 * time.Millisecond)
+		patience.Slow(2 * time.Millisecond)
 		raw, err := s.Store.Row(ctx, "pools", pool)
 		if raw == nil {
 			return driver.Pool{}, cmp.Or(err, error(hapax.ErrPoolNotFound))

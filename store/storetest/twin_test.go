@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/internal/patience"
 	"github.com/hapax-id/hapax/store/driver"
 	"github.com/hapax-id/hapax/store/memstore"
 )
@@ -272,7 +273,7 @@ func (k *keeper) UpdateTag(_ context.Context, name string, u driver.TagUpdate) (
 	if err != nil {
 		return tag, err
 	}
-	time.Sleep(time.Millisecond)
+	patience.Slow(time.Millisecond)
 	err = k.change(name, func(driver.Tag) (driver.Tag, error) { return edit(read) })
 	return tag, err
 }
