@@ -368,10 +368,19 @@ func testTerm() hapax.Term {
 
 func withPool(c *scene) {
 	c.t.Helper()
-	if _, err := c.store.CreatePool(c.t.Context(), "p", "leaf"); err != nil {
+	if _, err := c.store.CreatePool(c.t.Context(), "p", leaf()); err != nil {
 		c.t.Fatal(err)
 	}
-	if _, err := c.store.Store.HealWorker(c.t.Context(), "leaf", driver.Worker{Pool: "p", ID: 1, Mark: 50, Token: 2}); err != nil {
+	if _, err := c.store.Store.HealWorker(c.t.Context(), leaf(), driver.Worker{Pool: "p", ID: 1, Mark: 50, Token: 2}); err != nil {
 		c.t.Fatal(err)
 	}
+}
+
+// leaf is the layout "leaf" as stores keep it.
+func leaf() string {
+	layout, err := hapax.ParseLayout("leaf")
+	if err != nil {
+		panic(err)
+	}
+	return layout.String()
 }

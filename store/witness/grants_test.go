@@ -358,7 +358,7 @@ func TestLeasesAreGrants(t *testing.T) {
 		} {
 			c := servingScene(t)
 			withPool(c)
-			if _, err := c.store.Store.HealWorker(t.Context(), "leaf", driver.Worker{Pool: "p", ID: 0, Mark: 900, Token: 90}); err != nil {
+			if _, err := c.store.Store.HealWorker(t.Context(), leaf(), driver.Worker{Pool: "p", ID: 0, Mark: 900, Token: 90}); err != nil {
 				t.Fatal(err)
 			}
 			workers, err := c.store.Store.Workers(t.Context(), "p")
