@@ -3,7 +3,6 @@ package e2e
 import (
 	"database/sql"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -108,7 +107,8 @@ func beside(t *testing.T, compat, path string, actor func(taken *takenSet, stop 
 		}
 	}
 	for range 2 {
-		time.Sleep(time.Duration(100+rand.N(200)) * time.Millisecond)
+		had := taken.count()
+		patience.Until(t, "numbers are given", func() bool { return taken.count() > had+500 })
 		servers[0].kill()
 		servers[0] = serve(t, dir[0], nil, "--compat", fmt.Sprintf(compat, at[0]))
 	}

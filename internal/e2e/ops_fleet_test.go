@@ -307,6 +307,25 @@ func (f *opsFleet) await(what string, nodes ...*opsNode) time.Duration {
 	return time.Since(began)
 }
 
+// awaitGrants waits until every server that runs was granted so many segments more.
+func (f *opsFleet) awaitGrants(more float64) {
+	f.t.Helper()
+	granted := fmt.Sprintf(`hapax_refills_total{pool="",tag="%s"}`, opsSegment)
+	for _, n := range f.running() {
+		enough := n.server.metric(granted) + more
+		patience.Until(f.t, fmt.Sprintf("%s is granted %v segments more", n.name, more), func() bool { return n.server.metric(granted) >= enough }, n.server)
+	}
+}
+
+// awaitMarked waits until the store says of all whose servers do not run that they have
+// left, or are silent.
+func (f *opsFleet) awaitMarked() {
+	f.t.Helper()
+	patience.Await(f.t, "those that do not run are marked", func() (string, error) {
+		return ok(f.t, f.dir, "nodes", "--server", f.any(0).server.url, "--json"), nil
+	}, func(nodes string) bool { return strings.Count(nodes, "\n") == len(f.running()) })
+}
+
 // An opsLine is a line of a server's log.
 type opsLine struct {
 	Time                             time.Time

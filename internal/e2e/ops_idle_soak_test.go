@@ -42,9 +42,9 @@ func TestIdleFleetSoak(t *testing.T) {
 					takeSoon(t, s, "orders", 1)
 					nodes = append(nodes, s)
 				}
-				time.Sleep(10 * time.Second) // surveys are over
+				patience.Slow(10 * time.Second) // surveys are over
 				before, wrote := store.count(t, server)
-				time.Sleep(during)
+				patience.Slow(during)
 				after, written := store.count(t, server)
 				t.Logf("%s, %2d nodes: %5.1f transactions/s, %6.1f MB a day", store.name, want,
 					float64(after-before)/during.Seconds(), float64(written-wrote)/during.Seconds()*86400/1e6)
@@ -60,7 +60,7 @@ func postgresCosts(t *testing.T, s *testservers.Server) (transactions, bytes int
 		t.Fatal(err)
 	}
 	defer db.Close()
-	time.Sleep(time.Second) // backends tell of theirs once a second
+	patience.Slow(time.Second) // backends tell of theirs once a second
 	err = db.QueryRowContext(t.Context(), "SELECT sum(xact_commit)::bigint, (pg_current_wal_insert_lsn() - '0/0')::bigint FROM pg_stat_database").Scan(&transactions, &bytes)
 	if err != nil {
 		t.Fatal(err)

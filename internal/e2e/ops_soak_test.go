@@ -58,7 +58,7 @@ var nodeOperations = []operation{
 	{name: "node killed, started after others marked it silent", do: func(f *opsFleet, _ *opsStore, turn int) {
 		n := f.any(turn)
 		f.kill(n)
-		time.Sleep(opsAway)
+		f.awaitMarked()
 		f.starts("among others, after a while", n)
 	}},
 	{name: "all nodes killed and started", do: func(f *opsFleet, _ *opsStore, _ int) {
@@ -124,7 +124,7 @@ var nodeOperations = []operation{
 	{name: "directory copied, original killed, both started", do: func(f *opsFleet, _ *opsStore, turn int) {
 		n := f.any(turn)
 		c := f.copy(n)
-		time.Sleep(time.Second)
+		patience.Slow(time.Second)
 		f.kill(n)
 		f.start(c)
 		f.start(n)
@@ -135,7 +135,7 @@ var nodeOperations = []operation{
 	{name: "directory put back to an older state", do: func(f *opsFleet, _ *opsStore, turn int) {
 		n := f.any(turn)
 		c := f.copy(n)
-		time.Sleep(2 * time.Second)
+		patience.Slow(2 * time.Second)
 		f.quit(n)
 		f.remove(n)
 		f.start(c)
@@ -196,7 +196,7 @@ var weeksLater = operation{name: "node returns after three weeks", do: func(f *o
 	n := f.any(turn)
 	f.kill(n)
 	f.age(opsWeeks)
-	time.Sleep(opsAway)
+	patience.Slow(opsAway)
 	f.start(n)
 }}
 
@@ -278,9 +278,9 @@ func (f *opsFleet) operate(s *opsStore, o operation, turn int) {
 		f.add()
 	}
 	if o.loses {
-		// Until the others have noted in the store who left or was killed before: from then on
-		// they speak for it, also where the store loses what comes next.
-		time.Sleep(opsAway)
+		// When the others have noted in the store who left or was killed before, they speak
+		// for it, also where the store loses what comes next.
+		f.awaitMarked()
 	}
 	before, began := len(f.refusals()), time.Now()
 	o.do(f, s, turn)

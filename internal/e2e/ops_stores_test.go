@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"database/sql"
+	"fmt"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -65,17 +66,17 @@ var oneServer = []operation{
 	{name: "store killed and started", do: func(_ *opsFleet, s *opsStore, _ int) { s.primary.Kill(); s.up() }},
 	{name: "store away for 8 s", do: func(_ *opsFleet, s *opsStore, _ int) {
 		s.proxy.Cut()
-		time.Sleep(8 * time.Second)
+		patience.Slow(8 * time.Second)
 		s.proxy.Pass()
 	}},
 	{name: "connections hang for 8 s", do: func(_ *opsFleet, s *opsStore, _ int) {
 		s.proxy.Blackhole()
-		time.Sleep(8 * time.Second)
+		patience.Slow(8 * time.Second)
 		s.proxy.Pass()
 	}},
 	{name: "store frozen for 8 s", do: func(_ *opsFleet, s *opsStore, _ int) {
 		s.primary.Pause()
-		time.Sleep(8 * time.Second)
+		patience.Slow(8 * time.Second)
 		s.primary.Resume()
 	}},
 }
@@ -85,7 +86,7 @@ var clusterOperations = []operation{
 	{name: "member killed and started", do: func(_ *opsFleet, s *opsStore, turn int) {
 		m := s.members[turn%len(s.members)]
 		m.Kill()
-		time.Sleep(2 * time.Second)
+		patience.Slow(2 * time.Second)
 		m.Start()
 	}},
 	{name: "all members restarted in turn", do: func(f *opsFleet, s *opsStore, _ int) {
@@ -99,7 +100,7 @@ var clusterOperations = []operation{
 		for i := range 2 {
 			s.members[(turn+i)%3].Pause()
 		}
-		time.Sleep(8 * time.Second)
+		patience.Slow(8 * time.Second)
 		for i := range 2 {
 			s.members[(turn+i)%3].Resume()
 		}
@@ -181,7 +182,7 @@ var postgresOperations = []operation{
 		s.inStep()
 		for _, names := range []string{"*", "", "*", ""} {
 			s.synchronous(names)
-			time.Sleep(1500 * time.Millisecond)
+			patience.Slow(1500 * time.Millisecond)
 			f.awaitAll("synchronous_standby_names = '" + names + "'")
 		}
 	}},
@@ -195,14 +196,14 @@ var postgresOperations = []operation{
 		s.follow()
 		s.inStep()
 		s.synchronous("*")
-		time.Sleep(2 * time.Second)
+		patience.Slow(2 * time.Second)
 		s.primary.Kill()
 		s.switchOver()
 		f.awaitAll("the failover")
 		s.follow()
 		s.inStep()
 		s.synchronous("*")
-		time.Sleep(2 * time.Second)
+		patience.Slow(2 * time.Second)
 		f.awaitAll("the names set again")
 		s.synchronous("")
 	}},
@@ -210,7 +211,7 @@ var postgresOperations = []operation{
 		s.follow()
 		s.inStep()
 		s.standby.Stop()
-		time.Sleep(2 * time.Second) // it lacks these
+		patience.Slow(2 * time.Second) // it lacks these
 		s.primary.Kill()
 		s.standby.Start()
 		s.switchOver()
@@ -222,7 +223,7 @@ var mariaDBOperations = []operation{
 	{name: "a server on a copy takes over", loses: true, do: func(_ *opsFleet, s *opsStore, _ int) {
 		s.move(func() {
 			s.primary.Start()
-			time.Sleep(3 * time.Second) // the copy lacks these
+			patience.Slow(3 * time.Second) // the copy lacks these
 			s.primary.Kill()
 		})
 	}},
@@ -248,6 +249,23 @@ func (s *opsStore) redisCommand(server *testservers.Server, command string) {
 	if _, err := testservers.RedisCommand(s.t.Context(), server.Addr, command); err != nil {
 		s.t.Fatalf("%s: %v", command, err)
 	}
+}
+
+// awaitWrites waits until Redis has been seen to be written to so many times.
+func (s *opsStore) awaitWrites(times int) {
+	s.t.Helper()
+	last := ""
+	patience.Until(s.t, fmt.Sprintf("%d writes", times), func() bool {
+		at, err := testservers.RedisInfo(s.t.Context(), s.primary.Addr, "replication", "master_repl_offset")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if at != last {
+			last = at
+			times--
+		}
+		return times < 0 // the first look counts for nothing
+	})
 }
 
 // takeOver makes a replica the primary.
@@ -288,16 +306,16 @@ var redisOperations = []operation{
 		replica := testservers.RedisReplica(s.t, s.primary)
 		f.awaitAll("the replica")
 		f.pause(true) // so that it lacks no grant
-		time.Sleep(time.Second)
+		testservers.AwaitRedisReplica(s.t, s.primary, replica)
 		s.redisCommand(replica, "REPLICAOF NO ONE")
-		time.Sleep(2 * time.Second) // it lacks the heartbeats of these
+		s.awaitWrites(3*len(f.running()) + 1) // it lacks several heartbeats of a node at least
 		s.takeOver(replica)
 		f.pause(false)
 	}},
-	{name: "primary killed, replica behind promoted", loses: true, do: func(_ *opsFleet, s *opsStore, _ int) {
+	{name: "primary killed, replica behind promoted", loses: true, do: func(f *opsFleet, s *opsStore, _ int) {
 		replica := testservers.RedisReplica(s.t, s.primary)
 		replica.Kill()
-		time.Sleep(2 * time.Second) // it lacks these
+		f.awaitGrants(2) // it lacks these
 		s.primary.Kill()
 		replica.Start()
 		s.takeOver(replica)

@@ -22,7 +22,7 @@ func TestRestores(t *testing.T) {
 	t.Parallel()
 	s := oneAddress(t, testservers.Redis(t))
 	f := newOpsFleet(t, s.url, 3, "--heartbeat", "200ms")
-	f.restore(s, "1 s old", func() { time.Sleep(time.Second) })
+	f.restore(s, "two grants old", func() { f.awaitGrants(2) })
 	f.lose(s, settleByReturn)
 	f.lose(s, settleByFloor)
 	f.check()
@@ -37,7 +37,7 @@ func TestRestoresSoak(t *testing.T) {
 			f := newOpsFleet(t, s.url, 3)
 			began := time.Now()
 			for _, age := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
-				f.restore(s, age.String()+" old", func() { time.Sleep(age) })
+				f.restore(s, age.String()+" old", func() { patience.Slow(age) })
 			}
 			f.restore(s, "an hour's grants behind", func() { f.burst(3600) })
 			for _, settle := range []settling{settleByReturn, settleByFloor, settleByFile, settleByReturn, settleByFloor} {
@@ -162,6 +162,16 @@ func (f *opsFleet) nameOf(n *opsNode) string {
 	return host + ":" + filepath.Join(f.dir, n.name)
 }
 
+// refusedSoFar counts the requests that were refused.
+func (f *opsFleet) refusedSoFar() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, times := range f.refused {
+		n += times
+	}
+	return n
+}
+
 // highest is the highest number of the segment tag.
 func (f *opsFleet) highest() (id hapax.ID) {
 	f.mu.Lock()
@@ -179,7 +189,7 @@ func (f *opsFleet) lose(s *opsStore, how settling) {
 	f.t.Helper()
 	copied := s.copy()
 	f.awaitAll("the copy")
-	time.Sleep(2 * time.Second)
+	f.awaitGrants(2)
 	gone := f.any(1)
 	f.kill(gone)
 	s.putBack(copied)
@@ -199,8 +209,8 @@ func (f *opsFleet) lose(s *opsStore, how settling) {
 		named = time.Since(started).Seconds()
 		return true
 	})
-	last := f.highest()
-	time.Sleep(time.Second)
+	last, refused := f.highest(), f.refusedSoFar()
+	patience.Until(f.t, "many requests are refused", func() bool { return f.refusedSoFar() > refused+50 })
 	if now := f.highest(); now > last+1000 { // what is left of grants is good
 		f.t.Errorf("while the fence stands the highest number grows from %d to %d", last, now)
 	}

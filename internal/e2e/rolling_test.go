@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/hapax-id/hapax"
 	"github.com/hapax-id/hapax/internal/patience"
@@ -87,7 +86,7 @@ func rollingUpgrade(t *testing.T, before, url string) {
 	}
 	run := func(binary string, i int) *serving {
 		cmd := command(context.Background(), dir, []string{"HAPAX_LAME_DUCK=300ms"}, "serve", "--log-format", "json", "--http", addresses[i],
-			"--store", url, "--data", fmt.Sprint("node-", i), "--heartbeat", "500ms", "--max-wait", "1s")
+			"--store", url, "--data", fmt.Sprint("node-", i), "--heartbeat", "500ms", "--max-wait", "10s")
 		cmd.Path = binary
 		return start(t, cmd)
 	}
@@ -107,7 +106,7 @@ func rollingUpgrade(t *testing.T, before, url string) {
 	)
 	for n := range 3 {
 		clients.Go(func() {
-			client := &http.Client{Timeout: patience.Call}
+			client := &http.Client{Timeout: patience.Long}
 			for turn := n; !over.Load(); turn++ {
 				refused := []string{}
 				for try := range 3 {
@@ -135,7 +134,8 @@ func rollingUpgrade(t *testing.T, before, url string) {
 		})
 	}
 	for i, s := range nodes {
-		time.Sleep(time.Second) // they serve side by side
+		had := orders.soFar()
+		patience.Until(t, "they serve side by side", func() bool { return orders.soFar() > had+500 }, s)
 		if code := s.stop(); code != 0 {
 			t.Errorf("node %d: the exit code is %d: %s", i, code, lastLines(s.logged()))
 		}

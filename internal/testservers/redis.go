@@ -79,7 +79,7 @@ func RedisReplica(t testing.TB, master *Server, args ...string) *Server {
 	}
 	s := Redis(t, append([]string{"--replicaof", host + " " + port}, args...)...)
 	eventually(t, "the replica in step", func(ctx context.Context) error {
-		role, err := redisInfo(ctx, s.Addr, "replication", "master_link_status")
+		role, err := RedisInfo(ctx, s.Addr, "replication", "master_link_status")
 		if err == nil && role != "up" {
 			err = fmt.Errorf("master_link_status is %q", role)
 		}
@@ -87,7 +87,7 @@ func RedisReplica(t testing.TB, master *Server, args ...string) *Server {
 	})
 	eventually(t, "the replica online", func(ctx context.Context) error {
 		for i := 0; ; i++ {
-			replica, err := redisInfo(ctx, master.Addr, "replication", "slave"+strconv.Itoa(i))
+			replica, err := RedisInfo(ctx, master.Addr, "replication", "slave"+strconv.Itoa(i))
 			if err != nil {
 				return err // there are no more
 			}
@@ -103,11 +103,11 @@ func RedisReplica(t testing.TB, master *Server, args ...string) *Server {
 func AwaitRedisReplica(t testing.TB, master, replica *Server) {
 	t.Helper()
 	eventually(t, "the replica with everything", func(ctx context.Context) error {
-		told, err := redisInfo(ctx, master.Addr, "replication", "master_repl_offset")
+		told, err := RedisInfo(ctx, master.Addr, "replication", "master_repl_offset")
 		if err != nil {
 			return err
 		}
-		has, err := redisInfo(ctx, replica.Addr, "replication", "slave_repl_offset")
+		has, err := RedisInfo(ctx, replica.Addr, "replication", "slave_repl_offset")
 		if err == nil && has != told {
 			err = fmt.Errorf("it is at %s of %s", has, told)
 		}
@@ -148,7 +148,7 @@ func RedisSentinels(t testing.TB, master *Server, n, q int) []*Server {
 	for _, s := range all {
 		s.URL = "redis+sentinel://" + strings.Join(addrs, ",") + "/hapax"
 		eventually(t, "Sentinel knowing the replica", func(ctx context.Context) error {
-			status, err := redisInfo(ctx, s.Addr, "sentinel", "master0")
+			status, err := RedisInfo(ctx, s.Addr, "sentinel", "master0")
 			if err == nil && (strings.Contains(status, "slaves=0") || !strings.Contains(status, "sentinels="+strconv.Itoa(n))) {
 				err = fmt.Errorf("master0 is %q", status)
 			}
@@ -197,8 +197,8 @@ func RedisCluster(t testing.TB, args ...string) []*Server {
 	return all
 }
 
-// redisInfo returns one field of INFO.
-func redisInfo(ctx context.Context, addr, section, field string) (string, error) {
+// RedisInfo returns one field of INFO.
+func RedisInfo(ctx context.Context, addr, section, field string) (string, error) {
 	return redisLine(ctx, addr, "INFO "+section, field)
 }
 
