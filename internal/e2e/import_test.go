@@ -190,6 +190,7 @@ func testImportTinyID(t *testing.T, server *testservers.Server) {
 	account := db.limited("geheim", "SELECT, UPDATE ON tiny_id_info;SELECT ON tiny_id_token")
 	dir, at := t.TempDir(), freeAddress(t)
 	properties := write(t, dir, "application.properties", fmt.Sprintf(`server.port=9999
+server.context-path=/tinyid
 datasource.tinyid.names=primary
 datasource.tinyid.primary.url=jdbc:mysql://%s/%s
 datasource.tinyid.primary.username=%s
