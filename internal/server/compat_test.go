@@ -266,7 +266,7 @@ func TestVestaRegistry(t *testing.T) {
 	}
 	defer conn.Close()
 	await := func(want int) []string {
-		for deadline := time.Now().Add(patience.Long); ; time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(patience.Long); ; patience.Again() {
 			found, _, err := conn.Children("/dubbo/" + dubbo.DefaultInterface + "/providers")
 			if err == nil && len(found) == want {
 				return found

@@ -167,7 +167,7 @@ func TestLeafTableComesAndGoes(t *testing.T) {
 	await := func(key, want string) {
 		t.Helper()
 		body := ""
-		for over := time.Now().Add(patience.Long); time.Now().Before(over); time.Sleep(20 * time.Millisecond) {
+		for over := time.Now().Add(patience.Long); time.Now().Before(over); patience.Again() {
 			if _, body = get(t, l, "/api/segment/get/"+key); body == want || strings.Contains(body, "{"+want+",") {
 				return
 			}

@@ -61,7 +61,7 @@ func TestLeafWithoutZooKeeper(t *testing.T) {
 	proxy.Cut()
 	withoutKeeper := func(d time.Duration) {
 		t.Helper()
-		for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(d); time.Now().Before(end); patience.Slow(20 * time.Millisecond) {
 			if status, body := issue(); status != http.StatusOK {
 				t.Fatalf("without ZooKeeper: %d %s", status, body)
 			}
@@ -87,7 +87,7 @@ func TestLeafWithoutZooKeeper(t *testing.T) {
 	}
 	defer conn.Close()
 	const node = "/snowflake/without/forever/127.0.0.1:7777-0000000000"
-	for over := time.Now().Add(patience.Long); ; time.Sleep(50 * time.Millisecond) {
+	for over := time.Now().Add(patience.Long); ; patience.Again() {
 		// A Leaf that runs as the same ip:port reports there, again and again.
 		raw := fmt.Appendf(nil, `{"ip":"127.0.0.1","port":"7777","timestamp":%d}`, time.Now().UnixMilli())
 		if _, err := conn.Set(node, raw, -1); err != nil {

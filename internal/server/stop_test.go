@@ -28,7 +28,7 @@ func TestStopsWithoutAStuckCall(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, nil, c, nil, io.Discard) }()
 	var address string
-	for ; address == ""; time.Sleep(10 * time.Millisecond) {
+	for ; address == ""; patience.Again() {
 		select {
 		case err := <-ended:
 			t.Fatal(err)

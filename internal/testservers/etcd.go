@@ -63,7 +63,7 @@ func (s *Server) await(t testing.TB, ready func(context.Context, string) error) 
 		if ctx.Err() != nil {
 			t.Fatalf("%s: not ready after %v: %v\n%s", s.spec.name, patience.Long, err, s.Log())
 		}
-		time.Sleep(pollEvery)
+		patience.Again()
 	}
 }
 

@@ -276,7 +276,7 @@ func (s *Server) Pause() {
 			if time.Now().After(deadline) {
 				s.t.Fatalf("%s: process %d does not stop", s.spec.name, pid)
 			}
-			time.Sleep(time.Millisecond)
+			patience.Again()
 		}
 	}
 }
@@ -434,7 +434,7 @@ func (s *Server) kill() {
 	deadline := time.Now().Add(patience.Long)
 	for _, pid := range pids {
 		for alive(pid) && time.Now().Before(deadline) {
-			time.Sleep(pollEvery)
+			patience.Again()
 		}
 	}
 }

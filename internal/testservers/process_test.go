@@ -79,7 +79,7 @@ func TestServerDiesWithItsTest(t *testing.T) {
 	if err := cmd.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(patience.Long); ; time.Sleep(pollEvery) {
+	for end := time.Now().Add(patience.Long); ; patience.Again() {
 		conn, err := net.Dial("tcp", addr)
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			return

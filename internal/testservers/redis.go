@@ -240,6 +240,6 @@ func eventually(t testing.TB, what string, f func(ctx context.Context) error) {
 		if ctx.Err() != nil {
 			t.Fatalf("%s: not after %v: %v", what, patience.Long, err)
 		}
-		time.Sleep(pollEvery)
+		patience.Again()
 	}
 }
