@@ -13,7 +13,7 @@ RUN = $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 4
 # Those that take longest come first, so that the others fill the time in which they wait.
 PACKAGES = ./internal/e2e ./store/... ./...
 
-.PHONY: quick test tests vet cross modules race fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint generate fresh soak deps release release-test manifests site mutants
+.PHONY: quick test tests vet systems cross modules race fuzz bench bench-rpc bench-redis bench-http bench-latency bench-tags lint generate fresh soak deps release release-test manifests site mutants
 
 # A minute to know.
 quick:
@@ -21,37 +21,37 @@ quick:
 	$(GO) test -short -vet=off ./...
 	@echo "quick: all is well, but for what was left out: tests with real servers, processes and other programs, long simulations, the race detector, other modules, other systems (make test)"
 
-# Ten minutes to be sure: the tests, and one after the other beside them what needs no
-# servers.
+# Ten minutes to be sure, half of that the next time: what is decided by logic, and real servers in a state that is
+# waited for; beside that, one after the other, what needs no servers.
 test:
 	$(MAKE) --no-print-directory -j2 --output-sync=target tests vet race modules
 
 tests:
 	$(RUN) -timeout 60m $(PACKAGES)
 
-# Also what is built for tests alone, the packages that differ between systems, and the
-# code for other processors.
+# Also what is built for tests alone, and the code for other processors.
 vet:
 	for m in . bench examples/embedded examples/invitations; do $(GO) -C $$m vet ./... || exit; done
 	$(GO) vet -tags hapaxtest ./internal/server
+	$(GO) test -tags purego -run 'Vectors|Feistel' ./codec
+
+# The packages that differ between systems, as those see them. It compiles the standard library anew for each.
+systems:
 	GOOS=darwin $(GO) vet . $(BY_SYSTEM)
 	GOOS=windows GOARCH=arm64 $(GO) vet . $(BY_SYSTEM) ./codec
-	$(GO) test -tags purego -run 'Vectors|Feistel' ./codec
 
 # Builds the command for other systems; takes about four minutes the first time.
 cross:
 	for os in windows darwin; do GOOS=$$os $(GO) build -o /dev/null ./cmd/hapax || exit; done
 
 # The modules beside the root one: the examples run, Prometheus reads what is under deploy, a consumer of another make calls
-# the Dubbo server, benchmarks run briefly (soak runs the others).
+# the Dubbo server.
 modules:
 	$(GO) -C examples/embedded test ./...
 	$(GO) -C examples/generators test ./...
 	$(GO) -C examples/invitations test ./...
 	$(GO) -C deploy/check test ./...
 	$(GO) -C compat/vesta/dubbo/interop test -vet=off ./...
-	$(GO) -C bench run . -quick
-	$(GO) -C bench run ./codes -quick
 
 # The packages that everything else stands on, under the race detector.
 race:
@@ -76,7 +76,7 @@ bench-rpc bench-redis bench-http bench-latency:
 # and grants on every engine, together and each by itself. The cache of tests does not see that.
 bench-tags:
 	$(GO) test -run '^$$' -bench '^BenchmarkFirstUse$$' -benchtime 100000x ./internal/e2e
-	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 30m -run '^(TestFirstUseSoak|TestIdleTagsAreSmall|TestMillionTagsSoak)$$' ./internal/e2e
+	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 30m -run '^(TestFirstUseSoak|TestIdleTagsAreSmallSoak|TestMillionTagsSoak)$$' ./internal/e2e
 	$(GO) test -run '^$$' -bench '^BenchmarkGuardedGrant$$' -benchtime 500ms -timeout 30m ./internal/server
 
 lint: fresh
@@ -96,23 +96,18 @@ fresh:
 	diff -r api/hapaxv1 "$$dir/api/hapaxv1" || { echo "run make generate"; exit 1; }
 
 # SEEDS simulated worlds of the engine, and of the guard; everything under the race detector, SOAK times over; a
-# hundred thousand inputs for every fuzz target; all benchmarks briefly; and in full
-# length shared stores, with three servers, two hundred processes, crashes and outages,
-# and 11,000 connections; ten million numbers from Leaf's and TinyID's tables, and a
-# million through Dubbo, and one through the client for Java. The cache of tests does not see that they soak.
+# hundred thousand inputs for every fuzz target; all benchmarks briefly; and every test whose name ends in Soak, one
+# package after the other: crowds, storms and random crashes, which nothing else on the machine should disturb.
 soak:
 	$(GO) test -timeout 120m -run '^TestSimulation$$' . -sim.seeds=$(SEEDS)
 	$(GO) test -timeout 120m -run '^TestWorlds$$' ./store/witness -worlds=$(SEEDS)
 	$(RUN) -race -count=$(SOAK) -timeout 120m ./...
 	.ci/fuzz 100000x
-	$(GO) -C bench run ./rpc -quick
+	for b in . ./codes ./rpc; do $(GO) -C bench run $$b -quick || exit; done
 	@if command -v redis-benchmark && command -v redis-server; then $(GO) -C bench run ./redis -quick; fi
 	@if command -v wrk; then $(GO) -C bench run ./http -quick; fi
-	HAPAX_TEST_SOAK=1 $(RUN) -count=1 -v -timeout 120m -run 'Soak$$' ./...
-	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m -run 'Shared|Restored|Forgets|Clock|ManyConnections|Wrapped' ./internal/e2e
-	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m ./compat/internal/fleet
-	HAPAX_TEST_SOAK=1 $(GO) test -count=1 -v -timeout 120m -run 'Soak$$' ./store/zkstore
-	HAPAX_TEST_SOAK=1 $(GO) -C compat/vesta/dubbo/interop test -count=1 -v -vet=off -timeout 60m -run Crowd ./...
+	HAPAX_TEST_SOAK=1 $(GO) run ./internal/testservers/share $(GO) test -vet=off -p 1 -count=1 -v -timeout 10h -run 'Soak$$' ./...
+	HAPAX_TEST_SOAK=1 $(GO) -C compat/vesta/dubbo/interop test -count=1 -v -vet=off -timeout 60m -run 'Soak$$' ./...
 
 # Everything that a release consists of, into dist/: binaries, archives, packages, an image,
 # bills of materials and checksums. Each commit gives the same bytes everywhere.

@@ -32,9 +32,7 @@ func TestConsoleInBrowser(t *testing.T) {
 // TestConsoleInBrowserSoak also sets a clock back, restores the store, and settles a node
 // that is missing.
 func TestConsoleInBrowserSoak(t *testing.T) {
-	if os.Getenv("HAPAX_TEST_SOAK") == "" {
-		t.Skip("a soak: set HAPAX_TEST_SOAK")
-	}
+	patience.Soak(t, "pages of a fleet under load")
 	t.Parallel()
 	lookAtConsole(t, true)
 }

@@ -246,13 +246,16 @@ func eventually(t *testing.T, c *client.Connection) {
 	}, func(int64) bool { return true })
 }
 
-// TestCrowd takes numbers through eight consumers from two providers: a million where
-// HAPAX_TEST_SOAK is set.
-func TestCrowd(t *testing.T) {
-	total := 40_000
-	if os.Getenv("HAPAX_TEST_SOAK") != "" {
-		total = 1_000_000
-	}
+// TestCrowd takes numbers through eight consumers from two providers.
+func TestCrowd(t *testing.T) { crowd(t, 20_000) }
+
+func TestCrowdSoak(t *testing.T) {
+	patience.Soak(t, "a million calls")
+	crowd(t, 1_000_000)
+}
+
+func crowd(t *testing.T, total int) {
+	t.Helper()
 	const consumers, inFlight = 8, 16
 	store := memstore.New()
 	providers := []*provider{provide(t, store, "127.0.0.1:0"), provide(t, store, "127.0.0.1:0")}
