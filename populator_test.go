@@ -177,6 +177,28 @@ func TestPopulator(t *testing.T) {
 	}
 }
 
+// Another claim comes between a look at the cursor and the claim that follows from it: the
+// second look is what counts. Contention brings that about on an idle machine only.
+func TestOvertakenClaim(t *testing.T) {
+	c := &cursor{timeline: timeline{bits: 5, start: 4}}
+	var between int64
+	defer SetRandom(func(int64) int64 { // asked for in a new tick, after the look
+		if between == 0 {
+			between, _ = c.take(3, 3, 0, MaxMark)
+			c.next.Store(1<<5 + 2) // and others are in the new tick by now
+		}
+		return 0
+	})()
+	c.next.Store(7)
+	lo, n := c.take(2, 2, 1, MaxMark)
+	if between != 7 || lo != 1<<5+2 || n != 2 {
+		t.Errorf("after one that got 7 to 9, and others up to %d, a claim got %d from %d", 1<<5+1, n, lo)
+	}
+	if next := c.next.Load(); next != 1<<5+4 {
+		t.Errorf("the cursor is at %d, want %d", next, 1<<5+4)
+	}
+}
+
 // Both populators answer every sequence of calls alike.
 func TestPopulatorsAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
