@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -116,7 +117,17 @@ func newYoungFleet(t *testing.T, server *testservers.Server, open func(context.C
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := witness.GuardOpened(func(ctx context.Context) (driver.Store, error) { return open(ctx, server.URL, w.KnowsStore) }, w, witness.Options{
+		var node atomic.Pointer[witness.Guarded]
+		existing := func() bool {
+			if w.KnowsStore() {
+				return true
+			}
+			if g := node.Load(); w.StoreID() != "" && (g == nil || g.Status().State != witness.Refusing) {
+				t.Errorf("node %d may make a store, and does not refuse", i)
+			}
+			return false
+		}
+		g, err := witness.GuardOpened(func(ctx context.Context) (driver.Store, error) { return open(ctx, server.URL, existing) }, w, witness.Options{
 			Name: fmt.Sprint("node ", i),
 			Changed: func(st witness.Status) {
 				if st.State == witness.Fenced || st.State == witness.Refusing {
@@ -129,6 +140,7 @@ func newYoungFleet(t *testing.T, server *testservers.Server, open func(context.C
 		if err != nil {
 			t.Fatal(err)
 		}
+		node.Store(g)
 		t.Cleanup(func() {
 			g.Kill()
 			_ = w.Close()
