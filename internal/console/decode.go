@@ -416,9 +416,16 @@ func planned(l hapax.Layout, w plan.Wishes) plannedLayout {
 		p.Err = "its time ended on " + ends.UTC().Format(time.DateOnly)
 	}
 	for f := range l.Fields() {
-		p.Bits = append(p.Bits, bitField{Name: f.Name, X: (64 - f.Shift - f.Bits) * bitWidth, Width: f.Bits * bitWidth, Bits: fmt.Sprintf("%d bits", f.Bits), Hue: hueOf(f.Name)})
+		p.Bits = append(p.Bits, bitField{Name: f.Name, X: (64 - f.Shift - f.Bits) * bitWidth, Width: f.Bits * bitWidth, Bits: bitsOf(f.Bits), Hue: hueOf(f.Name)})
 	}
 	return p
+}
+
+func bitsOf(n int) string {
+	if n == 1 {
+		return "1 bit"
+	}
+	return fmt.Sprintf("%d bits", n)
 }
 
 // hueOf returns the colour of a field, which it has in every layout.

@@ -44,7 +44,7 @@
 			width: width(), height: 160, title: at.dataset.label, legend: { show: false },
 			tzDate: (t) => uPlot.tzDate(new Date(t * 1000), "Etc/UTC"),
 			scales: { y: { range: (_, lo, hi) => [0, Math.max(hi, 1) * 1.1] } },
-			axes: [{ stroke: color("--dim"), values: (_, at) => at.map((t) => clock(t, 11, 16)), grid: { stroke: color("--line"), width: 1 } }, { stroke: color("--dim"), values: (_, at) => at.map(grouped), grid: { stroke: color("--line"), width: 1 }, size: 70 }],
+			axes: [{ stroke: color("--dim"), values: (_, at, axis, space, step) => at.map((t) => clock(t, 11, step < 60 ? 19 : 16)), grid: { stroke: color("--line"), width: 1 } }, { stroke: color("--dim"), values: (_, at) => at.map(grouped), grid: { stroke: color("--line"), width: 1 }, size: 70 }],
 			series: [{}, { label: at.dataset.label, stroke: color("--accent"), width: 2 }],
 		}, [data.t, data[at.dataset.series]], at));
 	};
