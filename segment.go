@@ -74,6 +74,7 @@ type Segment struct {
 	lasted time.Duration // how long it lasted, once it has run dry
 
 	retired bool // Close has taken stock: what comes later is nobody's
+	ebbs    bool // nothing more is asked for
 
 	mark int64    // below it numbers are taken; used by refill alone
 	last GrantKey // of the last grant, used by refill alone
@@ -394,6 +395,10 @@ func (s *Segment) retireLocked(r *segment) int64 {
 // goroutine at a time.
 func (s *Segment) refill(ctx context.Context) error {
 	s.mu.Lock()
+	if s.ebbs {
+		s.mu.Unlock()
+		return ErrClosed
+	}
 	if s.next != nil && s.need <= s.next.hi-s.next.lo {
 		s.mu.Unlock()
 		return nil

@@ -364,6 +364,11 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	s.log.Info("stopping", "drain", s.config.Drain)
 	drain, cancel := context.WithTimeout(context.Background(), s.config.Drain)
 	defer cancel()
+	// Before anybody is turned away: only requests use up what cannot go back.
+	s.service.Leave()
+	ebb, cancel := context.WithTimeout(drain, s.config.Drain/2)
+	s.service.Ebb(ebb)
+	cancel()
 	var draining sync.WaitGroup
 	errs := make([]error, len(web)+2+len(s.fronts))
 	draining.Go(func() { errs[len(errs)-1] = s.mounts.stop(drain) })

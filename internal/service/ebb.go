@@ -1,0 +1,100 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/hapax-id/hapax"
+)
+
+const (
+	maxEbbing   = 100                    // tags that are waited for, those with the most requests first
+	ebbSample   = 50 * time.Millisecond  // for which their rates are taken
+	ebbInterval = 5 * time.Millisecond   // between looks at what is left
+	ebbStill    = 250 * time.Millisecond // without a number, after which nobody asks for them any more
+)
+
+// An ebbing is a tag whose numbers in hand would be lost with a stop.
+type ebbing struct {
+	segment *hapax.Segment
+	before  hapax.SegmentStats
+}
+
+// Ebb issues what is in hand of tags that other nodes use, too, and takes no more of them:
+// below what another was granted since, nothing can be handed back. It waits for those
+// that will be used up before the context's deadline at the rate of their requests, and
+// no longer than there are some. The service is about to be closed, and serves on until
+// then; requests beyond what is in hand are refused as by one that is closed.
+func (s *Service) Ebb(ctx context.Context) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return
+	}
+	all := s.shared(ctx, s.requested())
+	if len(all) == 0 || !pause(ctx, ebbSample) {
+		return
+	}
+	all = slices.DeleteFunc(all, func(e ebbing) bool {
+		now := e.segment.Stats()
+		rate := float64(now.Issued-e.before.Issued) / ebbSample.Seconds()
+		if lasts(float64(now.Remaining), rate) > time.Until(deadline) {
+			return true
+		}
+		e.segment.Ebb()
+		return false
+	})
+	left, still := int64(-1), time.Duration(0)
+	for still < ebbStill {
+		var now int64
+		for _, e := range all {
+			now += e.segment.Stats().Remaining
+		}
+		if now == 0 {
+			return
+		}
+		if still += ebbInterval; now != left {
+			left, still = now, 0
+		}
+		if !pause(ctx, ebbInterval) {
+			return
+		}
+	}
+}
+
+// requested returns the segments that numbers are taken from, the busiest ones first.
+func (s *Service) requested() []*line {
+	var busy []*line
+	for l := range s.tags.all() {
+		if l.segment != nil && l.rate.now() > 0 && l.segment.Stats().Remaining > 0 {
+			busy = append(busy, l)
+		}
+	}
+	slices.SortFunc(busy, func(a, b *line) int { return cmp.Compare(b.rate.now(), a.rate.now()) })
+	return busy[:min(len(busy), maxEbbing)]
+}
+
+// shared keeps those of which others were granted numbers above these.
+func (s *Service) shared(ctx context.Context, lines []*line) (all []ebbing) {
+	for _, l := range lines {
+		t, err := s.store.Tag(ctx, l.name)
+		if err != nil || ctx.Err() != nil {
+			return all // without the store nothing goes back, and nothing is known
+		}
+		if t.Mark > l.segment.Mark() {
+			all = append(all, ebbing{l.segment, l.segment.Stats()})
+		}
+	}
+	return all
+}
+
+// pause waits, and reports whether the context has not ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

@@ -1,0 +1,85 @@
+package service
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax"
+	"github.com/hapax-id/hapax/store/storetest"
+)
+
+// A node that stops under load, on a tag of which another node was granted more since,
+// uses up what it has in hand. It waits for nothing that nobody asks for, that would not
+// be used up in time, or that can go back.
+func TestEbb(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		others bool
+		step   int64
+		asked  bool
+		lost   func(n int64) bool
+		waited func(d time.Duration) bool
+	}{
+		{
+			"used up", true, 1000, true,
+			func(n int64) bool { return n <= 50 }, // a twentieth of a second's
+			func(d time.Duration) bool { return d < 5*time.Second },
+		},
+		{
+			"nobody asks any more", true, 1000, false,
+			func(n int64) bool { return n > 100 },
+			func(d time.Duration) bool { return d <= time.Second },
+		},
+		{
+			"too much", true, 1_000_000, true,
+			func(n int64) bool { return n > 100_000 },
+			func(d time.Duration) bool { return d <= ebbSample },
+		},
+		{
+			"alone", false, 1000, true,
+			func(n int64) bool { return n == 0 },
+			func(d time.Duration) bool { return d == 0 },
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			opts := Options{Tags: map[string]TagConfig{"orders": {Step: tt.step, MinStep: 1, MaxStep: tt.step}}}
+			bubble(t, opts, func(t *testing.T, s *Service, store *storetest.Faults) {
+				ctx, stop := context.WithCancel(t.Context())
+				var load sync.WaitGroup
+				defer load.Wait()
+				defer stop()
+				load.Go(func() {
+					for ctx.Err() == nil { // 1,000 a second
+						_, _ = s.Next(ctx, "orders")
+						time.Sleep(time.Millisecond)
+					}
+				})
+				time.Sleep(5500 * time.Millisecond) // two looks at the rate, and half of a segment
+				if tt.others {
+					other, err := hapax.NewSegment(t.Context(), store, "orders", hapax.SegmentOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer func() { _ = other.Close(t.Context()) }()
+				}
+				if !tt.asked {
+					stop()
+					load.Wait()
+				}
+				began := time.Now()
+				waits, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				s.Ebb(waits)
+				waited := time.Since(began)
+				if err := s.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if lost := s.Parting().Lost; !tt.lost(lost) || !tt.waited(waited) {
+					t.Errorf("%d numbers are lost after %v", lost, waited)
+				}
+			})
+		})
+	}
+}
