@@ -1,21 +1,41 @@
 package hapax
 
-// Ebb has the segment ask the store for nothing more: what is in hand is issued, and then
-// calls fail with [ErrClosed]. It is for those who are about to call Close while others
-// use the tag, too: what is left in hand below another's grant cannot go back.
-func (s *Segment) Ebb() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ebbs = true
+// An ebb is that a segment takes less from the store than it would: it is about to close.
+type ebb struct {
+	ebbs bool
+	step int64
 }
 
-// Mark returns where the last grant in hand ends: the tag's mark, unless others were
-// granted numbers since.
+func (e ebb) dry() bool { return e.ebbs && e.step == 0 }
+
+// or returns how many numbers to ask for instead of so many.
+func (e ebb) or(ask int64) int64 {
+	if e.ebbs {
+		return e.step
+	}
+	return ask
+}
+
+// Ebb has the segment ask the store for no more than step numbers at a time from now on;
+// 0: for nothing, so that what is in hand is issued, and then calls fail with [ErrClosed].
+// It is for those who are about to call Close while others use the tag, too: what is left
+// in hand below another's grant cannot go back. A later call cannot ask for more again.
+func (s *Segment) Ebb(step int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ebb.ebbs || step < s.ebb.step {
+		s.ebb = ebb{true, max(0, step)}
+	}
+}
+
+// Mark returns where the grants in hand end, as far as they adjoin: the tag's mark, unless
+// others were granted numbers since, below which nothing in hand can go back.
 func (s *Segment) Mark() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.next != nil {
+	hi := s.cur.Load().from.Grant.Hi
+	if s.next != nil && s.next.from.Grant.Lo == hi {
 		return s.next.from.Grant.Hi
 	}
-	return s.cur.Load().from.Grant.Hi
+	return hi
 }

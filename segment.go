@@ -74,7 +74,7 @@ type Segment struct {
 	lasted time.Duration // how long it lasted, once it has run dry
 
 	retired bool // Close has taken stock: what comes later is nobody's
-	ebbs    bool // nothing more is asked for
+	ebb     ebb
 
 	mark int64    // below it numbers are taken; used by refill alone
 	last GrantKey // of the last grant, used by refill alone
@@ -395,7 +395,7 @@ func (s *Segment) retireLocked(r *segment) int64 {
 // goroutine at a time.
 func (s *Segment) refill(ctx context.Context) error {
 	s.mu.Lock()
-	if s.ebbs {
+	if s.ebb.dry() {
 		s.mu.Unlock()
 		return ErrClosed
 	}
@@ -403,7 +403,7 @@ func (s *Segment) refill(ctx context.Context) error {
 		s.mu.Unlock()
 		return nil
 	}
-	ask := max(s.pace.ask(), s.need)
+	ask := max(s.ebb.or(s.pace.ask()), s.need)
 	s.mu.Unlock()
 	began := s.elapsed()
 	a, err := s.allocate(ctx, ask)

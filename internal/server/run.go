@@ -366,7 +366,7 @@ func (s *server) stop(web []*http.Server, redis *respapi.Server) error {
 	defer cancel()
 	// Before anybody is turned away: only requests use up what cannot go back.
 	s.service.Leave()
-	ebb, cancel := context.WithTimeout(drain, s.config.Drain/2)
+	ebb, cancel := context.WithTimeout(drain, s.config.Drain*9/10)
 	s.service.Ebb(ebb)
 	cancel()
 	var draining sync.WaitGroup

@@ -42,7 +42,7 @@ func (s *Service) Ebb(ctx context.Context) {
 		if lasts(float64(now.Remaining), rate) > time.Until(deadline) {
 			return true
 		}
-		e.segment.Ebb()
+		e.segment.Ebb(0)
 		return false
 	})
 	left, still := int64(-1), time.Duration(0)
@@ -60,6 +60,22 @@ func (s *Service) Ebb(ctx context.Context) {
 		if !pause(ctx, ebbInterval) {
 			return
 		}
+	}
+}
+
+// ebbShare is the part of a second's numbers that a tag has in hand once it ebbs.
+const ebbShare = 50
+
+// slacken takes only as much at a time of tags that other nodes use, too, as is used at
+// once: the service is about to be closed, and serves on meanwhile.
+func (s *Service) slacken(ctx context.Context) {
+	busy := s.requested()
+	rates := map[*hapax.Segment]float64{}
+	for _, l := range busy {
+		rates[l.segment] = l.rate.now()
+	}
+	for _, e := range s.shared(ctx, busy) {
+		e.segment.Ebb(max(1, int64(rates[e.segment]/ebbShare)))
 	}
 }
 

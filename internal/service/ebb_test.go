@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hapax-id/hapax"
@@ -38,6 +39,11 @@ func TestEbb(t *testing.T) {
 			func(d time.Duration) bool { return d <= ebbSample },
 		},
 		{
+			"much, and time", true, 6000, true,
+			func(n int64) bool { return n <= 50 },
+			func(d time.Duration) bool { return d <= 2*time.Second },
+		},
+		{
 			"alone", false, 1000, true,
 			func(n int64) bool { return n == 0 },
 			func(d time.Duration) bool { return d == 0 },
@@ -67,6 +73,11 @@ func TestEbb(t *testing.T) {
 				if !tt.asked {
 					stop()
 					load.Wait()
+				}
+				s.Leave()
+				synctest.Wait()
+				if tt.name == "much, and time" {
+					time.Sleep(5 * time.Second)
 				}
 				began := time.Now()
 				waits, cancel := context.WithTimeout(t.Context(), 5*time.Second)

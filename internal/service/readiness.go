@@ -266,7 +266,11 @@ func (s *Service) issuing(st witness.Status, refused map[string]error) Readiness
 // Leave has Readiness say from now on that the service is not ready, and those of
 // foreign systems beside it; they serve on.
 func (s *Service) Leave() {
-	s.leaving.Store(true)
+	s.mu.Lock()
+	if !s.leaving.Swap(true) && !s.closed {
+		s.children.Go(func() { s.slacken(s.life) })
+	}
+	s.mu.Unlock()
 	for _, other := range s.opts.Beside {
 		other.Leave()
 	}
