@@ -192,7 +192,11 @@ func (n *Node) changed(st witness.Status) {
 	case witness.Fenced, witness.Refusing:
 		n.log.Error("nothing is granted: the store went back, or is not the right one", args...)
 	case witness.Joining:
-		n.log.Warn("nothing is granted until this node has joined the others", args...)
+		level := slog.LevelInfo // each start joins
+		if st.Trouble {
+			level = slog.LevelWarn
+		}
+		n.log.Log(context.Background(), level, "nothing is granted until this node has joined the others", args...)
 	case witness.Serving:
 		n.log.Error("nothing is granted: the witness cannot be written", args...)
 	}

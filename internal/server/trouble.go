@@ -1,12 +1,15 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/go-zookeeper/zk"
@@ -34,11 +37,46 @@ func (o opener) explain(err error) error {
 		return nil
 	}
 	what, detail := diagnose(err)
+	if what == "" && errors.Is(err, context.DeadlineExceeded) {
+		if _, told := errors.AsType[*net.OpError](err); !told {
+			err = fmt.Errorf("%w: %w", err, unreached(o.url))
+			what, detail = diagnose(err)
+		}
+	}
 	if what == "" {
 		return err
 	}
 	return &explained{what + ": " + strings.TrimSuffix(detail.Error(), "\n"), err}
 }
+
+// lookTime is how long unreached looks at all hosts.
+const lookTime = 400 * time.Millisecond
+
+var errSilent = errors.New("the connection is taken, and no answer comes")
+
+// unreached tells what becomes of a connection with the hosts of a URL, for drivers that
+// had no time left to say why they had none.
+func unreached(store string) error {
+	u, err := parseStoreURL(store)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	for host := range strings.SplitSeq(u.hosts, ",") {
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			return errNothing // the port is the driver's to know
+		}
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", host)
+		if err != nil {
+			return err
+		}
+		_ = conn.Close()
+	}
+	return errSilent
+}
+
+var errNothing = errors.New("no answer came")
 
 type explained struct {
 	text string

@@ -41,9 +41,11 @@ package etcdstore
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -201,10 +203,42 @@ func connect(ctx context.Context, url string, opts Options) (*Store, error) {
 	}
 	if err := k.identify(ctx); err != nil {
 		s.Close()
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", err, unreached(u))
+		}
 		return nil, err
 	}
 	return s, nil
 }
+
+// lookTime is how long unreached looks.
+const lookTime = 400 * time.Millisecond
+
+// unreached tells why no host has answered, which the client keeps to itself.
+func unreached(u coord.URL) error {
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	for _, host := range u.Hosts {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", host)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if u.TLS == nil {
+			continue
+		}
+		config := u.TLS.Clone()
+		if config.ServerName == "" {
+			config.ServerName, _, _ = net.SplitHostPort(host)
+		}
+		if err := tls.Client(conn, config).HandshakeContext(ctx); err != nil {
+			return err
+		}
+	}
+	return errSilent
+}
+
+var errSilent = errors.New("the connection is taken, and no answer comes")
 
 // endpoints are the hosts with the scheme that turns TLS on or off.
 func endpoints(u coord.URL) []string {

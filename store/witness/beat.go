@@ -72,16 +72,15 @@ func (g *Guarded) turn() {
 	if (state == Fenced || state == Refusing) && g.life.Err() == nil {
 		g.noteFailure(err)
 	}
-	g.tell()
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if state != Joining || g.state != Joining {
-		return
+	if state == Joining && g.state == Joining {
+		if g.cause = err; err != nil {
+			close(g.changed) // whoever waits is told
+			g.changed = make(chan struct{})
+		}
 	}
-	if g.cause = err; err != nil {
-		close(g.changed) // whoever waits is told
-		g.changed = make(chan struct{})
-	}
+	g.mu.Unlock()
+	g.tell()
 }
 
 // noteFailure notes how a turn towards healing ended. What is wrong with more than the way to the

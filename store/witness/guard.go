@@ -45,6 +45,8 @@ type Guarded struct {
 	peers   map[string]*sighting // other rows of the store, by name
 	noted   time.Duration        // when they were noted last
 	watch   watch
+	since   time.Duration    // when the state began
+	toldAt  time.Duration    // when Options.Changed was told last
 	told    Status           // as Options.Changed was told last
 	fresh   map[string]int64 // lines that were granted lately; see grantedLocked
 
@@ -153,6 +155,7 @@ func (g *Guarded) Status() Status {
 
 func (g *Guarded) statusLocked(disk error) Status {
 	st := Status{State: g.state, Disk: disk}
+	st.Trouble = g.state == Joining && (g.cause != nil || g.now()-g.since > g.opts.wait())
 	if g.cause != nil && g.state != Serving {
 		st.Code, st.Why = hapax.CodeOf(g.cause), hapax.Message(g.cause)
 	}
@@ -283,6 +286,7 @@ func (g *Guarded) apply(e event, cause error, fence *Fence) bool {
 		}
 	}
 	if isNew {
+		g.since = g.now()
 		g.said = spoken{} // it may know more now
 		close(g.changed)
 		g.changed = make(chan struct{})
@@ -322,9 +326,10 @@ func (g *Guarded) latchLocked(l latch, e event, cause error) latch {
 func (g *Guarded) tell() {
 	st := g.Status()
 	g.mu.Lock()
-	isNew := st.State != g.told.State || st.Code != g.told.Code || st.Command != g.told.Command || len(st.Missing) != len(g.told.Missing)
+	isNew := st.Trouble && !g.told.Trouble || st.Trouble && st.Why != g.told.Why && g.now()-g.toldAt >= g.opts.wait() ||
+		st.State != g.told.State || st.Code != g.told.Code || st.Command != g.told.Command || len(st.Missing) != len(g.told.Missing)
 	if isNew {
-		g.told = st
+		g.told, g.toldAt = st, g.now()
 	}
 	g.mu.Unlock()
 	if isNew && g.opts.Changed != nil {

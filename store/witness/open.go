@@ -31,6 +31,10 @@ const DefaultFile = "witness"
 // reopenEvery is how often a store that could not be opened is tried again.
 const reopenEvery = 500 * time.Millisecond
 
+// firstDial is how long the first attempt may take, so that it is soon known why a store
+// cannot be reached: drivers try again until their time is over. Later ones have all of it.
+const firstDial = 1200 * time.Millisecond
+
 // Options tune a [Guarded] store. The zero value suits most uses.
 type Options struct {
 	// Name is what operators know this node by; default the machine's name. The middle of
@@ -169,6 +173,7 @@ func guard(calls, beats *handle, w *Witness, opts Options) (*Guarded, error) {
 		g.cause = fmt.Errorf("%w: %s", hapax.ErrFenced, l.Why)
 	}
 	g.told.State = g.state
+	g.since = g.now()
 	g.life, g.stop = context.WithCancel(context.Background())
 	g.loop.Go(g.turns)
 	return g, nil
@@ -194,6 +199,7 @@ type handle struct {
 	store   store
 	err     error // why the last attempt failed
 	tried   time.Duration
+	again   bool          // an attempt was made before
 	heard   time.Duration // when a call was answered last
 	hangs   bool          // calls have run into their deadlines since silent, and none was answered
 	silent  time.Duration
@@ -223,7 +229,12 @@ func (h *handle) get(ctx context.Context) (store, error) {
 	if s, err, due := h.peek(); !due {
 		return s, err
 	}
-	opened, err := h.open(ctx)
+	dial, cancel := ctx, func() {}
+	if first := h.isFirst(); first && !h.fixed {
+		dial, cancel = context.WithTimeout(ctx, firstDial)
+	}
+	opened, err := h.open(dial)
+	cancel()
 	s, ok := opened.(store)
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: %T has no room for heartbeats and a fence", hapax.ErrNotSupported, opened)
@@ -233,7 +244,7 @@ func (h *handle) get(ctx context.Context) (store, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.tried, h.err = h.clock(), unavailable(err)
+	h.tried, h.err, h.again = h.clock(), unavailable(err), true
 	switch {
 	case err != nil:
 		return nil, h.err
@@ -244,6 +255,12 @@ func (h *handle) get(ctx context.Context) (store, error) {
 	h.store, h.dialled = s, h.tried
 	h.alive, h.ended = context.WithCancel(context.Background())
 	return s, nil
+}
+
+func (h *handle) isFirst() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.again
 }
 
 // peek returns what is known, and whether the store should be dialled.

@@ -88,6 +88,7 @@ type Status struct {
 	Fence   *Fence     // the fence in the store, where one was seen
 	Missing []Node     // who must speak before the fence can end, and has not: the first of them
 	Disk    error      // why the witness cannot be written; nil: it can
+	Trouble bool       // while joining: an error keeps it from it, or it takes longer than it should
 	Waits   bool       // while joining: the store answers, and the others are waited for
 }
 
