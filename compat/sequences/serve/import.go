@@ -36,6 +36,8 @@ type importing struct {
 	sample, gap       time.Duration
 	feeds             []string
 	opts              sequences.Options
+
+	opened func(sequences.Database) sequences.Database // stands around each; may be nil
 }
 
 // Import is hapax import sequences.
@@ -188,6 +190,9 @@ func (i *importing) with(ctx context.Context, d *database, write bool, do func(s
 	db, err := sequences.Open(ctx, d.url, o)
 	if err != nil {
 		return err
+	}
+	if i.opened != nil {
+		db = i.opened(db)
 	}
 	return errors.Join(do(db), db.Close())
 }

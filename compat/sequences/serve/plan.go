@@ -84,14 +84,22 @@ func (i *importing) planned(ctx context.Context, to moves.Target, s *sequences.S
 		def.Mark = max(def.Mark, have.Mark)
 		def.Start = def.Mark
 		return def, false, nil
-	case s.Closed != nil || have.Start > s.Highest: // this import has made it, before it was cut off
-		def.Start, def.Mark, def.Delta, def.Remainder = have.Start, have.Mark, have.Delta, have.Remainder
+	case s.Closed != nil || have.Start > s.Position: // this import has made it, before it was cut off
+		mark := have.Mark
+		for _, c := range s.Feeds {
+			mark = max(mark, min(c.Max, hapax.MaxMark-2)+1)
+		}
+		def.Delta, def.Remainder = have.Delta, have.Remainder
+		if s.Closed == nil && mark > have.Mark && have.Mark == have.Start { // the source has gone on since it was asked
+			return def, true, nil
+		}
+		def.Start, def.Mark = have.Start, mark
 		return def, false, nil
 	case have.Mark == have.Start:
 		def.Delta, def.Remainder = have.Delta, have.Remainder
 		return def, true, nil
 	}
-	return def, false, fmt.Errorf("%w: the native tag %q has issued numbers from %d on, and the source is at %d: compare both with hapax audit, delete the tag, and repeat", hapax.ErrInvalidArgument, s.Tag, have.Start, s.Highest)
+	return def, false, fmt.Errorf("%w: the native tag %q has issued numbers from %d on, and the source is at %d: compare both with hapax audit, delete the tag, and repeat", hapax.ErrInvalidArgument, s.Tag, have.Start, s.Position)
 }
 
 // YAML implements mount.Imported: it is the plan, as a script.
