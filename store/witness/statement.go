@@ -433,7 +433,7 @@ func (g *Guarded) endRow(ctx context.Context, s store, st Statement) ([]Node, er
 		}
 		return nil, &hapax.ValueError{Field: "node", Value: st.Row, Allowed: "another node that the store knows; hapax nodes --all lists them", Err: hapax.ErrInvalidArgument}
 	}
-	latest := before[len(before)-1:]
+	latest := slices.Clone(before[len(before)-1:]) // what is deleted below leaves zeros where it was
 	before = slices.DeleteFunc(before, func(n Node) bool { return n.hasEnded() })
 	if len(before) == 0 {
 		return latest, nil
