@@ -131,7 +131,7 @@ func (m *mySQL) Sources(ctx context.Context, like string) (all []*Source, others
 	err = m.rows(ctx, mysqlUnfed, func(scan func(...any) error) error {
 		var table, column string
 		err := scan(&table, &column)
-		if err == nil && matches(like, table) {
+		if err == nil && matches(like, table) && !feedsAny(generators, table, column) {
 			others = append(others, fmt.Sprintf("%s.%s: nothing in the database feeds it, so its numbers come from elsewhere; see what makes them before you create a tag for it", table, column))
 		}
 		return err

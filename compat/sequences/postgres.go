@@ -138,7 +138,7 @@ func (p *postgres) Sources(ctx context.Context, like string) (all []*Source, oth
 	if err != nil {
 		return nil, nil, err
 	}
-	unfed, err := p.unfed(ctx, like)
+	unfed, err := p.unfed(ctx, like, generators)
 	return append(kept, generators...), append(strange, unfed...), err
 }
 
@@ -335,7 +335,7 @@ func (p *postgres) Position(ctx context.Context, s *Source) (int64, error) {
 	return most, nil
 }
 
-func (p *postgres) unfed(ctx context.Context, like string) (all []string, err error) {
+func (p *postgres) unfed(ctx context.Context, like string, fed []*Source) (all []string, err error) {
 	rows, err := p.db.QueryContext(ctx, pgUnfed)
 	if err != nil {
 		return nil, dbError(err)
@@ -346,7 +346,7 @@ func (p *postgres) unfed(ctx context.Context, like string) (all []string, err er
 		if err := rows.Scan(&schema, &table, &column); err != nil {
 			return nil, dbError(err)
 		}
-		if name := pgName(schema, table); matches(like, name) {
+		if name := pgName(schema, table); matches(like, name) && !feedsAny(fed, name, column) {
 			all = append(all, fmt.Sprintf("%s.%s: no sequence feeds it, so its numbers come from elsewhere; see what makes them before you create a tag for it", name, column))
 		}
 	}

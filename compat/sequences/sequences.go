@@ -245,6 +245,18 @@ func (s *Source) conclude() {
 	}
 }
 
+// feedsAny reports whether one of the sources feeds a column.
+func feedsAny(all []*Source, table, column string) bool {
+	for _, s := range all {
+		for _, c := range s.Feeds {
+			if c.Table == table && c.Name == column {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func saturated(a, b int64) int64 {
 	if b != 0 && a > math.MaxInt64/b {
 		return math.MaxInt64

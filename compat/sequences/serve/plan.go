@@ -202,7 +202,7 @@ func (m *imported) one(d *database, s *sequences.Source) (text, steps string, er
 	}
 	name := shellWord(s.Tag)
 	if s.Closed == nil {
-		fmt.Fprintf(&b, "hapax tags show %s \"$@\" >/dev/null 2>&1 || hapax tags create %s %s \"$@\"\n", name, name, create)
+		fmt.Fprintf(&b, "hapax tags create %s %s \"$@\" || hapax tags set %s --floor %d \"$@\"\n", name, create, name, def.Start)
 	}
 	return b.String(), d.speaks.Script(d.variable, statements), nil
 }
