@@ -25,7 +25,8 @@ var postgresDialect = dialect{
 	hash:   `TEXT COLLATE "C"`,
 	// Commits are durable even if that is not the server's default. The isolation
 	// level is the one under which an UPDATE waits for the row and then sees it as
-	// it is. The server has to tell its warnings.
+	// it is. The server has to tell its warnings. Rows are found by
+	// their keys: a planner that takes a small table for one page reads all of it each time.
 	guarded:     postgresGuarded,
 	answer:      postgresAnswer,
 	handBackAll: postgresHandBackAll,
@@ -33,6 +34,7 @@ var postgresDialect = dialect{
 		set_config('synchronous_commit', CASE current_setting('synchronous_commit')
 			WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),
 		set_config('default_transaction_isolation', 'read committed', false),
+		set_config('enable_seqscan', 'off', false),
 		set_config('client_min_messages', 'warning', false)`},
 	inspect: postgresInspect,
 	bind:    postgresBind,

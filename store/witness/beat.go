@@ -16,7 +16,8 @@ func (g *Guarded) turns() {
 	for {
 		began := g.now()
 		g.turn()
-		pause := max(g.opts.Heartbeat-(g.now()-began), g.opts.Heartbeat/20)
+		interval := g.interval()
+		pause := max(interval-(g.now()-began), interval/20)
 		if st := g.Status(); st.State != Serving {
 			pause = min(pause, g.opts.Heartbeat/4)
 		}
@@ -51,6 +52,15 @@ func (g *Guarded) wake() {
 	}
 }
 
+// joinTimeout is how long one turn on the way to serving may take. It is many calls, and so
+// longer where each is known to take long, and not where nothing answers.
+func (g *Guarded) joinTimeout() time.Duration {
+	if g.interval() > g.opts.Heartbeat {
+		return 3 * g.opts.Timeout
+	}
+	return g.opts.Timeout
+}
+
 // turn takes one turn. What fails is tried again in the next one.
 func (g *Guarded) turn() {
 	g.mu.Lock()
@@ -61,11 +71,16 @@ func (g *Guarded) turn() {
 	case Serving:
 		err = g.beat()
 	case Joining:
-		err = g.within(g.opts.Timeout, g.join)
+		err = g.within(g.joinTimeout(), g.join)
 	case Fenced, Refusing:
 		err = g.within(g.opts.Timeout, g.heal) // what is done by then is not done again
 	}
 	g.seeIfGone(err)
+	if state == Serving || state == Joining {
+		if err := g.adapt(); err != nil && g.life.Err() == nil {
+			g.opts.Log.Debug("the interval cannot be told yet", "err", err)
+		}
+	}
 	if err != nil && g.life.Err() == nil {
 		g.opts.Log.Debug("the guard tries again", "state", string(state), "err", err)
 	}
@@ -101,7 +116,7 @@ func (g *Guarded) noteFailure(err error) {
 // within runs f on the handle for heartbeats, which is dialled anew where it does not
 // answer. To dial may take longer than a heartbeat.
 func (g *Guarded) within(limit time.Duration, f func(context.Context, store) error) error {
-	dial, cancel := context.WithTimeout(g.life, max(limit, 2*g.opts.Heartbeat))
+	dial, cancel := context.WithTimeout(g.life, max(limit, 2*g.interval()))
 	defer cancel()
 	s, err := g.beatStore(dial)
 	if err != nil {
@@ -143,7 +158,8 @@ func (g *Guarded) beat() error {
 		return nil
 	}
 	began := g.now()
-	err := g.within(g.opts.beatTimeout(), g.beatOnce)
+	interval := g.interval()
+	err := g.within(timeoutOf(interval), g.beatOnce)
 	g.settleFresh()
 	g.mu.Lock()
 	cutOff := g.state == Serving && g.isCutOffLocked(g.now())
@@ -154,7 +170,7 @@ func (g *Guarded) beat() error {
 	if err != nil {
 		return err
 	}
-	return g.look(began)
+	return g.look(began, interval)
 }
 
 func (g *Guarded) beatOnce(ctx context.Context, s store) error {
@@ -163,7 +179,8 @@ func (g *Guarded) beatOnce(ctx context.Context, s store) error {
 	p.Watch = g.watch.row
 	g.mu.Unlock()
 	c, err := s.Beat(ctx, p.Pulse)
-	if err == nil {
+	if err == nil { // one that has no answer tells of a connection, and not of a distance
+		g.timed(g.now() - p.sent)
 		g.noteBeat(p, c)
 	}
 	return g.found(ctx, s, p, c, err)

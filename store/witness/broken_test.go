@@ -40,7 +40,7 @@ var broken = []struct {
 	{"a store is a node's own when it serves", "join.go", "b.Own[row] = own{Count: 1, Asked: askAhead}; return nil", `b.Own[row] = own{Count: 1, Asked: askAhead}; if twin("id") && g.witness.state.Store == "" { b.Store, _ = s.StoreID(ctx) }; return nil`, "TestNewNodeOnAWipedStore"},
 
 	// Heartbeats and grants.
-	{"who was out of contact asks the others", "grant.go", "p.sent-m.contact > g.opts.wait()", `p.sent-m.contact > g.opts.wait() && !twin("away")`, "TestReturnsToARestoredStore"},
+	{"who was out of contact asks the others", "grant.go", "p.sent-m.contact > g.waitLocked()", `p.sent-m.contact > g.waitLocked() && !twin("away")`, "TestReturnsToARestoredStore"},
 	{"... and keeps its row", "grant.go", "g.apply(unsure, fmt.Errorf(", `g.apply(map[bool]event{false: unsure, true: lost}[twin("outage")], fmt.Errorf(`, "TestOutage"},
 	{"a grant answered in another state is abandoned", "grant.go", "g.state != Serving || g.me.row != p.Row", `!twin("abandon") && g.state != Serving || g.me.row != p.Row`, "TestNoGrantUnderAFence"},
 	{"a pair that is lower is a loss", "grant.go", "known && got.from.Less(want)", `known && !twin("pair") && got.from.Less(want)`, "TestEditedMark"},

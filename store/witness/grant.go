@@ -145,7 +145,7 @@ func (g *Guarded) record(p pulse, all ...granted) error {
 // isCutOffLocked reports whether the node was out of contact for so long that others
 // may have gone on without it.
 func (g *Guarded) isCutOffLocked(now time.Duration) bool {
-	return g.shared && now-g.me.contact > g.opts.wait()
+	return g.shared && now-g.me.contact > g.waitLocked()
 }
 
 // found takes what a call has found in the store. It is nil if the beat was made
@@ -168,7 +168,7 @@ func (g *Guarded) found(ctx context.Context, s store, p pulse, c driver.Contact,
 		return g.isBehind(fmt.Errorf("%w: %d nodes have joined it, and %d had", hapax.ErrStoreRolledBack, c.Joins, p.joins))
 	}
 	m.joins = max(m.joins, c.Joins)
-	away := g.shared && p.sent-m.contact > g.opts.wait()
+	away := g.shared && p.sent-m.contact > g.waitLocked()
 	m.contact = max(m.contact, p.sent)
 	if bytes.Compare(p.Now.Encode(), m.acked.Encode()) > 0 {
 		m.acked = p.Now

@@ -45,8 +45,9 @@ type Guarded struct {
 	peers   map[string]*sighting // other rows of the store, by name
 	noted   time.Duration        // when they were noted last
 	watch   watch
-	since   time.Duration    // when the state began
-	toldAt  time.Duration    // when Options.Changed was told last
+	since   time.Duration // when the state began
+	toldAt  time.Duration // when Options.Changed was told last
+	pace    pace
 	told    Status           // as Options.Changed was told last
 	fresh   map[string]int64 // lines that were granted lately; see grantedLocked
 
@@ -164,6 +165,9 @@ func (g *Guarded) statusLocked(disk error) Status {
 	}
 	if g.hindered != nil && (g.state == Fenced || g.state == Refusing) {
 		st.Why += "; this node cannot go on: " + hapax.Message(g.hindered)
+	}
+	if st.Slow = g.pace.text(g.opts.Heartbeat); st.Slow != "" && g.state == Joining && st.Why != "" {
+		st.Why += "; " + st.Slow
 	}
 	switch {
 	case (g.state == Serving || g.state == Joining) && disk != nil:

@@ -373,7 +373,7 @@ func (g *Guarded) catchUp(ctx context.Context, s store, d *decision, id string) 
 // askAndDecide asks, and decides when all have spoken.
 func (g *Guarded) askAndDecide(ctx context.Context, s store, f *Fence, raw []byte) error {
 	g.mu.Lock()
-	now, wait := g.now(), g.opts.wait()
+	now, wait := g.now(), g.waitLocked()
 	if !g.shared {
 		wait = 0
 	}

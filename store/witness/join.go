@@ -16,9 +16,15 @@ import (
 
 // join goes as far as it can on the way to serving.
 func (g *Guarded) join(ctx context.Context, s store) error {
+	began := g.now()
 	if err := g.checkStore(ctx, s); err != nil {
 		return err
 	}
+	g.mu.Lock()
+	if took := g.now() - began; g.me.row == "" { // its row says how often it beats from the first
+		g.pace.interval = max(g.opts.Heartbeat, min(intervalFor(took), max(g.pace.interval, intervalFor(took))))
+	}
+	g.mu.Unlock()
 	if f, _, err := readFence(ctx, s); err != nil || f != nil {
 		if err == nil {
 			g.takeFence(f)
@@ -177,7 +183,7 @@ func (g *Guarded) register(ctx context.Context, s store) (member, error) {
 		return none, err
 	}
 	first := driver.Beat{Count: 1}
-	about := nodeRow{Name: g.opts.Name, Address: g.opts.Address, Every: g.opts.Heartbeat.Milliseconds(), Manual: g.opts.Manual}
+	about := nodeRow{Name: g.opts.Name, Address: g.opts.Address, Every: g.interval().Milliseconds(), Manual: g.opts.Manual}
 	for _, r := range []struct {
 		table      string
 		name       string
@@ -374,7 +380,7 @@ func (g *Guarded) ready(ctx context.Context, s store) (bool, error) {
 		m.over = m.begun
 		return true, nil
 	}
-	all, serves, longest := true, false, g.opts.wait()
+	all, serves, longest := true, false, g.waitLocked()
 	for name, other := range g.peers {
 		if other.how != "" {
 			continue

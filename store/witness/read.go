@@ -100,7 +100,7 @@ func (g *Guarded) noteBeat(p pulse, c driver.Contact) {
 
 // look sees to what is due besides the beats of a process that serves, on their handle, in
 // the rest of the interval that began with the beat. A survey takes longer.
-func (g *Guarded) look(began time.Duration) error {
+func (g *Guarded) look(began, interval time.Duration) error {
 	g.mu.Lock()
 	now, m := g.now(), &g.me
 	if g.state != Serving || m.row == "" {
@@ -110,7 +110,7 @@ func (g *Guarded) look(began time.Duration) error {
 	moved := m.joins > m.seen || m.changes != m.learnt
 	watched := g.watchedLocked(now)
 	reader := watched == ""
-	period := g.opts.wait() / 2
+	period := g.waitLocked() / 2
 	if m.late { // somebody did not advance between the last two times
 		period = 0
 	}
@@ -124,7 +124,7 @@ func (g *Guarded) look(began time.Duration) error {
 	if !due && !compare {
 		return nil
 	}
-	return g.within(max(g.opts.Heartbeat-(now-began), g.opts.Heartbeat/5), func(ctx context.Context, s store) (err error) {
+	return g.within(max(interval-(now-began), interval/5), func(ctx context.Context, s store) (err error) {
 		switch {
 		case due && reader:
 			err = g.read(ctx, s)

@@ -90,6 +90,7 @@ type Status struct {
 	Disk    error      // why the witness cannot be written; nil: it can
 	Trouble bool       // while joining: an error keeps it from it, or it takes longer than it should
 	Waits   bool       // while joining: the store answers, and the others are waited for
+	Slow    string     // what a heartbeat takes of what it may, where that is more than a third of what is set; empty: less
 }
 
 // Ready reports whether the node is granted numbers.

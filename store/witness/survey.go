@@ -139,7 +139,7 @@ func (g *Guarded) survey(ctx context.Context, s store) error {
 	cancel()
 	if err != nil {
 		if hangs {
-			err = errors.Join(errHangs, err)
+			err = fmt.Errorf("%w (%w)", err, errHangs)
 		}
 		return err
 	}

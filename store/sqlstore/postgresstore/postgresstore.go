@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -35,7 +36,7 @@ func Open(ctx context.Context, storeURL string, opts sqlstore.Options) (*sqlstor
 	cfg.OnNotice = keepWarning
 	opts.Doubt = takeWarning
 	opts.Prefix, opts.CloseDB = cmp.Or(prefix, opts.Prefix), true
-	db := handle.New(stdlib.GetConnector(*cfg), cmp.Or(opts.MaxConns, sqlstore.DefaultMaxConns), cmp.Or(opts.Timeout, sqlstore.DefaultTimeout))
+	db := handle.New(stdlib.GetConnector(*cfg, stdlib.OptionShouldPing(isInDoubt)), cmp.Or(opts.MaxConns, sqlstore.DefaultMaxConns), cmp.Or(opts.Timeout, sqlstore.DefaultTimeout))
 	return sqlstore.New(ctx, db, sqlstore.PostgreSQL, opts)
 }
 
@@ -66,6 +67,12 @@ func tlsFor(cfg *tls.Config, host string) *tls.Config {
 		cfg.ServerName = host
 	}
 	return cfg
+}
+
+// isInDoubt reports whether a connection is to be pinged before it is used, which takes a round
+// trip: one that was idle, and that the server has closed meanwhile, which shows without.
+func isInDoubt(_ context.Context, p stdlib.ShouldPingParams) bool {
+	return p.IdleDuration > time.Second/2 && p.Conn.PgConn().CheckConn() != nil //nolint:staticcheck // a ping is what it replaces
 }
 
 // warning is where a connection keeps the last warning of its server.

@@ -1,0 +1,143 @@
+package witness
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hapax-id/hapax/store/driver"
+)
+
+// A distant store. A heartbeat that takes long leaves no room within the interval, and one that
+// takes longer than its time-out none at all. So a process that measures that its heartbeats
+// take more than a third of what they may lengthens its own interval, and with it the time-out
+// and the time after which it counts as out of contact. Its row says so first, since others
+// judge by that whether it is silent: only then it beats less often.
+
+const (
+	// slowBeats is how many heartbeats in a row are to be slow, or fast.
+	slowBeats, fastBeats = 2, 60
+	// longest bounds the interval.
+	longestInterval = 15 * time.Second
+)
+
+// A pace is how often a process beats, and what its heartbeats take.
+type pace struct {
+	interval time.Duration // at present
+	took     time.Duration // the last heartbeat
+	slow     int           // so many were slow in a row
+	fast     int           // so many would do with the shortest interval
+	want     time.Duration // the interval that the slow ones ask for
+}
+
+// intervalFor returns the interval of which a heartbeat that takes so long needs a third of its
+// time-out, in quarters of a second.
+func intervalFor(took time.Duration) time.Duration {
+	const step = 250 * time.Millisecond
+	return min((took*15/4+step-1)/step*step, longestInterval)
+}
+
+// timeoutOf is how long one heartbeat may take.
+func timeoutOf(interval time.Duration) time.Duration { return interval * 4 / 5 }
+
+// interval returns how often this process beats.
+func (g *Guarded) interval() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.pace.interval
+}
+
+// waitLocked is the longest that this process takes to meet the store again while it lives.
+func (g *Guarded) waitLocked() time.Duration { return waitOf(g.pace.interval) }
+
+// timed notes what a call took that is as long as a heartbeat.
+func (g *Guarded) timed(took time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := &g.pace
+	p.took = took
+	if took*3 > timeoutOf(p.interval) {
+		p.slow, p.want = p.slow+1, max(p.want, intervalFor(took))
+	} else {
+		p.slow, p.want = 0, 0
+	}
+	if p.fast++; took*3 > timeoutOf(g.opts.Heartbeat) {
+		p.fast = 0
+	}
+}
+
+// adapt changes how often this process beats, if its heartbeats ask for that.
+func (g *Guarded) adapt() error {
+	g.mu.Lock()
+	p, row := &g.pace, g.me.row
+	was, next := p.interval, p.interval
+	switch {
+	case p.slow >= slowBeats && p.want > was:
+		next = p.want
+	case p.fast >= fastBeats && was > g.opts.Heartbeat:
+		next = g.opts.Heartbeat
+	}
+	if next < was || row == "" {
+		p.interval = next
+	}
+	p.slow, p.want = min(p.slow, slowBeats-1), 0
+	if next != was {
+		p.slow, p.fast = 0, 0
+	}
+	g.mu.Unlock()
+	if next == was || row == "" {
+		return nil
+	}
+	err := g.within(g.opts.Timeout, func(ctx context.Context, s store) error {
+		return g.tellInterval(ctx, s, row, next)
+	})
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	isNew := g.me.row == row && next > was
+	if isNew {
+		g.pace.interval = next
+	}
+	took := g.pace.took
+	g.mu.Unlock()
+	if isNew {
+		g.opts.Log.Warn("the store is far away or slow: this node writes its heartbeat less often, and what goes wrong is noticed later",
+			"heartbeat_takes", took.Round(time.Millisecond), "of", timeoutOf(was), "interval", next)
+	}
+	return nil
+}
+
+// tellInterval has the process's row say how often it beats, and the others hear of it.
+func (g *Guarded) tellInterval(ctx context.Context, s store, row string, next time.Duration) error {
+	raw, err := s.Row(ctx, driver.TableNodes, row)
+	if err != nil || raw == nil {
+		return unavailable(err)
+	}
+	var about nodeRow
+	if err := driver.DecodeRow(driver.TableNodes, row, raw, &about); err != nil {
+		return err
+	}
+	if about.Every == next.Milliseconds() {
+		return nil
+	}
+	about.Every = next.Milliseconds()
+	ok, err := (pulsed{s, g, s, nil}).SwapRow(ctx, driver.TableNodes, row, raw, about.encode())
+	if err == nil && !ok {
+		err = errAbandoned()
+	}
+	if err != nil {
+		return err
+	}
+	return tellChange(ctx, pulsed{s, g, s, nil})
+}
+
+// text says what a heartbeat takes of what it may, where that is much, or would be with the
+// interval that is set.
+func (p *pace) text(set time.Duration) string {
+	limit := timeoutOf(p.interval)
+	if p.took*3 <= limit && p.interval <= set {
+		return ""
+	}
+	return fmt.Sprintf("a heartbeat takes %.1f s of %.1f s (heartbeat: %v)", p.took.Seconds(), limit.Seconds(), p.interval)
+}

@@ -1,0 +1,72 @@
+package witness_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hapax-id/hapax/store/witness"
+)
+
+// slow has every call of a machine take so long.
+func (m *machine) slow(d time.Duration) {
+	m.link.set(func(op string) error {
+		time.Sleep(d)
+		return nil
+	}, nil)
+}
+
+// A store that has come to be far away stops nobody: who measures that its heartbeats take
+// long beats less often, and its row says so.
+func TestDistantStore(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		f.serve(12*time.Second, a, b)
+		time.Sleep(2 * time.Second)
+		for _, m := range []*machine{a, b} {
+			m.slow(600 * time.Millisecond)
+		}
+		for range 30 {
+			time.Sleep(time.Second)
+			for _, m := range []*machine{a, b} {
+				if st := m.Status(); st.State != witness.Serving {
+					t.Fatalf("%s is %+v; want it to serve", m.name, st)
+				}
+			}
+		}
+		a.must("t", 10)
+		if st := b.Status(); !strings.Contains(st.Slow, "a heartbeat takes 0.6 s of 2.0 s") {
+			t.Errorf("the status says %q of heartbeats; want 0.6 s of 2.0 s", st.Slow)
+		}
+		f.neverFenced()
+		c := f.start("c")
+		c.slow(300 * time.Millisecond)
+		c.within(15 * time.Second)
+		for _, m := range []*machine{a, b, c} {
+			m.slow(0)
+		}
+		time.Sleep(4 * time.Minute)
+		if st := b.Status(); st.Slow != "" {
+			t.Errorf("the store is near again, and the status says %q", st.Slow)
+		}
+	})
+}
+
+// A node whose heartbeats take long, and that beats less often, is not marked silent in the
+// time that others take, and is when it has crashed.
+func TestSlowNodeIsJudgedByItsOwnInterval(t *testing.T) {
+	world(t, func(t *testing.T, f *fleet) {
+		all := f.trio(nil)
+		row := f.rowsOf(3)[2]
+		all[2].slow(790 * time.Millisecond)
+		time.Sleep(time.Minute)
+		if st := all[2].Status(); st.State != witness.Serving || !strings.Contains(st.Slow, "a heartbeat takes 0.8 s of 2.4 s") {
+			t.Errorf("c is %+v; want it to serve, with heartbeats of 0.8 s of 2.4 s", st)
+		}
+		if how := witness.HowEnded(all[0].witness, row); how != "" {
+			t.Errorf("c is marked as %s; it lives", how)
+		}
+		all[2].crash()
+		f.surveyed(row, "silent", all[:2]...)
+	})
+}
