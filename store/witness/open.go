@@ -167,7 +167,6 @@ func guard(calls, beats *handle, w *Witness, opts Options) (*Guarded, error) {
 	g.allocations.few = allocateAlone
 	calls.clock, beats.clock = opts.Clock, opts.Clock
 	g.noted = g.now()
-	g.pace.interval = opts.Heartbeat
 	g.used.turn = g.noted
 	if l := w.latch(); l.State != "" {
 		g.state = l.State

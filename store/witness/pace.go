@@ -15,8 +15,9 @@ import (
 // judge by that whether it is silent: only then it beats less often.
 
 const (
-	// slowBeats is how many heartbeats in a row are to be slow, or fast.
-	slowBeats, fastBeats = 2, 60
+	// slowBeats is how many heartbeats in a row are to be slow, or fast. A distance shows in the
+	// fastest of them, and a store that is slow now and then in the slowest alone.
+	slowBeats, fastBeats = 5, 60
 	// longest bounds the interval.
 	longestInterval = 15 * time.Second
 )
@@ -27,7 +28,7 @@ type pace struct {
 	took     time.Duration // the last heartbeat
 	slow     int           // so many were slow in a row
 	fast     int           // so many would do with the shortest interval
-	want     time.Duration // the interval that the slow ones ask for
+	want     time.Duration // the interval that the fastest of the slow ones asks for
 }
 
 // intervalFor returns the interval of which a heartbeat that takes so long needs a third of its
@@ -44,11 +45,13 @@ func timeoutOf(interval time.Duration) time.Duration { return interval * 4 / 5 }
 func (g *Guarded) interval() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.pace.interval
+	return g.intervalLocked()
 }
 
+func (g *Guarded) intervalLocked() time.Duration { return max(g.pace.interval, g.opts.Heartbeat) }
+
 // waitLocked is the longest that this process takes to meet the store again while it lives.
-func (g *Guarded) waitLocked() time.Duration { return waitOf(g.pace.interval) }
+func (g *Guarded) waitLocked() time.Duration { return waitOf(g.intervalLocked()) }
 
 // timed notes what a call took that is as long as a heartbeat.
 func (g *Guarded) timed(took time.Duration) {
@@ -56,8 +59,11 @@ func (g *Guarded) timed(took time.Duration) {
 	defer g.mu.Unlock()
 	p := &g.pace
 	p.took = took
-	if took*3 > timeoutOf(p.interval) {
-		p.slow, p.want = p.slow+1, max(p.want, intervalFor(took))
+	if took*3 > timeoutOf(g.intervalLocked()) {
+		if p.want = min(p.want, intervalFor(took)); p.slow == 0 {
+			p.want = intervalFor(took)
+		}
+		p.slow++
 	} else {
 		p.slow, p.want = 0, 0
 	}
@@ -70,7 +76,7 @@ func (g *Guarded) timed(took time.Duration) {
 func (g *Guarded) adapt() error {
 	g.mu.Lock()
 	p, row := &g.pace, g.me.row
-	was, next := p.interval, p.interval
+	was, next := g.intervalLocked(), g.intervalLocked()
 	switch {
 	case p.slow >= slowBeats && p.want > was:
 		next = p.want
@@ -80,8 +86,7 @@ func (g *Guarded) adapt() error {
 	if next < was || row == "" {
 		p.interval = next
 	}
-	p.slow, p.want = min(p.slow, slowBeats-1), 0
-	if next != was {
+	if next != was || p.slow >= slowBeats {
 		p.slow, p.fast = 0, 0
 	}
 	g.mu.Unlock()
@@ -135,9 +140,10 @@ func (g *Guarded) tellInterval(ctx context.Context, s store, row string, next ti
 // text says what a heartbeat takes of what it may, where that is much, or would be with the
 // interval that is set.
 func (p *pace) text(set time.Duration) string {
-	limit := timeoutOf(p.interval)
-	if p.took*3 <= limit && p.interval <= set {
+	interval := max(p.interval, set)
+	limit := timeoutOf(interval)
+	if p.took*3 <= limit && interval == set {
 		return ""
 	}
-	return fmt.Sprintf("a heartbeat takes %.1f s of %.1f s (heartbeat: %v)", p.took.Seconds(), limit.Seconds(), p.interval)
+	return fmt.Sprintf("a heartbeat takes %.1f s of %.1f s (heartbeat: %v)", p.took.Seconds(), limit.Seconds(), interval)
 }
