@@ -35,7 +35,7 @@ import (
 // contact when it is put back.
 
 var (
-	worlds     = flag.Int("worlds", 60, "how many worlds TestWorlds runs")
+	worlds     = flag.Int("worlds", 8, "how many worlds TestWorlds runs; make soak has more")
 	firstWorld = flag.Uint64("world.first", 1, "the first of them")
 	oneWorld   = flag.Uint64("world", 0, "run this one only, and tell what happens")
 )
@@ -45,11 +45,7 @@ func TestWorlds(t *testing.T) {
 		runWorld(t, *oneWorld, nil)
 		return
 	}
-	count := *worlds
-	if testing.Short() {
-		count = min(count, 8)
-	}
-	for seed := *firstWorld; seed < *firstWorld+uint64(count); seed++ {
+	for seed := *firstWorld; seed < *firstWorld+uint64(*worlds); seed++ {
 		if t.Failed() {
 			return
 		}
