@@ -47,7 +47,7 @@ func TestStatusSays(t *testing.T) {
 		"another store":           {state: Refusing, cause: fmt.Errorf("%w (%w)", hapax.ErrStoreReplaced, errOther), fence: &Fence{Missing: missing}, code: hapax.ErrStoreReplaced.Code(), command: "check the store's URL; hapax adopt if the store was replaced on purpose", hasFence: true},
 		"left":                    {state: Left, fence: &Fence{Missing: missing}, hindered: full, disk: full},
 	} {
-		g := &Guarded{state: v.state, cause: v.cause, fence: v.fence, hindered: v.hindered, me: member{row: v.row}}
+		g := &Guarded{opts: Options{Clock: func() time.Duration { return 0 }}, state: v.state, cause: v.cause, fence: v.fence, hindered: v.hindered, me: member{row: v.row}}
 		st := g.statusLocked(v.disk)
 		if st.State != v.state || st.Code != v.code || !strings.Contains(st.Why, v.why) || v.why == "" && v.code == "" && st.Why != "" || st.Command != v.command || (st.Fence != nil) != v.hasFence || st.Waits != v.waits || !errors.Is(st.Disk, v.disk) {
 			t.Errorf("%s: %+v", name, st)
@@ -300,4 +300,23 @@ func TestWaitsToServe(t *testing.T) {
 			t.Errorf("while it cannot join: %v", err)
 		}
 	})
+}
+
+// Joining is trouble where it fails, or takes longer than a living node takes to meet the
+// store.
+func TestJoiningIsTrouble(t *testing.T) {
+	for _, v := range []struct {
+		state State
+		cause error
+		since time.Duration
+		want  bool
+	}{{Joining, nil, 5 * time.Second, false}, {Joining, nil, 5*time.Second + 1, true}, {Joining, errInjected, 0, true}, {Serving, errInjected, time.Hour, false}} {
+		g := newScene(t).g
+		began := g.now()
+		g.opts.Clock = func() time.Duration { return began + v.since }
+		g.state, g.cause, g.since = v.state, v.cause, began
+		if st := g.Status(); st.Trouble != v.want {
+			t.Errorf("%s for %v, %v: trouble %v; want %v", v.state, v.since, v.cause, st.Trouble, v.want)
+		}
+	}
 }
