@@ -21,6 +21,7 @@ type mySQL struct {
 	step   int64 // auto_increment_increment of the server
 	offset int64
 	maria  bool
+	old    bool // MySQL 5
 }
 
 // openMySQL connects. mysqldb refuses a replica, which may be behind.
@@ -38,7 +39,7 @@ func openMySQL(ctx context.Context, raw string, o Options) (*mySQL, error) {
 	if err != nil {
 		return nil, errors.Join(m.fail(ctx, "the server's settings", err), db.Close())
 	}
-	m.maria = strings.Contains(version, "MariaDB")
+	m.maria, m.old = strings.Contains(version, "MariaDB"), strings.HasPrefix(version, "5.")
 	return m, nil
 }
 
@@ -117,6 +118,13 @@ func (m *mySQL) Sources(ctx context.Context, like string) (all []*Source, others
 	for _, s := range append(counters, sequences...) {
 		if !s.matchesAny(like) {
 			continue
+		}
+		if p := &s.parts[0]; s.Kind == "auto_increment" && !m.maria && len(s.Wrong) == 0 { // see fresh
+			at, err := m.fresh(ctx, p.name)
+			if err != nil {
+				return nil, nil, err
+			}
+			p.position = max(p.position, at)
 		}
 		if err := m.columns(ctx, s); err != nil {
 			return nil, nil, err
@@ -312,12 +320,13 @@ func (m *mySQL) Position(ctx context.Context, s *Source) (int64, error) {
 			most = max(most, at)
 			continue
 		case s.Kind == "auto_increment":
-			// MySQL 8 keeps what this view tells for a day, unless the session says otherwise.
 			if !m.maria {
-				if at, err := m.fresh(ctx, p.name); err == nil {
-					most = max(most, at)
-					continue
+				at, err := m.fresh(ctx, p.name)
+				if err != nil {
+					return 0, err
 				}
+				most = max(most, at)
+				continue
 			}
 			query, args = "SELECT CAST(COALESCE(AUTO_INCREMENT, 1) AS CHAR) FROM information_schema.TABLES WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ?", []any{m.schema, p.name}
 		}
@@ -333,15 +342,18 @@ func (m *mySQL) Position(ctx context.Context, s *Source) (int64, error) {
 	return most, nil
 }
 
-// fresh reads a counter past the statistics that MySQL 8 keeps.
+// fresh reads a counter of MySQL, which since version 8 keeps what the view tells for a
+// day, unless the session says otherwise. Older versions do not know that setting.
 func (m *mySQL) fresh(ctx context.Context, table string) (int64, error) {
 	conn, err := m.db.SQL.Conn(ctx)
 	if err != nil {
 		return 0, m.fail(ctx, "a session", err)
 	}
 	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, "SET SESSION information_schema_stats_expiry = 0"); err != nil {
-		return 0, m.fail(ctx, "a session", err)
+	if !m.old {
+		if _, err := conn.ExecContext(ctx, "SET SESSION information_schema_stats_expiry = 0"); err != nil {
+			return 0, m.fail(ctx, "a session", err)
+		}
 	}
 	var next string
 	err = conn.QueryRowContext(ctx, "SELECT CAST(COALESCE(AUTO_INCREMENT, 1) AS CHAR) FROM information_schema.TABLES WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ?", m.schema, table).Scan(&next)
