@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -103,5 +104,55 @@ func TestTestserverPage(t *testing.T) {
 	rest, _ := io.ReadAll(out)
 	if err := cmd.Wait(); err != nil || len(bytes.TrimSpace(rest)) > 0 {
 		t.Errorf("at the end of its standard input: %v, %q", err, rest)
+	}
+}
+
+// What AGENTS.md and llms.txt type works as they say, and they say the same.
+func TestAgentsPage(t *testing.T) {
+	t.Parallel()
+	python := testservers.Require(t, []string{"python3"})
+	s := serve(t, t.TempDir(), nil)
+	local := strings.NewReplacer("http://127.0.0.1:8080", s.url)
+	commands := blocks(t, "AGENTS.md", "sh")[0]
+	_, curl, ok := strings.Cut(commands, "\n")
+	if !ok || !strings.HasPrefix(curl, "curl ") {
+		t.Fatalf("the commands are %q", commands)
+	}
+	if got := shellSession(t, t.TempDir(), nil, local.Replace(curl)); strings.TrimSpace(got) != "1" {
+		t.Errorf("curl prints %q", got)
+	}
+	home, err := filepath.Abs("../../clients/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), python, "-c", local.Replace(blocks(t, "AGENTS.md", "python")[0]))
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH="+home)
+	out, err := cmd.CombinedOutput()
+	var numbers []int64
+	for _, text := range strings.Fields(strings.NewReplacer("[", "", "]", "", ",", "").Replace(string(out))) {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			t.Fatalf("it prints %q", out)
+		}
+		numbers = append(numbers, n)
+	}
+	if err != nil || len(numbers) != 4 || numbers[0] < 2 || numbers[3] != numbers[0]+3 {
+		t.Errorf("%v: it prints %q", err, out)
+	}
+	body := func(file, from string) string {
+		text, err := os.ReadFile(filepath.Join("../..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, ok := strings.Cut(strings.NewReplacer("](docs/", "](", " of the sources", "").Replace(string(text)), from)
+		if !ok {
+			t.Fatalf("%s has no %q", file, from)
+		}
+		return rest
+	}
+	for _, file := range []string{"llms.txt", "docs/llms.txt"} {
+		if body(file, "hapax issues") != body("AGENTS.md", "hapax issues") {
+			t.Errorf("%s and AGENTS.md differ", file)
+		}
 	}
 }

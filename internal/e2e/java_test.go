@@ -39,7 +39,7 @@ func javaClasses(t *testing.T) string {
 			java.failed = err.Error()
 			return
 		}
-		local := strings.NewReplacer("clients/java", home, "javac ", "javac -Werror -Xlint:all -Xdoclint:all/protected '-Xdoclint/package:id.*' ")
+		local := strings.NewReplacer("clients/java", home, "javac ", "javac -Werror -Xlint:all -Xlint:-options -Xdoclint:all/protected '-Xdoclint/package:id.*' ")
 		script = local.Replace(script + "javac --release 17 -cp classes -d classes clients/java/test/Take.java\n")
 		cmd := exec.Command("sh", "-ec", script)
 		cmd.Dir = dir

@@ -40,6 +40,7 @@ var walked = map[string]struct {
 	by     func(*testing.T)
 	blocks int
 }{
+	"AGENTS.md":                         {TestAgentsPage, 1},
 	"README.md":                         {TestReadme, 4},
 	"clients/java/README.md":            {TestJavaPages, 1},
 	"docs/coming-from-leaf.md":          {TestForeignTables, 10},

@@ -37,7 +37,15 @@ func snippets(t *testing.T, path string) map[string]string {
 var interpreters = map[string]func(t *testing.T) (dir string, command []string){
 	"curl":      shell("curl"),
 	"redis-cli": shell("redis-cli"),
-	"Python": func(t *testing.T) (string, []string) {
+	"Python, with the client": func(t *testing.T) (string, []string) {
+		python := testservers.Require(t, []string{"python3"})
+		home, err := filepath.Abs("../../clients/python")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "", []string{"env", "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=" + home, python}
+	},
+	"Python, with redis-py": func(t *testing.T) (string, []string) {
 		for _, python := range []string{"/usr/bin/python3", "python3"} {
 			if exec.Command(python, "-c", "import redis").Run() == nil {
 				return "", []string{python}

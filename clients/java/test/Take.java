@@ -67,7 +67,21 @@ final class Take {
                 say(text.substring(0, text.length() - 1));
                 text.setLength(0);
             }
+            if (i == 0 && count > 2) { // several with one call
+                try {
+                    for (long id : client.next(tag, 2)) {
+                        text.append(id).append('\n');
+                    }
+                    i++;
+                    continue;
+                } catch (HapaxException e) {
+                    // Those below fail, too, and say why.
+                }
+            }
             Result result = gen.get(tag);
+            if (!result.toString().equals("Result{id=" + result.getId() + ", status=" + result.getStatus() + "}")) {
+                say("! the text of a result is " + result);
+            }
             if (result.getStatus() == Status.SUCCESS) {
                 text.append(result.getId()).append('\n');
                 continue;

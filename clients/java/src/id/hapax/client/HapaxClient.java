@@ -5,7 +5,6 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.net.URI;
 import java.net.URISyntaxException;
-import java.net.http.HttpClient;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -50,6 +49,9 @@ public final class HapaxClient implements IDGen, AutoCloseable {
     /** The largest batch, which is what servers give at once by default. */
     public static final int MAX_BATCH = 10_000;
 
+    /** The most numbers that one call takes. */
+    public static final int MAX_COUNT = 1_000_000;
+
     private static final Duration DEFAULT_TIMEOUT = Duration.ofSeconds(5);
     private static final Duration DEFAULT_CALL_TIMEOUT = Duration.ofSeconds(3);
     private static final Duration LONGEST = Duration.ofHours(1);
@@ -64,14 +66,6 @@ public final class HapaxClient implements IDGen, AutoCloseable {
     private volatile boolean closed;
 
     private HapaxClient(Builder b) {
-        HttpClient.Builder http = HttpClient.newBuilder()
-                .version(HttpClient.Version.HTTP_1_1)
-                .followRedirects(HttpClient.Redirect.NEVER) // the token is for these servers alone
-                .connectTimeout(b.callTimeout);
-        if (b.tls != null) {
-            http.sslContext(b.tls);
-        }
-        servers = new Servers(b.addresses, http.build(), b.token, b.callTimeout);
         batch = b.batch;
         timeout = b.timeout;
         executor = Executors.newCachedThreadPool(task -> {
@@ -79,6 +73,7 @@ public final class HapaxClient implements IDGen, AutoCloseable {
             thread.setDaemon(true);
             return thread;
         });
+        servers = new Servers(b.addresses, b.tls, b.token, b.callTimeout, executor);
     }
 
     /**
@@ -102,6 +97,32 @@ public final class HapaxClient implements IDGen, AutoCloseable {
      *     interrupted
      */
     public long next(String tag) {
+        return next(tag, System.nanoTime() + timeout.toNanos());
+    }
+
+    /**
+     * Issues several numbers, and waits until there are as many. If it fails, those that it had
+     * by then are a gap.
+     *
+     * @param tag whose numbers
+     * @param count how many, 1 to {@link #MAX_COUNT}
+     * @return the numbers, which nobody else gets
+     * @throws HapaxException as {@link #next(String)}
+     */
+    public long[] next(String tag, int count) {
+        if (count < 1 || count > MAX_COUNT) {
+            throw new HapaxException(Reason.REFUSED, "invalid_argument",
+                    "hapax: invalid count " + count + ": want 1 to " + MAX_COUNT, null);
+        }
+        long deadline = System.nanoTime() + timeout.toNanos();
+        long[] numbers = new long[count];
+        for (int i = 0; i < count; i++) {
+            numbers[i] = next(tag, deadline);
+        }
+        return numbers;
+    }
+
+    private long next(String tag, long deadline) {
         if (closed) {
             throw Servers.closed();
         }
@@ -110,7 +131,7 @@ public final class HapaxClient implements IDGen, AutoCloseable {
             line = open(tag);
         }
         try {
-            return line.next(System.nanoTime() + timeout.toNanos());
+            return line.next(deadline);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             throw new HapaxException(Reason.UNAVAILABLE, "", "hapax: the thread was interrupted while it waited", e);

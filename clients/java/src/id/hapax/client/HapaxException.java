@@ -53,11 +53,15 @@ public final class HapaxException extends RuntimeException {
 
     /** Returns the code of {@link Result} for this. */
     long resultCode() {
-        return switch (reason) {
-            case UNAVAILABLE -> Result.NOTHING_LEFT;
-            case NO_SUCH_TAG -> Result.NO_SUCH_KEY;
-            case REFUSED -> Result.REFUSED;
-            case CLOSED -> Result.NOT_READY;
-        };
+        switch (reason) {
+            case NO_SUCH_TAG:
+                return Result.NO_SUCH_KEY;
+            case REFUSED:
+                return Result.REFUSED;
+            case CLOSED:
+                return Result.NOT_READY;
+            default:
+                return Result.NOTHING_LEFT;
+        }
     }
 }

@@ -76,12 +76,16 @@ final class Json {
         if (depth > MAX_DEPTH) {
             throw wrong();
         }
-        return switch (peek()) {
-            case '{' -> object(depth);
-            case '[' -> array(depth);
-            case '"' -> string();
-            default -> word();
-        };
+        switch (peek()) {
+            case '{':
+                return object(depth);
+            case '[':
+                return array(depth);
+            case '"':
+                return string();
+            default:
+                return word();
+        }
     }
 
     private Map<String, Object> object(int depth) {
@@ -142,7 +146,9 @@ final class Json {
 
     private char escaped(char c) {
         switch (c) {
-            case '"', '\\', '/':
+            case '"':
+            case '\\':
+            case '/':
                 return c;
             case 'b':
                 return '\b';

@@ -2,11 +2,8 @@ package id.hapax.client;
 
 /**
  * What {@link IDGen#get} returns: a number, or why there is none.
- *
- * @param id the number, or one of the codes below if the status is {@link Status#EXCEPTION}
- * @param status whether {@code id} is a number
  */
-public record Result(long id, Status status) {
+public final class Result {
     /** The code of a client that was closed. */
     public static final long NOT_READY = -1;
 
@@ -18,6 +15,20 @@ public record Result(long id, Status status) {
 
     /** The code of any other refusal, such as a wrong token. */
     public static final long REFUSED = -4;
+
+    private final long id;
+    private final Status status;
+
+    /**
+     * Makes a result.
+     *
+     * @param id the number, or one of the codes above if the status is {@link Status#EXCEPTION}
+     * @param status whether {@code id} is a number
+     */
+    public Result(long id, Status status) {
+        this.id = id;
+        this.status = status;
+    }
 
     /**
      * Returns the number, or a code.
@@ -35,5 +46,11 @@ public record Result(long id, Status status) {
      */
     public Status getStatus() {
         return status;
+    }
+
+    /** Returns the text that Leaf's has. */
+    @Override
+    public String toString() {
+        return "Result{id=" + id + ", status=" + status + "}";
     }
 }

@@ -1,21 +1,27 @@
 package id.hapax.client;
 
 import id.hapax.client.HapaxException.Reason;
-import java.net.URI;
-import java.net.http.HttpClient;
-import java.net.http.HttpRequest;
-import java.net.http.HttpResponse;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.HttpURLConnection;
+import java.net.URL;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Future;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicReference;
+import javax.net.ssl.HttpsURLConnection;
+import javax.net.ssl.SSLContext;
 
 /**
  * The servers that a client asks, one until it fails, and then the next.
@@ -28,6 +34,7 @@ final class Servers {
     private static final String NEXT = "/hapax.v1.IssueService/Next";
     private static final String HEALTH = "/healthz";
     private static final String STORE = "Hapax-Store";
+    private static final int MAX_ANSWER = 16 << 20; // bytes
     private static final long REST_NANOS = 1_000_000_000L; // of a server that failed, while others answer
 
     private static final class Server {
@@ -44,18 +51,20 @@ final class Servers {
     }
 
     private final List<Server> all = new ArrayList<>();
-    private final HttpClient http;
+    private final SSLContext tls; // null: as the Java runtime does
+    private final ExecutorService executor;
     private final String token; // null: none
     private final Duration callTimeout;
     private final AtomicReference<String> store = new AtomicReference<>();
     private volatile int preferred;
     private volatile boolean closed;
 
-    Servers(List<String> addresses, HttpClient http, String token, Duration callTimeout) {
+    Servers(List<String> addresses, SSLContext tls, String token, Duration callTimeout, ExecutorService executor) {
         for (String address : addresses) {
             all.add(new Server(address));
         }
-        this.http = http;
+        this.tls = tls;
+        this.executor = executor;
         this.token = token;
         this.callTimeout = callTimeout;
     }
@@ -111,8 +120,7 @@ final class Servers {
     boolean answers() {
         for (int index : order()) {
             try {
-                URI at = URI.create(all.get(index).address + HEALTH);
-                if (send(all.get(index), HttpRequest.newBuilder(at)).statusCode() == 200) {
+                if (send(all.get(index), HEALTH, null).status == 200) {
                     return true;
                 }
             } catch (HapaxException e) {
@@ -125,58 +133,116 @@ final class Servers {
     }
 
     private long[] ask(Server server, String body, int count) {
-        HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(server.address + NEXT))
-                .header("Content-Type", "application/json")
-                .POST(HttpRequest.BodyPublishers.ofString(body));
-        if (token != null) {
-            request.header("Authorization", "Bearer " + token);
-        }
-        String known = store.get();
-        if (known != null) {
-            request.header(STORE, known);
-        }
-        HttpResponse<byte[]> response = send(server, request);
+        Answer response = send(server, NEXT, body);
         Object reply;
         try {
-            reply = Json.read(new String(response.body(), StandardCharsets.UTF_8));
+            reply = Json.read(new String(response.body, StandardCharsets.UTF_8));
         } catch (IllegalArgumentException e) {
             reply = null; // no hapax server, or something in between
         }
-        if (response.statusCode() != 200) {
-            throw refused(server, response.statusCode(), reply);
+        if (response.status != 200) {
+            throw refused(server, response.status, reply);
         }
-        String named = response.headers().firstValue(STORE).orElse(null);
+        String named = response.store;
         if (named != null && !store.compareAndSet(null, named) && !named.equals(store.get())) {
             throw unavailable(server, "has another store than the servers before; its numbers are not used", null);
         }
         return ids(server, reply, count);
     }
 
-    /** Sends a request, and waits for all of the answer. */
-    private HttpResponse<byte[]> send(Server server, HttpRequest.Builder request) {
+    /** What a server answered. */
+    private static final class Answer {
+        final int status;
+        final String store; // null: it names none
+        final byte[] body;
+
+        Answer(int status, String store, byte[] body) {
+            this.status = status;
+            this.store = store;
+            this.body = body;
+        }
+    }
+
+    /** Sends a request, and waits for all of the answer. A body that is null is none. */
+    private Answer send(Server server, String path, String body) {
         if (closed) {
             throw closed();
         }
-        CompletableFuture<HttpResponse<byte[]>> answer =
-                http.sendAsync(request.build(), HttpResponse.BodyHandlers.ofByteArray());
+        HttpURLConnection connection;
+        Future<Answer> answer;
         try {
-            // The client's own time-out ends with the head of an answer.
+            connection = connect(server, path);
+            answer = executor.submit(() -> exchange(connection, body));
+        } catch (IOException e) {
+            throw unavailable(server, "cannot be reached: " + e, e);
+        } catch (RejectedExecutionException e) {
+            throw closed();
+        }
+        try {
+            // The connection's own time-outs begin anew with each byte.
             return answer.get(callTimeout.toNanos(), TimeUnit.NANOSECONDS);
         } catch (ExecutionException e) {
             throw unavailable(server, "cannot be reached: " + e.getCause(), e.getCause());
         } catch (TimeoutException e) {
+            connection.disconnect();
             answer.cancel(true);
             throw unavailable(server, "did not answer within " + callTimeout.toMillis() + " ms", null);
         } catch (InterruptedException e) {
+            connection.disconnect();
             answer.cancel(true);
             Thread.currentThread().interrupt();
             throw closed();
         }
     }
 
+    private HttpURLConnection connect(Server server, String path) throws IOException {
+        HttpURLConnection connection = (HttpURLConnection) new URL(server.address + path).openConnection();
+        int millis = (int) Math.max(1, callTimeout.toMillis());
+        connection.setConnectTimeout(millis);
+        connection.setReadTimeout(millis);
+        connection.setInstanceFollowRedirects(false); // the token is for these servers alone
+        connection.setUseCaches(false);
+        if (tls != null && connection instanceof HttpsURLConnection) {
+            ((HttpsURLConnection) connection).setSSLSocketFactory(tls.getSocketFactory());
+        }
+        if (token != null) {
+            connection.setRequestProperty("Authorization", "Bearer " + token);
+        }
+        String known = store.get();
+        if (known != null) {
+            connection.setRequestProperty(STORE, known);
+        }
+        return connection;
+    }
+
+    private static Answer exchange(HttpURLConnection connection, String body) throws IOException {
+        if (body != null) {
+            connection.setRequestProperty("Content-Type", "application/json");
+            connection.setRequestMethod("POST");
+            connection.setDoOutput(true);
+            byte[] bytes = body.getBytes(StandardCharsets.UTF_8);
+            connection.setFixedLengthStreamingMode(bytes.length); // it is not sent again unasked
+            connection.getOutputStream().write(bytes);
+        }
+        int status = connection.getResponseCode();
+        ByteArrayOutputStream all = new ByteArrayOutputStream();
+        try (InputStream in = status < 400 ? connection.getInputStream() : connection.getErrorStream()) {
+            byte[] part = new byte[8192];
+            for (int n = in == null ? -1 : in.read(part); n >= 0; n = in.read(part)) {
+                if (all.size() + n > MAX_ANSWER) {
+                    throw new IOException("the answer is too long");
+                }
+                all.write(part, 0, n);
+            }
+        }
+        return new Answer(status, connection.getHeaderField(STORE), all.toByteArray());
+    }
+
     /** Returns the numbers of a reply, which must be as many as were asked for. */
     private long[] ids(Server server, Object reply, int count) {
-        if (reply instanceof Map<?, ?> fields && fields.get("ids") instanceof List<?> texts && texts.size() == count) {
+        Object field = reply instanceof Map ? ((Map<?, ?>) reply).get("ids") : null;
+        if (field instanceof List && ((List<?>) field).size() == count) {
+            List<?> texts = (List<?>) field;
             long[] ids = new long[count];
             try {
                 for (int i = 0; i < count; i++) {
@@ -196,16 +262,29 @@ final class Servers {
 
     /** Returns what a server refused with. */
     private static HapaxException refused(Server server, int status, Object reply) {
-        if (!(reply instanceof Map<?, ?> fields) || !(fields.get("code") instanceof String kind)) {
+        Map<?, ?> fields = reply instanceof Map ? (Map<?, ?>) reply : new HashMap<Object, Object>();
+        if (!(fields.get("code") instanceof String)) {
             return unavailable(server, "answered with status " + status + "; is it a hapax server?", null);
         }
         String code = detail(fields.get("details"));
-        Reason reason = switch (kind) {
-            case "not_found" -> Reason.NO_SUCH_TAG;
-            case "failed_precondition" -> code.equals("tag_deleted") ? Reason.NO_SUCH_TAG : Reason.REFUSED;
-            case "invalid_argument", "unauthenticated", "permission_denied", "out_of_range", "unimplemented" -> Reason.REFUSED;
-            default -> Reason.UNAVAILABLE;
-        };
+        Reason reason;
+        switch ((String) fields.get("code")) {
+            case "not_found":
+                reason = Reason.NO_SUCH_TAG;
+                break;
+            case "failed_precondition":
+                reason = code.equals("tag_deleted") ? Reason.NO_SUCH_TAG : Reason.REFUSED;
+                break;
+            case "invalid_argument":
+            case "unauthenticated":
+            case "permission_denied":
+            case "out_of_range":
+            case "unimplemented":
+                reason = Reason.REFUSED;
+                break;
+            default:
+                reason = Reason.UNAVAILABLE;
+        }
         return new HapaxException(reason, code, server.address + ": " + fields.get("message"), null);
     }
 
@@ -214,12 +293,13 @@ final class Servers {
      * there is none.
      */
     private static String detail(Object details) {
-        if (!(details instanceof List<?> list)) {
+        if (!(details instanceof List)) {
             return "";
         }
-        for (Object one : list) {
-            if (one instanceof Map<?, ?> fields && "hapax.v1.ErrorDetail".equals(fields.get("type"))
-                    && fields.get("value") instanceof String value) {
+        for (Object one : (List<?>) details) {
+            Map<?, ?> fields = one instanceof Map ? (Map<?, ?>) one : new HashMap<Object, Object>();
+            if ("hapax.v1.ErrorDetail".equals(fields.get("type")) && fields.get("value") instanceof String) {
+                String value = (String) fields.get("value");
                 try {
                     byte[] message = Base64.getDecoder().decode(value);
                     if (message.length > 2 && message[0] == 0x0a && message[1] >= 0 && message.length >= 2 + message[1]) {
