@@ -156,3 +156,65 @@ func TestAgentsPage(t *testing.T) {
 		}
 	}
 }
+
+// pythonThroughCrashes takes numbers in eight processes, some of which fork amid it, while
+// each of two servers over one store is killed and comes again.
+func pythonThroughCrashes(t *testing.T, count int) {
+	t.Helper()
+	python := testservers.Require(t, []string{"python3"})
+	store := testservers.Redis(t)
+	var nodes [2]*serving
+	dirs, at := [2]string{t.TempDir(), t.TempDir()}, [2]string{freeAddress(t), freeAddress(t)}
+	start := func(i int) {
+		nodes[i] = serve(t, dirs[i], []string{"HAPAX_MAX_WAIT=1m"}, "--store", store.URL, "--http", at[i])
+		eventuallyTake(t, nodes[i], "other", 1)
+	}
+	start(0)
+	start(1)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience.Long)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python, "../../clients/python/tests/soak.py", strconv.Itoa(count), nodes[0].url, nodes[1].url)
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	seen, double, fallen := map[string]bool{}, 0, 0
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if seen[lines.Text()] {
+			double++
+		}
+		seen[lines.Text()] = true
+		if len(seen)%(count/4) != 0 || fallen == 3 {
+			continue
+		}
+		if fallen > 0 {
+			start(1 - fallen%2) // so that one always lives
+		}
+		nodes[fallen%2].kill()
+		fallen++
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v: %s", err, errs.Bytes()[max(0, errs.Len()-4000):])
+	}
+	if double > 0 || len(seen) != count+2 || fallen != 3 {
+		t.Errorf("%d numbers, %d of them twice, through %d crashes; want %d", len(seen), double, fallen, count+2)
+	}
+}
+
+func TestPythonClient(t *testing.T) {
+	t.Parallel()
+	pythonThroughCrashes(t, 40_000)
+}
+
+// A million numbers.
+func TestPythonClientSoak(t *testing.T) {
+	patience.Soak(t, "a million numbers through crashes")
+	t.Parallel()
+	pythonThroughCrashes(t, 1_000_000)
+}

@@ -221,7 +221,6 @@ final class Servers {
             connection.setRequestMethod("POST");
             connection.setDoOutput(true);
             byte[] bytes = body.getBytes(StandardCharsets.UTF_8);
-            connection.setFixedLengthStreamingMode(bytes.length); // it is not sent again unasked
             connection.getOutputStream().write(bytes);
         }
         int status = connection.getResponseCode();
